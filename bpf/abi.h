@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* abi.h - everything shared between the data path and user space, declared once.
+ *
+ * The Rust mirror (crates/abi) is generated from this file; the loader compares each map's value
+ * size with the mirror's. Names carry unit and byte order: _be is network order, everything else
+ * host order. Sequence numbers are 32-bit and wrap; "client space" is what the client's TCP counts,
+ * "kernel space" what the server's kernel counts (fast-path design, TCP splice). */
+#pragma once
+#include "limits.h"
+
+#define REASON(name, kind, text) STAT_##name,
+enum erb_stat {
+#include "reasons.def"
+	STAT_MAX
+};
+#undef REASON
+
+enum erb_cmd_class {
+	CMD_FENCE = 0,	    /* keys unknown: global fence until answered */
+	CMD_GET,	    /* fast; no effect when it goes up */
+	CMD_PING,	    /* fast; no effect when it goes up */
+	CMD_HARMLESS,	    /* cannot change a string value */
+	CMD_MARK,	    /* writes the string key in argument 1 */
+	CMD_STATEFUL,	    /* connection to BYPASS, no effect on keys */
+	CMD_STATEFUL_FENCE, /* connection to BYPASS and global fence (EXEC) */
+	CMD_UNCOUNTABLE,    /* connection to BYPASS, replies can no longer be counted */
+	CMD_GATE,	    /* global fence, serving off until Redis's state is read again */
+	CMD_CONTAINER,	    /* class depends on the sub-command */
+	CMD_HELLO,	    /* harmless with at most a version argument, else stateful */
+	CMD_SELECT,	    /* harmless for database 0, else stateful */
+	CMD_CLASS_MAX
+};
+
+enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE_MAX };
+
+/* Flags of a connection; set under its lock, never cleared except FENCE_PROOF and OVERFLOW. */
+#define CONN_F_CLOSING	   0x01 /* FIN or RST seen by either half: never answers again */
+#define CONN_F_SCAN_LOST   0x02 /* request stream cannot be parsed any more */
+#define CONN_F_UNCOUNTABLE 0x04 /* replies cannot be counted any more */
+#define CONN_F_EGRESS_SEEN 0x08 /* egress_max is valid */
+#define CONN_F_FENCE_PROOF 0x10 /* holds one share of the global fence until proof up to proof_pos */
+#define CONN_F_OVERFLOW	   0x20 /* holds one share of the global fence until nothing is unanswered */
+#define CONN_F_TC_PENDING  0x40 /* tc_until is valid: all packets go to the TC tier */
+#define CONN_F_NO_TS	   0x80 /* connection without timestamps */
+
+struct conn_key {
+	__u8 client_addr[16]; /* IPv4 as ::ffff:a.b.c.d */
+	__u8 server_addr[16];
+	__u16 client_port_be;
+	__u16 server_port_be;
+	__u32 pad;
+};
+
+/* Name of a command, lower case, zero padded; "container|sub" for sub-commands. */
+struct command_key {
+	__u8 name[NAME_BYTES_MAX * 2];
+};
+struct command_row {
+	__u32 cmd_class; /* enum erb_cmd_class */
+	__u32 argc;	 /* exact argument count for which the class holds, 0 = any */
+};
+
+/* One per ERB: what the daemon tells the data path and what the data path tells the daemon.
+ * The first part is written by the daemon only, the second by the data path only (atomics). */
+struct control {
+	__u32 abi_version;
+	__u16 port_be;	 /* Redis's port, network order */
+	__u16 pad0;
+	__u32 serving;	 /* 1: fast answers allowed; 0: daemon has a reason, see its status */
+	__u32 stopping;	 /* 1: detach under way: no answers, fills or new connections */
+	__u32 admit;	 /* 1: new connections may be tracked from their first byte; else they are OLD */
+	__u32 fills;	 /* 1: misses are counted and reported, fills are inserted */
+	__u64 lease_until_ns;	  /* CLOCK_MONOTONIC; hits need now < lease_until_ns */
+	__s64 wall_minus_mono_ms; /* CLOCK_REALTIME - CLOCK_MONOTONIC, in ms, for expiry */
+	__u64 heartbeat_up_ns;	  /* each connection sends a command up this often; 0 = never */
+	__u64 gate_ack;		  /* value of gate_seen up to which Redis's state was read again */
+	__u64 set_mask;		  /* number of cache sets - 1 */
+	__u64 hash_seed;
+	__u64 pad1[7];
+	/* written by the data path */
+	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
+	__u64 global_version; /* moves when the fence opens or closes and at every clear */
+	__u64 gate_seen;      /* CMD_GATE commands seen; fast answers need gate_seen == gate_ack */
+	__u32 cache_epoch;    /* entries of another epoch are absent */
+	__u32 untracked;      /* 1: payload of untracked connections passed: fence closed */
+	__u64 pad2[4];
+};
+
+/* One size class slot: header, then the value, then the key at the next byte. */
+struct slot {
+	__u32 cache_epoch;
+	__u16 value_len; /* bytes, after the 8 expiry bytes if flags says so */
+	__u16 key_len;
+	__u8 flags; /* SLOT_F_* */
+	__u8 pad[3];
+	__u8 data[];
+};
+#define SLOT_F_EXPIRES	  0x01 /* the last 8 bytes of the slot are the expiry, wall clock, ms */
+#define SLOT_HEADER_BYTES 12
+
+struct erb_spin_lock {
+	__u32 val;
+};
+
+#ifndef ERB_LOCK
+#define ERB_LOCK struct erb_spin_lock
+#endif
+
+struct cache_set {
+	ERB_LOCK lock;
+	__u32 marks;   /* write marks standing: no hit, no fill */
+	__u64 version; /* moves with every mark taken or released, fill, invalidation, eviction */
+	__u16 tags[WAYS]; /* 0: way free */
+	__u16 visited;	  /* SIEVE bits, one per way */
+	__u8 hands[CLASSES];
+	__u8 pad[10];
+	__u8 slots[SLOTS_BYTES];
+};
+
+/* State of the request scanner between packets: see scan.h. */
+struct scan_request {
+	__u8 state;
+	__u8 name_len;	/* bytes of name collected */
+	__u8 sub_len;	/* bytes of the first argument kept in sub */
+	__u8 number_neg;
+	__u32 number;	 /* number being read */
+	__u8 number_len; /* digits read */
+	__u8 has_key;	 /* hash is the key's */
+	__u16 word_len;	 /* bytes of the current hash word */
+	__u32 args_left; /* bulk strings of this command still to come, the current one included */
+	__u32 args_total;
+	__u32 skip;	/* bytes of the current bulk string still to come */
+	__u32 arg1_len; /* length of argument 1 */
+	__u64 hash;	/* running hash of argument 1 */
+	__u64 word;
+	__u8 name[NAME_BYTES_MAX];
+	__u8 sub[NAME_BYTES_MAX];
+};
+
+/* State of the reply scanner between packets. */
+struct scan_reply {
+	__u8 state;
+	__u8 type;	 /* type byte of the element at hand */
+	__u8 number_len;
+	__u8 number_neg;
+	__u8 push;	 /* top-level element is a push: not a reply */
+	__u8 is_error;	 /* the top-level reply is an error */
+	__u8 text_len;	 /* bytes of the error kept */
+	__u8 pad;
+	__u8 text[8];	 /* first bytes of a top-level error */
+	__u64 number;
+	__u64 left;	 /* elements of the top-level reply still to come */
+	__u64 skip;	 /* bytes of the current blob still to come */
+};
+
+struct mark {
+	__u32 request; /* released when this many replies have left */
+	__u32 set;     /* set index, or MARK_FENCE */
+};
+#define MARK_FENCE 0xffffffffU
+
+/* A tracked connection. Who writes what: see splice.h. */
+struct conn {
+	ERB_LOCK lock;
+	__u8 state; /* enum erb_conn_state */
+	__u8 flags;
+	__u8 fin_rst; /* egress saw FIN or RST leave */
+	__u8 absent;  /* sweeps in a row that found no socket */
+	__u64 cookie; /* 0: entry being made */
+	struct conn_key key;
+	__u32 ifindex; /* device on which the client's packets arrive */
+	__u8 l2[18];   /* Ethernet header of the last packet, as it arrived */
+	__u8 l2_len;
+	__u8 family; /* 4 or 6 */
+	/* ingress half */
+	__u32 next;	 /* client space: end of the bytes scanned */
+	__u32 up_max;	 /* client space: highest byte passed up or consumed */
+	__u32 in_delta;	 /* request bytes consumed */
+	__u32 out_delta; /* reply bytes inserted */
+	__u32 edge;	 /* kernel space: write_seq at the last edit of out_delta */
+	__u32 in_edge;	 /* client space: end of the last consumed bytes */
+	__u32 replay_from; /* client space: first byte kept in replay */
+	__u32 ack_max;	   /* client space: highest acknowledgement of the client */
+	__u32 tc_until;	   /* client space: end of the packet handed to TC */
+	__u32 ts_recent;   /* client's newest timestamp, RFC 7323 */
+	__u32 requests;	   /* complete requests that went up */
+	__u32 window;	   /* client's window, bytes, of the last acceptable packet */
+	__u64 ack_up_ns;   /* when an ACK last went up */
+	__u64 request_up_ns; /* when a request last went up */
+	/* replay timer and loss state */
+	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
+	__u64 replay_ns;   /* when an ACK last provoked a replay */
+	__u32 rtt_us;	   /* smoothed, 0 = unknown */
+	__u32 rttvar_us;
+	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
+	__u32 recover;	   /* client space: end of the flight when a loss was found */
+	__u8 dup_acks;
+	__u8 tries;
+	__u16 mss_limit;   /* set by Packet Too Big, 0 = none */
+	/* egress half */
+	__u32 egress_max;  /* kernel space: highest byte that left */
+	__u32 replies;
+	__u32 last_tsval;  /* highest TSval sent to the client */
+	__u32 scan_next;   /* kernel space: end of the reply bytes scanned */
+	__u32 proof_pos;   /* kernel space: see CONN_F_FENCE_PROOF */
+	__u32 mark_head;   /* ingress */
+	__u32 mark_tail;   /* egress */
+	__u32 pad0;
+	struct scan_request in;
+	struct scan_reply out;
+	struct mark marks[MARKS_IN_FLIGHT];
+	__u8 replay[REPLAY_BYTES]; /* byte of client space s is at s % REPLAY_BYTES */
+};
+
+/* Miss reported to the daemon. */
+struct miss {
+	__u16 key_len;
+	__u8 key[KEY_BYTES_MAX];
+	__u8 pad[6];
+};
+
+/* Fill and invalidation batches: the daemon writes, a program answers in place.
+ * erb_fill_begin: in key; out set, version, global_version, cache_epoch, status.
+ * erb_fill_insert: in all of that plus value and expiry; out status.
+ * erb_invalidate: in key; out status. */
+struct fill_slot {
+	__u16 key_len;
+	__u16 value_len;
+	__u32 status; /* enum fill_status */
+	__u32 set;
+	__u32 cache_epoch;
+	__u64 version;
+	__u64 global_version;
+	__u64 expiry_ms; /* wall clock; 0 = none */
+	__u8 key[KEY_BYTES_MAX];
+	__u8 value[CLASS3_BYTES];
+};
+enum fill_status {
+	FILL_OK = 0,
+	FILL_BUSY,   /* a mark or the fence stands, or serving is off: try later */
+	FILL_MOVED,  /* the version moved: value may be old */
+	FILL_BIG,    /* no slot class holds it */
+	FILL_NO_LEASE,
+};
+struct fill_io {
+	__u32 count;
+	__u32 pad;
+	struct fill_slot slots[FILL_BATCH];
+};
+
+/* What a sweep found. */
+struct sweep_row {
+	struct conn_key key;
+	__u64 cookie;
+	__u32 flags;	 /* SWEEP_F_* */
+	__u32 proof_pos; /* as read by this sweep: hand it back to erb_release */
+};
+#define SWEEP_F_GONE	  0x01 /* no socket of this cookie for two sweeps */
+#define SWEEP_F_HOLDS	  0x02 /* it holds marks or a share of the fence */
+#define SWEEP_F_EXECUTED  0x04 /* copied_seq is past proof_pos: a CLIENT LIST sent now can prove it */
+#define SWEEP_F_TRANSLATED 0x08 /* one of its deltas is not zero */
+struct sweep_io {
+	__u32 count; /* rows */
+	__u32 more;  /* rows that did not fit */
+	__u32 conns;
+	__u32 by_state[CONN_STATE_MAX];
+	__u32 closing;
+	__u32 translated; /* entries that still need translation */
+	__u32 unacked;	  /* entries with unacknowledged fast bytes */
+	__u32 pad;
+	struct sweep_row rows[SWEEP_ROWS];
+};
+
+/* erb_release: one connection whose marks and fence share the daemon has proof for. */
+struct release_io {
+	struct conn_key key;
+	__u64 cookie;
+	__u32 proof_pos; /* from the sweep; a later position keeps the share */
+	__u32 remove;	 /* 1: delete the entry too */
+	__u32 done;	 /* out: 1 released */
+	__u32 pad;
+};

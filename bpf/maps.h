@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* maps.h - the maps of the data path. All are pinned by name in ERB's bpffs folder, so that the
+ * objects (XDP, TC, control programs) share them and a restarted daemon adopts them. */
+#pragma once
+
+/* 0 -> struct control; daemon and data path write their own part; mapped by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_control SEC(".maps");
+
+/* address pair -> connection; ingress makes, erb_release and egress delete. Preallocated, never
+ * LRU: an evicted entry is a broken connection. Full: CONN_TABLE_FULL, fence closed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, CONNS_MAX);
+	__type(key, struct conn_key);
+	__type(value, struct conn);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_conns SEC(".maps");
+
+/* 0 -> an entry of zeros, the value new connections are made from (too big for the stack). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct conn);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_conn_zero SEC(".maps");
+
+/* set index -> cache set; max_entries is set by the loader (a power of two). MMAPABLE aligns the
+ * sets to cache lines; nobody maps it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct cache_set);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_sets SEC(".maps");
+
+/* command name -> class; loaded from commands.def by the loader. Full: loader's error. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 512);
+	__type(key, struct command_key);
+	__type(value, struct command_row);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_commands SEC(".maps");
+
+/* enum erb_stat -> count, per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, STAT_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_stats SEC(".maps");
+
+/* key hash -> saturating count of misses; halved by the daemon. Lost updates are harmless. */
+struct miss_table {
+	__u8 count[MISS_COUNTS];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct miss_table);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_miss_counts SEC(".maps");
+
+/* struct miss records, data path -> daemon, no wake-up. Full: MISS_RING_FULL, the key waits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_misses SEC(".maps");
+
+/* Requests of the daemon to the control programs, answered in place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fill_io);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_fill_io SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sweep_io);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_sweep_io SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct release_io);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_release_io SEC(".maps");
