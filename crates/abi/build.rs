@@ -1,0 +1,125 @@
+//! Generates the Rust mirror of `bpf/abi.h` (bindgen, with layout checks) and the tables of reasons
+//! and commands, so that nothing shared with the data path is written down twice.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+
+fn main() -> Result<()> {
+    let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    for file in ["abi.h", "limits.h", "reasons.def", "commands.def"] {
+        println!("cargo:rerun-if-changed={}", bpf.join(file).display());
+    }
+    println!("cargo:rerun-if-changed=wrapper.h");
+    generate_mirror(&bpf, &out.join("mirror.rs"))?;
+    generate_reasons(&bpf.join("reasons.def"), &out.join("reasons.rs"))?;
+    generate_commands(&bpf.join("commands.def"), &out.join("commands.rs"))?;
+    Ok(())
+}
+
+fn generate_mirror(bpf: &Path, to: &Path) -> Result<()> {
+    bindgen::Builder::default()
+        .header("wrapper.h")
+        .clang_arg(format!("-I{}", bpf.display()))
+        .clang_arg("-std=gnu11")
+        .allowlist_file(".*/bpf/(abi|limits)\\.h")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .derive_debug(false)
+        .layout_tests(true)
+        .wrap_unsafe_ops(true)
+        // Flexible array; only the data path looks into slots.
+        .blocklist_type("slot")
+        .generate()
+        .context("bindgen could not read bpf/abi.h (is libclang installed? Debian: libclang1-19)")?
+        .write_to_file(to)
+        .with_context(|| format!("could not write {}", to.display()))
+}
+
+/// The argument lists of all `MACRO(...)` lines of a definition file, split at commas outside
+/// quotes and trimmed.
+fn definitions(path: &Path, macro_name: &str) -> Result<Vec<Vec<String>>> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
+    let opening = format!("{macro_name}(");
+    let mut rows = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with(&opening)) {
+        let inner = line[opening.len()..]
+            .rsplit_once(')')
+            .map(|(inner, _)| inner);
+        let inner = inner.with_context(|| format!("no closing bracket: {line}"))?;
+        let mut fields = vec![String::new()];
+        let mut quoted = false;
+        for letter in inner.chars() {
+            match letter {
+                '"' => quoted = !quoted,
+                ',' if !quoted => fields.push(String::new()),
+                other => fields.last_mut().expect("never empty").push(other),
+            }
+        }
+        rows.push(fields.iter().map(|field| field.trim().to_owned()).collect());
+    }
+    ensure!(
+        !rows.is_empty(),
+        "no {macro_name} lines in {}",
+        path.display()
+    );
+    Ok(rows)
+}
+
+fn generate_reasons(from: &Path, to: &Path) -> Result<()> {
+    let rows = definitions(from, "REASON")?;
+    let mut code = format!(
+        "/// All reasons, in the order of the stats map.\npub const REASONS: [Reason; {}] = [\n",
+        rows.len()
+    );
+    for row in &rows {
+        ensure!(row.len() == 3, "REASON needs name, kind and text: {row:?}");
+        let kind = match row[1].as_str() {
+            "answered" => "Answered",
+            "refused" => "Refused",
+            "passed" => "Passed",
+            "dropped" => "Dropped",
+            "event" => "Event",
+            other => anyhow::bail!("unknown kind {other} in {row:?}"),
+        };
+        writeln!(
+            code,
+            "Reason {{ name: {:?}, kind: Kind::{kind}, text: {:?} }},",
+            row[0], row[2]
+        )?;
+    }
+    code.push_str("];\n");
+    fs::write(to, code).with_context(|| format!("could not write {}", to.display()))
+}
+
+fn generate_commands(from: &Path, to: &Path) -> Result<()> {
+    let rows = definitions(from, "COMMAND")?;
+    let mut code = format!(
+        "/// All commands whose class is known.\npub const COMMANDS: [Command; {}] = [\n",
+        rows.len()
+    );
+    for row in &rows {
+        ensure!(
+            row.len() == 3,
+            "COMMAND needs name, class and count: {row:?}"
+        );
+        ensure!(
+            row[0].split('|').all(|part| part.len() <= 24),
+            "name longer than NAME_BYTES_MAX: {row:?}"
+        );
+        let argc: u32 = row[2]
+            .parse()
+            .with_context(|| format!("argument count of {row:?}"))?;
+        writeln!(
+            code,
+            "Command {{ name: {:?}, class: {}, argc: {argc} }},",
+            row[0], row[1]
+        )?;
+    }
+    code.push_str("];\n");
+    fs::write(to, code).with_context(|| format!("could not write {}", to.display()))
+}
