@@ -1,1 +1,32 @@
-//! (being written)
+//! Workloads and checkers that drive any Redis address and decide whether what clients saw is
+//! what Redis alone could have shown them.
+//!
+//! # Layout
+//! - [`resp`], [`net`]: bytes and sockets, shared by all.
+//! - [`record`]: a proxy that prints who sends what.
+
+pub mod net;
+pub mod record;
+pub mod resp;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// The checks, as subcommands of `erb check` and of `erb-check`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Check {
+    /// Pass connections to a Redis and print what each side sends.
+    Record(record::RecordArgs),
+}
+
+/// Runs one check. The exit code is 0 if it passed, 1 if it found something wrong.
+///
+/// # Errors
+/// If the check could not be carried out at all (exit code 2 is the caller's).
+pub fn run(check: &Check) -> Result<ExitCode> {
+    match check {
+        Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),
+    }
+}
