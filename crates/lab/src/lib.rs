@@ -1,1 +1,33 @@
-//! (being written)
+//! A laboratory in network namespaces: a client, a server with Debian's redis-server, and a
+//! middle box between them that loses, duplicates, reorders, corrupts and delays packets.
+//!
+//! The command line is [`LabArgs`] and [`run`]; tests and benchmarks use [`Lab`], [`LabConfig`]
+//! and [`netns`]. What a lab is made of is in [`LabState`], and on disk in
+//! `/run/erb/lab/NAME/state.json`.
+
+mod cli;
+pub mod control;
+pub mod fault;
+mod forward;
+mod lab;
+pub mod netns;
+pub mod offload;
+pub mod packet;
+pub mod process;
+mod redis;
+pub mod settings;
+mod state;
+mod teardown;
+pub mod topology;
+pub mod xdp_pass;
+
+pub use cli::{LabArgs, run};
+pub use control::LinkReport;
+pub use lab::{Booster, ForwardCommand, Lab, LabConfig, LabStatus, NoBooster};
+pub use process::Process;
+pub use redis::RedisArg;
+pub use settings::{LinkChange, LinkSettings};
+pub use state::{
+    End, EndState, LabName, LabState, MiddleState, Mode, NAME_DEFAULT, Phase, RUN_ROOT,
+};
+pub use teardown::{DownReport, down};

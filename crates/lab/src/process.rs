@@ -1,0 +1,233 @@
+//! Processes that the lab started: named so that a recycled pid is never mistaken for them.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// How long a process may take to end after SIGTERM before it gets SIGKILL.
+const TERM_WAIT: Duration = Duration::from_secs(3);
+/// How long the kernel may take to end a process after SIGKILL.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+/// Pause between two looks at a process that others reap.
+const REAP_PAUSE: Duration = Duration::from_millis(2);
+
+/// A process by pid and start time; the pair is never used twice while the machine is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// What it is for, like "redis-server".
+    pub role: String,
+    /// Its process id.
+    pub pid: i32,
+    /// When it started, in clock ticks after boot (field 22 of /proc/PID/stat).
+    pub start_ticks: u64,
+}
+
+impl Process {
+    /// Describes the running process `pid`; fails if it is gone already.
+    pub fn describe(role: &str, pid: u32) -> Result<Self> {
+        let pid = i32::try_from(pid)?;
+        match start_ticks(pid) {
+            Some(start_ticks) => Ok(Self {
+                role: role.to_owned(),
+                pid,
+                start_ticks,
+            }),
+            None => bail!("{role} (pid {pid}) ended right after its start"),
+        }
+    }
+
+    /// Whether this very process still runs (a zombie does not).
+    pub fn is_alive(&self) -> bool {
+        start_ticks(self.pid) == Some(self.start_ticks)
+    }
+
+    /// Ends the process, gently first; true if it had to be done, false if it was gone.
+    pub fn end(&self) -> Result<bool> {
+        let ended = self.end_by_descriptor();
+        // Reaps it if it is our child; everybody else's children are reaped by their parents.
+        let _ = waitpid(Pid::from_raw(self.pid), Some(WaitPidFlag::WNOHANG));
+        ended.with_context(|| format!("cannot end {} (pid {})", self.role, self.pid))
+    }
+
+    fn end_by_descriptor(&self) -> Result<bool> {
+        // The descriptor first, the comparison after it: it then names the process compared.
+        let Some(descriptor) = open_descriptor(self.pid)? else {
+            return Ok(false);
+        };
+        if !self.is_alive() {
+            return Ok(false);
+        }
+        signal(&descriptor, libc::SIGTERM)?;
+        if wait(&descriptor, TERM_WAIT)? {
+            return Ok(true);
+        }
+        signal(&descriptor, libc::SIGKILL)?;
+        if !wait(&descriptor, KILL_WAIT)? {
+            bail!("it did not end within {KILL_WAIT:?} after SIGKILL");
+        }
+        Ok(true)
+    }
+}
+
+/// Waits until none of `processes` is listed any more, so that what they held is free.
+pub fn await_gone(processes: &[Process], limit: Duration) {
+    let end = Instant::now() + limit;
+    while processes.iter().any(Process::is_alive) && Instant::now() < end {
+        thread::sleep(REAP_PAUSE);
+    }
+}
+
+/// All processes (not this one, nor one it descends from) for which `wanted` holds.
+pub fn find(role: &str, wanted: impl Fn(i32) -> bool) -> Result<Vec<Process>> {
+    let mut own = vec![i32::try_from(std::process::id())?];
+    while let Some(parent) = own.last().and_then(|pid| stat_field(*pid, PARENT_FIELD)) {
+        own.push(parent as i32);
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let Some(start_ticks) = start_ticks(pid).filter(|_| !own.contains(&pid)) else {
+            continue;
+        };
+        if wanted(pid) {
+            found.push(Process {
+                role: role.to_owned(),
+                pid,
+                start_ticks,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Places in /proc/PID/stat, counted from the field behind the command's name.
+const STATE_FIELD: usize = 0;
+const PARENT_FIELD: usize = 1;
+const START_FIELD: usize = 19;
+
+fn stat_fields(pid: i32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, spaces and parentheses too.
+    let (_, rest) = stat.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+fn stat_field(pid: i32, field: usize) -> Option<u64> {
+    stat_fields(pid)?.get(field)?.parse().ok()
+}
+
+/// Start time of a process that is there and no zombie.
+fn start_ticks(pid: i32) -> Option<u64> {
+    let fields = stat_fields(pid)?;
+    if matches!(fields.get(STATE_FIELD)?.as_str(), "Z" | "X") {
+        return None;
+    }
+    fields.get(START_FIELD)?.parse().ok()
+}
+
+fn open_descriptor(pid: i32) -> Result<Option<OwnedFd>> {
+    // SAFETY: pidfd_open takes two integers and returns a descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match Errno::result(fd) {
+        // SAFETY: a fresh descriptor that nobody else owns.
+        Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) })),
+        Err(Errno::ESRCH) => Ok(None),
+        Err(error) => Err(error).context("pidfd_open"),
+    }
+}
+
+fn signal(process: &OwnedFd, signal: i32) -> Result<()> {
+    let no_info = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: a live pid descriptor, a signal number, no siginfo, no flags.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal,
+            no_info,
+            0,
+        )
+    };
+    match Errno::result(result) {
+        Ok(_) | Err(Errno::ESRCH) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("signal {signal}")),
+    }
+}
+
+/// Waits for the end of a process; true if it came within `limit`.
+fn wait(process: &OwnedFd, limit: Duration) -> Result<bool> {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(
+            &mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        ) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error).context("poll"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_recycled_pid_is_never_hit() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::describe("sleep", child.id()).unwrap();
+        let other = Process {
+            start_ticks: process.start_ticks + 1,
+            ..process.clone()
+        };
+        assert!(!other.is_alive());
+        assert!(
+            !other.end().unwrap(),
+            "a process with another start time was ended"
+        );
+        assert!(process.is_alive());
+        assert!(process.end().unwrap());
+        assert!(!process.is_alive());
+        assert!(!process.end().unwrap(), "ended twice");
+        // Reaped by end(), so the handle has nothing left to wait for.
+        let _ = child.wait();
+    }
+
+    #[test]
+    fn one_that_ignores_sigterm_is_killed() {
+        let script = "trap '' TERM; while :; do sleep 0.05; done";
+        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let process = Process::describe("stubborn", child.id()).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        assert!(process.end().unwrap());
+        assert!(!process.is_alive());
+        let _ = child.wait();
+    }
+
+    #[test]
+    fn the_searcher_and_its_parents_are_not_found() {
+        let all = find("any", |_| true).unwrap();
+        let own = std::process::id() as i32;
+        let parent = nix::unistd::getppid().as_raw();
+        assert!(
+            all.iter()
+                .all(|process| process.pid != own && process.pid != parent)
+        );
+    }
+}
