@@ -28,7 +28,10 @@ fn generate_mirror(bpf: &Path, to: &Path) -> Result<()> {
         .allowlist_file(".*/bpf/(abi|limits)\\.h")
         .prepend_enum_name(false)
         .derive_default(true)
-        .derive_debug(false)
+        .derive_debug(true)
+        .derive_partialeq(true)
+        .derive_eq(true)
+        .derive_hash(true)
         .layout_tests(true)
         .wrap_unsafe_ops(true)
         // Flexible array; only the data path looks into slots.

@@ -1,0 +1,83 @@
+//! Compiles the BPF objects with clang. libbpf's headers are those of the vendored copy that the
+//! loader is linked against, so that programs and loader always agree.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The objects: XDP tier, TC tier with timer and sweep, and the daemon's control programs.
+const OBJECTS: [&str; 3] = ["xdp", "tc", "control"];
+
+/// Oldest clang that knows `-mcpu=v3` code generation well enough for these programs.
+const CLANG_MAJOR_MIN: u32 = 18;
+
+fn main() -> Result<()> {
+    let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
+    let sources = env::var("ERB_BPF_DIR").map_or_else(|_| bpf.clone(), PathBuf::from);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let libbpf = env::var("DEP_BPF_INCLUDE").context("libbpf-sys gave no include folder")?;
+    println!("cargo:rerun-if-env-changed=ERB_BPF_DIR");
+    println!("cargo:rerun-if-changed={}", sources.display());
+    for entry in fs::read_dir(&bpf).with_context(|| format!("could not list {}", bpf.display()))? {
+        println!("cargo:rerun-if-changed={}", entry?.path().display());
+    }
+    let clang = find_clang()?;
+    for object in OBJECTS {
+        compile(
+            &clang,
+            &sources.join(format!("{object}.bpf.c")),
+            &out,
+            &bpf,
+            Path::new(&libbpf),
+        )?;
+    }
+    Ok(())
+}
+
+fn find_clang() -> Result<String> {
+    for name in ["clang-19", "clang"] {
+        let Ok(output) = Command::new(name).arg("-dumpversion").output() else {
+            continue;
+        };
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse::<u32>().ok());
+        if major.is_some_and(|major| major >= CLANG_MAJOR_MIN) {
+            return Ok(name.to_owned());
+        }
+    }
+    bail!("no clang >= {CLANG_MAJOR_MIN} found; install it (Debian: apt-get install clang-19)")
+}
+
+fn compile(clang: &str, source: &Path, out: &Path, bpf: &Path, libbpf: &Path) -> Result<()> {
+    let stem = source.file_stem().context("source without name")?;
+    let object = out.join(stem).with_extension("bpf.o");
+    let output = Command::new(clang)
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c",
+        ])
+        // Keeps paths of the build machine out of the object.
+        .arg(format!("-fdebug-prefix-map={}=bpf", bpf.display()))
+        .arg("-I")
+        .arg(bpf)
+        .arg("-isystem")
+        .arg(libbpf)
+        .arg("-isystem")
+        .arg(libbpf.join("bpf"))
+        .arg(source)
+        .arg("-o")
+        .arg(&object)
+        .output()
+        .with_context(|| format!("could not run {clang}"))?;
+    ensure!(
+        output.status.success(),
+        "{clang} could not compile {}:\n{}",
+        source.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! Links: which program sits where. Every link is pinned, so it outlives the daemon.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::Program;
+
+use crate::device::{Device, all_devices};
+use crate::load::program_pin;
+use crate::{Error, Result};
+
+/// Tiers at work on a boosted device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachMode {
+    /// XDP in the driver, and TC.
+    Native,
+    /// The driver has no XDP: the TC tier alone.
+    Tc,
+}
+
+/// One boosted device and how it was attached.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Attached {
+    /// The device.
+    pub device: Device,
+    /// Tiers at work.
+    pub mode: AttachMode,
+    /// Why it is not native, empty otherwise.
+    pub why_not_native: String,
+}
+
+#[derive(Clone, Copy)]
+enum Hook {
+    Xdp,
+    Ingress,
+    Egress,
+}
+
+impl Hook {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Xdp => "erb_xdp",
+            Self::Ingress => "erb_tc_ingress",
+            Self::Egress => "erb_tc_egress",
+        }
+    }
+
+    const fn attach_type(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Self::Xdp => libbpf_sys::BPF_XDP,
+            Self::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
+
+    fn pin(self, root: &Path, ifindex: u32) -> PathBuf {
+        let word = match self {
+            Self::Xdp => "xdp",
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        };
+        root.join(format!("link_{word}_{ifindex}"))
+    }
+}
+
+/// The links of one ERB, found by their pins.
+#[derive(Clone, Debug)]
+pub struct Links {
+    root: PathBuf,
+}
+
+impl Links {
+    /// Links pinned (or to be pinned) in `root`.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_path_buf(),
+        }
+    }
+
+    /// Attaches all tiers to a boosted device: egress first, so that nothing is answered that
+    /// egress does not see.
+    ///
+    /// # Errors
+    /// [`Error::Attach`] if TC refuses, or XDP refuses for another reason than that the driver
+    /// has none.
+    pub fn boost(&self, device: &Device) -> Result<Attached> {
+        self.attach(Hook::Egress, device)?;
+        self.attach(Hook::Ingress, device)?;
+        let (mode, why_not_native) = match self.attach(Hook::Xdp, device) {
+            Ok(()) => (AttachMode::Native, String::new()),
+            Err(Error::Attach { reason, .. }) if !is_occupied(&reason) => (
+                AttachMode::Tc,
+                format!("the driver refused native XDP: {reason}"),
+            ),
+            Err(other) => return Err(other),
+        };
+        Ok(Attached {
+            device: device.clone(),
+            mode,
+            why_not_native,
+        })
+    }
+
+    /// Puts the egress program on every device that has none of ours yet, and forgets pins of
+    /// devices that are gone; returns the names of the newly covered ones.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the devices cannot be listed. A device that refuses (or vanished
+    /// meanwhile) is left out and tried again at the next call.
+    pub fn cover_egress(&self) -> Result<Vec<String>> {
+        let devices = all_devices()?;
+        let mut covered = Vec::new();
+        for device in &devices {
+            if !Hook::Egress.pin(&self.root, device.ifindex).exists()
+                && self.attach(Hook::Egress, device).is_ok()
+            {
+                covered.push(device.name.clone());
+            }
+        }
+        for (ifindex, path) in self.pins() {
+            if !devices.iter().any(|device| device.ifindex == ifindex) {
+                // The kernel has detached the link with its device.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        Ok(covered)
+    }
+
+    /// Indexes of all devices that carry the egress program.
+    #[must_use]
+    pub fn egress_devices(&self) -> Vec<u32> {
+        self.pins()
+            .into_iter()
+            .filter(|(ifindex, path)| *path == Hook::Egress.pin(&self.root, *ifindex))
+            .map(|(ifindex, _)| ifindex)
+            .collect()
+    }
+
+    /// Whether the XDP link of the device is pinned.
+    #[must_use]
+    pub fn is_native(&self, device: &Device) -> bool {
+        Hook::Xdp.pin(&self.root, device.ifindex).exists()
+    }
+
+    /// Takes all programs off their devices: XDP first, egress last, so that what XDP left to TC
+    /// is still translated.
+    pub fn detach_all(&self) {
+        let pins = self.pins();
+        for hook in [Hook::Xdp, Hook::Ingress, Hook::Egress] {
+            for (ifindex, path) in &pins {
+                if *path == hook.pin(&self.root, *ifindex) {
+                    // Removing the last reference detaches the link.
+                    let _ = std::fs::remove_file(path);
+                }
+            }
+        }
+    }
+
+    fn pins(&self) -> Vec<(u32, PathBuf)> {
+        let Ok(entries) = std::fs::read_dir(&self.root) else {
+            return Vec::new();
+        };
+        entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let ifindex = name
+                    .strip_prefix("link_")?
+                    .split_once('_')?
+                    .1
+                    .parse()
+                    .ok()?;
+                Some((ifindex, entry.path()))
+            })
+            .collect()
+    }
+
+    fn attach(&self, hook: Hook, device: &Device) -> Result<()> {
+        let path = program_pin(&self.root, hook.program());
+        let program = Program::fd_from_pinned_path(&path).map_err(|error| Error::Pin {
+            what: path.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        let refused = |reason| Error::Attach {
+            program: hook.program(),
+            device: device.name.clone(),
+            reason,
+        };
+        let link = link_create(&program, hook, device.ifindex).map_err(refused)?;
+        pin_fd(&link, &hook.pin(&self.root, device.ifindex)).map_err(refused)
+    }
+}
+
+/// EBUSY and EEXIST: another program came between preflight and attach; that is no reason to fall
+/// back but to stop.
+fn is_occupied(reason: &io::Error) -> bool {
+    matches!(reason.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+}
+
+fn link_create(program: &OwnedFd, hook: Hook, ifindex: u32) -> io::Result<OwnedFd> {
+    let mut options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    if matches!(hook, Hook::Xdp) {
+        options.flags = libbpf_sys::XDP_FLAGS_DRV_MODE;
+    }
+    // SAFETY: options is a live, zero-filled structure of the size it states.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            ifindex as i32,
+            hook.attach_type(),
+            &raw const options,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn pin_fd(link: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: path is a live NUL-terminated string.
+    let done = unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), path.as_ptr()) };
+    if done < 0 {
+        Err(io::Error::from_raw_os_error(-done))
+    } else {
+        Ok(())
+    }
+}

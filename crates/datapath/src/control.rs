@@ -1,0 +1,95 @@
+//! `struct control` as the daemon uses it: its own part is written, the data path's part is read.
+
+use std::ptr::addr_of_mut;
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use erb_abi::control;
+
+use crate::mapped::Mapped;
+
+/// The shared control block. Every access is one atomic load or store.
+pub struct Control {
+    mapped: Mapped<control>,
+}
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $field:ident, $set:ident: $value:ty, $atomic:ty;)*) => {
+        impl Control {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $field(&self) -> $value {
+                // SAFETY: the pointer is into a live shared mapping, aligned by repr(C), and only
+                // ever accessed atomically from this process.
+                unsafe { <$atomic>::from_ptr(addr_of_mut!((*self.mapped.ptr()).$field)) }
+                    .load(Ordering::SeqCst)
+            }
+            #[doc = concat!("Sets `", stringify!($field), "`.")]
+            pub fn $set(&self, value: $value) {
+                // SAFETY: as for the reader above.
+                unsafe { <$atomic>::from_ptr(addr_of_mut!((*self.mapped.ptr()).$field)) }
+                    .store(value, Ordering::SeqCst);
+            }
+        )*}
+    };
+}
+
+macro_rules! fields_read {
+    ($($(#[$doc:meta])* $field:ident: $value:ty, $atomic:ty;)*) => {
+        impl Control {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $field(&self) -> $value {
+                // SAFETY: the pointer is into a live shared mapping, aligned by repr(C), and only
+                // ever accessed atomically from this process.
+                unsafe { <$atomic>::from_ptr(addr_of_mut!((*self.mapped.ptr()).$field)) }
+                    .load(Ordering::SeqCst)
+            }
+        )*}
+    };
+}
+
+fields! {
+    /// Version of the shared layout.
+    abi_version, set_abi_version: u32, AtomicU32;
+    /// Redis's port, network order.
+    port_be, set_port_be: u16, AtomicU16;
+    /// 1: fast answers allowed.
+    serving, set_serving: u32, AtomicU32;
+    /// 1: detach under way.
+    stopping, set_stopping: u32, AtomicU32;
+    /// 1: new connections may be tracked from their first byte.
+    admit, set_admit: u32, AtomicU32;
+    /// 1: misses are reported and fills inserted.
+    fills, set_fills: u32, AtomicU32;
+    /// End of the lease, `CLOCK_MONOTONIC`, ns.
+    lease_until_ns, set_lease_until_ns: u64, AtomicU64;
+    /// `CLOCK_REALTIME - CLOCK_MONOTONIC`, ms.
+    wall_minus_mono_ms, set_wall_minus_mono_ms: i64, AtomicI64;
+    /// Each connection sends a command up this often, ns; 0 = never.
+    heartbeat_up_ns, set_heartbeat_up_ns: u64, AtomicU64;
+    /// `gate_seen` up to which Redis's state was read again.
+    gate_ack, set_gate_ack: u64, AtomicU64;
+    /// Number of cache sets - 1.
+    set_mask, set_set_mask: u64, AtomicU64;
+    /// Seed of the key hash.
+    hash_seed, set_hash_seed: u64, AtomicU64;
+}
+
+fields_read! {
+    /// Commands with unknown keys on their way.
+    fence: u64, AtomicU64;
+    /// Moves when the fence opens or closes and at every clear.
+    global_version: u64, AtomicU64;
+    /// Commands seen that may change Redis's configuration.
+    gate_seen: u64, AtomicU64;
+    /// Entries of another epoch are absent.
+    cache_epoch: u32, AtomicU32;
+    /// 1: payload of untracked connections passed; the fence is closed.
+    untracked: u32, AtomicU32;
+}
+
+impl Control {
+    pub(crate) const fn new(mapped: Mapped<control>) -> Self {
+        Self { mapped }
+    }
+}

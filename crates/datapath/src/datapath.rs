@@ -1,0 +1,495 @@
+//! The running data path, reached through its pins.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::ptr::{addr_of, addr_of_mut};
+use std::rc::Rc;
+
+use erb_abi as abi;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+
+use crate::control::Control;
+use crate::load::{check_shapes, remove_pins};
+use crate::mapped::Mapped;
+use crate::run::Runnable;
+use crate::{Error, Result};
+
+/// What one sweep over the connection table found.
+#[derive(Clone, Debug, Default)]
+pub struct SweepReport {
+    /// Connections that the daemon must act on.
+    pub rows: Vec<abi::sweep_row>,
+    /// Such connections that did not fit into one sweep.
+    pub more: u32,
+    /// Entries in the table.
+    pub conns: u32,
+    /// Entries by `enum erb_conn_state`.
+    pub by_state: [u32; abi::CONN_STATE_MAX as usize],
+    /// Entries on which FIN or RST was seen.
+    pub closing: u32,
+    /// Entries that still need translation.
+    pub translated: u32,
+    /// Entries with unacknowledged fast-path bytes.
+    pub unacked: u32,
+}
+
+/// What `erb_fill_begin` noted about a key before Redis was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillToken {
+    /// `enum fill_status`; only `FILL_OK` may be asked for.
+    pub status: u32,
+    /// Index of the key's set.
+    pub set: u32,
+    /// Cache epoch.
+    pub cache_epoch: u32,
+    /// Version of the set.
+    pub version: u64,
+    /// Global version.
+    pub global_version: u64,
+}
+
+/// A value to be inserted.
+#[derive(Clone, Copy, Debug)]
+pub struct FillEntry<'a> {
+    /// The key, at most `KEY_BYTES_MAX` bytes.
+    pub key: &'a [u8],
+    /// The value, at most `CLASS3_BYTES` bytes.
+    pub value: &'a [u8],
+    /// Expiry by the wall clock, ms; 0 = none.
+    pub expiry_ms: u64,
+    /// The token noted before the value was asked for.
+    pub token: FillToken,
+}
+
+/// One tracked connection as shown to the user.
+#[derive(Clone, Copy)]
+pub struct ConnView {
+    /// Address pair.
+    pub key: abi::conn_key,
+    /// Cookie of the socket.
+    pub cookie: u64,
+    /// `enum erb_conn_state`.
+    pub state: u8,
+    /// `CONN_F_*`.
+    pub flags: u8,
+    /// Request bytes consumed.
+    pub in_delta: u32,
+    /// Reply bytes inserted.
+    pub out_delta: u32,
+    /// Requests that went up.
+    pub requests: u32,
+    /// Replies that came back.
+    pub replies: u32,
+}
+
+struct Programs {
+    tick: Runnable,
+    sweep: Runnable,
+    release: Runnable,
+    fill_begin: Runnable,
+    fill_insert: Runnable,
+    invalidate: Runnable,
+    clear: Runnable,
+    untracked_clear: Runnable,
+}
+
+/// The running data path: maps and programs, opened from their pins.
+pub struct Datapath {
+    root: PathBuf,
+    ifindex: u32,
+    control: Control,
+    fill: Mapped<abi::fill_io>,
+    sweep: Mapped<abi::sweep_io>,
+    release: Mapped<abi::release_io>,
+    miss_counts: Mapped<[u64; MISS_WORDS]>,
+    stats: MapHandle,
+    conns: MapHandle,
+    misses: MapHandle,
+    programs: Programs,
+}
+
+/// The miss counts seen as words, so that halving touches eight at a time.
+const MISS_WORDS: usize = abi::MISS_COUNTS as usize / 8;
+
+/// A miss count byte halves by a shift; this keeps the bit that crosses into the byte below.
+const MISS_HALF_MASK: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+
+impl Datapath {
+    /// Opens what is pinned in `root`. `ifindex` is a boosted device of the caller's namespace,
+    /// on which timer and sweep are run.
+    ///
+    /// # Errors
+    /// [`Error::OtherVersion`] if it was made by another version, [`Error::Pin`] if pins are
+    /// missing.
+    pub fn open(root: &Path, ifindex: u32) -> Result<Self> {
+        check_shapes(root)?;
+        let map = |name: &'static str| {
+            MapHandle::from_pinned_path(root.join(name)).map_err(|error| Error::map(name, error))
+        };
+        let control = Control::new(Mapped::new("erb_control", &map("erb_control")?)?);
+        if control.abi_version() != abi::ERB_ABI_VERSION {
+            return Err(Error::OtherVersion {
+                path: root.to_path_buf(),
+                what: format!(
+                    "layout {}, this program has {}",
+                    control.abi_version(),
+                    abi::ERB_ABI_VERSION
+                ),
+            });
+        }
+        Ok(Self {
+            root: root.to_path_buf(),
+            ifindex,
+            control,
+            fill: Mapped::new("erb_fill_io", &map("erb_fill_io")?)?,
+            sweep: Mapped::new("erb_sweep_io", &map("erb_sweep_io")?)?,
+            release: Mapped::new("erb_release_io", &map("erb_release_io")?)?,
+            miss_counts: Mapped::new("erb_miss_counts", &map("erb_miss_counts")?)?,
+            stats: map("erb_stats")?,
+            conns: map("erb_conns")?,
+            misses: map("erb_misses")?,
+            programs: Programs {
+                tick: Runnable::open(root, "erb_tick")?,
+                sweep: Runnable::open(root, "erb_sweep")?,
+                release: Runnable::open(root, "erb_release")?,
+                fill_begin: Runnable::open(root, "erb_fill_begin")?,
+                fill_insert: Runnable::open(root, "erb_fill_insert")?,
+                invalidate: Runnable::open(root, "erb_invalidate")?,
+                clear: Runnable::open(root, "erb_clear")?,
+                untracked_clear: Runnable::open(root, "erb_untracked_clear")?,
+            },
+        })
+    }
+
+    /// The control block.
+    #[must_use]
+    pub const fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Removes every pin. Links must have been detached before.
+    pub fn remove(&self) {
+        remove_pins(&self.root);
+    }
+
+    /// Runs the retransmission timer; true while connections have unacknowledged fast bytes.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn tick(&self) -> Result<bool> {
+        Ok(self.programs.tick.call_on(self.ifindex)? > 0)
+    }
+
+    /// Sweeps the connection table.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn sweep(&self) -> Result<SweepReport> {
+        self.programs.sweep.call_on(self.ifindex)?;
+        let io = self.sweep.ptr();
+        // SAFETY: io is a live mapping of a sweep_io; the program that writes it has returned and
+        // only this thread runs it. Row indexes are bounded by the array's length.
+        unsafe {
+            let count = addr_of!((*io).count).read_volatile().min(abi::SWEEP_ROWS) as usize;
+            let rows = addr_of!((*io).rows).cast::<abi::sweep_row>();
+            Ok(SweepReport {
+                rows: (0..count)
+                    .map(|index| rows.add(index).read_volatile())
+                    .collect(),
+                more: addr_of!((*io).more).read_volatile(),
+                conns: addr_of!((*io).conns).read_volatile(),
+                by_state: addr_of!((*io).by_state).read_volatile(),
+                closing: addr_of!((*io).closing).read_volatile(),
+                translated: addr_of!((*io).translated).read_volatile(),
+                unacked: addr_of!((*io).unacked).read_volatile(),
+            })
+        }
+    }
+
+    /// Releases the marks and the fence share of a connection for which there is proof; with
+    /// `remove` its entry goes too. True if the program did so.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn release(&self, row: &abi::sweep_row, remove: bool) -> Result<bool> {
+        let request = abi::release_io {
+            key: row.key,
+            cookie: row.cookie,
+            proof_pos: row.proof_pos,
+            remove: u32::from(remove),
+            done: 0,
+            pad: 0,
+        };
+        let io = self.release.ptr();
+        // SAFETY: io is a live mapping of a release_io that only this thread uses.
+        unsafe { io.write_volatile(request) };
+        self.programs.release.call_on(self.ifindex)?;
+        // SAFETY: as above; the program has returned.
+        Ok(unsafe { addr_of!((*io).done).read_volatile() } == 1)
+    }
+
+    /// Notes versions of at most `FILL_BATCH` keys before Redis is asked for them.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn fill_begin(&self, keys: &[&[u8]]) -> Result<Vec<FillToken>> {
+        self.put_keys(keys);
+        self.programs.fill_begin.call()?;
+        Ok((0..keys.len()).map(|index| self.token(index)).collect())
+    }
+
+    /// Inserts at most `FILL_BATCH` values; returns a `fill_status` for each.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn fill_insert(&self, entries: &[FillEntry<'_>]) -> Result<Vec<u32>> {
+        let keys: Vec<&[u8]> = entries.iter().map(|entry| entry.key).collect();
+        self.put_keys(&keys);
+        for (index, entry) in entries.iter().enumerate() {
+            let slot = self.slot(index);
+            let length = entry.value.len().min(abi::CLASS3_BYTES as usize);
+            // SAFETY: slot points into the live mapping (index checked there); the copy is bounded
+            // by the value array's length, and source and target do not overlap.
+            unsafe {
+                addr_of_mut!((*slot).set).write_volatile(entry.token.set);
+                addr_of_mut!((*slot).cache_epoch).write_volatile(entry.token.cache_epoch);
+                addr_of_mut!((*slot).version).write_volatile(entry.token.version);
+                addr_of_mut!((*slot).global_version).write_volatile(entry.token.global_version);
+                addr_of_mut!((*slot).expiry_ms).write_volatile(entry.expiry_ms);
+                addr_of_mut!((*slot).value_len).write_volatile(length as u16);
+                let value = addr_of_mut!((*slot).value).cast::<u8>();
+                value.copy_from_nonoverlapping(entry.value.as_ptr(), length);
+            }
+        }
+        self.programs.fill_insert.call()?;
+        Ok((0..entries.len())
+            .map(|index| self.token(index).status)
+            .collect())
+    }
+
+    /// Removes keys from the cache and moves their sets' versions. Keys longer than
+    /// `KEY_BYTES_MAX` are never cached and are left out.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn invalidate(&self, keys: &[&[u8]]) -> Result<()> {
+        let cacheable: Vec<&[u8]> = keys
+            .iter()
+            .copied()
+            .filter(|key| key.len() <= abi::KEY_BYTES_MAX as usize)
+            .collect();
+        for batch in cacheable.chunks(abi::FILL_BATCH as usize) {
+            self.put_keys(batch);
+            self.programs.invalidate.call()?;
+        }
+        Ok(())
+    }
+
+    /// Empties the cache and voids all fills under way.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn clear(&self) -> Result<()> {
+        self.programs.clear.call().map(|_| ())
+    }
+
+    /// Opens the fence that an untracked connection closed.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn untracked_clear(&self) -> Result<()> {
+        self.programs.untracked_clear.call().map(|_| ())
+    }
+
+    /// Halves all miss counts, so that old misses are forgotten.
+    pub fn halve_miss_counts(&self) {
+        let words = self.miss_counts.ptr().cast::<u64>();
+        for index in 0..MISS_WORDS {
+            // SAFETY: index is below the number of words of the live mapping. Updates lost to a
+            // concurrent program are harmless: the counts are a heuristic.
+            unsafe {
+                let word = words.add(index);
+                let value = word.read_volatile();
+                if value != 0 {
+                    word.write_volatile((value >> 1) & MISS_HALF_MASK);
+                }
+            }
+        }
+    }
+
+    /// All counters, summed over the CPUs, in the order of [`erb_abi::REASONS`].
+    ///
+    /// # Errors
+    /// [`Error::Map`] if the map cannot be read.
+    pub fn stats(&self) -> Result<Vec<u64>> {
+        (0..abi::STAT_MAX)
+            .map(|stat| {
+                let values = self
+                    .stats
+                    .lookup_percpu(&stat.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(|error| Error::map("erb_stats", error))?
+                    .unwrap_or_default();
+                Ok(values
+                    .iter()
+                    .filter_map(|bytes| bytes.first_chunk())
+                    .map(|bytes| u64::from_ne_bytes(*bytes))
+                    .sum())
+            })
+            .collect()
+    }
+
+    /// Address pairs of all tracked connections.
+    #[must_use]
+    pub fn conn_keys(&self) -> Vec<Vec<u8>> {
+        self.conns.keys().collect()
+    }
+
+    /// All tracked connections. Copies every entry: for people, not for the loop.
+    #[must_use]
+    pub fn conn_views(&self) -> Vec<ConnView> {
+        self.conns
+            .keys()
+            .filter_map(|key| self.conns.lookup(&key, MapFlags::ANY).ok().flatten())
+            .filter(|bytes| bytes.len() == size_of::<abi::conn>())
+            .map(|bytes| view(&bytes))
+            .collect()
+    }
+
+    /// The ring of misses.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if it cannot be mapped.
+    pub fn miss_ring(&self) -> Result<MissRing> {
+        MissRing::new(&self.misses)
+    }
+
+    fn put_keys(&self, keys: &[&[u8]]) {
+        assert!(
+            keys.len() <= abi::FILL_BATCH as usize,
+            "a batch is bounded by FILL_BATCH"
+        );
+        // SAFETY: the mapping is live and used by this thread only.
+        unsafe { addr_of_mut!((*self.fill.ptr()).count).write_volatile(keys.len() as u32) };
+        for (index, key) in keys.iter().enumerate() {
+            let slot = self.slot(index);
+            let length = key.len().min(abi::KEY_BYTES_MAX as usize);
+            // SAFETY: slot points into the live mapping; the copy is bounded by the key array.
+            unsafe {
+                addr_of_mut!((*slot).key_len).write_volatile(length as u16);
+                addr_of_mut!((*slot).status).write_volatile(abi::FILL_BUSY);
+                let to = addr_of_mut!((*slot).key).cast::<u8>();
+                to.copy_from_nonoverlapping(key.as_ptr(), length);
+            }
+        }
+    }
+
+    fn slot(&self, index: usize) -> *mut abi::fill_slot {
+        assert!(
+            index < abi::FILL_BATCH as usize,
+            "a batch is bounded by FILL_BATCH"
+        );
+        // SAFETY: the mapping is live and the index is within the array.
+        unsafe {
+            addr_of_mut!((*self.fill.ptr()).slots)
+                .cast::<abi::fill_slot>()
+                .add(index)
+        }
+    }
+
+    fn token(&self, index: usize) -> FillToken {
+        let slot = self.slot(index);
+        // SAFETY: slot points into the live mapping; the program that writes it has returned.
+        unsafe {
+            FillToken {
+                status: addr_of!((*slot).status).read_volatile(),
+                set: addr_of!((*slot).set).read_volatile(),
+                cache_epoch: addr_of!((*slot).cache_epoch).read_volatile(),
+                version: addr_of!((*slot).version).read_volatile(),
+                global_version: addr_of!((*slot).global_version).read_volatile(),
+            }
+        }
+    }
+}
+
+fn view(bytes: &[u8]) -> ConnView {
+    // SAFETY: the caller checked the length; conn is plain data for which any bytes are valid, and
+    // the read does not ask for alignment.
+    let entry: abi::conn = unsafe { bytes.as_ptr().cast::<abi::conn>().read_unaligned() };
+    ConnView {
+        key: entry.key,
+        cookie: entry.cookie,
+        state: entry.state,
+        flags: entry.flags,
+        in_delta: entry.in_delta,
+        out_delta: entry.out_delta,
+        requests: entry.requests,
+        replies: entry.replies,
+    }
+}
+
+/// The ring of misses, drained without wake-ups.
+pub struct MissRing {
+    ring: RingBuffer<'static>,
+    keys: Rc<RefCell<Vec<Vec<u8>>>>,
+}
+
+/// Keys taken per drain: bounds the time between two looks at the feed.
+const MISSES_PER_DRAIN: usize = 4096;
+
+impl MissRing {
+    fn new(map: &MapHandle) -> Result<Self> {
+        let keys = Rc::new(RefCell::new(Vec::new()));
+        let sink = Rc::clone(&keys);
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(map, move |record| {
+                if let Some(key) = miss_key(record) {
+                    sink.borrow_mut().push(key.to_vec());
+                }
+                0
+            })
+            .map_err(|error| Error::map("erb_misses", error))?;
+        let ring = builder
+            .build()
+            .map_err(|error| Error::map("erb_misses", error))?;
+        Ok(Self { ring, keys })
+    }
+
+    /// Takes what is in the ring, oldest first, at most a few thousand keys.
+    pub fn drain(&mut self) -> Vec<Vec<u8>> {
+        self.ring.consume_raw_n(MISSES_PER_DRAIN);
+        self.keys.take()
+    }
+}
+
+/// The key of a `struct miss`, if the record is whole.
+fn miss_key(record: &[u8]) -> Option<&[u8]> {
+    let length = usize::from(u16::from_ne_bytes(*record.first_chunk()?));
+    let start = std::mem::offset_of!(abi::miss, key);
+    (length <= abi::KEY_BYTES_MAX as usize)
+        .then(|| record.get(start..start + length))
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn miss_records() {
+        let mut record = vec![0u8; size_of::<abi::miss>()];
+        record[0..2].copy_from_slice(&3u16.to_ne_bytes());
+        record[2..5].copy_from_slice(b"abc");
+        assert_eq!(miss_key(&record), Some(b"abc".as_slice()));
+        record[0..2].copy_from_slice(&257u16.to_ne_bytes());
+        assert_eq!(miss_key(&record), None);
+        assert_eq!(miss_key(&[1]), None);
+    }
+
+    #[test]
+    fn halving_keeps_bytes_apart() {
+        let word = u64::from_ne_bytes([3, 2, 1, 0, 255, 1, 7, 128]);
+        let halved = ((word >> 1) & MISS_HALF_MASK).to_ne_bytes();
+        assert_eq!(halved, [1, 1, 0, 0, 127, 0, 3, 64]);
+    }
+}

@@ -1,0 +1,24 @@
+//! Loads, pins, attaches and drives the BPF programs of ERB.
+//!
+//! [`load()`] makes everything once and leaves it pinned; [`Datapath::open`] is the one way to reach
+//! it afterwards, whether it was loaded a moment ago or by a daemon that has since died.
+
+mod attach;
+mod control;
+mod datapath;
+mod device;
+mod error;
+mod ethtool;
+mod load;
+mod mapped;
+mod run;
+mod size;
+
+pub use attach::{AttachMode, Attached, Links};
+pub use control::Control;
+pub use datapath::{ConnView, Datapath, FillEntry, FillToken, MissRing, SweepReport};
+pub use device::{Device, ForeignXdp, all_devices, foreign_xdp};
+pub use error::{Error, Result};
+pub use ethtool::{VlanOffload, vlan_offload_off, vlan_offload_restore};
+pub use load::{LoadOptions, libbpf_messages, load};
+pub use size::{CacheSize, parse_bytes};

@@ -1,0 +1,160 @@
+//! Loading: three objects that share their maps through pins in one bpffs folder.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use erb_abi::{COMMANDS, ERB_ABI_VERSION, control};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, set_print};
+
+use crate::control::Control;
+use crate::mapped::Mapped;
+use crate::{CacheSize, Error, Result};
+
+const OBJECTS: [(&str, &[u8]); 3] = [
+    (
+        "xdp",
+        include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")),
+    ),
+    ("tc", include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"))),
+    (
+        "control",
+        include_bytes!(concat!(env!("OUT_DIR"), "/control.bpf.o")),
+    ),
+];
+
+/// Messages of libbpf kept for the error text: the end of a verifier log names the instruction.
+const MESSAGES_MAX: usize = 60;
+
+static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What the data path must know when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Size of the cache.
+    pub cache: CacheSize,
+    /// Redis's port, host order.
+    pub port: u16,
+    /// Seed of the key hash; unknown to clients, so that nobody can aim at one cache set.
+    pub hash_seed: u64,
+}
+
+/// The last messages of libbpf and the verifier, oldest first.
+#[must_use]
+pub fn libbpf_messages() -> String {
+    MESSAGES
+        .lock()
+        .map(|kept| kept.join("\n"))
+        .unwrap_or_default()
+}
+
+fn keep_message(_level: PrintLevel, message: String) {
+    let Ok(mut kept) = MESSAGES.lock() else {
+        return;
+    };
+    kept.extend(message.lines().map(str::to_owned));
+    let extra = kept.len().saturating_sub(MESSAGES_MAX);
+    kept.drain(..extra);
+}
+
+/// Path of a program's pin.
+pub(crate) fn program_pin(root: &Path, name: &str) -> PathBuf {
+    root.join(format!("prog_{name}"))
+}
+
+/// Loads all programs, pins maps and programs in `root` (an empty bpffs folder), and fills the
+/// control block and the command table. Nothing is attached.
+///
+/// # Errors
+/// [`Error::Load`] with the verifier's last lines if the kernel refuses; pins made so far are
+/// removed again.
+pub fn load(root: &Path, options: &LoadOptions) -> Result<()> {
+    set_print(Some((PrintLevel::Info, keep_message)));
+    let loaded = load_objects(root, options).and_then(|()| fill_maps(root, options));
+    if loaded.is_err() {
+        remove_pins(root);
+    }
+    loaded
+}
+
+fn load_objects(root: &Path, options: &LoadOptions) -> Result<()> {
+    for (name, bytes) in OBJECTS {
+        let refused = |error: libbpf_rs::Error| Error::Load {
+            what: format!("the {name} object"),
+            reason: error.to_string(),
+            log: libbpf_messages(),
+        };
+        let mut object = ObjectBuilder::default()
+            .pin_root_path(root)
+            .and_then(|builder| builder.open_memory(bytes))
+            .map_err(refused)?;
+        for mut map in object.maps_mut() {
+            if map.name() == "erb_sets" {
+                map.set_max_entries(options.cache.sets()).map_err(refused)?;
+            }
+        }
+        let object = object.load().map_err(refused)?;
+        for mut program in object.progs_mut() {
+            let path = program_pin(root, &program.name().to_string_lossy());
+            program.pin(path).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
+fn open_map(root: &Path, name: &'static str) -> Result<MapHandle> {
+    MapHandle::from_pinned_path(root.join(name)).map_err(|error| Error::map(name, error))
+}
+
+fn fill_maps(root: &Path, options: &LoadOptions) -> Result<()> {
+    check_shapes(root)?;
+    let commands = open_map(root, "erb_commands")?;
+    for command in &COMMANDS {
+        commands
+            .update(&command.key(), &command.row(), MapFlags::ANY)
+            .map_err(|error| Error::map("erb_commands", format!("{}: {error}", command.name)))?;
+    }
+    let control = Control::new(Mapped::<control>::new(
+        "erb_control",
+        &open_map(root, "erb_control")?,
+    )?);
+    control.set_port_be(options.port.to_be());
+    control.set_set_mask(u64::from(options.cache.sets()) - 1);
+    control.set_hash_seed(options.hash_seed);
+    control.set_fills(1);
+    control.set_abi_version(ERB_ABI_VERSION);
+    Ok(())
+}
+
+/// Compares key and value sizes of every pinned map with the mirror.
+pub(crate) fn check_shapes(root: &Path) -> Result<()> {
+    for shape in &erb_abi::MAPS {
+        let path = root.join(shape.name);
+        let map = MapHandle::from_pinned_path(&path).map_err(|error| Error::Pin {
+            what: path.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        let found = (map.key_size() as usize, map.value_size() as usize);
+        if found != (shape.key_bytes, shape.value_bytes) {
+            return Err(Error::OtherVersion {
+                path: root.to_path_buf(),
+                what: format!(
+                    "map {} has keys and values of {found:?} bytes, expected {:?}",
+                    shape.name,
+                    (shape.key_bytes, shape.value_bytes)
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Removes every pin in the folder: programs, maps, links. What is only held by its pin goes.
+pub(crate) fn remove_pins(root: &Path) {
+    let Ok(entries) = std::fs::read_dir(root) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        // A pin that somebody else removed meanwhile is what we want.
+        let _ = std::fs::remove_file(entry.path());
+    }
+}

@@ -1,0 +1,34 @@
+//! The single value of an array map, mapped into this process.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use libbpf_rs::MapHandle;
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::{Error, Result};
+
+/// A `T` shared with the BPF programs. All access goes through raw pointers: the other side may
+/// change it at any time.
+pub(crate) struct Mapped<T> {
+    area: MmapRaw,
+    shape: std::marker::PhantomData<T>,
+}
+
+impl<T> Mapped<T> {
+    /// Maps value 0 of an array map made with `BPF_F_MMAPABLE`.
+    pub(crate) fn new(name: &'static str, map: &MapHandle) -> Result<Self> {
+        let area = MmapOptions::new()
+            .len(size_of::<T>())
+            .map_raw(map.as_fd().as_raw_fd())
+            .map_err(|error| Error::map(name, format!("could not be mapped: {error}")))?;
+        Ok(Self {
+            area,
+            shape: std::marker::PhantomData,
+        })
+    }
+
+    /// Address of the value, valid as long as `self` and aligned to a page.
+    pub(crate) fn ptr(&self) -> *mut T {
+        self.area.as_mut_ptr().cast()
+    }
+}

@@ -1,0 +1,136 @@
+//! Cache size: from what the user typed to the number of cache sets.
+
+use erb_abi::cache_set;
+
+use crate::{Error, Result};
+
+/// Fewer sets than this make a cache in which every write blocks hits of a large part of all keys.
+const SETS_MIN: u64 = 64;
+
+/// Bytes of one cache set (16 ways in four size classes and their header).
+const SET_BYTES: u64 = size_of::<cache_set>() as u64;
+
+/// A validated cache size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSize {
+    sets: u32,
+}
+
+impl CacheSize {
+    /// Number of sets: the largest power of two that fits into `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if fewer than 64 sets fit or more than half of `ram_bytes` would be taken.
+    pub fn from_bytes(bytes: u64, ram_bytes: u64) -> Result<Self> {
+        if bytes / SET_BYTES < SETS_MIN {
+            return Err(Error::Size(format!(
+                "a cache of {bytes} bytes is too small: at least {SETS_MIN} sets of {SET_BYTES} \
+                 bytes are needed ({} KiB); give a larger --cache-size",
+                (SETS_MIN * SET_BYTES).div_ceil(1024)
+            )));
+        }
+        if bytes > ram_bytes / 2 {
+            return Err(Error::Size(format!(
+                "a cache of {bytes} bytes is more than half of this machine's memory \
+                 ({ram_bytes} bytes); give a smaller --cache-size"
+            )));
+        }
+        let fitting = bytes / SET_BYTES;
+        let sets = 1u64 << fitting.ilog2();
+        // The verifier and the kernel's array maps index with 32 bits.
+        let sets = u32::try_from(sets)
+            .map_err(|_| Error::Size(format!("a cache of {bytes} bytes has too many sets")))?;
+        Ok(Self { sets })
+    }
+
+    /// Number of cache sets, a power of two.
+    #[must_use]
+    pub const fn sets(self) -> u32 {
+        self.sets
+    }
+
+    /// Bytes of all sets.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.sets as u64 * SET_BYTES
+    }
+}
+
+/// Parses a size as users type it: a number with an optional suffix K, M, G (powers of 1024; `KiB`
+/// and `KB` are accepted and mean the same).
+///
+/// # Errors
+/// [`Error::Size`] if it is not such a number or too large for 64 bits.
+pub fn parse_bytes(text: &str) -> Result<u64> {
+    let refuse = |why: &str| {
+        Error::Size(format!(
+            "{text:?} is not a size: {why}; write for example 256M or 2G"
+        ))
+    };
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 {
+        return Err(refuse("it does not begin with a digit"));
+    }
+    let number: u64 = text[..digits]
+        .parse()
+        .map_err(|_| refuse("the number is too large"))?;
+    let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(refuse("the unit is none of K, M, G, T")),
+    };
+    number
+        .checked_mul(1u64 << shift)
+        .ok_or_else(|| refuse("the number is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn sizes_as_typed() {
+        assert_eq!(parse_bytes("256M").unwrap(), 256 << 20);
+        assert_eq!(parse_bytes("1g").unwrap(), GIB);
+        assert_eq!(parse_bytes("4096").unwrap(), 4096);
+        assert_eq!(parse_bytes("64 KiB").unwrap(), 65536);
+    }
+
+    #[test]
+    fn sizes_that_are_none() {
+        for text in [
+            "",
+            "M",
+            "-1",
+            "1.5G",
+            "12X",
+            "99999999999999999999",
+            "99999999T",
+        ] {
+            assert!(matches!(parse_bytes(text), Err(Error::Size(_))), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sets_are_the_power_of_two_below() {
+        let size = CacheSize::from_bytes(256 << 20, 16 * GIB).unwrap();
+        assert_eq!(size.sets(), 32768);
+        assert!(size.bytes() <= 256 << 20);
+        assert!(size.bytes() * 2 > 256 << 20);
+        let smallest = CacheSize::from_bytes(SETS_MIN * SET_BYTES, GIB).unwrap();
+        assert_eq!(u64::from(smallest.sets()), SETS_MIN);
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused() {
+        for bytes in [0, 1, SETS_MIN * SET_BYTES - 1, 9 * GIB, u64::MAX] {
+            assert!(CacheSize::from_bytes(bytes, 16 * GIB).is_err(), "{bytes}");
+        }
+    }
+}
