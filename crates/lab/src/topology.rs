@@ -73,10 +73,12 @@ pub fn build(client: &EndState, server: &EndState, middle: Option<&MiddleState>)
         run_netlink(&end.namespace, |handle| configure_end(handle, end, peer))
             .with_context(|| format!("cannot set up {} in {}", end.device, end.namespace))?;
     }
-    if let Some(middle) = middle {
-        prepare_middle(middle)?;
+    match middle {
+        Some(middle) => prepare_middle(middle),
+        // The client's device is the peer of the server's; who measures from the client's end with
+        // a program of his own replaces this one (`ip -force link set dev c0 xdpdrv ...`).
+        None => xdp_pass::attach(&client.namespace, &client.device),
     }
-    Ok(())
 }
 
 /// No addresses of the kernel's own choice, no router search: only the lab's packets are there.
@@ -123,7 +125,7 @@ fn prepare_end(end: &EndState) -> Result<()> {
         // A VLAN tag is in the frame, where XDP looks for it.
         (Offload::TxVlan, false),
         (Offload::RxVlan, false),
-        // NAPI for the server's reception, and on the client for XDP_TX frames without a program.
+        // As on real cards; on a veth this is also what gives it NAPI.
         (Offload::Gro, true),
     ];
     for (offload, on) in switches {
