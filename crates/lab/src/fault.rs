@@ -376,7 +376,7 @@ mod tests {
     }
 
     /// Which of the first 1,000 frames towards the server seed 42 loses at 1 %.
-    const LOST_OF_SEED_42: [u64; 0] = [];
+    const LOST_OF_SEED_42: [u64; 12] = [10, 131, 173, 187, 327, 339, 456, 486, 512, 533, 820, 936];
 
     #[test]
     fn chances_are_met() {

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{self, LinkReport, Request};
 use crate::netns;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::redis::{self, RedisArg};
 use crate::settings::LinkChange;
 use crate::state::{End, EndState, LabName, LabState, MiddleState, Mode, Phase, RUN_ROOT};
@@ -39,7 +38,8 @@ pub trait Booster {
     /// end them whatever happens. Returns when Redis is boosted.
     fn boost(&self, lab: &LabState) -> Result<Vec<Process>>;
 
-    /// Takes back what [`Booster::boost`] did; called by `down` before processes are ended.
+    /// Takes back what [`Booster::boost`] did; called by `down` before processes are ended, also
+    /// after a boost that failed or never began.
     fn unboost(&self, lab: &LabState) -> Result<()>;
 }
 
@@ -120,6 +120,7 @@ impl Lab {
             bail!("redis port 0: give a port from 1 to 65535");
         }
         let mut state = plan(config);
+        refuse_foreign(&state)?;
         claim_run_dir(&state)?;
         match make(&mut state, config, booster) {
             Ok(()) => Ok(Self { state }),
@@ -248,6 +249,33 @@ fn plan(config: &LabConfig) -> LabState {
     }
 }
 
+/// Refuses names that are taken by something that is no lab, before anything is made: what fails
+/// later is cleaned up by name.
+fn refuse_foreign(state: &LabState) -> Result<()> {
+    if state.run_dir.exists() {
+        // A lab, up or half-made: claim_run_dir says so.
+        return Ok(());
+    }
+    let middle = state.middle.as_ref().map(|middle| &middle.namespace);
+    let namespaces = [&state.client.namespace, &state.server.namespace]
+        .into_iter()
+        .chain(middle);
+    let paths = namespaces
+        .map(|namespace| netns::path(namespace))
+        .chain([state.redis_dir.clone()]);
+    for path in paths {
+        if path.exists() {
+            bail!(
+                "{} is there already, though no lab `{}` is up: choose another --name, or remove \
+                 it with `erb lab down` if it is a lab's",
+                path.display(),
+                state.name.as_str()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Makes the run directory, which is what says that the name is taken.
 fn claim_run_dir(state: &LabState) -> Result<()> {
     let name = state.name.as_str();
@@ -320,15 +348,16 @@ fn start_forwarder(
     let log_path = state.run_dir.join("forward.log");
     let log =
         File::create(&log_path).with_context(|| format!("cannot make {}", log_path.display()))?;
-    let mut child = netns::command(&middle.namespace, &forward.program)?
+    let mut command = netns::command(&middle.namespace, &forward.program)?;
+    command
         .args(&forward.words)
         .args([&middle.client_device, &middle.server_device])
         .arg(&middle.control_socket)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log)
-        .process_group(0)
+        .stderr(log);
+    let mut child = process::detach(&mut command)
         .spawn()
         .with_context(|| format!("cannot start {}", forward.program.display()))?;
     let log_text = || {

@@ -55,9 +55,8 @@ impl PacketSocket {
         // SAFETY: plain integers; the result is checked.
         let fd = Errno::result(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
         // SAFETY: a fresh descriptor that nobody else owns.
-        let socket = Self {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        };
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = Self { fd };
         socket.option(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)?;
         socket.option(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_BYTES)?;
         socket.option(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
@@ -246,7 +245,8 @@ impl Batch {
         self.frames
             .iter()
             .zip(self.bytes.iter())
-            .filter_map(|((start, end), bytes)| (start < end).then(|| &bytes[*start..*end]))
+            .filter(|((start, end), _)| start < end)
+            .map(|((start, end), bytes)| &bytes[*start..*end])
     }
 
     /// Points every header at its buffers (the kernel changes lengths).

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -75,6 +77,14 @@ impl Process {
         }
         Ok(true)
     }
+}
+
+/// Lets what `command` starts live on by itself: a session of its own, so that neither Ctrl-C nor
+/// the end of the terminal reaches it.
+pub(crate) fn detach(command: &mut Command) -> &mut Command {
+    let own_session = || Ok(nix::unistd::setsid().map(drop)?);
+    // SAFETY: the closure makes one system call between fork and exec and allocates nothing.
+    unsafe { command.pre_exec(own_session) }
 }
 
 /// Waits until none of `processes` is listed any more, so that what they held is free.
@@ -186,7 +196,6 @@ fn wait(process: &OwnedFd, limit: Duration) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     #[test]
     fn a_recycled_pid_is_never_hit() {

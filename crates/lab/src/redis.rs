@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::netns;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::state::LabState;
 
 /// Role of the process in the state.
@@ -107,9 +106,8 @@ pub fn start(state: &mut LabState, extra: &[RedisArg]) -> Result<()> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log)
-        .process_group(0);
-    let mut child = match command.spawn() {
+        .stderr(log);
+    let mut child = match process::detach(&mut command).spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             bail!("redis-server is not installed: run `apt-get install redis-server`")

@@ -73,7 +73,7 @@ pub fn down(name: &LabName, booster: &dyn Booster) -> Result<DownReport> {
         .into_iter()
         .filter(|namespace| netns::exists(namespace))
         .collect();
-    let was_there = !namespaces.is_empty() || name.run_dir().exists();
+    let was_there = !namespaces.is_empty() || name.run_dir().exists() || name.redis_dir().exists();
     let mut ended = Vec::new();
     if let Some(state) = &state {
         if state.mode == Mode::Read {

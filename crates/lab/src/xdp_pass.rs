@@ -9,22 +9,31 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
+use libbpf_sys::bpf_insn;
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 
 use crate::netns;
 
-/// XDP_PASS of linux/bpf.h.
-const XDP_PASS: i32 = 2;
-
 /// Attaches a native XDP program that passes everything; it stays until the device goes.
 pub fn attach(namespace: &str, device: &str) -> Result<()> {
-    netns::run_in(namespace, || attach_here(device))
-        .with_context(|| format!("cannot attach the XDP program `pass` to {device}"))
+    // SAFETY: bpf_insn is plain integers and bit fields; all zeroes is a valid value.
+    let mut instructions: [bpf_insn; 2] = unsafe { std::mem::zeroed() };
+    // r0 = XDP_PASS; exit (register fields stay 0).
+    instructions[0].code = (libbpf_sys::BPF_ALU64 | libbpf_sys::BPF_MOV | libbpf_sys::BPF_K) as u8;
+    instructions[0].imm = libbpf_sys::XDP_PASS as i32;
+    instructions[1].code = (libbpf_sys::BPF_JMP | libbpf_sys::BPF_EXIT) as u8;
+    attach_instructions(namespace, device, &instructions)
 }
 
-fn attach_here(device: &str) -> Result<()> {
-    let program = load()?;
+/// Attaches a native XDP program given as instructions (two do not need a compiler); it stays
+/// until the device goes. Fails if the device has a program, or the verifier refuses this one.
+pub fn attach_instructions(namespace: &str, device: &str, instructions: &[bpf_insn]) -> Result<()> {
+    netns::run_in(namespace, || attach_here(device, &load(instructions)?))
+        .with_context(|| format!("cannot attach an XDP program to {device} in {namespace}"))
+}
+
+fn attach_here(device: &str, program: &OwnedFd) -> Result<()> {
     let index = i32::try_from(if_nametoindex(device)?)?;
     // SAFETY: the descriptor is a loaded XDP program, the options may be null.
     let result = unsafe {
@@ -41,20 +50,13 @@ fn attach_here(device: &str) -> Result<()> {
     Ok(())
 }
 
-/// Loads `return XDP_PASS`: two instructions, not worth a compiler run.
-fn load() -> Result<OwnedFd> {
-    // SAFETY: bpf_insn is plain integers and bit fields; all zeroes is a valid value.
-    let mut instructions: [libbpf_sys::bpf_insn; 2] = unsafe { std::mem::zeroed() };
-    // r0 = XDP_PASS; exit (register fields stay 0).
-    instructions[0].code = (libbpf_sys::BPF_ALU64 | libbpf_sys::BPF_MOV | libbpf_sys::BPF_K) as u8;
-    instructions[0].imm = XDP_PASS;
-    instructions[1].code = (libbpf_sys::BPF_JMP | libbpf_sys::BPF_EXIT) as u8;
+fn load(instructions: &[bpf_insn]) -> Result<OwnedFd> {
     // SAFETY: name and licence are terminated strings, the instructions and their count match,
     // the options may be null; the result is checked below.
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_XDP,
-            c"erb_lab_pass".as_ptr(),
+            c"erb_lab".as_ptr(),
             c"GPL".as_ptr(),
             instructions.as_ptr(),
             instructions.len() as _,
