@@ -3,11 +3,13 @@
 //!
 //! # Layout
 //! - [`resp`], [`net`]: bytes and sockets, shared by all.
+//! - [`shadow`]: every reply byte compared with a plain Redis.
 //! - [`record`]: a proxy that prints who sends what.
 
 pub mod net;
 pub mod record;
 pub mod resp;
+pub mod shadow;
 
 use std::process::ExitCode;
 
@@ -17,6 +19,8 @@ use clap::Subcommand;
 /// The checks, as subcommands of `erb check` and of `erb-check`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Check {
+    /// Send the same commands to a target and a plain Redis, compare every reply byte.
+    Shadow(shadow::ShadowArgs),
     /// Pass connections to a Redis and print what each side sends.
     Record(record::RecordArgs),
 }
@@ -27,6 +31,7 @@ pub enum Check {
 /// If the check could not be carried out at all (exit code 2 is the caller's).
 pub fn run(check: &Check) -> Result<ExitCode> {
     match check {
+        Check::Shadow(args) => shadow::run(args),
         Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),
     }
 }

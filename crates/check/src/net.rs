@@ -134,7 +134,7 @@ impl Conn {
     fn wait_or_fail(&self, e: &std::io::Error, since: Instant) -> std::result::Result<(), Broken> {
         match e.kind() {
             ErrorKind::Interrupted => Ok(()),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut if since.elapsed() < self.stall => Ok(()),
+            ErrorKind::WouldBlock if since.elapsed() < self.stall => Ok(()),
             ErrorKind::WouldBlock => Err(Broken::Stalled(since.elapsed())),
             _ => Err(Broken::Reset(e.to_string())),
         }
