@@ -56,19 +56,20 @@ const DEVICES: [&str; 4] = [
 
 /// Makes namespaces, devices and addresses as described; nothing is undone on failure.
 pub fn build(client: &EndState, server: &EndState, middle: Option<&MiddleState>) -> Result<()> {
-    netns::create(&client.namespace)?;
-    netns::create(&server.namespace)?;
+    for namespace in [&client.namespace, &server.namespace] {
+        netns::create(namespace)?;
+        quiet(namespace)?;
+    }
     match middle {
-        None => make_pair(client, &client.device, server)?,
+        None => make_pair(&client.namespace, &client.device, server)?,
         Some(middle) => {
             netns::create(&middle.namespace)?;
             quiet(&middle.namespace)?;
-            make_pair_named(&middle.namespace, &middle.client_device, client)?;
-            make_pair_named(&middle.namespace, &middle.server_device, server)?;
+            make_pair(&middle.namespace, &middle.client_device, client)?;
+            make_pair(&middle.namespace, &middle.server_device, server)?;
         }
     }
     for (end, peer) in [(client, server), (server, client)] {
-        quiet(&end.namespace)?;
         prepare_end(end)?;
         run_netlink(&end.namespace, |handle| configure_end(handle, end, peer))
             .with_context(|| format!("cannot set up {} in {}", end.device, end.namespace))?;
@@ -84,15 +85,13 @@ pub fn build(client: &EndState, server: &EndState, middle: Option<&MiddleState>)
 /// No addresses of the kernel's own choice, no router search: only the lab's packets are there.
 fn quiet(namespace: &str) -> Result<()> {
     netns::sysctl(namespace, "ipv6/conf/default/accept_ra", "0")?;
+    // 1: no link-local address.
+    netns::sysctl(namespace, "ipv6/conf/default/addr_gen_mode", "1")?;
     netns::sysctl(namespace, "ipv6/conf/default/router_solicitations", "0")
 }
 
-fn make_pair(client: &EndState, device: &str, server: &EndState) -> Result<()> {
-    make_pair_named(&client.namespace, device, server)
-}
-
 /// Makes a veth pair: `device` in `namespace`, the other one is `end`'s.
-fn make_pair_named(namespace: &str, device: &str, end: &EndState) -> Result<()> {
+fn make_pair(namespace: &str, device: &str, end: &EndState) -> Result<()> {
     let there = netns::open(&end.namespace)?;
     run_netlink(namespace, |handle| add_veth(handle, device, end, &there)).with_context(|| {
         format!(
