@@ -15,6 +15,9 @@ const COUNTERS: u32 = 4;
 /// A day in seconds: an EXPIRE at least this long cannot run out during a run.
 const DAY_S: u64 = 86_400;
 
+/// A value that a scanner which does not count bytes takes for protocol.
+const PROTOCOL_LIKE: &[u8] = b"\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n$-1\r\n+OK\r\n";
+
 /// Commands of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
@@ -339,8 +342,7 @@ impl Generator {
         match self.rng.random_range(0..200) {
             0 => self.bytes(max),
             1..4 => Vec::new(),
-            // What a scanner that does not count bytes would take for protocol.
-            4..8 => b"\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n$-1\r\n+OK\r\n"[..36.min(max)].to_vec(),
+            4..8 => PROTOCOL_LIKE[..PROTOCOL_LIKE.len().min(max)].to_vec(),
             _ => {
                 let n = self.small_size(max);
                 self.bytes(n)
