@@ -1,1 +1,67 @@
-//! (being written)
+//! Measures what one request costs the server's processor.
+//!
+//! A closed-loop load generator in XDP sits on the client's end of a veth pair; the server (Redis
+//! alone, Redis boosted by ERB, or a bare XDP responder) has the other end and a core of its own.
+//! User space only opens the connections, starts and stops the loops and reads counters, so that
+//! two cores are enough to see what the fast path can do. [`clients`] measures the same servers with
+//! ordinary clients.
+//!
+//! # Layout
+//! - [`args`]: command line; [`run`] is its entry.
+//! - `capacity`: which servers, which runs in which order; `instance`: one server with namespaces,
+//!   connections and pinned threads; `generator`, `echo`: the BPF programs' user-space halves.
+//! - [`booster`]: what ERB must offer to be measured.
+//! - `report`: JSON and table; `stats`: medians.
+//!
+//! It is not a latency benchmark: with 200 connections in flight the time per request says little.
+
+#![warn(missing_docs)]
+
+pub mod args;
+pub mod booster;
+mod capacity;
+pub mod clients;
+pub mod cputime;
+mod echo;
+mod generator;
+mod instance;
+mod interrupt;
+mod mirror;
+mod netns;
+mod packet;
+mod redis_server;
+mod report;
+mod stats;
+
+use anyhow::Result;
+
+use crate::args::{BenchArgs, BenchCommand};
+use crate::booster::Booster;
+
+pub use crate::report::{CapacityReport, MissWithFills, Run, ServerReport};
+
+/// Runs `erb bench ...` and prints its result; `booster` is what `--server erb` uses.
+///
+/// Needs root. Namespaces and processes it makes are gone when it returns, also on error, SIGINT
+/// and SIGTERM (while it runs, these two signals only make it return early).
+pub fn run(args: &BenchArgs, booster: Option<&dyn Booster>) -> Result<()> {
+    match &args.command {
+        BenchCommand::Capacity(capacity) => {
+            let report = measure_capacity(capacity, booster)?;
+            if capacity.json {
+                println!("{}", serde_json::to_string_pretty(&report::to_json(&report)?)?);
+            } else {
+                print!("{}", report::to_table(&report));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Measures as [`run`] does and returns the numbers instead of printing them.
+pub fn measure_capacity(
+    args: &args::CapacityArgs,
+    booster: Option<&dyn Booster>,
+) -> Result<CapacityReport> {
+    capacity::measure(args, booster)
+}

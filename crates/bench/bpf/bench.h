@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* bench.h - what the bench's BPF programs share with user space; the Rust mirror is generated. */
+#pragma once
+
+/* Ethernet 14 + IPv4 20 + TCP 20 + timestamps 12: the only header these programs write. */
+#define BENCH_HEADER_BYTES 66
+/* "*2\r\n$3\r\nGET\r\n$16\r\n" + key + "\r\n" */
+#define BENCH_REQUEST_BYTES 36
+/* Where the eight digits that differ between keys begin, in the request and in the key. */
+#define BENCH_REQUEST_DIGITS_AT 26
+#define BENCH_KEY_BYTES 16
+#define BENCH_KEY_DIGITS_AT 8
+/* Eight digits; more keys than that would not fit the memory of such machines either. */
+#define BENCH_KEYS_MAX 100000000
+/* A veth queue holds 256 packets; with more connections than this, one burst of requests together
+ * with the window updates of the other side would overflow it and lose packets. */
+#define BENCH_CONNS_MAX 240
+/* "$1400\r\n" + 1400 + "\r\n" fits one MTU of 1500: replies never come in two packets. */
+#define BENCH_VALUE_BYTES_MAX 1400
+#define BENCH_REPLY_BYTES_MAX 1409
+/* Local ports of the generator's connections are this + index; below Linux's ephemeral range. */
+#define BENCH_PORT_BASE 20000
+
+enum bench_mode {
+	BENCH_LEARN = 0, /* packets pass to the sockets; sequence numbers are read off */
+	BENCH_RUN = 1,	 /* each reply becomes the next request */
+	BENCH_PAUSE = 2, /* each reply is only acknowledged */
+};
+
+/* A packet without what changes: ports' client half, numbers, timestamps, key are zero in it. */
+struct bench_template {
+	__u64 words[8]; /* header bytes 0..63 */
+	__u32 sum;	/* one's complement sum of pseudo header, TCP header and constant payload */
+	__u16 tail;	/* header bytes 64, 65 */
+	__u16 pad;
+};
+
+struct bench_config {
+	struct bench_template request;
+	struct bench_template ack;
+	__u64 request_words[4]; /* request bytes 0..31 */
+	__u32 request_tail;	/* request bytes 32..35 */
+	__u32 mode;		/* enum bench_mode */
+	__u64 prefix;		/* "$100\r\n" as loaded by the program, and its mask */
+	__u64 prefix_mask;
+	__u64 key_head; /* first eight bytes of every key */
+	__u32 prefix_bytes;
+	__u32 reply_bytes;
+	__u32 keys;
+	__u32 conns;
+	__u16 server_port_be;
+	__u16 check_key; /* 0 if all replies are the same (bare responder) */
+	__u32 kick_next; /* connection that the next packet of the kick is for; the kick counts */
+};
+
+/* One connection of the generator. Written by the client's NAPI thread; by the kick only while the
+ * connection is idle or stalled. */
+struct bench_conn {
+	__u32 seq;	 /* first byte of the outstanding or next request, host order */
+	__u32 ack;	 /* next byte expected from the server, host order */
+	__u32 ts_offset; /* our TSval - coarse monotonic clock in ms */
+	__u32 ts_echo;	 /* the server's last TSval, network order */
+	__u64 digits;	 /* last eight digits of the outstanding request's key, as in the packet */
+	__u64 replies;
+	__u32 random; /* xorshift32; never 0 */
+	__u32 learned;
+	__u32 kick; /* user space asks for the request to be sent (again) */
+	__u32 parked; /* 1: nothing outstanding */
+	__u64 pad[2];
+};
+
+/* Sums over all connections. */
+struct bench_totals {
+	__u64 replies;
+	__u64 mismatches; /* replies that are not what the server must say */
+	__u64 repeated;	  /* payload out of order: retransmissions of the server */
+	__u64 odd;	  /* packets with headers the generator does not read */
+	__u64 no_room;	  /* the frame could not be resized */
+};
+
+struct bench_echo_config {
+	struct bench_template reply;
+	__u64 payload[(BENCH_REPLY_BYTES_MAX + 7) / 8];
+	__u32 reply_bytes;
+	__u32 enabled;
+	__u16 server_port_be;
+	__u16 pad[3];
+};
+
+_Static_assert(sizeof(struct bench_conn) == 64, "one cache line per connection");

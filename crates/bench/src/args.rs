@@ -1,0 +1,175 @@
+//! The command line of `erb bench`.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::mirror::{BENCH_CONNS_MAX, BENCH_KEYS_MAX, BENCH_VALUE_BYTES_MAX};
+
+/// Smallest value: the key that replies are checked by must fit in.
+const VALUE_BYTES_MIN: u32 = 16;
+
+/// Measure what a request costs.
+#[derive(Args, Debug, Clone)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// The measurements.
+#[derive(Subcommand, Debug, Clone)]
+pub enum BenchCommand {
+    /// Requests per second and server processor time per request, closed loop, generator in XDP.
+    Capacity(CapacityArgs),
+}
+
+/// `erb bench capacity`.
+#[derive(Args, Debug, Clone)]
+pub struct CapacityArgs {
+    /// Command that is sent.
+    #[arg(long, value_enum, default_value_t = Op::Get)]
+    pub op: Op,
+    /// Servers to measure, interleaved run by run (repeat or separate with commas).
+    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    pub server: Vec<Server>,
+    /// Share of the keys (0 to 1) that ERB holds; fills are off while runs last. Only for erb.
+    #[arg(long, default_value_t = 1.0, value_parser = parse_ratio)]
+    pub hit_ratio: f64,
+    /// Keys, drawn uniformly.
+    #[arg(long, default_value_t = 100_000,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_KEYS_MAX)))]
+    pub keys: u32,
+    /// Connections, one request in flight on each.
+    #[arg(long, default_value_t = 200,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CONNS_MAX)))]
+    pub conns: u32,
+    /// Runs per server.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Length of a run in seconds, after a warm-up of 0.3 s.
+    #[arg(long, default_value_t = 3.0, value_parser = parse_seconds)]
+    pub seconds: f64,
+    /// Bytes per value.
+    #[arg(long, default_value_t = 100,
+          value_parser = clap::value_parser!(u32)
+              .range(i64::from(VALUE_BYTES_MIN)..=i64::from(BENCH_VALUE_BYTES_MAX)))]
+    pub value_size: u32,
+    /// Cache given to ERB.
+    #[arg(long, default_value = "1G")]
+    pub cache_size: String,
+    /// Processor for everything that counts as server.
+    #[arg(long, default_value_t = 0)]
+    pub server_core: usize,
+    /// Processor for the load generator.
+    #[arg(long, default_value_t = 1)]
+    pub generator_core: usize,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Commands that the generator can send.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// GET of a 16-byte key.
+    Get,
+}
+
+/// Servers that can be measured.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// redis-server alone (appendonly yes, everysec).
+    Redis,
+    /// The same redis-server boosted by ERB.
+    Erb,
+    /// A bare XDP responder with one fixed reply: the machine's limit.
+    Echo,
+}
+
+impl Server {
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Server::Redis => "redis",
+            Server::Erb => "erb",
+            Server::Echo => "echo",
+        }
+    }
+}
+
+impl Op {
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Get => "get",
+        }
+    }
+}
+
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    parse_within(text, 0.0, 1.0)
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    parse_within(text, 0.1, 3600.0)
+}
+
+fn parse_within(text: &str, low: f64, high: f64) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text} is not a number"))?;
+    if (low..=high).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("{number} is not between {low} and {high}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn parse(line: &[&str]) -> Result<CapacityArgs, clap::Error> {
+        let words = ["bench", "capacity"].iter().chain(line);
+        Cli::try_parse_from(words).map(|cli| match cli.bench.command {
+            BenchCommand::Capacity(capacity) => capacity,
+        })
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_comparison() {
+        let args = parse(&["--op", "get", "--server", "redis"]).unwrap();
+        assert_eq!((args.keys, args.conns, args.runs, args.value_size), (100_000, 200, 7, 100));
+        assert_eq!(args.server, [Server::Redis]);
+        assert!((args.hit_ratio - 1.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn servers_may_be_listed_and_repeated() {
+        let args = parse(&["--server", "redis,echo", "--server", "erb"]).unwrap();
+        assert_eq!(args.server, [Server::Redis, Server::Echo, Server::Erb]);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        for bad in [
+            ["--conns", "241"],
+            ["--conns", "0"],
+            ["--keys", "0"],
+            ["--value-size", "15"],
+            ["--value-size", "1401"],
+            ["--hit-ratio", "1.01"],
+            ["--hit-ratio", "NaN"],
+            ["--seconds", "0"],
+            ["--op", "frobnicate"],
+        ] {
+            let line = ["--server", "redis", bad[0], bad[1]];
+            assert!(parse(&line).is_err(), "{bad:?} was accepted");
+        }
+        assert!(parse(&[]).is_err(), "no server was accepted");
+    }
+}

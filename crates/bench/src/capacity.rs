@@ -1,0 +1,118 @@
+//! `erb bench capacity`: builds all servers, runs them in turn, collects.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::args::{CapacityArgs, Server};
+use crate::booster::Booster;
+use crate::instance::{Instance, Plan};
+use crate::interrupt::Interrupt;
+use crate::report::{CapacityReport, Machine, MissWithFills, Run, ServerReport};
+
+/// Cache of the instance that misses with fills on; small, so that 16 times as many bytes of keys
+/// and values are still loaded in a second and are about as many keys as the default.
+const SMALL_CACHE: &str = "1M";
+/// See [`SMALL_CACHE`].
+const SMALL_CACHE_BYTES: u32 = 1 << 20;
+/// Keys and values take this many times the cache.
+const KEYS_TIMES_CACHE: u32 = 16;
+
+/// Builds, runs, takes everything down.
+pub fn measure(args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<CapacityReport> {
+    let interrupt = Interrupt::watch()?;
+    let mut instances = Vec::new();
+    for (index, plan) in plans(args).into_iter().enumerate() {
+        let name = plan.server.name();
+        let instance = Instance::build(index, plan, args, booster, &interrupt)
+            .with_context(|| format!("could not set up server {name}"))?;
+        instances.push(instance);
+    }
+    let mut runs: Vec<Vec<Run>> = vec![Vec::new(); instances.len()];
+    let time = Duration::from_secs_f64(args.seconds);
+    for number in 1..=args.runs {
+        for (instance, runs) in instances.iter_mut().zip(&mut runs) {
+            let name = instance.plan().server.name();
+            let run = instance.run(time, &interrupt);
+            runs.push(run.with_context(|| format!("run {number} of server {name} failed"))?);
+        }
+    }
+    collect(args, &instances, runs)
+}
+
+/// One plan per server asked for; for pure misses a second one of ERB with fills.
+fn plans(args: &CapacityArgs) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for &server in &args.server {
+        let filled = if server == Server::Erb {
+            (f64::from(args.keys) * args.hit_ratio).round() as u32
+        } else {
+            0
+        };
+        let cache_size = args.cache_size.clone();
+        plans.push(Plan { server, keys: args.keys, cache_size, filled, fills: false });
+        if server == Server::Erb && args.hit_ratio == 0.0 {
+            let keys = SMALL_CACHE_BYTES * KEYS_TIMES_CACHE / (16 + args.value_size);
+            let cache_size = SMALL_CACHE.into();
+            plans.push(Plan { server, keys, cache_size, filled: 0, fills: true });
+        }
+    }
+    plans
+}
+
+fn collect(
+    args: &CapacityArgs,
+    instances: &[Instance],
+    runs: Vec<Vec<Run>>,
+) -> Result<CapacityReport> {
+    let mut servers: Vec<ServerReport> = Vec::new();
+    for (instance, runs) in instances.iter().zip(runs) {
+        let plan = instance.plan();
+        let mut report = ServerReport::new(args, plan, runs)?;
+        if plan.fills {
+            let beside = servers.last_mut().context("a run with fills has no server beside it")?;
+            beside.miss_with_fills = Some(MissWithFills::from(report, &plan.cache_size));
+        } else {
+            report.status = instance.status()?;
+            servers.push(report);
+        }
+    }
+    Ok(CapacityReport::new(Machine::this()?, servers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Op;
+
+    fn args(server: Vec<Server>, hit_ratio: f64) -> CapacityArgs {
+        CapacityArgs {
+            op: Op::Get,
+            server,
+            hit_ratio,
+            keys: 1000,
+            conns: 1,
+            runs: 1,
+            seconds: 1.0,
+            value_size: 100,
+            cache_size: "1G".into(),
+            server_core: 0,
+            generator_core: 1,
+            json: false,
+        }
+    }
+
+    #[test]
+    fn the_share_is_filled_and_fills_are_off() {
+        let plans = plans(&args(vec![Server::Redis, Server::Erb], 0.9));
+        let summary: Vec<_> = plans.iter().map(|p| (p.server, p.filled, p.fills)).collect();
+        assert_eq!(summary, [(Server::Redis, 0, false), (Server::Erb, 900, false)]);
+    }
+
+    #[test]
+    fn misses_are_measured_with_fills_too() {
+        let plans = plans(&args(vec![Server::Erb], 0.0));
+        assert_eq!(plans.len(), 2);
+        assert!(plans[1].fills && plans[1].keys * 116 >= 15 << 20);
+    }
+}

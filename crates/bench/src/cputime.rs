@@ -1,0 +1,95 @@
+//! Processor time of threads, and pinning them.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// Nanoseconds that all threads of a process (or one kernel thread) have run.
+///
+/// From /proc/PID/task/*/schedstat; a running thread's figure is at most one tick old.
+pub fn of_process(pid: u32) -> Result<u64> {
+    let mut sum = 0;
+    for tid in threads(pid)? {
+        let path = format!("/proc/{pid}/task/{tid}/schedstat");
+        // A thread may end between listing and reading; its share is then lost, and small.
+        if let Ok(text) = fs::read_to_string(&path) {
+            sum += parse_schedstat(&text).with_context(|| format!("{path} says {text:?}"))?;
+        }
+    }
+    Ok(sum)
+}
+
+/// Sum over several processes, in nanoseconds.
+pub fn of_processes(pids: &[u32]) -> Result<u64> {
+    pids.iter().map(|&pid| of_process(pid)).sum()
+}
+
+/// Pins all threads of a process to one processor; threads it starts later inherit that.
+pub fn pin(pid: u32, core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core).with_context(|| format!("no processor {core}"))?;
+    for tid in threads(pid)? {
+        sched_setaffinity(Pid::from_raw(tid as i32), &set)
+            .with_context(|| format!("could not pin thread {tid} of {pid} to processor {core}"))?;
+    }
+    Ok(())
+}
+
+/// The kernel thread of threaded NAPI for a device whose name is unique on this machine.
+pub fn napi_thread(dev: &str) -> Result<u32> {
+    let prefix = format!("napi/{dev}-");
+    for entry in fs::read_dir("/proc").context("could not list /proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        let comm = fs::read_to_string(Path::new("/proc").join(&name).join("comm"));
+        if comm.is_ok_and(|comm| comm.starts_with(&prefix)) {
+            return Ok(pid);
+        }
+    }
+    Err(anyhow!("no kernel thread {prefix}*: {dev} has no threaded NAPI; kernel too old?"))
+}
+
+fn threads(pid: u32) -> Result<Vec<u32>> {
+    let path = format!("/proc/{pid}/task");
+    let entries = fs::read_dir(&path)
+        .with_context(|| format!("could not list {path}; has process {pid} ended?"))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(names.collect())
+}
+
+fn parse_schedstat(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedstat_begins_with_the_time_on_the_processor() {
+        assert_eq!(parse_schedstat("123456789 77 3\n"), Some(123_456_789));
+        assert_eq!(parse_schedstat(""), None);
+        assert_eq!(parse_schedstat("x 1 2"), None);
+    }
+
+    #[test]
+    fn own_time_grows_with_work() {
+        let before = of_process(std::process::id()).unwrap();
+        let start = std::time::Instant::now();
+        let mut number = 1u64;
+        while start.elapsed().as_millis() < 30 {
+            number = std::hint::black_box(number.wrapping_mul(31));
+        }
+        let after = of_process(std::process::id()).unwrap();
+        assert!(after > before, "30 ms of work moved {before} to {after}");
+    }
+
+    #[test]
+    fn missing_process_is_an_error() {
+        // Above the largest pid that Linux gives out (2^22).
+        assert!(of_process(5_000_000).is_err());
+    }
+}

@@ -1,0 +1,260 @@
+//! User-space half of the XDP load generator: loads it, gives it its settings, starts and stops the
+//! loops, reads counters.
+
+use anyhow::{Context, Result, anyhow, ensure};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+
+use crate::mirror::{
+    BENCH_HEADER_BYTES, BENCH_LEARN, BENCH_PAUSE, BENCH_REQUEST_BYTES, BENCH_RUN, Mirrored,
+    bench_config, bench_conn, bench_totals, bytes_of, from_bytes,
+};
+use crate::netns::{self, CLIENT_IP, CLIENT_MAC, SERVER_IP, SERVER_MAC};
+use crate::packet::{Direction, template, words};
+
+/// BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h: verdicts of BPF_PROG_RUN are carried out.
+const LIVE_FRAMES: u32 = 1 << 1;
+
+/// libelf reads 64-bit fields in place.
+#[repr(align(8))]
+struct Aligned<T>(T);
+static OBJECT: &Aligned<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.o")).len()]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.o")));
+
+/// What the loops send and expect.
+#[derive(Debug, Clone, Copy)]
+pub struct Workload {
+    /// Number of keys.
+    pub keys: u32,
+    /// Connections.
+    pub conns: u32,
+    /// Bytes per value.
+    pub value_size: u32,
+    /// Whether replies carry their key.
+    pub check_key: bool,
+    /// The server's port.
+    pub port: u16,
+}
+
+/// The generator on the client's device.
+#[derive(Debug)]
+pub struct Generator {
+    // Links before the object: fields drop in this order.
+    _link: Link,
+    object: Object,
+    config: bench_config,
+    netns: String,
+    ifindex: u32,
+}
+
+impl Generator {
+    /// Loads and attaches; packets pass to the sockets until [`Generator::start`].
+    pub fn attach(netns: &str, dev: &str, workload: &Workload) -> Result<Self> {
+        let object = load(&OBJECT.0, "generator")?;
+        let ifindex = netns::ifindex(netns, dev)?;
+        let link = attach_xdp(&object, "generator", netns, dev)?;
+        let generator =
+            Self { _link: link, object, config: settings(workload), netns: netns.into(), ifindex };
+        for index in 0..workload.conns {
+            // Any odd seed is good for xorshift; the golden ratio spreads neighbours.
+            let random = (index + 1).wrapping_mul(0x9e37_79b9) | 1;
+            generator.write_conn(index, &bench_conn { random, ..Default::default() })?;
+        }
+        generator.write_config()?;
+        Ok(generator)
+    }
+
+    /// Connections whose numbers are not known yet.
+    pub fn unlearned(&self) -> Result<u32> {
+        let conns = self.conns()?;
+        Ok(conns.iter().filter(|conn| conn.learned == 0).count() as u32)
+    }
+
+    /// Starts the loop of every parked connection.
+    pub fn start(&mut self) -> Result<()> {
+        self.set_mode(BENCH_RUN)?;
+        let parked: Vec<u32> = (0u32..)
+            .zip(self.conns()?)
+            .filter(|(_, conn)| conn.parked != 0)
+            .map(|(index, _)| index)
+            .collect();
+        self.kick(&parked)
+    }
+
+    /// Lets every loop end after its next reply.
+    pub fn pause(&mut self) -> Result<()> {
+        self.set_mode(BENCH_PAUSE)
+    }
+
+    /// Connections with a request in flight.
+    pub fn in_flight(&self) -> Result<Vec<u32>> {
+        let conns = (0u32..).zip(self.conns()?);
+        Ok(conns.filter(|(_, conn)| conn.parked == 0).map(|(index, _)| index).collect())
+    }
+
+    /// Sends the outstanding request of these connections (again).
+    pub fn kick(&self, indices: &[u32]) -> Result<()> {
+        if indices.is_empty() {
+            return Ok(());
+        }
+        for &index in indices {
+            let conn: bench_conn = read(&self.object, "conns", index)?;
+            self.write_conn(index, &bench_conn { kick: 1, ..conn })?;
+        }
+        // kick_next is 0 in it: the program counts on from there.
+        self.write_config()?;
+        let frame = [0u8; (BENCH_HEADER_BYTES + BENCH_REQUEST_BYTES) as usize];
+        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+        let context = [0, frame.len() as u32, 0, self.ifindex, 0, 0];
+        let mut context: Vec<u8> = context.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let program = self.object.progs_mut().find(|program| program.name() == "kick");
+        let program = program.context("the generator has no program kick")?;
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(&frame),
+            flags: LIVE_FRAMES,
+            repeat: self.config.conns,
+            ..Default::default()
+        };
+        // The kernel looks the device up in the caller's namespace.
+        netns::within(&self.netns, || {
+            program.test_run(input).map(drop).context("BPF_PROG_RUN of the first requests failed")
+        })
+    }
+
+    /// Sums over all connections since the attach.
+    pub fn totals(&self) -> Result<bench_totals> {
+        read(&self.object, "totals", 0)
+    }
+
+    /// Replies per connection since the attach.
+    pub fn replies(&self) -> Result<Vec<u64>> {
+        Ok(self.conns()?.iter().map(|conn| conn.replies).collect())
+    }
+
+    fn conns(&self) -> Result<Vec<bench_conn>> {
+        (0..self.config.conns).map(|index| read(&self.object, "conns", index)).collect()
+    }
+
+    fn set_mode(&mut self, mode: u32) -> Result<()> {
+        self.config.mode = mode;
+        self.write_config()
+    }
+
+    fn write_config(&self) -> Result<()> {
+        write(&self.object, "config", 0, &self.config)
+    }
+
+    fn write_conn(&self, index: u32, conn: &bench_conn) -> Result<()> {
+        write(&self.object, "conns", index, conn)
+    }
+}
+
+/// Key number `index`, 16 bytes; redis-benchmark makes the same ones.
+pub fn key(index: u32) -> String {
+    format!("key:{index:012}")
+}
+
+/// The value of a key: the key itself, filled up.
+pub fn value(index: u32, bytes: u32) -> String {
+    format!("{:x<width$}", key(index), width = bytes as usize)
+}
+
+fn settings(workload: &Workload) -> bench_config {
+    let direction = Direction {
+        from_mac: CLIENT_MAC,
+        to_mac: SERVER_MAC,
+        from_ip: CLIENT_IP,
+        to_ip: SERVER_IP,
+    };
+    let request = request_template();
+    let prefix = format!("${}\r\n", workload.value_size);
+    let [request_0, request_1, request_2, request_3, tail] = words(&request);
+    bench_config {
+        request: template(&direction, &request),
+        ack: template(&direction, b""),
+        request_words: [request_0, request_1, request_2, request_3],
+        request_tail: tail as u32,
+        mode: BENCH_LEARN,
+        prefix: words::<1>(prefix.as_bytes())[0],
+        prefix_mask: words::<1>(&vec![0xff; prefix.len()])[0],
+        key_head: words::<1>(&key(0).as_bytes()[..8])[0],
+        prefix_bytes: prefix.len() as u32,
+        reply_bytes: prefix.len() as u32 + workload.value_size + 2,
+        keys: workload.keys,
+        conns: workload.conns,
+        server_port_be: workload.port.to_be(),
+        check_key: u16::from(workload.check_key),
+        kick_next: 0,
+    }
+}
+
+/// A GET with the changing digits of its key zero.
+fn request_template() -> Vec<u8> {
+    let mut request = b"*2\r\n$3\r\nGET\r\n$16\r\nkey:0000".to_vec();
+    request.extend([0; 8]);
+    request.extend(b"\r\n");
+    debug_assert_eq!(request.len(), BENCH_REQUEST_BYTES as usize);
+    request
+}
+
+/// Loads an object from memory.
+pub fn load(bytes: &[u8], name: &str) -> Result<Object> {
+    ObjectBuilder::default()
+        .open_memory(bytes)
+        .and_then(libbpf_rs::OpenObject::load)
+        .with_context(|| format!("the kernel refused BPF object {name}; root and BTF are needed"))
+}
+
+/// Attaches a program to a device, native mode.
+pub fn attach_xdp(object: &Object, program: &str, netns: &str, dev: &str) -> Result<Link> {
+    let found = object.progs_mut().find(|candidate| candidate.name() == program);
+    let found = found.with_context(|| format!("no BPF program {program}"))?;
+    let ifindex = i32::try_from(netns::ifindex(netns, dev)?)?;
+    netns::within(netns, || {
+        found
+            .attach_xdp(ifindex)
+            .with_context(|| format!("could not attach XDP program {program} to {dev} in {netns}"))
+    })
+}
+
+/// Reads an array element of a BPF map.
+pub fn read<T: Mirrored>(object: &Object, name: &str, index: u32) -> Result<T> {
+    let map = object.maps().find(|map| map.name() == name);
+    let bytes = map
+        .with_context(|| format!("no BPF map {name}"))?
+        .lookup(&index.to_ne_bytes(), MapFlags::ANY)
+        .with_context(|| format!("could not read {name}[{index}]"))?
+        .with_context(|| format!("BPF map {name} has no element {index}"))?;
+    from_bytes(&bytes).ok_or_else(|| anyhow!("BPF map {name} has elements of another size"))
+}
+
+/// Writes an array element of a BPF map.
+pub fn write<T: Mirrored>(object: &Object, name: &str, index: u32, value: &T) -> Result<()> {
+    let map = object.maps().find(|map| map.name() == name);
+    let map = map.with_context(|| format!("no BPF map {name}"))?;
+    ensure!(map.value_size() as usize == size_of::<T>(), "BPF map {name}: other element size");
+    map.update(&index.to_ne_bytes(), bytes_of(value), MapFlags::ANY)
+        .with_context(|| format!("could not write {name}[{index}]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_has_the_length_and_digit_position_of_the_header() {
+        let request = request_template();
+        assert_eq!(request.len(), BENCH_REQUEST_BYTES as usize);
+        let at = crate::mirror::BENCH_REQUEST_DIGITS_AT as usize;
+        assert_eq!(request[at..at + 8], [0; 8]);
+        assert_eq!(&request[at - 8..at], b"key:0000");
+    }
+
+    #[test]
+    fn keys_and_values() {
+        assert_eq!(key(42), "key:000000000042");
+        let value = value(42, 100);
+        assert_eq!(value.len(), 100);
+        assert!(value.starts_with("key:000000000042xxx"));
+    }
+}

@@ -1,0 +1,344 @@
+//! One server under measurement: its two namespaces, its threads on their cores, its connections.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use socket2::{Domain, Socket, Type};
+use tempfile::TempDir;
+
+use crate::args::{CapacityArgs, Server};
+use crate::booster::{BoostRequest, Boosted, Booster};
+use crate::cputime;
+use crate::echo::Echo;
+use crate::generator::{Generator, Workload, key};
+use crate::interrupt::Interrupt;
+use crate::mirror::{BENCH_PORT_BASE, bench_totals};
+use crate::netns::{CLIENT_IP, Pair, within};
+use crate::redis_server::{PORT, RedisServer};
+use crate::report::Run;
+
+/// Caches and branch predictors settle well within this.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// A loop that did not move for this long is kicked again. Longer than TCP's smallest time-out, so
+/// that the server's own retransmission comes first.
+const STALL: Duration = Duration::from_millis(500);
+/// The last replies come within a round trip, unless one was lost and is retransmitted.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Linux delays an ACK by at most 200 ms (TCP_DELACK_MAX), by 40 ms usually.
+const LAST_ACK: Duration = Duration::from_millis(250);
+/// For replies to the warm-up commands.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delays interrupts of the generator's device, so that the server does not pay for waking it: the
+/// poll timer and how many empty polls it may cause before interrupts come back.
+const GENERATOR_FLUSH_NS: &str = "20000";
+/// See [`GENERATOR_FLUSH_NS`].
+const GENERATOR_EMPTY_POLLS: &str = "1000";
+
+/// What distinguishes the instances of one measurement.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Which server.
+    pub server: Server,
+    /// Number of keys.
+    pub keys: u32,
+    /// Cache given to ERB.
+    pub cache_size: String,
+    /// Keys filled before the runs.
+    pub filled: u32,
+    /// Whether ERB may fill during the runs.
+    pub fills: bool,
+}
+
+/// A server that can be run; everything is undone when it is dropped.
+pub struct Instance {
+    plan: Plan,
+    boosted: Option<Box<dyn Boosted>>,
+    generator: Generator,
+    echo: Option<Echo>,
+    server_napi: u32,
+    // From here on the order of dropping matters: device, then sockets, then Redis; see Pair.
+    pair: Pair,
+    _sockets: Vec<TcpStream>,
+    redis: RedisServer,
+    _run_dir: TempDir,
+}
+
+struct Snapshot {
+    at: Instant,
+    totals: bench_totals,
+    napi_ns: u64,
+    redis_ns: u64,
+    daemon_ns: u64,
+}
+
+impl Instance {
+    /// Builds everything up to the point where the generator can be started.
+    pub fn build(
+        index: usize,
+        plan: Plan,
+        args: &CapacityArgs,
+        booster: Option<&dyn Booster>,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let pair = Pair::make(index)?;
+        let redis = RedisServer::start(&pair.server, interrupt)?;
+        cputime::pin(redis.pid(), args.server_core)?;
+        redis.load(plan.keys, args.value_size, interrupt)?;
+        let workload = Workload {
+            keys: plan.keys,
+            conns: args.conns,
+            value_size: args.value_size,
+            check_key: plan.server != Server::Echo,
+            port: PORT,
+        };
+        let generator = Generator::attach(&pair.client, &pair.client_dev, &workload)?;
+        let run_dir = tempfile::Builder::new().prefix("erb-bench-").tempdir()?;
+        let mut instance = Self {
+            boosted: None,
+            generator,
+            echo: None,
+            server_napi: 0,
+            pair,
+            _sockets: Vec::new(),
+            redis,
+            _run_dir: run_dir,
+            plan,
+        };
+        instance.attach_server(args, booster)?;
+        instance.pin_receive_threads(args)?;
+        instance.fill()?;
+        instance.open_connections(args.conns, interrupt)?;
+        Ok(instance)
+    }
+
+    /// The plan it was built by.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What ERB says about itself; `None` for other servers.
+    pub fn status(&self) -> Result<Option<serde_json::Value>> {
+        self.boosted.as_ref().map(|boosted| boosted.status_json()).transpose()
+    }
+
+    /// One run: start all loops, warm up, measure, stop all loops.
+    pub fn run(&mut self, time: Duration, interrupt: &Interrupt) -> Result<Run> {
+        let hits = self.hits()?;
+        let gets = self.redis.gets_answered()?;
+        let replies = self.generator.totals()?.replies;
+        self.generator.start()?;
+        interrupt.sleep(WARM_UP)?;
+        let before = self.snapshot()?;
+        let stalled = self.watch(time, interrupt)?;
+        let after = self.snapshot()?;
+        self.generator.pause()?;
+        let stuck = self.wait_until_parked(interrupt)?;
+        let all = (self.generator.totals()?.replies - replies).max(1) as f64;
+        let gets = self.redis.gets_answered()? - gets;
+        let mut run = difference(&before, &after)?;
+        run.stalled_conns = stalled.union(&stuck).count() as u32;
+        run.answered_by_redis = gets as f64 / all;
+        if let (Some(before), Some(after)) = (hits, self.hits()?) {
+            run.hit_ratio = Some(after.saturating_sub(before) as f64 / all);
+        }
+        Ok(run)
+    }
+
+    fn attach_server(&mut self, args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<()> {
+        let pair = &self.pair;
+        match self.plan.server {
+            Server::Redis => {}
+            Server::Echo => {
+                let size = args.value_size;
+                self.echo = Some(Echo::attach(&pair.server, &pair.server_dev, PORT, size)?);
+            }
+            Server::Erb => {
+                let booster = booster.context(
+                    "this program does not carry ERB itself; use `erb bench capacity --server erb`",
+                )?;
+                let request = BoostRequest {
+                    netns: &pair.server,
+                    client_netns: &pair.client,
+                    device: &pair.server_dev,
+                    redis: RedisServer::address(),
+                    cache_size: &self.plan.cache_size,
+                    run_dir: self._run_dir.path(),
+                };
+                self.boosted = Some(booster.boost(&request).context("ERB could not be started")?);
+            }
+        }
+        Ok(())
+    }
+
+    /// After all XDP programs are attached: Linux 6.18 loses the queue of a threaded veth when XDP
+    /// is detached and attached again.
+    fn pin_receive_threads(&mut self, args: &CapacityArgs) -> Result<()> {
+        let pair = &self.pair;
+        let (client, client_dev) = (pair.client.as_str(), pair.client_dev.as_str());
+        pair.set_device(client, client_dev, "threaded", "1")?;
+        pair.set_device(&pair.server, &pair.server_dev, "threaded", "1")?;
+        pair.set_device(client, client_dev, "gro_flush_timeout", GENERATOR_FLUSH_NS)?;
+        pair.set_device(client, client_dev, "napi_defer_hard_irqs", GENERATOR_EMPTY_POLLS)?;
+        cputime::pin(cputime::napi_thread(client_dev)?, args.generator_core)?;
+        self.server_napi = cputime::napi_thread(&pair.server_dev)?;
+        cputime::pin(self.server_napi, args.server_core)?;
+        for pid in self.daemon_pids() {
+            cputime::pin(pid, args.server_core)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let Some(boosted) = &mut self.boosted else { return Ok(()) };
+        if self.plan.filled > 0 {
+            let mut keys = (0..self.plan.filled).map(|index| key(index).into_bytes());
+            boosted.fill(&mut keys).context("ERB could not fill its cache")?;
+        }
+        boosted.set_fills(self.plan.fills).context("ERB could not turn fills on or off")
+    }
+
+    /// Real handshakes and a first exchange on each connection; then only the generator speaks.
+    fn open_connections(&mut self, conns: u32, interrupt: &Interrupt) -> Result<()> {
+        for index in 0..conns {
+            interrupt.check()?;
+            let port = (BENCH_PORT_BASE + index) as u16;
+            let socket = within(&self.pair.client, || connect(port))
+                .with_context(|| format!("could not open connection {index} to the server"))?;
+            self._sockets.push(socket);
+        }
+        interrupt.sleep(LAST_ACK)?;
+        let unlearned = self.generator.unlearned()?;
+        ensure!(unlearned == 0, "{unlearned} connections without TCP timestamps; are they off?");
+        self.pair.silence_client()?;
+        if let Some(echo) = &mut self.echo {
+            echo.enable()?;
+        }
+        Ok(())
+    }
+
+    fn daemon_pids(&self) -> Vec<u32> {
+        self.boosted.as_ref().map(|boosted| boosted.pids()).unwrap_or_default()
+    }
+
+    fn hits(&self) -> Result<Option<u64>> {
+        self.boosted.as_ref().map(|boosted| boosted.hits()).transpose()
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot {
+            totals: self.generator.totals()?,
+            napi_ns: cputime::of_process(self.server_napi)?,
+            redis_ns: cputime::of_process(self.redis.pid())?,
+            daemon_ns: cputime::of_processes(&self.daemon_pids())?,
+            at: Instant::now(),
+        })
+    }
+
+    /// Waits and kicks loops that stand still; returns which did.
+    fn watch(&self, time: Duration, interrupt: &Interrupt) -> Result<BTreeSet<u32>> {
+        let end = Instant::now() + time;
+        let mut stalled = BTreeSet::new();
+        let mut before = self.generator.replies()?;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            interrupt.sleep(left.min(STALL))?;
+            if left < STALL {
+                return Ok(stalled);
+            }
+            let now = self.generator.replies()?;
+            let still = (0u32..).zip(before.iter().zip(&now));
+            let still: Vec<u32> = still.filter(|(_, (a, b))| a == b).map(|(i, _)| i).collect();
+            self.generator.kick(&still)?;
+            stalled.extend(still);
+            before = now;
+        }
+    }
+
+    fn wait_until_parked(&self, interrupt: &Interrupt) -> Result<BTreeSet<u32>> {
+        let end = Instant::now() + PAUSE_TIMEOUT;
+        let mut stuck = BTreeSet::new();
+        loop {
+            let left = self.generator.in_flight()?;
+            if left.is_empty() {
+                return Ok(stuck);
+            }
+            if Instant::now() > end {
+                bail!(
+                    "{} of the connections got no reply for {} s, also after the request was sent \
+                     again; the server or ERB has lost them",
+                    left.len(),
+                    PAUSE_TIMEOUT.as_secs()
+                );
+            }
+            interrupt.sleep(Duration::from_millis(20))?;
+            if Instant::now() + PAUSE_TIMEOUT - STALL > end && stuck.is_empty() {
+                stuck.extend(&left);
+                self.generator.kick(&left)?;
+            }
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if let Some(boosted) = self.boosted.take() {
+            if let Err(error) = boosted.detach() {
+                eprintln!("could not detach ERB from {}: {error:#}", self.pair.server_dev);
+            }
+        }
+    }
+}
+
+fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
+    let seconds = after.at.duration_since(before.at).as_secs_f64();
+    let requests = after.totals.replies - before.totals.replies;
+    ensure!(requests > 0, "no request was answered in {seconds:.1} s");
+    let per_request = |before: u64, after: u64| after.saturating_sub(before) as f64 / requests as f64;
+    let napi_ns = per_request(before.napi_ns, after.napi_ns);
+    let redis_ns = per_request(before.redis_ns, after.redis_ns);
+    let daemon_ns = per_request(before.daemon_ns, after.daemon_ns);
+    let cpu_ns = napi_ns + redis_ns + daemon_ns;
+    ensure!(cpu_ns > 0.0, "the server used no processor time; is CONFIG_SCHED_INFO missing?");
+    Ok(Run {
+        seconds,
+        requests,
+        requests_per_s: requests as f64 / seconds,
+        server_cpu_ns_per_request: cpu_ns,
+        requests_per_core_s: 1e9 / cpu_ns,
+        napi_ns_per_request: napi_ns,
+        redis_ns_per_request: redis_ns,
+        daemon_ns_per_request: daemon_ns,
+        hit_ratio: None,
+        answered_by_redis: 0.0,
+        mismatches: after.totals.mismatches - before.totals.mismatches,
+        stalled_conns: 0,
+        repeated: after.totals.repeated - before.totals.repeated,
+        odd: after.totals.odd - before.totals.odd,
+        no_room: after.totals.no_room - before.totals.no_room,
+    })
+}
+
+/// Connects from a fixed port and exchanges PING and a GET that misses.
+fn connect(port: u16) -> Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    // Closed by reset: no FIN that nobody will ever acknowledge.
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::from(CLIENT_IP), port)).into())?;
+    socket.connect_timeout(&RedisServer::address().into(), READ_TIMEOUT)?;
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
+    stream.set_nodelay(true)?;
+    for (request, reply) in [
+        (&b"*1\r\n$4\r\nPING\r\n"[..], &b"+PONG\r\n"[..]),
+        (&b"*2\r\n$3\r\nGET\r\n$13\r\nbench:missing\r\n"[..], &b"$-1\r\n"[..]),
+    ] {
+        stream.write_all(request)?;
+        let mut got = vec![0; reply.len()];
+        stream.read_exact(&mut got).context("no reply to the warm-up")?;
+        ensure!(got == reply, "odd reply to the warm-up: {}", String::from_utf8_lossy(&got));
+    }
+    Ok(stream)
+}

@@ -1,0 +1,148 @@
+//! An unmodified redis-server in a namespace of the bench.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::generator::{key, value};
+use crate::interrupt::Interrupt;
+use crate::netns::{SERVER_IP, ip_text};
+
+/// Redis's own port.
+pub const PORT: u16 = 6379;
+/// Redis starts in well under a second, on a busy machine too.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Commands per pipeline when keys are loaded: big enough to hide the round trip.
+const LOAD_BATCH: u32 = 1000;
+
+/// A running redis-server and its folder; both gone when dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Child,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// Starts it with appendonly yes, everysec, and waits until it answers.
+    pub fn start(netns: &str, interrupt: &Interrupt) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("erb-bench-").tempdir().context("no folder")?;
+        let log = fs::File::create(dir.path().join("redis.log"))?;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", netns, "redis-server"]);
+        command.args(["--port", &PORT.to_string(), "--bind", "127.0.0.1", &ip_text(SERVER_IP)]);
+        command.args(["--protected-mode", "no", "--save", "", "--unixsocket", "redis.sock"]);
+        command.args(["--appendonly", "yes", "--appendfsync", "everysec"]);
+        // No rewrite in the middle of a run; no probes towards a client that is only a program.
+        command.args(["--auto-aof-rewrite-percentage", "0", "--tcp-keepalive", "0"]);
+        command.arg("--dir").arg(dir.path());
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.current_dir(dir.path());
+        // SAFETY: prctl is async-signal-safe and allocates nothing.
+        unsafe {
+            command.pre_exec(|| {
+                // A new group: Ctrl-C reaches the bench first, which then ends Redis.
+                nix::unistd::setpgid(nix::unistd::Pid::from_raw(0), nix::unistd::Pid::from_raw(0))?;
+                prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into)
+            });
+        }
+        let child = command.spawn().context("could not run ip netns exec")?;
+        let mut server = Self { child, dir };
+        server.wait_until_ready(interrupt)?;
+        Ok(server)
+    }
+
+    /// Process id; `ip netns exec` becomes redis-server in place.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where clients reach it over the veth.
+    pub fn address() -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::from(SERVER_IP), PORT))
+    }
+
+    /// A connection over its unix socket, past the measured path.
+    pub fn connect(&self) -> Result<redis::Connection> {
+        let socket = self.dir.path().join("redis.sock");
+        let url = format!("unix://{}", socket.display());
+        let client = redis::Client::open(url).context("bad socket path")?;
+        client.get_connection().with_context(|| format!("could not connect to {}", socket.display()))
+    }
+
+    /// SETs all keys.
+    pub fn load(&self, keys: u32, value_size: u32, interrupt: &Interrupt) -> Result<()> {
+        let mut connection = self.connect()?;
+        for first in (0..keys).step_by(LOAD_BATCH as usize) {
+            interrupt.check()?;
+            let mut pipe = redis::pipe();
+            for index in first..keys.min(first.saturating_add(LOAD_BATCH)) {
+                pipe.set(key(index), value(index, value_size)).ignore();
+            }
+            pipe.query::<()>(&mut connection)
+                .with_context(|| format!("could not load keys from number {first} on"))?;
+        }
+        Ok(())
+    }
+
+    /// GETs that Redis itself has answered since its start.
+    pub fn gets_answered(&self) -> Result<u64> {
+        let mut connection = self.connect()?;
+        let info: String = redis::cmd("INFO")
+            .arg("commandstats")
+            .query(&mut connection)
+            .context("INFO commandstats failed")?;
+        Ok(parse_calls(&info, "get"))
+    }
+
+    fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<()> {
+        let end = Instant::now() + START_TIMEOUT;
+        loop {
+            let pong = self.connect().and_then(|mut connection| {
+                redis::cmd("PING").query::<String>(&mut connection).context("PING failed")
+            });
+            let Err(error) = pong else { return Ok(()) };
+            let ended = self.child.try_wait()?;
+            if ended.is_some() || Instant::now() > end {
+                let log = fs::read_to_string(self.dir.path().join("redis.log")).unwrap_or_default();
+                bail!("redis-server did not start ({ended:?}, {error:#}); it said:\n{log}");
+            }
+            interrupt.sleep(Duration::from_millis(20))?;
+        }
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // Its data are worthless; a clean shutdown would only write them out.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Calls of one command in `INFO commandstats`; 0 if it was never called.
+fn parse_calls(info: &str, command: &str) -> u64 {
+    let prefix = format!("cmdstat_{command}:calls=");
+    info.lines()
+        .find_map(|line| line.strip_prefix(&prefix)?.split(',').next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_calls;
+
+    #[test]
+    fn calls_are_read_from_commandstats() {
+        let info = "# Commandstats\r\ncmdstat_getex:calls=5,usec=1\r\n\
+                    cmdstat_get:calls=1234,usec=99,usec_per_call=0.1\r\n";
+        assert_eq!(parse_calls(info, "get"), 1234);
+        assert_eq!(parse_calls(info, "set"), 0);
+    }
+}
