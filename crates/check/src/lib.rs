@@ -3,9 +3,11 @@
 //!
 //! # Layout
 //! - [`resp`], [`net`]: bytes and sockets, shared by all.
+//! - [`history`]: concurrent operations on shared keys must be linearizable.
 //! - [`shadow`]: every reply byte compared with a plain Redis.
 //! - [`record`]: a proxy that prints who sends what.
 
+pub mod history;
 pub mod net;
 pub mod record;
 pub mod resp;
@@ -21,6 +23,8 @@ use clap::Subcommand;
 pub enum Check {
     /// Send the same commands to a target and a plain Redis, compare every reply byte.
     Shadow(shadow::ShadowArgs),
+    /// Work on shared keys from many connections and check that the history is linearizable.
+    History(history::HistoryArgs),
     /// Pass connections to a Redis and print what each side sends.
     Record(record::RecordArgs),
 }
@@ -32,6 +36,7 @@ pub enum Check {
 pub fn run(check: &Check) -> Result<ExitCode> {
     match check {
         Check::Shadow(args) => shadow::run(args),
+        Check::History(args) => history::run(args),
         Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),
     }
 }
