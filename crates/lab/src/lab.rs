@@ -360,14 +360,12 @@ fn start_forwarder(
     let mut child = process::detach(&mut command)
         .spawn()
         .with_context(|| format!("cannot start {}", forward.program.display()))?;
-    let log_text = || {
-        let text = fs::read_to_string(&log_path).unwrap_or_default();
-        format!("the forwarder's log says: {}", text.trim_end())
-    };
-    let process = Process::describe(FORWARDER_ROLE, child.id()).with_context(log_text)?;
-    state.processes.push(process);
+    let explain = |error| process::with_log(error, "the forwarder", &log_path);
+    state
+        .processes
+        .push(Process::describe(FORWARDER_ROLE, child.id()).map_err(explain)?);
     state.save()?;
-    wait_for_forwarder(&mut child, &middle.control_socket).with_context(log_text)
+    wait_for_forwarder(&mut child, &middle.control_socket).map_err(explain)
 }
 
 fn wait_for_forwarder(child: &mut Child, socket: &Path) -> Result<()> {
@@ -378,7 +376,7 @@ fn wait_for_forwarder(child: &mut Child, socket: &Path) -> Result<()> {
             Err(error) => error,
         };
         if let Some(status) = child.try_wait()? {
-            bail!("the forwarder ended at once ({status})");
+            bail!("it ended at once ({status})");
         }
         if Instant::now() > end {
             return Err(last).context("the forwarder did not come up");

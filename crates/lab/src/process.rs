@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -85,6 +86,20 @@ pub(crate) fn detach(command: &mut Command) -> &mut Command {
     let own_session = || Ok(nix::unistd::setsid().map(drop)?);
     // SAFETY: the closure makes one system call between fork and exec and allocates nothing.
     unsafe { command.pre_exec(own_session) }
+}
+
+/// Bytes of a log shown when what wrote it did not start.
+const LOG_TAIL_BYTES: usize = 2000;
+
+/// Adds the end of the log at `log` to why `what` did not start.
+pub(crate) fn with_log(error: Error, what: &str, log: &Path) -> Error {
+    let text = fs::read(log).unwrap_or_default();
+    let start = text.len().saturating_sub(LOG_TAIL_BYTES);
+    let text = String::from_utf8_lossy(&text[start..]);
+    anyhow!(
+        "{what} did not start: {error:#}; its log ends with:\n{}",
+        text.trim()
+    )
 }
 
 /// Waits until none of `processes` is listed any more, so that what they held is free.

@@ -1,9 +1,8 @@
 //! The lab's redis-server: arguments, start, first PONG.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +21,6 @@ const START_WAIT: Duration = Duration::from_secs(20);
 const START_PAUSE: Duration = Duration::from_millis(10);
 /// Longest wait for an answer to one PING.
 const PING_WAIT: Duration = Duration::from_secs(2);
-/// Bytes of Redis's log shown when it does not start.
-const LOG_TAIL_BYTES: usize = 2000;
 
 /// Settings that the lab itself decides; changing them would cut it off from its Redis.
 const RESERVED: [(&str, &str); 8] = [
@@ -114,11 +111,12 @@ pub fn start(state: &mut LabState, extra: &[RedisArg]) -> Result<()> {
         }
         Err(error) => return Err(error).context("cannot start redis-server"),
     };
-    let described = Process::describe(ROLE, child.id());
-    let process = described.with_context(|| tail(&log_path))?;
-    state.processes.push(process);
+    let explain = |error| process::with_log(error, ROLE, &log_path);
+    state
+        .processes
+        .push(Process::describe(ROLE, child.id()).map_err(explain)?);
     state.save()?;
-    wait_for_pong(state, &mut child).with_context(|| tail(&log_path))
+    wait_for_pong(state, &mut child).map_err(explain)
 }
 
 /// Waits for the first PONG from within the server's own namespace.
@@ -134,7 +132,7 @@ fn wait_for_pong(state: &LabState, child: &mut Child) -> Result<()> {
             Err(error) => error,
         };
         if let Some(status) = child.try_wait()? {
-            bail!("redis-server ended at once ({status})");
+            bail!("it ended at once ({status})");
         }
         if Instant::now() > end {
             return Err(last)
@@ -162,16 +160,6 @@ pub fn ping(from: &str, address: IpAddr, port: u16) -> Result<()> {
         return Ok(());
     }
     bail!("{address} answered PING with {:?}", answer.trim_end());
-}
-
-/// The end of a log, for an error message.
-fn tail(log: &Path) -> String {
-    let text = fs::read(log).unwrap_or_default();
-    let start = text.len().saturating_sub(LOG_TAIL_BYTES);
-    format!(
-        "redis-server's log ends with:\n{}",
-        String::from_utf8_lossy(&text[start..])
-    )
 }
 
 #[cfg(test)]

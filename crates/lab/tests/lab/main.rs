@@ -200,6 +200,7 @@ fn the_command_line_passes_exit_codes_and_prints_one_object() {
             .unwrap();
         assert_eq!(status.code(), Some(7), "{end}");
     }
+    const NOBODY: &str = "tnobody";
     let error = |words: &[&str]| {
         // The lab at hand, unless the words name another.
         let mut command = if words.contains(&"--name") {
@@ -215,9 +216,14 @@ fn the_command_line_passes_exit_codes_and_prints_one_object() {
     assert!(error(&["link"]).contains("no middle box"));
     assert!(error(&["exec", "client", "--", "no-such-command"]).contains("no such command"));
     assert!(error(&["up"]).contains("is up already"));
-    assert!(error(&["--name", "none", "status"]).contains("no lab `none`"));
-    assert!(error(&["--name", "none", "up", "--mode", "read"]).contains("no ERB daemon"));
-    assert_gone(&"none".parse().unwrap(), &[]);
+    assert!(error(&["--name", NOBODY, "status"]).contains("no lab `tnobody`"));
+    assert!(error(&["--name", NOBODY, "up", "--mode", "read"]).contains("no ERB daemon"));
+    let bogus = error(&["--name", NOBODY, "up", "--redis-arg", "bogus=1"]);
+    assert!(
+        bogus.contains("redis-server did not start") && bogus.contains("Bad directive"),
+        "{bogus}"
+    );
+    assert_gone(&NOBODY.parse().unwrap(), &[]);
 
     let output = test.cli(&["status", "--json"]).output().unwrap();
     let status: erb_lab::LabStatus = serde_json::from_slice(&output.stdout).unwrap();
