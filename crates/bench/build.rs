@@ -37,7 +37,9 @@ fn compile(bpf: &Path, object: &str, out: &Path, libbpf: &Path) -> Result<()> {
     let clang = env::var("ERB_CLANG").unwrap_or_else(|_| "clang-19".into());
     println!("cargo:rerun-if-env-changed=ERB_CLANG");
     let output = Command::new(&clang)
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c"])
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c",
+        ])
         // Keeps paths of the build machine out of the object.
         .arg(format!("-fdebug-prefix-map={}=bpf", bpf.display()))
         .arg("-isystem")

@@ -28,7 +28,7 @@ int echo(struct xdp_md *ctx)
 	__u32 zero = 0;
 	struct bench_echo_config *settings = bpf_map_lookup_elem(&config, &zero);
 	__u64 *count = bpf_map_lookup_elem(&answered, &zero);
-	struct bench_view view;
+	struct bench_view view = {};
 
 	if (!settings || !count || !settings->enabled ||
 	    read_packet(data, data_end, &view) != VIEW_TCP ||

@@ -179,7 +179,7 @@ int generator(struct xdp_md *ctx)
 	__u32 zero = 0;
 	struct bench_config *settings = bpf_map_lookup_elem(&config, &zero);
 	struct bench_totals *sums = bpf_map_lookup_elem(&totals, &zero);
-	struct bench_view view;
+	struct bench_view view = {};
 	enum view_result result = read_packet(data, data_end, &view);
 
 	if (!settings || !sums || result == VIEW_FOREIGN ||
@@ -200,6 +200,13 @@ int generator(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	return on_reply(ctx, &view, settings, conn, index, sums);
+}
+
+/* On the server's end where nothing else is: Linux does not wake a veth for XDP_TX without one. */
+SEC("xdp")
+int pass(struct xdp_md *ctx)
+{
+	return XDP_PASS;
 }
 
 /* Run by BPF_PROG_RUN with live frames of request size, once per connection. */

@@ -114,7 +114,9 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 fn parse_within(text: &str, low: f64, high: f64) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text} is not a number"))?;
+    let number: f64 = text
+        .parse()
+        .map_err(|_| format!("{text} is not a number"))?;
     if (low..=high).contains(&number) {
         Ok(number)
     } else {
@@ -143,7 +145,10 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_comparison() {
         let args = parse(&["--op", "get", "--server", "redis"]).unwrap();
-        assert_eq!((args.keys, args.conns, args.runs, args.value_size), (100_000, 200, 7, 100));
+        assert_eq!(
+            (args.keys, args.conns, args.runs, args.value_size),
+            (100_000, 200, 7, 100)
+        );
         assert_eq!(args.server, [Server::Redis]);
         assert!((args.hit_ratio - 1.0).abs() < f64::EPSILON);
     }

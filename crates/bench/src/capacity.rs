@@ -50,11 +50,23 @@ fn plans(args: &CapacityArgs) -> Vec<Plan> {
             0
         };
         let cache_size = args.cache_size.clone();
-        plans.push(Plan { server, keys: args.keys, cache_size, filled, fills: false });
+        plans.push(Plan {
+            server,
+            keys: args.keys,
+            cache_size,
+            filled,
+            fills: false,
+        });
         if server == Server::Erb && args.hit_ratio == 0.0 {
             let keys = SMALL_CACHE_BYTES * KEYS_TIMES_CACHE / (16 + args.value_size);
             let cache_size = SMALL_CACHE.into();
-            plans.push(Plan { server, keys, cache_size, filled: 0, fills: true });
+            plans.push(Plan {
+                server,
+                keys,
+                cache_size,
+                filled: 0,
+                fills: true,
+            });
         }
     }
     plans
@@ -70,7 +82,9 @@ fn collect(
         let plan = instance.plan();
         let mut report = ServerReport::new(args, plan, runs)?;
         if plan.fills {
-            let beside = servers.last_mut().context("a run with fills has no server beside it")?;
+            let beside = servers
+                .last_mut()
+                .context("a run with fills has no server beside it")?;
             beside.miss_with_fills = Some(MissWithFills::from(report, &plan.cache_size));
         } else {
             report.status = instance.status()?;
@@ -105,8 +119,14 @@ mod tests {
     #[test]
     fn the_share_is_filled_and_fills_are_off() {
         let plans = plans(&args(vec![Server::Redis, Server::Erb], 0.9));
-        let summary: Vec<_> = plans.iter().map(|p| (p.server, p.filled, p.fills)).collect();
-        assert_eq!(summary, [(Server::Redis, 0, false), (Server::Erb, 900, false)]);
+        let summary: Vec<_> = plans
+            .iter()
+            .map(|p| (p.server, p.filled, p.fills))
+            .collect();
+        assert_eq!(
+            summary,
+            [(Server::Redis, 0, false), (Server::Erb, 900, false)]
+        );
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub fn of_processes(pids: &[u32]) -> Result<u64> {
 /// Pins all threads of a process to one processor; threads it starts later inherit that.
 pub fn pin(pid: u32, core: usize) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(core).with_context(|| format!("no processor {core}"))?;
+    set.set(core)
+        .with_context(|| format!("no processor {core}"))?;
     for tid in threads(pid)? {
         sched_setaffinity(Pid::from_raw(tid as i32), &set)
             .with_context(|| format!("could not pin thread {tid} of {pid} to processor {core}"))?;
@@ -43,13 +44,17 @@ pub fn napi_thread(dev: &str) -> Result<u32> {
     let prefix = format!("napi/{dev}-");
     for entry in fs::read_dir("/proc").context("could not list /proc")? {
         let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         let comm = fs::read_to_string(Path::new("/proc").join(&name).join("comm"));
         if comm.is_ok_and(|comm| comm.starts_with(&prefix)) {
             return Ok(pid);
         }
     }
-    Err(anyhow!("no kernel thread {prefix}*: {dev} has no threaded NAPI; kernel too old?"))
+    Err(anyhow!(
+        "no kernel thread {prefix}*: {dev} has no threaded NAPI; kernel too old?"
+    ))
 }
 
 fn threads(pid: u32) -> Result<Vec<u32>> {

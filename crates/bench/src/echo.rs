@@ -41,7 +41,11 @@ impl Echo {
             server_port_be: port.to_be(),
             pad: [0; 3],
         };
-        Ok(Self { _link: link, object, config })
+        Ok(Self {
+            _link: link,
+            object,
+            config,
+        })
     }
 
     /// Answers from now on.

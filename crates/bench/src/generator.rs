@@ -18,7 +18,10 @@ const LIVE_FRAMES: u32 = 1 << 1;
 #[repr(align(8))]
 struct Aligned<T>(T);
 static OBJECT: &Aligned<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.o")).len()]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.o")));
+    &Aligned(*include_bytes!(concat!(
+        env!("OUT_DIR"),
+        "/generator.bpf.o"
+    )));
 
 /// What the loops send and expect.
 #[derive(Debug, Clone, Copy)]
@@ -52,15 +55,34 @@ impl Generator {
         let object = load(&OBJECT.0, "generator")?;
         let ifindex = netns::ifindex(netns, dev)?;
         let link = attach_xdp(&object, "generator", netns, dev)?;
-        let generator =
-            Self { _link: link, object, config: settings(workload), netns: netns.into(), ifindex };
+        let generator = Self {
+            _link: link,
+            object,
+            config: settings(workload),
+            netns: netns.into(),
+            ifindex,
+        };
+        // The first request on each connection asks for key 0.
+        let [_, digits] = words(key(0).as_bytes());
         for index in 0..workload.conns {
             // Any odd seed is good for xorshift; the golden ratio spreads neighbours.
             let random = (index + 1).wrapping_mul(0x9e37_79b9) | 1;
-            generator.write_conn(index, &bench_conn { random, ..Default::default() })?;
+            generator.write_conn(
+                index,
+                &bench_conn {
+                    random,
+                    digits,
+                    ..Default::default()
+                },
+            )?;
         }
         generator.write_config()?;
         Ok(generator)
+    }
+
+    /// Attaches a program that passes everything to the server's device.
+    pub fn attach_pass(&self, netns: &str, dev: &str) -> Result<Link> {
+        attach_xdp(&self.object, "pass", netns, dev)
     }
 
     /// Connections whose numbers are not known yet.
@@ -88,7 +110,10 @@ impl Generator {
     /// Connections with a request in flight.
     pub fn in_flight(&self) -> Result<Vec<u32>> {
         let conns = (0u32..).zip(self.conns()?);
-        Ok(conns.filter(|(_, conn)| conn.parked == 0).map(|(index, _)| index).collect())
+        Ok(conns
+            .filter(|(_, conn)| conn.parked == 0)
+            .map(|(index, _)| index)
+            .collect())
     }
 
     /// Sends the outstanding request of these connections (again).
@@ -106,7 +131,10 @@ impl Generator {
         // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
         let context = [0, frame.len() as u32, 0, self.ifindex, 0, 0];
         let mut context: Vec<u8> = context.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let program = self.object.progs_mut().find(|program| program.name() == "kick");
+        let program = self
+            .object
+            .progs_mut()
+            .find(|program| program.name() == "kick");
         let program = program.context("the generator has no program kick")?;
         let input = ProgramInput {
             context_in: Some(&mut context),
@@ -117,7 +145,10 @@ impl Generator {
         };
         // The kernel looks the device up in the caller's namespace.
         netns::within(&self.netns, || {
-            program.test_run(input).map(drop).context("BPF_PROG_RUN of the first requests failed")
+            program
+                .test_run(input)
+                .map(drop)
+                .context("BPF_PROG_RUN of the first requests failed")
         })
     }
 
@@ -132,7 +163,9 @@ impl Generator {
     }
 
     fn conns(&self) -> Result<Vec<bench_conn>> {
-        (0..self.config.conns).map(|index| read(&self.object, "conns", index)).collect()
+        (0..self.config.conns)
+            .map(|index| read(&self.object, "conns", index))
+            .collect()
     }
 
     fn set_mode(&mut self, mode: u32) -> Result<()> {
@@ -207,7 +240,9 @@ pub fn load(bytes: &[u8], name: &str) -> Result<Object> {
 
 /// Attaches a program to a device, native mode.
 pub fn attach_xdp(object: &Object, program: &str, netns: &str, dev: &str) -> Result<Link> {
-    let found = object.progs_mut().find(|candidate| candidate.name() == program);
+    let found = object
+        .progs_mut()
+        .find(|candidate| candidate.name() == program);
     let found = found.with_context(|| format!("no BPF program {program}"))?;
     let ifindex = i32::try_from(netns::ifindex(netns, dev)?)?;
     netns::within(netns, || {
@@ -232,7 +267,10 @@ pub fn read<T: Mirrored>(object: &Object, name: &str, index: u32) -> Result<T> {
 pub fn write<T: Mirrored>(object: &Object, name: &str, index: u32, value: &T) -> Result<()> {
     let map = object.maps().find(|map| map.name() == name);
     let map = map.with_context(|| format!("no BPF map {name}"))?;
-    ensure!(map.value_size() as usize == size_of::<T>(), "BPF map {name}: other element size");
+    ensure!(
+        map.value_size() as usize == size_of::<T>(),
+        "BPF map {name}: other element size"
+    );
     map.update(&index.to_ne_bytes(), bytes_of(value), MapFlags::ANY)
         .with_context(|| format!("could not write {name}[{index}]"))
 }

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use libbpf_rs::Link;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
@@ -58,6 +59,7 @@ pub struct Instance {
     boosted: Option<Box<dyn Boosted>>,
     generator: Generator,
     echo: Option<Echo>,
+    _pass: Option<Link>,
     server_napi: u32,
     // From here on the order of dropping matters: device, then sockets, then Redis; see Pair.
     pair: Pair,
@@ -100,6 +102,7 @@ impl Instance {
             boosted: None,
             generator,
             echo: None,
+            _pass: None,
             server_napi: 0,
             pair,
             _sockets: Vec::new(),
@@ -121,7 +124,10 @@ impl Instance {
 
     /// What ERB says about itself; `None` for other servers.
     pub fn status(&self) -> Result<Option<serde_json::Value>> {
-        self.boosted.as_ref().map(|boosted| boosted.status_json()).transpose()
+        self.boosted
+            .as_ref()
+            .map(|boosted| boosted.status_json())
+            .transpose()
     }
 
     /// One run: start all loops, warm up, measure, stop all loops.
@@ -150,7 +156,10 @@ impl Instance {
     fn attach_server(&mut self, args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<()> {
         let pair = &self.pair;
         match self.plan.server {
-            Server::Redis => {}
+            Server::Redis => {
+                let link = self.generator.attach_pass(&pair.server, &pair.server_dev)?;
+                self._pass = Some(link);
+            }
             Server::Echo => {
                 let size = args.value_size;
                 self.echo = Some(Echo::attach(&pair.server, &pair.server_dev, PORT, size)?);
@@ -167,7 +176,11 @@ impl Instance {
                     cache_size: &self.plan.cache_size,
                     run_dir: self._run_dir.path(),
                 };
-                self.boosted = Some(booster.boost(&request).context("ERB could not be started")?);
+                self.boosted = Some(
+                    booster
+                        .boost(&request)
+                        .context("ERB could not be started")?,
+                );
             }
         }
         Ok(())
@@ -181,7 +194,12 @@ impl Instance {
         pair.set_device(client, client_dev, "threaded", "1")?;
         pair.set_device(&pair.server, &pair.server_dev, "threaded", "1")?;
         pair.set_device(client, client_dev, "gro_flush_timeout", GENERATOR_FLUSH_NS)?;
-        pair.set_device(client, client_dev, "napi_defer_hard_irqs", GENERATOR_EMPTY_POLLS)?;
+        pair.set_device(
+            client,
+            client_dev,
+            "napi_defer_hard_irqs",
+            GENERATOR_EMPTY_POLLS,
+        )?;
         cputime::pin(cputime::napi_thread(client_dev)?, args.generator_core)?;
         self.server_napi = cputime::napi_thread(&pair.server_dev)?;
         cputime::pin(self.server_napi, args.server_core)?;
@@ -192,12 +210,18 @@ impl Instance {
     }
 
     fn fill(&mut self) -> Result<()> {
-        let Some(boosted) = &mut self.boosted else { return Ok(()) };
+        let Some(boosted) = &mut self.boosted else {
+            return Ok(());
+        };
         if self.plan.filled > 0 {
             let mut keys = (0..self.plan.filled).map(|index| key(index).into_bytes());
-            boosted.fill(&mut keys).context("ERB could not fill its cache")?;
+            boosted
+                .fill(&mut keys)
+                .context("ERB could not fill its cache")?;
         }
-        boosted.set_fills(self.plan.fills).context("ERB could not turn fills on or off")
+        boosted
+            .set_fills(self.plan.fills)
+            .context("ERB could not turn fills on or off")
     }
 
     /// Real handshakes and a first exchange on each connection; then only the generator speaks.
@@ -211,7 +235,10 @@ impl Instance {
         }
         interrupt.sleep(LAST_ACK)?;
         let unlearned = self.generator.unlearned()?;
-        ensure!(unlearned == 0, "{unlearned} connections without TCP timestamps; are they off?");
+        ensure!(
+            unlearned == 0,
+            "{unlearned} connections without TCP timestamps; are they off?"
+        );
         self.pair.silence_client()?;
         if let Some(echo) = &mut self.echo {
             echo.enable()?;
@@ -220,11 +247,17 @@ impl Instance {
     }
 
     fn daemon_pids(&self) -> Vec<u32> {
-        self.boosted.as_ref().map(|boosted| boosted.pids()).unwrap_or_default()
+        self.boosted
+            .as_ref()
+            .map(|boosted| boosted.pids())
+            .unwrap_or_default()
     }
 
     fn hits(&self) -> Result<Option<u64>> {
-        self.boosted.as_ref().map(|boosted| boosted.hits()).transpose()
+        self.boosted
+            .as_ref()
+            .map(|boosted| boosted.hits())
+            .transpose()
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
@@ -286,7 +319,10 @@ impl Drop for Instance {
     fn drop(&mut self) {
         if let Some(boosted) = self.boosted.take() {
             if let Err(error) = boosted.detach() {
-                eprintln!("could not detach ERB from {}: {error:#}", self.pair.server_dev);
+                eprintln!(
+                    "could not detach ERB from {}: {error:#}",
+                    self.pair.server_dev
+                );
             }
         }
     }
@@ -296,12 +332,16 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     let requests = after.totals.replies - before.totals.replies;
     ensure!(requests > 0, "no request was answered in {seconds:.1} s");
-    let per_request = |before: u64, after: u64| after.saturating_sub(before) as f64 / requests as f64;
+    let per_request =
+        |before: u64, after: u64| after.saturating_sub(before) as f64 / requests as f64;
     let napi_ns = per_request(before.napi_ns, after.napi_ns);
     let redis_ns = per_request(before.redis_ns, after.redis_ns);
     let daemon_ns = per_request(before.daemon_ns, after.daemon_ns);
     let cpu_ns = napi_ns + redis_ns + daemon_ns;
-    ensure!(cpu_ns > 0.0, "the server used no processor time; is CONFIG_SCHED_INFO missing?");
+    ensure!(
+        cpu_ns > 0.0,
+        "the server used no processor time; is CONFIG_SCHED_INFO missing?"
+    );
     Ok(Run {
         seconds,
         requests,
@@ -333,12 +373,21 @@ fn connect(port: u16) -> Result<TcpStream> {
     stream.set_nodelay(true)?;
     for (request, reply) in [
         (&b"*1\r\n$4\r\nPING\r\n"[..], &b"+PONG\r\n"[..]),
-        (&b"*2\r\n$3\r\nGET\r\n$13\r\nbench:missing\r\n"[..], &b"$-1\r\n"[..]),
+        (
+            &b"*2\r\n$3\r\nGET\r\n$13\r\nbench:missing\r\n"[..],
+            &b"$-1\r\n"[..],
+        ),
     ] {
         stream.write_all(request)?;
         let mut got = vec![0; reply.len()];
-        stream.read_exact(&mut got).context("no reply to the warm-up")?;
-        ensure!(got == reply, "odd reply to the warm-up: {}", String::from_utf8_lossy(&got));
+        stream
+            .read_exact(&mut got)
+            .context("no reply to the warm-up")?;
+        ensure!(
+            got == reply,
+            "odd reply to the warm-up: {}",
+            String::from_utf8_lossy(&got)
+        );
     }
     Ok(stream)
 }

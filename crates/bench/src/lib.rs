@@ -49,7 +49,10 @@ pub fn run(args: &BenchArgs, booster: Option<&dyn Booster>) -> Result<()> {
         BenchCommand::Capacity(capacity) => {
             let report = measure_capacity(capacity, booster)?;
             if capacity.json {
-                println!("{}", serde_json::to_string_pretty(&report::to_json(&report)?)?);
+                println!(
+                    "{}",
+                    serde_json::to_string_pretty(&report::to_json(&report)?)?
+                );
             } else {
                 print!("{}", report::to_table(&report));
             }

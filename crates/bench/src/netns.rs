@@ -75,8 +75,20 @@ impl Pair {
             sh("ip", &["-n", netns, "link", "set", "lo", "up"])?;
         }
         pair.add_devices()?;
-        pair.set_up_end(&pair.client, &pair.client_dev, CLIENT_IP, SERVER_IP, SERVER_MAC)?;
-        pair.set_up_end(&pair.server, &pair.server_dev, SERVER_IP, CLIENT_IP, CLIENT_MAC)?;
+        pair.set_up_end(
+            &pair.client,
+            &pair.client_dev,
+            CLIENT_IP,
+            SERVER_IP,
+            SERVER_MAC,
+        )?;
+        pair.set_up_end(
+            &pair.server,
+            &pair.server_dev,
+            SERVER_IP,
+            CLIENT_IP,
+            CLIENT_MAC,
+        )?;
         Ok(pair)
     }
 
@@ -102,12 +114,33 @@ impl Pair {
     ) -> Result<()> {
         let (own, peer) = (ip_text(own), ip_text(peer));
         // Only the bench's packets: no IPv6 router or neighbour chatter.
-        write_in(netns, &format!("/proc/sys/net/ipv6/conf/{dev}/disable_ipv6"), "1")?;
-        sh("ip", &["-n", netns, "addr", "add", &format!("{own}/24"), "dev", dev])?;
-        sh("ip", &["netns", "exec", netns, "ethtool", "-K", dev, "gro", "on"])?;
+        write_in(
+            netns,
+            &format!("/proc/sys/net/ipv6/conf/{dev}/disable_ipv6"),
+            "1",
+        )?;
+        sh(
+            "ip",
+            &["-n", netns, "addr", "add", &format!("{own}/24"), "dev", dev],
+        )?;
         sh("ip", &["-n", netns, "link", "set", dev, "up"])?;
+        // After "up": only then Linux enters the peer as able to take the XDP frames of a kick.
+        sh(
+            "ip",
+            &["netns", "exec", netns, "ethtool", "-K", dev, "gro", "on"],
+        )?;
         let mac = mac_text(peer_mac);
-        let args = ["-n", netns, "neigh", "replace", &peer, "lladdr", &mac, "nud", "permanent"];
+        let args = [
+            "-n",
+            netns,
+            "neigh",
+            "replace",
+            &peer,
+            "lladdr",
+            &mac,
+            "nud",
+            "permanent",
+        ];
         let dev_args = ["dev", dev];
         sh("ip", &[&args[..], &dev_args[..]].concat()).map(drop)
     }
@@ -116,7 +149,11 @@ impl Pair {
     /// speak beside the generator (keepalives, resets, retransmissions).
     pub fn silence_client(&self) -> Result<()> {
         let server = format!("{}/32", ip_text(SERVER_IP));
-        sh("ip", &["-n", &self.client, "route", "replace", "blackhole", &server]).map(drop)
+        sh(
+            "ip",
+            &["-n", &self.client, "route", "replace", "blackhole", &server],
+        )
+        .map(drop)
     }
 
     /// Sets a value below /sys/class/net/DEV of a namespace.
@@ -149,9 +186,19 @@ fn write_in(netns: &str, path: &str, value: &str) -> Result<()> {
         bail!("odd path {path}");
     }
     // `ip netns exec` mounts the namespace's own /sys, which a plain setns does not.
-    sh("ip", &["netns", "exec", netns, "sh", "-c", &format!("echo {value} > {path}")])
-        .with_context(|| format!("could not set {path} to {value} in {netns}"))
-        .map(drop)
+    sh(
+        "ip",
+        &[
+            "netns",
+            "exec",
+            netns,
+            "sh",
+            "-c",
+            &format!("echo {value} > {path}"),
+        ],
+    )
+    .with_context(|| format!("could not set {path} to {value} in {netns}"))
+    .map(drop)
 }
 
 /// Dotted decimal.

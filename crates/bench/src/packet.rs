@@ -44,7 +44,11 @@ pub fn template(direction: &Direction, payload: &[u8]) -> bench_template {
     let ip_sum = finish(partial_sum(&header[ETHERNET_BYTES..TCP_AT]));
     header[24..26].copy_from_slice(&ip_sum.to_ne_bytes());
     header[TCP_AT + 12] = ((HEADER - TCP_AT) as u8 / 4) << 4;
-    header[TCP_AT + 13] = if payload.is_empty() { FLAG_ACK } else { FLAG_ACK | FLAG_PSH };
+    header[TCP_AT + 13] = if payload.is_empty() {
+        FLAG_ACK
+    } else {
+        FLAG_ACK | FLAG_PSH
+    };
     header[TCP_AT + 14..TCP_AT + 16].copy_from_slice(&WINDOW.to_be_bytes());
     header[TCP_AT + 20..TCP_AT + 24].copy_from_slice(&TIMESTAMP_OPTION);
     let [high, low] = tcp_bytes.to_be_bytes();
@@ -75,7 +79,12 @@ pub fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
 fn partial_sum(bytes: &[u8]) -> u32 {
     bytes
         .chunks(2)
-        .map(|pair| u32::from(u16::from_ne_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
+        .map(|pair| {
+            u32::from(u16::from_ne_bytes([
+                pair[0],
+                pair.get(1).copied().unwrap_or(0),
+            ]))
+        })
         .sum()
 }
 
@@ -91,7 +100,11 @@ mod tests {
     use super::*;
 
     fn header_of(template: &bench_template) -> Vec<u8> {
-        let mut bytes: Vec<u8> = template.words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let mut bytes: Vec<u8> = template
+            .words
+            .iter()
+            .flat_map(|w| w.to_ne_bytes())
+            .collect();
         bytes.extend(template.tail.to_ne_bytes());
         bytes
     }

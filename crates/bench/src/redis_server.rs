@@ -32,17 +32,36 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts it with appendonly yes, everysec, and waits until it answers.
     pub fn start(netns: &str, interrupt: &Interrupt) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("erb-bench-").tempdir().context("no folder")?;
+        let dir = tempfile::Builder::new()
+            .prefix("erb-bench-")
+            .tempdir()
+            .context("no folder")?;
         let log = fs::File::create(dir.path().join("redis.log"))?;
         let mut command = Command::new("ip");
         command.args(["netns", "exec", netns, "redis-server"]);
-        command.args(["--port", &PORT.to_string(), "--bind", "127.0.0.1", &ip_text(SERVER_IP)]);
-        command.args(["--protected-mode", "no", "--save", "", "--unixsocket", "redis.sock"]);
+        command.args([
+            "--port",
+            &PORT.to_string(),
+            "--bind",
+            "127.0.0.1",
+            &ip_text(SERVER_IP),
+        ]);
+        command.args([
+            "--protected-mode",
+            "no",
+            "--save",
+            "",
+            "--unixsocket",
+            "redis.sock",
+        ]);
         command.args(["--appendonly", "yes", "--appendfsync", "everysec"]);
         // No rewrite in the middle of a run; no probes towards a client that is only a program.
         command.args(["--auto-aof-rewrite-percentage", "0", "--tcp-keepalive", "0"]);
         command.arg("--dir").arg(dir.path());
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
         command.current_dir(dir.path());
         // SAFETY: prctl is async-signal-safe and allocates nothing.
         unsafe {
@@ -73,7 +92,9 @@ impl RedisServer {
         let socket = self.dir.path().join("redis.sock");
         let url = format!("unix://{}", socket.display());
         let client = redis::Client::open(url).context("bad socket path")?;
-        client.get_connection().with_context(|| format!("could not connect to {}", socket.display()))
+        client
+            .get_connection()
+            .with_context(|| format!("could not connect to {}", socket.display()))
     }
 
     /// SETs all keys.
@@ -105,7 +126,9 @@ impl RedisServer {
         let end = Instant::now() + START_TIMEOUT;
         loop {
             let pong = self.connect().and_then(|mut connection| {
-                redis::cmd("PING").query::<String>(&mut connection).context("PING failed")
+                redis::cmd("PING")
+                    .query::<String>(&mut connection)
+                    .context("PING failed")
             });
             let Err(error) = pong else { return Ok(()) };
             let ended = self.child.try_wait()?;

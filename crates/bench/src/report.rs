@@ -134,10 +134,14 @@ pub struct CapacityReport {
 impl Machine {
     /// This one.
     pub fn this() -> Result<Self> {
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
+        let kernel =
+            fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
+        let cpuinfo =
+            fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
         let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
-        let model = model.and_then(|line| line.split(": ").nth(1)).unwrap_or("unknown");
+        let model = model
+            .and_then(|line| line.split(": ").nth(1))
+            .unwrap_or("unknown");
         let redis = crate::netns::sh("redis-server", &["--version"])?;
         Ok(Self {
             kernel: kernel.trim().to_owned(),
@@ -212,7 +216,11 @@ impl CapacityReport {
                 }
             }
         }
-        Self { machine, servers, ratios }
+        Self {
+            machine,
+            servers,
+            ratios,
+        }
     }
 }
 
@@ -238,12 +246,26 @@ pub fn to_table(report: &CapacityReport) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header([
-        "server", "requests/s", "server ns/request", "(min-max)", "NAPI", "Redis", "daemon",
-        "requests/core s", "hit ratio", "mismatches", "stalled",
+        "server",
+        "requests/s",
+        "server ns/request",
+        "(min-max)",
+        "NAPI",
+        "Redis",
+        "daemon",
+        "requests/core s",
+        "hit ratio",
+        "mismatches",
+        "stalled",
     ]);
     for server in &report.servers {
         let cpu = server.spread["server_cpu_ns_per_request"];
-        table.add_row(row(server.server.into(), &server.runs, cpu, server.hit_ratio));
+        table.add_row(row(
+            server.server.into(),
+            &server.runs,
+            cpu,
+            server.hit_ratio,
+        ));
         if let Some(miss) = &server.miss_with_fills {
             let label = format!("{} +fills, {} keys", server.server, miss.keys);
             let cpu = Spread::of(miss.runs.iter().map(|run| run.server_cpu_ns_per_request));
@@ -260,7 +282,10 @@ pub fn to_table(report: &CapacityReport) -> String {
         text += &format!("{pair} per core: {ratio:.3}\n");
     }
     let machine = &report.machine;
-    text += &format!("{}, {} cores, Linux {}\n", machine.processor, machine.cores, machine.kernel);
+    text += &format!(
+        "{}, {} cores, Linux {}\n",
+        machine.processor, machine.cores, machine.kernel
+    );
     text
 }
 
@@ -279,8 +304,15 @@ fn row(label: String, runs: &[Run], cpu: Spread, hit_ratio: Option<f64>) -> Vec<
         median(|run| run.daemon_ns_per_request),
         format!("{:.0}", 1e9 / cpu.median),
         hit_ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.4}")),
-        runs.iter().map(|run| run.mismatches).sum::<u64>().to_string(),
-        runs.iter().map(|run| run.stalled_conns).max().unwrap_or(0).to_string(),
+        runs.iter()
+            .map(|run| run.mismatches)
+            .sum::<u64>()
+            .to_string(),
+        runs.iter()
+            .map(|run| run.stalled_conns)
+            .max()
+            .unwrap_or(0)
+            .to_string(),
     ]
     .map(Cell::new)
     .to_vec()

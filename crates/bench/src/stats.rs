@@ -36,7 +36,14 @@ mod tests {
     #[test]
     fn odd_even_one_none() {
         let spread = Spread::of([3.0, 1.0, 2.0]).unwrap();
-        assert_eq!(spread, Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(
+            spread,
+            Spread {
+                median: 2.0,
+                min: 1.0,
+                max: 3.0
+            }
+        );
         assert!((Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median - 2.5).abs() < 1e-12);
         assert!((Spread::of([7.0]).unwrap().median - 7.0).abs() < 1e-12);
         assert_eq!(Spread::of([]), None);
