@@ -3,11 +3,17 @@
 //!
 //! # Layout
 //! - [`resp`], [`net`]: bytes and sockets, shared by all.
+//! - [`churn`]: very many short connections with every kind of end.
+//! - [`clients`]: real client libraries and what they do at connect.
 //! - [`history`]: concurrent operations on shared keys must be linearizable.
+//! - [`mixed`]: reads and writes in turn on one connection, with times.
 //! - [`shadow`]: every reply byte compared with a plain Redis.
 //! - [`record`]: a proxy that prints who sends what.
 
+pub mod churn;
+pub mod clients;
 pub mod history;
+pub mod mixed;
 pub mod net;
 pub mod record;
 pub mod resp;
@@ -25,6 +31,12 @@ pub enum Check {
     Shadow(shadow::ShadowArgs),
     /// Work on shared keys from many connections and check that the history is linearizable.
     History(history::HistoryArgs),
+    /// Make very many short connections that end in every way.
+    Churn(churn::ChurnArgs),
+    /// Mix reads and writes on one connection, strictly one after the other.
+    Mixed(mixed::MixedArgs),
+    /// Run real client libraries and keep their connections open.
+    Clients(clients::ClientsArgs),
     /// Pass connections to a Redis and print what each side sends.
     Record(record::RecordArgs),
 }
@@ -37,6 +49,9 @@ pub fn run(check: &Check) -> Result<ExitCode> {
     match check {
         Check::Shadow(args) => shadow::run(args),
         Check::History(args) => history::run(args),
+        Check::Churn(args) => churn::run(args),
+        Check::Mixed(args) => mixed::run(args),
+        Check::Clients(args) => clients::run(args),
         Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -8,6 +8,7 @@ import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.JedisPooled;
 import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.Response;
+import redis.clients.jedis.util.JedisMetaInfo;
 
 /**
  * Jedis as `check clients` runs it: library defaults, every reply verified.
@@ -77,7 +78,7 @@ public final class Client {
     try (JedisPooled jedis = connect(args[0], Integer.parseInt(args[1]), args[2])) {
       try {
         expect("PING", jedis.ping(), "PONG");
-        String version = JedisPooled.class.getPackage().getImplementationVersion();
+        String version = JedisMetaInfo.getVersion();
         say("connected", "version", version == null ? "unknown" : version);
         work(jedis, Integer.parseInt(args[3]), args[4]);
         say("done", "client", "jedis");
