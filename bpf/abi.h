@@ -38,10 +38,11 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 #define CONN_F_SCAN_LOST   0x02 /* request stream cannot be parsed any more */
 #define CONN_F_UNCOUNTABLE 0x04 /* replies cannot be counted any more */
 #define CONN_F_EGRESS_SEEN 0x08 /* egress_max is valid */
-#define CONN_F_FENCE_PROOF 0x10 /* holds one share of the global fence until proof up to proof_pos */
-#define CONN_F_OVERFLOW	   0x20 /* holds one share of the global fence until nothing is unanswered */
-#define CONN_F_TC_PENDING  0x40 /* tc_until is valid: all packets go to the TC tier */
-#define CONN_F_NO_TS	   0x80 /* connection without timestamps */
+#define CONN_F_FENCE_PROOF                                                                         \
+	0x10		       /* holds one share of the global fence until proof up to proof_pos */
+#define CONN_F_OVERFLOW	  0x20 /* holds one share of the global fence until nothing is unanswered */
+#define CONN_F_TC_PENDING 0x40 /* tc_until is valid: all packets go to the TC tier */
+#define CONN_F_NO_TS	  0x80 /* connection without timestamps */
 
 struct conn_key {
 	__u8 client_addr[16]; /* IPv4 as ::ffff:a.b.c.d */
@@ -51,9 +52,11 @@ struct conn_key {
 	__u32 pad;
 };
 
-/* Name of a command, lower case, zero padded; "container|sub" for sub-commands. */
+/* Name of a command and, below a container, of its sub-command ("*": any); lower case, zero padded.
+ */
 struct command_key {
-	__u8 name[NAME_BYTES_MAX * 2];
+	__u8 name[NAME_BYTES_MAX];
+	__u8 sub[NAME_BYTES_MAX];
 };
 struct command_row {
 	__u32 cmd_class; /* enum erb_cmd_class */
@@ -64,12 +67,13 @@ struct command_row {
  * The first part is written by the daemon only, the second by the data path only (atomics). */
 struct control {
 	__u32 abi_version;
-	__u16 port_be;	 /* Redis's port, network order */
+	__u16 port_be; /* Redis's port, network order */
 	__u16 pad0;
-	__u32 serving;	 /* 1: fast answers allowed; 0: daemon has a reason, see its status */
-	__u32 stopping;	 /* 1: detach under way: no answers, fills or new connections */
-	__u32 admit;	 /* 1: new connections may be tracked from their first byte; else they are OLD */
-	__u32 fills;	 /* 1: misses are counted and reported, fills are inserted */
+	__u32 serving;	/* 1: fast answers allowed; 0: daemon has a reason, see its status */
+	__u32 stopping; /* 1: detach under way: no answers, fills or new connections */
+	__u32
+	    admit; /* 1: new connections may be tracked from their first byte; else they are OLD */
+	__u32 fills;		  /* 1: misses are counted and reported, fills are inserted */
 	__u64 lease_until_ns;	  /* CLOCK_MONOTONIC; hits need now < lease_until_ns */
 	__s64 wall_minus_mono_ms; /* CLOCK_REALTIME - CLOCK_MONOTONIC, in ms, for expiry */
 	__u64 heartbeat_up_ns;	  /* each connection sends a command up this often; 0 = never */
@@ -89,7 +93,7 @@ struct control {
 /* One size class slot: header, then the value, then the key at the next byte. */
 struct slot {
 	__u32 cache_epoch;
-	__u16 value_len; /* bytes, after the 8 expiry bytes if flags says so */
+	__u16 value_len; /* bytes; the key follows, zero padded to a multiple of 8 */
 	__u16 key_len;
 	__u8 flags; /* SLOT_F_* */
 	__u8 pad[3];
@@ -120,8 +124,8 @@ struct cache_set {
 /* State of the request scanner between packets: see scan.h. */
 struct scan_request {
 	__u8 state;
-	__u8 name_len;	/* bytes of name collected */
-	__u8 sub_len;	/* bytes of the first argument kept in sub */
+	__u8 name_len; /* bytes of name collected */
+	__u8 sub_len;  /* bytes of the first argument kept in sub */
 	__u8 number_neg;
 	__u32 number;	 /* number being read */
 	__u8 number_len; /* digits read */
@@ -140,24 +144,25 @@ struct scan_request {
 /* State of the reply scanner between packets. */
 struct scan_reply {
 	__u8 state;
-	__u8 type;	 /* type byte of the element at hand */
+	__u8 type; /* type byte of the element at hand */
 	__u8 number_len;
 	__u8 number_neg;
-	__u8 push;	 /* top-level element is a push: not a reply */
-	__u8 is_error;	 /* the top-level reply is an error */
-	__u8 text_len;	 /* bytes of the error kept */
+	__u8 push;     /* top-level element is a push: not a reply */
+	__u8 is_error; /* the top-level reply is an error */
+	__u8 text_len; /* bytes of the error kept */
 	__u8 pad;
-	__u8 text[8];	 /* first bytes of a top-level error */
+	__u8 text[8]; /* first bytes of a top-level error */
 	__u64 number;
-	__u64 left;	 /* elements of the top-level reply still to come */
-	__u64 skip;	 /* bytes of the current blob still to come */
+	__u64 left; /* elements of the top-level reply still to come */
+	__u64 skip; /* bytes of the current blob still to come */
 };
 
 struct mark {
 	__u32 request; /* released when this many replies have left */
 	__u32 set;     /* set index, or MARK_FENCE */
 };
-#define MARK_FENCE 0xffffffffU
+#define MARK_FENCE     0xffffffffU
+#define COOKIE_UNKNOWN 0xffffffffffffffffULL /* OLD entry made before its socket had a cookie */
 
 /* A tracked connection. Who writes what: see splice.h. */
 struct conn {
@@ -166,50 +171,52 @@ struct conn {
 	__u8 flags;
 	__u8 fin_rst; /* egress saw FIN or RST leave */
 	__u8 absent;  /* sweeps in a row that found no socket */
-	__u64 cookie; /* 0: entry being made */
+	__u64
+	    cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
 	struct conn_key key;
 	__u32 ifindex; /* device on which the client's packets arrive */
 	__u8 l2[18];   /* Ethernet header of the last packet, as it arrived */
 	__u8 l2_len;
 	__u8 family; /* 4 or 6 */
 	/* ingress half */
-	__u32 next;	 /* client space: end of the bytes scanned */
-	__u32 up_max;	 /* client space: highest byte passed up or consumed */
-	__u32 in_delta;	 /* request bytes consumed */
-	__u32 out_delta; /* reply bytes inserted */
-	__u32 edge;	 /* kernel space: write_seq at the last edit of out_delta */
-	__u32 in_edge;	 /* client space: end of the last consumed bytes */
-	__u32 replay_from; /* client space: first byte kept in replay */
-	__u32 ack_max;	   /* client space: highest acknowledgement of the client */
-	__u32 tc_until;	   /* client space: end of the packet handed to TC */
-	__u32 ts_recent;   /* client's newest timestamp, RFC 7323 */
-	__u32 requests;	   /* complete requests that went up */
-	__u32 window;	   /* client's window, bytes, of the last acceptable packet */
-	__u64 ack_up_ns;   /* when an ACK last went up */
+	__u32 next;	     /* client space: end of the bytes scanned */
+	__u32 up_max;	     /* client space: highest byte passed up or consumed */
+	__u32 in_delta;	     /* request bytes consumed */
+	__u32 out_delta;     /* reply bytes inserted */
+	__u32 edge;	     /* kernel space: write_seq at the last edit of out_delta */
+	__u32 in_edge;	     /* client space: end of the last consumed bytes */
+	__u32 replay_from;   /* client space: first byte kept in replay */
+	__u32 ack_max;	     /* client space: highest acknowledgement of the client */
+	__u32 tc_until;	     /* client space: end of the packet handed to TC */
+	__u32 ts_recent;     /* client's newest timestamp, RFC 7323 */
+	__u32 requests;	     /* complete requests that went up */
+	__u32 window;	     /* client's window, bytes, of the last acceptable packet */
+	__u64 ack_up_ns;     /* when an ACK last went up */
 	__u64 request_up_ns; /* when a request last went up */
 	/* replay timer and loss state */
-	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
-	__u64 replay_ns;   /* when an ACK last provoked a replay */
-	__u32 rtt_us;	   /* smoothed, 0 = unknown */
+	__u64 sent_ns;	 /* when the oldest unacknowledged fast byte was last sent; 0 = none */
+	__u64 replay_ns; /* when an ACK last provoked a replay */
+	__u32 rtt_us;	 /* smoothed, 0 = unknown */
 	__u32 rttvar_us;
-	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
-	__u32 recover;	   /* client space: end of the flight when a loss was found */
+	__u32 flight_max; /* bound on unacknowledged fast bytes; halves per loss */
+	__u32 recover;	  /* client space: end of the flight when a loss was found */
 	__u8 dup_acks;
 	__u8 tries;
-	__u16 mss_limit;   /* set by Packet Too Big, 0 = none */
+	__u16 mss_limit; /* set by Packet Too Big, 0 = none */
 	/* egress half */
-	__u32 egress_max;  /* kernel space: highest byte that left */
+	__u32 egress_max; /* kernel space: highest byte that left */
 	__u32 replies;
-	__u32 last_tsval;  /* highest TSval sent to the client */
-	__u32 scan_next;   /* kernel space: end of the reply bytes scanned */
-	__u32 proof_pos;   /* kernel space: see CONN_F_FENCE_PROOF */
-	__u32 mark_head;   /* ingress */
-	__u32 mark_tail;   /* egress */
-	__u32 pad0;
+	__u32 last_tsval; /* highest TSval sent to the client */
+	__u32 scan_next;  /* kernel space: end of the reply bytes scanned */
+	__u32 proof_pos;  /* kernel space: see CONN_F_FENCE_PROOF */
+	__u32 mark_head;  /* ingress */
+	__u32 mark_tail;  /* egress */
+	__u8 spoke;	  /* the kernel sent something since an ACK last went up */
+	__u8 tier_pad[3];
 	struct scan_request in;
 	struct scan_reply out;
 	struct mark marks[MARKS_IN_FLIGHT];
-	__u8 replay[REPLAY_BYTES]; /* byte of client space s is at s % REPLAY_BYTES */
+	__u8 replay[REPLAY_BYTES + 8]; /* byte of client space s is at s % REPLAY_BYTES */
 };
 
 /* Miss reported to the daemon. */
@@ -237,9 +244,9 @@ struct fill_slot {
 };
 enum fill_status {
 	FILL_OK = 0,
-	FILL_BUSY,   /* a mark or the fence stands, or serving is off: try later */
-	FILL_MOVED,  /* the version moved: value may be old */
-	FILL_BIG,    /* no slot class holds it */
+	FILL_BUSY,  /* a mark or the fence stands, or serving is off: try later */
+	FILL_MOVED, /* the version moved: value may be old */
+	FILL_BIG,   /* no slot class holds it */
 	FILL_NO_LEASE,
 };
 struct fill_io {
@@ -255,9 +262,10 @@ struct sweep_row {
 	__u32 flags;	 /* SWEEP_F_* */
 	__u32 proof_pos; /* as read by this sweep: hand it back to erb_release */
 };
-#define SWEEP_F_GONE	  0x01 /* no socket of this cookie for two sweeps */
-#define SWEEP_F_HOLDS	  0x02 /* it holds marks or a share of the fence */
-#define SWEEP_F_EXECUTED  0x04 /* copied_seq is past proof_pos: a CLIENT LIST sent now can prove it */
+#define SWEEP_F_GONE  0x01 /* no socket of this cookie for two sweeps */
+#define SWEEP_F_HOLDS 0x02 /* it holds marks or a share of the fence */
+#define SWEEP_F_EXECUTED                                                                           \
+	0x04 /* copied_seq is past proof_pos: a CLIENT LIST sent now can prove it */
 #define SWEEP_F_TRANSLATED 0x08 /* one of its deltas is not zero */
 struct sweep_io {
 	__u32 count; /* rows */

@@ -1,41 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* limits.h - every bound of the data path, with its reason. Included by C and mirrored into Rust. */
+/* limits.h - every bound of the data path, with its reason. Included by C and mirrored into Rust.
+ */
 #pragma once
 
 #define ERB_ABI_VERSION 1 /* raised on any change of abi.h; a daemon adopts only its own */
 
-#define KEY_BYTES_MAX 256         /* longer keys are rare and would need a second load and compare */
-#define NAME_BYTES_MAX 24         /* longest command or sub-command name of Redis 7 is 20 bytes */
-#define COMMANDS_PER_PACKET 64    /* bounds the time one packet may hold a softirq: about 15 us */
-#define CONNS_MAX 16384           /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
-#define REPLAY_BYTES 4096         /* unacknowledged fast-path bytes kept per connection; power of two */
-#define MARKS_IN_FLIGHT 64        /* unanswered marks per connection; what does not fit is fenced */
-#define REPLY_BYTES_MAX 1460      /* one Ethernet MTU less the smallest IPv4 and TCP headers */
-#define PACKET_BYTES_MAX 1514     /* one Ethernet frame without tag; longer ones are never answered */
-#define LEASE_MS 100              /* bound on stale answers after changes that no packet shows */
-#define EXPIRY_GUARD_MS 5         /* an entry stops being answered this long before Redis's expiry */
-#define PURE_ACK_UP_NS 1000000000ULL /* at least one ACK a second reaches the kernel's timers */
-#define RTO_MIN_NS 200000000ULL   /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
-#define RTO_MAX_NS 120000000000ULL /* TCP_RTO_MAX of Linux */
-#define REXMIT_TRIES_MAX 15       /* tcp_retries2: then the connection is left to the kernel's timers */
-#define MISS_COUNTS 65536         /* bytes; power of two; saturating miss counts by key hash */
-#define MISS_FILL_AT 2            /* a key is filled when it is missed more than once */
-#define FILL_BATCH 32             /* keys per fill transaction */
-#define SWEEP_ROWS 512            /* connections reported to the daemon per sweep */
-#define DUE_ROWS 128              /* retransmissions per tick */
+#define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
+#define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
+#define COMMANDS_PER_PACKET 64	/* bounds the time one packet may hold a softirq: about 15 us */
+#define CONNS_MAX	    16384 /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
+#define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
+#define MARKS_IN_FLIGHT	    64	 /* unanswered marks per connection; what does not fit is fenced */
+#define REPLY_BYTES_MAX	    1460 /* one Ethernet MTU less the smallest IPv4 and TCP headers */
+#define PACKET_BYTES_MAX    1514 /* one Ethernet frame without tag; longer ones are never answered */
+#define LEASE_MS	    100	 /* bound on stale answers after changes that no packet shows */
+#define EXPIRY_GUARD_MS	    5	 /* an entry stops being answered this long before Redis's expiry */
+#define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */
+#define RTO_MIN_NS	    200000000ULL  /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
+#define RTO_MAX_NS	    120000000000ULL /* TCP_RTO_MAX of Linux */
+#define REXMIT_TRIES_MAX    15 /* tcp_retries2: then the connection is left to the kernel's timers */
+#define MISS_COUNTS	    65536 /* bytes; power of two; saturating miss counts by key hash */
+#define MISS_FILL_AT	    2	  /* a key is filled when it is missed more than once */
+#define FILL_BATCH	    32	  /* keys per fill transaction */
+#define SWEEP_ROWS	    512	  /* connections reported to the daemon per sweep */
+#define DUE_ROWS	    128	  /* retransmissions per tick */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */
-#define WAYS 16
-#define CLASSES 4
+#define WAYS	     16
+#define CLASSES	     4
 #define CLASS0_BYTES 128
 #define CLASS1_BYTES 256
 #define CLASS2_BYTES 512
 #define CLASS3_BYTES 2048
-#define CLASS0_WAYS 8
-#define CLASS1_WAYS 5
-#define CLASS2_WAYS 2
-#define CLASS3_WAYS 1
-#define SLOTS_BYTES                                                                               \
-	(CLASS0_BYTES * CLASS0_WAYS + CLASS1_BYTES * CLASS1_WAYS + CLASS2_BYTES * CLASS2_WAYS +   \
+#define CLASS0_WAYS  8
+#define CLASS1_WAYS  5
+#define CLASS2_WAYS  2
+#define CLASS3_WAYS  1
+#define SLOTS_BYTES                                                                                \
+	(CLASS0_BYTES * CLASS0_WAYS + CLASS1_BYTES * CLASS1_WAYS + CLASS2_BYTES * CLASS2_WAYS +    \
 	 CLASS3_BYTES * CLASS3_WAYS)

@@ -23,12 +23,16 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_conns SEC(".maps");
 
-/* 0 -> an entry of zeros, the value new connections are made from (too big for the stack). */
+/* 0 -> an entry of zeros, the value new connections are made from (too big for the stack; of a type
+ * without a lock, which may not be read as memory). */
+struct conn_zero {
+	__u8 bytes[sizeof(struct conn)];
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct conn);
+	__type(value, struct conn_zero);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_conn_zero SEC(".maps");
 

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* cache.h - the 16-way set-associative cache: look-up, marks, insertion, SIEVE eviction.
+ *
+ * A set is one map value: header (one cache line) and 16 slots in four size classes. An entry is
+ * absent or clean; its slot holds header, value, key (zero padded to 8 bytes). Evidence for the
+ * shape: the fast-path design, section 4.
+ *
+ * Invariants, each kept under the set's lock:
+ *  C1. While set.marks > 0 nothing in the set is answered and nothing is inserted.
+ *  C2. set.version moves with each mark taken or released and each invalidation; it never goes
+ * back. An insertion needs the version noted before its read began. (Insertion and eviction do not
+ *      move it: they say nothing about what Redis holds.)
+ *  C3. tags[w] != 0 iff way w holds an entry; an entry's slot is never written without the lock.
+ *  C4. value_len + padded key_len + header (+ 8 if it expires) <= bytes of the way's class.
+ *  C5. An entry whose cache_epoch is not control.cache_epoch is absent.
+ *  C6. A key is in at most one way of its set.
+ */
+#pragma once
+#include "seam.h"
+#include "hash.h"
+
+#define KEY_WORDS	(KEY_BYTES_MAX / 8)
+#define COPY_BLOCK	64
+#define VALUE_BYTES_MAX (REPLY_BYTES_MAX - 9) /* "$1234\r\n" and "\r\n" around it */
+
+_Static_assert(CLASS0_WAYS + CLASS1_WAYS + CLASS2_WAYS + CLASS3_WAYS == WAYS, "ways add up");
+_Static_assert(sizeof(struct cache_set) % 64 == 0, "sets start at cache lines");
+_Static_assert(__builtin_offsetof(struct cache_set, slots) == 64, "header is one cache line");
+_Static_assert(sizeof(struct slot) == SLOT_HEADER_BYTES, "slot header has no padding");
+
+/* What a look-up needs and what it found; lives in per-CPU memory. */
+struct lookup {
+	u64 hash;
+	u64 now_wall_ms;
+	u32 cache_epoch;
+	u32 key_len;
+	u32 value_len;
+	u32 copied_to; /* offset in reply at which the value was put */
+	u64 key[KEY_WORDS + 1];
+};
+
+INLINE u32 way_class(u32 way)
+{
+	if (way < CLASS0_WAYS)
+		return 0;
+	if (way < CLASS0_WAYS + CLASS1_WAYS)
+		return 1;
+	return way < WAYS - CLASS3_WAYS ? 2 : 3;
+}
+
+INLINE u32 class_bytes(u32 class)
+{
+	return class == 0   ? CLASS0_BYTES
+	       : class == 1 ? CLASS1_BYTES
+	       : class == 2 ? CLASS2_BYTES
+			    : CLASS3_BYTES;
+}
+
+INLINE u32 class_first(u32 class)
+{
+	return class == 0   ? 0
+	       : class == 1 ? CLASS0_WAYS
+	       : class == 2 ? CLASS0_WAYS + CLASS1_WAYS
+			    : WAYS - CLASS3_WAYS;
+}
+
+INLINE u32 class_ways(u32 class)
+{
+	return class == 0   ? CLASS0_WAYS
+	       : class == 1 ? CLASS1_WAYS
+	       : class == 2 ? CLASS2_WAYS
+			    : CLASS3_WAYS;
+}
+
+/* Offset of a way's slot within set.slots. */
+INLINE u32 way_offset(u32 way)
+{
+	if (way < CLASS0_WAYS)
+		return way * CLASS0_BYTES;
+	way -= CLASS0_WAYS;
+	if (way < CLASS1_WAYS)
+		return CLASS0_WAYS * CLASS0_BYTES + way * CLASS1_BYTES;
+	way -= CLASS1_WAYS;
+	if (way < CLASS2_WAYS)
+		return CLASS0_WAYS * CLASS0_BYTES + CLASS1_WAYS * CLASS1_BYTES + way * CLASS2_BYTES;
+	return SLOTS_BYTES - CLASS3_BYTES;
+}
+
+INLINE u16 tag_of(u64 hash)
+{
+	u16 tag = hash >> 48;
+
+	return tag ? tag : 1;
+}
+
+INLINE u32 set_of(const struct control *c, u64 hash)
+{
+	return (u32)(hash & c->set_mask);
+}
+
+/* Bit w of the result: tags[w] == tag. Four 16-bit lanes at a time (exact zero-lane test). */
+INLINE u32 tags_match(const struct cache_set *set, u16 tag)
+{
+	u64 want = tag * 0x0001000100010001ULL;
+	u32 bits = 0;
+
+	for (int i = 0; i < WAYS / 4; i++) {
+		u64 x = ((const u64 *)set->tags)[i] ^ want;
+		u64 zero = ~(((x & 0x7fff7fff7fff7fffULL) + 0x7fff7fff7fff7fffULL) | x |
+			     0x7fff7fff7fff7fffULL);
+
+		zero = (zero >> 15) * 0x0001000200040008ULL >> 48;
+		bits |= (u32)(zero & 0xf) << (i * 4);
+	}
+	return bits;
+}
+
+INLINE u32 lowest_bit(u32 bits)
+{
+	u32 n = 0;
+
+	if (!(bits & 0xff)) {
+		n += 8;
+		bits >>= 8;
+	}
+	if (!(bits & 0xf)) {
+		n += 4;
+		bits >>= 4;
+	}
+	if (!(bits & 3)) {
+		n += 2;
+		bits >>= 2;
+	}
+	return n + !(bits & 1);
+}
+
+/* The slot of a way, or NULL for a way out of range (the verifier's bound). */
+INLINE struct slot *slot_at(struct cache_set *set, u32 way)
+{
+	u32 off = way_offset(way);
+
+	opaque(off);
+	if (off > SLOTS_BYTES - CLASS3_BYTES)
+		return 0;
+	return (struct slot *)(set->slots + off);
+}
+
+/* Copies len <= KEY_BYTES_MAX bytes of a key into l, zero padded, and hashes it. from may be read
+ * up to KEY_BYTES_MAX bytes. */
+INLINE void lookup_key(struct lookup *l, const u8 *from, u32 len, u64 seed)
+{
+	u64 hash = hash_begin(seed, len), word;
+
+	l->key_len = len;
+	for (u32 i = 0; i < KEY_WORDS; i++) {
+		if ((i + 1) * 8 > len)
+			break;
+		word = *(u64 *)(from + i * 8);
+		l->key[i] = word;
+		hash = hash_word(hash, word);
+	}
+	if (len & 7) {
+		u32 at = len & (KEY_BYTES_MAX - 8);
+
+		word = *(u64 *)(from + at) & ((1ULL << (len & 7) * 8) - 1);
+		l->key[at / 8] = word;
+		hash = hash_word(hash, word);
+	}
+	l->hash = hash_end(hash);
+}
+
+/* Whole key compared, 8 bytes at a time; both sides are zero padded. */
+INLINE bool slot_key_equal(struct slot *slot, const struct lookup *l)
+{
+	u32 off = slot->value_len;
+
+	if (slot->key_len != l->key_len)
+		return false;
+	opaque(off);
+	if (off > CLASS3_BYTES - SLOT_HEADER_BYTES - KEY_BYTES_MAX)
+		return false;
+	for (u32 i = 0; i < KEY_WORDS; i++) {
+		if (i * 8 >= l->key_len)
+			break;
+		if (*(u64 *)(slot->data + off + i * 8) != l->key[i])
+			return false;
+	}
+	return true;
+}
+
+/* Way of the key or WAYS. Two candidates are tried: three equal 16-bit tags in a set are a miss. */
+INLINE u32 set_find(struct cache_set *set, const struct lookup *l)
+{
+	u32 bits = tags_match(set, tag_of(l->hash));
+
+	for (int i = 0; i < 2; i++) {
+		struct slot *slot;
+		u32 way;
+
+		if (!bits)
+			break;
+		way = lowest_bit(bits);
+		bits &= bits - 1;
+		slot = slot_at(set, way);
+		if (slot && slot->cache_epoch == l->cache_epoch && slot_key_equal(slot, l))
+			return way;
+	}
+	return WAYS;
+}
+
+/* Frees a way. Caller holds the lock and moves the version. */
+INLINE void set_drop(struct cache_set *set, u32 way)
+{
+	set->tags[way & (WAYS - 1)] = 0;
+	set->visited &= ~(1U << (way & (WAYS - 1)));
+}
+
+/* Frees every way whose tag matches: a false positive costs a refill, never truth. Returns the
+ * number freed. */
+INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
+{
+	u32 bits = tags_match(set, tag), n = 0;
+
+	for (int i = 0; i < WAYS; i++) {
+		if (!(bits & 1U << i))
+			continue;
+		set->tags[i] = 0;
+		n++;
+	}
+	set->visited &= ~bits;
+	return n;
+}
+
+/* A way of the class for a new entry: a free one, else SIEVE's: the hand passes visited ways and
+ * clears them, evicts the first unvisited one and moves on. *evicted says which it was. */
+INLINE u32 set_choose(struct cache_set *set, u32 class, bool *evicted)
+{
+	u32 first = class_first(class), ways = class_ways(class), hand;
+
+	*evicted = false;
+	for (u32 i = 0; i < CLASS0_WAYS; i++) {
+		if (i >= ways)
+			break;
+		if (!set->tags[(first + i) & (WAYS - 1)])
+			return (first + i) & (WAYS - 1);
+	}
+	*evicted = true;
+	hand = set->hands[class & (CLASSES - 1)];
+	for (u32 i = 0; i < CLASS0_WAYS; i++) {
+		u32 way;
+
+		if (i >= ways)
+			break;
+		if (hand >= ways)
+			hand = 0;
+		way = (first + hand) & (WAYS - 1);
+		if (!(set->visited & 1U << way))
+			break;
+		set->visited &= ~(1U << way);
+		hand++;
+	}
+	if (hand >= ways)
+		hand = 0;
+	set->hands[class & (CLASSES - 1)] = hand + 1;
+	return (first + hand) & (WAYS - 1);
+}
+
+/* Copies an entry's image over its slot, the whole class: constant sizes keep the lock short and
+ * the verifier calm. Lock held. */
+INLINE void slot_write(struct slot *slot, const u64 *image, u32 bytes)
+{
+	u64 *to = (u64 *)slot;
+
+	for (u32 i = 0; i < CLASS3_BYTES / COPY_BLOCK; i++) {
+		if (i * COPY_BLOCK >= bytes)
+			break;
+		for (u32 k = 0; k < COPY_BLOCK / 8; k++)
+			to[i * 8 + k] = image[i * 8 + k];
+	}
+}
+
+/* Takes a write mark on the key's set: a clean entry goes. */
+INLINE void mark_take(u32 index, u64 hash)
+{
+	struct cache_set *set = set_get(index);
+	u32 dropped;
+
+	if (!set)
+		return;
+	lock_take(&set->lock);
+	set->marks++;
+	set->version++;
+	dropped = set_drop_tag(set, tag_of(hash));
+	lock_release(&set->lock);
+	count(STAT_MARK_TAKEN);
+	if (dropped)
+		count_n(STAT_CACHE_INVALIDATED, dropped);
+}
+
+INLINE void mark_release(u32 index)
+{
+	struct cache_set *set = set_get(index);
+	bool broken;
+
+	if (!set)
+		return;
+	lock_take(&set->lock);
+	broken = set->marks == 0;
+	if (!broken)
+		set->marks--;
+	set->version++;
+	lock_release(&set->lock);
+	count(broken ? STAT_INVARIANT : STAT_MARK_RELEASED);
+}
+
+/* Opens one share of the global fence. */
+INLINE void fence_take(struct control *c)
+{
+	atomic_add(&c->fence, 1);
+	atomic_add(&c->global_version, 1);
+	count(STAT_FENCE_TAKEN);
+}
+
+/* Gives one share back. The epoch moves first: what was filled before the command ran is absent
+ * before anybody can be answered again. */
+INLINE void fence_release(struct control *c)
+{
+	atomic_add32(&c->cache_epoch, 1);
+	atomic_add(&c->global_version, 1);
+	atomic_add(&c->fence, -1ULL);
+	count(STAT_FENCE_RELEASED);
+}

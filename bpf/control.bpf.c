@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+/* control.bpf.c - what the daemon does to the cache, as programs: the data path's own hash, locks
+ * and layout are written once, in C. Run by BPF_PROG_RUN; requests and answers are in erb_fill_io.
+ */
+#include "seam.h"
+#include "cache.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Scratch: the daemon is the only caller. */
+struct fill_work {
+	struct lookup l;
+	u8 image[CLASS3_BYTES + KEY_BYTES_MAX] __attribute__((aligned(8)));
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fill_work);
+} fill_work_map SEC(".maps");
+
+INLINE struct fill_work *scratch(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&fill_work_map, &zero);
+}
+
+INLINE struct fill_io *requests(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&erb_fill_io, &zero);
+}
+
+INLINE bool closed(struct control *c)
+{
+	return read_once(c->fence) || read_once(c->untracked) || c->stopping ||
+	       read_once(c->gate_seen) != read_once(c->gate_ack);
+}
+
+/* Notes what must not have moved when the value comes: C2. The global version is read first: a
+ * fence that opens later moves it, one that is open is seen. */
+INLINE u32 fill_begin(struct control *c, struct lookup *l, struct fill_slot *s)
+{
+	struct cache_set *set;
+	u32 marks;
+
+	s->global_version = read_once(c->global_version);
+	if (closed(c) || !c->fills)
+		return FILL_BUSY;
+	s->cache_epoch = read_once(c->cache_epoch);
+	s->set = set_of(c, l->hash);
+	set = set_get(s->set);
+	if (!set)
+		return FILL_BUSY;
+	lock_take(&set->lock);
+	marks = set->marks;
+	s->version = set->version;
+	lock_release(&set->lock);
+	return marks ? FILL_BUSY : FILL_OK;
+}
+
+SEC("syscall")
+int erb_fill_begin(void *ctx)
+{
+	struct control *c = control_get();
+	struct fill_work *fw = scratch();
+	struct fill_io *io = requests();
+	int i;
+
+	if (!c || !fw || !io)
+		return -1;
+	bpf_for(i, 0, FILL_BATCH)
+	{
+		struct fill_slot *s = &io->slots[i];
+
+		if (i >= io->count)
+			break;
+		if (!s->key_len || s->key_len > KEY_BYTES_MAX) {
+			s->status = FILL_BIG;
+			continue;
+		}
+		lookup_key(&fw->l, s->key, s->key_len, c->hash_seed);
+		s->status = fill_begin(c, &fw->l, s);
+	}
+	return 0;
+}
+
+/* Smallest class that holds the entry, CLASSES if none does. C4. */
+INLINE u32 class_for(u32 value_len, u32 key_len, bool expires)
+{
+	u32 bytes = SLOT_HEADER_BYTES + value_len + ((key_len + 7) & ~7U) + (expires ? 8 : 0);
+
+	for (u32 class = 0; class < CLASSES; class ++)
+		if (bytes <= class_bytes(class))
+			return class;
+	return CLASSES;
+}
+
+/* The entry as its slot will hold it: header, value, key, expiry. */
+INLINE void image_build(struct fill_work *fw, const struct fill_slot *s, u32 class)
+{
+	struct slot *slot = (struct slot *)fw->image;
+	u32 end = class_bytes(class & (CLASSES - 1)) - 8 - SLOT_HEADER_BYTES, at = s->value_len;
+	int i;
+
+	slot->cache_epoch = s->cache_epoch;
+	slot->value_len = s->value_len;
+	slot->key_len = s->key_len;
+	slot->flags = s->expiry_ms ? SLOT_F_EXPIRES : 0;
+	bpf_for(i, 0, VALUE_BYTES_MAX / 8 + 1)
+	{
+		if (i * 8 >= s->value_len)
+			break;
+		*(u64 *)(slot->data + i * 8) = *(u64 *)(s->value + i * 8);
+	}
+	opaque(at);
+	if (at > VALUE_BYTES_MAX || end > CLASS3_BYTES - 8)
+		return;
+	bpf_for(i, 0, KEY_WORDS)
+	{
+		if (i * 8 >= s->key_len)
+			break;
+		*(u64 *)(slot->data + at + i * 8) = fw->l.key[i];
+	}
+	if (s->expiry_ms)
+		*(u64 *)(slot->data + end) = s->expiry_ms;
+}
+
+/* Inserts slot n of the batch. Global: verified by itself. */
+__noinline int fill_insert(u32 n)
+{
+	struct control *c = control_get();
+	struct fill_work *fw = scratch();
+	struct fill_io *io = requests();
+	struct cache_set *set;
+	struct fill_slot *s;
+	struct slot *slot;
+	u32 class, way, old, status = FILL_MOVED;
+	bool evicted = false;
+
+	if (!c || !fw || !io || n >= FILL_BATCH)
+		return FILL_MOVED;
+	s = &io->slots[n];
+	class = class_for(s->value_len, s->key_len, s->expiry_ms != 0);
+	if (s->value_len > VALUE_BYTES_MAX || class >= CLASSES)
+		return FILL_BIG;
+	if (now_ns() >= read_once(c->lease_until_ns))
+		return FILL_NO_LEASE;
+	if (read_once(c->global_version) != s->global_version || closed(c))
+		return FILL_MOVED;
+	image_build(fw, s, class);
+	fw->l.cache_epoch = s->cache_epoch;
+	set = set_get(s->set);
+	if (!set)
+		return FILL_MOVED;
+	lock_take(&set->lock);
+	if (!set->marks && set->version == s->version) {
+		old = set_find(set, &fw->l); /* C6 */
+		if (old < WAYS)
+			set_drop(set, old);
+		way = set_choose(set, class, &evicted);
+		slot = slot_at(set, way);
+		if (slot) {
+			slot_write(slot, (u64 *)fw->image, class_bytes(way_class(way)));
+			set->tags[way & (WAYS - 1)] = tag_of(fw->l.hash);
+			set->visited &= ~(1U << way);
+			status = FILL_OK;
+		}
+	}
+	lock_release(&set->lock);
+	if (evicted)
+		count(STAT_CACHE_EVICTED);
+	return status;
+}
+
+SEC("syscall")
+int erb_fill_insert(void *ctx)
+{
+	struct control *c = control_get();
+	struct fill_work *fw = scratch();
+	struct fill_io *io = requests();
+	int i;
+
+	if (!c || !fw || !io)
+		return -1;
+	bpf_for(i, 0, FILL_BATCH)
+	{
+		struct fill_slot *s = &io->slots[i];
+
+		if (i >= io->count)
+			break;
+		if (!s->key_len || s->key_len > KEY_BYTES_MAX) {
+			s->status = FILL_BIG;
+			continue;
+		}
+		lookup_key(&fw->l, s->key, s->key_len, c->hash_seed);
+		s->status = fill_insert(i);
+		count(s->status == FILL_OK    ? STAT_FILL_INSERTED
+		      : s->status == FILL_BIG ? STAT_FILL_TOO_BIG
+					      : STAT_FILL_STALE);
+	}
+	return 0;
+}
+
+SEC("syscall")
+int erb_invalidate(void *ctx)
+{
+	struct control *c = control_get();
+	struct fill_work *fw = scratch();
+	struct fill_io *io = requests();
+	struct cache_set *set;
+	u32 dropped;
+	int i;
+
+	if (!c || !fw || !io)
+		return -1;
+	bpf_for(i, 0, FILL_BATCH)
+	{
+		struct fill_slot *s = &io->slots[i];
+
+		if (i >= io->count)
+			break;
+		s->status = FILL_OK;
+		if (!s->key_len || s->key_len > KEY_BYTES_MAX)
+			continue; /* never cached */
+		lookup_key(&fw->l, s->key, s->key_len, c->hash_seed);
+		set = set_get(set_of(c, fw->l.hash));
+		if (!set)
+			continue;
+		lock_take(&set->lock);
+		set->version++;
+		dropped = set_drop_tag(set, tag_of(fw->l.hash));
+		lock_release(&set->lock);
+		count_n(STAT_CACHE_INVALIDATED, dropped);
+	}
+	return 0;
+}
+
+INLINE void clear(struct control *c)
+{
+	atomic_add32(&c->cache_epoch, 1);
+	atomic_add(&c->global_version, 1);
+	count(STAT_CACHE_CLEARED);
+}
+
+SEC("syscall")
+int erb_clear(void *ctx)
+{
+	struct control *c = control_get();
+
+	if (!c)
+		return -1;
+	clear(c);
+	return 0;
+}
+
+/* Payload of untracked connections stores 1, at any time. Called before the daemon looks at the
+ * sockets (1 -> 2) and again when it has found them harmless (2 -> 0, unless it is 1 again).
+ * Returns the value left. */
+SEC("syscall")
+int erb_untracked_clear(void *ctx)
+{
+	struct control *c = control_get();
+	u32 seen;
+
+	if (!c)
+		return -1;
+	seen = read_once(c->untracked);
+	if (seen == 1)
+		return __sync_val_compare_and_swap(&c->untracked, 1, 2) == 1 ? 2 : 1;
+	if (seen != 2)
+		return 0;
+	clear(c);
+	return __sync_val_compare_and_swap(&c->untracked, 2, 0) == 2 ? 0 : 1;
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* egress.h - one packet from the server's kernel: recorded, translated, its replies counted.
+ *
+ * Sees retransmissions, keepalive probes, RSTs and the answers of TIME_WAIT as well. skbs may be
+ * GSO (one header for up to 64 KB) with a short linear part: header fields change by
+ * bpf_l4_csum_replace without the pseudo-header flag, which is right for CHECKSUM_PARTIAL and for
+ * complete sums; lengths never change.
+ * Runs inside the TC ingress tier when that sends a clone: its scratch is its own. */
+#pragma once
+#include "splice.h"
+#include "scan_reply.h"
+
+#define SCAN_CHUNK 64
+
+struct out_work {
+	struct pkt p;
+	struct reply_found found;
+	u32 ifindex;
+	u32 in_delta;
+	u32 out_delta;
+	u32 tsval;
+	u32 tsecr;
+	u32 scan_from;
+	u32 released; /* marks to release, in marks[] */
+	u32 drop;
+	u32 became; /* enum erb_stat of a state change, 0 = none */
+	u32 overflow_done;
+	struct mark marks[MARKS_IN_FLIGHT];
+	struct scan_reply scan;
+	u8 head[256] __attribute__((aligned(8)));
+	u8 old_tcp[64] __attribute__((aligned(8)));
+	u8 chunk[SCAN_CHUNK] __attribute__((aligned(8)));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct out_work);
+} out_work_map SEC(".maps");
+
+INLINE struct out_work *out_work_get(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&out_work_map, &zero);
+}
+
+/* Scans the payload from scan_from on with ow->scan into ow->found. Global: verified by itself. */
+__noinline int scan_replies(struct __sk_buff *ctx)
+{
+	struct out_work *ow = out_work_get();
+	u32 pos, end, base = 0, loaded = 0;
+	int i;
+
+	if (!ow)
+		return 0;
+	pos = ow->scan_from - ow->p.seq;
+	end = ow->p.payload_len;
+	bpf_for(i, 0, 70000)
+	{
+		if (pos >= end || ow->scan.state == RP_LOST)
+			break;
+		if (ow->scan.state == RP_BLOB) {
+			u32 n = ow->scan.skip < end - pos ? ow->scan.skip : end - pos;
+
+			pos += n;
+			scan_reply_skip(&ow->scan, &ow->found, n);
+			continue;
+		}
+		if (pos - base >= loaded) {
+			u32 n = end - pos < SCAN_CHUNK ? end - pos : SCAN_CHUNK;
+
+			base = pos;
+			opaque(n);
+			n = ((n - 1) & (SCAN_CHUNK - 1)) + 1;
+			if (bpf_skb_load_bytes(ctx, ow->p.payload_off + pos, ow->chunk, n)) {
+				ow->scan.state = RP_LOST;
+				break;
+			}
+			loaded = n;
+		}
+		scan_reply_byte(&ow->scan, &ow->found, ow->chunk[(pos - base) & (SCAN_CHUNK - 1)]);
+		pos++;
+	}
+	if (pos < end)
+		ow->scan.state = RP_LOST;
+	return 0;
+}
+
+/* Moves marks whose replies have left into ow->marks. Lock held. */
+INLINE void egress_take_marks(struct conn *conn, struct out_work *ow)
+{
+	for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
+		struct mark *m = &conn->marks[conn->mark_tail & (MARKS_IN_FLIGHT - 1)];
+
+		if (conn->mark_tail == conn->mark_head || seq_after(m->request, conn->replies))
+			break;
+		ow->marks[i] = *m;
+		ow->released = i + 1;
+		conn->mark_tail++;
+	}
+}
+
+/* The counted replies take effect: states, marks. Lock held. */
+INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
+{
+	conn->out = ow->scan;
+	conn->scan_next = ow->p.seq + ow->p.payload_len;
+	if (conn->flags & CONN_F_UNCOUNTABLE)
+		return;
+	if (ow->scan.state == RP_LOST ||
+	    seq_after(conn->replies + ow->found.done, conn->requests)) {
+		ow->became = ow->scan.state == RP_LOST ? STAT_SCAN_REPLY_LOST : STAT_REPLY_EXTRA;
+		conn->flags |= CONN_F_UNCOUNTABLE;
+		if ((conn->mark_head != conn->mark_tail || (conn->flags & CONN_F_OVERFLOW)) &&
+		    !(conn->flags & CONN_F_FENCE_PROOF)) {
+			/* from now on only proof releases what the ring holds */
+			conn->flags |= CONN_F_FENCE_PROOF;
+			conn->proof_pos = conn->up_max - conn->in_delta;
+			ow->overflow_done = 2;
+		}
+		if (conn->state != CONN_OLD)
+			conn->state = CONN_BYPASS;
+		return;
+	}
+	conn->replies += ow->found.done;
+	egress_take_marks(conn, ow);
+	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW)) {
+		conn->flags &= ~CONN_F_OVERFLOW;
+		ow->overflow_done = 1;
+	}
+	if (conn->state != CONN_NEW)
+		return;
+	if (ow->found.bars) {
+		conn->state = CONN_BYPASS;
+		ow->became = STAT_CONN_BYPASS;
+	} else if (ow->found.success && !(conn->flags & CONN_F_CLOSING)) {
+		conn->state = CONN_FAST;
+		ow->became = STAT_CONN_FAST;
+	}
+}
+
+/* Records what leaves and takes the deltas. Lock held, cookie checked. scanned: ow->scan holds a
+ * valid scan of this packet. */
+INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
+{
+	u32 end = ow->p.seq + ow->p.payload_len;
+
+	ow->in_delta = conn->in_delta;
+	ow->out_delta = conn->out_delta;
+	conn->spoke = 1;
+	if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {
+		ow->drop = 1; /* T4: the client has these bytes, or their place is taken */
+		return;
+	}
+	if (ow->p.flags & TCP_FIN)
+		end++;
+	if (ow->p.flags & (TCP_FIN | TCP_RST)) {
+		conn->fin_rst = 1;
+		conn->flags |= CONN_F_CLOSING;
+	}
+	if (!(ow->p.flags & TCP_RST)) {
+		conn->egress_max = seq_max(conn->egress_max, end);
+		conn->flags |= CONN_F_EGRESS_SEEN;
+	}
+	if (ow->p.ts_off) {
+		ow->tsval = ow->p.tsval;
+		if (conn->last_tsval)
+			ow->tsval = seq_max(ow->p.tsval, conn->last_tsval);
+		conn->last_tsval = ow->tsval;
+		ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;
+	}
+	if (scanned)
+		egress_count_replies(conn, ow);
+}
+
+/* Rewrites the copy of the TCP header from kernel to client space. Returns false if nothing has
+ * changed. */
+INLINE bool translate_down(struct out_work *ow, u8 *tcp)
+{
+	bool ts = ow->p.ts_off && (ow->tsval != ow->p.tsval || ow->tsecr != ow->p.tsecr);
+
+	if (!ow->in_delta && !ow->out_delta && !ts)
+		return false;
+	store_be32(tcp + 4, ow->p.seq + ow->out_delta);
+	if (ow->p.flags & TCP_ACK)
+		store_be32(tcp + 8, ow->p.ack + ow->in_delta);
+	if (ts) {
+		u32 at = ow->p.ts_off;
+
+		opaque(at);
+		if (at <= TCP_BYTES_MAX - 8) {
+			store_be32(tcp + at, ow->tsval);
+			store_be32(tcp + at + 4, ow->tsecr);
+		}
+	}
+	for (u32 i = 0; i < 4; i++) {
+		u32 at = ow->p.sack_off + i * 8;
+
+		if (i >= ow->p.sack_blocks)
+			break;
+		opaque(at);
+		if (at > TCP_BYTES_MAX - 8)
+			break;
+		store_be32(tcp + at, load_be32(tcp + at) + ow->in_delta);
+		store_be32(tcp + at + 4, load_be32(tcp + at + 4) + ow->in_delta);
+	}
+	return true;
+}
+
+/* Stores the rewritten header. Returns false if the packet must not leave. */
+INLINE bool egress_rewrite(struct __sk_buff *ctx, struct out_work *ow)
+{
+	u32 off = ow->p.l4_off, len = ow->p.tcp_bytes;
+	u8 *tcp;
+	s64 diff;
+
+	opaque(off);
+	if (off > HEAD_BYTES - TCP_BYTES_MAX)
+		return false;
+	tcp = ow->head + off;
+	for (u32 i = 0; i < TCP_BYTES_MAX; i += 4)
+		*(u32 *)(ow->old_tcp + i) = *(u32 *)(tcp + i);
+	if (!translate_down(ow, tcp)) {
+		count(STAT_EGRESS_PLAIN);
+		return true;
+	}
+	opaque(len);
+	len &= 0x3c;
+	diff = bpf_csum_diff((__be32 *)ow->old_tcp, len, (__be32 *)tcp, len, 0);
+	if (len < 20)
+		return false;
+	if (bpf_skb_store_bytes(ctx, off, tcp, len, 0) ||
+	    bpf_l4_csum_replace(ctx, off + 16, 0, diff, 0)) {
+		count(STAT_EGRESS_REWRITE_FAILED);
+		return false;
+	}
+	count(STAT_EGRESS_TRANSLATED);
+	return true;
+}
+
+/* What the lock section decided is carried out: marks, shares of the fence, counters. */
+INLINE void egress_settle(struct out_work *ow, struct control *c)
+{
+	int i;
+
+	bpf_for(i, 0, MARKS_IN_FLIGHT)
+	{
+		u32 n = i;
+
+		if (n >= ow->released || n >= MARKS_IN_FLIGHT)
+			break;
+		if (ow->marks[n].set == MARK_FENCE)
+			fence_release(c);
+		else
+			mark_release(ow->marks[n].set);
+	}
+	if (ow->overflow_done == 1)
+		fence_release(c);
+	if (ow->overflow_done == 2)
+		fence_take(c);
+	if (ow->became)
+		count(ow->became);
+}
+
+/* Whether the packet belongs to the entry's socket. Answers of TIME_WAIT and request sockets come
+ * from the namespace's control socket: then the table of sockets decides. */
+INLINE bool egress_owner(struct __sk_buff *ctx, struct out_work *ow, struct conn *conn, u64 cookie)
+{
+	struct sock_ref r;
+	bool ours;
+
+	if (conn->cookie == cookie || conn->cookie == COOKIE_UNKNOWN)
+		return true;
+	if (ow->p.payload_len || (ow->p.flags & TCP_SYN))
+		return false;
+	if (!sock_get(ctx, &ow->p.key, ow->p.family, &r))
+		return false;
+	ours = r.state == TCP_TIME_WAIT && r.cookie == conn->cookie;
+	sock_put(&r);
+	return ours;
+}
+
+/* Copies and scans new reply bytes. Returns whether ow->scan is a valid scan. */
+INLINE bool egress_scan(struct __sk_buff *ctx, struct out_work *ow, struct conn *conn)
+{
+	u32 end = ow->p.seq + ow->p.payload_len;
+
+	ow->found.done = ow->found.pushes = 0;
+	ow->found.bars = ow->found.success = 0;
+	if (!ow->p.payload_len || (conn->flags & CONN_F_UNCOUNTABLE) ||
+	    !seq_after(end, conn->scan_next))
+		return false;
+	ow->scan = conn->out; /* R1: written by egress only, ordered by the socket's lock */
+	ow->scan_from = conn->scan_next;
+	if (seq_after(ow->p.seq, conn->scan_next))
+		ow->scan.state = RP_LOST; /* a gap: bytes left by another way */
+	else
+		scan_replies(ctx);
+	return true;
+}
+
+INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct control *c,
+		       struct conn *conn, u64 cookie)
+{
+	bool scanned, ours;
+
+	if (conn->ifindex != ctx->ifindex) {
+		count(STAT_EGRESS_OTHER_DEVICE);
+		return TCX_NEXT;
+	}
+	if (!egress_owner(ctx, ow, conn, cookie))
+		return TCX_NEXT;
+	cookie = conn->cookie;
+	ow->drop = ow->released = ow->became = ow->overflow_done = 0;
+	scanned = egress_scan(ctx, ow, conn);
+	lock_take(&conn->lock);
+	ours = conn->cookie == cookie;
+	if (ours)
+		egress_record(conn, ow, scanned);
+	lock_release(&conn->lock);
+	if (!ours)
+		return TCX_NEXT;
+	egress_settle(ow, c);
+	if (ow->drop) {
+		count(STAT_EGRESS_BELOW_EDGE);
+		return TCX_DROP;
+	}
+	return egress_rewrite(ctx, ow) ? TCX_NEXT : TCX_DROP;
+}
+
+INLINE int egress_packet(struct __sk_buff *ctx)
+{
+	struct control *c = control_get();
+	struct out_work *ow = out_work_get();
+	u32 len = ctx->len;
+	struct conn *conn;
+	u64 cookie;
+
+	if (!c || !ow || len < 54)
+		return TCX_NEXT;
+	if (len > HEAD_BYTES)
+		len = HEAD_BYTES;
+	opaque(len);
+	len &= 0xff; /* the verifier's bound: head is 256 bytes long */
+	if (len < 54 || bpf_skb_load_bytes(ctx, 0, ow->head, len))
+		return TCX_NEXT;
+	if (parse_packet(&ow->p, ow->head, true) != PARSE_TCP ||
+	    ow->p.key.server_port_be != c->port_be)
+		return TCX_NEXT;
+	cookie = bpf_get_socket_cookie(ctx);
+	conn = conn_get(&ow->p.key);
+	if (!conn)
+		return TCX_NEXT;
+	return egress_conn(ctx, ow, c, conn, cookie);
+}

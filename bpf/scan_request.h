@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* scan_request.h - streaming scanner of the request stream (RESP arrays of bulk strings and inline
+ * commands, Redis src/networking.c processMultibulkBuffer and processInlineBuffer, 7.0).
+ *
+ * It counts complete requests and says what each means for keys: marks, fences, what turns the
+ * connection to BYPASS. It is stricter than Redis: what Redis would answer with a protocol error,
+ * or accept although it is no RESP, is LOST.
+ *
+ * Invariants:
+ *  S1. The state describes the stream up to conn.next exactly; scanning is by bytes in order.
+ *  S2. The body of a bulk string that is neither name nor a key counts as scanned as soon as its
+ *      length is known (skip), the CRLF behind it included: Redis does not look at it either.
+ *  S3. A command's effect is reported in the packet that completes its first argument at the
+ *      latest, so before Redis can execute it.
+ *  S4. A request is counted when its last argument's length is known.
+ */
+#pragma once
+#include "command.h"
+#include "hash.h"
+
+enum request_state {
+	RQ_IDLE = 0, /* between commands */
+	RQ_ARGC,     /* after '*' */
+	RQ_ARGC_LF,
+	RQ_BULK, /* '$' must come */
+	RQ_LEN,	 /* after '$' */
+	RQ_LEN_LF,
+	RQ_BODY, /* bytes of argument 0 or 1 that are kept */
+	RQ_BODY_CR,
+	RQ_BODY_LF,
+	RQ_INLINE_SPACE, /* inline: before the first word */
+	RQ_INLINE_NAME,
+	RQ_INLINE_REST,
+	RQ_LOST,
+};
+
+#define BULK_BYTES_MAX (512U << 20) /* Redis's default proto-max-bulk-len */
+#define ARGS_MAX       (1U << 20)
+
+/* What scanning one packet found; per-CPU memory. Effects carry the request's number, counted from
+ * the packet's first (1 = the first to complete). */
+struct scan_found {
+	u32 done; /* requests completed */
+	u32 effects;
+	u8 overflow;	/* more effects than fit */
+	u8 stateful;	/* connection leaves FAST for good */
+	u8 uncountable; /* replies can no longer be counted */
+	u8 gate;
+	struct mark marks[MARKS_IN_FLIGHT];
+	u64 hashes[MARKS_IN_FLIGHT];
+};
+
+INLINE void found_effect(struct scan_found *f, u32 set, u64 hash)
+{
+	u32 n = f->effects;
+
+	opaque(n);
+	if (n >= MARKS_IN_FLIGHT) {
+		f->overflow = 1;
+		return;
+	}
+	f->marks[n].request = f->done + 1;
+	f->marks[n].set = set;
+	f->hashes[n] = hash;
+	f->effects = n + 1;
+}
+
+/* The command's name and first argument are known: S3. */
+INLINE void found_command(struct scan_found *f, const struct scan_request *s,
+			  const struct control *c, u32 class)
+{
+	if (class == CMD_MARK) {
+		if (s->has_key)
+			found_effect(f, set_of(c, s->hash), s->hash);
+		return;
+	}
+	if (class == CMD_STATEFUL || class == CMD_STATEFUL_FENCE || class == CMD_UNCOUNTABLE)
+		f->stateful = 1;
+	if (class == CMD_UNCOUNTABLE)
+		f->uncountable = 1;
+	if (class == CMD_GATE)
+		f->gate = 1;
+	if (class == CMD_FENCE || class == CMD_STATEFUL_FENCE || class == CMD_GATE)
+		found_effect(f, MARK_FENCE, 0);
+}
+
+/* An inline command's line has ended. Only its first word is understood. */
+INLINE void found_inline(struct scan_found *f, struct scan_request *s, const struct control *c)
+{
+	u32 class;
+
+	s->args_total = 1;
+	s->sub_len = 0;
+	s->has_key = 0;
+	class = command_class(s);
+	if (class == CMD_MARK || class == CMD_FENCE) {
+		struct command_key key = {};
+		struct command_row *row;
+
+		/* The argument count is unknown: a container or handshake may hide behind it. */
+		__builtin_memcpy(key.name, s->name, NAME_BYTES_MAX);
+		row = command_row(&key);
+		if (row && (row->cmd_class == CMD_CONTAINER || row->cmd_class == CMD_SELECT))
+			f->uncountable = f->stateful = f->gate = 1;
+		class = CMD_FENCE;
+	}
+	found_command(f, s, c, class);
+	f->done++;
+}
+
+/* A digit or sign of a length. Returns false if Redis would not take it (string2ll). */
+INLINE bool scan_digit(struct scan_request *s, u8 ch)
+{
+	if (ch == '-' && !s->number_len && !s->number_neg) {
+		s->number_neg = 1;
+		return true;
+	}
+	if (ch < '0' || ch > '9' || s->number_len >= 10)
+		return false;
+	if (s->number_len && !s->number) /* leading zero */
+		return false;
+	if (s->number_neg && !s->number_len && ch == '0')
+		return false;
+	if (s->number > (BULK_BYTES_MAX - 9) / 10)
+		return false;
+	s->number = s->number * 10 + (ch - '0');
+	s->number_len++;
+	return true;
+}
+
+INLINE void scan_number_begin(struct scan_request *s, u8 state)
+{
+	s->state = state;
+	s->number = 0;
+	s->number_len = 0;
+	s->number_neg = 0;
+}
+
+/* An argument's length is known: decide whether to keep its bytes. */
+INLINE void scan_body_begin(struct scan_request *s, struct scan_found *f, const struct control *c)
+{
+	u32 index = s->args_total - s->args_left;
+
+	s->skip = s->number;
+	if (index == 0) {
+		s->name_len = s->number > NAME_BYTES_MAX ? NAME_BYTES_MAX + 1 : 0;
+		s->sub_len = 0;
+		s->has_key = 0;
+		__builtin_memset(s->name, 0, NAME_BYTES_MAX);
+		s->state = RQ_BODY;
+	} else if (index == 1) {
+		s->sub_len = s->number > NAME_BYTES_MAX ? NAME_BYTES_MAX + 1 : 0;
+		s->has_key = s->number <= KEY_BYTES_MAX;
+		s->arg1_len = s->number;
+		s->hash = hash_begin(c->hash_seed, s->number);
+		s->word = 0;
+		s->word_len = 0;
+		__builtin_memset(s->sub, 0, NAME_BYTES_MAX);
+		s->state = RQ_BODY;
+	}
+	if (index < 2 && s->skip <= KEY_BYTES_MAX) {
+		if (s->skip == 0)
+			s->state = RQ_BODY_CR;
+		return;
+	}
+	s->skip += 2; /* S2 */
+	s->state = RQ_BULK;
+	s->args_left--;
+	if (index == 1 || s->args_total == 1)
+		found_command(f, s, c, command_class(s));
+}
+
+/* A byte of argument 0 or 1. */
+INLINE void scan_body_byte(struct scan_request *s, u8 ch)
+{
+	if (s->args_left == s->args_total) {
+		u32 n = s->name_len;
+
+		opaque(n);
+		if (n < NAME_BYTES_MAX) {
+			s->name[n] = lower(ch);
+			s->name_len = n + 1;
+		}
+	} else {
+		u32 n = s->sub_len;
+
+		opaque(n);
+		if (n < NAME_BYTES_MAX) {
+			s->sub[n] = lower(ch);
+			s->sub_len = n + 1;
+		}
+		if (s->has_key) {
+			s->word |= (u64)ch << (s->word_len & 7) * 8;
+			if (++s->word_len == 8) {
+				s->hash = hash_word(s->hash, s->word);
+				s->word = 0;
+				s->word_len = 0;
+			}
+		}
+	}
+	if (--s->skip == 0)
+		s->state = RQ_BODY_CR;
+}
+
+/* The CRLF behind argument 0 or 1 has come. */
+INLINE void scan_body_end(struct scan_request *s, struct scan_found *f, const struct control *c)
+{
+	u32 index = s->args_total - s->args_left;
+
+	if (index == 1 && s->has_key) {
+		if (s->word_len)
+			s->hash = hash_word(s->hash, s->word);
+		s->hash = hash_end(s->hash);
+	}
+	s->args_left--;
+	s->state = RQ_BULK;
+	if (index == 1 || s->args_total == 1)
+		found_command(f, s, c, command_class(s));
+}
+
+INLINE void scan_inline_byte(struct scan_request *s, struct scan_found *f, const struct control *c,
+			     u8 ch)
+{
+	bool space = ch == ' ' || (ch >= 9 && ch <= 13);
+
+	if (ch == 0 || ch == '"' || ch == '\'') {
+		s->state = RQ_LOST;
+		return;
+	}
+	if (ch == '\n') {
+		if (s->state != RQ_INLINE_SPACE)
+			found_inline(f, s, c);
+		s->state = RQ_IDLE;
+		return;
+	}
+	if (s->state == RQ_INLINE_SPACE && !space) {
+		s->state = RQ_INLINE_NAME;
+		s->name_len = 0;
+		__builtin_memset(s->name, 0, NAME_BYTES_MAX);
+	}
+	if (s->state != RQ_INLINE_NAME)
+		return;
+	if (space) {
+		s->state = RQ_INLINE_REST;
+	} else if (s->name_len < NAME_BYTES_MAX) {
+		u32 n = s->name_len;
+
+		opaque(n);
+		if (n < NAME_BYTES_MAX)
+			s->name[n] = lower(ch);
+		s->name_len++;
+	} else {
+		s->name_len = NAME_BYTES_MAX + 1;
+	}
+}
+
+/* Takes one byte of the stream. */
+INLINE void scan_request_byte(struct scan_request *s, struct scan_found *f, const struct control *c,
+			      u8 ch)
+{
+	switch (s->state) {
+	case RQ_IDLE:
+		if (ch == '*') {
+			scan_number_begin(s, RQ_ARGC);
+		} else {
+			s->state = RQ_INLINE_SPACE;
+			scan_inline_byte(s, f, c, ch);
+		}
+		return;
+	case RQ_ARGC:
+	case RQ_LEN:
+		if (ch == '\r' && s->number_len)
+			s->state++;
+		else if (!scan_digit(s, ch))
+			s->state = RQ_LOST;
+		return;
+	case RQ_ARGC_LF:
+		s->args_total = s->args_left = s->number;
+		if (ch != '\n' || s->number > ARGS_MAX)
+			s->state = RQ_LOST;
+		else /* *0 and negative counts are no request and get no reply */
+			s->state = s->number_neg || !s->number ? RQ_IDLE : RQ_BULK;
+		return;
+	case RQ_BULK:
+		if (ch == '$')
+			scan_number_begin(s, RQ_LEN);
+		else
+			s->state = RQ_LOST;
+		return;
+	case RQ_LEN_LF:
+		if (ch != '\n' || s->number_neg)
+			s->state = RQ_LOST;
+		else
+			scan_body_begin(s, f, c);
+		return;
+	case RQ_BODY:
+		scan_body_byte(s, ch);
+		return;
+	case RQ_BODY_CR:
+		s->state = ch == '\r' ? RQ_BODY_LF : RQ_LOST;
+		return;
+	case RQ_BODY_LF:
+		if (ch == '\n')
+			scan_body_end(s, f, c);
+		else
+			s->state = RQ_LOST;
+		return;
+	case RQ_INLINE_SPACE:
+	case RQ_INLINE_NAME:
+	case RQ_INLINE_REST:
+		scan_inline_byte(s, f, c, ch);
+		return;
+	}
+}
+
+/* A command whose arguments are all accounted for is done: S4. */
+INLINE void scan_request_settle(struct scan_request *s, struct scan_found *f)
+{
+	if (s->state == RQ_BULK && !s->args_left) {
+		s->state = RQ_IDLE;
+		f->done++;
+	}
+}

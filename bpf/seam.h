@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* seam.h - the one place where the data path touches helpers, locks, clocks and maps. The simulator
+ * replaces this file (and the tier_*.h files) and compiles the rest unchanged. */
+#pragma once
+#include "kernel_types.h"
+#include "abi.h"
+#include "maps.h"
+
+#define INLINE static __always_inline
+
+/* Keeps the compiler from merging a bounds check away from the access it guards (the verifier
+ * wants to see both on the same register). */
+#define opaque(x) asm volatile("" : "+r"(x))
+
+INLINE u64 now_ns(void)
+{
+	return bpf_ktime_get_ns();
+}
+
+INLINE void lock_take(struct bpf_spin_lock *lock)
+{
+	bpf_spin_lock(lock);
+}
+
+INLINE void lock_release(struct bpf_spin_lock *lock)
+{
+	bpf_spin_unlock(lock);
+}
+
+INLINE void atomic_add(u64 *to, u64 n)
+{
+	__sync_fetch_and_add(to, n);
+}
+
+INLINE void atomic_add32(u32 *to, u32 n)
+{
+	__sync_fetch_and_add(to, n);
+}
+
+/* Loads of what the other CPUs change: the compiler must not cache or tear them. */
+#define read_once(x)	 (*(volatile typeof(x) *)&(x))
+#define write_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
+INLINE struct control *control_get(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&erb_control, &zero);
+}
+
+INLINE void count_n(enum erb_stat stat, u64 n)
+{
+	u32 key = stat;
+	u64 *value = bpf_map_lookup_elem(&erb_stats, &key);
+
+	if (value)
+		*value += n;
+}
+
+INLINE void count(enum erb_stat stat)
+{
+	count_n(stat, 1);
+}
+
+INLINE struct cache_set *set_get(u32 index)
+{
+	return bpf_map_lookup_elem(&erb_sets, &index);
+}
+
+INLINE struct conn *conn_get(const struct conn_key *key)
+{
+	return bpf_map_lookup_elem(&erb_conns, key);
+}
+
+INLINE u8 *miss_count_get(u64 hash)
+{
+	u32 zero = 0;
+	struct miss_table *table = bpf_map_lookup_elem(&erb_miss_counts, &zero);
+
+	return table ? &table->count[hash & (MISS_COUNTS - 1)] : 0;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* segment.h - builds the headers of a segment that the fast path sends, from those of the packet
+ * that it answers. */
+#pragma once
+#include "splice.h"
+
+/* Swaps and rewrites Ethernet and IP; tcp_len = TCP header + payload. Returns the TCP offset. */
+INLINE u32 segment_ip(struct work *w, u32 tcp_len)
+{
+	u32 l3 = w->p.l3_off == 18 ? 18 : 14;
+	u8 *ip = w->out + l3;
+
+	*(u32 *)w->out = *(u32 *)(w->head + 6);
+	*(u16 *)(w->out + 4) = *(u16 *)(w->head + 10);
+	*(u32 *)(w->out + 6) = *(u32 *)w->head;
+	*(u16 *)(w->out + 10) = *(u16 *)(w->head + 4);
+	*(u16 *)(w->out + 12) = *(u16 *)(w->head + 12);
+	if (l3 == 18)
+		*(u32 *)(w->out + 14) = *(u32 *)(w->head + 14);
+	if (w->p.family == 4) {
+		*(u32 *)ip = 0;
+		ip[0] = 0x45;
+		ip[1] = w->head[l3 + 1] & 0xfc; /* Not-ECT */
+		store_be16(ip + 2, 20 + tcp_len);
+		*(u32 *)(ip + 4) = bpf_htonl(0x4000); /* id 0, DF (RFC 6864) */
+		*(u32 *)(ip + 8) = bpf_htonl(64U << 24 | IPPROTO_TCP << 16);
+		*(u32 *)(ip + 12) = *(u32 *)(w->p.key.server_addr + 12);
+		*(u32 *)(ip + 16) = *(u32 *)(w->p.key.client_addr + 12);
+		*(u16 *)(ip + 10) = ~csum_fold(bpf_csum_diff(0, 0, (__be32 *)ip, 20, 0));
+		return l3 + 20;
+	}
+	*(u32 *)ip = bpf_htonl(6U << 28);
+	store_be16(ip + 4, tcp_len);
+	ip[6] = IPPROTO_TCP;
+	ip[7] = 64;
+	for (int i = 0; i < 4; i++) {
+		*(u32 *)(ip + 8 + i * 4) = *(u32 *)(w->p.key.server_addr + i * 4);
+		*(u32 *)(ip + 24 + i * 4) = *(u32 *)(w->p.key.client_addr + i * 4);
+	}
+	return l3 + 40;
+}
+
+/* Fills w->out from the out_* fields and w->reply; partial: leave the bare pseudo-header sum in
+ * the checksum field. Returns the length of all headers. Global: verified by itself. */
+__noinline int segment_build(u32 with_ts, u32 partial)
+{
+	struct work *w = work_get();
+	u32 tcp_bytes = with_ts ? 32 : 20, len, off, sum;
+	u64 pseudo;
+	u8 *tcp;
+
+	if (!w)
+		return 0;
+	len = w->reply_len;
+	off = segment_ip(w, tcp_bytes + len);
+	tcp = w->out + off;
+	*(u16 *)tcp = w->p.key.server_port_be;
+	*(u16 *)(tcp + 2) = w->p.key.client_port_be;
+	store_be32(tcp + 4, w->out_seq);
+	store_be32(tcp + 8, w->out_ack);
+	tcp[12] = tcp_bytes << 2;
+	tcp[13] = len ? TCP_ACK | TCP_PSH : TCP_ACK;
+	store_be16(tcp + 14, w->out_window);
+	*(u32 *)(tcp + 16) = 0;
+	if (with_ts) {
+		*(u32 *)(tcp + 20) = bpf_htonl(0x0101080a);
+		store_be32(tcp + 24, w->out_tsval);
+		store_be32(tcp + 28, w->out_tsecr);
+	}
+	pseudo = csum_pseudo(&w->p, tcp_bytes + len);
+	if (partial) {
+		*(u16 *)(tcp + 16) = csum_fold(pseudo);
+		return off + tcp_bytes;
+	}
+	if (len < sizeof(w->reply) - 8)
+		*(u32 *)(w->reply + len) = 0; /* pads the sum */
+	if (with_ts)
+		sum = bpf_csum_diff(0, 0, (__be32 *)tcp, 32, 0);
+	else
+		sum = bpf_csum_diff(0, 0, (__be32 *)tcp, 20, 0);
+	sum = csum_bytes(w->reply, len, sum);
+	*(u16 *)(tcp + 16) = ~csum_fold(pseudo + sum);
+	return off + tcp_bytes;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* sock.h - the kernel's own view of a connection.
+ *
+ * A look-up finds more than connections (LISTEN has a tcp_sock that looks idle, TIME_WAIT and
+ * request sockets have none): only a full socket in ESTABLISHED whose cookie is the entry's counts
+ * for answers; any state with the entry's cookie counts for translation. */
+#pragma once
+#include "packet.h"
+
+struct sock_ref {
+	struct bpf_sock *sk; /* to be released */
+	struct tcp_sock *tp; /* full sockets but LISTEN, else NULL */
+	u64 cookie;
+	u32 rcv_isn; /* TCP_NEW_SYN_RECV */
+	u32 snt_isn;
+	u8 state; /* TCP_* */
+};
+
+/* Fields that change while we look, loaded under the connection's lock. */
+struct sock_view {
+	u32 rcv_nxt;
+	u32 rcv_wup;
+	u32 rcv_wnd;
+	u32 snd_una;
+	u32 write_seq;
+	u32 mss_cache;
+	u32 tsoffset;
+	u8 snd_wscale;
+	u8 rcv_wscale;
+	u8 tstamp_ok;
+	u8 usec_ts;
+	u8 established;
+};
+
+/* Plain loads only: no helper may be called under a BPF lock. */
+INLINE void sock_view_load(struct tcp_sock *tp, struct sock_view *v)
+{
+	struct tcp_sock___usec *usec = (void *)tp;
+
+	v->rcv_nxt = tp->rcv_nxt;
+	v->rcv_wup = tp->rcv_wup;
+	v->rcv_wnd = tp->rcv_wnd;
+	v->snd_una = tp->snd_una;
+	v->write_seq = tp->write_seq;
+	v->mss_cache = tp->mss_cache;
+	v->tsoffset = tp->tsoffset;
+	v->snd_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);
+	v->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
+	v->tstamp_ok = BPF_CORE_READ_BITFIELD(tp, rx_opt.tstamp_ok);
+	v->usec_ts = 0;
+	if (bpf_core_field_exists(usec->tcp_usec_ts))
+		v->usec_ts = BPF_CORE_READ_BITFIELD(usec, tcp_usec_ts);
+	v->established = tp->inet_conn.icsk_inet.sk.__sk_common.skc_state == TCP_ESTABLISHED;
+}
+
+/* Window to advertise, bytes: tcp_receive_window() of include/net/tcp.h. */
+INLINE u32 sock_receive_window(const struct sock_view *v)
+{
+	s32 window = v->rcv_wup + v->rcv_wnd - v->rcv_nxt;
+
+	return window < 0 ? 0 : window;
+}
+
+/* TSval the kernel would write now: tcp_time_stamp_ts() + tsoffset. */
+INLINE u32 sock_tsval(const struct sock_view *v, u64 now)
+{
+	return (u32)(now / (v->usec_ts ? 1000 : 1000000)) + v->tsoffset;
+}
+
+INLINE u32 sock_tuple(struct bpf_sock_tuple *t, const struct conn_key *key, u8 family)
+{
+	if (family == 4) {
+		t->ipv4.saddr = *(const u32 *)(key->client_addr + 12);
+		t->ipv4.daddr = *(const u32 *)(key->server_addr + 12);
+		t->ipv4.sport = key->client_port_be;
+		t->ipv4.dport = key->server_port_be;
+		return sizeof(t->ipv4);
+	}
+	__builtin_memcpy(t->ipv6.saddr, key->client_addr, 16);
+	__builtin_memcpy(t->ipv6.daddr, key->server_addr, 16);
+	t->ipv6.sport = key->client_port_be;
+	t->ipv6.dport = key->server_port_be;
+	return sizeof(t->ipv6);
+}
+
+/* Looks the connection's socket up in the device's namespace. Returns false if there is none;
+ * else sock_put() must follow. About 110 ns. */
+INLINE bool sock_get(void *ctx, const struct conn_key *key, u8 family, struct sock_ref *r)
+{
+	struct bpf_sock_tuple t = {};
+	u32 len = sock_tuple(&t, key, family);
+	struct tcp_request_sock *req;
+	struct tcp_timewait_sock *tw;
+
+	__builtin_memset(r, 0, sizeof(*r));
+	if (len == sizeof(t.ipv4))
+		r->sk = bpf_skc_lookup_tcp(ctx, &t, sizeof(t.ipv4), BPF_F_CURRENT_NETNS, 0);
+	else
+		r->sk = bpf_skc_lookup_tcp(ctx, &t, sizeof(t.ipv6), BPF_F_CURRENT_NETNS, 0);
+	if (!r->sk)
+		return false;
+	r->state = r->sk->state;
+	if (r->state == TCP_LISTEN)
+		return true;
+	if (r->state == TCP_TIME_WAIT) {
+		tw = bpf_skc_to_tcp_timewait_sock(r->sk);
+		if (tw)
+			r->cookie = tw->tw_sk.__tw_common.skc_cookie.counter;
+	} else if (r->state == TCP_NEW_SYN_RECV) {
+		req = bpf_skc_to_tcp_request_sock(r->sk);
+		if (req) {
+			r->cookie = req->req.req.__req_common.skc_cookie.counter;
+			r->rcv_isn = req->rcv_isn;
+			r->snt_isn = req->snt_isn;
+		}
+	} else {
+		r->tp = bpf_skc_to_tcp_sock(r->sk);
+		if (r->tp)
+			r->cookie = r->tp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
+	}
+	return true;
+}
+
+INLINE void sock_put(struct sock_ref *r)
+{
+	bpf_sk_release(r->sk);
+}

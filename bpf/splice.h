@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* splice.h - two TCP streams as one: what may be edited in a connection, and when.
+ *
+ * Client space is what the client counts, kernel space what the server's kernel counts.
+ *   up:   seq - in_delta, ack - out_delta (never below edge)
+ *   down: seq + out_delta, ack + in_delta
+ *
+ * Entry states: NEW -> FAST (egress: first reply that is no error) -> BYPASS (either half, for
+ * good in this version); OLD for connections that began before ERB saw them. CLOSING is a flag.
+ *
+ * Who writes (all under conn.lock): ingress next, up_max, in_delta, out_delta, edge, in_edge,
+ * replay*, ack_max, ts_recent, requests, in, mark_head; egress egress_max, fin_rst, replies,
+ * last_tsval (raised by both), scan_next, out, mark_tail; state and flags both.
+ *
+ * Invariants:
+ *  T1. in_delta and out_delta change together, in commit(), and only when nothing sent before can
+ *      be sent again or is on its way (quiescence rule, conditions in commit_check()).
+ *  T2. Bytes [replay_from, edge + out_delta) of client space are in replay[]; there are at most
+ *      REPLAY_BYTES of them and they are all the unacknowledged bytes that the kernel has no copy
+ * of. T3. in_edge <= next and up_max <= next whenever the scanner is not lost (sequence order). T4.
+ * Kernel data below edge never leave again; acknowledgements below edge never go up. T5. An entry
+ * is used for translation only for the socket whose cookie it carries. T6. requests - replies is
+ * the number of unanswered requests that went up; marks[mark_tail .. mark_head) are theirs, in
+ * order.
+ */
+#pragma once
+#include "work.h"
+
+_Static_assert((REPLAY_BYTES & (REPLAY_BYTES - 1)) == 0, "replay is indexed by sequence number");
+_Static_assert(REPLAY_BYTES >= 2 * REPLY_BYTES_MAX, "a full reply fits beside another");
+
+#define REPLAY_SLACK  COPY_BLOCK /* block copies may run over by one block */
+#define REPLAY_BLOCKS (REPLY_BYTES_MAX / COPY_BLOCK + 1)
+
+/* Client space: end of all bytes that the fast path or the kernel has sent. */
+INLINE u32 conn_sent_end(const struct conn *conn, const struct sock_view *v)
+{
+	return v->write_seq + conn->out_delta;
+}
+
+/* Unacknowledged fast-path bytes at the client's acknowledgement. */
+INLINE u32 conn_unacked(const struct conn *conn, u32 ack)
+{
+	u32 end = conn->edge + conn->out_delta, from = seq_max(ack, conn->replay_from);
+
+	return seq_before(from, end) ? end - from : 0;
+}
+
+/* Smoothed RTT (RFC 6298) from the client's timestamp echo. */
+INLINE void conn_rtt(struct conn *conn, const struct pkt *p, const struct sock_view *v, u64 now)
+{
+	u32 unit_us = v->usec_ts ? 1 : 1000, rtt, diff;
+	s32 age = sock_tsval(v, now) - p->tsecr;
+
+	if (!p->ts_off || !p->tsecr || age < 0 || age > 60000000 / (s32)unit_us)
+		return;
+	rtt = (u32)age * unit_us;
+	if (!conn->rtt_us) {
+		conn->rtt_us = rtt | 1;
+		conn->rttvar_us = rtt / 2;
+		return;
+	}
+	diff = rtt > conn->rtt_us ? rtt - conn->rtt_us : conn->rtt_us - rtt;
+	conn->rttvar_us += (diff >> 2) - (conn->rttvar_us >> 2);
+	conn->rtt_us += (rtt >> 3) - (conn->rtt_us >> 3);
+}
+
+/* Takes the packet's acknowledgement into account. Returns false if it acknowledges what nobody
+ * sent. Lock held. */
+INLINE bool conn_ack(struct conn *conn, const struct pkt *p, const struct sock_view *v, u64 now)
+{
+	u32 before = conn_unacked(conn, conn->ack_max), after;
+
+	if (seq_after(p->ack, conn_sent_end(conn, v)))
+		return false;
+	if (seq_after(p->ack, conn->ack_max)) {
+		conn->ack_max = p->ack;
+		conn->dup_acks = 0;
+		after = conn_unacked(conn, p->ack);
+		if (before != after) {
+			conn->tries = 0;
+			conn_rtt(conn, p, v, now);
+			if (!seq_before(p->ack, conn->recover))
+				conn->flight_max += before - after;
+			if (conn->flight_max > REPLAY_BYTES)
+				conn->flight_max = REPLAY_BYTES;
+		}
+		conn->sent_ns = after ? now : 0;
+	} else if (p->ack == conn->ack_max && !p->payload_len && before && conn->dup_acks < 255) {
+		conn->dup_acks++;
+	}
+	return true;
+}
+
+/* Whether the packet's timestamp is new enough (PAWS, RFC 7323 5.3) given both records. */
+INLINE bool conn_paws_ok(const struct conn *conn, const struct pkt *p)
+{
+	return !p->ts_off || !conn->ts_recent || !seq_before(p->tsval, conn->ts_recent);
+}
+
+INLINE void conn_ts_recent(struct conn *conn, const struct pkt *p)
+{
+	if (p->ts_off && !seq_before(p->tsval, conn->ts_recent) && !seq_after(p->seq, conn->next))
+		conn->ts_recent = p->tsval;
+}
+
+/* Sets up the fields of the segment that the fast path is about to send; TSval never goes back. */
+INLINE void conn_stamp(struct conn *conn, const struct sock_view *v, struct work *w)
+{
+	w->out_window = sock_receive_window(v) >> v->rcv_wscale;
+	if (w->out_window > 0xffff)
+		w->out_window = 0xffff;
+	w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);
+	conn->last_tsval = w->out_tsval;
+	w->out_tsecr = conn->ts_recent;
+}
+
+/* The quiescence rule: 0 if the packet may be consumed now, else the reason, or STAT_TO_TC if all
+ * holds but the kernel has not seen the acknowledgement that the packet carries. Lock held. */
+INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, const struct work *w)
+{
+	const struct pkt *p = &w->p;
+	u32 sent_end = conn_sent_end(conn, v), unacked = 0, room, kernel_ack;
+
+	if (conn->state != CONN_FAST)
+		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : STAT_REFUSE_BYPASS;
+	if ((conn->flags & CONN_F_CLOSING) || conn->fin_rst || !v->established)
+		return STAT_REFUSE_CLOSING;
+	if (!(conn->flags & CONN_F_EGRESS_SEEN))
+		return STAT_REFUSE_NO_EGRESS;
+	if (p->seq != conn->next || p->seq != conn->up_max || conn->in.state != RQ_IDLE)
+		return STAT_REFUSE_ORDER;
+	if (v->rcv_nxt != p->seq - conn->in_delta)
+		return STAT_REFUSE_KERNEL_BEHIND;
+	if (conn->requests != conn->replies)
+		return STAT_REFUSE_UNANSWERED;
+	if (conn->egress_max != v->write_seq)
+		return STAT_REFUSE_OWED;
+	if (seq_after(p->ack, sent_end) || seq_before(p->ack, conn->ack_max))
+		return STAT_REFUSE_ACK;
+	if (v->write_seq == conn->edge) {
+		if (seq_before(p->ack, conn->replay_from))
+			return STAT_REFUSE_OWED;
+		unacked = sent_end - p->ack;
+	} else if (p->ack != sent_end) {
+		return STAT_REFUSE_OWED;
+	}
+	if (!conn_paws_ok(conn, p) || !!p->ts_off != v->tstamp_ok)
+		return STAT_REFUSE_PAWS;
+	if (seq_after(v->rcv_nxt + p->payload_len, v->rcv_wup + v->rcv_wnd))
+		return STAT_REFUSE_WINDOW_SERVER;
+	if (unacked + w->reply_len > (u32)p->window << v->snd_wscale)
+		return STAT_REFUSE_WINDOW_CLIENT;
+	if (w->reply_len > v->mss_cache || (conn->mss_limit && w->reply_len > conn->mss_limit))
+		return STAT_REFUSE_MSS;
+	room = conn->flight_max < REPLAY_BYTES - REPLAY_SLACK ? conn->flight_max
+							      : REPLAY_BYTES - REPLAY_SLACK;
+	if (unacked + w->reply_len > room)
+		return STAT_REFUSE_REPLAY_FULL;
+	kernel_ack = seq_max(p->ack - conn->out_delta, conn->edge);
+	return kernel_ack == v->snd_una ? 0 : STAT_TO_TC;
+}
+
+/* Copies w->reply into replay for the bytes of client space from seq on. In blocks, so up to
+ * REPLAY_SLACK bytes run over; the word that crosses the ring's end lands in the padding behind it
+ * and is carried over to its start. */
+INLINE void replay_put(struct conn *conn, const struct work *w, u32 seq)
+{
+	u32 at = seq & (REPLAY_BYTES - 1), over;
+	u64 carry, *start = (u64 *)conn->replay;
+
+	for (u32 i = 0; i < REPLAY_BLOCKS; i++) {
+		if (i * COPY_BLOCK >= read_once(w->reply_len))
+			break;
+		for (u32 k = i * COPY_BLOCK; k < (i + 1) * COPY_BLOCK; k += 8)
+			*(u64 *)(conn->replay + ((at + k) & (REPLAY_BYTES - 1))) =
+			    *(u64 *)(w->reply + k);
+	}
+	if (!(at & 7) || at + read_once(w->reply_len) <= REPLAY_BYTES)
+		return;
+	/* The crossing word began (at & 7) bytes behind a multiple of 8. */
+	carry = *(u64 *)(conn->replay + REPLAY_BYTES);
+	over = (at & 7) * 8;
+	*start = (*start & ~((1ULL << over) - 1)) | (carry & ((1ULL << over) - 1));
+}
+
+/* Copies at most want bytes of replay from client-space sequence number seq into w->reply, not
+ * across the ring's wrap; sets reply_len. */
+INLINE void replay_get(const struct conn *conn, struct work *w, u32 seq, u32 want)
+{
+	u32 at = seq & (REPLAY_BYTES - 1);
+
+	if (want > REPLAY_BYTES - at)
+		want = REPLAY_BYTES - at;
+	if (want > REPLY_BYTES_MAX)
+		want = REPLY_BYTES_MAX;
+	w->reply_len = want;
+	for (u32 i = 0; i < REPLAY_BLOCKS; i++) {
+		if (i * COPY_BLOCK >= read_once(w->reply_len))
+			break;
+		for (u32 k = i * COPY_BLOCK; k < (i + 1) * COPY_BLOCK; k += 8)
+			*(u64 *)(w->reply + k) =
+			    *(u64 *)(conn->replay + ((at + k) & (REPLAY_BYTES - 1)));
+	}
+}
+
+/* T1: consumes the packet at hand and sends w->reply in its place. Lock held, check passed. */
+INLINE void commit(struct conn *conn, const struct sock_view *v, struct work *w)
+{
+	const struct pkt *p = &w->p;
+	u32 start = conn_sent_end(conn, v);
+
+	conn_ack(conn, p, v, w->now);
+	if (v->write_seq != conn->edge || seq_before(conn->replay_from, p->ack))
+		conn->replay_from = p->ack;
+	replay_put(conn, w, start);
+	conn->edge = v->write_seq;
+	conn->out_delta += read_once(w->reply_len);
+	conn->in_delta += p->payload_len;
+	conn->next = conn->up_max = conn->in_edge = p->seq + p->payload_len;
+	conn->window = (u32)p->window << v->snd_wscale;
+	if (!conn->sent_ns)
+		conn->sent_ns = w->now;
+	__builtin_memcpy(conn->l2, w->head, sizeof(conn->l2));
+	conn->l2_len = p->l3_off;
+	conn_ts_recent(conn, p);
+	conn_stamp(conn, v, w);
+	w->out_seq = start;
+	w->out_ack = v->rcv_nxt + conn->in_delta;
+}
+
+/* Takes what translation needs out of the entry. Lock held. */
+INLINE void translation_take(const struct conn *conn, struct work *w)
+{
+	w->in_delta = conn->in_delta;
+	w->out_delta = conn->out_delta;
+	w->edge = conn->edge;
+	w->translate = conn->in_delta || conn->out_delta;
+}
+
+/* SACK blocks of the client: kernel space, only wholly above the edge and only if the
+ * acknowledgement is not below it; else NOPs. Lengths never change. */
+INLINE void translate_sack_up(struct work *w, u8 *tcp, bool below)
+{
+	u32 off = w->p.sack_off, first = w->edge + w->out_delta;
+
+	for (u32 i = 0; i < 4; i++) {
+		u32 at = off + i * 8;
+
+		if (i >= w->p.sack_blocks)
+			break;
+		opaque(at);
+		if (at > TCP_BYTES_MAX - 8)
+			break;
+		if (below || seq_before(load_be32(tcp + at), first))
+			below = true;
+		else {
+			store_be32(tcp + at, load_be32(tcp + at) - w->out_delta);
+			store_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta);
+		}
+	}
+	if (!below || off < 2)
+		return;
+	for (u32 i = 0; i < 34; i++) {
+		u32 at = off - 2 + i;
+
+		if (i >= w->p.sack_blocks * 8U + 2)
+			break;
+		opaque(at);
+		if (at > TCP_BYTES_MAX - 1)
+			break;
+		tcp[at] = 1;
+	}
+}
+
+/* Rewrites the copy of the TCP header from client to kernel space; old_tcp keeps the original.
+ * The caller stores it into the packet. Global: verified by itself. */
+__noinline int translate_up(void)
+{
+	struct work *w = work_get();
+	u32 off, ack, len, window, floor = 0;
+	u8 *tcp;
+	u16 field;
+
+	if (!w)
+		return 0;
+	off = w->p.l4_off;
+	len = w->p.tcp_bytes;
+	opaque(off);
+	if (off > HEAD_BYTES - TCP_BYTES_MAX)
+		return 0;
+	tcp = w->head + off;
+	for (u32 i = 0; i < TCP_BYTES_MAX; i += 4)
+		*(u32 *)(w->old_tcp + i) = *(u32 *)(tcp + i);
+	store_be32(tcp + 4, w->p.seq - w->in_delta);
+	ack = w->p.ack - w->out_delta;
+	if (w->p.flags & TCP_ACK) {
+		if (seq_before(ack, w->edge)) {
+			floor = w->edge - ack;
+			ack = w->edge;
+			window = (u32)w->p.window << w->snd_wscale;
+			window = window > floor ? (window - floor) >> w->snd_wscale : 0;
+			store_be16(tcp + 14, window);
+		}
+		store_be32(tcp + 8, ack);
+		if (w->p.sack_off)
+			translate_sack_up(w, tcp, floor != 0);
+	}
+	field = *(u16 *)(tcp + 16);
+	if (field == csum_fold(csum_pseudo(&w->p, len + w->p.payload_len)))
+		return 0; /* bare pseudo-header sum: lengths did not change */
+	opaque(len);
+	len &= 0x3c;
+	*(u16 *)(tcp + 16) =
+	    csum_update(field, bpf_csum_diff((__be32 *)w->old_tcp, len, (__be32 *)tcp, len, 0));
+	return 0;
+}

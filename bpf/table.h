@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* table.h - walks over the table of connections, run by the daemon through BPF_PROG_RUN on the TC
+ * program type (syscall programs may not look sockets up): retransmission timer, sweep, release. */
+#pragma once
+#include "segment.h"
+#include "fast.h"
+
+struct due_list {
+	u32 count;
+	u32 unacked;
+	struct conn_key keys[DUE_ROWS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct due_list);
+} due_map SEC(".maps");
+
+/* RFC 6298: RTO = SRTT + 4 RTTVAR, at least RTO_MIN_NS, doubled per try. */
+INLINE u64 conn_rto_ns(const struct conn *conn)
+{
+	u64 rto = (conn->rtt_us + 4ULL * conn->rttvar_us) * 1000;
+	u32 tries = conn->tries;
+
+	if (rto < RTO_MIN_NS)
+		rto = RTO_MIN_NS;
+	rto <<= tries & 15;
+	return rto > RTO_MAX_NS ? RTO_MAX_NS : rto;
+}
+
+struct due_walk {
+	struct due_list *due;
+	u64 now;
+};
+
+static long due_one(void *map, const void *key, struct conn *conn, struct due_walk *walk)
+{
+	struct due_list *due = walk->due;
+	u32 n;
+
+	if (!conn->sent_ns)
+		return 0;
+	due->unacked++;
+	if (walk->now - conn->sent_ns < conn_rto_ns(conn) && conn->sent_ns != 1)
+		return 0;
+	n = due->count;
+	opaque(n);
+	if (n >= DUE_ROWS)
+		return 0;
+	__builtin_memcpy(&due->keys[n], &conn->key, sizeof(conn->key));
+	due->count = n + 1;
+	return 0;
+}
+
+/* Prepares the retransmission of the oldest unacknowledged fast bytes. Lock held. */
+INLINE bool rexmit_prepare(struct conn *conn, struct work *w, struct sock_ref *r)
+{
+	u32 unacked = conn_unacked(conn, conn->ack_max);
+
+	if (conn->cookie != r->cookie || !r->tp || !unacked || conn->fin_rst) {
+		conn->sent_ns = 0;
+		return false;
+	}
+	sock_view_load(r->tp, &w->view);
+	if (!w->view.established || conn->tries >= REXMIT_TRIES_MAX) {
+		conn->sent_ns = 0;
+		return false;
+	}
+	w->out_seq = seq_max(conn->ack_max, conn->replay_from);
+	if (unacked > w->view.mss_cache)
+		unacked = w->view.mss_cache;
+	if (conn->mss_limit && unacked > conn->mss_limit)
+		unacked = conn->mss_limit;
+	replay_get(conn, w, w->out_seq, unacked);
+	conn_stamp(conn, &w->view, w);
+	w->out_ack = w->view.rcv_nxt + conn->in_delta;
+	conn->tries++;
+	conn->sent_ns = w->now;
+	conn_loss(conn, w->now);
+	__builtin_memcpy(w->head, conn->l2, sizeof(conn->l2));
+	w->p.l3_off = conn->l2_len;
+	return true;
+}
+
+INLINE void rexmit_one(struct __sk_buff *ctx, struct work *w, const struct conn_key *key)
+{
+	struct conn *conn = conn_get(key);
+	struct sock_ref r;
+	u32 ifindex;
+	bool send;
+
+	if (!conn)
+		return;
+	__builtin_memset(&w->p, 0, sizeof(w->p));
+	__builtin_memcpy(&w->p.key, key, sizeof(*key));
+	w->p.family = conn->family;
+	ifindex = conn->ifindex;
+	if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
+		write_once(conn->sent_ns, 0);
+		return;
+	}
+	lock_take(&conn->lock);
+	send = rexmit_prepare(conn, w, &r);
+	lock_release(&conn->lock);
+	sock_put(&r);
+	if (!send)
+		return;
+	*(u32 *)(w->head + 14) = w->p.l3_off == 18 ? *(u32 *)(w->head + 14) : 0;
+	count(STAT_REPLAY_TIMEOUT);
+	tier_clone(ctx, w, segment_build(w->view.tstamp_ok, false), ifindex);
+}
+
+/* Retransmits what is due; returns how many connections have unacknowledged fast bytes. */
+INLINE int tick(struct __sk_buff *ctx)
+{
+	struct work *w = work_get();
+	struct due_walk walk = {};
+	u32 zero = 0;
+	int i;
+
+	walk.due = bpf_map_lookup_elem(&due_map, &zero);
+	if (!w || !walk.due)
+		return 0;
+	walk.now = w->now = now_ns();
+	walk.due->count = walk.due->unacked = 0;
+	bpf_for_each_map_elem(&erb_conns, due_one, &walk, 0);
+	bpf_for(i, 0, DUE_ROWS)
+	{
+		if (i >= walk.due->count)
+			break;
+		rexmit_one(ctx, w, &walk.due->keys[i]);
+	}
+	return walk.due->unacked;
+}
+
+struct sweep_walk {
+	struct __sk_buff *ctx;
+	struct sweep_io *io;
+};
+
+INLINE bool conn_holds(const struct conn *conn)
+{
+	return conn->mark_head != conn->mark_tail ||
+	       (conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW));
+}
+
+INLINE void sweep_report(struct sweep_io *io, const struct conn *conn, u32 flags, u32 proof_pos)
+{
+	u32 n = io->count;
+
+	opaque(n);
+	if (n >= SWEEP_ROWS) {
+		io->more++;
+		return;
+	}
+	__builtin_memcpy(&io->rows[n].key, &conn->key, sizeof(conn->key));
+	io->rows[n].cookie = conn->cookie;
+	io->rows[n].flags = flags;
+	io->rows[n].proof_pos = proof_pos;
+	io->count = n + 1;
+}
+
+static long sweep_one(void *map, const void *map_key, struct conn *conn, struct sweep_walk *walk)
+{
+	struct sweep_io *io = walk->io;
+	struct conn_key key;
+	u32 flags = 0, state, proof_pos = conn->proof_pos;
+	bool found = false, executed = false;
+	struct sock_ref r;
+
+	__builtin_memcpy(&key, &conn->key, sizeof(key));
+	if (sock_get(walk->ctx, &key, conn->family, &r)) {
+		found = r.state != TCP_LISTEN &&
+			(r.cookie == conn->cookie || conn->cookie == COOKIE_UNKNOWN);
+		executed = found && r.tp && !seq_before(r.tp->copied_seq, proof_pos);
+		sock_put(&r);
+	}
+	lock_take(&conn->lock);
+	conn->absent = found ? 0 : conn->absent < 2 ? conn->absent + 1 : 2;
+	if (conn->absent == 2)
+		flags |= SWEEP_F_GONE;
+	if (conn_holds(conn))
+		flags |= SWEEP_F_HOLDS;
+	if (executed && (conn->flags & CONN_F_FENCE_PROOF))
+		flags |= SWEEP_F_EXECUTED;
+	if (conn->in_delta || conn->out_delta)
+		flags |= SWEEP_F_TRANSLATED;
+	state = conn->state;
+	lock_release(&conn->lock);
+	io->conns++;
+	if (state < CONN_STATE_MAX)
+		io->by_state[state]++;
+	if (conn->flags & CONN_F_CLOSING)
+		io->closing++;
+	if (flags & SWEEP_F_TRANSLATED)
+		io->translated++;
+	if (conn->sent_ns)
+		io->unacked++;
+	if (flags & (SWEEP_F_GONE | SWEEP_F_EXECUTED))
+		sweep_report(io, conn, flags, proof_pos);
+	return 0;
+}
+
+INLINE int sweep(struct __sk_buff *ctx)
+{
+	struct sweep_walk walk = {.ctx = ctx};
+	u32 zero = 0;
+
+	walk.io = bpf_map_lookup_elem(&erb_sweep_io, &zero);
+	if (!walk.io)
+		return 0;
+	walk.io->count = walk.io->more = walk.io->conns = 0;
+	walk.io->closing = walk.io->translated = walk.io->unacked = 0;
+	for (u32 i = 0; i < CONN_STATE_MAX; i++)
+		walk.io->by_state[i] = 0;
+	bpf_for_each_map_elem(&erb_conns, sweep_one, &walk, 0);
+	return walk.io->count;
+}
+
+/* Takes everything that the entry holds into w->found. Returns the shares of the fence. Lock held.
+ */
+INLINE u32 release_take(struct conn *conn, struct work *w)
+{
+	u32 shares = !!(conn->flags & CONN_F_FENCE_PROOF) + !!(conn->flags & CONN_F_OVERFLOW);
+	u32 n = conn->mark_head - conn->mark_tail;
+
+	for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
+		if (i >= n)
+			break;
+		w->found.marks[i] = conn->marks[(conn->mark_tail + i) & (MARKS_IN_FLIGHT - 1)];
+	}
+	w->found.effects = n;
+	conn->mark_tail = conn->mark_head;
+	conn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);
+	return shares;
+}
+
+/* The daemon has proof that all up to io->proof_pos was executed, or that the owner is gone. */
+INLINE int release(struct release_io *io, struct work *w, struct control *c)
+{
+	struct conn_key key;
+	struct conn *conn;
+	u32 shares = 0;
+
+	io->done = 0;
+	w->found.effects = 0;
+	__builtin_memcpy(&key, &io->key, sizeof(key));
+	conn = conn_get(&key);
+	if (!conn)
+		return 0;
+	lock_take(&conn->lock);
+	if (conn->cookie == io->cookie &&
+	    (io->remove ? conn->absent == 2 : !seq_after(conn->proof_pos, io->proof_pos))) {
+		shares = release_take(conn, w);
+		io->done = 1;
+		if (io->remove)
+			conn->cookie = 0; /* whoever still holds the entry finds another owner */
+	}
+	lock_release(&conn->lock);
+	effects_release(w, c);
+	if (shares > 0)
+		fence_release(c);
+	if (shares > 1)
+		fence_release(c);
+	if (io->done && io->remove) {
+		bpf_map_delete_elem(&erb_conns, &key);
+		count(STAT_CONN_DELETED);
+	}
+	return io->done;
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+/* tc.bpf.c - the TC tiers: ingress for what XDP leaves to it, egress for all that the kernel sends,
+ * and the programs that the daemon runs against the table of connections. */
+#include "seam.h"
+#include "tier_skb.h"
+#include "ingress.h"
+#include "egress.h"
+#include "table.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+SEC("tcx/ingress")
+int erb_tc_ingress(struct __sk_buff *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+
+	if (!c || !w || tier_meta(ctx) == META_TRANSLATED)
+		return TCX_NEXT;
+	if (ingress_parse(ctx) != PARSE_TCP)
+		return TCX_NEXT;
+	w->now = now_ns();
+	return ingress_tcp(ctx, w, c) == V_DROP ? TCX_DROP : TCX_NEXT;
+}
+
+SEC("tcx/egress")
+int erb_tc_egress(struct __sk_buff *ctx)
+{
+	if (ctx->mark == MARK_CLONE && ctx->ingress_ifindex) {
+		ctx->mark = 0;
+		count(STAT_EGRESS_CLONE);
+		return TCX_NEXT;
+	}
+	return egress_packet(ctx);
+}
+
+SEC("tc")
+int erb_tick(struct __sk_buff *ctx)
+{
+	return tick(ctx);
+}
+
+SEC("tc")
+int erb_sweep(struct __sk_buff *ctx)
+{
+	return sweep(ctx);
+}
+
+SEC("tc")
+int erb_release(struct __sk_buff *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+	struct release_io *io;
+	u32 zero = 0;
+
+	io = bpf_map_lookup_elem(&erb_release_io, &zero);
+	return c && w && io ? release(io, w, c) : 0;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* tier_skb.h - packet access of the TC tier: the same interface over an skb. It sends by clone and
+ * keeps the original, which goes up as the pure ACK that the kernel must get. */
+#pragma once
+#include "work.h"
+
+#define TIER_XDP 0
+typedef struct __sk_buff ctx_t;
+
+#define META_TRANSLATED 0x45524254
+#define META_TO_TC	0x45524243
+#define MARK_CLONE	0x45524243 /* skb->mark of a segment that tcx egress must leave alone */
+
+INLINE u32 tier_len(ctx_t *ctx)
+{
+	return ctx->len;
+}
+
+INLINE long tier_load(ctx_t *ctx, u32 off, void *to, u32 len)
+{
+	return bpf_skb_load_bytes(ctx, off, to, len);
+}
+
+INLINE long tier_store(ctx_t *ctx, u32 off, void *from, u32 len)
+{
+	return bpf_skb_store_bytes(ctx, off, from, len, 0);
+}
+
+INLINE bool tier_merged(ctx_t *ctx)
+{
+	return ctx->gso_segs > 1;
+}
+
+INLINE u32 tier_ifindex(ctx_t *ctx)
+{
+	return ctx->ifindex;
+}
+
+INLINE bool tier_mark(ctx_t *ctx, u32 meta)
+{
+	return true;
+}
+
+/* What XDP left: 0 = nothing. */
+INLINE u32 tier_meta(ctx_t *ctx)
+{
+	u32 *at = (void *)(long)ctx->data_meta;
+
+	if ((void *)(at + 1) > (void *)(long)ctx->data)
+		return 0;
+	return *at;
+}
+
+/* The checksum field then holds the bare pseudo-header sum and the device or the stack completes
+ * it: so must what we write. */
+INLINE bool tier_csum_partial(ctx_t *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+
+	return BPF_CORE_READ_BITFIELD(skb, ip_summed) == CHECKSUM_PARTIAL;
+}
+
+enum grown { GROWN_NOT = 0, GROWN_TAIL, GROWN_HEAD, GROWN_FAILED };
+
+/* Room is made when the clone is built; failing there is a lost segment, which replay covers. */
+INLINE enum grown tier_grow(ctx_t *ctx, s32 n)
+{
+	return GROWN_NOT;
+}
+
+INLINE void tier_ungrow(ctx_t *ctx, s32 n, enum grown how)
+{
+}
+
+/* Turns the skb into headers (w->out) and payload (w->reply) and sends a clone by the device. */
+INLINE bool tier_clone(ctx_t *ctx, struct work *w, u32 header_len, u32 ifindex)
+{
+	u32 len = w->reply_len, mark = ctx->mark;
+	long err;
+
+	if (bpf_skb_change_tail(ctx, header_len + len, 0))
+		return false;
+	opaque(header_len);
+	if (header_len - 1 >= sizeof(w->out) || bpf_skb_store_bytes(ctx, 0, w->out, header_len, 0))
+		return false;
+	opaque(len);
+	if (len - 1 < REPLY_BYTES_MAX && bpf_skb_store_bytes(ctx, header_len, w->reply, len, 0))
+		return false;
+	ctx->mark = MARK_CLONE;
+	err = bpf_clone_redirect(ctx, ifindex, 0);
+	ctx->mark = mark;
+	return !err;
+}

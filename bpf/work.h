@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* work.h - per-CPU scratch of one program: the packet at hand and what is made of it. Each program
+ * that can run inside another (egress under a clone of the TC tier) has a map of its own. */
+#pragma once
+#include "packet.h"
+#include "csum.h"
+#include "sock.h"
+#include "cache.h"
+#include "scan_request.h"
+
+#define PAYLOAD_BYTES 2048 /* copy of a request packet; power of two above REPLY_BYTES_MAX */
+
+struct work {
+	struct pkt p;
+	struct sock_view view;
+	u64 now; /* ns, CLOCK_MONOTONIC */
+	/* fast answer */
+	u32 pos;
+	u32 reply_len;
+	u32 commands; /* whole GET and PING commands found */
+	u32 gets;
+	u32 pings;
+	u32 whole;   /* the payload is nothing but them */
+	u32 refusal; /* first reason against answering, 0 = none */
+	/* up path */
+	u32 scan_from; /* client space */
+	u32 scan_next;
+	/* segment to send */
+	u32 out_seq;
+	u32 out_ack;
+	u32 out_window;
+	u32 out_tsval;
+	u32 out_tsecr;
+	/* translation, copied under the connection's lock */
+	u32 in_delta;
+	u32 out_delta;
+	u32 edge;
+	u32 translate;
+	u32 snd_wscale;
+	u32 acked;	 /* the packet's acknowledgement was taken into account */
+	u32 proof_ahead; /* bytes behind the packet that may have passed unseen */
+	struct lookup look;
+	struct scan_request scan;
+	struct scan_found found;
+	u8 head[256] __attribute__((aligned(8)));
+	u8 old_tcp[64] __attribute__((aligned(8)));
+	u8 out[128] __attribute__((aligned(8)));
+	u8 payload[PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
+	u8 reply[2 * PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct work);
+} work_map SEC(".maps");
+
+INLINE struct work *work_get(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&work_map, &zero);
+}
