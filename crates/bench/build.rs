@@ -32,11 +32,16 @@ fn main() -> Result<()> {
         .context("could not write mirror.rs")
 }
 
+fn find_clang() -> Result<&'static str> {
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    let found = ["clang-19", "clang"].into_iter().find(runs);
+    found.context("no clang found; install it (Debian: apt-get install clang-19)")
+}
+
 fn compile(bpf: &Path, object: &str, out: &Path, libbpf: &Path) -> Result<()> {
     let source = bpf.join(format!("{object}.bpf.c"));
-    let clang = env::var("ERB_CLANG").unwrap_or_else(|_| "clang-19".into());
-    println!("cargo:rerun-if-env-changed=ERB_CLANG");
-    let output = Command::new(&clang)
+    let clang = find_clang()?;
+    let output = Command::new(clang)
         .args([
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c",
         ])
@@ -48,7 +53,7 @@ fn compile(bpf: &Path, object: &str, out: &Path, libbpf: &Path) -> Result<()> {
         .arg("-o")
         .arg(out.join(format!("{object}.bpf.o")))
         .output()
-        .with_context(|| format!("could not run {clang}; install it (Debian: clang-19)"))?;
+        .with_context(|| format!("could not run {clang}"))?;
     ensure!(
         output.status.success(),
         "{clang} could not compile {}:\n{}",

@@ -22,9 +22,9 @@ const KEYS_TIMES_CACHE: u32 = 16;
 pub fn measure(args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<CapacityReport> {
     let interrupt = Interrupt::watch()?;
     let mut instances = Vec::new();
-    for (index, plan) in plans(args).into_iter().enumerate() {
+    for plan in plans(args) {
         let name = plan.server.name();
-        let instance = Instance::build(index, plan, args, booster, &interrupt)
+        let instance = Instance::build(plan, args, booster, &interrupt)
             .with_context(|| format!("could not set up server {name}"))?;
         instances.push(instance);
     }

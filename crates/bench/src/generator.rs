@@ -80,11 +80,6 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Attaches a program that passes everything to the server's device.
-    pub fn attach_pass(&self, netns: &str, dev: &str) -> Result<Link> {
-        attach_xdp(&self.object, "pass", netns, dev)
-    }
-
     /// Connections whose numbers are not known yet.
     pub fn unlearned(&self) -> Result<u32> {
         let conns = self.conns()?;
@@ -236,6 +231,12 @@ pub fn load(bytes: &[u8], name: &str) -> Result<Object> {
         .open_memory(bytes)
         .and_then(libbpf_rs::OpenObject::load)
         .with_context(|| format!("the kernel refused BPF object {name}; root and BTF are needed"))
+}
+
+/// Attaches a program that passes everything: Linux does not wake a veth for XDP_TX without one.
+pub fn attach_pass(netns: &str, dev: &str) -> Result<Link> {
+    // The link keeps the program; the object may go.
+    attach_xdp(&load(&OBJECT.0, "generator")?, "pass", netns, dev)
 }
 
 /// Attaches a program to a device, native mode.

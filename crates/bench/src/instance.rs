@@ -14,7 +14,7 @@ use crate::args::{CapacityArgs, Server};
 use crate::booster::{BoostRequest, Boosted, Booster};
 use crate::cputime;
 use crate::echo::Echo;
-use crate::generator::{Generator, Workload, key};
+use crate::generator::{Generator, Workload, attach_pass, key};
 use crate::interrupt::Interrupt;
 use crate::mirror::{BENCH_PORT_BASE, bench_totals};
 use crate::netns::{CLIENT_IP, Pair, within};
@@ -63,9 +63,9 @@ pub struct Instance {
     server_napi: u32,
     // From here on the order of dropping matters: device, then sockets, then Redis; see Pair.
     pair: Pair,
-    _sockets: Vec<TcpStream>,
+    sockets: Vec<TcpStream>,
     redis: RedisServer,
-    _run_dir: TempDir,
+    run_dir: TempDir,
 }
 
 struct Snapshot {
@@ -79,13 +79,12 @@ struct Snapshot {
 impl Instance {
     /// Builds everything up to the point where the generator can be started.
     pub fn build(
-        index: usize,
         plan: Plan,
         args: &CapacityArgs,
         booster: Option<&dyn Booster>,
         interrupt: &Interrupt,
     ) -> Result<Self> {
-        let pair = Pair::make(index)?;
+        let pair = Pair::make()?;
         let redis = RedisServer::start(&pair.server, interrupt)?;
         cputime::pin(redis.pid(), args.server_core)?;
         redis.load(plan.keys, args.value_size, interrupt)?;
@@ -105,9 +104,9 @@ impl Instance {
             _pass: None,
             server_napi: 0,
             pair,
-            _sockets: Vec::new(),
+            sockets: Vec::new(),
             redis,
-            _run_dir: run_dir,
+            run_dir: run_dir,
             plan,
         };
         instance.attach_server(args, booster)?;
@@ -157,7 +156,7 @@ impl Instance {
         let pair = &self.pair;
         match self.plan.server {
             Server::Redis => {
-                let link = self.generator.attach_pass(&pair.server, &pair.server_dev)?;
+                let link = attach_pass(&pair.server, &pair.server_dev)?;
                 self._pass = Some(link);
             }
             Server::Echo => {
@@ -174,7 +173,7 @@ impl Instance {
                     device: &pair.server_dev,
                     redis: RedisServer::address(),
                     cache_size: &self.plan.cache_size,
-                    run_dir: self._run_dir.path(),
+                    run_dir: self.run_dir.path(),
                 };
                 self.boosted = Some(
                     booster
@@ -231,7 +230,7 @@ impl Instance {
             let port = (BENCH_PORT_BASE + index) as u16;
             let socket = within(&self.pair.client, || connect(port))
                 .with_context(|| format!("could not open connection {index} to the server"))?;
-            self._sockets.push(socket);
+            self.sockets.push(socket);
         }
         interrupt.sleep(LAST_ACK)?;
         let unlearned = self.generator.unlearned()?;
@@ -391,3 +390,7 @@ fn connect(port: u16) -> Result<TcpStream> {
     }
     Ok(stream)
 }
+
+#[cfg(test)]
+#[path = "instance_tests.rs"]
+mod tests;

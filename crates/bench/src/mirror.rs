@@ -1,15 +1,20 @@
 //! Rust mirror of `bpf/bench.h`, generated at build time.
 
-#![allow(
-    missing_docs,
-    dead_code,
-    non_camel_case_types,
-    non_upper_case_globals,
-    clippy::all,
-    reason = "generated; documented in bench.h"
-)]
+pub use generated::*;
 
-include!(concat!(env!("OUT_DIR"), "/mirror.rs"));
+mod generated {
+    #![allow(
+        missing_docs,
+        dead_code,
+        non_camel_case_types,
+        non_upper_case_globals,
+        clippy::all,
+        clippy::undocumented_unsafe_blocks,
+        clippy::allow_attributes_without_reason,
+        reason = "generated; documented in bench.h"
+    )]
+    include!(concat!(env!("OUT_DIR"), "/mirror.rs"));
+}
 
 /// The bytes of a mirrored struct, as map values are written.
 pub fn bytes_of<T: Mirrored>(value: &T) -> &[u8] {

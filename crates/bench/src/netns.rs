@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CloneFlags, setns};
@@ -59,9 +60,10 @@ pub struct Pair {
 
 impl Pair {
     /// Makes both ends, up, with addresses; GRO is on, which gives veth its NAPI.
-    ///
-    /// `index` tells several pairs of one process apart.
-    pub fn make(index: usize) -> Result<Self> {
+    pub fn make() -> Result<Self> {
+        // Tells several pairs of one process apart.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let index = NEXT.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
         // Device names carry the pid: NAPI threads are found by them, all over the machine.
         let pair = Self {
