@@ -106,7 +106,7 @@ impl Instance {
             pair,
             sockets: Vec::new(),
             redis,
-            run_dir: run_dir,
+            run_dir,
             plan,
         };
         instance.attach_server(args, booster)?;
