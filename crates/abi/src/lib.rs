@@ -76,11 +76,17 @@ pub struct Command {
 include!(concat!(env!("OUT_DIR"), "/commands.rs"));
 
 impl Command {
-    /// The key of `erb_commands`: the name, zero padded.
+    /// The key of `erb_commands`: name and sub-command, each zero padded.
     #[must_use]
     pub fn key(&self) -> [u8; size_of::<command_key>()] {
+        let (name, sub) = self.name.split_once('|').unwrap_or((self.name, ""));
         let mut key = [0; size_of::<command_key>()];
-        key[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        for (field, text) in [
+            (std::mem::offset_of!(command_key, name), name),
+            (std::mem::offset_of!(command_key, sub), sub),
+        ] {
+            key[field..field + text.len()].copy_from_slice(text.as_bytes());
+        }
         key
     }
 

@@ -149,7 +149,7 @@ pub(crate) fn check_shapes(root: &Path) -> Result<()> {
 }
 
 /// Removes every pin in the folder: programs, maps, links. What is only held by its pin goes.
-pub(crate) fn remove_pins(root: &Path) {
+pub fn remove_pins(root: &Path) {
     let Ok(entries) = std::fs::read_dir(root) else {
         return;
     };

@@ -8,10 +8,12 @@ use libbpf_rs::Program;
 
 use crate::{Error, Result};
 
-/// `struct __sk_buff` of Linux 6.12 (include/uapi/linux/bpf.h); only the device is given.
+/// `struct __sk_buff` of Linux 6.12 (include/uapi/linux/bpf.h); only the device is
+/// given, also as the one of arrival: by that the egress program knows ERB's own packets.
 #[repr(C)]
 struct SkbContext {
-    before: [u32; 10],
+    before: [u32; 9],
+    ingress_ifindex: u32,
     ifindex: u32,
     after: [u32; 37],
 }
@@ -62,7 +64,8 @@ impl Runnable {
     /// calling thread must be in the device's namespace.
     pub(crate) fn call_on(&self, ifindex: u32) -> Result<u32> {
         let context = SkbContext {
-            before: [0; 10],
+            before: [0; 9],
+            ingress_ifindex: ifindex,
             ifindex,
             after: [0; 37],
         };

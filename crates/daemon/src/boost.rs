@@ -1,0 +1,248 @@
+//! From what the user wants to a daemon at work: checks first, then load or adopt.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use erb_datapath::{
+    Attached, CacheSize, Datapath, Device, Links, LoadOptions, VlanOffload, load, vlan_offload_off,
+    vlan_offload_restore,
+};
+use nix::fcntl::Flock;
+
+use crate::addr::RedisAddr;
+use crate::preflight::{
+    check_devices, check_kernel, check_listener, check_no_xdp, check_privileges, check_redis,
+};
+use crate::rundir::{Notes, RunDir, netns_inode};
+use crate::{Error, Result};
+
+/// What the user wants.
+#[derive(Clone, Debug)]
+pub struct BoostConfig {
+    /// Devices by which clients reach Redis.
+    pub devices: Vec<String>,
+    /// Address of the feed.
+    pub redis: RedisAddr,
+    /// Redis's port, if the address does not say it.
+    pub port: Option<u16>,
+    /// Bytes of the cache.
+    pub cache_bytes: u64,
+    /// Run directory, if not the default one.
+    pub run_dir: Option<PathBuf>,
+}
+
+/// A data path that is attached, and what belongs to it.
+pub(crate) struct Boosted {
+    pub(crate) run_dir: RunDir,
+    /// Held until the daemon ends.
+    pub(crate) _lock: Flock<File>,
+    pub(crate) notes: Notes,
+    pub(crate) links: Links,
+    pub(crate) datapath: Datapath,
+    pub(crate) adopted: bool,
+}
+
+/// What was found to be right before anything is changed.
+struct Checked {
+    devices: Vec<Device>,
+    cache: CacheSize,
+    port: u16,
+    run_dir: RunDir,
+    adopt: bool,
+}
+
+/// Memory of this machine, bytes.
+fn ram_bytes() -> Result<u64> {
+    let what = "could not read /proc/meminfo";
+    let text = fs::read_to_string("/proc/meminfo").map_err(Error::io(what))?;
+    text.lines()
+        .find_map(|line| {
+            line.strip_prefix("MemTotal:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        })
+        .map(|kib: u64| kib * 1024)
+        .ok_or_else(|| Error::Kernel("/proc/meminfo does not state MemTotal".to_owned()))
+}
+
+fn check(config: &BoostConfig) -> Result<Checked> {
+    let cache = CacheSize::from_bytes(config.cache_bytes, ram_bytes()?)?;
+    check_privileges()?;
+    check_kernel()?;
+    let devices = check_devices(&config.devices, &config.redis)?;
+    let first = devices
+        .first()
+        .ok_or_else(|| Error::Usage("give at least one --dev".to_owned()))?;
+    let run_dir = match &config.run_dir {
+        Some(path) => RunDir::new(path),
+        None => RunDir::of_device(&first.name)?,
+    };
+    if run_dir.is_locked() {
+        return Err(Error::AlreadyBoosted(run_dir.path().to_path_buf()));
+    }
+    let adopt = run_dir.has_pins();
+    if !adopt {
+        check_no_xdp(&devices)?;
+    }
+    let (_, port) = check_redis(&config.redis, config.port)?;
+    check_listener(port)?;
+    Ok(Checked {
+        devices,
+        cache,
+        port,
+        run_dir,
+        adopt,
+    })
+}
+
+/// Checks, then loads and attaches, or adopts what a dead daemon left at work. On error nothing
+/// is left changed.
+pub(crate) fn boost(config: &BoostConfig) -> Result<Boosted> {
+    let checked = check(config)?;
+    let lock = checked.run_dir.lock()?;
+    if checked.adopt {
+        adopt(config, checked, lock)
+    } else {
+        fresh(config, checked, lock)
+    }
+}
+
+fn adopt(config: &BoostConfig, checked: Checked, lock: Flock<File>) -> Result<Boosted> {
+    let Checked {
+        devices,
+        port,
+        run_dir,
+        ..
+    } = checked;
+    let mut notes = run_dir.notes()?;
+    let noted: Vec<&Device> = notes
+        .attached
+        .iter()
+        .map(|attached| &attached.device)
+        .collect();
+    if noted != devices.iter().collect::<Vec<_>>()
+        || notes.port != port
+        || notes.netns != netns_inode()?
+    {
+        return Err(Error::Usage(format!(
+            "what is at work in {} was boosted with other devices, port or namespace ({}, port {}): \
+             boost with the same, or `erb detach` first",
+            run_dir.path().display(),
+            noted
+                .iter()
+                .map(|device| device.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
+            notes.port
+        )));
+    }
+    let pins = run_dir.pins();
+    let links = Links::new(&pins);
+    let datapath = Datapath::open(&pins, devices[0].ifindex)?;
+    if notes.cache_sets != checked.cache.sets() {
+        tracing::warn!(
+            "the cache keeps its size of {} sets until detached",
+            notes.cache_sets
+        );
+    }
+    config.redis.to_string().clone_into(&mut notes.redis);
+    run_dir.write_notes(&notes)?;
+    Ok(Boosted {
+        run_dir,
+        _lock: lock,
+        notes,
+        links,
+        datapath,
+        adopted: true,
+    })
+}
+
+fn fresh(config: &BoostConfig, checked: Checked, lock: Flock<File>) -> Result<Boosted> {
+    let run_dir = checked.run_dir.clone();
+    let mut undo = Undo {
+        run_dir: run_dir.clone(),
+        mounted: false,
+        vlan: Vec::new(),
+        armed: true,
+    };
+    undo.mounted = run_dir.mount_pins()?;
+    let pins = run_dir.pins();
+    let options = LoadOptions {
+        cache: checked.cache,
+        port: checked.port,
+        hash_seed: random_seed()?,
+    };
+    load(&pins, &options)?;
+    for device in &checked.devices {
+        undo.vlan.push((device.clone(), vlan_offload_off(device)?));
+    }
+    let links = Links::new(&pins);
+    let attached: Vec<Attached> = checked
+        .devices
+        .iter()
+        .map(|device| links.boost(device))
+        .collect::<erb_datapath::Result<_>>()?;
+    links.cover_egress()?;
+    let datapath = Datapath::open(&pins, checked.devices[0].ifindex)?;
+    let notes = Notes {
+        attached,
+        vlan: undo.vlan.iter().map(|(_, vlan)| *vlan).collect(),
+        redis: config.redis.to_string(),
+        port: checked.port,
+        cache_sets: checked.cache.sets(),
+        netns: netns_inode()?,
+        mounted: undo.mounted,
+    };
+    run_dir.write_notes(&notes)?;
+    undo.armed = false;
+    Ok(Boosted {
+        run_dir,
+        _lock: lock,
+        notes,
+        links,
+        datapath,
+        adopted: false,
+    })
+}
+
+/// Takes back what a boost that failed half-way has changed.
+struct Undo {
+    run_dir: RunDir,
+    mounted: bool,
+    vlan: Vec<(Device, VlanOffload)>,
+    armed: bool,
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        take_away(&self.run_dir.pins(), &self.vlan);
+        if let Err(error) = self.run_dir.remove(self.mounted) {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+/// Detaches everything pinned in the folder, removes the pins and restores the devices.
+pub(crate) fn take_away(pins: &std::path::Path, vlan: &[(Device, VlanOffload)]) {
+    Links::new(pins).detach_all();
+    erb_datapath::remove_pins(pins);
+    for (device, before) in vlan {
+        if let Err(error) = vlan_offload_restore(device, *before) {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+fn random_seed() -> Result<u64> {
+    use std::io::Read;
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(Error::io("could not read /dev/urandom"))?;
+    Ok(u64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,39 @@
+//! The other end of the control socket.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::rundir::RunDir;
+use crate::server::Request;
+use crate::{Error, Result};
+
+/// Time the daemon has for an answer; a fill of many keys takes longest.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// Sends one request to the daemon and returns its answer.
+///
+/// # Errors
+/// [`Error::NotBoosted`] if no daemon listens, [`Error::NoAnswer`] if it does not answer.
+pub fn request<T: DeserializeOwned>(run_dir: &RunDir, request: &Request) -> Result<T> {
+    let no_answer = |reason: String| Error::NoAnswer {
+        run_dir: run_dir.path().to_path_buf(),
+        reason,
+    };
+    let mut stream = UnixStream::connect(run_dir.socket())
+        .map_err(|_| Error::NotBoosted(run_dir.path().to_path_buf()))?;
+    let mut line = serde_json::to_vec(request).map_err(|error| no_answer(error.to_string()))?;
+    line.push(b'\n');
+    stream
+        .set_read_timeout(Some(ANSWER_MAX))
+        .and_then(|()| stream.write_all(&line))
+        .map_err(|error| no_answer(format!("does not listen: {error}")))?;
+    let mut answer = String::new();
+    BufReader::new(stream)
+        .read_line(&mut answer)
+        .map_err(|error| no_answer(format!("does not answer: {error}")))?;
+    serde_json::from_str(&answer)
+        .map_err(|error| no_answer(format!("answered something else ({error}): {answer}")))
+}

@@ -1,0 +1,168 @@
+//! CLIENT LIST, as far as it proves that Redis has executed everything a connection sent.
+
+use std::net::{Ipv6Addr, SocketAddr};
+
+use erb_abi::conn_key;
+
+/// One line of CLIENT LIST.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientLine {
+    /// Redis's number of the connection.
+    pub id: u64,
+    /// The client's address; none for unix sockets.
+    pub addr: Option<SocketAddr>,
+    /// The server's address; none for unix sockets.
+    pub laddr: Option<SocketAddr>,
+    /// Name set by CLIENT SETNAME.
+    pub name: String,
+    /// Bytes read but not executed yet.
+    pub qbuf: u64,
+    /// Flags, one letter each.
+    pub flags: String,
+}
+
+impl ClientLine {
+    /// Nothing read is waiting and the client is neither blocked nor inside MULTI.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.qbuf == 0 && !self.flags.contains(['b', 'x'])
+    }
+}
+
+/// Parses the text of CLIENT LIST. A line without number is left out.
+#[must_use]
+pub fn parse(text: &str) -> Vec<ClientLine> {
+    text.lines().filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<ClientLine> {
+    let mut client = ClientLine {
+        id: 0,
+        addr: None,
+        laddr: None,
+        name: String::new(),
+        // A line without the field must never count as proof.
+        qbuf: u64::MAX,
+        flags: String::new(),
+    };
+    for field in line.split(' ') {
+        let Some((name, value)) = field.split_once('=') else {
+            continue;
+        };
+        match name {
+            "id" => client.id = value.parse().ok()?,
+            "addr" => client.addr = value.parse().ok(),
+            "laddr" => client.laddr = value.parse().ok(),
+            "name" => value.clone_into(&mut client.name),
+            "qbuf" => client.qbuf = value.parse().unwrap_or(u64::MAX),
+            "flags" => value.clone_into(&mut client.flags),
+            _ => {}
+        }
+    }
+    (client.id > 0).then_some(client)
+}
+
+/// Client's and server's address of a tracked connection, IPv4 as such.
+#[must_use]
+pub fn addresses(key: &conn_key) -> (SocketAddr, SocketAddr) {
+    let address = |bytes: [u8; 16], port_be: u16| {
+        SocketAddr::new(Ipv6Addr::from(bytes).to_canonical(), u16::from_be(port_be))
+    };
+    (
+        address(key.client_addr, key.client_port_be),
+        address(key.server_addr, key.server_port_be),
+    )
+}
+
+/// Whether the list proves that everything this connection sent before it has been executed: the
+/// connection is gone, or nothing of it is pending.
+#[must_use]
+pub fn proves_executed(list: &[ClientLine], key: &conn_key) -> bool {
+    let (client, server) = addresses(key);
+    list.iter()
+        .filter(|line| {
+            line.addr.map(canonical) == Some(client)
+                && line.laddr.is_none_or(|laddr| canonical(laddr) == server)
+        })
+        .all(ClientLine::is_idle)
+}
+
+/// A v4-mapped address as IPv4, scope and flow label dropped.
+#[must_use]
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "\
+id=3 addr=10.0.0.2:40000 laddr=10.0.0.1:6379 fd=8 name= age=1 idle=0 flags=N db=0 sub=0 psub=0 multi=-1 qbuf=0 qbuf-free=0 cmd=get\n\
+id=4 addr=10.0.0.2:40001 laddr=10.0.0.1:6379 fd=9 name=x flags=b db=0 qbuf=0 cmd=blpop\n\
+id=5 addr=[fd00::2]:40002 laddr=[fd00::1]:6379 fd=10 name= flags=N qbuf=26 cmd=set\n\
+id=6 addr=/run/redis.sock:0 laddr=/run/redis.sock:0 fd=11 name=erb-feed:a flags=tUx qbuf=0 cmd=client|list\n\
+nonsense\n";
+
+    fn key(client: &str, server: &str) -> conn_key {
+        let bytes = |text: &str| {
+            let address: SocketAddr = text.parse().unwrap();
+            let ip = match address.ip() {
+                std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                std::net::IpAddr::V6(ip) => ip,
+            };
+            (ip.octets(), address.port().to_be())
+        };
+        let ((client_addr, client_port_be), (server_addr, server_port_be)) =
+            (bytes(client), bytes(server));
+        conn_key {
+            client_addr,
+            server_addr,
+            client_port_be,
+            server_port_be,
+            pad: 0,
+        }
+    }
+
+    #[test]
+    fn lines() {
+        let list = parse(LIST);
+        assert_eq!(list.len(), 4);
+        assert_eq!(list[0].addr, Some("10.0.0.2:40000".parse().unwrap()));
+        assert_eq!(list[2].addr, Some("[fd00::2]:40002".parse().unwrap()));
+        assert_eq!(
+            (list[3].id, list[3].addr, list[3].name.as_str()),
+            (6, None, "erb-feed:a")
+        );
+        assert!(
+            list[0].is_idle() && !list[1].is_idle() && !list[2].is_idle() && !list[3].is_idle()
+        );
+    }
+
+    #[test]
+    fn proofs() {
+        let list = parse(LIST);
+        assert!(
+            proves_executed(&list, &key("10.0.0.2:40000", "10.0.0.1:6379")),
+            "idle"
+        );
+        assert!(
+            !proves_executed(&list, &key("10.0.0.2:40001", "10.0.0.1:6379")),
+            "blocked"
+        );
+        assert!(
+            !proves_executed(&list, &key("[fd00::2]:40002", "[fd00::1]:6379")),
+            "bytes waiting"
+        );
+        assert!(
+            proves_executed(&list, &key("10.0.0.2:49999", "10.0.0.1:6379")),
+            "gone"
+        );
+    }
+
+    #[test]
+    fn a_line_without_qbuf_proves_nothing() {
+        let list = parse("id=9 addr=10.0.0.2:1 laddr=10.0.0.1:6379 flags=N\n");
+        assert!(!proves_executed(&list, &key("10.0.0.2:1", "10.0.0.1:6379")));
+    }
+}

@@ -1,0 +1,78 @@
+//! What can go wrong when boosting, by kind; the command line gives each kind an exit code.
+
+use std::path::PathBuf;
+
+/// Shorthand of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the daemon or of a command that talks to it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The arguments cannot be used together.
+    #[error("{0}")]
+    Usage(String),
+    /// Capabilities are missing.
+    #[error("too little privilege: {0}")]
+    Privilege(String),
+    /// The kernel is too old or lacks something.
+    #[error("{0}")]
+    Kernel(String),
+    /// Redis cannot be reached or does not answer as Redis does.
+    #[error("Redis at {address}: {reason}")]
+    Redis {
+        /// Address as given.
+        address: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Redis is older than 7.0.
+    #[error("Redis at {address} is version {version}; ERB needs 7.0 or newer")]
+    RedisOld {
+        /// Address as given.
+        address: String,
+        /// Version as reported.
+        version: String,
+    },
+    /// Nothing listens on the port in this namespace.
+    #[error(
+        "no socket listens on port {0} in this network namespace; boost in the namespace where \
+         redis-server runs (`ip netns exec NAME erb boost ...`), or give its --port"
+    )]
+    NoListener(u16),
+    /// Another daemon holds the run directory.
+    #[error("already boosted: a daemon is at work in {0}; `erb detach` it first")]
+    AlreadyBoosted(PathBuf),
+    /// There is nothing to talk to or to detach.
+    #[error("nothing is boosted in {0}")]
+    NotBoosted(PathBuf),
+    /// The daemon did not answer.
+    #[error("the daemon in {run_dir} {reason}")]
+    NoAnswer {
+        /// Run directory.
+        run_dir: PathBuf,
+        /// What happened.
+        reason: String,
+    },
+    /// The data path.
+    #[error(transparent)]
+    Datapath(#[from] erb_datapath::Error),
+    /// A file or socket operation.
+    #[error("{what}: {reason}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// The error.
+        reason: std::io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err`: says what was being done when an I/O error came.
+    pub fn io<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |reason| Self::Io {
+            what,
+            reason: reason.into(),
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The feed: one connection to Redis that carries invalidations, fills, the lease and the state
+//! watch, so that their order is Redis's own.
+//!
+//! Invariants:
+//! 1. Input is handled strictly in the order in which Redis sent it; an invalidation has reached
+//!    the cache before any later reply is looked at.
+//! 2. The cache is emptied after tracking is on and before the first lease of a connection.
+//! 3. Only a literal `+PONG` renews the lease, from the moment its PING was written.
+//! 4. A fill's tokens are noted before its GET is written.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bytes::Bytes;
+use erb_abi as abi;
+use erb_datapath::{Datapath, FillEntry, FillToken};
+
+use crate::addr::RedisAddr;
+use crate::client_list::{self, ClientLine};
+use crate::redis_state::RedisState;
+use crate::resp::{Frame, RespStream, error, is_simple, text};
+
+/// Reads per call: bounds the time until the lease is looked at again; 8 x 64 KiB.
+const READS_MAX: usize = 8;
+
+/// What the feed does to the cache; the tests put a recorder here.
+pub(crate) trait Cache {
+    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> erb_datapath::Result<Vec<u32>>;
+    fn invalidate(&self, keys: &[&[u8]]) -> erb_datapath::Result<()>;
+    fn clear(&self) -> erb_datapath::Result<()>;
+}
+
+impl Cache for Datapath {
+    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> erb_datapath::Result<Vec<u32>> {
+        Self::fill_insert(self, entries)
+    }
+    fn invalidate(&self, keys: &[&[u8]]) -> erb_datapath::Result<()> {
+        Self::invalidate(self, keys)
+    }
+    fn clear(&self) -> erb_datapath::Result<()> {
+        Self::clear(self)
+    }
+}
+
+/// One key of a fill under way.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) key: Vec<u8>,
+    pub(crate) token: FillToken,
+}
+
+/// How one key's fill ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// It is in the cache.
+    Inserted,
+    /// A mark, the fence or a change came in between: worth another try.
+    Later,
+    /// Absent, no string or too large: another try would end the same way for a while.
+    Never,
+}
+
+/// Why CLIENT LIST is asked for.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// Proof for these connections.
+    Proof(Vec<abi::sweep_row>),
+    /// Whether all clients are tracked again.
+    Untracked,
+}
+
+/// What the daemon must act on, in order.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Tracking is on and the cache is empty.
+    Ready,
+    /// A PING written at this time (monotonic, ns) came back.
+    Lease { sent_ns: u64 },
+    /// PING was answered by an error.
+    NoLease(String),
+    /// Redis's state, read after `gate_seen` had this value.
+    State { state: Box<RedisState>, gate: u64 },
+    /// CLIENT LIST.
+    Clients {
+        list: Vec<ClientLine>,
+        question: Question,
+    },
+    /// Fills that ended.
+    Filled(Vec<(Vec<u8>, Filled)>),
+    /// Keys were invalidated, or the whole cache.
+    Invalidated,
+}
+
+#[derive(Debug)]
+enum Setup {
+    Hello,
+    Name,
+    NoEvict,
+    List,
+    Kill,
+    Tracking,
+}
+
+#[derive(Debug)]
+enum Expect {
+    Setup(Setup),
+    Pong {
+        sent_ns: u64,
+    },
+    /// +OK of MULTI and SELECT, +QUEUED: any error shows again as EXEC's.
+    FillStep,
+    Exec(Vec<Asked>),
+    Info,
+    Config,
+    Acl {
+        gate: u64,
+    },
+    Clients(Question),
+}
+
+/// The feed connection.
+pub(crate) struct Feed {
+    stream: RespStream,
+    name: String,
+    expected: VecDeque<Expect>,
+    invalid: Vec<Bytes>,
+    state: RedisState,
+    ready: bool,
+}
+
+impl Feed {
+    /// Connects and asks for tracking; the connection may be used after [`Event::Ready`].
+    pub(crate) fn connect(address: &RedisAddr, name: &str) -> io::Result<Self> {
+        let mut feed = Self {
+            stream: RespStream::connect(address)?,
+            name: name.to_owned(),
+            expected: VecDeque::new(),
+            invalid: Vec::new(),
+            state: RedisState::default(),
+            ready: false,
+        };
+        feed.ask(&[b"HELLO", b"3"], Expect::Setup(Setup::Hello));
+        feed.ask(
+            &[b"CLIENT", b"SETNAME", name.as_bytes()],
+            Expect::Setup(Setup::Name),
+        );
+        feed.ask(
+            &[b"CLIENT", b"NO-EVICT", b"ON"],
+            Expect::Setup(Setup::NoEvict),
+        );
+        feed.ask(&[b"CLIENT", b"LIST"], Expect::Setup(Setup::List));
+        feed.flush()?;
+        Ok(feed)
+    }
+
+    pub(crate) const fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Number of fill transactions and of PINGs without answer.
+    pub(crate) fn fills_in_flight(&self) -> usize {
+        self.expected
+            .iter()
+            .filter(|expect| matches!(expect, Expect::Exec(_)))
+            .count()
+    }
+
+    /// When the oldest unanswered PING was written.
+    pub(crate) fn oldest_ping_ns(&self) -> Option<u64> {
+        self.expected.iter().find_map(|expect| match expect {
+            Expect::Pong { sent_ns } => Some(*sent_ns),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn pings_in_flight(&self) -> usize {
+        self.expected
+            .iter()
+            .filter(|expect| matches!(expect, Expect::Pong { .. }))
+            .count()
+    }
+
+    pub(crate) fn is_asking_clients(&self) -> bool {
+        self.expected
+            .iter()
+            .any(|expect| matches!(expect, Expect::Clients(_)))
+    }
+
+    pub(crate) fn is_asking_state(&self) -> bool {
+        self.expected
+            .iter()
+            .any(|expect| matches!(expect, Expect::Acl { .. }))
+    }
+
+    pub(crate) fn wants_write(&self) -> bool {
+        self.stream.wants_write()
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+
+    /// Queues the PING of the lease.
+    pub(crate) fn ping(&mut self, sent_ns: u64) {
+        self.ask(&[b"PING"], Expect::Pong { sent_ns });
+    }
+
+    /// Queues the questions about Redis's state. `gate` is `gate_seen` as read before.
+    pub(crate) fn ask_state(&mut self, gate: u64) {
+        self.ask(
+            &[
+                b"INFO",
+                b"server",
+                b"replication",
+                b"persistence",
+                b"commandstats",
+            ],
+            Expect::Info,
+        );
+        self.ask(
+            &[
+                b"CONFIG",
+                b"GET",
+                b"maxmemory",
+                b"maxmemory-policy",
+                b"requirepass",
+                b"timeout",
+            ],
+            Expect::Config,
+        );
+        self.ask(&[b"ACL", b"LIST"], Expect::Acl { gate });
+    }
+
+    /// Queues CLIENT LIST.
+    pub(crate) fn ask_clients(&mut self, question: Question) {
+        self.ask(&[b"CLIENT", b"LIST"], Expect::Clients(question));
+    }
+
+    /// Queues one fill transaction for keys whose tokens are noted.
+    pub(crate) fn ask_fill(&mut self, asked: Vec<Asked>) {
+        self.ask(&[b"MULTI"], Expect::FillStep);
+        self.ask(&[b"SELECT", b"0"], Expect::FillStep);
+        for one in &asked {
+            self.ask(&[b"GET", &one.key], Expect::FillStep);
+            self.ask(&[b"PEXPIRETIME", &one.key], Expect::FillStep);
+        }
+        self.ask(&[b"EXEC"], Expect::Exec(asked));
+    }
+
+    fn ask(&mut self, arguments: &[&[u8]], expect: Expect) {
+        self.stream.push(arguments);
+        self.expected.push_back(expect);
+    }
+
+    /// Reads and handles what Redis sent. An error ends the connection.
+    pub(crate) fn handle_input(
+        &mut self,
+        cache: &impl Cache,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        for _ in 0..READS_MAX {
+            let more = self.stream.fill()?;
+            while let Some(frame) = self.stream.next()? {
+                self.handle_frame(frame, cache, events)?;
+            }
+            if !more {
+                break;
+            }
+        }
+        self.flush_invalid(cache, events)?;
+        self.flush()
+    }
+
+    fn handle_frame(
+        &mut self,
+        frame: Frame,
+        cache: &impl Cache,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        if let Frame::Push { data, .. } = &frame {
+            return self.handle_push(data, cache, events);
+        }
+        self.flush_invalid(cache, events)?;
+        let expect = self.expected.pop_front();
+        let expect = expect.ok_or_else(|| broken("a reply to nothing that was asked"))?;
+        match expect {
+            Expect::Setup(step) => self.handle_setup(&step, &frame, cache, events)?,
+            Expect::Pong { sent_ns } if is_simple(&frame, b"PONG") => {
+                events.push(Event::Lease { sent_ns });
+            }
+            Expect::Pong { .. } => {
+                let reason =
+                    error(&frame).unwrap_or_else(|| "PING was not answered by PONG".to_owned());
+                events.push(Event::NoLease(reason));
+            }
+            Expect::FillStep => {}
+            Expect::Exec(asked) => events.push(Event::Filled(insert(cache, asked, &frame)?)),
+            Expect::Info => {
+                self.state = RedisState::default();
+                self.state.take_info(&frame);
+            }
+            Expect::Config => self.state.take_config(&frame),
+            Expect::Acl { gate } => {
+                self.state.take_acl(&frame);
+                let state = Box::new(std::mem::take(&mut self.state));
+                events.push(Event::State { state, gate });
+            }
+            Expect::Clients(question) => {
+                // Without a list nothing is proved; the next sweep asks again.
+                if let Some(list) = text(&frame) {
+                    let list = client_list::parse(&String::from_utf8_lossy(list));
+                    events.push(Event::Clients { list, question });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_setup(
+        &mut self,
+        step: &Setup,
+        frame: &Frame,
+        cache: &impl Cache,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        if let Some(reason) = error(frame) {
+            // An old feed that closed meanwhile cannot be killed: as good as killed.
+            return match step {
+                Setup::Kill => Ok(()),
+                _ => Err(io::Error::other(format!(
+                    "Redis refused {step:?} with {reason:?}"
+                ))),
+            };
+        }
+        match step {
+            Setup::Hello | Setup::Name | Setup::NoEvict | Setup::Kill => {}
+            Setup::List => {
+                let list = text(frame).map(|list| String::from_utf8_lossy(list).into_owned());
+                self.kill_others(&client_list::parse(&list.unwrap_or_default()));
+                self.ask(
+                    &[b"CLIENT", b"TRACKING", b"ON", b"BCAST", b"NOLOOP"],
+                    Expect::Setup(Setup::Tracking),
+                );
+            }
+            Setup::Tracking => {
+                cache.clear().map_err(io::Error::other)?;
+                self.ready = true;
+                events.push(Event::Ready);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends feeds of the same name that are older than this connection (ids only grow).
+    fn kill_others(&mut self, list: &[ClientLine]) {
+        let named: Vec<u64> = list
+            .iter()
+            .filter(|client| client.name == self.name)
+            .map(|client| client.id)
+            .collect();
+        let own = named.iter().copied().max();
+        for id in named.into_iter().filter(|id| Some(*id) != own) {
+            let id = id.to_string();
+            self.ask(
+                &[b"CLIENT", b"KILL", b"ID", id.as_bytes()],
+                Expect::Setup(Setup::Kill),
+            );
+        }
+    }
+
+    fn handle_push(
+        &mut self,
+        data: &[Frame],
+        cache: &impl Cache,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        if data.first().and_then(text).map(Bytes::as_ref) != Some(b"invalidate") {
+            return Ok(());
+        }
+        match data.get(1) {
+            Some(Frame::Array { data: keys, .. }) => {
+                self.invalid.extend(keys.iter().filter_map(text).cloned())
+            }
+            // FLUSHALL, FLUSHDB, DEBUG RELOAD, full resync.
+            _ => {
+                self.invalid.clear();
+                cache.clear().map_err(io::Error::other)?;
+                events.push(Event::Invalidated);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_invalid(&mut self, cache: &impl Cache, events: &mut Vec<Event>) -> io::Result<()> {
+        if self.invalid.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<&[u8]> = self.invalid.iter().map(Bytes::as_ref).collect();
+        cache.invalidate(&keys).map_err(io::Error::other)?;
+        events.push(Event::Invalidated);
+        self.invalid.clear();
+        Ok(())
+    }
+}
+
+impl AsFd for Feed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+/// Takes EXEC's reply apart: SELECT, then GET and PEXPIRETIME of each key.
+fn insert(
+    cache: &impl Cache,
+    asked: Vec<Asked>,
+    reply: &Frame,
+) -> io::Result<Vec<(Vec<u8>, Filled)>> {
+    let Frame::Array { data, .. } = reply else {
+        // EXECABORT or nil: nothing was read.
+        return Ok(asked
+            .into_iter()
+            .map(|one| (one.key, Filled::Later))
+            .collect());
+    };
+    if data.len() != 1 + 2 * asked.len() || !is_simple(&data[0], b"OK") {
+        return Err(broken(
+            "EXEC answered another number of replies than was asked for",
+        ));
+    }
+    let mut ends = vec![Filled::Never; asked.len()];
+    let mut entries = Vec::new();
+    let mut places = Vec::new();
+    for (index, (one, replies)) in asked.iter().zip(data[1..].chunks_exact(2)).enumerate() {
+        let (Frame::BlobString { data: value, .. }, Frame::Number { data: expiry, .. }) =
+            (&replies[0], &replies[1])
+        else {
+            continue;
+        };
+        // -1: no expiry; -2: gone between the two, so the value is not sure.
+        let expiry_ms = match *expiry {
+            -1 => 0,
+            time if time > 0 => time.unsigned_abs(),
+            _ => continue,
+        };
+        if value.len() > abi::CLASS3_BYTES as usize {
+            continue;
+        }
+        entries.push(FillEntry {
+            key: &one.key,
+            value,
+            expiry_ms,
+            token: one.token,
+        });
+        places.push(index);
+    }
+    if !entries.is_empty() {
+        let found = cache.fill_insert(&entries).map_err(io::Error::other)?;
+        for (place, status) in places.into_iter().zip(found) {
+            ends[place] = match status {
+                abi::FILL_OK => Filled::Inserted,
+                abi::FILL_BIG => Filled::Never,
+                _ => Filled::Later,
+            };
+        }
+    }
+    Ok(asked.into_iter().map(|one| one.key).zip(ends).collect())
+}
+
+#[cfg(test)]
+#[path = "feed_tests.rs"]
+mod tests;

@@ -1,0 +1,299 @@
+//! Feed ordering against a scripted Redis on loopback: what the cache sees, in which order.
+
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Records what the feed does to the cache.
+#[derive(Default)]
+struct Recorder {
+    log: RefCell<Vec<String>>,
+}
+
+impl Cache for Recorder {
+    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> erb_datapath::Result<Vec<u32>> {
+        for entry in entries {
+            let (key, value) = (
+                String::from_utf8_lossy(entry.key),
+                String::from_utf8_lossy(entry.value),
+            );
+            let expiry = entry.expiry_ms;
+            self.log
+                .borrow_mut()
+                .push(format!("insert {key}={value} until {expiry}"));
+        }
+        Ok(vec![abi::FILL_OK; entries.len()])
+    }
+    fn invalidate(&self, keys: &[&[u8]]) -> erb_datapath::Result<()> {
+        let keys: Vec<_> = keys
+            .iter()
+            .map(|key| String::from_utf8_lossy(key).into_owned())
+            .collect();
+        self.log
+            .borrow_mut()
+            .push(format!("invalidate {}", keys.join(",")));
+        Ok(())
+    }
+    fn clear(&self) -> erb_datapath::Result<()> {
+        self.log.borrow_mut().push("clear".to_owned());
+        Ok(())
+    }
+}
+
+const SETUP: &[u8] = b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n";
+
+struct Script {
+    feed: Feed,
+    redis: TcpStream,
+    cache: Recorder,
+    events: Vec<Event>,
+}
+
+impl Script {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = RedisAddr::Tcp(listener.local_addr().unwrap());
+        let feed = Feed::connect(&address, "erb-feed:test").unwrap();
+        let (redis, _) = listener.accept().unwrap();
+        redis
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        Self {
+            feed,
+            redis,
+            cache: Recorder::default(),
+            events: Vec::new(),
+        }
+    }
+
+    /// A feed whose set-up is done.
+    fn ready() -> Self {
+        let mut script = Self::new();
+        script.say(SETUP);
+        script.say(b"$0\r\n\r\n+OK\r\n");
+        script.until(|script| script.feed.is_ready());
+        script.cache.log.borrow_mut().clear();
+        script.events.clear();
+        script
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.redis.write_all(bytes).unwrap();
+    }
+
+    /// Handles input until the condition holds.
+    fn until(&mut self, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !done(self) {
+            assert!(
+                Instant::now() < deadline,
+                "the feed does not get there: {:?}",
+                self.events
+            );
+            self.feed
+                .handle_input(&self.cache, &mut self.events)
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.cache.log.borrow().clone()
+    }
+
+    fn heard(&mut self, wanted: &str) -> String {
+        let mut heard = Vec::new();
+        let mut bytes = [0; 4096];
+        while !String::from_utf8_lossy(&heard).contains(wanted) {
+            let count = self.redis.read(&mut bytes).unwrap();
+            assert!(count > 0, "the feed closed before sending {wanted:?}");
+            heard.extend_from_slice(&bytes[..count]);
+        }
+        String::from_utf8_lossy(&heard).into_owned()
+    }
+}
+
+fn asked(keys: &[&str]) -> Vec<Asked> {
+    let token = FillToken::default();
+    keys.iter()
+        .map(|key| Asked {
+            key: key.as_bytes().to_vec(),
+            token,
+        })
+        .collect()
+}
+
+fn lease(events: &[Event]) -> Vec<u64> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Lease { sent_ns } => Some(*sent_ns),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
+    let mut script = Script::new();
+    script.say(SETUP);
+    let list = "id=5 name=erb-feed:test\nid=6 name=other\nid=9 name=erb-feed:test\n";
+    script.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
+    script.until(|script| script.feed.expected.len() == 2);
+    let heard = script.heard("NOLOOP");
+    let kill = heard.find("KILL").unwrap();
+    assert!(heard[kill..].contains("$1\r\n5\r\n"), "{heard}");
+    assert!(
+        !heard.contains("$1\r\n9\r\n") && !heard.contains("$1\r\n6\r\n"),
+        "{heard}"
+    );
+    assert!(kill < heard.find("TRACKING").unwrap());
+    assert!(
+        script.log().is_empty(),
+        "nothing is cleared before tracking is on"
+    );
+    script.say(b":1\r\n+OK\r\n");
+    script.until(|script| script.feed.is_ready());
+    assert_eq!(script.log(), ["clear"]);
+}
+
+#[test]
+fn setup_refused_ends_the_connection() {
+    let mut script = Script::new();
+    script.say(b"-NOAUTH HELLO must be called with the client already authenticated\r\n");
+    std::thread::sleep(Duration::from_millis(20));
+    let error = script
+        .feed
+        .handle_input(&script.cache, &mut script.events)
+        .unwrap_err();
+    assert!(error.to_string().contains("NOAUTH"), "{error}");
+    assert!(!script.feed.is_ready());
+}
+
+#[test]
+fn only_a_literal_pong_renews() {
+    for reply in [
+        "-MISCONF x\r\n",
+        "-BUSY x\r\n",
+        "-LOADING x\r\n",
+        "-NOAUTH x\r\n",
+        "$4\r\nPONG\r\n",
+        "+OK\r\n",
+    ] {
+        let mut script = Script::ready();
+        script.feed.ping(17);
+        script.say(reply.as_bytes());
+        script.until(|script| !script.events.is_empty());
+        assert!(
+            matches!(script.events[..], [Event::NoLease(_)]),
+            "{reply}: {:?}",
+            script.events
+        );
+    }
+    let mut script = Script::ready();
+    script.feed.ping(17);
+    script.say(b"+PO");
+    std::thread::sleep(Duration::from_millis(5));
+    script
+        .feed
+        .handle_input(&script.cache, &mut script.events)
+        .unwrap();
+    assert!(script.events.is_empty(), "half a reply is none");
+    script.say(b"NG\r\n");
+    script.until(|script| lease(&script.events) == [17]);
+}
+
+#[test]
+fn invalidations_reach_the_cache_before_later_replies() {
+    let mut script = Script::ready();
+    script.feed.ask_fill(asked(&["a"]));
+    script.feed.ping(3);
+    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    script.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    script.say(b"*3\r\n+OK\r\n$1\r\nv\r\n:-1\r\n");
+    script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nc\r\n+PONG\r\n");
+    script.until(|script| lease(&script.events) == [3]);
+    assert_eq!(
+        script.log(),
+        ["invalidate a,b", "insert a=v until 0", "invalidate c"]
+    );
+    let kinds: Vec<_> = script.events.iter().map(std::mem::discriminant).collect();
+    let last = std::mem::discriminant(&Event::Lease { sent_ns: 0 });
+    assert_eq!(
+        kinds.last(),
+        Some(&last),
+        "the lease comes after all that was sent before it"
+    );
+}
+
+#[test]
+fn a_flush_clears_everything() {
+    let mut script = Script::ready();
+    script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n");
+    script.until(|script| {
+        script
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Invalidated))
+    });
+    assert_eq!(script.log(), ["clear"]);
+}
+
+#[test]
+fn every_element_of_exec_is_checked() {
+    let mut script = Script::ready();
+    script.feed.ask_fill(asked(&["a", "b", "c", "d", "e"]));
+    let queued = "+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11);
+    script.say(queued.as_bytes());
+    script.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:1700000000123\r\n_\r\n:-2\r\n");
+    script.say(b"-WRONGTYPE no string\r\n:-1\r\n$1\r\nw\r\n:-2\r\n");
+    let large = "x".repeat(2049);
+    script.say(format!("$2049\r\n{large}\r\n:-1\r\n").as_bytes());
+    script.until(|script| !script.events.is_empty());
+    assert_eq!(script.log(), ["insert a=v until 1700000000123"]);
+    let Event::Filled(ends) = &script.events[0] else {
+        panic!("{:?}", script.events)
+    };
+    let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
+    assert_eq!(ends[0], Filled::Inserted);
+    assert!(ends[1..].iter().all(|end| *end == Filled::Never));
+}
+
+#[test]
+fn an_aborted_fill_inserts_nothing() {
+    let mut script = Script::ready();
+    script.feed.ask_fill(asked(&["a"]));
+    script.say(b"+OK\r\n+QUEUED\r\n-OOM x\r\n+QUEUED\r\n-EXECABORT x\r\n");
+    script.until(|script| !script.events.is_empty());
+    assert!(script.log().is_empty());
+    assert!(matches!(&script.events[0], Event::Filled(ends) if ends[0].1 == Filled::Later));
+}
+
+#[test]
+fn replies_to_nothing_end_the_connection() {
+    let mut script = Script::ready();
+    script.say(b"+OK\r\n");
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(
+        script
+            .feed
+            .handle_input(&script.cache, &mut script.events)
+            .is_err()
+    );
+}
+
+#[test]
+fn a_closed_connection_is_an_error() {
+    let mut script = Script::ready();
+    script.redis.shutdown(std::net::Shutdown::Both).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(
+        script
+            .feed
+            .handle_input(&script.cache, &mut script.events)
+            .is_err()
+    );
+}

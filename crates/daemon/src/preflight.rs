@@ -1,0 +1,285 @@
+//! Everything that can be known to fail before anything is changed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use caps::{CapSet, Capability};
+use erb_datapath::{Device, foreign_xdp};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::addr::RedisAddr;
+use crate::redis_state::RedisState;
+use crate::resp::{Frame, RespStream, error};
+use crate::sockets::listens_on;
+use crate::{Error, Result};
+
+/// Oldest kernel that the programs are tried on (Debian 13's).
+const KERNEL_MIN: (u32, u32) = (6, 12);
+
+/// What the daemon must be allowed to do, and what for.
+const CAPABILITIES: [(Capability, &str); 4] = [
+    (Capability::CAP_BPF, "loading programs"),
+    (Capability::CAP_NET_ADMIN, "attaching them to devices"),
+    (Capability::CAP_PERFMON, "reading socket fields in programs"),
+    (
+        Capability::CAP_SYS_ADMIN,
+        "mounting the bpffs that holds the pins",
+    ),
+];
+
+/// Time that Redis has for the first answers.
+const REDIS_ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// Checks capabilities.
+///
+/// # Errors
+/// [`Error::Privilege`] naming the missing ones.
+pub fn check_privileges() -> Result<()> {
+    let missing: Vec<String> = CAPABILITIES
+        .iter()
+        .filter(|(capability, _)| {
+            !caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)
+        })
+        .map(|(capability, what_for)| format!("{capability} ({what_for})"))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Privilege(format!(
+        "missing {}; run as root",
+        missing.join(", ")
+    )))
+}
+
+/// Checks the kernel's release and that it describes its types.
+///
+/// # Errors
+/// [`Error::Kernel`] if it is too old or has no BTF.
+pub fn check_kernel() -> Result<()> {
+    let names =
+        nix::sys::utsname::uname().map_err(Error::io("could not ask for the kernel's release"))?;
+    check_release(&names.release().to_string_lossy())?;
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(Error::Kernel(
+            "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing): it must be built with \
+             CONFIG_DEBUG_INFO_BTF"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn check_release(release: &str) -> Result<()> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    let mut next = || {
+        numbers
+            .next()
+            .and_then(|number| number.parse::<u32>().ok())
+            .unwrap_or(0)
+    };
+    let found = (next(), next());
+    if found < KERNEL_MIN {
+        let (major, minor) = KERNEL_MIN;
+        return Err(Error::Kernel(format!(
+            "Linux {release} is too old: ERB needs {major}.{minor} or newer"
+        )));
+    }
+    Ok(())
+}
+
+/// Looks the devices up and checks that no XDP program is on them.
+///
+/// # Errors
+/// [`Error::Datapath`] for a missing device or a foreign program, [`Error::Usage`] for `lo` with a
+/// feed over TCP.
+pub fn check_devices(names: &[String], redis: &RedisAddr) -> Result<Vec<Device>> {
+    let mut devices: Vec<Device> = Vec::new();
+    for name in names {
+        let device = Device::find(name)?;
+        if device.name == "lo" && redis.port().is_some() {
+            return Err(Error::Usage(
+                "with --dev lo the daemon's own connection must not pass that device: give \
+                 --redis unix:PATH"
+                    .to_owned(),
+            ));
+        }
+        if devices.contains(&device) {
+            return Err(Error::Usage(format!("device {name} is given twice")));
+        }
+        devices.push(device);
+    }
+    Ok(devices)
+}
+
+/// Checks that the devices have no XDP program yet.
+///
+/// # Errors
+/// [`Error::Datapath`] saying whose program it is.
+pub fn check_no_xdp(devices: &[Device]) -> Result<()> {
+    for device in devices {
+        if let Some(found) = foreign_xdp(device)? {
+            return Err(erb_datapath::Error::ForeignXdp(found.describe(device)).into());
+        }
+    }
+    Ok(())
+}
+
+/// Asks Redis who it is; returns its state and its port.
+///
+/// # Errors
+/// [`Error::Redis`] if it cannot be reached or asks for a password, [`Error::RedisOld`] below 7.0.
+pub fn check_redis(address: &RedisAddr, port: Option<u16>) -> Result<(RedisState, u16)> {
+    let failed = |reason: String| Error::Redis {
+        address: address.to_string(),
+        reason,
+    };
+    let mut stream = RespStream::connect(address)
+        .map_err(|error| failed(format!("could not be reached: {error}; is it running?")))?;
+    stream.push(&[b"INFO", b"server"]);
+    stream.push(&[b"CONFIG", b"GET", b"port"]);
+    let replies =
+        ask(&mut stream, 2).map_err(|error| failed(format!("did not answer: {error}")))?;
+    if let Some(text) = error(&replies[0]) {
+        return Err(failed(format!(
+            "answered {text:?}; ERB serves only a Redis without password and access rules"
+        )));
+    }
+    let mut state = RedisState::default();
+    state.take_info(&replies[0]);
+    if state.version.is_empty() {
+        return Err(failed(
+            "did not say its version: is this a Redis?".to_owned(),
+        ));
+    }
+    if !state.is_new_enough() {
+        return Err(Error::RedisOld {
+            address: address.to_string(),
+            version: state.version,
+        });
+    }
+    let configured = crate::resp::pairs(&replies[1])
+        .into_iter()
+        .find_map(|(_, value)| value.parse().ok());
+    let port = port
+        .or(address.port())
+        .or(configured)
+        .filter(|port| *port != 0);
+    let port = port.ok_or_else(|| failed("listens on no TCP port; give --port".to_owned()))?;
+    Ok((state, port))
+}
+
+/// Checks that something listens on the port in the caller's network namespace.
+///
+/// # Errors
+/// [`Error::NoListener`] if not.
+pub fn check_listener(port: u16) -> Result<()> {
+    if listens_on(port)? {
+        Ok(())
+    } else {
+        Err(Error::NoListener(port))
+    }
+}
+
+/// Sends what is queued and waits for `count` replies.
+fn ask(stream: &mut RespStream, count: usize) -> std::io::Result<Vec<Frame>> {
+    let until = Instant::now() + REDIS_ANSWER_MAX;
+    let mut replies = Vec::new();
+    stream.flush()?;
+    while replies.len() < count {
+        if let Some(frame) = stream.next()? {
+            replies.push(frame);
+            continue;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        poll(
+            &mut [PollFd::new(
+                std::os::fd::AsFd::as_fd(stream),
+                PollFlags::POLLIN,
+            )],
+            timeout,
+        )?;
+        stream.fill()?;
+    }
+    Ok(replies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_releases() {
+        for release in [
+            "6.12.0",
+            "6.12",
+            "6.18.44-fc",
+            "7.0-rc1",
+            "6.12.38+deb13-amd64",
+        ] {
+            assert!(check_release(release).is_ok(), "{release}");
+        }
+        for release in ["6.11.9", "6.1.0-37-amd64", "5.15.0", "2.6.78", "", "x"] {
+            assert!(
+                matches!(check_release(release), Err(Error::Kernel(_))),
+                "{release}"
+            );
+        }
+    }
+
+    #[test]
+    fn unreachable_redis() {
+        // Bound and never listening: the port is taken and refuses connections.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let found = check_redis(&RedisAddr::Tcp(address), None);
+        assert!(matches!(found, Err(Error::Redis { .. })), "{found:?}");
+    }
+
+    #[test]
+    fn old_redis_and_no_redis() {
+        use std::io::{Read, Write};
+        for (info, old) in [
+            ("redis_version:6.2.14\r\n", true),
+            ("hello:there\r\n", false),
+        ] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut asked = [0; 16];
+                stream.read_exact(&mut asked).unwrap();
+                write!(
+                    stream,
+                    "${}\r\n{info}\r\n*2\r\n$4\r\nport\r\n$4\r\n6379\r\n",
+                    info.len()
+                )
+                .unwrap();
+            });
+            let found = check_redis(&RedisAddr::Tcp(address), None);
+            server.join().unwrap();
+            match found {
+                Err(Error::RedisOld { .. }) => assert!(old),
+                Err(Error::Redis { .. }) => assert!(!old),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn lo_needs_a_unix_socket() {
+        let tcp = "127.0.0.1:6379".parse().unwrap();
+        assert!(matches!(
+            check_devices(&["lo".to_owned()], &tcp),
+            Err(Error::Usage(_))
+        ));
+        let unix = "unix:/run/redis.sock".parse().unwrap();
+        assert!(check_devices(&["lo".to_owned()], &unix).is_ok());
+        let twice = ["lo".to_owned(), "lo".to_owned()];
+        assert!(matches!(check_devices(&twice, &unix), Err(Error::Usage(_))));
+    }
+}

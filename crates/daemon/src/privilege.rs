@@ -1,0 +1,34 @@
+//! Giving up what is not needed once everything is loaded.
+
+use caps::{CapSet, Capability, CapsHashSet};
+
+use crate::{Error, Result};
+
+/// Needed at work: running programs, attaching to new devices, resetting connections.
+const AT_WORK: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
+
+/// Kept in the permitted set only, raised to unmount the bpffs at the very end.
+const IN_RESERVE: Capability = Capability::CAP_SYS_ADMIN;
+
+/// Drops all capabilities but those the daemon needs, for good.
+///
+/// # Errors
+/// [`Error::Privilege`] if the kernel refuses.
+pub fn drop_privileges() -> Result<()> {
+    let refused = |error: caps::errors::CapsError| Error::Privilege(error.to_string());
+    let at_work: CapsHashSet = AT_WORK.into_iter().collect();
+    let mut permitted = at_work.clone();
+    permitted.insert(IN_RESERVE);
+    caps::clear(None, CapSet::Ambient).map_err(refused)?;
+    for capability in caps::all() {
+        // CAP_SETPCAP is needed for this and goes with the permitted set below; what the kernel
+        // does not know or what is not there need not go.
+        if !permitted.contains(&capability) {
+            let _ = caps::drop(None, CapSet::Bounding, capability);
+        }
+    }
+    caps::set(None, CapSet::Effective, &at_work).map_err(refused)?;
+    caps::set(None, CapSet::Permitted, &permitted).map_err(refused)?;
+    caps::clear(None, CapSet::Inheritable).map_err(refused)?;
+    nix::sys::prctl::set_no_new_privs().map_err(Error::io("could not set no_new_privs"))
+}

@@ -1,0 +1,283 @@
+//! What the daemon reads of Redis each second, and whether ERB may answer in Redis's place.
+
+use crate::resp::{Frame, error, pairs, text};
+
+/// Oldest Redis: PEXPIRETIME and INFO with several sections came with it.
+const VERSION_MIN: (u32, u32) = (7, 0);
+
+/// The only access rule under which every connection may do everything without a password.
+const ACL_OPEN: &str = "user default on nopass";
+
+/// Redis's state as far as it decides whether ERB may serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RedisState {
+    /// `redis_version`.
+    pub version: String,
+    /// `role`.
+    pub role: String,
+    /// `loading`.
+    pub loading: bool,
+    /// Calls of SWAPDB so far: the one change that no invalidation reports.
+    pub swapdb_calls: u64,
+    /// Calls of CONFIG RESETSTAT so far: it hides SWAPDB.
+    pub resetstat_calls: u64,
+    /// `maxmemory`, bytes.
+    pub maxmemory: u64,
+    /// `maxmemory-policy`.
+    pub maxmemory_policy: String,
+    /// Whether `requirepass` is set.
+    pub password: bool,
+    /// Idle time after which Redis closes a client, s; 0 = never.
+    pub timeout_s: u64,
+    /// Lines of ACL LIST.
+    pub acl: Vec<String>,
+    /// Error replies to any of the questions.
+    pub errors: Vec<String>,
+}
+
+impl RedisState {
+    /// Takes the reply to `INFO server replication persistence commandstats`.
+    pub(crate) fn take_info(&mut self, reply: &Frame) {
+        let Some(info) = text(reply) else {
+            return self.take_error("INFO", reply);
+        };
+        for line in String::from_utf8_lossy(info).lines() {
+            let Some((name, value)) = line.trim_end().split_once(':') else {
+                continue;
+            };
+            match name {
+                "redis_version" => value.clone_into(&mut self.version),
+                "role" => value.clone_into(&mut self.role),
+                "loading" | "async_loading" => self.loading |= value != "0",
+                "cmdstat_swapdb" => self.swapdb_calls = calls(value),
+                "cmdstat_config|resetstat" => self.resetstat_calls = calls(value),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes the reply to `CONFIG GET maxmemory maxmemory-policy requirepass timeout`.
+    pub(crate) fn take_config(&mut self, reply: &Frame) {
+        let found = pairs(reply);
+        if found.is_empty() {
+            return self.take_error("CONFIG GET", reply);
+        }
+        for (name, value) in found {
+            match name.as_str() {
+                "maxmemory" => self.maxmemory = value.parse().unwrap_or(u64::MAX),
+                "maxmemory-policy" => self.maxmemory_policy = value,
+                "requirepass" => self.password = !value.is_empty(),
+                "timeout" => self.timeout_s = value.parse().unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes the reply to `ACL LIST`.
+    pub(crate) fn take_acl(&mut self, reply: &Frame) {
+        let Frame::Array { data, .. } = reply else {
+            return self.take_error("ACL LIST", reply);
+        };
+        self.acl = data
+            .iter()
+            .filter_map(text)
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect();
+    }
+
+    fn take_error(&mut self, command: &str, reply: &Frame) {
+        let reason = error(reply).unwrap_or_else(|| "unexpected reply".to_owned());
+        self.errors.push(format!("{command}: {reason}"));
+    }
+
+    /// Whether the version is one that ERB knows.
+    #[must_use]
+    pub fn is_new_enough(&self) -> bool {
+        let mut numbers = self
+            .version
+            .split('.')
+            .map(|part| part.parse::<u32>().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= VERSION_MIN
+    }
+
+    /// Why ERB must not answer in Redis's place; empty: it may.
+    #[must_use]
+    pub fn reasons_against_serving(&self) -> Vec<String> {
+        let mut reasons: Vec<String> = self
+            .errors
+            .iter()
+            .map(|error| format!("Redis's state could not be read: {error}"))
+            .collect();
+        if !self.is_new_enough() {
+            reasons.push(format!("Redis {:?} is older than 7.0", self.version));
+        }
+        if self.role != "master" {
+            reasons.push(format!(
+                "Redis's role is {:?}, only a master is served",
+                self.role
+            ));
+        }
+        if self.loading {
+            reasons.push("Redis is loading its data".to_owned());
+        }
+        if self.password {
+            reasons.push("a password is set (requirepass)".to_owned());
+        }
+        if !acl_is_open(&self.acl) {
+            reasons.push(
+                "access rules are set: ACL LIST is not the unrestricted default user alone"
+                    .to_owned(),
+            );
+        }
+        if self.maxmemory > 0 && evicts_by_use(&self.maxmemory_policy) {
+            reasons.push(format!(
+                "maxmemory with policy {}: hits would hide which keys are in use",
+                self.maxmemory_policy
+            ));
+        }
+        reasons
+    }
+}
+
+/// The `calls=` of a commandstats line.
+fn calls(value: &str) -> u64 {
+    value
+        .split(',')
+        .find_map(|field| field.strip_prefix("calls="))
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+fn evicts_by_use(policy: &str) -> bool {
+    policy.ends_with("-lru") || policy.ends_with("-lfu")
+}
+
+/// Exactly the default user, without password, with all keys, channels and commands.
+fn acl_is_open(lines: &[String]) -> bool {
+    let [line] = lines else { return false };
+    let Some(rules) = line.strip_prefix(ACL_OPEN) else {
+        return false;
+    };
+    let mut rules: Vec<&str> = rules
+        .split_whitespace()
+        .filter(|rule| !matches!(*rule, "sanitize-payload" | "skip-sanitize-payload"))
+        .collect();
+    rules.sort_unstable();
+    rules == ["&*", "+@all", "~*"]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blob(text: &str) -> Frame {
+        Frame::BlobString {
+            data: text.to_owned().into(),
+            attributes: None,
+        }
+    }
+
+    fn array(lines: &[&str]) -> Frame {
+        Frame::Array {
+            data: lines.iter().map(|line| blob(line)).collect(),
+            attributes: None,
+        }
+    }
+
+    fn open_state() -> RedisState {
+        let mut state = RedisState::default();
+        state.take_info(&blob(
+            "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nloading:0\r\nasync_loading:0\r\n\
+             cmdstat_swapdb:calls=3,usec=9,usec_per_call=3.00\r\n",
+        ));
+        let config = [
+            "maxmemory",
+            "0",
+            "maxmemory-policy",
+            "noeviction",
+            "requirepass",
+            "",
+            "timeout",
+            "30",
+        ];
+        state.take_config(&array(&config));
+        state.take_acl(&array(&["user default on nopass ~* &* +@all"]));
+        state
+    }
+
+    #[test]
+    fn open_redis_is_served() {
+        let state = open_state();
+        assert_eq!(state.reasons_against_serving(), Vec::<String>::new());
+        assert_eq!(
+            (state.swapdb_calls, state.resetstat_calls, state.timeout_s),
+            (3, 0, 30)
+        );
+    }
+
+    #[test]
+    fn every_restriction_stops_serving() {
+        type Change = fn(&mut RedisState);
+        let changes: [(&str, Change); 8] = [
+            ("role", |state| "slave".clone_into(&mut state.role)),
+            ("loading", |state| state.loading = true),
+            ("password", |state| state.password = true),
+            ("access rules", |state| {
+                state.acl[0].push_str(" -@dangerous")
+            }),
+            ("access rules", |state| {
+                state.acl.push("user bob on >x ~* +@all".to_owned())
+            }),
+            ("access rules", |state| state.acl.clear()),
+            ("older than 7.0", |state| {
+                "6.2.7".clone_into(&mut state.version)
+            }),
+            ("could not be read", |state| {
+                state.errors.push("INFO: -NOPERM".to_owned())
+            }),
+        ];
+        for (word, change) in changes {
+            let mut state = open_state();
+            change(&mut state);
+            let reasons = state.reasons_against_serving();
+            assert_eq!(reasons.len(), 1, "{word}: {reasons:?}");
+            assert!(reasons[0].contains(word), "{word}: {reasons:?}");
+        }
+    }
+
+    #[test]
+    fn eviction_by_use_only_with_maxmemory() {
+        let mut state = open_state();
+        "allkeys-lru".clone_into(&mut state.maxmemory_policy);
+        assert!(state.reasons_against_serving().is_empty());
+        state.maxmemory = 1 << 20;
+        assert_eq!(state.reasons_against_serving().len(), 1);
+        for policy in ["noeviction", "allkeys-random", "volatile-ttl"] {
+            policy.clone_into(&mut state.maxmemory_policy);
+            assert!(state.reasons_against_serving().is_empty(), "{policy}");
+        }
+    }
+
+    #[test]
+    fn sanitize_flag_of_newer_redis_is_no_restriction() {
+        assert!(acl_is_open(&[
+            "user default on nopass sanitize-payload ~* &* +@all".to_owned()
+        ]));
+        assert!(!acl_is_open(&[
+            "user default off nopass ~* &* +@all".to_owned()
+        ]));
+        assert!(!acl_is_open(&[
+            "user default on nopass ~* resetchannels +@all".to_owned()
+        ]));
+    }
+
+    #[test]
+    fn error_replies_are_reasons() {
+        let mut state = open_state();
+        state.take_info(&Frame::SimpleError {
+            data: "NOAUTH needed".into(),
+            attributes: None,
+        });
+        assert!(state.reasons_against_serving()[0].contains("INFO: NOAUTH needed"));
+    }
+}

@@ -1,0 +1,271 @@
+//! The status report, as sent over the control socket and printed by `erb status`.
+
+use erb_abi as abi;
+use erb_datapath::{Attached, Datapath, SweepReport, VlanOffload};
+use serde::{Deserialize, Serialize};
+
+/// One counter with its description.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counter {
+    /// Name as in `reasons.def`.
+    pub name: String,
+    /// `answered`, `refused`, `passed`, `dropped` or `event`.
+    pub kind: String,
+    /// What it counts.
+    pub text: String,
+    /// The count since the data path was loaded.
+    pub count: u64,
+}
+
+/// A boosted device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// The device and its tiers.
+    #[serde(flatten)]
+    pub attached: Attached,
+    /// What was done about its VLAN offload.
+    pub vlan: VlanOffload,
+}
+
+/// Redis as the daemon sees it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RedisReport {
+    /// Address of the feed.
+    pub address: String,
+    /// Port that is accelerated.
+    pub port: u16,
+    /// Whether the feed is up.
+    pub feed_up: bool,
+    /// Feeds made since the daemon began.
+    pub feeds_made: u64,
+    /// `redis_version`.
+    pub version: String,
+    /// `role`.
+    pub role: String,
+    /// `maxmemory`, bytes.
+    pub maxmemory: u64,
+    /// `maxmemory-policy`.
+    pub maxmemory_policy: String,
+    /// `timeout`, s.
+    pub timeout_s: u64,
+}
+
+/// Tracked connections.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct ConnectionsReport {
+    /// Entries in the table.
+    pub total: u32,
+    /// First command not answered yet.
+    pub new: u32,
+    /// May be answered.
+    pub fast: u32,
+    /// Not answered any more, translated.
+    pub bypass: u32,
+    /// Older than ERB: never answered.
+    pub old: u32,
+    /// FIN or RST seen.
+    pub closing: u32,
+    /// Need translation.
+    pub translated: u32,
+    /// Have unacknowledged fast-path bytes.
+    pub unacked: u32,
+}
+
+/// The cache.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// Bytes of all sets.
+    pub bytes: u64,
+    /// Number of sets.
+    pub sets: u64,
+    /// Bytes of a set.
+    pub set_bytes: u64,
+    /// Entries that fit at most.
+    pub entries_max: u64,
+    /// Entries there, from a sample of sets.
+    pub entries_estimate: u64,
+    /// Bytes of a slot of each class, header and key included.
+    pub class_bytes: Vec<u32>,
+    /// Ways per set of each class.
+    pub class_ways: Vec<u32>,
+    /// Whether misses are filled.
+    pub fills: bool,
+    /// Keys waiting to be filled.
+    pub fills_waiting: usize,
+    /// Fill transactions under way.
+    pub fills_in_flight: usize,
+    /// Keys filled by this daemon.
+    pub filled: u64,
+}
+
+/// Kernel memory, all of it allocated when boosting.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// Bytes of one tracked connection.
+    pub connection_bytes: u64,
+    /// Tracked connections at most.
+    pub connections_max: u64,
+    /// Bytes of the connection table.
+    pub connections_total_bytes: u64,
+    /// Average bytes of one cache entry, its share of the set header included.
+    pub cache_entry_bytes_mean: u64,
+    /// Bytes of the cache.
+    pub cache_total_bytes: u64,
+}
+
+/// Everything `erb status` shows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// `running`, `detaching` or `dead` (programs at work, no daemon, no lease).
+    pub daemon: String,
+    /// Process id, 0 if dead.
+    pub pid: u32,
+    /// Run directory.
+    pub run_dir: String,
+    /// Boosted devices.
+    pub devices: Vec<DeviceReport>,
+    /// All devices whose replies are watched, by index.
+    pub egress_devices: Vec<u32>,
+    /// Mode of work.
+    pub mode: String,
+    /// Whether fast answers are given.
+    pub serving: bool,
+    /// Why not; empty if serving.
+    pub not_serving: Vec<String>,
+    /// Whether new connections are tracked from their first byte.
+    pub admitting: bool,
+    /// Lease still left, ms; negative: over for that long.
+    pub lease_left_ms: i64,
+    /// Commands with unknown keys on their way.
+    pub fence: u64,
+    /// Whether the fence is closed because of untracked connections.
+    pub untracked: bool,
+    /// Redis.
+    pub redis: RedisReport,
+    /// Connections.
+    pub connections: ConnectionsReport,
+    /// Share of the GETs on fast connections that the cache answered; none before the first.
+    pub hit_ratio: Option<f64>,
+    /// The cache.
+    pub cache: CacheReport,
+    /// Kernel memory.
+    pub memory: MemoryReport,
+    /// All counters.
+    pub counters: Vec<Counter>,
+}
+
+/// Counters of GETs that reached the cache look-up and were not answered from it.
+const MISSES: [abi::erb_stat; 3] = [
+    abi::STAT_REFUSE_MISS,
+    abi::STAT_REFUSE_MARKED,
+    abi::STAT_REFUSE_EXPIRED,
+];
+
+/// Names the counters.
+#[must_use]
+pub fn counters(stats: &[u64]) -> Vec<Counter> {
+    abi::REASONS
+        .iter()
+        .zip(stats)
+        .map(|(reason, count)| Counter {
+            name: reason.name.to_owned(),
+            kind: reason.kind.word().to_owned(),
+            text: reason.text.to_owned(),
+            count: *count,
+        })
+        .collect()
+}
+
+/// Hits among the look-ups.
+#[must_use]
+pub fn hit_ratio(stats: &[u64]) -> Option<f64> {
+    let of = |stat: abi::erb_stat| stats.get(stat as usize).copied().unwrap_or(0);
+    let hits = of(abi::STAT_FAST_GET);
+    let all = hits + MISSES.iter().map(|stat| of(*stat)).sum::<u64>();
+    #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+    (all > 0).then(|| hits as f64 / all as f64)
+}
+
+/// From the last sweep.
+#[must_use]
+pub fn connections(sweep: &SweepReport) -> ConnectionsReport {
+    let of = |state: abi::erb_conn_state| sweep.by_state[state as usize];
+    ConnectionsReport {
+        total: sweep.conns,
+        new: of(abi::CONN_NEW),
+        fast: of(abi::CONN_FAST),
+        bypass: of(abi::CONN_BYPASS),
+        old: of(abi::CONN_OLD),
+        closing: sweep.closing,
+        translated: sweep.translated,
+        unacked: sweep.unacked,
+    }
+}
+
+/// The part of the cache report that the data path knows.
+#[must_use]
+pub fn cache(datapath: &Datapath) -> CacheReport {
+    let sets = datapath.control().set_mask() + 1;
+    let set_bytes = size_of::<abi::cache_set>() as u64;
+    CacheReport {
+        bytes: sets * set_bytes,
+        sets,
+        set_bytes,
+        entries_max: sets * u64::from(abi::WAYS),
+        entries_estimate: datapath.entries_estimate(),
+        class_bytes: vec![
+            abi::CLASS0_BYTES,
+            abi::CLASS1_BYTES,
+            abi::CLASS2_BYTES,
+            abi::CLASS3_BYTES,
+        ],
+        class_ways: vec![
+            abi::CLASS0_WAYS,
+            abi::CLASS1_WAYS,
+            abi::CLASS2_WAYS,
+            abi::CLASS3_WAYS,
+        ],
+        fills: datapath.control().fills() == 1,
+        ..CacheReport::default()
+    }
+}
+
+/// What the maps take.
+#[must_use]
+pub fn memory(cache: &CacheReport) -> MemoryReport {
+    let connection_bytes = (size_of::<abi::conn>() + size_of::<abi::conn_key>()) as u64;
+    let connections_max = u64::from(abi::CONNS_MAX);
+    MemoryReport {
+        connection_bytes,
+        connections_max,
+        connections_total_bytes: connection_bytes * connections_max,
+        cache_entry_bytes_mean: cache.set_bytes / u64::from(abi::WAYS),
+        cache_total_bytes: cache.bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratio_of_hits() {
+        let mut stats = vec![0; abi::STAT_MAX as usize];
+        assert_eq!(hit_ratio(&stats), None);
+        stats[abi::STAT_FAST_GET as usize] = 9;
+        stats[abi::STAT_REFUSE_MISS as usize] = 1;
+        assert_eq!(hit_ratio(&stats), Some(0.9));
+    }
+
+    #[test]
+    fn every_counter_is_described() {
+        let stats: Vec<u64> = (0..u64::from(abi::STAT_MAX)).collect();
+        let counters = counters(&stats);
+        assert_eq!(counters.len(), abi::STAT_MAX as usize);
+        assert_eq!(counters[abi::STAT_FAST_PING as usize].name, "FAST_PING");
+        assert_eq!(
+            counters[abi::STAT_FAST_PING as usize].count,
+            u64::from(abi::STAT_FAST_PING)
+        );
+    }
+}

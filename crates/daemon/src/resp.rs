@@ -1,0 +1,182 @@
+//! RESP3 on one connection: commands out, frames in, in order. Decoding is redis-protocol's.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use redis_protocol::resp3::decode::complete::decode_bytes_mut;
+pub(crate) use redis_protocol::resp3::types::BytesFrame as Frame;
+
+use crate::addr::RedisAddr;
+
+/// Redis is on this machine: a connection is made at once or not at all.
+const CONNECT_MAX: Duration = Duration::from_millis(500);
+
+/// Bytes asked of the kernel per read; Redis writes at most 64 KiB per turn and client.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Unsent bytes at which the connection counts as stuck: Redis reads nothing any more.
+const UNSENT_MAX: usize = 16 << 20;
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection to Redis that never blocks.
+pub(crate) struct RespStream {
+    stream: Stream,
+    input: BytesMut,
+    output: BytesMut,
+}
+
+impl RespStream {
+    pub(crate) fn connect(address: &RedisAddr) -> io::Result<Self> {
+        let stream = match address {
+            RedisAddr::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Stream::Tcp(stream)
+            }
+            RedisAddr::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Stream::Unix(stream)
+            }
+        };
+        Ok(Self {
+            stream,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+        })
+    }
+
+    /// Queues one command; nothing is written before [`Self::flush`].
+    pub(crate) fn push(&mut self, arguments: &[&[u8]]) {
+        let mut header = [0u8; 24];
+        let mut put = |output: &mut BytesMut, mark: u8, number: usize| {
+            let mut rest = &mut header[..];
+            // 24 bytes hold any 64-bit number with its mark and line end.
+            let _ = write!(rest, "{}{number}\r\n", char::from(mark));
+            let left = rest.len();
+            let used = header.len() - left;
+            output.extend_from_slice(&header[..used]);
+        };
+        put(&mut self.output, b'*', arguments.len());
+        for argument in arguments {
+            put(&mut self.output, b'$', argument.len());
+            self.output.extend_from_slice(argument);
+            self.output.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Writes what is queued, as far as the kernel takes it.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            let written = match &mut self.stream {
+                Stream::Tcp(stream) => stream.write(&self.output),
+                Stream::Unix(stream) => stream.write(&self.output),
+            };
+            match written {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => drop(self.output.split_to(count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.output.len() > UNSENT_MAX {
+            return Err(io::Error::other("Redis does not read any more"));
+        }
+        Ok(())
+    }
+
+    /// Whether [`Self::flush`] left something behind.
+    pub(crate) fn wants_write(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Reads once; false if there was nothing to read.
+    pub(crate) fn fill(&mut self) -> io::Result<bool> {
+        let start = self.input.len();
+        self.input.resize(start + READ_BYTES, 0);
+        let read = match &mut self.stream {
+            Stream::Tcp(stream) => stream.read(&mut self.input[start..]),
+            Stream::Unix(stream) => stream.read(&mut self.input[start..]),
+        };
+        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "Redis closed the connection",
+            )),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next whole frame, if one is there.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Frame>> {
+        if self.input.is_empty() {
+            return Ok(None);
+        }
+        let decoded = decode_bytes_mut(&mut self.input)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        Ok(decoded.map(|(frame, _, _)| frame))
+    }
+}
+
+impl AsFd for RespStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// The bytes of a string of any kind.
+pub(crate) fn text(frame: &Frame) -> Option<&Bytes> {
+    match frame {
+        Frame::BlobString { data, .. }
+        | Frame::SimpleString { data, .. }
+        | Frame::VerbatimString { data, .. } => Some(data),
+        _ => None,
+    }
+}
+
+/// The text of an error reply.
+pub(crate) fn error(frame: &Frame) -> Option<String> {
+    match frame {
+        Frame::SimpleError { data, .. } => Some(data.to_string()),
+        Frame::BlobError { data, .. } => Some(String::from_utf8_lossy(data).into_owned()),
+        _ => None,
+    }
+}
+
+/// Whether the reply is the simple string `wanted`, literally.
+pub(crate) fn is_simple(frame: &Frame, wanted: &[u8]) -> bool {
+    matches!(frame, Frame::SimpleString { data, .. } if data == wanted)
+}
+
+/// Name and value pairs of a map (RESP3) or flat array (RESP2) of strings.
+pub(crate) fn pairs(frame: &Frame) -> Vec<(String, String)> {
+    let string = |frame: &Frame| text(frame).map(|data| String::from_utf8_lossy(data).into_owned());
+    match frame {
+        Frame::Map { data, .. } => data
+            .iter()
+            .filter_map(|(name, value)| Some((string(name)?, string(value)?)))
+            .collect(),
+        Frame::Array { data, .. } => data
+            .chunks_exact(2)
+            .filter_map(|pair| Some((string(&pair[0])?, string(&pair[1])?)))
+            .collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,301 @@
+//! The run directory: lock, control socket, notes for the next daemon, and the bpffs with the pins.
+//!
+//! ```text
+//! RUN_DIR/lock         held while a daemon is at work
+//! RUN_DIR/control.sock the daemon's socket, mode 0600
+//! RUN_DIR/notes.json   what was changed and must be put back
+//! RUN_DIR/log          messages of a background daemon
+//! RUN_DIR/bpf/         a bpffs of its own: maps, programs, links
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use erb_datapath::{Attached, VlanOffload};
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::statfs::{FsType, statfs};
+
+use crate::{Error, Result};
+
+/// Where run directories are made unless `--run-dir` says otherwise.
+pub const RUN_ROOT: &str = "/run/erb";
+
+/// `BPF_FS_MAGIC` of include/uapi/linux/magic.h.
+const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
+
+/// What a later daemon or `erb detach` must know of a dead one.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Notes {
+    /// Boosted devices.
+    pub attached: Vec<Attached>,
+    /// What was done to their VLAN offload, in the same order.
+    pub vlan: Vec<VlanOffload>,
+    /// Redis's address as given.
+    pub redis: String,
+    /// Redis's port.
+    pub port: u16,
+    /// Number of cache sets.
+    pub cache_sets: u32,
+    /// Inode of the network namespace.
+    pub netns: u64,
+    /// Whether ERB mounted the bpffs.
+    pub mounted: bool,
+}
+
+/// A run directory, which need not exist.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// The directory at `path`.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_path_buf(),
+        }
+    }
+
+    /// The default directory for a device of the caller's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the namespace cannot be read.
+    pub fn of_device(device: &str) -> Result<Self> {
+        Ok(Self::new(
+            &Path::new(RUN_ROOT).join(format!("{device}-{}", netns_inode()?)),
+        ))
+    }
+
+    /// The only existing default directory, for commands without `--run-dir` and `--dev`.
+    ///
+    /// # Errors
+    /// [`Error::NotBoosted`] if there is none, [`Error::Usage`] if there are several.
+    pub fn the_only_one() -> Result<Self> {
+        let root = Path::new(RUN_ROOT);
+        // Labs keep theirs one level below.
+        let found: Vec<PathBuf> = [root.to_path_buf(), root.join("lab")]
+            .iter()
+            .filter_map(|folder| fs::read_dir(folder).ok())
+            .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
+            .filter(|path| path.join("lock").exists())
+            .collect();
+        match found.as_slice() {
+            [] => Err(Error::NotBoosted(root.to_path_buf())),
+            [one] => Ok(Self::new(one)),
+            several => Err(Error::Usage(format!(
+                "several devices are boosted; say which with --run-dir: {}",
+                several
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ))),
+        }
+    }
+
+    /// Path of the directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Folder of the pins.
+    #[must_use]
+    pub fn pins(&self) -> PathBuf {
+        self.path.join("bpf")
+    }
+
+    /// Path of the daemon's socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("control.sock")
+    }
+
+    /// Path of a background daemon's log.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// Makes the directory and takes its lock.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyBoosted`] if a daemon holds it.
+    pub fn lock(&self) -> Result<Flock<File>> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .map_err(Error::io(format!("could not make {}", self.path.display())))?;
+        let path = self.path.join("lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(Error::io(format!("could not open {}", path.display())))?;
+        Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| Error::AlreadyBoosted(self.path.clone()))
+    }
+
+    /// Whether a daemon holds the lock.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        File::open(self.path.join("lock"))
+            .is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
+    }
+
+    /// Mounts a bpffs for the pins unless one is there; true if it did.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel refuses.
+    pub fn mount_pins(&self) -> Result<bool> {
+        let pins = self.pins();
+        fs::create_dir_all(&pins)
+            .map_err(Error::io(format!("could not make {}", pins.display())))?;
+        if self.pins_are_mounted() {
+            return Ok(false);
+        }
+        mount(
+            Some("erb"),
+            &pins,
+            Some("bpf"),
+            MsFlags::empty(),
+            Some("mode=0700"),
+        )
+        .map_err(Error::io(format!(
+            "could not mount a bpffs at {}",
+            pins.display()
+        )))?;
+        Ok(true)
+    }
+
+    /// Whether the pins' folder is a bpffs.
+    #[must_use]
+    pub fn pins_are_mounted(&self) -> bool {
+        statfs(&self.pins()).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
+    }
+
+    /// Whether a data path is pinned here.
+    #[must_use]
+    pub fn has_pins(&self) -> bool {
+        self.pins_are_mounted() && self.pins().join("erb_control").exists()
+    }
+
+    /// Notes of the daemon that loaded what is pinned.
+    ///
+    /// # Errors
+    /// [`Error::NotBoosted`] if there are none, [`Error::Usage`] if they cannot be read.
+    pub fn notes(&self) -> Result<Notes> {
+        let path = self.path.join("notes.json");
+        let bytes = fs::read(&path).map_err(|_| Error::NotBoosted(self.path.clone()))?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Error::Usage(format!(
+                "{} is of another version of ERB: {error}",
+                path.display()
+            ))
+        })
+    }
+
+    /// Writes the notes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be written.
+    pub fn write_notes(&self, notes: &Notes) -> Result<()> {
+        let path = self.path.join("notes.json");
+        let bytes = serde_json::to_vec(notes)
+            .map_err(|error| Error::Usage(format!("notes cannot be written: {error}")))?;
+        fs::write(&path, bytes).map_err(Error::io(format!("could not write {}", path.display())))
+    }
+
+    /// Unmounts the bpffs if ERB mounted it, and removes the directory. Needs `CAP_SYS_ADMIN`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming what could not be removed.
+    pub fn remove(&self, mounted: bool) -> Result<()> {
+        let pins = self.pins();
+        if mounted && self.pins_are_mounted() {
+            umount2(&pins, MntFlags::MNT_DETACH)
+                .map_err(Error::io(format!("could not unmount {}", pins.display())))?;
+        }
+        for name in ["control.sock", "notes.json", "log", "lock"] {
+            // What was never made need not go.
+            let _ = fs::remove_file(self.path.join(name));
+        }
+        if !self.pins_are_mounted() {
+            // A bpffs of somebody else's mounting stays, and its folder with it.
+            let _ = fs::remove_dir(&pins);
+            let _ = fs::remove_dir(&self.path);
+            let _ = fs::remove_dir(RUN_ROOT);
+        }
+        Ok(())
+    }
+}
+
+/// Inode of the caller's network namespace.
+///
+/// # Errors
+/// [`Error::Io`] if /proc is not there.
+pub fn netns_inode() -> Result<u64> {
+    fs::metadata("/proc/self/ns/net")
+        .map(|found| found.ino())
+        .map_err(Error::io("could not read /proc/self/ns/net"))
+}
+
+/// Enters the mount namespace of the system if the caller is in a mere derivative of it, as
+/// `ip netns exec` makes one: a bpffs mounted there would vanish with the daemon, and nobody else
+/// would see it. A namespace with another root (a container's) is left alone.
+///
+/// # Errors
+/// [`Error::Io`] if the kernel does not let the caller in.
+pub fn enter_base_mount_namespace() -> Result<()> {
+    let same = |one: &str, other: &str| match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        // Without the right to look, nothing is entered.
+        _ => false,
+    };
+    if same("/proc/self/ns/mnt", "/proc/1/ns/mnt") || !same("/", "/proc/1/root/") {
+        return Ok(());
+    }
+    let namespace =
+        File::open("/proc/1/ns/mnt").map_err(Error::io("could not open /proc/1/ns/mnt"))?;
+    let here = std::env::current_dir().ok();
+    setns(namespace, CloneFlags::CLONE_NEWNS)
+        .map_err(Error::io("could not enter the system's mount namespace"))?;
+    if let Some(here) = here {
+        // Relative paths keep their meaning where the folder exists.
+        let _ = std::env::set_current_dir(here);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_is_held_once() {
+        let path = std::env::temp_dir().join(format!("erb-lock-test-{}", std::process::id()));
+        let run_dir = RunDir::new(&path);
+        assert!(!run_dir.is_locked());
+        let held = run_dir.lock().unwrap();
+        assert!(run_dir.is_locked());
+        assert!(matches!(run_dir.lock(), Err(Error::AlreadyBoosted(_))));
+        drop(held);
+        assert!(!run_dir.is_locked());
+        run_dir.remove(false).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn nothing_boosted() {
+        let run_dir = RunDir::new(Path::new("/nonexistent/erb"));
+        assert!(matches!(run_dir.notes(), Err(Error::NotBoosted(_))));
+        assert!(!run_dir.has_pins());
+    }
+}

@@ -1,0 +1,279 @@
+//! The kernel's TCP sockets in the caller's network namespace, through sock_diag.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_DESTROY};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
+
+use crate::{Error, Result};
+
+/// Bytes of one answer of the kernel: it fills at most 32 KiB per read.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// A server-side TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TcpPair {
+    /// The client's address, IPv4 as such.
+    pub client: SocketAddr,
+    /// The server's address, IPv4 as such.
+    pub server: SocketAddr,
+}
+
+fn request(family: u8, states: StateFlags, socket_id: SocketId) -> InetRequest {
+    InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::empty(),
+        states,
+        socket_id,
+    }
+}
+
+fn serialize(request: InetRequest, flags: u16) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = flags;
+    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+fn open() -> std::io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+    socket.bind_auto()?;
+    socket.connect(&NetlinkAddr::new(0, 0))?;
+    Ok(socket)
+}
+
+/// All sockets of a family in the given states.
+fn dump(family: u8, states: StateFlags) -> std::io::Result<Vec<SocketId>> {
+    let socket_id = if family == AF_INET {
+        SocketId::new_v4()
+    } else {
+        SocketId::new_v6()
+    };
+    let socket = open()?;
+    socket.send(
+        &serialize(
+            request(family, states, socket_id),
+            NLM_F_REQUEST | NLM_F_DUMP,
+        ),
+        0,
+    )?;
+    let mut found = Vec::new();
+    loop {
+        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
+        let size = socket.recv(&mut bytes, 0)?;
+        let mut offset = 0;
+        while offset < size {
+            let message = <NetlinkMessage<SockDiagMessage>>::deserialize(&bytes[offset..size])
+                .map_err(|error| std::io::Error::other(error.to_string()))?;
+            match message.payload {
+                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
+                    found.push(response.header.socket_id);
+                }
+                NetlinkPayload::Done(_) => return Ok(found),
+                NetlinkPayload::Error(error) => return Err(error.to_io()),
+                _ => {}
+            }
+            // Messages are aligned to four bytes.
+            offset += (message.header.length as usize).next_multiple_of(4).max(16);
+        }
+    }
+}
+
+/// Whether a TCP socket listens on the port, IPv4 or IPv6.
+///
+/// # Errors
+/// [`Error::Io`] if the kernel does not list its sockets.
+pub fn listens_on(port: u16) -> Result<bool> {
+    for family in [AF_INET, AF_INET6] {
+        let sockets = dump(family, StateFlags::LISTEN)
+            .map_err(Error::io("could not list the listening sockets"))?;
+        if sockets.iter().any(|socket| socket.source_port == port) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Connections to the port that Redis may still read from or that the kernel has not finished;
+/// those whose client is on this machine are left out, they do not pass a boosted device.
+///
+/// # Errors
+/// [`Error::Io`] if the kernel does not list its sockets or addresses.
+pub fn remote_connections(port: u16) -> Result<HashSet<TcpPair>> {
+    let local = local_addresses()?;
+    let states =
+        StateFlags::all() & !(StateFlags::LISTEN | StateFlags::TIME_WAIT | StateFlags::CLOSE);
+    let mut found = HashSet::new();
+    for family in [AF_INET, AF_INET6] {
+        let sockets =
+            dump(family, states.clone()).map_err(Error::io("could not list the connections"))?;
+        for socket in sockets.iter().filter(|socket| socket.source_port == port) {
+            let client = socket.destination_address.to_canonical();
+            if !local.contains(&client) {
+                found.insert(TcpPair {
+                    client: SocketAddr::new(client, socket.destination_port),
+                    server: SocketAddr::new(socket.source_address.to_canonical(), port),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Addresses of this namespace.
+///
+/// # Errors
+/// [`Error::Io`] if the kernel does not list them.
+pub fn local_addresses() -> Result<HashSet<IpAddr>> {
+    let mut found = HashSet::from([
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    ]);
+    let all = nix::ifaddrs::getifaddrs().map_err(Error::io("could not list the addresses"))?;
+    for address in all.filter_map(|entry| entry.address) {
+        if let Some(v4) = address.as_sockaddr_in() {
+            found.insert(IpAddr::V4(v4.ip()));
+        } else if let Some(v6) = address.as_sockaddr_in6() {
+            found.insert(IpAddr::V6(v6.ip()));
+        }
+    }
+    Ok(found)
+}
+
+/// Ends a connection with a reset, as `ss --kill` does; false if it was gone already. The cookie
+/// is a must: a look-up without it that finds no connection finds, and would end, the listener.
+///
+/// # Errors
+/// [`Error::Io`] if the kernel refuses.
+pub fn destroy(pair: &TcpPair, cookie: u64) -> Result<bool> {
+    // A dual-stack listener's IPv4 connections are IPv6 sockets with mapped addresses.
+    let mapped = |address: IpAddr| match address {
+        IpAddr::V4(v4) => IpAddr::V6(v4.to_ipv6_mapped()),
+        v6 => v6,
+    };
+    let mut tries = vec![(AF_INET6, mapped(pair.server.ip()), mapped(pair.client.ip()))];
+    if pair.server.is_ipv4() {
+        tries.insert(0, (AF_INET, pair.server.ip(), pair.client.ip()));
+    }
+    for (family, server, client) in tries {
+        let mut socket_id = if family == AF_INET {
+            SocketId::new_v4()
+        } else {
+            SocketId::new_v6()
+        };
+        socket_id.source_address = server;
+        socket_id.destination_address = client;
+        socket_id.source_port = pair.server.port();
+        socket_id.destination_port = pair.client.port();
+        // Two words in host order, the low one first (struct inet_diag_sockid).
+        let (low, high) = (cookie as u32, (cookie >> 32) as u32);
+        socket_id.cookie[..4].copy_from_slice(&low.to_ne_bytes());
+        socket_id.cookie[4..].copy_from_slice(&high.to_ne_bytes());
+        if destroy_one(family, socket_id)
+            .map_err(Error::io(format!("could not reset {}", pair.client)))?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn destroy_one(family: u8, socket_id: SocketId) -> std::io::Result<bool> {
+    let mut bytes = serialize(
+        request(family, StateFlags::all(), socket_id),
+        NLM_F_REQUEST | NLM_F_ACK,
+    );
+    // The crate builds look-ups only; a destroy request differs in the message type.
+    bytes[4..6].copy_from_slice(&SOCK_DESTROY.to_ne_bytes());
+    let socket = open()?;
+    socket.send(&bytes, 0)?;
+    let mut answer = Vec::with_capacity(ANSWER_BYTES);
+    let size = socket.recv(&mut answer, 0)?;
+    let code = answer
+        .get(16..20)
+        .filter(|_| size >= 20)
+        .and_then(|code| code.first_chunk());
+    match code.map(|code| i32::from_ne_bytes(*code)) {
+        Some(0) => Ok(true),
+        Some(code) if code == -libc::ENOENT || code == -libc::ESTALE => Ok(false),
+        Some(code) => Err(std::io::Error::from_raw_os_error(-code)),
+        None => Err(std::io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn listeners_are_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(listens_on(port).unwrap());
+        drop(listener);
+        assert!(!listens_on(port).unwrap());
+    }
+
+    #[test]
+    fn own_clients_are_not_remote() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(remote_connections(port).unwrap().is_empty());
+    }
+
+    fn cookie_of(pair: &TcpPair) -> u64 {
+        [AF_INET, AF_INET6]
+            .into_iter()
+            .flat_map(|family| dump(family, StateFlags::ESTABLISHED).unwrap())
+            .find(|socket| {
+                socket.source_port == pair.server.port()
+                    && socket.destination_port == pair.client.port()
+            })
+            .map(|socket| {
+                let word = |range: std::ops::Range<usize>| {
+                    u64::from(u32::from_ne_bytes(socket.cookie[range].try_into().unwrap()))
+                };
+                word(0..4) | word(4..8) << 32
+            })
+            .expect("the server's socket is listed")
+    }
+
+    #[test]
+    fn a_connection_is_reset() {
+        for bind in ["127.0.0.1:0", "[::]:0"] {
+            let listener = TcpListener::bind(bind).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (_server, _) = listener.accept().unwrap();
+            let pair = TcpPair {
+                client: client.local_addr().unwrap(),
+                server: client.peer_addr().unwrap(),
+            };
+            let cookie = cookie_of(&pair);
+            assert!(destroy(&pair, cookie).unwrap(), "{bind}");
+            assert!(
+                client.read(&mut [0; 1]).is_err(),
+                "{bind}: the client must see a reset"
+            );
+            assert!(!destroy(&pair, cookie).unwrap(), "{bind}: gone already");
+            assert!(
+                listens_on(port).unwrap(),
+                "{bind}: the listener must survive"
+            );
+        }
+    }
+}

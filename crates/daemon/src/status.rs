@@ -1,0 +1,238 @@
+//! Answers to the commands that come over the control socket.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::Result;
+use crate::client_list::addresses;
+use crate::clock::monotonic_ns;
+use crate::daemon::{Daemon, Stage};
+use crate::feed::Feed;
+use crate::report::{self, DeviceReport, RedisReport, Status};
+use crate::rundir::{Notes, RunDir};
+use crate::server::Request;
+
+/// One tracked connection as `erb status --conns` shows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ConnLine {
+    /// Client's address.
+    pub client: String,
+    /// Server's address.
+    pub server: String,
+    /// `new`, `fast`, `bypass` or `old`.
+    pub state: String,
+    /// `CONN_F_*`.
+    pub flags: u8,
+    /// Request bytes answered without Redis.
+    pub in_delta: u32,
+    /// Reply bytes sent without Redis.
+    pub out_delta: u32,
+    /// Requests that went up to Redis.
+    pub requests: u32,
+    /// Replies of Redis.
+    pub replies: u32,
+}
+
+const STATES: [&str; 4] = ["new", "fast", "bypass", "old"];
+
+impl Daemon {
+    pub(crate) fn serve_clients(&mut self) -> Result<()> {
+        for (number, request) in self.server.turn() {
+            match request {
+                Ok(request) => self.serve_client(number, request)?,
+                Err(error) => self.server.answer(number, &json!({ "error": error })),
+            }
+        }
+        self.answer_fill();
+        Ok(())
+    }
+
+    fn serve_client(&mut self, number: u64, request: Request) -> Result<()> {
+        match request {
+            Request::Status => {
+                self.boosted
+                    .datapath
+                    .sweep()
+                    .map(|sweep| self.sweep = sweep)?;
+                let status = self.status()?;
+                self.server.answer(number, &status);
+            }
+            Request::Detach { force } => {
+                self.stop(force)?;
+                self.server
+                    .answer(number, &json!({ "translated": self.sweep.translated }));
+            }
+            Request::Fills { on } => {
+                self.boosted.datapath.control().set_fills(u32::from(on));
+                self.server.answer(number, &json!({ "fills": on }));
+            }
+            Request::Fill { keys } => self.begin_named_fill(number, keys)?,
+            Request::Conns => {
+                let lines = self.conn_lines();
+                self.server.answer(number, &lines);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_named_fill(&mut self, number: u64, keys: Vec<String>) -> Result<()> {
+        let control = self.boosted.datapath.control();
+        let refusal = if control.serving() == 0 {
+            Some("not serving")
+        } else if control.fills() == 0 {
+            Some("fills are switched off")
+        } else if self.fill_client.is_some() {
+            Some("another client is filling")
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            self.server.answer(number, &json!({ "error": reason }));
+            return Ok(());
+        }
+        self.fill_client = Some((number, self.fills.filled, self.fills.named_failed));
+        for key in keys {
+            self.fills.ask(key.into_bytes());
+        }
+        self.begin_fills()
+    }
+
+    /// Answers the client that asked for keys to be filled when the last one is done.
+    fn answer_fill(&mut self) {
+        let Some((number, filled, failed)) = self.fill_client else {
+            return;
+        };
+        if self.fills.named_left() > 0 {
+            return;
+        }
+        self.fill_client = None;
+        let answer = json!({
+            "filled": self.fills.filled - filled,
+            "refused": self.fills.named_failed - failed,
+        });
+        self.server.answer(number, &answer);
+    }
+
+    fn conn_lines(&self) -> Vec<ConnLine> {
+        let views = self.boosted.datapath.conn_views();
+        views
+            .iter()
+            .map(|view| {
+                let (client, server) = addresses(&view.key);
+                ConnLine {
+                    client: client.to_string(),
+                    server: server.to_string(),
+                    state: (*STATES.get(usize::from(view.state)).unwrap_or(&"unknown")).to_owned(),
+                    flags: view.flags,
+                    in_delta: view.in_delta,
+                    out_delta: view.out_delta,
+                    requests: view.requests,
+                    replies: view.replies,
+                }
+            })
+            .collect()
+    }
+
+    fn status(&self) -> Result<Status> {
+        let boosted = &self.boosted;
+        let mut status = base_status(
+            &boosted.run_dir,
+            &boosted.notes,
+            &boosted.datapath,
+            &self.sweep,
+        )?;
+        "running".clone_into(&mut status.daemon);
+        if self.stage != Stage::Running {
+            "detaching".clone_into(&mut status.daemon);
+            status.not_serving = vec!["detach under way".to_owned()];
+        } else {
+            status.not_serving = self.watch.reasons();
+        }
+        status.pid = std::process::id();
+        status.serving = boosted.datapath.control().serving() == 1 && status.not_serving.is_empty();
+        status.cache.fills_waiting = self.fills.waiting();
+        status.cache.fills_in_flight = self.feed.as_ref().map_or(0, Feed::fills_in_flight);
+        status.cache.filled = self.fills.filled;
+        status.redis.feed_up = self.feed.as_ref().is_some_and(Feed::is_ready);
+        status.redis.feeds_made = self.feeds_made;
+        if let Some(state) = &self.watch.state {
+            state.version.clone_into(&mut status.redis.version);
+            state.role.clone_into(&mut status.redis.role);
+            status.redis.maxmemory = state.maxmemory;
+            state
+                .maxmemory_policy
+                .clone_into(&mut status.redis.maxmemory_policy);
+            status.redis.timeout_s = state.timeout_s;
+        }
+        Ok(status)
+    }
+}
+
+/// The part of the report that needs no daemon.
+fn base_status(
+    run_dir: &RunDir,
+    notes: &Notes,
+    datapath: &erb_datapath::Datapath,
+    sweep: &erb_datapath::SweepReport,
+) -> Result<Status> {
+    let stats = datapath.stats()?;
+    let control = datapath.control();
+    let cache = report::cache(datapath);
+    let memory = report::memory(&cache);
+    let left_ns = i128::from(control.lease_until_ns()) - i128::from(monotonic_ns());
+    Ok(Status {
+        daemon: "dead".to_owned(),
+        pid: 0,
+        run_dir: run_dir.path().display().to_string(),
+        devices: notes
+            .attached
+            .iter()
+            .zip(&notes.vlan)
+            .map(|(attached, vlan)| DeviceReport {
+                attached: attached.clone(),
+                vlan: *vlan,
+            })
+            .collect(),
+        egress_devices: erb_datapath::Links::new(&run_dir.pins()).egress_devices(),
+        mode: "read".to_owned(),
+        serving: false,
+        not_serving: vec!["the daemon is dead: `erb boost` again, or `erb detach`".to_owned()],
+        admitting: control.admit() == 1 && control.stopping() == 0,
+        lease_left_ms: i64::try_from(left_ns / 1_000_000).unwrap_or(i64::MIN),
+        fence: control.fence(),
+        untracked: control.untracked() != 0,
+        redis: RedisReport {
+            address: notes.redis.clone(),
+            port: notes.port,
+            ..RedisReport::default()
+        },
+        connections: report::connections(sweep),
+        hit_ratio: report::hit_ratio(&stats),
+        cache,
+        memory,
+        counters: report::counters(&stats),
+    })
+}
+
+/// The report when no daemon answers but programs are still at work.
+///
+/// # Errors
+/// [`crate::Error::NotBoosted`] if there are none.
+pub fn status_without_daemon(run_dir: &RunDir) -> Result<Status> {
+    let notes = run_dir.notes()?;
+    if !run_dir.has_pins() {
+        return Err(crate::Error::NotBoosted(run_dir.path().to_path_buf()));
+    }
+    let first = notes
+        .attached
+        .first()
+        .map_or(0, |attached| attached.device.ifindex);
+    let datapath = erb_datapath::Datapath::open(&run_dir.pins(), first)?;
+    // A sweep would count absences; only the daemon may.
+    base_status(
+        run_dir,
+        &notes,
+        &datapath,
+        &erb_datapath::SweepReport::default(),
+    )
+}

@@ -1,0 +1,102 @@
+//! Whether ERB may answer, and why not: Redis's state, the gate, the feed.
+
+use crate::Result;
+use crate::daemon::{Daemon, Stage};
+use crate::redis_state::RedisState;
+
+/// What is known of Redis now.
+#[derive(Default)]
+pub(crate) struct Watch {
+    /// Last state read over the present feed.
+    pub(crate) state: Option<RedisState>,
+    feed: Option<String>,
+    lease: Option<String>,
+}
+
+impl Watch {
+    /// There is no feed, for this reason.
+    pub(crate) fn no_feed(&mut self, reason: &str) {
+        self.state = None;
+        self.lease = None;
+        self.feed = Some(reason.to_owned());
+    }
+
+    /// A feed was made; nothing is known of Redis yet.
+    pub(crate) fn feed_made(&mut self) {
+        *self = Self::default();
+    }
+
+    /// PING was answered by this error, or by PONG again.
+    pub(crate) fn lease_refused(&mut self, reason: Option<String>) {
+        self.lease = reason;
+    }
+
+    /// Why ERB must not answer; empty: it may.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let mut reasons = match &self.state {
+            Some(state) => state.reasons_against_serving(),
+            None => vec![
+                self.feed
+                    .clone()
+                    .unwrap_or_else(|| "Redis's state is not read yet".to_owned()),
+            ],
+        };
+        reasons.extend(
+            self.lease
+                .iter()
+                .map(|text| format!("Redis answers PING with {text:?}")),
+        );
+        reasons
+    }
+}
+
+impl Daemon {
+    /// A state was read: empties the cache if something happened that no invalidation reports,
+    /// then says whether ERB serves, then acknowledges the gate.
+    pub(crate) fn take_state(&mut self, state: RedisState, gate: u64) -> Result<()> {
+        let datapath = &self.boosted.datapath;
+        let counts = (state.swapdb_calls, state.resetstat_calls);
+        let before = self
+            .watch
+            .state
+            .as_ref()
+            .map(|state| (state.swapdb_calls, state.resetstat_calls));
+        if before.is_some_and(|before| before != counts) {
+            tracing::info!("SWAPDB or CONFIG RESETSTAT was seen: the cache is emptied");
+            datapath.clear()?;
+        }
+        let reasons = state.reasons_against_serving();
+        let control = datapath.control();
+        // A third of Redis's idle limit: two may be lost on the way.
+        control.set_heartbeat_up_ns(state.timeout_s.saturating_mul(1_000_000_000) / 3);
+        let serving = reasons.is_empty() && self.stage == Stage::Running;
+        if u32::from(serving) != control.serving() {
+            if serving {
+                tracing::info!("serving");
+            } else {
+                tracing::warn!("not serving: {}", reasons.join("; "));
+            }
+        }
+        control.set_serving(u32::from(serving));
+        control.set_gate_ack(gate);
+        self.watch.state = Some(state);
+        Ok(())
+    }
+
+    /// Reads the state again while commands that may have changed it are not acknowledged. They
+    /// close the fence until answered, so an open fence means that Redis has executed them.
+    pub(crate) fn watch_gate(&mut self) {
+        let control = self.boosted.datapath.control();
+        let seen = control.gate_seen();
+        if seen == control.gate_ack() || control.fence() != 0 {
+            return;
+        }
+        if let Some(feed) = self
+            .feed
+            .as_mut()
+            .filter(|feed| feed.is_ready() && !feed.is_asking_state())
+        {
+            feed.ask_state(seen);
+        }
+    }
+}

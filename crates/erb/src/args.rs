@@ -1,0 +1,153 @@
+//! The command line as typed. What may be used together is checked by the code that uses it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// ERB answers Redis reads at the network card, over ordinary TCP, for an unmodified Redis.
+#[derive(Debug, Parser)]
+#[command(name = "erb", version, after_help = crate::exit::HELP)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Commands of `erb`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Accelerate the Redis of this network namespace; returns when it is at work.
+    ///
+    /// Changes that no packet through the boosted devices shows (clients on other devices, on
+    /// loopback or on a unix socket; scripts run there; Redis's own expiry and eviction) reach the
+    /// cache by Redis's invalidations. Should those stop, cached values are answered for 100 ms
+    /// (the lease) and not longer.
+    Boost(BoostArgs),
+    /// Show what is attached where, who is answered and why others are not.
+    Status(StatusArgs),
+    /// Stop answering and take everything away.
+    ///
+    /// Connections that the fast path has answered need translation until they close. Without
+    /// --force the daemon stays for them and leaves with the last one.
+    Detach(DetachArgs),
+    /// A laboratory in network namespaces.
+    Lab(erb_lab::LabArgs),
+    /// Measure what a request costs.
+    Bench(erb_bench::args::BenchArgs),
+    /// Check that a Redis address shows what Redis alone could have shown.
+    #[command(subcommand)]
+    Check(erb_check::Check),
+}
+
+/// Which boost is meant.
+#[derive(Clone, Debug, Args)]
+pub struct Which {
+    /// Run directory of the boost [default: of the only one there is].
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+}
+
+/// How ERB works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Reads are answered from the cache, every write goes to Redis.
+    Read,
+}
+
+/// Arguments of `erb boost`.
+#[derive(Clone, Debug, Args)]
+pub struct BoostArgs {
+    /// Device by which clients reach Redis; may be given several times.
+    #[arg(long, required = true, value_name = "IF")]
+    pub dev: Vec<String>,
+    /// Redis's address for the daemon's own connection: HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "ADDR")]
+    pub redis: String,
+    /// Port on which Redis serves its clients [default: that of --redis, else Redis's own].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Memory of the cache, with K, M or G.
+    #[arg(long, default_value = "256M", value_name = "SIZE")]
+    pub cache_size: String,
+    /// Mode of work.
+    #[arg(long, value_enum, default_value_t = Mode::Read)]
+    pub mode: Mode,
+    /// Where lock, control socket, log and pins are kept [default: /run/erb/IF-NAMESPACE].
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Log file of the daemon [default: `log` in the run directory; standard error with
+    /// --foreground].
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Stay in the foreground.
+    #[arg(long)]
+    pub foreground: bool,
+    /// Set by `erb boost` for the daemon it starts: say on standard output, as JSON, how the
+    /// start went, then leave the terminal.
+    #[arg(long, hide = true, requires = "foreground")]
+    pub announce: bool,
+}
+
+/// Arguments of `erb status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// List the tracked connections instead.
+    #[arg(long)]
+    pub conns: bool,
+}
+
+/// Arguments of `erb detach`.
+#[derive(Clone, Debug, Args)]
+pub struct DetachArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Reset connections that still need translation and leave now.
+    #[arg(long)]
+    pub force: bool,
+    /// How long to wait for the last connection, in seconds or as 500ms, 10s, 2m.
+    #[arg(long, default_value = "10s", value_parser = parse_wait, value_name = "TIME")]
+    pub wait: Duration,
+}
+
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits]
+        .parse()
+        .map_err(|_| format!("{text:?} is no time; write 10s"))?;
+    match &text[digits..] {
+        "" | "s" => Ok(Duration::from_secs(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
+        unit => Err(format!("unknown unit {unit:?}; write 500ms, 10s or 2m")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn waits() {
+        assert_eq!(parse_wait("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_wait("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_wait("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_wait("2m"), Ok(Duration::from_secs(120)));
+        for text in ["", "s", "-1s", "1h", "1.5s"] {
+            assert!(parse_wait(text).is_err(), "{text}");
+        }
+    }
+}

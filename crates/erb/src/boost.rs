@@ -1,0 +1,237 @@
+//! `erb boost`: starts the daemon in the background and says how that went, or is the daemon.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ExitCode, Stdio};
+
+use erb_daemon::{
+    BoostConfig, Daemon, Error, Notes, Result, drop_privileges, enter_base_mount_namespace,
+};
+use erb_datapath::{AttachMode, VlanOffload, parse_bytes};
+use serde::{Deserialize, Serialize};
+
+use crate::args::BoostArgs;
+use crate::exit;
+
+/// What a background daemon says about its start, one line of JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Announcement {
+    Started { report: String },
+    Failed { error: String, code: u8 },
+}
+
+/// Runs the command.
+pub fn run(args: &BoostArgs) -> Result<ExitCode> {
+    if args.foreground {
+        return Ok(run_daemon(args));
+    }
+    // Cheap mistakes are found without a second process.
+    config(args)?;
+    let mut daemon = spawn(args)?;
+    let mut line = String::new();
+    if let Some(output) = daemon.stdout.take() {
+        BufReader::new(output)
+            .read_line(&mut line)
+            .map_err(Error::io("could not hear how the daemon started"))?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Announcement::Started { report }) => {
+            print!("{report}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Announcement::Failed { error, code }) => {
+            eprintln!("error: {error}");
+            Ok(ExitCode::from(code))
+        }
+        Err(_) => {
+            let status = daemon
+                .wait()
+                .map_err(Error::io("could not wait for the daemon"))?;
+            eprintln!("error: the daemon ended while starting ({status})");
+            Ok(ExitCode::from(exit::FAILED))
+        }
+    }
+}
+
+/// This program again, with the same arguments, as a daemon that announces itself.
+fn spawn(args: &BoostArgs) -> Result<Child> {
+    let program =
+        std::env::current_exe().map_err(Error::io("could not find this program's file"))?;
+    let mut command = std::process::Command::new(program);
+    command
+        .arg("boost")
+        .args(["--foreground", "--announce", "--redis", &args.redis]);
+    for device in &args.dev {
+        command.args(["--dev", device]);
+    }
+    command.args(["--cache-size", &args.cache_size]);
+    if let Some(port) = args.port {
+        command.args(["--port", &port.to_string()]);
+    }
+    for (name, path) in [("--run-dir", &args.run_dir), ("--log", &args.log)] {
+        if let Some(path) = path {
+            let path =
+                std::path::absolute(path).map_err(Error::io("could not make a path absolute"))?;
+            command.arg(name).arg(path);
+        }
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(Error::io("could not start the daemon"))
+}
+
+fn config(args: &BoostArgs) -> Result<BoostConfig> {
+    let run_dir = args.run_dir.as_deref().map(std::path::absolute).transpose();
+    Ok(BoostConfig {
+        devices: args.dev.clone(),
+        redis: args.redis.parse()?,
+        port: args.port,
+        cache_bytes: parse_bytes(&args.cache_size)?,
+        run_dir: run_dir.map_err(Error::io("could not make --run-dir absolute"))?,
+    })
+}
+
+fn run_daemon(args: &BoostArgs) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    let started = start(args).and_then(|daemon| {
+        let report = report(&daemon);
+        if args.announce {
+            leave_terminal(args.log.as_deref(), daemon.run_dir())?;
+            announce(&Announcement::Started { report })?;
+            silence_output()?;
+        } else {
+            if let Some(log) = &args.log {
+                log_to(log)?;
+            }
+            print!("{report}");
+        }
+        Ok(daemon)
+    });
+    let failed = match started.map(Daemon::run) {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        // At work it has nobody to tell but the log.
+        Ok(Err(error)) => {
+            tracing::error!("{error}");
+            return ExitCode::from(exit::code(&error));
+        }
+        Err(error) => error,
+    };
+    let code = exit::code(&failed);
+    let error = failed.to_string();
+    if !args.announce
+        || announce(&Announcement::Failed {
+            error: error.clone(),
+            code,
+        })
+        .is_err()
+    {
+        eprintln!("error: {error}");
+    }
+    ExitCode::from(code)
+}
+
+fn start(args: &BoostArgs) -> Result<Daemon> {
+    let config = config(args)?;
+    enter_base_mount_namespace()?;
+    let daemon = Daemon::start(&config)?;
+    drop_privileges()?;
+    Ok(daemon)
+}
+
+fn announce(announcement: &Announcement) -> Result<()> {
+    let line =
+        serde_json::to_string(announcement).map_err(|error| Error::Usage(error.to_string()))?;
+    let mut output = std::io::stdout();
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .map_err(Error::io("could not announce the start"))
+}
+
+/// A session of its own and the log instead of the terminal.
+fn leave_terminal(log: Option<&Path>, run_dir: &Path) -> Result<()> {
+    // Fails only for a process group leader, which a spawned child is not.
+    let _ = nix::unistd::setsid();
+    let default = run_dir.join("log");
+    log_to(log.unwrap_or(&default))
+}
+
+fn log_to(path: &Path) -> Result<()> {
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(Error::io(format!(
+            "could not open the log {}",
+            path.display()
+        )))?;
+    nix::unistd::dup2_stderr(file).map_err(Error::io("could not redirect the log"))
+}
+
+/// Nobody reads standard output any more once the start is announced.
+fn silence_output() -> Result<()> {
+    let null = File::options()
+        .write(true)
+        .open("/dev/null")
+        .map_err(Error::io("could not open /dev/null"))?;
+    nix::unistd::dup2_stdout(null).map_err(Error::io("could not redirect standard output"))
+}
+
+/// What was attached where, for the user.
+fn report(daemon: &Daemon) -> String {
+    let notes: &Notes = daemon.notes();
+    let mut text = String::new();
+    let mut line = |words: String| {
+        text.push_str(&words);
+        text.push('\n');
+    };
+    let verb = if daemon.adopted() {
+        "adopted"
+    } else {
+        "boosted"
+    };
+    for (attached, vlan) in notes.attached.iter().zip(&notes.vlan) {
+        let mode = match attached.mode {
+            AttachMode::Native => "native XDP and TC".to_owned(),
+            AttachMode::Tc => format!("TC alone, {}", attached.why_not_native),
+        };
+        line(format!("{verb} {} ({mode})", attached.device.name));
+        match vlan {
+            VlanOffload::WasOff => {}
+            VlanOffload::SwitchedOff(_) => {
+                line(format!(
+                    "  VLAN tag offload of {} switched off until detach",
+                    attached.device.name
+                ));
+            }
+            VlanOffload::Fixed => {
+                line(
+                    "  VLAN tag offload cannot be switched off: tagged traffic goes up".to_owned(),
+                );
+            }
+        }
+    }
+    line(format!(
+        "  Redis {} on port {}, mode read",
+        notes.redis, notes.port
+    ));
+    line(format!(
+        "  cache of {} sets, run directory {}",
+        notes.cache_sets,
+        daemon.run_dir().display()
+    ));
+    line(
+        "  changes by clients that ERB does not see (other devices, loopback, unix socket) reach \
+         the cache by\n  Redis's invalidations; if those stop, values up to 100 ms old (the lease) \
+         may be answered"
+            .to_owned(),
+    );
+    text
+}

@@ -1,0 +1,36 @@
+//! The command `erb`: parse, validate, run.
+
+mod args;
+mod bench;
+mod boost;
+mod detach;
+mod exit;
+mod lab;
+mod show;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Boost(args) => boost::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Detach(args) => detach::run(&args),
+        Command::Lab(args) => return lab::run(args),
+        Command::Bench(args) => return bench::run(&args),
+        Command::Check(check) => {
+            return erb_check::run(&check).unwrap_or_else(|error| {
+                eprintln!("erb check: {error:#}");
+                ExitCode::from(2)
+            });
+        }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::from(exit::code(&error))
+    })
+}

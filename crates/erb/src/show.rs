@@ -1,0 +1,170 @@
+//! The status report for people.
+
+use std::fmt::Write as _;
+
+use erb_daemon::{ConnLine, Status};
+use erb_datapath::{AttachMode, VlanOffload};
+
+/// Kinds of counters in the order in which they are shown, with a heading.
+const KINDS: [(&str, &str); 5] = [
+    ("answered", "answered by the fast path"),
+    ("refused", "went up to Redis, by reason"),
+    ("passed", "passed as a matter of course"),
+    ("dropped", "dropped; TCP repeats them"),
+    ("event", "events"),
+];
+
+/// Prints the report.
+pub fn status(status: &Status) {
+    print!("{}", text(status));
+}
+
+/// Prints the connections.
+pub fn conns(lines: &[ConnLine]) {
+    println!(
+        "{:<24} {:<24} {:<7} {:>10} {:>10} requests/replies",
+        "client", "server", "state", "in", "out"
+    );
+    for line in lines {
+        println!(
+            "{:<24} {:<24} {:<7} {:>10} {:>10} {}/{}",
+            line.client,
+            line.server,
+            line.state,
+            line.in_delta,
+            line.out_delta,
+            line.requests,
+            line.replies
+        );
+    }
+}
+
+fn text(status: &Status) -> String {
+    let mut out = String::new();
+    // Writing into a string cannot fail.
+    let _ = head(&mut out, status);
+    let _ = tables(&mut out, status);
+    let _ = counters(&mut out, status);
+    out
+}
+
+fn head(out: &mut String, status: &Status) -> std::fmt::Result {
+    writeln!(
+        out,
+        "daemon       {} (pid {}), mode {}, {}",
+        status.daemon, status.pid, status.mode, status.run_dir
+    )?;
+    for device in &status.devices {
+        let mode = match device.attached.mode {
+            AttachMode::Native => "native XDP and TC".to_owned(),
+            AttachMode::Tc => format!("TC alone: {}", device.attached.why_not_native),
+        };
+        let vlan = match device.vlan {
+            VlanOffload::WasOff => "",
+            VlanOffload::SwitchedOff(_) => ", VLAN tag offload switched off",
+            VlanOffload::Fixed => ", VLAN tag offload fixed: tagged traffic goes up",
+        };
+        writeln!(
+            out,
+            "device       {} ({mode}{vlan})",
+            device.attached.device.name
+        )?;
+    }
+    if status.serving {
+        writeln!(out, "serving      yes")?;
+    } else {
+        writeln!(out, "serving      no: {}", status.not_serving.join("; "))?;
+    }
+    let redis = &status.redis;
+    writeln!(
+        out,
+        "Redis        {} port {}, feed {}, version {}, role {}, maxmemory {} ({}), timeout {} s",
+        redis.address,
+        redis.port,
+        if redis.feed_up { "up" } else { "down" },
+        redis.version,
+        redis.role,
+        redis.maxmemory,
+        redis.maxmemory_policy,
+        redis.timeout_s
+    )?;
+    writeln!(
+        out,
+        "lease        {} ms left, fence {}{}",
+        status.lease_left_ms,
+        status.fence,
+        if status.untracked {
+            ", closed: untracked connections"
+        } else {
+            ""
+        }
+    )
+}
+
+fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
+    let conns = &status.connections;
+    writeln!(
+        out,
+        "connections  {}: {} fast, {} new, {} bypass, {} older than ERB; {} closing, {} translated, {} unacknowledged",
+        conns.total,
+        conns.fast,
+        conns.new,
+        conns.bypass,
+        conns.old,
+        conns.closing,
+        conns.translated,
+        conns.unacked
+    )?;
+    match status.hit_ratio {
+        Some(ratio) => writeln!(out, "hit ratio    {:.2} %", ratio * 100.0)?,
+        None => writeln!(out, "hit ratio    no GET seen yet")?,
+    }
+    let cache = &status.cache;
+    writeln!(
+        out,
+        "cache        about {} of at most {} entries in {} sets of {} bytes; fills {}, {} waiting, {} filled",
+        cache.entries_estimate,
+        cache.entries_max,
+        cache.sets,
+        cache.set_bytes,
+        if cache.fills { "on" } else { "off" },
+        cache.fills_waiting,
+        cache.filled
+    )?;
+    let memory = &status.memory;
+    writeln!(
+        out,
+        "memory       cache {} MiB ({} bytes per entry on average); connections {} MiB ({} x {} bytes)",
+        memory.cache_total_bytes >> 20,
+        memory.cache_entry_bytes_mean,
+        memory.connections_total_bytes >> 20,
+        memory.connections_max,
+        memory.connection_bytes
+    )
+}
+
+fn counters(out: &mut String, status: &Status) -> std::fmt::Result {
+    for (kind, heading) in KINDS {
+        writeln!(out, "\n{heading}")?;
+        let mut zero = 0;
+        for counter in status
+            .counters
+            .iter()
+            .filter(|counter| counter.kind == kind)
+        {
+            if counter.count == 0 {
+                zero += 1;
+                continue;
+            }
+            writeln!(
+                out,
+                "  {:>12}  {:<22} {}",
+                counter.count, counter.name, counter.text
+            )?;
+        }
+        if zero > 0 {
+            writeln!(out, "  {zero:>12}  counters are zero (all are in --json)")?;
+        }
+    }
+    Ok(())
+}

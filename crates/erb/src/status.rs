@@ -1,0 +1,44 @@
+//! `erb status`.
+
+use std::process::ExitCode;
+
+use erb_daemon::{
+    ConnLine, Error, Request, Result, Status, enter_base_mount_namespace, request,
+    status_without_daemon,
+};
+
+use crate::args::StatusArgs;
+use crate::{detach, show};
+
+/// Runs the command.
+pub fn run(args: &StatusArgs) -> Result<ExitCode> {
+    enter_base_mount_namespace()?;
+    let run_dir = detach::run_dir(&args.which)?;
+    if args.conns {
+        let lines: Vec<ConnLine> = request(&run_dir, &Request::Conns)?;
+        if args.json {
+            print_json(&lines)?
+        } else {
+            show::conns(&lines)
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status = match request::<Status>(&run_dir, &Request::Status) {
+        Ok(status) => status,
+        Err(Error::NotBoosted(_)) => status_without_daemon(&run_dir)?,
+        Err(error) => return Err(error),
+    };
+    if args.json {
+        print_json(&status)?
+    } else {
+        show::status(&status)
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Error::Usage(error.to_string()))?;
+    println!("{text}");
+    Ok(())
+}
