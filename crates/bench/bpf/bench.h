@@ -53,8 +53,8 @@ struct bench_config {
 	__u32 kick_next; /* connection that the next packet of the kick is for; the kick counts */
 };
 
-/* One connection of the generator. Written by the client's NAPI thread; by the kick only while the
- * connection is idle or stalled. */
+/* One connection of the generator. Written by user space before the attach, then by the client's
+ * NAPI thread; a kick only clears `parked`. */
 struct bench_conn {
 	__u32 seq;	 /* first byte of the outstanding or next request, host order */
 	__u32 ack;	 /* next byte expected from the server, host order */
@@ -64,9 +64,8 @@ struct bench_conn {
 	__u64 replies;
 	__u32 random; /* xorshift32; never 0 */
 	__u32 learned;
-	__u32 kick; /* user space asks for the request to be sent (again) */
 	__u32 parked; /* 1: nothing outstanding */
-	__u64 pad[2];
+	__u32 pad[5];
 };
 
 /* Sums over all connections. */

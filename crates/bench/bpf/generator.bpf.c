@@ -35,6 +35,13 @@ struct {
 	__type(value, struct bench_totals);
 } totals SEC(".maps"); /* 0 -> sums; programs write, user space reads */
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BENCH_CONNS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} kicks SEC(".maps"); /* index -> 1: send its request (again); user space sets, the kick clears */
+
 /* Eight decimal digits as text, first digit in the lowest byte: halves, then pairs, then digits,
  * each step on all lanes of one word. */
 static __always_inline __u64 digits_of(__u32 number)
@@ -221,10 +228,11 @@ int kick(struct xdp_md *ctx)
 		return XDP_DROP;
 	__u32 index = settings->kick_next++;
 	struct bench_conn *conn = bpf_map_lookup_elem(&conns, &index);
-	if (!conn || !conn->kick ||
+	__u32 *wanted = bpf_map_lookup_elem(&kicks, &index);
+	if (!conn || !wanted || !*wanted ||
 	    data + BENCH_HEADER_BYTES + BENCH_REQUEST_BYTES > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	conn->kick = 0;
+	*wanted = 0;
 	conn->parked = 0;
 	write_request(data, settings, conn, index);
 	return XDP_TX;

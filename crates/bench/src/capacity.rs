@@ -1,8 +1,11 @@
 //! `erb bench capacity`: builds all servers, runs them in turn, collects.
 
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use nix::sched::sched_getaffinity;
+use nix::unistd::Pid;
 
 use crate::args::{CapacityArgs, Server};
 use crate::booster::Booster;
@@ -20,6 +23,7 @@ const KEYS_TIMES_CACHE: u32 = 16;
 
 /// Builds, runs, takes everything down.
 pub fn measure(args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<CapacityReport> {
+    check_machine(args)?;
     let interrupt = Interrupt::watch()?;
     let mut instances = Vec::new();
     for plan in plans(args) {
@@ -38,6 +42,36 @@ pub fn measure(args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<Cap
         }
     }
     collect(args, &instances, runs)
+}
+
+/// What would fail half-way is said before anything is made.
+fn check_machine(args: &CapacityArgs) -> Result<()> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "namespaces and XDP programs need root; run it with sudo"
+    );
+    let allowed = sched_getaffinity(Pid::from_raw(0)).context("no list of processors")?;
+    for (option, core) in [
+        ("--server-core", args.server_core),
+        ("--generator-core", args.generator_core),
+    ] {
+        ensure!(
+            allowed.is_set(core).unwrap_or(false),
+            "there is no processor {core} to run on; choose another with {option}"
+        );
+    }
+    for (program, package) in [
+        ("ip", "iproute2"),
+        ("ethtool", "ethtool"),
+        ("redis-server", "redis-server"),
+    ] {
+        let found = Command::new(program).arg("--version").output();
+        ensure!(
+            found.is_ok(),
+            "{program} was not found; install it (Debian package {package})"
+        );
+    }
+    Ok(())
 }
 
 /// One plan per server asked for; for pure misses a second one of ERB with fills.
@@ -87,6 +121,7 @@ fn collect(
                 .context("a run with fills has no server beside it")?;
             beside.miss_with_fills = Some(MissWithFills::from(report, &plan.cache_size));
         } else {
+            report.filled_keys = instance.filled();
             report.status = instance.status()?;
             servers.push(report);
         }

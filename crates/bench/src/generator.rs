@@ -67,14 +67,12 @@ impl Generator {
         for index in 0..workload.conns {
             // Any odd seed is good for xorshift; the golden ratio spreads neighbours.
             let random = (index + 1).wrapping_mul(0x9e37_79b9) | 1;
-            generator.write_conn(
-                index,
-                &bench_conn {
-                    random,
-                    digits,
-                    ..Default::default()
-                },
-            )?;
+            let conn = bench_conn {
+                random,
+                digits,
+                ..Default::default()
+            };
+            write(&generator.object, "conns", index, &conn)?;
         }
         generator.write_config()?;
         Ok(generator)
@@ -117,8 +115,7 @@ impl Generator {
             return Ok(());
         }
         for &index in indices {
-            let conn: bench_conn = read(&self.object, "conns", index)?;
-            self.write_conn(index, &bench_conn { kick: 1, ..conn })?;
+            write(&self.object, "kicks", index, &1u32)?;
         }
         // kick_next is 0 in it: the program counts on from there.
         self.write_config()?;
@@ -170,10 +167,6 @@ impl Generator {
 
     fn write_config(&self) -> Result<()> {
         write(&self.object, "config", 0, &self.config)
-    }
-
-    fn write_conn(&self, index: u32, conn: &bench_conn) -> Result<()> {
-        write(&self.object, "conns", index, conn)
     }
 }
 

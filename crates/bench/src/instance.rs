@@ -61,6 +61,7 @@ pub struct Instance {
     echo: Option<Echo>,
     _pass: Option<Link>,
     server_napi: u32,
+    filled: Option<u64>,
     // From here on the order of dropping matters: device, then sockets, then Redis; see Pair.
     pair: Pair,
     sockets: Vec<TcpStream>,
@@ -103,6 +104,7 @@ impl Instance {
             echo: None,
             _pass: None,
             server_napi: 0,
+            filled: None,
             pair,
             sockets: Vec::new(),
             redis,
@@ -119,6 +121,11 @@ impl Instance {
     /// The plan it was built by.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Keys that ERB said were in its cache before the runs; `None` if none were filled.
+    pub fn filled(&self) -> Option<u64> {
+        self.filled
     }
 
     /// What ERB says about itself; `None` for other servers.

@@ -125,7 +125,7 @@ fn erb_is_filled_then_frozen_then_detached() {
     );
     let server = &report.servers[0];
     assert_eq!((server.mismatches, server.runs.len()), (0, 2));
-    assert_eq!(server.hit_ratio, Some(0.0));
+    assert_eq!((server.hit_ratio, server.filled_keys), (Some(0.0), Some(2)));
     assert_eq!(server.status, Some(json!({ "fake": true })));
     assert!(server.miss_with_fills.is_none());
 }

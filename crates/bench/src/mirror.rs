@@ -44,3 +44,5 @@ unsafe impl Mirrored for bench_conn {}
 unsafe impl Mirrored for bench_totals {}
 // SAFETY: as above.
 unsafe impl Mirrored for bench_echo_config {}
+// SAFETY: an integer.
+unsafe impl Mirrored for u32 {}

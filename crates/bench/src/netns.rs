@@ -1,6 +1,7 @@
 //! Network namespaces and the veth pair between them, made with `ip` and `ethtool`.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,13 +37,17 @@ pub fn sh(program: &str, args: &[&str]) -> Result<String> {
 /// Runs `work` on this thread inside the namespace and comes back.
 pub fn within<T>(netns: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let here = File::open("/proc/thread-self/ns/net").context("could not open own namespace")?;
-    let path = format!("/run/netns/{netns}");
+    let path = path_of(netns);
     let there = File::open(&path).with_context(|| format!("could not open {path}"))?;
     setns(&there, CloneFlags::CLONE_NEWNET)
         .with_context(|| format!("could not enter namespace {netns}; root is needed"))?;
     let result = work();
     setns(&here, CloneFlags::CLONE_NEWNET).context("could not return to the own namespace")?;
     result
+}
+
+fn path_of(netns: &str) -> String {
+    format!("/run/netns/{netns}")
 }
 
 /// Two namespaces with a veth pair; removed when dropped.
@@ -169,6 +174,9 @@ impl Drop for Pair {
         // The devices go first: TCP timers of dying sockets would keep the namespaces for minutes.
         let _ = sh("ip", &["-n", &self.client, "link", "del", &self.client_dev]);
         for netns in [&self.client, &self.server] {
+            if !Path::new(&path_of(netns)).exists() {
+                continue;
+            }
             if let Err(error) = sh("ip", &["netns", "del", netns]) {
                 eprintln!("could not remove namespace {netns}: {error:#}");
             }

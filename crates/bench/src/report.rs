@@ -79,6 +79,9 @@ pub struct ServerReport {
     /// With `--hit-ratio 0`: misses while fills are on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss_with_fills: Option<MissWithFills>,
+    /// Keys in ERB's cache before the runs, as ERB counted them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filled_keys: Option<u64>,
     /// `erb status --json` after the last run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
@@ -180,6 +183,7 @@ impl ServerReport {
             stalled_conns: runs.iter().map(|run| run.stalled_conns).max().unwrap_or(0),
             runs,
             miss_with_fills: None,
+            filled_keys: None,
             status: None,
         })
     }
