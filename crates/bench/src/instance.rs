@@ -221,9 +221,10 @@ impl Instance {
         };
         if self.plan.filled > 0 {
             let mut keys = (0..self.plan.filled).map(|index| key(index).into_bytes());
-            boosted
+            let filled = boosted
                 .fill(&mut keys)
                 .context("ERB could not fill its cache")?;
+            self.filled = Some(filled);
         }
         boosted
             .set_fills(self.plan.fills)
