@@ -139,7 +139,8 @@ impl Report {
             Fault::Broken(_) => self.unexpected_reset_count += 1,
         }
         if self.shown.len() < SHOWN_MAX {
-            self.shown.push(format!("connection {conn} ({ending:?}): {broken}"));
+            self.shown
+                .push(format!("connection {conn} ({ending:?}): {broken}"));
         }
     }
 }
@@ -200,9 +201,16 @@ pub fn execute(args: &ChurnArgs) -> Result<Report> {
             std::thread::Builder::new().spawn(move || churner.work())
         })
         .collect::<std::io::Result<_>>()?;
-    let mut report = Report { seed, ..Report::default() };
+    let mut report = Report {
+        seed,
+        ..Report::default()
+    };
     for thread in threads {
-        report.merge(thread.join().map_err(|_| anyhow!("a connection's thread panicked"))??);
+        report.merge(
+            thread
+                .join()
+                .map_err(|_| anyhow!("a connection's thread panicked"))??,
+        );
     }
     report.seconds = began.elapsed().as_secs_f64();
     report.passed = report.connections == args.connections
@@ -237,7 +245,9 @@ impl Churner {
             }
             let mut rng = StdRng::seed_from_u64(self.seed ^ (number << 8 | 0xc4));
             let ending = self.ending(number, &mut rng);
-            let Some(conn) = self.connect(number, &mut report)? else { continue };
+            let Some(conn) = self.connect(number, &mut report)? else {
+                continue;
+            };
             report.connections += 1;
             *report.endings.entry(ending).or_default() += 1;
             match self.live(conn, number, ending, &mut rng) {
@@ -319,7 +329,10 @@ impl Churner {
     fn request(&self, own: &str, number: u64, rng: &mut StdRng) -> (Vec<u8>, Vec<u8>) {
         match rng.random_range(0..10) {
             0 => (resp::command(&["PING"]), b"+PONG\r\n".to_vec()),
-            1 => (resp::command(&["SET", own, &number.to_string()]), b"+OK\r\n".to_vec()),
+            1 => (
+                resp::command(&["SET", own, &number.to_string()]),
+                b"+OK\r\n".to_vec(),
+            ),
             2 => (resp::command(&["GET", "no such key"]), b"$-1\r\n".to_vec()),
             _ => self.get(rng.random_range(0..READ_KEYS)),
         }
@@ -328,7 +341,10 @@ impl Churner {
     fn get(&self, key: u64) -> (Vec<u8>, Vec<u8>) {
         let value = format!("value {key}");
         let want = format!("${}\r\n{value}\r\n", value.len());
-        (resp::command(&["GET", &self.read_key(key)]), want.into_bytes())
+        (
+            resp::command(&["GET", &self.read_key(key)]),
+            want.into_bytes(),
+        )
     }
 
     fn end(
@@ -375,7 +391,8 @@ impl Churner {
 }
 
 fn reset_on_close(conn: &Conn) -> std::result::Result<(), Fault> {
-    conn.reset_on_close().map_err(|e| Fault::Broken(Broken::Reset(format!("SO_LINGER: {e:#}"))))
+    conn.reset_on_close()
+        .map_err(|e| Fault::Broken(Broken::Reset(format!("SO_LINGER: {e:#}"))))
 }
 
 fn expect(conn: &mut Conn, want: &[u8]) -> std::result::Result<(), Fault> {
@@ -391,9 +408,10 @@ fn expect_eof(conn: &mut Conn) -> std::result::Result<(), Fault> {
     match conn.fill() {
         Err(Broken::Eof) if conn.buffered().is_empty() => Ok(()),
         Err(broken) => Err(broken.into()),
-        Ok(()) => {
-            Err(Fault::Wrong(format!("{} instead of EOF", resp::show(conn.buffered(), 200))))
-        }
+        Ok(()) => Err(Fault::Wrong(format!(
+            "{} instead of EOF",
+            resp::show(conn.buffered(), 200)
+        ))),
     }
 }
 
@@ -424,5 +442,9 @@ pub fn run(args: &ChurnArgs) -> Result<ExitCode> {
             report.endings
         );
     }
-    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -5,6 +5,7 @@
 //! - [`resp`], [`net`]: bytes and sockets, shared by all.
 //! - [`churn`]: very many short connections with every kind of end.
 //! - [`clients`]: real client libraries and what they do at connect.
+//! - [`edge`]: scripted protocol oddities compared with a plain Redis.
 //! - [`history`]: concurrent operations on shared keys must be linearizable.
 //! - [`mixed`]: reads and writes in turn on one connection, with times.
 //! - [`shadow`]: every reply byte compared with a plain Redis.
@@ -12,6 +13,7 @@
 
 pub mod churn;
 pub mod clients;
+pub mod edge;
 pub mod history;
 pub mod mixed;
 pub mod net;
@@ -37,6 +39,8 @@ pub enum Check {
     Mixed(mixed::MixedArgs),
     /// Run real client libraries and keep their connections open.
     Clients(clients::ClientsArgs),
+    /// Play scripted protocol oddities on a target and a plain Redis, byte for byte.
+    Edge(edge::EdgeArgs),
     /// Pass connections to a Redis and print what each side sends.
     Record(record::RecordArgs),
 }
@@ -52,6 +56,7 @@ pub fn run(check: &Check) -> Result<ExitCode> {
         Check::Churn(args) => churn::run(args),
         Check::Mixed(args) => mixed::run(args),
         Check::Clients(args) => clients::run(args),
+        Check::Edge(args) => edge::run(args),
         Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -137,7 +137,11 @@ fn bulk(value: &[u8]) -> Vec<u8> {
 
 /// Nanoseconds up to the stall limit, three digits.
 fn histogram() -> Result<Histogram<u64>> {
-    Ok(Histogram::new_with_bounds(1, 2 * STALL.as_nanos() as u64, 3)?)
+    Ok(Histogram::new_with_bounds(
+        1,
+        2 * STALL.as_nanos() as u64,
+        3,
+    )?)
 }
 
 fn times(histogram: &Histogram<u64>) -> Times {
@@ -161,7 +165,14 @@ pub fn execute(args: &MixedArgs) -> Result<Report> {
     let seed = args.seed.unwrap_or_else(rand::random);
     let conn = Conn::connect(net::resolve(&args.target)?, STALL)?;
     let local = conn.stream().local_addr()?.to_string();
-    let mut run = Run { conn, report: Report { seed, local, ..Report::default() } };
+    let mut run = Run {
+        conn,
+        report: Report {
+            seed,
+            local,
+            ..Report::default()
+        },
+    };
     let read_keys: Vec<String> = (0..args.keys).map(|k| format!("m{seed:x}:r{k}")).collect();
     let values: Vec<Vec<u8>> = (0..args.keys).map(read_value).collect();
     for (key, value) in read_keys.iter().zip(&values) {
@@ -244,5 +255,9 @@ pub fn run(args: &MixedArgs) -> Result<ExitCode> {
             report.seed
         );
     }
-    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

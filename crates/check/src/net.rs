@@ -77,7 +77,9 @@ impl Conn {
     /// # Errors
     /// If `source` is not an address of this host, no port is free, or the peer is silent.
     pub fn connect_from(to: SocketAddr, source: Option<IpAddr>, stall: Duration) -> Result<Self> {
-        let Some(source) = source else { return Self::connect(to, stall) };
+        let Some(source) = source else {
+            return Self::connect(to, stall);
+        };
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         // Without this, bind() would pick a port that is free for every destination.
         let on: libc::c_int = 1;
@@ -100,11 +102,20 @@ impl Conn {
         Self::from_stream(socket.into(), stall)
     }
 
-    fn from_stream(stream: TcpStream, stall: Duration) -> Result<Self> {
+    /// Takes over a connected socket.
+    ///
+    /// # Errors
+    /// If its options cannot be set.
+    pub fn from_stream(stream: TcpStream, stall: Duration) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(POLL.min(stall)))?;
         stream.set_write_timeout(Some(POLL.min(stall)))?;
-        Ok(Self { stream, buf: Vec::new(), at: 0, stall })
+        Ok(Self {
+            stream,
+            buf: Vec::new(),
+            at: 0,
+            stall,
+        })
     }
 
     /// The socket itself, for shutdown and options.
@@ -226,7 +237,9 @@ impl Conn {
         let mut out = self.buffered().to_vec();
         self.consume(out.len());
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            let _ = self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
+            let _ = self
+                .stream
+                .set_read_timeout(Some(left.max(Duration::from_millis(1))));
             let mut chunk = [0; 4096];
             match (&self.stream).read(&mut chunk) {
                 Ok(0) => break,

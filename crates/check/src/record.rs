@@ -34,7 +34,8 @@ pub struct RecordArgs {
 pub fn run(args: &RecordArgs) -> Result<()> {
     let target = net::resolve(&args.target)?;
     let listen = net::resolve(&args.listen)?;
-    let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
+    let listener =
+        TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     let out = Arc::new(Mutex::new(std::io::stdout()));
     for (id, client) in listener.incoming().enumerate() {
         pass(client?, target, id, &out)?;
@@ -63,7 +64,11 @@ fn pump(mut from: TcpStream, mut to: TcpStream, id: usize, side: &str, out: &Out
     while let Ok(n @ 1..) = from.read(&mut buf) {
         let sent = resp::show(&buf[..n], SHOWN_BYTES);
         if let Ok(mut out) = out.lock() {
-            let _ = writeln!(out, "{}", json!({"conn": id, "from": side, "bytes": n, "sent": sent}));
+            let _ = writeln!(
+                out,
+                "{}",
+                json!({"conn": id, "from": side, "bytes": n, "sent": sent})
+            );
         }
         if to.write_all(&buf[..n]).is_err() {
             break;

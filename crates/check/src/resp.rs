@@ -38,7 +38,9 @@ fn frame_len_nested(buf: &[u8], depth: usize) -> Result<Option<usize>> {
     if depth > DEPTH_MAX {
         bail!("reply is nested deeper than {DEPTH_MAX}");
     }
-    let Some(line) = line_len(buf) else { return Ok(None) };
+    let Some(line) = line_len(buf) else {
+        return Ok(None);
+    };
     let text = &buf[1..line - 2];
     match buf[0] {
         b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => Ok(Some(line)),
@@ -100,7 +102,9 @@ impl<'a> Reply<'a> {
     /// Reads one whole frame, as [`frame_len`] delimits it.
     #[must_use]
     pub fn parse(frame: &'a [u8]) -> Self {
-        let Some(line) = line_len(frame) else { return Self::Other(frame) };
+        let Some(line) = line_len(frame) else {
+            return Self::Other(frame);
+        };
         let text = &frame[1..line - 2];
         match frame[0] {
             b'+' => Self::Simple(text),
@@ -119,7 +123,11 @@ impl<'a> Reply<'a> {
 pub fn show(bytes: &[u8], max: usize) -> String {
     let cut = &bytes[..bytes.len().min(max)];
     let text = cut.escape_ascii().to_string();
-    if bytes.len() > max { format!("{text}... ({} B)", bytes.len()) } else { text }
+    if bytes.len() > max {
+        format!("{text}... ({} B)", bytes.len())
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -142,7 +150,12 @@ mod tests {
         ];
         for frame in frames {
             for cut in 0..frame.len() {
-                assert_eq!(frame_len(&frame[..cut]).unwrap(), None, "{}", show(frame, 99));
+                assert_eq!(
+                    frame_len(&frame[..cut]).unwrap(),
+                    None,
+                    "{}",
+                    show(frame, 99)
+                );
             }
             let mut longer = frame.to_vec();
             longer.extend_from_slice(b"+MORE\r\n");

@@ -88,15 +88,26 @@ pub enum Status {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 enum Event<'a> {
-    Connected { client: Client, protocol: u8, version: &'a str, local: SocketAddr },
+    Connected {
+        client: Client,
+        protocol: u8,
+        version: &'a str,
+        local: SocketAddr,
+    },
     Result {
         client: Client,
         protocol: u8,
         #[serde(flatten)]
         status: &'a Status,
     },
-    Prepared { client: Client },
-    Holding { passed: usize, failed: usize, unavailable: usize },
+    Prepared {
+        client: Client,
+    },
+    Holding {
+        passed: usize,
+        failed: usize,
+        unavailable: usize,
+    },
 }
 
 fn say(event: &Event<'_>) -> Result<()> {
@@ -126,8 +137,11 @@ pub(crate) struct Job {
 pub fn execute(args: &ClientsArgs) -> Result<Vec<(Client, u8, Status)>> {
     let target = net::resolve(&args.target)?;
     let workdir = workdir(args)?;
-    let clients =
-        if args.only.is_empty() { Client::value_variants() } else { args.only.as_slice() };
+    let clients = if args.only.is_empty() {
+        Client::value_variants()
+    } else {
+        args.only.as_slice()
+    };
     let mut results = Vec::new();
     let mut held = Vec::new();
     for &client in clients {
@@ -145,7 +159,12 @@ pub fn execute(args: &ClientsArgs) -> Result<Vec<(Client, u8, Status)>> {
         }
         for protocol in [2, 3] {
             let prefix = format!("cl{:x}:{client:?}{protocol}", std::process::id());
-            let job = Job { target, protocol, repeats: args.repeats, prefix };
+            let job = Job {
+                target,
+                protocol,
+                repeats: args.repeats,
+                prefix,
+            };
             let status = match drive(client, program.as_ref(), &job) {
                 Ok((keep, status)) => {
                     held.push(keep);
@@ -165,13 +184,24 @@ pub fn execute(args: &ClientsArgs) -> Result<Vec<(Client, u8, Status)>> {
 }
 
 fn say_last(results: &[(Client, u8, Status)]) -> Result<()> {
-    let Some((client, protocol, status)) = results.last() else { return Ok(()) };
-    say(&Event::Result { client: *client, protocol: *protocol, status })
+    let Some((client, protocol, status)) = results.last() else {
+        return Ok(());
+    };
+    say(&Event::Result {
+        client: *client,
+        protocol: *protocol,
+        status,
+    })
 }
 
 fn drive(client: Client, program: Option<&prepare::Program>, job: &Job) -> Result<(Held, Status)> {
     let connected = |version: &str, local| {
-        say(&Event::Connected { client, protocol: job.protocol, version, local })
+        say(&Event::Connected {
+            client,
+            protocol: job.protocol,
+            version,
+            local,
+        })
     };
     match (client, program) {
         (Client::RedisRs, _) => redis_rs::drive(job, connected)
@@ -204,7 +234,9 @@ fn hold(args: &ClientsArgs, results: &[(Client, u8, Status)]) -> Result<()> {
     match args.hold {
         Some(seconds) => std::thread::sleep(Duration::from_secs(seconds)),
         None => {
-            std::io::stdin().read_to_end(&mut Vec::new()).context("waiting for stdin to close")?;
+            std::io::stdin()
+                .read_to_end(&mut Vec::new())
+                .context("waiting for stdin to close")?;
         }
     }
     Ok(())
@@ -232,5 +264,9 @@ pub fn run(args: &ClientsArgs) -> Result<ExitCode> {
         Status::Unavailable(_) => !args.allow_unavailable,
         Status::Failed(_) => true,
     });
-    Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if bad {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }

@@ -30,15 +30,23 @@ type Prepared<T> = Result<T, Unavailable>;
 /// A file of a client: name and content.
 type Source = (&'static str, &'static str);
 
-const PYTHON: [Source; 2] =
-    [("client.py", include_str!("../../clients/redis-py/client.py")), ("requirements.txt", REDIS_PY)];
+const PYTHON: [Source; 2] = [
+    (
+        "client.py",
+        include_str!("../../clients/redis-py/client.py"),
+    ),
+    ("requirements.txt", REDIS_PY),
+];
 const GO: [Source; 3] = [
     ("main.go", include_str!("../../clients/go/main.go")),
     ("go.mod", include_str!("../../clients/go/go.mod")),
     ("go.sum", include_str!("../../clients/go/go.sum")),
 ];
 const JEDIS: [Source; 2] = [
-    ("Client.java", include_str!("../../clients/jedis/src/main/java/Client.java")),
+    (
+        "Client.java",
+        include_str!("../../clients/jedis/src/main/java/Client.java"),
+    ),
     ("pom.xml", include_str!("../../clients/jedis/pom.xml")),
 ];
 
@@ -59,14 +67,27 @@ pub fn prepare(client: Client, workdir: &Path) -> Prepared<Option<Program>> {
 fn redis_py(dir: &Path) -> Prepared<Program> {
     let python = dir.join("venv/bin/python");
     build(dir, &PYTHON, || {
-        step(Command::new("python3").args(["-m", "venv", "venv"]).current_dir(dir))?;
+        step(
+            Command::new("python3")
+                .args(["-m", "venv", "venv"])
+                .current_dir(dir),
+        )?;
         step(
             Command::new(&python)
-                .args(["-m", "pip", "install", "--quiet", "--requirement", "requirements.txt"])
+                .args([
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--requirement",
+                    "requirements.txt",
+                ])
                 .current_dir(dir),
         )
     })?;
-    Ok(Program { argv: vec![python, dir.join("client.py")] })
+    Ok(Program {
+        argv: vec![python, dir.join("client.py")],
+    })
 }
 
 fn go_redis(dir: &Path) -> Prepared<Program> {
@@ -75,24 +96,38 @@ fn go_redis(dir: &Path) -> Prepared<Program> {
         let args = ["build", "-buildvcs=false", "-o", "client", "."];
         step(Command::new("go").args(args).current_dir(dir))
     })?;
-    Ok(Program { argv: vec![dir.join("client")] })
+    Ok(Program {
+        argv: vec![dir.join("client")],
+    })
 }
 
 fn jedis(dir: &Path) -> Prepared<Program> {
     build(dir, &JEDIS, || {
-        let copy = ["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"];
+        let copy = [
+            "-q",
+            "-B",
+            "dependency:copy-dependencies",
+            "-DoutputDirectory=lib",
+        ];
         step(Command::new("mvn").args(copy).current_dir(dir))?;
         let compile = ["-cp", "lib/*", "-d", "classes", "Client.java"];
         step(Command::new("javac").args(compile).current_dir(dir))
     })?;
     let class_path = format!("{0}/lib/*:{0}/classes", dir.display());
-    Ok(Program { argv: ["java", "-cp", &class_path, "Client"].map(PathBuf::from).into() })
+    Ok(Program {
+        argv: ["java", "-cp", &class_path, "Client"]
+            .map(PathBuf::from)
+            .into(),
+    })
 }
 
 /// Writes the sources and builds, unless that was done with the same sources before.
 fn build(dir: &Path, sources: &[Source], steps: impl FnOnce() -> Prepared<()>) -> Prepared<()> {
     let stamp = dir.join("stamp");
-    let wanted: String = sources.iter().map(|(name, text)| format!("--- {name}\n{text}")).collect();
+    let wanted: String = sources
+        .iter()
+        .map(|(name, text)| format!("--- {name}\n{text}"))
+        .collect();
     if fs::read_to_string(&stamp).is_ok_and(|built| built == wanted) {
         return Ok(());
     }
@@ -122,7 +157,11 @@ fn step(command: &mut Command) -> Prepared<()> {
     let said = String::from_utf8_lossy(&said).into_owned();
     let last: Vec<&str> = said.lines().rev().take(SHOWN_LINES).collect();
     let last: Vec<&str> = last.into_iter().rev().collect();
-    Err(Unavailable(format!("{name} failed ({}): {}", output.status, last.join(" / "))))
+    Err(Unavailable(format!(
+        "{name} failed ({}): {}",
+        output.status,
+        last.join(" / ")
+    )))
 }
 
 #[cfg(test)]

@@ -35,16 +35,26 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
         let stdin = child.stdin.take();
-        let stdout = child.stdout.take().ok_or_else(|| anyhow!("{name} has no stdout"))?;
+        let stdout = child
+            .stdout
+            .take()
+            .ok_or_else(|| anyhow!("{name} has no stdout"))?;
         let (send, lines) = channel();
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(std::io::Result::ok) {
+            for line in BufReader::new(stdout)
+                .lines()
+                .map_while(std::io::Result::ok)
+            {
                 if send.send(line).is_err() {
                     break;
                 }
             }
         });
-        Ok(Self { child, stdin, lines })
+        Ok(Self {
+            child,
+            stdin,
+            lines,
+        })
     }
 
     /// The next line of its output.
@@ -52,10 +62,12 @@ impl Process {
     /// # Errors
     /// If there is none within [`CLIENT_TIMEOUT`], or the program ended.
     pub fn line(&self) -> Result<String> {
-        self.lines.recv_timeout(CLIENT_TIMEOUT).map_err(|e| match e {
-            RecvTimeoutError::Timeout => anyhow!("silent for {CLIENT_TIMEOUT:?}: stuck"),
-            RecvTimeoutError::Disconnected => anyhow!("the client ended early"),
-        })
+        self.lines
+            .recv_timeout(CLIENT_TIMEOUT)
+            .map_err(|e| match e {
+                RecvTimeoutError::Timeout => anyhow!("silent for {CLIENT_TIMEOUT:?}: stuck"),
+                RecvTimeoutError::Disconnected => anyhow!("the client ended early"),
+            })
     }
 
     /// Writes to its stdin.
@@ -63,8 +75,13 @@ impl Process {
     /// # Errors
     /// If it does not read any more.
     pub fn write(&mut self, text: &str) -> Result<()> {
-        let stdin = self.stdin.as_mut().ok_or_else(|| anyhow!("stdin is closed"))?;
-        stdin.write_all(text.as_bytes()).context("the client does not read")?;
+        let stdin = self
+            .stdin
+            .as_mut()
+            .ok_or_else(|| anyhow!("stdin is closed"))?;
+        stdin
+            .write_all(text.as_bytes())
+            .context("the client does not read")?;
         Ok(stdin.flush()?)
     }
 
@@ -133,8 +150,8 @@ pub fn drive(
     let process = Process::start(command)?;
     loop {
         let line = process.line()?;
-        let said = serde_json::from_str(&line)
-            .with_context(|| format!("the client printed {line:?}"))?;
+        let said =
+            serde_json::from_str(&line).with_context(|| format!("the client printed {line:?}"))?;
         match said {
             Said::Connected { version } => {
                 let locals = local_addresses(process.pid(), job.target)?;

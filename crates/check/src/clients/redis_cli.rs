@@ -18,7 +18,12 @@ pub fn drive(
 ) -> Result<(Process, Status)> {
     let version = Command::new("redis-cli").arg("--version").output()?.stdout;
     let mut command = Command::new("redis-cli");
-    command.args(["-h", &job.target.ip().to_string(), "-p", &job.target.port().to_string()]);
+    command.args([
+        "-h",
+        &job.target.ip().to_string(),
+        "-p",
+        &job.target.port().to_string(),
+    ]);
     if job.protocol == 3 {
         command.arg("-3");
     }
@@ -44,13 +49,22 @@ fn ask(process: &mut Process, command: &str, want: &str) -> Result<()> {
 
 fn expect(process: &Process, command: &str, want: &str) -> Result<()> {
     let got = process.line()?;
-    if got == want { Ok(()) } else { Err(anyhow!("{command}: got {got:?}, expected {want:?}")) }
+    if got == want {
+        Ok(())
+    } else {
+        Err(anyhow!("{command}: got {got:?}, expected {want:?}"))
+    }
 }
 
 fn work(process: &mut Process, job: &Job) -> Result<()> {
-    let Job { prefix, repeats, .. } = job;
-    let (key, counter, gone) =
-        (format!("{prefix}:k"), format!("{prefix}:n"), format!("{prefix}:gone"));
+    let Job {
+        prefix, repeats, ..
+    } = job;
+    let (key, counter, gone) = (
+        format!("{prefix}:k"),
+        format!("{prefix}:n"),
+        format!("{prefix}:gone"),
+    );
     ask(process, &format!("SET {key} value"), "OK")?;
     ask(process, &format!("GET {key}"), "value")?;
     for n in 1..=3 {
@@ -61,7 +75,9 @@ fn work(process: &mut Process, job: &Job) -> Result<()> {
     ask(process, &format!("DEL {gone}"), "1")?;
     // Without a terminal redis-cli prints nil as an empty line.
     ask(process, &format!("GET {gone}"), "")?;
-    let pairs: String = (0..10).map(|i| format!("SET {key} {i}\nGET {key}\n")).collect();
+    let pairs: String = (0..10)
+        .map(|i| format!("SET {key} {i}\nGET {key}\n"))
+        .collect();
     process.write(&pairs)?;
     for i in 0..10 {
         expect(process, "SET", "OK")?;

@@ -22,7 +22,11 @@ pub fn drive(
     let pid = std::process::id() as i32;
     let before = local_addresses(pid, job.target)?;
     // RESP2 is the library's default; 3 is asked for as its documentation says.
-    let query = if job.protocol == 3 { "/?protocol=resp3" } else { "/" };
+    let query = if job.protocol == 3 {
+        "/?protocol=resp3"
+    } else {
+        "/"
+    };
     let client = redis::Client::open(format!("redis://{}{query}", job.target))?;
     let mut conn = client.get_connection_with_timeout(CLIENT_TIMEOUT)?;
     conn.set_read_timeout(Some(CLIENT_TIMEOUT))?;
@@ -41,9 +45,14 @@ pub fn drive(
 }
 
 fn work(conn: &mut Connection, job: &Job) -> Result<()> {
-    let Job { prefix, repeats, .. } = job;
-    let (key, counter, gone) =
-        (format!("{prefix}:k"), format!("{prefix}:n"), format!("{prefix}:gone"));
+    let Job {
+        prefix, repeats, ..
+    } = job;
+    let (key, counter, gone) = (
+        format!("{prefix}:k"),
+        format!("{prefix}:n"),
+        format!("{prefix}:gone"),
+    );
     conn.set::<_, _, ()>(&key, "value")?;
     expect_get(conn, &key, b"value")?;
     for n in 1..=3 {

@@ -62,7 +62,10 @@ fn write(mut conn: Conn, plan: &Plan) -> Result<Vec<Writes>> {
             .call(&[b"SET", name.as_bytes(), &value_bytes(&name, version)])
             .context("the bypassing writer")?;
         if reply != b"+OK\r\n" {
-            return Err(anyhow!("the bypassing SET was answered {}", resp::show(&reply, 100)));
+            return Err(anyhow!(
+                "the bypassing SET was answered {}",
+                resp::show(&reply, 100)
+            ));
         }
         done[key].push((plan.now_ns(), version));
         std::thread::sleep(WRITE_PAUSE);
@@ -76,7 +79,9 @@ fn read(mut conn: Conn, plan: &Plan) -> Result<Reads> {
         let key = reads.len() % KEYS;
         let name = key_name(plan, key);
         let began = plan.now_ns();
-        let reply = conn.call(&["GET", &name]).context("reading keys of the bypassing writer")?;
+        let reply = conn
+            .call(&["GET", &name])
+            .context("reading keys of the bypassing writer")?;
         let version = match Reply::parse(&reply) {
             Reply::Nil => Some(0),
             Reply::Bulk(value) => version_of(&name, value),
@@ -97,8 +102,14 @@ impl Bypass {
     /// If one of the connections failed.
     pub fn finish(self, plan: &Plan, bound_ms: u64, report: &mut Report) -> Result<()> {
         plan.stop.store(true, Ordering::Relaxed);
-        let writes = self.writer.join().map_err(|_| anyhow!("the bypassing writer panicked"))??;
-        let reads = self.reader.join().map_err(|_| anyhow!("the reader panicked"))??;
+        let writes = self
+            .writer
+            .join()
+            .map_err(|_| anyhow!("the bypassing writer panicked"))??;
+        let reads = self
+            .reader
+            .join()
+            .map_err(|_| anyhow!("the reader panicked"))??;
         report.direct_reads = reads.len() as u64;
         report.reads += reads.len() as u64;
         for (began, key, version) in reads {
@@ -123,7 +134,9 @@ impl Bypass {
 fn staleness_ns(writes: &Writes, began: u64, version: u64) -> u64 {
     // Versions of a key grow, so the first newer one is the one that replaced it.
     let replaced = writes.partition_point(|&(_, v)| v <= version);
-    writes.get(replaced).map_or(0, |&(at, _)| began.saturating_sub(at))
+    writes
+        .get(replaced)
+        .map_or(0, |&(at, _)| began.saturating_sub(at))
 }
 
 #[cfg(test)]

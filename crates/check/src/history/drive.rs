@@ -54,8 +54,12 @@ impl Plan {
     /// Four kinds of register, two counters, one pair in every eight keys.
     pub fn kind(&self, key: u32) -> KeyKind {
         match key % 8 {
-            0 | 1 => KeyKind::Register { single_writer: true },
-            2 | 3 => KeyKind::Register { single_writer: false },
+            0 | 1 => KeyKind::Register {
+                single_writer: true,
+            },
+            2 | 3 => KeyKind::Register {
+                single_writer: false,
+            },
             4 | 5 => KeyKind::Counter,
             // The last key may lack its partner.
             6 if key + 1 < self.keys => KeyKind::PairFirst,
@@ -124,7 +128,12 @@ pub struct Driver<'a> {
 impl<'a> Driver<'a> {
     pub fn new(plan: &'a Plan, conn: u32) -> Self {
         let rng = StdRng::seed_from_u64(plan.seed ^ (u64::from(conn) << 32 | 0x4157));
-        Self { plan, conn, rng, log: Log::default() }
+        Self {
+            plan,
+            conn,
+            rng,
+            log: Log::default(),
+        }
     }
 
     /// Works until the operations are used up.
@@ -132,15 +141,18 @@ impl<'a> Driver<'a> {
         for _ in 0..=RECONNECTS_MAX {
             match self.session() {
                 Ok(()) => return self.log,
-                Err(why) => self.log.broken.push(format!("connection {}: {why}", self.conn)),
+                Err(why) => self
+                    .log
+                    .broken
+                    .push(format!("connection {}: {why}", self.conn)),
             }
         }
         self.log
     }
 
     fn session(&mut self) -> Result<(), String> {
-        let mut conn = Conn::connect(self.plan.target, self.plan.timeout)
-            .map_err(|e| format!("{e:#}"))?;
+        let mut conn =
+            Conn::connect(self.plan.target, self.plan.timeout).map_err(|e| format!("{e:#}"))?;
         let local = conn.stream().local_addr().map_err(|e| e.to_string())?;
         loop {
             let batch = self.batch();
@@ -149,10 +161,14 @@ impl<'a> Driver<'a> {
                 return Ok(());
             }
             let take = left.min(batch.len() as u64);
-            self.plan.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| {
-                Some(b.saturating_sub(take))
-            }).ok();
-            self.exchange(&mut conn, &batch).map_err(|e| format!("{local}: {e}"))?;
+            self.plan
+                .budget
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| {
+                    Some(b.saturating_sub(take))
+                })
+                .ok();
+            self.exchange(&mut conn, &batch)
+                .map_err(|e| format!("{local}: {e}"))?;
         }
     }
 
@@ -165,7 +181,11 @@ impl<'a> Driver<'a> {
                 return self.pair(first);
             }
         }
-        let depth = if self.rng.random() { 1 } else { self.rng.random_range(1..=plan.pipeline) };
+        let depth = if self.rng.random() {
+            1
+        } else {
+            self.rng.random_range(1..=plan.pipeline)
+        };
         (0..depth).map(|_| self.single()).collect()
     }
 
@@ -173,29 +193,52 @@ impl<'a> Driver<'a> {
         if self.plan.pair_writer(first) == self.conn && self.rng.random_ratio(1, 2) {
             let version = self.plan.versions[first as usize].fetch_add(1, Ordering::Relaxed) + 1;
             return [first, first + 1]
-                .map(|key| Asked { key, action: Action::Set(version) })
+                .map(|key| Asked {
+                    key,
+                    action: Action::Set(version),
+                })
                 .into();
         }
-        [first + 1, first].map(|key| Asked { key, action: Action::Get(None) }).into()
+        [first + 1, first]
+            .map(|key| Asked {
+                key,
+                action: Action::Get(None),
+            })
+            .into()
     }
 
     fn single(&mut self) -> Asked {
         let plan = self.plan;
         let key = loop {
             // A quarter of the operations on the first eight keys: overlap and cache hits.
-            let range = if self.rng.random_ratio(1, 4) { 8 } else { plan.keys };
+            let range = if self.rng.random_ratio(1, 4) {
+                8
+            } else {
+                plan.keys
+            };
             let key = self.rng.random_range(0..range);
             if !matches!(plan.kind(key), KeyKind::PairFirst | KeyKind::PairSecond) {
                 break key;
             }
         };
         let may_write = match plan.kind(key) {
-            KeyKind::Register { single_writer: true } => plan.is_writer(key, self.conn),
+            KeyKind::Register {
+                single_writer: true,
+            } => plan.is_writer(key, self.conn),
             _ => true,
         };
         // A single writer writes its own keys more often, or they would hardly change.
-        let single = matches!(plan.kind(key), KeyKind::Register { single_writer: true });
-        let read_share = if single { plan.read_share / 2.0 } else { plan.read_share };
+        let single = matches!(
+            plan.kind(key),
+            KeyKind::Register {
+                single_writer: true
+            }
+        );
+        let read_share = if single {
+            plan.read_share / 2.0
+        } else {
+            plan.read_share
+        };
         let action = if !may_write || self.rng.random_bool(read_share) {
             Action::Get(None)
         } else if self.rng.random_ratio(1, 8) {
@@ -218,7 +261,12 @@ impl<'a> Driver<'a> {
         let mut failed = conn.send(&bytes).err();
         let mut seen = Vec::with_capacity(batch.len());
         for asked in batch {
-            let mut op = Op { conn: self.conn, invoked, answered: None, action: asked.action };
+            let mut op = Op {
+                conn: self.conn,
+                invoked,
+                answered: None,
+                action: asked.action,
+            };
             if failed.is_none() {
                 match self.take_reply(conn, asked) {
                     Ok(action) => {
@@ -265,7 +313,9 @@ impl<'a> Driver<'a> {
             }
             (Action::Set(v), Reply::Simple(b"OK")) => Some(Action::Set(v)),
             (Action::Del(_), Reply::Int(n @ 0..=1)) => Some(Action::Del(Some(n == 1))),
-            (Action::Incr(_), Reply::Int(n)) => u64::try_from(n).ok().map(|n| Action::Incr(Some(n))),
+            (Action::Incr(_), Reply::Int(n)) => {
+                u64::try_from(n).ok().map(|n| Action::Incr(Some(n)))
+            }
             _ => None,
         };
         if let Some(action) = action {
@@ -294,7 +344,11 @@ impl<'a> Driver<'a> {
                     self.plan.key_name(first.key)
                 );
                 let key = self.plan.key_name(first.key);
-                self.log.violations.push(Violation { key, what, context: Vec::new() });
+                self.log.violations.push(Violation {
+                    key,
+                    what,
+                    context: Vec::new(),
+                });
             }
         }
     }

@@ -142,8 +142,15 @@ pub fn check(ops: &[Op], initial: Value) -> Verdict {
     }
     // Equal times count as overlapping: invocations first. Index keeps a connection's order.
     events.sort_unstable();
-    let start = Config { value: initial, done: Vec::new() };
-    let mut checker = Checker { ops, pending: Vec::new(), configs: HashSet::from([start]) };
+    let start = Config {
+        value: initial,
+        done: Vec::new(),
+    };
+    let mut checker = Checker {
+        ops,
+        pending: Vec::new(),
+        configs: HashSet::from([start]),
+    };
     for (_, answered, op) in events {
         if answered {
             checker.answer(op as u32);
@@ -173,12 +180,19 @@ impl Checker<'_> {
         let mut next = HashSet::new();
         let mut todo: Vec<Config> = Vec::new();
         for config in std::mem::take(&mut self.configs) {
-            if config.has(op) { next.insert(config) } else { todo.push(config); true };
+            if config.has(op) {
+                next.insert(config)
+            } else {
+                todo.push(config);
+                true
+            };
         }
         let mut seen: HashSet<Config> = todo.iter().cloned().collect();
         while let Some(config) = todo.pop() {
             for &p in &self.pending {
-                let Some(stepped) = self.step(&config, p) else { continue };
+                let Some(stepped) = self.step(&config, p) else {
+                    continue;
+                };
                 if stepped.has(op) {
                     next.insert(stepped);
                 } else if seen.insert(stepped.clone()) {
@@ -206,7 +220,10 @@ impl Checker<'_> {
             return None;
         }
         let value = apply(self.ops[op as usize].action, config.value)?;
-        let mut stepped = Config { value, done: config.done.clone() };
+        let mut stepped = Config {
+            value,
+            done: config.done.clone(),
+        };
         stepped.mark(op);
         Some(self.read_eagerly(stepped))
     }
@@ -247,7 +264,12 @@ mod tests {
     /// `(conn, invoked, answered (0: never), action)` as an operation.
     fn op(conn: u32, invoked: u64, answered: u64, action: Action) -> Op {
         let answered = (answered > 0).then_some(answered);
-        Op { conn, invoked, answered, action }
+        Op {
+            conn,
+            invoked,
+            answered,
+            action,
+        }
     }
 
     use Action::{Del, Get, Incr, Set};
@@ -274,7 +296,10 @@ mod tests {
         let gone = [op(0, 0, 10, Set(1)), op(0, 20, 30, Del(Some(true)))];
         assert!(bad(&[gone[0], gone[1], op(1, 31, 40, Get(Some(1)))]));
         assert!(good(&[gone[0], gone[1], op(1, 31, 40, Get(None))]));
-        assert!(bad(&[op(0, 0, 10, Set(1)), op(1, 20, 30, Del(Some(false)))]));
+        assert!(bad(&[
+            op(0, 0, 10, Set(1)),
+            op(1, 20, 30, Del(Some(false)))
+        ]));
         assert!(bad(&[op(0, 0, 10, Del(Some(true)))]));
     }
 
@@ -311,10 +336,22 @@ mod tests {
 
     #[test]
     fn lost_updates_of_a_counter_are_rejected() {
-        assert!(bad(&[op(0, 0, 10, Incr(Some(1))), op(1, 0, 10, Incr(Some(1)))]));
-        assert!(good(&[op(0, 0, 10, Incr(Some(2))), op(1, 0, 10, Incr(Some(1)))]));
-        assert!(bad(&[op(0, 0, 10, Incr(Some(2))), op(1, 11, 20, Incr(Some(1)))]));
-        assert!(bad(&[op(0, 0, 10, Incr(Some(1))), op(1, 11, 20, Get(None))]));
+        assert!(bad(&[
+            op(0, 0, 10, Incr(Some(1))),
+            op(1, 0, 10, Incr(Some(1)))
+        ]));
+        assert!(good(&[
+            op(0, 0, 10, Incr(Some(2))),
+            op(1, 0, 10, Incr(Some(1)))
+        ]));
+        assert!(bad(&[
+            op(0, 0, 10, Incr(Some(2))),
+            op(1, 11, 20, Incr(Some(1)))
+        ]));
+        assert!(bad(&[
+            op(0, 0, 10, Incr(Some(1))),
+            op(1, 11, 20, Get(None))
+        ]));
     }
 
     #[test]
@@ -340,8 +377,16 @@ mod tests {
     #[test]
     fn a_pipeline_keeps_its_order() {
         let pipeline = [op(0, 0, 10, Set(1)), op(0, 0, 11, Set(2))];
-        assert!(good(&[pipeline[0], pipeline[1], op(1, 20, 30, Get(Some(2)))]));
-        assert!(bad(&[pipeline[0], pipeline[1], op(1, 20, 30, Get(Some(1)))]));
+        assert!(good(&[
+            pipeline[0],
+            pipeline[1],
+            op(1, 20, 30, Get(Some(2)))
+        ]));
+        assert!(bad(&[
+            pipeline[0],
+            pipeline[1],
+            op(1, 20, 30, Get(Some(1)))
+        ]));
     }
 
     /// Tries every order: the definition itself.
@@ -375,13 +420,18 @@ mod tests {
 
     /// Up to seven operations, each connection strictly one after the other in invocation.
     fn history() -> impl Strategy<Value = Vec<Op>> {
-        let one = (0..3u32, 0..20u64, 1..12u64, prop::bool::weighted(0.9), action());
+        let one = (
+            0..3u32,
+            0..20u64,
+            1..12u64,
+            prop::bool::weighted(0.9),
+            action(),
+        );
         prop::collection::vec(one, 1..8).prop_map(|raw| {
             let mut ops: Vec<Op> = raw
                 .into_iter()
                 .map(|(conn, at, took, known, action)| {
-                    let known = known
-                        && !matches!(action, Del(None) | Incr(None));
+                    let known = known && !matches!(action, Del(None) | Incr(None));
                     op(conn, at, if known { at + took } else { 0 }, action)
                 })
                 .collect();
@@ -407,6 +457,9 @@ mod tests {
         let good_count = (0..500)
             .filter(|_| brute(&history().new_tree(&mut runner).unwrap().current(), 0, None))
             .count();
-        assert!((50..450).contains(&good_count), "{good_count} of 500 are linearizable");
+        assert!(
+            (50..450).contains(&good_count),
+            "{good_count} of 500 are linearizable"
+        );
     }
 }

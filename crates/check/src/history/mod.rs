@@ -140,7 +140,11 @@ pub fn execute(args: &HistoryArgs) -> Result<Report> {
     });
     // Proves that the target answers before threads start; also empties nothing: keys are fresh.
     Conn::connect(target, plan.timeout)?.call(&["PING"])?;
-    let direct = args.direct.as_ref().map(|d| bypass::start(d, &plan)).transpose()?;
+    let direct = args
+        .direct
+        .as_ref()
+        .map(|d| bypass::start(d, &plan))
+        .transpose()?;
     let threads: Vec<_> = (0..args.conns)
         .map(|conn| {
             let plan = Arc::clone(&plan);
@@ -149,10 +153,15 @@ pub fn execute(args: &HistoryArgs) -> Result<Report> {
                 .spawn(move || Driver::new(&plan, conn).run())
         })
         .collect::<std::io::Result<_>>()?;
-    let mut report = Report { seed, ..Report::default() };
+    let mut report = Report {
+        seed,
+        ..Report::default()
+    };
     let mut ops = Vec::new();
     for thread in threads {
-        let log = thread.join().map_err(|_| anyhow!("a connection's thread panicked"))?;
+        let log = thread
+            .join()
+            .map_err(|_| anyhow!("a connection's thread panicked"))?;
         ops.extend(log.ops);
         report.broken.extend(log.broken);
         for violation in log.violations {
@@ -189,8 +198,11 @@ fn judge(plan: &Plan, ops: Vec<(u32, Op)>, report: &mut Report) {
         // Stable: a pipeline's operations have the same invocation and keep their order.
         ops.sort_by_key(|op| op.invoked);
         let key = key as u32;
-        if let KeyKind::Register { single_writer: true } | KeyKind::PairFirst | KeyKind::PairSecond =
-            plan.kind(key)
+        if let KeyKind::Register {
+            single_writer: true,
+        }
+        | KeyKind::PairFirst
+        | KeyKind::PairSecond = plan.kind(key)
         {
             session_check(plan, key, &ops, report);
         }
@@ -229,7 +241,10 @@ fn session_check(plan: &Plan, key: u32, ops: &[Op], report: &mut Report) {
 
 fn context(ops: &[Op], at: usize) -> Vec<String> {
     let from = at.saturating_sub(CONTEXT_OPS);
-    ops[from..ops.len().min(at + CONTEXT_OPS / 4)].iter().map(ToString::to_string).collect()
+    ops[from..ops.len().min(at + CONTEXT_OPS / 4)]
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// `check history`: prints the report; exit code 0 if it passed, else 1.
@@ -243,7 +258,11 @@ pub fn run(args: &HistoryArgs) -> Result<ExitCode> {
     } else {
         print_text(&report);
     }
-    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn print_text(report: &Report) {
@@ -257,7 +276,10 @@ fn print_text(report: &Report) {
         println!("BROKEN {broken}");
     }
     for key in &report.undecided {
-        println!("UNDECIDED {key}: more than {} configurations", linear::CONFIGS_MAX);
+        println!(
+            "UNDECIDED {key}: more than {} configurations",
+            linear::CONFIGS_MAX
+        );
     }
     println!(
         "{}: {} operations answered ({} reads), {} unknown, {} keys decided, {} violations, \

@@ -120,8 +120,9 @@ impl Mix {
                 .iter()
                 .position(|v| v.1.eq_ignore_ascii_case(name))
                 .ok_or_else(|| anyhow!("--weights: {name:?} is no command of this workload"))?;
-            weights[at] =
-                weight.parse().map_err(|e| anyhow!("--weights {change:?}: {weight:?}: {e}"))?;
+            weights[at] = weight
+                .parse()
+                .map_err(|e| anyhow!("--weights {change:?}: {weight:?}: {e}"))?;
         }
         if weights.iter().all(|&w| w == 0) {
             bail!("--weights: all are 0, nothing would be sent");
@@ -156,7 +157,13 @@ impl Generator {
         let rng = StdRng::seed_from_u64(seed ^ (u64::from(conn) << 32 | 0x5eed));
         let prefix = format!("s{seed:x}:{conn}:");
         let weight_total = mix.weights.iter().sum();
-        Self { rng, prefix, mix: mix.clone(), weight_total, last_key: Vec::new() }
+        Self {
+            rng,
+            prefix,
+            mix: mix.clone(),
+            weight_total,
+            last_key: Vec::new(),
+        }
     }
 
     /// The random source, for decisions that belong to the same stream (segments, depths).
@@ -184,16 +191,17 @@ impl Generator {
             _ if reads => self.mix.value_max,
             _ => 0,
         };
-        Generated { verb, bytes: resp::command(&args), reply_bytes_max }
+        Generated {
+            verb,
+            bytes: resp::command(&args),
+            reply_bytes_max,
+        }
     }
 
     fn args(&mut self, verb: Verb) -> Vec<Vec<u8>> {
         let mut args = vec![verb.name().as_bytes().to_vec()];
         match verb {
-            Verb::Get => {
-                let key = self.read_key();
-                args.push(key);
-            }
+            Verb::Get => args.push(self.read_key()),
             Verb::Set => self.set_args(&mut args),
             Verb::Del | Verb::Unlink | Verb::Exists => {
                 let count = if self.rng.random_ratio(1, 8) { 2 } else { 1 };
@@ -202,7 +210,12 @@ impl Generator {
             Verb::Incr => args.push(self.counter_key()),
             Verb::IncrBy => {
                 args.push(self.counter_key());
-                args.push(self.rng.random_range(-1000..1000i64).to_string().into_bytes());
+                args.push(
+                    self.rng
+                        .random_range(-1000..1000i64)
+                        .to_string()
+                        .into_bytes(),
+                );
             }
             Verb::Expire => {
                 let seconds = self.expiry_s();
@@ -221,10 +234,17 @@ impl Generator {
             Verb::SetRange => {
                 let n = self.rng.random_range(0..=20.min(self.mix.value_max));
                 let offset = self.small_size(self.mix.value_max - n);
-                args.extend([self.write_key(), offset.to_string().into_bytes(), self.bytes(n)]);
+                args.extend([
+                    self.write_key(),
+                    offset.to_string().into_bytes(),
+                    self.bytes(n),
+                ]);
             }
             Verb::GetRange => {
-                let (a, b) = (self.rng.random_range(-20..40), self.rng.random_range(-20..400));
+                let (a, b) = (
+                    self.rng.random_range(-20..40),
+                    self.rng.random_range(-20..400),
+                );
                 args.push(self.any_key());
                 args.extend([a.to_string().into_bytes(), b.to_string().into_bytes()]);
             }
@@ -240,9 +260,12 @@ impl Generator {
                 args.extend((0..count).map(|_| self.any_key()));
             }
             Verb::MSet => {
-                for _ in 0..2 {
-                    args.extend([self.write_key(), self.value()]);
-                }
+                args.extend([
+                    self.write_key(),
+                    self.value(),
+                    self.write_key(),
+                    self.value(),
+                ]);
             }
         }
         args
@@ -370,7 +393,10 @@ mod tests {
         };
         assert_eq!(stream(7, 3), stream(7, 3));
         assert_ne!(stream(7, 3), stream(7, 4));
-        assert_ne!(Generator::new(&mix, 7, 1).prefix, Generator::new(&mix, 7, 11).prefix);
+        assert_ne!(
+            Generator::new(&mix, 7, 1).prefix,
+            Generator::new(&mix, 7, 11).prefix
+        );
     }
 
     #[test]

@@ -168,7 +168,11 @@ pub fn execute(args: &ShadowArgs) -> Result<Report> {
         shadow: net::resolve(&args.shadow)?,
         stall: Duration::from_secs(args.stall_timeout.max(1)),
         until: started + Duration::from_secs(args.seconds),
-        commands_max: if args.commands == 0 { u64::MAX } else { args.commands },
+        commands_max: if args.commands == 0 {
+            u64::MAX
+        } else {
+            args.commands
+        },
         stop: AtomicBool::new(false),
         mix: Mix::parse(&args.weights, args.value_max as usize)?,
         rate: args.rate,
@@ -176,7 +180,10 @@ pub fn execute(args: &ShadowArgs) -> Result<Report> {
         sent: AtomicU64::new(0),
     });
     if shared.target == shared.shadow {
-        bail!("target and shadow are both {}: the shadow must be another Redis", shared.target);
+        bail!(
+            "target and shadow are both {}: the shadow must be another Redis",
+            shared.target
+        );
     }
     eprintln!("check shadow: seed {seed}");
     let threads: Vec<_> = (0..args.conns)
@@ -187,9 +194,15 @@ pub fn execute(args: &ShadowArgs) -> Result<Report> {
                 .spawn(move || worker::run(&shared, conn, seed))
         })
         .collect::<std::io::Result<_>>()?;
-    let mut report = Report { seed, conns: args.conns, ..Report::default() };
+    let mut report = Report {
+        seed,
+        conns: args.conns,
+        ..Report::default()
+    };
     for thread in threads {
-        let outcome = thread.join().map_err(|_| anyhow!("a connection's thread panicked"))??;
+        let outcome = thread
+            .join()
+            .map_err(|_| anyhow!("a connection's thread panicked"))??;
         outcome.add_to(&mut report);
     }
     report.seconds = started.elapsed().as_secs_f64();
@@ -211,7 +224,11 @@ pub fn run(args: &ShadowArgs) -> Result<ExitCode> {
     } else {
         print_text(&report);
     }
-    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn print_text(report: &Report) {
@@ -220,7 +237,10 @@ fn print_text(report: &Report) {
             "MISMATCH seed {} connection {} ({}) command {}: {}\n  target: {}\n  shadow: {}",
             report.seed, m.conn, m.local, m.command_index, m.command, m.target, m.shadow
         );
-        println!("  first difference at byte {}; before it:", m.first_difference);
+        println!(
+            "  first difference at byte {}; before it:",
+            m.first_difference
+        );
         for command in &m.last_commands {
             println!("    {command}");
         }
@@ -251,6 +271,10 @@ fn print_text(report: &Report) {
         report.retransmissions,
         report.seed
     );
-    let counts: Vec<String> = report.by_command.iter().map(|(k, v)| format!("{k} {v}")).collect();
+    let counts: Vec<String> = report
+        .by_command
+        .iter()
+        .map(|(k, v)| format!("{k} {v}"))
+        .collect();
     println!("  {}", counts.join(", "));
 }

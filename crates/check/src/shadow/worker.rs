@@ -44,7 +44,10 @@ impl Outcome {
         report.bytes_compared += self.bytes_compared;
         report.retransmissions += self.retransmissions;
         for (verb, count) in self.by_verb {
-            *report.by_command.entry(verb.name().to_string()).or_default() += count;
+            *report
+                .by_command
+                .entry(verb.name().to_string())
+                .or_default() += count;
         }
         report.mismatches.extend(self.mismatch);
         report.resets.extend(self.reset);
@@ -94,7 +97,10 @@ pub fn run(shared: &Shared, conn: u32, seed: u64) -> Result<Outcome> {
                 what: format!("{e:#}"),
                 last_commands: Vec::new(),
             };
-            return Ok(Outcome { reset: Some(reset), ..Outcome::default() });
+            return Ok(Outcome {
+                reset: Some(reset),
+                ..Outcome::default()
+            });
         }
     };
     let mut worker = Worker {
@@ -152,7 +158,12 @@ impl Worker<'_> {
     }
 
     /// Sends `count` commands in batches of up to `batch`, at most `depth` unanswered.
-    fn window(&mut self, count: usize, depth: usize, batch: usize) -> std::result::Result<(), Stop> {
+    fn window(
+        &mut self,
+        count: usize,
+        depth: usize,
+        batch: usize,
+    ) -> std::result::Result<(), Stop> {
         let mut left = count;
         while left > 0 {
             let n = batch.min(left);
@@ -175,7 +186,8 @@ impl Worker<'_> {
             let command = self.generator.next();
             self.remember(&command.bytes);
             bytes.extend_from_slice(&command.bytes);
-            self.outstanding.push_back((command.verb, command.reply_bytes_max));
+            self.outstanding
+                .push_back((command.verb, command.reply_bytes_max));
             self.outstanding_bytes += command.reply_bytes_max;
             self.issued += 1;
             sent += 1;
@@ -213,7 +225,10 @@ impl Worker<'_> {
         if self.last.len() == HISTORY {
             self.last.pop_front();
         }
-        self.last.push_back(resp::show(&bytes[..bytes.len().min(SHOWN_BYTES)], SHOWN_BYTES));
+        self.last.push_back(resp::show(
+            &bytes[..bytes.len().min(SHOWN_BYTES)],
+            SHOWN_BYTES,
+        ));
     }
 
     /// Takes one reply of the shadow and demands the same bytes of the target, as they come.
@@ -272,7 +287,10 @@ impl Worker<'_> {
     }
 
     fn record_mismatch(&mut self, want: &[u8], same: usize, got: Vec<u8>) {
-        let at = self.last.len().saturating_sub(self.outstanding.len().max(1));
+        let at = self
+            .last
+            .len()
+            .saturating_sub(self.outstanding.len().max(1));
         self.out.mismatch = Some(Mismatch {
             conn: self.conn,
             local: self.local.clone(),
@@ -302,11 +320,19 @@ impl Worker<'_> {
 
 fn shown_around(bytes: &[u8], at: usize) -> String {
     let from = at.saturating_sub(SHOWN_BYTES / 2);
-    let prefix = if from > 0 { format!("[from byte {from}] ") } else { String::new() };
+    let prefix = if from > 0 {
+        format!("[from byte {from}] ")
+    } else {
+        String::new()
+    };
     prefix + &resp::show(bytes.get(from..).unwrap_or_default(), SHOWN_BYTES)
 }
 
 /// Half of the pipelines are up to 4 deep, the rest up to [`DEPTH_MAX`].
 fn skewed_depth(rng: &mut impl Rng) -> usize {
-    if rng.random() { rng.random_range(1..=4) } else { rng.random_range(1..=DEPTH_MAX) }
+    if rng.random() {
+        rng.random_range(1..=4)
+    } else {
+        rng.random_range(1..=DEPTH_MAX)
+    }
 }

@@ -5,10 +5,10 @@ import java.util.List;
 import java.util.Objects;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
+import redis.clients.jedis.JedisMetaInfo;
 import redis.clients.jedis.JedisPooled;
 import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.Response;
-import redis.clients.jedis.util.JedisMetaInfo;
 
 /**
  * Jedis as `check clients` runs it: library defaults, every reply verified.
