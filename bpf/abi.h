@@ -170,7 +170,7 @@ struct conn {
 	__u8 state; /* enum erb_conn_state */
 	__u8 flags;
 	__u8 fin_rst; /* egress saw FIN or RST leave */
-	__u8 absent;  /* sweeps in a row that found no socket */
+	__u8 absent;  /* 1: the last sweep found no socket, 2: nor did one a second before */
 	__u64
 	    cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
 	struct conn_key key;
@@ -193,6 +193,7 @@ struct conn {
 	__u32 window;	     /* client's window, bytes, of the last acceptable packet */
 	__u64 ack_up_ns;     /* when an ACK last went up */
 	__u64 request_up_ns; /* when a request last went up */
+	__u64 absent_ns;     /* when a sweep first found no socket */
 	/* replay timer and loss state */
 	__u64 sent_ns;	 /* when the oldest unacknowledged fast byte was last sent; 0 = none */
 	__u64 replay_ns; /* when an ACK last provoked a replay */

@@ -20,6 +20,64 @@ enum verdict {
 	V_REFUSED,  /* no answer; try the next way */
 };
 
+/* Copies the payload's first PAYLOAD_BYTES into w->payload and verifies the packet's sums: TCP's
+ * must be right in full, or equal the bare pseudo-header sum that a local stack leaves on veth and
+ * virtio; IPv4's must be right. Without it a corrupted segment, which the kernel drops, would move
+ * scanner and acknowledgements. Fragments cannot be verified and are not. Global: verified by
+ * itself. */
+__noinline int checksum_ok(ctx_t *ctx)
+{
+	struct work *w = work_get();
+	u32 off, l3, len, sum, tcp_len;
+	u64 pseudo;
+	bool bare;
+	int i;
+
+	if (!w)
+		return false;
+	off = w->p.l4_off;
+	l3 = w->p.l3_off == 18 ? 18 : 14;
+	len = w->p.payload_len;
+	pseudo = csum_pseudo(&w->p, w->p.tcp_bytes + len);
+	opaque(off);
+	if (off > HEAD_BYTES - TCP_BYTES_MAX)
+		return false;
+	if (w->p.family == 4 && csum_ipv4(w->head + l3, (w->head[l3] & 0x0f) * 4) != 0xffff)
+		return false;
+	bare = *(u16 *)(w->head + off + 16) == csum_fold(pseudo);
+	tcp_len = w->p.tcp_bytes;
+	opaque(tcp_len);
+	tcp_len &= 0x3c;
+	sum = bpf_csum_diff(0, 0, (__be32 *)(w->head + off), tcp_len, 0);
+	w->pos = 0; /* in memory: the verifier must not count it */
+	bpf_for(i, 0, 65536 / CSUM_CHUNK)
+	{
+		u32 pos = w->pos, n = len - pos, at = pos & (PAYLOAD_BYTES - CSUM_CHUNK);
+
+		if (pos >= len || (bare && pos >= PAYLOAD_BYTES))
+			break;
+		if (n > CSUM_CHUNK)
+			n = CSUM_CHUNK;
+		opaque(n);
+		n = ((n - 1) & (CSUM_CHUNK - 1)) + 1;
+		if (tier_load(ctx, w->p.payload_off + pos, w->payload + at, n))
+			return false;
+		if (n & 3)
+			*(u32 *)(w->payload + at + n) = 0;
+		if (!bare) {
+			n = (n + 3) & ~3U;
+			opaque(n);
+			if (n <= CSUM_CHUNK)
+				sum = bpf_csum_diff(0, 0, (__be32 *)(w->payload + at), n, sum);
+		}
+		w->pos = pos + CSUM_CHUNK;
+	}
+	if (bare || (w->p.odd & ODD_F_FRAGMENT) ||
+	    tier_merged(ctx)) /* GRO has verified its parts */
+		return true;
+	return csum_fold(pseudo + sum) == 0xffff;
+}
+
 /* Scans w->p's payload from scan_from on with w->scan into w->found. Global: verified by itself.
  * S2: what is left of a skipped body counts as scanned; scan_next is moved over it. */
 __noinline int scan_packet(ctx_t *ctx)
@@ -44,7 +102,8 @@ __noinline int scan_packet(ctx_t *ctx)
 
 			w->scan.skip -= n;
 			pos += n;
-			scan_request_settle(&w->scan, &w->found);
+			if (!w->scan.skip)
+				scan_request_settle(&w->scan, &w->found);
 			continue;
 		}
 		if (pos - base >= loaded) {
@@ -53,13 +112,13 @@ __noinline int scan_packet(ctx_t *ctx)
 			base = pos;
 			opaque(n);
 			n = ((n - 1) & 63) + 1;
-			if (tier_load(ctx, w->p.payload_off + pos, w->payload, n)) {
+			if (tier_load(ctx, w->p.payload_off + pos, w->chunk, n)) {
 				w->scan.state = RQ_LOST;
 				break;
 			}
 			loaded = n;
 		}
-		scan_request_byte(&w->scan, &w->found, c, w->payload[(pos - base) & 63]);
+		scan_request_byte(&w->scan, &w->found, c, w->chunk[(pos - base) & 63]);
 		pos++;
 		if (!w->scan.skip || w->scan.state != RQ_BULK)
 			scan_request_settle(&w->scan, &w->found);
@@ -129,54 +188,17 @@ INLINE u32 fast_unfit(ctx_t *ctx, const struct work *w, const struct control *c,
 	return 0;
 }
 
-/* Right in full, or the bare pseudo-header sum that a local stack leaves on veth and virtio; the
- * IPv4 header must be right in any case. Payload is in w->payload. Global: verified by itself. */
-__noinline int checksum_ok(void)
-{
-	struct work *w = work_get();
-	u32 off, l3, len, sum;
-	u64 pseudo;
-
-	if (!w)
-		return false;
-	off = w->p.l4_off;
-	l3 = w->p.l3_off;
-	len = w->p.payload_len;
-	pseudo = csum_pseudo(&w->p, w->p.tcp_bytes + len);
-	opaque(off);
-	opaque(l3);
-	if (off > HEAD_BYTES - TCP_BYTES_MAX || l3 > L2_BYTES_MAX || len > REPLY_BYTES_MAX)
-		return false;
-	if (w->p.family == 4 &&
-	    csum_fold(bpf_csum_diff(0, 0, (__be32 *)(w->head + l3), 20, 0)) != 0xffff)
-		return false;
-	if (*(u16 *)(w->head + off + 16) == csum_fold(pseudo))
-		return true;
-	*(u32 *)(w->payload + len) = 0;
-	if (w->p.tcp_bytes == 32)
-		sum = bpf_csum_diff(0, 0, (__be32 *)(w->head + off), 32, 0);
-	else
-		sum = bpf_csum_diff(0, 0, (__be32 *)(w->head + off), 20, 0);
-	return csum_fold(pseudo + csum_bytes(w->payload, len, sum)) == 0xffff;
-}
-
 /* Reads payload and cache; 0 if w->reply holds the whole answer. */
 INLINE u32 fast_prepare(ctx_t *ctx, struct work *w, const struct control *c,
 			const struct conn *conn)
 {
-	u32 reason = fast_unfit(ctx, w, c, conn), len = w->p.payload_len;
+	u32 reason = fast_unfit(ctx, w, c, conn);
 
 	w->whole = 0;
 	if (reason)
 		return reason;
-	opaque(len);
-	len = ((len - 1) & (PAYLOAD_BYTES - 1)) + 1;
-	if (tier_load(ctx, w->p.payload_off, w->payload, len))
-		return STAT_ODD_IP_OPTIONS;
 	fast_packet();
-	if (w->refusal)
-		return w->refusal;
-	return checksum_ok() ? 0 : STAT_ODD_CHECKSUM;
+	return w->refusal;
 }
 
 #if !TIER_XDP
@@ -759,6 +781,10 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	if (conn && !w->p.payload_len && !(w->p.flags & (TCP_FIN | TCP_RST)) && !conn->in_delta &&
 	    !conn->out_delta && !(conn->flags & CONN_F_TC_PENDING)) {
 		count(STAT_PURE_ACK_UP);
+		return V_PLAIN;
+	}
+	if (!checksum_ok(ctx)) {
+		count(STAT_ODD_CHECKSUM); /* the kernel drops it */
 		return V_PLAIN;
 	}
 	if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {

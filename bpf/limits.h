@@ -22,8 +22,9 @@
 #define MISS_COUNTS	    65536 /* bytes; power of two; saturating miss counts by key hash */
 #define MISS_FILL_AT	    2	  /* a key is filled when it is missed more than once */
 #define FILL_BATCH	    32	  /* keys per fill transaction */
-#define SWEEP_ROWS	    512	  /* connections reported to the daemon per sweep */
-#define DUE_ROWS	    128	  /* retransmissions per tick */
+#define ABSENT_NS	    1000000000ULL /* a socket must be gone this long before its entry goes */
+#define SWEEP_ROWS	    512		  /* connections reported to the daemon per sweep */
+#define DUE_ROWS	    128		  /* retransmissions per tick */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

@@ -136,6 +136,7 @@ INLINE int tick(struct __sk_buff *ctx)
 }
 
 struct sweep_walk {
+	u64 now;
 	struct __sk_buff *ctx;
 	struct sweep_io *io;
 };
@@ -178,7 +179,14 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 		sock_put(&r);
 	}
 	lock_take(&conn->lock);
-	conn->absent = found ? 0 : conn->absent < 2 ? conn->absent + 1 : 2;
+	if (found) {
+		conn->absent = 0;
+	} else if (!conn->absent) {
+		conn->absent = 1;
+		conn->absent_ns = walk->now;
+	} else if (walk->now - conn->absent_ns >= ABSENT_NS) {
+		conn->absent = 2;
+	}
 	if (conn->absent == 2)
 		flags |= SWEEP_F_GONE;
 	if (conn_holds(conn))
@@ -205,7 +213,7 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 
 INLINE int sweep(struct __sk_buff *ctx)
 {
-	struct sweep_walk walk = {.ctx = ctx};
+	struct sweep_walk walk = {.now = now_ns(), .ctx = ctx};
 	u32 zero = 0;
 
 	walk.io = bpf_map_lookup_elem(&erb_sweep_io, &zero);

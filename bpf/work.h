@@ -45,6 +45,7 @@ struct work {
 	u8 head[256] __attribute__((aligned(8)));
 	u8 old_tcp[64] __attribute__((aligned(8)));
 	u8 out[128] __attribute__((aligned(8)));
+	u8 chunk[64] __attribute__((aligned(8)));
 	u8 payload[PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
 	u8 reply[2 * PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
 };
