@@ -39,7 +39,7 @@ pub struct MixedArgs {
     #[arg(long)]
     pub incr: bool,
     /// Keys that are read.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub keys: u32,
     /// Reads of each key before the measured part, so that a cache holds them.
     #[arg(long, default_value_t = 4)]

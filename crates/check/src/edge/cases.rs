@@ -375,6 +375,12 @@ fn writes() -> Vec<Case> {
             .cmds("GET {p}k ; GET {p}k ; SETEX {p}k 1 again")
             .sleep_ms(1100)
             .cmds("GET {p}k ; EXISTS {p}k ; SET {p}k anew ; GET {p}k"),
+    ]
+}
+
+/// Other types, commands that put them in a string's place, and what looks inside.
+fn types() -> Vec<Case> {
+    vec![
         Case::new("types").hot("{p}l").cmds(
             "LPUSH {p}l a ; GET {p}l ; LPUSH {p}k a ; HSET {p}k f v ; GET {p}k ; \
                 SET {p}l str ; GET {p}l ; DEL {p}l ; HSET {p}l f v ; GET {p}l ; \

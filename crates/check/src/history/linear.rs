@@ -441,7 +441,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 20_000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn agrees_with_trying_every_order(ops in history()) {
             // A GET without reply is dropped by the checker; brute force never needs it.

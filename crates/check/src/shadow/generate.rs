@@ -209,13 +209,8 @@ impl Generator {
             }
             Verb::Incr => args.push(self.counter_key()),
             Verb::IncrBy => {
-                args.push(self.counter_key());
-                args.push(
-                    self.rng
-                        .random_range(-1000..1000i64)
-                        .to_string()
-                        .into_bytes(),
-                );
+                let by = self.rng.random_range(-1000..1000i64).to_string();
+                args.extend([self.counter_key(), by.into_bytes()]);
             }
             Verb::Expire => {
                 let seconds = self.expiry_s();
@@ -241,12 +236,9 @@ impl Generator {
                 ]);
             }
             Verb::GetRange => {
-                let (a, b) = (
-                    self.rng.random_range(-20..40),
-                    self.rng.random_range(-20..400),
-                );
-                args.push(self.any_key());
-                args.extend([a.to_string().into_bytes(), b.to_string().into_bytes()]);
+                let from = self.rng.random_range(-20..40).to_string();
+                let to = self.rng.random_range(-20..400).to_string();
+                args.extend([self.any_key(), from.into_bytes(), to.into_bytes()]);
             }
             Verb::GetDel | Verb::Persist | Verb::StrLen => args.push(self.any_key()),
             Verb::Ping | Verb::Echo => {
