@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// Nanoseconds that all threads of a process (or one kernel thread) have run.
 ///
@@ -25,6 +25,30 @@ pub fn of_process(pid: u32) -> Result<u64> {
 /// Sum over several processes, in nanoseconds.
 pub fn of_processes(pids: &[u32]) -> Result<u64> {
     pids.iter().map(|&pid| of_process(pid)).sum()
+}
+
+/// Nanoseconds for which a processor was not idle since boot, to the clock tick (10 ms).
+///
+/// From /proc/stat: user, nice, system, irq, softirq; neither idle nor iowait nor steal.
+pub fn of_core(core: usize) -> Result<u64> {
+    let text = fs::read_to_string("/proc/stat").context("could not read /proc/stat")?;
+    let ticks = parse_stat(&text, core).with_context(|| format!("/proc/stat has no cpu{core}"))?;
+    let per_second = sysconf(SysconfVar::CLK_TCK)?.context("no clock tick")? as u64;
+    Ok(ticks * (1_000_000_000 / per_second))
+}
+
+fn parse_stat(text: &str, core: usize) -> Option<u64> {
+    let label = format!("cpu{core}");
+    let line = text
+        .lines()
+        .find(|line| line.split_whitespace().next() == Some(&label))?;
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .map_while(|field| field.parse().ok())
+        .collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq] = *fields.first_chunk()?;
+    Some(user + nice + system + irq + softirq)
 }
 
 /// Pins all threads of a process to one processor; threads it starts later inherit that.
@@ -78,6 +102,15 @@ mod tests {
         assert_eq!(parse_schedstat("123456789 77 3\n"), Some(123_456_789));
         assert_eq!(parse_schedstat(""), None);
         assert_eq!(parse_schedstat("x 1 2"), None);
+    }
+
+    #[test]
+    fn a_core_s_busy_time_leaves_out_idle_and_steal() {
+        let text =
+            "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 4 1000 2000 8 16 3000 0 0\ncpu10 5 0 0 0 0 0 0 0\n";
+        assert_eq!(parse_stat(text, 1), Some(31));
+        assert_eq!(parse_stat(text, 10), Some(5));
+        assert_eq!(parse_stat(text, 0), None);
     }
 
     #[test]

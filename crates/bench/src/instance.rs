@@ -61,6 +61,7 @@ pub struct Instance {
     echo: Option<Echo>,
     _pass: Option<Link>,
     server_napi: u32,
+    server_core: usize,
     filled: Option<u64>,
     // From here on the order of dropping matters: device, then sockets, then Redis; see Pair.
     pair: Pair,
@@ -75,6 +76,7 @@ struct Snapshot {
     napi_ns: u64,
     redis_ns: u64,
     daemon_ns: u64,
+    core_ns: u64,
 }
 
 impl Instance {
@@ -104,6 +106,7 @@ impl Instance {
             echo: None,
             _pass: None,
             server_napi: 0,
+            server_core: args.server_core,
             filled: None,
             pair,
             sockets: Vec::new(),
@@ -273,6 +276,7 @@ impl Instance {
             napi_ns: cputime::of_process(self.server_napi)?,
             redis_ns: cputime::of_process(self.redis.pid())?,
             daemon_ns: cputime::of_processes(&self.daemon_pids())?,
+            core_ns: cputime::of_core(self.server_core)?,
             at: Instant::now(),
         })
     }
@@ -349,6 +353,8 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
         cpu_ns > 0.0,
         "the server used no processor time; is CONFIG_SCHED_INFO missing?"
     );
+    let core_ns = after.core_ns.saturating_sub(before.core_ns) as f64;
+    let foreign = ((core_ns - cpu_ns * requests as f64) / (seconds * 1e9)).max(0.0);
     Ok(Run {
         seconds,
         requests,
@@ -360,6 +366,7 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
         daemon_ns_per_request: daemon_ns,
         hit_ratio: None,
         answered_by_redis: 0.0,
+        foreign_share: foreign,
         mismatches: after.totals.mismatches - before.totals.mismatches,
         stalled_conns: 0,
         repeated: after.totals.repeated - before.totals.repeated,

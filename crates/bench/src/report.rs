@@ -12,6 +12,9 @@ use crate::args::CapacityArgs;
 use crate::instance::Plan;
 use crate::stats::Spread;
 
+/// Clock ticks are this inexact over a short run; above it somebody else was there.
+const FOREIGN_SHARE_TOLD: f64 = 0.05;
+
 /// One run of one server.
 #[derive(Debug, Clone, Serialize)]
 pub struct Run {
@@ -31,6 +34,9 @@ pub struct Run {
     pub redis_ns_per_request: f64,
     /// Share of ERB's daemon.
     pub daemon_ns_per_request: f64,
+    /// Share of the run's time for which the server's core worked for anybody else. It lowers
+    /// `requests_per_s` and, by cold caches, raises the time per request.
+    pub foreign_share: f64,
     /// Share of requests that ERB says it answered; none for other servers.
     pub hit_ratio: Option<f64>,
     /// GETs counted by Redis itself per request (with fills on, ERB's own reads count too).
@@ -284,6 +290,14 @@ pub fn to_table(report: &CapacityReport) -> String {
     let mut text = format!("{table}\n");
     for (pair, ratio) in &report.ratios {
         text += &format!("{pair} per core: {ratio:.3}\n");
+    }
+    let runs = report.servers.iter().flat_map(|server| &server.runs);
+    let foreign = Spread::of(runs.map(|run| run.foreign_share)).map_or(0.0, |share| share.max);
+    if foreign > FOREIGN_SHARE_TOLD {
+        text += &format!(
+            "other programs took up to {:.0} % of the server's core: repeat on a quiet machine\n",
+            foreign * 100.0
+        );
     }
     let machine = &report.machine;
     text += &format!(
