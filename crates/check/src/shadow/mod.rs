@@ -51,7 +51,8 @@ pub struct ShadowArgs {
     #[arg(long, value_delimiter = ',')]
     pub weights: Vec<String>,
     /// Largest value in bytes.
-    #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    #[arg(long, default_value_t = 65_536)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     pub value_max: u32,
     /// Commands per second of all connections together (0: as fast as it goes).
     #[arg(long, default_value_t = 0)]
