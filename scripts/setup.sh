@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
+# setup.sh - brings a Debian or Ubuntu machine to the point where ERB builds. Sourced by ./run and
+# ./test; defines functions and does nothing by itself.
+#
+#   setup run     what building and the demonstration need
+#   setup test    that, and what the checks and the client libraries of the tests need
+#
+# Asks nothing, needs no terminal, may be repeated: packages that are there are left alone, and with
+# nothing missing the network is not touched. No service is started or enabled.
+
+ERB_KERNEL_MIN=6.12 # Debian 13's; the programs are tried from there on
+ERB_RUST_MIN=1.85   # edition 2024
+ERB_CLANG_MIN=18    # what crates/datapath/build.rs accepts; 19 is what is tried
+ERB_POLICY=/usr/sbin/policy-rc.d
+ERB_POLICY_SAVED=/usr/sbin/policy-rc.d.before-erb
+
+say() {
+	printf 'setup: %s\n' "$*" >&2
+}
+
+die() {
+	printf 'error: %s\n' "$*" >&2
+	exit 1
+}
+
+have() {
+	command -v "$1" >/dev/null 2>&1
+}
+
+installed() {
+	[ "$(dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null)" = "ii " ]
+}
+
+# version_at_least FOUND WANTED
+version_at_least() {
+	[ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]
+}
+
+setup_root() {
+	[ "$(id -u)" = 0 ] || die "root is needed (packages, network namespaces, BPF): run 'sudo $0'"
+}
+
+setup_kernel() {
+	local release
+	release=$(uname -r)
+	version_at_least "$release" "$ERB_KERNEL_MIN" || die "Linux $release is running, ERB needs \
+$ERB_KERNEL_MIN or newer. Debian 12: linux-image-amd64 from bookworm-backports; Ubuntu 24.04: \
+linux-generic-hwe-24.04; then reboot"
+	[ -r /sys/kernel/btf/vmlinux ] || die "the kernel does not describe its types \
+(/sys/kernel/btf/vmlinux is missing): use a kernel built with CONFIG_DEBUG_INFO_BTF, like Debian's"
+}
+
+# Name of a clang that the build scripts accept, or nothing.
+setup_clang_found() {
+	local name version
+	for name in clang-19 clang; do
+		version=$("$name" -dumpversion 2>/dev/null) || continue
+		if version_at_least "$version" "$ERB_CLANG_MIN"; then
+			echo "$name"
+			return
+		fi
+	done
+}
+
+# Packages that must be there, one per line, as far as they are missing.
+setup_missing() {
+	local package
+	[ -n "$(setup_clang_found)" ] || echo clang-19
+	setup_libclang_found || echo libclang1-19
+	have gcc || echo gcc
+	have make || echo make
+	have pkg-config || echo pkg-config
+	have ip || echo iproute2
+	have ethtool || echo ethtool
+	have redis-server || echo redis-server
+	have redis-benchmark || echo redis-tools
+	for package in libc6-dev libelf-dev zlib1g-dev ca-certificates; do
+		installed "$package" || echo "$package"
+	done
+	if [ "$1" = test ]; then
+		have clang-format-19 || echo clang-format-19
+	fi
+}
+
+# Whether bindgen finds a libclang (libclang-cpp is another library).
+setup_libclang_found() {
+	[ -n "${LIBCLANG_PATH:-}" ] ||
+		compgen -G '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' >/dev/null
+}
+
+# Packages without which some client libraries are reported as unavailable by the tests.
+setup_missing_optional() {
+	[ "$1" = test ] || return 0
+	python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
+	have go || echo golang-go
+	have javac || echo default-jdk-headless
+	have mvn || echo maven
+}
+
+# Debian starts what it installs. A policy-rc.d that says no prevents it; one that was there comes
+# back, also after an interruption.
+setup_deny_services() {
+	setup_restore_policy
+	trap setup_restore_policy EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+	if [ -e "$ERB_POLICY" ]; then
+		mv "$ERB_POLICY" "$ERB_POLICY_SAVED"
+	fi
+	printf '#!/bin/sh\n# Of ERB scripts/setup.sh, while it installs packages.\nexit 101\n' >"$ERB_POLICY"
+	chmod 755 "$ERB_POLICY"
+}
+
+setup_restore_policy() {
+	if grep -qs 'ERB scripts/setup.sh' "$ERB_POLICY"; then
+		rm -f "$ERB_POLICY"
+	fi
+	if [ -e "$ERB_POLICY_SAVED" ]; then
+		mv "$ERB_POLICY_SAVED" "$ERB_POLICY"
+	fi
+}
+
+setup_apt() {
+	DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -qq \
+		-o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 "$@" \
+		</dev/null >&2
+}
+
+# Whether apt can install the package.
+setup_can_install() {
+	apt-cache policy "$1" 2>/dev/null | grep 'Candidate:' | grep -qv '(none)'
+}
+
+# What to install for a missing package: itself, or what stands in for it.
+setup_stand_in() {
+	if setup_can_install "$1"; then
+		echo "$1"
+		return
+	fi
+	case $1 in
+	clang-19) echo clang ;;
+	libclang1-19) echo libclang-dev ;;
+	clang-format-19) say "clang-format-19 cannot be had here: the C format will not be checked" ;;
+	*) echo "$1" ;;
+	esac
+}
+
+setup_packages() {
+	local missing=() optional=() package wanted=() had_redis=no
+	mapfile -t missing < <(setup_missing "$1")
+	mapfile -t optional < <(setup_missing_optional "$1")
+	[ $((${#missing[@]} + ${#optional[@]})) -gt 0 ] || return 0
+	have apt-get || die "missing: ${missing[*]} ${optional[*]} (names of Debian's packages), and \
+there is no apt-get here: install them in your system's way and start again"
+	installed redis-server && had_redis=yes
+	say "installing: ${missing[*]} ${optional[*]}"
+	setup_deny_services
+	setup_apt update || say "apt-get update failed; going on with the package lists that are there"
+	for package in "${missing[@]}"; do
+		wanted+=($(setup_stand_in "$package"))
+	done
+	if [ ${#wanted[@]} -gt 0 ]; then
+		setup_apt install --no-install-recommends "${wanted[@]}" ||
+			die "apt-get could not install: ${wanted[*]}. Look at its message above; \
+'apt-get update && apt-get install ${wanted[*]}' repeats it"
+	fi
+	for package in "${optional[@]}"; do
+		setup_apt install --no-install-recommends "$package" ||
+			say "$package cannot be had: the clients that need it will be reported unavailable"
+	done
+	setup_restore_policy
+	trap - EXIT INT TERM HUP
+	[ $had_redis = yes ] || setup_disable_redis
+	[ -n "$(setup_clang_found)" ] || die "no clang >= $ERB_CLANG_MIN, and apt has none: install \
+clang-19 (https://apt.llvm.org) and start again"
+}
+
+# A redis-server that only the lab needs shall not come up with the machine.
+setup_disable_redis() {
+	if have systemctl && installed redis-server; then
+		systemctl disable redis-server.service >/dev/null 2>&1 || true
+		say "redis-server.service is not enabled: the lab starts its own Redis"
+	fi
+}
+
+# Finds cargo; under sudo also that of the user who called.
+setup_rust() {
+	local home version
+	if ! have cargo; then
+		PATH=$PATH:${HOME:-/root}/.cargo/bin
+		if [ -n "${SUDO_USER:-}" ]; then
+			home=$(getent passwd "$SUDO_USER" | cut -d: -f6)
+			PATH=$PATH:$home/.cargo/bin
+			# rustup looks for toolchains in root's home otherwise.
+			[ ! -d "$home/.rustup" ] || export RUSTUP_HOME=${RUSTUP_HOME:-$home/.rustup}
+		fi
+		export PATH
+	fi
+	have cargo || die "no cargo in PATH: install Rust $ERB_RUST_MIN or newer (https://rustup.rs; \
+Debian 13 also: apt-get install cargo) and start again"
+	version=$(cargo --version 2>/dev/null | cut -d' ' -f2)
+	[ -n "$version" ] || die "'cargo --version' fails: no toolchain is chosen; 'rustup default \
+stable' chooses one"
+	version_at_least "$version" "$ERB_RUST_MIN" || die "cargo $version is too old, ERB needs \
+$ERB_RUST_MIN or newer: 'rustup update stable', or install from https://rustup.rs"
+	[ "$1" != test ] || setup_rust_checks
+}
+
+setup_rust_checks() {
+	if cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; then
+		return
+	fi
+	if have rustup; then
+		rustup component add rustfmt clippy >&2 || die "rustup could not add rustfmt and clippy"
+	elif have apt-get; then
+		setup_apt install --no-install-recommends rustfmt rust-clippy || die "rustfmt and clippy \
+are missing and apt-get has no rustfmt and rust-clippy: install Rust from https://rustup.rs"
+	else
+		die "rustfmt and clippy are missing: install them with your Rust toolchain"
+	fi
+}
+
+# setup run|test
+setup() {
+	setup_root
+	setup_kernel
+	setup_packages "$1"
+	setup_rust "$1"
+}
