@@ -66,6 +66,21 @@ fn shadow_catches_a_stale_get() {
 }
 
 #[test]
+fn shadow_ends_at_once_if_asked_to() {
+    let (target, other) = (Redis::start(), Redis::start());
+    let proxy = lying_proxy(&target, Lie::FlippedByte(50));
+    let line = format!(
+        "shadow --target {proxy} --shadow {} --conns 2 --seconds 60 --fail-fast",
+        other.addr()
+    );
+    let Check::Shadow(args) = parse(&line) else {
+        panic!("not shadow")
+    };
+    let report = shadow::execute(&args).unwrap();
+    assert!(!report.passed && report.seconds < 30.0, "{report:?}");
+}
+
+#[test]
 fn shadow_catches_one_wrong_bit_and_one_reply_too_many() {
     assert!(!run_shadow(Lie::FlippedByte(200)).mismatches.is_empty());
     assert!(!run_shadow(Lie::Twice(300)).mismatches.is_empty());

@@ -57,6 +57,9 @@ pub struct ShadowArgs {
     /// Commands per second of all connections together (0: as fast as it goes).
     #[arg(long, default_value_t = 0)]
     pub rate: u64,
+    /// End the whole run at the first thing that is wrong.
+    #[arg(long)]
+    pub fail_fast: bool,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -135,6 +138,7 @@ struct Shared {
     until: Instant,
     commands_max: u64,
     stop: AtomicBool,
+    fail_fast: bool,
     mix: Mix,
     rate: u64,
     started: Instant,
@@ -175,6 +179,7 @@ pub fn execute(args: &ShadowArgs) -> Result<Report> {
             args.commands
         },
         stop: AtomicBool::new(false),
+        fail_fast: args.fail_fast,
         mix: Mix::parse(&args.weights, args.value_max as usize)?,
         rate: args.rate,
         started,

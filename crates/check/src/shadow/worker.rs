@@ -1,6 +1,7 @@
 //! One connection: the same bytes to target and shadow, every reply compared.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -37,6 +38,10 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    fn is_bad(&self) -> bool {
+        self.mismatch.is_some() || self.reset.is_some() || self.stall.is_some()
+    }
+
     /// Adds this connection to the run's report.
     pub fn add_to(self, report: &mut Report) {
         report.commands += self.commands;
@@ -122,6 +127,9 @@ pub fn run(shared: &Shared, conn: u32, seed: u64) -> Result<Outcome> {
         Err(Stop::Shadow(broken)) => {
             return Err(anyhow!("the shadow at {} failed: {broken}", shared.shadow));
         }
+    }
+    if shared.fail_fast && worker.out.is_bad() {
+        shared.stop.store(true, Ordering::Relaxed);
     }
     worker.out.retransmissions = u64::from(worker.target.retransmissions().unwrap_or(0));
     Ok(worker.out)

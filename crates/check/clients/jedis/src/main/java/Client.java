@@ -1,11 +1,13 @@
+import java.io.IOException;
+import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
+import java.util.Properties;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
-import redis.clients.jedis.JedisMetaInfo;
 import redis.clients.jedis.JedisPooled;
 import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.Response;
@@ -74,12 +76,22 @@ public final class Client {
     return new JedisPooled(host, port);
   }
 
+  /** The version that the library itself reports to Redis. */
+  private static String version() throws IOException {
+    Properties properties = new Properties();
+    try (InputStream in = JedisPooled.class.getResourceAsStream("pom.properties")) {
+      if (in != null) {
+        properties.load(in);
+      }
+    }
+    return properties.getProperty("version", "unknown");
+  }
+
   public static void main(String[] args) throws Exception {
     try (JedisPooled jedis = connect(args[0], Integer.parseInt(args[1]), args[2])) {
       try {
         expect("PING", jedis.ping(), "PONG");
-        String version = JedisMetaInfo.getVersion();
-        say("connected", "version", version == null ? "unknown" : version);
+        say("connected", "version", version());
         work(jedis, Integer.parseInt(args[3]), args[4]);
         say("done", "client", "jedis");
       } catch (RuntimeException error) {
