@@ -1,0 +1,296 @@
+//! The bench that all rows share: a server namespace with the real programs loaded, a client's end
+//! that is a raw socket without a TCP of its own, and one thread that owns it all.
+//!
+//! Nothing has a name outside this process for longer than the set-up takes: namespaces, mounts
+//! and pins end with the thread's process, also when a test panics.
+
+use std::any::Any;
+use std::fs;
+use std::io::Write as _;
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use erb_abi as abi;
+use erb_datapath::{CacheSize, Datapath, FillEntry, Links, LoadOptions};
+use erb_lab::offload::{self, Offload};
+use erb_lab::packet::{Batch, PacketSocket};
+use erb_lab::topology::{
+    CLIENT_IPV4, CLIENT_IPV6, CLIENT_MAC, SERVER_IPV4, SERVER_IPV6, SERVER_MAC,
+};
+use erb_lab::{netns, xdp_pass};
+use libbpf_rs::{MapHandle, Program};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::frame::{Family, PORT};
+
+/// Small, so that sets are shared often and emptied quickly: 4 MiB are 512 sets.
+const CACHE_BYTES: u64 = 4 << 20;
+/// The hash seed; fixed, so that a failure repeats.
+const HASH_SEED: u64 = 0x0123_4567_89ab_cdef;
+const RUN_TIME_MAX: Duration = Duration::from_secs(50);
+
+/// The programs under test.
+pub struct Programs {
+    /// `erb_xdp`.
+    pub xdp: OwnedFd,
+    /// `erb_tc_ingress`.
+    pub ingress: OwnedFd,
+    /// `erb_tc_egress`.
+    pub egress: OwnedFd,
+}
+
+/// Everything that rows work on; used by its own thread only.
+pub struct Bench {
+    /// The loaded data path.
+    pub dp: Datapath,
+    /// `erb_conns`.
+    pub conns: MapHandle,
+    /// `erb_sets`.
+    pub sets: MapHandle,
+    /// The programs under test.
+    pub programs: Programs,
+    /// The server's device.
+    pub ifindex: u32,
+    /// The client's end of the wire.
+    pub wire: PacketSocket,
+    /// Frames received last.
+    pub batch: Batch,
+    listeners: [TcpListener; 2],
+    next_port: u16,
+}
+
+type Job = Box<dyn FnOnce(&mut Bench) + Send>;
+
+/// Runs `work` on the bench's thread, one at a time, and gives back its result or its panic.
+///
+/// # Panics
+/// If the bench cannot be set up (root is needed), or `work` panics.
+pub fn with<T: Send + 'static>(work: impl FnOnce(&mut Bench) -> T + Send + 'static) -> T {
+    static BENCH: OnceLock<Result<Sender<Job>, String>> = OnceLock::new();
+    let jobs = match BENCH.get_or_init(start) {
+        Ok(jobs) => jobs,
+        Err(why) => panic!("the bench cannot be set up: {why}"),
+    };
+    let (done, result) = channel();
+    let job = move |bench: &mut Bench| {
+        let outcome: Result<T, Box<dyn Any + Send>> =
+            catch_unwind(AssertUnwindSafe(|| work(bench)));
+        // The test waits for it; if it is gone, nobody is interested.
+        let _ = done.send(outcome);
+    };
+    jobs.send(Box::new(job)).expect("the bench's thread lives as long as the process");
+    match result.recv_timeout(RUN_TIME_MAX) {
+        Ok(Ok(value)) => value,
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(error) => panic!("no result within {RUN_TIME_MAX:?}: {error}"),
+    }
+}
+
+fn start() -> Result<Sender<Job>, String> {
+    let (jobs, queue) = channel::<Job>();
+    let (ready, state) = channel();
+    thread::spawn(move || match set_up() {
+        Ok(mut bench) => {
+            // The starter waits for exactly this.
+            let _ = ready.send(Ok(()));
+            for job in queue {
+                job(&mut bench);
+            }
+        }
+        Err(error) => {
+            let _ = ready.send(Err(format!("{error:#}")));
+        }
+    });
+    state
+        .recv()
+        .unwrap_or_else(|_| Err("its thread panicked".to_owned()))
+        .map(|()| jobs)
+}
+
+fn set_up() -> Result<Bench> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "these tests load BPF programs and make network namespaces: run them as root"
+    );
+    let server = format!("erb-rows-{}-server", std::process::id());
+    let client = format!("erb-rows-{}-client", std::process::id());
+    let made = netns::create(&server)
+        .and_then(|()| netns::create(&client))
+        .and_then(|()| set_up_in(&server, &client));
+    // From here on the bench's thread and its sockets keep the namespaces alive.
+    netns::remove(&server)?;
+    netns::remove(&client)?;
+    made
+}
+
+fn set_up_in(server: &str, client: &str) -> Result<Bench> {
+    netns::sysctl(client, "ipv6/conf/all/disable_ipv6", "1")?;
+    netns::sysctl(client, "ipv6/conf/default/disable_ipv6", "1")?;
+    netns::enter_in_thread(server)?;
+    make_wire(client)?;
+    for off in [Offload::TxChecksum, Offload::Tso, Offload::Gso, Offload::Gro] {
+        offload::set(server, "s0", off, false)?;
+    }
+    xdp_pass::attach(server, "s0")?;
+    xdp_pass::attach(client, "c0")?;
+    let ifindex = erb_datapath::Device::find("s0")?.ifindex;
+    let root = private_bpffs()?;
+    let options = LoadOptions {
+        cache: CacheSize::from_bytes(CACHE_BYTES, u64::MAX)?,
+        port: PORT,
+        hash_seed: HASH_SEED,
+    };
+    erb_datapath::load(&root, &options)?;
+    Links::new(&root).cover_egress()?;
+    let program = |name: &str| Program::fd_from_pinned_path(root.join(format!("prog_{name}")));
+    let bench = Bench {
+        dp: Datapath::open(&root, ifindex)?,
+        conns: MapHandle::from_pinned_path(root.join("erb_conns"))?,
+        sets: MapHandle::from_pinned_path(root.join("erb_sets"))?,
+        programs: Programs {
+            xdp: program("erb_xdp")?,
+            ingress: program("erb_tc_ingress")?,
+            egress: program("erb_tc_egress")?,
+        },
+        ifindex,
+        wire: netns::run_in(client, || PacketSocket::open("c0"))?,
+        batch: Batch::new(),
+        listeners: [
+            TcpListener::bind((SERVER_IPV4, PORT))?,
+            TcpListener::bind((SERVER_IPV6, PORT))?,
+        ],
+        next_port: 20_000,
+    };
+    bench.open_for_service();
+    Ok(bench)
+}
+
+/// The pair c0 - s0; only the server's end has addresses, so that the client's namespace answers
+/// nothing by itself.
+fn make_wire(client: &str) -> Result<()> {
+    let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
+    let (here, there) = (mac(SERVER_MAC), mac(CLIENT_MAC));
+    let commands = format!(
+        "link add s0 address {here} type veth peer name c0 address {there} netns {client}\n\
+         link set lo up\n\
+         link set s0 up\n\
+         addr add {SERVER_IPV4}/24 dev s0\n\
+         addr add {SERVER_IPV6}/64 dev s0 nodad\n\
+         neigh add {CLIENT_IPV4} lladdr {there} dev s0\n\
+         neigh add {CLIENT_IPV6} lladdr {there} dev s0\n"
+    );
+    ip(&[], &commands)?;
+    ip(&["-n", client], "link set c0 up\n")
+}
+
+fn ip(arguments: &[&str], commands: &str) -> Result<()> {
+    let mut child = Command::new("ip")
+        .args(arguments)
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("cannot run ip (Debian: iproute2)")?;
+    let mut input = child.stdin.take().context("no pipe to ip")?;
+    input.write_all(commands.as_bytes())?;
+    drop(input);
+    ensure!(child.wait()?.success(), "ip failed on:\n{commands}");
+    Ok(())
+}
+
+/// A bpffs that only this thread sees.
+fn private_bpffs() -> Result<std::path::PathBuf> {
+    unshare(CloneFlags::CLONE_NEWNS).context("unshare(CLONE_NEWNS)")?;
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)?;
+    let path = Path::new("/sys/fs/bpf");
+    fs::create_dir_all(path)?;
+    mount(Some("bpf"), path, Some("bpf"), MsFlags::empty(), none)
+        .context("cannot mount a bpffs")?;
+    let root = path.join("erb");
+    fs::create_dir(&root)?;
+    Ok(root)
+}
+
+impl Bench {
+    /// Everything allowed, no expiry of the lease, no heartbeat.
+    pub fn open_for_service(&self) {
+        let control = self.dp.control();
+        control.set_serving(1);
+        control.set_stopping(0);
+        control.set_admit(1);
+        control.set_fills(1);
+        control.set_lease_until_ns(u64::MAX);
+        control.set_heartbeat_up_ns(0);
+        control.set_gate_ack(control.gate_seen());
+    }
+
+    /// The listening socket of a family.
+    #[must_use]
+    pub const fn listener(&self, family: Family) -> &TcpListener {
+        match family {
+            Family::V4 => &self.listeners[0],
+            Family::V6 => &self.listeners[1],
+        }
+    }
+
+    /// A client port that no row has used.
+    pub const fn port(&mut self) -> u16 {
+        self.next_port += 1;
+        self.next_port
+    }
+
+    /// Puts a key into the cache; `expiry_ms` by the wall clock, 0 = none.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn fill(&self, key: &[u8], value: &[u8], expiry_ms: u64) {
+        let token = self.dp.fill_begin(&[key]).expect("fill_begin")[0];
+        assert_eq!(token.status, abi::FILL_OK, "fill_begin of {key:?}");
+        let entry = FillEntry {
+            key,
+            value,
+            expiry_ms,
+            token,
+        };
+        let status = self.dp.fill_insert(&[entry]).expect("fill_insert")[0];
+        assert_eq!(status, abi::FILL_OK, "fill_insert of {key:?}");
+    }
+
+    /// All counters.
+    ///
+    /// # Panics
+    /// If the map cannot be read.
+    #[must_use]
+    pub fn stats(&self) -> Vec<u64> {
+        self.dp.stats().expect("erb_stats")
+    }
+}
+
+/// The addresses of both ends in the data path's form.
+#[must_use]
+pub fn conn_key(family: Family, client_port: u16) -> abi::conn_key {
+    let bytes = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    let (client, server): (IpAddr, IpAddr) = match family {
+        Family::V4 => (CLIENT_IPV4.into(), SERVER_IPV4.into()),
+        Family::V6 => (CLIENT_IPV6.into(), SERVER_IPV6.into()),
+    };
+    abi::conn_key {
+        client_addr: bytes(client),
+        server_addr: bytes(server),
+        client_port_be: client_port.to_be(),
+        server_port_be: PORT.to_be(),
+        pad: 0,
+    }
+}

@@ -1,0 +1,3 @@
+//! All tables of rows, in one process: the programs are loaded once.
+
+mod answers;
