@@ -31,6 +31,7 @@ pub(crate) struct RespStream {
     stream: Stream,
     input: BytesMut,
     output: BytesMut,
+    scratch: Box<[u8]>,
 }
 
 impl RespStream {
@@ -52,6 +53,7 @@ impl RespStream {
             stream,
             input: BytesMut::new(),
             output: BytesMut::new(),
+            scratch: vec![0; READ_BYTES].into(),
         })
     }
 
@@ -100,21 +102,21 @@ impl RespStream {
         !self.output.is_empty()
     }
 
-    /// Reads once; false if there was nothing to read.
+    /// Reads once; true if there may be more to read.
     pub(crate) fn fill(&mut self) -> io::Result<bool> {
-        let start = self.input.len();
-        self.input.resize(start + READ_BYTES, 0);
         let read = match &mut self.stream {
-            Stream::Tcp(stream) => stream.read(&mut self.input[start..]),
-            Stream::Unix(stream) => stream.read(&mut self.input[start..]),
+            Stream::Tcp(stream) => stream.read(&mut self.scratch),
+            Stream::Unix(stream) => stream.read(&mut self.scratch),
         };
-        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 "Redis closed the connection",
             )),
-            Ok(_) => Ok(true),
+            Ok(count) => {
+                self.input.extend_from_slice(&self.scratch[..count]);
+                Ok(count == READ_BYTES)
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
             Err(error) => Err(error),

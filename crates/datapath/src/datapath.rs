@@ -326,20 +326,21 @@ impl Datapath {
     /// # Errors
     /// [`Error::Map`] if the map cannot be read.
     pub fn stats(&self) -> Result<Vec<u64>> {
-        (0..abi::STAT_MAX)
-            .map(|stat| {
-                let values = self
-                    .stats
-                    .lookup_percpu(&stat.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(|error| Error::map("erb_stats", error))?
-                    .unwrap_or_default();
-                Ok(values
-                    .iter()
-                    .filter_map(|bytes| bytes.first_chunk())
-                    .map(|bytes| u64::from_ne_bytes(*bytes))
-                    .sum())
-            })
-            .collect()
+        (0..abi::STAT_MAX).map(|stat| self.stat(stat)).collect()
+    }
+
+    /// One counter, summed over the CPUs.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if the map cannot be read.
+    pub fn stat(&self, stat: abi::erb_stat) -> Result<u64> {
+        let values = self
+            .stats
+            .lookup_percpu(&stat.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| Error::map("erb_stats", error))?
+            .unwrap_or_default();
+        let words = values.iter().filter_map(|bytes| bytes.first_chunk());
+        Ok(words.map(|bytes| u64::from_ne_bytes(*bytes)).sum())
     }
 
     /// Address pairs of all tracked connections.
