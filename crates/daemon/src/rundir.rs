@@ -249,21 +249,25 @@ pub fn netns_inode() -> Result<u64> {
 
 /// Enters the mount namespace of the system if the caller is in a mere derivative of it, as
 /// `ip netns exec` makes one: a bpffs mounted there would vanish with the daemon, and nobody else
-/// would see it. A namespace with another root (a container's) is left alone.
+/// would see it. The system's is that of the topmost ancestor with the caller's root directory, so
+/// that a container (another root) is never left.
 ///
 /// # Errors
 /// [`Error::Io`] if the kernel does not let the caller in.
 pub fn enter_base_mount_namespace() -> Result<()> {
-    let same = |one: &str, other: &str| match (fs::metadata(one), fs::metadata(other)) {
-        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
-        // Without the right to look, nothing is entered.
-        _ => false,
+    let Some(ancestor) = topmost_ancestor() else {
+        return Ok(());
     };
-    if same("/proc/self/ns/mnt", "/proc/1/ns/mnt") || !same("/", "/proc/1/root/") {
+    let path = format!("/proc/{ancestor}/ns/mnt");
+    let inode = |path: &str| {
+        fs::metadata(path)
+            .ok()
+            .map(|found| (found.dev(), found.ino()))
+    };
+    if inode(&path) == inode("/proc/self/ns/mnt") {
         return Ok(());
     }
-    let namespace =
-        File::open("/proc/1/ns/mnt").map_err(Error::io("could not open /proc/1/ns/mnt"))?;
+    let namespace = File::open(&path).map_err(Error::io(format!("could not open {path}")))?;
     let here = std::env::current_dir().ok();
     setns(namespace, CloneFlags::CLONE_NEWNS)
         .map_err(Error::io("could not enter the system's mount namespace"))?;
@@ -272,6 +276,28 @@ pub fn enter_base_mount_namespace() -> Result<()> {
         let _ = std::env::set_current_dir(here);
     }
     Ok(())
+}
+
+/// The ancestor farthest up whose root directory is the caller's.
+fn topmost_ancestor() -> Option<u32> {
+    let root = |process: &str| {
+        fs::metadata(format!("/proc/{process}/root/"))
+            .ok()
+            .map(|found| (found.dev(), found.ino()))
+    };
+    let own = root("self")?;
+    let mut found = None;
+    let mut process = nix::unistd::getppid().as_raw().unsigned_abs();
+    while process > 0 {
+        if root(&process.to_string()) == Some(own) {
+            found = Some(process);
+        }
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        process = status
+            .lines()
+            .find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())?;
+    }
+    found
 }
 
 #[cfg(test)]

@@ -88,10 +88,13 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
         redis.maxmemory_policy,
         redis.timeout_s
     )?;
+    let lease = match status.lease_left_ms {
+        left if left > 0 => format!("{left} ms left"),
+        _ => "over".to_owned(),
+    };
     writeln!(
         out,
-        "lease        {} ms left, fence {}{}",
-        status.lease_left_ms,
+        "lease        {lease}, fence {}{}",
         status.fence,
         if status.untracked {
             ", closed: untracked connections"
