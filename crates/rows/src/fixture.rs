@@ -66,6 +66,7 @@ pub struct Bench {
     pub batch: Batch,
     listeners: [TcpListener; 2],
     next_port: u16,
+    filled: Vec<Vec<u8>>,
 }
 
 type Job = Box<dyn FnOnce(&mut Bench) + Send>;
@@ -169,6 +170,7 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
             TcpListener::bind((SERVER_IPV6, PORT))?,
         ],
         next_port: 20_000,
+        filled: Vec::new(),
     };
     bench.open_for_service();
     Ok(bench)
@@ -222,6 +224,9 @@ fn private_bpffs() -> Result<std::path::PathBuf> {
 
 impl Bench {
     /// Everything allowed, no expiry of the lease, no heartbeat.
+    ///
+    /// # Panics
+    /// If the programs do not run.
     pub fn open_for_service(&self) {
         let control = self.dp.control();
         control.set_serving(1);
@@ -231,6 +236,10 @@ impl Bench {
         control.set_lease_until_ns(u64::MAX);
         control.set_heartbeat_up_ns(0);
         control.set_gate_ack(control.gate_seen());
+        // Twice, as the daemon does: the check begins, the check has found nothing.
+        for _ in 0..2 {
+            self.dp.untracked_clear().expect("erb_untracked_clear");
+        }
     }
 
     /// The listening socket of a family.
@@ -252,7 +261,7 @@ impl Bench {
     ///
     /// # Panics
     /// If it is refused.
-    pub fn fill(&self, key: &[u8], value: &[u8], expiry_ms: u64) {
+    pub fn fill(&mut self, key: &[u8], value: &[u8], expiry_ms: u64) {
         let token = self.dp.fill_begin(&[key]).expect("fill_begin")[0];
         assert_eq!(token.status, abi::FILL_OK, "fill_begin of {key:?}");
         let entry = FillEntry {
@@ -263,6 +272,17 @@ impl Bench {
         };
         let status = self.dp.fill_insert(&[entry]).expect("fill_insert")[0];
         assert_eq!(status, abi::FILL_OK, "fill_insert of {key:?}");
+        self.filled.push(key.to_vec());
+    }
+
+    /// Takes out of the cache what [`Self::fill`] put there.
+    ///
+    /// # Panics
+    /// If the program does not run.
+    pub fn empty_cache(&mut self) {
+        for key in std::mem::take(&mut self.filled) {
+            self.dp.invalidate(&[&key]).expect("erb_invalidate");
+        }
     }
 
     /// All counters.

@@ -439,6 +439,7 @@ impl<'bench> Scene<'bench> {
             let _ = nix::sys::socket::setsockopt(&server, socket, &now);
         }
         self.bench.open_for_service();
+        self.bench.empty_cache();
         let Some(entry) = self.entry() else { return };
         self.edit(|entry| entry.absent = 2);
         let row = abi::sweep_row {

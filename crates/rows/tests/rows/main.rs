@@ -1,3 +1,40 @@
 //! All tables of rows, in one process: the programs are loaded once.
 
 mod answers;
+mod egress;
+mod odd;
+mod refusals;
+mod stream;
+
+use erb_rows::scene::Scene;
+
+/// GET of the key that [`fast`] fills.
+pub const GET_KEY: &[u8] = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
+/// PING as an array.
+pub const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+/// A write of that key.
+pub const SET_KEY: &[u8] = b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$1\r\n1\r\n";
+/// A write of another.
+pub const SET_OTHER: &[u8] = b"*3\r\n$3\r\nSET\r\n$5\r\nother\r\n$1\r\n1\r\n";
+
+/// A FAST, quiescent connection; `key` = `value` is in the cache.
+pub fn fast(scene: &mut Scene) {
+    scene.bench.fill(b"key", b"value", 0);
+    scene.make_fast();
+}
+
+/// As [`fast`], and a PING was answered: 14 bytes consumed, 7 inserted.
+pub fn spliced(scene: &mut Scene) {
+    scene.bench.fill(b"key", b"value", 0);
+    scene.make_spliced();
+}
+
+/// A GET command.
+pub fn get(key: &str) -> Vec<u8> {
+    format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()).into_bytes()
+}
+
+/// A bulk reply.
+pub fn bulk(value: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+}
