@@ -65,7 +65,8 @@ struct bench_conn {
 	__u32 random; /* xorshift32; never 0 */
 	__u32 learned;
 	__u32 parked; /* 1: nothing outstanding */
-	__u32 pad[5];
+	__u32 got;    /* bytes of the outstanding reply that have come already */
+	__u32 pad[4];
 };
 
 /* Sums over all connections. */
@@ -73,6 +74,7 @@ struct bench_totals {
 	__u64 replies;
 	__u64 mismatches; /* replies that are not what the server must say */
 	__u64 repeated;	  /* payload out of order: retransmissions of the server */
+	__u64 pieces;	  /* parts of replies that came in several packets (retransmissions) */
 	__u64 odd;	  /* packets with headers the generator does not read */
 	__u64 no_room;	  /* the frame could not be resized */
 };

@@ -96,7 +96,7 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 bytes, struct bench_
 }
 
 static __always_inline int send_ack(struct xdp_md *ctx, const struct bench_config *config,
-				    const struct bench_conn *conn, __u32 index,
+				    const struct bench_conn *conn, __u32 index, __u32 seq,
 				    struct bench_totals *sums)
 {
 	if (resize(ctx, BENCH_HEADER_BYTES, sums))
@@ -104,13 +104,22 @@ static __always_inline int send_ack(struct xdp_md *ctx, const struct bench_confi
 	void *data = (void *)(long)ctx->data;
 	if (data + BENCH_HEADER_BYTES > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	write_header(data, &config->ack, ports_of(config, index), bpf_htonl(conn->seq),
+	write_header(data, &config->ack, ports_of(config, index), bpf_htonl(seq),
 		     bpf_htonl(conn->ack), bpf_htonl(now_ms() + conn->ts_offset), conn->ts_echo, 0);
 	return XDP_TX;
 }
 
-/* Length, type and length line, the key that leads every value, and the end. */
-static __always_inline int reply_is_right(void *data, void *data_end, __u32 payload_bytes,
+static __always_inline int begins_right(void *data, void *data_end,
+					const struct bench_config *config)
+{
+	void *payload = data + BENCH_HEADER_BYTES;
+
+	return payload + 8 <= data_end &&
+	       (U64(payload, 0) & config->prefix_mask) == config->prefix;
+}
+
+/* Of a reply in one packet: type and length line, the key that leads every value, and the end. */
+static __always_inline int reply_is_right(void *data, void *data_end,
 					  const struct bench_config *config,
 					  const struct bench_conn *conn)
 {
@@ -118,10 +127,8 @@ static __always_inline int reply_is_right(void *data, void *data_end, __u32 payl
 	void *key = payload + (config->prefix_bytes & 7);
 	void *end = payload + ((config->reply_bytes - 2) & 0x7ff);
 
-	if (payload_bytes != config->reply_bytes || end + 2 > data_end || key + 16 > data_end ||
-	    payload + 8 > data_end)
-		return 0;
-	if ((U64(payload, 0) & config->prefix_mask) != config->prefix || U16(end, 0) != 0x0a0d)
+	if (!begins_right(data, data_end, config) || end + 2 > data_end || key + 16 > data_end ||
+	    U16(end, 0) != 0x0a0d)
 		return 0;
 	return !config->check_key ||
 	       (U64(key, 0) == config->key_head && U64(key, 8) == conn->digits);
@@ -153,6 +160,18 @@ static __always_inline int next_request(struct xdp_md *ctx, const struct bench_c
 	return XDP_TX;
 }
 
+/* Retransmitted replies may come in parts; each is acknowledged, the last one ends the reply. */
+static __always_inline int take_piece(struct xdp_md *ctx, const struct bench_view *view,
+				      const struct bench_config *config, struct bench_conn *conn,
+				      __u32 index, struct bench_totals *sums)
+{
+	sums->pieces++;
+	conn->got += view->payload_bytes;
+	conn->ack += view->payload_bytes;
+	conn->ts_echo = view->tsval_be;
+	return send_ack(ctx, config, conn, index, conn->seq + BENCH_REQUEST_BYTES, sums);
+}
+
 static __always_inline int on_reply(struct xdp_md *ctx, const struct bench_view *view,
 				    const struct bench_config *config, struct bench_conn *conn,
 				    __u32 index, struct bench_totals *sums)
@@ -161,12 +180,18 @@ static __always_inline int on_reply(struct xdp_md *ctx, const struct bench_view 
 		return XDP_DROP;
 	if (view->seq != conn->ack || conn->parked) {
 		sums->repeated++;
-		return conn->parked ? send_ack(ctx, config, conn, index, sums) : XDP_DROP;
+		return conn->parked ? send_ack(ctx, config, conn, index, conn->seq, sums) : XDP_DROP;
 	}
-	if (view->ack != conn->seq + BENCH_REQUEST_BYTES ||
-	    !reply_is_right((void *)(long)ctx->data, (void *)(long)ctx->data_end,
-			    view->payload_bytes, config, conn))
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	__u32 got = conn->got + view->payload_bytes;
+	int right = view->ack == conn->seq + BENCH_REQUEST_BYTES && got == config->reply_bytes;
+	if (right && conn->got == 0)
+		right = reply_is_right(data, data_end, config, conn);
+	else if (got < config->reply_bytes && (conn->got || begins_right(data, data_end, config)))
+		return take_piece(ctx, view, config, conn, index, sums);
+	if (!right)
 		sums->mismatches++;
+	conn->got = 0;
 	sums->replies++;
 	conn->replies++;
 	conn->seq += BENCH_REQUEST_BYTES;
@@ -176,7 +201,7 @@ static __always_inline int on_reply(struct xdp_md *ctx, const struct bench_view 
 	if (config->mode == BENCH_RUN)
 		return next_request(ctx, config, conn, index, sums);
 	conn->parked = 1;
-	return send_ack(ctx, config, conn, index, sums);
+	return send_ack(ctx, config, conn, index, conn->seq, sums);
 }
 
 SEC("xdp")

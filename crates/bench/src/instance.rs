@@ -370,6 +370,7 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
         mismatches: after.totals.mismatches - before.totals.mismatches,
         stalled_conns: 0,
         repeated: after.totals.repeated - before.totals.repeated,
+        pieces: after.totals.pieces - before.totals.pieces,
         odd: after.totals.odd - before.totals.odd,
         no_room: after.totals.no_room - before.totals.no_room,
     })

@@ -47,6 +47,8 @@ pub struct Run {
     pub stalled_conns: u32,
     /// Payload that came a second time (retransmissions of the server).
     pub repeated: u64,
+    /// Parts of replies that came in several packets; their bytes are counted, not compared.
+    pub pieces: u64,
     /// Packets with TCP options other than timestamps; dropped.
     pub odd: u64,
     /// Frames that could not be resized; the request was lost.
