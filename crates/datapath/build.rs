@@ -15,11 +15,10 @@ const CLANG_MAJOR_MIN: u32 = 18;
 
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
-    let sources = env::var("ERB_BPF_DIR").map_or_else(|_| bpf.clone(), PathBuf::from);
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let libbpf = env::var("DEP_BPF_INCLUDE").context("libbpf-sys gave no include folder")?;
-    println!("cargo:rerun-if-env-changed=ERB_BPF_DIR");
-    println!("cargo:rerun-if-changed={}", sources.display());
+    // A file that is added changes the folder.
+    println!("cargo:rerun-if-changed={}", bpf.display());
     for entry in fs::read_dir(&bpf).with_context(|| format!("could not list {}", bpf.display()))? {
         println!("cargo:rerun-if-changed={}", entry?.path().display());
     }
@@ -27,7 +26,7 @@ fn main() -> Result<()> {
     for object in OBJECTS {
         compile(
             &clang,
-            &sources.join(format!("{object}.bpf.c")),
+            &bpf.join(format!("{object}.bpf.c")),
             &out,
             &bpf,
             Path::new(&libbpf),

@@ -35,6 +35,8 @@ pub enum Command {
     Lab(erb_lab::LabArgs),
     /// Measure what a request costs.
     Bench(erb_bench::args::BenchArgs),
+    /// Show Redis alone beside Redis boosted.
+    Demo(erb_demo::DemoArgs),
     /// Check that a Redis address shows what Redis alone could have shown.
     #[command(subcommand)]
     Check(erb_check::Check),

@@ -31,7 +31,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
 }
 
 /// Boosts by this very program, as a user would.
-struct DaemonBooster;
+pub struct DaemonBooster;
 
 impl Booster for DaemonBooster {
     fn boost(&self, wanted: &BoostRequest<'_>) -> Result<Box<dyn Boosted>> {

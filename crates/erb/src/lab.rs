@@ -26,7 +26,7 @@ pub fn run(args: LabArgs) -> ExitCode {
 }
 
 /// Boosts a lab by this very program, as a user would.
-struct DaemonBooster;
+pub struct DaemonBooster;
 
 impl erb_lab::Booster for DaemonBooster {
     fn boost(&self, lab: &LabState) -> Result<Vec<Process>> {

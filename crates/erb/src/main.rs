@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod boost;
+mod demo;
 mod detach;
 mod exit;
 mod lab;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Command::Detach(args) => detach::run(&args),
         Command::Lab(args) => return lab::run(args),
         Command::Bench(args) => return bench::run(&args),
+        Command::Demo(args) => return demo::run(&args),
         Command::Check(check) => {
             return erb_check::run(&check).unwrap_or_else(|error| {
                 eprintln!("erb check: {error:#}");
