@@ -8,7 +8,7 @@ use std::any::Any;
 use std::fs;
 use std::io::Write as _;
 use std::net::{IpAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -36,6 +36,9 @@ use crate::frame::{Family, PORT};
 const CACHE_BYTES: u64 = 4 << 20;
 /// The hash seed; fixed, so that a failure repeats.
 const HASH_SEED: u64 = 0x0123_4567_89ab_cdef;
+/// Halvings after which a miss count is 0: no row is to report another's miss.
+const MISS_COUNT_BITS: usize = 3;
+/// No single test may take longer; all together take a few seconds.
 const RUN_TIME_MAX: Duration = Duration::from_secs(50);
 
 /// The programs under test.
@@ -236,10 +239,23 @@ impl Bench {
         control.set_lease_until_ns(u64::MAX);
         control.set_heartbeat_up_ns(0);
         control.set_gate_ack(control.gate_seen());
+        for _ in 0..MISS_COUNT_BITS {
+            self.dp.halve_miss_counts();
+        }
         // Twice, as the daemon does: the check begins, the check has found nothing.
         for _ in 0..2 {
             self.dp.untracked_clear().expect("erb_untracked_clear");
         }
+    }
+
+    /// Runs `work` with all programs attached to the device, as `erb boost` attaches them.
+    ///
+    /// # Panics
+    /// If they cannot be attached.
+    pub fn live(&mut self, work: impl FnOnce(&mut Self)) {
+        let attached = Attached::new(self).expect("attach");
+        work(self);
+        drop(attached);
     }
 
     /// The listening socket of a family.
@@ -293,6 +309,71 @@ impl Bench {
     pub fn stats(&self) -> Vec<u64> {
         self.dp.stats().expect("erb_stats")
     }
+}
+
+/// The ingress programs on the device; dropped, the device is as before.
+struct Attached {
+    ifindex: i32,
+    before: OwnedFd,
+    _tc: OwnedFd,
+}
+
+impl Attached {
+    fn new(bench: &Bench) -> Result<Self> {
+        let ifindex = i32::try_from(bench.ifindex)?;
+        let mut id = 0;
+        // SAFETY: id is a live integer for the kernel's answer.
+        let asked = unsafe {
+            libbpf_sys::bpf_xdp_query_id(ifindex, libbpf_sys::XDP_FLAGS_DRV_MODE as i32, &raw mut id)
+        };
+        ensure!(asked == 0, "bpf_xdp_query_id: {asked}");
+        // SAFETY: no pointers.
+        let before = owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) })?;
+        // SAFETY: the descriptor is a loaded program's; options may be null.
+        let tc = owned(unsafe {
+            libbpf_sys::bpf_link_create(
+                bench.programs.ingress.as_raw_fd(),
+                ifindex,
+                libbpf_sys::BPF_TCX_INGRESS,
+                std::ptr::null(),
+            )
+        })?;
+        put_xdp(ifindex, &bench.programs.xdp)?;
+        Ok(Self {
+            ifindex,
+            before,
+            _tc: tc,
+        })
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // If the device is gone there is nothing to put back.
+        let _ = put_xdp(self.ifindex, &self.before);
+    }
+}
+
+fn owned(fd: i32) -> Result<OwnedFd> {
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(-fd)).context("bpf");
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn put_xdp(ifindex: i32, program: &OwnedFd) -> Result<()> {
+    // SAFETY: the descriptor is a loaded program's; options may be null.
+    let done = unsafe {
+        libbpf_sys::bpf_xdp_attach(
+            ifindex,
+            program.as_raw_fd(),
+            libbpf_sys::XDP_FLAGS_DRV_MODE,
+            std::ptr::null(),
+        )
+    };
+    ensure!(done == 0, "bpf_xdp_attach: {done}");
+    Ok(())
 }
 
 /// The addresses of both ends in the data path's form.

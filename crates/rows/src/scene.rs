@@ -119,6 +119,16 @@ impl<'bench> Scene<'bench> {
         scene
     }
 
+    /// Resets the connection and opens another with the same address pair.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    pub fn reconnect(&mut self) {
+        self.reset();
+        self.snd = self.snd.wrapping_add(1_000_000);
+        self.shake_hands();
+    }
+
     fn shake_hands(&mut self) {
         let mut syn = self.segment(b"");
         syn.flags = SYN;
@@ -297,6 +307,14 @@ impl<'bench> Scene<'bench> {
     pub fn request(&mut self, payload: &[u8]) {
         let segment = self.segment(payload);
         self.up(&segment);
+        self.read_request(payload);
+    }
+
+    /// The server's process reads exactly this.
+    ///
+    /// # Panics
+    /// If it reads something else, or nothing.
+    pub fn read_request(&self, payload: &[u8]) {
         let mut read = vec![0; payload.len()];
         let mut server = self.server.as_ref().expect("open");
         server.read_exact(&mut read).expect("the request reaches the server");
@@ -429,6 +447,11 @@ impl<'bench> Scene<'bench> {
 
     /// Ends the connection with a reset and gives back what its entry holds.
     fn close(&mut self) {
+        self.reset();
+        self.give_back();
+    }
+
+    fn reset(&mut self) {
         if let Some(server) = self.server.take() {
             let socket = nix::sys::socket::sockopt::Linger;
             let now = libc::linger {
@@ -438,6 +461,9 @@ impl<'bench> Scene<'bench> {
             // A socket that is gone already needs no reset.
             let _ = nix::sys::socket::setsockopt(&server, socket, &now);
         }
+    }
+
+    fn give_back(&mut self) {
         self.bench.open_for_service();
         self.bench.empty_cache();
         let Some(entry) = self.entry() else { return };
@@ -477,7 +503,9 @@ pub fn patient<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn key_bytes(key: &abi::conn_key) -> Vec<u8> {
+/// A key of `erb_conns` as the map wants it.
+#[must_use]
+pub fn key_bytes(key: &abi::conn_key) -> Vec<u8> {
     [
         &key.client_addr[..],
         &key.server_addr,

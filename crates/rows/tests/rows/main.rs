@@ -2,9 +2,12 @@
 
 mod answers;
 mod egress;
+mod live;
 mod odd;
 mod refusals;
 mod stream;
+mod table;
+mod tc;
 
 use erb_rows::scene::Scene;
 

@@ -1,0 +1,139 @@
+//! The table of connections: full, and after a connection's end.
+
+use erb_abi as abi;
+use erb_rows::fixture::{self, Bench, conn_key};
+use erb_rows::frame::{ACK, FIN, Family, SYN, Segment};
+use erb_rows::row::moved;
+use erb_rows::scene::{META_TRANSLATED, Scene, V4_NO_TS, V4, XDP_DROP, XDP_PASS, key_bytes};
+use libbpf_rs::{MapCore as _, MapFlags};
+
+use crate::{GET_KEY, PING, spliced};
+
+/// Ports that no row's client uses: entries of connections that never were.
+fn strangers() -> impl Iterator<Item = Vec<u8>> {
+    (0..abi::CONNS_MAX).map(|number| {
+        let mut key = conn_key(Family::V4, (number % 60_000) as u16 + 1);
+        key.pad = number + 1;
+        key_bytes(&key)
+    })
+}
+
+fn fill_table(bench: &Bench) {
+    let empty = vec![0; size_of::<abi::conn>()];
+    for key in strangers() {
+        // The last ones do not fit if another entry is there.
+        let _ = bench.conns.update(&key, &empty, MapFlags::NO_EXIST);
+    }
+}
+
+fn empty_table(bench: &Bench) {
+    for key in strangers() {
+        let _ = bench.conns.delete(&key);
+    }
+}
+
+#[test]
+fn full() {
+    fixture::with(|bench| {
+        fill_table(bench);
+        let mut scene = Scene::connect(bench, V4);
+        let first = scene.segment(PING);
+        let before = scene.bench.stats();
+        let outcome = scene.xdp(&first.bytes());
+        let counted = moved(&before, &scene.bench.stats());
+        let closed = scene.bench.dp.control().untracked();
+        let tracked = scene.entry().is_some();
+        empty_table(scene.bench);
+        assert_eq!(outcome.verdict, XDP_PASS);
+        assert_eq!(outcome.frame, first.bytes(), "passed as it came");
+        assert_eq!(counted, [("CONN_TABLE_FULL", 1)].into_iter().collect());
+        assert_eq!(closed, 1, "the fence is closed until the daemon has looked");
+        assert!(!tracked);
+    });
+}
+
+/// The server closes first and is in TIME_WAIT.
+fn time_wait(scene: &mut Scene) {
+    spliced(scene);
+    let ack = scene.segment(b"");
+    scene.up(&ack);
+    drop(scene.server.take());
+    let fin = scene.expect_from_kernel(|segment| segment.flags & FIN != 0);
+    assert_eq!((fin.seq, fin.ack), (scene.rcv, scene.snd), "FIN is translated");
+    scene.rcv = scene.rcv.wrapping_add(1);
+    let mut answer = scene.segment(b"");
+    answer.flags = FIN | ACK;
+    scene.up(&answer);
+    scene.snd = scene.snd.wrapping_add(1);
+    let last = scene.expect_from_kernel(|_| true);
+    assert_eq!((last.seq, last.ack), (scene.rcv, scene.snd), "TIME_WAIT's ACK is translated");
+}
+
+fn syn(scene: &mut Scene) -> Segment {
+    let mut segment = scene.segment(b"");
+    segment.flags = SYN;
+    segment.ack = 0;
+    segment.seq = scene.snd.wrapping_add(100_000);
+    segment
+}
+
+#[test]
+fn in_time_wait() {
+    fixture::with(|bench| {
+        for shape in [V4_NO_TS, V4] {
+            let mut scene = Scene::connect(bench, shape);
+            time_wait(&mut scene);
+            // The client repeats its FIN: TIME_WAIT must recognise it.
+            let mut again = scene.segment(b"");
+            again.flags = FIN | ACK;
+            again.seq = again.seq.wrapping_sub(1);
+            let outcome = scene.xdp(&again.bytes());
+            assert_eq!(outcome.meta, Some(META_TRANSLATED));
+            let got = Segment::parse(&outcome.frame).unwrap();
+            assert_eq!(got.seq, again.seq.wrapping_sub(14), "{shape:?}");
+            assert_eq!(got.ack, again.ack.wrapping_sub(7), "{shape:?}");
+            let late = scene.segment(GET_KEY);
+            let outcome = scene.xdp(&late.bytes());
+            assert_eq!(outcome.verdict, XDP_PASS, "no answer in TIME_WAIT");
+        }
+    });
+}
+
+#[test]
+fn syn_on_time_wait() {
+    fixture::with(|bench| {
+        let mut scene = Scene::connect(bench, V4_NO_TS);
+        time_wait(&mut scene);
+        let early = syn(&mut scene);
+        assert_eq!(scene.xdp(&early.bytes()).verdict, XDP_PASS, "short deltas: reuse is safe");
+        scene.edit(|entry| entry.out_delta = 65_537);
+        let before = scene.bench.stats();
+        assert_eq!(scene.xdp(&early.bytes()).verdict, XDP_DROP);
+        let counted = moved(&before, &scene.bench.stats());
+        assert_eq!(counted, [("DROP_SYN_TIME_WAIT", 1)].into_iter().collect());
+        let mut with_ts = early.clone();
+        with_ts.ts = Some((1, 0));
+        assert_eq!(scene.xdp(&with_ts.bytes()).verdict, XDP_PASS, "PAWS protects it");
+    });
+}
+
+/// The same address pair again: another socket, another cookie, deltas of zero.
+#[test]
+fn reused_address_pair() {
+    fixture::with(|bench| {
+        let mut scene = Scene::connect(bench, V4);
+        spliced(&mut scene);
+        let old = scene.entry().unwrap();
+        scene.reconnect();
+        let before = scene.bench.stats();
+        scene.request(PING);
+        let counted = moved(&before, &scene.bench.stats());
+        assert_eq!(counted.get("CONN_CREATED"), Some(&1), "{counted:?}");
+        let new = scene.entry().unwrap();
+        assert_ne!(new.cookie, old.cookie);
+        assert_eq!((new.in_delta, new.out_delta), (0, 0));
+        scene.reply(b"+PONG\r\n");
+        scene.acknowledge();
+        assert_eq!(u32::from(scene.entry().unwrap().state), abi::CONN_FAST);
+    });
+}

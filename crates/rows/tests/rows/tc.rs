@@ -1,0 +1,184 @@
+//! The TC ingress tier: the packet that XDP leaves to it, and devices without XDP.
+
+use erb_rows::fixture;
+use erb_rows::frame::{ACK, Checksum, Segment};
+use erb_rows::row::{Expect, Program, Row, check, moved};
+use erb_rows::scene::{
+    META_TO_TC, Scene, Shape, TCX_DROP, TCX_NEXT, V4, V4_NO_TS, V6, V6_NO_TS, XDP_TX,
+};
+
+use crate::{GET_KEY, SET_OTHER, fast, spliced};
+
+const SHAPES: [Shape; 4] = [V4, V4_NO_TS, V6, V6_NO_TS];
+
+/// The kernel has not got the acknowledgement of its reply yet.
+fn answered(scene: &mut Scene) {
+    scene.bench.fill(b"key", b"value", 0);
+    scene.make_answered();
+}
+
+/// What is left of a consumed packet: the acknowledgement alone, at the place of its first byte in
+/// kernel space; the window is smaller by the 11 bytes that the answer takes.
+fn bare_ack(_: &Scene, p: &mut Segment) {
+    p.payload.clear();
+    p.flags = ACK;
+    p.window = (((0xffff_u32 << 7) - 11) >> 7) as u16;
+    p.checksum = Checksum::Full;
+}
+
+#[test]
+fn consumed() {
+    let counters: &[(&str, u64)] = &[
+        ("FAST_PACKET_TC", 1),
+        ("FAST_GET", 1),
+        ("EGRESS_CLONE", 1),
+    ];
+    let mut rows = Vec::new();
+    for shape in SHAPES {
+        let row = |name, before, packet, expect| {
+            Row::xdp(name, shape, before, packet, expect, counters).on(Program::Ingress)
+        };
+        rows.extend([
+            row(
+                "the packet that XDP left to TC",
+                |s| {
+                    answered(s);
+                    let get = s.segment(GET_KEY);
+                    assert_eq!(s.xdp(&get.bytes()).meta, Some(META_TO_TC));
+                },
+                |s| s.segment(GET_KEY),
+                Expect::Changed(bare_ack),
+            ),
+            row(
+                "the bare pseudo-header sum is completed",
+                answered,
+                |s| {
+                    let mut get = s.segment(GET_KEY);
+                    get.checksum = Checksum::Pseudo;
+                    get
+                },
+                Expect::Changed(bare_ack),
+            ),
+            row(
+                "without XDP in front of it",
+                fast,
+                |s| s.segment(GET_KEY),
+                Expect::Changed(bare_ack),
+            ),
+        ]);
+    }
+    check(rows);
+}
+
+#[test]
+fn passed_up() {
+    let set: &[(&str, u64)] = &[
+        ("REFUSE_COMMAND", 1),
+        ("MARK_TAKEN", 1),
+        ("UP_TRANSLATED", 1),
+    ];
+    let behind_ping: fn(&Scene, &mut Segment) = |_, p| {
+        p.seq = p.seq.wrapping_sub(14);
+        p.ack = p.ack.wrapping_sub(7);
+    };
+    let mut rows = Vec::new();
+    for shape in SHAPES {
+        let on = |program, name, before, packet, expect, moved| {
+            Row::xdp(name, shape, before, packet, expect, moved).on(program)
+        };
+        rows.push(on(
+            Program::Ingress,
+            "a write behind an answered request",
+            spliced,
+            |s| s.segment(SET_OTHER),
+            Expect::Changed(behind_ping),
+            set,
+        ));
+        rows.push(on(
+            Program::IngressMerged,
+            "a merged packet is translated, never answered",
+            spliced,
+            |s| s.segment(GET_KEY),
+            Expect::Changed(behind_ping),
+            &[("TC_MERGED", 1), ("UP_TRANSLATED", 1)],
+        ));
+        rows.push(on(
+            Program::IngressMerged,
+            "a merged packet that XDP left to TC is scanned",
+            |s| {
+                answered(s);
+                let get = s.segment(GET_KEY);
+                s.xdp(&get.bytes());
+            },
+            |s| s.segment(&[GET_KEY, SET_OTHER].concat()),
+            Expect::Ignored,
+            &[("TC_MERGED", 1), ("MARK_TAKEN", 1), ("UP_TRANSLATED", 1)],
+        ));
+        rows.push(on(
+            Program::Ingress,
+            "lease over between the tiers: up, nothing was changed",
+            |s| {
+                answered(s);
+                let get = s.segment(GET_KEY);
+                s.xdp(&get.bytes());
+                s.bench.dp.control().set_lease_until_ns(1);
+            },
+            |s| s.segment(GET_KEY),
+            Expect::Ignored,
+            &[("REFUSE_LEASE", 1), ("UP_TRANSLATED", 1)],
+        ));
+    }
+    check(rows);
+}
+
+/// The clone carries the answer, the kernel gets the acknowledgement, and the next packet is XDP's.
+#[test]
+fn hand_over() {
+    fixture::with(|bench| {
+        for shape in SHAPES {
+            let mut scene = Scene::connect(bench, shape);
+            answered(&mut scene);
+            let get = scene.segment(GET_KEY);
+            let left = scene.xdp(&get.bytes());
+            assert_eq!(left.meta, Some(META_TO_TC), "{shape:?}");
+            let after = scene.ingress(&left.frame, 0);
+            assert_eq!(after.verdict, TCX_NEXT);
+            let reply = scene.expect_from_kernel(|segment| !segment.payload.is_empty());
+            assert_eq!(reply.payload, b"$5\r\nvalue\r\n");
+            assert_eq!(reply.seq, scene.rcv);
+            assert_eq!(reply.ack, get.seq.wrapping_add(GET_KEY.len() as u32));
+            assert_eq!(reply.checksum, Checksum::Full);
+            assert_eq!(reply.ts.map(|ts| ts.1), get.ts.map(|ts| ts.0));
+            scene.to_kernel(&after.frame);
+            scene.snd = reply.ack;
+            scene.rcv = scene.rcv.wrapping_add(11);
+            erb_rows::scene::patient("the kernel takes the ACK", || {
+                (scene.info().tcpi_unacked == 0).then_some(())
+            });
+            let next = scene.segment(GET_KEY);
+            assert_eq!(scene.up(&next).verdict, XDP_TX, "{shape:?}");
+        }
+    });
+}
+
+#[test]
+fn a_gap_is_answered_by_a_clone() {
+    fixture::with(|bench| {
+        let mut scene = Scene::connect(bench, V4);
+        spliced(&mut scene);
+        let mut early = scene.segment(GET_KEY);
+        early.seq = early.seq.wrapping_add(3);
+        let before = scene.bench.stats();
+        let outcome = scene.ingress(&early.bytes(), 0);
+        assert_eq!(outcome.verdict, TCX_DROP);
+        let ack = scene.expect_from_kernel(|segment| segment.payload.is_empty());
+        assert_eq!((ack.seq, ack.ack), (scene.rcv, scene.snd));
+        let counted = moved(&before, &scene.bench.stats());
+        let expected = [
+            ("DROP_OUT_OF_ORDER", 1),
+            ("DUP_ACK_SENT", 1),
+            ("EGRESS_CLONE", 1),
+        ];
+        assert_eq!(counted, expected.into_iter().collect());
+    });
+}
