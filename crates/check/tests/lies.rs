@@ -53,6 +53,13 @@ fn the_proxy_that_does_not_lie_passes() {
 }
 
 #[test]
+fn history_decides_although_single_operations_take_long() {
+    let report = run_history(Lie::Slow(400));
+    assert!(report.passed, "{report:?}");
+    assert!(report.check_seconds < 20.0, "{report:?}");
+}
+
+#[test]
 fn shadow_catches_a_stale_get() {
     let report = run_shadow(Lie::StaleGet(20));
     assert!(!report.passed);

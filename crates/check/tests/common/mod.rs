@@ -13,6 +13,8 @@ use erb_check::net::Conn;
 use erb_check::resp;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Linux's shortest retransmission time-out.
+const RETRANSMISSION: Duration = Duration::from_millis(200);
 /// Tries to start a server, each on another free port.
 const START_TRIES: u32 = 5;
 
@@ -102,6 +104,8 @@ pub enum Lie {
     Silence(u64),
     /// After so many requests of a connection it is closed.
     Close(u64),
+    /// Nothing, but every so many requests of a connection take as long as a retransmission.
+    Slow(u64),
     /// Every so many requests a reply is sent twice.
     Twice(u64),
 }
@@ -148,6 +152,7 @@ impl Proxy {
             match self.lie {
                 Lie::Close(n) if requests > n => return,
                 Lie::Silence(n) if requests > n => continue,
+                Lie::Slow(n) if requests % n == 0 => std::thread::sleep(RETRANSMISSION),
                 _ => {}
             }
             if redis.send(&request).is_err() {
