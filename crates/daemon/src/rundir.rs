@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use erb_datapath::{Attached, VlanOffload};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
@@ -253,7 +254,7 @@ pub fn netns_inode() -> Result<u64> {
 /// that a container (another root) is never left.
 ///
 /// # Errors
-/// [`Error::Io`] if the kernel does not let the caller in.
+/// [`Error::Privilege`] or [`Error::Io`] if the kernel does not let the caller in.
 pub fn enter_base_mount_namespace() -> Result<()> {
     let Some(ancestor) = topmost_ancestor() else {
         return Ok(());
@@ -269,8 +270,14 @@ pub fn enter_base_mount_namespace() -> Result<()> {
     }
     let namespace = File::open(&path).map_err(Error::io(format!("could not open {path}")))?;
     let here = std::env::current_dir().ok();
-    setns(namespace, CloneFlags::CLONE_NEWNS)
-        .map_err(Error::io("could not enter the system's mount namespace"))?;
+    setns(namespace, CloneFlags::CLONE_NEWNS).map_err(|error| match error {
+        Errno::EPERM => Error::Privilege(
+            "missing CAP_SYS_ADMIN or CAP_SYS_CHROOT (entering the system's mount namespace); \
+             run as root"
+                .to_owned(),
+        ),
+        other => Error::io("could not enter the system's mount namespace")(other),
+    })?;
     if let Some(here) = here {
         // Relative paths keep their meaning where the folder exists.
         let _ = std::env::set_current_dir(here);

@@ -1,0 +1,351 @@
+//! The command line as a user meets it: bad input gets a clear error with its exit code and
+//! changes nothing; boosting, a crash, and detaching leave things as they should be.
+//!
+//! Each test makes namespaces of its own. Run as root.
+
+mod place;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Output;
+use std::time::Duration;
+
+use place::{PATIENCE, Place, assert_refused, wait_for};
+
+fn boost_with(place: &Place, device: &str, redis: &str, more: &[&str]) -> Output {
+    let mut arguments = vec!["boost", "--dev", device, "--redis", redis];
+    arguments.extend(more);
+    place.erb(&arguments)
+}
+
+#[test]
+fn no_such_device() {
+    let place = Place::with_redis();
+    let output = boost_with(&place, "nosuchdev0", "127.0.0.1:6379", &[]);
+    assert_refused(&output, 5, &["nosuchdev0", "ip link"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn device_with_a_foreign_xdp_program() {
+    let place = Place::with_redis();
+    erb_lab::xdp_pass::attach(&place.server(), &place.device()).unwrap();
+    let output = place.boost();
+    assert_refused(&output, 6, &[&place.device(), "erb_lab", "id ", "native"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn redis_not_reachable() {
+    let place = Place::new();
+    let output = place.boost();
+    assert_refused(&output, 7, &["127.0.0.1:6379", "is it running?"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn redis_with_a_password() {
+    let place = Place::with_redis();
+    place.redis(&["CONFIG", "SET", "requirepass", "secret"]);
+    let output = place.boost();
+    assert_refused(&output, 7, &["NOAUTH", "password"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn redis_too_old() {
+    let place = Place::with_redis();
+    let redis =
+        place.fake_redis(b"$22\r\nredis_version:6.2.14\r\n\r\n*2\r\n$4\r\nport\r\n$4\r\n6379\r\n");
+    let output = boost_with(&place, &place.device(), &redis, &[]);
+    assert_refused(&output, 8, &["6.2.14", "7.0"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn no_listening_socket() {
+    let place = Place::with_redis();
+    let output = boost_with(
+        &place,
+        &place.device(),
+        "127.0.0.1:6379",
+        &["--port", "6380"],
+    );
+    assert_refused(&output, 9, &["6380", "namespace"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn too_little_privilege() {
+    let place = Place::with_redis();
+    for lost in ["-bpf", "-net_admin", "-perfmon", "-sys_admin"] {
+        let arguments = [
+            "boost",
+            "--dev",
+            &place.device(),
+            "--redis",
+            "127.0.0.1:6379",
+        ];
+        let output = place.erb_by(&["setpriv", "--bounding-set", lost], &arguments);
+        let name = format!("CAP_{}", lost[1..].to_uppercase());
+        assert_refused(&output, 3, &["privilege", &name, "root"]);
+    }
+    place.assert_untouched();
+}
+
+#[test]
+fn kernel_too_old() {
+    let place = Place::with_redis();
+    let arguments = [
+        "boost",
+        "--dev",
+        &place.device(),
+        "--redis",
+        "127.0.0.1:6379",
+    ];
+    let output = place.erb_by(&["setarch", "--uname-2.6"], &arguments);
+    assert_refused(&output, 4, &["Linux 2.6", "6.12"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn absurd_sizes() {
+    let place = Place::with_redis();
+    for size in [
+        "0",
+        "1K",
+        "many",
+        "-5M",
+        "1.5G",
+        "900000G",
+        "99999999999999999999",
+    ] {
+        let size = format!("--cache-size={size}");
+        let output = boost_with(&place, &place.device(), "127.0.0.1:6379", &[&size]);
+        assert_refused(
+            &output,
+            10,
+            &["cache"].map(|word| if size.contains(['K', '0']) { word } else { "" }),
+        );
+    }
+    place.assert_untouched();
+}
+
+#[test]
+fn arguments_that_cannot_be_used() {
+    let place = Place::with_redis();
+    let output = boost_with(&place, &place.device(), "nowhere", &[]);
+    assert_refused(&output, 2, &["nowhere", "HOST:PORT"]);
+    let output = boost_with(&place, "lo", "127.0.0.1:6379", &[]);
+    assert_refused(&output, 2, &["unix:PATH"]);
+    let output = boost_with(
+        &place,
+        &place.device(),
+        "127.0.0.1:6379",
+        &["--dev", &place.device()],
+    );
+    assert_refused(&output, 2, &["twice"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn nothing_boosted() {
+    let place = Place::new();
+    assert_refused(&place.erb(&["status"]), 12, &["nothing is boosted"]);
+    assert_refused(&place.erb(&["detach"]), 12, &["nothing is boosted"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn already_boosted() {
+    let place = Place::with_redis();
+    place.boosted();
+    assert_refused(&place.boost(), 11, &["already boosted", "erb detach"]);
+    // By another run directory: the XDP program tells.
+    let other = place.folder.join("other");
+    let other = other.to_str().unwrap();
+    let arguments = [
+        "netns",
+        "exec",
+        &place.server(),
+        env!("CARGO_BIN_EXE_erb"),
+        "boost",
+        "--dev",
+    ];
+    let output = std::process::Command::new("ip")
+        .args(arguments)
+        .args([
+            &place.device(),
+            "--redis",
+            "127.0.0.1:6379",
+            "--run-dir",
+            other,
+        ])
+        .output()
+        .unwrap();
+    assert_refused(&output, 6, &["ERB's own"]);
+    assert!(!std::path::Path::new(other).exists());
+    assert_eq!(place.status()["serving"], true);
+}
+
+#[test]
+fn boost_answers_and_detach_leaves_nothing() {
+    let place = Place::with_redis();
+    place.boosted();
+    assert_eq!(place.redis_outside(&["SET", "key", "value"]), "OK");
+    // One connection, because each first command goes up: four GETs, the key is filled meanwhile.
+    let script = ["-r", "40", "-i", "0.02", "GET", "key"];
+    assert_eq!(
+        place
+            .redis_outside(&script)
+            .lines()
+            .filter(|line| *line == "value")
+            .count(),
+        40
+    );
+    let status = place.status();
+    let count = |name: &str| {
+        let all = status["counters"].as_array().unwrap();
+        all.iter().find(|counter| counter["name"] == name).unwrap()["count"]
+            .as_u64()
+            .unwrap()
+    };
+    assert!(count("FAST_GET") >= 20, "{status}");
+    assert_eq!(count("INVARIANT"), 0);
+    assert_eq!(status["devices"][0]["mode"], "native");
+    assert_eq!(
+        status["egress_devices"].as_array().unwrap().len(),
+        2,
+        "lo is covered too"
+    );
+    assert!(status["hit_ratio"].as_f64().unwrap() > 0.5);
+    let output = place.erb(&["detach"]);
+    assert!(output.status.success(), "{output:?}");
+    place.assert_untouched();
+}
+
+#[test]
+fn a_crash_leaves_the_programs_and_the_next_boost_adopts_them() {
+    let place = Place::with_redis();
+    place.boosted();
+    place.crash();
+    assert_eq!(place.redis_outside(&["SET", "key", "value"]), "OK");
+    assert_eq!(place.redis_outside(&["GET", "key"]), "value");
+    let output = place.boost();
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("adopted"),
+        "{output:?}"
+    );
+    wait_for("serving again", || place.status()["serving"] == true);
+    place.crash();
+    let output = place.erb(&["detach"]);
+    assert!(output.status.success(), "{output:?}");
+    place.assert_untouched();
+}
+
+/// A connection through ERB that has been answered by it.
+fn translated_connection(place: &Place) -> TcpStream {
+    let mut stream = erb_lab::netns::run_in(&place.client(), || {
+        Ok(TcpStream::connect("10.98.0.1:6379")?)
+    })
+    .unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(ping(&mut stream).unwrap(), b"+PONG\r\n");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    wait_for("a translated connection", || {
+        ping(&mut stream).unwrap();
+        place.status()["connections"]["translated"] == 1
+    });
+    stream
+}
+
+fn ping(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    stream.write_all(b"PING\r\n")?;
+    stream.write_all(b"*1\r\n$4\r\nPING\r\n")?;
+    let mut replies = [0; 14];
+    stream.read_exact(&mut replies)?;
+    Ok(replies[7..].to_vec())
+}
+
+#[test]
+fn detach_waits_for_connections_that_need_translation() {
+    let place = Place::with_redis();
+    place.boosted();
+    let mut stream = translated_connection(&place);
+    let output = place.erb(&["detach", "--wait", "300ms"]);
+    assert_eq!(output.status.code(), Some(14), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("1 connections"),
+        "{output:?}"
+    );
+    assert_eq!(place.status()["daemon"], "detaching");
+    assert_eq!(ping(&mut stream).unwrap(), b"+PONG\r\n", "still translated");
+    drop(stream);
+    wait_for("the daemon to leave", || !place.run_dir().exists());
+    place.assert_untouched();
+}
+
+#[test]
+fn detach_by_force_resets_them() {
+    for crashed in [false, true] {
+        let place = Place::with_redis();
+        place.boosted();
+        let mut stream = translated_connection(&place);
+        if crashed {
+            place.crash();
+        }
+        let output = place.erb(&["detach", "--force"]);
+        assert!(output.status.success(), "{output:?}");
+        assert!(ping(&mut stream).is_err(), "the client must see a reset");
+        assert_eq!(place.redis(&["PING"]), "PONG", "Redis lives on");
+        place.assert_untouched();
+    }
+}
+
+#[test]
+fn serving_follows_redis() {
+    let mut place = Place::with_redis();
+    place.boosted();
+    let serving = |place: &Place, wanted: bool, word: &str| {
+        wait_for(word, || {
+            let status = place.status();
+            status["serving"] == wanted && status["not_serving"].to_string().contains(word)
+        });
+    };
+    place.redis(&["CONFIG", "SET", "requirepass", "secret"]);
+    serving(&place, false, "password");
+    place.redis(&["-a", "secret", "CONFIG", "SET", "requirepass", ""]);
+    serving(&place, true, "");
+    place.redis(&["ACL", "SETUSER", "bob", "on", ">x", "+@all"]);
+    serving(&place, false, "access rules");
+    place.redis(&["ACL", "DELUSER", "bob"]);
+    serving(&place, true, "");
+    // Through ERB the gate shuts at once and opens again without waiting for the next second.
+    place.redis_outside(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    place.redis_outside(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    serving(&place, false, "allkeys-lru");
+    place.redis_outside(&["CONFIG", "SET", "maxmemory", "0"]);
+    serving(&place, true, "");
+    place.stop_redis();
+    serving(&place, false, "Redis");
+    place.start_redis();
+    serving(&place, true, "");
+    assert_eq!(place.status()["redis"]["feeds_made"], 2);
+}
+
+#[test]
+fn the_lease_ends_with_a_silent_redis() {
+    let place = Place::with_redis();
+    place.boosted();
+    assert!(place.status()["lease_left_ms"].as_i64().unwrap() > 0);
+    place.freeze_redis(true);
+    wait_for("the end of the lease", || {
+        place.status()["lease_left_ms"].as_i64().unwrap() < 0
+    });
+    place.freeze_redis(false);
+    wait_for("a new lease", || {
+        place.status()["lease_left_ms"].as_i64().unwrap() > 0
+    });
+}
