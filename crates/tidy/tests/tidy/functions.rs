@@ -14,7 +14,9 @@ const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 600;
 
 /// Longer files: name, most lines.
-const FILES_RATCHET: [(&str, usize); 0] = [];
+const FILES_RATCHET: [(&str, usize); 1] = [("bpf/ingress.h", 900)];
+/// Here functions are tables of rows, which are read by searching, as `.def` files are.
+const TABLES: &str = "crates/rows/tests/";
 /// Longer functions: file, name, most lines.
 const FUNCTIONS_RATCHET: [(&str, &str, usize); 0] = [];
 
@@ -42,6 +44,9 @@ fn files_are_short() {
 fn functions_are_short() {
     let mut complaints = Vec::new();
     for file in files::sources() {
+        if file.name.starts_with(TABLES) {
+            continue;
+        }
         for function in functions_of(&file) {
             let listed = FUNCTIONS_RATCHET
                 .iter()
