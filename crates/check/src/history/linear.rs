@@ -392,6 +392,16 @@ mod tests {
     }
 
     #[test]
+    fn a_counter_counts_by_one_from_what_is_there() {
+        assert!(good(&[op(0, 0, 10, Incr(Some(1)))]));
+        assert!(bad(&[op(0, 0, 10, Incr(Some(2)))]));
+        let set = op(0, 0, 10, Set(5));
+        assert!(bad(&[set, op(1, 11, 20, Incr(Some(5)))]));
+        assert!(good(&[set, op(1, 11, 20, Incr(Some(6)))]));
+        assert!(bad(&[set, op(1, 11, 20, Incr(Some(7)))]));
+    }
+
+    #[test]
     fn unknown_writes_may_act_late_or_never_but_not_early() {
         let unknown = op(0, 20, 0, Set(2));
         let first = op(1, 0, 10, Set(1));
