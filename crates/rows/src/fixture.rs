@@ -5,6 +5,7 @@
 //! and pins end with the thread's process, also when a test panics.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::net::{IpAddr, TcpListener};
@@ -30,6 +31,7 @@ use libbpf_rs::{MapHandle, Program};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+use crate::budget;
 use crate::frame::{Family, PORT};
 
 /// Small, so that sets are shared often and emptied quickly: 4 MiB are 512 sets.
@@ -67,6 +69,8 @@ pub struct Bench {
     pub wire: PacketSocket,
     /// Frames received last.
     pub batch: Batch,
+    /// Instructions verified, by program.
+    pub verified: BTreeMap<String, u32>,
     listeners: [TcpListener; 2],
     next_port: u16,
     filled: Vec<Vec<u8>>,
@@ -168,6 +172,7 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
         ifindex,
         wire: netns::run_in(client, || PacketSocket::open("c0"))?,
         batch: Batch::new(),
+        verified: verified_programs(&root)?,
         listeners: [
             TcpListener::bind((SERVER_IPV4, PORT))?,
             TcpListener::bind((SERVER_IPV6, PORT))?,
@@ -177,6 +182,19 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
     };
     bench.open_for_service();
     Ok(bench)
+}
+
+fn verified_programs(root: &Path) -> Result<BTreeMap<String, u32>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if let Some(name) = name.strip_prefix("prog_") {
+            let program = Program::fd_from_pinned_path(entry.path())?;
+            found.insert(name.to_owned(), budget::verified(&program)?);
+        }
+    }
+    Ok(found)
 }
 
 /// The pair c0 - s0; only the server's end has addresses, so that the client's namespace answers

@@ -6,8 +6,10 @@
 //! has no TCP that would correct a mistake. Programs run through BPF_PROG_TEST_RUN; what they pass
 //! goes to the real kernel.
 
+pub mod budget;
 pub mod fixture;
 pub mod frame;
+pub mod reference;
 pub mod row;
 pub mod run;
 pub mod scene;

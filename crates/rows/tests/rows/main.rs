@@ -1,10 +1,13 @@
 //! All tables of rows, in one process: the programs are loaded once.
 
 mod answers;
+mod costs;
 mod egress;
+mod fuzz;
 mod live;
 mod odd;
 mod refusals;
+mod scanners;
 mod stream;
 mod table;
 mod tc;
@@ -40,4 +43,14 @@ pub fn get(key: &str) -> Vec<u8> {
 /// A bulk reply.
 pub fn bulk(value: &[u8]) -> Vec<u8> {
     [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+}
+
+/// The seed of a random test: `ERB_SEED`, else the clock's; printed, so that a failure repeats.
+pub fn seed() -> u64 {
+    let seed = std::env::var("ERB_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(..));
+    println!("ERB_SEED={seed}");
+    seed
 }
