@@ -42,6 +42,19 @@ pub(crate) struct Boosted {
     pub(crate) adopted: bool,
 }
 
+impl Boosted {
+    /// Takes a boost back that failed after it was attached; what was adopted stays at work.
+    pub(crate) fn give_up(&self) {
+        if self.adopted {
+            return;
+        }
+        take_away(&self.run_dir.pins(), &self.notes.vlan_before());
+        if let Err(error) = self.run_dir.remove(self.notes.mounted) {
+            tracing::error!("{error}");
+        }
+    }
+}
+
 /// What was found to be right before anything is changed.
 struct Checked {
     devices: Vec<Device>,

@@ -31,9 +31,12 @@ pub fn request<T: DeserializeOwned>(run_dir: &RunDir, request: &Request) -> Resu
         .and_then(|()| stream.write_all(&line))
         .map_err(|error| no_answer(format!("does not listen: {error}")))?;
     let mut answer = String::new();
-    BufReader::new(stream)
-        .read_line(&mut answer)
-        .map_err(|error| no_answer(format!("does not answer: {error}")))?;
+    let read = BufReader::new(stream).read_line(&mut answer);
+    // A daemon that ended with the request in its hands is as good as none.
+    if answer.is_empty() && !run_dir.is_locked() {
+        return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
+    }
+    read.map_err(|error| no_answer(format!("does not answer: {error}")))?;
     serde_json::from_str(&answer)
         .map_err(|error| no_answer(format!("answered something else ({error}): {answer}")))
 }

@@ -116,8 +116,24 @@ impl Daemon {
     /// Any [`Error`]; then nothing was changed.
     pub fn start(config: &BoostConfig) -> Result<Self> {
         let boosted = boost(config)?;
-        let server = Server::bind(&boosted.run_dir)?;
-        let ring = boosted.datapath.miss_ring()?;
+        let made = Server::bind(&boosted.run_dir)
+            .and_then(|server| Ok((server, boosted.datapath.miss_ring()?, signals()?)));
+        match made {
+            Ok((server, ring, signals)) => Ok(Self::new(config, boosted, server, ring, signals)),
+            Err(error) => {
+                boosted.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    fn new(
+        config: &BoostConfig,
+        boosted: Boosted,
+        server: Server,
+        ring: MissRing,
+        signals: SignalFd,
+    ) -> Self {
         let now = monotonic_ns();
         let control = boosted.datapath.control();
         control.set_serving(0);
@@ -131,7 +147,7 @@ impl Daemon {
             .to_string_lossy();
         // A client name has no blanks.
         let feed_name = format!("erb-feed:{}", name.replace(char::is_whitespace, "_"));
-        Ok(Self {
+        Self {
             redis: config.redis.clone(),
             feed: None,
             feeds_made: 0,
@@ -144,7 +160,7 @@ impl Daemon {
             server,
             fill_client: None,
             ring,
-            signals: signals()?,
+            signals,
             feed_name,
             retry_ns: 0,
             next_tick_ns: now,
@@ -159,7 +175,12 @@ impl Daemon {
             unacked: true,
             wall_minus_mono_ms: 0,
             boosted,
-        })
+        }
+    }
+
+    /// Takes back a start whose report could not be delivered.
+    pub fn give_up(self) {
+        self.boosted.give_up();
     }
 
     /// What was attached, for the user.
@@ -200,7 +221,10 @@ impl Daemon {
             let now = monotonic_ns();
             if now >= self.next_tick_ns {
                 self.next_tick_ns = (self.next_tick_ns + TICK_NS).max(now + TICK_NS / 2);
-                self.tick(now)?;
+                match self.tick(now) {
+                    Err(error) if is_device_gone(&error) => self.change_device()?,
+                    done => done?,
+                }
             } else if self.is_flowing(now) && now >= self.last_drain_ns + DRAIN_NS {
                 self.drain_misses(now)?;
             }
@@ -280,6 +304,24 @@ impl Daemon {
             self.second()?;
         } else if self.proof_pending || self.stage != Stage::Running {
             self.sweep_connections()?;
+        }
+        Ok(())
+    }
+
+    /// The device on which programs are run is gone: takes the next one, leaves after the last.
+    fn change_device(&mut self) -> Result<()> {
+        let present = erb_datapath::all_devices()?;
+        let boosted = self
+            .boosted
+            .notes
+            .attached
+            .iter()
+            .map(|attached| &attached.device);
+        if let Some(device) = boosted.clone().find(|device| present.contains(device)) {
+            self.boosted.datapath.run_on(device.ifindex);
+        } else {
+            tracing::warn!("no boosted device is left: detaching");
+            self.stage = Stage::Leaving;
         }
         Ok(())
     }
@@ -492,6 +534,14 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+fn is_device_gone(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Datapath(erb_datapath::Error::Run { reason, .. })
+            if reason.raw_os_error() == Some(libc::ENODEV)
+    )
 }
 
 /// SIGTERM and SIGINT as a descriptor.

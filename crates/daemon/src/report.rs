@@ -132,6 +132,8 @@ pub struct Status {
     pub serving: bool,
     /// Why not; empty if serving.
     pub not_serving: Vec<String>,
+    /// False while a command that may have changed Redis's configuration is looked at.
+    pub gate_open: bool,
     /// Whether new connections are tracked from their first byte.
     pub admitting: bool,
     /// Lease still left, ms; negative: over for that long.

@@ -12,7 +12,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use erb_datapath::{Attached, VlanOffload};
+use erb_datapath::{Attached, Device, VlanOffload};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -44,6 +44,15 @@ pub struct Notes {
     pub netns: u64,
     /// Whether ERB mounted the bpffs.
     pub mounted: bool,
+}
+
+impl Notes {
+    /// Each device with what was done to its VLAN offload.
+    #[must_use]
+    pub fn vlan_before(&self) -> Vec<(Device, VlanOffload)> {
+        let devices = self.attached.iter().map(|attached| attached.device.clone());
+        devices.zip(self.vlan.iter().copied()).collect()
+    }
 }
 
 /// A run directory, which need not exist.

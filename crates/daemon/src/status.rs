@@ -148,6 +148,10 @@ impl Daemon {
         } else {
             status.not_serving = self.watch.reasons();
         }
+        if !status.gate_open {
+            let reason = "a command that may have changed Redis's configuration was seen";
+            status.not_serving.push(reason.to_owned());
+        }
         status.pid = std::process::id();
         status.serving = boosted.datapath.control().serving() == 1 && status.not_serving.is_empty();
         status.cache.fills_waiting = self.fills.waiting();
@@ -197,6 +201,7 @@ fn base_status(
         mode: "read".to_owned(),
         serving: false,
         not_serving: vec!["the daemon is dead: `erb boost` again, or `erb detach`".to_owned()],
+        gate_open: control.gate_seen() == control.gate_ack(),
         admitting: control.admit() == 1 && control.stopping() == 0,
         lease_left_ms: i64::try_from(left_ns / 1_000_000).unwrap_or(i64::MIN),
         fence: control.fence(),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use caps::{CapSet, Capability};
 use erb_abi as abi;
-use erb_datapath::{ConnView, Datapath, Device, VlanOffload};
+use erb_datapath::{ConnView, Datapath};
 
 use crate::boost::take_away;
 use crate::client_list::addresses;
@@ -73,7 +73,7 @@ impl Daemon {
 
     pub(crate) fn leave(self) -> Result<()> {
         let Self { boosted, .. } = self;
-        take_away(&boosted.run_dir.pins(), &vlan_of(&boosted.notes));
+        take_away(&boosted.run_dir.pins(), &boosted.notes.vlan_before());
         // Kept in reserve for this moment only.
         if let Err(error) = caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN) {
             tracing::warn!("unmounting needs CAP_SYS_ADMIN: {error}");
@@ -82,15 +82,6 @@ impl Daemon {
         tracing::info!("detached");
         Ok(())
     }
-}
-
-fn vlan_of(notes: &Notes) -> Vec<(Device, VlanOffload)> {
-    notes
-        .attached
-        .iter()
-        .map(|attached| attached.device.clone())
-        .zip(notes.vlan.iter().copied())
-        .collect()
 }
 
 /// Ends every connection that cannot go on without translation.
@@ -132,7 +123,7 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
             return Ok(Detached::Needed(needed));
         }
     }
-    take_away(&run_dir.pins(), &vlan_of(&notes));
+    take_away(&run_dir.pins(), &notes.vlan_before());
     run_dir.remove(notes.mounted)?;
     Ok(Detached::Gone)
 }

@@ -1,7 +1,7 @@
 //! The running data path, reached through its pins.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr::{addr_of, addr_of_mut};
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use erb_abi as abi;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::control::Control;
-use crate::load::{check_shapes, remove_pins};
+use crate::load::check_shapes;
 use crate::mapped::Mapped;
 use crate::run::Runnable;
 use crate::{Error, Result};
@@ -95,7 +95,6 @@ struct Programs {
 
 /// The running data path: maps and programs, opened from their pins.
 pub struct Datapath {
-    root: PathBuf,
     ifindex: u32,
     control: Control,
     fill: Mapped<abi::fill_io>,
@@ -139,7 +138,6 @@ impl Datapath {
             });
         }
         Ok(Self {
-            root: root.to_path_buf(),
             ifindex,
             control,
             fill: Mapped::new("erb_fill_io", &map("erb_fill_io")?)?,
@@ -169,9 +167,9 @@ impl Datapath {
         &self.control
     }
 
-    /// Removes every pin. Links must have been detached before.
-    pub fn remove(&self) {
-        remove_pins(&self.root);
+    /// Runs timer and sweep on this device from now on.
+    pub const fn run_on(&mut self, ifindex: u32) {
+        self.ifindex = ifindex;
     }
 
     /// Runs the retransmission timer; true while connections have unacknowledged fast bytes.

@@ -101,19 +101,12 @@ fn run_daemon(args: &BoostArgs) -> ExitCode {
         .with_ansi(false)
         .with_target(false)
         .init();
-    let started = start(args).and_then(|daemon| {
-        let report = report(&daemon);
-        if args.announce {
-            leave_terminal(args.log.as_deref(), daemon.run_dir())?;
-            announce(&Announcement::Started { report })?;
-            silence_output()?;
-        } else {
-            if let Some(log) = &args.log {
-                log_to(log)?;
-            }
-            print!("{report}");
+    let started = start(args).and_then(|daemon| match settle(args, &daemon) {
+        Ok(()) => Ok(daemon),
+        Err(error) => {
+            daemon.give_up();
+            Err(error)
         }
-        Ok(daemon)
     });
     let failed = match started.map(Daemon::run) {
         Ok(Ok(())) => return ExitCode::SUCCESS,
@@ -138,12 +131,27 @@ fn run_daemon(args: &BoostArgs) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Says how the start went and takes the place where the daemon works from.
+fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
+    let report = report(daemon);
+    if args.announce {
+        leave_terminal(args.log.as_deref(), daemon.run_dir())?;
+        drop_privileges()?;
+        announce(&Announcement::Started { report })?;
+        return silence_output();
+    }
+    if let Some(log) = &args.log {
+        log_to(log)?;
+    }
+    drop_privileges()?;
+    print!("{report}");
+    Ok(())
+}
+
 fn start(args: &BoostArgs) -> Result<Daemon> {
     let config = config(args)?;
     enter_base_mount_namespace()?;
-    let daemon = Daemon::start(&config)?;
-    drop_privileges()?;
-    Ok(daemon)
+    Daemon::start(&config)
 }
 
 fn announce(announcement: &Announcement) -> Result<()> {

@@ -243,6 +243,25 @@ fn a_crash_leaves_the_programs_and_the_next_boost_adopts_them() {
     place.assert_untouched();
 }
 
+#[test]
+fn a_boost_that_cannot_settle_is_taken_back() {
+    let place = Place::with_redis();
+    let log = place.folder.join("no/such/folder/log");
+    let log = log.to_str().unwrap();
+    let output = boost_with(&place, &place.device(), "127.0.0.1:6379", &["--log", log]);
+    assert_refused(&output, 1, &[log]);
+    place.assert_untouched();
+}
+
+#[test]
+fn the_daemon_leaves_with_its_last_device() {
+    let place = Place::with_redis();
+    place.boosted();
+    place.delete_device();
+    wait_for("the daemon to leave", || !place.run_dir().exists());
+    place.assert_untouched();
+}
+
 /// A connection through ERB that has been answered by it.
 fn translated_connection(place: &Place) -> TcpStream {
     let mut stream = erb_lab::netns::run_in(&place.client(), || {

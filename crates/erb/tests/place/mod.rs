@@ -119,6 +119,11 @@ impl Place {
         }
     }
 
+    /// Takes the boosted device away.
+    pub fn delete_device(&self) {
+        ip(&["-n", &self.server(), "link", "del", &self.device()]);
+    }
+
     /// Stops redis-server without ending it, or lets it go on.
     pub fn freeze_redis(&self, freeze: bool) {
         let pid = self.redis.as_ref().expect("it was started").id();
@@ -199,7 +204,9 @@ impl Place {
         let pid = self.status()["pid"].as_i64().unwrap();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
         kill(pid, Signal::SIGKILL).unwrap();
-        wait_for("the daemon's end", || self.status()["daemon"] == "dead");
+        let run_dir = erb_daemon::RunDir::new(&self.run_dir());
+        wait_for("the daemon's end", || !run_dir.is_locked());
+        assert_eq!(self.status()["daemon"], "dead");
     }
 
     /// The erb programs attached in the server's namespace, as bpftool lists them.
