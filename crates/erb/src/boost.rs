@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    BoostConfig, Daemon, Error, Notes, Result, drop_privileges, enter_base_mount_namespace,
+    BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Status, drop_privileges,
+    enter_base_mount_namespace, request,
 };
 use erb_datapath::{AttachMode, VlanOffload, parse_bytes};
 use serde::{Deserialize, Serialize};
@@ -14,11 +16,18 @@ use serde::{Deserialize, Serialize};
 use crate::args::BoostArgs;
 use crate::exit;
 
+/// Attaching, the first state of Redis and the pause before connections are admitted take about
+/// 0.3 s; a Redis that must not be answered for is not waited for longer than this.
+const SERVING_MAX: Duration = Duration::from_secs(2);
+
+/// Between looks whether the daemon serves.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// What a background daemon says about its start, one line of JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Announcement {
-    Started { report: String },
+    Started { report: String, run_dir: PathBuf },
     Failed { error: String, code: u8 },
 }
 
@@ -37,8 +46,9 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
             .map_err(Error::io("could not hear how the daemon started"))?;
     }
     match serde_json::from_str(&line) {
-        Ok(Announcement::Started { report }) => {
+        Ok(Announcement::Started { report, run_dir }) => {
             print!("{report}");
+            println!("{}", wait_until_serving(&RunDir::new(&run_dir)));
             Ok(ExitCode::SUCCESS)
         }
         Ok(Announcement::Failed { error, code }) => {
@@ -52,6 +62,22 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
             eprintln!("error: the daemon ended while starting ({status})");
             Ok(ExitCode::from(exit::FAILED))
         }
+    }
+}
+
+/// Waits until new connections can be answered; says so, or why not yet.
+fn wait_until_serving(run_dir: &RunDir) -> String {
+    let until = Instant::now() + SERVING_MAX;
+    loop {
+        let why_not = match request::<Status>(run_dir, &Request::Status) {
+            Ok(status) if status.serving && status.admitting => return "serving".to_owned(),
+            Ok(status) => status.not_serving.join("; "),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() >= until {
+            return format!("not serving yet: {why_not} (see `erb status`)");
+        }
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -137,7 +163,10 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
     if args.announce {
         leave_terminal(args.log.as_deref(), daemon.run_dir())?;
         drop_privileges()?;
-        announce(&Announcement::Started { report })?;
+        announce(&Announcement::Started {
+            report,
+            run_dir: daemon.run_dir().to_path_buf(),
+        })?;
         return silence_output();
     }
     if let Some(log) = &args.log {
