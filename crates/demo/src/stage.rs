@@ -35,8 +35,13 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes the lab, loads the keys, gives the server side the processor `core`.
-    pub fn up(host: &'a Host<'a>, mode: Mode, core: usize) -> Result<Self> {
+    /// Makes the lab, gives each side a processor of its own, loads the keys.
+    pub fn up(
+        host: &'a Host<'a>,
+        mode: Mode,
+        server_core: usize,
+        client_core: usize,
+    ) -> Result<Self> {
         let name: LabName = LAB.parse()?;
         // The lock is ours: a lab of this name was left by a demonstration that was killed.
         erb_lab::down(&name, host.lab).context("cannot remove an earlier demonstration's lab")?;
@@ -55,19 +60,26 @@ impl<'a> Stage<'a> {
             mode,
             napi_threads: Vec::new(),
         };
-        stage.prepare(core)?;
+        stage.prepare(server_core, client_core)?;
         Ok(stage)
     }
 
-    fn prepare(&mut self, core: usize) -> Result<()> {
-        let server = self.lab()?.state().server.clone();
+    fn prepare(&mut self, server_core: usize, client_core: usize) -> Result<()> {
+        let (client, server) = {
+            let state = self.lab()?.state();
+            (state.client.clone(), state.server.clone())
+        };
         if self.mode == Mode::Off {
             // The same NAPI as the boosted server's: on veth it comes with an XDP program.
             xdp_pass::attach(&server.namespace, &server.device)?;
         }
         self.napi_threads = thread_napi(&server.namespace, &server.device)?;
         for pid in self.server_pids() {
-            cputime::pin(pid, core)?;
+            cputime::pin(pid, server_core)?;
+        }
+        // Without a thread of its own the client's receive side would run in the sender's time.
+        for pid in thread_napi(&client.namespace, &client.device)? {
+            cputime::pin(pid, client_core)?;
         }
         clients::load_keys(&self.load(&[])).context("cannot load the keys")?;
         if self.mode == Mode::Read {

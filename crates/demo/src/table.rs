@@ -97,7 +97,7 @@ impl Report {
     /// The table, what its columns mean, and what to do next.
     pub fn to_text(&self) -> String {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(presets::ASCII_MARKDOWN);
         table.set_header([
             "GET of 100 bytes",
             "requests/s",
