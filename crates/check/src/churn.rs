@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `check churn`: very many short connections that end in every way a connection can end.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Workloads and checkers that drive any Redis address and decide whether what clients saw is
 //! what Redis alone could have shown them.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `check mixed`: one connection, GETs of keys that the run does not write between writes of
 //! others, strictly one request after the other.
 

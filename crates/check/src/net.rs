@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sockets the way the checks need them: deadlines, chosen source, RST on close, TCP_INFO.
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `check record`: a proxy that prints which bytes each side sends, segment by segment.
 //!
 //! It shows what a client library really sends at connect, failed commands included (MONITOR

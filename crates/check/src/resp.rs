@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! RESP as bytes: commands are encoded, replies are only measured.
 //!
 //! Checks compare raw bytes, so a reply is never turned into a value before it was compared;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A target that lies is caught, and the report says where.
 
 mod common;

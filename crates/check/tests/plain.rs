@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every check passes on a plain Redis, so what it reports elsewhere is not its own doing.
 
 mod common;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
 // go-redis as `check clients` runs it: library defaults, every reply verified.
 //
 // Usage: client HOST PORT PROTOCOL REPEATS PREFIX. One JSON line per event on

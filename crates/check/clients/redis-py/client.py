@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
 """redis-py as `check clients` runs it: library defaults, every reply verified.
 
 Usage: client.py HOST PORT PROTOCOL REPEATS PREFIX. One JSON line per event on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checks as a program of their own; the `erb` binary mounts the same subcommands.
 
 use std::process::ExitCode;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `check clients`: real client libraries connect with their defaults, work, and stay connected.
 //!
 //! One JSON line per event on stdout: `connected` (with the client's local address, so that

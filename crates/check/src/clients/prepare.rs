@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Client programs and their libraries, built once into the work directory.
 //!
 //! The sources are part of this binary; a stamp file holds what was built from, so a second run

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Clients that are programs: started with pipes, ended by closing their stdin.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! redis-cli with commands on its stdin, as scripts use it.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! redis-rs with its defaults, in this process.
 
 use std::net::SocketAddr;

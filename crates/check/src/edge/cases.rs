@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cases, by topic. `{p}` is the case's key prefix, `{p}k` holds "value" at the start.
 
 use super::script::{Case, Mask};

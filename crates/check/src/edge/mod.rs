@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `check edge`: scripted protocol oddities, byte for byte against a plain Redis.
 //!
 //! - [`script`]: what a case consists of.

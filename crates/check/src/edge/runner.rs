@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plays one case on target and shadow in lockstep.
 
 use std::net::SocketAddr;

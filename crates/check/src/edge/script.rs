@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cases as lists of steps.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A writer that reaches Redis without passing the target, and reads of its keys through it.
 //!
 //! What the target shows of such keys may be older by a stated bound (its lease): a read must

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The recording workload: registers, counters and pairs of keys shared by all connections.
 
 use std::net::SocketAddr;

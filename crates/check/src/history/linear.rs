@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Is the history of one key linearizable? Sound and complete for what the workload sends.
 //!
 //! # Method

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `check history`: many connections on shared keys; every key's history must be linearizable.
 //!
 //! - [`linear`]: the checker.

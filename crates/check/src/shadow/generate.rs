@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command stream of one connection, from a seed alone.
 
 use anyhow::{Result, anyhow, bail};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `check shadow`: the same commands to a target and to a plain Redis, every reply byte compared.
 //!
 //! Each connection has keys of its own, so both servers run the same sequence per key and the

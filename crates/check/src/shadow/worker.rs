@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One connection: the same bytes to target and shadow, every reply compared.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Redis servers of the test's own, and a proxy that lies on purpose.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
