@@ -110,15 +110,21 @@ struct erb_spin_lock {
 #define ERB_LOCK struct erb_spin_lock
 #endif
 
+/* A set's header and its small slots, side by side: most hits touch one page. */
 struct cache_set {
 	ERB_LOCK lock;
 	__u32 marks;   /* write marks standing: no hit, no fill */
-	__u64 version; /* moves with every mark taken or released, fill, invalidation, eviction */
+	__u64 version; /* moves with every mark taken or released and every invalidation */
 	__u16 tags[WAYS]; /* 0: way free */
 	__u16 visited;	  /* SIEVE bits, one per way */
 	__u8 hands[CLASSES];
 	__u8 pad[10];
-	__u8 slots[SLOTS_BYTES];
+	__u8 slots[SMALL_BYTES]; /* class 0 */
+};
+
+/* The same set's larger slots, classes 1 to 3; guarded by the header's lock. */
+struct cache_large {
+	__u8 slots[LARGE_BYTES];
 };
 
 /* State of the request scanner between packets: see scan.h. */
@@ -164,58 +170,55 @@ struct mark {
 #define MARK_FENCE     0xffffffffU
 #define COOKIE_UNKNOWN 0xffffffffffffffffULL /* OLD entry made before its socket had a cookie */
 
-/* A tracked connection. Who writes what: see splice.h. */
+/* A tracked connection. Who writes what: see splice.h. What every packet needs comes first and
+ * together: cache misses decide the cost of a hit. */
 struct conn {
 	ERB_LOCK lock;
 	__u8 state; /* enum erb_conn_state */
 	__u8 flags;
 	__u8 fin_rst; /* egress saw FIN or RST leave */
-	__u8 absent;  /* 1: the last sweep found no socket, 2: nor did one a second before */
-	__u64
-	    cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
-	struct conn_key key;
-	__u32 ifindex; /* device on which the client's packets arrive */
-	__u8 l2[18];   /* Ethernet header of the last packet, as it arrived */
-	__u8 l2_len;
-	__u8 family; /* 4 or 6 */
-	/* ingress half */
-	__u32 next;	     /* client space: end of the bytes scanned */
-	__u32 up_max;	     /* client space: highest byte passed up or consumed */
-	__u32 in_delta;	     /* request bytes consumed */
-	__u32 out_delta;     /* reply bytes inserted */
-	__u32 edge;	     /* kernel space: write_seq at the last edit of out_delta */
-	__u32 in_edge;	     /* client space: end of the last consumed bytes */
-	__u32 replay_from;   /* client space: first byte kept in replay */
-	__u32 ack_max;	     /* client space: highest acknowledgement of the client */
-	__u32 tc_until;	     /* client space: end of the packet handed to TC */
-	__u32 ts_recent;     /* client's newest timestamp, RFC 7323 */
-	__u32 requests;	     /* complete requests that went up */
-	__u32 window;	     /* client's window, bytes, of the last acceptable packet */
-	__u64 ack_up_ns;     /* when an ACK last went up */
+	__u8 spoke;   /* the kernel sent something since an ACK last went up */
+	__u64 cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
+	__u32 next;	 /* client space: end of the bytes scanned */
+	__u32 up_max;	 /* client space: highest byte passed up or consumed */
+	__u32 in_delta;	 /* request bytes consumed */
+	__u32 out_delta; /* reply bytes inserted */
+	__u32 edge;	 /* kernel space: write_seq at the last edit of out_delta */
+	__u32 in_edge;	 /* client space: end of the last consumed bytes */
+	__u32 replay_from; /* client space: first byte kept in replay */
+	__u32 ack_max;	   /* client space: highest acknowledgement of the client */
+	__u32 ts_recent;   /* client's newest timestamp, RFC 7323 */
+	__u32 requests;	   /* complete requests that went up */
+	__u32 replies;	   /* complete replies that left (egress) */
+	__u32 egress_max;  /* kernel space: highest byte that left (egress) */
+	__u32 last_tsval;  /* highest TSval sent to the client */
+	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
+	__u32 recover;	   /* client space: end of the flight when a loss was found */
+	__u32 tc_until;	   /* client space: end of the packet handed to TC */
+	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
 	__u64 request_up_ns; /* when a request last went up */
-	__u64 absent_ns;     /* when a sweep first found no socket */
-	/* replay timer and loss state */
-	__u64 sent_ns;	 /* when the oldest unacknowledged fast byte was last sent; 0 = none */
-	__u64 replay_ns; /* when an ACK last provoked a replay */
-	__u32 rtt_us;	 /* smoothed, 0 = unknown */
+	__u64 ack_up_ns;     /* when an ACK last went up */
+	__u64 replay_ns;     /* when an ACK last provoked a replay */
+	__u32 rtt_us;	     /* smoothed, 0 = unknown */
 	__u32 rttvar_us;
-	__u32 flight_max; /* bound on unacknowledged fast bytes; halves per loss */
-	__u32 recover;	  /* client space: end of the flight when a loss was found */
+	__u16 mss_limit; /* set by Packet Too Big, 0 = none */
 	__u8 dup_acks;
 	__u8 tries;
-	__u16 mss_limit; /* set by Packet Too Big, 0 = none */
-	/* egress half */
-	__u32 egress_max; /* kernel space: highest byte that left */
-	__u32 replies;
-	__u32 last_tsval; /* highest TSval sent to the client */
-	__u32 scan_next;  /* kernel space: end of the reply bytes scanned */
-	__u32 proof_pos;  /* kernel space: see CONN_F_FENCE_PROOF */
-	__u32 mark_head;  /* ingress */
-	__u32 mark_tail;  /* egress */
-	__u8 spoke;	  /* the kernel sent something since an ACK last went up */
-	__u8 tier_pad[3];
+	__u8 l2[18]; /* Ethernet header of the last consumed packet, as it arrived */
+	__u8 l2_len;
+	__u8 family; /* 4 or 6 */
 	struct scan_request in;
+	/* seldom used */
 	struct scan_reply out;
+	struct conn_key key;
+	__u64 absent_ns; /* when a sweep first found no socket */
+	__u32 ifindex;	 /* device on which the client's packets arrive */
+	__u32 scan_next; /* kernel space: end of the reply bytes scanned */
+	__u32 proof_pos; /* kernel space: see CONN_F_FENCE_PROOF */
+	__u32 mark_head; /* ingress */
+	__u32 mark_tail; /* egress */
+	__u8 absent;	 /* 1: the last sweep found no socket, 2: nor did one a second before */
+	__u8 pad[3];
 	struct mark marks[MARKS_IN_FLIGHT];
 	__u8 replay[REPLAY_BYTES + 8]; /* byte of client space s is at s % REPLAY_BYTES */
 };

@@ -25,6 +25,7 @@
 
 _Static_assert(CLASS0_WAYS + CLASS1_WAYS + CLASS2_WAYS + CLASS3_WAYS == WAYS, "ways add up");
 _Static_assert(sizeof(struct cache_set) % 64 == 0, "sets start at cache lines");
+_Static_assert(sizeof(struct cache_large) % 64 == 0, "large slots start at cache lines");
 _Static_assert(__builtin_offsetof(struct cache_set, slots) == 64, "header is one cache line");
 _Static_assert(sizeof(struct slot) == SLOT_HEADER_BYTES, "slot header has no padding");
 
@@ -70,20 +71,6 @@ INLINE u32 class_ways(u32 class)
 	       : class == 1 ? CLASS1_WAYS
 	       : class == 2 ? CLASS2_WAYS
 			    : CLASS3_WAYS;
-}
-
-/* Offset of a way's slot within set.slots. */
-INLINE u32 way_offset(u32 way)
-{
-	if (way < CLASS0_WAYS)
-		return way * CLASS0_BYTES;
-	way -= CLASS0_WAYS;
-	if (way < CLASS1_WAYS)
-		return CLASS0_WAYS * CLASS0_BYTES + way * CLASS1_BYTES;
-	way -= CLASS1_WAYS;
-	if (way < CLASS2_WAYS)
-		return CLASS0_WAYS * CLASS0_BYTES + CLASS1_WAYS * CLASS1_BYTES + way * CLASS2_BYTES;
-	return SLOTS_BYTES - CLASS3_BYTES;
 }
 
 INLINE u16 tag_of(u64 hash)
@@ -134,15 +121,43 @@ INLINE u32 lowest_bit(u32 bits)
 	return n + !(bits & 1);
 }
 
-/* The slot of a way, or NULL for a way out of range (the verifier's bound). */
-INLINE struct slot *slot_at(struct cache_set *set, u32 way)
+/* The slot of a way, or NULL for a way out of range. The caller may use SLOT_BYTES_SMALL bytes of a
+ * small slot and all bytes of the last class of a large one. */
+INLINE struct slot *slot_small(struct cache_set *set, u32 way)
 {
-	u32 off = way_offset(way);
+	u32 off = way * CLASS0_BYTES;
 
 	opaque(off);
-	if (off > SLOTS_BYTES - CLASS3_BYTES)
+	if (off > SMALL_BYTES - CLASS0_BYTES)
 		return 0;
 	return (struct slot *)(set->slots + off);
+}
+
+INLINE struct slot *slot_large(struct cache_large *large, u32 way)
+{
+	u32 off;
+
+	way -= CLASS0_WAYS;
+	if (way < CLASS1_WAYS)
+		off = way * CLASS1_BYTES;
+	else if (way < CLASS1_WAYS + CLASS2_WAYS)
+		off = CLASS1_WAYS * CLASS1_BYTES + (way - CLASS1_WAYS) * CLASS2_BYTES;
+	else
+		off = LARGE_BYTES - CLASS3_BYTES;
+	opaque(off);
+	if (off > LARGE_BYTES - CLASS3_BYTES)
+		return 0;
+	return (struct slot *)(large->slots + off);
+}
+
+INLINE u32 slot_epoch(struct cache_set *set, struct cache_large *large, u32 way)
+{
+	struct slot *slot = way < CLASS0_WAYS ? slot_small(set, way) : 0;
+
+	if (slot)
+		return slot->cache_epoch;
+	slot = slot_large(large, way);
+	return slot ? slot->cache_epoch : 0;
 }
 
 /* Copies len <= KEY_BYTES_MAX bytes of a key into l, zero padded, and hashes it. from may be read
@@ -169,27 +184,29 @@ INLINE void lookup_key(struct lookup *l, const u8 *from, u32 len, u64 seed)
 	l->hash = hash_end(hash);
 }
 
-/* Whole key compared, 8 bytes at a time; both sides are zero padded. */
-INLINE bool slot_key_equal(struct slot *slot, const struct lookup *l)
+/* Whole key compared, 8 bytes at a time; both sides are zero padded. bytes: of the slot. */
+INLINE bool slot_key_equal(struct slot *slot, const struct lookup *l, u32 bytes)
 {
-	u32 off = slot->value_len;
+	u32 at = slot->value_len, len = l->key_len;
 
-	if (slot->key_len != l->key_len)
-		return false;
-	opaque(off);
-	if (off > CLASS3_BYTES - SLOT_HEADER_BYTES - KEY_BYTES_MAX)
+	if (slot->key_len != len || slot->cache_epoch != l->cache_epoch)
 		return false;
 	for (u32 i = 0; i < KEY_WORDS; i++) {
-		if (i * 8 >= l->key_len)
+		u32 off = at + i * 8;
+
+		if (i * 8 >= len)
 			break;
-		if (*(u64 *)(slot->data + off + i * 8) != l->key[i])
+		opaque(off);
+		if (off > bytes - SLOT_HEADER_BYTES - 8)
+			return false;
+		if (*(u64 *)(slot->data + off) != l->key[i])
 			return false;
 	}
 	return true;
 }
 
 /* Way of the key or WAYS. Two candidates are tried: three equal 16-bit tags in a set are a miss. */
-INLINE u32 set_find(struct cache_set *set, const struct lookup *l)
+INLINE u32 set_find(struct cache_set *set, struct cache_large *large, const struct lookup *l)
 {
 	u32 bits = tags_match(set, tag_of(l->hash));
 
@@ -201,18 +218,17 @@ INLINE u32 set_find(struct cache_set *set, const struct lookup *l)
 			break;
 		way = lowest_bit(bits);
 		bits &= bits - 1;
-		slot = slot_at(set, way);
-		if (slot && slot->cache_epoch == l->cache_epoch && slot_key_equal(slot, l))
-			return way;
+		if (way < CLASS0_WAYS) {
+			slot = slot_small(set, way);
+			if (slot && slot_key_equal(slot, l, CLASS0_BYTES))
+				return way;
+		} else {
+			slot = slot_large(large, way);
+			if (slot && slot_key_equal(slot, l, CLASS3_BYTES))
+				return way;
+		}
 	}
 	return WAYS;
-}
-
-/* Frees a way. Caller holds the lock and moves the version. */
-INLINE void set_drop(struct cache_set *set, u32 way)
-{
-	set->tags[way & (WAYS - 1)] = 0;
-	set->visited &= ~(1U << (way & (WAYS - 1)));
 }
 
 /* Frees every way whose tag matches: a false positive costs a refill, never truth. Returns the
@@ -231,21 +247,30 @@ INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
 	return n;
 }
 
-/* A way of the class for a new entry: a free one, else SIEVE's: the hand passes visited ways and
- * clears them, evicts the first unvisited one and moves on. *evicted says which it was. */
-INLINE u32 set_choose(struct cache_set *set, u32 class, bool *evicted)
+/* A free way of the class (entries of another epoch are free), WAYS if there is none. */
+INLINE u32 class_free(struct cache_set *set, struct cache_large *large, u32 class,
+		      u32 cache_epoch)
 {
-	u32 first = class_first(class), ways = class_ways(class), hand;
+	u32 first = class_first(class), ways = class_ways(class);
 
-	*evicted = false;
 	for (u32 i = 0; i < CLASS0_WAYS; i++) {
+		u32 way = (first + i) & (WAYS - 1);
+
 		if (i >= ways)
 			break;
-		if (!set->tags[(first + i) & (WAYS - 1)])
-			return (first + i) & (WAYS - 1);
+		if (!set->tags[way] || slot_epoch(set, large, way) != cache_epoch)
+			return way;
 	}
-	*evicted = true;
-	hand = set->hands[class & (CLASSES - 1)];
+	return WAYS;
+}
+
+/* SIEVE within the class: the hand passes visited ways and clears them; the first unvisited one is
+ * the victim, and the hand moves on. */
+INLINE u32 class_victim(struct cache_set *set, u32 class)
+{
+	u32 first = class_first(class), ways = class_ways(class);
+	u32 hand = set->hands[class & (CLASSES - 1)];
+
 	for (u32 i = 0; i < CLASS0_WAYS; i++) {
 		u32 way;
 
@@ -263,6 +288,19 @@ INLINE u32 set_choose(struct cache_set *set, u32 class, bool *evicted)
 		hand = 0;
 	set->hands[class & (CLASSES - 1)] = hand + 1;
 	return (first + hand) & (WAYS - 1);
+}
+
+/* A way for a new entry of the class: a free one, of the next larger class if its own is full, else
+ * the class's victim. *evicted says which it was. */
+INLINE u32 set_choose(struct cache_set *set, struct cache_large *large, u32 class,
+		      u32 cache_epoch, bool *evicted)
+{
+	u32 way = class_free(set, large, class, cache_epoch);
+
+	if (way == WAYS && class + 1 < CLASSES)
+		way = class_free(set, large, class + 1, cache_epoch);
+	*evicted = way == WAYS;
+	return way == WAYS ? class_victim(set, class) : way;
 }
 
 /* Copies an entry's image over its slot, the whole class: constant sizes keep the lock short and

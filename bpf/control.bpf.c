@@ -98,11 +98,11 @@ INLINE u32 class_for(u32 value_len, u32 key_len, bool expires)
 	return CLASSES;
 }
 
-/* The entry as its slot will hold it: header, value, key, expiry. */
-INLINE void image_build(struct fill_work *fw, const struct fill_slot *s, u32 class)
+/* The entry as its slot will hold it: header, value, key. */
+INLINE void image_build(struct fill_work *fw, const struct fill_slot *s)
 {
 	struct slot *slot = (struct slot *)fw->image;
-	u32 end = class_bytes(class & (CLASSES - 1)) - 8 - SLOT_HEADER_BYTES, at = s->value_len;
+	u32 at = s->value_len;
 	int i;
 
 	slot->cache_epoch = s->cache_epoch;
@@ -116,7 +116,7 @@ INLINE void image_build(struct fill_work *fw, const struct fill_slot *s, u32 cla
 		*(u64 *)(slot->data + i * 8) = *(u64 *)(s->value + i * 8);
 	}
 	opaque(at);
-	if (at > VALUE_BYTES_MAX || end > CLASS3_BYTES - 8)
+	if (at > VALUE_BYTES_MAX)
 		return;
 	bpf_for(i, 0, KEY_WORDS)
 	{
@@ -124,8 +124,19 @@ INLINE void image_build(struct fill_work *fw, const struct fill_slot *s, u32 cla
 			break;
 		*(u64 *)(slot->data + at + i * 8) = fw->l.key[i];
 	}
-	if (s->expiry_ms)
-		*(u64 *)(slot->data + end) = s->expiry_ms;
+}
+
+/* Copies the image over a slot and puts the expiry into the last 8 bytes of the way, which may be of
+ * a larger class than the entry. Lock held. */
+INLINE void slot_store(struct slot *slot, struct fill_work *fw, u32 bytes, u32 way_bytes,
+		       u64 expiry_ms)
+{
+	u32 at = way_bytes - 8 - SLOT_HEADER_BYTES;
+
+	slot_write(slot, (u64 *)fw->image, bytes);
+	opaque(at);
+	if (expiry_ms && at <= way_bytes - 8 - SLOT_HEADER_BYTES)
+		*(u64 *)(slot->data + at) = expiry_ms;
 }
 
 /* Inserts slot n of the batch. Global: verified by itself. */
@@ -134,10 +145,11 @@ __noinline int fill_insert(u32 n)
 	struct control *c = control_get();
 	struct fill_work *fw = scratch();
 	struct fill_io *io = requests();
+	struct cache_large *large;
 	struct cache_set *set;
 	struct fill_slot *s;
 	struct slot *slot;
-	u32 class, way, old, status = FILL_MOVED;
+	u32 class, way, status = FILL_MOVED;
 	bool evicted = false;
 
 	if (!c || !fw || !io || n >= FILL_BATCH)
@@ -146,28 +158,33 @@ __noinline int fill_insert(u32 n)
 	class = class_for(s->value_len, s->key_len, s->expiry_ms != 0);
 	if (s->value_len > VALUE_BYTES_MAX || class >= CLASSES)
 		return FILL_BIG;
-	if (now_ns() >= read_once(c->lease_until_ns))
+	if (now_exact_ns() >= read_once(c->lease_until_ns))
 		return FILL_NO_LEASE;
 	if (read_once(c->global_version) != s->global_version || closed(c))
 		return FILL_MOVED;
-	image_build(fw, s, class);
+	image_build(fw, s);
 	fw->l.cache_epoch = s->cache_epoch;
 	set = set_get(s->set);
-	if (!set)
+	large = large_get(s->set);
+	if (!set || !large)
 		return FILL_MOVED;
 	lock_take(&set->lock);
 	if (!set->marks && set->version == s->version) {
-		old = set_find(set, &fw->l); /* C6 */
-		if (old < WAYS)
-			set_drop(set, old);
-		way = set_choose(set, class, &evicted);
-		slot = slot_at(set, way);
-		if (slot) {
-			slot_write(slot, (u64 *)fw->image, class_bytes(way_class(way)));
-			set->tags[way & (WAYS - 1)] = tag_of(fw->l.hash);
-			set->visited &= ~(1U << way);
-			status = FILL_OK;
+		set_drop_tag(set, tag_of(fw->l.hash)); /* C6, entries of older epochs included */
+		way = set_choose(set, large, class, s->cache_epoch, &evicted);
+		if (way < CLASS0_WAYS) {
+			slot = slot_small(set, way);
+			if (slot)
+				slot_store(slot, fw, CLASS0_BYTES, CLASS0_BYTES, s->expiry_ms);
+		} else {
+			slot = slot_large(large, way);
+			if (slot)
+				slot_store(slot, fw, class_bytes(class), class_bytes(way_class(way)),
+					   s->expiry_ms);
 		}
+		set->tags[way & (WAYS - 1)] = tag_of(fw->l.hash);
+		set->visited &= ~(1U << (way & (WAYS - 1)));
+		status = FILL_OK;
 	}
 	lock_release(&set->lock);
 	if (evicted)

@@ -11,6 +11,7 @@
 #define RESP_PING	  0x676e6970U		/* "ping" */
 #define RESP_CRLF	  0x0a0d
 #define VALUE_BLOCKS	  (REPLY_BYTES_MAX / COPY_BLOCK + 1)
+#define SMALL_VALUE_WORDS 14 /* a value of class 0 has at most 128 - 12 - 8 bytes */
 
 enum fast_kind { FAST_NONE = 0, FAST_KIND_GET, FAST_KIND_PING };
 
@@ -92,23 +93,25 @@ INLINE enum fast_kind fast_parse_one(struct work *w)
 	return FAST_KIND_GET;
 }
 
-/* The value of a way, copied to reply + to. Caller holds the set's lock. */
-INLINE void fast_copy_value(struct work *w, struct slot *slot, u32 to, u32 len)
+/* The value of a slot, copied to reply + to. A small slot's is copied whole, without a branch; a
+ * large one's in blocks. Caller holds the set's lock. */
+INLINE void fast_copy_value(struct work *w, struct slot *slot, u32 to, u32 len, bool small)
 {
+	if (small) {
+		u64 *from = (u64 *)slot->data, *dst = (u64 *)(w->reply + to);
+
+		for (u32 k = 0; k < SMALL_VALUE_WORDS; k++)
+			dst[k] = from[k];
+		return;
+	}
 	for (u32 i = 0; i < VALUE_BLOCKS; i++) {
 		u64 *from = (u64 *)(slot->data + i * COPY_BLOCK);
 		u64 *dst = (u64 *)(w->reply + to + i * COPY_BLOCK);
 
 		if (i * COPY_BLOCK >= len)
 			break;
-		dst[0] = from[0];
-		dst[1] = from[1];
-		dst[2] = from[2];
-		dst[3] = from[3];
-		dst[4] = from[4];
-		dst[5] = from[5];
-		dst[6] = from[6];
-		dst[7] = from[7];
+		for (u32 k = 0; k < COPY_BLOCK / 8; k++)
+			dst[k] = from[k];
 	}
 }
 
@@ -117,10 +120,11 @@ INLINE u32 decimal_digits(u32 n)
 	return n < 10 ? 1 : n < 100 ? 2 : n < 1000 ? 3 : 4;
 }
 
-/* Writes "$<len>\r\n" at to. */
-INLINE void fast_bulk_header(u8 *to, u32 len)
+/* Writes "$<len>\r\n" at to; bytes is its length and the value's together. */
+INLINE void fast_bulk_header(u8 *to, u32 bytes)
 {
-	u32 digits = decimal_digits(len);
+	u32 digits = bytes < 14 ? 1 : bytes < 105 ? 2 : bytes < 1006 ? 3 : 4;
+	u32 len = bytes - 3 - digits;
 	u8 *p = to + 1;
 
 	to[0] = '$';
@@ -135,63 +139,88 @@ INLINE void fast_bulk_header(u8 *to, u32 len)
 	p[1] = '\n';
 }
 
+/* Reads a found slot into the reply at w->reply_len. Returns 0 or the reason against it; *end is
+ * where the value ends. Caller holds the set's lock. */
+INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, bool small, u32 *end)
+{
+	u32 len = slot->value_len, to = w->reply_len;
+
+	if (slot->flags & SLOT_F_EXPIRES) {
+		u32 at = slot_bytes - 8 - SLOT_HEADER_BYTES;
+
+		opaque(at);
+		if (at > (small ? CLASS0_BYTES : CLASS3_BYTES) - 8 - SLOT_HEADER_BYTES ||
+		    w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=
+			    *(u64 *)(slot->data + at))
+			return STAT_REFUSE_EXPIRED;
+	}
+	if (to + len + 9 > REPLY_BYTES_MAX)
+		return STAT_REFUSE_MSS;
+	to += 3 + decimal_digits(len);
+	*end = to + len;
+	opaque(to);
+	if (to > PAYLOAD_BYTES)
+		return STAT_INVARIANT;
+	fast_copy_value(w, slot, to, len, small);
+	return 0;
+}
+
+/* The set's lock is held: finds the key and reads it. */
+INLINE u32 fast_get_locked(struct work *w, struct cache_set *set, struct cache_large *large,
+			   u32 *end)
+{
+	u32 way, reason;
+	struct slot *slot;
+
+	if (set->marks)
+		return STAT_REFUSE_MARKED;
+	way = set_find(set, large, &w->look);
+	if (way >= WAYS)
+		return STAT_REFUSE_MISS;
+	if (way < CLASS0_WAYS) {
+		slot = slot_small(set, way);
+		reason = slot ? fast_read_slot(w, slot, CLASS0_BYTES, true, end) :
+				STAT_INVARIANT;
+	} else {
+		slot = slot_large(large, way);
+		reason = slot ? fast_read_slot(w, slot, class_bytes(way_class(way)), false, end) :
+				STAT_INVARIANT;
+	}
+	if (!reason && !(set->visited & 1U << way))
+		set->visited |= 1U << way;
+	return reason;
+}
+
 /* Looks the key up and appends its reply. Returns 0 or the reason against it. Global: verified by
  * itself. */
 __noinline int fast_get(void)
 {
 	struct work *w = work_get();
 	struct control *c = control_get();
-	u32 at, way, len = 0, to = 0, reason = 0;
+	u32 at, index, end = 0, reason;
 	struct cache_set *set;
-	struct slot *slot;
+	struct cache_large *large;
 
 	if (!w || !c)
 		return STAT_INVARIANT;
-	set = set_get(set_of(c, w->look.hash));
+	index = set_of(c, w->look.hash);
 	at = w->reply_len;
-	if (!set)
+	set = set_get(index);
+	large = large_get(index);
+	if (!set || !large)
 		return STAT_INVARIANT;
 	lock_take(&set->lock);
-	way = set_find(set, &w->look);
-	slot = way < WAYS ? slot_at(set, way) : 0;
-	if (set->marks) {
-		reason = STAT_REFUSE_MARKED;
-	} else if (!slot) {
-		reason = STAT_REFUSE_MISS;
-	} else {
-		len = slot->value_len;
-		if (slot->flags & SLOT_F_EXPIRES) {
-			u32 end = class_bytes(way_class(way)) - 8 - SLOT_HEADER_BYTES;
-
-			opaque(end);
-			if (end > CLASS3_BYTES - 8 - SLOT_HEADER_BYTES ||
-			    w->look.now_wall_ms + EXPIRY_GUARD_MS >= *(u64 *)(slot->data + end))
-				reason = STAT_REFUSE_EXPIRED;
-		}
-		if (at + len + 9 > REPLY_BYTES_MAX)
-			reason = STAT_REFUSE_MSS;
-		if (!reason) {
-			to = at + 3 + decimal_digits(len);
-			opaque(to);
-			if (to <= PAYLOAD_BYTES)
-				fast_copy_value(w, slot, to, len);
-			if (!(set->visited & 1U << way))
-				set->visited |= 1U << way;
-		}
-	}
+	reason = fast_get_locked(w, set, large, &end);
 	lock_release(&set->lock);
 	if (reason)
 		return reason;
 	opaque(at);
-	if (at > REPLY_BYTES_MAX)
+	opaque(end);
+	if (at > REPLY_BYTES_MAX || end > REPLY_BYTES_MAX)
 		return STAT_INVARIANT;
-	fast_bulk_header(w->reply + at, len);
-	to += len;
-	opaque(to);
-	if (to > REPLY_BYTES_MAX)
-		return STAT_INVARIANT;
-	*(u16 *)(w->reply + to) = RESP_CRLF;
-	w->reply_len = to + 2;
+	fast_bulk_header(w->reply + at, end - at);
+	*(u16 *)(w->reply + end) = RESP_CRLF;
+	w->reply_len = end + 2;
 	return 0;
 }
 
@@ -249,6 +278,65 @@ INLINE u32 fast_closed(struct work *w, struct control *c, u32 *ping)
 	return *ping ? *ping : fenced ? STAT_REFUSE_FENCE : 0;
 }
 
+/* Reads the first command ahead and fetches its set's header line: the first of a hit's chain of
+ * cache misses starts before everything else is done. Changes nothing. Global: verified by itself. */
+__noinline int fast_first(void)
+{
+	struct work *w = work_get();
+	struct control *c = control_get();
+	struct cache_set *set;
+
+	if (!w || !c || w->p.payload_len > PAYLOAD_BYTES)
+		return 0;
+	w->pos = 0;
+	w->first = fast_parse_one(w);
+	w->first_end = w->pos;
+	if (w->first != FAST_KIND_GET)
+		return 0;
+	set = set_get(set_of(c, w->look.hash));
+	if (set)
+		read_once(set->version);
+	return 0;
+}
+
+/* Fetches the lines of the slot that the first command will hit, so that the socket look-up hides
+ * their misses. A look without the lock: it decides nothing. */
+INLINE void fast_peek(struct work *w, struct control *c)
+{
+	struct cache_set *set = set_get(set_of(c, w->look.hash));
+	struct slot *slot;
+	u32 bits;
+
+	if (!set)
+		return;
+	bits = tags_match(set, tag_of(w->look.hash)) & ((1U << CLASS0_WAYS) - 1);
+	slot = bits ? slot_small(set, lowest_bit(bits)) : 0;
+	if (slot) {
+		read_once(slot->cache_epoch);
+		read_once(slot->data[64]);
+	}
+}
+
+/* Answers the command just read, or notes the reason against it. */
+INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind, u32 closed,
+			u32 closed_ping)
+{
+	u32 reason;
+
+	w->commands++;
+	if (kind == FAST_KIND_PING) {
+		w->pings++;
+		reason = closed_ping ? closed_ping : fast_ping(w);
+	} else {
+		w->gets++;
+		reason = closed ? closed : fast_get();
+		if (reason == STAT_REFUSE_MISS)
+			fast_miss(w, c);
+	}
+	if (reason && !w->refusal)
+		w->refusal = reason;
+}
+
 /* Reads the whole payload (at most PAYLOAD_BYTES, already copied) and answers it into w->reply.
  * Sets commands, whole, refusal, reply_len. A global function: verified once, by itself. */
 __noinline int fast_packet(void)
@@ -260,36 +348,30 @@ __noinline int fast_packet(void)
 
 	if (!w || !c)
 		return 0;
-	w->pos = w->reply_len = w->commands = w->gets = w->pings = w->whole = w->refusal = 0;
+	w->pos = w->reply_len = w->commands = w->gets = w->pings = w->refusal = 0;
 	w->look.now_wall_ms = w->now / 1000000 + c->wall_minus_mono_ms;
 	closed = fast_closed(w, c, &closed_ping);
-	bpf_for(i, 0, COMMANDS_PER_PACKET)
-	{
-		enum fast_kind kind;
-		u32 reason;
+	if (w->first) {
+		w->pos = w->first_end;
+		fast_answer(w, c, w->first, closed, closed_ping);
+	}
+	if (w->pos < w->p.payload_len) {
+		bpf_for(i, 0, COMMANDS_PER_PACKET)
+		{
+			enum fast_kind kind;
 
-		if (w->pos >= w->p.payload_len)
-			break;
-		kind = fast_parse_one(w);
-		if (kind == FAST_NONE)
-			break;
-		w->commands++;
-		if (kind == FAST_KIND_PING) {
-			w->pings++;
-			reason = closed_ping ? closed_ping : fast_ping(w);
-		} else {
-			w->gets++;
-			reason = closed ? closed : fast_get();
-			if (reason == STAT_REFUSE_MISS)
-				fast_miss(w, c);
+			if (w->pos >= w->p.payload_len || w->commands >= COMMANDS_PER_PACKET)
+				break;
+			kind = fast_parse_one(w);
+			if (kind == FAST_NONE)
+				break;
+			fast_answer(w, c, kind, closed, closed_ping);
 		}
-		if (reason && !w->refusal)
-			w->refusal = reason;
 	}
 	w->whole = w->pos == w->p.payload_len;
 	if (!w->whole && !w->refusal)
-		w->refusal = w->commands >= COMMANDS_PER_PACKET ? STAT_REFUSE_COMMANDS
-			     : w->commands			? STAT_REFUSE_INCOMPLETE
-								: STAT_REFUSE_COMMAND;
+		w->refusal = w->commands >= COMMANDS_PER_PACKET ? STAT_REFUSE_COMMANDS :
+			     w->commands			? STAT_REFUSE_INCOMPLETE :
+								  STAT_REFUSE_COMMAND;
 	return 0;
 }

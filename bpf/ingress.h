@@ -28,8 +28,9 @@ enum verdict {
 __noinline int checksum_ok(ctx_t *ctx)
 {
 	struct work *w = work_get();
-	u32 off, l3, len, sum, tcp_len;
+	u32 off, l3, len, sum = 0, tcp_len;
 	u64 pseudo;
+	u16 ip_sum;
 	bool bare;
 	int i;
 
@@ -42,13 +43,23 @@ __noinline int checksum_ok(ctx_t *ctx)
 	opaque(off);
 	if (off > HEAD_BYTES - TCP_BYTES_MAX)
 		return false;
-	if (w->p.family == 4 && csum_ipv4(w->head + l3, (w->head[l3] & 0x0f) * 4) != 0xffff)
-		return false;
+	if (w->p.family == 4) {
+		if (w->head[l3] == 0x45)
+			ip_sum = csum_fold(csum_words(w->head + l3, 5));
+		else
+			ip_sum = csum_ipv4(w->head + l3, (w->head[l3] & 0x0f) * 4);
+		if (ip_sum != 0xffff)
+			return false;
+	}
 	bare = *(u16 *)(w->head + off + 16) == csum_fold(pseudo);
 	tcp_len = w->p.tcp_bytes;
-	opaque(tcp_len);
-	tcp_len &= 0x3c;
-	sum = bpf_csum_diff(0, 0, (__be32 *)(w->head + off), tcp_len, 0);
+	if (tcp_len == 32) {
+		pseudo += csum_words(w->head + off, 8);
+	} else {
+		opaque(tcp_len);
+		tcp_len &= 0x3c;
+		pseudo += bpf_csum_diff(0, 0, (__be32 *)(w->head + off), tcp_len, 0);
+	}
 	w->pos = 0; /* in memory: the verifier must not count it */
 	bpf_for(i, 0, 65536 / CSUM_CHUNK)
 	{
@@ -60,10 +71,12 @@ __noinline int checksum_ok(ctx_t *ctx)
 			n = CSUM_CHUNK;
 		opaque(n);
 		n = ((n - 1) & (CSUM_CHUNK - 1)) + 1;
-		if (tier_load(ctx, w->p.payload_off + pos, w->payload + at, n))
-			return false;
-		if (n & 3)
-			*(u32 *)(w->payload + at + n) = 0;
+		if (pos || n > w->loaded) {
+			if (tier_load(ctx, w->p.payload_off + pos, w->payload + at, n))
+				return false;
+			if (n & 3)
+				*(u32 *)(w->payload + at + n) = 0;
+		}
 		if (!bare) {
 			n = (n + 3) & ~3U;
 			opaque(n);
@@ -766,12 +779,40 @@ INLINE enum verdict ingress_syn(ctx_t *ctx, struct work *w, struct conn *conn)
 	return hold ? V_DROP : V_PLAIN;
 }
 
+/* Fetches the lines that a hit needs, side by side instead of one after the other. */
+INLINE void conn_touch(struct conn *conn)
+{
+	u32 at = (conn->edge + conn->out_delta) & (REPLAY_BYTES - 1);
+
+	read_once(conn->egress_max);
+	read_once(conn->in.state);
+	read_once(conn->replay[at]);
+	read_once(conn->replay[(at + 64) & (REPLAY_BYTES - 1)]);
+}
+
+/* The payload's first chunk, which holds most requests whole. */
+INLINE bool payload_load(ctx_t *ctx, struct work *w)
+{
+	u32 n = w->p.payload_len < CSUM_CHUNK ? w->p.payload_len : CSUM_CHUNK;
+
+	opaque(n);
+	n = ((n - 1) & (CSUM_CHUNK - 1)) + 1;
+	if (tier_load(ctx, w->p.payload_off, w->payload, n))
+		return false;
+	*(u32 *)(w->payload + n) = 0;
+	w->loaded = n;
+	return w->p.payload_len <= CSUM_CHUNK;
+}
+
 INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 {
-	struct conn *conn = conn_get(&w->p.key);
+	struct conn *conn;
 	struct sock_ref r;
 	enum verdict v;
 
+	if (w->p.payload_len && payload_load(ctx, w))
+		fast_first();
+	conn = conn_get(&w->p.key);
 	if (!conn && (!w->p.payload_len || (w->p.flags & TCP_RST))) {
 		count(STAT_UP_UNTRACKED);
 		return V_PLAIN;
@@ -783,14 +824,20 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 		count(STAT_PURE_ACK_UP);
 		return V_PLAIN;
 	}
+	if (conn)
+		conn_touch(conn);
 	if (!checksum_ok(ctx)) {
 		count(STAT_ODD_CHECKSUM); /* the kernel drops it */
 		return V_PLAIN;
 	}
+	if (w->first == FAST_KIND_GET)
+		fast_peek(w, c);
 	if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
 		count(STAT_SOCK_NONE);
 		return V_PLAIN;
 	}
+	if (r.tp && w->first) /* its lines are needed under the lock: fetch them now */
+		sock_view_load(r.tp, &w->view);
 	v = ingress_sock(ctx, w, c, conn, &r);
 	sock_put(&r);
 	return v;
@@ -814,7 +861,7 @@ __noinline int ingress_parse(ctx_t *ctx)
 	if (len < 54 || tier_load(ctx, 0, w->head, len))
 		return PARSE_OTHER;
 	res = parse_packet(&w->p, w->head, false);
-	w->acked = w->whole = w->proof_ahead = w->snd_wscale = w->translate = 0;
+	w->acked = w->first = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate = 0;
 	if (res == PARSE_TCP && (w->p.key.server_port_be != c->port_be ||
 				 w->p.payload_off + w->p.payload_len > tier_len(ctx)))
 		return PARSE_OTHER;

@@ -218,7 +218,6 @@ INLINE void commit(struct conn *conn, const struct sock_view *v, struct work *w)
 	conn->out_delta += read_once(w->reply_len);
 	conn->in_delta += p->payload_len;
 	conn->next = conn->up_max = conn->in_edge = p->seq + p->payload_len;
-	conn->window = (u32)p->window << v->snd_wscale;
 	if (!conn->sent_ns)
 		conn->sent_ns = w->now;
 	__builtin_memcpy(conn->l2, w->head, sizeof(conn->l2));

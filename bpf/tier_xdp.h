@@ -53,15 +53,16 @@ INLINE bool tier_mark(ctx_t *ctx, u32 meta)
 
 enum grown { GROWN_NOT = 0, GROWN_TAIL, GROWN_HEAD, GROWN_FAILED };
 
-/* Makes the frame n bytes longer: at the tail, else at the head (veth: about 200 bytes there). */
+/* Makes the frame n bytes longer: at the head, else at the tail. Everything is rewritten anyway, and
+ * veth, whose frames are sized to the packet, has about 200 bytes of head room and no tail room. */
 INLINE enum grown tier_grow(ctx_t *ctx, s32 n)
 {
 	if (n <= 0)
 		return GROWN_NOT;
-	if (!bpf_xdp_adjust_tail(ctx, n))
-		return GROWN_TAIL;
 	if (!bpf_xdp_adjust_head(ctx, -n))
 		return GROWN_HEAD;
+	if (!bpf_xdp_adjust_tail(ctx, n))
+		return GROWN_TAIL;
 	return GROWN_FAILED;
 }
 

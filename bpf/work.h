@@ -16,6 +16,9 @@ struct work {
 	u64 now; /* ns, CLOCK_MONOTONIC */
 	/* fast answer */
 	u32 pos;
+	u32 first;     /* enum fast_kind of the first command, read ahead by fast_first */
+	u32 first_end; /* pos behind it */
+	u32 loaded;    /* bytes of payload copied so far */
 	u32 reply_len;
 	u32 commands; /* whole GET and PING commands found */
 	u32 gets;

@@ -120,7 +120,7 @@ const fn array_of<T>(name: &'static str) -> MapShape {
 }
 
 /// Every map of `bpf/maps.h` but the ring buffer, which has no value size.
-pub const MAPS: [MapShape; 10] = [
+pub const MAPS: [MapShape; 11] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
@@ -129,6 +129,7 @@ pub const MAPS: [MapShape; 10] = [
     },
     array_of::<conn>("erb_conn_zero"),
     array_of::<cache_set>("erb_sets"),
+    array_of::<cache_large>("erb_large"),
     MapShape {
         name: "erb_commands",
         key_bytes: size_of::<command_key>(),
@@ -183,6 +184,7 @@ mod tests {
     #[test]
     fn cache_set_is_whole_cache_lines() {
         assert_eq!(size_of::<cache_set>() % 64, 0);
-        assert_eq!(size_of::<cache_set>() - SLOTS_BYTES as usize, 64);
+        assert_eq!(size_of::<cache_set>() - SMALL_BYTES as usize, 64);
+        assert_eq!(size_of::<cache_large>() % 64, 0);
     }
 }

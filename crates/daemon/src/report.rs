@@ -208,7 +208,7 @@ pub fn connections(sweep: &SweepReport) -> ConnectionsReport {
 #[must_use]
 pub fn cache(datapath: &Datapath) -> CacheReport {
     let sets = datapath.control().set_mask() + 1;
-    let set_bytes = size_of::<abi::cache_set>() as u64;
+    let set_bytes = erb_datapath::SET_BYTES;
     CacheReport {
         bytes: sets * set_bytes,
         sets,

@@ -102,6 +102,7 @@ pub struct Datapath {
     release: Mapped<abi::release_io>,
     miss_counts: Mapped<[u64; MISS_WORDS]>,
     sets: MapHandle,
+    large: MapHandle,
     stats: MapHandle,
     conns: MapHandle,
     misses: MapHandle,
@@ -145,6 +146,7 @@ impl Datapath {
             release: Mapped::new("erb_release_io", &map("erb_release_io")?)?,
             miss_counts: Mapped::new("erb_miss_counts", &map("erb_miss_counts")?)?,
             sets: map("erb_sets")?,
+            large: map("erb_large")?,
             stats: map("erb_stats")?,
             conns: map("erb_conns")?,
             misses: map("erb_misses")?,
@@ -376,10 +378,13 @@ impl Datapath {
             .filter_map(|number| {
                 // Sets are chosen by hash, so any of them is as good as another.
                 let index = (number * (sets / sampled)) as u32;
-                self.sets
-                    .lookup(&index.to_ne_bytes(), MapFlags::ANY)
-                    .ok()
-                    .flatten()
+                let half = |map: &MapHandle| {
+                    map.lookup(&index.to_ne_bytes(), MapFlags::ANY)
+                        .ok()
+                        .flatten()
+                };
+                // The larger classes follow the small one, as if the two maps were one.
+                Some([half(&self.sets)?, half(&self.large)?].concat())
             })
             .map(|bytes| entries_of_set(&bytes, epoch))
             .sum();
@@ -550,7 +555,7 @@ mod tests {
 
     #[test]
     fn entries_of_another_epoch_are_absent() {
-        let mut set = vec![0u8; size_of::<abi::cache_set>()];
+        let mut set = vec![0u8; size_of::<abi::cache_set>() + size_of::<abi::cache_large>()];
         let tags = std::mem::offset_of!(abi::cache_set, tags);
         let slots = std::mem::offset_of!(abi::cache_set, slots);
         // The second way of class 0 in epoch 7, the first of class 1 in epoch 6.

@@ -21,4 +21,4 @@ pub use device::{Device, ForeignXdp, all_devices, foreign_xdp};
 pub use error::{Error, Result};
 pub use ethtool::{VlanOffload, vlan_offload_off, vlan_offload_restore};
 pub use load::{LoadOptions, libbpf_messages, load, remove_pins};
-pub use size::{CacheSize, parse_bytes};
+pub use size::{CacheSize, SET_BYTES, parse_bytes};

@@ -88,7 +88,7 @@ fn load_objects(root: &Path, options: &LoadOptions) -> Result<()> {
             .and_then(|builder| builder.open_memory(bytes))
             .map_err(refused)?;
         for mut map in object.maps_mut() {
-            if map.name() == "erb_sets" {
+            if map.name() == "erb_sets" || map.name() == "erb_large" {
                 map.set_max_entries(options.cache.sets()).map_err(refused)?;
             }
         }

@@ -1,14 +1,14 @@
 //! Cache size: from what the user typed to the number of cache sets.
 
-use erb_abi::cache_set;
+use erb_abi::{cache_large, cache_set};
 
 use crate::{Error, Result};
 
 /// Fewer sets than this make a cache in which every write blocks hits of a large part of all keys.
 const SETS_MIN: u64 = 64;
 
-/// Bytes of one cache set (16 ways in four size classes and their header).
-const SET_BYTES: u64 = size_of::<cache_set>() as u64;
+/// Bytes of one cache set: its header and 16 ways in four size classes, over both maps.
+pub const SET_BYTES: u64 = (size_of::<cache_set>() + size_of::<cache_large>()) as u64;
 
 /// A validated cache size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,8 +54,9 @@ fn sizes() {
     let connection = size_of::<abi::conn>() + size_of::<abi::conn_key>();
     println!("connection: {connection} bytes, {} of them replay", abi::REPLAY_BYTES);
     assert!(connection <= CONNECTION_BYTES_MAX, "{connection} bytes per connection");
-    assert_eq!(size_of::<abi::cache_set>(), SET_BYTES);
-    assert_eq!(abi::SLOTS_BYTES as usize + 64, SET_BYTES, "a header of one cache line");
+    assert_eq!(size_of::<abi::cache_set>() + size_of::<abi::cache_large>(), SET_BYTES);
+    let header = std::mem::offset_of!(abi::cache_set, slots);
+    assert_eq!(header, 64, "a header of one cache line");
     println!("cache set: {SET_BYTES} bytes for {} entries", abi::WAYS);
     let table = connection * abi::CONNS_MAX as usize;
     println!("all {} connections: {} MiB", abi::CONNS_MAX, table >> 20);
