@@ -23,6 +23,11 @@ pub const KEYS: u32 = 10_000;
 const LAB: &str = "demo";
 /// The daemon serves a fraction of a second after the boost.
 const SERVING_WAIT: Duration = Duration::from_secs(10);
+/// The client's device polls by timer: time between polls, nanoseconds, and how many empty ones it
+/// takes until interrupts come back; as in `erb bench capacity`.
+const CLIENT_POLL_NS: &str = "20000";
+/// See [`CLIENT_POLL_NS`].
+const CLIENT_EMPTY_POLLS: &str = "1000";
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -77,7 +82,14 @@ impl<'a> Stage<'a> {
         for pid in self.server_pids() {
             cputime::pin(pid, server_core)?;
         }
-        // Without a thread of its own the client's receive side would run in the sender's time.
+        // Without a thread of its own the client's receive side would run in the sender's time, and
+        // without a poll timer the sender would pay for waking it. A card spares it both.
+        for (name, value) in [
+            ("napi_defer_hard_irqs", CLIENT_EMPTY_POLLS),
+            ("gro_flush_timeout", CLIENT_POLL_NS),
+        ] {
+            set_device(&client.namespace, &client.device, name, value)?;
+        }
         for pid in thread_napi(&client.namespace, &client.device)? {
             cputime::pin(pid, client_core)?;
         }
@@ -216,17 +228,7 @@ pub fn on_core<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) ->
 /// Gives the device's receive side kernel threads of its own; returns them.
 fn thread_napi(namespace: &str, device: &str) -> Result<Vec<u32>> {
     let before = napi_threads(device)?;
-    let file = format!("/sys/class/net/{device}/threaded");
-    // A shell writes it: only a program started in the namespace sees that namespace's /sys.
-    let output = netns::command(namespace, "sh")?
-        .args(["-c", "echo 1 > \"$0\"", &file])
-        .output()
-        .context("cannot run sh")?;
-    ensure!(
-        output.status.success(),
-        "cannot switch threaded NAPI on ({file}): {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    set_device(namespace, device, "threaded", "1")?;
     // Devices of other namespaces may have the same name: those that were not there are ours.
     let mut threads = napi_threads(device)?;
     threads.retain(|thread| !before.contains(thread));
@@ -235,6 +237,22 @@ fn thread_napi(namespace: &str, device: &str) -> Result<Vec<u32>> {
         "{device} has no receive thread although threaded NAPI is on"
     );
     Ok(threads)
+}
+
+/// Sets a value below /sys/class/net of a namespace.
+fn set_device(namespace: &str, device: &str, name: &str, value: &str) -> Result<()> {
+    let file = format!("/sys/class/net/{device}/{name}");
+    // A shell writes it: only a program started in the namespace sees that namespace's /sys.
+    let output = netns::command(namespace, "sh")?
+        .args(["-c", "echo \"$1\" > \"$0\"", &file, value])
+        .output()
+        .context("cannot run sh")?;
+    ensure!(
+        output.status.success(),
+        "cannot set {file} to {value}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
 }
 
 /// Kernel threads of NAPI for devices of this name, in any namespace.
