@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::BoostArgs;
 use crate::exit;
+use crate::show::say;
 
 /// Attaching, the first state of Redis and the pause before connections are admitted take about
 /// 0.3 s; a Redis that must not be answered for is not waited for longer than this.
@@ -47,8 +48,8 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
     }
     match serde_json::from_str(&line) {
         Ok(Announcement::Started { report, run_dir }) => {
-            print!("{report}");
-            println!("{}", wait_until_serving(&RunDir::new(&run_dir)));
+            say(&report);
+            say(&format!("{}\n", wait_until_serving(&RunDir::new(&run_dir))));
             Ok(ExitCode::SUCCESS)
         }
         Ok(Announcement::Failed { error, code }) => {
@@ -173,7 +174,7 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
         log_to(log)?;
     }
     drop_privileges()?;
-    print!("{report}");
+    say(&report);
     Ok(())
 }
 

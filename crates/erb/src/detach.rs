@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::args::{DetachArgs, Which};
 use crate::exit;
+use crate::show::say;
 
 /// Between looks whether the daemon has left.
 const LOOK: Duration = Duration::from_millis(20);
@@ -43,10 +44,10 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
     let needed = match answer {
         Ok(answer) => {
             if answer.translated > 0 && !args.force {
-                println!(
-                    "no more answers; {} connections still need translation, waiting up to {:?}",
+                say(&format!(
+                    "no more answers; {} connections still need translation, waiting up to {:?}\n",
                     answer.translated, args.wait
-                );
+                ));
             }
             wait_for_daemon(&run_dir, until, answer.translated)
         }
@@ -65,7 +66,7 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
         Err(error) => return Err(error),
     };
     if needed == 0 {
-        println!("detached");
+        say("detached\n");
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!(

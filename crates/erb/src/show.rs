@@ -1,6 +1,7 @@
 //! The status report for people.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 use erb_daemon::{ConnLine, Status};
 use erb_datapath::{AttachMode, VlanOffload};
@@ -14,19 +15,26 @@ const KINDS: [(&str, &str); 5] = [
     ("event", "events"),
 ];
 
+/// Writes to standard output. A reader that has gone (`erb status | head`) is no error: it has
+/// what it wanted.
+pub fn say(text: &str) {
+    let mut output = std::io::stdout();
+    let _ = output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush());
+}
+
 /// Prints the report.
 pub fn status(status: &Status) {
-    print!("{}", text(status));
+    say(&text(status));
 }
 
 /// Prints the connections.
 pub fn conns(lines: &[ConnLine]) {
-    println!(
-        "{:<24} {:<24} {:<7} {:>10} {:>10} requests/replies",
-        "client", "server", "state", "in", "out"
-    );
+    let mut out = String::new();
     for line in lines {
-        println!(
+        let _ = writeln!(
+            out,
             "{:<24} {:<24} {:<7} {:>10} {:>10} {}/{}",
             line.client,
             line.server,
@@ -37,6 +45,10 @@ pub fn conns(lines: &[ConnLine]) {
             line.replies
         );
     }
+    let (client, server, state) = ("client", "server", "state");
+    let heading =
+        format!("{client:<24} {server:<24} {state:<7} in (bytes) out (bytes) requests/replies\n");
+    say(&(heading + &out));
 }
 
 fn text(status: &Status) -> String {

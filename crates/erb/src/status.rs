@@ -39,6 +39,6 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|error| Error::Usage(error.to_string()))?;
-    println!("{text}");
+    show::say(&(text + "\n"));
     Ok(())
 }

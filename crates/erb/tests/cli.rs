@@ -203,15 +203,9 @@ fn boost_answers_and_detach_leaves_nothing() {
             .count(),
         40
     );
+    assert!(count(&place, "FAST_GET") >= 20, "{}", place.status());
+    assert_eq!(count(&place, "INVARIANT"), 0);
     let status = place.status();
-    let count = |name: &str| {
-        let all = status["counters"].as_array().unwrap();
-        all.iter().find(|counter| counter["name"] == name).unwrap()["count"]
-            .as_u64()
-            .unwrap()
-    };
-    assert!(count("FAST_GET") >= 20, "{status}");
-    assert_eq!(count("INVARIANT"), 0);
     assert_eq!(status["devices"][0]["mode"], "native");
     assert_eq!(
         status["egress_devices"].as_array().unwrap().len(),
@@ -286,6 +280,81 @@ fn ping(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut replies = [0; 14];
     stream.read_exact(&mut replies)?;
     Ok(replies[7..].to_vec())
+}
+
+fn connect(place: &Place) -> TcpStream {
+    let connect = || Ok(TcpStream::connect("10.98.0.1:6379")?);
+    let stream = erb_lab::netns::run_in(&place.client(), connect).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn count(place: &Place, name: &str) -> u64 {
+    let status = place.status();
+    let all = status["counters"].as_array().unwrap();
+    all.iter().find(|counter| counter["name"] == name).unwrap()["count"]
+        .as_u64()
+        .unwrap()
+}
+
+/// Sends one command and reads the reply, which must be this one.
+fn tell(stream: &mut TcpStream, command: &str, reply: &str) {
+    stream.write_all(command.as_bytes()).unwrap();
+    let mut got = vec![0; reply.len()];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), reply, "{command}");
+}
+
+#[test]
+fn fences_of_uncountable_replies_are_released_by_proof() {
+    let place = Place::with_redis();
+    let mut older = connect(&place);
+    tell(&mut older, "SET before 1\r\n", "+OK\r\n");
+    place.boosted();
+    let open = || wait_for("an open fence", || place.status()["fence"] == 0);
+    tell(&mut older, "SET key 1\r\n", "+OK\r\n");
+    assert!(
+        count(&place, "FENCE_PROOF") > 0,
+        "a connection older than ERB takes the fence"
+    );
+    open();
+    let mut silent = connect(&place);
+    tell(&mut silent, "PING\r\n", "+PONG\r\n");
+    let before = count(&place, "FENCE_TAKEN");
+    silent.write_all(b"CLIENT REPLY OFF\r\n").unwrap();
+    silent.write_all(b"SET key 2\r\n").unwrap();
+    wait_for("the silent write", || place.redis(&["GET", "key"]) == "2");
+    assert!(
+        count(&place, "FENCE_TAKEN") > before,
+        "its replies never come"
+    );
+    open();
+    assert_eq!(place.redis_outside(&["GET", "key"]), "2");
+    // A blocked client may still write: no proof until it is gone.
+    silent
+        .write_all(b"*3\r\n$5\r\nBLPOP\r\n$4\r\nlist\r\n$1\r\n0\r\n")
+        .unwrap();
+    wait_for("the fence", || place.status()["fence"] != 0);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_ne!(place.status()["fence"], 0, "it is blocked");
+    drop(silent);
+    open();
+    assert_eq!(count(&place, "INVARIANT"), 0);
+}
+
+#[test]
+fn entries_go_with_their_connections() {
+    let place = Place::with_redis();
+    place.boosted();
+    let mut streams: Vec<TcpStream> = (0..20).map(|_| connect(&place)).collect();
+    for stream in &mut streams {
+        tell(stream, "PING\r\n", "+PONG\r\n");
+    }
+    assert_eq!(place.status()["connections"]["total"], 20);
+    drop(streams);
+    wait_for("an empty table", || {
+        place.status()["connections"]["total"] == 0
+    });
 }
 
 #[test]
