@@ -248,8 +248,7 @@ INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
 }
 
 /* A free way of the class (entries of another epoch are free), WAYS if there is none. */
-INLINE u32 class_free(struct cache_set *set, struct cache_large *large, u32 class,
-		      u32 cache_epoch)
+INLINE u32 class_free(struct cache_set *set, struct cache_large *large, u32 class, u32 cache_epoch)
 {
 	u32 first = class_first(class), ways = class_ways(class);
 
@@ -292,8 +291,8 @@ INLINE u32 class_victim(struct cache_set *set, u32 class)
 
 /* A way for a new entry of the class: a free one, of the next larger class if its own is full, else
  * the class's victim. *evicted says which it was. */
-INLINE u32 set_choose(struct cache_set *set, struct cache_large *large, u32 class,
-		      u32 cache_epoch, bool *evicted)
+INLINE u32 set_choose(struct cache_set *set, struct cache_large *large, u32 class, u32 cache_epoch,
+		      bool *evicted)
 {
 	u32 way = class_free(set, large, class, cache_epoch);
 

@@ -115,6 +115,8 @@ INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *c
 	if (conn->cookie != cookie) /* another CPU may have been faster */
 		conn_init(conn, w, &s, cookie, ifindex);
 	lock_release(&conn->lock);
+	if (!r->cookie)
+		count(STAT_SOCK_COOKIE_ZERO);
 	count(s.known ? STAT_CONN_CREATED : STAT_CONN_OLD);
 	return conn;
 }

@@ -151,7 +151,7 @@ INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 		opaque(at);
 		if (at > (small ? CLASS0_BYTES : CLASS3_BYTES) - 8 - SLOT_HEADER_BYTES ||
 		    w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=
-			    *(u64 *)(slot->data + at))
+			*(u64 *)(slot->data + at))
 			return STAT_REFUSE_EXPIRED;
 	}
 	if (to + len + 9 > REPLY_BYTES_MAX)
@@ -179,12 +179,11 @@ INLINE u32 fast_get_locked(struct work *w, struct cache_set *set, struct cache_l
 		return STAT_REFUSE_MISS;
 	if (way < CLASS0_WAYS) {
 		slot = slot_small(set, way);
-		reason = slot ? fast_read_slot(w, slot, CLASS0_BYTES, true, end) :
-				STAT_INVARIANT;
+		reason = slot ? fast_read_slot(w, slot, CLASS0_BYTES, true, end) : STAT_INVARIANT;
 	} else {
 		slot = slot_large(large, way);
-		reason = slot ? fast_read_slot(w, slot, class_bytes(way_class(way)), false, end) :
-				STAT_INVARIANT;
+		reason = slot ? fast_read_slot(w, slot, class_bytes(way_class(way)), false, end)
+			      : STAT_INVARIANT;
 	}
 	if (!reason && !(set->visited & 1U << way))
 		set->visited |= 1U << way;
@@ -279,7 +278,8 @@ INLINE u32 fast_closed(struct work *w, struct control *c, u32 *ping)
 }
 
 /* Reads the first command ahead and fetches its set's header line: the first of a hit's chain of
- * cache misses starts before everything else is done. Changes nothing. Global: verified by itself. */
+ * cache misses starts before everything else is done. Changes nothing. Global: verified by itself.
+ */
 __noinline int fast_first(void)
 {
 	struct work *w = work_get();
@@ -370,8 +370,8 @@ __noinline int fast_packet(void)
 	}
 	w->whole = w->pos == w->p.payload_len;
 	if (!w->whole && !w->refusal)
-		w->refusal = w->commands >= COMMANDS_PER_PACKET ? STAT_REFUSE_COMMANDS :
-			     w->commands			? STAT_REFUSE_INCOMPLETE :
-								  STAT_REFUSE_COMMAND;
+		w->refusal = w->commands >= COMMANDS_PER_PACKET ? STAT_REFUSE_COMMANDS
+			     : w->commands			? STAT_REFUSE_INCOMPLETE
+								: STAT_REFUSE_COMMAND;
 	return 0;
 }

@@ -7,6 +7,7 @@
  * Locks: a set's lock or a connection's, never both, and no helper under either. */
 #pragma once
 #include "conn.h"
+#include "icmp.h"
 #include "fast.h"
 #include "segment.h"
 
@@ -152,8 +153,7 @@ INLINE void store_tcp(ctx_t *ctx, struct work *w)
 	u32 off = w->p.l4_off, len = w->p.tcp_bytes;
 
 	opaque(off);
-	opaque(len);
-	if (off <= HEAD_BYTES - TCP_BYTES_MAX && len - 1 < TCP_BYTES_MAX)
+	if (off <= HEAD_BYTES - TCP_BYTES_MAX && sized(len, TCP_BYTES_MAX))
 		tier_store(ctx, off, w->head + off, len);
 }
 
@@ -250,8 +250,7 @@ INLINE enum verdict pass_up_as_ack(ctx_t *ctx, struct work *w, bool partial)
 		*(u16 *)(tcp + 16) = ~csum_fold(pseudo + bpf_csum_diff(0, 0, (__be32 *)tcp, 32, 0));
 	else
 		*(u16 *)(tcp + 16) = ~csum_fold(pseudo + bpf_csum_diff(0, 0, (__be32 *)tcp, 20, 0));
-	opaque(total);
-	if (total - 1 >= HEAD_BYTES || tier_store(ctx, 0, w->head, total))
+	if (!sized(total, HEAD_BYTES) || tier_store(ctx, 0, w->head, total))
 		return V_DROP;
 	return V_UP;
 }
@@ -429,10 +428,14 @@ INLINE enum verdict ingress_duplicate(ctx_t *ctx, struct work *w, struct conn *c
 
 /* Gives back what was taken for a packet that does not go up after all, or whose effects a share
  * of the fence holds instead. */
-INLINE void effects_release(struct work *w, struct control *c)
+__noinline int effects_release(void)
 {
+	struct work *w = work_get();
+	struct control *c = control_get();
 	int i;
 
+	if (!w || !c)
+		return 0;
 	bpf_for(i, 0, MARKS_IN_FLIGHT)
 	{
 		u32 n = i;
@@ -444,12 +447,18 @@ INLINE void effects_release(struct work *w, struct control *c)
 		else
 			mark_release(w->found.marks[n].set);
 	}
+	return 0;
 }
 
-INLINE void effects_take(struct work *w, struct control *c)
+/* Takes marks and shares of the fence for the packet's effects, before it goes up. Global. */
+__noinline int effects_take(void)
 {
+	struct work *w = work_get();
+	struct control *c = control_get();
 	int i;
 
+	if (!w || !c)
+		return 0;
 	bpf_for(i, 0, MARKS_IN_FLIGHT)
 	{
 		u32 n = i;
@@ -461,6 +470,7 @@ INLINE void effects_take(struct work *w, struct control *c)
 		else
 			mark_take(w->found.marks[n].set, w->found.hashes[n]);
 	}
+	return 0;
 }
 
 enum hold { HOLD_RING = 0, HOLD_SHARE_OLD, HOLD_SHARE_NEW, HOLD_RACE };
@@ -569,20 +579,23 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 			scan_packet(ctx);
 		}
 	}
-	effects_take(w, c);
+	effects_take();
 	lock_take(&conn->lock);
 	hold = up_commit(conn, w, r);
 	is_bypass = conn->state == CONN_BYPASS;
 	lock_release(&conn->lock);
 	if (hold == HOLD_RACE) {
-		effects_release(w, c);
+		effects_release();
 		count(STAT_DROP_RACE);
 		return V_DROP;
 	}
-	if (hold == HOLD_SHARE_NEW)
+	if (hold == HOLD_SHARE_NEW) {
 		fence_take(c);
+		if (conn->flags & CONN_F_FENCE_PROOF)
+			count(STAT_FENCE_PROOF);
+	}
 	if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)
-		effects_release(w, c);
+		effects_release();
 	if (w->found.gate) {
 		atomic_add(&c->gate_seen, 1);
 		count(STAT_GATE_SHUT);
@@ -861,7 +874,8 @@ __noinline int ingress_parse(ctx_t *ctx)
 	if (len < 54 || tier_load(ctx, 0, w->head, len))
 		return PARSE_OTHER;
 	res = parse_packet(&w->p, w->head, false);
-	w->acked = w->first = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate = 0;
+	w->acked = w->first = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate =
+	    0;
 	if (res == PARSE_TCP && (w->p.key.server_port_be != c->port_be ||
 				 w->p.payload_off + w->p.payload_len > tier_len(ctx)))
 		return PARSE_OTHER;

@@ -38,7 +38,7 @@
 #define CLASS1_WAYS  5
 #define CLASS2_WAYS  2
 #define CLASS3_WAYS  1
-#define SMALL_BYTES (CLASS0_BYTES * CLASS0_WAYS)
-#define LARGE_BYTES                                                                               \
+#define SMALL_BYTES  (CLASS0_BYTES * CLASS0_WAYS)
+#define LARGE_BYTES                                                                                \
 	(CLASS1_BYTES * CLASS1_WAYS + CLASS2_BYTES * CLASS2_WAYS + CLASS3_BYTES * CLASS3_WAYS)
 #define CLOCK_LAG_MS 10 /* the coarse clock lags by up to a jiffy; HZ is 100 or more */

@@ -36,8 +36,8 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_conn_zero SEC(".maps");
 
-/* set index -> cache set; max_entries of both is set by the loader (a power of two). MMAPABLE aligns
- * the sets to cache lines; nobody maps them. */
+/* set index -> cache set; max_entries of both is set by the loader (a power of two). MMAPABLE
+ * aligns the sets to cache lines; nobody maps them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

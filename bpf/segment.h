@@ -57,7 +57,7 @@ __noinline int segment_build(u32 with_ts, u32 partial)
 	store_be32(tcp + 4, w->out_seq);
 	store_be32(tcp + 8, w->out_ack);
 	store_be32(tcp + 12, tcp_bytes << 26 | (len ? TCP_ACK | TCP_PSH : TCP_ACK) << 16 |
-				     (w->out_window & 0xffff));
+				 (w->out_window & 0xffff));
 	*(u32 *)(tcp + 16) = 0;
 	if (with_ts) {
 		*(u32 *)(tcp + 20) = bpf_htonl(0x0101080a);

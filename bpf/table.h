@@ -65,6 +65,7 @@ INLINE bool rexmit_prepare(struct conn *conn, struct work *w, struct sock_ref *r
 	}
 	sock_view_load(r->tp, &w->view);
 	if (!w->view.established || conn->tries >= REXMIT_TRIES_MAX) {
+		w->refusal = w->view.established ? STAT_REXMIT_GAVE_UP : 0;
 		conn->sent_ns = 0;
 		return false;
 	}
@@ -101,10 +102,13 @@ INLINE void rexmit_one(struct __sk_buff *ctx, struct work *w, const struct conn_
 		write_once(conn->sent_ns, 0);
 		return;
 	}
+	w->refusal = 0;
 	lock_take(&conn->lock);
 	send = rexmit_prepare(conn, w, &r);
 	lock_release(&conn->lock);
 	sock_put(&r);
+	if (w->refusal)
+		count(w->refusal);
 	if (!send)
 		return;
 	*(u32 *)(w->head + 14) = w->p.l3_off == 18 ? *(u32 *)(w->head + 14) : 0;
@@ -267,7 +271,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 			conn->cookie = 0; /* whoever still holds the entry finds another owner */
 	}
 	lock_release(&conn->lock);
-	effects_release(w, c);
+	effects_release();
 	if (shares > 0)
 		fence_release(c);
 	if (shares > 1)

@@ -17,8 +17,15 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 
 	if (!c || !w || tier_meta(ctx) == META_TRANSLATED)
 		return TCX_NEXT;
-	if (ingress_parse(ctx) != PARSE_TCP)
+	switch (ingress_parse(ctx)) {
+	case PARSE_ICMP:
+		ingress_icmp(ctx);
 		return TCX_NEXT;
+	case PARSE_TCP:
+		break;
+	default:
+		return TCX_NEXT;
+	}
 	w->now = now_ns();
 	return ingress_tcp(ctx, w, c) == V_DROP ? TCX_DROP : TCX_NEXT;
 }

@@ -80,11 +80,10 @@ INLINE bool tier_clone(ctx_t *ctx, struct work *w, u32 header_len, u32 ifindex)
 
 	if (bpf_skb_change_tail(ctx, header_len + len, 0))
 		return false;
-	opaque(header_len);
-	if (header_len - 1 >= sizeof(w->out) || bpf_skb_store_bytes(ctx, 0, w->out, header_len, 0))
+	if (!sized(header_len, sizeof(w->out)) ||
+	    bpf_skb_store_bytes(ctx, 0, w->out, header_len, 0))
 		return false;
-	opaque(len);
-	if (len - 1 < REPLY_BYTES_MAX && bpf_skb_store_bytes(ctx, header_len, w->reply, len, 0))
+	if (sized(len, REPLY_BYTES_MAX) && bpf_skb_store_bytes(ctx, header_len, w->reply, len, 0))
 		return false;
 	ctx->mark = MARK_CLONE;
 	err = bpf_clone_redirect(ctx, ifindex, 0);

@@ -53,8 +53,9 @@ INLINE bool tier_mark(ctx_t *ctx, u32 meta)
 
 enum grown { GROWN_NOT = 0, GROWN_TAIL, GROWN_HEAD, GROWN_FAILED };
 
-/* Makes the frame n bytes longer: at the head, else at the tail. Everything is rewritten anyway, and
- * veth, whose frames are sized to the packet, has about 200 bytes of head room and no tail room. */
+/* Makes the frame n bytes longer: at the head, else at the tail. Everything is rewritten anyway,
+ * and veth, whose frames are sized to the packet, has about 200 bytes of head room and no tail
+ * room. */
 INLINE enum grown tier_grow(ctx_t *ctx, s32 n)
 {
 	if (n <= 0)
@@ -83,11 +84,9 @@ INLINE int tier_send(ctx_t *ctx, struct work *w, u32 header_len)
 
 	if (shrink < 0 && bpf_xdp_adjust_tail(ctx, shrink))
 		return XDP_DROP;
-	opaque(header_len);
-	if (header_len - 1 >= sizeof(w->out) || bpf_xdp_store_bytes(ctx, 0, w->out, header_len))
+	if (!sized(header_len, sizeof(w->out)) || bpf_xdp_store_bytes(ctx, 0, w->out, header_len))
 		return XDP_DROP;
-	opaque(len);
-	if (len - 1 < REPLY_BYTES_MAX && bpf_xdp_store_bytes(ctx, header_len, w->reply, len))
+	if (sized(len, REPLY_BYTES_MAX) && bpf_xdp_store_bytes(ctx, header_len, w->reply, len))
 		return XDP_DROP;
 	return XDP_TX;
 }

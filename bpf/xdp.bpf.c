@@ -14,8 +14,15 @@ int erb_xdp(struct xdp_md *ctx)
 
 	if (!c || !w)
 		return XDP_PASS;
-	if (ingress_parse(ctx) != PARSE_TCP)
+	switch (ingress_parse(ctx)) {
+	case PARSE_ICMP:
+		ingress_icmp(ctx);
 		return XDP_PASS;
+	case PARSE_TCP:
+		break;
+	default:
+		return XDP_PASS;
+	}
 	w->now = now_ns();
 	switch (ingress_tcp(ctx, w, c)) {
 	case V_DROP:
