@@ -95,7 +95,8 @@ pub fn with<T: Send + 'static>(work: impl FnOnce(&mut Bench) -> T + Send + 'stat
         // The test waits for it; if it is gone, nobody is interested.
         let _ = done.send(outcome);
     };
-    jobs.send(Box::new(job)).expect("the bench's thread lives as long as the process");
+    jobs.send(Box::new(job))
+        .expect("the bench's thread lives as long as the process");
     match result.recv_timeout(RUN_TIME_MAX) {
         Ok(Ok(value)) => value,
         Ok(Err(panic)) => resume_unwind(panic),
@@ -145,7 +146,12 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
     netns::sysctl(client, "ipv6/conf/default/disable_ipv6", "1")?;
     netns::enter_in_thread(server)?;
     make_wire(client)?;
-    for off in [Offload::TxChecksum, Offload::Tso, Offload::Gso, Offload::Gro] {
+    for off in [
+        Offload::TxChecksum,
+        Offload::Tso,
+        Offload::Gso,
+        Offload::Gro,
+    ] {
         offload::set(server, "s0", off, false)?;
     }
     xdp_pass::attach(server, "s0")?;
@@ -188,7 +194,9 @@ fn verified_programs(root: &Path) -> Result<BTreeMap<String, u32>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
         if let Some(name) = name.strip_prefix("prog_") {
             let program = Program::fd_from_pinned_path(entry.path())?;
             found.insert(name.to_owned(), budget::verified(&program)?);
@@ -342,7 +350,11 @@ impl Attached {
         let mut id = 0;
         // SAFETY: id is a live integer for the kernel's answer.
         let asked = unsafe {
-            libbpf_sys::bpf_xdp_query_id(ifindex, libbpf_sys::XDP_FLAGS_DRV_MODE as i32, &raw mut id)
+            libbpf_sys::bpf_xdp_query_id(
+                ifindex,
+                libbpf_sys::XDP_FLAGS_DRV_MODE as i32,
+                &raw mut id,
+            )
         };
         ensure!(asked == 0, "bpf_xdp_query_id: {asked}");
         // SAFETY: no pointers.

@@ -268,7 +268,10 @@ impl Segment {
         } else {
             [CLIENT_MAC, SERVER_MAC]
         };
-        ensure!(frame.get(..12) == Some(&macs.concat()[..]), "hardware addresses");
+        ensure!(
+            frame.get(..12) == Some(&macs.concat()[..]),
+            "hardware addresses"
+        );
         let (vlan, kind, network) = parse_tags(&frame[12..])?;
         let mut segment = match kind {
             [0x08, 0x00] => parse_ipv4(network, up)?,
@@ -281,7 +284,11 @@ impl Segment {
 }
 
 fn addresses<T>(up: bool, client: T, server: T) -> (T, T) {
-    if up { (client, server) } else { (server, client) }
+    if up {
+        (client, server)
+    } else {
+        (server, client)
+    }
 }
 
 /// Unfolded one's complement sum of big-endian words.
@@ -355,7 +362,11 @@ fn parse_ipv6(packet: &[u8], up: bool) -> Result<Segment> {
         44 => (IpOdd::FirstFragment, 8),
         other => bail!("next header {other}"),
     };
-    let mut segment = parse_tcp(content.get(skip..).context("IPv6 extension")?, Family::V6, up)?;
+    let mut segment = parse_tcp(
+        content.get(skip..).context("IPv6 extension")?,
+        Family::V6,
+        up,
+    )?;
     segment.ip = odd;
     Ok(segment)
 }
@@ -366,7 +377,7 @@ fn parse_tcp(bytes: &[u8], family: Family, up: bool) -> Result<Segment> {
     ensure!(port == PORT, "port {port}");
     let mut options = tcp.options.as_slice().to_vec();
     let mut ts = None;
-    if options.starts_with(&[1, 1, 8, 10]) {
+    if options.starts_with(&[1, 1, 8, 10]) && options.len() >= 12 {
         let word = |at: usize| u32::from_be_bytes(options[at..at + 4].try_into().expect("four"));
         ts = Some((word(4), word(8)));
         options.drain(..12);

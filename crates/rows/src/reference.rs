@@ -56,7 +56,10 @@ fn class_of(arguments: &[Vec<u8>]) -> u32 {
             _ => abi::CMD_FENCE,
         };
     }
-    let sub = arguments.get(1).map(|bytes| lower(bytes)).unwrap_or_default();
+    let sub = arguments
+        .get(1)
+        .map(|bytes| lower(bytes))
+        .unwrap_or_default();
     match class {
         abi::CMD_CONTAINER => [format!("{name}|{sub}"), format!("{name}|*")]
             .iter()
@@ -144,7 +147,10 @@ impl Request {
             28 => Self::array(&[word(rng, "CLIENT"), word(rng, "SETNAME"), value(rng)]),
             29 => Self::array(&[word(rng, "CLIENT"), word(rng, "TRACKING"), word(rng, "ON")]),
             30 => Self::array(&[word(rng, "CONFIG"), word(rng, "SET"), key(rng), value(rng)]),
-            31 => Self::array(&[word(rng, "a-name-that-is-far-too-long-for-the-table"), key(rng)]),
+            31 => Self::array(&[
+                word(rng, "a-name-that-is-far-too-long-for-the-table"),
+                key(rng),
+            ]),
             32 => Self::array(&[value(rng), key(rng)]),
             _ => Self::listed(rng),
         }
@@ -171,7 +177,13 @@ impl Request {
 
 fn word(rng: &mut Rng, text: &str) -> Vec<u8> {
     text.bytes()
-        .map(|byte| if rng.bool() { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() })
+        .map(|byte| {
+            if rng.bool() {
+                byte.to_ascii_uppercase()
+            } else {
+                byte.to_ascii_lowercase()
+            }
+        })
         .collect()
 }
 
@@ -220,14 +232,20 @@ impl Reply {
         if rng.u8(..8) == 0 {
             let mut bytes = Vec::new();
             aggregate(rng, depth, b'>', 1, &mut bytes);
-            return Self { bytes, is_push: true };
+            return Self {
+                bytes,
+                is_push: true,
+            };
         }
         let mut bytes = Vec::new();
         if rng.u8(..8) == 0 {
             aggregate(rng, depth, b'|', 2, &mut bytes);
         }
         element(rng, depth, &mut bytes);
-        Self { bytes, is_push: false }
+        Self {
+            bytes,
+            is_push: false,
+        }
     }
 }
 
@@ -254,7 +272,11 @@ fn element(rng: &mut Rng, depth: u32, to: &mut Vec<u8>) {
         8 => to.extend(b"(12345678901234567890\r\n"),
         9 | 10 => {
             let kind = [b'$', b'=', b'!'][rng.usize(..3)];
-            let length = if rng.u8(..6) == 0 { rng.usize(..3000) } else { rng.usize(..40) };
+            let length = if rng.u8(..6) == 0 {
+                rng.usize(..3000)
+            } else {
+                rng.usize(..40)
+            };
             to.push(kind);
             to.extend(format!("{length}\r\n").bytes());
             to.extend(noise(rng, length));
@@ -272,7 +294,11 @@ pub fn cut(rng: &mut Rng, bytes: &[u8], longest: usize) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
-        let most = if rng.bool() { longest } else { 1 + longest / 64 };
+        let most = if rng.bool() {
+            longest
+        } else {
+            1 + longest / 64
+        };
         let (piece, after) = rest.split_at(rng.usize(1..=most.min(rest.len())));
         pieces.push(piece.to_vec());
         rest = after;

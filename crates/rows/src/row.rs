@@ -194,7 +194,14 @@ fn check_outcome(scene: &Scene, row: &Row, sent: &Segment, got: &Outcome) -> Res
         return Err(format!("mark {marked:x?}, expected {mark:x?}"));
     }
     match &row.expect {
-        Expect::Answer(payload) => check_sent(scene, sent, &got.frame, 0, sent.payload.len() as i32, payload),
+        Expect::Answer(payload) => check_sent(
+            scene,
+            sent,
+            &got.frame,
+            0,
+            sent.payload.len() as i32,
+            payload,
+        ),
         Expect::Sent { seq, ack, payload } => {
             check_sent(scene, sent, &got.frame, *seq, *ack, payload)
         }
@@ -212,7 +219,9 @@ fn same(expected: &[u8], got: &[u8]) -> Result<(), String> {
     if expected == got {
         return Ok(());
     }
-    Err(format!("frame changed:\n    {expected:02x?}\n    {got:02x?}"))
+    Err(format!(
+        "frame changed:\n    {expected:02x?}\n    {got:02x?}"
+    ))
 }
 
 fn same_segment(expected: &Segment, frame: &[u8]) -> Result<(), String> {
@@ -272,7 +281,10 @@ fn check_sent(
         return Err("window 0".to_owned());
     }
     if frame.len() != expected.bytes().len() {
-        return Err(format!("frame of {} bytes, longer than the segment", frame.len()));
+        return Err(format!(
+            "frame of {} bytes, longer than the segment",
+            frame.len()
+        ));
     }
     Ok(())
 }

@@ -103,6 +103,16 @@ impl<'bench> Scene<'bench> {
     /// # Panics
     /// If the server does not answer.
     pub fn connect(bench: &'bench mut Bench, shape: Shape) -> Self {
+        let mut scene = Self::half_open(bench, shape);
+        scene.finish_handshake();
+        scene
+    }
+
+    /// As [`Self::connect`], but the handshake's last ACK is still to come.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    pub fn half_open(bench: &'bench mut Bench, shape: Shape) -> Self {
         let port = bench.port();
         let mut scene = Self {
             bench,
@@ -127,6 +137,7 @@ impl<'bench> Scene<'bench> {
         self.reset();
         self.snd = self.snd.wrapping_add(1_000_000);
         self.shake_hands();
+        self.finish_handshake();
     }
 
     fn shake_hands(&mut self) {
@@ -144,16 +155,27 @@ impl<'bench> Scene<'bench> {
         self.server_isn = answer.seq;
         self.snd = self.snd.wrapping_add(1);
         self.rcv = answer.seq.wrapping_add(1);
+    }
+
+    fn finish_handshake(&mut self) {
         let ack = self.segment(b"");
         self.to_kernel(&ack.bytes());
         self.accept();
     }
 
-    fn accept(&mut self) {
+    /// Takes the connection from the listening socket.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub fn accept(&mut self) {
         let listener = self.bench.listener(self.shape.family);
         listener.set_nonblocking(true).expect("listener");
         let (stream, peer) = patient("accept", || listener.accept().ok());
-        assert_eq!(peer.port(), self.port, "an older connection was in the queue");
+        assert_eq!(
+            peer.port(),
+            self.port,
+            "an older connection was in the queue"
+        );
         stream.set_nonblocking(false).expect("stream");
         stream.set_read_timeout(Some(PATIENCE)).expect("stream");
         stream.set_nodelay(true).expect("stream");
@@ -222,7 +244,9 @@ impl<'bench> Scene<'bench> {
     /// If none comes.
     pub fn expect_from_kernel(&mut self, wanted: impl Fn(&Segment) -> bool) -> Segment {
         patient("a segment of the server", || {
-            self.from_kernel().into_iter().find(|segment| wanted(segment))
+            self.from_kernel()
+                .into_iter()
+                .find(|segment| wanted(segment))
         })
     }
 
@@ -245,7 +269,8 @@ impl<'bench> Scene<'bench> {
             gso_segs,
             mark: 0,
         };
-        run_skb(&self.bench.programs.ingress, frame, context).expect("erb_tc_ingress")
+        run_skb(&self.bench.programs.ingress, frame, context)
+            .unwrap_or_else(|why| panic!("erb_tc_ingress: {why:#}; frame {frame:02x?}"))
     }
 
     /// Runs `erb_tc_egress` on a frame, as a packet of this machine. The test's packets belong to a
@@ -317,7 +342,9 @@ impl<'bench> Scene<'bench> {
     pub fn read_request(&self, payload: &[u8]) {
         let mut read = vec![0; payload.len()];
         let mut server = self.server.as_ref().expect("open");
-        server.read_exact(&mut read).expect("the request reaches the server");
+        server
+            .read_exact(&mut read)
+            .expect("the request reaches the server");
         assert_eq!(read, payload, "the server reads what the client sent");
     }
 
@@ -331,7 +358,10 @@ impl<'bench> Scene<'bench> {
         server.write_all(payload).expect("write");
         let segment = self.expect_from_kernel(|segment| !segment.payload.is_empty());
         assert_eq!(segment.payload, payload, "the reply is whole");
-        assert_eq!(segment.seq, self.rcv, "the reply follows what the client has");
+        assert_eq!(
+            segment.seq, self.rcv,
+            "the reply follows what the client has"
+        );
         self.rcv = self.rcv.wrapping_add(payload.len() as u32);
         segment
     }
@@ -340,7 +370,9 @@ impl<'bench> Scene<'bench> {
     pub fn acknowledge(&mut self) {
         let ack = self.segment(b"");
         self.up(&ack);
-        patient("the kernel takes the ACK", || (self.unacked() == 0).then_some(()));
+        patient("the kernel takes the ACK", || {
+            (self.unacked() == 0).then_some(())
+        });
     }
 
     /// One request answered by the server and acknowledged: the connection is FAST and quiescent.
@@ -350,7 +382,10 @@ impl<'bench> Scene<'bench> {
     pub fn make_fast(&mut self) {
         self.make_answered();
         self.acknowledge();
-        assert_eq!(u32::from(self.entry().expect("tracked").state), abi::CONN_FAST);
+        assert_eq!(
+            u32::from(self.entry().expect("tracked").state),
+            abi::CONN_FAST
+        );
     }
 
     /// As [`Self::make_fast`], but the kernel has not got the acknowledgement yet.
@@ -411,7 +446,11 @@ impl<'bench> Scene<'bench> {
     #[must_use]
     pub fn entry(&self) -> Option<Box<abi::conn>> {
         let key = key_bytes(&conn_key(self.shape.family, self.port));
-        let bytes = self.bench.conns.lookup(&key, MapFlags::LOCK).expect("erb_conns")?;
+        let bytes = self
+            .bench
+            .conns
+            .lookup(&key, MapFlags::LOCK)
+            .expect("erb_conns")?;
         assert_eq!(bytes.len(), size_of::<abi::conn>());
         // SAFETY: the length was checked; conn is plain data for which any bytes are valid, and
         // the read does not ask for alignment.
@@ -477,7 +516,11 @@ impl<'bench> Scene<'bench> {
         let released = self.bench.dp.release(&row, true);
         if !std::thread::panicking() {
             assert!(released.expect("erb_release"), "the entry is released");
-            assert_eq!(self.bench.dp.control().fence(), 0, "the fence is open again");
+            assert_eq!(
+                self.bench.dp.control().fence(),
+                0,
+                "the fence is open again"
+            );
         }
     }
 }

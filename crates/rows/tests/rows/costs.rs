@@ -41,7 +41,10 @@ fn instructions_verified() {
     for program in allowed.keys().filter(|name| !names.contains_key(*name)) {
         writeln!(wrong, "{program} is in bpf/budget.txt but not loaded").unwrap();
     }
-    assert!(wrong.is_empty(), "\n{wrong}set {RECORD}=1 once to record anew\n");
+    assert!(
+        wrong.is_empty(),
+        "\n{wrong}set {RECORD}=1 once to record anew\n"
+    );
 }
 
 /// Stated in README; the kernel adds a hash element's header (48 B) to each connection.
@@ -52,9 +55,18 @@ const SET_BYTES: usize = 5440;
 #[test]
 fn sizes() {
     let connection = size_of::<abi::conn>() + size_of::<abi::conn_key>();
-    println!("connection: {connection} bytes, {} of them replay", abi::REPLAY_BYTES);
-    assert!(connection <= CONNECTION_BYTES_MAX, "{connection} bytes per connection");
-    assert_eq!(size_of::<abi::cache_set>() + size_of::<abi::cache_large>(), SET_BYTES);
+    println!(
+        "connection: {connection} bytes, {} of them replay",
+        abi::REPLAY_BYTES
+    );
+    assert!(
+        connection <= CONNECTION_BYTES_MAX,
+        "{connection} bytes per connection"
+    );
+    assert_eq!(
+        size_of::<abi::cache_set>() + size_of::<abi::cache_large>(),
+        SET_BYTES
+    );
     let header = std::mem::offset_of!(abi::cache_set, slots);
     assert_eq!(header, 64, "a header of one cache line");
     println!("cache set: {SET_BYTES} bytes for {} entries", abi::WAYS);

@@ -52,10 +52,22 @@ fn translation() {
     let mut rows = Vec::new();
     for shape in SHAPES {
         let row = |name, before, packet, moved| {
-            egress(name, shape, before, packet, Expect::Changed(to_client), moved)
+            egress(
+                name,
+                shape,
+                before,
+                packet,
+                Expect::Changed(to_client),
+                moved,
+            )
         };
         rows.extend([
-            row("ACK", spliced, |s| from_kernel(s, b""), &[("EGRESS_TRANSLATED", 1)]),
+            row(
+                "ACK",
+                spliced,
+                |s| from_kernel(s, b""),
+                &[("EGRESS_TRANSLATED", 1)],
+            ),
             row(
                 "reply: its request's mark is released",
                 set_on_its_way,
@@ -269,6 +281,7 @@ fn replies_that_do_not_fit() {
                 ("EGRESS_TRANSLATED", 1),
                 ("SCAN_REPLY_LOST", 1),
                 ("FENCE_TAKEN", 1),
+                ("FENCE_PROOF", 1),
             ],
         ),
         egress(
@@ -281,6 +294,7 @@ fn replies_that_do_not_fit() {
                 ("EGRESS_TRANSLATED", 1),
                 ("SCAN_REPLY_LOST", 1),
                 ("FENCE_TAKEN", 1),
+                ("FENCE_PROOF", 1),
             ],
         ),
         egress(

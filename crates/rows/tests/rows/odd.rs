@@ -26,6 +26,7 @@ fn ip_header() {
         ("ODD_FRAGMENT", 1),
         ("CONN_BYPASS", 1),
         ("FENCE_TAKEN", 1),
+        ("FENCE_PROOF", 1),
         ("UP_TRANSLATED", 1),
     ];
     const ECN: Moved = &[("ODD_ECN", 1), ("UP_TRANSLATED", 1)];
@@ -33,9 +34,21 @@ fn ip_header() {
     for shape in [V4, V6] {
         let odd = |name, packet: Packet, moved| up(name, shape, packet, moved);
         rows.extend([
-            odd("IP options", |s| get_with(s, |p| p.ip = IpOdd::Options), OPTIONS),
-            odd("first fragment", |s| get_with(s, |p| p.ip = IpOdd::FirstFragment), FRAGMENT),
-            odd("congestion experienced", |s| get_with(s, |p| p.ip = IpOdd::Ce), ECN),
+            odd(
+                "IP options",
+                |s| get_with(s, |p| p.ip = IpOdd::Options),
+                OPTIONS,
+            ),
+            odd(
+                "first fragment",
+                |s| get_with(s, |p| p.ip = IpOdd::FirstFragment),
+                FRAGMENT,
+            ),
+            odd(
+                "congestion experienced",
+                |s| get_with(s, |p| p.ip = IpOdd::Ce),
+                ECN,
+            ),
         ]);
         rows.push(Row::xdp(
             "fragment from the middle: no ports in it",

@@ -10,7 +10,14 @@ type Moved = &'static [(&'static str, u64)];
 
 /// A GET that goes up unchanged.
 fn get_up(name: &'static str, before: fn(&mut Scene), moved: Moved) -> Row {
-    Row::xdp(name, V4, before, |s| s.segment(GET_KEY), Expect::Same, moved)
+    Row::xdp(
+        name,
+        V4,
+        before,
+        |s| s.segment(GET_KEY),
+        Expect::Same,
+        moved,
+    )
 }
 
 #[test]
@@ -54,7 +61,8 @@ fn the_moment() {
             "heartbeat due",
             |s| {
                 fast(s);
-                s.bench.dp.control().set_heartbeat_up_ns(1);
+                s.bench.dp.control().set_heartbeat_up_ns(900_000_000);
+                s.edit(|entry| entry.request_up_ns -= 1_000_000_000);
             },
             &[("REFUSE_HEARTBEAT", 1), ("UP_TRANSLATED", 1)],
         ),
@@ -174,7 +182,12 @@ fn the_connection() {
         get_up(
             "older than ERB: each packet holds the fence by proof",
             |s| s.bench.dp.control().set_admit(0),
-            &[("CONN_OLD", 1), ("FENCE_TAKEN", 1), ("UP_TRANSLATED", 1)],
+            &[
+                ("CONN_OLD", 1),
+                ("FENCE_TAKEN", 1),
+                ("FENCE_PROOF", 1),
+                ("UP_TRANSLATED", 1),
+            ],
         ),
         get_up(
             "older than ERB, second packet: the share is held already",
@@ -206,16 +219,32 @@ fn the_command() {
             },
             |s| s.segment(&get("twice")),
             Expect::Same,
-            &[("REFUSE_MISS", 1), ("MISS_REPORTED", 1), ("UP_TRANSLATED", 1)],
+            &[
+                ("REFUSE_MISS", 1),
+                ("MISS_REPORTED", 1),
+                ("UP_TRANSLATED", 1),
+            ],
         ),
-        row("hit and miss", |s| s.segment(&[GET_KEY, &get("no")].concat()), MISS),
-        row("GET with one argument more", |s| {
-            s.segment(b"*3\r\n$3\r\nGET\r\n$3\r\nkey\r\n$1\r\na\r\n")
-        }, COMMAND),
-        row("PING with an argument", |s| {
-            s.segment(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n")
-        }, COMMAND),
-        row("key of 257 bytes", |s| s.segment(&get(&"k".repeat(257))), COMMAND),
+        row(
+            "hit and miss",
+            |s| s.segment(&[GET_KEY, &get("no")].concat()),
+            MISS,
+        ),
+        row(
+            "GET with one argument more",
+            |s| s.segment(b"*3\r\n$3\r\nGET\r\n$3\r\nkey\r\n$1\r\na\r\n"),
+            COMMAND,
+        ),
+        row(
+            "PING with an argument",
+            |s| s.segment(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n"),
+            COMMAND,
+        ),
+        row(
+            "key of 257 bytes",
+            |s| s.segment(&get(&"k".repeat(257))),
+            COMMAND,
+        ),
         row("empty key", |s| s.segment(&get("")), COMMAND),
         row("GET cut off", |s| s.segment(&GET_KEY[..15]), COMMAND),
         row(
@@ -228,12 +257,16 @@ fn the_command() {
             |s| s.segment(&b"PING\r\n".repeat(65)),
             &[("REFUSE_COMMANDS", 1), ("UP_TRANSLATED", 1)],
         ),
-        row("SET marks the key's set and drops its entry", |s| s.segment(SET_KEY), &[
-            ("REFUSE_COMMAND", 1),
-            ("MARK_TAKEN", 1),
-            ("CACHE_INVALIDATED", 1),
-            ("UP_TRANSLATED", 1),
-        ]),
+        row(
+            "SET marks the key's set and drops its entry",
+            |s| s.segment(SET_KEY),
+            &[
+                ("REFUSE_COMMAND", 1),
+                ("MARK_TAKEN", 1),
+                ("CACHE_INVALIDATED", 1),
+                ("UP_TRANSLATED", 1),
+            ],
+        ),
         Row::xdp(
             "GET of a key filled again after several clears",
             V4,
@@ -248,26 +281,37 @@ fn the_command() {
             Expect::Answer(b"$5\r\nvalue\r\n".to_vec()),
             &[("FAST_PACKET", 1), ("FAST_GET", 1)],
         ),
-        row("SET of a key that is not cached", |s| s.segment(SET_OTHER), &[
-            ("REFUSE_COMMAND", 1),
-            ("MARK_TAKEN", 1),
-            ("UP_TRANSLATED", 1),
-        ]),
-        row("CONFIG SET shuts the gate", |s| {
-            s.segment(b"*4\r\n$6\r\nCONFIG\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n")
-        }, &[
-            ("REFUSE_COMMAND", 1),
-            ("FENCE_TAKEN", 1),
-            ("GATE_SHUT", 1),
-            ("UP_TRANSLATED", 1),
-        ]),
-        row("what is no RESP", |s| s.segment(b"*1\r\n+PING\r\n"), &[
-            ("REFUSE_COMMAND", 1),
-            ("SCAN_LOST", 1),
-            ("CONN_BYPASS", 1),
-            ("FENCE_TAKEN", 1),
-            ("UP_TRANSLATED", 1),
-        ]),
+        row(
+            "SET of a key that is not cached",
+            |s| s.segment(SET_OTHER),
+            &[
+                ("REFUSE_COMMAND", 1),
+                ("MARK_TAKEN", 1),
+                ("UP_TRANSLATED", 1),
+            ],
+        ),
+        row(
+            "CONFIG SET shuts the gate",
+            |s| s.segment(b"*4\r\n$6\r\nCONFIG\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n"),
+            &[
+                ("REFUSE_COMMAND", 1),
+                ("FENCE_TAKEN", 1),
+                ("GATE_SHUT", 1),
+                ("UP_TRANSLATED", 1),
+            ],
+        ),
+        row(
+            "what is no RESP",
+            |s| s.segment(b"*1\r\n+PING\r\n"),
+            &[
+                ("REFUSE_COMMAND", 1),
+                ("SCAN_LOST", 1),
+                ("CONN_BYPASS", 1),
+                ("FENCE_TAKEN", 1),
+                ("FENCE_PROOF", 1),
+                ("UP_TRANSLATED", 1),
+            ],
+        ),
     ]);
 }
 
@@ -282,14 +326,22 @@ fn the_room() {
         scene.segment(&get("long"))
     }
     check(vec![
-        Row::xdp("a long reply", V6, long_value, ask_long, Expect::Answer(bulk(&[b'x'; 1400])), &[
-            ("FAST_PACKET", 1),
-            ("FAST_GET", 1),
-        ]),
-        Row::xdp("longer than the client's MSS", SMALL, long_value, ask_long, Expect::Same, &[
-            ("REFUSE_MSS", 1),
-            ("UP_TRANSLATED", 1),
-        ]),
+        Row::xdp(
+            "a long reply",
+            V6,
+            long_value,
+            ask_long,
+            Expect::Answer(bulk(&[b'x'; 1400])),
+            &[("FAST_PACKET", 1), ("FAST_GET", 1)],
+        ),
+        Row::xdp(
+            "longer than the client's MSS",
+            SMALL,
+            long_value,
+            ask_long,
+            Expect::Same,
+            &[("REFUSE_MSS", 1), ("UP_TRANSLATED", 1)],
+        ),
         Row::xdp(
             "two values that do not fit one segment",
             V4,

@@ -44,7 +44,10 @@ fn replies() {
             // As if the client had asked for them all.
             scene.edit(|entry| entry.requests = 1_000_000);
             let replies: Vec<Reply> = (0..20).map(|_| Reply::random(&mut rng, 4)).collect();
-            let bytes: Vec<u8> = replies.iter().flat_map(|reply| reply.bytes.clone()).collect();
+            let bytes: Vec<u8> = replies
+                .iter()
+                .flat_map(|reply| reply.bytes.clone())
+                .collect();
             let mut ends = Vec::new();
             let mut end = 0;
             for reply in &replies {
@@ -58,7 +61,10 @@ fn replies() {
                 assert_eq!(scene.egress(&segment.bytes()).verdict, TCX_NEXT);
                 done += piece.len();
                 let counted = scene.entry().unwrap().replies - 1;
-                let complete = ends.iter().filter(|(end, push)| *end <= done && !push).count();
+                let complete = ends
+                    .iter()
+                    .filter(|(end, push)| *end <= done && !push)
+                    .count();
                 assert_eq!(
                     counted as usize, complete,
                     "stream {stream} at byte {done} of {bytes:02x?}, seed {seed}"
@@ -184,10 +190,18 @@ fn check_up(scene: &Scene, up: &Upstream, end: usize, context: &str) {
         .map(|at| entry.marks[(at % abi::MARKS_IN_FLIGHT) as usize])
         .map(|mark| (mark.request - 1, mark.set))
         .collect();
-    let all: Vec<&Request> = up.requests.iter().map(|(_, r)| r).filter(|r| r.counts).collect();
+    let all: Vec<&Request> = up
+        .requests
+        .iter()
+        .map(|(_, r)| r)
+        .filter(|r| r.counts)
+        .collect();
     let unanswered = |marks: Vec<(u32, u32)>| -> Vec<(u32, u32)> {
         let replies = entry.replies - 1;
-        marks.into_iter().filter(|(number, _)| *number > replies).collect()
+        marks
+            .into_iter()
+            .filter(|(number, _)| *number > replies)
+            .collect()
     };
     let least = unanswered(marks(scene.bench, &complete));
     let most = unanswered(marks(scene.bench, &all[..up.begun(end)]));
@@ -221,11 +235,17 @@ fn run_upstream(scene: &mut Scene, rng: &mut Rng, context: &str) {
             let mut early = scene.segment(&piece);
             early.seq = scene.snd.wrapping_add((up.bytes.len() + 10_000) as u32);
             let verdict = scene.xdp(&early.bytes()).verdict;
-            assert!(verdict == erb_rows::scene::XDP_TX || verdict == XDP_DROP, "{verdict}");
+            assert!(
+                verdict == erb_rows::scene::XDP_TX || verdict == XDP_DROP,
+                "{verdict}"
+            );
         }
         send_piece(scene, rng, at, &up.bytes, &piece);
         at += piece.len();
-        let context = format!("{context}, byte {at} of {:?}", up.bytes.escape_ascii().to_string());
+        let context = format!(
+            "{context}, byte {at} of {:?}",
+            up.bytes.escape_ascii().to_string()
+        );
         check_up(scene, &up, at, &context);
         answer_some(scene, rng, &mut replied, up.complete(at).count(), false);
         check_up(scene, &up, at, &context);
@@ -233,17 +253,32 @@ fn run_upstream(scene: &mut Scene, rng: &mut Rng, context: &str) {
     answer_some(scene, rng, &mut replied, up.complete(at).count(), true);
     let entry = scene.entry().unwrap();
     assert_eq!(entry.requests, entry.replies, "{context}");
-    assert_eq!(entry.requests as usize - 1, up.complete(at).count(), "{context}");
+    assert_eq!(
+        entry.requests as usize - 1,
+        up.complete(at).count(),
+        "{context}"
+    );
     assert_eq!(entry.in_.state, 0, "idle between commands; {context}");
     let flags = abi::CONN_F_SCAN_LOST | abi::CONN_F_UNCOUNTABLE | abi::CONN_F_OVERFLOW;
     assert_eq!(u32::from(entry.flags) & flags, 0, "{context}");
     let stateful = up.requests.iter().any(|(_, request)| request.stateful);
-    let expected = if stateful { abi::CONN_BYPASS } else { abi::CONN_FAST };
+    let expected = if stateful {
+        abi::CONN_BYPASS
+    } else {
+        abi::CONN_FAST
+    };
     assert_eq!(u32::from(entry.state), expected, "{context}");
-    let gate = up.requests.iter().filter(|(_, request)| request.gate).count() as u64;
+    let gate = up
+        .requests
+        .iter()
+        .filter(|(_, request)| request.gate)
+        .count() as u64;
     // Several in one packet shut it once.
     let seen = scene.bench.dp.control().gate_seen() - gates;
-    assert!(seen <= gate && (seen > 0) == (gate > 0), "{seen} of {gate} gates; {context}");
+    assert!(
+        seen <= gate && (seen > 0) == (gate > 0),
+        "{seen} of {gate} gates; {context}"
+    );
 }
 
 #[test]
@@ -274,6 +309,10 @@ fn uncountable() {
         scene.request(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n");
         assert_eq!(scene.bench.dp.control().fence(), 1, "no proof yet");
         scene.reply(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
-        assert_eq!(scene.bench.dp.control().fence(), 1, "replies prove nothing here");
+        assert_eq!(
+            scene.bench.dp.control().fence(),
+            1,
+            "replies prove nothing here"
+        );
     });
 }

@@ -181,7 +181,11 @@ fn acceptance() {
 
 #[test]
 fn translation_up() {
-    let set: &[(&str, u64)] = &[("REFUSE_COMMAND", 1), ("MARK_TAKEN", 1), ("UP_TRANSLATED", 1)];
+    let set: &[(&str, u64)] = &[
+        ("REFUSE_COMMAND", 1),
+        ("MARK_TAKEN", 1),
+        ("UP_TRANSLATED", 1),
+    ];
     let mut rows = Vec::new();
     for shape in [V4, V4_NO_TS, V4_VLAN, V6, V6_NO_TS] {
         rows.push(Row::xdp(
@@ -229,6 +233,100 @@ fn translation_up() {
 }
 
 #[test]
+fn translation_up_of_odd_headers() {
+    const SET: &[u8] = SET_OTHER;
+    let mut rows = Vec::new();
+    for shape in [V4, V6, V4_NO_TS] {
+        rows.push(Row::xdp(
+            "IP options or an extension header before TCP",
+            shape,
+            spliced,
+            |s| {
+                let mut segment = s.segment(SET);
+                segment.ip = erb_rows::frame::IpOdd::Options;
+                segment
+            },
+            Expect::Changed(behind_ping),
+            &[
+                ("ODD_IP_OPTIONS", 1),
+                ("MARK_TAKEN", 1),
+                ("UP_TRANSLATED", 1),
+            ],
+        ));
+        rows.push(Row::xdp(
+            "as many TCP options as fit",
+            shape,
+            spliced,
+            |s| {
+                let mut segment = s.segment(SET);
+                segment.options = [30, 28].into_iter().chain(0..26).collect();
+                segment
+            },
+            Expect::Changed(behind_ping),
+            &[("ODD_OPTIONS", 1), ("MARK_TAKEN", 1), ("UP_TRANSLATED", 1)],
+        ));
+        rows.push(Row::xdp(
+            "padding behind the packet stays",
+            shape,
+            spliced,
+            |s| {
+                let mut segment = s.segment(SET);
+                segment.pad_to = 200;
+                segment
+            },
+            Expect::Changed(behind_ping),
+            &[
+                ("REFUSE_COMMAND", 1),
+                ("MARK_TAKEN", 1),
+                ("UP_TRANSLATED", 1),
+            ],
+        ));
+    }
+    check(rows);
+}
+
+/// The body of a large value counts as scanned once its length is known: any order will do.
+#[test]
+fn a_large_value_in_any_order() {
+    fn begun(scene: &mut Scene) {
+        spliced(scene);
+        let head = scene.segment(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3000\r\n");
+        scene.up(&head);
+    }
+    check(vec![
+        Row::xdp(
+            "its last bytes first",
+            V4,
+            begun,
+            |s| shifted(s, &[&[b'v'; 1000][..], b"\r\n"].concat(), 2000, 0),
+            Expect::Changed(behind_ping),
+            UP,
+        ),
+        Row::xdp(
+            "beyond its end: a gap",
+            V4,
+            begun,
+            |s| shifted(s, PING, 3003, 0),
+            // The kernel has taken the 34 bytes before the value.
+            sent(0, 0, b""),
+            &[("DROP_OUT_OF_ORDER", 1), ("DUP_ACK_SENT", 1)],
+        ),
+        Row::xdp(
+            "behind its end: scanned",
+            V4,
+            begun,
+            |s| shifted(s, SET_OTHER, 3002, 0),
+            Expect::Changed(behind_ping),
+            &[
+                ("REFUSE_COMMAND", 1),
+                ("MARK_TAKEN", 1),
+                ("UP_TRANSLATED", 1),
+            ],
+        ),
+    ]);
+}
+
+#[test]
 fn pure_acks_dropped() {
     let dropped: &[(&str, u64)] = &[("PURE_ACK_DROPPED", 1)];
     let mut rows = Vec::new();
@@ -262,7 +360,12 @@ fn pure_acks_not_dropped() {
     let up: &[(&str, u64)] = &[("PURE_ACK_UP", 1)];
     let row = |name, before, packet, expect| Row::xdp(name, V4, before, packet, expect, up);
     check(vec![
-        row("ACK without any answered request", fast, |s| s.segment(b""), Expect::Same),
+        row(
+            "ACK without any answered request",
+            fast,
+            |s| s.segment(b""),
+            Expect::Same,
+        ),
         row(
             "keepalive: one byte below the next",
             spliced_and_quiet,
@@ -340,7 +443,9 @@ fn selective_acks() {
             Expect::Changed(|_, p| {
                 let ack = p.ack.wrapping_sub(7);
                 p.options.clear();
-                *p = p.clone().sack(&[(ack.wrapping_add(10), ack.wrapping_add(20))]);
+                *p = p
+                    .clone()
+                    .sack(&[(ack.wrapping_add(10), ack.wrapping_add(20))]);
                 behind_ping_only(p);
             }),
             &[("PURE_ACK_UP", 1)],
@@ -406,6 +511,54 @@ fn selective_acks() {
                 let segment = shifted(s, b"", 0, -12);
                 let end = s.rcv;
                 segment.sack(&[(end.wrapping_sub(5), end)])
+            },
+            Expect::Changed(|_, p| {
+                p.options.fill(1);
+                behind_unacknowledged_ping_only(p);
+            }),
+            &[("PURE_ACK_UP", 1)],
+        ),
+        Row::xdp(
+            "SACK behind a hole of three bytes: these only",
+            V4,
+            spliced,
+            |s| {
+                let segment = shifted(s, b"", 0, -7);
+                let end = s.rcv;
+                segment.sack(&[(end.wrapping_sub(4), end)])
+            },
+            sent(-7, 0, b"+PO"),
+            &[("REPLAY_ACK", 1)],
+        ),
+        Row::xdp(
+            "the same SACK again within one RTT: no second replay",
+            V6,
+            |s| {
+                spliced(s);
+                let segment = shifted(s, b"", 0, -7);
+                let end = s.rcv;
+                let sack = segment.sack(&[(end, end.wrapping_add(10))]);
+                assert_eq!(s.xdp(&sack.bytes()).verdict, erb_rows::scene::XDP_TX);
+            },
+            |s| {
+                let segment = shifted(s, b"", 0, -7);
+                let end = s.rcv;
+                segment.sack(&[(end, end.wrapping_add(10))])
+            },
+            Expect::Changed(|_, p| {
+                p.options.fill(1);
+                behind_unacknowledged_ping_only(p);
+            }),
+            &[("PURE_ACK_UP", 1)],
+        ),
+        Row::xdp(
+            "D-SACK while an answer is unacknowledged: no replay",
+            V4,
+            spliced,
+            |s| {
+                let segment = shifted(s, b"", 0, -7);
+                let end = s.rcv;
+                segment.sack(&[(end.wrapping_sub(11), end.wrapping_sub(7))])
             },
             Expect::Changed(|_, p| {
                 p.options.fill(1);

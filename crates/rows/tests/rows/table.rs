@@ -4,7 +4,9 @@ use erb_abi as abi;
 use erb_rows::fixture::{self, Bench, conn_key};
 use erb_rows::frame::{ACK, FIN, Family, SYN, Segment};
 use erb_rows::row::moved;
-use erb_rows::scene::{META_TRANSLATED, Scene, V4_NO_TS, V4, XDP_DROP, XDP_PASS, XDP_TX, key_bytes};
+use erb_rows::scene::{
+    META_TRANSLATED, Scene, V4, V4_NO_TS, XDP_DROP, XDP_PASS, XDP_TX, key_bytes,
+};
 use libbpf_rs::{MapCore as _, MapFlags};
 
 use crate::{GET_KEY, PING, spliced};
@@ -59,14 +61,22 @@ fn time_wait(scene: &mut Scene) {
     scene.up(&ack);
     drop(scene.server.take());
     let fin = scene.expect_from_kernel(|segment| segment.flags & FIN != 0);
-    assert_eq!((fin.seq, fin.ack), (scene.rcv, scene.snd), "FIN is translated");
+    assert_eq!(
+        (fin.seq, fin.ack),
+        (scene.rcv, scene.snd),
+        "FIN is translated"
+    );
     scene.rcv = scene.rcv.wrapping_add(1);
     let mut answer = scene.segment(b"");
     answer.flags = FIN | ACK;
     scene.up(&answer);
     scene.snd = scene.snd.wrapping_add(1);
     let last = scene.expect_from_kernel(|_| true);
-    assert_eq!((last.seq, last.ack), (scene.rcv, scene.snd), "TIME_WAIT's ACK is translated");
+    assert_eq!(
+        (last.seq, last.ack),
+        (scene.rcv, scene.snd),
+        "TIME_WAIT's ACK is translated"
+    );
 }
 
 fn syn(scene: &mut Scene) -> Segment {
@@ -105,7 +115,11 @@ fn syn_on_time_wait() {
         let mut scene = Scene::connect(bench, V4_NO_TS);
         time_wait(&mut scene);
         let early = syn(&mut scene);
-        assert_eq!(scene.xdp(&early.bytes()).verdict, XDP_PASS, "short deltas: reuse is safe");
+        assert_eq!(
+            scene.xdp(&early.bytes()).verdict,
+            XDP_PASS,
+            "short deltas: reuse is safe"
+        );
         scene.edit(|entry| entry.out_delta = 65_537);
         let before = scene.bench.stats();
         assert_eq!(scene.xdp(&early.bytes()).verdict, XDP_DROP);
@@ -113,7 +127,11 @@ fn syn_on_time_wait() {
         assert_eq!(counted, [("DROP_SYN_TIME_WAIT", 1)].into_iter().collect());
         let mut with_ts = early.clone();
         with_ts.ts = Some((1, 0));
-        assert_eq!(scene.xdp(&with_ts.bytes()).verdict, XDP_PASS, "PAWS protects it");
+        assert_eq!(
+            scene.xdp(&with_ts.bytes()).verdict,
+            XDP_PASS,
+            "PAWS protects it"
+        );
     });
 }
 
@@ -135,5 +153,84 @@ fn reused_address_pair() {
         scene.reply(b"+PONG\r\n");
         scene.acknowledge();
         assert_eq!(u32::from(scene.entry().unwrap().state), abi::CONN_FAST);
+    });
+}
+
+/// The handshake's last ACK of a new incarnation must not be translated by the old one's deltas.
+#[test]
+fn first_ack_on_a_reused_address_pair() {
+    fixture::with(|bench| {
+        let mut scene = Scene::connect(bench, V4);
+        spliced(&mut scene);
+        scene.reconnect();
+        let ack = scene.segment(b"");
+        let before = scene.bench.stats();
+        let outcome = scene.xdp(&ack.bytes());
+        assert_eq!(outcome.frame, ack.bytes());
+        let counted = moved(&before, &scene.bench.stats());
+        assert_eq!(counted, [("SOCK_OTHER_COOKIE", 1)].into_iter().collect());
+    });
+}
+
+/// With threaded NAPI the first payload meets a request socket: the entry is made from it and
+/// belongs to the socket that it becomes.
+#[test]
+fn payload_before_the_handshake_is_over() {
+    fixture::with(|bench| {
+        for shape in [V4, erb_rows::scene::V6_NO_TS] {
+            let mut scene = Scene::half_open(bench, shape);
+            let mut forged = scene.segment(PING);
+            forged.ack = forged.ack.wrapping_add(1);
+            scene.xdp(&forged.bytes());
+            assert!(scene.entry().is_none(), "the wrong ACK proves nothing");
+            let before = scene.bench.stats();
+            let first = scene.segment(PING);
+            let outcome = scene.up(&first);
+            assert_eq!(outcome.frame, first.bytes());
+            let counted = moved(&before, &scene.bench.stats());
+            assert_eq!(counted.get("CONN_CREATED"), Some(&1), "{counted:?}");
+            scene.accept();
+            scene.read_request(PING);
+            scene.reply(b"+PONG\r\n");
+            scene.acknowledge();
+            assert_eq!(u32::from(scene.entry().unwrap().state), abi::CONN_FAST);
+            let get = scene.segment(PING);
+            assert_eq!(scene.up(&get).verdict, XDP_TX, "{shape:?}");
+        }
+    });
+}
+
+/// The daemon's timer sends what nobody acknowledged, from the state of that moment.
+#[test]
+fn retransmission_timer() {
+    fixture::with(|bench| {
+        for shape in [V4, V4_NO_TS, erb_rows::scene::V6, erb_rows::scene::V4_VLAN] {
+            let mut scene = Scene::connect(bench, shape);
+            spliced(&mut scene);
+            assert!(scene.bench.dp.tick().unwrap(), "bytes are unacknowledged");
+            assert!(scene.from_kernel().is_empty(), "not due yet");
+            for tries in 1..=3 {
+                scene.edit(|entry| entry.sent_ns = 1);
+                let before = scene.bench.stats();
+                assert!(scene.bench.dp.tick().unwrap());
+                let again = scene.expect_from_kernel(|_| true);
+                assert_eq!(again.payload, b"+PONG\r\n", "{shape:?}");
+                assert_eq!(again.seq, scene.rcv.wrapping_sub(7));
+                assert_eq!(again.ack, scene.snd);
+                assert_eq!(again.vlan, shape.vlan.into_iter().collect::<Vec<_>>());
+                assert_eq!(again.ts.is_some(), shape.ts);
+                assert_eq!(again.checksum, erb_rows::frame::Checksum::Full);
+                let counted = moved(&before, &scene.bench.stats());
+                let expected = [("REPLAY_TIMEOUT", 1), ("EGRESS_CLONE", 1)];
+                assert_eq!(counted, expected.into_iter().collect());
+                assert_eq!(scene.entry().unwrap().tries, tries);
+            }
+            let ack = scene.segment(b"");
+            scene.up(&ack);
+            assert!(
+                !scene.bench.dp.tick().unwrap(),
+                "acknowledged: nothing is due"
+            );
+        }
     });
 }

@@ -28,11 +28,7 @@ fn bare_ack(_: &Scene, p: &mut Segment) {
 
 #[test]
 fn consumed() {
-    let counters: &[(&str, u64)] = &[
-        ("FAST_PACKET_TC", 1),
-        ("FAST_GET", 1),
-        ("EGRESS_CLONE", 1),
-    ];
+    let counters: &[(&str, u64)] = &[("FAST_PACKET_TC", 1), ("FAST_GET", 1), ("EGRESS_CLONE", 1)];
     let mut rows = Vec::new();
     for shape in SHAPES {
         let row = |name, before, packet, expect| {
