@@ -302,7 +302,7 @@ impl Daemon {
         if now >= self.next_second_ns {
             self.next_second_ns = now + SECOND_NS;
             self.second()?;
-        } else if self.proof_pending || self.stage != Stage::Running {
+        } else if self.is_sweep_urgent() {
             self.sweep_connections()?;
         }
         Ok(())
@@ -324,6 +324,12 @@ impl Daemon {
             self.stage = Stage::Leaving;
         }
         Ok(())
+    }
+
+    /// A closed fence may wait for proof: everybody's hits wait with it.
+    fn is_sweep_urgent(&self) -> bool {
+        let fenced = self.boosted.datapath.control().fence() != 0;
+        fenced || self.proof_pending || self.stage != Stage::Running
     }
 
     /// Runs the retransmission timer, which walks the whole table (0.3 ms): only while bytes are

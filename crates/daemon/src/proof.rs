@@ -32,12 +32,7 @@ impl Daemon {
                 self.boosted.datapath.release(row, true)?;
             }
         }
-        let held = report
-            .rows
-            .iter()
-            .any(|row| row.flags & abi::SWEEP_F_HOLDS != 0);
-        self.proof_pending =
-            !wanting.is_empty() || (held && self.boosted.datapath.control().fence() != 0);
+        self.proof_pending = !wanting.is_empty();
         self.sweep = report;
         let feed = self
             .feed
