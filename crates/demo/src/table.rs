@@ -131,9 +131,10 @@ impl Report {
 
 const LEGEND: &str = "\
 server ns/request: processor time of the receive thread, Redis and ERB's daemon. per core: that of
-Redis alone by that of this row. hit ratio: share of the GETs that Redis did not see. Server and
-client have one processor each, so requests/s are bound by the client, except under the generator.
-The client's device is polled every 20 us, so that the server does not pay for waking it.
+Redis alone by that of this row. hit ratio: share of the GETs that Redis did not see.
+Server and clients have one processor each. Ordinary clients are slower than the server: between
+their packets it sleeps, and waking up is part of its time. Under the generator it is busy: that is
+the comparison of servers.
 ";
 
 const NEXT: &str = "\
