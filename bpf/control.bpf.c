@@ -211,6 +211,7 @@ int erb_fill_insert(void *ctx)
 	struct control *c = control_get();
 	struct fill_work *fw = scratch();
 	struct fill_io *io = requests();
+	u8 *misses;
 	int i;
 
 	if (!c || !fw || !io)
@@ -227,6 +228,9 @@ int erb_fill_insert(void *ctx)
 		}
 		fill_look(i);
 		s->status = fill_insert(i);
+		misses = miss_count_get(fw->l.hash);
+		if (misses) /* counted anew: a key that a write has thrown out is wanted again */
+			*misses = 0;
 		count(s->status == FILL_OK    ? STAT_FILL_INSERTED
 		      : s->status == FILL_BIG ? STAT_FILL_TOO_BIG
 					      : STAT_FILL_STALE);

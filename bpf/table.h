@@ -85,22 +85,32 @@ INLINE bool rexmit_prepare(struct conn *conn, struct work *w, struct sock_ref *r
 	return true;
 }
 
-INLINE void rexmit_one(struct __sk_buff *ctx, struct work *w, const struct conn_key *key)
+/* Retransmits for row n of the due list. Global: verified by itself, or the loop of tick does not
+ * converge on Linux 6.12. */
+__noinline int rexmit_one(struct __sk_buff *ctx, u32 n)
 {
-	struct conn *conn = conn_get(key);
+	struct work *w = work_get();
+	const struct conn_key *key;
+	struct due_list *due;
 	struct sock_ref r;
-	u32 ifindex;
+	struct conn *conn;
+	u32 ifindex, zero = 0;
 	bool send;
 
+	due = bpf_map_lookup_elem(&due_map, &zero);
+	if (!w || !due || n >= DUE_ROWS)
+		return 0;
+	key = &due->keys[n];
+	conn = conn_get(key);
 	if (!conn)
-		return;
+		return 0;
 	__builtin_memset(&w->p, 0, sizeof(w->p));
 	__builtin_memcpy(&w->p.key, key, sizeof(*key));
 	w->p.family = conn->family;
 	ifindex = conn->ifindex;
 	if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
 		write_once(conn->sent_ns, 0);
-		return;
+		return 0;
 	}
 	w->refusal = 0;
 	lock_take(&conn->lock);
@@ -110,10 +120,11 @@ INLINE void rexmit_one(struct __sk_buff *ctx, struct work *w, const struct conn_
 	if (w->refusal)
 		count(w->refusal);
 	if (!send)
-		return;
+		return 0;
 	*(u32 *)(w->head + 14) = w->p.l3_off == 18 ? *(u32 *)(w->head + 14) : 0;
 	count(STAT_REPLAY_TIMEOUT);
 	tier_clone(ctx, w, segment_build(w->view.tstamp_ok, false), ifindex);
+	return 0;
 }
 
 /* Retransmits what is due; returns how many connections have unacknowledged fast bytes. */
@@ -134,7 +145,7 @@ INLINE int tick(struct __sk_buff *ctx)
 	{
 		if (i >= walk.due->count)
 			break;
-		rexmit_one(ctx, w, &walk.due->keys[i]);
+		rexmit_one(ctx, i);
 	}
 	return walk.due->unacked;
 }
