@@ -213,7 +213,7 @@ setup_rust_checks() {
 	fi
 	if have rustup; then
 		rustup component add rustfmt clippy >&2 || die "rustup could not add rustfmt and clippy"
-	elif have apt-get; then
+	elif dpkg-query -S "$(command -v cargo)" >/dev/null 2>&1; then
 		setup_apt install --no-install-recommends rustfmt rust-clippy || die "rustfmt and clippy \
 are missing and apt-get has no rustfmt and rust-clippy: install Rust from https://rustup.rs"
 	else
