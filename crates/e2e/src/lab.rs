@@ -1,0 +1,660 @@
+//! A boosted lab that a test has for itself.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use erb_check::net::Conn;
+use erb_daemon::{ConnLine, Status};
+use erb_lab::{End, Lab, LabName, LinkChange, netns};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::calls;
+
+/// Longest silence of a connection before a test calls it stuck.
+pub const STALL: Duration = Duration::from_secs(20);
+/// Longest wait for the daemon to serve, to refuse, or to settle its marks.
+pub const STATE_WAIT: Duration = Duration::from_secs(15);
+/// The bound for tables to be empty again.
+pub const TABLES_WAIT: Duration = Duration::from_secs(90);
+/// Between two looks at a status.
+const LOOK: Duration = Duration::from_millis(50);
+/// Tests of all processes take turns: they share processors and kernel.
+const LOCK: &str = "/run/lock/erb-e2e.lock";
+/// Port of the plain Redis in the client's namespace.
+const PLAIN_PORT: u16 = 6390;
+
+/// Whether the full numbers were asked for.
+#[must_use]
+pub fn long() -> bool {
+    std::env::var_os("ERB_LONG").is_some_and(|value| value == "1")
+}
+
+/// `normal`, or `full` with `ERB_LONG=1`.
+#[must_use]
+pub fn scaled<T>(normal: T, full: T) -> T {
+    if long() { full } else { normal }
+}
+
+/// The program under test: `$ERB_BIN`, else the release build beside this test's own build.
+///
+/// # Panics
+/// If it was not built.
+#[must_use]
+pub fn erb_bin() -> PathBuf {
+    if let Some(path) = std::env::var_os("ERB_BIN") {
+        return path.into();
+    }
+    let exe = std::env::current_exe().expect("path of this test");
+    let target = exe
+        .ancestors()
+        .nth(3)
+        .expect("tests lie in target/PROFILE/deps");
+    let path = target.join("release/erb");
+    assert!(
+        path.exists(),
+        "{} is missing: run `cargo build --release -p erb` first, or set ERB_BIN",
+        path.display()
+    );
+    path
+}
+
+/// Parses clap arguments of a check as its command line would.
+///
+/// # Panics
+/// If the words are not arguments of `A`.
+#[must_use]
+pub fn arguments<A: clap::Args>(words: &str) -> A {
+    let command = A::augment_args(clap::Command::new("check").no_binary_name(true));
+    let matches = command
+        .try_get_matches_from(words.split_whitespace())
+        .unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    A::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+}
+
+/// Looks until `good` gives something, at most for `limit`.
+///
+/// # Panics
+/// With the last `Err` if that takes too long.
+pub fn wait<T>(limit: Duration, mut good: impl FnMut() -> Result<T, String>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        match good() {
+            Ok(found) => return found,
+            Err(why) if Instant::now() > end => panic!("after {limit:?}: {why}"),
+            Err(_) => sleep(LOOK),
+        }
+    }
+}
+
+/// Copies one direction of a connection until it ends.
+fn carry(mut from: TcpStream, mut to: TcpStream) {
+    spawn(move || {
+        // An error ends the connection as its end does.
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+}
+
+/// A process that ends with its owner.
+#[derive(Debug)]
+pub struct Owned(std::process::Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Owned {
+    /// Starts `command`; it is killed when this is dropped.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().expect("start a process"))
+    }
+}
+
+/// A lab with an ERB of its own; removed when dropped, also by a panic.
+#[derive(Debug)]
+pub struct TestLab {
+    lab: Lab,
+    plain: Option<Owned>,
+    _turn: Flock<File>,
+}
+
+impl TestLab {
+    /// A boosted lab that serves.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn boosted(name: &str) -> Self {
+        Self::boosted_with(name, &[])
+    }
+
+    /// A boosted lab with more words for `erb lab up`.
+    ///
+    /// # Panics
+    /// If it does not come up and serve.
+    #[must_use]
+    pub fn boosted_with(name: &str, words: &[&str]) -> Self {
+        let lab = Self::up(name, &[&["--mode", "read"], words].concat());
+        lab.wait_admitting();
+        lab
+    }
+
+    /// A lab, boosted only if the words say so.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn up(name: &str, words: &[&str]) -> Self {
+        let file = File::create(LOCK).expect("lock file");
+        let turn = Flock::lock(file, FlockArg::LockExclusive).expect("lock of all e2e tests");
+        let name = format!("e2e-{name}");
+        // What a test that was killed left behind; nothing otherwise.
+        run(Command::new(erb_bin()).args(["lab", "down", "--name", &name]));
+        run(Command::new(erb_bin())
+            .args(["lab", "up", "--name", &name])
+            .args(words));
+        let name: LabName = name.parse().expect("lab name");
+        let lab = Lab::open(&name).expect("lab that was just made");
+        Self {
+            lab,
+            plain: None,
+            _turn: turn,
+        }
+    }
+
+    /// The lab itself.
+    #[must_use]
+    pub const fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// Redis's address as clients use it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        let state = self.lab.state();
+        (state.server.ipv4, state.redis_port).into()
+    }
+
+    /// The same over IPv6.
+    #[must_use]
+    pub fn address6(&self) -> SocketAddr {
+        let state = self.lab.state();
+        (state.server.ipv6, state.redis_port).into()
+    }
+
+    /// ERB's run directory.
+    #[must_use]
+    pub fn run_dir(&self) -> &Path {
+        &self.lab.state().run_dir
+    }
+
+    /// Runs `work` on a thread inside a namespace; threads that it starts are there too.
+    pub fn inside<T: Send>(&self, end: End, work: impl FnOnce() -> T + Send) -> T {
+        let namespace = self
+            .lab
+            .state()
+            .namespace(end)
+            .expect("namespace")
+            .to_owned();
+        netns::run_in(&namespace, || Ok(work())).expect("enter a namespace")
+    }
+
+    /// A client connection through ERB.
+    #[must_use]
+    pub fn client(&self) -> Conn {
+        self.client_to(self.address())
+    }
+
+    /// A client connection to one of the server's addresses.
+    #[must_use]
+    pub fn client_to(&self, to: SocketAddr) -> Conn {
+        self.inside(End::Client, || Conn::connect(to, STALL).expect("connect"))
+    }
+
+    /// A connection to Redis that no boosted device shows.
+    #[must_use]
+    pub fn unseen(&self) -> Conn {
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, self.lab.state().redis_port));
+        self.inside(End::Server, || Conn::connect(to, STALL).expect("connect"))
+    }
+
+    /// An address in the client's namespace from which everything is carried to Redis's loopback,
+    /// past all boosted devices.
+    ///
+    /// # Panics
+    /// If it cannot listen.
+    #[must_use]
+    pub fn unseen_address(&self) -> SocketAddr {
+        let redis = SocketAddr::from((Ipv4Addr::LOCALHOST, self.lab.state().redis_port));
+        let server = self.lab.state().server.namespace.clone();
+        let listener = self.inside(End::Client, || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let listener = listener.expect("listen");
+        let address = listener.local_addr().expect("address");
+        spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let far = netns::run_in(&server, || Ok(TcpStream::connect(redis)?)).expect("redis");
+                for stream in [&near, &far] {
+                    stream.set_nodelay(true).expect("nodelay");
+                }
+                carry(
+                    near.try_clone().expect("clone"),
+                    far.try_clone().expect("clone"),
+                );
+                carry(far, near);
+            }
+        });
+        address
+    }
+
+    /// A plain Redis on the client's loopback, for comparison; its address.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn plain_redis(&mut self) -> SocketAddr {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PLAIN_PORT));
+        if self.plain.is_none() {
+            let port = PLAIN_PORT.to_string();
+            let mut command = self.lab.exec(End::Client, "redis-server").expect("exec");
+            command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            self.plain = Some(Owned::start(&mut command));
+            let to = address;
+            self.inside(End::Client, || {
+                wait(STATE_WAIT, || {
+                    let mut conn = Conn::connect(to, STALL).map_err(|e| format!("{e:#}"))?;
+                    conn.call(&["PING"]).map_err(|e| e.to_string())
+                })
+            });
+        }
+        address
+    }
+
+    /// Sets what the middle box does, like `loss=1% delay=2ms`.
+    ///
+    /// # Panics
+    /// If the middle box refuses.
+    pub fn link(&self, words: &str) {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let change = LinkChange::parse(&words).expect("link settings");
+        self.lab.link(change).expect("middle box");
+    }
+
+    /// Takes all faults away.
+    ///
+    /// # Panics
+    /// If the middle box does not answer.
+    pub fn link_reset(&self) {
+        self.lab.link_reset().expect("middle box");
+    }
+
+    /// Runs `erb` inside the server's namespace, for this lab's boost.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn erb(&self, words: &[&str]) -> Output {
+        let mut command = self.lab.exec(End::Server, erb_bin()).expect("exec");
+        command.args(words).arg("--run-dir").arg(self.run_dir());
+        command.output().expect("run erb")
+    }
+
+    /// Boosts the lab's Redis again, with more words.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn boost(&self, words: &[&str]) -> Output {
+        let redis = self.address().to_string();
+        let usual = ["boost", "--redis", &redis, "--cache-size", "64M"];
+        self.erb(&[&usual, words].concat())
+    }
+
+    /// ERB's status.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.try_status().unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// ERB's status, or what `erb status` said.
+    ///
+    /// # Errors
+    /// The text of `erb status`.
+    pub fn try_status(&self) -> Result<Status, String> {
+        let output = self.erb(&["status", "--json"]);
+        serde_json::from_slice(&output.stdout).map_err(|e| {
+            format!(
+                "erb status: {} ({e})",
+                String::from_utf8_lossy(&output.stderr)
+            )
+        })
+    }
+
+    /// The tracked connections.
+    ///
+    /// # Panics
+    /// If `erb status` fails.
+    #[must_use]
+    pub fn conns(&self) -> Vec<ConnLine> {
+        let output = self.erb(&["status", "--conns", "--json"]);
+        serde_json::from_slice(&output.stdout).expect("connections")
+    }
+
+    /// All counters by name.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters::of(&self.status())
+    }
+
+    /// Waits until new connections can become fast and fast answers are given.
+    ///
+    /// # Panics
+    /// If that does not happen.
+    pub fn wait_admitting(&self) {
+        wait(STATE_WAIT, || {
+            let s = self.try_status()?;
+            let good =
+                s.serving && s.admitting && s.fence == 0 && !s.untracked && s.lease_left_ms > 0;
+            good.then_some(())
+                .ok_or_else(|| format!("not at work: {}", brief(&s)))
+        });
+    }
+
+    /// Waits until the status says that ERB does not serve, for a reason with `word` in it.
+    ///
+    /// # Panics
+    /// If it goes on serving, or says something else.
+    pub fn wait_refusing(&self, word: &str, limit: Duration) {
+        wait(limit, || {
+            let s = self.try_status()?;
+            let good = !s.serving && s.not_serving.iter().any(|why| why.contains(word));
+            good.then_some(())
+                .ok_or_else(|| format!("no refusal about {word:?}: {}", brief(&s)))
+        });
+    }
+
+    /// Reads `key` until ERB answers it, so that it is cached and `conn` is fast.
+    ///
+    /// # Panics
+    /// If it is not answered fast soon.
+    pub fn heat(&self, conn: &mut Conn, key: &str) {
+        wait(STATE_WAIT, || {
+            let before = self.counters();
+            for _ in 0..4 {
+                calls::get(conn, key);
+            }
+            let fast = self.counters().since(&before, "FAST_GET");
+            if fast > 0 {
+                Ok(())
+            } else {
+                Err(format!("{key} never hit: {}", brief(&self.status())))
+            }
+        });
+    }
+
+    /// Whether ERB answered at least one of a few reads of `key` on `conn`.
+    pub fn hits(&self, conn: &mut Conn, key: &str) -> bool {
+        let before = self.counters();
+        for _ in 0..5 {
+            calls::get(conn, key);
+        }
+        self.counters().since(&before, "FAST_GET") > 0
+    }
+
+    /// Waits until nothing is under way, then checks what must hold in every quiet moment.
+    ///
+    /// # Panics
+    /// If fence or marks stay, or an invariant broke.
+    pub fn assert_settled(&self) -> Counters {
+        self.assert_settled_within(STATE_WAIT)
+    }
+
+    /// As [`TestLab::assert_settled`], with a time of one's own.
+    ///
+    /// # Panics
+    /// If fence or marks stay, or an invariant broke.
+    pub fn assert_settled_within(&self, limit: Duration) -> Counters {
+        let counters = wait(limit, || {
+            let status = self.try_status()?;
+            let c = Counters::of(&status);
+            let even = c.get("MARK_TAKEN") == c.get("MARK_RELEASED")
+                && c.get("FENCE_TAKEN") == c.get("FENCE_RELEASED");
+            if status.fence == 0 && !status.untracked && even {
+                Ok(c)
+            } else {
+                Err(format!(
+                    "marks or fence stay: {} {}",
+                    brief(&status),
+                    c.text("MARK FENCE")
+                ))
+            }
+        });
+        assert_eq!(counters.get("INVARIANT"), 0, "invariants broken");
+        counters
+    }
+
+    /// Waits until no connection is tracked any more.
+    ///
+    /// # Panics
+    /// If entries are left after the 90 s.
+    pub fn assert_tables_empty(&self) {
+        wait(TABLES_WAIT, || {
+            let status = self.try_status()?;
+            if status.connections.total == 0 {
+                Ok(())
+            } else {
+                Err(brief(&status))
+            }
+        });
+    }
+
+    /// Process id of ERB's daemon.
+    #[must_use]
+    pub fn daemon_pid(&self) -> Pid {
+        Pid::from_raw(self.status().pid.cast_signed())
+    }
+
+    /// Process id of the lab's first redis-server.
+    ///
+    /// # Panics
+    /// If the lab has none.
+    #[must_use]
+    pub fn redis_pid(&self) -> Pid {
+        let process = self
+            .lab
+            .state()
+            .process("redis-server")
+            .expect("redis-server");
+        Pid::from_raw(process.pid)
+    }
+
+    /// Starts a redis-server on the lab's port with data of its own, in place of an ended one.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[must_use]
+    pub fn redis_again(&self) -> Owned {
+        let port = self.lab.state().redis_port.to_string();
+        let mut command = self.lab.exec(End::Server, "redis-server").expect("exec");
+        command.args(["--port", &port, "--protected-mode", "no", "--save", ""]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let redis = Owned::start(&mut command);
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, self.lab.state().redis_port));
+        wait(STATE_WAIT, || {
+            self.inside(End::Server, || Conn::connect(to, STALL).map(drop))
+                .map_err(|e| format!("{e:#}"))
+        });
+        redis
+    }
+
+    /// Runs a program in a namespace.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn exec(&self, end: End, words: &[&str]) -> String {
+        run(self
+            .lab
+            .exec(end, words[0])
+            .expect("exec")
+            .args(&words[1..]))
+    }
+
+    /// A kernel counter of a namespace, from /proc/net/snmp or /proc/net/netstat.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[must_use]
+    pub fn kernel_counter(&self, end: End, group: &str, field: &str) -> i64 {
+        let text = self.inside(end, || {
+            ["snmp", "netstat"]
+                .map(|file| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))
+                .map(|text| text.expect("kernel counters"))
+                .concat()
+        });
+        let mut lines = text
+            .lines()
+            .filter(|line| line.starts_with(&format!("{group}:")));
+        while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
+            let at = names.split_whitespace().position(|name| name == field);
+            if let Some(value) = at.and_then(|at| values.split_whitespace().nth(at)) {
+                return value.parse().expect("a number");
+            }
+        }
+        panic!("no kernel counter {group}.{field}")
+    }
+
+    /// Gives the client's device another address.
+    pub fn add_client_address(&self, address: IpAddr) {
+        let device = &self.lab.state().client.device;
+        let text = if address.is_ipv4() {
+            format!("{address}/24")
+        } else {
+            format!("{address}/64")
+        };
+        self.exec(End::Client, &["ip", "addr", "add", &text, "dev", device]);
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        self.plain = None;
+        let name = self.lab.state().name.as_str();
+        let words = ["lab", "down", "--name", name];
+        let output = Command::new(erb_bin()).args(words).output();
+        let gone = output.as_ref().is_ok_and(|output| output.status.success());
+        if !gone && !std::thread::panicking() {
+            panic!("erb lab down --name {name}: {output:?}");
+        }
+    }
+}
+
+/// Sends a signal to a process that the lab started.
+///
+/// # Panics
+/// If it is not there.
+pub fn signal(pid: Pid, signal: Signal) {
+    kill(pid, signal).expect("signal");
+}
+
+/// Runs a command and returns what it printed.
+///
+/// # Panics
+/// If it fails.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().expect("start a program");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}: {}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What a failed wait shows of a status.
+#[must_use]
+pub fn brief(s: &Status) -> String {
+    format!(
+        "daemon {}, serving {} {:?}, admitting {}, lease {} ms, fence {}, untracked {}, {:?}",
+        s.daemon,
+        s.serving,
+        s.not_serving,
+        s.admitting,
+        s.lease_left_ms,
+        s.fence,
+        s.untracked,
+        s.connections
+    )
+}
+
+/// The data path's counters at one moment.
+#[derive(Clone, Debug)]
+pub struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    /// Those of a status.
+    #[must_use]
+    pub fn of(status: &Status) -> Self {
+        let pairs = status.counters.iter().map(|c| (c.name.clone(), c.count));
+        Self(pairs.collect())
+    }
+
+    /// One counter.
+    ///
+    /// # Panics
+    /// If there is none of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> u64 {
+        *self
+            .0
+            .get(name)
+            .unwrap_or_else(|| panic!("no counter {name}"))
+    }
+
+    /// How far one counter has moved since.
+    #[must_use]
+    pub fn since(&self, before: &Self, name: &str) -> u64 {
+        self.get(name) - before.get(name)
+    }
+
+    /// Counters whose name begins with one of the words and that are not zero.
+    #[must_use]
+    pub fn text(&self, words: &str) -> String {
+        let wanted = |name: &str| words.split_whitespace().any(|word| name.starts_with(word));
+        let shown = self
+            .0
+            .iter()
+            .filter(|(name, count)| **count > 0 && wanted(name));
+        shown
+            .map(|(name, count)| format!("{name}={count} "))
+            .collect()
+    }
+
+    /// Counters that moved since, all of them.
+    #[must_use]
+    pub fn moved(&self, before: &Self) -> String {
+        let moved = self
+            .0
+            .iter()
+            .filter(|(name, count)| **count != before.get(name));
+        moved
+            .map(|(name, count)| format!("{name}+{} ", count - before.get(name)))
+            .collect()
+    }
+}

@@ -1,0 +1,11 @@
+//! What the end-to-end scenarios have in common.
+//!
+//! - [`lab`]: a boosted lab of a test's own, its status and counters, its Redis and its daemon.
+//! - [`calls`]: commands and replies in short.
+//! - [`segment`]: a TCP client made of raw segments, for what no kernel would send.
+//!
+//! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with the full numbers.
+
+pub mod calls;
+pub mod lab;
+pub mod segment;

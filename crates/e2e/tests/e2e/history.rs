@@ -1,0 +1,42 @@
+//! Read your writes and everybody else's.
+
+use erb_check::history::{self, HistoryArgs, Report};
+use erb_e2e::lab::{TestLab, arguments, scaled};
+use erb_lab::End;
+
+/// Operations: normal, and the million.
+const OPS: (u64, u64) = (60_000, 1_000_000);
+
+fn check(lab: &TestLab, words: &str) -> Report {
+    let ops = scaled(OPS.0, OPS.1);
+    let words = format!("--target {} --ops {ops} {words}", lab.address());
+    let report = lab.inside(End::Client, || {
+        history::execute(&arguments::<HistoryArgs>(&words)).expect("history")
+    });
+    assert!(report.passed, "{report:#?}");
+    let counters = lab.assert_settled();
+    assert!(counters.get("FAST_GET") > 0, "nothing was answered fast");
+    report
+}
+
+#[test]
+fn concurrent_histories_are_linearizable() {
+    let lab = TestLab::boosted_with("history", &["--direct"]);
+    check(&lab, "");
+}
+
+#[test]
+fn concurrent_histories_are_linearizable_on_a_slow_lossy_link() {
+    let lab = TestLab::boosted("historyloss");
+    lab.link("loss=1% dup=1% reorder=2% delay=500us");
+    check(&lab, "--conns 32 --keys 16");
+}
+
+#[test]
+fn a_writer_that_nobody_sees_is_read_no_later_than_the_lease() {
+    let lab = TestLab::boosted_with("unseen", &["--direct"]);
+    let direct = lab.unseen_address();
+    // The lease, and what two busy processors may add between a reply and its time stamp.
+    let report = check(&lab, &format!("--direct {direct} --direct-bound-ms 150"));
+    assert!(report.direct_reads > 0, "{report:#?}");
+}
