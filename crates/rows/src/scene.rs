@@ -42,6 +42,8 @@ pub struct Shape {
     pub family: Family,
     /// Timestamps.
     pub ts: bool,
+    /// Window scaling and selective acknowledgements.
+    pub scale: bool,
     /// The MSS that the client announces.
     pub mss: u16,
     /// Tag of the frames given to the programs (the handshake has none: there is no VLAN device).
@@ -52,6 +54,7 @@ pub struct Shape {
 pub const V4: Shape = Shape {
     family: Family::V4,
     ts: true,
+    scale: true,
     mss: 1460,
     vlan: None,
 };
@@ -64,6 +67,11 @@ pub const V6: Shape = Shape {
 pub const V4_NO_TS: Shape = Shape { ts: false, ..V4 };
 /// IPv6 without timestamps.
 pub const V6_NO_TS: Shape = Shape { ts: false, ..V6 };
+/// IPv4 without any option but the MSS, as the smallest stacks have it.
+pub const V4_BARE: Shape = Shape {
+    scale: false,
+    ..V4_NO_TS
+};
 /// IPv4 in a VLAN.
 pub const V4_VLAN: Shape = Shape {
     vlan: Some(77),
@@ -148,8 +156,10 @@ impl<'bench> Scene<'bench> {
             ts.1 = 0;
         }
         let [high, low] = self.shape.mss.to_be_bytes();
-        syn.options
-            .extend([2, 4, high, low, 1, 3, 3, CLIENT_WSCALE, 1, 1, 4, 2]);
+        syn.options.extend([2, 4, high, low]);
+        if self.shape.scale {
+            syn.options.extend([1, 3, 3, CLIENT_WSCALE, 1, 1, 4, 2]);
+        }
         self.to_kernel(&syn.bytes());
         let answer = self.expect_from_kernel(|segment| segment.flags & SYN != 0);
         self.server_isn = answer.seq;

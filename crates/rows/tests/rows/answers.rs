@@ -4,11 +4,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use erb_rows::frame::Checksum;
 use erb_rows::row::{Expect, Row, check};
-use erb_rows::scene::{Scene, Shape, V4, V4_NO_TS, V4_VLAN, V6, V6_NO_TS, V6_VLAN};
+use erb_rows::scene::{Scene, Shape, V4, V4_BARE, V4_NO_TS, V4_VLAN, V6, V6_NO_TS, V6_VLAN};
 
 use crate::{GET_KEY, PING, bulk, fast, get};
 
-const EVERY_SHAPE: [Shape; 6] = [V4, V4_NO_TS, V4_VLAN, V6, V6_NO_TS, V6_VLAN];
+const EVERY_SHAPE: [Shape; 7] = [V4, V4_NO_TS, V4_BARE, V4_VLAN, V6, V6_NO_TS, V6_VLAN];
 const ONE_GET: &[(&str, u64)] = &[("FAST_PACKET", 1), ("FAST_GET", 1)];
 const ONE_PING: &[(&str, u64)] = &[("FAST_PACKET", 1), ("FAST_PING", 1)];
 

@@ -416,6 +416,34 @@ fn pure_acks_not_dropped() {
             Expect::Changed(behind_ping),
         ),
         row(
+            "window update while the kernel has unacknowledged bytes",
+            |s| {
+                spliced_and_quiet(s);
+                s.request(SET_OTHER);
+                s.reply(b"+OK\r\n");
+                let first = shifted(s, b"", 0, -5);
+                s.up(&first);
+            },
+            |s| {
+                let mut segment = shifted(s, b"", 0, -5);
+                segment.window = 0x7000;
+                segment
+            },
+            Expect::Changed(behind_ping),
+        ),
+        row(
+            "duplicate ACK while the kernel has unacknowledged bytes",
+            |s| {
+                spliced_and_quiet(s);
+                s.request(SET_OTHER);
+                s.reply(b"+OK\r\n");
+                let first = shifted(s, b"", 0, -5);
+                s.up(&first);
+            },
+            |s| shifted(s, b"", 0, -5),
+            Expect::Changed(behind_ping),
+        ),
+        row(
             "the acknowledgement of a reply of the kernel",
             |s| {
                 spliced_and_quiet(s);

@@ -172,6 +172,51 @@ fn first_ack_on_a_reused_address_pair() {
     });
 }
 
+#[test]
+fn no_socket_at_all() {
+    fixture::with(|bench| {
+        let mut scene = Scene::connect(bench, V4);
+        let mut frame = scene.segment(PING).bytes();
+        // From 10.77.0.0 to 10.77.0.3: the sums stay what they are.
+        frame[29] -= 1;
+        frame[33] += 1;
+        let before = scene.bench.stats();
+        let outcome = scene.xdp(&frame);
+        assert_eq!((outcome.verdict, &outcome.frame), (XDP_PASS, &frame));
+        let counted = moved(&before, &scene.bench.stats());
+        assert_eq!(counted, [("SOCK_NONE", 1)].into_iter().collect());
+    });
+}
+
+/// A packet that the kernel would cut at the window it has advertised is the kernel's.
+#[test]
+fn beyond_the_advertised_window() {
+    use nix::sys::socket::{getsockopt, setsockopt, sockopt::RcvBuf};
+    fixture::with(|bench| {
+        let listener = bench.listener(Family::V4);
+        let usual = getsockopt(listener, RcvBuf).unwrap();
+        setsockopt(listener, RcvBuf, &1).unwrap();
+        let mut scene = Scene::connect(bench, V4);
+        setsockopt(scene.bench.listener(Family::V4), RcvBuf, &(usual / 2)).unwrap();
+        let keys: Vec<String> = (0..5)
+            .map(|number| number.to_string().repeat(256))
+            .collect();
+        for key in &keys {
+            scene.bench.fill(key.as_bytes(), b"v", 0);
+        }
+        scene.make_fast();
+        let all: Vec<u8> = keys.iter().flat_map(|key| crate::get(key)).collect();
+        assert!(scene.info().tcpi_rcv_space > 0);
+        let before = scene.bench.stats();
+        let segment = scene.segment(&all);
+        let outcome = scene.xdp(&segment.bytes());
+        let counted = moved(&before, &scene.bench.stats());
+        let expected = [("REFUSE_WINDOW_SERVER", 1), ("UP_TRANSLATED", 1)];
+        assert_eq!(counted, expected.into_iter().collect());
+        assert_eq!(outcome.frame, segment.bytes());
+    });
+}
+
 /// With threaded NAPI the first payload meets a request socket: the entry is made from it and
 /// belongs to the socket that it becomes.
 #[test]
@@ -181,7 +226,10 @@ fn payload_before_the_handshake_is_over() {
             let mut scene = Scene::half_open(bench, shape);
             let mut forged = scene.segment(PING);
             forged.ack = forged.ack.wrapping_add(1);
+            let before = scene.bench.stats();
             scene.xdp(&forged.bytes());
+            let counted = moved(&before, &scene.bench.stats());
+            assert_eq!(counted, [("SOCK_REQUEST", 1)].into_iter().collect());
             assert!(scene.entry().is_none(), "the wrong ACK proves nothing");
             let before = scene.bench.stats();
             let first = scene.segment(PING);
