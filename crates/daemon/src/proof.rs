@@ -32,7 +32,8 @@ impl Daemon {
                 self.boosted.datapath.release(row, true)?;
             }
         }
-        self.proof_pending = !wanting.is_empty();
+        // What did not fit is next, without waiting for the second.
+        self.proof_pending = !wanting.is_empty() || report.more > 0;
         self.sweep = report;
         let feed = self
             .feed
@@ -70,8 +71,11 @@ impl Daemon {
         {
             return Ok(());
         }
-        // Marks the check as begun; payload that passes from now on is seen at its end.
-        self.boosted.datapath.untracked_clear()?;
+        // 1: payload passed since the last check. Marks a new check as begun, so that payload that
+        // passes from now on is seen at its end.
+        if self.boosted.datapath.control().untracked() == 1 {
+            self.boosted.datapath.untracked_clear()?;
+        }
         let tracked = self.tracked_pairs();
         let open = remote_connections(self.boosted.notes.port)?;
         let feed = self.feed.as_mut().filter(|_| open.is_subset(&tracked));
