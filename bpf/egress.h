@@ -295,6 +295,30 @@ INLINE bool egress_owner(struct __sk_buff *ctx, struct out_work *ow, struct conn
 	return ours;
 }
 
+/* The usual reply, a bulk string that fills the packet or nil, is told by its header, which is in
+ * ow->head: true if the packet is one whole reply. The scanner would say the same. */
+INLINE bool egress_one_bulk(struct out_work *ow)
+{
+	u32 at = ow->p.payload_off, len = ow->p.payload_len, n = 0, digits = 0;
+
+	opaque(at);
+	if (at > HEAD_BYTES - 16 || len < 5 || ow->head[at] != '$')
+		return false;
+	if (ow->head[at + 1] == '-')
+		return len == 5;
+	for (; digits < 5; digits++) {
+		u8 ch = ow->head[at + 1 + digits];
+
+		if (ch == '\r')
+			break;
+		if (ch < '0' || ch > '9')
+			return false;
+		n = n * 10 + (ch - '0');
+	}
+	return digits && digits < 5 && ow->head[at + 2 + digits] == '\n' &&
+	       len == 1 + digits + 2 + n + 2;
+}
+
 /* Copies and scans new reply bytes. Returns whether ow->scan is a valid scan. */
 INLINE bool egress_scan(struct __sk_buff *ctx, struct out_work *ow, struct conn *conn)
 {
@@ -309,6 +333,9 @@ INLINE bool egress_scan(struct __sk_buff *ctx, struct out_work *ow, struct conn 
 	ow->scan_from = conn->scan_next;
 	if (seq_after(ow->p.seq, conn->scan_next))
 		ow->scan.state = RP_LOST; /* a gap: bytes left by another way */
+	else if (ow->scan_from == ow->p.seq && ow->scan.state == RP_TYPE && !ow->scan.left &&
+		 egress_one_bulk(ow))
+		ow->found.done = ow->found.success = 1;
 	else
 		scan_replies(ctx);
 	return true;

@@ -548,21 +548,51 @@ INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r
 
 	if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))
 		return HOLD_RACE;
-	if (w->scan.state == RQ_LOST)
-		conn->flags |= CONN_F_SCAN_LOST;
-	if (w->found.uncountable || w->scan.state == RQ_LOST)
+	if (w->whole && (lost || conn->in.state != RQ_IDLE))
+		return HOLD_RACE;
+	if (!w->whole && w->scan.state == RQ_LOST)
+		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
+	if (w->found.uncountable)
 		conn->flags |= CONN_F_UNCOUNTABLE;
 	if ((w->found.stateful || (conn->flags & CONN_F_UNCOUNTABLE)) && conn->state != CONN_OLD)
 		conn->state = CONN_BYPASS;
 	hold = hold_effects(conn, w);
 	if (!lost) {
-		conn->in = w->scan;
+		if (!w->whole)
+			conn->in = w->scan;
 		conn->next = w->scan_next;
 		conn->requests += w->found.done;
 		conn->request_up_ns = w->now;
 	}
 	up_account(conn, w, r);
 	return hold;
+}
+
+/* Finds out what the payload says: w->found, and the state behind it in w->scan. Returns false if
+ * the packet must be dropped. */
+INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
+{
+	w->found.effects = w->found.overflow = w->found.stateful = 0;
+	w->found.uncountable = w->found.gate = w->found.done = 0;
+	*lost = false;
+	if (w->whole) { /* read by the handler already, nothing but reads */
+		w->found.done = w->commands;
+		w->scan_from = w->p.seq;
+		w->scan_next = w->p.seq + w->p.payload_len;
+		return true;
+	}
+	lock_take(&conn->lock);
+	*lost = conn->flags & CONN_F_SCAN_LOST;
+	w->scan_from = conn->next;
+	w->scan = conn->in;
+	lock_release(&conn->lock);
+	if (*lost)
+		return true;
+	if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */
+		return false;
+	scan_packet(ctx);
+	effects_take();
+	return true;
 }
 
 /* Payload goes up: scanned, its effects taken, translated. */
@@ -574,26 +604,10 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 
 	if (!tier_mark(ctx, META_TRANSLATED))
 		return V_UNMARKED;
+	if (!up_scan(ctx, w, conn, &lost))
+		return V_DROP;
 	lock_take(&conn->lock);
-	lost = conn->flags & CONN_F_SCAN_LOST;
 	was_bypass = conn->state == CONN_BYPASS;
-	w->scan_from = conn->next;
-	w->scan = conn->in;
-	lock_release(&conn->lock);
-	w->found.effects = w->found.overflow = w->found.stateful = 0;
-	w->found.uncountable = w->found.gate = w->found.done = 0;
-	if (!lost) {
-		if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */
-			return V_DROP;
-		if (w->whole && w->scan_from == w->p.seq && w->scan.state == RQ_IDLE) {
-			w->found.done = w->commands; /* read by the handler already */
-			w->scan_next = w->p.seq + w->p.payload_len;
-		} else {
-			scan_packet(ctx);
-		}
-	}
-	effects_take();
-	lock_take(&conn->lock);
 	hold = up_commit(conn, w, r);
 	is_bypass = conn->state == CONN_BYPASS;
 	lock_release(&conn->lock);
@@ -615,7 +629,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 	}
 	if (is_bypass && !was_bypass)
 		count(STAT_CONN_BYPASS);
-	if (!lost && w->scan.state == RQ_LOST)
+	if (!lost && !w->whole && w->scan.state == RQ_LOST)
 		count(STAT_SCAN_LOST);
 	count(STAT_UP_TRANSLATED);
 	return pass_up(ctx, w);
