@@ -178,10 +178,13 @@ clang-19 (https://apt.llvm.org) and start again"
 
 # A redis-server that only the lab needs shall not come up with the machine.
 setup_disable_redis() {
-	if have systemctl && installed redis-server; then
+	installed redis-server || return 0
+	if have systemctl; then
 		systemctl disable redis-server.service >/dev/null 2>&1 || true
-		say "redis-server.service is not enabled: the lab starts its own Redis"
+	elif have deb-systemd-helper; then
+		deb-systemd-helper disable redis-server.service >/dev/null 2>&1 || true
 	fi
+	say "redis-server.service is not enabled: the lab starts its own Redis"
 }
 
 # Finds cargo; under sudo also that of the user who called.
