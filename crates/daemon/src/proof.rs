@@ -10,9 +10,14 @@ use erb_abi as abi;
 
 use crate::Result;
 use crate::client_list::{ClientLine, addresses, canonical, proves_executed};
+use crate::clock::monotonic_ns;
 use crate::daemon::{Daemon, Stage};
 use crate::feed::{Feed, Question};
 use crate::sockets::{TcpPair, local_addresses, remote_connections};
+
+/// CLIENT LIST costs Redis some microseconds per client (30 ms for ten thousand): after each, it is
+/// left alone this many times as long as the answer took.
+const CLIENTS_PAUSE: u64 = 10;
 
 /// Whether a row asks for proof, not just for removal.
 const fn wants_proof(row: &abi::sweep_row) -> bool {
@@ -35,12 +40,8 @@ impl Daemon {
         // What did not fit is next, without waiting for the second.
         self.proof_pending = !wanting.is_empty() || report.more > 0;
         self.sweep = report;
-        let feed = self
-            .feed
-            .as_mut()
-            .filter(|feed| !wanting.is_empty() && can_ask(feed));
-        if let Some(feed) = feed {
-            feed.ask_clients(Question::Proof(wanting));
+        if !wanting.is_empty() {
+            self.ask_clients(Question::Proof(wanting));
         }
         if let Stage::Stopping { since_ns } = self.stage {
             self.leave_if_unneeded(since_ns);
@@ -48,8 +49,26 @@ impl Daemon {
         Ok(())
     }
 
+    /// Asks for CLIENT LIST, unless that would take more of Redis's time than it may; true if it
+    /// did. Who is refused asks again after the next sweep.
+    fn ask_clients(&mut self, question: Question) -> bool {
+        let now = monotonic_ns();
+        let ready = |feed: &&mut Feed| feed.is_ready() && !feed.is_asking_clients();
+        let feed = self
+            .feed
+            .as_mut()
+            .filter(ready)
+            .filter(|_| now >= self.clients_next_ns);
+        let Some(feed) = feed else { return false };
+        feed.ask_clients(question);
+        self.clients_asked_ns = now;
+        true
+    }
+
     /// CLIENT LIST came back.
     pub(crate) fn take_clients(&mut self, list: &[ClientLine], question: Question) -> Result<()> {
+        let now = monotonic_ns();
+        self.clients_next_ns = now + (now - self.clients_asked_ns) * CLIENTS_PAUSE;
         match question {
             Question::Proof(rows) => {
                 for row in rows.iter().filter(|row| proves_executed(list, &row.key)) {
@@ -65,10 +84,7 @@ impl Daemon {
     /// Payload of a connection without entry has passed: the fence stays closed until every
     /// connection to the port is tracked again, and Redis knows no other.
     pub(crate) fn check_untracked(&mut self) -> Result<()> {
-        if self.boosted.datapath.control().untracked() == 0
-            || self.untracked_asked
-            || !self.feed.as_ref().is_some_and(can_ask)
-        {
+        if self.boosted.datapath.control().untracked() == 0 || self.untracked_asked {
             return Ok(());
         }
         // 1: payload passed since the last check. Marks a new check as begun, so that payload that
@@ -78,11 +94,7 @@ impl Daemon {
         }
         let tracked = self.tracked_pairs();
         let open = remote_connections(self.boosted.notes.port)?;
-        let feed = self.feed.as_mut().filter(|_| open.is_subset(&tracked));
-        if let Some(feed) = feed {
-            feed.ask_clients(Question::Untracked);
-            self.untracked_asked = true;
-        }
+        self.untracked_asked = open.is_subset(&tracked) && self.ask_clients(Question::Untracked);
         Ok(())
     }
 
@@ -114,10 +126,6 @@ impl Daemon {
             })
             .collect()
     }
-}
-
-fn can_ask(feed: &Feed) -> bool {
-    feed.is_ready() && !feed.is_asking_clients()
 }
 
 #[cfg(test)]

@@ -345,6 +345,39 @@ fn fences_of_uncountable_replies_are_released_by_proof() {
 }
 
 #[test]
+fn changes_that_no_packet_shows_reach_the_cache() {
+    let place = Place::with_redis();
+    place.redis(&["SET", "key", "1"]);
+    place.boosted();
+    let mut stream = connect(&place);
+    tell(&mut stream, "PING\r\n", "+PONG\r\n");
+    let get = "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
+    let mut hit = |reply: &str| {
+        let before = count(&place, "FAST_GET");
+        wait_for("a hit", || {
+            tell(&mut stream, get, reply);
+            count(&place, "FAST_GET") > before
+        });
+    };
+    hit("$1\r\n1\r\n");
+    place.redis(&["SET", "key", "2"]);
+    std::thread::sleep(Duration::from_millis(100));
+    hit("$1\r\n2\r\n");
+    // FLUSHALL pushes, SWAPDB does not: it is seen in the statistics within a second.
+    for command in [
+        ["FLUSHALL", "SYNC"].as_slice(),
+        ["SWAPDB", "0", "1"].as_slice(),
+    ] {
+        let before = count(&place, "CACHE_CLEARED");
+        place.redis(command);
+        wait_for("an empty cache", || count(&place, "CACHE_CLEARED") > before);
+        place.redis(&["SET", "key", "3"]);
+        std::thread::sleep(Duration::from_millis(100));
+        hit("$1\r\n3\r\n");
+    }
+}
+
+#[test]
 fn entries_go_with_their_connections() {
     let place = Place::with_redis();
     place.boosted();
