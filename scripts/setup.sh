@@ -181,8 +181,8 @@ setup_disable_redis() {
 	installed redis-server || return 0
 	if have systemctl; then
 		systemctl disable redis-server.service >/dev/null 2>&1 || true
-	elif have deb-systemd-helper; then
-		deb-systemd-helper disable redis-server.service >/dev/null 2>&1 || true
+	elif have update-rc.d; then
+		update-rc.d redis-server disable >/dev/null 2>&1 || true
 	fi
 	say "redis-server.service is not enabled: the lab starts its own Redis"
 }
