@@ -43,6 +43,10 @@ const SECOND_NS: u64 = 1000 * MS;
 /// After attaching, packets that passed before it are in the kernel after this time.
 const ADMIT_AFTER_NS: u64 = 200 * MS;
 
+/// After the start and after each look at the status the lease is kept up for this long, even if
+/// there is no connection to answer.
+pub(crate) const AWAKE_NS: u64 = 5000 * MS;
+
 /// Between attempts to reach Redis again.
 const RETRY_NS: u64 = 200 * MS;
 
@@ -93,6 +97,8 @@ pub struct Daemon {
     pub(crate) clients_next_ns: u64,
     pub(crate) stage: Stage,
     pub(crate) server: Server,
+    pub(crate) created: u64,
+    pub(crate) awake_until_ns: u64,
     pub(crate) fill_client: Option<(u64, u64, u64)>,
     ring: MissRing,
     signals: SignalFd,
@@ -162,6 +168,8 @@ impl Daemon {
             clients_next_ns: 0,
             stage: Stage::Running,
             server,
+            created: 0,
+            awake_until_ns: now + AWAKE_NS,
             fill_client: None,
             ring,
             signals,
@@ -292,7 +300,8 @@ impl Daemon {
     fn tick(&mut self, now: u64) -> Result<()> {
         self.keep_clock()?;
         if self.stage == Stage::Running {
-            self.keep_feed(now);
+            let at_rest = now < self.next_second_ns && self.is_at_rest(now)?;
+            self.keep_feed(now, at_rest);
             if self.admit_at_ns.is_some_and(|at| now >= at) {
                 self.admit_at_ns = None;
                 // The dump gives every older socket the cookie by which XDP knows it.
@@ -390,7 +399,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn keep_feed(&mut self, now: u64) {
+    fn keep_feed(&mut self, now: u64, at_rest: bool) {
         match &mut self.feed {
             Some(feed) => {
                 if feed
@@ -398,7 +407,7 @@ impl Daemon {
                     .is_some_and(|sent| now > sent + SILENCE_MAX_NS)
                 {
                     self.drop_feed("Redis does not answer PING");
-                } else if feed.is_ready() && feed.pings_in_flight() < PINGS_MAX {
+                } else if !at_rest && feed.is_ready() && feed.pings_in_flight() < PINGS_MAX {
                     feed.ping(monotonic_ns());
                 }
             }

@@ -66,6 +66,11 @@ impl Fills {
         self.waiting.len()
     }
 
+    /// Whether keys wait or are under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.known.is_empty()
+    }
+
     /// The next keys, at most `count`.
     pub(crate) fn take(&mut self, count: usize) -> Vec<Vec<u8>> {
         let count = count.min(self.waiting.len());

@@ -19,6 +19,7 @@ mod proof;
 mod redis_state;
 mod report;
 mod resp;
+mod rest;
 mod rundir;
 mod server;
 mod sockets;

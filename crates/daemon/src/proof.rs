@@ -28,6 +28,8 @@ const fn wants_proof(row: &abi::sweep_row) -> bool {
 impl Daemon {
     /// Sweeps the table, removes what is gone, asks for proof where it is needed.
     pub(crate) fn sweep_connections(&mut self) -> Result<()> {
+        // Read first: what is made meanwhile is in the sweep or counts as new.
+        self.created = self.boosted.datapath.stat(abi::STAT_CONN_CREATED)?;
         let report = self.boosted.datapath.sweep()?;
         let mut wanting = Vec::new();
         for row in &report.rows {

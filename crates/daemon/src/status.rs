@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::Result;
 use crate::client_list::addresses;
 use crate::clock::monotonic_ns;
-use crate::daemon::{Daemon, Stage};
+use crate::daemon::{AWAKE_NS, Daemon, Stage};
 use crate::feed::Feed;
 use crate::report::{self, DeviceReport, RedisReport, Status};
 use crate::rundir::{Notes, RunDir};
@@ -50,6 +50,7 @@ impl Daemon {
     fn serve_client(&mut self, number: u64, request: Request) -> Result<()> {
         match request {
             Request::Status => {
+                self.awake_until_ns = monotonic_ns() + AWAKE_NS;
                 self.boosted
                     .datapath
                     .sweep()

@@ -102,6 +102,9 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
     )?;
     let lease = match status.lease_left_ms {
         left if left > 0 => format!("{left} ms left"),
+        _ if status.connections.fast + status.connections.new == 0 => {
+            "at rest, no connection to answer".to_owned()
+        }
         _ => "over".to_owned(),
     };
     writeln!(
