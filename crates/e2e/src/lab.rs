@@ -23,6 +23,8 @@ pub const STALL: Duration = Duration::from_secs(20);
 pub const STATE_WAIT: Duration = Duration::from_secs(15);
 /// The bound for tables to be empty again.
 pub const TABLES_WAIT: Duration = Duration::from_secs(90);
+/// A fill takes about two round trips after the second miss.
+const FILL: Duration = Duration::from_millis(3);
 /// Between two looks at a status.
 const LOOK: Duration = Duration::from_millis(50);
 /// Tests of all processes take turns: they share processors and kernel.
@@ -397,6 +399,7 @@ impl TestLab {
             let before = self.counters();
             for _ in 0..4 {
                 calls::get(conn, key);
+                sleep(FILL);
             }
             let fast = self.counters().since(&before, "FAST_GET");
             if fast > 0 {

@@ -8,6 +8,8 @@ use erb_e2e::lab::{TestLab, erb_bin, run};
 use erb_lab::End;
 use serde_json::Value;
 
+/// GETs per connection: a fill must fit between the first of them and the last.
+const REPEATS: &str = "5000";
 /// Clients times protocols.
 const CONNECTIONS: usize = 10;
 
@@ -24,7 +26,14 @@ fn connections_of_real_clients_end_up_fast() {
     let lab = TestLab::boosted_with("clients", &["--direct"]);
     let target = lab.address().to_string();
     let mut command = lab.lab().exec(End::Client, erb_bin()).expect("exec");
-    command.args(["check", "clients", "--target", &target, "--repeats", "300"]);
+    command.args([
+        "check",
+        "clients",
+        "--target",
+        &target,
+        "--repeats",
+        REPEATS,
+    ]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("erb check clients");
     let output = BufReader::new(child.stdout.take().expect("its output"));
@@ -51,7 +60,8 @@ fn connections_of_real_clients_end_up_fast() {
         assert_eq!(line.state, "fast", "{name}: {line:?}");
         assert!(
             line.out_delta > 0,
-            "{name} was never answered fast: {line:?}"
+            "{name} was never answered fast: {line:?} {}",
+            lab.counters().text("FAST REFUSE FILL MISS")
         );
     }
     lab.assert_settled();
