@@ -187,6 +187,7 @@ struct conn {
 	__u32 edge;	     /* kernel space: write_seq at the last edit of out_delta */
 	__u32 in_edge;	     /* client space: end of the last consumed bytes */
 	__u32 replay_from;   /* client space: first byte kept in replay */
+	__u32 replay_base;   /* client space: the byte at replay[0] */
 	__u32 ack_max;	     /* client space: highest acknowledgement of the client */
 	__u32 ts_recent;     /* client's newest timestamp, RFC 7323 */
 	__u32 requests;	     /* complete requests that went up */
@@ -221,7 +222,8 @@ struct conn {
 	__u8 absent;	 /* 1: the last sweep found no socket, 2: nor did one a second before */
 	__u8 pad[3];
 	struct mark marks[MARKS_IN_FLIGHT];
-	__u8 replay[REPLAY_BYTES + 8]; /* byte of client space s is at s % REPLAY_BYTES */
+	__u8
+	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
 };
 
 /* Miss reported to the daemon. */

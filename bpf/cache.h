@@ -24,6 +24,7 @@
 #define VALUE_BYTES_MAX (REPLY_BYTES_MAX - 9) /* "$1234\r\n" and "\r\n" around it */
 
 _Static_assert(CLASS0_WAYS + CLASS1_WAYS + CLASS2_WAYS + CLASS3_WAYS == WAYS, "ways add up");
+_Static_assert((CLASS0_WAYS & (CLASS0_WAYS - 1)) == 0, "the predicted way is a mask");
 _Static_assert(sizeof(struct cache_set) % 64 == 0, "sets start at cache lines");
 _Static_assert(sizeof(struct cache_large) % 64 == 0, "large slots start at cache lines");
 _Static_assert(__builtin_offsetof(struct cache_set, slots) == 64, "header is one cache line");
@@ -247,13 +248,22 @@ INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
 	return n;
 }
 
-/* A free way of the class (entries of another epoch are free), WAYS if there is none. */
-INLINE u32 class_free(struct cache_set *set, struct cache_large *large, u32 class, u32 cache_epoch)
+/* The small way that the hash predicts: insertion tries it first, so that a hit can fetch its slot
+ * together with the set's header instead of after it. */
+INLINE u32 way_predicted(u64 hash)
 {
-	u32 first = class_first(class), ways = class_ways(class);
+	return (u32)(hash >> 44) & (CLASS0_WAYS - 1);
+}
+
+/* A free way of the class (entries of another epoch are free), WAYS if there is none. */
+INLINE u32 class_free(struct cache_set *set, struct cache_large *large, const struct lookup *l,
+		      u32 class)
+{
+	u32 first = class_first(class), ways = class_ways(class), cache_epoch = l->cache_epoch;
+	u32 start = class ? 0 : way_predicted(l->hash);
 
 	for (u32 i = 0; i < CLASS0_WAYS; i++) {
-		u32 way = (first + i) & (WAYS - 1);
+		u32 way = class ? (first + i) & (WAYS - 1) : (start + i) & (CLASS0_WAYS - 1);
 
 		if (i >= ways)
 			break;
@@ -291,13 +301,13 @@ INLINE u32 class_victim(struct cache_set *set, u32 class)
 
 /* A way for a new entry of the class: a free one, of the next larger class if its own is full, else
  * the class's victim. *evicted says which it was. */
-INLINE u32 set_choose(struct cache_set *set, struct cache_large *large, u32 class, u32 cache_epoch,
-		      bool *evicted)
+INLINE u32 set_choose(struct cache_set *set, struct cache_large *large, const struct lookup *l,
+		      u32 class, bool *evicted)
 {
-	u32 way = class_free(set, large, class, cache_epoch);
+	u32 way = class_free(set, large, l, class);
 
 	if (way == WAYS && class + 1 < CLASSES)
-		way = class_free(set, large, class + 1, cache_epoch);
+		way = class_free(set, large, l, class + 1);
 	*evicted = way == WAYS;
 	return way == WAYS ? class_victim(set, class) : way;
 }

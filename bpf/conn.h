@@ -32,7 +32,7 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->family = w->p.family;
 	conn->next = conn->up_max = conn->in_edge = s->next;
 	conn->in_delta = conn->out_delta = 0;
-	conn->edge = conn->replay_from = conn->ack_max = s->edge;
+	conn->edge = conn->replay_from = conn->replay_base = conn->ack_max = s->edge;
 	conn->ts_recent = w->p.tsval;
 	conn->requests = conn->replies = 0;
 	conn->sent_ns = conn->replay_ns = 0;

@@ -184,7 +184,7 @@ __noinline int fill_insert(u32 n)
 	lock_take(&set->lock);
 	if (!set->marks && set->version == s->version) {
 		set_drop_tag(set, tag_of(fw->l.hash)); /* C6, entries of older epochs included */
-		way = set_choose(set, large, class, s->cache_epoch, &evicted);
+		way = set_choose(set, large, &fw->l, class, &evicted);
 		if (way < CLASS0_WAYS) {
 			slot = slot_small(set, way);
 			if (slot)

@@ -822,12 +822,10 @@ INLINE enum verdict ingress_syn(ctx_t *ctx, struct work *w, struct conn *conn)
 /* Fetches the lines that a hit needs, side by side instead of one after the other. */
 INLINE void conn_touch(struct conn *conn)
 {
-	u32 at = (conn->edge + conn->out_delta) & (REPLAY_BYTES - 1);
-
 	read_once(conn->egress_max);
 	read_once(conn->in.state);
-	read_once(conn->replay[at]);
-	read_once(conn->replay[(at + 64) & (REPLAY_BYTES - 1)]);
+	read_once(conn->replay[0]); /* where it begins when nothing is unacknowledged */
+	read_once(conn->replay[64]);
 }
 
 /* The payload's first chunk, which holds most requests whole. */

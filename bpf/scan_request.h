@@ -84,24 +84,24 @@ INLINE void found_command(struct scan_found *f, const struct scan_request *s,
 		found_effect(f, MARK_FENCE, 0);
 }
 
-/* An inline command's line has ended. Only its first word is understood. */
+/* An inline command's line has ended. Only its first word is understood: where the meaning depends
+ * on the rest (CLIENT REPLY OFF, CONFIG SET, SELECT 1), the worst is assumed. */
 INLINE void found_inline(struct scan_found *f, struct scan_request *s, const struct control *c)
 {
+	struct command_key key = {};
+	struct command_row *row;
 	u32 class;
 
 	s->args_total = 1;
 	s->sub_len = 0;
 	s->has_key = 0;
-	class = command_class(s);
-	if (class == CMD_MARK || class == CMD_FENCE) {
-		struct command_key key = {};
-		struct command_row *row;
-
-		/* The argument count is unknown: a container or handshake may hide behind it. */
-		__builtin_memcpy(key.name, s->name, NAME_BYTES_MAX);
-		row = command_row(&key);
-		if (row && (row->cmd_class == CMD_CONTAINER || row->cmd_class == CMD_SELECT))
-			f->uncountable = f->stateful = f->gate = 1;
+	__builtin_memcpy(key.name, s->name, NAME_BYTES_MAX);
+	row = command_row(&key);
+	class = row ? row->cmd_class : CMD_FENCE;
+	if (class == CMD_CONTAINER || class == CMD_SELECT || class == CMD_HELLO) {
+		f->uncountable = f->stateful = f->gate = 1;
+		class = CMD_FENCE;
+	} else if (class == CMD_MARK || s->name_len > NAME_BYTES_MAX) {
 		class = CMD_FENCE;
 	}
 	found_command(f, s, c, class);

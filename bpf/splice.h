@@ -26,7 +26,7 @@
 #pragma once
 #include "work.h"
 
-_Static_assert((REPLAY_BYTES & (REPLAY_BYTES - 1)) == 0, "replay is indexed by sequence number");
+_Static_assert((REPLAY_BYTES & (REPLAY_BYTES - 1)) == 0, "replay wraps by a mask");
 _Static_assert(REPLAY_BYTES >= 2 * REPLY_BYTES_MAX, "a full reply fits beside another");
 
 #define REPLAY_SLACK  COPY_BLOCK /* block copies may run over by one block */
@@ -166,7 +166,7 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
  * and is carried over to its start. */
 INLINE void replay_put(struct conn *conn, const struct work *w, u32 seq)
 {
-	u32 at = seq & (REPLAY_BYTES - 1), over;
+	u32 at = (seq - conn->replay_base) & (REPLAY_BYTES - 1), over;
 	u64 carry, *start = (u64 *)conn->replay;
 
 	for (u32 i = 0; i < REPLAY_BLOCKS; i++) {
@@ -188,7 +188,7 @@ INLINE void replay_put(struct conn *conn, const struct work *w, u32 seq)
  * across the ring's wrap; sets reply_len. */
 INLINE void replay_get(const struct conn *conn, struct work *w, u32 seq, u32 want)
 {
-	u32 at = seq & (REPLAY_BYTES - 1);
+	u32 at = (seq - conn->replay_base) & (REPLAY_BYTES - 1);
 
 	if (want > REPLAY_BYTES - at)
 		want = REPLAY_BYTES - at;
@@ -213,6 +213,8 @@ INLINE void commit(struct conn *conn, const struct sock_view *v, struct work *w)
 	conn_ack(conn, p, v, w->now);
 	if (v->write_seq != conn->edge || seq_before(conn->replay_from, p->ack))
 		conn->replay_from = p->ack;
+	if (conn->replay_from == start)
+		conn->replay_base = start; /* empty: begin where the lines are warm */
 	replay_put(conn, w, start);
 	conn->edge = v->write_seq;
 	conn->out_delta += read_once(w->reply_len);
