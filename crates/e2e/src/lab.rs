@@ -1,6 +1,5 @@
 //! A boosted lab that a test has for itself.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,13 +8,14 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
-use erb_daemon::{ConnLine, Status};
 use erb_lab::{End, Lab, LabName, LinkChange, netns};
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::calls;
+use crate::status::{ConnLine, Counters, Status};
 
 /// Longest silence of a connection before a test calls it stuck.
 pub const STALL: Duration = Duration::from_secs(20);
@@ -373,7 +373,7 @@ impl TestLab {
             let good =
                 s.serving && s.admitting && s.fence == 0 && !s.untracked && s.lease_left_ms > 0;
             good.then_some(())
-                .ok_or_else(|| format!("not at work: {}", brief(&s)))
+                .ok_or_else(|| format!("not at work: {}", s.brief()))
         });
     }
 
@@ -386,7 +386,7 @@ impl TestLab {
             let s = self.try_status()?;
             let good = !s.serving && s.not_serving.iter().any(|why| why.contains(word));
             good.then_some(())
-                .ok_or_else(|| format!("no refusal about {word:?}: {}", brief(&s)))
+                .ok_or_else(|| format!("no refusal about {word:?}: {}", s.brief()))
         });
     }
 
@@ -405,7 +405,7 @@ impl TestLab {
             if fast > 0 {
                 Ok(())
             } else {
-                Err(format!("{key} never hit: {}", brief(&self.status())))
+                Err(format!("{key} never hit: {}", self.status().brief()))
             }
         });
     }
@@ -442,7 +442,7 @@ impl TestLab {
             } else {
                 Err(format!(
                     "marks or fence stay: {} {}",
-                    brief(&status),
+                    status.brief(),
                     c.text("MARK FENCE")
                 ))
             }
@@ -461,7 +461,7 @@ impl TestLab {
             if status.connections.total == 0 {
                 Ok(())
             } else {
-                Err(brief(&status))
+                Err(status.brief())
             }
         });
     }
@@ -566,6 +566,15 @@ impl Drop for TestLab {
     }
 }
 
+/// Lets this process have as many sockets as the system allows.
+///
+/// # Panics
+/// If the limit cannot be raised.
+pub fn raise_file_limit() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limit of open files");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("more open files");
+}
+
 /// Sends a signal to a process that the lab started.
 ///
 /// # Panics
@@ -588,76 +597,4 @@ pub fn run(command: &mut Command) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// What a failed wait shows of a status.
-#[must_use]
-pub fn brief(s: &Status) -> String {
-    format!(
-        "daemon {}, serving {} {:?}, admitting {}, lease {} ms, fence {}, untracked {}, {:?}",
-        s.daemon,
-        s.serving,
-        s.not_serving,
-        s.admitting,
-        s.lease_left_ms,
-        s.fence,
-        s.untracked,
-        s.connections
-    )
-}
-
-/// The data path's counters at one moment.
-#[derive(Clone, Debug)]
-pub struct Counters(BTreeMap<String, u64>);
-
-impl Counters {
-    /// Those of a status.
-    #[must_use]
-    pub fn of(status: &Status) -> Self {
-        let pairs = status.counters.iter().map(|c| (c.name.clone(), c.count));
-        Self(pairs.collect())
-    }
-
-    /// One counter.
-    ///
-    /// # Panics
-    /// If there is none of that name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> u64 {
-        *self
-            .0
-            .get(name)
-            .unwrap_or_else(|| panic!("no counter {name}"))
-    }
-
-    /// How far one counter has moved since.
-    #[must_use]
-    pub fn since(&self, before: &Self, name: &str) -> u64 {
-        self.get(name) - before.get(name)
-    }
-
-    /// Counters whose name begins with one of the words and that are not zero.
-    #[must_use]
-    pub fn text(&self, words: &str) -> String {
-        let wanted = |name: &str| words.split_whitespace().any(|word| name.starts_with(word));
-        let shown = self
-            .0
-            .iter()
-            .filter(|(name, count)| **count > 0 && wanted(name));
-        shown
-            .map(|(name, count)| format!("{name}={count} "))
-            .collect()
-    }
-
-    /// Counters that moved since, all of them.
-    #[must_use]
-    pub fn moved(&self, before: &Self) -> String {
-        let moved = self
-            .0
-            .iter()
-            .filter(|(name, count)| **count != before.get(name));
-        moved
-            .map(|(name, count)| format!("{name}+{} ", count - before.get(name)))
-            .collect()
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`lab`]: a boosted lab of a test's own, its status and counters, its Redis and its daemon.
 //! - [`calls`]: commands and replies in short.
+//! - [`status`]: what `erb status --json` says.
 //! - [`segment`]: a TCP client made of raw segments, for what no kernel would send.
 //!
 //! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with the full numbers.
@@ -9,3 +10,4 @@
 pub mod calls;
 pub mod lab;
 pub mod segment;
+pub mod status;

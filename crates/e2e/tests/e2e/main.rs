@@ -1,8 +1,12 @@
 //! End-to-end scenarios: what the issues say ERB must show, each in a lab of its own. Needs root
 //! and the release build of `erb`. `ERB_LONG=1` uses the issues' full numbers.
 
+mod churn;
 mod classes;
 mod clients;
+mod expiry;
+mod failures;
 mod faults;
 mod history;
 mod mixed;
+mod state;

@@ -1,0 +1,108 @@
+//! Nobody reads a key after Redis's own expiry.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use erb_check::net::Conn;
+use erb_e2e::calls::{call, expect, get, set};
+use erb_e2e::lab::{TestLab, scaled};
+
+/// Redis's clock, ms.
+fn redis_time_ms(conn: &mut Conn) -> u64 {
+    let reply = call(conn, "TIME");
+    let fields: Vec<u64> = reply.lines().filter_map(|line| line.parse().ok()).collect();
+    let [seconds, micros] = fields[..] else {
+        panic!("TIME: {reply:?}")
+    };
+    seconds * 1000 + micros / 1000
+}
+
+/// Reads `key` all the time until Redis's clock has passed `expiry_ms`; says how often it was
+/// there, and checks that it is gone in the first read that began after that.
+fn read_to_the_end(reader: &mut Conn, clock: &mut Conn, key: &str, expiry_ms: u64) -> u32 {
+    let mut there = 0;
+    loop {
+        let over = redis_time_ms(clock) > expiry_ms;
+        let value = get(reader, key);
+        if over {
+            assert_eq!(value, None, "{key} read after its expiry");
+            return there;
+        }
+        there += u32::from(value.is_some());
+    }
+}
+
+#[test]
+fn keys_are_never_read_after_they_expired_in_redis() {
+    let lab = TestLab::boosted_with("expiry", &["--direct"]);
+    let (mut writer, mut reader, mut clock) = (lab.client(), lab.client(), lab.unseen());
+    let before = lab.counters();
+    for round in 0..scaled(40, 1_000) {
+        let key = format!("k{round}");
+        let expiry = redis_time_ms(&mut clock) + 60 + round * 7 % 90;
+        let commands = match round % 5 {
+            0 => format!("SET {key} v PXAT {expiry}"),
+            1 => format!("SET {key} v;PEXPIREAT {key} {expiry}"),
+            2 => format!("SET {key} v;GETEX {key} PXAT {expiry}"),
+            3 => format!("SET {key} v EX 100;GET {key};PEXPIREAT {key} {expiry}"),
+            _ => format!(
+                "SET {key} v;PEXPIREAT {key} {expiry};PERSIST {key};PEXPIREAT {key} {expiry}"
+            ),
+        };
+        for command in commands.split(';') {
+            call(&mut writer, command);
+        }
+        let there = read_to_the_end(&mut reader, &mut clock, &key, expiry);
+        assert!(there > 0, "{key} was never there");
+    }
+    let fast = lab.counters().since(&before, "FAST_GET");
+    assert!(fast > 100, "only {fast} hits: the test shows nothing");
+    lab.assert_settled();
+}
+
+#[test]
+fn a_new_expiry_on_a_hot_key_counts_at_once() {
+    let lab = TestLab::boosted_with("expire", &["--direct"]);
+    let (mut writer, mut reader, mut clock) = (lab.client(), lab.client(), lab.unseen());
+    for round in 0..10 {
+        let key = format!("hot{round}");
+        set(&mut writer, &key, "v");
+        lab.heat(&mut reader, &key);
+        let expiry = redis_time_ms(&mut clock) + 40;
+        expect(&mut writer, &format!("PEXPIREAT {key} {expiry}"), ":1\r\n");
+        read_to_the_end(&mut reader, &mut clock, &key, expiry);
+    }
+    lab.assert_settled();
+}
+
+#[test]
+fn a_key_that_was_made_to_last_is_read_past_its_old_expiry() {
+    let lab = TestLab::boosted_with("persist", &["--direct"]);
+    let (mut writer, mut reader) = (lab.client(), lab.client());
+    for (round, keep) in [
+        "PERSIST hot",
+        "GETEX hot PERSIST",
+        "SET hot v",
+        "PEXPIRE hot 100000",
+    ]
+    .iter()
+    .enumerate()
+    {
+        expect(&mut writer, "SET hot v PX 1500", "+OK\r\n");
+        let began = Instant::now();
+        lab.heat(&mut reader, "hot");
+        call(&mut writer, keep);
+        assert!(
+            began.elapsed() < Duration::from_millis(1500),
+            "too slow to show anything"
+        );
+        sleep(Duration::from_millis(1600));
+        assert_eq!(
+            get(&mut reader, "hot").as_deref(),
+            Some("v"),
+            "round {round}: {keep}"
+        );
+        lab.heat(&mut reader, "hot");
+    }
+    lab.assert_settled();
+}

@@ -1,0 +1,134 @@
+//! What Redis is told about itself stops and resumes serving.
+
+use std::time::Duration;
+
+use erb_check::net::Conn;
+use erb_e2e::calls::{call, expect, get, set};
+use erb_e2e::lab::TestLab;
+
+/// What ERB cannot see it reads again once a second; the rest is for a busy machine.
+const UNSEEN_WITHIN: Duration = Duration::from_secs(3);
+
+/// A change of Redis, how to take it back, and a word of the reason that the status gives.
+const CHANGES: &[(&str, &str, &str)] = &[
+    (
+        "CONFIG SET requirepass secret",
+        "CONFIG SET requirepass ",
+        "password",
+    ),
+    (
+        "CONFIG SET maxmemory 1gb maxmemory-policy allkeys-lru",
+        "CONFIG SET maxmemory 0 maxmemory-policy noeviction",
+        "maxmemory",
+    ),
+    (
+        "ACL SETUSER bob on >x ~* +@all",
+        "ACL DELUSER bob",
+        "access rules",
+    ),
+    (
+        "ACL SETUSER default -debug",
+        "ACL SETUSER default +@all",
+        "access rules",
+    ),
+    ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "role"),
+];
+
+/// Sends a command whose last word may be empty; Redis must accept it.
+fn change(conn: &mut Conn, words: &str) {
+    let words: Vec<&str> = words.split(' ').collect();
+    let reply = conn.call(&words).expect("a reply");
+    assert!(
+        !reply.starts_with(b"-"),
+        "{words:?}: {}",
+        String::from_utf8_lossy(&reply)
+    );
+}
+
+fn stops_and_resumes(lab: &TestLab, admin: &mut Conn, row: &(&str, &str, &str), within: Duration) {
+    let (set_it, take_back, word) = row;
+    let mut reader = lab.client();
+    lab.heat(&mut reader, "hot");
+    change(admin, set_it);
+    lab.wait_refusing(word, within);
+    let before = lab.counters();
+    for _ in 0..10 {
+        assert_eq!(get(&mut reader, "hot").as_deref(), Some("v"));
+    }
+    assert_eq!(
+        lab.counters().since(&before, "FAST_GET"),
+        0,
+        "hits after {set_it:?}"
+    );
+    change(admin, take_back);
+    lab.wait_admitting();
+    lab.heat(&mut reader, "hot");
+}
+
+#[test]
+fn changes_that_nobody_shows_stop_serving_within_a_second_or_so() {
+    let lab = TestLab::boosted_with("stateunseen", &["--direct"]);
+    let mut admin = lab.unseen();
+    set(&mut admin, "hot", "v");
+    for row in CHANGES {
+        stops_and_resumes(&lab, &mut admin, row, UNSEEN_WITHIN);
+    }
+    lab.assert_settled();
+}
+
+#[test]
+fn changes_on_the_wire_stop_serving_at_once() {
+    let lab = TestLab::boosted_with("stateseen", &["--direct"]);
+    let mut admin = lab.client();
+    set(&mut admin, "hot", "v");
+    for (set_it, take_back, word) in CHANGES {
+        let mut reader = lab.client();
+        lab.heat(&mut reader, "hot");
+        let before = lab.counters();
+        change(&mut admin, set_it);
+        for _ in 0..10 {
+            assert_eq!(get(&mut reader, "hot").as_deref(), Some("v"));
+        }
+        assert_eq!(
+            lab.counters().since(&before, "FAST_GET"),
+            0,
+            "hits after {set_it:?}"
+        );
+        lab.wait_refusing(word, UNSEEN_WITHIN);
+        change(&mut admin, take_back);
+        lab.wait_admitting();
+        lab.heat(&mut reader, "hot");
+    }
+    lab.assert_settled();
+}
+
+#[test]
+fn nobody_reads_without_the_password() {
+    let lab = TestLab::boosted_with("password", &["--direct"]);
+    let mut admin = lab.client();
+    set(&mut admin, "hot", "v");
+    lab.heat(&mut admin, "hot");
+    for round in 0..10 {
+        change(&mut admin, "CONFIG SET requirepass secret");
+        let mut stranger = lab.client();
+        let reply = call(&mut stranger, "GET hot");
+        assert!(reply.starts_with("-NOAUTH"), "round {round}: {reply:?}");
+        change(&mut admin, "CONFIG SET requirepass ");
+        expect(&mut stranger, "GET hot", "$1\r\nv\r\n");
+    }
+    lab.assert_settled();
+}
+
+#[test]
+fn a_client_that_redis_killed_is_not_answered_any_more() {
+    let lab = TestLab::boosted_with("killed", &["--direct"]);
+    let (mut admin, mut victim) = (lab.unseen(), lab.client());
+    set(&mut admin, "hot", "v");
+    lab.heat(&mut victim, "hot");
+    let address = victim.stream().local_addr().expect("address");
+    expect(&mut admin, &format!("CLIENT KILL ADDR {address}"), ":1\r\n");
+    let words = ["GET", "hot"];
+    let ended = (0..3).any(|_| victim.call(&words).is_err());
+    assert!(ended, "a killed client was answered three times");
+    lab.assert_settled();
+}
