@@ -61,6 +61,12 @@ __noinline int checksum_ok(ctx_t *ctx)
 		tcp_len &= 0x3c;
 		pseudo += bpf_csum_diff(0, 0, (__be32 *)(w->head + off), tcp_len, 0);
 	}
+	if (len && len == w->loaded && !bare) { /* one chunk, the usual case */
+		len = ((len - 1) & (CSUM_CHUNK - 1)) + 1;
+		sum = bpf_csum_diff(0, 0, (__be32 *)w->payload, (len + 3) & ~3U, 0);
+		return (w->p.odd & ODD_F_FRAGMENT) || tier_merged(ctx) ||
+		       csum_fold(pseudo + sum) == 0xffff;
+	}
 	w->pos = 0; /* in memory: the verifier must not count it */
 	bpf_for(i, 0, 65536 / CSUM_CHUNK)
 	{
@@ -868,14 +874,14 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 		count(STAT_ODD_CHECKSUM); /* the kernel drops it */
 		return V_PLAIN;
 	}
-	if (w->first == FAST_KIND_GET)
-		fast_peek(w, c);
 	if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
 		count(STAT_SOCK_NONE);
 		return V_PLAIN;
 	}
-	if (r.tp && w->first) /* its lines are needed under the lock: fetch them now */
+	if (r.tp && w->first) { /* lines that the locked sections need: fetch them now */
 		sock_view_load(r.tp, &w->view);
+		fast_peek(w, c);
+	}
 	v = ingress_sock(ctx, w, c, conn, &r);
 	sock_put(&r);
 	return v;

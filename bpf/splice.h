@@ -170,11 +170,21 @@ INLINE void replay_put(struct conn *conn, const struct work *w, u32 seq)
 	u64 carry, *start = (u64 *)conn->replay;
 
 	for (u32 i = 0; i < REPLAY_BLOCKS; i++) {
+		u32 to = at + i * COPY_BLOCK;
+		const u64 *from = (const u64 *)(w->reply + i * COPY_BLOCK);
+
 		if (i * COPY_BLOCK >= read_once(w->reply_len))
 			break;
-		for (u32 k = i * COPY_BLOCK; k < (i + 1) * COPY_BLOCK; k += 8)
-			*(u64 *)(conn->replay + ((at + k) & (REPLAY_BYTES - 1))) =
-			    *(u64 *)(w->reply + k);
+		opaque(to);
+		if (to <= REPLAY_BYTES - COPY_BLOCK) {
+			u64 *dst = (u64 *)(conn->replay + to);
+
+			for (u32 k = 0; k < COPY_BLOCK / 8; k++)
+				dst[k] = from[k];
+			continue;
+		}
+		for (u32 k = 0; k < COPY_BLOCK / 8; k++)
+			*(u64 *)(conn->replay + ((to + k * 8) & (REPLAY_BYTES - 1))) = from[k];
 	}
 	if (!(at & 7) || at + read_once(w->reply_len) <= REPLAY_BYTES)
 		return;

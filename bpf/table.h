@@ -162,6 +162,14 @@ INLINE bool conn_holds(const struct conn *conn)
 	       (conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW));
 }
 
+/* Redis has closed its end: nothing of the connection will run any more, although TIME_WAIT keeps
+ * the entry for a minute. */
+INLINE bool sock_closed_by_server(u8 state)
+{
+	return state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 || state == TCP_CLOSING ||
+	       state == TCP_LAST_ACK || state == TCP_TIME_WAIT;
+}
+
 INLINE void sweep_report(struct sweep_io *io, const struct conn *conn, u32 flags, u32 proof_pos)
 {
 	u32 n = io->count;
@@ -183,13 +191,14 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 	struct sweep_io *io = walk->io;
 	struct conn_key key;
 	u32 flags = 0, state, proof_pos = conn->proof_pos;
-	bool found = false, executed = false;
+	bool found = false, executed = false, closed = false;
 	struct sock_ref r;
 
 	__builtin_memcpy(&key, &conn->key, sizeof(key));
 	if (sock_get(walk->ctx, &key, conn->family, &r)) {
 		found = r.state != TCP_LISTEN &&
 			(r.cookie == conn->cookie || conn->cookie == COOKIE_UNKNOWN);
+		closed = found && sock_closed_by_server(r.state);
 		executed = found && r.tp && !seq_before(r.tp->copied_seq, proof_pos);
 		sock_put(&r);
 	}
@@ -206,7 +215,7 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 		flags |= SWEEP_F_GONE;
 	if (conn_holds(conn))
 		flags |= SWEEP_F_HOLDS;
-	if (executed && (conn->flags & CONN_F_FENCE_PROOF))
+	if ((closed && conn_holds(conn)) || (executed && (conn->flags & CONN_F_FENCE_PROOF)))
 		flags |= SWEEP_F_EXECUTED;
 	if (conn->in_delta || conn->out_delta)
 		flags |= SWEEP_F_TRANSLATED;
