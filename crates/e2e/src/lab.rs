@@ -131,6 +131,7 @@ impl Owned {
 #[derive(Debug)]
 pub struct TestLab {
     lab: Lab,
+    run_dir: PathBuf,
     plain: Option<Owned>,
     _turn: Flock<File>,
 }
@@ -173,6 +174,7 @@ impl TestLab {
         let name: LabName = name.parse().expect("lab name");
         let lab = Lab::open(&name).expect("lab that was just made");
         Self {
+            run_dir: lab.state().run_dir.clone(),
             lab,
             plain: None,
             _turn: turn,
@@ -202,7 +204,12 @@ impl TestLab {
     /// ERB's run directory.
     #[must_use]
     pub fn run_dir(&self) -> &Path {
-        &self.lab.state().run_dir
+        &self.run_dir
+    }
+
+    /// From now on boosts are made and looked for in this run directory.
+    pub fn use_run_dir(&mut self, dir: impl Into<PathBuf>) {
+        self.run_dir = dir.into();
     }
 
     /// Runs `work` on a thread inside a namespace; threads that it starts are there too.
@@ -556,6 +563,10 @@ impl TestLab {
 impl Drop for TestLab {
     fn drop(&mut self) {
         self.plain = None;
+        if self.run_dir != self.lab.state().run_dir {
+            // Nothing is boosted there if all went well.
+            self.erb(&["detach", "--force"]);
+        }
         let name = self.lab.state().name.as_str();
         let words = ["lab", "down", "--name", name];
         let output = Command::new(erb_bin()).args(words).output();
