@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The bench that all rows share: a server namespace with the real programs loaded, a client's end
 //! that is a raw socket without a TCP of its own, and one thread that owns it all.
 //!

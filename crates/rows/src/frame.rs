@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames as values: built from the few fields a row names, read back with every checksum proved.
 //!
 //! Headers and checksums are etherparse's, so that the data path is not checked against its own

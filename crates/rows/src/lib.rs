@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of the verified programs by packets in and packets out.
 //!
 //! A [`row::Row`] names a connection, a packet, what must come out and which counters move. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random Redis traffic of which every command's and reply's end and meaning is known, because it
 //! was made and not parsed: what the programs' streaming scanners are compared with.
 

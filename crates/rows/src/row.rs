@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows: a connection, a packet in, what must come out, and the counters that must have moved.
 
 use std::collections::BTreeMap;

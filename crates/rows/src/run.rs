@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! BPF_PROG_TEST_RUN on one frame, with the device of arrival in the context.
 
 use std::io;

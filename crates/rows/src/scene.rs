@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One connection: a real, accepted socket on the server's side, a client made of segments.
 
 use std::io::{Read as _, Write as _};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What XDP answers.
 
 use std::time::{SystemTime, UNIX_EPOCH};

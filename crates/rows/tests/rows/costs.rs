@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the data path costs: instructions verified per program, bytes per connection and entry.
 
 use std::collections::BTreeMap;

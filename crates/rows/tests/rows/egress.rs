@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the kernel sends: recorded, translated, its replies counted.
 
 use erb_abi as abi;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames that are no packets of a client, or were once.
 
 use erb_abi as abi;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All three programs attached to the device, as `erb boost` does it: what only real frames show.
 
 use erb_rows::fixture;

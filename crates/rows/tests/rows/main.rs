@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All tables of rows, in one process: the programs are loaded once.
 
+mod acks;
 mod answers;
 mod costs;
 mod egress;
@@ -8,6 +10,7 @@ mod live;
 mod odd;
 mod refusals;
 mod scanners;
+mod splice;
 mod stream;
 mod table;
 mod tc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets that are odd in themselves: up, each counted by its reason.
 
 use erb_rows::frame::{ACK, AE, CWR, Checksum, ECE, FIN, IpOdd, PSH, RST, SYN, Segment, URG};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Why a good GET is not answered: the moment, the connection, the command.
 
 use erb_abi as abi;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The streaming scanners against traffic whose meaning is known, cut anywhere.
 
 use erb_abi as abi;

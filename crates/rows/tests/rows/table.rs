@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of connections: full, and after a connection's end.
 
 use erb_abi as abi;

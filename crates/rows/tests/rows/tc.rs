@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The TC ingress tier: the packet that XDP leaves to it, and devices without XDP.
 
 use erb_rows::fixture;
