@@ -3,23 +3,23 @@
 #pragma once
 
 /* Ethernet 14 + IPv4 20 + TCP 20 + timestamps 12: the only header these programs write. */
-#define BENCH_HEADER_BYTES 66
+#define BENCH_HEADER_BYTES	66
 /* "*2\r\n$3\r\nGET\r\n$16\r\n" + key + "\r\n" */
-#define BENCH_REQUEST_BYTES 36
+#define BENCH_REQUEST_BYTES	36
 /* Where the eight digits that differ between keys begin, in the request and in the key. */
 #define BENCH_REQUEST_DIGITS_AT 26
-#define BENCH_KEY_BYTES 16
-#define BENCH_KEY_DIGITS_AT 8
+#define BENCH_KEY_BYTES		16
+#define BENCH_KEY_DIGITS_AT	8
 /* Eight digits; more keys than that would not fit the memory of such machines either. */
-#define BENCH_KEYS_MAX 100000000
+#define BENCH_KEYS_MAX		100000000
 /* A veth queue holds 256 packets; with more connections than this, one burst of requests together
  * with the window updates of the other side would overflow it and lose packets. */
-#define BENCH_CONNS_MAX 240
+#define BENCH_CONNS_MAX		240
 /* "$1400\r\n" + 1400 + "\r\n" fits one MTU of 1500: replies never come in two packets. */
-#define BENCH_VALUE_BYTES_MAX 1400
-#define BENCH_REPLY_BYTES_MAX 1409
+#define BENCH_VALUE_BYTES_MAX	1400
+#define BENCH_REPLY_BYTES_MAX	1409
 /* Local ports of the generator's connections are this + index; below Linux's ephemeral range. */
-#define BENCH_PORT_BASE 20000
+#define BENCH_PORT_BASE		20000
 
 enum bench_mode {
 	BENCH_LEARN = 0, /* packets pass to the sockets; sequence numbers are read off */

@@ -47,7 +47,8 @@ int echo(struct xdp_md *ctx)
 	data_end = (void *)(long)ctx->data_end;
 	if (data + BENCH_HEADER_BYTES > data_end)
 		return XDP_DROP;
-	/* TSval: the request's TSecr is our last one; constant is legal, as time may stand still. */
+	/* TSval: the request's TSecr is our last one; constant is legal, as time may stand still.
+	 */
 	write_header(data, &settings->reply, (__u32)view.source_be << 16 | view.dest_be,
 		     bpf_htonl(view.ack), bpf_htonl(view.seq + view.payload_bytes), view.tsecr_be,
 		     view.tsval_be, 0);
@@ -57,7 +58,7 @@ int echo(struct xdp_md *ctx)
 		for (int i = 0; i < COMMON_REPLY_BYTES / 8; i++)
 			U64(data, BENCH_HEADER_BYTES + 8 * i) = settings->payload[i];
 		U32(data, BENCH_HEADER_BYTES + COMMON_REPLY_BYTES - 4) =
-			settings->payload[COMMON_REPLY_BYTES / 8];
+		    settings->payload[COMMON_REPLY_BYTES / 8];
 	} else if (bpf_xdp_store_bytes(ctx, BENCH_HEADER_BYTES, settings->payload, reply_bytes)) {
 		return XDP_DROP;
 	}

@@ -114,8 +114,7 @@ static __always_inline int begins_right(void *data, void *data_end,
 {
 	void *payload = data + BENCH_HEADER_BYTES;
 
-	return payload + 8 <= data_end &&
-	       (U64(payload, 0) & config->prefix_mask) == config->prefix;
+	return payload + 8 <= data_end && (U64(payload, 0) & config->prefix_mask) == config->prefix;
 }
 
 /* Of a reply in one packet: type and length line, the key that leads every value, and the end. */
@@ -180,7 +179,8 @@ static __always_inline int on_reply(struct xdp_md *ctx, const struct bench_view 
 		return XDP_DROP;
 	if (view->seq != conn->ack || conn->parked) {
 		sums->repeated++;
-		return conn->parked ? send_ack(ctx, config, conn, index, conn->seq, sums) : XDP_DROP;
+		return conn->parked ? send_ack(ctx, config, conn, index, conn->seq, sums)
+				    : XDP_DROP;
 	}
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u32 got = conn->got + view->payload_bytes;

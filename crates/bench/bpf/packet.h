@@ -6,26 +6,27 @@
 #include "kernel.h"
 #include "bench.h"
 
-#define ETH_PROTO_IPV4_BE 0x0008
-#define IPV4_NO_OPTIONS 0x45
-#define IPPROTO_TCP 6
+#define ETH_PROTO_IPV4_BE     0x0008
+#define IPV4_NO_OPTIONS	      0x45
+#define IPPROTO_TCP	      6
 #define TCP_DATA_OFFSET_BYTES 32
-#define OPTIONS_TIMESTAMP_BE 0x0a080101 /* NOP NOP TIMESTAMP 10, loaded on a little-endian machine */
+#define OPTIONS_TIMESTAMP_BE                                                                       \
+	0x0a080101 /* NOP NOP TIMESTAMP 10, loaded on a little-endian machine */
 
-#define AT_ETH_PROTO 12
-#define AT_IP_VERSION 14
-#define AT_IP_TOTAL 16
-#define AT_IP_PROTO 23
-#define AT_PORTS 34
-#define AT_SEQ 38
-#define AT_ACK 42
+#define AT_ETH_PROTO   12
+#define AT_IP_VERSION  14
+#define AT_IP_TOTAL    16
+#define AT_IP_PROTO    23
+#define AT_PORTS       34
+#define AT_SEQ	       38
+#define AT_ACK	       42
 #define AT_DATA_OFFSET 46
-#define AT_CSUM 50
-#define AT_OPTIONS 54
-#define AT_TSVAL 58
-#define AT_TSECR 62
+#define AT_CSUM	       50
+#define AT_OPTIONS     54
+#define AT_TSVAL       58
+#define AT_TSECR       62
 
-#define U8(p, at) (*(__u8 *)((void *)(p) + (at)))
+#define U8(p, at)  (*(__u8 *)((void *)(p) + (at)))
 #define U16(p, at) (*(__u16 *)((void *)(p) + (at)))
 #define U32(p, at) (*(__u32 *)((void *)(p) + (at)))
 #define U64(p, at) (*(__u64 *)((void *)(p) + (at)))
@@ -77,8 +78,8 @@ static __always_inline __u16 fold(__u64 sum)
 /* The whole header; `extra` is the sum of payload that the template does not know. The caller has
  * checked that BENCH_HEADER_BYTES are there. */
 static __always_inline void write_header(void *data, const struct bench_template *template,
-					 __u32 ports_be, __u32 seq_be, __u32 ack_be,
-					 __u32 tsval_be, __u32 tsecr_be, __u64 extra)
+					 __u32 ports_be, __u32 seq_be, __u32 ack_be, __u32 tsval_be,
+					 __u32 tsecr_be, __u64 extra)
 {
 	for (int i = 0; i < 8; i++)
 		U64(data, 8 * i) = template->words[i];
@@ -88,6 +89,6 @@ static __always_inline void write_header(void *data, const struct bench_template
 	U32(data, AT_ACK) = ack_be;
 	U32(data, AT_TSVAL) = tsval_be;
 	U32(data, AT_TSECR) = tsecr_be;
-	U16(data, AT_CSUM) = fold((__u64)template->sum + ports_be + seq_be + ack_be + tsval_be +
-				  tsecr_be + extra);
+	U16(data, AT_CSUM) =
+	    fold((__u64) template->sum + ports_be + seq_be + ack_be + tsval_be + tsecr_be + extra);
 }

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* answer.h - a packet answered from the cache: prepared, checked, committed, sent. */
+#pragma once
+#include "verify.h"
+
+/* What can be said against an answer without the lock. */
+INLINE u32 fast_unfit(ctx_t *ctx, const struct work *w, const struct control *c,
+		      const struct conn *conn)
+{
+	u8 odd = w->p.odd;
+
+	if (conn->state != CONN_FAST)
+		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : STAT_REFUSE_BYPASS;
+	if (conn->flags & CONN_F_CLOSING)
+		return STAT_REFUSE_CLOSING;
+	if (odd)
+		return odd & ODD_F_FRAGMENT ? STAT_ODD_FRAGMENT
+		       : odd & ODD_F_IP	    ? STAT_ODD_IP_OPTIONS
+		       : odd & ODD_F_ECN    ? STAT_ODD_ECN
+		       : odd & ODD_F_URGENT ? STAT_ODD_URGENT
+		       : odd & ODD_F_FLAGS  ? STAT_ODD_FLAGS
+					    : STAT_ODD_OPTIONS;
+	if (w->p.tcp_bytes != 20 && (w->p.tcp_bytes != 32 || w->p.ts_off != 24))
+		return STAT_ODD_OPTIONS;
+	if (tier_merged(ctx))
+		return STAT_TC_MERGED;
+	if (w->p.payload_len > REPLY_BYTES_MAX)
+		return STAT_LONG_PACKET;
+	if (!c->serving || c->stopping)
+		return STAT_REFUSE_NOT_SERVING;
+	if (w->p.seq != conn->next || conn->in.state != RQ_IDLE)
+		return STAT_REFUSE_ORDER;
+	if (c->heartbeat_up_ns && w->now - conn->request_up_ns > c->heartbeat_up_ns)
+		return STAT_REFUSE_HEARTBEAT;
+	return 0;
+}
+
+/* Reads payload and cache; 0 if w->reply holds the whole answer. */
+INLINE u32 fast_prepare(ctx_t *ctx, struct work *w, const struct control *c,
+			const struct conn *conn)
+{
+	u32 reason = fast_unfit(ctx, w, c, conn);
+
+	w->whole = 0;
+	if (reason)
+		return reason;
+	fast_packet();
+	return w->refusal;
+}
+
+#if !TIER_XDP
+/* The original goes up as the pure ACK that it also was: headers only, sequence number behind the
+ * consumed bytes. */
+INLINE enum verdict pass_up_as_ack(ctx_t *ctx, struct work *w, bool partial)
+{
+	u32 off = w->p.l4_off, l3 = w->p.l3_off, len = w->p.tcp_bytes, total = w->p.payload_off;
+	u8 *ip, *tcp;
+	u64 pseudo;
+
+	opaque(off);
+	opaque(l3);
+	if (off > HEAD_BYTES - TCP_BYTES_MAX || l3 > L2_BYTES_MAX)
+		return V_DROP;
+	if (bpf_skb_change_tail(ctx, total, 0))
+		return V_DROP;
+	w->p.seq += w->p.payload_len;
+	w->p.payload_len = 0;
+	translate_up();
+	ip = w->head + l3;
+	tcp = w->head + off;
+	if (w->p.family == 4) {
+		store_be16(ip + 2, 20 + len);
+		*(u16 *)(ip + 10) = 0;
+		*(u16 *)(ip + 10) = ~csum_fold(bpf_csum_diff(0, 0, (__be32 *)ip, 20, 0));
+	} else {
+		store_be16(ip + 4, len);
+	}
+	tcp[13] = TCP_ACK;
+	*(u16 *)(tcp + 16) = 0;
+	pseudo = csum_pseudo(&w->p, len);
+	if (partial)
+		*(u16 *)(tcp + 16) = csum_fold(pseudo);
+	else if (len == 32)
+		*(u16 *)(tcp + 16) = ~csum_fold(pseudo + bpf_csum_diff(0, 0, (__be32 *)tcp, 32, 0));
+	else
+		*(u16 *)(tcp + 16) = ~csum_fold(pseudo + bpf_csum_diff(0, 0, (__be32 *)tcp, 20, 0));
+	if (!sized(total, HEAD_BYTES) || tier_store(ctx, 0, w->head, total))
+		return V_DROP;
+	return V_UP;
+}
+#endif
+
+/* The consumed packet's reply leaves. */
+INLINE enum verdict fast_send(ctx_t *ctx, struct work *w)
+{
+	bool with_ts = w->p.ts_off != 0;
+
+	count_n(STAT_FAST_GET, w->gets);
+	if (w->pings)
+		count_n(STAT_FAST_PING, w->pings);
+#if TIER_XDP
+	count(STAT_FAST_PACKET);
+	return tier_send(ctx, w, segment_build(with_ts, false)) == XDP_TX ? V_SENT : V_DROP;
+#else
+	bool partial = tier_csum_partial(ctx);
+
+	count(STAT_FAST_PACKET_TC);
+	tier_clone(ctx, w, segment_build(with_ts, partial), ctx->ifindex);
+	return pass_up_as_ack(ctx, w, partial);
+#endif
+}
+
+/* The packet, or what is left of it, goes up with its acknowledgement. Lock held. */
+INLINE void ack_goes_up(struct conn *conn, const struct work *w)
+{
+	u32 end = w->p.seq + w->p.payload_len;
+
+	conn->ack_up_ns = w->now;
+	conn->spoke = 0;
+	if (!TIER_XDP && (conn->flags & CONN_F_TC_PENDING) && !seq_before(end, conn->tc_until))
+		conn->flags &= ~CONN_F_TC_PENDING;
+}
+
+/* Answers the packet, or V_REFUSED: it goes up, unchanged so far. */
+INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
+				 struct sock_ref *r)
+{
+	u32 reason = fast_prepare(ctx, w, c, conn);
+	enum grown grown;
+	s32 more;
+
+	if (reason) {
+		count(reason);
+		return V_REFUSED;
+	}
+	more = w->p.payload_off + w->reply_len - tier_len(ctx);
+	grown = tier_grow(ctx, more);
+	if (grown == GROWN_FAILED) {
+		count(STAT_REFUSE_NO_ROOM);
+		return V_REFUSED;
+	}
+	lock_take(&conn->lock);
+	sock_view_load(r->tp, &w->view);
+	reason = conn->cookie == r->cookie ? commit_check(conn, &w->view, w) : STAT_REFUSE_RACE;
+	if (reason == STAT_TO_TC && TIER_XDP) {
+		conn->tc_until = w->p.seq + w->p.payload_len;
+		conn->flags |= CONN_F_TC_PENDING;
+	} else if (!reason || reason == STAT_TO_TC) {
+		reason = 0;
+		commit(conn, &w->view, w);
+		if (!TIER_XDP)
+			ack_goes_up(conn, w);
+		translation_take(conn, w);
+		w->snd_wscale = w->view.snd_wscale;
+	}
+	lock_release(&conn->lock);
+	if (!reason)
+		return fast_send(ctx, w);
+	tier_ungrow(ctx, more, grown);
+	if (reason == STAT_TO_TC)
+		return V_TO_TC;
+	count(reason);
+	return V_REFUSED;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* up.h - packets that go up: scanned, their effects on keys held until executed, translated.
+ *
+ * Invariant U1: marks and shares of the fence for what a packet says are taken before it goes up,
+ * and each is held by exactly one of: the connection's ring, its OVERFLOW share, its FENCE_PROOF
+ * share. */
+#pragma once
+#include "answer.h"
+
+/* Takes one byte of a request. Global: verified by itself, or the loop of scan_packet does not
+ * converge on Linux 6.12. */
+__noinline int scan_packet_byte(u32 byte)
+{
+	struct work *w = work_get();
+	struct control *c = control_get();
+
+	if (!w || !c)
+		return 0;
+	scan_request_byte(&w->scan, &w->found, c, byte);
+	if (!w->scan.skip || w->scan.state != RQ_BULK)
+		scan_request_settle(&w->scan, &w->found);
+	return 0;
+}
+
+/* Scans w->p's payload from scan_from on with w->scan into w->found. Global: verified by itself.
+ * S2: what is left of a skipped body counts as scanned; scan_next is moved over it. */
+__noinline int scan_packet(ctx_t *ctx)
+{
+	struct work *w = work_get();
+	struct control *c = control_get();
+	u32 pos, end, base = 0, loaded = 0;
+	int i;
+
+	if (!w || !c)
+		return 0;
+	w->found.done = w->found.effects = 0;
+	w->found.overflow = w->found.stateful = w->found.uncountable = w->found.gate = 0;
+	pos = w->scan_from - w->p.seq;
+	end = w->p.payload_len;
+	bpf_for(i, 0, 65536)
+	{
+		if (pos >= end || w->scan.state == RQ_LOST)
+			break;
+		if (w->scan.skip && w->scan.state == RQ_BULK) {
+			u32 n = w->scan.skip < end - pos ? w->scan.skip : end - pos;
+
+			w->scan.skip -= n;
+			pos += n;
+			if (!w->scan.skip)
+				scan_request_settle(&w->scan, &w->found);
+			continue;
+		}
+		if (pos - base >= loaded) {
+			u32 n = end - pos < 64 ? end - pos : 64;
+
+			base = pos;
+			opaque(n);
+			n = ((n - 1) & 63) + 1;
+			if (tier_load(ctx, w->p.payload_off + pos, w->chunk, n)) {
+				w->scan.state = RQ_LOST;
+				break;
+			}
+			loaded = n;
+		}
+		scan_packet_byte(w->chunk[(pos - base) & 63]);
+		pos++;
+	}
+	if (pos < end)
+		w->scan.state = RQ_LOST;
+	w->scan_next = w->p.seq + end;
+	if (w->scan.skip && w->scan.state == RQ_BULK) {
+		w->scan_next += w->scan.skip;
+		w->scan.skip = 0;
+		scan_request_settle(&w->scan, &w->found);
+	}
+	return 0;
+}
+
+INLINE void store_tcp(ctx_t *ctx, struct work *w)
+{
+	u32 off = w->p.l4_off, len = w->p.tcp_bytes;
+
+	opaque(off);
+	if (off <= HEAD_BYTES - TCP_BYTES_MAX && sized(len, TCP_BYTES_MAX))
+		tier_store(ctx, off, w->head + off, len);
+}
+
+/* The packet leaves upward, translated if it has to be. The mark was set before. */
+INLINE enum verdict pass_up(ctx_t *ctx, struct work *w)
+{
+	if (w->translate) {
+		translate_up();
+		store_tcp(ctx, w);
+	}
+	return V_UP;
+}
+
+/* Gives back what was taken for a packet that does not go up after all, or whose effects a share
+ * of the fence holds instead. */
+__noinline int effects_release(void)
+{
+	struct work *w = work_get();
+	struct control *c = control_get();
+	int i;
+
+	if (!w || !c)
+		return 0;
+	bpf_for(i, 0, MARKS_IN_FLIGHT)
+	{
+		u32 n = i;
+
+		if (n >= w->found.effects || n >= MARKS_IN_FLIGHT)
+			break;
+		if (w->found.marks[n].set == MARK_FENCE)
+			fence_release(c);
+		else
+			mark_release(w->found.marks[n].set);
+	}
+	return 0;
+}
+
+/* Takes marks and shares of the fence for the packet's effects, before it goes up. Global. */
+__noinline int effects_take(void)
+{
+	struct work *w = work_get();
+	struct control *c = control_get();
+	int i;
+
+	if (!w || !c)
+		return 0;
+	bpf_for(i, 0, MARKS_IN_FLIGHT)
+	{
+		u32 n = i;
+
+		if (n >= w->found.effects || n >= MARKS_IN_FLIGHT)
+			break;
+		if (w->found.marks[n].set == MARK_FENCE)
+			fence_take(c);
+		else
+			mark_take(w->found.marks[n].set, w->found.hashes[n]);
+	}
+	return 0;
+}
+
+enum hold { HOLD_RING = 0, HOLD_SHARE_OLD, HOLD_SHARE_NEW, HOLD_RACE };
+
+/* Decides who holds the packet's effects until they are executed: the ring of the connection, or
+ * one share of the fence. Lock held; scan results are valid. */
+INLINE enum hold hold_effects(struct conn *conn, struct work *w)
+{
+	u32 n = w->found.effects, used = conn->mark_head - conn->mark_tail;
+	u32 end = w->p.seq + w->p.payload_len + w->proof_ahead - conn->in_delta;
+	u8 flag = CONN_F_OVERFLOW, had;
+
+	if (conn->flags & CONN_F_UNCOUNTABLE) {
+		flag = CONN_F_FENCE_PROOF;
+		if (!n && !w->found.overflow && !used &&
+		    !(conn->flags & (CONN_F_SCAN_LOST | CONN_F_OVERFLOW)))
+			return HOLD_RING; /* nothing to hold */
+		if (!(conn->flags & flag) || seq_after(end, conn->proof_pos))
+			conn->proof_pos = end;
+	} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {
+		for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
+			u32 at = (conn->mark_head + i) & (MARKS_IN_FLIGHT - 1);
+
+			if (i >= n)
+				break;
+			conn->marks[at].request = conn->requests + w->found.marks[i].request;
+			conn->marks[at].set = w->found.marks[i].set;
+		}
+		conn->mark_head += n;
+		return HOLD_RING;
+	}
+	had = conn->flags & flag;
+	conn->flags |= flag;
+	return had ? HOLD_SHARE_OLD : HOLD_SHARE_NEW;
+}
+
+/* What every packet that goes up leaves in the entry. Lock held. */
+INLINE void up_account(struct conn *conn, struct work *w, struct sock_ref *r)
+{
+	u32 end = w->p.seq + w->p.payload_len;
+
+	if (r->tp) {
+		sock_view_load(r->tp, &w->view);
+		if (!w->acked)
+			conn_ack(conn, &w->p, &w->view, w->now);
+		w->snd_wscale = w->view.snd_wscale;
+	}
+	conn_ts_recent(conn, &w->p);
+	if (w->p.payload_len && seq_after(end, conn->up_max))
+		conn->up_max = end;
+	if (w->p.flags & (TCP_FIN | TCP_RST))
+		conn->flags |= CONN_F_CLOSING;
+	ack_goes_up(conn, w);
+	translation_take(conn, w);
+}
+
+/* Applies a scan to the entry. Lock held. */
+INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r)
+{
+	enum hold hold;
+	bool lost = conn->flags & CONN_F_SCAN_LOST;
+
+	if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))
+		return HOLD_RACE;
+	if (w->whole && (lost || conn->in.state != RQ_IDLE))
+		return HOLD_RACE;
+	if (!w->whole && w->scan.state == RQ_LOST)
+		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
+	if (w->found.uncountable)
+		conn->flags |= CONN_F_UNCOUNTABLE;
+	if ((w->found.stateful || (conn->flags & CONN_F_UNCOUNTABLE)) && conn->state != CONN_OLD)
+		conn->state = CONN_BYPASS;
+	hold = hold_effects(conn, w);
+	if (!lost) {
+		if (!w->whole)
+			conn->in = w->scan;
+		conn->next = w->scan_next;
+		conn->requests += w->found.done;
+		conn->request_up_ns = w->now;
+	}
+	up_account(conn, w, r);
+	return hold;
+}
+
+/* Finds out what the payload says: w->found, and the state behind it in w->scan. Returns false if
+ * the packet must be dropped. */
+INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
+{
+	w->found.effects = w->found.overflow = w->found.stateful = 0;
+	w->found.uncountable = w->found.gate = w->found.done = 0;
+	*lost = false;
+	if (w->whole) { /* read by the handler already, nothing but reads */
+		w->found.done = w->commands;
+		w->scan_from = w->p.seq;
+		w->scan_next = w->p.seq + w->p.payload_len;
+		return true;
+	}
+	lock_take(&conn->lock);
+	*lost = conn->flags & CONN_F_SCAN_LOST;
+	w->scan_from = conn->next;
+	w->scan = conn->in;
+	lock_release(&conn->lock);
+	if (*lost)
+		return true;
+	if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */
+		return false;
+	scan_packet(ctx);
+	effects_take();
+	return true;
+}
+
+/* Payload goes up: scanned, its effects taken, translated. */
+INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
+			       struct sock_ref *r)
+{
+	enum hold hold;
+	bool lost, was_bypass, is_bypass;
+
+	if (!tier_mark(ctx, META_TRANSLATED))
+		return V_UNMARKED;
+	if (!up_scan(ctx, w, conn, &lost))
+		return V_DROP;
+	lock_take(&conn->lock);
+	was_bypass = conn->state == CONN_BYPASS;
+	hold = up_commit(conn, w, r);
+	is_bypass = conn->state == CONN_BYPASS;
+	lock_release(&conn->lock);
+	if (hold == HOLD_RACE) {
+		effects_release();
+		count(STAT_DROP_RACE);
+		return V_DROP;
+	}
+	if (hold == HOLD_SHARE_NEW) {
+		fence_take(c);
+		if (conn->flags & CONN_F_FENCE_PROOF)
+			count(STAT_FENCE_PROOF);
+	}
+	if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)
+		effects_release();
+	if (w->found.gate) {
+		atomic_add(&c->gate_seen, 1);
+		count(STAT_GATE_SHUT);
+	}
+	if (is_bypass && !was_bypass)
+		count(STAT_CONN_BYPASS);
+	if (!lost && !w->whole && w->scan.state == RQ_LOST)
+		count(STAT_SCAN_LOST);
+	count(STAT_UP_TRANSLATED);
+	return pass_up(ctx, w);
+}
+
+/* Bytes that went up before, or no bytes at all: up again, unscanned and uncounted. */
+INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *conn,
+				     struct sock_ref *r)
+{
+	if (!tier_mark(ctx, META_TRANSLATED))
+		return V_UNMARKED;
+	lock_take(&conn->lock);
+	if (conn->cookie == r->cookie)
+		up_account(conn, w, r);
+	else
+		w->translate = 0;
+	lock_release(&conn->lock);
+	count(w->p.payload_len ? STAT_UP_TRANSLATED : STAT_PURE_ACK_UP);
+	return pass_up(ctx, w);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* verify.h - what becomes of a packet, and whether its bytes may be believed. */
+#pragma once
+#include "conn.h"
+#include "fast.h"
+#include "segment.h"
+
+enum verdict {
+	V_PLAIN = 0, /* up as it came; nothing left to do */
+	V_UP,	     /* up, translated and marked */
+	V_DROP,
+	V_SENT,	    /* answered in place */
+	V_TO_TC,    /* the TC tier must see it */
+	V_UNMARKED, /* no room for the mark: the TC tier runs the whole path */
+	V_REFUSED,  /* no answer; try the next way */
+};
+
+/* Adds the TCP header to the pseudo-header's sum and verifies IPv4's own. Returns false if that is
+ * wrong; *bare: the TCP field is the bare pseudo-header sum. */
+INLINE bool headers_ok(struct work *w, u32 off, u64 *sum, bool *bare)
+{
+	u32 l3 = w->p.l3_off == 18 ? 18 : 14, tcp_len = w->p.tcp_bytes;
+	u16 ip_sum;
+
+	if (w->p.family == 4) {
+		if (w->head[l3] == 0x45)
+			ip_sum = csum_fold(csum_words(w->head + l3, 5));
+		else
+			ip_sum = csum_ipv4(w->head + l3, (w->head[l3] & 0x0f) * 4);
+		if (ip_sum != 0xffff)
+			return false;
+	}
+	*bare = *(u16 *)(w->head + off + 16) == csum_fold(*sum);
+	if (tcp_len == 32) {
+		*sum += csum_words(w->head + off, 8);
+	} else {
+		opaque(tcp_len);
+		tcp_len &= 0x3c;
+		*sum += bpf_csum_diff(0, 0, (__be32 *)(w->head + off), tcp_len, 0);
+	}
+	return true;
+}
+
+/* Copies the payload's first PAYLOAD_BYTES into w->payload and verifies the packet's sums: TCP's
+ * must be right in full, or equal the bare pseudo-header sum that a local stack leaves on veth and
+ * virtio; IPv4's must be right. Without it a corrupted segment, which the kernel drops, would move
+ * scanner and acknowledgements. Fragments cannot be verified and are not. Global: verified by
+ * itself. */
+__noinline int checksum_ok(ctx_t *ctx)
+{
+	struct work *w = work_get();
+	u32 off, len, sum = 0;
+	u64 pseudo;
+	bool bare;
+	int i;
+
+	if (!w)
+		return false;
+	off = w->p.l4_off;
+	len = w->p.payload_len;
+	pseudo = csum_pseudo(&w->p, w->p.tcp_bytes + len);
+	opaque(off);
+	if (off > HEAD_BYTES - TCP_BYTES_MAX || !headers_ok(w, off, &pseudo, &bare))
+		return false;
+	if (len && len == w->loaded && !bare) { /* one chunk, the usual case */
+		len = ((len - 1) & (CSUM_CHUNK - 1)) + 1;
+		sum = bpf_csum_diff(0, 0, (__be32 *)w->payload, (len + 3) & ~3U, 0);
+		return (w->p.odd & ODD_F_FRAGMENT) || tier_merged(ctx) ||
+		       csum_fold(pseudo + sum) == 0xffff;
+	}
+	w->pos = 0; /* in memory: the verifier must not count it */
+	bpf_for(i, 0, 65536 / CSUM_CHUNK)
+	{
+		u32 pos = w->pos, n = len - pos, at = pos & (PAYLOAD_BYTES - CSUM_CHUNK);
+
+		if (pos >= len || (bare && pos >= PAYLOAD_BYTES))
+			break;
+		if (n > CSUM_CHUNK)
+			n = CSUM_CHUNK;
+		opaque(n);
+		n = ((n - 1) & (CSUM_CHUNK - 1)) + 1;
+		if (pos || n > w->loaded) {
+			if (tier_load(ctx, w->p.payload_off + pos, w->payload + at, n))
+				return false;
+			if (n & 3)
+				*(u32 *)(w->payload + at + n) = 0;
+		}
+		if (!bare) {
+			n = (n + 3) & ~3U;
+			opaque(n);
+			if (n <= CSUM_CHUNK)
+				sum = bpf_csum_diff(0, 0, (__be32 *)(w->payload + at), n, sum);
+		}
+		w->pos = pos + CSUM_CHUNK;
+	}
+	if (bare || (w->p.odd & ODD_F_FRAGMENT) ||
+	    tier_merged(ctx)) /* GRO has verified its parts */
+		return true;
+	return csum_fold(pseudo + sum) == 0xffff;
+}
