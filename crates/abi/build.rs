@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Generates the Rust mirror of `bpf/abi.h` (bindgen, with layout checks) and the tables of reasons
 //! and commands, so that nothing shared with the data path is written down twice.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compiles the two BPF objects with clang and generates the Rust mirror of their shared header, so
 //! that no layout is written down twice.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compiles the BPF objects with clang. libbpf's headers are those of the vendored copy that the
 //! loader is linked against, so that programs and loader always agree.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Rust mirror of what the data path and user space share.
 //!
 //! Everything here is generated at build time from `bpf/abi.h`, `bpf/limits.h`,

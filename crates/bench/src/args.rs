@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line of `erb bench`.
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -54,7 +55,7 @@ pub struct CapacityArgs {
               .range(i64::from(VALUE_BYTES_MIN)..=i64::from(BENCH_VALUE_BYTES_MAX)))]
     pub value_size: u32,
     /// Cache given to ERB.
-    #[arg(long, default_value = "1G")]
+    #[arg(long, default_value = "256M")]
     pub cache_size: String,
     /// Processor for everything that counts as server.
     #[arg(long, default_value_t = 0)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What ERB offers to be measured. The `erb` binary implements these two traits; this crate knows
 //! nothing of the daemon.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb bench capacity`: builds all servers, runs them in turn, collects.
 
 use std::process::Command;
@@ -144,7 +145,7 @@ mod tests {
             runs: 1,
             seconds: 1.0,
             value_size: 100,
-            cache_size: "1G".into(),
+            cache_size: "256M".into(),
             server_core: 0,
             generator_core: 1,
             json: false,

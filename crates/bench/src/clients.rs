@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs of ordinary clients: redis-benchmark and a client library (redis-rs), for the table that
 //! `./run` prints. Both block the calling thread until they are done.
 

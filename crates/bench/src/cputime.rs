@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processor time of threads, and pinning them.
 
 use std::fs;

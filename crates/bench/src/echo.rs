@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! User-space half of the bare XDP responder.
 
 use anyhow::Result;

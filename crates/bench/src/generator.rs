@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! User-space half of the XDP load generator: loads it, gives it its settings, starts and stops the
 //! loops, reads counters.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One server under measurement: its two namespaces, its threads on their cores, its connections.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! On real namespaces with a real Redis (root): that wrong replies are noticed, and in which order
 //! ERB is asked for what. ERB itself is played by a program that passes everything.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SIGINT and SIGTERM end a measurement at its next wait, so that namespaces are removed.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Measures what one request costs the server's processor.
 //!
 //! A closed-loop load generator in XDP sits on the client's end of a veth pair; the server (Redis

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rust mirror of `bpf/bench.h`, generated at build time.
 
 pub use generated::*;

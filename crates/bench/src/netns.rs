@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Network namespaces and the veth pair between them, made with `ip` and `ethtool`.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Templates of the packets that the BPF programs send, with the constant part of their checksums.
 
 use crate::mirror::{BENCH_HEADER_BYTES, bench_template};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An unmodified redis-server in a namespace of the bench.
 
 use std::fs;

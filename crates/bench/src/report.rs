@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Results: as JSON and as a table for people.
 
 use std::collections::BTreeMap;

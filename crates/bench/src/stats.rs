@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Medians and spread of a few runs.
 
 use serde::Serialize;

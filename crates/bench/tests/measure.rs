@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Short measurements on real namespaces and a real redis-server. They need root and show that the
 //! numbers are of real, right replies; how big the numbers are is not tested.
 

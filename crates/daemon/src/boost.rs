@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From what the user wants to a daemon at work: checks first, then load or adopt.
 
 use std::fs::{self, File};

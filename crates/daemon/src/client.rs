@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The other end of the control socket.
 
 use std::io::{BufRead, BufReader, Write};

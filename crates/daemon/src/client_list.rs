@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CLIENT LIST, as far as it proves that Redis has executed everything a connection sent.
 
 use std::net::{Ipv6Addr, SocketAddr};

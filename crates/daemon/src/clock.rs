@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The two clocks of the data path.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loop: one thread, strict order. Each tick (50 ms) renews the clock and the lease, runs the
 //! retransmission timer and drains the misses; once a second Redis's state is read, the connection
 //! table swept and new devices covered.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What can go wrong when boosting, by kind; the command line gives each kind an exit code.
 
 use std::path::PathBuf;

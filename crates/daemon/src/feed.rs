@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The feed: one connection to Redis that carries invalidations, fills, the lease and the state
 //! watch, so that their order is Redis's own.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Feed ordering against a scripted Redis on loopback: what the cache sees, in which order.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which keys to fill next: those missed more than once, each once, in batches.
 
 use std::collections::hash_map::Entry;

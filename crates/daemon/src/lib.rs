@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon of ERB: it loads the data path, keeps the cache honest through one feed connection,
 //! and takes everything away again.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Everything that can be known to fail before anything is changed.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Giving up what is not needed once everything is loaded.
 
 use caps::{CapSet, Capability, CapsHashSet};

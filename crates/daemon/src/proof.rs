@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sweeps and proofs: connections that are gone, and marks and fences whose replies cannot be
 //! counted, are released when Redis has provably executed what they stand for.
 //!

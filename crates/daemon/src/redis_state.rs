@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the daemon reads of Redis each second, and whether ERB may answer in Redis's place.
 
 use crate::resp::{Frame, error, pairs, text};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The status report, as sent over the control socket and printed by `erb status`.
 
 use erb_abi as abi;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! RESP3 on one connection: commands out, frames in, in order. Decoding is redis-protocol's.
 
 use std::io::{self, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rest: without a connection that could be answered the lease is of no use, and neither Redis nor
 //! the daemon need wake up twenty times a second for it.
 

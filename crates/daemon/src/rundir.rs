@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The run directory: lock, control socket, notes for the next daemon, and the bpffs with the pins.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The control socket: one JSON object per line in, one out.
 
 use std::fs;

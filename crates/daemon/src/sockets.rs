@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's TCP sockets in the caller's network namespace, through sock_diag.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers to the commands that come over the control socket.
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Detach: stop answering, wait until no connection needs translation, take everything away.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether ERB may answer, and why not: Redis's state, the gate, the feed.
 
 use crate::Result;

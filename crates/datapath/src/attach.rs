@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Links: which program sits where. Every link is pinned, so it outlives the daemon.
 
 use std::ffi::CString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `struct control` as the daemon uses it: its own part is written, the data path's part is read.
 
 use std::ptr::addr_of_mut;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The running data path, reached through its pins.
 
 use std::cell::RefCell;

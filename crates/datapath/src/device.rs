@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Network devices of the caller's namespace and the XDP programs already on them.
 
 use std::os::fd::BorrowedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What can go wrong below the daemon, by kind, so that each kind has an exit code of its own.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! VLAN tag offload of a device. With it on, the tag is not in the packet that XDP sees but beside
 //! it, so tagged traffic would be taken for untagged.
 

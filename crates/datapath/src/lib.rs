@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads, pins, attaches and drives the BPF programs of ERB.
 //!
 //! [`load()`] makes everything once and leaves it pinned; [`Datapath::open`] is the one way to reach

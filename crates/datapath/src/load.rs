@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loading: three objects that share their maps through pins in one bpffs folder.
 
 use std::path::{Path, PathBuf};

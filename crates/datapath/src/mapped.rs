@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The single value of an array map, mapped into this process.
 
 use std::os::fd::{AsFd, AsRawFd};

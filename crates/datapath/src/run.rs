@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! BPF_PROG_RUN: how the daemon calls its control programs and the timer.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cache size: from what the user typed to the number of cache sets.
 
 use erb_abi::{cache_large, cache_set};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line as typed. What may be used together is checked by the code that uses it.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb bench`, with ERB's daemon for `--server erb`.
 
 use std::path::PathBuf;

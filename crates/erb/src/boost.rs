@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb boost`: starts the daemon in the background and says how that went, or is the daemon.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb demo`, with ERB's daemon in the lab and in the bench.
 
 use std::process::ExitCode;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb detach`.
 
 use std::process::ExitCode;

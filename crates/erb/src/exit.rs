@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Exit codes, decided here and nowhere else.
 
 use erb_daemon::Error;

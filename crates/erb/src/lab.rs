@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb lab`, with ERB's daemon for `--mode read`.
 
 use std::process::{Command, ExitCode, Output};

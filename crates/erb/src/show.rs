@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The status report for people.
 
 use std::fmt::Write as _;

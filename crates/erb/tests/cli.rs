@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line as a user meets it: bad input gets a clear error with its exit code and
 //! changes nothing; boosting, a crash, and detaching leave things as they should be.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb lab ...`: raw arguments, and what they do.
 
 use std::io::ErrorKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How one talks to the forwarder: one JSON line there, one JSON line back, on a unix socket.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The fault engine: what happens to frame number k of a direction.
 //!
 //! 1. A decision depends on (seed, direction, frame number) and the chances set, on nothing

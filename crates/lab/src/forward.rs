@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The forwarder: the process in the middle namespace that carries frames both ways.
 //!
 //! One thread owns sockets, pipes and counters; a second one takes requests from the control

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bringing a lab up and using it.
 
 use std::ffi::OsStr;

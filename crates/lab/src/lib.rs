@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A laboratory in network namespaces: a client, a server with Debian's redis-server, and a
 //! middle box between them that loses, duplicates, reorders, corrupts and delays packets.
 //!

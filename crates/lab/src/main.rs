@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb-lab`: the lab alone, without ERB's daemon. The command `erb lab` is the same with it.
 
 use std::process::ExitCode;

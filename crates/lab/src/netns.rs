@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Named network namespaces: make, enter, leave, remove.
 //!
 //! Names live in /run/netns, where `ip netns` looks for them, so that `ip netns exec NAME` and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Switches of a device's offloads, by the ethtool ioctl.
 //!
 //! Own code because the `ethtool` crate only reads features; the calls are the four-byte ones

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Raw Ethernet frames in batches: the AF_PACKET sockets of the middle box.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes that the lab started: named so that a recycled pid is never mistaken for them.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The lab's redis-server: arguments, start, first PONG.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the middle box shall do to packets: parsing and validation.
 
 use std::time::Duration;

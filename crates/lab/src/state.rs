@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a lab consists of, and the file that remembers it.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Taking a lab down, whatever state it is in.
 //!
 //! 1. Nothing is ended but processes whose pid and start time were noted, and processes inside

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The XDP program "pass" on the device at the other end of the server's.
 //!
 //! veth delivers XDP_TX frames only if their receiver has NAPI *and an XDP program*: GRO alone

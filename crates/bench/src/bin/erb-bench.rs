@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb bench` alone, without ERB: measures redis and echo.
 
 use std::process::ExitCode;

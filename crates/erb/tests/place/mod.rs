@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A pair of namespaces with a Redis in one, for the tests of the command line. Needs root.
 
 use std::fs;

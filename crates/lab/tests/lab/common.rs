@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A lab per test, gone with the test.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Failed, killed and half-made labs: nothing of them is left, nothing else is touched.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Single frames through the lab: VLAN tags, order, XDP_TX.
 
 use std::thread;

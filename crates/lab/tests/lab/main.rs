@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The lab end to end: comes up, misbehaves as told, leaves nothing behind. Needs root.
 
 mod common;
