@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands and replies in short.
 
 use erb_check::net::Conn;

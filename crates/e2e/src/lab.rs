@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A boosted lab that a test has for itself.
 
 use std::fs::File;

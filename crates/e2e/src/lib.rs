@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the end-to-end scenarios have in common.
 //!
 //! - [`lab`]: a boosted lab of a test's own, its status and counters, its Redis and its daemon.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parts of `erb status --json` that scenarios look at.
 
 use std::collections::BTreeMap;

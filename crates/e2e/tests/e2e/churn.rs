@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections come, go, vanish and return; tables follow, nobody is closed by mistake.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

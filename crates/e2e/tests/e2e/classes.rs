@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whatever way a key is written: after the answer nobody reads the older value.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections of real client libraries end up fast.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Nobody reads a key after Redis's own expiry.
 
 use std::thread::sleep;

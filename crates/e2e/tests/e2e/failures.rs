@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Feed, Redis or daemon die, stop or return: late at most by the lease, never wrong.
 
 use std::thread::sleep;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every reply byte-exact under loss, duplication, reordering, corruption and delay.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Read your writes and everybody else's.
 
 use erb_check::history::{self, HistoryArgs, Report};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! End-to-end scenarios: what the issues say ERB must show, each in a lab of its own. Needs root
 //! and the release build of `erb`. `ERB_LONG=1` uses the issues' full numbers.
 
@@ -10,4 +11,5 @@ mod failures;
 mod faults;
 mod history;
 mod mixed;
+mod segments;
 mod state;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One connection that reads and writes in turn stays fast.
 
 use std::net::SocketAddr;

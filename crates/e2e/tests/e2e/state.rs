@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What Redis is told about itself stops and resumes serving.
 
 use std::time::Duration;
