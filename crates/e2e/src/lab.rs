@@ -477,7 +477,7 @@ impl TestLab {
     /// Process id of ERB's daemon.
     #[must_use]
     pub fn daemon_pid(&self) -> Pid {
-        Pid::from_raw(self.status().pid.cast_signed())
+        Pid::from_raw(i32::try_from(self.status().pid).expect("pids are positive"))
     }
 
     /// Process id of the lab's first redis-server.

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use erb_check::mixed::{self, MixedArgs};
+use erb_e2e::calls::{get, set};
 use erb_e2e::lab::{TestLab, arguments, scaled};
 use erb_lab::End;
 
@@ -71,4 +72,28 @@ fn gets_between_sets_are_answered_fast_at_a_distance() {
     let lab = TestLab::boosted("mixedfar");
     lab.link("delay=200us");
     stays_fast(&lab, lab.address(), scaled(5_000, 50_000), "--incr");
+}
+
+#[test]
+fn every_address_and_port_of_the_server_is_answered_from_the_same_truth() {
+    let lab = TestLab::boosted_with("addresses", &["--direct", "--redis-port", "7001"]);
+    let second: SocketAddr = ([10, 77, 0, 20], 7001).into();
+    lab.exec(
+        End::Server,
+        &["ip", "addr", "add", "10.77.0.20/24", "dev", "s0"],
+    );
+    let mut conns: Vec<_> = [lab.address(), second, lab.address6()]
+        .map(|to| lab.client_to(to))
+        .into();
+    for number in 0..60 {
+        let value = number.to_string();
+        set(&mut conns[number % 3], "hot", &value);
+        for conn in &mut conns {
+            assert_eq!(get(conn, "hot"), Some(value.clone()));
+        }
+    }
+    for conn in &mut conns {
+        lab.heat(conn, "hot");
+    }
+    lab.assert_settled();
 }
