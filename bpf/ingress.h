@@ -20,6 +20,23 @@ INLINE void conn_fragment(struct work *w, struct conn *conn)
 	count(STAT_ODD_FRAGMENT);
 }
 
+/* New bytes in a segment that TCP does not accept (RFC 9293 3.10.7.4, RFC 7323 5.3) must not be
+ * scanned. Read without the lock: both bounds only grow, and were what they are now when the client
+ * sent. V_REFUSED: acceptable. */
+INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn *conn,
+					 struct sock_ref *r)
+{
+	if (!w->first)
+		sock_view_load(r->tp, &w->view);
+	if (seq_after(w->p.ack, conn_sent_end(conn, &w->view)))
+		return ingress_reject(ctx, w, conn, r);
+	if (!conn_paws_ok(conn, &w->p)) {
+		count(STAT_REFUSE_PAWS);
+		return ingress_gap(ctx, w, conn, r);
+	}
+	return V_REFUSED;
+}
+
 /* A socket was found. */
 INLINE enum verdict ingress_sock(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
 				 struct sock_ref *r)
@@ -61,6 +78,9 @@ INLINE enum verdict ingress_sock(ctx_t *ctx, struct work *w, struct control *c, 
 	if (!seq_after(end, conn->next))
 		return ingress_up_again(ctx, w, conn, r);
 	if (r->tp) {
+		v = ingress_unacceptable(ctx, w, conn, r);
+		if (v != V_REFUSED)
+			return v;
 		v = ingress_fast(ctx, w, c, conn, r);
 		if (v != V_REFUSED)
 			return v;

@@ -30,7 +30,8 @@ INLINE enum verdict send_segment(ctx_t *ctx, struct work *w)
 #endif
 }
 
-/* Payload beyond next: dropped, a bare duplicate ACK tells the client what is missing. */
+/* Payload beyond next, or older than PAWS allows: dropped, and a bare duplicate ACK tells the
+ * client what is missing. */
 INLINE enum verdict ingress_gap(ctx_t *ctx, struct work *w, struct conn *conn, struct sock_ref *r)
 {
 	bool send = false;

@@ -176,6 +176,16 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 	return had ? HOLD_SHARE_OLD : HOLD_SHARE_NEW;
 }
 
+/* Whether the kernel will believe the packet's RST (exact number only, RFC 5961 3.2) or FIN. A
+ * blind one must not take the fast path from a connection. Lock held, view loaded. */
+INLINE bool ends_connection(const struct conn *conn, const struct work *w, const struct sock_ref *r)
+{
+	if (w->p.flags & TCP_RST)
+		return !r->tp || w->p.seq == conn->next ||
+		       w->p.seq - conn->in_delta == w->view.rcv_nxt;
+	return (w->p.flags & TCP_FIN) && !seq_after(w->p.seq, conn->next);
+}
+
 /* What every packet that goes up leaves in the entry. Lock held. */
 INLINE void up_account(struct conn *conn, struct work *w, struct sock_ref *r)
 {
@@ -190,7 +200,7 @@ INLINE void up_account(struct conn *conn, struct work *w, struct sock_ref *r)
 	conn_ts_recent(conn, &w->p);
 	if (w->p.payload_len && seq_after(end, conn->up_max))
 		conn->up_max = end;
-	if (w->p.flags & (TCP_FIN | TCP_RST))
+	if (ends_connection(conn, w, r))
 		conn->flags |= CONN_F_CLOSING;
 	ack_goes_up(conn, w);
 	translation_take(conn, w);
@@ -288,6 +298,22 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 	if (!lost && !w->whole && w->scan.state == RQ_LOST)
 		count(STAT_SCAN_LOST);
 	count(STAT_UP_TRANSLATED);
+	return pass_up(ctx, w);
+}
+
+/* New bytes that the kernel is sure to throw away, because the segment acknowledges what nobody
+ * sent: up, for its challenge ACK, but nothing of it counts; the same numbers may come with other
+ * bytes. */
+INLINE enum verdict ingress_reject(ctx_t *ctx, struct work *w, struct conn *conn,
+				   struct sock_ref *r)
+{
+	if (!tier_mark(ctx, META_TRANSLATED))
+		return V_UNMARKED;
+	lock_take(&conn->lock);
+	if (conn->cookie == r->cookie)
+		translation_take(conn, w);
+	lock_release(&conn->lock);
+	count(STAT_REFUSE_ACK);
 	return pass_up(ctx, w);
 }
 
