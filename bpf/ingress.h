@@ -115,15 +115,22 @@ INLINE void conn_touch(struct conn *conn)
 	read_once(conn->replay[64]);
 }
 
-/* The payload's first chunk, which holds most requests whole. */
+/* The payload's first chunk, which holds most requests whole; a short one is in the head already.
+ * Returns false if there is more. */
 INLINE bool payload_load(ctx_t *ctx, struct work *w)
 {
 	u32 n = w->p.payload_len < CSUM_CHUNK ? w->p.payload_len : CSUM_CHUNK;
+	u32 off = w->p.payload_off;
 
 	opaque(n);
+	opaque(off);
 	n = ((n - 1) & (CSUM_CHUNK - 1)) + 1;
-	if (tier_load(ctx, w->p.payload_off, w->payload, n))
+	if (n <= PAYLOAD_SHORT && off <= HEAD_BYTES - PAYLOAD_SHORT) {
+		for (u32 i = 0; i < PAYLOAD_SHORT; i += 8)
+			*(u64 *)(w->payload + i) = *(u64 *)(w->head + off + i);
+	} else if (tier_load(ctx, off, w->payload, n)) {
 		return false;
+	}
 	*(u32 *)(w->payload + n) = 0;
 	w->loaded = n;
 	return w->p.payload_len <= CSUM_CHUNK;

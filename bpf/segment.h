@@ -4,19 +4,18 @@
 #pragma once
 #include "splice.h"
 
-/* Swaps and rewrites Ethernet and IP; tcp_len = TCP header + payload. Returns the TCP offset. */
-INLINE u32 segment_ip(struct work *w, u32 tcp_len)
+/* Swaps and rewrites Ethernet and IP at out; tcp_len = TCP header + payload. */
+INLINE void segment_ip(struct work *w, u8 *out, u32 l3, u32 tcp_len)
 {
-	u32 l3 = w->p.l3_off == 18 ? 18 : 14;
-	u8 *ip = w->out + l3;
+	u8 *ip = out + l3;
 
-	*(u32 *)w->out = *(u32 *)(w->head + 6);
-	*(u16 *)(w->out + 4) = *(u16 *)(w->head + 10);
-	*(u32 *)(w->out + 6) = *(u32 *)w->head;
-	*(u16 *)(w->out + 10) = *(u16 *)(w->head + 4);
-	*(u16 *)(w->out + 12) = *(u16 *)(w->head + 12);
+	*(u32 *)out = *(u32 *)(w->head + 6);
+	*(u16 *)(out + 4) = *(u16 *)(w->head + 10);
+	*(u32 *)(out + 6) = *(u32 *)w->head;
+	*(u16 *)(out + 10) = *(u16 *)(w->head + 4);
+	*(u16 *)(out + 12) = *(u16 *)(w->head + 12);
 	if (l3 == 18)
-		*(u32 *)(w->out + 14) = *(u32 *)(w->head + 14);
+		*(u32 *)(out + 14) = *(u32 *)(w->head + 14);
 	if (w->p.family == 4) {
 		*(u32 *)ip = bpf_htonl(0x45000000U | (w->head[l3 + 1] & 0xfcU) << 16 | /* Not-ECT */
 				       (20 + tcp_len));
@@ -25,7 +24,7 @@ INLINE u32 segment_ip(struct work *w, u32 tcp_len)
 		*(u32 *)(ip + 12) = *(u32 *)(w->p.key.server_addr + 12);
 		*(u32 *)(ip + 16) = *(u32 *)(w->p.key.client_addr + 12);
 		*(u16 *)(ip + 10) = ~csum_fold(csum_words(ip, 5));
-		return l3 + 20;
+		return;
 	}
 	*(u32 *)ip = bpf_htonl(6U << 28);
 	store_be16(ip + 4, tcp_len);
@@ -35,23 +34,25 @@ INLINE u32 segment_ip(struct work *w, u32 tcp_len)
 		*(u32 *)(ip + 8 + i * 4) = *(u32 *)(w->p.key.server_addr + i * 4);
 		*(u32 *)(ip + 24 + i * 4) = *(u32 *)(w->p.key.client_addr + i * 4);
 	}
-	return l3 + 40;
 }
 
-/* Fills w->out from the out_* fields and w->reply; partial: leave the bare pseudo-header sum in
- * the checksum field. Returns the length of all headers. Global: verified by itself. */
+/* Fills w->out, right before w->reply, from the out_* fields; partial: leave the bare pseudo-header
+ * sum in the checksum field. Returns the length of all headers. Global: verified by itself. */
 __noinline int segment_build(u32 with_ts, u32 partial)
 {
 	struct work *w = work_get();
-	u32 tcp_bytes = with_ts ? 32 : 20, len, off, sum;
+	u32 tcp_bytes = with_ts ? 32 : 20, l3, header_len, len, sum;
+	u8 *out, *tcp;
 	u64 pseudo;
-	u8 *tcp;
 
 	if (!w)
 		return 0;
 	len = w->reply_len;
-	off = segment_ip(w, tcp_bytes + len);
-	tcp = w->out + off;
+	l3 = w->p.l3_off == 18 ? 18 : 14;
+	header_len = l3 + (w->p.family == 4 ? 20 : 40) + tcp_bytes;
+	out = w->out + (sizeof(w->out) - header_len);
+	segment_ip(w, out, l3, tcp_bytes + len);
+	tcp = w->out + (sizeof(w->out) - tcp_bytes);
 	/* Whole words: narrower stores would stall the loads that sum and copy them. */
 	*(u32 *)tcp = w->p.key.server_port_be | (u32)w->p.key.client_port_be << 16;
 	store_be32(tcp + 4, w->out_seq);
@@ -67,7 +68,7 @@ __noinline int segment_build(u32 with_ts, u32 partial)
 	pseudo = csum_pseudo(&w->p, tcp_bytes + len);
 	if (partial) {
 		*(u16 *)(tcp + 16) = csum_fold(pseudo);
-		return off + tcp_bytes;
+		return header_len;
 	}
 	if (len < sizeof(w->reply) - 8)
 		*(u32 *)(w->reply + len) = 0; /* pads the sum */
@@ -76,5 +77,5 @@ __noinline int segment_build(u32 with_ts, u32 partial)
 		pseudo += csum_words(tcp + 20, 3);
 	sum = csum_bytes(w->reply, len, 0);
 	*(u16 *)(tcp + 16) = ~csum_fold(pseudo + sum);
-	return off + tcp_bytes;
+	return header_len;
 }

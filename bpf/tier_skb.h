@@ -75,15 +75,15 @@ INLINE void tier_ungrow(ctx_t *ctx, s32 n, enum grown how)
 /* Turns the skb into headers (w->out) and payload (w->reply) and sends a clone by the device. */
 INLINE bool tier_clone(ctx_t *ctx, struct work *w, u32 header_len, u32 ifindex)
 {
-	u32 len = w->reply_len, mark = ctx->mark;
+	u32 len = header_len + w->reply_len, from = sizeof(w->out) - header_len;
+	u32 mark = ctx->mark;
 	long err;
 
-	if (bpf_skb_change_tail(ctx, header_len + len, 0))
+	if (bpf_skb_change_tail(ctx, len, 0))
 		return false;
-	if (!sized(header_len, sizeof(w->out)) ||
-	    bpf_skb_store_bytes(ctx, 0, w->out, header_len, 0))
-		return false;
-	if (sized(len, REPLY_BYTES_MAX) && bpf_skb_store_bytes(ctx, header_len, w->reply, len, 0))
+	opaque(from);
+	if (from > sizeof(w->out) || !sized(len, sizeof(w->out) + REPLY_BYTES_MAX) ||
+	    bpf_skb_store_bytes(ctx, 0, w->out + from, len, 0))
 		return false;
 	ctx->mark = MARK_CLONE;
 	err = bpf_clone_redirect(ctx, ifindex, 0);

@@ -79,14 +79,14 @@ INLINE void tier_ungrow(ctx_t *ctx, s32 n, enum grown how)
 /* Writes headers and payload over the frame, len bytes in all, and sends it back. */
 INLINE int tier_send(ctx_t *ctx, struct work *w, u32 header_len)
 {
-	s32 shrink = header_len + w->reply_len - tier_len(ctx);
-	u32 len = w->reply_len;
+	u32 len = header_len + w->reply_len, from = sizeof(w->out) - header_len;
+	s32 shrink = len - tier_len(ctx);
 
 	if (shrink < 0 && bpf_xdp_adjust_tail(ctx, shrink))
 		return XDP_DROP;
-	if (!sized(header_len, sizeof(w->out)) || bpf_xdp_store_bytes(ctx, 0, w->out, header_len))
-		return XDP_DROP;
-	if (sized(len, REPLY_BYTES_MAX) && bpf_xdp_store_bytes(ctx, header_len, w->reply, len))
+	opaque(from);
+	if (from > sizeof(w->out) || !sized(len, sizeof(w->out) + REPLY_BYTES_MAX) ||
+	    bpf_xdp_store_bytes(ctx, 0, w->out + from, len))
 		return XDP_DROP;
 	return XDP_TX;
 }

@@ -8,6 +8,7 @@
 #include "cache.h"
 #include "scan_request.h"
 
+#define PAYLOAD_SHORT 64   /* a GET of a 40-byte key */
 #define PAYLOAD_BYTES 2048 /* copy of a request packet; power of two above REPLY_BYTES_MAX */
 
 struct work {
@@ -47,11 +48,16 @@ struct work {
 	struct scan_found found;
 	u8 head[256] __attribute__((aligned(8)));
 	u8 old_tcp[64] __attribute__((aligned(8)));
-	u8 out[128] __attribute__((aligned(8)));
 	u8 chunk[64] __attribute__((aligned(8)));
 	u8 payload[PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
+	u8 out[128]
+	    __attribute__((aligned(8))); /* headers, ending where the reply begins: one copy */
 	u8 reply[2 * PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
 };
+
+_Static_assert(__builtin_offsetof(struct work, reply) ==
+		   __builtin_offsetof(struct work, out) + sizeof(((struct work *)0)->out),
+	       "headers and reply are one piece");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
