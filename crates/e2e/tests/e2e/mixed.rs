@@ -13,10 +13,29 @@ const FAST_SHARE: f64 = 0.95;
 /// Keys that are read.
 const KEYS: u64 = 50;
 
+/// Segments that the server sent again to clients. Those of the feed, within the server, are left
+/// out: Linux probes such a pair of small writes when its other end delays the ACK.
+fn server_sent_again(lab: &TestLab) -> i64 {
+    let address = lab.address().ip().to_string();
+    let own = ["ss", "-tinH", "src", &address, "dst", &address];
+    let feed: i64 = lab
+        .exec(End::Server, &own)
+        .split_whitespace()
+        .filter_map(|word| {
+            word.strip_prefix("retrans:")?
+                .split_once('/')?
+                .1
+                .parse::<i64>()
+                .ok()
+        })
+        .sum();
+    lab.kernel_counter(End::Server, "Tcp", "RetransSegs") - feed
+}
+
 fn stays_fast(lab: &TestLab, target: SocketAddr, requests: u64, words: &str) {
     let words =
         format!("--target {target} --requests {requests} --keys {KEYS} --warm-up 3 {words}");
-    let sent_again = lab.kernel_counter(End::Server, "Tcp", "RetransSegs");
+    let sent_again = server_sent_again(lab);
     let before = lab.counters();
     let report = lab.inside(End::Client, || {
         mixed::execute(&arguments::<MixedArgs>(&words)).expect("mixed")
@@ -40,7 +59,7 @@ fn stays_fast(lab: &TestLab, target: SocketAddr, requests: u64, words: &str) {
         );
     }
     assert_eq!(report.retransmissions, 0, "the client sent segments again");
-    let again = lab.kernel_counter(End::Server, "Tcp", "RetransSegs") - sent_again;
+    let again = server_sent_again(lab) - sent_again;
     assert_eq!(
         again,
         0,

@@ -103,6 +103,61 @@ fn changes_on_the_wire_stop_serving_at_once() {
     lab.assert_settled();
 }
 
+/// While this connection is a monitor nothing is answered and it sees every GET; then serving
+/// resumes. Where no packet shows MONITOR, the monitor sees every GET only after the next look.
+fn a_monitor_sees_all(lab: &TestLab, mut monitor: Conn, unseen: bool) {
+    let mut reader = lab.client();
+    lab.heat(&mut reader, "hot");
+    expect(&mut monitor, "MONITOR", "+OK\r\n");
+    if unseen {
+        lab.wait_refusing("MONITOR", UNSEEN_WITHIN);
+    }
+    let before = lab.counters();
+    set(&mut reader, "begin", "1");
+    for _ in 0..10 {
+        assert_eq!(get(&mut reader, "hot").as_deref(), Some("v"));
+    }
+    lab.wait_refusing("MONITOR", UNSEEN_WITHIN);
+    for _ in 0..10 {
+        assert_eq!(get(&mut reader, "hot").as_deref(), Some("v"));
+    }
+    assert_eq!(lab.counters().since(&before, "FAST_GET"), 0, "hits");
+    set(&mut reader, "end", "1");
+    let (mut gets, mut inside) = (0, false);
+    loop {
+        let line = monitor.reply().expect("a line of MONITOR");
+        let line = String::from_utf8_lossy(&line);
+        inside |= line.contains("\"begin\"");
+        gets += usize::from(inside && line.contains("\"GET\" \"hot\""));
+        if line.contains("\"end\"") {
+            break;
+        }
+    }
+    assert!(gets >= 20, "the monitor saw {gets} of 20 GETs");
+    drop(monitor);
+    lab.wait_admitting();
+    lab.heat(&mut reader, "hot");
+}
+
+#[test]
+fn a_monitor_sees_every_command() {
+    let lab = TestLab::boosted_with("monitor", &["--direct"]);
+    let mut admin = lab.unseen();
+    set(&mut admin, "hot", "v");
+    a_monitor_sees_all(&lab, lab.client(), false);
+    a_monitor_sees_all(&lab, lab.unseen(), true);
+    // RESETSTAT forgets that there was a MONITOR, not that there is one.
+    let mut monitor = lab.unseen();
+    expect(&mut monitor, "MONITOR", "+OK\r\n");
+    lab.wait_refusing("MONITOR", UNSEEN_WITHIN);
+    expect(&mut admin, "CONFIG RESETSTAT", "+OK\r\n");
+    std::thread::sleep(UNSEEN_WITHIN);
+    lab.wait_refusing("MONITOR", Duration::ZERO);
+    drop(monitor);
+    lab.wait_admitting();
+    lab.assert_settled();
+}
+
 #[test]
 fn nobody_reads_without_the_password() {
     let lab = TestLab::boosted_with("password", &["--direct"]);
