@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 use erb_check::net::Conn;
 use erb_lab::{End, Lab, LabName, LinkChange, netns};
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::calls;
+use crate::process::{Owned, run};
 use crate::status::{ConnLine, Counters, Status};
 
 /// Longest silence of a connection before a test calls it stuck.
@@ -103,29 +102,6 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
         let _ = std::io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Write);
     });
-}
-
-/// A process that ends with its owner.
-#[derive(Debug)]
-pub struct Owned(std::process::Child);
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // Both fail only if it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Owned {
-    /// Starts `command`; it is killed when this is dropped.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    #[must_use]
-    pub fn start(command: &mut Command) -> Self {
-        Self(command.spawn().expect("start a process"))
-    }
 }
 
 /// A lab with an ERB of its own; removed when dropped, also by a panic.
@@ -576,37 +552,4 @@ impl Drop for TestLab {
             panic!("erb lab down --name {name}: {output:?}");
         }
     }
-}
-
-/// Lets this process have as many sockets as the system allows.
-///
-/// # Panics
-/// If the limit cannot be raised.
-pub fn raise_file_limit() {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limit of open files");
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("more open files");
-}
-
-/// Sends a signal to a process that the lab started.
-///
-/// # Panics
-/// If it is not there.
-pub fn signal(pid: Pid, signal: Signal) {
-    kill(pid, signal).expect("signal");
-}
-
-/// Runs a command and returns what it printed.
-///
-/// # Panics
-/// If it fails.
-pub fn run(command: &mut Command) -> String {
-    let output = command.output().expect("start a program");
-    assert!(
-        output.status.success(),
-        "{command:?}: {}: {}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -3,6 +3,7 @@
 //!
 //! - [`lab`]: a boosted lab of a test's own, its status and counters, its Redis and its daemon.
 //! - [`calls`]: commands and replies in short.
+//! - [`process`]: processes and limits.
 //! - [`status`]: what `erb status --json` says.
 //! - [`segment`]: a TCP client made of raw segments, for what no kernel would send.
 //!
@@ -10,5 +11,6 @@
 
 pub mod calls;
 pub mod lab;
+pub mod process;
 pub mod segment;
 pub mod status;

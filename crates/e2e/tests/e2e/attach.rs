@@ -11,7 +11,8 @@ use std::time::Duration;
 use erb_check::net::Conn;
 use erb_check::shadow::{self, Report, ShadowArgs};
 use erb_e2e::calls::{bulk, expect, get, set};
-use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, arguments, erb_bin, run, wait};
+use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, arguments, erb_bin, wait};
+use erb_e2e::process::run;
 use erb_lab::{End, xdp_pass};
 use serde_json::Value;
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use erb_check::churn::{self, ChurnArgs};
 use erb_check::net::{Broken, Conn};
 use erb_e2e::calls::{bulk, call, expect, get, set};
-use erb_e2e::lab::{STALL, TestLab, arguments, raise_file_limit, scaled};
+use erb_e2e::lab::{STALL, TestLab, arguments, scaled};
+use erb_e2e::process::raise_file_limit;
 use erb_lab::{End, netns};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 

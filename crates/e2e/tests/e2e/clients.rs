@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use erb_e2e::lab::{TestLab, erb_bin, run};
+use erb_e2e::lab::{TestLab, erb_bin};
+use erb_e2e::process::run;
 use erb_lab::End;
 use serde_json::Value;
 

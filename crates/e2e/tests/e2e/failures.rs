@@ -7,7 +7,8 @@ use std::time::Duration;
 use erb_check::net::{Broken, Conn};
 use erb_check::resp;
 use erb_e2e::calls::{bulk, call, expect, get, set};
-use erb_e2e::lab::{STATE_WAIT, TestLab, signal, wait};
+use erb_e2e::lab::{STATE_WAIT, TestLab, wait};
+use erb_e2e::process::signal;
 use nix::sys::signal::Signal;
 
 /// The lease, 100 ms, and what a busy machine adds.

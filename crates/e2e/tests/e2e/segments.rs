@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Segments that no kernel would send: ERB answers as Redis behind the kernel would, or not at
 //! all, and never twice.
 

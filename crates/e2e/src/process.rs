@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes and limits.
+
+use std::process::Command;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A process that ends with its owner.
+#[derive(Debug)]
+pub struct Owned(std::process::Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Owned {
+    /// Starts `command`; it is killed when this is dropped.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().expect("start a process"))
+    }
+}
+
+/// Lets this process have as many sockets as the system allows.
+///
+/// # Panics
+/// If the limit cannot be raised.
+pub fn raise_file_limit() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limit of open files");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("more open files");
+}
+
+/// Sends a signal to a process that the lab started.
+///
+/// # Panics
+/// If it is not there.
+pub fn signal(pid: Pid, signal: Signal) {
+    kill(pid, signal).expect("signal");
+}
+
+/// Runs a command and returns what it printed.
+///
+/// # Panics
+/// If it fails.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().expect("start a program");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}: {}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
