@@ -28,6 +28,7 @@ enum erb_cmd_class {
 	CMD_CONTAINER,	    /* class depends on the sub-command */
 	CMD_HELLO,	    /* harmless with at most a version argument, else stateful */
 	CMD_SELECT,	    /* harmless for database 0, else stateful */
+	CMD_MONITOR,	    /* its client must see every command: uncountable, and a gate */
 	CMD_CLASS_MAX
 };
 

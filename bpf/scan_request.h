@@ -74,6 +74,13 @@ INLINE void found_command(struct scan_found *f, const struct scan_request *s,
 			found_effect(f, set_of(c, s->hash), s->hash);
 		return;
 	}
+	if (class == CMD_MONITOR) {
+		/* Its client must see every command: serving stops until the daemon has looked for
+		 * monitors. */
+		f->stateful = f->uncountable = f->gate = 1;
+		found_effect(f, MARK_FENCE, 0);
+		return;
+	}
 	if (class == CMD_STATEFUL || class == CMD_STATEFUL_FENCE || class == CMD_UNCOUNTABLE)
 		f->stateful = 1;
 	if (class == CMD_UNCOUNTABLE)

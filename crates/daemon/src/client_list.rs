@@ -28,6 +28,12 @@ impl ClientLine {
     pub fn is_idle(&self) -> bool {
         self.qbuf == 0 && !self.flags.contains(['b', 'x'])
     }
+
+    /// It has sent MONITOR (flag `O`, Redis src/networking.c catClientInfoString).
+    #[must_use]
+    pub fn is_monitor(&self) -> bool {
+        self.flags.contains('O')
+    }
 }
 
 /// Parses the text of CLIENT LIST. A line without number is left out.

@@ -369,7 +369,7 @@ impl Daemon {
             self.boosted.datapath.halve_miss_counts();
         }
         self.fills.forgive();
-        let gate = self.boosted.datapath.control().gate_seen();
+        let gate = self.gate_executed();
         if let Some(feed) = self
             .feed
             .as_mut()

@@ -117,6 +117,10 @@ enum Expect {
     Acl {
         gate: u64,
     },
+    /// CLIENT LIST, the state's last part where a monitor may be attached.
+    Monitors {
+        gate: u64,
+    },
     Clients(Question),
 }
 
@@ -191,7 +195,7 @@ impl Feed {
     pub(crate) fn is_asking_state(&self) -> bool {
         self.expected
             .iter()
-            .any(|expect| matches!(expect, Expect::Acl { .. }))
+            .any(|expect| matches!(expect, Expect::Acl { .. } | Expect::Monitors { .. }))
     }
 
     pub(crate) fn wants_write(&self) -> bool {
@@ -304,8 +308,15 @@ impl Feed {
             Expect::Config => self.state.take_config(&frame),
             Expect::Acl { gate } => {
                 self.state.take_acl(&frame);
-                let state = Box::new(std::mem::take(&mut self.state));
-                events.push(Event::State { state, gate });
+                if self.state.may_be_monitored() {
+                    self.ask(&[b"CLIENT", b"LIST"], Expect::Monitors { gate });
+                } else {
+                    events.push(self.state_read(gate));
+                }
+            }
+            Expect::Monitors { gate } => {
+                self.state.take_clients(&frame);
+                events.push(self.state_read(gate));
             }
             Expect::Clients(question) => {
                 // Without a list nothing is proved; the next sweep asks again.
@@ -316,6 +327,11 @@ impl Feed {
             }
         }
         Ok(())
+    }
+
+    fn state_read(&mut self, gate: u64) -> Event {
+        let state = Box::new(std::mem::take(&mut self.state));
+        Event::State { state, gate }
     }
 
     fn handle_setup(

@@ -274,6 +274,35 @@ fn an_aborted_fill_inserts_nothing() {
 }
 
 #[test]
+fn a_state_is_whole_only_when_monitors_were_looked_for() {
+    let mut script = Script::ready();
+    script.feed.ask_state(7);
+    script.say(b"$27\r\ncmdstat_monitor:calls=1,u=1\r\n%0\r\n*0\r\n");
+    script.until(|script| matches!(script.feed.expected.front(), Some(Expect::Monitors { .. })));
+    assert!(script.feed.is_asking_state() && script.events.is_empty());
+    script.say(b"$20\r\nid=9 flags=O qbuf=0\n\r\n");
+    script.until(|script| !script.events.is_empty());
+    let Event::State { state, gate: 7 } = &script.events[0] else {
+        panic!("{:?}", script.events)
+    };
+    assert_eq!(state.monitors, 1);
+    assert!(!script.feed.is_asking_state());
+}
+
+#[test]
+fn without_monitor_or_resetstat_no_client_list_is_asked_for() {
+    let mut script = Script::ready();
+    script.feed.ask_state(7);
+    script.say(b"$11\r\nrole:master\r\n%0\r\n*0\r\n");
+    script.until(|script| !script.events.is_empty());
+    assert!(matches!(
+        &script.events[0],
+        Event::State { state, gate: 7 } if state.monitors == 0
+    ));
+    assert!(!script.feed.is_asking_state());
+}
+
+#[test]
 fn replies_to_nothing_end_the_connection() {
     let mut script = Script::ready();
     script.say(b"+OK\r\n");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the daemon reads of Redis each second, and whether ERB may answer in Redis's place.
 
+use crate::client_list;
 use crate::resp::{Frame, error, pairs, text};
 
 /// Oldest Redis: PEXPIRETIME and INFO with several sections came with it.
@@ -22,6 +23,10 @@ pub struct RedisState {
     pub swapdb_calls: u64,
     /// Calls of CONFIG RESETSTAT so far: it hides SWAPDB.
     pub resetstat_calls: u64,
+    /// Calls of MONITOR since the last CONFIG RESETSTAT.
+    pub monitor_calls: u64,
+    /// MONITOR clients attached, as far as they were looked for.
+    pub monitors: usize,
     /// `maxmemory`, bytes.
     pub maxmemory: u64,
     /// `maxmemory-policy`.
@@ -51,6 +56,7 @@ impl RedisState {
                 "role" => value.clone_into(&mut self.role),
                 "loading" | "async_loading" => self.loading |= value != "0",
                 "cmdstat_swapdb" => self.swapdb_calls = calls(value),
+                "cmdstat_monitor" => self.monitor_calls = calls(value),
                 "cmdstat_config|resetstat" => self.resetstat_calls = calls(value),
                 _ => {}
             }
@@ -84,6 +90,23 @@ impl RedisState {
             .filter_map(text)
             .map(|line| String::from_utf8_lossy(line).into_owned())
             .collect();
+    }
+
+    /// Whether a MONITOR client may be attached, so that CLIENT LIST must tell. CONFIG RESETSTAT
+    /// forgets MONITOR's calls but counts itself, so without a call of either there is none.
+    pub(crate) const fn may_be_monitored(&self) -> bool {
+        self.monitor_calls > 0 || self.resetstat_calls > 0
+    }
+
+    /// Takes the reply to `CLIENT LIST`.
+    pub(crate) fn take_clients(&mut self, reply: &Frame) {
+        let Some(list) = text(reply) else {
+            return self.take_error("CLIENT LIST", reply);
+        };
+        self.monitors = client_list::parse(&String::from_utf8_lossy(list))
+            .iter()
+            .filter(|client| client.is_monitor())
+            .count();
     }
 
     fn take_error(&mut self, command: &str, reply: &Frame) {
@@ -129,6 +152,9 @@ impl RedisState {
                 "access rules are set: ACL LIST is not the unrestricted default user alone"
                     .to_owned(),
             );
+        }
+        if self.monitors > 0 {
+            reasons.push("a MONITOR client is attached and must see every command".to_owned());
         }
         if self.maxmemory > 0 && evicts_by_use(&self.maxmemory_policy) {
             reasons.push(format!(
@@ -219,7 +245,7 @@ mod tests {
     #[test]
     fn every_restriction_stops_serving() {
         type Change = fn(&mut RedisState);
-        let changes: [(&str, Change); 8] = [
+        let changes: [(&str, Change); 9] = [
             ("role", |state| "slave".clone_into(&mut state.role)),
             ("loading", |state| state.loading = true),
             ("password", |state| state.password = true),
@@ -233,6 +259,7 @@ mod tests {
             ("older than 7.0", |state| {
                 "6.2.7".clone_into(&mut state.version)
             }),
+            ("MONITOR", |state| state.monitors = 1),
             ("could not be read", |state| {
                 state.errors.push("INFO: -NOPERM".to_owned())
             }),
@@ -244,6 +271,40 @@ mod tests {
             assert_eq!(reasons.len(), 1, "{word}: {reasons:?}");
             assert!(reasons[0].contains(word), "{word}: {reasons:?}");
         }
+    }
+
+    #[test]
+    fn monitors_are_looked_for_after_monitor_and_after_resetstat() {
+        let mut state = open_state();
+        assert!(!state.may_be_monitored());
+        state.take_info(&blob(
+            "cmdstat_monitor:calls=1,usec=2,usec_per_call=2.00\r\n",
+        ));
+        assert!(state.may_be_monitored());
+        let mut state = open_state();
+        state.take_info(&blob("cmdstat_config|resetstat:calls=1,usec=9\r\n"));
+        assert!(state.may_be_monitored());
+    }
+
+    #[test]
+    fn only_a_monitor_among_the_clients_stops_serving() {
+        let mut state = open_state();
+        let others = "id=3 name=O flags=N qbuf=0\nid=4 flags=S qbuf=0\nid=5 flags=tUx qbuf=0\n";
+        state.take_clients(&blob(others));
+        assert_eq!(state.reasons_against_serving(), Vec::<String>::new());
+        state.take_clients(&blob(&format!("{others}id=6 flags=O qbuf=0\n")));
+        let reasons = state.reasons_against_serving();
+        assert_eq!(
+            reasons,
+            ["a MONITOR client is attached and must see every command"]
+        );
+        state.take_clients(&blob(others));
+        assert!(state.reasons_against_serving().is_empty());
+        state.take_clients(&Frame::SimpleError {
+            data: "NOPERM".into(),
+            attributes: None,
+        });
+        assert!(state.reasons_against_serving()[0].contains("CLIENT LIST: NOPERM"));
     }
 
     #[test]

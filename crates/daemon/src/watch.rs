@@ -84,12 +84,22 @@ impl Daemon {
         Ok(())
     }
 
-    /// Reads the state again while commands that may have changed it are not acknowledged. They
-    /// close the fence until answered, so an open fence means that Redis has executed them.
-    pub(crate) fn watch_gate(&mut self) {
+    /// Up to where Redis has surely executed the commands of the gate: they close the fence until
+    /// answered, so an open fence, read after the count, means that it has executed them all.
+    pub(crate) fn gate_executed(&self) -> u64 {
         let control = self.boosted.datapath.control();
         let seen = control.gate_seen();
-        if seen == control.gate_ack() || control.fence() != 0 {
+        if control.fence() == 0 {
+            seen
+        } else {
+            control.gate_ack()
+        }
+    }
+
+    /// Reads the state again while commands that may have changed it are not acknowledged.
+    pub(crate) fn watch_gate(&mut self) {
+        let seen = self.gate_executed();
+        if seen == self.boosted.datapath.control().gate_ack() {
             return;
         }
         if let Some(feed) = self

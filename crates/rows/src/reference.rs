@@ -74,6 +74,10 @@ fn class_of(arguments: &[Vec<u8>]) -> u32 {
     }
 }
 
+const fn is_countable(class: u32) -> bool {
+    class != abi::CMD_UNCOUNTABLE && class != abi::CMD_MONITOR
+}
+
 impl Request {
     /// A command written as an array of bulk strings.
     ///
@@ -88,7 +92,7 @@ impl Request {
             bytes.extend(b"\r\n");
         }
         let class = class_of(arguments);
-        assert_ne!(class, abi::CMD_UNCOUNTABLE);
+        assert!(is_countable(class));
         let effect = match class {
             abi::CMD_MARK => match arguments.get(1) {
                 Some(key) if key.len() <= abi::KEY_BYTES_MAX as usize => Effect::Mark(key.clone()),
@@ -169,7 +173,7 @@ impl Request {
             for _ in 0..rng.usize(..4) {
                 arguments.push(if rng.bool() { key(rng) } else { value(rng) });
             }
-            if class_of(&arguments) != abi::CMD_UNCOUNTABLE {
+            if is_countable(class_of(&arguments)) {
                 return Self::array(&arguments);
             }
         }
