@@ -217,7 +217,6 @@ fn commands_that_wait_do_not_stop_others_from_being_answered() {
         "XREAD BLOCK 0 STREAMS nothing $",
         "XGROUP CREATE s g $ MKSTREAM;XREADGROUP GROUP g c BLOCK 0 STREAMS s >",
         "SUBSCRIBE channel",
-        "MONITOR",
         "MULTI;SET other 1",
         "WATCH hot",
         "CLIENT REPLY OFF",
