@@ -15,6 +15,8 @@ const ACL_OPEN: &str = "user default on nopass";
 pub struct RedisState {
     /// `redis_version`.
     pub version: String,
+    /// `redis_mode`: standalone, cluster or sentinel.
+    pub mode: String,
     /// `role`.
     pub role: String,
     /// `loading`.
@@ -53,6 +55,7 @@ impl RedisState {
             };
             match name {
                 "redis_version" => value.clone_into(&mut self.version),
+                "redis_mode" => value.clone_into(&mut self.mode),
                 "role" => value.clone_into(&mut self.role),
                 "loading" | "async_loading" => self.loading |= value != "0",
                 "cmdstat_swapdb" => self.swapdb_calls = calls(value),
@@ -134,6 +137,9 @@ impl RedisState {
             .collect();
         if !self.is_new_enough() {
             reasons.push(format!("Redis {:?} is older than 7.0", self.version));
+        }
+        if self.mode == "cluster" {
+            reasons.push("Redis is a cluster node: ERB knows no slots".to_owned());
         }
         if self.role != "master" {
             reasons.push(format!(
@@ -245,7 +251,8 @@ mod tests {
     #[test]
     fn every_restriction_stops_serving() {
         type Change = fn(&mut RedisState);
-        let changes: [(&str, Change); 9] = [
+        let changes: [(&str, Change); 10] = [
+            ("cluster", |state| "cluster".clone_into(&mut state.mode)),
             ("role", |state| "slave".clone_into(&mut state.role)),
             ("loading", |state| state.loading = true),
             ("password", |state| state.password = true),

@@ -348,8 +348,9 @@ fn with_prefix_str(text: &str, prefix: &str) -> String {
 fn next_monitored(conn: &mut Conn, prefix: &str) -> std::result::Result<String, Broken> {
     loop {
         let line = String::from_utf8_lossy(&conn.reply()?).into_owned();
-        // Warm-up reads are not compared: a cache may well answer them.
-        let read = line.contains("] \"GET\"");
+        // Warm-up reads are not compared: a cache may well answer them. Nor is what a cache asks
+        // for itself to fill a key.
+        let read = line.contains("] \"GET\"") || line.contains("] \"PEXPIRETIME\"");
         if line.contains(prefix) && !read {
             let (_, command) = line.split_once("] ").unwrap_or(("", &line));
             return Ok(command.to_string());

@@ -120,13 +120,9 @@ fn protocol_oddities_are_answered_as_by_redis() {
     let (target, plain) = (lab.address(), lab.plain_redis());
     let rounds = scaled(1, 5);
     let words = format!("--target {target} --shadow {plain} --allow-flush --rounds {rounds}");
-    let mut report = lab.inside(End::Client, || {
+    let report = lab.inside(End::Client, || {
         edge::execute(&arguments::<EdgeArgs>(&words)).expect("edge")
     });
-    // MONITOR shows what all clients do, and ERB's daemon is one: it asks for PEXPIRETIME of keys
-    // that it fills. The case "monitor" skips other clients' reads, but knows GET only.
-    let fill = |d: &edge::Difference| d.case == "monitor" && d.what.contains("\"PEXPIRETIME\"");
-    report.differences.retain(|difference| !fill(difference));
     assert!(
         report.cases > 50 && report.differences.is_empty(),
         "{report:#?}"
