@@ -219,6 +219,7 @@ impl Feed {
                 b"server",
                 b"replication",
                 b"persistence",
+                b"stats",
                 b"commandstats",
             ],
             Expect::Info,

@@ -25,6 +25,8 @@ pub struct RedisState {
     pub swapdb_calls: u64,
     /// Calls of CONFIG RESETSTAT so far: it hides SWAPDB.
     pub resetstat_calls: u64,
+    /// `total_commands_processed`: falls when CONFIG RESETSTAT came in between, whatever the calls say.
+    pub commands_processed: u64,
     /// Calls of MONITOR since the last CONFIG RESETSTAT.
     pub monitor_calls: u64,
     /// MONITOR clients attached, as far as they were looked for.
@@ -44,7 +46,7 @@ pub struct RedisState {
 }
 
 impl RedisState {
-    /// Takes the reply to `INFO server replication persistence commandstats`.
+    /// Takes the reply to `INFO server replication persistence stats commandstats`.
     pub(crate) fn take_info(&mut self, reply: &Frame) {
         let Some(info) = text(reply) else {
             return self.take_error("INFO", reply);
@@ -58,6 +60,9 @@ impl RedisState {
                 "redis_mode" => value.clone_into(&mut self.mode),
                 "role" => value.clone_into(&mut self.role),
                 "loading" | "async_loading" => self.loading |= value != "0",
+                "total_commands_processed" => {
+                    self.commands_processed = value.parse().unwrap_or(0);
+                }
                 "cmdstat_swapdb" => self.swapdb_calls = calls(value),
                 "cmdstat_monitor" => self.monitor_calls = calls(value),
                 "cmdstat_config|resetstat" => self.resetstat_calls = calls(value),

@@ -56,13 +56,14 @@ impl Daemon {
     /// then says whether ERB serves, then acknowledges the gate.
     pub(crate) fn take_state(&mut self, state: RedisState, gate: u64) -> Result<()> {
         let datapath = &self.boosted.datapath;
-        let counts = (state.swapdb_calls, state.resetstat_calls);
-        let before = self
-            .watch
-            .state
-            .as_ref()
-            .map(|state| (state.swapdb_calls, state.resetstat_calls));
-        if before.is_some_and(|before| before != counts) {
+        // RESETSTAT and SWAPDB within one read may leave the calls as they were; the commands
+        // processed in all then fall.
+        let swapped = self.watch.state.as_ref().is_some_and(|before| {
+            (before.swapdb_calls, before.resetstat_calls)
+                != (state.swapdb_calls, state.resetstat_calls)
+                || state.commands_processed < before.commands_processed
+        });
+        if swapped {
             tracing::info!("SWAPDB or CONFIG RESETSTAT was seen: the cache is emptied");
             datapath.clear()?;
         }
