@@ -43,7 +43,6 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 	0x10		       /* holds one share of the global fence until proof up to proof_pos */
 #define CONN_F_OVERFLOW	  0x20 /* holds one share of the global fence until nothing is unanswered */
 #define CONN_F_TC_PENDING 0x40 /* tc_until is valid: all packets go to the TC tier */
-#define CONN_F_NO_TS	  0x80 /* connection without timestamps */
 
 struct conn_key {
 	__u8 client_addr[16]; /* IPv4 as ::ffff:a.b.c.d */

@@ -12,7 +12,6 @@
 #define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
 #define MARKS_IN_FLIGHT	    64	 /* unanswered marks per connection; what does not fit is fenced */
 #define REPLY_BYTES_MAX	    1460 /* one Ethernet MTU less the smallest IPv4 and TCP headers */
-#define PACKET_BYTES_MAX    1514 /* one Ethernet frame without tag; longer ones are never answered */
 #define LEASE_MS	    100	 /* bound on stale answers after changes that no packet shows */
 #define EXPIRY_GUARD_MS	    5	 /* an entry stops being answered this long before Redis's expiry */
 #define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */

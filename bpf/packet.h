@@ -38,7 +38,6 @@ enum parse_result { PARSE_TCP = 0, PARSE_ICMP, PARSE_OTHER };
 #define ODD_F_ECN      0x08
 #define ODD_F_OPTIONS  0x10
 #define ODD_F_URGENT   0x20
-#define ODD_F_LONG     0x40
 
 struct pkt {
 	struct conn_key key;
