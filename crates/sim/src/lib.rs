@@ -1,2 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The simulator: clients, links, kernels, Redis and the daemon around the data path, from one seed.
+//!
+//! [`run`] makes one run of a [`Plan`]; [`World`] is what it drives, step by step, in virtual time.
+
+pub mod coverage;
+pub mod fault;
+pub mod frame;
+pub mod plan;
+pub mod profile;
+pub mod time;
+pub mod trace;
+pub mod violation;
+
+pub use fault::{Fault, Faults};
+pub use plan::{Options, Outcome, Plan};
+pub use profile::{PROFILES, Profile};
+pub use violation::Violation;
+
+/// Number of a connection: one per connection that a client ever opened in a run, never used again.
+pub type ConnId = u32;

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Frames as bytes: what links, the receive path and the story need to know of them, and edits that
+//! keep their checksums right.
+
+/// Bytes of an Ethernet header without tag.
+pub const ETHERNET_BYTES: usize = 14;
+
+const VLAN_TYPE: u16 = 0x8100;
+const IPV4_TYPE: u16 = 0x0800;
+const IPV6_TYPE: u16 = 0x86dd;
+
+/// Where the parts of a TCP frame are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// First byte of the IP header.
+    pub l3: usize,
+    /// First byte of the TCP header.
+    pub l4: usize,
+    /// First byte of the payload.
+    pub payload: usize,
+    /// End of the IP packet: what follows is padding.
+    pub end: usize,
+    /// IPv6.
+    pub v6: bool,
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The layout of an unfragmented TCP frame, `None` if it is none.
+#[must_use]
+pub fn layout(frame: &[u8]) -> Option<Layout> {
+    if frame.len() < 54 {
+        return None;
+    }
+    let (kind, l3) = match be16(frame, 12) {
+        VLAN_TYPE => (be16(frame, 16), 18),
+        kind => (kind, 14),
+    };
+    let (l4, end, v6) = match kind {
+        IPV4_TYPE if frame[l3 + 9] == 6 && be16(frame, l3 + 6) & 0x3fff == 0 => {
+            let header = usize::from(frame[l3] & 15) * 4;
+            (l3 + header, l3 + usize::from(be16(frame, l3 + 2)), false)
+        }
+        IPV6_TYPE if frame.len() >= l3 + 60 && frame[l3 + 6] == 6 => {
+            (l3 + 40, l3 + 40 + usize::from(be16(frame, l3 + 4)), true)
+        }
+        _ => return None,
+    };
+    if end > frame.len() || l4 + 20 > end {
+        return None;
+    }
+    let payload = l4 + usize::from(frame[l4 + 12] >> 4) * 4;
+    (payload <= end && payload >= l4 + 20).then_some(Layout {
+        l3,
+        l4,
+        payload,
+        end,
+        v6,
+    })
+}
+
+impl Layout {
+    /// Sequence number.
+    #[must_use]
+    pub fn seq(&self, frame: &[u8]) -> u32 {
+        be32(frame, self.l4 + 4)
+    }
+
+    /// Acknowledgement.
+    #[must_use]
+    pub fn ack(&self, frame: &[u8]) -> u32 {
+        be32(frame, self.l4 + 8)
+    }
+
+    /// Flags of the TCP header.
+    #[must_use]
+    pub fn flags(&self, frame: &[u8]) -> u8 {
+        frame[self.l4 + 13]
+    }
+
+    /// Bytes of payload.
+    #[must_use]
+    pub const fn payload_len(&self) -> usize {
+        self.end - self.payload
+    }
+
+    /// Source and destination port.
+    #[must_use]
+    pub fn ports(&self, frame: &[u8]) -> (u16, u16) {
+        (be16(frame, self.l4), be16(frame, self.l4 + 2))
+    }
+
+    /// Everything that makes a flow: addresses and ports.
+    #[must_use]
+    pub fn flow<'a>(&self, frame: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        let addresses = if self.v6 {
+            &frame[self.l3 + 8..self.l3 + 40]
+        } else {
+            &frame[self.l3 + 12..self.l3 + 20]
+        };
+        (addresses, &frame[self.l4..self.l4 + 4])
+    }
+}
+
+/// FIN, SYN, RST, PSH, ACK, URG, ECE and CWR as letters.
+#[must_use]
+pub fn flag_letters(flags: u8) -> String {
+    "FSRPAUEC"
+        .chars()
+        .enumerate()
+        .filter(|(bit, _)| flags & 1 << bit != 0)
+        .map(|(_, letter)| letter)
+        .collect()
+}
+
+fn sum(bytes: &[u8], start: u32) -> u32 {
+    let mut sum = u64::from(start);
+    let mut words = bytes.chunks_exact(2);
+    for word in &mut words {
+        sum += u64::from(be16(word, 0));
+    }
+    if let [last] = words.remainder() {
+        sum += u64::from(*last) << 8;
+    }
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u32::try_from(sum).unwrap_or(0)
+}
+
+fn pseudo_sum(frame: &[u8], at: &Layout) -> u32 {
+    let len = u32::try_from(at.end - at.l4).unwrap_or(0);
+    sum(at.flow(frame).0, 0) + 6 + (len & 0xffff) + (len >> 16)
+}
+
+fn fold(mut value: u32) -> u16 {
+    while value >> 16 != 0 {
+        value = (value & 0xffff) + (value >> 16);
+    }
+    u16::try_from(value).unwrap_or(0)
+}
+
+/// Writes the lengths and checksums that follow from the frame's content.
+pub fn seal(frame: &mut [u8], at: &Layout) {
+    seal_ip(frame, at);
+    let l4 = at.l4;
+    frame[l4 + 16..l4 + 18].fill(0);
+    let whole = sum(&frame[l4..at.end], pseudo_sum(frame, at));
+    let field = !fold(whole);
+    frame[l4 + 16..l4 + 18].copy_from_slice(&field.to_be_bytes());
+}
+
+/// The same with the bare pseudo-header sum, as a stack leaves it that lets its card finish.
+pub fn seal_bare(frame: &mut [u8], at: &Layout) {
+    seal_ip(frame, at);
+    let field = fold(pseudo_sum(frame, at));
+    frame[at.l4 + 16..at.l4 + 18].copy_from_slice(&field.to_be_bytes());
+}
+
+/// Whether the TCP checksum field is the bare pseudo-header sum.
+#[must_use]
+pub fn is_bare(frame: &[u8], at: &Layout) -> bool {
+    be16(frame, at.l4 + 16) == fold(pseudo_sum(frame, at))
+}
+
+fn seal_ip(frame: &mut [u8], at: &Layout) {
+    let l3 = at.l3;
+    if at.v6 {
+        let len = u16::try_from(at.end - l3 - 40).unwrap_or(u16::MAX);
+        frame[l3 + 4..l3 + 6].copy_from_slice(&len.to_be_bytes());
+        return;
+    }
+    let len = u16::try_from(at.end - l3).unwrap_or(u16::MAX);
+    frame[l3 + 2..l3 + 4].copy_from_slice(&len.to_be_bytes());
+    seal_ipv4_header(frame, l3);
+}
+
+/// Writes the checksum of the IPv4 header at `l3`.
+pub fn seal_ipv4_header(frame: &mut [u8], l3: usize) {
+    let header = usize::from(frame[l3] & 15) * 4;
+    frame[l3 + 10..l3 + 12].fill(0);
+    let field = !fold(sum(&frame[l3..l3 + header], 0));
+    frame[l3 + 10..l3 + 12].copy_from_slice(&field.to_be_bytes());
+}
+
+/// A copy with other payload, `skip` bytes further in the stream, checksums right.
+#[must_use]
+pub fn with_payload(frame: &[u8], at: &Layout, skip: u32, payload: &[u8]) -> Vec<u8> {
+    let mut copy = Vec::with_capacity(at.payload + payload.len());
+    copy.extend_from_slice(&frame[..at.payload]);
+    copy.extend_from_slice(payload);
+    let seq = at.seq(frame).wrapping_add(skip);
+    copy[at.l4 + 4..at.l4 + 8].copy_from_slice(&seq.to_be_bytes());
+    let at = Layout {
+        end: copy.len(),
+        ..*at
+    };
+    seal(&mut copy, &at);
+    copy
+}
+
+/// One line about a frame, for people.
+#[must_use]
+pub fn describe(frame: &[u8]) -> String {
+    let Some(at) = layout(frame) else {
+        return format!("{} bytes that are no whole TCP segment", frame.len());
+    };
+    let (from, to) = at.ports(frame);
+    let payload = &frame[at.payload..at.end];
+    let shown = String::from_utf8_lossy(&payload[..payload.len().min(40)]);
+    format!(
+        "{from}>{to} {} seq {} ack {} win {} len {} {:?}",
+        flag_letters(at.flags(frame)),
+        at.seq(frame),
+        at.ack(frame),
+        be16(frame, at.l4 + 14),
+        payload.len(),
+        shown
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; 54];
+        frame[12] = 8;
+        frame[14] = 0x45;
+        frame[23] = 6;
+        frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        frame[46] = 0x50;
+        frame[47] = 0x18;
+        frame.extend_from_slice(payload);
+        let at = Layout {
+            l3: 14,
+            l4: 34,
+            payload: 54,
+            end: frame.len(),
+            v6: false,
+        };
+        seal(&mut frame, &at);
+        frame
+    }
+
+    #[test]
+    fn a_sealed_frame_has_right_sums() {
+        for payload in [&b""[..], b"x", b"PING\r\n"] {
+            let frame = frame(payload);
+            let at = layout(&frame).expect("a TCP frame");
+            assert_eq!(at.payload_len(), payload.len());
+            assert_eq!(
+                fold(sum(&frame[at.l4..at.end], pseudo_sum(&frame, &at))),
+                0xffff
+            );
+            assert_eq!(fold(sum(&frame[14..34], 0)), 0xffff);
+            assert!(!is_bare(&frame, &at));
+        }
+    }
+
+    #[test]
+    fn a_cut_frame_goes_on_where_the_first_ended() {
+        let whole = frame(b"hello");
+        let at = layout(&whole).expect("a TCP frame");
+        let tail = with_payload(&whole, &at, 2, b"llo");
+        let cut = layout(&tail).expect("a TCP frame");
+        assert_eq!(cut.seq(&tail), at.seq(&whole) + 2);
+        assert_eq!(&tail[cut.payload..cut.end], b"llo");
+    }
+}

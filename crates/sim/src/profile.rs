@@ -1,0 +1,634 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Profiles: named sets of rates and shapes. Rates of what happens per frame or per operation are
+//! in parts per million; times between rare events are means, 0 = never.
+
+use crate::time::{MS, Ns, SECOND, US};
+
+/// Which programs see a client's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// XDP in the driver, then TC.
+    Native,
+    /// TC only.
+    Tc,
+}
+
+/// What happens to frames on a link, parts per million of frames unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "named after the kinds of faults, which are documented"
+)]
+pub struct LinkRates {
+    /// One way.
+    pub delay: Ns,
+    pub jitter: u32,
+    /// Added to the delay by jitter and reordering, at most.
+    pub jitter_max: Ns,
+    pub loss: u32,
+    pub duplicate: u32,
+    pub reorder: u32,
+    pub corrupt: u32,
+    pub split: u32,
+    pub join: u32,
+    pub fragment: u32,
+    pub too_big: u32,
+    pub old_duplicate: u32,
+    pub ecn: u32,
+    pub ip_options: u32,
+    pub urgent: u32,
+    pub tcp_option: u32,
+    pub forged: u32,
+    /// Of connections, not frames.
+    pub bare_sum: u32,
+    /// Mean time between blackouts of one link.
+    pub blackout_every: Ns,
+    /// Length of a blackout at most.
+    pub blackout_max: Ns,
+}
+
+/// The server's machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "named after the kinds of faults, which are documented"
+)]
+pub struct ServerRates {
+    pub cpus: usize,
+    pub tier: Tier,
+    /// The card has little room before and none behind the frame.
+    pub veth: bool,
+    /// Chance of a switch to another CPU at each helper call and lock, parts per million.
+    pub switch: u32,
+    pub cpu_change: u32,
+    pub backlog: u32,
+    pub no_meta: u32,
+    pub merge: u32,
+    pub offload: u32,
+    /// Of reads of Redis.
+    pub slow_reader: u32,
+    pub sets: u32,
+}
+
+/// What clients do, parts per million of operations unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "named after the kinds of faults, which are documented"
+)]
+pub struct ClientRates {
+    pub machines: usize,
+    /// Connections open at once per machine at most.
+    pub parallel: u32,
+    pub keys: u32,
+    pub value_bytes_max: u32,
+    /// Share of large values.
+    pub big_values: u32,
+    /// Share of reads.
+    pub reads: u32,
+    /// Share of commands whose keys are unknown, of stateful and odd commands.
+    pub odd_commands: u32,
+    /// Share of operations that expire keys.
+    pub expiry: u32,
+    /// Share of operations that are pipelines.
+    pub pipelines: u32,
+    pub pipeline_max: u32,
+    /// Mean pause between operations.
+    pub think: Ns,
+    pub torn: u32,
+    pub garbage: u32,
+    /// Of connections.
+    pub vanish: u32,
+    pub reset: u32,
+    pub half_close: u32,
+    pub reuse: u32,
+    /// Of connections: they exist before ERB is attached.
+    pub old: u32,
+    pub tiny_window: u32,
+    pub no_timestamps: u32,
+    pub no_sack: u32,
+}
+
+/// Rare events, mean times between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "named after the kinds of faults, which are documented"
+)]
+pub struct Events {
+    pub redis_crash: Ns,
+    pub redis_stall: Ns,
+    pub redis_kill: Ns,
+    pub daemon_crash: Ns,
+    pub daemon_stall: Ns,
+    pub feed_cut: Ns,
+    pub machine_crash: Ns,
+    pub clock_step: Ns,
+    pub unseen: Ns,
+    pub detach: Ns,
+    pub settings: Ns,
+}
+
+/// A named set of all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Name, as given on the command line.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// Connections in all.
+    pub connections: u32,
+    /// Operations per connection at most.
+    pub operations: u32,
+    /// When faults end.
+    pub duration: Ns,
+    /// Addresses are IPv6.
+    pub ipv6: bool,
+    /// Frames carry this tag.
+    pub vlan: Option<u16>,
+    /// The links.
+    pub link: LinkRates,
+    /// The server.
+    pub server: ServerRates,
+    /// The clients.
+    pub client: ClientRates,
+    /// Rare events.
+    pub events: Events,
+}
+
+const QUIET_LINK: LinkRates = LinkRates {
+    delay: 30 * US,
+    jitter: 100_000,
+    jitter_max: 20 * US,
+    loss: 0,
+    duplicate: 0,
+    reorder: 0,
+    corrupt: 0,
+    split: 0,
+    join: 0,
+    fragment: 0,
+    too_big: 0,
+    old_duplicate: 0,
+    ecn: 0,
+    ip_options: 0,
+    urgent: 0,
+    tcp_option: 0,
+    forged: 0,
+    bare_sum: 200_000,
+    blackout_every: 0,
+    blackout_max: 0,
+};
+
+const NO_EVENTS: Events = Events {
+    redis_crash: 0,
+    redis_stall: 0,
+    redis_kill: 0,
+    daemon_crash: 0,
+    daemon_stall: 0,
+    feed_cut: 0,
+    machine_crash: 0,
+    clock_step: 0,
+    unseen: 0,
+    detach: 0,
+    settings: 0,
+};
+
+/// No faults; every part works as on a good day.
+pub const CALM: Profile = Profile {
+    name: "calm",
+    about: "no faults: the common case in all its forms",
+    connections: 12,
+    operations: 60,
+    duration: 3 * SECOND,
+    ipv6: false,
+    vlan: None,
+    link: QUIET_LINK,
+    server: ServerRates {
+        cpus: 2,
+        tier: Tier::Native,
+        veth: true,
+        switch: 50_000,
+        cpu_change: 0,
+        backlog: 0,
+        no_meta: 0,
+        merge: 0,
+        offload: 300_000,
+        slow_reader: 0,
+        sets: 16,
+    },
+    client: ClientRates {
+        machines: 3,
+        parallel: 3,
+        keys: 12,
+        value_bytes_max: 100,
+        big_values: 20_000,
+        reads: 750_000,
+        odd_commands: 10_000,
+        expiry: 10_000,
+        pipelines: 100_000,
+        pipeline_max: 6,
+        think: 3 * MS,
+        torn: 0,
+        garbage: 0,
+        vanish: 0,
+        reset: 0,
+        half_close: 0,
+        reuse: 0,
+        old: 0,
+        tiny_window: 0,
+        no_timestamps: 100_000,
+        no_sack: 50_000,
+    },
+    events: NO_EVENTS,
+};
+
+const LOSSY: Profile = Profile {
+    name: "lossy",
+    about: "frames are lost and doubled, links black out",
+    duration: 6 * SECOND,
+    link: LinkRates {
+        loss: 40_000,
+        duplicate: 20_000,
+        jitter: 300_000,
+        jitter_max: MS,
+        blackout_every: 4 * SECOND,
+        blackout_max: 700 * MS,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
+const REORDER: Profile = Profile {
+    name: "reorder",
+    about: "frames overtake each other, copies arrive seconds later",
+    duration: 5 * SECOND,
+    link: LinkRates {
+        reorder: 80_000,
+        jitter: 500_000,
+        jitter_max: 2 * MS,
+        duplicate: 30_000,
+        old_duplicate: 20_000,
+        loss: 5_000,
+        ..QUIET_LINK
+    },
+    client: ClientRates {
+        pipelines: 400_000,
+        pipeline_max: 20,
+        ..CALM.client
+    },
+    ..CALM
+};
+
+const CORRUPT: Profile = Profile {
+    name: "corrupt",
+    about: "bytes change, odd headers, segments of strangers",
+    duration: 5 * SECOND,
+    link: LinkRates {
+        corrupt: 30_000,
+        ecn: 10_000,
+        ip_options: 10_000,
+        urgent: 3_000,
+        tcp_option: 10_000,
+        forged: 20_000,
+        loss: 5_000,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
+const SEGMENTS: Profile = Profile {
+    name: "segments",
+    about: "segments are split, joined, merged, fragmented; the path MTU shrinks",
+    duration: 5 * SECOND,
+    link: LinkRates {
+        split: 150_000,
+        join: 100_000,
+        fragment: 4_000,
+        too_big: 2_000,
+        loss: 10_000,
+        reorder: 10_000,
+        ..QUIET_LINK
+    },
+    server: ServerRates {
+        merge: 400_000,
+        ..CALM.server
+    },
+    client: ClientRates {
+        torn: 150_000,
+        pipelines: 400_000,
+        pipeline_max: 30,
+        big_values: 100_000,
+        value_bytes_max: 6_000,
+        ..CALM.client
+    },
+    ..CALM
+};
+
+const RACES: Profile = Profile {
+    name: "races",
+    about: "four CPUs that switch often, few keys, flows that move",
+    connections: 24,
+    server: ServerRates {
+        cpus: 4,
+        switch: 400_000,
+        cpu_change: 100_000,
+        backlog: 3_000,
+        merge: 100_000,
+        sets: 2,
+        ..CALM.server
+    },
+    client: ClientRates {
+        machines: 4,
+        parallel: 6,
+        keys: 3,
+        reads: 600_000,
+        think: 100 * US,
+        ..CALM.client
+    },
+    link: LinkRates {
+        loss: 3_000,
+        duplicate: 10_000,
+        jitter: 500_000,
+        jitter_max: 100 * US,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
+const CHURN: Profile = Profile {
+    name: "churn",
+    about: "short connections that end in every way, ports taken again",
+    connections: 80,
+    operations: 12,
+    duration: 6 * SECOND,
+    client: ClientRates {
+        parallel: 5,
+        vanish: 100_000,
+        reset: 200_000,
+        half_close: 200_000,
+        reuse: 400_000,
+        garbage: 10_000,
+        ..CALM.client
+    },
+    link: LinkRates {
+        loss: 10_000,
+        duplicate: 10_000,
+        old_duplicate: 10_000,
+        ..QUIET_LINK
+    },
+    events: Events {
+        redis_kill: 500 * MS,
+        ..NO_EVENTS
+    },
+    ..CALM
+};
+
+const CRASH: Profile = Profile {
+    name: "crash",
+    about: "Redis, the daemon and the machine end without warning and come back",
+    connections: 30,
+    duration: 12 * SECOND,
+    client: ClientRates {
+        think: 15 * MS,
+        ..CALM.client
+    },
+    link: LinkRates {
+        loss: 5_000,
+        ..QUIET_LINK
+    },
+    events: Events {
+        redis_crash: 5 * SECOND,
+        redis_stall: 3 * SECOND,
+        daemon_crash: 3 * SECOND,
+        daemon_stall: 3 * SECOND,
+        feed_cut: 3 * SECOND,
+        machine_crash: 20 * SECOND,
+        ..NO_EVENTS
+    },
+    ..CALM
+};
+
+const BIG_VALUES: Profile = Profile {
+    name: "bigvalues",
+    about: "values up to several segments and slots of every class",
+    client: ClientRates {
+        big_values: 500_000,
+        value_bytes_max: 9_000,
+        keys: 24,
+        ..CALM.client
+    },
+    link: LinkRates {
+        loss: 10_000,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
+const WINDOWS: Profile = Profile {
+    name: "windows",
+    about: "clients with tiny or closed windows, a Redis that does not read",
+    duration: 8 * SECOND,
+    client: ClientRates {
+        tiny_window: 600_000,
+        big_values: 200_000,
+        value_bytes_max: 5_000,
+        pipelines: 300_000,
+        pipeline_max: 20,
+        ..CALM.client
+    },
+    server: ServerRates {
+        slow_reader: 30_000,
+        ..CALM.server
+    },
+    link: LinkRates {
+        loss: 5_000,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
+const TC_ONLY: Profile = Profile {
+    name: "tc-only",
+    about: "a device without XDP: the TC tier alone",
+    server: ServerRates {
+        tier: Tier::Tc,
+        merge: 100_000,
+        cpu_change: 20_000,
+        ..CALM.server
+    },
+    link: LinkRates {
+        loss: 10_000,
+        reorder: 10_000,
+        duplicate: 10_000,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
+const VLAN: Profile = Profile {
+    name: "vlan",
+    about: "tagged frames",
+    vlan: Some(5),
+    link: LinkRates {
+        loss: 20_000,
+        reorder: 20_000,
+        duplicate: 10_000,
+        corrupt: 10_000,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
+const IPV6: Profile = Profile {
+    name: "ipv6",
+    about: "IPv6, with faults of every kind at low rates",
+    ipv6: true,
+    link: LinkRates {
+        loss: 20_000,
+        reorder: 20_000,
+        duplicate: 10_000,
+        corrupt: 10_000,
+        split: 20_000,
+        too_big: 1_000,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
+const OLD: Profile = Profile {
+    name: "oldconns",
+    about: "connections older than ERB, detach and attach",
+    duration: 8 * SECOND,
+    client: ClientRates {
+        old: 500_000,
+        think: 20 * MS,
+        ..CALM.client
+    },
+    link: LinkRates {
+        loss: 5_000,
+        ..QUIET_LINK
+    },
+    events: Events {
+        detach: 4 * SECOND,
+        daemon_crash: 5 * SECOND,
+        ..NO_EVENTS
+    },
+    ..CALM
+};
+
+const UNSEEN: Profile = Profile {
+    name: "unseen",
+    about: "clients that ERB does not see, expiry, clock steps, settings",
+    duration: 6 * SECOND,
+    client: ClientRates {
+        expiry: 150_000,
+        odd_commands: 60_000,
+        keys: 6,
+        ..CALM.client
+    },
+    events: Events {
+        unseen: 20 * MS,
+        clock_step: 3 * SECOND,
+        settings: SECOND,
+        ..NO_EVENTS
+    },
+    ..CALM
+};
+
+const ALL: Profile = Profile {
+    name: "all",
+    about: "everything at once, each at a low rate",
+    connections: 30,
+    duration: 10 * SECOND,
+    link: LinkRates {
+        loss: 10_000,
+        duplicate: 8_000,
+        reorder: 8_000,
+        jitter: 300_000,
+        jitter_max: 500 * US,
+        corrupt: 4_000,
+        split: 10_000,
+        join: 10_000,
+        fragment: 500,
+        too_big: 300,
+        old_duplicate: 3_000,
+        ecn: 1_000,
+        ip_options: 1_000,
+        urgent: 300,
+        tcp_option: 1_000,
+        forged: 2_000,
+        blackout_every: 10 * SECOND,
+        blackout_max: 500 * MS,
+        ..QUIET_LINK
+    },
+    server: ServerRates {
+        cpus: 3,
+        switch: 150_000,
+        cpu_change: 20_000,
+        backlog: 500,
+        no_meta: 2_000,
+        merge: 50_000,
+        slow_reader: 3_000,
+        sets: 8,
+        ..CALM.server
+    },
+    client: ClientRates {
+        odd_commands: 30_000,
+        expiry: 30_000,
+        big_values: 60_000,
+        value_bytes_max: 5_000,
+        torn: 20_000,
+        garbage: 1_000,
+        vanish: 50_000,
+        reset: 50_000,
+        half_close: 50_000,
+        reuse: 100_000,
+        old: 100_000,
+        tiny_window: 50_000,
+        think: 5 * MS,
+        ..CALM.client
+    },
+    events: Events {
+        redis_crash: 15 * SECOND,
+        redis_stall: 8 * SECOND,
+        redis_kill: 3 * SECOND,
+        daemon_crash: 10 * SECOND,
+        daemon_stall: 8 * SECOND,
+        feed_cut: 10 * SECOND,
+        machine_crash: 60 * SECOND,
+        clock_step: 10 * SECOND,
+        unseen: 300 * MS,
+        detach: 30 * SECOND,
+        settings: 5 * SECOND,
+    },
+    ..CALM
+};
+
+/// All profiles.
+pub const PROFILES: &[Profile] = &[
+    CALM, LOSSY, REORDER, CORRUPT, SEGMENTS, RACES, CHURN, CRASH, BIG_VALUES, WINDOWS, TC_ONLY,
+    VLAN, IPV6, OLD, UNSEEN, ALL,
+];
+
+/// The profile of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Profile> {
+    PROFILES.iter().find(|profile| profile.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for (index, profile) in PROFILES.iter().enumerate() {
+            assert!(
+                PROFILES[..index]
+                    .iter()
+                    .all(|other| other.name != profile.name)
+            );
+            assert_eq!(find(profile.name), Some(profile));
+        }
+    }
+}
