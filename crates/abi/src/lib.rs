@@ -19,6 +19,9 @@ mod mirror {
     include!(concat!(env!("OUT_DIR"), "/mirror.rs"));
 }
 
+mod calls;
+
+pub use calls::{ConnView, FillEntry, FillToken, SweepReport};
 pub use mirror::*;
 
 /// What a counted outcome means for the packet.

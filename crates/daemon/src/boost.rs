@@ -32,14 +32,12 @@ pub struct BoostConfig {
     pub run_dir: Option<PathBuf>,
 }
 
-/// A data path that is attached, and what belongs to it.
+/// What belongs to a data path that is attached.
 pub(crate) struct Boosted {
     pub(crate) run_dir: RunDir,
     /// Held until the daemon ends.
     pub(crate) _lock: Flock<File>,
     pub(crate) notes: Notes,
-    pub(crate) links: Links,
-    pub(crate) datapath: Datapath,
     pub(crate) adopted: bool,
 }
 
@@ -113,7 +111,7 @@ fn check(config: &BoostConfig) -> Result<Checked> {
 
 /// Checks, then loads and attaches, or adopts what a dead daemon left at work. On error nothing
 /// is left changed.
-pub(crate) fn boost(config: &BoostConfig) -> Result<Boosted> {
+pub(crate) fn boost(config: &BoostConfig) -> Result<(Boosted, Links, Datapath)> {
     let checked = check(config)?;
     let lock = checked.run_dir.lock()?;
     if checked.adopt {
@@ -123,7 +121,11 @@ pub(crate) fn boost(config: &BoostConfig) -> Result<Boosted> {
     }
 }
 
-fn adopt(config: &BoostConfig, checked: Checked, lock: Flock<File>) -> Result<Boosted> {
+fn adopt(
+    config: &BoostConfig,
+    checked: Checked,
+    lock: Flock<File>,
+) -> Result<(Boosted, Links, Datapath)> {
     let Checked {
         devices,
         port,
@@ -163,17 +165,20 @@ fn adopt(config: &BoostConfig, checked: Checked, lock: Flock<File>) -> Result<Bo
     }
     config.redis.to_string().clone_into(&mut notes.redis);
     run_dir.write_notes(&notes)?;
-    Ok(Boosted {
+    let boosted = Boosted {
         run_dir,
         _lock: lock,
         notes,
-        links,
-        datapath,
         adopted: true,
-    })
+    };
+    Ok((boosted, links, datapath))
 }
 
-fn fresh(config: &BoostConfig, checked: Checked, lock: Flock<File>) -> Result<Boosted> {
+fn fresh(
+    config: &BoostConfig,
+    checked: Checked,
+    lock: Flock<File>,
+) -> Result<(Boosted, Links, Datapath)> {
     let run_dir = checked.run_dir.clone();
     let mut undo = Undo {
         run_dir: run_dir.clone(),
@@ -211,14 +216,13 @@ fn fresh(config: &BoostConfig, checked: Checked, lock: Flock<File>) -> Result<Bo
     };
     run_dir.write_notes(&notes)?;
     undo.armed = false;
-    Ok(Boosted {
+    let boosted = Boosted {
         run_dir,
         _lock: lock,
         notes,
-        links,
-        datapath,
         adopted: false,
-    })
+    };
+    Ok((boosted, links, datapath))
 }
 
 /// Takes back what a boost that failed half-way has changed.

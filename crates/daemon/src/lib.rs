@@ -1,32 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon of ERB: it loads the data path, keeps the cache honest through one feed connection,
-//! and takes everything away again.
+//! The daemon of ERB: it loads the data path, lets [`erb_core::Core`] keep the cache honest, and
+//! takes everything away again.
 //!
-//! Reading order: [`Daemon`] (the loop), `feed` (the one connection to Redis and its invariants),
-//! `watch` (whether ERB may answer), `proof` (sweeps), `stop` (detach), `boost` (setup).
+//! Reading order: [`Daemon`] (the thread), `machine` (Linux as the core sees it), `boost` (setup),
+//! `status` (what the control socket answers), `stop` (the end).
 
 mod addr;
 mod boost;
 mod client;
-mod client_list;
 mod clock;
 mod daemon;
 mod error;
-mod feed;
-mod fill;
+mod machine;
 mod preflight;
 mod privilege;
-mod proof;
-mod redis_state;
 mod report;
-mod resp;
-mod rest;
 mod rundir;
 mod server;
 mod sockets;
 mod status;
 mod stop;
-mod watch;
 
 pub use addr::RedisAddr;
 pub use boost::BoostConfig;

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use caps::{CapSet, Capability};
+use erb_core::RedisState;
+use erb_core::resp::{Frame, RespStream, error, pairs};
 use erb_datapath::{Device, foreign_xdp};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::addr::RedisAddr;
-use crate::redis_state::RedisState;
-use crate::resp::{Frame, RespStream, error};
+use crate::machine::Connection;
 use crate::sockets::listens_on;
 use crate::{Error, Result};
 
@@ -134,7 +135,8 @@ pub fn check_redis(address: &RedisAddr, port: Option<u16>) -> Result<(RedisState
         address: address.to_string(),
         reason,
     };
-    let mut stream = RespStream::connect(address)
+    let mut stream = Connection::new(address)
+        .map(RespStream::new)
         .map_err(|error| failed(format!("could not be reached: {error}; is it running?")))?;
     stream.push(&[b"INFO", b"server"]);
     stream.push(&[b"CONFIG", b"GET", b"port"]);
@@ -158,7 +160,7 @@ pub fn check_redis(address: &RedisAddr, port: Option<u16>) -> Result<(RedisState
             version: state.version,
         });
     }
-    let configured = crate::resp::pairs(&replies[1])
+    let configured = pairs(&replies[1])
         .into_iter()
         .find_map(|(_, value)| value.parse().ok());
     let port = port
@@ -182,12 +184,12 @@ pub fn check_listener(port: u16) -> Result<()> {
 }
 
 /// Sends what is queued and waits for `count` replies.
-fn ask(stream: &mut RespStream, count: usize) -> std::io::Result<Vec<Frame>> {
+fn ask(stream: &mut RespStream<Connection>, count: usize) -> std::io::Result<Vec<Frame>> {
     let until = Instant::now() + REDIS_ANSWER_MAX;
     let mut replies = Vec::new();
     stream.flush()?;
     while replies.len() < count {
-        if let Some(frame) = stream.next()? {
+        if let Some(frame) = stream.next_frame()? {
             replies.push(frame);
             continue;
         }
@@ -198,7 +200,7 @@ fn ask(stream: &mut RespStream, count: usize) -> std::io::Result<Vec<Frame>> {
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
         poll(
             &mut [PollFd::new(
-                std::os::fd::AsFd::as_fd(stream),
+                std::os::fd::AsFd::as_fd(stream.get_ref()),
                 PollFlags::POLLIN,
             )],
             timeout,

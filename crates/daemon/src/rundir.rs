@@ -48,6 +48,13 @@ pub struct Notes {
 }
 
 impl Notes {
+    /// The boosted devices.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        let devices = self.attached.iter().map(|attached| &attached.device);
+        devices.cloned().collect()
+    }
+
     /// Each device with what was done to its VLAN offload.
     #[must_use]
     pub fn vlan_before(&self) -> Vec<(Device, VlanOffload)> {

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use erb_core::TcpPair;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
@@ -17,15 +18,6 @@ use crate::{Error, Result};
 
 /// Bytes of one answer of the kernel: it fills at most 32 KiB per read.
 const ANSWER_BYTES: usize = 64 * 1024;
-
-/// A server-side TCP connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TcpPair {
-    /// The client's address, IPv4 as such.
-    pub client: SocketAddr,
-    /// The server's address, IPv4 as such.
-    pub server: SocketAddr,
-}
 
 fn request(family: u8, states: StateFlags, socket_id: SocketId) -> InetRequest {
     InetRequest {

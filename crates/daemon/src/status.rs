@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers to the commands that come over the control socket.
 
+use erb_core::{DataPath, Stage, addresses};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::Result;
-use crate::client_list::addresses;
 use crate::clock::monotonic_ns;
-use crate::daemon::{AWAKE_NS, Daemon, Stage};
-use crate::feed::Feed;
+use crate::daemon::{Daemon, FillClient};
 use crate::report::{self, DeviceReport, RedisReport, Status};
 use crate::rundir::{Notes, RunDir};
 use crate::server::Request;
@@ -51,21 +50,19 @@ impl Daemon {
     fn serve_client(&mut self, number: u64, request: Request) -> Result<()> {
         match request {
             Request::Status => {
-                self.awake_until_ns = monotonic_ns() + AWAKE_NS;
-                self.boosted
-                    .datapath
-                    .sweep()
-                    .map(|sweep| self.sweep = sweep)?;
+                self.core.look()?;
                 let status = self.status()?;
                 self.server.answer(number, &status);
             }
             Request::Detach { force } => {
-                self.stop(force)?;
+                self.core.stop(force)?;
+                let translated = self.core.last_sweep().translated;
                 self.server
-                    .answer(number, &json!({ "translated": self.sweep.translated }));
+                    .answer(number, &json!({ "translated": translated }));
             }
             Request::Fills { on } => {
-                self.boosted.datapath.control().set_fills(u32::from(on));
+                let control = self.core.path().datapath.control();
+                control.set_fills(u32::from(on));
                 self.server.answer(number, &json!({ "fills": on }));
             }
             Request::Fill { keys } => self.begin_named_fill(number, keys)?,
@@ -78,10 +75,10 @@ impl Daemon {
     }
 
     fn begin_named_fill(&mut self, number: u64, keys: Vec<String>) -> Result<()> {
-        let control = self.boosted.datapath.control();
-        let refusal = if control.serving() == 0 {
+        let path = self.core.path();
+        let refusal = if path.serving() == 0 {
             Some("not serving")
-        } else if control.fills() == 0 {
+        } else if path.fills() == 0 {
             Some("fills are switched off")
         } else if self.fill_client.is_some() {
             Some("another client is filling")
@@ -92,31 +89,34 @@ impl Daemon {
             self.server.answer(number, &json!({ "error": reason }));
             return Ok(());
         }
-        self.fill_client = Some((number, self.fills.filled, self.fills.named_failed));
-        for key in keys {
-            self.fills.ask(key.into_bytes());
-        }
-        self.begin_fills()
+        let (filled, failed) = self.core.fill_counts();
+        self.fill_client = Some(FillClient {
+            number,
+            filled,
+            failed,
+        });
+        Ok(self.core.fill(keys.into_iter().map(String::into_bytes))?)
     }
 
     /// Answers the client that asked for keys to be filled when the last one is done.
     fn answer_fill(&mut self) {
-        let Some((number, filled, failed)) = self.fill_client else {
+        let Some(client) = self.fill_client else {
             return;
         };
-        if self.fills.named_left() > 0 {
+        if self.core.named_left() > 0 {
             return;
         }
         self.fill_client = None;
+        let (filled, failed) = self.core.fill_counts();
         let answer = json!({
-            "filled": self.fills.filled - filled,
-            "refused": self.fills.named_failed - failed,
+            "filled": filled - client.filled,
+            "refused": failed - client.failed,
         });
-        self.server.answer(number, &answer);
+        self.server.answer(client.number, &answer);
     }
 
     fn conn_lines(&self) -> Vec<ConnLine> {
-        let views = self.boosted.datapath.conn_views();
+        let views = self.core.path().datapath.conn_views();
         views
             .iter()
             .map(|view| {
@@ -136,32 +136,33 @@ impl Daemon {
     }
 
     fn status(&self) -> Result<Status> {
-        let boosted = &self.boosted;
+        let (boosted, core) = (&self.boosted, &self.core);
+        let datapath = &core.path().datapath;
         let mut status = base_status(
             &boosted.run_dir,
             &boosted.notes,
-            &boosted.datapath,
-            &self.sweep,
+            datapath,
+            self.core.last_sweep(),
         )?;
         "running".clone_into(&mut status.daemon);
-        if self.stage != Stage::Running {
+        if core.stage() != Stage::Running {
             "detaching".clone_into(&mut status.daemon);
             status.not_serving = vec!["detach under way".to_owned()];
         } else {
-            status.not_serving = self.watch.reasons();
+            status.not_serving = core.reasons_against_serving();
         }
         if !status.gate_open {
             let reason = "a command that may have changed Redis's configuration was seen";
             status.not_serving.push(reason.to_owned());
         }
         status.pid = std::process::id();
-        status.serving = boosted.datapath.control().serving() == 1 && status.not_serving.is_empty();
-        status.cache.fills_waiting = self.fills.waiting();
-        status.cache.fills_in_flight = self.feed.as_ref().map_or(0, Feed::fills_in_flight);
-        status.cache.filled = self.fills.filled;
-        status.redis.feed_up = self.feed.as_ref().is_some_and(Feed::is_ready);
-        status.redis.feeds_made = self.feeds_made;
-        if let Some(state) = &self.watch.state {
+        status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
+        status.cache.fills_waiting = core.fills_waiting();
+        status.cache.fills_in_flight = core.fills_in_flight();
+        (status.cache.filled, _) = core.fill_counts();
+        status.redis.feed_up = core.is_feed_up();
+        status.redis.feeds_made = core.feeds_made();
+        if let Some(state) = core.redis_state() {
             state.version.clone_into(&mut status.redis.version);
             state.role.clone_into(&mut status.redis.role);
             status.redis.maxmemory = state.maxmemory;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::ptr::{addr_of, addr_of_mut};
 use std::rc::Rc;
 
-use erb_abi as abi;
+use erb_abi::{self as abi, ConnView, FillEntry, FillToken, SweepReport};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::control::Control;
@@ -14,74 +14,6 @@ use crate::load::check_shapes;
 use crate::mapped::Mapped;
 use crate::run::Runnable;
 use crate::{Error, Result};
-
-/// What one sweep over the connection table found.
-#[derive(Clone, Debug, Default)]
-pub struct SweepReport {
-    /// Connections that the daemon must act on.
-    pub rows: Vec<abi::sweep_row>,
-    /// Such connections that did not fit into one sweep.
-    pub more: u32,
-    /// Entries in the table.
-    pub conns: u32,
-    /// Entries by `enum erb_conn_state`.
-    pub by_state: [u32; abi::CONN_STATE_MAX as usize],
-    /// Entries on which FIN or RST was seen.
-    pub closing: u32,
-    /// Entries that still need translation.
-    pub translated: u32,
-    /// Entries with unacknowledged fast-path bytes.
-    pub unacked: u32,
-}
-
-/// What `erb_fill_begin` noted about a key before Redis was asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FillToken {
-    /// `enum fill_status`; only `FILL_OK` may be asked for.
-    pub status: u32,
-    /// Index of the key's set.
-    pub set: u32,
-    /// Cache epoch.
-    pub cache_epoch: u32,
-    /// Version of the set.
-    pub version: u64,
-    /// Global version.
-    pub global_version: u64,
-}
-
-/// A value to be inserted.
-#[derive(Clone, Copy, Debug)]
-pub struct FillEntry<'a> {
-    /// The key, at most `KEY_BYTES_MAX` bytes.
-    pub key: &'a [u8],
-    /// The value, at most `CLASS3_BYTES` bytes.
-    pub value: &'a [u8],
-    /// Expiry by the wall clock, ms; 0 = none.
-    pub expiry_ms: u64,
-    /// The token noted before the value was asked for.
-    pub token: FillToken,
-}
-
-/// One tracked connection as shown to the user.
-#[derive(Clone, Copy)]
-pub struct ConnView {
-    /// Address pair.
-    pub key: abi::conn_key,
-    /// Cookie of the socket.
-    pub cookie: u64,
-    /// `enum erb_conn_state`.
-    pub state: u8,
-    /// `CONN_F_*`.
-    pub flags: u8,
-    /// Request bytes consumed.
-    pub in_delta: u32,
-    /// Reply bytes inserted.
-    pub out_delta: u32,
-    /// Requests that went up.
-    pub requests: u32,
-    /// Replies that came back.
-    pub replies: u32,
-}
 
 struct Programs {
     tick: Runnable,
@@ -483,16 +415,7 @@ fn view(bytes: &[u8]) -> ConnView {
     // SAFETY: the caller checked the length; conn is plain data for which any bytes are valid, and
     // the read does not ask for alignment.
     let entry: abi::conn = unsafe { bytes.as_ptr().cast::<abi::conn>().read_unaligned() };
-    ConnView {
-        key: entry.key,
-        cookie: entry.cookie,
-        state: entry.state,
-        flags: entry.flags,
-        in_delta: entry.in_delta,
-        out_delta: entry.out_delta,
-        requests: entry.requests,
-        replies: entry.replies,
-    }
+    ConnView::from(&entry)
 }
 
 /// The ring of misses, drained without wake-ups.

@@ -9,12 +9,10 @@ use std::collections::HashSet;
 
 use erb_abi as abi;
 
-use crate::Result;
 use crate::client_list::{ClientLine, addresses, canonical, proves_executed};
-use crate::clock::monotonic_ns;
-use crate::daemon::{Daemon, Stage};
-use crate::feed::{Feed, Question};
-use crate::sockets::{TcpPair, local_addresses, remote_connections};
+use crate::feed::Question;
+use crate::outside::{DataPath, Machine, Result, TcpPair};
+use crate::turn::{Core, Stage};
 
 /// CLIENT LIST costs Redis some microseconds per client (30 ms for ten thousand): after each, it is
 /// left alone this many times as long as the answer took.
@@ -26,18 +24,18 @@ const fn wants_proof(row: &abi::sweep_row) -> bool {
     row.flags & abi::SWEEP_F_EXECUTED != 0 || row.flags & gone_with_holds == gone_with_holds
 }
 
-impl Daemon {
+impl<P: DataPath, M: Machine> Core<P, M> {
     /// Sweeps the table, removes what is gone, asks for proof where it is needed.
     pub(crate) fn sweep_connections(&mut self) -> Result<()> {
         // Read first: what is made meanwhile is in the sweep or counts as new.
-        self.created = self.boosted.datapath.stat(abi::STAT_CONN_CREATED)?;
-        let report = self.boosted.datapath.sweep()?;
+        self.created = self.path.stat(abi::STAT_CONN_CREATED)?;
+        let report = self.path.sweep()?;
         let mut wanting = Vec::new();
         for row in &report.rows {
             if wants_proof(row) {
                 wanting.push(*row);
             } else if row.flags & abi::SWEEP_F_GONE != 0 {
-                self.boosted.datapath.release(row, true)?;
+                self.path.release(row, true)?;
             }
         }
         // What did not fit is next, without waiting for the second.
@@ -55,13 +53,12 @@ impl Daemon {
     /// Asks for CLIENT LIST, unless that would take more of Redis's time than it may; true if it
     /// did. Who is refused asks again after the next sweep.
     fn ask_clients(&mut self, question: Question) -> bool {
-        let now = monotonic_ns();
-        let ready = |feed: &&mut Feed| feed.is_ready() && !feed.is_asking_clients();
+        let now = self.machine.monotonic_ns();
+        let may_ask = now >= self.clients_next_ns;
         let feed = self
             .feed
             .as_mut()
-            .filter(ready)
-            .filter(|_| now >= self.clients_next_ns);
+            .filter(|feed| may_ask && feed.is_ready() && !feed.is_asking_clients());
         let Some(feed) = feed else { return false };
         feed.ask_clients(question);
         self.clients_asked_ns = now;
@@ -70,13 +67,13 @@ impl Daemon {
 
     /// CLIENT LIST came back.
     pub(crate) fn take_clients(&mut self, list: &[ClientLine], question: Question) -> Result<()> {
-        let now = monotonic_ns();
+        let now = self.machine.monotonic_ns();
         self.clients_next_ns = now + (now - self.clients_asked_ns) * CLIENTS_PAUSE;
         match question {
             Question::Proof(rows) => {
                 for row in rows.iter().filter(|row| proves_executed(list, &row.key)) {
                     let remove = row.flags & abi::SWEEP_F_GONE != 0;
-                    self.boosted.datapath.release(row, remove)?;
+                    self.path.release(row, remove)?;
                 }
                 Ok(())
             }
@@ -87,16 +84,16 @@ impl Daemon {
     /// Payload of a connection without entry has passed: the fence stays closed until every
     /// connection to the port is tracked again, and Redis knows no other.
     pub(crate) fn check_untracked(&mut self) -> Result<()> {
-        if self.boosted.datapath.control().untracked() == 0 || self.untracked_asked {
+        if self.path.untracked() == 0 || self.untracked_asked {
             return Ok(());
         }
         // 1: payload passed since the last check. Marks a new check as begun, so that payload that
         // passes from now on is seen at its end.
-        if self.boosted.datapath.control().untracked() == 1 {
-            self.boosted.datapath.untracked_clear()?;
+        if self.path.untracked() == 1 {
+            self.path.untracked_clear()?;
         }
         let tracked = self.tracked_pairs();
-        let open = remote_connections(self.boosted.notes.port)?;
+        let open = self.machine.remote_connections()?;
         self.untracked_asked = open.is_subset(&tracked) && self.ask_clients(Question::Untracked);
         Ok(())
     }
@@ -104,23 +101,23 @@ impl Daemon {
     fn end_untracked(&mut self, list: &[ClientLine]) -> Result<()> {
         self.untracked_asked = false;
         let tracked = self.tracked_pairs();
-        let local = local_addresses()?;
-        let port = self.boosted.notes.port;
+        let local = self.machine.local_addresses()?;
         let all_tracked = list
             .iter()
             .filter_map(|line| Some((canonical(line.addr?), canonical(line.laddr?))))
-            .filter(|(client, server)| server.port() == port && !local.contains(&client.ip()))
+            .filter(|(client, server)| {
+                server.port() == self.settings.port && !local.contains(&client.ip())
+            })
             .all(|(client, server)| tracked.contains(&TcpPair { client, server }));
-        let open = remote_connections(port)?;
-        if all_tracked && open.is_subset(&tracked) && self.boosted.datapath.untracked_clear()? {
+        let open = self.machine.remote_connections()?;
+        if all_tracked && open.is_subset(&tracked) && self.path.untracked_clear()? {
             tracing::info!("all connections are tracked again");
         }
         Ok(())
     }
 
     fn tracked_pairs(&self) -> HashSet<TcpPair> {
-        self.boosted
-            .datapath
+        self.path
             .conn_keys()
             .iter()
             .map(|key| {

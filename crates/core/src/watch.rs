@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether ERB may answer, and why not: Redis's state, the gate, the feed.
 
-use crate::Result;
-use crate::daemon::{Daemon, Stage};
+use crate::outside::{DataPath, Machine, Result};
 use crate::redis_state::RedisState;
+use crate::turn::{Core, Stage};
 
 /// What is known of Redis now.
 #[derive(Default)]
@@ -51,11 +51,10 @@ impl Watch {
     }
 }
 
-impl Daemon {
+impl<P: DataPath, M: Machine> Core<P, M> {
     /// A state was read: empties the cache if something happened that no invalidation reports,
     /// then says whether ERB serves, then acknowledges the gate.
     pub(crate) fn take_state(&mut self, state: RedisState, gate: u64) -> Result<()> {
-        let datapath = &self.boosted.datapath;
         // RESETSTAT and SWAPDB within one read may leave the calls as they were; the commands
         // processed in all then fall.
         let swapped = self.watch.state.as_ref().is_some_and(|before| {
@@ -65,22 +64,22 @@ impl Daemon {
         });
         if swapped {
             tracing::info!("SWAPDB or CONFIG RESETSTAT was seen: the cache is emptied");
-            datapath.clear()?;
+            self.path.clear()?;
         }
         let reasons = state.reasons_against_serving();
-        let control = datapath.control();
         // A third of Redis's idle limit: two may be lost on the way.
-        control.set_heartbeat_up_ns(state.timeout_s.saturating_mul(1_000_000_000) / 3);
+        self.path
+            .set_heartbeat_up_ns(state.timeout_s.saturating_mul(1_000_000_000) / 3);
         let serving = reasons.is_empty() && self.stage == Stage::Running;
-        if u32::from(serving) != control.serving() {
+        if u32::from(serving) != self.path.serving() {
             if serving {
                 tracing::info!("serving");
             } else {
                 tracing::warn!("not serving: {}", reasons.join("; "));
             }
         }
-        control.set_serving(u32::from(serving));
-        control.set_gate_ack(gate);
+        self.path.set_serving(u32::from(serving));
+        self.path.set_gate_ack(gate);
         self.watch.state = Some(state);
         Ok(())
     }
@@ -88,19 +87,18 @@ impl Daemon {
     /// Up to where Redis has surely executed the commands of the gate: they close the fence until
     /// answered, so an open fence, read after the count, means that it has executed them all.
     pub(crate) fn gate_executed(&self) -> u64 {
-        let control = self.boosted.datapath.control();
-        let seen = control.gate_seen();
-        if control.fence() == 0 {
+        let seen = self.path.gate_seen();
+        if self.path.fence() == 0 {
             seen
         } else {
-            control.gate_ack()
+            self.path.gate_ack()
         }
     }
 
     /// Reads the state again while commands that may have changed it are not acknowledged.
     pub(crate) fn watch_gate(&mut self) {
         let seen = self.gate_executed();
-        if seen == self.boosted.datapath.control().gate_ack() {
+        if seen == self.path.gate_ack() {
             return;
         }
         if let Some(feed) = self

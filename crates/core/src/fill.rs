@@ -3,7 +3,6 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
 
 use crate::feed::Filled;
 
@@ -14,7 +13,7 @@ const WAITING_MAX: usize = 65_536;
 const TRIES_MAX: u32 = 40;
 
 /// Keys that cannot be filled (absent, no string, too large) are not asked for again for this long.
-const NEVER_FOR: Duration = Duration::from_secs(2);
+const NEVER_FOR_NS: u64 = 2_000_000_000;
 
 /// Such keys remembered at most; beyond, some are asked for once more than needed.
 const NEVER_MAX: usize = 65_536;
@@ -28,7 +27,7 @@ pub(crate) struct Fills {
     /// Asked for by name: tried again when something came in between.
     named: HashSet<Vec<u8>>,
     never: HashSet<Vec<u8>>,
-    never_since: Option<Instant>,
+    never_since_ns: Option<u64>,
     /// Keys that were filled.
     pub(crate) filled: u64,
     /// Keys asked for by name that could not be filled.
@@ -79,7 +78,7 @@ impl Fills {
     }
 
     /// A fill ended, or could not begin.
-    pub(crate) fn ended(&mut self, key: Vec<u8>, end: Filled) {
+    pub(crate) fn ended(&mut self, key: Vec<u8>, end: Filled, now_ns: u64) {
         let tries = self.known.remove(&key).unwrap_or(1);
         match end {
             Filled::Inserted => {
@@ -90,7 +89,7 @@ impl Fills {
             Filled::Later => self.failed(&key),
             Filled::Never => {
                 self.failed(&key);
-                self.remember_never(key);
+                self.remember_never(key, now_ns);
             }
         }
     }
@@ -109,29 +108,27 @@ impl Fills {
         }
     }
 
-    fn remember_never(&mut self, key: Vec<u8>) {
-        let now = Instant::now();
-        let old = self
-            .never_since
-            .is_some_and(|since| now.duration_since(since) > NEVER_FOR);
-        if old || self.never.len() >= NEVER_MAX {
+    fn remember_never(&mut self, key: Vec<u8>, now_ns: u64) {
+        if self.is_old(now_ns) || self.never.len() >= NEVER_MAX {
             self.never.clear();
         }
         if self.never.is_empty() {
-            self.never_since = Some(now);
+            self.never_since_ns = Some(now_ns);
         }
         self.never.insert(key);
     }
 
     /// Called now and then: lets keys that could not be filled be asked for again.
-    pub(crate) fn forgive(&mut self) {
-        if self
-            .never_since
-            .is_some_and(|since| since.elapsed() > NEVER_FOR)
-        {
+    pub(crate) fn forgive(&mut self, now_ns: u64) {
+        if self.is_old(now_ns) {
             self.never.clear();
-            self.never_since = None;
+            self.never_since_ns = None;
         }
+    }
+
+    fn is_old(&self, now_ns: u64) -> bool {
+        self.never_since_ns
+            .is_some_and(|since| now_ns.saturating_sub(since) > NEVER_FOR_NS)
     }
 }
 
@@ -148,7 +145,7 @@ mod tests {
         assert_eq!(fills.take(32), [b"a".to_vec()]);
         fills.missed(b"a".to_vec());
         assert!(fills.take(32).is_empty(), "under way");
-        fills.ended(b"a".to_vec(), Filled::Inserted);
+        fills.ended(b"a".to_vec(), Filled::Inserted, 0);
         assert_eq!(fills.filled, 1);
         fills.missed(b"a".to_vec());
         assert_eq!(fills.take(32).len(), 1);
@@ -159,7 +156,7 @@ mod tests {
         let mut fills = Fills::default();
         fills.missed(b"a".to_vec());
         fills.take(1);
-        fills.ended(b"a".to_vec(), Filled::Never);
+        fills.ended(b"a".to_vec(), Filled::Never, 0);
         fills.missed(b"a".to_vec());
         assert_eq!(fills.waiting(), 0);
         fills.ask(b"a".to_vec());
@@ -172,7 +169,7 @@ mod tests {
         fills.ask(b"a".to_vec());
         let mut rounds = 0;
         while let Some(key) = fills.take(1).pop() {
-            fills.ended(key, Filled::Later);
+            fills.ended(key, Filled::Later, 0);
             rounds += 1;
         }
         assert_eq!(rounds, TRIES_MAX);

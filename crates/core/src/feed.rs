@@ -10,39 +10,19 @@
 //! 4. A fill's tokens are noted before its GET is written.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use erb_abi as abi;
-use erb_datapath::{Datapath, FillEntry, FillToken};
+use erb_abi::{FillEntry, FillToken};
 
-use crate::addr::RedisAddr;
 use crate::client_list::{self, ClientLine};
+use crate::outside::DataPath;
 use crate::redis_state::RedisState;
 use crate::resp::{Frame, RespStream, error, is_simple, text};
 
 /// Reads per call: bounds the time until the lease is looked at again; 8 x 64 KiB.
 const READS_MAX: usize = 8;
-
-/// What the feed does to the cache; the tests put a recorder here.
-pub(crate) trait Cache {
-    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> erb_datapath::Result<Vec<u32>>;
-    fn invalidate(&self, keys: &[&[u8]]) -> erb_datapath::Result<()>;
-    fn clear(&self) -> erb_datapath::Result<()>;
-}
-
-impl Cache for Datapath {
-    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> erb_datapath::Result<Vec<u32>> {
-        Self::fill_insert(self, entries)
-    }
-    fn invalidate(&self, keys: &[&[u8]]) -> erb_datapath::Result<()> {
-        Self::invalidate(self, keys)
-    }
-    fn clear(&self) -> erb_datapath::Result<()> {
-        Self::clear(self)
-    }
-}
 
 /// One key of a fill under way.
 #[derive(Debug)]
@@ -125,8 +105,8 @@ enum Expect {
 }
 
 /// The feed connection.
-pub(crate) struct Feed {
-    stream: RespStream,
+pub(crate) struct Feed<S> {
+    stream: RespStream<S>,
     name: String,
     expected: VecDeque<Expect>,
     invalid: Vec<Bytes>,
@@ -134,11 +114,11 @@ pub(crate) struct Feed {
     ready: bool,
 }
 
-impl Feed {
-    /// Connects and asks for tracking; the connection may be used after [`Event::Ready`].
-    pub(crate) fn connect(address: &RedisAddr, name: &str) -> io::Result<Self> {
+impl<S: Read + Write> Feed<S> {
+    /// Asks for tracking on a new connection, which may be used after [`Event::Ready`].
+    pub(crate) fn new(stream: S, name: &str) -> io::Result<Self> {
         let mut feed = Self {
-            stream: RespStream::connect(address)?,
+            stream: RespStream::new(stream),
             name: name.to_owned(),
             expected: VecDeque::new(),
             invalid: Vec::new(),
@@ -157,6 +137,10 @@ impl Feed {
         feed.ask(&[b"CLIENT", b"LIST"], Expect::Setup(Setup::List));
         feed.flush()?;
         Ok(feed)
+    }
+
+    pub(crate) const fn stream(&self) -> &S {
+        self.stream.get_ref()
     }
 
     pub(crate) const fn is_ready(&self) -> bool {
@@ -262,12 +246,12 @@ impl Feed {
     /// Reads and handles what Redis sent. An error ends the connection.
     pub(crate) fn handle_input(
         &mut self,
-        cache: &impl Cache,
+        cache: &impl DataPath,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         for _ in 0..READS_MAX {
             let more = self.stream.fill()?;
-            while let Some(frame) = self.stream.next()? {
+            while let Some(frame) = self.stream.next_frame()? {
                 self.handle_frame(frame, cache, events)?;
             }
             if !more {
@@ -281,7 +265,7 @@ impl Feed {
     fn handle_frame(
         &mut self,
         frame: Frame,
-        cache: &impl Cache,
+        cache: &impl DataPath,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         if let Frame::Push { data, .. } = &frame {
@@ -339,7 +323,7 @@ impl Feed {
         &mut self,
         step: &Setup,
         frame: &Frame,
-        cache: &impl Cache,
+        cache: &impl DataPath,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         if let Some(reason) = error(frame) {
@@ -390,7 +374,7 @@ impl Feed {
     fn handle_push(
         &mut self,
         data: &[Frame],
-        cache: &impl Cache,
+        cache: &impl DataPath,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         if data.first().and_then(text).map(Bytes::as_ref) != Some(b"invalidate") {
@@ -410,7 +394,7 @@ impl Feed {
         Ok(())
     }
 
-    fn flush_invalid(&mut self, cache: &impl Cache, events: &mut Vec<Event>) -> io::Result<()> {
+    fn flush_invalid(&mut self, cache: &impl DataPath, events: &mut Vec<Event>) -> io::Result<()> {
         if self.invalid.is_empty() {
             return Ok(());
         }
@@ -422,19 +406,13 @@ impl Feed {
     }
 }
 
-impl AsFd for Feed {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-}
-
 fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
 /// Takes EXEC's reply apart: SELECT, then GET and PEXPIRETIME of each key.
 fn insert(
-    cache: &impl Cache,
+    cache: &impl DataPath,
     asked: Vec<Asked>,
     reply: &Frame,
 ) -> io::Result<Vec<(Vec<u8>, Filled)>> {

@@ -4,10 +4,14 @@
 
 use erb_abi as abi;
 
-use crate::Result;
-use crate::daemon::Daemon;
+use crate::outside::{DataPath, Machine, Result};
+use crate::turn::{Core, MS};
 
-impl Daemon {
+/// After the start and after each look at the status the lease is kept up for this long, even if
+/// there is no connection to answer.
+pub(crate) const AWAKE_NS: u64 = 5000 * MS;
+
+impl<P: DataPath, M: Machine> Core<P, M> {
     /// Whether nobody could be answered, lease or not: the last sweep found no connection that is
     /// fast or may become so, and none was made since. The first command of a connection goes up
     /// in any case, and by the tick after it the lease is back.
@@ -17,6 +21,6 @@ impl Daemon {
         }
         let of = |state: abi::erb_conn_state| self.sweep.by_state[state as usize];
         let answerable = of(abi::CONN_NEW) + of(abi::CONN_FAST);
-        Ok(answerable == 0 && self.boosted.datapath.stat(abi::STAT_CONN_CREATED)? == self.created)
+        Ok(answerable == 0 && self.path.stat(abi::STAT_CONN_CREATED)? == self.created)
     }
 }

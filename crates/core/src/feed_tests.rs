@@ -1,69 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Feed ordering against a scripted Redis on loopback: what the cache sees, in which order.
-
-use std::cell::RefCell;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+//! Feed ordering against a scripted Redis: what the cache sees, in which order.
 
 use super::*;
-
-/// Records what the feed does to the cache.
-#[derive(Default)]
-struct Recorder {
-    log: RefCell<Vec<String>>,
-}
-
-impl Cache for Recorder {
-    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> erb_datapath::Result<Vec<u32>> {
-        for entry in entries {
-            let (key, value) = (
-                String::from_utf8_lossy(entry.key),
-                String::from_utf8_lossy(entry.value),
-            );
-            let expiry = entry.expiry_ms;
-            self.log
-                .borrow_mut()
-                .push(format!("insert {key}={value} until {expiry}"));
-        }
-        Ok(vec![abi::FILL_OK; entries.len()])
-    }
-    fn invalidate(&self, keys: &[&[u8]]) -> erb_datapath::Result<()> {
-        let keys: Vec<_> = keys
-            .iter()
-            .map(|key| String::from_utf8_lossy(key).into_owned())
-            .collect();
-        self.log
-            .borrow_mut()
-            .push(format!("invalidate {}", keys.join(",")));
-        Ok(())
-    }
-    fn clear(&self) -> erb_datapath::Result<()> {
-        self.log.borrow_mut().push("clear".to_owned());
-        Ok(())
-    }
-}
+use crate::scripted::{Pipe, Recorder};
 
 const SETUP: &[u8] = b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n";
 
 struct Script {
-    feed: Feed,
-    redis: TcpStream,
+    feed: Feed<Pipe>,
+    redis: Pipe,
     cache: Recorder,
     events: Vec<Event>,
 }
 
 impl Script {
     fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = RedisAddr::Tcp(listener.local_addr().unwrap());
-        let feed = Feed::connect(&address, "erb-feed:test").unwrap();
-        let (redis, _) = listener.accept().unwrap();
-        redis
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
+        let redis = Pipe::default();
         Self {
-            feed,
+            feed: Feed::new(redis.clone(), "erb-feed:test").unwrap(),
             redis,
             cache: Recorder::default(),
             events: Vec::new(),
@@ -75,45 +29,24 @@ impl Script {
         let mut script = Self::new();
         script.say(SETUP);
         script.say(b"$0\r\n\r\n+OK\r\n");
-        script.until(|script| script.feed.is_ready());
-        script.cache.log.borrow_mut().clear();
+        assert!(script.feed.is_ready());
+        script.cache.take_log();
         script.events.clear();
         script
     }
 
+    /// Redis says this, and the feed hears it.
     fn say(&mut self, bytes: &[u8]) {
-        self.redis.write_all(bytes).unwrap();
+        self.try_say(bytes).unwrap();
     }
 
-    /// Handles input until the condition holds.
-    fn until(&mut self, done: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while !done(self) {
-            assert!(
-                Instant::now() < deadline,
-                "the feed does not get there: {:?}",
-                self.events
-            );
-            self.feed
-                .handle_input(&self.cache, &mut self.events)
-                .unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    fn try_say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.redis.say(bytes);
+        self.feed.handle_input(&self.cache, &mut self.events)
     }
 
     fn log(&self) -> Vec<String> {
         self.cache.log.borrow().clone()
-    }
-
-    fn heard(&mut self, wanted: &str) -> String {
-        let mut heard = Vec::new();
-        let mut bytes = [0; 4096];
-        while !String::from_utf8_lossy(&heard).contains(wanted) {
-            let count = self.redis.read(&mut bytes).unwrap();
-            assert!(count > 0, "the feed closed before sending {wanted:?}");
-            heard.extend_from_slice(&bytes[..count]);
-        }
-        String::from_utf8_lossy(&heard).into_owned()
     }
 }
 
@@ -143,8 +76,8 @@ fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
     script.say(SETUP);
     let list = "id=5 name=erb-feed:test\nid=6 name=other\nid=9 name=erb-feed:test\n";
     script.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
-    script.until(|script| script.feed.expected.len() == 2);
-    let heard = script.heard("NOLOOP");
+    assert_eq!(script.feed.expected.len(), 2);
+    let heard = script.redis.heard();
     let kill = heard.find("KILL").unwrap();
     assert!(heard[kill..].contains("$1\r\n5\r\n"), "{heard}");
     assert!(
@@ -157,18 +90,15 @@ fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
         "nothing is cleared before tracking is on"
     );
     script.say(b":1\r\n+OK\r\n");
-    script.until(|script| script.feed.is_ready());
+    assert!(script.feed.is_ready());
     assert_eq!(script.log(), ["clear"]);
 }
 
 #[test]
 fn setup_refused_ends_the_connection() {
     let mut script = Script::new();
-    script.say(b"-NOAUTH HELLO must be called with the client already authenticated\r\n");
-    std::thread::sleep(Duration::from_millis(20));
     let error = script
-        .feed
-        .handle_input(&script.cache, &mut script.events)
+        .try_say(b"-NOAUTH HELLO must be called with the client already authenticated\r\n")
         .unwrap_err();
     assert!(error.to_string().contains("NOAUTH"), "{error}");
     assert!(!script.feed.is_ready());
@@ -187,7 +117,7 @@ fn only_a_literal_pong_renews() {
         let mut script = Script::ready();
         script.feed.ping(17);
         script.say(reply.as_bytes());
-        script.until(|script| !script.events.is_empty());
+        assert!(!script.events.is_empty());
         assert!(
             matches!(script.events[..], [Event::NoLease(_)]),
             "{reply}: {:?}",
@@ -197,14 +127,9 @@ fn only_a_literal_pong_renews() {
     let mut script = Script::ready();
     script.feed.ping(17);
     script.say(b"+PO");
-    std::thread::sleep(Duration::from_millis(5));
-    script
-        .feed
-        .handle_input(&script.cache, &mut script.events)
-        .unwrap();
     assert!(script.events.is_empty(), "half a reply is none");
     script.say(b"NG\r\n");
-    script.until(|script| lease(&script.events) == [17]);
+    assert_eq!(lease(&script.events), [17]);
 }
 
 #[test]
@@ -216,7 +141,7 @@ fn invalidations_reach_the_cache_before_later_replies() {
     script.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
     script.say(b"*3\r\n+OK\r\n$1\r\nv\r\n:-1\r\n");
     script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nc\r\n+PONG\r\n");
-    script.until(|script| lease(&script.events) == [3]);
+    assert_eq!(lease(&script.events), [3]);
     assert_eq!(
         script.log(),
         ["invalidate a,b", "insert a=v until 0", "invalidate c"]
@@ -234,12 +159,8 @@ fn invalidations_reach_the_cache_before_later_replies() {
 fn a_flush_clears_everything() {
     let mut script = Script::ready();
     script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n");
-    script.until(|script| {
-        script
-            .events
-            .iter()
-            .any(|event| matches!(event, Event::Invalidated))
-    });
+    let is_flush = |event: &Event| matches!(event, Event::Invalidated);
+    assert!(script.events.iter().any(is_flush));
     assert_eq!(script.log(), ["clear"]);
 }
 
@@ -253,7 +174,7 @@ fn every_element_of_exec_is_checked() {
     script.say(b"-WRONGTYPE no string\r\n:-1\r\n$1\r\nw\r\n:-2\r\n");
     let large = "x".repeat(2049);
     script.say(format!("$2049\r\n{large}\r\n:-1\r\n").as_bytes());
-    script.until(|script| !script.events.is_empty());
+    assert!(!script.events.is_empty());
     assert_eq!(script.log(), ["insert a=v until 1700000000123"]);
     let Event::Filled(ends) = &script.events[0] else {
         panic!("{:?}", script.events)
@@ -268,7 +189,7 @@ fn an_aborted_fill_inserts_nothing() {
     let mut script = Script::ready();
     script.feed.ask_fill(asked(&["a"]));
     script.say(b"+OK\r\n+QUEUED\r\n-OOM x\r\n+QUEUED\r\n-EXECABORT x\r\n");
-    script.until(|script| !script.events.is_empty());
+    assert!(!script.events.is_empty());
     assert!(script.log().is_empty());
     assert!(matches!(&script.events[0], Event::Filled(ends) if ends[0].1 == Filled::Later));
 }
@@ -278,10 +199,13 @@ fn a_state_is_whole_only_when_monitors_were_looked_for() {
     let mut script = Script::ready();
     script.feed.ask_state(7);
     script.say(b"$27\r\ncmdstat_monitor:calls=1,u=1\r\n%0\r\n*0\r\n");
-    script.until(|script| matches!(script.feed.expected.front(), Some(Expect::Monitors { .. })));
+    assert!(matches!(
+        script.feed.expected.front(),
+        Some(Expect::Monitors { .. })
+    ));
     assert!(script.feed.is_asking_state() && script.events.is_empty());
     script.say(b"$20\r\nid=9 flags=O qbuf=0\n\r\n");
-    script.until(|script| !script.events.is_empty());
+    assert!(!script.events.is_empty());
     let Event::State { state, gate: 7 } = &script.events[0] else {
         panic!("{:?}", script.events)
     };
@@ -294,7 +218,7 @@ fn without_monitor_or_resetstat_no_client_list_is_asked_for() {
     let mut script = Script::ready();
     script.feed.ask_state(7);
     script.say(b"$11\r\nrole:master\r\n%0\r\n*0\r\n");
-    script.until(|script| !script.events.is_empty());
+    assert!(!script.events.is_empty());
     assert!(matches!(
         &script.events[0],
         Event::State { state, gate: 7 } if state.monitors == 0
@@ -305,25 +229,12 @@ fn without_monitor_or_resetstat_no_client_list_is_asked_for() {
 #[test]
 fn replies_to_nothing_end_the_connection() {
     let mut script = Script::ready();
-    script.say(b"+OK\r\n");
-    std::thread::sleep(Duration::from_millis(20));
-    assert!(
-        script
-            .feed
-            .handle_input(&script.cache, &mut script.events)
-            .is_err()
-    );
+    assert!(script.try_say(b"+OK\r\n").is_err());
 }
 
 #[test]
 fn a_closed_connection_is_an_error() {
     let mut script = Script::ready();
-    script.redis.shutdown(std::net::Shutdown::Both).unwrap();
-    std::thread::sleep(Duration::from_millis(20));
-    assert!(
-        script
-            .feed
-            .handle_input(&script.cache, &mut script.events)
-            .is_err()
-    );
+    script.redis.close();
+    assert!(script.try_say(b"").is_err());
 }

@@ -47,7 +47,7 @@ pub struct RedisState {
 
 impl RedisState {
     /// Takes the reply to `INFO server replication persistence stats commandstats`.
-    pub(crate) fn take_info(&mut self, reply: &Frame) {
+    pub fn take_info(&mut self, reply: &Frame) {
         let Some(info) = text(reply) else {
             return self.take_error("INFO", reply);
         };

@@ -2,19 +2,10 @@
 //! RESP3 on one connection: commands out, frames in, in order. Decoding is redis-protocol's.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use redis_protocol::resp3::decode::complete::decode_bytes_mut;
-pub(crate) use redis_protocol::resp3::types::BytesFrame as Frame;
-
-use crate::addr::RedisAddr;
-
-/// Redis is on this machine: a connection is made at once or not at all.
-const CONNECT_MAX: Duration = Duration::from_millis(500);
+pub use redis_protocol::resp3::types::BytesFrame as Frame;
 
 /// Bytes asked of the kernel per read; Redis writes at most 64 KiB per turn and client.
 const READ_BYTES: usize = 64 * 1024;
@@ -22,44 +13,34 @@ const READ_BYTES: usize = 64 * 1024;
 /// Unsent bytes at which the connection counts as stuck: Redis reads nothing any more.
 const UNSENT_MAX: usize = 16 << 20;
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 /// A connection to Redis that never blocks.
-pub(crate) struct RespStream {
-    stream: Stream,
+pub struct RespStream<S> {
+    stream: S,
     input: BytesMut,
     output: BytesMut,
     scratch: Box<[u8]>,
 }
 
-impl RespStream {
-    pub(crate) fn connect(address: &RedisAddr) -> io::Result<Self> {
-        let stream = match address {
-            RedisAddr::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                Stream::Tcp(stream)
-            }
-            RedisAddr::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_nonblocking(true)?;
-                Stream::Unix(stream)
-            }
-        };
-        Ok(Self {
+impl<S> RespStream<S> {
+    /// Speaks RESP over a connection that never blocks.
+    #[must_use]
+    pub fn new(stream: S) -> Self {
+        Self {
             stream,
             input: BytesMut::new(),
             output: BytesMut::new(),
             scratch: vec![0; READ_BYTES].into(),
-        })
+        }
+    }
+
+    /// The connection.
+    #[must_use]
+    pub const fn get_ref(&self) -> &S {
+        &self.stream
     }
 
     /// Queues one command; nothing is written before [`Self::flush`].
-    pub(crate) fn push(&mut self, arguments: &[&[u8]]) {
+    pub fn push(&mut self, arguments: &[&[u8]]) {
         let mut header = [0u8; 24];
         let mut put = |output: &mut BytesMut, mark: u8, number: usize| {
             let mut rest = &mut header[..];
@@ -77,14 +58,34 @@ impl RespStream {
         }
     }
 
-    /// Writes what is queued, as far as the kernel takes it.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    /// Whether [`Self::flush`] left something behind.
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// The next whole frame, if one is there.
+    ///
+    /// # Errors
+    /// What came is no RESP.
+    pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
+        if self.input.is_empty() {
+            return Ok(None);
+        }
+        let decoded = decode_bytes_mut(&mut self.input)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        Ok(decoded.map(|(frame, _, _)| frame))
+    }
+}
+
+impl<S: Read + Write> RespStream<S> {
+    /// Writes what is queued, as far as the other end takes it.
+    ///
+    /// # Errors
+    /// The connection ended, or Redis does not read any more.
+    pub fn flush(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
-            let written = match &mut self.stream {
-                Stream::Tcp(stream) => stream.write(&self.output),
-                Stream::Unix(stream) => stream.write(&self.output),
-            };
-            match written {
+            match self.stream.write(&self.output) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => drop(self.output.split_to(count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -98,18 +99,12 @@ impl RespStream {
         Ok(())
     }
 
-    /// Whether [`Self::flush`] left something behind.
-    pub(crate) fn wants_write(&self) -> bool {
-        !self.output.is_empty()
-    }
-
     /// Reads once; true if there may be more to read.
-    pub(crate) fn fill(&mut self) -> io::Result<bool> {
-        let read = match &mut self.stream {
-            Stream::Tcp(stream) => stream.read(&mut self.scratch),
-            Stream::Unix(stream) => stream.read(&mut self.scratch),
-        };
-        match read {
+    ///
+    /// # Errors
+    /// The connection ended.
+    pub fn fill(&mut self) -> io::Result<bool> {
+        match self.stream.read(&mut self.scratch) {
             Ok(0) => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 "Redis closed the connection",
@@ -123,29 +118,11 @@ impl RespStream {
             Err(error) => Err(error),
         }
     }
-
-    /// The next whole frame, if one is there.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Frame>> {
-        if self.input.is_empty() {
-            return Ok(None);
-        }
-        let decoded = decode_bytes_mut(&mut self.input)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-        Ok(decoded.map(|(frame, _, _)| frame))
-    }
-}
-
-impl AsFd for RespStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
 }
 
 /// The bytes of a string of any kind.
-pub(crate) fn text(frame: &Frame) -> Option<&Bytes> {
+#[must_use]
+pub fn text(frame: &Frame) -> Option<&Bytes> {
     match frame {
         Frame::BlobString { data, .. }
         | Frame::SimpleString { data, .. }
@@ -155,7 +132,8 @@ pub(crate) fn text(frame: &Frame) -> Option<&Bytes> {
 }
 
 /// The text of an error reply.
-pub(crate) fn error(frame: &Frame) -> Option<String> {
+#[must_use]
+pub fn error(frame: &Frame) -> Option<String> {
     match frame {
         Frame::SimpleError { data, .. } => Some(data.to_string()),
         Frame::BlobError { data, .. } => Some(String::from_utf8_lossy(data).into_owned()),
@@ -164,12 +142,14 @@ pub(crate) fn error(frame: &Frame) -> Option<String> {
 }
 
 /// Whether the reply is the simple string `wanted`, literally.
-pub(crate) fn is_simple(frame: &Frame, wanted: &[u8]) -> bool {
+#[must_use]
+pub fn is_simple(frame: &Frame, wanted: &[u8]) -> bool {
     matches!(frame, Frame::SimpleString { data, .. } if data == wanted)
 }
 
 /// Name and value pairs of a map (RESP3) or flat array (RESP2) of strings.
-pub(crate) fn pairs(frame: &Frame) -> Vec<(String, String)> {
+#[must_use]
+pub fn pairs(frame: &Frame) -> Vec<(String, String)> {
     let string = |frame: &Frame| text(frame).map(|data| String::from_utf8_lossy(data).into_owned());
     match frame {
         Frame::Map { data, .. } => data

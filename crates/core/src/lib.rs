@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon of ERB decides, without kernel, threads or sleep: it runs over a [`DataPath`]
+//! and a [`Machine`], which the daemon takes from Linux and the simulator from its world.
+//!
+//! Whoever drives it calls [`Core::turn`] when there is something to read from Redis or room to
+//! write, and at [`Core::next_wake_ns`] at the latest:
+//!
+//! ```text
+//! let mut core = Core::new(path, machine, settings);
+//! while !core.is_leaving() {
+//!     // wait until core.next_wake_ns(now), or until core.stream() is readable (only if
+//!     // core.may_read(now)) or writable (only if core.wants_write())
+//!     core.turn(readable_or_writable)?;
+//! }
+//! ```
+//!
+//! Dropping it without [`Core::stop`] is what a killed daemon looks like.
+//!
+//! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
+//! `lease` (when there is one), `watch` (whether ERB may answer), `proof` (sweeps), `stop`
+//! (detach).
+
+mod client_list;
+mod feed;
+mod fill;
+mod lease;
+mod outside;
+mod proof;
+mod redis_state;
+pub mod resp;
+#[cfg(test)]
+mod scripted;
+mod stop;
+mod turn;
+#[cfg(test)]
+mod turn_tests;
+mod watch;
+
+pub use client_list::{ClientLine, addresses, canonical, proves_executed};
+pub use outside::{Cause, DataPath, Error, Machine, Result, TcpPair};
+pub use redis_state::RedisState;
+pub use stop::reset_translated;
+pub use turn::{Core, Settings, Stage};

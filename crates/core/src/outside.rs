@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the core needs of the world: the data path, and the machine with its clocks, its sockets,
+//! its devices and the way to Redis. The daemon puts the kernel here, the simulator its world,
+//! tests a recorder.
+//!
+//! Nothing here may sleep. What a call changes is changed when it returns.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, conn_key, erb_stat, sweep_row};
+
+/// Shorthand of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whatever the outside has to say about a failure; any text will do (`"...".into()`).
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// A call of the outside failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The device on which timer and sweep are run is gone: the core takes the next one.
+    #[error("{0}")]
+    DeviceGone(Cause),
+    /// Anything else. On the feed's way it ends the feed, elsewhere the daemon.
+    #[error("{0}")]
+    Failed(Cause),
+}
+
+/// A server-side TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TcpPair {
+    /// The client's address, IPv4 as such.
+    pub client: SocketAddr,
+    /// The server's address, IPv4 as such.
+    pub server: SocketAddr,
+}
+
+/// The data path: its control block (`struct control` of `bpf/abi.h`, each access one atomic load
+/// or store) and its control programs (`bpf/control.bpf.c`).
+pub trait DataPath {
+    /// 1: fast answers allowed.
+    fn serving(&self) -> u32;
+    /// Sets `serving`.
+    fn set_serving(&self, value: u32);
+    /// Sets `stopping`; 1: detach under way.
+    fn set_stopping(&self, value: u32);
+    /// Sets `admit`; 1: new connections may be tracked from their first byte.
+    fn set_admit(&self, value: u32);
+    /// 1: misses are reported and fills inserted.
+    fn fills(&self) -> u32;
+    /// End of the lease, `CLOCK_MONOTONIC`, ns.
+    fn lease_until_ns(&self) -> u64;
+    /// Sets `lease_until_ns`.
+    fn set_lease_until_ns(&self, value: u64);
+    /// Sets `wall_minus_mono_ms`.
+    fn set_wall_minus_mono_ms(&self, value: i64);
+    /// Sets `heartbeat_up_ns`: each connection sends a command up this often; 0 = never.
+    fn set_heartbeat_up_ns(&self, value: u64);
+    /// Commands with unknown keys on their way.
+    fn fence(&self) -> u64;
+    /// 1: payload of untracked connections passed; 2: the same, a check has begun since.
+    fn untracked(&self) -> u32;
+    /// Commands seen that may change Redis's configuration.
+    fn gate_seen(&self) -> u64;
+    /// `gate_seen` up to which Redis's state was read again.
+    fn gate_ack(&self) -> u64;
+    /// Sets `gate_ack`.
+    fn set_gate_ack(&self, value: u64);
+
+    /// Runs the retransmission timer; true while connections have unacknowledged fast bytes.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn tick(&self) -> Result<bool>;
+    /// Sweeps the connection table.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn sweep(&self) -> Result<SweepReport>;
+    /// Releases the marks and the fence share of a connection for which there is proof; with
+    /// `remove` its entry goes too. True if the program did so.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn release(&self, row: &sweep_row, remove: bool) -> Result<bool>;
+    /// Notes versions of at most `FILL_BATCH` keys before Redis is asked for them; one token each.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn fill_begin(&self, keys: &[&[u8]]) -> Result<Vec<FillToken>>;
+    /// Inserts at most `FILL_BATCH` values; a `fill_status` for each.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> Result<Vec<u32>>;
+    /// Removes any number of keys from the cache and moves their sets' versions.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn invalidate(&self, keys: &[&[u8]]) -> Result<()>;
+    /// Empties the cache and voids all fills under way.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn clear(&self) -> Result<()>;
+    /// First call: notes that the check of untracked connections has begun. Second call: empties
+    /// the cache and opens the fence, unless untracked payload passed in between; true once it is
+    /// open.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn untracked_clear(&self) -> Result<bool>;
+    /// Halves all miss counts, so that old misses are forgotten.
+    fn halve_miss_counts(&self);
+    /// One counter, summed over the CPUs.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be read.
+    fn stat(&self, stat: erb_stat) -> Result<u64>;
+    /// Address pairs of all tracked connections.
+    fn conn_keys(&self) -> Vec<conn_key>;
+    /// All tracked connections: asked for once, when a detach resets.
+    fn conn_views(&self) -> Vec<ConnView>;
+    /// Takes keys out of the ring of misses, oldest first, at most a few thousand.
+    fn drain_misses(&mut self) -> Vec<Vec<u8>>;
+    /// Runs timer and sweep on this device from now on.
+    fn run_on(&mut self, ifindex: u32);
+}
+
+/// The machine on which Redis runs, in Redis's network namespace.
+pub trait Machine {
+    /// A connection to Redis. Reads and writes never block: [`io::ErrorKind::WouldBlock`] instead.
+    /// A read of nothing is the end of the stream.
+    type Stream: io::Read + io::Write;
+
+    /// `CLOCK_MONOTONIC`, ns: what the programs read.
+    fn monotonic_ns(&self) -> u64;
+    /// `CLOCK_REALTIME - CLOCK_MONOTONIC`, ms, rounded down so that entries rather end early.
+    fn wall_minus_monotonic_ms(&self) -> i64;
+    /// Connects to Redis: done or refused when it returns.
+    ///
+    /// # Errors
+    /// Why Redis cannot be reached.
+    fn connect(&mut self) -> io::Result<Self::Stream>;
+    /// Connections to Redis's port that Redis may still read from or that the kernel has not
+    /// finished, without those whose client is on this machine. Asking gives each of their sockets
+    /// its cookie.
+    ///
+    /// # Errors
+    /// [`Error`] if the sockets cannot be listed.
+    fn remote_connections(&self) -> Result<HashSet<TcpPair>>;
+    /// Addresses of this machine.
+    ///
+    /// # Errors
+    /// [`Error`] if they cannot be listed.
+    fn local_addresses(&self) -> Result<HashSet<IpAddr>>;
+    /// Ends a connection with a reset; false if it was gone already.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be ended.
+    fn destroy(&self, pair: &TcpPair, cookie: u64) -> Result<bool>;
+    /// Puts the egress program on devices that have none yet; the names of these.
+    ///
+    /// # Errors
+    /// [`Error`] if the devices cannot be listed.
+    fn cover_egress(&self) -> Result<Vec<String>>;
+    /// A boosted device that is there; none if all are gone.
+    ///
+    /// # Errors
+    /// [`Error`] if the devices cannot be listed.
+    fn present_device(&self) -> Result<Option<u32>>;
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! For tests: a data path that records, and a Redis whose every byte the test says.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashSet, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use erb_abi::{self as abi, ConnView, FillEntry, FillToken, SweepReport, conn_key, sweep_row};
+
+use crate::outside::{DataPath, Error, Machine, Result, TcpPair};
+
+/// Both directions of a connection; the test holds one handle, the feed the other.
+#[derive(Clone, Default)]
+pub(crate) struct Pipe(Rc<RefCell<Wires>>);
+
+#[derive(Default)]
+struct Wires {
+    to_feed: VecDeque<u8>,
+    from_feed: Vec<u8>,
+    closed: bool,
+}
+
+impl Pipe {
+    /// What Redis says.
+    pub(crate) fn say(&self, bytes: impl AsRef<[u8]>) {
+        self.0.borrow_mut().to_feed.extend(bytes.as_ref());
+    }
+
+    /// What Redis heard since the last call.
+    pub(crate) fn heard(&self) -> String {
+        let bytes = std::mem::take(&mut self.0.borrow_mut().from_feed);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Redis ends the connection.
+    pub(crate) fn close(&self) {
+        self.0.borrow_mut().closed = true;
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut wires = self.0.borrow_mut();
+        if wires.to_feed.is_empty() && !wires.closed {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        wires.to_feed.read(bytes)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut wires = self.0.borrow_mut();
+        if wires.closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        wires.from_feed.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Records what is done to the data path, and lets the test set what is read from it.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    pub(crate) log: RefCell<Vec<String>>,
+    pub(crate) control: RefCell<abi::control>,
+    pub(crate) stats: RefCell<std::collections::HashMap<abi::erb_stat, u64>>,
+    pub(crate) sweep: RefCell<SweepReport>,
+    pub(crate) keys: RefCell<Vec<conn_key>>,
+    pub(crate) views: RefCell<Vec<ConnView>>,
+    pub(crate) misses: RefCell<Vec<Vec<u8>>>,
+    pub(crate) is_unacked: Cell<bool>,
+    pub(crate) is_device_gone: Cell<bool>,
+    pub(crate) is_broken: Cell<bool>,
+}
+
+impl Recorder {
+    pub(crate) fn take_log(&self) -> Vec<String> {
+        self.log.take()
+    }
+
+    fn note(&self, line: impl Into<String>) -> Result<()> {
+        self.log.borrow_mut().push(line.into());
+        if self.is_broken.get() {
+            return Err(Error::Failed("the data path is broken".into()));
+        }
+        Ok(())
+    }
+}
+
+macro_rules! setters {
+    ($($set:ident $field:ident: $type:ty;)*) => {
+        $(fn $set(&self, value: $type) {
+            self.control.borrow_mut().$field = value;
+        })*
+    };
+}
+
+macro_rules! getters {
+    ($($field:ident: $type:ty;)*) => {
+        $(fn $field(&self) -> $type {
+            self.control.borrow().$field
+        })*
+    };
+}
+
+fn words(keys: &[&[u8]]) -> String {
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|key| String::from_utf8_lossy(key))
+        .collect();
+    keys.join(",")
+}
+
+impl DataPath for Recorder {
+    getters! {
+        serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
+        gate_seen: u64; gate_ack: u64;
+    }
+    setters! {
+        set_serving serving: u32; set_stopping stopping: u32; set_admit admit: u32;
+        set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ms wall_minus_mono_ms: i64;
+        set_heartbeat_up_ns heartbeat_up_ns: u64; set_gate_ack gate_ack: u64;
+    }
+
+    fn tick(&self) -> Result<bool> {
+        self.note("tick")?;
+        if self.is_device_gone.get() {
+            return Err(Error::DeviceGone("no such device".into()));
+        }
+        Ok(self.is_unacked.get())
+    }
+    fn sweep(&self) -> Result<SweepReport> {
+        Ok(self.sweep.borrow().clone())
+    }
+    fn release(&self, row: &sweep_row, remove: bool) -> Result<bool> {
+        self.note(format!("release {} remove={remove}", row.cookie))?;
+        Ok(true)
+    }
+    fn fill_begin(&self, keys: &[&[u8]]) -> Result<Vec<FillToken>> {
+        self.note(format!("note {}", words(keys)))?;
+        Ok(vec![FillToken::default(); keys.len()])
+    }
+    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> Result<Vec<u32>> {
+        for entry in entries {
+            let (key, value) = (words(&[entry.key]), words(&[entry.value]));
+            self.note(format!("insert {key}={value} until {}", entry.expiry_ms))?;
+        }
+        Ok(vec![abi::FILL_OK; entries.len()])
+    }
+    fn invalidate(&self, keys: &[&[u8]]) -> Result<()> {
+        self.note(format!("invalidate {}", words(keys)))
+    }
+    fn clear(&self) -> Result<()> {
+        self.note("clear")
+    }
+    fn untracked_clear(&self) -> Result<bool> {
+        self.note("untracked_clear")?;
+        let mut control = self.control.borrow_mut();
+        control.untracked = if control.untracked == 1 { 2 } else { 0 };
+        Ok(control.untracked == 0)
+    }
+    fn halve_miss_counts(&self) {}
+    fn stat(&self, stat: abi::erb_stat) -> Result<u64> {
+        Ok(self.stats.borrow().get(&stat).copied().unwrap_or(0))
+    }
+    fn conn_keys(&self) -> Vec<conn_key> {
+        self.keys.borrow().clone()
+    }
+    fn conn_views(&self) -> Vec<ConnView> {
+        self.views.borrow().clone()
+    }
+    fn drain_misses(&mut self) -> Vec<Vec<u8>> {
+        self.misses.take()
+    }
+    fn run_on(&mut self, ifindex: u32) {
+        self.log.borrow_mut().push(format!("run_on {ifindex}"));
+    }
+}
+
+/// A machine on which the test sets the time and who is connected.
+#[derive(Default)]
+pub(crate) struct Stand {
+    pub(crate) now_ns: Cell<u64>,
+    pub(crate) wall_minus_mono_ms: Cell<i64>,
+    /// The way to Redis; none: refused.
+    pub(crate) redis: RefCell<Option<Pipe>>,
+    pub(crate) connects: Cell<u32>,
+    pub(crate) open: RefCell<HashSet<TcpPair>>,
+    pub(crate) device: Cell<Option<u32>>,
+    pub(crate) destroyed: RefCell<Vec<u64>>,
+}
+
+impl Machine for Stand {
+    type Stream = Pipe;
+
+    fn monotonic_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+    fn wall_minus_monotonic_ms(&self) -> i64 {
+        self.wall_minus_mono_ms.get()
+    }
+    fn connect(&mut self) -> io::Result<Pipe> {
+        self.connects.set(self.connects.get() + 1);
+        let redis = self.redis.borrow().clone();
+        redis.ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
+    }
+    fn remote_connections(&self) -> Result<HashSet<TcpPair>> {
+        Ok(self.open.borrow().clone())
+    }
+    fn local_addresses(&self) -> Result<HashSet<IpAddr>> {
+        Ok(HashSet::from([[127, 0, 0, 1].into()]))
+    }
+    fn destroy(&self, _: &TcpPair, cookie: u64) -> Result<bool> {
+        self.destroyed.borrow_mut().push(cookie);
+        Ok(true)
+    }
+    fn cover_egress(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    fn present_device(&self) -> Result<Option<u32>> {
+        Ok(self.device.get())
+    }
+}

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The turn: one thread, strict order. Each tick (50 ms) renews the clock and the lease, runs the
+//! retransmission timer and drains the misses; once a second Redis's state is read, the connection
+//! table swept and new devices covered.
+
+use erb_abi::SweepReport;
+
+use crate::feed::{Asked, Event, Feed, Filled};
+use crate::fill::Fills;
+use crate::outside::{DataPath, Error, Machine, Result};
+use crate::redis_state::RedisState;
+use crate::watch::Watch;
+
+pub(crate) const MS: u64 = 1_000_000;
+
+/// Half a lease: one lost tick does not end it.
+const TICK_NS: u64 = erb_abi::LEASE_MS as u64 / 2 * MS;
+
+/// Between drains while misses flow: a fill then takes about as long as two round trips.
+const DRAIN_NS: u64 = 2 * MS;
+
+/// Misses seen within this time count as flowing.
+const FLOW_NS: u64 = 20 * MS;
+
+/// Between handling invalidations while they flow: marks and lease cover what is in between, and
+/// one wake-up then handles many.
+const PUSH_PAUSE_NS: u64 = MS;
+
+/// Once a second: state watch, sweep, devices, miss counts.
+const SECOND_NS: u64 = 1000 * MS;
+
+/// After attaching, packets that passed before it are in the kernel after this time.
+const ADMIT_AFTER_NS: u64 = 200 * MS;
+
+/// Between attempts to reach Redis again.
+const RETRY_NS: u64 = 200 * MS;
+
+/// A feed that leaves PING unanswered for this long is made anew.
+const SILENCE_MAX_NS: u64 = 5000 * MS;
+
+/// PINGs under way at most: a slow Redis needs no more.
+const PINGS_MAX: usize = 4;
+
+/// Fill transactions under way at most: bounds what Redis does for us between two clients' turns.
+const FILLS_MAX: usize = 8;
+
+/// A step of the wall clock against the monotonic one that voids all expiry times.
+const CLOCK_STEP_MS: u64 = 2;
+
+/// What goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// At work.
+    Running,
+    /// Detach was asked for at this time; leaves when nothing needs translation.
+    Stopping {
+        /// When, `CLOCK_MONOTONIC`, ns.
+        since_ns: u64,
+    },
+    /// Leave now.
+    Leaving,
+}
+
+/// What does not change.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The feed's client name; without blanks.
+    pub feed_name: String,
+    /// Redis's address, for people.
+    pub redis: String,
+    /// Redis's port.
+    pub port: u16,
+}
+
+/// What the daemon decides with, between two turns.
+pub struct Core<P, M: Machine> {
+    pub(crate) path: P,
+    pub(crate) machine: M,
+    pub(crate) feed: Option<Feed<M::Stream>>,
+    pub(crate) feeds_made: u64,
+    pub(crate) fills: Fills,
+    pub(crate) watch: Watch,
+    pub(crate) sweep: SweepReport,
+    pub(crate) proof_pending: bool,
+    pub(crate) untracked_asked: bool,
+    pub(crate) clients_asked_ns: u64,
+    pub(crate) clients_next_ns: u64,
+    pub(crate) stage: Stage,
+    pub(crate) created: u64,
+    pub(crate) awake_until_ns: u64,
+    pub(crate) settings: Settings,
+    retry_ns: u64,
+    next_tick_ns: u64,
+    pub(crate) next_second_ns: u64,
+    last_miss_ns: u64,
+    last_drain_ns: u64,
+    push_pause_until_ns: u64,
+    admit_at_ns: Option<u64>,
+    misses_this_second: u64,
+    answered: u64,
+    unacked: bool,
+    wall_minus_mono_ms: i64,
+}
+
+impl<P: DataPath, M: Machine> Core<P, M> {
+    /// Takes over a data path of which nothing is known. Nothing is answered before the first
+    /// turns. A feed of the same name, left by a dead daemon, is ended.
+    #[must_use]
+    pub fn new(path: P, machine: M, settings: Settings) -> Self {
+        let now = machine.monotonic_ns();
+        path.set_serving(0);
+        path.set_lease_until_ns(0);
+        path.set_stopping(0);
+        Self {
+            path,
+            machine,
+            feed: None,
+            feeds_made: 0,
+            fills: Fills::default(),
+            watch: Watch::default(),
+            sweep: SweepReport::default(),
+            proof_pending: false,
+            untracked_asked: false,
+            clients_asked_ns: 0,
+            clients_next_ns: 0,
+            stage: Stage::Running,
+            created: 0,
+            awake_until_ns: now + crate::lease::AWAKE_NS,
+            settings,
+            retry_ns: 0,
+            next_tick_ns: now,
+            next_second_ns: now,
+            last_miss_ns: 0,
+            last_drain_ns: 0,
+            push_pause_until_ns: 0,
+            admit_at_ns: Some(now + ADMIT_AFTER_NS),
+            misses_this_second: 0,
+            answered: 0,
+            // Of an adopted data path nothing is known.
+            unacked: true,
+            wall_minus_mono_ms: 0,
+        }
+    }
+
+    /// Does what is due. `feed_is_ready`: Redis sent something, or there is room again for what
+    /// could not be written.
+    ///
+    /// # Errors
+    /// The data path cannot be driven any more; it is left as it is.
+    pub fn turn(&mut self, feed_is_ready: bool) -> Result<()> {
+        if feed_is_ready {
+            self.turn_feed();
+        }
+        let now = self.machine.monotonic_ns();
+        if now >= self.next_tick_ns {
+            self.next_tick_ns = (self.next_tick_ns + TICK_NS).max(now + TICK_NS / 2);
+            match self.tick(now) {
+                Err(Error::DeviceGone(_)) => self.change_device()?,
+                done => done?,
+            }
+        } else if self.is_flowing(now) && now >= self.last_drain_ns + DRAIN_NS {
+            self.drain_misses(now)?;
+        }
+        self.flush_feed();
+        Ok(())
+    }
+
+    /// When the next turn is due even if Redis is silent.
+    #[must_use]
+    pub fn next_wake_ns(&self, now: u64) -> u64 {
+        let mut until = self.next_tick_ns;
+        if self.is_flowing(now) {
+            until = until.min(self.last_drain_ns + DRAIN_NS);
+        }
+        if self.feed.is_some() && !self.may_read(now) {
+            until = until.min(self.push_pause_until_ns);
+        }
+        until
+    }
+
+    /// The connection to Redis, if there is one.
+    #[must_use]
+    pub fn stream(&self) -> Option<&M::Stream> {
+        self.feed.as_ref().map(Feed::stream)
+    }
+
+    /// Whether a turn would read what Redis sent; if not, [`Self::next_wake_ns`] says when.
+    #[must_use]
+    pub const fn may_read(&self, now: u64) -> bool {
+        now >= self.push_pause_until_ns
+    }
+
+    /// Whether something waits for room to be written.
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        self.feed.as_ref().is_some_and(Feed::wants_write)
+    }
+
+    const fn is_flowing(&self, now: u64) -> bool {
+        now < self.last_miss_ns + FLOW_NS
+    }
+
+    fn tick(&mut self, now: u64) -> Result<()> {
+        self.keep_clock()?;
+        if self.stage == Stage::Running {
+            let at_rest = now < self.next_second_ns && self.is_at_rest(now)?;
+            self.keep_feed(now, at_rest);
+            if self.admit_at_ns.is_some_and(|at| now >= at) {
+                self.admit_at_ns = None;
+                // The dump gives every older socket the cookie by which XDP knows it.
+                self.machine.remote_connections()?;
+                self.path.set_admit(1);
+            }
+        }
+        self.retransmit()?;
+        self.drain_misses(now)?;
+        self.watch_gate();
+        if now >= self.next_second_ns {
+            self.next_second_ns = now + SECOND_NS;
+            self.second(now)?;
+        } else if self.is_sweep_urgent() {
+            self.sweep_connections()?;
+        }
+        Ok(())
+    }
+
+    /// The device on which programs are run is gone: takes the next one, leaves after the last.
+    fn change_device(&mut self) -> Result<()> {
+        if let Some(ifindex) = self.machine.present_device()? {
+            self.path.run_on(ifindex);
+        } else {
+            tracing::warn!("no boosted device is left: detaching");
+            self.stage = Stage::Leaving;
+        }
+        Ok(())
+    }
+
+    /// A closed fence may wait for proof: everybody's hits wait with it.
+    fn is_sweep_urgent(&self) -> bool {
+        self.path.fence() != 0 || self.proof_pending || self.stage != Stage::Running
+    }
+
+    /// Runs the retransmission timer, which walks the whole table (0.3 ms): only while bytes are
+    /// unacknowledged or anything was answered since it last found none.
+    fn retransmit(&mut self) -> Result<()> {
+        // Counted after the answer is committed: what this misses, the next tick finds.
+        let answered = self.path.stat(erb_abi::STAT_FAST_PACKET)?
+            + self.path.stat(erb_abi::STAT_FAST_PACKET_TC)?;
+        if self.unacked || answered != self.answered {
+            self.answered = answered;
+            self.unacked = self.path.tick()?;
+        }
+        Ok(())
+    }
+
+    fn second(&mut self, now: u64) -> Result<()> {
+        for name in self.machine.cover_egress()? {
+            tracing::info!("replies by {name} are watched from now on");
+        }
+        if self.misses_this_second > 0 {
+            self.misses_this_second = 0;
+            self.path.halve_miss_counts();
+        }
+        self.fills.forgive(now);
+        let gate = self.gate_executed();
+        if let Some(feed) = self
+            .feed
+            .as_mut()
+            .filter(|feed| feed.is_ready() && !feed.is_asking_state())
+        {
+            feed.ask_state(gate);
+        }
+        self.sweep_connections()?;
+        self.check_untracked()
+    }
+
+    /// A step of the wall clock makes every cached expiry wrong.
+    fn keep_clock(&mut self) -> Result<()> {
+        let difference = self.machine.wall_minus_monotonic_ms();
+        if difference == self.wall_minus_mono_ms {
+            return Ok(());
+        }
+        let stepped = difference.abs_diff(self.wall_minus_mono_ms) > CLOCK_STEP_MS;
+        self.path.set_wall_minus_mono_ms(difference);
+        if stepped && self.wall_minus_mono_ms != 0 {
+            tracing::warn!("the wall clock was set: the cache is emptied");
+            self.path.clear()?;
+        }
+        self.wall_minus_mono_ms = difference;
+        Ok(())
+    }
+
+    fn keep_feed(&mut self, now: u64, at_rest: bool) {
+        match &mut self.feed {
+            Some(feed) => {
+                if feed
+                    .oldest_ping_ns()
+                    .is_some_and(|sent| now > sent + SILENCE_MAX_NS)
+                {
+                    self.drop_feed("Redis does not answer PING");
+                } else if !at_rest && feed.is_ready() && feed.pings_in_flight() < PINGS_MAX {
+                    feed.ping(self.machine.monotonic_ns());
+                }
+            }
+            None if now >= self.retry_ns => {
+                self.retry_ns = now + RETRY_NS;
+                let connected = self.machine.connect();
+                match connected.and_then(|stream| Feed::new(stream, &self.settings.feed_name)) {
+                    Ok(feed) => self.feed = Some(feed),
+                    Err(error) => self
+                        .watch
+                        .no_feed(&format!("Redis cannot be reached: {error}")),
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Without feed nothing is answered from the cache, at once.
+    fn drop_feed(&mut self, reason: &str) {
+        self.path.set_serving(0);
+        self.path.set_lease_until_ns(0);
+        if self.feed.take().is_some() {
+            tracing::warn!("the feed from Redis ended: {reason}");
+        }
+        self.retry_ns = self.machine.monotonic_ns() + RETRY_NS;
+        self.watch.no_feed(reason);
+        self.fills.forget_all();
+        self.untracked_asked = false;
+    }
+
+    fn flush_feed(&mut self) {
+        if let Some(Err(error)) = self.feed.as_mut().map(Feed::flush) {
+            self.drop_feed(&error.to_string());
+        }
+    }
+
+    fn turn_feed(&mut self) {
+        let now = self.machine.monotonic_ns();
+        if !self.may_read(now) {
+            return;
+        }
+        let Some(feed) = &mut self.feed else { return };
+        let mut events = Vec::new();
+        let done = feed.handle_input(&self.path, &mut events);
+        for event in events {
+            if let Err(error) = self.handle(event, now) {
+                self.drop_feed(&error.to_string());
+                return;
+            }
+        }
+        if let Err(error) = done {
+            self.drop_feed(&error.to_string());
+        }
+    }
+
+    fn handle(&mut self, event: Event, now: u64) -> Result<()> {
+        match event {
+            Event::Ready => self.feed_ready(),
+            Event::Lease { sent_ns } => {
+                self.watch.lease_refused(None);
+                let until = sent_ns + u64::from(erb_abi::LEASE_MS) * MS;
+                if self.stage == Stage::Running && until > self.path.lease_until_ns() {
+                    self.path.set_lease_until_ns(until);
+                }
+            }
+            Event::NoLease(reason) => self.watch.lease_refused(Some(reason)),
+            Event::State { state, gate } => self.take_state(*state, gate)?,
+            Event::Clients { list, question } => self.take_clients(&list, question)?,
+            Event::Filled(ends) => {
+                for (key, end) in ends {
+                    self.fills.ended(key, end, now);
+                }
+                self.begin_fills()?;
+            }
+            Event::Invalidated => self.push_pause_until_ns = now + PUSH_PAUSE_NS,
+        }
+        Ok(())
+    }
+
+    fn feed_ready(&mut self) {
+        self.feeds_made += 1;
+        tracing::info!("feed from Redis at {} is up", self.settings.redis);
+        self.watch.feed_made();
+        let gate = self.path.gate_seen();
+        if let Some(feed) = &mut self.feed {
+            feed.ask_state(gate);
+            feed.ping(self.machine.monotonic_ns());
+        }
+    }
+
+    fn drain_misses(&mut self, now: u64) -> Result<()> {
+        self.last_drain_ns = now;
+        let keys = self.path.drain_misses();
+        if !keys.is_empty() {
+            self.last_miss_ns = now;
+            self.misses_this_second += keys.len() as u64;
+        }
+        if self.can_fill() {
+            for key in keys {
+                self.fills.missed(key);
+            }
+        }
+        self.begin_fills()
+    }
+
+    fn can_fill(&self) -> bool {
+        self.stage == Stage::Running && self.path.serving() == 1
+    }
+
+    /// Sends as many fill transactions as may be under way.
+    fn begin_fills(&mut self) -> Result<()> {
+        if !self.can_fill() {
+            return Ok(());
+        }
+        let Some(feed) = self.feed.as_mut().filter(|feed| feed.is_ready()) else {
+            return Ok(());
+        };
+        while feed.fills_in_flight() < FILLS_MAX {
+            let keys = self.fills.take(erb_abi::FILL_BATCH as usize);
+            if keys.is_empty() {
+                break;
+            }
+            let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let tokens = self.path.fill_begin(&borrowed)?;
+            let mut asked = Vec::new();
+            let mut refused = false;
+            for (key, token) in keys.into_iter().zip(tokens) {
+                if token.status == erb_abi::FILL_OK {
+                    asked.push(Asked { key, token });
+                } else {
+                    refused = true;
+                    // Later: the time matters only for what is never filled.
+                    self.fills.ended(key, Filled::Later, 0);
+                }
+            }
+            if !asked.is_empty() {
+                feed.ask_fill(asked);
+            }
+            if refused {
+                // What must be tried again waits for the next drain, or this loop would spin.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for keys to be filled, each tried until it is filled or cannot be.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn fill(&mut self, keys: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
+        for key in keys {
+            self.fills.ask(key);
+        }
+        self.begin_fills()
+    }
+}
+
+/// What the status report shows.
+impl<P: DataPath, M: Machine> Core<P, M> {
+    /// The data path.
+    #[must_use]
+    pub const fn path(&self) -> &P {
+        &self.path
+    }
+
+    /// The machine.
+    #[must_use]
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The machine, for a driver that changes it.
+    pub const fn machine_mut(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
+    /// What goes on.
+    #[must_use]
+    pub const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Whether nothing is left to do: what is attached can be taken away.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.stage == Stage::Leaving
+    }
+
+    /// Looks at the connections, for somebody who asks, and keeps the lease up for a while.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn look(&mut self) -> Result<()> {
+        self.awake_until_ns = self.machine.monotonic_ns() + crate::lease::AWAKE_NS;
+        self.sweep = self.path.sweep()?;
+        Ok(())
+    }
+
+    /// The last sweep.
+    #[must_use]
+    pub const fn last_sweep(&self) -> &SweepReport {
+        &self.sweep
+    }
+
+    /// Why ERB must not answer, as far as Redis is concerned; empty: it may.
+    #[must_use]
+    pub fn reasons_against_serving(&self) -> Vec<String> {
+        self.watch.reasons()
+    }
+
+    /// Redis's state, as last read over the present feed.
+    #[must_use]
+    pub const fn redis_state(&self) -> Option<&RedisState> {
+        self.watch.state.as_ref()
+    }
+
+    /// Whether tracking is on.
+    #[must_use]
+    pub fn is_feed_up(&self) -> bool {
+        self.feed.as_ref().is_some_and(Feed::is_ready)
+    }
+
+    /// Feeds made so far.
+    #[must_use]
+    pub const fn feeds_made(&self) -> u64 {
+        self.feeds_made
+    }
+
+    /// Fill transactions under way.
+    #[must_use]
+    pub fn fills_in_flight(&self) -> usize {
+        self.feed.as_ref().map_or(0, Feed::fills_in_flight)
+    }
+
+    /// Keys waiting to be filled.
+    #[must_use]
+    pub fn fills_waiting(&self) -> usize {
+        self.fills.waiting()
+    }
+
+    /// Keys given to [`Self::fill`] that are not done yet.
+    #[must_use]
+    pub fn named_left(&self) -> usize {
+        self.fills.named_left()
+    }
+
+    /// Keys filled so far, and keys given to [`Self::fill`] that could not be filled.
+    #[must_use]
+    pub const fn fill_counts(&self) -> (u64, u64) {
+        (self.fills.filled, self.fills.named_failed)
+    }
+}

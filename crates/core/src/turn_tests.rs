@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The core in virtual time, over a data path that records and a Redis that says what it is told.
+
+use std::net::SocketAddr;
+
+use erb_abi as abi;
+
+use crate::outside::{DataPath, TcpPair};
+use crate::scripted::{Pipe, Recorder, Stand};
+use crate::turn::{Core, MS, Settings, Stage};
+
+const START_NS: u64 = 1_000_000 * MS;
+const SETUP: &str = "%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n$0\r\n\r\n+OK\r\n";
+
+struct Bench {
+    core: Core<Recorder, Stand>,
+    redis: Pipe,
+}
+
+impl Bench {
+    /// A core after its first turn: the feed is asked for.
+    fn new() -> Self {
+        let machine = Stand::default();
+        machine.now_ns.set(START_NS);
+        machine.wall_minus_mono_ms.set(1_700_000_000_000);
+        let redis = Pipe::default();
+        machine.redis.replace(Some(redis.clone()));
+        let settings = Settings {
+            feed_name: "erb-feed:test".to_owned(),
+            redis: "scripted".to_owned(),
+            port: 6379,
+        };
+        let path = Recorder::default();
+        path.control.borrow_mut().fills = 1;
+        let core = Core::new(path, machine, settings);
+        let mut bench = Self { core, redis };
+        bench.turn(false);
+        bench
+    }
+
+    /// A core with a feed, a lease and leave to serve.
+    fn serving() -> Self {
+        let mut bench = Self::new();
+        bench.say(SETUP);
+        bench.say(state_reply("").as_str());
+        bench.say("+PONG\r\n");
+        assert_eq!(bench.core.path.serving(), 1);
+        assert!(bench.has_lease());
+        bench.redis.heard();
+        bench.core.path.take_log();
+        bench
+    }
+
+    fn turn(&mut self, feed_is_ready: bool) {
+        self.core.turn(feed_is_ready).unwrap();
+    }
+
+    fn say(&mut self, bytes: &str) {
+        self.redis.say(bytes);
+        self.turn(true);
+    }
+
+    fn now(&self) -> u64 {
+        self.core.machine.now_ns.get()
+    }
+
+    /// Lets time pass with turns when they are due; Redis answers each PING if `answers`.
+    fn pass(&mut self, ms: u64, answers: bool) {
+        let end = self.now() + ms * MS;
+        loop {
+            let next = self.core.next_wake_ns(self.now()).max(self.now());
+            if next >= end {
+                self.core.machine.now_ns.set(end);
+                return;
+            }
+            self.core.machine.now_ns.set(next);
+            self.turn(false);
+            if answers {
+                self.answer();
+            }
+        }
+    }
+
+    /// Redis answers what is a PING or asks for its state; true if it was asked anything.
+    fn answer(&mut self) -> bool {
+        let heard = self.redis.heard();
+        let mut rest = heard.as_str();
+        while let Some(at) = rest.find(['P', 'I']) {
+            rest = &rest[at..];
+            if rest.starts_with("PING") {
+                self.say("+PONG\r\n");
+            } else if rest.starts_with("INFO") {
+                self.say(state_reply("").as_str());
+            }
+            rest = &rest[1..];
+        }
+        !heard.is_empty()
+    }
+
+    fn has_lease(&self) -> bool {
+        self.core.path.lease_until_ns() > self.now()
+    }
+
+    fn count(&self, stat: abi::erb_stat) {
+        *self.core.path.stats.borrow_mut().entry(stat).or_default() += 1;
+    }
+}
+
+/// Redis's state, in which nothing forbids to serve, with more lines of INFO.
+fn state_reply(more: &str) -> String {
+    let info = format!("redis_version:7.2.0\r\nredis_mode:standalone\r\nrole:master\r\n{more}");
+    let acl = "user default on nopass sanitize-payload ~* &* +@all";
+    format!(
+        "${}\r\n{info}\r\n%2\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n$7\r\ntimeout\r\n$1\r\n0\r\n*1\r\n${}\r\n{acl}\r\n",
+        info.len(),
+        acl.len()
+    )
+}
+
+#[test]
+fn the_lease_comes_from_pong_alone_and_counts_from_its_ping() {
+    let mut bench = Bench::new();
+    bench.say(SETUP);
+    assert!(!bench.has_lease(), "tracking alone is no lease");
+    let sent = bench.now();
+    bench.core.machine.now_ns.set(sent + 30 * MS);
+    bench.say(state_reply("").as_str());
+    assert_eq!(bench.core.path.serving(), 1);
+    assert!(!bench.has_lease(), "a state alone is no lease");
+    bench.say("+PONG\r\n");
+    assert_eq!(bench.core.path.lease_until_ns(), sent + 100 * MS);
+}
+
+#[test]
+fn an_error_to_ping_lets_the_lease_end() {
+    let mut bench = Bench::serving();
+    let until = bench.core.path.lease_until_ns();
+    bench.pass(60, false);
+    assert!(bench.redis.heard().contains("PING"));
+    bench.say("-LOADING Redis is loading the dataset in memory\r\n");
+    assert_eq!(bench.core.path.lease_until_ns(), until);
+    assert!(bench.core.reasons_against_serving()[0].contains("LOADING"));
+}
+
+#[test]
+fn the_end_of_the_feed_stops_serving_at_once() {
+    let mut bench = Bench::serving();
+    bench.redis.close();
+    bench.turn(true);
+    assert_eq!(bench.core.path.serving(), 0);
+    assert_eq!(bench.core.path.lease_until_ns(), 0);
+    assert!(!bench.core.is_feed_up());
+}
+
+#[test]
+fn a_data_path_that_fails_ends_the_feed() {
+    let mut bench = Bench::serving();
+    bench.core.path.is_broken.set(true);
+    bench.say(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n");
+    assert_eq!(bench.core.path.serving(), 0);
+    assert_eq!(bench.core.path.lease_until_ns(), 0);
+}
+
+#[test]
+fn a_silent_redis_loses_the_feed() {
+    let mut bench = Bench::serving();
+    bench.pass(5_000, false);
+    assert!(bench.core.is_feed_up());
+    assert!(!bench.has_lease());
+    bench.core.machine.redis.replace(None);
+    bench.pass(200, false);
+    assert!(!bench.core.is_feed_up());
+    assert_eq!(bench.core.path.serving(), 0);
+}
+
+#[test]
+fn a_new_feed_empties_the_cache_before_its_first_lease() {
+    let mut bench = Bench::serving();
+    bench.redis.close();
+    bench.turn(true);
+    let redis = Pipe::default();
+    bench.core.machine.redis.replace(Some(redis.clone()));
+    bench.redis = redis;
+    bench.pass(400, false);
+    assert!(bench.redis.heard().contains("HELLO"), "connects again");
+    assert!(!bench.core.path.take_log().contains(&"clear".to_owned()));
+    bench.say(SETUP);
+    assert!(bench.core.path.take_log().contains(&"clear".to_owned()));
+    assert!(!bench.has_lease());
+    assert_eq!(bench.core.path.serving(), 0, "the state is not read yet");
+    assert_eq!(bench.core.feeds_made(), 2);
+}
+
+#[test]
+fn versions_are_noted_before_the_key_is_read() {
+    let mut bench = Bench::serving();
+    bench
+        .core
+        .path
+        .misses
+        .replace(vec![b"a".to_vec(), b"b".to_vec()]);
+    // The recorder sees the note; only then may the pipe hear of it.
+    bench.pass(60, false);
+    assert!(bench.core.path.take_log().contains(&"note a,b".to_owned()));
+    let heard = bench.redis.heard();
+    assert!(heard.contains("GET\r\n$1\r\na\r\n"), "{heard}");
+    bench.say("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    bench.say("*5\r\n+OK\r\n$1\r\nv\r\n:-1\r\n_\r\n:-2\r\n");
+    assert!(
+        !bench
+            .core
+            .path
+            .take_log()
+            .contains(&"insert a=v until 0".to_owned())
+    );
+    // The PING of the tick came first in Redis's order: its answer is what EXEC waits behind.
+    bench.say("+PONG\r\n");
+}
+
+#[test]
+fn nothing_is_filled_while_not_serving() {
+    let mut bench = Bench::serving();
+    bench.core.path.set_serving(0);
+    bench.core.path.misses.replace(vec![b"a".to_vec()]);
+    bench.pass(60, false);
+    assert!(!bench.redis.heard().contains("MULTI"));
+}
+
+#[test]
+fn the_gate_is_acknowledged_by_a_state_that_was_asked_for_after_it() {
+    let mut bench = Bench::serving();
+    bench.pass(900, true);
+    // A state is asked for, and only then the gate moves.
+    bench.pass(200, false);
+    let heard = bench.redis.heard();
+    assert!(heard.contains("INFO"), "{heard}");
+    bench.core.path.control.borrow_mut().gate_seen = 3;
+    for _ in 0..heard.matches("PING").count() {
+        bench.redis.say("+PONG\r\n");
+    }
+    bench.turn(true);
+}
+
+#[test]
+fn the_gate_waits_for_the_fence() {
+    let mut bench = Bench::serving();
+    bench.core.path.control.borrow_mut().gate_seen = 3;
+    bench.core.path.control.borrow_mut().fence = 1;
+    bench.pass(200, true);
+    assert_eq!(bench.core.path.gate_ack(), 0);
+    bench.core.path.control.borrow_mut().fence = 0;
+    bench.pass(60, true);
+    assert_eq!(bench.core.path.gate_ack(), 3);
+}
+
+#[test]
+fn swapdb_between_two_reads_empties_the_cache() {
+    let mut bench = Bench::serving();
+    bench.core.path.control.borrow_mut().gate_seen = 1;
+    bench.pass(60, false);
+    let heard = bench.redis.heard();
+    assert!(heard.contains("PING") && heard.contains("INFO"), "{heard}");
+    bench.say("+PONG\r\n");
+    bench.say(state_reply("cmdstat_swapdb:calls=1,usec=1\r\n").as_str());
+    assert_eq!(bench.core.path.take_log().last().unwrap(), "clear");
+    assert_eq!(bench.core.path.gate_ack(), 1);
+}
+
+#[test]
+fn untracked_payload_opens_the_fence_in_two_steps() {
+    let mut bench = Bench::serving();
+    let pair = TcpPair {
+        client: SocketAddr::from(([10, 0, 0, 2], 4000)),
+        server: SocketAddr::from(([10, 0, 0, 1], 6379)),
+    };
+    bench.core.machine.open.borrow_mut().insert(pair);
+    bench.core.path.control.borrow_mut().untracked = 1;
+    bench.pass(1_100, true);
+    let steps = |bench: &Bench| {
+        let log = bench.core.path.take_log();
+        log.iter().filter(|line| *line == "untracked_clear").count()
+    };
+    assert_eq!(steps(&bench), 1, "the check has begun");
+    assert!(!bench.redis.heard().contains("LIST"));
+    bench.pass(1_000, true);
+    assert_eq!(steps(&bench), 0, "an untracked connection is open");
+    bench.core.machine.open.borrow_mut().clear();
+    bench.pass(900, true);
+    bench.pass(100, false);
+    let heard = bench.redis.heard();
+    assert!(heard.contains("LIST"), "{heard}");
+    assert_eq!(steps(&bench), 0, "only the list is proof");
+}
+
+#[test]
+fn connections_are_admitted_after_200_ms() {
+    let mut bench = Bench::new();
+    bench.pass(190, false);
+    assert_eq!(bench.core.path.control.borrow().admit, 0);
+    bench.pass(100, false);
+    assert_eq!(bench.core.path.control.borrow().admit, 1);
+}
+
+#[test]
+fn a_step_of_the_wall_clock_empties_the_cache() {
+    let mut bench = Bench::serving();
+    let wall = &bench.core.machine.wall_minus_mono_ms;
+    wall.set(wall.get() + 2);
+    bench.pass(60, true);
+    assert!(
+        !bench.core.path.take_log().contains(&"clear".to_owned()),
+        "slewed"
+    );
+    let wall = &bench.core.machine.wall_minus_mono_ms;
+    wall.set(wall.get() - 3);
+    bench.pass(60, true);
+    assert!(bench.core.path.take_log().contains(&"clear".to_owned()));
+    let wall = bench.core.machine.wall_minus_mono_ms.get();
+    assert_eq!(bench.core.path.control.borrow().wall_minus_mono_ms, wall);
+}
+
+#[test]
+fn the_timer_runs_while_something_may_be_unacknowledged() {
+    let mut bench = Bench::serving();
+    let ticks = |bench: &Bench| {
+        let log = bench.core.path.take_log();
+        log.iter().filter(|line| *line == "tick").count()
+    };
+    bench.pass(200, true);
+    ticks(&bench);
+    bench.pass(200, true);
+    assert_eq!(ticks(&bench), 0);
+    bench.count(abi::STAT_FAST_PACKET);
+    bench.pass(200, true);
+    assert_eq!(ticks(&bench), 1);
+    bench.core.path.is_unacked.set(true);
+    bench.count(abi::STAT_FAST_PACKET_TC);
+    bench.pass(200, true);
+    assert_eq!(ticks(&bench), 4);
+}
+
+#[test]
+fn a_device_that_is_gone_is_replaced_or_ends_the_boost() {
+    let mut bench = Bench::serving();
+    bench.core.path.is_device_gone.set(true);
+    bench.core.machine.device.set(Some(7));
+    bench.count(abi::STAT_FAST_PACKET);
+    bench.pass(60, true);
+    assert!(bench.core.path.take_log().contains(&"run_on 7".to_owned()));
+    assert_eq!(bench.core.stage(), Stage::Running);
+    bench.core.machine.device.set(None);
+    bench.count(abi::STAT_FAST_PACKET);
+    bench.pass(60, true);
+    assert!(bench.core.is_leaving());
+}
+
+#[test]
+fn detach_waits_for_the_last_translated_connection() {
+    let mut bench = Bench::serving();
+    bench.core.path.sweep.borrow_mut().translated = 1;
+    bench.core.stop(false).unwrap();
+    assert_eq!(bench.core.path.control.borrow().stopping, 1);
+    assert_eq!(bench.core.path.serving(), 0);
+    assert_eq!(bench.core.path.lease_until_ns(), 0);
+    bench.pass(1_000, true);
+    assert!(!bench.core.is_leaving());
+    bench.core.path.sweep.borrow_mut().translated = 0;
+    bench.pass(100, true);
+    assert!(bench.core.is_leaving());
+}
+
+#[test]
+fn a_forced_detach_resets_what_is_translated() {
+    let mut bench = Bench::serving();
+    let view = |cookie, in_delta| abi::ConnView {
+        cookie,
+        in_delta,
+        ..abi::ConnView::from(&abi::conn::default())
+    };
+    bench.core.path.views.replace(vec![view(5, 0), view(6, 1)]);
+    bench.core.stop(true).unwrap();
+    assert!(bench.core.is_leaving());
+    assert_eq!(*bench.core.machine.destroyed.borrow(), [6]);
+}

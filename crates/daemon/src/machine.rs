@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Linux, as the core sees it: the data path in the kernel, the sockets of this network namespace,
+//! the boosted devices and the connection to Redis.
+
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, conn_key, erb_stat, sweep_row};
+use erb_core::{DataPath, Error as CoreError, Machine, Result, TcpPair};
+use erb_datapath::{Datapath, Device, Links, MissRing, all_devices};
+
+use crate::addr::RedisAddr;
+use crate::{Error, clock, sockets};
+
+/// Redis is on this machine: a connection is made at once or not at all.
+const CONNECT_MAX: Duration = Duration::from_millis(500);
+
+/// A connection to Redis that never blocks.
+pub(crate) enum Connection {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Connection {
+    pub(crate) fn new(address: &RedisAddr) -> io::Result<Self> {
+        Ok(match address {
+            RedisAddr::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Self::Tcp(stream)
+            }
+            RedisAddr::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Self::Unix(stream)
+            }
+        })
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(bytes),
+            Self::Unix(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// The machine that the daemon runs on.
+pub(crate) struct Linux {
+    pub(crate) redis: RedisAddr,
+    pub(crate) port: u16,
+    pub(crate) links: Links,
+    /// The boosted devices.
+    pub(crate) devices: Vec<Device>,
+}
+
+impl Machine for Linux {
+    type Stream = Connection;
+
+    fn monotonic_ns(&self) -> u64 {
+        clock::monotonic_ns()
+    }
+    fn wall_minus_monotonic_ms(&self) -> i64 {
+        clock::wall_minus_monotonic_ms()
+    }
+    fn connect(&mut self) -> io::Result<Connection> {
+        Connection::new(&self.redis)
+    }
+    fn remote_connections(&self) -> Result<HashSet<TcpPair>> {
+        sockets::remote_connections(self.port).map_err(to_core)
+    }
+    fn local_addresses(&self) -> Result<HashSet<IpAddr>> {
+        sockets::local_addresses().map_err(to_core)
+    }
+    fn destroy(&self, pair: &TcpPair, cookie: u64) -> Result<bool> {
+        sockets::destroy(pair, cookie).map_err(to_core)
+    }
+    fn cover_egress(&self) -> Result<Vec<String>> {
+        below(self.links.cover_egress())
+    }
+    fn present_device(&self) -> Result<Option<u32>> {
+        let present = below(all_devices())?;
+        let found = self.devices.iter().find(|device| present.contains(device));
+        Ok(found.map(|device| device.ifindex))
+    }
+}
+
+/// The data path in the kernel, and its ring of misses.
+pub(crate) struct Kernel {
+    pub(crate) datapath: Datapath,
+    pub(crate) ring: MissRing,
+}
+
+macro_rules! getters {
+    ($($field:ident: $type:ty;)*) => {
+        $(fn $field(&self) -> $type {
+            self.datapath.control().$field()
+        })*
+    };
+}
+
+macro_rules! setters {
+    ($($set:ident: $type:ty;)*) => {
+        $(fn $set(&self, value: $type) {
+            self.datapath.control().$set(value);
+        })*
+    };
+}
+
+impl DataPath for Kernel {
+    getters! {
+        serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
+        gate_seen: u64; gate_ack: u64;
+    }
+    setters! {
+        set_serving: u32; set_stopping: u32; set_admit: u32; set_lease_until_ns: u64;
+        set_wall_minus_mono_ms: i64; set_heartbeat_up_ns: u64; set_gate_ack: u64;
+    }
+
+    fn tick(&self) -> Result<bool> {
+        below(self.datapath.tick())
+    }
+    fn sweep(&self) -> Result<SweepReport> {
+        below(self.datapath.sweep())
+    }
+    fn release(&self, row: &sweep_row, remove: bool) -> Result<bool> {
+        below(self.datapath.release(row, remove))
+    }
+    fn fill_begin(&self, keys: &[&[u8]]) -> Result<Vec<FillToken>> {
+        below(self.datapath.fill_begin(keys))
+    }
+    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> Result<Vec<u32>> {
+        below(self.datapath.fill_insert(entries))
+    }
+    fn invalidate(&self, keys: &[&[u8]]) -> Result<()> {
+        below(self.datapath.invalidate(keys))
+    }
+    fn clear(&self) -> Result<()> {
+        below(self.datapath.clear())
+    }
+    fn untracked_clear(&self) -> Result<bool> {
+        below(self.datapath.untracked_clear())
+    }
+    fn halve_miss_counts(&self) {
+        self.datapath.halve_miss_counts();
+    }
+    fn stat(&self, stat: erb_stat) -> Result<u64> {
+        below(self.datapath.stat(stat))
+    }
+    fn conn_keys(&self) -> Vec<conn_key> {
+        self.datapath.conn_keys()
+    }
+    fn conn_views(&self) -> Vec<ConnView> {
+        self.datapath.conn_views()
+    }
+    fn drain_misses(&mut self) -> Vec<Vec<u8>> {
+        self.ring.drain()
+    }
+    fn run_on(&mut self, ifindex: u32) {
+        self.datapath.run_on(ifindex);
+    }
+}
+
+fn below<T>(result: erb_datapath::Result<T>) -> Result<T> {
+    result.map_err(|error| to_core(error.into()))
+}
+
+fn to_core(error: Error) -> CoreError {
+    match error {
+        Error::Datapath(erb_datapath::Error::Run { ref reason, .. })
+            if reason.raw_os_error() == Some(libc::ENODEV) =>
+        {
+            CoreError::DeviceGone(error.into())
+        }
+        _ => CoreError::Failed(error.into()),
+    }
+}
+
+impl From<CoreError> for Error {
+    /// What [`to_core`] has packed comes out again, so that its kind keeps its exit code.
+    fn from(error: CoreError) -> Self {
+        let (CoreError::DeviceGone(cause) | CoreError::Failed(cause)) = error;
+        match cause.downcast::<Self>() {
+            Ok(own) => *own,
+            Err(other) => Self::io("the daemon cannot go on")(io::Error::other(other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_keep_their_kind_on_the_way_through_the_core() {
+        let run = |code| {
+            Error::Datapath(erb_datapath::Error::Run {
+                program: "erb_tick",
+                reason: io::Error::from_raw_os_error(code),
+            })
+        };
+        let text = run(libc::EPERM).to_string();
+        assert!(matches!(
+            to_core(run(libc::ENODEV)),
+            CoreError::DeviceGone(_)
+        ));
+        let failed = to_core(run(libc::EPERM));
+        assert!(matches!(failed, CoreError::Failed(_)));
+        assert_eq!(failed.to_string(), text);
+        let back = Error::from(failed);
+        assert!(matches!(back, Error::Datapath(_)) && back.to_string() == text);
+    }
+}
