@@ -27,8 +27,6 @@ const fn wants_proof(row: &abi::sweep_row) -> bool {
 impl<P: DataPath, M: Machine> Core<P, M> {
     /// Sweeps the table, removes what is gone, asks for proof where it is needed.
     pub(crate) fn sweep_connections(&mut self) -> Result<()> {
-        // Read first: what is made meanwhile is in the sweep or counts as new.
-        self.created = self.path.stat(abi::STAT_CONN_CREATED)?;
         let report = self.path.sweep()?;
         let mut wanting = Vec::new();
         for row in &report.rows {

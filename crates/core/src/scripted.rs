@@ -74,6 +74,9 @@ pub(crate) struct Recorder {
     pub(crate) keys: RefCell<Vec<conn_key>>,
     pub(crate) views: RefCell<Vec<ConnView>>,
     pub(crate) misses: RefCell<Vec<Vec<u8>>>,
+    /// When versions are noted, what this Redis has heard by then goes to `heard`.
+    pub(crate) heard_at_note: RefCell<Option<Pipe>>,
+    pub(crate) heard: RefCell<String>,
     pub(crate) is_unacked: Cell<bool>,
     pub(crate) is_device_gone: Cell<bool>,
     pub(crate) is_broken: Cell<bool>,
@@ -144,6 +147,9 @@ impl DataPath for Recorder {
     }
     fn fill_begin(&self, keys: &[&[u8]]) -> Result<Vec<FillToken>> {
         self.note(format!("note {}", words(keys)))?;
+        if let Some(redis) = &*self.heard_at_note.borrow() {
+            self.heard.borrow_mut().push_str(&redis.heard());
+        }
         Ok(vec![FillToken::default(); keys.len()])
     }
     fn fill_insert(&self, entries: &[FillEntry<'_>]) -> Result<Vec<u32>> {

@@ -86,7 +86,7 @@ pub struct Core<P, M: Machine> {
     pub(crate) clients_asked_ns: u64,
     pub(crate) clients_next_ns: u64,
     pub(crate) stage: Stage,
-    pub(crate) created: u64,
+    pub(crate) asked: crate::lease::Asked,
     pub(crate) awake_until_ns: u64,
     pub(crate) settings: Settings,
     retry_ns: u64,
@@ -124,7 +124,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             clients_asked_ns: 0,
             clients_next_ns: 0,
             stage: Stage::Running,
-            created: 0,
+            asked: crate::lease::Asked::default(),
             awake_until_ns: now + crate::lease::AWAKE_NS,
             settings,
             retry_ns: 0,
@@ -202,8 +202,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     fn tick(&mut self, now: u64) -> Result<()> {
         self.keep_clock()?;
+        self.look_who_asks(now)?;
         if self.stage == Stage::Running {
-            let at_rest = now < self.next_second_ns && self.is_at_rest(now)?;
+            // Once a second even at rest: a Redis that does not answer is found out.
+            let at_rest = now < self.next_second_ns && self.is_at_rest(now);
             self.keep_feed(now, at_rest);
             if self.admit_at_ns.is_some_and(|at| now >= at) {
                 self.admit_at_ns = None;
@@ -244,8 +246,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// unacknowledged or anything was answered since it last found none.
     fn retransmit(&mut self) -> Result<()> {
         // Counted after the answer is committed: what this misses, the next tick finds.
-        let answered = self.path.stat(erb_abi::STAT_FAST_PACKET)?
-            + self.path.stat(erb_abi::STAT_FAST_PACKET_TC)?;
+        let answered = self.asked.answered();
         if self.unacked || answered != self.answered {
             self.answered = answered;
             self.unacked = self.path.tick()?;
@@ -394,6 +395,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let keys = self.path.drain_misses();
         if !keys.is_empty() {
             self.last_miss_ns = now;
+            self.stay_awake(now);
             self.misses_this_second += keys.len() as u64;
         }
         if self.can_fill() {
@@ -493,7 +495,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// # Errors
     /// As [`Self::turn`].
     pub fn look(&mut self) -> Result<()> {
-        self.awake_until_ns = self.machine.monotonic_ns() + crate::lease::AWAKE_NS;
+        self.stay_awake(self.machine.monotonic_ns());
         self.sweep = self.path.sweep()?;
         Ok(())
     }

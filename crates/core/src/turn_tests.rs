@@ -81,20 +81,22 @@ impl Bench {
         }
     }
 
-    /// Redis answers what is a PING or asks for its state; true if it was asked anything.
-    fn answer(&mut self) -> bool {
+    /// Redis answers what is a PING or asks for its state; the number of PINGs.
+    fn answer(&mut self) -> usize {
+        let mut pings = 0;
         let heard = self.redis.heard();
         let mut rest = heard.as_str();
         while let Some(at) = rest.find(['P', 'I']) {
             rest = &rest[at..];
             if rest.starts_with("PING") {
+                pings += 1;
                 self.say("+PONG\r\n");
             } else if rest.starts_with("INFO") {
                 self.say(state_reply("").as_str());
             }
             rest = &rest[1..];
         }
-        !heard.is_empty()
+        pings
     }
 
     fn has_lease(&self) -> bool {
@@ -197,24 +199,26 @@ fn versions_are_noted_before_the_key_is_read() {
     bench
         .core
         .path
+        .heard_at_note
+        .replace(Some(bench.redis.clone()));
+    bench
+        .core
+        .path
         .misses
         .replace(vec![b"a".to_vec(), b"b".to_vec()]);
-    // The recorder sees the note; only then may the pipe hear of it.
     bench.pass(60, false);
     assert!(bench.core.path.take_log().contains(&"note a,b".to_owned()));
-    let heard = bench.redis.heard();
-    assert!(heard.contains("GET\r\n$1\r\na\r\n"), "{heard}");
-    bench.say("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
-    bench.say("*5\r\n+OK\r\n$1\r\nv\r\n:-1\r\n_\r\n:-2\r\n");
+    let before = bench.core.path.heard.take();
     assert!(
-        !bench
-            .core
-            .path
-            .take_log()
-            .contains(&"insert a=v until 0".to_owned())
+        !before.contains("GET"),
+        "read before it was noted: {before}"
     );
-    // The PING of the tick came first in Redis's order: its answer is what EXEC waits behind.
-    bench.say("+PONG\r\n");
+    assert!(bench.redis.heard().contains("GET\r\n$1\r\na\r\n"));
+    // The PING of the same tick was sent first.
+    bench.say("+PONG\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    bench.say("*5\r\n+OK\r\n$1\r\nv\r\n:-1\r\n_\r\n:-2\r\n");
+    assert_eq!(bench.core.path.take_log(), ["insert a=v until 0"]);
+    assert_eq!(bench.core.fill_counts(), (1, 0));
 }
 
 #[test]
@@ -229,16 +233,18 @@ fn nothing_is_filled_while_not_serving() {
 #[test]
 fn the_gate_is_acknowledged_by_a_state_that_was_asked_for_after_it() {
     let mut bench = Bench::serving();
-    bench.pass(900, true);
-    // A state is asked for, and only then the gate moves.
-    bench.pass(200, false);
-    let heard = bench.redis.heard();
-    assert!(heard.contains("INFO"), "{heard}");
     bench.core.path.control.borrow_mut().gate_seen = 3;
-    for _ in 0..heard.matches("PING").count() {
-        bench.redis.say("+PONG\r\n");
-    }
-    bench.turn(true);
+    bench.pass(60, false);
+    let heard = bench.redis.heard();
+    assert!(heard.contains("PING") && heard.contains("INFO"), "{heard}");
+    // Asked for at 3; what comes after that is not in it.
+    bench.core.path.control.borrow_mut().gate_seen = 4;
+    bench.say("+PONG\r\n");
+    assert_eq!(bench.core.path.gate_ack(), 0);
+    bench.say(state_reply("").as_str());
+    assert_eq!(bench.core.path.gate_ack(), 3);
+    bench.pass(60, true);
+    assert_eq!(bench.core.path.gate_ack(), 4);
 }
 
 #[test]
@@ -381,4 +387,67 @@ fn a_forced_detach_resets_what_is_translated() {
     bench.core.stop(true).unwrap();
     assert!(bench.core.is_leaving());
     assert_eq!(*bench.core.machine.destroyed.borrow(), [6]);
+}
+
+/// PINGs and times with a lease in a second of looks at each millisecond.
+fn second_of_rest(bench: &mut Bench) -> (usize, u64) {
+    let (mut pings, mut leased) = (0, 0);
+    for _ in 0..1_000 {
+        bench.core.machine.now_ns.set(bench.now() + MS);
+        if bench.core.next_wake_ns(bench.now()) <= bench.now() {
+            bench.turn(false);
+            pings += bench.answer();
+        }
+        leased += u64::from(bench.has_lease());
+    }
+    (pings, leased)
+}
+
+#[test]
+fn the_lease_rests_when_nobody_asks_whether_connected_or_not() {
+    let mut bench = Bench::serving();
+    bench.core.path.sweep.borrow_mut().by_state[abi::CONN_FAST as usize] = 1;
+    let (pings, leased) = second_of_rest(&mut bench);
+    assert!(pings >= 19 && leased == 1_000, "{pings} {leased}");
+    bench.pass(5_000, true);
+    let (pings, leased) = second_of_rest(&mut bench);
+    assert_eq!(pings, 1, "a dead Redis must still be found");
+    assert!(leased <= 100, "{leased}");
+}
+
+#[test]
+fn whoever_asks_gets_the_lease_back_within_a_tick() {
+    let asks = [
+        abi::STAT_REFUSE_LEASE,
+        abi::STAT_CONN_CREATED,
+        abi::STAT_FAST_PACKET,
+        abi::STAT_FAST_PACKET_TC,
+    ];
+    for stat in asks {
+        let mut bench = Bench::serving();
+        bench.pass(6_300, true);
+        assert!(!bench.has_lease());
+        bench.count(stat);
+        bench.pass(51, true);
+        assert!(bench.has_lease(), "{}", abi::REASONS[stat as usize].name);
+        bench.pass(4_900, true);
+        assert!(bench.has_lease());
+        bench.pass(1_300, true);
+        assert!(!bench.has_lease(), "rests again");
+    }
+}
+
+#[test]
+fn misses_and_fills_and_looks_keep_the_lease_up() {
+    let mut bench = Bench::serving();
+    bench.pass(6_300, true);
+    bench.core.look().unwrap();
+    bench.pass(51, true);
+    assert!(bench.has_lease());
+    bench.pass(6_000, true);
+    assert!(!bench.has_lease());
+    bench.core.path.misses.replace(vec![b"a".to_vec()]);
+    bench.pass(101, false);
+    let heard = bench.redis.heard();
+    assert!(heard.contains("PING") && heard.contains("MULTI"), "{heard}");
 }
