@@ -146,6 +146,12 @@ fn fold(mut value: u32) -> u16 {
     u16::try_from(value).unwrap_or(0)
 }
 
+/// The Internet checksum's sum over `bytes`, not yet inverted.
+#[must_use]
+pub fn checksum(bytes: &[u8], start: u32) -> u16 {
+    fold(sum(bytes, start))
+}
+
 /// Writes the lengths and checksums that follow from the frame's content.
 pub fn seal(frame: &mut [u8], at: &Layout) {
     seal_ip(frame, at);

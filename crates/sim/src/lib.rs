@@ -3,9 +3,13 @@
 //!
 //! [`run`] makes one run of a [`Plan`]; [`World`] is what it drives, step by step, in virtual time.
 
+pub mod check;
+pub mod client;
 pub mod coverage;
 pub mod fault;
 pub mod frame;
+pub mod inner;
+pub mod link;
 pub mod plan;
 pub mod profile;
 pub mod time;

@@ -12,18 +12,18 @@ pub struct Violation {
     pub check: &'static str,
     /// What was seen and what should have been.
     pub text: String,
-    /// When; 0 if the check does not know, the world then fills it in.
+    /// When.
     pub at: Ns,
 }
 
 impl Violation {
-    /// A violation of `check`.
+    /// A violation of `check` at `at`.
     #[must_use]
-    pub fn new(check: &'static str, text: impl Into<String>) -> Self {
+    pub fn new(check: &'static str, at: Ns, text: impl Into<String>) -> Self {
         Self {
             check,
             text: text.into(),
-            at: 0,
+            at,
         }
     }
 }

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What clients ask for: an operation is some commands sent together. It follows from seed,
+//! connection and number alone, so that leaving others out leaves it as it is.
+
+use fastrand::Rng;
+
+use crate::ConnId;
+use crate::client::resp::request;
+use crate::profile::ClientRates;
+use crate::time::MS;
+
+/// Mixes numbers into a seed.
+#[must_use]
+pub fn mix(seed: u64, numbers: &[u64]) -> u64 {
+    numbers
+        .iter()
+        .fold(seed ^ 0x9e37_79b9_7f4a_7c15, |state, number| {
+            let mut z = (state ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ z >> 31
+        })
+}
+
+/// One command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Lower-case name, for the coverage.
+    pub name: &'static str,
+    /// As it is sent.
+    pub bytes: Vec<u8>,
+    /// Replies that it gets.
+    pub replies: u32,
+}
+
+/// Commands sent together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operation {
+    /// The commands.
+    pub commands: Vec<Command>,
+    /// From here on messages may arrive.
+    pub subscribes: bool,
+    /// Redis closes the connection when it has read this.
+    pub ends: bool,
+    /// The bytes are no commands.
+    pub garbage: bool,
+}
+
+/// Makes operations.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    rates: ClientRates,
+    seed: u64,
+}
+
+/// Draws for one operation.
+struct Maker<'a> {
+    rates: &'a ClientRates,
+    random: Rng,
+    label: String,
+    made: u32,
+}
+
+impl Workload {
+    /// The workload of a run.
+    #[must_use]
+    pub const fn new(rates: ClientRates, seed: u64) -> Self {
+        Self { rates, seed }
+    }
+
+    /// Operation `number` of a connection.
+    #[must_use]
+    pub fn operation(&self, conn: ConnId, number: u32) -> Operation {
+        let mut maker = Maker {
+            rates: &self.rates,
+            random: Rng::with_seed(mix(self.seed, &[1, u64::from(conn), u64::from(number)])),
+            label: format!("{conn}.{number}."),
+            made: 0,
+        };
+        maker.operation()
+    }
+
+    /// What a client that ERB does not see does next.
+    #[must_use]
+    pub fn unseen(&self, number: u32) -> Command {
+        let mut maker = Maker {
+            rates: &self.rates,
+            random: Rng::with_seed(mix(self.seed, &[2, u64::from(number)])),
+            label: format!("u.{number}."),
+            made: 0,
+        };
+        if maker.random.u8(0..8) == 0 {
+            return maker.odd_on_keys();
+        }
+        maker.write()
+    }
+}
+
+fn command(name: &'static str, argv: &[&[u8]]) -> Command {
+    Command {
+        name,
+        bytes: request(argv),
+        replies: 1,
+    }
+}
+
+impl Maker<'_> {
+    fn chance(&mut self, rate: u32) -> bool {
+        rate > 0 && self.random.u32(0..1_000_000) < rate
+    }
+
+    fn operation(&mut self) -> Operation {
+        if self.chance(self.rates.garbage) {
+            return self.garbage();
+        }
+        if self.chance(self.rates.odd_commands) {
+            return self.odd();
+        }
+        let count = if self.chance(self.rates.pipelines) {
+            self.random.u32(2..=self.rates.pipeline_max.max(2))
+        } else {
+            1
+        };
+        Operation {
+            commands: (0..count).map(|_| self.one()).collect(),
+            ..Operation::default()
+        }
+    }
+
+    fn one(&mut self) -> Command {
+        if self.chance(self.rates.reads) {
+            self.read()
+        } else {
+            self.write()
+        }
+    }
+
+    /// A key: few are asked for often, some have an odd form.
+    fn key(&mut self) -> Vec<u8> {
+        let keys = self.rates.keys.max(1);
+        let first = self.random.u32(0..keys);
+        let number = first.min(self.random.u32(0..keys));
+        match self.random.u16(0..400) {
+            0 => Vec::new(),
+            1 => vec![b'K'; 256],
+            2 => vec![b'L'; 257],
+            3 => b"\r\n\0\xff".to_vec(),
+            4 => vec![b'm'; 248 + (number as usize & 7)],
+            _ => format!("key:{number}").into_bytes(),
+        }
+    }
+
+    /// A value that was never written before.
+    fn value(&mut self) -> Vec<u8> {
+        self.made += 1;
+        let mut value = format!("{}{}", self.label, self.made).into_bytes();
+        let max = self.rates.value_bytes_max.max(32) as usize;
+        let len = if self.chance(self.rates.big_values) {
+            self.random.usize(0..=max)
+        } else {
+            self.random.usize(0..=max.min(100))
+        };
+        if self.random.u8(0..60) == 0 {
+            value.clear();
+        } else if value.len() < len {
+            value.push(b'/');
+            while value.len() < len {
+                value.push(b'a' + (value.len() % 23) as u8);
+            }
+        }
+        value
+    }
+
+    fn read(&mut self) -> Command {
+        let key = self.key();
+        match self.random.u8(0..40) {
+            0 => command("mget", &[b"MGET", &key, &self.key()]),
+            1 => command("exists", &[b"EXISTS", &key]),
+            2 => command("strlen", &[b"STRLEN", &key]),
+            3 => command("pttl", &[b"PTTL", &key]),
+            4 => command("getrange", &[b"GETRANGE", &key, b"0", b"3"]),
+            5 => command("type", &[b"TYPE", &key]),
+            6 | 7 => command("ping", &[b"PING"]),
+            8 => command("ping", &[b"PING", b"hello"]),
+            9 => command("echo", &[b"ECHO", b"hello"]),
+            10 => command("get", &[b"get", &key]),
+            _ => command("get", &[b"GET", &key]),
+        }
+    }
+
+    fn ms(&mut self) -> Vec<u8> {
+        let ms = match self.random.u8(0..4) {
+            0 => self.random.u32(1..12),
+            1 => self.random.u32(12..200),
+            _ => self.random.u32(200..5_000),
+        };
+        ms.to_string().into_bytes()
+    }
+
+    fn expiring(&mut self) -> Command {
+        let key = self.key();
+        let ms = self.ms();
+        match self.random.u8(0..7) {
+            0 => command("pexpire", &[b"PEXPIRE", &key, &ms]),
+            1 => command("psetex", &[b"PSETEX", &key, &ms, &self.value()]),
+            2 => command("set", &[b"SET", &key, &self.value(), b"PX", &ms]),
+            3 => command("getex", &[b"GETEX", &key, b"PX", &ms]),
+            4 => command("persist", &[b"PERSIST", &key]),
+            5 => command("set", &[b"SET", &key, &self.value(), b"KEEPTTL"]),
+            _ => command("expire", &[b"EXPIRE", &key, b"1"]),
+        }
+    }
+
+    fn write(&mut self) -> Command {
+        if self.chance(self.rates.expiry) {
+            return self.expiring();
+        }
+        let key = self.key();
+        match self.random.u8(0..40) {
+            0..=2 => command("del", &[b"DEL", &key]),
+            3 => command("unlink", &[b"UNLINK", &key]),
+            4 => command("append", &[b"APPEND", &key, b"+"]),
+            5 => command("setrange", &[b"SETRANGE", &key, b"2", b"zz"]),
+            6 => command("getset", &[b"GETSET", &key, &self.value()]),
+            7 => command("getdel", &[b"GETDEL", &key]),
+            8 => command("setnx", &[b"SETNX", &key, &self.value()]),
+            9 => command("incr", &[b"INCR", b"counter"]),
+            10 => command("set", &[b"SET", &key, &self.value(), b"GET"]),
+            11 => command("set", &[b"SET", &key, &self.value(), b"XX"]),
+            12 => command("incr", &[b"INCR", &key]),
+            _ => command("set", &[b"SET", &key, &self.value()]),
+        }
+    }
+
+    /// Commands whose keys ERB does not know, or that touch several.
+    fn odd_on_keys(&mut self) -> Command {
+        let (one, two) = (self.key(), self.key());
+        match self.random.u8(0..10) {
+            0 => command("flushall", &[b"FLUSHALL"]),
+            1 => command("mset", &[b"MSET", &one, &self.value(), &two, &self.value()]),
+            2 => command("rename", &[b"RENAME", &one, &two]),
+            3 => command("copy", &[b"COPY", &one, &two, b"REPLACE"]),
+            4 => command("del", &[b"DEL", &one, &two]),
+            5 => command("flushdb", &[b"FLUSHDB"]),
+            6 => command("swapdb", &[b"SWAPDB", b"0", b"1"]),
+            7 => command(
+                "msetnx",
+                &[b"MSETNX", &one, &self.value(), &two, &self.value()],
+            ),
+            8 => command("move", &[b"MOVE", &one, b"1"]),
+            _ => command("hset", &[b"HSET", &one, b"f", b"v"]),
+        }
+    }
+
+    fn transaction(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        if self.random.bool() {
+            commands.push(command("watch", &[b"WATCH", &self.key()]));
+        }
+        commands.push(command("multi", &[b"MULTI"]));
+        for _ in 0..self.random.u8(1..4) {
+            commands.push(self.one());
+        }
+        commands.push(if self.random.u8(0..5) == 0 {
+            command("discard", &[b"DISCARD"])
+        } else {
+            command("exec", &[b"EXEC"])
+        });
+        commands
+    }
+
+    fn inline(&mut self) -> Vec<Command> {
+        let number = self.random.u32(0..self.rates.keys.max(1));
+        let line = |name, text: String, replies| Command {
+            name,
+            bytes: text.into_bytes(),
+            replies,
+        };
+        match self.random.u8(0..5) {
+            0 => vec![line("ping", "PING\r\n".to_owned(), 1)],
+            1 => vec![line("get", format!("GET key:{number}\r\n"), 1)],
+            2 => vec![line("get", format!("get   \"key:{number}\"\n"), 1)],
+            3 => vec![line("nothing", "\r\n".to_owned(), 0), self.one()],
+            _ => vec![line("nothing", "*0\r\n".to_owned(), 0), self.one()],
+        }
+    }
+
+    fn odd(&mut self) -> Operation {
+        let mut operation = Operation::default();
+        let channel: &[u8] = b"news";
+        operation.commands = match self.random.u8(0..24) {
+            0..=3 => self.transaction(),
+            4..=7 => vec![self.odd_on_keys()],
+            8 | 9 => self.inline(),
+            10 => {
+                operation.subscribes = true;
+                vec![command("subscribe", &[b"SUBSCRIBE", channel])]
+            }
+            11 => vec![command("publish", &[b"PUBLISH", channel, &self.value()])],
+            12 => vec![command("hello", &[b"HELLO", b"3"])],
+            13 => vec![
+                command("select", &[b"SELECT", b"1"]),
+                self.one(),
+                command("select", &[b"SELECT", b"0"]),
+            ],
+            14 => vec![command("client|setname", &[b"CLIENT", b"SETNAME", b"me"])],
+            15 => vec![command(
+                "config|set",
+                &[b"CONFIG", b"SET", b"timeout", b"0"],
+            )],
+            16 => vec![command("unknown", &[b"NOSUCHCOMMAND", b"x"])],
+            17 => vec![command("get", &[b"GET"])],
+            18 => vec![command("dbsize", &[b"DBSIZE"])],
+            19 => vec![command("client|list", &[b"CLIENT", b"LIST"])],
+            20 => vec![command("acl|list", &[b"ACL", b"LIST"])],
+            21 => vec![command("info", &[b"INFO"])],
+            22 => vec![command("select", &[b"SELECT", b"0"])],
+            _ => {
+                operation.ends = true;
+                vec![command("quit", &[b"QUIT"])]
+            }
+        };
+        operation
+    }
+
+    fn garbage(&mut self) -> Operation {
+        let bytes = match self.random.u8(0..4) {
+            0 => b"*2\r\n$3\r\nGET\r\nkey\r\n".to_vec(),
+            1 => b"*1\r\n$-5\r\n".to_vec(),
+            2 => b"*99999999999\r\n".to_vec(),
+            _ => b"*1\r\n$x\r\n".to_vec(),
+        };
+        Operation {
+            commands: vec![Command {
+                name: "garbage",
+                bytes,
+                replies: 1,
+            }],
+            ends: true,
+            garbage: true,
+            ..Operation::default()
+        }
+    }
+}
+
+/// A pause around `mean`.
+#[must_use]
+pub fn pause(random: &mut Rng, mean: u64) -> u64 {
+    match random.u8(0..20) {
+        0 => mean * 10 + random.u64(0..=50 * MS),
+        1..=8 => 0,
+        _ => random.u64(0..=2 * mean),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_follows_from_its_number() {
+        let workload = Workload::new(crate::profile::CALM.client, 7);
+        assert_eq!(workload.operation(3, 4), workload.operation(3, 4));
+        let different = (0..50).any(|n| workload.operation(3, n) != workload.operation(4, n));
+        assert!(different);
+    }
+}

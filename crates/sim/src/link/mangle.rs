@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Edits of frames, as faulty or odd networks make them.
+
+use fastrand::Rng;
+
+use crate::frame::{self, Layout};
+
+const ACK: u8 = 0x10;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
+
+/// What a forged segment says: must never be executed.
+pub const FORGED_COMMAND: &[u8] = b"*3\r\n$3\r\nSET\r\n$6\r\nforged\r\n$1\r\n1\r\n";
+
+/// Two frames for one, cut before byte `cut` of the payload.
+pub fn split(frame: &[u8], at: &Layout, cut: usize) -> [Vec<u8>; 2] {
+    let payload = &frame[at.payload..at.end];
+    let skip = u32::try_from(cut).unwrap_or(0);
+    let mut first = frame::with_payload(frame, at, 0, &payload[..cut]);
+    let flags = at.flags(frame);
+    if flags & 1 != 0 {
+        // FIN stays with the last byte.
+        first[at.l4 + 13] &= !1;
+        let head = Layout {
+            end: first.len(),
+            ..*at
+        };
+        frame::seal(&mut first, &head);
+    }
+    [first, frame::with_payload(frame, at, skip, &payload[cut..])]
+}
+
+/// One frame for two, if `next` continues `first` and their headers have the same length.
+pub fn join(first: &[u8], next: &[u8], at: &Layout) -> Option<Vec<u8>> {
+    let there = frame::layout(first)?;
+    let end = there
+        .seq(first)
+        .wrapping_add(u32::try_from(there.payload_len()).ok()?);
+    let plain = |flags: u8| flags & !PSH == ACK;
+    if end != at.seq(next)
+        || there.payload_len() == 0
+        || there.payload != at.payload
+        || !plain(there.flags(first))
+        || !plain(at.flags(next))
+    {
+        return None;
+    }
+    let mut payload = first[there.payload..there.end].to_vec();
+    payload.extend_from_slice(&next[at.payload..at.end]);
+    // The later header with the earlier number: a sender that coalesces its queue does so.
+    let back = 0_u32.wrapping_sub(u32::try_from(there.payload_len()).ok()?);
+    Some(frame::with_payload(next, at, back, &payload))
+}
+
+/// Two IPv4 fragments.
+pub fn fragments(frame: &[u8], at: &Layout, id: u16) -> [Vec<u8>; 2] {
+    // The first holds the TCP header whole; offsets count in units of 8 bytes.
+    let data = at.end - at.l4;
+    let cut = (data / 2).max(64).min(data - 1) & !7;
+    let header = &frame[..at.l4];
+    let piece = |from: usize, to: usize, flags: u16| {
+        let mut bytes = header.to_vec();
+        bytes.extend_from_slice(&frame[at.l4 + from..at.l4 + to]);
+        let l3 = at.l3;
+        let len = u16::try_from(bytes.len() - l3).unwrap_or(0);
+        let offset = u16::try_from(from / 8).unwrap_or(0) | flags;
+        bytes[l3 + 2..l3 + 4].copy_from_slice(&len.to_be_bytes());
+        bytes[l3 + 4..l3 + 6].copy_from_slice(&id.to_be_bytes());
+        bytes[l3 + 6..l3 + 8].copy_from_slice(&offset.to_be_bytes());
+        frame::seal_ipv4_header(&mut bytes, l3);
+        bytes
+    };
+    [piece(0, cut, 0x2000), piece(cut, data, 0)]
+}
+
+/// Changes one byte from the IP header on; a bare sum is completed first, because what left a
+/// machine on a wire has been.
+pub fn corrupt(frame: &mut [u8], at: &Layout, random: &mut Rng) {
+    if frame::is_bare(frame, at) {
+        frame::seal(frame, at);
+    }
+    let place = random.usize(at.l3..at.end);
+    let old = frame[place];
+    loop {
+        frame[place] = old ^ random.u8(1..);
+        // By chance it may look like a bare sum, which a wire does not carry.
+        if frame::layout(frame).is_none_or(|now| !frame::is_bare(frame, &now)) {
+            return;
+        }
+    }
+}
+
+/// A router has marked congestion.
+pub fn congestion_mark(frame: &mut [u8], at: &Layout) {
+    if at.v6 {
+        frame[at.l3 + 1] |= 0x30;
+    } else {
+        frame[at.l3 + 1] |= 3;
+    }
+    frame::seal(frame, at);
+}
+
+/// Four bytes of IPv4 options: a router alert.
+pub fn ip_options(frame: &[u8], at: &Layout) -> Vec<u8> {
+    let mut bytes = frame[..at.l4].to_vec();
+    bytes.extend_from_slice(&[0x94, 4, 0, 0]);
+    bytes.extend_from_slice(&frame[at.l4..at.end]);
+    bytes[at.l3] += 1;
+    let at = Layout {
+        l4: at.l4 + 4,
+        payload: at.payload + 4,
+        end: at.end + 4,
+        ..*at
+    };
+    frame::seal(&mut bytes, &at);
+    bytes
+}
+
+/// An experimental TCP option behind the others, if there is room.
+pub fn tcp_option(frame: &[u8], at: &Layout) -> Option<Vec<u8>> {
+    if at.payload - at.l4 > 56 {
+        return None;
+    }
+    let mut bytes = frame[..at.payload].to_vec();
+    bytes.extend_from_slice(&[253, 4, 0x12, 0x34]);
+    bytes.extend_from_slice(&frame[at.payload..at.end]);
+    bytes[at.l4 + 12] += 0x10;
+    let at = Layout {
+        payload: at.payload + 4,
+        end: at.end + 4,
+        ..*at
+    };
+    frame::seal(&mut bytes, &at);
+    Some(bytes)
+}
+
+/// A segment of a stranger who knows the addresses, roughly the numbers, and cannot be believed.
+pub fn forge(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<u8> {
+    let mut forged = frame::with_payload(frame, at, 0, FORGED_COMMAND);
+    let l4 = at.l4;
+    let seq = at.seq(frame);
+    let set = |bytes: &mut Vec<u8>, place: usize, value: u32| {
+        bytes[l4 + place..l4 + place + 4].copy_from_slice(&value.to_be_bytes());
+    };
+    forged[l4 + 13] = ACK | PSH;
+    match random.u8(0..5) {
+        // In the window, but not the exact number: a challenge, no end.
+        0 => {
+            forged.truncate(at.payload);
+            forged[l4 + 13] = RST;
+            set(&mut forged, 4, seq.wrapping_add(random.u32(5_000..20_000)));
+        }
+        1 => {
+            forged.truncate(at.payload);
+            forged[l4 + 13] = SYN;
+            set(&mut forged, 4, random.u32(..));
+        }
+        // Acknowledges what was never sent.
+        2 => set(
+            &mut forged,
+            8,
+            at.ack(frame).wrapping_add(random.u32(1 << 20..1 << 30)),
+        ),
+        // Far outside of the window.
+        3 => set(
+            &mut forged,
+            4,
+            seq.wrapping_add(random.u32(1 << 28..1 << 30)),
+        ),
+        // No acknowledgement at all.
+        _ => forged[l4 + 13] = PSH,
+    }
+    let at = Layout {
+        end: forged.len(),
+        ..*at
+    };
+    frame::seal(&mut forged, &at);
+    forged
+}
+
+/// What a router with a smaller MTU behind it answers: "fragmentation needed", "packet too big".
+pub fn too_big(frame: &[u8], at: &Layout, mtu: usize) -> Option<Vec<u8>> {
+    let mtu = u32::try_from(mtu).ok()?;
+    let quoted = &frame[at.l3..at.end.min(at.payload + 8)];
+    let mut reply = frame[..at.l3].to_vec();
+    // Back to the sender.
+    reply.copy_within(6..12, 0);
+    reply[6..12].copy_from_slice(&frame[..6]);
+    if at.v6 {
+        too_big_v6(&mut reply, quoted, mtu);
+    } else {
+        too_big_v4(&mut reply, quoted, mtu);
+    }
+    Some(reply)
+}
+
+fn too_big_v4(reply: &mut Vec<u8>, quoted: &[u8], mtu: u32) {
+    let l3 = reply.len();
+    let len = u16::try_from(28 + quoted.len()).unwrap_or(0);
+    reply.extend_from_slice(&[0x45, 0]);
+    reply.extend_from_slice(&len.to_be_bytes());
+    reply.extend_from_slice(&[0, 0, 0, 0, 64, 1, 0, 0]);
+    reply.extend_from_slice(&quoted[16..20]);
+    reply.extend_from_slice(&quoted[12..16]);
+    frame::seal_ipv4_header(reply, l3);
+    let icmp = reply.len();
+    reply.extend_from_slice(&[3, 4, 0, 0, 0, 0]);
+    reply.extend_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
+    reply.extend_from_slice(quoted);
+    let sum = !frame::checksum(&reply[icmp..], 0);
+    reply[icmp + 2..icmp + 4].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn too_big_v6(reply: &mut Vec<u8>, quoted: &[u8], mtu: u32) {
+    let len = u16::try_from(8 + quoted.len()).unwrap_or(0);
+    let l3 = reply.len();
+    reply.extend_from_slice(&[0x60, 0, 0, 0]);
+    reply.extend_from_slice(&len.to_be_bytes());
+    reply.extend_from_slice(&[58, 64]);
+    reply.extend_from_slice(&quoted[24..40]);
+    reply.extend_from_slice(&quoted[8..24]);
+    let icmp = reply.len();
+    reply.extend_from_slice(&[2, 0, 0, 0]);
+    reply.extend_from_slice(&mtu.to_be_bytes());
+    reply.extend_from_slice(quoted);
+    let pseudo = u32::from(frame::checksum(&reply[l3 + 8..l3 + 40], 0)) + 58 + u32::from(len);
+    let sum = !frame::checksum(&reply[icmp..], pseudo);
+    reply[icmp + 2..icmp + 4].copy_from_slice(&sum.to_be_bytes());
+}
