@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How the data path's C is compiled for user space. Used by the build script for the builtin library
+//! and at run time for mutants, so it depends on nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fmt, io};
+
+/// The objects of the data path; each has private maps of its own.
+const OBJECTS: [&str; 3] = ["xdp", "tc", "control"];
+
+/// Maps that several objects define and each has for itself: not pinned, so not shared.
+const PRIVATE_MAPS: [&str; 1] = ["work_map"];
+
+/// Compilers tried, the preferred one first.
+const COMPILERS: [&str; 2] = ["clang-19", "clang"];
+
+/// What is built into the C besides itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// As fast as can be.
+    Plain,
+    /// AddressSanitizer and UBSan.
+    Sanitized,
+}
+
+/// Why the C could not be compiled.
+#[derive(Debug)]
+pub enum CompileError {
+    /// No compiler was found or it could not be run.
+    Compiler(io::Error),
+    /// The compiler refused a source: its messages.
+    Source(String),
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compiler(error) => write!(
+                to,
+                "no clang could be run ({error}); install clang-19 (Debian: apt-get install \
+                 clang-19)"
+            ),
+            Self::Source(messages) => write!(to, "the data path does not compile:\n{messages}"),
+        }
+    }
+}
+
+impl std::error::Error for CompileError {}
+
+/// Compiles the sources in `bpf` with the helpers in `shim` to object files in `out`.
+///
+/// # Errors
+/// [`CompileError`] if there is no clang or it refuses a source.
+pub fn objects(
+    bpf: &Path,
+    shim: &Path,
+    out: &Path,
+    flavour: Flavour,
+) -> Result<Vec<PathBuf>, CompileError> {
+    let mut made = Vec::new();
+    for name in OBJECTS {
+        let object = out.join(format!("{name}.o"));
+        let mut flags = vec![format!("-DSIM_OBJECT=\"{name}\"")];
+        flags.extend(PRIVATE_MAPS.map(|map| format!("-D{map}={map}_{name}")));
+        let source = bpf.join(format!("{name}.bpf.c"));
+        compile(&source, &object, &flags, [bpf, shim], flavour)?;
+        made.push(object);
+    }
+    let object = out.join("library.o");
+    compile(&shim.join("library.c"), &object, &[], [bpf, shim], flavour)?;
+    made.push(object);
+    Ok(made)
+}
+
+/// Links object files to a shared library that `Library::load` takes.
+///
+/// # Errors
+/// [`CompileError`] if there is no clang or it cannot link.
+#[allow(dead_code, reason = "the build script makes a static library")]
+pub fn link(objects: &[PathBuf], library: &Path) -> Result<(), CompileError> {
+    let mut command = compiler()?;
+    command
+        .args(["-shared", "-Wl,-z,defs", "-o"])
+        .arg(library)
+        .args(objects);
+    run(command)
+}
+
+fn compiler() -> Result<Command, CompileError> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for name in COMPILERS {
+        match Command::new(name).arg("-dumpversion").output() {
+            Ok(_) => return Ok(Command::new(name)),
+            Err(error) => last = error,
+        }
+    }
+    Err(CompileError::Compiler(last))
+}
+
+fn compile(
+    source: &Path,
+    object: &Path,
+    flags: &[String],
+    include: [&Path; 2],
+    flavour: Flavour,
+) -> Result<(), CompileError> {
+    let mut command = compiler()?;
+    command.args(["-c", "-O2", "-g1", "-fPIC", "-Wall", "-Werror"]);
+    // Violations unwind through C; BPF code reads memory as whatever type it needs.
+    command.args(["-fexceptions", "-fno-strict-aliasing", "-fwrapv"]);
+    command.arg("-fvisibility=hidden");
+    // Relocation of kernel types has no meaning here; any attribute of records will do.
+    command.arg("-Dpreserve_access_index=annotate(\"relocated\")");
+    if flavour == Flavour::Sanitized {
+        command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+        // Unaligned access is allowed to BPF programs on this machine.
+        command.args(["-fno-sanitize=alignment", "-fno-omit-frame-pointer"]);
+        command.args(["-fsanitize-address-use-after-return=never"]);
+    }
+    command.args(flags);
+    for folder in include {
+        command.arg("-I").arg(folder);
+    }
+    command.arg(source).arg("-o").arg(object);
+    run(command)
+}
+
+fn run(mut command: Command) -> Result<(), CompileError> {
+    let output = command.output().map_err(CompileError::Compiler)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(CompileError::Source(messages))
+}

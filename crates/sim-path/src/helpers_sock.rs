@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Helpers on sockets: look-up, release, and the casts, which look at the socket's state.
+
+use std::ffi::c_void;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::exec::{Held, enter, exec, violation};
+use crate::kernel::tcp_state::{NEW_SYN_RECV, TIME_WAIT};
+
+/// Sizes of `bpf_sock_tuple.ipv4` and `.ipv6`.
+const TUPLE_V4: usize = 12;
+const TUPLE_V6: usize = 36;
+/// `BPF_F_CURRENT_NETNS`.
+const CURRENT_NETNS: i32 = -1;
+
+fn address(bytes: &[u8], port: [u8; 2]) -> SocketAddr {
+    let ip = match *bytes {
+        [a, b, c, d] => IpAddr::from([a, b, c, d]),
+        _ => {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(bytes);
+            IpAddr::from(octets)
+        }
+    };
+    SocketAddr::new(ip, u16::from_be_bytes(port))
+}
+
+/// # Safety
+/// `tuple` must be valid for `bytes` bytes.
+pub(crate) unsafe extern "C-unwind" fn sk_lookup(
+    _ctx: *mut c_void,
+    tuple: *const u8,
+    bytes: u32,
+    netns: u64,
+    flags: u64,
+) -> *mut c_void {
+    enter("bpf_skc_lookup_tcp");
+    let bytes = bytes as usize;
+    if flags != 0 || netns as i32 != CURRENT_NETNS || (bytes != TUPLE_V4 && bytes != TUPLE_V6) {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    let tuple = unsafe { std::slice::from_raw_parts(tuple, bytes) };
+    let ip = if bytes == TUPLE_V4 { 4 } else { 16 };
+    let port = |at: usize| [tuple[at], tuple[at + 1]];
+    let remote = address(&tuple[..ip], port(2 * ip));
+    let local = address(&tuple[ip..2 * ip], port(2 * ip + 2));
+    let me = exec();
+    let (inner, device) = (me.inner(), me.ifindex);
+    let found = inner.kernel.lookup(device, local, remote);
+    found
+        .and_then(|sock| inner.hold(sock))
+        .unwrap_or(std::ptr::null_mut())
+}
+
+/// The reference whose mirror is at this address.
+fn held(sk: *mut c_void, helper: &str) -> &'static mut Held {
+    let found = exec()
+        .held
+        .iter_mut()
+        .find(|held| held.mirror.as_ptr().cast::<c_void>() == sk.cast_const());
+    match found {
+        Some(held) => held,
+        None => violation(&format!("{helper} on what is not a socket that is held")),
+    }
+}
+
+/// # Safety
+/// `sk` must be what a look-up gave.
+pub(crate) unsafe extern "C-unwind" fn sk_release(sk: *mut c_void) -> i64 {
+    enter("bpf_sk_release");
+    let me = exec();
+    let found = me
+        .held
+        .iter()
+        .position(|held| held.mirror.as_ptr().cast::<c_void>() == sk.cast_const());
+    match found {
+        Some(index) => drop(me.held.swap_remove(index)),
+        None => violation("bpf_sk_release on what is not a socket that is held"),
+    }
+    0
+}
+
+fn part(sk: *mut c_void, index: usize) -> *mut c_void {
+    let at = exec().inner().library.mirror_parts()[index];
+    // SAFETY: the offset lies within the mirror.
+    unsafe { sk.cast::<u8>().add(at).cast() }
+}
+
+/// Any full socket, listeners too.
+///
+/// # Safety
+/// `sk` must be what a look-up gave.
+pub(crate) unsafe extern "C-unwind" fn sk_to_tcp(sk: *mut c_void) -> *mut c_void {
+    enter("bpf_skc_to_tcp_sock");
+    match held(sk, "bpf_skc_to_tcp_sock").last.state {
+        TIME_WAIT | NEW_SYN_RECV => std::ptr::null_mut(),
+        _ => part(sk, 0),
+    }
+}
+
+/// # Safety
+/// `sk` must be what a look-up gave.
+pub(crate) unsafe extern "C-unwind" fn sk_to_timewait(sk: *mut c_void) -> *mut c_void {
+    enter("bpf_skc_to_tcp_timewait_sock");
+    match held(sk, "bpf_skc_to_tcp_timewait_sock").last.state {
+        TIME_WAIT => part(sk, 1),
+        _ => std::ptr::null_mut(),
+    }
+}
+
+/// # Safety
+/// `sk` must be what a look-up gave.
+pub(crate) unsafe extern "C-unwind" fn sk_to_request(sk: *mut c_void) -> *mut c_void {
+    enter("bpf_skc_to_tcp_request_sock");
+    match held(sk, "bpf_skc_to_tcp_request_sock").last.state {
+        NEW_SYN_RECV => part(sk, 2),
+        _ => std::ptr::null_mut(),
+    }
+}

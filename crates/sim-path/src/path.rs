@@ -1,0 +1,662 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The maps of one world and the programs that run on them.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use crate::exec::{self, Exec, Held, exec, violation};
+use crate::kernel::{Kernel, Sock, tcp_state};
+use crate::library::{Library, SkbCtx, XdpCtx};
+use crate::map::Map;
+use crate::packet::Packet;
+
+/// Sizes and habits of one world's data path.
+#[derive(Clone, Debug)]
+pub struct PathConfig {
+    /// Cache sets, a power of two.
+    pub sets: u32,
+    /// Places in the table of connections.
+    pub conns: u32,
+    /// CPUs.
+    pub cpus: usize,
+    /// Bytes of the ring of misses.
+    pub ring_bytes: usize,
+    /// Redis's port, host order.
+    pub port: u16,
+    /// Seed of the key hash.
+    pub hash_seed: u64,
+    /// Scratch maps are filled with garbage before one in so many programs; 0: never.
+    pub garbage_one_in: u32,
+    /// Seed of the garbage.
+    pub seed: u64,
+    /// `bpf_csum_diff` folds its result to 16 bits, as from Linux 6.13 on.
+    pub csum_folded: bool,
+}
+
+impl Default for PathConfig {
+    fn default() -> Self {
+        Self {
+            sets: 64,
+            conns: 64,
+            cpus: 2,
+            ring_bytes: 1 << 14,
+            port: 6379,
+            hash_seed: 0x5eed,
+            garbage_one_in: 4,
+            seed: 1,
+            csum_folded: false,
+        }
+    }
+}
+
+/// What the XDP program decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Xdp {
+    /// Gone.
+    Drop,
+    /// Up to TC ingress.
+    Pass,
+    /// Back out by the same device, not through the egress program.
+    Tx,
+}
+
+/// What a TC program decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tc {
+    /// On: to the stack, or out by the device.
+    Next,
+    /// Gone.
+    Drop,
+}
+
+/// Programs that the daemon runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prog {
+    /// Retransmission timer, run on this device.
+    Tick {
+        /// The device.
+        ifindex: u32,
+    },
+    /// Walk over the connections into `sweep_io`, run on this device.
+    Sweep {
+        /// The device.
+        ifindex: u32,
+    },
+    /// One connection of `release_io`, run on this device.
+    Release {
+        /// The device.
+        ifindex: u32,
+    },
+    /// Versions of the keys in `fill_io`.
+    FillBegin,
+    /// Inserts the values in `fill_io`.
+    FillInsert,
+    /// Removes the keys in `fill_io`.
+    Invalidate,
+    /// Empties the cache.
+    Clear,
+    /// See `erb_untracked_clear`.
+    UntrackedClear,
+}
+
+/// Numbers of the maps that are used by name from here.
+struct Known {
+    control: usize,
+    conns: usize,
+    sets: usize,
+    large: usize,
+    stats: usize,
+    commands: usize,
+    misses: usize,
+    miss_counts: usize,
+    fill_io: usize,
+    sweep_io: usize,
+    release_io: usize,
+}
+
+pub(crate) struct Inner {
+    pub(crate) library: Library,
+    pub(crate) kernel: Rc<dyn Kernel>,
+    maps: Vec<UnsafeCell<Map>>,
+    known: Known,
+    scratch: Vec<usize>,
+    pub(crate) config: PathConfig,
+    random: RefCell<fastrand::Rng>,
+    outside: Cell<u32>,
+    runs: Cell<u64>,
+}
+
+impl Inner {
+    /// The map of this number. Programs hold pointers into values, never references.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "maps are shared by all tasks, one of which runs"
+    )]
+    pub(crate) fn map(&self, number: usize) -> &mut Map {
+        // SAFETY: one task runs at a time, and no caller keeps this reference across a point or a
+        // call of a program.
+        unsafe { &mut *self.maps[number].get() }
+    }
+
+    /// Writes the socket as it now is into what the program sees.
+    pub(crate) fn refresh(&self, held: &mut Held) {
+        match self.kernel.view(held.sock) {
+            Some(sock) => held.last = sock,
+            None => held.last.state = tcp_state::CLOSE,
+        }
+        // SAFETY: the mirror is as long as the library says; only C reads it.
+        unsafe {
+            (self.library.symbols().mirror_fill)(
+                held.mirror.as_mut_ptr().cast(),
+                &raw const held.last,
+            );
+        }
+    }
+
+    /// A new reference to a socket, held until it is released.
+    pub(crate) fn hold(&self, sock: u64) -> Option<*mut c_void> {
+        let last = self.kernel.view(sock)?;
+        Some(self.hold_view(sock, last))
+    }
+
+    fn hold_view(&self, sock: u64, last: Sock) -> *mut c_void {
+        let words = self.library.mirror_bytes().div_ceil(8);
+        let mut held = Held {
+            mirror: vec![0; words].into(),
+            sock,
+            last,
+        };
+        self.refresh(&mut held);
+        let at = held.mirror.as_mut_ptr().cast();
+        exec().held.push(held);
+        at
+    }
+
+    /// Ends a reservation in whichever ring it is.
+    pub(crate) fn finish_record(&self, at: *mut u8, discard: bool) -> bool {
+        (0..self.maps.len()).any(|number| match self.map(number) {
+            Map::Ring(ring) => ring.finish(at, discard),
+            _ => false,
+        })
+    }
+
+    fn scramble(&self) {
+        let one_in = self.config.garbage_one_in;
+        if one_in == 0 {
+            return;
+        }
+        let mut random = self.random.borrow_mut();
+        if random.u32(..one_in) != 0 {
+            return;
+        }
+        let cpu = exec::current_cpu();
+        for number in &self.scratch {
+            match self.map(*number) {
+                Map::Array(values) => values.scramble(0..values.count(), &mut random),
+                Map::PerCpu { values, entries } => {
+                    values.scramble(cpu * *entries..(cpu + 1) * *entries, &mut random);
+                }
+                Map::Hash(_) | Map::Ring(_) => {}
+            }
+        }
+    }
+}
+
+/// The data path of one machine: its maps live until the machine is switched off, whatever becomes of
+/// the daemon. A handle; clones are the same machine's.
+#[derive(Clone)]
+pub struct Path(Rc<Inner>);
+
+impl Path {
+    /// Maps as the loader makes them: command table and control block filled, nothing admitted.
+    ///
+    /// # Panics
+    /// If the library lacks a map that the loader fills.
+    #[must_use]
+    pub fn new(library: &Library, config: PathConfig, kernel: Rc<dyn Kernel>) -> Self {
+        assert!(config.sets.is_power_of_two(), "sets must be a power of two");
+        let shapes = library.maps();
+        let number = |name: &str| {
+            let found = shapes.iter().position(|shape| shape.name == name);
+            found.unwrap_or_else(|| panic!("the data path has no map {name}"))
+        };
+        let known = Known {
+            control: number("erb_control"),
+            conns: number("erb_conns"),
+            sets: number("erb_sets"),
+            large: number("erb_large"),
+            stats: number("erb_stats"),
+            commands: number("erb_commands"),
+            misses: number("erb_misses"),
+            miss_counts: number("erb_miss_counts"),
+            fill_io: number("erb_fill_io"),
+            sweep_io: number("erb_sweep_io"),
+            release_io: number("erb_release_io"),
+        };
+        let maps = shapes.iter().map(|shape| {
+            let entries = match shape.name.as_str() {
+                "erb_sets" | "erb_large" => config.sets as usize,
+                "erb_conns" => config.conns as usize,
+                "erb_misses" => config.ring_bytes,
+                _ => shape.max_entries,
+            };
+            UnsafeCell::new(Map::new(shape, entries, config.cpus, library.symbols()))
+        });
+        let scratch = shapes
+            .iter()
+            .enumerate()
+            .filter(|(_, shape)| !shape.pinned());
+        let path = Self(Rc::new(Inner {
+            maps: maps.collect(),
+            scratch: scratch.map(|(number, _)| number).collect(),
+            known,
+            library: library.clone(),
+            kernel,
+            random: RefCell::new(fastrand::Rng::with_seed(config.seed)),
+            config,
+            outside: Cell::new(0),
+            runs: Cell::new(0),
+        }));
+        path.fill_maps();
+        path
+    }
+
+    fn fill_maps(&self) {
+        let commands = self.0.map(self.0.known.commands);
+        for command in &erb_abi::COMMANDS {
+            let Map::Hash(hash) = &mut *commands else {
+                panic!("erb_commands is a hash")
+            };
+            // SAFETY: the row is as long as the map's value: both are struct command_row.
+            let done = unsafe { hash.update(&command.key(), command.row().as_ptr(), 0, 0) };
+            assert_eq!(done, 0, "the command table is too small");
+        }
+        // SAFETY: no program runs yet.
+        let control = unsafe { &mut *self.control() };
+        control.port_be = self.0.config.port.to_be();
+        control.set_mask = u64::from(self.0.config.sets) - 1;
+        control.hash_seed = self.0.config.hash_seed;
+        control.fills = 1;
+        control.abi_version = erb_abi::ERB_ABI_VERSION;
+    }
+
+    /// Runs the XDP program on a received frame.
+    pub fn run_xdp(&self, packet: &mut Packet) -> Xdp {
+        let [data_meta, data, data_end] = packet.pointers();
+        let mut ctx = XdpCtx {
+            data,
+            data_end,
+            data_meta,
+            ingress_ifindex: packet.ifindex,
+            rx_queue_index: 0,
+            egress_ifindex: 0,
+            packet: std::ptr::from_mut(packet),
+        };
+        let program = self.0.library.symbols().xdp;
+        let guard = Guard::new(&self.0, packet);
+        // SAFETY: ctx and the packet live through the call.
+        let verdict = self.run(packet.ifindex, || unsafe { program(&raw mut ctx) });
+        drop(guard);
+        match verdict {
+            1 => Xdp::Drop,
+            2 => Xdp::Pass,
+            3 => Xdp::Tx,
+            other => violation(&format!("erb_xdp returns {other}")),
+        }
+    }
+
+    /// Runs the TC ingress program on a packet that XDP passed (its metadata still in place).
+    pub fn run_tc_ingress(&self, packet: &mut Packet) -> Tc {
+        let program = self.0.library.symbols().tc_ingress;
+        tc_verdict(self.run_skb(packet, program), "erb_tc_ingress")
+    }
+
+    /// Runs the TC egress program on a packet that leaves by a device.
+    pub fn run_tc_egress(&self, packet: &mut Packet) -> Tc {
+        let program = self.0.library.symbols().tc_egress;
+        tc_verdict(self.run_skb(packet, program), "erb_tc_egress")
+    }
+
+    /// Runs one of the daemon's programs; returns its value.
+    pub fn run_prog(&self, prog: Prog) -> i32 {
+        let s = self.0.library.symbols();
+        let (program, ifindex) = match prog {
+            Prog::Tick { ifindex } => (s.tick, ifindex),
+            Prog::Sweep { ifindex } => (s.sweep, ifindex),
+            Prog::Release { ifindex } => (s.release, ifindex),
+            Prog::FillBegin => return self.run_syscall(s.fill_begin),
+            Prog::FillInsert => return self.run_syscall(s.fill_insert),
+            Prog::Invalidate => return self.run_syscall(s.invalidate),
+            Prog::Clear => return self.run_syscall(s.clear),
+            Prog::UntrackedClear => return self.run_syscall(s.untracked_clear),
+        };
+        let mut packet = Packet::received(&[0; 64], crate::Card::VETH, ifindex);
+        self.run_skb(&mut packet, program)
+    }
+
+    fn run_skb(
+        &self,
+        packet: &mut Packet,
+        program: unsafe extern "C-unwind" fn(*mut SkbCtx) -> i32,
+    ) -> i32 {
+        let mut ctx = SkbCtx::of(packet);
+        let guard = Guard::new(&self.0, packet);
+        // SAFETY: ctx and the packet live through the call.
+        let verdict = self.run(packet.ifindex, || unsafe { program(&raw mut ctx) });
+        drop(guard);
+        packet.mark = ctx.mark;
+        verdict
+    }
+
+    fn run_syscall(&self, program: unsafe extern "C-unwind" fn(*mut c_void) -> i32) -> i32 {
+        // A process: softirqs of its CPU may come in between, unlike in network programs.
+        // SAFETY: syscall programs of ERB take no context.
+        self.run_unpinned(0, || unsafe { program(std::ptr::null_mut()) })
+    }
+
+    fn run(&self, ifindex: u32, program: impl FnOnce() -> i32) -> i32 {
+        self.run_unpinned(ifindex, || {
+            let pinned = exec::pin();
+            let verdict = program();
+            drop(pinned);
+            verdict
+        })
+    }
+
+    fn run_unpinned(&self, ifindex: u32, program: impl FnOnce() -> i32) -> i32 {
+        let mut outside = Exec::new(u32::MAX, self.0.outside.get() as usize);
+        let _restore = if exec::exec_pointer().is_null() {
+            exec::set_exec(&raw mut outside);
+            Some(Outside)
+        } else {
+            None
+        };
+        self.0.runs.set(self.0.runs.get() + 1);
+        let me = exec();
+        let nested = !me.inner.is_null();
+        let (held, records) = (me.held.len(), me.records.len());
+        let around = std::mem::replace(&mut me.ifindex, ifindex);
+        me.inner = Rc::as_ptr(&self.0);
+        if !nested {
+            self.0.scramble();
+        }
+        exec::point();
+        let verdict = program();
+        let me = exec();
+        if !me.lock.is_null() {
+            violation("a program ends while it holds a lock");
+        }
+        if me.held.len() != held {
+            violation("a program ends without releasing a socket");
+        }
+        if me.records.len() != records {
+            violation("a program ends without submitting a ring record");
+        }
+        me.ifindex = around;
+        if !nested {
+            me.inner = std::ptr::null();
+        }
+        exec::point();
+        verdict
+    }
+
+    /// Programs run outside of tasks run on this CPU from now on.
+    pub fn set_outside_cpu(&self, cpu: u32) {
+        self.0.outside.set(cpu);
+    }
+
+    /// Programs run so far.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.0.runs.get()
+    }
+
+    /// The configuration it was made with.
+    #[must_use]
+    pub fn config(&self) -> &PathConfig {
+        &self.0.config
+    }
+
+    fn only_value<T>(&self, number: usize) -> *mut T {
+        match self.0.map(number) {
+            Map::Array(values) => values.get(0).cast(),
+            _ => panic!("map {number} is an array"),
+        }
+    }
+
+    /// The control block, as the daemon maps it. Valid as long as the path.
+    #[must_use]
+    pub fn control(&self) -> *mut erb_abi::control {
+        self.only_value(self.0.known.control)
+    }
+
+    /// The batch of fills and invalidations, as the daemon maps it.
+    #[must_use]
+    pub fn fill_io(&self) -> *mut erb_abi::fill_io {
+        self.only_value(self.0.known.fill_io)
+    }
+
+    /// The result of a sweep, as the daemon maps it.
+    #[must_use]
+    pub fn sweep_io(&self) -> *mut erb_abi::sweep_io {
+        self.only_value(self.0.known.sweep_io)
+    }
+
+    /// The request of a release, as the daemon maps it.
+    #[must_use]
+    pub fn release_io(&self) -> *mut erb_abi::release_io {
+        self.only_value(self.0.known.release_io)
+    }
+
+    /// The counts of misses, as the daemon maps them.
+    #[must_use]
+    pub fn miss_counts(&self) -> *mut [u8; erb_abi::MISS_COUNTS as usize] {
+        self.only_value(self.0.known.miss_counts)
+    }
+
+    /// One counter, summed over the CPUs.
+    #[must_use]
+    pub fn stat(&self, stat: erb_abi::erb_stat) -> u64 {
+        let Map::PerCpu { values, entries } = self.0.map(self.0.known.stats) else {
+            panic!("erb_stats is a per-CPU array")
+        };
+        let place = |cpu| values.get(cpu * *entries + stat as usize).cast::<u64>();
+        // SAFETY: values of the map are u64; no program runs while this reads.
+        (0..self.0.config.cpus)
+            .map(|cpu| unsafe { place(cpu).read() })
+            .sum()
+    }
+
+    /// All counters, in the order of [`erb_abi::REASONS`].
+    #[must_use]
+    pub fn stats(&self) -> Vec<u64> {
+        (0..erb_abi::STAT_MAX).map(|stat| self.stat(stat)).collect()
+    }
+
+    /// Keys of misses reported since the last call, at most so many.
+    #[must_use]
+    pub fn take_misses(&self, most: usize) -> Vec<Vec<u8>> {
+        let Map::Ring(ring) = self.0.map(self.0.known.misses) else {
+            panic!("erb_misses is a ring buffer")
+        };
+        let start = std::mem::offset_of!(erb_abi::miss, key);
+        std::iter::from_fn(|| ring.take())
+            .take(most)
+            .map(|record| {
+                let len = usize::from(u16::from_ne_bytes([record[0], record[1]]));
+                record[start..start + len].to_vec()
+            })
+            .collect()
+    }
+
+    /// Records in the ring of misses.
+    #[must_use]
+    pub fn misses_waiting(&self) -> usize {
+        match self.0.map(self.0.known.misses) {
+            Map::Ring(ring) => ring.len(),
+            _ => panic!("erb_misses is a ring buffer"),
+        }
+    }
+
+    fn conns(&self) -> &crate::map::Hash {
+        match self.0.map(self.0.known.conns) {
+            Map::Hash(hash) => hash,
+            _ => panic!("erb_conns is a hash"),
+        }
+    }
+
+    /// Entries in the table of connections.
+    #[must_use]
+    pub fn conn_count(&self) -> usize {
+        self.conns().len()
+    }
+
+    /// Shows every tracked connection: its key in the table, and the entry.
+    pub fn each_conn(&self, mut each: impl FnMut(&erb_abi::conn_key, &erb_abi::conn)) {
+        let hash = self.conns();
+        for place in 0..hash.places() {
+            if let Some((key, value)) = hash.at(place) {
+                // SAFETY: key and value of this map are these types, checked by the sizes below;
+                // no program runs meanwhile.
+                unsafe {
+                    let key = key.as_ptr().cast::<erb_abi::conn_key>().read_unaligned();
+                    each(&key, &*value.cast::<erb_abi::conn>());
+                }
+            }
+        }
+    }
+
+    /// The entry of one connection.
+    #[must_use]
+    pub fn conn(&self, key: &erb_abi::conn_key) -> Option<&erb_abi::conn> {
+        // SAFETY: conn_key is plain data without padding bytes that are not fields.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(
+                std::ptr::from_ref(key).cast::<u8>(),
+                size_of::<erb_abi::conn_key>(),
+            )
+        };
+        let hash = self.conns();
+        let place = hash.find(bytes)?;
+        // SAFETY: values of this map are struct conn and stay where they are: M1.
+        Some(unsafe { &*hash.value(place).cast::<erb_abi::conn>() })
+    }
+
+    /// Number of cache sets.
+    #[must_use]
+    pub fn set_count(&self) -> usize {
+        self.0.config.sets as usize
+    }
+
+    /// A cache set and its larger slots. Read it while no program runs.
+    ///
+    /// # Panics
+    /// If there is no such set.
+    #[must_use]
+    pub fn set(&self, index: usize) -> (&erb_abi::cache_set, &erb_abi::cache_large) {
+        match (
+            self.0.map(self.0.known.sets),
+            self.0.map(self.0.known.large),
+        ) {
+            // SAFETY: values of these maps are these types and stay where they are: M1.
+            (Map::Array(sets), Map::Array(large)) => unsafe {
+                (&*sets.get(index).cast(), &*large.get(index).cast())
+            },
+            _ => panic!("the cache's maps are arrays"),
+        }
+    }
+}
+
+/// Runs the egress program on a clone, inside of the program that runs.
+pub(crate) fn run_egress(packet: &mut Packet) -> Tc {
+    let inner = exec().inner;
+    // SAFETY: inner comes from the Rc of the Path whose program runs; the count is raised first.
+    let path = unsafe {
+        Rc::increment_strong_count(inner);
+        Path(Rc::from_raw(inner))
+    };
+    path.run_tc_egress(packet)
+}
+
+struct Outside;
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        exec::set_exec(std::ptr::null_mut());
+    }
+}
+
+fn tc_verdict(verdict: i32, program: &str) -> Tc {
+    match verdict {
+        -1 | 0 => Tc::Next,
+        2 => Tc::Drop,
+        other => violation(&format!("{program} returns {other}")),
+    }
+}
+
+impl SkbCtx {
+    pub(crate) fn of(packet: &mut Packet) -> Self {
+        let mut ctx = Self {
+            mark: packet.mark,
+            ingress_ifindex: packet.ingress_ifindex,
+            ifindex: packet.ifindex,
+            gso_segs: packet.gso_segs,
+            ip_summed: packet.csum as u8,
+            packet: std::ptr::from_mut(packet),
+            // SAFETY: a context is plain integers and a pointer, for which zeros are valid.
+            ..unsafe { std::mem::zeroed() }
+        };
+        ctx.update(packet);
+        ctx
+    }
+
+    /// Length and pointers, after the packet's room has changed.
+    pub(crate) fn update(&mut self, packet: &Packet) {
+        [self.data_meta, self.data, self.data_end] = packet.pointers();
+        self.len = packet.len() as u32;
+        self.wire_len = self.len;
+    }
+}
+
+/// While it lives, a sanitized build may touch nothing of the buffer but metadata and frame.
+struct Guard {
+    at: *mut u8,
+    bytes: usize,
+    unguard: unsafe extern "C" fn(*const c_void, u64),
+}
+
+impl Guard {
+    fn new(inner: &Inner, packet: &Packet) -> Option<Self> {
+        if !crate::SANITIZED {
+            return None;
+        }
+        guard_packet(inner, packet);
+        let (at, bytes) = packet.buffer();
+        let unguard = inner.library.symbols().unguard;
+        Some(Self { at, bytes, unguard })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // SAFETY: the buffer is alive: the packet outlives the run.
+        unsafe { (self.unguard)(self.at.cast(), self.bytes as u64) };
+    }
+}
+
+/// Guards what is outside metadata and frame; called again when the room has changed.
+pub(crate) fn guard_packet(inner: &Inner, packet: &Packet) {
+    if !crate::SANITIZED {
+        return;
+    }
+    let symbols = inner.library.symbols();
+    let (at, bytes) = packet.buffer();
+    let [meta, _, end] = packet.pointers().map(|pointer| pointer as usize);
+    let base = at as usize;
+    // SAFETY: all ranges lie within the buffer.
+    unsafe {
+        (symbols.guard)(at.cast(), bytes as u64);
+        (symbols.unguard)(at.add(meta - base).cast(), (end - meta) as u64);
+    }
+}
