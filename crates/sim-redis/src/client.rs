@@ -82,6 +82,13 @@ pub(crate) struct Client {
     pub(crate) blocked: Option<Blocked>,
     pub(crate) close_after_reply: bool,
     pub(crate) close_now: bool,
+    pub(crate) eof: bool,
+    /// A command that CLIENT PAUSE held back and that runs next.
+    pub(crate) postponed: Option<Argv>,
+    /// It killed itself: closes after this reply.
+    pub(crate) close_after_reply_at_end: bool,
+    /// Errors answered so far.
+    pub(crate) errors: u64,
     /// Pushes are being written: REPLY OFF does not hold them back.
     pub(crate) pushing: bool,
     pub(crate) created_ns: u64,
@@ -119,6 +126,10 @@ impl Client {
             blocked: None,
             close_after_reply: false,
             close_now: false,
+            eof: false,
+            postponed: None,
+            close_after_reply_at_end: false,
+            errors: 0,
             pushing: false,
             created_ns: now_ns,
             last_seen_ns: now_ns,

@@ -15,14 +15,32 @@
 //! # Not in the model
 //! RDB files, replication traffic, cluster, modules, Lua (three scripts are known by their text).
 
+mod admin;
+mod aof;
 mod client;
+mod client_commands;
+mod collections;
+mod connection;
+mod db;
 mod disk;
+mod dispatch;
+mod expire;
+mod info;
+mod keys;
+mod ldouble;
+mod multi;
+mod pubsub;
 mod resp;
+mod script;
 mod server;
+mod strings;
+mod table;
+mod tracking;
 mod types;
 
 pub use disk::{CrashMode, Disk, DiskError, Faults};
 pub use server::Redis;
+pub use table::command_names;
 pub use types::{
     AppendFsync, Bytes, Cause, Change, ClientId, Config, Executed, Peer, StartError, Stored,
 };

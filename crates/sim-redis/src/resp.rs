@@ -332,6 +332,7 @@ impl Client {
     }
 
     pub(crate) fn add_error_bytes(&mut self, text: &[u8]) {
+        self.errors += 1;
         let end = text.len()
             - text
                 .iter()
