@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whole programs: a hit, a miss, a hand-over to TC, a retransmission.
+
+use erb_sim_path::{PathConfig, Prog, Tc, Xdp};
+
+use crate::scene::{DEVICE, Scene, get, payload, sums_right};
+
+#[test]
+fn a_filled_key_is_answered_in_place() {
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
+    let request = get(b"key");
+    for round in 1..=3u32 {
+        let (verdict, packet) = scene.send(&request);
+        assert_eq!(verdict, Xdp::Tx, "{:?}", reasons(&scene));
+        assert_eq!(payload(packet.bytes()), b"$5\r\nvalue\r\n");
+        assert!(sums_right(packet.bytes()));
+        let conn = scene.conn();
+        assert_eq!(conn.in_delta, round * request.len() as u32);
+        assert_eq!(conn.out_delta, round * 11);
+        scene.ack = scene.ack.wrapping_add(11);
+    }
+    assert_eq!(scene.path.stat(erb_abi::STAT_FAST_GET), 3);
+}
+
+#[test]
+fn a_key_missed_twice_is_reported() {
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    for _ in 0..2 {
+        let (verdict, packet) = scene.send(&get(b"key"));
+        assert_eq!(verdict, Xdp::Pass);
+        assert_eq!(packet.meta(), 0x4552_4254u32.to_ne_bytes());
+        scene.served(get(b"key").len(), b"$-1\r\n");
+        scene.settle();
+    }
+    assert_eq!(scene.path.take_misses(10), vec![b"key".to_vec()]);
+    assert!(scene.path.take_misses(10).is_empty());
+}
+
+#[test]
+fn the_acknowledgement_of_a_slow_reply_goes_up_through_tc() {
+    let mut scene = Scene::new(PathConfig::default());
+    let first = get(b"warm");
+    scene.send(&first);
+    scene.served(first.len(), b"$-1\r\n");
+    scene.fill(b"key", b"value");
+    let mut packet = scene.request(&get(b"key"));
+    assert_eq!(scene.path.run_xdp(&mut packet), Xdp::Pass);
+    assert_eq!(packet.meta(), 0x4552_4243u32.to_ne_bytes());
+    assert_eq!(scene.path.run_tc_ingress(&mut packet), Tc::Next);
+    assert_eq!(payload(packet.bytes()), b"", "the original goes up as an ACK");
+    let sent = scene.kernel.sent.borrow();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].0, DEVICE);
+    assert_eq!(payload(sent[0].1.bytes()), b"$5\r\nvalue\r\n");
+    assert!(sums_right(sent[0].1.bytes()));
+    assert_eq!(scene.path.stat(erb_abi::STAT_EGRESS_CLONE), 1);
+}
+
+#[test]
+fn an_answer_that_nobody_acknowledges_is_sent_again() {
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    scene.fill(b"key", b"value");
+    assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx);
+    assert_eq!(scene.path.run_prog(Prog::Tick { ifindex: DEVICE }), 1);
+    assert!(scene.kernel.sent.borrow().is_empty(), "too early");
+    scene.kernel.now.set(scene.kernel.now.get() + 300_000_000);
+    assert_eq!(scene.path.run_prog(Prog::Tick { ifindex: DEVICE }), 1);
+    let sent = scene.kernel.sent.borrow();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(payload(sent[0].1.bytes()), b"$5\r\nvalue\r\n");
+    assert!(sums_right(sent[0].1.bytes()));
+}
+
+fn reasons(scene: &Scene) -> Vec<(&'static str, u64)> {
+    let stats = scene.path.stats();
+    let names = erb_abi::REASONS.iter().map(|reason| reason.name);
+    names.zip(stats).filter(|(_, count)| *count > 0).collect()
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The data path run by hand, helper by helper and CPU by CPU.
+
+mod answers;
+mod scene;

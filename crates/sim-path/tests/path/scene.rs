@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One connection with a kernel made by hand.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use erb_sim_path::{Card, Kernel, Library, Packet, Path, PathConfig, Prog, Sock, Tc, Xdp, tcp_state};
+
+pub const CLIENT: [u8; 4] = [10, 77, 0, 1];
+pub const SERVER: [u8; 4] = [10, 77, 0, 2];
+pub const PORT: u16 = 6379;
+pub const DEVICE: u32 = 3;
+pub const COOKIE: u64 = 77;
+const CLIENT_ISN: u32 = u32::MAX - 100;
+const SERVER_ISN: u32 = 5000;
+const FIN: u8 = 1;
+const ACK: u8 = 16;
+const SECOND: u64 = 1_000_000_000;
+
+/// A kernel with the sockets that a test puts there.
+#[derive(Default)]
+pub struct HandMade {
+    pub now: Cell<u64>,
+    pub socks: RefCell<Vec<(SocketAddr, Sock)>>,
+    pub sent: RefCell<Vec<(u32, Packet)>>,
+    pub views: Cell<u64>,
+}
+
+impl Kernel for HandMade {
+    fn now_ns(&self) -> u64 {
+        self.now.get()
+    }
+    fn now_coarse_ns(&self) -> u64 {
+        self.now.get() / 4_000_000 * 4_000_000
+    }
+    fn lookup(&self, _ifindex: u32, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+        assert_eq!(local.port(), PORT);
+        let socks = self.socks.borrow();
+        let found = socks.iter().position(|(peer, _)| *peer == remote);
+        found.map(|index| index as u64)
+    }
+    fn view(&self, sock: u64) -> Option<Sock> {
+        self.views.set(self.views.get() + 1);
+        self.socks.borrow().get(sock as usize).map(|(_, sock)| *sock)
+    }
+    fn transmit(&self, ifindex: u32, packet: Packet) {
+        self.sent.borrow_mut().push((ifindex, packet));
+    }
+    fn random(&self) -> u32 {
+        4
+    }
+}
+
+/// Where a scene's client stands.
+pub struct Scene {
+    pub kernel: Rc<HandMade>,
+    pub path: Path,
+    pub port: u16,
+    pub seq: u32,
+    pub ack: u32,
+}
+
+impl Scene {
+    pub fn new(config: PathConfig) -> Self {
+        Self::on(&Library::builtin(), config)
+    }
+
+    pub fn on(library: &Library, config: PathConfig) -> Self {
+        let kernel = Rc::new(HandMade::default());
+        kernel.now.set(10 * SECOND);
+        let path = Path::new(library, config, Rc::clone(&kernel) as Rc<dyn Kernel>);
+        // SAFETY: no program runs.
+        let control = unsafe { &mut *path.control() };
+        control.serving = 1;
+        control.admit = 1;
+        control.lease_until_ns = 1000 * SECOND;
+        let mut scene = Self {
+            kernel,
+            path,
+            port: 0,
+            seq: 0,
+            ack: 0,
+        };
+        scene.connect(40_000);
+        scene
+    }
+
+    /// Another client, established, nothing sent yet.
+    pub fn connect(&mut self, port: u16) {
+        self.port = port;
+        self.seq = CLIENT_ISN + 1;
+        self.ack = SERVER_ISN + 1;
+        let sock = Sock {
+            cookie: COOKIE + u64::from(port),
+            rcv_nxt: self.seq,
+            copied_seq: self.seq,
+            rcv_wup: self.seq,
+            rcv_wnd: 65_535,
+            snd_una: self.ack,
+            snd_nxt: self.ack,
+            write_seq: self.ack,
+            snd_wnd: 65_535,
+            mss_cache: 1460,
+            state: tcp_state::ESTABLISHED,
+            family: 4,
+            ..Sock::default()
+        };
+        self.kernel.socks.borrow_mut().push((self.peer(), sock));
+    }
+
+    pub fn peer(&self) -> SocketAddr {
+        SocketAddr::from((CLIENT, self.port))
+    }
+
+    /// Changes the kernel's side of the connection.
+    pub fn sock(&self, change: impl FnOnce(&mut Sock)) {
+        let mut socks = self.kernel.socks.borrow_mut();
+        let found = socks.iter_mut().find(|(peer, _)| *peer == self.peer());
+        change(&mut found.unwrap().1);
+    }
+
+    pub fn request(&self, payload: &[u8]) -> Packet {
+        let bytes = frame(self.port, true, self.seq, self.ack, ACK, payload);
+        Packet::received(&bytes, Card::VETH, DEVICE)
+    }
+
+    /// The request goes through XDP.
+    pub fn send(&mut self, payload: &[u8]) -> (Xdp, Packet) {
+        let mut packet = self.request(payload);
+        let verdict = self.path.run_xdp(&mut packet);
+        self.seq = self.seq.wrapping_add(payload.len() as u32);
+        (verdict, packet)
+    }
+
+    /// The kernel takes a request of so many bytes, Redis reads it and replies.
+    pub fn served(&mut self, request: usize, reply: &[u8]) -> Tc {
+        let mut start = (0, 0);
+        self.sock(|sock| {
+            sock.rcv_nxt = sock.rcv_nxt.wrapping_add(request as u32);
+            sock.copied_seq = sock.rcv_nxt;
+            sock.bytes_received += request as u64;
+            start = (sock.write_seq, sock.rcv_nxt);
+            sock.write_seq = sock.write_seq.wrapping_add(reply.len() as u32);
+            sock.snd_nxt = sock.write_seq;
+        });
+        let bytes = frame(self.port, false, start.0, start.1, ACK, reply);
+        let cookie = COOKIE + u64::from(self.port);
+        let mut packet = Packet::sent(&bytes, DEVICE, cookie);
+        let verdict = self.path.run_tc_egress(&mut packet);
+        self.ack = self.ack.wrapping_add(reply.len() as u32);
+        verdict
+    }
+
+    /// The kernel sees all acknowledged.
+    pub fn settle(&self) {
+        self.sock(|sock| sock.snd_una = sock.write_seq);
+    }
+
+    /// The first request and its reply: the connection is fast afterwards.
+    pub fn warm(&mut self) {
+        let get = get(b"warm");
+        assert_eq!(self.send(&get).0, Xdp::Pass);
+        assert_eq!(self.served(get.len(), b"$-1\r\n"), Tc::Next);
+        self.settle();
+    }
+
+    /// Fills one key, as the daemon does.
+    pub fn fill(&self, key: &[u8], value: &[u8]) -> u32 {
+        let io = self.path.fill_io();
+        // SAFETY: no program runs but those below, between the accesses.
+        unsafe {
+            (*io).count = 1;
+            (*io).slots[0].key_len = key.len() as u16;
+            (&mut (*io).slots[0].key)[..key.len()].copy_from_slice(key);
+        }
+        assert_eq!(self.path.run_prog(Prog::FillBegin), 0);
+        // SAFETY: as above.
+        unsafe {
+            if (*io).slots[0].status != erb_abi::FILL_OK {
+                return (*io).slots[0].status;
+            }
+            (*io).slots[0].value_len = value.len() as u16;
+            (&mut (*io).slots[0].value)[..value.len()].copy_from_slice(value);
+        }
+        assert_eq!(self.path.run_prog(Prog::FillInsert), 0);
+        // SAFETY: as above.
+        unsafe { (*io).slots[0].status }
+    }
+
+    pub fn conn(&self) -> erb_abi::conn {
+        let mut found = None;
+        self.path.each_conn(|key, conn| {
+            if u16::from_be(key.client_port_be) == self.port {
+                found = Some(*conn);
+            }
+        });
+        found.expect("the connection is tracked")
+    }
+}
+
+/// `GET key`.
+pub fn get(key: &[u8]) -> Vec<u8> {
+    command(&[b"GET", key])
+}
+
+/// A command as an array of bulk strings.
+pub fn command(args: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        bytes.extend(format!("${}\r\n", arg.len()).bytes());
+        bytes.extend(*arg);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+/// The TCP payload of an IPv4 frame without options.
+pub fn payload(frame: &[u8]) -> &[u8] {
+    let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    let header = usize::from(frame[46] >> 4) * 4;
+    &frame[34 + header..14 + total]
+}
+
+/// Whether both sums of an IPv4 frame are right.
+pub fn sums_right(frame: &[u8]) -> bool {
+    let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    let mut pseudo = frame[26..34].to_vec();
+    pseudo.extend([0, 6]);
+    pseudo.extend((total as u16 - 20).to_be_bytes());
+    pseudo.extend(&frame[34..14 + total]);
+    sum(&frame[14..34]) == 0xffff && sum(&pseudo) == 0xffff
+}
+
+fn sum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| {
+        let low = pair.get(1).copied().unwrap_or(0);
+        u32::from(u16::from_be_bytes([pair[0], low]))
+    });
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// An Ethernet frame with right sums.
+pub fn frame(port: u16, up: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let (from, to) = if up { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
+    let ports = if up { [port, PORT] } else { [PORT, port] };
+    let mut tcp = ports.map(u16::to_be_bytes).concat();
+    tcp.extend(seq.to_be_bytes());
+    tcp.extend(ack.to_be_bytes());
+    tcp.extend([0x50, flags]);
+    tcp.extend([0xff, 0xff, 0, 0, 0, 0]);
+    tcp.extend(payload);
+    let mut pseudo = [from, to].concat();
+    pseudo.extend([0, 6]);
+    pseudo.extend((tcp.len() as u16).to_be_bytes());
+    pseudo.extend(&tcp);
+    tcp[16..18].copy_from_slice(&(!sum(&pseudo)).to_be_bytes());
+    let mut ip = vec![0x45, 0];
+    ip.extend((tcp.len() as u16 + 20).to_be_bytes());
+    ip.extend([0x12, 0x34, 0x40, 0, 64, 6, 0, 0]);
+    ip.extend([from, to].concat());
+    let header = !sum(&ip);
+    ip[10..12].copy_from_slice(&header.to_be_bytes());
+    let mut bytes = if up {
+        [2u8, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]
+    } else {
+        [2u8, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]
+    }
+    .to_vec();
+    bytes.extend([8, 0]);
+    bytes.extend(ip);
+    bytes.extend(tcp);
+    bytes
+}
+
+/// A client's FIN.
+pub fn fin(scene: &Scene) -> Vec<u8> {
+    frame(scene.port, true, scene.seq, scene.ack, ACK | FIN, b"")
+}
