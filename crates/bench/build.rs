@@ -2,6 +2,9 @@
 //! Compiles the two BPF objects with clang and generates the Rust mirror of their shared header, so
 //! that no layout is written down twice.
 
+#[path = "../datapath/clang.rs"]
+mod clang;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -33,15 +36,9 @@ fn main() -> Result<()> {
         .context("could not write mirror.rs")
 }
 
-fn find_clang() -> Result<&'static str> {
-    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
-    let found = ["clang-19", "clang"].into_iter().find(runs);
-    found.context("no clang found; install it (Debian: apt-get install clang-19)")
-}
-
 fn compile(bpf: &Path, object: &str, out: &Path, libbpf: &Path) -> Result<()> {
     let source = bpf.join(format!("{object}.bpf.c"));
-    let clang = find_clang()?;
+    let clang = clang::find_clang().map_err(anyhow::Error::msg)?;
     let output = Command::new(clang)
         .args([
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c",

@@ -2,17 +2,16 @@
 //! Compiles the BPF objects with clang. libbpf's headers are those of the vendored copy that the
 //! loader is linked against, so that programs and loader always agree.
 
+mod clang;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// The objects: XDP tier, TC tier with timer and sweep, and the daemon's control programs.
 const OBJECTS: [&str; 3] = ["xdp", "tc", "control"];
-
-/// Oldest clang that knows `-mcpu=v3` code generation well enough for these programs.
-const CLANG_MAJOR_MIN: u32 = 18;
 
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
@@ -23,10 +22,11 @@ fn main() -> Result<()> {
     for entry in fs::read_dir(&bpf).with_context(|| format!("could not list {}", bpf.display()))? {
         println!("cargo:rerun-if-changed={}", entry?.path().display());
     }
-    let clang = find_clang()?;
+    println!("cargo:rerun-if-changed=clang.rs");
+    let clang = clang::find_clang().map_err(anyhow::Error::msg)?;
     for object in OBJECTS {
         compile(
-            &clang,
+            clang,
             &bpf.join(format!("{object}.bpf.c")),
             &out,
             &bpf,
@@ -34,23 +34,6 @@ fn main() -> Result<()> {
         )?;
     }
     Ok(())
-}
-
-fn find_clang() -> Result<String> {
-    for name in ["clang-19", "clang"] {
-        let Ok(output) = Command::new(name).arg("-dumpversion").output() else {
-            continue;
-        };
-        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let major = version
-            .split('.')
-            .next()
-            .and_then(|major| major.parse::<u32>().ok());
-        if major.is_some_and(|major| major >= CLANG_MAJOR_MIN) {
-            return Ok(name.to_owned());
-        }
-    }
-    bail!("no clang >= {CLANG_MAJOR_MIN} found; install it (Debian: apt-get install clang-19)")
 }
 
 fn compile(clang: &str, source: &Path, out: &Path, bpf: &Path, libbpf: &Path) -> Result<()> {

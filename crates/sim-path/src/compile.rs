@@ -2,6 +2,9 @@
 //! How the data path's C is compiled for user space. Used by the build script for the builtin library
 //! and at run time for mutants, so it depends on nothing.
 
+#[path = "../../datapath/clang.rs"]
+mod clang;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fmt, io};
@@ -11,9 +14,6 @@ const OBJECTS: [&str; 3] = ["xdp", "tc", "control"];
 
 /// Maps that several objects define and each has for itself: not pinned, so not shared.
 const PRIVATE_MAPS: [&str; 1] = ["work_map"];
-
-/// Compilers tried, the preferred one first.
-const COMPILERS: [&str; 2] = ["clang-19", "clang"];
 
 /// What is built into the C besides itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,9 @@ pub enum Flavour {
 /// Why the C could not be compiled.
 #[derive(Debug)]
 pub enum CompileError {
-    /// No compiler was found or it could not be run.
+    /// There is no compiler: what to install.
+    Missing(String),
+    /// The compiler could not be run.
     Compiler(io::Error),
     /// The compiler refused a source: its messages.
     Source(String),
@@ -36,11 +38,8 @@ pub enum CompileError {
 impl fmt::Display for CompileError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Compiler(error) => write!(
-                to,
-                "no clang could be run ({error}); install clang-19 (Debian: apt-get install \
-                 clang-19)"
-            ),
+            Self::Missing(what) => to.write_str(what),
+            Self::Compiler(error) => write!(to, "clang could not be run: {error}"),
             Self::Source(messages) => write!(to, "the data path does not compile:\n{messages}"),
         }
     }
@@ -88,14 +87,8 @@ pub fn link(objects: &[PathBuf], library: &Path) -> Result<(), CompileError> {
 }
 
 fn compiler() -> Result<Command, CompileError> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for name in COMPILERS {
-        match Command::new(name).arg("-dumpversion").output() {
-            Ok(_) => return Ok(Command::new(name)),
-            Err(error) => last = error,
-        }
-    }
-    Err(CompileError::Compiler(last))
+    let name = clang::find_clang().map_err(CompileError::Missing)?;
+    Ok(Command::new(name))
 }
 
 fn compile(

@@ -42,3 +42,27 @@ pub(crate) const fn fold(sum: u32) -> u16 {
 pub(crate) const fn replace_by_diff(field: u16, diff: u32) -> u16 {
     fold(add(diff, !(field as u32)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_field_is_the_sum_anew() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..1000 {
+            let mut old = [0; 40];
+            random.fill(&mut old);
+            old[10..12].fill(0);
+            let mut new = old;
+            random.fill(&mut new[20..28]);
+            let field = fold(partial(&old, 0));
+            let diff = sub(partial(&new, 0), partial(&old, 0));
+            let replaced = replace_by_diff(field, diff);
+            assert_eq!(
+                from32to16(add(partial(&new, 0), u32::from(replaced))),
+                0xffff
+            );
+        }
+    }
+}

@@ -23,6 +23,8 @@
 
 pub mod compile;
 mod cpus;
+#[cfg(test)]
+mod cpus_tests;
 mod csum;
 mod errno;
 mod exec;

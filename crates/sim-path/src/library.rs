@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use crate::compile::{self, CompileError, Flavour};
 use crate::helpers::{OPS, Ops};
 use crate::kernel::Sock;
 
@@ -20,6 +21,9 @@ pub enum LoadError {
         /// What the system says.
         source: libloading::Error,
     },
+    /// The sources do not compile.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
     /// Its maps or structures are not what the simulator expects.
     #[error("the data path does not fit the simulator: {0}")]
     Shape(String),
@@ -153,6 +157,30 @@ impl Library {
             loaded.unwrap_or_else(|error| panic!("{error}"))
         };
         BUILTIN.get_or_init(load).clone()
+    }
+
+    /// Compiles the data path in the folder `bpf` (a copy of the tree's, edited) into the folder
+    /// `out`, and loads it.
+    ///
+    /// # Errors
+    /// [`LoadError`] if it does not compile or does not fit.
+    pub fn build(bpf: &Path, out: &Path) -> Result<Self, LoadError> {
+        let shim = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim");
+        let flavour = if crate::SANITIZED {
+            Flavour::Sanitized
+        } else {
+            Flavour::Plain
+        };
+        let library = out.join("path.so");
+        let objects = compile::objects(bpf, &shim, out, flavour)?;
+        compile::link(&objects, &library)?;
+        Self::load(&library)
+    }
+
+    /// The folder of the tree's own sources.
+    #[must_use]
+    pub fn sources() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
     }
 
     /// A shared library that [`crate::compile::link`] made.

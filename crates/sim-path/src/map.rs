@@ -375,3 +375,94 @@ impl Map {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Library;
+
+    fn conns(entries: usize, cpus: usize) -> Hash {
+        let library = Library::builtin();
+        let shapes = library.maps().iter();
+        let shape = shapes
+            .clone()
+            .find(|shape| shape.name == "erb_conns")
+            .unwrap();
+        Hash::new(shape, entries, cpus, library.symbols())
+    }
+
+    fn put(hash: &mut Hash, key: u8, flags: u64, cpu: usize) -> i64 {
+        let value = vec![key; size_of::<erb_abi::conn>()];
+        // SAFETY: the value is as long as the map's.
+        unsafe {
+            hash.update(
+                &[key; size_of::<erb_abi::conn_key>()],
+                value.as_ptr(),
+                flags,
+                cpu,
+            )
+        }
+    }
+
+    fn find(hash: &Hash, key: u8) -> Option<usize> {
+        hash.find(&[key; size_of::<erb_abi::conn_key>()])
+    }
+
+    #[test]
+    fn a_hash_has_the_kernel_errors() {
+        let mut hash = conns(2, 2);
+        assert_eq!(put(&mut hash, 1, NOEXIST, 0), 0);
+        assert_eq!(put(&mut hash, 1, NOEXIST, 0), -EEXIST);
+        assert_eq!(put(&mut hash, 1, 0, 0), 0);
+        assert_eq!(put(&mut hash, 2, EXIST, 0), -ENOENT);
+        assert_eq!(put(&mut hash, 2, 3, 0), -EINVAL);
+        assert_eq!(put(&mut hash, 2, NOEXIST, 0), 0, "the other CPU's place");
+        assert_eq!(put(&mut hash, 3, NOEXIST, 0), -E2BIG);
+        assert_eq!(
+            hash.delete(&[9; size_of::<erb_abi::conn_key>()], 0),
+            -ENOENT
+        );
+        assert_eq!(hash.len(), 2);
+    }
+
+    #[test]
+    fn a_deleted_element_is_used_again_at_once_and_keeps_its_lock() {
+        let mut hash = conns(8, 2);
+        put(&mut hash, 1, NOEXIST, 0);
+        let place = find(&hash, 1).unwrap();
+        let held = hash.value(place);
+        // SAFETY: the lock is the first word of struct conn.
+        unsafe { held.cast::<u32>().write(7) };
+        assert_eq!(hash.delete(&[1; size_of::<erb_abi::conn_key>()], 1), 0);
+        put(&mut hash, 2, NOEXIST, 1);
+        assert_eq!(find(&hash, 2), Some(place));
+        // SAFETY: values stay where they are.
+        unsafe {
+            assert_eq!(held.cast::<u32>().read(), 7, "M3");
+            assert_eq!(held.add(4).read(), 2, "the holder sees the new element");
+        }
+    }
+
+    #[test]
+    fn a_ring_is_read_in_order_and_refuses_when_full() {
+        let mut ring = Ring {
+            bytes: 64,
+            used: 0,
+            records: VecDeque::new(),
+        };
+        let first = ring.reserve(20);
+        let second = ring.reserve(20);
+        assert!(ring.reserve(1).is_null(), "28 bytes are 32 with the header");
+        assert!(ring.finish(second, false));
+        assert!(!ring.finish(second, false), "twice");
+        assert!(ring.take().is_none(), "the first is not submitted");
+        assert!(ring.finish(first, true));
+        assert_eq!(
+            ring.take().map(|record| record.len()),
+            Some(20),
+            "the second"
+        );
+        assert!(ring.take().is_none());
+        assert!(!ring.reserve(40).is_null());
+    }
+}

@@ -269,3 +269,67 @@ impl std::fmt::Debug for Packet {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errno::{EACCES, EINVAL, ENOTSUPP};
+
+    #[test]
+    fn veth_grows_at_the_head_only() {
+        let mut packet = Packet::received(&[7; 60], Card::VETH, 1);
+        assert_eq!(packet.adjust_tail(1), -EINVAL);
+        assert_eq!(packet.adjust_head(-195), -EINVAL);
+        assert_eq!(packet.adjust_head(-194), 0);
+        assert_eq!(packet.len(), 254);
+        assert_eq!(packet.adjust_meta(-4), -EINVAL, "no room is left for it");
+        assert_eq!(packet.adjust_head(194), 0);
+        assert_eq!(packet.bytes(), [7; 60]);
+        assert_eq!(packet.adjust_tail(-46), 0);
+        assert_eq!(
+            packet.adjust_tail(-1),
+            -EINVAL,
+            "an Ethernet header must stay"
+        );
+        assert_eq!(packet.adjust_head(1), -EINVAL);
+    }
+
+    #[test]
+    fn a_card_grows_to_the_end_of_its_page() {
+        let mut packet = Packet::received(&[7; 60], Card::Physical, 1);
+        let room = 4096 - 256 - 320 - 60;
+        assert_eq!(packet.adjust_tail(room + 1), -EINVAL);
+        assert_eq!(packet.adjust_tail(room), 0);
+        assert!(packet.bytes()[60..].iter().all(|byte| *byte == 0));
+        assert_eq!(packet.adjust_head(-216), 0);
+        assert_eq!(packet.adjust_head(-1), -EINVAL);
+    }
+
+    #[test]
+    fn metadata_moves_with_the_head() {
+        let mut packet = Packet::received(&[7; 60], Card::VETH, 1);
+        assert_eq!(packet.adjust_meta(-3), -EACCES);
+        assert_eq!(packet.adjust_meta(-256), -EINVAL);
+        assert_eq!(packet.adjust_meta(-4), 0);
+        let [meta, data, end] = packet.pointers();
+        assert_eq!((data - meta, end - data), (4, 60));
+        // SAFETY: the metadata was just given room below 4 GiB.
+        unsafe { (meta as usize as *mut u32).write_unaligned(9) };
+        assert_eq!(packet.adjust_head(-20), 0);
+        assert_eq!(packet.meta(), 9u32.to_ne_bytes());
+        assert_eq!(packet.adjust_meta(8), -EINVAL);
+        let mut plain = Packet::received(&[7; 60], Card::NoMeta, 1);
+        assert_eq!(plain.adjust_meta(-4), -ENOTSUPP);
+    }
+
+    #[test]
+    fn an_skb_takes_any_length() {
+        let mut packet = Packet::sent(&[7; 100], 1, 0);
+        packet.resize(16_000);
+        assert_eq!(packet.len(), 16_000);
+        assert_eq!(packet.bytes()[..100], [7; 100]);
+        assert!(packet.bytes()[100..].iter().all(|byte| *byte == 0));
+        packet.resize(20);
+        assert_eq!(packet.duplicate().bytes(), [7; 20]);
+    }
+}

@@ -50,7 +50,11 @@ fn the_acknowledgement_of_a_slow_reply_goes_up_through_tc() {
     assert_eq!(scene.path.run_xdp(&mut packet), Xdp::Pass);
     assert_eq!(packet.meta(), 0x4552_4243u32.to_ne_bytes());
     assert_eq!(scene.path.run_tc_ingress(&mut packet), Tc::Next);
-    assert_eq!(payload(packet.bytes()), b"", "the original goes up as an ACK");
+    assert_eq!(
+        payload(packet.bytes()),
+        b"",
+        "the original goes up as an ACK"
+    );
     let sent = scene.kernel.sent.borrow();
     assert_eq!(sent.len(), 1);
     assert_eq!(sent[0].0, DEVICE);

@@ -2,4 +2,6 @@
 //! The data path run by hand, helper by helper and CPU by CPU.
 
 mod answers;
+mod mutants;
+mod races;
 mod scene;

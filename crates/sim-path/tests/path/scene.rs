@@ -5,7 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use erb_sim_path::{Card, Kernel, Library, Packet, Path, PathConfig, Prog, Sock, Tc, Xdp, tcp_state};
+use erb_sim_path::{
+    Card, Kernel, Library, Packet, Path, PathConfig, Prog, Sock, Tc, Xdp, tcp_state,
+};
 
 pub const CLIENT: [u8; 4] = [10, 77, 0, 1];
 pub const SERVER: [u8; 4] = [10, 77, 0, 2];
@@ -14,7 +16,6 @@ pub const DEVICE: u32 = 3;
 pub const COOKIE: u64 = 77;
 const CLIENT_ISN: u32 = u32::MAX - 100;
 const SERVER_ISN: u32 = 5000;
-const FIN: u8 = 1;
 const ACK: u8 = 16;
 const SECOND: u64 = 1_000_000_000;
 
@@ -42,7 +43,10 @@ impl Kernel for HandMade {
     }
     fn view(&self, sock: u64) -> Option<Sock> {
         self.views.set(self.views.get() + 1);
-        self.socks.borrow().get(sock as usize).map(|(_, sock)| *sock)
+        self.socks
+            .borrow()
+            .get(sock as usize)
+            .map(|(_, sock)| *sock)
     }
     fn transmit(&self, ifindex: u32, packet: Packet) {
         self.sent.borrow_mut().push((ifindex, packet));
@@ -246,7 +250,11 @@ fn sum(bytes: &[u8]) -> u16 {
 
 /// An Ethernet frame with right sums.
 pub fn frame(port: u16, up: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let (from, to) = if up { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
+    let (from, to) = if up {
+        (CLIENT, SERVER)
+    } else {
+        (SERVER, CLIENT)
+    };
     let ports = if up { [port, PORT] } else { [PORT, port] };
     let mut tcp = ports.map(u16::to_be_bytes).concat();
     tcp.extend(seq.to_be_bytes());
@@ -275,9 +283,4 @@ pub fn frame(port: u16, up: bool, seq: u32, ack: u32, flags: u8, payload: &[u8])
     bytes.extend(ip);
     bytes.extend(tcp);
     bytes
-}
-
-/// A client's FIN.
-pub fn fin(scene: &Scene) -> Vec<u8> {
-    frame(scene.port, true, scene.seq, scene.ack, ACK | FIN, b"")
 }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Edited copies of the data path: built at run time, loaded beside the builtin one, and caught.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use erb_sim_path::{Library, PathConfig, Xdp};
+
+use crate::scene::{Scene, get};
+
+fn mutant(file: &str, find: &str, replace: &str) -> Library {
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}-{}", find.len()));
+    let bpf = out.join("bpf");
+    fs::create_dir_all(&bpf).unwrap();
+    for entry in fs::read_dir(Library::sources()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), bpf.join(entry.file_name())).unwrap();
+    }
+    let text = fs::read_to_string(bpf.join(file)).unwrap();
+    assert_eq!(text.matches(find).count(), 1, "{find} in {file}");
+    fs::write(bpf.join(file), text.replace(find, replace)).unwrap();
+    Library::build(&bpf, &out).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn violation(library: &Library) -> String {
+    let run = || {
+        let mut scene = Scene::on(library, PathConfig::default());
+        scene.warm();
+        scene.fill(b"key", b"value");
+        assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx);
+    };
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("a violation");
+    let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(text.starts_with("violation: "), "{text}");
+    text
+}
+
+#[test]
+fn a_leaked_socket_is_caught() {
+    let library = mutant("sock.h", "\tbpf_sk_release(r->sk);\n", "\t(void)r;\n");
+    assert!(violation(&library).contains("without releasing a socket"));
+}
+
+#[test]
+fn a_helper_under_a_lock_is_caught() {
+    let library = mutant(
+        "answer.h",
+        "\treason = conn->cookie == r->cookie ? commit_check",
+        "\tcount(STAT_INVARIANT);\n\treason = conn->cookie == r->cookie ? commit_check",
+    );
+    assert!(violation(&library).contains("bpf_map_lookup_elem is called while a lock"));
+}
+
+#[test]
+fn a_lock_kept_at_the_end_is_caught() {
+    let library = mutant(
+        "answer.h",
+        "\tlock_release(&conn->lock);\n\tif (!reason)\n\t\treturn fast_send",
+        "\tif (!reason)\n\t\treturn V_DROP;\n\tlock_release(&conn->lock);\n\tif (!reason)\n\t\treturn \
+         fast_send",
+    );
+    assert!(violation(&library).contains("while"));
+}
