@@ -2,7 +2,7 @@
 //! CONFIG, ACL, COMMAND, DEBUG, SHUTDOWN, REPLICAOF and others that concern the server itself.
 
 use crate::client::Argv;
-use crate::dispatch::{bytes, glob, lower};
+use crate::dispatch::{glob, lower};
 use crate::resp::parse_i64;
 use crate::server::Redis;
 use crate::strings::SYNTAX;
@@ -278,5 +278,4 @@ pub(crate) fn role(redis: &mut Redis, id: ClientId, _argv: &Argv) {
     client.add_bulk(b"master");
     client.add_int(0);
     client.add_array(0);
-    let _ = bytes;
 }

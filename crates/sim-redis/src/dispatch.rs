@@ -237,7 +237,7 @@ impl Redis {
         if client.multi.is_some() {
             client.dirty_exec = true;
         }
-        if command.is_some_and(|command| command.name == "exec") && client.multi.is_some() {
+        if command.is_some_and(|command| command.name == "exec") {
             crate::multi::discard_transaction(self, id);
             let text = text.strip_prefix(b"ERR ").unwrap_or(text);
             let text = [b"EXECABORT Transaction discarded because of: ", text].concat();

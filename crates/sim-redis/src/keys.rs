@@ -2,7 +2,7 @@
 //! Commands on keys of any type and on whole databases.
 
 use crate::client::Argv;
-use crate::dispatch::{bytes, glob, lower};
+use crate::dispatch::{glob, lower};
 use crate::resp::parse_i64;
 use crate::server::Redis;
 use crate::strings::SYNTAX;
@@ -10,14 +10,18 @@ use crate::types::{Bytes, Cause, ClientId};
 
 const DB_RANGE: &str = "ERR DB index is out of range";
 const SAME: &str = "ERR source and destination objects are the same";
+const INT_RANGE: &str = "ERR value is out of range, value must between -2147483648 and 2147483647";
 const NO_KEY: &str = "ERR no such key";
 
 impl Redis {
     /// An index of a database in 32 bits, or the error is answered.
     pub(crate) fn int_or_reply(&mut self, id: ClientId, text: &[u8], error: &str) -> Option<i32> {
-        let number = parse_i64(text).and_then(|number| i32::try_from(number).ok());
+        let wide = parse_i64(text);
+        let number = wide.and_then(|number| i32::try_from(number).ok());
         if number.is_none() {
-            self.client(id).add_error(error);
+            let beyond = wide.is_some() && error == crate::strings::NOT_INTEGER;
+            self.client(id)
+                .add_error(if beyond { INT_RANGE } else { error });
         }
         number
     }
@@ -140,7 +144,7 @@ pub(crate) fn move_key(redis: &mut Redis, id: ClientId, argv: &Argv) {
         return;
     };
     let Some(target) = redis.db_index(number) else {
-        return redis.client(id).add_error("ERR value is out of range");
+        return redis.client(id).add_error(DB_RANGE);
     };
     if source == target {
         return redis.client(id).add_error(SAME);
@@ -255,5 +259,4 @@ pub(crate) fn object_refcount(redis: &mut Redis, id: ClientId, argv: &Argv) {
         true => redis.client(id).add_int(1),
         false => redis.client(id).add_null(),
     }
-    let _ = bytes;
 }

@@ -13,7 +13,7 @@ pub(crate) struct LongDouble {
 /// Digits of the fraction that Redis prints.
 const FRACTION_DIGITS: u32 = 17;
 /// Digits that are read exactly; a number with more is refused by this model.
-const DIGITS_MAX: usize = 18;
+const DIGITS_MAX: usize = 36;
 /// Highest exponent whose integer part fits a u128.
 const EXPONENT_MAX: i32 = 63;
 
@@ -34,7 +34,10 @@ fn round_shift(value: u128, shift: u32, sticky: bool) -> u128 {
 impl LongDouble {
     fn normal(negative: bool, value: u128, exponent: i32, sticky: bool) -> Self {
         let bits = 128 - value.leading_zeros();
-        let shift = bits.saturating_sub(64);
+        // The highest bit of a mantissa is set, so that exponents tell which number is bigger.
+        let up = 64_u32.saturating_sub(bits) % 64;
+        let (value, exponent) = (value << up, exponent - up.cast_signed());
+        let shift = (bits + up).saturating_sub(64);
         let mut mantissa = round_shift(value, shift, sticky);
         let mut exponent = exponent + shift.cast_signed();
         if mantissa >> 64 != 0 {

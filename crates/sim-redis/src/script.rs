@@ -69,9 +69,11 @@ pub(crate) fn eval(redis: &mut Redis, id: ClientId, argv: &Argv) {
     if *takes_value {
         inner.extend(argv.get(3 + keys).cloned());
     }
-    let Some(found) = find_command(&inner).filter(|found| found.takes(inner.len())) else {
+    let wanted = if *takes_value { 3 } else { 2 };
+    let Some(found) = find_command(&inner).filter(|_| keys > 0 && inner.len() == wanted) else {
         return redis.client(id).add_error(&format!(
-            "ERR Wrong number of args calling Redis command from script script: {digest}, on @user_script:1."
+            "ERR Lua redis lib command arguments must be strings or integers script: {digest}, on \
+             @user_script:1."
         ));
     };
     let db = redis.client(id).db;

@@ -3,7 +3,7 @@
 //! every reply must agree. Only HELLO's and CLIENT ID's numbers depend on the order of connections,
 //! which is the same for both, so nothing is masked. Without redis-server the test says so and ends.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -78,13 +78,13 @@ fn encode(words: &[Vec<u8>]) -> Vec<u8> {
 
 /// Replies of the real server up to the end mark, or until it closes.
 fn ask(stream: &mut UnixStream, request: &[u8]) -> Vec<u8> {
-    stream.write_all(request).unwrap();
-    stream.write_all(END).unwrap();
+    stream.write_all(&[request, END].concat()).unwrap();
     let mut reply = Vec::new();
     let mut buffer = [0; 65_536];
     while !reply.ends_with(END_REPLY) {
         match stream.read(&mut buffer) {
             Ok(0) => break,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
             Ok(count) => reply.extend_from_slice(&buffer[..count]),
             Err(error) => panic!("{error}: {:?}", String::from_utf8_lossy(&reply)),
         }
@@ -95,10 +95,12 @@ fn ask(stream: &mut UnixStream, request: &[u8]) -> Vec<u8> {
 /// Replies of the model to the same bytes.
 fn ask_model(redis: &mut Redis, client: ClientId, request: &[u8]) -> Vec<u8> {
     let now = now_ns();
-    redis.input(client, request, now);
-    redis.input(client, END, now);
-    while redis.has_work() {
-        redis.step(now);
+    // As much as Redis reads at once.
+    for part in [request, END].concat().chunks(16_384) {
+        redis.input(client, part, now);
+        while redis.has_work() {
+            redis.step(now);
+        }
     }
     let mut reply = Vec::new();
     redis.output(client, &mut reply);
@@ -266,12 +268,12 @@ impl Words {
             }
             "config" => words.extend([
                 b"get".to_vec(),
-                self.pick(&["maxmemory*", "timeout", "x"]).into(),
+                self.pick(&["maxmemory", "timeout", "x"]).into(),
             ]),
             "acl" => words.push(self.pick(&["list", "whoami", "x"]).into()),
             "hello" => words.push(self.pick(&["2", "3", "4", "x"]).into()),
-            // A command in the middle of it would leave the stream.
-            "subscribe" | "unsubscribe" | "reset" => {}
+            // Without a name, the order is that of a hash table.
+            "unsubscribe" => words.push(b"a".to_vec()),
             _ => {}
         }
         let count = match name {
@@ -349,7 +351,7 @@ fn protocol_errors_answer_and_close_as_redis_does() {
         return;
     };
     let mut redis = model();
-    let long = vec![b'x'; 70_000];
+    let long = vec![b'x'; 90_000];
     let requests: [&[u8]; 12] = [
         b"*1\r\n:3\r\n",
         b"*x\r\n",
