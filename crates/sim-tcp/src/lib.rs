@@ -15,22 +15,39 @@
 //! | --- | --- |
 //! | `config` | knobs with Linux's defaults, and the constants of RFCs and kernel |
 //! | `segment`, `wire`, `icmp` | a segment, its bytes as an Ethernet frame, ICMP errors that quote it |
+//! | `api` | what the caller sees: handles, events, look-ups, counters |
 //! | `host`, `demux` | tables of sockets; which of them a segment is for |
 //! | `request`, `timewait` | the two kinds of socket that are no full socket, and SYN cookies |
-//! | `sock` | one connection: state and numbered invariants |
+//! | `sock`, `owner` | one connection: state and numbered invariants; what its owner does |
 //! | `input`, `ack`, `rx` | acceptance tests and states; acknowledgements; data, windows, SACK blocks |
 //! | `tx`, `rtx`, `timers` | what leaves, what is sent again, when |
 //!
 //! It is not: a congestion-control laboratory (NewReno), TCP Fast Open, MPTCP, or urgent data.
 
+mod ack;
+mod api;
 mod config;
+mod core;
+mod demux;
 mod host;
+mod icmp;
+mod input;
+mod owner;
+mod request;
+mod rtx;
+mod rx;
 mod segment;
 mod seq;
+mod sock;
+mod timers;
+mod timewait;
+mod tx;
 mod wire;
 
+pub use api::{Counters, Event, EventKind, Look, Outgoing, SockId, State, View};
 pub use config::{Config, Keepalive};
-pub use host::{Counters, Event, EventKind, Host, Look, Outgoing, SockId, State, View};
+pub use host::Host;
+pub use icmp::{IcmpError, IcmpKind};
 pub use segment::{Macs, Options, SackBlocks, Segment, flags};
 pub use wire::{Checksum, ParseError};
 
