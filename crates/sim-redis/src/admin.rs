@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CONFIG, ACL, COMMAND, DEBUG, SHUTDOWN, REPLICAOF and others that concern the server itself.
 
+use crate::cast::Signed;
 use crate::client::Argv;
 use crate::dispatch::{glob, lower};
 use crate::resp::parse_i64;
@@ -260,7 +261,7 @@ pub(crate) fn time(redis: &mut Redis, id: ClientId, _argv: &Argv) {
 
 pub(crate) fn lastsave(redis: &mut Redis, id: ClientId, _argv: &Argv) {
     let started = redis.started_ns / 1_000_000_000;
-    redis.client(id).add_int(started.cast_signed());
+    redis.client(id).add_int(started.signed());
 }
 
 pub(crate) fn role(redis: &mut Redis, id: ClientId, _argv: &Argv) {

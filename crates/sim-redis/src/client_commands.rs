@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CLIENT and its sub-commands.
 
+use crate::cast::{Signed, Unsigned};
 use std::fmt::Write as _;
 
 use crate::client::{Argv, Blocked, Client};
@@ -61,7 +62,7 @@ fn line(client: &Client, now_ns: u64) -> String {
     let multi = client
         .multi
         .as_ref()
-        .map_or(-1, |queue| queue.len().cast_signed());
+        .map_or(-1, |queue| queue.len().signed());
     let pending = client.out.len();
     let (obl, omem) = (
         pending.min(REPLY_BYTES),
@@ -70,7 +71,7 @@ fn line(client: &Client, now_ns: u64) -> String {
     let free = QUERY_BYTES.saturating_sub(client.query.len());
     let redirect = match (client.tracking.on, client.tracking.redirect) {
         (false, _) => -1,
-        (true, target) => target.unwrap_or(0).cast_signed(),
+        (true, target) => target.unwrap_or(0).signed(),
     };
     let mut text = format!(
         "id={} addr={addr} laddr={laddr} fd={}",
@@ -106,7 +107,7 @@ fn line(client: &Client, now_ns: u64) -> String {
 }
 
 pub(crate) fn id(redis: &mut Redis, id: ClientId, _argv: &Argv) {
-    redis.client(id).add_int(id.cast_signed());
+    redis.client(id).add_int(id.signed());
 }
 
 pub(crate) fn info(redis: &mut Redis, id: ClientId, _argv: &Argv) {
@@ -220,7 +221,7 @@ pub(crate) fn kill(redis: &mut Redis, id: ClientId, argv: &Argv) {
     for pair in argv[2..].chunks_exact(2) {
         match lower(&pair[0]).as_str() {
             "id" => match parse_i64(&pair[1]) {
-                Some(number) if number > 0 => wanted = Some(number.cast_unsigned()),
+                Some(number) if number > 0 => wanted = Some(number.unsigned()),
                 _ => {
                     let text = "ERR client-id should be greater than 0";
                     return redis.client(id).add_error(text);
@@ -273,7 +274,7 @@ pub(crate) fn unblock(redis: &mut Redis, id: ClientId, argv: &Argv) {
             return redis.client(id).add_error(text);
         }
     };
-    let target = number.cast_unsigned();
+    let target = number.unsigned();
     let waits = redis
         .clients
         .get(&target)
@@ -302,7 +303,7 @@ pub(crate) fn tracking(redis: &mut Redis, id: ClientId, argv: &Argv) {
                 let Some(target) = redis.integer_or_reply(id, &argv[at]) else {
                     return;
                 };
-                let target = target.cast_unsigned();
+                let target = target.unsigned();
                 if !redis.clients.contains_key(&target) {
                     let text = "ERR The client ID you want redirect to does not exist";
                     return redis.client(id).add_error(text);

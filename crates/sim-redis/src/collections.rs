@@ -5,6 +5,7 @@
 //! Invariant: who waits for a list is served in the order of waiting, after the command that made
 //! the list, before any other command.
 
+use crate::cast::Unsigned;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::client::{Argv, Blocked};
@@ -273,7 +274,7 @@ pub(crate) fn blpop(redis: &mut Redis, id: ClientId, argv: &Argv) {
     if redis.client(id).in_exec {
         return redis.client(id).add_null_array();
     }
-    let now = redis.now_ms().cast_unsigned();
+    let now = redis.now_ms().unsigned();
     let until_ms = (seconds > 0.0).then(|| now + (seconds * 1000.0).ceil() as u64);
     redis.client(id).blocked = Some(Blocked::List {
         db,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! PING, ECHO, HELLO, AUTH, RESET.
 
+use crate::cast::Signed;
 use crate::client::Argv;
 use crate::dispatch::{bytes, lower};
 use crate::resp::parse_i64;
@@ -131,7 +132,7 @@ pub(crate) fn hello(redis: &mut Redis, id: ClientId, argv: &Argv) {
     let resp = client.resp;
     client.add_int(i64::from(resp));
     client.add_bulk(b"id");
-    client.add_int(id.cast_signed());
+    client.add_int(id.signed());
     client.add_bulk(b"mode");
     client.add_bulk(b"standalone");
     client.add_bulk(b"role");

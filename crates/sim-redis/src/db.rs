@@ -6,6 +6,7 @@
 //!    and tracking clients as Redis's `signalModifiedKey` does (SWAPDB alone tells nobody).
 //! 2. A key with an expiry in the past exists until somebody looks it up or the cron finds it.
 
+use crate::cast::{Signed, Unsigned};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::server::Redis;
@@ -56,8 +57,8 @@ const KEY_OVERHEAD_BYTES: usize = 72;
 const STARTUP_BYTES: usize = 876_232;
 
 impl Redis {
-    pub(crate) const fn now_ms(&self) -> i64 {
-        (self.now_ns / 1_000_000).cast_signed()
+    pub(crate) fn now_ms(&self) -> i64 {
+        (self.now_ns / 1_000_000).signed()
     }
 
     pub(crate) fn db(&mut self, index: u32) -> &mut Db {
@@ -137,7 +138,7 @@ impl Redis {
             }),
             expire_at_ms: entry
                 .and_then(|entry| entry.expire_at_ms)
-                .map(i64::cast_unsigned),
+                .map(Unsigned::unsigned),
             cause,
         }
     }

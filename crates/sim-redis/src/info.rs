@@ -75,22 +75,7 @@ impl Redis {
                     }
                 );
             }
-            "stats" => {
-                let stats = &self.stats;
-                let _ = write!(
-                    text,
-                    "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
-                     rejected_connections:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\n\
-                     keyspace_hits:{}\r\nkeyspace_misses:{}\r\n",
-                    stats.connections,
-                    stats.commands,
-                    stats.rejected,
-                    stats.expired,
-                    stats.evicted,
-                    stats.hits,
-                    stats.misses
-                );
-            }
+            "stats" => self.stats_section(&mut text),
             "replication" => {
                 let role = if self.replica { "slave" } else { "master" };
                 let _ = write!(
@@ -116,6 +101,23 @@ impl Redis {
             _ => return None,
         }
         Some(text)
+    }
+
+    fn stats_section(&self, text: &mut String) {
+        let stats = &self.stats;
+        let _ = write!(
+            text,
+            "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
+             rejected_connections:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\n\
+             keyspace_hits:{}\r\nkeyspace_misses:{}\r\n",
+            stats.connections,
+            stats.commands,
+            stats.rejected,
+            stats.expired,
+            stats.evicted,
+            stats.hits,
+            stats.misses
+        );
     }
 
     fn clients_section(&self, text: &mut String) {

@@ -2,6 +2,7 @@
 //! `long double` of x86-64, as far as INCRBYFLOAT shows it: a 64-bit mantissa, sums rounded to
 //! nearest even, printed with 17 digits after the point and without trailing zeros.
 
+use crate::cast::Signed;
 /// Sign, mantissa and binary exponent: mantissa * 2^exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LongDouble {
@@ -36,10 +37,10 @@ impl LongDouble {
         let bits = 128 - value.leading_zeros();
         // The highest bit of a mantissa is set, so that exponents tell which number is bigger.
         let up = 64_u32.saturating_sub(bits) % 64;
-        let (value, exponent) = (value << up, exponent - up.cast_signed());
+        let (value, exponent) = (value << up, exponent - up.signed());
         let shift = (bits + up).saturating_sub(64);
         let mut mantissa = round_shift(value, shift, sticky);
-        let mut exponent = exponent + shift.cast_signed();
+        let mut exponent = exponent + shift.signed();
         if mantissa >> 64 != 0 {
             mantissa >>= 1;
             exponent += 1;
@@ -98,7 +99,7 @@ impl LongDouble {
         Some(Self::normal(
             negative,
             scaled / power,
-            -shift.cast_signed(),
+            -shift.signed(),
             sticky,
         ))
     }

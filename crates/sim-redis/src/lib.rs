@@ -17,6 +17,7 @@
 
 mod admin;
 mod aof;
+mod cast;
 mod client;
 mod client_commands;
 mod collections;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
+use crate::cast::Signed;
 use crate::client::{Argv, Watched};
 use crate::dispatch::find_command;
 use crate::server::Redis;
@@ -30,7 +31,7 @@ impl Redis {
     /// All keys of a database go, perhaps replaced by those of another.
     pub(crate) fn touch_watchers_of_db(&mut self, db: u32, replaced_with: Option<u32>) {
         let dbs = &self.dbs;
-        let now_ms = (self.now_ns / 1_000_000).cast_signed();
+        let now_ms = (self.now_ns / 1_000_000).signed();
         let has = |db: u32, key: &Bytes| dbs[db as usize].get(key);
         for client in self.clients.values_mut() {
             for watched in client.watched.iter_mut().filter(|one| one.db == db) {

@@ -9,6 +9,7 @@
 //!    only when it has no whole command left, is blocked or closes.
 //! 4. What arrives for a client during a turn is read in the next.
 
+use crate::cast::{Signed, Unsigned};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::aof::Aof;
@@ -297,7 +298,7 @@ impl Redis {
                     .get(id)
                     .and_then(|client| client.blocked.as_ref());
                 matches!(blocked, Some(Blocked::List { until_ms: Some(until), .. })
-                    if until.cast_signed() <= now_ms)
+                    if until.signed() <= now_ms)
             })
             .collect();
         for id in late {
@@ -308,7 +309,7 @@ impl Redis {
         }
     }
 
-    pub(crate) const fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.paused_until_ms > self.now_ms()
     }
 
@@ -418,11 +419,8 @@ impl Redis {
                     Blocked::List { until_ms, .. } => until_ms.map(|until| until * 1_000_000),
                     Blocked::Postponed(_) => None,
                 });
-        let pause = (self.paused_until_ms > 0).then(|| {
-            self.paused_until_ms
-                .cast_unsigned()
-                .saturating_mul(1_000_000)
-        });
+        let pause = (self.paused_until_ms > 0)
+            .then(|| self.paused_until_ms.unsigned().saturating_mul(1_000_000));
         blpop
             .chain(pause)
             .chain(self.aof.fsync_done_ns)

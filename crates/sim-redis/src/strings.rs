@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands on strings (Redis's `t_string.c` and the two bit commands that change single keys).
 
+use crate::cast::Signed;
 use crate::client::Argv;
 use crate::db::Value;
 use crate::dispatch::{bytes, lower};
@@ -420,7 +421,7 @@ pub(crate) fn getrange(redis: &mut Redis, id: ClientId, argv: &Argv) {
         return;
     };
     let text = found.as_deref().unwrap_or_default();
-    let length = text.len().cast_signed() as i64;
+    let length = text.len().signed();
     let part = if start < 0 && end < 0 && start > end {
         &[][..]
     } else {

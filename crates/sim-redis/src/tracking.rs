@@ -7,6 +7,7 @@
 //!    that client.
 //! 2. A flush (null) leaves at once, to the client that runs the command after its reply.
 
+use crate::cast::Signed;
 use std::collections::BTreeSet;
 
 use crate::client::{Argv, Client};
@@ -59,7 +60,7 @@ impl Redis {
                 let was = std::mem::replace(&mut client.pushing, true);
                 client.add_push(2);
                 client.add_bulk(b"tracking-redir-broken");
-                client.add_int(target.cast_signed());
+                client.add_int(target.signed());
                 client.pushing = was;
             }
         }
