@@ -495,7 +495,12 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// # Errors
     /// As [`Self::turn`].
     pub fn look(&mut self) -> Result<()> {
-        self.stay_awake(self.machine.monotonic_ns());
+        let now = self.machine.monotonic_ns();
+        if self.is_at_rest(now) {
+            // The lease is back when the answer is read.
+            self.next_tick_ns = now;
+        }
+        self.stay_awake(now);
         self.sweep = self.path.sweep()?;
         Ok(())
     }

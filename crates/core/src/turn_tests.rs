@@ -442,7 +442,8 @@ fn misses_and_fills_and_looks_keep_the_lease_up() {
     let mut bench = Bench::serving();
     bench.pass(6_300, true);
     bench.core.look().unwrap();
-    bench.pass(51, true);
+    bench.turn(false);
+    assert_eq!(bench.answer(), 1, "at once");
     assert!(bench.has_lease());
     bench.pass(6_000, true);
     assert!(!bench.has_lease());
