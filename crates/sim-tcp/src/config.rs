@@ -18,8 +18,8 @@ pub(crate) const ATO_MIN: Ns = 40 * MS;
 pub(crate) const DELACK_MAX: Ns = 200 * MS;
 /// TCP_MAX_QUICKACKS.
 pub(crate) const QUICKACKS_MAX: u32 = 16;
-/// TCP_PAWS_WRAP in nanoseconds: a stamp older than this says nothing.
-pub(crate) const PAWS_WRAP: Ns = (i32::MAX as u64 / 1000) * SEC;
+/// TCP_PAWS_WRAP since Linux 6.7: a stamp older than this says nothing.
+pub(crate) const PAWS_WRAP: Ns = (i32::MAX as u64 / 1_000_000) * SEC;
 /// sysctl tcp_invalid_ratelimit: answers to segments out of window, per socket.
 pub(crate) const INVALID_RATELIMIT: Ns = 500 * MS;
 /// TCP_INIT_CWND.
@@ -60,7 +60,8 @@ pub struct Config {
     pub dsack: bool,
     /// Offered window scale; `None` offers none.
     pub wscale: Option<u8>,
-    /// Receive buffer in bytes of payload.
+    /// Receive window in bytes of payload; the memory behind it is twice as much, as with
+    /// tcp_adv_win_scale 1.
     pub rcv_buf: u32,
     /// Send buffer in bytes of payload.
     pub snd_buf: u32,

@@ -71,7 +71,7 @@ impl Sock {
         if self.receive_window() == 0 && !bare_fin {
             return self.out_of_window(core);
         }
-        if self.held() + seg.payload.len() > core.config.rcv_buf as usize && self.held() > 0 {
+        if self.held() + seg.payload.len() > self.memory(core) && self.held() > 0 {
             self.ack_now = true; // no memory: the peer must send it again
             self.ack_scheduled = true;
             return;
@@ -92,6 +92,10 @@ impl Sock {
         if !self.dead && !seg.payload.is_empty() {
             core.event(self.id, EventKind::Readable);
         }
+    }
+
+    fn memory(&self, core: &Core) -> usize {
+        2 * core.config.rcv_buf as usize
     }
 
     fn held(&self) -> usize {
@@ -188,7 +192,7 @@ impl Sock {
     /// whole takes their place.
     fn queue_early(&mut self, core: &mut Core, seg: &Segment, end: u32) {
         self.ack_scheduled = true;
-        if self.held() + seg.payload.len() > core.config.rcv_buf as usize {
+        if self.held() + seg.payload.len() > self.memory(core) {
             return;
         }
         let new = Piece {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::segment::{Macs, Options, Segment, flags};
+use crate::segment::{Macs, Options, Segment};
 
 const ETH_BYTES: usize = 14;
 const VLAN_BYTES: usize = 4;
@@ -237,7 +237,7 @@ fn parse_v6(ip: &[u8]) -> Result<IpPacket<'_>, ParseError> {
 
 /// Writes the options as Linux orders them and pads them to words. Returns their length. Options
 /// that do not fit are left out from the end.
-fn write_options(options: &Options, syn: bool, out: &mut [u8; OPTIONS_BYTES_MAX]) -> usize {
+fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> usize {
     let mut len = 0;
     let mut put = |bytes: &[u8]| {
         if len + bytes.len() <= OPTIONS_BYTES_MAX {
@@ -250,7 +250,7 @@ fn write_options(options: &Options, syn: bool, out: &mut [u8; OPTIONS_BYTES_MAX]
         put(&[2, 4, mss[0], mss[1]]);
     }
     if let Some((val, ecr)) = options.ts {
-        let start = if syn && options.sack_ok {
+        let start = if options.sack_ok {
             [4, 2, 8, 10]
         } else {
             [1, 1, 8, 10]
@@ -315,7 +315,7 @@ fn parse_options(mut bytes: &[u8]) -> Options {
 /// The TCP header of `segment` into the returned buffer, with its length; the sum is 0.
 pub(crate) fn tcp_header(segment: &Segment) -> ([u8; 20 + OPTIONS_BYTES_MAX], usize) {
     let mut options = [0; OPTIONS_BYTES_MAX];
-    let used = write_options(&segment.options, segment.has(flags::SYN), &mut options);
+    let used = write_options(&segment.options, &mut options);
     let mut tcp = [0; 20 + OPTIONS_BYTES_MAX];
     tcp[..2].copy_from_slice(&segment.src.port().to_be_bytes());
     tcp[2..4].copy_from_slice(&segment.dst.port().to_be_bytes());
