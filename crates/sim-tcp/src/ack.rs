@@ -56,12 +56,12 @@ impl Sock {
         }
         let advanced = seg.ack != before_una;
         if advanced {
-            self.retransmits = 0;
+            self.timing.retransmits = 0;
         }
         self.replace_ts_recent(core, seg);
         let news = self.update_window(seg);
         let sacked = self.tag_sacks(core, seg);
-        self.probes_out = 0;
+        self.timing.probes_out = 0;
         self.rcv_tstamp = core.now;
         if self.sent.is_empty() {
             self.ack_probe(core);
@@ -176,22 +176,23 @@ impl Sock {
             None => {}
         }
         if !again || self.tstamp_ok {
-            self.backoff = 0;
+            self.timing.backoff = 0;
         }
     }
 
     /// RFC 6298 with Linux's floor under the variance.
     pub(crate) fn measure(&mut self, rtt: Ns) {
         let rtt = rtt.max(1);
-        if self.srtt == 0 {
-            self.srtt = rtt;
-            self.rttvar = rtt / 2;
+        if self.timing.srtt == 0 {
+            self.timing.srtt = rtt;
+            self.timing.rttvar = rtt / 2;
         } else {
-            self.rttvar = self.rttvar - self.rttvar / 4 + self.srtt.abs_diff(rtt) / 4;
-            self.srtt = self.srtt - self.srtt / 8 + rtt / 8;
+            self.timing.rttvar =
+                self.timing.rttvar - self.timing.rttvar / 4 + self.timing.srtt.abs_diff(rtt) / 4;
+            self.timing.srtt = self.timing.srtt - self.timing.srtt / 8 + rtt / 8;
         }
-        self.backoff = 0;
-        self.rto = (self.srtt + (4 * self.rttvar).max(RTO_MIN)).min(RTO_MAX);
+        self.timing.backoff = 0;
+        self.rto = (self.timing.srtt + (4 * self.timing.rttvar).max(RTO_MIN)).min(RTO_MAX);
     }
 
     /// tcp_ack_probe(): a window that opened ends the probing.
@@ -201,8 +202,8 @@ impl Sock {
             return;
         };
         if !seq::after(self.snd_nxt.wrapping_add(len), self.window_edge()) {
-            self.backoff = 0;
-            self.probes_since = None;
+            self.timing.backoff = 0;
+            self.timing.probes_since = None;
             self.xmit = None;
         } else {
             let at = core.now + self.probe_interval();

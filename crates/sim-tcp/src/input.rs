@@ -180,7 +180,7 @@ impl Sock {
     fn input_syn_sent(&mut self, core: &mut Core, seg: &Segment) {
         if seg.has(flags::ACK) {
             if !seq::after(seg.ack, self.snd_una) || seq::after(seg.ack, self.snd_nxt) {
-                if self.retransmits == 0 {
+                if self.timing.retransmits == 0 {
                     self.xmit = Some((core.now + ATO_MIN, Xmit::Retransmit));
                 }
                 return core.reset_for(seg);
@@ -201,7 +201,7 @@ impl Sock {
         self.ack(core, seg);
         self.snd_wscale = scale;
         self.max_window = self.snd_wnd;
-        self.retrans_stamp = None;
+        self.timing.retrans_stamp = None;
         self.state = State::Established;
         self.lrcvtime = core.now;
         self.start_keepalive(core);

@@ -318,7 +318,7 @@ impl Listener {
         cookie: u64,
     ) -> Option<Request> {
         let recent = COOKIE_PERIOD * COOKIE_PERIODS;
-        if !self.overflow_at.is_some_and(|at| core.now - at <= recent) {
+        if self.overflow_at.is_none_or(|at| core.now - at > recent) {
             return None;
         }
         let pair = (seg.dst, seg.src);

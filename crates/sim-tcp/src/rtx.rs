@@ -43,7 +43,7 @@ impl Sock {
         sent.again_out = true;
         sent.sent_at = core.now;
         core.counters.retransmits += 1;
-        self.retrans_stamp.get_or_insert(core.now);
+        self.timing.retrans_stamp.get_or_insert(core.now);
         self.transmit(core, seq, len, bits, mss);
         true
     }
@@ -115,7 +115,7 @@ impl Sock {
     pub(crate) fn schedule_tail_probe(&mut self, core: &Core) {
         let open = self.recovery == Recovery::Open && !self.sent.iter().any(|s| s.sacked);
         let wanted = core.config.tlp && self.sack_ok && open && self.tail_probe_end.is_none();
-        if !wanted || self.srtt == 0 || self.sent.is_empty() {
+        if !wanted || self.timing.srtt == 0 || self.sent.is_empty() {
             return;
         }
         let alone = if self.sent.len() == 1 {
@@ -123,7 +123,7 @@ impl Sock {
         } else {
             2 * MS
         };
-        let pto = (2 * self.srtt + alone).min(self.rto_now());
+        let pto = (2 * self.timing.srtt + alone).min(self.rto_now());
         self.xmit = Some((core.now + pto, Xmit::TailProbe));
     }
 

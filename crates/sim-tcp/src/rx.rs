@@ -72,8 +72,8 @@ impl Sock {
             return self.out_of_window(core);
         }
         if self.held() + seg.payload.len() > self.memory(core) && self.held() > 0 {
-            self.ack_now = true; // no memory: the peer must send it again
-            self.ack_scheduled = true;
+            self.owed.ack_now = true; // no memory: the peer must send it again
+            self.owed.ack_scheduled = true;
             return;
         }
         let skip = seq::span(seg.seq, self.rcv_nxt) as usize;
@@ -86,7 +86,7 @@ impl Sock {
         }
         if !self.pieces.is_empty() {
             self.join_pieces(core);
-            self.ack_now |= self.pieces.is_empty(); // RFC 5681 4.2: a gap was filled
+            self.owed.ack_now |= self.pieces.is_empty(); // RFC 5681 4.2: a gap was filled
         }
         self.sack_remove();
         if !self.dead && !seg.payload.is_empty() {
@@ -113,29 +113,29 @@ impl Sock {
     /// tcp_event_data_recv(): an acknowledgement is owed, and how soon.
     fn note_data(&mut self, core: &Core, seg: &Segment) {
         let len = seg.payload.len() as u32;
-        self.ack_scheduled = true;
+        self.owed.ack_scheduled = true;
         if len >= self.rcv_mss {
             self.rcv_mss = len.min(u32::from(core.config.mss));
         }
         if seg.has(flags::PSH) {
-            let twice = if self.ack_pushed & PUSHED != 0 {
+            let twice = if self.owed.ack_pushed & PUSHED != 0 {
                 PUSHED_TWICE
             } else {
                 0
             };
-            self.ack_pushed |= PUSHED | twice;
+            self.owed.ack_pushed |= PUSHED | twice;
         }
-        if self.ato == 0 {
-            self.quick = self.quickacks().max(self.quick);
-            self.ato = ATO_MIN;
+        if self.owed.ato == 0 {
+            self.owed.quick = self.quickacks().max(self.owed.quick);
+            self.owed.ato = ATO_MIN;
         } else {
             let gap = core.now - self.lrcvtime;
             if gap <= ATO_MIN / 2 {
-                self.ato = self.ato / 2 + ATO_MIN / 2;
-            } else if gap < self.ato {
-                self.ato = (self.ato / 2 + gap).min(self.rto);
+                self.owed.ato = self.owed.ato / 2 + ATO_MIN / 2;
+            } else if gap < self.owed.ato {
+                self.owed.ato = (self.owed.ato / 2 + gap).min(self.rto);
             } else if gap > self.rto {
-                self.quick = self.quickacks().max(self.quick); // the peer's start after idle
+                self.owed.quick = self.quickacks().max(self.owed.quick); // the peer's start after idle
             }
         }
         self.lrcvtime = core.now;
@@ -148,15 +148,15 @@ impl Sock {
 
     /// tcp_enter_quickack_mode().
     pub(crate) fn enter_quickack(&mut self) {
-        self.quick = self.quickacks().max(self.quick);
-        self.pingpong = false;
-        self.ato = ATO_MIN;
+        self.owed.quick = self.quickacks().max(self.owed.quick);
+        self.owed.pingpong = false;
+        self.owed.ato = ATO_MIN;
     }
 
     fn out_of_window(&mut self, core: &mut Core) {
         core.counters.out_of_window += 1;
         self.enter_quickack();
-        self.ack_scheduled = true;
+        self.owed.ack_scheduled = true;
     }
 
     /// tcp_fin(): the peer's stream ends here.
@@ -165,7 +165,7 @@ impl Sock {
         self.bytes_received += 1;
         self.fin_received = true;
         self.rcv_shutdown = true;
-        self.ack_scheduled = true;
+        self.owed.ack_scheduled = true;
         self.pieces.clear();
         self.sacks.clear();
         if !self.dead {
@@ -174,7 +174,7 @@ impl Sock {
         match self.state {
             State::Established => {
                 self.state = State::CloseWait;
-                self.pingpong = true;
+                self.owed.pingpong = true;
             }
             State::FinWait1 => {
                 self.send_ack(core);
@@ -191,7 +191,7 @@ impl Sock {
     /// tcp_data_queue_ofo(). On overlap the piece that begins first wins; one that covers others
     /// whole takes their place.
     fn queue_early(&mut self, core: &mut Core, seg: &Segment, end: u32) {
-        self.ack_scheduled = true;
+        self.owed.ack_scheduled = true;
         if self.held() + seg.payload.len() > self.memory(core) {
             return;
         }
@@ -332,7 +332,7 @@ impl Sock {
         let unit = 1u32 << self.rcv_wscale;
         let mut free = full.saturating_sub(self.held() as u32);
         if free < full / 2 {
-            self.quick = 0;
+            self.owed.quick = 0;
             free -= free % unit;
             if free < full >> 4 || free < mss {
                 return 0;
@@ -368,21 +368,21 @@ impl Sock {
 
     /// __tcp_ack_snd_check(): acknowledge now, later, or not at all.
     pub(crate) fn ack_snd_check(&mut self, core: &mut Core) {
-        if !self.ack_scheduled || matches!(self.state, State::Close) || self.fate.is_some() {
+        if !self.owed.ack_scheduled || matches!(self.state, State::Close) || self.fate.is_some() {
             return;
         }
         let unacked = self.rcv_nxt.wrapping_sub(self.rcv_wup);
         let two_frames = unacked > self.rcv_mss && self.offerable(core) >= self.rcv_wnd;
-        let quick = self.quick > 0 && !self.pingpong;
-        if two_frames || quick || self.ack_now || !self.pieces.is_empty() {
+        let quick = self.owed.quick > 0 && !self.owed.pingpong;
+        if two_frames || quick || self.owed.ack_now || !self.pieces.is_empty() {
             return self.send_ack(core);
         }
-        let mut delay = self.ato.max(ATO_MIN);
-        if self.pingpong {
+        let mut delay = self.owed.ato.max(ATO_MIN);
+        if self.owed.pingpong {
             delay = DELACK_MAX;
         }
-        if self.srtt > 0 {
-            delay = delay.min(self.srtt.max(ATO_MIN));
+        if self.timing.srtt > 0 {
+            delay = delay.min(self.timing.srtt.max(ATO_MIN));
         }
         delay = delay.min(core.config.delayed_ack_ns);
         if delay < MS {
@@ -401,9 +401,9 @@ impl Sock {
             return n;
         }
         let mut now = false;
-        if self.ack_scheduled {
-            let pushed = self.ack_pushed & PUSHED_TWICE != 0
-                || (self.ack_pushed & PUSHED != 0 && !self.pingpong);
+        if self.owed.ack_scheduled {
+            let pushed = self.owed.ack_pushed & PUSHED_TWICE != 0
+                || (self.owed.ack_pushed & PUSHED != 0 && !self.owed.pingpong);
             now = self.rcv_nxt.wrapping_sub(self.rcv_wup) > self.rcv_mss
                 || (pushed && self.readable.is_empty());
         }

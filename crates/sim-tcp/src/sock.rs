@@ -61,6 +61,29 @@ pub(crate) enum Fate {
     Done,
 }
 
+/// The acknowledgement that is owed, and how soon: icsk_ack.
+#[derive(Default)]
+pub(crate) struct Owed {
+    pub(crate) ack_scheduled: bool,
+    pub(crate) ack_now: bool,
+    pub(crate) ack_pushed: u8,
+    pub(crate) quick: u32,
+    pub(crate) pingpong: bool,
+    pub(crate) ato: Ns,
+}
+
+/// Round trips measured, and how long the peer has been silent.
+#[derive(Default)]
+pub(crate) struct Timing {
+    pub(crate) srtt: Ns,
+    pub(crate) rttvar: Ns,
+    pub(crate) backoff: u32,
+    pub(crate) retransmits: u32,
+    pub(crate) retrans_stamp: Option<Ns>,
+    pub(crate) probes_out: u32,
+    pub(crate) probes_since: Option<Ns>,
+}
+
 pub(crate) struct Sock {
     pub(crate) id: SockId,
     pub(crate) cookie: u64,
@@ -94,12 +117,7 @@ pub(crate) struct Sock {
     pub(crate) tsoffset: u32,
     pub(crate) last_tsval: Option<u32>,
 
-    pub(crate) ack_scheduled: bool,
-    pub(crate) ack_now: bool,
-    pub(crate) ack_pushed: u8,
-    pub(crate) quick: u32,
-    pub(crate) pingpong: bool,
-    pub(crate) ato: Ns,
+    pub(crate) owed: Owed,
     pub(crate) lrcvtime: Ns,
     pub(crate) last_oow_ack: Option<Ns>,
 
@@ -130,14 +148,8 @@ pub(crate) struct Sock {
     pub(crate) high_seq: u32,
     pub(crate) tail_probe_end: Option<u32>,
 
-    pub(crate) srtt: Ns,
-    pub(crate) rttvar: Ns,
+    pub(crate) timing: Timing,
     pub(crate) rto: Ns,
-    pub(crate) backoff: u32,
-    pub(crate) retransmits: u32,
-    pub(crate) retrans_stamp: Option<Ns>,
-    pub(crate) probes_out: u32,
-    pub(crate) probes_since: Option<Ns>,
     pub(crate) rcv_tstamp: Ns,
 
     pub(crate) xmit: Option<(Ns, Xmit)>,
@@ -190,12 +202,7 @@ impl Sock {
             ts_recent_at: core.now,
             tsoffset: start.tsoffset,
             last_tsval: None,
-            ack_scheduled: false,
-            ack_now: false,
-            ack_pushed: 0,
-            quick: 0,
-            pingpong: false,
-            ato: 0,
+            owed: Owed::default(),
             lrcvtime: core.now,
             last_oow_ack: None,
             snd_una: isn,
@@ -222,14 +229,8 @@ impl Sock {
             recovery: Recovery::Open,
             high_seq: isn,
             tail_probe_end: None,
-            srtt: 0,
-            rttvar: 0,
+            timing: Timing::default(),
             rto: RTO_INIT,
-            backoff: 0,
-            retransmits: 0,
-            retrans_stamp: None,
-            probes_out: 0,
-            probes_since: None,
             rcv_tstamp: core.now,
             xmit: None,
             delack_at: None,
@@ -387,11 +388,7 @@ impl Sock {
         );
         let mut at = self.rcv_nxt;
         for (i, piece) in self.pieces.iter().enumerate() {
-            let first = if i == 0 {
-                seq::after(piece.seq, at)
-            } else {
-                seq::after(piece.seq, at)
-            };
+            let first = seq::after(piece.seq, at);
             assert!(
                 first && seq::after(piece.end(), self.rcv_nxt),
                 "K6: piece {i}"

@@ -23,12 +23,12 @@ fn model_timeout(boundary: u32, base: Ns) -> Ns {
 impl Sock {
     /// The retransmission timeout with its back-off.
     pub(crate) fn rto_now(&self) -> Ns {
-        (self.rto << self.backoff.min(16)).min(RTO_MAX)
+        (self.rto << self.timing.backoff.min(16)).min(RTO_MAX)
     }
 
     /// tcp_probe0_when().
     pub(crate) fn probe_interval(&self) -> Ns {
-        (self.rto.max(RTO_MIN) << self.backoff.min(16)).min(RTO_MAX)
+        (self.rto.max(RTO_MIN) << self.timing.backoff.min(16)).min(RTO_MAX)
     }
 
     /// Runs whatever is due.
@@ -53,14 +53,14 @@ impl Sock {
 
     /// tcp_delack_timer_handler().
     fn delayed_ack(&mut self, core: &mut Core) {
-        if !self.ack_scheduled || self.fate.is_some() {
+        if !self.owed.ack_scheduled || self.fate.is_some() {
             return;
         }
-        if self.pingpong {
-            self.pingpong = false; // the answer that was to carry it did not come
-            self.ato = ATO_MIN;
+        if self.owed.pingpong {
+            self.owed.pingpong = false; // the answer that was to carry it did not come
+            self.owed.ato = ATO_MIN;
         } else {
-            self.ato = (self.ato * 2).min(self.rto);
+            self.owed.ato = (self.owed.ato * 2).min(self.rto);
         }
         self.send_ack(core);
     }
@@ -76,10 +76,10 @@ impl Sock {
         }
         core.counters.timeouts += 1;
         self.enter_loss();
-        self.retransmits += 1;
+        self.timing.retransmits += 1;
         self.send_again(core, 0);
-        self.retrans_stamp.get_or_insert(core.now);
-        self.backoff += 1;
+        self.timing.retrans_stamp.get_or_insert(core.now);
+        self.timing.backoff += 1;
         self.xmit = Some((core.now + self.rto_now(), Xmit::Retransmit));
     }
 
@@ -91,9 +91,12 @@ impl Sock {
             _ => (core.config.retries2, RTO_MIN),
         };
         if self.state == State::SynSent {
-            return self.retransmits >= boundary;
+            return self.timing.retransmits >= boundary;
         }
-        let since = self.retrans_stamp.filter(|_| self.retransmits > 0);
+        let since = self
+            .timing
+            .retrans_stamp
+            .filter(|_| self.timing.retransmits > 0);
         since.is_some_and(|at| core.now - at >= model_timeout(boundary, base))
     }
 
@@ -108,7 +111,7 @@ impl Sock {
     /// tcp_probe_timer(): the peer's window is closed; it is asked for ever as long as it answers.
     fn window_probe(&mut self, core: &mut Core) {
         if !self.sent.is_empty() || self.write_seq == self.snd_nxt {
-            self.probes_out = 0;
+            self.timing.probes_out = 0;
             self.xmit = None;
             return;
         }
@@ -117,7 +120,7 @@ impl Sock {
         } else {
             core.config.retries2
         };
-        if self.probes_out >= most {
+        if self.timing.probes_out >= most {
             return self.write_error(core);
         }
         core.counters.window_probes += 1;
@@ -125,9 +128,9 @@ impl Sock {
         if sent {
             return self.rearm(core);
         }
-        self.probes_out += 1;
-        if self.backoff < core.config.retries2 {
-            self.backoff += 1;
+        self.timing.probes_out += 1;
+        if self.timing.backoff < core.config.retries2 {
+            self.timing.backoff += 1;
         }
         self.xmit = Some((core.now + self.probe_interval(), Xmit::WindowProbe));
     }
@@ -161,7 +164,7 @@ impl Sock {
         if idle < knobs.time {
             return Some(knobs.time - idle);
         }
-        if self.probes_out >= knobs.probes {
+        if self.timing.probes_out >= knobs.probes {
             self.send_reset(core);
             self.write_error(core);
             return None;
@@ -170,7 +173,7 @@ impl Sock {
         if self.wake_peer(core) {
             return Some(RESOURCE_PROBE);
         }
-        self.probes_out += 1;
+        self.timing.probes_out += 1;
         Some(knobs.interval)
     }
 }

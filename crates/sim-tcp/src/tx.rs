@@ -45,8 +45,8 @@ impl Sock {
             if seq.wrapping_add(len) == self.data_end() {
                 seg.flags |= flags::PSH;
             }
-            if core.now - self.lrcvtime < self.ato.max(ATO_MIN) {
-                self.pingpong = true; // an answer: the conversation is interactive
+            if core.now - self.lrcvtime < self.owed.ato.max(ATO_MIN) {
+                self.owed.pingpong = true; // an answer: the conversation is interactive
             }
         }
         if syn {
@@ -66,13 +66,13 @@ impl Sock {
 
     /// tcp_event_ack_sent().
     fn ack_sent(&mut self) {
-        if self.quick > 0 && self.ack_scheduled {
-            self.quick -= 1;
-            self.ato = ATO_MIN;
+        if self.owed.quick > 0 && self.owed.ack_scheduled {
+            self.owed.quick -= 1;
+            self.owed.ato = ATO_MIN;
         }
-        self.ack_scheduled = false;
-        self.ack_now = false;
-        self.ack_pushed = 0;
+        self.owed.ack_scheduled = false;
+        self.owed.ack_now = false;
+        self.owed.ack_pushed = 0;
         self.delack_at = None;
     }
 
@@ -101,7 +101,7 @@ impl Sock {
 
     /// tcp_send_ack().
     pub(crate) fn send_ack(&mut self, core: &mut Core) {
-        self.ack_scheduled = true;
+        self.owed.ack_scheduled = true;
         let seq = self.acceptable_seq();
         self.transmit(core, seq, 0, flags::ACK, 0);
     }
@@ -134,7 +134,7 @@ impl Sock {
         }
         self.write_new(core);
         if self.sent.is_empty() && self.write_seq != self.snd_nxt && self.xmit.is_none() {
-            self.probes_since.get_or_insert(core.now);
+            self.timing.probes_since.get_or_insert(core.now);
             self.xmit = Some((core.now + self.probe_interval(), Xmit::WindowProbe));
         }
     }
@@ -170,9 +170,12 @@ impl Sock {
         if left == 0 {
             return None;
         }
-        let room = seq::before(self.snd_nxt, self.window_edge())
-            .then(|| seq::span(self.snd_nxt, self.window_edge()))
-            .unwrap_or(0);
+        let edge = self.window_edge();
+        let room = if seq::before(self.snd_nxt, edge) {
+            seq::span(self.snd_nxt, edge)
+        } else {
+            0
+        };
         if left.min(mss) > room {
             return None; // sender's side of silly window avoidance: the probe timer breaks it
         }

@@ -321,7 +321,7 @@ pub(crate) fn tcp_header(segment: &Segment) -> ([u8; 20 + OPTIONS_BYTES_MAX], us
     tcp[2..4].copy_from_slice(&segment.dst.port().to_be_bytes());
     tcp[4..8].copy_from_slice(&segment.seq.to_be_bytes());
     tcp[8..12].copy_from_slice(&segment.ack.to_be_bytes());
-    tcp[12] = ((20 + used) / 4 << 4) as u8 | (segment.flags >> 8 & 1) as u8;
+    tcp[12] = (((20 + used) / 4) << 4) as u8 | ((segment.flags >> 8) & 1) as u8;
     tcp[13] = segment.flags as u8;
     tcp[14..16].copy_from_slice(&segment.window.to_be_bytes());
     tcp[18..20].copy_from_slice(&segment.urgent.to_be_bytes());

@@ -175,7 +175,7 @@ impl Net {
     }
 
     /// A segment of the client's that the server's kernel would take: exact numbers, no payload.
-    pub fn from_client(&self, client: SockId) -> Segment {
+    pub fn by_client(&self, client: SockId) -> Segment {
         let view = self.client.view(client).expect("open");
         let mut seg = Segment::new(client_addr(), server_addr());
         seg.seq = view.snd_nxt;
