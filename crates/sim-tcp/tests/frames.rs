@@ -25,8 +25,11 @@ fn random_segment(rng: &mut fastrand::Rng) -> Segment {
     seg.flags = rng.u16(..512);
     seg.window = rng.u16(..);
     seg.urgent = rng.u16(..);
-    let mut options = Options::default();
-    options.ts = rng.bool().then(|| (rng.u32(..), rng.u32(..)));
+    let ts = rng.bool().then(|| (rng.u32(..), rng.u32(..)));
+    let mut options = Options {
+        ts,
+        ..Options::default()
+    };
     if rng.bool() {
         options.mss = Some(rng.u16(..));
         options.sack_ok = rng.bool();
