@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What lies in the cache: well formed (C3 to C6), and, as far as it would be answered at this
+//! moment, true. So a wrong entry is found when it is there, not only when a client happens to read
+//! it.
+
+use std::collections::BTreeMap;
+
+use erb_abi as abi;
+use erb_sim_path::Path;
+
+use crate::time::{MS, Ns, coarse};
+use crate::violation::Violation;
+
+use super::wire::show;
+use super::{Point, Versions};
+
+const HASH_K1: u64 = 0x9e37_79b9_7f4a_7c15;
+const HASH_K2: u64 = 0xd6e8_feb8_6659_fd93;
+
+/// The key hash of `bpf/hash.h`.
+#[must_use]
+pub fn hash(seed: u64, key: &[u8]) -> u64 {
+    let mut hash = seed ^ (key.len() as u64).wrapping_mul(HASH_K2);
+    for chunk in key.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(HASH_K1);
+        hash ^= hash >> 32;
+    }
+    hash = hash.wrapping_mul(HASH_K2);
+    hash ^ hash >> 29
+}
+
+/// The tag of a hash.
+const fn tag(hash: u64) -> u16 {
+    let tag = (hash >> 48) as u16;
+    if tag == 0 { 1 } else { tag }
+}
+
+/// An entry as its way holds it.
+struct Entry<'a> {
+    epoch: u32,
+    key: &'a [u8],
+    value: &'a [u8],
+    expiry_ms: Option<u64>,
+}
+
+/// The bytes of a way.
+fn way_bytes<'a>(set: &'a abi::cache_set, large: &'a abi::cache_large, way: usize) -> &'a [u8] {
+    let classes = [
+        (abi::CLASS0_WAYS, abi::CLASS0_BYTES),
+        (abi::CLASS1_WAYS, abi::CLASS1_BYTES),
+        (abi::CLASS2_WAYS, abi::CLASS2_BYTES),
+        (abi::CLASS3_WAYS, abi::CLASS3_BYTES),
+    ];
+    let (mut at, mut way) = (0, way);
+    for (class, (ways, bytes)) in classes.into_iter().enumerate() {
+        let (ways, bytes) = (ways as usize, bytes as usize);
+        if way < ways {
+            let slots: &[u8] = if class == 0 { &set.slots } else { &large.slots };
+            return &slots[at + way * bytes..][..bytes];
+        }
+        way -= ways;
+        at = if class == 0 { 0 } else { at + ways * bytes };
+    }
+    unreachable!("there are sixteen ways")
+}
+
+/// Reads a way; the text says why it is none (C4).
+fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
+    let u16_at = |at: usize| u16::from_le_bytes([slot[at], slot[at + 1]]) as usize;
+    let epoch = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
+    let (value_len, key_len) = (u16_at(4), u16_at(6));
+    let expires = u32::from(slot[8]) & abi::SLOT_F_EXPIRES != 0;
+    let data = &slot[abi::SLOT_HEADER_BYTES as usize..];
+    let padded = key_len.next_multiple_of(8);
+    let room = data.len() - if expires { 8 } else { 0 };
+    if key_len == 0 || key_len > abi::KEY_BYTES_MAX as usize || value_len + padded > room {
+        return Err(format!(
+            "key of {key_len} and value of {value_len} bytes in {room}"
+        ));
+    }
+    if data[value_len + key_len..value_len + padded]
+        .iter()
+        .any(|byte| *byte != 0)
+    {
+        return Err("the key is not padded with zeros".to_owned());
+    }
+    let expiry_ms = expires.then(|| {
+        let bytes: [u8; 8] = data[data.len() - 8..].try_into().unwrap_or_default();
+        u64::from_le_bytes(bytes)
+    });
+    Ok(Entry {
+        epoch,
+        key: &data[value_len..value_len + key_len],
+        value: &data[..value_len],
+        expiry_ms,
+    })
+}
+
+/// Whether a GET could be answered at all at this moment.
+const fn is_open(control: &abi::control, now: Ns) -> bool {
+    control.serving == 1
+        && control.stopping == 0
+        && control.fence == 0
+        && control.untracked == 0
+        && control.gate_seen == control.gate_ack
+        && coarse(now) < control.lease_until_ns
+}
+
+/// Looks at every entry. Call it while no program is under way.
+///
+/// # Errors
+/// The rule that is broken: C3, C4, C6, or `cache` for an entry that is not true.
+pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(), Violation> {
+    // SAFETY: the map has one value, which stays where it is; no program runs.
+    let control = unsafe { *path.control() };
+    let open = is_open(&control, now);
+    for index in 0..path.set_count() {
+        let (set, large) = path.set(index);
+        let broken = |rule, way: usize, text: String| {
+            Violation::new(rule, now, format!("set {index}, way {way}: {text}"))
+        };
+        let mut keys = BTreeMap::new();
+        for (way, way_tag) in set.tags.iter().enumerate().filter(|(_, tag)| **tag != 0) {
+            let bytes = way_bytes(set, large, way);
+            // Of an older epoch nothing is promised but that nobody looks at it.
+            let epoch = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            if epoch != control.cache_epoch {
+                continue;
+            }
+            let found = entry(bytes).map_err(|text| broken("C4", way, text))?;
+            debug_assert_eq!(found.epoch, epoch);
+            let key_hash = hash(control.hash_seed, found.key);
+            if key_hash & control.set_mask != index as u64 || tag(key_hash) != *way_tag {
+                return Err(broken(
+                    "C3",
+                    way,
+                    format!("not the place of {}", show(found.key)),
+                ));
+            }
+            if let Some(other) = keys.insert(found.key, way) {
+                return Err(broken(
+                    "C6",
+                    way,
+                    format!("{} is in way {other} too", show(found.key)),
+                ));
+            }
+            let from = Point { at: now, ..here };
+            let answered = open && set.marks == 0 && !is_guarded(&control, &found, now);
+            if answered && versions.read(found.key, Some(found.value), from).is_none() {
+                let text = format!(
+                    "{} would be answered by {}; {}",
+                    show(found.key),
+                    show(found.value),
+                    versions.describe(found.key)
+                );
+                return Err(broken("cache", way, text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the entry is too close to its expiry to be answered.
+fn is_guarded(control: &abi::control, entry: &Entry<'_>, now: Ns) -> bool {
+    let wall_ms = (coarse(now) / MS) as i64 + control.wall_minus_mono_ms;
+    let guard = i64::from(abi::EXPIRY_GUARD_MS + abi::CLOCK_LAG_MS);
+    entry
+        .expiry_ms
+        .is_some_and(|expiry| wall_ms + guard >= expiry as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A way of class 0 with a key and a value.
+    fn slot(key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> Vec<u8> {
+        let mut bytes = vec![0; abi::CLASS0_BYTES as usize];
+        bytes[0] = 9;
+        bytes[4..6].copy_from_slice(&(value.len() as u16).to_le_bytes());
+        bytes[6..8].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        bytes[12..12 + value.len()].copy_from_slice(value);
+        bytes[12 + value.len()..12 + value.len() + key.len()].copy_from_slice(key);
+        if let Some(expiry) = expiry_ms {
+            bytes[8] = 1;
+            let end = bytes.len();
+            bytes[end - 8..].copy_from_slice(&expiry.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn ways_are_read_back() {
+        let bytes = slot(b"key", b"value", Some(77));
+        let found = entry(&bytes).unwrap();
+        assert_eq!((found.key, found.value), (&b"key"[..], &b"value"[..]));
+        assert_eq!((found.epoch, found.expiry_ms), (9, Some(77)));
+    }
+
+    #[test]
+    fn ways_that_cannot_be_are_found() {
+        let mut long = slot(b"key", b"value", None);
+        long[4..6].copy_from_slice(&114_u16.to_le_bytes());
+        assert!(entry(&long).is_err(), "value and key do not fit");
+        let mut dirty = slot(b"key", b"value", None);
+        dirty[12 + 5 + 3] = 1;
+        assert!(entry(&dirty).is_err(), "padding");
+        let full = slot(b"key", &[b'v'; 104], None);
+        assert!(entry(&full).is_ok());
+        let expiring = slot(b"key", &[b'v'; 104], Some(1));
+        assert!(entry(&expiring).is_err(), "the expiry lies over the key");
+    }
+
+    #[test]
+    fn every_way_has_its_place() {
+        // SAFETY: plain data for which all zeros are a value.
+        let (set, large): (abi::cache_set, abi::cache_large) = unsafe { std::mem::zeroed() };
+        let sizes: Vec<usize> = (0..16)
+            .map(|way| way_bytes(&set, &large, way).len())
+            .collect();
+        let mut expected = vec![128; 8];
+        expected.extend([256; 5]);
+        expected.extend([512; 2]);
+        expected.push(2048);
+        assert_eq!(sizes, expected);
+        let last = way_bytes(&set, &large, 15).as_ptr_range();
+        assert_eq!(last.end, large.slots.as_ptr_range().end);
+    }
+}

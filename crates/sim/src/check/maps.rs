@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The numbered invariants of `bpf/`, on what the maps hold. Looked at while no program is under
+//! way: then no lock is held and nothing is half done.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use erb_abi as abi;
+use erb_sim_path::{Path, Sock, tcp_state};
+
+use crate::time::Ns;
+use crate::violation::Violation;
+
+/// What was seen of an entry the last time.
+#[derive(Clone, Copy)]
+struct Seen {
+    cookie: u64,
+    in_delta: u32,
+    out_delta: u32,
+    edge: u32,
+    next: u32,
+    requests: u32,
+    replies: u32,
+    last_tsval: u32,
+}
+
+/// Holds what has to be compared between two looks.
+#[derive(Default)]
+pub struct Maps {
+    conns: BTreeMap<([u8; 16], u16), Seen>,
+    versions: Vec<u64>,
+    global_version: u64,
+}
+
+/// The address pair of an entry: client, server.
+#[must_use]
+pub fn addresses(key: &abi::conn_key) -> (SocketAddr, SocketAddr) {
+    let address = |bytes: [u8; 16], port_be: u16| {
+        SocketAddr::new(Ipv6Addr::from(bytes).to_canonical(), u16::from_be(port_be))
+    };
+    (
+        address(key.client_addr, key.client_port_be),
+        address(key.server_addr, key.server_port_be),
+    )
+}
+
+/// a - b in sequence order.
+const fn ahead(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b) as i32
+}
+
+impl Maps {
+    /// Looks at everything. `sock` shows the server's socket of a client and server address.
+    ///
+    /// # Errors
+    /// The first invariant that is broken.
+    pub fn check(
+        &mut self,
+        now: Ns,
+        path: &Path,
+        sock: impl Fn(SocketAddr, SocketAddr) -> Option<Sock>,
+    ) -> Result<(), Violation> {
+        let broken = |rule, text: String| Violation::new(rule, now, text);
+        if path.stat(abi::STAT_INVARIANT) > 0 {
+            let text = "the data path itself has counted a broken invariant";
+            return Err(broken("invariant", text.to_owned()));
+        }
+        let mut error = None;
+        let mut held = Held::default();
+        let mut seen = BTreeMap::new();
+        path.each_conn(|key, conn| {
+            held.add(conn);
+            let (client, server) = addresses(key);
+            let at = (key.client_addr, key.client_port_be);
+            let view = sock(client, server);
+            let found = check_conn(conn)
+                .and_then(|()| check_kernel(conn, view.as_ref()))
+                .and_then(|()| {
+                    self.conns
+                        .get(&at)
+                        .map_or(Ok(()), |old| check_moved(old, conn))
+                });
+            if let Err((rule, text)) = found {
+                error.get_or_insert_with(|| broken(rule, format!("entry of {client}: {text}")));
+            }
+            seen.insert(at, note(conn));
+        });
+        self.conns = seen;
+        if let Some(error) = error {
+            return Err(error);
+        }
+        self.check_shares(path, &held)
+            .map_err(|(rule, text)| broken(rule, text))
+    }
+
+    /// U1: marks and the fence are the sum of what connections hold. C2: versions only grow.
+    fn check_shares(&mut self, path: &Path, held: &Held) -> Result<(), Broken> {
+        // SAFETY: the map has one value, which stays where it is; no program runs.
+        let control = unsafe { *path.control() };
+        if control.fence != held.fence {
+            let text = format!(
+                "fence is {}, connections hold {}",
+                control.fence, held.fence
+            );
+            return Err(("U1", text));
+        }
+        if control.global_version < self.global_version {
+            return Err(("C2", "the global version went back".to_owned()));
+        }
+        self.global_version = control.global_version;
+        self.versions.resize(path.set_count(), 0);
+        let mut marks = held.marks.clone();
+        for (index, version) in self.versions.iter_mut().enumerate() {
+            let (set, _) = path.set(index);
+            let expected = marks.remove(&(index as u32)).unwrap_or(0);
+            if set.marks != expected {
+                let text = format!(
+                    "set {index} has {} marks, connections {expected}",
+                    set.marks
+                );
+                return Err(("U1", text));
+            }
+            if set.version < *version {
+                return Err(("C2", format!("the version of set {index} went back")));
+            }
+            *version = set.version;
+        }
+        match marks.keys().next() {
+            Some(set) => Err((
+                "U1",
+                format!("a mark names set {set}, which does not exist"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Rule and text.
+type Broken = (&'static str, String);
+
+/// What all connections hold.
+#[derive(Default)]
+struct Held {
+    fence: u64,
+    marks: BTreeMap<u32, u32>,
+}
+
+impl Held {
+    fn add(&mut self, conn: &abi::conn) {
+        for number in 0..conn
+            .mark_head
+            .wrapping_sub(conn.mark_tail)
+            .min(abi::MARKS_IN_FLIGHT)
+        {
+            let mark = mark_at(conn, number);
+            if mark.set == abi::MARK_FENCE {
+                self.fence += 1;
+            } else {
+                *self.marks.entry(mark.set).or_default() += 1;
+            }
+        }
+        for flag in [abi::CONN_F_FENCE_PROOF, abi::CONN_F_OVERFLOW] {
+            self.fence += u64::from(u32::from(conn.flags) & flag != 0);
+        }
+    }
+}
+
+fn mark_at(conn: &abi::conn, number: u32) -> abi::mark {
+    let at = conn.mark_tail.wrapping_add(number) % abi::MARKS_IN_FLIGHT;
+    conn.marks[at as usize]
+}
+
+const fn note(conn: &abi::conn) -> Seen {
+    Seen {
+        cookie: conn.cookie,
+        in_delta: conn.in_delta,
+        out_delta: conn.out_delta,
+        edge: conn.edge,
+        next: conn.next,
+        requests: conn.requests,
+        replies: conn.replies,
+        last_tsval: conn.last_tsval,
+    }
+}
+
+const fn has(conn: &abi::conn, flag: u32) -> bool {
+    conn.flags as u32 & flag != 0
+}
+
+/// What an entry says by itself: T2, T3, T6.
+fn check_conn(conn: &abi::conn) -> Result<(), Broken> {
+    let kept = ahead(conn.edge.wrapping_add(conn.out_delta), conn.replay_from);
+    if conn.out_delta != 0 && !(0..=abi::REPLAY_BYTES as i32).contains(&kept) {
+        return Err(("T2", format!("the replay buffer would hold {kept} bytes")));
+    }
+    if !has(conn, abi::CONN_F_SCAN_LOST) {
+        if ahead(conn.in_edge, conn.next) > 0 {
+            return Err(("T3", "in_edge is ahead of next".to_owned()));
+        }
+        if ahead(conn.up_max, conn.next) > 0 {
+            let by = ahead(conn.up_max, conn.next);
+            return Err(("T3", format!("up_max is {by} bytes ahead of next")));
+        }
+    }
+    let used = conn.mark_head.wrapping_sub(conn.mark_tail);
+    if used > abi::MARKS_IN_FLIGHT {
+        return Err(("T6", format!("the ring holds {used} marks")));
+    }
+    if has(conn, abi::CONN_F_UNCOUNTABLE) {
+        return Ok(());
+    }
+    if ahead(conn.replies, conn.requests) > 0 {
+        let text = format!("{} replies to {} requests", conn.replies, conn.requests);
+        return Err(("T6", text));
+    }
+    let mut before = conn.replies;
+    for number in 0..used {
+        let request = mark_at(conn, number).request;
+        // A mark may belong to the request that is still coming in.
+        if ahead(request, before) < 0 || ahead(request, conn.requests) > 1 {
+            let text = format!("a mark is for request {request} of {}", conn.requests);
+            return Err(("T6", text));
+        }
+        if ahead(request, conn.replies) <= 0 {
+            return Err((
+                "T6",
+                format!("a mark outlived the reply to request {request}"),
+            ));
+        }
+        before = request;
+    }
+    Ok(())
+}
+
+/// An entry beside its socket: the splice is exact.
+fn check_kernel(conn: &abi::conn, sock: Option<&Sock>) -> Result<(), Broken> {
+    let Some(sock) = sock else { return Ok(()) };
+    let tracked = conn.state != abi::CONN_OLD as u8 && !has(conn, abi::CONN_F_SCAN_LOST);
+    if sock.cookie != conn.cookie || sock.state != tcp_state::ESTABLISHED || !tracked {
+        return Ok(());
+    }
+    let read_to = sock.rcv_nxt.wrapping_add(conn.in_delta);
+    if ahead(read_to, conn.up_max) > 0 {
+        let by = ahead(read_to, conn.up_max);
+        return Err((
+            "T1",
+            format!("the kernel has {by} bytes more than ever went up"),
+        ));
+    }
+    if ahead(conn.edge, sock.write_seq) > 0 {
+        return Err(("T4", "the edge is ahead of what the kernel has".to_owned()));
+    }
+    if conn.out_delta != 0 && ahead(conn.egress_max, conn.edge) < 0 {
+        return Err(("T4", "the edge is ahead of what has left".to_owned()));
+    }
+    Ok(())
+}
+
+/// An entry beside itself at the last look: T1, T4.
+fn check_moved(old: &Seen, conn: &abi::conn) -> Result<(), Broken> {
+    if old.cookie != conn.cookie || old.cookie == 0 {
+        return Ok(());
+    }
+    let (requests, replies) = (
+        conn.in_delta != old.in_delta,
+        conn.out_delta != old.out_delta,
+    );
+    if requests != replies {
+        return Err(("T1", "one delta moved without the other".to_owned()));
+    }
+    if ahead(conn.in_delta, old.in_delta) < 0 || ahead(conn.out_delta, old.out_delta) < 0 {
+        return Err(("T1", "a delta went back".to_owned()));
+    }
+    if ahead(conn.edge, old.edge) < 0 || (conn.edge != old.edge && !replies) {
+        return Err(("T4", "the edge moved without a delta".to_owned()));
+    }
+    if ahead(conn.next, old.next) < 0 {
+        return Err(("T3", "next went back".to_owned()));
+    }
+    if ahead(conn.requests, old.requests) < 0 || ahead(conn.replies, old.replies) < 0 {
+        return Err(("T6", "a count went back".to_owned()));
+    }
+    if old.last_tsval != 0 && ahead(conn.last_tsval, old.last_tsval) < 0 {
+        return Err((
+            "timestamps",
+            "the timestamp sent to the client went back".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> abi::conn {
+        // SAFETY: plain data for which all zeros are a value.
+        let mut conn: abi::conn = unsafe { std::mem::zeroed() };
+        conn.cookie = 7;
+        conn.next = 1_000;
+        conn.up_max = 1_000;
+        conn.in_edge = 1_000;
+        conn.in_delta = 100;
+        conn.out_delta = 200;
+        conn.edge = 5_000;
+        conn.egress_max = 5_000;
+        conn.replay_from = 5_100;
+        conn.requests = 3;
+        conn.replies = 1;
+        conn
+    }
+
+    fn rule(conn: &abi::conn) -> Option<&'static str> {
+        check_conn(conn).err().map(|(rule, _)| rule)
+    }
+
+    #[test]
+    fn entries_that_are_wrong_by_themselves() {
+        assert_eq!(rule(&entry()), None);
+        let changes: [(&str, fn(&mut abi::conn)); 7] = [
+            ("T2", |c| c.replay_from = 5_201),
+            ("T2", |c| c.replay_from = 5_200 - abi::REPLAY_BYTES - 1),
+            ("T3", |c| c.in_edge = 1_001),
+            ("T3", |c| c.up_max = 1_001),
+            ("T6", |c| c.replies = 4),
+            ("T6", |c| {
+                c.mark_head = 1;
+                c.marks[0].request = 1; // answered
+            }),
+            ("T6", |c| {
+                c.mark_head = 1;
+                c.marks[0].request = 5; // two ahead of what came in
+            }),
+        ];
+        for (expected, change) in changes {
+            let mut conn = entry();
+            change(&mut conn);
+            assert_eq!(rule(&conn), Some(expected));
+        }
+        let mut wrapped = entry();
+        wrapped.next = 5;
+        wrapped.up_max = u32::MAX - 5;
+        wrapped.in_edge = u32::MAX;
+        assert_eq!(rule(&wrapped), None, "sequence numbers wrap");
+    }
+
+    #[test]
+    fn entries_that_contradict_their_socket() {
+        let sock = Sock {
+            cookie: 7,
+            rcv_nxt: 900,
+            write_seq: 5_000,
+            state: tcp_state::ESTABLISHED,
+            ..Sock::default()
+        };
+        let rule = |conn: &abi::conn, sock: &Sock| check_kernel(conn, Some(sock)).err();
+        let mut conn = entry();
+        conn.state = abi::CONN_FAST as u8;
+        assert_eq!(rule(&conn, &sock), None);
+        let swallowed = Sock {
+            rcv_nxt: 901,
+            ..sock
+        };
+        assert_eq!(rule(&conn, &swallowed).unwrap().0, "T1");
+        let behind = Sock {
+            write_seq: 4_999,
+            ..sock
+        };
+        assert_eq!(rule(&conn, &behind).unwrap().0, "T4");
+        let other = Sock {
+            cookie: 8,
+            ..behind
+        };
+        assert_eq!(rule(&conn, &other), None, "another socket");
+    }
+
+    #[test]
+    fn changes_that_may_not_be() {
+        let old = note(&entry());
+        let rule = |change: fn(&mut abi::conn)| {
+            let mut conn = entry();
+            change(&mut conn);
+            check_moved(&old, &conn).err().map(|(rule, _)| rule)
+        };
+        assert_eq!(rule(|_| {}), None);
+        assert_eq!(rule(|c| c.in_delta += 1), Some("T1"));
+        assert_eq!(rule(|c| c.edge += 1), Some("T4"));
+        assert_eq!(rule(|c| c.next -= 1), Some("T3"));
+        assert_eq!(rule(|c| c.replies -= 1), Some("T6"));
+        assert_eq!(rule(|c| c.cookie = 9), None);
+        assert_eq!(
+            rule(|c| {
+                c.in_delta += 20;
+                c.out_delta += 7;
+                c.edge += 50;
+            }),
+            None
+        );
+    }
+}

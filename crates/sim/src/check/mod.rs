@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The checks that are always on: is what clients saw what Redis alone could have shown them?
+//!
+//! | file | rule |
+//! | --- | --- |
+//! | `session.rs` | every reply is Redis's own bytes, or a fast reply that history allows |
+//! | `versions.rs` | which values a key had when, and how old a read may be |
+//! | `blackbox.rs` | per key, replies alone are linearizable (knows nothing of the model's order) |
+//! | `maps.rs` | the numbered invariants of `bpf/`, on the maps' content |
+//! | `cache.rs` | what the cache would answer at this moment is true |
+//! | `quiet.rs` | nothing leaks and everything ends when faults do |
+//!
+//! The world is single-threaded: the order of its calls is the order of events. A run ends with
+//! the first violation.
+
+mod blackbox;
+pub mod cache;
+pub mod maps;
+pub mod quiet;
+mod session;
+mod versions;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use erb_sim_redis::{Cause, Change, Executed};
+
+use crate::ConnId;
+use crate::time::{MS, Ns, SECOND, WALL_START_MS};
+use crate::violation::Violation;
+
+use blackbox::Blackbox;
+use session::Session;
+pub use versions::{Point, Read, Versions};
+use wire::is;
+
+/// What the checks allow.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How long a change that no packet shows (clients on a unix socket, a restart of Redis) may
+    /// go unnoticed: the lease and what the coarse clock lags behind.
+    pub unseen_ns: Ns,
+    /// The same for SWAPDB by such a client, which pushes nothing: the daemon reads its call count
+    /// once a second.
+    pub swap_ns: Ns,
+    /// How long a value may be answered after its expiry: not at all.
+    pub expiry_ns: Ns,
+    /// Wall clock minus monotonic clock, ms.
+    pub wall_minus_mono_ms: i64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            unseen_ns: Ns::from(erb_abi::LEASE_MS + erb_abi::CLOCK_LAG_MS) * MS,
+            swap_ns: 2 * SECOND,
+            expiry_ns: 0,
+            wall_minus_mono_ms: WALL_START_MS,
+        }
+    }
+}
+
+/// By which way a connection reaches Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Via {
+    /// Over the network: its packets pass the data path.
+    #[default]
+    Erb,
+    /// A unix socket: no packet shows what it does.
+    Inside,
+}
+
+/// What was checked: a run that checked nothing proves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Replies that are Redis's own bytes.
+    pub from_redis: u64,
+    /// Fast replies that history allows.
+    pub fast: u64,
+    /// Of these, values that an unseen change had replaced within the allowance.
+    pub fast_stale: u64,
+    /// Requests whose outcome is unknown: their connection ended first.
+    pub unknown: u64,
+    /// Keys that were checked by replies alone.
+    pub blackbox_keys: u64,
+    /// Operations on them.
+    pub blackbox_operations: u64,
+}
+
+/// All checks of what clients see, for one run.
+pub struct Checks {
+    stamp: u64,
+    now: Ns,
+    versions: Versions,
+    // Ordered: what is said first must not depend on a hash's seed.
+    sessions: BTreeMap<ConnId, Session>,
+    blackbox: Blackbox,
+    monitors: BTreeMap<ConnId, u64>,
+    checked: Checked,
+}
+
+impl Checks {
+    /// Checks for one run.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            stamp: 0,
+            now: 0,
+            versions: Versions::new(config),
+            sessions: BTreeMap::new(),
+            blackbox: Blackbox::default(),
+            monitors: BTreeMap::new(),
+            checked: Checked::default(),
+        }
+    }
+
+    /// What was checked so far.
+    #[must_use]
+    pub const fn checked(&self) -> Checked {
+        self.checked
+    }
+
+    /// The values of keys so far.
+    #[must_use]
+    pub const fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// This moment as a point of the history.
+    #[must_use]
+    pub const fn here(&self) -> Point {
+        Point {
+            stamp: self.stamp,
+            at: self.now,
+        }
+    }
+
+    fn next(&mut self, now: Ns) -> Point {
+        self.stamp += 1;
+        self.now = now;
+        self.here()
+    }
+
+    /// A connection begins.
+    pub fn opened(&mut self, now: Ns, conn: ConnId, via: Via) {
+        self.next(now);
+        self.sessions.insert(conn, Session::new(via));
+    }
+
+    /// The client hands these bytes to its TCP: called before any of them leaves.
+    pub fn sent(&mut self, now: Ns, conn: ConnId, bytes: &[u8]) {
+        let here = self.next(now);
+        if let Some(session) = self.sessions.get_mut(&conn) {
+            session.sent(here, bytes);
+        }
+    }
+
+    /// Redis has executed a command, of this connection or of somebody whom ERB does not see.
+    pub fn executed(&mut self, now: Ns, conn: Option<ConnId>, executed: &Executed) {
+        let here = self.next(now);
+        let session = conn.and_then(|conn| self.sessions.get_mut(&conn));
+        // A connection that has ended for its client may still be served.
+        let seen = session
+            .as_ref()
+            .map_or(conn.is_some(), |s| s.via() == Via::Erb);
+        if let Some(session) = session {
+            session.executed(here, executed.argv.as_slice().into(), &executed.reply);
+        }
+        if let Some(conn) = conn
+            && seen
+            && is(&executed.argv, "monitor")
+            && !executed.reply.starts_with(b"-")
+        {
+            self.monitors.entry(conn).or_insert(here.stamp);
+        }
+        let plain = blackbox::is_plain(&executed.argv);
+        for change in &executed.changes {
+            self.change(here, change, seen);
+            if !plain {
+                self.blackbox.exclude(change.db, &change.key);
+            }
+        }
+    }
+
+    /// Redis has changed keys outside of commands: expiry, eviction.
+    pub fn changed(&mut self, now: Ns, changes: &[Change]) {
+        let here = self.next(now);
+        for change in changes {
+            self.change(here, change, false);
+        }
+    }
+
+    fn change(&mut self, here: Point, change: &Change, seen: bool) {
+        // What expires is gone by the clock, whoever notices it.
+        let seen = seen && !matches!(change.cause, Cause::Expired | Cause::Evicted);
+        self.versions.change(here, change, seen);
+        if !seen {
+            self.blackbox.exclude(change.db, &change.key);
+        }
+    }
+
+    /// Redis has queued bytes for the connection that belong to none of its commands: messages of
+    /// subscriptions, invalidations, late answers to commands that waited.
+    pub fn pushed(&mut self, now: Ns, conn: ConnId, bytes: &[u8]) {
+        let here = self.next(now);
+        if let Some(session) = self.sessions.get_mut(&conn) {
+            session.redis_pushed(here, bytes);
+        }
+    }
+
+    /// The client has read these bytes.
+    ///
+    /// # Errors
+    /// Redis alone would not have sent them.
+    pub fn received(&mut self, now: Ns, conn: ConnId, bytes: &[u8]) -> Result<(), Violation> {
+        let here = self.next(now);
+        let violation = |rule, text: String| {
+            Err(Violation::new(
+                rule,
+                now,
+                format!("connection {conn}: {text}"),
+            ))
+        };
+        // A monitor must see every command that begins after it did and ends before it leaves.
+        let monitored = self.monitors.values().min().copied();
+        let Some(session) = self.sessions.get_mut(&conn) else {
+            return violation("stream", "bytes were read after its end".to_owned());
+        };
+        session.received(bytes);
+        loop {
+            let frame = match session.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Ok(()),
+                Err(text) => return violation("stream", text),
+            };
+            let answer = match session.replied(here, &frame, &self.versions, monitored) {
+                Ok(answer) => answer,
+                Err((rule, text)) => return violation(rule, text),
+            };
+            match answer.fast {
+                None => self.checked.from_redis += 1,
+                Some(stale) => {
+                    self.checked.fast += 1;
+                    self.checked.fast_stale += u64::from(stale);
+                }
+            }
+            if let Some((argv, invoked)) = answer.request {
+                self.blackbox
+                    .answered(conn, &argv, answer.mode, invoked, here.stamp, &frame);
+            }
+        }
+    }
+
+    /// The connection has ended for its client: what is unanswered may have happened or not.
+    pub fn closed(&mut self, now: Ns, conn: ConnId) {
+        self.next(now);
+        self.end_session(conn);
+    }
+
+    fn end_session(&mut self, conn: ConnId) {
+        self.monitors.remove(&conn);
+        let Some(session) = self.sessions.remove(&conn) else {
+            return;
+        };
+        for (argv, mode, invoked) in session.unknown() {
+            self.checked.unknown += 1;
+            self.blackbox.unknown(conn, &argv, mode, invoked);
+        }
+    }
+
+    /// Redis is back from its log with these keys and no others.
+    pub fn restarted(&mut self, now: Ns, content: &[Change]) {
+        let here = self.next(now);
+        for key in self.versions.restart(here, content) {
+            self.blackbox.exclude(key.0, &key.1);
+        }
+    }
+
+    /// The wall clock was set.
+    pub fn wall_stepped(&mut self, now: Ns, wall_minus_mono_ms: i64) {
+        let here = self.next(now);
+        self.versions.step_clock(here, wall_minus_mono_ms);
+    }
+
+    /// Connections with an unanswered request, and when the oldest was sent.
+    #[must_use]
+    pub fn unanswered(&self) -> Vec<(ConnId, Ns)> {
+        self.sessions
+            .iter()
+            .filter_map(|(conn, session)| Some((*conn, session.oldest_unanswered()?)))
+            .collect()
+    }
+
+    /// The run is over: what can only be judged as a whole.
+    ///
+    /// # Errors
+    /// The rule that is broken.
+    pub fn end(&mut self, now: Ns) -> Result<(), Violation> {
+        self.next(now);
+        let open: Vec<ConnId> = self.sessions.keys().copied().collect();
+        for conn in open {
+            self.end_session(conn);
+        }
+        let (keys, operations) = self.blackbox.check(now)?;
+        self.checked.blackbox_keys = keys;
+        self.checked.blackbox_operations = operations;
+        Ok(())
+    }
+}

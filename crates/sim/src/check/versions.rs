@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which value each key had when, and whether a read may return a value.
+//!
+//! The Redis model gives the true order of all changes, so a read is right iff it has a *point*:
+//! a place in that order, not before `from` and not after now, at which the key had the value.
+//!
+//! Why the points of one session may be chosen greedily, each the earliest that fits: reads change
+//! nothing, so the points of one session bind nobody but the later requests of the same session,
+//! and these only from below. If any choice explains all replies, so does the earliest one.
+//!
+//! Why real time needs no rule of its own: a point lies within [request sent .. reply received].
+//! If one operation has ended before another begins, its point is therefore the earlier one, for
+//! all keys at once: that is strict serializability. Only a value that an unseen change has
+//! replaced may be older, by at most the allowance; its point then counts as `from`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use erb_sim_redis::{Bytes, Cause, Change, Stored};
+
+use crate::time::{MS, Ns};
+
+use super::Config;
+use super::wire::show;
+
+/// A place in the order of all records, with its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// Number of the record.
+    pub stamp: u64,
+    /// When it was.
+    pub at: Ns,
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Where it may stand.
+    pub point: Point,
+    /// The value had been replaced by unseen changes before `from`.
+    pub stale: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Version {
+    from: Point,
+    value: Stored,
+    expire_at_ms: Option<u64>,
+    /// Made by a command that came through the data path.
+    seen: bool,
+    cause: Cause,
+}
+
+/// The values of all keys.
+pub struct Versions {
+    config: Config,
+    wall_minus_mono_ms: i64,
+    stepped_at: Option<Ns>,
+    keys: BTreeMap<(u32, Bytes), Vec<Version>>,
+}
+
+impl Versions {
+    /// No key exists.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            wall_minus_mono_ms: config.wall_minus_mono_ms,
+            stepped_at: None,
+            keys: BTreeMap::new(),
+        }
+    }
+
+    /// Redis changed a key.
+    pub fn change(&mut self, here: Point, change: &Change, seen: bool) {
+        let versions = self
+            .keys
+            .entry((change.db, Arc::clone(&change.key)))
+            .or_default();
+        versions.push(Version {
+            from: here,
+            value: change.value.clone(),
+            expire_at_ms: change.expire_at_ms,
+            seen,
+            cause: change.cause,
+        });
+    }
+
+    /// Redis is back with this content and nothing else; returns the keys that there were.
+    pub fn restart(&mut self, here: Point, content: &[Change]) -> Vec<(u32, Bytes)> {
+        let keys: Vec<_> = self.keys.keys().cloned().collect();
+        for (db, key) in &keys {
+            let gone = Change {
+                db: *db,
+                key: Arc::clone(key),
+                value: Stored::Gone,
+                expire_at_ms: None,
+                cause: Cause::Loaded,
+            };
+            self.change(here, &gone, false);
+        }
+        for change in content {
+            self.change(here, change, false);
+        }
+        keys
+    }
+
+    /// The wall clock was set. What expires when is then uncertain until the daemon has noticed.
+    pub fn step_clock(&mut self, here: Point, wall_minus_mono_ms: i64) {
+        self.wall_minus_mono_ms = wall_minus_mono_ms;
+        self.stepped_at = Some(here.at);
+    }
+
+    /// Whether a GET whose point is not before `from` may have returned `value`; `None` is nil.
+    #[must_use]
+    pub fn read(&self, key: &[u8], value: Option<&[u8]>, from: Point) -> Option<Read> {
+        let Some(versions) = self.keys.get(&(0, Arc::from(key))) else {
+            let fresh = Read {
+                point: from,
+                stale: false,
+            };
+            return value.is_none().then_some(fresh);
+        };
+        // The version in force at `from`; nothing yet counts as absent.
+        let first = versions.partition_point(|version| version.from <= from);
+        if first == 0 && value.is_none() {
+            return Some(Read {
+                point: from,
+                stale: false,
+            });
+        }
+        for version in &versions[first.saturating_sub(1)..] {
+            let point = version.from.max(from);
+            if self.holds(version, value, point.at) {
+                return Some(Read {
+                    point,
+                    stale: false,
+                });
+            }
+        }
+        self.read_stale(&versions[..first], value, from)
+    }
+
+    /// An older value, if only unseen changes lie between and they are recent. Its point is `from`.
+    fn read_stale(&self, versions: &[Version], value: Option<&[u8]>, from: Point) -> Option<Read> {
+        let stale = Read {
+            point: from,
+            stale: true,
+        };
+        for at in (0..versions.len()).rev() {
+            let change = &versions[at];
+            let allowed = match change.cause {
+                Cause::Swap => self.config.swap_ns,
+                _ => self.config.unseen_ns,
+            };
+            if change.seen || change.from.at + allowed < from.at {
+                return None;
+            }
+            match at.checked_sub(1) {
+                Some(before) if self.holds(&versions[before], value, from.at) => {
+                    return Some(stale);
+                }
+                None if value.is_none() => return Some(stale),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn holds(&self, version: &Version, value: Option<&[u8]>, at: Ns) -> bool {
+        let unsure = self
+            .stepped_at
+            .is_some_and(|step| at < step + 2 * self.config.unseen_ns);
+        let expired = version.expire_at_ms.is_some_and(|expiry| {
+            let allowed = expiry as i64 + (self.config.expiry_ns / MS) as i64;
+            (at / MS) as i64 + self.wall_minus_mono_ms >= allowed
+        });
+        match (&version.value, value) {
+            (Stored::String(held), Some(value)) => (!expired || unsure) && **held == *value,
+            (Stored::Gone, None) => true,
+            (_, None) => expired || (unsure && version.expire_at_ms.is_some()),
+            _ => false,
+        }
+    }
+
+    /// The last versions of a key, for a message.
+    #[must_use]
+    pub fn describe(&self, key: &[u8]) -> String {
+        let Some(versions) = self.keys.get(&(0, Arc::from(key))) else {
+            return "the key never existed".to_owned();
+        };
+        let last = versions.len().saturating_sub(4);
+        let mut text = format!("{} changes, the last:", versions.len());
+        for version in &versions[last..] {
+            let value = match &version.value {
+                Stored::Gone => "absent".to_owned(),
+                Stored::String(value) => show(value),
+                Stored::Other(_) => "no string".to_owned(),
+            };
+            let seen = if version.seen { "seen" } else { "unseen" };
+            text.push_str(&format!(
+                " [{} {seen} {value}{}]",
+                crate::time::show(version.from.at),
+                version
+                    .expire_at_ms
+                    .map_or(String::new(), |at| format!(" until {at}"))
+            ));
+        }
+        text
+    }
+}

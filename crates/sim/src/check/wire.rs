@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Byte streams cut into requests and replies, as Redis and its clients would.
+
+use std::sync::Arc;
+
+use erb_sim_redis::Bytes;
+
+/// A command: name and arguments.
+pub(super) type Argv = Arc<[Bytes]>;
+
+/// Longest argument count and argument that a request may announce (Redis's own bounds).
+const ARGS_MAX: usize = 1 << 20;
+const ARGUMENT_MAX: usize = 512 << 20;
+
+/// What a client has sent, cut into commands.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    buffer: Vec<u8>,
+    /// What follows is no request: Redis answers an error and closes.
+    pub(super) broken: bool,
+}
+
+enum Parsed {
+    Request(Vec<Bytes>, usize),
+    /// Bytes that are no request and get no reply: an empty line, `*0`.
+    Nothing(usize),
+    More,
+    Broken,
+}
+
+impl Requests {
+    /// Takes bytes; calls `found` for each whole command.
+    pub(super) fn push(&mut self, bytes: &[u8], mut found: impl FnMut(Argv)) {
+        self.buffer.extend_from_slice(bytes);
+        let mut at = 0;
+        while !self.broken && at < self.buffer.len() {
+            match parse(&self.buffer[at..]) {
+                Parsed::Request(argv, used) => {
+                    at += used;
+                    found(argv.into());
+                }
+                Parsed::Nothing(used) => at += used,
+                Parsed::More => break,
+                Parsed::Broken => self.broken = true,
+            }
+        }
+        self.buffer.drain(..at);
+    }
+}
+
+fn line(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    Some(&bytes[..end])
+}
+
+fn number(line: &[u8]) -> Option<i64> {
+    let text = line.strip_suffix(b"\r")?;
+    std::str::from_utf8(text.get(1..)?).ok()?.parse().ok()
+}
+
+fn parse(bytes: &[u8]) -> Parsed {
+    let Some(first) = line(bytes) else {
+        return Parsed::More;
+    };
+    let mut at = first.len() + 1;
+    if first.first() != Some(&b'*') {
+        return inline(first, at);
+    }
+    let count = match number(first).map(usize::try_from) {
+        None => return Parsed::Broken,
+        Some(Err(_) | Ok(0)) => return Parsed::Nothing(at),
+        Some(Ok(count)) if count > ARGS_MAX => return Parsed::Broken,
+        Some(Ok(count)) => count,
+    };
+    let mut argv = Vec::new();
+    for _ in 0..count {
+        let Some(head) = line(&bytes[at..]) else {
+            return Parsed::More;
+        };
+        let length = number(head).and_then(|n| usize::try_from(n).ok());
+        let Some(length) = length.filter(|n| *n <= ARGUMENT_MAX && head[0] == b'$') else {
+            return Parsed::Broken;
+        };
+        at += head.len() + 1;
+        let Some(body) = bytes.get(at..at + length + 2) else {
+            return Parsed::More;
+        };
+        argv.push(Arc::from(&body[..length]));
+        at += length + 2;
+    }
+    Parsed::Request(argv, at)
+}
+
+/// An inline command. Quotes are Redis's matter: such a line is not followed.
+fn inline(line: &[u8], used: usize) -> Parsed {
+    if line.iter().any(|byte| matches!(byte, 0 | b'"' | b'\'')) {
+        return Parsed::Broken;
+    }
+    let words: Vec<Bytes> = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .map(Arc::from)
+        .collect();
+    if words.is_empty() {
+        Parsed::Nothing(used)
+    } else {
+        Parsed::Request(words, used)
+    }
+}
+
+/// What a client has read, cut into frames.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    buffer: Vec<u8>,
+}
+
+impl Replies {
+    /// Takes bytes.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
+        match erb_check::resp::frame_len(&self.buffer) {
+            Ok(Some(length)) => Ok(Some(self.buffer.drain(..length).collect())),
+            Ok(None) => Ok(None),
+            Err(error) => Err(format!("{error}; the bytes are {}", show(&self.buffer))),
+        }
+    }
+}
+
+/// The value of a bulk string or nil; `None` for anything else.
+pub(super) fn bulk(frame: &[u8]) -> Option<Option<&[u8]>> {
+    if frame == b"$-1\r\n" || frame == b"_\r\n" {
+        return Some(None);
+    }
+    let line = frame.windows(2).position(|pair| pair == b"\r\n")?;
+    let text = std::str::from_utf8(frame.get(1..line)?).ok()?;
+    let length: usize = text.parse().ok()?;
+    let canonical = text.len() == length.to_string().len();
+    let whole = frame[0] == b'$' && canonical && frame.len() == line + 2 + length + 2;
+    let value = frame.get(line + 2..line + 2 + length)?;
+    (whole && frame.ends_with(b"\r\n")).then_some(Some(value))
+}
+
+/// Whether the command has this name.
+pub(super) fn is(argv: &[Bytes], name: &str) -> bool {
+    argv.first()
+        .is_some_and(|first| first.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Bytes for people, cut.
+pub(super) fn show(bytes: &[u8]) -> String {
+    const MAX: usize = 80;
+    let text = bytes[..bytes.len().min(MAX)].escape_ascii();
+    if bytes.len() > MAX {
+        format!("\"{text}...\" ({} bytes)", bytes.len())
+    } else {
+        format!("\"{text}\"")
+    }
+}
+
+/// A command for people.
+pub(super) fn show_argv(argv: &[Bytes]) -> String {
+    let words: Vec<String> = argv
+        .iter()
+        .map(|word| word[..word.len().min(24)].escape_ascii().to_string())
+        .collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(pieces: &[&[u8]]) -> (Vec<String>, bool) {
+        let mut requests = Requests::default();
+        let mut found = Vec::new();
+        for piece in pieces {
+            requests.push(piece, |argv| found.push(show_argv(&argv)));
+        }
+        (found, requests.broken)
+    }
+
+    #[test]
+    fn requests_are_cut_at_any_byte() {
+        let stream = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*0\r\n\r\nPING\r\n*-1\r\n*1\r\n$4\r\nPING\r\n";
+        let whole = commands(&[stream]);
+        assert_eq!(whole.0, ["GET a", "PING", "PING"]);
+        for cut in 0..stream.len() {
+            assert_eq!(commands(&[&stream[..cut], &stream[cut..]]), whole);
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_ends_the_stream() {
+        assert!(commands(&[b"*1\r\n+4\r\nPING\r\n"]).1);
+        assert!(commands(&[b"*x\r\n"]).1);
+        assert!(commands(&[b"SET a \"b\"\r\n"]).1);
+    }
+
+    #[test]
+    fn bulk_strings_are_exact() {
+        assert_eq!(bulk(b"$1\r\na\r\n"), Some(Some(&b"a"[..])));
+        assert_eq!(bulk(b"$-1\r\n"), Some(None));
+        assert_eq!(bulk(b"$01\r\na\r\n"), None);
+        assert_eq!(bulk(b"$2\r\na\r\n"), None);
+        assert_eq!(bulk(b"$1\r\naXX"), None);
+        assert_eq!(bulk(b"+OK\r\n"), None);
+    }
+}
