@@ -6,7 +6,7 @@
 mod clang;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::{fmt, io};
 
 /// The objects of the data path; each has private maps of its own.
@@ -57,19 +57,17 @@ pub fn objects(
     out: &Path,
     flavour: Flavour,
 ) -> Result<Vec<PathBuf>, CompileError> {
-    let mut made = Vec::new();
+    let mut running = Vec::new();
     for name in OBJECTS {
         let object = out.join(format!("{name}.o"));
         let mut flags = vec![format!("-DSIM_OBJECT=\"{name}\"")];
         flags.extend(PRIVATE_MAPS.map(|map| format!("-D{map}={map}_{name}")));
         let source = bpf.join(format!("{name}.bpf.c"));
-        compile(&source, &object, &flags, [bpf, shim], flavour)?;
-        made.push(object);
+        running.push(start(&source, object, &flags, [bpf, shim], flavour)?);
     }
-    let object = out.join("library.o");
-    compile(&shim.join("library.c"), &object, &[], [bpf, shim], flavour)?;
-    made.push(object);
-    Ok(made)
+    let (source, object) = (shim.join("library.c"), out.join("library.o"));
+    running.push(start(&source, object, &[], [bpf, shim], flavour)?);
+    running.into_iter().map(finish).collect()
 }
 
 /// Links object files to a shared library that `Library::load` takes.
@@ -77,27 +75,36 @@ pub fn objects(
 /// # Errors
 /// [`CompileError`] if there is no clang or it cannot link.
 #[allow(dead_code, reason = "the build script makes a static library")]
-pub fn link(objects: &[PathBuf], library: &Path) -> Result<(), CompileError> {
+pub fn link(objects: &[PathBuf], library: &Path, flavour: Flavour) -> Result<(), CompileError> {
     let mut command = compiler()?;
-    command
-        .args(["-shared", "-Wl,-z,defs", "-o"])
-        .arg(library)
-        .args(objects);
-    run(command)
+    if flavour == Flavour::Plain {
+        command.arg("-Wl,-z,defs"); // the program has the sanitizers' run-time library
+    }
+    command.args(["-shared", "-o"]).arg(library).args(objects);
+    finish((
+        command.spawn().map_err(CompileError::Compiler)?,
+        library.to_path_buf(),
+    ))
+    .map(drop)
 }
 
 fn compiler() -> Result<Command, CompileError> {
     let name = clang::find_clang().map_err(CompileError::Missing)?;
-    Ok(Command::new(name))
+    let mut command = Command::new(name);
+    command.stderr(Stdio::piped());
+    Ok(command)
 }
 
-fn compile(
+/// A compiler at work on a file.
+type Running = (Child, PathBuf);
+
+fn start(
     source: &Path,
-    object: &Path,
+    object: PathBuf,
     flags: &[String],
     include: [&Path; 2],
     flavour: Flavour,
-) -> Result<(), CompileError> {
+) -> Result<Running, CompileError> {
     let mut command = compiler()?;
     command.args(["-c", "-O2", "-g1", "-fPIC", "-Wall", "-Werror"]);
     // Violations unwind through C; BPF code reads memory as whatever type it needs.
@@ -115,14 +122,15 @@ fn compile(
     for folder in include {
         command.arg("-I").arg(folder);
     }
-    command.arg(source).arg("-o").arg(object);
-    run(command)
+    command.arg(source).arg("-o").arg(&object);
+    let child = command.spawn().map_err(CompileError::Compiler)?;
+    Ok((child, object))
 }
 
-fn run(mut command: Command) -> Result<(), CompileError> {
-    let output = command.output().map_err(CompileError::Compiler)?;
+fn finish((child, made): Running) -> Result<PathBuf, CompileError> {
+    let output = child.wait_with_output().map_err(CompileError::Compiler)?;
     if output.status.success() {
-        return Ok(());
+        return Ok(made);
     }
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     Err(CompileError::Source(messages))

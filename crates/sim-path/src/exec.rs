@@ -218,10 +218,9 @@ impl Drop for Pinned {
 #[must_use]
 pub fn current_cpu() -> usize {
     let at = EXEC.get();
-    // SAFETY: E1.
     if at.is_null() {
-        0
-    } else {
-        unsafe { (*at).cpu }
+        return 0;
     }
+    // SAFETY: E1.
+    unsafe { (*at).cpu }
 }

@@ -20,6 +20,11 @@
 //!   around [`Cpus::run`]; the [`Path`] is unusable afterwards.
 //! - A clone that a program sends passes the egress program before [`Kernel::transmit`]. What the XDP
 //!   program sends back ([`Xdp::Tx`]) does not.
+//!
+//! # Cost
+//!
+//! A hit takes about 1.4 us with its frame built and looked at (release build, a core shared with
+//! compilers; the ignored test `what_a_hit_costs` measures it); a mutant compiles in 1 to 3 s.
 
 pub mod compile;
 mod cpus;

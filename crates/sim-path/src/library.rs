@@ -173,7 +173,7 @@ impl Library {
         };
         let library = out.join("path.so");
         let objects = compile::objects(bpf, &shim, out, flavour)?;
-        compile::link(&objects, &library)?;
+        compile::link(&objects, &library, flavour)?;
         Self::load(&library)
     }
 

@@ -77,13 +77,20 @@ impl Values {
         self.count
     }
 
-    /// Fills these values with garbage.
-    pub(crate) fn scramble(&self, which: std::ops::Range<usize>, random: &mut fastrand::Rng) {
+    /// Fills these values with garbage, which is as long as a value or longer.
+    pub(crate) fn scramble(&self, which: std::ops::Range<usize>, garbage: &[u8]) {
+        assert!(garbage.len() >= self.bytes, "{} bytes", self.bytes);
         for index in which {
-            // SAFETY: the value is `bytes` long and nobody holds a reference to it.
-            let value = unsafe { std::slice::from_raw_parts_mut(self.get(index), self.bytes) };
-            random.fill(value);
+            // SAFETY: both are at least `bytes` long, and nobody holds a reference to the value.
+            unsafe {
+                self.get(index)
+                    .copy_from_nonoverlapping(garbage.as_ptr(), self.bytes);
+            }
         }
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

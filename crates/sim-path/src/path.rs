@@ -11,6 +11,9 @@ use crate::library::{Library, SkbCtx, XdpCtx};
 use crate::map::Map;
 use crate::packet::Packet;
 
+/// Garbage is taken from anywhere in so many random bytes: several times the largest scratch.
+const GARBAGE_BYTES: usize = 64 * 1024;
+
 /// Sizes and habits of one world's data path.
 #[derive(Clone, Debug)]
 pub struct PathConfig {
@@ -123,6 +126,7 @@ pub(crate) struct Inner {
     scratch: Vec<usize>,
     pub(crate) config: PathConfig,
     random: RefCell<fastrand::Rng>,
+    garbage: Box<[u8]>,
     outside: Cell<u32>,
     runs: Cell<u64>,
 }
@@ -192,13 +196,13 @@ impl Inner {
         }
         let cpu = exec::current_cpu();
         for number in &self.scratch {
-            match self.map(*number) {
-                Map::Array(values) => values.scramble(0..values.count(), &mut random),
-                Map::PerCpu { values, entries } => {
-                    values.scramble(cpu * *entries..(cpu + 1) * *entries, &mut random);
-                }
-                Map::Hash(_) | Map::Ring(_) => {}
-            }
+            let (values, which) = match self.map(*number) {
+                Map::Array(values) => (&*values, 0..values.count()),
+                Map::PerCpu { values, entries } => (&*values, cpu * *entries..(cpu + 1) * *entries),
+                Map::Hash(_) | Map::Ring(_) => continue,
+            };
+            let start = random.usize(..=self.garbage.len() - values.bytes());
+            values.scramble(which, &self.garbage[start..]);
         }
     }
 }
@@ -243,6 +247,9 @@ impl Path {
             };
             UnsafeCell::new(Map::new(shape, entries, config.cpus, library.symbols()))
         });
+        let mut random = fastrand::Rng::with_seed(config.seed);
+        let mut garbage = vec![0; GARBAGE_BYTES].into_boxed_slice();
+        random.fill(&mut garbage);
         let scratch = shapes
             .iter()
             .enumerate()
@@ -253,7 +260,8 @@ impl Path {
             known,
             library: library.clone(),
             kernel,
-            random: RefCell::new(fastrand::Rng::with_seed(config.seed)),
+            random: RefCell::new(random),
+            garbage,
             config,
             outside: Cell::new(0),
             runs: Cell::new(0),

@@ -79,6 +79,32 @@ fn an_answer_that_nobody_acknowledges_is_sent_again() {
     assert!(sums_right(sent[0].1.bytes()));
 }
 
+#[test]
+#[ignore = "a measurement: cargo test --release -p erb-sim-path -- --ignored --nocapture"]
+fn what_a_hit_costs() {
+    const ROUNDS: u32 = 1_000_000;
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    scene.fill(b"key", b"value");
+    let request = get(b"key");
+    let start = std::time::Instant::now();
+    for _ in 0..ROUNDS {
+        assert_eq!(scene.send(&request).0, Xdp::Tx);
+        scene.ack = scene.ack.wrapping_add(11);
+    }
+    let took = start.elapsed() / ROUNDS;
+    println!("{took:?} per hit, frame built and checked included");
+    let mut packets: Vec<_> = (0..100_000).map(|_| scene.request(&request)).collect();
+    let start = std::time::Instant::now();
+    for packet in &mut packets {
+        scene.path.run_xdp(packet);
+    }
+    println!(
+        "{:?} per repeated request, program alone",
+        start.elapsed() / 100_000
+    );
+}
+
 fn reasons(scene: &Scene) -> Vec<(&'static str, u64)> {
     let stats = scene.path.stats();
     let names = erb_abi::REASONS.iter().map(|reason| reason.name);
