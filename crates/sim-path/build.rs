@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compiles the data path's C for this machine, with the helpers of `shim/`, into a static library.
 //! With `ERB_SIM_SANITIZE` set the C is built with AddressSanitizer and UBSan; the script
-//! `sanitize` then links their run-time library.
+//! `sanitize` then links their run-time library (`fuzz`: also libFuzzer's counters; see `fuzz/fuzz`).
 
 #[path = "src/compile.rs"]
 mod compile;
@@ -22,11 +22,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!("cargo:rerun-if-env-changed=ERB_SIM_SANITIZE");
-    let sanitize = env::var_os("ERB_SIM_SANITIZE").is_some();
-    let flavour = if sanitize {
-        compile::Flavour::Sanitized
-    } else {
-        compile::Flavour::Plain
+    let flavour = match env::var("ERB_SIM_SANITIZE").as_deref() {
+        Err(_) => compile::Flavour::Plain,
+        Ok("fuzz") => compile::Flavour::Fuzzed,
+        Ok(_) => compile::Flavour::Sanitized,
     };
     let objects = compile::objects(&bpf, &shim, &out, flavour)?;
     let archive = out.join("liberb_sim_path_c.a");

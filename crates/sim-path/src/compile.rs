@@ -22,6 +22,8 @@ pub enum Flavour {
     Plain,
     /// AddressSanitizer and UBSan.
     Sanitized,
+    /// That, and counters of coverage for libFuzzer.
+    Fuzzed,
 }
 
 /// Why the C could not be compiled.
@@ -112,7 +114,10 @@ fn start(
     command.arg("-fvisibility=hidden");
     // Relocation of kernel types has no meaning here; any attribute of records will do.
     command.arg("-Dpreserve_access_index=annotate(\"relocated\")");
-    if flavour == Flavour::Sanitized {
+    if flavour == Flavour::Fuzzed {
+        command.arg("-fsanitize=fuzzer-no-link");
+    }
+    if flavour != Flavour::Plain {
         command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         // Unaligned access is allowed to BPF programs on this machine.
         command.args(["-fno-sanitize=alignment", "-fno-omit-frame-pointer"]);

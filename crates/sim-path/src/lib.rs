@@ -33,6 +33,8 @@ mod cpus_tests;
 mod csum;
 mod errno;
 mod exec;
+pub mod frames;
+pub mod fuzz;
 mod helpers;
 mod helpers_packet;
 mod helpers_sock;

@@ -3,7 +3,9 @@
 
 use erb_sim_path::{PathConfig, Prog, Tc, Xdp};
 
-use crate::scene::{DEVICE, Scene, get, payload, sums_right};
+use erb_sim_path::frames::{payload, sums_right};
+
+use crate::scene::{DEVICE, Scene, get};
 
 #[test]
 fn a_filled_key_is_answered_in_place() {

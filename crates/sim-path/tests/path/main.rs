@@ -2,6 +2,7 @@
 //! The data path run by hand, helper by helper and CPU by CPU.
 
 mod answers;
+mod corpus;
 mod mutants;
 mod races;
 mod scene;

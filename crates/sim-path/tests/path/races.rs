@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use erb_sim_path::{Context, Cpus, PathConfig, Tc, Xdp};
 
-use crate::scene::{Scene, command, get, payload};
+use erb_sim_path::frames::payload;
+
+use crate::scene::{Scene, command, get};
 
 /// Two clients ask on two CPUs while a third CPU invalidates and fills; returns all that happened.
 fn mixed(seed: u64) -> (Vec<String>, Vec<u64>, u64) {

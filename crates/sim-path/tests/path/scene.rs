@@ -5,13 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use erb_sim_path::frames::{CLIENT, Frame, PORT};
+
 use erb_sim_path::{
     Card, Kernel, Library, Packet, Path, PathConfig, Prog, Sock, Tc, Xdp, tcp_state,
 };
 
-pub const CLIENT: [u8; 4] = [10, 77, 0, 1];
-pub const SERVER: [u8; 4] = [10, 77, 0, 2];
-pub const PORT: u16 = 6379;
 pub const DEVICE: u32 = 3;
 pub const COOKIE: u64 = 77;
 const CLIENT_ISN: u32 = u32::MAX - 100;
@@ -219,68 +218,15 @@ pub fn command(args: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The TCP payload of an IPv4 frame without options.
-pub fn payload(frame: &[u8]) -> &[u8] {
-    let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
-    let header = usize::from(frame[46] >> 4) * 4;
-    &frame[34 + header..14 + total]
-}
-
-/// Whether both sums of an IPv4 frame are right.
-pub fn sums_right(frame: &[u8]) -> bool {
-    let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
-    let mut pseudo = frame[26..34].to_vec();
-    pseudo.extend([0, 6]);
-    pseudo.extend((total as u16 - 20).to_be_bytes());
-    pseudo.extend(&frame[34..14 + total]);
-    sum(&frame[14..34]) == 0xffff && sum(&pseudo) == 0xffff
-}
-
-fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|pair| {
-        let low = pair.get(1).copied().unwrap_or(0);
-        u32::from(u16::from_be_bytes([pair[0], low]))
-    });
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
-/// An Ethernet frame with right sums.
-pub fn frame(port: u16, up: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let (from, to) = if up {
-        (CLIENT, SERVER)
-    } else {
-        (SERVER, CLIENT)
+fn frame(port: u16, up: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let frame = Frame {
+        port,
+        up,
+        seq,
+        ack,
+        flags,
+        options: &[],
+        payload,
     };
-    let ports = if up { [port, PORT] } else { [PORT, port] };
-    let mut tcp = ports.map(u16::to_be_bytes).concat();
-    tcp.extend(seq.to_be_bytes());
-    tcp.extend(ack.to_be_bytes());
-    tcp.extend([0x50, flags]);
-    tcp.extend([0xff, 0xff, 0, 0, 0, 0]);
-    tcp.extend(payload);
-    let mut pseudo = [from, to].concat();
-    pseudo.extend([0, 6]);
-    pseudo.extend((tcp.len() as u16).to_be_bytes());
-    pseudo.extend(&tcp);
-    tcp[16..18].copy_from_slice(&(!sum(&pseudo)).to_be_bytes());
-    let mut ip = vec![0x45, 0];
-    ip.extend((tcp.len() as u16 + 20).to_be_bytes());
-    ip.extend([0x12, 0x34, 0x40, 0, 64, 6, 0, 0]);
-    ip.extend([from, to].concat());
-    let header = !sum(&ip);
-    ip[10..12].copy_from_slice(&header.to_be_bytes());
-    let mut bytes = if up {
-        [2u8, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]
-    } else {
-        [2u8, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]
-    }
-    .to_vec();
-    bytes.extend([8, 0]);
-    bytes.extend(ip);
-    bytes.extend(tcp);
-    bytes
+    frame.bytes()
 }
