@@ -10,16 +10,20 @@ pub mod fault;
 pub mod frame;
 pub mod inner;
 pub mod link;
+pub mod look;
 pub mod plan;
 pub mod profile;
+pub mod server;
 pub mod time;
 pub mod trace;
 pub mod violation;
+pub mod world;
 
 pub use fault::{Fault, Faults};
 pub use plan::{Options, Outcome, Plan};
 pub use profile::{PROFILES, Profile};
 pub use violation::Violation;
+pub use world::{Step, World, run};
 
 /// Number of a connection: one per connection that a client ever opened in a run, never used again.
 pub type ConnId = u32;

@@ -43,8 +43,10 @@ impl Plan {
 }
 
 /// How a plan is run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
+    /// The data path to run; the built-in one if `None`.
+    pub library: Option<erb_sim_path::Library>,
     /// How much of the story is kept.
     pub keep: Keep,
 }

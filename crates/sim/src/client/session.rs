@@ -151,7 +151,12 @@ impl Session {
         let operation = workload.operation(self.id, self.next_operation);
         self.next_operation += 1;
         self.begin(inner, &operation);
-        self.next_at = now + pause(&mut self.random, inner.plan.profile.client.think);
+        let think = if self.subscribed {
+            100 * MS
+        } else {
+            inner.plan.profile.client.think
+        };
+        self.next_at = now + pause(&mut self.random, think);
         self.plan_wake(inner);
         Deed::Send
     }
@@ -164,7 +169,11 @@ impl Session {
             bytes.extend_from_slice(&command.bytes);
             self.owed += command.replies;
         }
-        self.subscribed |= operation.subscribes;
+        if operation.subscribes {
+            // Says no more: messages and replies must not mix. Listens for a while.
+            self.subscribed = true;
+            self.operations = self.next_operation;
+        }
         self.no_more |= operation.ends;
         if operation.garbage {
             inner.coverage.borrow_mut().fault(Fault::Garbage);

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! ERB's daemon as a process: the real core, over the maps of this server and over its sockets.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::{Rc, Weak};
+
+use erb_core::{Core, Machine, Result, Settings, TcpPair};
+use erb_sim_path::{Context, point};
+use erb_sim_tcp::State;
+
+use crate::fault::Fault;
+use crate::inner::Event;
+use crate::server::control::Control;
+use crate::server::{IFINDEX, Pipe, Server};
+use crate::time::{Ns, US};
+use crate::trace::{Note, Place};
+use crate::violation::Violation;
+
+/// The daemon's core over this world.
+pub type Daemon = Core<Control, Around>;
+
+/// The daemon's process.
+#[derive(Default)]
+pub struct Boost {
+    core: RefCell<Option<Box<Daemon>>>,
+    stream: RefCell<Option<Pipe>>,
+    running: Cell<bool>,
+    wake_at: Cell<Ns>,
+    away_until: Cell<Ns>,
+    stop_asked: Cell<bool>,
+    /// The process dies at so many calls from now.
+    die_in: Rc<Cell<Option<u32>>>,
+}
+
+/// What a killed daemon's task is unwound with.
+struct Killed;
+
+impl Boost {
+    /// Whether there is a daemon.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.core.borrow().is_some() || self.running.get()
+    }
+
+    /// Looks at the daemon between its turns.
+    pub fn with<T>(&self, look: impl FnOnce(&mut Daemon) -> T) -> Option<T> {
+        self.core.borrow_mut().as_deref_mut().map(look)
+    }
+
+    pub(super) fn step(die_in: &Cell<Option<u32>>) {
+        point();
+        match die_in.get() {
+            Some(0) => {
+                die_in.set(None);
+                resume_unwind(Box::new(Killed));
+            }
+            Some(left) => die_in.set(Some(left - 1)),
+            None => {}
+        }
+    }
+}
+
+impl Server {
+    /// Starts a daemon: on new maps, or taking over those that a dead one left.
+    pub fn start_daemon(self: &Rc<Self>) {
+        if self.boost.is_alive() || !self.powered.get() {
+            return;
+        }
+        let adopts = self.path.borrow().is_some();
+        if !adopts {
+            self.attach();
+        }
+        let Some(path) = self.path.borrow().clone() else {
+            return;
+        };
+        let die_in = self.boost.die_in.clone();
+        die_in.set(None);
+        let control = Control::new(path, die_in.clone());
+        let around = Around {
+            server: Rc::downgrade(self),
+            die_in,
+        };
+        let settings = Settings {
+            feed_name: "erb-feed:sim".to_owned(),
+            redis: "the simulator's".to_owned(),
+            port: crate::client::machine::PORT,
+        };
+        self.boost.stop_asked.set(false);
+        *self.boost.core.borrow_mut() = Some(Box::new(Core::new(control, around, settings)));
+        let event = if adopts { "adopts" } else { "starts" };
+        self.inner.coverage.borrow_mut().count("daemon", event);
+        self.inner.tell(Place::Daemon, None, Note::Text(event));
+        self.boost.wake_at.set(0);
+        self.wake_daemon();
+    }
+
+    /// Sees to it that the daemon runs soon.
+    pub fn wake_daemon(&self) {
+        let at = self.inner.now() + self.inner.random.borrow_mut().u64(0..60 * US);
+        self.daemon_at(at.max(self.boost.away_until.get()));
+    }
+
+    fn daemon_at(&self, at: Ns) {
+        let armed = self.boost.wake_at.get();
+        if armed <= self.inner.now() || at < armed {
+            self.boost.wake_at.set(at);
+            self.inner.at(at, Event::DaemonWake);
+        }
+    }
+
+    /// The daemon's turn has come.
+    pub fn daemon_turn(self: &Rc<Self>) {
+        self.boost.wake_at.set(0);
+        let away = self.boost.away_until.get();
+        if self.inner.now() < away {
+            self.daemon_at(away);
+            return;
+        }
+        if self.boost.running.get() {
+            return;
+        }
+        let Some(core) = self.boost.core.borrow_mut().take() else {
+            return;
+        };
+        self.boost.running.set(true);
+        let server = self.clone();
+        let cpu = self.draw_cpu();
+        self.cpus
+            .spawn(cpu, Context::Process, move || server.daemon_task(core));
+    }
+
+    fn daemon_task(self: &Rc<Self>, mut core: Box<Daemon>) {
+        let ready = self.is_daemon_ready(&core);
+        let stops = self.boost.stop_asked.take();
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            if stops {
+                core.stop(false)?;
+            }
+            core.turn(ready)
+        }));
+        self.boost.running.set(false);
+        match done {
+            Ok(Ok(())) if core.is_leaving() => {
+                drop(core);
+                self.inner.coverage.borrow_mut().count("daemon", "leaves");
+                self.inner.tell(Place::Daemon, None, Note::Text("leaves"));
+                self.end_stream();
+                self.attached.set(false);
+                *self.path.borrow_mut() = None;
+            }
+            Ok(Ok(())) => {
+                let now = self.inner.now();
+                let mut next = core.next_wake_ns(now);
+                if self.is_daemon_ready(&core) {
+                    next = now + 20 * US;
+                }
+                *self.boost.core.borrow_mut() = Some(core);
+                self.wake_redis_for_daemon();
+                self.daemon_at(next.max(now + US));
+            }
+            Ok(Err(error)) => {
+                let text = format!("the daemon cannot go on: {error}");
+                self.inner
+                    .fail(Violation::new("daemon", self.inner.now(), text));
+            }
+            Err(panic) if panic.is::<Killed>() => {
+                self.inner
+                    .tell(Place::Daemon, None, Note::Text("is killed in a turn"));
+                self.bury_daemon();
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn is_daemon_ready(&self, core: &Daemon) -> bool {
+        let now = self.inner.now();
+        core.stream().is_some_and(|stream| {
+            (stream.is_readable() && core.may_read(now)) || core.wants_write()
+        })
+    }
+
+    fn wake_redis_for_daemon(&self) {
+        let asks = self
+            .boost
+            .stream
+            .borrow()
+            .as_ref()
+            .is_some_and(Pipe::has_input);
+        if asks {
+            self.wake_redis();
+        }
+    }
+
+    fn end_stream(&self) {
+        if let Some(stream) = self.boost.stream.borrow_mut().take() {
+            stream.user_close();
+            self.wake_redis();
+        }
+    }
+
+    fn bury_daemon(&self) {
+        self.inner.coverage.borrow_mut().fault(Fault::DaemonCrash);
+        self.inner
+            .coverage
+            .borrow_mut()
+            .count("daemon", "is killed");
+        self.end_stream();
+        let after = self.inner.random.borrow_mut().u64(0..400_000 * US);
+        self.inner.at(self.inner.now() + after, Event::DaemonBack);
+    }
+
+    /// The daemon's process ends without warning: now, or within its next turn.
+    pub fn kill_daemon(&self) {
+        if self.boost.core.borrow().is_none() {
+            return;
+        }
+        let later = self.inner.random.borrow_mut().u8(0..3);
+        if later > 0 {
+            let calls = self.inner.random.borrow_mut().u32(0..30);
+            self.boost.die_in.set(Some(calls));
+            return;
+        }
+        self.inner
+            .tell(Place::Daemon, None, Note::Text("is killed"));
+        drop(self.boost.core.borrow_mut().take());
+        self.bury_daemon();
+    }
+
+    /// The daemon's process is not scheduled for a while.
+    pub fn stall_daemon(&self, how_long: Ns) {
+        self.boost.away_until.set(self.inner.now() + how_long);
+    }
+
+    /// The daemon's connection to Redis breaks.
+    pub fn cut_feed(&self) {
+        if let Some(stream) = self.boost.stream.borrow_mut().take() {
+            stream.cut();
+            self.wake_redis();
+            self.wake_daemon();
+        }
+    }
+
+    /// The operator detaches ERB.
+    pub fn ask_detach(&self) {
+        self.boost.stop_asked.set(true);
+        self.wake_daemon();
+    }
+
+    /// The machine lost power: so did the daemon.
+    pub(super) fn lose_daemon(&self) {
+        drop(self.boost.core.borrow_mut().take());
+        self.boost.stream.borrow_mut().take();
+        self.boost.running.set(false);
+        self.boost.away_until.set(0);
+    }
+}
+
+/// The machine as the daemon sees it.
+pub struct Around {
+    server: Weak<Server>,
+    die_in: Rc<Cell<Option<u32>>>,
+}
+
+impl Around {
+    fn server(&self) -> Rc<Server> {
+        self.server
+            .upgrade()
+            .expect("the daemon runs only while its server lives")
+    }
+}
+
+impl Machine for Around {
+    type Stream = Pipe;
+
+    fn monotonic_ns(&self) -> u64 {
+        self.server().inner.now()
+    }
+
+    fn wall_minus_monotonic_ms(&self) -> i64 {
+        self.server().inner.wall_minus_mono_ms.get()
+    }
+
+    fn connect(&mut self) -> io::Result<Pipe> {
+        Boost::step(&self.die_in);
+        let server = self.server();
+        let pipe = server
+            .dial_inside()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+        server.boost.stream.borrow_mut().replace(pipe.clone());
+        Ok(pipe)
+    }
+
+    fn remote_connections(&self) -> Result<HashSet<TcpPair>> {
+        Boost::step(&self.die_in);
+        let server = self.server();
+        let host = server.host.borrow();
+        let mut cookies = server.cookies.borrow_mut();
+        let mut pairs = HashSet::new();
+        for (local, remote) in server.pairs.borrow().values() {
+            let Some(look) = host.lookup(*local, *remote).filter(|look| !look.listen) else {
+                continue;
+            };
+            cookies.insert(look.cookie);
+            if look.state != State::TimeWait {
+                pairs.insert(TcpPair {
+                    client: *remote,
+                    server: *local,
+                });
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn local_addresses(&self) -> Result<HashSet<IpAddr>> {
+        let v6 = self.server().inner.plan.profile.ipv6;
+        Ok(HashSet::from([
+            crate::client::machine::server_ip(v6),
+            Ipv4Addr::LOCALHOST.into(),
+        ]))
+    }
+
+    fn destroy(&self, pair: &TcpPair, cookie: u64) -> Result<bool> {
+        Boost::step(&self.die_in);
+        let server = self.server();
+        let look = server.host.borrow().lookup(pair.server, pair.client);
+        let Some(id) = look
+            .filter(|look| look.cookie == cookie)
+            .and_then(|look| look.id)
+        else {
+            return Ok(false);
+        };
+        let key = (pair.server, pair.client);
+        server.own(key);
+        server.host.borrow_mut().abort(server.inner.now(), id);
+        server.send_out(Some(key));
+        server.disown(key);
+        Ok(true)
+    }
+
+    fn cover_egress(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn present_device(&self) -> Result<Option<u32>> {
+        Ok(Some(IFINDEX))
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel as programs see it: clocks, look-ups, sockets, the device.
+
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+
+use erb_sim_path::{Kernel, Packet, Sock};
+use erb_sim_tcp::{State, View};
+
+use crate::server::{Looked, Server};
+use crate::time::coarse;
+
+/// [`Kernel`] of a server.
+pub struct KernelView(Weak<Server>);
+
+impl KernelView {
+    /// The kernel of this server.
+    #[must_use]
+    pub fn new(server: &Rc<Server>) -> Self {
+        Self(Rc::downgrade(server))
+    }
+
+    fn server(&self) -> Rc<Server> {
+        self.0
+            .upgrade()
+            .expect("programs run only while their server lives")
+    }
+}
+
+fn sock_of(view: &View, cookie: u64) -> Sock {
+    Sock {
+        cookie,
+        bytes_received: view.bytes_received,
+        rcv_nxt: view.rcv_nxt,
+        copied_seq: view.copied_seq,
+        rcv_wup: view.rcv_wup,
+        rcv_wnd: view.rcv_wnd,
+        snd_una: view.snd_una,
+        snd_nxt: view.snd_nxt,
+        write_seq: view.write_seq,
+        snd_wnd: view.snd_wnd,
+        tsoffset: view.tsoffset,
+        mss_cache: view.mss_cache,
+        ts_recent: view.ts_recent,
+        state: view.state,
+        tstamp_ok: view.tstamp_ok.into(),
+        snd_wscale: view.snd_wscale,
+        rcv_wscale: view.rcv_wscale,
+        usec_ts: view.usec_ts.into(),
+        ..Sock::default()
+    }
+}
+
+impl Kernel for KernelView {
+    fn now_ns(&self) -> u64 {
+        self.server().inner.now()
+    }
+
+    fn now_coarse_ns(&self) -> u64 {
+        coarse(self.server().inner.now())
+    }
+
+    fn lookup(&self, _ifindex: u32, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+        let server = self.server();
+        let look = server.host.borrow().lookup(local, remote)?;
+        let mut looked = server.looked.borrow_mut();
+        looked.push(Looked { look });
+        Some(looked.len() as u64 - 1)
+    }
+
+    fn view(&self, sock: u64) -> Option<Sock> {
+        let server = self.server();
+        let index = usize::try_from(sock).ok()?;
+        let look = server.looked.borrow().get(index)?.look;
+        // The field stays 0 until somebody has asked for the cookie.
+        let shown = |cookie: u64| {
+            if server.cookies.borrow().contains(&cookie) {
+                cookie
+            } else {
+                0
+            }
+        };
+        if let Some(id) = look.id {
+            let view = server.host.borrow().view(id)?;
+            return Some(sock_of(&view, shown(view.cookie)));
+        }
+        let mut sock = Sock {
+            state: look.state as u8,
+            ..Sock::default()
+        };
+        if look.state != State::Listen {
+            sock.cookie = shown(look.cookie);
+            sock.rcv_isn = look.rcv_isn;
+            sock.snt_isn = look.snt_isn;
+        }
+        Some(sock)
+    }
+
+    fn transmit(&self, _ifindex: u32, packet: Packet) {
+        self.server().leave(&packet, 0);
+    }
+
+    fn random(&self) -> u32 {
+        self.server().inner.random.borrow_mut().u32(..)
+    }
+}

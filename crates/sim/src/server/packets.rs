@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Packets in the server: from the device through XDP, merging, TC and TCP, and out again.
+
+use std::rc::Rc;
+
+use erb_sim_path::{Context, Csum, Packet, Tc, Xdp, pin};
+use erb_sim_tcp::{Checksum, IcmpError, Macs, Outgoing, Segment};
+
+use crate::client::machine::{SERVER_MAC, machine_mac, server_ip};
+use crate::fault::Fault;
+use crate::frame::{self, Layout};
+use crate::inner::Event;
+use crate::link::Frame;
+use crate::server::{IFINDEX, POLL_FRAMES, Pair, Server};
+use crate::trace::Place;
+use crate::violation::Violation;
+
+/// A merged packet holds at most this much payload.
+const MERGED_BYTES_MAX: usize = 60_000;
+
+/// Fragments of one packet: offset in bytes, content.
+pub(super) type Pieces = Vec<(usize, Vec<u8>)>;
+
+impl Server {
+    /// A frame arrives at the device: a poll on the flow's CPU will take it.
+    pub fn frame(self: &Rc<Self>, frame: Frame) {
+        if !self.powered.get() {
+            return;
+        }
+        let cpu = self.steer(&frame);
+        self.inner.tell_frame(Place::Cpu(cpu), "gets", &frame.bytes);
+        self.rings.borrow_mut()[cpu].push_back(frame);
+        if std::mem::replace(&mut self.polled.borrow_mut()[cpu], true) {
+            return;
+        }
+        let server = self.clone();
+        self.cpus
+            .spawn(cpu, Context::Softirq, move || server.poll(cpu));
+    }
+
+    /// The flow's CPU: by its hash, which now and then is another.
+    fn steer(&self, frame: &Frame) -> usize {
+        let cpus = self.inner.plan.profile.server.cpus;
+        let ports = frame::layout(&frame.bytes).map_or((0, 0), |at| at.ports(&frame.bytes));
+        let rate = self.inner.plan.profile.server.cpu_change;
+        if cpus > 1 && self.inner.happens(Fault::CpuChange, rate) {
+            *self.flow_moves.borrow_mut().entry(ports).or_default() += 1;
+        }
+        let moved = self.flow_moves.borrow().get(&ports).copied().unwrap_or(0);
+        let hash = u64::from(ports.0).wrapping_mul(0x9e37_79b9) >> 4;
+        usize::try_from((hash + moved) % cpus as u64).unwrap_or(0)
+    }
+
+    /// One poll of the device's queue.
+    fn poll(self: &Rc<Self>, cpu: usize) {
+        let mut merged: Vec<Packet> = Vec::new();
+        for _ in 0..POLL_FRAMES {
+            let next = self.rings.borrow_mut()[cpu].pop_front();
+            let Some(frame) = next else { break };
+            if let Some(packet) = self.driver(cpu, &frame) {
+                self.merge(&mut merged, packet);
+            }
+        }
+        for packet in merged {
+            self.stack(cpu, packet);
+        }
+        let more = !self.rings.borrow()[cpu].is_empty();
+        self.polled.borrow_mut()[cpu] = more;
+        if more {
+            let server = self.clone();
+            self.cpus
+                .spawn(cpu, Context::Softirq, move || server.poll(cpu));
+        }
+    }
+
+    /// XDP. Returns what goes up.
+    fn driver(&self, cpu: usize, frame: &Frame) -> Option<Packet> {
+        let mut packet = Packet::received(&frame.bytes, self.card, IFINDEX);
+        if frame.bare {
+            packet.csum = Csum::Partial;
+        }
+        let path = self.attached_path().filter(|_| self.is_native());
+        let Some(path) = path else {
+            return Some(packet);
+        };
+        let verdict = path.run_xdp(&mut packet);
+        self.inner.coverage.borrow_mut().verdict(
+            "xdp",
+            match verdict {
+                Xdp::Drop => 1,
+                Xdp::Pass => 2,
+                Xdp::Tx => 3,
+            },
+        );
+        match verdict {
+            Xdp::Drop => {
+                self.inner
+                    .tell(Place::Cpu(cpu), None, crate::trace::Note::Text("XDP drops"));
+                None
+            }
+            Xdp::Tx => {
+                self.inner
+                    .tell_frame(Place::Cpu(cpu), "XDP answers", packet.bytes());
+                self.wire(Frame::new(packet.bytes().to_vec()));
+                None
+            }
+            Xdp::Pass => Some(packet),
+        }
+    }
+
+    /// Receive offload: appends the packet to the last of its flow, if it continues it.
+    fn merge(&self, merged: &mut Vec<Packet>, packet: Packet) {
+        let rate = self.inner.plan.profile.server.merge;
+        if rate > 0
+            && let Some(at) = frame::layout(packet.bytes())
+            && at.payload_len() > 0
+        {
+            let last = merged.iter_mut().rev().find(|other| {
+                frame::layout(other.bytes())
+                    .is_some_and(|there| there.flow(other.bytes()) == at.flow(packet.bytes()))
+            });
+            if let Some(last) = last
+                && let Some(whole) = merge_two(last, &packet, &at)
+                && self.inner.happens(Fault::Merge, rate)
+            {
+                *last = whole;
+                return;
+            }
+        }
+        merged.push(packet);
+    }
+
+    /// TC ingress, then TCP.
+    fn stack(self: &Rc<Self>, cpu: usize, mut packet: Packet) {
+        if self
+            .inner
+            .happens(Fault::Backlog, self.inner.plan.profile.server.backlog)
+        {
+            return;
+        }
+        if let Some(path) = self.attached_path() {
+            let verdict = path.run_tc_ingress(&mut packet);
+            let number = if verdict == Tc::Drop { 2 } else { -1 };
+            self.inner.coverage.borrow_mut().verdict("ingress", number);
+            if verdict == Tc::Drop {
+                self.inner
+                    .tell(Place::Cpu(cpu), None, crate::trace::Note::Text("TC drops"));
+                return;
+            }
+        }
+        self.inner
+            .tell_frame(Place::Cpu(cpu), "goes up", packet.bytes());
+        let mut bytes = packet.bytes().to_vec();
+        match packet.csum {
+            Csum::None => {}
+            Csum::Unnecessary | Csum::Partial => {
+                // TCP does not look at the sum again; a broken partial one would show when sent.
+                let Some(at) = frame::layout(&bytes) else {
+                    return;
+                };
+                if packet.csum == Csum::Partial && !frame::is_bare(&bytes, &at) {
+                    self.fail(
+                        "partial-sum",
+                        "a bare checksum is not the pseudo-header's",
+                        &bytes,
+                    );
+                }
+                frame::seal(&mut bytes, &at);
+            }
+        }
+        if let Some(bytes) = self.reassemble(bytes) {
+            self.input(bytes);
+        }
+    }
+
+    fn fail(&self, check: &'static str, text: &str, bytes: &[u8]) {
+        let text = format!("{text}: {}", frame::describe(bytes));
+        self.inner
+            .fail(Violation::new(check, self.inner.now(), text));
+    }
+
+    /// IPv4 fragments wait for each other; everything else passes.
+    fn reassemble(&self, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let l3 = if bytes.len() > 18 && bytes[12..14] == [0x81, 0] {
+            18
+        } else {
+            14
+        };
+        if bytes.len() < l3 + 20 || bytes[l3] >> 4 != 4 {
+            return Some(bytes);
+        }
+        let word = u16::from_be_bytes([bytes[l3 + 6], bytes[l3 + 7]]);
+        if word & 0x3fff == 0 {
+            return Some(bytes);
+        }
+        let header = usize::from(bytes[l3] & 15) * 4;
+        let len = usize::from(u16::from_be_bytes([bytes[l3 + 2], bytes[l3 + 3]]));
+        let content = bytes.get(l3 + header..l3 + len)?.to_vec();
+        let id = u16::from_be_bytes([bytes[l3 + 4], bytes[l3 + 5]]);
+        let key = (bytes[l3 + 12..l3 + 20].to_vec(), id);
+        let mut table = self.fragments.borrow_mut();
+        let pieces = table.entry(key.clone()).or_default();
+        pieces.retain(|(from, _)| *from != usize::from(word & 0x1fff) * 8);
+        pieces.push((usize::from(word & 0x1fff) * 8, content));
+        pieces.sort();
+        // Two are made of each packet: the second is the last.
+        let whole = pieces.len() == 2 && pieces[0].0 == 0 && pieces[1].0 == pieces[0].1.len();
+        if !whole {
+            return None;
+        }
+        let mut packet = bytes[..l3 + header].to_vec();
+        for (_, piece) in pieces.iter() {
+            packet.extend_from_slice(piece);
+        }
+        table.remove(&key);
+        let len = u16::try_from(packet.len() - l3).ok()?;
+        packet[l3 + 2..l3 + 4].copy_from_slice(&len.to_be_bytes());
+        packet[l3 + 6..l3 + 8].fill(0);
+        frame::seal_ipv4_header(&mut packet, l3);
+        Some(packet)
+    }
+
+    /// A packet reaches the IP layer: to TCP, or to the backlog of a socket that a process owns.
+    fn input(self: &Rc<Self>, bytes: Vec<u8>) {
+        let segment = match Segment::parse(&bytes) {
+            Ok(segment) => segment,
+            Err(_) => {
+                self.icmp(&bytes);
+                return;
+            }
+        };
+        if segment.dst.ip() != server_ip(self.inner.plan.profile.ipv6) {
+            return;
+        }
+        let pair = (segment.dst, segment.src);
+        if !self.spin(pair) {
+            let mut backlogs = self.backlogs.borrow_mut();
+            backlogs.entry(pair).or_default().push_back(bytes);
+            return;
+        }
+        self.input_segment(pair, &segment);
+        self.unlock(pair);
+    }
+
+    /// An error about one of our segments. Taken by a process, which may wait for the socket.
+    fn icmp(self: &Rc<Self>, bytes: &[u8]) {
+        let Ok(error) = IcmpError::parse(bytes) else {
+            return;
+        };
+        let server = self.clone();
+        let cpu = self.draw_cpu();
+        self.cpus.spawn(cpu, Context::Process, move || {
+            let pair = (error.src, error.dst);
+            server.own(pair);
+            server
+                .host
+                .borrow_mut()
+                .input_icmp(server.inner.now(), &error);
+            server.send_out(Some(pair));
+            server.disown(pair);
+        });
+    }
+
+    /// The same for a packet of the backlog, lock held.
+    pub(super) fn input_locked(self: &Rc<Self>, bytes: &[u8]) {
+        if let Ok(segment) = Segment::parse(bytes) {
+            self.input_segment((segment.dst, segment.src), &segment);
+        }
+    }
+
+    fn input_segment(self: &Rc<Self>, pair: Pair, segment: &Segment) {
+        let now = self.inner.now();
+        self.host.borrow_mut().input(now, segment);
+        self.name_socket(pair);
+        self.send_out(Some(pair));
+    }
+
+    /// Notes which connection of a client a new socket serves.
+    fn name_socket(&self, pair: Pair) {
+        let look = self.host.borrow().lookup(pair.0, pair.1);
+        let Some(look) = look.filter(|look| !look.listen && look.cookie != 0) else {
+            return;
+        };
+        if let Some(id) = look.id {
+            self.pairs.borrow_mut().insert(id, pair);
+        }
+        if let Some(conn) = self.dialled.borrow().get(&pair.1) {
+            self.conns.borrow_mut().entry(look.cookie).or_insert(*conn);
+        }
+    }
+
+    /// What TCP has sent passes the egress program and leaves. `owned`: the lock that is held.
+    pub(super) fn send_out(self: &Rc<Self>, owned: Option<Pair>) {
+        let mut outs = Vec::new();
+        {
+            let mut host = self.host.borrow_mut();
+            while let Some(out) = host.pop_out() {
+                outs.push(out);
+            }
+        }
+        self.take_events();
+        for out in outs {
+            let pair = (out.segment.src, out.segment.dst);
+            if owned == Some(pair) {
+                self.egress(&out);
+            } else {
+                self.own(pair);
+                self.egress(&out);
+                self.disown(pair);
+            }
+        }
+    }
+
+    fn egress(&self, out: &Outgoing) {
+        let Some(machine) = machine_of(&out.segment) else {
+            return;
+        };
+        let macs = Macs {
+            src: SERVER_MAC,
+            dst: machine_mac(machine),
+        };
+        let offload = out.gso_size > 0
+            || self
+                .inner
+                .happens(Fault::Offload, self.inner.plan.profile.server.offload);
+        let sum = if offload {
+            Checksum::Pseudo
+        } else {
+            Checksum::Full
+        };
+        let mut bytes = Vec::new();
+        out.segment.write_frame(macs, sum, &mut bytes);
+        // From here to the device without softirqs of this CPU.
+        let _pinned = pin();
+        let mut packet = Packet::sent(&bytes, IFINDEX, out.cookie);
+        if offload {
+            packet.csum = Csum::Partial;
+        }
+        if out.gso_size > 0 {
+            let size = out.gso_size as usize;
+            packet.gso_segs = u32::try_from(out.segment.payload.len().div_ceil(size)).unwrap_or(1);
+        }
+        if let Some(path) = self.attached_path() {
+            self.cookies.borrow_mut().insert(out.cookie);
+            let verdict = path.run_tc_egress(&mut packet);
+            let number = if verdict == Tc::Drop { 2 } else { -1 };
+            self.inner.coverage.borrow_mut().verdict("egress", number);
+            if verdict == Tc::Drop {
+                self.inner
+                    .tell_frame(Place::World, "egress drops", packet.bytes());
+                return;
+            }
+        }
+        self.leave(&packet, out.gso_size);
+    }
+
+    /// The device completes sums, cuts what is too long, and puts it on the wire.
+    pub(super) fn leave(&self, packet: &Packet, gso_size: u32) {
+        let mut bytes = packet.bytes().to_vec();
+        let Some(at) = frame::layout(&bytes) else {
+            self.fail("frame", "something leaves that is no TCP segment", &bytes);
+            return;
+        };
+        if packet.csum == Csum::Partial {
+            if !frame::is_bare(&bytes, &at) {
+                self.fail(
+                    "partial-sum",
+                    "a bare checksum is not the pseudo-header's",
+                    &bytes,
+                );
+            }
+            frame::seal(&mut bytes, &at);
+        }
+        self.inner.tell_frame(Place::World, "leaves", &bytes);
+        if gso_size == 0 || at.payload_len() <= gso_size as usize {
+            self.wire(Frame::new(bytes));
+            return;
+        }
+        let payload = &bytes[at.payload..at.end];
+        let pieces = payload.chunks(gso_size as usize);
+        let last = pieces.len() - 1;
+        for (index, piece) in pieces.enumerate() {
+            let skip = u32::try_from(index).unwrap_or(0) * gso_size;
+            let mut cut = frame::with_payload(&bytes, &at, skip, piece);
+            if index != last {
+                // FIN and PSH stay on the last one.
+                cut[at.l4 + 13] &= !9;
+                let end = Layout {
+                    end: cut.len(),
+                    ..at
+                };
+                frame::seal(&mut cut, &end);
+            }
+            self.wire(Frame::new(cut));
+        }
+    }
+
+    /// To the machine whose address it carries.
+    fn wire(&self, frame: Frame) {
+        match Segment::parse(&frame.bytes) {
+            Ok(segment) => {
+                if let Some(machine) = machine_of(&segment)
+                    && machine < self.inner.down.borrow().len()
+                {
+                    self.inner.send_down(machine, frame);
+                }
+            }
+            Err(why) => {
+                self.fail(
+                    "frame",
+                    &format!("what leaves is wrong ({why})"),
+                    &frame.bytes,
+                );
+            }
+        }
+    }
+
+    /// Sees to it that Redis runs soon.
+    pub fn wake_redis(&self) {
+        if self.redis.borrow().is_some() && !self.redis_scheduled.replace(true) {
+            let at = (self.inner.now() + self.draw_delay()).max(self.redis_away_until.get());
+            self.inner.at(at, Event::RedisTimer);
+        }
+    }
+}
+
+/// The machine to which a segment goes.
+fn machine_of(segment: &Segment) -> Option<usize> {
+    let last = match segment.dst.ip() {
+        std::net::IpAddr::V4(ip) => ip.octets()[3],
+        std::net::IpAddr::V6(ip) => ip.octets()[15],
+    };
+    usize::from(last).checked_sub(2)
+}
+
+/// One packet for two that receive offload merges: same headers but for the numbers, no flags but
+/// ACK and PSH, the same metadata, and the second continues the first.
+fn merge_two(first: &Packet, next: &Packet, at: &Layout) -> Option<Packet> {
+    let (a, b) = (first.bytes(), next.bytes());
+    let there = frame::layout(a)?;
+    let end = there
+        .seq(a)
+        .wrapping_add(u32::try_from(there.payload_len()).ok()?);
+    // An odd tail: a shorter segment ends the merging, and so does PSH.
+    let plain = there.flags(a) == 0x10 && at.flags(b) & !8 == 0x10;
+    let right =
+        |packet: &Packet| packet.csum != Csum::None || Segment::parse(packet.bytes()).is_ok();
+    if end != at.seq(b)
+        || !plain
+        || !right(first)
+        || !right(next)
+        || first.meta() != next.meta()
+        || there.payload != at.payload
+        || there.ack(a) != at.ack(b)
+        || a[there.l4 + 20..there.payload] != b[at.l4 + 20..at.payload]
+        || there.payload_len() + at.payload_len() > MERGED_BYTES_MAX
+        || a[there.l3 + 1] != b[at.l3 + 1]
+    {
+        return None;
+    }
+    let mut payload = a[there.payload..there.end].to_vec();
+    payload.extend_from_slice(&b[at.payload..at.end]);
+    let mut bytes = frame::with_payload(a, &there, 0, &payload);
+    let whole = frame::layout(&bytes)?;
+    bytes[whole.l4 + 13] |= at.flags(b);
+    // As tcp_gro_complete() leaves it: to be completed, whatever it was.
+    frame::seal_bare(&mut bytes, &whole);
+    if !first.meta().is_empty() {
+        return None;
+    }
+    let mut merged = Packet::received(&bytes, erb_sim_path::Card::VETH, IFINDEX);
+    merged.csum = Csum::Partial;
+    merged.gso_segs = first.gso_segs.max(1) + next.gso_segs.max(1);
+    Some(merged)
+}

@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The world: one server, some machines, links between them, and what happens to them in virtual
+//! time. Single-threaded; everything random follows from the plan's seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use erb_sim_path::Library;
+use erb_sim_redis::CrashMode;
+use fastrand::Rng;
+
+use crate::ConnId;
+use crate::check::{Checks, Config as CheckConfig};
+use crate::client::machine::Machine;
+use crate::client::workload::{Workload, mix};
+use crate::fault::{Fault, Faults};
+use crate::inner::{Event, Inner};
+use crate::link::Link;
+use crate::plan::{Options, Outcome, Plan};
+use crate::server::Server;
+use crate::time::{MS, Ns, SECOND, START_NS, US};
+use crate::trace::{Note, Place, Trace};
+use crate::violation::Violation;
+
+/// Between looks of the checks at the maps.
+const LOOK_EVERY: Ns = 50 * MS;
+/// Virtual time that a world may take to come to rest after its faults have ended.
+const REST_MAX: Ns = 400 * SECOND;
+/// After the last connection: sweeps, proofs and delays are over by then.
+const SETTLE: Ns = 5 * SECOND;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Something happened.
+    Ran,
+    /// Nothing is left to happen.
+    Quiet,
+    /// A rule is broken: the run is over.
+    Failed,
+}
+
+/// A world.
+pub struct World {
+    /// What all parts share.
+    pub inner: Rc<Inner>,
+    /// The server.
+    pub server: Rc<Server>,
+    /// The clients' machines.
+    pub machines: Vec<Machine>,
+    workload: Workload,
+    machine_of: Vec<usize>,
+    unseen: u32,
+    events: u64,
+    redis_down: bool,
+    calm: bool,
+    random: Rng,
+}
+
+impl World {
+    /// The world that a plan describes: Redis runs, ERB is attached soon, clients come.
+    #[must_use]
+    pub fn new(plan: &Plan, options: &Options) -> Self {
+        let mut world = Self::bare(plan, options);
+        world.populate();
+        world
+    }
+
+    /// The same without anything planned: for scripts.
+    ///
+    /// # Panics
+    /// If the built-in data path does not fit the simulator.
+    #[must_use]
+    pub fn bare(plan: &Plan, options: &Options) -> Self {
+        let inner = Inner::new(
+            plan,
+            Trace::new(options.keep),
+            Checks::new(CheckConfig::default()),
+        );
+        let library = options.library.clone().unwrap_or_else(Library::builtin);
+        let server = Server::new(&inner, &library);
+        let mut machines = Vec::new();
+        for number in 0..plan.profile.client.machines {
+            machines.push(Machine::new(&inner, number));
+            let link = |way: u64, forge| {
+                let seed = mix(plan.seed, &[11, way, number as u64]);
+                Link::new(plan.profile.link, plan.faults, seed, forge)
+            };
+            inner.up.borrow_mut().push(link(0, true));
+            inner.down.borrow_mut().push(link(1, false));
+        }
+        Self {
+            inner,
+            server,
+            machines,
+            workload: Workload::new(plan.profile.client, plan.seed),
+            machine_of: Vec::new(),
+            unseen: 0,
+            events: 0,
+            redis_down: false,
+            calm: false,
+            random: Rng::with_seed(mix(plan.seed, &[12])),
+        }
+    }
+
+    /// Plans connections, the attaching, rare faults.
+    fn populate(&mut self) {
+        let plan = self.inner.plan.clone();
+        let rates = &plan.profile.client;
+        let mut old = 0;
+        for _ in 0..plan.connections {
+            let conn = self.new_conn();
+            let mut random = Rng::with_seed(mix(plan.seed, &[13, u64::from(conn)]));
+            let is_old = rates.old > 0 && random.u32(0..1_000_000) < rates.old;
+            let at = if is_old {
+                old += 1;
+                START_NS + random.u64(0..150 * MS)
+            } else {
+                START_NS + 200 * MS + random.u64(0..plan.duration * 3 / 4)
+            };
+            self.inner.at(at, Event::Open(conn));
+        }
+        let attach = if old > 0 { 200 * MS } else { MS };
+        self.inner.at(START_NS + attach, Event::Attach);
+        self.inner.at(START_NS + plan.duration, Event::Calm);
+        self.inner.at(START_NS + LOOK_EVERY, Event::Look);
+        self.server.arm_redis();
+        for (fault, every) in rare(&plan) {
+            self.plan_rare(fault, every);
+        }
+    }
+
+    /// A number for a connection, and the machine that will open it.
+    fn new_conn(&mut self) -> ConnId {
+        let conn = ConnId::try_from(self.machine_of.len()).unwrap_or(ConnId::MAX);
+        self.machine_of.push(conn as usize % self.machines.len());
+        conn
+    }
+
+    fn plan_rare(&mut self, fault: Fault, every: Ns) {
+        if every > 0 && self.inner.plan.faults.has(fault) && !self.calm {
+            let after = self.random.u64(every / 4..every * 2);
+            self.inner.at(self.inner.now() + after, Event::Rare(fault));
+        }
+    }
+
+    /// Steps so far.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The broken rule, if one is.
+    #[must_use]
+    pub fn violation(&self) -> Option<Violation> {
+        self.inner.violation.borrow().clone()
+    }
+
+    /// Takes the next event and those shortly behind it, and runs all tasks that come of them.
+    pub fn step(&mut self) -> Step {
+        self.step_until(Ns::MAX)
+    }
+
+    fn step_until(&mut self, last: Ns) -> Step {
+        if self.inner.is_failed() {
+            return Step::Failed;
+        }
+        let Some(at) = self.inner.queue.borrow().next_at().filter(|at| *at <= last) else {
+            return Step::Quiet;
+        };
+        self.inner.now.set(self.inner.now().max(at));
+        // What happens within some microseconds happens at once, on several CPUs.
+        let window = if self.random.bool() {
+            0
+        } else {
+            self.random.u64(0..25 * US)
+        };
+        let until = (self.inner.now() + window).min(last);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let event = {
+                    let mut queue = self.inner.queue.borrow_mut();
+                    let Some(next) = queue.next_at().filter(|next| *next <= until) else {
+                        break;
+                    };
+                    self.inner.now.set(self.inner.now().max(next));
+                    queue.pop_due(until)
+                };
+                let Some(event) = event else { break };
+                self.events += 1;
+                self.handle(event);
+                if self.inner.is_failed() {
+                    break;
+                }
+            }
+            self.server.run_tasks();
+        }));
+        if let Err(panic) = done {
+            self.inner.fail(Violation::new(
+                "panic",
+                self.inner.now(),
+                panic_text(&*panic),
+            ));
+        }
+        if self.inner.is_failed() {
+            Step::Failed
+        } else {
+            Step::Ran
+        }
+    }
+
+    /// Runs until this time.
+    ///
+    /// # Errors
+    /// The first broken rule.
+    pub fn run_until(&mut self, at: Ns) -> Result<(), Violation> {
+        loop {
+            match self.step_until(at) {
+                Step::Ran => {}
+                Step::Quiet => {
+                    self.inner.now.set(self.inner.now().max(at));
+                    return Ok(());
+                }
+                Step::Failed => return Err(self.violation().expect("a rule is broken")),
+            }
+        }
+    }
+
+    /// Runs for so long.
+    ///
+    /// # Errors
+    /// The first broken rule.
+    pub fn run_for(&mut self, time: Ns) -> Result<(), Violation> {
+        self.run_until(self.inner.now() + time)
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Up(machine, key) => {
+                let frame = self.inner.up.borrow_mut()[machine].arrive(key);
+                if let Some(frame) = frame {
+                    self.inner.packets.set(self.inner.packets.get() + 1);
+                    self.server.frame(frame);
+                }
+            }
+            Event::Down(machine, key) => {
+                let frame = self.inner.down.borrow_mut()[machine].arrive(key);
+                if let Some(frame) = frame {
+                    self.inner.packets.set(self.inner.packets.get() + 1);
+                    let inner = self.inner.clone();
+                    self.inner
+                        .tell_frame(Place::Client(machine), "gets", &frame.bytes);
+                    self.machines[machine].frame(&inner, &frame, Some(&self.workload));
+                }
+            }
+            Event::MachineTimer(machine) => {
+                let inner = self.inner.clone();
+                self.machines[machine].timer(&inner, Some(&self.workload));
+            }
+            Event::Open(conn) => self.open(conn),
+            Event::Wake(conn) => {
+                let inner = self.inner.clone();
+                let machine = &mut self.machines[self.machine_of[conn as usize]];
+                machine.catch_up(&inner, conn);
+                machine.wake(&inner, conn, &self.workload);
+            }
+            Event::HostTimer => self.server.timer(),
+            Event::RedisTimer => self.server.redis_turn(),
+            Event::RedisBack => {
+                self.redis_down = false;
+                self.server.restart_redis();
+            }
+            Event::DaemonWake => self.server.daemon_turn(),
+            Event::DaemonBack | Event::Attach => self.server.start_daemon(),
+            Event::MachineBack => self.boot(),
+            Event::Rare(fault) => self.rare(fault),
+            Event::Calm => self.end_faults(),
+            Event::Look => self.look(),
+        }
+    }
+
+    fn open(&mut self, conn: ConnId) {
+        let inner = self.inner.clone();
+        let machine = self.machine_of[conn as usize];
+        let parallel = self.inner.plan.profile.client.parallel as usize;
+        if self.machines[machine].open() >= parallel {
+            let later = self.random.u64(MS..60 * MS);
+            self.inner.at(self.inner.now() + later, Event::Open(conn));
+            return;
+        }
+        self.machines[machine].connect(&inner, conn, None, false);
+        self.note_dialled(machine, conn);
+    }
+
+    /// Lets the server know which connection an address stands for.
+    pub(crate) fn note_dialled(&self, machine: usize, conn: ConnId) {
+        if let Some(session) = self.machines[machine].session(conn) {
+            self.server.dialled.borrow_mut().insert(session.local, conn);
+        }
+    }
+
+    fn look(&mut self) {
+        if let Some(path) = self.server.attached_path() {
+            if let Err(violation) = crate::look::maps(&self.inner, &self.server, &path) {
+                self.inner.fail(violation);
+            }
+        }
+        self.inner.at(self.inner.now() + LOOK_EVERY, Event::Look);
+    }
+
+    // --- rare faults ---
+
+    fn rare(&mut self, fault: Fault) {
+        if self.calm {
+            return;
+        }
+        let every = rare(&self.inner.plan)
+            .find(|(kind, _)| *kind == fault)
+            .map_or(0, |(_, e)| e);
+        self.plan_rare(fault, every);
+        let now = self.inner.now();
+        self.inner
+            .tell(Place::World, None, Note::Text(fault.about()));
+        let counted = !matches!(fault, Fault::RedisKill | Fault::DaemonCrash);
+        if counted {
+            self.inner.coverage.borrow_mut().fault(fault);
+        }
+        match fault {
+            Fault::Blackout => self.black_out(),
+            Fault::RedisCrash => self.crash_redis(CrashMode::Process),
+            Fault::RedisStall => {
+                let long = self.random.u64(20 * MS..6 * SECOND);
+                self.server.redis_rests(long);
+            }
+            Fault::RedisKill => self.server.kill_one(),
+            Fault::DaemonCrash => self.server.kill_daemon(),
+            Fault::DaemonStall => {
+                let long = self.random.u64(20 * MS..2 * SECOND);
+                self.server.stall_daemon(long);
+            }
+            Fault::FeedCut => self.server.cut_feed(),
+            Fault::MachineCrash => self.crash_machine(),
+            Fault::ClockStep => {
+                let by = self.random.i64(-2_000..2_000);
+                let wall = self.inner.wall_minus_mono_ms.get() + by;
+                self.inner.wall_minus_mono_ms.set(wall);
+                self.inner.checks.borrow_mut().wall_stepped(now, wall);
+            }
+            Fault::Unseen => {
+                self.unseen += 1;
+                let command = self.workload.unseen(self.unseen);
+                self.inner
+                    .coverage
+                    .borrow_mut()
+                    .count("unseen", command.name);
+                self.server.ask_unseen(&command.bytes);
+            }
+            Fault::Detach => {
+                self.server.ask_detach();
+                let back = self.random.u64(SECOND..4 * SECOND);
+                self.inner.at(now + back, Event::DaemonBack);
+            }
+            Fault::Settings => {
+                let value: &[u8] = if self.random.bool() { b"0" } else { b"1000000" };
+                let request = crate::client::resp::request(&[b"CONFIG", b"SET", b"timeout", value]);
+                self.server.ask_unseen(&request);
+            }
+            _ => {}
+        }
+    }
+
+    fn black_out(&mut self) {
+        let until = self.inner.now()
+            + self
+                .random
+                .u64(MS..=self.inner.plan.profile.link.blackout_max);
+        let machine = self.random.usize(..self.machines.len());
+        let ways = self.random.u8(1..4);
+        if ways & 1 != 0 {
+            self.inner.up.borrow_mut()[machine].go_dark(until);
+        }
+        if ways & 2 != 0 {
+            self.inner.down.borrow_mut()[machine].go_dark(until);
+        }
+    }
+
+    fn crash_redis(&mut self, mode: CrashMode) {
+        if std::mem::replace(&mut self.redis_down, true) {
+            return;
+        }
+        self.server.crash_redis(mode);
+        let back = self.random.u64(MS..SECOND);
+        self.inner.at(self.inner.now() + back, Event::RedisBack);
+    }
+
+    fn crash_machine(&mut self) {
+        if self.redis_down {
+            return;
+        }
+        self.redis_down = true;
+        self.server.lose_power();
+        let back = self.random.u64(100 * MS..2 * SECOND);
+        self.inner.at(self.inner.now() + back, Event::MachineBack);
+    }
+
+    fn boot(&mut self) {
+        self.server.boot();
+        self.redis_down = false;
+        let daemon = self.random.u64(MS..SECOND);
+        self.inner.at(self.inner.now() + daemon, Event::DaemonBack);
+    }
+
+    /// From now on nothing goes wrong any more.
+    pub fn end_faults(&mut self) {
+        self.calm = true;
+        self.inner.faults.set(Faults::NONE);
+        for link in self.inner.up.borrow_mut().iter_mut() {
+            link.end_faults();
+        }
+        for link in self.inner.down.borrow_mut().iter_mut() {
+            link.end_faults();
+        }
+        self.inner
+            .tell(Place::World, None, Note::Text("faults end"));
+    }
+
+    /// Connections that are not over.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.machines.iter().map(Machine::open).sum()
+    }
+
+    /// Runs the whole life: work, the end of the faults, rest; then looks for leaks.
+    ///
+    /// # Errors
+    /// The first broken rule.
+    pub fn run(&mut self) -> Result<(), Violation> {
+        let end = START_NS + self.inner.plan.duration;
+        self.run_until(end)?;
+        let deadline = end + REST_MAX;
+        loop {
+            let opened: u32 = self.machines.iter().map(Machine::finished).sum();
+            let all = u32::try_from(self.machine_of.len()).unwrap_or(u32::MAX);
+            if self.open_connections() == 0 && opened >= all {
+                break;
+            }
+            if self.inner.now() > deadline {
+                let violation = crate::look::stuck(&self.inner, &self.machines);
+                self.inner.fail(violation.clone());
+                return Err(violation);
+            }
+            self.run_for(100 * MS)?;
+        }
+        self.run_for(SETTLE)?;
+        // Sockets in TIME_WAIT keep their entries for a minute.
+        self.run_for(70 * SECOND)?;
+        let last = crate::look::leaks(&self.inner, &self.server, &self.machines)
+            .and_then(|()| self.inner.checks.borrow_mut().end(self.inner.now()));
+        if let Err(violation) = &last {
+            self.inner.fail(violation.clone());
+        }
+        last
+    }
+
+    /// What the run was.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let path = self.server.path.borrow().clone();
+        let stats = path.map_or_else(Vec::new, |path| path.stats());
+        let mut coverage = self.inner.coverage.borrow().all();
+        for (reason, count) in erb_abi::REASONS.iter().zip(&stats) {
+            if *count > 0 {
+                coverage.insert(("reason", reason.name.to_owned()), *count);
+            }
+        }
+        Outcome {
+            violation: self.violation(),
+            events: self.events,
+            packets: self.inner.packets.get(),
+            virtual_ns: self.inner.now() - START_NS,
+            stats,
+            coverage,
+            story: if self.inner.is_failed() || self.inner.trace.borrow().is_full() {
+                self.inner.trace.borrow().story()
+            } else {
+                String::new()
+            },
+        }
+    }
+}
+
+/// Rare faults and the mean times between them.
+fn rare(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
+    let events = plan.profile.events;
+    [
+        (Fault::Blackout, plan.profile.link.blackout_every),
+        (Fault::RedisCrash, events.redis_crash),
+        (Fault::RedisStall, events.redis_stall),
+        (Fault::RedisKill, events.redis_kill),
+        (Fault::DaemonCrash, events.daemon_crash),
+        (Fault::DaemonStall, events.daemon_stall),
+        (Fault::FeedCut, events.feed_cut),
+        (Fault::MachineCrash, events.machine_crash),
+        (Fault::ClockStep, events.clock_step),
+        (Fault::Unseen, events.unseen),
+        (Fault::Detach, events.detach),
+        (Fault::Settings, events.settings),
+    ]
+    .into_iter()
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|| "a panic without text".to_owned())
+}
+
+/// Makes the run that `plan` describes.
+#[must_use]
+pub fn run(plan: &Plan, options: &Options) -> Outcome {
+    let mut world = World::new(plan, options);
+    // What went wrong is in the outcome.
+    drop(world.run());
+    world.outcome()
+}
