@@ -45,7 +45,7 @@ mod map;
 mod packet;
 mod path;
 
-pub use cpus::{Context, Cpus};
+pub use cpus::{Context, Cpus, give_way};
 pub use exec::{Pinned, current_cpu, pin, point};
 pub use kernel::{Kernel, Sock, tcp_state};
 pub use library::{Library, LoadError};

@@ -125,14 +125,36 @@ impl Packet {
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let mut copy = Self::with_room(self.bytes(), self.data, self.tail_limit - self.end);
-        copy.ifindex = self.ifindex;
-        copy.ingress_ifindex = self.ingress_ifindex;
-        copy.mark = self.mark;
-        copy.gso_segs = self.gso_segs;
-        copy.csum = self.csum;
-        copy.cookie = self.cookie;
-        copy.tag = self.tag;
+        copy.copy_attributes(self);
         copy
+    }
+
+    /// Other bytes in its place: room, attributes and metadata are the same. What receive offload
+    /// makes of packets that it merges.
+    #[must_use]
+    pub fn replaced(&self, bytes: &[u8]) -> Self {
+        let mut other = Self::with_room(bytes, self.data, self.tail_limit - self.end);
+        other.meta_bytes = self.meta_bytes;
+        let at = other.data - other.meta_bytes;
+        // SAFETY: the metadata lies in front of the frame in both buffers, which are distinct.
+        unsafe {
+            let to = other.buf.at().add(at);
+            to.copy_from_nonoverlapping(self.meta().as_ptr(), self.meta_bytes);
+        }
+        other.copy_attributes(self);
+        other
+    }
+
+    fn copy_attributes(&mut self, from: &Self) {
+        self.head_limit = from.head_limit;
+        self.meta_allowed = from.meta_allowed;
+        self.ifindex = from.ifindex;
+        self.ingress_ifindex = from.ingress_ifindex;
+        self.mark = from.mark;
+        self.gso_segs = from.gso_segs;
+        self.csum = from.csum;
+        self.cookie = from.cookie;
+        self.tag = from.tag;
     }
 
     /// The frame, from the Ethernet header on.
@@ -320,6 +342,16 @@ mod tests {
         assert_eq!(packet.adjust_meta(8), -EINVAL);
         let mut plain = Packet::received(&[7; 60], Card::NoMeta, 1);
         assert_eq!(plain.adjust_meta(-4), -ENOTSUPP);
+    }
+
+    #[test]
+    fn a_merged_packet_keeps_the_metadata() {
+        let mut packet = Packet::received(&[7; 60], Card::VETH, 9);
+        assert_eq!(packet.adjust_meta(-4), 0);
+        let merged = packet.replaced(&[8; 3000]);
+        assert_eq!((merged.meta().len(), merged.ifindex), (4, 9));
+        assert_eq!(merged.meta(), packet.meta());
+        assert_eq!(merged.bytes(), [8; 3000]);
     }
 
     #[test]
