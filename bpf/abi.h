@@ -180,24 +180,25 @@ struct conn {
 	__u8 spoke;   /* the kernel sent something since an ACK last went up */
 	__u64
 	    cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
-	__u32 next; /* client space: end of the bytes scanned */
-	__u32 up_max;	     /* client space: highest byte passed up or consumed */
-	__u32 in_delta;	     /* request bytes consumed */
-	__u32 out_delta;     /* reply bytes inserted */
-	__u32 edge;	     /* kernel space: write_seq at the last edit of out_delta */
-	__u32 in_edge;	     /* client space: end of the last consumed bytes */
-	__u32 replay_from;   /* client space: first byte kept in replay */
-	__u32 replay_base;   /* client space: the byte at replay[0] */
-	__u32 ack_max;	     /* client space: highest acknowledgement of the client */
-	__u32 ts_recent;     /* client's newest timestamp, RFC 7323 */
-	__u32 requests;	     /* complete requests that went up */
-	__u32 replies;	     /* complete replies that left (egress) */
-	__u32 egress_max;    /* kernel space: highest byte that left (egress) */
-	__u32 last_tsval;    /* highest TSval sent to the client */
-	__u32 flight_max;    /* bound on unacknowledged fast bytes; halves per loss */
-	__u32 recover;	     /* client space: end of the flight when a loss was found */
-	__u32 tc_until;	     /* client space: end of the packet handed to TC */
-	__u64 sent_ns;	     /* when the oldest unacknowledged fast byte was last sent; 0 = none */
+	__u64 tcp_sock;	   /* where the kernel keeps that socket, 0 = not known; see sock_known() */
+	__u32 next;	   /* client space: end of the bytes scanned */
+	__u32 up_max;	   /* client space: highest byte passed up or consumed */
+	__u32 in_delta;	   /* request bytes consumed */
+	__u32 out_delta;   /* reply bytes inserted */
+	__u32 edge;	   /* kernel space: write_seq at the last edit of out_delta */
+	__u32 in_edge;	   /* client space: end of the last consumed bytes */
+	__u32 replay_from; /* client space: first byte kept in replay */
+	__u32 replay_base; /* client space: the byte at replay[0] */
+	__u32 ack_max;	   /* client space: highest acknowledgement of the client */
+	__u32 ts_recent;   /* client's newest timestamp, RFC 7323 */
+	__u32 requests;	   /* complete requests that went up */
+	__u32 replies;	   /* complete replies that left (egress) */
+	__u32 egress_max;  /* kernel space: highest byte that left (egress) */
+	__u32 last_tsval;  /* highest TSval sent to the client */
+	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
+	__u32 recover;	   /* client space: end of the flight when a loss was found */
+	__u32 tc_until;	   /* client space: end of the packet handed to TC */
+	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
 	__u64 request_up_ns; /* when a request last went up */
 	__u64 ack_up_ns;     /* when an ACK last went up */
 	__u64 replay_ns;     /* when an ACK last provoked a replay */

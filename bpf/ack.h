@@ -54,8 +54,8 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 		return ingress_up_again(ctx, w, conn, r);
 	w->acked = 1;
 	lock_take(&conn->lock);
-	sock_view_load(r->tp, &w->view);
-	if (conn->cookie == r->cookie && conn_ack(conn, &w->p, &w->view, w->now)) {
+	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie &&
+	    conn_ack(conn, &w->p, &w->view, w->now)) {
 		if (replay_wanted(conn, w)) {
 			conn_loss(conn, w->now);
 			if (w->view.write_seq == conn->edge && !w->p.odd &&

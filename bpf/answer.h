@@ -36,15 +36,14 @@ INLINE u32 fast_unfit(ctx_t *ctx, const struct work *w, const struct control *c,
 }
 
 /* Reads payload and cache; 0 if w->reply holds the whole answer. */
-INLINE u32 fast_prepare(ctx_t *ctx, struct work *w, const struct control *c,
-			const struct conn *conn)
+INLINE u32 fast_prepare(ctx_t *ctx, struct work *w, struct control *c, const struct conn *conn)
 {
 	u32 reason = fast_unfit(ctx, w, c, conn);
 
 	w->whole = 0;
 	if (reason)
 		return reason;
-	fast_packet();
+	fast_packet(w, c);
 	return w->refusal;
 }
 
@@ -100,7 +99,7 @@ INLINE enum verdict fast_send(ctx_t *ctx, struct work *w)
 		count_n(STAT_FAST_PING, w->pings);
 #if TIER_XDP
 	count(STAT_FAST_PACKET);
-	return tier_send(ctx, w, segment_build(with_ts, false)) == XDP_TX ? V_SENT : V_DROP;
+	return tier_send(ctx, w, segment_make(w, with_ts, false)) == XDP_TX ? V_SENT : V_DROP;
 #else
 	bool partial = tier_csum_partial(ctx);
 
@@ -140,8 +139,9 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 		return V_REFUSED;
 	}
 	lock_take(&conn->lock);
-	sock_view_load(r->tp, &w->view);
-	reason = conn->cookie == r->cookie ? commit_check(conn, &w->view, w) : STAT_REFUSE_RACE;
+	reason = STAT_REFUSE_RACE;
+	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie)
+		reason = commit_check(conn, &w->view, w);
 	if (reason == STAT_TO_TC && TIER_XDP) {
 		conn->tc_until = w->p.seq + w->p.payload_len;
 		conn->flags |= CONN_F_TC_PENDING;

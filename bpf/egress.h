@@ -10,7 +10,9 @@
 #include "splice.h"
 #include "scan_reply.h"
 
-#define SCAN_CHUNK 64
+#define SCAN_CHUNK  64
+#define HEAD_PLAIN  66 /* Ethernet 14 + IPv4 20 + TCP with timestamps 32 */
+#define BULK_HEADER 16 /* what tells a bulk string's length */
 
 struct out_work {
 	struct pkt p;
@@ -186,18 +188,23 @@ INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
 		egress_count_replies(conn, ow);
 }
 
-/* Rewrites the copy of the TCP header from kernel to client space. Returns false if nothing has
- * changed. */
-INLINE bool translate_down(struct out_work *ow, u8 *tcp)
+INLINE bool egress_stamps(const struct out_work *ow)
 {
-	bool ts = ow->p.ts_off && (ow->tsval != ow->p.tsval || ow->tsecr != ow->p.tsecr);
+	return ow->p.ts_off && (ow->tsval != ow->p.tsval || ow->tsecr != ow->p.tsecr);
+}
 
-	if (!ow->in_delta && !ow->out_delta && !ts)
-		return false;
+INLINE bool egress_changes(const struct out_work *ow)
+{
+	return ow->in_delta || ow->out_delta || egress_stamps(ow);
+}
+
+/* Rewrites the copy of the TCP header from kernel to client space. */
+INLINE void translate_down(struct out_work *ow, u8 *tcp)
+{
 	store_be32(tcp + 4, ow->p.seq + ow->out_delta);
 	if (ow->p.flags & TCP_ACK)
 		store_be32(tcp + 8, ow->p.ack + ow->in_delta);
-	if (ts) {
+	if (egress_stamps(ow)) {
 		u32 at = ow->p.ts_off;
 
 		opaque(at);
@@ -217,7 +224,6 @@ INLINE bool translate_down(struct out_work *ow, u8 *tcp)
 		store_be32(tcp + at, load_be32(tcp + at) + ow->in_delta);
 		store_be32(tcp + at + 4, load_be32(tcp + at + 4) + ow->in_delta);
 	}
-	return true;
 }
 
 /* Stores the rewritten header. Returns false if the packet must not leave. */
@@ -231,12 +237,13 @@ INLINE bool egress_rewrite(struct __sk_buff *ctx, struct out_work *ow)
 	if (off > HEAD_BYTES - TCP_BYTES_MAX)
 		return false;
 	tcp = ow->head + off;
-	for (u32 i = 0; i < TCP_BYTES_MAX; i += 4)
-		*(u32 *)(ow->old_tcp + i) = *(u32 *)(tcp + i);
-	if (!translate_down(ow, tcp)) {
+	if (!egress_changes(ow)) {
 		count(STAT_EGRESS_PLAIN);
 		return true;
 	}
+	for (u32 i = 0; i < TCP_BYTES_MAX; i += 4)
+		*(u32 *)(ow->old_tcp + i) = *(u32 *)(tcp + i);
+	translate_down(ow, tcp);
 	opaque(len);
 	len &= 0x3c;
 	diff = bpf_csum_diff((__be32 *)ow->old_tcp, len, (__be32 *)tcp, len, 0);
@@ -370,6 +377,31 @@ INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct contro
 	return egress_rewrite(ctx, ow) ? TCX_NEXT : TCX_DROP;
 }
 
+/* The packet's head. Not by the helper if the linear part holds the usual headers: of what follows
+ * only the first bytes are wanted, and they mostly lie in another page. */
+INLINE bool egress_head(struct __sk_buff *ctx, struct out_work *ow, u32 len)
+{
+	u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	u32 more = len - HEAD_PLAIN;
+
+	if (len < HEAD_PLAIN || at + HEAD_PLAIN > end)
+		return !bpf_skb_load_bytes(ctx, 0, ow->head, len);
+	for (u32 i = 0; i < HEAD_PLAIN - 2; i += 8)
+		*(u64 *)(ow->head + i) = *(u64 *)(at + i);
+	*(u16 *)(ow->head + HEAD_PLAIN - 2) = *(u16 *)(at + HEAD_PLAIN - 2);
+	if (*(u16 *)(ow->head + 12) != bpf_htons(ETH_P_IP) || ow->head[14] != 0x45 ||
+	    (ow->head[14 + 20 + 12] >> 4) != 8)
+		return !bpf_skb_load_bytes(ctx, 0, ow->head, len);
+	if (more > BULK_HEADER)
+		more = BULK_HEADER;
+	opaque(more);
+	if (!more)
+		return true;
+	if (more > BULK_HEADER)
+		return false;
+	return !bpf_skb_load_bytes(ctx, HEAD_PLAIN, ow->head + HEAD_PLAIN, more);
+}
+
 INLINE int egress_packet(struct __sk_buff *ctx)
 {
 	struct control *c = control_get();
@@ -384,7 +416,7 @@ INLINE int egress_packet(struct __sk_buff *ctx)
 		len = HEAD_BYTES;
 	opaque(len);
 	len &= 0xff; /* the verifier's bound: head is 256 bytes long */
-	if (len < 54 || bpf_skb_load_bytes(ctx, 0, ow->head, len))
+	if (len < 54 || !egress_head(ctx, ow, len))
 		return TCX_NEXT;
 	if (parse_packet(&ow->p, ow->head, true) != PARSE_TCP ||
 	    ow->p.key.server_port_be != c->port_be)

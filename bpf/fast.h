@@ -15,16 +15,13 @@
 
 enum fast_kind { FAST_NONE = 0, FAST_KIND_GET, FAST_KIND_PING };
 
-/* The key at off of the payload, for the look-up. Global: verified by itself. */
-__noinline int fast_key(u32 off, u32 len)
+/* The key at off of the payload, for the look-up. */
+INLINE void fast_key(struct work *w, const struct control *c, u32 off, u32 len)
 {
-	struct work *w = work_get();
-	struct control *c = control_get();
-
-	if (!w || !c || off > PAYLOAD_BYTES - KEY_BYTES_MAX || len > KEY_BYTES_MAX)
-		return 0;
-	lookup_key(&w->look, w->payload + off, len, c->hash_seed);
-	return 0;
+	opaque(off);
+	opaque(len);
+	if (off <= PAYLOAD_BYTES - KEY_BYTES_MAX && len <= KEY_BYTES_MAX)
+		lookup_key(&w->look, w->payload + off, len, c->hash_seed);
 }
 
 /* "$<digits>\r\n" of the key at b; returns the bytes it takes and the key's length. */
@@ -54,7 +51,7 @@ INLINE u32 fast_key_len(const u8 *b, u32 *key_len)
 
 /* Reads one command at pos in its usual spelling and moves pos behind it. Anything else, also a
  * command that is cut off, is FAST_NONE: the scanner of the up path understands the rest. */
-INLINE enum fast_kind fast_parse_one(struct work *w)
+INLINE enum fast_kind fast_parse_one(struct work *w, const struct control *c)
 {
 	u32 pos = w->pos, left = w->p.payload_len - pos, key_len = 0, used, key_off;
 	const u8 *b;
@@ -88,7 +85,7 @@ INLINE enum fast_kind fast_parse_one(struct work *w)
 	opaque(used);
 	if (used > PAYLOAD_BYTES || *(u16 *)(w->payload + used) != RESP_CRLF)
 		return FAST_NONE;
-	fast_key(key_off, key_len);
+	fast_key(w, c, key_off, key_len);
 	w->pos = used + 2;
 	return FAST_KIND_GET;
 }
@@ -190,20 +187,13 @@ INLINE u32 fast_get_locked(struct work *w, struct cache_set *set, struct cache_l
 	return reason;
 }
 
-/* Looks the key up and appends its reply. Returns 0 or the reason against it. Global: verified by
- * itself. */
-__noinline int fast_get(void)
+/* Looks the key up and appends its reply. Returns 0 or the reason against it. */
+INLINE u32 fast_get(struct work *w, const struct control *c)
 {
-	struct work *w = work_get();
-	struct control *c = control_get();
-	u32 at, index, end = 0, reason;
+	u32 at = w->reply_len, index = set_of(c, w->look.hash), end = 0, reason;
 	struct cache_set *set;
 	struct cache_large *large;
 
-	if (!w || !c)
-		return STAT_INVARIANT;
-	index = set_of(c, w->look.hash);
-	at = w->reply_len;
 	set = set_get(index);
 	large = large_get(index);
 	if (!set || !large)
@@ -278,64 +268,40 @@ INLINE u32 fast_closed(struct work *w, struct control *c, u32 *ping)
 }
 
 /* Reads the first command ahead and fetches its set's header and predicted slot: a hit's cache
- * misses start side by side, before everything else is done. Changes nothing. Global: verified by
- * itself.
- */
-__noinline int fast_first(void)
+ * misses start side by side, before everything else is done. Changes nothing. */
+INLINE void fast_first(struct work *w, const struct control *c)
 {
-	struct work *w = work_get();
-	struct control *c = control_get();
 	struct cache_set *set;
 	struct slot *slot;
 
-	if (!w || !c || w->p.payload_len > PAYLOAD_BYTES)
-		return 0;
+	if (w->p.payload_len > PAYLOAD_BYTES)
+		return;
 	w->pos = 0;
-	w->first = fast_parse_one(w);
+	w->first = fast_parse_one(w, c);
 	w->first_end = w->pos;
 	if (w->first != FAST_KIND_GET)
-		return 0;
+		return;
 	set = set_get(set_of(c, w->look.hash));
 	slot = set ? slot_small(set, way_predicted(w->look.hash)) : 0;
 	if (!slot)
-		return 0;
+		return;
 	read_once(set->version);
 	read_once(slot->cache_epoch);
 	read_once(slot->data[64]);
-	return 0;
-}
-
-/* Fetches the lines of the slot that the first command will hit, so that the socket look-up hides
- * their misses. A look without the lock: it decides nothing. */
-INLINE void fast_peek(struct work *w, struct control *c)
-{
-	struct cache_set *set = set_get(set_of(c, w->look.hash));
-	struct slot *slot;
-	u32 bits;
-
-	if (!set)
-		return;
-	bits = tags_match(set, tag_of(w->look.hash)) & ((1U << CLASS0_WAYS) - 1);
-	slot = bits ? slot_small(set, lowest_bit(bits)) : 0;
-	if (slot) {
-		read_once(slot->cache_epoch);
-		read_once(slot->data[64]);
-	}
 }
 
 /* Answers the command just read, or notes the reason against it. */
-INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind, u32 closed,
-			u32 closed_ping)
+INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind)
 {
 	u32 reason;
 
 	w->commands++;
 	if (kind == FAST_KIND_PING) {
 		w->pings++;
-		reason = closed_ping ? closed_ping : fast_ping(w);
+		reason = w->closed_ping ? w->closed_ping : fast_ping(w);
 	} else {
 		w->gets++;
-		reason = closed ? closed : fast_get();
+		reason = w->closed ? w->closed : fast_get(w, c);
 		if (reason == STAT_REFUSE_MISS)
 			fast_miss(w, c);
 	}
@@ -343,41 +309,51 @@ INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind, 
 		w->refusal = reason;
 }
 
-/* Reads the whole payload (at most PAYLOAD_BYTES, already copied) and answers it into w->reply.
- * Sets commands, whole, refusal, reply_len. A global function: verified once, by itself. */
-__noinline int fast_packet(void)
+/* Reads and answers the command at w->pos; 0 if there is none. Global: verified by itself. */
+__noinline int fast_next(void)
 {
 	struct work *w = work_get();
 	struct control *c = control_get();
-	u32 closed, closed_ping;
+	enum fast_kind kind;
+
+	if (!w || !c || w->pos >= w->p.payload_len || w->commands >= COMMANDS_PER_PACKET)
+		return 0;
+	kind = fast_parse_one(w, c);
+	if (kind != FAST_NONE)
+		fast_answer(w, c, kind);
+	return kind != FAST_NONE;
+}
+
+/* All commands behind the first. Global: verified by itself. */
+__noinline int fast_rest(void)
+{
 	int i;
 
-	if (!w || !c)
-		return 0;
+	bpf_for(i, 0, COMMANDS_PER_PACKET)
+	{
+		if (!fast_next())
+			break;
+	}
+	return 0;
+}
+
+/* Reads the whole payload (at most PAYLOAD_BYTES, already copied) and answers it into w->reply.
+ * Sets commands, whole, refusal, reply_len. The first command is read already and answered without
+ * a call: most packets have no second one. */
+INLINE void fast_packet(struct work *w, struct control *c)
+{
 	w->pos = w->reply_len = w->commands = w->gets = w->pings = w->refusal = 0;
 	w->look.now_wall_ms = w->now / 1000000 + c->wall_minus_mono_ms;
-	closed = fast_closed(w, c, &closed_ping);
+	w->closed = fast_closed(w, c, &w->closed_ping);
 	if (w->first) {
 		w->pos = w->first_end;
-		fast_answer(w, c, w->first, closed, closed_ping);
+		fast_answer(w, c, w->first);
 	}
-	if (w->pos < w->p.payload_len) {
-		bpf_for(i, 0, COMMANDS_PER_PACKET)
-		{
-			enum fast_kind kind;
-
-			if (w->pos >= w->p.payload_len || w->commands >= COMMANDS_PER_PACKET)
-				break;
-			kind = fast_parse_one(w);
-			if (kind == FAST_NONE)
-				break;
-			fast_answer(w, c, kind, closed, closed_ping);
-		}
-	}
+	if (w->pos < w->p.payload_len)
+		fast_rest();
 	w->whole = w->pos == w->p.payload_len;
 	if (!w->whole && !w->refusal)
 		w->refusal = w->commands >= COMMANDS_PER_PACKET ? STAT_REFUSE_COMMANDS
 			     : w->commands			? STAT_REFUSE_INCOMPLETE
 								: STAT_REFUSE_COMMAND;
-	return 0;
 }

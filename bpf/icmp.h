@@ -52,11 +52,12 @@ INLINE u32 icmp_mtu(const struct work *w, const u8 *icmp)
 }
 
 /* Kernel-space number for the quoted one; drops the limit for fast bytes. Lock held. */
-INLINE u32 icmp_translate(struct conn *conn, struct work *w, struct tcp_sock *tp, u32 seq, u32 mtu)
+INLINE u32 icmp_translate(struct conn *conn, struct work *w, const struct sock_ref *r, u32 seq,
+			  u32 mtu)
 {
 	u32 headers = (w->p.family == 4 ? 20 : 40) + TCP_TS_BYTES;
 
-	sock_view_load(tp, &w->view);
+	sock_view_load(r, &w->view);
 	if (seq_before(seq, conn->replay_from) || !seq_before(seq, conn->edge + conn->out_delta))
 		return seq - conn->out_delta;
 	if (mtu) {
@@ -105,7 +106,7 @@ __noinline int ingress_icmp(ctx_t *ctx)
 		lock_take(&conn->lock);
 		ours = conn->cookie == r.cookie;
 		if (ours)
-			new_seq = icmp_translate(conn, w, r.tp, seq, mtu);
+			new_seq = icmp_translate(conn, w, &r, seq, mtu);
 		lock_release(&conn->lock);
 	}
 	sock_put(&r);

@@ -26,8 +26,10 @@ INLINE void conn_fragment(struct work *w, struct conn *conn)
 INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn *conn,
 					 struct sock_ref *r)
 {
-	if (!w->first)
-		sock_view_load(r->tp, &w->view);
+	if (!sock_view_load(r, &w->view)) {
+		count(STAT_DROP_RACE);
+		return V_DROP;
+	}
 	if (seq_after(w->p.ack, conn_sent_end(conn, &w->view)))
 		return ingress_reject(ctx, w, conn, r);
 	if (!conn_paws_ok(conn, &w->p)) {
@@ -131,7 +133,7 @@ INLINE bool payload_load(ctx_t *ctx, struct work *w)
 	} else if (tier_load(ctx, off, w->payload, n)) {
 		return false;
 	}
-	*(u32 *)(w->payload + n) = 0;
+	csum_short_pad(w->payload + n);
 	w->loaded = n;
 	return w->p.payload_len <= CSUM_CHUNK;
 }
@@ -143,7 +145,7 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	enum verdict v;
 
 	if (w->p.payload_len && payload_load(ctx, w))
-		fast_first();
+		fast_first(w, c);
 	conn = conn_get(&w->p.key);
 	if (!conn && (!w->p.payload_len || (w->p.flags & TCP_RST))) {
 		count(STAT_UP_UNTRACKED);
@@ -158,26 +160,25 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	}
 	if (conn)
 		conn_touch(conn);
-	if (!checksum_ok(ctx)) {
+	if (!checksum_short_ok(ctx, w) && !checksum_ok(ctx)) {
 		count(STAT_ODD_CHECKSUM); /* the kernel drops it */
 		return V_PLAIN;
 	}
-	if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
-		count(STAT_SOCK_NONE);
-		return V_PLAIN;
-	}
-	if (r.tp && w->first) { /* lines that the locked sections need: fetch them now */
-		sock_view_load(r.tp, &w->view);
-		fast_peek(w, c);
+	if (!conn || !sock_known(conn, &r)) {
+		if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
+			count(STAT_SOCK_NONE);
+			return V_PLAIN;
+		}
+		if (conn && r.tp)
+			write_once(conn->tcp_sock, (u64)r.tp);
 	}
 	v = ingress_sock(ctx, w, c, conn, &r);
 	sock_put(&r);
 	return v;
 }
 
-/* Copies the head of the packet and parses it; PARSE_OTHER if it is not for Redis's port. Global:
- * verified by itself. */
-__noinline int ingress_parse(ctx_t *ctx)
+/* Copies the head of the packet and parses it; PARSE_OTHER if it is not for Redis's port. */
+INLINE enum parse_result ingress_parse(ctx_t *ctx)
 {
 	struct control *c = control_get();
 	struct work *w = work_get();
@@ -190,7 +191,7 @@ __noinline int ingress_parse(ctx_t *ctx)
 		len = HEAD_BYTES;
 	opaque(len);
 	len &= 0xff; /* the verifier's bound: head is 256 bytes long */
-	if (len < 54 || tier_load(ctx, 0, w->head, len))
+	if (len < 54 || tier_load_head(ctx, w->head, len))
 		return PARSE_OTHER;
 	res = parse_packet(&w->p, w->head, false);
 	w->acked = w->first = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate =

@@ -212,3 +212,4 @@ struct sk_buff {
 #include "bpf_core_read.h"
 
 extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
+extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;

@@ -40,8 +40,8 @@ INLINE enum verdict ingress_gap(ctx_t *ctx, struct work *w, struct conn *conn, s
 	if (!r->tp)
 		return V_DROP;
 	lock_take(&conn->lock);
-	sock_view_load(r->tp, &w->view);
-	if (conn->cookie == r->cookie && w->view.established && !(conn->flags & CONN_F_CLOSING)) {
+	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie && w->view.established &&
+	    !(conn->flags & CONN_F_CLOSING)) {
 		send = true;
 		conn_stamp(conn, &w->view, w);
 		w->out_seq = conn->egress_max + conn->out_delta;
@@ -74,10 +74,9 @@ INLINE enum verdict ingress_duplicate(ctx_t *ctx, struct work *w, struct conn *c
 		return V_REFUSED;
 	w->acked = 1;
 	lock_take(&conn->lock);
-	sock_view_load(r->tp, &w->view);
-	if (conn->cookie == r->cookie && w->view.established && !(conn->flags & CONN_F_CLOSING) &&
-	    conn_paws_ok(conn, &w->p) && conn_ack(conn, &w->p, &w->view, w->now) &&
-	    ack_is_known(conn, &w->view, &w->p)) {
+	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie && w->view.established &&
+	    !(conn->flags & CONN_F_CLOSING) && conn_paws_ok(conn, &w->p) &&
+	    conn_ack(conn, &w->p, &w->view, w->now) && ack_is_known(conn, &w->view, &w->p)) {
 		send = true;
 		unacked = conn_unacked(conn, conn->ack_max);
 		w->out_seq = unacked ? seq_max(conn->ack_max, conn->replay_from)

@@ -37,16 +37,13 @@ INLINE void segment_ip(struct work *w, u8 *out, u32 l3, u32 tcp_len)
 }
 
 /* Fills w->out, right before w->reply, from the out_* fields; partial: leave the bare pseudo-header
- * sum in the checksum field. Returns the length of all headers. Global: verified by itself. */
-__noinline int segment_build(u32 with_ts, u32 partial)
+ * sum in the checksum field. Returns the length of all headers. */
+INLINE u32 segment_make(struct work *w, bool with_ts, bool partial)
 {
-	struct work *w = work_get();
-	u32 tcp_bytes = with_ts ? 32 : 20, l3, header_len, len, sum;
+	u32 tcp_bytes = with_ts ? 32 : 20, l3, header_len, len;
 	u8 *out, *tcp;
 	u64 pseudo;
 
-	if (!w)
-		return 0;
 	len = w->reply_len;
 	l3 = w->p.l3_off == 18 ? 18 : 14;
 	header_len = l3 + (w->p.family == 4 ? 20 : 40) + tcp_bytes;
@@ -70,12 +67,23 @@ __noinline int segment_build(u32 with_ts, u32 partial)
 		*(u16 *)(tcp + 16) = csum_fold(pseudo);
 		return header_len;
 	}
-	if (len < sizeof(w->reply) - 8)
-		*(u32 *)(w->reply + len) = 0; /* pads the sum */
+	if (len < sizeof(w->reply) - 16)
+		csum_short_pad(w->reply + len);
 	pseudo += csum_words(tcp, 5);
 	if (with_ts)
 		pseudo += csum_words(tcp + 20, 3);
-	sum = csum_bytes(w->reply, len, 0);
-	*(u16 *)(tcp + 16) = ~csum_fold(pseudo + sum);
+	if (len <= CSUM_SHORT)
+		pseudo += csum_short(w->reply, len);
+	else
+		pseudo += csum_bytes(w->reply, len, 0);
+	*(u16 *)(tcp + 16) = ~csum_fold(pseudo);
 	return header_len;
+}
+
+/* The same as a global function: verified by itself. */
+__noinline int segment_build(u32 with_ts, u32 partial)
+{
+	struct work *w = work_get();
+
+	return w ? segment_make(w, with_ts, partial) : 0;
 }

@@ -8,7 +8,7 @@
 #include "packet.h"
 
 struct sock_ref {
-	struct bpf_sock *sk; /* to be released */
+	struct bpf_sock *sk; /* to be released; NULL: found by sock_known() */
 	struct tcp_sock *tp; /* full sockets but LISTEN, else NULL */
 	u64 cookie;
 	u32 rcv_isn; /* TCP_NEW_SYN_RECV */
@@ -32,10 +32,23 @@ struct sock_view {
 	u8 established;
 };
 
-/* Plain loads only: no helper may be called under a BPF lock. */
-INLINE void sock_view_load(struct tcp_sock *tp, struct sock_view *v)
+INLINE u64 sock_cookie(const struct tcp_sock *tp)
 {
-	struct tcp_sock___usec *usec = (void *)tp;
+	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
+}
+
+INLINE u8 sock_state(const struct tcp_sock *tp)
+{
+	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
+}
+
+/* Loads the view. Plain loads only: no helper may be called under a BPF lock. Returns false if the
+ * socket that sock_known() found is gone: the cookie, read last, is another's or the state is no
+ * connection's, and the view must not be used. */
+INLINE bool sock_view_load(const struct sock_ref *r, struct sock_view *v)
+{
+	const struct tcp_sock *tp = r->tp;
+	const struct tcp_sock___usec *usec = (const void *)tp;
 
 	v->rcv_nxt = tp->rcv_nxt;
 	v->rcv_wup = tp->rcv_wup;
@@ -50,7 +63,8 @@ INLINE void sock_view_load(struct tcp_sock *tp, struct sock_view *v)
 	v->usec_ts = 0;
 	if (bpf_core_field_exists(usec->tcp_usec_ts))
 		v->usec_ts = BPF_CORE_READ_BITFIELD(usec, tcp_usec_ts);
-	v->established = tp->inet_conn.icsk_inet.sk.__sk_common.skc_state == TCP_ESTABLISHED;
+	v->established = sock_state(tp) == TCP_ESTABLISHED;
+	return r->sk || (v->established && sock_cookie(tp) == r->cookie);
 }
 
 /* Window to advertise, bytes: tcp_receive_window() of include/net/tcp.h. */
@@ -83,6 +97,25 @@ INLINE u32 sock_tuple(struct bpf_sock_tuple *t, const struct conn_key *key, u8 f
 	return sizeof(t->ipv6);
 }
 
+/* The entry's socket without a look-up, whose dozen of calls cost about 110 ns: r as sock_get()
+ * would fill it, or false if only a look-up can tell. The entry remembers where its socket lies;
+ * the loads are such that the kernel survives any address, and what lies there is the socket only
+ * if it bears its cookie, which no two sockets share, and is established: then it is the owner of
+ * the address pair. It may go at any moment, so each view that is loaded says whether it was still
+ * there. (Sockets are freed by type, SLAB_TYPESAFE_BY_RCU: net/ipv4/tcp_ipv4.c, tcp_prot.) */
+INLINE bool sock_known(const struct conn *conn, struct sock_ref *r)
+{
+	u64 at = read_once(conn->tcp_sock);
+
+	if (!at)
+		return false;
+	__builtin_memset(r, 0, sizeof(*r));
+	r->tp = bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct tcp_sock));
+	r->cookie = sock_cookie(r->tp);
+	r->state = TCP_ESTABLISHED;
+	return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;
+}
+
 /* Looks the connection's socket up in the device's namespace. Returns false if there is none;
  * else sock_put() must follow. About 110 ns. */
 INLINE bool sock_get(void *ctx, const struct conn_key *key, u8 family, struct sock_ref *r)
@@ -91,6 +124,7 @@ INLINE bool sock_get(void *ctx, const struct conn_key *key, u8 family, struct so
 	u32 len = sock_tuple(&t, key, family);
 	struct tcp_request_sock *req;
 	struct tcp_timewait_sock *tw;
+	struct tcp_sock *tp;
 
 	__builtin_memset(r, 0, sizeof(*r));
 	if (len == sizeof(t.ipv4))
@@ -114,14 +148,17 @@ INLINE bool sock_get(void *ctx, const struct conn_key *key, u8 family, struct so
 			r->snt_isn = req->snt_isn;
 		}
 	} else {
-		r->tp = bpf_skc_to_tcp_sock(r->sk);
-		if (r->tp)
-			r->cookie = r->tp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
+		tp = bpf_skc_to_tcp_sock(r->sk);
+		if (tp) { /* cast: the verifier wants one kind of pointer, sock_known()'s */
+			r->tp = bpf_rdonly_cast(tp, bpf_core_type_id_kernel(struct tcp_sock));
+			r->cookie = sock_cookie(r->tp);
+		}
 	}
 	return true;
 }
 
 INLINE void sock_put(struct sock_ref *r)
 {
-	bpf_sk_release(r->sk);
+	if (r->sk)
+		bpf_sk_release(r->sk);
 }

@@ -63,7 +63,7 @@ INLINE bool rexmit_prepare(struct conn *conn, struct work *w, struct sock_ref *r
 		conn->sent_ns = 0;
 		return false;
 	}
-	sock_view_load(r->tp, &w->view);
+	sock_view_load(r, &w->view);
 	if (!w->view.established || conn->tries >= REXMIT_TRIES_MAX) {
 		w->refusal = w->view.established ? STAT_REXMIT_GAVE_UP : 0;
 		conn->sent_ns = 0;

@@ -21,6 +21,11 @@ INLINE long tier_load(ctx_t *ctx, u32 off, void *to, u32 len)
 	return bpf_skb_load_bytes(ctx, off, to, len);
 }
 
+INLINE long tier_load_head(ctx_t *ctx, u8 *to, u32 len)
+{
+	return bpf_skb_load_bytes(ctx, 0, to, len);
+}
+
 INLINE long tier_store(ctx_t *ctx, u32 off, void *from, u32 len)
 {
 	return bpf_skb_store_bytes(ctx, off, from, len, 0);

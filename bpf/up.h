@@ -177,11 +177,12 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 }
 
 /* Whether the kernel will believe the packet's RST (exact number only, RFC 5961 3.2) or FIN. A
- * blind one must not take the fast path from a connection. Lock held, view loaded. */
-INLINE bool ends_connection(const struct conn *conn, const struct work *w, const struct sock_ref *r)
+ * blind one must not take the fast path from a connection. Lock held; viewed: the view is loaded.
+ */
+INLINE bool ends_connection(const struct conn *conn, const struct work *w, bool viewed)
 {
 	if (w->p.flags & TCP_RST)
-		return !r->tp || w->p.seq == conn->next ||
+		return !viewed || w->p.seq == conn->next ||
 		       w->p.seq - conn->in_delta == w->view.rcv_nxt;
 	return (w->p.flags & TCP_FIN) && !seq_after(w->p.seq, conn->next);
 }
@@ -190,9 +191,9 @@ INLINE bool ends_connection(const struct conn *conn, const struct work *w, const
 INLINE void up_account(struct conn *conn, struct work *w, struct sock_ref *r)
 {
 	u32 end = w->p.seq + w->p.payload_len;
+	bool viewed = r->tp && sock_view_load(r, &w->view);
 
-	if (r->tp) {
-		sock_view_load(r->tp, &w->view);
+	if (viewed) {
 		if (!w->acked)
 			conn_ack(conn, &w->p, &w->view, w->now);
 		w->snd_wscale = w->view.snd_wscale;
@@ -200,7 +201,7 @@ INLINE void up_account(struct conn *conn, struct work *w, struct sock_ref *r)
 	conn_ts_recent(conn, &w->p);
 	if (w->p.payload_len && seq_after(end, conn->up_max))
 		conn->up_max = end;
-	if (ends_connection(conn, w, r))
+	if (ends_connection(conn, w, viewed))
 		conn->flags |= CONN_F_CLOSING;
 	ack_goes_up(conn, w);
 	translation_take(conn, w);

@@ -24,7 +24,9 @@ struct work {
 	u32 commands; /* whole GET and PING commands found */
 	u32 gets;
 	u32 pings;
-	u32 whole;   /* the payload is nothing but them */
+	u32 whole;  /* the payload is nothing but them */
+	u32 closed; /* why no GET may be answered now, 0 = allowed */
+	u32 closed_ping;
 	u32 refusal; /* first reason against answering, 0 = none */
 	/* up path */
 	u32 scan_from; /* client space */

@@ -12,3 +12,4 @@
 
 #define BPF_CORE_READ_BITFIELD(p, field) (SIM_AT(p)->field)
 #define bpf_core_field_exists(field)	 1
+#define bpf_core_type_id_kernel(type)	 0

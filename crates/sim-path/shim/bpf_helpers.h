@@ -85,7 +85,13 @@
 #define __sync_fetch_and_add(...)	 (sim_ops.point(), __sync_fetch_and_add(__VA_ARGS__))
 #define __sync_val_compare_and_swap(...) (sim_ops.point(), __sync_val_compare_and_swap(__VA_ARGS__))
 
-/* Declared again by kernel_types.h as an external function of the kernel. */
+/* Declared again by kernel_types.h as external functions of the kernel. Only addresses of sockets
+ * are cast. */
+static __attribute__((unused)) void *bpf_rdonly_cast(const void *at, __u32 btf_id)
+{
+	return sim_ops.sk_cast(at);
+}
+
 static __attribute__((unused)) void *bpf_cast_to_kern_ctx(void *ctx)
 {
 	return &((struct sim_skb *)ctx)->skb;

@@ -98,6 +98,7 @@ struct sim_ops {
 	void *(*sk_to_tcp)(void *sk);
 	void *(*sk_to_timewait)(void *sk);
 	void *(*sk_to_request)(void *sk);
+	void *(*sk_cast)(const void *at);
 };
 extern struct sim_ops sim_ops;
 

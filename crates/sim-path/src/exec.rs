@@ -31,6 +31,8 @@ pub(crate) struct Exec {
     pub(crate) blocked_on: *mut u32,
     pub(crate) held: Vec<Held>,
     pub(crate) records: Vec<*mut u8>,
+    /// Homes of sockets whose address the program has cast.
+    pub(crate) casts: Vec<usize>,
     /// Sections in which no other task of the same CPU may run.
     pub(crate) pins: u32,
     pub(crate) yielder: *const Yielder<(), ()>,
@@ -47,6 +49,7 @@ impl Exec {
             blocked_on: ptr::null_mut(),
             held: Vec::new(),
             records: Vec::new(),
+            casts: Vec::new(),
             pins: 0,
             yielder: ptr::null(),
         }
@@ -69,11 +72,12 @@ impl Exec {
 
     /// The kernel goes on while a task waits: what it holds is shown anew.
     pub(crate) fn refresh(&mut self) {
-        if self.held.is_empty() {
+        if self.held.is_empty() && self.casts.is_empty() {
             return;
         }
-        // SAFETY: as in inner(); only programs hold sockets.
+        // SAFETY: as in inner(); only programs hold sockets and cast addresses.
         let inner = unsafe { &*self.inner };
+        inner.refresh_homes(&self.casts);
         for held in &mut self.held {
             inner.refresh(held);
         }

@@ -65,6 +65,7 @@ ops! {
     sk_to_tcp: sock::sk_to_tcp, (*mut c_void) -> *mut c_void;
     sk_to_timewait: sock::sk_to_timewait, (*mut c_void) -> *mut c_void;
     sk_to_request: sock::sk_to_request, (*mut c_void) -> *mut c_void;
+    sk_cast: sock::sk_cast, (*const c_void) -> *mut c_void;
 }
 
 /// # Safety

@@ -118,3 +118,31 @@ pub(crate) unsafe extern "C-unwind" fn sk_to_request(sk: *mut c_void) -> *mut c_
         _ => std::ptr::null_mut(),
     }
 }
+
+/// `bpf_rdonly_cast` of a `tcp_sock`: the address of one that is held, or of one that was held once
+/// and may be gone.
+///
+/// # Safety
+/// None: any address may be asked for.
+pub(crate) unsafe extern "C-unwind" fn sk_cast(at: *const c_void) -> *mut c_void {
+    enter("bpf_rdonly_cast");
+    let me = exec();
+    let full = me.inner().library.mirror_parts()[0];
+    let held = me.held.iter().find(|held| {
+        held.mirror
+            .as_ptr()
+            .cast::<u8>()
+            .wrapping_add(full)
+            .cast::<c_void>()
+            == at
+    });
+    let home = match held {
+        Some(held) => Some(me.inner().home_of(held.sock, held.last)),
+        None => me.inner().home_at(at),
+    };
+    let Some((number, at)) = home else {
+        violation("bpf_rdonly_cast of what never was a socket's address");
+    };
+    me.casts.push(number);
+    at
+}

@@ -38,6 +38,7 @@ pub mod fuzz;
 mod helpers;
 mod helpers_packet;
 mod helpers_sock;
+mod homes;
 mod kernel;
 mod library;
 mod lowmem;

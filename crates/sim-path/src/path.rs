@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::rc::Rc;
 
 use crate::exec::{self, Exec, Held, exec, violation};
+use crate::homes::Home;
 use crate::kernel::{Kernel, Sock, tcp_state};
 use crate::library::{Library, SkbCtx, XdpCtx};
 use crate::map::Map;
@@ -127,6 +128,7 @@ pub(crate) struct Inner {
     pub(crate) config: PathConfig,
     random: RefCell<fastrand::Rng>,
     garbage: Box<[u8]>,
+    pub(crate) homes: RefCell<Vec<Home>>,
     outside: Cell<u32>,
     runs: Cell<u64>,
 }
@@ -149,13 +151,17 @@ impl Inner {
             Some(sock) => held.last = sock,
             None => held.last.state = tcp_state::CLOSE,
         }
+        self.fill(&mut held.mirror, &held.last);
+    }
+
+    /// Writes a socket into memory as C sees it.
+    pub(crate) fn fill(&self, mirror: &mut [u64], sock: &Sock) {
+        assert!(
+            mirror.len() * 8 >= self.library.mirror_bytes(),
+            "a mirror holds a socket"
+        );
         // SAFETY: the mirror is as long as the library says; only C reads it.
-        unsafe {
-            (self.library.symbols().mirror_fill)(
-                held.mirror.as_mut_ptr().cast(),
-                &raw const held.last,
-            );
-        }
+        unsafe { (self.library.symbols().mirror_fill)(mirror.as_mut_ptr().cast(), sock) };
     }
 
     /// A new reference to a socket, held until it is released.
@@ -262,6 +268,7 @@ impl Path {
             kernel,
             random: RefCell::new(random),
             garbage,
+            homes: RefCell::new(Vec::new()),
             config,
             outside: Cell::new(0),
             runs: Cell::new(0),
@@ -383,7 +390,7 @@ impl Path {
         self.0.runs.set(self.0.runs.get() + 1);
         let me = exec();
         let nested = !me.inner.is_null();
-        let (held, records) = (me.held.len(), me.records.len());
+        let (held, records, casts) = (me.held.len(), me.records.len(), me.casts.len());
         let around = std::mem::replace(&mut me.ifindex, ifindex);
         me.inner = Rc::as_ptr(&self.0);
         if !nested {
@@ -402,6 +409,7 @@ impl Path {
             violation("a program ends without submitting a ring record");
         }
         me.ifindex = around;
+        me.casts.truncate(casts);
         if !nested {
             me.inner = std::ptr::null();
         }

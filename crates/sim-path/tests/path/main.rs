@@ -3,6 +3,7 @@
 
 mod answers;
 mod corpus;
+mod dbg;
 mod mutants;
 mod races;
 mod scene;

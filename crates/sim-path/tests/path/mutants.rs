@@ -46,8 +46,8 @@ fn a_leaked_socket_is_caught() {
 fn a_helper_under_a_lock_is_caught() {
     let library = mutant(
         "answer.h",
-        "\treason = conn->cookie == r->cookie ? commit_check",
-        "\tcount(STAT_INVARIANT);\n\treason = conn->cookie == r->cookie ? commit_check",
+        "\treason = STAT_REFUSE_RACE;\n\tif (sock_view_load",
+        "\tcount(STAT_INVARIANT);\n\treason = STAT_REFUSE_RACE;\n\tif (sock_view_load",
     );
     assert!(violation(&library).contains("bpf_map_lookup_elem is called while a lock"));
 }
