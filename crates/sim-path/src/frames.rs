@@ -77,6 +77,16 @@ pub fn sums_right(frame: &[u8]) -> bool {
     sum(&frame[14..TCP_OFF]) == 0xffff && tcp_sum(frame) == 0xffff
 }
 
+/// Whether the TCP field holds what a local stack leaves to its device: the pseudo-header's sum only. A
+/// right sum may look like it.
+#[must_use]
+pub fn bare(frame: &[u8]) -> bool {
+    let mut pseudo = frame[26..TCP_OFF].to_vec();
+    pseudo.extend([0, 6]);
+    pseudo.extend(((total(frame) - TCP_OFF) as u16).to_be_bytes());
+    sum(&pseudo).to_be_bytes() == frame[TCP_OFF + 16..TCP_OFF + 18]
+}
+
 /// The TCP payload of an IPv4 frame.
 #[must_use]
 pub fn payload(frame: &[u8]) -> &[u8] {

@@ -3,7 +3,6 @@
 
 mod answers;
 mod corpus;
-mod dbg;
 mod mutants;
 mod races;
 mod scene;
