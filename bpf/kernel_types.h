@@ -176,6 +176,7 @@ struct tcp_sock {
 	u32 snd_nxt;
 	u32 write_seq;
 	u32 snd_wnd;
+	u32 max_window;
 	u32 tsoffset;
 	u32 mss_cache;
 	u64 bytes_received;

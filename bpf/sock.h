@@ -23,6 +23,7 @@ struct sock_view {
 	u32 rcv_wnd;
 	u32 snd_una;
 	u32 write_seq;
+	u32 max_window; /* largest the client has offered, bytes */
 	u32 mss_cache;
 	u32 tsoffset;
 	u8 snd_wscale;
@@ -55,6 +56,7 @@ INLINE bool sock_view_load(const struct sock_ref *r, struct sock_view *v)
 	v->rcv_wnd = tp->rcv_wnd;
 	v->snd_una = tp->snd_una;
 	v->write_seq = tp->write_seq;
+	v->max_window = tp->max_window;
 	v->mss_cache = tp->mss_cache;
 	v->tsoffset = tp->tsoffset;
 	v->snd_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);

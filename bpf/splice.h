@@ -104,6 +104,13 @@ INLINE void conn_ts_recent(struct conn *conn, const struct pkt *p)
 		conn->ts_recent = p->tsval;
 }
 
+/* Whether TCP takes the acknowledgement for a blind guess (RFC 5961 5.2, tcp_ack()): older than
+ * what was acknowledged by more than any window the client has offered. */
+INLINE bool ack_too_old(const struct conn *conn, const struct pkt *p, const struct sock_view *v)
+{
+	return seq_before(p->ack, conn->ack_max - v->max_window);
+}
+
 /* Sets up the fields of the segment that the fast path is about to send; TSval never goes back. */
 INLINE void conn_stamp(struct conn *conn, const struct sock_view *v, struct work *w)
 {
@@ -247,6 +254,12 @@ INLINE void translation_take(const struct conn *conn, struct work *w)
 	w->out_delta = conn->out_delta;
 	w->edge = conn->edge;
 	w->translate = conn->in_delta || conn->out_delta;
+}
+
+/* For an acknowledgement that the kernel is to refuse: no floor makes it acceptable. */
+INLINE void translation_unfloored(struct work *w)
+{
+	w->edge = w->p.ack - w->out_delta;
 }
 
 /* SACK blocks of the client: kernel space, only wholly above the edge and only if the

@@ -205,6 +205,8 @@ INLINE void up_account(struct conn *conn, struct work *w, struct sock_ref *r)
 		conn->flags |= CONN_F_CLOSING;
 	ack_goes_up(conn, w);
 	translation_take(conn, w);
+	if (viewed && ack_too_old(conn, &w->p, &w->view))
+		translation_unfloored(w);
 }
 
 /* Applies a scan to the entry. Lock held. */
@@ -303,16 +305,18 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 }
 
 /* New bytes that the kernel is sure to throw away, because the segment acknowledges what nobody
- * sent: up, for its challenge ACK, but nothing of it counts; the same numbers may come with other
- * bytes. */
+ * sent, or what was acknowledged long ago: up, for its challenge ACK, but nothing of it counts; the
+ * same numbers may come with other bytes. */
 INLINE enum verdict ingress_reject(ctx_t *ctx, struct work *w, struct conn *conn,
 				   struct sock_ref *r)
 {
 	if (!tier_mark(ctx, META_TRANSLATED))
 		return V_UNMARKED;
 	lock_take(&conn->lock);
-	if (conn->cookie == r->cookie)
+	if (conn->cookie == r->cookie) {
 		translation_take(conn, w);
+		translation_unfloored(w);
+	}
 	lock_release(&conn->lock);
 	count(STAT_REFUSE_ACK);
 	return pass_up(ctx, w);

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* bpf_core_read.h - stands in for libbpf's header of this name. Types are the mirrors' own, so
  * nothing has to be relocated, but tcp_sock___usec, whose field the kernel has inside tcp_sock and
  * a mirror beside it. */

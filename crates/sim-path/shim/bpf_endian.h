@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* bpf_endian.h - stands in for libbpf's header of this name. Hosts are little-endian, as the BPF
  * objects are built. */
 #pragma once

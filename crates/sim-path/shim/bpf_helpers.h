@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* bpf_helpers.h - stands in for libbpf's header of this name when the data path is compiled for
  * user space: every helper is a call through sim_ops. A helper that is missing here does not
  * compile. */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 /* library.c - the one symbol by which the simulator finds the programs and maps of a build. */
 #define SIM_OBJECT "library"
 #include "kernel_types.h"
@@ -44,6 +44,7 @@ static void mirror_fill(void *at, const struct sim_sock *s)
 	tp->snd_nxt = s->snd_nxt;
 	tp->write_seq = s->write_seq;
 	tp->snd_wnd = s->snd_wnd;
+	tp->max_window = s->max_window;
 	tp->tsoffset = s->tsoffset;
 	tp->mss_cache = s->mss_cache;
 	tp->bytes_received = s->bytes_received;

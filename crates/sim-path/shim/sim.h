@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* sim.h - what the data path's C and the simulator (crates/sim-path) share: the table of helpers,
  * the list of maps, the programs, the mirror of a socket. Included behind the types of
  * kernel_types.h.
@@ -42,6 +42,7 @@ struct sim_sock {
 	__u32 snd_nxt;
 	__u32 write_seq;
 	__u32 snd_wnd;
+	__u32 max_window;
 	__u32 tsoffset;
 	__u32 mss_cache;
 	__u32 ts_recent;

@@ -106,6 +106,7 @@ impl World {
             snd_nxt: SERVER_START,
             write_seq: SERVER_START,
             snd_wnd: 65_535,
+            max_window: 65_535,
             mss_cache: 1460,
             state: tcp_state::ESTABLISHED,
             family: 4,

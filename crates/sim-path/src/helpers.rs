@@ -20,11 +20,17 @@ const CSUM_BYTES_MAX: usize = 512;
 const RING_RECORD_MAX: u64 = 0x3fff_ffff;
 
 /// Called for each element of a map.
+///
+/// # Safety
+/// Key, value and context must be what the callback takes.
 type EachFn = unsafe extern "C-unwind" fn(*mut c_void, *const u8, *mut u8, *mut c_void) -> i64;
 
 macro_rules! ops {
     ($($name:ident: $function:path, ($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// `struct sim_ops`.
+        /// `struct sim_ops`; called by C only.
+        ///
+        /// # Safety
+        /// As each helper says.
         #[repr(C)]
         pub(crate) struct Ops {
             $($name: unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?,)*
@@ -152,7 +158,7 @@ unsafe extern "C-unwind" fn map_each(
     seen
 }
 
-unsafe extern "C-unwind" fn ring_reserve(map: u64, bytes: u64, flags: u64) -> *mut u8 {
+extern "C-unwind" fn ring_reserve(map: u64, bytes: u64, flags: u64) -> *mut u8 {
     enter("bpf_ringbuf_reserve");
     let me = exec();
     let Map::Ring(ring) = me.inner().map(map as usize) else {
@@ -179,40 +185,44 @@ fn ring_finish(at: *mut u8, discard: bool) {
     }
 }
 
-unsafe extern "C-unwind" fn ring_submit(record: *mut u8, _flags: u64) {
+extern "C-unwind" fn ring_submit(record: *mut u8, _flags: u64) {
     enter("bpf_ringbuf_submit");
     ring_finish(record, false);
 }
 
-unsafe extern "C-unwind" fn ring_discard(record: *mut u8, _flags: u64) {
+extern "C-unwind" fn ring_discard(record: *mut u8, _flags: u64) {
     enter("bpf_ringbuf_discard");
     ring_finish(record, true);
 }
 
-unsafe extern "C-unwind" fn ktime_ns() -> u64 {
+extern "C-unwind" fn ktime_ns() -> u64 {
     enter("bpf_ktime_get_ns");
     exec().inner().kernel.now_ns()
 }
 
-unsafe extern "C-unwind" fn ktime_coarse_ns() -> u64 {
+extern "C-unwind" fn ktime_coarse_ns() -> u64 {
     enter("bpf_ktime_get_coarse_ns");
     exec().inner().kernel.now_coarse_ns()
 }
 
-unsafe extern "C-unwind" fn random() -> u32 {
+extern "C-unwind" fn random() -> u32 {
     enter("bpf_get_prandom_u32");
     exec().inner().kernel.random()
 }
 
+/// # Safety
+/// `at` must point to a lock in a map's value.
 unsafe extern "C-unwind" fn lock(at: *mut u32) {
     exec::lock(at);
 }
 
+/// # Safety
+/// As for `lock`.
 unsafe extern "C-unwind" fn unlock(at: *mut u32) {
     exec::unlock(at);
 }
 
-unsafe extern "C-unwind" fn point() {
+extern "C-unwind" fn point() {
     exec::point();
 }
 

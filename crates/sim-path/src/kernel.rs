@@ -30,6 +30,8 @@ pub struct Sock {
     pub write_seq: u32,
     /// Window of the peer.
     pub snd_wnd: u32,
+    /// Largest window the peer has offered.
+    pub max_window: u32,
     /// Offset of timestamps.
     pub tsoffset: u32,
     /// Bytes per segment, options not counted.

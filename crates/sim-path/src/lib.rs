@@ -45,6 +45,7 @@ mod lowmem;
 mod map;
 mod packet;
 mod path;
+mod reads;
 
 pub use cpus::{Context, Cpus, give_way};
 pub use exec::{Pinned, current_cpu, pin, point};

@@ -102,6 +102,7 @@ pub struct View {
     pub snd_nxt: u32,
     pub write_seq: u32,
     pub snd_wnd: u32,
+    pub max_window: u32,
     pub tsoffset: u32,
     pub mss_cache: u32,
     pub bytes_received: u64,

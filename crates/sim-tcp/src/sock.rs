@@ -332,6 +332,7 @@ impl Sock {
             snd_nxt: self.snd_nxt,
             write_seq: self.write_seq,
             snd_wnd: self.snd_wnd,
+            max_window: self.max_window,
             tsoffset: self.tsoffset,
             mss_cache: self.mss_cache,
             bytes_received: self.bytes_received,

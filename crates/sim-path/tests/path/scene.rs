@@ -104,6 +104,7 @@ impl Scene {
             snd_nxt: self.ack,
             write_seq: self.ack,
             snd_wnd: 65_535,
+            max_window: 65_535,
             mss_cache: 1460,
             state: tcp_state::ESTABLISHED,
             family: 4,

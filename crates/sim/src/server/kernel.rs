@@ -39,6 +39,7 @@ fn sock_of(view: &View, cookie: u64) -> Sock {
         snd_nxt: view.snd_nxt,
         write_seq: view.write_seq,
         snd_wnd: view.snd_wnd,
+        max_window: view.max_window,
         tsoffset: view.tsoffset,
         mss_cache: view.mss_cache,
         ts_recent: view.ts_recent,

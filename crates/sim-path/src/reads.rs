@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon and the checks read and write of the maps, beside programs.
+
+use crate::map::Map;
+use crate::path::{Path, PathConfig};
+
+impl Path {
+    /// Programs run outside of tasks run on this CPU from now on.
+    pub fn set_outside_cpu(&self, cpu: u32) {
+        self.0.outside.set(cpu);
+    }
+
+    /// Programs run so far.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.0.runs.get()
+    }
+
+    /// The configuration it was made with.
+    #[must_use]
+    pub fn config(&self) -> &PathConfig {
+        &self.0.config
+    }
+
+    fn only_value<T>(&self, number: usize) -> *mut T {
+        match self.0.map(number) {
+            Map::Array(values) => values.get(0).cast(),
+            _ => panic!("map {number} is an array"),
+        }
+    }
+
+    /// The control block, as the daemon maps it. Valid as long as the path.
+    #[must_use]
+    pub fn control(&self) -> *mut erb_abi::control {
+        self.only_value(self.0.known.control)
+    }
+
+    /// The batch of fills and invalidations, as the daemon maps it.
+    #[must_use]
+    pub fn fill_io(&self) -> *mut erb_abi::fill_io {
+        self.only_value(self.0.known.fill_io)
+    }
+
+    /// The result of a sweep, as the daemon maps it.
+    #[must_use]
+    pub fn sweep_io(&self) -> *mut erb_abi::sweep_io {
+        self.only_value(self.0.known.sweep_io)
+    }
+
+    /// The request of a release, as the daemon maps it.
+    #[must_use]
+    pub fn release_io(&self) -> *mut erb_abi::release_io {
+        self.only_value(self.0.known.release_io)
+    }
+
+    /// The counts of misses, as the daemon maps them.
+    #[must_use]
+    pub fn miss_counts(&self) -> *mut [u8; erb_abi::MISS_COUNTS as usize] {
+        self.only_value(self.0.known.miss_counts)
+    }
+
+    /// One counter, summed over the CPUs.
+    #[must_use]
+    pub fn stat(&self, stat: erb_abi::erb_stat) -> u64 {
+        let Map::PerCpu { values, entries } = self.0.map(self.0.known.stats) else {
+            panic!("erb_stats is a per-CPU array")
+        };
+        let place = |cpu| values.get(cpu * *entries + stat as usize).cast::<u64>();
+        // SAFETY: values of the map are u64; no program runs while this reads.
+        (0..self.0.config.cpus)
+            .map(|cpu| unsafe { place(cpu).read() })
+            .sum()
+    }
+
+    /// All counters, in the order of [`erb_abi::REASONS`].
+    #[must_use]
+    pub fn stats(&self) -> Vec<u64> {
+        (0..erb_abi::STAT_MAX).map(|stat| self.stat(stat)).collect()
+    }
+
+    /// Keys of misses reported since the last call, at most so many.
+    #[must_use]
+    pub fn take_misses(&self, most: usize) -> Vec<Vec<u8>> {
+        let Map::Ring(ring) = self.0.map(self.0.known.misses) else {
+            panic!("erb_misses is a ring buffer")
+        };
+        let start = std::mem::offset_of!(erb_abi::miss, key);
+        std::iter::from_fn(|| ring.take())
+            .take(most)
+            .map(|record| {
+                let len = usize::from(u16::from_ne_bytes([record[0], record[1]]));
+                record[start..start + len].to_vec()
+            })
+            .collect()
+    }
+
+    /// Records in the ring of misses.
+    #[must_use]
+    pub fn misses_waiting(&self) -> usize {
+        match self.0.map(self.0.known.misses) {
+            Map::Ring(ring) => ring.len(),
+            _ => panic!("erb_misses is a ring buffer"),
+        }
+    }
+
+    fn conns(&self) -> &crate::map::Hash {
+        match self.0.map(self.0.known.conns) {
+            Map::Hash(hash) => hash,
+            _ => panic!("erb_conns is a hash"),
+        }
+    }
+
+    /// Entries in the table of connections.
+    #[must_use]
+    pub fn conn_count(&self) -> usize {
+        self.conns().len()
+    }
+
+    /// Shows every tracked connection: its key in the table, and the entry.
+    pub fn each_conn(&self, mut each: impl FnMut(&erb_abi::conn_key, &erb_abi::conn)) {
+        let hash = self.conns();
+        for place in 0..hash.places() {
+            if let Some((key, value)) = hash.at(place) {
+                // SAFETY: key and value of this map are these types, checked by the sizes below;
+                // no program runs meanwhile.
+                unsafe {
+                    let key = key.as_ptr().cast::<erb_abi::conn_key>().read_unaligned();
+                    each(&key, &*value.cast::<erb_abi::conn>());
+                }
+            }
+        }
+    }
+
+    /// The entry of one connection.
+    #[must_use]
+    pub fn conn(&self, key: &erb_abi::conn_key) -> Option<&erb_abi::conn> {
+        // SAFETY: conn_key is plain data without padding bytes that are not fields.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(
+                std::ptr::from_ref(key).cast::<u8>(),
+                size_of::<erb_abi::conn_key>(),
+            )
+        };
+        let hash = self.conns();
+        let place = hash.find(bytes)?;
+        // SAFETY: values of this map are struct conn and stay where they are: M1.
+        Some(unsafe { &*hash.value(place).cast::<erb_abi::conn>() })
+    }
+
+    /// Number of cache sets.
+    #[must_use]
+    pub fn set_count(&self) -> usize {
+        self.0.config.sets as usize
+    }
+
+    /// A cache set and its larger slots. Read it while no program runs.
+    ///
+    /// # Panics
+    /// If there is no such set.
+    #[must_use]
+    pub fn set(&self, index: usize) -> (&erb_abi::cache_set, &erb_abi::cache_large) {
+        match (
+            self.0.map(self.0.known.sets),
+            self.0.map(self.0.known.large),
+        ) {
+            // SAFETY: values of these maps are these types and stay where they are: M1.
+            (Map::Array(sets), Map::Array(large)) => unsafe {
+                (&*sets.get(index).cast(), &*large.get(index).cast())
+            },
+            _ => panic!("the cache's maps are arrays"),
+        }
+    }
+}
