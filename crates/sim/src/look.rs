@@ -5,29 +5,61 @@ use std::rc::Rc;
 
 use erb_sim_path::Path;
 
+use crate::check::maps::Maps;
+use crate::check::{cache, quiet};
 use crate::client::machine::Machine;
 use crate::inner::Inner;
 use crate::server::Server;
+use crate::time::{Ns, SECOND};
 use crate::violation::Violation;
 
-/// The maps between two steps: nobody holds a lock.
-///
-/// # Errors
-/// The broken rule.
-pub fn maps(_inner: &Rc<Inner>, _server: &Rc<Server>, _path: &Path) -> Result<(), Violation> {
-    Ok(())
+/// The longest that a request may wait when nothing goes wrong any more.
+const ANSWER_MAX: Ns = 300 * SECOND;
+
+/// What the checks remember of the maps from one look to the next.
+#[derive(Default)]
+pub struct Looks {
+    path: Option<Path>,
+    maps: Maps,
+}
+
+impl Looks {
+    /// Looks at the maps between two steps: nobody holds a lock.
+    ///
+    /// # Errors
+    /// The broken rule.
+    pub fn maps(&mut self, inner: &Rc<Inner>, server: &Rc<Server>) -> Result<(), Violation> {
+        let Some(path) = server.attached_path() else {
+            self.path = None;
+            return Ok(());
+        };
+        if !self
+            .path
+            .as_ref()
+            .is_some_and(|known| known.control() == path.control())
+        {
+            self.maps = Maps::default();
+            self.path = Some(path.clone());
+        }
+        let now = inner.now();
+        let sock = |client, here| server.sock((here, client));
+        self.maps.check(now, &path, sock)?;
+        let checks = inner.checks.borrow();
+        cache::check(now, &path, checks.versions(), checks.here())
+    }
 }
 
 /// What is left when all connections are over and all delays have passed.
 ///
 /// # Errors
 /// The broken rule.
-pub fn leaks(
-    _inner: &Rc<Inner>,
-    _server: &Rc<Server>,
-    _machines: &[Machine],
-) -> Result<(), Violation> {
-    Ok(())
+pub fn leaks(inner: &Rc<Inner>, server: &Rc<Server>) -> Result<(), Violation> {
+    let now = inner.now();
+    quiet::answered(now, &inner.checks.borrow(), ANSWER_MAX)?;
+    let Some(path) = server.attached_path() else {
+        return Ok(());
+    };
+    quiet::leaks(now, &path, |client, here| server.has_socket((here, client)))
 }
 
 /// Connections that do not end although nothing goes wrong any more.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::fault::Faults;
+use crate::mutate::DaemonMistake;
 use crate::profile::Profile;
 use crate::time::Ns;
 use crate::trace::Keep;
@@ -49,6 +50,8 @@ pub struct Options {
     pub library: Option<erb_sim_path::Library>,
     /// How much of the story is kept.
     pub keep: Keep,
+    /// What the daemon gets wrong.
+    pub mistake: Option<DaemonMistake>,
 }
 
 /// What a run was.

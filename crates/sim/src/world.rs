@@ -16,6 +16,7 @@ use crate::client::workload::{Workload, mix};
 use crate::fault::{Fault, Faults};
 use crate::inner::{Event, Inner};
 use crate::link::Link;
+use crate::look::Looks;
 use crate::plan::{Options, Outcome, Plan};
 use crate::server::Server;
 use crate::time::{MS, Ns, SECOND, START_NS, US};
@@ -54,6 +55,7 @@ pub struct World {
     events: u64,
     redis_down: bool,
     calm: bool,
+    looks: Looks,
     random: Rng,
 }
 
@@ -78,7 +80,7 @@ impl World {
             Checks::new(CheckConfig::default()),
         );
         let library = options.library.clone().unwrap_or_else(Library::builtin);
-        let server = Server::new(&inner, &library);
+        let server = Server::new(&inner, &library, options.mistake);
         let mut machines = Vec::new();
         for number in 0..plan.profile.client.machines {
             machines.push(Machine::new(&inner, number));
@@ -99,6 +101,7 @@ impl World {
             events: 0,
             redis_down: false,
             calm: false,
+            looks: Looks::default(),
             random: Rng::with_seed(mix(plan.seed, &[12])),
         }
     }
@@ -135,6 +138,19 @@ impl World {
         let conn = ConnId::try_from(self.machine_of.len()).unwrap_or(ConnId::MAX);
         self.machine_of.push(conn as usize % self.machines.len());
         conn
+    }
+
+    /// The same for a machine that a script has chosen.
+    pub(crate) fn new_conn_on(&mut self, machine: usize) -> ConnId {
+        let conn = self.new_conn();
+        self.machine_of[conn as usize] = machine;
+        conn
+    }
+
+    /// The machine of a connection.
+    #[must_use]
+    pub fn machine_of(&self, conn: ConnId) -> usize {
+        self.machine_of[conn as usize]
     }
 
     fn plan_rare(&mut self, fault: Fault, every: Ns) {
@@ -300,10 +316,8 @@ impl World {
     }
 
     fn look(&mut self) {
-        if let Some(path) = self.server.attached_path() {
-            if let Err(violation) = crate::look::maps(&self.inner, &self.server, &path) {
-                self.inner.fail(violation);
-            }
+        if let Err(violation) = self.looks.maps(&self.inner, &self.server) {
+            self.inner.fail(violation);
         }
         self.inner.at(self.inner.now() + LOOK_EVERY, Event::Look);
     }
@@ -454,7 +468,7 @@ impl World {
         self.run_for(SETTLE)?;
         // Sockets in TIME_WAIT keep their entries for a minute.
         self.run_for(70 * SECOND)?;
-        let last = crate::look::leaks(&self.inner, &self.server, &self.machines)
+        let last = crate::look::leaks(&self.inner, &self.server)
             .and_then(|()| self.inner.checks.borrow_mut().end(self.inner.now()));
         if let Err(violation) = &last {
             self.inner.fail(violation.clone());

@@ -71,6 +71,8 @@ pub struct Machine {
     timer_at: Option<Ns>,
     finished: u32,
     buffer: Vec<u8>,
+    /// Segments for clients without a stack, if this machine is one of those.
+    raw: Option<Vec<Segment>>,
 }
 
 /// Knobs of a machine's stack, drawn from the profile.
@@ -131,6 +133,7 @@ impl Machine {
             timer_at: None,
             finished: 0,
             buffer: Vec::new(),
+            raw: None,
         }
     }
 
@@ -322,8 +325,34 @@ impl Machine {
         {
             return;
         }
+        if let Some(raw) = &mut self.raw {
+            raw.push(segment);
+            return;
+        }
         self.host.input(inner.now(), &segment);
         self.pump(inner, workload);
+    }
+
+    /// From now on nobody answers for this machine: a script does.
+    pub fn set_raw(&mut self) {
+        self.raw = Some(Vec::new());
+    }
+
+    /// Segments that came for a client without a stack.
+    pub fn take_raw(&mut self, local: SocketAddr) -> Vec<Segment> {
+        let raw = self.raw.get_or_insert_default();
+        let (mine, others) = std::mem::take(raw)
+            .into_iter()
+            .partition(|s| s.dst == local);
+        *raw = others;
+        mine
+    }
+
+    /// What a script's connection has read since the last call.
+    pub fn take_read(&mut self, conn: ConnId) -> Vec<u8> {
+        let sock = self.by_conn.get(&conn);
+        let session = sock.and_then(|sock| self.sessions.get_mut(sock));
+        session.map_or_else(Vec::new, |session| std::mem::take(&mut session.read))
     }
 
     /// TCP's timers.

@@ -68,6 +68,8 @@ pub struct Session {
     pub local: SocketAddr,
     /// Where it is in its life.
     pub stage: Stage,
+    /// What was read, for a script.
+    pub read: Vec<u8>,
     /// Bytes to be handed to TCP.
     pub outbox: Vec<u8>,
     /// Does not read before.
@@ -81,6 +83,7 @@ pub struct Session {
     operations: u32,
     next_at: Ns,
     ending: Ending,
+    manual: bool,
     subscribed: bool,
     no_more: bool,
     random: Rng,
@@ -103,6 +106,7 @@ impl Session {
             sock,
             local,
             stage: Stage::Connecting,
+            read: Vec::new(),
             outbox: Vec::new(),
             deaf_until: 0,
             wake_at: 0,
@@ -113,6 +117,7 @@ impl Session {
             operations,
             next_at: if manual { Ns::MAX } else { 0 },
             ending,
+            manual,
             subscribed: false,
             no_more: false,
             random,
@@ -266,6 +271,9 @@ impl Session {
             .borrow_mut()
             .received(inner.now(), self.id, bytes)?;
         self.inbox.extend_from_slice(bytes);
+        if self.manual {
+            self.read.extend_from_slice(bytes);
+        }
         let mut at = 0;
         loop {
             match resp::next(&self.inbox[at..], self.subscribed) {

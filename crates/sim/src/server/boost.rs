@@ -14,6 +14,7 @@ use erb_sim_tcp::State;
 
 use crate::fault::Fault;
 use crate::inner::Event;
+use crate::mutate::Mistaken;
 use crate::server::control::Control;
 use crate::server::{IFINDEX, Pipe, Server};
 use crate::time::{Ns, US};
@@ -21,7 +22,7 @@ use crate::trace::{Note, Place};
 use crate::violation::Violation;
 
 /// The daemon's core over this world.
-pub type Daemon = Core<Control, Around>;
+pub type Daemon = Core<Mistaken<Control>, Around>;
 
 /// The daemon's process.
 #[derive(Default)]
@@ -80,6 +81,8 @@ impl Server {
         let die_in = self.boost.die_in.clone();
         die_in.set(None);
         let control = Control::new(path, die_in.clone());
+        let inner = self.inner.clone();
+        let control = Mistaken::new(control, self.mistake, move || inner.now());
         let around = Around {
             server: Rc::downgrade(self),
             die_in,
@@ -171,6 +174,8 @@ impl Server {
                 self.inner
                     .tell(Place::Daemon, None, Note::Text("is killed in a turn"));
                 self.bury_daemon();
+                let after = self.inner.random.borrow_mut().u64(0..400_000 * US);
+                self.inner.at(self.inner.now() + after, Event::DaemonBack);
             }
             Err(panic) => resume_unwind(panic),
         }
@@ -209,8 +214,6 @@ impl Server {
             .borrow_mut()
             .count("daemon", "is killed");
         self.end_stream();
-        let after = self.inner.random.borrow_mut().u64(0..400_000 * US);
-        self.inner.at(self.inner.now() + after, Event::DaemonBack);
     }
 
     /// The daemon's process ends without warning: now, or within its next turn.
@@ -224,6 +227,13 @@ impl Server {
             self.boost.die_in.set(Some(calls));
             return;
         }
+        self.kill_daemon_now();
+        let after = self.inner.random.borrow_mut().u64(0..400_000 * US);
+        self.inner.at(self.inner.now() + after, Event::DaemonBack);
+    }
+
+    /// The same at once, and nobody starts another.
+    pub fn kill_daemon_now(&self) {
         self.inner
             .tell(Place::Daemon, None, Note::Text("is killed"));
         drop(self.boost.core.borrow_mut().take());

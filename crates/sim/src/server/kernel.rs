@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use erb_sim_path::{Kernel, Packet, Sock};
-use erb_sim_tcp::{State, View};
+use erb_sim_tcp::{Look, State, View};
 
 use crate::server::{Looked, Server};
 use crate::time::coarse;
@@ -27,7 +27,20 @@ impl KernelView {
     }
 }
 
-fn sock_of(view: &View, cookie: u64) -> Sock {
+/// A socket's number: never used again, as its cookie is not; request, connection and TIME_WAIT of
+/// one cookie are three sockets.
+fn number_of(look: &Look) -> u64 {
+    let kind = match look.state {
+        State::Listen => return 0,
+        State::NewSynRecv => 1,
+        State::TimeWait => 2,
+        _ => 3,
+    };
+    look.cookie << 2 | kind
+}
+
+/// What a program sees of a connection.
+pub(super) fn sock_of(view: &View, cookie: u64) -> Sock {
     Sock {
         cookie,
         bytes_received: view.bytes_received,
@@ -64,15 +77,20 @@ impl Kernel for KernelView {
     fn lookup(&self, _ifindex: u32, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
         let server = self.server();
         let look = server.host.borrow().lookup(local, remote)?;
-        let mut looked = server.looked.borrow_mut();
-        looked.push(Looked { look });
-        Some(looked.len() as u64 - 1)
+        let number = number_of(&look);
+        server.looked.borrow_mut().insert(
+            number,
+            Looked {
+                look,
+                pair: (local, remote),
+            },
+        );
+        Some(number)
     }
 
     fn view(&self, sock: u64) -> Option<Sock> {
         let server = self.server();
-        let index = usize::try_from(sock).ok()?;
-        let look = server.looked.borrow().get(index)?.look;
+        let Looked { look, pair } = *server.looked.borrow().get(&sock)?;
         // The field stays 0 until somebody has asked for the cookie.
         let shown = |cookie: u64| {
             if server.cookies.borrow().contains(&cookie) {
@@ -82,8 +100,18 @@ impl Kernel for KernelView {
             }
         };
         if let Some(id) = look.id {
-            let view = server.host.borrow().view(id)?;
+            let Some(view) = server.host.borrow().view(id) else {
+                server.looked.borrow_mut().remove(&sock);
+                return None;
+            };
             return Some(sock_of(&view, shown(view.cookie)));
+        }
+        if !look.listen {
+            let now = server.host.borrow().lookup(pair.0, pair.1);
+            if now.is_none_or(|now| number_of(&now) != sock) {
+                server.looked.borrow_mut().remove(&sock);
+                return None;
+            }
         }
         let mut sock = Sock {
             state: look.state as u8,

@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use erb_sim_path::{Card, Context, Cpus, Library, Path, PathConfig, point as give_way};
+use erb_sim_path::{Card, Context, Cpus, Library, Packet, Path, PathConfig, Sock, give_way};
 use erb_sim_redis::{
     ClientId, Config as RedisConfig, CrashMode, Disk, Faults as DiskFaults, Redis,
 };
-use erb_sim_tcp::{Config, Host, Keepalive, Look, SockId};
+use erb_sim_tcp::{Config, Host, Keepalive, Look, Outgoing, SockId};
 
 pub use boost::{Around, Boost, Daemon};
 pub use control::Control;
@@ -37,6 +37,7 @@ use crate::client::workload::mix;
 use crate::fault::Fault;
 use crate::inner::{Event, Inner};
 use crate::link::Frame;
+use crate::mutate::DaemonMistake;
 use crate::profile::Tier;
 use crate::time::{Ns, SECOND, US};
 
@@ -60,6 +61,7 @@ enum Holder {
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     look: Look,
+    pair: Pair,
 }
 
 /// Redis's side of one of its connections.
@@ -102,7 +104,7 @@ pub struct Server {
     polled: RefCell<Vec<bool>>,
     locks: RefCell<BTreeMap<Pair, Holder>>,
     backlogs: RefCell<BTreeMap<Pair, VecDeque<Vec<u8>>>>,
-    looked: RefCell<Vec<Looked>>,
+    looked: RefCell<BTreeMap<u64, Looked>>,
     /// Sockets whose cookie somebody has asked for.
     cookies: RefCell<BTreeSet<u64>>,
     conns: RefCell<BTreeMap<u64, ConnId>>,
@@ -127,7 +129,12 @@ pub struct Server {
     library: Library,
     card: Card,
     boots: Cell<u64>,
+    mistake: Option<DaemonMistake>,
     powered: Cell<bool>,
+    /// A script has stopped the way between XDP and TC, between TCP and the egress program.
+    stack_stopped: RefCell<Option<VecDeque<Packet>>>,
+    egress_stopped: RefCell<Option<VecDeque<Outgoing>>>,
+    steered: Cell<Option<usize>>,
     spare_disk: RefCell<Option<Disk>>,
 }
 
@@ -137,7 +144,7 @@ impl Server {
     /// # Panics
     /// If Redis does not start from an empty disk.
     #[must_use]
-    pub fn new(inner: &Rc<Inner>, library: &Library) -> Rc<Self> {
+    pub fn new(inner: &Rc<Inner>, library: &Library, mistake: Option<DaemonMistake>) -> Rc<Self> {
         let plan = &inner.plan;
         let rates = &plan.profile.server;
         // A mean of points between switches that gives the profile's chance per point.
@@ -181,7 +188,11 @@ impl Server {
             library: library.clone(),
             card: Self::draw_card(inner),
             boots: Cell::new(0),
+            mistake,
             powered: Cell::new(true),
+            stack_stopped: RefCell::default(),
+            egress_stopped: RefCell::default(),
+            steered: Cell::default(),
             spare_disk: RefCell::default(),
         });
         server.host.borrow_mut().listen(PORT, 128);
@@ -273,7 +284,6 @@ impl Server {
     /// Runs all tasks to their ends.
     pub fn run_tasks(&self) {
         self.cpus.run();
-        self.looked.borrow_mut().clear();
         self.arm_timer();
     }
 
@@ -389,6 +399,7 @@ impl Server {
         self.locks.borrow_mut().clear();
         self.backlogs.borrow_mut().clear();
         self.cookies.borrow_mut().clear();
+        self.looked.borrow_mut().clear();
         self.conns.borrow_mut().clear();
         self.pairs.borrow_mut().clear();
         self.ended.borrow_mut().clear();
@@ -401,6 +412,14 @@ impl Server {
     pub fn boot(self: &Rc<Self>) {
         self.powered.set(true);
         self.restart_redis();
+    }
+
+    /// What a program would see of the connection between a client and the server.
+    #[must_use]
+    pub fn sock(&self, pair: Pair) -> Option<Sock> {
+        let host = self.host.borrow();
+        let view = host.view(host.lookup(pair.0, pair.1)?.id?)?;
+        Some(kernel::sock_of(&view, view.cookie))
     }
 
     /// Whether the server's kernel has a socket for this pair in any state.

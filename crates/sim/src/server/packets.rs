@@ -40,6 +40,9 @@ impl Server {
 
     /// The flow's CPU: by its hash, which now and then is another.
     fn steer(&self, frame: &Frame) -> usize {
+        if let Some(cpu) = self.steered.get() {
+            return cpu;
+        }
         let cpus = self.inner.plan.profile.server.cpus;
         let ports = frame::layout(&frame.bytes).map_or((0, 0), |at| at.ports(&frame.bytes));
         let rate = self.inner.plan.profile.server.cpu_change;
@@ -130,8 +133,50 @@ impl Server {
         merged.push(packet);
     }
 
+    /// A script stops packets behind XDP, or lets them go on.
+    pub fn stop_stack(self: &Rc<Self>, stop: bool) {
+        if stop {
+            self.stack_stopped.borrow_mut().get_or_insert_default();
+            return;
+        }
+        let waiting = self.stack_stopped.borrow_mut().take().unwrap_or_default();
+        let server = self.clone();
+        self.cpus.spawn(0, Context::Softirq, move || {
+            for packet in waiting {
+                server.stack(0, packet);
+            }
+        });
+    }
+
+    /// A script stops packets behind TCP, or lets them go on.
+    pub fn stop_egress(self: &Rc<Self>, stop: bool) {
+        if stop {
+            self.egress_stopped.borrow_mut().get_or_insert_default();
+            return;
+        }
+        let waiting = self.egress_stopped.borrow_mut().take().unwrap_or_default();
+        let server = self.clone();
+        self.cpus.spawn(0, Context::Process, move || {
+            for out in waiting {
+                let pair = (out.segment.src, out.segment.dst);
+                server.own(pair);
+                server.egress(&out);
+                server.disown(pair);
+            }
+        });
+    }
+
+    /// A script decides on which CPU frames arrive.
+    pub fn steer_to(&self, cpu: Option<usize>) {
+        self.steered.set(cpu);
+    }
+
     /// TC ingress, then TCP.
     fn stack(self: &Rc<Self>, cpu: usize, mut packet: Packet) {
+        if let Some(stopped) = self.stack_stopped.borrow_mut().as_mut() {
+            stopped.push_back(packet);
+            return;
+        }
         if self
             .inner
             .happens(Fault::Backlog, self.inner.plan.profile.server.backlog)
@@ -312,6 +357,10 @@ impl Server {
     }
 
     fn egress(&self, out: &Outgoing) {
+        if let Some(stopped) = self.egress_stopped.borrow_mut().as_mut() {
+            stopped.push_back(out.clone());
+            return;
+        }
         let Some(machine) = machine_of(&out.segment) else {
             return;
         };
@@ -465,10 +514,7 @@ fn merge_two(first: &Packet, next: &Packet, at: &Layout) -> Option<Packet> {
     bytes[whole.l4 + 13] |= at.flags(b);
     // As tcp_gro_complete() leaves it: to be completed, whatever it was.
     frame::seal_bare(&mut bytes, &whole);
-    if !first.meta().is_empty() {
-        return None;
-    }
-    let mut merged = Packet::received(&bytes, erb_sim_path::Card::VETH, IFINDEX);
+    let mut merged = first.replaced(&bytes);
     merged.csum = Csum::Partial;
     merged.gso_segs = first.gso_segs.max(1) + next.gso_segs.max(1);
     Some(merged)

@@ -395,6 +395,16 @@ impl Server {
             .tell_with(Place::Redis, None, || format!("is away until {until}"));
     }
 
+    /// Redis's process is stopped, or goes on.
+    pub fn stop_redis(&self, stop: bool) {
+        self.redis_away_until
+            .set(if stop { Ns::MAX / 2 } else { 0 });
+        if !stop {
+            self.redis_scheduled.set(false);
+            self.wake_redis();
+        }
+    }
+
     /// A stream inside the machine reaches Redis; `None` if it does not run.
     pub fn dial_inside(&self) -> Option<Pipe> {
         self.redis.borrow().as_ref()?;
