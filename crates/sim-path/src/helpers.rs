@@ -33,7 +33,7 @@ macro_rules! ops {
         /// As each helper says.
         #[repr(C)]
         pub(crate) struct Ops {
-            $($name: unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?,)*
+            $(pub(crate) $name: unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?,)*
         }
         /// The helpers.
         pub(crate) const OPS: Ops = Ops { $($name: $function,)* };

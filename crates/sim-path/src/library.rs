@@ -77,11 +77,15 @@ struct MapDef {
     max_entries: u32,
 }
 
-type XdpProgram = unsafe extern "C-unwind" fn(*mut XdpCtx) -> i32;
-type SkbProgram = unsafe extern "C-unwind" fn(*mut SkbCtx) -> i32;
-type SyscallProgram = unsafe extern "C-unwind" fn(*mut c_void) -> i32;
+// SAFETY: of all programs: the context must be of the program's type and its packet alive.
+pub(crate) type XdpProgram = unsafe extern "C-unwind" fn(*mut XdpCtx) -> i32;
+pub(crate) type SkbProgram = unsafe extern "C-unwind" fn(*mut SkbCtx) -> i32;
+pub(crate) type SyscallProgram = unsafe extern "C-unwind" fn(*mut c_void) -> i32;
 
 /// `struct sim_library`.
+///
+/// # Safety
+/// Of its functions: a mirror is as long as `sizes` says; guarded memory is the caller's own.
 #[repr(C)]
 pub(crate) struct Symbols {
     ops: *mut Ops,
@@ -104,6 +108,7 @@ pub(crate) struct Symbols {
     pub(crate) untracked_clear: SyscallProgram,
 }
 
+// SAFETY: shim/library.c defines it with this layout, whose sizes adopt() compares.
 unsafe extern "C" {
     static sim_library: Symbols;
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::exec::{self, Exec, Held, exec, violation};
 use crate::homes::Home;
 use crate::kernel::{Kernel, Sock, tcp_state};
-use crate::library::{Library, SkbCtx, XdpCtx};
+use crate::library::{Library, SkbCtx, SkbProgram, SyscallProgram, XdpCtx};
 use crate::map::Map;
 use crate::packet::Packet;
 
@@ -350,11 +350,7 @@ impl Path {
         self.run_skb(&mut packet, program)
     }
 
-    fn run_skb(
-        &self,
-        packet: &mut Packet,
-        program: unsafe extern "C-unwind" fn(*mut SkbCtx) -> i32,
-    ) -> i32 {
+    fn run_skb(&self, packet: &mut Packet, program: SkbProgram) -> i32 {
         let mut ctx = SkbCtx::of(packet);
         let guard = Guard::new(&self.0, packet);
         // SAFETY: ctx and the packet live through the call.
@@ -364,7 +360,7 @@ impl Path {
         verdict
     }
 
-    fn run_syscall(&self, program: unsafe extern "C-unwind" fn(*mut c_void) -> i32) -> i32 {
+    fn run_syscall(&self, program: SyscallProgram) -> i32 {
         // A process: softirqs of its CPU may come in between, unlike in network programs.
         // SAFETY: syscall programs of ERB take no context.
         self.run_unpinned(0, || unsafe { program(std::ptr::null_mut()) })
@@ -473,6 +469,7 @@ impl SkbCtx {
 struct Guard {
     at: *mut u8,
     bytes: usize,
+    // SAFETY: for memory of ours only.
     unguard: unsafe extern "C" fn(*const c_void, u64),
 }
 

@@ -81,10 +81,10 @@ fn an_answer_that_nobody_acknowledges_is_sent_again() {
     assert!(sums_right(sent[0].1.bytes()));
 }
 
+/// A simulated packet may cost 60 us in all: a million in a minute.
 #[test]
-#[ignore = "a measurement: cargo test --release -p erb-sim-path -- --ignored --nocapture"]
-fn what_a_hit_costs() {
-    const ROUNDS: u32 = 1_000_000;
+fn a_hit_leaves_time_for_the_rest() {
+    const ROUNDS: u32 = 20_000;
     let mut scene = Scene::new(PathConfig::default());
     scene.warm();
     scene.fill(b"key", b"value");
@@ -96,15 +96,7 @@ fn what_a_hit_costs() {
     }
     let took = start.elapsed() / ROUNDS;
     println!("{took:?} per hit, frame built and checked included");
-    let mut packets: Vec<_> = (0..100_000).map(|_| scene.request(&request)).collect();
-    let start = std::time::Instant::now();
-    for packet in &mut packets {
-        scene.path.run_xdp(packet);
-    }
-    println!(
-        "{:?} per repeated request, program alone",
-        start.elapsed() / 100_000
-    );
+    assert!(took < std::time::Duration::from_micros(60), "{took:?}");
 }
 
 fn reasons(scene: &Scene) -> Vec<(&'static str, u64)> {
