@@ -3,8 +3,8 @@
 //! neither Redis nor the daemon wake up twenty times a second for it.
 //!
 //! Who asks during a rest is answered by Redis (the lease is over: refused, correct) and counted;
-//! the next tick sees the count and asks for the lease again. So a rest costs its first requests
-//! the fast path, for a tick and a round trip, and nothing else.
+//! the next tick (100 ms, they are fewer in a rest) sees the count and asks for the lease again. So a
+//! rest costs its first requests the fast path, for a tick and a round trip, and nothing else.
 
 use erb_abi as abi;
 

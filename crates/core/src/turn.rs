@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The turn: one thread, strict order. Each tick (50 ms) renews the clock and the lease, runs the
-//! retransmission timer and drains the misses; once a second Redis's state is read, the connection
-//! table swept and new devices covered.
+//! The turn: one thread, strict order. Each tick (50 ms, 100 ms at rest) renews the clock and the
+//! lease, runs the retransmission timer and drains the misses; once a second Redis's state is read,
+//! the connection table swept and new devices covered.
 
 use erb_abi::SweepReport;
 
@@ -15,6 +15,9 @@ pub(crate) const MS: u64 = 1_000_000;
 
 /// Half a lease: one lost tick does not end it.
 const TICK_NS: u64 = erb_abi::LEASE_MS as u64 / 2 * MS;
+
+/// While nothing can be answered and nothing waits: what a rest costs is mostly its wake-ups.
+const REST_TICK_NS: u64 = 2 * TICK_NS;
 
 /// Between drains while misses flow: a fill then takes about as long as two round trips.
 const DRAIN_NS: u64 = 2 * MS;
@@ -98,7 +101,7 @@ pub struct Core<P, M: Machine> {
     admit_at_ns: Option<u64>,
     misses_this_second: u64,
     answered: u64,
-    unacked: bool,
+    pub(crate) unacked: bool,
     wall_minus_mono_ms: i64,
 }
 
@@ -157,6 +160,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             match self.tick(now) {
                 Err(Error::DeviceGone(_)) => self.change_device()?,
                 done => done?,
+            }
+            if self.is_idle(now) {
+                self.next_tick_ns += REST_TICK_NS - TICK_NS;
             }
         } else if self.is_flowing(now) && now >= self.last_drain_ns + DRAIN_NS {
             self.drain_misses(now)?;
@@ -240,6 +246,19 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// A closed fence may wait for proof: everybody's hits wait with it.
     fn is_sweep_urgent(&self) -> bool {
         self.path.fence() != 0 || self.proof_pending || self.stage != Stage::Running
+    }
+
+    /// Whether nothing needs the next tick soon: no lease now or under way, under which the clock
+    /// must be watched closely, nothing to retransmit, to prove, to read again.
+    fn is_idle(&self, now: u64) -> bool {
+        let settled = |feed: &Feed<M::Stream>| feed.is_ready() && feed.pings_in_flight() == 0;
+        self.is_at_rest(now)
+            && now >= self.path.lease_until_ns()
+            && self.feed.as_ref().is_some_and(settled)
+            && !self.unacked
+            && self.admit_at_ns.is_none()
+            && !self.is_sweep_urgent()
+            && self.path.gate_seen() == self.path.gate_ack()
     }
 
     /// Runs the retransmission timer, which walks the whole table (0.3 ms): only while bytes are

@@ -416,7 +416,7 @@ fn the_lease_rests_when_nobody_asks_whether_connected_or_not() {
 }
 
 #[test]
-fn whoever_asks_gets_the_lease_back_within_a_tick() {
+fn whoever_asks_gets_the_lease_back_within_a_tick_of_rest() {
     let asks = [
         abi::STAT_REFUSE_LEASE,
         abi::STAT_CONN_CREATED,
@@ -428,12 +428,42 @@ fn whoever_asks_gets_the_lease_back_within_a_tick() {
         bench.pass(6_300, true);
         assert!(!bench.has_lease());
         bench.count(stat);
-        bench.pass(51, true);
+        bench.pass(101, true);
         assert!(bench.has_lease(), "{}", abi::REASONS[stat as usize].name);
         bench.pass(4_900, true);
         assert!(bench.has_lease());
         bench.pass(1_300, true);
         assert!(!bench.has_lease(), "rests again");
+    }
+}
+
+#[test]
+fn ticks_slow_down_only_when_nothing_waits() {
+    type Begins = fn(&mut Bench);
+    let waits: [(&str, Begins); 4] = [
+        ("nothing", |_| {}),
+        ("fence", |bench| {
+            bench.core.path.control.borrow_mut().fence = 1
+        }),
+        ("bytes", |bench| {
+            bench.core.path.is_unacked.set(true);
+            bench.core.unacked = true;
+        }),
+        ("lease", |bench| {
+            bench.core.path.set_lease_until_ns(u64::MAX)
+        }),
+    ];
+    for (what, begins) in waits {
+        let mut bench = Bench::serving();
+        bench.pass(6_300, true);
+        begins(&mut bench);
+        bench.pass(110, true);
+        let ticks = bench.core.next_wake_ns(bench.now());
+        bench.core.machine.now_ns.set(ticks);
+        bench.turn(false);
+        let pause = bench.core.next_wake_ns(ticks) - ticks;
+        let wanted = if what == "nothing" { 100 } else { 50 };
+        assert_eq!(pause, wanted * MS, "{what}");
     }
 }
 
