@@ -330,9 +330,9 @@ __noinline int translate_up(void)
 		if (w->p.sack_off)
 			translate_sack_up(w, tcp, floor != 0);
 	}
+	if (w->bare) /* lengths did not change */
+		return 0;
 	field = *(u16 *)(tcp + 16);
-	if (field == csum_fold(csum_pseudo(&w->p, len + w->p.payload_len)))
-		return 0; /* bare pseudo-header sum: lengths did not change */
 	opaque(len);
 	len &= 0x3c;
 	*(u16 *)(tcp + 16) =

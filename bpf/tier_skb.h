@@ -31,6 +31,15 @@ INLINE long tier_store(ctx_t *ctx, u32 off, void *from, u32 len)
 	return bpf_skb_store_bytes(ctx, off, from, len, 0);
 }
 
+/* The checksum field then holds the bare pseudo-header sum and the device or the stack completes
+ * it: so must what we write. */
+INLINE bool tier_csum_partial(ctx_t *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+
+	return BPF_CORE_READ_BITFIELD(skb, ip_summed) == CHECKSUM_PARTIAL;
+}
+
 INLINE bool tier_merged(ctx_t *ctx)
 {
 	return ctx->gso_segs > 1;
@@ -54,15 +63,6 @@ INLINE u32 tier_meta(ctx_t *ctx)
 	if ((void *)(at + 1) > (void *)(long)ctx->data)
 		return 0;
 	return *at;
-}
-
-/* The checksum field then holds the bare pseudo-header sum and the device or the stack completes
- * it: so must what we write. */
-INLINE bool tier_csum_partial(ctx_t *ctx)
-{
-	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
-
-	return BPF_CORE_READ_BITFIELD(skb, ip_summed) == CHECKSUM_PARTIAL;
 }
 
 enum grown { GROWN_NOT = 0, GROWN_TAIL, GROWN_HEAD, GROWN_FAILED };

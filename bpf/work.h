@@ -42,6 +42,7 @@ struct work {
 	u32 out_delta;
 	u32 edge;
 	u32 translate;
+	u32 bare; /* the checksum field is the bare pseudo-header sum and stays so */
 	u32 snd_wscale;
 	u32 acked;	 /* the packet's acknowledgement was taken into account */
 	u32 proof_ahead; /* bytes behind the packet that may have passed unseen */

@@ -10,7 +10,7 @@ use erb_sim_path::{Library, PathConfig, Xdp};
 use crate::scene::{Scene, get};
 
 fn mutant(file: &str, find: &str, replace: &str) -> Library {
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}-{}", find.len()));
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}-{}", replace.len()));
     let bpf = out.join("bpf");
     fs::create_dir_all(&bpf).unwrap();
     for entry in fs::read_dir(Library::sources()).unwrap() {
@@ -61,4 +61,53 @@ fn a_lock_kept_at_the_end_is_caught() {
          fast_send",
     );
     assert!(violation(&library).contains("while"));
+}
+
+/// Set in the process that shall be stopped by the sanitizer.
+const VICTIM: &str = "ERB_SIM_PATH_VICTIM";
+
+/// Edits that reach out of a packet, of a map's value, and to a socket that was released.
+const OUT_OF_BOUNDS: [(&str, &str, &str); 3] = [
+    (
+        "xdp.bpf.c",
+        "\tif (!c || !w)\n",
+        "\t*(volatile u8 *)(long)ctx->data_end = 1;\n\tif (!c || !w)\n",
+    ),
+    (
+        "xdp.bpf.c",
+        "\tif (!c || !w)\n",
+        "\t*((volatile u8 *)w + sizeof(*w)) = 1;\n\tif (!c || !w)\n",
+    ),
+    (
+        "sock.h",
+        "\tbpf_sk_release(r->sk);\n",
+        "\tbpf_sk_release(r->sk);\n\t*(volatile u32 *)&r->sk->state;\n",
+    ),
+];
+
+#[test]
+fn the_sanitizer_sees_what_is_out_of_bounds() {
+    if !erb_sim_path::SANITIZED {
+        println!("skipped: not built with sanitizers, see crates/sim-path/sanitize");
+        return;
+    }
+    if let Ok(number) = std::env::var(VICTIM) {
+        let (file, find, replace) = OUT_OF_BOUNDS[number.parse::<usize>().unwrap()];
+        let mut scene = Scene::on(&mutant(file, find, replace), PathConfig::default());
+        scene.send(&get(b"key"));
+        return;
+    }
+    for number in 0..OUT_OF_BOUNDS.len() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "mutants::the_sanitizer_sees_what_is_out_of_bounds",
+            ])
+            .env(VICTIM, number.to_string())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{number}");
+        assert!(text.contains("AddressSanitizer"), "{number}: {text}");
+    }
 }
