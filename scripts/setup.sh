@@ -80,6 +80,7 @@ setup_missing() {
 	done
 	if [ "$1" = test ]; then
 		have clang-format-19 || echo clang-format-19
+		setup_sanitizers_found || echo libclang-rt-19-dev
 	fi
 }
 
@@ -87,6 +88,14 @@ setup_missing() {
 setup_libclang_found() {
 	[ -n "${LIBCLANG_PATH:-}" ] ||
 		compgen -G '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' >/dev/null
+}
+
+# Whether clang finds the run-time library of its sanitizers.
+setup_sanitizers_found() {
+	local clang
+	clang=$(setup_clang_found)
+	[ -n "$clang" ] && [ -e "$("$clang" -print-file-name=libclang_rt.fuzzer-x86_64.a)" ] ||
+		compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*' >/dev/null
 }
 
 # Packages without which some client libraries are reported as unavailable by the tests.
@@ -142,6 +151,7 @@ setup_stand_in() {
 	clang-19) echo clang ;;
 	libclang1-19) echo libclang-dev ;;
 	clang-format-19) say "clang-format-19 cannot be had here: the C format will not be checked" ;;
+	libclang-rt-19-dev) say "libclang-rt-19-dev cannot be had here: nothing runs with sanitizers" ;;
 	*) echo "$1" ;;
 	esac
 }
