@@ -176,8 +176,8 @@ struct conn {
 	ERB_LOCK lock;
 	__u8 state; /* enum erb_conn_state */
 	__u8 flags;
-	__u8 fin_rst; /* egress saw FIN or RST leave */
-	__u8 spoke;   /* the kernel sent something since an ACK last went up */
+	__u8 reset; /* egress saw RST leave */
+	__u8 spoke; /* the kernel sent something since an ACK last went up */
 	__u64
 	    cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
 	__u64 tcp_sock;	   /* where the kernel keeps that socket, 0 = not known; see sock_known() */

@@ -169,10 +169,10 @@ INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
 	}
 	if (ow->p.flags & TCP_FIN)
 		end++;
-	if (ow->p.flags & (TCP_FIN | TCP_RST)) {
-		conn->fin_rst = 1;
+	if (ow->p.flags & (TCP_FIN | TCP_RST))
 		conn->flags |= CONN_F_CLOSING;
-	}
+	if (ow->p.flags & TCP_RST)
+		conn->reset = 1;
 	if (!(ow->p.flags & TCP_RST)) {
 		conn->egress_max = seq_max(conn->egress_max, end);
 		conn->flags |= CONN_F_EGRESS_SEEN;

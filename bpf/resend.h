@@ -74,8 +74,8 @@ INLINE enum verdict ingress_duplicate(ctx_t *ctx, struct work *w, struct conn *c
 		return V_REFUSED;
 	w->acked = 1;
 	lock_take(&conn->lock);
-	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie && w->view.established &&
-	    !(conn->flags & CONN_F_CLOSING) && conn_paws_ok(conn, &w->p) &&
+	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie &&
+	    conn_may_resend(conn, &w->view) && conn_paws_ok(conn, &w->p) &&
 	    conn_ack(conn, &w->p, &w->view, w->now) && ack_is_known(conn, &w->view, &w->p)) {
 		send = true;
 		unacked = conn_unacked(conn, conn->ack_max);

@@ -7,6 +7,10 @@
 #pragma once
 #include "packet.h"
 
+#define SOCK_STATES_SPEAKING                                                                       \
+	(1U << TCP_ESTABLISHED | 1U << TCP_CLOSE_WAIT | 1U << TCP_FIN_WAIT1 |                      \
+	 1U << TCP_FIN_WAIT2 | 1U << TCP_CLOSING | 1U << TCP_LAST_ACK)
+
 struct sock_ref {
 	struct bpf_sock *sk; /* to be released; NULL: found by sock_known() */
 	struct tcp_sock *tp; /* full sockets but LISTEN, else NULL */
@@ -31,6 +35,7 @@ struct sock_view {
 	u8 tstamp_ok;
 	u8 usec_ts;
 	u8 established;
+	u8 speaks; /* a connection of which each side may still have to repeat something */
 };
 
 INLINE u64 sock_cookie(const struct tcp_sock *tp)
@@ -50,6 +55,7 @@ INLINE bool sock_view_load(const struct sock_ref *r, struct sock_view *v)
 {
 	const struct tcp_sock *tp = r->tp;
 	const struct tcp_sock___usec *usec = (const void *)tp;
+	u8 state;
 
 	v->rcv_nxt = tp->rcv_nxt;
 	v->rcv_wup = tp->rcv_wup;
@@ -65,7 +71,9 @@ INLINE bool sock_view_load(const struct sock_ref *r, struct sock_view *v)
 	v->usec_ts = 0;
 	if (bpf_core_field_exists(usec->tcp_usec_ts))
 		v->usec_ts = BPF_CORE_READ_BITFIELD(usec, tcp_usec_ts);
-	v->established = sock_state(tp) == TCP_ESTABLISHED;
+	state = sock_state(tp);
+	v->established = state == TCP_ESTABLISHED;
+	v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);
 	return r->sk || (v->established && sock_cookie(tp) == r->cookie);
 }
 

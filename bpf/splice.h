@@ -9,7 +9,7 @@
  * good in this version); OLD for connections that began before ERB saw them. CLOSING is a flag.
  *
  * Who writes (all under conn.lock): ingress next, up_max, in_delta, out_delta, edge, in_edge,
- * replay*, ack_max, ts_recent, requests, in, mark_head; egress egress_max, fin_rst, replies,
+ * replay*, ack_max, ts_recent, requests, in, mark_head; egress egress_max, reset, replies,
  * last_tsval (raised by both), scan_next, out, mark_tail; state and flags both.
  *
  * Invariants:
@@ -36,6 +36,13 @@ _Static_assert(REPLAY_BYTES >= 2 * REPLY_BYTES_MAX, "a full reply fits beside an
 INLINE u32 conn_sent_end(const struct conn *conn, const struct sock_view *v)
 {
 	return v->write_seq + conn->out_delta;
+}
+
+/* Whether fast bytes may be sent again: the socket still speaks. They all lie below its FIN, which
+ * the client cannot take before it has them. Lock held, view loaded. */
+INLINE bool conn_may_resend(const struct conn *conn, const struct sock_view *v)
+{
+	return v->speaks && !conn->reset;
 }
 
 /* Unacknowledged fast-path bytes at the client's acknowledgement. */
@@ -131,7 +138,7 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 
 	if (conn->state != CONN_FAST)
 		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : STAT_REFUSE_BYPASS;
-	if ((conn->flags & CONN_F_CLOSING) || conn->fin_rst || !v->established)
+	if ((conn->flags & CONN_F_CLOSING) || !v->established)
 		return STAT_REFUSE_CLOSING;
 	if (!(conn->flags & CONN_F_EGRESS_SEEN))
 		return STAT_REFUSE_NO_EGRESS;

@@ -59,13 +59,13 @@ INLINE bool rexmit_prepare(struct conn *conn, struct work *w, struct sock_ref *r
 {
 	u32 unacked = conn_unacked(conn, conn->ack_max);
 
-	if (conn->cookie != r->cookie || !r->tp || !unacked || conn->fin_rst) {
+	if (conn->cookie != r->cookie || !r->tp || !unacked) {
 		conn->sent_ns = 0;
 		return false;
 	}
 	sock_view_load(r, &w->view);
-	if (!w->view.established || conn->tries >= REXMIT_TRIES_MAX) {
-		w->refusal = w->view.established ? STAT_REXMIT_GAVE_UP : 0;
+	if (!conn_may_resend(conn, &w->view) || conn->tries >= REXMIT_TRIES_MAX) {
+		w->refusal = conn_may_resend(conn, &w->view) ? STAT_REXMIT_GAVE_UP : 0;
 		conn->sent_ns = 0;
 		return false;
 	}

@@ -165,14 +165,6 @@ fn the_connection() {
             &[("REFUSE_CLOSING", 1), ("UP_TRANSLATED", 1)],
         ),
         get_up(
-            "FIN or RST has left",
-            |s| {
-                fast(s);
-                s.edit(|entry| entry.fin_rst = 1);
-            },
-            &[("REFUSE_CLOSING", 1), ("UP_TRANSLATED", 1)],
-        ),
-        get_up(
             "egress has seen nothing",
             |s| {
                 fast(s);

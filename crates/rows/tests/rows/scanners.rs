@@ -226,7 +226,7 @@ fn answer_some(scene: &mut Scene, rng: &mut Rng, replied: &mut usize, complete: 
 fn run_upstream(scene: &mut Scene, rng: &mut Rng, context: &str) {
     scene.make_fast();
     // Refused at the commit: the handler for whole commands runs too, nothing is consumed.
-    scene.edit(|entry| entry.fin_rst = 1);
+    scene.edit(|entry| entry.mss_limit = 1);
     let gates = scene.bench.dp.control().gate_seen();
     let up = Upstream::random(rng);
     let longest = [20, 200, PAYLOAD_BYTES_MAX][rng.usize(..3)];
