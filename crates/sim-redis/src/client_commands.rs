@@ -50,7 +50,7 @@ fn line(client: &Client, now_ns: u64) -> String {
         Peer::Tcp { peer, local } => (peer.to_string(), local.to_string()),
         Peer::Unix(path) => (format!("{path}:0"), format!("{path}:0")),
     };
-    let age = now_ns / 1_000_000_000 - client.created_ns / 1_000_000_000;
+    let age = (now_ns / 1_000_000_000).saturating_sub(client.created_ns / 1_000_000_000);
     let idle = (now_ns / 1_000_000_000).saturating_sub(client.last_seen_ns / 1_000_000_000);
     let queued: usize = client
         .multi
