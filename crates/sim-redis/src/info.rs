@@ -38,7 +38,7 @@ impl Redis {
         let now_s = self.now_ns / 1_000_000_000;
         match name {
             "server" => {
-                let up = now_s - self.started_ns / 1_000_000_000;
+                let up = now_s.saturating_sub(self.started_ns / 1_000_000_000);
                 let _ = write!(
                     text,
                     "# Server\r\nredis_version:7.0.15\r\nredis_git_sha1:00000000\r\n\
