@@ -13,7 +13,9 @@ fn main() {
     let first: u64 = args.get(2).and_then(|text| text.parse().ok()).unwrap_or(1);
     let count: u64 = args.get(3).and_then(|text| text.parse().ok()).unwrap_or(10);
     let story = args.get(4).is_some();
-    std::panic::set_hook(Box::new(|_| {}));
+    if !story {
+        std::panic::set_hook(Box::new(|_| {}));
+    }
     for profile in PROFILES.iter().filter(|p| name == "each" || p.name == name) {
         let start = Instant::now();
         let (mut packets, mut fails, mut reasons) =

@@ -15,6 +15,8 @@ pub mod mutate;
 pub mod plan;
 pub mod profile;
 pub mod scenario;
+#[cfg(test)]
+mod script_run;
 pub mod server;
 pub mod time;
 pub mod trace;

@@ -33,20 +33,35 @@ impl Looks {
             self.path = None;
             return Ok(());
         };
-        if !self
+        if self
             .path
             .as_ref()
-            .is_some_and(|known| known.control() == path.control())
+            .is_none_or(|known| known.control() != path.control())
         {
             self.maps = Maps::default();
             self.path = Some(path.clone());
         }
         let now = inner.now();
         let sock = |client, here| server.sock((here, client));
+        count_states(inner, server, &path);
         self.maps.check(now, &path, sock)?;
         let checks = inner.checks.borrow();
         cache::check(now, &path, checks.versions(), checks.here())
     }
+}
+
+/// Which states of entries meet which states of sockets.
+fn count_states(inner: &Inner, server: &Server, path: &Path) {
+    let mut coverage = inner.coverage.borrow_mut();
+    path.each_conn(|key, entry| {
+        let (client, here) = crate::check::maps::addresses(key);
+        let tcp = server.sock((here, client)).map_or(0, |sock| sock.state);
+        let state = ["NEW", "FAST", "BYPASS", "OLD"]
+            .get(usize::from(entry.state))
+            .unwrap_or(&"?");
+        let name = format!("{state} flags {:02x} tcp {tcp}", entry.flags);
+        coverage.count("state", &name);
+    });
 }
 
 /// What is left when all connections are over and all delays have passed.

@@ -428,6 +428,9 @@ impl World {
     pub fn end_faults(&mut self) {
         self.calm = true;
         self.inner.faults.set(Faults::NONE);
+        for machine in &mut self.machines {
+            machine.come_back();
+        }
         for link in self.inner.up.borrow_mut().iter_mut() {
             link.end_faults();
         }

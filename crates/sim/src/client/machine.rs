@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
-use erb_sim_tcp::{Checksum, Config, EventKind, Host, Macs, Outgoing, Segment, SockId};
+use erb_sim_tcp::{Checksum, Config, EventKind, Host, Keepalive, Macs, Outgoing, Segment, SockId};
 use fastrand::Rng;
 
 use crate::ConnId;
@@ -15,7 +15,7 @@ use crate::client::workload::{Operation, Workload, mix};
 use crate::fault::Fault;
 use crate::inner::{Event, Inner};
 use crate::link::Frame;
-use crate::time::{MS, Ns};
+use crate::time::{MS, Ns, SECOND};
 use crate::trace::Place;
 
 /// Redis's port.
@@ -95,6 +95,14 @@ fn config(inner: &Inner, random: &mut Rng) -> Config {
         } else {
             Some(random.u8(0..8))
         };
+    }
+    if profile.events.machine_crash > 0 {
+        // Who waits for a server that has forgotten it learns so by probing only.
+        config.keepalive = Some(Keepalive {
+            time: 20 * SECOND,
+            interval: 5 * SECOND,
+            probes: 4,
+        });
     }
     config.nagle = random.bool();
     if random.u8(0..4) == 0 {
@@ -346,6 +354,11 @@ impl Machine {
             .partition(|s| s.dst == local);
         *raw = others;
         mine
+    }
+
+    /// Ports whose process has vanished answer again: by resets.
+    pub fn come_back(&mut self) {
+        self.silent.clear();
     }
 
     /// What a script's connection has read since the last call.

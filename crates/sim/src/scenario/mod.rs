@@ -20,10 +20,8 @@
 //! s.finish();
 //! ```
 
+mod links;
 mod raw;
-
-use std::cell::Cell;
-use std::rc::Rc;
 
 use erb_abi::{conn, conn_key, erb_stat};
 use erb_sim_tcp::{Config, View};
@@ -33,7 +31,6 @@ use crate::client::resp::request;
 use crate::client::session::{Deed, Stage};
 use crate::client::workload::{Command, Operation};
 use crate::inner::Event;
-use crate::link::{Fate, Frame, Script};
 use crate::plan::{Options, Plan};
 use crate::profile::{CALM, Profile, Tier};
 use crate::time::{MS, Ns, SECOND, US};
@@ -41,7 +38,8 @@ use crate::trace::Keep;
 use crate::{ConnId, Faults, World};
 
 pub use crate::server::Pair;
-pub use raw::Raw;
+pub use links::{first, only};
+pub use raw::{RAW_MACHINE, Raw};
 
 /// The longest that a helper waits for something, in virtual time.
 const WAIT_MAX: Ns = 300 * SECOND;
@@ -472,109 +470,11 @@ impl Scenario {
         self.world.server.steer_to(cpu);
     }
 
-    // --- links ---
-
-    /// From now on `script` decides about frames from a machine to the server.
-    pub fn up(&mut self, machine: usize, script: Option<Script>) {
-        self.world.inner.up.borrow_mut()[machine].set_script(script);
-    }
-
-    /// From now on `script` decides about frames from the server to a machine.
-    pub fn down(&mut self, machine: usize, script: Option<Script>) {
-        self.world.inner.down.borrow_mut()[machine].set_script(script);
-    }
-
-    /// The next `count` frames from machine 0 are lost.
-    pub fn lose_up(&mut self, count: u32) {
-        self.up(0, Some(first(count, Fate::Drop)));
-    }
-
-    /// The next `count` frames to machine 0 are lost.
-    pub fn lose_down(&mut self, count: u32) {
-        self.down(0, Some(first(count, Fate::Drop)));
-    }
-
-    /// The next `count` frames from machine 0 are kept; [`Self::release_up`] lets them go.
-    pub fn hold_up(&mut self, count: u32) {
-        self.up(0, Some(first(count, Fate::Hold)));
-    }
-
-    /// The next `count` frames to machine 0 are kept; [`Self::release_down`] lets them go.
-    pub fn hold_down(&mut self, count: u32) {
-        self.down(0, Some(first(count, Fate::Hold)));
-    }
-
-    /// Takes what is kept of frames from machine 0.
-    pub fn held_up(&mut self) -> Vec<Frame> {
-        std::mem::take(self.world.inner.up.borrow_mut()[0].held())
-    }
-
-    /// Takes what is kept of frames to machine 0.
-    pub fn held_down(&mut self) -> Vec<Frame> {
-        std::mem::take(self.world.inner.down.borrow_mut()[0].held())
-    }
-
-    /// What is kept of frames from machine 0 arrives now, in order.
-    pub fn release_up(&mut self) {
-        for frame in self.held_up() {
-            self.inject_up(0, frame);
-        }
-    }
-
-    /// What is kept of frames to machine 0 arrives now, in order.
-    pub fn release_down(&mut self) {
-        for frame in self.held_down() {
-            self.inject_down(0, frame);
-        }
-    }
-
-    /// A frame arrives at the server, as if from this machine, at once.
-    pub fn inject_up(&mut self, machine: usize, frame: Frame) {
-        let now = self.now();
-        let key = self.world.inner.up.borrow_mut()[machine].inject(now, 0, frame);
-        self.world.inner.at(key.0, Event::Up(machine, key));
-    }
-
-    /// A frame arrives at a machine at once.
-    pub fn inject_down(&mut self, machine: usize, frame: Frame) {
-        let now = self.now();
-        let key = self.world.inner.down.borrow_mut()[machine].inject(now, 0, frame);
-        self.world.inner.at(key.0, Event::Down(machine, key));
-    }
-
     /// A client of which every segment is written by hand.
     pub fn raw(&mut self) -> Raw {
         self.raws += 1;
         Raw::new(&self.world, 50_000 + self.raws)
     }
-}
-
-/// A script that gives the first `count` frames this fate and delivers the others.
-#[must_use]
-pub fn first(count: u32, fate: Fate) -> Script {
-    let mut left = count;
-    Box::new(move |_, _| {
-        if left == 0 {
-            return Fate::Deliver;
-        }
-        left -= 1;
-        fate.clone()
-    })
-}
-
-/// A script that gives this fate to frames of which `which` holds, and notes how many there were.
-#[must_use]
-pub fn only(which: impl Fn(&Frame) -> bool + 'static, fate: Fate) -> (Script, Rc<Cell<u32>>) {
-    let seen = Rc::new(Cell::new(0));
-    let count = seen.clone();
-    let script: Script = Box::new(move |_, frame| {
-        if !which(frame) {
-            return Fate::Deliver;
-        }
-        count.set(count.get() + 1);
-        fate.clone()
-    });
-    (script, seen)
 }
 
 /// Runs a script under many interleavings; the failing seed is in the panic's message.

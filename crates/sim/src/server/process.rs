@@ -225,9 +225,6 @@ impl Server {
             )
         });
         self.inner.checks.borrow_mut().executed(now, conn, executed);
-        if self.inner.happens(Fault::RedisStall, 0) {
-            self.inner.coverage.borrow_mut().fault(Fault::RedisStall);
-        }
     }
 
     /// The end of a turn: output goes to the sockets, connections are closed.
