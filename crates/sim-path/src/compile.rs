@@ -115,7 +115,11 @@ fn start(
     // Relocation of kernel types has no meaning here; any attribute of records will do.
     command.arg("-Dpreserve_access_index=annotate(\"relocated\")");
     // Instrumented code takes minutes to optimise fully.
-    command.arg(if flavour == Flavour::Plain { "-O2" } else { "-O1" });
+    command.arg(if flavour == Flavour::Plain {
+        "-O2"
+    } else {
+        "-O1"
+    });
     if flavour == Flavour::Fuzzed {
         command.arg("-fsanitize=fuzzer-no-link");
     }
