@@ -385,12 +385,12 @@ impl TestLab {
                 calls::get(conn, key);
                 sleep(FILL);
             }
-            let fast = self.counters().since(&before, "FAST_GET");
-            if fast > 0 {
-                Ok(())
-            } else {
-                Err(format!("{key} never hit: {}", self.status().brief()))
+            let after = self.counters();
+            if after.since(&before, "FAST_GET") > 0 {
+                return Ok(());
             }
+            let (brief, moved) = (self.status().brief(), after.moved(&before));
+            Err(format!("{key} never hit: {brief}; counted {moved}"))
         });
     }
 

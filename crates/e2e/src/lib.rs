@@ -5,12 +5,12 @@
 //! - [`calls`]: commands and replies in short.
 //! - [`process`]: processes and limits.
 //! - [`status`]: what `erb status --json` says.
-//! - [`segment`]: a TCP client made of raw segments, for what no kernel would send.
+//! - [`wire`]: a lab in which scripts of raw segments are played.
 //!
 //! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with the full numbers.
 
 pub mod calls;
 pub mod lab;
 pub mod process;
-pub mod segment;
 pub mod status;
+pub mod wire;

@@ -11,5 +11,5 @@ mod failures;
 mod faults;
 mod history;
 mod mixed;
-mod segments;
+mod scripts;
 mod state;
