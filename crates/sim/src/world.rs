@@ -128,6 +128,13 @@ impl World {
         self.inner.at(START_NS + plan.duration, Event::Calm);
         self.inner.at(START_NS + LOOK_EVERY, Event::Look);
         self.server.arm_redis();
+        // Most keys exist from the start.
+        for number in 0..rates.keys {
+            let key = format!("key:{number}").into_bytes();
+            let value = vec![b'0'; number as usize * 7 % 90 + 1];
+            let request = crate::client::resp::request(&[b"SET", &key, &value]);
+            self.server.ask_unseen(&request);
+        }
         for (fault, every) in rare(&plan) {
             self.plan_rare(fault, every);
         }

@@ -173,7 +173,7 @@ impl Maker<'_> {
 
     fn read(&mut self) -> Command {
         let key = self.key();
-        match self.random.u8(0..40) {
+        match self.random.u8(0..80) {
             0 => command("mget", &[b"MGET", &key, &self.key()]),
             1 => command("exists", &[b"EXISTS", &key]),
             2 => command("strlen", &[b"STRLEN", &key]),
@@ -217,7 +217,7 @@ impl Maker<'_> {
         }
         let key = self.key();
         match self.random.u8(0..40) {
-            0..=2 => command("del", &[b"DEL", &key]),
+            0 => command("del", &[b"DEL", &key]),
             3 => command("unlink", &[b"UNLINK", &key]),
             4 => command("append", &[b"APPEND", &key, b"+"]),
             5 => command("setrange", &[b"SETRANGE", &key, b"2", b"zz"]),

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whole runs: no rule is broken, equal seeds are equal runs, and faults do happen.
+
+use erb_sim::trace::Keep;
+use erb_sim::{Options, PROFILES, Plan, profile, run};
+
+#[test]
+fn no_profile_breaks_a_rule() {
+    for profile in PROFILES {
+        for seed in 1..3 {
+            let outcome = run(&Plan::new(profile, seed), &Options::default());
+            if let Some(violation) = outcome.violation {
+                panic!("{} seed {seed}: {}{violation}", profile.name, outcome.story);
+            }
+            assert!(
+                outcome.packets > 100,
+                "{} seed {seed} did nothing",
+                profile.name
+            );
+        }
+    }
+}
+
+#[test]
+fn equal_seeds_are_equal_runs() {
+    let options = Options {
+        keep: Keep::All,
+        ..Options::default()
+    };
+    for profile in PROFILES {
+        let plan = Plan::new(profile, 5);
+        let (one, two) = (run(&plan, &options), run(&plan, &options));
+        let differs = one
+            .story
+            .lines()
+            .zip(two.story.lines())
+            .find(|(a, b)| a != b);
+        assert_eq!(differs, None, "{}", profile.name);
+        assert_eq!(one.coverage, two.coverage, "{}", profile.name);
+    }
+}
+
+#[test]
+fn the_fast_path_answers_many_reads_of_a_calm_world() {
+    let mut fast = 0;
+    let mut asked = 0;
+    for seed in 1..6 {
+        let plan = Plan::new(profile::find("calm").expect("a profile"), seed);
+        let outcome = run(&plan, &Options::default());
+        let count = |kind, name: &str| outcome.coverage.get(&(kind, name.to_owned())).copied();
+        fast += count("reason", "FAST_GET").unwrap_or(0);
+        asked += count("command", "get").unwrap_or(0);
+    }
+    assert!(
+        fast * 5 > asked,
+        "{fast} of {asked} reads were answered fast"
+    );
+}
