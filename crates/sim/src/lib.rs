@@ -3,6 +3,7 @@
 //!
 //! [`run`] makes one run of a [`Plan`]; [`World`] is what it drives, step by step, in virtual time.
 
+pub mod campaign;
 pub mod check;
 pub mod client;
 pub mod coverage;

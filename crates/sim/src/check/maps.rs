@@ -22,7 +22,13 @@ struct Seen {
     requests: u32,
     replies: u32,
     last_tsval: u32,
+    /// Looks between which answers went on while the kernel lacked an acknowledgement.
+    starved: u32,
 }
+
+/// Looks after which a kernel without its acknowledgements counts as starved: single ones may get
+/// lost behind the data path.
+const STARVED_LOOKS: u32 = 4;
 
 /// Holds what has to be compared between two looks.
 #[derive(Default)]
@@ -83,7 +89,13 @@ impl Maps {
             if let Err((rule, text)) = found {
                 error.get_or_insert_with(|| broken(rule, format!("entry of {client}: {text}")));
             }
-            seen.insert(at, note(conn));
+            let mut now_seen = note(conn);
+            now_seen.starved = starved(self.conns.get(&at), conn, view.as_ref());
+            if now_seen.starved >= STARVED_LOOKS {
+                let text = "answers go on, but the kernel never got the acknowledgement";
+                error.get_or_insert_with(|| broken("ack", format!("entry of {client}: {text}")));
+            }
+            seen.insert(at, now_seen);
         });
         self.conns = seen;
         if let Some(error) = error {
@@ -180,7 +192,22 @@ const fn note(conn: &abi::conn) -> Seen {
         requests: conn.requests,
         replies: conn.replies,
         last_tsval: conn.last_tsval,
+        starved: 0,
     }
+}
+
+/// No acknowledgement that is new to the kernel may be swallowed: it is answered at XDP only if it
+/// has them all, else the TC tier lets them through.
+fn starved(old: Option<&Seen>, conn: &abi::conn, sock: Option<&Sock>) -> u32 {
+    let (Some(old), Some(sock)) = (old, sock) else {
+        return 0;
+    };
+    let same = old.cookie == conn.cookie && sock.cookie == conn.cookie;
+    let lacks = conn.out_delta != 0 && ahead(conn.edge, sock.snd_una) > 0;
+    if !same || !lacks || sock.state != tcp_state::ESTABLISHED {
+        return 0;
+    }
+    old.starved + u32::from(conn.in_delta != old.in_delta)
 }
 
 const fn has(conn: &abi::conn, flag: u32) -> bool {
@@ -372,6 +399,29 @@ mod tests {
             ..behind
         };
         assert_eq!(rule(&conn, &other), None, "another socket");
+    }
+
+    #[test]
+    fn a_starved_kernel_is_noticed() {
+        let sock = Sock {
+            cookie: 7,
+            snd_una: 4_000,
+            state: tcp_state::ESTABLISHED,
+            ..Sock::default()
+        };
+        let mut old = note(&entry());
+        for round in 1..5 {
+            let mut conn = entry();
+            conn.in_delta += round;
+            old.starved = starved(Some(&old), &conn, Some(&sock));
+            old.in_delta = conn.in_delta;
+            assert_eq!(old.starved, round);
+        }
+        let fed = Sock {
+            snd_una: 5_000,
+            ..sock
+        };
+        assert_eq!(starved(Some(&old), &entry(), Some(&fed)), 0);
     }
 
     #[test]

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's mistakes: its data path with a fault between the two. What the daemon decides stays
+//! as it is; what arrives is what a daemon with the mistake would have done.
+
+use std::cell::{Cell, RefCell};
+
+use erb_abi::{
+    ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, SWEEP_F_GONE, SweepReport, conn_key,
+    erb_stat, sweep_row,
+};
+use erb_core::{DataPath, Result};
+
+use crate::time::{MS, Ns};
+
+/// A mistake of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DaemonMistake {
+    /// The lease is renewed whether or not `+PONG` came.
+    LeaseWithoutPong,
+    /// The lease counts from when `+PONG` came, not from when its PING was written.
+    LeaseFromPong,
+    /// The cache is not emptied when the feed is made anew, nor by a flush.
+    NeverCleared,
+    /// Invalidations are dropped.
+    InvalidationsDropped,
+    /// Invalidations are handled when the next ones come.
+    InvalidationsLate,
+    /// A fill's versions are noted after the value was read.
+    VersionsNotedLate,
+    /// The gate is acknowledged without reading Redis's state.
+    GateUnread,
+    /// What a sweep reports is released without asking Redis.
+    ReleasedWithoutProof,
+    /// The fence for untracked payload is opened without looking.
+    UntrackedUnchecked,
+    /// Nothing is ever released.
+    NeverReleased,
+    /// The table is never swept.
+    NeverSwept,
+    /// A step of the wall clock goes unnoticed.
+    ClockUnwatched,
+    /// Serving goes on whatever Redis's state is.
+    ServingRegardless,
+}
+
+/// A data path, driven by a daemon that may have a mistake.
+pub struct Mistaken<D> {
+    inner: D,
+    mistake: Option<DaemonMistake>,
+    now: Box<dyn Fn() -> Ns>,
+    late: RefCell<Vec<Vec<u8>>>,
+    served: Cell<bool>,
+    clock_set: Cell<bool>,
+}
+
+impl<D: DataPath> Mistaken<D> {
+    /// Puts `mistake`, if any, before the data path. `now` is the monotonic clock.
+    pub fn new(inner: D, mistake: Option<DaemonMistake>, now: impl Fn() -> Ns + 'static) -> Self {
+        Self {
+            inner,
+            mistake,
+            now: Box::new(now),
+            late: RefCell::default(),
+            served: Cell::default(),
+            clock_set: Cell::default(),
+        }
+    }
+
+    fn has(&self, mistake: DaemonMistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    fn lease_from_now(&self) -> u64 {
+        (self.now)() + u64::from(LEASE_MS) * MS
+    }
+
+    /// Called at whatever the daemon does often.
+    fn meanwhile(&self) {
+        if self.has(DaemonMistake::LeaseWithoutPong) && self.inner.lease_until_ns() > 0 {
+            self.inner.set_lease_until_ns(self.lease_from_now());
+        }
+        if self.has(DaemonMistake::GateUnread) {
+            self.inner.set_gate_ack(self.inner.gate_seen());
+        }
+        if self.has(DaemonMistake::UntrackedUnchecked) && self.inner.untracked() != 0 {
+            // An error shows again at the daemon's own next call.
+            let _ = self.inner.untracked_clear();
+            let _ = self.inner.untracked_clear();
+        }
+    }
+}
+
+/// Calls that no mistake touches.
+macro_rules! pass {
+    ($($name:ident($($arg:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {$(
+        fn $name(&self, $($arg: $kind),*) $(-> $result)? {
+            self.inner.$name($($arg),*)
+        }
+    )*};
+}
+
+impl<D: DataPath> DataPath for Mistaken<D> {
+    pass! {
+        serving() -> u32;
+        set_stopping(value: u32);
+        set_admit(value: u32);
+        fills() -> u32;
+        set_heartbeat_up_ns(value: u64);
+        untracked() -> u32;
+        gate_ack() -> u64;
+        set_gate_ack(value: u64);
+        tick() -> Result<bool>;
+        untracked_clear() -> Result<bool>;
+        halve_miss_counts();
+        conn_keys() -> Vec<conn_key>;
+        conn_views() -> Vec<ConnView>;
+    }
+
+    fn lease_until_ns(&self) -> u64 {
+        self.meanwhile();
+        self.inner.lease_until_ns()
+    }
+
+    fn set_lease_until_ns(&self, value: u64) {
+        let value = match self.mistake {
+            Some(DaemonMistake::LeaseWithoutPong) => self.lease_from_now(),
+            Some(DaemonMistake::LeaseFromPong) if value > 0 => self.lease_from_now(),
+            _ => value,
+        };
+        self.inner.set_lease_until_ns(value);
+    }
+
+    fn set_serving(&self, value: u32) {
+        if value == 1 {
+            self.served.set(true);
+        }
+        if self.has(DaemonMistake::ServingRegardless) && self.served.get() {
+            return self.inner.set_serving(1);
+        }
+        self.inner.set_serving(value);
+    }
+
+    fn set_wall_minus_mono_ms(&self, value: i64) {
+        if self.has(DaemonMistake::ClockUnwatched) && self.clock_set.replace(true) {
+            return;
+        }
+        self.inner.set_wall_minus_mono_ms(value);
+    }
+
+    fn fence(&self) -> u64 {
+        self.meanwhile();
+        self.inner.fence()
+    }
+
+    fn gate_seen(&self) -> u64 {
+        self.meanwhile();
+        self.inner.gate_seen()
+    }
+
+    fn stat(&self, stat: erb_stat) -> Result<u64> {
+        self.meanwhile();
+        self.inner.stat(stat)
+    }
+
+    fn sweep(&self) -> Result<SweepReport> {
+        if self.has(DaemonMistake::NeverSwept) {
+            return Ok(SweepReport::default());
+        }
+        let report = self.inner.sweep()?;
+        if self.has(DaemonMistake::ReleasedWithoutProof) {
+            for row in &report.rows {
+                self.inner.release(row, row.flags & SWEEP_F_GONE != 0)?;
+            }
+        }
+        Ok(report)
+    }
+
+    fn release(&self, row: &sweep_row, remove: bool) -> Result<bool> {
+        if self.has(DaemonMistake::NeverReleased) {
+            return Ok(true);
+        }
+        self.inner.release(row, remove)
+    }
+
+    fn fill_begin(&self, keys: &[&[u8]]) -> Result<Vec<FillToken>> {
+        self.inner.fill_begin(keys)
+    }
+
+    fn fill_insert(&self, entries: &[FillEntry<'_>]) -> Result<Vec<u32>> {
+        if !self.has(DaemonMistake::VersionsNotedLate) {
+            return self.inner.fill_insert(entries);
+        }
+        let keys: Vec<&[u8]> = entries.iter().map(|entry| entry.key).collect();
+        let tokens = self.inner.fill_begin(&keys)?;
+        let late: Vec<FillEntry<'_>> = entries
+            .iter()
+            .zip(tokens)
+            .map(|(entry, token)| FillEntry {
+                token: if token.status == FILL_OK {
+                    token
+                } else {
+                    entry.token
+                },
+                ..*entry
+            })
+            .collect();
+        self.inner.fill_insert(&late)
+    }
+
+    fn invalidate(&self, keys: &[&[u8]]) -> Result<()> {
+        match self.mistake {
+            Some(DaemonMistake::InvalidationsDropped) => Ok(()),
+            Some(DaemonMistake::InvalidationsLate) => {
+                let next = keys.iter().map(|key| key.to_vec()).collect();
+                let due = self.late.replace(next);
+                let due: Vec<&[u8]> = due.iter().map(Vec::as_slice).collect();
+                self.inner.invalidate(&due)
+            }
+            _ => self.inner.invalidate(keys),
+        }
+    }
+
+    fn clear(&self) -> Result<()> {
+        let never = [DaemonMistake::NeverCleared, DaemonMistake::ClockUnwatched];
+        if self.mistake.is_some_and(|mistake| never.contains(&mistake)) {
+            return Ok(());
+        }
+        self.inner.clear()
+    }
+
+    fn drain_misses(&mut self) -> Vec<Vec<u8>> {
+        self.inner.drain_misses()
+    }
+
+    fn run_on(&mut self, ifindex: u32) {
+        self.inner.run_on(ifindex);
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The mistakes in the C: each rule left out in turn, or got slightly wrong. A table, to be read by
+//! searching.
+
+use super::source::Edit;
+use super::{Change, Mutation};
+
+const fn edit(file: &'static str, find: &'static str, replace: &'static str) -> Edit {
+    Edit {
+        file,
+        find,
+        replace,
+    }
+}
+
+macro_rules! mutations {
+    ($($name:literal, $rule:literal, $profile:literal, [$(($file:literal, $find:literal, $replace:literal)),+ $(,)?];)*) => {
+        /// All mutations of the C.
+        pub(super) const SOURCES: &[Mutation] = &[$(Mutation {
+            name: $name,
+            rule: $rule,
+            profile: $profile,
+            change: Change::Source(&[$(edit($file, $find, $replace)),+]),
+        }),*];
+    };
+}
+
+mutations! {
+    "bypass-answered", "a connection in BYPASS is never answered", "odd",
+        [("splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
+         ("answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
+    "order-unchecked", "consumed only if in order: seq == next == up_max, nothing half scanned", "segments",
+        [("splice.h", "if (p->seq != conn->next || p->seq != conn->up_max || conn->in.state != RQ_IDLE)", "if (0)"),
+         ("answer.h", "if (w->p.seq != conn->next || conn->in.state != RQ_IDLE)", "if (0)")];
+    "kernel-behind", "consumed only if the kernel has taken all earlier bytes", "races",
+        [("splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
+    "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
+        [("splice.h", "if (conn->requests != conn->replies)", "if (0)")];
+    "unanswered-and-owed", "consumed only if Redis and the kernel owe nothing", "calm",
+        [("splice.h", "if (conn->requests != conn->replies)", "if (0)"),
+         ("splice.h", "if (conn->egress_max != v->write_seq)", "if (0)")];
+    "owed-bytes", "the kernel owes nothing, judged with the packet's own ACK", "lossy",
+        [("splice.h", "} else if (p->ack != sent_end) {", "} else if (0) {")];
+    "replay-full", "unacknowledged bytes fit the replay buffer", "lossy",
+        [("splice.h", "if (unacked + w->reply_len > room)", "if (0)")];
+    "ack-swallowed", "no ACK that is new to the kernel is swallowed (TC hand-over)", "calm",
+        [("splice.h", "return kernel_ack == v->snd_una ? 0 : STAT_TO_TC;", "return 0 * kernel_ack;")];
+    "delta-short", "both deltas move by what was consumed and inserted", "calm",
+        [("splice.h", "conn->out_delta += read_once(w->reply_len);", "conn->out_delta += read_once(w->reply_len) - 1;")];
+    "delta-in-forgotten", "both deltas change together", "calm",
+        [("splice.h", "conn->in_delta += p->payload_len;", "conn->in_delta += 0;")];
+    "edge-not-moved", "the edge is write_seq at the last edit", "lossy",
+        [("splice.h", "\tconn->edge = v->write_seq;\n", "")];
+    "floor-missing", "acknowledgements below the edge never go up", "reorder",
+        [("splice.h", "if (seq_before(ack, w->edge)) {", "if (w->edge == ack + 1 && 0) {")];
+    "edge-drop-missing", "kernel data below the edge never leave again", "lossy",
+        [("egress.h", "if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {", "if (0) {")];
+    "ack-not-translated-down", "down: ack + in_delta", "calm",
+        [("egress.h", "store_be32(tcp + 8, ow->p.ack + ow->in_delta);", "store_be32(tcp + 8, ow->p.ack);")];
+    "seq-not-translated-down", "down: seq + out_delta", "calm",
+        [("egress.h", "store_be32(tcp + 4, ow->p.seq + ow->out_delta);", "store_be32(tcp + 4, ow->p.seq);")];
+    "seq-not-translated-up", "up: seq - in_delta", "calm",
+        [("splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, w->p.seq);")];
+    "ack-not-translated-up", "up: ack - out_delta", "calm",
+        [("splice.h", "ack = w->p.ack - w->out_delta;", "ack = w->p.ack;")];
+    "replay-wrong-base", "a replay starts at the client's highest acknowledgement", "lossy",
+        [("splice.h", "u32 at = (seq - conn->replay_base) & (REPLAY_BYTES - 1);\n\n\tif (want >", "u32 at = (seq - conn->replay_from + 1) & (REPLAY_BYTES - 1);\n\n\tif (want >")];
+    "replay-from-later", "a replay carries the oldest unacknowledged bytes", "lossy",
+        [("splice.h", "if (v->write_seq != conn->edge || seq_before(conn->replay_from, p->ack))\n\t\tconn->replay_from = p->ack;", "conn->replay_from = start;")];
+    "sack-delta", "SACK blocks go up less out_delta", "lossy",
+        [("splice.h", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta);", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta / 2);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta / 2);")];
+    "tsval-goes-back", "TSval never goes back (answers)", "calm",
+        [("splice.h", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);", "w->out_tsval = sock_tsval(v, w->now);")];
+    "tsval-goes-back-down", "TSval never goes back (the kernel's packets)", "races",
+        [("egress.h", "ow->tsval = seq_max(ow->p.tsval, conn->last_tsval);", "ow->tsval = ow->p.tsval;"),
+         ("splice.h", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval) + 3;")];
+    "checksum-unchecked", "the checksum is right in full or the bare pseudo-header sum", "corrupt",
+        [("verify.h", "csum_fold(pseudo + sum) == 0xffff;\n\t}\n", "csum_fold(pseudo + sum) != 1;\n\t}\n"),
+         ("verify.h", "\t\treturn true;\n\treturn csum_fold(pseudo + sum) == 0xffff;", "\t\treturn true;\n\treturn csum_fold(pseudo + sum) != 1;")];
+    "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "churn",
+        [("ingress.h", "if (!conn || (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN)) {", "if (!conn) {"),
+         ("answer.h", "conn->cookie == r->cookie ? commit_check(conn, &w->view, w) : STAT_REFUSE_RACE;", "commit_check(conn, &w->view, w);"),
+         ("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (!lost && conn->next != w->scan_from)")];
+    "pure-acks-dropped", "pure ACKs are dropped only if they say nothing new", "bigvalues",
+        [("ack.h", "p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&\n\t       ack_is_known(conn, v, p) && conn_paws_ok(conn, p) && !conn->spoke &&\n\t       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;", "v->established && p->seq == conn->next;")];
+    "syn-translated", "a SYN of the next incarnation is never translated", "churn",
+        [("ingress.h", "if (conn && (w->p.flags & TCP_SYN))\n\t\treturn ingress_syn(ctx, w, conn);", "if (conn && (w->p.flags & TCP_SYN) && 0)\n\t\treturn ingress_syn(ctx, w, conn);"),
+         ("ingress.h", "if (!w->p.payload_len || (w->p.flags & TCP_SYN)) {", "if (!w->p.payload_len) {")];
+    "gap-scanned", "payload beyond next is never scanned", "reorder",
+        [("ingress.h", "if (seq_after(w->p.seq, conn->next))\n\t\treturn ingress_gap(ctx, w, conn, r);", ""),
+         ("up.h", "if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */\n\t\treturn false;", "")];
+    "gap-acknowledged", "every segment of the fast path acknowledges rcv_nxt + in_delta, never more", "reorder",
+        [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tw->reply_len = 0;", "w->out_ack = w->p.seq + w->p.payload_len;\n\t\tw->reply_len = 0;")];
+    "scan-twice", "a scan counts only if next is unchanged", "races",
+        [("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (conn->cookie != r->cookie)")];
+    "again-scanned", "bytes that went up before go up again unscanned", "lossy",
+        [("ingress.h", "if (!seq_after(end, conn->next))\n\t\treturn ingress_up_again(ctx, w, conn, r);", "")];
+    "consumed-goes-up", "a copy of consumed bytes never reaches the kernel as new", "lossy",
+        [("ingress.h", "if (!seq_after(end, conn->in_edge) && conn->in_delta) {", "if (0) {"),
+         ("splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, seq_before(w->p.seq, w->p.ack - w->p.ack + w->p.seq + 1) ? w->p.seq - w->in_delta / 2 : 0);")];
+    "made-twice", "two CPUs do not make an entry twice", "races",
+        [("conn.h", "if (conn->cookie != cookie) /* another CPU may have been faster */\n\t\tconn_init", "if (conn->cookie != cookie || 1)\n\t\tconn_init")];
+    "old-taken-for-new", "a connection older than ERB is never answered", "oldconns",
+        [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->bytes_received;", "r->state == TCP_ESTABLISHED;")];
+    "old-not-fenced", "payload of a connection that cannot be counted fences until proof", "oldconns",
+        [("up.h", "if (conn->flags & CONN_F_UNCOUNTABLE) {\n\t\tflag", "if (0) {\n\t\tflag"),
+         ("up.h", "} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
+    "fill-version", "a fill needs the version noted before its read", "races",
+        [("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (!set->marks) {")];
+    "fill-global-version", "a fill needs the global version noted before its read", "odd",
+        [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
+         ("control.bpf.c", "slot->cache_epoch = s->cache_epoch;", "slot->cache_epoch = control_get() ? control_get()->cache_epoch : 0;"),
+         ("control.bpf.c", "fw->l.cache_epoch = s->cache_epoch;", "fw->l.cache_epoch = c->cache_epoch;")];
+    "fill-under-mark", "while a mark stands nothing is inserted", "races",
+        [("control.bpf.c", "return marks ? FILL_BUSY : FILL_OK;", "return marks ? FILL_OK : FILL_OK;"),
+         ("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (set->version == s->version) {")];
+    "no-mark", "a write takes a mark before it goes up", "calm",
+        [("scan_request.h", "if (s->has_key)\n\t\t\tfound_effect(f, set_of(c, s->hash), s->hash);", "if (s->has_key && s->hash == 1)\n\t\t\tfound_effect(f, set_of(c, s->hash), s->hash);")];
+    "mark-wrong-key", "the mark is on the key's own set (last bytes of the hash)", "calm",
+        [("scan_request.h", "if (s->word_len)\n\t\t\ts->hash = hash_word(s->hash, s->word);", "")];
+    "mark-early", "a mark stands until its own reply has left", "races",
+        [("egress.h", "if (conn->mark_tail == conn->mark_head || seq_after(m->request, conn->replies))", "if (conn->mark_tail == conn->mark_head || seq_after(m->request, conn->replies + 1))")];
+    "mark-one-early", "an effect belongs to the request that is coming in", "races",
+        [("scan_request.h", "f->marks[n].request = f->done + 1;", "f->marks[n].request = f->done;")];
+    "mark-leaves-entry", "taking a mark frees the key's entry", "calm",
+        [("cache.h", "set->version++;\n\tdropped = set_drop_tag(set, tag_of(hash));", "set->version++;\n\tdropped = set_drop_tag(set, hash == 1);")];
+    "mark-not-given-back", "what is taken for a packet that does not go up is given back", "races",
+        [("up.h", "if (hold == HOLD_RACE) {\n\t\teffects_release();", "if (hold == HOLD_RACE) {")];
+    "epoch-unchecked", "entries of another epoch are absent", "odd",
+        [("cache.h", "if (slot->key_len != len || slot->cache_epoch != l->cache_epoch)", "if (slot->key_len != len)")];
+    "epoch-not-raised", "the epoch rises before the fence falls", "odd",
+        [("cache.h", "atomic_add32(&c->cache_epoch, 1);\n\tatomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);", "atomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);")];
+    "expiry-unchecked", "an entry is not answered from shortly before its expiry", "expiry",
+        [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=\n\t\t\t*(u64 *)(slot->data + at))", "w->look.now_wall_ms * (*(u64 *)(slot->data + at) == 1) > 1)")];
+    "expiry-late", "the guard covers what the coarse clock lags behind", "expiry",
+        [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=", "w->look.now_wall_ms >=")];
+    "key-uncompared", "the whole key is compared, the tag only finds it", "calm",
+        [("cache.h", "u32 bits = tags_match(set, tag_of(l->hash));\n\n\tfor (int i = 0; i < 2; i++) {", "u32 bits = ~tags_match(set, 0) & 0xffff;\n\n\tfor (int i = 0; i < 2; i++) {"),
+         ("cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
+    "key-in-two-ways", "a key is in at most one way of its set", "races",
+        [("control.bpf.c", "set_drop_tag(set, tag_of(fw->l.hash)); /* C6", "/* C6")];
+    "entry-too-long", "an entry fits its class, the expiry included", "expiry",
+        [("control.bpf.c", "((key_len + 7) & ~7U) + (expires ? 8 : 0);", "((key_len + 7) & ~7U) + (expires ? 0 : 0);")];
+    "lease-ignored", "hits need the lease", "lease",
+        [("fast.h", "if (w->now >= read_once(c->lease_until_ns))", "if (!read_once(c->cache_epoch) && !c->port_be)")];
+    "fence-ignored", "nothing is answered while the fence stands", "odd",
+        [("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = read_once(c->untracked);"),
+         ("cache.h", "atomic_add32(&c->cache_epoch, 1);\n\tatomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);", "atomic_add(&c->fence, -1ULL);")];
+    "fence-not-taken", "an unknown command raises the fence", "odd",
+        [("scan_request.h", "if (class == CMD_FENCE || class == CMD_STATEFUL_FENCE || class == CMD_GATE)", "if (class == CMD_STATEFUL_FENCE || class == CMD_GATE)")];
+    "unknown-is-harmless", "a command that is not listed may write anything", "odd",
+        [("command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_FENCE;\n\tclass", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tclass")];
+    "gate-ignored", "while a MONITOR is attached or Redis's state is unread nothing is answered", "odd",
+        [("fast.h", "if (read_once(c->gate_seen) != read_once(c->gate_ack))", "if (!c->port_be)"),
+         ("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = 0;")];
+    "invalidation-ignored", "an invalidation frees the key's entry", "lease",
+        [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash));", "dropped = 0;")];
+    "argument-off-by-one", "a command ends with its last argument", "calm",
+        [("scan_request.h", "if (s->state == RQ_BULK && !s->args_left) {", "if (s->state == RQ_BULK && s->args_left <= 1) {")];
+    "body-off-by-one", "a skipped body counts with its CRLF", "calm",
+        [("scan_request.h", "s->skip += 2; /* S2 */", "s->skip += 1; /* S2 */")];
+    "effect-late", "an effect is reported before Redis can execute the command", "calm",
+        [("up.h", "\tscan_packet(ctx);\n\teffects_take();\n\treturn true;", "\tscan_packet(ctx);\n\treturn true;")];
+    "reply-counted-early", "a reply is counted with its last byte", "calm",
+        [("scan_reply.h", "if (s->left && --s->left)\n\t\treturn;", "if (s->left && --s->left > 64)\n\t\treturn;")];
+    "reply-nested", "an aggregate's elements belong to it", "odd",
+        [("scan_reply.h", "s->left += s->type == '%' || s->type == '|' ? 2 * s->number : s->number;", "s->left += s->type == '%' || s->type == '|' ? s->number : s->number;")];
+    "mark-released-twice", "a mark is held by exactly one holder", "races",
+        [("up.h", "if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)\n\t\teffects_release();", "effects_release();")];
+    "wrong-value-length", "the reply announces the value's own length", "calm",
+        [("fast.h", "u32 len = bytes - 3 - digits;", "u32 len = bytes - 4 - digits;")];
+    "icmp-untranslated", "a path MTU error is translated to the kernel's numbers", "pmtu",
+        [("icmp.h", "if (w->p.key.server_port_be != c->port_be)\n\t\treturn 0;\n\tconn", "if (w->p.key.server_port_be != 1)\n\t\treturn 0;\n\tconn")];
+    "release-keeps", "release gives back what an entry holds", "churn",
+        [("table.h", "conn->mark_tail = conn->mark_head;\n\tconn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);", "conn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);")];
+    "rexmit-silent", "unacknowledged answers are sent again by the timer", "lossy",
+        [("table.h", "if (!conn->sent_ns)\n\t\treturn 0;\n\tdue->unacked++;", "if (conn->ifindex)\n\t\treturn 0;\n\tdue->unacked++;"),
+         ("ack.h", "if (!conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||", "if (1 || !conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||"),
+         ("ingress.h", "if (!seq_after(end, conn->in_edge) && conn->in_delta) {", "if (0) {")];
+}
