@@ -131,6 +131,7 @@ pub(crate) struct Inner {
     pub(crate) homes: RefCell<Vec<Home>>,
     pub(crate) outside: Cell<u32>,
     pub(crate) runs: Cell<u64>,
+    running: Cell<u32>,
 }
 
 impl Inner {
@@ -203,6 +204,8 @@ impl Inner {
         let cpu = exec::current_cpu();
         for number in &self.scratch {
             let (values, which) = match self.map(*number) {
+                // A program that runs in a process may be suspended with its content in there.
+                Map::Array(_) if self.running.get() > 0 => continue,
                 Map::Array(values) => (&*values, 0..values.count()),
                 Map::PerCpu { values, entries } => (&*values, cpu * *entries..(cpu + 1) * *entries),
                 Map::Hash(_) | Map::Ring(_) => continue,
@@ -210,6 +213,22 @@ impl Inner {
             let start = random.usize(..=self.garbage.len() - values.bytes());
             values.scramble(which, &self.garbage[start..]);
         }
+    }
+}
+
+/// One program in progress, also if its task is dropped.
+struct Running<'a>(&'a Cell<u32>);
+
+impl<'a> Running<'a> {
+    fn begin(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -272,6 +291,7 @@ impl Path {
             config,
             outside: Cell::new(0),
             runs: Cell::new(0),
+            running: Cell::new(0),
         }));
         path.fill_maps();
         path
@@ -392,6 +412,7 @@ impl Path {
         if !nested {
             self.0.scramble();
         }
+        let _running = Running::begin(&self.0.running);
         exec::point();
         let verdict = program();
         let me = exec();
