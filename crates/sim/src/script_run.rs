@@ -164,7 +164,7 @@ fn all_agree(seed: u64) {
 
 #[test]
 fn raw_segments_give_the_stored_logs() {
-    for seed in 1..4 {
+    for seed in 1..17 {
         all_agree(seed);
     }
 }
