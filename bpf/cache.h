@@ -206,10 +206,13 @@ INLINE bool slot_key_equal(struct slot *slot, const struct lookup *l, u32 bytes)
 	return true;
 }
 
-/* Way of the key or WAYS. Two candidates are tried: three equal 16-bit tags in a set are a miss. */
-INLINE u32 set_find(struct cache_set *set, struct cache_large *large, const struct lookup *l)
+/* Way of the key or WAYS. bits: ways whose tag matched before the lock was taken; one that has
+ * changed since is passed over. Two candidates are tried: three equal 16-bit tags in a set are a
+ * miss. */
+INLINE u32 set_find(struct cache_set *set, struct cache_large *large, const struct lookup *l,
+		    u32 bits)
 {
-	u32 bits = tags_match(set, tag_of(l->hash));
+	u16 tag = tag_of(l->hash);
 
 	for (int i = 0; i < 2; i++) {
 		struct slot *slot;
@@ -219,6 +222,8 @@ INLINE u32 set_find(struct cache_set *set, struct cache_large *large, const stru
 			break;
 		way = lowest_bit(bits);
 		bits &= bits - 1;
+		if (set->tags[way & (WAYS - 1)] != tag)
+			continue;
 		if (way < CLASS0_WAYS) {
 			slot = slot_small(set, way);
 			if (slot && slot_key_equal(slot, l, CLASS0_BYTES))

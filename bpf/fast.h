@@ -164,14 +164,14 @@ INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 
 /* The set's lock is held: finds the key and reads it. */
 INLINE u32 fast_get_locked(struct work *w, struct cache_set *set, struct cache_large *large,
-			   u32 *end)
+			   u32 bits, u32 *end)
 {
 	u32 way, reason;
 	struct slot *slot;
 
 	if (set->marks)
 		return STAT_REFUSE_MARKED;
-	way = set_find(set, large, &w->look);
+	way = set_find(set, large, &w->look, bits);
 	if (way >= WAYS)
 		return STAT_REFUSE_MISS;
 	if (way < CLASS0_WAYS) {
@@ -190,7 +190,7 @@ INLINE u32 fast_get_locked(struct work *w, struct cache_set *set, struct cache_l
 /* Looks the key up and appends its reply. Returns 0 or the reason against it. */
 INLINE u32 fast_get(struct work *w, const struct control *c)
 {
-	u32 at = w->reply_len, index = set_of(c, w->look.hash), end = 0, reason;
+	u32 at = w->reply_len, index = set_of(c, w->look.hash), end = 0, bits, reason;
 	struct cache_set *set;
 	struct cache_large *large;
 
@@ -198,8 +198,11 @@ INLINE u32 fast_get(struct work *w, const struct control *c)
 	large = large_get(index);
 	if (!set || !large)
 		return STAT_INVARIANT;
+	bits = tags_match(set, tag_of(w->look.hash));
+	if (!bits) /* refusing needs no lock */
+		return read_once(set->marks) ? STAT_REFUSE_MARKED : STAT_REFUSE_MISS;
 	lock_take(&set->lock);
-	reason = fast_get_locked(w, set, large, &end);
+	reason = fast_get_locked(w, set, large, bits, &end);
 	lock_release(&set->lock);
 	if (reason)
 		return reason;
