@@ -62,10 +62,14 @@ pub fn try_one(mutation: &Mutation, first_seed: u64, events_max: u64) -> Result<
         text: String::new(),
     };
     while fate.caught.is_none() && fate.events < events_max {
-        let outcome = run(&Plan::new(profile, first_seed + fate.seeds), &options);
+        let plan = Plan::new(profile, first_seed + fate.seeds);
+        let outcome = run(&plan, &options);
         fate.seeds += 1;
         fate.events += outcome.events.max(1);
-        if let Some(violation) = outcome.violation {
+        // A run that fails without the mistake says nothing about it.
+        if let Some(violation) = outcome.violation
+            && run(&plan, &Options::default()).violation.is_none()
+        {
             fate.caught = Some(violation.check.to_owned());
             fate.text = violation.text;
         }

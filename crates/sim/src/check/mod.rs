@@ -176,7 +176,11 @@ impl Checks {
         {
             self.monitors.entry(conn).or_insert(here.stamp);
         }
-        let plain = blackbox::is_plain(&executed.argv);
+        // What cannot be followed as requests and replies is nothing for the second opinion.
+        let followed = conn
+            .and_then(|conn| self.sessions.get(&conn))
+            .is_none_or(Session::is_followed);
+        let plain = followed && blackbox::is_plain(&executed.argv);
         for change in &executed.changes {
             self.change(here, change, seen);
             if !plain {

@@ -150,6 +150,11 @@ impl Session {
         self.via
     }
 
+    /// Whether all of its bytes were requests so far.
+    pub(super) fn is_followed(&self) -> bool {
+        !self.stream_in.broken
+    }
+
     /// The client hands bytes to its TCP.
     pub(super) fn sent(&mut self, here: Point, bytes: &[u8]) {
         let requests = &mut self.requests;

@@ -376,3 +376,20 @@ fn replies_alone_show_a_lost_update() {
         Err("blackbox")
     );
 }
+
+#[test]
+fn a_pipeline_read_at_once_counts_every_reply() {
+    let mut run = Run::new();
+    run.send(0, "GET n");
+    run.execute(Some(0), "GET n", b"$-1\r\n", &[]);
+    run.read(0, b"$-1\r\n").unwrap();
+    run.wait(1);
+    let both = [wire("INCR n"), wire("SET m x")].concat();
+    run.checks.sent(run.now, 0, &both);
+    run.execute(Some(0), "INCR n", b":1\r\n", &[set("n", Some("1"), None)]);
+    run.execute(Some(0), "SET m x", b"+OK\r\n", &[set("m", Some("x"), None)]);
+    run.read(0, b":1\r\n+OK\r\n").unwrap();
+    run.checks.closed(run.now, 0);
+    assert!(run.checks.end(run.now).is_ok());
+    assert_eq!(run.checks.checked().blackbox_operations, 3);
+}

@@ -91,21 +91,77 @@ fn parse(bytes: &[u8]) -> Parsed {
     Parsed::Request(argv, at)
 }
 
-/// An inline command. Quotes are Redis's matter: such a line is not followed.
+/// An inline command, with quotes and escapes as Redis reads them (sdssplitargs).
 fn inline(line: &[u8], used: usize) -> Parsed {
-    if line.iter().any(|byte| matches!(byte, 0 | b'"' | b'\'')) {
-        return Parsed::Broken;
+    let mut rest = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut words: Vec<Bytes> = Vec::new();
+    loop {
+        let spaces = rest.iter().take_while(|byte| byte.is_ascii_whitespace());
+        rest = &rest[spaces.count()..];
+        if rest.is_empty() {
+            break;
+        }
+        match word(rest) {
+            Some((text, length)) => {
+                words.push(text.into());
+                rest = &rest[length..];
+            }
+            None => return Parsed::Broken,
+        }
     }
-    let words: Vec<Bytes> = line
-        .split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
-        .map(Arc::from)
-        .collect();
     if words.is_empty() {
         Parsed::Nothing(used)
     } else {
         Parsed::Request(words, used)
     }
+}
+
+/// The next word and the bytes it takes; `None` if its quotes do not close as they must.
+fn word(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut text = Vec::new();
+    let mut at = 0;
+    let mut quote = None;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        match (quote, byte) {
+            (_, 0) => return None,
+            (Some(open), _) if byte == open => {
+                let next = bytes.get(at);
+                return match next {
+                    Some(next) if !next.is_ascii_whitespace() => None,
+                    _ => Some((text, at)),
+                };
+            }
+            (Some(b'"'), b'\\') => at += escape(&bytes[at..], &mut text)?,
+            (Some(b'\''), b'\\') if bytes.get(at) == Some(&b'\'') => {
+                text.push(b'\'');
+                at += 1;
+            }
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (None, _) if byte.is_ascii_whitespace() => return Some((text, at - 1)),
+            _ => text.push(byte),
+        }
+    }
+    quote.is_none().then_some((text, at))
+}
+
+/// What stands behind a backslash; returns the bytes it takes.
+fn escape(bytes: &[u8], text: &mut Vec<u8>) -> Option<usize> {
+    if let [b'x', high, low, ..] = bytes
+        && let (Some(high), Some(low)) = ((*high as char).to_digit(16), (*low as char).to_digit(16))
+    {
+        text.push((high * 16 + low) as u8);
+        return Some(3);
+    }
+    text.push(match bytes.first()? {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 8,
+        b'a' => 7,
+        other => *other,
+    });
+    Some(1)
 }
 
 /// What a client has read, cut into frames.
@@ -197,7 +253,16 @@ mod tests {
     fn what_is_no_request_ends_the_stream() {
         assert!(commands(&[b"*1\r\n+4\r\nPING\r\n"]).1);
         assert!(commands(&[b"*x\r\n"]).1);
-        assert!(commands(&[b"SET a \"b\"\r\n"]).1);
+        assert!(commands(&[b"SET a \"b\r\n"]).1);
+        assert!(commands(&[b"SET a \"b\"c\r\n"]).1);
+    }
+
+    #[test]
+    fn inline_commands_may_have_quotes() {
+        let line = b"SET  \"a \\x41\\n\" 'it\\'s' x\"y\"\r\n";
+        let (found, broken) = commands(&[line]);
+        assert_eq!(found, ["SET a A\\n it\\'s xy"]);
+        assert!(!broken);
     }
 
     #[test]

@@ -42,7 +42,7 @@ mutations! {
     "owed-bytes", "the kernel owes nothing, judged with the packet's own ACK", "lossy",
         [("splice.h", "} else if (p->ack != sent_end) {", "} else if (0) {")];
     "replay-full", "unacknowledged bytes fit the replay buffer", "lossy",
-        [("splice.h", "if (unacked + w->reply_len > room)", "if (0)")];
+        [("splice.h", "if (unacked + w->reply_len > room)", "if (unacked + w->reply_len > room * 64)")];
     "ack-swallowed", "no ACK that is new to the kernel is swallowed (TC hand-over)", "calm",
         [("splice.h", "return kernel_ack == v->snd_una ? 0 : STAT_TO_TC;", "return 0 * kernel_ack;")];
     "delta-short", "both deltas move by what was consumed and inserted", "calm",
@@ -76,16 +76,13 @@ mutations! {
          ("splice.h", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval) + 3;")];
     "checksum-unchecked", "the checksum is right in full or the bare pseudo-header sum", "corrupt",
         [("verify.h", "csum_fold(pseudo + sum) == 0xffff;\n\t}\n", "csum_fold(pseudo + sum) != 1;\n\t}\n"),
-         ("verify.h", "\t\treturn true;\n\treturn csum_fold(pseudo + sum) == 0xffff;", "\t\treturn true;\n\treturn csum_fold(pseudo + sum) != 1;")];
+         ("verify.h", "right = csum_fold(pseudo + sum) == 0xffff;", "right = csum_fold(pseudo + sum) != 1;")];
     "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "churn",
         [("ingress.h", "if (!conn || (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN)) {", "if (!conn) {"),
-         ("answer.h", "conn->cookie == r->cookie ? commit_check(conn, &w->view, w) : STAT_REFUSE_RACE;", "commit_check(conn, &w->view, w);"),
+         ("answer.h", "if (sock_view_load(r, &w->view) && conn->cookie == r->cookie)", "if (sock_view_load(r, &w->view))"),
          ("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (!lost && conn->next != w->scan_from)")];
     "pure-acks-dropped", "pure ACKs are dropped only if they say nothing new", "bigvalues",
         [("ack.h", "p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&\n\t       ack_is_known(conn, v, p) && conn_paws_ok(conn, p) && !conn->spoke &&\n\t       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;", "v->established && p->seq == conn->next;")];
-    "syn-translated", "a SYN of the next incarnation is never translated", "churn",
-        [("ingress.h", "if (conn && (w->p.flags & TCP_SYN))\n\t\treturn ingress_syn(ctx, w, conn);", "if (conn && (w->p.flags & TCP_SYN) && 0)\n\t\treturn ingress_syn(ctx, w, conn);"),
-         ("ingress.h", "if (!w->p.payload_len || (w->p.flags & TCP_SYN)) {", "if (!w->p.payload_len) {")];
     "gap-scanned", "payload beyond next is never scanned", "reorder",
         [("ingress.h", "if (seq_after(w->p.seq, conn->next))\n\t\treturn ingress_gap(ctx, w, conn, r);", ""),
          ("up.h", "if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */\n\t\treturn false;", "")];
@@ -135,7 +132,8 @@ mutations! {
     "expiry-late", "the guard covers what the coarse clock lags behind", "expiry",
         [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=", "w->look.now_wall_ms >=")];
     "key-uncompared", "the whole key is compared, the tag only finds it", "calm",
-        [("cache.h", "u32 bits = tags_match(set, tag_of(l->hash));\n\n\tfor (int i = 0; i < 2; i++) {", "u32 bits = ~tags_match(set, 0) & 0xffff;\n\n\tfor (int i = 0; i < 2; i++) {"),
+        [("fast.h", "bits = tags_match(set, tag_of(w->look.hash));", "bits = ~tags_match(set, 0) & 0xffff;"),
+         ("cache.h", "if (set->tags[way & (WAYS - 1)] != tag)", "if (!set->tags[way & (WAYS - 1)] && tag)"),
          ("cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
     "key-in-two-ways", "a key is in at most one way of its set", "races",
         [("control.bpf.c", "set_drop_tag(set, tag_of(fw->l.hash)); /* C6", "/* C6")];
