@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* seam.h - the one place where the data path touches helpers, locks, clocks and maps. The simulator
- * replaces this file (and the tier_*.h files) and compiles the rest unchanged. */
+ * compiles it too: crates/sim-path/shim stands in for libbpf's headers below it. */
 #pragma once
 #include "kernel_types.h"
 #include "abi.h"
