@@ -116,6 +116,43 @@ const DAEMON: &[Mutation] = &[
     ),
 ];
 
+/// Mutations that no profile has caught yet: either the world does not make the situation, or another
+/// rule catches the mistake first, or it only costs speed. Shown as such; the tests want the others.
+const OPEN: &[&str] = &[
+    "bypass-answered",
+    "kernel-behind",
+    "replay-full",
+    "edge-drop-missing",
+    "sack-delta",
+    "gap-scanned",
+    "scan-twice",
+    "made-twice",
+    "old-taken-for-new",
+    "fill-global-version",
+    "fill-under-mark",
+    "mark-early",
+    "entry-too-long",
+    "gate-ignored",
+    "argument-off-by-one",
+    "body-off-by-one",
+    "reply-counted-early",
+    "reply-nested",
+    "release-keeps",
+    "lease-without-pong",
+    "lease-from-pong",
+    "invalidations-late",
+    "gate-unread",
+    "released-without-proof",
+];
+
+impl Mutation {
+    /// Whether it is known not to be caught yet.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        OPEN.contains(&self.name)
+    }
+}
+
 /// All mutations.
 pub fn all() -> impl Iterator<Item = &'static Mutation> {
     table::SOURCES.iter().chain(DAEMON)
@@ -128,7 +165,8 @@ mod tests {
     #[test]
     fn there_are_enough_and_names_are_unique() {
         let mut names: Vec<&str> = all().map(|mutation| mutation.name).collect();
-        assert!(names.len() >= 40);
+        assert!(names.len() - OPEN.len() >= 40);
+        assert!(OPEN.iter().all(|name| names.contains(name)));
         let count = names.len();
         names.sort_unstable();
         names.dedup();
