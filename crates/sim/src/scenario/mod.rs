@@ -20,8 +20,11 @@
 //! s.finish();
 //! ```
 
+pub mod cases;
 mod links;
 mod raw;
+mod table;
+mod tools;
 
 use erb_abi::{conn, conn_key, erb_stat};
 use erb_sim_tcp::{Config, View};
@@ -35,11 +38,12 @@ use crate::plan::{Options, Plan};
 use crate::profile::{CALM, Profile, Tier};
 use crate::time::{MS, Ns, SECOND, US};
 use crate::trace::Keep;
-use crate::{ConnId, Faults, World};
+use crate::{ConnId, Fault, Faults, World};
 
 pub use crate::server::Pair;
 pub use links::{first, only};
 pub use raw::{RAW_MACHINE, Raw};
+pub use table::{ALL, Case, NOT_IN_MODE_READ, mistakes};
 
 /// The longest that a helper waits for something, in virtual time.
 const WAIT_MAX: Ns = 300 * SECOND;
@@ -74,6 +78,8 @@ pub struct Setup {
     pub attached: bool,
     /// The kernel of the server hands merged segments to the egress program.
     pub offload: bool,
+    /// Frames that arrive together reach TC merged (receive offload).
+    pub merge: bool,
     /// What is kept of the story.
     pub keep: Keep,
     /// The data path; the built-in one if `None`.
@@ -99,6 +105,7 @@ impl Default for Setup {
             bare: false,
             attached: true,
             offload: false,
+            merge: false,
             keep: Keep::Last,
             library: None,
         }
@@ -129,14 +136,20 @@ impl Scenario {
         profile.server.veth = setup.veth;
         profile.server.sets = setup.sets;
         profile.server.offload = if setup.offload { 1_000_000 } else { 0 };
+        profile.server.merge = if setup.merge { 1_000_000 } else { 0 };
         profile.client.machines = 3;
         profile.client.parallel = u32::MAX;
         profile.duration = Ns::MAX / 4;
         // One per scenario and small: a plan's profile lives as long as the program.
         let mut plan = Plan::new(Box::leak(Box::new(profile)), setup.seed);
-        plan.faults = Faults::NONE;
+        plan.faults = if setup.merge {
+            Faults::NONE.with(Fault::Merge)
+        } else {
+            Faults::NONE
+        };
         let options = Options {
-            library: setup.library,
+            library: setup.library.or_else(table::library_at_hand),
+            mistake: table::mistake_at_hand(),
             keep: setup.keep,
             ..Options::default()
         };

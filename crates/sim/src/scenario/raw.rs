@@ -24,6 +24,10 @@ pub struct Raw {
     pub window: u16,
     /// Its timestamp, if it uses them, and the last one of the server.
     pub ts: Option<(u32, u32)>,
+    /// Window scale that it offers.
+    pub wscale: Option<u8>,
+    /// Whether it offers selective acknowledgements.
+    pub sack: bool,
     pair: Pair,
     vlan: Option<u16>,
 }
@@ -38,6 +42,8 @@ impl Raw {
             peer_isn: 0,
             window: 60_000,
             ts: None,
+            wscale: None,
+            sack: false,
             pair: (
                 (server_ip(profile.ipv6), PORT).into(),
                 (machine_ip(RAW_MACHINE, profile.ipv6), port).into(),
@@ -109,6 +115,8 @@ impl Raw {
         let mut syn = self.segment(0, 0, flags::SYN, b"");
         syn.ack = 0;
         syn.options.mss = Some(1460);
+        syn.options.wscale = self.wscale;
+        syn.options.sack_ok = self.sack;
         syn.options.ts = self.ts.map(|(own, _)| (own, 0));
         let answer = self.send(scenario, &syn);
         let answer = answer

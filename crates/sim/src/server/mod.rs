@@ -134,6 +134,8 @@ pub struct Server {
     stack_stopped: RefCell<Option<VecDeque<Packet>>>,
     egress_stopped: RefCell<Option<VecDeque<Outgoing>>>,
     steered: Cell<Option<usize>>,
+    /// Device by which replies leave.
+    route: Cell<u32>,
     spare_disk: RefCell<Option<Disk>>,
 }
 
@@ -191,6 +193,7 @@ impl Server {
             stack_stopped: RefCell::default(),
             egress_stopped: RefCell::default(),
             steered: Cell::default(),
+            route: Cell::new(IFINDEX),
             spare_disk: RefCell::default(),
         });
         server.host.borrow_mut().listen(PORT, 128);

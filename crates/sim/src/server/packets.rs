@@ -166,6 +166,36 @@ impl Server {
         });
     }
 
+    /// What a script has stopped behind XDP, oldest first, as it would go on.
+    pub fn stopped_in_stack(&self) -> Vec<Vec<u8>> {
+        let stopped = self.stack_stopped.borrow();
+        let packets = stopped.iter().flatten();
+        packets.map(|packet| packet.bytes().to_vec()).collect()
+    }
+
+    /// The oldest packets that a script has stopped behind XDP are lost.
+    pub fn lose_in_stack(&self, count: usize) {
+        if let Some(stopped) = self.stack_stopped.borrow_mut().as_mut() {
+            stopped.drain(..count.min(stopped.len()));
+        }
+    }
+
+    /// The oldest packets that a script has stopped behind TCP are lost; how many there were.
+    pub fn lose_at_egress(&self, count: usize) -> usize {
+        let mut stopped = self.egress_stopped.borrow_mut();
+        let Some(stopped) = stopped.as_mut() else {
+            return 0;
+        };
+        let had = stopped.len();
+        stopped.drain(..count.min(had));
+        had
+    }
+
+    /// From now on what TCP sends leaves by this device.
+    pub fn route_by(&self, ifindex: u32) {
+        self.route.set(ifindex);
+    }
+
     /// A script decides on which CPU frames arrive.
     pub fn steer_to(&self, cpu: Option<usize>) {
         self.steered.set(cpu);
@@ -381,7 +411,7 @@ impl Server {
         out.segment.write_frame(macs, sum, &mut bytes);
         // From here to the device without softirqs of this CPU.
         let _pinned = pin();
-        let mut packet = Packet::sent(&bytes, IFINDEX, out.cookie);
+        let mut packet = Packet::sent(&bytes, self.route.get(), out.cookie);
         if offload {
             packet.csum = Csum::Partial;
         }

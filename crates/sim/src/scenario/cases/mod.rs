@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The scenarios themselves, by theme; their list is [`super::ALL`].
+
+pub(crate) mod acks;
+pub(crate) mod counting;
+pub(crate) mod edge;
+pub(crate) mod fence;
+pub(crate) mod fills;
+pub(crate) mod lease;
+pub(crate) mod lives;
+pub(crate) mod order;
+pub(crate) mod wire;

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every trap of the design that can be shown is gone into, and nothing bad happens.
+
+use std::collections::BTreeSet;
+
+use erb_sim::scenario::ALL;
+
+#[test]
+fn no_scenario_breaks_a_rule() {
+    let only = std::env::var("SCENARIO").unwrap_or_default();
+    let mut bad = Vec::new();
+    for case in ALL.iter().filter(|case| case.name.contains(&only)) {
+        let began = std::time::Instant::now();
+        if let Err(violation) = case.play() {
+            eprintln!("{}: {violation}", case.name);
+            bad.push(case.name);
+        }
+        println!("{} {:.2} s", case.name, began.elapsed().as_secs_f32());
+    }
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn names_are_unique_and_every_trap_is_there() {
+    let names: BTreeSet<&str> = ALL.iter().map(|case| case.name).collect();
+    assert_eq!(names.len(), ALL.len());
+    for trap in 1..=31 {
+        let prefix = format!("tcp-{trap:02}-");
+        assert!(
+            names.iter().any(|name| name.starts_with(&prefix)),
+            "nothing about TCP trap {trap}"
+        );
+    }
+}
