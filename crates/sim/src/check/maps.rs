@@ -341,10 +341,13 @@ mod tests {
         check_conn(conn).err().map(|(rule, _)| rule)
     }
 
+    /// A rule and what breaks it.
+    type Break = (&'static str, fn(&mut abi::conn));
+
     #[test]
     fn entries_that_are_wrong_by_themselves() {
         assert_eq!(rule(&entry()), None);
-        let changes: [(&str, fn(&mut abi::conn)); 7] = [
+        let changes: [Break; 7] = [
             ("T2", |c| c.replay_from = 5_201),
             ("T2", |c| c.replay_from = 5_200 - abi::REPLAY_BYTES - 1),
             ("T3", |c| c.in_edge = 1_001),
