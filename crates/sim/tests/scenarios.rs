@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use erb_sim::scenario::ALL;
+use erb_sim::scenario::{ALL, mistakes};
 
 #[test]
 fn no_scenario_breaks_a_rule() {
@@ -31,4 +31,21 @@ fn names_are_unique_and_every_trap_is_there() {
             "nothing about TCP trap {trap}"
         );
     }
+}
+
+#[test]
+#[ignore = "compiles a mutant for each: two minutes"]
+fn every_named_mistake_makes_its_scenario_fail() {
+    let only = std::env::var("SCENARIO").unwrap_or_default();
+    let mut missed = Vec::new();
+    for case in mistakes().filter(|case| case.name.contains(&only)) {
+        let done = case.play_wrong().expect("the mistake can be made");
+        let seen = done.err().map(|violation| violation.text);
+        let text = seen.as_deref().unwrap_or("NOT SEEN").lines().last();
+        println!("{} {}: {}", case.name, case.mistake, text.unwrap_or(""));
+        if seen.is_none() {
+            missed.push((case.name, case.mistake));
+        }
+    }
+    assert!(missed.is_empty(), "not seen: {missed:?}");
 }

@@ -36,6 +36,8 @@ enum Command {
     Replay(ReplayArgs),
     /// Deliberate mistakes, each run until a check sees it
     Mutations(MutationArgs),
+    /// Known traps, each gone into by a script
+    Scenarios(super::scenarios::ScenarioArgs),
     /// Profiles and kinds of faults
     Profiles,
 }
@@ -124,6 +126,7 @@ impl Cli {
             Command::Run(args) => args.run(),
             Command::Replay(args) => args.run(),
             Command::Mutations(args) => args.run(),
+            Command::Scenarios(args) => args.run(),
             Command::Profiles => {
                 print_profiles();
                 Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@ pub mod args;
 pub mod coverage;
 pub mod exit;
 pub mod mutations;
+pub mod scenarios;
 pub mod shrink;
 
 use std::io::IsTerminal;

@@ -112,14 +112,24 @@ macro_rules! cases {
 }
 
 /// Mistakes of which only one scenario is to know.
-const MISTAKES: &[(&str, &[Edit])] = &[(
-    "old-stamp-echoed",
-    &[edit(
-        "egress.h",
-        "ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;",
-        "ow->tsecr = ow->p.tsecr;",
-    )],
-)];
+#[rustfmt::skip]
+const MISTAKES: &[(&str, &[Edit])] = &[
+    ("old-stamp-echoed", &[edit("egress.h", "ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;", "ow->tsecr = ow->p.tsecr;")]),
+    ("probe-dropped", &[edit("ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off")]),
+    ("known-by-address", &[edit("sock.h", "return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;", "r->cookie = conn->cookie;\n\treturn sock_state(r->tp) == TCP_ESTABLISHED;")]),
+    ("view-unchecked", &[edit("sock.h", "return r->sk || (v->established && sock_cookie(tp) == r->cookie);", "return true;")]),
+    ("mark-ignored", &[edit("fast.h", "if (set->marks)\n\t\treturn STAT_REFUSE_MARKED;", "if (set->marks > 1000)\n\t\treturn STAT_REFUSE_MARKED;")]),
+    ("replay-acknowledges-more", &[edit("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked)", "w->out_ack = conn->next;\n\t\tif (unacked)")]),
+    ("replay-unpaced", &[edit("ack.h", "w->now - conn->replay_ns < pause)", "w->now + pause < conn->replay_ns)")]),
+    ("replay-for-dsack", &[edit("ack.h", "return seq_after(w->p.sack_first, w->p.ack);", "return true;")]),
+    ("sack-below-edge", &[edit("splice.h", "if (below || seq_before(load_be32(tcp + at), first))", "if (below && first == 1)")]),
+    ("any-rst-ends", &[edit("up.h", "return !viewed || w->p.seq == conn->next ||", "return !viewed || w->p.seq ||")]),
+    ("time-wait-unguarded", &[edit("ingress.h", "hold = r.state == TCP_TIME_WAIT && r.cookie == conn->cookie;", "hold = false;")]),
+    ("silent-after-fin", &[edit("sock.h", "v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);", "v->speaks = state == TCP_ESTABLISHED;")]),
+    ("any-device", &[edit("egress.h", "if (conn->ifindex != ctx->ifindex) {", "if (conn->ifindex == ~ctx->ifindex) {")]),
+    ("window-unscaled", &[edit("splice.h", "w->out_window = sock_receive_window(v) >> v->rcv_wscale;", "w->out_window = sock_receive_window(v);")]),
+    ("egress-gap-passed", &[edit("egress.h", "if (seq_after(ow->p.seq, conn->scan_next))\n\t\tow->scan.state = RP_LOST;", "if (0)\n\t\tow->scan.state = RP_LOST;")]),
+];
 
 cases! {
     "tcp-01-slow-reply-then-fast", "tcp 1", "after a slow reply the next request is fast and the kernel gets its acknowledgement", Some(cases::edge::slow_reply_then_fast), "ack-swallowed";
@@ -128,11 +138,11 @@ cases! {
     "tcp-03-floored-window", "tcp 3", "a floored acknowledgement takes no window away", Some(cases::edge::window_of_a_floored_ack), "";
     "tcp-04-hole-filled-fast", "tcp 4", "nothing lies in the kernel behind a hole that a fast packet fills", Some(cases::edge::hole_filled_by_a_consumed_packet), "gap-scanned";
     "tcp-04-earlier-bytes-on-their-way", "tcp 4", "nothing is consumed while earlier bytes are between XDP and TCP", Some(cases::edge::earlier_bytes_on_their_way_up), "kernel-behind";
-    "tcp-05-keepalive", "tcp 5a", "a client's keepalive probe is answered", Some(cases::acks::clients_keepalive), "pure-acks-dropped";
+    "tcp-05-keepalive", "tcp 5a", "a client's keepalive probe is answered", Some(cases::acks::clients_keepalive), "probe-dropped";
     "tcp-05-window-update", "tcp 5b", "a window update reaches a kernel that waits for it", Some(cases::acks::window_update), "pure-acks-dropped";
     "tcp-05-duplicate-acks", "tcp 5c", "three duplicate ACKs are a fast retransmission of the kernel", Some(cases::acks::duplicate_acks_without_sack), "pure-acks-dropped";
     "tcp-05-says-nothing", "tcp 5de", "only an ACK that says nothing is dropped, and one a second is not", Some(cases::acks::dropped_only_when_they_say_nothing), "pure-acks-dropped";
-    "tcp-06-stray-syn-and-rst", "tcp 6", "packets that the kernel does not believe change nothing", Some(cases::lives::stray_syn_and_rst), "";
+    "tcp-06-stray-syn-and-rst", "tcp 6", "packets that the kernel does not believe change nothing", Some(cases::lives::stray_syn_and_rst), "any-rst-ends";
     "tcp-06-after-both-fins", "tcp 6", "after both FINs the kernel still speaks in the client's numbers", Some(cases::lives::both_fins_and_a_lost_ack), "";
     "tcp-06-syn-flood", "tcp 6", "SYNs and blind third packets make no entries", Some(cases::lives::syn_flood), "";
     "tcp-07-third-packet-carries-data", "tcp 7", "a connection that begins in a request socket is known from its first byte", Some(cases::lives::first_payload_is_the_third_packet), "";
@@ -142,7 +152,7 @@ cases! {
     "tcp-09-two-cpus", "tcp 9", "SET and GET of one connection on two CPUs keep their order", Some(cases::order::two_cpus_one_connection), "";
     "tcp-09-same-packet-on-two-cpus", "tcp 9", "a packet and its copies on several CPUs count once", Some(cases::order::same_packet_on_two_cpus), "scan-twice";
     "tcp-10-lost-behind-xdp", "tcp 10", "a request lost behind XDP reaches Redis when it is repeated, and counts once", Some(cases::order::slow_request_lost_behind_xdp), "";
-    "tcp-10-replay-acknowledges", "tcp 10", "a replay acknowledges only what the kernel has", Some(cases::acks::replay_acknowledges_what_the_kernel_has), "";
+    "tcp-10-replay-acknowledges", "tcp 10", "a replay acknowledges only what the kernel has", Some(cases::acks::replay_acknowledges_what_the_kernel_has), "replay-acknowledges-more";
     "tcp-10-acknowledged-duplicate", "tcp 10", "a duplicate of an acknowledged answer gets a bare ACK", Some(cases::order::duplicate_of_an_acknowledged_answer), "";
     "tcp-10-duplicate-joined", "tcp 10", "consumed bytes and new ones in one segment", Some(cases::order::duplicate_joined_with_new_bytes), "";
     "tcp-11-idle-timer", "tcp 11", "Redis's idle timer sees a client that is always answered fast", Some(cases::counting::idle_timer_of_redis), "";
@@ -151,33 +161,33 @@ cases! {
     "tcp-14-checksum", "tcp 14", "a wrong checksum is not answered, on veth neither", Some(cases::wire::wrong_checksum), "checksum-unchecked";
     "tcp-15-acceptance", "tcp 15", "what TCP would not accept is not answered and counts for nothing", Some(cases::wire::not_acceptable_to_tcp), "";
     "tcp-15-beyond-the-window", "tcp 15", "data beyond the advertised window", Some(cases::wire::more_than_the_server_offered), "";
-    "tcp-16-syn-ack-window", "tcp 16", "a fast answer offers what the kernel offers, not the SYN-ACK's field", Some(cases::edge::syn_ack_window), "";
+    "tcp-16-syn-ack-window", "tcp 16", "a fast answer offers what the kernel offers, not the SYN-ACK's field", Some(cases::edge::syn_ack_window), "window-unscaled";
     "tcp-17-merged", "tcp 17", "merged packets are translated, never answered", Some(cases::wire::merged_packets), "";
-    "tcp-18-one-replay-per-hole", "tcp 18", "duplicate ACKs provoke one replay per hole and round trip", Some(cases::acks::one_replay_per_hole), "";
-    "tcp-18-dsack", "tcp 18", "D-SACK provokes no replay, a hole exactly its bytes", Some(cases::acks::no_replay_for_dsack), "";
-    "tcp-19-sack-at-the-edge", "tcp 19", "no SACK block goes up while the acknowledgement is below the edge", Some(cases::acks::sack_across_the_edge), "";
+    "tcp-18-one-replay-per-hole", "tcp 18", "duplicate ACKs provoke one replay per hole and round trip", Some(cases::acks::one_replay_per_hole), "replay-unpaced";
+    "tcp-18-dsack", "tcp 18", "D-SACK provokes no replay, a hole exactly its bytes", Some(cases::acks::no_replay_for_dsack), "replay-for-dsack";
+    "tcp-19-sack-at-the-edge", "tcp 19", "no SACK block goes up while the acknowledgement is below the edge", Some(cases::acks::sack_across_the_edge), "sack-below-edge";
     "tcp-19-sack-above", "tcp 19", "SACK blocks above the edge go up in the kernel's numbers", Some(cases::acks::sack_above_the_edge), "sack-delta";
     "tcp-20-timer", "tcp 20", "the timer repeats from the state of the moment, with back-off", Some(cases::acks::answers_repeated_by_the_timer), "rexmit-silent";
     "tcp-21-held", "tcp 21", "not shown: nothing is held in mode read", None, "";
     "tcp-22-no-reply", "tcp 22", "empty requests get no reply and bar nothing", Some(cases::counting::requests_without_reply), "";
     "tcp-22-no-request", "tcp 22", "what comes without a request is not taken for a reply", Some(cases::counting::replies_without_request), "";
     "tcp-22-refused-client", "tcp 22", "a client that Redis refuses is not answered", Some(cases::counting::refused_by_redis), "";
-    "tcp-22-gap-at-egress", "tcp 22", "a local loss before egress bars the connection", Some(cases::counting::gap_at_egress), "";
+    "tcp-22-gap-at-egress", "tcp 22", "a local loss before egress bars the connection", Some(cases::counting::gap_at_egress), "egress-gap-passed";
     "tcp-23-no-way-back", "tcp 23", "there is no way back from BYPASS (re-admission is not in this version)", Some(cases::counting::no_way_back), "bypass-answered";
     "tcp-24-large-packets", "tcp 24", "segmentation offload: one header for many segments", Some(cases::wire::large_reply_in_one_packet), "";
-    "tcp-25-other-device", "tcp 25", "a connection whose replies leave by another device is never answered", Some(cases::wire::replies_by_another_device), "";
+    "tcp-25-other-device", "tcp 25", "a connection whose replies leave by another device is never answered", Some(cases::wire::replies_by_another_device), "any-device";
     "tcp-26-reset", "tcp 26", "the reset for a vanished socket has the number that the client believes", Some(cases::lives::reset_of_a_vanished_socket), "";
     "tcp-27-ecn", "tcp 27", "congestion marks go up, fast answers are Not-ECT", Some(cases::wire::congestion_marks), "";
     "tcp-27-accecn", "tcp 27", "not shown: the model's stacks do not negotiate AccECN", None, "";
     "tcp-28-vlan", "tcp 28", "fast answers carry the tag", Some(cases::wire::tagged_frames), "";
     "tcp-28-vlan-offload", "tcp 28", "not shown: tag offload is a driver's feature; e2e looks at ethtool's part", None, "";
     "tcp-29-idle-window", "tcp 29", "not shown: the cost of an idle congestion window is stated, not prevented", None, "";
-    "tcp-30-time-wait-reuse", "tcp 30", "without timestamps a SYN waits for the end of a spliced TIME_WAIT", Some(cases::lives::time_wait_without_timestamps), "";
+    "tcp-30-time-wait-reuse", "tcp 30", "without timestamps a SYN waits for the end of a spliced TIME_WAIT", Some(cases::lives::time_wait_without_timestamps), "time-wait-unguarded";
     "tcp-31-odd", "tcp 31", "MPTCP, unknown options and urgent data go up", Some(cases::wire::unknown_options_and_urgent_data), "";
-    "tcp-fin-after-fast-bytes", "tcp 6, 10", "fast bytes that were lost are repeated after the server's FIN", Some(cases::lives::fast_bytes_outlive_the_servers_fin), "";
-    "sock-memory-is-anothers", "sock_known", "the socket is gone and its memory another's between two packets", Some(cases::lives::memory_of_a_socket_is_anothers), "";
-    "sock-same-addresses", "sock_known", "the address pair is another socket's while the entry stands", Some(cases::lives::same_address_another_socket), "";
-    "sock-closed-before-commit", "sock_known", "Redis closes between the look and the commit", Some(cases::lives::socket_closed_between_look_and_commit), "";
+    "tcp-fin-after-fast-bytes", "tcp 6, 10", "fast bytes that were lost are repeated after the server's FIN", Some(cases::lives::fast_bytes_outlive_the_servers_fin), "silent-after-fin";
+    "sock-memory-is-anothers", "sock_known", "the socket is gone and its memory another's between two packets", Some(cases::lives::memory_of_a_socket_is_anothers), "known-by-address";
+    "sock-same-addresses", "sock_known", "the address pair is another socket's while the entry stands", Some(cases::lives::same_address_another_socket), "cookie-unchecked";
+    "sock-closed-before-commit", "sock_known", "Redis closes between the look and the commit", Some(cases::lives::socket_closed_between_look_and_commit), "view-unchecked";
     "coh-05-fill-and-write", "coherence 5", "a fill that a write overtakes is not inserted", Some(cases::fills::fill_races_a_write), "fill-version";
     "coh-14-fill-and-unseen-write", "coherence 14", "fill and feed are one stream: a push never comes before the fill that it follows", Some(cases::fills::fill_races_an_unseen_write), "";
     "coh-11-expired", "coherence 11", "an entry is not answered from shortly before its expiry", Some(cases::fills::expired_entry), "expiry-unchecked";
@@ -186,30 +196,31 @@ cases! {
     "coh-15-databases", "coherence 15", "a key of another database is another key", Some(cases::fills::other_databases), "";
     "coh-15-swapdb", "coherence 15", "SWAPDB pushes nothing and is noticed", Some(cases::fills::swapdb_pushes_nothing), "";
     "coh-15-every-change", "coherence 15", "whatever changes a key takes it from the cache", Some(cases::fills::every_change_is_pushed), "invalidations-dropped";
-    "coh-43-whole-set", "coherence 43", "a mark counts for its whole set and goes with the reply", Some(cases::fills::mark_of_another_key_of_the_set), "";
+    "coh-43-whole-set", "coherence 43", "a mark counts for its whole set and goes with the reply", Some(cases::fills::mark_of_another_key_of_the_set), "mark-ignored";
     "coh-43-no-room", "coherence 43", "marks without room take the fence", Some(cases::fills::more_marks_than_room), "";
     "coh-03-unknown-keys", "coherence 3, 9", "a command with unknown keys closes the fast path until it is answered", Some(cases::fence::unknown_keys_close_everything), "fence-not-taken";
     "coh-07-bypass-writes", "coherence 7", "BYPASS takes away answers only: its writes are marked", Some(cases::fence::writes_of_bypassed_connections), "";
-    "coh-07-older-than-erb", "coherence 7", "payload of connections older than ERB is fenced until proved", Some(cases::fence::older_than_erb), "";
+    "coh-07-older-than-erb", "coherence 7", "payload of connections older than ERB is fenced until proved", Some(cases::fence::older_than_erb), "never-released";
     "coh-07-untracked", "coherence 7", "payload that nobody tracks closes the fast path until proved", Some(cases::fence::untracked_payload), "";
     "coh-07-full-table", "coherence 7", "a full table closes the fast path", Some(cases::fence::full_table), "";
     "coh-07-unparseable", "coherence 7", "a stream that cannot be parsed may have written anything", Some(cases::fence::streams_that_cannot_be_parsed), "";
     "coh-08-queued", "coherence 8", "QUEUED releases nothing that EXEC needs", Some(cases::fence::queued_is_no_reply), "";
     "coh-17-dead-daemon", "coherence 17", "without a daemon nothing is answered from the cache", Some(cases::lease::dead_daemon), "lease-ignored";
     "coh-17-stopped-daemon", "coherence 17, 42", "a daemon that lives but does not read renews nothing", Some(cases::lease::stopped_daemon), "lease-ignored";
-    "coh-17-pong-behind-pushes", "coherence 17", "only a PONG behind all pushes renews the lease", Some(cases::lease::pong_behind_the_pushes), "lease-without-pong";
+    "coh-17-silent-redis", "coherence 17", "no PONG, no lease", Some(cases::lease::silent_redis), "lease-without-pong";
+    "coh-17-pong-behind-pushes", "coherence 17", "only a PONG behind all pushes renews the lease", Some(cases::lease::pong_behind_the_pushes), "";
     "coh-18-adopted", "coherence 18", "a new daemon keeps connections and drops the cache", Some(cases::lease::adopted_by_a_new_daemon), "never-cleared";
     "coh-18-feed-killed", "coherence 18", "a new feed drops the cache", Some(cases::lease::feed_is_killed), "never-cleared";
     "coh-20-blocking", "coherence 20", "a blocking command ends what it closed", Some(cases::fence::blocked_for_long), "";
-    "coh-20-reply-off", "coherence 20, 21", "where no reply comes, proof releases", Some(cases::fence::no_reply_will_come), "";
-    "coh-21-dead-connection", "coherence 21", "marks of a dead connection stand until its commands cannot run any more", Some(cases::fence::marks_of_a_connection_that_dies), "";
+    "coh-20-reply-off", "coherence 20, 21", "where no reply comes, proof releases", Some(cases::fence::no_reply_will_come), "released-without-proof";
+    "coh-21-dead-connection", "coherence 21", "marks of a dead connection stand until its commands cannot run any more", Some(cases::fence::marks_of_a_connection_that_dies), "released-without-proof";
     "coh-21-copies", "coherence 21", "copies of a packet take no marks", Some(cases::fence::copies_take_no_mark), "";
-    "coh-26-redis-restarts", "coherence 26", "Redis comes back with less: nothing of before is answered", Some(cases::lease::redis_comes_back_with_less), "";
+    "coh-26-redis-restarts", "coherence 26", "Redis comes back with less: nothing of before is answered", Some(cases::lease::redis_comes_back_with_less), "never-cleared";
     "coh-30-two-feeds", "coherence 30", "a new daemon ends the feed of the old one", Some(cases::lease::two_daemons), "";
     "coh-34-unseen-writer", "coherence 34, 35", "changes that no packet shows are late by the lease at most", Some(cases::lease::unseen_writer_is_late_by_the_lease), "";
     "coh-38-first-command", "coherence 38", "the first command of a connection is Redis's own", Some(cases::fence::first_command_is_redis_own), "";
     "coh-39-gate", "coherence 22, 39, 40", "what changes Redis's state shuts the gate until it was read again", Some(cases::fence::commands_that_move_the_gate), "gate-ignored";
-    "coh-40-monitor", "coherence 40", "a MONITOR sees every read", Some(cases::fence::monitor_sees_everything), "gate-ignored";
+    "coh-40-monitor", "coherence 40", "a MONITOR sees every read", Some(cases::fence::monitor_sees_everything), "";
     "coh-41-policy", "coherence 41", "policies that count reads switch answers off", Some(cases::fence::policies_that_count_reads), "";
     "coh-lease-rests", "coherence 17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";
 }

@@ -10,6 +10,7 @@
 
 mod boost;
 mod control;
+mod fragments;
 mod kernel;
 mod packets;
 mod pipe;
@@ -123,7 +124,7 @@ pub struct Server {
     redis_timer_at: Cell<Ns>,
     timer_at: Cell<Ns>,
     timer_running: Cell<bool>,
-    fragments: RefCell<BTreeMap<(Vec<u8>, u16), packets::Pieces>>,
+    fragments: RefCell<BTreeMap<fragments::Key, fragments::Pieces>>,
     flow_moves: RefCell<BTreeMap<(u16, u16), u64>>,
     library: Library,
     card: Card,
@@ -134,6 +135,8 @@ pub struct Server {
     stack_stopped: RefCell<Option<VecDeque<Packet>>>,
     egress_stopped: RefCell<Option<VecDeque<Outgoing>>>,
     steered: Cell<Option<usize>>,
+    /// CPUs of the next frames, one each.
+    steered_next: RefCell<VecDeque<usize>>,
     /// Device by which replies leave.
     route: Cell<u32>,
     spare_disk: RefCell<Option<Disk>>,
@@ -193,6 +196,7 @@ impl Server {
             stack_stopped: RefCell::default(),
             egress_stopped: RefCell::default(),
             steered: Cell::default(),
+            steered_next: RefCell::default(),
             route: Cell::new(IFINDEX),
             spare_disk: RefCell::default(),
         });
@@ -230,8 +234,9 @@ impl Server {
             mss: if profile.ipv6 { 1440 } else { 1460 },
             gso_segs: if profile.server.offload > 0 { 16 } else { 1 },
             keepalive: Some(Keepalive {
-                time: 300 * SECOND,
-                interval: 100 * SECOND,
+                // Redis's default is 300 s: nobody waits so long for the end of a run.
+                time: 60 * SECOND,
+                interval: 20 * SECOND,
                 probes: 3,
             }),
             ..Config::default()
@@ -240,13 +245,31 @@ impl Server {
     }
 
     fn start_redis(inner: &Inner, disk: Disk) -> Option<Redis> {
+        let rates = &inner.plan.profile.events;
         let config = RedisConfig {
             port: PORT,
             appendfsync: erb_sim_redis::AppendFsync::EverySec,
+            fsync_ns_max: if rates.disk > 0 { 3 * SECOND } else { 0 },
             seed: mix(inner.plan.seed, &[8]),
             ..RedisConfig::default()
         };
         Redis::start(config, disk, inner.wall_ns()).ok()
+    }
+
+    /// The disk begins to fail, or ceases to.
+    pub fn trouble_disk(&self, on: bool) {
+        let mut random = self.inner.random.borrow_mut();
+        let mut faults = DiskFaults::default();
+        if on {
+            match random.u8(0..3) {
+                0 => faults.fsync_fails_per_million = 500_000,
+                1 => faults.short_write_per_million = 300_000,
+                _ => faults.capacity = random.usize(0..20_000),
+            }
+        }
+        if let Some(redis) = self.redis.borrow_mut().as_mut() {
+            redis.disk().set_faults(faults);
+        }
     }
 
     /// Makes the maps of a boost and attaches the programs.

@@ -282,6 +282,9 @@ pub(crate) fn commands_that_move_the_gate() {
         assert_eq!(s.stat(abi::STAT_GATE_SHUT), shut + 1, "{argv:?}");
         assert_ne!(s.control().gate_seen, s.control().gate_ack);
         assert!(!is_fast(&mut s, client), "{argv:?}: answered unread");
+        let fast = s.fast_packets();
+        s.call(client, &[b"PING"]);
+        assert_eq!(s.fast_packets(), fast, "{argv:?}: answered unread");
         s.stop_daemon(false);
         s.run(SECOND);
         assert_eq!(s.control().gate_seen, s.control().gate_ack, "{argv:?}");

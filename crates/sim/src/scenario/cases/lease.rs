@@ -50,6 +50,23 @@ pub(crate) fn stopped_daemon() {
     s.finish();
 }
 
+pub(crate) fn silent_redis() {
+    let (mut s, client) = setup();
+    s.stop_redis(true);
+    s.run(250 * MS);
+    assert!(
+        s.control().lease_until_ns < s.now(),
+        "renewed although Redis says nothing"
+    );
+    let fast = s.stat(abi::STAT_FAST_GET);
+    s.ask(client, &[b"GET", b"k"]);
+    s.run(MS);
+    assert_eq!(s.stat(abi::STAT_FAST_GET), fast);
+    s.stop_redis(false);
+    assert_eq!(s.answers(client), b"$1\r\nv\r\n");
+    s.finish();
+}
+
 pub(crate) fn pong_behind_the_pushes() {
     over_seeds(1..17, &Setup::default(), |mut s| {
         s.cached(b"k", b"v");
