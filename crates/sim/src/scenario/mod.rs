@@ -151,7 +151,6 @@ impl Scenario {
             library: setup.library.or_else(table::library_at_hand),
             mistake: table::mistake_at_hand(),
             keep: setup.keep,
-            ..Options::default()
         };
         let mut world = World::bare(&plan, &options);
         let config = |client: Config| Config {
