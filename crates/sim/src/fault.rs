@@ -67,6 +67,7 @@ faults! {
     ClockStep "the wall clock is set",
     Unseen "a client that ERB does not see changes keys",
     Detach "the operator detaches and attaches again",
+    Disk "the disk under Redis's log fails, is full or slow for a while",
     Settings "a client changes Redis's configuration or access rules",
 }
 

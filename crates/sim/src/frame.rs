@@ -5,6 +5,9 @@
 /// Bytes of an Ethernet header without tag.
 pub const ETHERNET_BYTES: usize = 14;
 
+/// The number of IPv6's fragment header.
+pub const FRAGMENT_HEADER: u8 = 44;
+
 const VLAN_TYPE: u16 = 0x8100;
 const IPV4_TYPE: u16 = 0x0800;
 const IPV6_TYPE: u16 = 0x86dd;

@@ -12,6 +12,7 @@ use fastrand::Rng;
 use crate::ConnId;
 use crate::check::{Checks, Config as CheckConfig};
 use crate::client::machine::Machine;
+use crate::client::settings;
 use crate::client::workload::{Workload, mix};
 use crate::fault::{Fault, Faults};
 use crate::inner::{Event, Inner};
@@ -382,9 +383,12 @@ impl World {
                 self.inner.at(now + back, Event::DaemonBack);
             }
             Fault::Settings => {
-                let value: &[u8] = if self.random.bool() { b"0" } else { b"1000000" };
-                let request = crate::client::resp::request(&[b"CONFIG", b"SET", b"timeout", value]);
+                let request = settings::draw(&mut self.random);
                 self.server.ask_unseen(&request);
+            }
+            Fault::Disk => {
+                let on = self.random.bool();
+                self.server.trouble_disk(on);
             }
             _ => {}
         }
@@ -435,6 +439,12 @@ impl World {
     pub fn end_faults(&mut self) {
         self.calm = true;
         self.inner.faults.set(Faults::NONE);
+        self.server.trouble_disk(false);
+        if self.inner.plan.profile.events.settings > 0 {
+            for request in settings::defaults() {
+                self.server.ask_unseen(&request);
+            }
+        }
         for machine in &mut self.machines {
             machine.come_back();
         }
@@ -476,8 +486,9 @@ impl World {
             self.run_for(100 * MS)?;
         }
         self.run_for(SETTLE)?;
-        // Sockets in TIME_WAIT keep their entries for a minute.
-        self.run_for(70 * SECOND)?;
+        // Sockets in TIME_WAIT keep their entries for a minute, those of clients that have vanished
+        // until the kernel asks for them.
+        self.run_for(90 * SECOND)?;
         let last = crate::look::leaks(&self.inner, &self.server)
             .and_then(|()| self.inner.checks.borrow_mut().end(self.inner.now()));
         if let Err(violation) = &last {
@@ -529,6 +540,7 @@ fn rare(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
         (Fault::Unseen, events.unseen),
         (Fault::Detach, events.detach),
         (Fault::Settings, events.settings),
+        (Fault::Disk, events.disk),
     ]
     .into_iter()
 }

@@ -4,4 +4,5 @@
 pub mod machine;
 pub mod resp;
 pub mod session;
+pub mod settings;
 pub mod workload;

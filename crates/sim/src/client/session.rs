@@ -86,6 +86,7 @@ pub struct Session {
     manual: bool,
     subscribed: bool,
     no_more: bool,
+    alone: bool,
     random: Rng,
 }
 
@@ -120,6 +121,7 @@ impl Session {
             manual,
             subscribed: false,
             no_more: false,
+            alone: false,
             random,
         }
     }
@@ -149,7 +151,7 @@ impl Session {
             return self.end(inner);
         }
         // Some clients send on without waiting.
-        let waits = self.owed > 0 && (self.owed > 40 || self.random.u8(0..100) >= 8);
+        let waits = self.owed > 0 && (self.alone || self.owed > 40 || self.random.u8(0..100) >= 8);
         if waits {
             return Deed::Send;
         }
@@ -180,6 +182,7 @@ impl Session {
             self.operations = self.next_operation;
         }
         self.no_more |= operation.ends;
+        self.alone = operation.alone;
         if operation.garbage {
             inner.coverage.borrow_mut().fault(Fault::Garbage);
         }

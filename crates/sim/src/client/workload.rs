@@ -6,6 +6,7 @@ use fastrand::Rng;
 
 use crate::ConnId;
 use crate::client::resp::request;
+use crate::client::settings;
 use crate::profile::ClientRates;
 use crate::time::MS;
 
@@ -42,6 +43,9 @@ pub struct Operation {
     pub subscribes: bool,
     /// Redis closes the connection when it has read this.
     pub ends: bool,
+    /// Nothing is sent behind it before its reply is there: the model of Redis does not tell when a
+    /// command that waited is answered, only when the answer leaves.
+    pub alone: bool,
     /// The bytes are no commands.
     pub garbage: bool,
 }
@@ -172,6 +176,11 @@ impl Maker<'_> {
     }
 
     fn read(&mut self) -> Command {
+        if self.chance(self.rates.plain_reads) {
+            let keys = self.rates.keys.max(1);
+            let number = self.random.u32(0..keys).min(self.random.u32(0..keys));
+            return command("get", &[b"GET", format!("key:{number}").as_bytes()]);
+        }
         let key = self.key();
         match self.random.u8(0..80) {
             0 => command("mget", &[b"MGET", &key, &self.key()]),
@@ -269,6 +278,35 @@ impl Maker<'_> {
         commands
     }
 
+    fn script(&mut self) -> Command {
+        let key = self.key();
+        match self.random.u8(0..3) {
+            0 => {
+                let text = b"return redis.call('set',KEYS[1],ARGV[1])";
+                command("eval", &[b"EVAL", text, b"1", &key, &self.value()])
+            }
+            1 => {
+                let text = b"return redis.call('incr',KEYS[1])";
+                command("eval", &[b"EVAL", text, b"1", &key])
+            }
+            _ => {
+                let text = b"return redis.call('get',KEYS[1])";
+                command("eval", &[b"EVAL", text, b"1", &key])
+            }
+        }
+    }
+
+    /// A short time as a replica, in which reads go on.
+    fn as_replica(&mut self) -> Vec<Command> {
+        vec![
+            command("replicaof", &[b"REPLICAOF", b"10.0.0.99", b"6379"]),
+            self.one(),
+            self.read(),
+            command("replicaof", &[b"REPLICAOF", b"NO", b"ONE"]),
+            self.read(),
+        ]
+    }
+
     fn inline(&mut self) -> Vec<Command> {
         let number = self.random.u32(0..self.rates.keys.max(1));
         let line = |name, text: String, replies| Command {
@@ -288,7 +326,7 @@ impl Maker<'_> {
     fn odd(&mut self) -> Operation {
         let mut operation = Operation::default();
         let channel: &[u8] = b"news";
-        operation.commands = match self.random.u8(0..24) {
+        operation.commands = match self.random.u8(0..30) {
             0..=3 => self.transaction(),
             4..=7 => vec![self.odd_on_keys()],
             8 | 9 => self.inline(),
@@ -315,6 +353,22 @@ impl Maker<'_> {
             20 => vec![command("acl|list", &[b"ACL", b"LIST"])],
             21 => vec![command("info", &[b"INFO"])],
             22 => vec![command("select", &[b"SELECT", b"0"])],
+            23 => vec![self.script()],
+            24 => {
+                operation.alone = true;
+                vec![command("blpop", &[b"BLPOP", b"list", b"0.1"])]
+            }
+            25 => vec![command("rpush", &[b"RPUSH", b"list", &self.value()])],
+            26 => {
+                operation.subscribes = true;
+                vec![command("monitor", &[b"MONITOR"])]
+            }
+            27 => vec![Command {
+                name: "settings",
+                bytes: settings::draw(&mut self.random),
+                replies: 1,
+            }],
+            28 => self.as_replica(),
             _ => {
                 operation.ends = true;
                 vec![command("quit", &[b"QUIT"])]

@@ -9,6 +9,7 @@ const ACK: u8 = 0x10;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
+const URG: u8 = 0x20;
 
 /// What a forged segment says: must never be executed.
 pub const FORGED_COMMAND: &[u8] = b"*3\r\n$3\r\nSET\r\n$6\r\nforged\r\n$1\r\n1\r\n";
@@ -53,25 +54,46 @@ pub fn join(first: &[u8], next: &[u8], at: &Layout) -> Option<Vec<u8>> {
     Some(frame::with_payload(next, at, back, &payload))
 }
 
-/// Two IPv4 fragments.
+/// Two fragments.
 pub fn fragments(frame: &[u8], at: &Layout, id: u16) -> [Vec<u8>; 2] {
     // The first holds the TCP header whole; offsets count in units of 8 bytes.
     let data = at.end - at.l4;
     let cut = (data / 2).max(64).min(data - 1) & !7;
-    let header = &frame[..at.l4];
-    let piece = |from: usize, to: usize, flags: u16| {
-        let mut bytes = header.to_vec();
-        bytes.extend_from_slice(&frame[at.l4 + from..at.l4 + to]);
-        let l3 = at.l3;
-        let len = u16::try_from(bytes.len() - l3).unwrap_or(0);
-        let offset = u16::try_from(from / 8).unwrap_or(0) | flags;
-        bytes[l3 + 2..l3 + 4].copy_from_slice(&len.to_be_bytes());
-        bytes[l3 + 4..l3 + 6].copy_from_slice(&id.to_be_bytes());
-        bytes[l3 + 6..l3 + 8].copy_from_slice(&offset.to_be_bytes());
-        frame::seal_ipv4_header(&mut bytes, l3);
-        bytes
+    let piece = |from: usize, to: usize, more: bool| {
+        let content = &frame[at.l4 + from..at.l4 + to];
+        let offset = u16::try_from(from).unwrap_or(0);
+        if at.v6 {
+            fragment_v6(frame, at, content, offset | u16::from(more), id)
+        } else {
+            fragment_v4(frame, at, content, offset >> 3 | u16::from(more) << 13, id)
+        }
     };
-    [piece(0, cut, 0x2000), piece(cut, data, 0)]
+    [piece(0, cut, true), piece(cut, data, false)]
+}
+
+fn fragment_v4(frame: &[u8], at: &Layout, content: &[u8], word: u16, id: u16) -> Vec<u8> {
+    let mut bytes = frame[..at.l4].to_vec();
+    bytes.extend_from_slice(content);
+    let l3 = at.l3;
+    let len = u16::try_from(bytes.len() - l3).unwrap_or(0);
+    bytes[l3 + 2..l3 + 4].copy_from_slice(&len.to_be_bytes());
+    bytes[l3 + 4..l3 + 6].copy_from_slice(&id.to_be_bytes());
+    bytes[l3 + 6..l3 + 8].copy_from_slice(&word.to_be_bytes());
+    frame::seal_ipv4_header(&mut bytes, l3);
+    bytes
+}
+
+fn fragment_v6(frame: &[u8], at: &Layout, content: &[u8], word: u16, id: u16) -> Vec<u8> {
+    let mut bytes = frame[..at.l4].to_vec();
+    let l3 = at.l3;
+    bytes.extend_from_slice(&[bytes[l3 + 6], 0]);
+    bytes[l3 + 6] = frame::FRAGMENT_HEADER;
+    bytes.extend_from_slice(&word.to_be_bytes());
+    bytes.extend_from_slice(&u32::from(id).to_be_bytes());
+    bytes.extend_from_slice(content);
+    let len = u16::try_from(bytes.len() - l3 - 40).unwrap_or(0);
+    bytes[l3 + 4..l3 + 6].copy_from_slice(&len.to_be_bytes());
+    bytes
 }
 
 /// Changes one byte from the IP header on; a bare sum is completed first, because what left a
@@ -98,6 +120,12 @@ pub fn congestion_mark(frame: &mut [u8], at: &Layout) {
     } else {
         frame[at.l3 + 1] |= 3;
     }
+    frame::seal(frame, at);
+}
+
+/// Claims urgent data; on segments without payload, whose receivers take nothing for urgent.
+pub fn urgent(frame: &mut [u8], at: &Layout) {
+    frame[at.l4 + 13] |= URG;
     frame::seal(frame, at);
 }
 

@@ -7,6 +7,7 @@ mod mangle;
 
 use std::collections::BTreeMap;
 
+use erb_sim_tcp::Segment;
 use fastrand::Rng;
 
 use crate::coverage::Coverage;
@@ -226,10 +227,7 @@ impl Link {
         {
             return;
         }
-        if !at.v6
-            && at.payload_len() > 16
-            && self.happens(Fault::Fragment, self.rates.fragment, coverage)
-        {
+        if at.payload_len() > 16 && self.happens(Fault::Fragment, self.rates.fragment, coverage) {
             let id = self.random.u16(1..);
             for bytes in mangle::fragments(&frame.bytes, &at, id) {
                 self.depart(now, Frame::new(bytes), coverage, sent);
@@ -264,6 +262,9 @@ impl Link {
             frame.bare = false;
         } else if !at.v6 && self.happens(Fault::IpOptions, rates.ip_options, coverage) {
             frame = Frame::new(mangle::ip_options(&frame.bytes, at));
+        } else if at.payload_len() == 0 && self.happens(Fault::Urgent, rates.urgent, coverage) {
+            mangle::urgent(&mut frame.bytes, at);
+            frame.bare = false;
         } else if self.happens(Fault::TcpOption, rates.tcp_option, coverage) {
             if let Some(bytes) = mangle::tcp_option(&frame.bytes, at) {
                 frame = Frame::new(bytes);
@@ -279,6 +280,10 @@ impl Link {
                 .is_some_and(|there| there.flow(&other.bytes) == at.flow(&frame.bytes))
         });
         let Some(last) = last else { return false };
+        // Who joins segments has verified them.
+        if !last.bare && Segment::parse(&last.bytes).is_err() {
+            return false;
+        }
         match mangle::join(&last.bytes, &frame.bytes, at) {
             Some(bytes) if bytes.len() <= FRAME_BYTES_MAX => {
                 *last = Frame::new(bytes);

@@ -39,6 +39,7 @@ const NO_EVENTS: Events = Events {
     unseen: 0,
     detach: 0,
     settings: 0,
+    disk: 0,
 };
 
 /// No faults; every part works as on a good day.
@@ -71,6 +72,7 @@ pub const CALM: Profile = Profile {
         value_bytes_max: 100,
         big_values: 20_000,
         reads: 900_000,
+        plain_reads: 0,
         odd_commands: 10_000,
         expiry: 10_000,
         pipelines: 100_000,
@@ -338,6 +340,8 @@ const IPV6: Profile = Profile {
         corrupt: 10_000,
         split: 20_000,
         too_big: 1_000,
+        fragment: 4_000,
+        urgent: 1_000,
         ..QUIET_LINK
     },
     ..CALM
@@ -378,6 +382,27 @@ const UNSEEN: Profile = Profile {
         unseen: 20 * MS,
         clock_step: 3 * SECOND,
         settings: SECOND,
+        ..NO_EVENTS
+    },
+    ..CALM
+};
+
+const ADMIN: Profile = Profile {
+    name: "admin",
+    about: "configuration, access rules and roles change; the log's disk fails",
+    duration: 6 * SECOND,
+    client: ClientRates {
+        odd_commands: 40_000,
+        keys: 6,
+        ..CALM.client
+    },
+    events: Events {
+        settings: 300 * MS,
+        unseen: 100 * MS,
+        disk: 500 * MS,
+        redis_crash: 4 * SECOND,
+        feed_cut: 4 * SECOND,
+        machine_crash: 15 * SECOND,
         ..NO_EVENTS
     },
     ..CALM
@@ -448,6 +473,48 @@ const ALL: Profile = Profile {
         unseen: 300 * MS,
         detach: 30 * SECOND,
         settings: 5 * SECOND,
+        disk: 6 * SECOND,
+    },
+    ..CALM
+};
+
+const HOT: Profile = Profile {
+    name: "hot",
+    about: "most reads are answered fast, over links with faults, by several CPUs",
+    connections: 16,
+    operations: 300,
+    duration: 4 * SECOND,
+    link: LinkRates {
+        loss: 15_000,
+        duplicate: 15_000,
+        reorder: 15_000,
+        jitter: 300_000,
+        jitter_max: 200 * US,
+        corrupt: 3_000,
+        split: 5_000,
+        join: 10_000,
+        old_duplicate: 2_000,
+        ..QUIET_LINK
+    },
+    server: ServerRates {
+        cpus: 3,
+        switch: 150_000,
+        cpu_change: 10_000,
+        backlog: 1_000,
+        ..CALM.server
+    },
+    client: ClientRates {
+        parallel: 5,
+        keys: 5,
+        reads: 985_000,
+        plain_reads: 970_000,
+        odd_commands: 500,
+        expiry: 0,
+        big_values: 5_000,
+        pipelines: 150_000,
+        pipeline_max: 20,
+        think: 2 * MS,
+        ..CALM.client
     },
     ..CALM
 };
@@ -455,5 +522,5 @@ const ALL: Profile = Profile {
 /// All profiles.
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, CORRUPT, SEGMENTS, RACES, CHURN, CRASH, BIG_VALUES, WINDOWS, TC_ONLY,
-    VLAN, IPV6, OLD, UNSEEN, ALL,
+    VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL,
 ];

@@ -90,6 +90,8 @@ pub struct ClientRates {
     pub big_values: u32,
     /// Share of reads.
     pub reads: u32,
+    /// Share of reads that are GET of a usual key.
+    pub plain_reads: u32,
     /// Share of commands whose keys are unknown, of stateful and odd commands.
     pub odd_commands: u32,
     /// Share of operations that expire keys.
@@ -131,6 +133,7 @@ pub struct Events {
     pub unseen: Ns,
     pub detach: Ns,
     pub settings: Ns,
+    pub disk: Ns,
 }
 
 /// A named set of all of it.

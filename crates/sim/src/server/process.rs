@@ -355,6 +355,11 @@ impl Server {
         let client = self.by_sock.borrow().get(&sock).copied();
         match (client, kind) {
             (None, EventKind::Incoming) => {}
+            (None, EventKind::Reset | EventKind::TimedOut) => {
+                // Redis will accept it all the same, and find its end when it reads.
+                self.ended.borrow_mut().insert(sock);
+                return;
+            }
             (None, _) => return,
             (Some(client), EventKind::Readable | EventKind::PeerClosed) => {
                 if let Some(redis) = self.redis.borrow_mut().as_mut() {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an administrator changes of a running Redis: everything that the daemon must notice before
+//! it may go on answering.
+
+use fastrand::Rng;
+
+use crate::client::resp::request;
+
+/// A change.
+#[must_use]
+pub fn draw(random: &mut Rng) -> Vec<u8> {
+    let argv: &[&[u8]] = match random.u8(0..12) {
+        0 => &[b"CONFIG", b"SET", b"timeout", b"0"],
+        1 | 2 => &[b"CONFIG", b"SET", b"timeout", b"2"],
+        3 => &[b"CONFIG", b"SET", b"maxmemory", b"3000"],
+        4 => &[b"CONFIG", b"SET", b"maxmemory-policy", b"allkeys-lru"],
+        5 => &[b"CONFIG", b"SET", b"maxmemory", b"0"],
+        6 => &[b"CONFIG", b"SET", b"requirepass", b"secret"],
+        7 => &[b"CONFIG", b"SET", b"requirepass", b""],
+        8 => &[b"CONFIG", b"RESETSTAT"],
+        9 => &[b"REPLICAOF", b"10.0.0.99", b"6379"],
+        10 => &[b"REPLICAOF", b"NO", b"ONE"],
+        _ => &[b"ACL", b"SETUSER", b"somebody", b"on", b"nopass"],
+    };
+    request(argv)
+}
+
+/// Takes back what keeps clients from being served.
+#[must_use]
+pub fn defaults() -> Vec<Vec<u8>> {
+    let all: [&[&[u8]]; 4] = [
+        &[b"CONFIG", b"SET", b"timeout", b"0"],
+        &[b"CONFIG", b"SET", b"maxmemory", b"0"],
+        &[b"CONFIG", b"SET", b"requirepass", b""],
+        &[b"REPLICAOF", b"NO", b"ONE"],
+    ];
+    all.into_iter().map(request).collect()
+}
