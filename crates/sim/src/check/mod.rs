@@ -7,6 +7,7 @@
 //! | `versions.rs` | which values a key had when, and how old a read may be |
 //! | `blackbox.rs` | per key, replies alone are linearizable (knows nothing of the model's order) |
 //! | `maps.rs` | the numbered invariants of `bpf/`, on the maps' content |
+//! | `stream.rs` | the scanners found what a second parser finds in the client's bytes |
 //! | `cache.rs` | what the cache would answer at this moment is true |
 //! | `quiet.rs` | nothing leaks and everything ends when faults do |
 //!
@@ -18,6 +19,7 @@ pub mod cache;
 pub mod maps;
 pub mod quiet;
 mod session;
+pub mod stream;
 mod versions;
 mod wire;
 
@@ -34,6 +36,7 @@ use crate::violation::Violation;
 
 use blackbox::Blackbox;
 use session::Session;
+use stream::Stream;
 pub use versions::{Point, Read, Versions};
 use wire::is;
 
@@ -97,6 +100,8 @@ pub struct Checks {
     versions: Versions,
     // Ordered: what is said first must not depend on a hash's seed.
     sessions: BTreeMap<ConnId, Session>,
+    /// Kept for as long as the server may: a client's end is not its socket's.
+    streams: BTreeMap<ConnId, Stream>,
     blackbox: Blackbox,
     monitors: BTreeMap<ConnId, u64>,
     checked: Checked,
@@ -111,6 +116,7 @@ impl Checks {
             now: 0,
             versions: Versions::new(config),
             sessions: BTreeMap::new(),
+            streams: BTreeMap::new(),
             blackbox: Blackbox::default(),
             monitors: BTreeMap::new(),
             checked: Checked::default(),
@@ -127,6 +133,10 @@ impl Checks {
     #[must_use]
     pub const fn versions(&self) -> &Versions {
         &self.versions
+    }
+
+    fn stream(&self, conn: ConnId) -> Option<&Stream> {
+        self.streams.get(&conn)
     }
 
     /// This moment as a point of the history.
@@ -148,6 +158,7 @@ impl Checks {
     pub fn opened(&mut self, now: Ns, conn: ConnId, via: Via) {
         self.next(now);
         self.sessions.insert(conn, Session::new(via));
+        self.streams.insert(conn, Stream::default());
     }
 
     /// The client hands these bytes to its TCP: called before any of them leaves.
@@ -156,11 +167,17 @@ impl Checks {
         if let Some(session) = self.sessions.get_mut(&conn) {
             session.sent(here, bytes);
         }
+        if let Some(stream) = self.streams.get_mut(&conn) {
+            stream.sent(bytes);
+        }
     }
 
     /// Redis has executed a command, of this connection or of somebody whom ERB does not see.
     pub fn executed(&mut self, now: Ns, conn: Option<ConnId>, executed: &Executed) {
         let here = self.next(now);
+        if let Some(stream) = conn.and_then(|conn| self.streams.get_mut(&conn)) {
+            stream.executed();
+        }
         let session = conn.and_then(|conn| self.sessions.get_mut(&conn));
         // A connection that has ended for its client may still be served.
         let seen = session
@@ -169,7 +186,8 @@ impl Checks {
         if let Some(session) = session {
             session.executed(here, executed.argv.as_slice().into(), &executed.reply);
         }
-        if let Some(conn) = conn
+        // Nobody is there any more to whom something could be missing, if its client has gone.
+        if let Some(conn) = conn.filter(|conn| self.sessions.contains_key(conn))
             && seen
             && is(&executed.argv, "monitor")
             && !executed.reply.starts_with(b"-")
