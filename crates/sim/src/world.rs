@@ -440,10 +440,8 @@ impl World {
         self.calm = true;
         self.inner.faults.set(Faults::NONE);
         self.server.trouble_disk(false);
-        if self.inner.plan.profile.events.settings > 0 {
-            for request in settings::defaults() {
-                self.server.ask_unseen(&request);
-            }
+        for request in settings::defaults() {
+            self.server.ask_unseen(&request);
         }
         for machine in &mut self.machines {
             machine.come_back();
