@@ -3,11 +3,14 @@
 
 use std::rc::Rc;
 
+use erb_abi as abi;
 use erb_sim_path::Path;
 
-use crate::check::maps::Maps;
+use crate::check::maps::{Maps, addresses};
+use crate::check::stream::Streams;
 use crate::check::{cache, quiet};
 use crate::client::machine::Machine;
+use crate::fault::Fault;
 use crate::inner::Inner;
 use crate::server::Server;
 use crate::time::{Ns, SECOND};
@@ -21,6 +24,7 @@ const ANSWER_MAX: Ns = 300 * SECOND;
 pub struct Looks {
     path: Option<Path>,
     maps: Maps,
+    streams: Streams,
 }
 
 impl Looks {
@@ -39,6 +43,7 @@ impl Looks {
             .is_none_or(|known| known.control() != path.control())
         {
             self.maps = Maps::default();
+            self.streams = Streams::default();
             self.path = Some(path.clone());
         }
         let now = inner.now();
@@ -46,6 +51,17 @@ impl Looks {
         count_states(inner, server, &path);
         self.maps.check(now, &path, sock)?;
         let checks = inner.checks.borrow();
+        let owned = |key: &abi::conn_key| {
+            let (client, here) = addresses(key);
+            let sock = server.sock((here, client))?;
+            Some((sock, server.conn_of(sock.cookie)?))
+        };
+        let happened = |fault| inner.coverage.borrow().fault_count(fault) > 0;
+        // What a forged segment without ACK says is scanned, although the kernel drops it.
+        if !happened(Fault::Forged) {
+            let whole = !happened(Fault::Fragment);
+            self.streams.check(now, &path, &checks, whole, owned)?;
+        }
         cache::check(now, &path, checks.versions(), checks.here())
     }
 }
@@ -54,7 +70,7 @@ impl Looks {
 fn count_states(inner: &Inner, server: &Server, path: &Path) {
     let mut coverage = inner.coverage.borrow_mut();
     path.each_conn(|key, entry| {
-        let (client, here) = crate::check::maps::addresses(key);
+        let (client, here) = addresses(key);
         let tcp = server.sock((here, client)).map_or(0, |sock| sock.state);
         let state = ["NEW", "FAST", "BYPASS", "OLD"]
             .get(usize::from(entry.state))

@@ -20,7 +20,9 @@ pub(super) struct Requests {
     pub(super) broken: bool,
 }
 
-enum Parsed {
+/// What a stream begins with.
+pub(super) enum Parsed {
+    /// A command and its length.
     Request(Vec<Bytes>, usize),
     /// Bytes that are no request and get no reply: an empty line, `*0`.
     Nothing(usize),
@@ -58,7 +60,8 @@ fn number(line: &[u8]) -> Option<i64> {
     std::str::from_utf8(text.get(1..)?).ok()?.parse().ok()
 }
 
-fn parse(bytes: &[u8]) -> Parsed {
+/// What `bytes` begin with.
+pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let Some(first) = line(bytes) else {
         return Parsed::More;
     };

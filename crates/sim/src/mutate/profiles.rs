@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Profiles that make one kind of mistake likely. They can be run and replayed like all others.
 
-use crate::profile::{CALM, ClientRates, Events, LinkRates, Profile};
-use crate::time::{MS, SECOND};
+use crate::profile::{CALM, ClientRates, Events, LinkRates, Profile, ServerRates};
+use crate::time::{MS, SECOND, US};
 
 /// Commands with unknown keys, transactions, monitors.
 const ODD: Profile = Profile {
@@ -66,8 +66,64 @@ const PMTU: Profile = Profile {
     ..CALM
 };
 
+/// Values that fill their slots.
+const EDGES: Profile = Profile {
+    name: "edges",
+    about: "values around the edges of the smallest slots, with and without expiry",
+    client: ClientRates {
+        expiry: 800_000,
+        big_values: 1_000_000,
+        value_bytes_max: 112,
+        keys: 6,
+        think: MS,
+        ..CALM.client
+    },
+    ..CALM
+};
+
+/// The same packets on several CPUs at once.
+const TWINS: Profile = Profile {
+    name: "twins",
+    about: "short connections, packets doubled, each copy on a CPU of its own",
+    connections: 120,
+    operations: 8,
+    server: ServerRates {
+        cpus: 4,
+        switch: 400_000,
+        cpu_change: 500_000,
+        ..CALM.server
+    },
+    client: ClientRates {
+        machines: 4,
+        parallel: 6,
+        ..CALM.client
+    },
+    link: LinkRates {
+        duplicate: 400_000,
+        ..CALM.link
+    },
+    ..CALM
+};
+
+/// Writes wait for Redis when their connection ceases to be countable.
+const PROOF: Profile = Profile {
+    name: "proof",
+    about: "a slow Redis, many writes and commands that end counting",
+    client: ClientRates {
+        odd_commands: 300_000,
+        reads: 200_000,
+        think: 100 * US,
+        ..CALM.client
+    },
+    events: Events {
+        redis_stall: 60 * MS,
+        ..CALM.events
+    },
+    ..CALM
+};
+
 /// All of them.
-pub const PROFILES: &[Profile] = &[ODD, EXPIRY, LEASE, PMTU];
+pub const PROFILES: &[Profile] = &[ODD, EXPIRY, LEASE, PMTU, EDGES, TWINS, PROOF];
 
 /// The profile of this name, of these or of all others.
 #[must_use]

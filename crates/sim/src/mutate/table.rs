@@ -88,14 +88,14 @@ mutations! {
          ("up.h", "if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */\n\t\treturn false;", "")];
     "gap-acknowledged", "every segment of the fast path acknowledges rcv_nxt + in_delta, never more", "reorder",
         [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tw->reply_len = 0;", "w->out_ack = w->p.seq + w->p.payload_len;\n\t\tw->reply_len = 0;")];
-    "scan-twice", "a scan counts only if next is unchanged", "reorder",
+    "scan-twice", "a scan counts only if next is unchanged", "twins",
         [("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (conn->cookie != r->cookie)")];
     "again-scanned", "bytes that went up before go up again unscanned", "lossy",
         [("ingress.h", "if (!seq_after(end, conn->next))\n\t\treturn ingress_up_again(ctx, w, conn, r);", "")];
     "consumed-goes-up", "a copy of consumed bytes never reaches the kernel as new", "lossy",
         [("ingress.h", "if (!seq_after(end, conn->in_edge) && conn->in_delta) {", "if (0) {"),
          ("splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, seq_before(w->p.seq, w->p.ack - w->p.ack + w->p.seq + 1) ? w->p.seq - w->in_delta / 2 : 0);")];
-    "made-twice", "two CPUs do not make an entry twice", "races",
+    "made-twice", "two CPUs do not make an entry twice", "twins",
         [("conn.h", "if (conn->cookie != cookie) /* another CPU may have been faster */\n\t\tconn_init", "if (conn->cookie != cookie || 1)\n\t\tconn_init")];
     "old-taken-for-new", "a connection older than ERB is never answered", "oldconns",
         [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->bytes_received;", "r->state == TCP_ESTABLISHED;")];
@@ -137,7 +137,7 @@ mutations! {
          ("cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
     "key-in-two-ways", "a key is in at most one way of its set", "races",
         [("control.bpf.c", "set_drop_tag(set, tag_of(fw->l.hash)); /* C6", "/* C6")];
-    "entry-too-long", "an entry fits its class, the expiry included", "expiry",
+    "entry-too-long", "an entry fits its class, the expiry included", "edges",
         [("control.bpf.c", "((key_len + 7) & ~7U) + (expires ? 8 : 0);", "((key_len + 7) & ~7U) + (expires ? 0 : 0);")];
     "lease-ignored", "hits need the lease", "lease",
         [("fast.h", "if (w->now >= read_once(c->lease_until_ns))", "if (!read_once(c->cache_epoch) && !c->port_be)")];
@@ -169,7 +169,7 @@ mutations! {
         [("fast.h", "u32 len = bytes - 3 - digits;", "u32 len = bytes - 4 - digits;")];
     "icmp-untranslated", "a path MTU error is translated to the kernel's numbers", "pmtu",
         [("icmp.h", "if (w->p.key.server_port_be != c->port_be)\n\t\treturn 0;\n\tconn", "if (w->p.key.server_port_be != 1)\n\t\treturn 0;\n\tconn")];
-    "release-keeps", "release gives back what an entry holds", "churn",
+    "release-keeps", "release gives back what an entry holds", "proof",
         [("table.h", "conn->mark_tail = conn->mark_head;\n\tconn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);", "conn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);")];
     "rexmit-silent", "unacknowledged answers are sent again by the timer", "lossy",
         [("table.h", "if (!conn->sent_ns)\n\t\treturn 0;\n\tdue->unacked++;", "if (conn->ifindex)\n\t\treturn 0;\n\tdue->unacked++;"),

@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use erb_sim_path::{Kernel, Packet, Sock};
 use erb_sim_tcp::{Look, State, View};
 
+use crate::ConnId;
 use crate::server::{Looked, Server};
 use crate::time::coarse;
 
@@ -62,6 +63,14 @@ pub(super) fn sock_of(view: &View, cookie: u64) -> Sock {
         rcv_wscale: view.rcv_wscale,
         usec_ts: view.usec_ts.into(),
         ..Sock::default()
+    }
+}
+
+impl Server {
+    /// Whose connection the socket with this cookie serves.
+    #[must_use]
+    pub fn conn_of(&self, cookie: u64) -> Option<ConnId> {
+        self.conns.borrow().get(&cookie).copied()
     }
 }
 
