@@ -226,8 +226,8 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 		io->by_state[state]++;
 	if (conn->flags & CONN_F_CLOSING)
 		io->closing++;
-	if (flags & SWEEP_F_TRANSLATED)
-		io->translated++;
+	if ((flags & (SWEEP_F_TRANSLATED | SWEEP_F_GONE)) == SWEEP_F_TRANSLATED)
+		io->translated++; /* where no socket is, nothing needs it */
 	if (conn->sent_ns)
 		io->unacked++;
 	if (flags & (SWEEP_F_GONE | SWEEP_F_EXECUTED))

@@ -292,7 +292,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 	}
 	if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)
 		effects_release();
-	if (w->found.gate) {
+	if (w->found.gate || lost) { /* what cannot be read may be any command */
 		atomic_add(&c->gate_seen, 1);
 		count(STAT_GATE_SHUT);
 	}

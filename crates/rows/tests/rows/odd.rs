@@ -28,6 +28,7 @@ fn ip_header() {
         ("CONN_BYPASS", 1),
         ("FENCE_TAKEN", 1),
         ("FENCE_PROOF", 1),
+        ("GATE_SHUT", 1),
         ("UP_TRANSLATED", 1),
     ];
     const ECN: Moved = &[("ODD_ECN", 1), ("UP_TRANSLATED", 1)];

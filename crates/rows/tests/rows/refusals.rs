@@ -179,6 +179,7 @@ fn the_connection() {
                 ("CONN_OLD", 1),
                 ("FENCE_TAKEN", 1),
                 ("FENCE_PROOF", 1),
+                ("GATE_SHUT", 1),
                 ("UP_TRANSLATED", 1),
             ],
         ),
@@ -188,7 +189,7 @@ fn the_connection() {
                 s.bench.dp.control().set_admit(0);
                 s.request(PING);
             },
-            &[("UP_TRANSLATED", 1)],
+            &[("GATE_SHUT", 1), ("UP_TRANSLATED", 1)],
         ),
     ]);
 }
