@@ -360,15 +360,15 @@ impl MutationArgs {
 fn line(fate: &Fate) -> String {
     let Fate {
         name,
-        profile,
+        way,
         seeds,
         events,
         ..
     } = fate;
     match &fate.caught {
         Some(check) => {
-            format!("{name}: caught by {check} ({profile}, {seeds} seeds, {events} events)")
+            format!("{name}: caught by {check} ({way}, {seeds} seeds, {events} events)")
         }
-        None => format!("{name}: NOT CAUGHT ({profile}, {seeds} seeds, {events} events)"),
+        None => format!("{name}: NOT CAUGHT ({way}, {seeds} seeds, {events} events)"),
     }
 }

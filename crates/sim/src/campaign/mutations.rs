@@ -4,12 +4,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use erb_sim_path::Library;
 use serde::Serialize;
 
-use crate::mutate::{Change, Mutation, profiles, source};
+use crate::mutate::{Change, DaemonMistake, Mutation, Way, profiles, source};
 use crate::plan::{Options, Plan};
 use crate::run;
+use crate::scenario::{self, Played};
 use crate::trace::Keep;
 
 /// Events after which a mutation counts as not caught: some ten seconds.
@@ -25,9 +27,9 @@ pub struct Fate {
     pub name: &'static str,
     /// The rule that it breaks.
     pub rule: &'static str,
-    /// The profile.
-    pub profile: &'static str,
-    /// Seeds run.
+    /// The profile, or the scenario.
+    pub way: String,
+    /// Seeds run; of a scenario, worlds played.
     pub seeds: u64,
     /// Events until it was caught, or in all.
     pub events: u64,
@@ -39,33 +41,61 @@ pub struct Fate {
     pub open: bool,
 }
 
-/// Runs seeds from `first_seed` on until the mutation is caught or has had `events_max` events.
+/// What a run or a scenario is to have in it.
+struct Wrong {
+    library: Option<Library>,
+    mistake: Option<DaemonMistake>,
+}
+
+/// Runs seeds from `first_seed` on until the mutation is caught or has had `events_max` events; or
+/// plays its scenario.
 ///
 /// # Errors
-/// If it cannot be built, or its profile does not exist.
+/// If it cannot be built, or its profile or scenario does not exist.
 pub fn try_one(mutation: &Mutation, first_seed: u64, events_max: u64) -> Result<Fate> {
-    let profile = profiles::find(mutation.profile)
-        .with_context(|| format!("{}: no profile {}", mutation.name, mutation.profile))?;
-    let mut options = Options {
-        keep: Keep::Nothing,
-        ..Options::default()
-    };
-    match mutation.change {
+    let wrong = match mutation.change {
         Change::Source(edits) => {
             let library = source::build(mutation.name, edits);
-            options.library = Some(library.with_context(|| mutation.name.to_owned())?);
+            Wrong {
+                library: Some(library.with_context(|| mutation.name.to_owned())?),
+                mistake: None,
+            }
         }
-        Change::Daemon(mistake) => options.mistake = Some(mistake),
-    }
+        Change::Daemon(mistake) => Wrong {
+            library: None,
+            mistake: Some(mistake),
+        },
+    };
     let mut fate = Fate {
         name: mutation.name,
         rule: mutation.rule,
-        profile: mutation.profile,
+        way: mutation.way.to_string(),
         seeds: 0,
         events: 0,
         caught: None,
         text: String::new(),
         open: mutation.is_open(),
+    };
+    match mutation.way {
+        Way::Profile(name) => run_seeds(&mut fate, name, wrong, first_seed, events_max)?,
+        Way::Scenario(name) => play(&mut fate, name, wrong)?,
+    }
+    Ok(fate)
+}
+
+fn run_seeds(
+    fate: &mut Fate,
+    profile: &str,
+    wrong: Wrong,
+    first_seed: u64,
+    events_max: u64,
+) -> Result<()> {
+    let profile =
+        profiles::find(profile).with_context(|| format!("{}: no profile {profile}", fate.name))?;
+    let options = Options {
+        keep: Keep::Nothing,
+        library: wrong.library,
+        mistake: wrong.mistake,
     };
     while fate.caught.is_none() && fate.events < events_max {
         let plan = Plan::new(profile, first_seed + fate.seeds);
@@ -81,21 +111,39 @@ pub fn try_one(mutation: &Mutation, first_seed: u64, events_max: u64) -> Result<
             fate.text = violation.text;
         }
     }
-    Ok(fate)
+    Ok(())
+}
+
+fn play(fate: &mut Fate, name: &str, wrong: Wrong) -> Result<()> {
+    let case =
+        scenario::find(name).with_context(|| format!("{}: no scenario {name}", fate.name))?;
+    // A scenario that fails without the mistake says nothing about it.
+    let right = case.play_with(None, None);
+    ensure!(right.is_ok(), "{name} fails as it is");
+    let before = Played::so_far();
+    let done = case.play_with(wrong.library, wrong.mistake);
+    let played = Played::so_far().since(before);
+    fate.seeds = played.worlds;
+    fate.events = played.events;
+    if let Err(violation) = done {
+        fate.caught = Some(violation.check.to_owned());
+        fate.text = violation.text;
+    }
+    Ok(())
 }
 
 /// The table for docs/SIMULATOR.md.
 #[must_use]
 pub fn markdown(fates: &[Fate]) -> String {
     let mut text = String::from(
-        "| mutation | rule that it breaks | profile | seeds | events | caught by |\n\
+        "| mutation | rule that it breaks | where | seeds | events | caught by |\n\
          | --- | --- | --- | ---: | ---: | --- |\n",
     );
     for fate in fates {
         let caught = fate.caught.as_deref().unwrap_or("**not caught yet**");
         text.push_str(&format!(
             "| {} | {} | {} | {} | {} | {caught} |\n",
-            fate.name, fate.rule, fate.profile, fate.seeds, fate.events
+            fate.name, fate.rule, fate.way, fate.seeds, fate.events
         ));
     }
     text

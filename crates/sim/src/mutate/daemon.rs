@@ -210,7 +210,7 @@ impl<D: DataPath> DataPath for Mistaken<D> {
     fn invalidate(&self, keys: &[&[u8]]) -> Result<()> {
         match self.mistake {
             Some(DaemonMistake::InvalidationsDropped) => Ok(()),
-            Some(DaemonMistake::InvalidationsLate) => {
+            Some(DaemonMistake::InvalidationsLate) if !keys.is_empty() => {
                 let next = keys.iter().map(|key| key.to_vec()).collect();
                 let due = self.late.replace(next);
                 let due: Vec<&[u8]> = due.iter().map(Vec::as_slice).collect();

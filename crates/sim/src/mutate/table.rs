@@ -3,7 +3,7 @@
 //! searching.
 
 use super::source::Edit;
-use super::{Change, Mutation};
+use super::{Change, Mutation, Way};
 
 const fn edit(file: &'static str, find: &'static str, replace: &'static str) -> Edit {
     Edit {
@@ -19,21 +19,16 @@ macro_rules! mutations {
         pub(super) const SOURCES: &[Mutation] = &[$(Mutation {
             name: $name,
             rule: $rule,
-            profile: $profile,
+            way: Way::Profile($profile),
             change: Change::Source(&[$(edit($file, $find, $replace)),+]),
         }),*];
     };
 }
 
 mutations! {
-    "bypass-answered", "a connection in BYPASS is never answered", "segments",
-        [("splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
-         ("answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
     "order-unchecked", "consumed only if in order: seq == next == up_max, nothing half scanned", "segments",
         [("splice.h", "if (p->seq != conn->next || p->seq != conn->up_max || conn->in.state != RQ_IDLE)", "if (0)"),
          ("answer.h", "if (w->p.seq != conn->next || conn->in.state != RQ_IDLE)", "if (0)")];
-    "kernel-behind", "consumed only if the kernel has taken all earlier bytes", "reorder",
-        [("splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
     "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
         [("splice.h", "if (conn->requests != conn->replies)", "if (0)")];
     "unanswered-and-owed", "consumed only if Redis and the kernel owe nothing", "calm",
@@ -41,8 +36,6 @@ mutations! {
          ("splice.h", "if (conn->egress_max != v->write_seq)", "if (0)")];
     "owed-bytes", "the kernel owes nothing, judged with the packet's own ACK", "lossy",
         [("splice.h", "} else if (p->ack != sent_end) {", "} else if (0) {")];
-    "replay-full", "unacknowledged bytes fit the replay buffer", "segments",
-        [("splice.h", "if (unacked + w->reply_len > room)", "if (unacked + w->reply_len > room * 64)")];
     "ack-swallowed", "no ACK that is new to the kernel is swallowed (TC hand-over)", "calm",
         [("splice.h", "return kernel_ack == v->snd_una ? 0 : STAT_TO_TC;", "return 0 * kernel_ack;")];
     "delta-short", "both deltas move by what was consumed and inserted", "calm",
@@ -53,8 +46,6 @@ mutations! {
         [("splice.h", "\tconn->edge = v->write_seq;\n", "")];
     "floor-missing", "acknowledgements below the edge never go up", "reorder",
         [("splice.h", "if (seq_before(ack, w->edge)) {", "if (w->edge == ack + 1 && 0) {")];
-    "edge-drop-missing", "kernel data below the edge never leave again", "windows",
-        [("egress.h", "if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {", "if (0) {")];
     "ack-not-translated-down", "down: ack + in_delta", "calm",
         [("egress.h", "store_be32(tcp + 8, ow->p.ack + ow->in_delta);", "store_be32(tcp + 8, ow->p.ack);")];
     "seq-not-translated-down", "down: seq + out_delta", "calm",
@@ -67,8 +58,6 @@ mutations! {
         [("splice.h", "u32 at = (seq - conn->replay_base) & (REPLAY_BYTES - 1);\n\n\tif (want >", "u32 at = (seq - conn->replay_from + 1) & (REPLAY_BYTES - 1);\n\n\tif (want >")];
     "replay-from-later", "a replay carries the oldest unacknowledged bytes", "lossy",
         [("splice.h", "if (v->write_seq != conn->edge || seq_before(conn->replay_from, p->ack))\n\t\tconn->replay_from = p->ack;", "conn->replay_from = start;")];
-    "sack-delta", "SACK blocks go up less out_delta", "lossy",
-        [("splice.h", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta);", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta / 2);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta / 2);")];
     "tsval-goes-back", "TSval never goes back (answers)", "calm",
         [("splice.h", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);", "w->out_tsval = sock_tsval(v, w->now);")];
     "tsval-goes-back-down", "TSval never goes back (the kernel's packets)", "races",
@@ -97,20 +86,11 @@ mutations! {
          ("splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, seq_before(w->p.seq, w->p.ack - w->p.ack + w->p.seq + 1) ? w->p.seq - w->in_delta / 2 : 0);")];
     "made-twice", "two CPUs do not make an entry twice", "twins",
         [("conn.h", "if (conn->cookie != cookie) /* another CPU may have been faster */\n\t\tconn_init", "if (conn->cookie != cookie || 1)\n\t\tconn_init")];
-    "old-taken-for-new", "a connection older than ERB is never answered", "oldconns",
-        [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->bytes_received;", "r->state == TCP_ESTABLISHED;")];
     "old-not-fenced", "payload of a connection that cannot be counted fences until proof", "oldconns",
         [("up.h", "if (conn->flags & CONN_F_UNCOUNTABLE) {\n\t\tflag", "if (0) {\n\t\tflag"),
          ("up.h", "} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
     "fill-version", "a fill needs the version noted before its read", "races",
         [("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (!set->marks) {")];
-    "fill-global-version", "a fill needs the global version noted before its read", "odd",
-        [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
-         ("control.bpf.c", "slot->cache_epoch = s->cache_epoch;", "slot->cache_epoch = control_get() ? control_get()->cache_epoch : 0;"),
-         ("control.bpf.c", "fw->l.cache_epoch = s->cache_epoch;", "fw->l.cache_epoch = c->cache_epoch;")];
-    "fill-under-mark", "while a mark stands nothing is inserted", "races",
-        [("control.bpf.c", "return marks ? FILL_BUSY : FILL_OK;", "return marks ? FILL_OK : FILL_OK;"),
-         ("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (set->version == s->version) {")];
     "no-mark", "a write takes a mark before it goes up", "calm",
         [("scan_request.h", "if (s->has_key)\n\t\t\tfound_effect(f, set_of(c, s->hash), s->hash);", "if (s->has_key && s->hash == 1)\n\t\t\tfound_effect(f, set_of(c, s->hash), s->hash);")];
     "mark-wrong-key", "the mark is on the key's own set (last bytes of the hash)", "calm",
@@ -148,9 +128,6 @@ mutations! {
         [("scan_request.h", "if (class == CMD_FENCE || class == CMD_STATEFUL_FENCE || class == CMD_GATE)", "if (class == CMD_STATEFUL_FENCE || class == CMD_GATE)")];
     "unknown-is-harmless", "a command that is not listed may write anything", "odd",
         [("command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_FENCE;\n\tclass", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tclass")];
-    "gate-ignored", "while a MONITOR is attached or Redis's state is unread nothing is answered", "odd",
-        [("fast.h", "if (read_once(c->gate_seen) != read_once(c->gate_ack))", "if (!c->port_be)"),
-         ("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = 0;")];
     "invalidation-ignored", "an invalidation frees the key's entry", "lease",
         [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash));", "dropped = 0;")];
     "argument-off-by-one", "a command ends with its last argument", "calm",

@@ -21,8 +21,10 @@
 //! ```
 
 pub mod cases;
+mod hand;
 mod links;
 mod raw;
+mod sharp;
 mod table;
 mod tools;
 
@@ -41,9 +43,10 @@ use crate::trace::Keep;
 use crate::{ConnId, Fault, Faults, World};
 
 pub use crate::server::Pair;
+pub use hand::Played;
 pub use links::{first, only};
 pub use raw::{RAW_MACHINE, Raw};
-pub use table::{ALL, Case, NOT_IN_MODE_READ, mistakes};
+pub use table::{ALL, Case, NOT_IN_MODE_READ, find, mistakes};
 
 /// The longest that a helper waits for something, in virtual time.
 const WAIT_MAX: Ns = 300 * SECOND;
@@ -148,8 +151,8 @@ impl Scenario {
             Faults::NONE
         };
         let options = Options {
-            library: setup.library.or_else(table::library_at_hand),
-            mistake: table::mistake_at_hand(),
+            library: setup.library.or_else(hand::library),
+            mistake: hand::mistake(),
             keep: setup.keep,
         };
         let mut world = World::bare(&plan, &options);
@@ -163,6 +166,7 @@ impl Scenario {
         world.machines[1] = Machine::with_config(1, usual, setup.seed ^ 2, setup.bare);
         world.machines[2].set_raw();
         world.server.arm_redis();
+        hand::played(1, 0);
         let mut scenario = Self { world, raws: 0 };
         if setup.attached {
             scenario.attach();
@@ -192,7 +196,10 @@ impl Scenario {
     /// # Panics
     /// With the story, if a rule is broken.
     pub fn run(&mut self, time: Ns) {
-        if let Err(violation) = self.world.run_for(time) {
+        let before = self.world.events();
+        let done = self.world.run_for(time);
+        hand::played(0, self.world.events() - before);
+        if let Err(violation) = done {
             let story = self.world.inner.trace.borrow().story();
             panic!("{story}{violation}");
         }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All scenarios, by the trap that each is about. A table, to be read by searching.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{Context, Result};
 use erb_sim_path::Library;
 
-use super::cases;
-use crate::mutate::source::{self, Edit};
-use crate::mutate::{self, Change, DaemonMistake};
+use super::{cases, hand, sharp};
+use crate::mutate::{self, Change, DaemonMistake, source};
 use crate::violation::Violation;
 
 /// A trap of the design, and the scenario that goes into it.
@@ -55,42 +53,34 @@ impl Case {
     /// # Errors
     /// If the mistake does not exist or cannot be built.
     pub fn play_wrong(&self) -> Result<Result<(), Violation>> {
-        let found = mutate::all().find(|mutation| mutation.name == self.mistake);
-        let own = MISTAKES.iter().find(|(name, _)| *name == self.mistake);
-        let (library, mistake) = match (found.map(|mutation| mutation.change), own) {
-            (Some(Change::Daemon(mistake)), _) => (None, Some(mistake)),
-            (Some(Change::Source(edits)), _) => (Some(source::build(self.name, edits)?), None),
-            (None, own) => {
-                let (_, edits) = own.with_context(|| format!("no mistake {:?}", self.mistake))?;
-                (Some(source::build(self.name, edits)?), None)
-            }
+        let mutation = mutate::all()
+            .find(|mutation| mutation.name == self.mistake)
+            .with_context(|| format!("no mistake {:?}", self.mistake))?;
+        let (library, mistake) = match mutation.change {
+            Change::Daemon(mistake) => (None, Some(mistake)),
+            Change::Source(edits) => (Some(source::build(self.name, edits)?), None),
         };
-        let before = AT_HAND.replace((library, mistake));
-        let done = self.play();
-        AT_HAND.set(before);
-        Ok(done)
+        Ok(self.play_with(library, mistake))
+    }
+
+    /// Plays it with a mutant of the data path, a mistake of the daemon, or neither; what it says
+    /// when it fails is in the result alone.
+    ///
+    /// # Errors
+    /// What it saw, with the story.
+    pub fn play_with(
+        &self,
+        library: Option<Library>,
+        mistake: Option<DaemonMistake>,
+    ) -> Result<(), Violation> {
+        hand::with(library, mistake, || self.play())
     }
 }
 
-thread_local! {
-    /// What the scenarios of this thread run with.
-    static AT_HAND: RefCell<(Option<Library>, Option<DaemonMistake>)> = const { RefCell::new((None, None)) };
-}
-
-pub(super) fn library_at_hand() -> Option<Library> {
-    AT_HAND.with_borrow(|at_hand| at_hand.0.clone())
-}
-
-pub(super) fn mistake_at_hand() -> Option<DaemonMistake> {
-    AT_HAND.with_borrow(|at_hand| at_hand.1)
-}
-
-const fn edit(file: &'static str, find: &'static str, replace: &'static str) -> Edit {
-    Edit {
-        file,
-        find,
-        replace,
-    }
+/// The scenario of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Case> {
+    ALL.iter().find(|case| case.name == name)
 }
 
 /// Scenarios with a mistake that they see.
@@ -110,22 +100,6 @@ macro_rules! cases {
         }),*];
     };
 }
-
-/// Mistakes of which only one scenario is to know.
-#[rustfmt::skip]
-const MISTAKES: &[(&str, &[Edit])] = &[
-    ("old-stamp-echoed", &[edit("egress.h", "ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;", "ow->tsecr = ow->p.tsecr;")]),
-    ("probe-dropped", &[edit("ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off")]),
-    ("mark-ignored", &[edit("fast.h", "if (set->marks)\n\t\treturn STAT_REFUSE_MARKED;", "if (set->marks > 1000)\n\t\treturn STAT_REFUSE_MARKED;")]),
-    ("replay-acknowledges-more", &[edit("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked)", "w->out_ack = conn->next;\n\t\tif (unacked)")]),
-    ("replay-unpaced", &[edit("ack.h", "w->now - conn->replay_ns < pause)", "w->now + pause < conn->replay_ns)")]),
-    ("replay-for-dsack", &[edit("ack.h", "return seq_after(w->p.sack_first, w->p.ack);", "return true;")]),
-    ("any-rst-ends", &[edit("up.h", "return !viewed || w->p.seq == conn->next ||", "return !viewed || w->p.seq ||")]),
-    ("time-wait-unguarded", &[edit("ingress.h", "hold = r.state == TCP_TIME_WAIT && r.cookie == conn->cookie;", "hold = false;")]),
-    ("silent-after-fin", &[edit("sock.h", "v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);", "v->speaks = state == TCP_ESTABLISHED;")]),
-    ("any-device", &[edit("egress.h", "if (conn->ifindex != ctx->ifindex) {", "if (conn->ifindex == ~ctx->ifindex) {")]),
-    ("window-unscaled", &[edit("splice.h", "w->out_window = sock_receive_window(v) >> v->rcv_wscale;", "w->out_window = sock_receive_window(v);")]),
-];
 
 cases! {
     "tcp-01-slow-reply-then-fast", "tcp 1", "after a slow reply the next request is fast and the kernel gets its acknowledgement", Some(cases::edge::slow_reply_then_fast), "ack-swallowed";
@@ -219,6 +193,18 @@ cases! {
     "coh-40-monitor", "coherence 40", "a MONITOR sees every read", Some(cases::fence::monitor_sees_everything), "";
     "coh-41-policy", "coherence 41", "policies that count reads switch answers off", Some(cases::fence::policies_that_count_reads), "";
     "coh-lease-rests", "coherence 17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";
+    "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(sharp::replay_is_full), "replay-full";
+    "sharp-older-with-state", "coherence 7", "a connection older than ERB may be in another database", Some(sharp::older_with_a_state), "old-taken-for-new";
+    "sharp-fill-across-fence", "C2", "a fill that a script overtakes is not inserted", Some(sharp::fill_across_a_fence), "fill-global-version";
+    "sharp-fill-below-write", "C1", "no fill begins while a write is on its way", Some(sharp::fill_below_a_write), "fill-under-mark";
+    "sharp-late-pong", "coherence 17", "the lease counts from when PING was written", Some(sharp::late_pong), "lease-from-pong";
+    "sharp-last-push", "coherence 4, 15", "an invalidation is handled when it comes", Some(sharp::last_push), "invalidations-late";
+    "sharp-gate-state", "coherence 39", "the gate opens when Redis's state was read again, not when the command was executed", Some(sharp::gate_before_the_state), "gate-unread";
+    "sharp-too-large", "tcp 15", "no answer is beyond the client's window or longer than its segments", Some(sharp::larger_than_the_client_takes), "mss-ignored";
+    "sharp-closing-server", "sock_known", "a remembered socket that is closing is looked up again", Some(sharp::asked_again_while_the_server_closes), "known-without-state";
+    "sharp-server-window", "tcp 15", "nothing is consumed that the kernel has no room for", Some(sharp::server_window_is_full), "server-window-ignored";
+    "sharp-unread-write", "coherence 20, 21", "a write that gets no reply holds the fence until Redis has executed it", Some(sharp::read_but_not_executed), "released-without-proof";
+    "sharp-bare-by-chance", "tcp 14", "a right sum that equals the bare one is updated like any other", Some(sharp::sum_is_the_bare_one), "bare-by-chance";
 }
 
 /// Traps of the design that do not concern mode `read`, and why.

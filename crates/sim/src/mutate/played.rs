@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mistakes that show in a situation which chance makes too seldom: a scenario makes it. A table,
+//! to be read by searching.
+
+use super::source::Edit;
+use super::{Change, DaemonMistake, Mutation, Way, daemon};
+
+const fn edit(file: &'static str, find: &'static str, replace: &'static str) -> Edit {
+    Edit {
+        file,
+        find,
+        replace,
+    }
+}
+
+macro_rules! mutations {
+    ($($name:literal, $rule:literal, $scenario:literal, [$(($file:literal, $find:literal, $replace:literal)),+ $(,)?];)*) => {
+        /// Mistakes in the C.
+        pub(super) const SOURCES: &[Mutation] = &[$(Mutation {
+            name: $name,
+            rule: $rule,
+            way: Way::Scenario($scenario),
+            change: Change::Source(&[$(edit($file, $find, $replace)),+]),
+        }),*];
+    };
+}
+
+mutations! {
+    "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-no-way-back",
+        [("splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
+         ("answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
+    "kernel-behind", "consumed only if the kernel has taken all earlier bytes", "tcp-04-earlier-bytes-on-their-way",
+        [("splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
+    "replay-full", "unacknowledged bytes fit the replay buffer", "sharp-replay-full",
+        [("splice.h", "if (unacked + w->reply_len > room)", "if (unacked + w->reply_len > room * 64)")];
+    "edge-drop-missing", "kernel data below the edge never leave again", "tcp-02-old-bytes-below-the-edge",
+        [("egress.h", "if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {", "if (0) {")];
+    "sack-delta", "SACK blocks go up less out_delta", "tcp-19-sack-above",
+        [("splice.h", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta);", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta / 2);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta / 2);")];
+    "old-taken-for-new", "a connection older than ERB is never answered", "sharp-older-with-state",
+        [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->bytes_received;", "r->state == TCP_ESTABLISHED;")];
+    "fill-global-version", "a fill needs the global version noted before its read", "sharp-fill-across-fence",
+        [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
+         ("control.bpf.c", "slot->cache_epoch = s->cache_epoch;", "slot->cache_epoch = control_get() ? control_get()->cache_epoch : 0;"),
+         ("control.bpf.c", "fw->l.cache_epoch = s->cache_epoch;", "fw->l.cache_epoch = c->cache_epoch;")];
+    "fill-under-mark", "while a mark stands nothing is inserted", "sharp-fill-below-write",
+        [("control.bpf.c", "return marks ? FILL_BUSY : FILL_OK;", "return marks ? FILL_OK : FILL_OK;"),
+         ("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (set->version == s->version) {")];
+    "gate-ignored", "while a MONITOR is attached or Redis's state is unread nothing is answered", "coh-39-gate",
+        [("fast.h", "if (read_once(c->gate_seen) != read_once(c->gate_ack))", "if (!c->port_be)"),
+         ("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = 0;")];
+    "old-stamp-echoed", "the kernel's packets echo the client's newest stamp", "tcp-13-timestamps",
+        [("egress.h", "ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;", "ow->tsecr = ow->p.tsecr;")];
+    "probe-dropped", "a client's keepalive probe is answered", "tcp-05-keepalive",
+        [("ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off")];
+    "mark-ignored", "while a mark stands nothing of its set is answered", "coh-43-whole-set",
+        [("fast.h", "if (set->marks)\n\t\treturn STAT_REFUSE_MARKED;", "if (set->marks > 1000)\n\t\treturn STAT_REFUSE_MARKED;")];
+    "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
+        [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked)", "w->out_ack = conn->next;\n\t\tif (unacked)")];
+    "replay-unpaced", "one replay per hole and round trip", "tcp-18-one-replay-per-hole",
+        [("ack.h", "w->now - conn->replay_ns < pause)", "w->now + pause < conn->replay_ns)")];
+    "replay-for-dsack", "D-SACK shows no hole", "tcp-18-dsack",
+        [("ack.h", "return seq_after(w->p.sack_first, w->p.ack);", "return true;")];
+    "any-rst-ends", "a reset ends a connection only if TCP believes it", "tcp-06-stray-syn-and-rst",
+        [("up.h", "return !viewed || w->p.seq == conn->next ||", "return !viewed || w->p.seq ||")];
+    "time-wait-unguarded", "without timestamps a SYN waits for the end of a spliced TIME_WAIT", "tcp-30-time-wait-reuse",
+        [("ingress.h", "hold = r.state == TCP_TIME_WAIT && r.cookie == conn->cookie;", "hold = false;")];
+    "silent-after-fin", "lost fast bytes are repeated after the server's FIN", "tcp-fin-after-fast-bytes",
+        [("sock.h", "v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);", "v->speaks = state == TCP_ESTABLISHED;")];
+    "any-device", "a connection whose replies leave by another device is not answered", "tcp-25-other-device",
+        [("egress.h", "if (conn->ifindex != ctx->ifindex) {", "if (conn->ifindex == ~ctx->ifindex) {")];
+    "window-unscaled", "the window is offered in the connection's scale", "tcp-16-syn-ack-window",
+        [("splice.h", "w->out_window = sock_receive_window(v) >> v->rcv_wscale;", "w->out_window = sock_receive_window(v);")];
+    "paws-ignored", "what PAWS refuses counts for nothing", "tcp-15-acceptance",
+        [("splice.h", "return !p->ts_off || !conn->ts_recent || !seq_before(p->tsval, conn->ts_recent);", "return !p->ts_off || conn->ts_recent != p->tsval || !seq_before(p->tsval, conn->ts_recent);")];
+    "ack-too-old-ignored", "what TCP takes for a blind guess counts for nothing", "tcp-15-acceptance",
+        [("splice.h", "return seq_before(p->ack, conn->ack_max - v->max_window);", "return conn->ack_max == p->ack + 1 && v->max_window == 1;")];
+    "client-window-ignored", "an answer fits the window that the client offers", "sharp-too-large",
+        [("splice.h", "if (unacked + w->reply_len > (u32)p->window << v->snd_wscale)", "if (0)")];
+    "mss-ignored", "an answer fits the client's segments", "sharp-too-large",
+        [("splice.h", "if (w->reply_len > v->mss_cache || (conn->mss_limit && w->reply_len > conn->mss_limit))", "if (0)")];
+    "server-window-ignored", "what is consumed fits the window that the kernel offered", "sharp-server-window",
+        [("splice.h", "if (seq_after(v->rcv_nxt + p->payload_len, v->rcv_wup + v->rcv_wnd))", "if (0)")];
+    "heartbeat-ignored", "Redis's idle timer sees a client that is always answered fast", "tcp-11-idle-timer",
+        [("answer.h", "if (c->heartbeat_up_ns && w->now - conn->request_up_ns > c->heartbeat_up_ns)", "if (0)")];
+    "known-without-state", "a remembered socket is used only while it is established", "sharp-closing-server",
+        [("sock.h", "return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;", "return r->cookie == conn->cookie;")];
+    "bare-by-chance", "a right sum that equals the bare one is updated like any other", "sharp-bare-by-chance",
+        [("verify.h", "w->bare = partial || (bare && !right);", "w->bare = partial || bare;")];
+}
+
+/// The daemon's.
+pub(super) const DAEMON: &[Mutation] = &[
+    daemon(
+        "lease-without-pong",
+        "only +PONG renews the lease",
+        Way::Scenario("coh-17-silent-redis"),
+        DaemonMistake::LeaseWithoutPong,
+    ),
+    daemon(
+        "lease-from-pong",
+        "the lease counts from when PING was written",
+        Way::Scenario("sharp-late-pong"),
+        DaemonMistake::LeaseFromPong,
+    ),
+    daemon(
+        "invalidations-late",
+        "an invalidation is handled when it comes",
+        Way::Scenario("sharp-last-push"),
+        DaemonMistake::InvalidationsLate,
+    ),
+    daemon(
+        "gate-unread",
+        "the gate opens when Redis's state was read again",
+        Way::Scenario("sharp-gate-state"),
+        DaemonMistake::GateUnread,
+    ),
+    daemon(
+        "released-without-proof",
+        "a share of the fence is released by proof of execution",
+        Way::Scenario("sharp-unread-write"),
+        DaemonMistake::ReleasedWithoutProof,
+    ),
+];
