@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(stream.commands_in(2), (0, true));
         assert_eq!(stream.commands_in(6), (0, true));
         assert_eq!(stream.commands_in(12), (1, true));
-        stream.sent(b"*1\r\n+");
+        stream.sent(b"*1\r\n+\r\n");
         assert!(stream.broken);
     }
 }

@@ -108,16 +108,7 @@ const DAEMON: &[Mutation] = &[
 /// Mutations that are not caught yet: either the world does not make the situation, or another
 /// rule catches the mistake first, or it only costs speed. Shown as such; the tests want the others.
 const OPEN: &[&str] = &[
-    "gap-scanned",
-    "scan-twice",
     "made-twice",
-    "mark-early",
-    "entry-too-long",
-    "argument-off-by-one",
-    "body-off-by-one",
-    "reply-counted-early",
-    "reply-nested",
-    "release-keeps",
 ];
 
 impl Mutation {

@@ -85,11 +85,11 @@ const EDGES: Profile = Profile {
 const TWINS: Profile = Profile {
     name: "twins",
     about: "short connections, packets doubled, each copy on a CPU of its own",
-    connections: 120,
+    connections: 48,
     operations: 8,
     server: ServerRates {
         cpus: 4,
-        switch: 400_000,
+        switch: 30_000,
         cpu_change: 500_000,
         ..CALM.server
     },
@@ -116,7 +116,7 @@ const PROOF: Profile = Profile {
         ..CALM.client
     },
     events: Events {
-        redis_stall: 60 * MS,
+        redis_stall: 400 * MS,
         ..CALM.events
     },
     ..CALM
