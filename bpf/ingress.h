@@ -30,7 +30,7 @@ INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn
 		count(STAT_DROP_RACE);
 		return V_DROP;
 	}
-	if (seq_after(w->p.ack, conn_sent_end(conn, &w->view)) ||
+	if (!(w->p.flags & TCP_ACK) || seq_after(w->p.ack, conn_sent_end(conn, &w->view)) ||
 	    ack_too_old(conn, &w->p, &w->view))
 		return ingress_reject(ctx, w, conn, r);
 	if (!conn_paws_ok(conn, &w->p)) {

@@ -41,11 +41,11 @@ fn equal_seeds_are_equal_runs() {
 }
 
 #[test]
-fn the_fast_path_answers_many_reads_of_a_calm_world() {
+fn the_fast_path_answers_many_reads_of_a_hot_world() {
     let mut fast = 0;
     let mut asked = 0;
     for seed in 1..6 {
-        let plan = Plan::new(profile::find("calm").expect("a profile"), seed);
+        let plan = Plan::new(profile::find("hot").expect("a profile"), seed);
         let outcome = run(&plan, &Options::default());
         let count = |kind, name: &str| outcome.coverage.get(&(kind, name.to_owned())).copied();
         fast += count("reason", "FAST_GET").unwrap_or(0);

@@ -104,7 +104,11 @@ fn tcp_header() {
                 |s| get_with(s, |p| p.flags |= URG),
                 &[("ODD_URGENT", 1), ("UP_TRANSLATED", 1)],
             ),
-            odd("no ACK flag", |s| get_with(s, |p| p.flags = PSH), FLAGS),
+            odd(
+                "no ACK flag: the kernel drops it, so nothing of it counts",
+                |s| get_with(s, |p| p.flags = PSH),
+                &[("REFUSE_ACK", 1)],
+            ),
             odd("FIN with data", |s| get_with(s, |p| p.flags |= FIN), FLAGS),
             odd(
                 "MPTCP's option",
