@@ -15,7 +15,7 @@ use crate::scenario::{self, Played};
 use crate::trace::Keep;
 
 /// Events after which a mutation counts as not caught: some ten seconds.
-pub const EVENTS_MAX: u64 = 1_500_000;
+pub const EVENTS_MAX: u64 = 4_000_000;
 
 /// A check that any change of a run may trip by chance: one full sum in 65,536 is the bare one.
 const BY_CHANCE: &str = "partial-sum";
