@@ -269,7 +269,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 			       struct sock_ref *r)
 {
 	enum hold hold;
-	bool lost, was_bypass, is_bypass;
+	bool lost, unread, was_bypass, is_bypass;
 
 	if (!tier_mark(ctx, META_TRANSLATED))
 		return V_UNMARKED;
@@ -292,7 +292,8 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 	}
 	if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)
 		effects_release();
-	if (w->found.gate || lost) { /* what cannot be read may be any command */
+	unread = lost || (!w->whole && w->scan.state == RQ_LOST);
+	if (w->found.gate || unread) { /* what cannot be read may be any command */
 		atomic_add(&c->gate_seen, 1);
 		count(STAT_GATE_SHUT);
 	}

@@ -300,6 +300,7 @@ fn the_command() {
             &[
                 ("REFUSE_COMMAND", 1),
                 ("SCAN_LOST", 1),
+                ("GATE_SHUT", 1),
                 ("CONN_BYPASS", 1),
                 ("FENCE_TAKEN", 1),
                 ("FENCE_PROOF", 1),
