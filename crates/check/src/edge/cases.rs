@@ -56,12 +56,13 @@ fn syntax() -> Vec<Case> {
             "GET ; GET {p}k {p}k ; SET {p}k ; SET ; PING a b ; DEL ; INCR ; \
                 INCR {p}k 1 ; EXPIRE {p}k ; GET {p}k ; PING hello",
         ),
+        // No name with a NUL: Redis hashes all of it but compares up to the NUL, so "GET\0" is GET in
+        // about one process of 500, by that process's hash seed (server.c, dictSdsKeyCaseCompare).
         Case::new("unknown")
             .cmds("NOSUCH {p}k ; GETT {p}k ; PINGG ; CLIENT NOSUCH ; GET {p}k")
             .args(&["PING "])
             .args(&[""])
             .args(&["", "{p}k"])
-            .args(&[b"GET\0", b"{p}k"])
             .cmd("GET {p}k"),
         // Redis skips two bytes after a bulk and one after CR without looking at them.
         Case::new("separators-unchecked")
