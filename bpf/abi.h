@@ -118,7 +118,9 @@ struct cache_set {
 	__u16 tags[WAYS]; /* 0: way free */
 	__u16 visited;	  /* SIEVE bits, one per way */
 	__u8 hands[CLASSES];
-	__u8 pad[10];
+	__u8 pad[2];
+	__u32 changes; /* odd while the set is being changed: readers take no lock */
+	__u8 pad1[4];
 	__u8 slots[SMALL_BYTES]; /* class 0 */
 };
 

@@ -181,7 +181,7 @@ __noinline int fill_insert(u32 n)
 	large = large_get(s->set);
 	if (!set || !large)
 		return FILL_MOVED;
-	lock_take(&set->lock);
+	set_change_begin(set);
 	if (!set->marks && set->version == s->version) {
 		set_drop_tag(set, tag_of(fw->l.hash)); /* C6, entries of older epochs included */
 		way = set_choose(set, large, &fw->l, class, &evicted);
@@ -199,7 +199,7 @@ __noinline int fill_insert(u32 n)
 		set->visited &= ~(1U << (way & (WAYS - 1)));
 		status = FILL_OK;
 	}
-	lock_release(&set->lock);
+	set_change_end(set);
 	if (evicted)
 		count(STAT_CACHE_EVICTED);
 	return status;
@@ -263,10 +263,10 @@ int erb_invalidate(void *ctx)
 		set = set_get(set_of(c, fw->l.hash));
 		if (!set)
 			continue;
-		lock_take(&set->lock);
+		set_change_begin(set);
 		set->version++;
 		dropped = set_drop_tag(set, tag_of(fw->l.hash));
-		lock_release(&set->lock);
+		set_change_end(set);
 		count_n(STAT_CACHE_INVALIDATED, dropped);
 	}
 	return 0;

@@ -91,7 +91,7 @@ INLINE enum fast_kind fast_parse_one(struct work *w, const struct control *c)
 }
 
 /* The value of a slot, copied to reply + to. A small slot's is copied whole, without a branch; a
- * large one's in blocks. Caller holds the set's lock. */
+ * large one's in blocks. */
 INLINE void fast_copy_value(struct work *w, struct slot *slot, u32 to, u32 len, bool small)
 {
 	if (small) {
@@ -137,10 +137,10 @@ INLINE void fast_bulk_header(u8 *to, u32 bytes)
 }
 
 /* Reads a found slot into the reply at w->reply_len. Returns 0 or the reason against it; *end is
- * where the value ends. Caller holds the set's lock. */
+ * where the value ends. What it reads may be torn. */
 INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, bool small, u32 *end)
 {
-	u32 len = slot->value_len, to = w->reply_len;
+	u32 len = read_once(slot->value_len), to = w->reply_len;
 
 	if (slot->flags & SLOT_F_EXPIRES) {
 		u32 at = slot_bytes - 8 - SLOT_HEADER_BYTES;
@@ -162,35 +162,31 @@ INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 	return 0;
 }
 
-/* The set's lock is held: finds the key and reads it. */
-INLINE u32 fast_get_locked(struct work *w, struct cache_set *set, struct cache_large *large,
-			   u32 bits, u32 *end)
+/* Finds the key and reads it, while others may change the set. */
+INLINE u32 fast_read_set(struct work *w, struct cache_set *set, struct cache_large *large, u32 *way,
+			 u32 *end)
 {
-	u32 way, reason;
 	struct slot *slot;
 
-	if (set->marks)
+	if (read_once(set->marks))
 		return STAT_REFUSE_MARKED;
-	way = set_find(set, large, &w->look, bits);
-	if (way >= WAYS)
+	*way = set_find(set, large, &w->look);
+	load_barrier(); /* not needed, and free: here the simulator changes the set */
+	if (*way >= WAYS)
 		return STAT_REFUSE_MISS;
-	if (way < CLASS0_WAYS) {
-		slot = slot_small(set, way);
-		reason = slot ? fast_read_slot(w, slot, CLASS0_BYTES, true, end) : STAT_INVARIANT;
-	} else {
-		slot = slot_large(large, way);
-		reason = slot ? fast_read_slot(w, slot, class_bytes(way_class(way)), false, end)
-			      : STAT_INVARIANT;
+	if (*way < CLASS0_WAYS) {
+		slot = slot_small(set, *way);
+		return slot ? fast_read_slot(w, slot, CLASS0_BYTES, true, end) : STAT_INVARIANT;
 	}
-	if (!reason && !(set->visited & 1U << way))
-		set->visited |= 1U << way;
-	return reason;
+	slot = slot_large(large, *way);
+	return slot ? fast_read_slot(w, slot, class_bytes(way_class(*way)), false, end)
+		    : STAT_INVARIANT;
 }
 
 /* Looks the key up and appends its reply. Returns 0 or the reason against it. */
 INLINE u32 fast_get(struct work *w, const struct control *c)
 {
-	u32 at = w->reply_len, index = set_of(c, w->look.hash), end = 0, bits, reason;
+	u32 at = w->reply_len, index = set_of(c, w->look.hash), end = 0, way = 0, reason, changes;
 	struct cache_set *set;
 	struct cache_large *large;
 
@@ -198,14 +194,14 @@ INLINE u32 fast_get(struct work *w, const struct control *c)
 	large = large_get(index);
 	if (!set || !large)
 		return STAT_INVARIANT;
-	bits = tags_match(set, tag_of(w->look.hash));
-	if (!bits) /* refusing needs no lock */
-		return read_once(set->marks) ? STAT_REFUSE_MARKED : STAT_REFUSE_MISS;
-	lock_take(&set->lock);
-	reason = fast_get_locked(w, set, large, bits, &end);
-	lock_release(&set->lock);
+	changes = set_read_begin(set);
+	reason = fast_read_set(w, set, large, &way, &end);
+	if (!set_read_valid(set, changes))
+		return STAT_REFUSE_SET_CHANGED;
 	if (reason)
 		return reason;
+	if (!(set->visited & 1U << way)) /* SIEVE; a lost update costs no more than an eviction */
+		write_once(set->visited, set->visited | 1U << way);
 	opaque(at);
 	opaque(end);
 	if (at > REPLY_BYTES_MAX || end > REPLY_BYTES_MAX)

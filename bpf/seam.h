@@ -60,6 +60,19 @@ INLINE void atomic_add32(u32 *to, u32 n)
 #define read_once(x)	 (*(volatile typeof(x) *)&(x))
 #define write_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
+/* No load moves over it. x86 keeps loads in order itself (SDM 8.2.3.2); elsewhere an atomic that
+ * fetches is the one full barrier that BPF has. */
+INLINE void load_barrier(void)
+{
+#ifdef __TARGET_ARCH_x86
+	barrier();
+#else
+	u64 here = 0;
+
+	__sync_fetch_and_add(&here, 1);
+#endif
+}
+
 INLINE struct control *control_get(void)
 {
 	u32 zero = 0;

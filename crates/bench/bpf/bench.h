@@ -64,9 +64,10 @@ struct bench_conn {
 	__u64 replies;
 	__u32 random; /* xorshift32; never 0 */
 	__u32 learned;
-	__u32 parked; /* 1: nothing outstanding */
-	__u32 got;    /* bytes of the outstanding reply that have come already */
-	__u32 pad[4];
+	__u32 parked;  /* 1: nothing outstanding */
+	__u32 got;     /* bytes of the outstanding reply that have come already */
+	__u64 sent_at; /* where the last request's frame began, see give_back() */
+	__u64 came_at; /* where the last reply's frame began */
 };
 
 /* Sums over all connections. */

@@ -84,6 +84,8 @@ static __always_inline void write_request(void *data, const struct bench_config 
 	U64(data, BENCH_HEADER_BYTES + BENCH_REQUEST_DIGITS_AT) = digits;
 }
 
+#define HEAD_ROOM_MAX 256 /* XDP_PACKET_HEADROOM */
+
 static __always_inline int resize(struct xdp_md *ctx, __u32 bytes, struct bench_totals *sums)
 {
 	__u32 now = ctx->data_end - ctx->data;
@@ -93,6 +95,15 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 bytes, struct bench_
 		return -1;
 	}
 	return 0;
+}
+
+/* Gives the frame the head room back that the server took for a longer reply: each request comes
+ * with the same room, as from a card, and not with less each time round. */
+static __noinline int give_back(struct xdp_md *ctx, struct bench_conn *conn)
+{
+	conn->came_at = (__u64)(long)ctx->data;
+	__u64 taken = *(volatile __u64 *)&conn->sent_at - *(volatile __u64 *)&conn->came_at;
+	return taken && taken <= HEAD_ROOM_MAX ? bpf_xdp_adjust_head(ctx, (int)taken) : 0;
 }
 
 static __always_inline int send_ack(struct xdp_md *ctx, const struct bench_config *config,
@@ -149,12 +160,14 @@ static __always_inline int next_request(struct xdp_md *ctx, const struct bench_c
 					struct bench_conn *conn, __u32 index,
 					struct bench_totals *sums)
 {
+	give_back(ctx, conn);
 	if (resize(ctx, BENCH_HEADER_BYTES + BENCH_REQUEST_BYTES, sums))
 		return XDP_DROP;
 	void *data = (void *)(long)ctx->data;
 	if (data + BENCH_HEADER_BYTES + BENCH_REQUEST_BYTES > (void *)(long)ctx->data_end)
 		return XDP_DROP;
 	conn->parked = 0;
+	conn->sent_at = (__u64)(long)data;
 	write_request(data, config, conn, index);
 	return XDP_TX;
 }
@@ -259,6 +272,7 @@ int kick(struct xdp_md *ctx)
 		return XDP_DROP;
 	*wanted = 0;
 	conn->parked = 0;
+	conn->sent_at = (__u64)(long)data;
 	write_request(data, settings, conn, index);
 	return XDP_TX;
 }

@@ -82,6 +82,7 @@
 	for (int sim_n = (start), sim_end = (end); sim_n < sim_end && ((i) = sim_n, 1); sim_n++)
 
 /* Atomics are points at which another CPU may run. Names of functions are not expanded again. */
+#define barrier()			 sim_ops.point()
 #define __sync_fetch_and_add(...)	 (sim_ops.point(), __sync_fetch_and_add(__VA_ARGS__))
 #define __sync_val_compare_and_swap(...) (sim_ops.point(), __sync_val_compare_and_swap(__VA_ARGS__))
 

@@ -54,7 +54,9 @@ mutations! {
     "probe-dropped", "a client's keepalive probe is answered", "tcp-05-keepalive",
         [("ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off")];
     "mark-ignored", "while a mark stands nothing of its set is answered", "coh-43-whole-set",
-        [("fast.h", "if (set->marks)\n\t\treturn STAT_REFUSE_MARKED;", "if (set->marks > 1000)\n\t\treturn STAT_REFUSE_MARKED;")];
+        [("fast.h", "if (read_once(set->marks))", "if (read_once(set->marks) > 1000)")];
+    "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",
+        [("cache.h", "return !(changes & 1) && read_once(set->changes) == changes;", "return changes || set;")];
     "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
         [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked)", "w->out_ack = conn->next;\n\t\tif (unacked)")];
     "replay-unpaced", "one replay per hole and round trip", "tcp-18-one-replay-per-hole",

@@ -112,8 +112,7 @@ mutations! {
     "expiry-late", "the guard covers what the coarse clock lags behind", "expiry",
         [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=", "w->look.now_wall_ms >=")];
     "key-uncompared", "the whole key is compared, the tag only finds it", "calm",
-        [("fast.h", "bits = tags_match(set, tag_of(w->look.hash));", "bits = ~tags_match(set, 0) & 0xffff;"),
-         ("cache.h", "if (set->tags[way & (WAYS - 1)] != tag)", "if (!set->tags[way & (WAYS - 1)] && tag)"),
+        [("cache.h", "u32 bits = tags_match(set, tag_of(l->hash));", "u32 bits = ~tags_match(set, 0) & 0xffff;"),
          ("cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
     "key-in-two-ways", "a key is in at most one way of its set", "races",
         [("control.bpf.c", "set_drop_tag(set, tag_of(fw->l.hash)); /* C6", "/* C6")];

@@ -2,14 +2,17 @@
 //! Situations in which one rule alone keeps the data path right: each is made so exactly that
 //! leaving the rule out shows (`crate::mutate`).
 
-use erb_abi as abi;
+use erb_abi::{self as abi, FillEntry, FillToken};
+use erb_core::DataPath;
+use erb_sim_path::Context;
 use erb_sim_tcp::{Config, Macs, flags};
 
 use super::tools::{Talk, len};
 use super::{RAW_MACHINE, Scenario, Setup, over_seeds};
 use crate::client::machine::{SERVER_MAC, machine_mac};
 use crate::client::resp::request;
-use crate::time::{MS, SECOND};
+use crate::server::Control;
+use crate::time::{MS, SECOND, US};
 
 /// Waits until the daemon has asked Redis for a value, and stops it before it hears it.
 fn fill_under_way(s: &mut Scenario) {
@@ -380,4 +383,63 @@ pub(super) fn read_but_not_executed() {
     assert_eq!(s.read(b"k"), b"$1\r\nw\r\n");
     s.run(3 * SECOND);
     assert_eq!(s.control().fence, 0, "the fence leaked");
+}
+
+/// Puts keys into the cache at once; each has its own name for a value.
+fn fill_now(control: &Control, keys: &[Vec<u8>], tokens: &[FillToken]) {
+    let entries: Vec<FillEntry<'_>> = keys
+        .iter()
+        .zip(tokens)
+        .map(|(key, token)| FillEntry {
+            key,
+            value: key,
+            expiry_ms: 0,
+            token: *token,
+        })
+        .collect();
+    let filled = control.fill_insert(&entries).expect("the program runs");
+    assert!(filled.iter().all(|status| *status == abi::FILL_OK));
+}
+
+/// An entry is thrown out for another one between the look at its key and the look at its value.
+pub(super) fn entry_replaced_while_it_is_read() {
+    const NAMES: usize = 13; // all ways that a short entry may take
+    let setup = Setup {
+        sets: 1,
+        cpus: 3,
+        switch: 300_000,
+        ..Setup::default()
+    };
+    let keys: Vec<Vec<u8>> = (0..=NAMES)
+        .map(|name| format!("name-{name:02}").into_bytes())
+        .collect();
+    over_seeds(1..129, &setup, |mut s| {
+        let mut set: Vec<&[u8]> = vec![b"MSET"];
+        set.extend(keys.iter().flat_map(|key| [key.as_slice(), key]));
+        s.unseen(&set);
+        let reader = s.fast();
+        s.call(reader, &[b"GET", b"none"]);
+        s.run(100 * MS); // the reply is acknowledged
+        s.stop_daemon(true);
+        let path = s.world.server.attached_path().expect("attached");
+        let control = Control::new(path.clone(), std::rc::Rc::default());
+        let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let tokens = control.fill_begin(&names).expect("the program runs");
+        fill_now(&control, &keys[..NAMES], &tokens);
+        // SIEVE's hand stands at the first way, whose entry nobody has asked for.
+        let first = &path.set(0).0.slots[12..][..7];
+        let oldest = first.to_vec();
+        s.ask(reader, &[b"GET", &oldest]);
+        s.run(29 * US);
+        let (late, token) = (keys[NAMES..].to_vec(), tokens[NAMES..].to_vec());
+        s.world.server.cpus.spawn(2, Context::Process, move || {
+            fill_now(&control, &late, &token);
+        });
+        assert_eq!(
+            s.answers(reader),
+            [b"$7\r\n", oldest.as_slice(), b"\r\n"].concat()
+        );
+        s.stop_daemon(false);
+        s.finish();
+    });
 }

@@ -194,6 +194,7 @@ cases! {
     "coh-41-policy", "coherence 41", "policies that count reads switch answers off", Some(cases::fence::policies_that_count_reads), "";
     "coh-lease-rests", "coherence 17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";
     "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(sharp::replay_is_full), "replay-full";
+    "sharp-set-changed", "C7", "an entry that is replaced while it is read is not answered", Some(sharp::entry_replaced_while_it_is_read), "set-unlocked";
     "sharp-older-with-state", "coherence 7", "a connection older than ERB may be in another database", Some(sharp::older_with_a_state), "old-taken-for-new";
     "sharp-fill-across-fence", "C2", "a fill that a script overtakes is not inserted", Some(sharp::fill_across_a_fence), "fill-global-version";
     "sharp-fill-below-write", "C1", "no fill begins while a write is on its way", Some(sharp::fill_below_a_write), "fill-under-mark";
