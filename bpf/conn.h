@@ -52,8 +52,8 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 
 /* Fills s from the socket. Returns 0, or the reason for which no entry can be made; *untracked says
  * that its payload may still reach Redis: the fence must close. */
-INLINE u32 conn_start_of(const struct work *w, const struct control *c, struct sock_ref *r,
-			 struct conn_start *s, bool *untracked)
+INLINE u32 conn_start_of(const struct control *c, struct sock_ref *r, struct conn_start *s,
+			 bool *untracked)
 {
 	*untracked = false;
 	if (r->state == TCP_TIME_WAIT)
@@ -63,10 +63,6 @@ INLINE u32 conn_start_of(const struct work *w, const struct control *c, struct s
 		return STAT_SOCK_LISTEN;
 	}
 	if (r->state == TCP_NEW_SYN_RECV) {
-		/* With threaded NAPI the first payload often arrives in this state. The right
-		 * acknowledgement proves that the client got our SYN-ACK. */
-		if (w->p.ack != r->snt_isn + 1)
-			return STAT_SOCK_REQUEST;
 		s->next = r->rcv_isn + 1;
 		s->edge = s->write_seq = r->snt_isn + 1;
 		s->known = c->admit && r->cookie;
@@ -93,7 +89,7 @@ INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *c
 
 	if (c->stopping)
 		return 0;
-	reason = conn_start_of(w, c, r, &s, &untracked);
+	reason = conn_start_of(c, r, &s, &untracked);
 	if (reason) {
 		count(reason);
 		if (untracked)

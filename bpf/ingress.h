@@ -33,11 +33,28 @@ INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn
 	if (!(w->p.flags & TCP_ACK) || seq_after(w->p.ack, conn_sent_end(conn, &w->view)) ||
 	    ack_too_old(conn, &w->p, &w->view))
 		return ingress_reject(ctx, w, conn, r);
+	if (!conn->out_delta && seq_before(w->p.ack, conn->edge)) {
+		/* Older than the first byte: TCP refuses it (tcp_ack(), bytes_acked), or takes it
+		 * before Linux 6.7. */
+		count(STAT_REFUSE_ACK);
+		return V_DROP;
+	}
 	if (!conn_paws_ok(conn, &w->p)) {
 		count(STAT_REFUSE_PAWS);
 		return ingress_gap(ctx, w, conn, r);
 	}
 	return V_REFUSED;
+}
+
+/* Payload that meets a request socket: with threaded NAPI often the first one. The right
+ * acknowledgement proves that the client got our SYN-ACK. Without it the kernel refuses the
+ * payload, or takes it if another CPU ends the handshake meanwhile: nobody can know which, so it
+ * must not go up. */
+INLINE bool request_unproved(const struct work *w, const struct sock_ref *r)
+{
+	return r->state == TCP_NEW_SYN_RECV && w->p.payload_len &&
+	       !(w->p.flags & (TCP_SYN | TCP_RST)) &&
+	       (!(w->p.flags & TCP_ACK) || w->p.ack != r->snt_isn + 1);
 }
 
 /* A socket was found. */
@@ -47,6 +64,10 @@ INLINE enum verdict ingress_sock(ctx_t *ctx, struct work *w, struct control *c, 
 	u32 end = w->p.seq + w->p.payload_len;
 	enum verdict v;
 
+	if (request_unproved(w, r)) {
+		count(STAT_SOCK_REQUEST);
+		return V_DROP;
+	}
 	if (conn && conn->cookie == COOKIE_UNKNOWN && r->cookie) {
 		lock_take(&conn->lock);
 		if (conn->cookie == COOKIE_UNKNOWN)

@@ -95,7 +95,7 @@ pub trait Kernel {
     /// TIME_WAIT, a request, else a listener. The number is the world's own.
     fn lookup(&self, ifindex: u32, local: SocketAddr, remote: SocketAddr) -> Option<u64>;
     /// The socket at this moment. None: it is gone from all tables; programs that still hold a
-    /// reference see it as it last was, closed.
+    /// reference see it as it last was, a connection closed.
     fn view(&self, sock: u64) -> Option<Sock>;
     /// A clone that a program sent has passed the egress program and leaves by the device.
     fn transmit(&self, ifindex: u32, packet: Packet);

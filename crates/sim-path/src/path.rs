@@ -54,6 +54,15 @@ impl Default for PathConfig {
     }
 }
 
+/// What a socket that is gone shows to who still holds it: a connection closes, a request or a
+/// TIME_WAIT never is anything else.
+const fn gone(state: u8) -> u8 {
+    match state {
+        tcp_state::NEW_SYN_RECV | tcp_state::TIME_WAIT => state,
+        _ => tcp_state::CLOSE,
+    }
+}
+
 /// What the XDP program decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Xdp {
@@ -150,7 +159,7 @@ impl Inner {
     pub(crate) fn refresh(&self, held: &mut Held) {
         match self.kernel.view(held.sock) {
             Some(sock) => held.last = sock,
-            None => held.last.state = tcp_state::CLOSE,
+            None => held.last.state = gone(held.last.state),
         }
         self.fill(&mut held.mirror, &held.last);
     }

@@ -440,9 +440,7 @@ impl World {
         self.calm = true;
         self.inner.faults.set(Faults::NONE);
         self.server.trouble_disk(false);
-        for request in settings::defaults() {
-            self.server.ask_unseen(&request);
-        }
+        self.restore_settings();
         for machine in &mut self.machines {
             machine.come_back();
         }
@@ -454,6 +452,13 @@ impl World {
         }
         self.inner
             .tell(Place::World, None, Note::Text("faults end"));
+    }
+
+    /// The administrator takes back what keeps clients, and the daemon, from being served.
+    fn restore_settings(&self) {
+        for request in settings::defaults() {
+            self.server.ask_unseen(&request);
+        }
     }
 
     /// Connections that are not over.
@@ -484,6 +489,8 @@ impl World {
             self.run_for(100 * MS)?;
         }
         self.run_for(SETTLE)?;
+        // What clients have set since, or a Redis that was away has not read.
+        self.restore_settings();
         // Sockets in TIME_WAIT keep their entries for a minute, those of clients that have vanished
         // until the kernel asks for them.
         self.run_for(90 * SECOND)?;

@@ -151,6 +151,10 @@ impl Campaign {
         report.virtual_seconds += outcome.virtual_ns as f64 / 1e9;
         report.reached.add(&outcome);
         if let Some(violation) = outcome.violation {
+            if self.progress {
+                let replay = replay_command(profile.name, seed);
+                eprintln!("\nVIOLATION {}: {replay}", violation.check);
+            }
             report.failures.push(Failure {
                 profile: profile.name,
                 seed,

@@ -85,7 +85,11 @@ pub fn next(bytes: &[u8], subscribed: bool) -> Found {
             let message = subscribed
                 && [&b"$7\r\nmessage\r\n"[..], b"$8\r\npmessage\r\n"]
                     .iter()
-                    .any(|name| bytes[4..len].starts_with(name));
+                    .any(|name| {
+                        bytes[..len]
+                            .get(4..)
+                            .is_some_and(|rest| rest.starts_with(name))
+                    });
             if bytes[0] == b'>' || message {
                 Found::Push(len)
             } else {
@@ -127,5 +131,6 @@ mod tests {
         let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n";
         assert_eq!(next(message, true), Found::Push(message.len()));
         assert_eq!(next(message, false), Found::Reply(message.len()));
+        assert_eq!(next(b"_\r\n", true), Found::Reply(3));
     }
 }

@@ -87,6 +87,10 @@ mutations! {
         [("answer.h", "if (c->heartbeat_up_ns && w->now - conn->request_up_ns > c->heartbeat_up_ns)", "if (0)")];
     "known-without-state", "a remembered socket is used only while it is established", "sharp-closing-server",
         [("sock.h", "return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;", "return r->cookie == conn->cookie;")];
+    "request-unproved", "payload that a request refuses and its child may take does not go up", "tcp-15-ack-before-the-first-byte",
+        [("ingress.h", "count(STAT_SOCK_REQUEST);\n\t\treturn V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\treturn V_PLAIN;")];
+    "ack-before-first-byte", "what acknowledges nothing of the server's counts for nothing", "tcp-15-ack-before-the-first-byte",
+        [("ingress.h", "if (!conn->out_delta && seq_before(w->p.ack, conn->edge)) {", "if (0) {")];
     "bare-by-chance", "a right sum that equals the bare one is updated like any other", "sharp-bare-by-chance",
         [("verify.h", "w->bare = partial || (bare && !right);", "w->bare = partial || bare;")];
 }

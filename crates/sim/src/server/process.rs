@@ -420,13 +420,17 @@ impl Server {
     pub fn ask_unseen(&self, bytes: &[u8]) {
         use std::io::{Read as _, Write as _};
         let mut slot = self.unseen_pipe.borrow_mut();
-        if slot.is_none() {
-            *slot = self.dial_inside();
-        }
-        let Some(pipe) = slot.as_mut() else { return };
-        let mut replies = [0; 4096];
-        while pipe.read(&mut replies).is_ok_and(|len| len > 0) {}
-        if pipe.write_all(bytes).is_err() {
+        // Once more if Redis has closed the first.
+        for _ in 0..2 {
+            if slot.is_none() {
+                *slot = self.dial_inside();
+            }
+            let Some(pipe) = slot.as_mut() else { return };
+            let mut replies = [0; 4096];
+            while pipe.read(&mut replies).is_ok_and(|len| len > 0) {}
+            if pipe.write_all(bytes).is_ok() {
+                break;
+            }
             *slot = None;
         }
         drop(slot);

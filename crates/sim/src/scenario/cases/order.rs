@@ -2,10 +2,12 @@
 //! Several CPUs, and packets that get lost inside the server (TCP traps 8, 9, 10).
 
 use erb_abi as abi;
+use erb_sim_tcp::flags;
 
 use crate::client::resp::request;
 use crate::scenario::tools::Talk;
-use crate::scenario::{Scenario, Setup, over_seeds};
+use crate::scenario::{Raw, Scenario, Setup, over_seeds};
+use crate::time::MS;
 
 fn racing() -> Setup {
     Setup {
@@ -87,6 +89,52 @@ pub(crate) fn same_packet_on_two_cpus() {
             s.steer(Some(3));
             assert_eq!(talk.ask(&mut s, &[b"PING"]), b"+PONG\r\n");
         }
+    });
+}
+
+/// A client whose SYN is answered: what it says next meets a request socket.
+fn half_open(s: &mut Scenario) -> Raw {
+    let mut raw = s.raw();
+    let mut syn = raw.segment(0, 0, flags::SYN, b"");
+    syn.ack = 0;
+    let answer = raw.send(s, &syn);
+    raw.peer_isn = answer[0].seq;
+    raw
+}
+
+pub(crate) fn handshake_ends_on_two_cpus() {
+    over_seeds(1..65, &racing(), |mut s| {
+        let raw = half_open(&mut s);
+        let set = request(&[b"SETNX", b"n", b"1"]);
+        s.world.server.steer_in_turn(&[0, 1]);
+        raw.post(&mut s, &raw.segment(1, 1, flags::ACK, b""));
+        raw.post(&mut s, &raw.segment(1, 1, flags::ACK, &set));
+        s.run(MS);
+        let entry = s.entry_of(raw.pair()).expect("an entry");
+        assert_eq!(entry.requests, 1, "the payload was not counted");
+        let heard: Vec<u8> = raw
+            .received(&mut s)
+            .into_iter()
+            .flat_map(|seg| seg.payload)
+            .collect();
+        assert_eq!(heard, b":1\r\n");
+    });
+}
+
+pub(crate) fn payload_that_may_be_refused() {
+    over_seeds(1..65, &racing(), |mut s| {
+        let raw = half_open(&mut s);
+        // Acknowledges nothing of the server: a request refuses that, its child not always did.
+        let forged = raw.segment(1, 0, flags::ACK, &request(&[b"SET", b"n", b"9"]));
+        s.world.server.steer_in_turn(&[0, 1]);
+        raw.post(&mut s, &raw.segment(1, 1, flags::ACK, b""));
+        raw.post(&mut s, &forged);
+        s.run(MS);
+        assert!(raw.received(&mut s).is_empty(), "the kernel has answered");
+        let heard = raw.data(&mut s, 1, 1, &request(&[b"EXISTS", b"n"]));
+        let heard: Vec<u8> = heard.into_iter().flat_map(|seg| seg.payload).collect();
+        assert_eq!(heard, b":0\r\n");
+        assert_eq!(s.entry_of(raw.pair()).map(|entry| entry.requests), Some(1));
     });
 }
 
