@@ -34,11 +34,9 @@ fn fixed_seeds_break_no_rule_and_reach_much() {
 }
 
 #[test]
-fn fresh_seeds_break_hardly_any_rule() {
+fn fresh_seeds_break_no_rule() {
     let report = campaign(fresh_seed(), 1_000);
     assert!(report.runs > 0);
-    // What is known and not settled (docs/SIMULATOR.md, Open) shows in about one run of 2,000; it is
-    // printed above with the command that replays it. More than one in a hundred is news.
-    let failures = report.failures.len() as u64;
-    assert!(failures * 100 <= report.runs.max(100), "{}", report.text());
+    // Printed with the command that replays it.
+    assert!(report.failures.is_empty(), "{}", report.text());
 }

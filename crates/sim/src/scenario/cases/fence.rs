@@ -320,3 +320,22 @@ pub(crate) fn monitor_sees_everything() {
     becomes_fast(&mut s, client);
     s.finish();
 }
+
+pub(crate) fn monitor_that_cannot_be_read() {
+    let (mut s, client) = setup();
+    let monitor = s.open_on(1, None);
+    s.call(monitor, &[b"PING"]);
+    // Redis does not look at the two bytes behind an argument, the scanner gives up there.
+    let lost = s.stat(abi::STAT_SCAN_LOST);
+    s.write(monitor, b"*1\r\n$7\r\nMONITORxy", 1);
+    assert_eq!(s.answers(monitor), b"+OK\r\n");
+    assert_eq!(s.stat(abi::STAT_SCAN_LOST), lost + 1);
+    for _ in 0..30 {
+        assert!(!is_fast(&mut s, client), "a MONITOR did not see it");
+        s.run(100 * MS);
+    }
+    s.close(monitor);
+    s.run(3 * SECOND);
+    becomes_fast(&mut s, client);
+    s.finish();
+}
