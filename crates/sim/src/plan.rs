@@ -65,7 +65,7 @@ pub struct Outcome {
     pub packets: u64,
     /// Virtual time that passed.
     pub virtual_ns: Ns,
-    /// The data path's counters, by `enum erb_stat`.
+    /// Counters of all data paths of the run, by `enum erb_stat`.
     pub stats: Vec<u64>,
     /// Counted things by kind (`verdict`, `reason`, `state`, `fault`, `command`, `daemon`) and name.
     pub coverage: BTreeMap<(&'static str, String), u64>,

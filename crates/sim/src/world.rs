@@ -505,8 +505,7 @@ impl World {
     /// What the run was.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let path = self.server.path.borrow().clone();
-        let stats = path.map_or_else(Vec::new, |path| path.stats());
+        let stats = self.server.stats();
         let mut coverage = self.inner.coverage.borrow().all();
         for (reason, count) in erb_abi::REASONS.iter().zip(&stats) {
             if *count > 0 {

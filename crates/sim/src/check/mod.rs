@@ -282,6 +282,12 @@ impl Checks {
         self.end_session(conn);
     }
 
+    /// Whether a client has this connection.
+    #[must_use]
+    pub fn is_open(&self, conn: ConnId) -> bool {
+        self.sessions.contains_key(&conn)
+    }
+
     fn end_session(&mut self, conn: ConnId) {
         self.monitors.remove(&conn);
         let Some(session) = self.sessions.remove(&conn) else {

@@ -17,6 +17,7 @@ use crate::inner::{Event, Inner};
 use crate::link::Frame;
 use crate::time::{MS, Ns, SECOND};
 use crate::trace::Place;
+use crate::violation::Violation;
 
 /// Redis's port.
 pub const PORT: u16 = 6379;
@@ -442,7 +443,12 @@ impl Machine {
                 self.over(inner, sock);
                 return;
             }
-            EventKind::Reset | EventKind::TimedOut | EventKind::Closed => {
+            EventKind::TimedOut => {
+                self.given_up(inner, sock);
+                self.over(inner, sock);
+                return;
+            }
+            EventKind::Reset | EventKind::Closed => {
                 self.over(inner, sock);
                 return;
             }
@@ -451,6 +457,14 @@ impl Machine {
         match workload {
             Some(workload) => self.advance(inner, sock, workload),
             None => self.flush(inner, sock),
+        }
+    }
+
+    /// TCP repeats for minutes, faults last for seconds: something never lets it through.
+    fn given_up(&self, inner: &Rc<Inner>, sock: SockId) {
+        if let Some(session) = self.sessions.get(&sock) {
+            let text = format!("c{}: TCP repeated in vain until it gave up", session.id);
+            inner.fail(Violation::new("stuck", inner.now(), text));
         }
     }
 

@@ -152,8 +152,7 @@ impl Server {
                 self.inner.coverage.borrow_mut().count("daemon", "leaves");
                 self.inner.tell(Place::Daemon, None, Note::Text("leaves"));
                 self.end_stream();
-                self.attached.set(false);
-                *self.path.borrow_mut() = None;
+                self.forget_path();
             }
             Ok(Ok(())) => {
                 let now = self.inner.now();

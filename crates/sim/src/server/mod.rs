@@ -109,8 +109,11 @@ pub struct Server {
     /// Sockets whose cookie somebody has asked for.
     cookies: RefCell<BTreeSet<u64>>,
     conns: RefCell<BTreeMap<u64, ConnId>>,
-    /// Addresses of full sockets, and those whose peer sends no more.
+    /// Addresses of full sockets.
     pairs: RefCell<BTreeMap<SockId, Pair>>,
+    /// Whose connection a socket serves.
+    served: RefCell<BTreeMap<SockId, ConnId>>,
+    /// Sockets whose peer sends no more.
     ended: RefCell<BTreeSet<SockId>>,
     /// The newest connection of each client address.
     pub dialled: RefCell<BTreeMap<SocketAddr, ConnId>>,
@@ -126,6 +129,8 @@ pub struct Server {
     timer_running: Cell<bool>,
     fragments: RefCell<BTreeMap<fragments::Key, fragments::Pieces>>,
     flow_moves: RefCell<BTreeMap<(u16, u16), u64>>,
+    /// What data paths that are gone had counted.
+    counted: RefCell<Vec<u64>>,
     library: Library,
     card: Card,
     boots: Cell<u64>,
@@ -174,6 +179,7 @@ impl Server {
             cookies: RefCell::default(),
             conns: RefCell::default(),
             pairs: RefCell::default(),
+            served: RefCell::default(),
             ended: RefCell::default(),
             dialled: RefCell::default(),
             peers: RefCell::default(),
@@ -197,6 +203,7 @@ impl Server {
             egress_stopped: RefCell::default(),
             steered: Cell::default(),
             steered_next: RefCell::default(),
+            counted: RefCell::default(),
             route: Cell::new(IFINDEX),
             spare_disk: RefCell::default(),
         });
@@ -287,6 +294,27 @@ impl Server {
         let kernel = Rc::new(KernelView::new(self));
         *self.path.borrow_mut() = Some(Path::new(&self.library, config, kernel));
         self.attached.set(true);
+    }
+
+    /// The maps of a boost are gone; what they counted is not.
+    fn forget_path(&self) {
+        let counted = self.stats();
+        self.attached.set(false);
+        *self.path.borrow_mut() = None;
+        *self.counted.borrow_mut() = counted;
+    }
+
+    /// Counters of all data paths there were, by `enum erb_stat`.
+    #[must_use]
+    pub fn stats(&self) -> Vec<u64> {
+        let path = self.path.borrow();
+        let mut stats = path.as_ref().map_or_else(Vec::new, |path| path.stats());
+        let counted = self.counted.borrow();
+        stats.resize(stats.len().max(counted.len()), 0);
+        for (stat, before) in stats.iter_mut().zip(counted.iter()) {
+            *stat += before;
+        }
+        stats
     }
 
     /// The data path, if it is attached. A handle: no borrow stays behind.
@@ -416,8 +444,7 @@ impl Server {
     pub fn lose_power(self: &Rc<Self>) {
         self.crash_redis(CrashMode::Power);
         self.lose_daemon();
-        self.attached.set(false);
-        *self.path.borrow_mut() = None;
+        self.forget_path();
         self.boots.set(self.boots.get() + 1);
         *self.host.borrow_mut() = Self::boot_host(&self.inner, self.boots.get());
         self.locks.borrow_mut().clear();
@@ -426,6 +453,7 @@ impl Server {
         self.looked.borrow_mut().clear();
         self.conns.borrow_mut().clear();
         self.pairs.borrow_mut().clear();
+        self.served.borrow_mut().clear();
         self.ended.borrow_mut().clear();
         self.fragments.borrow_mut().clear();
         self.powered.set(false);

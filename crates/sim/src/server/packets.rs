@@ -340,11 +340,15 @@ impl Server {
         let Some(look) = look.filter(|look| !look.listen && look.cookie != 0) else {
             return;
         };
+        let conn = self.dialled.borrow().get(&pair.1).copied();
         if let Some(id) = look.id {
             self.pairs.borrow_mut().insert(id, pair);
+            if let Some(conn) = conn {
+                self.served.borrow_mut().entry(id).or_insert(conn);
+            }
         }
-        if let Some(conn) = self.dialled.borrow().get(&pair.1) {
-            self.conns.borrow_mut().entry(look.cookie).or_insert(*conn);
+        if let Some(conn) = conn {
+            self.conns.borrow_mut().entry(look.cookie).or_insert(conn);
         }
     }
 

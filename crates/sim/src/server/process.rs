@@ -14,6 +14,7 @@ use crate::inner::Event;
 use crate::server::{Pair, Peer, Pipe, Server, Way};
 use crate::time::{MS, Ns};
 use crate::trace::Place;
+use crate::violation::Violation;
 
 impl Server {
     /// Redis's turn has come: its process runs on some CPU.
@@ -346,9 +347,11 @@ impl Server {
     fn socket_event(self: &Rc<Self>, sock: SockId, kind: EventKind) {
         match kind {
             EventKind::PeerClosed => drop(self.ended.borrow_mut().insert(sock)),
+            EventKind::TimedOut => self.given_up(sock),
             EventKind::Closed => {
                 self.ended.borrow_mut().remove(&sock);
                 self.pairs.borrow_mut().remove(&sock);
+                self.served.borrow_mut().remove(&sock);
             }
             _ => {}
         }
@@ -386,6 +389,17 @@ impl Server {
             self.redis_rests(300 * MS);
         }
         self.wake_redis();
+    }
+
+    /// TCP hears nothing of a client for minutes, faults last for seconds: if that client is still
+    /// there, they do not understand each other any more.
+    fn given_up(&self, sock: SockId) {
+        let conn = self.served.borrow().get(&sock).copied();
+        if let Some(conn) = conn.filter(|conn| self.inner.checks.borrow().is_open(*conn)) {
+            let text = format!("c{conn}: the server's TCP gave it up, but its client is there");
+            self.inner
+                .fail(Violation::new("stuck", self.inner.now(), text));
+        }
     }
 
     /// Redis does nothing for at most so long.
