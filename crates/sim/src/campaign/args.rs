@@ -17,6 +17,9 @@ use crate::run;
 use crate::time::MS;
 use crate::trace::Keep;
 
+/// Stands for all profiles and, besides, every scenario once.
+const ALL_PROFILES: &str = "all-profiles";
+
 /// Failures after which a campaign ends.
 const FAILURES_MAX: usize = 5;
 
@@ -53,8 +56,8 @@ struct RunArgs {
     /// Go on for this long instead of counting seeds
     #[arg(long)]
     minutes: Option<f64>,
-    /// Profile, or all
-    #[arg(long, default_value = "all-profiles")]
+    /// Profile; or all, and every scenario once
+    #[arg(long, default_value = ALL_PROFILES)]
     profile: String,
     /// Runs at the same time
     #[arg(long, default_value_t = 1)]
@@ -169,8 +172,9 @@ impl RunArgs {
             self.minutes.is_none_or(|minutes| minutes > 0.0),
             "--minutes must be more than 0"
         );
+        let all = self.profile == ALL_PROFILES;
         let profiles = match self.profile.as_str() {
-            "all-profiles" => all_profiles(),
+            ALL_PROFILES => all_profiles(),
             name => vec![profile(name)?],
         };
         let first_seed = self.first_seed.unwrap_or_else(fresh_seed);
@@ -191,7 +195,10 @@ impl RunArgs {
             jobs: self.jobs,
             progress: !self.json,
         };
-        let report = campaign.run(FAILURES_MAX);
+        let mut report = campaign.run(FAILURES_MAX);
+        if all {
+            report.play_scenarios();
+        }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&report)?);
         } else {

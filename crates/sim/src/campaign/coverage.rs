@@ -8,16 +8,20 @@ use serde::Serialize;
 use crate::fault::Fault;
 use crate::plan::Outcome;
 
-/// Counters of all runs by kind and name.
+/// Counters by kind and name.
+type Counts = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// Counters of all runs and, apart from them, of all scenarios: what only a script reaches, chance
+/// does not.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Reached {
-    counts: BTreeMap<String, BTreeMap<String, u64>>,
+    counts: Counts,
+    scenarios: Counts,
 }
 
-/// What no run can reach, and why. Checked: if one is reached, the report says so.
+/// What neither a run nor a scenario can reach, and why. Checked: if one is reached, the report says so.
 const UNREACHABLE: &[(&str, &str, &str)] = &[
     ("reason", "INVARIANT", "broken invariants end the run"),
-    ("reason", "EGRESS_OTHER_DEVICE", "the server has one device"),
     (
         "reason",
         "EGRESS_REWRITE_FAILED",
@@ -25,18 +29,13 @@ const UNREACHABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "reason",
-        "MISS_RING_FULL",
-        "a run has fewer misses than the ring holds",
+        "SOCK_CLOSING",
+        "every full TCP socket is a tcp_sock: only the verifier wants to be told",
     ),
     (
         "reason",
-        "CONN_TABLE_FULL",
-        "a run has fewer connections than the table holds",
-    ),
-    (
-        "reason",
-        "REXMIT_GAVE_UP",
-        "15 tries with doubled pauses take longer than a run",
+        "REFUSE_NO_EGRESS",
+        "only a reply that egress has seen makes a connection fast",
     ),
     ("verdict", "xdp aborted", "no program returns it"),
 ];
@@ -44,32 +43,40 @@ const UNREACHABLE: &[(&str, &str, &str)] = &[
 impl Reached {
     /// Adds a run.
     pub fn add(&mut self, outcome: &Outcome) {
-        // The counters of the data path are taken from `stats`, once.
-        let others = outcome
-            .coverage
-            .iter()
-            .filter(|((kind, _), _)| *kind != "reason");
-        for ((kind, name), count) in others {
-            self.count(kind, name, *count);
-        }
-        for (reason, count) in erb_abi::REASONS.iter().zip(&outcome.stats) {
-            self.count("reason", reason.name, *count);
+        add(&mut self.counts, outcome);
+    }
+
+    /// Adds a world of a scenario.
+    pub fn add_scenario(&mut self, outcome: &Outcome) {
+        add(&mut self.scenarios, outcome);
+    }
+
+    /// Adds what another campaign has reached.
+    pub fn merge(&mut self, other: &Self) {
+        for (to, from) in [
+            (&mut self.counts, &other.counts),
+            (&mut self.scenarios, &other.scenarios),
+        ] {
+            for (kind, names) in from {
+                for (name, number) in names {
+                    count(to, kind, name, *number);
+                }
+            }
         }
     }
 
-    fn count(&mut self, kind: &str, name: &str, count: u64) {
-        let names = self.counts.entry(kind.to_owned()).or_default();
-        *names.entry(name.to_owned()).or_default() += count;
-    }
-
-    /// How often something was reached.
+    /// How often runs have reached something.
     #[must_use]
     pub fn times(&self, kind: &str, name: &str) -> u64 {
-        let names = self.counts.get(kind);
-        names
-            .and_then(|names| names.get(name))
-            .copied()
-            .unwrap_or(0)
+        times(&self.counts, kind, name)
+    }
+
+    fn by_chance(&self, kind: &str, name: &str) -> bool {
+        self.times(kind, name) > 0
+    }
+
+    fn by_script(&self, kind: &str, name: &str) -> bool {
+        times(&self.scenarios, kind, name) > 0
     }
 
     /// All that is known to exist, by kind.
@@ -99,7 +106,18 @@ impl Reached {
     pub fn missing(&self) -> Vec<String> {
         Self::known()
             .into_iter()
-            .filter(|(kind, name)| self.times(kind, name) == 0 && why(kind, name).is_none())
+            .filter(|(kind, name)| !self.by_chance(kind, name) && !self.by_script(kind, name))
+            .filter(|(kind, name)| why(kind, name).is_none())
+            .map(|(kind, name)| format!("{kind} {name}"))
+            .collect()
+    }
+
+    /// What no run has reached, but a scenario.
+    #[must_use]
+    pub fn scenarios_only(&self) -> Vec<String> {
+        Self::known()
+            .into_iter()
+            .filter(|(kind, name)| !self.by_chance(kind, name) && self.by_script(kind, name))
             .map(|(kind, name)| format!("{kind} {name}"))
             .collect()
     }
@@ -109,7 +127,7 @@ impl Reached {
     pub fn impossible(&self) -> Vec<String> {
         UNREACHABLE
             .iter()
-            .filter(|(kind, name, _)| self.times(kind, name) > 0)
+            .filter(|(kind, name, _)| self.by_chance(kind, name) || self.by_script(kind, name))
             .map(|(kind, name, why)| format!("{kind} {name} (\"{why}\")"))
             .collect()
     }
@@ -126,6 +144,14 @@ impl Reached {
                 .collect();
             text.push_str(&format!("{kind} ({}): {}\n", shown.len(), shown.join(", ")));
         }
+        let scripted = self.scenarios_only();
+        if !self.scenarios.is_empty() {
+            text.push_str(&format!(
+                "by scenarios only ({}): {}\n",
+                scripted.len(),
+                scripted.join(", ")
+            ));
+        }
         let missing = self.missing();
         text.push_str(&format!(
             "not reached ({}): {}\n",
@@ -140,6 +166,33 @@ impl Reached {
         }
         text
     }
+}
+
+fn add(counts: &mut Counts, outcome: &Outcome) {
+    // The counters of the data path are taken from `stats`, once.
+    let others = outcome
+        .coverage
+        .iter()
+        .filter(|((kind, _), _)| *kind != "reason");
+    for ((kind, name), number) in others {
+        count(counts, kind, name, *number);
+    }
+    for (reason, number) in erb_abi::REASONS.iter().zip(&outcome.stats) {
+        count(counts, "reason", reason.name, *number);
+    }
+}
+
+fn count(counts: &mut Counts, kind: &str, name: &str, number: u64) {
+    let names = counts.entry(kind.to_owned()).or_default();
+    *names.entry(name.to_owned()).or_default() += number;
+}
+
+fn times(counts: &Counts, kind: &str, name: &str) -> u64 {
+    let names = counts.get(kind);
+    names
+        .and_then(|names| names.get(name))
+        .copied()
+        .unwrap_or(0)
 }
 
 fn why(kind: &str, name: &str) -> Option<&'static str> {
@@ -159,11 +212,25 @@ mod tests {
         assert!(reached.missing().contains(&"reason FAST_GET".to_owned()));
         assert!(!reached.missing().contains(&"reason INVARIANT".to_owned()));
         assert!(reached.impossible().is_empty());
-        reached.count("reason", "FAST_GET", 3);
-        reached.count("reason", "INVARIANT", 1);
+        count(&mut reached.counts, "reason", "FAST_GET", 3);
+        count(&mut reached.counts, "reason", "INVARIANT", 1);
         assert!(!reached.missing().contains(&"reason FAST_GET".to_owned()));
         assert_eq!(reached.impossible().len(), 1);
         assert!(reached.text().contains("REACHED AFTER ALL"));
+    }
+
+    #[test]
+    fn what_only_a_script_reaches_is_told_apart() {
+        let mut reached = Reached::default();
+        count(&mut reached.counts, "reason", "FAST_GET", 3);
+        count(&mut reached.scenarios, "reason", "FAST_GET", 1);
+        count(&mut reached.scenarios, "reason", "LONG_PACKET", 1);
+        assert_eq!(reached.scenarios_only(), ["reason LONG_PACKET"]);
+        assert!(!reached.missing().contains(&"reason LONG_PACKET".to_owned()));
+        assert_eq!(reached.times("reason", "LONG_PACKET"), 0);
+        assert!(reached.text().contains("by scenarios only (1)"));
+        count(&mut reached.scenarios, "reason", "INVARIANT", 1);
+        assert_eq!(reached.impossible().len(), 1);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::plan::{Options, Plan};
 use crate::profile::{PROFILES, Profile};
 use crate::run;
+use crate::scenario::ALL;
 use crate::trace::Keep;
 
 use coverage::Reached;
@@ -176,6 +177,25 @@ impl Report {
         self.seconds = elapsed.as_secs_f64();
         let minutes = self.seconds / 60.0 * self.jobs.max(1) as f64;
         self.packets_per_minute = self.packets as f64 / minutes.max(1e-9);
+    }
+
+    /// Plays every named scenario once, beside the runs.
+    pub fn play_scenarios(&mut self) {
+        for case in ALL {
+            let (done, outcomes) = case.play_counted();
+            for outcome in &outcomes {
+                self.reached.add_scenario(outcome);
+            }
+            if let Err(violation) = done {
+                self.failures.push(Failure {
+                    profile: "scenario",
+                    seed: 0,
+                    check: violation.check,
+                    text: violation.text,
+                    replay: format!("erb-sim scenarios --only {}", case.name),
+                });
+            }
+        }
     }
 
     /// How far it is, in one line.

@@ -122,8 +122,32 @@ const PROOF: Profile = Profile {
     ..CALM
 };
 
+/// What other profiles have too seldom to count on.
+const SELDOM: Profile = Profile {
+    name: "seldom",
+    about: "power cuts, a dead Redis, no metadata, forged segments",
+    connections: 60,
+    operations: 10,
+    duration: 4 * SECOND,
+    server: ServerRates {
+        no_meta: 30_000,
+        ..CALM.server
+    },
+    link: LinkRates {
+        forged: 10_000,
+        ..CALM.link
+    },
+    events: Events {
+        machine_crash: 2 * SECOND,
+        redis_crash: 800 * MS,
+        settings: 300 * MS,
+        ..CALM.events
+    },
+    ..CALM
+};
+
 /// All of them.
-pub const PROFILES: &[Profile] = &[ODD, EXPIRY, LEASE, PMTU, EDGES, TWINS, PROOF];
+pub const PROFILES: &[Profile] = &[ODD, EXPIRY, LEASE, PMTU, EDGES, TWINS, PROOF, SELDOM];
 
 /// The profile of this name, of these or of all others.
 #[must_use]

@@ -519,8 +519,32 @@ const HOT: Profile = Profile {
     ..CALM
 };
 
+const CROWDED: Profile = Profile {
+    name: "crowded",
+    about: "more connections than the table holds, more keys than the cache",
+    connections: 160,
+    operations: 30,
+    duration: 4 * SECOND,
+    server: ServerRates {
+        sets: 1,
+        ..CALM.server
+    },
+    client: ClientRates {
+        parallel: 22,
+        keys: 60,
+        reads: 970_000,
+        half_close: 100_000,
+        ..CALM.client
+    },
+    link: LinkRates {
+        loss: 2_000,
+        ..QUIET_LINK
+    },
+    ..CALM
+};
+
 /// All profiles.
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, CORRUPT, SEGMENTS, RACES, CHURN, CRASH, BIG_VALUES, WINDOWS, TC_ONLY,
-    VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL,
+    VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL, CROWDED,
 ];

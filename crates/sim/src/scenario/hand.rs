@@ -8,11 +8,13 @@ use std::sync::Once;
 use erb_sim_path::Library;
 
 use crate::mutate::DaemonMistake;
+use crate::plan::Outcome;
 
 thread_local! {
     static AT_HAND: RefCell<(Option<Library>, Option<DaemonMistake>)> = const { RefCell::new((None, None)) };
     static QUIET: Cell<bool> = const { Cell::new(false) };
     static PLAYED: Cell<Played> = const { Cell::new(Played { worlds: 0, events: 0 }) };
+    static OUTCOMES: RefCell<Option<Vec<Outcome>>> = const { RefCell::new(None) };
 }
 
 /// What this thread has played.
@@ -47,6 +49,22 @@ pub(super) fn played(worlds: u64, events: u64) {
         worlds: before.worlds + worlds,
         events: before.events + events,
     });
+}
+
+/// A world is over.
+pub(super) fn over(outcome: impl FnOnce() -> Outcome) {
+    OUTCOMES.with_borrow_mut(|kept| {
+        if let Some(kept) = kept {
+            kept.push(outcome());
+        }
+    });
+}
+
+/// Runs `script`; what its worlds were besides.
+pub(super) fn outcomes<T>(script: impl FnOnce() -> T) -> (T, Vec<Outcome>) {
+    OUTCOMES.set(Some(Vec::new()));
+    let done = script();
+    (done, OUTCOMES.take().unwrap_or_default())
 }
 
 pub(super) fn library() -> Option<Library> {

@@ -24,6 +24,7 @@ pub mod cases;
 mod hand;
 mod links;
 mod raw;
+mod seldom;
 mod sharp;
 mod table;
 mod tools;
@@ -120,6 +121,15 @@ pub struct Scenario {
     /// The world, for everything that has no helper here.
     pub world: World,
     raws: u16,
+}
+
+impl Drop for Scenario {
+    fn drop(&mut self) {
+        // What a failing script has reached says nothing.
+        if !std::thread::panicking() {
+            hand::over(|| self.world.outcome());
+        }
+    }
 }
 
 impl Scenario {

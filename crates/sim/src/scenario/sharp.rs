@@ -80,6 +80,65 @@ pub(super) fn older_with_a_state() {
     s.finish();
 }
 
+/// What a connection older than ERB says is long on its way to Redis, and the daemon hears late of
+/// what it changes. The gate that it shuts as well would be open by then, but for the fence.
+pub(super) fn older_that_writes() {
+    let mut s = Scenario::new(Setup {
+        attached: false,
+        ..Setup::default()
+    });
+    let old = s.open_on(1, None);
+    s.call(old, &[b"PING"]);
+    s.attach();
+    s.cached(b"k", b"v");
+    let client = s.fast();
+    for round in 0..3 {
+        let fast = s.stat(abi::STAT_FAST_GET);
+        for _ in 0..400 {
+            s.call(client, &[b"GET", b"k"]);
+            if s.stat(abi::STAT_FAST_GET) > fast {
+                break;
+            }
+            s.run(10 * MS);
+        }
+        assert!(s.stat(abi::STAT_FAST_GET) > fast, "{}", s.counters());
+        let value = format!("new{round}");
+        s.stop_stack(true);
+        s.ask(old, &[b"SET", b"k", value.as_bytes()]);
+        // Between two repetitions of the client's TCP, each of which shuts the gate.
+        s.run(2500 * MS);
+        s.stop_daemon(true);
+        s.stop_stack(false);
+        s.answers(old);
+        assert!(s.control().lease_until_ns > s.now(), "no lease either");
+        let reply = format!("$4\r\n{value}\r\n");
+        assert_eq!(s.call(client, &[b"GET", b"k"]), reply.as_bytes());
+        s.stop_daemon(false);
+    }
+    s.finish();
+}
+
+/// The first two requests of a connection are on two CPUs at once, and both find no entry: who
+/// makes it second must not begin anew what the first has counted.
+pub(super) fn both_find_no_entry() {
+    let setup = Setup {
+        switch: 60_000,
+        ..Setup::default()
+    };
+    over_seeds(1..33, &setup, |mut s| {
+        for round in 0..8 {
+            let client = s.open();
+            s.settle();
+            s.world.server.steer_in_turn(&[0, 1]);
+            s.ask(client, &[b"INCR", b"n"]);
+            s.ask(client, &[b"INCR", b"n"]);
+            let replies = format!(":{}\r\n:{}\r\n", round * 2 + 1, round * 2 + 2);
+            assert_eq!(s.answers(client), replies.as_bytes());
+        }
+        s.finish();
+    });
+}
+
 /// A script writes the key, and is answered, while a fill has the old value in hand.
 pub(super) fn fill_across_a_fence() {
     let setup = Setup {

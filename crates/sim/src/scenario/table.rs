@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use anyhow::{Context, Result};
 use erb_sim_path::Library;
 
-use super::{cases, hand, sharp};
+use super::{cases, hand, seldom, sharp};
 use crate::mutate::{self, Change, DaemonMistake, source};
+use crate::plan::Outcome;
 use crate::violation::Violation;
 
 /// A trap of the design, and the scenario that goes into it.
@@ -74,6 +75,11 @@ impl Case {
         mistake: Option<DaemonMistake>,
     ) -> Result<(), Violation> {
         hand::with(library, mistake, || self.play())
+    }
+
+    /// Plays it as it is; what it saw when it fails, and what its worlds were.
+    pub fn play_counted(&self) -> (Result<(), Violation>, Vec<Outcome>) {
+        hand::outcomes(|| self.play_with(None, None))
     }
 }
 
@@ -199,6 +205,8 @@ cases! {
     "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(sharp::replay_is_full), "replay-full";
     "sharp-set-changed", "C7", "an entry that is replaced while it is read is not answered", Some(sharp::entry_replaced_while_it_is_read), "set-unlocked";
     "sharp-older-with-state", "coherence 7", "a connection older than ERB may be in another database", Some(sharp::older_with_a_state), "old-taken-for-new";
+    "sharp-older-writes", "coherence 7", "what a connection older than ERB writes is fenced before the daemon hears of it", Some(sharp::older_that_writes), "old-not-fenced";
+    "sharp-made-once", "T1", "two CPUs that find no entry make one", Some(sharp::both_find_no_entry), "made-twice";
     "sharp-fill-across-fence", "C2", "a fill that a script overtakes is not inserted", Some(sharp::fill_across_a_fence), "fill-global-version";
     "sharp-fill-below-write", "C1", "no fill begins while a write is on its way", Some(sharp::fill_below_a_write), "fill-under-mark";
     "sharp-late-pong", "coherence 17", "the lease counts from when PING was written", Some(sharp::late_pong), "lease-from-pong";
@@ -209,6 +217,14 @@ cases! {
     "sharp-server-window", "tcp 15", "nothing is consumed that the kernel has no room for", Some(sharp::server_window_is_full), "server-window-ignored";
     "sharp-unread-write", "coherence 20, 21", "a write that gets no reply holds the fence until Redis has executed it", Some(sharp::read_but_not_executed), "released-without-proof";
     "sharp-bare-by-chance", "tcp 14", "a right sum that equals the bare one is updated like any other", Some(sharp::sum_is_the_bare_one), "bare-by-chance";
+    "seldom-many-commands", "REFUSE_COMMANDS", "a packet of more commands than are read there is Redis's", Some(seldom::many_commands_in_a_packet), "";
+    "seldom-request-with-fin", "ODD_FLAGS", "a request that comes with a FIN is Redis's, and answered", Some(seldom::request_with_fin), "";
+    "seldom-long-packet", "LONG_PACKET", "a request longer than one MTU is Redis's", Some(seldom::long_packet), "";
+    "seldom-old-time-wait", "SOCK_TIME_WAIT", "a TIME_WAIT older than ERB answers for itself", Some(seldom::time_wait_older_than_erb), "";
+    "seldom-extra-reply", "REPLY_EXTRA", "a client that Redis refuses before it has asked is not counted", Some(seldom::refused_before_the_request), "";
+    "seldom-closed-meanwhile", "REFUSE_RACE", "nothing is committed for a socket that closed since it was looked at", Some(seldom::closed_while_it_is_looked_at), "";
+    "seldom-miss-ring", "MISS_RING_FULL", "misses that find no room are reported later", Some(seldom::misses_that_nobody_reads), "";
+    "seldom-gave-up", "REXMIT_GAVE_UP", "an answer that nobody acknowledges is not repeated for ever", Some(seldom::answer_that_nobody_takes), "";
 }
 
 /// Traps of the design that do not concern mode `read`, and why.
