@@ -37,8 +37,6 @@ pub struct Fate {
     pub caught: Option<String>,
     /// What that check said.
     pub text: String,
-    /// It is known not to be caught yet.
-    pub open: bool,
 }
 
 /// What a run or a scenario is to have in it.
@@ -74,7 +72,6 @@ pub fn try_one(mutation: &Mutation, first_seed: u64, events_max: u64) -> Result<
         events: 0,
         caught: None,
         text: String::new(),
-        open: mutation.is_open(),
     };
     match mutation.way {
         Way::Profile(name) => run_seeds(&mut fate, name, wrong, first_seed, events_max)?,
@@ -140,7 +137,7 @@ pub fn markdown(fates: &[Fate]) -> String {
          | --- | --- | --- | ---: | ---: | --- |\n",
     );
     for fate in fates {
-        let caught = fate.caught.as_deref().unwrap_or("**not caught yet**");
+        let caught = fate.caught.as_deref().unwrap_or("**not caught**");
         text.push_str(&format!(
             "| {} | {} | {} | {} | {} | {caught} |\n",
             fate.name, fate.rule, fate.way, fate.seeds, fate.events

@@ -141,6 +141,16 @@ pub(super) fn both_find_no_entry() {
 
 /// A script writes the key, and is answered, while a fill has the old value in hand.
 pub(super) fn fill_across_a_fence() {
+    let script = b"return redis.call('set',KEYS[1],ARGV[1])";
+    fill_across(&[b"EVAL", script, b"1", b"k", b"new"]);
+}
+
+/// The same with a write whose key is known.
+pub(super) fn fill_across_a_write() {
+    fill_across(&[b"SET", b"k", b"new"]);
+}
+
+fn fill_across(write: &[&[u8]]) {
     let setup = Setup {
         cpus: 3,
         switch: 300_000,
@@ -153,8 +163,7 @@ pub(super) fn fill_across_a_fence() {
         s.call(reader, &[b"GET", b"k"]);
         fill_under_way(&mut s);
         let stale = s.stat(abi::STAT_FILL_STALE);
-        let script = b"return redis.call('set',KEYS[1],ARGV[1])";
-        s.call(writer, &[b"EVAL", script, b"1", b"k", b"new"]);
+        s.call(writer, write);
         assert_eq!(s.control().fence, 0, "the fence is open again");
         s.stop_daemon(false);
         for _ in 0..8 {

@@ -208,6 +208,7 @@ cases! {
     "sharp-older-writes", "coherence 7", "what a connection older than ERB writes is fenced before the daemon hears of it", Some(sharp::older_that_writes), "old-not-fenced";
     "sharp-made-once", "T1", "two CPUs that find no entry make one", Some(sharp::both_find_no_entry), "made-twice";
     "sharp-fill-across-fence", "C2", "a fill that a script overtakes is not inserted", Some(sharp::fill_across_a_fence), "fill-global-version";
+    "sharp-fill-across-write", "C2", "a fill that a write overtakes is not inserted", Some(sharp::fill_across_a_write), "fill-version";
     "sharp-fill-below-write", "C1", "no fill begins while a write is on its way", Some(sharp::fill_below_a_write), "fill-under-mark";
     "sharp-late-pong", "coherence 17", "the lease counts from when PING was written", Some(sharp::late_pong), "lease-from-pong";
     "sharp-last-push", "coherence 4, 15", "an invalidation is handled when it comes", Some(sharp::last_push), "invalidations-late";
