@@ -274,6 +274,20 @@ mod tests {
     }
 
     #[test]
+    fn a_right_sum_that_looks_bare_can_be_corrupted() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut frames = (0..=u16::MAX).map(|word| frame(&word.to_be_bytes()));
+        let bare = frames.find(|frame| is_bare(frame, &layout(frame).expect("a TCP frame")));
+        let bare = bare.expect("one of 65,536");
+        let at = layout(&bare).expect("a TCP frame");
+        for _ in 0..100 {
+            let mut corrupted = bare.clone();
+            crate::link::mangle::corrupt(&mut corrupted, &at, &mut random);
+            assert_ne!(corrupted, bare);
+        }
+    }
+
+    #[test]
     fn a_cut_frame_goes_on_where_the_first_ended() {
         let whole = frame(b"hello");
         let at = layout(&whole).expect("a TCP frame");

@@ -102,14 +102,16 @@ pub fn corrupt(frame: &mut [u8], at: &Layout, random: &mut Rng) {
     if frame::is_bare(frame, at) {
         frame::seal(frame, at);
     }
-    let place = random.usize(at.l3..at.end);
-    let old = frame[place];
     loop {
+        let place = random.usize(at.l3..at.end);
+        let old = frame[place];
         frame[place] = old ^ random.u8(1..);
-        // By chance it may look like a bare sum, which a wire does not carry.
+        // By chance it may look like a bare sum, which a wire does not carry; or the right sum did,
+        // and does so still.
         if frame::layout(frame).is_none_or(|now| !frame::is_bare(frame, &now)) {
             return;
         }
+        frame[place] = old;
     }
 }
 

@@ -3,7 +3,7 @@
 //! decided when it is sent; what is under way is kept here, so that later frames can be joined to
 //! it.
 
-mod mangle;
+pub(crate) mod mangle;
 
 use std::collections::BTreeMap;
 
