@@ -124,6 +124,12 @@ struct cache_set {
 	__u8 slots[SMALL_BYTES]; /* class 0 */
 };
 
+/* What a miss reads in place of its set: 16 bytes of an array that stays near the processor, where
+ * the set's lines are far away and cold. A byte of each way's tag; what a way held last. */
+struct cache_digest {
+	__u8 tags[WAYS];
+};
+
 /* The same set's larger slots, classes 1 to 3; guarded by the header's lock. */
 struct cache_large {
 	__u8 slots[LARGE_BYTES];

@@ -10,16 +10,17 @@
  *
  * Invariants, each kept under the set's lock:
  *  C1. While set.marks > 0 nothing in the set is answered and nothing is inserted.
- *  C2. set.version moves with each mark taken or released and each invalidation; it never goes
- * back. An insertion needs the version noted before its read began. (Insertion and eviction do not
+ *  C2. set.version moves with each mark taken or released and each invalidation; never back. An
+ *      insertion needs the version noted before its read began. (Insertion and eviction do not
  *      move it: they say nothing about what Redis holds.)
  *  C3. tags[w] != 0 iff way w holds an entry; an entry's slot is never written without the lock.
  *  C4. value_len + padded key_len + header (+ 8 if it expires) <= bytes of the way's class.
  *  C5. An entry whose cache_epoch is not control.cache_epoch is absent.
  *  C6. A key is in at most one way of its set.
- *  C7. set.changes is odd while marks, version, tags or slots are being written, and moves with
- * each such change: a reader that finds it even and unmoved has read what stood there at one
- * moment.
+ *  C7. set.changes is odd while anything of the set but SIEVE's bits is written: a reader that
+ *      finds it even and unmoved has read what stood there at one moment.
+ *  C8. digest.tags[w] is digest_of() of the entry in way w, and anything for a free way: a key
+ *      that the digest lacks is in no way.
  */
 #pragma once
 #include "seam.h"
@@ -32,6 +33,7 @@
 _Static_assert(CLASS0_WAYS + CLASS1_WAYS + CLASS2_WAYS + CLASS3_WAYS == WAYS, "ways add up");
 _Static_assert((CLASS0_WAYS & (CLASS0_WAYS - 1)) == 0, "the predicted way is a mask");
 _Static_assert(sizeof(struct cache_set) % 64 == 0, "sets start at cache lines");
+_Static_assert(sizeof(struct cache_digest) == 16, "two words");
 _Static_assert(sizeof(struct cache_large) % 64 == 0, "large slots start at cache lines");
 _Static_assert(__builtin_offsetof(struct cache_set, slots) == 64, "header is one cache line");
 _Static_assert(sizeof(struct slot) == SLOT_HEADER_BYTES, "slot header has no padding");
@@ -85,6 +87,23 @@ INLINE u16 tag_of(u64 hash)
 	u16 tag = hash >> 48;
 
 	return tag ? tag : 1;
+}
+
+/* What the digest keeps of a key. 0 is that of a way never used. */
+INLINE u8 digest_of(u64 hash)
+{
+	u8 byte = tag_of(hash) & 0xff;
+
+	return byte ? byte : 1;
+}
+
+/* Whether no byte is the key's: exact for eight at a time. */
+INLINE bool digest_lacks(const struct cache_digest *digest, u64 hash)
+{
+	const u64 ones = 0x0101010101010101ULL, *words = (const u64 *)digest->tags;
+	u64 a = words[0] ^ digest_of(hash) * ones, b = words[1] ^ digest_of(hash) * ones;
+
+	return !((((a - ones) & ~a) | ((b - ones) & ~b)) & ones << 7);
 }
 
 INLINE u32 set_of(const struct control *c, u64 hash)

@@ -158,6 +158,7 @@ __noinline int fill_insert(u32 n)
 	struct control *c = control_get();
 	struct fill_work *fw = scratch();
 	struct fill_io *io = requests();
+	struct cache_digest *digest;
 	struct cache_large *large;
 	struct cache_set *set;
 	struct fill_slot *s;
@@ -179,7 +180,8 @@ __noinline int fill_insert(u32 n)
 	fw->l.cache_epoch = s->cache_epoch;
 	set = set_get(s->set);
 	large = large_get(s->set);
-	if (!set || !large)
+	digest = digest_get(s->set);
+	if (!set || !large || !digest)
 		return FILL_MOVED;
 	set_change_begin(set);
 	if (!set->marks && set->version == s->version) {
@@ -195,6 +197,7 @@ __noinline int fill_insert(u32 n)
 				slot_store(slot, fw, class_bytes(class),
 					   class_bytes(way_class(way)), s->expiry_ms);
 		}
+		digest->tags[way & (WAYS - 1)] = digest_of(fw->l.hash); /* C8, before the tag */
 		set->tags[way & (WAYS - 1)] = tag_of(fw->l.hash);
 		set->visited &= ~(1U << (way & (WAYS - 1)));
 		status = FILL_OK;

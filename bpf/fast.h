@@ -162,6 +162,18 @@ INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 	return 0;
 }
 
+/* Whether the key is surely not cached. Where keys are missed the digest saves most of what a miss
+ * costs, the first touch of its set (350 ns behind all that Redis does in between); where they are
+ * hit it would be one line more, and is not asked. */
+INLINE bool fast_absent(struct work *w, const struct control *c)
+{
+	struct cache_digest *digest = 0;
+
+	if (w->missing)
+		digest = digest_get(set_of(c, w->look.hash));
+	return digest && digest_lacks(digest, w->look.hash);
+}
+
 /* Finds the key and reads it, while others may change the set. */
 INLINE u32 fast_read_set(struct work *w, struct cache_set *set, struct cache_large *large, u32 *way,
 			 u32 *end)
@@ -190,6 +202,8 @@ INLINE u32 fast_get(struct work *w, const struct control *c)
 	struct cache_set *set;
 	struct cache_large *large;
 
+	if (fast_absent(w, c))
+		return STAT_REFUSE_MISS;
 	set = set_get(index);
 	large = large_get(index);
 	if (!set || !large)
@@ -278,7 +292,7 @@ INLINE void fast_first(struct work *w, const struct control *c)
 	w->pos = 0;
 	w->first = fast_parse_one(w, c);
 	w->first_end = w->pos;
-	if (w->first != FAST_KIND_GET)
+	if (w->first != FAST_KIND_GET || fast_absent(w, c))
 		return;
 	set = set_get(set_of(c, w->look.hash));
 	slot = set ? slot_small(set, way_predicted(w->look.hash)) : 0;
@@ -301,7 +315,8 @@ INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind)
 	} else {
 		w->gets++;
 		reason = w->closed ? w->closed : fast_get(w, c);
-		if (reason == STAT_REFUSE_MISS)
+		w->missing = reason == STAT_REFUSE_MISS;
+		if (w->missing)
 			fast_miss(w, c);
 	}
 	if (reason && !w->refusal)

@@ -131,10 +131,12 @@ INLINE enum verdict ingress_syn(ctx_t *ctx, struct work *w, struct conn *conn)
 }
 
 /* Fetches the lines that a hit needs, side by side instead of one after the other. */
-INLINE void conn_touch(struct conn *conn)
+INLINE void conn_touch(const struct work *w, struct conn *conn)
 {
 	read_once(conn->egress_max);
 	read_once(conn->in.state);
+	if (w->missing)
+		return;
 	read_once(conn->replay[0]); /* where it begins when nothing is unacknowledged */
 	read_once(conn->replay[64]);
 }
@@ -181,7 +183,7 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 		return V_PLAIN;
 	}
 	if (conn)
-		conn_touch(conn);
+		conn_touch(w, conn);
 	if (!checksum_short_ok(ctx, w) && !checksum_ok(ctx)) {
 		count(STAT_ODD_CHECKSUM); /* the kernel drops it */
 		return V_PLAIN;

@@ -36,7 +36,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_conn_zero SEC(".maps");
 
-/* set index -> cache set; max_entries of both is set by the loader (a power of two). MMAPABLE
+/* set index -> cache set; max_entries of all three is set by the loader (a power of two). MMAPABLE
  * aligns the sets to cache lines; nobody maps them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -46,6 +46,16 @@ struct {
 	__type(value, struct cache_set);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_sets SEC(".maps");
+
+/* set index -> the set's digest. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct cache_digest);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_digests SEC(".maps");
 
 /* set index -> the set's larger slots. */
 struct {

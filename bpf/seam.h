@@ -99,6 +99,11 @@ INLINE struct cache_set *set_get(u32 index)
 	return bpf_map_lookup_elem(&erb_sets, &index);
 }
 
+INLINE struct cache_digest *digest_get(u32 index)
+{
+	return bpf_map_lookup_elem(&erb_digests, &index);
+}
+
 INLINE struct cache_large *large_get(u32 index)
 {
 	return bpf_map_lookup_elem(&erb_large, &index);

@@ -27,6 +27,8 @@ struct work {
 	u32 whole;  /* the payload is nothing but them */
 	u32 closed; /* why no GET may be answered now, 0 = allowed */
 	u32 closed_ping;
+	u32 missing; /* the last key, perhaps of the packet before, was not cached: ask the digest
+		      */
 	u32 refusal; /* first reason against answering, 0 = none */
 	/* up path */
 	u32 scan_from; /* client space */

@@ -124,7 +124,7 @@ const fn array_of<T>(name: &'static str) -> MapShape {
 }
 
 /// Every map of `bpf/maps.h` but the ring buffer, which has no value size.
-pub const MAPS: [MapShape; 11] = [
+pub const MAPS: [MapShape; 12] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
@@ -133,6 +133,7 @@ pub const MAPS: [MapShape; 11] = [
     },
     array_of::<conn>("erb_conn_zero"),
     array_of::<cache_set>("erb_sets"),
+    array_of::<cache_digest>("erb_digests"),
     array_of::<cache_large>("erb_large"),
     MapShape {
         name: "erb_commands",

@@ -89,7 +89,10 @@ fn load_objects(root: &Path, options: &LoadOptions) -> Result<()> {
             .and_then(|builder| builder.open_memory(bytes))
             .map_err(refused)?;
         for mut map in object.maps_mut() {
-            if map.name() == "erb_sets" || map.name() == "erb_large" {
+            if ["erb_sets", "erb_digests", "erb_large"]
+                .iter()
+                .any(|name| map.name() == *name)
+            {
                 map.set_max_entries(options.cache.sets()).map_err(refused)?;
             }
         }

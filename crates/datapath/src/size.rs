@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cache size: from what the user typed to the number of cache sets.
 
-use erb_abi::{cache_large, cache_set};
+use erb_abi::{cache_digest, cache_large, cache_set};
 
 use crate::{Error, Result};
 
 /// Fewer sets than this make a cache in which every write blocks hits of a large part of all keys.
 const SETS_MIN: u64 = 64;
 
-/// Bytes of one cache set: its header and 16 ways in four size classes, over both maps.
-pub const SET_BYTES: u64 = (size_of::<cache_set>() + size_of::<cache_large>()) as u64;
+/// Bytes of one cache set: its header, 16 ways in four size classes and digest, over three maps.
+pub const SET_BYTES: u64 =
+    (size_of::<cache_set>() + size_of::<cache_large>() + size_of::<cache_digest>()) as u64;
 
 /// A validated cache size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -119,6 +119,7 @@ pub(crate) struct Known {
     pub(crate) conns: usize,
     pub(crate) sets: usize,
     pub(crate) large: usize,
+    pub(crate) digests: usize,
     pub(crate) stats: usize,
     pub(crate) commands: usize,
     pub(crate) misses: usize,
@@ -264,6 +265,7 @@ impl Path {
             conns: number("erb_conns"),
             sets: number("erb_sets"),
             large: number("erb_large"),
+            digests: number("erb_digests"),
             stats: number("erb_stats"),
             commands: number("erb_commands"),
             misses: number("erb_misses"),
@@ -274,7 +276,7 @@ impl Path {
         };
         let maps = shapes.iter().map(|shape| {
             let entries = match shape.name.as_str() {
-                "erb_sets" | "erb_large" => config.sets as usize,
+                "erb_sets" | "erb_digests" | "erb_large" => config.sets as usize,
                 "erb_conns" => config.conns as usize,
                 "erb_misses" => config.ring_bytes,
                 _ => shape.max_entries,

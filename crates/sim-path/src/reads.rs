@@ -153,6 +153,19 @@ impl Path {
         self.0.config.sets as usize
     }
 
+    /// A cache set's digest. Read it while no program runs.
+    ///
+    /// # Panics
+    /// If there is no such set.
+    #[must_use]
+    pub fn digest(&self, index: usize) -> &erb_abi::cache_digest {
+        match self.0.map(self.0.known.digests) {
+            // SAFETY: values of this map are this type and stay where they are: M1.
+            Map::Array(digests) => unsafe { &*digests.get(index).cast() },
+            _ => panic!("the digests are an array"),
+        }
+    }
+
     /// A cache set and its larger slots. Read it while no program runs.
     ///
     /// # Panics

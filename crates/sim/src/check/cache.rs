@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What lies in the cache: well formed (C3 to C6), and, as far as it would be answered at this
+//! What lies in the cache: well formed (C3 to C6, C8), and, as far as it would be answered at this
 //! moment, true. So a wrong entry is found when it is there, not only when a client happens to read
 //! it.
 
@@ -35,6 +35,12 @@ pub fn hash(seed: u64, key: &[u8]) -> u64 {
 const fn tag(hash: u64) -> u16 {
     let tag = (hash >> 48) as u16;
     if tag == 0 { 1 } else { tag }
+}
+
+/// What the digest keeps of a hash.
+const fn digest(hash: u64) -> u8 {
+    let byte = tag(hash) as u8;
+    if byte == 0 { 1 } else { byte }
 }
 
 /// An entry as its way holds it.
@@ -111,7 +117,7 @@ const fn is_open(control: &abi::control, now: Ns) -> bool {
 /// Looks at every entry. Call it while no program is under way.
 ///
 /// # Errors
-/// The rule that is broken: C3, C4, C6, or `cache` for an entry that is not true.
+/// The rule that is broken: C3, C4, C6, C8, or `cache` for an entry that is not true.
 pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(), Violation> {
     // SAFETY: the map has one value, which stays where it is; no program runs.
     let control = unsafe { *path.control() };
@@ -138,6 +144,10 @@ pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(
                     way,
                     format!("not the place of {}", show(found.key)),
                 ));
+            }
+            if path.digest(index).tags[way] != digest(key_hash) {
+                let text = format!("the digest lacks {}", show(found.key));
+                return Err(broken("C8", way, text));
             }
             if let Some(other) = keys.insert(found.key, way) {
                 return Err(broken(

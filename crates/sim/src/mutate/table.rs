@@ -105,6 +105,8 @@ mutations! {
          ("cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
     "key-in-two-ways", "a key is in at most one way of its set", "races",
         [("control.bpf.c", "set_drop_tag(set, tag_of(fw->l.hash)); /* C6", "/* C6")];
+    "digest-forgotten", "a key that the digest lacks is in no way", "calm",
+        [("control.bpf.c", "digest->tags[way & (WAYS - 1)] = digest_of(fw->l.hash);", "")];
     "entry-too-long", "an entry fits its class, the expiry included", "edges",
         [("control.bpf.c", "((key_len + 7) & ~7U) + (expires ? 8 : 0);", "((key_len + 7) & ~7U) + (expires ? 0 : 0);")];
     "lease-ignored", "hits need the lease", "lease",
