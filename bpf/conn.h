@@ -77,6 +77,16 @@ INLINE u32 conn_start_of(const struct control *c, struct sock_ref *r, struct con
 	return 0;
 }
 
+/* Payload that nobody tracks goes to Redis and may be any command: the fence closes, and the gate
+ * behind it. In this order: the daemon opens the gate up to a count that it read before the fence.
+ */
+INLINE void untracked_seen(struct control *c)
+{
+	write_once(c->untracked, 1);
+	atomic_add(&c->gate_seen, 1);
+	count(STAT_GATE_SHUT);
+}
+
 /* Makes or re-makes the entry for the socket in r. Returns NULL if there can be none. */
 INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *conn,
 			       struct sock_ref *r, u32 ifindex)
@@ -93,7 +103,7 @@ INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *c
 	if (reason) {
 		count(reason);
 		if (untracked)
-			write_once(c->untracked, 1);
+			untracked_seen(c);
 		return 0;
 	}
 	if (!conn) {
@@ -102,7 +112,7 @@ INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *c
 			bpf_map_update_elem(&erb_conns, &w->p.key, empty, BPF_NOEXIST);
 		conn = conn_get(&w->p.key);
 		if (!conn) {
-			write_once(c->untracked, 1);
+			untracked_seen(c);
 			count(STAT_CONN_TABLE_FULL);
 			return 0;
 		}

@@ -225,7 +225,7 @@ fn connection_control() {
             },
             // Its listening socket may complete the handshake by SYN cookie.
             Expect::Same,
-            &[("SOCK_LISTEN", 1)],
+            &[("SOCK_LISTEN", 1), ("GATE_SHUT", 1)],
         ),
     ]);
 }

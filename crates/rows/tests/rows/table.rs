@@ -49,7 +49,12 @@ fn full() {
         empty_table(scene.bench);
         assert_eq!(outcome.verdict, XDP_PASS);
         assert_eq!(outcome.frame, first.bytes(), "passed as it came");
-        assert_eq!(counted, [("CONN_TABLE_FULL", 1)].into_iter().collect());
+        assert_eq!(
+            counted,
+            [("CONN_TABLE_FULL", 1), ("GATE_SHUT", 1)]
+                .into_iter()
+                .collect()
+        );
         assert_eq!(closed, 1, "the fence is closed until the daemon has looked");
         assert!(!tracked);
     });

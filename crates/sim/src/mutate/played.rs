@@ -102,6 +102,8 @@ mutations! {
         [("ingress.h", "count(STAT_SOCK_REQUEST);\n\t\treturn V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\treturn V_PLAIN;")];
     "ack-before-first-byte", "what acknowledges nothing of the server's counts for nothing", "tcp-15-ack-before-the-first-byte",
         [("ingress.h", "if (!conn->out_delta && seq_before(w->p.ack, conn->edge)) {", "if (0) {")];
+    "untracked-opens", "what nobody tracks may be a MONITOR", "coh-40-monitor-untracked",
+        [("conn.h", "\tatomic_add(&c->gate_seen, 1);\n\tcount(STAT_GATE_SHUT);\n", "")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
         [("up.h", "unread = lost || (!w->whole && w->scan.state == RQ_LOST);", "unread = lost;")];
     "bare-by-chance", "a right sum that equals the bare one is updated like any other", "sharp-bare-by-chance",

@@ -533,7 +533,6 @@ const CROWDED: Profile = Profile {
         parallel: 22,
         keys: 60,
         reads: 970_000,
-        odd_commands: 0,
         half_close: 100_000,
         ..CALM.client
     },

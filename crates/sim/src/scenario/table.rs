@@ -199,6 +199,7 @@ cases! {
     "coh-38-first-command", "coherence 38", "the first command of a connection is Redis's own", Some(cases::fence::first_command_is_redis_own), "";
     "coh-39-gate", "coherence 22, 39, 40", "what changes Redis's state shuts the gate until it was read again", Some(cases::fence::commands_that_move_the_gate), "gate-ignored";
     "coh-40-monitor", "coherence 40", "a MONITOR sees every read", Some(cases::fence::monitor_sees_everything), "";
+    "coh-40-monitor-untracked", "coherence 40", "who is not tracked may be a MONITOR", Some(cases::fence::monitor_that_nobody_tracks), "untracked-opens";
     "coh-40-monitor-unread", "coherence 40", "the packet that cannot be read may be a MONITOR", Some(cases::fence::monitor_that_cannot_be_read), "unread-opens";
     "coh-41-policy", "coherence 41", "policies that count reads switch answers off", Some(cases::fence::policies_that_count_reads), "";
     "coh-lease-rests", "coherence 17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";

@@ -141,6 +141,22 @@ pub(crate) fn full_table() {
     assert!(!is_fast(&mut s, client), "answered with writers unseen");
 }
 
+pub(crate) fn monitor_that_nobody_tracks() {
+    let (mut s, client) = setup();
+    for _ in 0..70 {
+        let raw = s.raw();
+        let mut talk = Talk::connected(&mut s, raw);
+        talk.ask(&mut s, &[b"PING"]);
+    }
+    let raw = s.raw();
+    let mut talk = Talk::connected(&mut s, raw);
+    assert_eq!(talk.ask(&mut s, &[b"MONITOR"]), b"+OK\r\n");
+    assert!(s.entry_of(talk.raw.pair()).is_none(), "there was room");
+    let fast = s.fast_packets();
+    s.call(client, &[b"PING"]);
+    assert_eq!(s.fast_packets(), fast, "a MONITOR did not see it");
+}
+
 pub(crate) fn queued_is_no_reply() {
     over_seeds(1..9, &Setup::default(), |mut s| {
         s.cached(b"k", b"v");
