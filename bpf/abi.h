@@ -87,7 +87,8 @@ struct control {
 	__u64 gate_seen;      /* CMD_GATE commands seen; fast answers need gate_seen == gate_ack */
 	__u32 cache_epoch;    /* entries of another epoch are absent */
 	__u32 untracked;      /* 1: payload of untracked connections passed: fence closed */
-	__u64 pad2[4];
+	__u64 table_full_ns;  /* when payload last passed because the table was full; 0: never */
+	__u64 pad2[3];
 };
 
 /* One size class slot: header, then the value, then the key at the next byte. */

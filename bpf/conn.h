@@ -73,7 +73,7 @@ INLINE u32 conn_start_of(const struct control *c, struct sock_ref *r, struct con
 	s->next = r->tp->rcv_nxt;
 	s->edge = r->tp->snd_una;
 	s->write_seq = r->tp->write_seq;
-	s->known = c->admit && r->cookie && r->state == TCP_ESTABLISHED && !r->tp->bytes_received;
+	s->known = c->admit && r->cookie && r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;
 	return 0;
 }
 
@@ -85,6 +85,15 @@ INLINE void untracked_seen(struct control *c)
 	write_once(c->untracked, 1);
 	atomic_add(&c->gate_seen, 1);
 	count(STAT_GATE_SHUT);
+}
+
+/* Whether payload that no entry counted may still be between the device and TCP, which alone counts
+ * it (data_segs_in). */
+INLINE bool table_was_full(const struct control *c, u64 now)
+{
+	u64 full = read_once(c->table_full_ns);
+
+	return full && now < full + UNTRACKED_NS;
 }
 
 /* Makes or re-makes the entry for the socket in r. Returns NULL if there can be none. */
@@ -113,10 +122,13 @@ INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *c
 		conn = conn_get(&w->p.key);
 		if (!conn) {
 			untracked_seen(c);
+			write_once(c->table_full_ns, w->now);
 			count(STAT_CONN_TABLE_FULL);
 			return 0;
 		}
 	}
+	if (table_was_full(c, w->now))
+		s.known = false;
 	lock_take(&conn->lock);
 	if (conn->cookie != cookie) /* another CPU may have been faster */
 		conn_init(conn, w, &s, cookie, ifindex);

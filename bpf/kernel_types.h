@@ -179,7 +179,7 @@ struct tcp_sock {
 	u32 max_window;
 	u32 tsoffset;
 	u32 mss_cache;
-	u64 bytes_received;
+	u32 data_segs_in;
 	struct tcp_options_received rx_opt;
 };
 struct tcp_sock___usec { /* Linux 6.7 and newer */

@@ -14,6 +14,7 @@
 #define REPLY_BYTES_MAX	    1460 /* one Ethernet MTU less the smallest IPv4 and TCP headers */
 #define LEASE_MS	    100	 /* bound on stale answers after changes that no packet shows */
 #define EXPIRY_GUARD_MS	    5	 /* an entry stops being answered this long before Redis's expiry */
+#define UNTRACKED_NS	    1000000000ULL /* a packet takes less from the device to TCP */
 #define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */
 #define RTO_MIN_NS	    200000000ULL  /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
 #define RTO_MAX_NS	    120000000000ULL /* TCP_RTO_MAX of Linux */

@@ -47,7 +47,7 @@ static void mirror_fill(void *at, const struct sim_sock *s)
 	tp->max_window = s->max_window;
 	tp->tsoffset = s->tsoffset;
 	tp->mss_cache = s->mss_cache;
-	tp->bytes_received = s->bytes_received;
+	tp->data_segs_in = s->data_segs_in;
 	tp->rx_opt.ts_recent = s->ts_recent;
 	tp->rx_opt.tstamp_ok = s->tstamp_ok;
 	tp->rx_opt.snd_wscale = s->snd_wscale;

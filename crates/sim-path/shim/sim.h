@@ -35,6 +35,7 @@ struct sim_sock {
 	__u64 cookie;
 	__u64 bytes_received;
 	__u32 rcv_nxt;
+	__u32 data_segs_in;
 	__u32 copied_seq;
 	__u32 rcv_wup;
 	__u32 rcv_wnd;

@@ -164,6 +164,7 @@ impl World {
             sock.rcv_nxt = sock.rcv_nxt.wrapping_add(bytes.len() as u32);
             sock.copied_seq = sock.rcv_nxt;
             sock.bytes_received += bytes.len() as u64;
+            sock.data_segs_in += 1;
         }
         verdict
     }

@@ -12,10 +12,12 @@ use crate::packet::Packet;
 pub struct Sock {
     /// Cookie; 0 if none was made yet.
     pub cookie: u64,
-    /// `tcp_sock.bytes_received`.
+    /// `tcp_sock.bytes_received`; for the checks, programs do not see it.
     pub bytes_received: u64,
     /// Next byte expected.
     pub rcv_nxt: u32,
+    /// Segments with payload, whatever became of them.
+    pub data_segs_in: u32,
     /// Head of what user space has not read.
     pub copied_seq: u32,
     /// `rcv_nxt` when the window was last advertised.

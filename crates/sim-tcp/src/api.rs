@@ -106,6 +106,7 @@ pub struct View {
     pub tsoffset: u32,
     pub mss_cache: u32,
     pub bytes_received: u64,
+    pub data_segs_in: u32,
     pub bytes_acked: u64,
     pub ts_recent: u32,
     pub snd_wscale: u8,

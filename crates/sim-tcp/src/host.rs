@@ -359,6 +359,10 @@ impl Host {
     /// Input for a full socket: at once, or later if a task holds it.
     pub(crate) fn input_full(&mut self, at: usize, segment: &Segment) {
         let place = &mut self.places[at];
+        if let Some(sock) = &mut place.sock {
+            // tcp_segs_in(): before the socket is locked, whatever becomes of the segment.
+            sock.data_segs_in += u32::from(!segment.payload.is_empty());
+        }
         if let Some(backlog) = &mut place.backlog {
             if backlog.len() < BACKLOG_SEGMENTS {
                 backlog.push_back(segment.clone());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of connections: full, and after a connection's end.
 
+use std::time::Duration;
+
 use erb_abi as abi;
 use erb_rows::fixture::{self, Bench, conn_key};
 use erb_rows::frame::{ACK, FIN, Family, SYN, Segment};
@@ -35,6 +37,13 @@ fn empty_table(bench: &Bench) {
     }
 }
 
+fn state_of_a_new_connection(bench: &mut Bench) -> u32 {
+    let mut scene = Scene::connect(bench, V4);
+    let first = scene.segment(PING);
+    scene.xdp(&first.bytes());
+    scene.entry().map_or(u32::MAX, |entry| entry.state.into())
+}
+
 #[test]
 fn full() {
     fixture::with(|bench| {
@@ -57,6 +66,13 @@ fn full() {
         );
         assert_eq!(closed, 1, "the fence is closed until the daemon has looked");
         assert!(!tracked);
+        drop(scene);
+        // Bytes that nobody counted may still be on their way to TCP.
+        assert_eq!(state_of_a_new_connection(bench), abi::CONN_OLD);
+        std::thread::sleep(
+            Duration::from_nanos(u64::from(abi::UNTRACKED_NS)) + Duration::from_millis(50),
+        );
+        assert_eq!(state_of_a_new_connection(bench), abi::CONN_NEW);
     });
 }
 

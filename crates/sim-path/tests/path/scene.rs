@@ -144,6 +144,7 @@ impl Scene {
             sock.rcv_nxt = sock.rcv_nxt.wrapping_add(request as u32);
             sock.copied_seq = sock.rcv_nxt;
             sock.bytes_received += request as u64;
+            sock.data_segs_in += 1;
             start = (sock.write_seq, sock.rcv_nxt);
             sock.write_seq = sock.write_seq.wrapping_add(reply.len() as u32);
             sock.snd_nxt = sock.write_seq;

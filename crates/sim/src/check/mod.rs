@@ -276,6 +276,11 @@ impl Checks {
         }
     }
 
+    /// Redis has dropped the connection: it shows it nothing any more, whatever its client knows.
+    pub fn dropped_by_redis(&mut self, conn: ConnId) {
+        self.monitors.remove(&conn);
+    }
+
     /// The connection has ended for its client: what is unanswered may have happened or not.
     pub fn closed(&mut self, now: Ns, conn: ConnId) {
         self.next(now);

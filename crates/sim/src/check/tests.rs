@@ -318,6 +318,12 @@ fn a_monitor_sees_every_command() {
     run.execute(Some(2), "MONITOR", b"+OK\r\n", &[]);
     run.checks.closed(run.now, 2);
     assert_eq!(run.fast(1, "k", "a"), Ok(()));
+    let mut run = Run::new();
+    run.write(0, "k", "a");
+    run.send(2, "MONITOR");
+    run.execute(Some(2), "MONITOR", b"+OK\r\n", &[]);
+    run.checks.dropped_by_redis(2);
+    assert_eq!(run.fast(1, "k", "a"), Ok(()));
 }
 
 #[test]

@@ -38,7 +38,7 @@ mutations! {
     "sack-delta", "SACK blocks go up less out_delta", "tcp-19-sack-above",
         [("splice.h", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta);", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta / 2);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta / 2);")];
     "old-taken-for-new", "a connection older than ERB is never answered", "sharp-older-with-state",
-        [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->bytes_received;", "r->state == TCP_ESTABLISHED;")];
+        [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;", "r->state == TCP_ESTABLISHED;")];
     "made-twice", "two CPUs do not make an entry twice", "sharp-made-once",
         [("conn.h", "if (conn->cookie != cookie) /* another CPU may have been faster */\n\t\tconn_init", "if (conn->cookie != cookie || 1)\n\t\tconn_init")];
     "old-not-fenced", "payload of a connection older than ERB, like all that cannot be counted, fences until proof", "sharp-older-writes",
@@ -50,6 +50,8 @@ mutations! {
          ("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (!lost && conn->next != w->scan_from)")];
     "fill-version", "a fill needs the version noted before its read", "sharp-fill-across-write",
         [("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (!set->marks) {")];
+    "queued-unseen", "a connection of which TCP has had any segment is older than ERB", "sharp-older-out-of-order",
+        [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;", "r->state == TCP_ESTABLISHED && r->tp->rcv_nxt == r->tp->copied_seq;")];
     "fill-global-version", "a fill needs the global version noted before its read", "sharp-fill-across-fence",
         [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
          ("control.bpf.c", "slot->cache_epoch = s->cache_epoch;", "slot->cache_epoch = control_get() ? control_get()->cache_epoch : 0;"),

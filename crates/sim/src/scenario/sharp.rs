@@ -139,6 +139,30 @@ pub(super) fn both_find_no_entry() {
     });
 }
 
+/// The second segment came before ERB, the first one comes after it.
+pub(super) fn older_out_of_order() {
+    let mut s = Scenario::new(Setup {
+        attached: false,
+        ..Setup::default()
+    });
+    let raw = s.raw();
+    let mut talk = Talk::connected(&mut s, raw);
+    let ping = request(&[b"PING"]);
+    talk.raw
+        .data(&mut s, talk.seq + len(&ping), talk.ack, &ping);
+    s.attach();
+    assert_eq!(talk.say(&mut s, &ping), b"+PONG\r\n+PONG\r\n");
+    talk.seq += len(&ping);
+    let entry = s.entry_of(talk.raw.pair()).expect("an entry");
+    assert_eq!(u32::from(entry.state), abi::CONN_OLD);
+    assert_eq!(
+        talk.ask(&mut s, &[b"PING"]),
+        b"+PONG\r\n",
+        "{}",
+        s.counters()
+    );
+}
+
 /// A script writes the key, and is answered, while a fill has the old value in hand.
 pub(super) fn fill_across_a_fence() {
     let script = b"return redis.call('set',KEYS[1],ARGV[1])";

@@ -205,6 +205,7 @@ cases! {
     "coh-lease-rests", "coherence 17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";
     "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(sharp::replay_is_full), "replay-full";
     "sharp-set-changed", "C7", "an entry that is replaced while it is read is not answered", Some(sharp::entry_replaced_while_it_is_read), "set-unlocked";
+    "sharp-older-out-of-order", "coherence 7", "a connection of which TCP holds bytes that no entry counted is older than ERB", Some(sharp::older_out_of_order), "queued-unseen";
     "sharp-older-with-state", "coherence 7", "a connection older than ERB may be in another database", Some(sharp::older_with_a_state), "old-taken-for-new";
     "sharp-older-writes", "coherence 7", "what a connection older than ERB writes is fenced before the daemon hears of it", Some(sharp::older_that_writes), "old-not-fenced";
     "sharp-made-once", "T1", "two CPUs that find no entry make one", Some(sharp::both_find_no_entry), "made-twice";

@@ -251,6 +251,9 @@ impl Server {
             self.redis_output(client, &bytes);
             if let Some(peer) = self.peers.borrow_mut().get_mut(&client) {
                 peer.closing = true;
+                if let Some(conn) = peer.conn {
+                    self.inner.checks.borrow_mut().dropped_by_redis(conn);
+                }
             }
             self.redis_flush(client);
         }
