@@ -26,6 +26,7 @@ struct sock_view {
 	u32 rcv_wup;
 	u32 rcv_wnd;
 	u32 snd_una;
+	u32 snd_nxt;
 	u32 write_seq;
 	u32 max_window; /* largest the client has offered, bytes */
 	u32 mss_cache;
@@ -61,6 +62,7 @@ INLINE bool sock_view_load(const struct sock_ref *r, struct sock_view *v)
 	v->rcv_wup = tp->rcv_wup;
 	v->rcv_wnd = tp->rcv_wnd;
 	v->snd_una = tp->snd_una;
+	v->snd_nxt = tp->snd_nxt;
 	v->write_seq = tp->write_seq;
 	v->max_window = tp->max_window;
 	v->mss_cache = tp->mss_cache;

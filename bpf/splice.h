@@ -38,6 +38,13 @@ INLINE u32 conn_sent_end(const struct conn *conn, const struct sock_view *v)
 	return v->write_seq + conn->out_delta;
 }
 
+/* Whether the packet acknowledges bytes that Redis has written and nobody has sent yet: neither
+ * egress saw them nor does TCP know them as sent (it says so a moment later than they are). */
+INLINE bool ack_of_unsent(const struct conn *conn, const struct pkt *p, const struct sock_view *v)
+{
+	return seq_after(p->ack, seq_max(v->snd_nxt, conn->egress_max) + conn->out_delta);
+}
+
 /* Whether fast bytes may be sent again: the socket still speaks. They all lie below its FIN, which
  * the client cannot take before it has them. Lock held, view loaded. */
 INLINE bool conn_may_resend(const struct conn *conn, const struct sock_view *v)

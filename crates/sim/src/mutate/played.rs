@@ -103,7 +103,9 @@ mutations! {
     "request-unproved", "payload that a request refuses and its child may take does not go up", "tcp-15-ack-before-the-first-byte",
         [("ingress.h", "count(STAT_SOCK_REQUEST);\n\t\treturn V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\treturn V_PLAIN;")];
     "ack-before-first-byte", "what acknowledges nothing of the server's counts for nothing", "tcp-15-ack-before-the-first-byte",
-        [("ingress.h", "if (!conn->out_delta && seq_before(w->p.ack, conn->edge)) {", "if (0) {")];
+        [("ingress.h", "if ((!conn->out_delta && seq_before(w->p.ack, conn->edge)) ||", "if (")];
+    "ack-of-unsent", "what acknowledges unsent bytes counts for nothing", "tcp-15-ack-of-unsent",
+        [("splice.h", "return seq_after(p->ack, seq_max(v->snd_nxt, conn->egress_max) + conn->out_delta);", "return v->snd_nxt == 1;")];
     "untracked-opens", "what nobody tracks may be a MONITOR", "coh-40-monitor-untracked",
         [("conn.h", "\tatomic_add(&c->gate_seen, 1);\n\tcount(STAT_GATE_SHUT);\n", "")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",

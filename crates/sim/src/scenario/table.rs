@@ -124,6 +124,7 @@ cases! {
     "tcp-07-third-packet-carries-data", "tcp 7", "a connection that begins in a request socket is known from its first byte", Some(cases::lives::first_payload_is_the_third_packet), "";
     "tcp-07-two-cpus", "tcp 7, 8", "a handshake that ends on one CPU while another has its first payload", Some(cases::order::handshake_ends_on_two_cpus), "";
     "tcp-15-ack-before-the-first-byte", "tcp 15", "payload that the kernel may refuse or take does not go up", Some(cases::order::payload_that_may_be_refused), "request-unproved";
+    "tcp-15-ack-of-unsent", "tcp 15", "payload that acknowledges what Redis has written and TCP has not sent does not go up", Some(cases::order::ack_of_what_was_not_sent), "ack-of-unsent";
     "tcp-07-listener", "tcp 7", "a listener is no connection", Some(cases::lives::listener_is_no_connection), "";
     "tcp-07-time-wait", "tcp 7", "TIME_WAIT answers old packets itself, in the client's numbers", Some(cases::lives::time_wait_answers_old_packets), "";
     "tcp-08-kernel-speaks-meanwhile", "tcp 8", "the kernel sends between the look and the commit", Some(cases::order::kernel_speaks_during_the_commit), "";

@@ -138,6 +138,34 @@ pub(crate) fn payload_that_may_be_refused() {
     });
 }
 
+pub(crate) fn ack_of_what_was_not_sent() {
+    let mut s = Scenario::new(Setup::default());
+    s.unseen(&[b"SET", b"long", &[b'x'; 1000]]);
+    let mut raw = s.raw();
+    raw.window = 500;
+    let mut talk = Talk::begin(&mut s, raw);
+    let begin = talk.ack;
+    let first = talk.ask(&mut s, &[b"GET", b"long"]);
+    assert!(first.len() <= 500, "beyond the window");
+    // The rest is written and waits for room; its acknowledgement is forged.
+    let forged = talk.raw.segment(
+        talk.seq,
+        begin + 900,
+        flags::ACK,
+        &request(&[b"SET", b"n", b"9"]),
+    );
+    talk.raw.post(&mut s, &forged);
+    s.run(MS);
+    let known = s.entry_of(talk.raw.pair()).expect("an entry");
+    assert_eq!(known.requests, 2, "counted, and never executed");
+    assert_eq!(s.read(b"n"), b"$-1\r\n");
+    talk.raw.window = 60_000;
+    let answers = talk.ack(&mut s);
+    assert_eq!(first.len() + talk.take(&answers).len(), 1009);
+    assert_eq!(talk.ask(&mut s, &[b"SET", b"n", b"1"]), b"+OK\r\n");
+    assert_eq!(s.read(b"n"), b"$1\r\n1\r\n");
+}
+
 pub(crate) fn slow_request_lost_behind_xdp() {
     let mut s = Scenario::new(Setup::default());
     let client = s.fast();
