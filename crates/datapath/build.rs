@@ -36,6 +36,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// The processor that will run the programs, as libbpf's headers name it: `bpf/seam.h` wants to know
+/// how strongly it orders loads.
+fn target_arch() -> Option<&'static str> {
+    match std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("x86_64") => Some("-D__TARGET_ARCH_x86"),
+        _ => None,
+    }
+}
+
 fn compile(clang: &str, source: &Path, out: &Path, bpf: &Path, libbpf: &Path) -> Result<()> {
     let stem = source.file_stem().context("source without name")?;
     let object = out.join(stem).with_extension("bpf.o");
@@ -43,6 +52,7 @@ fn compile(clang: &str, source: &Path, out: &Path, bpf: &Path, libbpf: &Path) ->
         .args([
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c",
         ])
+        .args(target_arch())
         // Keeps paths of the build machine out of the object.
         .arg(format!("-fdebug-prefix-map={}=bpf", bpf.display()))
         .arg("-I")

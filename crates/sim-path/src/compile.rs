@@ -114,6 +114,8 @@ fn start(
     command.arg("-fvisibility=hidden");
     // Relocation of kernel types has no meaning here; any attribute of records will do.
     command.arg("-Dpreserve_access_index=annotate(\"relocated\")");
+    // As for the kernel of this machine; the simulator's memory is ordered.
+    command.arg("-D__TARGET_ARCH_x86");
     // Instrumented code takes minutes to optimise fully.
     command.arg(if flavour == Flavour::Plain {
         "-O2"
