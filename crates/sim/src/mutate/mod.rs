@@ -2,6 +2,23 @@
 //! Deliberate mistakes: each rule left out in turn, in the C (`table.rs`) and in the daemon
 //! (`daemon.rs`). A check that has never failed proves nothing; here every one has to.
 
+/// A table of mistakes in the C, all shown in the same way: name, rule, profile or scenario, edits.
+macro_rules! mutations {
+    ($way:ident, $($name:literal, $rule:literal, $place:literal, [$(($file:literal, $find:literal, $replace:literal)),+ $(,)?];)*) => {
+        /// Mistakes in the C.
+        pub(super) const SOURCES: &[Mutation] = &[$(Mutation {
+            name: $name,
+            rule: $rule,
+            way: Way::$way($place),
+            change: Change::Source(&[$(Edit {
+                file: $file,
+                find: $find,
+                replace: $replace,
+            }),+]),
+        }),*];
+    };
+}
+
 mod daemon;
 mod played;
 pub mod profiles;

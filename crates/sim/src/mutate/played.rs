@@ -2,30 +2,10 @@
 //! Mistakes that show in a situation which chance makes too seldom: a scenario makes it. A table,
 //! to be read by searching.
 
-use super::source::Edit;
-use super::{Change, DaemonMistake, Mutation, Way, daemon};
-
-const fn edit(file: &'static str, find: &'static str, replace: &'static str) -> Edit {
-    Edit {
-        file,
-        find,
-        replace,
-    }
-}
-
-macro_rules! mutations {
-    ($($name:literal, $rule:literal, $scenario:literal, [$(($file:literal, $find:literal, $replace:literal)),+ $(,)?];)*) => {
-        /// Mistakes in the C.
-        pub(super) const SOURCES: &[Mutation] = &[$(Mutation {
-            name: $name,
-            rule: $rule,
-            way: Way::Scenario($scenario),
-            change: Change::Source(&[$(edit($file, $find, $replace)),+]),
-        }),*];
-    };
-}
+use super::{Change, DaemonMistake, Edit, Mutation, Way, daemon};
 
 mutations! {
+    Scenario,
     "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-no-way-back",
         [("splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
          ("answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];

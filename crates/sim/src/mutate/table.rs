@@ -2,30 +2,10 @@
 //! The mistakes in the C: each rule left out in turn, or got slightly wrong. A table, to be read by
 //! searching.
 
-use super::source::Edit;
-use super::{Change, Mutation, Way};
-
-const fn edit(file: &'static str, find: &'static str, replace: &'static str) -> Edit {
-    Edit {
-        file,
-        find,
-        replace,
-    }
-}
-
-macro_rules! mutations {
-    ($($name:literal, $rule:literal, $profile:literal, [$(($file:literal, $find:literal, $replace:literal)),+ $(,)?];)*) => {
-        /// All mutations of the C.
-        pub(super) const SOURCES: &[Mutation] = &[$(Mutation {
-            name: $name,
-            rule: $rule,
-            way: Way::Profile($profile),
-            change: Change::Source(&[$(edit($file, $find, $replace)),+]),
-        }),*];
-    };
-}
+use super::{Change, Edit, Mutation, Way};
 
 mutations! {
+    Profile,
     "order-unchecked", "consumed only if in order: seq == next == up_max, nothing half scanned", "segments",
         [("splice.h", "if (p->seq != conn->next || p->seq != conn->up_max || conn->in.state != RQ_IDLE)", "if (0)"),
          ("answer.h", "if (w->p.seq != conn->next || conn->in.state != RQ_IDLE)", "if (0)")];
