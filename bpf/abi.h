@@ -19,8 +19,8 @@ enum erb_cmd_class {
 	CMD_FENCE = 0,	    /* keys unknown: global fence until answered */
 	CMD_GET,	    /* fast; no effect when it goes up */
 	CMD_PING,	    /* fast; no effect when it goes up */
-	CMD_HARMLESS,	    /* cannot change a string value */
-	CMD_MARK,	    /* writes the string key in argument 1 */
+	CMD_HARMLESS,	    /* cannot change a string or a hash */
+	CMD_MARK,	    /* writes the key in argument 1 */
 	CMD_STATEFUL,	    /* connection to BYPASS, no effect on keys */
 	CMD_STATEFUL_FENCE, /* connection to BYPASS and global fence (EXEC) */
 	CMD_UNCOUNTABLE,    /* connection to BYPASS, replies can no longer be counted */

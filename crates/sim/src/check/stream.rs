@@ -23,7 +23,7 @@ use super::maps::addresses;
 use super::wire::{Parsed, is, parse, show_argv};
 
 /// Commands with a fixed number of words that write the key behind their name and nothing else.
-const WRITES: [(&str, usize); 7] = [
+const WRITES: [(&str, usize); 9] = [
     ("set", 3),
     ("incr", 2),
     ("append", 3),
@@ -31,13 +31,15 @@ const WRITES: [(&str, usize); 7] = [
     ("getset", 3),
     ("getdel", 2),
     ("setnx", 3),
+    ("hset", 4),
+    ("hdel", 3),
 ];
 
 /// Commands that get one reply at once, whatever it is, and leave the connection as it was.
-const PLAIN: [&str; 27] = [
+const PLAIN: [&str; 28] = [
     "get", "set", "incr", "append", "setrange", "getset", "getdel", "setnx", "mget", "exists",
     "strlen", "pttl", "getrange", "type", "ping", "echo", "del", "unlink", "pexpire", "psetex",
-    "getex", "persist", "expire", "mset", "hello", "dbsize", "hset",
+    "getex", "persist", "expire", "mset", "hello", "dbsize", "hset", "hdel",
 ];
 
 /// A command of a client.

@@ -227,6 +227,8 @@ impl Maker<'_> {
         let key = self.key();
         match self.random.u8(0..40) {
             0 => command("del", &[b"DEL", &key]),
+            1 => command("hset", &[b"HSET", &key, b"f", &self.value()]),
+            2 => command("hdel", &[b"HDEL", &key, b"f"]),
             3 => command("unlink", &[b"UNLINK", &key]),
             4 => command("append", &[b"APPEND", &key, b"+"]),
             5 => command("setrange", &[b"SETRANGE", &key, b"2", b"zz"]),
