@@ -91,13 +91,17 @@ struct control {
 	__u64 pad2[3];
 };
 
+/* What a slot's value is, and what a miss asks for. */
+enum slot_type { SLOT_STRING = 0, SLOT_HASH };
+
 /* One size class slot: header, then the value, then the key at the next byte. */
 struct slot {
 	__u32 cache_epoch;
 	__u16 value_len; /* bytes; the key follows, zero padded to a multiple of 8 */
 	__u16 key_len;
 	__u8 flags; /* SLOT_F_* */
-	__u8 pad[3];
+	__u8 type;  /* enum slot_type */
+	__u16 db;   /* set index and tag do not depend on it: what removes a key does so in all */
 	__u8 data[];
 };
 #define SLOT_F_EXPIRES	  0x01 /* the last 8 bytes of the slot are the expiry, wall clock, ms */
@@ -207,7 +211,10 @@ struct conn {
 	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
 	__u32 recover;	   /* client space: end of the flight when a loss was found */
 	__u32 tc_until;	   /* client space: end of the packet handed to TC */
-	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
+	__u16 db;	   /* database of its commands; valid while FAST */
+	__u8 resp;	   /* version of its replies: 2, 3, 0 = not known */
+	__u8 pad0;
+	__u64 sent_ns;	     /* when the oldest unacknowledged fast byte was last sent; 0 = none */
 	__u64 request_up_ns; /* when a request last went up */
 	__u64 ack_up_ns;     /* when an ACK last went up */
 	__u64 replay_ns;     /* when an ACK last provoked a replay */
@@ -239,20 +246,26 @@ struct conn {
 /* Miss reported to the daemon. */
 struct miss {
 	__u16 key_len;
+	__u16 db;
+	__u8 type; /* enum slot_type: what was asked for */
+	__u8 pad[3];
 	__u8 key[KEY_BYTES_MAX];
-	__u8 pad[6];
 };
 
 /* Fill and invalidation batches: the daemon writes, a program answers in place.
  * erb_fill_begin: in key; out set, version, global_version, cache_epoch, status.
- * erb_fill_insert: in all of that plus value and expiry; out status.
+ * erb_fill_insert: in all of that plus database, type, value and expiry; out status.
  * erb_invalidate: in key; out status. */
 struct fill_slot {
 	__u16 key_len;
 	__u16 value_len;
+	__u16 db;
+	__u8 type; /* enum slot_type */
+	__u8 pad;
 	__u32 status; /* enum fill_status */
 	__u32 set;
 	__u32 cache_epoch;
+	__u32 pad1;
 	__u64 version;
 	__u64 global_version;
 	__u64 expiry_ms; /* wall clock; 0 = none */

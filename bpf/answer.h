@@ -43,7 +43,7 @@ INLINE u32 fast_prepare(ctx_t *ctx, struct work *w, struct control *c, const str
 	w->whole = 0;
 	if (reason)
 		return reason;
-	fast_packet(w, c);
+	fast_packet(w, c, conn);
 	return w->refusal;
 }
 

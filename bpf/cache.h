@@ -16,7 +16,7 @@
  *  C3. tags[w] != 0 iff way w holds an entry; an entry's slot is never written without the lock.
  *  C4. value_len + padded key_len + header (+ 8 if it expires) <= bytes of the way's class.
  *  C5. An entry whose cache_epoch is not control.cache_epoch is absent.
- *  C6. A key is in at most one way of its set.
+ *  C6. A key of a database is in at most one way of its set.
  *  C7. set.changes is odd while anything of the set but SIEVE's bits is written: a reader that
  *      finds it even and unmoved has read what stood there at one moment.
  *  C8. digest.tags[w] is digest_of() of the entry in way w, and anything for a free way: a key
@@ -44,8 +44,10 @@ struct lookup {
 	u64 now_wall_ms;
 	u32 cache_epoch;
 	u32 key_len;
+	u32 db;
 	u32 value_len;
 	u32 copied_to; /* offset in reply at which the value was put */
+	u32 pad;
 	u64 key[KEY_WORDS + 1];
 };
 
@@ -215,7 +217,7 @@ INLINE bool slot_key_equal(struct slot *slot, const struct lookup *l, u32 bytes)
 {
 	u32 at = slot->value_len, len = l->key_len;
 
-	if (slot->key_len != len || slot->cache_epoch != l->cache_epoch)
+	if (slot->key_len != len || slot->cache_epoch != l->cache_epoch || slot->db != l->db)
 		return false;
 	for (u32 i = 0; i < KEY_WORDS; i++) {
 		u32 off = at + i * 8;
@@ -257,11 +259,11 @@ INLINE u32 set_find(struct cache_set *set, struct cache_large *large, const stru
 	return WAYS;
 }
 
-/* Frees every way whose tag matches: a false positive costs a refill, never truth. Returns the
- * number freed. */
-INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
+/* Frees every way whose tag matches, in all databases, but the way keep: a false positive costs a
+ * refill, never truth. Returns the number freed. */
+INLINE u32 set_drop_but(struct cache_set *set, u16 tag, u32 keep)
 {
-	u32 bits = tags_match(set, tag), n = 0;
+	u32 bits = tags_match(set, tag) & ~(1U << (keep & 31)), n = 0;
 
 	for (int i = 0; i < WAYS; i++) {
 		if (!(bits & 1U << i))
@@ -271,6 +273,11 @@ INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
 	}
 	set->visited &= ~bits;
 	return n;
+}
+
+INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
+{
+	return set_drop_but(set, tag, WAYS);
 }
 
 /* Opens a set for a change: lock and C7. The atomic orders it against the change on all machines.

@@ -41,6 +41,8 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->recover = s->edge;
 	conn->dup_acks = conn->tries = conn->spoke = 0;
 	conn->mss_limit = 0;
+	conn->db = 0;
+	conn->resp = s->known ? 2 : 0;
 	conn->egress_max = conn->scan_next = s->write_seq;
 	conn->last_tsval = 0;
 	conn->ack_up_ns = conn->request_up_ns = w->now;

@@ -122,6 +122,8 @@ INLINE void image_build(struct fill_work *fw, const struct fill_slot *s)
 	slot->value_len = s->value_len;
 	slot->key_len = s->key_len;
 	slot->flags = s->expiry_ms ? SLOT_F_EXPIRES : 0;
+	slot->type = s->type;
+	slot->db = s->db;
 	bpf_for(i, 0, VALUE_BYTES_MAX / 8 + 1)
 	{
 		if (i * 8 >= s->value_len)
@@ -152,6 +154,31 @@ INLINE void slot_store(struct slot *slot, struct fill_work *fw, u32 bytes, u32 w
 		*(u64 *)(slot->data + at) = expiry_ms;
 }
 
+/* A way of the set with the tag of fw->l but of another database, which may stay when that is
+ * inserted; one only: of three set_find() would not find the last. Only insertions write slots, so
+ * no lock is needed. Global: verified by itself. */
+__noinline int fill_keep(u32 index)
+{
+	struct fill_work *fw = scratch();
+	struct cache_set *set = set_get(index);
+	struct cache_large *large = large_get(index);
+	u32 bits;
+
+	if (!fw || !set || !large)
+		return WAYS;
+	bits = tags_match(set, tag_of(fw->l.hash));
+	for (u32 way = 0; way < WAYS; way++) {
+		struct slot *slot;
+
+		if (!(bits & 1U << way))
+			continue;
+		slot = way < CLASS0_WAYS ? slot_small(set, way) : slot_large(large, way);
+		if (slot && slot->cache_epoch == fw->l.cache_epoch && slot->db != fw->l.db)
+			return way;
+	}
+	return WAYS;
+}
+
 /* Inserts slot n of the batch. Global: verified by itself. */
 __noinline int fill_insert(u32 n)
 {
@@ -163,7 +190,7 @@ __noinline int fill_insert(u32 n)
 	struct cache_set *set;
 	struct fill_slot *s;
 	struct slot *slot;
-	u32 class, way, status = FILL_MOVED;
+	u32 class, way, keep, status = FILL_MOVED;
 	bool evicted = false;
 
 	if (!c || !fw || !io || n >= FILL_BATCH)
@@ -178,6 +205,8 @@ __noinline int fill_insert(u32 n)
 		return FILL_MOVED;
 	image_build(fw, s);
 	fw->l.cache_epoch = s->cache_epoch;
+	fw->l.db = s->db;
+	keep = fill_keep(s->set);
 	set = set_get(s->set);
 	large = large_get(s->set);
 	digest = digest_get(s->set);
@@ -185,7 +214,8 @@ __noinline int fill_insert(u32 n)
 		return FILL_MOVED;
 	set_change_begin(set);
 	if (!set->marks && set->version == s->version) {
-		set_drop_tag(set, tag_of(fw->l.hash)); /* C6, entries of older epochs included */
+		/* C6, entries of older epochs included */
+		set_drop_but(set, tag_of(fw->l.hash), keep);
 		way = set_choose(set, large, &fw->l, class, &evicted);
 		if (way < CLASS0_WAYS) {
 			slot = slot_small(set, way);

@@ -142,6 +142,8 @@ INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 {
 	u32 len = read_once(slot->value_len), to = w->reply_len;
 
+	if (slot->type != SLOT_STRING)
+		return STAT_REFUSE_MISS;
 	if (slot->flags & SLOT_F_EXPIRES) {
 		u32 at = slot_bytes - 8 - SLOT_HEADER_BYTES;
 
@@ -258,6 +260,8 @@ INLINE void fast_miss(struct work *w, const struct control *c)
 		return;
 	}
 	miss->key_len = w->look.key_len;
+	miss->db = w->look.db;
+	miss->type = SLOT_STRING;
 	__builtin_memcpy(miss->key, w->look.key, KEY_BYTES_MAX);
 	__builtin_memset(miss->pad, 0, sizeof(miss->pad));
 	bpf_ringbuf_submit(miss, BPF_RB_NO_WAKEUP);
@@ -267,7 +271,7 @@ INLINE void fast_miss(struct work *w, const struct control *c)
 /* Why no key may be answered at this moment, 0 = allowed; *ping the same for PING, which only the
  * fence lets through. Read before the cache is: fence first, then the epoch (fence_release moves
  * the epoch before the count). */
-INLINE u32 fast_closed(struct work *w, struct control *c, u32 *ping)
+INLINE u32 fast_closed(struct work *w, struct control *c, const struct conn *conn, u32 *ping)
 {
 	bool fenced = read_once(c->fence) || read_once(c->untracked);
 
@@ -275,6 +279,7 @@ INLINE u32 fast_closed(struct work *w, struct control *c, u32 *ping)
 	if (read_once(c->gate_seen) != read_once(c->gate_ack))
 		*ping = STAT_REFUSE_FENCE;
 	w->look.cache_epoch = read_once(c->cache_epoch);
+	w->look.db = conn->db;
 	if (w->now >= read_once(c->lease_until_ns))
 		*ping = STAT_REFUSE_LEASE;
 	return *ping ? *ping : fenced ? STAT_REFUSE_FENCE : 0;
@@ -354,11 +359,11 @@ __noinline int fast_rest(void)
 /* Reads the whole payload (at most PAYLOAD_BYTES, already copied) and answers it into w->reply.
  * Sets commands, whole, refusal, reply_len. The first command is read already and answered without
  * a call: most packets have no second one. */
-INLINE void fast_packet(struct work *w, struct control *c)
+INLINE void fast_packet(struct work *w, struct control *c, const struct conn *conn)
 {
 	w->pos = w->reply_len = w->commands = w->gets = w->pings = w->refusal = 0;
 	w->look.now_wall_ms = w->now / 1000000 + c->wall_minus_mono_ms;
-	w->closed = fast_closed(w, c, &w->closed_ping);
+	w->closed = fast_closed(w, c, conn, &w->closed_ping);
 	if (w->first) {
 		w->pos = w->first_end;
 		fast_answer(w, c, w->first);

@@ -2,7 +2,10 @@
 //! What the control programs take and give, as Rust sees it. [`crate::fill_io`], [`crate::sweep_io`]
 //! and the like are the same in the programs' own layout.
 
-use crate::{CONN_STATE_MAX, conn, conn_key, sweep_row};
+use crate::{
+    CONN_STATE_MAX, KEY_BYTES_MAX, SLOT_HASH, SLOT_STRING, conn, conn_key, miss, slot_type,
+    sweep_row,
+};
 
 /// What one sweep over the connection table found.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +24,81 @@ pub struct SweepReport {
     pub translated: u32,
     /// Entries with unacknowledged fast-path bytes.
     pub unacked: u32,
+}
+
+/// The kind of value that a look-up asks for and a slot holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ValueKind {
+    /// A string.
+    #[default]
+    String,
+    /// A whole hash.
+    Hash,
+}
+
+impl ValueKind {
+    /// The kind of an `enum slot_type`.
+    #[must_use]
+    pub const fn of(slot_type: slot_type) -> Option<Self> {
+        match slot_type {
+            SLOT_STRING => Some(Self::String),
+            SLOT_HASH => Some(Self::Hash),
+            _ => None,
+        }
+    }
+
+    /// Its `enum slot_type`, as slots and requests hold it.
+    #[must_use]
+    pub const fn byte(self) -> u8 {
+        match self {
+            Self::String => SLOT_STRING as u8,
+            Self::Hash => SLOT_HASH as u8,
+        }
+    }
+}
+
+/// A key that is wanted in the cache.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Wanted {
+    /// Its database.
+    pub db: u16,
+    /// What was asked for.
+    pub kind: ValueKind,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+impl Wanted {
+    /// A string of database 0.
+    #[must_use]
+    pub const fn string(key: Vec<u8>) -> Self {
+        Self {
+            db: 0,
+            kind: ValueKind::String,
+            key,
+        }
+    }
+
+    /// What a `struct miss` reports, if the record is whole.
+    #[must_use]
+    pub fn of_miss(record: &[u8]) -> Option<Self> {
+        let word = |at: usize| {
+            record[at..]
+                .first_chunk()
+                .map(|two| u16::from_ne_bytes(*two))
+        };
+        if record.len() < size_of::<miss>() {
+            return None;
+        }
+        let length = usize::from(word(std::mem::offset_of!(miss, key_len))?);
+        let start = std::mem::offset_of!(miss, key);
+        (length <= KEY_BYTES_MAX as usize).then_some(())?;
+        Some(Self {
+            db: word(std::mem::offset_of!(miss, db))?,
+            kind: ValueKind::of(record[std::mem::offset_of!(miss, type_)].into())?,
+            key: record[start..start + length].to_vec(),
+        })
+    }
 }
 
 /// What `erb_fill_begin` noted about a key before Redis was asked.
@@ -43,6 +121,10 @@ pub struct FillToken {
 pub struct FillEntry<'a> {
     /// The key, at most `KEY_BYTES_MAX` bytes.
     pub key: &'a [u8],
+    /// Its database.
+    pub db: u16,
+    /// What the value is.
+    pub kind: ValueKind,
     /// The value, at most `CLASS3_BYTES` bytes.
     pub value: &'a [u8],
     /// Expiry by the wall clock, ms; 0 = none.
@@ -84,5 +166,32 @@ impl From<&conn> for ConnView {
             requests: entry.requests,
             replies: entry.replies,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn miss_records() {
+        let mut record = vec![0u8; size_of::<miss>()];
+        let start = std::mem::offset_of!(miss, key);
+        record[0..2].copy_from_slice(&3u16.to_ne_bytes());
+        record[2..4].copy_from_slice(&7u16.to_ne_bytes());
+        record[4] = 1;
+        record[start..start + 3].copy_from_slice(b"abc");
+        let wanted = Wanted {
+            db: 7,
+            kind: ValueKind::Hash,
+            key: b"abc".to_vec(),
+        };
+        assert_eq!(Wanted::of_miss(&record), Some(wanted));
+        record[4] = 2;
+        assert_eq!(Wanted::of_miss(&record), None, "no such kind");
+        record[4] = 0;
+        record[0..2].copy_from_slice(&257u16.to_ne_bytes());
+        assert_eq!(Wanted::of_miss(&record), None, "too long");
+        assert_eq!(Wanted::of_miss(&[1]), None, "cut off");
     }
 }

@@ -7,14 +7,16 @@
 //!    the cache before any later reply is looked at.
 //! 2. The cache is emptied after tracking is on and before the first lease of a connection.
 //! 3. Only a literal `+PONG` renews the lease, from the moment its PING was written.
-//! 4. A fill's tokens are noted before its GET is written.
+//! 4. A fill's tokens are noted before its reads are written.
+//! 5. A fill names its databases itself, by SELECT inside its own MULTI; a key counts only if the
+//!    SELECT before it was answered by `+OK`.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use erb_abi as abi;
-use erb_abi::{FillEntry, FillToken};
+use erb_abi::{FillEntry, FillToken, ValueKind, Wanted};
 
 use crate::client_list::{self, ClientLine};
 use crate::outside::DataPath;
@@ -27,7 +29,7 @@ const READS_MAX: usize = 8;
 /// One key of a fill under way.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    pub(crate) key: Vec<u8>,
+    pub(crate) wanted: Wanted,
     pub(crate) token: FillToken,
 }
 
@@ -68,7 +70,7 @@ pub(crate) enum Event {
         question: Question,
     },
     /// Fills that ended.
-    Filled(Vec<(Vec<u8>, Filled)>),
+    Filled(Vec<(Wanted, Filled)>),
     /// Keys were invalidated, or the whole cache.
     Invalidated,
 }
@@ -228,12 +230,19 @@ impl<S: Read + Write> Feed<S> {
     }
 
     /// Queues one fill transaction for keys whose tokens are noted.
-    pub(crate) fn ask_fill(&mut self, asked: Vec<Asked>) {
+    pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>) {
+        asked.sort_by_key(|one| one.wanted.db);
         self.ask(&[b"MULTI"], Expect::FillStep);
-        self.ask(&[b"SELECT", b"0"], Expect::FillStep);
-        for one in &asked {
-            self.ask(&[b"GET", &one.key], Expect::FillStep);
-            self.ask(&[b"PEXPIRETIME", &one.key], Expect::FillStep);
+        for (index, one) in asked.iter().enumerate() {
+            if needs_select(&asked, index) {
+                let db = one.wanted.db.to_string();
+                self.ask(&[b"SELECT", db.as_bytes()], Expect::FillStep);
+            }
+            self.ask(
+                &[read_of(one.wanted.kind), &one.wanted.key],
+                Expect::FillStep,
+            );
+            self.ask(&[b"PEXPIRETIME", &one.wanted.key], Expect::FillStep);
         }
         self.ask(&[b"EXEC"], Expect::Exec(asked));
     }
@@ -410,20 +419,42 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Takes EXEC's reply apart: SELECT, then GET and PEXPIRETIME of each key.
+/// Whether a fill's key needs a SELECT before it.
+fn needs_select(asked: &[Asked], index: usize) -> bool {
+    index == 0 || asked[index - 1].wanted.db != asked[index].wanted.db
+}
+
+/// The command that reads a whole value.
+const fn read_of(kind: ValueKind) -> &'static [u8] {
+    match kind {
+        ValueKind::String => b"GET",
+        ValueKind::Hash => b"HGETALL",
+    }
+}
+
+/// The bytes to be cached of a value that was read; none: it is not cached.
+fn value_of(kind: ValueKind, reply: &Frame) -> Option<&[u8]> {
+    match (kind, reply) {
+        (ValueKind::String, Frame::BlobString { data, .. }) => Some(data),
+        _ => None,
+    }
+}
+
+/// Takes EXEC's reply apart: of each database SELECT, then the read and PEXPIRETIME of each key.
 fn insert(
     cache: &impl DataPath,
     asked: Vec<Asked>,
     reply: &Frame,
-) -> io::Result<Vec<(Vec<u8>, Filled)>> {
+) -> io::Result<Vec<(Wanted, Filled)>> {
     let Frame::Array { data, .. } = reply else {
         // EXECABORT or nil: nothing was read.
         return Ok(asked
             .into_iter()
-            .map(|one| (one.key, Filled::Later))
+            .map(|one| (one.wanted, Filled::Later))
             .collect());
     };
-    if data.len() != 1 + 2 * asked.len() || !is_simple(&data[0], b"OK") {
+    let selects = (0..asked.len()).filter(|index| needs_select(&asked, *index));
+    if data.len() != selects.count() + 2 * asked.len() {
         return Err(broken(
             "EXEC answered another number of replies than was asked for",
         ));
@@ -431,28 +462,18 @@ fn insert(
     let mut ends = vec![Filled::Never; asked.len()];
     let mut entries = Vec::new();
     let mut places = Vec::new();
-    for (index, (one, replies)) in asked.iter().zip(data[1..].chunks_exact(2)).enumerate() {
-        let (Frame::BlobString { data: value, .. }, Frame::Number { data: expiry, .. }) =
-            (&replies[0], &replies[1])
-        else {
-            continue;
-        };
-        // -1: no expiry; -2: gone between the two, so the value is not sure.
-        let expiry_ms = match *expiry {
-            -1 => 0,
-            time if time > 0 => time.unsigned_abs(),
-            _ => continue,
-        };
-        if value.len() > abi::CLASS3_BYTES as usize {
-            continue;
+    let mut selected = false;
+    let mut replies = data.iter();
+    let mut next = || replies.next().expect("the replies were counted");
+    for (index, one) in asked.iter().enumerate() {
+        if needs_select(&asked, index) {
+            selected = is_simple(next(), b"OK");
         }
-        entries.push(FillEntry {
-            key: &one.key,
-            value,
-            expiry_ms,
-            token: one.token,
-        });
-        places.push(index);
+        let (value, expiry) = (next(), next());
+        if let Some(entry) = entry_of(one, value, expiry).filter(|_| selected) {
+            entries.push(entry);
+            places.push(index);
+        }
     }
     if !entries.is_empty() {
         let found = cache.fill_insert(&entries).map_err(io::Error::other)?;
@@ -464,7 +485,29 @@ fn insert(
             };
         }
     }
-    Ok(asked.into_iter().map(|one| one.key).zip(ends).collect())
+    Ok(asked.into_iter().map(|one| one.wanted).zip(ends).collect())
+}
+
+/// The entry of one key, if both of its replies are what a cacheable value shows.
+fn entry_of<'a>(one: &'a Asked, value: &'a Frame, expiry: &Frame) -> Option<FillEntry<'a>> {
+    let value = value_of(one.wanted.kind, value)?;
+    let Frame::Number { data: expiry, .. } = expiry else {
+        return None;
+    };
+    // -1: no expiry; -2: gone between the two, so the value is not sure.
+    let expiry_ms = match *expiry {
+        -1 => 0,
+        time if time > 0 => time.unsigned_abs(),
+        _ => return None,
+    };
+    (value.len() <= abi::CLASS3_BYTES as usize).then_some(FillEntry {
+        key: &one.wanted.key,
+        db: one.wanted.db,
+        kind: one.wanted.kind,
+        value,
+        expiry_ms,
+        token: one.token,
+    })
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ fn asked(keys: &[&str]) -> Vec<Asked> {
     let token = FillToken::default();
     keys.iter()
         .map(|key| Asked {
-            key: key.as_bytes().to_vec(),
+            wanted: Wanted::string(key.as_bytes().to_vec()),
             token,
         })
         .collect()
@@ -182,6 +182,38 @@ fn every_element_of_exec_is_checked() {
     let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
     assert_eq!(ends[0], Filled::Inserted);
     assert!(ends[1..].iter().all(|end| *end == Filled::Never));
+}
+
+#[test]
+fn a_fill_names_its_databases_and_one_that_is_refused_counts_for_nothing() {
+    let mut script = Script::ready();
+    let mut batch = asked(&["a", "b", "c", "d"]);
+    for (one, db) in batch.iter_mut().zip([0, 7, 0, 16]) {
+        one.wanted.db = db;
+    }
+    script.feed.ask_fill(batch);
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
+    let heard = script.redis.heard();
+    let words: Vec<&str> = heard
+        .split("\r\n")
+        .filter(|word| word.len() == 1 || *word == "16" || *word == "SELECT")
+        .collect();
+    let expected = "SELECT 0 a a c c SELECT 7 b b SELECT 16 d d";
+    assert!(words.join(" ").ends_with(expected), "{words:?}");
+    script.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:-1\r\n$1\r\nw\r\n:-1\r\n");
+    script.say(b"+OK\r\n$1\r\nx\r\n:-1\r\n-ERR DB index is out of range\r\n$1\r\ny\r\n:-1\r\n");
+    assert_eq!(
+        script.log(),
+        [
+            "insert a=v until 0",
+            "insert c=w until 0",
+            "insert 7:b=x until 0"
+        ]
+    );
+    let Event::Filled(ends) = &script.events[0] else {
+        panic!("{:?}", script.events)
+    };
+    assert_eq!((ends[3].0.db, ends[3].1), (16, Filled::Never));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use erb_abi::Wanted;
+
 use crate::feed::Filled;
 
 /// Keys waiting at most; a key that does not fit is missed again.
@@ -21,12 +23,12 @@ const NEVER_MAX: usize = 65_536;
 /// Keys wanted in the cache.
 #[derive(Default)]
 pub(crate) struct Fills {
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Wanted>,
     /// Waiting or under way, with the tries left.
-    known: HashMap<Vec<u8>, u32>,
+    known: HashMap<Wanted, u32>,
     /// Asked for by name: tried again when something came in between.
-    named: HashSet<Vec<u8>>,
-    never: HashSet<Vec<u8>>,
+    named: HashSet<Wanted>,
+    never: HashSet<Wanted>,
     never_since_ns: Option<u64>,
     /// Keys that were filled.
     pub(crate) filled: u64,
@@ -36,20 +38,20 @@ pub(crate) struct Fills {
 
 impl Fills {
     /// A key was missed more than once.
-    pub(crate) fn missed(&mut self, key: Vec<u8>) {
+    pub(crate) fn missed(&mut self, key: Wanted) {
         if self.waiting.len() < WAITING_MAX && !self.never.contains(&key) {
             self.want(key, 1);
         }
     }
 
     /// Somebody asks for this key to be filled.
-    pub(crate) fn ask(&mut self, key: Vec<u8>) {
+    pub(crate) fn ask(&mut self, key: Wanted) {
         self.never.remove(&key);
         self.named.insert(key.clone());
         self.want(key, TRIES_MAX);
     }
 
-    fn want(&mut self, key: Vec<u8>, tries: u32) {
+    fn want(&mut self, key: Wanted, tries: u32) {
         if let Entry::Vacant(place) = self.known.entry(key) {
             self.waiting.push_back(place.key().clone());
             place.insert(tries);
@@ -72,13 +74,13 @@ impl Fills {
     }
 
     /// The next keys, at most `count`.
-    pub(crate) fn take(&mut self, count: usize) -> Vec<Vec<u8>> {
+    pub(crate) fn take(&mut self, count: usize) -> Vec<Wanted> {
         let count = count.min(self.waiting.len());
         self.waiting.drain(..count).collect()
     }
 
     /// A fill ended, or could not begin.
-    pub(crate) fn ended(&mut self, key: Vec<u8>, end: Filled, now_ns: u64) {
+    pub(crate) fn ended(&mut self, key: Wanted, end: Filled, now_ns: u64) {
         let tries = self.known.remove(&key).unwrap_or(1);
         match end {
             Filled::Inserted => {
@@ -102,13 +104,13 @@ impl Fills {
         self.named.clear();
     }
 
-    fn failed(&mut self, key: &[u8]) {
+    fn failed(&mut self, key: &Wanted) {
         if self.named.remove(key) {
             self.named_failed += 1;
         }
     }
 
-    fn remember_never(&mut self, key: Vec<u8>, now_ns: u64) {
+    fn remember_never(&mut self, key: Wanted, now_ns: u64) {
         if self.is_old(now_ns) || self.never.len() >= NEVER_MAX {
             self.never.clear();
         }
@@ -136,37 +138,41 @@ impl Fills {
 mod tests {
     use super::*;
 
+    fn key(name: &str) -> Wanted {
+        Wanted::string(name.as_bytes().to_vec())
+    }
+
     #[test]
     fn a_key_is_asked_for_once() {
         let mut fills = Fills::default();
         for _ in 0..3 {
-            fills.missed(b"a".to_vec());
+            fills.missed(key("a"));
         }
-        assert_eq!(fills.take(32), [b"a".to_vec()]);
-        fills.missed(b"a".to_vec());
+        assert_eq!(fills.take(32), [key("a")]);
+        fills.missed(key("a"));
         assert!(fills.take(32).is_empty(), "under way");
-        fills.ended(b"a".to_vec(), Filled::Inserted, 0);
+        fills.ended(key("a"), Filled::Inserted, 0);
         assert_eq!(fills.filled, 1);
-        fills.missed(b"a".to_vec());
+        fills.missed(key("a"));
         assert_eq!(fills.take(32).len(), 1);
     }
 
     #[test]
     fn keys_that_cannot_be_filled_rest() {
         let mut fills = Fills::default();
-        fills.missed(b"a".to_vec());
+        fills.missed(key("a"));
         fills.take(1);
-        fills.ended(b"a".to_vec(), Filled::Never, 0);
-        fills.missed(b"a".to_vec());
+        fills.ended(key("a"), Filled::Never, 0);
+        fills.missed(key("a"));
         assert_eq!(fills.waiting(), 0);
-        fills.ask(b"a".to_vec());
+        fills.ask(key("a"));
         assert_eq!(fills.waiting(), 1, "asked for by name");
     }
 
     #[test]
     fn named_keys_are_tried_again_and_end() {
         let mut fills = Fills::default();
-        fills.ask(b"a".to_vec());
+        fills.ask(key("a"));
         let mut rounds = 0;
         while let Some(key) = fills.take(1).pop() {
             fills.ended(key, Filled::Later, 0);
@@ -180,7 +186,7 @@ mod tests {
     fn waiting_keys_are_bounded() {
         let mut fills = Fills::default();
         for number in 0..WAITING_MAX + 10 {
-            fills.missed(number.to_ne_bytes().to_vec());
+            fills.missed(Wanted::string(number.to_ne_bytes().to_vec()));
         }
         assert_eq!(fills.waiting(), WAITING_MAX);
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, conn_key, erb_stat, sweep_row};
+use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, erb_stat, sweep_row};
 
 /// Shorthand of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -124,7 +124,7 @@ pub trait DataPath {
     /// All tracked connections: asked for once, when a detach resets.
     fn conn_views(&self) -> Vec<ConnView>;
     /// Takes keys out of the ring of misses, oldest first, at most a few thousand.
-    fn drain_misses(&mut self) -> Vec<Vec<u8>>;
+    fn drain_misses(&mut self) -> Vec<Wanted>;
     /// Runs timer and sweep on this device from now on.
     fn run_on(&mut self, ifindex: u32);
 }

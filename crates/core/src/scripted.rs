@@ -7,7 +7,9 @@ use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use erb_abi::{self as abi, ConnView, FillEntry, FillToken, SweepReport, conn_key, sweep_row};
+use erb_abi::{
+    self as abi, ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, sweep_row,
+};
 
 use crate::outside::{DataPath, Error, Machine, Result, TcpPair};
 
@@ -73,7 +75,7 @@ pub(crate) struct Recorder {
     pub(crate) sweep: RefCell<SweepReport>,
     pub(crate) keys: RefCell<Vec<conn_key>>,
     pub(crate) views: RefCell<Vec<ConnView>>,
-    pub(crate) misses: RefCell<Vec<Vec<u8>>>,
+    pub(crate) misses: RefCell<Vec<Wanted>>,
     /// When versions are noted, what this Redis has heard by then goes to `heard`.
     pub(crate) heard_at_note: RefCell<Option<Pipe>>,
     pub(crate) heard: RefCell<String>,
@@ -155,7 +157,12 @@ impl DataPath for Recorder {
     fn fill_insert(&self, entries: &[FillEntry<'_>]) -> Result<Vec<u32>> {
         for entry in entries {
             let (key, value) = (words(&[entry.key]), words(&[entry.value]));
-            self.note(format!("insert {key}={value} until {}", entry.expiry_ms))?;
+            let db = Some(entry.db).filter(|db| *db != 0);
+            let db = db.map_or_else(String::new, |db| format!("{db}:"));
+            self.note(format!(
+                "insert {db}{key}={value} until {}",
+                entry.expiry_ms
+            ))?;
         }
         Ok(vec![abi::FILL_OK; entries.len()])
     }
@@ -181,7 +188,7 @@ impl DataPath for Recorder {
     fn conn_views(&self) -> Vec<ConnView> {
         self.views.borrow().clone()
     }
-    fn drain_misses(&mut self) -> Vec<Vec<u8>> {
+    fn drain_misses(&mut self) -> Vec<Wanted> {
         self.misses.take()
     }
     fn run_on(&mut self, ifindex: u32) {

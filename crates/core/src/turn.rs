@@ -3,7 +3,7 @@
 //! lease, runs the retransmission timer and drains the misses; once a second Redis's state is read,
 //! the connection table swept and new devices covered.
 
-use erb_abi::SweepReport;
+use erb_abi::{SweepReport, Wanted};
 
 use crate::feed::{Asked, Event, Feed, Filled};
 use crate::fill::Fills;
@@ -442,17 +442,17 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             if keys.is_empty() {
                 break;
             }
-            let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let borrowed: Vec<&[u8]> = keys.iter().map(|wanted| wanted.key.as_slice()).collect();
             let tokens = self.path.fill_begin(&borrowed)?;
             let mut asked = Vec::new();
             let mut refused = false;
-            for (key, token) in keys.into_iter().zip(tokens) {
+            for (wanted, token) in keys.into_iter().zip(tokens) {
                 if token.status == erb_abi::FILL_OK {
-                    asked.push(Asked { key, token });
+                    asked.push(Asked { wanted, token });
                 } else {
                     refused = true;
                     // Later: the time matters only for what is never filled.
-                    self.fills.ended(key, Filled::Later, 0);
+                    self.fills.ended(wanted, Filled::Later, 0);
                 }
             }
             if !asked.is_empty() {
@@ -466,13 +466,13 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         Ok(())
     }
 
-    /// Asks for keys to be filled, each tried until it is filled or cannot be.
+    /// Asks for strings of database 0 to be filled, each tried until it is filled or cannot be.
     ///
     /// # Errors
     /// As [`Self::turn`].
     pub fn fill(&mut self, keys: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
         for key in keys {
-            self.fills.ask(key);
+            self.fills.ask(Wanted::string(key));
         }
         self.begin_fills()
     }

@@ -12,6 +12,10 @@ use crate::turn::{Core, MS, Settings, Stage};
 const START_NS: u64 = 1_000_000 * MS;
 const SETUP: &str = "%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n$0\r\n\r\n+OK\r\n";
 
+fn wanted(key: &str) -> abi::Wanted {
+    abi::Wanted::string(key.as_bytes().to_vec())
+}
+
 struct Bench {
     core: Core<Recorder, Stand>,
     redis: Pipe,
@@ -205,7 +209,7 @@ fn versions_are_noted_before_the_key_is_read() {
         .core
         .path
         .misses
-        .replace(vec![b"a".to_vec(), b"b".to_vec()]);
+        .replace(vec![wanted("a"), wanted("b")]);
     bench.pass(60, false);
     assert!(bench.core.path.take_log().contains(&"note a,b".to_owned()));
     let before = bench.core.path.heard.take();
@@ -225,7 +229,7 @@ fn versions_are_noted_before_the_key_is_read() {
 fn nothing_is_filled_while_not_serving() {
     let mut bench = Bench::serving();
     bench.core.path.set_serving(0);
-    bench.core.path.misses.replace(vec![b"a".to_vec()]);
+    bench.core.path.misses.replace(vec![wanted("a")]);
     bench.pass(60, false);
     assert!(!bench.redis.heard().contains("MULTI"));
 }
@@ -477,7 +481,7 @@ fn misses_and_fills_and_looks_keep_the_lease_up() {
     assert!(bench.has_lease());
     bench.pass(6_000, true);
     assert!(!bench.has_lease());
-    bench.core.path.misses.replace(vec![b"a".to_vec()]);
+    bench.core.path.misses.replace(vec![wanted("a")]);
     bench.pass(101, false);
     let heard = bench.redis.heard();
     assert!(heard.contains("PING") && heard.contains("MULTI"), "{heard}");

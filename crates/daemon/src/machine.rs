@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, conn_key, erb_stat, sweep_row};
+use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, erb_stat, sweep_row};
 use erb_core::{DataPath, Error as CoreError, Machine, Result, TcpPair};
 use erb_datapath::{Datapath, Device, Links, MissRing, all_devices};
 
@@ -181,7 +181,7 @@ impl DataPath for Kernel {
     fn conn_views(&self) -> Vec<ConnView> {
         self.datapath.conn_views()
     }
-    fn drain_misses(&mut self) -> Vec<Vec<u8>> {
+    fn drain_misses(&mut self) -> Vec<Wanted> {
         self.ring.drain()
     }
     fn run_on(&mut self, ifindex: u32) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::ptr::{addr_of, addr_of_mut};
 use std::rc::Rc;
 
-use erb_abi::{self as abi, ConnView, FillEntry, FillToken, SweepReport};
+use erb_abi::{self as abi, ConnView, FillEntry, FillToken, SweepReport, Wanted};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::control::Control;
@@ -192,6 +192,8 @@ impl Datapath {
                 addr_of_mut!((*slot).global_version).write_volatile(entry.token.global_version);
                 addr_of_mut!((*slot).expiry_ms).write_volatile(entry.expiry_ms);
                 addr_of_mut!((*slot).value_len).write_volatile(length as u16);
+                addr_of_mut!((*slot).db).write_volatile(entry.db);
+                addr_of_mut!((*slot).type_).write_volatile(entry.kind.byte());
                 let value = addr_of_mut!((*slot).value).cast::<u8>();
                 value.copy_from_nonoverlapping(entry.value.as_ptr(), length);
             }
@@ -421,7 +423,7 @@ fn view(bytes: &[u8]) -> ConnView {
 /// The ring of misses, drained without wake-ups.
 pub struct MissRing {
     ring: RingBuffer<'static>,
-    keys: Rc<RefCell<Vec<Vec<u8>>>>,
+    keys: Rc<RefCell<Vec<Wanted>>>,
 }
 
 /// Keys taken per drain: bounds the time between two looks at the feed.
@@ -434,9 +436,7 @@ impl MissRing {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(map, move |record| {
-                if let Some(key) = miss_key(record) {
-                    sink.borrow_mut().push(key.to_vec());
-                }
+                sink.borrow_mut().extend(Wanted::of_miss(record));
                 0
             })
             .map_err(|error| Error::map("erb_misses", error))?;
@@ -447,35 +447,15 @@ impl MissRing {
     }
 
     /// Takes what is in the ring, oldest first, at most a few thousand keys.
-    pub fn drain(&mut self) -> Vec<Vec<u8>> {
+    pub fn drain(&mut self) -> Vec<Wanted> {
         self.ring.consume_raw_n(MISSES_PER_DRAIN);
         self.keys.take()
     }
 }
 
-/// The key of a `struct miss`, if the record is whole.
-fn miss_key(record: &[u8]) -> Option<&[u8]> {
-    let length = usize::from(u16::from_ne_bytes(*record.first_chunk()?));
-    let start = std::mem::offset_of!(abi::miss, key);
-    (length <= abi::KEY_BYTES_MAX as usize)
-        .then(|| record.get(start..start + length))
-        .flatten()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn miss_records() {
-        let mut record = vec![0u8; size_of::<abi::miss>()];
-        record[0..2].copy_from_slice(&3u16.to_ne_bytes());
-        record[2..5].copy_from_slice(b"abc");
-        assert_eq!(miss_key(&record), Some(b"abc".as_slice()));
-        record[0..2].copy_from_slice(&257u16.to_ne_bytes());
-        assert_eq!(miss_key(&record), None);
-        assert_eq!(miss_key(&[1]), None);
-    }
 
     #[test]
     fn entries_of_another_epoch_are_absent() {

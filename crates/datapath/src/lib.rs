@@ -19,7 +19,7 @@ pub use attach::{AttachMode, Attached, Links};
 pub use control::Control;
 pub use datapath::{Datapath, MissRing};
 pub use device::{Device, ForeignXdp, all_devices, foreign_xdp};
-pub use erb_abi::{ConnView, FillEntry, FillToken, SweepReport};
+pub use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, ValueKind, Wanted};
 pub use error::{Error, Result};
 pub use ethtool::{VlanOffload, vlan_offload_off, vlan_offload_restore};
 pub use load::{LoadOptions, libbpf_messages, load, remove_pins};

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use erb_abi as abi;
-use erb_datapath::{CacheSize, Datapath, FillEntry, Links, LoadOptions};
+use erb_datapath::{CacheSize, Datapath, FillEntry, Links, LoadOptions, ValueKind};
 use erb_lab::offload::{self, Offload};
 use erb_lab::packet::{Batch, PacketSocket};
 use erb_lab::topology::{
@@ -309,6 +309,8 @@ impl Bench {
         assert_eq!(token.status, abi::FILL_OK, "fill_begin of {key:?}");
         let entry = FillEntry {
             key,
+            db: 0,
+            kind: ValueKind::String,
             value,
             expiry_ms,
             token,

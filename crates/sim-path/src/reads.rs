@@ -78,19 +78,15 @@ impl Path {
         (0..erb_abi::STAT_MAX).map(|stat| self.stat(stat)).collect()
     }
 
-    /// Keys of misses reported since the last call, at most so many.
+    /// Misses reported since the last call, at most so many.
     #[must_use]
-    pub fn take_misses(&self, most: usize) -> Vec<Vec<u8>> {
+    pub fn take_misses(&self, most: usize) -> Vec<erb_abi::Wanted> {
         let Map::Ring(ring) = self.0.map(self.0.known.misses) else {
             panic!("erb_misses is a ring buffer")
         };
-        let start = std::mem::offset_of!(erb_abi::miss, key);
         std::iter::from_fn(|| ring.take())
             .take(most)
-            .map(|record| {
-                let len = usize::from(u16::from_ne_bytes([record[0], record[1]]));
-                record[start..start + len].to_vec()
-            })
+            .filter_map(|record| erb_abi::Wanted::of_miss(&record))
             .collect()
     }
 

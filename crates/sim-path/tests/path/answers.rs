@@ -37,7 +37,8 @@ fn a_key_missed_twice_is_reported() {
         scene.served(get(b"key").len(), b"$-1\r\n");
         scene.settle();
     }
-    assert_eq!(scene.path.take_misses(10), vec![b"key".to_vec()]);
+    let wanted = erb_abi::Wanted::string(b"key".to_vec());
+    assert_eq!(scene.path.take_misses(10), vec![wanted]);
     assert!(scene.path.take_misses(10).is_empty());
 }
 

@@ -46,6 +46,7 @@ const fn digest(hash: u64) -> u8 {
 /// An entry as its way holds it.
 struct Entry<'a> {
     epoch: u32,
+    db: u16,
     key: &'a [u8],
     value: &'a [u8],
     expiry_ms: Option<u64>,
@@ -74,9 +75,9 @@ fn way_bytes<'a>(set: &'a abi::cache_set, large: &'a abi::cache_large, way: usiz
 
 /// Reads a way; the text says why it is none (C4).
 fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
-    let u16_at = |at: usize| u16::from_le_bytes([slot[at], slot[at + 1]]) as usize;
+    let u16_at = |at: usize| u16::from_le_bytes([slot[at], slot[at + 1]]);
     let epoch = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
-    let (value_len, key_len) = (u16_at(4), u16_at(6));
+    let (value_len, key_len) = (u16_at(4) as usize, u16_at(6) as usize);
     let expires = u32::from(slot[8]) & abi::SLOT_F_EXPIRES != 0;
     let data = &slot[abi::SLOT_HEADER_BYTES as usize..];
     let padded = key_len.next_multiple_of(8);
@@ -98,6 +99,7 @@ fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
     });
     Ok(Entry {
         epoch,
+        db: u16_at(10),
         key: &data[value_len..value_len + key_len],
         value: &data[..value_len],
         expiry_ms,
@@ -149,7 +151,7 @@ pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(
                 let text = format!("the digest lacks {}", show(found.key));
                 return Err(broken("C8", way, text));
             }
-            if let Some(other) = keys.insert(found.key, way) {
+            if let Some(other) = keys.insert((found.db, found.key), way) {
                 return Err(broken(
                     "C6",
                     way,

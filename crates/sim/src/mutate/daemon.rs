@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 
 use erb_abi::{
-    ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, SWEEP_F_GONE, SweepReport, conn_key,
+    ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, SWEEP_F_GONE, SweepReport, Wanted, conn_key,
     erb_stat, sweep_row,
 };
 use erb_core::{DataPath, Result};
@@ -228,7 +228,7 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         self.inner.clear()
     }
 
-    fn drain_misses(&mut self) -> Vec<Vec<u8>> {
+    fn drain_misses(&mut self) -> Vec<Wanted> {
         self.inner.drain_misses()
     }
 

@@ -73,7 +73,7 @@ mutations! {
     "mark-not-given-back", "what is taken for a packet that does not go up is given back", "races",
         [("up.h", "if (hold == HOLD_RACE) {\n\t\teffects_release();", "if (hold == HOLD_RACE) {")];
     "epoch-unchecked", "entries of another epoch are absent", "odd",
-        [("cache.h", "if (slot->key_len != len || slot->cache_epoch != l->cache_epoch)", "if (slot->key_len != len)")];
+        [("cache.h", "if (slot->key_len != len || slot->cache_epoch != l->cache_epoch ||", "if (slot->key_len != len ||")];
     "epoch-not-raised", "the epoch rises before the fence falls", "odd",
         [("cache.h", "atomic_add32(&c->cache_epoch, 1);\n\tatomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);", "atomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);")];
     "expiry-unchecked", "an entry is not answered from shortly before its expiry", "expiry",
@@ -84,7 +84,7 @@ mutations! {
         [("cache.h", "u32 bits = tags_match(set, tag_of(l->hash));", "u32 bits = ~tags_match(set, 0) & 0xffff;"),
          ("cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
     "key-in-two-ways", "a key is in at most one way of its set", "races",
-        [("control.bpf.c", "set_drop_tag(set, tag_of(fw->l.hash)); /* C6", "/* C6")];
+        [("control.bpf.c", "set_drop_but(set, tag_of(fw->l.hash), keep);", "")];
     "digest-forgotten", "a key that the digest lacks is in no way", "calm",
         [("control.bpf.c", "digest->tags[way & (WAYS - 1)] = digest_of(fw->l.hash);", "")];
     "entry-too-long", "an entry fits its class, the expiry included", "edges",

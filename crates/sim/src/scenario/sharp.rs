@@ -2,7 +2,7 @@
 //! Situations in which one rule alone keeps the data path right: each is made so exactly that
 //! leaving the rule out shows (`crate::mutate`).
 
-use erb_abi::{self as abi, FillEntry, FillToken};
+use erb_abi::{self as abi, FillEntry, FillToken, ValueKind};
 use erb_core::DataPath;
 use erb_sim_path::Context;
 use erb_sim_tcp::{Config, Macs, flags};
@@ -484,6 +484,8 @@ fn fill_now(control: &Control, keys: &[Vec<u8>], tokens: &[FillToken]) {
         .zip(tokens)
         .map(|(key, token)| FillEntry {
             key,
+            db: 0,
+            kind: ValueKind::String,
             value: key,
             expiry_ms: 0,
             token: *token,

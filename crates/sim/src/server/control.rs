@@ -8,7 +8,7 @@ use std::ptr::{addr_of, addr_of_mut};
 use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, ConnView, FillEntry, FillToken, SweepReport, conn_key, erb_stat, sweep_row,
+    self as abi, ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, erb_stat, sweep_row,
 };
 use erb_core::{DataPath, Result};
 use erb_sim_path::{Path, Prog};
@@ -187,6 +187,8 @@ impl DataPath for Control {
                 (*slot).global_version = entry.token.global_version;
                 (*slot).expiry_ms = entry.expiry_ms;
                 (*slot).value_len = u16::try_from(len).unwrap_or(0);
+                (*slot).db = entry.db;
+                (*slot).type_ = entry.kind.byte();
                 let value = addr_of_mut!((*slot).value).cast::<u8>();
                 value.copy_from_nonoverlapping(entry.value.as_ptr(), len);
             }
@@ -259,7 +261,7 @@ impl DataPath for Control {
         views
     }
 
-    fn drain_misses(&mut self) -> Vec<Vec<u8>> {
+    fn drain_misses(&mut self) -> Vec<Wanted> {
         self.step();
         self.path.take_misses(DRAIN_MAX)
     }
