@@ -6,7 +6,8 @@
 //! 1. Input is handled strictly in the order in which Redis sent it; an invalidation has reached
 //!    the cache before any later reply is looked at.
 //! 2. The cache is emptied after tracking is on and before the first lease of a connection.
-//! 3. Only a literal `+PONG` renews the lease, from the moment its PING was written.
+//! 3. Only a literal `+PONG` renews the lease, from the moment its PING was written, and only if
+//!    the calls read just before it were taken into account (SWAPDB sends no invalidation).
 //! 4. A fill's tokens are noted before its reads are written.
 //! 5. A fill names its databases itself, by SELECT inside its own MULTI; a key counts only if the
 //!    SELECT before it was answered by `+OK`.
@@ -20,7 +21,7 @@ use erb_abi::{FillEntry, FillToken, ValueKind, Wanted};
 
 use crate::client_list::{self, ClientLine};
 use crate::outside::DataPath;
-use crate::redis_state::RedisState;
+use crate::redis_state::{Calls, RedisState};
 use crate::resp::{Frame, RespStream, error, is_simple, text};
 
 /// Reads per call: bounds the time until the lease is looked at again; 8 x 64 KiB.
@@ -58,6 +59,8 @@ pub(crate) enum Question {
 pub(crate) enum Event {
     /// Tracking is on and the cache is empty.
     Ready,
+    /// Calls as read before a lease.
+    Calls(Calls),
     /// A PING written at this time (monotonic, ns) came back.
     Lease { sent_ns: u64 },
     /// PING was answered by an error.
@@ -88,6 +91,8 @@ enum Setup {
 #[derive(Debug)]
 enum Expect {
     Setup(Setup),
+    /// INFO before the PING of a lease.
+    Calls,
     Pong {
         sent_ns: u64,
     },
@@ -113,6 +118,8 @@ pub(crate) struct Feed<S> {
     expected: VecDeque<Expect>,
     invalid: Vec<Bytes>,
     state: RedisState,
+    /// What was wrong with the last answer to [`Expect::Calls`]: invariant 3.
+    calls_error: Option<String>,
     ready: bool,
 }
 
@@ -125,6 +132,7 @@ impl<S: Read + Write> Feed<S> {
             expected: VecDeque::new(),
             invalid: Vec::new(),
             state: RedisState::default(),
+            calls_error: None,
             ready: false,
         };
         feed.ask(&[b"HELLO", b"3"], Expect::Setup(Setup::Hello));
@@ -192,8 +200,9 @@ impl<S: Read + Write> Feed<S> {
         self.stream.flush()
     }
 
-    /// Queues the PING of the lease.
+    /// Queues what the lease needs: the calls that tell of SWAPDB (some 15 us of Redis), then PING.
     pub(crate) fn ping(&mut self, sent_ns: u64) {
+        self.ask(&[b"INFO", b"stats", b"commandstats"], Expect::Calls);
         self.ask(&[b"PING"], Expect::Pong { sent_ns });
     }
 
@@ -285,13 +294,16 @@ impl<S: Read + Write> Feed<S> {
         let expect = expect.ok_or_else(|| broken("a reply to nothing that was asked"))?;
         match expect {
             Expect::Setup(step) => self.handle_setup(&step, &frame, cache, events)?,
-            Expect::Pong { sent_ns } if is_simple(&frame, b"PONG") => {
-                events.push(Event::Lease { sent_ns });
+            Expect::Calls => {
+                let calls = Calls::of(&frame);
+                self.calls_error = calls.is_none().then(|| refusal(&frame, "INFO"));
+                events.extend(calls.map(Event::Calls));
             }
-            Expect::Pong { .. } => {
-                let reason =
-                    error(&frame).unwrap_or_else(|| "PING was not answered by PONG".to_owned());
-                events.push(Event::NoLease(reason));
+            Expect::Pong { sent_ns } => {
+                let pong = is_simple(&frame, b"PONG");
+                let wrong = self.calls_error.take();
+                let wrong = wrong.or_else(|| (!pong).then(|| refusal(&frame, "PING")));
+                events.push(wrong.map_or(Event::Lease { sent_ns }, Event::NoLease));
             }
             Expect::FillStep => {}
             Expect::Exec(asked) => events.push(Event::Filled(insert(cache, asked, &frame)?)),
@@ -413,6 +425,11 @@ impl<S: Read + Write> Feed<S> {
         self.invalid.clear();
         Ok(())
     }
+}
+
+/// What a reply that should have been another says.
+fn refusal(reply: &Frame, command: &str) -> String {
+    error(reply).unwrap_or_else(|| format!("an unexpected reply to {command}"))
 }
 
 fn broken(what: &str) -> io::Error {

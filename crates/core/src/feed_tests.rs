@@ -116,6 +116,8 @@ fn only_a_literal_pong_renews() {
     ] {
         let mut script = Script::ready();
         script.feed.ping(17);
+        script.say(b"$0\r\n\r\n");
+        script.events.clear();
         script.say(reply.as_bytes());
         assert!(!script.events.is_empty());
         assert!(
@@ -126,10 +128,22 @@ fn only_a_literal_pong_renews() {
     }
     let mut script = Script::ready();
     script.feed.ping(17);
-    script.say(b"+PO");
-    assert!(script.events.is_empty(), "half a reply is none");
+    script.say(b"$0\r\n\r\n+PO");
+    assert!(lease(&script.events).is_empty(), "half a reply is none");
     script.say(b"NG\r\n");
     assert_eq!(lease(&script.events), [17]);
+}
+
+#[test]
+fn without_the_calls_of_swapdb_pong_renews_nothing() {
+    let mut script = Script::ready();
+    script.feed.ping(17);
+    script.say(b"-NOPERM this user has no permissions to run the 'info' command\r\n+PONG\r\n");
+    assert!(
+        matches!(&script.events[..], [Event::NoLease(reason)] if reason.contains("NOPERM")),
+        "{:?}",
+        script.events
+    );
 }
 
 #[test]
@@ -140,7 +154,7 @@ fn invalidations_reach_the_cache_before_later_replies() {
     script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
     script.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
     script.say(b"*3\r\n+OK\r\n$1\r\nv\r\n:-1\r\n");
-    script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nc\r\n+PONG\r\n");
+    script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nc\r\n$0\r\n\r\n+PONG\r\n");
     assert_eq!(lease(&script.events), [3]);
     assert_eq!(
         script.log(),

@@ -10,6 +10,51 @@ const VERSION_MIN: (u32, u32) = (7, 0);
 /// The only access rule under which every connection may do everything without a password.
 const ACL_OPEN: &str = "user default on nopass";
 
+/// What INFO counts that tells of changes which no invalidation reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Calls of SWAPDB so far: the one change that no invalidation reports.
+    pub swapdb: u64,
+    /// Calls of CONFIG RESETSTAT so far: it hides SWAPDB.
+    pub resetstat: u64,
+    /// `total_commands_processed`: falls when CONFIG RESETSTAT came in between, whatever the calls say.
+    pub processed: u64,
+}
+
+impl Calls {
+    /// Takes the reply to `INFO stats commandstats`, the sections that tell; `None`: it is no text.
+    pub(crate) fn of(reply: &Frame) -> Option<Self> {
+        let mut found = Self::default();
+        for (name, value) in fields(&String::from_utf8_lossy(text(reply)?)) {
+            found.take(name, value);
+        }
+        Some(found)
+    }
+
+    fn take(&mut self, name: &str, value: &str) {
+        match name {
+            "total_commands_processed" => self.processed = value.parse().unwrap_or(0),
+            "cmdstat_swapdb" => self.swapdb = calls(value),
+            "cmdstat_config|resetstat" => self.resetstat = calls(value),
+            _ => {}
+        }
+    }
+
+    /// Whether databases may have been swapped since `before` was read. RESETSTAT and SWAPDB within
+    /// one read may leave the calls as they were; the commands processed in all then fall.
+    pub(crate) const fn may_hide_a_swap(&self, before: &Self) -> bool {
+        self.swapdb != before.swapdb
+            || self.resetstat != before.resetstat
+            || self.processed < before.processed
+    }
+}
+
+/// Lines `name:value` of INFO.
+fn fields(info: &str) -> impl Iterator<Item = (&str, &str)> {
+    info.lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+}
+
 /// Redis's state as far as it decides whether ERB may serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedisState {
@@ -21,12 +66,8 @@ pub struct RedisState {
     pub role: String,
     /// `loading`.
     pub loading: bool,
-    /// Calls of SWAPDB so far: the one change that no invalidation reports.
-    pub swapdb_calls: u64,
-    /// Calls of CONFIG RESETSTAT so far: it hides SWAPDB.
-    pub resetstat_calls: u64,
-    /// `total_commands_processed`: falls when CONFIG RESETSTAT came in between, whatever the calls say.
-    pub commands_processed: u64,
+    /// What tells of SWAPDB.
+    pub calls: Calls,
     /// Calls of MONITOR since the last CONFIG RESETSTAT.
     pub monitor_calls: u64,
     /// MONITOR clients attached, as far as they were looked for.
@@ -51,21 +92,14 @@ impl RedisState {
         let Some(info) = text(reply) else {
             return self.take_error("INFO", reply);
         };
-        for line in String::from_utf8_lossy(info).lines() {
-            let Some((name, value)) = line.trim_end().split_once(':') else {
-                continue;
-            };
+        for (name, value) in fields(&String::from_utf8_lossy(info)) {
+            self.calls.take(name, value);
             match name {
                 "redis_version" => value.clone_into(&mut self.version),
                 "redis_mode" => value.clone_into(&mut self.mode),
                 "role" => value.clone_into(&mut self.role),
                 "loading" | "async_loading" => self.loading |= value != "0",
-                "total_commands_processed" => {
-                    self.commands_processed = value.parse().unwrap_or(0);
-                }
-                "cmdstat_swapdb" => self.swapdb_calls = calls(value),
                 "cmdstat_monitor" => self.monitor_calls = calls(value),
-                "cmdstat_config|resetstat" => self.resetstat_calls = calls(value),
                 _ => {}
             }
         }
@@ -103,7 +137,7 @@ impl RedisState {
     /// Whether a MONITOR client may be attached, so that CLIENT LIST must tell. CONFIG RESETSTAT
     /// forgets MONITOR's calls but counts itself, so without a call of either there is none.
     pub(crate) const fn may_be_monitored(&self) -> bool {
-        self.monitor_calls > 0 || self.resetstat_calls > 0
+        self.monitor_calls > 0 || self.calls.resetstat > 0
     }
 
     /// Takes the reply to `CLIENT LIST`.
@@ -248,7 +282,7 @@ mod tests {
         let state = open_state();
         assert_eq!(state.reasons_against_serving(), Vec::<String>::new());
         assert_eq!(
-            (state.swapdb_calls, state.resetstat_calls, state.timeout_s),
+            (state.calls.swapdb, state.calls.resetstat, state.timeout_s),
             (3, 0, 30)
         );
     }

@@ -377,6 +377,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     fn handle(&mut self, event: Event, now: u64) -> Result<()> {
         match event {
             Event::Ready => self.feed_ready(),
+            Event::Calls(calls) => self.take_calls(calls)?,
             Event::Lease { sent_ns } => {
                 self.watch.lease_refused(None);
                 let until = sent_ns + u64::from(erb_abi::LEASE_MS) * MS;

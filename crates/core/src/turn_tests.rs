@@ -12,6 +12,9 @@ use crate::turn::{Core, MS, Settings, Stage};
 const START_NS: u64 = 1_000_000 * MS;
 const SETUP: &str = "%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n$0\r\n\r\n+OK\r\n";
 
+/// What the lease asks for: INFO of the calls, PING.
+const PONG: &str = "$0\r\n\r\n+PONG\r\n";
+
 fn wanted(key: &str) -> abi::Wanted {
     abi::Wanted::string(key.as_bytes().to_vec())
 }
@@ -47,7 +50,7 @@ impl Bench {
         let mut bench = Self::new();
         bench.say(SETUP);
         bench.say(state_reply("").as_str());
-        bench.say("+PONG\r\n");
+        bench.say(PONG);
         assert_eq!(bench.core.path.serving(), 1);
         assert!(bench.has_lease());
         bench.redis.heard();
@@ -95,6 +98,8 @@ impl Bench {
             if rest.starts_with("PING") {
                 pings += 1;
                 self.say("+PONG\r\n");
+            } else if rest.starts_with("INFO\r\n$5\r\nstats") {
+                self.say("$0\r\n\r\n");
             } else if rest.starts_with("INFO") {
                 self.say(state_reply("").as_str());
             }
@@ -133,7 +138,7 @@ fn the_lease_comes_from_pong_alone_and_counts_from_its_ping() {
     bench.say(state_reply("").as_str());
     assert_eq!(bench.core.path.serving(), 1);
     assert!(!bench.has_lease(), "a state alone is no lease");
-    bench.say("+PONG\r\n");
+    bench.say(PONG);
     assert_eq!(bench.core.path.lease_until_ns(), sent + 100 * MS);
 }
 
@@ -143,7 +148,7 @@ fn an_error_to_ping_lets_the_lease_end() {
     let until = bench.core.path.lease_until_ns();
     bench.pass(60, false);
     assert!(bench.redis.heard().contains("PING"));
-    bench.say("-LOADING Redis is loading the dataset in memory\r\n");
+    bench.say("$0\r\n\r\n-LOADING Redis is loading the dataset in memory\r\n");
     assert_eq!(bench.core.path.lease_until_ns(), until);
     assert!(bench.core.reasons_against_serving()[0].contains("LOADING"));
 }
@@ -219,7 +224,8 @@ fn versions_are_noted_before_the_key_is_read() {
     );
     assert!(bench.redis.heard().contains("GET\r\n$1\r\na\r\n"));
     // The PING of the same tick was sent first.
-    bench.say("+PONG\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    bench.say(PONG);
+    bench.say("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
     bench.say("*5\r\n+OK\r\n$1\r\nv\r\n:-1\r\n_\r\n:-2\r\n");
     assert_eq!(bench.core.path.take_log(), ["insert a=v until 0"]);
     assert_eq!(bench.core.fill_counts(), (1, 0));
@@ -243,7 +249,7 @@ fn the_gate_is_acknowledged_by_a_state_that_was_asked_for_after_it() {
     assert!(heard.contains("PING") && heard.contains("INFO"), "{heard}");
     // Asked for at 3; what comes after that is not in it.
     bench.core.path.control.borrow_mut().gate_seen = 4;
-    bench.say("+PONG\r\n");
+    bench.say(PONG);
     assert_eq!(bench.core.path.gate_ack(), 0);
     bench.say(state_reply("").as_str());
     assert_eq!(bench.core.path.gate_ack(), 3);
@@ -270,10 +276,25 @@ fn swapdb_between_two_reads_empties_the_cache() {
     bench.pass(60, false);
     let heard = bench.redis.heard();
     assert!(heard.contains("PING") && heard.contains("INFO"), "{heard}");
-    bench.say("+PONG\r\n");
+    bench.say(PONG);
     bench.say(state_reply("cmdstat_swapdb:calls=1,usec=1\r\n").as_str());
     assert_eq!(bench.core.path.take_log().last().unwrap(), "clear");
     assert_eq!(bench.core.path.gate_ack(), 1);
+}
+
+#[test]
+fn swapdb_is_seen_before_the_lease_is_renewed() {
+    let mut bench = Bench::serving();
+    bench.pass(60, false);
+    assert!(bench.redis.heard().contains("commandstats"));
+    bench.core.path.take_log();
+    let info = "cmdstat_swapdb:calls=1,usec=1\r\n";
+    let until = bench.core.path.lease_until_ns();
+    bench.say(&format!("${}\r\n{info}\r\n", info.len()));
+    assert_eq!(bench.core.path.take_log(), ["clear"]);
+    assert_eq!(bench.core.path.lease_until_ns(), until, "not renewed yet");
+    bench.say("+PONG\r\n");
+    assert!(bench.core.path.lease_until_ns() > until);
 }
 
 #[test]

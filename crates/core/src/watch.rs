@@ -2,7 +2,7 @@
 //! Whether ERB may answer, and why not: Redis's state, the gate, the feed.
 
 use crate::outside::{DataPath, Machine, Result};
-use crate::redis_state::RedisState;
+use crate::redis_state::{Calls, RedisState};
 use crate::turn::{Core, Stage};
 
 /// What is known of Redis now.
@@ -10,6 +10,8 @@ use crate::turn::{Core, Stage};
 pub(crate) struct Watch {
     /// Last state read over the present feed.
     pub(crate) state: Option<RedisState>,
+    /// Last calls read over the present feed; the cache was emptied when that was made.
+    calls: Option<Calls>,
     feed: Option<String>,
     lease: Option<String>,
 }
@@ -18,6 +20,7 @@ impl Watch {
     /// There is no feed, for this reason.
     pub(crate) fn no_feed(&mut self, reason: &str) {
         self.state = None;
+        self.calls = None;
         self.lease = None;
         self.feed = Some(reason.to_owned());
     }
@@ -45,27 +48,28 @@ impl Watch {
         reasons.extend(
             self.lease
                 .iter()
-                .map(|text| format!("Redis answers PING with {text:?}")),
+                .map(|text| format!("Redis answers INFO or PING with {text:?}")),
         );
         reasons
     }
 }
 
 impl<P: DataPath, M: Machine> Core<P, M> {
-    /// A state was read: empties the cache if something happened that no invalidation reports,
-    /// then says whether ERB serves, then acknowledges the gate.
-    pub(crate) fn take_state(&mut self, state: RedisState, gate: u64) -> Result<()> {
-        // RESETSTAT and SWAPDB within one read may leave the calls as they were; the commands
-        // processed in all then fall.
-        let swapped = self.watch.state.as_ref().is_some_and(|before| {
-            (before.swapdb_calls, before.resetstat_calls)
-                != (state.swapdb_calls, state.resetstat_calls)
-                || state.commands_processed < before.commands_processed
-        });
-        if swapped {
+    /// Calls were read, before every lease: empties the cache if databases may have been swapped,
+    /// which no invalidation reports.
+    pub(crate) fn take_calls(&mut self, calls: Calls) -> Result<()> {
+        let before = self.watch.calls.replace(calls);
+        if before.is_some_and(|before| calls.may_hide_a_swap(&before)) {
             tracing::info!("SWAPDB or CONFIG RESETSTAT was seen: the cache is emptied");
             self.path.clear()?;
         }
+        Ok(())
+    }
+
+    /// A state was read: empties the cache if something happened that no invalidation reports,
+    /// then says whether ERB serves, then acknowledges the gate.
+    pub(crate) fn take_state(&mut self, state: RedisState, gate: u64) -> Result<()> {
+        self.take_calls(state.calls)?;
         let reasons = state.reasons_against_serving();
         // A third of Redis's idle limit: two may be lost on the way.
         self.path

@@ -364,7 +364,7 @@ fn changes_that_no_packet_shows_reach_the_cache() {
     place.redis(&["SET", "key", "2"]);
     std::thread::sleep(Duration::from_millis(100));
     hit("$1\r\n2\r\n");
-    // FLUSHALL pushes, SWAPDB does not: it is seen in the statistics within a second.
+    // FLUSHALL pushes, SWAPDB does not: it is seen in the statistics, which are read for each lease.
     for command in [
         ["FLUSHALL", "SYNC"].as_slice(),
         ["SWAPDB", "0", "1"].as_slice(),

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use erb_sim_redis::{Cause, Change, Executed};
 
 use crate::ConnId;
-use crate::time::{MS, Ns, SECOND, WALL_START_MS};
+use crate::time::{MS, Ns, WALL_START_MS};
 use crate::violation::Violation;
 
 use blackbox::Blackbox;
@@ -43,12 +43,9 @@ use wire::is;
 /// What the checks allow.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long a change that no packet shows (clients on a unix socket, a restart of Redis) may
-    /// go unnoticed: the lease and what the coarse clock lags behind.
+    /// How long a change that no packet shows (clients on a unix socket, SWAPDB by them, a restart
+    /// of Redis) may go unnoticed: the lease and what the coarse clock lags behind.
     pub unseen_ns: Ns,
-    /// The same for SWAPDB by such a client, which pushes nothing: the daemon reads its call count
-    /// once a second.
-    pub swap_ns: Ns,
     /// How long a value may be answered after its expiry: not at all.
     pub expiry_ns: Ns,
     /// Wall clock minus monotonic clock, ms.
@@ -59,7 +56,6 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             unseen_ns: Ns::from(erb_abi::LEASE_MS + erb_abi::CLOCK_LAG_MS) * MS,
-            swap_ns: 2 * SECOND,
             expiry_ns: 0,
             wall_minus_mono_ms: WALL_START_MS,
         }

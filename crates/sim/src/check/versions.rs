@@ -48,7 +48,6 @@ struct Version {
     expire_at_ms: Option<u64>,
     /// Made by a command that came through the data path.
     seen: bool,
-    cause: Cause,
 }
 
 /// The values of all keys.
@@ -82,7 +81,6 @@ impl Versions {
             value: change.value.clone(),
             expire_at_ms: change.expire_at_ms,
             seen,
-            cause: change.cause,
         });
     }
 
@@ -149,11 +147,7 @@ impl Versions {
         };
         for at in (0..versions.len()).rev() {
             let change = &versions[at];
-            let allowed = match change.cause {
-                Cause::Swap => self.config.swap_ns,
-                _ => self.config.unseen_ns,
-            };
-            if change.seen || change.from.at + allowed < from.at {
+            if change.seen || change.from.at + self.config.unseen_ns < from.at {
                 return None;
             }
             match at.checked_sub(1) {
