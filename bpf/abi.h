@@ -20,7 +20,7 @@ enum erb_cmd_class {
 	CMD_GET,	    /* fast; no effect when it goes up */
 	CMD_PING,	    /* fast; no effect when it goes up */
 	CMD_HARMLESS,	    /* cannot change a string or a hash */
-	CMD_MARK,	    /* writes the key in argument 1 */
+	CMD_MARK,	    /* writes the keys that its row names, and no other string or hash */
 	CMD_STATEFUL,	    /* connection to BYPASS, no effect on keys */
 	CMD_STATEFUL_FENCE, /* connection to BYPASS and global fence (EXEC) */
 	CMD_UNCOUNTABLE,    /* connection to BYPASS, replies can no longer be counted */
@@ -28,7 +28,8 @@ enum erb_cmd_class {
 	CMD_CONTAINER,	    /* class depends on the sub-command */
 	CMD_HELLO,	    /* harmless with at most a version argument, else stateful */
 	CMD_SELECT,	    /* harmless for database 0, else stateful */
-	CMD_MONITOR,	    /* its client must see every command: uncountable, and a gate */
+	CMD_MONITOR, /* its client must see every command: uncountable, and a gate; the class of
+			  what may be any command */
 	CMD_CLASS_MAX
 };
 
@@ -61,6 +62,12 @@ struct command_key {
 struct command_row {
 	__u32 cmd_class; /* enum erb_cmd_class */
 	__u32 argc;	 /* exact argument count for which the class holds, 0 = any */
+	/* CMD_MARK: the arguments that are keys it writes; the name is argument 0 */
+	__s32 last; /* negative: from the end; with keynum not used */
+	__u16 first;
+	__u16 step;
+	__u16 keynum; /* argument that says how many keys there are from first on; 0: none does */
+	__u16 pad;
 };
 
 /* One per ERB: what the daemon tells the data path and what the data path tells the daemon.
@@ -80,7 +87,9 @@ struct control {
 	__u64 gate_ack;		  /* value of gate_seen up to which Redis's state was read again */
 	__u64 set_mask;		  /* number of cache sets - 1 */
 	__u64 hash_seed;
-	__u64 pad1[7];
+	__u32 fast_off; /* bit 1 << FAST_KIND_x: this Redis has the command not as we know it */
+	__u32 unknown_class; /* of names that erb_commands lacks: CMD_FENCE, or CMD_MONITOR */
+	__u64 pad1[6];
 	/* written by the data path */
 	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
 	__u64 global_version; /* moves when the fence opens or closes and at every clear */
@@ -144,20 +153,23 @@ struct cache_large {
 struct scan_request {
 	__u8 state;
 	__u8 name_len; /* bytes of name collected */
-	__u8 sub_len;  /* bytes of the first argument kept in sub */
+	__u8 sub_len;  /* bytes of argument 1, or of a key, kept in sub */
 	__u8 number_neg;
 	__u32 number;	 /* number being read */
 	__u8 number_len; /* digits read */
-	__u8 has_key;	 /* hash is the key's */
+	__u8 has_key;	 /* hash is the argument's */
 	__u16 word_len;	 /* bytes of the current hash word */
 	__u32 args_left; /* bulk strings of this command still to come, the current one included */
 	__u32 args_total;
 	__u32 skip;	/* bytes of the current bulk string still to come */
-	__u32 arg1_len; /* length of argument 1 */
-	__u64 hash;	/* running hash of argument 1 */
+	__u32 key_next; /* argument at which the next key stands, or the number of keys; 0: none */
+	__u64 hash;	/* running hash of argument 1 or of a key */
 	__u64 word;
 	__u8 name[NAME_BYTES_MAX];
 	__u8 sub[NAME_BYTES_MAX];
+	__u32 key_last; /* argument at which the last key stands */
+	__u16 key_step;
+	__u16 key_first; /* not 0: key_next says how many keys there are from here on */
 };
 
 /* State of the reply scanner between packets. */

@@ -139,7 +139,8 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 	}
 	conn->replies += ow->found.done;
 	egress_take_marks(conn, ow);
-	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW)) {
+	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW) &&
+	    !scan_request_open(&conn->in)) {
 		conn->flags &= ~CONN_F_OVERFLOW;
 		ow->overflow_done = 1;
 	}

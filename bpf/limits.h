@@ -10,7 +10,8 @@
 #define COMMANDS_PER_PACKET 64	/* bounds the time one packet may hold a softirq: about 15 us */
 #define CONNS_MAX	    16384 /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
 #define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
-#define MARKS_IN_FLIGHT	    64	 /* unanswered marks per connection; what does not fit is fenced */
+#define MARKS_IN_FLIGHT	    64 /* unanswered marks per connection; what does not fit is fenced */
+#define KEYS_MARKED_MAX	    32 /* of one command: half of them, that others find room; else fence */
 #define REPLY_BYTES_MAX	    1460 /* one Ethernet MTU less the smallest IPv4 and TCP headers */
 #define LEASE_MS	    100	 /* bound on stale answers after changes that no packet shows */
 #define EXPIRY_GUARD_MS	    5	 /* an entry stops being answered this long before Redis's expiry */

@@ -11,7 +11,7 @@
  *  S2. The body of a bulk string that is neither name nor a key counts as scanned as soon as its
  *      length is known (skip), the CRLF behind it included: Redis does not look at it either.
  *  S3. A command's effect is reported in the packet that completes its first argument at the
- *      latest, so before Redis can execute it.
+ *      latest, a key's mark in the packet that completes the key: before Redis can execute it.
  *  S4. A request is counted when its last argument's length is known.
  */
 #pragma once
@@ -25,7 +25,7 @@ enum request_state {
 	RQ_BULK, /* '$' must come */
 	RQ_LEN,	 /* after '$' */
 	RQ_LEN_LF,
-	RQ_BODY, /* bytes of argument 0 or 1 that are kept */
+	RQ_BODY, /* bytes of an argument that are kept: 0, 1, keys, the number of keys */
 	RQ_BODY_CR,
 	RQ_BODY_LF,
 	RQ_INLINE_SPACE, /* inline: before the first word */
@@ -66,14 +66,8 @@ INLINE void found_effect(struct scan_found *f, u32 set, u64 hash)
 }
 
 /* The command's name and first argument are known: S3. */
-INLINE void found_command(struct scan_found *f, const struct scan_request *s,
-			  const struct control *c, u32 class)
+INLINE void found_command(struct scan_found *f, u32 class)
 {
-	if (class == CMD_MARK) {
-		if (s->has_key)
-			found_effect(f, set_of(c, s->hash), s->hash);
-		return;
-	}
 	if (class == CMD_MONITOR) {
 		/* Its client must see every command: serving stops until the daemon has looked for
 		 * monitors. */
@@ -91,6 +85,21 @@ INLINE void found_command(struct scan_found *f, const struct scan_request *s,
 		found_effect(f, MARK_FENCE, 0);
 }
 
+/* The key at key_next is known, or the number of keys: S3. A key longer than KEY_BYTES_MAX is never
+ * cached and needs no mark. */
+INLINE void found_key(struct scan_found *f, struct scan_request *s, const struct control *c)
+{
+	if (s->key_first) {
+		found_command(f, command_keynum(s));
+		return;
+	}
+	if (s->has_key)
+		found_effect(f, set_of(c, s->hash), s->hash);
+	s->key_next += s->key_step;
+	if (s->key_next > s->key_last)
+		s->key_next = 0;
+}
+
 /* An inline command's line has ended. Only its first word is understood: where the meaning depends
  * on the rest (CLIENT REPLY OFF, CONFIG SET, SELECT 1), the worst is assumed. */
 INLINE void found_inline(struct scan_found *f, struct scan_request *s, const struct control *c)
@@ -104,14 +113,14 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 	s->has_key = 0;
 	__builtin_memcpy(key.name, s->name, NAME_BYTES_MAX);
 	row = command_row(&key);
-	class = row ? row->cmd_class : CMD_FENCE;
+	class = row && s->name_len <= NAME_BYTES_MAX ? row->cmd_class : c->unknown_class;
 	if (class == CMD_CONTAINER || class == CMD_SELECT || class == CMD_HELLO) {
 		f->uncountable = f->stateful = f->gate = 1;
 		class = CMD_FENCE;
-	} else if (class == CMD_MARK || s->name_len > NAME_BYTES_MAX) {
+	} else if (class == CMD_MARK) {
 		class = CMD_FENCE;
 	}
-	found_command(f, s, c, class);
+	found_command(f, class);
 	f->done++;
 }
 
@@ -143,41 +152,51 @@ INLINE void scan_number_begin(struct scan_request *s, u8 state)
 	s->number_neg = 0;
 }
 
+/* An argument that is kept is known in full, or is too long for that. */
+INLINE void scan_kept(struct scan_request *s, struct scan_found *f, const struct control *c,
+		      u32 index)
+{
+	s->args_left--;
+	if (index == 1 || s->args_total == 1)
+		found_command(f, command_class(s));
+	if (index && index == s->key_next)
+		found_key(f, s, c);
+}
+
 /* An argument's length is known: decide whether to keep its bytes. */
 INLINE void scan_body_begin(struct scan_request *s, struct scan_found *f, const struct control *c)
 {
 	u32 index = s->args_total - s->args_left;
+	bool kept = index < 2 || index == s->key_next;
 
 	s->skip = s->number;
 	if (index == 0) {
 		s->name_len = s->number > NAME_BYTES_MAX ? NAME_BYTES_MAX + 1 : 0;
 		s->sub_len = 0;
 		s->has_key = 0;
+		s->key_next = 0;
 		__builtin_memset(s->name, 0, NAME_BYTES_MAX);
-		s->state = RQ_BODY;
-	} else if (index == 1) {
+	} else if (kept) {
 		s->sub_len = s->number > NAME_BYTES_MAX ? NAME_BYTES_MAX + 1 : 0;
 		s->has_key = s->number <= KEY_BYTES_MAX;
-		s->arg1_len = s->number;
 		s->hash = hash_begin(c->hash_seed, s->number);
 		s->word = 0;
 		s->word_len = 0;
 		__builtin_memset(s->sub, 0, NAME_BYTES_MAX);
-		s->state = RQ_BODY;
 	}
-	if (index < 2 && s->skip <= KEY_BYTES_MAX) {
-		if (s->skip == 0)
-			s->state = RQ_BODY_CR;
+	if (kept && s->skip <= KEY_BYTES_MAX) {
+		s->state = s->skip ? RQ_BODY : RQ_BODY_CR;
 		return;
 	}
 	s->skip += 2; /* S2 */
 	s->state = RQ_BULK;
-	s->args_left--;
-	if (index == 1 || s->args_total == 1)
-		found_command(f, s, c, command_class(s));
+	if (kept)
+		scan_kept(s, f, c, index);
+	else
+		s->args_left--;
 }
 
-/* A byte of argument 0 or 1. */
+/* A byte of an argument that is kept. */
 INLINE void scan_body_byte(struct scan_request *s, u8 ch)
 {
 	if (s->args_left == s->args_total) {
@@ -209,20 +228,18 @@ INLINE void scan_body_byte(struct scan_request *s, u8 ch)
 		s->state = RQ_BODY_CR;
 }
 
-/* The CRLF behind argument 0 or 1 has come. */
+/* The CRLF behind an argument that is kept has come. */
 INLINE void scan_body_end(struct scan_request *s, struct scan_found *f, const struct control *c)
 {
 	u32 index = s->args_total - s->args_left;
 
-	if (index == 1 && s->has_key) {
+	if (index && s->has_key) {
 		if (s->word_len)
 			s->hash = hash_word(s->hash, s->word);
 		s->hash = hash_end(s->hash);
 	}
-	s->args_left--;
 	s->state = RQ_BULK;
-	if (index == 1 || s->args_total == 1)
-		found_command(f, s, c, command_class(s));
+	scan_kept(s, f, c, index);
 }
 
 INLINE void scan_inline_byte(struct scan_request *s, struct scan_found *f, const struct control *c,
@@ -327,4 +344,10 @@ INLINE void scan_request_settle(struct scan_request *s, struct scan_found *f)
 		s->state = RQ_IDLE;
 		f->done++;
 	}
+}
+
+/* Whether a command has begun whose effects may be reported already, although it is not counted. */
+INLINE bool scan_request_open(const struct scan_request *s)
+{
+	return s->state >= RQ_BULK && s->state <= RQ_BODY_LF && s->args_left < s->args_total;
 }

@@ -2,6 +2,7 @@
 //! Generates the Rust mirror of `bpf/abi.h` (bindgen, with layout checks) and the tables of reasons
 //! and commands, so that nothing shared with the data path is written down twice.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -102,6 +103,19 @@ fn generate_reasons(from: &Path, to: &Path) -> Result<()> {
 
 fn generate_commands(from: &Path, to: &Path) -> Result<()> {
     let rows = definitions(from, "COMMAND")?;
+    let mut keys: BTreeMap<String, String> = BTreeMap::new();
+    for row in definitions(from, "KEYS")? {
+        let [name, first, last, step] = row.as_slice() else {
+            anyhow::bail!("KEYS needs name, first, last and step: {row:?}");
+        };
+        ensure!(
+            rows.iter()
+                .any(|row| row[0] == *name && row[1] == "CMD_MARK"),
+            "KEYS of {name:?}, which is no CMD_MARK"
+        );
+        let text = format!("Keys {{ first: {first}, last: {last}, step: {step}, keynum: 0 }}");
+        keys.insert(name.clone(), text);
+    }
     let mut code = format!(
         "/// All commands whose class is known.\npub const COMMANDS: [Command; {}] = [\n",
         rows.len()
@@ -118,9 +132,14 @@ fn generate_commands(from: &Path, to: &Path) -> Result<()> {
         let argc: u32 = row[2]
             .parse()
             .with_context(|| format!("argument count of {row:?}"))?;
+        let keys = match keys.get(&row[0]) {
+            Some(keys) => keys,
+            None if row[1] == "CMD_MARK" => "Keys::FIRST",
+            None => "Keys::NONE",
+        };
         writeln!(
             code,
-            "Command {{ name: {:?}, class: {}, argc: {argc} }},",
+            "Command {{ name: {:?}, class: {}, argc: {argc}, keys: {keys} }},",
             row[0], row[1]
         )?;
     }

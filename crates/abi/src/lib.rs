@@ -66,43 +66,11 @@ pub struct Reason {
 
 include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
-/// One row of `commands.def`.
-#[derive(Clone, Copy, Debug)]
-pub struct Command {
-    /// Lower-case name, `container|sub` for sub-commands.
-    pub name: &'static str,
-    /// `enum erb_cmd_class`.
-    pub class: erb_cmd_class,
-    /// Exact argument count for which the class holds, 0 = any.
-    pub argc: u32,
-}
+mod commands;
+
+pub use commands::{Command, Keys, Meaning, command_key_bytes};
 
 include!(concat!(env!("OUT_DIR"), "/commands.rs"));
-
-impl Command {
-    /// The key of `erb_commands`: name and sub-command, each zero padded.
-    #[must_use]
-    pub fn key(&self) -> [u8; size_of::<command_key>()] {
-        let (name, sub) = self.name.split_once('|').unwrap_or((self.name, ""));
-        let mut key = [0; size_of::<command_key>()];
-        for (field, text) in [
-            (std::mem::offset_of!(command_key, name), name),
-            (std::mem::offset_of!(command_key, sub), sub),
-        ] {
-            key[field..field + text.len()].copy_from_slice(text.as_bytes());
-        }
-        key
-    }
-
-    /// The value of `erb_commands`: class and argument count in host order.
-    #[must_use]
-    pub fn row(&self) -> [u8; size_of::<command_row>()] {
-        let mut row = [0; size_of::<command_row>()];
-        row[..4].copy_from_slice(&self.class.to_ne_bytes());
-        row[4..].copy_from_slice(&self.argc.to_ne_bytes());
-        row
-    }
-}
 
 /// A map of the data path and the sizes this mirror expects it to have, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -169,21 +137,6 @@ mod tests {
             assert!(command.class < CMD_CLASS_MAX, "{}", command.name);
             assert_eq!(command.name, command.name.to_lowercase());
         }
-    }
-
-    #[test]
-    fn command_bytes() {
-        let get = COMMANDS
-            .iter()
-            .find(|command| command.name == "get")
-            .unwrap();
-        assert_eq!(&get.key()[..4], b"get\0");
-        assert!(get.key()[3..].iter().all(|byte| *byte == 0));
-        assert_eq!(
-            u32::from_ne_bytes(get.row()[..4].try_into().unwrap()),
-            CMD_GET
-        );
-        assert_eq!(u32::from_ne_bytes(get.row()[4..].try_into().unwrap()), 2);
     }
 
     #[test]

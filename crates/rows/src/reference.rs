@@ -13,8 +13,8 @@ use fastrand::Rng;
 pub enum Effect {
     /// Nothing.
     None,
-    /// A mark on the set of this key.
-    Mark(Vec<u8>),
+    /// A mark on the set of each of these keys.
+    Marks(Vec<Vec<u8>>),
     /// A share of the global fence.
     Fence,
 }
@@ -34,13 +34,13 @@ pub struct Request {
     pub gate: bool,
 }
 
-type Classes = BTreeMap<&'static str, (u32, u32)>;
+type Classes = BTreeMap<&'static str, abi::Meaning>;
 
 /// `commands.def` by name.
 static CLASSES: LazyLock<Classes> = LazyLock::new(|| {
     abi::COMMANDS
         .iter()
-        .map(|command| (command.name, (command.class, command.argc)))
+        .map(|command| (command.name, command.meaning()))
         .collect()
 });
 
@@ -48,7 +48,10 @@ static CLASSES: LazyLock<Classes> = LazyLock::new(|| {
 fn class_of(arguments: &[Vec<u8>]) -> u32 {
     let lower = |bytes: &[u8]| String::from_utf8(bytes.to_ascii_lowercase()).unwrap_or_default();
     let name = lower(&arguments[0]);
-    let Some(&(class, count)) = CLASSES.get(name.as_str()) else {
+    let Some(&abi::Meaning {
+        class, argc: count, ..
+    }) = CLASSES.get(name.as_str())
+    else {
         return abi::CMD_FENCE;
     };
     if count != 0 && count as usize != arguments.len() {
@@ -65,13 +68,32 @@ fn class_of(arguments: &[Vec<u8>]) -> u32 {
         abi::CMD_CONTAINER => [format!("{name}|{sub}"), format!("{name}|*")]
             .iter()
             .find_map(|name| CLASSES.get(name.as_str()))
-            .map_or(abi::CMD_FENCE, |row| row.0),
+            .map_or(abi::CMD_FENCE, |row| row.class),
         abi::CMD_HELLO if arguments.len() <= 2 => abi::CMD_HARMLESS,
         abi::CMD_HELLO => abi::CMD_STATEFUL,
         abi::CMD_SELECT if sub == "0" => abi::CMD_HARMLESS,
         abi::CMD_SELECT => abi::CMD_STATEFUL,
         other => other,
     }
+}
+
+/// What a `CMD_MARK` does: its keys are those of its row, the longest are never cached.
+fn marks_of(arguments: &[Vec<u8>]) -> Effect {
+    let name = String::from_utf8(arguments[0].to_ascii_lowercase()).unwrap_or_default();
+    let keys = CLASSES[name.as_str()].keys;
+    let end = match usize::try_from(keys.last) {
+        Ok(last) => arguments.len().min(last + 1),
+        Err(_) => arguments.len() + 1 - keys.last.unsigned_abs() as usize,
+    };
+    let places = (usize::from(keys.first)..end).step_by(usize::from(keys.step));
+    if places.len() > abi::KEYS_MARKED_MAX as usize {
+        return Effect::Fence;
+    }
+    let keys = places.map(|place| arguments[place].clone());
+    Effect::Marks(
+        keys.filter(|key| key.len() <= abi::KEY_BYTES_MAX as usize)
+            .collect(),
+    )
 }
 
 const fn is_countable(class: u32) -> bool {
@@ -94,10 +116,7 @@ impl Request {
         let class = class_of(arguments);
         assert!(is_countable(class));
         let effect = match class {
-            abi::CMD_MARK => match arguments.get(1) {
-                Some(key) if key.len() <= abi::KEY_BYTES_MAX as usize => Effect::Mark(key.clone()),
-                _ => Effect::None,
-            },
+            abi::CMD_MARK => marks_of(arguments),
             abi::CMD_FENCE | abi::CMD_STATEFUL_FENCE | abi::CMD_GATE => Effect::Fence,
             _ => Effect::None,
         };
@@ -148,7 +167,7 @@ impl Request {
             7..=15 => Self::array(&[word(rng, "GET"), key(rng)]),
             16..=18 => Self::array(&[word(rng, "PING")]),
             19..=26 => Self::array(&[word(rng, "SET"), key(rng), value(rng)]),
-            27 => Self::array(&[word(rng, "DEL"), key(rng), key(rng)]),
+            27 => Self::many_keys(rng),
             28 => Self::array(&[word(rng, "CLIENT"), word(rng, "SETNAME"), value(rng)]),
             29 => Self::array(&[word(rng, "CLIENT"), word(rng, "TRACKING"), word(rng, "ON")]),
             30 => Self::array(&[word(rng, "CONFIG"), word(rng, "SET"), key(rng), value(rng)]),
@@ -159,6 +178,28 @@ impl Request {
             32 => Self::array(&[value(rng), key(rng)]),
             _ => Self::listed(rng),
         }
+    }
+
+    /// Few keys or as many as are marked, sometimes one too many.
+    fn many_keys(rng: &mut Rng) -> Self {
+        let most = abi::KEYS_MARKED_MAX as usize;
+        let count = match rng.u8(..4) {
+            0 => rng.usize(most - 1..most + 3),
+            _ => rng.usize(..6),
+        };
+        let mut arguments = vec![match rng.u8(..3) {
+            0 => word(rng, "MSET"),
+            1 => word(rng, "DEL"),
+            _ => word(rng, "PFCOUNT"),
+        }];
+        let valued = arguments[0].eq_ignore_ascii_case(b"mset");
+        for _ in 0..count {
+            arguments.push(key(rng));
+            if valued {
+                arguments.push(value(rng));
+            }
+        }
+        Self::array(&arguments)
     }
 
     fn listed(rng: &mut Rng) -> Self {

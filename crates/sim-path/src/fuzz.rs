@@ -297,14 +297,15 @@ fn request(data: &[u8]) {
     }
 }
 
-fn scan_fields(scan: &erb_abi::scan_request) -> (u8, u32, u32, u32, u64, u32) {
+fn scan_fields(scan: &erb_abi::scan_request) -> (u8, u32, u32, u32, u64, u32, u32) {
     (
         scan.state,
         scan.args_left,
         scan.args_total,
         scan.skip,
         scan.hash,
-        scan.arg1_len,
+        scan.key_next,
+        scan.key_last,
     )
 }
 

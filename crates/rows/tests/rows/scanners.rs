@@ -122,12 +122,14 @@ impl Upstream {
 fn marks(bench: &Bench, requests: &[&Request]) -> Vec<(u32, u32)> {
     let mut marks = Vec::new();
     for (number, request) in requests.iter().enumerate() {
-        let set = match &request.effect {
-            Effect::None => continue,
-            Effect::Fence => abi::MARK_FENCE,
-            Effect::Mark(key) => set_of(bench, key),
-        };
-        marks.push((number as u32 + 1, set));
+        let number = number as u32 + 1;
+        match &request.effect {
+            Effect::None => {}
+            Effect::Fence => marks.push((number, abi::MARK_FENCE)),
+            Effect::Marks(keys) => {
+                marks.extend(keys.iter().map(|key| (number, set_of(bench, key))));
+            }
+        }
     }
     marks
 }

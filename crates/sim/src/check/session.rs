@@ -298,8 +298,13 @@ impl Session {
     fn matches(&self, request: u64, chunk: &Chunk) -> bool {
         let argv = chunk.argv.as_ref();
         match self.request(request) {
+            // Who has not given the password may not send many arguments: no request of Redis's.
             Some(request) => {
-                request.invoked < chunk.at && argv.is_some_and(|argv| *argv == request.argv)
+                let refused = chunk
+                    .reply
+                    .starts_with(b"-ERR Protocol error: unauthenticated");
+                request.invoked < chunk.at
+                    && argv.is_some_and(|argv| *argv == request.argv || argv.is_empty() && refused)
             }
             // What could not be read as a request: Redis says what it was.
             None => self.stream_in.broken,

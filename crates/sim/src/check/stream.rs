@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | S | between commands iff `next` is at one's end; `requests` counts all commands up to `next` but those answered fast |
 //! | R | replies are counted neither before their commands are executed nor given up without reason |
-//! | M | every unanswered write of a single key holds its mark |
+//! | M | every unanswered write of known keys holds a mark for each, or the fence if they are too many |
 
 use std::collections::BTreeMap;
 
@@ -22,32 +22,57 @@ use super::cache::hash;
 use super::maps::addresses;
 use super::wire::{Parsed, is, parse, show_argv};
 
-/// Commands with a fixed number of words that write the key behind their name and nothing else.
-const WRITES: [(&str, usize); 9] = [
-    ("set", 3),
-    ("incr", 2),
-    ("append", 3),
-    ("setrange", 4),
-    ("getset", 3),
-    ("getdel", 2),
-    ("setnx", 3),
-    ("hset", 4),
-    ("hdel", 3),
+/// Commands that write the keys named and no others: number of words (0: any that Redis takes), and
+/// first key, last key, step; a last key of -1 is the last word.
+const WRITES: [(&str, usize, (usize, isize, usize)); 15] = [
+    ("set", 3, (1, 1, 1)),
+    ("incr", 2, (1, 1, 1)),
+    ("append", 3, (1, 1, 1)),
+    ("setrange", 4, (1, 1, 1)),
+    ("getset", 3, (1, 1, 1)),
+    ("getdel", 2, (1, 1, 1)),
+    ("setnx", 3, (1, 1, 1)),
+    ("hset", 4, (1, 1, 1)),
+    ("hdel", 3, (1, 1, 1)),
+    ("del", 0, (1, -1, 1)),
+    ("unlink", 0, (1, -1, 1)),
+    ("mset", 0, (1, -1, 2)),
+    ("msetnx", 0, (1, -1, 2)),
+    ("rename", 3, (1, 2, 1)),
+    ("move", 3, (1, 1, 1)),
 ];
 
+/// The keys that a command writes, if [`WRITES`] knows it.
+fn written(argv: &[Bytes]) -> Vec<Bytes> {
+    let row = WRITES
+        .iter()
+        .find(|(name, words, _)| is(argv, name) && (*words == 0 || argv.len() == *words));
+    let Some((_, _, (first, last, step))) = row else {
+        return Vec::new();
+    };
+    let last = usize::try_from(*last).unwrap_or(argv.len() - 1);
+    argv.iter()
+        .take(last + 1)
+        .skip(*first)
+        .step_by(*step)
+        .cloned()
+        .collect()
+}
+
 /// Commands that get one reply at once, whatever it is, and leave the connection as it was.
-const PLAIN: [&str; 28] = [
+const PLAIN: [&str; 32] = [
     "get", "set", "incr", "append", "setrange", "getset", "getdel", "setnx", "mget", "exists",
     "strlen", "pttl", "getrange", "type", "ping", "echo", "del", "unlink", "pexpire", "psetex",
-    "getex", "persist", "expire", "mset", "hello", "dbsize", "hset", "hdel",
+    "getex", "persist", "expire", "mset", "hello", "dbsize", "hset", "hdel", "msetnx", "rename",
+    "copy", "move",
 ];
 
 /// A command of a client.
 struct Command {
     /// Where it ends in the client's stream.
     end: usize,
-    /// The key that it writes.
-    writes: Option<Bytes>,
+    /// The keys that it writes.
+    writes: Vec<Bytes>,
 }
 
 /// What a client has said so far.
@@ -74,15 +99,15 @@ impl Stream {
             match parse(rest) {
                 Parsed::Request(argv, used) => {
                     self.odd |= rest[0] != b'*' || !PLAIN.iter().any(|name| is(&argv, name));
-                    let writes = rest[0] == b'*'
-                        && WRITES
-                            .iter()
-                            .any(|(name, words)| is(&argv, name) && argv.len() == *words)
-                        && argv[1].len() <= abi::KEY_BYTES_MAX as usize;
+                    let writes = if rest[0] == b'*' {
+                        written(&argv)
+                    } else {
+                        Vec::new()
+                    };
                     at += used;
                     self.commands.push(Command {
                         end: self.said + at,
-                        writes: writes.then(|| argv[1].clone()),
+                        writes,
                     });
                 }
                 Parsed::Nothing(used) => {
@@ -280,19 +305,34 @@ fn check_marks(
     let waiting = conn.requests.wrapping_sub(conn.replies);
     for number in 0..waiting {
         let command = &stream.commands[commands - (waiting - number) as usize];
-        let Some(key) = &command.writes else { continue };
         let request = conn.replies.wrapping_add(number + 1);
-        let set = set_of(key);
         let used = conn.mark_head.wrapping_sub(conn.mark_tail);
-        let holds = (0..used).any(|at| {
-            let at = conn.mark_tail.wrapping_add(at) % abi::MARKS_IN_FLIGHT;
-            let mark = conn.marks[at as usize];
-            mark.request == request && mark.set == set
-        });
-        if !holds {
-            let key = show_argv(std::slice::from_ref(key));
-            let text = format!("no mark of set {set} for request {request}, which writes {key}");
-            return Err(("M", text));
+        let holds = |set: u32| {
+            (0..used).any(|at| {
+                let at = conn.mark_tail.wrapping_add(at) % abi::MARKS_IN_FLIGHT;
+                let mark = conn.marks[at as usize];
+                mark.request == request && mark.set == set
+            })
+        };
+        if command.writes.len() > abi::KEYS_MARKED_MAX as usize {
+            if !holds(abi::MARK_FENCE) {
+                let count = command.writes.len();
+                return Err((
+                    "M",
+                    format!("no fence for request {request} of {count} keys"),
+                ));
+            }
+            continue;
+        }
+        let short = |key: &&Bytes| key.len() <= abi::KEY_BYTES_MAX as usize;
+        for key in command.writes.iter().filter(short) {
+            let set = set_of(key);
+            if !holds(set) {
+                let key = show_argv(std::slice::from_ref(key));
+                let text =
+                    format!("no mark of set {set} for request {request}, which writes {key}");
+                return Err(("M", text));
+            }
         }
     }
     Ok(())

@@ -225,7 +225,8 @@ impl Maker<'_> {
             return self.expiring();
         }
         let key = self.key();
-        match self.random.u8(0..40) {
+        match self.random.u8(0..44) {
+            40..=43 => self.many_keys(key),
             0 => command("del", &[b"DEL", &key]),
             1 => command("hset", &[b"HSET", &key, b"f", &self.value()]),
             2 => command("hdel", &[b"HDEL", &key, b"f"]),
@@ -241,6 +242,32 @@ impl Maker<'_> {
             12 => command("incr", &[b"INCR", &key]),
             _ => command("set", &[b"SET", &key, &self.value()]),
         }
+    }
+
+    /// Writes of several keys, as many as are marked and more.
+    fn many_keys(&mut self, one: Vec<u8>) -> Command {
+        let two = self.key();
+        match self.random.u8(0..8) {
+            0 => command("rename", &[b"RENAME", &one, &two]),
+            1 => command("copy", &[b"COPY", &one, &two, b"REPLACE"]),
+            2 => command("move", &[b"MOVE", &one, b"1"]),
+            3 => self.very_many_keys(one),
+            4 | 5 => command("del", &[b"DEL", &one, &two]),
+            _ => command("mset", &[b"MSET", &one, &self.value(), &two, &self.value()]),
+        }
+    }
+
+    fn very_many_keys(&mut self, one: Vec<u8>) -> Command {
+        let most = erb_abi::KEYS_MARKED_MAX;
+        let count = match self.random.u8(0..4) {
+            0 => most + self.random.u32(0..3),
+            _ => self.random.u32(1..12),
+        };
+        let mut keys = vec![one];
+        keys.extend((1..count).map(|_| self.key()));
+        let mut argv: Vec<&[u8]> = vec![b"UNLINK"];
+        argv.extend(keys.iter().map(Vec::as_slice));
+        command("unlink", &argv)
     }
 
     /// Commands whose keys ERB does not know, or that touch several.

@@ -48,6 +48,16 @@ mutations! {
         [("ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off")];
     "mark-ignored", "while a mark stands nothing of its set is answered", "coh-43-whole-set",
         [("fast.h", "if (read_once(set->marks))", "if (read_once(set->marks) > 1000)")];
+    "key-step", "each key of a range is marked", "coh-03-many-keys",
+        [("scan_request.h", "s->key_next += s->key_step;", "s->key_next += s->key_step + 1;")];
+    "last-key-forgotten", "a range of keys goes to the last one", "coh-03-last-key",
+        [("command.h", "s->key_last = last;", "s->key_last = last - 1;")];
+    "key-across-packets", "keys are found wherever the stream is cut", "coh-03-split-keys",
+        [("up.h", "w->found.done = w->found.effects = 0;\n", "w->found.done = w->found.effects = w->scan.key_next = 0;\n")];
+    "keynum-misread", "the number of keys is read from its argument", "coh-03-counted-keys",
+        [("command.h", "return command_range(s, first, first + (n - 1) * s->key_step, s->key_step);", "return command_range(s, first, first + (n - 2) * s->key_step, s->key_step);")];
+    "overflow-half", "the fence that stands for marks without room covers a command that is not whole yet", "coh-43-half-command",
+        [("egress.h", "!scan_request_open(&conn->in)) {", "!(scan_request_open(&conn->in) && conn->in.state == RQ_LOST)) {")];
     "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",
         [("cache.h", "return !(changes & 1) && read_once(set->changes) == changes;", "return changes || set;")];
     "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",

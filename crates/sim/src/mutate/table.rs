@@ -61,7 +61,7 @@ mutations! {
         [("ingress.h", "if (!seq_after(end, conn->in_edge) && conn->in_delta) {", "if (0) {"),
          ("splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, seq_before(w->p.seq, w->p.ack - w->p.ack + w->p.seq + 1) ? w->p.seq - w->in_delta / 2 : 0);")];
     "no-mark", "a write takes a mark before it goes up", "calm",
-        [("scan_request.h", "if (s->has_key)\n\t\t\tfound_effect(f, set_of(c, s->hash), s->hash);", "if (s->has_key && s->hash == 1)\n\t\t\tfound_effect(f, set_of(c, s->hash), s->hash);")];
+        [("scan_request.h", "if (s->has_key)\n\t\tfound_effect(f, set_of(c, s->hash), s->hash);", "if (s->has_key && s->hash == 1)\n\t\tfound_effect(f, set_of(c, s->hash), s->hash);")];
     "mark-wrong-key", "the mark is on the key's own set (last bytes of the hash)", "calm",
         [("scan_request.h", "if (s->word_len)\n\t\t\ts->hash = hash_word(s->hash, s->word);", "")];
     "mark-early", "a mark stands until its own reply has left", "segments",
@@ -97,7 +97,7 @@ mutations! {
     "fence-not-taken", "an unknown command raises the fence", "odd",
         [("scan_request.h", "if (class == CMD_FENCE || class == CMD_STATEFUL_FENCE || class == CMD_GATE)", "if (class == CMD_STATEFUL_FENCE || class == CMD_GATE)")];
     "unknown-is-harmless", "a command that is not listed may write anything", "odd",
-        [("command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_FENCE;\n\tclass", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tclass")];
+        [("command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->argc", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->argc")];
     "invalidation-ignored", "an invalidation frees the key's entry", "lease",
         [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash));", "dropped = 0;")];
     "argument-off-by-one", "a command ends with its last argument", "calm",

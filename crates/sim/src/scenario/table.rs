@@ -178,6 +178,13 @@ cases! {
     "coh-43-whole-set", "coherence 43", "a mark counts for its whole set and goes with the reply", Some(cases::fills::mark_of_another_key_of_the_set), "mark-ignored";
     "coh-43-no-room", "coherence 43", "marks without room take the fence", Some(cases::fills::more_marks_than_room), "";
     "coh-03-unknown-keys", "coherence 3, 9", "a command with unknown keys closes the fast path until it is answered", Some(cases::fence::unknown_keys_close_everything), "fence-not-taken";
+    "coh-03-many-keys", "coherence 3, 9", "a write of several keys marks each of them and closes nothing else", Some(cases::keys::many_keys), "key-step";
+    "coh-03-last-key", "coherence 3, 9", "a range of keys goes to the last one", Some(cases::keys::many_keys), "last-key-forgotten";
+    "coh-03-other-database", "coherence 3, 15", "MOVE and COPY to another database mark the key there", Some(cases::keys::other_database), "";
+    "coh-03-split-keys", "coherence 3, 9", "keys are found wherever the stream is cut", Some(cases::keys::cut_anywhere), "key-across-packets";
+    "coh-03-too-many-keys", "coherence 3, 9", "more keys than are marked close the fast path", Some(cases::keys::too_many), "";
+    "coh-03-counted-keys", "coherence 3, 9", "the number of keys is read from its argument", Some(cases::keys::counted), "keynum-misread";
+    "coh-43-half-command", "coherence 43", "the fence that stands for marks without room covers a command that is not whole yet", Some(cases::keys::half_a_command), "overflow-half";
     "coh-07-bypass-writes", "coherence 7", "BYPASS takes away answers only: its writes are marked", Some(cases::fence::writes_of_bypassed_connections), "";
     "coh-07-older-than-erb", "coherence 7", "payload of connections older than ERB is fenced until proved", Some(cases::fence::older_than_erb), "never-released";
     "coh-07-untracked", "coherence 7", "payload that nobody tracks closes the fast path until proved", Some(cases::fence::untracked_payload), "";

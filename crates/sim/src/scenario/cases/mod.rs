@@ -6,6 +6,7 @@ pub(crate) mod counting;
 pub(crate) mod edge;
 pub(crate) mod fence;
 pub(crate) mod fills;
+pub(crate) mod keys;
 pub(crate) mod lease;
 pub(crate) mod lives;
 pub(crate) mod order;
