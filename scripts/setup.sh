@@ -81,6 +81,9 @@ setup_missing() {
 	if [ "$1" = test ]; then
 		have clang-format-19 || echo clang-format-19
 		setup_sanitizers_found || echo libclang-rt-19-dev
+		# Redis's own test suite: its interpreter, and what unpacks its source package.
+		have tclsh || echo tcl
+		have dpkg-source || echo dpkg-dev
 	fi
 }
 

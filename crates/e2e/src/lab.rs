@@ -67,6 +67,16 @@ pub fn erb_bin() -> PathBuf {
     path
 }
 
+/// Waits until no other test uses a lab, and keeps them waiting while what it returns lives.
+///
+/// # Panics
+/// If there is no lock.
+#[must_use]
+pub fn turn() -> Flock<File> {
+    let file = File::create(LOCK).expect("lock file");
+    Flock::lock(file, FlockArg::LockExclusive).expect("lock of all e2e tests")
+}
+
 /// Parses clap arguments of a check as its command line would.
 ///
 /// # Panics
@@ -140,8 +150,7 @@ impl TestLab {
     /// If it does not come up.
     #[must_use]
     pub fn up(name: &str, words: &[&str]) -> Self {
-        let file = File::create(LOCK).expect("lock file");
-        let turn = Flock::lock(file, FlockArg::LockExclusive).expect("lock of all e2e tests");
+        let turn = turn();
         let name = format!("e2e-{name}");
         // What a test that was killed left behind; nothing otherwise.
         run(Command::new(erb_bin()).args(["lab", "down", "--name", &name]));

@@ -40,7 +40,17 @@ pub enum Command {
     Demo(erb_demo::DemoArgs),
     /// Check that a Redis address shows what Redis alone could have shown.
     #[command(subcommand)]
-    Check(erb_check::Check),
+    Check(Check),
+}
+
+/// Checks of `erb check`.
+#[derive(Debug, Subcommand)]
+pub enum Check {
+    /// Those that drive any Redis address.
+    #[command(flatten)]
+    Address(erb_check::Check),
+    /// Run Redis's own test suite with and without ERB, in labs of its own.
+    Suite(erb_suite::SuiteArgs),
 }
 
 /// Which boost is meant.

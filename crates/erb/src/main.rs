@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod boost;
+mod check;
 mod demo;
 mod detach;
 mod exit;
@@ -25,12 +26,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => return lab::run(args),
         Command::Bench(args) => return bench::run(&args),
         Command::Demo(args) => return demo::run(&args),
-        Command::Check(check) => {
-            return erb_check::run(&check).unwrap_or_else(|error| {
-                eprintln!("erb check: {error:#}");
-                ExitCode::from(2)
-            });
-        }
+        Command::Check(check) => return check::run(&check),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error}");

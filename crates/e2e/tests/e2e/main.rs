@@ -13,3 +13,4 @@ mod history;
 mod mixed;
 mod scripts;
 mod state;
+mod suite;
