@@ -11,6 +11,8 @@
 //! 4. A fill's tokens are noted before its reads are written.
 //! 5. A fill names its databases itself, by SELECT inside its own MULTI; a key counts only if the
 //!    SELECT before it was answered by `+OK`.
+//! 6. What the user may not do ends the connection: nothing is half at work. What fills need is tried
+//!    before tracking is on.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -23,6 +25,7 @@ use crate::client_list::{self, ClientLine};
 use crate::outside::DataPath;
 use crate::redis_state::{Calls, RedisState};
 use crate::resp::{Frame, RespStream, error, is_simple, text};
+use crate::rights::{self, Credentials, TRIAL_KEY};
 
 /// Reads per call: bounds the time until the lease is looked at again; 8 x 64 KiB.
 const READS_MAX: usize = 8;
@@ -83,6 +86,8 @@ enum Setup {
     Hello,
     Name,
     NoEvict,
+    /// A transaction like a fill's: only whether it is allowed counts.
+    Trial,
     List,
     Kill,
     Tracking,
@@ -115,6 +120,7 @@ enum Expect {
 pub(crate) struct Feed<S> {
     stream: RespStream<S>,
     name: String,
+    user: Option<String>,
     expected: VecDeque<Expect>,
     invalid: Vec<Bytes>,
     state: RedisState,
@@ -125,17 +131,25 @@ pub(crate) struct Feed<S> {
 
 impl<S: Read + Write> Feed<S> {
     /// Asks for tracking on a new connection, which may be used after [`Event::Ready`].
-    pub(crate) fn new(stream: S, name: &str) -> io::Result<Self> {
+    pub(crate) fn new(
+        stream: S,
+        name: &str,
+        credentials: Option<&Credentials>,
+    ) -> io::Result<Self> {
         let mut feed = Self {
             stream: RespStream::new(stream),
             name: name.to_owned(),
+            user: credentials.map(|credentials| credentials.user.clone()),
             expected: VecDeque::new(),
             invalid: Vec::new(),
             state: RedisState::default(),
             calls_error: None,
             ready: false,
         };
-        feed.ask(&[b"HELLO", b"3"], Expect::Setup(Setup::Hello));
+        feed.ask(
+            &Credentials::hello(credentials),
+            Expect::Setup(Setup::Hello),
+        );
         feed.ask(
             &[b"CLIENT", b"SETNAME", name.as_bytes()],
             Expect::Setup(Setup::Name),
@@ -144,6 +158,17 @@ impl<S: Read + Write> Feed<S> {
             &[b"CLIENT", b"NO-EVICT", b"ON"],
             Expect::Setup(Setup::NoEvict),
         );
+        let trial: [&[&[u8]]; 6] = [
+            &[b"MULTI"],
+            &[b"SELECT", b"0"],
+            &[b"GET", TRIAL_KEY],
+            &[b"HGETALL", TRIAL_KEY],
+            &[b"PEXPIRETIME", TRIAL_KEY],
+            &[b"EXEC"],
+        ];
+        for words in trial {
+            feed.ask(words, Expect::Setup(Setup::Trial));
+        }
         feed.ask(&[b"CLIENT", b"LIST"], Expect::Setup(Setup::List));
         feed.flush()?;
         Ok(feed)
@@ -290,6 +315,10 @@ impl<S: Read + Write> Feed<S> {
             return self.handle_push(data, cache, events);
         }
         self.flush_invalid(cache, events)?;
+        // Whatever was asked: nothing works as it should without the right to it.
+        if let Some(reason) = error(&frame).filter(|text| rights::lacks_right(text)) {
+            return Err(self.refused(&self.expected.front(), &reason));
+        }
         let expect = self.expected.pop_front();
         let expect = expect.ok_or_else(|| broken("a reply to nothing that was asked"))?;
         match expect {
@@ -348,16 +377,15 @@ impl<S: Read + Write> Feed<S> {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         if let Some(reason) = error(frame) {
-            // An old feed that closed meanwhile cannot be killed: as good as killed.
+            // An old feed that closed meanwhile cannot be killed: as good as killed. A trial that
+            // fails for another reason than its rights (a Redis that is loading) proves nothing.
             return match step {
-                Setup::Kill => Ok(()),
-                _ => Err(io::Error::other(format!(
-                    "Redis refused {step:?} with {reason:?}"
-                ))),
+                Setup::Kill | Setup::Trial => Ok(()),
+                _ => Err(self.refused(step, &reason)),
             };
         }
         match step {
-            Setup::Hello | Setup::Name | Setup::NoEvict | Setup::Kill => {}
+            Setup::Hello | Setup::Name | Setup::NoEvict | Setup::Trial | Setup::Kill => {}
             Setup::List => {
                 let list = text(frame).map(|list| String::from_utf8_lossy(list).into_owned());
                 self.kill_others(&client_list::parse(&list.unwrap_or_default()));
@@ -373,6 +401,11 @@ impl<S: Read + Write> Feed<S> {
             }
         }
         Ok(())
+    }
+
+    fn refused(&self, what: &impl std::fmt::Debug, reason: &str) -> io::Error {
+        rights::refused(self.user.as_deref(), reason)
+            .unwrap_or_else(|| io::Error::other(format!("Redis refused {what:?} with {reason:?}")))
     }
 
     /// Ends feeds of the same name that are older than this connection (ids only grow).

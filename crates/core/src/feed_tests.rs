@@ -4,7 +4,8 @@
 use super::*;
 use crate::scripted::{Pipe, Recorder};
 
-const SETUP: &[u8] = b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n";
+const SETUP: &[u8] = b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n\
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n+OK\r\n_\r\n%0\r\n:-2\r\n";
 
 struct Script {
     feed: Feed<Pipe>,
@@ -17,7 +18,7 @@ impl Script {
     fn new() -> Self {
         let redis = Pipe::default();
         Self {
-            feed: Feed::new(redis.clone(), "erb-feed:test").unwrap(),
+            feed: Feed::new(redis.clone(), "erb-feed:test", None).unwrap(),
             redis,
             cache: Recorder::default(),
             events: Vec::new(),
@@ -138,9 +139,9 @@ fn only_a_literal_pong_renews() {
 fn without_the_calls_of_swapdb_pong_renews_nothing() {
     let mut script = Script::ready();
     script.feed.ping(17);
-    script.say(b"-NOPERM this user has no permissions to run the 'info' command\r\n+PONG\r\n");
+    script.say(b"-BUSY Redis is busy running a script\r\n+PONG\r\n");
     assert!(
-        matches!(&script.events[..], [Event::NoLease(reason)] if reason.contains("NOPERM")),
+        matches!(&script.events[..], [Event::NoLease(reason)] if reason.contains("BUSY")),
         "{:?}",
         script.events
     );
@@ -283,4 +284,83 @@ fn a_closed_connection_is_an_error() {
     let mut script = Script::ready();
     script.redis.close();
     assert!(script.try_say(b"").is_err());
+}
+
+/// The commands in what was written, as ACL rules name them.
+fn rules(heard: &str) -> Vec<String> {
+    let mut lines = heard.split("\r\n").map(str::to_lowercase).peekable();
+    let mut found = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some(count) = line.strip_prefix('*') else {
+            continue;
+        };
+        let words: Vec<String> = (0..count.parse().unwrap())
+            .map(|_| lines.nth(1).unwrap())
+            .collect();
+        let whole = ["config", "acl", "client"].contains(&words[0].as_str());
+        found.push(if whole {
+            words[..2].join("|")
+        } else {
+            words[0].clone()
+        });
+    }
+    found
+}
+
+#[test]
+fn every_command_of_the_feed_is_among_the_rights() {
+    let mut script = Script::new();
+    script.say(SETUP);
+    let list = "id=5 name=erb-feed:test\nid=9 name=erb-feed:test\n";
+    script.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
+    script.feed.ping(1);
+    script.feed.ask_state(7);
+    script.feed.ask_clients(Question::Untracked);
+    script.feed.ask_fill(asked(&["a"]));
+    script.feed.flush().unwrap();
+    let sent = rules(&script.redis.heard());
+    assert!(sent.len() > 15, "{sent:?}");
+    for rule in sent.iter().filter(|rule| *rule != "hello") {
+        assert!(
+            rights::RIGHTS.iter().any(|right| right.rule == rule),
+            "{rule} is not among the rights"
+        );
+    }
+    for right in rights::RIGHTS {
+        assert!(
+            sent.iter().any(|rule| rule == right.rule),
+            "{} is never sent",
+            right.rule
+        );
+    }
+}
+
+#[test]
+fn a_missing_right_ends_the_connection_wherever_it_shows() {
+    let noperm = b"-NOPERM this user has no permissions to run the 'x' command\r\n";
+    let mut script = Script::new();
+    script.say(b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+    let error = script.try_say(noperm).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    assert!(error.to_string().contains("ACL SETUSER default"), "{error}");
+    let asks: [fn(&mut Feed<Pipe>); 4] = [
+        |feed| feed.ping(1),
+        |feed| feed.ask_state(1),
+        |feed| feed.ask_fill(asked(&["a"])),
+        |feed| feed.ask_clients(Question::Untracked),
+    ];
+    for ask in asks {
+        let mut script = Script::ready();
+        ask(&mut script.feed);
+        let error = script.try_say(noperm).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+}
+
+#[test]
+fn a_trial_of_a_loading_redis_proves_nothing() {
+    let mut script = Script::new();
+    script.say(b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+    script.say(b"-LOADING x\r\n-LOADING x\r\n-LOADING x\r\n-EXECABORT x\r\n$0\r\n\r\n+OK\r\n");
+    assert!(script.feed.is_ready());
 }

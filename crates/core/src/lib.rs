@@ -28,6 +28,7 @@ mod outside;
 mod proof;
 mod redis_state;
 pub mod resp;
+pub mod rights;
 #[cfg(test)]
 mod scripted;
 mod stop;

@@ -11,6 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, erb_stat, sweep_row};
 
+use crate::rights::Credentials;
+
 /// Shorthand of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -144,6 +146,14 @@ pub trait Machine {
     /// # Errors
     /// Why Redis cannot be reached.
     fn connect(&mut self) -> io::Result<Self::Stream>;
+    /// As whom to speak on the next connection, read anew for each so that a password may be
+    /// changed; none: as whom Redis takes who does not say.
+    ///
+    /// # Errors
+    /// Why the password cannot be had.
+    fn credentials(&mut self) -> io::Result<Option<Credentials>> {
+        Ok(None)
+    }
     /// Connections to Redis's port that Redis may still read from or that the kernel has not
     /// finished, without those whose client is on this machine. Asking gives each of their sockets
     /// its cookie.

@@ -12,6 +12,7 @@ use erb_abi::{
 };
 
 use crate::outside::{DataPath, Error, Machine, Result, TcpPair};
+use crate::rights::Credentials;
 
 /// Both directions of a connection; the test holds one handle, the feed the other.
 #[derive(Clone, Default)]
@@ -204,6 +205,7 @@ pub(crate) struct Stand {
     /// The way to Redis; none: refused.
     pub(crate) redis: RefCell<Option<Pipe>>,
     pub(crate) connects: Cell<u32>,
+    pub(crate) credentials: RefCell<Option<Credentials>>,
     pub(crate) open: RefCell<HashSet<TcpPair>>,
     pub(crate) device: Cell<Option<u32>>,
     pub(crate) destroyed: RefCell<Vec<u64>>,
@@ -222,6 +224,9 @@ impl Machine for Stand {
         self.connects.set(self.connects.get() + 1);
         let redis = self.redis.borrow().clone();
         redis.ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
+    }
+    fn credentials(&mut self) -> io::Result<Option<Credentials>> {
+        Ok(self.credentials.borrow().clone())
     }
     fn remote_connections(&self) -> Result<HashSet<TcpPair>> {
         Ok(self.open.borrow().clone())

@@ -38,6 +38,9 @@ const ADMIT_AFTER_NS: u64 = 200 * MS;
 /// Between attempts to reach Redis again.
 const RETRY_NS: u64 = 200 * MS;
 
+/// The same where Redis refused the user: each attempt is a line in its ACL LOG.
+const REFUSED_RETRY_NS: u64 = 1000 * MS;
+
 /// A feed that leaves PING unanswered for this long is made anew.
 const SILENCE_MAX_NS: u64 = 5000 * MS;
 
@@ -324,23 +327,32 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             }
             None if now >= self.retry_ns => {
                 self.retry_ns = now + RETRY_NS;
-                let connected = self.machine.connect();
-                match connected.and_then(|stream| Feed::new(stream, &self.settings.feed_name)) {
+                match self.new_feed() {
                     Ok(feed) => self.feed = Some(feed),
-                    Err(error) => self
-                        .watch
-                        .no_feed(&format!("Redis cannot be reached: {error}")),
+                    Err(reason) => self.watch.no_feed(&reason),
                 }
             }
             None => {}
         }
     }
 
+    fn new_feed(&mut self) -> std::result::Result<Feed<M::Stream>, String> {
+        let credentials = self
+            .machine
+            .credentials()
+            .map_err(|error| error.to_string())?;
+        let stream = self.machine.connect();
+        stream
+            .and_then(|stream| Feed::new(stream, &self.settings.feed_name, credentials.as_ref()))
+            .map_err(|error| format!("Redis cannot be reached: {error}"))
+    }
+
     /// Without feed nothing is answered from the cache, at once.
     fn drop_feed(&mut self, reason: &str) {
         self.path.set_serving(0);
         self.path.set_lease_until_ns(0);
-        if self.feed.take().is_some() {
+        let known = self.watch.no_feed_for(reason);
+        if self.feed.take().is_some() && !known {
             tracing::warn!("the feed from Redis ended: {reason}");
         }
         self.retry_ns = self.machine.monotonic_ns() + RETRY_NS;
@@ -371,6 +383,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         if let Err(error) = done {
             self.drop_feed(&error.to_string());
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                self.retry_ns = now + REFUSED_RETRY_NS;
+            }
         }
     }
 

@@ -10,7 +10,8 @@ use crate::scripted::{Pipe, Recorder, Stand};
 use crate::turn::{Core, MS, Settings, Stage};
 
 const START_NS: u64 = 1_000_000 * MS;
-const SETUP: &str = "%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n$0\r\n\r\n+OK\r\n";
+const SETUP: &str = "%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n\
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n+OK\r\n_\r\n%0\r\n:-2\r\n$0\r\n\r\n+OK\r\n";
 
 /// What the lease asks for: INFO of the calls, PING.
 const PONG: &str = "$0\r\n\r\n+PONG\r\n";
@@ -506,4 +507,42 @@ fn misses_and_fills_and_looks_keep_the_lease_up() {
     bench.pass(101, false);
     let heard = bench.redis.heard();
     assert!(heard.contains("PING") && heard.contains("MULTI"), "{heard}");
+}
+
+#[test]
+fn a_refused_password_ends_serving_and_is_tried_again_with_the_one_of_then() {
+    let mut bench = Bench::serving();
+    let password = |text: &str| {
+        Some(crate::rights::Credentials {
+            user: "erb".to_owned(),
+            password: text.into(),
+        })
+    };
+    bench.core.machine.credentials.replace(password("old"));
+    let redis = Pipe::default();
+    bench.core.machine.redis.replace(Some(redis.clone()));
+    bench.redis.close();
+    bench.turn(true);
+    assert_eq!(bench.core.path.serving(), 0);
+    assert!(!bench.has_lease());
+    bench.redis = redis;
+    bench.pass(300, false);
+    let heard = bench.redis.heard();
+    assert!(heard.contains("AUTH\r\n$3\r\nerb\r\n$3\r\nold"), "{heard}");
+    bench.say("-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+    let reasons = bench.core.reasons_against_serving().join(" ");
+    assert!(
+        reasons.contains("WRONGPASS") && !reasons.contains("old"),
+        "{reasons}"
+    );
+    let attempts = bench.core.machine.connects.get();
+    bench.pass(900, false);
+    assert_eq!(bench.core.machine.connects.get(), attempts, "too soon");
+    bench.core.machine.credentials.replace(password("new"));
+    bench.pass(300, false);
+    let heard = bench.redis.heard();
+    assert!(heard.contains("AUTH\r\n$3\r\nerb\r\n$3\r\nnew"), "{heard}");
+    bench.say(SETUP);
+    bench.say(state_reply("").as_str());
+    assert_eq!(bench.core.path.serving(), 1);
 }

@@ -25,6 +25,11 @@ impl Watch {
         self.feed = Some(reason.to_owned());
     }
 
+    /// Whether that is why there was no feed before.
+    pub(crate) fn no_feed_for(&self, reason: &str) -> bool {
+        self.feed.as_deref() == Some(reason)
+    }
+
     /// A feed was made; nothing is known of Redis yet.
     pub(crate) fn feed_made(&mut self) {
         *self = Self::default();

@@ -11,9 +11,11 @@ use erb_datapath::{
 use nix::fcntl::Flock;
 
 use crate::addr::RedisAddr;
+use crate::credentials::CredentialSource;
 use crate::preflight::{
     check_devices, check_kernel, check_listener, check_no_xdp, check_privileges, check_redis,
 };
+use crate::privilege::raise_reserve;
 use crate::rundir::{Notes, RunDir, netns_inode};
 use crate::{Error, Result};
 
@@ -24,6 +26,8 @@ pub struct BoostConfig {
     pub devices: Vec<String>,
     /// Address of the feed.
     pub redis: RedisAddr,
+    /// As whom the feed speaks.
+    pub credentials: CredentialSource,
     /// Redis's port, if the address does not say it.
     pub port: Option<u16>,
     /// Bytes of the cache.
@@ -48,6 +52,7 @@ impl Boosted {
             return;
         }
         take_away(&self.run_dir.pins(), &self.notes.vlan_before());
+        raise_reserve();
         if let Err(error) = self.run_dir.remove(self.notes.mounted) {
             tracing::error!("{error}");
         }
@@ -98,7 +103,7 @@ fn check(config: &BoostConfig) -> Result<Checked> {
     if !adopt {
         check_no_xdp(&devices)?;
     }
-    let (_, port) = check_redis(&config.redis, config.port)?;
+    let (_, port) = check_redis(&config.redis, &config.credentials, config.port)?;
     check_listener(port)?;
     Ok(Checked {
         devices,

@@ -57,6 +57,7 @@ impl Daemon {
             Ok((server, ring, signals)) => {
                 let machine = Linux {
                     redis: config.redis.clone(),
+                    credentials: config.credentials.clone(),
                     port: boosted.notes.port,
                     links,
                     devices: boosted.notes.devices(),
@@ -80,6 +81,14 @@ impl Daemon {
     /// Takes back a start whose report could not be delivered.
     pub fn give_up(self) {
         self.boosted.give_up();
+    }
+
+    /// Whether the password can still be read, with the privileges of now.
+    ///
+    /// # Errors
+    /// [`Error::Credentials`] if not.
+    pub fn check_credentials(&self) -> Result<()> {
+        self.core.machine().credentials.read().map(drop)
     }
 
     /// What was attached, for the user.

@@ -26,6 +26,14 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
+    /// The password file cannot be used.
+    #[error("password file {path}: {reason}")]
+    Credentials {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Redis is older than 7.0.
     #[error("Redis at {address} is version {version}; ERB needs 7.0 or newer")]
     RedisOld {

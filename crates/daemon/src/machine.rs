@@ -10,10 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, erb_stat, sweep_row};
+use erb_core::rights::Credentials;
 use erb_core::{DataPath, Error as CoreError, Machine, Result, TcpPair};
 use erb_datapath::{Datapath, Device, Links, MissRing, all_devices};
 
 use crate::addr::RedisAddr;
+use crate::credentials::CredentialSource;
 use crate::{Error, clock, sockets};
 
 /// Redis is on this machine: a connection is made at once or not at all.
@@ -76,6 +78,7 @@ impl AsFd for Connection {
 /// The machine that the daemon runs on.
 pub(crate) struct Linux {
     pub(crate) redis: RedisAddr,
+    pub(crate) credentials: CredentialSource,
     pub(crate) port: u16,
     pub(crate) links: Links,
     /// The boosted devices.
@@ -93,6 +96,9 @@ impl Machine for Linux {
     }
     fn connect(&mut self) -> io::Result<Connection> {
         Connection::new(&self.redis)
+    }
+    fn credentials(&mut self) -> io::Result<Option<Credentials>> {
+        self.credentials.read().map_err(io::Error::other)
     }
     fn remote_connections(&self) -> Result<HashSet<TcpPair>> {
         sockets::remote_connections(self.port).map_err(to_core)

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use caps::{CapSet, Capability};
 use erb_core::RedisState;
 use erb_core::resp::{Frame, RespStream, error, pairs};
+use erb_core::rights::{Credentials, RIGHTS, advice, lacks_right};
 use erb_datapath::{Device, foreign_xdp};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::addr::RedisAddr;
+use crate::credentials::CredentialSource;
 use crate::machine::Connection;
 use crate::sockets::listens_on;
 use crate::{Error, Result};
@@ -126,11 +128,17 @@ pub fn check_no_xdp(devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
-/// Asks Redis who it is; returns its state and its port.
+/// Asks Redis who it is and what the user may do; returns its state and its port.
 ///
 /// # Errors
-/// [`Error::Redis`] if it cannot be reached or asks for a password, [`Error::RedisOld`] below 7.0.
-pub fn check_redis(address: &RedisAddr, port: Option<u16>) -> Result<(RedisState, u16)> {
+/// [`Error::Redis`] if it cannot be reached or refuses the user, [`Error::RedisOld`] below 7.0,
+/// [`Error::Credentials`] for a password file that cannot be used.
+pub fn check_redis(
+    address: &RedisAddr,
+    source: &CredentialSource,
+    port: Option<u16>,
+) -> Result<(RedisState, u16)> {
+    let credentials = source.read()?;
     let failed = |reason: String| Error::Redis {
         address: address.to_string(),
         reason,
@@ -138,17 +146,38 @@ pub fn check_redis(address: &RedisAddr, port: Option<u16>) -> Result<(RedisState
     let mut stream = Connection::new(address)
         .map(RespStream::new)
         .map_err(|error| failed(format!("could not be reached: {error}; is it running?")))?;
-    stream.push(&[b"INFO", b"server"]);
-    stream.push(&[b"CONFIG", b"GET", b"port"]);
-    let replies =
-        ask(&mut stream, 2).map_err(|error| failed(format!("did not answer: {error}")))?;
-    if let Some(text) = error(&replies[0]) {
-        return Err(failed(format!(
-            "answered {text:?}; ERB serves only a Redis without password and access rules"
-        )));
+    let mut ask = |commands: &[&[&[u8]]]| {
+        ask(&mut stream, commands).map_err(|error| failed(format!("did not answer: {error}")))
+    };
+    let hello = ask(&[
+        &Credentials::hello(credentials.as_ref()),
+        &[b"INFO", b"server"],
+        &[b"CONFIG", b"GET", b"port"],
+    ])?;
+    // What is no HELLO's answer is told below, by the version that is missing.
+    let refusal = error(&hello[0]).and_then(|text| advice(source.user(), &text));
+    if let Some(text) = refusal {
+        return Err(failed(text));
+    }
+    let mut check_rights = || {
+        let trials: Vec<&[&[u8]]> = RIGHTS.iter().map(|right| right.trial).collect();
+        let lacking: Vec<&str> = ask(&trials)?
+            .iter()
+            .zip(RIGHTS)
+            .filter(|(reply, _)| error(reply).is_some_and(|text| lacks_right(&text)))
+            .map(|(_, right)| right.rule)
+            .collect();
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let text = format!("NOPERM for {}", lacking.join(", "));
+        Err(failed(advice(source.user(), &text).unwrap_or(text)))
+    };
+    if error(&hello[1]).is_some_and(|text| lacks_right(&text)) {
+        check_rights()?;
     }
     let mut state = RedisState::default();
-    state.take_info(&replies[0]);
+    state.take_info(&hello[1]);
     if state.version.is_empty() {
         return Err(failed(
             "did not say its version: is this a Redis?".to_owned(),
@@ -160,7 +189,8 @@ pub fn check_redis(address: &RedisAddr, port: Option<u16>) -> Result<(RedisState
             version: state.version,
         });
     }
-    let configured = pairs(&replies[1])
+    check_rights()?;
+    let configured = pairs(&hello[2])
         .into_iter()
         .find_map(|(_, value)| value.parse().ok());
     let port = port
@@ -183,12 +213,15 @@ pub fn check_listener(port: u16) -> Result<()> {
     }
 }
 
-/// Sends what is queued and waits for `count` replies.
-fn ask(stream: &mut RespStream<Connection>, count: usize) -> std::io::Result<Vec<Frame>> {
+/// Sends commands and waits for their replies.
+fn ask(stream: &mut RespStream<Connection>, commands: &[&[&[u8]]]) -> std::io::Result<Vec<Frame>> {
     let until = Instant::now() + REDIS_ANSWER_MAX;
     let mut replies = Vec::new();
+    for words in commands {
+        stream.push(words);
+    }
     stream.flush()?;
-    while replies.len() < count {
+    while replies.len() < commands.len() {
         if let Some(frame) = stream.next_frame()? {
             replies.push(frame);
             continue;
@@ -213,6 +246,10 @@ fn ask(stream: &mut RespStream<Connection>, count: usize) -> std::io::Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn none() -> CredentialSource {
+        CredentialSource::default()
+    }
 
     #[test]
     fn kernel_releases() {
@@ -239,7 +276,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let found = check_redis(&RedisAddr::Tcp(address), None);
+        let found = check_redis(&RedisAddr::Tcp(address), &none(), None);
         assert!(matches!(found, Err(Error::Redis { .. })), "{found:?}");
     }
 
@@ -258,12 +295,12 @@ mod tests {
                 stream.read_exact(&mut asked).unwrap();
                 write!(
                     stream,
-                    "${}\r\n{info}\r\n*2\r\n$4\r\nport\r\n$4\r\n6379\r\n",
+                    "+hello\r\n${}\r\n{info}\r\n*2\r\n$4\r\nport\r\n$4\r\n6379\r\n",
                     info.len()
                 )
                 .unwrap();
             });
-            let found = check_redis(&RedisAddr::Tcp(address), None);
+            let found = check_redis(&RedisAddr::Tcp(address), &none(), None);
             server.join().unwrap();
             match found {
                 Err(Error::RedisOld { .. }) => assert!(old),

@@ -33,3 +33,10 @@ pub fn drop_privileges() -> Result<()> {
     caps::clear(None, CapSet::Inheritable).map_err(refused)?;
     nix::sys::prctl::set_no_new_privs().map_err(Error::io("could not set no_new_privs"))
 }
+
+/// Takes back what is kept for the end: unmounting the bpffs.
+pub(crate) fn raise_reserve() {
+    if let Err(error) = caps::raise(None, CapSet::Effective, IN_RESERVE) {
+        tracing::warn!("unmounting needs CAP_SYS_ADMIN: {error}");
+    }
+}

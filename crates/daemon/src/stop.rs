@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use caps::{CapSet, Capability};
 use erb_abi as abi;
 use erb_core::reset_translated;
 use erb_datapath::Datapath;
 
 use crate::boost::take_away;
 use crate::daemon::Daemon;
+use crate::privilege::raise_reserve;
 use crate::rundir::{Notes, RunDir};
 use crate::sockets::destroy;
 use crate::{Error, Result};
@@ -30,10 +30,7 @@ impl Daemon {
     pub(crate) fn leave(self) -> Result<()> {
         let Self { boosted, .. } = self;
         take_away(&boosted.run_dir.pins(), &boosted.notes.vlan_before());
-        // Kept in reserve for this moment only.
-        if let Err(error) = caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN) {
-            tracing::warn!("unmounting needs CAP_SYS_ADMIN: {error}");
-        }
+        raise_reserve();
         boosted.run_dir.remove(boosted.notes.mounted)?;
         tracing::info!("detached");
         Ok(())

@@ -44,6 +44,8 @@ pub struct Device {
 /// Redis as the daemon sees it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Redis {
+    /// Whether the feed is up.
+    pub feed_up: bool,
     /// Feeds made since the daemon began.
     pub feeds_made: u64,
 }

@@ -77,6 +77,15 @@ pub struct BoostArgs {
     /// Redis's address for the daemon's own connection: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "ADDR")]
     pub redis: String,
+    /// User of Redis as whom the daemon's own connection authenticates [default: Redis's default
+    /// user].
+    #[arg(long, value_name = "NAME")]
+    pub redis_user: Option<String>,
+    /// File whose first line is that user's password; readable by its owner alone. Read again at
+    /// each connection, so a password may be changed [default: the environment variable
+    /// ERB_REDIS_PASSWORD].
+    #[arg(long, value_name = "FILE")]
+    pub redis_password_file: Option<PathBuf>,
     /// Port on which Redis serves its clients [default: that of --redis, else Redis's own].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,

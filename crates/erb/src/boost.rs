@@ -8,8 +8,8 @@ use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Status, drop_privileges,
-    enter_base_mount_namespace, request,
+    BoostConfig, CredentialSource, Daemon, Error, Notes, Request, Result, RunDir, Status,
+    drop_privileges, enter_base_mount_namespace, request,
 };
 use erb_datapath::{AttachMode, VlanOffload, parse_bytes};
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,14 @@ fn spawn(args: &BoostArgs) -> Result<Child> {
     if let Some(port) = args.port {
         command.args(["--port", &port.to_string()]);
     }
-    for (name, path) in [("--run-dir", &args.run_dir), ("--log", &args.log)] {
+    if let Some(user) = &args.redis_user {
+        command.args(["--redis-user", user]);
+    }
+    for (name, path) in [
+        ("--run-dir", &args.run_dir),
+        ("--log", &args.log),
+        ("--redis-password-file", &args.redis_password_file),
+    ] {
         if let Some(path) = path {
             let path =
                 std::path::absolute(path).map_err(Error::io("could not make a path absolute"))?;
@@ -117,6 +124,10 @@ fn config(args: &BoostArgs) -> Result<BoostConfig> {
     Ok(BoostConfig {
         devices: args.dev.clone(),
         redis: args.redis.parse()?,
+        credentials: CredentialSource::new(
+            args.redis_user.as_deref(),
+            args.redis_password_file.as_deref(),
+        )?,
         port: args.port,
         cache_bytes: parse_bytes(&args.cache_size)?,
         run_dir: run_dir.map_err(Error::io("could not make --run-dir absolute"))?,
@@ -165,6 +176,7 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
     if args.announce {
         leave_terminal(args.log.as_deref(), daemon.run_dir())?;
         drop_privileges()?;
+        daemon.check_credentials()?;
         announce(&Announcement::Started {
             report,
             run_dir: daemon.run_dir().to_path_buf(),
@@ -175,6 +187,7 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
         log_to(log)?;
     }
     drop_privileges()?;
+    daemon.check_credentials()?;
     say(&report);
     Ok(())
 }

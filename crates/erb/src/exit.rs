@@ -14,7 +14,7 @@ Exit codes:
   4   kernel too old or without BTF
   5   no such device
   6   the device has an XDP program already
-  7   Redis cannot be reached or wants a password
+  7   Redis cannot be reached or refuses the daemon's user, or its password file cannot be used
   8   Redis is older than 7.0
   9   nothing listens on Redis's port in this network namespace
   10  a size that cannot be used
@@ -35,7 +35,7 @@ pub const fn code(error: &Error) -> u8 {
         Error::Usage(_) => 2,
         Error::Privilege(_) => 3,
         Error::Kernel(_) => 4,
-        Error::Redis { .. } => 7,
+        Error::Redis { .. } | Error::Credentials { .. } => 7,
         Error::RedisOld { .. } => 8,
         Error::NoListener(_) => 9,
         Error::AlreadyBoosted(_) => 11,

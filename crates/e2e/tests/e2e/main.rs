@@ -6,6 +6,7 @@ mod attach;
 mod churn;
 mod classes;
 mod clients;
+mod credentials;
 mod expiry;
 mod failures;
 mod faults;

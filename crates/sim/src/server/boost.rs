@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 
+use erb_core::rights::{Credentials, DEFAULT_USER};
 use erb_core::{Core, Machine, Result, Settings, TcpPair};
 use erb_sim_path::{Context, point};
 use erb_sim_tcp::State;
@@ -33,6 +34,8 @@ pub struct Boost {
     wake_at: Cell<Ns>,
     away_until: Cell<Ns>,
     stop_asked: Cell<bool>,
+    /// What the daemon's password file holds; none: the daemon has no such file.
+    pub password: RefCell<Option<String>>,
     /// The process dies at so many calls from now.
     die_in: Rc<Cell<Option<u32>>>,
 }
@@ -301,6 +304,15 @@ impl Machine for Around {
             .ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused))?;
         server.boost.stream.borrow_mut().replace(pipe.clone());
         Ok(pipe)
+    }
+
+    fn credentials(&mut self) -> io::Result<Option<Credentials>> {
+        Boost::step(&self.die_in);
+        let password = self.server().boost.password.borrow().clone();
+        Ok(password.map(|password| Credentials {
+            user: DEFAULT_USER.to_owned(),
+            password: password.into_bytes(),
+        }))
     }
 
     fn remote_connections(&self) -> Result<HashSet<TcpPair>> {

@@ -207,3 +207,49 @@ pub(crate) fn rest_and_wake() {
     assert!(s.control().lease_until_ns > s.now(), "nobody woke it");
     s.finish();
 }
+
+/// Why the daemon says that it does not serve.
+fn reasons(s: &Scenario) -> String {
+    let reasons = s
+        .world
+        .server
+        .boost
+        .with(|core| core.reasons_against_serving());
+    reasons.unwrap_or_default().join("; ")
+}
+
+pub(crate) fn password_changed() {
+    let (mut s, client) = setup();
+    let feed_is_up = |s: &Scenario| s.world.server.boost.with(|core| core.is_feed_up());
+    let password = |s: &Scenario, text: &str| {
+        s.world.server.boost.password.replace(Some(text.to_owned()));
+    };
+    s.unseen(&[b"CONFIG", b"SET", b"requirepass", b"new"]);
+    // As after a restart of Redis: connections that authenticated before are gone.
+    s.world.server.cut_feed();
+    s.unseen(&[b"SET", b"k", b"1"]);
+    s.run(SECOND);
+    assert!(reasons(&s).contains("NOAUTH"), "{}", reasons(&s));
+    password(&s, "old");
+    s.run(3 * SECOND);
+    assert!(reasons(&s).contains("WRONGPASS"), "{}", reasons(&s));
+    assert!(
+        s.control().serving == 0 && s.control().lease_until_ns < s.now(),
+        "a lease without a feed"
+    );
+    let fast = s.stat(abi::STAT_FAST_GET);
+    for round in 2..6 {
+        let value = round.to_string();
+        s.unseen(&[b"SET", b"k", value.as_bytes()]);
+        let reply = format!("$1\r\n{value}\r\n");
+        assert_eq!(s.call(client, &[b"GET", b"k"]), reply.as_bytes());
+    }
+    assert_eq!(s.stat(abi::STAT_FAST_GET), fast, "answered without a feed");
+    password(&s, "new");
+    s.run(3 * SECOND);
+    assert_eq!(feed_is_up(&s), Some(true), "{}", reasons(&s));
+    s.unseen(&[b"CONFIG", b"SET", b"requirepass", b""]);
+    s.until("ERB serves again", |s| s.control().serving == 1);
+    assert_eq!(s.call(client, &[b"GET", b"k"]), b"$1\r\n5\r\n");
+    s.finish();
+}
