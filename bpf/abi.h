@@ -33,6 +33,15 @@ enum erb_cmd_class {
 	CMD_CLASS_MAX
 };
 
+/* Commands that the fast path answers: fast.def. */
+enum fast_kind {
+	FAST_NONE = 0,
+#define FAST(KIND, name, least, most) FAST_KIND_##KIND,
+#include "fast.def"
+	FAST_KIND_MAX
+};
+#undef FAST
+
 enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE_MAX };
 
 /* Flags of a connection; set under its lock, never cleared except FENCE_PROOF and OVERFLOW. */
@@ -82,7 +91,7 @@ struct control {
 	    admit; /* 1: new connections may be tracked from their first byte; else they are OLD */
 	__u32 fills;		  /* 1: misses are counted and reported, fills are inserted */
 	__u64 lease_until_ns;	  /* CLOCK_MONOTONIC; hits need now < lease_until_ns */
-	__s64 wall_minus_mono_ms; /* CLOCK_REALTIME - CLOCK_MONOTONIC, in ms, for expiry */
+	__s64 wall_minus_mono_ns; /* CLOCK_REALTIME - CLOCK_MONOTONIC, for expiry */
 	__u64 heartbeat_up_ns;	  /* each connection sends a command up this often; 0 = never */
 	__u64 gate_ack;		  /* value of gate_seen up to which Redis's state was read again */
 	__u64 set_mask;		  /* number of cache sets - 1 */
@@ -97,7 +106,7 @@ struct control {
 	__u32 cache_epoch;    /* entries of another epoch are absent */
 	__u32 untracked;      /* 1: payload of untracked connections passed: fence closed */
 	__u64 table_full_ns;  /* when payload last passed because the table was full; 0: never */
-	__u64 pad2[3];
+	__u64 pad3[3];
 };
 
 /* What a slot's value is, and what a miss asks for. */

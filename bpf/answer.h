@@ -97,6 +97,8 @@ INLINE enum verdict fast_send(ctx_t *ctx, struct work *w)
 	count_n(STAT_FAST_GET, w->gets);
 	if (w->pings)
 		count_n(STAT_FAST_PING, w->pings);
+	if (w->commands != w->gets + w->pings)
+		more_count();
 #if TIER_XDP
 	count(STAT_FAST_PACKET);
 	return tier_send(ctx, w, segment_make(w, with_ts, false)) == XDP_TX ? V_SENT : V_DROP;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* fast.h - the Redis handler: reads a packet of whole GET and PING commands and, where the cache
- * knows every answer, makes the reply. It changes nothing but per-CPU memory (and SIEVE bits): the
- * splice decides afterwards whether the packet may be consumed. */
+/* fast.h - the Redis handler: reads a packet of whole fast commands and, where the cache knows
+ * every answer, makes the reply. It changes nothing but per-CPU memory (and SIEVE bits): the splice
+ * decides afterwards whether the packet may be consumed. Here are GET and PING; fast_more.h has the
+ * others. */
 #pragma once
 #include "work.h"
 
@@ -12,8 +13,6 @@
 #define RESP_CRLF	  0x0a0d
 #define VALUE_BLOCKS	  (REPLY_BYTES_MAX / COPY_BLOCK + 1)
 #define SMALL_VALUE_WORDS 14 /* a value of class 0 has at most 128 - 12 - 8 bytes */
-
-enum fast_kind { FAST_NONE = 0, FAST_KIND_GET, FAST_KIND_PING };
 
 /* The key at off of the payload, for the look-up. */
 INLINE void fast_key(struct work *w, const struct control *c, u32 off, u32 len)
@@ -328,19 +327,29 @@ INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind)
 		w->refusal = reason;
 }
 
+/* The other commands: fast_more.h. */
+__noinline int fast_more(void);
+
 /* Reads and answers the command at w->pos; 0 if there is none. Global: verified by itself. */
 __noinline int fast_next(void)
 {
 	struct work *w = work_get();
 	struct control *c = control_get();
 	enum fast_kind kind;
+	u32 pos;
 
 	if (!w || !c || w->pos >= w->p.payload_len || w->commands >= COMMANDS_PER_PACKET)
 		return 0;
+	pos = w->pos;
 	kind = fast_parse_one(w, c);
-	if (kind != FAST_NONE)
-		fast_answer(w, c, kind);
-	return kind != FAST_NONE;
+	if (kind == FAST_NONE)
+		return fast_more();
+	if (c->fast_off & 1U << kind) {
+		w->pos = pos;
+		return 0;
+	}
+	fast_answer(w, c, kind);
+	return 1;
 }
 
 /* All commands behind the first. Global: verified by itself. */
@@ -362,9 +371,9 @@ __noinline int fast_rest(void)
 INLINE void fast_packet(struct work *w, struct control *c, const struct conn *conn)
 {
 	w->pos = w->reply_len = w->commands = w->gets = w->pings = w->refusal = 0;
-	w->look.now_wall_ms = w->now / 1000000 + c->wall_minus_mono_ms;
+	w->look.now_wall_ms = (w->now + c->wall_minus_mono_ns) / 1000000;
 	w->closed = fast_closed(w, c, conn, &w->closed_ping);
-	if (w->first) {
+	if (w->first && !(c->fast_off & 1U << w->first)) {
 		w->pos = w->first_end;
 		fast_answer(w, c, w->first);
 	}

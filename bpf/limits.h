@@ -8,6 +8,7 @@
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
 #define COMMANDS_PER_PACKET 64	/* bounds the time one packet may hold a softirq: about 15 us */
+#define KEYS_PER_PACKET	    64 /* of commands other than GET; bounds time like COMMANDS_PER_PACKET */
 #define CONNS_MAX	    16384 /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
 #define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
 #define MARKS_IN_FLIGHT	    64 /* unanswered marks per connection; what does not fit is fenced */

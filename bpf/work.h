@@ -11,6 +11,22 @@
 #define PAYLOAD_SHORT 64   /* a GET of a 40-byte key */
 #define PAYLOAD_BYTES 2048 /* copy of a request packet; power of two above REPLY_BYTES_MAX */
 
+/* The command at hand beside GET and PING: fast_more.h. */
+struct fast_more {
+	u32 kind;
+	u32 at;		 /* end of what was read of it */
+	u32 args;	 /* arguments behind the name */
+	u32 keys;	 /* keys read */
+	u32 reply_from;	 /* where its reply begins */
+	u32 reason;	 /* first reason against it, 0 = none */
+	u32 value_len;	 /* of the last key */
+	u32 packet_keys; /* of all such commands of the packet */
+	u64 expiry_ms;	 /* of the last key; 0: never */
+	u32 sets[KEYS_PER_PACKET];
+	u32 changes[KEYS_PER_PACKET]; /* cache_set.changes when the key was read */
+	u32 counts[FAST_KIND_MAX];    /* whole commands of the packet, by kind */
+};
+
 struct work {
 	struct pkt p;
 	struct sock_view view;
@@ -21,7 +37,7 @@ struct work {
 	u32 first_end; /* pos behind it */
 	u32 loaded;    /* bytes of payload copied so far */
 	u32 reply_len;
-	u32 commands; /* whole GET and PING commands found */
+	u32 commands; /* whole fast commands found */
 	u32 gets;
 	u32 pings;
 	u32 whole;  /* the payload is nothing but them */
@@ -58,6 +74,7 @@ struct work {
 	u8 out[128]
 	    __attribute__((aligned(8))); /* headers, ending where the reply begins: one copy */
 	u8 reply[2 * PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
+	struct fast_more more;
 };
 
 _Static_assert(__builtin_offsetof(struct work, reply) ==

@@ -12,13 +12,20 @@ use anyhow::{Context, Result, ensure};
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    for file in ["abi.h", "limits.h", "reasons.def", "commands.def"] {
+    for file in [
+        "abi.h",
+        "limits.h",
+        "reasons.def",
+        "commands.def",
+        "fast.def",
+    ] {
         println!("cargo:rerun-if-changed={}", bpf.join(file).display());
     }
     println!("cargo:rerun-if-changed=wrapper.h");
     generate_mirror(&bpf, &out.join("mirror.rs"))?;
     generate_reasons(&bpf.join("reasons.def"), &out.join("reasons.rs"))?;
     generate_commands(&bpf.join("commands.def"), &out.join("commands.rs"))?;
+    generate_fast(&bpf.join("fast.def"), &out.join("fast.rs"))?;
     Ok(())
 }
 
@@ -141,6 +148,28 @@ fn generate_commands(from: &Path, to: &Path) -> Result<()> {
             code,
             "Command {{ name: {:?}, class: {}, argc: {argc}, keys: {keys} }},",
             row[0], row[1]
+        )?;
+    }
+    code.push_str("];\n");
+    fs::write(to, code).with_context(|| format!("could not write {}", to.display()))
+}
+
+fn generate_fast(from: &Path, to: &Path) -> Result<()> {
+    let rows = definitions(from, "FAST")?;
+    let mut code = format!(
+        "/// All commands that the fast path answers.\npub const FAST_COMMANDS: [FastCommand; {}] = [\n",
+        rows.len()
+    );
+    for row in &rows {
+        ensure!(
+            row.len() == 4,
+            "FAST needs kind, name and two counts: {row:?}"
+        );
+        writeln!(
+            code,
+            "FastCommand {{ name: {:?}, kind: FAST_KIND_{kind}, stat: STAT_FAST_{kind} }},",
+            row[1],
+            kind = row[0]
         )?;
     }
     code.push_str("];\n");

@@ -2,7 +2,7 @@
 //! The Rust mirror of what the data path and user space share.
 //!
 //! Everything here is generated at build time from `bpf/abi.h`, `bpf/limits.h`,
-//! `bpf/reasons.def` and `bpf/commands.def`; the mirror's layout is checked by the compiler
+//! `bpf/reasons.def`, `bpf/commands.def` and `bpf/fast.def`; the mirror's layout is checked by the compiler
 //! against what clang computed, and again by the loader against the maps' value sizes.
 
 #[allow(
@@ -72,6 +72,19 @@ pub use commands::{Command, Keys, Meaning, command_key_bytes};
 
 include!(concat!(env!("OUT_DIR"), "/commands.rs"));
 
+/// One row of `fast.def`.
+#[derive(Clone, Copy, Debug)]
+pub struct FastCommand {
+    /// Lower-case name.
+    pub name: &'static str,
+    /// `enum fast_kind`: its bit in `control.fast_off` is `1 << kind`.
+    pub kind: fast_kind,
+    /// Its counter.
+    pub stat: erb_stat,
+}
+
+include!(concat!(env!("OUT_DIR"), "/fast.rs"));
+
 /// A map of the data path and the sizes this mirror expects it to have, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MapShape {
@@ -136,6 +149,22 @@ mod tests {
         for command in &COMMANDS {
             assert!(command.class < CMD_CLASS_MAX, "{}", command.name);
             assert_eq!(command.name, command.name.to_lowercase());
+        }
+    }
+
+    #[test]
+    fn fast_commands_are_known_without_effect() {
+        for fast in &FAST_COMMANDS {
+            let known = COMMANDS.iter().find(|command| command.name == fast.name);
+            let class = known.map(|command| command.class);
+            assert!(
+                matches!(class, Some(CMD_GET | CMD_PING | CMD_HARMLESS)),
+                "{}: {class:?}",
+                fast.name
+            );
+            let counter = format!("FAST_{}", fast.name.to_uppercase());
+            assert_eq!(REASONS[fast.stat as usize].name, counter);
+            assert!(fast.kind < 32);
         }
     }
 

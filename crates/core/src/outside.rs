@@ -56,8 +56,8 @@ pub trait DataPath {
     fn lease_until_ns(&self) -> u64;
     /// Sets `lease_until_ns`.
     fn set_lease_until_ns(&self, value: u64);
-    /// Sets `wall_minus_mono_ms`.
-    fn set_wall_minus_mono_ms(&self, value: i64);
+    /// Sets `wall_minus_mono_ns`.
+    fn set_wall_minus_mono_ns(&self, value: i64);
     /// Sets `heartbeat_up_ns`: each connection sends a command up this often; 0 = never.
     fn set_heartbeat_up_ns(&self, value: u64);
     /// Commands with unknown keys on their way.
@@ -140,7 +140,7 @@ pub trait Machine {
     /// `CLOCK_MONOTONIC`, ns: what the programs read.
     fn monotonic_ns(&self) -> u64;
     /// `CLOCK_REALTIME - CLOCK_MONOTONIC`, ms, rounded down so that entries rather end early.
-    fn wall_minus_monotonic_ms(&self) -> i64;
+    fn wall_minus_monotonic_ns(&self) -> i64;
     /// Connects to Redis: done or refused when it returns.
     ///
     /// # Errors

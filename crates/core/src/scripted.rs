@@ -130,7 +130,7 @@ impl DataPath for Recorder {
     }
     setters! {
         set_serving serving: u32; set_stopping stopping: u32; set_admit admit: u32;
-        set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ms wall_minus_mono_ms: i64;
+        set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ns wall_minus_mono_ns: i64;
         set_heartbeat_up_ns heartbeat_up_ns: u64; set_gate_ack gate_ack: u64;
     }
 
@@ -201,7 +201,7 @@ impl DataPath for Recorder {
 #[derive(Default)]
 pub(crate) struct Stand {
     pub(crate) now_ns: Cell<u64>,
-    pub(crate) wall_minus_mono_ms: Cell<i64>,
+    pub(crate) wall_minus_mono_ns: Cell<i64>,
     /// The way to Redis; none: refused.
     pub(crate) redis: RefCell<Option<Pipe>>,
     pub(crate) connects: Cell<u32>,
@@ -217,8 +217,8 @@ impl Machine for Stand {
     fn monotonic_ns(&self) -> u64 {
         self.now_ns.get()
     }
-    fn wall_minus_monotonic_ms(&self) -> i64 {
-        self.wall_minus_mono_ms.get()
+    fn wall_minus_monotonic_ns(&self) -> i64 {
+        self.wall_minus_mono_ns.get()
     }
     fn connect(&mut self) -> io::Result<Pipe> {
         self.connects.set(self.connects.get() + 1);

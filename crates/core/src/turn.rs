@@ -51,7 +51,10 @@ const PINGS_MAX: usize = 4;
 const FILLS_MAX: usize = 8;
 
 /// A step of the wall clock against the monotonic one that voids all expiry times.
-const CLOCK_STEP_MS: u64 = 2;
+const CLOCK_STEP_NS: u64 = 2 * MS;
+
+/// What reading the two clocks may err by.
+const CLOCK_NOISE_NS: u64 = 2_000;
 
 /// What goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +108,7 @@ pub struct Core<P, M: Machine> {
     misses_this_second: u64,
     answered: u64,
     pub(crate) unacked: bool,
-    wall_minus_mono_ms: i64,
+    wall_minus_mono_ns: i64,
 }
 
 impl<P: DataPath, M: Machine> Core<P, M> {
@@ -144,7 +147,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             answered: 0,
             // Of an adopted data path nothing is known.
             unacked: true,
-            wall_minus_mono_ms: 0,
+            wall_minus_mono_ns: 0,
         }
     }
 
@@ -299,17 +302,17 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// A step of the wall clock makes every cached expiry wrong.
     fn keep_clock(&mut self) -> Result<()> {
-        let difference = self.machine.wall_minus_monotonic_ms();
-        if difference == self.wall_minus_mono_ms {
+        let difference = self.machine.wall_minus_monotonic_ns();
+        if difference.abs_diff(self.wall_minus_mono_ns) <= CLOCK_NOISE_NS {
             return Ok(());
         }
-        let stepped = difference.abs_diff(self.wall_minus_mono_ms) > CLOCK_STEP_MS;
-        self.path.set_wall_minus_mono_ms(difference);
-        if stepped && self.wall_minus_mono_ms != 0 {
+        let stepped = difference.abs_diff(self.wall_minus_mono_ns) > CLOCK_STEP_NS;
+        self.path.set_wall_minus_mono_ns(difference);
+        if stepped && self.wall_minus_mono_ns != 0 {
             tracing::warn!("the wall clock was set: the cache is emptied");
             self.path.clear()?;
         }
-        self.wall_minus_mono_ms = difference;
+        self.wall_minus_mono_ns = difference;
         Ok(())
     }
 

@@ -30,7 +30,7 @@ impl Bench {
     fn new() -> Self {
         let machine = Stand::default();
         machine.now_ns.set(START_NS);
-        machine.wall_minus_mono_ms.set(1_700_000_000_000);
+        machine.wall_minus_mono_ns.set(1_700_000_000_000_000_000);
         let redis = Pipe::default();
         machine.redis.replace(Some(redis.clone()));
         let settings = Settings {
@@ -336,19 +336,19 @@ fn connections_are_admitted_after_200_ms() {
 #[test]
 fn a_step_of_the_wall_clock_empties_the_cache() {
     let mut bench = Bench::serving();
-    let wall = &bench.core.machine.wall_minus_mono_ms;
-    wall.set(wall.get() + 2);
+    let wall = &bench.core.machine.wall_minus_mono_ns;
+    wall.set(wall.get() + 2_000_000);
     bench.pass(60, true);
     assert!(
         !bench.core.path.take_log().contains(&"clear".to_owned()),
         "slewed"
     );
-    let wall = &bench.core.machine.wall_minus_mono_ms;
-    wall.set(wall.get() - 3);
+    let wall = &bench.core.machine.wall_minus_mono_ns;
+    wall.set(wall.get() - 3_000_000);
     bench.pass(60, true);
     assert!(bench.core.path.take_log().contains(&"clear".to_owned()));
-    let wall = bench.core.machine.wall_minus_mono_ms.get();
-    assert_eq!(bench.core.path.control.borrow().wall_minus_mono_ms, wall);
+    let wall = bench.core.machine.wall_minus_mono_ns.get();
+    assert_eq!(bench.core.path.control.borrow().wall_minus_mono_ns, wall);
 }
 
 #[test]

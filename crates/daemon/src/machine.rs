@@ -91,8 +91,8 @@ impl Machine for Linux {
     fn monotonic_ns(&self) -> u64 {
         clock::monotonic_ns()
     }
-    fn wall_minus_monotonic_ms(&self) -> i64 {
-        clock::wall_minus_monotonic_ms()
+    fn wall_minus_monotonic_ns(&self) -> i64 {
+        clock::wall_minus_monotonic_ns()
     }
     fn connect(&mut self) -> io::Result<Connection> {
         Connection::new(&self.redis)
@@ -148,7 +148,7 @@ impl DataPath for Kernel {
     }
     setters! {
         set_serving: u32; set_stopping: u32; set_admit: u32; set_lease_until_ns: u64;
-        set_wall_minus_mono_ms: i64; set_heartbeat_up_ns: u64; set_gate_ack: u64;
+        set_wall_minus_mono_ns: i64; set_heartbeat_up_ns: u64; set_gate_ack: u64;
     }
 
     fn tick(&self) -> Result<bool> {

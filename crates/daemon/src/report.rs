@@ -183,7 +183,11 @@ pub fn counters(stats: &[u64]) -> Vec<Counter> {
 #[must_use]
 pub fn hit_ratio(stats: &[u64]) -> Option<f64> {
     let of = |stat: abi::erb_stat| stats.get(stat as usize).copied().unwrap_or(0);
-    let hits = of(abi::STAT_FAST_GET);
+    let hits: u64 = abi::FAST_COMMANDS
+        .iter()
+        .filter(|command| command.kind != abi::FAST_KIND_PING)
+        .map(|command| of(command.stat))
+        .sum();
     let all = hits + MISSES.iter().map(|stat| of(*stat)).sum::<u64>();
     #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
     (all > 0).then(|| hits as f64 / all as f64)

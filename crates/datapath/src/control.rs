@@ -64,8 +64,8 @@ fields! {
     fills, set_fills: u32, AtomicU32;
     /// End of the lease, `CLOCK_MONOTONIC`, ns.
     lease_until_ns, set_lease_until_ns: u64, AtomicU64;
-    /// `CLOCK_REALTIME - CLOCK_MONOTONIC`, ms.
-    wall_minus_mono_ms, set_wall_minus_mono_ms: i64, AtomicI64;
+    /// `CLOCK_REALTIME - CLOCK_MONOTONIC`, ns.
+    wall_minus_mono_ns, set_wall_minus_mono_ns: i64, AtomicI64;
     /// Each connection sends a command up this often, ns; 0 = never.
     heartbeat_up_ns, set_heartbeat_up_ns: u64, AtomicU64;
     /// `gate_seen` up to which Redis's state was read again.
@@ -74,6 +74,8 @@ fields! {
     set_mask, set_set_mask: u64, AtomicU64;
     /// Seed of the key hash.
     hash_seed, set_hash_seed: u64, AtomicU64;
+    /// Bit `1 << FAST_KIND_x`: the command is not as the fast path knows it.
+    fast_off, set_fast_off: u32, AtomicU32;
 }
 
 fields_read! {

@@ -264,6 +264,7 @@ impl Bench {
         control.set_admit(1);
         control.set_fills(1);
         control.set_lease_until_ns(u64::MAX);
+        control.set_fast_off(0);
         control.set_heartbeat_up_ns(0);
         control.set_gate_ack(control.gate_seen());
         for _ in 0..MISS_COUNT_BITS {

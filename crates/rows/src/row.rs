@@ -52,6 +52,11 @@ pub enum Expect {
     Drop,
 }
 
+/// What happens before the packet.
+pub type Before = fn(&mut Scene);
+/// Makes the packet.
+pub type Packet = fn(&mut Scene) -> Segment;
+
 /// One row of a table.
 pub struct Row {
     /// What is shown.
@@ -59,9 +64,9 @@ pub struct Row {
     /// Kind of connection.
     pub shape: Shape,
     /// What happened before.
-    pub before: fn(&mut Scene),
+    pub before: Box<dyn Fn(&mut Scene) + Send>,
     /// The packet; the client's next number is moved by the row itself if it wants.
-    pub packet: fn(&mut Scene) -> Segment,
+    pub packet: Box<dyn Fn(&mut Scene) -> Segment + Send>,
     /// Who gets it.
     pub program: Program,
     /// What must come out.
@@ -74,19 +79,19 @@ pub struct Row {
 impl Row {
     /// A row for `erb_xdp`.
     #[must_use]
-    pub const fn xdp(
+    pub fn xdp(
         name: &'static str,
         shape: Shape,
-        before: fn(&mut Scene),
-        packet: fn(&mut Scene) -> Segment,
+        before: impl Fn(&mut Scene) + Send + 'static,
+        packet: impl Fn(&mut Scene) -> Segment + Send + 'static,
         expect: Expect,
         moved: &'static [(&'static str, u64)],
     ) -> Self {
         Self {
             name,
             shape,
-            before,
-            packet,
+            before: Box::new(before),
+            packet: Box::new(packet),
             program: Program::Xdp,
             expect,
             moved,
@@ -95,7 +100,7 @@ impl Row {
 
     /// The same row for another program.
     #[must_use]
-    pub const fn on(mut self, program: Program) -> Self {
+    pub fn on(mut self, program: Program) -> Self {
         self.program = program;
         self
     }

@@ -2,7 +2,7 @@
 //! Pure ACKs and selective ones: what is dropped, what goes up, what brings an answer again.
 
 use erb_rows::frame::{ECE, Segment};
-use erb_rows::row::{Expect, Row, check};
+use erb_rows::row::{Before, Expect, Packet, Row, check};
 use erb_rows::scene::{Scene, V4, V4_NO_TS, V4_VLAN, V6};
 
 use crate::splice::{behind_ping, sent, shifted};
@@ -47,7 +47,9 @@ fn pure_acks_dropped() {
 #[test]
 fn pure_acks_not_dropped() {
     let up: &[(&str, u64)] = &[("PURE_ACK_UP", 1)];
-    let row = |name, before, packet, expect| Row::xdp(name, V4, before, packet, expect, up);
+    let row = |name, before: Before, packet: Packet, expect| {
+        Row::xdp(name, V4, before, packet, expect, up)
+    };
     check(vec![
         row(
             "ACK without any answered request",

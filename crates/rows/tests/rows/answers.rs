@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What XDP answers.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use erb_rows::frame::Checksum;
 use erb_rows::row::{Expect, Row, check};
@@ -142,14 +142,14 @@ fn in_an_hour() -> u64 {
 }
 
 fn set_wall_clock(scene: &Scene) {
-    let wall = in_an_hour() - 3_600_000;
-    let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
-    let monotonic_ms = monotonic.tv_sec() * 1000 + monotonic.tv_nsec() / 1_000_000;
+    let clock = |clock| Duration::from(nix::time::clock_gettime(clock).unwrap());
+    let wall = clock(nix::time::ClockId::CLOCK_REALTIME);
+    let difference = wall - clock(nix::time::ClockId::CLOCK_MONOTONIC);
     scene
         .bench
         .dp
         .control()
-        .set_wall_minus_mono_ms(wall as i64 - monotonic_ms);
+        .set_wall_minus_mono_ns(difference.as_nanos() as i64);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod costs;
 mod egress;
 mod fuzz;
 mod live;
+mod more;
 mod odd;
 mod refusals;
 mod scanners;

@@ -3,7 +3,7 @@
 
 use erb_rows::fixture;
 use erb_rows::frame::{ACK, Checksum, Segment};
-use erb_rows::row::{Expect, Program, Row, check, moved};
+use erb_rows::row::{Before, Expect, Packet, Program, Row, check, moved};
 use erb_rows::scene::{
     META_TO_TC, Scene, Shape, TCX_DROP, TCX_NEXT, V4, V4_NO_TS, V6, V6_NO_TS, XDP_TX,
 };
@@ -32,7 +32,7 @@ fn consumed() {
     let counters: &[(&str, u64)] = &[("FAST_PACKET_TC", 1), ("FAST_GET", 1), ("EGRESS_CLONE", 1)];
     let mut rows = Vec::new();
     for shape in SHAPES {
-        let row = |name, before, packet, expect| {
+        let row = |name, before: Before, packet: Packet, expect| {
             Row::xdp(name, shape, before, packet, expect, counters).on(Program::Ingress)
         };
         rows.extend([
@@ -80,7 +80,7 @@ fn passed_up() {
     };
     let mut rows = Vec::new();
     for shape in SHAPES {
-        let on = |program, name, before, packet, expect, moved| {
+        let on = |program, name, before: Before, packet: Packet, expect, moved| {
             Row::xdp(name, shape, before, packet, expect, moved).on(program)
         };
         rows.push(on(

@@ -176,7 +176,7 @@ pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(
 
 /// Whether the entry is too close to its expiry to be answered.
 fn is_guarded(control: &abi::control, entry: &Entry<'_>, now: Ns) -> bool {
-    let wall_ms = (coarse(now) / MS) as i64 + control.wall_minus_mono_ms;
+    let wall_ms = (coarse(now) as i64 + control.wall_minus_mono_ns) / MS as i64;
     let guard = i64::from(abi::EXPIRY_GUARD_MS + abi::CLOCK_LAG_MS);
     entry
         .expiry_ms

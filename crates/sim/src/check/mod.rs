@@ -4,6 +4,7 @@
 //! | file | rule |
 //! | --- | --- |
 //! | `session.rs` | every reply is Redis's own bytes, or a fast reply that history allows |
+//! | `reads.rs` | what a fast reply to a read says of its keys |
 //! | `versions.rs` | which values a key had when, and how old a read may be |
 //! | `blackbox.rs` | per key, replies alone are linearizable (knows nothing of the model's order) |
 //! | `maps.rs` | the numbered invariants of `bpf/`, on the maps' content |
@@ -18,6 +19,7 @@ mod blackbox;
 pub mod cache;
 pub mod maps;
 pub mod quiet;
+mod reads;
 mod session;
 pub mod stream;
 mod versions;

@@ -13,8 +13,8 @@ use erb_sim_redis::Bytes;
 
 use crate::time::{Ns, show as show_time};
 
-use super::wire::{Argv, Replies, Requests, bulk, is, show, show_argv};
-use super::{Point, Versions, Via};
+use super::wire::{Argv, Replies, Requests, is, show, show_argv};
+use super::{Point, Versions, Via, reads};
 
 /// Alignments kept at most; equal requests in one pipeline cannot make more.
 const STATES_MAX: usize = 4_096;
@@ -214,7 +214,7 @@ impl Session {
             if let Some(stepped) = self.step_redis(*state, reply) {
                 keep(&mut next, stepped);
             }
-            let Some(stepped) = self.step_fast(*state, reply, versions) else {
+            let Some(stepped) = self.step_fast(*state, reply, versions, here) else {
                 continue;
             };
             let invoked = self.request(state.request).map_or(0, |r| r.invoked.stamp);
@@ -312,7 +312,13 @@ impl Session {
     }
 
     /// The frame is a fast reply to the next request.
-    fn step_fast(&self, state: State, frame: &[u8], versions: &Versions) -> Option<State> {
+    fn step_fast(
+        &self,
+        state: State,
+        frame: &[u8],
+        versions: &Versions,
+        here: Point,
+    ) -> Option<State> {
         let request = self.request(state.request)?;
         let may = self.via == Via::Erb && self.mode_at(state.chunk).is_plain();
         if state.offset > 0 || !may {
@@ -330,12 +336,9 @@ impl Session {
         let from = state.floor.max(request.invoked);
         let (floor, stale) = if is(&request.argv, "ping") && request.argv.len() == 1 {
             (frame == b"+PONG\r\n").then_some((from, false))?
-        } else if is(&request.argv, "get") && request.argv.len() == 2 {
-            let value = bulk(frame)?;
-            let read = versions.read(&request.argv[1], value, from)?;
-            (read.point, read.stale)
         } else {
-            return None;
+            let read = reads::point(&request.argv, frame, versions, from, here.at)?;
+            (read.point, read.stale)
         };
         Some(State {
             request: state.request + 1,
@@ -392,13 +395,14 @@ impl Session {
             .collect()
     }
 
-    /// A reply to a GET that is a value is a matter of history, all else of the stream.
+    /// A reply to a read that says something of a key is a matter of history, all else of the stream.
     fn rule(&self, states: &[State], reply: &[u8]) -> &'static str {
         let get = |state: &State| {
             let request = self.request(state.request);
-            state.offset == 0 && request.is_some_and(|request| is(&request.argv, "get"))
+            state.offset == 0
+                && request.is_some_and(|request| reads::is_answer(&request.argv, reply))
         };
-        let value = reply.starts_with(b"$") && states.iter().any(get);
+        let value = states.iter().any(get);
         if value { "history" } else { "stream" }
     }
 
@@ -424,8 +428,10 @@ impl Session {
                 )),
                 None => text.push_str(", while Redis had executed nothing more"),
             }
-            if is(&request.argv, "get") && request.argv.len() == 2 {
-                text.push_str(&format!("; {}", versions.describe(&request.argv[1])));
+            if reads::is_read(&request.argv) {
+                for key in request.argv.iter().skip(1) {
+                    text.push_str(&format!("; {}", versions.describe(key)));
+                }
             }
         }
         text.push_str(&format!(" (record {})", here.stamp));

@@ -60,11 +60,11 @@ fn written(argv: &[Bytes]) -> Vec<Bytes> {
 }
 
 /// Commands that get one reply at once, whatever it is, and leave the connection as it was.
-const PLAIN: [&str; 32] = [
+const PLAIN: [&str; 34] = [
     "get", "set", "incr", "append", "setrange", "getset", "getdel", "setnx", "mget", "exists",
-    "strlen", "pttl", "getrange", "type", "ping", "echo", "del", "unlink", "pexpire", "psetex",
-    "getex", "persist", "expire", "mset", "hello", "dbsize", "hset", "hdel", "msetnx", "rename",
-    "copy", "move",
+    "strlen", "ttl", "pttl", "getrange", "substr", "type", "ping", "echo", "del", "unlink",
+    "pexpire", "psetex", "getex", "persist", "expire", "mset", "hello", "dbsize", "hset", "hdel",
+    "msetnx", "rename", "copy", "move",
 ];
 
 /// A command of a client.

@@ -99,15 +99,15 @@ impl Run {
 fn replies_of_redis_pass_and_others_do_not() {
     let mut run = Run::new();
     run.write(0, "k", "a");
-    run.send(0, "STRLEN k");
-    run.execute(Some(0), "STRLEN k", b":1\r\n", &[]);
+    run.send(0, "LLEN k");
+    run.execute(Some(0), "LLEN k", b":1\r\n", &[]);
     assert_eq!(run.read(0, b":2\r\n"), Err("stream"));
 }
 
 #[test]
 fn a_reply_that_nobody_gave_is_rejected() {
     let mut run = Run::new();
-    run.send(0, "STRLEN k");
+    run.send(0, "LLEN k");
     assert_eq!(run.read(0, b":0\r\n"), Err("stream"));
     let mut run = Run::new();
     assert_eq!(
@@ -398,4 +398,77 @@ fn a_pipeline_read_at_once_counts_every_reply() {
     run.checks.closed(run.now, 0);
     assert!(run.checks.end(run.now).is_ok());
     assert_eq!(run.checks.checked().blackbox_operations, 3);
+}
+
+#[test]
+fn reads_of_several_keys_need_one_moment() {
+    let mut run = Run::new();
+    run.write(0, "a", "1");
+    run.write(0, "b", "1");
+    run.send(1, "MGET a b");
+    run.write(0, "a", "2");
+    run.write(0, "b", "2");
+    let reply = |a, b| [b"*2\r\n".to_vec(), value(a), value(b)].concat();
+    assert_eq!(run.read(1, &reply("1", "2")), Err("history"));
+    for (a, b) in [("1", "1"), ("2", "1"), ("2", "2")] {
+        let mut run = Run::new();
+        run.write(0, "a", "1");
+        run.write(0, "b", "1");
+        run.send(1, "MGET a b");
+        run.write(0, "a", "2");
+        run.write(0, "b", "2");
+        assert_eq!(run.read(1, &reply(a, b)), Ok(()), "{a} {b}");
+    }
+}
+
+#[test]
+fn fast_reads_say_what_the_key_held() {
+    let said = |line: &str, reply: &[u8]| {
+        let mut run = Run::new();
+        run.write(0, "k", "value");
+        run.send(1, line);
+        run.read(1, reply)
+    };
+    for (line, reply) in [
+        ("STRLEN k", &b":5\r\n"[..]),
+        ("EXISTS k k", b":2\r\n"),
+        ("TTL k", b":-1\r\n"),
+        ("GETRANGE k 1 2", b"$2\r\nal\r\n"),
+    ] {
+        assert_eq!(said(line, reply), Ok(()), "{line}");
+    }
+    for (line, reply) in [
+        ("STRLEN k", &b":4\r\n"[..]),
+        ("EXISTS k none", b":1\r\n"),
+        ("EXISTS none", b":0\r\n"),
+        ("TTL k", b":5\r\n"),
+        ("TTL none", b":-2\r\n"),
+        ("GETRANGE k 01 2", b"$2\r\nal\r\n"),
+        ("MGET k none", b"*2\r\n$5\r\nvalue\r\n$-1\r\n"),
+    ] {
+        assert_eq!(said(line, reply), Err("history"), "{line}");
+    }
+}
+
+#[test]
+fn times_left_are_those_of_a_moment_between() {
+    let mut run = Run::new();
+    let wall = |run: &Run| run.now / MS + crate::time::WALL_START_MS as u64;
+    let end = wall(&run) + 1_000;
+    let line = format!("SET k v PXAT {end}");
+    run.send(0, &line);
+    run.execute(
+        Some(0),
+        &line,
+        b"+OK\r\n",
+        &[set("k", Some("v"), Some(end))],
+    );
+    run.read(0, b"+OK\r\n").unwrap();
+    run.send(1, "PTTL k");
+    let left = end - wall(&run);
+    let reply = format!(":{}\r\n", left + 1);
+    assert_eq!(run.read(1, reply.as_bytes()), Err("history"));
+    run.send(2, "PTTL k");
+    let reply = format!(":{}\r\n", end - wall(&run));
+    assert_eq!(run.read(2, reply.as_bytes()), Ok(()));
 }

@@ -41,6 +41,18 @@ pub struct Read {
     pub stale: bool,
 }
 
+/// What a key that is a string held.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// Its value.
+    pub value: &'a [u8],
+    /// When it expires, wall clock.
+    pub expire_at_ms: Option<u64>,
+}
+
+/// Whether what a key held explains a reply.
+pub type Fits<'a> = &'a dyn Fn(Option<Held<'_>>) -> bool;
+
 #[derive(Clone, Debug)]
 struct Version {
     from: Point,
@@ -112,35 +124,38 @@ impl Versions {
     /// Whether a GET whose point is not before `from` may have returned `value`; `None` is nil.
     #[must_use]
     pub fn read(&self, key: &[u8], value: Option<&[u8]>, from: Point) -> Option<Read> {
+        self.find(key, from, &|held| held.map(|held| held.value) == value)
+    }
+
+    /// The earliest point, not before `from`, at which what the key held fits; `None` is no key.
+    #[must_use]
+    pub fn find(&self, key: &[u8], from: Point, fits: Fits<'_>) -> Option<Read> {
+        let fresh = Read {
+            point: from,
+            stale: false,
+        };
         let Some(versions) = self.keys.get(&(0, Arc::from(key))) else {
-            let fresh = Read {
-                point: from,
-                stale: false,
-            };
-            return value.is_none().then_some(fresh);
+            return fits(None).then_some(fresh);
         };
         // The version in force at `from`; nothing yet counts as absent.
         let first = versions.partition_point(|version| version.from <= from);
-        if first == 0 && value.is_none() {
-            return Some(Read {
-                point: from,
-                stale: false,
-            });
+        if first == 0 && fits(None) {
+            return Some(fresh);
         }
         for version in &versions[first.saturating_sub(1)..] {
             let point = version.from.max(from);
-            if self.holds(version, value, point.at) {
+            if self.holds(version, fits, point.at) {
                 return Some(Read {
                     point,
                     stale: false,
                 });
             }
         }
-        self.read_stale(&versions[..first], value, from)
+        self.find_stale(&versions[..first], fits, from)
     }
 
     /// An older value, if only unseen changes lie between and they are recent. Its point is `from`.
-    fn read_stale(&self, versions: &[Version], value: Option<&[u8]>, from: Point) -> Option<Read> {
+    fn find_stale(&self, versions: &[Version], fits: Fits<'_>, from: Point) -> Option<Read> {
         let stale = Read {
             point: from,
             stale: true,
@@ -151,29 +166,46 @@ impl Versions {
                 return None;
             }
             match at.checked_sub(1) {
-                Some(before) if self.holds(&versions[before], value, from.at) => {
+                Some(before) if self.holds(&versions[before], fits, from.at) => {
                     return Some(stale);
                 }
-                None if value.is_none() => return Some(stale),
+                None if fits(None) => return Some(stale),
                 _ => {}
             }
         }
         None
     }
 
-    fn holds(&self, version: &Version, value: Option<&[u8]>, at: Ns) -> bool {
-        let unsure = self
-            .stepped_at
-            .is_some_and(|step| at < step + 2 * self.config.unseen_ns);
+    /// Whether the clock was set so lately that nobody can tell what has expired.
+    #[must_use]
+    pub fn is_unsure(&self, at: Ns) -> bool {
+        self.stepped_at
+            .is_some_and(|step| at < step + 2 * self.config.unseen_ns)
+    }
+
+    /// The wall clock in Redis's milliseconds.
+    #[must_use]
+    pub const fn wall_ms(&self, at: Ns) -> i64 {
+        (at / MS) as i64 + self.wall_minus_mono_ms
+    }
+
+    fn holds(&self, version: &Version, fits: Fits<'_>, at: Ns) -> bool {
+        let unsure = self.is_unsure(at);
         let expired = version.expire_at_ms.is_some_and(|expiry| {
             let allowed = expiry as i64 + (self.config.expiry_ns / MS) as i64;
-            (at / MS) as i64 + self.wall_minus_mono_ms >= allowed
+            self.wall_ms(at) >= allowed
         });
-        match (&version.value, value) {
-            (Stored::String(held), Some(value)) => (!expired || unsure) && **held == *value,
-            (Stored::Gone, None) => true,
-            (_, None) => expired || (unsure && version.expire_at_ms.is_some()),
-            _ => false,
+        let gone = expired || (unsure && version.expire_at_ms.is_some());
+        match &version.value {
+            Stored::String(value) => {
+                let held = Held {
+                    value,
+                    expire_at_ms: version.expire_at_ms,
+                };
+                ((!expired || unsure) && fits(Some(held))) || (gone && fits(None))
+            }
+            Stored::Gone => fits(None),
+            Stored::Other(_) => gone && fits(None),
         }
     }
 

@@ -203,6 +203,29 @@ pub(super) fn bulk(frame: &[u8]) -> Option<Option<&[u8]>> {
     (whole && frame.ends_with(b"\r\n")).then_some(Some(value))
 }
 
+/// The values of an array of bulk strings without nil; `None` for anything else.
+pub(super) fn bulks(frame: &[u8]) -> Option<Vec<&[u8]>> {
+    let end = |from: usize| Some(from + line(&frame[from..])?.len() + 1);
+    let mut at = end(0)?;
+    let count = usize::try_from(number(&frame[..at - 1]).filter(|_| frame[0] == b'*')?).ok()?;
+    let head = format!("*{count}\r\n");
+    let mut values = Vec::new();
+    while values.len() < count {
+        let length = number(&frame[at..end(at)? - 1])?;
+        let whole = end(at)?.checked_add(usize::try_from(length).ok()? + 2)?;
+        values.push(bulk(frame.get(at..whole)?)??);
+        at = whole;
+    }
+    (at == frame.len() && frame.starts_with(head.as_bytes())).then_some(values)
+}
+
+/// The number of an integer reply in Redis's spelling.
+pub(super) fn integer(frame: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(frame.strip_prefix(b":")?.strip_suffix(b"\r\n")?).ok()?;
+    let number: i64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
 /// Whether the command has this name.
 pub(super) fn is(argv: &[Bytes], name: &str) -> bool {
     argv.first()
@@ -276,5 +299,25 @@ mod tests {
         assert_eq!(bulk(b"$2\r\na\r\n"), None);
         assert_eq!(bulk(b"$1\r\naXX"), None);
         assert_eq!(bulk(b"+OK\r\n"), None);
+    }
+
+    #[test]
+    fn arrays_and_integers_are_exact() {
+        let two = bulks(b"*2\r\n$1\r\na\r\n$0\r\n\r\n");
+        assert_eq!(two, Some(vec![&b"a"[..], b""]));
+        for wrong in [
+            &b"*2\r\n$1\r\na\r\n"[..],
+            b"*02\r\n$1\r\na\r\n$0\r\n\r\n",
+            b"*1\r\n$-1\r\n",
+            b"*1\r\n$1\r\na\r\n+",
+            b"$1\r\na\r\n",
+            b"*1\r\n:1\r\n",
+        ] {
+            assert_eq!(bulks(wrong), None);
+        }
+        assert_eq!(integer(b":-1\r\n"), Some(-1));
+        assert_eq!(integer(b":01\r\n"), None);
+        assert_eq!(integer(b":+1\r\n"), None);
+        assert_eq!(integer(b"+1\r\n"), None);
     }
 }

@@ -183,17 +183,42 @@ impl Maker<'_> {
         }
         let key = self.key();
         match self.random.u8(0..80) {
-            0 => command("mget", &[b"MGET", &key, &self.key()]),
-            1 => command("exists", &[b"EXISTS", &key]),
-            2 => command("strlen", &[b"STRLEN", &key]),
-            3 => command("pttl", &[b"PTTL", &key]),
-            4 => command("getrange", &[b"GETRANGE", &key, b"0", b"3"]),
+            0 | 11..=13 => self.many("mget", b"MGET", key),
+            1 | 14 => self.many("exists", b"EXISTS", key),
+            2 | 15 => command("strlen", &[b"STRLEN", &key]),
+            3 | 16 => command("pttl", &[b"PTTL", &key]),
+            17 => command("ttl", &[b"ttl", &key]),
+            4 | 18 => {
+                let (start, end) = (self.index(), self.index());
+                command("getrange", &[b"GETRANGE", &key, &start, &end])
+            }
+            19 => command("substr", &[b"substr", &key, b"1", b"-2"]),
             5 => command("type", &[b"TYPE", &key]),
             6 | 7 => command("ping", &[b"PING"]),
             8 => command("ping", &[b"PING", b"hello"]),
             9 => command("echo", &[b"ECHO", b"hello"]),
             10 => command("get", &[b"get", &key]),
             _ => command("get", &[b"GET", &key]),
+        }
+    }
+
+    /// A command on some keys, perhaps the same ones.
+    fn many(&mut self, name: &'static str, word: &[u8], key: Vec<u8>) -> Command {
+        let mut argv = vec![word.to_vec(), key];
+        for _ in 0..self.random.u8(0..5) {
+            argv.push(self.key());
+        }
+        let argv: Vec<&[u8]> = argv.iter().map(Vec::as_slice).collect();
+        command(name, &argv)
+    }
+
+    /// An index into a string, sometimes one that Redis refuses.
+    fn index(&mut self) -> Vec<u8> {
+        match self.random.u8(0..12) {
+            0 => b"-0".to_vec(),
+            1 => b"12345678901".to_vec(),
+            2 => b"-100000".to_vec(),
+            _ => self.random.i8(-12..12).to_string().into_bytes(),
         }
     }
 

@@ -140,11 +140,11 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         self.inner.set_serving(value);
     }
 
-    fn set_wall_minus_mono_ms(&self, value: i64) {
+    fn set_wall_minus_mono_ns(&self, value: i64) {
         if self.has(DaemonMistake::ClockUnwatched) && self.clock_set.replace(true) {
             return;
         }
-        self.inner.set_wall_minus_mono_ms(value);
+        self.inner.set_wall_minus_mono_ns(value);
     }
 
     fn fence(&self) -> u64 {

@@ -60,6 +60,22 @@ mutations! {
         [("egress.h", "!scan_request_open(&conn->in)) {", "!(scan_request_open(&conn->in) && conn->in.state == RQ_LOST)) {")];
     "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",
         [("cache.h", "return !(changes & 1) && read_once(set->changes) == changes;", "return changes || set;")];
+    "miss-in-mget", "nothing is answered of a key that is not cached", "reads-answers",
+        [("fast_more.h", "if (reason && !w->more.reason)", "if (reason && reason != STAT_REFUSE_MISS && !w->more.reason)")];
+    "zeros-before-integers", "an integer argument is as all versions of Redis take it", "reads-answers",
+        [("fast_more.h", "|| (b[minus] == '0' && len > 1))", ")")];
+    "range-beyond-its-end", "a range ends with the string", "reads-answers",
+        [("fast_more.h", "\t\tif (to >= len)\n\t\t\tto = len - 1;\n", "")];
+    "ttl-not-rounded", "TTL is rounded as Redis does", "reads-time-left",
+        [("fast_more.h", "(more_ttl_ms(w, c) + 500) / 1000", "more_ttl_ms(w, c) / 1000")];
+    "ttl-by-the-coarse-clock", "TTL and PTTL are read off the exact clock", "reads-time-left",
+        [("fast_more.h", "(now_exact_ns() + c->wall_minus_mono_ns) / 1000000;", "(w->now + c->wall_minus_mono_ns) / 1000000;")];
+    "two-moments", "the keys of one command are of one moment", "reads-two-moments",
+        [("fast_more.h", "if (!reason && m->keys > 1 && !more_all_still())", "if (!reason && m->keys > 1000 && !more_all_still())")];
+    "off-ignored", "a command that this Redis has not is not answered", "reads-switched-off",
+        [("fast_more.h", "if (kind == FAST_NONE || c->fast_off & 1U << kind)", "if (kind == FAST_NONE)")];
+    "exists-once", "EXISTS counts a key as often as it is named", "reads-answers",
+        [("fast_more.h", "return more_integer(m->keys, 0);", "return more_integer(m->keys > 0, 0);")];
     "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
         [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked)", "w->out_ack = conn->next;\n\t\tif (unacked)")];
     "replay-unpaced", "one replay per hole and round trip", "tcp-18-one-replay-per-hole",

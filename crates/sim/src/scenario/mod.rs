@@ -24,6 +24,7 @@ pub mod cases;
 mod hand;
 mod links;
 mod raw;
+mod reads;
 mod seldom;
 mod sharp;
 mod table;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use anyhow::{Context, Result};
 use erb_sim_path::Library;
 
-use super::{cases, hand, seldom, sharp};
+use super::{cases, hand, reads, seldom, sharp};
 use crate::mutate::{self, Change, DaemonMistake, source};
 use crate::plan::Outcome;
 use crate::violation::Violation;
@@ -229,6 +229,12 @@ cases! {
     "sharp-server-window", "tcp 15", "nothing is consumed that the kernel has no room for", Some(sharp::server_window_is_full), "server-window-ignored";
     "sharp-unread-write", "coherence 20, 21", "a write that gets no reply holds the fence until Redis has executed it", Some(sharp::read_but_not_executed), "released-without-proof";
     "sharp-bare-by-chance", "tcp 14", "a right sum that equals the bare one is updated like any other", Some(sharp::sum_is_the_bare_one), "bare-by-chance";
+    "reads-answers", "F1, F3", "the fast reads answer what Redis answers, and their odd forms are Redis's", Some(reads::answers_of_reads), "miss-in-mget";
+    "reads-one-packet", "F1", "fast commands of all kinds are answered in order", Some(reads::reads_in_one_packet), "";
+    "reads-time-left", "F1", "TTL and PTTL are exact to the millisecond", Some(reads::time_that_is_left), "ttl-not-rounded";
+    "reads-misses", "fills", "the keys of an MGET are missed one by one", Some(reads::misses_of_many), "";
+    "reads-two-moments", "F2", "the keys of one command are of one moment", Some(reads::keys_of_two_moments), "two-moments";
+    "reads-switched-off", "fast_off", "a command that this Redis has not is not answered", Some(reads::switched_off), "off-ignored";
     "seldom-many-commands", "REFUSE_COMMANDS", "a packet of more commands than are read there is Redis's", Some(seldom::many_commands_in_a_packet), "";
     "seldom-request-with-fin", "ODD_FLAGS", "a request that comes with a FIN is Redis's, and answered", Some(seldom::request_with_fin), "";
     "seldom-long-packet", "LONG_PACKET", "a request longer than one MTU is Redis's", Some(seldom::long_packet), "";

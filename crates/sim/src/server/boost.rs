@@ -18,7 +18,7 @@ use crate::inner::Event;
 use crate::mutate::Mistaken;
 use crate::server::control::Control;
 use crate::server::{IFINDEX, Pipe, Server};
-use crate::time::{Ns, US};
+use crate::time::{MS, Ns, US};
 use crate::trace::{Note, Place};
 use crate::violation::Violation;
 
@@ -292,8 +292,8 @@ impl Machine for Around {
         self.server().inner.now()
     }
 
-    fn wall_minus_monotonic_ms(&self) -> i64 {
-        self.server().inner.wall_minus_mono_ms.get()
+    fn wall_minus_monotonic_ns(&self) -> i64 {
+        self.server().inner.wall_minus_mono_ms.get() * MS as i64
     }
 
     fn connect(&mut self) -> io::Result<Pipe> {

@@ -112,7 +112,7 @@ impl DataPath for Control {
     }
     setters! {
         set_serving serving: u32; set_stopping stopping: u32; set_admit admit: u32;
-        set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ms wall_minus_mono_ms: i64;
+        set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ns wall_minus_mono_ns: i64;
         set_heartbeat_up_ns heartbeat_up_ns: u64; set_gate_ack gate_ack: u64;
     }
 

@@ -121,7 +121,7 @@ pub(crate) fn wall_clock_steps() {
     s.world.inner.checks.borrow_mut().wall_stepped(now, diff);
     s.run(1100 * MS);
     assert!(s.stat(abi::STAT_CACHE_CLEARED) > cleared, "not noticed");
-    assert_eq!(s.control().wall_minus_mono_ms, diff);
+    assert_eq!(s.control().wall_minus_mono_ns, diff * MS as i64);
     assert_eq!(s.call(client, &[b"GET", b"k"]), b"$-1\r\n");
     s.finish();
 }
