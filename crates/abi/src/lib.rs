@@ -64,6 +64,7 @@ pub struct Reason {
     pub text: &'static str,
 }
 
+include!(concat!(env!("OUT_DIR"), "/layout.rs"));
 include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
 mod commands;

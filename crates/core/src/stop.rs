@@ -14,6 +14,13 @@ const SETTLE_NS: u64 = 20 * MS;
 const FILLS_MAX_NS: u64 = 1000 * MS;
 
 impl<P: DataPath, M: Machine> Core<P, M> {
+    /// The last act before another daemon takes over: nothing is answered in between. What is
+    /// attached stays.
+    pub fn hand_over(&self) {
+        self.path.set_serving(0);
+        self.path.set_lease_until_ns(0);
+    }
+
     /// Stops answering; with `force` resets what still needs translation and leaves at once.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 use erb_datapath::{
-    Attached, CacheSize, Datapath, Device, Links, LoadOptions, VlanOffload, load, vlan_offload_off,
-    vlan_offload_restore,
+    Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, VlanOffload,
+    load_programs, vlan_offload_off, vlan_offload_restore,
 };
 use nix::fcntl::Flock;
 
@@ -17,6 +17,7 @@ use crate::preflight::{
 };
 use crate::privilege::raise_reserve;
 use crate::rundir::{Notes, RunDir, netns_inode};
+use crate::takeover::{own_layout, take_over};
 use crate::{Error, Result};
 
 /// What the user wants.
@@ -34,6 +35,19 @@ pub struct BoostConfig {
     pub cache_bytes: u64,
     /// Run directory, if not the default one.
     pub run_dir: Option<PathBuf>,
+    /// The programs to be at work.
+    pub programs: Programs,
+}
+
+/// How a daemon came to its data path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It made it.
+    Fresh,
+    /// It was a dead daemon's.
+    Adopted,
+    /// The programs of another build, of a daemon that lived or not, were replaced.
+    Replaced,
 }
 
 /// What belongs to a data path that is attached.
@@ -42,13 +56,13 @@ pub(crate) struct Boosted {
     /// Held until the daemon ends.
     pub(crate) _lock: Flock<File>,
     pub(crate) notes: Notes,
-    pub(crate) adopted: bool,
+    pub(crate) taken: Taken,
 }
 
 impl Boosted {
     /// Takes a boost back that failed after it was attached; what was adopted stays at work.
     pub(crate) fn give_up(&self) {
-        if self.adopted {
+        if self.taken != Taken::Fresh {
             return;
         }
         take_away(&self.run_dir.pins(), &self.notes.vlan_before());
@@ -60,12 +74,13 @@ impl Boosted {
 }
 
 /// What was found to be right before anything is changed.
-struct Checked {
-    devices: Vec<Device>,
-    cache: CacheSize,
-    port: u16,
-    run_dir: RunDir,
-    adopt: bool,
+pub(crate) struct Checked {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) cache: CacheSize,
+    pub(crate) port: u16,
+    pub(crate) run_dir: RunDir,
+    /// There is something at work already.
+    taken: bool,
 }
 
 /// Memory of this machine, bytes.
@@ -96,11 +111,8 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         Some(path) => RunDir::new(path),
         None => RunDir::of_device(&first.name)?,
     };
-    if run_dir.is_locked() {
-        return Err(Error::AlreadyBoosted(run_dir.path().to_path_buf()));
-    }
-    let adopt = run_dir.has_pins();
-    if !adopt {
+    let taken = run_dir.is_locked() || run_dir.has_pins();
+    if !taken {
         check_no_xdp(&devices)?;
     }
     let (_, port) = check_redis(&config.redis, &config.credentials, config.port)?;
@@ -110,73 +122,38 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         cache,
         port,
         run_dir,
-        adopt,
+        taken,
     })
 }
 
-/// Checks, then loads and attaches, or adopts what a dead daemon left at work. On error nothing
-/// is left changed.
+/// Checks, then loads and attaches, or takes over what another daemon has at work or left at work.
+/// On error nothing is left changed.
 pub(crate) fn boost(config: &BoostConfig) -> Result<(Boosted, Links, Datapath)> {
-    let checked = check(config)?;
-    let lock = checked.run_dir.lock()?;
-    if checked.adopt {
-        adopt(config, checked, lock)
-    } else {
-        fresh(config, checked, lock)
+    let mut checked = check(config)?;
+    if checked.taken && clear_unfinished(&checked.run_dir)? {
+        checked = check(config)?;
     }
+    if checked.taken {
+        return take_over(config, checked);
+    }
+    let lock = checked.run_dir.lock()?;
+    fresh(config, checked, lock)
 }
 
-fn adopt(
-    config: &BoostConfig,
-    checked: Checked,
-    lock: Flock<File>,
-) -> Result<(Boosted, Links, Datapath)> {
-    let Checked {
-        devices,
-        port,
-        run_dir,
-        ..
-    } = checked;
-    let mut notes = run_dir.notes()?;
-    let noted: Vec<&Device> = notes
-        .attached
-        .iter()
-        .map(|attached| &attached.device)
-        .collect();
-    if noted != devices.iter().collect::<Vec<_>>()
-        || notes.port != port
-        || notes.netns != netns_inode()?
-    {
-        return Err(Error::Usage(format!(
-            "what is at work in {} was boosted with other devices, port or namespace ({}, port {}): \
-             boost with the same, or `erb detach` first",
-            run_dir.path().display(),
-            noted
-                .iter()
-                .map(|device| device.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", "),
-            notes.port
-        )));
+/// Takes away what a boost that was killed has left before its notes were written: nothing was
+/// ever answered by it. True if there was such.
+fn clear_unfinished(run_dir: &RunDir) -> Result<bool> {
+    if run_dir.has_notes() || run_dir.is_locked() {
+        return Ok(false);
     }
-    let pins = run_dir.pins();
-    let links = Links::new(&pins);
-    let datapath = Datapath::open(&pins, devices[0].ifindex)?;
-    if notes.cache_sets != checked.cache.sets() {
-        tracing::warn!(
-            "the cache keeps its size of {} sets until detached",
-            notes.cache_sets
-        );
+    let _lock = run_dir.lock()?;
+    if run_dir.has_notes() {
+        return Ok(false);
     }
-    config.redis.to_string().clone_into(&mut notes.redis);
-    run_dir.write_notes(&notes)?;
-    let boosted = Boosted {
-        run_dir,
-        _lock: lock,
-        notes,
-        adopted: true,
-    };
-    Ok((boosted, links, datapath))
+    tracing::warn!("a boost that was killed half-way is taken away");
+    take_away(&run_dir.pins(), &[]);
+    run_dir.remove(true)?;
+    Ok(true)
 }
 
 fn fresh(
@@ -198,7 +175,7 @@ fn fresh(
         port: checked.port,
         hash_seed: random_seed()?,
     };
-    load(&pins, &options)?;
+    load_programs(&pins, &options, &config.programs)?;
     for device in &checked.devices {
         undo.vlan.push((device.clone(), vlan_offload_off(device)?));
     }
@@ -218,6 +195,8 @@ fn fresh(
         cache_sets: checked.cache.sets(),
         netns: netns_inode()?,
         mounted: undo.mounted,
+        build: config.programs.build().to_owned(),
+        layout: own_layout(),
     };
     run_dir.write_notes(&notes)?;
     undo.armed = false;
@@ -225,7 +204,7 @@ fn fresh(
         run_dir,
         _lock: lock,
         notes,
-        adopted: false,
+        taken: Taken::Fresh,
     };
     Ok((boosted, links, datapath))
 }

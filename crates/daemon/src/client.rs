@@ -19,6 +19,15 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// # Errors
 /// [`Error::NotBoosted`] if no daemon listens, [`Error::NoAnswer`] if it does not answer.
 pub fn request<T: DeserializeOwned>(run_dir: &RunDir, request: &Request) -> Result<T> {
+    request_within(run_dir, request, ANSWER_MAX)
+}
+
+/// As [`request()`], with a time of one's own.
+pub(crate) fn request_within<T: DeserializeOwned>(
+    run_dir: &RunDir,
+    request: &Request,
+    limit: Duration,
+) -> Result<T> {
     let no_answer = |reason: String| Error::NoAnswer {
         run_dir: run_dir.path().to_path_buf(),
         reason,
@@ -28,7 +37,7 @@ pub fn request<T: DeserializeOwned>(run_dir: &RunDir, request: &Request) -> Resu
     let mut line = serde_json::to_vec(request).map_err(|error| no_answer(error.to_string()))?;
     line.push(b'\n');
     stream
-        .set_read_timeout(Some(ANSWER_MAX))
+        .set_read_timeout(Some(limit))
         .and_then(|()| stream.write_all(&line))
         .map_err(|error| no_answer(format!("does not listen: {error}")))?;
     let mut answer = String::new();

@@ -12,7 +12,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 
-use crate::boost::{BoostConfig, Boosted, boost};
+use crate::boost::{BoostConfig, Boosted, Taken, boost};
 use crate::machine::{Kernel, Linux};
 use crate::rundir::Notes;
 use crate::server::Server;
@@ -40,6 +40,8 @@ pub struct Daemon {
     pub(crate) boosted: Boosted,
     pub(crate) server: Server,
     pub(crate) fill_client: Option<FillClient>,
+    /// Another daemon waits for the lock.
+    pub(crate) handed_over: bool,
     signals: SignalFd,
 }
 
@@ -68,6 +70,7 @@ impl Daemon {
                     boosted,
                     server,
                     fill_client: None,
+                    handed_over: false,
                     signals,
                 })
             }
@@ -103,13 +106,14 @@ impl Daemon {
         self.boosted.run_dir.path()
     }
 
-    /// Whether a dead daemon's data path was taken over.
+    /// How it came to its data path.
     #[must_use]
-    pub const fn adopted(&self) -> bool {
-        self.boosted.adopted
+    pub const fn taken(&self) -> Taken {
+        self.boosted.taken
     }
 
-    /// Works until detached, then takes everything away.
+    /// Works until detached, then takes everything away; or until it hands over, then leaves
+    /// everything at work.
     ///
     /// # Errors
     /// [`Error`] if the data path cannot be driven any more; it stays attached then, without lease.
@@ -122,6 +126,11 @@ impl Daemon {
             }
             if ready.clients || self.fill_client.is_some() {
                 self.serve_clients()?;
+            }
+            if self.handed_over {
+                tracing::info!("another daemon goes on with what is at work");
+                self.core.hand_over();
+                return Ok(());
             }
             self.core.turn(ready.feed)?;
             if self.core.is_leaving() {

@@ -21,16 +21,18 @@ mod server;
 mod sockets;
 mod status;
 mod stop;
+mod takeover;
 
 pub use addr::RedisAddr;
-pub use boost::BoostConfig;
+pub use boost::{BoostConfig, Taken};
 pub use client::request;
 pub use credentials::{CredentialSource, PASSWORD_VARIABLE};
 pub use daemon::Daemon;
 pub use error::{Error, Result};
 pub use privilege::drop_privileges;
 pub use report::{
-    CacheReport, ConnectionsReport, Counter, DeviceReport, MemoryReport, RedisReport, Status,
+    CacheReport, ConnectionsReport, Counter, DeviceReport, MemoryReport, ProgramsReport,
+    RedisReport, Status,
 };
 pub use rundir::{Notes, RUN_ROOT, RunDir, enter_base_mount_namespace};
 pub use server::Request;

@@ -28,6 +28,18 @@ pub struct DeviceReport {
     pub vlan: VlanOffload,
 }
 
+/// The programs at work.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ProgramsReport {
+    /// Their build: a hash of the objects.
+    pub build: String,
+    /// Layout of what they share; programs of another layout cannot replace them.
+    pub layout: String,
+    /// False after a replacement that was killed half-way: some links run another build. Both are
+    /// right; `erb boost` makes it one.
+    pub whole: bool,
+}
+
 /// Redis as the daemon sees it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RedisReport {
@@ -129,6 +141,8 @@ pub struct Status {
     pub egress_devices: Vec<u32>,
     /// Mode of work.
     pub mode: String,
+    /// The programs at work.
+    pub programs: ProgramsReport,
     /// Whether fast answers are given.
     pub serving: bool,
     /// Why not; empty if serving.

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! RUN_DIR/lock         held while a daemon is at work
+//! RUN_DIR/boost.lock   held by who takes over or replaces what is at work
 //! RUN_DIR/control.sock the daemon's socket, mode 0600
 //! RUN_DIR/notes.json   what was changed and must be put back
 //! RUN_DIR/log          messages of a background daemon
@@ -45,6 +46,12 @@ pub struct Notes {
     pub netns: u64,
     /// Whether ERB mounted the bpffs.
     pub mounted: bool,
+    /// Build of the programs that are pinned.
+    #[serde(default)]
+    pub build: String,
+    /// Layout of what they share.
+    #[serde(default)]
+    pub layout: String,
 }
 
 impl Notes {
@@ -161,6 +168,23 @@ impl RunDir {
             .map_err(|_| Error::AlreadyBoosted(self.path.clone()))
     }
 
+    /// Takes the lock of those who change what is at work; waits for another.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be made.
+    pub fn turn(&self) -> Result<Flock<File>> {
+        let path = self.path.join("boost.lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(Error::io(format!("could not open {}", path.display())))?;
+        Flock::lock(file, FlockArg::LockExclusive)
+            .map_err(|(_, error)| Error::io(format!("could not lock {}", path.display()))(error))
+    }
+
     /// Whether a daemon holds the lock.
     #[must_use]
     pub fn is_locked(&self) -> bool {
@@ -205,6 +229,12 @@ impl RunDir {
         self.pins_are_mounted() && self.pins().join("erb_control").exists()
     }
 
+    /// Whether there are notes: written when all was attached.
+    #[must_use]
+    pub fn has_notes(&self) -> bool {
+        self.path.join("notes.json").exists()
+    }
+
     /// Notes of the daemon that loaded what is pinned.
     ///
     /// # Errors
@@ -228,7 +258,11 @@ impl RunDir {
         let path = self.path.join("notes.json");
         let bytes = serde_json::to_vec(notes)
             .map_err(|error| Error::Usage(format!("notes cannot be written: {error}")))?;
-        fs::write(&path, bytes).map_err(Error::io(format!("could not write {}", path.display())))
+        // Whole or not at all: who is killed here leaves the notes of before.
+        let new = self.path.join("notes.new");
+        fs::write(&new, bytes)
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(Error::io(format!("could not write {}", path.display())))
     }
 
     /// Unmounts the bpffs if ERB mounted it, and removes the directory. Needs `CAP_SYS_ADMIN`.
@@ -241,7 +275,14 @@ impl RunDir {
             umount2(&pins, MntFlags::MNT_DETACH)
                 .map_err(Error::io(format!("could not unmount {}", pins.display())))?;
         }
-        for name in ["control.sock", "notes.json", "log", "lock"] {
+        for name in [
+            "control.sock",
+            "notes.json",
+            "notes.new",
+            "log",
+            "boost.lock",
+            "lock",
+        ] {
             // What was never made need not go.
             let _ = fs::remove_file(self.path.join(name));
         }

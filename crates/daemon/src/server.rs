@@ -41,6 +41,8 @@ pub enum Request {
     },
     /// The tracked connections.
     Conns,
+    /// End without detaching: another daemon goes on with what is at work.
+    HandOver,
 }
 
 /// A connected client: its unfinished input and its unsent output.
@@ -191,6 +193,7 @@ mod tests {
             parse(r#"{"op":"fills","on":false}"#).unwrap(),
             Request::Fills { on: false }
         );
+        assert_eq!(parse(r#"{"op":"hand_over"}"#).unwrap(), Request::HandOver);
         assert!(parse(r#"{"op":"shutdown"}"#).is_err());
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::Result;
 use crate::clock::monotonic_ns;
 use crate::daemon::{Daemon, FillClient};
-use crate::report::{self, DeviceReport, RedisReport, Status};
+use crate::report::{self, DeviceReport, ProgramsReport, RedisReport, Status};
 use crate::rundir::{Notes, RunDir};
 use crate::server::Request;
 
@@ -66,6 +66,16 @@ impl Daemon {
                 self.server.answer(number, &json!({ "fills": on }));
             }
             Request::Fill { keys } => self.begin_named_fill(number, keys)?,
+            Request::HandOver => {
+                if self.core.stage() == Stage::Running {
+                    self.handed_over = true;
+                    let answer = json!({ "pid": std::process::id() });
+                    self.server.answer(number, &answer);
+                } else {
+                    let answer = json!({ "error": "a detach is under way" });
+                    self.server.answer(number, &answer);
+                }
+            }
             Request::Conns => {
                 let lines = self.conn_lines();
                 self.server.answer(number, &lines);
@@ -202,6 +212,11 @@ fn base_status(
             .collect(),
         egress_devices: erb_datapath::Links::new(&run_dir.pins()).egress_devices(),
         mode: "read".to_owned(),
+        programs: ProgramsReport {
+            build: notes.build.clone(),
+            layout: notes.layout.clone(),
+            whole: erb_datapath::Links::new(&run_dir.pins()).run_pinned(),
+        },
         serving: false,
         not_serving: vec!["the daemon is dead: `erb boost` again, or `erb detach`".to_owned()],
         gate_open: control.gate_seen() == control.gate_ack(),

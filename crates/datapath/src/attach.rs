@@ -35,14 +35,14 @@ pub struct Attached {
 }
 
 #[derive(Clone, Copy)]
-enum Hook {
+pub(crate) enum Hook {
     Xdp,
     Ingress,
     Egress,
 }
 
 impl Hook {
-    const fn program(self) -> &'static str {
+    pub(crate) const fn program(self) -> &'static str {
         match self {
             Self::Xdp => "erb_xdp",
             Self::Ingress => "erb_tc_ingress",
@@ -162,6 +162,46 @@ impl Links {
         }
     }
 
+    /// Lets every link of a hook go on with another program.
+    pub(crate) fn update(&self, hook: Hook, program: &OwnedFd) -> Result<()> {
+        for (ifindex, path) in self.links(hook) {
+            let updated = open_pin(&path).and_then(|link| link_update(&link, program));
+            match updated.as_ref().map_err(io::Error::raw_os_error) {
+                // The device is gone, and its link with it.
+                Ok(()) | Err(Some(libc::ENOENT | libc::ENOLINK | libc::ENODEV)) => {}
+                Err(_) => updated.map_err(|reason| Error::Attach {
+                    program: hook.program(),
+                    device: format!("device number {ifindex}"),
+                    reason,
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every link runs the program that is pinned for it: not so after a replacement that
+    /// was killed half-way.
+    #[must_use]
+    pub fn run_pinned(&self) -> bool {
+        [Hook::Egress, Hook::Ingress, Hook::Xdp]
+            .into_iter()
+            .all(|hook| {
+                let pinned = open_pin(&program_pin(&self.root, hook.program()))
+                    .and_then(|program| program_id(&program));
+                let Ok(pinned) = pinned else { return false };
+                self.links(hook).iter().all(|(_, path)| {
+                    let running = open_pin(path).and_then(|link| linked_program_id(&link));
+                    running.is_ok_and(|running| running == pinned)
+                })
+            })
+    }
+
+    fn links(&self, hook: Hook) -> Vec<(u32, PathBuf)> {
+        let mut pins = self.pins();
+        pins.retain(|(ifindex, path)| *path == hook.pin(&self.root, *ifindex));
+        pins
+    }
+
     fn pins(&self) -> Vec<(u32, PathBuf)> {
         let Ok(entries) = std::fs::read_dir(&self.root) else {
             return Vec::new();
@@ -236,4 +276,51 @@ fn pin_fd(link: &OwnedFd, path: &Path) -> io::Result<()> {
     } else {
         Ok(())
     }
+}
+
+fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: path is a live NUL-terminated string.
+    let fd = unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn link_update(link: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
+    // SAFETY: no options are given; both descriptors are open.
+    let done = unsafe {
+        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
+    };
+    if done < 0 {
+        Err(io::Error::from_raw_os_error(-done))
+    } else {
+        Ok(())
+    }
+}
+
+/// What the kernel says of a descriptor, as the plain structure `T` of its kind.
+fn info<T: Default>(fd: &OwnedFd) -> io::Result<T> {
+    let mut found = T::default();
+    let mut length = size_of::<T>() as u32;
+    // SAFETY: found is a live structure of that many bytes, for which any content is valid; the
+    // kernel writes no more.
+    let done = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut found).cast(), &raw mut length)
+    };
+    if done < 0 {
+        Err(io::Error::from_raw_os_error(-done))
+    } else {
+        Ok(found)
+    }
+}
+
+fn program_id(program: &OwnedFd) -> io::Result<u32> {
+    Ok(info::<libbpf_sys::bpf_prog_info>(program)?.id)
+}
+
+fn linked_program_id(link: &OwnedFd) -> io::Result<u32> {
+    Ok(info::<libbpf_sys::bpf_link_info>(link)?.prog_id)
 }

@@ -49,6 +49,20 @@ pub enum Error {
         /// What differs.
         what: String,
     },
+    /// What is pinned was loaded by a build whose programs share memory in another way.
+    #[error(
+        "what is at work in {path} shares its memory in another way than this build of ERB \
+         (layout {found}, not {own}), so it can neither be taken over nor replaced: `erb detach` \
+         first, then boost again"
+    )]
+    OtherLayout {
+        /// Pin root.
+        path: PathBuf,
+        /// Layout of what is pinned.
+        found: String,
+        /// Layout of this program.
+        own: String,
+    },
     /// A pinned object could not be opened.
     #[error("could not open the pinned {what}: {reason}")]
     Pin {

@@ -12,6 +12,8 @@ mod error;
 mod ethtool;
 mod load;
 mod mapped;
+mod programs;
+mod replace;
 mod run;
 mod size;
 
@@ -22,5 +24,7 @@ pub use device::{Device, ForeignXdp, all_devices, foreign_xdp};
 pub use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, ValueKind, Wanted};
 pub use error::{Error, Result};
 pub use ethtool::{VlanOffload, vlan_offload_off, vlan_offload_restore};
-pub use load::{LoadOptions, libbpf_messages, load, remove_pins};
+pub use load::{LoadOptions, libbpf_messages, load, load_programs, remove_pins};
+pub use programs::Programs;
+pub use replace::{promote, stage, unstage};
 pub use size::{CacheSize, SET_BYTES, parse_bytes};

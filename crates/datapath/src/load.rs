@@ -9,19 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, set_pri
 
 use crate::control::Control;
 use crate::mapped::Mapped;
-use crate::{CacheSize, Error, Result};
-
-const OBJECTS: [(&str, &[u8]); 3] = [
-    (
-        "xdp",
-        include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")),
-    ),
-    ("tc", include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"))),
-    (
-        "control",
-        include_bytes!(concat!(env!("OUT_DIR"), "/control.bpf.o")),
-    ),
-];
+use crate::{CacheSize, Error, Programs, Result};
 
 /// Messages of libbpf kept for the error text: the end of a verifier log names the instruction.
 const MESSAGES_MAX: usize = 60;
@@ -62,23 +50,39 @@ pub(crate) fn program_pin(root: &Path, name: &str) -> PathBuf {
     root.join(format!("prog_{name}"))
 }
 
+/// Loads the programs that this one was built with; see [`load_programs`].
+///
+/// # Errors
+/// As there.
+pub fn load(root: &Path, options: &LoadOptions) -> Result<()> {
+    load_programs(root, options, &Programs::builtin())
+}
+
 /// Loads all programs, pins maps and programs in `root` (an empty bpffs folder), and fills the
 /// control block and the command table. Nothing is attached.
 ///
 /// # Errors
 /// [`Error::Load`] with the verifier's last lines if the kernel refuses; pins made so far are
 /// removed again.
-pub fn load(root: &Path, options: &LoadOptions) -> Result<()> {
-    set_print(Some((PrintLevel::Info, keep_message)));
-    let loaded = load_objects(root, options).and_then(|()| fill_maps(root, options));
+pub fn load_programs(root: &Path, options: &LoadOptions, programs: &Programs) -> Result<()> {
+    let loaded = load_objects(root, options.cache, programs, program_pin)
+        .and_then(|()| fill_maps(root, options));
     if loaded.is_err() {
         remove_pins(root);
     }
     loaded
 }
 
-fn load_objects(root: &Path, options: &LoadOptions) -> Result<()> {
-    for (name, bytes) in OBJECTS {
+/// Loads the objects over the maps that are pinned in `root`, making those that are not, and pins
+/// each program where `pin` says.
+pub(crate) fn load_objects(
+    root: &Path,
+    cache: CacheSize,
+    programs: &Programs,
+    pin: fn(&Path, &str) -> PathBuf,
+) -> Result<()> {
+    set_print(Some((PrintLevel::Info, keep_message)));
+    for (name, bytes) in programs.objects() {
         let refused = |error: libbpf_rs::Error| Error::Load {
             what: format!("the {name} object"),
             reason: error.to_string(),
@@ -93,30 +97,25 @@ fn load_objects(root: &Path, options: &LoadOptions) -> Result<()> {
                 .iter()
                 .any(|name| map.name() == *name)
             {
-                map.set_max_entries(options.cache.sets()).map_err(refused)?;
+                map.set_max_entries(cache.sets()).map_err(refused)?;
             }
         }
         let object = object.load().map_err(refused)?;
         for mut program in object.progs_mut() {
-            let path = program_pin(root, &program.name().to_string_lossy());
+            let path = pin(root, &program.name().to_string_lossy());
             program.pin(path).map_err(refused)?;
         }
     }
     Ok(())
 }
 
-fn open_map(root: &Path, name: &'static str) -> Result<MapHandle> {
+pub(crate) fn open_map(root: &Path, name: &'static str) -> Result<MapHandle> {
     MapHandle::from_pinned_path(root.join(name)).map_err(|error| Error::map(name, error))
 }
 
 fn fill_maps(root: &Path, options: &LoadOptions) -> Result<()> {
     check_shapes(root)?;
-    let commands = open_map(root, "erb_commands")?;
-    for command in &COMMANDS {
-        commands
-            .update(&command.key(), &command.row(), MapFlags::ANY)
-            .map_err(|error| Error::map("erb_commands", format!("{}: {error}", command.name)))?;
-    }
+    fill_commands(root)?;
     let control = Control::new(Mapped::<control>::new(
         "erb_control",
         &open_map(root, "erb_control")?,
@@ -126,6 +125,17 @@ fn fill_maps(root: &Path, options: &LoadOptions) -> Result<()> {
     control.set_hash_seed(options.hash_seed);
     control.set_fills(1);
     control.set_abi_version(ERB_ABI_VERSION);
+    Ok(())
+}
+
+/// Writes the class of every known command.
+pub(crate) fn fill_commands(root: &Path) -> Result<()> {
+    let commands = open_map(root, "erb_commands")?;
+    for command in &COMMANDS {
+        commands
+            .update(&command.key(), &command.row(), MapFlags::ANY)
+            .map_err(|error| Error::map("erb_commands", format!("{}: {error}", command.name)))?;
+    }
     Ok(())
 }
 

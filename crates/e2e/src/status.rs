@@ -14,6 +14,8 @@ pub struct Status {
     pub pid: u32,
     /// Boosted devices.
     pub devices: Vec<Device>,
+    /// The programs at work.
+    pub programs: Programs,
     /// Whether fast answers are given.
     pub serving: bool,
     /// Why not.
@@ -32,6 +34,15 @@ pub struct Status {
     pub connections: Connections,
     /// All counters.
     pub counters: Vec<Counter>,
+}
+
+/// The programs at work.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Programs {
+    /// Their build.
+    pub build: String,
+    /// Whether all links run them.
+    pub whole: bool,
 }
 
 /// A boosted device.

@@ -102,6 +102,10 @@ pub struct BoostArgs {
     /// --foreground].
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Folder with other objects to load than the built-in ones; they must be built from the same
+    /// shared structures. For tests of replacements.
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
     /// Stay in the foreground.
     #[arg(long)]
     pub foreground: bool,

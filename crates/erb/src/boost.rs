@@ -8,10 +8,10 @@ use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    BoostConfig, CredentialSource, Daemon, Error, Notes, Request, Result, RunDir, Status,
+    BoostConfig, CredentialSource, Daemon, Error, Notes, Request, Result, RunDir, Status, Taken,
     drop_privileges, enter_base_mount_namespace, request,
 };
-use erb_datapath::{AttachMode, VlanOffload, parse_bytes};
+use erb_datapath::{AttachMode, Programs, VlanOffload, parse_bytes};
 use serde::{Deserialize, Serialize};
 
 use crate::args::BoostArgs;
@@ -105,6 +105,7 @@ fn spawn(args: &BoostArgs) -> Result<Child> {
         ("--run-dir", &args.run_dir),
         ("--log", &args.log),
         ("--redis-password-file", &args.redis_password_file),
+        ("--programs", &args.programs),
     ] {
         if let Some(path) = path {
             let path =
@@ -130,6 +131,10 @@ fn config(args: &BoostArgs) -> Result<BoostConfig> {
         )?,
         port: args.port,
         cache_bytes: parse_bytes(&args.cache_size)?,
+        programs: match &args.programs {
+            Some(folder) => Programs::from_folder(folder)?,
+            None => Programs::builtin(),
+        },
         run_dir: run_dir.map_err(Error::io("could not make --run-dir absolute"))?,
     })
 }
@@ -244,10 +249,10 @@ fn report(daemon: &Daemon) -> String {
         text.push_str(&words);
         text.push('\n');
     };
-    let verb = if daemon.adopted() {
-        "adopted"
-    } else {
-        "boosted"
+    let verb = match daemon.taken() {
+        Taken::Fresh => "boosted",
+        Taken::Adopted => "adopted",
+        Taken::Replaced => "replaced the programs on",
     };
     for (attached, vlan) in notes.attached.iter().zip(&notes.vlan) {
         let mode = match attached.mode {

@@ -46,7 +46,7 @@ pub const fn code(error: &Error) -> u8 {
             DatapathError::ForeignXdp(_) => 6,
             DatapathError::Size(_) => 10,
             DatapathError::Load { .. } | DatapathError::Attach { .. } => 13,
-            DatapathError::OtherVersion { .. } => 15,
+            DatapathError::OtherVersion { .. } | DatapathError::OtherLayout { .. } => 15,
             DatapathError::Pin { .. }
             | DatapathError::Run { .. }
             | DatapathError::Map { .. }

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use erb_daemon::{ConnLine, Status};
-use erb_datapath::{AttachMode, VlanOffload};
+use erb_daemon::{ConnLine, ProgramsReport, Status};
+use erb_datapath::{AttachMode, Programs, VlanOffload};
 
 /// Kinds of counters in the order in which they are shown, with a heading.
 const KINDS: [(&str, &str); 5] = [
@@ -83,6 +83,7 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
             device.attached.device.name
         )?;
     }
+    programs(out, &status.programs)?;
     if status.serving {
         writeln!(out, "serving      yes")?;
     } else {
@@ -116,6 +117,25 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
             ", closed: untracked connections"
         } else {
             ""
+        }
+    )
+}
+
+fn programs(out: &mut String, programs: &ProgramsReport) -> std::fmt::Result {
+    let own = Programs::builtin();
+    writeln!(
+        out,
+        "programs     build {}{}{}",
+        programs.build,
+        if programs.build == own.build() {
+            ""
+        } else {
+            " (not those of this erb: `erb boost` with the same arguments replaces them)"
+        },
+        if programs.whole {
+            ""
+        } else {
+            "; a replacement stopped half-way: `erb boost` again"
         }
     )
 }

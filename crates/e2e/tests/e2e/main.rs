@@ -12,6 +12,7 @@ mod failures;
 mod faults;
 mod history;
 mod mixed;
+mod replace;
 mod scripts;
 mod state;
 mod suite;
