@@ -140,8 +140,8 @@ struct cache_set {
 	__u64 version;	  /* moves with every mark taken or released and every invalidation */
 	__u16 tags[WAYS]; /* 0: way free */
 	__u16 visited;	  /* SIEVE bits, one per way */
+	__u16 touched;	  /* the same bits, taken each second where Redis evicts by use */
 	__u8 hands[CLASSES];
-	__u8 pad[2];
 	__u32 changes; /* odd while the set is being changed: readers take no lock */
 	__u8 pad1[4];
 	__u8 slots[SMALL_BYTES]; /* class 0 */
@@ -276,7 +276,8 @@ struct miss {
 /* Fill and invalidation batches: the daemon writes, a program answers in place.
  * erb_fill_begin: in key; out set, version, global_version, cache_epoch, status.
  * erb_fill_insert: in all of that plus database, type, value and expiry; out status.
- * erb_invalidate: in key; out status. */
+ * erb_invalidate: in key; out status.
+ * erb_touched: out keys and databases of entries that were answered since it last looked. */
 struct fill_slot {
 	__u16 key_len;
 	__u16 value_len;
@@ -302,7 +303,7 @@ enum fill_status {
 };
 struct fill_io {
 	__u32 count;
-	__u32 pad;
+	__u32 set; /* erb_touched: where to begin, and where to go on */
 	struct fill_slot slots[FILL_BATCH];
 };
 

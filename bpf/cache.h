@@ -17,10 +17,10 @@
  *  C4. value_len + padded key_len + header (+ 8 if it expires) <= bytes of the way's class.
  *  C5. An entry whose cache_epoch is not control.cache_epoch is absent.
  *  C6. A key of a database is in at most one way of its set.
- *  C7. set.changes is odd while anything of the set but SIEVE's bits is written: a reader that
- *      finds it even and unmoved has read what stood there at one moment.
- *  C8. digest.tags[w] is digest_of() of the entry in way w, and anything for a free way: a key
- *      that the digest lacks is in no way.
+ *  C7. set.changes is odd while anything of the set but visited and touched is written: a reader
+ * that finds it even and unmoved has read what stood there at one moment. C8. digest.tags[w] is
+ * digest_of() of the entry in way w, and anything for a free way: a key that the digest lacks is in
+ * no way.
  */
 #pragma once
 #include "seam.h"
@@ -37,6 +37,10 @@ _Static_assert(sizeof(struct cache_digest) == 16, "two words");
 _Static_assert(sizeof(struct cache_large) % 64 == 0, "large slots start at cache lines");
 _Static_assert(__builtin_offsetof(struct cache_set, slots) == 64, "header is one cache line");
 _Static_assert(sizeof(struct slot) == SLOT_HEADER_BYTES, "slot header has no padding");
+_Static_assert(__builtin_offsetof(struct cache_set, visited) % 4 == 0 &&
+		   __builtin_offsetof(struct cache_set, touched) ==
+		       __builtin_offsetof(struct cache_set, visited) + 2,
+	       "both bits of a way are written as one word");
 
 /* What a look-up needs and what it found; lives in per-CPU memory. */
 struct lookup {
@@ -308,6 +312,16 @@ INLINE bool set_read_valid(const struct cache_set *set, u32 changes)
 {
 	load_barrier();
 	return !(changes & 1) && read_once(set->changes) == changes;
+}
+
+/* Notes an answer: the bits of SIEVE and of erb_touched, side by side in one word. Written without
+ * the lock and only if clear; a lost update costs an early eviction, or one TOUCH more or less. */
+INLINE void set_visit(struct cache_set *set, u32 way)
+{
+	u32 *bits = (u32 *)&set->visited, both = (1U << way) * 0x10001U, now = read_once(*bits);
+
+	if ((now & both) != both)
+		write_once(*bits, now | both);
 }
 
 /* The small way that the hash predicts: insertion tries it first, so that a hit can fetch its slot

@@ -305,6 +305,97 @@ int erb_invalidate(void *ctx)
 	return 0;
 }
 
+/* Puts the key of a way into the next slot of the batch, if the way holds one that counts. What is
+ * read without the lock may be torn: bounded, and not counted then. Global: verified by itself. */
+__noinline int touched_way(u32 index, u32 way)
+{
+	struct control *c = control_get();
+	struct fill_io *io = requests();
+	struct cache_set *set = set_get(index);
+	struct cache_large *large = large_get(index);
+	struct fill_slot *to;
+	struct slot *slot;
+	u32 changes, at, len, bytes, n;
+
+	if (!c || !io || !set || !large || way >= WAYS)
+		return 0;
+	n = io->count;
+	opaque(n);
+	if (n >= FILL_BATCH)
+		return 0;
+	to = &io->slots[n];
+	changes = set_read_begin(set);
+	slot = way < CLASS0_WAYS ? slot_small(set, way) : slot_large(large, way);
+	bytes = way < CLASS0_WAYS ? CLASS0_BYTES : CLASS3_BYTES;
+	if (!slot || !set->tags[way] || slot->cache_epoch != read_once(c->cache_epoch))
+		return 0;
+	at = slot->value_len;
+	len = slot->key_len;
+	to->db = slot->db;
+	to->type = slot->type;
+	for (u32 i = 0; i < KEY_WORDS; i++) {
+		u32 off = at + i * 8;
+
+		if (i * 8 >= len)
+			break;
+		opaque(off);
+		if (off > bytes - SLOT_HEADER_BYTES - 8)
+			return 0;
+		*(u64 *)(to->key + i * 8) = *(u64 *)(slot->data + off);
+	}
+	if (!len || len > KEY_BYTES_MAX || !set_read_valid(set, changes))
+		return 0;
+	to->key_len = len;
+	io->count = n + 1;
+	return 0;
+}
+
+/* All ways of a set that were answered from; returns whether the batch has room for another set.
+ * Global: verified by itself. */
+__noinline int touched_set(u32 index)
+{
+	struct fill_io *io = requests();
+	struct cache_set *set = set_get(index);
+	u32 bits;
+	int way;
+
+	if (!io || !set)
+		return 0;
+	bits = read_once(set->touched);
+	if (!bits)
+		return 1;
+	write_once(set->touched, 0);
+	bpf_for(way, 0, WAYS)
+	{
+		if (bits & 1U << way)
+			touched_way(index, way);
+	}
+	return io->count <= FILL_BATCH - WAYS;
+}
+
+/* Where Redis evicts by use, answers of ERB hide that keys are used: collects them from io->set on,
+ * so that the daemon can TOUCH them. io->set is 0 again after the last set. */
+SEC("syscall")
+int erb_touched(void *ctx)
+{
+	struct control *c = control_get();
+	struct fill_io *io = requests();
+	int i;
+
+	if (!c || !io)
+		return -1;
+	io->count = 0;
+	bpf_for(i, 0, TOUCH_SETS)
+	{
+		u32 index = io->set;
+
+		io->set = index < c->set_mask ? index + 1 : 0;
+		if (!touched_set(index) || !io->set)
+			break;
+	}
+	return 0;
+}
+
 INLINE void clear(struct control *c)
 {
 	atomic_add32(&c->cache_epoch, 1);

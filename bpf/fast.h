@@ -215,8 +215,7 @@ INLINE u32 fast_get(struct work *w, const struct control *c)
 		return STAT_REFUSE_SET_CHANGED;
 	if (reason)
 		return reason;
-	if (!(set->visited & 1U << way)) /* SIEVE; a lost update costs no more than an eviction */
-		write_once(set->visited, set->visited | 1U << way);
+	set_visit(set, way);
 	opaque(at);
 	opaque(end);
 	if (at > REPLY_BYTES_MAX || end > REPLY_BYTES_MAX)

@@ -24,6 +24,7 @@
 #define MISS_COUNTS	    65536 /* bytes; power of two; saturating miss counts by key hash */
 #define MISS_FILL_AT	    2	  /* a key is filled when it is missed more than once */
 #define FILL_BATCH	    32	  /* keys per fill transaction */
+#define TOUCH_SETS	    1024  /* cache sets looked at per run: bounds it to about 0.1 ms */
 #define ABSENT_NS	    1000000000ULL /* a socket must be gone this long before its entry goes */
 #define SWEEP_ROWS	    512		  /* connections reported to the daemon per sweep */
 #define DUE_ROWS	    128		  /* retransmissions per tick */

@@ -3,8 +3,8 @@
 //! and the like are the same in the programs' own layout.
 
 use crate::{
-    CONN_STATE_MAX, KEY_BYTES_MAX, SLOT_HASH, SLOT_STRING, conn, conn_key, miss, slot_type,
-    sweep_row,
+    CONN_STATE_MAX, KEY_BYTES_MAX, SLOT_HASH, SLOT_STRING, conn, conn_key, fill_io, fill_slot,
+    miss, slot_type, sweep_row,
 };
 
 /// What one sweep over the connection table found.
@@ -131,6 +131,31 @@ pub struct FillEntry<'a> {
     pub expiry_ms: u64,
     /// The token noted before the value was asked for.
     pub token: FillToken,
+}
+
+/// What `erb_touched` found in one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Database and key of entries that were answered since it last looked.
+    pub keys: Vec<(u16, Vec<u8>)>,
+    /// The set to go on with; 0: the whole cache was looked at.
+    pub next_set: u32,
+}
+
+impl Touched {
+    /// Takes the answer out of the map's value.
+    #[must_use]
+    pub fn of(io: &fill_io) -> Self {
+        let slots = io.slots.iter().take(io.count as usize);
+        let key = |slot: &fill_slot| {
+            let length = usize::from(slot.key_len).min(slot.key.len());
+            (slot.db, slot.key[..length].to_vec())
+        };
+        Self {
+            keys: slots.map(key).collect(),
+            next_set: io.set,
+        }
+    }
 }
 
 /// One tracked connection, without its replay buffer.

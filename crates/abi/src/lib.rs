@@ -21,7 +21,7 @@ mod mirror {
 
 mod calls;
 
-pub use calls::{ConnView, FillEntry, FillToken, SweepReport, ValueKind, Wanted};
+pub use calls::{ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
 pub use mirror::*;
 
 /// What a counted outcome means for the packet.

@@ -317,6 +317,7 @@ fn every_command_of_the_feed_is_among_the_rights() {
     script.feed.ask_state(7);
     script.feed.ask_clients(Question::Untracked);
     script.feed.ask_fill(asked(&["a"]));
+    script.feed.ask_touch(vec![(0, b"a".to_vec())]);
     script.feed.flush().unwrap();
     let sent = rules(&script.redis.heard());
     assert!(sent.len() > 15, "{sent:?}");

@@ -17,13 +17,14 @@
 //! Dropping it without [`Core::stop`] is what a killed daemon looks like.
 //!
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
-//! `lease` (when there is one), `watch` (whether ERB may answer), `proof` (sweeps), `stop`
-//! (detach).
+//! `lease` (when there is one), `watch` (whether ERB may answer), `proof` (sweeps), `touch`
+//! (use of keys), `stop` (detach).
 
 mod client_list;
 mod feed;
 mod fill;
 mod lease;
+mod look;
 mod outside;
 mod proof;
 mod redis_state;
@@ -32,6 +33,7 @@ pub mod rights;
 #[cfg(test)]
 mod scripted;
 mod stop;
+mod touch;
 mod turn;
 #[cfg(test)]
 mod turn_tests;

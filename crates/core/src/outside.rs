@@ -9,7 +9,9 @@ use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, erb_stat, sweep_row};
+use erb_abi::{
+    ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, erb_stat, sweep_row,
+};
 
 use crate::rights::Credentials;
 
@@ -114,6 +116,13 @@ pub trait DataPath {
     /// # Errors
     /// [`Error`] if the program cannot be run.
     fn untracked_clear(&self) -> Result<bool>;
+    /// Number of cache sets.
+    fn sets(&self) -> u32;
+    /// Collects keys that were answered since the last look, from this set on.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn touched(&self, from_set: u32) -> Result<Touched>;
     /// Halves all miss counts, so that old misses are forgotten.
     fn halve_miss_counts(&self);
     /// One counter, summed over the CPUs.

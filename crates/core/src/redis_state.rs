@@ -151,6 +151,13 @@ impl RedisState {
             .count();
     }
 
+    /// Whether Redis looks at the use of keys when it evicts, so that answers of ERB would hide it.
+    #[must_use]
+    pub fn evicts_by_use(&self) -> bool {
+        let policy = self.maxmemory_policy.as_str();
+        self.maxmemory > 0 && (policy.ends_with("-lru") || policy.ends_with("-lfu"))
+    }
+
     fn take_error(&mut self, command: &str, reply: &Frame) {
         let reason = error(reply).unwrap_or_else(|| "unexpected reply".to_owned());
         self.errors.push(format!("{command}: {reason}"));
@@ -201,12 +208,6 @@ impl RedisState {
         if self.monitors > 0 {
             reasons.push("a MONITOR client is attached and must see every command".to_owned());
         }
-        if self.maxmemory > 0 && evicts_by_use(&self.maxmemory_policy) {
-            reasons.push(format!(
-                "maxmemory with policy {}: hits would hide which keys are in use",
-                self.maxmemory_policy
-            ));
-        }
         reasons
     }
 }
@@ -218,10 +219,6 @@ fn calls(value: &str) -> u64 {
         .find_map(|field| field.strip_prefix("calls="))
         .and_then(|number| number.parse().ok())
         .unwrap_or(0)
-}
-
-fn evicts_by_use(policy: &str) -> bool {
-    policy.ends_with("-lru") || policy.ends_with("-lfu")
 }
 
 /// Exactly the default user, without password, with all keys, channels and commands.
@@ -357,13 +354,17 @@ mod tests {
     fn eviction_by_use_only_with_maxmemory() {
         let mut state = open_state();
         "allkeys-lru".clone_into(&mut state.maxmemory_policy);
-        assert!(state.reasons_against_serving().is_empty());
+        assert!(!state.evicts_by_use());
         state.maxmemory = 1 << 20;
-        assert_eq!(state.reasons_against_serving().len(), 1);
+        for policy in ["allkeys-lru", "volatile-lru", "allkeys-lfu", "volatile-lfu"] {
+            policy.clone_into(&mut state.maxmemory_policy);
+            assert!(state.evicts_by_use(), "{policy}");
+        }
         for policy in ["noeviction", "allkeys-random", "volatile-ttl"] {
             policy.clone_into(&mut state.maxmemory_policy);
-            assert!(state.reasons_against_serving().is_empty(), "{policy}");
+            assert!(!state.evicts_by_use(), "{policy}");
         }
+        assert!(state.reasons_against_serving().is_empty());
     }
 
     #[test]

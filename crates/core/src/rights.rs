@@ -72,6 +72,7 @@ rights! {
     "get" [b"GET", TRIAL_KEY];
     "hgetall" [b"HGETALL", TRIAL_KEY];
     "pexpiretime" [b"PEXPIRETIME", TRIAL_KEY];
+    "touch" [b"TOUCH", TRIAL_KEY];
     "multi" [b"MULTI"];
     "exec" [b"EXEC"];
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, sweep_row,
+    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, sweep_row,
 };
 
 use crate::outside::{DataPath, Error, Machine, Result, TcpPair};
@@ -77,6 +77,8 @@ pub(crate) struct Recorder {
     pub(crate) keys: RefCell<Vec<conn_key>>,
     pub(crate) views: RefCell<Vec<ConnView>>,
     pub(crate) misses: RefCell<Vec<Wanted>>,
+    /// What the next look for used keys finds.
+    pub(crate) used: RefCell<Vec<(u16, Vec<u8>)>>,
     /// When versions are noted, what this Redis has heard by then goes to `heard`.
     pub(crate) heard_at_note: RefCell<Option<Pipe>>,
     pub(crate) heard: RefCell<String>,
@@ -178,6 +180,17 @@ impl DataPath for Recorder {
         let mut control = self.control.borrow_mut();
         control.untracked = if control.untracked == 1 { 2 } else { 0 };
         Ok(control.untracked == 0)
+    }
+    fn sets(&self) -> u32 {
+        64
+    }
+    fn touched(&self, from_set: u32) -> Result<Touched> {
+        self.note(format!("touched from {from_set}"))?;
+        let keys = self.used.take();
+        Ok(Touched {
+            keys,
+            next_set: (from_set + 8) % self.sets(),
+        })
     }
     fn halve_miss_counts(&self) {}
     fn stat(&self, stat: abi::erb_stat) -> Result<u64> {

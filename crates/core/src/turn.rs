@@ -8,13 +8,12 @@ use erb_abi::{SweepReport, Wanted};
 use crate::feed::{Asked, Event, Feed, Filled};
 use crate::fill::Fills;
 use crate::outside::{DataPath, Error, Machine, Result};
-use crate::redis_state::RedisState;
 use crate::watch::Watch;
 
 pub(crate) const MS: u64 = 1_000_000;
 
 /// Half a lease: one lost tick does not end it.
-const TICK_NS: u64 = erb_abi::LEASE_MS as u64 / 2 * MS;
+pub(crate) const TICK_NS: u64 = erb_abi::LEASE_MS as u64 / 2 * MS;
 
 /// While nothing can be answered and nothing waits: what a rest costs is mostly its wake-ups.
 const REST_TICK_NS: u64 = 2 * TICK_NS;
@@ -30,7 +29,7 @@ const FLOW_NS: u64 = 20 * MS;
 const PUSH_PAUSE_NS: u64 = MS;
 
 /// Once a second: state watch, sweep, devices, miss counts.
-const SECOND_NS: u64 = 1000 * MS;
+pub(crate) const SECOND_NS: u64 = 1000 * MS;
 
 /// After attaching, packets that passed before it are in the kernel after this time.
 const ADMIT_AFTER_NS: u64 = 200 * MS;
@@ -97,9 +96,11 @@ pub struct Core<P, M: Machine> {
     pub(crate) stage: Stage,
     pub(crate) asked: crate::lease::Asked,
     pub(crate) awake_until_ns: u64,
+    /// Where [`Self::touch_used`] goes on.
+    pub(crate) touch_set: u32,
     pub(crate) settings: Settings,
     retry_ns: u64,
-    next_tick_ns: u64,
+    pub(crate) next_tick_ns: u64,
     pub(crate) next_second_ns: u64,
     last_miss_ns: u64,
     last_drain_ns: u64,
@@ -135,6 +136,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             stage: Stage::Running,
             asked: crate::lease::Asked::default(),
             awake_until_ns: now + crate::lease::AWAKE_NS,
+            touch_set: 0,
             settings,
             retry_ns: 0,
             next_tick_ns: now,
@@ -228,6 +230,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         self.retransmit()?;
         self.drain_misses(now)?;
+        self.touch_used(now)?;
         self.watch_gate();
         if now >= self.next_second_ns {
             self.next_second_ns = now + SECOND_NS;
@@ -494,106 +497,5 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             self.fills.ask(Wanted::string(key));
         }
         self.begin_fills()
-    }
-}
-
-/// What the status report shows.
-impl<P: DataPath, M: Machine> Core<P, M> {
-    /// The data path.
-    #[must_use]
-    pub const fn path(&self) -> &P {
-        &self.path
-    }
-
-    /// The machine.
-    #[must_use]
-    pub const fn machine(&self) -> &M {
-        &self.machine
-    }
-
-    /// The machine, for a driver that changes it.
-    pub const fn machine_mut(&mut self) -> &mut M {
-        &mut self.machine
-    }
-
-    /// What goes on.
-    #[must_use]
-    pub const fn stage(&self) -> Stage {
-        self.stage
-    }
-
-    /// Whether nothing is left to do: what is attached can be taken away.
-    #[must_use]
-    pub fn is_leaving(&self) -> bool {
-        self.stage == Stage::Leaving
-    }
-
-    /// Looks at the connections, for somebody who asks, and keeps the lease up for a while.
-    ///
-    /// # Errors
-    /// As [`Self::turn`].
-    pub fn look(&mut self) -> Result<()> {
-        let now = self.machine.monotonic_ns();
-        if self.is_at_rest(now) {
-            // The lease is back when the answer is read.
-            self.next_tick_ns = now;
-        }
-        self.stay_awake(now);
-        self.sweep = self.path.sweep()?;
-        Ok(())
-    }
-
-    /// The last sweep.
-    #[must_use]
-    pub const fn last_sweep(&self) -> &SweepReport {
-        &self.sweep
-    }
-
-    /// Why ERB must not answer, as far as Redis is concerned; empty: it may.
-    #[must_use]
-    pub fn reasons_against_serving(&self) -> Vec<String> {
-        self.watch.reasons()
-    }
-
-    /// Redis's state, as last read over the present feed.
-    #[must_use]
-    pub const fn redis_state(&self) -> Option<&RedisState> {
-        self.watch.state.as_ref()
-    }
-
-    /// Whether tracking is on.
-    #[must_use]
-    pub fn is_feed_up(&self) -> bool {
-        self.feed.as_ref().is_some_and(Feed::is_ready)
-    }
-
-    /// Feeds made so far.
-    #[must_use]
-    pub const fn feeds_made(&self) -> u64 {
-        self.feeds_made
-    }
-
-    /// Fill transactions under way.
-    #[must_use]
-    pub fn fills_in_flight(&self) -> usize {
-        self.feed.as_ref().map_or(0, Feed::fills_in_flight)
-    }
-
-    /// Keys waiting to be filled.
-    #[must_use]
-    pub fn fills_waiting(&self) -> usize {
-        self.fills.waiting()
-    }
-
-    /// Keys given to [`Self::fill`] that are not done yet.
-    #[must_use]
-    pub fn named_left(&self) -> usize {
-        self.fills.named_left()
-    }
-
-    /// Keys filled so far, and keys given to [`Self::fill`] that could not be filled.
-    #[must_use]
-    pub const fn fill_counts(&self) -> (u64, u64) {
-        (self.fills.filled, self.fills.named_failed)
     }
 }

@@ -546,3 +546,29 @@ fn a_refused_password_ends_serving_and_is_tried_again_with_the_one_of_then() {
     bench.say(state_reply("").as_str());
     assert_eq!(bench.core.path.serving(), 1);
 }
+
+#[test]
+fn used_keys_are_touched_where_redis_evicts_by_use() {
+    let mut bench = Bench::serving();
+    let used = || vec![(3, b"c".to_vec()), (0, b"b".to_vec()), (0, b"a".to_vec())];
+    bench.core.path.used.replace(used());
+    bench.pass(200, true);
+    let looks = |bench: &Bench| {
+        let log = bench.core.path.take_log();
+        log.iter()
+            .filter(|line| line.starts_with("touched"))
+            .count()
+    };
+    assert_eq!(looks(&bench), 0, "nothing is evicted");
+    bench.core.watch.state.as_mut().unwrap().maxmemory = 1;
+    bench.core.watch.state.as_mut().unwrap().maxmemory_policy = "allkeys-lru".to_owned();
+    bench.pass(60, false);
+    let heard = bench.redis.heard();
+    let touch = "MULTI\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$5\r\nTOUCH\r\n$1\r\na\r\n$1\r\nb\r\n\
+                 *2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n*2\r\n$5\r\nTOUCH\r\n$1\r\nc\r\n*1\r\n$4\r\nEXEC";
+    assert!(heard.contains(touch), "{heard}");
+    assert_eq!(looks(&bench), 1, "64 sets in 20 ticks, 8 at a look");
+    bench.core.path.used.replace(used());
+    bench.pass(100, false);
+    assert_eq!(looks(&bench), 0, "the last TOUCH is not answered");
+}

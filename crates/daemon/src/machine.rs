@@ -9,7 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use erb_abi::{ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, erb_stat, sweep_row};
+use erb_abi::{
+    ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, erb_stat, sweep_row,
+};
 use erb_core::rights::Credentials;
 use erb_core::{DataPath, Error as CoreError, Machine, Result, TcpPair};
 use erb_datapath::{Datapath, Device, Links, MissRing, all_devices};
@@ -174,6 +176,13 @@ impl DataPath for Kernel {
     }
     fn untracked_clear(&self) -> Result<bool> {
         below(self.datapath.untracked_clear())
+    }
+    fn sets(&self) -> u32 {
+        // The loader bounds it far below.
+        u32::try_from(self.datapath.control().set_mask() + 1).unwrap_or(u32::MAX)
+    }
+    fn touched(&self, from_set: u32) -> Result<Touched> {
+        below(self.datapath.touched(from_set))
     }
     fn halve_miss_counts(&self) {
         self.datapath.halve_miss_counts();

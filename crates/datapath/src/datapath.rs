@@ -6,7 +6,7 @@ use std::path::Path;
 use std::ptr::{addr_of, addr_of_mut};
 use std::rc::Rc;
 
-use erb_abi::{self as abi, ConnView, FillEntry, FillToken, SweepReport, Wanted};
+use erb_abi::{self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::control::Control;
@@ -24,6 +24,7 @@ struct Programs {
     invalidate: Runnable,
     clear: Runnable,
     untracked_clear: Runnable,
+    touched: Runnable,
 }
 
 /// The running data path: maps and programs, opened from their pins.
@@ -92,6 +93,7 @@ impl Datapath {
                 invalidate: Runnable::open(root, "erb_invalidate")?,
                 clear: Runnable::open(root, "erb_clear")?,
                 untracked_clear: Runnable::open(root, "erb_untracked_clear")?,
+                touched: Runnable::open(root, "erb_touched")?,
             },
         })
     }
@@ -238,6 +240,21 @@ impl Datapath {
     /// [`Error::Run`] if the kernel does not run the program.
     pub fn untracked_clear(&self) -> Result<bool> {
         Ok(self.programs.untracked_clear.call()? == 0)
+    }
+
+    /// Collects keys that were answered since the last look, from this set on.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn touched(&self, from_set: u32) -> Result<Touched> {
+        let io = self.fill.ptr();
+        // SAFETY: io is a live mapping of a fill_io that this thread alone uses; the program that
+        // writes it has returned when it is read.
+        unsafe {
+            addr_of_mut!((*io).set).write_volatile(from_set);
+            self.programs.touched.call()?;
+            Ok(Touched::of(&*io))
+        }
     }
 
     /// Halves all miss counts, so that old misses are forgotten.

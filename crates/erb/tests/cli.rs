@@ -447,10 +447,9 @@ fn serving_follows_redis() {
     place.redis(&["ACL", "DELUSER", "bob"]);
     serving(&place, true, "");
     // Through ERB the gate shuts at once and opens again without waiting for the next second.
-    place.redis_outside(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    place.redis_outside(&["CONFIG", "SET", "maxmemory", "100mb"]);
-    serving(&place, false, "allkeys-lru");
-    place.redis_outside(&["CONFIG", "SET", "maxmemory", "0"]);
+    place.redis_outside(&["REPLICAOF", "127.0.0.1", "1"]);
+    serving(&place, false, "role");
+    place.redis_outside(&["REPLICAOF", "NO", "ONE"]);
     serving(&place, true, "");
     place.stop_redis();
     serving(&place, false, "Redis");

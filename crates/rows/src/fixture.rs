@@ -429,3 +429,16 @@ pub fn conn_key(family: Family, client_port: u16) -> abi::conn_key {
         pad: 0,
     }
 }
+
+/// A key of `erb_conns` as the map wants it.
+#[must_use]
+pub fn key_bytes(key: &abi::conn_key) -> Vec<u8> {
+    [
+        &key.client_addr[..],
+        &key.server_addr,
+        &key.client_port_be.to_ne_bytes(),
+        &key.server_port_be.to_ne_bytes(),
+        &key.pad.to_ne_bytes(),
+    ]
+    .concat()
+}

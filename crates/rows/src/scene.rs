@@ -10,7 +10,7 @@ use erb_abi as abi;
 use etherparse::{TcpOptionElement, TcpOptionsIterator};
 use libbpf_rs::{MapCore as _, MapFlags};
 
-use crate::fixture::{Bench, conn_key};
+use crate::fixture::{Bench, conn_key, key_bytes};
 use crate::frame::{ACK, Family, PSH, RST, SYN, Segment};
 use crate::run::{Outcome, SkbContext, run_skb, run_xdp};
 
@@ -440,10 +440,19 @@ impl<'bench> Scene<'bench> {
         let ping = self.segment(b"*1\r\n$4\r\nPING\r\n");
         let outcome = self.up(&ping);
         assert_eq!(outcome.verdict, XDP_TX, "PING is answered");
+        assert_eq!(self.take_answer(&outcome), b"+PONG\r\n");
+    }
+
+    /// The client takes an answer of XDP into account: acknowledged with its next packet. Returns
+    /// the payload.
+    ///
+    /// # Panics
+    /// If it is no segment.
+    pub fn take_answer(&mut self, outcome: &Outcome) -> Vec<u8> {
         let answer = Segment::parse(&outcome.frame).expect("answer");
-        assert_eq!(answer.payload, b"+PONG\r\n");
         self.echo = answer.ts.map_or(0, |ts| ts.0);
-        self.rcv = self.rcv.wrapping_add(7);
+        self.rcv = self.rcv.wrapping_add(answer.payload.len() as u32);
+        answer.payload
     }
 
     /// Bytes that the kernel has sent and not seen acknowledged, in segments.
@@ -580,17 +589,4 @@ pub fn patient<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < end, "waited in vain for: {what}");
         std::thread::sleep(Duration::from_micros(50));
     }
-}
-
-/// A key of `erb_conns` as the map wants it.
-#[must_use]
-pub fn key_bytes(key: &abi::conn_key) -> Vec<u8> {
-    [
-        &key.client_addr[..],
-        &key.server_addr,
-        &key.client_port_be.to_ne_bytes(),
-        &key.server_port_be.to_ne_bytes(),
-        &key.pad.to_ne_bytes(),
-    ]
-    .concat()
 }

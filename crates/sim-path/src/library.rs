@@ -106,6 +106,7 @@ pub(crate) struct Symbols {
     pub(crate) invalidate: SyscallProgram,
     pub(crate) clear: SyscallProgram,
     pub(crate) untracked_clear: SyscallProgram,
+    pub(crate) touched: SyscallProgram,
 }
 
 // SAFETY: shim/library.c defines it with this layout, whose sizes adopt() compares.

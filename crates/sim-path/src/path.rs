@@ -111,6 +111,8 @@ pub enum Prog {
     Clear,
     /// See `erb_untracked_clear`.
     UntrackedClear,
+    /// Keys that were answered, into `fill_io`.
+    Touched,
 }
 
 /// Numbers of the maps that are used by name from here.
@@ -389,6 +391,7 @@ impl Path {
             Prog::Invalidate => return self.run_syscall(s.invalidate),
             Prog::Clear => return self.run_syscall(s.clear),
             Prog::UntrackedClear => return self.run_syscall(s.untracked_clear),
+            Prog::Touched => return self.run_syscall(s.touched),
         };
         let mut packet = Packet::received(&[0; 64], crate::Card::VETH, ifindex);
         self.run_skb(&mut packet, program)

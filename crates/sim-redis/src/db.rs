@@ -46,6 +46,21 @@ impl Value {
 pub(crate) struct Entry {
     pub(crate) value: Value,
     pub(crate) expire_at_ms: Option<i64>,
+    /// When it was last looked at, and how often.
+    pub(crate) used_ns: u64,
+    pub(crate) uses: u32,
+}
+
+impl Entry {
+    /// What a policy that is not random compares: the least is evicted first. Redis takes the least
+    /// of a sample, this model the least of all.
+    fn worth(&self, policy: &str) -> u64 {
+        match policy {
+            "volatile-ttl" => self.expire_at_ms.map_or(u64::MAX, Unsigned::unsigned),
+            "allkeys-lfu" | "volatile-lfu" => self.uses.into(),
+            _ => self.used_ns,
+        }
+    }
 }
 
 /// One database.
@@ -74,7 +89,11 @@ impl Redis {
             }
             return None;
         }
-        self.dbs[db as usize].get(key)
+        let now_ns = self.now_ns;
+        let entry = self.db(db).get_mut(key)?;
+        entry.used_ns = now_ns;
+        entry.uses = entry.uses.saturating_add(1);
+        Some(entry)
     }
 
     /// As [`Redis::look`], for reading: hits and misses are counted.
@@ -97,10 +116,14 @@ impl Redis {
 
     /// Sets a key's value; keeps its end only if told to.
     pub(crate) fn store(&mut self, db: u32, key: &Bytes, value: Value, keep_ttl: bool) {
-        let old = self.db(db).get(key).and_then(|entry| entry.expire_at_ms);
+        let old = self.db(db).get(key);
         let entry = Entry {
             value,
-            expire_at_ms: old.filter(|_| keep_ttl),
+            expire_at_ms: old
+                .and_then(|entry| entry.expire_at_ms)
+                .filter(|_| keep_ttl),
+            used_ns: self.now_ns,
+            uses: 1,
         };
         self.db(db).insert(key.clone(), entry);
     }
@@ -204,21 +227,19 @@ impl Redis {
             return false;
         }
         let volatile_only = policy.starts_with("volatile");
-        let mut found: Vec<(u32, Bytes, Option<i64>)> = (0_u32..)
+        let mut found: Vec<(u32, Bytes, u64)> = (0_u32..)
             .zip(&self.dbs)
-            .flat_map(|(db, keys)| {
-                keys.iter()
-                    .map(move |(key, entry)| (db, key.clone(), entry.expire_at_ms))
-            })
-            .filter(|(_, _, expire)| !volatile_only || expire.is_some())
+            .flat_map(|(db, keys)| keys.iter().map(move |(key, entry)| (db, key, entry)))
+            .filter(|(_, _, entry)| !volatile_only || entry.expire_at_ms.is_some())
+            .map(|(db, key, entry)| (db, key.clone(), entry.worth(policy)))
             .collect();
         if found.is_empty() {
             return false;
         }
-        let at = if policy == "volatile-ttl" {
-            (0..found.len()).min_by_key(|at| found[*at].2).unwrap_or(0)
-        } else {
+        let at = if policy.ends_with("-random") {
             self.random.usize(0..found.len())
+        } else {
+            (0..found.len()).min_by_key(|at| found[*at].2).unwrap_or(0)
         };
         let (db, key, _) = found.swap_remove(at);
         self.db(db).remove(&key);

@@ -18,11 +18,6 @@ const CHANGES: &[(&str, &str, &str)] = &[
         "password",
     ),
     (
-        "CONFIG SET maxmemory 1gb maxmemory-policy allkeys-lru",
-        "CONFIG SET maxmemory 0 maxmemory-policy noeviction",
-        "maxmemory",
-    ),
-    (
         "ACL SETUSER bob on >x ~* +@all",
         "ACL DELUSER bob",
         "access rules",
@@ -186,5 +181,38 @@ fn a_client_that_redis_killed_is_not_answered_any_more() {
     let words = ["GET", "hot"];
     let ended = (0..3).any(|_| victim.call(&words).is_err());
     assert!(ended, "a killed client was answered three times");
+    lab.assert_settled();
+}
+
+/// Fills Redis with keys of a kilobyte, so that it evicts others.
+fn flood(admin: &mut Conn, prefix: &str, count: u32) {
+    let value = "x".repeat(1000);
+    for number in 0..count {
+        set(admin, &format!("{prefix}{number}"), &value);
+    }
+}
+
+#[test]
+fn keys_that_erb_answers_are_not_the_first_that_redis_evicts() {
+    let lab = TestLab::boosted_with("evict", &["--direct"]);
+    let (mut admin, mut reader) = (lab.unseen(), lab.client());
+    // Ten of a sample decide: what is used is then never the oldest of them.
+    let config = "CONFIG SET maxmemory 8mb maxmemory-policy allkeys-lru maxmemory-samples 10";
+    change(&mut admin, config);
+    set(&mut admin, "hot", "v");
+    lab.heat(&mut reader, "hot");
+    let before = lab.counters();
+    for round in 0..6 {
+        flood(&mut admin, &format!("round{round}:"), 3_000);
+        for _ in 0..50 {
+            assert_eq!(get(&mut reader, "hot").as_deref(), Some("v"), "{round}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    let answered = lab.counters().since(&before, "FAST_GET");
+    assert!(answered > 200, "{answered} of 300 answered by ERB");
+    let evicted = call(&mut admin, "EXISTS round0:0 round0:1 round0:2");
+    assert_eq!(evicted, ":0\r\n", "nothing was evicted");
     lab.assert_settled();
 }

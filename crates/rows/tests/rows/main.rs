@@ -15,6 +15,7 @@ mod splice;
 mod stream;
 mod table;
 mod tc;
+mod touched;
 
 use erb_rows::scene::Scene;
 

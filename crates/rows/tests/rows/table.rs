@@ -4,12 +4,10 @@
 use std::time::Duration;
 
 use erb_abi as abi;
-use erb_rows::fixture::{self, Bench, conn_key};
+use erb_rows::fixture::{self, Bench, conn_key, key_bytes};
 use erb_rows::frame::{ACK, FIN, Family, SYN, Segment};
 use erb_rows::row::moved;
-use erb_rows::scene::{
-    META_TRANSLATED, Scene, V4, V4_NO_TS, XDP_DROP, XDP_PASS, XDP_TX, key_bytes,
-};
+use erb_rows::scene::{META_TRANSLATED, Scene, V4, V4_NO_TS, XDP_DROP, XDP_PASS, XDP_TX};
 use libbpf_rs::{MapCore as _, MapFlags};
 
 use crate::{GET_KEY, PING, spliced};

@@ -5,8 +5,8 @@
 use std::cell::{Cell, RefCell};
 
 use erb_abi::{
-    ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, SWEEP_F_GONE, SweepReport, Wanted, conn_key,
-    erb_stat, sweep_row,
+    ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, SWEEP_F_GONE, SweepReport, Touched, Wanted,
+    conn_key, erb_stat, sweep_row,
 };
 use erb_core::{DataPath, Result};
 
@@ -41,6 +41,8 @@ pub enum DaemonMistake {
     ClockUnwatched,
     /// Serving goes on whatever Redis's state is.
     ServingRegardless,
+    /// Redis, which evicts by use, is not told which keys are used.
+    UseHidden,
 }
 
 /// A data path, driven by a daemon that may have a mistake.
@@ -111,6 +113,7 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         set_gate_ack(value: u64);
         tick() -> Result<bool>;
         untracked_clear() -> Result<bool>;
+        sets() -> u32;
         halve_miss_counts();
         conn_keys() -> Vec<conn_key>;
         conn_views() -> Vec<ConnView>;
@@ -226,6 +229,14 @@ impl<D: DataPath> DataPath for Mistaken<D> {
             return Ok(());
         }
         self.inner.clear()
+    }
+
+    fn touched(&self, from_set: u32) -> Result<Touched> {
+        let mut touched = self.inner.touched(from_set)?;
+        if self.has(DaemonMistake::UseHidden) {
+            touched.keys.clear();
+        }
+        Ok(touched)
     }
 
     fn drain_misses(&mut self) -> Vec<Wanted> {

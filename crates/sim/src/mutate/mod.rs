@@ -120,6 +120,12 @@ const DAEMON: &[Mutation] = &[
         Way::Profile("unseen"),
         DaemonMistake::ClockUnwatched,
     ),
+    daemon(
+        "use-hidden",
+        "what was used is named to Redis by TOUCH",
+        Way::Scenario("coh-41-policy"),
+        DaemonMistake::UseHidden,
+    ),
 ];
 
 /// All mutations.

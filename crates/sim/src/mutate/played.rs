@@ -42,6 +42,8 @@ mutations! {
     "gate-ignored", "while a MONITOR is attached or Redis's state is unread nothing is answered", "coh-39-gate",
         [("fast.h", "if (read_once(c->gate_seen) != read_once(c->gate_ack))", "if (!c->port_be)"),
          ("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = 0;")];
+    "use-unnoticed", "Redis is told which keys are used where it evicts by use", "coh-41-policy",
+        [("cache.h", "both = (1U << way) * 0x10001U", "both = 1U << way")];
     "old-stamp-echoed", "the kernel's packets echo the client's newest stamp", "tcp-13-timestamps",
         [("egress.h", "ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;", "ow->tsecr = ow->p.tsecr;")];
     "probe-dropped", "a client's keepalive probe is answered", "tcp-05-keepalive",

@@ -8,7 +8,8 @@ use std::ptr::{addr_of, addr_of_mut};
 use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, ConnView, FillEntry, FillToken, SweepReport, Wanted, conn_key, erb_stat, sweep_row,
+    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, erb_stat,
+    sweep_row,
 };
 use erb_core::{DataPath, Result};
 use erb_sim_path::{Path, Prog};
@@ -222,6 +223,22 @@ impl DataPath for Control {
     fn untracked_clear(&self) -> Result<bool> {
         self.step();
         Ok(self.path.run_prog(Prog::UntrackedClear) == 0)
+    }
+
+    fn sets(&self) -> u32 {
+        // SAFETY: the control block lives as long as the path.
+        let mask = unsafe { addr_of!((*self.path.control()).set_mask).read_volatile() };
+        u32::try_from(mask + 1).unwrap_or(u32::MAX)
+    }
+
+    fn touched(&self, from_set: u32) -> Result<Touched> {
+        self.step();
+        let io = self.path.fill_io();
+        // SAFETY: the map's value lives as long as the path; the daemon alone runs the program.
+        unsafe { (*io).set = from_set };
+        self.path.run_prog(Prog::Touched);
+        // SAFETY: as above.
+        Ok(Touched::of(unsafe { &*io }))
     }
 
     fn halve_miss_counts(&self) {

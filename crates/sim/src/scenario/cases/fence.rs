@@ -307,19 +307,34 @@ pub(crate) fn commands_that_move_the_gate() {
     }
 }
 
+/// A key that is read through ERB only stays, though hundreds of keys come after it.
 pub(crate) fn policies_that_count_reads() {
-    let (mut s, client) = setup();
-    for (policy, fast) in [(b"allkeys-lru".as_slice(), false), (b"noeviction", true)] {
-        s.unseen(&[b"CONFIG", b"SET", b"maxmemory", b"100mb"]);
-        s.unseen(&[b"CONFIG", b"SET", b"maxmemory-policy", policy]);
+    for policy in ["allkeys-lru", "volatile-lru", "allkeys-lfu"] {
+        let (mut s, client) = setup();
+        s.unseen(&[b"PEXPIRE", b"k", b"10000000"]);
+        s.unseen(&[b"CONFIG", b"SET", b"maxmemory-policy", policy.as_bytes()]);
+        s.unseen(&[b"CONFIG", b"SET", b"maxmemory", b"882000"]);
         s.run(2 * SECOND);
-        for _ in 0..50 {
-            s.call(client, &[b"GET", b"k"]);
-            s.run(5 * MS);
+        becomes_fast(&mut s, client);
+        for round in 0..300 {
+            let key = format!("filler{round}");
+            s.unseen(&[b"SET", key.as_bytes(), b"v", b"EX", b"1000"]);
+            assert!(is_fast(&mut s, client), "{policy}, round {round}: evicted");
+            s.run(20 * MS);
         }
-        assert_eq!(is_fast(&mut s, client), fast, "{:?}", s.control().serving);
+        // By use alone: not read any more, it goes.
+        s.run(2 * SECOND);
+        for round in 300..600 {
+            let key = format!("filler{round}");
+            s.unseen(&[b"SET", key.as_bytes(), b"v", b"EX", b"1000"]);
+            if !policy.ends_with("lfu") {
+                s.run(20 * MS);
+            }
+        }
+        let there = s.call(client, &[b"GET", b"k"]) == b"$1\r\nv\r\n";
+        assert_eq!(there, policy.ends_with("lfu"), "{policy}");
+        s.finish();
     }
-    s.finish();
 }
 
 /// Nothing is answered fast while the MONITOR is there, so many times; when it has gone, all is again.
