@@ -56,8 +56,9 @@ fn redis_with_a_password() {
 #[test]
 fn redis_too_old() {
     let place = Place::with_redis();
-    let redis =
-        place.fake_redis(b"$22\r\nredis_version:6.2.14\r\n\r\n*2\r\n$4\r\nport\r\n$4\r\n6379\r\n");
+    let redis = place.fake_redis(
+        b"+hello\r\n$22\r\nredis_version:6.2.14\r\n\r\n*2\r\n$4\r\nport\r\n$4\r\n6379\r\n",
+    );
     let output = boost_with(&place, &place.device(), &redis, &[]);
     assert_refused(&output, 8, &["6.2.14", "7.0"]);
     place.assert_untouched();
