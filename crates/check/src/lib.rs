@@ -10,6 +10,7 @@
 //! - [`history`]: concurrent operations on shared keys must be linearizable.
 //! - [`mixed`]: reads and writes in turn on one connection, with times.
 //! - [`shadow`]: every reply byte compared with a plain Redis.
+//! - [`unseen`]: how long changes that do not pass the target stay hidden behind it.
 //! - [`record`]: a proxy that prints who sends what.
 
 pub mod churn;
@@ -21,6 +22,7 @@ pub mod net;
 pub mod record;
 pub mod resp;
 pub mod shadow;
+pub mod unseen;
 
 use std::process::ExitCode;
 
@@ -38,6 +40,8 @@ pub enum Check {
     Churn(churn::ChurnArgs),
     /// Mix reads and writes on one connection, strictly one after the other.
     Mixed(mixed::MixedArgs),
+    /// Change hot keys past the target in every way and time how long reads there do not show it.
+    Unseen(unseen::UnseenArgs),
     /// Run real client libraries and keep their connections open.
     Clients(clients::ClientsArgs),
     /// Play scripted protocol oddities on a target and a plain Redis, byte for byte.
@@ -56,6 +60,7 @@ pub fn run(check: &Check) -> Result<ExitCode> {
         Check::History(args) => history::run(args),
         Check::Churn(args) => churn::run(args),
         Check::Mixed(args) => mixed::run(args),
+        Check::Unseen(args) => unseen::run(args),
         Check::Clients(args) => clients::run(args),
         Check::Edge(args) => edge::run(args),
         Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),

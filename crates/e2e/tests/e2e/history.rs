@@ -2,6 +2,7 @@
 //! Read your writes and everybody else's.
 
 use erb_check::history::{self, HistoryArgs, Report};
+use erb_check::unseen::{self, UnseenArgs};
 use erb_e2e::lab::{TestLab, arguments, scaled};
 use erb_lab::End;
 
@@ -40,4 +41,22 @@ fn a_writer_that_nobody_sees_is_read_no_later_than_the_lease() {
     // The lease, and what two busy processors may add between a reply and its time stamp.
     let report = check(&lab, &format!("--direct {direct} --direct-bound-ms 150"));
     assert!(report.direct_reads > 0, "{report:#?}");
+}
+
+#[test]
+fn changes_of_every_kind_that_nobody_sees_show_within_the_lease() {
+    let lab = TestLab::boosted_with("unseenkinds", &["--direct"]);
+    let direct = lab.unseen_address();
+    let rounds = scaled(10, 500);
+    let words = format!(
+        "--target {} --direct {direct} --rounds {rounds} --bound-ms 150 --load 4 --allow-flush",
+        lab.address()
+    );
+    let report = lab.inside(End::Client, || {
+        unseen::execute(&arguments::<UnseenArgs>(&words)).expect("unseen")
+    });
+    println!("{report:#?}");
+    assert!(report.passed, "{report:#?}");
+    let counters = lab.assert_settled();
+    assert!(counters.get("FAST_GET") > 0, "nothing was answered fast");
 }
