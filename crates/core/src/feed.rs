@@ -244,29 +244,10 @@ impl<S: Read + Write> Feed<S> {
 
     /// Queues the questions about Redis's state. `gate` is `gate_seen` as read before.
     pub(crate) fn ask_state(&mut self, gate: u64) {
-        self.ask(
-            &[
-                b"INFO",
-                b"server",
-                b"replication",
-                b"persistence",
-                b"stats",
-                b"commandstats",
-            ],
-            Expect::Info,
-        );
-        self.ask(
-            &[
-                b"CONFIG",
-                b"GET",
-                b"maxmemory",
-                b"maxmemory-policy",
-                b"requirepass",
-                b"timeout",
-            ],
-            Expect::Config,
-        );
-        self.ask(&[b"ACL", b"LIST"], Expect::Acl { gate });
+        let [info, config, acl, _] = RedisState::QUESTIONS;
+        self.ask(info, Expect::Info);
+        self.ask(config, Expect::Config);
+        self.ask(acl, Expect::Acl { gate });
     }
 
     /// Queues CLIENT LIST.

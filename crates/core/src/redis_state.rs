@@ -163,6 +163,42 @@ impl RedisState {
         self.errors.push(format!("{command}: {reason}"));
     }
 
+    /// What is asked for the whole state at once.
+    pub const QUESTIONS: [&'static [&'static [u8]]; 4] = [
+        &[
+            b"INFO",
+            b"server",
+            b"replication",
+            b"persistence",
+            b"stats",
+            b"commandstats",
+        ],
+        &[
+            b"CONFIG",
+            b"GET",
+            b"maxmemory",
+            b"maxmemory-policy",
+            b"requirepass",
+            b"timeout",
+        ],
+        &[b"ACL", b"LIST"],
+        &[b"CLIENT", b"LIST"],
+    ];
+
+    /// The state that the replies to [`Self::QUESTIONS`] tell.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn of(replies: &[Frame]) -> Self {
+        let mut state = Self::default();
+        state.take_info(&replies[0]);
+        state.take_config(&replies[1]);
+        state.take_acl(&replies[2]);
+        state.take_clients(&replies[3]);
+        state
+    }
+
     /// Whether the version is one that ERB knows.
     #[must_use]
     pub fn is_new_enough(&self) -> bool {

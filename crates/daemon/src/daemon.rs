@@ -86,14 +86,6 @@ impl Daemon {
         self.boosted.give_up();
     }
 
-    /// Whether the password can still be read, with the privileges of now.
-    ///
-    /// # Errors
-    /// [`Error::Credentials`] if not.
-    pub fn check_credentials(&self) -> Result<()> {
-        self.core.machine().credentials.read().map(drop)
-    }
-
     /// What was attached, for the user.
     #[must_use]
     pub const fn notes(&self) -> &Notes {

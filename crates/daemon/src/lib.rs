@@ -11,6 +11,7 @@ mod client;
 mod clock;
 mod credentials;
 mod daemon;
+pub mod doctor;
 mod error;
 mod machine;
 mod preflight;

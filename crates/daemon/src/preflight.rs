@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Everything that can be known to fail before anything is changed.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
 use crate::machine::Connection;
+use crate::privilege::as_at_work;
 use crate::sockets::listens_on;
 use crate::{Error, Result};
 
@@ -99,20 +101,29 @@ fn check_release(release: &str) -> Result<()> {
 pub fn check_devices(names: &[String], redis: &RedisAddr) -> Result<Vec<Device>> {
     let mut devices: Vec<Device> = Vec::new();
     for name in names {
-        let device = Device::find(name)?;
-        if device.name == "lo" && redis.port().is_some() {
-            return Err(Error::Usage(
-                "with --dev lo the daemon's own connection must not pass that device: give \
-                 --redis unix:PATH"
-                    .to_owned(),
-            ));
-        }
+        let device = check_device(name, redis)?;
         if devices.contains(&device) {
             return Err(Error::Usage(format!("device {name} is given twice")));
         }
         devices.push(device);
     }
     Ok(devices)
+}
+
+/// Looks one device up.
+///
+/// # Errors
+/// As [`check_devices`].
+pub fn check_device(name: &str, redis: &RedisAddr) -> Result<Device> {
+    let device = Device::find(name)?;
+    if device.name == "lo" && redis.port().is_some() {
+        return Err(Error::Usage(
+            "with --dev lo the daemon's own connection must not pass that device: give --redis \
+             unix:PATH"
+                .to_owned(),
+        ));
+    }
+    Ok(device)
 }
 
 /// Checks that the devices have no XDP program yet.
@@ -138,7 +149,8 @@ pub fn check_redis(
     source: &CredentialSource,
     port: Option<u16>,
 ) -> Result<(RedisState, u16)> {
-    let credentials = source.read()?;
+    // The daemon reads it again when it has given up the rights that root has to all files.
+    let credentials = as_at_work(|| source.read())?;
     let failed = |reason: String| Error::Redis {
         address: address.to_string(),
         reason,
@@ -199,6 +211,58 @@ pub fn check_redis(
         .filter(|port| *port != 0);
     let port = port.ok_or_else(|| failed("listens on no TCP port; give --port".to_owned()))?;
     Ok((state, port))
+}
+
+/// What of Redis decides whether ERB may answer, and settings that matter besides.
+pub struct RedisFacts {
+    /// Its state.
+    pub state: RedisState,
+    /// [`SETTINGS`] by name.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Settings of Redis that are looked at beside its state.
+const SETTINGS: [&[u8]; 5] = [
+    b"timeout",
+    b"protected-mode",
+    b"tcp-keepalive",
+    b"notify-keyspace-events",
+    b"requirepass",
+];
+
+/// Reads what the feed reads each second, once, and some settings. Of `requirepass` only whether it
+/// is set is kept.
+///
+/// # Errors
+/// As [`check_redis`].
+pub fn read_redis(address: &RedisAddr, source: &CredentialSource) -> Result<RedisFacts> {
+    let credentials = source.read()?;
+    let failed = |error: std::io::Error| Error::Redis {
+        address: address.to_string(),
+        reason: format!("did not answer: {error}"),
+    };
+    let mut stream = Connection::new(address)
+        .map(RespStream::new)
+        .map_err(failed)?;
+    let config: Vec<&[u8]> = [&b"CONFIG"[..], b"GET"]
+        .into_iter()
+        .chain(SETTINGS)
+        .collect();
+    let mut commands = vec![Credentials::hello(credentials.as_ref()), config];
+    commands.extend(RedisState::QUESTIONS.iter().map(|words| words.to_vec()));
+    let commands: Vec<&[&[u8]]> = commands.iter().map(Vec::as_slice).collect();
+    let replies = ask(&mut stream, &commands).map_err(failed)?;
+    let mut settings: BTreeMap<String, String> = pairs(&replies[1]).into_iter().collect();
+    if let Some(password) = settings
+        .get_mut("requirepass")
+        .filter(|text| !text.is_empty())
+    {
+        "set".clone_into(password);
+    }
+    Ok(RedisFacts {
+        state: RedisState::of(&replies[2..]),
+        settings,
+    })
 }
 
 /// Checks that something listens on the port in the caller's network namespace.

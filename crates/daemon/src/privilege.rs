@@ -40,3 +40,23 @@ pub(crate) fn raise_reserve() {
         tracing::warn!("unmounting needs CAP_SYS_ADMIN: {error}");
     }
 }
+
+/// Does something without root's rights to everybody's files, which the daemon gives up.
+pub(crate) fn as_at_work<T>(work: impl FnOnce() -> T) -> T {
+    let had: Vec<Capability> = [
+        Capability::CAP_DAC_OVERRIDE,
+        Capability::CAP_DAC_READ_SEARCH,
+    ]
+    .into_iter()
+    .filter(|capability| caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false))
+    .collect();
+    for capability in &had {
+        // What cannot be lowered is told by the daemon's next attempt.
+        let _ = caps::drop(None, CapSet::Effective, *capability);
+    }
+    let done = work();
+    for capability in had {
+        let _ = caps::raise(None, CapSet::Effective, capability);
+    }
+    done
+}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's TCP sockets in the caller's network namespace, through sock_diag.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use erb_core::TcpPair;
@@ -96,6 +96,25 @@ pub fn listens_on(port: u16) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Addresses of this namespace on which something listens on the port.
+///
+/// # Errors
+/// [`Error::Io`] if the kernel does not list its sockets.
+pub fn listeners(port: u16) -> Result<BTreeSet<IpAddr>> {
+    let mut found = BTreeSet::new();
+    for family in [AF_INET, AF_INET6] {
+        let sockets =
+            dump(family, StateFlags::LISTEN).map_err(Error::io("could not list the listeners"))?;
+        found.extend(
+            sockets
+                .iter()
+                .filter(|socket| socket.source_port == port)
+                .map(|socket| socket.source_address),
+        );
+    }
+    Ok(found)
 }
 
 /// Connections to the port that Redis may still read from or that the kernel has not finished;

@@ -25,6 +25,11 @@ pub enum Command {
     /// cache by Redis's invalidations. Should those stop, cached values are answered for 100 ms
     /// (the lease) and not longer.
     Boost(BoostArgs),
+    /// Look at everything that hinders or slows a boost, and say what to do; nothing is changed.
+    ///
+    /// Kernel, privilege, devices and Redis: what `erb boost` checks, all of it at once, and what
+    /// makes it slower than it need be. Exit code 0 without errors, else that of `erb boost`.
+    Doctor(DoctorArgs),
     /// Show what is attached where, who is answered and why others are not.
     Status(StatusArgs),
     /// Stop answering and take everything away.
@@ -113,6 +118,29 @@ pub struct BoostArgs {
     /// start went, then leave the terminal.
     #[arg(long, hide = true, requires = "foreground")]
     pub announce: bool,
+}
+
+/// Arguments of `erb doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Device by which clients reach Redis; may be given several times [default: all but lo].
+    #[arg(long, value_name = "IF")]
+    pub dev: Vec<String>,
+    /// Redis's address, as for `erb boost`.
+    #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDR")]
+    pub redis: String,
+    /// User of Redis, as for `erb boost`.
+    #[arg(long, value_name = "NAME")]
+    pub redis_user: Option<String>,
+    /// File with that user's password, as for `erb boost`.
+    #[arg(long, value_name = "FILE")]
+    pub redis_password_file: Option<PathBuf>,
+    /// Port on which Redis serves its clients, as for `erb boost`.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `erb status`.

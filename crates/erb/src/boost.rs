@@ -181,7 +181,6 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
     if args.announce {
         leave_terminal(args.log.as_deref(), daemon.run_dir())?;
         drop_privileges()?;
-        daemon.check_credentials()?;
         announce(&Announcement::Started {
             report,
             run_dir: daemon.run_dir().to_path_buf(),
@@ -192,7 +191,6 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
         log_to(log)?;
     }
     drop_privileges()?;
-    daemon.check_credentials()?;
     say(&report);
     Ok(())
 }

@@ -22,10 +22,13 @@ Exit codes:
   12  nothing is boosted
   13  the kernel refused a program
   14  detach: connections still need translation; the daemon leaves with the last one
-  15  what is at work is of another version of ERB";
+  15  what is at work is of another version of ERB
+  16  doctor: a boost would be made, but answer nothing";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
+/// Doctor: nothing would be answered.
+pub const ANSWERS_NOTHING: u8 = 16;
 /// Detach: connections still need translation.
 pub const STILL_NEEDED: u8 = 14;
 
@@ -72,7 +75,11 @@ mod tests {
             Error::Datapath(DatapathError::ForeignXdp(String::new())),
             Error::Datapath(DatapathError::Size(String::new())),
         ];
-        for code in errors.iter().map(code).chain([FAILED, STILL_NEEDED]) {
+        for code in errors
+            .iter()
+            .map(code)
+            .chain([FAILED, STILL_NEEDED, ANSWERS_NOTHING])
+        {
             assert!(HELP.contains(&format!("\n  {code} ")), "{code}");
         }
     }

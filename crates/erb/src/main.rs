@@ -7,6 +7,7 @@ mod boost;
 mod check;
 mod demo;
 mod detach;
+mod doctor;
 mod exit;
 mod lab;
 mod show;
@@ -21,6 +22,7 @@ use crate::args::{Cli, Command};
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Boost(args) => boost::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Lab(args) => return lab::run(args),

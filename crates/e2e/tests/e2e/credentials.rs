@@ -117,6 +117,15 @@ fn the_password_comes_from_a_file_or_the_environment_and_is_shown_nowhere() {
     safe.put(SECRET, 0o644);
     safe.refused(&safe.boost_by_file(&[]), "chmod 600");
     safe.put(SECRET, 0o600);
+    let folder = safe.file.with_extension("d");
+    fs::create_dir_all(&folder).expect("a folder");
+    std::os::unix::fs::chown(&folder, Some(65534), None).expect("another user's");
+    fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("its alone");
+    let open = std::mem::replace(&mut safe.file, folder.join("password"));
+    safe.put(SECRET, 0o600);
+    safe.refused(&safe.boost_by_file(&[]), "must belong to root");
+    fs::remove_dir_all(&folder).expect("remove the folder");
+    safe.file = open;
     let output = safe.boost_by_file(&[]);
     assert!(output.status.success(), "{output:?}");
     safe.wait_for_feed();

@@ -7,6 +7,7 @@ mod churn;
 mod classes;
 mod clients;
 mod credentials;
+mod doctor;
 mod expiry;
 mod failures;
 mod faults;
