@@ -13,6 +13,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 
 use crate::boost::{BoostConfig, Boosted, Taken, boost};
+use crate::guard::Guard;
 use crate::machine::{Kernel, Linux};
 use crate::rundir::Notes;
 use crate::server::Server;
@@ -110,7 +111,9 @@ impl Daemon {
     /// # Errors
     /// [`Error`] if the data path cannot be driven any more; it stays attached then, without lease.
     pub fn run(mut self) -> Result<()> {
+        let mut guard = Guard::start()?;
         loop {
+            guard.beat(self.core.machine().monotonic_ns());
             let ready = self.wait()?;
             if ready.signal {
                 // The first asks politely, the second insists.

@@ -13,6 +13,7 @@ mod credentials;
 mod daemon;
 pub mod doctor;
 mod error;
+pub mod guard;
 mod machine;
 mod preflight;
 mod privilege;

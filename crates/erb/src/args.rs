@@ -46,6 +46,9 @@ pub enum Command {
     /// Check that a Redis address shows what Redis alone could have shown.
     #[command(subcommand)]
     Check(Check),
+    /// What a daemon starts beside itself, to be ended if it stands still.
+    #[command(hide = true, name = erb_daemon::guard::COMMAND)]
+    Guard,
 }
 
 /// Checks of `erb check`.

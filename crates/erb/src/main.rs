@@ -29,9 +29,20 @@ fn main() -> ExitCode {
         Command::Bench(args) => return bench::run(&args),
         Command::Demo(args) => return demo::run(&args),
         Command::Check(check) => return check::run(&check),
+        Command::Guard => return guard(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error}");
         ExitCode::from(exit::code(&error))
     })
+}
+
+fn guard() -> ExitCode {
+    match erb_daemon::guard::watch() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("erb: the daemon is not watched: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

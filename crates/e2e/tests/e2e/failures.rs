@@ -150,3 +150,24 @@ fn a_daemon_that_stands_still_lets_no_old_value_live() {
     }
     lab.assert_settled();
 }
+
+#[test]
+fn a_daemon_that_stands_still_for_long_is_ended_and_can_be_started_again() {
+    let (lab, mut conn) = hot_lab("guard");
+    signal(lab.daemon_pid(), Signal::SIGSTOP);
+    wait(STATE_WAIT, || match lab.try_status() {
+        Ok(status) if status.daemon == "dead" => Ok(()),
+        Ok(status) => Err(format!("the daemon is {}", status.daemon)),
+        Err(why) => Err(why),
+    });
+    works_without_hits(&lab, &mut conn);
+    let output = lab.boost(&["--dev", "s0"]);
+    assert!(output.status.success(), "{output:?}");
+    lab.wait_admitting();
+    lab.heat(&mut lab.client(), "hot");
+    // One that works is left alone.
+    let daemon = lab.daemon_pid();
+    sleep(Duration::from_secs(8));
+    assert_eq!(lab.daemon_pid(), daemon);
+    lab.assert_settled();
+}
