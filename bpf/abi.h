@@ -26,7 +26,7 @@ enum erb_cmd_class {
 	CMD_UNCOUNTABLE,    /* connection to BYPASS, replies can no longer be counted */
 	CMD_GATE,	    /* global fence, serving off until Redis's state is read again */
 	CMD_CONTAINER,	    /* class depends on the sub-command */
-	CMD_HELLO,	    /* harmless with at most a version argument, else stateful */
+	CMD_HELLO,	    /* with at most a version argument only that changes, else stateful */
 	CMD_SELECT,	    /* harmless for database 0, else stateful */
 	CMD_MONITOR, /* its client must see every command: uncountable, and a gate; the class of
 			  what may be any command */
@@ -124,6 +124,19 @@ struct slot {
 };
 #define SLOT_F_EXPIRES	  0x01 /* the last 8 bytes of the slot are the expiry, wall clock, ms */
 #define SLOT_HEADER_BYTES 12
+
+/* The value of a cached hash: this, the places of its fields, then each field and behind it its
+ * value, as bulk strings ("$1\r\na\r\n"). Offsets are from the head's first byte. */
+struct hash_head {
+	__u32 fields; /* 1 to HASH_FIELDS_MAX */
+	__u32 pad;
+};
+struct hash_field {
+	__u16 len;	 /* of the field's name, which ends 2 bytes before value_at */
+	__u16 value_at;	 /* its value's bulk string */
+	__u16 value_end; /* the next field's begins there */
+	__u16 pad;
+};
 
 struct erb_spin_lock {
 	__u32 val;

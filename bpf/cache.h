@@ -21,14 +21,14 @@
  * that finds it even and unmoved has read what stood there at one moment. C8. digest.tags[w] is
  * digest_of() of the entry in way w, and anything for a free way: a key that the digest lacks is in
  * no way.
+ *  C9. The value of an entry of type SLOT_HASH is laid out as struct hash_head says.
  */
 #pragma once
 #include "seam.h"
 #include "hash.h"
 
-#define KEY_WORDS	(KEY_BYTES_MAX / 8)
-#define COPY_BLOCK	64
-#define VALUE_BYTES_MAX (REPLY_BYTES_MAX - 9) /* "$1234\r\n" and "\r\n" around it */
+#define KEY_WORDS  (KEY_BYTES_MAX / 8)
+#define COPY_BLOCK 64
 
 _Static_assert(CLASS0_WAYS + CLASS1_WAYS + CLASS2_WAYS + CLASS3_WAYS == WAYS, "ways add up");
 _Static_assert((CLASS0_WAYS & (CLASS0_WAYS - 1)) == 0, "the predicted way is a mask");
@@ -51,7 +51,7 @@ struct lookup {
 	u32 db;
 	u32 value_len;
 	u32 copied_to; /* offset in reply at which the value was put */
-	u32 pad;
+	u32 resp;      /* version of the connection's replies, 0 = not known */
 	u64 key[KEY_WORDS + 1];
 };
 

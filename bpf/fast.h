@@ -240,7 +240,7 @@ INLINE u32 fast_ping(struct work *w)
 }
 
 /* A key that is missed more than once is reported to the daemon. */
-INLINE void fast_miss(struct work *w, const struct control *c)
+INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type type)
 {
 	struct miss *miss;
 	u8 *seen;
@@ -259,7 +259,7 @@ INLINE void fast_miss(struct work *w, const struct control *c)
 	}
 	miss->key_len = w->look.key_len;
 	miss->db = w->look.db;
-	miss->type = SLOT_STRING;
+	miss->type = type;
 	__builtin_memcpy(miss->key, w->look.key, KEY_BYTES_MAX);
 	__builtin_memset(miss->pad, 0, sizeof(miss->pad));
 	bpf_ringbuf_submit(miss, BPF_RB_NO_WAKEUP);
@@ -278,6 +278,7 @@ INLINE u32 fast_closed(struct work *w, struct control *c, const struct conn *con
 		*ping = STAT_REFUSE_FENCE;
 	w->look.cache_epoch = read_once(c->cache_epoch);
 	w->look.db = conn->db;
+	w->look.resp = conn->resp;
 	if (w->now >= read_once(c->lease_until_ns))
 		*ping = STAT_REFUSE_LEASE;
 	return *ping ? *ping : fenced ? STAT_REFUSE_FENCE : 0;
@@ -320,7 +321,7 @@ INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind)
 		reason = w->closed ? w->closed : fast_get(w, c);
 		w->missing = reason == STAT_REFUSE_MISS;
 		if (w->missing)
-			fast_miss(w, c);
+			fast_miss(w, c, SLOT_STRING);
 	}
 	if (reason && !w->refusal)
 		w->refusal = reason;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* fast_more.h - the fast commands beside GET and PING (fast.def). They are read after GET's and
- * PING's own patterns have failed, and by global functions: the way of a GET does not know them.
+/* fast_more.h - the fast commands beside GET and PING (fast.def), here those on strings. They are
+ * read after GET's and PING's own patterns have failed, and by global functions: the way of a GET
+ * does not know them.
  *
  * Invariants:
  *  F1. A command counts when it was read to its end. Cut off, in another spelling, with arguments
@@ -41,11 +42,21 @@ INLINE bool more_typeless(const struct fast_more *m)
 	return m->kind == FAST_KIND_EXISTS || m->kind == FAST_KIND_TTL || m->kind == FAST_KIND_PTTL;
 }
 
+/* Commands on hashes: the last of fast.def. */
+INLINE bool more_hashed(const struct fast_more *m)
+{
+	return m->kind >= FAST_KIND_HGET;
+}
+
 /* Two integers stand behind the key. */
 INLINE bool more_ranged(const struct fast_more *m)
 {
 	return m->kind == FAST_KIND_GETRANGE || m->kind == FAST_KIND_SUBSTR;
 }
+
+/* fast_hash.h */
+__noinline int hash_each_field(void);
+__noinline int hash_answer(void);
 
 INLINE u64 name_word(const char *name, u32 len)
 {
@@ -89,8 +100,12 @@ INLINE u32 more_begin(struct work *w, const struct control *c)
 		return FAST_NONE;
 	b += 1 + used;
 	len = b[1] - '0';
+	/* Two comparisons that the compiler cannot merge, as in sized(). */
 	opaque(len);
-	if (b[0] != '$' || len < NAME_LEAST || len > NAME_MOST || *(u16 *)(b + 2) != RESP_CRLF ||
+	if (len > NAME_MOST)
+		return FAST_NONE;
+	opaque(len);
+	if (len < NAME_LEAST || b[0] != '$' || *(u16 *)(b + 2) != RESP_CRLF ||
 	    *(u16 *)(b + 4 + len) != RESP_CRLF)
 		return FAST_NONE;
 	name = *(u64 *)(b + 4) | 0x2020202020202020ULL;
@@ -163,7 +178,7 @@ INLINE u32 more_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 	struct fast_more *m = &w->more;
 	u32 len = read_once(slot->value_len), at = slot_bytes - 8 - SLOT_HEADER_BYTES;
 
-	if (slot->type != SLOT_STRING && !more_typeless(m))
+	if (slot->type != (more_hashed(m) ? SLOT_HASH : SLOT_STRING) && !more_typeless(m))
 		return STAT_REFUSE_MISS;
 	m->value_len = len;
 	m->expiry_ms = 0;
@@ -175,7 +190,7 @@ INLINE u32 more_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 		if (w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >= m->expiry_ms)
 			return STAT_REFUSE_EXPIRED;
 	}
-	if (more_ranged(m))
+	if (more_ranged(m) || more_hashed(m))
 		fast_copy_value(w, slot, SCRATCH_AT, len, small);
 	return 0;
 }
@@ -209,9 +224,14 @@ INLINE u32 more_look(struct work *w, const struct control *c, struct cache_set *
 	reason = more_read_set(w, set, large, &way);
 	if (!set_read_valid(set, changes))
 		return STAT_REFUSE_SET_CHANGED;
-	if (!reason && !(set->visited & 1U << way))
+	if (reason)
+		return reason;
+	if (!more_typeless(&w->more))
+		set_visit(set, way);
+	else if (!(set->visited &
+		   1U << way)) /* for SIEVE alone: Redis does not count them as use */
 		write_once(set->visited, set->visited | 1U << way);
-	return reason;
+	return 0;
 }
 
 /* Looks the key at hand up; for MGET appends its value. */
@@ -248,7 +268,7 @@ __noinline int more_key(void)
 	reason = more_look_up(w, c);
 	w->missing = reason == STAT_REFUSE_MISS;
 	if (w->missing)
-		fast_miss(w, c);
+		fast_miss(w, c, more_hashed(&w->more) ? SLOT_HASH : SLOT_STRING);
 	if (reason && !w->more.reason)
 		w->more.reason = reason;
 	w->more.keys++;
@@ -291,7 +311,10 @@ __noinline int more_integer(u64 n, u32 minus)
 			break;
 	}
 	opaque(from);
-	if (from > INTEGER_BYTES - 3 || from < 2)
+	if (from > INTEGER_BYTES - 3)
+		return STAT_INVARIANT;
+	opaque(from);
+	if (from < 2)
 		return STAT_INVARIANT;
 	if (minus)
 		text[--from] = '-';
@@ -373,6 +396,10 @@ INLINE u32 more_answer(struct work *w, const struct control *c, s32 from, s32 to
 
 	switch (m->kind) {
 	case FAST_KIND_MGET:
+	case FAST_KIND_HGET: /* fields are answered where they are read */
+	case FAST_KIND_HMGET:
+	case FAST_KIND_HEXISTS:
+	case FAST_KIND_HSTRLEN:
 		return 0;
 	case FAST_KIND_EXISTS:
 		return more_integer(m->keys, 0);
@@ -385,13 +412,16 @@ INLINE u32 more_answer(struct work *w, const struct control *c, s32 from, s32 to
 		if (m->kind == FAST_KIND_TTL)
 			return more_integer((more_ttl_ms(w, c) + 500) / 1000, 0);
 		return more_integer(more_ttl_ms(w, c), 0);
-	default:
+	case FAST_KIND_GETRANGE:
+	case FAST_KIND_SUBSTR:
 		return more_range(w, from, to);
+	default:
+		return hash_answer();
 	}
 }
 
-/* "*<keys>\r\n" */
-INLINE u32 more_array(struct work *w, u32 elements)
+/* "*<n>\r\n", or with another first byte. */
+INLINE u32 more_array(struct work *w, u8 lead, u32 elements)
 {
 	u32 at = w->reply_len;
 	u8 *p;
@@ -400,12 +430,14 @@ INLINE u32 more_array(struct work *w, u32 elements)
 	if (at > REPLY_BYTES_MAX - ARRAY_HEAD_BYTES)
 		return STAT_REFUSE_MSS;
 	p = w->reply + at;
-	*p++ = '*';
+	*p++ = lead;
+	if (elements >= 100)
+		*p++ = '0' + elements / 100 % 10;
 	if (elements >= 10)
 		*p++ = '0' + elements / 10 % 10;
 	*p++ = '0' + elements % 10;
 	*(u16 *)p = RESP_CRLF;
-	w->reply_len = at + (elements >= 10 ? 5 : 4);
+	w->reply_len = at + 3 + decimal_digits(elements);
 	return 0;
 }
 
@@ -418,7 +450,7 @@ INLINE void more_counted(struct work *w)
 	if (kind < FAST_KIND_MAX)
 		w->more.counts[kind]++;
 	w->commands++;
-	w->more.packet_keys += w->more.keys;
+	w->more.packet_keys += w->more.args;
 }
 
 /* Reads the keys of the command at hand; 0 if one is missing. Global: verified by itself. */
@@ -483,9 +515,12 @@ __noinline int fast_more(void)
 		return 0;
 	}
 	if (m->kind == FAST_KIND_MGET)
-		reason = more_array(w, m->args);
+		reason = more_array(w, '*', m->args);
+	if (m->kind == FAST_KIND_HMGET)
+		reason = more_array(w, '*', m->args - 1);
 	if (!more_keys() ||
-	    (more_ranged(m) && (!more_integer_arg(w, &from) || !more_integer_arg(w, &to)))) {
+	    (more_ranged(m) && (!more_integer_arg(w, &from) || !more_integer_arg(w, &to))) ||
+	    (more_hashed(m) && !hash_each_field())) {
 		w->reply_len = m->reply_from;
 		return 0;
 	}

@@ -8,14 +8,16 @@
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
 #define COMMANDS_PER_PACKET 64	/* bounds the time one packet may hold a softirq: about 15 us */
-#define KEYS_PER_PACKET	    64 /* of commands other than GET; bounds time like COMMANDS_PER_PACKET */
+#define KEYS_PER_PACKET	    64	/* keys and fields of commands other than GET: bounds time too */
+#define HASH_FIELDS_MAX	    64	/* of a cached hash; more of them have 1.4 KB as a rule */
 #define CONNS_MAX	    16384 /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
 #define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
 #define MARKS_IN_FLIGHT	    64 /* unanswered marks per connection; what does not fit is fenced */
 #define KEYS_MARKED_MAX	    32 /* of one command: half of them, that others find room; else fence */
 #define REPLY_BYTES_MAX	    1460 /* one Ethernet MTU less the smallest IPv4 and TCP headers */
-#define LEASE_MS	    100	 /* bound on stale answers after changes that no packet shows */
-#define EXPIRY_GUARD_MS	    5	 /* an entry stops being answered this long before Redis's expiry */
+#define VALUE_BYTES_MAX	    (REPLY_BYTES_MAX - 9) /* "$1234\r\n" and "\r\n" around it */
+#define LEASE_MS	    100 /* bound on stale answers after changes that no packet shows */
+#define EXPIRY_GUARD_MS	    5	/* an entry stops being answered this long before Redis's expiry */
 #define UNTRACKED_NS	    1000000000ULL /* a packet takes less from the device to TCP */
 #define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */
 #define RTO_MIN_NS	    200000000ULL  /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */

@@ -46,6 +46,7 @@ struct scan_found {
 	u8 stateful;	/* connection leaves FAST for good */
 	u8 uncountable; /* replies can no longer be counted */
 	u8 gate;
+	u8 hello; /* the version of the replies may change */
 	struct mark marks[MARKS_IN_FLIGHT];
 	u64 hashes[MARKS_IN_FLIGHT];
 };
@@ -81,6 +82,8 @@ INLINE void found_command(struct scan_found *f, u32 class)
 		f->uncountable = 1;
 	if (class == CMD_GATE)
 		f->gate = 1;
+	if (class == CMD_HELLO)
+		f->hello = 1;
 	if (class == CMD_FENCE || class == CMD_STATEFUL_FENCE || class == CMD_GATE)
 		found_effect(f, MARK_FENCE, 0);
 }

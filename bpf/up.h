@@ -35,6 +35,7 @@ __noinline int scan_packet(ctx_t *ctx)
 		return 0;
 	w->found.done = w->found.effects = 0;
 	w->found.overflow = w->found.stateful = w->found.uncountable = w->found.gate = 0;
+	w->found.hello = 0;
 	pos = w->scan_from - w->p.seq;
 	end = w->p.payload_len;
 	bpf_for(i, 0, 65536)
@@ -225,6 +226,8 @@ INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r
 		conn->flags |= CONN_F_UNCOUNTABLE;
 	if ((w->found.stateful || (conn->flags & CONN_F_UNCOUNTABLE)) && conn->state != CONN_OLD)
 		conn->state = CONN_BYPASS;
+	if (w->found.hello)
+		conn->resp = 0;
 	hold = hold_effects(conn, w);
 	if (!lost) {
 		if (!w->whole)
@@ -242,7 +245,7 @@ INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r
 INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 {
 	w->found.effects = w->found.overflow = w->found.stateful = 0;
-	w->found.uncountable = w->found.gate = w->found.done = 0;
+	w->found.uncountable = w->found.gate = w->found.hello = w->found.done = 0;
 	*lost = false;
 	if (w->whole) { /* read by the handler already, nothing but reads */
 		w->found.done = w->commands;

@@ -2,7 +2,7 @@
 /* verify.h - what becomes of a packet, and whether its bytes may be believed. */
 #pragma once
 #include "conn.h"
-#include "fast_more.h"
+#include "fast_hash.h"
 #include "segment.h"
 
 enum verdict {

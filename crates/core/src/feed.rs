@@ -14,6 +14,7 @@
 //! 6. What the user may not do ends the connection: nothing is half at work. What fills need is tried
 //!    before tracking is on.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
@@ -22,6 +23,7 @@ use erb_abi as abi;
 use erb_abi::{FillEntry, FillToken, ValueKind, Wanted};
 
 use crate::client_list::{self, ClientLine};
+use crate::hash;
 use crate::outside::DataPath;
 use crate::redis_state::{Calls, RedisState};
 use crate::resp::{Frame, RespStream, error, is_simple, text};
@@ -163,11 +165,13 @@ impl<S: Read + Write> Feed<S> {
             &[b"CLIENT", b"NO-EVICT", b"ON"],
             Expect::Setup(Setup::NoEvict),
         );
-        let trial: [&[&[u8]]; 6] = [
+        let trial: [&[&[u8]]; 8] = [
             &[b"MULTI"],
             &[b"SELECT", b"0"],
             &[b"GET", TRIAL_KEY],
-            &[b"HGETALL", TRIAL_KEY],
+            &[b"OBJECT", b"ENCODING", TRIAL_KEY],
+            &[b"HKEYS", TRIAL_KEY],
+            &[b"HVALS", TRIAL_KEY],
             &[b"PEXPIRETIME", TRIAL_KEY],
             &[b"EXEC"],
         ];
@@ -264,10 +268,10 @@ impl<S: Read + Write> Feed<S> {
                 let db = one.wanted.db.to_string();
                 self.ask(&[b"SELECT", db.as_bytes()], Expect::FillStep);
             }
-            self.ask(
-                &[read_of(one.wanted.kind), &one.wanted.key],
-                Expect::FillStep,
-            );
+            for read in reads_of(one.wanted.kind) {
+                let words: Vec<&[u8]> = read.iter().copied().chain([&*one.wanted.key]).collect();
+                self.ask(&words, Expect::FillStep);
+            }
             self.ask(&[b"PEXPIRETIME", &one.wanted.key], Expect::FillStep);
         }
         self.ask(&[b"EXEC"], Expect::Exec(asked));
@@ -485,23 +489,26 @@ fn needs_select(asked: &[Asked], index: usize) -> bool {
     index == 0 || asked[index - 1].wanted.db != asked[index].wanted.db
 }
 
-/// The command that reads a whole value.
-const fn read_of(kind: ValueKind) -> &'static [u8] {
+/// The commands that read a whole value; the key stands behind each.
+const fn reads_of(kind: ValueKind) -> &'static [&'static [&'static [u8]]] {
     match kind {
-        ValueKind::String => b"GET",
-        ValueKind::Hash => b"HGETALL",
+        ValueKind::String => &[&[b"GET"]],
+        ValueKind::Hash => &hash::READS,
     }
 }
 
 /// The bytes to be cached of a value that was read; none: it is not cached.
-fn value_of(kind: ValueKind, reply: &Frame) -> Option<&[u8]> {
-    match (kind, reply) {
-        (ValueKind::String, Frame::BlobString { data, .. }) => Some(data),
+fn value_of<'a>(kind: ValueKind, replies: &[&'a Frame]) -> Option<Cow<'a, [u8]>> {
+    match (kind, replies) {
+        (ValueKind::String, [Frame::BlobString { data, .. }]) => Some(Cow::Borrowed(data)),
+        (ValueKind::Hash, [encoding, fields, values]) => {
+            hash::encode(encoding, fields, values).map(Cow::Owned)
+        }
         _ => None,
     }
 }
 
-/// Takes EXEC's reply apart: of each database SELECT, then the read and PEXPIRETIME of each key.
+/// Takes EXEC's reply apart: of each database SELECT, then the reads and PEXPIRETIME of each key.
 fn insert(
     cache: &impl DataPath,
     asked: Vec<Asked>,
@@ -515,14 +522,14 @@ fn insert(
             .collect());
     };
     let selects = (0..asked.len()).filter(|index| needs_select(&asked, *index));
-    if data.len() != selects.count() + 2 * asked.len() {
+    let reads = asked.iter().map(|one| reads_of(one.wanted.kind).len() + 1);
+    if data.len() != selects.count() + reads.sum::<usize>() {
         return Err(broken(
             "EXEC answered another number of replies than was asked for",
         ));
     }
     let mut ends = vec![Filled::Never; asked.len()];
-    let mut entries = Vec::new();
-    let mut places = Vec::new();
+    let mut values: Vec<(usize, Cow<'_, [u8]>, u64)> = Vec::new();
     let mut selected = false;
     let mut replies = data.iter();
     let mut next = || replies.next().expect("the replies were counted");
@@ -530,15 +537,22 @@ fn insert(
         if needs_select(&asked, index) {
             selected = is_simple(next(), b"OK");
         }
-        let (value, expiry) = (next(), next());
-        if let Some(entry) = entry_of(one, value, expiry).filter(|_| selected) {
-            entries.push(entry);
-            places.push(index);
+        let kind = one.wanted.kind;
+        let replies: Vec<&Frame> = reads_of(kind).iter().map(|_| next()).collect();
+        let expiry = expiry_of(next());
+        if let (Some(value), Some(expiry_ms), true) = (value_of(kind, &replies), expiry, selected) {
+            values.push((index, value, expiry_ms));
         }
     }
+    values.retain(|(_, value, _)| value.len() <= abi::CLASS3_BYTES as usize);
+    let entries: Vec<FillEntry<'_>> = values
+        .iter()
+        .map(|(index, value, expiry_ms)| entry_of(&asked[*index], value, *expiry_ms))
+        .collect();
+    let places = values.iter().map(|(index, ..)| *index);
     if !entries.is_empty() {
         let found = cache.fill_insert(&entries).map_err(io::Error::other)?;
-        for (place, status) in places.into_iter().zip(found) {
+        for (place, status) in places.zip(found) {
             ends[place] = match status {
                 abi::FILL_OK => Filled::Inserted,
                 abi::FILL_BIG => Filled::Never,
@@ -549,26 +563,24 @@ fn insert(
     Ok(asked.into_iter().map(|one| one.wanted).zip(ends).collect())
 }
 
-/// The entry of one key, if both of its replies are what a cacheable value shows.
-fn entry_of<'a>(one: &'a Asked, value: &'a Frame, expiry: &Frame) -> Option<FillEntry<'a>> {
-    let value = value_of(one.wanted.kind, value)?;
-    let Frame::Number { data: expiry, .. } = expiry else {
-        return None;
-    };
-    // -1: no expiry; -2: gone between the two, so the value is not sure.
-    let expiry_ms = match *expiry {
-        -1 => 0,
-        time if time > 0 => time.unsigned_abs(),
-        _ => return None,
-    };
-    (value.len() <= abi::CLASS3_BYTES as usize).then_some(FillEntry {
+/// What PEXPIRETIME says, 0 = no expiry; none: the key is gone, so its value is not sure.
+fn expiry_of(reply: &Frame) -> Option<u64> {
+    match reply {
+        Frame::Number { data: -1, .. } => Some(0),
+        Frame::Number { data, .. } if *data > 0 => Some(data.unsigned_abs()),
+        _ => None,
+    }
+}
+
+fn entry_of<'a>(one: &'a Asked, value: &'a [u8], expiry_ms: u64) -> FillEntry<'a> {
+    FillEntry {
         key: &one.wanted.key,
         db: one.wanted.db,
         kind: one.wanted.kind,
         value,
         expiry_ms,
         token: one.token,
-    })
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::*;
 use crate::scripted::{Pipe, Recorder};
 
 const SETUP: &[u8] = b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n\
-    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n+OK\r\n_\r\n%0\r\n:-2\r\n";
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*6\r\n+OK\r\n_\r\n_\r\n*0\r\n*0\r\n:-2\r\n";
 
 struct Script {
     feed: Feed<Pipe>,
@@ -297,7 +297,7 @@ fn rules(heard: &str) -> Vec<String> {
         let words: Vec<String> = (0..count.parse().unwrap())
             .map(|_| lines.nth(1).unwrap())
             .collect();
-        let whole = ["config", "acl", "client"].contains(&words[0].as_str());
+        let whole = ["config", "acl", "client", "object"].contains(&words[0].as_str());
         found.push(if whole {
             words[..2].join("|")
         } else {
@@ -362,6 +362,28 @@ fn a_missing_right_ends_the_connection_wherever_it_shows() {
 fn a_trial_of_a_loading_redis_proves_nothing() {
     let mut script = Script::new();
     script.say(b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
-    script.say(b"-LOADING x\r\n-LOADING x\r\n-LOADING x\r\n-EXECABORT x\r\n$0\r\n\r\n+OK\r\n");
+    script.say(&b"-LOADING x\r\n".repeat(5));
+    script.say(b"-EXECABORT x\r\n$0\r\n\r\n+OK\r\n");
     assert!(script.feed.is_ready());
+}
+
+#[test]
+fn a_hash_is_filled_whole_or_not_at_all() {
+    let mut script = Script::ready();
+    let mut batch = asked(&["h", "s", "x", "w"]);
+    for at in [0, 2, 3] {
+        batch[at].wanted.kind = ValueKind::Hash;
+    }
+    script.feed.ask_fill(batch);
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(15)).as_bytes());
+    script.say(b"*15\r\n+OK\r\n");
+    script.say(b"$8\r\nlistpack\r\n*1\r\n$1\r\nf\r\n*1\r\n$1\r\nv\r\n:-1\r\n$1\r\nv\r\n:-1\r\n");
+    script.say(b"$10\r\nlistpackex\r\n*1\r\n$1\r\nf\r\n*1\r\n$1\r\nv\r\n:-1\r\n");
+    script.say(b"$6\r\nembstr\r\n-WRONGTYPE x\r\n-WRONGTYPE x\r\n:-1\r\n");
+    let Event::Filled(ends) = &script.events[0] else {
+        panic!("{:?}", script.events)
+    };
+    let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
+    let (yes, never) = (Filled::Inserted, Filled::Never);
+    assert_eq!(ends, [yes, yes, never, never]);
 }

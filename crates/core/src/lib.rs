@@ -23,6 +23,7 @@
 mod client_list;
 mod feed;
 mod fill;
+mod hash;
 mod lease;
 mod look;
 mod outside;

@@ -70,7 +70,9 @@ rights! {
     "client|tracking" [b"CLIENT", b"TRACKING", b"OFF"];
     "select" [b"SELECT", b"0"];
     "get" [b"GET", TRIAL_KEY];
-    "hgetall" [b"HGETALL", TRIAL_KEY];
+    "hkeys" [b"HKEYS", TRIAL_KEY];
+    "hvals" [b"HVALS", TRIAL_KEY];
+    "object|encoding" [b"OBJECT", b"ENCODING", TRIAL_KEY];
     "pexpiretime" [b"PEXPIRETIME", TRIAL_KEY];
     "touch" [b"TOUCH", TRIAL_KEY];
     "multi" [b"MULTI"];

@@ -11,7 +11,7 @@ use crate::turn::{Core, MS, Settings, Stage};
 
 const START_NS: u64 = 1_000_000 * MS;
 const SETUP: &str = "%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n\
-    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n+OK\r\n_\r\n%0\r\n:-2\r\n$0\r\n\r\n+OK\r\n";
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*6\r\n+OK\r\n_\r\n_\r\n*0\r\n*0\r\n:-2\r\n$0\r\n\r\n+OK\r\n";
 
 /// What the lease asks for: INFO of the calls, PING.
 const PONG: &str = "$0\r\n\r\n+PONG\r\n";

@@ -306,12 +306,20 @@ impl Bench {
     /// # Panics
     /// If it is refused.
     pub fn fill(&mut self, key: &[u8], value: &[u8], expiry_ms: u64) {
+        self.fill_kind(key, ValueKind::String, value, expiry_ms);
+    }
+
+    /// Puts a value of any kind, as its slot holds it, into the cache.
+    ///
+    /// # Panics
+    /// If the programs do not run or refuse it.
+    pub fn fill_kind(&mut self, key: &[u8], kind: ValueKind, value: &[u8], expiry_ms: u64) {
         let token = self.dp.fill_begin(&[key]).expect("fill_begin")[0];
         assert_eq!(token.status, abi::FILL_OK, "fill_begin of {key:?}");
         let entry = FillEntry {
             key,
             db: 0,
-            kind: ValueKind::String,
+            kind,
             value,
             expiry_ms,
             token,

@@ -334,6 +334,73 @@ pub(crate) fn hgetall(redis: &mut Redis, id: ClientId, argv: &Argv) {
     }
 }
 
+fn find_field(pairs: &[(Bytes, Bytes)], wanted: &Bytes) -> Option<Bytes> {
+    let found = pairs.iter().find(|(field, _)| field == wanted);
+    found.map(|(_, value)| value.clone())
+}
+
+pub(crate) fn hmget(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    let Some(found) = hash(redis, id, &argv[1], true) else {
+        return;
+    };
+    let pairs = found.unwrap_or_default();
+    redis.client(id).add_array(argv.len() - 2);
+    for field in &argv[2..] {
+        match find_field(&pairs, field) {
+            Some(value) => redis.client(id).add_bulk(&value),
+            None => redis.client(id).add_null(),
+        }
+    }
+}
+
+pub(crate) fn hexists(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    if let Some(found) = hash(redis, id, &argv[1], true) {
+        let value = find_field(&found.unwrap_or_default(), &argv[2]);
+        redis.client(id).add_int(i64::from(value.is_some()));
+    }
+}
+
+pub(crate) fn hstrlen(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    if let Some(found) = hash(redis, id, &argv[1], true) {
+        let value = find_field(&found.unwrap_or_default(), &argv[2]);
+        let length = value.map_or(0, |value| value.len());
+        redis.client(id).add_count(length);
+    }
+}
+
+fn halves(redis: &mut Redis, id: ClientId, argv: &Argv, half: fn((Bytes, Bytes)) -> Bytes) {
+    let Some(found) = hash(redis, id, &argv[1], true) else {
+        return;
+    };
+    let pairs = found.unwrap_or_default();
+    redis.client(id).add_array(pairs.len());
+    for pair in pairs {
+        redis.client(id).add_bulk(&half(pair));
+    }
+}
+
+pub(crate) fn hkeys(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    halves(redis, id, argv, |(field, _)| field);
+}
+
+pub(crate) fn hvals(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    halves(redis, id, argv, |(_, value)| value);
+}
+
+/// `OBJECT ENCODING`, of hashes as with the usual limits; of others one that they may have.
+pub(crate) fn object_encoding(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    let db = redis.client(id).db;
+    let small = |pair: &(Bytes, Bytes)| pair.0.len() <= 64 && pair.1.len() <= 64;
+    let encoding: &[u8] = match redis.look(db, &argv[2]).map(|entry| &entry.value) {
+        None => return redis.client(id).add_null(),
+        Some(Value::Hash(pairs)) if pairs.len() <= 128 && pairs.iter().all(small) => b"listpack",
+        Some(Value::Hash(_) | Value::Set(_)) => b"hashtable",
+        Some(Value::List(_)) => b"quicklist",
+        Some(Value::Str(_)) => b"raw",
+    };
+    redis.client(id).add_bulk(encoding);
+}
+
 pub(crate) fn hlen(redis: &mut Redis, id: ClientId, argv: &Argv) {
     if let Some(found) = hash(redis, id, &argv[1], true) {
         redis

@@ -157,6 +157,7 @@ impl Redis {
             key: key.clone(),
             value: entry.map_or(Stored::Gone, |entry| match &entry.value {
                 Value::Str(text) => Stored::String(text.clone()),
+                Value::Hash(pairs) => Stored::Hash(pairs.as_slice().into()),
                 other => Stored::Other(other.type_name()),
             }),
             expire_at_ms: entry

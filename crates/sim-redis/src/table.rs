@@ -135,6 +135,11 @@ static TABLE: &[Command] = &[
     command("hdel", -3, "wF", (1, 1, 1), collections::hdel),
     command("hincrby", 4, "wmF", (1, 1, 1), collections::hincrby),
     command("hlen", 2, "rF", (1, 1, 1), collections::hlen),
+    command("hmget", -3, "rF", (1, 1, 1), collections::hmget),
+    command("hexists", 3, "rF", (1, 1, 1), collections::hexists),
+    command("hstrlen", 3, "rF", (1, 1, 1), collections::hstrlen),
+    command("hkeys", 2, "r", (1, 1, 1), collections::hkeys),
+    command("hvals", 2, "r", (1, 1, 1), collections::hvals),
     command("sadd", -3, "wmF", (1, 1, 1), collections::sadd),
     command("srem", -3, "wF", (1, 1, 1), collections::srem),
     command("smembers", 2, "r", (1, 1, 1), collections::smembers),
@@ -233,6 +238,13 @@ static TABLE: &[Command] = &[
     command("lastsave", 1, "lF", (0, 0, 0), admin::lastsave),
     command("role", 1, "slF", (0, 0, 0), admin::role),
     command("object", -2, "", (0, 0, 0), admin::container),
+    command(
+        "object|encoding",
+        3,
+        "r",
+        (2, 2, 1),
+        collections::object_encoding,
+    ),
     command("object|refcount", 3, "r", (2, 2, 1), keys::object_refcount),
 ];
 

@@ -48,6 +48,8 @@ pub enum Stored {
     Gone,
     /// A string.
     String(Bytes),
+    /// A hash: fields and values in the order of HGETALL.
+    Hash(Arc<[(Bytes, Bytes)]>),
     /// Another type, by the name that TYPE answers.
     Other(&'static str),
 }

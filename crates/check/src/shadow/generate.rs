@@ -13,6 +13,8 @@ const KEYS: u32 = 24;
 const HOT_KEYS: u32 = 4;
 /// Counter keys per connection.
 const COUNTERS: u32 = 4;
+/// Hashes per connection.
+const HASHES: u32 = 4;
 /// A day in seconds: an EXPIRE at least this long cannot run out during a run.
 const DAY_S: u64 = 86_400;
 
@@ -64,10 +66,32 @@ pub enum Verb {
     MSet,
     /// ECHO.
     Echo,
+    /// SUBSTR.
+    SubStr,
+    /// HSET of one to three fields.
+    HSet,
+    /// HDEL of one field.
+    HDel,
+    /// HGET.
+    HGet,
+    /// HMGET of some fields.
+    HMGet,
+    /// HGETALL.
+    HGetAll,
+    /// HLEN.
+    HLen,
+    /// HEXISTS.
+    HExists,
+    /// HSTRLEN.
+    HStrLen,
+    /// HKEYS.
+    HKeys,
+    /// HVALS.
+    HVals,
 }
 
 /// Name and default weight of each command: reads dominate, the five writes come next.
-const VERBS: [(Verb, &str, u32); 21] = [
+const VERBS: [(Verb, &str, u32); 32] = [
     (Verb::Get, "GET", 500),
     (Verb::Set, "SET", 130),
     (Verb::Del, "DEL", 40),
@@ -78,17 +102,28 @@ const VERBS: [(Verb, &str, u32); 21] = [
     (Verb::Append, "APPEND", 15),
     (Verb::GetSet, "GETSET", 10),
     (Verb::SetRange, "SETRANGE", 10),
-    (Verb::GetRange, "GETRANGE", 5),
+    (Verb::GetRange, "GETRANGE", 15),
     (Verb::GetDel, "GETDEL", 10),
     (Verb::Persist, "PERSIST", 10),
     (Verb::Ping, "PING", 60),
-    (Verb::MGet, "MGET", 10),
-    (Verb::Exists, "EXISTS", 10),
-    (Verb::StrLen, "STRLEN", 10),
+    (Verb::MGet, "MGET", 40),
+    (Verb::Exists, "EXISTS", 20),
+    (Verb::StrLen, "STRLEN", 20),
     (Verb::SetNx, "SETNX", 5),
     (Verb::Unlink, "UNLINK", 5),
     (Verb::MSet, "MSET", 5),
     (Verb::Echo, "ECHO", 5),
+    (Verb::SubStr, "SUBSTR", 5),
+    (Verb::HSet, "HSET", 30),
+    (Verb::HDel, "HDEL", 10),
+    (Verb::HGet, "HGET", 60),
+    (Verb::HMGet, "HMGET", 30),
+    (Verb::HGetAll, "HGETALL", 60),
+    (Verb::HLen, "HLEN", 10),
+    (Verb::HExists, "HEXISTS", 10),
+    (Verb::HStrLen, "HSTRLEN", 10),
+    (Verb::HKeys, "HKEYS", 10),
+    (Verb::HVals, "HVALS", 10),
 ];
 
 impl Verb {
@@ -236,7 +271,7 @@ impl Generator {
                     self.bytes(n),
                 ]);
             }
-            Verb::GetRange => {
+            Verb::GetRange | Verb::SubStr => {
                 let from = self.rng.random_range(-20..40).to_string();
                 let to = self.rng.random_range(-20..400).to_string();
                 args.extend([self.any_key(), from.into_bytes(), to.into_bytes()]);
@@ -250,7 +285,7 @@ impl Generator {
             }
             Verb::MGet => {
                 let count = self.rng.random_range(1..4);
-                args.extend((0..count).map(|_| self.any_key()));
+                args.extend((0..count).map(|_| self.read_key()));
             }
             Verb::MSet => {
                 args.extend([
@@ -260,8 +295,27 @@ impl Generator {
                     self.value(),
                 ]);
             }
+            _ => self.hash_args(verb, &mut args),
         }
         args
+    }
+
+    fn hash_args(&mut self, verb: Verb, args: &mut Vec<Vec<u8>>) {
+        args.push(self.hash_key());
+        match verb {
+            Verb::HSet => {
+                for _ in 0..self.rng.random_range(1..4) {
+                    let n = self.rng.random_range(0..40);
+                    args.extend([self.field(), self.bytes(n)]);
+                }
+            }
+            Verb::HDel | Verb::HGet | Verb::HExists | Verb::HStrLen => args.push(self.field()),
+            Verb::HMGet => {
+                let count = self.rng.random_range(1..5);
+                args.extend((0..count).map(|_| self.field()));
+            }
+            _ => {}
+        }
     }
 
     fn set_args(&mut self, args: &mut Vec<Vec<u8>>) {
@@ -321,10 +375,25 @@ impl Generator {
         self.named('n', number)
     }
 
+    /// Mostly a hash: no field or value is longer than a listpack takes, so that its order is the
+    /// same in every Redis.
+    fn hash_key(&mut self) -> Vec<u8> {
+        if self.rng.random_ratio(1, 60) {
+            return self.write_key();
+        }
+        let number = self.rng.random_range(0..HASHES);
+        self.named('h', number)
+    }
+
+    fn field(&mut self) -> Vec<u8> {
+        format!("field-{}", self.rng.random_range(0..8)).into_bytes()
+    }
+
     fn any_key(&mut self) -> Vec<u8> {
-        match self.rng.random_range(0..10) {
-            0 => self.named('x', 0), // Never set: always absent.
-            1 | 2 => self.counter_key(),
+        match self.rng.random_range(0..20) {
+            0 | 1 => self.named('x', 0), // Never set: always absent.
+            2..=5 => self.counter_key(),
+            6 => self.hash_key(),
             _ => self.write_key(),
         }
     }

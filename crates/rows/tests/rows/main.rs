@@ -6,6 +6,7 @@ mod answers;
 mod costs;
 mod egress;
 mod fuzz;
+mod hashes;
 mod live;
 mod more;
 mod odd;

@@ -11,12 +11,12 @@ use erb_rows::scene::{Scene, V4, V6};
 
 use crate::{GET_KEY, PING, SET_KEY, bulk, fast, get};
 
-type Moved = &'static [(&'static str, u64)];
+pub type Moved = &'static [(&'static str, u64)];
 
-const UP_MISS: Moved = &[("REFUSE_MISS", 1), ("UP_TRANSLATED", 1)];
-const UP_COMMAND: Moved = &[("REFUSE_COMMAND", 1), ("UP_TRANSLATED", 1)];
+pub const UP_MISS: Moved = &[("REFUSE_MISS", 1), ("UP_TRANSLATED", 1)];
+pub const UP_COMMAND: Moved = &[("REFUSE_COMMAND", 1), ("UP_TRANSLATED", 1)];
 
-fn command(words: &[&[u8]]) -> Vec<u8> {
+pub fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         bytes.extend(bulk(word));
@@ -25,7 +25,7 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A command in words.
-fn said(text: &str) -> Vec<u8> {
+pub fn said(text: &str) -> Vec<u8> {
     command(&text.split(' ').map(str::as_bytes).collect::<Vec<_>>())
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What lies in the cache: well formed (C3 to C6, C8), and, as far as it would be answered at this
+//! What lies in the cache: well formed (C3 to C6, C8, C9), and, as far as it would be answered at this
 //! moment, true. So a wrong entry is found when it is there, not only when a client happens to read
 //! it.
 
@@ -11,7 +11,8 @@ use erb_sim_path::Path;
 use crate::time::{MS, Ns, coarse};
 use crate::violation::Violation;
 
-use super::wire::show;
+use super::versions::{Held, Value};
+use super::wire::{bulk, show};
 use super::{Point, Versions};
 
 const HASH_K1: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -49,6 +50,7 @@ struct Entry<'a> {
     db: u16,
     key: &'a [u8],
     value: &'a [u8],
+    is_hash: bool,
     expiry_ms: Option<u64>,
 }
 
@@ -102,8 +104,37 @@ fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
         db: u16_at(10),
         key: &data[value_len..value_len + key_len],
         value: &data[..value_len],
+        is_hash: u32::from(slot[9]) == abi::SLOT_HASH,
         expiry_ms,
     })
+}
+
+/// A field and its value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// Fields and values of a cached hash; the text says why it is none (C9).
+fn pairs(value: &[u8]) -> Result<Vec<Pair<'_>>, String> {
+    let number = |at: usize| {
+        let bytes = value.get(at..at + 2).ok_or("cut off")?;
+        Ok::<usize, String>(usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
+    };
+    let count = number(0)?;
+    let mut at = 8 + 8 * count;
+    let mut found = Vec::new();
+    for place in (8..8 + 8 * count).step_by(8) {
+        let (len, value_at, end) = (number(place)?, number(place + 2)?, number(place + 4)?);
+        let field = value.get(at..value_at).and_then(|bytes| bulk(bytes)?);
+        let held = value.get(value_at..end).and_then(|bytes| bulk(bytes)?);
+        match (field, held) {
+            (Some(field), Some(held)) if field.len() == len => found.push((field, held)),
+            _ => return Err(format!("field {} is not where it should be", found.len())),
+        }
+        at = end;
+    }
+    if count == 0 || count > abi::HASH_FIELDS_MAX as usize || at != value.len() {
+        return Err(format!("{count} fields end at {at} of {}", value.len()));
+    }
+    Ok(found)
 }
 
 /// Whether a GET could be answered at all at this moment.
@@ -119,7 +150,7 @@ const fn is_open(control: &abi::control, now: Ns) -> bool {
 /// Looks at every entry. Call it while no program is under way.
 ///
 /// # Errors
-/// The rule that is broken: C3, C4, C6, C8, or `cache` for an entry that is not true.
+/// The rule that is broken: C3, C4, C6, C8, C9, or `cache` for an entry that is not true.
 pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(), Violation> {
     // SAFETY: the map has one value, which stays where it is; no program runs.
     let control = unsafe { *path.control() };
@@ -160,7 +191,19 @@ pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(
             }
             let from = Point { at: now, ..here };
             let answered = open && set.marks == 0 && !is_guarded(&control, &found, now);
-            if answered && versions.read(found.key, Some(found.value), from).is_none() {
+            let pairs = match found.is_hash {
+                true => Some(pairs(found.value).map_err(|text| broken("C9", way, text))?),
+                false => None,
+            };
+            let right = |held: Option<Held<'_>>| match (held.map(|held| held.value), &pairs) {
+                (Some(Value::String(value)), None) => value == found.value,
+                (Some(Value::Hash(held)), Some(pairs)) => {
+                    let held = held.iter().map(|(field, value)| (&**field, &**value));
+                    held.eq(pairs.iter().copied())
+                }
+                _ => false,
+            };
+            if answered && versions.find(found.key, from, &right).is_none() {
                 let text = format!(
                     "{} would be answered by {}; {}",
                     show(found.key),

@@ -13,15 +13,23 @@ use super::wire::{bulk, bulks, integer, is};
 use super::{Point, Read, Versions};
 
 /// The reads that the fast path knows, and how their replies begin.
-const READS: [(&str, u8); 8] = [
-    ("get", b'$'),
-    ("mget", b'*'),
-    ("exists", b':'),
-    ("strlen", b':'),
-    ("ttl", b':'),
-    ("pttl", b':'),
-    ("getrange", b'$'),
-    ("substr", b'$'),
+const READS: [(&str, &[u8]); 16] = [
+    ("get", b"$"),
+    ("mget", b"*"),
+    ("exists", b":"),
+    ("strlen", b":"),
+    ("ttl", b":"),
+    ("pttl", b":"),
+    ("getrange", b"$"),
+    ("substr", b"$"),
+    ("hget", b"$_"),
+    ("hmget", b"*"),
+    ("hgetall", b"*%"),
+    ("hlen", b":"),
+    ("hexists", b":"),
+    ("hstrlen", b":"),
+    ("hkeys", b"*"),
+    ("hvals", b"*"),
 ];
 
 /// Whether the fast path may answer the command from its cache.
@@ -31,18 +39,18 @@ pub(super) fn is_read(argv: &[Bytes]) -> bool {
 
 /// Whether it may by a reply of this kind.
 pub(super) fn is_answer(argv: &[Bytes], reply: &[u8]) -> bool {
-    READS
-        .iter()
-        .any(|(name, kind)| is(argv, name) && reply.first() == Some(kind))
+    READS.iter().any(|(name, kinds)| {
+        is(argv, name) && reply.first().is_some_and(|kind| kinds.contains(kind))
+    })
 }
 
 /// The earliest point, not before `from`, at which `frame` was Redis's answer; read at `now`.
 pub(super) fn point(
     argv: &[Bytes],
     frame: &[u8],
+    resp3: bool,
     versions: &Versions,
-    from: Point,
-    now: Ns,
+    (from, now): (Point, Ns),
 ) -> Option<Read> {
     let keys = argv.get(1..).filter(|keys| !keys.is_empty())?;
     let one = |fits: Fits<'_>| versions.find(&keys[0], from, fits);
@@ -52,7 +60,7 @@ pub(super) fn point(
     if is(argv, "mget") {
         let values = bulks(frame).filter(|values| values.len() == keys.len())?;
         return all(keys, versions, from, &|at, held| {
-            held.is_some_and(|held| held.value == values[at])
+            held.and_then(Held::string) == Some(values[at])
         });
     }
     if is(argv, "exists") {
@@ -61,7 +69,10 @@ pub(super) fn point(
     }
     if is(argv, "strlen") && keys.len() == 1 {
         let len = integer(frame)?;
-        return one(&|held| held.is_some_and(|held| held.value.len() as i64 == len));
+        return one(&|held| {
+            held.and_then(Held::string)
+                .is_some_and(|value| value.len() as i64 == len)
+        });
     }
     if (is(argv, "ttl") || is(argv, "pttl")) && keys.len() == 1 {
         let (left, seconds) = (integer(frame)?, is(argv, "ttl"));
@@ -83,9 +94,61 @@ pub(super) fn point(
             (number.to_string() == text).then_some(number)
         };
         let (start, end) = (number(1)?, number(2)?);
-        return one(&|held| held.is_some_and(|held| range(held.value, start, end) == part));
+        return one(&|held| {
+            held.and_then(Held::string)
+                .is_some_and(|value| range(value, start, end) == part)
+        });
     }
-    None
+    one(&|held| {
+        let reply = held
+            .and_then(Held::hash)
+            .and_then(|pairs| of_hash(argv, pairs, resp3));
+        reply.is_some_and(|reply| reply == frame)
+    })
+}
+
+/// Redis's answer to a command on a hash.
+fn of_hash(argv: &[Bytes], pairs: &[(Bytes, Bytes)], resp3: bool) -> Option<Vec<u8>> {
+    let nil: &[u8] = if resp3 { b"_\r\n" } else { b"$-1\r\n" };
+    let bulk =
+        |bytes: &Bytes| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    let number = |number: usize| format!(":{number}\r\n").into_bytes();
+    let value = |field: &Bytes| {
+        pairs
+            .iter()
+            .find(|pair| pair.0 == *field)
+            .map(|pair| &pair.1)
+    };
+    let or_nil = |field: &Bytes| value(field).map_or_else(|| nil.to_vec(), bulk);
+    let array = |mark: char, count: usize, elements: Vec<Vec<u8>>| {
+        let head = format!("{mark}{count}\r\n").into_bytes();
+        [head, elements.concat()].concat()
+    };
+    let count = pairs.len();
+    let name = argv[0].to_ascii_lowercase();
+    Some(match (name.as_slice(), &argv[2..]) {
+        (b"hget", [field]) => or_nil(field),
+        (b"hmget", fields @ [_, ..]) => {
+            array('*', fields.len(), fields.iter().map(or_nil).collect())
+        }
+        (b"hexists", [field]) => number(usize::from(value(field).is_some())),
+        (b"hstrlen", [field]) => number(value(field).map_or(0, |value| value.len())),
+        (b"hlen", []) => number(count),
+        (b"hkeys", []) => array('*', count, pairs.iter().map(|pair| bulk(&pair.0)).collect()),
+        (b"hvals", []) => array('*', count, pairs.iter().map(|pair| bulk(&pair.1)).collect()),
+        (b"hgetall", []) => {
+            let both = pairs
+                .iter()
+                .map(|pair| [bulk(&pair.0), bulk(&pair.1)].concat());
+            let (mark, count) = if resp3 {
+                ('%', count)
+            } else {
+                ('*', 2 * count)
+            };
+            array(mark, count, both.collect())
+        }
+        _ => return None,
+    })
 }
 
 /// Whether at a moment between two there were so many milliseconds (or seconds, rounded as Redis

@@ -34,12 +34,14 @@ pub(super) struct Mode {
     subscribed: bool,
     muted: bool,
     monitor: bool,
+    resp3: bool,
 }
 
 impl Mode {
     /// Whether GET and PING mean what the fast path takes them to mean.
     fn is_plain(self) -> bool {
-        self == Self::default()
+        let resp3 = false;
+        Self { resp3, ..self } == Self::default()
     }
 
     /// The mode behind a command that Redis has executed.
@@ -56,6 +58,8 @@ impl Mode {
         } else if is(argv, "select") {
             let number = text(1).and_then(|arg| String::from_utf8(arg).ok()?.parse().ok());
             self.db = number.unwrap_or(0);
+        } else if is(argv, "hello") {
+            self.resp3 = reply.starts_with(b"%");
         } else if is(argv, "reset") {
             self = Self::default();
         } else if is(argv, "monitor") {
@@ -337,7 +341,9 @@ impl Session {
         let (floor, stale) = if is(&request.argv, "ping") && request.argv.len() == 1 {
             (frame == b"+PONG\r\n").then_some((from, false))?
         } else {
-            let read = reads::point(&request.argv, frame, versions, from, here.at)?;
+            let resp3 = self.mode_at(state.chunk).resp3;
+            let within = (from, here.at);
+            let read = reads::point(&request.argv, frame, resp3, versions, within)?;
             (read.point, read.stale)
         };
         Some(State {

@@ -60,11 +60,12 @@ fn written(argv: &[Bytes]) -> Vec<Bytes> {
 }
 
 /// Commands that get one reply at once, whatever it is, and leave the connection as it was.
-const PLAIN: [&str; 34] = [
+const PLAIN: [&str; 43] = [
     "get", "set", "incr", "append", "setrange", "getset", "getdel", "setnx", "mget", "exists",
     "strlen", "ttl", "pttl", "getrange", "substr", "type", "ping", "echo", "del", "unlink",
     "pexpire", "psetex", "getex", "persist", "expire", "mset", "hello", "dbsize", "hset", "hdel",
-    "msetnx", "rename", "copy", "move",
+    "msetnx", "rename", "copy", "move", "hget", "hmget", "hgetall", "hlen", "hexists", "hstrlen",
+    "hkeys", "hvals", "hincrby",
 ];
 
 /// A command of a client.

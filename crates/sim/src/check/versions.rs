@@ -41,13 +41,42 @@ pub struct Read {
     pub stale: bool,
 }
 
-/// What a key that is a string held.
+/// What a key held.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'a> {
     /// Its value.
-    pub value: &'a [u8],
+    pub value: Value<'a>,
     /// When it expires, wall clock.
     pub expire_at_ms: Option<u64>,
+}
+
+/// A value of one of the types that are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A string.
+    String(&'a [u8]),
+    /// A hash, in the order of HGETALL.
+    Hash(&'a [(Bytes, Bytes)]),
+}
+
+impl<'a> Held<'a> {
+    /// The value, if it is a string.
+    #[must_use]
+    pub const fn string(self) -> Option<&'a [u8]> {
+        match self.value {
+            Value::String(value) => Some(value),
+            Value::Hash(_) => None,
+        }
+    }
+
+    /// The fields and values, if it is a hash.
+    #[must_use]
+    pub const fn hash(self) -> Option<&'a [(Bytes, Bytes)]> {
+        match self.value {
+            Value::Hash(pairs) => Some(pairs),
+            Value::String(_) => None,
+        }
+    }
 }
 
 /// Whether what a key held explains a reply.
@@ -124,7 +153,8 @@ impl Versions {
     /// Whether a GET whose point is not before `from` may have returned `value`; `None` is nil.
     #[must_use]
     pub fn read(&self, key: &[u8], value: Option<&[u8]>, from: Point) -> Option<Read> {
-        self.find(key, from, &|held| held.map(|held| held.value) == value)
+        let wanted = value.map(Value::String);
+        self.find(key, from, &|held| held.map(|held| held.value) == wanted)
     }
 
     /// The earliest point, not before `from`, at which what the key held fits; `None` is no key.
@@ -196,17 +226,17 @@ impl Versions {
             self.wall_ms(at) >= allowed
         });
         let gone = expired || (unsure && version.expire_at_ms.is_some());
-        match &version.value {
-            Stored::String(value) => {
-                let held = Held {
-                    value,
-                    expire_at_ms: version.expire_at_ms,
-                };
-                ((!expired || unsure) && fits(Some(held))) || (gone && fits(None))
-            }
-            Stored::Gone => fits(None),
-            Stored::Other(_) => gone && fits(None),
-        }
+        let value = match &version.value {
+            Stored::String(value) => Value::String(value),
+            Stored::Hash(pairs) => Value::Hash(pairs),
+            Stored::Gone => return fits(None),
+            Stored::Other(_) => return gone && fits(None),
+        };
+        let held = Held {
+            value,
+            expire_at_ms: version.expire_at_ms,
+        };
+        ((!expired || unsure) && fits(Some(held))) || (gone && fits(None))
     }
 
     /// The last versions of a key, for a message.
@@ -221,7 +251,8 @@ impl Versions {
             let value = match &version.value {
                 Stored::Gone => "absent".to_owned(),
                 Stored::String(value) => show(value),
-                Stored::Other(_) => "no string".to_owned(),
+                Stored::Hash(pairs) => format!("a hash of {} fields", pairs.len()),
+                Stored::Other(name) => format!("a {name}"),
             };
             let seen = if version.seen { "seen" } else { "unseen" };
             text.push_str(&format!(

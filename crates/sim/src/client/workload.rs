@@ -150,6 +150,7 @@ impl Maker<'_> {
             2 => vec![b'L'; 257],
             3 => b"\r\n\0\xff".to_vec(),
             4 => vec![b'm'; 248 + (number as usize & 7)],
+            5 | 6 => format!("hash:{}", number & 3).into_bytes(),
             _ => format!("key:{number}").into_bytes(),
         }
     }
@@ -193,12 +194,70 @@ impl Maker<'_> {
                 command("getrange", &[b"GETRANGE", &key, &start, &end])
             }
             19 => command("substr", &[b"substr", &key, b"1", b"-2"]),
+            20..=39 => self.read_hash(),
             5 => command("type", &[b"TYPE", &key]),
             6 | 7 => command("ping", &[b"PING"]),
             8 => command("ping", &[b"PING", b"hello"]),
             9 => command("echo", &[b"ECHO", b"hello"]),
             10 => command("get", &[b"get", &key]),
             _ => command("get", &[b"GET", &key]),
+        }
+    }
+
+    /// A key that is mostly a hash.
+    fn hash_key(&mut self) -> Vec<u8> {
+        match self.random.u8(0..12) {
+            0 => self.key(),
+            number => format!("hash:{}", number & 3).into_bytes(),
+        }
+    }
+
+    fn field(&mut self) -> Vec<u8> {
+        match self.random.u8(0..40) {
+            0 => Vec::new(),
+            1 => vec![b'F'; 200],
+            2 => b"\r\n\0".to_vec(),
+            number => format!("field-{}", number & 7).into_bytes(),
+        }
+    }
+
+    fn read_hash(&mut self) -> Command {
+        let (key, field) = (self.hash_key(), self.field());
+        match self.random.u8(0..12) {
+            0..=2 => command("hgetall", &[b"HGETALL", &key]),
+            3..=5 => command("hget", &[b"HGET", &key, &field]),
+            6 | 7 => command("hmget", &[b"HMGET", &key, &field, &self.field()]),
+            8 => command("hlen", &[b"HLEN", &key]),
+            9 => command("hexists", &[b"HEXISTS", &key, &field]),
+            10 => command("hstrlen", &[b"hstrlen", &key, &field]),
+            _ if self.random.bool() => command("hkeys", &[b"HKEYS", &key]),
+            _ => command("hvals", &[b"HVALS", &key]),
+        }
+    }
+
+    fn write_hash(&mut self) -> Command {
+        let (key, field) = (self.hash_key(), self.field());
+        self.made += 1;
+        let value = format!("{}{}", self.label, self.made).into_bytes();
+        match self.random.u8(0..10) {
+            0 => command("hdel", &[b"HDEL", &key, &field]),
+            1 => command("hset", &[b"HSET", &key, &field, &self.value()]),
+            2 => command(
+                "hset",
+                &[
+                    b"HSET",
+                    &key,
+                    &field,
+                    &value,
+                    &self.field(),
+                    b"",
+                    b"n",
+                    b"1",
+                ],
+            ),
+            3 => command("hincrby", &[b"HINCRBY", &key, b"n", b"7"]),
+            4 => command("del", &[b"DEL", &key]),
+            _ => command("hset", &[b"HSET", &key, &field, &value]),
         }
     }
 
@@ -265,6 +324,7 @@ impl Maker<'_> {
             10 => command("set", &[b"SET", &key, &self.value(), b"GET"]),
             11 => command("set", &[b"SET", &key, &self.value(), b"XX"]),
             12 => command("incr", &[b"INCR", &key]),
+            13..=18 => self.write_hash(),
             _ => command("set", &[b"SET", &key, &self.value()]),
         }
     }

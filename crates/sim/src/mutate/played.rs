@@ -78,6 +78,14 @@ mutations! {
         [("fast_more.h", "if (kind == FAST_NONE || c->fast_off & 1U << kind)", "if (kind == FAST_NONE)")];
     "exists-once", "EXISTS counts a key as often as it is named", "reads-answers",
         [("fast_more.h", "return more_integer(m->keys, 0);", "return more_integer(m->keys > 0, 0);")];
+    "other-type-served", "a value is answered from by commands of its type", "hash-answers",
+        [("fast_more.h", "if (slot->type != (more_hashed(m) ? SLOT_HASH : SLOT_STRING) && !more_typeless(m))", "if (slot->type > SLOT_HASH && !more_typeless(m))")];
+    "field-by-length", "the whole field is compared", "hash-answers",
+        [("fast_hash.h", "\t\tif (differ)\n", "\t\tif (differ && len > KEY_BYTES_MAX)\n")];
+    "type-not-kept", "an entry is what the fill read", "hash-answers",
+        [("control.bpf.c", "slot->type = s->type;", "slot->type = SLOT_STRING;")];
+    "nil-of-resp2", "nil is in the version of the connection", "hash-other-version",
+        [("up.h", "\t\tconn->resp = 0;\n", "\t\tconn->resp = 2;\n")];
     "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
         [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked)", "w->out_ack = conn->next;\n\t\tif (unacked)")];
     "replay-unpaced", "one replay per hole and round trip", "tcp-18-one-replay-per-hole",

@@ -22,6 +22,7 @@
 
 pub mod cases;
 mod hand;
+mod hashes;
 mod links;
 mod raw;
 mod reads;

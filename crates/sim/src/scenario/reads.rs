@@ -11,7 +11,7 @@ use crate::server::Control;
 use crate::time::{MS, SECOND, US};
 
 /// A frame has room for long replies.
-fn roomy() -> Setup {
+pub(super) fn roomy() -> Setup {
     Setup {
         veth: false,
         ..Setup::default()
@@ -19,14 +19,14 @@ fn roomy() -> Setup {
 }
 
 /// Packets are answered by XDP alone once a reply has been acknowledged.
-fn quiet(s: &mut Scenario) -> ConnId {
+pub(super) fn quiet(s: &mut Scenario) -> ConnId {
     let client = s.fast();
     s.run(100 * MS);
     client
 }
 
 /// Asks a command in words; whether it was answered fast.
-fn ask(s: &mut Scenario, client: ConnId, text: &str, reply: &[u8]) -> bool {
+pub(super) fn ask(s: &mut Scenario, client: ConnId, text: &str, reply: &[u8]) -> bool {
     let argv: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
     let fast = s.fast_packets();
     let got = s.call(client, &argv);
@@ -212,10 +212,17 @@ pub(super) fn switched_off() {
     let mut s = Scenario::new(roomy());
     s.cached(b"k", b"value");
     let client = quiet(&mut s);
+    s.unseen(&[b"HSET", b"h", b"f", b"v"]);
+    for _ in 0..20 {
+        s.call(client, &[b"HGETALL", b"h"]);
+        s.run(20 * MS);
+    }
     for command in &abi::FAST_COMMANDS {
         let arguments = match command.name {
             "getrange" | "substr" => " k 0 -1",
             "ping" => "",
+            "hget" | "hmget" | "hexists" | "hstrlen" => " h f",
+            "hgetall" | "hlen" | "hkeys" | "hvals" => " h",
             _ => " k",
         };
         let text = format!("{}{arguments}", command.name);

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use anyhow::{Context, Result};
 use erb_sim_path::Library;
 
-use super::{cases, hand, reads, seldom, sharp};
+use super::{cases, hand, hashes, reads, seldom, sharp};
 use crate::mutate::{self, Change, DaemonMistake, source};
 use crate::plan::Outcome;
 use crate::violation::Violation;
@@ -235,6 +235,12 @@ cases! {
     "reads-misses", "fills", "the keys of an MGET are missed one by one", Some(reads::misses_of_many), "";
     "reads-two-moments", "F2", "the keys of one command are of one moment", Some(reads::keys_of_two_moments), "two-moments";
     "reads-switched-off", "fast_off", "a command that this Redis has not is not answered", Some(reads::switched_off), "off-ignored";
+    "hash-answers", "H2", "a hash that is cached whole answers for every field; other types are Redis's", Some(hashes::answers), "field-by-length";
+    "hash-changes", "coherence 3", "whatever changes a hash ends what is cached of it", Some(hashes::changes), "type-not-kept";
+    "hash-fill-meets-write", "C2", "a fill that a write of the hash overtakes is not inserted", Some(hashes::fill_meets_a_write), "";
+    "hash-expires", "coherence 16", "a hash is not answered from beyond its expiry", Some(hashes::expires), "";
+    "hash-other-version", "H2", "nil and maps are in the version of the connection, or Redis's", Some(hashes::other_version), "nil-of-resp2";
+    "hash-too-large", "fills", "a hash that may not fit or may have fields that expire is not cached", Some(hashes::too_large), "";
     "seldom-many-commands", "REFUSE_COMMANDS", "a packet of more commands than are read there is Redis's", Some(seldom::many_commands_in_a_packet), "";
     "seldom-request-with-fin", "ODD_FLAGS", "a request that comes with a FIN is Redis's, and answered", Some(seldom::request_with_fin), "";
     "seldom-long-packet", "LONG_PACKET", "a request longer than one MTU is Redis's", Some(seldom::long_packet), "";
@@ -269,7 +275,7 @@ pub const NOT_IN_MODE_READ: &[(&str, &str)] = &[
     ),
     (
         "coherence 12",
-        "drained hashes: only strings are cached, nothing is drained",
+        "drained hashes: nothing is drained, and a hash that changes is no longer cached",
     ),
     (
         "coherence 13",
