@@ -69,8 +69,15 @@ pub(crate) fn take_over(
         run_dir.lock()
     };
     let lock = lock.inspect_err(|_| unstage(&pins))?;
-    // The old daemon may have detached before it was asked.
-    let mut notes = run_dir.notes().inspect_err(|_| unstage(&pins))?;
+    // The old daemon may have detached before it was asked: then nothing but the lock is there.
+    let mut notes = match run_dir.notes() {
+        Ok(notes) => notes,
+        Err(error) => {
+            unstage(&pins);
+            run_dir.remove(false)?;
+            return Err(error);
+        }
+    };
     if replace {
         promote(&pins)?;
         own.clone_into(&mut notes.build);

@@ -52,7 +52,7 @@ mod reads;
 pub use cpus::{Context, Cpus, give_way};
 pub use exec::{Pinned, current_cpu, pin, point};
 pub use kernel::{Kernel, Sock, tcp_state};
-pub use library::{Library, LoadError};
+pub use library::{Hook, Library, LoadError};
 pub use packet::{Card, Csum, Packet};
 pub use path::{Path, PathConfig, Prog, Tc, Xdp};
 

@@ -29,6 +29,24 @@ pub enum LoadError {
     Shape(String),
 }
 
+/// A place at which programs of a build are at work; each place can have another build's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// The device's egress.
+    Egress,
+    /// The device's ingress behind XDP.
+    Ingress,
+    /// XDP.
+    Xdp,
+    /// What the daemon runs.
+    Control,
+}
+
+impl Hook {
+    /// All of them, in the order in which a replacement changes them.
+    pub const ALL: [Self; 4] = [Self::Egress, Self::Ingress, Self::Xdp, Self::Control];
+}
+
 /// `struct xdp_md` and the packet behind it.
 #[repr(C)]
 pub(crate) struct XdpCtx {
@@ -181,6 +199,45 @@ impl Library {
         let objects = compile::objects(bpf, &shim, out, flavour)?;
         compile::link(&objects, &library, flavour)?;
         Self::load(&library)
+    }
+
+    /// The sources as they are in this tree once more: the same programs in another place, so that
+    /// the ones can replace the others. Compiled at the first call.
+    ///
+    /// # Panics
+    /// If they do not compile.
+    #[must_use]
+    pub fn second() -> Self {
+        static SECOND: OnceLock<Library> = OnceLock::new();
+        let build = || {
+            let out = std::env::temp_dir().join(format!("erb-second-{}", std::process::id()));
+            let built = std::fs::create_dir_all(&out)
+                .map_err(|error| error.to_string())
+                .and_then(|()| {
+                    Self::build(&Self::sources(), &out).map_err(|error| error.to_string())
+                });
+            // A loaded file need not stay where it was.
+            let _ = std::fs::remove_dir_all(&out);
+            built.unwrap_or_else(|error| panic!("{error}"))
+        };
+        SECOND.get_or_init(build).clone()
+    }
+
+    /// Whether the maps of both are the same in name, order and shape.
+    pub(crate) fn has_same_maps(&self, other: &Self) -> bool {
+        let shape = |map: &MapShape| {
+            (
+                map.name.clone(),
+                map.kind,
+                map.key_bytes,
+                map.value_bytes,
+                map.max_entries,
+            )
+        };
+        self.maps()
+            .iter()
+            .map(shape)
+            .eq(other.maps().iter().map(shape))
     }
 
     /// The folder of the tree's own sources.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::exec::{self, Exec, Held, exec, violation};
 use crate::homes::Home;
 use crate::kernel::{Kernel, Sock, tcp_state};
-use crate::library::{Library, SkbCtx, SkbProgram, SyscallProgram, XdpCtx};
+use crate::library::{Hook, Library, SkbCtx, SkbProgram, SyscallProgram, XdpCtx};
 use crate::map::Map;
 use crate::packet::Packet;
 
@@ -132,7 +132,10 @@ pub(crate) struct Known {
 }
 
 pub(crate) struct Inner {
+    /// The build whose maps these are.
     pub(crate) library: Library,
+    /// The builds at work, by [`Hook`].
+    programs: RefCell<[Library; Hook::ALL.len()]>,
     pub(crate) kernel: Rc<dyn Kernel>,
     maps: Vec<UnsafeCell<Map>>,
     pub(crate) known: Known,
@@ -297,6 +300,7 @@ impl Path {
             scratch: scratch.map(|(number, _)| number).collect(),
             known,
             library: library.clone(),
+            programs: RefCell::new(Hook::ALL.map(|_| library.clone())),
             kernel,
             random: RefCell::new(random),
             garbage,
@@ -342,6 +346,23 @@ impl Path {
         control.abi_version = erb_abi::ERB_ABI_VERSION;
     }
 
+    /// Lets the program at one place be another build's from the next packet on. Executions under
+    /// way end as they began.
+    ///
+    /// # Panics
+    /// If its maps are others.
+    pub fn replace(&self, hook: Hook, library: &Library) {
+        assert!(
+            self.0.library.has_same_maps(library),
+            "programs of another layout cannot take over"
+        );
+        self.0.programs.borrow_mut()[hook as usize] = library.clone();
+    }
+
+    fn programs(&self, hook: Hook) -> Library {
+        self.0.programs.borrow()[hook as usize].clone()
+    }
+
     /// Runs the XDP program on a received frame.
     pub fn run_xdp(&self, packet: &mut Packet) -> Xdp {
         let [data_meta, data, data_end] = packet.pointers();
@@ -354,7 +375,8 @@ impl Path {
             egress_ifindex: 0,
             packet: std::ptr::from_mut(packet),
         };
-        let program = self.0.library.symbols().xdp;
+        let library = self.programs(Hook::Xdp);
+        let program = library.symbols().xdp;
         let guard = Guard::new(&self.0, packet);
         // SAFETY: ctx and the packet live through the call.
         let verdict = self.run(packet.ifindex, || unsafe { program(&raw mut ctx) });
@@ -369,19 +391,22 @@ impl Path {
 
     /// Runs the TC ingress program on a packet that XDP passed (its metadata still in place).
     pub fn run_tc_ingress(&self, packet: &mut Packet) -> Tc {
-        let program = self.0.library.symbols().tc_ingress;
+        let library = self.programs(Hook::Ingress);
+        let program = library.symbols().tc_ingress;
         tc_verdict(self.run_skb(packet, program), "erb_tc_ingress")
     }
 
     /// Runs the TC egress program on a packet that leaves by a device.
     pub fn run_tc_egress(&self, packet: &mut Packet) -> Tc {
-        let program = self.0.library.symbols().tc_egress;
+        let library = self.programs(Hook::Egress);
+        let program = library.symbols().tc_egress;
         tc_verdict(self.run_skb(packet, program), "erb_tc_egress")
     }
 
     /// Runs one of the daemon's programs; returns its value.
     pub fn run_prog(&self, prog: Prog) -> i32 {
-        let s = self.0.library.symbols();
+        let library = self.programs(Hook::Control);
+        let s = library.symbols();
         let (program, ifindex) = match prog {
             Prog::Tick { ifindex } => (s.tick, ifindex),
             Prog::Sweep { ifindex } => (s.sweep, ifindex),

@@ -44,6 +44,8 @@ pub enum Event {
     DaemonWake,
     /// A new daemon is started.
     DaemonBack,
+    /// The next place gets another build's program.
+    Relink(usize),
     /// The machine is up again.
     MachineBack,
     /// ERB is attached for the first time.

@@ -82,6 +82,8 @@ impl World {
         );
         let library = options.library.clone().unwrap_or_else(Library::builtin);
         let server = Server::new(&inner, &library, options.mistake);
+        // Nobody mends a mutant by replacing it.
+        server.boost.is_replaceable.set(options.library.is_none());
         let mut machines = Vec::new();
         for number in 0..plan.profile.client.machines {
             machines.push(Machine::new(&inner, number));
@@ -295,6 +297,7 @@ impl World {
                 self.server.restart_redis();
             }
             Event::DaemonWake => self.server.daemon_turn(),
+            Event::Relink(place) => self.server.relink(place),
             Event::DaemonBack | Event::Attach => self.server.start_daemon(),
             Event::MachineBack => self.boot(),
             Event::Rare(fault) => self.rare(fault),
@@ -343,7 +346,10 @@ impl World {
         let now = self.inner.now();
         self.inner
             .tell(Place::World, None, Note::Text(fault.about()));
-        let counted = !matches!(fault, Fault::RedisKill | Fault::DaemonCrash);
+        let counted = !matches!(
+            fault,
+            Fault::RedisKill | Fault::DaemonCrash | Fault::Replace
+        );
         if counted {
             self.inner.coverage.borrow_mut().fault(fault);
         }
@@ -382,6 +388,7 @@ impl World {
                 let back = self.random.u64(SECOND..4 * SECOND);
                 self.inner.at(now + back, Event::DaemonBack);
             }
+            Fault::Replace => self.server.replace_programs(),
             Fault::Settings => {
                 let request = settings::draw(&mut self.random);
                 self.server.ask_unseen(&request);
@@ -544,6 +551,7 @@ fn rare(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
         (Fault::Unseen, events.unseen),
         (Fault::Detach, events.detach),
         (Fault::Settings, events.settings),
+        (Fault::Replace, events.replace),
         (Fault::Disk, events.disk),
     ]
     .into_iter()

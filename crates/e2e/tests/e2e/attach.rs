@@ -49,7 +49,7 @@ fn attached(lab: &TestLab) -> String {
 }
 
 /// Kernel ids of the programs that are pinned in a boost's run directory.
-fn programs(lab: &TestLab) -> BTreeSet<u64> {
+pub(crate) fn programs(lab: &TestLab) -> BTreeSet<u64> {
     let list = lab.exec(End::Server, &["bpftool", "-j", "net", "show"]);
     let list: Value = serde_json::from_str(&list).expect("JSON of bpftool");
     let mut ids = BTreeSet::new();
@@ -70,7 +70,7 @@ fn collect_ids(value: &Value, ids: &mut BTreeSet<u64>) {
     }
 }
 
-fn program_exists(lab: &TestLab, id: u64) -> bool {
+pub(crate) fn program_exists(lab: &TestLab, id: u64) -> bool {
     let mut command = lab.lab().exec(End::Server, "bpftool").expect("exec");
     let output = command
         .args(["prog", "show", "id", &id.to_string()])

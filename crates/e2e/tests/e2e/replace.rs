@@ -17,6 +17,8 @@ use erb_lab::End;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use crate::attach::{program_exists, programs};
+
 /// Objects of another build.
 const OTHER: &str = env!("ERB_OTHER_PROGRAMS");
 /// Exit codes of `erb --help`.
@@ -128,7 +130,7 @@ fn build(lab: &TestLab) -> String {
 fn programs_are_replaced_under_load_and_nobody_notices() {
     let mut lab = lab("replace");
     let plain = lab.plain_redis();
-    let first = build(&lab);
+    let (first, old) = (build(&lab), programs(&lab));
     under_load(&lab, plain, || {
         for round in 1..=scaled(6, 100) {
             let (pid, before) = (lab.daemon_pid(), lab.counters());
@@ -144,6 +146,12 @@ fn programs_are_replaced_under_load_and_nobody_notices() {
         }
     });
     assert_eq!(boost(&lab, false).status.code(), Some(ALREADY));
+    wait(STATE_WAIT, || {
+        let left: Vec<_> = old.iter().filter(|id| program_exists(&lab, **id)).collect();
+        left.is_empty()
+            .then_some(())
+            .ok_or_else(|| format!("replaced programs are still loaded: {left:?}"))
+    });
 }
 
 #[test]

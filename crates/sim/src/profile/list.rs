@@ -39,6 +39,7 @@ const NO_EVENTS: Events = Events {
     unseen: 0,
     detach: 0,
     settings: 0,
+    replace: 0,
     disk: 0,
 };
 
@@ -253,6 +254,7 @@ const CRASH: Profile = Profile {
         daemon_stall: 3 * SECOND,
         feed_cut: 3 * SECOND,
         machine_crash: 20 * SECOND,
+        replace: 4 * SECOND,
         ..NO_EVENTS
     },
     ..CALM
@@ -473,6 +475,7 @@ const ALL: Profile = Profile {
         unseen: 300 * MS,
         detach: 30 * SECOND,
         settings: 5 * SECOND,
+        replace: 15 * SECOND,
         disk: 6 * SECOND,
     },
     ..CALM

@@ -133,6 +133,7 @@ pub struct Events {
     pub unseen: Ns,
     pub detach: Ns,
     pub settings: Ns,
+    pub replace: Ns,
     pub disk: Ns,
 }
 

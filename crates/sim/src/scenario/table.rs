@@ -211,6 +211,7 @@ cases! {
     "coh-40-monitor-unread", "coherence 40", "the packet that cannot be read may be a MONITOR", Some(cases::fence::monitor_that_cannot_be_read), "unread-opens";
     "coh-41-policy", "coherence 41", "where Redis evicts by use, keys that ERB answers are not the first to go", Some(cases::fence::policies_that_count_reads), "use-unnoticed";
     "coh-17-refused-user", "coherence 17", "a feed whose password Redis does not take any more answers nothing, and comes back with the right one", Some(cases::lease::password_changed), "lease-without-pong";
+    "ops-replaced", "operability", "programs are replaced in mid-flight: nothing is lost, repeated or stale", Some(cases::lease::programs_replaced), "";
     "coh-lease-rests", "coherence 17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";
     "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(sharp::replay_is_full), "replay-full";
     "sharp-set-changed", "C7", "an entry that is replaced while it is read is not answered", Some(sharp::entry_replaced_while_it_is_read), "set-unlocked";

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 
 use erb_core::rights::{Credentials, DEFAULT_USER};
-use erb_core::{Core, Machine, Result, Settings, TcpPair};
-use erb_sim_path::{Context, point};
+use erb_core::{Core, Machine, Result, Settings, Stage, TcpPair};
+use erb_sim_path::{Context, Hook, Library, point};
 use erb_sim_tcp::State;
 
 use crate::fault::Fault;
@@ -34,6 +34,10 @@ pub struct Boost {
     wake_at: Cell<Ns>,
     away_until: Cell<Ns>,
     stop_asked: Cell<bool>,
+    /// Programs may be replaced by the second build of the same sources.
+    pub is_replaceable: Cell<bool>,
+    /// Whether the second build was the last that was taken.
+    is_second: Cell<bool>,
     /// What the daemon's password file holds; none: the daemon has no such file.
     pub password: RefCell<Option<String>>,
     /// The process dies at so many calls from now.
@@ -240,6 +244,54 @@ impl Server {
             .tell(Place::Daemon, None, Note::Text("is killed"));
         drop(self.boost.core.borrow_mut().take());
         self.bury_daemon();
+    }
+
+    /// The operator boosts with another build: the daemon hands over, one place after another goes on
+    /// with the other programs, packets in between, and then another daemon starts.
+    pub fn replace_programs(&self) {
+        let running = |core: &Daemon| core.stage() == Stage::Running;
+        if !self.boost.core.borrow().as_deref().is_some_and(running) {
+            return;
+        }
+        let Some(core) = self.boost.core.borrow_mut().take() else {
+            return;
+        };
+        self.boost.die_in.set(None);
+        core.hand_over();
+        drop(core);
+        self.end_stream();
+        self.inner.coverage.borrow_mut().fault(Fault::Replace);
+        self.inner
+            .coverage
+            .borrow_mut()
+            .count("daemon", "hands over");
+        self.inner
+            .tell(Place::Daemon, None, Note::Text("hands over"));
+        self.boost.is_second.set(!self.boost.is_second.get());
+        self.relink_soon(0);
+    }
+
+    fn relink_soon(&self, place: usize) {
+        let after = self.inner.random.borrow_mut().u64(0..1000 * US);
+        self.inner
+            .at(self.inner.now() + after, Event::Relink(place));
+    }
+
+    /// The next place gets its program; behind the last one the daemon starts.
+    pub fn relink(self: &Rc<Self>, place: usize) {
+        let Some(hook) = Hook::ALL.get(place) else {
+            return self.start_daemon();
+        };
+        if let Some(path) = self.path.borrow().as_ref() {
+            let second = self.boost.is_replaceable.get() && self.boost.is_second.get();
+            let library = if second {
+                Library::second()
+            } else {
+                self.library.clone()
+            };
+            path.replace(*hook, &library);
+        }
+        self.relink_soon(place + 1);
     }
 
     /// The daemon's process is not scheduled for a while.

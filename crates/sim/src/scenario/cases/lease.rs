@@ -253,3 +253,35 @@ pub(crate) fn password_changed() {
     assert_eq!(s.call(client, &[b"GET", b"k"]), b"$1\r\n5\r\n");
     s.finish();
 }
+
+pub(crate) fn programs_replaced() {
+    over_seeds(1..9, &Setup::default(), |mut s| {
+        s.cached(b"k", b"v0");
+        let client = s.fast();
+        for round in 0..4 {
+            let old = format!("$2\r\nv{round}\r\n");
+            assert_eq!(s.call(client, &[b"GET", b"k"]), old.as_bytes());
+            // Its answer is lost: what the old programs keep, the new ones must send again.
+            s.lose_down(1);
+            s.ask(client, &[b"GET", b"k"]);
+            s.run(MS);
+            s.world.server.replace_programs();
+            assert_eq!(s.answers(client), old.as_bytes());
+            let value = format!("v{}", round + 1);
+            s.unseen(&[b"SET", b"k", value.as_bytes()]);
+            let new = format!("$2\r\n{value}\r\n");
+            // Invalidated by the new daemon, or not answered from the cache at all.
+            s.run(u64::from(abi::LEASE_MS) * MS);
+            let fast = s.stat(abi::STAT_FAST_GET);
+            for _ in 0..30 {
+                assert_eq!(s.call(client, &[b"GET", b"k"]), new.as_bytes());
+                s.run(20 * MS);
+            }
+            assert!(
+                s.stat(abi::STAT_FAST_GET) > fast,
+                "round {round}: no hits again"
+            );
+        }
+        s.finish();
+    });
+}
