@@ -214,6 +214,9 @@ struct mark {
 	__u32 request; /* released when this many replies have left */
 	__u32 set;     /* set index, or MARK_FENCE */
 };
+/* skb->mark of the daemon's own connection where that passes a boosted device (lo). Its PINGs and
+ * reads prove what Redis says now: nobody else may answer them. */
+#define MARK_FEED      0x45524246
 #define MARK_FENCE     0xffffffffU
 #define COOKIE_UNKNOWN 0xffffffffffffffffULL /* OLD entry made before its socket had a cookie */
 

@@ -70,7 +70,7 @@ __noinline int scan_replies(struct __sk_buff *ctx)
 		return 0;
 	pos = ow->scan_from - ow->p.seq;
 	end = ow->p.payload_len;
-	bpf_for(i, 0, 70000)
+	bpf_for(i, 0, SCAN_STEPS_MAX)
 	{
 		if (pos >= end || ow->scan.state == RP_LOST)
 			break;
@@ -419,7 +419,7 @@ INLINE int egress_packet(struct __sk_buff *ctx)
 	len &= 0xff; /* the verifier's bound: head is 256 bytes long */
 	if (len < 54 || !egress_head(ctx, ow, len))
 		return TCX_NEXT;
-	if (parse_packet(&ow->p, ow->head, true) != PARSE_TCP ||
+	if (parse_packet(&ow->p, ow->head, ctx->gso_segs > 1 ? ctx->len : 0, true) != PARSE_TCP ||
 	    ow->p.key.server_port_be != c->port_be)
 		return TCX_NEXT;
 	cookie = bpf_get_socket_cookie(ctx);

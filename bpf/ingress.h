@@ -219,7 +219,7 @@ INLINE enum parse_result ingress_parse(ctx_t *ctx)
 	len &= 0xff; /* the verifier's bound: head is 256 bytes long */
 	if (len < 54 || tier_load_head(ctx, w->head, len))
 		return PARSE_OTHER;
-	res = parse_packet(&w->p, w->head, false);
+	res = parse_packet(&w->p, w->head, tier_merged(ctx) ? tier_len(ctx) : 0, false);
 	w->acked = w->first = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate =
 	    0;
 	if (res == PARSE_TCP && (w->p.key.server_port_be != c->port_be ||

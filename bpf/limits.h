@@ -28,8 +28,9 @@
 #define FILL_BATCH	    32	  /* keys per fill transaction */
 #define TOUCH_SETS	    1024  /* cache sets looked at per run: bounds it to about 0.1 ms */
 #define ABSENT_NS	    1000000000ULL /* a socket must be gone this long before its entry goes */
-#define SWEEP_ROWS	    512		  /* connections reported to the daemon per sweep */
-#define DUE_ROWS	    128		  /* retransmissions per tick */
+#define SCAN_STEPS_MAX	    600000 /* per packet: more than its bytes, at most GSO_MAX_SIZE */
+#define SWEEP_ROWS	    512	   /* connections reported to the daemon per sweep */
+#define DUE_ROWS	    128	   /* retransmissions per tick */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

@@ -114,13 +114,16 @@ INLINE void address_v6(u8 to[16], const u8 *from)
 }
 
 /* IPv4 header at l3_off: fills addresses (client = source unless reply), l4_off, proto, odd.
- * Returns the length of what follows the header, or 0 if the header is unusable. */
-INLINE u32 parse_ipv4(struct pkt *p, const u8 *head, bool reply)
+ * merged: the frame's length if it is a merged one, which says 0 of itself when it is longer than
+ * 64 KB. Returns the length of what follows the header, or 0 if the header is unusable. */
+INLINE u32 parse_ipv4(struct pkt *p, const u8 *head, u32 merged, bool reply)
 {
 	const u8 *ip = head + p->l3_off;
 	u32 header_len = (ip[0] & 0x0f) * 4, total_len = load_be16(ip + 2);
 
 	p->family = 4;
+	if (!total_len && merged)
+		total_len = merged - p->l3_off;
 	if (ip[0] >> 4 != 4 || header_len < 20 || total_len < header_len)
 		return 0;
 	if (header_len != 20)
@@ -140,13 +143,15 @@ INLINE u32 parse_ipv4(struct pkt *p, const u8 *head, bool reply)
 }
 
 /* IPv6 header at l3_off, walking at most IPV6_EXT_MAX extension headers. As parse_ipv4. */
-INLINE u32 parse_ipv6(struct pkt *p, const u8 *head, bool reply)
+INLINE u32 parse_ipv6(struct pkt *p, const u8 *head, u32 merged, bool reply)
 {
 	const u8 *ip = head + p->l3_off;
 	u32 len = load_be16(ip + 4), off = p->l3_off + 40;
 	u8 next = ip[6];
 
 	p->family = 6;
+	if (!len && merged)
+		len = merged - p->l3_off - 40;
 	if (ip[0] >> 4 != 6)
 		return 0;
 	if (((ip[0] << 4 | ip[1] >> 4) & 3) == 3)
@@ -260,8 +265,9 @@ INLINE bool parse_tcp(struct pkt *p, const u8 *head, u32 l4_len, bool reply)
 	return true;
 }
 
-/* head holds the first bytes of a frame, zero padded. reply: the server is the source. */
-INLINE enum parse_result parse_packet(struct pkt *p, const u8 *head, bool reply)
+/* head holds the first bytes of a frame, zero padded. merged: as for parse_ipv4. reply: the server
+ * is the source. */
+INLINE enum parse_result parse_packet(struct pkt *p, const u8 *head, u32 merged, bool reply)
 {
 	u32 proto = load_be16(head + 12), l4_len;
 
@@ -272,9 +278,9 @@ INLINE enum parse_result parse_packet(struct pkt *p, const u8 *head, bool reply)
 		p->l3_off = 18;
 	}
 	if (proto == ETH_P_IP)
-		l4_len = parse_ipv4(p, head, reply);
+		l4_len = parse_ipv4(p, head, merged, reply);
 	else if (proto == ETH_P_IPV6)
-		l4_len = parse_ipv6(p, head, reply);
+		l4_len = parse_ipv6(p, head, merged, reply);
 	else
 		return PARSE_OTHER;
 	if (!l4_len)

@@ -7,6 +7,8 @@
 #include "egress.h"
 #include "table.h"
 
+#define LOOPBACK_IFINDEX 1 /* include/net/flow.h, in every network namespace */
+
 char LICENSE[] SEC("license") = "GPL";
 
 SEC("tcx/ingress")
@@ -17,6 +19,10 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 
 	if (!c || !w || tier_meta(ctx) == META_TRANSLATED)
 		return TCX_NEXT;
+	if (ctx->mark == MARK_FEED) {
+		count(STAT_UP_FEED);
+		return TCX_NEXT;
+	}
 	switch (ingress_parse(ctx)) {
 	case PARSE_ICMP:
 		ingress_icmp(ctx);
@@ -24,6 +30,11 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 	case PARSE_TCP:
 		break;
 	default:
+		return TCX_NEXT;
+	}
+	if (ctx->ifindex == LOOPBACK_IFINDEX && w->p.key.client_port_be == c->port_be) {
+		/* Both directions pass: this may be Redis's reply as well as a request. */
+		count(STAT_UP_UNTRACKED);
 		return TCX_NEXT;
 	}
 	w->now = now_ns();

@@ -38,7 +38,7 @@ __noinline int scan_packet(ctx_t *ctx)
 	w->found.hello = 0;
 	pos = w->scan_from - w->p.seq;
 	end = w->p.payload_len;
-	bpf_for(i, 0, 65536)
+	bpf_for(i, 0, SCAN_STEPS_MAX)
 	{
 		if (pos >= end || w->scan.state == RQ_LOST)
 			break;

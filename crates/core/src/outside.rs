@@ -163,18 +163,18 @@ pub trait Machine {
     fn credentials(&mut self) -> io::Result<Option<Credentials>> {
         Ok(None)
     }
-    /// Connections to Redis's port that Redis may still read from or that the kernel has not
-    /// finished, without those whose client is on this machine. Asking gives each of their sockets
-    /// its cookie.
+    /// Connections to Redis's port whose packets pass a boosted device, and that Redis may still read
+    /// from or the kernel has not finished; without the feed. Asking gives each of their sockets its
+    /// cookie.
     ///
     /// # Errors
     /// [`Error`] if the sockets cannot be listed.
-    fn remote_connections(&self) -> Result<HashSet<TcpPair>>;
-    /// Addresses of this machine.
+    fn passing_connections(&self) -> Result<HashSet<TcpPair>>;
+    /// Addresses of clients that pass no boosted device: this machine's, unless `lo` is boosted.
     ///
     /// # Errors
     /// [`Error`] if they cannot be listed.
-    fn local_addresses(&self) -> Result<HashSet<IpAddr>>;
+    fn unseen_clients(&self) -> Result<HashSet<IpAddr>>;
     /// Ends a connection with a reset; false if it was gone already.
     ///
     /// # Errors

@@ -91,7 +91,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             self.path.untracked_clear()?;
         }
         let tracked = self.tracked_pairs();
-        let open = self.machine.remote_connections()?;
+        let open = self.machine.passing_connections()?;
         self.untracked_asked = open.is_subset(&tracked) && self.ask_clients(Question::Untracked);
         Ok(())
     }
@@ -99,15 +99,16 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     fn end_untracked(&mut self, list: &[ClientLine]) -> Result<()> {
         self.untracked_asked = false;
         let tracked = self.tracked_pairs();
-        let local = self.machine.local_addresses()?;
+        let unseen = self.machine.unseen_clients()?;
         let all_tracked = list
             .iter()
+            .filter(|line| line.name != self.settings.feed_name)
             .filter_map(|line| Some((canonical(line.addr?), canonical(line.laddr?))))
             .filter(|(client, server)| {
-                server.port() == self.settings.port && !local.contains(&client.ip())
+                server.port() == self.settings.port && !unseen.contains(&client.ip())
             })
             .all(|(client, server)| tracked.contains(&TcpPair { client, server }));
-        let open = self.machine.remote_connections()?;
+        let open = self.machine.passing_connections()?;
         if all_tracked && open.is_subset(&tracked) && self.path.untracked_clear()? {
             tracing::info!("all connections are tracked again");
         }

@@ -241,10 +241,10 @@ impl Machine for Stand {
     fn credentials(&mut self) -> io::Result<Option<Credentials>> {
         Ok(self.credentials.borrow().clone())
     }
-    fn remote_connections(&self) -> Result<HashSet<TcpPair>> {
+    fn passing_connections(&self) -> Result<HashSet<TcpPair>> {
         Ok(self.open.borrow().clone())
     }
-    fn local_addresses(&self) -> Result<HashSet<IpAddr>> {
+    fn unseen_clients(&self) -> Result<HashSet<IpAddr>> {
         Ok(HashSet::from([[127, 0, 0, 1].into()]))
     }
     fn destroy(&self, _: &TcpPair, cookie: u64) -> Result<bool> {

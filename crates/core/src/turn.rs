@@ -224,7 +224,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             if self.admit_at_ns.is_some_and(|at| now >= at) {
                 self.admit_at_ns = None;
                 // The dump gives every older socket the cookie by which XDP knows it.
-                self.machine.remote_connections()?;
+                self.machine.passing_connections()?;
                 self.path.set_admit(1);
             }
         }

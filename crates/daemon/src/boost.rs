@@ -103,7 +103,7 @@ fn check(config: &BoostConfig) -> Result<Checked> {
     let cache = CacheSize::from_bytes(config.cache_bytes, ram_bytes()?)?;
     check_privileges()?;
     check_kernel()?;
-    let devices = check_devices(&config.devices, &config.redis)?;
+    let devices = check_devices(&config.devices)?;
     let first = devices
         .first()
         .ok_or_else(|| Error::Usage("give at least one --dev".to_owned()))?;

@@ -64,6 +64,7 @@ impl Daemon {
                     port: boosted.notes.port,
                     links,
                     devices: boosted.notes.devices(),
+                    feed: None,
                 };
                 let settings = settings(config, &boosted);
                 Ok(Self {

@@ -4,17 +4,19 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use erb_abi::{
-    ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, erb_stat, sweep_row,
+    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, erb_stat,
+    sweep_row,
 };
 use erb_core::rights::Credentials;
 use erb_core::{DataPath, Error as CoreError, Machine, Result, TcpPair};
-use erb_datapath::{Datapath, Device, Links, MissRing, all_devices};
+use erb_datapath::{Datapath, Device, LOOPBACK, Links, MissRing, all_devices};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
@@ -30,10 +32,15 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(address: &RedisAddr) -> io::Result<Self> {
+    /// `marked`: its packets pass a boosted device, which must leave them alone.
+    pub(crate) fn new(address: &RedisAddr, marked: bool) -> io::Result<Self> {
         Ok(match address {
             RedisAddr::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
+                if marked {
+                    // Before the first byte: the handshake makes no entry.
+                    setsockopt(&stream, sockopt::Mark, &abi::MARK_FEED)?;
+                }
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
                 Self::Tcp(stream)
@@ -43,6 +50,19 @@ impl Connection {
                 stream.set_nonblocking(true)?;
                 Self::Unix(stream)
             }
+        })
+    }
+}
+
+impl Connection {
+    /// Its addresses, unless it is no TCP.
+    fn pair(&self) -> Option<TcpPair> {
+        let Self::Tcp(stream) = self else { return None };
+        let plain =
+            |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        Some(TcpPair {
+            client: plain(stream.local_addr().ok()?),
+            server: plain(stream.peer_addr().ok()?),
         })
     }
 }
@@ -85,6 +105,15 @@ pub(crate) struct Linux {
     pub(crate) links: Links,
     /// The boosted devices.
     pub(crate) devices: Vec<Device>,
+    /// The daemon's own connection, if it is one over TCP.
+    pub(crate) feed: Option<TcpPair>,
+}
+
+impl Linux {
+    /// Whether clients on this machine pass a boosted device.
+    fn on_loopback(&self) -> bool {
+        self.devices.iter().any(|device| device.name == LOOPBACK)
+    }
 }
 
 impl Machine for Linux {
@@ -97,15 +126,24 @@ impl Machine for Linux {
         clock::wall_minus_monotonic_ns()
     }
     fn connect(&mut self) -> io::Result<Connection> {
-        Connection::new(&self.redis)
+        let connection = Connection::new(&self.redis, self.on_loopback())?;
+        self.feed = connection.pair();
+        Ok(connection)
     }
     fn credentials(&mut self) -> io::Result<Option<Credentials>> {
         self.credentials.read().map_err(io::Error::other)
     }
-    fn remote_connections(&self) -> Result<HashSet<TcpPair>> {
-        sockets::remote_connections(self.port).map_err(to_core)
+    fn passing_connections(&self) -> Result<HashSet<TcpPair>> {
+        let mut found = sockets::connections(self.port).map_err(to_core)?;
+        let feed = self.feed.as_ref();
+        let unseen = self.unseen_clients()?;
+        found.retain(|pair| Some(pair) != feed && !unseen.contains(&pair.client.ip()));
+        Ok(found)
     }
-    fn local_addresses(&self) -> Result<HashSet<IpAddr>> {
+    fn unseen_clients(&self) -> Result<HashSet<IpAddr>> {
+        if self.on_loopback() {
+            return Ok(HashSet::new());
+        }
         sockets::local_addresses().map_err(to_core)
     }
     fn destroy(&self, pair: &TcpPair, cookie: u64) -> Result<bool> {

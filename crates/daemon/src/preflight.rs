@@ -96,34 +96,17 @@ fn check_release(release: &str) -> Result<()> {
 /// Looks the devices up and checks that no XDP program is on them.
 ///
 /// # Errors
-/// [`Error::Datapath`] for a missing device or a foreign program, [`Error::Usage`] for `lo` with a
-/// feed over TCP.
-pub fn check_devices(names: &[String], redis: &RedisAddr) -> Result<Vec<Device>> {
+/// [`Error::Datapath`] for a missing device, [`Error::Usage`] for one that is named twice.
+pub fn check_devices(names: &[String]) -> Result<Vec<Device>> {
     let mut devices: Vec<Device> = Vec::new();
     for name in names {
-        let device = check_device(name, redis)?;
+        let device = Device::find(name)?;
         if devices.contains(&device) {
             return Err(Error::Usage(format!("device {name} is given twice")));
         }
         devices.push(device);
     }
     Ok(devices)
-}
-
-/// Looks one device up.
-///
-/// # Errors
-/// As [`check_devices`].
-pub fn check_device(name: &str, redis: &RedisAddr) -> Result<Device> {
-    let device = Device::find(name)?;
-    if device.name == "lo" && redis.port().is_some() {
-        return Err(Error::Usage(
-            "with --dev lo the daemon's own connection must not pass that device: give --redis \
-             unix:PATH"
-                .to_owned(),
-        ));
-    }
-    Ok(device)
 }
 
 /// Checks that the devices have no XDP program yet.
@@ -155,7 +138,7 @@ pub fn check_redis(
         address: address.to_string(),
         reason,
     };
-    let mut stream = Connection::new(address)
+    let mut stream = Connection::new(address, false)
         .map(RespStream::new)
         .map_err(|error| failed(format!("could not be reached: {error}; is it running?")))?;
     let mut ask = |commands: &[&[&[u8]]]| {
@@ -241,7 +224,7 @@ pub fn read_redis(address: &RedisAddr, source: &CredentialSource) -> Result<Redi
         address: address.to_string(),
         reason: format!("did not answer: {error}"),
     };
-    let mut stream = Connection::new(address)
+    let mut stream = Connection::new(address, false)
         .map(RespStream::new)
         .map_err(failed)?;
     let config: Vec<&[u8]> = [&b"CONFIG"[..], b"GET"]
@@ -375,15 +358,9 @@ mod tests {
     }
 
     #[test]
-    fn lo_needs_a_unix_socket() {
-        let tcp = "127.0.0.1:6379".parse().unwrap();
-        assert!(matches!(
-            check_devices(&["lo".to_owned()], &tcp),
-            Err(Error::Usage(_))
-        ));
-        let unix = "unix:/run/redis.sock".parse().unwrap();
-        assert!(check_devices(&["lo".to_owned()], &unix).is_ok());
+    fn a_device_is_named_once() {
+        assert!(check_devices(&["lo".to_owned()]).is_ok());
         let twice = ["lo".to_owned(), "lo".to_owned()];
-        assert!(matches!(check_devices(&twice, &unix), Err(Error::Usage(_))));
+        assert!(matches!(check_devices(&twice), Err(Error::Usage(_))));
     }
 }

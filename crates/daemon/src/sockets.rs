@@ -117,13 +117,11 @@ pub fn listeners(port: u16) -> Result<BTreeSet<IpAddr>> {
     Ok(found)
 }
 
-/// Connections to the port that Redis may still read from or that the kernel has not finished;
-/// those whose client is on this machine are left out, they do not pass a boosted device.
+/// Connections to the port that Redis may still read from or that the kernel has not finished.
 ///
 /// # Errors
-/// [`Error::Io`] if the kernel does not list its sockets or addresses.
-pub fn remote_connections(port: u16) -> Result<HashSet<TcpPair>> {
-    let local = local_addresses()?;
+/// [`Error::Io`] if the kernel does not list its sockets.
+pub fn connections(port: u16) -> Result<HashSet<TcpPair>> {
     let states =
         StateFlags::all() & !(StateFlags::LISTEN | StateFlags::TIME_WAIT | StateFlags::CLOSE);
     let mut found = HashSet::new();
@@ -132,12 +130,10 @@ pub fn remote_connections(port: u16) -> Result<HashSet<TcpPair>> {
             dump(family, states.clone()).map_err(Error::io("could not list the connections"))?;
         for socket in sockets.iter().filter(|socket| socket.source_port == port) {
             let client = socket.destination_address.to_canonical();
-            if !local.contains(&client) {
-                found.insert(TcpPair {
-                    client: SocketAddr::new(client, socket.destination_port),
-                    server: SocketAddr::new(socket.source_address.to_canonical(), port),
-                });
-            }
+            found.insert(TcpPair {
+                client: SocketAddr::new(client, socket.destination_port),
+                server: SocketAddr::new(socket.source_address.to_canonical(), port),
+            });
         }
     }
     Ok(found)
@@ -240,11 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn own_clients_are_not_remote() {
+    fn connections_are_listed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert!(remote_connections(port).unwrap().is_empty());
+        let server = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(server).unwrap();
+        let client = stream.local_addr().unwrap();
+        let found = connections(server.port()).unwrap();
+        assert_eq!(found, HashSet::from([TcpPair { client, server }]));
+        assert!(local_addresses().unwrap().contains(&client.ip()));
     }
 
     fn cookie_of(pair: &TcpPair) -> u64 {

@@ -13,6 +13,9 @@ use crate::device::{Device, all_devices};
 use crate::load::program_pin;
 use crate::{Error, Result};
 
+/// The device of clients on this machine, in every network namespace.
+pub const LOOPBACK: &str = "lo";
+
 /// Tiers at work on a boosted device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -94,6 +97,10 @@ impl Links {
         self.attach(Hook::Ingress, device)?;
         let (mode, why_not_native) = match self.attach(Hook::Xdp, device) {
             Ok(()) => (AttachMode::Native, String::new()),
+            Err(Error::Attach { .. }) if device.name == LOOPBACK => (
+                AttachMode::Tc,
+                "a loopback has no driver for native XDP".to_owned(),
+            ),
             Err(Error::Attach { reason, .. }) if !is_occupied(&reason) => (
                 AttachMode::Tc,
                 format!("the driver refused native XDP: {reason}"),

@@ -20,8 +20,8 @@ pub struct Cli {
 pub enum Command {
     /// Accelerate the Redis of this network namespace; returns when it is at work.
     ///
-    /// Changes that no packet through the boosted devices shows (clients on other devices, on
-    /// loopback or on a unix socket; scripts run there; Redis's own expiry and eviction) reach the
+    /// Changes that no packet through the boosted devices shows (clients on other devices, `lo`
+    /// among them, or on a unix socket; scripts run there; Redis's own expiry and eviction) reach the
     /// cache by Redis's invalidations. Should those stop, cached values are answered for 100 ms
     /// (the lease) and not longer.
     Boost(BoostArgs),
@@ -79,7 +79,8 @@ pub enum Mode {
 /// Arguments of `erb boost`.
 #[derive(Clone, Debug, Args)]
 pub struct BoostArgs {
-    /// Device by which clients reach Redis; may be given several times.
+    /// Device by which clients reach Redis, `lo` for those on this machine; may be given several
+    /// times.
     #[arg(long, required = true, value_name = "IF")]
     pub dev: Vec<String>,
     /// Redis's address for the daemon's own connection: HOST:PORT or unix:PATH.

@@ -283,9 +283,8 @@ fn report(daemon: &Daemon) -> String {
         daemon.run_dir().display()
     ));
     line(
-        "  changes by clients that ERB does not see (other devices, loopback, unix socket) reach \
-         the cache by\n  Redis's invalidations; if those stop, values up to 100 ms old (the lease) \
-         may be answered"
+        "  changes by clients that ERB does not see (other devices, unix socket) reach the cache by\n  \
+         Redis's invalidations; if those stop, values up to 100 ms old (the lease) may be answered"
             .to_owned(),
     );
     text

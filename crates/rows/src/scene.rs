@@ -305,6 +305,14 @@ impl<'bench> Scene<'bench> {
             gso_segs,
             mark: 0,
         };
+        self.ingress_in(frame, context)
+    }
+
+    /// The same with a context of one's own.
+    ///
+    /// # Panics
+    /// If the kernel does not run it.
+    pub fn ingress_in(&self, frame: &[u8], context: SkbContext) -> Outcome {
         run_skb(&self.bench.programs.ingress, frame, context)
             .unwrap_or_else(|why| panic!("erb_tc_ingress: {why:#}; frame {frame:02x?}"))
     }

@@ -276,6 +276,7 @@ impl World {
                     let inner = self.inner.clone();
                     self.inner
                         .tell_frame(Place::Client(machine), "gets", &frame.bytes);
+                    self.server.back_over_loopback(&frame);
                     self.machines[machine].frame(&inner, &frame, Some(&self.workload));
                 }
             }

@@ -6,7 +6,8 @@ use std::thread::available_parallelism;
 use erb_datapath::{Abilities, Device, abilities, all_devices, is_up};
 
 use super::{Findings, Patient};
-use crate::preflight::{check_device, check_no_xdp};
+use crate::Error;
+use crate::preflight::check_no_xdp;
 use crate::rundir::RunDir;
 
 /// Largest MTU at which a frame with XDP's headroom (256) and the kernel's own data behind it (320)
@@ -32,7 +33,7 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
         }
     }
     for name in &names {
-        let found = findings.checked(name, check_device(name, &patient.redis));
+        let found = findings.checked(name, Device::find(name).map_err(Error::from));
         if let Some(device) = found {
             examine_one(findings, &device);
         }

@@ -8,7 +8,7 @@ use erb_abi::CONNS_MAX;
 
 use super::{Findings, Patient};
 use crate::preflight::{RedisFacts, check_listener, check_redis, read_redis};
-use crate::sockets::{listeners, remote_connections};
+use crate::sockets::{connections, listeners};
 
 const SUBJECT: &str = "redis";
 
@@ -50,7 +50,7 @@ fn examine_listener(findings: &mut Findings, port: u16) {
             format!("listens on port {port} of {}", shown.join(", ")),
         );
     }
-    let open = remote_connections(port).map_or(0, |found| found.len());
+    let open = connections(port).map_or(0, |found| found.len());
     let most = CONNS_MAX as usize;
     if open > most {
         findings.warn(

@@ -8,10 +8,9 @@ use std::process::Output;
 use std::thread::sleep;
 use std::time::Duration;
 
-use erb_check::net::Conn;
 use erb_check::shadow::{self, Report, ShadowArgs};
 use erb_e2e::calls::{bulk, expect, get, set};
-use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, arguments, erb_bin, wait};
+use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, erb_bin, wait};
 use erb_e2e::process::run;
 use erb_lab::{End, xdp_pass};
 use serde_json::Value;
@@ -221,50 +220,6 @@ fn connections_older_than_the_boost_are_right_and_their_writes_are_seen() {
         }
     }
     lab.assert_settled();
-}
-
-#[test]
-fn answers_are_right_on_loopback_and_on_two_devices() {
-    for devices in [&["--dev", "lo"][..], &["--dev", "s0", "--dev", "lo"]] {
-        let lab = plain_lab("devices");
-        let socket = lab.lab().state().redis_dir.join("redis.sock");
-        let redis = format!("unix:{}", socket.display());
-        let usual = [
-            "boost",
-            "--redis",
-            &redis,
-            "--port",
-            "6379",
-            "--cache-size",
-            "64M",
-        ];
-        assert_exit(&lab.erb(&[&usual, devices].concat()), 0, &[]);
-        lab.wait_admitting();
-        let modes: Vec<_> = lab
-            .status()
-            .devices
-            .into_iter()
-            .map(|device| device.mode)
-            .collect();
-        assert_eq!(modes.len(), devices.len() / 2, "{modes:?}");
-        let here = SocketAddr::from(([127, 0, 0, 1], lab.address().port()));
-        let mut near = lab.inside(End::Server, || Conn::connect(here, STALL).expect("connect"));
-        let mut far = lab.client();
-        for number in 0..300 {
-            let value = number.to_string();
-            let (writer, reader) = if number % 2 == 0 {
-                (&mut near, &mut far)
-            } else {
-                (&mut far, &mut near)
-            };
-            set(writer, "hot", &value);
-            for _ in 0..5 {
-                assert_eq!(get(reader, "hot"), Some(value.clone()), "{devices:?}");
-                assert_eq!(get(writer, "hot"), Some(value.clone()), "{devices:?}");
-            }
-        }
-        lab.assert_settled();
-    }
 }
 
 /// A refused boost changes nothing.

@@ -12,6 +12,7 @@ mod expiry;
 mod failures;
 mod faults;
 mod history;
+mod loopback;
 mod mixed;
 mod replace;
 mod scripts;

@@ -2,8 +2,9 @@
 //! The TC ingress tier: the packet that XDP leaves to it, and devices without XDP.
 
 use erb_rows::fixture;
-use erb_rows::frame::{ACK, Checksum, Segment};
+use erb_rows::frame::{ACK, Checksum, PORT, Segment};
 use erb_rows::row::{Before, Expect, Packet, Program, Row, check, moved};
+use erb_rows::run::SkbContext;
 use erb_rows::scene::{
     META_TO_TC, Scene, Shape, TCX_DROP, TCX_NEXT, V4, V4_NO_TS, V6, V6_NO_TS, XDP_TX,
 };
@@ -178,4 +179,45 @@ fn a_gap_is_answered_by_a_clone() {
         ];
         assert_eq!(counted, expected.into_iter().collect());
     });
+}
+
+/// A packet that is none of the TC tier's although it is for Redis's port: passed on as it is.
+fn left_alone(packet: fn(&mut Scene) -> Segment, context: SkbContext, counter: &'static str) {
+    fixture::with(move |bench| {
+        let mut scene = Scene::connect(bench, V4);
+        scene.bench.fill(b"key", b"value", 0);
+        scene.make_answered();
+        let frame = packet(&mut scene).bytes();
+        let before = scene.bench.stats();
+        let outcome = scene.ingress_in(&frame, context);
+        let counted = moved(&before, &scene.bench.stats());
+        assert_eq!(outcome.verdict, TCX_NEXT);
+        assert_eq!(outcome.frame, frame, "passed as it came");
+        assert_eq!(counted, [(counter, 1)].into_iter().collect());
+    });
+}
+
+#[test]
+fn the_daemons_own_connection() {
+    let marked = SkbContext {
+        mark: erb_abi::MARK_FEED,
+        ..Default::default()
+    };
+    left_alone(|scene| scene.segment(GET_KEY), marked, "UP_FEED");
+}
+
+/// On lo both directions pass: a packet between two ports like Redis's may be a reply.
+#[test]
+fn on_loopback_a_client_with_redis_port() {
+    let loopback = SkbContext {
+        ifindex: 1,
+        ingress_ifindex: 1,
+        ..Default::default()
+    };
+    let packet = |scene: &mut Scene| {
+        let mut get = scene.segment(GET_KEY);
+        get.client_port = PORT;
+        get
+    };
+    left_alone(packet, loopback, "UP_UNTRACKED");
 }

@@ -419,6 +419,7 @@ impl Machine {
         let frame = Frame {
             bytes,
             bare: self.bare,
+            mark: 0,
         };
         inner.send_up(self.number, frame);
     }

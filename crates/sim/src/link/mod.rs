@@ -28,13 +28,19 @@ pub struct Frame {
     pub bytes: Vec<u8>,
     /// The checksum field is the bare pseudo-header sum and nobody has broken it.
     pub bare: bool,
+    /// `skb->mark` that the sender's socket gave it; only a loopback keeps it.
+    pub mark: u32,
 }
 
 impl Frame {
     /// A frame with complete checksums.
     #[must_use]
     pub const fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, bare: false }
+        Self {
+            bytes,
+            bare: false,
+            mark: 0,
+        }
     }
 }
 

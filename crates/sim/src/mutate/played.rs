@@ -9,6 +9,11 @@ mutations! {
     "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-no-way-back",
         [("splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
          ("answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
+    "feed-answered", "the daemon's own connection is never answered", "lo-feed-left-alone",
+        [("tc.bpf.c", "if (ctx->mark == MARK_FEED) {", "if (0) {")];
+    "length-unsaid", "a merged packet may say 0 of its length", "lo-longer-than-64-kb",
+        [("packet.h", "if (!total_len && merged)", "if (0)"),
+         ("packet.h", "if (!len && merged)", "if (0)")];
     "kernel-behind", "consumed only if the kernel has taken all earlier bytes", "tcp-04-earlier-bytes-on-their-way",
         [("splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
     "replay-full", "unacknowledged bytes fit the replay buffer", "sharp-replay-full",

@@ -317,6 +317,18 @@ const TC_ONLY: Profile = Profile {
     ..CALM
 };
 
+const LOOPBACK: Profile = Profile {
+    name: "loopback",
+    about: "clients on the server's own machine: TC alone, one device for both directions",
+    server: ServerRates {
+        tier: Tier::Loopback,
+        offload: 300_000,
+        cpu_change: 20_000,
+        ..CALM.server
+    },
+    ..CALM
+};
+
 const VLAN: Profile = Profile {
     name: "vlan",
     about: "tagged frames",
@@ -549,5 +561,5 @@ const CROWDED: Profile = Profile {
 /// All profiles.
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, CORRUPT, SEGMENTS, RACES, CHURN, CRASH, BIG_VALUES, WINDOWS, TC_ONLY,
-    VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL, CROWDED,
+    LOOPBACK, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL, CROWDED,
 ];

@@ -15,6 +15,8 @@ pub enum Tier {
     Native,
     /// TC only.
     Tc,
+    /// As on `lo`: TC only, both ways through both programs, sums that nobody completes.
+    Loopback,
 }
 
 /// What happens to frames on a link, parts per million of frames unless said otherwise.

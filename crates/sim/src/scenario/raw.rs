@@ -28,6 +28,8 @@ pub struct Raw {
     pub wscale: Option<u8>,
     /// Whether it offers selective acknowledgements.
     pub sack: bool,
+    /// Mark of its socket; see [`crate::profile::Tier::Loopback`].
+    pub mark: u32,
     pair: Pair,
     vlan: Option<u16>,
 }
@@ -44,6 +46,7 @@ impl Raw {
             ts: None,
             wscale: None,
             sack: false,
+            mark: 0,
             pair: (
                 (server_ip(profile.ipv6), PORT).into(),
                 (machine_ip(RAW_MACHINE, profile.ipv6), port).into(),
@@ -85,7 +88,8 @@ impl Raw {
             src: machine_mac(RAW_MACHINE),
             dst: SERVER_MAC,
         };
-        let frame = Frame::new(segment.to_frame(macs));
+        let mut frame = Frame::new(segment.to_frame(macs));
+        frame.mark = self.mark;
         scenario.world.inner.send_up(RAW_MACHINE, frame);
     }
 

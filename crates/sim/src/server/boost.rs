@@ -367,7 +367,7 @@ impl Machine for Around {
         }))
     }
 
-    fn remote_connections(&self) -> Result<HashSet<TcpPair>> {
+    fn passing_connections(&self) -> Result<HashSet<TcpPair>> {
         Boost::step(&self.die_in);
         let server = self.server();
         let host = server.host.borrow();
@@ -388,7 +388,7 @@ impl Machine for Around {
         Ok(pairs)
     }
 
-    fn local_addresses(&self) -> Result<HashSet<IpAddr>> {
+    fn unseen_clients(&self) -> Result<HashSet<IpAddr>> {
         let v6 = self.server().inner.plan.profile.ipv6;
         Ok(HashSet::from([
             crate::client::machine::server_ip(v6),

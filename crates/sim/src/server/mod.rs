@@ -12,6 +12,7 @@ mod boost;
 mod control;
 mod fragments;
 mod kernel;
+mod loopback;
 mod packets;
 mod pipe;
 mod process;

@@ -80,6 +80,7 @@ impl Server {
         if frame.bare {
             packet.csum = Csum::Partial;
         }
+        self.over_loopback(&mut packet, frame.mark);
         let path = self.attached_path().filter(|_| self.is_native());
         let Some(path) = path else {
             return Some(packet);
@@ -409,7 +410,9 @@ impl Server {
         }
         if let Some(path) = self.attached_path() {
             self.cookies.borrow_mut().insert(out.cookie);
+            let length = self.hide_length(&mut packet);
             let verdict = path.run_tc_egress(&mut packet);
+            length.restore(&mut packet);
             let number = if verdict == Tc::Drop { 2 } else { -1 };
             self.inner.coverage.borrow_mut().verdict("egress", number);
             if verdict == Tc::Drop {

@@ -9,5 +9,6 @@ pub(crate) mod fills;
 pub(crate) mod keys;
 pub(crate) mod lease;
 pub(crate) mod lives;
+pub(crate) mod loopback;
 pub(crate) mod order;
 pub(crate) mod wire;
