@@ -20,6 +20,10 @@ mutations! {
         [("splice.h", "if (unacked + w->reply_len > room)", "if (unacked + w->reply_len > room * 64)")];
     "edge-drop-missing", "kernel data below the edge never leave again", "tcp-02-old-bytes-below-the-edge",
         [("egress.h", "if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {", "if (0) {")];
+    "floor-missing", "acknowledgements below the edge never go up", "tcp-03-ack-floor",
+        [("splice.h", "if (seq_before(ack, w->edge)) {", "if (w->edge == ack + 1 && 0) {")];
+    "icmp-untranslated", "a path MTU error is translated to the kernel's numbers", "tcp-12-path-mtu",
+        [("icmp.h", "if (w->p.key.server_port_be != c->port_be)\n\t\treturn 0;\n\tconn", "if (w->p.key.server_port_be != 1)\n\t\treturn 0;\n\tconn")];
     "sack-delta", "SACK blocks go up less out_delta", "tcp-19-sack-above",
         [("splice.h", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta);", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta / 2);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta / 2);")];
     "old-taken-for-new", "a connection older than ERB is never answered", "sharp-older-with-state",

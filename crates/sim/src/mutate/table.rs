@@ -24,8 +24,6 @@ mutations! {
         [("splice.h", "conn->in_delta += p->payload_len;", "conn->in_delta += 0;")];
     "edge-not-moved", "the edge is write_seq at the last edit", "lossy",
         [("splice.h", "\tconn->edge = v->write_seq;\n", "")];
-    "floor-missing", "acknowledgements below the edge never go up", "reorder",
-        [("splice.h", "if (seq_before(ack, w->edge)) {", "if (w->edge == ack + 1 && 0) {")];
     "ack-not-translated-down", "down: ack + in_delta", "calm",
         [("egress.h", "store_be32(tcp + 8, ow->p.ack + ow->in_delta);", "store_be32(tcp + 8, ow->p.ack);")];
     "seq-not-translated-down", "down: seq + out_delta", "calm",
@@ -114,8 +112,6 @@ mutations! {
         [("up.h", "if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)\n\t\teffects_release();", "effects_release();")];
     "wrong-value-length", "the reply announces the value's own length", "calm",
         [("fast.h", "u32 len = bytes - 3 - digits;", "u32 len = bytes - 4 - digits;")];
-    "icmp-untranslated", "a path MTU error is translated to the kernel's numbers", "pmtu",
-        [("icmp.h", "if (w->p.key.server_port_be != c->port_be)\n\t\treturn 0;\n\tconn", "if (w->p.key.server_port_be != 1)\n\t\treturn 0;\n\tconn")];
     "release-keeps", "release gives back what an entry holds", "proof",
         [("table.h", "conn->mark_tail = conn->mark_head;\n\tconn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);", "conn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);")];
     "rexmit-silent", "unacknowledged answers are sent again by the timer", "lossy",
