@@ -16,20 +16,28 @@ enum erb_stat {
 #undef REASON
 
 enum erb_cmd_class {
-	CMD_FENCE = 0,	    /* keys unknown: global fence until answered */
-	CMD_GET,	    /* fast; no effect when it goes up */
-	CMD_PING,	    /* fast; no effect when it goes up */
-	CMD_HARMLESS,	    /* cannot change a string or a hash */
-	CMD_MARK,	    /* writes the keys that its row names, and no other string or hash */
-	CMD_STATEFUL,	    /* connection to BYPASS, no effect on keys */
-	CMD_STATEFUL_FENCE, /* connection to BYPASS and global fence (EXEC) */
-	CMD_UNCOUNTABLE,    /* connection to BYPASS, replies can no longer be counted */
-	CMD_GATE,	    /* global fence, serving off until Redis's state is read again */
-	CMD_CONTAINER,	    /* class depends on the sub-command */
-	CMD_HELLO,	    /* with at most a version argument only that changes, else stateful */
-	CMD_SELECT,	    /* harmless for database 0, else stateful */
-	CMD_MONITOR, /* its client must see every command: uncountable, and a gate; the class of
-			  what may be any command */
+	CMD_FENCE = 0,	 /* keys unknown: global fence until answered */
+	CMD_GET,	 /* fast; no effect when it goes up */
+	CMD_PING,	 /* fast; no effect when it goes up */
+	CMD_HARMLESS,	 /* cannot change a string or a hash */
+	CMD_MARK,	 /* writes the keys that its row names, and no other string or hash */
+	CMD_STATEFUL,	 /* connection to BYPASS, no effect on keys */
+	CMD_EXEC,	 /* connection to BYPASS and global fence; ends MULTI and WATCH */
+	CMD_UNCOUNTABLE, /* connection to BYPASS, replies can no longer be counted */
+	CMD_GATE,	 /* global fence, serving off until Redis's state is read again */
+	CMD_CONTAINER,	 /* class depends on the sub-command */
+	CMD_HELLO,	 /* RESP version; stateful with more than that argument */
+	CMD_SELECT,	 /* harmless for the connection's database, else stateful */
+	CMD_MONITOR,	 /* its client must see every command: uncountable, and a gate; the class of
+			      what may be any command */
+	CMD_AUTH,	 /* stateful like those that follow: see modes.h */
+	CMD_MULTI,
+	CMD_DISCARD,
+	CMD_WATCH,
+	CMD_UNWATCH,
+	CMD_RESET,
+	CMD_BARRED, /* stateful, and the connection is never taken back */
+	CMD_SILENT, /* uncountable, and never taken back */
 	CMD_CLASS_MAX
 };
 
@@ -44,7 +52,8 @@ enum fast_kind {
 
 enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE_MAX };
 
-/* Flags of a connection; set under its lock, never cleared except FENCE_PROOF and OVERFLOW. */
+/* Flags of a connection; set under its lock, never cleared except FENCE_PROOF and OVERFLOW, and by
+ * an admission SCAN_LOST and UNCOUNTABLE. */
 #define CONN_F_CLOSING	   0x01 /* FIN or RST seen by either half: never answers again */
 #define CONN_F_SCAN_LOST   0x02 /* request stream cannot be parsed any more */
 #define CONN_F_UNCOUNTABLE 0x04 /* replies cannot be counted any more */
@@ -53,6 +62,20 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 	0x10		       /* holds one share of the global fence until proof up to proof_pos */
 #define CONN_F_OVERFLOW	  0x20 /* holds one share of the global fence until nothing is unanswered */
 #define CONN_F_TC_PENDING 0x40 /* tc_until is valid: all packets go to the TC tier */
+
+/* What a connection's commands said of it, and what became of them: see modes.h. The first six
+ * follow from the request stream alone. */
+#define CONN_K_NEVER	 0x01 /* never taken back: replies off, tracking, replication, unreadable */
+#define CONN_K_WATCH	 0x02 /* a WATCH may stand */
+#define CONN_K_WATCHED	 0x04 /* there was one since the last admission */
+#define CONN_K_MULTI	 0x08 /* there was a MULTI since the last admission */
+#define CONN_K_IN_MULTI	 0x10 /* its EXEC or DISCARD has not come yet */
+#define CONN_K_GATE	 0x20 /* behind that MULTI a command of the gate may be queued */
+#define CONN_K_SCANNED	 0x3f
+#define CONN_K_STUCK	 0x40 /* an error was answered after a WATCH */
+#define CONN_K_AUTHED	 0x80 /* Redis has authenticated it */
+#define CONN_K_TRIAL	 0x100 /* older than ERB, scanned from a boundary that an answer must prove */
+#define CONN_K_RECOUNTED 0x200 /* its requests and replies are counted from an admission on */
 
 struct conn_key {
 	__u8 client_addr[16]; /* IPv4 as ::ffff:a.b.c.d */
@@ -98,7 +121,9 @@ struct control {
 	__u64 hash_seed;
 	__u32 fast_off; /* bit 1 << FAST_KIND_x: this Redis has the command not as we know it */
 	__u32 unknown_class; /* of names that erb_commands lacks: CMD_FENCE, or CMD_MONITOR */
-	__u64 pad1[6];
+	__u32 rights;	     /* moves when access rules change: FAST needs conn.rights to be this */
+	__u32 open;	     /* 1: a new connection may do everything without a password */
+	__u64 pad1[5];
 	/* written by the data path */
 	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
 	__u64 global_version; /* moves when the fence opens or closes and at every clear */
@@ -250,11 +275,12 @@ struct conn {
 	__u32 tc_until;	   /* client space: end of the packet handed to TC */
 	__u16 db;	   /* database of its commands; valid while FAST */
 	__u8 resp;	   /* version of its replies: 2, 3, 0 = not known */
-	__u8 pad0;
-	__u64 sent_ns;	     /* when the oldest unacknowledged fast byte was last sent; 0 = none */
+	__u8 hellos;	   /* 1: all HELLOs since it was 2 named 3; 2: there were others */
+	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
 	__u64 request_up_ns; /* when a request last went up */
 	__u64 ack_up_ns;     /* when an ACK last went up */
-	__u64 replay_ns;     /* when an ACK last provoked a replay */
+	__u32 rights;	     /* control.rights under which it became FAST */
+	__u32 epoch;	     /* moves with what only Redis can tell: see modes.h */
 	__u32 rtt_us;	     /* smoothed, 0 = unknown */
 	__u32 rttvar_us;
 	__u16 mss_limit; /* set by Packet Too Big, 0 = none */
@@ -267,14 +293,19 @@ struct conn {
 	/* seldom used */
 	struct scan_reply out;
 	struct conn_key key;
-	__u64 absent_ns; /* when a sweep first found no socket */
-	__u32 ifindex;	 /* device on which the client's packets arrive */
-	__u32 scan_next; /* kernel space: end of the reply bytes scanned */
-	__u32 proof_pos; /* kernel space: see CONN_F_FENCE_PROOF */
-	__u32 mark_head; /* ingress */
-	__u32 mark_tail; /* egress */
-	__u8 absent;	 /* 1: the last sweep found no socket, 2: nor did one a second before */
-	__u8 pad[3];
+	__u64 replay_ns;   /* when an ACK last provoked a replay */
+	__u64 absent_ns;   /* when a sweep first found no socket */
+	__u32 ifindex;	   /* device on which the client's packets arrive */
+	__u32 scan_next;   /* kernel space: end of the reply bytes scanned */
+	__u32 proof_pos;   /* kernel space: see CONN_F_FENCE_PROOF */
+	__u32 mark_head;   /* ingress */
+	__u32 mark_tail;   /* egress */
+	__u32 stateful_at; /* number of the last request that moved epoch */
+	__u32 auth_at;	   /* number of the last AUTH, 0 = none */
+	__u32 judged;	   /* control.rights under which a list showed that it stays out */
+	__u16 kept;	   /* CONN_K_* */
+	__u8 absent;	   /* 1: the last sweep found no socket, 2: nor did one a second before */
+	__u8 pad[5];
 	struct mark marks[MARKS_IN_FLIGHT];
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
@@ -335,16 +366,30 @@ struct sweep_row {
 #define SWEEP_F_EXECUTED                                                                           \
 	0x04 /* copied_seq is past proof_pos: a CLIENT LIST sent now can prove it */
 #define SWEEP_F_TRANSLATED 0x08 /* one of its deltas is not zero */
+/* A connection that a list could make FAST: see admit.h. */
+struct admit_row {
+	struct conn_key key;
+	__u64 cookie;
+	__u32 epoch;
+	__u32 next;  /* client space: end of the bytes that went up */
+	__u8 authed; /* CONN_K_AUTHED */
+	__u8 act;    /* enum admit_act that a list can lead to */
+	__u8 pad[6];
+};
 struct sweep_io {
+	__u32 skip;  /* in: so many admissions are left out, so that each has its turn */
 	__u32 count; /* rows */
 	__u32 more;  /* rows that did not fit */
+	__u32 admits;
+	__u32 admits_more; /* admissions that did not fit */
+	__u32 waiting;	   /* connections that may be admitted once they are quiet or answered */
 	__u32 conns;
 	__u32 by_state[CONN_STATE_MAX];
 	__u32 closing;
 	__u32 translated; /* entries that still need translation */
 	__u32 unacked;	  /* entries with unacknowledged fast bytes */
-	__u32 pad;
 	struct sweep_row rows[SWEEP_ROWS];
+	struct admit_row admit[ADMIT_ROWS];
 };
 
 /* erb_release: one connection whose marks and fence share the daemon has proof for. */
@@ -354,5 +399,21 @@ struct release_io {
 	__u32 proof_pos; /* from the sweep; a later position keeps the share */
 	__u32 remove;	 /* 1: delete the entry too */
 	__u32 done;	 /* out: 1 released */
+	__u32 pad;
+};
+
+/* erb_admit: what a list said of one connection. */
+enum admit_act {
+	ADMIT_FAST = 1, /* it may be answered: db, resp and rights hold */
+	ADMIT_TRIAL,	/* older than ERB: its stream is at a command's begin */
+	ADMIT_JUDGED,	/* it stays as it is until something of it or the rights change */
+};
+struct admit_io {
+	struct admit_row row; /* from the sweep before the list */
+	__u32 rights;	      /* control.rights when the list was judged */
+	__u16 db;
+	__u8 resp;
+	__u8 act;   /* enum admit_act */
+	__u32 done; /* out: 1 admitted */
 	__u32 pad;
 };

@@ -44,6 +44,8 @@ INLINE u32 fast_prepare(ctx_t *ctx, struct work *w, struct control *c, const str
 	if (reason)
 		return reason;
 	fast_packet(w, c, conn);
+	if (w->rights != conn->rights)
+		return STAT_REFUSE_RIGHTS;
 	return w->refusal;
 }
 

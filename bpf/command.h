@@ -112,9 +112,5 @@ __noinline int command_class(struct scan_request *s)
 	class = row->cmd_class;
 	if (class == CMD_MARK)
 		return command_keys(s, row);
-	if (class == CMD_HELLO)
-		return s->args_total <= 2 ? CMD_HELLO : CMD_STATEFUL;
-	if (class == CMD_SELECT)
-		return s->sub_len == 1 && s->sub[0] == '0' ? CMD_HARMLESS : CMD_STATEFUL;
 	return class;
 }

@@ -43,6 +43,10 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->mss_limit = 0;
 	conn->db = 0;
 	conn->resp = s->known ? 2 : 0;
+	conn->hellos = s->known ? 0 : 2;
+	conn->kept = 0;
+	conn->stateful_at = conn->auth_at = 0;
+	conn_epoch_move(conn);
 	conn->egress_max = conn->scan_next = s->write_seq;
 	conn->last_tsval = 0;
 	conn->ack_up_ns = conn->request_up_ns = w->now;

@@ -27,6 +27,10 @@ struct out_work {
 	u32 drop;
 	u32 became; /* enum erb_stat of a state change, 0 = none */
 	u32 overflow_done;
+	u32 rights; /* control's, read before open */
+	u32 open;
+	u32 gate;    /* Redis refused what access rules as we know them allow */
+	u32 auth_at; /* the entry's */
 	struct mark marks[MARKS_IN_FLIGHT];
 	struct scan_reply scan;
 	u8 head[256] __attribute__((aligned(8)));
@@ -115,6 +119,27 @@ INLINE void egress_take_marks(struct conn *conn, struct out_work *ow)
 	}
 }
 
+/* Whether the first answer does not prove that a stream older than ERB was taken up at a command's
+ * begin: Redis would have answered anything else by an error. */
+INLINE bool egress_trial_failed(const struct conn *conn, const struct out_work *ow)
+{
+	return (conn->kept & CONN_K_TRIAL) && ow->found.errors;
+}
+
+/* What counted replies say of the connection itself: M2 to M4, and the end of a trial. Lock held.
+ */
+INLINE void egress_modes(struct conn *conn, const struct out_work *ow)
+{
+	if (ow->found.map && !conn->resp && conn->hellos == 1)
+		conn->resp = 3;
+	if (ow->found.authed && conn->auth_at == ow->auth_at)
+		conn->kept |= CONN_K_AUTHED;
+	if (ow->found.errors && (conn->kept & CONN_K_WATCHED))
+		conn->kept |= CONN_K_STUCK;
+	if (ow->found.success && conn->replies == conn->requests)
+		conn->kept &= ~CONN_K_TRIAL;
+}
+
 /* The counted replies take effect: states, marks. Lock held. */
 INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 {
@@ -122,10 +147,16 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 	conn->scan_next = ow->p.seq + ow->p.payload_len;
 	if (conn->flags & CONN_F_UNCOUNTABLE)
 		return;
-	if (ow->scan.state == RP_LOST ||
+	if (ow->scan.state == RP_LOST || egress_trial_failed(conn, ow) ||
 	    seq_after(conn->replies + ow->found.done, conn->requests)) {
 		ow->became = ow->scan.state == RP_LOST ? STAT_SCAN_REPLY_LOST : STAT_REPLY_EXTRA;
 		conn->flags |= CONN_F_UNCOUNTABLE;
+		conn_epoch_move(conn);
+		if (conn->kept & CONN_K_TRIAL) { /* back to what it was */
+			conn->flags |= CONN_F_SCAN_LOST;
+			conn->kept &= ~CONN_K_TRIAL;
+			ow->became = STAT_TRIAL_FAILED;
+		}
 		if ((conn->mark_head != conn->mark_tail || (conn->flags & CONN_F_OVERFLOW)) &&
 		    !(conn->flags & CONN_F_FENCE_PROOF)) {
 			/* from now on only proof releases what the ring holds */
@@ -138,6 +169,8 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 		return;
 	}
 	conn->replies += ow->found.done;
+	egress_modes(conn, ow);
+	ow->gate = (ow->open && ow->found.noauth) || (conn->state == CONN_FAST && ow->found.noperm);
 	egress_take_marks(conn, ow);
 	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW) &&
 	    !scan_request_open(&conn->in)) {
@@ -149,7 +182,11 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 	if (ow->found.bars) {
 		conn->state = CONN_BYPASS;
 		ow->became = STAT_CONN_BYPASS;
+	} else if (ow->found.success && !ow->open) {
+		conn->state = CONN_BYPASS; /* whose it is only a list can tell */
+		ow->became = STAT_CONN_BYPASS;
 	} else if (ow->found.success && !(conn->flags & CONN_F_CLOSING)) {
+		conn->rights = ow->rights;
 		conn->state = CONN_FAST;
 		ow->became = STAT_CONN_FAST;
 	}
@@ -281,6 +318,10 @@ INLINE void egress_settle(struct out_work *ow, struct control *c)
 		fence_take(c);
 		count(STAT_FENCE_PROOF);
 	}
+	if (ow->gate) {
+		atomic_add(&c->gate_seen, 1);
+		count(STAT_GATE_SHUT);
+	}
 	if (ow->became)
 		count(ow->became);
 }
@@ -334,6 +375,10 @@ INLINE bool egress_scan(struct __sk_buff *ctx, struct out_work *ow, struct conn 
 
 	ow->found.done = ow->found.pushes = 0;
 	ow->found.bars = ow->found.success = 0;
+	ow->found.authed = ow->found.errors = ow->found.map = 0;
+	ow->found.noauth = ow->found.noperm = 0;
+	ow->auth_at = read_once(conn->auth_at);
+	ow->found.auth_at = ow->auth_at ? ow->auth_at - conn->replies : 0;
 	if (!ow->p.payload_len || (conn->flags & CONN_F_UNCOUNTABLE) ||
 	    !seq_after(end, conn->scan_next))
 		return false;
@@ -361,7 +406,10 @@ INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct contro
 	if (!egress_owner(ctx, ow, conn, cookie))
 		return TCX_NEXT;
 	cookie = conn->cookie;
-	ow->drop = ow->released = ow->became = ow->overflow_done = 0;
+	ow->drop = ow->released = ow->became = ow->overflow_done = ow->gate = 0;
+	ow->rights = read_once(c->rights);
+	load_barrier();
+	ow->open = read_once(c->open);
 	scanned = egress_scan(ctx, ow, conn);
 	lock_take(&conn->lock);
 	ours = conn->cookie == cookie;

@@ -279,6 +279,8 @@ INLINE u32 fast_closed(struct work *w, struct control *c, const struct conn *con
 	w->look.cache_epoch = read_once(c->cache_epoch);
 	w->look.db = conn->db;
 	w->look.resp = conn->resp;
+	load_barrier(); /* A1: the daemon moves rights before it opens the gate */
+	w->rights = read_once(c->rights);
 	if (w->now >= read_once(c->lease_until_ns))
 		*ping = STAT_REFUSE_LEASE;
 	return *ping ? *ping : fenced ? STAT_REFUSE_FENCE : 0;

@@ -15,6 +15,8 @@ INLINE void conn_fragment(struct work *w, struct conn *conn)
 {
 	lock_take(&conn->lock);
 	conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
+	conn->kept |= CONN_K_NEVER;
+	conn_epoch_move(conn);
 	lock_release(&conn->lock);
 	w->proof_ahead = 65535;
 	count(STAT_ODD_FRAGMENT);

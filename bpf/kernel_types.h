@@ -166,6 +166,10 @@ struct tcp_options_received {
 	u32 ts_recent;
 	u16 tstamp_ok : 1, snd_wscale : 4, rcv_wscale : 4;
 };
+struct rb_node;
+struct rb_root {
+	struct rb_node *rb_node;
+};
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	u32 rcv_nxt;
@@ -180,6 +184,7 @@ struct tcp_sock {
 	u32 tsoffset;
 	u32 mss_cache;
 	u32 data_segs_in;
+	struct rb_root out_of_order_queue;
 	struct tcp_options_received rx_opt;
 };
 struct tcp_sock___usec { /* Linux 6.7 and newer */

@@ -30,6 +30,7 @@
 #define ABSENT_NS	    1000000000ULL /* a socket must be gone this long before its entry goes */
 #define SCAN_STEPS_MAX	    600000 /* per packet: more than its bytes, at most GSO_MAX_SIZE */
 #define SWEEP_ROWS	    512	   /* connections reported to the daemon per sweep */
+#define ADMIT_ROWS	    1024   /* connections that one CLIENT LIST may make fast */
 #define DUE_ROWS	    128	   /* retransmissions per tick */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to

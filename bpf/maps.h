@@ -130,3 +130,11 @@ struct {
 	__type(value, struct release_io);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_release_io SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct admit_io);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_admit_io SEC(".maps");

@@ -24,10 +24,16 @@ enum reply_state {
 };
 
 struct reply_found {
-	u32 done;   /* replies completed */
-	u32 pushes; /* pushes completed */
-	u8 bars;    /* a top-level error that bars the connection (NOAUTH, DENIED, LOADING, max) */
-	u8 success; /* a reply that is no error was completed */
+	u32 done;    /* replies completed */
+	u32 pushes;  /* pushes completed */
+	u32 auth_at; /* in: the reply of this number, counted from the next, is AUTH's; 0: none */
+	u8 authed;   /* out: it came, and was no error */
+	u8 errors;   /* a top-level error was completed */
+	u8 noauth;   /* one of them says that the client must authenticate */
+	u8 noperm;   /* one of them says that its user may not */
+	u8 map;	     /* a top-level map has begun: RESP3 */
+	u8 bars;     /* a top-level error that bars the connection (NOAUTH, DENIED, LOADING, max) */
+	u8 success;  /* a reply that is no error was completed */
 };
 
 #define REPLY_ELEMENTS_MAX (1ULL << 32)
@@ -37,6 +43,7 @@ struct reply_found {
 #define TEXT_6	     0x0000ffffffffffffULL
 #define TEXT_7	     0x00ffffffffffffffULL
 #define TEXT_NOAUTH  0x0000485455414f4eULL /* NOAUTH */
+#define TEXT_NOPERM  0x00004d5245504f4eULL /* NOPERM */
 #define TEXT_DENIED  0x00004445494e4544ULL /* DENIED (protected mode) */
 #define TEXT_LOADING 0x00474e4944414f4cULL /* LOADING */
 #define TEXT_ERR_MAX 0x0078616d20525245ULL /* ERR max number of clients reached */
@@ -59,13 +66,18 @@ INLINE void reply_element_done(struct scan_reply *s, struct reply_found *f)
 		    (text & TEXT_7) == TEXT_LOADING || (text & TEXT_7) == TEXT_ERR_MAX)
 			f->bars = 1;
 		s->is_error = 0;
+		f->errors = 1;
+		f->noauth |= (text & TEXT_6) == TEXT_NOAUTH;
+		f->noperm |= (text & TEXT_6) == TEXT_NOPERM;
 	} else {
 		f->success = 1;
+		if (f->auth_at == f->done + 1)
+			f->authed = 1;
 	}
 	f->done++;
 }
 
-INLINE void reply_type(struct scan_reply *s, u8 ch)
+INLINE void reply_type(struct scan_reply *s, struct reply_found *f, u8 ch)
 {
 	if (!s->left) {
 		s->left = 1;
@@ -73,6 +85,7 @@ INLINE void reply_type(struct scan_reply *s, u8 ch)
 		s->is_error = ch == '-' || ch == '!';
 		s->text_len = 0;
 		*(u64 *)s->text = 0;
+		f->map |= ch == '%';
 	}
 	s->type = ch;
 	s->number = 0;
@@ -157,7 +170,7 @@ INLINE void scan_reply_byte(struct scan_reply *s, struct reply_found *f, u8 ch)
 {
 	switch (s->state) {
 	case RP_TYPE:
-		reply_type(s, ch);
+		reply_type(s, f, ch);
 		return;
 	case RP_NUMBER:
 		reply_number(s, ch);

@@ -17,6 +17,7 @@
 #pragma once
 #include "command.h"
 #include "hash.h"
+#include "modes.h"
 
 enum request_state {
 	RQ_IDLE = 0, /* between commands */
@@ -43,10 +44,9 @@ struct scan_found {
 	u32 done; /* requests completed */
 	u32 effects;
 	u8 overflow;	/* more effects than fit */
-	u8 stateful;	/* connection leaves FAST for good */
 	u8 uncountable; /* replies can no longer be counted */
 	u8 gate;
-	u8 hello; /* the version of the replies may change */
+	struct modes_found modes;
 	struct mark marks[MARKS_IN_FLIGHT];
 	u64 hashes[MARKS_IN_FLIGHT];
 };
@@ -67,24 +67,22 @@ INLINE void found_effect(struct scan_found *f, u32 set, u64 hash)
 }
 
 /* The command's name and first argument are known: S3. */
-INLINE void found_command(struct scan_found *f, u32 class)
+INLINE void found_command(struct scan_found *f, const struct scan_request *s, u32 class)
 {
+	if (class >= CMD_STATEFUL)
+		modes_command(&f->modes, s, class, f->done + 1);
 	if (class == CMD_MONITOR) {
 		/* Its client must see every command: serving stops until the daemon has looked for
 		 * monitors. */
-		f->stateful = f->uncountable = f->gate = 1;
+		f->uncountable = f->gate = 1;
 		found_effect(f, MARK_FENCE, 0);
 		return;
 	}
-	if (class == CMD_STATEFUL || class == CMD_STATEFUL_FENCE || class == CMD_UNCOUNTABLE)
-		f->stateful = 1;
-	if (class == CMD_UNCOUNTABLE)
+	if (class == CMD_UNCOUNTABLE || class == CMD_SILENT)
 		f->uncountable = 1;
 	if (class == CMD_GATE)
 		f->gate = 1;
-	if (class == CMD_HELLO)
-		f->hello = 1;
-	if (class == CMD_FENCE || class == CMD_STATEFUL_FENCE || class == CMD_GATE)
+	if (class == CMD_FENCE || class == CMD_EXEC || class == CMD_GATE)
 		found_effect(f, MARK_FENCE, 0);
 }
 
@@ -93,7 +91,7 @@ INLINE void found_command(struct scan_found *f, u32 class)
 INLINE void found_key(struct scan_found *f, struct scan_request *s, const struct control *c)
 {
 	if (s->key_first) {
-		found_command(f, command_keynum(s));
+		found_command(f, s, command_keynum(s));
 		return;
 	}
 	if (s->has_key)
@@ -118,12 +116,13 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 	row = command_row(&key);
 	class = row && s->name_len <= NAME_BYTES_MAX ? row->cmd_class : c->unknown_class;
 	if (class == CMD_CONTAINER || class == CMD_SELECT || class == CMD_HELLO) {
-		f->uncountable = f->stateful = f->gate = 1;
+		f->uncountable = f->modes.stateful = f->gate = 1;
+		f->modes.kept |= CONN_K_NEVER; /* perhaps CLIENT REPLY OFF */
 		class = CMD_FENCE;
 	} else if (class == CMD_MARK) {
 		class = CMD_FENCE;
 	}
-	found_command(f, class);
+	found_command(f, s, class);
 	f->done++;
 }
 
@@ -161,7 +160,7 @@ INLINE void scan_kept(struct scan_request *s, struct scan_found *f, const struct
 {
 	s->args_left--;
 	if (index == 1 || s->args_total == 1)
-		found_command(f, command_class(s));
+		found_command(f, s, command_class(s));
 	if (index && index == s->key_next)
 		found_key(f, s, c);
 }

@@ -5,8 +5,9 @@
  *   up:   seq - in_delta, ack - out_delta (never below edge)
  *   down: seq + out_delta, ack + in_delta
  *
- * Entry states: NEW -> FAST (egress: first reply that is no error) -> BYPASS (either half, for
- * good in this version); OLD for connections that began before ERB saw them. CLOSING is a flag.
+ * Entry states: NEW -> FAST (egress: first reply that is no error, while no password is needed) ->
+ * BYPASS (either half) -> FAST (admit.h); OLD for connections that began before ERB saw them.
+ * CLOSING is a flag.
  *
  * Who writes (all under conn.lock): ingress next, up_max, in_delta, out_delta, edge, in_edge,
  * replay*, ack_max, ts_recent, requests, in, mark_head; egress egress_max, reset, replies,
@@ -151,6 +152,8 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 		return STAT_REFUSE_NO_EGRESS;
 	if (p->seq != conn->next || p->seq != conn->up_max || conn->in.state != RQ_IDLE)
 		return STAT_REFUSE_ORDER;
+	if (conn->db != w->look.db || conn->rights != w->rights)
+		return STAT_REFUSE_RACE;
 	if (v->rcv_nxt != p->seq - conn->in_delta)
 		return STAT_REFUSE_KERNEL_BEHIND;
 	if (conn->requests != conn->replies)

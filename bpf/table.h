@@ -3,6 +3,7 @@
  * program type (syscall programs may not look sockets up): retransmission timer, sweep, release. */
 #pragma once
 #include "segment.h"
+#include "admit.h"
 #include "fast.h"
 
 struct due_list {
@@ -152,15 +153,11 @@ INLINE int tick(struct __sk_buff *ctx)
 
 struct sweep_walk {
 	u64 now;
+	u32 rights;
+	u32 skip; /* admissions still to be left out */
 	struct __sk_buff *ctx;
 	struct sweep_io *io;
 };
-
-INLINE bool conn_holds(const struct conn *conn)
-{
-	return conn->mark_head != conn->mark_tail ||
-	       (conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW));
-}
 
 /* Redis has closed its end: nothing of the connection will run any more, although TIME_WAIT keeps
  * the entry for a minute. */
@@ -191,8 +188,8 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 	struct sweep_io *io = walk->io;
 	struct conn_key key;
 	u32 flags = 0, state, proof_pos = conn->proof_pos;
-	bool found = false, executed = false, closed = false;
-	struct sock_ref r;
+	bool found = false, executed = false, closed = false, candidate = false, waits = false;
+	struct sock_ref r = {};
 
 	__builtin_memcpy(&key, &conn->key, sizeof(key));
 	if (sock_get(walk->ctx, &key, conn->family, &r)) {
@@ -200,7 +197,6 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 			(r.cookie == conn->cookie || conn->cookie == COOKIE_UNKNOWN);
 		closed = found && sock_closed_by_server(r.state);
 		executed = found && r.tp && !seq_before(r.tp->copied_seq, proof_pos);
-		sock_put(&r);
 	}
 	lock_take(&conn->lock);
 	if (found) {
@@ -220,7 +216,15 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 	if (conn->in_delta || conn->out_delta)
 		flags |= SWEEP_F_TRANSLATED;
 	state = conn->state;
+	if (found)
+		candidate = admit_candidate(conn, &r, walk->rights, &waits);
+	if (candidate && walk->skip)
+		walk->skip--;
+	else if (candidate)
+		admit_report(io, conn);
 	lock_release(&conn->lock);
+	sock_put(&r);
+	io->waiting += waits;
 	io->conns++;
 	if (state < CONN_STATE_MAX)
 		io->by_state[state]++;
@@ -238,12 +242,18 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 INLINE int sweep(struct __sk_buff *ctx)
 {
 	struct sweep_walk walk = {.now = now_ns(), .ctx = ctx};
+	struct control *c = control_get();
 	u32 zero = 0;
 
+	if (!c)
+		return 0;
+	walk.rights = read_once(c->rights);
 	walk.io = bpf_map_lookup_elem(&erb_sweep_io, &zero);
 	if (!walk.io)
 		return 0;
+	walk.skip = walk.io->skip;
 	walk.io->count = walk.io->more = walk.io->conns = 0;
+	walk.io->admits = walk.io->admits_more = walk.io->waiting = 0;
 	walk.io->closing = walk.io->translated = walk.io->unacked = 0;
 	for (u32 i = 0; i < CONN_STATE_MAX; i++)
 		walk.io->by_state[i] = 0;

@@ -75,3 +75,14 @@ int erb_release(struct __sk_buff *ctx)
 	io = bpf_map_lookup_elem(&erb_release_io, &zero);
 	return c && w && io ? release(io, w, c) : 0;
 }
+
+SEC("tc")
+int erb_admit(struct __sk_buff *ctx)
+{
+	struct control *c = control_get();
+	struct admit_io *io;
+	u32 zero = 0;
+
+	io = bpf_map_lookup_elem(&erb_admit_io, &zero);
+	return c && io ? admit(ctx, io, c) : 0;
+}

@@ -34,8 +34,7 @@ __noinline int scan_packet(ctx_t *ctx)
 	if (!w || !c)
 		return 0;
 	w->found.done = w->found.effects = 0;
-	w->found.overflow = w->found.stateful = w->found.uncountable = w->found.gate = 0;
-	w->found.hello = 0;
+	w->found.overflow = w->found.uncountable = w->found.gate = 0;
 	pos = w->scan_from - w->p.seq;
 	end = w->p.payload_len;
 	bpf_for(i, 0, SCAN_STEPS_MAX)
@@ -153,10 +152,11 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 	u32 end = w->p.seq + w->p.payload_len + w->proof_ahead - conn->in_delta;
 	u8 flag = CONN_F_OVERFLOW, had;
 
-	if (conn->flags & CONN_F_UNCOUNTABLE) {
+	if ((conn->flags & CONN_F_UNCOUNTABLE) || (conn->kept & CONN_K_TRIAL)) {
 		flag = CONN_F_FENCE_PROOF;
 		if (!n && !w->found.overflow && !used &&
-		    !(conn->flags & (CONN_F_SCAN_LOST | CONN_F_OVERFLOW)))
+		    !(conn->flags & (CONN_F_SCAN_LOST | CONN_F_OVERFLOW)) &&
+		    !(conn->kept & CONN_K_TRIAL))
 			return HOLD_RING; /* nothing to hold */
 		if (!(conn->flags & flag) || seq_after(end, conn->proof_pos))
 			conn->proof_pos = end;
@@ -210,24 +210,30 @@ INLINE void up_account(struct conn *conn, struct work *w, struct sock_ref *r)
 		translation_unfloored(w);
 }
 
-/* Applies a scan to the entry. Lock held. */
-INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r)
+/* Applies a scan to the entry; lost: there was none. Lock held. */
+INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r, bool lost)
 {
 	enum hold hold;
-	bool lost = conn->flags & CONN_F_SCAN_LOST;
 
+	if (lost != !!(conn->flags & CONN_F_SCAN_LOST)) /* a fragment, or an admission */
+		return HOLD_RACE;
 	if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))
 		return HOLD_RACE;
 	if (w->whole && (lost || conn->in.state != RQ_IDLE))
 		return HOLD_RACE;
-	if (!w->whole && w->scan.state == RQ_LOST)
+	if (!lost && !w->whole)
+		modes_commit(conn, &w->found.modes);
+	if (!w->whole && !lost && w->scan.state == RQ_LOST) {
 		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
+		conn->kept |= CONN_K_NEVER;
+	}
 	if (w->found.uncountable)
 		conn->flags |= CONN_F_UNCOUNTABLE;
-	if ((w->found.stateful || (conn->flags & CONN_F_UNCOUNTABLE)) && conn->state != CONN_OLD)
+	if (conn->flags & CONN_F_UNCOUNTABLE)
+		conn_epoch_move(conn);
+	if ((w->found.modes.stateful || (conn->flags & CONN_F_UNCOUNTABLE)) &&
+	    conn->state != CONN_OLD)
 		conn->state = CONN_BYPASS;
-	if (w->found.hello)
-		conn->resp = 0;
 	hold = hold_effects(conn, w);
 	if (!lost) {
 		if (!w->whole)
@@ -244,8 +250,11 @@ INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r
  * the packet must be dropped. */
 INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 {
-	w->found.effects = w->found.overflow = w->found.stateful = 0;
-	w->found.uncountable = w->found.gate = w->found.hello = w->found.done = 0;
+	u16 kept, db;
+
+	w->found.effects = w->found.overflow = 0;
+	w->found.uncountable = w->found.gate = w->found.done = 0;
+	w->found.modes.stateful = w->found.modes.gate = 0;
 	*lost = false;
 	if (w->whole) { /* read by the handler already, nothing but reads */
 		w->found.done = w->commands;
@@ -257,7 +266,10 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 	*lost = conn->flags & CONN_F_SCAN_LOST;
 	w->scan_from = conn->next;
 	w->scan = conn->in;
+	kept = conn->kept;
+	db = conn->state == CONN_FAST || conn->state == CONN_NEW ? conn->db : DB_UNKNOWN;
 	lock_release(&conn->lock);
+	modes_begin(&w->found.modes, kept, db);
 	if (*lost)
 		return true;
 	if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */
@@ -272,7 +284,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 			       struct sock_ref *r)
 {
 	enum hold hold;
-	bool lost, unread, was_bypass, is_bypass;
+	bool lost, unread, trial, was_bypass, is_bypass;
 
 	if (!tier_mark(ctx, META_TRANSLATED))
 		return V_UNMARKED;
@@ -280,7 +292,8 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 		return V_DROP;
 	lock_take(&conn->lock);
 	was_bypass = conn->state == CONN_BYPASS;
-	hold = up_commit(conn, w, r);
+	trial = conn->kept & CONN_K_TRIAL;
+	hold = up_commit(conn, w, r, lost);
 	is_bypass = conn->state == CONN_BYPASS;
 	lock_release(&conn->lock);
 	if (hold == HOLD_RACE) {
@@ -295,13 +308,16 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 	}
 	if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)
 		effects_release();
-	unread = lost || (!w->whole && w->scan.state == RQ_LOST);
-	if (w->found.gate || unread) { /* what cannot be read may be any command */
+	unread = lost || trial || (!w->whole && w->scan.state == RQ_LOST);
+	if (w->found.gate || w->found.modes.gate ||
+	    unread) { /* what cannot be read may be any command */
 		atomic_add(&c->gate_seen, 1);
 		count(STAT_GATE_SHUT);
 	}
 	if (is_bypass && !was_bypass)
 		count(STAT_CONN_BYPASS);
+	if (w->found.modes.stateful)
+		count(STAT_STATEFUL);
 	if (!lost && !w->whole && w->scan.state == RQ_LOST)
 		count(STAT_SCAN_LOST);
 	count(STAT_UP_TRANSLATED);

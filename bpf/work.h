@@ -43,6 +43,7 @@ struct work {
 	u32 whole;  /* the payload is nothing but them */
 	u32 closed; /* why no GET may be answered now, 0 = allowed */
 	u32 closed_ping;
+	u32 rights;  /* control's, read behind the gate */
 	u32 missing; /* the last key, perhaps of the packet before, was not cached: ask the digest
 		      */
 	u32 refusal; /* first reason against answering, 0 = none */

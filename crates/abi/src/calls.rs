@@ -3,8 +3,8 @@
 //! and the like are the same in the programs' own layout.
 
 use crate::{
-    CONN_STATE_MAX, KEY_BYTES_MAX, SLOT_HASH, SLOT_STRING, conn, conn_key, fill_io, fill_slot,
-    miss, slot_type, sweep_row,
+    CONN_STATE_MAX, KEY_BYTES_MAX, SLOT_HASH, SLOT_STRING, admit_row, conn, conn_key, fill_io,
+    fill_slot, miss, slot_type, sweep_row,
 };
 
 /// What one sweep over the connection table found.
@@ -14,6 +14,12 @@ pub struct SweepReport {
     pub rows: Vec<sweep_row>,
     /// Such connections that did not fit into one sweep.
     pub more: u32,
+    /// Connections that a list could make fast.
+    pub admit: Vec<admit_row>,
+    /// Such connections that did not fit.
+    pub admit_more: u32,
+    /// Connections that may be admitted once they are quiet or answered.
+    pub waiting: u32,
     /// Entries in the table.
     pub conns: u32,
     /// Entries by `enum erb_conn_state`.

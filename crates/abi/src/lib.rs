@@ -106,7 +106,7 @@ const fn array_of<T>(name: &'static str) -> MapShape {
 }
 
 /// Every map of `bpf/maps.h` but the ring buffer, which has no value size.
-pub const MAPS: [MapShape; 12] = [
+pub const MAPS: [MapShape; 13] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
@@ -127,6 +127,7 @@ pub const MAPS: [MapShape; 12] = [
     array_of::<fill_io>("erb_fill_io"),
     array_of::<sweep_io>("erb_sweep_io"),
     array_of::<release_io>("erb_release_io"),
+    array_of::<admit_io>("erb_admit_io"),
 ];
 
 #[cfg(test)]

@@ -20,6 +20,22 @@ pub struct ClientLine {
     pub qbuf: u64,
     /// Flags, one letter each.
     pub flags: String,
+    /// User that it has authenticated as; `default` also before that.
+    pub user: String,
+    /// Number of its database.
+    pub db: u32,
+    /// RESP version.
+    pub resp: u8,
+    /// Channels, patterns and shard channels subscribed to.
+    pub subscriptions: u64,
+    /// Commands queued behind MULTI; none outside.
+    pub multi: Option<u64>,
+    /// Keys under WATCH (Redis 7.4 and newer).
+    pub watch: u64,
+    /// Bytes of arguments of an unfinished command.
+    pub argument_bytes: u64,
+    /// Bytes of output that wait, and blocks of it.
+    pub output: u64,
 }
 
 impl ClientLine {
@@ -43,15 +59,26 @@ pub fn parse(text: &str) -> Vec<ClientLine> {
 }
 
 fn parse_line(line: &str) -> Option<ClientLine> {
+    // A line without a field must never count as proof.
     let mut client = ClientLine {
         id: 0,
         addr: None,
         laddr: None,
         name: String::new(),
-        // A line without the field must never count as proof.
         qbuf: u64::MAX,
         flags: String::new(),
+        user: String::new(),
+        db: u32::MAX,
+        resp: 0,
+        subscriptions: 0,
+        multi: Some(u64::MAX),
+        watch: 0,
+        argument_bytes: u64::MAX,
+        output: 0,
     };
+    let number = |value: &str| value.parse::<u64>().unwrap_or(u64::MAX);
+    let mut outputs = 0;
+    let mut subscriptions = 0;
     for field in line.split(' ') {
         let Some((name, value)) = field.split_once('=') else {
             continue;
@@ -63,8 +90,30 @@ fn parse_line(line: &str) -> Option<ClientLine> {
             "name" => value.clone_into(&mut client.name),
             "qbuf" => client.qbuf = value.parse().unwrap_or(u64::MAX),
             "flags" => value.clone_into(&mut client.flags),
+            "user" => value.clone_into(&mut client.user),
+            "db" => client.db = value.parse().unwrap_or(u32::MAX),
+            "resp" => client.resp = value.parse().unwrap_or(0),
+            "multi" if value == "-1" => client.multi = None,
+            "multi" => client.multi = Some(number(value)),
+            "watch" => client.watch = number(value),
+            "argv-mem" => client.argument_bytes = number(value),
+            "sub" | "psub" | "ssub" => {
+                subscriptions += 1;
+                client.subscriptions = client.subscriptions.saturating_add(number(value));
+            }
+            "obl" | "oll" => {
+                outputs += 1;
+                client.output = client.output.saturating_add(number(value));
+            }
             _ => {}
         }
+    }
+    // ssub came with Redis 7.0, which is the oldest that is served.
+    if subscriptions < 3 {
+        client.subscriptions = u64::MAX;
+    }
+    if outputs < 2 {
+        client.output = u64::MAX;
     }
     (client.id > 0).then_some(client)
 }

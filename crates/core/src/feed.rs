@@ -54,12 +54,15 @@ pub(crate) enum Filled {
 }
 
 /// Why CLIENT LIST is asked for.
-#[derive(Debug)]
-pub(crate) enum Question {
+#[derive(Debug, Default)]
+pub(crate) struct Question {
     /// Proof for these connections.
-    Proof(Vec<abi::sweep_row>),
+    pub(crate) proof: Vec<abi::sweep_row>,
+    /// Whether these may be admitted, and the rights' epoch at which that was asked.
+    pub(crate) admit: Vec<abi::admit_row>,
+    pub(crate) rights: u32,
     /// Whether all clients are tracked again.
-    Untracked,
+    pub(crate) untracked: bool,
 }
 
 /// What the daemon must act on, in order.

@@ -315,7 +315,7 @@ fn every_command_of_the_feed_is_among_the_rights() {
     script.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
     script.feed.ping(1);
     script.feed.ask_state(7);
-    script.feed.ask_clients(Question::Untracked);
+    script.feed.ask_clients(Question::default());
     script.feed.ask_fill(asked(&["a"]));
     script.feed.ask_touch(vec![(0, b"a".to_vec())]);
     script.feed.flush().unwrap();
@@ -348,7 +348,7 @@ fn a_missing_right_ends_the_connection_wherever_it_shows() {
         |feed| feed.ping(1),
         |feed| feed.ask_state(1),
         |feed| feed.ask_fill(asked(&["a"])),
-        |feed| feed.ask_clients(Question::Untracked),
+        |feed| feed.ask_clients(Question::default()),
     ];
     for ask in asks {
         let mut script = Script::ready();

@@ -17,9 +17,10 @@
 //! Dropping it without [`Core::stop`] is what a killed daemon looks like.
 //!
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
-//! `lease` (when there is one), `watch` (whether ERB may answer), `proof` (sweeps), `touch`
-//! (use of keys), `stop` (detach).
+//! `lease` (when there is one), `watch` (whether ERB may answer), `proof` (sweeps), `admit` (who
+//! becomes fast), `touch` (use of keys), `stop` (detach).
 
+mod admit;
 mod client_list;
 mod feed;
 mod fill;

@@ -10,7 +10,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use erb_abi::{
-    ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, erb_stat, sweep_row,
+    ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, admit_io, conn_key, erb_stat,
+    sweep_row,
 };
 
 use crate::rights::Credentials;
@@ -72,23 +73,35 @@ pub trait DataPath {
     fn gate_ack(&self) -> u64;
     /// Sets `gate_ack`.
     fn set_gate_ack(&self, value: u64);
+    /// Moves when access rules change.
+    fn rights(&self) -> u32;
+    /// Sets `rights`: what was admitted under others is answered no longer.
+    fn set_rights(&self, value: u32);
+    /// Sets `open`; 1: a new connection may do everything without a password.
+    fn set_open(&self, value: u32);
 
     /// Runs the retransmission timer; true while connections have unacknowledged fast bytes.
     ///
     /// # Errors
     /// [`Error`] if the program cannot be run.
     fn tick(&self) -> Result<bool>;
-    /// Sweeps the connection table.
+    /// Sweeps the connection table; of those that could be admitted the first `skip` are left out.
     ///
     /// # Errors
     /// [`Error`] if the program cannot be run.
-    fn sweep(&self) -> Result<SweepReport>;
+    fn sweep(&self, skip: u32) -> Result<SweepReport>;
     /// Releases the marks and the fence share of a connection for which there is proof; with
     /// `remove` its entry goes too. True if the program did so.
     ///
     /// # Errors
     /// [`Error`] if the program cannot be run.
     fn release(&self, row: &sweep_row, remove: bool) -> Result<bool>;
+    /// Takes a connection in, or notes what a list said of it; true if it was still what the sweep
+    /// saw.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn admit(&self, request: &admit_io) -> Result<bool>;
     /// Notes versions of at most `FILL_BATCH` keys before Redis is asked for them; one token each.
     ///
     /// # Errors

@@ -27,7 +27,9 @@ const fn wants_proof(row: &abi::sweep_row) -> bool {
 impl<P: DataPath, M: Machine> Core<P, M> {
     /// Sweeps the table, removes what is gone, asks for proof where it is needed.
     pub(crate) fn sweep_connections(&mut self) -> Result<()> {
-        let report = self.path.sweep()?;
+        let now = self.machine.monotonic_ns();
+        let rights = self.path.rights();
+        let report = self.path.sweep(self.admissions_to_skip())?;
         let mut wanting = Vec::new();
         for row in &report.rows {
             if wants_proof(row) {
@@ -39,8 +41,19 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         // What did not fit is next, without waiting for the second.
         self.proof_pending = !wanting.is_empty() || report.more > 0;
         self.sweep = report;
-        if !wanting.is_empty() {
-            self.ask_clients(Question::Proof(wanting));
+        let question = Question {
+            proof: wanting,
+            admit: self.plan_admissions(now),
+            rights,
+            untracked: std::mem::take(&mut self.untracked_wanted),
+        };
+        let untracked = question.untracked;
+        if untracked || !question.proof.is_empty() || !question.admit.is_empty() {
+            let asked = self.ask_clients(question);
+            self.untracked_asked |= asked && untracked;
+            if !asked {
+                self.hurry_admissions();
+            }
         }
         if let Stage::Stopping { since_ns } = self.stage {
             self.leave_if_unneeded(since_ns);
@@ -67,20 +80,21 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     pub(crate) fn take_clients(&mut self, list: &[ClientLine], question: Question) -> Result<()> {
         let now = self.machine.monotonic_ns();
         self.clients_next_ns = now + (now - self.clients_asked_ns) * CLIENTS_PAUSE;
-        match question {
-            Question::Proof(rows) => {
-                for row in rows.iter().filter(|row| proves_executed(list, &row.key)) {
-                    let remove = row.flags & abi::SWEEP_F_GONE != 0;
-                    self.path.release(row, remove)?;
-                }
-                Ok(())
-            }
-            Question::Untracked => self.end_untracked(list),
+        let proved = |row: &&abi::sweep_row| proves_executed(list, &row.key);
+        for row in question.proof.iter().filter(proved) {
+            let remove = row.flags & abi::SWEEP_F_GONE != 0;
+            self.path.release(row, remove)?;
         }
+        // Behind the proofs: who holds something is not admitted.
+        self.admit(list, &question.admit, question.rights)?;
+        if question.untracked {
+            self.end_untracked(list)?;
+        }
+        Ok(())
     }
 
     /// Payload of a connection without entry has passed: the fence stays closed until every
-    /// connection to the port is tracked again, and Redis knows no other.
+    /// connection to the port is tracked again, and Redis knows no other. The sweep that follows asks.
     pub(crate) fn check_untracked(&mut self) -> Result<()> {
         if self.path.untracked() == 0 || self.untracked_asked {
             return Ok(());
@@ -92,7 +106,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         let tracked = self.tracked_pairs();
         let open = self.machine.passing_connections()?;
-        self.untracked_asked = open.is_subset(&tracked) && self.ask_clients(Question::Untracked);
+        self.untracked_wanted = open.is_subset(&tracked);
         Ok(())
     }
 

@@ -7,9 +7,6 @@ use crate::resp::{Frame, error, pairs, text};
 /// Oldest Redis: PEXPIRETIME and INFO with several sections came with it.
 const VERSION_MIN: (u32, u32) = (7, 0);
 
-/// The only access rule under which every connection may do everything without a password.
-const ACL_OPEN: &str = "user default on nopass";
-
 /// What INFO counts that tells of changes which no invalidation reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
@@ -158,6 +155,11 @@ impl RedisState {
         self.maxmemory > 0 && (policy.ends_with("-lru") || policy.ends_with("-lfu"))
     }
 
+    /// Whether ACL LIST was answered: the default user is always there.
+    pub(crate) fn acl_is_read(&self) -> bool {
+        !self.acl.is_empty()
+    }
+
     fn take_error(&mut self, command: &str, reply: &Frame) {
         let reason = error(reply).unwrap_or_else(|| "unexpected reply".to_owned());
         self.errors.push(format!("{command}: {reason}"));
@@ -232,15 +234,6 @@ impl RedisState {
         if self.loading {
             reasons.push("Redis is loading its data".to_owned());
         }
-        if self.password {
-            reasons.push("a password is set (requirepass)".to_owned());
-        }
-        if !acl_is_open(&self.acl) {
-            reasons.push(
-                "access rules are set: ACL LIST is not the unrestricted default user alone"
-                    .to_owned(),
-            );
-        }
         if self.monitors > 0 {
             reasons.push("a MONITOR client is attached and must see every command".to_owned());
         }
@@ -255,20 +248,6 @@ fn calls(value: &str) -> u64 {
         .find_map(|field| field.strip_prefix("calls="))
         .and_then(|number| number.parse().ok())
         .unwrap_or(0)
-}
-
-/// Exactly the default user, without password, with all keys, channels and commands.
-fn acl_is_open(lines: &[String]) -> bool {
-    let [line] = lines else { return false };
-    let Some(rules) = line.strip_prefix(ACL_OPEN) else {
-        return false;
-    };
-    let mut rules: Vec<&str> = rules
-        .split_whitespace()
-        .filter(|rule| !matches!(*rule, "sanitize-payload" | "skip-sanitize-payload"))
-        .collect();
-    rules.sort_unstable();
-    rules == ["&*", "+@all", "~*"]
 }
 
 #[cfg(test)]
@@ -323,18 +302,10 @@ mod tests {
     #[test]
     fn every_restriction_stops_serving() {
         type Change = fn(&mut RedisState);
-        let changes: [(&str, Change); 10] = [
+        let changes: [(&str, Change); 6] = [
             ("cluster", |state| "cluster".clone_into(&mut state.mode)),
             ("role", |state| "slave".clone_into(&mut state.role)),
             ("loading", |state| state.loading = true),
-            ("password", |state| state.password = true),
-            ("access rules", |state| {
-                state.acl[0].push_str(" -@dangerous")
-            }),
-            ("access rules", |state| {
-                state.acl.push("user bob on >x ~* +@all".to_owned())
-            }),
-            ("access rules", |state| state.acl.clear()),
             ("older than 7.0", |state| {
                 "6.2.7".clone_into(&mut state.version)
             }),
@@ -401,19 +372,6 @@ mod tests {
             assert!(!state.evicts_by_use(), "{policy}");
         }
         assert!(state.reasons_against_serving().is_empty());
-    }
-
-    #[test]
-    fn sanitize_flag_of_newer_redis_is_no_restriction() {
-        assert!(acl_is_open(&[
-            "user default on nopass sanitize-payload ~* &* +@all".to_owned()
-        ]));
-        assert!(!acl_is_open(&[
-            "user default off nopass ~* &* +@all".to_owned()
-        ]));
-        assert!(!acl_is_open(&[
-            "user default on nopass ~* resetchannels +@all".to_owned()
-        ]));
     }
 
     #[test]

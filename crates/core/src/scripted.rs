@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, sweep_row,
+    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, admit_io, conn_key,
+    sweep_row,
 };
 
 use crate::outside::{DataPath, Error, Machine, Result, TcpPair};
@@ -128,12 +129,13 @@ fn words(keys: &[&[u8]]) -> String {
 impl DataPath for Recorder {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
-        gate_seen: u64; gate_ack: u64;
+        gate_seen: u64; gate_ack: u64; rights: u32;
     }
     setters! {
         set_serving serving: u32; set_stopping stopping: u32; set_admit admit: u32;
         set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ns wall_minus_mono_ns: i64;
         set_heartbeat_up_ns heartbeat_up_ns: u64; set_gate_ack gate_ack: u64;
+        set_rights rights: u32; set_open open: u32;
     }
 
     fn tick(&self) -> Result<bool> {
@@ -143,7 +145,17 @@ impl DataPath for Recorder {
         }
         Ok(self.is_unacked.get())
     }
-    fn sweep(&self) -> Result<SweepReport> {
+    fn admit(&self, request: &admit_io) -> Result<bool> {
+        let admit_io {
+            row, act, db, resp, ..
+        } = request;
+        self.note(format!(
+            "admit {} act={act} db={db} resp={resp}",
+            row.cookie
+        ))?;
+        Ok(true)
+    }
+    fn sweep(&self, _: u32) -> Result<SweepReport> {
         Ok(self.sweep.borrow().clone())
     }
     fn release(&self, row: &sweep_row, remove: bool) -> Result<bool> {

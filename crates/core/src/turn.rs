@@ -5,6 +5,7 @@
 
 use erb_abi::{SweepReport, Wanted};
 
+use crate::admit::Admissions;
 use crate::feed::{Asked, Event, Feed, Filled};
 use crate::fill::Fills;
 use crate::outside::{DataPath, Error, Machine, Result};
@@ -88,8 +89,10 @@ pub struct Core<P, M: Machine> {
     pub(crate) feeds_made: u64,
     pub(crate) fills: Fills,
     pub(crate) watch: Watch,
+    pub(crate) admissions: Admissions,
     pub(crate) sweep: SweepReport,
     pub(crate) proof_pending: bool,
+    pub(crate) untracked_wanted: bool,
     pub(crate) untracked_asked: bool,
     pub(crate) clients_asked_ns: u64,
     pub(crate) clients_next_ns: u64,
@@ -121,6 +124,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         path.set_serving(0);
         path.set_lease_until_ns(0);
         path.set_stopping(0);
+        // What a former daemon knew of access rules is not known any more.
+        path.set_open(0);
+        path.set_rights(path.rights().wrapping_add(1));
         Self {
             path,
             machine,
@@ -128,8 +134,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             feeds_made: 0,
             fills: Fills::default(),
             watch: Watch::default(),
+            admissions: Admissions::default(),
             sweep: SweepReport::default(),
             proof_pending: false,
+            untracked_wanted: false,
             untracked_asked: false,
             clients_asked_ns: 0,
             clients_next_ns: 0,
@@ -235,7 +243,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         if now >= self.next_second_ns {
             self.next_second_ns = now + SECOND_NS;
             self.second(now)?;
-        } else if self.is_sweep_urgent() {
+        } else if self.is_sweep_urgent() || self.wants_admissions(now)? {
             self.sweep_connections()?;
         }
         Ok(())
@@ -299,8 +307,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         {
             feed.ask_state(gate);
         }
-        self.sweep_connections()?;
-        self.check_untracked()
+        self.check_untracked()?;
+        self.sweep_connections()
     }
 
     /// A step of the wall clock makes every cached expiry wrong.
@@ -363,6 +371,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         self.retry_ns = self.machine.monotonic_ns() + RETRY_NS;
         self.watch.no_feed(reason);
+        self.forget_rights();
         self.fills.forget_all();
         self.untracked_asked = false;
     }

@@ -75,6 +75,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// then says whether ERB serves, then acknowledges the gate.
     pub(crate) fn take_state(&mut self, state: RedisState, gate: u64) -> Result<()> {
         self.take_calls(state.calls)?;
+        if state.acl_is_read() {
+            self.take_rights(&state.acl);
+        }
         let reasons = state.reasons_against_serving();
         // A third of Redis's idle limit: two may be lost on the way.
         self.path

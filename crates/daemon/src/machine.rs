@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use erb_abi::{
-    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, erb_stat,
-    sweep_row,
+    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, admit_io, conn_key,
+    erb_stat, sweep_row,
 };
 use erb_core::rights::Credentials;
 use erb_core::{DataPath, Error as CoreError, Machine, Result, TcpPair};
@@ -184,18 +184,22 @@ macro_rules! setters {
 impl DataPath for Kernel {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
-        gate_seen: u64; gate_ack: u64;
+        gate_seen: u64; gate_ack: u64; rights: u32;
     }
     setters! {
         set_serving: u32; set_stopping: u32; set_admit: u32; set_lease_until_ns: u64;
         set_wall_minus_mono_ns: i64; set_heartbeat_up_ns: u64; set_gate_ack: u64;
+        set_rights: u32; set_open: u32;
     }
 
     fn tick(&self) -> Result<bool> {
         below(self.datapath.tick())
     }
-    fn sweep(&self) -> Result<SweepReport> {
-        below(self.datapath.sweep())
+    fn sweep(&self, skip: u32) -> Result<SweepReport> {
+        below(self.datapath.sweep(skip))
+    }
+    fn admit(&self, request: &admit_io) -> Result<bool> {
+        below(self.datapath.admit(request))
     }
     fn release(&self, row: &sweep_row, remove: bool) -> Result<bool> {
         below(self.datapath.release(row, remove))

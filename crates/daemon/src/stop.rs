@@ -90,7 +90,7 @@ fn quiesce(run_dir: &RunDir, notes: &Notes, force: bool, wait: Duration) -> Resu
     loop {
         std::thread::sleep(LOOK);
         datapath.tick()?;
-        let report = datapath.sweep()?;
+        let report = datapath.sweep(0)?;
         for row in report
             .rows
             .iter()

@@ -70,6 +70,10 @@ fields! {
     heartbeat_up_ns, set_heartbeat_up_ns: u64, AtomicU64;
     /// `gate_seen` up to which Redis's state was read again.
     gate_ack, set_gate_ack: u64, AtomicU64;
+    /// Moves when access rules change: older admissions end.
+    rights, set_rights: u32, AtomicU32;
+    /// 1: a new connection may do everything without a password.
+    open, set_open: u32, AtomicU32;
     /// Number of cache sets - 1.
     set_mask, set_set_mask: u64, AtomicU64;
     /// Seed of the key hash.

@@ -19,6 +19,7 @@ struct Programs {
     tick: Runnable,
     sweep: Runnable,
     release: Runnable,
+    admit: Runnable,
     fill_begin: Runnable,
     fill_insert: Runnable,
     invalidate: Runnable,
@@ -34,6 +35,7 @@ pub struct Datapath {
     fill: Mapped<abi::fill_io>,
     sweep: Mapped<abi::sweep_io>,
     release: Mapped<abi::release_io>,
+    admit: Mapped<abi::admit_io>,
     miss_counts: Mapped<[u64; MISS_WORDS]>,
     sets: MapHandle,
     large: MapHandle,
@@ -78,6 +80,7 @@ impl Datapath {
             fill: Mapped::new("erb_fill_io", &map("erb_fill_io")?)?,
             sweep: Mapped::new("erb_sweep_io", &map("erb_sweep_io")?)?,
             release: Mapped::new("erb_release_io", &map("erb_release_io")?)?,
+            admit: Mapped::new("erb_admit_io", &map("erb_admit_io")?)?,
             miss_counts: Mapped::new("erb_miss_counts", &map("erb_miss_counts")?)?,
             sets: map("erb_sets")?,
             large: map("erb_large")?,
@@ -88,6 +91,7 @@ impl Datapath {
                 tick: Runnable::open(root, "erb_tick")?,
                 sweep: Runnable::open(root, "erb_sweep")?,
                 release: Runnable::open(root, "erb_release")?,
+                admit: Runnable::open(root, "erb_admit")?,
                 fill_begin: Runnable::open(root, "erb_fill_begin")?,
                 fill_insert: Runnable::open(root, "erb_fill_insert")?,
                 invalidate: Runnable::open(root, "erb_invalidate")?,
@@ -117,19 +121,28 @@ impl Datapath {
         Ok(self.programs.tick.call_on(self.ifindex)? > 0)
     }
 
-    /// Sweeps the connection table.
+    /// Sweeps the connection table; of those that could be admitted the first `skip` are left out.
     ///
     /// # Errors
     /// [`Error::Run`] if the kernel does not run the program.
-    pub fn sweep(&self) -> Result<SweepReport> {
-        self.programs.sweep.call_on(self.ifindex)?;
+    pub fn sweep(&self, skip: u32) -> Result<SweepReport> {
         let io = self.sweep.ptr();
+        // SAFETY: io is a live mapping of a sweep_io that only this thread uses.
+        unsafe { addr_of_mut!((*io).skip).write_volatile(skip) };
+        self.programs.sweep.call_on(self.ifindex)?;
         // SAFETY: io is a live mapping of a sweep_io; the program that writes it has returned and
         // only this thread runs it. Row indexes are bounded by the array's length.
         unsafe {
             let count = addr_of!((*io).count).read_volatile().min(abi::SWEEP_ROWS) as usize;
             let rows = addr_of!((*io).rows).cast::<abi::sweep_row>();
+            let admits = addr_of!((*io).admits).read_volatile().min(abi::ADMIT_ROWS) as usize;
+            let admit = addr_of!((*io).admit).cast::<abi::admit_row>();
             Ok(SweepReport {
+                admit: (0..admits)
+                    .map(|index| admit.add(index).read_volatile())
+                    .collect(),
+                admit_more: addr_of!((*io).admits_more).read_volatile(),
+                waiting: addr_of!((*io).waiting).read_volatile(),
                 rows: (0..count)
                     .map(|index| rows.add(index).read_volatile())
                     .collect(),
@@ -161,6 +174,20 @@ impl Datapath {
         // SAFETY: io is a live mapping of a release_io that only this thread uses.
         unsafe { io.write_volatile(request) };
         self.programs.release.call_on(self.ifindex)?;
+        // SAFETY: as above; the program has returned.
+        Ok(unsafe { addr_of!((*io).done).read_volatile() } == 1)
+    }
+
+    /// Takes a connection in, or notes what a list said of it; true if it was still what the sweep
+    /// saw.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn admit(&self, request: &abi::admit_io) -> Result<bool> {
+        let io = self.admit.ptr();
+        // SAFETY: io is a live mapping of an admit_io that only this thread uses.
+        unsafe { io.write_volatile(*request) };
+        self.programs.admit.call_on(self.ifindex)?;
         // SAFETY: as above; the program has returned.
         Ok(unsafe { addr_of!((*io).done).read_volatile() } == 1)
     }

@@ -439,14 +439,6 @@ fn serving_follows_redis() {
             status["serving"] == wanted && status["not_serving"].to_string().contains(word)
         });
     };
-    place.redis(&["CONFIG", "SET", "requirepass", "secret"]);
-    serving(&place, false, "password");
-    place.redis(&["-a", "secret", "CONFIG", "SET", "requirepass", ""]);
-    serving(&place, true, "");
-    place.redis(&["ACL", "SETUSER", "bob", "on", ">x", "+@all"]);
-    serving(&place, false, "access rules");
-    place.redis(&["ACL", "DELUSER", "bob"]);
-    serving(&place, true, "");
     // Through ERB the gate shuts at once and opens again without waiting for the next second.
     place.redis_outside(&["REPLICAOF", "127.0.0.1", "1"]);
     serving(&place, false, "role");

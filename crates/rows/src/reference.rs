@@ -32,6 +32,8 @@ pub struct Request {
     pub stateful: bool,
     /// Redis's state must be read again.
     pub gate: bool,
+    /// EXEC: with a queued command that shuts the gate it does so again.
+    pub exec: bool,
 }
 
 type Classes = BTreeMap<&'static str, abi::Meaning>;
@@ -97,7 +99,22 @@ fn marks_of(arguments: &[Vec<u8>]) -> Effect {
 }
 
 const fn is_countable(class: u32) -> bool {
-    class != abi::CMD_UNCOUNTABLE && class != abi::CMD_MONITOR
+    class != abi::CMD_UNCOUNTABLE && class != abi::CMD_MONITOR && class != abi::CMD_SILENT
+}
+
+const fn is_stateful(class: u32) -> bool {
+    matches!(
+        class,
+        abi::CMD_STATEFUL
+            | abi::CMD_EXEC
+            | abi::CMD_AUTH
+            | abi::CMD_MULTI
+            | abi::CMD_DISCARD
+            | abi::CMD_WATCH
+            | abi::CMD_UNWATCH
+            | abi::CMD_RESET
+            | abi::CMD_BARRED
+    )
 }
 
 impl Request {
@@ -117,15 +134,16 @@ impl Request {
         assert!(is_countable(class));
         let effect = match class {
             abi::CMD_MARK => marks_of(arguments),
-            abi::CMD_FENCE | abi::CMD_STATEFUL_FENCE | abi::CMD_GATE => Effect::Fence,
+            abi::CMD_FENCE | abi::CMD_EXEC | abi::CMD_GATE => Effect::Fence,
             _ => Effect::None,
         };
         Self {
             bytes,
             counts: true,
             effect,
-            stateful: matches!(class, abi::CMD_STATEFUL | abi::CMD_STATEFUL_FENCE),
+            stateful: is_stateful(class),
             gate: class == abi::CMD_GATE,
+            exec: class == abi::CMD_EXEC,
         }
     }
 
@@ -138,6 +156,7 @@ impl Request {
             effect: Effect::None,
             stateful: false,
             gate: false,
+            exec: false,
         }
     }
 
@@ -150,6 +169,7 @@ impl Request {
             effect,
             stateful: false,
             gate: false,
+            exec: false,
         }
     }
 

@@ -17,6 +17,7 @@ int erb_tc_egress(struct __sk_buff *ctx);
 int erb_tick(struct __sk_buff *ctx);
 int erb_sweep(struct __sk_buff *ctx);
 int erb_release(struct __sk_buff *ctx);
+int erb_admit(struct __sk_buff *ctx);
 int erb_fill_begin(void *ctx);
 int erb_fill_insert(void *ctx);
 int erb_invalidate(void *ctx);
@@ -39,6 +40,7 @@ static void mirror_fill(void *at, const struct sim_sock *s)
 	tp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter = s->cookie;
 	tp->rcv_nxt = s->rcv_nxt;
 	tp->copied_seq = s->copied_seq;
+	tp->out_of_order_queue.rb_node = s->out_of_order ? (void *)1 : 0;
 	tp->rcv_wup = s->rcv_wup;
 	tp->rcv_wnd = s->rcv_wnd;
 	tp->snd_una = s->snd_una;
@@ -93,6 +95,7 @@ __attribute__((visibility("default"))) const struct sim_library sim_library = {
     .erb_tick = erb_tick,
     .erb_sweep = erb_sweep,
     .erb_release = erb_release,
+    .erb_admit = erb_admit,
     .erb_fill_begin = erb_fill_begin,
     .erb_fill_insert = erb_fill_insert,
     .erb_invalidate = erb_invalidate,

@@ -55,6 +55,7 @@ struct sim_sock {
 	__u8 rcv_wscale;
 	__u8 usec_ts;
 	__u8 family;
+	__u8 out_of_order; /* segments wait for what is before them */
 };
 
 /* One socket as helpers show it: the same socket as each of its types. */
@@ -119,6 +120,7 @@ struct sim_library {
 	int (*erb_tick)(struct __sk_buff *ctx);
 	int (*erb_sweep)(struct __sk_buff *ctx);
 	int (*erb_release)(struct __sk_buff *ctx);
+	int (*erb_admit)(struct __sk_buff *ctx);
 	int (*erb_fill_begin)(void *ctx);
 	int (*erb_fill_insert)(void *ctx);
 	int (*erb_invalidate)(void *ctx);

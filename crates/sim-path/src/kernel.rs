@@ -56,6 +56,8 @@ pub struct Sock {
     pub usec_ts: u8,
     /// 4 or 6.
     pub family: u8,
+    /// 1: segments wait for what is before them.
+    pub out_of_order: u8,
 }
 
 /// States of sockets, `include/net/tcp_states.h`.

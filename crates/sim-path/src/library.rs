@@ -119,6 +119,7 @@ pub(crate) struct Symbols {
     pub(crate) tick: SkbProgram,
     pub(crate) sweep: SkbProgram,
     pub(crate) release: SkbProgram,
+    pub(crate) admit: SkbProgram,
     pub(crate) fill_begin: SyscallProgram,
     pub(crate) fill_insert: SyscallProgram,
     pub(crate) invalidate: SyscallProgram,

@@ -101,6 +101,11 @@ pub enum Prog {
         /// The device.
         ifindex: u32,
     },
+    /// One connection of `admit_io`, run on this device.
+    Admit {
+        /// The device.
+        ifindex: u32,
+    },
     /// Versions of the keys in `fill_io`.
     FillBegin,
     /// Inserts the values in `fill_io`.
@@ -129,6 +134,7 @@ pub(crate) struct Known {
     pub(crate) fill_io: usize,
     pub(crate) sweep_io: usize,
     pub(crate) release_io: usize,
+    pub(crate) admit_io: usize,
 }
 
 pub(crate) struct Inner {
@@ -278,6 +284,7 @@ impl Path {
             fill_io: number("erb_fill_io"),
             sweep_io: number("erb_sweep_io"),
             release_io: number("erb_release_io"),
+            admit_io: number("erb_admit_io"),
         };
         let maps = shapes.iter().map(|shape| {
             let entries = match shape.name.as_str() {
@@ -411,6 +418,7 @@ impl Path {
             Prog::Tick { ifindex } => (s.tick, ifindex),
             Prog::Sweep { ifindex } => (s.sweep, ifindex),
             Prog::Release { ifindex } => (s.release, ifindex),
+            Prog::Admit { ifindex } => (s.admit, ifindex),
             Prog::FillBegin => return self.run_syscall(s.fill_begin),
             Prog::FillInsert => return self.run_syscall(s.fill_insert),
             Prog::Invalidate => return self.run_syscall(s.invalidate),

@@ -53,6 +53,12 @@ impl Path {
         self.only_value(self.0.known.release_io)
     }
 
+    /// The request of an admission, as the daemon maps it.
+    #[must_use]
+    pub fn admit_io(&self) -> *mut erb_abi::admit_io {
+        self.only_value(self.0.known.admit_io)
+    }
+
     /// The counts of misses, as the daemon maps them.
     #[must_use]
     pub fn miss_counts(&self) -> *mut [u8; erb_abi::MISS_COUNTS as usize] {

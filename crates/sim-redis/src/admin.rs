@@ -77,7 +77,10 @@ fn set_one(redis: &mut Redis, name: &str, value: &str) -> Option<()> {
         "maxmemory-policy" => {
             config.maxmemory_policy = POLICIES.contains(&value).then(|| value.to_owned())?;
         }
-        "requirepass" => value.clone_into(&mut config.requirepass),
+        "requirepass" => {
+            value.clone_into(&mut config.requirepass);
+            redis.set_password(value);
+        }
         "timeout" => config.timeout_s = value.parse().ok()?,
         "maxclients" => config.maxclients = value.parse().ok()?,
         "appendfsync" if config.appendfsync != AppendFsync::Off => {
@@ -142,42 +145,6 @@ pub(crate) fn config_set(redis: &mut Redis, id: ClientId, argv: &Argv) {
 pub(crate) fn config_resetstat(redis: &mut Redis, id: ClientId, _argv: &Argv) {
     redis.stats = crate::info::Stats::default();
     redis.command_stats.clear();
-    redis.client(id).add_ok();
-}
-
-pub(crate) fn acl_list(redis: &mut Redis, id: ClientId, _argv: &Argv) {
-    let lines = redis.acl.clone();
-    redis.client(id).add_array(lines.len());
-    for line in lines {
-        redis.client(id).add_bulk(line.as_bytes());
-    }
-}
-
-pub(crate) fn acl_whoami(redis: &mut Redis, id: ClientId, _argv: &Argv) {
-    redis.client(id).add_bulk(b"default");
-}
-
-/// ACL SETUSER: rules are kept for ACL LIST and not enforced.
-pub(crate) fn acl_setuser(redis: &mut Redis, id: ClientId, argv: &Argv) {
-    let name = String::from_utf8_lossy(&argv[2]).into_owned();
-    let head = format!("user {name} ");
-    if !redis.acl.iter().any(|line| line.starts_with(&head)) {
-        redis.acl.push(format!("{head}off &* -@all"));
-    }
-    let rules: Vec<String> = argv[3..]
-        .iter()
-        .map(|rule| String::from_utf8_lossy(rule).into_owned())
-        .collect();
-    if let Some(line) = redis.acl.iter_mut().find(|line| line.starts_with(&head)) {
-        for rule in rules {
-            match rule.as_str() {
-                "on" => *line = line.replacen(" off ", " on ", 1),
-                "off" => *line = line.replacen(" on ", " off ", 1),
-                rule if line.split(' ').any(|word| word == rule) => {}
-                rule => line.push_str(&format!(" {rule}")),
-            }
-        }
-    }
     redis.client(id).add_ok();
 }
 

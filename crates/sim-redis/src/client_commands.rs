@@ -88,8 +88,9 @@ fn line(client: &Client, now_ns: u64) -> String {
     let _ = write!(text, " psub={} ssub=0 multi={multi}", client.patterns.len());
     let _ = write!(
         text,
-        " qbuf={} qbuf-free={free} argv-mem=10",
-        client.query.len()
+        " qbuf={} qbuf-free={free} argv-mem={}",
+        client.query.len(),
+        client.argv.iter().map(|word| word.len()).sum::<usize>()
     );
     let _ = write!(
         text,
@@ -102,7 +103,11 @@ fn line(client: &Client, now_ns: u64) -> String {
         " tot-mem={total} events=r cmd={}",
         client.last_command
     );
-    let _ = write!(text, " user=default redir={redirect} resp={}", client.resp);
+    let _ = write!(
+        text,
+        " user={} redir={redirect} resp={}",
+        client.user, client.resp
+    );
     text
 }
 

@@ -31,12 +31,13 @@ pub(crate) fn echo(redis: &mut Redis, id: ClientId, argv: &Argv) {
 }
 
 impl Redis {
-    /// Checks user and password of the one user that there is.
+    /// Checks user and password.
     fn authenticate(&mut self, id: ClientId, user: &[u8], password: &[u8]) -> bool {
-        let required = self.config.requirepass.as_bytes();
-        let right = user == b"default" && (required.is_empty() || required == password);
+        let right = self.credentials_are_right(user, password);
         if right {
-            self.client(id).authenticated = true;
+            let client = self.client(id);
+            client.authenticated = true;
+            client.user = String::from_utf8_lossy(user).into_owned();
         } else {
             self.client(id).add_error(WRONGPASS);
         }
@@ -59,7 +60,7 @@ pub(crate) fn auth(redis: &mut Redis, id: ClientId, argv: &Argv) {
     if argv.len() > 3 {
         return redis.client(id).add_error(crate::strings::SYNTAX);
     }
-    if argv.len() == 2 && redis.config.requirepass.is_empty() {
+    if argv.len() == 2 && redis.default_user().no_password {
         return redis.client(id).add_error(
             "ERR AUTH <password> called without any password configured for the default user. Are \
              you sure your configuration is correct?",
@@ -144,14 +145,15 @@ pub(crate) fn hello(redis: &mut Redis, id: ClientId, argv: &Argv) {
 pub(crate) fn reset(redis: &mut Redis, id: ClientId, _argv: &Argv) {
     crate::multi::discard_transaction(redis, id);
     redis.disable_tracking(id);
-    let needs_password = !redis.config.requirepass.is_empty();
+    let is_free = redis.default_user().is_free();
     let client = redis.client(id);
     client.monitor = false;
     client.db = 0;
     client.resp = 2;
     client.channels.clear();
     client.patterns.clear();
-    client.authenticated = !needs_password;
+    client.authenticated = is_free;
+    crate::acl::DEFAULT.clone_into(&mut client.user);
     client.name = bytes("");
     client.muted.off = false;
     client.muted.skip = false;

@@ -159,11 +159,14 @@ impl Redis {
         if command.name == "debug" && !self.config.debug_command {
             return Some("ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.".to_owned());
         }
-        if !self.client(id).authenticated && !command.has('n') {
+        if !command.has('n') && self.must_authenticate(id) {
             return Some("NOAUTH Authentication required.".to_owned());
         }
         if command.has('M') && self.client(id).multi.is_some() {
             return Some("ERR Command not allowed inside a transaction".to_owned());
+        }
+        if let Some(text) = self.forbidden(id, command, argv) {
+            return Some(text);
         }
         let in_exec = |redis: &mut Self, flag| command.name == "exec" && redis.queued_has(id, flag);
         let writes = command.has('w') || in_exec(self, 'w');

@@ -15,6 +15,7 @@
 //! # Not in the model
 //! RDB files, replication traffic, cluster, modules, Lua (three scripts are known by their text).
 
+mod acl;
 mod admin;
 mod aof;
 mod cast;

@@ -48,7 +48,7 @@ pub struct Redis {
     pub(crate) dirty: u64,
     pub(crate) aof: Aof,
     pub(crate) log_override: Option<Argv>,
-    pub(crate) acl: Vec<String>,
+    pub(crate) users: BTreeMap<String, crate::acl::User>,
     pub(crate) paused_until_ms: i64,
     pub(crate) pause_all: bool,
     /// Clients in BLPOP in the order of waiting; lists that may have something for them.
@@ -80,6 +80,7 @@ impl Redis {
     /// # Errors
     /// The log cannot be used.
     pub fn start(config: Config, disk: Disk, now_ns: u64) -> Result<Self, StartError> {
+        let users = crate::acl::first_users(&config.requirepass);
         let mut redis = Self {
             random: fastrand::Rng::with_seed(config.seed),
             dbs: vec![Db::new(); config.databases as usize],
@@ -99,7 +100,7 @@ impl Redis {
             dirty: 0,
             aof: Aof::default(),
             log_override: None,
-            acl: vec!["user default on nopass ~* &* +@all".to_owned()],
+            users,
             paused_until_ms: 0,
             pause_all: false,
             waiting: Vec::new(),
@@ -134,7 +135,7 @@ impl Redis {
             return id;
         }
         let mut client = Client::new(id, peer, now_ns);
-        client.authenticated = self.config.requirepass.is_empty();
+        client.authenticated = self.default_user().is_free();
         self.stats.connections += 1;
         self.clients.insert(id, client);
         id

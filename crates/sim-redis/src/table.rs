@@ -8,8 +8,8 @@ use crate::client::Argv;
 use crate::server::Redis;
 use crate::types::ClientId;
 use crate::{
-    admin, client_commands, collections, connection, expire, info, keys, multi, pubsub, script,
-    strings,
+    acl, admin, client_commands, collections, connection, expire, info, keys, multi, pubsub,
+    script, strings,
 };
 
 /// Executes a command.
@@ -222,9 +222,10 @@ static TABLE: &[Command] = &[
         admin::config_resetstat,
     ),
     command("acl", -2, "", (0, 0, 0), admin::container),
-    command("acl|setuser", -3, "asl", (0, 0, 0), admin::acl_setuser),
-    command("acl|whoami", 2, "sl", (0, 0, 0), admin::acl_whoami),
-    command("acl|list", 2, "asl", (0, 0, 0), admin::acl_list),
+    command("acl|setuser", -3, "asl", (0, 0, 0), acl::setuser),
+    command("acl|deluser", -3, "asl", (0, 0, 0), acl::deluser),
+    command("acl|whoami", 2, "sl", (0, 0, 0), acl::whoami),
+    command("acl|list", 2, "asl", (0, 0, 0), acl::list),
     command("info", -1, "l", (0, 0, 0), info::info),
     command("debug", -2, "asl", (0, 0, 0), admin::debug),
     command("command", -1, "l", (0, 0, 0), admin::command),

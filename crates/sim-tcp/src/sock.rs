@@ -339,6 +339,7 @@ impl Sock {
             mss_cache: self.mss_cache,
             bytes_received: self.bytes_received,
             data_segs_in: self.data_segs_in,
+            out_of_order: !self.pieces.is_empty(),
             bytes_acked: self.bytes_acked,
             ts_recent: self.ts_recent,
             snd_wscale: self.snd_wscale,

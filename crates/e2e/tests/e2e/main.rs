@@ -2,6 +2,7 @@
 //! End-to-end scenarios: what the issues say ERB must show, each in a lab of its own. Needs root
 //! and the release build of `erb`. `ERB_LONG=1` uses the issues' full numbers.
 
+mod admission;
 mod attach;
 mod churn;
 mod classes;

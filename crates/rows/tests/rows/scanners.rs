@@ -276,10 +276,15 @@ fn run_upstream(scene: &mut Scene, rng: &mut Rng, context: &str) {
         .iter()
         .filter(|(_, request)| request.gate)
         .count() as u64;
+    let execs = up
+        .requests
+        .iter()
+        .filter(|(_, request)| request.exec)
+        .count() as u64;
     // Several in one packet shut it once.
     let seen = scene.bench.dp.control().gate_seen() - gates;
     assert!(
-        seen <= gate && (seen > 0) == (gate > 0),
+        seen <= gate + execs && (seen > 0) == (gate > 0),
         "{seen} of {gate} gates; {context}"
     );
 }

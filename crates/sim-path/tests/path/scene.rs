@@ -77,6 +77,7 @@ impl Scene {
         let control = unsafe { &mut *path.control() };
         control.serving = 1;
         control.admit = 1;
+        control.open = 1;
         control.lease_until_ns = 1000 * SECOND;
         let mut scene = Self {
             kernel,

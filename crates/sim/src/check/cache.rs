@@ -203,7 +203,11 @@ pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(
                 }
                 _ => false,
             };
-            if answered && versions.find(found.key, from, &right).is_none() {
+            if answered
+                && versions
+                    .find(found.db.into(), found.key, from, &right)
+                    .is_none()
+            {
                 let text = format!(
                     "{} would be answered by {}; {}",
                     show(found.key),

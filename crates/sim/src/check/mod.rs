@@ -98,6 +98,8 @@ pub struct Checks {
     versions: Versions,
     // Ordered: what is said first must not depend on a hash's seed.
     sessions: BTreeMap<ConnId, Session>,
+    /// When access rules last changed, and whether ERB saw what did it.
+    rights_changed: (Point, bool),
     /// Kept for as long as the server may: a client's end is not its socket's.
     streams: BTreeMap<ConnId, Stream>,
     blackbox: Blackbox,
@@ -114,6 +116,7 @@ impl Checks {
             now: 0,
             versions: Versions::new(config),
             sessions: BTreeMap::new(),
+            rights_changed: (Point::default(), true),
             streams: BTreeMap::new(),
             blackbox: Blackbox::default(),
             monitors: BTreeMap::new(),
@@ -202,6 +205,21 @@ impl Checks {
             if !plain {
                 self.blackbox.exclude(change.db, &change.key);
             }
+        }
+    }
+
+    /// A command may have changed access rules; `by`: whose it was.
+    pub fn rights_change(&mut self, now: Ns, by: Option<ConnId>) {
+        let by_erb = |by| self.sessions.get(&by).is_none_or(|s| s.via() == Via::Erb);
+        let seen = by.is_some_and(by_erb);
+        self.rights_changed = (self.next(now), seen);
+    }
+
+    /// Whether the user of a connection may do everything since the last such change.
+    pub fn rights(&mut self, conn: ConnId, full: bool) {
+        let (here, seen) = self.rights_changed;
+        if let Some(session) = self.sessions.get_mut(&conn) {
+            session.rights(here, full, seen);
         }
     }
 

@@ -49,23 +49,25 @@ pub(super) fn point(
     argv: &[Bytes],
     frame: &[u8],
     resp3: bool,
-    versions: &Versions,
+    (versions, db): (&Versions, u32),
     (from, now): (Point, Ns),
 ) -> Option<Read> {
     let keys = argv.get(1..).filter(|keys| !keys.is_empty())?;
-    let one = |fits: Fits<'_>| versions.find(&keys[0], from, fits);
+    let one = |fits: Fits<'_>| versions.find(db, &keys[0], from, fits);
     if is(argv, "get") && keys.len() == 1 {
-        return versions.read(&keys[0], bulk(frame)?, from);
+        return versions.read(db, &keys[0], bulk(frame)?, from);
     }
     if is(argv, "mget") {
         let values = bulks(frame).filter(|values| values.len() == keys.len())?;
-        return all(keys, versions, from, &|at, held| {
+        return all(keys, (versions, db), from, &|at, held| {
             held.and_then(Held::string) == Some(values[at])
         });
     }
     if is(argv, "exists") {
         let right = integer(frame)? == keys.len() as i64;
-        return all(keys, versions, from, &|_, held| right && held.is_some());
+        return all(keys, (versions, db), from, &|_, held| {
+            right && held.is_some()
+        });
     }
     if is(argv, "strlen") && keys.len() == 1 {
         let len = integer(frame)?;
@@ -178,7 +180,7 @@ fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
 /// The earliest point at which what is said of all keys held.
 fn all(
     keys: &[Bytes],
-    versions: &Versions,
+    (versions, db): (&Versions, u32),
     from: Point,
     fits: &dyn Fn(usize, Option<Held<'_>>) -> bool,
 ) -> Option<Read> {
@@ -189,7 +191,7 @@ fn all(
     loop {
         let before = read.point;
         for (at, key) in keys.iter().enumerate() {
-            let found = versions.find(key, read.point, &|held| fits(at, held))?;
+            let found = versions.find(db, key, read.point, &|held| fits(at, held))?;
             read.point = found.point;
             read.stale |= found.stale;
         }

@@ -11,13 +11,16 @@ use std::sync::Arc;
 
 use erb_sim_redis::Bytes;
 
-use crate::time::{Ns, show as show_time};
+use crate::time::{MS, Ns, show as show_time};
 
 use super::wire::{Argv, Replies, Requests, is, show, show_argv};
 use super::{Point, Versions, Via, reads};
 
 /// Alignments kept at most; equal requests in one pipeline cannot make more.
 const STATES_MAX: usize = 4_096;
+
+/// Access rules that no packet shows are read each second, and take a moment to be judged.
+const RIGHTS_LAG_NS: Ns = 1_500 * MS;
 
 #[derive(Debug)]
 struct Request {
@@ -31,6 +34,7 @@ pub(super) struct Mode {
     /// The database selected.
     pub(super) db: u32,
     multi: bool,
+    watching: bool,
     subscribed: bool,
     muted: bool,
     monitor: bool,
@@ -40,14 +44,15 @@ pub(super) struct Mode {
 impl Mode {
     /// Whether GET and PING mean what the fast path takes them to mean.
     fn is_plain(self) -> bool {
-        let resp3 = false;
-        Self { resp3, ..self } == Self::default()
+        !self.multi && !self.subscribed && !self.muted && !self.monitor
     }
 
     /// The mode behind a command that Redis has executed.
     fn after(mut self, argv: &[Bytes], reply: &[u8]) -> Self {
         if reply.starts_with(b"-") || (self.multi && reply.starts_with(b"+QUEUED")) {
-            self.multi &= !is(argv, "exec") && !is(argv, "discard");
+            let ends = self.multi && (is(argv, "exec") || is(argv, "discard"));
+            self.multi &= !ends;
+            self.watching &= !ends;
             return self;
         }
         let text = |at: usize| argv.get(at).map(|arg| arg.to_ascii_lowercase());
@@ -55,6 +60,11 @@ impl Mode {
             self.multi = true;
         } else if is(argv, "exec") || is(argv, "discard") {
             self.multi = false;
+            self.watching = false;
+        } else if is(argv, "watch") {
+            self.watching = true;
+        } else if is(argv, "unwatch") {
+            self.watching = false;
         } else if is(argv, "select") {
             let number = text(1).and_then(|arg| String::from_utf8(arg).ok()?.parse().ok());
             self.db = number.unwrap_or(0);
@@ -69,6 +79,8 @@ impl Mode {
             .any(|name| is(argv, name))
         {
             self.subscribed = true;
+        } else if is(argv, "unsubscribe") || is(argv, "punsubscribe") {
+            self.subscribed &= !reply.ends_with(b":0\r\n");
         } else if is(argv, "client") && text(1).as_deref() == Some(b"reply") {
             self.muted = text(2).as_deref() != Some(b"on");
         }
@@ -124,6 +136,8 @@ pub(super) struct Session {
     first_chunk: u64,
     states: Vec<State>,
     mode: Mode,
+    /// Since when its user may not do everything, and whether ERB saw what took that away.
+    lost: Option<(Point, bool)>,
 }
 
 impl Session {
@@ -146,6 +160,7 @@ impl Session {
             first_chunk: 0,
             states: vec![start],
             mode: Mode::default(),
+            lost: None,
         }
     }
 
@@ -324,8 +339,12 @@ impl Session {
         here: Point,
     ) -> Option<State> {
         let request = self.request(state.request)?;
-        let may = self.via == Via::Erb && self.mode_at(state.chunk).is_plain();
+        let mode = self.mode_at(state.chunk);
+        let may = self.via == Via::Erb && mode.is_plain();
         if state.offset > 0 || !may {
+            return None;
+        }
+        if self.lost_rights(request.invoked, here) {
             return None;
         }
         // Redis executed what comes next for a later request, so that one was sent before it ran.
@@ -341,9 +360,13 @@ impl Session {
         let (floor, stale) = if is(&request.argv, "ping") && request.argv.len() == 1 {
             (frame == b"+PONG\r\n").then_some((from, false))?
         } else {
-            let resp3 = self.mode_at(state.chunk).resp3;
             let within = (from, here.at);
-            let read = reads::point(&request.argv, frame, resp3, versions, within)?;
+            let at = (versions, mode.db);
+            let read = reads::point(&request.argv, frame, mode.resp3, at, within)?;
+            // Optimistic locking needs what was there after WATCH, or its EXEC is a lie.
+            if mode.watching && read.stale {
+                return None;
+            }
             (read.point, read.stale)
         };
         Some(State {
@@ -352,6 +375,23 @@ impl Session {
             fast: Some(stale),
             ..state
         })
+    }
+
+    /// Whether its user had lost rights before the request was sent, so that Redis would refuse it.
+    fn lost_rights(&self, invoked: Point, here: Point) -> bool {
+        self.lost.is_some_and(|(since, seen)| {
+            let is_late = seen || here.at > since.at + RIGHTS_LAG_NS;
+            is_late && since.stamp < invoked.stamp
+        })
+    }
+
+    /// Whether its user may do everything now; seen: the command that changed it came by ERB.
+    pub(super) fn rights(&mut self, here: Point, full: bool, seen: bool) {
+        if full {
+            self.lost = None;
+        } else if self.lost.is_none() {
+            self.lost = Some((here, seen));
+        }
     }
 
     fn request(&self, number: u64) -> Option<&Request> {

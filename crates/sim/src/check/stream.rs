@@ -211,6 +211,11 @@ const fn has(conn: &abi::conn, flag: u32) -> bool {
     conn.flags as u32 & flag != 0
 }
 
+/// Whether an admission has begun the counts anew: then they say nothing of the whole stream.
+const fn recounted(conn: &abi::conn) -> bool {
+    conn.kept as u32 & abi::CONN_K_RECOUNTED != 0
+}
+
 /// One entry; `None` if nothing can be said of it.
 fn check_conn(
     old: Option<&Seen>,
@@ -234,7 +239,7 @@ fn check_conn(
     let first = sock.rcv_nxt.wrapping_sub(sock.bytes_received as u32);
     let scanned = conn.next.wrapping_sub(first) as usize;
     let fast = check_scanned(old, conn, stream, scanned)?;
-    if countable && !stream.odd && conn.replies > stream.executed {
+    if countable && !recounted(conn) && !stream.odd && conn.replies > stream.executed {
         let text = format!(
             "{} replies, {} executed commands",
             conn.replies, stream.executed
@@ -271,6 +276,9 @@ fn check_scanned(
             conn.in_.state
         );
         return Err(("S", text));
+    }
+    if recounted(conn) {
+        return Ok(0);
     }
     let requests = conn.requests as usize;
     if conn.requests < stream.executed {

@@ -152,19 +152,19 @@ impl Versions {
 
     /// Whether a GET whose point is not before `from` may have returned `value`; `None` is nil.
     #[must_use]
-    pub fn read(&self, key: &[u8], value: Option<&[u8]>, from: Point) -> Option<Read> {
+    pub fn read(&self, db: u32, key: &[u8], value: Option<&[u8]>, from: Point) -> Option<Read> {
         let wanted = value.map(Value::String);
-        self.find(key, from, &|held| held.map(|held| held.value) == wanted)
+        self.find(db, key, from, &|held| held.map(|held| held.value) == wanted)
     }
 
     /// The earliest point, not before `from`, at which what the key held fits; `None` is no key.
     #[must_use]
-    pub fn find(&self, key: &[u8], from: Point, fits: Fits<'_>) -> Option<Read> {
+    pub fn find(&self, db: u32, key: &[u8], from: Point, fits: Fits<'_>) -> Option<Read> {
         let fresh = Read {
             point: from,
             stale: false,
         };
-        let Some(versions) = self.keys.get(&(0, Arc::from(key))) else {
+        let Some(versions) = self.keys.get(&(db, Arc::from(key))) else {
             return fits(None).then_some(fresh);
         };
         // The version in force at `from`; nothing yet counts as absent.

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 
 use erb_abi::{
     ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, SWEEP_F_GONE, SweepReport, Touched, Wanted,
-    conn_key, erb_stat, sweep_row,
+    admit_io, conn_key, erb_stat, sweep_row,
 };
 use erb_core::{DataPath, Result};
 
@@ -111,6 +111,10 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         untracked() -> u32;
         gate_ack() -> u64;
         set_gate_ack(value: u64);
+        rights() -> u32;
+        set_rights(value: u32);
+        set_open(value: u32);
+        admit(request: &admit_io) -> Result<bool>;
         tick() -> Result<bool>;
         untracked_clear() -> Result<bool>;
         sets() -> u32;
@@ -165,11 +169,11 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         self.inner.stat(stat)
     }
 
-    fn sweep(&self) -> Result<SweepReport> {
+    fn sweep(&self, skip: u32) -> Result<SweepReport> {
         if self.has(DaemonMistake::NeverSwept) {
             return Ok(SweepReport::default());
         }
-        let report = self.inner.sweep()?;
+        let report = self.inner.sweep(skip)?;
         if self.has(DaemonMistake::ReleasedWithoutProof) {
             for row in &report.rows {
                 self.inner.release(row, row.flags & SWEEP_F_GONE != 0)?;

@@ -6,7 +6,7 @@ use super::{Change, DaemonMistake, Edit, Mutation, Way, daemon};
 
 mutations! {
     Scenario,
-    "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-no-way-back",
+    "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-transactions",
         [("splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
          ("answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
     "feed-answered", "the daemon's own connection is never answered", "lo-feed-left-alone",
@@ -31,7 +31,7 @@ mutations! {
     "made-twice", "two CPUs do not make an entry twice", "sharp-made-once",
         [("conn.h", "if (conn->cookie != cookie) /* another CPU may have been faster */\n\t\tconn_init", "if (conn->cookie != cookie || 1)\n\t\tconn_init")];
     "old-not-fenced", "payload of a connection older than ERB, like all that cannot be counted, fences until proof", "sharp-older-writes",
-        [("up.h", "if (conn->flags & CONN_F_UNCOUNTABLE) {\n\t\tflag", "if (0) {\n\t\tflag"),
+        [("up.h", "if ((conn->flags & CONN_F_UNCOUNTABLE) || (conn->kept & CONN_K_TRIAL)) {\n\t\tflag", "if (0) {\n\t\tflag"),
          ("up.h", "} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
     "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "sock-same-addresses",
         [("ingress.h", "if (!conn || (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN)) {", "if (!conn) {"),
@@ -94,7 +94,7 @@ mutations! {
     "type-not-kept", "an entry is what the fill read", "hash-answers",
         [("control.bpf.c", "slot->type = s->type;", "slot->type = SLOT_STRING;")];
     "nil-of-resp2", "nil is in the version of the connection", "hash-other-version",
-        [("up.h", "\t\tconn->resp = 0;\n", "\t\tconn->resp = 2;\n")];
+        [("modes.h", "\t\tconn->resp = 0;\n", "\t\tconn->resp = 2;\n")];
     "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
         [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked)", "w->out_ack = conn->next;\n\t\tif (unacked)")];
     "replay-unpaced", "one replay per hole and round trip", "tcp-18-one-replay-per-hole",
@@ -134,7 +134,17 @@ mutations! {
     "untracked-opens", "what nobody tracks may be a MONITOR", "coh-40-monitor-untracked",
         [("conn.h", "\tatomic_add(&c->gate_seen, 1);\n\tcount(STAT_GATE_SHUT);\n", "")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
-        [("up.h", "unread = lost || (!w->whole && w->scan.state == RQ_LOST);", "unread = lost;")];
+        [("up.h", "unread = lost || trial || (!w->whole && w->scan.state == RQ_LOST);", "unread = lost;")];
+    "epoch-uncompared", "an admission counts only if nothing was sent that changes the connection", "tcp-23-moved-on",
+        [("admit.h", "conn->epoch != io->row.epoch)", "!io->row.cookie)")];
+    "resp-guessed", "the RESP version is proved by a map or by CLIENT LIST", "tcp-23-resp",
+        [("modes.h", "if (other || m->reset)\n\t\tconn->resp = 0;", "if (other && m->hello != HELLO_ODD)\n\t\tconn->resp = m->hello;")];
+    "db-uncompared", "an entry is of the connection's database", "coh-37-databases",
+        [("cache.h", " || slot->db != l->db)", ")")];
+    "watch-forgotten", "who watches keys is not admitted", "coh-37-watch",
+        [("modes.h", "m->kept |= CONN_K_WATCH | CONN_K_WATCHED;", "")];
+    "trial-unproved", "a stream is taken up for good when an answer has proved its boundary", "coh-37-older-inside",
+        [("egress.h", "return (conn->kept & CONN_K_TRIAL) && ow->found.errors;", "return false;")];
     "bare-by-chance", "a right sum that equals the bare one is updated like any other", "sharp-bare-by-chance",
         [("verify.h", "w->bare = partial || (bare && !right);", "w->bare = partial || bare;")];
 }

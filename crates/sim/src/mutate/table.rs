@@ -93,7 +93,7 @@ mutations! {
         [("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = read_once(c->untracked);"),
          ("cache.h", "atomic_add32(&c->cache_epoch, 1);\n\tatomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);", "atomic_add(&c->fence, -1ULL);")];
     "fence-not-taken", "an unknown command raises the fence", "odd",
-        [("scan_request.h", "if (class == CMD_FENCE || class == CMD_STATEFUL_FENCE || class == CMD_GATE)", "if (class == CMD_STATEFUL_FENCE || class == CMD_GATE)")];
+        [("scan_request.h", "if (class == CMD_FENCE || class == CMD_EXEC || class == CMD_GATE)", "if (class == CMD_EXEC || class == CMD_GATE)")];
     "unknown-is-harmless", "a command that is not listed may write anything", "odd",
         [("command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->argc", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->argc")];
     "invalidation-ignored", "an invalidation frees the key's entry", "lease",

@@ -155,7 +155,17 @@ cases! {
     "tcp-22-no-request", "tcp 22", "what comes without a request is not taken for a reply", Some(cases::counting::replies_without_request), "";
     "tcp-22-refused-client", "tcp 22", "a client that Redis refuses is not answered", Some(cases::counting::refused_by_redis), "";
     "tcp-22-gap-at-egress", "tcp 22", "a local loss before egress bars the connection", Some(cases::counting::gap_at_egress), "";
-    "tcp-23-no-way-back", "tcp 23", "there is no way back from BYPASS (re-admission is not in this version)", Some(cases::counting::no_way_back), "bypass-answered";
+    "tcp-23-never-back", "tcp 23", "after CLIENT REPLY, TRACKING and MONITOR there is no way back", Some(cases::admit::never_back), "";
+    "tcp-23-transactions", "tcp 23", "after EXEC, DISCARD and RESET a connection is fast again, inside MULTI never", Some(cases::admit::transactions_and_back), "bypass-answered";
+    "tcp-23-subscriptions", "tcp 23", "after the last UNSUBSCRIBE counting begins anew", Some(cases::admit::subscriptions_and_back), "";
+    "tcp-23-moved-on", "tcp 23", "who has moved on since the list is not admitted by it", Some(cases::admit::moves_on_before_it_is_admitted), "epoch-uncompared";
+    "tcp-23-resp", "tcp 23", "the RESP version is proved, never guessed", Some(cases::admit::resp_versions), "resp-guessed";
+    "coh-37-databases", "coherence 37", "each database has its own values", Some(cases::admit::databases_apart), "db-uncompared";
+    "coh-37-select", "coherence 37", "SELECT behind the photograph", Some(cases::admit::select_behind_the_photograph), "";
+    "coh-37-watch", "coherence 37", "CLIENT LIST hides WATCH, the stream shows it", Some(cases::admit::watch_bars), "watch-forgotten";
+    "coh-37-older", "coherence 37", "a connection older than ERB is answered after it was", Some(cases::admit::older_connections_become_fast), "";
+    "coh-37-older-inside", "coherence 37", "CLIENT LIST hides the begin of a command", Some(cases::admit::older_inside_a_command), "trial-unproved";
+    "coh-37-older-silent", "coherence 37", "CLIENT LIST hides REPLY OFF and SKIP", Some(cases::admit::older_and_silent), "";
     "tcp-24-large-packets", "tcp 24", "segmentation offload: one header for many segments", Some(cases::wire::large_reply_in_one_packet), "";
     "tcp-25-other-device", "tcp 25", "a connection whose replies leave by another device is never answered", Some(cases::wire::replies_by_another_device), "any-device";
     "tcp-26-reset", "tcp 26", "the reset for a vanished socket has the number that the client believes", Some(cases::lives::reset_of_a_vanished_socket), "";
@@ -322,9 +332,5 @@ pub const NOT_IN_MODE_READ: &[(&str, &str)] = &[
     (
         "coherence 36",
         "WAIT: it is never answered fast and counts Redis's own writes",
-    ),
-    (
-        "coherence 37",
-        "readmission by CLIENT LIST: nobody is readmitted (tcp-23)",
     ),
 ];

@@ -109,12 +109,13 @@ macro_rules! setters {
 impl DataPath for Control {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
-        gate_seen: u64; gate_ack: u64;
+        gate_seen: u64; gate_ack: u64; rights: u32;
     }
     setters! {
         set_serving serving: u32; set_stopping stopping: u32; set_admit admit: u32;
         set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ns wall_minus_mono_ns: i64;
         set_heartbeat_up_ns heartbeat_up_ns: u64; set_gate_ack gate_ack: u64;
+        set_rights rights: u32; set_open open: u32;
     }
 
     fn tick(&self) -> Result<bool> {
@@ -124,8 +125,10 @@ impl DataPath for Control {
         }) > 0)
     }
 
-    fn sweep(&self) -> Result<SweepReport> {
+    fn sweep(&self, skip: u32) -> Result<SweepReport> {
         self.step();
+        // SAFETY: the map's value lives as long as the path; the daemon alone runs the program.
+        unsafe { (*self.path.sweep_io()).skip = skip };
         self.path.run_prog(Prog::Sweep {
             ifindex: self.ifindex,
         });
@@ -134,7 +137,12 @@ impl DataPath for Control {
         unsafe {
             let count = (*io).count.min(abi::SWEEP_ROWS) as usize;
             let rows = addr_of!((*io).rows).cast::<sweep_row>();
+            let admits = (*io).admits.min(abi::ADMIT_ROWS) as usize;
+            let admit = addr_of!((*io).admit).cast::<abi::admit_row>();
             Ok(SweepReport {
+                admit: (0..admits).map(|index| admit.add(index).read()).collect(),
+                admit_more: (*io).admits_more,
+                waiting: (*io).waiting,
                 rows: (0..count).map(|index| rows.add(index).read()).collect(),
                 more: (*io).more,
                 conns: (*io).conns,
@@ -160,6 +168,18 @@ impl DataPath for Control {
         // SAFETY: as for sweep.
         unsafe { io.write(request) };
         self.path.run_prog(Prog::Release {
+            ifindex: self.ifindex,
+        });
+        // SAFETY: as for sweep.
+        Ok(unsafe { (*io).done } == 1)
+    }
+
+    fn admit(&self, request: &abi::admit_io) -> Result<bool> {
+        self.step();
+        let io = self.path.admit_io();
+        // SAFETY: as for sweep.
+        unsafe { io.write(*request) };
+        self.path.run_prog(Prog::Admit {
             ifindex: self.ifindex,
         });
         // SAFETY: as for sweep.

@@ -63,6 +63,7 @@ pub(super) fn sock_of(view: &View, cookie: u64) -> Sock {
         snd_wscale: view.snd_wscale,
         rcv_wscale: view.rcv_wscale,
         usec_ts: view.usec_ts.into(),
+        out_of_order: view.out_of_order.into(),
         ..Sock::default()
     }
 }

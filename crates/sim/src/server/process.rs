@@ -152,6 +152,10 @@ impl Server {
         let Some(redis) = redis.as_mut() else { return };
         let client = redis.accept(peer, wall);
         redis.readable(client);
+        if let Some(conn) = conn {
+            let full = redis.has_full_rights(client);
+            self.inner.checks.borrow_mut().rights(conn, full);
+        }
         if let Way::Tcp(sock, _) = &way {
             self.by_sock.borrow_mut().insert(*sock, client);
         }
@@ -226,6 +230,35 @@ impl Server {
             )
         });
         self.inner.checks.borrow_mut().executed(now, conn, executed);
+        self.tell_rights(conn, executed);
+    }
+
+    /// What may have changed who may do what is told to the checks.
+    fn tell_rights(&self, by: Option<crate::ConnId>, executed: &Executed) {
+        let names = ["acl", "auth", "config", "exec", "hello", "reset"];
+        let name = executed.argv.first().map(|name| name.to_ascii_lowercase());
+        if !names
+            .iter()
+            .any(|one| name.as_deref() == Some(one.as_bytes()))
+        {
+            return;
+        }
+        let now = self.inner.now();
+        let redis = self.redis.borrow();
+        let Some(redis) = redis.as_ref() else { return };
+        let mut checks = self.inner.checks.borrow_mut();
+        let changes = executed
+            .argv
+            .get(2)
+            .is_some_and(|word| &**word == b"requirepass");
+        if name.as_deref() == Some(b"acl") || changes {
+            checks.rights_change(now, by);
+        }
+        for (client, peer) in self.peers.borrow().iter() {
+            if let Some(conn) = peer.conn {
+                checks.rights(conn, redis.has_full_rights(*client));
+            }
+        }
     }
 
     /// The end of a turn: output goes to the sockets, connections are closed.

@@ -96,29 +96,3 @@ pub(crate) fn gap_at_egress() {
     assert_eq!(s.fast_packets(), fast);
     s.finish();
 }
-
-pub(crate) fn no_way_back() {
-    let stateful: [&[&[u8]]; 4] = [
-        &[b"SELECT", b"3"],
-        &[b"WATCH", b"k"],
-        &[b"MULTI"],
-        &[b"CLIENT", b"REPLY", b"ON"],
-    ];
-    for argv in stateful {
-        let mut s = Scenario::new(Setup::default());
-        s.cached(b"k", b"v");
-        let client = s.fast();
-        s.call(client, &[b"GET", b"k"]);
-        assert!(s.fast_packets() > 0);
-        s.call(client, argv);
-        let entry = s.entry(client).expect("an entry");
-        assert_eq!(u32::from(entry.state), abi::CONN_BYPASS, "{argv:?}");
-        let fast = s.fast_packets();
-        for _ in 0..3 {
-            s.call(client, &[b"GET", b"k"]);
-            s.run(SECOND);
-        }
-        assert_eq!(s.fast_packets(), fast, "{argv:?}");
-        s.finish();
-    }
-}

@@ -2,6 +2,7 @@
 //! The scenarios themselves, by theme; their list is [`super::ALL`].
 
 pub(crate) mod acks;
+pub(crate) mod admit;
 pub(crate) mod counting;
 pub(crate) mod edge;
 pub(crate) mod fence;

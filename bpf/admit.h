@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* admit.h - how a connection becomes FAST, again or although it is older than ERB: by what Redis
+ * itself says of it in CLIENT LIST.
+ *
+ * The sweep reports who could be admitted; then CLIENT LIST is sent; of those whose line is right
+ * (crates/core/src/admit.rs) erb_admit takes in who is still what it was.
+ *
+ * Invariants:
+ *  A1. FAST is answered only while conn.rights == control.rights, read behind the gate. The daemon
+ *      moves control.rights when access rules change, before it opens the gate: so no answer comes
+ *      under rules that a command which was answered has changed.
+ *  A2. Counted streams: when the list was sent, every command that moves epoch (M1) had been
+ * answered, and none has come since: epoch is what it was. So what the list says of the connection
+ * (db, resp, user, MULTI) still holds, whatever ordinary commands came in between. A3. Streams that
+ * cannot be counted: when the list was sent the connection was quiet (conn_quiet), and is again,
+ * with the same end of the bytes that went up. So Redis had executed all that it was sent, and all
+ * its answers have been acknowledged: counting begins anew. A4. A stream older than ERB is taken up
+ * at such a moment, if the list shows no argument of an unfinished command. What the list cannot
+ * show (a command of which only "*n" or the length of its name was read) makes Redis answer the
+ * next command by an error: until an answer that is none, with as many answers as requests, all it
+ * sends is fenced by proof (CONN_K_TRIAL). That answer also excludes CLIENT REPLY OFF and SKIP. A5.
+ * What the list hides is known from the stream: WATCH (M4), and CONN_K_NEVER for CLIENT REPLY. An
+ * unknown WATCH of an older connection is harmless: it was executed before the list, so every
+ *      change before it had been taken out of the cache before the connection was answered, and
+ * every later one makes its EXEC fail. A6. The entry's socket is the list's line: the socket lived
+ * all the time (its cookie), Redis has accepted it (it answered, or a later list shows that it
+ * did), and only one line has its addresses.
+ */
+#pragma once
+#include "segment.h"
+
+INLINE bool conn_holds(const struct conn *conn)
+{
+	return conn->mark_head != conn->mark_tail ||
+	       (conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW));
+}
+
+INLINE bool conn_counted(const struct conn *conn)
+{
+	return !(conn->flags & (CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST));
+}
+
+/* Whether nothing is under way: TCP has all bytes that went up and Redis has read them, the client
+ * has acknowledged all of Redis's. Lock held, view loaded. */
+INLINE bool conn_quiet(const struct conn *conn, const struct tcp_sock *tp,
+		       const struct sock_view *v)
+{
+	if (!(conn->flags & CONN_F_SCAN_LOST) &&
+	    (conn->next != conn->up_max || conn->in.state != RQ_IDLE))
+		return false;
+	if (v->rcv_nxt != conn->up_max - conn->in_delta || tp->copied_seq != v->rcv_nxt ||
+	    tp->out_of_order_queue.rb_node)
+		return false;
+	if (v->write_seq != v->snd_una || conn_unacked(conn, conn->ack_max))
+		return false;
+	return !(conn->flags & CONN_F_EGRESS_SEEN) || conn->egress_max == v->write_seq;
+}
+
+/* Whether a list could change what the connection is. Lock held. */
+INLINE bool admit_wanted(const struct conn *conn, u32 rights)
+{
+	if (conn->state == CONN_FAST && conn->rights == rights && conn->resp)
+		return false;
+	if (conn->state == CONN_NEW || !conn->cookie || conn->cookie == COOKIE_UNKNOWN)
+		return false;
+	if ((conn->flags & CONN_F_SCAN_LOST) && conn->state != CONN_OLD)
+		return false;
+	return !(conn->flags & CONN_F_CLOSING) && conn->judged != rights &&
+	       !(conn->kept & (CONN_K_NEVER | CONN_K_WATCH | CONN_K_STUCK));
+}
+
+/* A2 or A3, of this moment. Lock held, view loaded. */
+INLINE bool admit_ready(const struct conn *conn, const struct tcp_sock *tp,
+			const struct sock_view *v)
+{
+	if (!v->established || (conn->kept & CONN_K_TRIAL))
+		return false;
+	if (conn_counted(conn))
+		return !seq_after(conn->stateful_at, conn->replies);
+	return conn_quiet(conn, tp, v);
+}
+
+/* The sweep's row for it. Lock held. */
+INLINE void admit_report(struct sweep_io *io, const struct conn *conn)
+{
+	u32 n = io->admits;
+	struct admit_row *row;
+
+	opaque(n);
+	if (n >= ADMIT_ROWS) {
+		io->admits_more++;
+		return;
+	}
+	row = &io->admit[n];
+	__builtin_memcpy(&row->key, &conn->key, sizeof(conn->key));
+	row->cookie = conn->cookie;
+	row->epoch = conn->epoch;
+	row->next = conn->up_max;
+	row->authed = !!(conn->kept & CONN_K_AUTHED);
+	row->act = conn->flags & CONN_F_SCAN_LOST ? ADMIT_TRIAL : ADMIT_FAST;
+	io->admits = n + 1;
+}
+
+/* Whether the connection is a candidate now; *waits: not yet. Lock held. */
+INLINE bool admit_candidate(const struct conn *conn, const struct sock_ref *r, u32 rights,
+			    bool *waits)
+{
+	struct sock_view v;
+
+	*waits = false;
+	if (!r->tp || r->cookie != conn->cookie || !admit_wanted(conn, rights))
+		return false;
+	*waits = !sock_view_load(r, &v) || !admit_ready(conn, r->tp, &v);
+	return !*waits;
+}
+
+/* A3: counting begins anew. Lock held. */
+INLINE void admit_recount(struct conn *conn, const struct sock_view *v)
+{
+	conn->requests = conn->replies = 0;
+	conn->stateful_at = conn->auth_at = 0;
+	conn->scan_next = conn->egress_max = v->write_seq;
+	__builtin_memset(&conn->out, 0, sizeof(conn->out));
+	if (conn->flags & CONN_F_SCAN_LOST) {
+		__builtin_memset(&conn->in, 0, sizeof(conn->in));
+		conn->next = conn->up_max;
+	}
+	conn->flags &= ~(CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST);
+	conn->kept |= CONN_K_RECOUNTED;
+}
+
+/* Lock held. Returns the reason that is to be counted. */
+INLINE u32 admit_apply(struct conn *conn, struct admit_io *io, const struct sock_ref *r,
+		       const struct control *c)
+{
+	struct sock_view v;
+
+	if (!r->tp || conn->cookie != io->row.cookie || r->cookie != conn->cookie ||
+	    conn->epoch != io->row.epoch)
+		return STAT_ADMIT_MOVED;
+	if (io->act == ADMIT_JUDGED) {
+		conn->judged = io->rights;
+		return 0;
+	}
+	if (c->stopping || read_once(c->rights) != io->rights || !admit_wanted(conn, io->rights) ||
+	    !sock_view_load(r, &v) || !admit_ready(conn, r->tp, &v))
+		return STAT_ADMIT_MOVED;
+	if (!conn_counted(conn)) {
+		if (conn->up_max != io->row.next || conn_holds(conn))
+			return STAT_ADMIT_MOVED;
+		admit_recount(conn, &v);
+	}
+	if (io->act == ADMIT_TRIAL) {
+		conn->kept |= CONN_K_TRIAL;
+		return STAT_TRIAL;
+	}
+	conn->db = io->db;
+	conn->resp = io->resp;
+	conn->hellos = 0;
+	conn->kept &= ~(CONN_K_WATCHED | CONN_K_MULTI | CONN_K_IN_MULTI | CONN_K_GATE);
+	conn->rights = io->rights;
+	conn->state = CONN_FAST;
+	return STAT_ADMITTED;
+}
+
+/* erb_admit: takes the connection in, if it is still what it was before the list. */
+INLINE int admit(struct __sk_buff *ctx, struct admit_io *io, struct control *c)
+{
+	struct conn_key key;
+	struct conn *conn;
+	struct sock_ref r;
+	u32 reason;
+
+	io->done = 0;
+	__builtin_memcpy(&key, &io->row.key, sizeof(key));
+	conn = conn_get(&key);
+	if (!conn || !sock_get(ctx, &key, conn->family, &r))
+		return 0;
+	lock_take(&conn->lock);
+	reason = admit_apply(conn, io, &r, c);
+	lock_release(&conn->lock);
+	sock_put(&r);
+	io->done = reason != STAT_ADMIT_MOVED;
+	if (reason)
+		count(reason);
+	return io->done;
+}

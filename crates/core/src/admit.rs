@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Admission: which connections CLIENT LIST makes fast, and which users may do everything.
+//!
+//! The sweep says who could be admitted, then CLIENT LIST is sent, and what it shows is judged here;
+//! `erb_admit` refuses who has moved on meanwhile (`bpf/admit.h`, invariants A1 to A6).
+//!
+//! Invariants:
+//! 1. A list is judged only for connections of a sweep that was made before the list was sent.
+//! 2. A user has full rights if ACL LIST shows it enabled, with all keys, all channels and all
+//!    commands, and nothing taken away. Any difference in ACL LIST moves the rights' epoch: no
+//!    admission from before holds. The epoch moves before the gate is acknowledged.
+//! 3. While the default user needs a password, CLIENT LIST's `user=default` may be somebody who has
+//!    none: such a connection is admitted only if AUTH or HELLO was answered on it.
+//! 4. What a list shows for good (a restricted user, tracking) is noted, so that nobody asks again
+//!    before something changes.
+
+use std::collections::HashMap;
+
+use erb_abi as abi;
+
+use crate::client_list::{ClientLine, addresses, canonical};
+use crate::outside::{DataPath, Machine, Result, TcpPair};
+use crate::turn::{Core, MS};
+
+/// The user that a connection begins as.
+const DEFAULT_USER: &str = "default";
+
+/// Between sweeps for connections that are not quiet or not answered yet, at first and at most.
+const PATIENCE_MIN_NS: u64 = 20 * MS;
+const PATIENCE_MAX_NS: u64 = 1000 * MS;
+
+/// What ACL LIST says of one user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Rights {
+    full: bool,
+    no_password: bool,
+}
+
+/// What ACL LIST says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Users(HashMap<String, Rights>);
+
+impl Users {
+    /// Reads the lines of ACL LIST.
+    pub(crate) fn of(lines: &[String]) -> Self {
+        let users = lines.iter().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words
+                .next()
+                .filter(|word| *word == "user")
+                .and(words.next());
+            Some((name?.to_owned(), rights_of(words)))
+        });
+        Self(users.collect())
+    }
+
+    fn get(&self, user: &str) -> Rights {
+        self.0.get(user).copied().unwrap_or_default()
+    }
+
+    /// Whether a new connection may do everything without a password.
+    pub(crate) fn is_open(&self) -> bool {
+        let default = self.get(DEFAULT_USER);
+        default.full && default.no_password
+    }
+}
+
+/// The rules behind a user's name (Redis src/acl.c, `ACLDescribeUser`). A rule that is not known, a
+/// selector's bracket among them, is taken for a restriction.
+fn rights_of<'a>(rules: impl Iterator<Item = &'a str>) -> Rights {
+    let mut found = Rights::default();
+    let (mut on, mut keys, mut channels, mut commands, mut other) =
+        (false, false, false, false, false);
+    for rule in rules {
+        match rule {
+            "on" => on = true,
+            "nopass" => found.no_password = true,
+            "~*" | "allkeys" => keys = true,
+            "&*" | "allchannels" => channels = true,
+            "+@all" | "allcommands" => commands = true,
+            "sanitize-payload" | "skip-sanitize-payload" => {}
+            password if password.starts_with('#') => {}
+            _ => other = true,
+        }
+    }
+    found.full = on && keys && channels && commands && !other;
+    found
+}
+
+/// What a list means for one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Fast {
+        db: u16,
+        resp: u8,
+    },
+    Trial,
+    /// Not now.
+    Later,
+    /// Not before something of the connection or the rights changes.
+    Never,
+}
+
+/// Flags that say nothing: none, and CLIENT NO-EVICT.
+fn flags_are_plain(flags: &str) -> bool {
+    flags == "N" || flags == "e"
+}
+
+/// States that end without a command of the connection: blocked, unblocked a moment ago, closing.
+fn flags_pass(flags: &str) -> bool {
+    flags.is_empty() || flags.contains(['b', 'u', 'c', 'A'])
+}
+
+fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
+    if flags_pass(&line.flags) {
+        return Verdict::Later;
+    }
+    if !flags_are_plain(&line.flags) || line.multi.is_some() || line.watch > 0 {
+        return Verdict::Never;
+    }
+    if line.subscriptions > 0 {
+        return Verdict::Never;
+    }
+    if line.qbuf > 0 || line.output > 0 {
+        return Verdict::Later;
+    }
+    if u32::from(row.act) == abi::ADMIT_TRIAL {
+        let at_a_boundary = line.argument_bytes == 0;
+        return if at_a_boundary {
+            Verdict::Trial
+        } else {
+            Verdict::Later
+        };
+    }
+    let rights = users.get(&line.user);
+    let is_proved = line.user != DEFAULT_USER || rights.no_password || row.authed != 0;
+    let (true, true) = (rights.full, is_proved) else {
+        return Verdict::Never;
+    };
+    match (u16::try_from(line.db), line.resp) {
+        (Ok(db), resp @ (2 | 3)) if db < u16::MAX => Verdict::Fast { db, resp },
+        _ => Verdict::Never,
+    }
+}
+
+/// When to look for connections to be admitted, and what was known of rights.
+#[derive(Default)]
+pub(crate) struct Admissions {
+    acl: Option<Vec<String>>,
+    users: Users,
+    skip: u32,
+    changes: u64,
+    waiting: bool,
+    patience_ns: u64,
+    next_ns: u64,
+}
+
+impl<P: DataPath, M: Machine> Core<P, M> {
+    /// ACL LIST was read: a difference ends all admissions. Called before the gate is acknowledged.
+    pub(crate) fn take_rights(&mut self, acl: &[String]) {
+        if self.admissions.acl.as_deref() == Some(acl) {
+            return;
+        }
+        if self.admissions.acl.is_some() {
+            tracing::info!("access rules changed: connections are admitted anew");
+        }
+        self.admissions.users = Users::of(acl);
+        self.admissions.acl = Some(acl.to_vec());
+        // In this order: who reads the new epoch reads whether it is open, too.
+        self.path
+            .set_open(u32::from(self.admissions.users.is_open()));
+        self.path.set_rights(self.path.rights().wrapping_add(1));
+        self.hurry_admissions();
+    }
+
+    /// The feed is gone: what it said of rights may be old when it is back.
+    pub(crate) fn forget_rights(&mut self) {
+        self.path.set_open(0);
+        self.admissions.acl = None;
+    }
+
+    /// Looks again with the next tick.
+    pub(crate) fn hurry_admissions(&mut self) {
+        self.admissions.patience_ns = PATIENCE_MIN_NS;
+        self.admissions.next_ns = 0;
+        self.admissions.waiting = true;
+    }
+
+    /// Whether a sweep should look for connections to be admitted.
+    pub(crate) fn wants_admissions(&mut self, now: u64) -> Result<bool> {
+        let changes = self.path.stat(abi::STAT_STATEFUL)?
+            + self.path.stat(abi::STAT_CONN_BYPASS)?
+            + self.path.stat(abi::STAT_CONN_OLD)?;
+        if changes != self.admissions.changes {
+            self.admissions.changes = changes;
+            self.stay_awake(now);
+            self.hurry_admissions();
+        }
+        Ok(self.admissions.waiting && now >= self.admissions.next_ns)
+    }
+
+    /// How many candidates the next sweep leaves out: each has its turn.
+    pub(crate) const fn admissions_to_skip(&self) -> u32 {
+        self.admissions.skip
+    }
+
+    /// A sweep was made: the candidates that the next CLIENT LIST is asked for.
+    pub(crate) fn plan_admissions(&mut self, now: u64) -> Vec<abi::admit_row> {
+        let found = self.sweep.admit.len() as u32;
+        self.admissions.skip = if self.sweep.admit_more > 0 {
+            self.admissions.skip + found
+        } else {
+            0
+        };
+        self.admissions.waiting = found > 0 || self.sweep.waiting > 0 || self.admissions.skip > 0;
+        self.admissions.next_ns = now + self.admissions.patience_ns;
+        self.admissions.patience_ns =
+            (2 * self.admissions.patience_ns).clamp(PATIENCE_MIN_NS, PATIENCE_MAX_NS);
+        if self.admissions.acl.is_none() {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.sweep.admit)
+    }
+
+    /// CLIENT LIST came back for these candidates.
+    pub(crate) fn admit(
+        &mut self,
+        list: &[ClientLine],
+        rows: &[abi::admit_row],
+        rights: u32,
+    ) -> Result<()> {
+        if rows.is_empty() || self.admissions.acl.is_none() || rights != self.path.rights() {
+            return Ok(());
+        }
+        // None: two lines have these addresses.
+        let mut lines: HashMap<TcpPair, Option<&ClientLine>> = HashMap::new();
+        for line in list {
+            let (Some(client), Some(server)) = (line.addr, line.laddr) else {
+                continue;
+            };
+            let pair = TcpPair {
+                client: canonical(client),
+                server: canonical(server),
+            };
+            let place = lines.entry(pair).or_insert(Some(line));
+            if place.is_some_and(|other| other.id != line.id) {
+                *place = None;
+            }
+        }
+        let mut admitted = 0;
+        for row in rows {
+            let (client, server) = addresses(&row.key);
+            let line = lines.get(&TcpPair { client, server }).copied().flatten();
+            let verdict = line.map_or(Verdict::Later, |line| {
+                judge(row, line, &self.admissions.users)
+            });
+            let (act, db, resp) = match verdict {
+                Verdict::Fast { db, resp } => (abi::ADMIT_FAST, db, resp),
+                Verdict::Trial => (abi::ADMIT_TRIAL, 0, 0),
+                Verdict::Never => (abi::ADMIT_JUDGED, 0, 0),
+                Verdict::Later => continue,
+            };
+            let request = abi::admit_io {
+                row: *row,
+                rights,
+                db,
+                resp,
+                act: act as u8,
+                ..Default::default()
+            };
+            admitted += u32::from(self.path.admit(&request)? && act == abi::ADMIT_FAST);
+        }
+        if admitted > 0 {
+            tracing::debug!("{admitted} connections admitted");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "admit_tests.rs"]
+mod tests;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which lines of CLIENT LIST and ACL LIST admit a connection.
+
+use super::*;
+use crate::client_list::parse;
+
+const LINE: &str = "id=3 addr=10.0.0.2:40000 laddr=10.0.0.1:6379 fd=8 name= age=1 idle=0 flags=N \
+    db=7 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=20474 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 \
+    obl=0 oll=0 omem=0 tot-mem=22298 events=r cmd=get user=default redir=-1 resp=2";
+
+fn users(lines: &[&str]) -> Users {
+    Users::of(
+        &lines
+            .iter()
+            .map(|line| (*line).to_owned())
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn open() -> Users {
+    users(&["user default on nopass sanitize-payload ~* &* +@all"])
+}
+
+fn judged(line: &str, users: &Users) -> Verdict {
+    judge(&abi::admit_row::default(), &parse(line)[0], users)
+}
+
+#[test]
+fn a_plain_line_admits_with_its_database_and_version() {
+    assert_eq!(judged(LINE, &open()), Verdict::Fast { db: 7, resp: 2 });
+    let line = LINE
+        .replace("resp=2", "resp=3")
+        .replace("flags=N", "flags=e");
+    assert_eq!(judged(&line, &open()), Verdict::Fast { db: 7, resp: 3 });
+}
+
+#[test]
+fn what_ends_by_itself_is_asked_again() {
+    for (from, to) in [
+        ("flags=N", "flags=b"),
+        ("flags=N", "flags=u"),
+        ("flags=N", "flags=xb"),
+        ("qbuf=0", "qbuf=12"),
+        ("obl=0", "obl=5"),
+        ("oll=0", "oll=1"),
+        (" qbuf=0", ""),
+        (" oll=0", ""),
+        (" flags=N", ""),
+    ] {
+        assert_eq!(
+            judged(&LINE.replace(from, to), &open()),
+            Verdict::Later,
+            "{to}"
+        );
+    }
+}
+
+#[test]
+fn what_only_a_command_can_end_is_not() {
+    for (from, to) in [
+        ("flags=N", "flags=t"),
+        ("flags=N", "flags=x"),
+        ("flags=N", "flags=O"),
+        ("flags=N", "flags=S"),
+        ("flags=N", "flags=P"),
+        ("flags=N", "flags=d"),
+        ("flags=N", "flags=r"),
+        ("flags=N", "flags=Q"),
+        ("multi=-1", "multi=0"),
+        (" multi=-1", ""),
+        (" sub=0", " sub=1"),
+        ("psub=0", "psub=1"),
+        ("ssub=0", "ssub=2"),
+        (" ssub=0", ""),
+        ("resp=2", "resp=2 watch=1"),
+        ("db=7", "db=65535"),
+        ("db=7 ", ""),
+        ("resp=2", "resp=4"),
+        ("user=default", "user=bob"),
+        (" user=default", ""),
+    ] {
+        assert_eq!(
+            judged(&LINE.replace(from, to), &open()),
+            Verdict::Never,
+            "{to}"
+        );
+    }
+}
+
+#[test]
+fn only_users_with_full_rights_are_admitted() {
+    let as_bob = LINE.replace("user=default", "user=bob");
+    for (rules, full) in [
+        ("on #5e88 sanitize-payload ~* &* +@all", true),
+        ("on nopass skip-sanitize-payload ~* &* +@all", true),
+        ("off #5e88 ~* &* +@all", false),
+        ("on #5e88 ~a* &* +@all", false),
+        ("on #5e88 %R~* &* +@all", false),
+        ("on #5e88 ~* resetchannels +@all", false),
+        ("on #5e88 ~* &* +@all -get", false),
+        ("on #5e88 ~* &* +@all -@dangerous", false),
+        ("on #5e88 ~* &* -@all +get", false),
+        ("on #5e88 ~* &* +@all (~x resetchannels -@all +get)", false),
+        ("on #5e88 ~* &* +@all rule-of-tomorrow", false),
+        ("", false),
+    ] {
+        let users = users(&[
+            "user default on #1 ~* &* +@all",
+            &format!("user bob {rules}"),
+        ]);
+        let verdict = judged(&as_bob, &users);
+        assert_eq!(verdict == Verdict::Fast { db: 7, resp: 2 }, full, "{rules}");
+        assert!(full || verdict == Verdict::Never, "{rules}");
+    }
+}
+
+#[test]
+fn with_a_password_the_default_user_must_have_authenticated() {
+    let guarded = users(&["user default on #5e88 ~* &* +@all"]);
+    assert!(!guarded.is_open() && open().is_open());
+    assert_eq!(judged(LINE, &guarded), Verdict::Never);
+    let row = abi::admit_row {
+        authed: 1,
+        ..Default::default()
+    };
+    let line = &parse(LINE)[0];
+    assert_eq!(
+        judge(&row, line, &guarded),
+        Verdict::Fast { db: 7, resp: 2 }
+    );
+}
+
+#[test]
+fn a_stream_is_taken_up_only_between_commands() {
+    let row = abi::admit_row {
+        act: abi::ADMIT_TRIAL as u8,
+        ..Default::default()
+    };
+    let verdict = |line: &str| judge(&row, &parse(line)[0], &open());
+    assert_eq!(verdict(LINE), Verdict::Trial);
+    assert_eq!(
+        verdict(&LINE.replace("argv-mem=0", "argv-mem=4")),
+        Verdict::Later
+    );
+    assert_eq!(verdict(&LINE.replace(" argv-mem=0", "")), Verdict::Later);
+}
