@@ -82,7 +82,7 @@ mutations! {
         [("cache.h", "u32 bits = tags_match(set, tag_of(l->hash));", "u32 bits = ~tags_match(set, 0) & 0xffff;"),
          ("cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
     "key-in-two-ways", "a key is in at most one way of its set", "races",
-        [("control.bpf.c", "set_drop_but(set, tag_of(fw->l.hash), keep);", "")];
+        [("control.bpf.c", "set_drop_but(set, tag_of(fw->l.hash), keep);", "set_drop_but(set, 0, keep);")];
     "digest-forgotten", "a key that the digest lacks is in no way", "calm",
         [("control.bpf.c", "digest->tags[way & (WAYS - 1)] = digest_of(fw->l.hash);", "")];
     "entry-too-long", "an entry fits its class, the expiry included", "edges",
