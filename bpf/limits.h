@@ -12,7 +12,8 @@
 #define HASH_FIELDS_MAX	    64	/* of a cached hash; more of them have 1.4 KB as a rule */
 #define CONNS_MAX	    16384 /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
 #define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
-#define MARKS_IN_FLIGHT	    64 /* unanswered marks per connection; what does not fit is fenced */
+#define MARKS_IN_FLIGHT	    64	 /* unanswered marks per connection; what does not fit is fenced */
+#define COMMANDS_MAX	    1024 /* rows: Redis 8 has 450 with sub-commands, modules some hundred */
 #define KEYS_MARKED_MAX	    32 /* of one command: half of them, that others find room; else fence */
 #define REPLY_BYTES_MAX	    1460 /* one Ethernet MTU less the smallest IPv4 and TCP headers */
 #define VALUE_BYTES_MAX	    (REPLY_BYTES_MAX - 9) /* "$1234\r\n" and "\r\n" around it */

@@ -67,10 +67,11 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_large SEC(".maps");
 
-/* command name -> class; loaded from commands.def by the loader. Full: loader's error. */
+/* command name -> class; loaded from commands.def by the loader, then from Redis's own table by the
+ * daemon while nothing is served. Full: loader's error; the daemon does not serve. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 512);
+	__uint(max_entries, COMMANDS_MAX);
 	__type(key, struct command_key);
 	__type(value, struct command_row);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);

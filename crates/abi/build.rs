@@ -225,8 +225,10 @@ fn generate_fast(from: &Path, to: &Path) -> Result<()> {
         );
         writeln!(
             code,
-            "FastCommand {{ name: {:?}, kind: FAST_KIND_{kind}, stat: STAT_FAST_{kind} }},",
+            "FastCommand {{ name: {:?}, kind: FAST_KIND_{kind}, stat: STAT_FAST_{kind}, least: {}, most: {} }},",
             row[1],
+            row[2],
+            row[3],
             kind = row[0]
         )?;
     }

@@ -3,6 +3,9 @@
 
 use crate::{command_key, command_row, erb_cmd_class};
 
+/// A key of `erb_commands`: `struct command_key`.
+pub type CommandKey = [u8; size_of::<command_key>()];
+
 /// Which arguments a `CMD_MARK` writes; the name is argument 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
@@ -66,6 +69,15 @@ impl Meaning {
         unsafe { std::mem::transmute(self.row()) }
     }
 
+    /// What the bytes of a row say; none if they are of another length.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes: [u8; size_of::<command_row>()] = bytes.try_into().ok()?;
+        // SAFETY: the struct is integers without padding: any bytes are a value.
+        let row: command_row = unsafe { std::mem::transmute(bytes) };
+        Some(Self::of(&row))
+    }
+
     /// What a row says.
     #[must_use]
     pub const fn of(row: &command_row) -> Self {
@@ -108,7 +120,7 @@ impl Command {
 
     /// The key of `erb_commands`.
     #[must_use]
-    pub fn key(&self) -> [u8; size_of::<command_key>()] {
+    pub fn key(&self) -> CommandKey {
         command_key_bytes(self.name).expect("build.rs checks the lengths")
     }
 
@@ -122,7 +134,7 @@ impl Command {
 /// The key of `erb_commands` for a name, `container|sub` for a sub-command: both zero padded. None if
 /// a part is longer than the data path keeps.
 #[must_use]
-pub fn command_key_bytes(name: &str) -> Option<[u8; size_of::<command_key>()]> {
+pub fn command_key_bytes(name: &str) -> Option<CommandKey> {
     let (name, sub) = name.split_once('|').unwrap_or((name, ""));
     let mut key = [0; size_of::<command_key>()];
     for (field, text) in [

@@ -69,7 +69,7 @@ include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
 mod commands;
 
-pub use commands::{Command, Keys, Meaning, command_key_bytes};
+pub use commands::{Command, CommandKey, Keys, Meaning, command_key_bytes};
 
 include!(concat!(env!("OUT_DIR"), "/commands.rs"));
 
@@ -82,6 +82,10 @@ pub struct FastCommand {
     pub kind: fast_kind,
     /// Its counter.
     pub stat: erb_stat,
+    /// Arguments behind the name, at least.
+    pub least: u32,
+    /// Arguments behind the name, at most.
+    pub most: u32,
 }
 
 include!(concat!(env!("OUT_DIR"), "/fast.rs"));

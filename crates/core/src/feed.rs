@@ -23,6 +23,7 @@ use erb_abi as abi;
 use erb_abi::{FillEntry, FillToken, ValueKind, Wanted};
 
 use crate::client_list::{self, ClientLine};
+use crate::commands::CommandsReport;
 use crate::hash;
 use crate::outside::DataPath;
 use crate::redis_state::{Calls, RedisState};
@@ -31,9 +32,6 @@ use crate::rights::{self, Credentials, TRIAL_KEY};
 
 /// Reads per call: bounds the time until the lease is looked at again; 8 x 64 KiB.
 const READS_MAX: usize = 8;
-
-/// Keys per TOUCH: bounds one step of Redis to about 0.1 ms.
-const TOUCH_KEYS: usize = 256;
 
 /// One key of a fill under way.
 #[derive(Debug)]
@@ -87,10 +85,16 @@ pub(crate) enum Event {
     Filled(Vec<(Wanted, Filled)>),
     /// Keys were invalidated, or the whole cache.
     Invalidated,
+    /// Redis's command table is loaded, and whether ERB can work with it; again: not for the first
+    /// time on this feed.
+    Commands {
+        end: Result<CommandsReport, String>,
+        again: bool,
+    },
 }
 
 #[derive(Debug)]
-enum Setup {
+pub(crate) enum Setup {
     Hello,
     Name,
     NoEvict,
@@ -102,7 +106,7 @@ enum Setup {
 }
 
 #[derive(Debug)]
-enum Expect {
+pub(crate) enum Expect {
     Setup(Setup),
     /// INFO before the PING of a lease.
     Calls,
@@ -124,19 +128,29 @@ enum Expect {
         gate: u64,
     },
     Clients(Question),
+    /// COMMAND LIST.
+    Names,
+    /// COMMAND INFO of `asked`, where COMMAND LIST has said `listed`.
+    Commands {
+        listed: Vec<String>,
+        asked: Vec<String>,
+    },
 }
 
 /// The feed connection.
 pub(crate) struct Feed<S> {
-    stream: RespStream<S>,
+    pub(crate) stream: RespStream<S>,
     name: String,
     user: Option<String>,
-    expected: VecDeque<Expect>,
+    pub(crate) expected: VecDeque<Expect>,
     invalid: Vec<Bytes>,
     state: RedisState,
     /// What was wrong with the last answer to [`Expect::Calls`]: invariant 3.
     calls_error: Option<String>,
-    ready: bool,
+    pub(crate) ready: bool,
+    /// The daemon's commands are what they are called: without that none is sent but for set-up, as
+    /// it might be another one.
+    pub(crate) trusts_names: bool,
 }
 
 impl<S: Read + Write> Feed<S> {
@@ -155,6 +169,7 @@ impl<S: Read + Write> Feed<S> {
             state: RedisState::default(),
             calls_error: None,
             ready: false,
+            trusts_names: false,
         };
         feed.ask(
             &Credentials::hello(credentials),
@@ -249,56 +264,10 @@ impl<S: Read + Write> Feed<S> {
         self.ask(&[b"PING"], Expect::Pong { sent_ns });
     }
 
-    /// Queues the questions about Redis's state. `gate` is `gate_seen` as read before.
-    pub(crate) fn ask_state(&mut self, gate: u64) {
-        let [info, config, acl, _] = RedisState::QUESTIONS;
-        self.ask(info, Expect::Info);
-        self.ask(config, Expect::Config);
-        self.ask(acl, Expect::Acl { gate });
-    }
-
-    /// Queues CLIENT LIST.
-    pub(crate) fn ask_clients(&mut self, question: Question) {
-        self.ask(&[b"CLIENT", b"LIST"], Expect::Clients(question));
-    }
-
-    /// Queues one fill transaction for keys whose tokens are noted.
-    pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>) {
-        asked.sort_by_key(|one| one.wanted.db);
-        self.ask(&[b"MULTI"], Expect::FillStep);
-        for (index, one) in asked.iter().enumerate() {
-            if needs_select(&asked, index) {
-                let db = one.wanted.db.to_string();
-                self.ask(&[b"SELECT", db.as_bytes()], Expect::FillStep);
-            }
-            for read in reads_of(one.wanted.kind) {
-                let words: Vec<&[u8]> = read.iter().copied().chain([&*one.wanted.key]).collect();
-                self.ask(&words, Expect::FillStep);
-            }
-            self.ask(&[b"PEXPIRETIME", &one.wanted.key], Expect::FillStep);
+    pub(crate) fn ask(&mut self, arguments: &[&[u8]], expect: Expect) {
+        if self.ready && !self.trusts_names {
+            return;
         }
-        self.ask(&[b"EXEC"], Expect::Exec(asked));
-    }
-
-    /// Queues TOUCH of these keys.
-    pub(crate) fn ask_touch(&mut self, mut keys: Vec<(u16, Vec<u8>)>) {
-        keys.sort_unstable();
-        self.ask(&[b"MULTI"], Expect::FillStep);
-        for of_db in keys.chunk_by(|a, b| a.0 == b.0) {
-            self.ask(
-                &[b"SELECT", of_db[0].0.to_string().as_bytes()],
-                Expect::FillStep,
-            );
-            for some in of_db.chunks(TOUCH_KEYS) {
-                let words = std::iter::once(&b"TOUCH"[..]);
-                let words: Vec<&[u8]> = words.chain(some.iter().map(|key| &key.1[..])).collect();
-                self.ask(&words, Expect::FillStep);
-            }
-        }
-        self.ask(&[b"EXEC"], Expect::Touched);
-    }
-
-    fn ask(&mut self, arguments: &[&[u8]], expect: Expect) {
         self.stream.push(arguments);
         self.expected.push_back(expect);
     }
@@ -311,15 +280,31 @@ impl<S: Read + Write> Feed<S> {
     ) -> io::Result<()> {
         for _ in 0..READS_MAX {
             let more = self.stream.fill()?;
-            while let Some(frame) = self.stream.next_frame()? {
-                self.handle_frame(frame, cache, events)?;
-            }
+            while self.handle_next(cache, events)? {}
             if !more {
                 break;
             }
         }
         self.flush_invalid(cache, events)?;
         self.flush()
+    }
+
+    /// Handles the next reply or push; false if none is there.
+    fn handle_next(&mut self, cache: &impl DataPath, events: &mut Vec<Event>) -> io::Result<bool> {
+        let is_info = matches!(self.expected.front(), Some(Expect::Commands { .. }));
+        if is_info && self.stream.has_array() {
+            let Some(answer) = self.stream.next_tree()? else {
+                return Ok(false);
+            };
+            self.flush_invalid(cache, events)?;
+            self.take_commands(&answer, cache, events)?;
+            return Ok(true);
+        }
+        let Some(frame) = self.stream.next_frame()? else {
+            return Ok(false);
+        };
+        self.handle_frame(frame, cache, events)?;
+        Ok(true)
     }
 
     fn handle_frame(
@@ -378,6 +363,9 @@ impl<S: Read + Write> Feed<S> {
                     events.push(Event::Clients { list, question });
                 }
             }
+            Expect::Names => self.take_names(&frame)?,
+            // The answer itself is an array: handle_next.
+            Expect::Commands { .. } => return Err(broken(&refusal(&frame, "COMMAND INFO"))),
         }
         Ok(())
     }
@@ -407,10 +395,7 @@ impl<S: Read + Write> Feed<S> {
             Setup::List => {
                 let list = text(frame).map(|list| String::from_utf8_lossy(list).into_owned());
                 self.kill_others(&client_list::parse(&list.unwrap_or_default()));
-                self.ask(
-                    &[b"CLIENT", b"TRACKING", b"ON", b"BCAST", b"NOLOOP"],
-                    Expect::Setup(Setup::Tracking),
-                );
+                self.ask_commands();
             }
             Setup::Tracking => {
                 cache.clear().map_err(io::Error::other)?;
@@ -466,7 +451,11 @@ impl<S: Read + Write> Feed<S> {
         Ok(())
     }
 
-    fn flush_invalid(&mut self, cache: &impl DataPath, events: &mut Vec<Event>) -> io::Result<()> {
+    pub(crate) fn flush_invalid(
+        &mut self,
+        cache: &impl DataPath,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
         if self.invalid.is_empty() {
             return Ok(());
         }
@@ -483,17 +472,17 @@ fn refusal(reply: &Frame, command: &str) -> String {
     error(reply).unwrap_or_else(|| format!("an unexpected reply to {command}"))
 }
 
-fn broken(what: &str) -> io::Error {
+pub(crate) fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
 /// Whether a fill's key needs a SELECT before it.
-fn needs_select(asked: &[Asked], index: usize) -> bool {
+pub(crate) fn needs_select(asked: &[Asked], index: usize) -> bool {
     index == 0 || asked[index - 1].wanted.db != asked[index].wanted.db
 }
 
 /// The commands that read a whole value; the key stands behind each.
-const fn reads_of(kind: ValueKind) -> &'static [&'static [&'static [u8]]] {
+pub(crate) const fn reads_of(kind: ValueKind) -> &'static [&'static [&'static [u8]]] {
     match kind {
         ValueKind::String => &[&[b"GET"]],
         ValueKind::Hash => &hash::READS,

@@ -2,7 +2,7 @@
 //! Feed ordering against a scripted Redis: what the cache sees, in which order.
 
 use super::*;
-use crate::scripted::{Pipe, Recorder};
+use crate::scripted::{Pipe, Recorder, few_commands};
 
 const SETUP: &[u8] = b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n\
     +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*6\r\n+OK\r\n_\r\n_\r\n*0\r\n*0\r\n:-2\r\n";
@@ -29,7 +29,7 @@ impl Script {
     fn ready() -> Self {
         let mut script = Self::new();
         script.say(SETUP);
-        script.say(b"$0\r\n\r\n+OK\r\n");
+        script.say(format!("$0\r\n\r\n{}+OK\r\n", few_commands()).as_bytes());
         assert!(script.feed.is_ready());
         script.cache.take_log();
         script.events.clear();
@@ -85,12 +85,15 @@ fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
         !heard.contains("$1\r\n9\r\n") && !heard.contains("$1\r\n6\r\n"),
         "{heard}"
     );
-    assert!(kill < heard.find("TRACKING").unwrap());
+    assert!(kill < heard.find("COMMAND").unwrap() && !heard.contains("TRACKING"));
     assert!(
         script.log().is_empty(),
         "nothing is cleared before tracking is on"
     );
-    script.say(b":1\r\n+OK\r\n");
+    script.say(format!(":1\r\n{}", few_commands()).as_bytes());
+    assert!(script.redis.heard().contains("TRACKING"));
+    assert!(script.log().is_empty(), "nothing is cleared before that");
+    script.say(b"+OK\r\n");
     assert!(script.feed.is_ready());
     assert_eq!(script.log(), ["clear"]);
 }
@@ -297,7 +300,7 @@ fn rules(heard: &str) -> Vec<String> {
         let words: Vec<String> = (0..count.parse().unwrap())
             .map(|_| lines.nth(1).unwrap())
             .collect();
-        let whole = ["config", "acl", "client", "object"].contains(&words[0].as_str());
+        let whole = ["config", "acl", "client", "object", "command"].contains(&words[0].as_str());
         found.push(if whole {
             words[..2].join("|")
         } else {
@@ -312,7 +315,8 @@ fn every_command_of_the_feed_is_among_the_rights() {
     let mut script = Script::new();
     script.say(SETUP);
     let list = "id=5 name=erb-feed:test\nid=9 name=erb-feed:test\n";
-    script.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
+    let length = list.len();
+    script.say(format!("${length}\r\n{list}\r\n:1\r\n{}", few_commands()).as_bytes());
     script.feed.ping(1);
     script.feed.ask_state(7);
     script.feed.ask_clients(Question::default());
@@ -363,7 +367,8 @@ fn a_trial_of_a_loading_redis_proves_nothing() {
     let mut script = Script::new();
     script.say(b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
     script.say(&b"-LOADING x\r\n".repeat(5));
-    script.say(b"-EXECABORT x\r\n$0\r\n\r\n+OK\r\n");
+    script.say(b"-EXECABORT x\r\n$0\r\n\r\n");
+    script.say(format!("{}+OK\r\n", few_commands()).as_bytes());
     assert!(script.feed.is_ready());
 }
 
@@ -386,4 +391,44 @@ fn a_hash_is_filled_whole_or_not_at_all() {
     let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
     let (yes, never) = (Filled::Inserted, Filled::Never);
     assert_eq!(ends, [yes, yes, never, never]);
+}
+
+#[test]
+fn a_new_table_is_loaded_while_nothing_is_served_and_empties_the_cache() {
+    let mut script = Script::ready();
+    script.cache.control.borrow_mut().serving = 1;
+    script.feed.ask_commands();
+    script.say(few_commands().as_bytes());
+    assert!(script.log().is_empty(), "the same table");
+    assert_eq!(script.cache.control.borrow().serving, 1);
+    let key = abi::command_key_bytes("set").unwrap();
+    let row = abi::COMMANDS[0].meaning();
+    script.cache.commands.borrow_mut().insert(key, row);
+    script.feed.ask_commands();
+    script.say(few_commands().as_bytes());
+    assert_eq!(script.log(), ["clear"]);
+    assert_eq!(script.cache.control.borrow().serving, 0);
+    assert!(!script.cache.commands.borrow().contains_key(&key));
+}
+
+#[test]
+fn commands_that_are_not_what_they_are_called_are_not_sent() {
+    let mut script = Script::new();
+    script.say(SETUP);
+    script.say(b"$0\r\n\r\n");
+    script.redis.heard();
+    // Somebody's FLUSHALL is called INFO.
+    let other = few_commands().replace("*10\r\n+info\r\n", "*10\r\n+flushall\r\n");
+    script.say(other.as_bytes());
+    let Some(Event::Commands { end, again: false }) = script.events.pop() else {
+        panic!("{:?}", script.events);
+    };
+    assert!(end.unwrap_err().contains("INFO"));
+    script.say(b"+OK\r\n");
+    assert!(script.feed.is_ready());
+    script.redis.heard();
+    script.feed.ask_state(0);
+    script.feed.ping(1);
+    script.feed.flush().unwrap();
+    assert_eq!(script.redis.heard(), "");
 }

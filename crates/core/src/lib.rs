@@ -22,6 +22,7 @@
 
 mod admit;
 mod client_list;
+mod commands;
 mod feed;
 mod fill;
 mod hash;
@@ -29,6 +30,7 @@ mod lease;
 mod look;
 mod outside;
 mod proof;
+mod questions;
 mod redis_state;
 pub mod resp;
 pub mod rights;
@@ -42,6 +44,7 @@ mod turn_tests;
 mod watch;
 
 pub use client_list::{ClientLine, addresses, canonical, proves_executed};
+pub use commands::CommandsReport;
 pub use outside::{Cause, DataPath, Error, Machine, Result, TcpPair};
 pub use redis_state::RedisState;
 pub use stop::reset_translated;

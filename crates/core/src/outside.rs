@@ -10,8 +10,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use erb_abi::{
-    ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, admit_io, conn_key, erb_stat,
-    sweep_row,
+    CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched, Wanted, admit_io,
+    conn_key, erb_stat, sweep_row,
 };
 
 use crate::rights::Credentials;
@@ -79,6 +79,25 @@ pub trait DataPath {
     fn set_rights(&self, value: u32);
     /// Sets `open`; 1: a new connection may do everything without a password.
     fn set_open(&self, value: u32);
+    /// Fast commands that Redis alone answers, a bit per `FAST_KIND_*`.
+    fn fast_off(&self) -> u32;
+    /// Sets `fast_off`.
+    fn set_fast_off(&self, value: u32);
+    /// Class of names that the command table lacks.
+    fn unknown_class(&self) -> u32;
+    /// Sets `unknown_class`.
+    fn set_unknown_class(&self, value: u32);
+
+    /// All rows of the command table.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be read.
+    fn command_rows(&self) -> Result<Vec<(CommandKey, Meaning)>>;
+    /// Changes a row of the command table, at once and as a whole; `None` removes it.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be changed.
+    fn set_command(&self, key: &CommandKey, meaning: Option<&Meaning>) -> Result<()>;
 
     /// Runs the retransmission timer; true while connections have unacknowledged fast bytes.
     ///

@@ -14,6 +14,8 @@ pub struct Calls {
     pub swapdb: u64,
     /// Calls of CONFIG RESETSTAT so far: it hides SWAPDB.
     pub resetstat: u64,
+    /// Calls of MODULE LOAD, LOADEX and UNLOAD so far: the command table may be another one.
+    pub modules: u64,
     /// `total_commands_processed`: falls when CONFIG RESETSTAT came in between, whatever the calls say.
     pub processed: u64,
 }
@@ -33,6 +35,9 @@ impl Calls {
             "total_commands_processed" => self.processed = value.parse().unwrap_or(0),
             "cmdstat_swapdb" => self.swapdb = calls(value),
             "cmdstat_config|resetstat" => self.resetstat = calls(value),
+            "cmdstat_module|load" | "cmdstat_module|loadex" | "cmdstat_module|unload" => {
+                self.modules += calls(value);
+            }
             _ => {}
         }
     }
@@ -41,6 +46,13 @@ impl Calls {
     /// one read may leave the calls as they were; the commands processed in all then fall.
     pub(crate) const fn may_hide_a_swap(&self, before: &Self) -> bool {
         self.swapdb != before.swapdb
+            || self.resetstat != before.resetstat
+            || self.processed < before.processed
+    }
+
+    /// Whether modules may have been loaded or unloaded since `before` was read.
+    pub(crate) const fn may_hide_a_module(&self, before: &Self) -> bool {
+        self.modules != before.modules
             || self.resetstat != before.resetstat
             || self.processed < before.processed
     }

@@ -78,6 +78,115 @@ impl<S> RespStream<S> {
     }
 }
 
+/// A reply without types. The decoder's sets cannot hold maps (it panics), of which Redis makes the
+/// key specifications of COMMAND INFO.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tree {
+    /// A string of any kind.
+    Text(String),
+    /// A number.
+    Number(i64),
+    /// An array or a set.
+    List(Vec<Tree>),
+    /// A map, in order.
+    Map(Vec<(Tree, Tree)>),
+    /// Nothing.
+    Null,
+}
+
+/// Levels of a [`Tree`]: COMMAND INFO has eight.
+const TREE_DEPTH_MAX: u32 = 16;
+
+/// Elements of one level of a [`Tree`].
+const TREE_WIDTH_MAX: usize = 100_000;
+
+impl Tree {
+    /// The reply at the start of `bytes`, and its length, if it is whole.
+    ///
+    /// # Errors
+    /// It is none of the types that a [`Tree`] has.
+    pub fn parse(bytes: &[u8]) -> io::Result<Option<(Self, usize)>> {
+        Self::parse_at(bytes, 0, TREE_DEPTH_MAX)
+    }
+
+    fn parse_at(bytes: &[u8], from: usize, depth: u32) -> io::Result<Option<(Self, usize)>> {
+        let odd = || io::Error::new(io::ErrorKind::InvalidData, "no reply to COMMAND INFO");
+        let rest = bytes.get(from..).unwrap_or_default();
+        let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") else {
+            return Ok(None);
+        };
+        let line = String::from_utf8_lossy(&rest[1..end.max(1)]);
+        let next = from + end + 2;
+        let count = || match line.parse::<i64>().map_err(|_| odd())? {
+            -1 => Ok(None),
+            count => usize::try_from(count)
+                .ok()
+                .filter(|count| *count <= TREE_WIDTH_MAX && depth > 0)
+                .map(Some)
+                .ok_or_else(odd),
+        };
+        match rest[0] {
+            b'+' => Ok(Some((Self::Text(line.into_owned()), next))),
+            b':' => {
+                let number = line.parse().map_err(|_| odd())?;
+                Ok(Some((Self::Number(number), next)))
+            }
+            b'_' => Ok(Some((Self::Null, next))),
+            b'$' => {
+                let Some(length) = count()? else {
+                    return Ok(Some((Self::Null, next)));
+                };
+                let text = bytes.get(next..next + length);
+                let whole = text.filter(|_| bytes.len() >= next + length + 2);
+                let text = |text| Self::Text(String::from_utf8_lossy(text).into_owned());
+                Ok(whole.map(|bytes| (text(bytes), next + length + 2)))
+            }
+            kind @ (b'*' | b'~' | b'%') => {
+                let Some(count) = count()? else {
+                    return Ok(Some((Self::Null, next)));
+                };
+                let all = if kind == b'%' { 2 * count } else { count };
+                let mut at = next;
+                let mut list = Vec::new();
+                for _ in 0..all {
+                    let Some((one, end)) = Self::parse_at(bytes, at, depth - 1)? else {
+                        return Ok(None);
+                    };
+                    list.push(one);
+                    at = end;
+                }
+                if kind != b'%' {
+                    return Ok(Some((Self::List(list), at)));
+                }
+                let mut list = list.into_iter();
+                let pairs = std::iter::from_fn(|| Some((list.next()?, list.next()?)));
+                Ok(Some((Self::Map(pairs.collect()), at)))
+            }
+            _ => Err(odd()),
+        }
+    }
+}
+
+impl<S> RespStream<S> {
+    /// Whether the next reply is an array.
+    #[must_use]
+    pub fn has_array(&self) -> bool {
+        self.input.first() == Some(&b'*')
+    }
+
+    /// The next reply without types, if it is whole.
+    ///
+    /// # Errors
+    /// What came is no such reply.
+    pub fn next_tree(&mut self) -> io::Result<Option<Tree>> {
+        let Some((tree, length)) = Tree::parse(&self.input)? else {
+            return Ok(None);
+        };
+        drop(self.input.split_to(length));
+        Ok(Some(tree))
+    }
+}
+
 impl<S: Read + Write> RespStream<S> {
     /// Writes what is queued, as far as the other end takes it.
     ///

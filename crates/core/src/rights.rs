@@ -68,6 +68,8 @@ rights! {
     // No client ever has this number.
     "client|kill" [b"CLIENT", b"KILL", b"ID", b"9223372036854775807"];
     "client|tracking" [b"CLIENT", b"TRACKING", b"OFF"];
+    "command|list" [b"COMMAND", b"LIST", b"FILTERBY", b"MODULE", b"erb-trial"];
+    "command|info" [b"COMMAND", b"INFO", b"erb-trial"];
     "select" [b"SELECT", b"0"];
     "get" [b"GET", TRIAL_KEY];
     "hkeys" [b"HKEYS", TRIAL_KEY];

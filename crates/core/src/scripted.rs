@@ -2,14 +2,14 @@
 //! For tests: a data path that records, and a Redis whose every byte the test says.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, admit_io, conn_key,
-    sweep_row,
+    self as abi, CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched, Wanted,
+    admit_io, conn_key, sweep_row,
 };
 
 use crate::outside::{DataPath, Error, Machine, Result, TcpPair};
@@ -68,10 +68,27 @@ impl Write for Pipe {
     }
 }
 
+/// What a Redis that has no commands but the daemon's says to COMMAND LIST and COMMAND INFO.
+pub(crate) fn few_commands() -> String {
+    let needed = crate::commands::needed();
+    let list = needed.iter().map(|name| format!("+{name}\r\n"));
+    let asked = crate::commands::asked(&[]);
+    let info = asked.iter().map(|name| {
+        if needed.contains(name.as_str()) {
+            format!("*10\r\n+{name}\r\n:-1\r\n~0\r\n:0\r\n:0\r\n:0\r\n~0\r\n~0\r\n~0\r\n~0\r\n")
+        } else {
+            "_\r\n".to_owned()
+        }
+    });
+    let (list, info) = (list.collect::<String>(), info.collect::<String>());
+    format!("~{}\r\n{list}*{}\r\n{info}", needed.len(), asked.len())
+}
+
 /// Records what is done to the data path, and lets the test set what is read from it.
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) log: RefCell<Vec<String>>,
+    pub(crate) commands: RefCell<BTreeMap<CommandKey, Meaning>>,
     pub(crate) control: RefCell<abi::control>,
     pub(crate) stats: RefCell<std::collections::HashMap<abi::erb_stat, u64>>,
     pub(crate) sweep: RefCell<SweepReport>,
@@ -129,13 +146,27 @@ fn words(keys: &[&[u8]]) -> String {
 impl DataPath for Recorder {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
-        gate_seen: u64; gate_ack: u64; rights: u32;
+        gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
     }
     setters! {
+        set_fast_off fast_off: u32; set_unknown_class unknown_class: u32;
         set_serving serving: u32; set_stopping stopping: u32; set_admit admit: u32;
         set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ns wall_minus_mono_ns: i64;
         set_heartbeat_up_ns heartbeat_up_ns: u64; set_gate_ack gate_ack: u64;
         set_rights rights: u32; set_open open: u32;
+    }
+
+    fn command_rows(&self) -> Result<Vec<(CommandKey, Meaning)>> {
+        let rows = self.commands.borrow();
+        Ok(rows.iter().map(|(key, meaning)| (*key, *meaning)).collect())
+    }
+    fn set_command(&self, key: &CommandKey, meaning: Option<&Meaning>) -> Result<()> {
+        let mut rows = self.commands.borrow_mut();
+        match meaning {
+            Some(meaning) => rows.insert(*key, *meaning),
+            None => rows.remove(key),
+        };
+        Ok(())
     }
 
     fn tick(&self) -> Result<bool> {

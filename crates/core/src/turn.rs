@@ -408,6 +408,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         match event {
             Event::Ready => self.feed_ready(),
             Event::Calls(calls) => self.take_calls(calls)?,
+            Event::Commands { end, again } => self.take_commands(end, again),
             Event::Lease { sent_ns } => {
                 self.watch.lease_refused(None);
                 let until = sent_ns + u64::from(erb_abi::LEASE_MS) * MS;

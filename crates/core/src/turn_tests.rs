@@ -6,12 +6,17 @@ use std::net::SocketAddr;
 use erb_abi as abi;
 
 use crate::outside::{DataPath, TcpPair};
-use crate::scripted::{Pipe, Recorder, Stand};
+use crate::scripted::{Pipe, Recorder, Stand, few_commands};
 use crate::turn::{Core, MS, Settings, Stage};
 
 const START_NS: u64 = 1_000_000 * MS;
 const SETUP: &str = "%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n\
-    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*6\r\n+OK\r\n_\r\n_\r\n*0\r\n*0\r\n:-2\r\n$0\r\n\r\n+OK\r\n";
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*6\r\n+OK\r\n_\r\n_\r\n*0\r\n*0\r\n:-2\r\n$0\r\n\r\n";
+
+/// A feed's set-up with a Redis that has no commands.
+fn set_up() -> String {
+    format!("{SETUP}{}+OK\r\n", few_commands())
+}
 
 /// What the lease asks for: INFO of the calls, PING.
 const PONG: &str = "$0\r\n\r\n+PONG\r\n";
@@ -49,7 +54,7 @@ impl Bench {
     /// A core with a feed, a lease and leave to serve.
     fn serving() -> Self {
         let mut bench = Self::new();
-        bench.say(SETUP);
+        bench.say(&set_up());
         bench.say(state_reply("").as_str());
         bench.say(PONG);
         assert_eq!(bench.core.path.serving(), 1);
@@ -132,7 +137,7 @@ fn state_reply(more: &str) -> String {
 #[test]
 fn the_lease_comes_from_pong_alone_and_counts_from_its_ping() {
     let mut bench = Bench::new();
-    bench.say(SETUP);
+    bench.say(&set_up());
     assert!(!bench.has_lease(), "tracking alone is no lease");
     let sent = bench.now();
     bench.core.machine.now_ns.set(sent + 30 * MS);
@@ -196,7 +201,7 @@ fn a_new_feed_empties_the_cache_before_its_first_lease() {
     bench.pass(400, false);
     assert!(bench.redis.heard().contains("HELLO"), "connects again");
     assert!(!bench.core.path.take_log().contains(&"clear".to_owned()));
-    bench.say(SETUP);
+    bench.say(&set_up());
     assert!(bench.core.path.take_log().contains(&"clear".to_owned()));
     assert!(!bench.has_lease());
     assert_eq!(bench.core.path.serving(), 0, "the state is not read yet");
@@ -542,7 +547,7 @@ fn a_refused_password_ends_serving_and_is_tried_again_with_the_one_of_then() {
     bench.pass(300, false);
     let heard = bench.redis.heard();
     assert!(heard.contains("AUTH\r\n$3\r\nerb\r\n$3\r\nnew"), "{heard}");
-    bench.say(SETUP);
+    bench.say(&set_up());
     bench.say(state_reply("").as_str());
     assert_eq!(bench.core.path.serving(), 1);
 }

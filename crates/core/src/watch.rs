@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether ERB may answer, and why not: Redis's state, the gate, the feed.
 
+use crate::commands::CommandsReport;
 use crate::outside::{DataPath, Machine, Result};
 use crate::redis_state::{Calls, RedisState};
 use crate::turn::{Core, Stage};
@@ -12,6 +13,8 @@ pub(crate) struct Watch {
     pub(crate) state: Option<RedisState>,
     /// Last calls read over the present feed; the cache was emptied when that was made.
     calls: Option<Calls>,
+    /// What came of Redis's command table, or why ERB cannot work with it; before a feed is ready.
+    pub(crate) commands: Option<std::result::Result<CommandsReport, String>>,
     feed: Option<String>,
     lease: Option<String>,
 }
@@ -20,6 +23,7 @@ impl Watch {
     /// There is no feed, for this reason.
     pub(crate) fn no_feed(&mut self, reason: &str) {
         self.state = None;
+        self.commands = None;
         self.calls = None;
         self.lease = None;
         self.feed = Some(reason.to_owned());
@@ -32,7 +36,10 @@ impl Watch {
 
     /// A feed was made; nothing is known of Redis yet.
     pub(crate) fn feed_made(&mut self) {
-        *self = Self::default();
+        *self = Self {
+            commands: self.commands.take(),
+            ..Self::default()
+        };
     }
 
     /// PING was answered by this error, or by PONG again.
@@ -40,11 +47,23 @@ impl Watch {
         self.lease = reason;
     }
 
+    /// What Redis's state and its command table say against answers.
+    fn reasons_of(&self, state: &RedisState) -> Vec<String> {
+        let mut reasons = state.reasons_against_serving();
+        match &self.commands {
+            Some(Ok(_)) => {}
+            Some(Err(reason)) => reasons.push(reason.clone()),
+            None => reasons.push("Redis's command table is not read yet".to_owned()),
+        }
+        reasons
+    }
+
     /// Why ERB must not answer; empty: it may.
     pub(crate) fn reasons(&self) -> Vec<String> {
-        let mut reasons = match &self.state {
-            Some(state) => state.reasons_against_serving(),
-            None => vec![
+        let mut reasons = match (&self.state, &self.commands) {
+            (Some(state), _) => self.reasons_of(state),
+            (None, Some(Err(reason))) => vec![reason.clone()],
+            (None, _) => vec![
                 self.feed
                     .clone()
                     .unwrap_or_else(|| "Redis's state is not read yet".to_owned()),
@@ -68,7 +87,53 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             tracing::info!("SWAPDB or CONFIG RESETSTAT was seen: the cache is emptied");
             self.path.clear()?;
         }
+        let changed = before.is_some_and(|before| calls.may_hide_a_module(&before));
+        if let Some(feed) = self.feed.as_mut().filter(|feed| changed && feed.is_ready())
+            && !feed.is_asking_commands()
+        {
+            feed.ask_commands();
+        }
         Ok(())
+    }
+
+    /// What came of Redis's command table, if it could be read.
+    #[must_use]
+    pub const fn commands(&self) -> Option<&CommandsReport> {
+        match &self.watch.commands {
+            Some(Ok(report)) => Some(report),
+            _ => None,
+        }
+    }
+
+    /// Redis's command table was loaded, or could not be. Another one has ended serving, until the
+    /// state is read.
+    pub(crate) fn take_commands(
+        &mut self,
+        end: std::result::Result<CommandsReport, String>,
+        again: bool,
+    ) {
+        match &end {
+            Ok(report) => {
+                for off in &report.off {
+                    tracing::warn!("not answered by ERB: {off}");
+                }
+                if !report.renamed.is_empty() {
+                    let names = report.renamed.join(" ");
+                    tracing::info!("renamed commands, known by no name: {names}");
+                }
+            }
+            Err(reason) => {
+                tracing::warn!("not serving: {reason}");
+                self.path.set_serving(0);
+            }
+        }
+        self.watch.commands = Some(end);
+        let gate = self.gate_executed();
+        if let Some(feed) = self.feed.as_mut().filter(|_| again)
+            && !feed.is_asking_state()
+        {
+            feed.ask_state(gate);
+        }
     }
 
     /// A state was read: empties the cache if something happened that no invalidation reports,
@@ -78,7 +143,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         if state.acl_is_read() {
             self.take_rights(&state.acl);
         }
-        let reasons = state.reasons_against_serving();
+        let reasons = self.watch.reasons_of(&state);
         // A third of Redis's idle limit: two may be lost on the way.
         self.path
             .set_heartbeat_up_ns(state.timeout_s.saturating_mul(1_000_000_000) / 3);

@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use erb_abi::{
-    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, admit_io, conn_key,
-    erb_stat, sweep_row,
+    self as abi, CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched, Wanted,
+    admit_io, conn_key, erb_stat, sweep_row,
 };
 use erb_core::rights::Credentials;
 use erb_core::{DataPath, Error as CoreError, Machine, Result, TcpPair};
@@ -184,14 +184,21 @@ macro_rules! setters {
 impl DataPath for Kernel {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
-        gate_seen: u64; gate_ack: u64; rights: u32;
+        gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
     }
     setters! {
+        set_fast_off: u32; set_unknown_class: u32;
         set_serving: u32; set_stopping: u32; set_admit: u32; set_lease_until_ns: u64;
         set_wall_minus_mono_ns: i64; set_heartbeat_up_ns: u64; set_gate_ack: u64;
         set_rights: u32; set_open: u32;
     }
 
+    fn command_rows(&self) -> Result<Vec<(CommandKey, Meaning)>> {
+        below(self.datapath.command_rows())
+    }
+    fn set_command(&self, key: &CommandKey, meaning: Option<&Meaning>) -> Result<()> {
+        below(self.datapath.set_command(key, meaning))
+    }
     fn tick(&self) -> Result<bool> {
         below(self.datapath.tick())
     }

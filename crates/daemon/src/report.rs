@@ -61,6 +61,12 @@ pub struct RedisReport {
     pub maxmemory_policy: String,
     /// `timeout`, s.
     pub timeout_s: u64,
+    /// Commands that Redis has under their own names.
+    pub commands: usize,
+    /// Fast commands that are left to Redis, each with the reason.
+    pub fast_off: Vec<String>,
+    /// Commands that only a new name reaches (`rename-command`).
+    pub renamed: Vec<String>,
 }
 
 /// Tracked connections.

@@ -172,6 +172,11 @@ impl Daemon {
         (status.cache.filled, _) = core.fill_counts();
         status.redis.feed_up = core.is_feed_up();
         status.redis.feeds_made = core.feeds_made();
+        if let Some(found) = core.commands() {
+            status.redis.commands = found.commands;
+            found.off.clone_into(&mut status.redis.fast_off);
+            found.renamed.clone_into(&mut status.redis.renamed);
+        }
         if let Some(state) = core.redis_state() {
             state.version.clone_into(&mut status.redis.version);
             state.role.clone_into(&mut status.redis.role);

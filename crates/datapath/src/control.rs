@@ -74,6 +74,8 @@ fields! {
     rights, set_rights: u32, AtomicU32;
     /// 1: a new connection may do everything without a password.
     open, set_open: u32, AtomicU32;
+    /// Class of names that the command table lacks.
+    unknown_class, set_unknown_class: u32, AtomicU32;
     /// Number of cache sets - 1.
     set_mask, set_set_mask: u64, AtomicU64;
     /// Seed of the key hash.

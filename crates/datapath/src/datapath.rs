@@ -6,7 +6,9 @@ use std::path::Path;
 use std::ptr::{addr_of, addr_of_mut};
 use std::rc::Rc;
 
-use erb_abi::{self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted};
+use erb_abi::{
+    self as abi, CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched, Wanted,
+};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::control::Control;
@@ -41,6 +43,7 @@ pub struct Datapath {
     large: MapHandle,
     stats: MapHandle,
     conns: MapHandle,
+    commands: MapHandle,
     misses: MapHandle,
     programs: Programs,
 }
@@ -86,6 +89,7 @@ impl Datapath {
             large: map("erb_large")?,
             stats: map("erb_stats")?,
             conns: map("erb_conns")?,
+            commands: map("erb_commands")?,
             misses: map("erb_misses")?,
             programs: Programs {
                 tick: Runnable::open(root, "erb_tick")?,
@@ -334,6 +338,35 @@ impl Datapath {
                 unsafe { key.as_ptr().cast::<abi::conn_key>().read_unaligned() }
             })
             .collect()
+    }
+
+    /// All rows of the command table.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if it cannot be read.
+    pub fn command_rows(&self) -> Result<Vec<(CommandKey, Meaning)>> {
+        let mut rows = Vec::new();
+        for key in self.commands.keys() {
+            let found = self
+                .commands
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| Error::map("erb_commands", error))?;
+            let meaning = found.as_deref().and_then(Meaning::read);
+            rows.extend(CommandKey::try_from(key).ok().zip(meaning));
+        }
+        Ok(rows)
+    }
+
+    /// Changes a row of the command table; `None` removes it.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if it cannot be changed.
+    pub fn set_command(&self, key: &CommandKey, meaning: Option<&Meaning>) -> Result<()> {
+        match meaning {
+            Some(meaning) => self.commands.update(key, &meaning.bytes(), MapFlags::ANY),
+            None => self.commands.delete(key),
+        }
+        .map_err(|error| Error::map("erb_commands", error))
     }
 
     /// All tracked connections. Copies every entry: for people, not for the loop.

@@ -59,6 +59,12 @@ pub struct Redis {
     pub feed_up: bool,
     /// Feeds made since the daemon began.
     pub feeds_made: u64,
+    /// Commands that Redis has under their own names.
+    pub commands: usize,
+    /// Fast commands that are left to Redis.
+    pub fast_off: Vec<String>,
+    /// Commands that only a new name reaches.
+    pub renamed: Vec<String>,
 }
 
 /// Tracked connections.

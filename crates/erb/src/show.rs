@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use erb_daemon::{ConnLine, ProgramsReport, Status};
+use erb_daemon::{ConnLine, ProgramsReport, RedisReport, Status};
 use erb_datapath::{AttachMode, Programs, VlanOffload};
 
 /// Kinds of counters in the order in which they are shown, with a heading.
@@ -102,6 +102,7 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
         redis.maxmemory_policy,
         redis.timeout_s
     )?;
+    commands(out, redis)?;
     let lease = match status.lease_left_ms {
         left if left > 0 => format!("{left} ms left"),
         _ if status.connections.fast + status.connections.new == 0 => {
@@ -138,6 +139,18 @@ fn programs(out: &mut String, programs: &ProgramsReport) -> std::fmt::Result {
             "; a replacement stopped half-way: `erb boost` again"
         }
     )
+}
+
+/// What came of Redis's command table.
+fn commands(out: &mut String, redis: &RedisReport) -> std::fmt::Result {
+    write!(out, "commands     {} known", redis.commands)?;
+    if !redis.fast_off.is_empty() {
+        write!(out, "; left to Redis: {}", redis.fast_off.join(", "))?;
+    }
+    if !redis.renamed.is_empty() {
+        write!(out, "; renamed: {}", redis.renamed.join(" "))?;
+    }
+    writeln!(out)
 }
 
 fn tables(out: &mut String, status: &Status) -> std::fmt::Result {

@@ -26,6 +26,7 @@
 //! A hit takes about 1.4 us with its frame built and looked at (release build, a core shared with
 //! compilers; the test `a_hit_leaves_time_for_the_rest` prints it); a mutant compiles in 1 to 3 s.
 
+mod commands;
 pub mod compile;
 mod cpus;
 #[cfg(test)]

@@ -321,28 +321,9 @@ impl Path {
         path
     }
 
-    /// What a command means from now on; none: as if it were not listed. Sub-commands are
-    /// `container|sub`.
-    ///
-    /// # Panics
-    /// If the name is too long for the table, or the table is full.
-    pub fn set_command(&self, name: &str, meaning: Option<&erb_abi::Meaning>) {
-        let key = erb_abi::command_key_bytes(name).expect("the name fits");
-        let Map::Hash(hash) = &mut *self.0.map(self.0.known.commands) else {
-            panic!("erb_commands is a hash")
-        };
-        let Some(meaning) = meaning else {
-            hash.delete(&key, 0);
-            return;
-        };
-        // SAFETY: the row is as long as the map's value: both are struct command_row.
-        let done = unsafe { hash.update(&key, meaning.bytes().as_ptr(), 0, 0) };
-        assert_eq!(done, 0, "the command table is too small");
-    }
-
     fn fill_maps(&self) {
         for command in &erb_abi::COMMANDS {
-            self.set_command(command.name, Some(&command.meaning()));
+            self.set_command(&command.key(), Some(&command.meaning()));
         }
         // SAFETY: no program runs yet.
         let control = unsafe { &mut *self.control() };

@@ -9,9 +9,6 @@ use crate::server::Redis;
 use crate::strings::SYNTAX;
 use crate::types::{AppendFsync, Cause, ClientId};
 
-/// Number of commands that Redis 7.0.15 has.
-const COMMAND_COUNT: i64 = 241;
-
 /// Commands that exist only by their sub-commands.
 pub(crate) fn container(redis: &mut Redis, id: ClientId, _argv: &Argv) {
     redis.add_arity_error(id);
@@ -146,27 +143,6 @@ pub(crate) fn config_resetstat(redis: &mut Redis, id: ClientId, _argv: &Argv) {
     redis.stats = crate::info::Stats::default();
     redis.command_stats.clear();
     redis.client(id).add_ok();
-}
-
-pub(crate) fn command(redis: &mut Redis, id: ClientId, _argv: &Argv) {
-    redis.client(id).add_array(0);
-}
-
-pub(crate) fn command_count(redis: &mut Redis, id: ClientId, _argv: &Argv) {
-    redis.client(id).add_int(COMMAND_COUNT);
-}
-
-/// COMMAND DOCS: nothing is documented.
-pub(crate) fn command_docs(redis: &mut Redis, id: ClientId, _argv: &Argv) {
-    redis.client(id).add_map(0);
-}
-
-/// COMMAND INFO: as for unknown commands.
-pub(crate) fn command_info(redis: &mut Redis, id: ClientId, argv: &Argv) {
-    redis.client(id).add_array(argv.len() - 2);
-    for _ in 2..argv.len() {
-        redis.client(id).add_null_array();
-    }
 }
 
 /// DEBUG RELOAD: the data set is emptied and read again; SLEEP is a no-operation in virtual time.

@@ -68,12 +68,14 @@ pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
 impl Redis {
     /// `processCommand`: true if the command ended (and did not block or wait for later).
     pub(crate) fn process(&mut self, id: ClientId, argv: &Argv) -> bool {
-        let name = lower(&argv[0]);
-        if name == "quit" {
+        if lower(&argv[0]) == "quit" {
             self.client(id).add_ok();
             self.client(id).close_after_reply = true;
             return true;
         }
+        let declared = self.declared(argv);
+        let argv = declared.as_ref().unwrap_or(argv);
+        let name = lower(&argv[0]);
         let Some(command) = self.command_or_reject(id, &name, argv) else {
             return true;
         };
@@ -100,6 +102,15 @@ impl Redis {
             self.serve_blocked();
         }
         true
+    }
+
+    /// The command under the name with which it was declared, if `rename-command` touches this one.
+    /// A name that leads to no command any more gets one that never did.
+    fn declared(&self, argv: &Argv) -> Option<Argv> {
+        let name = command_of(self.config.renamed, &lower(&argv[0]))?;
+        let mut argv = argv.clone();
+        argv[0] = bytes(&name);
+        Some(argv)
     }
 
     fn command_or_reject(
@@ -288,6 +299,16 @@ impl Redis {
     /// Replaces what the log gets for the command that runs.
     pub(crate) fn log_as(&mut self, argv: Argv) {
         self.log_override = Some(argv);
+    }
+}
+
+/// What a name stands for, if that is not the command that was declared with it.
+pub(crate) fn command_of(renamed: &[(&str, &str)], name: &str) -> Option<String> {
+    let to = renamed.iter().find(|(_, to)| *to == name);
+    let from = renamed.iter().any(|(from, _)| *from == name);
+    match to {
+        Some((from, _)) => Some((*from).to_owned()),
+        None => from.then(|| format!("(renamed) {name}")),
     }
 }
 

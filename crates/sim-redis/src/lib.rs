@@ -24,6 +24,7 @@ mod client_commands;
 mod collections;
 mod connection;
 mod db;
+mod describe;
 mod disk;
 mod dispatch;
 mod expire;

@@ -8,8 +8,8 @@ use crate::client::Argv;
 use crate::server::Redis;
 use crate::types::ClientId;
 use crate::{
-    acl, admin, client_commands, collections, connection, expire, info, keys, multi, pubsub,
-    script, strings,
+    acl, admin, client_commands, collections, connection, describe, expire, info, keys, multi,
+    pubsub, script, strings,
 };
 
 /// Executes a command.
@@ -23,9 +23,9 @@ pub(crate) struct Command {
     pub(crate) arity: i32,
     /// w write, m denyoom, r readonly, s noscript, l loading, n no auth, a admin, M not in MULTI,
     /// p pubsub, F fast, x skip monitor, P may replicate.
-    flags: &'static str,
+    pub(crate) flags: &'static str,
     /// First key, last key, step.
-    keys: (i32, i32, i32),
+    pub(crate) keys: (i32, i32, i32),
     pub(crate) run: Handler,
 }
 
@@ -228,10 +228,11 @@ static TABLE: &[Command] = &[
     command("acl|list", 2, "asl", (0, 0, 0), acl::list),
     command("info", -1, "l", (0, 0, 0), info::info),
     command("debug", -2, "asl", (0, 0, 0), admin::debug),
-    command("command", -1, "l", (0, 0, 0), admin::command),
-    command("command|docs", -2, "l", (0, 0, 0), admin::command_docs),
-    command("command|count", 2, "l", (0, 0, 0), admin::command_count),
-    command("command|info", -2, "l", (0, 0, 0), admin::command_info),
+    command("command", -1, "l", (0, 0, 0), describe::command),
+    command("command|docs", -2, "l", (0, 0, 0), describe::docs),
+    command("command|count", 2, "l", (0, 0, 0), describe::count),
+    command("command|info", -2, "l", (0, 0, 0), describe::info),
+    command("command|list", -2, "l", (0, 0, 0), describe::list),
     command("shutdown", -1, "aslM", (0, 0, 0), admin::shutdown),
     command("replicaof", 3, "as", (0, 0, 0), admin::replicaof),
     command("slaveof", 3, "as", (0, 0, 0), admin::replicaof),
@@ -261,6 +262,11 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
         })
         .get(name)
         .copied()
+}
+
+/// All commands of the model; sub-commands too.
+pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
+    TABLE.iter()
 }
 
 /// Names of all commands of the model; sub-commands as `config|get`.

@@ -125,6 +125,8 @@ pub struct Config {
     pub maxclients: usize,
     /// `enable-debug-command yes`.
     pub debug_command: bool,
+    /// `rename-command`: declared name, name in use (empty: none).
+    pub renamed: &'static [(&'static str, &'static str)],
     /// How long a background fsync may take at most, ns (seeded).
     pub fsync_ns_max: u64,
     /// Seed of everything that Redis leaves to chance: eviction, active expiry.
@@ -144,6 +146,7 @@ impl Default for Config {
             timeout_s: 0,
             maxclients: 10_000,
             debug_command: false,
+            renamed: &[],
             fsync_ns_max: 0,
             seed: 0,
         }

@@ -88,10 +88,26 @@ pub enum Verb {
     HKeys,
     /// HVALS.
     HVals,
+    /// MSETNX of two keys.
+    MSetNx,
+    /// RENAME.
+    Rename,
+    /// RENAMENX.
+    RenameNx,
+    /// COPY, mostly with REPLACE, sometimes to another database.
+    Copy,
+    /// MOVE to another database.
+    Move,
+    /// BITOP into a key.
+    BitOp,
+    /// PFCOUNT, which also writes; of strings an error is the right reply.
+    PfCount,
+    /// SINTERSTORE of nothing: removes a key.
+    SInterStore,
 }
 
 /// Name and default weight of each command: reads dominate, the five writes come next.
-const VERBS: [(Verb, &str, u32); 32] = [
+const VERBS: [(Verb, &str, u32); 40] = [
     (Verb::Get, "GET", 500),
     (Verb::Set, "SET", 130),
     (Verb::Del, "DEL", 40),
@@ -124,6 +140,14 @@ const VERBS: [(Verb, &str, u32); 32] = [
     (Verb::HStrLen, "HSTRLEN", 10),
     (Verb::HKeys, "HKEYS", 10),
     (Verb::HVals, "HVALS", 10),
+    (Verb::MSetNx, "MSETNX", 5),
+    (Verb::Rename, "RENAME", 10),
+    (Verb::RenameNx, "RENAMENX", 5),
+    (Verb::Copy, "COPY", 10),
+    (Verb::Move, "MOVE", 5),
+    (Verb::BitOp, "BITOP", 5),
+    (Verb::PfCount, "PFCOUNT", 3),
+    (Verb::SInterStore, "SINTERSTORE", 3),
 ];
 
 impl Verb {
@@ -240,7 +264,14 @@ impl Generator {
             Verb::Get => args.push(self.read_key()),
             Verb::Set => self.set_args(&mut args),
             Verb::Del | Verb::Unlink | Verb::Exists => {
-                let count = if self.rng.random_ratio(1, 8) { 2 } else { 1 };
+                // UNLINK sometimes of more keys than are marked one by one.
+                let most = if verb == Verb::Unlink { 40 } else { 2 };
+                let many = self.rng.random_ratio(1, 8);
+                let count = if many {
+                    self.rng.random_range(2..=most)
+                } else {
+                    1
+                };
                 args.extend((0..count).map(|_| self.any_key()));
             }
             Verb::Incr => args.push(self.counter_key()),
@@ -287,7 +318,7 @@ impl Generator {
                 let count = self.rng.random_range(1..4);
                 args.extend((0..count).map(|_| self.read_key()));
             }
-            Verb::MSet => {
+            Verb::MSet | Verb::MSetNx => {
                 args.extend([
                     self.write_key(),
                     self.value(),
@@ -295,7 +326,8 @@ impl Generator {
                     self.value(),
                 ]);
             }
-            _ => self.hash_args(verb, &mut args),
+            _ if verb.name().starts_with('H') => self.hash_args(verb, &mut args),
+            _ => self.keys_args(verb, &mut args),
         }
         args
     }
@@ -315,6 +347,30 @@ impl Generator {
                 args.extend((0..count).map(|_| self.field()));
             }
             _ => {}
+        }
+    }
+
+    /// Commands that write other keys than their first.
+    fn keys_args(&mut self, verb: Verb, args: &mut Vec<Vec<u8>>) {
+        match verb {
+            Verb::Rename | Verb::RenameNx => args.extend([self.any_key(), self.write_key()]),
+            Verb::Copy => {
+                args.extend([self.any_key(), self.write_key()]);
+                if self.rng.random_ratio(1, 5) {
+                    args.extend([b"DB".to_vec(), b"1".to_vec()]);
+                }
+                if self.rng.random_ratio(4, 5) {
+                    args.push(b"REPLACE".to_vec());
+                }
+            }
+            Verb::Move => args.extend([self.write_key(), b"1".to_vec()]),
+            Verb::BitOp => {
+                let how = [&b"AND"[..], b"OR", b"XOR"][self.rng.random_range(0..3)].to_vec();
+                args.extend([how, self.write_key(), self.any_key(), self.any_key()]);
+            }
+            Verb::PfCount => args.extend([self.any_key(), self.any_key()]),
+            Verb::SInterStore => args.extend([self.write_key(), self.named('x', 1)]),
+            other => unreachable!("{other:?} has its own arguments"),
         }
     }
 

@@ -15,6 +15,7 @@ mod faults;
 mod history;
 mod loopback;
 mod mixed;
+mod renamed;
 mod replace;
 mod scripts;
 mod state;

@@ -320,7 +320,7 @@ fn check_marks(
             (0..used).any(|at| {
                 let at = conn.mark_tail.wrapping_add(at) % abi::MARKS_IN_FLIGHT;
                 let mark = conn.marks[at as usize];
-                mark.request == request && mark.set == set
+                mark.request == request && (mark.set == set || mark.set == abi::MARK_FENCE)
             })
         };
         if command.writes.len() > abi::KEYS_MARKED_MAX as usize {

@@ -5,8 +5,8 @@
 use std::cell::{Cell, RefCell};
 
 use erb_abi::{
-    ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, SWEEP_F_GONE, SweepReport, Touched, Wanted,
-    admit_io, conn_key, erb_stat, sweep_row,
+    CMD_FENCE, CommandKey, ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, Meaning,
+    SWEEP_F_GONE, SweepReport, Touched, Wanted, admit_io, conn_key, erb_stat, sweep_row,
 };
 use erb_core::{DataPath, Result};
 
@@ -43,6 +43,12 @@ pub enum DaemonMistake {
     ServingRegardless,
     /// Redis, which evicts by use, is not told which keys are used.
     UseHidden,
+    /// The names of fast commands are not checked.
+    FastNamesUnchecked,
+    /// Redis's command table is not loaded.
+    TableNotLoaded,
+    /// Names that nobody knows are taken for commands that only write keys.
+    UnknownIsNoState,
 }
 
 /// A data path, driven by a daemon that may have a mistake.
@@ -121,6 +127,27 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         halve_miss_counts();
         conn_keys() -> Vec<conn_key>;
         conn_views() -> Vec<ConnView>;
+        fast_off() -> u32;
+        unknown_class() -> u32;
+        command_rows() -> Result<Vec<(CommandKey, Meaning)>>;
+    }
+
+    fn set_fast_off(&self, value: u32) {
+        let forgotten = self.has(DaemonMistake::FastNamesUnchecked);
+        self.inner.set_fast_off(if forgotten { 0 } else { value });
+    }
+
+    fn set_unknown_class(&self, value: u32) {
+        let forgotten = self.has(DaemonMistake::UnknownIsNoState);
+        self.inner
+            .set_unknown_class(if forgotten { CMD_FENCE } else { value });
+    }
+
+    fn set_command(&self, key: &CommandKey, meaning: Option<&Meaning>) -> Result<()> {
+        if self.has(DaemonMistake::TableNotLoaded) {
+            return Ok(());
+        }
+        self.inner.set_command(key, meaning)
     }
 
     fn lease_until_ns(&self) -> u64 {

@@ -181,4 +181,22 @@ pub(super) const DAEMON: &[Mutation] = &[
         Way::Scenario("sharp-unread-write"),
         DaemonMistake::ReleasedWithoutProof,
     ),
+    daemon(
+        "fast-names-unchecked",
+        "a fast command whose name another one bears is Redis's",
+        Way::Scenario("coh-03-renamed-fast"),
+        DaemonMistake::FastNamesUnchecked,
+    ),
+    daemon(
+        "table-not-loaded",
+        "what a name means is Redis's to say",
+        Way::Scenario("coh-03-renamed-write"),
+        DaemonMistake::TableNotLoaded,
+    ),
+    daemon(
+        "unknown-is-no-state",
+        "a name that nobody knows may be that of a command with a state",
+        Way::Scenario("coh-03-renamed-state"),
+        DaemonMistake::UnknownIsNoState,
+    ),
 ];

@@ -65,6 +65,7 @@ pub const CALM: Profile = Profile {
         offload: 300_000,
         slow_reader: 0,
         sets: 16,
+        renamed: &[],
     },
     client: ClientRates {
         machines: 3,

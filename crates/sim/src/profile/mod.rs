@@ -74,6 +74,8 @@ pub struct ServerRates {
     /// Of reads of Redis.
     pub slow_reader: u32,
     pub sets: u32,
+    /// `rename-command` of redis.conf: declared name, name in use.
+    pub renamed: &'static [(&'static str, &'static str)],
 }
 
 /// What clients do, parts per million of operations unless said otherwise.

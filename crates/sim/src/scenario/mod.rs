@@ -73,6 +73,8 @@ pub struct Setup {
     pub ipv6: bool,
     /// Cache sets.
     pub sets: u32,
+    /// `rename-command` of redis.conf: declared name, name in use.
+    pub renamed: &'static [(&'static str, &'static str)],
     /// One way of each link.
     pub delay: Ns,
     /// The stack of machine 0; others have the default one.
@@ -103,6 +105,7 @@ impl Default for Setup {
             vlan: None,
             ipv6: false,
             sets: 16,
+            renamed: &[],
             delay: 30 * US,
             client: Config {
                 nagle: false,
@@ -150,6 +153,7 @@ impl Scenario {
         profile.server.tier = setup.tier;
         profile.server.veth = setup.veth;
         profile.server.sets = setup.sets;
+        profile.server.renamed = setup.renamed;
         profile.server.offload = if setup.offload { 1_000_000 } else { 0 };
         profile.server.merge = if setup.merge { 1_000_000 } else { 0 };
         profile.client.machines = 3;

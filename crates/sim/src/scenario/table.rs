@@ -198,6 +198,11 @@ cases! {
     "coh-03-too-many-keys", "coherence 3, 9", "more keys than are marked close the fast path", Some(cases::keys::too_many), "";
     "coh-03-counted-keys", "coherence 3, 9", "the number of keys is read from its argument", Some(cases::keys::counted), "keynum-misread";
     "coh-43-half-command", "coherence 43", "the fence that stands for marks without room covers a command that is not whole yet", Some(cases::keys::half_a_command), "overflow-half";
+    "coh-03-own-table", "coherence 3", "Redis's own command table is loaded", Some(cases::names::own_table), "table-not-loaded";
+    "coh-03-renamed-fast", "coherence 3", "a fast command whose name another one bears is Redis's", Some(cases::names::fast_command), "fast-names-unchecked";
+    "coh-03-renamed-write", "coherence 3, 9", "a write that bears the name of a read closes the fast path", Some(cases::names::write), "table-not-loaded";
+    "coh-03-renamed-state", "coherence 3", "a name that nobody knows may be that of a command with a state", Some(cases::names::state), "unknown-is-no-state";
+    "coh-03-renamed-needed", "coherence 3", "without the commands that the daemon needs nothing is answered", Some(cases::names::needed), "";
     "coh-07-bypass-writes", "coherence 7", "BYPASS takes away answers only: its writes are marked", Some(cases::fence::writes_of_bypassed_connections), "";
     "coh-07-older-than-erb", "coherence 7", "payload of connections older than ERB is fenced until proved", Some(cases::fence::older_than_erb), "never-released";
     "coh-07-untracked", "coherence 7", "payload that nobody tracks closes the fast path until proved", Some(cases::fence::untracked_payload), "";

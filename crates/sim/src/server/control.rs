@@ -8,8 +8,8 @@ use std::ptr::{addr_of, addr_of_mut};
 use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, ConnView, FillEntry, FillToken, SweepReport, Touched, Wanted, conn_key, erb_stat,
-    sweep_row,
+    self as abi, CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched, Wanted,
+    conn_key, erb_stat, sweep_row,
 };
 use erb_core::{DataPath, Result};
 use erb_sim_path::{Path, Prog};
@@ -109,13 +109,25 @@ macro_rules! setters {
 impl DataPath for Control {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
-        gate_seen: u64; gate_ack: u64; rights: u32;
+        gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
     }
     setters! {
+        set_fast_off fast_off: u32; set_unknown_class unknown_class: u32;
         set_serving serving: u32; set_stopping stopping: u32; set_admit admit: u32;
         set_lease_until_ns lease_until_ns: u64; set_wall_minus_mono_ns wall_minus_mono_ns: i64;
         set_heartbeat_up_ns heartbeat_up_ns: u64; set_gate_ack gate_ack: u64;
         set_rights rights: u32; set_open open: u32;
+    }
+
+    fn command_rows(&self) -> Result<Vec<(CommandKey, Meaning)>> {
+        self.step();
+        Ok(self.path.command_rows())
+    }
+
+    fn set_command(&self, key: &CommandKey, meaning: Option<&Meaning>) -> Result<()> {
+        self.step();
+        self.path.set_command(key, meaning);
+        Ok(())
     }
 
     fn tick(&self) -> Result<bool> {

@@ -259,6 +259,7 @@ impl Server {
             appendfsync: erb_sim_redis::AppendFsync::EverySec,
             fsync_ns_max: if rates.disk > 0 { 3 * SECOND } else { 0 },
             seed: mix(inner.plan.seed, &[8]),
+            renamed: inner.plan.profile.server.renamed,
             ..RedisConfig::default()
         };
         Redis::start(config, disk, inner.wall_ns()).ok()

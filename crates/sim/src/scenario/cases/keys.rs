@@ -144,7 +144,8 @@ pub(crate) fn counted() {
         let mut s = Scenario::new(Setup::default());
         let client = s.fast();
         let path = s.world.server.path.borrow().clone().expect("a data path");
-        path.set_command("eval", Some(&row));
+        let eval = abi::command_key_bytes("eval").expect("a short name");
+        path.set_command(&eval, Some(&row));
         let (taken, fenced) = (s.stat(abi::STAT_MARK_TAKEN), s.stat(abi::STAT_FENCE_TAKEN));
         s.call(client, &[b"EVAL", script, count, b"one", b"two", b"three"]);
         assert_eq!(s.stat(abi::STAT_MARK_TAKEN) - taken, marks, "{count:?}");

@@ -11,5 +11,6 @@ pub(crate) mod keys;
 pub(crate) mod lease;
 pub(crate) mod lives;
 pub(crate) mod loopback;
+pub(crate) mod names;
 pub(crate) mod order;
 pub(crate) mod wire;
