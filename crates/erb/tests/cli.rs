@@ -138,8 +138,6 @@ fn arguments_that_cannot_be_used() {
     let place = Place::with_redis();
     let output = boost_with(&place, &place.device(), "nowhere", &[]);
     assert_refused(&output, 2, &["nowhere", "HOST:PORT"]);
-    let output = boost_with(&place, "lo", "127.0.0.1:6379", &[]);
-    assert_refused(&output, 2, &["unix:PATH"]);
     let output = boost_with(
         &place,
         &place.device(),

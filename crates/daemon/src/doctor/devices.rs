@@ -68,7 +68,12 @@ fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities) {
             format!("is down, no client comes by it: `ip link set {name} up`"),
         );
     }
-    if !found.native_xdp {
+    if driver.is_empty() && !found.native_xdp {
+        findings.warn(
+            name,
+            "has no native XDP, as loopback has none: the TC tier alone answers, which is slower",
+        );
+    } else if !found.native_xdp {
         findings.warn(
             name,
             format!(
