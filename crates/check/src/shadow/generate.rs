@@ -263,17 +263,7 @@ impl Generator {
         match verb {
             Verb::Get => args.push(self.read_key()),
             Verb::Set => self.set_args(&mut args),
-            Verb::Del | Verb::Unlink | Verb::Exists => {
-                // UNLINK sometimes of more keys than are marked one by one.
-                let most = if verb == Verb::Unlink { 40 } else { 2 };
-                let many = self.rng.random_ratio(1, 8);
-                let count = if many {
-                    self.rng.random_range(2..=most)
-                } else {
-                    1
-                };
-                args.extend((0..count).map(|_| self.any_key()));
-            }
+            Verb::Del | Verb::Unlink | Verb::Exists => self.any_keys(verb, &mut args),
             Verb::Incr => args.push(self.counter_key()),
             Verb::IncrBy => {
                 let by = self.rng.random_range(-1000..1000i64).to_string();
@@ -330,6 +320,18 @@ impl Generator {
             _ => self.keys_args(verb, &mut args),
         }
         args
+    }
+
+    /// Mostly one key, UNLINK sometimes of more than are marked one by one.
+    fn any_keys(&mut self, verb: Verb, args: &mut Vec<Vec<u8>>) {
+        let most = if verb == Verb::Unlink { 40 } else { 2 };
+        let many = self.rng.random_ratio(1, 8);
+        let count = if many {
+            self.rng.random_range(2..=most)
+        } else {
+            1
+        };
+        args.extend((0..count).map(|_| self.any_key()));
     }
 
     fn hash_args(&mut self, verb: Verb, args: &mut Vec<Vec<u8>>) {

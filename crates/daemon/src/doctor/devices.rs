@@ -103,6 +103,11 @@ fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities) {
             ),
         );
     }
+    examine_queues(findings, name, found);
+    examine_tcx(findings, name, found);
+}
+
+fn examine_queues(findings: &mut Findings, name: &str, found: &Abilities) {
     let processors = available_parallelism().map_or(1, |count| count.get() as u32);
     if let Some((now, most)) = found.queues {
         let wanted = processors.min(most);
@@ -116,6 +121,9 @@ fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities) {
             );
         }
     }
+}
+
+fn examine_tcx(findings: &mut Findings, name: &str, found: &Abilities) {
     let foreign: Vec<&str> = found
         .tcx
         .iter()

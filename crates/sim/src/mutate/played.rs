@@ -134,7 +134,7 @@ mutations! {
     "untracked-opens", "what nobody tracks may be a MONITOR", "coh-40-monitor-untracked",
         [("conn.h", "\tatomic_add(&c->gate_seen, 1);\n\tcount(STAT_GATE_SHUT);\n", "")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
-        [("up.h", "unread = lost || trial || (!w->whole && w->scan.state == RQ_LOST);", "unread = lost;")];
+        [("up.h", "unread = lost || trial || (!w->whole && w->scan.state == RQ_LOST);", "unread = lost || trial;")];
     "epoch-uncompared", "an admission counts only if nothing was sent that changes the connection", "tcp-23-moved-on",
         [("admit.h", "conn->epoch != io->row.epoch)", "!io->row.cookie)")];
     "resp-guessed", "the RESP version is proved by a map or by CLIENT LIST", "tcp-23-resp",
