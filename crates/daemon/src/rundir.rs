@@ -156,16 +156,11 @@ impl RunDir {
             .mode(0o700)
             .create(&self.path)
             .map_err(Error::io(format!("could not make {}", self.path.display())))?;
-        let path = self.path.join("lock");
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(Error::io(format!("could not open {}", path.display())))?;
-        Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|_| Error::AlreadyBoosted(self.path.clone()))
+        Flock::lock(
+            open_lock(&self.path.join("lock"))?,
+            FlockArg::LockExclusiveNonblock,
+        )
+        .map_err(|_| Error::AlreadyBoosted(self.path.clone()))
     }
 
     /// Takes the lock of those who change what is at work; waits for another.
@@ -174,14 +169,7 @@ impl RunDir {
     /// [`Error::Io`] if it cannot be made.
     pub fn turn(&self) -> Result<Flock<File>> {
         let path = self.path.join("boost.lock");
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(Error::io(format!("could not open {}", path.display())))?;
-        Flock::lock(file, FlockArg::LockExclusive)
+        Flock::lock(open_lock(&path)?, FlockArg::LockExclusive)
             .map_err(|(_, error)| Error::io(format!("could not lock {}", path.display()))(error))
     }
 
@@ -363,6 +351,16 @@ fn topmost_ancestor() -> Option<u32> {
             .find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())?;
     }
     found
+}
+
+fn open_lock(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(Error::io(format!("could not open {}", path.display())))
 }
 
 #[cfg(test)]

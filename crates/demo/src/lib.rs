@@ -14,19 +14,16 @@ mod stage;
 mod table;
 
 use std::fs::{self, File};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use erb_bench::args::{CapacityArgs, Op, Server};
 use erb_bench::clients::{self, ClientLoad, ClientRun};
-use erb_lab::Mode;
+use erb_lab::{Mode, Stop};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sched::sched_getaffinity;
 use nix::unistd::Pid;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::stage::Stage;
 use crate::table::{Report, Row};
@@ -276,28 +273,6 @@ fn capacity_args() -> CapacityArgs {
 /// Standard output is the result's.
 fn progress(text: &str) {
     eprintln!("demo: {text}");
-}
-
-/// SIGINT and SIGTERM end the demonstration after the run at hand, so that the lab is removed.
-struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    fn watch() -> Result<Self> {
-        let raised = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&raised))
-                .with_context(|| format!("could not watch signal {signal}"))?;
-        }
-        Ok(Self(raised))
-    }
-
-    fn check(&self) -> Result<()> {
-        ensure!(
-            !self.0.load(Ordering::Relaxed),
-            "interrupted by a signal; the lab was removed"
-        );
-        Ok(())
-    }
 }
 
 #[cfg(test)]

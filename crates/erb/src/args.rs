@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use erb_daemon::CredentialSource;
 
 /// ERB answers Redis reads at the network card, over ordinary TCP, for an unmodified Redis.
 #[derive(Debug, Parser)]
@@ -76,6 +77,30 @@ pub enum Mode {
     Read,
 }
 
+/// As whom the daemon's own connection authenticates at Redis.
+#[derive(Clone, Debug, Args)]
+pub struct LoginArgs {
+    /// User of Redis as whom the daemon's own connection authenticates [default: Redis's default
+    /// user].
+    #[arg(long, value_name = "NAME")]
+    pub redis_user: Option<String>,
+    /// File whose first line is that user's password; readable by its owner alone. Read again at
+    /// each connection, so a password may be changed [default: the environment variable
+    /// ERB_REDIS_PASSWORD].
+    #[arg(long, value_name = "FILE")]
+    pub redis_password_file: Option<PathBuf>,
+}
+
+impl LoginArgs {
+    /// Where user and password come from.
+    pub fn source(&self) -> erb_daemon::Result<CredentialSource> {
+        CredentialSource::new(
+            self.redis_user.as_deref(),
+            self.redis_password_file.as_deref(),
+        )
+    }
+}
+
 /// Arguments of `erb boost`.
 #[derive(Clone, Debug, Args)]
 pub struct BoostArgs {
@@ -86,15 +111,9 @@ pub struct BoostArgs {
     /// Redis's address for the daemon's own connection: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "ADDR")]
     pub redis: String,
-    /// User of Redis as whom the daemon's own connection authenticates [default: Redis's default
-    /// user].
-    #[arg(long, value_name = "NAME")]
-    pub redis_user: Option<String>,
-    /// File whose first line is that user's password; readable by its owner alone. Read again at
-    /// each connection, so a password may be changed [default: the environment variable
-    /// ERB_REDIS_PASSWORD].
-    #[arg(long, value_name = "FILE")]
-    pub redis_password_file: Option<PathBuf>,
+    /// As whom the daemon's own connection authenticates.
+    #[command(flatten)]
+    pub login: LoginArgs,
     /// Port on which Redis serves its clients [default: that of --redis, else Redis's own].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
@@ -133,12 +152,9 @@ pub struct DoctorArgs {
     /// Redis's address, as for `erb boost`.
     #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDR")]
     pub redis: String,
-    /// User of Redis, as for `erb boost`.
-    #[arg(long, value_name = "NAME")]
-    pub redis_user: Option<String>,
-    /// File with that user's password, as for `erb boost`.
-    #[arg(long, value_name = "FILE")]
-    pub redis_password_file: Option<PathBuf>,
+    /// As for `erb boost`.
+    #[command(flatten)]
+    pub login: LoginArgs,
     /// Port on which Redis serves its clients, as for `erb boost`.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,

@@ -8,8 +8,8 @@ use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    BoostConfig, CredentialSource, Daemon, Error, Notes, Request, Result, RunDir, Status, Taken,
-    drop_privileges, enter_base_mount_namespace, request,
+    BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Status, Taken, drop_privileges,
+    enter_base_mount_namespace, request,
 };
 use erb_datapath::{AttachMode, Programs, VlanOffload, parse_bytes};
 use serde::{Deserialize, Serialize};
@@ -98,13 +98,13 @@ fn spawn(args: &BoostArgs) -> Result<Child> {
     if let Some(port) = args.port {
         command.args(["--port", &port.to_string()]);
     }
-    if let Some(user) = &args.redis_user {
+    if let Some(user) = &args.login.redis_user {
         command.args(["--redis-user", user]);
     }
     for (name, path) in [
         ("--run-dir", &args.run_dir),
         ("--log", &args.log),
-        ("--redis-password-file", &args.redis_password_file),
+        ("--redis-password-file", &args.login.redis_password_file),
         ("--programs", &args.programs),
     ] {
         if let Some(path) = path {
@@ -125,10 +125,7 @@ fn config(args: &BoostArgs) -> Result<BoostConfig> {
     Ok(BoostConfig {
         devices: args.dev.clone(),
         redis: args.redis.parse()?,
-        credentials: CredentialSource::new(
-            args.redis_user.as_deref(),
-            args.redis_password_file.as_deref(),
-        )?,
+        credentials: args.login.source()?,
         port: args.port,
         cache_bytes: parse_bytes(&args.cache_size)?,
         programs: match &args.programs {

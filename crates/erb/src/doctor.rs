@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use erb_daemon::doctor::{Finding, Level, Patient, examine};
-use erb_daemon::{CredentialSource, Error, Result, enter_base_mount_namespace};
+use erb_daemon::{Error, Result, enter_base_mount_namespace};
 use serde_json::json;
 
 use crate::args::DoctorArgs;
@@ -17,10 +17,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let findings = examine(&Patient {
         devices: args.dev.clone(),
         redis: args.redis.parse()?,
-        credentials: CredentialSource::new(
-            args.redis_user.as_deref(),
-            args.redis_password_file.as_deref(),
-        )?,
+        credentials: args.login.source()?,
         port: args.port,
     });
     let count = |level| findings.iter().filter(|one| one.level == level).count();

@@ -18,6 +18,7 @@ pub mod process;
 mod redis;
 pub mod settings;
 mod state;
+mod stop;
 mod teardown;
 pub mod topology;
 pub mod xdp_pass;
@@ -31,4 +32,5 @@ pub use settings::{LinkChange, LinkSettings};
 pub use state::{
     End, EndState, LabName, LabState, MiddleState, Mode, NAME_DEFAULT, Phase, RUN_ROOT,
 };
+pub use stop::Stop;
 pub use teardown::{DownReport, down};

@@ -33,14 +33,12 @@ mod stage;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
+use erb_lab::Stop;
 use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::compare::{Comparison, Server};
 use crate::report::{Report, UnitReport};
@@ -278,26 +276,4 @@ fn lock() -> Result<Flock<File>> {
 /// Standard output is the result's.
 fn progress(text: &str) {
     eprintln!("suite: {text}");
-}
-
-/// SIGINT and SIGTERM end what runs, so that the lab is removed.
-struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    fn watch() -> Result<Self> {
-        let raised = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&raised))
-                .with_context(|| format!("could not watch signal {signal}"))?;
-        }
-        Ok(Self(raised))
-    }
-
-    fn check(&self) -> Result<()> {
-        ensure!(
-            !self.0.load(Ordering::Relaxed),
-            "interrupted by a signal; the lab was removed"
-        );
-        Ok(())
-    }
 }

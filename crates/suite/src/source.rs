@@ -347,8 +347,8 @@ mod tests {
         let wanted =
             "# deb\ndeb-src [signed-by=/k.gpg] http://a b main\n deb-src http://a b main\n";
         assert_eq!(of_sources(old, false), wanted);
-        let new = "Types: deb deb-src\nURIs: http://deb.debian.org/debian\n\ntypes: deb\n";
-        let wanted = "Types: deb-src\nURIs: http://deb.debian.org/debian\n\nTypes: deb-src\n";
+        let new = "Types: deb deb-src\nURIs: http://a/b\n\ntypes: deb\n";
+        let wanted = "Types: deb-src\nURIs: http://a/b\n\nTypes: deb-src\n";
         assert_eq!(of_sources(new, true), wanted);
     }
 

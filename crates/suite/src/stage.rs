@@ -10,17 +10,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use erb_lab::{End, ForwardCommand, Lab, LabConfig, LabName, Mode};
+use erb_lab::{End, ForwardCommand, Lab, LabConfig, LabName, Mode, Stop};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use serde::Deserialize;
 
+use crate::Host;
 use crate::bystander::Bystander;
 use crate::compare::Server;
 use crate::parse::{self, Outcomes};
 use crate::source::Suite;
-use crate::{Host, Stop};
 
 /// Name of the lab.
 const LAB: &str = "suite";
