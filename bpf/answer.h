@@ -138,14 +138,12 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 	}
 	more = w->p.payload_off + w->reply_len - tier_len(ctx);
 	grown = tier_grow(ctx, more);
-	if (grown == GROWN_FAILED) {
-		count(STAT_REFUSE_NO_ROOM);
-		return V_REFUSED;
-	}
 	lock_take(&conn->lock);
 	reason = STAT_REFUSE_RACE;
 	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie)
 		reason = commit_check(conn, &w->view, w);
+	if (!reason && grown == GROWN_FAILED)
+		reason = STAT_TO_TC; /* an skb has room */
 	if (reason == STAT_TO_TC && TIER_XDP) {
 		conn->tc_until = w->p.seq + w->p.payload_len;
 		conn->flags |= CONN_F_TC_PENDING;
@@ -160,6 +158,8 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 	lock_release(&conn->lock);
 	if (!reason)
 		return fast_send(ctx, w);
+	if (grown == GROWN_FAILED)
+		count(STAT_NO_ROOM);
 	tier_ungrow(ctx, more, grown);
 	if (reason == STAT_TO_TC)
 		return V_TO_TC;

@@ -72,13 +72,20 @@ fn no_room_on_veth() {
             assert_eq!(ask(&mut scene, &short).payload, bulk(&[b's'; 120]));
             let before = scene.bench.stats();
             let long = scene.segment(&get("long"));
-            scene.snd = scene.snd.wrapping_add(long.payload.len() as u32);
-            scene.to_kernel(&long.bytes());
-            scene.read_request(&long.payload);
+            assert_eq!(ask(&mut scene, &long).payload, bulk(&[b'l'; 1400]));
+            let short = scene.segment(&get("short"));
+            assert_eq!(ask(&mut scene, &short).payload, bulk(&[b's'; 120]));
             let counted = moved(&before, &scene.bench.stats());
-            assert_eq!(counted.get("REFUSE_NO_ROOM"), Some(&1), "{counted:?}");
-            assert_eq!(counted.get("UP_TRANSLATED"), Some(&1), "{counted:?}");
-            scene.reply(b"$-1\r\n");
+            for (name, times) in [
+                ("NO_ROOM", 1),
+                ("TO_TC", 1),
+                ("FAST_PACKET_TC", 1),
+                ("FAST_PACKET", 1),
+                ("FAST_GET", 2),
+            ] {
+                assert_eq!(counted.get(name), Some(&times), "{name}: {counted:?}");
+            }
+            assert_eq!(counted.get("UP_TRANSLATED"), None, "{counted:?}");
         });
     });
 }

@@ -11,6 +11,8 @@ mutations! {
          ("answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
     "feed-answered", "the daemon's own connection is never answered", "lo-feed-left-alone",
         [("tc.bpf.c", "if (ctx->mark == MARK_FEED) {", "if (0) {")];
+    "no-room-forgotten", "an answer is committed only where its frame has room", "tier-no-room",
+        [("answer.h", "if (!reason && grown == GROWN_FAILED)", "if (0)")];
     "length-unsaid", "a merged packet may say 0 of its length", "lo-longer-than-64-kb",
         [("packet.h", "if (!total_len && merged)", "if (0)"),
          ("packet.h", "if (!len && merged)", "if (0)")];

@@ -142,6 +142,7 @@ cases! {
     "tcp-15-beyond-the-window", "tcp 15", "data beyond the advertised window", Some(cases::wire::more_than_the_server_offered), "";
     "tcp-16-syn-ack-window", "tcp 16", "a fast answer offers what the kernel offers, not the SYN-ACK's field", Some(cases::edge::syn_ack_window), "window-unscaled";
     "tcp-17-merged", "tcp 17", "merged packets are translated, never answered", Some(cases::wire::merged_packets), "";
+    "tier-no-room", "tiers", "a reply that XDP has no room for comes from the TC tier, the next one from XDP", Some(cases::edge::no_room_at_xdp), "no-room-forgotten";
     "lo-answers-and-marks", "loopback", "clients on the server's own machine are answered, and their writes are seen", Some(cases::loopback::answers_and_marks), "";
     "lo-feed-left-alone", "loopback", "the daemon's own connection over a boosted device is Redis's alone", Some(cases::loopback::the_feed_is_left_alone), "feed-answered";
     "lo-longer-than-64-kb", "loopback", "a merged packet whose IP header says length 0 is as long as its frame", Some(cases::loopback::packets_longer_than_64_kb), "length-unsaid";

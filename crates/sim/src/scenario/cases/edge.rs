@@ -44,6 +44,40 @@ pub(crate) fn slow_reply_then_fast() {
     s.finish();
 }
 
+pub(crate) fn no_room_at_xdp() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"long", &[b'x'; 1400]);
+    s.cached(b"k", b"v");
+    let client = s.fast();
+    for _ in 0..20 {
+        let (tc, xdp, began) = (
+            s.stat(abi::STAT_FAST_PACKET_TC),
+            s.stat(abi::STAT_FAST_PACKET),
+            s.now(),
+        );
+        let room = s.stat(abi::STAT_NO_ROOM);
+        assert_eq!(s.call(client, &[b"GET", b"long"]).len(), 1409);
+        assert!(s.now() - began < 100 * MS, "answered by a retransmission");
+        assert_eq!(s.stat(abi::STAT_NO_ROOM), room + 1);
+        assert_eq!(s.stat(abi::STAT_FAST_PACKET_TC), tc + 1, "TC has room");
+        for _ in 0..3 {
+            assert_eq!(s.call(client, &[b"GET", b"k"]), b"$1\r\nv\r\n");
+        }
+        assert_eq!(s.stat(abi::STAT_FAST_PACKET), xdp + 3, "the rest at XDP");
+    }
+    // What may not be consumed is not handed over either.
+    let tc = s.stat(abi::STAT_TO_TC);
+    s.stop_redis(true);
+    s.ask(client, &[b"SET", b"other", b"1"]);
+    s.run(5 * MS);
+    s.ask(client, &[b"GET", b"long"]);
+    s.run(20 * MS);
+    assert_eq!(s.stat(abi::STAT_TO_TC), tc);
+    s.stop_redis(false);
+    assert_eq!(s.answers(client).len(), 5 + 1409);
+    s.finish();
+}
+
 pub(crate) fn old_bytes_below_the_edge() {
     let mut s = Scenario::new(Setup::default());
     let mut talk = Talk::fast(&mut s);
