@@ -15,9 +15,13 @@
 /* A veth queue holds 256 packets; with more connections than this, one burst of requests together
  * with the window updates of the other side would overflow it and lose packets. */
 #define BENCH_CONNS_MAX		240
-/* "$1400\r\n" + 1400 + "\r\n" fits one MTU of 1500: replies never come in two packets. */
 #define BENCH_VALUE_BYTES_MAX	1400
-#define BENCH_REPLY_BYTES_MAX	1409
+/* One MTU of 1500 less the headers: neither requests nor replies come in two packets. */
+#define BENCH_REPLY_BYTES_MAX	1448
+/* As many 16-byte keys as a request of one MTU holds. */
+#define BENCH_BATCH_MAX		62
+/* Keys in a reply: the fields of a hash that ERB caches, each value begins with the key. */
+#define BENCH_PLACES_MAX	64
 /* Local ports of the generator's connections are this + index; below Linux's ephemeral range. */
 #define BENCH_PORT_BASE		20000
 
@@ -78,6 +82,26 @@ struct bench_totals {
 	__u64 pieces;	  /* parts of replies that came in several packets (retransmissions) */
 	__u64 odd;	  /* packets with headers the generator does not read */
 	__u64 no_room;	  /* the frame could not be resized */
+};
+
+/* What the loops send and expect where it is not GET's fixed request; digits are zero in it. Each
+ * program that writes digits into one has its own copy. */
+struct bench_shape {
+	__u64 request[(BENCH_REPLY_BYTES_MAX + 7) / 8];
+	__u64 reply[(BENCH_REPLY_BYTES_MAX + 7) / 8];
+	__u32 request_bytes;
+	__u32 batch;	       /* keys per request */
+	__u32 digits_at;       /* of the first key, in the request */
+	__u32 digits_step;     /* from there to the next key's */
+	__u32 reply_digits_at; /* the same of the reply */
+	__u32 reply_digits_step;
+	__u32 reply_places; /* keys in the reply: each of the batch once, or the only one often */
+	__u32 pad;
+};
+
+/* The last eight digits of the keys of a connection's outstanding request. */
+struct bench_batch {
+	__u64 digits[BENCH_BATCH_MAX];
 };
 
 struct bench_echo_config {

@@ -6,11 +6,16 @@
  * next request of its connection, in the same frame; the client's kernel sees nothing any more. In
  * PAUSE a reply is acknowledged and the connection is parked, so that nothing is outstanding.
  *
+ * `generator` and `kick` send GET, whose request never changes its length; `generator_shaped` and
+ * `kick_shaped` send what a struct bench_shape says. They share all but that, by a parameter which
+ * the compiler folds away: GET pays nothing for the others.
+ *
  * Invariants
  * 1. At most one request per connection is in flight: only payload at conn->ack starts another.
  * 2. conn->{seq, ack, digits} always describe the outstanding (or, parked, the next) request, so
  *    that a kick may send it, or send it again, at any time.
- * 3. Only the client's one NAPI thread runs `generator`; the counters need no atomics.
+ * 3. Only the client's one NAPI thread runs `generator` or `generator_shaped`; the counters need no
+ *    atomics, and digits may be written into its shape. The kick has a shape of its own.
  */
 #include "packet.h"
 
@@ -42,6 +47,22 @@ struct {
 	__type(value, __u32);
 } kicks SEC(".maps"); /* index -> 1: send its request (again); user space sets, the kick clears */
 
+enum shape_owner { SHAPE_GENERATOR = 0, SHAPE_KICK = 1, SHAPE_OWNERS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHAPE_OWNERS);
+	__type(key, __u32);
+	__type(value, struct bench_shape);
+} shapes SEC(".maps"); /* enum shape_owner -> shape; user space writes, its owner the digits */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BENCH_CONNS_MAX);
+	__type(key, __u32);
+	__type(value, struct bench_batch);
+} batches SEC(".maps"); /* index -> keys of its request; as conn->digits */
+
 /* Eight decimal digits as text, first digit in the lowest byte: halves, then pairs, then digits,
  * each step on all lanes of one word. */
 static __always_inline __u64 digits_of(__u32 number)
@@ -64,6 +85,17 @@ static __always_inline void choose_key(struct bench_conn *conn, __u32 keys)
 	conn->digits = digits_of((__u64)random * keys >> 32);
 }
 
+static __always_inline void choose_batch(struct bench_conn *conn, __u32 index, __u32 keys,
+					 const struct bench_shape *shape)
+{
+	struct bench_batch *batch = bpf_map_lookup_elem(&batches, &index);
+
+	for (__u32 i = 0; batch && i < BENCH_BATCH_MAX && i < shape->batch; i++) {
+		choose_key(conn, keys);
+		batch->digits[i] = conn->digits;
+	}
+}
+
 static __always_inline __u32 ports_of(const struct bench_config *config, __u32 index)
 {
 	return (__u32)config->server_port_be << 16 | bpf_htons(BENCH_PORT_BASE + index);
@@ -84,13 +116,69 @@ static __always_inline void write_request(void *data, const struct bench_config 
 	U64(data, BENCH_HEADER_BYTES + BENCH_REQUEST_DIGITS_AT) = digits;
 }
 
+/* Writes eight digits at a place of a request or reply. */
+static __always_inline void put_digits(__u64 *bytes, __u32 at, __u64 digits)
+{
+	barrier_var(at);
+	if (at <= BENCH_REPLY_BYTES_MAX - 8)
+		U64(bytes, at) = digits;
+}
+
+/* Completes the shape's request for a connection; the sum of its digits. What stands at an odd
+ * place counts with its bytes exchanged. */
+static __noinline __u64 fill_request(struct bench_shape *shape, const struct bench_batch *batch)
+{
+	__u64 even = 0, odd = 0;
+	__u32 at = shape->digits_at;
+
+	for (__u32 i = 0; i < BENCH_BATCH_MAX && i < shape->batch; i++) {
+		__u64 digits = batch->digits[i], sum = (digits & 0xffffffff) + (digits >> 32);
+
+		put_digits(shape->request, at, digits);
+		if (at & 1)
+			odd += sum;
+		else
+			even += sum;
+		at += shape->digits_step;
+	}
+	odd = (__u16)~fold(odd);
+	return even + (odd >> 8) + ((odd & 0xff) << 8);
+}
+
+/* The frame has the request's length. Returns 0 if it was written. */
+static __always_inline int write_shaped(struct xdp_md *ctx, const struct bench_config *config,
+					const struct bench_conn *conn, __u32 index,
+					struct bench_shape *shape)
+{
+	const struct bench_batch *batch = bpf_map_lookup_elem(&batches, &index);
+	void *data = (void *)(long)ctx->data;
+	__u32 bytes = shape->request_bytes;
+
+	if (!batch || data + BENCH_HEADER_BYTES > (void *)(long)ctx->data_end)
+		return -1;
+	write_header(data, &config->request, ports_of(config, index), bpf_htonl(conn->seq),
+		     bpf_htonl(conn->ack), bpf_htonl(now_ms() + conn->ts_offset), conn->ts_echo,
+		     fill_request(shape, batch));
+	barrier_var(bytes);
+	if (bytes == 0 || bytes > BENCH_REPLY_BYTES_MAX)
+		return -1;
+	return bpf_xdp_store_bytes(ctx, BENCH_HEADER_BYTES, shape->request, bytes);
+}
+
+static __always_inline __u32 request_bytes(const struct bench_shape *shape)
+{
+	return shape ? shape->request_bytes : BENCH_REQUEST_BYTES;
+}
+
 #define HEAD_ROOM_MAX 256 /* XDP_PACKET_HEADROOM */
 
+/* At the tail; at the head where a reply that was far too short has left no room. */
 static __always_inline int resize(struct xdp_md *ctx, __u32 bytes, struct bench_totals *sums)
 {
-	__u32 now = ctx->data_end - ctx->data;
+	int growth = (int)bytes - (int)(ctx->data_end - ctx->data);
 
-	if (now != bytes && bpf_xdp_adjust_tail(ctx, (int)bytes - (int)now)) {
+	if (growth && bpf_xdp_adjust_tail(ctx, growth) &&
+	    (growth < 0 || bpf_xdp_adjust_head(ctx, -growth))) {
 		sums->no_room++;
 		return -1;
 	}
@@ -144,6 +232,56 @@ static __always_inline int reply_is_right(void *data, void *data_end,
 	       (U64(key, 0) == config->key_head && U64(key, 8) == conn->digits);
 }
 
+/* Writes the digits of the keys that are asked for into the shape's reply. */
+static __always_inline void fill_reply(struct bench_shape *shape, const struct bench_batch *batch,
+				       const struct bench_config *config)
+{
+	__u32 at = shape->reply_digits_at;
+
+	for (__u32 i = 0; i < BENCH_PLACES_MAX && i < shape->reply_places; i++) {
+		__u32 of = shape->batch > 1 ? i : 0;
+
+		barrier_var(of);
+		if (of >= BENCH_BATCH_MAX)
+			return;
+		put_digits(shape->reply, at, config->check_key ? batch->digits[of] : digits_of(0));
+		at += shape->reply_digits_step;
+	}
+}
+
+/* Whether the packet holds the reply from a byte on, or a part of it: every byte is compared.
+ * Global: verified by itself. */
+__noinline int shaped_part_is_right(struct xdp_md *ctx, __u32 index, __u32 from, __u32 bytes)
+{
+	void *payload = (void *)(long)ctx->data + BENCH_HEADER_BYTES;
+	void *data_end = (void *)(long)ctx->data_end;
+	__u32 zero = 0, owner = SHAPE_GENERATOR, done = 0;
+	const struct bench_config *settings = bpf_map_lookup_elem(&config, &zero);
+	struct bench_shape *shape = bpf_map_lookup_elem(&shapes, &owner);
+	const struct bench_batch *batch = bpf_map_lookup_elem(&batches, &index);
+
+	if (!settings || !shape || !batch || from + bytes > settings->reply_bytes)
+		return 0;
+	fill_reply(shape, batch, settings);
+	for (; done < BENCH_REPLY_BYTES_MAX && done + 8 <= bytes; done += 8) {
+		__u32 at = from + done;
+
+		barrier_var(at);
+		if (at > BENCH_REPLY_BYTES_MAX - 8 || payload + done + 8 > data_end ||
+		    U64(payload, done) != U64(shape->reply, at))
+			return 0;
+	}
+	for (__u32 i = 0; i < 7 && done < bytes; i++, done++) {
+		__u32 at = from + done;
+
+		barrier_var(at);
+		if (at >= BENCH_REPLY_BYTES_MAX || done >= BENCH_REPLY_BYTES_MAX ||
+		    payload + done + 1 > data_end || U8(payload, done) != U8(shape->reply, at))
+			return 0;
+	}
+	return 1;
+}
+
 static __always_inline void learn(const struct bench_view *view, struct bench_conn *conn)
 {
 	if (conn->learned && (__s32)(view->seq + view->payload_bytes - conn->ack) < 0)
@@ -158,12 +296,17 @@ static __always_inline void learn(const struct bench_view *view, struct bench_co
 
 static __always_inline int next_request(struct xdp_md *ctx, const struct bench_config *config,
 					struct bench_conn *conn, __u32 index,
-					struct bench_totals *sums)
+					struct bench_shape *shape, struct bench_totals *sums)
 {
 	give_back(ctx, conn);
-	if (resize(ctx, BENCH_HEADER_BYTES + BENCH_REQUEST_BYTES, sums))
+	if (resize(ctx, BENCH_HEADER_BYTES + request_bytes(shape), sums))
 		return XDP_DROP;
 	void *data = (void *)(long)ctx->data;
+	if (shape) {
+		conn->parked = 0;
+		conn->sent_at = (__u64)(long)data;
+		return write_shaped(ctx, config, conn, index, shape) ? XDP_DROP : XDP_TX;
+	}
 	if (data + BENCH_HEADER_BYTES + BENCH_REQUEST_BYTES > (void *)(long)ctx->data_end)
 		return XDP_DROP;
 	conn->parked = 0;
@@ -175,18 +318,20 @@ static __always_inline int next_request(struct xdp_md *ctx, const struct bench_c
 /* Retransmitted replies may come in parts; each is acknowledged, the last one ends the reply. */
 static __always_inline int take_piece(struct xdp_md *ctx, const struct bench_view *view,
 				      const struct bench_config *config, struct bench_conn *conn,
-				      __u32 index, struct bench_totals *sums)
+				      __u32 index, const struct bench_shape *shape,
+				      struct bench_totals *sums)
 {
 	sums->pieces++;
 	conn->got += view->payload_bytes;
 	conn->ack += view->payload_bytes;
 	conn->ts_echo = view->tsval_be;
-	return send_ack(ctx, config, conn, index, conn->seq + BENCH_REQUEST_BYTES, sums);
+	return send_ack(ctx, config, conn, index, conn->seq + request_bytes(shape), sums);
 }
 
 static __always_inline int on_reply(struct xdp_md *ctx, const struct bench_view *view,
 				    const struct bench_config *config, struct bench_conn *conn,
-				    __u32 index, struct bench_totals *sums)
+				    __u32 index, struct bench_shape *shape,
+				    struct bench_totals *sums)
 {
 	if (view->payload_bytes == 0)
 		return XDP_DROP;
@@ -197,28 +342,38 @@ static __always_inline int on_reply(struct xdp_md *ctx, const struct bench_view 
 	}
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u32 got = conn->got + view->payload_bytes;
-	int right = view->ack == conn->seq + BENCH_REQUEST_BYTES && got == config->reply_bytes;
-	if (right && conn->got == 0)
-		right = reply_is_right(data, data_end, config, conn);
-	else if (got < config->reply_bytes && (conn->got || begins_right(data, data_end, config)))
-		return take_piece(ctx, view, config, conn, index, sums);
+	int right = view->ack == conn->seq + request_bytes(shape);
+	if (shape) {
+		right = right && shaped_part_is_right(ctx, index, conn->got, view->payload_bytes);
+		if (right && got < config->reply_bytes)
+			return take_piece(ctx, view, config, conn, index, shape, sums);
+	} else {
+		right = right && got == config->reply_bytes;
+		if (right && conn->got == 0)
+			right = reply_is_right(data, data_end, config, conn);
+		else if (got < config->reply_bytes &&
+			 (conn->got || begins_right(data, data_end, config)))
+			return take_piece(ctx, view, config, conn, index, shape, sums);
+	}
 	if (!right)
 		sums->mismatches++;
 	conn->got = 0;
 	sums->replies++;
 	conn->replies++;
-	conn->seq += BENCH_REQUEST_BYTES;
+	conn->seq += request_bytes(shape);
 	conn->ack += view->payload_bytes;
 	conn->ts_echo = view->tsval_be;
-	choose_key(conn, config->keys);
+	if (shape)
+		choose_batch(conn, index, config->keys, shape);
+	else
+		choose_key(conn, config->keys);
 	if (config->mode == BENCH_RUN)
-		return next_request(ctx, config, conn, index, sums);
+		return next_request(ctx, config, conn, index, shape, sums);
 	conn->parked = 1;
 	return send_ack(ctx, config, conn, index, conn->seq, sums);
 }
 
-SEC("xdp")
-int generator(struct xdp_md *ctx)
+static __always_inline int generate(struct xdp_md *ctx, struct bench_shape *shape)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u32 zero = 0;
@@ -244,7 +399,22 @@ int generator(struct xdp_md *ctx)
 		learn(&view, conn);
 		return XDP_PASS;
 	}
-	return on_reply(ctx, &view, settings, conn, index, sums);
+	return on_reply(ctx, &view, settings, conn, index, shape, sums);
+}
+
+SEC("xdp")
+int generator(struct xdp_md *ctx)
+{
+	return generate(ctx, 0);
+}
+
+SEC("xdp")
+int generator_shaped(struct xdp_md *ctx)
+{
+	__u32 owner = SHAPE_GENERATOR;
+	struct bench_shape *shape = bpf_map_lookup_elem(&shapes, &owner);
+
+	return shape ? generate(ctx, shape) : XDP_PASS;
 }
 
 /* On the server's end where nothing else is: Linux does not wake a veth for XDP_TX without one. */
@@ -255,8 +425,7 @@ int pass(struct xdp_md *ctx)
 }
 
 /* Run by BPF_PROG_RUN with live frames of request size, once per connection. */
-SEC("xdp")
-int kick(struct xdp_md *ctx)
+static __always_inline int kick_one(struct xdp_md *ctx, struct bench_shape *shape)
 {
 	void *data = (void *)(long)ctx->data;
 	__u32 zero = 0;
@@ -273,8 +442,25 @@ int kick(struct xdp_md *ctx)
 	*wanted = 0;
 	conn->parked = 0;
 	conn->sent_at = (__u64)(long)data;
+	if (shape)
+		return write_shaped(ctx, settings, conn, index, shape) ? XDP_DROP : XDP_TX;
 	write_request(data, settings, conn, index);
 	return XDP_TX;
+}
+
+SEC("xdp")
+int kick(struct xdp_md *ctx)
+{
+	return kick_one(ctx, 0);
+}
+
+SEC("xdp")
+int kick_shaped(struct xdp_md *ctx)
+{
+	__u32 owner = SHAPE_KICK;
+	struct bench_shape *shape = bpf_map_lookup_elem(&shapes, &owner);
+
+	return shape ? kick_one(ctx, shape) : XDP_DROP;
 }
 
 char _license[] SEC("license") = "GPL";

@@ -3,7 +3,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::mirror::{BENCH_CONNS_MAX, BENCH_KEYS_MAX, BENCH_VALUE_BYTES_MAX};
+use crate::mirror::{BENCH_BATCH_MAX, BENCH_CONNS_MAX, BENCH_KEYS_MAX, BENCH_VALUE_BYTES_MAX};
+use crate::work::FIELDS_MAX;
 
 /// Smallest value: the key that replies are checked by must fit in.
 const VALUE_BYTES_MIN: u32 = 16;
@@ -26,19 +27,16 @@ pub enum BenchCommand {
 /// `erb bench capacity`.
 #[derive(Args, Debug, Clone)]
 pub struct CapacityArgs {
-    /// Command that is sent.
-    #[arg(long, value_enum, default_value_t = Op::Get)]
-    pub op: Op,
+    /// What is asked for.
+    #[command(flatten)]
+    pub work: WorkArgs,
     /// Servers to measure, interleaved run by run (repeat or separate with commas).
     #[arg(long, value_enum, value_delimiter = ',', required = true)]
     pub server: Vec<Server>,
-    /// Share of the keys (0 to 1) that ERB holds; fills are off while runs last. Only for erb.
+    /// Share of the keys (0 to 1) that ERB holds; fills are off while runs last. Only for erb and
+    /// erb-tc. ERB answers an MGET only if it holds all its keys.
     #[arg(long, default_value_t = 1.0, value_parser = parse_ratio)]
     pub hit_ratio: f64,
-    /// Keys, drawn uniformly.
-    #[arg(long, default_value_t = 100_000,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_KEYS_MAX)))]
-    pub keys: u32,
     /// Connections, one request in flight on each.
     #[arg(long, default_value_t = 200,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CONNS_MAX)))]
@@ -49,11 +47,6 @@ pub struct CapacityArgs {
     /// Length of a run in seconds, after a warm-up of 0.3 s.
     #[arg(long, default_value_t = 3.0, value_parser = parse_seconds)]
     pub seconds: f64,
-    /// Bytes per value.
-    #[arg(long, default_value_t = 100,
-          value_parser = clap::value_parser!(u32)
-              .range(i64::from(VALUE_BYTES_MIN)..=i64::from(BENCH_VALUE_BYTES_MAX)))]
-    pub value_size: u32,
     /// Cache given to ERB.
     #[arg(long, default_value = "256M")]
     pub cache_size: String,
@@ -68,11 +61,36 @@ pub struct CapacityArgs {
     pub json: bool,
 }
 
-/// Commands that the generator can send.
+/// What requests ask for.
+#[derive(Args, Debug, Clone)]
+pub struct WorkArgs {
+    /// Command that is sent.
+    #[arg(long, value_enum, default_value_t = Op::Get)]
+    pub op: Op,
+    /// Keys, drawn uniformly [default: 100,000; hgetall: 10,000].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_KEYS_MAX)))]
+    pub keys: Option<u32>,
+    /// Bytes per value, of a hash's field too [default: 100; hgetall: 16].
+    #[arg(long, value_parser = clap::value_parser!(u32)
+              .range(i64::from(VALUE_BYTES_MIN)..=i64::from(BENCH_VALUE_BYTES_MAX)))]
+    pub value_size: Option<u32>,
+    /// Keys of one MGET [default: 10].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_BATCH_MAX)))]
+    pub batch: Option<u32>,
+    /// Fields of a hash, for hgetall [default: 10].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(FIELDS_MAX)))]
+    pub fields: Option<u32>,
+}
+
+/// Commands that can be sent.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// GET of a 16-byte key.
     Get,
+    /// MGET of several such keys.
+    Mget,
+    /// HGETALL of a hash.
+    Hgetall,
 }
 
 /// Servers that can be measured.
@@ -82,6 +100,8 @@ pub enum Server {
     Redis,
     /// The same redis-server boosted by ERB.
     Erb,
+    /// The same with ERB's TC tier alone, as on a device without native XDP.
+    ErbTc,
     /// A bare XDP responder with one fixed reply: the machine's limit.
     Echo,
 }
@@ -92,8 +112,14 @@ impl Server {
         match self {
             Server::Redis => "redis",
             Server::Erb => "erb",
+            Server::ErbTc => "erb-tc",
             Server::Echo => "echo",
         }
+    }
+
+    /// Whether ERB is in front of Redis.
+    pub fn boosted(self) -> bool {
+        matches!(self, Server::Erb | Server::ErbTc)
     }
 }
 
@@ -102,6 +128,8 @@ impl Op {
     pub fn name(self) -> &'static str {
         match self {
             Op::Get => "get",
+            Op::Mget => "mget",
+            Op::Hgetall => "hgetall",
         }
     }
 }
@@ -146,18 +174,16 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_comparison() {
         let args = parse(&["--op", "get", "--server", "redis"]).unwrap();
-        assert_eq!(
-            (args.keys, args.conns, args.runs, args.value_size),
-            (100_000, 200, 7, 100)
-        );
+        assert_eq!((args.conns, args.runs), (200, 7));
+        assert_eq!(args.work.op, Op::Get);
         assert_eq!(args.server, [Server::Redis]);
         assert!((args.hit_ratio - 1.0).abs() < f64::EPSILON);
     }
 
     #[test]
     fn servers_may_be_listed_and_repeated() {
-        let args = parse(&["--server", "redis,echo", "--server", "erb"]).unwrap();
-        assert_eq!(args.server, [Server::Redis, Server::Echo, Server::Erb]);
+        let args = parse(&["--server", "redis,echo", "--server", "erb-tc"]).unwrap();
+        assert_eq!(args.server, [Server::Redis, Server::Echo, Server::ErbTc]);
     }
 
     #[test]
@@ -172,6 +198,9 @@ mod tests {
             ["--hit-ratio", "NaN"],
             ["--seconds", "0"],
             ["--op", "frobnicate"],
+            ["--batch", "0"],
+            ["--batch", "63"],
+            ["--fields", "65"],
         ] {
             let line = ["--server", "redis", bad[0], bad[1]];
             assert!(parse(&line).is_err(), "{bad:?} was accepted");

@@ -8,6 +8,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
+use crate::args::Op;
+
 /// What to boost.
 #[derive(Debug, Clone, Copy)]
 pub struct BoostRequest<'a> {
@@ -22,6 +24,8 @@ pub struct BoostRequest<'a> {
     pub device: &'a str,
     /// Address on which redis-server listens in that namespace; it holds all keys already.
     pub redis: SocketAddr,
+    /// The TC tier alone, whatever the driver can do.
+    pub tc_alone: bool,
     /// Cache size as on the command line, for example `1G`.
     pub cache_size: &'a str,
     /// An empty folder for sockets, pins, logs; removed by the bench after the detach.
@@ -41,13 +45,13 @@ pub trait Booster {
 pub trait Boosted {
     /// Processes whose time counts as the server's (the daemon, what it started).
     fn pids(&self) -> Vec<u32>;
-    /// Puts these keys into the cache; returns how many are in it afterwards. Keys that do not fit
-    /// into their set are not an error.
-    fn fill(&mut self, keys: &mut dyn Iterator<Item = Vec<u8>>) -> Result<u64>;
+    /// Puts these keys, which hold what `op` asks for, into the cache; returns how many are in it
+    /// afterwards. Keys that do not fit into their set are not an error.
+    fn fill(&mut self, op: Op, keys: &mut dyn Iterator<Item = Vec<u8>>) -> Result<u64>;
     /// Turns filling by misses on or off; off also means that misses are no longer recorded.
     fn set_fills(&mut self, on: bool) -> Result<()>;
-    /// GETs answered by the fast path with a value since the boost. Only grows.
-    fn hits(&self) -> Result<u64>;
+    /// Commands of this kind answered by the fast path with a value since the boost. Only grows.
+    fn hits(&self, op: Op) -> Result<u64>;
     /// What `erb status --json` says; goes into the report as it is.
     fn status_json(&self) -> Result<Value>;
     /// Detaches by force and ends the daemon. Connections still stand then, but nobody speaks on

@@ -8,11 +8,12 @@ use anyhow::{Context, Result, ensure};
 use nix::sched::sched_getaffinity;
 use nix::unistd::Pid;
 
-use crate::args::{CapacityArgs, Server};
+use crate::args::CapacityArgs;
 use crate::booster::Booster;
 use crate::instance::{Instance, Plan};
 use crate::interrupt::Interrupt;
 use crate::report::{CapacityReport, Machine, MissWithFills, Run, ServerReport};
+use crate::work::Work;
 
 /// Cache of the instance that misses with fills on; small, so that 16 times as many bytes of keys
 /// and values are still loaded in a second and are about as many keys as the default.
@@ -24,10 +25,11 @@ const KEYS_TIMES_CACHE: u32 = 16;
 
 /// Builds, runs, takes everything down.
 pub fn measure(args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<CapacityReport> {
+    let work = Work::of(&args.work)?;
     check_machine(args)?;
     let interrupt = Interrupt::watch()?;
     let mut instances = Vec::new();
-    for plan in plans(args) {
+    for plan in plans(args, work) {
         let name = plan.server.name();
         let instance = Instance::build(plan, args, booster, &interrupt)
             .with_context(|| format!("could not set up server {name}"))?;
@@ -76,28 +78,28 @@ fn check_machine(args: &CapacityArgs) -> Result<()> {
 }
 
 /// One plan per server asked for; for pure misses a second one of ERB with fills.
-fn plans(args: &CapacityArgs) -> Vec<Plan> {
+fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
     let mut plans = Vec::new();
     for &server in &args.server {
-        let filled = if server == Server::Erb {
-            (f64::from(args.keys) * args.hit_ratio).round() as u32
+        let filled = if server.boosted() {
+            (f64::from(work.keys) * args.hit_ratio).round() as u32
         } else {
             0
         };
         let cache_size = args.cache_size.clone();
         plans.push(Plan {
             server,
-            keys: args.keys,
+            work,
             cache_size,
             filled,
             fills: false,
         });
-        if server == Server::Erb && args.hit_ratio == 0.0 {
-            let keys = SMALL_CACHE_BYTES * KEYS_TIMES_CACHE / (16 + args.value_size);
+        if server.boosted() && args.hit_ratio == 0.0 {
+            let keys = SMALL_CACHE_BYTES * KEYS_TIMES_CACHE / work.stored_bytes();
             let cache_size = SMALL_CACHE.into();
             plans.push(Plan {
                 server,
-                keys,
+                work: Work { keys, ..work },
                 cache_size,
                 filled: 0,
                 fills: true,
@@ -133,18 +135,22 @@ fn collect(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Op;
+    use crate::args::{Op, Server, WorkArgs};
 
     fn args(server: Vec<Server>, hit_ratio: f64) -> CapacityArgs {
         CapacityArgs {
-            op: Op::Get,
+            work: WorkArgs {
+                op: Op::Get,
+                keys: Some(1000),
+                value_size: None,
+                batch: None,
+                fields: None,
+            },
             server,
             hit_ratio,
-            keys: 1000,
             conns: 1,
             runs: 1,
             seconds: 1.0,
-            value_size: 100,
             cache_size: "256M".into(),
             server_core: 0,
             generator_core: 1,
@@ -154,21 +160,27 @@ mod tests {
 
     #[test]
     fn the_share_is_filled_and_fills_are_off() {
-        let plans = plans(&args(vec![Server::Redis, Server::Erb], 0.9));
+        let args = args(vec![Server::Redis, Server::Erb, Server::ErbTc], 0.9);
+        let plans = plans(&args, Work::of(&args.work).unwrap());
         let summary: Vec<_> = plans
             .iter()
             .map(|p| (p.server, p.filled, p.fills))
             .collect();
         assert_eq!(
             summary,
-            [(Server::Redis, 0, false), (Server::Erb, 900, false)]
+            [
+                (Server::Redis, 0, false),
+                (Server::Erb, 900, false),
+                (Server::ErbTc, 900, false)
+            ]
         );
     }
 
     #[test]
     fn misses_are_measured_with_fills_too() {
-        let plans = plans(&args(vec![Server::Erb], 0.0));
+        let args = args(vec![Server::Erb], 0.0);
+        let plans = plans(&args, Work::of(&args.work).unwrap());
         assert_eq!(plans.len(), 2);
-        assert!(plans[1].fills && plans[1].keys * 116 >= 15 << 20);
+        assert!(plans[1].fills && plans[1].work.keys * 116 >= 15 << 20);
     }
 }

@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::cputime;
-use crate::generator::{key, value};
 use crate::netns;
+use crate::work::{key, value};
 
 /// More threads than this measure the scheduler of the client's machine, nothing else.
 const LIBRARY_CONNS_MAX: usize = 256;

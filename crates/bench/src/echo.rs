@@ -4,10 +4,11 @@
 use anyhow::Result;
 use libbpf_rs::{Link, Object};
 
-use crate::generator::{attach_xdp, load, value, write};
+use crate::generator::{attach_xdp, load, write};
 use crate::mirror::bench_echo_config;
 use crate::netns::{CLIENT_IP, CLIENT_MAC, SERVER_IP, SERVER_MAC};
 use crate::packet::{Direction, template, words};
+use crate::work::Work;
 
 #[repr(align(8))]
 struct Aligned<T>(T);
@@ -24,7 +25,7 @@ pub struct Echo {
 
 impl Echo {
     /// Loads and attaches; everything passes until [`Echo::enable`].
-    pub fn attach(netns: &str, dev: &str, port: u16, value_size: u32) -> Result<Self> {
+    pub fn attach(netns: &str, dev: &str, port: u16, work: &Work) -> Result<Self> {
         let object = load(&OBJECT.0, "echo")?;
         let link = attach_xdp(&object, "echo", netns, dev)?;
         let direction = Direction {
@@ -33,10 +34,10 @@ impl Echo {
             from_ip: SERVER_IP,
             to_ip: CLIENT_IP,
         };
-        let payload = format!("${value_size}\r\n{}\r\n", value(0, value_size));
+        let payload = work.reply(&[0]);
         let config = bench_echo_config {
-            reply: template(&direction, payload.as_bytes()),
-            payload: words(payload.as_bytes()),
+            reply: template(&direction, &payload),
+            payload: words(&payload),
             reply_bytes: payload.len() as u32,
             enabled: 0,
             server_port_be: port.to_be(),

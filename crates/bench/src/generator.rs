@@ -5,15 +5,20 @@
 use anyhow::{Context, Result, anyhow, ensure};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 
+use crate::args::Op;
 use crate::mirror::{
-    BENCH_HEADER_BYTES, BENCH_LEARN, BENCH_PAUSE, BENCH_REQUEST_BYTES, BENCH_RUN, Mirrored,
-    bench_config, bench_conn, bench_totals, bytes_of, from_bytes,
+    BENCH_BATCH_MAX, BENCH_HEADER_BYTES, BENCH_LEARN, BENCH_PAUSE, BENCH_RUN, Mirrored,
+    bench_batch, bench_config, bench_conn, bench_shape, bench_totals, bytes_of, from_bytes,
 };
 use crate::netns::{self, CLIENT_IP, CLIENT_MAC, SERVER_IP, SERVER_MAC};
 use crate::packet::{Direction, template, words};
+use crate::work::{Work, key};
 
 /// BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h: verdicts of BPF_PROG_RUN are carried out.
 const LIVE_FRAMES: u32 = 1 << 1;
+
+/// Copies of the shape: the generator's and the kick's.
+const SHAPE_OWNERS: u32 = 2;
 
 /// libelf reads 64-bit fields in place.
 #[repr(align(8))]
@@ -27,12 +32,10 @@ static OBJECT: &Aligned<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/generator
 /// What the loops send and expect.
 #[derive(Debug, Clone, Copy)]
 pub struct Workload {
-    /// Number of keys.
-    pub keys: u32,
+    /// What is asked for.
+    pub work: Work,
     /// Connections.
     pub conns: u32,
-    /// Bytes per value.
-    pub value_size: u32,
     /// Whether replies carry their key.
     pub check_key: bool,
     /// The server's port.
@@ -48,6 +51,8 @@ pub struct Generator {
     config: bench_config,
     netns: String,
     ifindex: u32,
+    request_bytes: usize,
+    kick: &'static str,
 }
 
 impl Generator {
@@ -55,14 +60,24 @@ impl Generator {
     pub fn attach(netns: &str, dev: &str, workload: &Workload) -> Result<Self> {
         let object = load(&OBJECT.0, "generator")?;
         let ifindex = netns::ifindex(netns, dev)?;
-        let link = attach_xdp(&object, "generator", netns, dev)?;
+        let (program, kick) = match workload.work.op {
+            Op::Get => ("generator", "kick"),
+            Op::Mget | Op::Hgetall => ("generator_shaped", "kick_shaped"),
+        };
+        let link = attach_xdp(&object, program, netns, dev)?;
         let generator = Self {
             _link: link,
             object,
             config: settings(workload),
             netns: netns.into(),
             ifindex,
+            request_bytes: workload.work.request(&[0]).len(),
+            kick,
         };
+        let shape = shape(&workload.work);
+        for owner in 0..SHAPE_OWNERS {
+            write(&generator.object, "shapes", owner, &shape)?;
+        }
         // The first request on each connection asks for key 0.
         let [_, digits] = words(key(0).as_bytes());
         for index in 0..workload.conns {
@@ -74,6 +89,10 @@ impl Generator {
                 ..Default::default()
             };
             write(&generator.object, "conns", index, &conn)?;
+            let batch = bench_batch {
+                digits: [digits; BENCH_BATCH_MAX as usize],
+            };
+            write(&generator.object, "batches", index, &batch)?;
         }
         generator.write_config()?;
         Ok(generator)
@@ -120,15 +139,15 @@ impl Generator {
         }
         // kick_next is 0 in it: the program counts on from there.
         self.write_config()?;
-        let frame = [0u8; (BENCH_HEADER_BYTES + BENCH_REQUEST_BYTES) as usize];
+        let frame = vec![0u8; BENCH_HEADER_BYTES as usize + self.request_bytes];
         // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
         let context = [0, frame.len() as u32, 0, self.ifindex, 0, 0];
         let mut context: Vec<u8> = context.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let program = self
             .object
             .progs_mut()
-            .find(|program| program.name() == "kick");
-        let program = program.context("the generator has no program kick")?;
+            .find(|program| program.name() == self.kick);
+        let program = program.context("the generator has no program for a kick")?;
         let input = ProgramInput {
             context_in: Some(&mut context),
             data_in: Some(&frame),
@@ -171,16 +190,6 @@ impl Generator {
     }
 }
 
-/// Key number `index`, 16 bytes; redis-benchmark makes the same ones.
-pub fn key(index: u32) -> String {
-    format!("key:{index:012}")
-}
-
-/// The value of a key: the key itself, filled up.
-pub fn value(index: u32, bytes: u32) -> String {
-    format!("{:x<width$}", key(index), width = bytes as usize)
-}
-
 fn settings(workload: &Workload) -> bench_config {
     let direction = Direction {
         from_mac: CLIENT_MAC,
@@ -188,8 +197,11 @@ fn settings(workload: &Workload) -> bench_config {
         from_ip: CLIENT_IP,
         to_ip: SERVER_IP,
     };
-    let request = request_template();
-    let prefix = format!("${}\r\n", workload.value_size);
+    let (request, _) = workload.work.request_template();
+    let (reply, _) = workload.work.reply_template();
+    // The first line: of the value or of the array.
+    let line = reply.iter().position(|&byte| byte == b'\n');
+    let prefix = &reply[..line.map_or(0, |at| at + 1)];
     let [request_0, request_1, request_2, request_3, tail] = words(&request);
     bench_config {
         request: template(&direction, &request),
@@ -197,12 +209,12 @@ fn settings(workload: &Workload) -> bench_config {
         request_words: [request_0, request_1, request_2, request_3],
         request_tail: tail as u32,
         mode: BENCH_LEARN,
-        prefix: words::<1>(prefix.as_bytes())[0],
+        prefix: words::<1>(prefix)[0],
         prefix_mask: words::<1>(&vec![0xff; prefix.len()])[0],
         key_head: words::<1>(&key(0).as_bytes()[..8])[0],
         prefix_bytes: prefix.len() as u32,
-        reply_bytes: prefix.len() as u32 + workload.value_size + 2,
-        keys: workload.keys,
+        reply_bytes: reply.len() as u32,
+        keys: workload.work.keys,
         conns: workload.conns,
         server_port_be: workload.port.to_be(),
         check_key: u16::from(workload.check_key),
@@ -210,13 +222,21 @@ fn settings(workload: &Workload) -> bench_config {
     }
 }
 
-/// A GET with the changing digits of its key zero.
-fn request_template() -> Vec<u8> {
-    let mut request = b"*2\r\n$3\r\nGET\r\n$16\r\nkey:0000".to_vec();
-    request.extend([0; 8]);
-    request.extend(b"\r\n");
-    debug_assert_eq!(request.len(), BENCH_REQUEST_BYTES as usize);
-    request
+fn shape(work: &Work) -> bench_shape {
+    let (request, places) = work.request_template();
+    let (reply, reply_places) = work.reply_template();
+    bench_shape {
+        request: words(&request),
+        reply: words(&reply),
+        request_bytes: request.len() as u32,
+        batch: places.count,
+        digits_at: places.first,
+        digits_step: places.step,
+        reply_digits_at: reply_places.first,
+        reply_digits_step: reply_places.step,
+        reply_places: reply_places.count,
+        pad: 0,
+    }
 }
 
 /// Loads an object from memory.
@@ -268,26 +288,4 @@ pub fn write<T: Mirrored>(object: &Object, name: &str, index: u32, value: &T) ->
     );
     map.update(&index.to_ne_bytes(), bytes_of(value), MapFlags::ANY)
         .with_context(|| format!("could not write {name}[{index}]"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn request_has_the_length_and_digit_position_of_the_header() {
-        let request = request_template();
-        assert_eq!(request.len(), BENCH_REQUEST_BYTES as usize);
-        let at = crate::mirror::BENCH_REQUEST_DIGITS_AT as usize;
-        assert_eq!(request[at..at + 8], [0; 8]);
-        assert_eq!(&request[at - 8..at], b"key:0000");
-    }
-
-    #[test]
-    fn keys_and_values() {
-        assert_eq!(key(42), "key:000000000042");
-        let value = value(42, 100);
-        assert_eq!(value.len(), 100);
-        assert!(value.starts_with("key:000000000042xxx"));
-    }
 }

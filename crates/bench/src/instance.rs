@@ -15,12 +15,13 @@ use crate::args::{CapacityArgs, Server};
 use crate::booster::{BoostRequest, Boosted, Booster};
 use crate::cputime;
 use crate::echo::Echo;
-use crate::generator::{Generator, Workload, attach_pass, key};
+use crate::generator::{Generator, Workload, attach_pass};
 use crate::interrupt::Interrupt;
 use crate::mirror::{BENCH_PORT_BASE, bench_totals};
 use crate::netns::{CLIENT_IP, Pair, within};
 use crate::redis_server::{PORT, RedisServer};
 use crate::report::Run;
+use crate::work::{Work, key};
 
 /// Caches and branch predictors settle well within this.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -44,8 +45,8 @@ const GENERATOR_EMPTY_POLLS: &str = "1000";
 pub struct Plan {
     /// Which server.
     pub server: Server,
-    /// Number of keys.
-    pub keys: u32,
+    /// What is asked for.
+    pub work: Work,
     /// Cache given to ERB.
     pub cache_size: String,
     /// Keys filled before the runs.
@@ -91,11 +92,10 @@ impl Instance {
         let pair = Pair::make()?;
         let redis = RedisServer::start(&pair.server, interrupt)?;
         cputime::pin(redis.pid(), args.server_core)?;
-        redis.load(plan.keys, args.value_size, interrupt)?;
+        redis.load(&plan.work, plan.work.keys, interrupt)?;
         let workload = Workload {
-            keys: plan.keys,
+            work: plan.work,
             conns: args.conns,
-            value_size: args.value_size,
             check_key: plan.server != Server::Echo,
             port: PORT,
         };
@@ -115,7 +115,7 @@ impl Instance {
             run_dir,
             plan,
         };
-        instance.attach_server(args, booster)?;
+        instance.attach_server(booster)?;
         instance.pin_receive_threads(args)?;
         instance.fill()?;
         instance.open_connections(args.conns, interrupt)?;
@@ -143,7 +143,8 @@ impl Instance {
     /// One run: start all loops, warm up, measure, stop all loops.
     pub fn run(&mut self, time: Duration, interrupt: &Interrupt) -> Result<Run> {
         let hits = self.hits()?;
-        let gets = self.redis.gets_answered()?;
+        let name = self.plan.work.op.name();
+        let calls = self.redis.calls(name)?;
         let replies = self.generator.totals()?.replies;
         self.generator.start()?;
         interrupt.sleep(WARM_UP)?;
@@ -153,28 +154,25 @@ impl Instance {
         self.generator.pause()?;
         let stuck = self.wait_until_parked(interrupt)?;
         let all = (self.generator.totals()?.replies - replies).max(1) as f64;
-        let gets = self.redis.gets_answered()? - gets;
+        let calls = self.redis.calls(name)? - calls;
         let mut run = difference(&before, &after)?;
         run.stalled_conns = stalled.union(&stuck).count() as u32;
-        run.answered_by_redis = gets as f64 / all;
+        run.answered_by_redis = calls as f64 / all;
         if let (Some(before), Some(after)) = (hits, self.hits()?) {
             run.hit_ratio = Some(after.saturating_sub(before) as f64 / all);
         }
         Ok(run)
     }
 
-    fn attach_server(&mut self, args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<()> {
+    fn attach_server(&mut self, booster: Option<&dyn Booster>) -> Result<()> {
         let pair = &self.pair;
         match self.plan.server {
-            Server::Redis => {
-                let link = attach_pass(&pair.server, &pair.server_dev)?;
-                self._pass = Some(link);
-            }
+            Server::Redis => {}
             Server::Echo => {
-                let size = args.value_size;
-                self.echo = Some(Echo::attach(&pair.server, &pair.server_dev, PORT, size)?);
+                let work = &self.plan.work;
+                self.echo = Some(Echo::attach(&pair.server, &pair.server_dev, PORT, work)?);
             }
-            Server::Erb => {
+            Server::Erb | Server::ErbTc => {
                 let booster = booster.context(
                     "this program does not carry ERB itself; use `erb bench capacity --server erb`",
                 )?;
@@ -182,6 +180,7 @@ impl Instance {
                     netns: &pair.server,
                     client_netns: &pair.client,
                     device: &pair.server_dev,
+                    tc_alone: self.plan.server == Server::ErbTc,
                     redis: RedisServer::address(),
                     cache_size: &self.plan.cache_size,
                     run_dir: self.run_dir.path(),
@@ -192,6 +191,10 @@ impl Instance {
                         .context("ERB could not be started")?,
                 );
             }
+        }
+        if matches!(self.plan.server, Server::Redis | Server::ErbTc) {
+            // Behind the boost, which refuses a device with an XDP program on it.
+            self._pass = Some(attach_pass(&pair.server, &pair.server_dev)?);
         }
         Ok(())
     }
@@ -226,7 +229,7 @@ impl Instance {
         if self.plan.filled > 0 {
             let mut keys = (0..self.plan.filled).map(|index| key(index).into_bytes());
             let filled = boosted
-                .fill(&mut keys)
+                .fill(self.plan.work.op, &mut keys)
                 .context("ERB could not fill its cache")?;
             self.filled = Some(filled);
         }
@@ -267,7 +270,7 @@ impl Instance {
     fn hits(&self) -> Result<Option<u64>> {
         self.boosted
             .as_ref()
-            .map(|boosted| boosted.hits())
+            .map(|boosted| boosted.hits(self.plan.work.op))
             .transpose()
     }
 

@@ -11,20 +11,24 @@ use libbpf_rs::Link;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::args::Op;
+use crate::args::{Op, WorkArgs};
 use crate::capacity;
-use crate::generator::value;
+use crate::work::value;
 
 fn args(server: Server, hit_ratio: f64) -> CapacityArgs {
     CapacityArgs {
-        op: Op::Get,
+        work: WorkArgs {
+            op: Op::Get,
+            keys: Some(4),
+            value_size: None,
+            batch: None,
+            fields: None,
+        },
         server: vec![server],
         hit_ratio,
-        keys: 4,
         conns: 4,
         runs: 2,
         seconds: 0.2,
-        value_size: 100,
         cache_size: "64M".into(),
         server_core: 0,
         generator_core: 0,
@@ -32,34 +36,72 @@ fn args(server: Server, hit_ratio: f64) -> CapacityArgs {
     }
 }
 
-#[test]
-fn wrong_and_missing_values_are_mismatches() {
+/// One run of Redis alone after these commands were sent past the generator: the share of replies
+/// that were noticed to be wrong.
+fn share_wrong(work: WorkArgs, commands: &[redis::Cmd]) -> f64 {
     let interrupt = Interrupt::watch().unwrap();
-    let args = args(Server::Redis, 1.0);
+    let args = CapacityArgs {
+        work,
+        ..args(Server::Redis, 1.0)
+    };
     let plan = Plan {
         server: Server::Redis,
-        keys: args.keys,
+        work: Work::of(&args.work).unwrap(),
         cache_size: String::new(),
         filled: 0,
         fills: false,
     };
     let mut instance = Instance::build(plan, &args, None, &interrupt).unwrap();
     let mut redis = instance.redis.connect().unwrap();
-    redis::cmd("SET")
-        .arg(key(1))
-        .arg(value(2, 100))
-        .query::<()>(&mut redis)
-        .unwrap();
-    redis::cmd("DEL")
-        .arg(key(3))
-        .query::<()>(&mut redis)
-        .unwrap();
+    for command in commands {
+        command.exec(&mut redis).unwrap();
+    }
     let run = instance
         .run(Duration::from_millis(200), &interrupt)
         .unwrap();
-    let share = run.mismatches as f64 / run.requests as f64;
-    // Two of four keys, drawn uniformly some thousand times.
-    assert!((0.4..0.6).contains(&share), "{run:?}");
+    assert!(run.requests > 100, "{run:?}");
+    run.mismatches as f64 / run.requests as f64
+}
+
+/// Two of four keys, drawn uniformly some thousand times.
+fn two_of_four_wrong(string: impl Fn(u32) -> redis::Cmd) -> [redis::Cmd; 2] {
+    [string(1), redis::Cmd::del(key(3))]
+}
+
+#[test]
+fn wrong_and_missing_values_are_mismatches() {
+    let commands = two_of_four_wrong(|index| redis::Cmd::set(key(index), value(2, 100)));
+    let share = share_wrong(args(Server::Redis, 1.0).work, &commands);
+    assert!((0.4..0.6).contains(&share), "{share}");
+}
+
+#[test]
+fn an_mget_is_right_if_each_of_its_values_is() {
+    let work = WorkArgs {
+        op: Op::Mget,
+        batch: Some(3),
+        ..args(Server::Redis, 1.0).work
+    };
+    assert_eq!(share_wrong(work.clone(), &[]), 0.0);
+    let commands = two_of_four_wrong(|index| redis::Cmd::set(key(index), value(2, 100)));
+    let share = share_wrong(work.clone(), &commands);
+    assert!((0.8..0.95).contains(&share), "7 of 8 are wrong: {share}");
+    // The last byte of a value counts as well as its key.
+    let last = format!("{}y", value(1, 99));
+    let share = share_wrong(work, &[redis::Cmd::set(key(1), last)]);
+    assert!((0.5..0.66).contains(&share), "37 of 64 are wrong: {share}");
+}
+
+#[test]
+fn an_hgetall_is_right_if_each_of_its_fields_is() {
+    let work = WorkArgs {
+        op: Op::Hgetall,
+        ..args(Server::Redis, 1.0).work
+    };
+    assert_eq!(share_wrong(work.clone(), &[]), 0.0);
+    let commands = two_of_four_wrong(|index| redis::Cmd::hset(key(index), "f:09", value(2, 16)));
+    let share = share_wrong(work, &commands);
+    assert!((0.4..0.6).contains(&share), "{share}");
 }
 
 type Calls = Rc<RefCell<Vec<String>>>;
@@ -92,16 +134,17 @@ impl Boosted for FakeBoosted {
     fn pids(&self) -> Vec<u32> {
         vec![self.daemon.id()]
     }
-    fn fill(&mut self, keys: &mut dyn Iterator<Item = Vec<u8>>) -> Result<u64> {
+    fn fill(&mut self, op: Op, keys: &mut dyn Iterator<Item = Vec<u8>>) -> Result<u64> {
         let count = keys.count() as u64;
-        self.calls.borrow_mut().push(format!("fill {count}"));
+        let name = op.name();
+        self.calls.borrow_mut().push(format!("fill {name} {count}"));
         Ok(count)
     }
     fn set_fills(&mut self, on: bool) -> Result<()> {
         self.calls.borrow_mut().push(format!("fills {on}"));
         Ok(())
     }
-    fn hits(&self) -> Result<u64> {
+    fn hits(&self, _op: Op) -> Result<u64> {
         Ok(0)
     }
     fn status_json(&self) -> Result<Value> {
@@ -122,7 +165,7 @@ fn erb_is_filled_then_frozen_then_detached() {
     let report = capacity::measure(&args(Server::Erb, 0.5), Some(&booster)).unwrap();
     assert_eq!(
         *calls.borrow(),
-        ["boost 64M", "fill 2", "fills false", "detach"]
+        ["boost 64M", "fill get 2", "fills false", "detach"]
     );
     let server = &report.servers[0];
     assert_eq!((server.mismatches, server.runs.len()), (0, 2));

@@ -11,6 +11,7 @@
 //! - [`args`]: command line; [`run`] is its entry.
 //! - `capacity`: which servers, which runs in which order; `instance`: one server with namespaces,
 //!   connections and pinned threads; `generator`, `echo`: the BPF programs' user-space halves.
+//! - `work`: what requests ask for and what must be answered, as checked options and as bytes.
 //! - [`booster`]: what ERB must offer to be measured.
 //! - `report`: JSON and table; `stats`: medians.
 //!
@@ -33,6 +34,7 @@ mod packet;
 mod redis_server;
 mod report;
 mod stats;
+mod work;
 
 use anyhow::Result;
 

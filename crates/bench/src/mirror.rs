@@ -42,6 +42,10 @@ unsafe impl Mirrored for bench_config {}
 // SAFETY: as above.
 unsafe impl Mirrored for bench_conn {}
 // SAFETY: as above.
+unsafe impl Mirrored for bench_shape {}
+// SAFETY: as above.
+unsafe impl Mirrored for bench_batch {}
+// SAFETY: as above.
 unsafe impl Mirrored for bench_totals {}
 // SAFETY: as above.
 unsafe impl Mirrored for bench_echo_config {}

@@ -12,9 +12,9 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::generator::{key, value};
 use crate::interrupt::Interrupt;
 use crate::netns::{SERVER_IP, ip_text};
+use crate::work::Work;
 
 /// Redis's own port.
 pub const PORT: u16 = 6379;
@@ -98,14 +98,14 @@ impl RedisServer {
             .with_context(|| format!("could not connect to {}", socket.display()))
     }
 
-    /// SETs all keys.
-    pub fn load(&self, keys: u32, value_size: u32, interrupt: &Interrupt) -> Result<()> {
+    /// Stores what the first `keys` keys hold.
+    pub fn load(&self, work: &Work, keys: u32, interrupt: &Interrupt) -> Result<()> {
         let mut connection = self.connect()?;
         for first in (0..keys).step_by(LOAD_BATCH as usize) {
             interrupt.check()?;
             let mut pipe = redis::pipe();
             for index in first..keys.min(first.saturating_add(LOAD_BATCH)) {
-                pipe.set(key(index), value(index, value_size)).ignore();
+                pipe.add_command(work.store(index)).ignore();
             }
             pipe.query::<()>(&mut connection)
                 .with_context(|| format!("could not load keys from number {first} on"))?;
@@ -113,14 +113,14 @@ impl RedisServer {
         Ok(())
     }
 
-    /// GETs that Redis itself has answered since its start.
-    pub fn gets_answered(&self) -> Result<u64> {
+    /// Commands of this name that Redis itself has answered since its start.
+    pub fn calls(&self, command: &str) -> Result<u64> {
         let mut connection = self.connect()?;
         let info: String = redis::cmd("INFO")
             .arg("commandstats")
             .query(&mut connection)
             .context("INFO commandstats failed")?;
-        Ok(parse_calls(&info, "get"))
+        Ok(parse_calls(&info, command))
     }
 
     fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<()> {

@@ -40,7 +40,7 @@ pub struct Run {
     pub foreign_share: f64,
     /// Share of requests that ERB says it answered; none for other servers.
     pub hit_ratio: Option<f64>,
-    /// GETs counted by Redis itself per request (with fills on, ERB's own reads count too).
+    /// Requests counted by Redis itself per request (with fills on, ERB's own reads count too).
     pub answered_by_redis: f64,
     /// Replies that were not what the server had to say.
     pub mismatches: u64,
@@ -69,6 +69,14 @@ pub struct ServerReport {
     pub keys: u32,
     /// Bytes per value.
     pub value_size: u32,
+    /// Keys per request.
+    pub batch: u32,
+    /// Fields per hash; 0 where it is none.
+    pub fields: u32,
+    /// Bytes per request.
+    pub request_bytes: usize,
+    /// Bytes per reply.
+    pub reply_bytes: usize,
     /// Median of the runs.
     pub requests_per_s: f64,
     /// Median of the runs.
@@ -174,11 +182,15 @@ impl ServerReport {
         let cpu = spread_of(|run| run.server_cpu_ns_per_request)?;
         let per_core = spread_of(|run| run.requests_per_core_s)?;
         Ok(Self {
-            op: args.op.name(),
+            op: plan.work.op.name(),
             server: plan.server.name(),
             conns: args.conns,
-            keys: plan.keys,
-            value_size: args.value_size,
+            keys: plan.work.keys,
+            value_size: plan.work.value_size,
+            batch: plan.work.batch,
+            fields: plan.work.fields,
+            request_bytes: plan.work.request(&[0]).len(),
+            reply_bytes: plan.work.reply(&[0]).len(),
             requests_per_s: requests_per_s.median,
             server_cpu_ns_per_request: cpu.median,
             requests_per_core_s: per_core.median,

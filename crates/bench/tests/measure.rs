@@ -69,6 +69,35 @@ fn redis_answers_with_the_values_of_the_keys() {
     assert_eq!(run["answered_by_redis"], 1.0, "{report:#}");
 }
 
+#[test]
+fn mget_and_hgetall_are_answered_rightly_by_redis_and_the_responder() {
+    for (op, reply_bytes) in [("mget", 1085), ("hgetall", 335)] {
+        let report = capacity(&["--op", op, "--server", "redis,echo", "--conns", "10"]);
+        let servers = report["servers"].as_array().unwrap();
+        for server in servers {
+            assert_eq!(server["op"], op);
+            assert_eq!(server["mismatches"], 0, "{server:#}");
+            assert_eq!(server["stalled_conns"], 0, "{server:#}");
+            assert_eq!(server["reply_bytes"], reply_bytes);
+        }
+        assert_eq!(servers[0]["runs"][0]["answered_by_redis"], 1.0);
+        assert_eq!(servers[1]["runs"][0]["answered_by_redis"], 0.0);
+    }
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused_before_anything_is_made() {
+    let child = start(&["--server", "redis", "--op", "get", "--batch", "3"]);
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("use --op mget"),
+        "{text}"
+    );
+    assert_eq!(namespaces_of(pid), [""; 0]);
+}
+
 fn start(arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_erb-bench"))
         .arg("capacity")

@@ -3,7 +3,7 @@
 //! lease, runs the retransmission timer and drains the misses; once a second Redis's state is read,
 //! the connection table swept and new devices covered.
 
-use erb_abi::{SweepReport, Wanted};
+use erb_abi::{SweepReport, ValueKind, Wanted};
 
 use crate::admit::Admissions;
 use crate::feed::{Asked, Event, Feed, Filled};
@@ -502,9 +502,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     ///
     /// # Errors
     /// As [`Self::turn`].
-    pub fn fill(&mut self, keys: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
+    pub fn fill(&mut self, kind: ValueKind, keys: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
         for key in keys {
-            self.fills.ask(Wanted::string(key));
+            self.fills.ask(Wanted { db: 0, kind, key });
         }
         self.begin_fills()
     }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 use erb_datapath::{
-    Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, VlanOffload,
+    Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, VlanOffload, WantedTiers,
     load_programs, vlan_offload_off, vlan_offload_restore,
 };
 use nix::fcntl::Flock;
@@ -37,6 +37,8 @@ pub struct BoostConfig {
     pub run_dir: Option<PathBuf>,
     /// The programs to be at work.
     pub programs: Programs,
+    /// Tiers for each device.
+    pub tiers: WantedTiers,
 }
 
 /// How a daemon came to its data path.
@@ -183,7 +185,7 @@ fn fresh(
     let attached: Vec<Attached> = checked
         .devices
         .iter()
-        .map(|device| links.boost(device))
+        .map(|device| links.boost(device, config.tiers))
         .collect::<erb_datapath::Result<_>>()?;
     links.cover_egress()?;
     let datapath = Datapath::open(&pins, checked.devices[0].ifindex)?;

@@ -33,6 +33,9 @@ pub enum Request {
     Fill {
         /// The keys.
         keys: Vec<String>,
+        /// They hold hashes; without it, strings.
+        #[serde(default)]
+        hashes: bool,
     },
     /// Switch filling of missed keys on or off.
     Fills {
@@ -187,7 +190,14 @@ mod tests {
         let keys = vec!["a".to_owned()];
         assert_eq!(
             parse(r#"{"op":"fill","keys":["a"]}"#).unwrap(),
-            Request::Fill { keys }
+            Request::Fill {
+                keys: keys.clone(),
+                hashes: false
+            }
+        );
+        assert_eq!(
+            parse(r#"{"op":"fill","keys":["a"],"hashes":true}"#).unwrap(),
+            Request::Fill { keys, hashes: true }
         );
         assert_eq!(
             parse(r#"{"op":"fills","on":false}"#).unwrap(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers to the commands that come over the control socket.
 
+use erb_abi::ValueKind;
 use erb_core::{DataPath, Stage, addresses};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -65,7 +66,7 @@ impl Daemon {
                 control.set_fills(u32::from(on));
                 self.server.answer(number, &json!({ "fills": on }));
             }
-            Request::Fill { keys } => self.begin_named_fill(number, keys)?,
+            Request::Fill { keys, hashes } => self.begin_named_fill(number, keys, hashes)?,
             Request::HandOver => {
                 if self.core.stage() == Stage::Running {
                     self.handed_over = true;
@@ -84,7 +85,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn begin_named_fill(&mut self, number: u64, keys: Vec<String>) -> Result<()> {
+    fn begin_named_fill(&mut self, number: u64, keys: Vec<String>, hashes: bool) -> Result<()> {
         let path = self.core.path();
         let refusal = if path.serving() == 0 {
             Some("not serving")
@@ -105,7 +106,13 @@ impl Daemon {
             filled,
             failed,
         });
-        Ok(self.core.fill(keys.into_iter().map(String::into_bytes))?)
+        let kind = if hashes {
+            ValueKind::Hash
+        } else {
+            ValueKind::String
+        };
+        let keys = keys.into_iter().map(String::into_bytes);
+        Ok(self.core.fill(kind, keys)?)
     }
 
     /// Answers the client that asked for keys to be filled when the last one is done.

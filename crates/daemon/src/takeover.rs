@@ -12,7 +12,9 @@ use std::fs::File;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use erb_datapath::{CacheSize, Datapath, Device, Links, promote, stage, unstage};
+use erb_datapath::{
+    AttachMode, Attached, CacheSize, Datapath, Device, Links, WantedTiers, promote, stage, unstage,
+};
 use nix::fcntl::Flock;
 use serde_json::Value;
 
@@ -88,6 +90,10 @@ pub(crate) fn take_over(
             "the cache keeps its size of {} sets until detached",
             notes.cache_sets
         );
+    }
+    let native = |attached: &Attached| attached.mode == AttachMode::Native;
+    if config.tiers == WantedTiers::Tc && notes.attached.iter().any(native) {
+        tracing::warn!("the devices keep native XDP until detached");
     }
     config.redis.to_string().clone_into(&mut notes.redis);
     run_dir.write_notes(&notes)?;

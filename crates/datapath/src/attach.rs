@@ -26,6 +26,15 @@ pub enum AttachMode {
     Tc,
 }
 
+/// Tiers that are wanted on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedTiers {
+    /// XDP in the driver where it has it, and TC.
+    Best,
+    /// TC alone.
+    Tc,
+}
+
 /// One boosted device and how it was attached.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Attached {
@@ -86,32 +95,42 @@ impl Links {
         }
     }
 
-    /// Attaches all tiers to a boosted device: egress first, so that nothing is answered that
-    /// egress does not see.
+    /// Attaches the wanted tiers to a boosted device: egress first, so that nothing is answered
+    /// that egress does not see.
     ///
     /// # Errors
     /// [`Error::Attach`] if TC refuses, or XDP refuses for another reason than that the driver
     /// has none.
-    pub fn boost(&self, device: &Device) -> Result<Attached> {
+    pub fn boost(&self, device: &Device, wanted: WantedTiers) -> Result<Attached> {
         self.attach(Hook::Egress, device)?;
         self.attach(Hook::Ingress, device)?;
-        let (mode, why_not_native) = match self.attach(Hook::Xdp, device) {
-            Ok(()) => (AttachMode::Native, String::new()),
-            Err(Error::Attach { .. }) if device.name == LOOPBACK => (
-                AttachMode::Tc,
-                "a loopback has no driver for native XDP".to_owned(),
-            ),
-            Err(Error::Attach { reason, .. }) if !is_occupied(&reason) => (
-                AttachMode::Tc,
-                format!("the driver refused native XDP: {reason}"),
-            ),
-            Err(other) => return Err(other),
+        let why_not_native = match wanted {
+            WantedTiers::Tc => Some("asked for with --tier tc".to_owned()),
+            WantedTiers::Best => self.attach_xdp(device)?,
         };
         Ok(Attached {
             device: device.clone(),
-            mode,
-            why_not_native,
+            mode: if why_not_native.is_none() {
+                AttachMode::Native
+            } else {
+                AttachMode::Tc
+            },
+            why_not_native: why_not_native.unwrap_or_default(),
         })
+    }
+
+    /// Attaches XDP; why the device goes without, if its driver has none.
+    fn attach_xdp(&self, device: &Device) -> Result<Option<String>> {
+        match self.attach(Hook::Xdp, device) {
+            Ok(()) => Ok(None),
+            Err(Error::Attach { .. }) if device.name == LOOPBACK => {
+                Ok(Some("a loopback has no driver for native XDP".to_owned()))
+            }
+            Err(Error::Attach { reason, .. }) if !is_occupied(&reason) => {
+                Ok(Some(format!("the driver refused native XDP: {reason}")))
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// Puts the egress program on every device that has none of ours yet, and forgets pins of

@@ -18,7 +18,7 @@ mod replace;
 mod run;
 mod size;
 
-pub use attach::{AttachMode, Attached, LOOPBACK, Links};
+pub use attach::{AttachMode, Attached, LOOPBACK, Links, WantedTiers};
 pub use control::Control;
 pub use datapath::{Datapath, MissRing};
 pub use device::{Device, ForeignXdp, all_devices, foreign_xdp};

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use erb_bench::args::{CapacityArgs, Op, Server};
+use erb_bench::args::{CapacityArgs, Op, Server, WorkArgs};
 use erb_bench::clients::{self, ClientLoad, ClientRun};
 use erb_lab::{Mode, Stop};
 use nix::fcntl::{Flock, FlockArg};
@@ -255,14 +255,18 @@ fn share_not_by_redis(by_redis: u64, requests: u64) -> f64 {
 
 fn capacity_args() -> CapacityArgs {
     CapacityArgs {
-        op: Op::Get,
+        work: WorkArgs {
+            op: Op::Get,
+            keys: None,
+            value_size: None,
+            batch: None,
+            fields: None,
+        },
         server: vec![Server::Redis, Server::Erb, Server::Echo],
         hit_ratio: 1.0,
-        keys: 100_000,
         conns: 200,
         runs: CAPACITY_RUNS,
         seconds: 2.0,
-        value_size: 100,
         cache_size: CAPACITY_CACHE.to_owned(),
         server_core: SERVER_CORE,
         generator_core: CLIENT_CORE,

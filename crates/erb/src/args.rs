@@ -77,6 +77,25 @@ pub enum Mode {
     Read,
 }
 
+/// Where packets are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Tier {
+    /// In XDP where the driver has it natively, else in TC.
+    Xdp,
+    /// In TC alone, whatever the driver has: slower, and free of the driver's XDP.
+    Tc,
+}
+
+impl Tier {
+    /// The word on the command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Tc => "tc",
+        }
+    }
+}
+
 /// As whom the daemon's own connection authenticates at Redis.
 #[derive(Clone, Debug, Args)]
 pub struct LoginArgs {
@@ -123,6 +142,9 @@ pub struct BoostArgs {
     /// Mode of work.
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,
+    /// Where packets are answered. A boost that is taken over keeps what it has.
+    #[arg(long, value_enum, default_value_t = Tier::Xdp)]
+    pub tier: Tier,
     /// Where lock, control socket, log and pins are kept [default: /run/erb/IF-NAMESPACE].
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,

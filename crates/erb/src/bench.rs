@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use erb_bench::args::BenchArgs;
+use erb_bench::args::{BenchArgs, Op};
 use erb_bench::booster::{BoostRequest, Boosted, Booster};
 use erb_daemon::{Request, RunDir, Status, request};
 use serde_json::Value;
 
+use crate::args::Tier;
 use crate::exit;
 use crate::lab::{check, erb_in};
 
@@ -52,6 +53,8 @@ impl Booster for DaemonBooster {
                 &run_dir,
                 "--cache-size",
                 wanted.cache_size,
+                "--tier",
+                if wanted.tc_alone { Tier::Tc } else { Tier::Xdp }.word(),
             ],
         )?;
         check(&output, "boost")?;
@@ -93,8 +96,8 @@ impl DaemonBoosted {
         }
     }
 
-    fn fill_batch(&self, keys: Vec<String>) -> Result<u64> {
-        let answer: Value = request(&self.run_dir, &Request::Fill { keys })?;
+    fn fill_batch(&self, keys: Vec<String>, hashes: bool) -> Result<u64> {
+        let answer: Value = request(&self.run_dir, &Request::Fill { keys, hashes })?;
         if let Some(error) = answer.get("error") {
             bail!("ERB does not fill: {error}");
         }
@@ -110,7 +113,7 @@ impl Boosted for DaemonBoosted {
         vec![self.pid]
     }
 
-    fn fill(&mut self, keys: &mut dyn Iterator<Item = Vec<u8>>) -> Result<u64> {
+    fn fill(&mut self, op: Op, keys: &mut dyn Iterator<Item = Vec<u8>>) -> Result<u64> {
         loop {
             let batch: Vec<String> = keys
                 .take(KEYS_PER_FILL)
@@ -119,7 +122,7 @@ impl Boosted for DaemonBoosted {
             if batch.is_empty() {
                 return Ok(self.status()?.cache.entries_estimate);
             }
-            self.fill_batch(batch)?;
+            self.fill_batch(batch, op == Op::Hgetall)?;
         }
     }
 
@@ -128,13 +131,16 @@ impl Boosted for DaemonBoosted {
         Ok(())
     }
 
-    fn hits(&self) -> Result<u64> {
+    fn hits(&self, op: Op) -> Result<u64> {
+        let name = match op {
+            Op::Get => "FAST_GET",
+            Op::Mget => "FAST_MGET",
+            Op::Hgetall => "FAST_HGETALL",
+        };
         let status = self.status()?;
-        let counter = status
-            .counters
-            .iter()
-            .find(|counter| counter.name == "FAST_GET");
-        Ok(counter.context("no counter FAST_GET in the status")?.count)
+        let counter = status.counters.iter().find(|counter| counter.name == name);
+        let counter = counter.with_context(|| format!("no counter {name} in the status"))?;
+        Ok(counter.count)
     }
 
     fn status_json(&self) -> Result<Value> {

@@ -11,10 +11,10 @@ use erb_daemon::{
     BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Status, Taken, drop_privileges,
     enter_base_mount_namespace, request,
 };
-use erb_datapath::{AttachMode, Programs, VlanOffload, parse_bytes};
+use erb_datapath::{AttachMode, Programs, VlanOffload, WantedTiers, parse_bytes};
 use serde::{Deserialize, Serialize};
 
-use crate::args::BoostArgs;
+use crate::args::{BoostArgs, Tier};
 use crate::exit;
 use crate::show::say;
 
@@ -95,6 +95,7 @@ fn spawn(args: &BoostArgs) -> Result<Child> {
         command.args(["--dev", device]);
     }
     command.args(["--cache-size", &args.cache_size]);
+    command.args(["--tier", args.tier.word()]);
     if let Some(port) = args.port {
         command.args(["--port", &port.to_string()]);
     }
@@ -133,6 +134,10 @@ fn config(args: &BoostArgs) -> Result<BoostConfig> {
             None => Programs::builtin(),
         },
         run_dir: run_dir.map_err(Error::io("could not make --run-dir absolute"))?,
+        tiers: match args.tier {
+            Tier::Xdp => WantedTiers::Best,
+            Tier::Tc => WantedTiers::Tc,
+        },
     })
 }
 

@@ -185,6 +185,26 @@ fn detach_by_force_leaves_nothing_and_redis_goes_on() {
 }
 
 #[test]
+fn the_tc_tier_alone_answers_where_it_is_asked_for() {
+    let lab = plain_lab("tcalone");
+    let before = attached(&lab);
+    let words = &["--dev", "s0", "--tier", "tc"];
+    assert_exit(&lab.boost(words), 0, &["TC alone, asked for"]);
+    let ids = programs(&lab);
+    lab.wait_admitting();
+    let mut conn = lab.client();
+    set(&mut conn, "hot", "v");
+    lab.heat(&mut conn, "hot");
+    let counters = lab.counters();
+    assert!(counters.get("FAST_PACKET_TC") > 0);
+    assert_eq!(counters.get("FAST_PACKET"), 0, "XDP is not there");
+    drop(conn);
+    assert_exit(&lab.erb(&["status"]), 0, &["TC alone: asked for"]);
+    assert_exit(&lab.erb(&["detach", "--wait", "10s"]), 0, &["detached"]);
+    assert_nothing_left(&lab, &before, &ids);
+}
+
+#[test]
 fn an_idle_boost_detaches_at_once_and_can_be_made_again() {
     let lab = plain_lab("again");
     let before = attached(&lab);
