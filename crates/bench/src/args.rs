@@ -22,6 +22,11 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// Requests per second and server processor time per request, closed loop, generator in XDP.
     Capacity(CapacityArgs),
+    /// The same of both sides with an ordinary client on this machine: TCP sockets, closed loop.
+    ///
+    /// For clients on the server's own machine (`lo`), where no generator in XDP can be. All keys
+    /// are cached and fills are off. Every byte of every reply is compared.
+    Clients(ClientsArgs),
 }
 
 /// `erb bench capacity`.
@@ -59,6 +64,61 @@ pub struct CapacityArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `erb bench clients`.
+#[derive(Args, Debug, Clone)]
+pub struct ClientsArgs {
+    /// What is asked for.
+    #[command(flatten)]
+    pub work: WorkArgs,
+    /// Device between clients and server.
+    #[arg(long, value_enum, default_value_t = Over::Lo)]
+    pub over: Over,
+    /// Servers to measure, interleaved run by run (repeat or separate with commas); on a veth also
+    /// erb-tc.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Server::Redis, Server::Erb])]
+    pub server: Vec<Server>,
+    /// Connections, one request in flight on each.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub conns: u32,
+    /// Runs per server.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Length of a run in seconds, after a warm-up of 0.5 s.
+    #[arg(long, default_value_t = 2.0, value_parser = parse_seconds)]
+    pub seconds: f64,
+    /// Cache given to ERB.
+    #[arg(long, default_value = "256M")]
+    pub cache_size: String,
+    /// Processor for Redis, the daemon and the server's receive thread.
+    #[arg(long, default_value_t = 0)]
+    pub server_core: usize,
+    /// Processor for the client.
+    #[arg(long, default_value_t = 1)]
+    pub client_core: usize,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Devices between ordinary clients and the server.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// The loopback: clients on the server's own machine.
+    Lo,
+    /// A pair of veth devices between two namespaces.
+    Veth,
+}
+
+impl Over {
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Over::Lo => "lo",
+            Over::Veth => "veth",
+        }
+    }
 }
 
 /// What requests ask for.
@@ -168,6 +228,7 @@ mod tests {
         let words = ["bench", "capacity"].iter().chain(line);
         Cli::try_parse_from(words).map(|cli| match cli.bench.command {
             BenchCommand::Capacity(capacity) => capacity,
+            BenchCommand::Clients(_) => panic!("another command"),
         })
     }
 

@@ -32,6 +32,24 @@ pub struct BoostRequest<'a> {
     pub run_dir: &'a Path,
 }
 
+/// Packets answered since a boost, by tier.
+#[derive(Debug, Clone, Copy)]
+pub struct Packets {
+    /// In XDP.
+    pub xdp: u64,
+    /// In TC.
+    pub tc: u64,
+}
+
+impl Packets {
+    /// Of the packets answered since an earlier look, the share that TC answered; 0 if there were
+    /// none.
+    pub fn tc_share_since(&self, before: &Self) -> f64 {
+        let (xdp, tc) = (self.xdp - before.xdp, self.tc - before.tc);
+        tc as f64 / (xdp + tc).max(1) as f64
+    }
+}
+
 /// Starts ERB on a device.
 pub trait Booster {
     /// Boosts and returns once connections opened from now on can become fast.
@@ -52,6 +70,8 @@ pub trait Boosted {
     fn set_fills(&mut self, on: bool) -> Result<()>;
     /// Commands of this kind answered by the fast path with a value since the boost. Only grows.
     fn hits(&self, op: Op) -> Result<u64>;
+    /// Packets answered since the boost. Only grows.
+    fn packets(&self) -> Result<Packets>;
     /// What `erb status --json` says; goes into the report as it is.
     fn status_json(&self) -> Result<Value>;
     /// Detaches by force and ends the daemon. Connections still stand then, but nobody speaks on

@@ -26,7 +26,10 @@ const KEYS_TIMES_CACHE: u32 = 16;
 /// Builds, runs, takes everything down.
 pub fn measure(args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<CapacityReport> {
     let work = Work::of(&args.work)?;
-    check_machine(args)?;
+    check_machine(&[
+        ("--server-core", args.server_core),
+        ("--generator-core", args.generator_core),
+    ])?;
     let interrupt = Interrupt::watch()?;
     let mut instances = Vec::new();
     for plan in plans(args, work) {
@@ -48,16 +51,13 @@ pub fn measure(args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<Cap
 }
 
 /// What would fail half-way is said before anything is made.
-fn check_machine(args: &CapacityArgs) -> Result<()> {
+pub fn check_machine(cores: &[(&str, usize)]) -> Result<()> {
     ensure!(
         nix::unistd::geteuid().is_root(),
         "namespaces and XDP programs need root; run it with sudo"
     );
     let allowed = sched_getaffinity(Pid::from_raw(0)).context("no list of processors")?;
-    for (option, core) in [
-        ("--server-core", args.server_core),
-        ("--generator-core", args.generator_core),
-    ] {
+    for &(option, core) in cores {
         ensure!(
             allowed.is_set(core).unwrap_or(false),
             "there is no processor {core} to run on; choose another with {option}"

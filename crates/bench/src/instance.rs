@@ -34,12 +34,6 @@ const PAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 const LAST_ACK: Duration = Duration::from_millis(250);
 /// For replies to the warm-up commands.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Delays interrupts of the generator's device, so that the server does not pay for waking it: the
-/// poll timer and how many empty polls it may cause before interrupts come back.
-const GENERATOR_FLUSH_NS: &str = "20000";
-/// See [`GENERATOR_FLUSH_NS`].
-const GENERATOR_EMPTY_POLLS: &str = "1000";
-
 /// What distinguishes the instances of one measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -199,23 +193,12 @@ impl Instance {
         Ok(())
     }
 
-    /// After all XDP programs are attached: Linux 6.18 loses the queue of a threaded veth when XDP
-    /// is detached and attached again.
+    /// After all XDP programs are attached; see [`Pair::receive_threads`].
     fn pin_receive_threads(&mut self, args: &CapacityArgs) -> Result<()> {
-        let pair = &self.pair;
-        let (client, client_dev) = (pair.client.as_str(), pair.client_dev.as_str());
-        pair.set_device(client, client_dev, "threaded", "1")?;
-        pair.set_device(&pair.server, &pair.server_dev, "threaded", "1")?;
-        pair.set_device(client, client_dev, "gro_flush_timeout", GENERATOR_FLUSH_NS)?;
-        pair.set_device(
-            client,
-            client_dev,
-            "napi_defer_hard_irqs",
-            GENERATOR_EMPTY_POLLS,
-        )?;
-        cputime::pin(cputime::napi_thread(client_dev)?, args.generator_core)?;
-        self.server_napi = cputime::napi_thread(&pair.server_dev)?;
-        cputime::pin(self.server_napi, args.server_core)?;
+        let threads = self
+            .pair
+            .receive_threads(args.generator_core, args.server_core)?;
+        self.server_napi = threads.server;
         for pid in self.daemon_pids() {
             cputime::pin(pid, args.server_core)?;
         }

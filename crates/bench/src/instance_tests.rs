@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::args::{Op, WorkArgs};
+use crate::booster::Packets;
 use crate::capacity;
 use crate::work::value;
 
@@ -146,6 +147,9 @@ impl Boosted for FakeBoosted {
     }
     fn hits(&self, _op: Op) -> Result<u64> {
         Ok(0)
+    }
+    fn packets(&self) -> Result<Packets> {
+        Ok(Packets { xdp: 0, tc: 0 })
     }
     fn status_json(&self) -> Result<Value> {
         Ok(json!({ "fake": true }))

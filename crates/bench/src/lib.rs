@@ -12,6 +12,7 @@
 //! - `capacity`: which servers, which runs in which order; `instance`: one server with namespaces,
 //!   connections and pinned threads; `generator`, `echo`: the BPF programs' user-space halves.
 //! - `work`: what requests ask for and what must be answered, as checked options and as bytes.
+//! - `ordinary`: ordinary clients over `lo` or a veth; `load`: such a client; `ordinary_report`.
 //! - [`booster`]: what ERB must offer to be measured.
 //! - `report`: JSON and table; `stats`: medians.
 //!
@@ -28,8 +29,11 @@ mod echo;
 mod generator;
 mod instance;
 mod interrupt;
+mod load;
 mod mirror;
 mod netns;
+mod ordinary;
+mod ordinary_report;
 mod packet;
 mod redis_server;
 mod report;
@@ -58,6 +62,15 @@ pub fn run(args: &BenchArgs, booster: Option<&dyn Booster>) -> Result<()> {
                 );
             } else {
                 print!("{}", report::to_table(&report));
+            }
+            Ok(())
+        }
+        BenchCommand::Clients(clients) => {
+            let report = ordinary::measure(clients, booster)?;
+            if clients.json {
+                println!("{}", serde_json::to_string_pretty(&report)?);
+            } else {
+                print!("{}", report.to_table());
             }
             Ok(())
         }

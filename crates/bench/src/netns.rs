@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CloneFlags, setns};
 
+use crate::cputime;
+
 /// Hardware addresses are fixed, so that neighbours can be entered by hand and nobody has to ask.
 pub const CLIENT_MAC: [u8; 6] = [0x02, 0xe4, 0xbe, 0, 0, 1];
 /// See [`CLIENT_MAC`].
@@ -17,6 +19,12 @@ pub const SERVER_MAC: [u8; 6] = [0x02, 0xe4, 0xbe, 0, 0, 2];
 pub const CLIENT_IP: [u8; 4] = [10, 78, 0, 1];
 /// See [`CLIENT_IP`].
 pub const SERVER_IP: [u8; 4] = [10, 78, 0, 2];
+
+/// Delays interrupts of the client's device, so that the server does not pay for waking it: the
+/// poll timer and how many empty polls it may cause before interrupts come back.
+const CLIENT_FLUSH_NS: &str = "20000";
+/// See [`CLIENT_FLUSH_NS`].
+const CLIENT_EMPTY_POLLS: &str = "1000";
 
 /// Runs a program to its end; its output if it succeeded.
 pub fn sh(program: &str, args: &[&str]) -> Result<String> {
@@ -62,6 +70,15 @@ pub struct Pair {
     pub client_dev: String,
     /// The server's device.
     pub server_dev: String,
+}
+
+/// The kernel threads of a pair's receive sides.
+#[derive(Debug, Clone, Copy)]
+pub struct ReceiveThreads {
+    /// The client's.
+    pub client: u32,
+    /// The server's.
+    pub server: u32,
 }
 
 impl Pair {
@@ -151,6 +168,33 @@ impl Pair {
         ];
         let dev_args = ["dev", dev];
         sh("ip", &[&args[..], &dev_args[..]].concat()).map(drop)
+    }
+
+    /// Gives each end's receive side a kernel thread on a processor of its own. After all XDP
+    /// programs are attached: Linux 6.18 loses the queue of a threaded veth when XDP is detached and
+    /// attached again.
+    pub fn receive_threads(
+        &self,
+        client_core: usize,
+        server_core: usize,
+    ) -> Result<ReceiveThreads> {
+        let (client, client_dev) = (self.client.as_str(), self.client_dev.as_str());
+        self.set_device(client, client_dev, "threaded", "1")?;
+        self.set_device(&self.server, &self.server_dev, "threaded", "1")?;
+        self.set_device(client, client_dev, "gro_flush_timeout", CLIENT_FLUSH_NS)?;
+        self.set_device(
+            client,
+            client_dev,
+            "napi_defer_hard_irqs",
+            CLIENT_EMPTY_POLLS,
+        )?;
+        let threads = ReceiveThreads {
+            client: cputime::napi_thread(client_dev)?,
+            server: cputime::napi_thread(&self.server_dev)?,
+        };
+        cputime::pin(threads.client, client_core)?;
+        cputime::pin(threads.server, server_core)?;
+        Ok(threads)
     }
 
     /// The client's kernel can send nothing to the server any more. Without this its TCP would

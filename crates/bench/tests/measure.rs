@@ -98,6 +98,44 @@ fn options_that_do_not_go_together_are_refused_before_anything_is_made() {
     assert_eq!(namespaces_of(pid), [""; 0]);
 }
 
+fn clients(arguments: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_erb-bench"))
+        .args(["clients", "--json", "--seconds", "0.3", "--runs", "1"])
+        .args(arguments)
+        .output()
+        .expect("erb-bench did not start")
+}
+
+#[test]
+fn an_ordinary_client_is_answered_by_redis_over_lo_and_veth() {
+    for (over, op) in [("lo", "get"), ("veth", "mget"), ("lo", "hgetall")] {
+        let words = ["--server", "redis", "--keys", "100", "--over", over, "--op"];
+        let output = clients(&[&words[..], &[op]].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{over} {op}: {text}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let server = &report["servers"][0];
+        assert_eq!((&server["over"], &server["op"]), (&over.into(), &op.into()));
+        let run = &server["runs"][0];
+        assert_eq!(run["answered_by_redis"], 1.0, "{report:#}");
+        let figure = |name: &str| run[name].as_f64().unwrap();
+        assert!(figure("server_ns_per_request") > 0.0 && figure("client_ns_per_request") > 0.0);
+        assert!(figure("p50_us") > 0.0 && figure("p50_us") <= figure("p99_us"));
+    }
+}
+
+#[test]
+fn servers_that_ordinary_clients_cannot_use_are_refused() {
+    for (server, word) in [("echo", "erb bench capacity"), ("erb-tc", "--server erb")] {
+        let output = clients(&["--server", server]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && text.contains(word.split(' ').next_back().unwrap()),
+            "{text}"
+        );
+    }
+}
+
 fn start(arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_erb-bench"))
         .arg("capacity")

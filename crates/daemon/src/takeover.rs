@@ -85,16 +85,7 @@ pub(crate) fn take_over(
         own.clone_into(&mut notes.build);
     }
     let datapath = Datapath::open(&pins, devices[0].ifindex)?;
-    if notes.cache_sets != cache.sets() {
-        tracing::warn!(
-            "the cache keeps its size of {} sets until detached",
-            notes.cache_sets
-        );
-    }
-    let native = |attached: &Attached| attached.mode == AttachMode::Native;
-    if config.tiers == WantedTiers::Tc && notes.attached.iter().any(native) {
-        tracing::warn!("the devices keep native XDP until detached");
-    }
+    warn_of_what_stays(config, &notes, cache);
     config.redis.to_string().clone_into(&mut notes.redis);
     run_dir.write_notes(&notes)?;
     let boosted = Boosted {
@@ -108,6 +99,20 @@ pub(crate) fn take_over(
         },
     };
     Ok((boosted, links, datapath))
+}
+
+/// Says what the arguments ask for and only a new boost can give.
+fn warn_of_what_stays(config: &BoostConfig, notes: &Notes, cache: CacheSize) {
+    if notes.cache_sets != cache.sets() {
+        tracing::warn!(
+            "the cache keeps its size of {} sets until detached",
+            notes.cache_sets
+        );
+    }
+    let native = |attached: &Attached| attached.mode == AttachMode::Native;
+    if config.tiers == WantedTiers::Tc && notes.attached.iter().any(native) {
+        tracing::warn!("the devices keep native XDP until detached");
+    }
 }
 
 /// What is at work must be what is wanted, and of a build that this one can go on with.

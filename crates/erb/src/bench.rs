@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use erb_bench::args::{BenchArgs, Op};
-use erb_bench::booster::{BoostRequest, Boosted, Booster};
+use erb_bench::booster::{BoostRequest, Boosted, Booster, Packets};
 use erb_daemon::{Request, RunDir, Status, request};
 use serde_json::Value;
 
@@ -108,6 +108,12 @@ impl DaemonBoosted {
     }
 }
 
+fn counted(status: &Status, name: &str) -> Result<u64> {
+    let counter = status.counters.iter().find(|counter| counter.name == name);
+    let counter = counter.with_context(|| format!("no counter {name} in the status"))?;
+    Ok(counter.count)
+}
+
 impl Boosted for DaemonBoosted {
     fn pids(&self) -> Vec<u32> {
         vec![self.pid]
@@ -137,10 +143,15 @@ impl Boosted for DaemonBoosted {
             Op::Mget => "FAST_MGET",
             Op::Hgetall => "FAST_HGETALL",
         };
+        counted(&self.status()?, name)
+    }
+
+    fn packets(&self) -> Result<Packets> {
         let status = self.status()?;
-        let counter = status.counters.iter().find(|counter| counter.name == name);
-        let counter = counter.with_context(|| format!("no counter {name} in the status"))?;
-        Ok(counter.count)
+        Ok(Packets {
+            xdp: counted(&status, "FAST_PACKET")?,
+            tc: counted(&status, "FAST_PACKET_TC")?,
+        })
     }
 
     fn status_json(&self) -> Result<Value> {
