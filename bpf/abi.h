@@ -366,6 +366,7 @@ struct sweep_row {
 #define SWEEP_F_EXECUTED                                                                           \
 	0x04 /* copied_seq is past proof_pos: a CLIENT LIST sent now can prove it */
 #define SWEEP_F_TRANSLATED 0x08 /* one of its deltas is not zero */
+#define SWEEP_F_CLOSED	   0x10 /* Redis has closed its end: nothing of it will run any more */
 /* A connection that a list could make FAST: see admit.h. */
 struct admit_row {
 	struct conn_key key;
@@ -398,8 +399,8 @@ struct release_io {
 	__u64 cookie;
 	__u32 proof_pos; /* from the sweep; a later position keeps the share */
 	__u32 remove;	 /* 1: delete the entry too */
+	__u32 closed;	 /* 1: SWEEP_F_CLOSED of the row */
 	__u32 done;	 /* out: 1 released */
-	__u32 pad;
 };
 
 /* erb_admit: what a list said of one connection. */

@@ -211,6 +211,7 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 		flags |= SWEEP_F_GONE;
 	if (conn_holds(conn))
 		flags |= SWEEP_F_HOLDS;
+	flags |= closed * SWEEP_F_CLOSED; /* a branch would double the verifier's work */
 	if ((closed && conn_holds(conn)) || (executed && (conn->flags & CONN_F_FENCE_PROOF)))
 		flags |= SWEEP_F_EXECUTED;
 	if (conn->in_delta || conn->out_delta)
@@ -261,13 +262,25 @@ INLINE int sweep(struct __sk_buff *ctx)
 	return walk.io->count;
 }
 
-/* Takes everything that the entry holds into w->found. Returns the shares of the fence. Lock held.
+/* Whether proof up to proof_pos covers everything that the entry holds. Not while its replies are
+ * counted: what it has sent since a trial ended well is in the ring, and is not proved. Lock held.
  */
-INLINE u32 release_take(struct conn *conn, struct work *w)
+INLINE bool release_covers(const struct conn *conn, const struct release_io *io)
 {
-	u32 shares = !!(conn->flags & CONN_F_FENCE_PROOF) + !!(conn->flags & CONN_F_OVERFLOW);
+	return io->remove || io->closed || !conn_counted(conn) || (conn->kept & CONN_K_TRIAL);
+}
+
+/* Takes what the entry holds into w->found: all, or the share that waited for proof. Returns the
+ * shares of the fence. Lock held. */
+INLINE u32 release_take(struct conn *conn, struct work *w, bool all)
+{
+	u32 shares = !!(conn->flags & CONN_F_FENCE_PROOF);
 	u32 n = conn->mark_head - conn->mark_tail;
 
+	conn->flags &= ~CONN_F_FENCE_PROOF;
+	if (!all)
+		return shares;
+	shares += !!(conn->flags & CONN_F_OVERFLOW);
 	for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
 		if (i >= n)
 			break;
@@ -275,7 +288,7 @@ INLINE u32 release_take(struct conn *conn, struct work *w)
 	}
 	w->found.effects = n;
 	conn->mark_tail = conn->mark_head;
-	conn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);
+	conn->flags &= ~CONN_F_OVERFLOW;
 	return shares;
 }
 
@@ -295,7 +308,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 	lock_take(&conn->lock);
 	if (conn->cookie == io->cookie &&
 	    (io->remove ? conn->absent == 2 : !seq_after(conn->proof_pos, io->proof_pos))) {
-		shares = release_take(conn, w);
+		shares = release_take(conn, w, release_covers(conn, io));
 		io->done = 1;
 		if (io->remove)
 			conn->cookie = 0; /* whoever still holds the entry finds another owner */

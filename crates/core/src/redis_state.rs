@@ -237,9 +237,11 @@ impl RedisState {
         if self.mode == "cluster" {
             reasons.push("Redis is a cluster node: ERB knows no slots".to_owned());
         }
-        if self.role != "master" {
+        // A replica is as good: what its master sends is pushed like any other change, and while it
+        // refuses to show stale data it refuses the lease's PING too (-MASTERDOWN, -LOADING).
+        if self.role != "master" && self.role != "slave" {
             reasons.push(format!(
-                "Redis's role is {:?}, only a master is served",
+                "Redis's role is {:?}, neither master nor replica",
                 self.role
             ));
         }
@@ -316,7 +318,7 @@ mod tests {
         type Change = fn(&mut RedisState);
         let changes: [(&str, Change); 6] = [
             ("cluster", |state| "cluster".clone_into(&mut state.mode)),
-            ("role", |state| "slave".clone_into(&mut state.role)),
+            ("role", |state| "sentinel".clone_into(&mut state.role)),
             ("loading", |state| state.loading = true),
             ("older than 7.0", |state| {
                 "6.2.7".clone_into(&mut state.version)

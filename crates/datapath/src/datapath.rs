@@ -172,7 +172,7 @@ impl Datapath {
             proof_pos: row.proof_pos,
             remove: u32::from(remove),
             done: 0,
-            pad: 0,
+            closed: u32::from(row.flags & abi::SWEEP_F_CLOSED != 0),
         };
         let io = self.release.ptr();
         // SAFETY: io is a live mapping of a release_io that only this thread uses.

@@ -36,6 +36,10 @@ fn settings(redis: &Redis) -> Vec<(&'static str, String)> {
         ("maxmemory", config.maxmemory.to_string()),
         ("maxmemory-policy", config.maxmemory_policy.clone()),
         ("port", config.port.to_string()),
+        (
+            "replica-serve-stale-data",
+            (if config.serve_stale { "yes" } else { "no" }).to_owned(),
+        ),
         ("requirepass", config.requirepass.clone()),
         ("timeout", config.timeout_s.to_string()),
     ]
@@ -77,6 +81,13 @@ fn set_one(redis: &mut Redis, name: &str, value: &str) -> Option<()> {
         "requirepass" => {
             value.clone_into(&mut config.requirepass);
             redis.set_password(value);
+        }
+        "replica-serve-stale-data" => {
+            config.serve_stale = match value {
+                "yes" => true,
+                "no" => false,
+                _ => return None,
+            };
         }
         "timeout" => config.timeout_s = value.parse().ok()?,
         "maxclients" => config.maxclients = value.parse().ok()?,

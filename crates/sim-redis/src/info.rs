@@ -76,13 +76,7 @@ impl Redis {
                 );
             }
             "stats" => self.stats_section(&mut text),
-            "replication" => {
-                let role = if self.replica { "slave" } else { "master" };
-                let _ = write!(
-                    text,
-                    "# Replication\r\nrole:{role}\r\nconnected_slaves:0\r\n"
-                );
-            }
+            "replication" => self.replication_section(&mut text),
             "commandstats" => {
                 text.push_str("# Commandstats\r\n");
                 for (name, stat) in &self.command_stats {
@@ -101,6 +95,18 @@ impl Redis {
             _ => return None,
         }
         Some(text)
+    }
+
+    fn replication_section(&self, text: &mut String) {
+        let role = if self.replica { "slave" } else { "master" };
+        let _ = write!(
+            text,
+            "# Replication\r\nrole:{role}\r\nconnected_slaves:0\r\n"
+        );
+        if self.replica {
+            let link = if self.link_up { "up" } else { "down" };
+            let _ = write!(text, "master_link_status:{link}\r\n");
+        }
     }
 
     fn stats_section(&self, text: &mut String) {

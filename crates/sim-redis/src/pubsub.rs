@@ -136,7 +136,7 @@ impl Redis {
             return;
         }
         let Some(from) = self.clients.get(&id).map(|client| match &client.peer {
-            Peer::Tcp { peer, .. } => peer.to_string(),
+            Peer::Tcp { peer, .. } | Peer::Master(peer) => peer.to_string(),
             Peer::Unix(path) => format!("unix:{path}"),
         }) else {
             return;

@@ -41,6 +41,8 @@ pub struct Redis {
     pub(crate) down: bool,
     pub(crate) replica: bool,
     pub(crate) loading: bool,
+    /// The link of a replica to its master.
+    pub(crate) link_up: bool,
     pub(crate) stats: Stats,
     pub(crate) command_stats: BTreeMap<&'static str, CommandStat>,
     /// Full name of the command that runs.
@@ -94,6 +96,7 @@ impl Redis {
             down: false,
             replica: false,
             loading: false,
+            link_up: false,
             stats: Stats::default(),
             command_stats: BTreeMap::new(),
             running: "",
@@ -135,7 +138,8 @@ impl Redis {
             return id;
         }
         let mut client = Client::new(id, peer, now_ns);
-        client.authenticated = self.default_user().is_free();
+        let obeyed = matches!(client.peer, Peer::Master(_));
+        client.authenticated = obeyed || self.default_user().is_free();
         self.stats.connections += 1;
         self.clients.insert(id, client);
         id
@@ -450,6 +454,28 @@ impl Redis {
     pub(crate) fn set_role(&mut self, replica: bool, loading: bool) {
         self.replica = replica;
         self.loading = loading;
+        self.link_up = false;
+        for client in self.clients.values_mut() {
+            client.close_now |= matches!(client.peer, Peer::Master(_));
+        }
+    }
+
+    /// Whether it is a replica.
+    #[must_use]
+    pub const fn is_replica(&self) -> bool {
+        self.replica
+    }
+
+    /// The link to the master is there (`REPL_STATE_CONNECTED`), or gone.
+    pub const fn master_link(&mut self, up: bool) {
+        self.link_up = up;
+    }
+
+    /// `mustObeyClient`: the master of a replica.
+    pub(crate) fn obeys(&self, id: ClientId) -> bool {
+        self.clients
+            .get(&id)
+            .is_some_and(|client| matches!(client.peer, Peer::Master(_)))
     }
 
     /// A replica's full resynchronisation begins (all keys go, commands get LOADING) or ends.
@@ -458,7 +484,8 @@ impl Redis {
         if loading {
             self.flush(None);
         }
-        self.set_role(self.replica, loading);
+        self.loading = loading;
+        self.link_up = !loading;
         self.in_turn = true;
         std::mem::take(&mut self.changes)
     }

@@ -22,6 +22,8 @@ pub enum Peer {
     },
     /// A unix socket with its path: no packet of it passes the data path.
     Unix(String),
+    /// A replica's link to its master, whose commands it obeys: no packet of a boosted device.
+    Master(SocketAddr),
 }
 
 /// Why a key changed.
@@ -125,6 +127,8 @@ pub struct Config {
     pub maxclients: usize,
     /// `enable-debug-command yes`.
     pub debug_command: bool,
+    /// `replica-serve-stale-data yes`.
+    pub serve_stale: bool,
     /// `rename-command`: declared name, name in use (empty: none).
     pub renamed: &'static [(&'static str, &'static str)],
     /// How long a background fsync may take at most, ns (seeded).
@@ -146,6 +150,7 @@ impl Default for Config {
             timeout_s: 0,
             maxclients: 10_000,
             debug_command: false,
+            serve_stale: true,
             renamed: &[],
             fsync_ns_max: 0,
             seed: 0,

@@ -69,6 +69,7 @@ faults! {
     Detach "the operator detaches and attaches again",
     Disk "the disk under Redis's log fails, is full or slow for a while",
     Settings "a client changes Redis's configuration or access rules",
+    Master "Redis becomes a replica; its master loads it anew, goes, comes back; it is one no more",
     Replace "another build's programs take the place of those at work, and another daemon",
 }
 

@@ -40,6 +40,8 @@ pub enum Event {
     RedisTimer,
     /// Redis has been away for long enough.
     RedisBack,
+    /// A replica has loaded its master's data.
+    Loaded,
     /// The daemon has something to do.
     DaemonWake,
     /// A new daemon is started.

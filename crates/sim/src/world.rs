@@ -299,6 +299,7 @@ impl World {
             }
             Event::DaemonWake => self.server.daemon_turn(),
             Event::Relink(place) => self.server.relink(place),
+            Event::Loaded => self.server.resync(false),
             Event::DaemonBack | Event::Attach => self.server.start_daemon(),
             Event::MachineBack => self.boot(),
             Event::Rare(fault) => self.rare(fault),
@@ -382,12 +383,17 @@ impl World {
                     .coverage
                     .borrow_mut()
                     .count("unseen", command.name);
-                self.server.ask_unseen(&command.bytes);
+                self.server.ask_unseen_or_master(&command.bytes);
             }
             Fault::Detach => {
                 self.server.ask_detach();
                 let back = self.random.u64(SECOND..4 * SECOND);
                 self.inner.at(now + back, Event::DaemonBack);
+            }
+            Fault::Master => {
+                if let Some(after) = self.server.master_does(&mut self.random) {
+                    self.inner.at(now + after, Event::Loaded);
+                }
             }
             Fault::Replace => self.server.replace_programs(),
             Fault::Settings => {
@@ -552,6 +558,7 @@ fn rare(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
         (Fault::Unseen, events.unseen),
         (Fault::Detach, events.detach),
         (Fault::Settings, events.settings),
+        (Fault::Master, events.master),
         (Fault::Replace, events.replace),
         (Fault::Disk, events.disk),
     ]

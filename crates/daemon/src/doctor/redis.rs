@@ -79,7 +79,7 @@ fn examine_state(findings: &mut Findings, facts: &RedisFacts) {
 /// What to do about a reason against serving.
 fn advice(reason: &str) -> &'static str {
     let known = [
-        ("role", "; boost the master"),
+        ("role", "; boost a master or a replica"),
         ("cluster", "; boost a Redis that is no cluster node"),
         ("MONITOR", "; end the monitor, or wait for it"),
         ("loading", "; wait until it is done"),
@@ -176,7 +176,9 @@ mod tests {
     #[test]
     fn each_reason_has_its_advice() {
         assert!(advice("Redis is loading its data").contains("wait"));
-        assert!(advice("Redis's role is \"slave\", only a master is served").contains("master"));
+        assert!(
+            advice("Redis's role is \"sentinel\", neither master nor replica").contains("replica")
+        );
         assert_eq!(advice("something else"), "");
     }
 }

@@ -28,12 +28,13 @@ pub fn draw(random: &mut Rng) -> Vec<u8> {
 /// Takes back what keeps clients from being served.
 #[must_use]
 pub fn defaults() -> Vec<Vec<u8>> {
-    let all: [&[&[u8]]; 5] = [
+    let all: [&[&[u8]]; 6] = [
         // An error if none is asked for.
         &[b"AUTH", b"secret"],
         &[b"CONFIG", b"SET", b"timeout", b"0"],
         &[b"CONFIG", b"SET", b"maxmemory", b"0"],
         &[b"CONFIG", b"SET", b"requirepass", b""],
+        &[b"CONFIG", b"SET", b"replica-serve-stale-data", b"yes"],
         &[b"REPLICAOF", b"NO", b"ONE"],
     ];
     all.into_iter().map(request).collect()

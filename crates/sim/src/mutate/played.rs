@@ -145,6 +145,8 @@ mutations! {
         [("cache.h", " || slot->db != l->db)", ")")];
     "watch-forgotten", "who watches keys is not admitted", "coh-37-watch",
         [("modes.h", "m->kept |= CONN_K_WATCH | CONN_K_WATCHED;", "")];
+    "trial-proof-of-all", "the proof of a trial releases the trial's share alone", "coh-37-behind-a-trial",
+        [("table.h", "io->remove || io->closed || !conn_counted(conn) || (conn->kept & CONN_K_TRIAL);", "true || io->closed;")];
     "trial-unproved", "a stream is taken up for good when an answer has proved its boundary", "coh-37-older-inside",
         [("egress.h", "return (conn->kept & CONN_K_TRIAL) && ow->found.errors;", "return false;")];
     "bare-by-chance", "a right sum that equals the bare one is updated like any other", "sharp-bare-by-chance",

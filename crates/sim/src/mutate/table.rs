@@ -113,7 +113,7 @@ mutations! {
     "wrong-value-length", "the reply announces the value's own length", "calm",
         [("fast.h", "u32 len = bytes - 3 - digits;", "u32 len = bytes - 4 - digits;")];
     "release-keeps", "release gives back what an entry holds", "proof",
-        [("table.h", "conn->mark_tail = conn->mark_head;\n\tconn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);", "conn->flags &= ~(CONN_F_FENCE_PROOF | CONN_F_OVERFLOW);")];
+        [("table.h", "conn->mark_tail = conn->mark_head;\n\tconn->flags &= ~CONN_F_OVERFLOW;", "conn->flags &= ~CONN_F_OVERFLOW;")];
     "rexmit-silent", "unacknowledged answers are sent again by the timer", "lossy",
         [("table.h", "if (!conn->sent_ns)\n\t\treturn 0;\n\tdue->unacked++;", "if (conn->ifindex)\n\t\treturn 0;\n\tdue->unacked++;"),
          ("ack.h", "if (!conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||", "if (1 || !conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||"),

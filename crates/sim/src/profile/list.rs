@@ -37,6 +37,7 @@ const NO_EVENTS: Events = Events {
     machine_crash: 0,
     clock_step: 0,
     unseen: 0,
+    master: 0,
     detach: 0,
     settings: 0,
     replace: 0,
@@ -395,6 +396,7 @@ const UNSEEN: Profile = Profile {
     },
     events: Events {
         unseen: 20 * MS,
+        master: 3 * SECOND,
         clock_step: 3 * SECOND,
         settings: SECOND,
         ..NO_EVENTS
@@ -414,6 +416,7 @@ const ADMIN: Profile = Profile {
     events: Events {
         settings: 300 * MS,
         unseen: 100 * MS,
+        master: SECOND,
         disk: 500 * MS,
         redis_crash: 4 * SECOND,
         feed_cut: 4 * SECOND,
@@ -486,6 +489,7 @@ const ALL: Profile = Profile {
         machine_crash: 60 * SECOND,
         clock_step: 10 * SECOND,
         unseen: 300 * MS,
+        master: 4 * SECOND,
         detach: 30 * SECOND,
         settings: 5 * SECOND,
         replace: 15 * SECOND,

@@ -137,6 +137,7 @@ pub struct Events {
     pub unseen: Ns,
     pub detach: Ns,
     pub settings: Ns,
+    pub master: Ns,
     pub replace: Ns,
     pub disk: Ns,
 }

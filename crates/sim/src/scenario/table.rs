@@ -166,6 +166,7 @@ cases! {
     "coh-37-watch", "coherence 37", "CLIENT LIST hides WATCH, the stream shows it", Some(cases::admit::watch_bars), "watch-forgotten";
     "coh-37-older", "coherence 37", "a connection older than ERB is answered after it was", Some(cases::admit::older_connections_become_fast), "";
     "coh-37-older-inside", "coherence 37", "CLIENT LIST hides the begin of a command", Some(cases::admit::older_inside_a_command), "trial-unproved";
+    "coh-37-behind-a-trial", "coherence 37", "the proof of what was sent on trial releases nothing that was sent later", Some(cases::admit::marks_behind_a_trial), "trial-proof-of-all";
     "coh-37-older-silent", "coherence 37", "CLIENT LIST hides REPLY OFF and SKIP", Some(cases::admit::older_and_silent), "";
     "tcp-24-large-packets", "tcp 24", "segmentation offload: one header for many segments", Some(cases::wire::large_reply_in_one_packet), "";
     "tcp-25-other-device", "tcp 25", "a connection whose replies leave by another device is never answered", Some(cases::wire::replies_by_another_device), "any-device";
@@ -188,6 +189,9 @@ cases! {
     "coh-16-clock-step", "coherence 16", "a step of the wall clock empties the cache", Some(cases::fills::wall_clock_steps), "clock-unwatched";
     "coh-15-databases", "coherence 15", "a key of another database is another key", Some(cases::fills::other_databases), "";
     "coh-15-swapdb", "coherence 15", "SWAPDB pushes nothing and is noticed", Some(cases::fills::swapdb_pushes_nothing), "";
+    "coh-15-replica", "coherence 15", "what a replica's master writes is an unseen change like any other", Some(cases::replica::follows_its_master), "";
+    "coh-15-resync", "coherence 15", "a full resynchronisation empties the cache, and nothing is answered while Redis loads", Some(cases::replica::loaded_anew), "";
+    "coh-22-master-away", "coherence 22", "a replica that shows no stale data refuses reads without its master, so does ERB", Some(cases::replica::master_is_away), "lease-without-pong";
     "coh-15-every-change", "coherence 15", "whatever changes a key takes it from the cache", Some(cases::fills::every_change_is_pushed), "invalidations-dropped";
     "coh-43-whole-set", "coherence 43", "a mark counts for its whole set and goes with the reply", Some(cases::fills::mark_of_another_key_of_the_set), "mark-ignored";
     "coh-43-no-room", "coherence 43", "marks without room take the fence", Some(cases::fills::more_marks_than_room), "";

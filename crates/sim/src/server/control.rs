@@ -174,7 +174,7 @@ impl DataPath for Control {
             proof_pos: row.proof_pos,
             remove: u32::from(remove),
             done: 0,
-            pad: 0,
+            closed: u32::from(row.flags & abi::SWEEP_F_CLOSED != 0),
         };
         let io = self.path.release_io();
         // SAFETY: as for sweep.

@@ -11,6 +11,7 @@
 mod boost;
 mod control;
 mod fragments;
+mod inside;
 mod kernel;
 mod loopback;
 mod packets;
@@ -120,8 +121,9 @@ pub struct Server {
     pub dialled: RefCell<BTreeMap<SocketAddr, ConnId>>,
     peers: RefCell<BTreeMap<ClientId, Peer>>,
     by_sock: RefCell<BTreeMap<SockId, ClientId>>,
-    incoming_pipes: RefCell<VecDeque<Pipe>>,
+    incoming_pipes: RefCell<VecDeque<(Pipe, erb_sim_redis::Peer)>>,
     unseen_pipe: RefCell<Option<Pipe>>,
+    master_pipe: RefCell<Option<Pipe>>,
     redis_scheduled: Cell<bool>,
     redis_running: Cell<bool>,
     redis_away_until: Cell<Ns>,
@@ -187,6 +189,7 @@ impl Server {
             by_sock: RefCell::default(),
             incoming_pipes: RefCell::default(),
             unseen_pipe: RefCell::default(),
+            master_pipe: RefCell::default(),
             redis_scheduled: Cell::new(false),
             redis_running: Cell::new(false),
             redis_away_until: Cell::new(0),

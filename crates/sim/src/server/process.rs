@@ -11,7 +11,7 @@ use crate::client::machine::PORT;
 use crate::client::resp::{self, Found};
 use crate::fault::Fault;
 use crate::inner::Event;
-use crate::server::{Pair, Peer, Pipe, Server, Way};
+use crate::server::{Pair, Peer, Server, Way};
 use crate::time::{MS, Ns};
 use crate::trace::Place;
 use crate::violation::Violation;
@@ -129,8 +129,7 @@ impl Server {
         }
         loop {
             let next = self.incoming_pipes.borrow_mut().pop_front();
-            let Some(pipe) = next else { break };
-            let peer = RedisPeer::Unix("/run/redis.sock".to_owned());
+            let Some((pipe, peer)) = next else { break };
             self.accept(Way::Inside(pipe), peer, None, wall);
         }
         let inputs: Vec<ClientId> = self
@@ -457,36 +456,6 @@ impl Server {
         }
     }
 
-    /// A stream inside the machine reaches Redis; `None` if it does not run.
-    pub fn dial_inside(&self) -> Option<Pipe> {
-        self.redis.borrow().as_ref()?;
-        let pipe = Pipe::default();
-        self.incoming_pipes.borrow_mut().push_back(pipe.clone());
-        self.wake_redis();
-        Some(pipe)
-    }
-
-    /// A client that ERB does not see sends a command.
-    pub fn ask_unseen(&self, bytes: &[u8]) {
-        use std::io::{Read as _, Write as _};
-        let mut slot = self.unseen_pipe.borrow_mut();
-        // Once more if Redis has closed the first.
-        for _ in 0..2 {
-            if slot.is_none() {
-                *slot = self.dial_inside();
-            }
-            let Some(pipe) = slot.as_mut() else { return };
-            let mut replies = [0; 4096];
-            while pipe.read(&mut replies).is_ok_and(|len| len > 0) {}
-            if pipe.write_all(bytes).is_ok() {
-                break;
-            }
-            *slot = None;
-        }
-        drop(slot);
-        self.wake_redis();
-    }
-
     /// Redis closes the connection of one of its clients, as CLIENT KILL does.
     pub fn kill_one(self: &Rc<Self>) {
         let clients: Vec<(ClientId, Pair)> = self
@@ -519,10 +488,11 @@ impl Server {
         *self.spare_disk.borrow_mut() = Some(redis.crash(mode));
         let peers = std::mem::take(&mut *self.peers.borrow_mut());
         self.by_sock.borrow_mut().clear();
-        for pipe in self.incoming_pipes.borrow_mut().drain(..) {
+        for (pipe, _) in self.incoming_pipes.borrow_mut().drain(..) {
             pipe.cut();
         }
         self.unseen_pipe.borrow_mut().take();
+        self.master_pipe.borrow_mut().take();
         self.redis_scheduled.set(false);
         if mode == CrashMode::Power {
             return;

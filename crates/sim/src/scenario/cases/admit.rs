@@ -300,6 +300,41 @@ pub(crate) fn older_inside_a_command() {
     }
 }
 
+/// The proof of what was sent on trial says nothing of what is sent once it has ended well.
+pub(crate) fn marks_behind_a_trial() {
+    for seed in 1..=8 {
+        let mut s = Scenario::new(Setup {
+            attached: false,
+            seed,
+            ..Setup::default()
+        });
+        let (old, other) = (s.open_on(1, None), s.open());
+        s.call(old, &[b"SET", b"k", b"old"]);
+        s.attach();
+        s.call(old, &[b"GET", b"k"]);
+        s.run(2 * SECOND);
+        assert_eq!(s.stat(abi::STAT_TRIAL), 1, "{}", s.counters());
+        assert_eq!(s.call(old, &[b"SET", b"other", b"1"]), b"+OK\r\n");
+        let flags = u32::from(entry(&s, old).flags);
+        assert_ne!(flags & abi::CONN_F_FENCE_PROOF, 0, "no share of the trial");
+        assert_eq!(entry(&s, old).kept & abi::CONN_K_TRIAL as u16, 0);
+        s.stop_stack(true);
+        s.ask(old, &[b"SET", b"k", b"new"]);
+        s.run(2 * SECOND);
+        let held = entry(&s, old);
+        assert_eq!(
+            u32::from(held.flags) & abi::CONN_F_FENCE_PROOF,
+            0,
+            "not proved"
+        );
+        assert_ne!(held.mark_head, held.mark_tail, "the mark is gone");
+        s.stop_stack(false);
+        assert_eq!(s.answers(old), b"+OK\r\n");
+        assert_eq!(s.call(other, &[b"GET", b"k"]), b"$3\r\nnew\r\n");
+        s.finish();
+    }
+}
+
 /// Silent requests, whose answers never come, do not prove anything.
 pub(crate) fn older_and_silent() {
     for mode in [b"OFF".as_slice(), b"SKIP"] {

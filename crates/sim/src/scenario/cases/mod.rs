@@ -13,4 +13,5 @@ pub(crate) mod lives;
 pub(crate) mod loopback;
 pub(crate) mod names;
 pub(crate) mod order;
+pub(crate) mod replica;
 pub(crate) mod wire;
