@@ -94,9 +94,10 @@ pub struct ClientsArgs {
     /// Processor for Redis, the daemon and the server's receive thread.
     #[arg(long, default_value_t = 0)]
     pub server_core: usize,
-    /// Processor for the client.
-    #[arg(long, default_value_t = 1)]
-    pub client_core: usize,
+    /// Processors for clients, one of which runs on each; connections are shared out (separate
+    /// with commas).
+    #[arg(long, value_delimiter = ',', default_values_t = [1])]
+    pub client_core: Vec<usize>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -26,6 +26,9 @@ const KEYS_TIMES_CACHE: u32 = 16;
 /// Builds, runs, takes everything down.
 pub fn measure(args: &CapacityArgs, booster: Option<&dyn Booster>) -> Result<CapacityReport> {
     let work = Work::of(&args.work)?;
+    if args.hit_ratio > 0.0 && args.server.iter().any(|server| server.boosted()) {
+        work.check_cacheable()?;
+    }
     check_machine(&[
         ("--server-core", args.server_core),
         ("--generator-core", args.generator_core),

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use hdrhistogram::Histogram;
 use libbpf_rs::Link;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
@@ -19,7 +20,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::args::{ClientsArgs, Over, Server};
-use crate::booster::{BoostRequest, Boosted, Booster};
+use crate::booster::{BoostRequest, Boosted, Booster, Packets};
 use crate::capacity::check_machine;
 use crate::cputime;
 use crate::generator::attach_pass;
@@ -39,11 +40,15 @@ const LOOPBACK: &str = "lo";
 /// Builds, runs, takes everything down.
 pub fn measure(args: &ClientsArgs, booster: Option<&dyn Booster>) -> Result<ClientsReport> {
     let work = Work::of(&args.work)?;
+    if args.server.iter().any(|server| server.boosted()) {
+        work.check_cacheable()?;
+    }
     check_servers(args)?;
-    check_machine(&[
-        ("--server-core", args.server_core),
-        ("--client-core", args.client_core),
-    ])?;
+    let clients = args.client_core.iter().map(|&core| ("--client-core", core));
+    let cores: Vec<_> = clients
+        .chain([("--server-core", args.server_core)])
+        .collect();
+    check_machine(&cores)?;
     let interrupt = Interrupt::watch()?;
     let mut stages = Vec::new();
     for &server in &args.server {
@@ -78,6 +83,12 @@ fn check_servers(args: &ClientsArgs) -> Result<()> {
         args.over == Over::Veth || !args.server.contains(&Server::ErbTc),
         "on lo ERB works by its TC tier anyway: use --server erb"
     );
+    ensure!(
+        args.client_core.len() <= args.conns as usize,
+        "{} clients for {} connections; use fewer --client-core or more --conns",
+        args.client_core.len(),
+        args.conns
+    );
     Ok(())
 }
 
@@ -86,10 +97,9 @@ struct Stage {
     server: Server,
     work: Work,
     boosted: Option<Box<dyn Boosted>>,
-    load: Load,
+    loads: Vec<(usize, Load)>,
     server_pids: Vec<u32>,
     client_pids: Vec<u32>,
-    client_core: usize,
     _pass: Vec<Link>,
     // From here on the order of dropping matters: device, then Redis; see Pair.
     pair: Pair,
@@ -149,19 +159,18 @@ impl Stage {
             if server != Server::Erb {
                 pass.push(attach_pass(&pair.server, &pair.server_dev)?);
             }
-            let threads = pair.receive_threads(args.client_core, args.server_core)?;
+            let threads = pair.receive_threads(args.client_core[0], args.server_core)?;
             client_pids.push(threads.client);
             server_pids.push(threads.server);
         }
-        let load = within(clients, || connect(address, args.conns, work))?;
+        let loads = within(clients, || connect(address, args, work))?;
         Ok(Self {
             server,
             work,
             boosted,
-            load,
+            loads,
             server_pids,
             client_pids,
-            client_core: args.client_core,
             _pass: pass,
             pair,
             redis,
@@ -169,45 +178,26 @@ impl Stage {
         })
     }
 
-    /// One run in a thread of its own on the clients' processor: warm up, measure.
+    /// One run: warm up, measure.
     fn run(&mut self, time: Duration, interrupt: &Interrupt) -> Result<OrdinaryRun> {
         let name = self.work.op.name();
-        let kernel_threads = softirq_threads()?;
-        let (load, boosted, redis) = (&mut self.load, &self.boosted, &self.redis);
-        let (servers, clients, op) = (&self.server_pids, &self.client_pids, self.work.op);
-        on_core(self.client_core, || load.drive(WARM_UP, interrupt))?;
-        let hits = boosted.as_ref().map(|it| it.hits(op)).transpose()?;
-        let packets = boosted.as_ref().map(|it| it.packets()).transpose()?;
-        let calls = redis.calls(name)?;
-        let (latencies, seconds, before, after) = on_core(self.client_core, || {
-            let spent = || -> Result<Spent> {
-                let own = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
-                Ok(Spent {
-                    server: cputime::of_processes(servers)?,
-                    client: cputime::of_processes(clients)?
-                        + u64::try_from(Duration::from(own).as_nanos())?,
-                    softirq: cputime::of_processes(&kernel_threads)?,
-                })
-            };
-            let (start, before) = (Instant::now(), spent()?);
-            let latencies = load.drive(time, interrupt)?;
-            Ok((latencies, start.elapsed().as_secs_f64(), before, spent()?))
-        })?;
+        drive(&mut self.loads, WARM_UP, interrupt)?;
+        let (hits, packets) = (self.hits()?, self.packets()?);
+        let calls = self.redis.calls(name)?;
+        let (start, before) = (Instant::now(), self.spent()?);
+        let (latencies, own) = drive(&mut self.loads, time, interrupt)?;
+        let (seconds, after) = (start.elapsed().as_secs_f64(), self.spent()?);
         let requests = latencies.len();
         ensure!(requests > 0, "no request was answered");
-        let calls = redis.calls(name)? - calls;
-        let hits = match (hits, boosted) {
-            (Some(before), Some(it)) => Some(it.hits(op)?.saturating_sub(before)),
-            _ => None,
-        };
-        let tc_share = match (packets, boosted) {
-            (Some(before), Some(it)) => Some(it.packets()?.tc_share_since(&before)),
-            _ => None,
-        };
+        let calls = self.redis.calls(name)? - calls;
+        let hits = hits.zip(self.hits()?);
+        let tc_share = packets
+            .zip(self.packets()?)
+            .map(|(before, after)| after.tc_share_since(&before));
         let per_request = |ns: u64| ns as f64 / requests as f64;
         let (server, client, softirq) = (
             per_request(after.server - before.server),
-            per_request(after.client - before.client),
+            per_request(after.client - before.client + own),
             per_request(after.softirq - before.softirq),
         );
         Ok(OrdinaryRun {
@@ -220,9 +210,26 @@ impl Stage {
             server_ns_per_request: server,
             client_ns_per_request: client,
             softirq_ns_per_request: softirq,
-            hit_ratio: hits.map(|hits| hits as f64 / requests as f64),
+            hit_ratio: hits.map(|(before, after)| per_request(after.saturating_sub(before))),
             tc_share,
             answered_by_redis: calls as f64 / requests as f64,
+        })
+    }
+
+    fn hits(&self) -> Result<Option<u64>> {
+        let boosted = self.boosted.as_ref();
+        boosted.map(|it| it.hits(self.work.op)).transpose()
+    }
+
+    fn packets(&self) -> Result<Option<Packets>> {
+        self.boosted.as_ref().map(|it| it.packets()).transpose()
+    }
+
+    fn spent(&self) -> Result<Spent> {
+        Ok(Spent {
+            server: cputime::of_processes(&self.server_pids)?,
+            client: cputime::of_processes(&self.client_pids)?,
+            softirq: cputime::of_processes(&softirq_threads()?)?,
         })
     }
 }
@@ -266,8 +273,60 @@ fn boost(
     Ok(Some(boosted))
 }
 
-fn connect(address: SocketAddr, conns: u32, work: Work) -> Result<Load> {
-    Load::connect(address, conns, work).context("the clients could not connect")
+/// A client for each processor, with its share of the connections.
+fn connect(address: SocketAddr, args: &ClientsArgs, work: Work) -> Result<Vec<(usize, Load)>> {
+    let count = args.client_core.len() as u32;
+    (0..count)
+        .zip(&args.client_core)
+        .map(|(index, &core)| {
+            let conns = args.conns / count + u32::from(index < args.conns % count);
+            let load = Load::connect(address, conns, work);
+            Ok((core, load.context("the clients could not connect")?))
+        })
+        .collect()
+}
+
+/// Runs each client in a thread on its processor; all latencies, and the threads' processor time.
+fn drive(
+    loads: &mut [(usize, Load)],
+    time: Duration,
+    interrupt: &Interrupt,
+) -> Result<(Histogram<u64>, u64)> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = loads
+            .iter_mut()
+            .map(|(core, load)| scope.spawn(|| drive_one(*core, load, time, interrupt)))
+            .collect();
+        let mut all: Option<(Histogram<u64>, u64)> = None;
+        for thread in threads {
+            let panicked = |_| Err(anyhow!("a client's thread panicked"));
+            let (latencies, ns) = thread.join().unwrap_or_else(panicked)?;
+            all = match all {
+                None => Some((latencies, ns)),
+                Some((mut sum, sum_ns)) => {
+                    sum.add(&latencies)?;
+                    Some((sum, sum_ns + ns))
+                }
+            };
+        }
+        all.context("there is no client")
+    })
+}
+
+fn drive_one(
+    core: usize,
+    load: &mut Load,
+    time: Duration,
+    interrupt: &Interrupt,
+) -> Result<(Histogram<u64>, u64)> {
+    let mut set = CpuSet::new();
+    set.set(core)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .with_context(|| format!("cannot run on processor {core}"))?;
+    let latencies = load.drive(time, interrupt)?;
+    // The thread began with this run.
+    let own = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
+    Ok((latencies, u64::try_from(own.as_nanos())?))
 }
 
 /// What is left of softirqs is done by these, on every processor.
@@ -284,20 +343,4 @@ fn softirq_threads() -> Result<Vec<u32>> {
         }
     }
     Ok(threads)
-}
-
-/// Runs `work` in a thread on one processor.
-fn on_core<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    thread::scope(|scope| {
-        scope
-            .spawn(move || {
-                let mut set = CpuSet::new();
-                set.set(core)
-                    .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-                    .with_context(|| format!("cannot run on processor {core}"))?;
-                work()
-            })
-            .join()
-            .unwrap_or_else(|_| Err(anyhow!("the client's thread panicked")))
-    })
 }

@@ -24,6 +24,11 @@ pub const FIELDS_MAX: u32 = 64;
 /// cache.
 pub const HASH_VALUE_BYTES_MAX: u32 = 64;
 
+/// What ERB caches of a hash is its reply's elements, and of each field and the whole this much.
+const HASH_HEAD_BYTES: usize = 8;
+/// ERB caches no longer values: one MTU's reply less what is around a string.
+const HASH_BYTES_MAX: usize = 1451;
+
 /// A checked workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
@@ -97,6 +102,23 @@ impl Work {
             );
         }
         debug_assert!(self.batch <= BENCH_BATCH_MAX && self.fields <= FIELDS_MAX);
+        Ok(())
+    }
+
+    /// An error if ERB could not hold what a key holds, so that there would never be a hit.
+    pub fn check_cacheable(&self) -> Result<()> {
+        if self.op != Op::Hgetall {
+            return Ok(());
+        }
+        let head = format!("*{}\r\n", 2 * self.fields).len();
+        let bytes = HASH_HEAD_BYTES * (1 + self.fields as usize) + self.reply(&[0]).len() - head;
+        ensure!(
+            bytes <= HASH_BYTES_MAX,
+            "a hash of {} fields takes {bytes} bytes in ERB's cache, which holds those of \
+             {HASH_BYTES_MAX} bytes at most: use a smaller --fields or --value-size, or measure its \
+             misses with --hit-ratio 0",
+            self.fields
+        );
         Ok(())
     }
 
@@ -376,6 +398,22 @@ mod tests {
         };
         assert!(Work::of(&hgetall(43, 16)).is_ok());
         refused(&hgetall(44, 16), "--fields or --value-size");
+    }
+
+    #[test]
+    fn a_hash_that_cannot_be_cached_is_refused_where_hits_are_wanted() {
+        let hash = |fields| {
+            let fields = Some(fields);
+            Work::of(&WorkArgs {
+                fields,
+                ..args(Op::Hgetall)
+            })
+        };
+        // 8 bytes for the whole, 8 + 33 for each field.
+        assert!(hash(35).unwrap().check_cacheable().is_ok());
+        let error = hash(36).unwrap().check_cacheable().unwrap_err();
+        assert!(error.to_string().contains("--hit-ratio 0"), "{error}");
+        assert!(Work::of(&args(Op::Get)).unwrap().check_cacheable().is_ok());
     }
 
     #[test]

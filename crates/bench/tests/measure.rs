@@ -108,9 +108,13 @@ fn clients(arguments: &[&str]) -> std::process::Output {
 
 #[test]
 fn an_ordinary_client_is_answered_by_redis_over_lo_and_veth() {
-    for (over, op) in [("lo", "get"), ("veth", "mget"), ("lo", "hgetall")] {
+    for (over, op, cores) in [
+        ("lo", "get", "1"),
+        ("veth", "mget", "1"),
+        ("lo", "hgetall", "0,1"),
+    ] {
         let words = ["--server", "redis", "--keys", "100", "--over", over, "--op"];
-        let output = clients(&[&words[..], &[op]].concat());
+        let output = clients(&[&words[..], &[op, "--client-core", cores]].concat());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{over} {op}: {text}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -4,6 +4,7 @@
 
 mod admission;
 mod attach;
+mod bench;
 mod churn;
 mod classes;
 mod clients;
