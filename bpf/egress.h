@@ -10,7 +10,7 @@
 #include "splice.h"
 #include "scan_reply.h"
 
-#define SCAN_CHUNK  64
+#define SCAN_CHUNK  256
 #define HEAD_PLAIN  66 /* Ethernet 14 + IPv4 20 + TCP with timestamps 32 */
 #define BULK_HEADER 16 /* what tells a bulk string's length */
 
@@ -35,7 +35,10 @@ struct out_work {
 	struct scan_reply scan;
 	u8 head[256] __attribute__((aligned(8)));
 	u8 old_tcp[64] __attribute__((aligned(8)));
-	u8 chunk[SCAN_CHUNK] __attribute__((aligned(8)));
+	u32 pos;       /* offset in the payload */
+	u32 chunk_at;  /* the same of chunk[0] */
+	u32 chunk_end; /* and of the end of what is loaded */
+	u8 chunk[SCAN_CHUNK + REPLY_HEADER_BYTES] __attribute__((aligned(8)));
 };
 
 struct {
@@ -52,55 +55,72 @@ INLINE struct out_work *out_work_get(void)
 	return bpf_map_lookup_elem(&out_work_map, &zero);
 }
 
-/* Takes one byte of a reply. Global: verified by itself, or the loop of scan_replies does not
- * converge on Linux 6.12. */
-__noinline int scan_replies_byte(u32 byte)
+/* Takes what can be taken in one step at ow->pos. Global: verified by itself. */
+__noinline int scan_replies_step(void)
 {
 	struct out_work *ow = out_work_get();
+	u32 pos, at, left, used = 0;
 
-	if (ow)
-		scan_reply_byte(&ow->scan, &ow->found, byte);
+	if (!ow)
+		return 0;
+	pos = ow->pos;
+	left = ow->p.payload_len - pos;
+	if (ow->scan.state == RP_TYPE) {
+		at = pos - ow->chunk_at;
+		opaque(at);
+		if (at < SCAN_CHUNK)
+			used = scan_reply_header(&ow->scan, &ow->found, *(u64 *)(ow->chunk + at),
+						 left);
+	}
+	if (ow->scan.state == RP_BLOB) {
+		u32 n = ow->scan.skip < left - used ? ow->scan.skip : left - used;
+
+		scan_reply_skip(&ow->scan, &ow->found, n);
+		used += n;
+	} else if (!used) {
+		scan_reply_byte(&ow->scan, &ow->found,
+				ow->chunk[(pos - ow->chunk_at) & (SCAN_CHUNK - 1)]);
+		used = 1;
+	}
+	ow->pos = pos + used;
 	return 0;
 }
 
-/* Scans the payload from scan_from on with ow->scan into ow->found. Global: verified by itself. */
+/* Scans the payload from scan_from on with ow->scan into ow->found. The position is in memory: the
+ * verifier must not count it. Global: verified by itself. */
 __noinline int scan_replies(struct __sk_buff *ctx)
 {
 	struct out_work *ow = out_work_get();
-	u32 pos, end, base = 0, loaded = 0;
+	u32 end;
 	int i;
 
 	if (!ow)
 		return 0;
-	pos = ow->scan_from - ow->p.seq;
+	ow->pos = ow->scan_from - ow->p.seq;
+	ow->chunk_end = 0;
 	end = ow->p.payload_len;
 	bpf_for(i, 0, SCAN_STEPS_MAX)
 	{
+		u32 pos = read_once(ow->pos), loaded = read_once(ow->chunk_end), n = end - pos;
+
 		if (pos >= end || ow->scan.state == RP_LOST)
 			break;
-		if (ow->scan.state == RP_BLOB) {
-			u32 n = ow->scan.skip < end - pos ? ow->scan.skip : end - pos;
-
-			pos += n;
-			scan_reply_skip(&ow->scan, &ow->found, n);
-			continue;
-		}
-		if (pos - base >= loaded) {
-			u32 n = end - pos < SCAN_CHUNK ? end - pos : SCAN_CHUNK;
-
-			base = pos;
+		if (ow->scan.state != RP_BLOB && pos + REPLY_HEADER_BYTES > loaded &&
+		    loaded < end) {
+			if (n > SCAN_CHUNK)
+				n = SCAN_CHUNK;
 			opaque(n);
 			n = ((n - 1) & (SCAN_CHUNK - 1)) + 1;
 			if (bpf_skb_load_bytes(ctx, ow->p.payload_off + pos, ow->chunk, n)) {
 				ow->scan.state = RP_LOST;
 				break;
 			}
-			loaded = n;
+			ow->chunk_at = pos;
+			ow->chunk_end = pos + n;
 		}
-		scan_replies_byte(ow->chunk[(pos - base) & (SCAN_CHUNK - 1)]);
-		pos++;
+		scan_replies_step();
 	}
-	if (pos < end)
+	if (read_once(ow->pos) < end)
 		ow->scan.state = RP_LOST;
 	return 0;
 }

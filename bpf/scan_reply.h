@@ -165,6 +165,45 @@ INLINE void scan_reply_skip(struct scan_reply *s, struct reply_found *f, u32 n)
 		reply_element_done(s, f);
 }
 
+#define REPLY_HEADER_BYTES 8 /* of them scan_reply_header() wants a word */
+#define REPLY_CRLF	   0x0a0d
+#define REPLY_NIL	   0x0a0d312d24ULL /* "$-1\r\n" */
+#define REPLY_NIL_MASK	   0xffffffffffULL
+
+/* The header of a bulk string or an aggregate that lies whole in the next bytes, as nearly all do:
+ * one to four digits. Takes it as scan_reply_byte() would, byte by byte, and returns its length, or
+ * 0 and takes nothing. State RP_TYPE; avail: how many bytes of word are the stream's. */
+INLINE u32 scan_reply_header(struct scan_reply *s, struct reply_found *f, u64 word, u32 avail)
+{
+	u64 rest = word >> 8;
+	u32 n = 0, digits = 0;
+	u8 type = word;
+
+	if (type != '$' && type != '*' && type != '%' && type != '~')
+		return 0;
+	if ((word & REPLY_NIL_MASK) == REPLY_NIL && avail >= 5) {
+		reply_type(s, f, type);
+		reply_element_done(s, f);
+		return 5;
+	}
+#pragma unroll
+	for (; digits < 4; digits++) {
+		u32 digit = (u8)rest - '0';
+
+		if (digit > 9)
+			break;
+		n = n * 10 + digit;
+		rest >>= 8;
+	}
+	if (!digits || (u16)rest != REPLY_CRLF || digits + 3 > avail)
+		return 0;
+	reply_type(s, f, type);
+	s->number = n;
+	s->number_len = digits;
+	reply_number_done(s, f);
+	return digits + 3;
+}
+
 /* Takes one byte of the reply stream, outside blobs. */
 INLINE void scan_reply_byte(struct scan_reply *s, struct reply_found *f, u8 ch)
 {
