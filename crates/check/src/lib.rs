@@ -6,7 +6,7 @@
 //! - [`resp`], [`net`]: bytes and sockets, shared by all.
 //! - [`churn`]: very many short connections with every kind of end.
 //! - [`clients`]: real client libraries and what they do at connect.
-//! - [`edge`]: scripted protocol oddities compared with a plain Redis.
+//! - [`conversation`]: scripted conversations, cut everywhere, compared with a plain Redis.
 //! - [`history`]: concurrent operations on shared keys must be linearizable.
 //! - [`mixed`]: reads and writes in turn on one connection, with times.
 //! - [`shadow`]: every reply byte compared with a plain Redis.
@@ -15,7 +15,7 @@
 
 pub mod churn;
 pub mod clients;
-pub mod edge;
+pub mod conversation;
 pub mod history;
 pub mod mixed;
 pub mod net;
@@ -44,8 +44,8 @@ pub enum Check {
     Unseen(unseen::UnseenArgs),
     /// Run real client libraries and keep their connections open.
     Clients(clients::ClientsArgs),
-    /// Play scripted protocol oddities on a target and a plain Redis, byte for byte.
-    Edge(edge::EdgeArgs),
+    /// Play conversations of every class of commands, cut everywhere, byte for byte against a plain Redis.
+    Conversation(conversation::ConversationArgs),
     /// Pass connections to a Redis and print what each side sends.
     Record(record::RecordArgs),
 }
@@ -62,7 +62,7 @@ pub fn run(check: &Check) -> Result<ExitCode> {
         Check::Mixed(args) => mixed::run(args),
         Check::Unseen(args) => unseen::run(args),
         Check::Clients(args) => clients::run(args),
-        Check::Edge(args) => edge::run(args),
+        Check::Conversation(args) => conversation::run(args),
         Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),
     }
 }

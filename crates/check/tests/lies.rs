@@ -5,7 +5,7 @@ mod common;
 
 use clap::Parser;
 use common::{Lie, Redis, lying_proxy};
-use erb_check::{Check, churn, edge, history, mixed, shadow};
+use erb_check::{Check, churn, conversation, history, mixed, shadow};
 
 #[derive(Parser)]
 struct Cli {
@@ -144,17 +144,17 @@ fn history_takes_no_silence_for_a_pass() {
 }
 
 #[test]
-fn edge_catches_a_stale_get() {
+fn conversation_catches_a_stale_get() {
     let (target, other) = (Redis::start(), Redis::start());
     let proxy = lying_proxy(&target, Lie::StaleGet(7));
     let line = format!(
-        "edge --target {proxy} --shadow {} --only string-writes",
+        "conversation --target {proxy} --shadow {} --only string-writes",
         other.addr()
     );
-    let Check::Edge(args) = parse(&line) else {
-        panic!("not edge")
+    let Check::Conversation(args) = parse(&line) else {
+        panic!("not conversation")
     };
-    let report = edge::execute(&args).unwrap();
+    let report = conversation::execute(&args).unwrap();
     assert_eq!(
         (report.passed, report.differences.len()),
         (false, 1),

@@ -5,7 +5,7 @@ mod common;
 
 use clap::Parser;
 use common::{Lie, Redis, lying_proxy};
-use erb_check::{Check, churn, clients, edge, history, mixed, shadow};
+use erb_check::{Check, churn, clients, conversation, history, mixed, shadow};
 
 #[derive(Parser)]
 struct Cli {
@@ -120,17 +120,22 @@ fn mixed_passes_with_set_and_incr() {
 }
 
 #[test]
-fn edge_passes_with_every_case() {
+fn conversation_passes_with_every_case_step_by_step_and_cut() {
     let (target, other) = (Redis::start(), Redis::start());
     let report = execute!(
-        edge,
-        Edge,
-        "edge --target {} --shadow {} --allow-flush --rounds 1 --warm-pause-ms 0",
+        conversation,
+        Conversation,
+        "conversation --target {} --shadow {} --allow-flush --rounds 1 --warm-pause-ms 0",
         target.addr(),
         other.addr()
     );
     assert!(report.passed, "{report:?}");
-    assert!(report.skipped.is_empty() && report.cases > 50, "{report:?}");
+    assert!(
+        report.skipped.is_empty() && report.cases.len() > 90,
+        "{report:?}"
+    );
+    assert!(report.cuts() > 4_000, "{report:?}");
+    assert_eq!(report.answered_in_front(), 0, "nobody is in front of Redis");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use erb_check::edge::{self, EdgeArgs};
+use erb_check::conversation::{self, ConversationArgs};
 use erb_check::net::Conn;
 use erb_e2e::calls::{bulk, call, expect, get, pipeline, set};
 use erb_e2e::lab::{TestLab, arguments, scaled};
@@ -115,20 +115,20 @@ fn every_way_to_write_is_seen_by_other_connections_at_once() {
 }
 
 #[test]
-fn protocol_oddities_are_answered_as_by_redis() {
-    let mut lab = TestLab::boosted_with("edge", &["--direct"]);
+fn conversations_of_every_class_are_those_with_redis_wherever_they_are_cut() {
+    let mut lab = TestLab::boosted_with("conversation", &["--direct"]);
     let (target, plain) = (lab.address(), lab.plain_redis());
-    let rounds = scaled(1, 5);
-    let words = format!("--target {target} --shadow {plain} --allow-flush --rounds {rounds}");
-    let report = lab.inside(End::Client, || {
-        edge::execute(&arguments::<EdgeArgs>(&words)).expect("edge")
-    });
-    assert!(
-        report.cases > 50 && report.differences.is_empty(),
-        "{report:#?}"
+    let (rounds, cuts) = scaled((1, "some"), (5, "every"));
+    let words = format!(
+        "--target {target} --shadow {plain} --allow-flush --require-fast --rounds {rounds} \
+         --cuts {cuts} --warm-pause-ms 5"
     );
-    let counters = lab.assert_settled();
-    assert!(counters.get("FAST_GET") > 0, "nothing was answered fast");
+    let report = lab.inside(End::Client, || {
+        conversation::execute(&arguments::<ConversationArgs>(&words)).expect("conversation")
+    });
+    assert!(report.passed && report.cases.len() > 90, "{report:#?}");
+    assert!(report.cuts() > 4_000, "{} cuts", report.cuts());
+    lab.assert_settled();
 }
 
 /// Ways to give `hot` the value `{n}` by several kinds of command, all answered before the next.

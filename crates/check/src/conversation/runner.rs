@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plays one case on target and shadow in lockstep.
+//! Plays one case on target and shadow in lockstep, step by step.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-use super::script::{Case, KEY, Mask, PREFIX_BYTES, Split, Step, with_prefix};
+use super::script::{Case, KEY, Mask, Split, Step, with_prefix};
 use crate::net::{Broken, Conn};
 use crate::resp;
 
@@ -20,36 +20,43 @@ const END_WAIT: Duration = Duration::from_millis(5);
 const SHOWN_BYTES: usize = 160;
 
 /// Why a case did not go through.
-enum Trouble {
+pub(super) enum Trouble {
     Differs(String),
     Shadow(Broken),
 }
 
-type Played<T> = std::result::Result<T, Trouble>;
+pub(super) type Played<T> = std::result::Result<T, Trouble>;
 
 /// The same connection to both servers.
-struct Pair {
-    target: Conn,
-    shadow: Conn,
+pub(super) struct Pair {
+    pub(super) target: Conn,
+    pub(super) shadow: Conn,
 }
 
 impl Pair {
-    fn connect(target: SocketAddr, shadow: SocketAddr, stall: Duration) -> Result<Self> {
+    pub(super) fn connect(target: SocketAddr, shadow: SocketAddr, stall: Duration) -> Result<Self> {
         Ok(Self {
             target: Conn::connect(target, stall)?,
             shadow: Conn::connect(shadow, stall)?,
         })
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Played<()> {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Played<()> {
         self.shadow.send(bytes).map_err(Trouble::Shadow)?;
         self.target
             .send(bytes)
             .map_err(|e| differs(bytes, &format!("sending to the target: {e}")))
     }
 
+    /// Sends to both; whether it arrived is for what is read afterwards to show: a server that has
+    /// found an error may have closed.
+    pub(super) fn send_on(&mut self, bytes: &[u8]) {
+        let _ = self.shadow.send(bytes);
+        let _ = self.target.send(bytes);
+    }
+
     /// One reply of the shadow and the same number of bytes of the target.
-    fn compare(&mut self, request: &[u8]) -> Played<()> {
+    pub(super) fn compare(&mut self, request: &[u8]) -> Played<()> {
         let want = self.shadow.reply().map_err(Trouble::Shadow)?;
         while self.target.buffered().len() < want.len() {
             if !want.starts_with(self.target.buffered()) {
@@ -73,7 +80,7 @@ impl Pair {
         Ok(())
     }
 
-    fn masked(&mut self, request: &[u8], mask: Mask) -> Played<()> {
+    pub(super) fn masked(&mut self, request: &[u8], mask: Mask) -> Played<()> {
         let want = masked(&self.shadow.reply().map_err(Trouble::Shadow)?, mask);
         let got = self
             .target
@@ -87,8 +94,29 @@ impl Pair {
         Err(differs(request, &format!("target: {got}; shadow: {want}")))
     }
 
+    /// A command and its reply.
+    pub(super) fn call(&mut self, command: &[u8]) -> Played<()> {
+        self.send(command)?;
+        self.compare(command)
+    }
+
+    /// Neither side may have anything to say that nobody asked for.
+    pub(super) fn nothing_left(&mut self, wait: Duration) -> Played<()> {
+        let target = self.target.rest(wait);
+        let shadow = self.shadow.rest(Duration::ZERO);
+        if target == shadow {
+            return Ok(());
+        }
+        let (target, shadow) = (
+            resp::show(&target, SHOWN_BYTES),
+            resp::show(&shadow, SHOWN_BYTES),
+        );
+        let what = format!("at the end the target sent {target:?}, the shadow {shadow:?}");
+        Err(Trouble::Differs(what))
+    }
+
     /// Both sides close, with nothing left to say.
-    fn closed(&mut self) -> Played<()> {
+    pub(super) fn closed(&mut self) -> Played<()> {
         let shadow = end_of(&mut self.shadow);
         let target = end_of(&mut self.target);
         if shadow != Some(Vec::new()) {
@@ -111,7 +139,7 @@ impl Pair {
     }
 }
 
-fn differs(request: &[u8], what: &str) -> Trouble {
+pub(super) fn differs(request: &[u8], what: &str) -> Trouble {
     Trouble::Differs(format!(
         "after {}: {what}",
         resp::show(request, SHOWN_BYTES)
@@ -166,19 +194,11 @@ impl Player {
     /// # Errors
     /// If one of them cannot be reached.
     pub fn new(
-        target: SocketAddr,
-        shadow: SocketAddr,
+        (target, shadow): (SocketAddr, SocketAddr),
         stall: Duration,
         warm_pause: Duration,
-        mut prefix: String,
+        prefix: String,
     ) -> Result<Self> {
-        assert!(
-            prefix.len() <= PREFIX_BYTES,
-            "{prefix} is longer than {PREFIX_BYTES}"
-        );
-        while prefix.len() < PREFIX_BYTES {
-            prefix.push('.');
-        }
         let main = Pair::connect(target, shadow, stall)?;
         let other = Pair::connect(target, shadow, stall)?;
         let addresses = (target, shadow);
@@ -212,9 +232,11 @@ impl Player {
     }
 
     fn play_steps(&mut self, case: &Case, at: &mut usize) -> Played<()> {
-        let set = resp::command(&["SET", &with_prefix_str(KEY, &self.prefix), "value"]);
-        self.main.send(&set)?;
-        self.main.compare(&set)?;
+        let key = with_prefix(KEY.as_bytes(), &self.prefix);
+        let set = resp::command(&[b"SET", &key[..], b"value"]);
+        self.main.call(&set)?;
+        self.commands(&case.given)?;
+        std::thread::sleep(case.settle);
         let mut settled = true;
         for (i, step) in case.steps.iter().enumerate() {
             *at = i;
@@ -234,16 +256,23 @@ impl Player {
         if case.steps.iter().any(|s| matches!(s, Step::Monitored(_))) {
             return Ok(());
         }
-        self.nothing_left()
+        self.main.nothing_left(END_WAIT)?;
+        self.other.nothing_left(END_WAIT)?;
+        self.commands(&case.finally)
+    }
+
+    fn commands(&mut self, commands: &[Vec<u8>]) -> Played<()> {
+        for command in commands {
+            self.other.call(&with_prefix(command, &self.prefix))?;
+        }
+        Ok(())
     }
 
     /// The other connection reads all hot keys several times; what it sees is compared.
     fn read_hot(&mut self, case: &Case) -> Played<()> {
         for _ in 0..WARM_READS {
-            for key in &case.hot {
-                let get = resp::command(&[b"GET", &with_prefix(key, &self.prefix)[..]]);
-                self.other.send(&get)?;
-                self.other.compare(&get)?;
+            for read in &case.hot {
+                self.other.call(&with_prefix(read, &self.prefix))?;
                 self.reads += 1;
             }
         }
@@ -261,7 +290,7 @@ impl Player {
             Step::Receive(replies) => {
                 (0..*replies).try_for_each(|_| self.main.compare(b"(something else)"))
             }
-            Step::Monitored(lines) => self.monitored(*lines),
+            Step::Monitored(lines) => monitored(&mut self.main, &self.prefix, *lines),
             Step::Closed => {
                 self.main.closed()?;
                 let (target, shadow) = self.addresses;
@@ -269,11 +298,7 @@ impl Player {
                     .map_err(|e| Trouble::Differs(format!("connecting anew: {e:#}")))?;
                 Ok(())
             }
-            Step::Other(bytes) => {
-                let bytes = with_prefix(bytes, &self.prefix);
-                self.other.send(&bytes)?;
-                self.other.compare(&bytes)
-            }
+            Step::Other(bytes) => self.other.call(&with_prefix(bytes, &self.prefix)),
             Step::Sleep(time) => {
                 std::thread::sleep(*time);
                 Ok(())
@@ -307,42 +332,20 @@ impl Player {
         }
         self.main.compare(whole)
     }
-
-    /// Lines that name this case's keys, without time and address; others are nobody's business
-    /// (a cache's own connection shows in them).
-    fn monitored(&mut self, lines: usize) -> Played<()> {
-        for _ in 0..lines {
-            let want = next_monitored(&mut self.main.shadow, &self.prefix);
-            let want = want.map_err(Trouble::Shadow)?;
-            let got = next_monitored(&mut self.main.target, &self.prefix)
-                .map_err(|e| Trouble::Differs(format!("MONITOR: {e}; shadow: {want}")))?;
-            if got != want {
-                return Err(Trouble::Differs(format!("MONITOR: {got}; shadow: {want}")));
-            }
-        }
-        Ok(())
-    }
-
-    /// Neither connection may get anything that nobody asked for.
-    fn nothing_left(&mut self) -> Played<()> {
-        for pair in [&mut self.main, &mut self.other] {
-            let target = pair.target.rest(END_WAIT);
-            let shadow = pair.shadow.rest(Duration::ZERO);
-            if target != shadow {
-                let (target, shadow) = (
-                    resp::show(&target, SHOWN_BYTES),
-                    resp::show(&shadow, SHOWN_BYTES),
-                );
-                let what = format!("at the end the target sent {target:?}, the shadow {shadow:?}");
-                return Err(Trouble::Differs(what));
-            }
-        }
-        Ok(())
-    }
 }
 
-fn with_prefix_str(text: &str, prefix: &str) -> String {
-    String::from_utf8_lossy(&with_prefix(text.as_bytes(), prefix)).into_owned()
+/// Lines that name this case's keys, without time and address; others are nobody's business (a
+/// cache's own connection shows in them).
+pub(super) fn monitored(main: &mut Pair, prefix: &str, lines: usize) -> Played<()> {
+    for _ in 0..lines {
+        let want = next_monitored(&mut main.shadow, prefix).map_err(Trouble::Shadow)?;
+        let got = next_monitored(&mut main.target, prefix)
+            .map_err(|e| Trouble::Differs(format!("MONITOR: {e}; shadow: {want}")))?;
+        if got != want {
+            return Err(Trouble::Differs(format!("MONITOR: {got}; shadow: {want}")));
+        }
+    }
+    Ok(())
 }
 
 fn next_monitored(conn: &mut Conn, prefix: &str) -> std::result::Result<String, Broken> {

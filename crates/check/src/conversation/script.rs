@@ -45,7 +45,17 @@ pub struct Case {
     pub name: &'static str,
     /// Deletes or swaps whole databases.
     pub flushes: bool,
-    /// Keys read by the other connection around every step, beside [`KEY`].
+    /// Has keys that are everybody's, so no other play may go on.
+    pub alone: bool,
+    /// What it does stops answers in front of Redis for all, or forgets how many there were.
+    pub stops_answers: bool,
+    /// What the other connection does first, and last, when all was compared.
+    pub given: Vec<Vec<u8>>,
+    /// See `given`.
+    pub finally: Vec<Vec<u8>>,
+    /// After `given`, before anything is read.
+    pub settle: Duration,
+    /// What the other connection reads around every step: [`KEY`] and more.
     pub hot: Vec<Vec<u8>>,
     /// What is done.
     pub steps: Vec<Step>,
@@ -56,20 +66,61 @@ impl Case {
         Self {
             name,
             flushes: false,
-            hot: vec![KEY.into()],
+            alone: false,
+            stops_answers: false,
+            given: Vec::new(),
+            finally: Vec::new(),
+            settle: Duration::ZERO,
+            hot: vec![encoded(&["GET", KEY])],
             steps: Vec::new(),
         }
+    }
+
+    /// Marks the case as one after which nobody can say how much was answered in front of Redis.
+    pub fn stopping(mut self) -> Self {
+        self.stops_answers = true;
+        self
+    }
+
+    /// Commands, separated by " ; ", that the other connection sends first.
+    pub fn given(mut self, commands: &str) -> Self {
+        self.given.extend(each(commands));
+        self
+    }
+
+    /// The same at the end.
+    pub fn finally(mut self, commands: &str) -> Self {
+        self.finally.extend(each(commands));
+        self
+    }
+
+    /// What was given needs this long until a cache in front of Redis is at work again.
+    pub fn settles_ms(mut self, ms: u64) -> Self {
+        self.settle = Duration::from_millis(ms);
+        self
+    }
+
+    /// More reads around every step.
+    pub fn reads(mut self, commands: &str) -> Self {
+        self.hot.extend(each(commands));
+        self
     }
 
     /// Marks the case as one that touches whole databases.
     pub fn flushing(mut self) -> Self {
         self.flushes = true;
+        self.alone()
+    }
+
+    /// Marks the case as one whose keys are everybody's.
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
         self
     }
 
     /// One more key that is read around every step.
     pub fn hot(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.hot.push(key.into());
+        self.hot.push(encoded(&[b"GET".to_vec(), key.into()]));
         self
     }
 
@@ -108,8 +159,7 @@ impl Case {
 
     /// Several commands, separated by " ; ", in one segment, one reply each.
     pub fn segment(self, commands: &str) -> Self {
-        let encode = |words: &str| encoded(&words.split(' ').collect::<Vec<_>>());
-        let bytes: Vec<u8> = commands.split(" ; ").flat_map(encode).collect();
+        let bytes: Vec<u8> = each(commands).concat();
         let replies = commands.split(" ; ").count();
         self.step(Step::Send(vec![bytes], replies))
     }
@@ -157,6 +207,12 @@ impl Split {
     pub const EVERY: &'static [u8] = b"\0every cut\0";
 }
 
+/// Commands as words, separated by " ; ".
+fn each(commands: &str) -> Vec<Vec<u8>> {
+    let encode = |words: &str| encoded(&words.split(' ').collect::<Vec<_>>());
+    commands.split(" ; ").map(encode).collect()
+}
+
 /// Encodes with [`PREFIX`] counted as [`PREFIX_BYTES`]: the player's prefix is padded to that.
 fn encoded<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
     let filler = [b'#'; PREFIX_BYTES];
@@ -168,7 +224,7 @@ fn encoded<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
 }
 
 /// Length of every case's key prefix.
-pub const PREFIX_BYTES: usize = 48;
+pub const PREFIX_BYTES: usize = 16;
 
 /// Puts the prefix into place: encoded commands carry filler, raw bytes the placeholder.
 pub fn with_prefix(bytes: &[u8], prefix: &str) -> Vec<u8> {
