@@ -7,6 +7,7 @@
 //! - [`churn`]: very many short connections with every kind of end.
 //! - [`clients`]: real client libraries and what they do at connect.
 //! - [`conversation`]: scripted conversations, cut everywhere, compared with a plain Redis.
+//! - [`crowd`]: very many connections at once, of several users and databases.
 //! - [`history`]: concurrent operations on shared keys must be linearizable.
 //! - [`mixed`]: reads and writes in turn on one connection, with times.
 //! - [`shadow`]: every reply byte compared with a plain Redis.
@@ -16,6 +17,7 @@
 pub mod churn;
 pub mod clients;
 pub mod conversation;
+pub mod crowd;
 pub mod history;
 pub mod mixed;
 pub mod net;
@@ -44,8 +46,10 @@ pub enum Check {
     Unseen(unseen::UnseenArgs),
     /// Run real client libraries and keep their connections open.
     Clients(clients::ClientsArgs),
-    /// Play conversations of every class of commands, cut everywhere, byte for byte against a plain Redis.
+    /// Play conversations of every class of commands, cut everywhere, on a target and a plain Redis.
     Conversation(conversation::ConversationArgs),
+    /// Hold very many connections at once, of several users and databases, that come and go.
+    Crowd(crowd::CrowdArgs),
     /// Pass connections to a Redis and print what each side sends.
     Record(record::RecordArgs),
 }
@@ -63,6 +67,7 @@ pub fn run(check: &Check) -> Result<ExitCode> {
         Check::Unseen(args) => unseen::run(args),
         Check::Clients(args) => clients::run(args),
         Check::Conversation(args) => conversation::run(args),
+        Check::Crowd(args) => crowd::run(args),
         Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -6,17 +6,24 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use erb_check::churn::{self, ChurnArgs};
+use erb_check::crowd::{self, CrowdArgs};
 use erb_check::net::{Broken, Conn};
 use erb_e2e::calls::{bulk, call, expect, get, set};
 use erb_e2e::lab::{STALL, TestLab, arguments, scaled};
 use erb_e2e::process::raise_file_limit;
 use erb_lab::{End, netns};
+use nix::unistd::Pid;
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections of the churn: normal, and the issue's.
 const CHURN: (u64, u64) = (10_000, 100_000);
 /// More connections than the data path tracks (CONNS_MAX is 16,384).
 const CROWD: usize = 17_000;
+
+/// Connections at once of several users: normal, and the issue's.
+const CROWD_AT_ONCE: (u32, u32) = (2_000, 10_000);
+/// The daemon holds a list of all clients, at most.
+const DAEMON_GROWS_KIB: u64 = 32 * 1024;
 
 #[test]
 fn churn_of_all_endings_leaves_no_state_behind() {
@@ -160,6 +167,51 @@ fn a_half_closed_connection_gets_all_its_replies() {
         assert_eq!(String::from_utf8_lossy(&got), want);
         assert_eq!(conn.fill(), Err(Broken::Eof), "then the end");
     }
+    lab.assert_settled();
+}
+
+/// Resident memory of a process, KiB.
+fn resident_kib(pid: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number.expect("VmRSS").parse().expect("a number")
+}
+
+#[test]
+fn a_crowd_of_users_and_databases_is_answered_rightly_and_leaves_nothing() {
+    let lab = TestLab::boosted_with("users10k", &["--direct", "--redis-arg", "maxclients=20000"]);
+    let conns = scaled(CROWD_AT_ONCE.0, CROWD_AT_ONCE.1);
+    let seconds = scaled(8, 60);
+    let words = format!(
+        "--target {} --conns {conns} --seconds {seconds}",
+        lab.address()
+    );
+    let rss = resident_kib(lab.daemon_pid());
+    let (report, most) = std::thread::scope(|scope| {
+        let crowd = scope.spawn(|| {
+            lab.inside(End::Client, || {
+                crowd::execute(&arguments::<CrowdArgs>(&words)).expect("crowd")
+            })
+        });
+        let mut most = (0, 0);
+        while !crowd.is_finished() {
+            most.0 = most.0.max(lab.status().connections.total);
+            most.1 = most.1.max(resident_kib(lab.daemon_pid()));
+            sleep(Duration::from_millis(200));
+        }
+        (crowd.join().expect("crowd"), most)
+    });
+    assert!(report.passed, "{report:#?}");
+    assert!(most.0 >= conns, "only {} of {conns} were tracked", most.0);
+    let grown = most.1.saturating_sub(rss);
+    println!("{report:#?}\n{most:?}: the daemon grew by {grown} KiB");
+    assert!(grown < DAEMON_GROWS_KIB, "the daemon grew by {grown} KiB");
+    let counters = lab.counters();
+    for answered in ["FAST_GET", "FAST_MGET", "FAST_STRLEN", "ADMITTED"] {
+        assert!(counters.get(answered) > 0, "{answered} never");
+    }
+    lab.assert_tables_empty();
     lab.assert_settled();
 }
 
