@@ -224,7 +224,16 @@ impl TestLab {
     /// A connection to Redis that no boosted device shows.
     #[must_use]
     pub fn unseen(&self) -> Conn {
-        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, self.lab.state().redis_port));
+        self.unseen_on(self.lab.state().redis_port)
+    }
+
+    /// The same to another Redis on the server's end.
+    ///
+    /// # Panics
+    /// If it cannot be reached.
+    #[must_use]
+    pub fn unseen_on(&self, port: u16) -> Conn {
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         self.inside(End::Server, || Conn::connect(to, STALL).expect("connect"))
     }
 
@@ -485,12 +494,21 @@ impl TestLab {
     /// If it does not answer.
     #[must_use]
     pub fn redis_again(&self) -> Owned {
-        let port = self.lab.state().redis_port.to_string();
+        self.redis_on(self.lab.state().redis_port)
+    }
+
+    /// Starts a further redis-server on the server's end, seen by no boosted device.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[must_use]
+    pub fn redis_on(&self, port: u16) -> Owned {
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let port = port.to_string();
         let mut command = self.lab.exec(End::Server, "redis-server").expect("exec");
         command.args(["--port", &port, "--protected-mode", "no", "--save", ""]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let redis = Owned::start(&mut command);
-        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, self.lab.state().redis_port));
         wait(STATE_WAIT, || {
             self.inside(End::Server, || Conn::connect(to, STALL).map(drop))
                 .map_err(|e| format!("{e:#}"))

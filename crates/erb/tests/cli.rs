@@ -438,8 +438,9 @@ fn serving_follows_redis() {
         });
     };
     // Through ERB the gate shuts at once and opens again without waiting for the next second.
+    place.redis_outside(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     place.redis_outside(&["REPLICAOF", "127.0.0.1", "1"]);
-    serving(&place, false, "role");
+    serving(&place, false, "MASTERDOWN");
     place.redis_outside(&["REPLICAOF", "NO", "ONE"]);
     serving(&place, true, "");
     place.stop_redis();

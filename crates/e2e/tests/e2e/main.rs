@@ -18,6 +18,7 @@ mod loopback;
 mod mixed;
 mod renamed;
 mod replace;
+mod replica;
 mod scripts;
 mod state;
 mod suite;

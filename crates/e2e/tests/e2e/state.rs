@@ -10,9 +10,6 @@ use erb_e2e::lab::TestLab;
 /// What ERB cannot see it reads again once a second; the rest is for a busy machine.
 const UNSEEN_WITHIN: Duration = Duration::from_secs(3);
 
-/// A change of Redis, how to take it back, and a word of the reason that the status gives.
-const CHANGES: &[(&str, &str, &str)] = &[("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "role")];
-
 /// Sends a command whose last word may be empty; Redis must accept it.
 fn change(conn: &mut Conn, words: &str) {
     let words: Vec<&str> = words.split(' ').collect();
@@ -22,63 +19,6 @@ fn change(conn: &mut Conn, words: &str) {
         "{words:?}: {}",
         String::from_utf8_lossy(&reply)
     );
-}
-
-fn stops_and_resumes(lab: &TestLab, admin: &mut Conn, row: &(&str, &str, &str), within: Duration) {
-    let (set_it, take_back, word) = row;
-    let mut reader = lab.client();
-    lab.heat(&mut reader, "hot");
-    change(admin, set_it);
-    lab.wait_refusing(word, within);
-    let before = lab.counters();
-    for _ in 0..10 {
-        assert_eq!(get(&mut reader, "hot").as_deref(), Some("v"));
-    }
-    assert_eq!(
-        lab.counters().since(&before, "FAST_GET"),
-        0,
-        "hits after {set_it:?}"
-    );
-    change(admin, take_back);
-    lab.wait_admitting();
-    lab.heat(&mut reader, "hot");
-}
-
-#[test]
-fn changes_that_nobody_shows_stop_serving_within_a_second_or_so() {
-    let lab = TestLab::boosted_with("stateunseen", &["--direct"]);
-    let mut admin = lab.unseen();
-    set(&mut admin, "hot", "v");
-    for row in CHANGES {
-        stops_and_resumes(&lab, &mut admin, row, UNSEEN_WITHIN);
-    }
-    lab.assert_settled();
-}
-
-#[test]
-fn changes_on_the_wire_stop_serving_at_once() {
-    let lab = TestLab::boosted_with("stateseen", &["--direct"]);
-    let mut admin = lab.client();
-    set(&mut admin, "hot", "v");
-    for (set_it, take_back, word) in CHANGES {
-        let mut reader = lab.client();
-        lab.heat(&mut reader, "hot");
-        let before = lab.counters();
-        change(&mut admin, set_it);
-        for _ in 0..10 {
-            assert_eq!(get(&mut reader, "hot").as_deref(), Some("v"));
-        }
-        assert_eq!(
-            lab.counters().since(&before, "FAST_GET"),
-            0,
-            "hits after {set_it:?}"
-        );
-        lab.wait_refusing(word, UNSEEN_WITHIN);
-        change(&mut admin, take_back);
-        lab.wait_admitting();
-        lab.heat(&mut reader, "hot");
-    }
-    lab.assert_settled();
 }
 
 /// While this connection is a monitor nothing is answered and it sees every GET; then serving
