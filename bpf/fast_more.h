@@ -249,6 +249,8 @@ INLINE u32 more_look_up(struct work *w, struct control *c)
 	opaque(n);
 	if (!set || n >= KEYS_PER_PACKET)
 		return STAT_INVARIANT;
+	if (!more_hashed(m))
+		fast_fetch(set, w->look.hash);
 	changes = set_read_begin(set);
 	m->sets[n] = index;
 	m->changes[n] = changes;
