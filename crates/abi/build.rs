@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Generates the Rust mirror of `bpf/abi.h` (bindgen, with layout checks) and the tables of reasons
-//! and commands, so that nothing shared with the data path is written down twice.
+//! Generates the Rust mirror of `bpf/abi.h` and `bpf/trace.h` (bindgen, with layout checks) and the
+//! tables of reasons and commands, so that nothing shared with the data path is written down twice.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    for file in ["reasons.def", "commands.def"]
+    for file in ["reasons.def", "commands.def", "trace.h"]
         .iter()
         .chain(SHARED)
         .chain(MARKS)
@@ -92,7 +92,7 @@ fn generate_mirror(bpf: &Path, to: &Path) -> Result<()> {
         .header("wrapper.h")
         .clang_arg(format!("-I{}", bpf.display()))
         .clang_arg("-std=gnu11")
-        .allowlist_file(".*/bpf/(abi|limits)\\.h")
+        .allowlist_file(".*/bpf/(abi|limits|trace)\\.h")
         .prepend_enum_name(false)
         .derive_default(true)
         .derive_debug(true)

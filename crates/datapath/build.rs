@@ -10,8 +10,9 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 
-/// The objects: XDP tier, TC tier with timer and sweep, and the daemon's control programs.
-const OBJECTS: [&str; 3] = ["xdp", "tc", "control"];
+/// The objects: XDP tier, TC tier with timer and sweep, the daemon's control programs; and what
+/// stands in for the first two while somebody traces.
+const OBJECTS: [&str; 5] = ["xdp", "tc", "control", "trace_xdp", "trace_tc"];
 
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");

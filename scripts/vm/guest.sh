@@ -26,6 +26,20 @@ status_shows_answers() {
 	grep -q ' FAST_GET ' /run/status
 }
 
+# Loading the traced programs takes its time where all is emulated.
+trace_shows_answers() {
+	"$erb" lab exec server -- "$erb" trace --key greeting --limit 40 \
+		--seconds 200 >/run/trace 2>/run/trace.said &
+	for _ in $(seq 120); do
+		grep -q '^tracing' /run/trace.said && break
+		sleep 1
+	done
+	get_40_times
+	wait $! || return
+	tail -n 2 /run/trace
+	grep -q ' GET greeting => answered .*FAST_GET' /run/trace
+}
+
 work=$(sed 's/.*\berb_work=\([^ ]*\).*/\1/' /proc/cmdline)
 erb=$work/erb
 echo "guest: Linux $(uname -r)"
@@ -36,6 +50,7 @@ check "$erb" lab up --direct --mode read
 check redis set greeting hello
 check get_40_times
 check status_shows_answers
+check trace_shows_answers
 check "$erb" lab down
 echo "guest: $failed failed"
 busybox poweroff -f

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Rust mirror of what the data path and user space share.
 //!
-//! Everything here is generated at build time from `bpf/abi.h`, `bpf/limits.h`,
+//! Everything here is generated at build time from `bpf/abi.h`, `bpf/limits.h`, `bpf/trace.h`,
 //! `bpf/reasons.def`, `bpf/commands.def` and `bpf/fast.def`; the mirror's layout is checked by the compiler
 //! against what clang computed, and again by the loader against the maps' value sizes.
 

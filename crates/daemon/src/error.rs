@@ -51,6 +51,26 @@ pub enum Error {
     /// Another daemon holds the run directory.
     #[error("already boosted: a daemon is at work in {0}; `erb detach` it first")]
     AlreadyBoosted(PathBuf),
+    /// Somebody else traces.
+    #[error(
+        "packets are being traced already in {0}: end that `erb trace` first (there is room for one: \
+         it puts traced programs in the place of ERB's own)"
+    )]
+    AlreadyTraced(PathBuf),
+    /// What is at work cannot be traced by this build.
+    #[error(
+        "the programs at work in {run_dir} are of another build ({found}) than this erb's ({own}), \
+         and only those of its own can be traced: use the erb that boosted, or `erb boost` with the \
+         same arguments to replace them"
+    )]
+    OtherBuild {
+        /// Run directory.
+        run_dir: PathBuf,
+        /// Build of what is at work.
+        found: String,
+        /// Build of this program.
+        own: String,
+    },
     /// There is nothing to talk to or to detach.
     #[error("nothing is boosted in {0}")]
     NotBoosted(PathBuf),

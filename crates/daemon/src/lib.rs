@@ -3,7 +3,7 @@
 //! takes everything away again.
 //!
 //! Reading order: [`Daemon`] (the thread), `machine` (Linux as the core sees it), `boost` (setup),
-//! `status` (what the control socket answers), `stop` (the end).
+//! `status` (what the control socket answers), `stop` (the end). `doctor` and `trace` need no daemon.
 
 mod addr;
 mod boost;
@@ -24,6 +24,7 @@ mod sockets;
 mod status;
 mod stop;
 mod takeover;
+pub mod trace;
 
 pub use addr::RedisAddr;
 pub use boost::{BoostConfig, Taken};

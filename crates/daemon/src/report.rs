@@ -38,6 +38,9 @@ pub struct ProgramsReport {
     /// False after a replacement that was killed half-way: some links run another build. Both are
     /// right; `erb boost` makes it one.
     pub whole: bool,
+    /// `erb trace` is at work: traced programs stand in for them.
+    #[serde(default)]
+    pub traced: bool,
 }
 
 /// Redis as the daemon sees it.

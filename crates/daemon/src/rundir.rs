@@ -4,6 +4,7 @@
 //! ```text
 //! RUN_DIR/lock         held while a daemon is at work
 //! RUN_DIR/boost.lock   held by who takes over or replaces what is at work
+//! RUN_DIR/trace.lock   held while somebody traces
 //! RUN_DIR/control.sock the daemon's socket, mode 0600
 //! RUN_DIR/notes.json   what was changed and must be put back
 //! RUN_DIR/log          messages of a background daemon
@@ -176,7 +177,29 @@ impl RunDir {
     /// Whether a daemon holds the lock.
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        File::open(self.path.join("lock"))
+        self.is_held("lock")
+    }
+
+    /// Takes the lock of the one who traces.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyTraced`] if another has it.
+    pub fn trace_lock(&self) -> Result<Flock<File>> {
+        Flock::lock(
+            open_lock(&self.path.join("trace.lock"))?,
+            FlockArg::LockExclusiveNonblock,
+        )
+        .map_err(|_| Error::AlreadyTraced(self.path.clone()))
+    }
+
+    /// Whether somebody traces.
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.is_held("trace.lock")
+    }
+
+    fn is_held(&self, name: &str) -> bool {
+        File::open(self.path.join(name))
             .is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
     }
 
@@ -269,6 +292,7 @@ impl RunDir {
             "notes.new",
             "log",
             "boost.lock",
+            "trace.lock",
             "lock",
         ] {
             // What was never made need not go.

@@ -208,6 +208,7 @@ fn base_status(
     let control = datapath.control();
     let cache = report::cache(datapath);
     let memory = report::memory(&cache);
+    let traced = run_dir.is_traced();
     let left_ns = i128::from(control.lease_until_ns()) - i128::from(monotonic_ns());
     Ok(Status {
         daemon: "dead".to_owned(),
@@ -227,7 +228,8 @@ fn base_status(
         programs: ProgramsReport {
             build: notes.build.clone(),
             layout: notes.layout.clone(),
-            whole: erb_datapath::Links::new(&run_dir.pins()).run_pinned(),
+            whole: erb_datapath::Links::new(&run_dir.pins()).run_pinned() || traced,
+            traced,
         },
         serving: false,
         not_serving: vec!["the daemon is dead: `erb boost` again, or `erb detach`".to_owned()],

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Links: which program sits where. Every link is pinned, so it outlives the daemon.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +60,15 @@ impl Hook {
             Self::Xdp => "erb_xdp",
             Self::Ingress => "erb_tc_ingress",
             Self::Egress => "erb_tc_egress",
+        }
+    }
+
+    /// Name of the program that takes its place while somebody traces.
+    pub(crate) const fn traced(self) -> &'static str {
+        match self {
+            Self::Xdp => "trace_xdp",
+            Self::Ingress => "trace_ingress",
+            Self::Egress => "trace_egress",
         }
     }
 
@@ -191,18 +201,61 @@ impl Links {
     /// Lets every link of a hook go on with another program.
     pub(crate) fn update(&self, hook: Hook, program: &OwnedFd) -> Result<()> {
         for (ifindex, path) in self.links(hook) {
-            let updated = open_pin(&path).and_then(|link| link_update(&link, program));
-            match updated.as_ref().map_err(io::Error::raw_os_error) {
-                // The device is gone, and its link with it.
-                Ok(()) | Err(Some(libc::ENOENT | libc::ENOLINK | libc::ENODEV)) => {}
-                Err(_) => updated.map_err(|reason| Error::Attach {
-                    program: hook.program(),
-                    device: format!("device number {ifindex}"),
-                    reason,
-                })?,
-            }
+            let updated = open_pin(&path).and_then(|link| link_update(&link, program, None));
+            unless_gone(hook, ifindex, updated)?;
         }
         Ok(())
+    }
+
+    /// Lets every link of a hook that runs `from` go on with `to`; returns how many did.
+    pub(crate) fn swap(
+        &self,
+        hook: Hook,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+    ) -> Result<usize> {
+        let from_id = program_id(&from).map_err(|reason| Error::System {
+            what: "could not ask what a program is".to_owned(),
+            reason,
+        })?;
+        let mut swapped = 0;
+        for (ifindex, path) in self.links(hook) {
+            let updated = open_pin(&path).and_then(|link| {
+                if linked_program_id(&link)? == from_id {
+                    link_update(&link, &to, Some(from))?;
+                    swapped += 1;
+                }
+                Ok(())
+            });
+            unless_gone(hook, ifindex, updated)?;
+        }
+        Ok(swapped)
+    }
+
+    /// Lets every link that runs a traced program go on with the pinned one; returns how many did.
+    ///
+    /// # Errors
+    /// [`Error::Attach`] if one cannot be updated.
+    pub fn untrace(&self) -> Result<usize> {
+        let mut swapped = 0;
+        for hook in [Hook::Egress, Hook::Ingress, Hook::Xdp] {
+            let path = program_pin(&self.root, hook.program());
+            let Ok(pinned) = Program::fd_from_pinned_path(&path) else {
+                continue; // nothing is left of it at all
+            };
+            let running = self.links(hook).into_iter().filter_map(|(_, path)| {
+                let link = open_pin(&path).ok()?;
+                let id = linked_program_id(&link).ok()?;
+                let program = Program::fd_from_id(id).ok()?;
+                let name = info::<libbpf_sys::bpf_prog_info>(&program).ok()?.name;
+                (name_of(&name) == hook.traced()).then_some((id, program))
+            });
+            let running: BTreeMap<u32, OwnedFd> = running.collect();
+            for program in running.values() {
+                swapped += self.swap(hook, program.as_fd(), pinned.as_fd())?;
+            }
+        }
+        Ok(swapped)
     }
 
     /// Whether every link runs the program that is pinned for it: not so after a replacement that
@@ -315,10 +368,23 @@ fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn link_update(link: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
-    // SAFETY: no options are given; both descriptors are open.
+/// `from`: only if that is what the link runs.
+fn link_update(
+    link: &OwnedFd,
+    program: &impl AsRawFd,
+    from: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let mut options = libbpf_sys::bpf_link_update_opts {
+        sz: size_of::<libbpf_sys::bpf_link_update_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    if let Some(from) = from {
+        options.flags = libbpf_sys::BPF_F_REPLACE;
+        options.old_prog_fd = from.as_raw_fd() as u32;
+    }
+    // SAFETY: options is a live structure of the size it states; all descriptors are open.
     let done = unsafe {
-        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
+        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), &raw const options)
     };
     if done < 0 {
         Err(io::Error::from_raw_os_error(-done))
@@ -327,8 +393,29 @@ fn link_update(link: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// The outcome of a change of a link, where a device that is gone, and its link with it, is fine.
+fn unless_gone(hook: Hook, ifindex: u32, done: io::Result<()>) -> Result<()> {
+    match done.as_ref().map_err(io::Error::raw_os_error) {
+        Ok(()) | Err(Some(libc::ENOENT | libc::ENOLINK | libc::ENODEV)) => Ok(()),
+        Err(_) => done.map_err(|reason| Error::Attach {
+            program: hook.program(),
+            device: format!("device number {ifindex}"),
+            reason,
+        }),
+    }
+}
+
+/// A program's name as the kernel gives it: up to the first zero.
+fn name_of(bytes: &[std::ffi::c_char]) -> String {
+    let letters = bytes.iter().map(|byte| *byte as u8);
+    letters
+        .take_while(|byte| *byte != 0)
+        .map(char::from)
+        .collect()
+}
+
 /// What the kernel says of a descriptor, as the plain structure `T` of its kind.
-fn info<T: Default>(fd: &OwnedFd) -> io::Result<T> {
+pub(crate) fn info<T: Default>(fd: &impl AsRawFd) -> io::Result<T> {
     let mut found = T::default();
     let mut length = size_of::<T>() as u32;
     // SAFETY: found is a live structure of that many bytes, for which any content is valid; the
@@ -343,7 +430,7 @@ fn info<T: Default>(fd: &OwnedFd) -> io::Result<T> {
     }
 }
 
-fn program_id(program: &OwnedFd) -> io::Result<u32> {
+pub(crate) fn program_id(program: &impl AsRawFd) -> io::Result<u32> {
     Ok(info::<libbpf_sys::bpf_prog_info>(program)?.id)
 }
 

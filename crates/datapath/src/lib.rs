@@ -17,6 +17,7 @@ mod programs;
 mod replace;
 mod run;
 mod size;
+mod trace;
 
 pub use attach::{AttachMode, Attached, LOOPBACK, Links, WantedTiers};
 pub use control::Control;
@@ -30,3 +31,4 @@ pub use probe::{Abilities, abilities};
 pub use programs::Programs;
 pub use replace::{promote, stage, unstage};
 pub use size::{CacheSize, SET_BYTES, parse_bytes};
+pub use trace::{AtWork, TraceFilter, TraceMisses, Traced, Tracer};

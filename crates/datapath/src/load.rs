@@ -36,7 +36,7 @@ pub fn libbpf_messages() -> String {
         .unwrap_or_default()
 }
 
-fn keep_message(_level: PrintLevel, message: String) {
+pub(crate) fn keep_message(_level: PrintLevel, message: String) {
     let Ok(mut kept) = MESSAGES.lock() else {
         return;
     };

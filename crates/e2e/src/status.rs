@@ -43,6 +43,8 @@ pub struct Programs {
     pub build: String,
     /// Whether all links run them.
     pub whole: bool,
+    /// Whether `erb trace` is at work.
+    pub traced: bool,
 }
 
 /// A boosted device.

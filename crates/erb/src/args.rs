@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line as typed. What may be used together is checked by the code that uses it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,17 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Show what is attached where, who is answered and why others are not.
     Status(StatusArgs),
+    /// Show live what becomes of packets: which program met each, its verdict, and every reason.
+    ///
+    /// One line per packet and program: time (UTC), processor, stage, connection, TCP flags, numbers
+    /// and payload, the first command with its key, the verdict, and the counters that moved for it
+    /// (`erb status` explains them, --explain does so here). Numbers are those with which the packet
+    /// came; those with which it went on follow the verdict if they are others. Runs until Ctrl-C;
+    /// costs nothing while nobody traces: only then programs that tell stand in for ERB's own.
+    ///
+    /// Not shown: ICMP, later fragments, what XDP sends (its length is told), packets with which ERB
+    /// has nothing to do, and the daemon's own connection unless --client names it.
+    Trace(TraceArgs),
     /// Stop answering and take everything away.
     ///
     /// Connections that the fast path has answered need translation until they close. Without
@@ -50,6 +62,12 @@ pub enum Command {
     /// What a daemon starts beside itself, to be ended if it stands still.
     #[command(hide = true, name = erb_daemon::guard::COMMAND)]
     Guard,
+    /// What a trace starts beside itself, to put ERB's own programs back should it be killed.
+    #[command(hide = true, name = erb_daemon::trace::guard::COMMAND)]
+    TraceGuard {
+        /// Run directory of the boost.
+        run_dir: PathBuf,
+    },
 }
 
 /// Checks of `erb check`.
@@ -197,6 +215,33 @@ pub struct StatusArgs {
     /// List the tracked connections instead.
     #[arg(long)]
     pub conns: bool,
+}
+
+/// Arguments of `erb trace`.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Only connections of this client: IP or IP:PORT, [IPV6]:PORT.
+    #[arg(long, value_name = "ADDR")]
+    pub client: Option<String>,
+    /// Only packets to Redis that have this key (or other argument); in double quotes with redis-cli's
+    /// escapes, like '"a\xff"'. What is cut by a packet's end, or written inline, is not found.
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<OsString>,
+    /// End after so many packets.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// End after so many seconds.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
+    /// Write each reason's sentence below the packet.
+    #[arg(long, conflicts_with = "json")]
+    pub explain: bool,
+    /// Print one JSON object per packet and line.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `erb detach`.

@@ -22,13 +22,16 @@ Exit codes:
   12  nothing is boosted
   13  the kernel refused a program
   14  detach: connections still need translation; the daemon leaves with the last one
-  15  what is at work is of another version of ERB
-  16  doctor: a boost would be made, but answer nothing";
+  15  what is at work is of another version or build of ERB
+  16  doctor: a boost would be made, but answer nothing
+  17  trace: somebody else traces already";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
 /// Doctor: nothing would be answered.
 pub const ANSWERS_NOTHING: u8 = 16;
+/// There is no boost, or not any more.
+pub const NOT_BOOSTED: u8 = 12;
 /// Detach: connections still need translation.
 pub const STILL_NEEDED: u8 = 14;
 
@@ -42,7 +45,9 @@ pub const fn code(error: &Error) -> u8 {
         Error::RedisOld { .. } => 8,
         Error::NoListener(_) => 9,
         Error::AlreadyBoosted(_) => 11,
-        Error::NotBoosted(_) => 12,
+        Error::NotBoosted(_) => NOT_BOOSTED,
+        Error::AlreadyTraced(_) => 17,
+        Error::OtherBuild { .. } => 15,
         Error::NoAnswer { .. } | Error::Io { .. } => FAILED,
         Error::Datapath(error) => match error {
             DatapathError::NoDevice(_) => 5,
@@ -71,6 +76,7 @@ mod tests {
             Error::NoListener(1),
             Error::AlreadyBoosted("x".into()),
             Error::NotBoosted("x".into()),
+            Error::AlreadyTraced("x".into()),
             Error::Datapath(DatapathError::NoDevice(String::new())),
             Error::Datapath(DatapathError::ForeignXdp(String::new())),
             Error::Datapath(DatapathError::Size(String::new())),

@@ -12,6 +12,7 @@ mod exit;
 mod lab;
 mod show;
 mod status;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -24,12 +25,16 @@ fn main() -> ExitCode {
         Command::Boost(args) => boost::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Lab(args) => return lab::run(args),
         Command::Bench(args) => return bench::run(&args),
         Command::Demo(args) => return demo::run(&args),
         Command::Check(check) => return check::run(&check),
         Command::Guard => return guard(),
+        Command::TraceGuard { run_dir } => {
+            erb_daemon::trace::guard::watch(&run_dir).map(|()| ExitCode::SUCCESS)
+        }
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error}");

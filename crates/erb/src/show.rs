@@ -126,7 +126,7 @@ fn programs(out: &mut String, programs: &ProgramsReport) -> std::fmt::Result {
     let own = Programs::builtin();
     writeln!(
         out,
-        "programs     build {}{}{}",
+        "programs     build {}{}{}{}",
         programs.build,
         if programs.build == own.build() {
             ""
@@ -136,7 +136,12 @@ fn programs(out: &mut String, programs: &ProgramsReport) -> std::fmt::Result {
         if programs.whole {
             ""
         } else {
-            "; a replacement stopped half-way: `erb boost` again"
+            "; a replacement or a trace was stopped half-way: `erb boost` again, or `erb trace`"
+        },
+        if programs.traced {
+            "; traced: `erb trace` is at work"
+        } else {
+            ""
         }
     )
 }

@@ -464,3 +464,58 @@ fn the_lease_ends_with_a_silent_redis() {
         place.status()["lease_left_ms"].as_i64().unwrap() > 0
     });
 }
+
+#[test]
+fn a_trace_that_cannot_begin_says_why() {
+    let place = Place::with_redis();
+    assert_refused(&place.erb(&["trace"]), 12, &["nothing is boosted"]);
+    for (words, said) in [
+        (["--client", "nowhere"], ["nowhere", "10.0.0.7:40312"]),
+        (
+            ["--client", "10.0.0.7:0"],
+            ["10.0.0.7:0", "[fd00::7]:40312"],
+        ),
+        (["--key", "\"\\x1\""], ["--key", "hexadecimal"]),
+    ] {
+        let output = place.erb(&["trace", words[0], words[1]]);
+        assert_refused(&output, 2, &said);
+    }
+    let long = "k".repeat(257);
+    let output = place.erb(&["trace", "--key", &long]);
+    assert_refused(&output, 2, &["257", "256", "--client"]);
+    for words in [
+        ["--limit", "0"],
+        ["--seconds", "soon"],
+        ["--explain", "--json"],
+    ] {
+        let output = place.erb(&["trace", words[0], words[1]]);
+        assert_refused(&output, 2, &[words[0]]);
+    }
+    let output = place.erb_by(&["setpriv", "--bounding-set", "-bpf"], &["trace"]);
+    assert_refused(&output, 3, &["CAP_BPF", "root"]);
+    let output = place.erb_by(&["setarch", "--uname-2.6"], &["trace"]);
+    assert_refused(&output, 4, &["Linux 2.6", "6.12"]);
+    place.assert_untouched();
+}
+
+#[test]
+fn a_trace_shows_packets_and_leaves_no_trace() {
+    let place = Place::with_redis();
+    place.boosted();
+    let waits = ["trace", "--seconds", "1"];
+    let output = place.erb(&waits);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(place.status()["programs"]["traced"], false);
+    assert_eq!(place.status()["programs"]["whole"], true);
+    // A dead daemon is no hindrance; it is told.
+    place.crash();
+    let output = place.erb(&waits);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("the daemon is dead"),
+        "{output:?}"
+    );
+    let output = place.erb(&["detach"]);
+    assert!(output.status.success(), "{output:?}");
+    place.assert_untouched();
+}

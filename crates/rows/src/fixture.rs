@@ -21,7 +21,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use erb_abi as abi;
-use erb_datapath::{CacheSize, Datapath, FillEntry, Links, LoadOptions, ValueKind};
+use erb_datapath::{
+    CacheSize, Datapath, FillEntry, Links, LoadOptions, TraceFilter, Tracer, ValueKind,
+};
 use erb_lab::offload::{self, Offload};
 use erb_lab::packet::{Batch, PacketSocket};
 use erb_lab::topology::{
@@ -203,6 +205,8 @@ fn verified_programs(root: &Path) -> Result<BTreeMap<String, u32>> {
             found.insert(name.to_owned(), budget::verified(&program)?);
         }
     }
+    // Those of a trace are pinned nowhere.
+    found.extend(Tracer::load(root, &TraceFilter::default())?.verified()?);
     Ok(found)
 }
 

@@ -22,3 +22,4 @@ mod replica;
 mod scripts;
 mod state;
 mod suite;
+mod trace;
