@@ -137,6 +137,11 @@ mutations! {
         [("conn.h", "\tatomic_add(&c->gate_seen, 1);\n\tcount(STAT_GATE_SHUT);\n", "")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
         [("up.h", "unread = lost || trial || (!w->whole && w->scan.state == RQ_LOST);", "unread = lost || trial;")];
+    "auth-unseen", "AUTH ends the answers of the user before", "coh-37-auth-in-flight",
+        [("modes.h", "\t\t\tm->auth_at = number;\n\t\tbreak;\n\tcase CMD_MULTI:", "\t\t\tm->auth_at = number;\n\t\treturn 0;\n\tcase CMD_MULTI:")];
+    "rights-ignored", "an admission ends with the access rules that it was judged by", "coh-37-rights-behind-the-list",
+        [("answer.h", "if (w->rights != conn->rights)", "if (w->rights == conn->rights + 1000)"),
+         ("splice.h", "conn->db != w->look.db || conn->rights != w->rights", "conn->db != w->look.db")];
     "epoch-uncompared", "an admission counts only if nothing was sent that changes the connection", "tcp-23-moved-on",
         [("admit.h", "conn->epoch != io->row.epoch)", "!io->row.cookie)")];
     "resp-guessed", "the RESP version is proved by a map or by CLIENT LIST", "tcp-23-resp",

@@ -161,6 +161,10 @@ cases! {
     "tcp-23-subscriptions", "tcp 23", "after the last UNSUBSCRIBE counting begins anew", Some(cases::admit::subscriptions_and_back), "";
     "tcp-23-moved-on", "tcp 23", "who has moved on since the list is not admitted by it", Some(cases::admit::moves_on_before_it_is_admitted), "epoch-uncompared";
     "tcp-23-resp", "tcp 23", "the RESP version is proved, never guessed", Some(cases::admit::resp_versions), "resp-guessed";
+    "tcp-23-blocked", "tcp 23", "who waits in BLPOP is not admitted before it was served", Some(cases::rights::blocked_is_not_admitted), "";
+    "tcp-23-push-around-unsubscribe", "tcp 23", "a message just before or behind UNSUBSCRIBE is no answer", Some(cases::rights::push_around_unsubscribe), "";
+    "coh-37-auth-in-flight", "coherence 37", "what follows AUTH is the new user's", Some(cases::rights::auth_in_flight), "auth-unseen";
+    "coh-37-rights-behind-the-list", "coherence 37", "rights are lost between CLIENT LIST and admission", Some(cases::rights::rights_behind_the_list), "rights-ignored";
     "coh-37-databases", "coherence 37", "each database has its own values", Some(cases::admit::databases_apart), "db-uncompared";
     "coh-37-select", "coherence 37", "SELECT behind the photograph", Some(cases::admit::select_behind_the_photograph), "";
     "coh-37-watch", "coherence 37", "CLIENT LIST hides WATCH, the stream shows it", Some(cases::admit::watch_bars), "watch-forgotten";

@@ -14,4 +14,5 @@ pub(crate) mod loopback;
 pub(crate) mod names;
 pub(crate) mod order;
 pub(crate) mod replica;
+pub(crate) mod rights;
 pub(crate) mod wire;
