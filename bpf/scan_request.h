@@ -348,6 +348,81 @@ INLINE void scan_request_settle(struct scan_request *s, struct scan_found *f)
 	}
 }
 
+#define REQUEST_CHUNK	     256 /* a power of two; one load holds most requests whole */
+#define REQUEST_CHUNK_PAD    8	 /* behind it: a word is read where a byte is left */
+#define REQUEST_HEADER_BYTES 8
+#define REQUEST_BODY_STEP    8 /* bytes of an argument per step: bounds the verifier's work */
+#define REQUEST_CRLF	     0x0a0d
+
+/* "*<n>\r\n" or "$<n>\r\n" of one to four digits that lies whole in the next bytes, as nearly all
+ * do. Takes it as scan_request_byte() would, byte by byte, and returns its length, or 0 and takes
+ * nothing. avail: how many bytes of word are the stream's. */
+INLINE u32 scan_request_header(struct scan_request *s, struct scan_found *f,
+			       const struct control *c, u64 word, u32 avail)
+{
+	u64 rest = word >> 8;
+	u32 n = 0, digits = 0;
+
+	if ((u8)word != (s->state == RQ_IDLE ? '*' : '$') ||
+	    (s->state != RQ_IDLE && s->state != RQ_BULK))
+		return 0;
+#pragma unroll
+	for (; digits < 4; digits++) {
+		u32 digit = (u8)rest - '0';
+
+		if (digit > 9 || (digits && !n))
+			break;
+		n = n * 10 + digit;
+		rest >>= 8;
+	}
+	if (!digits || (u16)rest != REQUEST_CRLF || digits + 3 > avail)
+		return 0;
+	scan_number_begin(s, s->state == RQ_IDLE ? RQ_ARGC_LF : RQ_LEN_LF);
+	s->number = n;
+	s->number_len = digits;
+	scan_request_byte(s, f, c, '\n');
+	return digits + 3;
+}
+
+/* Bytes of an argument that is kept, and the CRLF behind it if that is there. State RQ_BODY. */
+INLINE u32 scan_request_body(struct scan_request *s, struct scan_found *f, const struct control *c,
+			     const u8 *chunk, u32 at, u32 avail)
+{
+	u32 n = s->skip < avail ? s->skip : avail;
+
+	if (n > REQUEST_BODY_STEP)
+		n = REQUEST_BODY_STEP;
+	for (u32 i = 0; i < REQUEST_BODY_STEP; i++) {
+		if (i >= n)
+			break;
+		scan_body_byte(s, chunk[(at + i) & (REQUEST_CHUNK - 1)]);
+	}
+	if (s->state != RQ_BODY_CR || n + 2 > avail ||
+	    *(const u16 *)(chunk + ((at + n) & (REQUEST_CHUNK - 1))) != REQUEST_CRLF)
+		return n;
+	scan_body_end(s, f, c);
+	return n + 2;
+}
+
+/* Takes what can be taken at once of the avail bytes at chunk + at, at least one, and settles.
+ * Returns how many that were. */
+INLINE u32 scan_request_step(struct scan_request *s, struct scan_found *f, const struct control *c,
+			     const u8 *chunk, u32 at, u32 avail)
+{
+	const u8 *first = chunk + (at & (REQUEST_CHUNK - 1));
+	u32 used = scan_request_header(s, f, c, *(const u64 *)first, avail);
+
+	if (s->state == RQ_BODY && used < avail)
+		used += scan_request_body(s, f, c, chunk, at + used, avail - used);
+	if (!used) {
+		scan_request_byte(s, f, c, *first);
+		used = 1;
+	}
+	if (!s->skip || s->state != RQ_BULK)
+		scan_request_settle(s, f);
+	return used;
+}
+
 /* Whether a command has begun whose effects may be reported already, although it is not counted. */
 INLINE bool scan_request_open(const struct scan_request *s)
 {

@@ -7,65 +7,68 @@
 #pragma once
 #include "answer.h"
 
-/* Takes one byte of a request. Global: verified by itself, or the loop of scan_packet does not
- * converge on Linux 6.12. */
-__noinline int scan_packet_byte(u32 byte)
+/* Takes what can be taken in one step at w->scan_pos. Global: verified by itself, or the loop of
+ * scan_packet does not converge on Linux 6.12. */
+__noinline int scan_packet_step(void)
 {
 	struct work *w = work_get();
 	struct control *c = control_get();
+	u32 pos;
 
 	if (!w || !c)
 		return 0;
-	scan_request_byte(&w->scan, &w->found, c, byte);
-	if (!w->scan.skip || w->scan.state != RQ_BULK)
-		scan_request_settle(&w->scan, &w->found);
+	pos = w->scan_pos;
+	w->scan_pos = pos + scan_request_step(&w->scan, &w->found, c, w->chunk, pos - w->chunk_at,
+					      w->chunk_end - pos);
 	return 0;
 }
 
-/* Scans w->p's payload from scan_from on with w->scan into w->found. Global: verified by itself.
+/* Scans w->p's payload from scan_from on with w->scan into w->found. The position is in memory: the
+ * verifier must not count it. Global: verified by itself.
  * S2: what is left of a skipped body counts as scanned; scan_next is moved over it. */
 __noinline int scan_packet(ctx_t *ctx)
 {
 	struct work *w = work_get();
-	struct control *c = control_get();
-	u32 pos, end, base = 0, loaded = 0;
+	u32 end;
 	int i;
 
-	if (!w || !c)
+	if (!w)
 		return 0;
 	w->found.done = w->found.effects = 0;
 	w->found.overflow = w->found.uncountable = w->found.gate = 0;
-	pos = w->scan_from - w->p.seq;
+	w->scan_pos = w->scan_from - w->p.seq;
+	w->chunk_end = 0;
 	end = w->p.payload_len;
 	bpf_for(i, 0, SCAN_STEPS_MAX)
 	{
+		u32 pos = read_once(w->scan_pos), loaded = read_once(w->chunk_end), n = end - pos;
+
 		if (pos >= end || w->scan.state == RQ_LOST)
 			break;
 		if (w->scan.skip && w->scan.state == RQ_BULK) {
-			u32 n = w->scan.skip < end - pos ? w->scan.skip : end - pos;
-
+			if (n > w->scan.skip)
+				n = w->scan.skip;
 			w->scan.skip -= n;
-			pos += n;
+			w->scan_pos = pos + n;
 			if (!w->scan.skip)
 				scan_request_settle(&w->scan, &w->found);
 			continue;
 		}
-		if (pos - base >= loaded) {
-			u32 n = end - pos < 64 ? end - pos : 64;
-
-			base = pos;
+		if (pos + REQUEST_HEADER_BYTES > loaded && loaded < end) {
+			if (n > REQUEST_CHUNK)
+				n = REQUEST_CHUNK;
 			opaque(n);
-			n = ((n - 1) & 63) + 1;
+			n = ((n - 1) & (REQUEST_CHUNK - 1)) + 1;
 			if (tier_load(ctx, w->p.payload_off + pos, w->chunk, n)) {
 				w->scan.state = RQ_LOST;
 				break;
 			}
-			loaded = n;
+			w->chunk_at = pos;
+			w->chunk_end = pos + n;
 		}
-		scan_packet_byte(w->chunk[(pos - base) & 63]);
-		pos++;
+		scan_packet_step();
 	}
-	if (pos < end)
+	if (read_once(w->scan_pos) < end)
 		w->scan.state = RQ_LOST;
 	w->scan_next = w->p.seq + end;
 	if (w->scan.skip && w->scan.state == RQ_BULK) {
