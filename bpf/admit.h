@@ -6,25 +6,28 @@
  * (crates/core/src/admit.rs) erb_admit takes in who is still what it was.
  *
  * Invariants:
- *  A1. FAST is answered only while conn.rights == control.rights, read behind the gate. The daemon
- *      moves control.rights when access rules change, before it opens the gate: so no answer comes
- *      under rules that a command which was answered has changed.
+ *  A1. FAST is answered only while conn.rights == control.rights, read behind the gate. The
+ *      daemon moves control.rights when access rules change, before it opens the gate: so no answer
+ *      comes under rules that a command which was answered has changed.
  *  A2. Counted streams: when the list was sent, every command that moves epoch (M1) had been
- * answered, and none has come since: epoch is what it was. So what the list says of the connection
- * (db, resp, user, MULTI) still holds, whatever ordinary commands came in between. A3. Streams that
- * cannot be counted: when the list was sent the connection was quiet (conn_quiet), and is again,
- * with the same end of the bytes that went up. So Redis had executed all that it was sent, and all
- * its answers have been acknowledged: counting begins anew. A4. A stream older than ERB is taken up
- * at such a moment, if the list shows no argument of an unfinished command. What the list cannot
- * show (a command of which only "*n" or the length of its name was read) makes Redis answer the
- * next command by an error: until an answer that is none, with as many answers as requests, all it
- * sends is fenced by proof (CONN_K_TRIAL). That answer also excludes CLIENT REPLY OFF and SKIP. A5.
- * What the list hides is known from the stream: WATCH (M4), and CONN_K_NEVER for CLIENT REPLY. An
- * unknown WATCH of an older connection is harmless: it was executed before the list, so every
- *      change before it had been taken out of the cache before the connection was answered, and
- * every later one makes its EXEC fail. A6. The entry's socket is the list's line: the socket lived
- * all the time (its cookie), Redis has accepted it (it answered, or a later list shows that it
- * did), and only one line has its addresses.
+ *      answered, and none has come since: epoch is what it was. So what the list says of the
+ *      connection (db, resp, user, MULTI) still holds, whatever ordinary commands came in between.
+ *  A3. Streams that cannot be counted: when the list was sent the connection was quiet
+ *      (conn_quiet), and is again, with the same end of the bytes that went up. So Redis had
+ *      executed all that it was sent, and all its answers have been acknowledged: counting begins
+ *      anew.
+ *  A4. A stream older than ERB is taken up at such a moment, if the list shows no argument of
+ *      an unfinished command. What the list cannot show (a command of which only "*n" or the length
+ *      of its name was read) makes Redis answer the next command by an error: until an answer that
+ *      is none, with as many answers as requests, all it sends is fenced by proof (CONN_K_TRIAL).
+ *      That answer also excludes CLIENT REPLY OFF and SKIP.
+ *  A5. What the list hides is known from the stream: WATCH (M4), and CONN_K_NEVER for CLIENT
+ *      REPLY. An unknown WATCH of an older connection is harmless: it was executed before the list,
+ *      so every change before it had been taken out of the cache before the connection was
+ *      answered, and every later one makes its EXEC fail.
+ *  A6. The entry's socket is the list's line: the socket lived all the time (its cookie), Redis
+ *      has accepted it (it answered, or a later list shows that it did), and only one line has its
+ *      addresses.
  */
 #pragma once
 #include "segment.h"

@@ -11,16 +11,17 @@
  * Invariants, each kept under the set's lock:
  *  C1. While set.marks > 0 nothing in the set is answered and nothing is inserted.
  *  C2. set.version moves with each mark taken or released and each invalidation; never back. An
- *      insertion needs the version noted before its read began. (Insertion and eviction do not
- *      move it: they say nothing about what Redis holds.)
- *  C3. tags[w] != 0 iff way w holds an entry; an entry's slot is never written without the lock.
+ *      insertion needs the version noted before its read began. (Insertion and eviction do not move
+ *      it: they say nothing about what Redis holds.)
+ *  C3. tags[w] != 0 iff way w holds an entry; an entry's slot is never written without the
+ *      lock.
  *  C4. value_len + padded key_len + header (+ 8 if it expires) <= bytes of the way's class.
  *  C5. An entry whose cache_epoch is not control.cache_epoch is absent.
  *  C6. A key of a database is in at most one way of its set.
- *  C7. set.changes is odd while anything of the set but visited and touched is written: a reader
- * that finds it even and unmoved has read what stood there at one moment. C8. digest.tags[w] is
- * digest_of() of the entry in way w, and anything for a free way: a key that the digest lacks is in
- * no way.
+ *  C7. set.changes is odd while anything of the set but visited and touched is written: a
+ *      reader that finds it even and unmoved has read what stood there at one moment.
+ *  C8. digest.tags[w] is digest_of() of the entry in way w, and anything for a free way: a key
+ *      that the digest lacks is in no way.
  *  C9. The value of an entry of type SLOT_HASH is laid out as struct hash_head says.
  */
 #pragma once

@@ -5,8 +5,8 @@
  *
  * Invariants:
  *  H1. A found hash is copied to the scratch while its set is unchanged, and only read there.
- *  H2. What a hash that is cached whole has no field for is nil, in the version of the connection's
- *      replies; while that is not known, whatever depends on it goes up.
+ *  H2. What a hash that is cached whole has no field for is nil, in the version of the
+ *      connection's replies; while that is not known, whatever depends on it goes up.
  */
 #pragma once
 #include "fast_more.h"

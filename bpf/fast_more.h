@@ -4,8 +4,8 @@
  * does not know them.
  *
  * Invariants:
- *  F1. A command counts when it was read to its end. Cut off, in another spelling, with arguments
- *      that Redis refuses or takes in some versions only, it is none: it goes up.
+ *  F1. A command counts when it was read to its end. Cut off, in another spelling, with
+ *      arguments that Redis refuses or takes in some versions only, it is none: it goes up.
  *  F2. A command of several keys is answered as of one moment: no set of them has changed from
  *      before its first key was read until its last one was (more_still).
  *  F3. nil is never answered: what is not cached is not known.

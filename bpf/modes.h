@@ -4,15 +4,16 @@
  * (admit.h).
  *
  * Invariants:
- *  M1. Every command that may change what later ones of its connection mean, or who may send them,
- *      moves conn.epoch in the packet that shows its name, and conn.stateful_at is its number:
- * while fewer replies have left, Redis may not have executed it. M2. conn.resp is not 0 only if
- * Redis has this version: proved by CLIENT LIST, or 2 since the connection began, and no HELLO of
- * another version was scanned since; or 3 by a map among the replies, if every HELLO scanned since
- * a proved 2 named 3 (RESP2 has no maps). M3. CONN_K_AUTHED: AUTH, or HELLO with options, was
- * answered without an error outside MULTI, and no RESET was scanned since: Redis keeps the
- * connection authenticated (src/networking.c). M4. CONN_K_WATCH falls only with commands that end
- * every WATCH if they succeed; an error reply after any WATCH makes that doubtful (CONN_K_STUCK).
+ *  M1. Every command that may change what later ones of its connection mean, or who may send
+ *      them, moves conn.epoch in the packet that shows its name, and conn.stateful_at is its
+ *      number: while fewer replies have left, Redis may not have executed it.
+ *  M2. conn.resp is not 0 only if Redis has this version: proved by CLIENT LIST, or 2 since the
+ *      connection began, and no HELLO of another version was scanned since; or 3 by a map among the
+ *      replies, if every HELLO scanned since a proved 2 named 3 (RESP2 has no maps).
+ *  M3. CONN_K_AUTHED: AUTH, or HELLO with options, was answered without an error outside MULTI,
+ *      and no RESET was scanned since: Redis keeps the connection authenticated (src/networking.c).
+ *  M4. CONN_K_WATCH falls only with commands that end every WATCH if they succeed; an error
+ *      reply after any WATCH makes that doubtful (CONN_K_STUCK).
  */
 #pragma once
 #include "seam.h"

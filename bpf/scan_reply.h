@@ -7,8 +7,9 @@
  *
  * Invariants:
  *  R1. The state describes the kernel-space stream up to conn.scan_next exactly.
- *  R2. left > 0 iff inside an aggregate or an element; a reply is counted when left returns to 0,
- *      that is with its last byte: a reply of which Redis has yet to write a part is not answered.
+ *  R2. left > 0 iff inside an aggregate or an element; a reply is counted when left returns to
+ *      0, that is with its last byte: a reply of which Redis has yet to write a part is not
+ *      answered.
  */
 #pragma once
 #include "seam.h"

@@ -8,8 +8,8 @@
  *
  * Invariants:
  *  S1. The state describes the stream up to conn.next exactly; scanning is by bytes in order.
- *  S2. The body of a bulk string that is neither name nor a key counts as scanned as soon as its
- *      length is known (skip), the CRLF behind it included: Redis does not look at it either.
+ *  S2. The body of a bulk string that is neither name nor a key counts as scanned as soon as
+ *      its length is known (skip), the CRLF behind it included: Redis does not look at it either.
  *  S3. A command's effect is reported in the packet that completes its first argument at the
  *      latest, a key's mark in the packet that completes the key: before Redis can execute it.
  *  S4. A request is counted when its last argument's length is known.

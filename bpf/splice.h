@@ -14,15 +14,16 @@
  * last_tsval (raised by both), scan_next, out, mark_tail; state and flags both.
  *
  * Invariants:
- *  T1. in_delta and out_delta change together, in commit(), and only when nothing sent before can
- *      be sent again or is on its way (quiescence rule, conditions in commit_check()).
+ *  T1. in_delta and out_delta change together, in commit(), and only when nothing sent before
+ *      can be sent again or is on its way (quiescence rule, conditions in commit_check()).
  *  T2. Bytes [replay_from, edge + out_delta) of client space are in replay[]; there are at most
  *      REPLAY_BYTES of them and they are all the unacknowledged bytes that the kernel has no copy
- * of. T3. in_edge <= next and up_max <= next whenever the scanner is not lost (sequence order). T4.
- * Kernel data below edge never leave again; acknowledgements below edge never go up. T5. An entry
- * is used for translation only for the socket whose cookie it carries. T6. requests - replies is
- * the number of unanswered requests that went up; marks[mark_tail .. mark_head) are theirs, in
- * order.
+ *      of.
+ *  T3. in_edge <= next and up_max <= next whenever the scanner is not lost (sequence order).
+ *  T4. Kernel data below edge never leave again; acknowledgements below edge never go up.
+ *  T5. An entry is used for translation only for the socket whose cookie it carries.
+ *  T6. requests - replies is the number of unanswered requests that went up; marks[mark_tail ..
+ *      mark_head) are theirs, in order.
  */
 #pragma once
 #include "work.h"

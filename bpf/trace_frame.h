@@ -8,9 +8,12 @@
  * ingress.
  *
  * Invariants:
- * X1. Nothing here writes to a packet, to a map of the data path, or changes what its program
- * returns. X2. What an inner program counts is taken from the outer one's difference. X3. Who
- * traces holds a lease of TRACE_LEASE_MS; without it a traced program is the data path's own. */
+ *  X1. Nothing here writes to a packet, to a map of the data path, or changes what its program
+ *      returns.
+ *  X2. What an inner program counts is taken from the outer one's difference.
+ *  X3. Who traces holds a lease of TRACE_LEASE_MS; without it a traced program is the data
+ *      path's own.
+ */
 #pragma once
 #include "trace.h"
 
