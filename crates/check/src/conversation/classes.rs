@@ -242,15 +242,16 @@ fn users() -> Vec<Case> {
             "GET {p}k ; AUTH {p}u wrong ; GET {p}k ; AUTH {p}u secret ; GET {p}k ; ACL WHOAMI ; \
                 SET {p}k by-user ; GET {p}k ; MGET {p}k {p}cold ; AUTH default any ; GET {p}k",
         ),
-        user("user-of-some-keys", "~{p}cold* +@all").cmds(
+        user("user-of-some-keys", "~{p}cold* +@all").stopping().cmds(
             "GET {p}k ; AUTH {p}u secret ; GET {p}k ; GET {p}cold ; MGET {p}cold {p}k ; \
                 EXISTS {p}k ; SET {p}k no ; SET {p}cold yes ; GET {p}cold ; STRLEN {p}k ; GET {p}k",
         ),
-        user("user-of-some-commands", "~* +get +ping +set").cmds(
+        user("user-of-some-commands", "~* +get +ping +set").stopping().cmds(
             "GET {p}k ; AUTH {p}u secret ; GET {p}k ; MGET {p}k ; STRLEN {p}k ; PING ; DEL {p}k ; \
                 EXISTS {p}k ; SET {p}k yes ; GET {p}k ; ECHO x ; TTL {p}k",
         ),
         user("user-who-loses-rights", "~* +@all")
+            .stopping()
             .cmds("AUTH {p}u secret ; GET {p}k")
             .sleep_ms(160)
             .cmds("GET {p}k ; GET {p}k")

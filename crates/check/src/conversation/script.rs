@@ -47,7 +47,8 @@ pub struct Case {
     pub flushes: bool,
     /// Has keys that are everybody's, so no other play may go on.
     pub alone: bool,
-    /// What it does stops answers in front of Redis for all, or forgets how many there were.
+    /// What it does stops answers in front of Redis for all, or forgets how many there were, or most
+    /// of it is done by a user who is never answered there.
     pub stops_answers: bool,
     /// What the other connection does first, and last, when all was compared.
     pub given: Vec<Vec<u8>>,

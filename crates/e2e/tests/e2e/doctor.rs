@@ -125,13 +125,6 @@ fn what_is_wrong_with_redis_is_told() {
     assert_told(&lab, &port, 9, "error", "redis", "7777");
     for (set, back, code, level, word) in [
         (
-            "REPLICAOF 127.0.0.1 1",
-            "REPLICAOF NO ONE",
-            16,
-            "error",
-            "boost the master",
-        ),
-        (
             "CONFIG SET tcp-keepalive 0",
             "CONFIG SET tcp-keepalive 300",
             0,
