@@ -32,12 +32,6 @@
 #pragma once
 #include "segment.h"
 
-INLINE bool conn_holds(const struct conn *conn)
-{
-	return conn->mark_head != conn->mark_tail ||
-	       (conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW));
-}
-
 INLINE bool conn_counted(const struct conn *conn)
 {
 	return !(conn->flags & (CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST));

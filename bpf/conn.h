@@ -16,8 +16,7 @@ struct conn_start {
 INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn_start *s,
 		      u64 cookie, u32 ifindex)
 {
-	bool holds = conn->mark_head != conn->mark_tail ||
-		     (conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW));
+	bool holds = conn_holds(conn);
 
 	conn->state = !s->known ? CONN_OLD : holds ? CONN_BYPASS : CONN_NEW;
 	conn->flags = holds ? conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW) : 0;

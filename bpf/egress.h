@@ -10,7 +10,6 @@
 #include "splice.h"
 #include "scan_reply.h"
 
-#define SCAN_CHUNK  256
 #define HEAD_PLAIN  66 /* Ethernet 14 + IPv4 20 + TCP with timestamps 32 */
 #define BULK_HEADER 16 /* what tells a bulk string's length */
 
@@ -38,7 +37,7 @@ struct out_work {
 	u32 pos;       /* offset in the payload */
 	u32 chunk_at;  /* the same of chunk[0] */
 	u32 chunk_end; /* and of the end of what is loaded */
-	u8 chunk[SCAN_CHUNK + REPLY_HEADER_BYTES] __attribute__((aligned(8)));
+	u8 chunk[SCAN_CHUNK + SCAN_CHUNK_PAD] __attribute__((aligned(8)));
 };
 
 struct {
@@ -105,8 +104,7 @@ __noinline int scan_replies(struct __sk_buff *ctx)
 
 		if (pos >= end || ow->scan.state == RP_LOST)
 			break;
-		if (ow->scan.state != RP_BLOB && pos + REPLY_HEADER_BYTES > loaded &&
-		    loaded < end) {
+		if (ow->scan.state != RP_BLOB && pos + RESP_HEADER_BYTES > loaded && loaded < end) {
 			if (n > SCAN_CHUNK)
 				n = SCAN_CHUNK;
 			opaque(n);

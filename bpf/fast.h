@@ -10,7 +10,6 @@
 #define RESP_ARRAY2_BULK3 0x0a0d33240a0d322aULL /* "*2\r\n$3\r\n" */
 #define RESP_GET_DOLLAR	  0x0000240a0d746567ULL /* "get\r\n$" */
 #define RESP_PING	  0x676e6970U		/* "ping" */
-#define RESP_CRLF	  0x0a0d
 #define VALUE_BLOCKS	  (REPLY_BYTES_MAX / COPY_BLOCK + 1)
 #define SMALL_VALUE_WORDS 14 /* a value of class 0 has at most 128 - 12 - 8 bytes */
 

@@ -12,7 +12,7 @@
  *      answered.
  */
 #pragma once
-#include "seam.h"
+#include "resp.h"
 
 enum reply_state {
 	RP_TYPE = 0, /* type byte of an element must come */
@@ -166,18 +166,15 @@ INLINE void scan_reply_skip(struct scan_reply *s, struct reply_found *f, u32 n)
 		reply_element_done(s, f);
 }
 
-#define REPLY_HEADER_BYTES 8 /* of them scan_reply_header() wants a word */
-#define REPLY_CRLF	   0x0a0d
-#define REPLY_NIL	   0x0a0d312d24ULL /* "$-1\r\n" */
-#define REPLY_NIL_MASK	   0xffffffffffULL
+#define REPLY_NIL      0x0a0d312d24ULL /* "$-1\r\n" */
+#define REPLY_NIL_MASK 0xffffffffffULL
 
 /* The header of a bulk string or an aggregate that lies whole in the next bytes, as nearly all do:
  * one to four digits. Takes it as scan_reply_byte() would, byte by byte, and returns its length, or
  * 0 and takes nothing. State RP_TYPE; avail: how many bytes of word are the stream's. */
 INLINE u32 scan_reply_header(struct scan_reply *s, struct reply_found *f, u64 word, u32 avail)
 {
-	u64 rest = word >> 8;
-	u32 n = 0, digits = 0;
+	u32 n, digits;
 	u8 type = word;
 
 	if (type != '$' && type != '*' && type != '%' && type != '~')
@@ -187,16 +184,8 @@ INLINE u32 scan_reply_header(struct scan_reply *s, struct reply_found *f, u64 wo
 		reply_element_done(s, f);
 		return 5;
 	}
-#pragma unroll
-	for (; digits < 4; digits++) {
-		u32 digit = (u8)rest - '0';
-
-		if (digit > 9)
-			break;
-		n = n * 10 + digit;
-		rest >>= 8;
-	}
-	if (!digits || (u16)rest != REPLY_CRLF || digits + 3 > avail)
+	digits = resp_header_digits(word, avail, &n);
+	if (!digits)
 		return 0;
 	reply_type(s, f, type);
 	s->number = n;

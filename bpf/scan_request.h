@@ -15,6 +15,7 @@
  *  S4. A request is counted when its last argument's length is known.
  */
 #pragma once
+#include "resp.h"
 #include "command.h"
 #include "hash.h"
 #include "modes.h"
@@ -348,11 +349,7 @@ INLINE void scan_request_settle(struct scan_request *s, struct scan_found *f)
 	}
 }
 
-#define REQUEST_CHUNK	     256 /* a power of two; one load holds most requests whole */
-#define REQUEST_CHUNK_PAD    8	 /* behind it: a word is read where a byte is left */
-#define REQUEST_HEADER_BYTES 8
-#define REQUEST_BODY_STEP    8 /* bytes of an argument per step: bounds the verifier's work */
-#define REQUEST_CRLF	     0x0a0d
+#define REQUEST_BODY_STEP 8 /* bytes of an argument per step: bounds the verifier's work */
 
 /* "*<n>\r\n" or "$<n>\r\n" of one to four digits that lies whole in the next bytes, as nearly all
  * do. Takes it as scan_request_byte() would, byte by byte, and returns its length, or 0 and takes
@@ -360,22 +357,13 @@ INLINE void scan_request_settle(struct scan_request *s, struct scan_found *f)
 INLINE u32 scan_request_header(struct scan_request *s, struct scan_found *f,
 			       const struct control *c, u64 word, u32 avail)
 {
-	u64 rest = word >> 8;
-	u32 n = 0, digits = 0;
+	u32 n, digits;
 
 	if ((u8)word != (s->state == RQ_IDLE ? '*' : '$') ||
 	    (s->state != RQ_IDLE && s->state != RQ_BULK))
 		return 0;
-#pragma unroll
-	for (; digits < 4; digits++) {
-		u32 digit = (u8)rest - '0';
-
-		if (digit > 9 || (digits && !n))
-			break;
-		n = n * 10 + digit;
-		rest >>= 8;
-	}
-	if (!digits || (u16)rest != REQUEST_CRLF || digits + 3 > avail)
+	digits = resp_header_digits(word, avail, &n);
+	if (!digits)
 		return 0;
 	scan_number_begin(s, s->state == RQ_IDLE ? RQ_ARGC_LF : RQ_LEN_LF);
 	s->number = n;
@@ -395,10 +383,10 @@ INLINE u32 scan_request_body(struct scan_request *s, struct scan_found *f, const
 	for (u32 i = 0; i < REQUEST_BODY_STEP; i++) {
 		if (i >= n)
 			break;
-		scan_body_byte(s, chunk[(at + i) & (REQUEST_CHUNK - 1)]);
+		scan_body_byte(s, chunk[(at + i) & (SCAN_CHUNK - 1)]);
 	}
 	if (s->state != RQ_BODY_CR || n + 2 > avail ||
-	    *(const u16 *)(chunk + ((at + n) & (REQUEST_CHUNK - 1))) != REQUEST_CRLF)
+	    *(const u16 *)(chunk + ((at + n) & (SCAN_CHUNK - 1))) != RESP_CRLF)
 		return n;
 	scan_body_end(s, f, c);
 	return n + 2;
@@ -409,7 +397,7 @@ INLINE u32 scan_request_body(struct scan_request *s, struct scan_found *f, const
 INLINE u32 scan_request_step(struct scan_request *s, struct scan_found *f, const struct control *c,
 			     const u8 *chunk, u32 at, u32 avail)
 {
-	const u8 *first = chunk + (at & (REQUEST_CHUNK - 1));
+	const u8 *first = chunk + (at & (SCAN_CHUNK - 1));
 	u32 used = scan_request_header(s, f, c, *(const u64 *)first, avail);
 
 	if (s->state == RQ_BODY && used < avail)

@@ -34,6 +34,13 @@ _Static_assert(REPLAY_BYTES >= 2 * REPLY_BYTES_MAX, "a full reply fits beside an
 #define REPLAY_SLACK  COPY_BLOCK /* block copies may run over by one block */
 #define REPLAY_BLOCKS (REPLY_BYTES_MAX / COPY_BLOCK + 1)
 
+/* Whether it holds marks or a share of the fence. Lock held. */
+INLINE bool conn_holds(const struct conn *conn)
+{
+	return conn->mark_head != conn->mark_tail ||
+	       (conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW));
+}
+
 /* Client space: end of all bytes that the fast path or the kernel has sent. */
 INLINE u32 conn_sent_end(const struct conn *conn, const struct sock_view *v)
 {

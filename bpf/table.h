@@ -211,7 +211,7 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 		flags |= SWEEP_F_GONE;
 	if (conn_holds(conn))
 		flags |= SWEEP_F_HOLDS;
-	flags |= closed * SWEEP_F_CLOSED; /* a branch would double the verifier's work */
+	flags |= closed * SWEEP_F_CLOSED; /* a branch costs the verifier a tenth more */
 	if ((closed && conn_holds(conn)) || (executed && (conn->flags & CONN_F_FENCE_PROOF)))
 		flags |= SWEEP_F_EXECUTED;
 	if (conn->in_delta || conn->out_delta)

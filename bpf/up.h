@@ -54,11 +54,11 @@ __noinline int scan_packet(ctx_t *ctx)
 				scan_request_settle(&w->scan, &w->found);
 			continue;
 		}
-		if (pos + REQUEST_HEADER_BYTES > loaded && loaded < end) {
-			if (n > REQUEST_CHUNK)
-				n = REQUEST_CHUNK;
+		if (pos + RESP_HEADER_BYTES > loaded && loaded < end) {
+			if (n > SCAN_CHUNK)
+				n = SCAN_CHUNK;
 			opaque(n);
-			n = ((n - 1) & (REQUEST_CHUNK - 1)) + 1;
+			n = ((n - 1) & (SCAN_CHUNK - 1)) + 1;
 			if (tier_load(ctx, w->p.payload_off + pos, w->chunk, n)) {
 				w->scan.state = RQ_LOST;
 				break;

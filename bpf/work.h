@@ -73,7 +73,7 @@ struct work {
 	struct scan_found found;
 	u8 head[256] __attribute__((aligned(8)));
 	u8 old_tcp[64] __attribute__((aligned(8)));
-	u8 chunk[REQUEST_CHUNK + REQUEST_CHUNK_PAD] __attribute__((aligned(8)));
+	u8 chunk[SCAN_CHUNK + SCAN_CHUNK_PAD] __attribute__((aligned(8)));
 	u8 payload[PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
 	u8 out[128]
 	    __attribute__((aligned(8))); /* headers, ending where the reply begins: one copy */

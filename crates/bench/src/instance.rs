@@ -84,9 +84,7 @@ impl Instance {
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let pair = Pair::make()?;
-        let redis = RedisServer::start(&pair.server, interrupt)?;
-        cputime::pin(redis.pid(), args.server_core)?;
-        redis.load(&plan.work, plan.work.keys, interrupt)?;
+        let redis = RedisServer::loaded(&pair.server, args.server_core, &plan.work, interrupt)?;
         let workload = Workload {
             work: plan.work,
             conns: args.conns,

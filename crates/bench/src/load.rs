@@ -206,15 +206,20 @@ mod tests {
         assert!((0..10).all(|number| drawn.contains(&number)));
     }
 
-    /// A server with one key that answers each read by these bytes.
-    fn drive_against(reply: Vec<u8>) -> Result<Histogram<u64>> {
-        let work = Work::of(&WorkArgs {
+    /// GET of the only key.
+    fn one_key() -> Result<Work> {
+        Work::of(&WorkArgs {
             op: Op::Get,
             keys: Some(1),
             value_size: None,
             batch: None,
             fields: None,
-        })?;
+        })
+    }
+
+    /// A server with one key that answers each read by these bytes.
+    fn drive_against(reply: Vec<u8>) -> Result<Histogram<u64>> {
+        let work = one_key()?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         thread::spawn(move || {
@@ -232,14 +237,7 @@ mod tests {
 
     #[test]
     fn right_replies_are_counted_and_wrong_ones_are_errors() {
-        let work = Work::of(&WorkArgs {
-            op: Op::Get,
-            keys: Some(1),
-            value_size: None,
-            batch: None,
-            fields: None,
-        });
-        let right = work.unwrap().reply(&[0]);
+        let right = one_key().unwrap().reply(&[0]);
         assert!(drive_against(right.clone()).unwrap().len() > 1);
         let mut other = right.clone();
         other[100] = b'y';

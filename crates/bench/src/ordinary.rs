@@ -123,9 +123,7 @@ impl Stage {
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let pair = Pair::make()?;
-        let redis = RedisServer::start(&pair.server, interrupt)?;
-        cputime::pin(redis.pid(), args.server_core)?;
-        redis.load(&work, work.keys, interrupt)?;
+        let redis = RedisServer::loaded(&pair.server, args.server_core, &work, interrupt)?;
         let run_dir = tempfile::Builder::new().prefix("erb-bench-").tempdir()?;
         let (address, clients) = match args.over {
             Over::Lo => ((Ipv4Addr::LOCALHOST, PORT).into(), &pair.server),

@@ -12,6 +12,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use crate::cputime;
 use crate::interrupt::Interrupt;
 use crate::netns::{SERVER_IP, ip_text};
 use crate::work::Work;
@@ -31,8 +32,16 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
+    /// Starts it on this processor, with all keys of the work in it.
+    pub fn loaded(netns: &str, core: usize, work: &Work, interrupt: &Interrupt) -> Result<Self> {
+        let redis = Self::start(netns, interrupt)?;
+        cputime::pin(redis.pid(), core)?;
+        redis.load(work, work.keys, interrupt)?;
+        Ok(redis)
+    }
+
     /// Starts it with appendonly yes, everysec, and waits until it answers.
-    pub fn start(netns: &str, interrupt: &Interrupt) -> Result<Self> {
+    fn start(netns: &str, interrupt: &Interrupt) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("erb-bench-")
             .tempdir()
