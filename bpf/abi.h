@@ -219,8 +219,12 @@ struct scan_request {
 	__u16 key_first; /* not 0: key_next says how many keys there are from here on */
 };
 
-/* State of the reply scanner between packets. */
+/* State of the reply scanner between packets; what is looked at before each packet comes last. */
 struct scan_reply {
+	__u8 text[8]; /* first bytes of a top-level error */
+	__u64 number;
+	__u64 skip; /* bytes of the current blob still to come */
+	__u64 left; /* elements of the top-level reply still to come */
 	__u8 state;
 	__u8 type; /* type byte of the element at hand */
 	__u8 number_len;
@@ -229,10 +233,6 @@ struct scan_reply {
 	__u8 is_error; /* the top-level reply is an error */
 	__u8 text_len; /* bytes of the error kept */
 	__u8 pad;
-	__u8 text[8]; /* first bytes of a top-level error */
-	__u64 number;
-	__u64 left; /* elements of the top-level reply still to come */
-	__u64 skip; /* bytes of the current blob still to come */
 };
 
 struct mark {
@@ -245,9 +245,10 @@ struct mark {
 #define MARK_FENCE     0xffffffffU
 #define COOKIE_UNKNOWN 0xffffffffffffffffULL /* OLD entry made before its socket had a cookie */
 
-/* A tracked connection. Who writes what: see splice.h. What every packet needs comes first and
- * together: cache misses decide the cost of a hit. */
+/* A tracked connection. Who writes what: see splice.h, which also asserts the lines. Cold cache lines
+ * decide what a packet costs: what every request and every reply needs fills three of them. */
 struct conn {
+	/* line A */
 	ERB_LOCK lock;
 	__u8 state; /* enum erb_conn_state */
 	__u8 flags;
@@ -255,57 +256,61 @@ struct conn {
 	__u8 spoke; /* the kernel sent something since an ACK last went up */
 	__u64
 	    cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
-	__u64 tcp_sock;	   /* where the kernel keeps that socket, 0 = not known; see sock_known() */
-	__u32 next;	   /* client space: end of the bytes scanned */
-	__u32 up_max;	   /* client space: highest byte passed up or consumed */
-	__u32 in_delta;	   /* request bytes consumed */
-	__u32 out_delta;   /* reply bytes inserted */
-	__u32 edge;	   /* kernel space: write_seq at the last edit of out_delta */
-	__u32 in_edge;	   /* client space: end of the last consumed bytes */
+	__u64 tcp_sock;	 /* where the kernel keeps that socket, 0 = not known; see sock_known() */
+	__u32 next;	 /* client space: end of the bytes scanned */
+	__u32 up_max;	 /* client space: highest byte passed up or consumed */
+	__u32 in_delta;	 /* request bytes consumed */
+	__u32 out_delta; /* reply bytes inserted */
+	/* line B */
+	__u32 edge;	     /* kernel space: write_seq at the last edit of out_delta */
+	__u32 in_edge;	     /* client space: end of the last consumed bytes */
+	__u32 ack_max;	     /* client space: highest acknowledgement of the client */
+	__u32 ts_recent;     /* client's newest timestamp, RFC 7323 */
+	__u32 requests;	     /* complete requests that went up */
+	__u32 replies;	     /* complete replies that left (egress) */
+	__u32 egress_max;    /* kernel space: highest byte that left (egress) */
+	__u32 last_tsval;    /* highest TSval sent to the client */
+	__u32 scan_next;     /* kernel space: end of the reply bytes scanned */
+	__u32 ifindex;	     /* device on which the client's packets arrive */
+	__u32 mark_head;     /* ingress */
+	__u32 mark_tail;     /* egress */
+	__u32 auth_at;	     /* number of the last AUTH, 0 = none */
+	__u16 kept;	     /* CONN_K_* */
+	__u16 db;	     /* database of its commands; valid while FAST */
+	__u64 request_up_ns; /* when a request last went up */
+	/* seldom used */
+	struct conn_key key;
+	struct scan_reply out; /* with left and state begins line C */
+	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
+	__u64 ack_up_ns;   /* when an ACK last went up */
 	__u32 replay_from; /* client space: first byte kept in replay */
 	__u32 replay_base; /* client space: the byte at replay[0] */
-	__u32 ack_max;	   /* client space: highest acknowledgement of the client */
-	__u32 ts_recent;   /* client's newest timestamp, RFC 7323 */
-	__u32 requests;	   /* complete requests that went up */
-	__u32 replies;	   /* complete replies that left (egress) */
-	__u32 egress_max;  /* kernel space: highest byte that left (egress) */
-	__u32 last_tsval;  /* highest TSval sent to the client */
 	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
-	__u32 recover;	   /* client space: end of the flight when a loss was found */
-	__u32 tc_until;	   /* client space: end of the packet handed to TC */
-	__u16 db;	   /* database of its commands; valid while FAST */
+	__u32 rights;	   /* control.rights under which it became FAST */
+	__u32 epoch;	   /* moves with what only Redis can tell: see modes.h */
 	__u8 resp;	   /* version of its replies: 2, 3, 0 = not known */
 	__u8 hellos;	   /* 1: all HELLOs since it was 2 named 3; 2: there were others */
-	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
-	__u64 request_up_ns; /* when a request last went up */
-	__u64 ack_up_ns;     /* when an ACK last went up */
-	__u32 rights;	     /* control.rights under which it became FAST */
-	__u32 epoch;	     /* moves with what only Redis can tell: see modes.h */
-	__u32 rtt_us;	     /* smoothed, 0 = unknown */
-	__u32 rttvar_us;
-	__u16 mss_limit; /* set by Packet Too Big, 0 = none */
 	__u8 dup_acks;
 	__u8 tries;
-	__u8 l2[18]; /* Ethernet header of the last consumed packet, as it arrived */
+	struct scan_request in; /* its first 8 bytes end line C */
+	/* fast answers */
+	__u32 recover;	/* client space: end of the flight when a loss was found */
+	__u32 tc_until; /* client space: end of the packet handed to TC */
+	__u32 rtt_us;	/* smoothed, 0 = unknown */
+	__u32 rttvar_us;
+	__u16 mss_limit; /* set by Packet Too Big, 0 = none */
+	__u8 l2[18];	 /* Ethernet header of the last consumed packet, as it arrived */
 	__u8 l2_len;
 	__u8 family; /* 4 or 6 */
-	struct scan_request in;
+	__u8 absent; /* 1: the last sweep found no socket, 2: nor did one a second before */
+	__u8 pad;
 	/* seldom used */
-	struct scan_reply out;
-	struct conn_key key;
 	__u64 replay_ns;   /* when an ACK last provoked a replay */
 	__u64 absent_ns;   /* when a sweep first found no socket */
-	__u32 ifindex;	   /* device on which the client's packets arrive */
-	__u32 scan_next;   /* kernel space: end of the reply bytes scanned */
 	__u32 proof_pos;   /* kernel space: see CONN_F_FENCE_PROOF */
-	__u32 mark_head;   /* ingress */
-	__u32 mark_tail;   /* egress */
 	__u32 stateful_at; /* number of the last request that moved epoch */
-	__u32 auth_at;	   /* number of the last AUTH, 0 = none */
 	__u32 judged;	   /* control.rights under which a list showed that it stays out */
-	__u16 kept;	   /* CONN_K_* */
-	__u8 absent;	   /* 1: the last sweep found no socket, 2: nor did one a second before */
-	__u8 pad[5];
+	__u32 pad1[5];
 	struct mark marks[MARKS_IN_FLIGHT];
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */

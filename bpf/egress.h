@@ -22,6 +22,7 @@ struct out_work {
 	u32 tsval;
 	u32 tsecr;
 	u32 scan_from;
+	u32 whole;    /* the packet is one whole reply: the scanner's state stays as it is */
 	u32 released; /* marks to release, in marks[] */
 	u32 drop;
 	u32 became; /* enum erb_stat of a state change, 0 = none */
@@ -161,7 +162,8 @@ INLINE void egress_modes(struct conn *conn, const struct out_work *ow)
 /* The counted replies take effect: states, marks. Lock held. */
 INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 {
-	conn->out = ow->scan;
+	if (!ow->whole)
+		conn->out = ow->scan;
 	conn->scan_next = ow->p.seq + ow->p.payload_len;
 	if (conn->flags & CONN_F_UNCOUNTABLE)
 		return;
@@ -314,8 +316,8 @@ INLINE bool egress_rewrite(struct __sk_buff *ctx, struct out_work *ow)
 	return true;
 }
 
-/* What the lock section decided is carried out: marks, shares of the fence, counters. */
-INLINE void egress_settle(struct out_work *ow, struct control *c)
+/* Gives back the marks of replies that have left. */
+INLINE void egress_release(struct out_work *ow, struct control *c)
 {
 	int i;
 
@@ -330,6 +332,13 @@ INLINE void egress_settle(struct out_work *ow, struct control *c)
 		else
 			mark_release(ow->marks[n].set);
 	}
+}
+
+/* What the lock section decided is carried out: marks, shares of the fence, counters. */
+INLINE void egress_settle(struct out_work *ow, struct control *c)
+{
+	if (ow->released)
+		egress_release(ow, c);
 	if (ow->overflow_done == 1)
 		fence_release(c);
 	if (ow->overflow_done == 2) {
@@ -400,13 +409,18 @@ INLINE bool egress_scan(struct __sk_buff *ctx, struct out_work *ow, struct conn 
 	if (!ow->p.payload_len || (conn->flags & CONN_F_UNCOUNTABLE) ||
 	    !seq_after(end, conn->scan_next))
 		return false;
-	ow->scan = conn->out; /* R1: written by egress only, ordered by the socket's lock */
+	/* R1: written by egress only, ordered by the socket's lock */
 	ow->scan_from = conn->scan_next;
-	if (seq_after(ow->p.seq, conn->scan_next))
-		ow->scan.state = RP_LOST; /* a gap: bytes left by another way */
-	else if (ow->scan_from == ow->p.seq && ow->scan.state == RP_TYPE && !ow->scan.left &&
-		 egress_one_bulk(ow))
+	ow->whole = ow->scan_from == ow->p.seq && conn->out.state == RP_TYPE && !conn->out.left &&
+		    egress_one_bulk(ow);
+	if (ow->whole) {
+		ow->scan.state = RP_TYPE;
 		ow->found.done = ow->found.success = 1;
+		return true;
+	}
+	ow->scan = conn->out;
+	if (seq_after(ow->p.seq, ow->scan_from))
+		ow->scan.state = RP_LOST; /* a gap: bytes left by another way */
 	else
 		scan_replies(ctx);
 	return true;

@@ -34,6 +34,15 @@ _Static_assert(REPLAY_BYTES >= 2 * REPLY_BYTES_MAX, "a full reply fits beside an
 #define REPLAY_SLACK  COPY_BLOCK /* block copies may run over by one block */
 #define REPLAY_BLOCKS (REPLY_BYTES_MAX / COPY_BLOCK + 1)
 
+/* Cache lines of a connection: the table's elements begin with the kernel's head and the key, and
+ * lie one behind the other from a page's begin (kernel/bpf/hashtab.c, prealloc_init()). */
+#define HTAB_ELEM_HEAD_BYTES 48 /* struct htab_elem of Linux 6.12 and 6.18; else only slower */
+#define CONN_AT(bytes)	     ((HTAB_ELEM_HEAD_BYTES + sizeof(struct conn_key) + (bytes)) % 64)
+_Static_assert(CONN_AT(sizeof(struct conn)) == 0, "every element lies alike");
+_Static_assert(CONN_AT(__builtin_offsetof(struct conn, edge)) == 0, "line B");
+_Static_assert(CONN_AT(__builtin_offsetof(struct conn, out.left)) == 0, "line C");
+_Static_assert(CONN_AT(__builtin_offsetof(struct conn, in)) == 56, "in.state is in line C");
+
 /* Whether it holds marks or a share of the fence. Lock held. */
 INLINE bool conn_holds(const struct conn *conn)
 {
