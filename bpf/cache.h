@@ -454,3 +454,21 @@ INLINE void fence_release(struct control *c)
 	atomic_add(&c->fence, -1ULL);
 	count(STAT_FENCE_RELEASED);
 }
+
+/* Gives back n marks and shares of the fence, at most MARKS_IN_FLIGHT. */
+INLINE void marks_release(struct control *c, const struct mark *marks, u32 n)
+{
+	int i;
+
+	bpf_for(i, 0, MARKS_IN_FLIGHT)
+	{
+		u32 at = i;
+
+		if (at >= n || at >= MARKS_IN_FLIGHT)
+			break;
+		if (marks[at].set == MARK_FENCE)
+			fence_release(c);
+		else
+			mark_release(marks[at].set);
+	}
+}

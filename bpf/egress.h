@@ -8,6 +8,7 @@
  * Runs inside the TC ingress tier when that sends a clone: its scratch is its own. */
 #pragma once
 #include "splice.h"
+#include "chunk.h"
 #include "scan_reply.h"
 
 #define HEAD_PLAIN  66 /* Ethernet 14 + IPv4 20 + TCP with timestamps 32 */
@@ -35,10 +36,8 @@ struct out_work {
 	struct scan_reply scan;
 	u8 head[256] __attribute__((aligned(8)));
 	u8 old_tcp[64] __attribute__((aligned(8)));
-	u32 pos;       /* offset in the payload */
-	u32 chunk_at;  /* the same of chunk[0] */
-	u32 chunk_end; /* and of the end of what is loaded */
-	u8 chunk[SCAN_CHUNK + SCAN_CHUNK_PAD] __attribute__((aligned(8)));
+	u32 pos; /* offset in the payload */
+	struct chunk chunk;
 };
 
 struct {
@@ -66,11 +65,11 @@ __noinline int scan_replies_step(void)
 	pos = ow->pos;
 	left = ow->p.payload_len - pos;
 	if (ow->scan.state == RP_TYPE) {
-		at = pos - ow->chunk_at;
+		at = pos - ow->chunk.at;
 		opaque(at);
 		if (at < SCAN_CHUNK)
-			used = scan_reply_header(&ow->scan, &ow->found, *(u64 *)(ow->chunk + at),
-						 left);
+			used = scan_reply_header(&ow->scan, &ow->found,
+						 *(u64 *)(ow->chunk.bytes + at), left);
 	}
 	if (ow->scan.state == RP_BLOB) {
 		u32 n = ow->scan.skip < left - used ? ow->scan.skip : left - used;
@@ -79,7 +78,7 @@ __noinline int scan_replies_step(void)
 		used += n;
 	} else if (!used) {
 		scan_reply_byte(&ow->scan, &ow->found,
-				ow->chunk[(pos - ow->chunk_at) & (SCAN_CHUNK - 1)]);
+				ow->chunk.bytes[(pos - ow->chunk.at) & (SCAN_CHUNK - 1)]);
 		used = 1;
 	}
 	ow->pos = pos + used;
@@ -97,25 +96,18 @@ __noinline int scan_replies(struct __sk_buff *ctx)
 	if (!ow)
 		return 0;
 	ow->pos = ow->scan_from - ow->p.seq;
-	ow->chunk_end = 0;
+	ow->chunk.end = 0;
 	end = ow->p.payload_len;
 	bpf_for(i, 0, SCAN_STEPS_MAX)
 	{
-		u32 pos = read_once(ow->pos), loaded = read_once(ow->chunk_end), n = end - pos;
+		u32 pos = read_once(ow->pos);
 
 		if (pos >= end || ow->scan.state == RP_LOST)
 			break;
-		if (ow->scan.state != RP_BLOB && pos + RESP_HEADER_BYTES > loaded && loaded < end) {
-			if (n > SCAN_CHUNK)
-				n = SCAN_CHUNK;
-			opaque(n);
-			n = ((n - 1) & (SCAN_CHUNK - 1)) + 1;
-			if (bpf_skb_load_bytes(ctx, ow->p.payload_off + pos, ow->chunk, n)) {
-				ow->scan.state = RP_LOST;
-				break;
-			}
-			ow->chunk_at = pos;
-			ow->chunk_end = pos + n;
+		if (ow->scan.state != RP_BLOB &&
+		    !chunk_load(ctx, &ow->chunk, ow->p.payload_off, pos, end)) {
+			ow->scan.state = RP_LOST;
+			break;
 		}
 		scan_replies_step();
 	}
@@ -316,29 +308,11 @@ INLINE bool egress_rewrite(struct __sk_buff *ctx, struct out_work *ow)
 	return true;
 }
 
-/* Gives back the marks of replies that have left. */
-INLINE void egress_release(struct out_work *ow, struct control *c)
-{
-	int i;
-
-	bpf_for(i, 0, MARKS_IN_FLIGHT)
-	{
-		u32 n = i;
-
-		if (n >= ow->released || n >= MARKS_IN_FLIGHT)
-			break;
-		if (ow->marks[n].set == MARK_FENCE)
-			fence_release(c);
-		else
-			mark_release(ow->marks[n].set);
-	}
-}
-
 /* What the lock section decided is carried out: marks, shares of the fence, counters. */
 INLINE void egress_settle(struct out_work *ow, struct control *c)
 {
 	if (ow->released)
-		egress_release(ow, c);
+		marks_release(c, ow->marks, ow->released);
 	if (ow->overflow_done == 1)
 		fence_release(c);
 	if (ow->overflow_done == 2) {
@@ -375,24 +349,19 @@ INLINE bool egress_owner(struct __sk_buff *ctx, struct out_work *ow, struct conn
  * ow->head: true if the packet is one whole reply. The scanner would say the same. */
 INLINE bool egress_one_bulk(struct out_work *ow)
 {
-	u32 at = ow->p.payload_off, len = ow->p.payload_len, n = 0, digits = 0;
+	u32 at = ow->p.payload_off, len = ow->p.payload_len, n, digits;
+	u64 word;
 
 	opaque(at);
-	if (at > HEAD_BYTES - 16 || len < 5 || ow->head[at] != '$')
+	if (at > HEAD_BYTES - RESP_HEADER_BYTES)
 		return false;
-	if (ow->head[at + 1] == '-')
+	word = *(u64 *)(ow->head + at);
+	if ((u8)word != '$')
+		return false;
+	if ((word & REPLY_NIL_MASK) == REPLY_NIL)
 		return len == 5;
-	for (; digits < 5; digits++) {
-		u8 ch = ow->head[at + 1 + digits];
-
-		if (ch == '\r')
-			break;
-		if (ch < '0' || ch > '9')
-			return false;
-		n = n * 10 + (ch - '0');
-	}
-	return digits && digits < 5 && ow->head[at + 2 + digits] == '\n' &&
-	       len == 1 + digits + 2 + n + 2;
+	digits = resp_header_digits(word, len, &n);
+	return digits && len == digits + 3 + n + 2;
 }
 
 /* Copies and scans new reply bytes. Returns whether ow->scan is a valid scan. */

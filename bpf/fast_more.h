@@ -303,7 +303,7 @@ __noinline int more_integer(u64 n, u32 minus)
 	opaque(at);
 	if (at > REPLY_BYTES_MAX - INTEGER_BYTES)
 		return STAT_REFUSE_MSS;
-	text = w->chunk;
+	text = w->chunk.bytes;
 	text[--from] = '\n';
 	text[--from] = '\r';
 	for (u32 i = 0; i < 20; i++) {

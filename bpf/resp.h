@@ -9,6 +9,13 @@
 #define SCAN_CHUNK	  256		    /* a power of two; one load holds most requests whole */
 #define SCAN_CHUNK_PAD	  RESP_HEADER_BYTES /* behind it: a word is read where a byte is left */
 
+/* The piece of a payload at hand; see chunk.h. */
+struct chunk {
+	u32 at;	 /* offset of bytes[0] in the payload */
+	u32 end; /* of what is loaded; 0: nothing is */
+	u8 bytes[SCAN_CHUNK + SCAN_CHUNK_PAD] __attribute__((aligned(8)));
+};
+
 /* Digits of the header in word, 1 to 4 and none too many in front; 0 if it is no such header, or
  * does not lie whole in the avail bytes of word that are the stream's. The header has three bytes
  * more. */

@@ -6,6 +6,7 @@
  * share. */
 #pragma once
 #include "answer.h"
+#include "chunk.h"
 
 /* Takes what can be taken in one step at w->scan_pos. Global: verified by itself, or the loop of
  * scan_packet does not converge on Linux 6.12. */
@@ -18,8 +19,8 @@ __noinline int scan_packet_step(void)
 	if (!w || !c)
 		return 0;
 	pos = w->scan_pos;
-	w->scan_pos = pos + scan_request_step(&w->scan, &w->found, c, w->chunk, pos - w->chunk_at,
-					      w->chunk_end - pos);
+	w->scan_pos = pos + scan_request_step(&w->scan, &w->found, c, w->chunk.bytes,
+					      pos - w->chunk.at, w->chunk.end - pos);
 	return 0;
 }
 
@@ -37,11 +38,11 @@ __noinline int scan_packet(ctx_t *ctx)
 	w->found.done = w->found.effects = 0;
 	w->found.overflow = w->found.uncountable = w->found.gate = 0;
 	w->scan_pos = w->scan_from - w->p.seq;
-	w->chunk_end = 0;
+	w->chunk.end = 0;
 	end = w->p.payload_len;
 	bpf_for(i, 0, SCAN_STEPS_MAX)
 	{
-		u32 pos = read_once(w->scan_pos), loaded = read_once(w->chunk_end), n = end - pos;
+		u32 pos = read_once(w->scan_pos), n = end - pos;
 
 		if (pos >= end || w->scan.state == RQ_LOST)
 			break;
@@ -54,17 +55,9 @@ __noinline int scan_packet(ctx_t *ctx)
 				scan_request_settle(&w->scan, &w->found);
 			continue;
 		}
-		if (pos + RESP_HEADER_BYTES > loaded && loaded < end) {
-			if (n > SCAN_CHUNK)
-				n = SCAN_CHUNK;
-			opaque(n);
-			n = ((n - 1) & (SCAN_CHUNK - 1)) + 1;
-			if (tier_load(ctx, w->p.payload_off + pos, w->chunk, n)) {
-				w->scan.state = RQ_LOST;
-				break;
-			}
-			w->chunk_at = pos;
-			w->chunk_end = pos + n;
+		if (!chunk_load(ctx, &w->chunk, w->p.payload_off, pos, end)) {
+			w->scan.state = RQ_LOST;
+			break;
 		}
 		scan_packet_step();
 	}
@@ -104,21 +97,9 @@ __noinline int effects_release(void)
 {
 	struct work *w = work_get();
 	struct control *c = control_get();
-	int i;
 
-	if (!w || !c)
-		return 0;
-	bpf_for(i, 0, MARKS_IN_FLIGHT)
-	{
-		u32 n = i;
-
-		if (n >= w->found.effects || n >= MARKS_IN_FLIGHT)
-			break;
-		if (w->found.marks[n].set == MARK_FENCE)
-			fence_release(c);
-		else
-			mark_release(w->found.marks[n].set);
-	}
+	if (w && c)
+		marks_release(c, w->found.marks, w->found.effects);
 	return 0;
 }
 

@@ -50,9 +50,7 @@ struct work {
 	/* up path */
 	u32 scan_from; /* client space */
 	u32 scan_next;
-	u32 scan_pos;  /* offset in the payload */
-	u32 chunk_at;  /* the same of chunk[0] */
-	u32 chunk_end; /* and of the end of what is loaded */
+	u32 scan_pos; /* offset in the payload */
 	/* segment to send */
 	u32 out_seq;
 	u32 out_ack;
@@ -73,7 +71,7 @@ struct work {
 	struct scan_found found;
 	u8 head[256] __attribute__((aligned(8)));
 	u8 old_tcp[64] __attribute__((aligned(8)));
-	u8 chunk[SCAN_CHUNK + SCAN_CHUNK_PAD] __attribute__((aligned(8)));
+	struct chunk chunk;
 	u8 payload[PAYLOAD_BYTES + 64] __attribute__((aligned(8)));
 	u8 out[128]
 	    __attribute__((aligned(8))); /* headers, ending where the reply begins: one copy */
