@@ -232,24 +232,33 @@ impl RedisState {
             .map(|error| format!("Redis's state could not be read: {error}"))
             .collect();
         if !self.is_new_enough() {
-            reasons.push(format!("Redis {:?} is older than 7.0", self.version));
+            reasons.push(format!(
+                "Redis {:?} is older than 7.0; install a newer one",
+                self.version
+            ));
         }
         if self.mode == "cluster" {
-            reasons.push("Redis is a cluster node: ERB knows no slots".to_owned());
+            reasons.push(
+                "Redis is a cluster node: ERB knows no slots; boost a Redis that is none"
+                    .to_owned(),
+            );
         }
         // A replica is as good: what its master sends is pushed like any other change, and while it
         // refuses to show stale data it refuses the lease's PING too (-MASTERDOWN, -LOADING).
         if self.role != "master" && self.role != "slave" {
             reasons.push(format!(
-                "Redis's role is {:?}, neither master nor replica",
+                "Redis's role is {:?}, neither master nor replica; boost one that is either",
                 self.role
             ));
         }
         if self.loading {
-            reasons.push("Redis is loading its data".to_owned());
+            reasons.push("Redis is loading its data; wait until it is done".to_owned());
         }
         if self.monitors > 0 {
-            reasons.push("a MONITOR client is attached and must see every command".to_owned());
+            reasons.push(
+                "a MONITOR client is attached and must see every command; end it, or wait"
+                    .to_owned(),
+            );
         }
         reasons
     }
@@ -360,7 +369,7 @@ mod tests {
         let reasons = state.reasons_against_serving();
         assert_eq!(
             reasons,
-            ["a MONITOR client is attached and must see every command"]
+            ["a MONITOR client is attached and must see every command; end it, or wait"]
         );
         state.take_clients(&blob(others));
         assert!(state.reasons_against_serving().is_empty());

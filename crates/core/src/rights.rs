@@ -47,7 +47,8 @@ pub struct Right {
 }
 
 /// A key that is not there and that no pattern but one for all keys matches.
-pub const TRIAL_KEY: &[u8] = b"\xff\0erb";
+/// Redis repeats it in some errors, which must be text.
+pub const TRIAL_KEY: &[u8] = b"\x7f\0erb";
 
 macro_rules! rights {
     ($($rule:literal $trial:expr;)*) => {
@@ -95,6 +96,21 @@ pub fn grant(user: &str) -> String {
 #[must_use]
 pub fn lacks_right(error: &str) -> bool {
     error.starts_with("NOPERM")
+}
+
+/// Whether this error reply says that there is no such command.
+#[must_use]
+pub fn is_unknown(error: &str) -> bool {
+    error.starts_with("ERR unknown command") || error.starts_with("ERR unknown subcommand")
+}
+
+/// What to do about commands that are not there under these names.
+#[must_use]
+pub fn missing(names: &str) -> String {
+    format!(
+        "Redis knows no {} under this name, which ERB needs: see rename-command in redis.conf",
+        names.to_ascii_uppercase()
+    )
 }
 
 /// What an error reply about password or rights means for the operator; none: it is about neither.

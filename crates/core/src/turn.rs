@@ -358,7 +358,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let stream = self.machine.connect();
         stream
             .and_then(|stream| Feed::new(stream, &self.settings.feed_name, credentials.as_ref()))
-            .map_err(|error| format!("Redis cannot be reached: {error}"))
+            .map_err(|error| format!("Redis cannot be reached: {error}; the daemon keeps trying"))
     }
 
     /// Without feed nothing is answered from the cache, at once.

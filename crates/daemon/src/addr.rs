@@ -38,7 +38,9 @@ impl FromStr for RedisAddr {
         let found = text.to_socket_addrs().map(|mut all| all.next());
         match found {
             Ok(Some(address)) => Ok(Self::Tcp(address)),
-            Ok(None) => Err(Error::Usage(format!("{text:?} resolves to no address"))),
+            Ok(None) => Err(Error::Usage(format!(
+                "{text:?} resolves to no address; write HOST:PORT or unix:PATH"
+            ))),
             Err(error) => Err(Error::Usage(format!(
                 "{text:?} is no address of a Redis ({error}); write HOST:PORT or unix:PATH"
             ))),

@@ -132,7 +132,7 @@ fn check(config: &BoostConfig) -> Result<Checked> {
 /// On error nothing is left changed.
 pub(crate) fn boost(config: &BoostConfig) -> Result<(Boosted, Links, Datapath)> {
     let mut checked = check(config)?;
-    if checked.taken && clear_unfinished(&checked.run_dir)? {
+    if checked.taken && clear_useless(&checked.run_dir)? {
         checked = check(config)?;
     }
     if checked.taken {
@@ -142,17 +142,20 @@ pub(crate) fn boost(config: &BoostConfig) -> Result<(Boosted, Links, Datapath)> 
     fresh(config, checked, lock)
 }
 
-/// Takes away what a boost that was killed has left before its notes were written: nothing was
-/// ever answered by it. True if there was such.
-fn clear_unfinished(run_dir: &RunDir) -> Result<bool> {
-    if run_dir.has_notes() || run_dir.is_locked() {
+/// Takes away what no packet passes: what a boost that was killed has left before its notes were
+/// written, and what a dead daemon has left on devices that are gone, as with a container that was
+/// started anew. True if there was such.
+fn clear_useless(run_dir: &RunDir) -> Result<bool> {
+    let at_work =
+        || run_dir.has_notes() && !Links::new(&run_dir.pins()).boosted_devices().is_empty();
+    if run_dir.is_locked() || at_work() {
         return Ok(false);
     }
     let _lock = run_dir.lock()?;
-    if run_dir.has_notes() {
+    if at_work() {
         return Ok(false);
     }
-    tracing::warn!("a boost that was killed half-way is taken away");
+    tracing::warn!("a boost that was killed half-way, or whose devices are gone, is taken away");
     take_away(&run_dir.pins(), &[]);
     run_dir.remove(true)?;
     Ok(true)

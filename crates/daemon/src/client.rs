@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The other end of the control socket.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -32,8 +32,11 @@ pub(crate) fn request_within<T: DeserializeOwned>(
         run_dir: run_dir.path().to_path_buf(),
         reason,
     };
-    let mut stream = UnixStream::connect(run_dir.socket())
-        .map_err(|_| Error::NotBoosted(run_dir.path().to_path_buf()))?;
+    let mut stream = UnixStream::connect(run_dir.socket()).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => run_dir.not_permitted(),
+        ErrorKind::WouldBlock => no_answer("has too much to do to take a request".to_owned()),
+        _ => Error::NotBoosted(run_dir.path().to_path_buf()),
+    })?;
     let mut line = serde_json::to_vec(request).map_err(|error| no_answer(error.to_string()))?;
     line.push(b'\n');
     stream

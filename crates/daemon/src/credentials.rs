@@ -49,7 +49,7 @@ impl CredentialSource {
             user.filter(|user| user.is_empty() || user.contains(char::is_whitespace))
         {
             return Err(Error::Usage(format!(
-                "{user:?} is no user of Redis: names are not empty and have no blanks"
+                "{user:?} is no user of Redis: names are not empty and have no blanks; correct --redis-user"
             )));
         }
         // The daemon may work from another folder.
@@ -111,14 +111,14 @@ fn read_password(path: &Path) -> Result<Vec<u8>> {
                     "cannot be read ({error}); at work the daemon has no right to other users' \
                      files: it must belong to root, and so must its folders or let everybody in"
                 ),
-                _ => format!("cannot be read: {error}"),
+                _ => format!("cannot be read: {error}; correct --redis-password-file"),
             })
         })?;
     let found = file
         .metadata()
         .map_err(|error| bad(format!("cannot be looked at: {error}")))?;
     if !found.is_file() {
-        return Err(bad("is no file".to_owned()));
+        return Err(bad("is no file; correct --redis-password-file".to_owned()));
     }
     let own = nix::unistd::geteuid().as_raw();
     if found.uid() != own && found.uid() != 0 {
@@ -149,7 +149,9 @@ fn read_password(path: &Path) -> Result<Vec<u8>> {
         bytes.pop();
     }
     if bytes.is_empty() {
-        return Err(bad("has no password in its first line".to_owned()));
+        return Err(bad(
+            "has no password in its first line; write it there".to_owned()
+        ));
     }
     Ok(bytes)
 }

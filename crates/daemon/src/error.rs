@@ -35,7 +35,9 @@ pub enum Error {
         reason: String,
     },
     /// Redis is older than 7.0.
-    #[error("Redis at {address} is version {version}; ERB needs 7.0 or newer")]
+    #[error(
+        "Redis at {address} is version {version}; ERB needs 7.0 or newer: install such a Redis"
+    )]
     RedisOld {
         /// Address as given.
         address: String,
@@ -72,10 +74,15 @@ pub enum Error {
         own: String,
     },
     /// There is nothing to talk to or to detach.
-    #[error("nothing is boosted in {0}")]
+    #[error(
+        "nothing is boosted in {0}: `erb boost` begins; --run-dir names a boost that is elsewhere"
+    )]
     NotBoosted(PathBuf),
     /// The daemon did not answer.
-    #[error("the daemon in {run_dir} {reason}")]
+    #[error(
+        "the daemon in {run_dir} {reason}; its log may say why. If that stays so, kill it: what is at \
+         work goes on without it, and `erb boost` or `erb detach` take over"
+    )]
     NoAnswer {
         /// Run directory.
         run_dir: PathBuf,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use caps::{CapSet, Capability};
 use erb_core::RedisState;
 use erb_core::resp::{Frame, RespStream, error, pairs};
-use erb_core::rights::{Credentials, RIGHTS, advice, lacks_right};
+use erb_core::rights::{Credentials, RIGHTS, advice, is_unknown, lacks_right, missing};
 use erb_datapath::{Device, foreign_xdp};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -67,8 +67,8 @@ pub fn check_kernel() -> Result<()> {
     check_release(&names.release().to_string_lossy())?;
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::Kernel(
-            "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing): it must be built with \
-             CONFIG_DEBUG_INFO_BTF"
+            "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing): boot one that is built with \
+             CONFIG_DEBUG_INFO_BTF, as those of distributions are"
                 .to_owned(),
         ));
     }
@@ -87,7 +87,7 @@ fn check_release(release: &str) -> Result<()> {
     if found < KERNEL_MIN {
         let (major, minor) = KERNEL_MIN;
         return Err(Error::Kernel(format!(
-            "Linux {release} is too old: ERB needs {major}.{minor} or newer"
+            "Linux {release} is too old: ERB needs {major}.{minor} or newer; boot such a kernel"
         )));
     }
     Ok(())
@@ -140,10 +140,9 @@ pub fn check_redis(
     };
     let mut stream = Connection::new(address, false)
         .map(RespStream::new)
-        .map_err(|error| failed(format!("could not be reached: {error}; is it running?")))?;
-    let mut ask = |commands: &[&[&[u8]]]| {
-        ask(&mut stream, commands).map_err(|error| failed(format!("did not answer: {error}")))
-    };
+        .map_err(|error| failed(unreachable(address, &error)))?;
+    let mut ask =
+        |commands: &[&[&[u8]]]| ask(&mut stream, commands).map_err(|error| failed(silent(&error)));
     let hello = ask(&[
         &Credentials::hello(credentials.as_ref()),
         &[b"INFO", b"server"],
@@ -156,17 +155,7 @@ pub fn check_redis(
     }
     let mut check_rights = || {
         let trials: Vec<&[&[u8]]> = RIGHTS.iter().map(|right| right.trial).collect();
-        let lacking: Vec<&str> = ask(&trials)?
-            .iter()
-            .zip(RIGHTS)
-            .filter(|(reply, _)| error(reply).is_some_and(|text| lacks_right(&text)))
-            .map(|(_, right)| right.rule)
-            .collect();
-        if lacking.is_empty() {
-            return Ok(());
-        }
-        let text = format!("NOPERM for {}", lacking.join(", "));
-        Err(failed(advice(source.user(), &text).unwrap_or(text)))
+        why_not(&ask(&trials)?, source.user()).map_or(Ok(()), |text| Err(failed(text)))
     };
     if error(&hello[1]).is_some_and(|text| lacks_right(&text)) {
         check_rights()?;
@@ -174,15 +163,20 @@ pub fn check_redis(
     let mut state = RedisState::default();
     state.take_info(&hello[1]);
     if state.version.is_empty() {
-        return Err(failed(
-            "did not say its version: is this a Redis?".to_owned(),
-        ));
+        let why = error(&hello[1]).filter(|text| is_unknown(text));
+        return Err(failed(why.map_or_else(
+            || "did not say its version: is this a Redis? If not, correct --redis".to_owned(),
+            |_| missing("INFO"),
+        )));
     }
     if !state.is_new_enough() {
         return Err(Error::RedisOld {
             address: address.to_string(),
             version: state.version,
         });
+    }
+    if error(&hello[0]).is_some_and(|text| is_unknown(&text)) {
+        return Err(failed(missing("HELLO")));
     }
     check_rights()?;
     let configured = pairs(&hello[2])
@@ -194,6 +188,50 @@ pub fn check_redis(
         .filter(|port| *port != 0);
     let port = port.ok_or_else(|| failed("listens on no TCP port; give --port".to_owned()))?;
     Ok((state, port))
+}
+
+/// Why the replies to the trials of [`RIGHTS`] forbid to begin; none: they do not.
+fn why_not(replies: &[Frame], user: Option<&str>) -> Option<String> {
+    let rules = |wanted: fn(&str) -> bool| -> Vec<&str> {
+        let found = replies.iter().zip(RIGHTS);
+        found
+            .filter(|(reply, _)| error(reply).is_some_and(|text| wanted(&text)))
+            .map(|(_, right)| right.rule)
+            .collect()
+    };
+    let lacking = rules(lacks_right);
+    if !lacking.is_empty() {
+        let text = format!("NOPERM for {}", lacking.join(", "));
+        return Some(advice(user, &text).unwrap_or(text));
+    }
+    let unknown = rules(is_unknown);
+    (!unknown.is_empty()).then(|| missing(&unknown.join(", ").replace('|', " ")))
+}
+
+/// What to do about a Redis to which there is no connection.
+fn unreachable(address: &RedisAddr, error: &std::io::Error) -> String {
+    let advice = match address {
+        RedisAddr::Tcp(_) => {
+            "start it, or correct --redis; if it runs in another network namespace, work in that \
+             (`ip netns exec NAME erb ...`)"
+        }
+        RedisAddr::Unix(_) => {
+            "start it, or correct --redis; `unixsocket` in redis.conf is its path"
+        }
+    };
+    format!("could not be reached: {error}; is it running? {advice}")
+}
+
+/// What to do about a Redis that takes a connection and does not answer.
+fn silent(error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        std::io::ErrorKind::TimedOut => {
+            "it stands still or is busy: try again when `redis-cli ping` is answered"
+        }
+        std::io::ErrorKind::InvalidData => "is this a Redis? If not, correct --redis",
+        _ => "its log may say why, protected-mode or maxclients for example",
+    };
+    format!("did not answer: {error}; {advice}")
 }
 
 /// What of Redis decides whether ERB may answer, and settings that matter besides.
@@ -222,7 +260,7 @@ pub fn read_redis(address: &RedisAddr, source: &CredentialSource) -> Result<Redi
     let credentials = source.read()?;
     let failed = |error: std::io::Error| Error::Redis {
         address: address.to_string(),
-        reason: format!("did not answer: {error}"),
+        reason: silent(&error),
     };
     let mut stream = Connection::new(address, false)
         .map(RespStream::new)
@@ -285,7 +323,14 @@ fn ask(stream: &mut RespStream<Connection>, commands: &[&[&[u8]]]) -> std::io::R
             )],
             timeout,
         )?;
-        stream.fill()?;
+        stream.fill().map_err(|end| {
+            // Its last words, as "max number of clients reached".
+            let said = replies.iter().find_map(error);
+            said.map_or_else(
+                || std::io::Error::new(end.kind(), end.to_string()),
+                |said| std::io::Error::new(end.kind(), format!("{end}, with {said:?}")),
+            )
+        })?;
     }
     Ok(replies)
 }

@@ -26,6 +26,9 @@ pub struct DeviceReport {
     pub attached: Attached,
     /// What was done about its VLAN offload.
     pub vlan: VlanOffload,
+    /// It has gone since: what has its name now is another.
+    #[serde(default)]
+    pub gone: bool,
 }
 
 /// The programs at work.

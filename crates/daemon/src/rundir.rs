@@ -12,6 +12,7 @@
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -99,9 +100,13 @@ impl RunDir {
     /// The only existing default directory, for commands without `--run-dir` and `--dev`.
     ///
     /// # Errors
-    /// [`Error::NotBoosted`] if there is none, [`Error::Usage`] if there are several.
+    /// [`Error::NotBoosted`] if there is none, [`Error::Usage`] if there are several,
+    /// [`Error::Privilege`] if they may not be looked for.
     pub fn the_only_one() -> Result<Self> {
         let root = Path::new(RUN_ROOT);
+        if fs::read_dir(root).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+            return Err(Self::new(root).not_permitted());
+        }
         // Labs keep theirs one level below.
         let found: Vec<PathBuf> = [root.to_path_buf(), root.join("lab")]
             .iter()
@@ -156,7 +161,7 @@ impl RunDir {
             .recursive(true)
             .mode(0o700)
             .create(&self.path)
-            .map_err(Error::io(format!("could not make {}", self.path.display())))?;
+            .map_err(Error::io(could_not("make", &self.path)))?;
         Flock::lock(
             open_lock(&self.path.join("lock"))?,
             FlockArg::LockExclusiveNonblock,
@@ -171,7 +176,7 @@ impl RunDir {
     pub fn turn(&self) -> Result<Flock<File>> {
         let path = self.path.join("boost.lock");
         Flock::lock(open_lock(&path)?, FlockArg::LockExclusive)
-            .map_err(|(_, error)| Error::io(format!("could not lock {}", path.display()))(error))
+            .map_err(|(_, error)| Error::io(could_not("lock", &path))(error))
     }
 
     /// Whether a daemon holds the lock.
@@ -209,8 +214,7 @@ impl RunDir {
     /// [`Error::Io`] if the kernel refuses.
     pub fn mount_pins(&self) -> Result<bool> {
         let pins = self.pins();
-        fs::create_dir_all(&pins)
-            .map_err(Error::io(format!("could not make {}", pins.display())))?;
+        fs::create_dir_all(&pins).map_err(Error::io(could_not("make", &pins)))?;
         if self.pins_are_mounted() {
             return Ok(false);
         }
@@ -221,10 +225,7 @@ impl RunDir {
             MsFlags::empty(),
             Some("mode=0700"),
         )
-        .map_err(Error::io(format!(
-            "could not mount a bpffs at {}",
-            pins.display()
-        )))?;
+        .map_err(Error::io(could_not("mount a bpffs at", &pins)))?;
         Ok(true)
     }
 
@@ -232,6 +233,14 @@ impl RunDir {
     #[must_use]
     pub fn pins_are_mounted(&self) -> bool {
         statfs(&self.pins()).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
+    }
+
+    /// The error of a user who may not look into the directory.
+    pub(crate) fn not_permitted(&self) -> Error {
+        Error::Privilege(format!(
+            "{} is for the user alone who boosted; run as root",
+            self.path.display()
+        ))
     }
 
     /// Whether a data path is pinned here.
@@ -249,13 +258,18 @@ impl RunDir {
     /// Notes of the daemon that loaded what is pinned.
     ///
     /// # Errors
-    /// [`Error::NotBoosted`] if there are none, [`Error::Usage`] if they cannot be read.
+    /// [`Error::NotBoosted`] if there are none, [`Error::Usage`] if they mean nothing to this version,
+    /// [`Error::Privilege`] if they may not be read.
     pub fn notes(&self) -> Result<Notes> {
         let path = self.path.join("notes.json");
-        let bytes = fs::read(&path).map_err(|_| Error::NotBoosted(self.path.clone()))?;
+        let bytes = fs::read(&path).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => self.not_permitted(),
+            _ => Error::NotBoosted(self.path.clone()),
+        })?;
         serde_json::from_slice(&bytes).map_err(|error| {
             Error::Usage(format!(
-                "{} is of another version of ERB: {error}",
+                "{} is of another version of ERB: {error}; detach with the erb that boosted. Where \
+                 that is gone, kill the daemon and `erb detach`: connections that were answered break",
                 path.display()
             ))
         })
@@ -273,7 +287,7 @@ impl RunDir {
         let new = self.path.join("notes.new");
         fs::write(&new, bytes)
             .and_then(|()| fs::rename(&new, &path))
-            .map_err(Error::io(format!("could not write {}", path.display())))
+            .map_err(Error::io(could_not("write", &path)))
     }
 
     /// Unmounts the bpffs if ERB mounted it, and removes the directory. Needs `CAP_SYS_ADMIN`.
@@ -384,7 +398,15 @@ fn open_lock(path: &Path) -> Result<File> {
         .write(true)
         .mode(0o600)
         .open(path)
-        .map_err(Error::io(format!("could not open {}", path.display())))
+        .map_err(Error::io(could_not("open", path)))
+}
+
+/// What could not be done in a run directory, and how to have another.
+pub(crate) fn could_not(what: &str, path: &Path) -> String {
+    format!(
+        "could not {what} {} (--run-dir names another place)",
+        path.display()
+    )
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use serde::{Deserialize, Serialize};
 
-use crate::rundir::RunDir;
+use crate::rundir::{RunDir, could_not};
 use crate::{Error, Result};
 
 /// Clients at once; they are commands of one operator.
@@ -69,7 +69,7 @@ impl Server {
         let path = run_dir.socket();
         // The lock is ours: a socket there is a dead daemon's.
         let _ = fs::remove_file(&path);
-        let what = format!("could not make the control socket {}", path.display());
+        let what = could_not("make the control socket", &path);
         let listener = UnixListener::bind(&path).map_err(Error::io(&what))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(Error::io(&what))?;
         listener.set_nonblocking(true).map_err(Error::io(&what))?;

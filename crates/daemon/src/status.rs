@@ -209,6 +209,8 @@ fn base_status(
     let cache = report::cache(datapath);
     let memory = report::memory(&cache);
     let traced = run_dir.is_traced();
+    let links = erb_datapath::Links::new(&run_dir.pins());
+    let present = links.boosted_devices();
     let left_ns = i128::from(control.lease_until_ns()) - i128::from(monotonic_ns());
     Ok(Status {
         daemon: "dead".to_owned(),
@@ -221,14 +223,15 @@ fn base_status(
             .map(|(attached, vlan)| DeviceReport {
                 attached: attached.clone(),
                 vlan: *vlan,
+                gone: !present.contains(&attached.device.ifindex),
             })
             .collect(),
-        egress_devices: erb_datapath::Links::new(&run_dir.pins()).egress_devices(),
+        egress_devices: links.egress_devices(),
         mode: "read".to_owned(),
         programs: ProgramsReport {
             build: notes.build.clone(),
             layout: notes.layout.clone(),
-            whole: erb_datapath::Links::new(&run_dir.pins()).run_pinned() || traced,
+            whole: links.run_pinned() || traced,
             traced,
         },
         serving: false,

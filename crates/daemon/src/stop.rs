@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use erb_abi as abi;
 use erb_core::reset_translated;
-use erb_datapath::Datapath;
+use erb_datapath::{Datapath, Links};
 
 use crate::boost::take_away;
 use crate::daemon::Daemon;
 use crate::privilege::raise_reserve;
-use crate::rundir::{Notes, RunDir};
+use crate::rundir::RunDir;
 use crate::sockets::destroy;
 use crate::{Error, Result};
 
@@ -54,11 +54,29 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
         run_dir.remove(true)?;
         return Ok(Detached::Gone);
     };
-    if run_dir.has_pins() {
-        let needed = quiesce(run_dir, &notes, force, wait)?;
-        if needed > 0 {
-            return Ok(Detached::Needed(needed));
-        }
+    let devices = Links::new(&run_dir.pins()).boosted_devices();
+    let Some(first) = devices.first() else {
+        // They are gone, with their namespace maybe: nothing passes ERB any more.
+        let here = notes.netns == crate::rundir::netns_inode()?;
+        let vlan = if here {
+            notes.vlan_before()
+        } else {
+            Vec::new()
+        };
+        take_away(&run_dir.pins(), &vlan);
+        run_dir.remove(notes.mounted)?;
+        return Ok(Detached::Gone);
+    };
+    if notes.netns != crate::rundir::netns_inode()? {
+        return Err(Error::Usage(
+            "the daemon is dead: detach from the network namespace in which it was boosted \
+             (`ip netns exec NAME erb detach`)"
+                .to_owned(),
+        ));
+    }
+    let needed = quiesce(run_dir, *first, force, wait)?;
+    if needed > 0 {
+        return Ok(Detached::Needed(needed));
     }
     take_away(&run_dir.pins(), &notes.vlan_before());
     run_dir.remove(notes.mounted)?;
@@ -66,18 +84,9 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
 }
 
 /// Stops answering and waits; returns the number of connections that still need translation.
-fn quiesce(run_dir: &RunDir, notes: &Notes, force: bool, wait: Duration) -> Result<u32> {
-    if notes.netns != crate::rundir::netns_inode()? {
-        return Err(Error::Usage(
-            "the daemon is dead: detach from the network namespace in which it was boosted"
-                .to_owned(),
-        ));
-    }
-    let first = notes
-        .attached
-        .first()
-        .map_or(0, |attached| attached.device.ifindex);
-    let datapath = Datapath::open(&run_dir.pins(), first)?;
+/// `ifindex` is a boosted device.
+fn quiesce(run_dir: &RunDir, ifindex: u32, force: bool, wait: Duration) -> Result<u32> {
+    let datapath = Datapath::open(&run_dir.pins(), ifindex)?;
     let control = datapath.control();
     control.set_stopping(1);
     control.set_serving(0);

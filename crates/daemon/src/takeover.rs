@@ -170,10 +170,7 @@ fn hand_over(run_dir: &RunDir) -> Result<Flock<File>> {
         match run_dir.lock() {
             Ok(lock) => return Ok(lock),
             Err(_) if Instant::now() >= until => {
-                return Err(no_answer(format!(
-                    "did not end within {HAND_OVER_MAX:?}: kill it and boost again, what is at \
-                     work stays"
-                )));
+                return Err(no_answer(format!("did not end within {HAND_OVER_MAX:?}")));
             }
             Err(_) => sleep(LOOK),
         }

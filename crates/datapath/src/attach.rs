@@ -275,6 +275,15 @@ impl Links {
             })
     }
 
+    /// Indexes of the boosted devices that are still there. The kernel takes a link off its device
+    /// when that goes, and keeps the pin.
+    #[must_use]
+    pub fn boosted_devices(&self) -> Vec<u32> {
+        let mut found = self.links(Hook::Ingress);
+        found.retain(|(_, path)| open_pin(path).is_ok_and(|link| is_on_a_device(&link)));
+        found.into_iter().map(|(ifindex, _)| ifindex).collect()
+    }
+
     fn links(&self, hook: Hook) -> Vec<(u32, PathBuf)> {
         let mut pins = self.pins();
         pins.retain(|(ifindex, path)| *path == hook.pin(&self.root, *ifindex));
@@ -428,6 +437,14 @@ pub(crate) fn info<T: Default>(fd: &impl AsRawFd) -> io::Result<T> {
     } else {
         Ok(found)
     }
+}
+
+/// Whether a link at tcx has not lost its device.
+fn is_on_a_device(link: &OwnedFd) -> bool {
+    info::<libbpf_sys::bpf_link_info>(link).is_ok_and(|found| {
+        // SAFETY: of a link at tcx the kernel has filled this member; all of them are plain data.
+        unsafe { found.__bindgen_anon_1.tcx.ifindex != 0 }
+    })
 }
 
 pub(crate) fn program_id(program: &impl AsRawFd) -> io::Result<u32> {

@@ -29,6 +29,14 @@ impl Device {
             ifindex,
         })
     }
+
+    /// The device with this index, if there is one.
+    #[must_use]
+    pub fn of_index(ifindex: u32) -> Option<Self> {
+        let name = nix::net::if_::if_indextoname(ifindex).ok()?;
+        let name = name.into_string().ok()?;
+        Some(Self { name, ifindex })
+    }
 }
 
 /// All devices of the caller's namespace, `lo` included.

@@ -19,7 +19,10 @@ pub enum Error {
     #[error("{0}")]
     Size(String),
     /// Kernel refused a program or map.
-    #[error("the kernel refused to load {what}: {reason}\n{log}")]
+    #[error(
+        "the kernel refused to load {what}: {reason}\n{log}\nwhere memory is short (ENOMEM), give a \
+         smaller --cache-size; where a program is refused, try a newer kernel"
+    )]
     Load {
         /// Object or program.
         what: String,
@@ -29,7 +32,10 @@ pub enum Error {
         log: String,
     },
     /// A program could not be attached.
-    #[error("could not attach {program} to {device}: {reason}")]
+    #[error(
+        "could not attach {program} to {device}: {reason}; `bpftool net` shows what is there already, \
+         --tier tc does without XDP"
+    )]
     Attach {
         /// Name of the program.
         program: &'static str,
@@ -64,7 +70,7 @@ pub enum Error {
         own: String,
     },
     /// A pinned object could not be opened.
-    #[error("could not open the pinned {what}: {reason}")]
+    #[error("could not open the pinned {what}: {reason}; `erb detach`, then boost again")]
     Pin {
         /// Path of the pin.
         what: String,
@@ -72,7 +78,9 @@ pub enum Error {
         reason: String,
     },
     /// A program could not be run.
-    #[error("could not run {program}: {reason}")]
+    #[error(
+        "could not run {program}: {reason}; if that stays so, `erb detach --force`, then boost again"
+    )]
     Run {
         /// Name of the program.
         program: &'static str,
@@ -80,7 +88,7 @@ pub enum Error {
         reason: std::io::Error,
     },
     /// A map operation failed.
-    #[error("map {map}: {reason}")]
+    #[error("map {map}: {reason}; if that stays so, `erb detach`, then boost again")]
     Map {
         /// Name of the map.
         map: &'static str,

@@ -140,7 +140,8 @@ pub fn vlan_offload_off(device: &Device) -> Result<VlanOffload> {
     })
 }
 
-/// Puts the offload back as it was.
+/// Puts the offload back as it was. A device that has another name by now is found all the same; one
+/// that is gone needs nothing, and its name may be another's.
 ///
 /// # Errors
 /// [`Error::System`] if the device refuses.
@@ -148,12 +149,15 @@ pub fn vlan_offload_restore(device: &Device, before: VlanOffload) -> Result<()> 
     let VlanOffload::SwitchedOff(flags) = before else {
         return Ok(());
     };
+    let Some(device) = Device::of_index(device.ifindex) else {
+        return Ok(());
+    };
     let mut value = EthtoolValue {
         command: ETHTOOL_SFLAGS,
         data: flags,
     };
     // SAFETY: an ethtool_value is what the command takes.
-    unsafe { ethtool(device, &mut value) }?.map_err(|reason| Error::System {
+    unsafe { ethtool(&device, &mut value) }?.map_err(|reason| Error::System {
         what: format!("could not switch VLAN offload of {} on again", device.name),
         reason,
     })

@@ -226,7 +226,7 @@ fn log_to(path: &Path) -> Result<()> {
         .append(true)
         .open(path)
         .map_err(Error::io(format!(
-            "could not open the log {}",
+            "could not open the log {} (--log names another)",
             path.display()
         )))?;
     nix::unistd::dup2_stderr(file).map_err(Error::io("could not redirect the log"))

@@ -77,9 +77,14 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
             VlanOffload::SwitchedOff(_) => ", VLAN tag offload switched off",
             VlanOffload::Fixed => ", VLAN tag offload fixed: tagged traffic goes up",
         };
+        let gone = if device.gone {
+            "; gone: should it come back, `erb detach` and boost again"
+        } else {
+            ""
+        };
         writeln!(
             out,
-            "device       {} ({mode}{vlan})",
+            "device       {} ({mode}{vlan}){gone}",
             device.attached.device.name
         )?;
     }
@@ -108,7 +113,7 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
         _ if status.connections.fast + status.connections.new == 0 => {
             "at rest, no connection to answer".to_owned()
         }
-        _ => "over".to_owned(),
+        _ => "over: Redis does not answer the daemon in time".to_owned(),
     };
     writeln!(
         out,

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use erb_abi::{self as abi, CommandKey, Keys, Meaning, erb_cmd_class};
 
 use crate::resp::Tree;
-use crate::rights::{RIGHTS, Right};
+use crate::rights::{RIGHTS, Right, missing};
 use reply::Listed;
 
 use load::apply;
@@ -53,10 +53,7 @@ pub struct CommandsReport {
 impl CommandsReport {
     /// Why the daemon cannot work with this Redis; nothing: it can.
     fn refusal(&self) -> Option<String> {
-        let names = self.missing.join(" ").to_ascii_uppercase();
-        (!names.is_empty()).then(|| {
-            format!("Redis knows no {names} under this name, which ERB needs: see rename-command in redis.conf")
-        })
+        (!self.missing.is_empty()).then(|| missing(&self.missing.join(", ")))
     }
 }
 

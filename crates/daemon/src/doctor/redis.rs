@@ -69,26 +69,8 @@ fn examine_state(findings: &mut Findings, facts: &RedisFacts) {
         findings.fine(SUBJECT, "nothing in its state forbids to answer");
     }
     for reason in reasons {
-        findings.bad(
-            SUBJECT,
-            format!("ERB would answer nothing: {reason}{}", advice(&reason)),
-        );
+        findings.bad(SUBJECT, format!("ERB would answer nothing: {reason}"));
     }
-}
-
-/// What to do about a reason against serving.
-fn advice(reason: &str) -> &'static str {
-    let known = [
-        ("role", "; boost a master or a replica"),
-        ("cluster", "; boost a Redis that is no cluster node"),
-        ("MONITOR", "; end the monitor, or wait for it"),
-        ("loading", "; wait until it is done"),
-        ("older than", "; install Redis 7.0 or newer"),
-    ];
-    known
-        .iter()
-        .find(|(word, _)| reason.contains(word))
-        .map_or("", |(_, advice)| advice)
 }
 
 fn examine_settings(findings: &mut Findings, settings: &BTreeMap<String, String>) {
@@ -171,14 +153,5 @@ mod tests {
         }
         let safe = [("protected-mode", "yes"), ("requirepass", "x")];
         assert_eq!(told(&safe), []);
-    }
-
-    #[test]
-    fn each_reason_has_its_advice() {
-        assert!(advice("Redis is loading its data").contains("wait"));
-        assert!(
-            advice("Redis's role is \"sentinel\", neither master nor replica").contains("replica")
-        );
-        assert_eq!(advice("something else"), "");
     }
 }

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use erb_abi::{KEY_BYTES_MAX, TRACE_LEASE_MS};
-use erb_datapath::{AtWork, Programs, TraceFilter, TraceMisses, Tracer};
+use erb_datapath::{AtWork, Links, Programs, TraceFilter, TraceMisses, Tracer};
 
 pub use packet::{Because, Packet, Stage, Verdict};
 
@@ -194,7 +194,7 @@ fn lease_end_ns() -> u64 {
 /// Notes of what is at work, which must be of this build: the traced programs are.
 fn check_boosted(run_dir: &RunDir) -> Result<()> {
     let notes = run_dir.notes()?;
-    if !run_dir.has_pins() {
+    if Links::new(&run_dir.pins()).boosted_devices().is_empty() {
         return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
     }
     let own = Programs::builtin();

@@ -4,6 +4,7 @@
 //!
 //! Each test makes namespaces of its own. Run as root.
 
+mod broken;
 mod place;
 
 use std::io::{Read, Write};

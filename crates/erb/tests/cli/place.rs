@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -94,6 +94,11 @@ impl Place {
 
     /// Starts redis-server on all addresses.
     pub fn start_redis(&mut self) {
+        self.start_redis_with(&[]);
+    }
+
+    /// The same with further arguments.
+    pub fn start_redis_with(&mut self, arguments: &[&str]) {
         let child = Command::new("ip")
             .args([
                 "netns",
@@ -105,6 +110,7 @@ impl Place {
             ])
             .args(["--protected-mode", "no", "--save", "", "--dir"])
             .arg(&self.folder)
+            .args(arguments)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -118,6 +124,13 @@ impl Place {
             redis.kill().unwrap();
             redis.wait().unwrap();
         }
+    }
+
+    /// A further device in the server's namespace, or the boosted one again.
+    pub fn add_device(&self, device: &str) {
+        let server = self.server();
+        ip(&["-n", &server, "link", "add", device, "type", "veth"]);
+        ip(&["-n", &server, "link", "set", device, "up"]);
     }
 
     /// Takes the boosted device away.
@@ -165,10 +178,15 @@ impl Place {
 
     /// Runs erb in the server's namespace by another program.
     pub fn erb_by(&self, by: &[&str], arguments: &[&str]) -> Output {
+        self.erb_at(&self.server(), &self.run_dir(), by, arguments)
+    }
+
+    /// Runs erb anywhere.
+    pub fn erb_at(&self, netns: &str, run_dir: &Path, by: &[&str], arguments: &[&str]) -> Output {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.server()]).args(by);
+        command.args(["netns", "exec", netns]).args(by);
         command.arg(env!("CARGO_BIN_EXE_erb")).args(arguments);
-        command.arg("--run-dir").arg(self.run_dir());
+        command.arg("--run-dir").arg(run_dir);
         command.stdin(Stdio::null()).output().unwrap()
     }
 
@@ -236,6 +254,7 @@ impl Place {
     /// A server on a unix socket that answers every command line by the same bytes, once.
     pub fn fake_redis(&self, reply: &'static [u8]) -> String {
         let path = self.folder.join("fake.sock");
+        let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || {
             let Ok((mut stream, _)) = listener.accept() else {
