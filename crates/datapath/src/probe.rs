@@ -11,6 +11,10 @@ use crate::{Device, Error, Result};
 /// `NETDEV_XDP_ACT_BASIC` of include/uapi/linux/netdev.h: the driver runs XDP programs itself.
 const XDP_BASIC: u64 = 1;
 
+/// `NETDEV_XDP_ACT_NDO_XMIT`: the driver sends frames of XDP. A veth device says so only while its
+/// other end, in whatever namespace, has an XDP program or GRO.
+const XDP_XMIT: u64 = 4;
+
 /// `NETDEV_XDP_ACT_RX_SG`: it also gives them frames in several buffers.
 const XDP_BUFFERS: u64 = 32;
 
@@ -30,6 +34,8 @@ pub struct Abilities {
     pub native_xdp: bool,
     /// Whether it can give them frames of several buffers.
     pub xdp_buffers: bool,
+    /// Whether it sends frames of XDP.
+    pub xdp_sends: bool,
     /// Whether it merges segments in hardware (LRO).
     pub lro: bool,
     /// Receive queues now and at most; none: it does not say.
@@ -58,6 +64,7 @@ pub fn abilities(device: &Device) -> Result<Abilities> {
         is_up: ethtool::is_up(device)?,
         native_xdp: features & XDP_BASIC != 0,
         xdp_buffers: features & XDP_BUFFERS != 0,
+        xdp_sends: features & XDP_XMIT != 0,
         lro: ethtool::lro(device).unwrap_or(false),
         queues: ethtool::channels(device)
             .ok()

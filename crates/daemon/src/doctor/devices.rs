@@ -94,6 +94,7 @@ fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities) {
     } else {
         findings.fine(name, format!("native XDP by its driver ({driver})"));
     }
+    examine_other_end(findings, name, found);
     if found.lro {
         findings.warn(
             name,
@@ -105,6 +106,28 @@ fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities) {
     }
     examine_queues(findings, name, found);
     examine_tcx(findings, name, found);
+}
+
+/// A veth pair: what XDP sends reaches the other end at once only if that runs an XDP program. The
+/// kernel drops it if nothing there polls, and wakes nobody if GRO alone does.
+fn examine_other_end(findings: &mut Findings, name: &str, found: &Abilities) {
+    if found.driver != "veth" || !found.native_xdp {
+        return;
+    }
+    if found.xdp_sends {
+        findings.fine(
+            name,
+            "its other end polls: by an XDP program, as it must, or by GRO alone, with which answers \
+             come late (`ip link` in its namespace shows which)",
+        );
+    } else {
+        findings.warn(
+            name,
+            "its other end (maybe in another namespace) has no XDP program, so what XDP sends does \
+             not reach it: answers come some 250 ms late, by repetition; load an XDP program there \
+             that passes all packets, or boost with --tier tc",
+        );
+    }
 }
 
 fn examine_queues(findings: &mut Findings, name: &str, found: &Abilities) {

@@ -15,6 +15,8 @@ use erb_e2e::process::run;
 use erb_lab::{End, xdp_pass};
 use serde_json::Value;
 
+use crate::trace::{Trace, assert_seen};
+
 /// Exit codes of `erb --help`.
 const USAGE: i32 = 2;
 const PRIVILEGE: i32 = 3;
@@ -191,9 +193,14 @@ fn the_tc_tier_alone_answers_where_it_is_asked_for() {
     let words = &["--dev", "s0", "--tier", "tc"];
     assert_exit(&lab.boost(words), 0, &["TC alone, asked for"]);
     lab.wait_admitting();
+    let trace = Trace::start(&lab, &["--json"]);
     let mut conn = lab.client();
     set(&mut conn, "hot", "v");
     lab.heat(&mut conn, "hot");
+    let packets = trace.packets();
+    let hit = ("GET", Some("hot"));
+    assert_seen(&packets, hit, "TC ingress", ("answered", "FAST_PACKET_TC"));
+    assert!(packets.iter().all(|packet| packet["stage"] != "XDP"));
     let counters = lab.counters();
     assert!(counters.get("FAST_PACKET_TC") > 0);
     assert_eq!(counters.get("FAST_PACKET"), 0, "XDP is not there");

@@ -66,6 +66,7 @@ fn a_sound_set_up_is_found_so_boosted_or_not() {
         ("kernel", "BTF"),
         ("s0", "native XDP by its driver (veth)"),
         ("s0", "no XDP program"),
+        ("s0", "other end polls"),
         ("redis", "version 7."),
         ("redis", "listens on port 6379"),
         ("redis", "nothing in its state"),
@@ -102,6 +103,9 @@ fn what_is_wrong_with_a_device_is_told() {
     let bridge = ["--dev", "d0", "--redis", &redis];
     assert_told(&lab, &bridge, 0, "warning", "d0", "no native XDP");
     assert_told(&lab, &bridge, 0, "warning", "devices", "s0");
+    lab.exec(End::Client, &["ip", "link", "set", "c0", "xdp", "off"]);
+    lab.exec(End::Client, &["ethtool", "-K", "c0", "gro", "off"]);
+    assert_told(&lab, &good, 0, "warning", "s0", "other end");
     lab.exec(End::Server, &["ip", "link", "set", "s0", "mtu", "3500"]);
     assert_told(&lab, &good, 0, "warning", "s0", "MTU 3500");
     lab.exec(End::Server, &["ip", "link", "set", "s0", "mtu", "1500"]);

@@ -11,6 +11,9 @@ use erb_e2e::calls::{get, set};
 use erb_e2e::lab::{STALL, TestLab, arguments, scaled};
 use erb_e2e::process::Owned;
 use erb_lab::End;
+use serde_json::Value;
+
+use crate::trace::{Trace, assert_seen, has_reason};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -51,6 +54,7 @@ fn clients_of_this_machine_are_answered_at_every_address() {
     let lab = boosted("loaddr", &[]);
     let modes: Vec<_> = lab.status().devices.into_iter().map(|d| d.mode).collect();
     assert_eq!(modes, ["tc"]);
+    let trace = Trace::start(&lab, &["--json"]);
     let v6 = local(&lab, IpAddr::V6(Ipv6Addr::LOCALHOST));
     for to in [local(&lab, HERE), v6, lab.address(), lab.address6()] {
         let mut conn = client(&lab, to);
@@ -58,6 +62,14 @@ fn clients_of_this_machine_are_answered_at_every_address() {
         lab.heat(&mut conn, "hot");
         assert_eq!(get(&mut conn, "hot"), Some(to.to_string()));
     }
+    // The daemon's own connection, which passes lo too, is not shown.
+    let packets = trace.packets();
+    let hit = ("GET", Some("hot"));
+    assert_seen(&packets, hit, "TC ingress", ("answered", "FAST_GET"));
+    let foreign = |packet: &&Value| {
+        packet["stage"] == "XDP" || packet["command"] == "PING" || has_reason(packet, "UP_FEED")
+    };
+    assert_eq!(packets.iter().find(foreign), None);
     let counters = lab.assert_settled();
     assert!(
         counters.get("UP_FEED") > 0,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use erb_e2e::calls::{call, expect, get, set};
 use erb_e2e::lab::{STATE_WAIT, TestLab, erb_bin, wait};
 use erb_e2e::process::signal;
-use erb_lab::End;
+use erb_lab::{End, xdp_pass};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -25,14 +25,14 @@ const ALREADY_TRACED: i32 = 17;
 const WRITTEN: Duration = Duration::from_millis(200);
 
 /// A trace at work.
-struct Trace {
+pub(crate) struct Trace {
     process: Child,
     said: BufReader<ChildStderr>,
 }
 
 impl Trace {
     /// Returns when it traces.
-    fn start(lab: &TestLab, words: &[&str]) -> Self {
+    pub(crate) fn start(lab: &TestLab, words: &[&str]) -> Self {
         let mut command = lab.lab().exec(End::Server, erb_bin()).expect("exec");
         command.arg("trace").args(words);
         command.arg("--run-dir").arg(lab.run_dir());
@@ -69,7 +69,7 @@ impl Trace {
     }
 
     /// Ends it as Ctrl-C does; its packets.
-    fn packets(self) -> Vec<Value> {
+    pub(crate) fn packets(self) -> Vec<Value> {
         sleep(WRITTEN);
         signal(self.pid(), Signal::SIGINT);
         let (code, text, said) = self.end();
@@ -80,13 +80,18 @@ impl Trace {
     }
 }
 
-fn has_reason(packet: &Value, name: &str) -> bool {
+pub(crate) fn has_reason(packet: &Value, name: &str) -> bool {
     let reasons = packet["reasons"].as_array().expect("reasons");
     reasons.iter().any(|reason| reason["name"] == name)
 }
 
 /// Whether one packet is all of this: command and key, stage, verdict, reason.
-fn assert_seen(packets: &[Value], say: (&str, Option<&str>), stage: &str, what: (&str, &str)) {
+pub(crate) fn assert_seen(
+    packets: &[Value],
+    say: (&str, Option<&str>),
+    stage: &str,
+    what: (&str, &str),
+) {
     let found = packets.iter().any(|packet| {
         packet["command"] == say.0
             && packet["key"].as_str() == say.1
@@ -315,6 +320,22 @@ fn a_replacement_and_a_detach_go_their_way_under_a_trace() {
         "XDP",
         ("answered", "FAST_GET"),
     );
+    // What XDP sends is lost where the other end has no program: the timer sends it again.
+    lab.exec(End::Client, &["ip", "link", "set", "c0", "xdp", "off"]);
+    let trace = Trace::start(&lab, &["--json"]);
+    for _ in 0..5 {
+        get(&mut conn, "seen");
+    }
+    let packets = trace.packets();
+    assert!(
+        packets.iter().any(|packet| packet["stage"] == "timer"
+            && packet["direction"] == "out"
+            && packet["verdict"] == "sent again"
+            && has_reason(packet, "REPLAY_TIMEOUT")),
+        "{packets:#?}"
+    );
+    let client = &lab.lab().state().client;
+    xdp_pass::attach(&client.namespace, &client.device).expect("the program again");
     // Programs of another build cannot be traced: it ends, and they stay at work.
     let trace = Trace::start(&lab, &[]);
     let output = lab.boost(&["--dev", "s0", "--programs", env!("ERB_OTHER_PROGRAMS")]);
