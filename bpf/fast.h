@@ -134,23 +134,34 @@ INLINE void fast_bulk_header(u8 *to, u32 bytes)
 	p[1] = '\n';
 }
 
+/* Whether the entry is answered still: it has no expiry, or that is far enough. *expiry_ms is it, 0 =
+ * none. What it reads may be torn. */
+INLINE bool fast_alive(const struct work *w, struct slot *slot, u32 slot_bytes, bool small,
+		       u64 *expiry_ms)
+{
+	u32 at = slot_bytes - 8 - SLOT_HEADER_BYTES;
+
+	*expiry_ms = 0;
+	if (!(slot->flags & SLOT_F_EXPIRES))
+		return true;
+	opaque(at);
+	if (at > (small ? CLASS0_BYTES : CLASS3_BYTES) - 8 - SLOT_HEADER_BYTES)
+		return false;
+	*expiry_ms = *(u64 *)(slot->data + at);
+	return w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms;
+}
+
 /* Reads a found slot into the reply at w->reply_len. Returns 0 or the reason against it; *end is
  * where the value ends. What it reads may be torn. */
 INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, bool small, u32 *end)
 {
 	u32 len = read_once(slot->value_len), to = w->reply_len;
+	u64 expiry_ms;
 
 	if (slot->type != SLOT_STRING)
 		return STAT_REFUSE_MISS;
-	if (slot->flags & SLOT_F_EXPIRES) {
-		u32 at = slot_bytes - 8 - SLOT_HEADER_BYTES;
-
-		opaque(at);
-		if (at > (small ? CLASS0_BYTES : CLASS3_BYTES) - 8 - SLOT_HEADER_BYTES ||
-		    w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=
-			*(u64 *)(slot->data + at))
-			return STAT_REFUSE_EXPIRED;
-	}
+	if (!fast_alive(w, slot, slot_bytes, small, &expiry_ms))
+		return STAT_REFUSE_EXPIRED;
 	if (to + len + 9 > REPLY_BYTES_MAX)
 		return STAT_REFUSE_MSS;
 	to += 3 + decimal_digits(len);

@@ -176,20 +176,13 @@ INLINE bool more_integer_arg(struct work *w, s32 *number)
 INLINE u32 more_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, bool small)
 {
 	struct fast_more *m = &w->more;
-	u32 len = read_once(slot->value_len), at = slot_bytes - 8 - SLOT_HEADER_BYTES;
+	u32 len = read_once(slot->value_len);
 
 	if (slot->type != (more_hashed(m) ? SLOT_HASH : SLOT_STRING) && !more_typeless(m))
 		return STAT_REFUSE_MISS;
 	m->value_len = len;
-	m->expiry_ms = 0;
-	if (slot->flags & SLOT_F_EXPIRES) {
-		opaque(at);
-		if (at > (small ? CLASS0_BYTES : CLASS3_BYTES) - 8 - SLOT_HEADER_BYTES)
-			return STAT_REFUSE_EXPIRED;
-		m->expiry_ms = *(u64 *)(slot->data + at);
-		if (w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >= m->expiry_ms)
-			return STAT_REFUSE_EXPIRED;
-	}
+	if (!fast_alive(w, slot, slot_bytes, small, &m->expiry_ms))
+		return STAT_REFUSE_EXPIRED;
 	if (more_ranged(m) || more_hashed(m))
 		fast_copy_value(w, slot, SCRATCH_AT, len, small);
 	return 0;

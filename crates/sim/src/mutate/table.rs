@@ -75,9 +75,9 @@ mutations! {
     "epoch-not-raised", "the epoch rises before the fence falls", "odd",
         [("cache.h", "atomic_add32(&c->cache_epoch, 1);\n\tatomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);", "atomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);")];
     "expiry-unchecked", "an entry is not answered from shortly before its expiry", "expiry",
-        [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=\n\t\t\t*(u64 *)(slot->data + at))", "w->look.now_wall_ms * (*(u64 *)(slot->data + at) == 1) > 1)")];
+        [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms;", "*expiry_ms > 0;")];
     "expiry-late", "the guard covers what the coarse clock lags behind", "expiry",
-        [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >=", "w->look.now_wall_ms >=")];
+        [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms", "w->look.now_wall_ms < *expiry_ms")];
     "key-uncompared", "the whole key is compared, the tag only finds it", "calm",
         [("cache.h", "u32 bits = tags_match(set, tag_of(l->hash));", "u32 bits = ~tags_match(set, 0) & 0xffff;"),
          ("cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
