@@ -182,7 +182,8 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 	}
 	conn->replies += ow->found.done;
 	egress_modes(conn, ow);
-	ow->gate = (ow->open && ow->found.noauth) || (conn->state == CONN_FAST && ow->found.noperm);
+	ow->gate = (ow->open && ow->found.noauth) ||
+		   (conn->state == CONN_FAST && conn->rights == ow->rights && ow->found.noperm);
 	egress_take_marks(conn, ow);
 	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW) &&
 	    !scan_request_open(&conn->in)) {
