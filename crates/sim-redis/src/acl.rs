@@ -194,6 +194,19 @@ impl Redis {
             .then(|| KEYS_FORBIDDEN.to_owned())
     }
 
+    /// Database, RESP version and user of this client.
+    #[must_use]
+    pub fn selected(&self, id: ClientId) -> Option<(u32, u8, &str)> {
+        let client = self.clients.get(&id)?;
+        Some((client.db, client.resp, &client.user))
+    }
+
+    /// The users, and whether nothing is forbidden to them.
+    pub fn users(&self) -> impl Iterator<Item = (&str, bool)> {
+        let users = self.users.iter();
+        users.map(|(name, user)| (name.as_str(), user.is_full()))
+    }
+
     /// Whether nothing is forbidden to the user of this client, and it has authenticated if it must.
     #[must_use]
     pub fn has_full_rights(&self, id: ClientId) -> bool {

@@ -12,8 +12,8 @@ use fastrand::Rng;
 use crate::ConnId;
 use crate::check::{Checks, Config as CheckConfig};
 use crate::client::machine::Machine;
-use crate::client::settings;
 use crate::client::workload::{Workload, mix};
+use crate::client::{mixed, settings};
 use crate::fault::{Fault, Faults};
 use crate::inner::{Event, Inner};
 use crate::link::Link;
@@ -137,6 +137,11 @@ impl World {
             let value = vec![b'0'; number as usize * 7 % 90 + 1];
             let request = crate::client::resp::request(&[b"SET", &key, &value]);
             self.server.ask_unseen(&request);
+        }
+        if rates.mixed > 0 {
+            for request in mixed::first(rates.keys) {
+                self.server.ask_unseen(&request);
+            }
         }
         for (fault, every) in rare(&plan) {
             self.plan_rare(fault, every);
@@ -397,7 +402,7 @@ impl World {
             }
             Fault::Replace => self.server.replace_programs(),
             Fault::Settings => {
-                let request = settings::draw(&mut self.random);
+                let request = settings::draw_for(&self.inner.plan, &mut self.random);
                 self.server.ask_unseen(&request);
             }
             Fault::Disk => {

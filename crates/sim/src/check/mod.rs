@@ -74,6 +74,17 @@ pub enum Via {
     Inside,
 }
 
+/// What Redis holds of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Its user may do everything.
+    pub full: bool,
+    /// The database selected.
+    pub db: u32,
+    /// The version of RESP.
+    pub resp: u8,
+}
+
 /// What was checked: a run that checked nothing proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
@@ -100,6 +111,8 @@ pub struct Checks {
     sessions: BTreeMap<ConnId, Session>,
     /// When access rules last changed, and whether ERB saw what did it.
     rights_changed: (Point, bool),
+    /// Of each user: whether it may do everything, and the same of its last change.
+    users: BTreeMap<String, (bool, (Point, bool))>,
     /// Kept for as long as the server may: a client's end is not its socket's.
     streams: BTreeMap<ConnId, Stream>,
     blackbox: Blackbox,
@@ -117,6 +130,7 @@ impl Checks {
             versions: Versions::new(config),
             sessions: BTreeMap::new(),
             rights_changed: (Point::default(), true),
+            users: BTreeMap::new(),
             streams: BTreeMap::new(),
             blackbox: Blackbox::default(),
             monitors: BTreeMap::new(),
@@ -208,11 +222,40 @@ impl Checks {
         }
     }
 
-    /// A command may have changed access rules; `by`: whose it was.
-    pub fn rights_change(&mut self, now: Ns, by: Option<ConnId>) {
+    /// A command may have changed access rules; `by`: whose it was; `users`: whether they may do
+    /// everything now.
+    pub fn rights_change<'a>(
+        &mut self,
+        now: Ns,
+        by: Option<ConnId>,
+        users: impl Iterator<Item = (&'a str, bool)>,
+    ) {
         let by_erb = |by| self.sessions.get(&by).is_none_or(|s| s.via() == Via::Erb);
         let seen = by.is_some_and(by_erb);
-        self.rights_changed = (self.next(now), seen);
+        let changed = (self.next(now), seen);
+        self.rights_changed = changed;
+        if seen {
+            // ERB reads all rules again.
+            self.users.values_mut().for_each(|(_, old)| old.1 = true);
+        }
+        for (user, full) in users {
+            let entry = self.users.entry(user.to_owned());
+            let entry = entry.or_insert((full, changed));
+            if entry.0 != full {
+                *entry = (full, changed);
+            }
+        }
+    }
+
+    /// A command of the connection itself may have changed what Redis holds of it.
+    pub fn told(&mut self, conn: ConnId, user: &str, told: Told) {
+        let changed = match self.users.get(user) {
+            Some((full, changed)) if *full == told.full => *changed,
+            _ => self.rights_changed,
+        };
+        if let Some(session) = self.sessions.get_mut(&conn) {
+            session.told(told, changed);
+        }
     }
 
     /// Whether the user of a connection may do everything since the last such change.

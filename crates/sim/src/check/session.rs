@@ -14,7 +14,7 @@ use erb_sim_redis::Bytes;
 use crate::time::{MS, Ns, show as show_time};
 
 use super::wire::{Argv, Replies, Requests, is, show, show_argv};
-use super::{Point, Versions, Via, reads};
+use super::{Point, Told, Versions, Via, reads};
 
 /// Alignments kept at most; equal requests in one pipeline cannot make more.
 const STATES_MAX: usize = 4_096;
@@ -39,6 +39,9 @@ pub(super) struct Mode {
     muted: bool,
     monitor: bool,
     resp3: bool,
+    /// Its user may not do everything, by what the connection itself has said.
+    /// From then on ERB knows.
+    restricted: Option<Ns>,
 }
 
 impl Mode {
@@ -71,7 +74,11 @@ impl Mode {
         } else if is(argv, "hello") {
             self.resp3 = reply.starts_with(b"%");
         } else if is(argv, "reset") {
-            self = Self::default();
+            let restricted = self.restricted;
+            self = Self {
+                restricted,
+                ..Self::default()
+            };
         } else if is(argv, "monitor") {
             self.monitor = true;
         } else if ["subscribe", "psubscribe", "ssubscribe"]
@@ -344,7 +351,8 @@ impl Session {
         if state.offset > 0 || !may {
             return None;
         }
-        if self.lost_rights(request.invoked, here) {
+        let restricted = mode.restricted.is_some_and(|known_at| here.at > known_at);
+        if restricted || self.lost_rights(request.invoked, here) {
             return None;
         }
         // Redis executed what comes next for a later request, so that one was sent before it ran.
@@ -389,8 +397,24 @@ impl Session {
     pub(super) fn rights(&mut self, here: Point, full: bool, seen: bool) {
         if full {
             self.lost = None;
+            self.mode.restricted = None;
         } else if self.lost.is_none() {
             self.lost = Some((here, seen));
+        }
+    }
+
+    /// What Redis holds of the connection behind a command of its own that may have changed it.
+    /// changed: when access rules last did, and whether ERB saw it.
+    pub(super) fn told(&mut self, told: Told, changed: (Point, bool)) {
+        self.mode.db = told.db;
+        self.mode.resp3 = told.resp == 3;
+        self.mode.restricted = None;
+        if told.full {
+            self.lost = None;
+        } else {
+            let (since, seen) = changed;
+            let known_at = if seen { 0 } else { since.at + RIGHTS_LAG_NS };
+            self.mode.restricted = Some(known_at);
         }
     }
 

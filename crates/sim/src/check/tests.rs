@@ -304,6 +304,36 @@ fn nothing_is_answered_fast_inside_a_transaction_or_another_database() {
     assert_eq!(run.fast(1, "k", "a"), Err("history"));
 }
 
+/// AUTH as a user of some rights, at a time when they are what they are by a change that ERB saw or not.
+fn restricted(seen: bool) -> Run {
+    let mut run = Run::new();
+    run.write(0, "k", "a");
+    let by = seen.then_some(0);
+    let users = [("default", true), ("few", false)];
+    run.checks.rights_change(run.now, by, users.into_iter());
+    assert_eq!(run.fast(1, "k", "a"), Ok(()));
+    run.send(1, "AUTH few x");
+    run.execute(Some(1), "AUTH few x", b"+OK\r\n", &[]);
+    let told = Told {
+        full: false,
+        db: 0,
+        resp: 2,
+    };
+    run.checks.told(1, "few", told);
+    run.read(1, b"+OK\r\n").unwrap();
+    run
+}
+
+#[test]
+fn nothing_is_answered_fast_to_a_user_of_some_rights() {
+    assert_eq!(restricted(true).fast(1, "k", "a"), Err("history"));
+    assert_eq!(restricted(true).fast(2, "k", "a"), Ok(()));
+    let mut run = restricted(false);
+    assert_eq!(run.fast(1, "k", "a"), Ok(()), "nobody can know yet");
+    run.wait(2_000);
+    assert_eq!(run.fast(1, "k", "a"), Err("history"));
+}
+
 #[test]
 fn a_monitor_sees_every_command() {
     let mut run = Run::new();

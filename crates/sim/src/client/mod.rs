@@ -2,6 +2,7 @@
 //! Clients: machines with a TCP stack each, and the connections of their applications.
 
 pub mod machine;
+pub mod mixed;
 pub mod resp;
 pub mod session;
 pub mod settings;

@@ -4,7 +4,9 @@
 
 use fastrand::Rng;
 
+use crate::client::mixed;
 use crate::client::resp::request;
+use crate::plan::Plan;
 
 /// A change.
 #[must_use]
@@ -25,12 +27,23 @@ pub fn draw(random: &mut Rng) -> Vec<u8> {
     request(argv)
 }
 
+/// A change in a run of this plan.
+#[must_use]
+pub fn draw_for(plan: &Plan, random: &mut Rng) -> Vec<u8> {
+    if plan.profile.client.mixed > 0 {
+        return mixed::rights(random);
+    }
+    draw(random)
+}
+
 /// Takes back what keeps clients from being served.
 #[must_use]
 pub fn defaults() -> Vec<Vec<u8>> {
-    let all: [&[&[u8]]; 6] = [
+    let all: [&[&[u8]]; 8] = [
         // An error if none is asked for.
         &[b"AUTH", b"secret"],
+        &[b"SELECT", b"0"],
+        &[b"ACL", b"SETUSER", b"default", b"~*"],
         &[b"CONFIG", b"SET", b"timeout", b"0"],
         &[b"CONFIG", b"SET", b"maxmemory", b"0"],
         &[b"CONFIG", b"SET", b"requirepass", b""],

@@ -58,9 +58,9 @@ pub struct Workload {
 }
 
 /// Draws for one operation.
-struct Maker<'a> {
+pub(super) struct Maker<'a> {
     rates: &'a ClientRates,
-    random: Rng,
+    pub(super) random: Rng,
     label: String,
     made: u32,
 }
@@ -93,6 +93,9 @@ impl Workload {
             label: format!("u.{number}."),
             made: 0,
         };
+        if maker.chance(self.rates.mixed) {
+            return maker.mixed_inside();
+        }
         if maker.random.u8(0..8) == 0 {
             return maker.odd_on_keys();
         }
@@ -100,7 +103,7 @@ impl Workload {
     }
 }
 
-fn command(name: &'static str, argv: &[&[u8]]) -> Command {
+pub(super) fn command(name: &'static str, argv: &[&[u8]]) -> Command {
     Command {
         name,
         bytes: request(argv),
@@ -117,6 +120,9 @@ impl Maker<'_> {
         if self.chance(self.rates.garbage) {
             return self.garbage();
         }
+        if self.chance(self.rates.mixed) {
+            return self.mixed();
+        }
         if self.chance(self.rates.odd_commands) {
             return self.odd();
         }
@@ -131,7 +137,7 @@ impl Maker<'_> {
         }
     }
 
-    fn one(&mut self) -> Command {
+    pub(super) fn one(&mut self) -> Command {
         if self.chance(self.rates.reads) {
             self.read()
         } else {
@@ -140,7 +146,7 @@ impl Maker<'_> {
     }
 
     /// A key: few are asked for often, some have an odd form.
-    fn key(&mut self) -> Vec<u8> {
+    pub(super) fn key(&mut self) -> Vec<u8> {
         let keys = self.rates.keys.max(1);
         let first = self.random.u32(0..keys);
         let number = first.min(self.random.u32(0..keys));
@@ -176,7 +182,7 @@ impl Maker<'_> {
         value
     }
 
-    fn read(&mut self) -> Command {
+    pub(super) fn read(&mut self) -> Command {
         if self.chance(self.rates.plain_reads) {
             let keys = self.rates.keys.max(1);
             let number = self.random.u32(0..keys).min(self.random.u32(0..keys));
@@ -304,7 +310,7 @@ impl Maker<'_> {
         }
     }
 
-    fn write(&mut self) -> Command {
+    pub(super) fn write(&mut self) -> Command {
         if self.chance(self.rates.expiry) {
             return self.expiring();
         }

@@ -49,6 +49,10 @@ pub enum DaemonMistake {
     TableNotLoaded,
     /// Names that nobody knows are taken for commands that only write keys.
     UnknownIsNoState,
+    /// What a daemon finds in the cache of another it takes for its own.
+    CacheTakenOver,
+    /// So it does with admissions.
+    RightsTakenOver,
 }
 
 /// A data path, driven by a daemon that may have a mistake.
@@ -59,11 +63,19 @@ pub struct Mistaken<D> {
     late: RefCell<Vec<Vec<u8>>>,
     served: Cell<bool>,
     clock_set: Cell<bool>,
+    /// The maps are another daemon's, and this one has not served yet.
+    takes_over: Cell<bool>,
 }
 
 impl<D: DataPath> Mistaken<D> {
-    /// Puts `mistake`, if any, before the data path. `now` is the monotonic clock.
-    pub fn new(inner: D, mistake: Option<DaemonMistake>, now: impl Fn() -> Ns + 'static) -> Self {
+    /// Puts `mistake`, if any, before the data path. `now` is the monotonic clock; `adopts`: the
+    /// maps are another daemon's.
+    pub fn new(
+        inner: D,
+        mistake: Option<DaemonMistake>,
+        now: impl Fn() -> Ns + 'static,
+        adopts: bool,
+    ) -> Self {
         Self {
             inner,
             mistake,
@@ -71,6 +83,7 @@ impl<D: DataPath> Mistaken<D> {
             late: RefCell::default(),
             served: Cell::default(),
             clock_set: Cell::default(),
+            takes_over: Cell::new(adopts),
         }
     }
 
@@ -118,7 +131,6 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         gate_ack() -> u64;
         set_gate_ack(value: u64);
         rights() -> u32;
-        set_rights(value: u32);
         set_open(value: u32);
         admit(request: &admit_io) -> Result<bool>;
         tick() -> Result<bool>;
@@ -130,6 +142,13 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         fast_off() -> u32;
         unknown_class() -> u32;
         command_rows() -> Result<Vec<(CommandKey, Meaning)>>;
+    }
+
+    fn set_rights(&self, value: u32) {
+        if self.has(DaemonMistake::RightsTakenOver) && self.takes_over.get() {
+            return;
+        }
+        self.inner.set_rights(value);
     }
 
     fn set_fast_off(&self, value: u32) {
@@ -167,6 +186,7 @@ impl<D: DataPath> DataPath for Mistaken<D> {
     fn set_serving(&self, value: u32) {
         if value == 1 {
             self.served.set(true);
+            self.takes_over.set(false);
         }
         if self.has(DaemonMistake::ServingRegardless) && self.served.get() {
             return self.inner.set_serving(1);
@@ -257,6 +277,9 @@ impl<D: DataPath> DataPath for Mistaken<D> {
     fn clear(&self) -> Result<()> {
         let never = [DaemonMistake::NeverCleared, DaemonMistake::ClockUnwatched];
         if self.mistake.is_some_and(|mistake| never.contains(&mistake)) {
+            return Ok(());
+        }
+        if self.has(DaemonMistake::CacheTakenOver) && self.takes_over.get() {
             return Ok(());
         }
         self.inner.clear()

@@ -137,17 +137,12 @@ mutations! {
         [("conn.h", "\tatomic_add(&c->gate_seen, 1);\n\tcount(STAT_GATE_SHUT);\n", "")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
         [("up.h", "unread = lost || trial || (!w->whole && w->scan.state == RQ_LOST);", "unread = lost || trial;")];
-    "auth-unseen", "AUTH ends the answers of the user before", "coh-37-auth-in-flight",
-        [("modes.h", "\t\t\tm->auth_at = number;\n\t\tbreak;\n\tcase CMD_MULTI:", "\t\t\tm->auth_at = number;\n\t\treturn 0;\n\tcase CMD_MULTI:")];
-    "rights-ignored", "an admission ends with the access rules that it was judged by", "coh-37-rights-behind-the-list",
-        [("answer.h", "if (w->rights != conn->rights)", "if (w->rights == conn->rights + 1000)"),
-         ("splice.h", "conn->db != w->look.db || conn->rights != w->rights", "conn->db != w->look.db")];
+    "refusals-shut", "only a refusal that contradicts the known rules shuts the gate", "coh-37-refused-again",
+        [("egress.h", "conn->rights == ow->rights && ow->found.noperm", "ow->found.noperm")];
     "epoch-uncompared", "an admission counts only if nothing was sent that changes the connection", "tcp-23-moved-on",
         [("admit.h", "conn->epoch != io->row.epoch)", "!io->row.cookie)")];
     "resp-guessed", "the RESP version is proved by a map or by CLIENT LIST", "tcp-23-resp",
         [("modes.h", "if (other || m->reset)\n\t\tconn->resp = 0;", "if (other && m->hello != HELLO_ODD)\n\t\tconn->resp = m->hello;")];
-    "db-uncompared", "an entry is of the connection's database", "coh-37-databases",
-        [("cache.h", " || slot->db != l->db)", ")")];
     "watch-forgotten", "who watches keys is not admitted", "coh-37-watch",
         [("modes.h", "m->kept |= CONN_K_WATCH | CONN_K_WATCHED;", "")];
     "trial-proof-of-all", "the proof of a trial releases the trial's share alone", "coh-37-behind-a-trial",
@@ -207,5 +202,17 @@ pub(super) const DAEMON: &[Mutation] = &[
         "a name that nobody knows may be that of a command with a state",
         Way::Scenario("coh-03-renamed-state"),
         DaemonMistake::UnknownIsNoState,
+    ),
+    daemon(
+        "cache-taken-over",
+        "a daemon that takes over believes nothing that it finds in the cache",
+        Way::Scenario("ops-replaced-unawares"),
+        DaemonMistake::CacheTakenOver,
+    ),
+    daemon(
+        "rights-taken-over",
+        "a daemon that takes over admits every connection anew",
+        Way::Scenario("ops-replaced-unawares"),
+        DaemonMistake::RightsTakenOver,
     ),
 ];

@@ -118,4 +118,11 @@ mutations! {
         [("table.h", "if (!conn->sent_ns)\n\t\treturn 0;\n\tdue->unacked++;", "if (conn->ifindex)\n\t\treturn 0;\n\tdue->unacked++;"),
          ("ack.h", "if (!conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||", "if (1 || !conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||"),
          ("ingress.h", "if (!seq_after(end, conn->in_edge) && conn->in_delta) {", "if (0) {")];
+    "auth-unseen", "AUTH ends the answers of the user before", "users",
+        [("modes.h", "\t\t\tm->auth_at = number;\n\t\tbreak;\n\tcase CMD_MULTI:", "\t\t\tm->auth_at = number;\n\t\treturn 0;\n\tcase CMD_MULTI:")];
+    "rights-ignored", "an admission ends with the access rules that it was judged by", "users",
+        [("answer.h", "if (w->rights != conn->rights)", "if (w->rights == conn->rights + 1000)"),
+         ("splice.h", "conn->db != w->look.db || conn->rights != w->rights", "conn->db != w->look.db")];
+    "db-uncompared", "an entry is of the connection's database", "users",
+        [("cache.h", " || slot->db != l->db)", ")")];
 }

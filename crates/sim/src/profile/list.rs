@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The profiles themselves: each names what it changes of a calm day.
 
+use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::time::{MS, SECOND, US};
 
@@ -77,6 +78,7 @@ pub const CALM: Profile = Profile {
         reads: 900_000,
         plain_reads: 0,
         odd_commands: 10_000,
+        mixed: 0,
         expiry: 10_000,
         pipelines: 100_000,
         pipeline_max: 6,
@@ -566,5 +568,5 @@ const CROWDED: Profile = Profile {
 /// All profiles.
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, CORRUPT, SEGMENTS, RACES, CHURN, CRASH, BIG_VALUES, WINDOWS, TC_ONLY,
-    LOOPBACK, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL, CROWDED,
+    LOOPBACK, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL, CROWDED, USERS,
 ];

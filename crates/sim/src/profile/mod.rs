@@ -3,6 +3,7 @@
 //! in parts per million; times between rare events are means, 0 = never.
 
 mod list;
+mod users;
 
 use crate::time::Ns;
 
@@ -98,6 +99,8 @@ pub struct ClientRates {
     pub plain_reads: u32,
     /// Share of commands whose keys are unknown, of stateful and odd commands.
     pub odd_commands: u32,
+    /// Share of operations that change user, database, RESP version or rights, or move keys.
+    pub mixed: u32,
     /// Share of operations that expire keys.
     pub expiry: u32,
     /// Share of operations that are pipelines.

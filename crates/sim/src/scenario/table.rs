@@ -165,6 +165,7 @@ cases! {
     "tcp-23-push-around-unsubscribe", "tcp 23", "a message just before or behind UNSUBSCRIBE is no answer", Some(cases::rights::push_around_unsubscribe), "";
     "coh-37-auth-in-flight", "coherence 37", "what follows AUTH is the new user's", Some(cases::rights::auth_in_flight), "auth-unseen";
     "coh-37-rights-behind-the-list", "coherence 37", "rights are lost between CLIENT LIST and admission", Some(cases::rights::rights_behind_the_list), "rights-ignored";
+    "coh-37-refused-again", "coherence 37", "who lost rights and goes on asking keeps nobody from being answered", Some(cases::rights::refused_again_and_again), "refusals-shut";
     "coh-37-databases", "coherence 37", "each database has its own values", Some(cases::admit::databases_apart), "db-uncompared";
     "coh-37-select", "coherence 37", "SELECT behind the photograph", Some(cases::admit::select_behind_the_photograph), "";
     "coh-37-watch", "coherence 37", "CLIENT LIST hides WATCH, the stream shows it", Some(cases::admit::watch_bars), "watch-forgotten";
@@ -239,6 +240,7 @@ cases! {
     "coh-41-policy", "coherence 41", "where Redis evicts by use, keys that ERB answers are not the first to go", Some(cases::fence::policies_that_count_reads), "use-unnoticed";
     "coh-17-refused-user", "coherence 17", "a feed whose password Redis does not take any more answers nothing, and comes back with the right one", Some(cases::lease::password_changed), "lease-without-pong";
     "ops-replaced", "operability", "programs are replaced in mid-flight: nothing is lost, repeated or stale", Some(cases::lease::programs_replaced), "";
+    "ops-replaced-unawares", "operability", "what changes while programs are replaced and no daemon listens is noticed", Some(cases::rights::replaced_unawares), "rights-taken-over";
     "coh-lease-rests", "coherence 17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";
     "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(sharp::replay_is_full), "replay-full";
     "sharp-set-changed", "C7", "an entry that is replaced while it is read is not answered", Some(sharp::entry_replaced_while_it_is_read), "set-unlocked";

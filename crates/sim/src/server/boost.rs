@@ -89,7 +89,7 @@ impl Server {
         die_in.set(None);
         let control = Control::new(path, die_in.clone());
         let inner = self.inner.clone();
-        let control = Mistaken::new(control, self.mistake, move || inner.now());
+        let control = Mistaken::new(control, self.mistake, move || inner.now(), adopts);
         let around = Around {
             server: Rc::downgrade(self),
             die_in,

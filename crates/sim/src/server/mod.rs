@@ -77,6 +77,8 @@ struct Peer {
     /// Replies of commands that were executed and have not left Redis yet.
     replies: VecDeque<u8>,
     closing: bool,
+    /// Its transaction will change access rules.
+    rights_queued: bool,
 }
 
 /// How Redis reaches a client.

@@ -7,6 +7,7 @@ use erb_sim_path::{Context, point};
 use erb_sim_redis::{ClientId, CrashMode, Executed, Peer as RedisPeer};
 use erb_sim_tcp::{EventKind, SockId};
 
+use crate::check::Told;
 use crate::client::machine::PORT;
 use crate::client::resp::{self, Found};
 use crate::fault::Fault;
@@ -166,6 +167,7 @@ impl Server {
             unsent: Vec::new(),
             replies: std::collections::VecDeque::new(),
             closing: false,
+            rights_queued: false,
         };
         self.peers.borrow_mut().insert(client, peer);
     }
@@ -234,7 +236,9 @@ impl Server {
 
     /// What may have changed who may do what is told to the checks.
     fn tell_rights(&self, by: Option<crate::ConnId>, executed: &Executed) {
-        let names = ["acl", "auth", "config", "exec", "hello", "reset"];
+        let names = [
+            "acl", "auth", "config", "discard", "exec", "hello", "reset", "select",
+        ];
         let name = executed.argv.first().map(|name| name.to_ascii_lowercase());
         if !names
             .iter()
@@ -250,12 +254,29 @@ impl Server {
             .argv
             .get(2)
             .is_some_and(|word| &**word == b"requirepass");
-        if name.as_deref() == Some(b"acl") || changes {
-            checks.rights_change(now, by);
+        let changes = changes || name.as_deref() == Some(b"acl");
+        let queued = {
+            let mut peers = self.peers.borrow_mut();
+            let peer = peers.get_mut(&executed.client);
+            let queues = executed.reply == b"+QUEUED\r\n";
+            peer.is_some_and(|peer| {
+                let before = peer.rights_queued;
+                peer.rights_queued = queues && (before || changes);
+                before
+            })
+        };
+        if changes || (queued && name.as_deref() == Some(b"exec")) {
+            checks.rights_change(now, by, redis.users());
         }
         for (client, peer) in self.peers.borrow().iter() {
-            if let Some(conn) = peer.conn {
-                checks.rights(conn, redis.has_full_rights(*client));
+            let Some(conn) = peer.conn else { continue };
+            let full = redis.has_full_rights(*client);
+            match redis
+                .selected(*client)
+                .filter(|_| *client == executed.client)
+            {
+                Some((db, resp, user)) => checks.told(conn, user, Told { full, db, resp }),
+                None => checks.rights(conn, full),
             }
         }
     }

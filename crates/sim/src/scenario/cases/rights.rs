@@ -5,6 +5,7 @@
 use erb_abi as abi;
 
 use crate::ConnId;
+use crate::client::resp::request;
 use crate::scenario::{Scenario, Setup};
 use crate::time::{MS, SECOND};
 
@@ -175,6 +176,61 @@ pub(crate) fn push_around_unsubscribe() {
         }
         s.call(admin, &[b"PUBLISH", b"c", b"three"]);
         assert_eq!(s.call(client, &[b"GET", b"none"]), b"_\r\n");
+        s.finish();
+    }
+}
+
+/// While programs are replaced nobody listens to Redis: a value changes, and a user loses rights. The
+/// next daemon must believe neither what is cached nor who was admitted.
+pub(crate) fn replaced_unawares() {
+    for seed in 1..=6 {
+        let (mut s, admin) = world(seed);
+        user(&mut s, admin, b"full", b"~*");
+        let (client, reader) = (s.fast(), s.fast());
+        assert_eq!(s.call(client, &[b"AUTH", b"full", b"x"]), b"+OK\r\n");
+        s.run(SECOND);
+        assert!(is_fast(&s, client), "it may do everything");
+        warm(&mut s, reader);
+        warm(&mut s, client);
+        s.world.server.replace_programs();
+        for change in [&b"SET k w"[..], b"ACL SETUSER full resetkeys ~cold"] {
+            let words: Vec<&[u8]> = change.split(|byte| *byte == b' ').collect();
+            s.world.server.ask_unseen(&request(&words));
+        }
+        s.run(u64::from(abi::LEASE_MS) * MS);
+        let fast = s.stat(abi::STAT_FAST_GET);
+        for _ in 0..40 {
+            assert_eq!(s.call(reader, &[b"GET", b"k"]), b"$1\r\nw\r\n");
+            let refused = s.call(client, &[b"GET", b"k"]);
+            assert!(refused.starts_with(REFUSED), "{}", refused.escape_ascii());
+            s.run(20 * MS);
+        }
+        assert!(s.stat(abi::STAT_FAST_GET) > fast, "{}", s.counters());
+        s.finish();
+    }
+}
+
+/// A user who was admitted loses rights, and its client goes on asking: its refusals say nothing that
+/// is not known, and must not keep others from being answered.
+pub(crate) fn refused_again_and_again() {
+    for seed in 1..=4 {
+        let (mut s, admin) = world(seed);
+        user(&mut s, admin, b"full", b"~*");
+        let (client, reader) = (s.fast(), s.fast());
+        assert_eq!(s.call(client, &[b"AUTH", b"full", b"x"]), b"+OK\r\n");
+        s.run(SECOND);
+        assert!(is_fast(&s, client), "it may do everything");
+        s.unseen(&[b"ACL", b"SETUSER", b"full", b"resetkeys", b"~cold"]);
+        s.call(client, &[b"GET", b"none"]);
+        warm(&mut s, reader);
+        let (fast, shut) = (s.stat(abi::STAT_FAST_GET), s.stat(abi::STAT_GATE_SHUT));
+        for _ in 0..20 {
+            assert!(s.call(client, &[b"GET", b"k"]).starts_with(REFUSED));
+            assert_eq!(s.call(reader, &[b"GET", b"k"]), VALUE);
+            s.run(3 * MS);
+        }
+        assert_eq!(s.stat(abi::STAT_GATE_SHUT), shut, "{}", s.counters());
+        assert!(s.stat(abi::STAT_FAST_GET) > fast + 10, "{}", s.counters());
         s.finish();
     }
 }
