@@ -10,6 +10,7 @@ mod detach;
 mod doctor;
 mod exit;
 mod lab;
+mod pipe;
 mod show;
 mod status;
 mod trace;
@@ -21,6 +22,10 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
+    pipe::quietly(run)
+}
+
+fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Boost(args) => boost::run(&args),
         Command::Doctor(args) => doctor::run(&args),

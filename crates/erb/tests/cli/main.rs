@@ -150,6 +150,22 @@ fn arguments_that_cannot_be_used() {
 }
 
 #[test]
+fn a_reader_that_has_gone_is_no_panic() {
+    for arguments in [
+        &["lab", "down", "--name", "none-of-this-name"][..],
+        &["lab", "down", "--json", "--name", "none-of-this-name"],
+        &["doctor"],
+    ] {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_erb"));
+        let output = command.args(arguments).stdout(writer).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+        assert!(output.status.code().is_some(), "{output:?}");
+    }
+}
+
+#[test]
 fn nothing_boosted() {
     let place = Place::new();
     assert_refused(&place.erb(&["status"]), 12, &["nothing is boosted"]);
