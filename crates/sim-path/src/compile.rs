@@ -20,10 +20,29 @@ const PRIVATE_MAPS: [&str; 1] = ["work_map"];
 pub enum Flavour {
     /// As fast as can be.
     Plain,
+    /// Compiled as soon as can be, in a fifth of the time: for what is run for a moment.
+    #[allow(dead_code, reason = "the build script makes no mutants")]
+    Hasty,
     /// AddressSanitizer and UBSan.
     Sanitized,
     /// That, and counters of coverage for libFuzzer.
     Fuzzed,
+}
+
+impl Flavour {
+    /// Whether the sanitizers are built in.
+    fn is_sanitized(self) -> bool {
+        matches!(self, Self::Sanitized | Self::Fuzzed)
+    }
+
+    const fn optimisation(self) -> &'static str {
+        match self {
+            Self::Plain => "-O2",
+            Self::Hasty => "-O0",
+            // Instrumented code takes minutes to optimise fully.
+            Self::Sanitized | Self::Fuzzed => "-O1",
+        }
+    }
 }
 
 /// Why the C could not be compiled.
@@ -79,7 +98,7 @@ pub fn objects(
 #[allow(dead_code, reason = "the build script makes a static library")]
 pub fn link(objects: &[PathBuf], library: &Path, flavour: Flavour) -> Result<(), CompileError> {
     let mut command = compiler()?;
-    if flavour == Flavour::Plain {
+    if !flavour.is_sanitized() {
         command.arg("-Wl,-z,defs"); // the program has the sanitizers' run-time library
     }
     command.args(["-shared", "-o"]).arg(library).args(objects);
@@ -116,16 +135,11 @@ fn start(
     command.arg("-Dpreserve_access_index=annotate(\"relocated\")");
     // As for the kernel of this machine; the simulator's memory is ordered.
     command.arg("-D__TARGET_ARCH_x86");
-    // Instrumented code takes minutes to optimise fully.
-    command.arg(if flavour == Flavour::Plain {
-        "-O2"
-    } else {
-        "-O1"
-    });
+    command.arg(flavour.optimisation());
     if flavour == Flavour::Fuzzed {
         command.arg("-fsanitize=fuzzer-no-link");
     }
-    if flavour != Flavour::Plain {
+    if flavour.is_sanitized() {
         command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         // Unaligned access is allowed to BPF programs on this machine.
         command.args(["-fno-sanitize=alignment", "-fno-omit-frame-pointer"]);

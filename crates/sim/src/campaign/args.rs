@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
+use erb_sim_path::compile::Flavour;
 
 use super::mutations::{EVENTS_MAX, Fate, markdown, try_all};
 use super::{Campaign, Report, all_profiles, exit, shrink};
@@ -241,7 +242,7 @@ impl ReplayArgs {
             .change
         {
             mutate::Change::Source(edits) => {
-                options.library = Some(mutate::source::build(name, edits)?);
+                options.library = Some(mutate::source::build(name, edits, Flavour::Plain)?);
             }
             mutate::Change::Daemon(mistake) => options.mistake = Some(mistake),
         }

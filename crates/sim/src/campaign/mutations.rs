@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use erb_sim_path::Library;
+use erb_sim_path::compile::Flavour;
 use serde::Serialize;
 
 use crate::mutate::{Change, DaemonMistake, Mutation, Way, profiles, source};
@@ -53,7 +54,8 @@ struct Wrong {
 pub fn try_one(mutation: &Mutation, first_seed: u64, events_max: u64) -> Result<Fate> {
     let wrong = match mutation.change {
         Change::Source(edits) => {
-            let library = source::build(mutation.name, edits);
+            // Most are caught in less time than the compiler takes to optimise.
+            let library = source::build(mutation.name, edits, Flavour::Hasty);
             Wrong {
                 library: Some(library.with_context(|| mutation.name.to_owned())?),
                 mistake: None,

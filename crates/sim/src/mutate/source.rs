@@ -59,11 +59,11 @@ impl Drop for Folder {
     }
 }
 
-/// Builds and loads the mutant.
+/// Builds and loads the mutant, in this flavour of C.
 ///
 /// # Errors
 /// If the edits do not fit, the result does not compile or cannot be loaded.
-pub fn build(name: &str, edits: &[Edit]) -> Result<Library> {
+pub fn build(name: &str, edits: &[Edit], flavour: compile::Flavour) -> Result<Library> {
     let unique = format!("erb-sim-{}-{name}", std::process::id());
     let folder = Folder(std::env::temp_dir().join(unique));
     let bpf = folder.0.join("bpf");
@@ -80,8 +80,8 @@ pub fn build(name: &str, edits: &[Edit]) -> Result<Library> {
     }
     let shim = tree().join("crates/sim-path/shim");
     let library = folder.0.join("mutant.so");
-    let objects = compile::objects(&bpf, &shim, &folder.0, compile::Flavour::Plain)?;
-    compile::link(&objects, &library, compile::Flavour::Plain)?;
+    let objects = compile::objects(&bpf, &shim, &folder.0, flavour)?;
+    compile::link(&objects, &library, flavour)?;
     // The file may go once it is mapped.
     Ok(Library::load(&library)?)
 }

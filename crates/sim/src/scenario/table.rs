@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{Context, Result};
 use erb_sim_path::Library;
+use erb_sim_path::compile::Flavour;
 
 use super::{cases, hand, hashes, reads, seldom, sharp};
 use crate::mutate::{self, Change, DaemonMistake, source};
@@ -59,7 +60,7 @@ impl Case {
             .with_context(|| format!("no mistake {:?}", self.mistake))?;
         let (library, mistake) = match mutation.change {
             Change::Daemon(mistake) => (None, Some(mistake)),
-            Change::Source(edits) => (Some(source::build(self.name, edits)?), None),
+            Change::Source(edits) => (Some(source::build(self.name, edits, Flavour::Hasty)?), None),
         };
         Ok(self.play_with(library, mistake))
     }
