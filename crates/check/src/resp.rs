@@ -82,6 +82,23 @@ fn number(text: &[u8]) -> Result<i64> {
     }
 }
 
+/// The elements of an array, set or map, one whole frame each; none: the frame is nothing of these.
+#[must_use]
+pub fn elements(frame: &[u8]) -> Option<Vec<&[u8]>> {
+    let line = line_len(frame)?;
+    if !matches!(frame[0], b'*' | b'~' | b'%') || &frame[1..line - 2] == b"-1" {
+        return None;
+    }
+    let mut rest = &frame[line..];
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let (one, others) = rest.split_at(frame_len(rest).ok()??);
+        found.push(one);
+        rest = others;
+    }
+    Some(found)
+}
+
 /// A reply of a kind that checkers look into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply<'a> {
@@ -172,6 +189,11 @@ mod tests {
         assert_eq!(Reply::parse(b"$2\r\n\r\n\r\n"), Reply::Bulk(b"\r\n"));
         assert_eq!(Reply::parse(b":12\r\n"), Reply::Int(12));
         assert_eq!(Reply::parse(b"_\r\n"), Reply::Nil);
+        assert_eq!(
+            elements(b"*2\r\n$-1\r\n:1\r\n"),
+            Some(vec![&b"$-1\r\n"[..], b":1\r\n"])
+        );
+        assert_eq!(elements(b"*-1\r\n"), None);
         assert_eq!(Reply::parse(b"-ERR a\r\n"), Reply::Error(b"ERR a"));
     }
 }

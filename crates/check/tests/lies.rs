@@ -130,6 +130,13 @@ fn history_catches_a_stale_get() {
 }
 
 #[test]
+fn history_catches_a_stale_hash() {
+    let report = run_history(Lie::StaleHash(50));
+    let wrong = |v: &history::Violation| v.what.contains("not linearizable");
+    assert!(report.violations.iter().any(wrong), "{report:?}");
+}
+
+#[test]
 fn history_takes_no_silence_for_a_pass() {
     let report = run_history(Lie::Silence(300));
     assert!(!report.passed);

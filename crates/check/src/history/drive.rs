@@ -10,6 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use super::Violation;
 use super::linear::{Action, Op};
+use super::read::{self, Form, version_in};
 use crate::net::{Broken, Conn};
 use crate::resp::{self, Reply};
 
@@ -17,6 +18,8 @@ use crate::resp::{self, Reply};
 const RECONNECTS_MAX: u32 = 20;
 /// Largest padding of a value, so that values of several slot classes occur.
 const PADDING_MAX: usize = 900;
+/// The same of a field: Redis keeps fields of up to 64 bytes in a listpack.
+const FIELD_PADDING_MAX: usize = 32;
 
 /// Everything the connections share.
 pub struct Plan {
@@ -38,10 +41,12 @@ pub struct Plan {
 /// What a key is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
-    /// SET, GET, DEL of unique versions.
+    /// Unique versions are written, read and deleted.
     Register {
         /// Only one connection writes it.
         single_writer: bool,
+        /// It is a hash.
+        hash: bool,
     },
     /// INCR, GET, DEL.
     Counter,
@@ -55,11 +60,9 @@ impl Plan {
     /// Four kinds of register, two counters, one pair in every eight keys.
     pub fn kind(&self, key: u32) -> KeyKind {
         match key % 8 {
-            0 | 1 => KeyKind::Register {
-                single_writer: true,
-            },
-            2 | 3 => KeyKind::Register {
-                single_writer: false,
+            at @ 0..=3 => KeyKind::Register {
+                single_writer: at < 2,
+                hash: at % 2 == 1,
             },
             4 | 5 => KeyKind::Counter,
             // The last key may lack its partner.
@@ -67,6 +70,10 @@ impl Plan {
             6 => KeyKind::Counter,
             _ => KeyKind::PairSecond,
         }
+    }
+
+    pub fn is_hash(&self, key: u32) -> bool {
+        matches!(self.kind(key), KeyKind::Register { hash: true, .. })
     }
 
     pub fn key_name(&self, key: u32) -> String {
@@ -88,20 +95,50 @@ impl Plan {
 
 /// A value carries key and version, so that any mix-up shows; padding varies with the version.
 pub fn value_bytes(key: &str, version: u64) -> Vec<u8> {
-    let padding = (version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PADDING_MAX;
-    // Most values are small: only every eighth is padded.
-    let padding = if version % 8 == 0 { padding } else { 0 };
+    padded(key, version, padding(version))
+}
+
+fn padded(key: &str, version: u64, padding: usize) -> Vec<u8> {
     let mut value = format!("{key}={version};").into_bytes();
     value.resize(value.len() + padding, b'p');
     value
 }
 
+/// The same for a field of a hash, which stays a listpack: only those are cached.
+pub fn field_bytes(field: &str, version: u64) -> Vec<u8> {
+    padded(field, version, padding(version) % FIELD_PADDING_MAX)
+}
+
+/// Most values are small: only every eighth is padded.
+fn padding(version: u64) -> usize {
+    let padding = (version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PADDING_MAX;
+    if version % 8 == 0 { padding } else { 0 }
+}
+
+/// Bytes of [`value_bytes`], the key having so many.
+pub fn value_len(key: usize, version: u64) -> usize {
+    key + 1 + version.to_string().len() + 1 + padding(version)
+}
+
+/// Bytes of [`field_bytes`], the field having so many.
+pub fn field_len(field: usize, version: u64) -> usize {
+    value_len(field, version) - padding(version) + padding(version) % FIELD_PADDING_MAX
+}
+
 /// The version of a value that must be exactly what [`value_bytes`] made.
 pub fn version_of(key: &str, value: &[u8]) -> Option<u64> {
+    named_version(key, value).filter(|version| value_bytes(key, *version) == value)
+}
+
+/// The same of [`field_bytes`].
+pub fn version_of_field(field: &str, value: &[u8]) -> Option<u64> {
+    named_version(field, value).filter(|version| field_bytes(field, *version) == value)
+}
+
+fn named_version(key: &str, value: &[u8]) -> Option<u64> {
     let text = value.strip_prefix(key.as_bytes())?.strip_prefix(b"=")?;
     let end = text.iter().position(|&b| b == b';')?;
-    let version = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
-    (value_bytes(key, version) == value).then_some(version)
+    std::str::from_utf8(&text[..end]).ok()?.parse().ok()
 }
 
 /// What one connection recorded.
@@ -112,10 +149,17 @@ pub struct Log {
     pub violations: Vec<Violation>,
 }
 
-/// An operation about to be sent; reply fields are filled in later.
+/// A command about to be sent: what it does to each of its keys; reply fields are filled in later.
 struct Asked {
-    key: u32,
-    action: Action,
+    parts: Vec<(u32, Action)>,
+    form: Form,
+}
+
+impl Asked {
+    fn one(key: u32, action: Action, form: Form) -> Self {
+        let parts = vec![(key, action)];
+        Self { parts, form }
+    }
 }
 
 /// One connection's run.
@@ -194,23 +238,32 @@ impl<'a> Driver<'a> {
         if self.plan.pair_writer(first) == self.conn && self.rng.random_ratio(1, 2) {
             let version = self.plan.versions[first as usize].fetch_add(1, Ordering::Relaxed) + 1;
             return [first, first + 1]
-                .map(|key| Asked {
-                    key,
-                    action: Action::Set(version),
-                })
+                .map(|key| Asked::one(key, Action::Set(version), Form::Whole))
                 .into();
         }
-        [first + 1, first]
-            .map(|key| Asked {
-                key,
-                action: Action::Get(None),
-            })
+        let keys = [first + 1, first];
+        if self.rng.random() {
+            // One command, one moment.
+            return vec![Self::mget(keys)];
+        }
+        keys.map(|key| Asked::one(key, Action::Get(None), Form::Whole))
             .into()
     }
 
-    fn single(&mut self) -> Asked {
+    fn mget(keys: impl IntoIterator<Item = u32>) -> Asked {
+        Asked {
+            parts: keys
+                .into_iter()
+                .map(|key| (key, Action::Get(None)))
+                .collect(),
+            form: Form::Mget,
+        }
+    }
+
+    /// A register or counter.
+    fn key(&mut self) -> u32 {
         let plan = self.plan;
-        let key = loop {
+        loop {
             // A quarter of the operations on the first eight keys: overlap and cache hits.
             let range = if self.rng.random_ratio(1, 4) {
                 8
@@ -219,12 +272,30 @@ impl<'a> Driver<'a> {
             };
             let key = self.rng.random_range(0..range);
             if !matches!(plan.kind(key), KeyKind::PairFirst | KeyKind::PairSecond) {
-                break key;
+                return key;
             }
-        };
+        }
+    }
+
+    /// Some keys for one MGET, `first` among them; hashes are nothing to it.
+    fn with_others(&mut self, first: u32) -> Vec<u32> {
+        let mut keys = vec![first];
+        for _ in 0..self.rng.random_range(0..3) {
+            let other = self.key();
+            if !self.plan.is_hash(other) && !keys.contains(&other) {
+                keys.push(other);
+            }
+        }
+        keys
+    }
+
+    fn single(&mut self) -> Asked {
+        let plan = self.plan;
+        let key = self.key();
         let may_write = match plan.kind(key) {
             KeyKind::Register {
                 single_writer: true,
+                ..
             } => plan.is_writer(key, self.conn),
             _ => true,
         };
@@ -232,7 +303,8 @@ impl<'a> Driver<'a> {
         let single = matches!(
             plan.kind(key),
             KeyKind::Register {
-                single_writer: true
+                single_writer: true,
+                ..
             }
         );
         let read_share = if single {
@@ -249,7 +321,15 @@ impl<'a> Driver<'a> {
         } else {
             Action::Set(plan.versions[key as usize].fetch_add(1, Ordering::Relaxed) + 1)
         };
-        Asked { key, action }
+        let hash = plan.is_hash(key);
+        if action != Action::Get(None) {
+            return Asked::one(key, action, Form::Whole);
+        }
+        if !hash && self.rng.random_ratio(1, 6) {
+            let keys = self.with_others(key);
+            return Self::mget(keys);
+        }
+        Asked::one(key, action, Form::draw(&mut self.rng, hash))
     }
 
     /// Sends the batch and records every operation, answered or not.
@@ -262,96 +342,132 @@ impl<'a> Driver<'a> {
         let mut failed = conn.send(&bytes).err();
         let mut seen = Vec::with_capacity(batch.len());
         for asked in batch {
-            let mut op = Op {
-                conn: self.conn,
-                invoked,
-                answered: None,
-                action: asked.action,
-            };
+            let mut actions: Vec<Action> = asked.parts.iter().map(|part| part.1).collect();
+            let mut answered = None;
             if failed.is_none() {
                 match self.take_reply(conn, asked) {
-                    Ok(action) => {
-                        op.action = action;
-                        op.answered = Some(self.plan.now_ns());
+                    Ok(said) => {
+                        actions = said;
+                        answered = Some(self.plan.now_ns());
                     }
                     Err(broken) => failed = Some(broken),
                 }
             }
-            seen.push(op.action);
-            self.log.ops.push((asked.key, op));
+            for ((key, _), action) in asked.parts.iter().zip(actions) {
+                let op = Op {
+                    conn: self.conn,
+                    invoked,
+                    answered,
+                    action,
+                };
+                seen.push((*key, action));
+                self.log.ops.push((*key, op));
+            }
         }
         match failed {
             Some(broken) => Err(broken.to_string()),
             None => {
-                self.pair_check(batch, &seen);
+                self.pair_check(&seen);
                 Ok(())
             }
         }
     }
 
     fn encode(&self, asked: &Asked, out: &mut Vec<u8>) {
-        let key = self.plan.key_name(asked.key);
-        match asked.action {
-            Action::Get(_) => resp::encode(&["GET", &key], out),
+        let (number, action) = asked.parts[0];
+        let (key, hash) = (self.plan.key_name(number), self.plan.is_hash(number));
+        match action {
+            Action::Get(_) | Action::Exists(_) | Action::Length(..) => {
+                let keys = asked.parts.iter().map(|part| self.plan.key_name(part.0));
+                let keys: Vec<String> = keys.collect();
+                resp::encode(&asked.form.command(&keys, hash), out);
+            }
+            // Half of the hashes go by their fields.
+            Action::Del(_) if hash && number % 16 < 8 => resp::encode(&read::hdel(&key), out),
             Action::Del(_) => resp::encode(&["DEL", &key], out),
             Action::Incr(_) => resp::encode(&["INCR", &key], out),
+            Action::Set(version) if hash => resp::encode(&read::hset(&key, version), out),
             Action::Set(v) => {
                 resp::encode(&[b"SET", key.as_bytes(), &value_bytes(&key, v)], out);
             }
         }
     }
 
-    fn take_reply(&mut self, conn: &mut Conn, asked: &Asked) -> Result<Action, Broken> {
+    /// What the reply says of each key of the command.
+    fn take_reply(&mut self, conn: &mut Conn, asked: &Asked) -> Result<Vec<Action>, Broken> {
         let reply = conn.reply()?;
-        let key = self.plan.key_name(asked.key);
-        let counter = self.plan.kind(asked.key) == KeyKind::Counter;
-        let number = |v: &[u8]| std::str::from_utf8(v).ok().and_then(|t| t.parse().ok());
-        let action = match (asked.action, Reply::parse(&reply)) {
-            (Action::Get(_), Reply::Nil) => Some(Action::Get(None)),
-            (Action::Get(_), Reply::Bulk(v)) if counter => number(v).map(|n| Action::Get(Some(n))),
-            (Action::Get(_), Reply::Bulk(v)) => {
-                version_of(&key, v).map(|version| Action::Get(Some(version)))
-            }
-            (Action::Set(v), Reply::Simple(b"OK")) => Some(Action::Set(v)),
-            (Action::Del(_), Reply::Int(n @ 0..=1)) => Some(Action::Del(Some(n == 1))),
-            (Action::Incr(_), Reply::Int(n)) => {
-                u64::try_from(n).ok().map(|n| Action::Incr(Some(n)))
-            }
-            _ => None,
+        let said = if asked.form == Form::Mget {
+            self.said_of_many(asked, &reply)
+        } else {
+            self.said_of_one(asked, &reply).map(|action| vec![action])
         };
-        if let Some(action) = action {
-            return Ok(action);
+        if let Some(said) = said {
+            return Ok(said);
         }
         let shown = resp::show(&reply, 200);
         self.log.violations.push(Violation {
-            key,
-            what: format!("{:?} cannot be answered with {shown}", asked.action),
+            key: self.plan.key_name(asked.parts[0].0),
+            what: format!("{:?} cannot be answered with {shown}", asked.parts),
             context: Vec::new(),
         });
         Err(Broken::Garbage(shown))
     }
 
+    fn said_of_many(&self, asked: &Asked, reply: &[u8]) -> Option<Vec<Action>> {
+        let elements = resp::elements(reply).filter(|all| all.len() == asked.parts.len())?;
+        let said = elements
+            .into_iter()
+            .zip(&asked.parts)
+            .map(|(element, part)| {
+                let counter = self.plan.kind(part.0) == KeyKind::Counter;
+                match Reply::parse(element) {
+                    Reply::Nil => Some(Action::Get(None)),
+                    Reply::Bulk(value) => version_in(&self.plan.key_name(part.0), counter, value)
+                        .map(|version| Action::Get(Some(version))),
+                    _ => None,
+                }
+            });
+        said.collect()
+    }
+
+    fn said_of_one(&self, asked: &Asked, reply: &[u8]) -> Option<Action> {
+        let (number, action) = asked.parts[0];
+        let key = self.plan.key_name(number);
+        let counter = self.plan.kind(number) == KeyKind::Counter;
+        let hash = self.plan.is_hash(number);
+        match (action, Reply::parse(reply)) {
+            (Action::Set(v), Reply::Simple(b"OK")) if !hash => Some(Action::Set(v)),
+            // How many fields are new: none, or the hash was not there.
+            (Action::Set(v), Reply::Int(0 | 2)) if hash => Some(Action::Set(v)),
+            (Action::Del(_), Reply::Int(n @ 0..=1)) => Some(Action::Del(Some(n == 1))),
+            (Action::Del(_), Reply::Int(2)) if hash => Some(Action::Del(Some(true))),
+            (Action::Incr(_), Reply::Int(n)) => {
+                u64::try_from(n).ok().map(|n| Action::Incr(Some(n)))
+            }
+            (Action::Get(_), _) => asked.form.action(&key, counter, hash, reply),
+            _ => None,
+        }
+    }
+
     /// Second key of a pair read before the first: its version must not be newer.
-    fn pair_check(&mut self, batch: &[Asked], seen: &[Action]) {
-        let [second, first] = batch else { return };
-        if self.plan.kind(second.key) != KeyKind::PairSecond {
+    fn pair_check(&mut self, seen: &[(u32, Action)]) {
+        let [(second, Action::Get(b)), (first, Action::Get(a))] = seen else {
+            return;
+        };
+        if self.plan.kind(*second) != KeyKind::PairSecond || b <= a {
             return;
         }
-        if let [Action::Get(b), Action::Get(a)] = seen {
-            if b > a {
-                let what = format!(
-                    "{} read as version {b:?}, then {} (written before it) as {a:?}",
-                    self.plan.key_name(second.key),
-                    self.plan.key_name(first.key)
-                );
-                let key = self.plan.key_name(first.key);
-                self.log.violations.push(Violation {
-                    key,
-                    what,
-                    context: Vec::new(),
-                });
-            }
-        }
+        let what = format!(
+            "{} read as version {b:?}, then {} (written before it) as {a:?}",
+            self.plan.key_name(*second),
+            self.plan.key_name(*first)
+        );
+        let key = self.plan.key_name(*first);
+        self.log.violations.push(Violation {
+            key,
+            what,
+            context: Vec::new(),
+        });
     }
 }
 
@@ -364,6 +480,10 @@ mod tests {
         for version in [1, 7, 8, 16, 800, u64::MAX] {
             let value = value_bytes("h1:2", version);
             assert_eq!(version_of("h1:2", &value), Some(version));
+            assert_eq!(value_len(4, version), value.len());
+            let field = field_bytes("f", version);
+            assert_eq!(version_of_field("f", &field), Some(version));
+            assert!(field_len(1, version) == field.len() && field.len() <= 64);
             assert_eq!(version_of("h1:3", &value), None);
             assert_eq!(version_of("h1:2", &value[..value.len() - 1]), None);
             assert_eq!(version_of("h1:2", &[&value[..], b"p"].concat()), None);

@@ -46,6 +46,34 @@ pub enum Action {
     Del(Option<bool>),
     /// INCR that returned this; `None` is unknown.
     Incr(Option<u64>),
+    /// EXISTS and the like that found the key, or none.
+    Exists(bool),
+    /// STRLEN and the like that found so many bytes; none are of no key.
+    Length(Measure, u64),
+}
+
+/// How long the value of a version is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// The number itself.
+    Digits,
+    /// What [`super::drive::value_bytes`] makes, with a name of so many bytes.
+    Value {
+        /// Bytes of the name.
+        name: usize,
+    },
+    /// What [`super::drive::field_bytes`] makes of a name of one byte.
+    Field,
+}
+
+impl Measure {
+    fn of(self, value: Value) -> u64 {
+        value.map_or(0, |version| match self {
+            Self::Digits => version.to_string().len() as u64,
+            Self::Value { name } => super::drive::value_len(name, version) as u64,
+            Self::Field => super::drive::field_len(1, version) as u64,
+        })
+    }
 }
 
 /// One operation on the key.
@@ -112,6 +140,8 @@ impl Config {
 fn apply(action: Action, value: Value) -> Option<Value> {
     match action {
         Action::Get(seen) => (seen == value).then_some(value),
+        Action::Exists(seen) => (seen == value.is_some()).then_some(value),
+        Action::Length(of, seen) => (seen == of.of(value)).then_some(value),
         Action::Set(new) => Some(Some(new)),
         Action::Del(None) => Some(None),
         Action::Del(Some(removed)) => (removed == value.is_some()).then_some(None),
@@ -122,9 +152,18 @@ fn apply(action: Action, value: Value) -> Option<Value> {
     }
 }
 
+/// Operations that read and do nothing else.
+#[must_use]
+pub fn only_reads(action: Action) -> bool {
+    matches!(
+        action,
+        Action::Get(_) | Action::Exists(_) | Action::Length(..)
+    )
+}
+
 /// Operations that leave the value alone whenever they fit.
 fn is_read(action: Action) -> bool {
-    matches!(action, Action::Get(_) | Action::Del(Some(false)))
+    only_reads(action) || action == Action::Del(Some(false))
 }
 
 /// An invocation (`answered` false) or a response of the operation `op`.
@@ -174,8 +213,8 @@ pub fn check(ops: &[Op], initial: Value) -> Verdict {
 fn events(ops: &[Op]) -> Vec<Event> {
     let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * ops.len());
     for (i, op) in ops.iter().enumerate() {
-        // An unanswered GET says nothing.
-        if op.answered.is_none() && matches!(op.action, Action::Get(_)) {
+        // An unanswered read says nothing.
+        if op.answered.is_none() && only_reads(op.action) {
             continue;
         }
         events.push((op.invoked, false, i));
@@ -318,6 +357,19 @@ mod tests {
 
     fn good(ops: &[Op]) -> bool {
         check(ops, None) == Verdict::Linearizable
+    }
+
+    #[test]
+    fn what_only_counts_or_measures_is_a_read_all_the_same() {
+        use Action::{Exists, Length};
+        let number = |n| Length(Measure::Digits, n);
+        let written = [op(0, 0, 10, Set(9)), op(0, 20, 30, Set(10))];
+        let after = |action| [written[0], written[1], op(1, 31, 40, action)];
+        assert!(good(&after(number(2))) && bad(&after(number(1))));
+        assert!(good(&after(Exists(true))) && bad(&after(Exists(false))));
+        let deleted = [op(0, 0, 10, Set(9)), op(0, 20, 30, Del(Some(true)))];
+        let after = |action| [deleted[0], deleted[1], op(1, 31, 40, action)];
+        assert!(good(&after(number(0))) && bad(&after(Exists(true))));
     }
 
     #[test]

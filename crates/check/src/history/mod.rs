@@ -3,11 +3,13 @@
 //!
 //! - [`linear`]: the checker.
 //! - [`drive`]: the workload that records the history.
+//! - [`read`]: all ways to read a key, and what each says of it.
 //! - [`bypass`]: writers that do not pass the target; reads of their keys have a stated bound.
 
 mod bypass;
 mod drive;
 pub mod linear;
+mod read;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,7 +47,7 @@ pub struct HistoryArgs {
     /// Operations in total.
     #[arg(long, default_value_t = 1_000_000)]
     pub ops: u64,
-    /// Shared keys: half registers, a quarter counters, a quarter in pairs.
+    /// Shared keys: half registers (strings and hashes), a quarter counters, a quarter in pairs.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=100_000))]
     pub keys: u32,
     /// Deepest pipeline.
@@ -191,8 +193,7 @@ fn judge(plan: &Plan, ops: Vec<(u32, Op)>, report: &mut Report) {
             Some(_) => report.answered += 1,
             None => report.unknown += 1,
         }
-        report.reads +=
-            u64::from(op.answered.is_some() && matches!(op.action, linear::Action::Get(_)));
+        report.reads += u64::from(op.answered.is_some() && linear::only_reads(op.action));
         by_key[key as usize].push(op);
     }
     for (key, mut ops) in by_key.into_iter().enumerate() {
@@ -213,6 +214,7 @@ fn judge(plan: &Plan, ops: Vec<(u32, Op)>, report: &mut Report) {
         }
         if let KeyKind::Register {
             single_writer: true,
+            ..
         }
         | KeyKind::PairFirst
         | KeyKind::PairSecond = plan.kind(key)

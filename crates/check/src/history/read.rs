@@ -7,11 +7,11 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::drive::{value_bytes, version_of};
+use super::drive::{field_bytes, version_of, version_of_field};
 use super::linear::{Action, Measure};
 use crate::resp::{self, Reply};
 
-/// Fields of a hash; each holds the version as [`value_bytes`] of its own name.
+/// Fields of a hash; each holds the version as [`field_bytes`] of its own name.
 pub const FIELDS: [&str; 2] = ["f", "g"];
 
 /// A way to read.
@@ -116,7 +116,7 @@ impl Form {
                 version(key, value).map(|version| Action::Get(Some(version)))
             }
             (Self::HGet, Reply::Bulk(value)) => {
-                version(FIELDS[0], value).map(|version| Action::Get(Some(version)))
+                version_of_field(FIELDS[0], value).map(|version| Action::Get(Some(version)))
             }
             (Self::Whole | Self::HMGet | Self::HVals, Reply::Other(_)) => {
                 self.of_many(resp::elements(reply)?)
@@ -136,11 +136,7 @@ impl Form {
                 Some(Action::Length(of, u64::try_from(n).ok()?))
             }
             (Self::HStrLen, Reply::Int(n)) => {
-                let name = FIELDS[0].len();
-                Some(Action::Length(
-                    Measure::Value { name },
-                    u64::try_from(n).ok()?,
-                ))
+                Some(Action::Length(Measure::Field, u64::try_from(n).ok()?))
             }
             _ => None,
         }
@@ -158,7 +154,7 @@ impl Form {
             _ => values,
         };
         let mut versions = values.iter().zip(FIELDS).map(|(value, field)| match value {
-            Reply::Bulk(value) => version_of(field, value),
+            Reply::Bulk(value) => version_of_field(field, value),
             _ => None,
         });
         let first = versions.next()??;
@@ -193,7 +189,7 @@ pub fn hset(key: &str, version: u64) -> Vec<Vec<u8>> {
     let mut words = vec![b"HSET".to_vec(), key.as_bytes().to_vec()];
     for field in FIELDS {
         words.push(field.as_bytes().to_vec());
-        words.push(value_bytes(field, version));
+        words.push(field_bytes(field, version));
     }
     words
 }
@@ -214,12 +210,12 @@ mod tests {
 
     #[test]
     fn a_hash_has_one_version_or_is_no_state_of_redis() {
-        let (f, g) = (value_bytes("f", 8), value_bytes("g", 8));
+        let (f, g) = (field_bytes("f", 8), field_bytes("g", 8));
         let whole = |values: &[&[u8]]| Form::Whole.action("k", false, true, &array(values));
         assert_eq!(whole(&[b"f", &f, b"g", &g]), Some(Action::Get(Some(8))));
         assert_eq!(whole(&[]), Some(Action::Get(None)));
         assert_eq!(whole(&[b"f", &f]), None);
-        assert_eq!(whole(&[b"f", &f, b"g", &value_bytes("g", 9)]), None);
+        assert_eq!(whole(&[b"f", &f, b"g", &field_bytes("g", 9)]), None);
         let values = Form::HVals.action("k", false, true, &array(&[&f, &g]));
         assert_eq!(values, Some(Action::Get(Some(8))));
         let none = Form::HMGet.action("k", false, true, b"*2\r\n$-1\r\n$-1\r\n");

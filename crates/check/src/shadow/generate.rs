@@ -104,10 +104,14 @@ pub enum Verb {
     PfCount,
     /// SINTERSTORE of nothing: removes a key.
     SInterStore,
+    /// TTL.
+    Ttl,
+    /// PTTL.
+    PTtl,
 }
 
 /// Name and default weight of each command: reads dominate, the five writes come next.
-const VERBS: [(Verb, &str, u32); 40] = [
+const VERBS: [(Verb, &str, u32); 42] = [
     (Verb::Get, "GET", 500),
     (Verb::Set, "SET", 130),
     (Verb::Del, "DEL", 40),
@@ -148,6 +152,8 @@ const VERBS: [(Verb, &str, u32); 40] = [
     (Verb::BitOp, "BITOP", 5),
     (Verb::PfCount, "PFCOUNT", 3),
     (Verb::SInterStore, "SINTERSTORE", 3),
+    (Verb::Ttl, "TTL", 10),
+    (Verb::PTtl, "PTTL", 10),
 ];
 
 impl Verb {
@@ -155,6 +161,17 @@ impl Verb {
     #[must_use]
     pub fn name(self) -> &'static str {
         VERBS.iter().find(|v| v.0 == self).map_or("?", |v| v.1)
+    }
+
+    /// How much two replies that say how long is left may differ: the target and the shadow are not
+    /// asked at one moment. Expiries themselves differ by days.
+    #[must_use]
+    pub fn slack(self) -> Option<u64> {
+        match self {
+            Self::Ttl => Some(60),
+            Self::PTtl => Some(60_000),
+            _ => None,
+        }
     }
 }
 
@@ -261,7 +278,7 @@ impl Generator {
     fn args(&mut self, verb: Verb) -> Vec<Vec<u8>> {
         let mut args = vec![verb.name().as_bytes().to_vec()];
         match verb {
-            Verb::Get => args.push(self.read_key()),
+            Verb::Get | Verb::Ttl | Verb::PTtl => args.push(self.read_key()),
             Verb::Set => self.set_args(&mut args),
             Verb::Del | Verb::Unlink | Verb::Exists => self.any_keys(verb, &mut args),
             Verb::Incr => args.push(self.counter_key()),

@@ -11,7 +11,7 @@ use rand::Rng;
 use super::generate::{Generator, Verb};
 use super::{Failure, Mismatch, Report, Shared};
 use crate::net::{Broken, Conn};
-use crate::resp;
+use crate::resp::{self, Reply};
 
 /// Commands kept for the report of a mismatch.
 const HISTORY: usize = 80;
@@ -242,7 +242,18 @@ impl Worker<'_> {
 
     /// Takes one reply of the shadow and demands the same bytes of the target, as they come.
     fn compare_one(&mut self) -> std::result::Result<(), Stop> {
-        let want = self.shadow.reply().map_err(Stop::Shadow)?;
+        let mut want = self.shadow.reply().map_err(Stop::Shadow)?;
+        let slack = self.outstanding.front().and_then(|asked| asked.0.slack());
+        if let (Some(slack), Reply::Int(left @ 1..)) = (slack, Reply::parse(&want)) {
+            let got = self.target.reply().map_err(Stop::Target)?;
+            let near =
+                matches!(Reply::parse(&got), Reply::Int(n @ 1..) if n.abs_diff(left) <= slack);
+            if !near {
+                self.record_mismatch(&want, 0, got);
+                return Err(Stop::Differs);
+            }
+            want.clear();
+        }
         let mut same = 0;
         while same < want.len() {
             if self.target.buffered().is_empty() {

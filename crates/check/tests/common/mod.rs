@@ -99,6 +99,8 @@ pub enum Lie {
     None,
     /// Every so many GETs of a key one is answered with the first reply that key ever had.
     StaleGet(u64),
+    /// The same of HGETALL.
+    StaleHash(u64),
     /// Every so many GETs one byte of a value is flipped.
     FlippedByte(u64),
     /// After so many requests of a connection it says nothing more.
@@ -160,7 +162,13 @@ impl Proxy {
                 return;
             }
             let Ok(mut reply) = redis.reply() else { return };
-            if let Some(key) = get_key(&request) {
+            let all = b"*2\r\n$7\r\nHGETALL\r\n";
+            let hash = matches!(self.lie, Lie::StaleHash(_)) && request.starts_with(all);
+            if hash {
+                self.twist(request.clone(), &mut reply);
+            } else if let Some(key) =
+                get_key(&request).filter(|_| !matches!(self.lie, Lie::StaleHash(_)))
+            {
                 self.twist(key, &mut reply);
             }
             let quit = request == resp::command(&["QUIT"]);
@@ -178,7 +186,7 @@ impl Proxy {
 
     fn twist(&self, key: Vec<u8>, reply: &mut Vec<u8>) {
         match self.lie {
-            Lie::StaleGet(n) => {
+            Lie::StaleGet(n) | Lie::StaleHash(n) => {
                 let mut first = self.first.lock().unwrap();
                 let (old, reads) = first.entry(key).or_insert_with(|| (reply.clone(), 0));
                 *reads += 1;
