@@ -4,7 +4,11 @@
 //! Each round makes a key hot on the target, changes it by the direct way in one of the ways in
 //! which Redis can change a key, and reads it on the target until the change shows. What counts is
 //! when the last stale read was *sent*, after the change was answered (or had to happen: expiry).
+//!
+//! With `--master` the target's Redis is a replica, and changes are made at its master: each counts
+//! from when the replica itself shows it by the direct way.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,6 +42,9 @@ pub struct UnseenArgs {
     /// The same Redis by a way that bypasses the target.
     #[arg(long)]
     pub direct: String,
+    /// The master whose replica that Redis is: changes are made there.
+    #[arg(long)]
+    pub master: Option<String>,
     /// Rounds of each kind of change.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub rounds: u32,
@@ -155,6 +162,7 @@ pub struct Report {
 struct Run {
     target: Conn,
     direct: Conn,
+    master: Option<Conn>,
     wrong: Vec<String>,
 }
 
@@ -166,32 +174,54 @@ fn bulk(value: Option<&str>) -> Vec<u8> {
 }
 
 impl Run {
-    /// Sends a command the direct way; an error reply is an error.
-    fn direct(&mut self, words: &[&str]) -> Result<Vec<u8>> {
-        let reply = self.direct.call(words).context("--direct")?;
+    /// Sends a command past the target, to the master if there is one; an error reply is an error.
+    fn change(&mut self, words: &[&str]) -> Result<Vec<u8>> {
+        let reply = match &mut self.master {
+            Some(master) => master.call(words).context("--master")?,
+            None => self.direct.call(words).context("--direct")?,
+        };
         if reply.starts_with(b"-") {
             bail!("{words:?} was answered {}", resp::show(&reply, 200));
         }
         Ok(reply)
     }
 
-    fn direct_all(&mut self, commands: &[&str], key: &str, other: &str) -> Result<()> {
+    fn change_all(&mut self, commands: &[&str], key: &str, other: &str) -> Result<()> {
         for command in commands {
             let words: Vec<String> = command
                 .split(' ')
                 .map(|word| word.replace("{k}", key).replace("{o}", other))
                 .collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            self.direct(&words)?;
+            self.change(&words)?;
         }
         Ok(())
+    }
+
+    /// When the change is done, whose last command has been answered.
+    fn done(&mut self, change: &Change, key: &str, new: &[u8]) -> Result<Instant> {
+        let answered = Instant::now();
+        if self.master.is_none() {
+            return Ok(answered + change.after);
+        }
+        while self.direct.call(&["GET", key]).context("--direct")? != new {
+            if answered.elapsed() > NEVER {
+                bail!(
+                    "{}: {key} has not come from --master to --direct within {} s; is that its replica, and the \
+                     link up (INFO replication)?",
+                    change.name,
+                    NEVER.as_secs()
+                );
+            }
+        }
+        Ok(Instant::now())
     }
 
     /// One round; how long the change stayed hidden.
     fn round(&mut self, change: &Change, key: &str) -> Result<Duration> {
         let other = format!("{key}:other");
-        self.direct(&["SET", key, "old"])?;
-        self.direct(&["SET", &other, "new"])?;
+        self.change(&["SET", key, "old"])?;
+        self.change(&["SET", &other, "new"])?;
         let (old, new) = (bulk(Some("old")), bulk(change.becomes));
         for read in 0..HEAT_READS {
             // Until the invalidation of the last round's value has come.
@@ -205,8 +235,8 @@ impl Run {
             }
             std::thread::sleep(HEAT_PAUSE);
         }
-        self.direct_all(change.commands, key, &other)?;
-        let done = Instant::now() + change.after;
+        self.change_all(change.commands, key, &other)?;
+        let done = self.done(change, key, &new)?;
         let mut hidden = Duration::ZERO;
         loop {
             let sent = Instant::now();
@@ -225,8 +255,8 @@ impl Run {
                 break;
             }
         }
-        self.direct_all(change.undo, key, &other)?;
-        self.direct(&["DEL", key, &other])?;
+        self.change_all(change.undo, key, &other)?;
+        self.change(&["DEL", key, &other])?;
         Ok(hidden)
     }
 
@@ -253,12 +283,16 @@ impl Run {
 
 /// Reads and writes keys of its own until told to stop; checks nothing.
 fn load(
-    target: std::net::SocketAddr,
+    target: SocketAddr,
+    master: Option<SocketAddr>,
     number: u32,
     stop: &AtomicBool,
     done: &AtomicU64,
 ) -> Result<()> {
     let mut conn = Conn::connect(target, STALL)?;
+    let mut master = master
+        .map(|master| Conn::connect(master, STALL))
+        .transpose()?;
     let value = "v".repeat(100);
     for request in 0u64.. {
         if stop.load(Ordering::Relaxed) {
@@ -266,7 +300,8 @@ fn load(
         }
         let key = format!("unseen:load:{number}:{}", request % 8);
         if request % 10 == 0 {
-            conn.call(&["SET", &key, &value])?;
+            let writer = master.as_mut().unwrap_or(&mut conn);
+            writer.call(&["SET", &key, &value])?;
         } else {
             conn.call(&["GET", &key])?;
         }
@@ -282,12 +317,16 @@ fn load(
 pub fn execute(args: &UnseenArgs) -> Result<Report> {
     let target = net::resolve(&args.target)?;
     let direct = net::resolve(&args.direct)?;
+    let master = args.master.as_deref().map(net::resolve).transpose()?;
     let mut run = Run {
         target: Conn::connect(target, STALL)?,
         direct: Conn::connect(direct, STALL).context("--direct")?,
+        master: master
+            .map(|master| Conn::connect(master, STALL).context("--master"))
+            .transpose()?,
         wrong: Vec::new(),
     };
-    run.direct(&["FUNCTION", "LOAD", "REPLACE", LIBRARY])?;
+    run.change(&["FUNCTION", "LOAD", "REPLACE", LIBRARY])?;
     let (stop, done) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
@@ -295,7 +334,7 @@ pub fn execute(args: &UnseenArgs) -> Result<Report> {
     let threads: Vec<JoinHandle<Result<()>>> = (0..args.load)
         .map(|number| {
             let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
-            std::thread::spawn(move || load(target, number, &stop, &done))
+            std::thread::spawn(move || load(target, master, number, &stop, &done))
         })
         .collect();
     let began = Instant::now();
@@ -312,7 +351,7 @@ pub fn execute(args: &UnseenArgs) -> Result<Report> {
             .map_err(|_| anyhow!("a thread of the load panicked"))??;
     }
     let changes = changes?;
-    run.direct(&["FUNCTION", "DELETE", "erb_unseen"])?;
+    run.change(&["FUNCTION", "DELETE", "erb_unseen"])?;
     let late = changes
         .iter()
         .any(|hidden| hidden.max_ms > args.bound_ms as f64);

@@ -244,7 +244,16 @@ impl TestLab {
     /// If it cannot listen.
     #[must_use]
     pub fn unseen_address(&self) -> SocketAddr {
-        let redis = SocketAddr::from((Ipv4Addr::LOCALHOST, self.lab.state().redis_port));
+        self.unseen_address_of(self.lab.state().redis_port)
+    }
+
+    /// The same to another Redis on the server's end.
+    ///
+    /// # Panics
+    /// If it cannot listen.
+    #[must_use]
+    pub fn unseen_address_of(&self, port: u16) -> SocketAddr {
+        let redis = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let server = self.lab.state().server.namespace.clone();
         let listener = self.inside(End::Client, || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let listener = listener.expect("listen");

@@ -5,8 +5,10 @@
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
+use erb_check::unseen::{self, UnseenArgs};
 use erb_e2e::calls::{call, expect, get, set};
-use erb_e2e::lab::{STATE_WAIT, TestLab, scaled, wait};
+use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, scaled, wait};
+use erb_lab::End;
 
 const MASTER_PORT: u16 = 6391;
 /// The bound on unseen changes, and some time for a busy machine to carry replication.
@@ -92,6 +94,27 @@ fn a_replica_follows_its_master() {
     lab.heat(&mut reader, "k");
     assert_eq!(get(&mut reader, "k").as_deref(), Some("mine"));
     lab.assert_settled();
+}
+
+#[test]
+fn changes_of_every_kind_at_the_master_show_within_the_lease() {
+    let lab = TestLab::boosted_with("replicakinds", &["--direct"]);
+    let _master = lab.redis_on(MASTER_PORT);
+    follow(&lab, &mut lab.unseen());
+    let words = format!(
+        "--target {} --direct {} --master {} --rounds {} --bound-ms 150 --load 4 --allow-flush",
+        lab.address(),
+        lab.unseen_address(),
+        lab.unseen_address_of(MASTER_PORT),
+        scaled(10, 100)
+    );
+    let report = lab.inside(End::Client, || {
+        unseen::execute(&arguments::<UnseenArgs>(&words)).expect("unseen")
+    });
+    println!("{report:#?}");
+    assert!(report.passed, "{report:#?}");
+    let counters = lab.assert_settled();
+    assert!(counters.get("FAST_GET") > 0, "nothing was answered fast");
 }
 
 /// Redis refuses reads (-MASTERDOWN): so does ERB, at once if the command came through it, else
