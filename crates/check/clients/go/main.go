@@ -3,10 +3,12 @@
 // go-redis as `check clients` runs it: library defaults, every reply verified.
 //
 // Usage: client HOST PORT PROTOCOL REPEATS PREFIX. One JSON line per event on
-// stdout; after "done" the connection stays open until stdin closes.
+// stdout; after "connected" it waits for a line on stdin, after "done" the
+// connection stays open until stdin closes.
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -116,10 +118,14 @@ func main() {
 		Addr:     net.JoinHostPort(os.Args[1], os.Args[2]),
 		Protocol: protocol,
 	})
+	stdin := bufio.NewReader(os.Stdin)
 	pong, err := c.Ping(ctx).Result()
 	err = expect("PING", pong, err, "PONG")
 	if err == nil {
 		say(map[string]string{"event": "connected", "version": redis.Version()})
+		_, err = stdin.ReadString('\n') // pipelines have a pool of their own: one connection until then
+	}
+	if err == nil {
 		err = work(ctx, c, repeats, os.Args[5])
 	}
 	if err != nil {
@@ -127,6 +133,6 @@ func main() {
 	} else {
 		say(map[string]string{"event": "done"})
 	}
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	_, _ = io.Copy(io.Discard, stdin)
 	_ = c.Close()
 }

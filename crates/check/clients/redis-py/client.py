@@ -2,7 +2,8 @@
 """redis-py as `check clients` runs it: library defaults, every reply verified.
 
 Usage: client.py HOST PORT PROTOCOL REPEATS PREFIX. One JSON line per event on
-stdout; after "done" the connection stays open until stdin closes.
+stdout; after "connected" it waits for a line on stdin, after "done" the
+connection stays open until stdin closes.
 """
 
 import json
@@ -45,6 +46,7 @@ def main():
     try:
         expect("PING", r.ping(), True)
         say(event="connected", version=redis.__version__)
+        sys.stdin.readline()
         work(r, int(repeats), prefix)
         say(event="done")
     except Exception as error:  # Reported to the parent as a failure, whatever it is.

@@ -139,7 +139,7 @@ enum Said {
     Failed { error: String },
 }
 
-/// Starts the client, reports its connection, waits for its verdict.
+/// Starts the client, reports its connection, lets it work, waits for its verdict.
 ///
 /// # Errors
 /// If it cannot be started or does not keep to the protocol of our programs.
@@ -148,7 +148,7 @@ pub fn drive(
     job: &Job,
     connected: impl Fn(&str, SocketAddr) -> Result<()>,
 ) -> Result<(Process, Status)> {
-    let process = Process::start(command)?;
+    let mut process = Process::start(command)?;
     loop {
         let line = process.line()?;
         let said =
@@ -160,6 +160,7 @@ pub fn drive(
                     bail!("the client has {} connections instead of one", locals.len());
                 };
                 connected(&version, local)?;
+                process.write("\n")?;
             }
             Said::Done => return Ok((process, Status::Passed)),
             Said::Failed { error } => return Ok((process, Status::Failed(error))),

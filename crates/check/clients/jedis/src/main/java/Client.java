@@ -18,7 +18,8 @@ import redis.clients.jedis.Response;
  * Jedis as `check clients` runs it: library defaults, every reply verified.
  *
  * <p>Usage: Client HOST PORT PROTOCOL REPEATS PREFIX. One JSON line per event on stdout; after
- * "done" the connection stays open until stdin closes.
+ * "connected" it waits for a line on stdin, after "done" the connection stays open until stdin
+ * closes.
  */
 public final class Client {
   private static void say(String event, String name, String value) {
@@ -94,6 +95,9 @@ public final class Client {
       try {
         expect("PING", jedis.ping(), "PONG");
         say("connected", "version", version());
+        for (int next = 0; next >= 0 && next != '\n'; ) {
+          next = System.in.read();
+        }
         work(jedis, Integer.parseInt(args[3]), args[4]);
         say("done", "client", "jedis");
       } catch (RuntimeException error) {
