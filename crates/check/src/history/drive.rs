@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use super::Violation;
 use super::linear::{Action, Op};
-use super::read::{self, Form, version_in};
+use super::read::{self, Form};
 use crate::net::{Broken, Conn};
 use crate::resp::{self, Reply};
 
@@ -106,7 +106,7 @@ fn padded(key: &str, version: u64, padding: usize) -> Vec<u8> {
 
 /// The same for a field of a hash, which stays a listpack: only those are cached.
 pub fn field_bytes(field: &str, version: u64) -> Vec<u8> {
-    padded(field, version, padding(version) % FIELD_PADDING_MAX)
+    padded(field, version, field_padding(version))
 }
 
 /// Most values are small: only every eighth is padded.
@@ -115,14 +115,23 @@ fn padding(version: u64) -> usize {
     if version % 8 == 0 { padding } else { 0 }
 }
 
+fn field_padding(version: u64) -> usize {
+    padding(version) % FIELD_PADDING_MAX
+}
+
+/// Bytes of [`padded`], the name having so many.
+fn padded_len(name: usize, version: u64, padding: usize) -> usize {
+    name + 1 + version.to_string().len() + 1 + padding
+}
+
 /// Bytes of [`value_bytes`], the key having so many.
 pub fn value_len(key: usize, version: u64) -> usize {
-    key + 1 + version.to_string().len() + 1 + padding(version)
+    padded_len(key, version, padding(version))
 }
 
 /// Bytes of [`field_bytes`], the field having so many.
 pub fn field_len(field: usize, version: u64) -> usize {
-    value_len(field, version) - padding(version) + padding(version) % FIELD_PADDING_MAX
+    padded_len(field, version, field_padding(version))
 }
 
 /// The version of a value that must be exactly what [`value_bytes`] made.
@@ -420,12 +429,7 @@ impl<'a> Driver<'a> {
             .zip(&asked.parts)
             .map(|(element, part)| {
                 let counter = self.plan.kind(part.0) == KeyKind::Counter;
-                match Reply::parse(element) {
-                    Reply::Nil => Some(Action::Get(None)),
-                    Reply::Bulk(value) => version_in(&self.plan.key_name(part.0), counter, value)
-                        .map(|version| Action::Get(Some(version))),
-                    _ => None,
-                }
+                Form::Whole.action(&self.plan.key_name(part.0), counter, false, element)
             });
         said.collect()
     }

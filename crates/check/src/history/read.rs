@@ -110,7 +110,8 @@ impl Form {
         let parsed = Reply::parse(reply);
         let version = |name: &str, value: &[u8]| version_in(name, counter, value);
         match (self, parsed) {
-            (Self::Whole | Self::HGet, Reply::Nil) => Some(Action::Get(None)),
+            (Self::Whole, Reply::Nil) if !hash => Some(Action::Get(None)),
+            (Self::HGet, Reply::Nil) => Some(Action::Get(None)),
             (Self::Range, Reply::Bulk(b"")) => Some(Action::Get(None)),
             (Self::Whole | Self::Range, Reply::Bulk(value)) if !hash => {
                 version(key, value).map(|version| Action::Get(Some(version)))
@@ -118,7 +119,7 @@ impl Form {
             (Self::HGet, Reply::Bulk(value)) => {
                 version_of_field(FIELDS[0], value).map(|version| Action::Get(Some(version)))
             }
-            (Self::Whole | Self::HMGet | Self::HVals, Reply::Other(_)) => {
+            (Self::Whole | Self::HMGet | Self::HVals, Reply::Other(_)) if hash => {
                 self.of_many(resp::elements(reply)?)
             }
             (Self::Exists | Self::HExists, Reply::Int(n @ 0..=1)) => Some(Action::Exists(n == 1)),
@@ -177,7 +178,7 @@ fn pairs(all: Vec<Reply<'_>>) -> Option<Vec<Reply<'_>>> {
 }
 
 /// The version that a value of a register, or a counter, has.
-pub fn version_in(name: &str, counter: bool, value: &[u8]) -> Option<u64> {
+fn version_in(name: &str, counter: bool, value: &[u8]) -> Option<u64> {
     if counter {
         return std::str::from_utf8(value).ok()?.parse().ok();
     }
@@ -214,6 +215,8 @@ mod tests {
         let whole = |values: &[&[u8]]| Form::Whole.action("k", false, true, &array(values));
         assert_eq!(whole(&[b"f", &f, b"g", &g]), Some(Action::Get(Some(8))));
         assert_eq!(whole(&[]), Some(Action::Get(None)));
+        assert_eq!(Form::Whole.action("k", false, true, b"$-1\r\n"), None);
+        assert_eq!(Form::Whole.action("k", false, false, b"*0\r\n"), None);
         assert_eq!(whole(&[b"f", &f]), None);
         assert_eq!(whole(&[b"f", &f, b"g", &field_bytes("g", 9)]), None);
         let values = Form::HVals.action("k", false, true, &array(&[&f, &g]));

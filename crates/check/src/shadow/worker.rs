@@ -242,18 +242,31 @@ impl Worker<'_> {
 
     /// Takes one reply of the shadow and demands the same bytes of the target, as they come.
     fn compare_one(&mut self) -> std::result::Result<(), Stop> {
-        let mut want = self.shadow.reply().map_err(Stop::Shadow)?;
+        let want = self.shadow.reply().map_err(Stop::Shadow)?;
         let slack = self.outstanding.front().and_then(|asked| asked.0.slack());
-        if let (Some(slack), Reply::Int(left @ 1..)) = (slack, Reply::parse(&want)) {
-            let got = self.target.reply().map_err(Stop::Target)?;
-            let near =
-                matches!(Reply::parse(&got), Reply::Int(n @ 1..) if n.abs_diff(left) <= slack);
-            if !near {
-                self.record_mismatch(&want, 0, got);
-                return Err(Stop::Differs);
-            }
-            want.clear();
+        match (slack, Reply::parse(&want)) {
+            (Some(slack), Reply::Int(left @ 1..)) => self.demand_near(&want, left, slack)?,
+            _ => self.demand_same(&want)?,
         }
+        let (verb, bytes) = self.outstanding.pop_front().unwrap_or((Verb::Ping, 0));
+        self.outstanding_bytes -= bytes;
+        *self.out.by_verb.entry(verb).or_default() += 1;
+        self.out.commands += 1;
+        self.out.bytes_compared += want.len() as u64;
+        Ok(())
+    }
+
+    /// How long is left must be nearly the same.
+    fn demand_near(&mut self, want: &[u8], left: i64, slack: u64) -> std::result::Result<(), Stop> {
+        let got = self.target.reply().map_err(Stop::Target)?;
+        if matches!(Reply::parse(&got), Reply::Int(n @ 1..) if n.abs_diff(left) <= slack) {
+            return Ok(());
+        }
+        self.record_mismatch(want, 0, got);
+        Err(Stop::Differs)
+    }
+
+    fn demand_same(&mut self, want: &[u8]) -> std::result::Result<(), Stop> {
         let mut same = 0;
         while same < want.len() {
             if self.target.buffered().is_empty() {
@@ -265,15 +278,10 @@ impl Worker<'_> {
             self.target.consume(equal);
             same += equal;
             if equal < n {
-                self.differs(&want, same);
+                self.differs(want, same);
                 return Err(Stop::Differs);
             }
         }
-        let (verb, bytes) = self.outstanding.pop_front().unwrap_or((Verb::Ping, 0));
-        self.outstanding_bytes -= bytes;
-        *self.out.by_verb.entry(verb).or_default() += 1;
-        self.out.commands += 1;
-        self.out.bytes_compared += want.len() as u64;
         Ok(())
     }
 

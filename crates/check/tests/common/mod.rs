@@ -162,13 +162,7 @@ impl Proxy {
                 return;
             }
             let Ok(mut reply) = redis.reply() else { return };
-            let all = b"*2\r\n$7\r\nHGETALL\r\n";
-            let hash = matches!(self.lie, Lie::StaleHash(_)) && request.starts_with(all);
-            if hash {
-                self.twist(request.clone(), &mut reply);
-            } else if let Some(key) =
-                get_key(&request).filter(|_| !matches!(self.lie, Lie::StaleHash(_)))
-            {
+            if let Some(key) = self.lied_about(&request) {
                 self.twist(key, &mut reply);
             }
             let quit = request == resp::command(&["QUIT"]);
@@ -181,6 +175,17 @@ impl Proxy {
             if quit {
                 return;
             }
+        }
+    }
+
+    /// What tells the key of a request about which lies are told.
+    fn lied_about(&self, request: &[u8]) -> Option<Vec<u8>> {
+        match self.lie {
+            Lie::StaleHash(_) => {
+                let of_hash = request.starts_with(b"*2\r\n$7\r\nHGETALL\r\n");
+                of_hash.then(|| request.to_vec())
+            }
+            _ => get_key(request),
         }
     }
 
