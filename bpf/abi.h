@@ -245,8 +245,9 @@ struct mark {
 #define MARK_FENCE     0xffffffffU
 #define COOKIE_UNKNOWN 0xffffffffffffffffULL /* OLD entry made before its socket had a cookie */
 
-/* A tracked connection. Who writes what: see splice.h, which also asserts the lines. Cold cache lines
- * decide what a packet costs: what every request and every reply needs fills three of them. */
+/* A tracked connection. Who writes what: see splice.h, which also asserts the lines. Cold cache
+ * lines decide what a packet costs: what every request and every reply needs fills three of them.
+ */
 struct conn {
 	/* line A */
 	ERB_LOCK lock;
@@ -310,7 +311,7 @@ struct conn {
 	__u32 proof_pos;   /* kernel space: see CONN_F_FENCE_PROOF */
 	__u32 stateful_at; /* number of the last request that moved epoch */
 	__u32 judged;	   /* control.rights under which a list showed that it stays out */
-	__u32 pad1[5];
+	__u32 pad1[5];	   /* to the end of a line */
 	struct mark marks[MARKS_IN_FLIGHT];
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */

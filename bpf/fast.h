@@ -134,8 +134,8 @@ INLINE void fast_bulk_header(u8 *to, u32 bytes)
 	p[1] = '\n';
 }
 
-/* Whether the entry is answered still: it has no expiry, or that is far enough. *expiry_ms is it, 0 =
- * none. What it reads may be torn. */
+/* Whether the entry is answered still: it has no expiry, or that is far enough. *expiry_ms is it,
+ * 0 = none. What it reads may be torn. */
 INLINE bool fast_alive(const struct work *w, struct slot *slot, u32 slot_bytes, bool small,
 		       u64 *expiry_ms)
 {

@@ -54,10 +54,10 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
         run_dir.remove(true)?;
         return Ok(Detached::Gone);
     };
+    let here = notes.netns == crate::rundir::netns_inode()?;
     let devices = Links::new(&run_dir.pins()).boosted_devices();
     let Some(first) = devices.first() else {
         // They are gone, with their namespace maybe: nothing passes ERB any more.
-        let here = notes.netns == crate::rundir::netns_inode()?;
         let vlan = if here {
             notes.vlan_before()
         } else {
@@ -67,7 +67,7 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
         run_dir.remove(notes.mounted)?;
         return Ok(Detached::Gone);
     };
-    if notes.netns != crate::rundir::netns_inode()? {
+    if !here {
         return Err(Error::Usage(
             "the daemon is dead: detach from the network namespace in which it was boosted \
              (`ip netns exec NAME erb detach`)"

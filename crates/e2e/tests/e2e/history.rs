@@ -46,11 +46,16 @@ fn a_writer_that_nobody_sees_is_read_no_later_than_the_lease() {
 #[test]
 fn changes_of_every_kind_that_nobody_sees_show_within_the_lease() {
     let lab = TestLab::boosted_with("unseenkinds", &["--direct"]);
-    let direct = lab.unseen_address();
-    let rounds = scaled(10, 500);
+    assert_changes_show(&lab, &format!("--rounds {}", scaled(10, 500)));
+}
+
+/// Asserts that changes of every kind past the boosted devices show within the lease; `more`
+/// arguments.
+pub(crate) fn assert_changes_show(lab: &TestLab, more: &str) {
     let words = format!(
-        "--target {} --direct {direct} --rounds {rounds} --bound-ms 150 --load 4 --allow-flush",
-        lab.address()
+        "--target {} --direct {} --bound-ms 150 --load 4 --allow-flush {more}",
+        lab.address(),
+        lab.unseen_address()
     );
     let report = lab.inside(End::Client, || {
         unseen::execute(&arguments::<UnseenArgs>(&words)).expect("unseen")

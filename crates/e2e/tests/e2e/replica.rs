@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
-use erb_check::unseen::{self, UnseenArgs};
 use erb_e2e::calls::{call, expect, get, set};
-use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, scaled, wait};
-use erb_lab::End;
+use erb_e2e::lab::{STATE_WAIT, TestLab, scaled, wait};
+
+use crate::history::assert_changes_show;
 
 const MASTER_PORT: u16 = 6391;
 /// The bound on unseen changes, and some time for a busy machine to carry replication.
@@ -101,20 +101,8 @@ fn changes_of_every_kind_at_the_master_show_within_the_lease() {
     let lab = TestLab::boosted_with("replicakinds", &["--direct"]);
     let _master = lab.redis_on(MASTER_PORT);
     follow(&lab, &mut lab.unseen());
-    let words = format!(
-        "--target {} --direct {} --master {} --rounds {} --bound-ms 150 --load 4 --allow-flush",
-        lab.address(),
-        lab.unseen_address(),
-        lab.unseen_address_of(MASTER_PORT),
-        scaled(10, 100)
-    );
-    let report = lab.inside(End::Client, || {
-        unseen::execute(&arguments::<UnseenArgs>(&words)).expect("unseen")
-    });
-    println!("{report:#?}");
-    assert!(report.passed, "{report:#?}");
-    let counters = lab.assert_settled();
-    assert!(counters.get("FAST_GET") > 0, "nothing was answered fast");
+    let (master, rounds) = (lab.unseen_address_of(MASTER_PORT), scaled(10, 100));
+    assert_changes_show(&lab, &format!("--master {master} --rounds {rounds}"));
 }
 
 /// Redis refuses reads (-MASTERDOWN): so does ERB, at once if the command came through it, else

@@ -182,7 +182,7 @@ impl Maker<'_> {
         value
     }
 
-    pub(super) fn read(&mut self) -> Command {
+    fn read(&mut self) -> Command {
         if self.chance(self.rates.plain_reads) {
             let keys = self.rates.keys.max(1);
             let number = self.random.u32(0..keys).min(self.random.u32(0..keys));
@@ -310,7 +310,7 @@ impl Maker<'_> {
         }
     }
 
-    pub(super) fn write(&mut self) -> Command {
+    fn write(&mut self) -> Command {
         if self.chance(self.rates.expiry) {
             return self.expiring();
         }

@@ -47,6 +47,17 @@ fn warm(s: &mut Scenario, reader: ConnId) {
     panic!("never answered: {}", s.counters());
 }
 
+/// The same with a client that is answered as a user of all rights, and one of the default user.
+fn admitted(seed: u64) -> (Scenario, ConnId, ConnId) {
+    let (mut s, admin) = world(seed);
+    user(&mut s, admin, b"full", b"~*");
+    let (client, reader) = (s.fast(), s.fast());
+    assert_eq!(s.call(client, &[b"AUTH", b"full", b"x"]), b"+OK\r\n");
+    s.run(SECOND);
+    assert!(is_fast(&s, client), "it may do everything");
+    (s, client, reader)
+}
+
 /// Requests follow AUTH without waiting for its answer, in its packet and in packets of their own:
 /// they are those of the new user.
 pub(crate) fn auth_in_flight() {
@@ -184,12 +195,7 @@ pub(crate) fn push_around_unsubscribe() {
 /// next daemon must believe neither what is cached nor who was admitted.
 pub(crate) fn replaced_unawares() {
     for seed in 1..=6 {
-        let (mut s, admin) = world(seed);
-        user(&mut s, admin, b"full", b"~*");
-        let (client, reader) = (s.fast(), s.fast());
-        assert_eq!(s.call(client, &[b"AUTH", b"full", b"x"]), b"+OK\r\n");
-        s.run(SECOND);
-        assert!(is_fast(&s, client), "it may do everything");
+        let (mut s, client, reader) = admitted(seed);
         warm(&mut s, reader);
         warm(&mut s, client);
         s.world.server.replace_programs();
@@ -214,12 +220,7 @@ pub(crate) fn replaced_unawares() {
 /// is not known, and must not keep others from being answered.
 pub(crate) fn refused_again_and_again() {
     for seed in 1..=4 {
-        let (mut s, admin) = world(seed);
-        user(&mut s, admin, b"full", b"~*");
-        let (client, reader) = (s.fast(), s.fast());
-        assert_eq!(s.call(client, &[b"AUTH", b"full", b"x"]), b"+OK\r\n");
-        s.run(SECOND);
-        assert!(is_fast(&s, client), "it may do everything");
+        let (mut s, client, reader) = admitted(seed);
         s.unseen(&[b"ACL", b"SETUSER", b"full", b"resetkeys", b"~cold"]);
         s.call(client, &[b"GET", b"none"]);
         warm(&mut s, reader);
