@@ -16,15 +16,19 @@ enum erb_stat {
 #undef REASON
 
 enum erb_cmd_class {
-	CMD_FENCE = 0,	 /* keys unknown: global fence until answered */
-	CMD_GET,	 /* fast; no effect when it goes up */
-	CMD_PING,	 /* fast; no effect when it goes up */
-	CMD_HARMLESS,	 /* cannot change a string or a hash */
-	CMD_MARK,	 /* writes the keys that its row names, and no other string or hash */
-	CMD_STATEFUL,	 /* connection to BYPASS, no effect on keys */
-	CMD_EXEC,	 /* connection to BYPASS and global fence; ends MULTI and WATCH */
+	CMD_FENCE = 0, /* may change what Redis reports to nobody: global fence until answered, then
+			    the cache is empty */
+	CMD_GET,       /* fast; no effect when it goes up */
+	CMD_PING,      /* fast; no effect when it goes up */
+	CMD_HARMLESS,  /* cannot change a string or a hash */
+	CMD_MARK,      /* writes the keys that its row names, and no other string or hash */
+	CMD_SETTLE,   /* keys unknown, but Redis reports what it writes: global fence until answered
+			    and settled */
+	CMD_STATEFUL, /* connection to BYPASS, no effect on keys */
+	CMD_EXEC,     /* connection to BYPASS and global fence, settled; ends MULTI and WATCH */
 	CMD_UNCOUNTABLE, /* connection to BYPASS, replies can no longer be counted */
 	CMD_GATE,	 /* global fence, serving off until Redis's state is read again */
+	CMD_CONFIG,	 /* the same, but Redis reports what it writes */
 	CMD_CONTAINER,	 /* class depends on the sub-command */
 	CMD_HELLO,	 /* RESP version; stateful with more than that argument */
 	CMD_SELECT,	 /* harmless for the connection's database, else stateful */
@@ -52,16 +56,16 @@ enum fast_kind {
 
 enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE_MAX };
 
-/* Flags of a connection; set under its lock, never cleared except FENCE_PROOF and OVERFLOW, and by
- * an admission SCAN_LOST and UNCOUNTABLE. */
+/* Flags of a connection; set under its lock, never cleared except FENCE_PROOF, OVERFLOW and
+ * EGRESS_SEEN, and by an admission SCAN_LOST and UNCOUNTABLE. */
 #define CONN_F_CLOSING	   0x01 /* FIN or RST seen by either half: never answers again */
 #define CONN_F_SCAN_LOST   0x02 /* request stream cannot be parsed any more */
 #define CONN_F_UNCOUNTABLE 0x04 /* replies cannot be counted any more */
-#define CONN_F_EGRESS_SEEN 0x08 /* egress_max is valid */
+#define CONN_F_EGRESS_SEEN 0x08 /* the kernel's last packet left by ifindex */
 #define CONN_F_FENCE_PROOF                                                                         \
 	0x10		       /* holds one share of the global fence until proof up to proof_pos */
 #define CONN_F_OVERFLOW	  0x20 /* holds one share of the global fence until nothing is unanswered */
-#define CONN_F_TC_PENDING 0x40 /* tc_until is valid: all packets go to the TC tier */
+#define CONN_F_TC_PENDING 0x40 /* tc_until and tc_at are valid: all packets go to the TC tier */
 
 /* What a connection's commands said of it, and what became of them: see modes.h. The first six
  * follow from the request stream alone. */
@@ -71,11 +75,20 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 #define CONN_K_MULTI	 0x08 /* there was a MULTI since the last admission */
 #define CONN_K_IN_MULTI	 0x10 /* its EXEC or DISCARD has not come yet */
 #define CONN_K_GATE	 0x20 /* behind that MULTI a command of the gate may be queued */
-#define CONN_K_SCANNED	 0x3f
+#define CONN_K_SCANNED	 0x43f
 #define CONN_K_STUCK	 0x40 /* an error was answered after a WATCH */
 #define CONN_K_AUTHED	 0x80 /* Redis has authenticated it */
 #define CONN_K_TRIAL	 0x100 /* older than ERB, scanned from a boundary that an answer must prove */
 #define CONN_K_RECOUNTED 0x200 /* its requests and replies are counted from an admission on */
+#define CONN_K_LISTENS	 0x800 /* older than ERB; what it says by rote closes nothing: A7 */
+#define CONN_K_HIDDEN	 0x400 /* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
+
+/* Whose a listening socket on the port is: value of erb_listeners; none: not known (yet). */
+enum erb_listener {
+	LISTENER_UNKNOWN = 0, /* connections are tracked, but never believed to be new */
+	LISTENER_REDIS,	      /* of the process that the feed speaks to */
+	LISTENER_FOREIGN,     /* another server's: its packets are not our business */
+};
 
 struct conn_key {
 	__u8 client_addr[16]; /* IPv4 as ::ffff:a.b.c.d */
@@ -102,6 +115,14 @@ struct command_row {
 	__u16 pad;
 };
 
+/* What the key hash is keyed with: hash.h. */
+#define HASH_WORDS (KEY_BYTES_MAX / 8)
+struct hash_secret {
+	__u64 begin;
+	__u64 odd; /* used as such whatever it is */
+	__u64 words[HASH_WORDS];
+};
+
 /* One per ERB: what the daemon tells the data path and what the data path tells the daemon.
  * The first part is written by the daemon only, the second by the data path only (atomics). */
 struct control {
@@ -118,20 +139,24 @@ struct control {
 	__u64 heartbeat_up_ns;	  /* each connection sends a command up this often; 0 = never */
 	__u64 gate_ack;		  /* value of gate_seen up to which Redis's state was read again */
 	__u64 set_mask;		  /* number of cache sets - 1 */
-	__u64 hash_seed;
 	__u32 fast_off; /* bit 1 << FAST_KIND_x: this Redis has the command not as we know it */
 	__u32 unknown_class; /* of names that erb_commands lacks: CMD_FENCE, or CMD_MONITOR */
 	__u32 rights;	     /* moves when access rules change: FAST needs conn.rights to be this */
 	__u32 open;	     /* 1: a new connection may do everything without a password */
-	__u64 pad1[5];
+	struct hash_secret hash;    /* its first words share a line with what is above */
+	__u32 devices[DEVICES_MAX]; /* indexes of the boosted ones, 0: none */
+	__u64 settle_to;	    /* erb_settle: in */
+	__u64 pad1[3];
 	/* written by the data path */
 	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
 	__u64 global_version; /* moves when the fence opens or closes and at every clear */
+	__u64 fence_answered; /* shares of it, ever, that wait or waited for erb_settle */
+	__u64 fence_settled;  /* of these: given back */
 	__u64 gate_seen;      /* CMD_GATE commands seen; fast answers need gate_seen == gate_ack */
 	__u32 cache_epoch;    /* entries of another epoch are absent */
 	__u32 untracked;      /* 1: payload of untracked connections passed: fence closed */
 	__u64 table_full_ns;  /* when payload last passed because the table was full; 0: never */
-	__u64 pad3[3];
+	__u64 pad3[1];
 };
 
 /* What a slot's value is, and what a miss asks for. */
@@ -205,7 +230,8 @@ struct scan_request {
 	__u32 number;	 /* number being read */
 	__u8 number_len; /* digits read */
 	__u8 has_key;	 /* hash is the argument's */
-	__u16 word_len;	 /* bytes of the current hash word */
+	__u8 word_len;	 /* bytes of the current hash word */
+	__u8 pending;	 /* what the command takes when it is whole: PENDING_* */
 	__u32 args_left; /* bulk strings of this command still to come, the current one included */
 	__u32 args_total;
 	__u32 skip;	/* bytes of the current bulk string still to come */
@@ -237,12 +263,14 @@ struct scan_reply {
 
 struct mark {
 	__u32 request; /* released when this many replies have left */
-	__u32 set;     /* set index, or MARK_FENCE */
+	__u32 set;     /* set index, or MARK_* */
 };
 /* skb->mark of the daemon's own connection where that passes a boosted device (lo). Its PINGs and
  * reads prove what Redis says now: nobody else may answer them. */
 #define MARK_FEED      0x45524246
-#define MARK_FENCE     0xffffffffU
+#define MARK_FENCE     0xffffffffU /* a share of the fence; the cache is emptied when it goes */
+#define MARK_SETTLE    0xfffffffeU /* a share of the fence; settled when its reply begins to leave */
+#define MARK_EXEC      0xfffffffdU	     /* the same, when its reply has left whole */
 #define COOKIE_UNKNOWN 0xffffffffffffffffULL /* OLD entry made before its socket had a cookie */
 
 /* A tracked connection. Who writes what: see splice.h, which also asserts the lines. Cold cache
@@ -266,13 +294,13 @@ struct conn {
 	__u32 edge;	     /* kernel space: write_seq at the last edit of out_delta */
 	__u32 in_edge;	     /* client space: end of the last consumed bytes */
 	__u32 ack_max;	     /* client space: highest acknowledgement of the client */
-	__u32 ts_recent;     /* client's newest timestamp, RFC 7323 */
+	__u32 ts_recent;     /* client's newest timestamp, RFC 7323; valid once spliced */
 	__u32 requests;	     /* complete requests that went up */
 	__u32 replies;	     /* complete replies that left (egress) */
 	__u32 egress_max;    /* kernel space: highest byte that left (egress) */
 	__u32 last_tsval;    /* highest TSval sent to the client */
 	__u32 scan_next;     /* kernel space: end of the reply bytes scanned */
-	__u32 ifindex;	     /* device on which the client's packets arrive */
+	__u32 ifindex;	     /* boosted device by which the client's packets come; l2 is of it */
 	__u32 mark_head;     /* ingress */
 	__u32 mark_tail;     /* egress */
 	__u32 auth_at;	     /* number of the last AUTH, 0 = none */
@@ -296,7 +324,7 @@ struct conn {
 	struct scan_request in; /* its first 8 bytes end line C */
 	/* fast answers */
 	__u32 recover;	/* client space: end of the flight when a loss was found */
-	__u32 tc_until; /* client space: end of the packet handed to TC */
+	__u32 tc_until; /* client space: end of the last packet left to TC */
 	__u32 rtt_us;	/* smoothed, 0 = unknown */
 	__u32 rttvar_us;
 	__u16 mss_limit; /* set by Packet Too Big, 0 = none */
@@ -311,7 +339,13 @@ struct conn {
 	__u32 proof_pos;   /* kernel space: see CONN_F_FENCE_PROOF */
 	__u32 stateful_at; /* number of the last request that moved epoch */
 	__u32 judged;	   /* control.rights under which a list showed that it stays out */
-	__u32 pad1[5];	   /* to the end of a line */
+	__u8 hidden;	   /* CONN_F_* of its shares that may stand for a change without report */
+	__u8 late;	   /* PENDING_* of a command that is counted, but not whole: S3 */
+	__u8 pad2[2];
+	__u32 ts_recent_s; /* when ts_recent was learnt: seconds, CLOCK_MONOTONIC */
+	__u32 tc_at;	   /* when tc_until last moved: 2^20 ns, CLOCK_MONOTONIC */
+	__u32 late_end;	   /* client space: where it is */
+	__u32 pad1[1];	   /* to the end of a line */
 	struct mark marks[MARKS_IN_FLIGHT];
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
@@ -413,6 +447,7 @@ struct release_io {
 enum admit_act {
 	ADMIT_FAST = 1, /* it may be answered: db, resp and rights hold */
 	ADMIT_TRIAL,	/* older than ERB: its stream is at a command's begin */
+	ADMIT_LISTEN,	/* older than ERB: it only listens, and was at a command's begin */
 	ADMIT_JUDGED,	/* it stays as it is until something of it or the rights change */
 };
 struct admit_io {

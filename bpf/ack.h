@@ -33,14 +33,14 @@ INLINE void conn_loss(struct conn *conn, u64 now)
 		conn->flight_max = REPLY_BYTES_MAX;
 }
 
-/* Nothing in it is new to the kernel: see the design, "Pure ACKs". Lock held. */
+/* Nothing in it is new to the kernel: see the design, "Pure ACKs". Lock held, segment_counts(). */
 INLINE bool ack_droppable(const struct conn *conn, const struct sock_view *v, const struct work *w)
 {
 	const struct pkt *p = &w->p;
 
 	return conn->state == CONN_FAST && !(conn->flags & CONN_F_CLOSING) && !p->odd &&
 	       p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&
-	       ack_is_known(conn, v, p) && conn_paws_ok(conn, p) && !conn->spoke &&
+	       ack_is_known(conn, v, p) && !conn->spoke &&
 	       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;
 }
 
@@ -52,10 +52,11 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 
 	if (!r->tp || (w->p.flags & (TCP_FIN | TCP_RST)))
 		return ingress_up_again(ctx, w, conn, r);
-	w->acked = 1;
 	lock_take(&conn->lock);
 	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie &&
-	    conn_ack(conn, &w->p, &w->view, w->now)) {
+	    segment_counts(conn, &w->p, &w->view, w->now)) {
+		w->acked = 1;
+		conn_ack(conn, &w->p, &w->view, w->now);
 		if (replay_wanted(conn, w)) {
 			conn_loss(conn, w->now);
 			if (w->view.write_seq == conn->edge && !w->p.odd &&
@@ -77,7 +78,7 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 			}
 		} else if (ack_droppable(conn, &w->view, w)) {
 			fate = ACK_DROP;
-			conn_ts_recent(conn, &w->p);
+			conn_ts_recent(conn, &w->p, w->now);
 		}
 	}
 	lock_release(&conn->lock);

@@ -25,6 +25,11 @@
  *      REPLY. An unknown WATCH of an older connection is harmless: it was executed before the list,
  *      so every change before it had been taken out of the cache before the connection was
  *      answered, and every later one makes its EXEC fail.
+ *  A7. A connection older than ERB that the list shows as a replica or a subscriber, with no
+ *      argument of an unfinished command, listens: packets that are, byte for byte, its PING or
+ *      REPLCONF ACK take no share and shut no gate. Wherever in a command Redis may be, such
+ *      bytes make no command that touches a key. Anything else it says ends that, and is held
+ *      by proof like all that is not read.
  *  A6. The entry's socket is the list's line: the socket lived all the time (its cookie), Redis
  *      has accepted it (it answered, or a later list shows that it did), and only one line has its
  *      addresses.
@@ -37,16 +42,23 @@ INLINE bool conn_counted(const struct conn *conn)
 	return !(conn->flags & (CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST));
 }
 
-/* Whether nothing is under way: TCP has all bytes that went up and Redis has read them, the client
- * has acknowledged all of Redis's. Lock held, view loaded. */
+/* Whether TCP has all bytes that went up and Redis has read them. Lock held, view loaded. */
+INLINE bool conn_heard(const struct conn *conn, const struct tcp_sock *tp,
+		       const struct sock_view *v)
+{
+	return v->rcv_nxt == conn->up_max - conn->in_delta && tp->copied_seq == v->rcv_nxt &&
+	       !tp->out_of_order_queue.rb_node;
+}
+
+/* Whether nothing is under way: Redis has read all, the client has acknowledged all of Redis's. Lock
+ * held, view loaded. */
 INLINE bool conn_quiet(const struct conn *conn, const struct tcp_sock *tp,
 		       const struct sock_view *v)
 {
 	if (!(conn->flags & CONN_F_SCAN_LOST) &&
 	    (conn->next != conn->up_max || conn->in.state != RQ_IDLE))
 		return false;
-	if (v->rcv_nxt != conn->up_max - conn->in_delta || tp->copied_seq != v->rcv_nxt ||
-	    tp->out_of_order_queue.rb_node)
+	if (!conn_heard(conn, tp, v))
 		return false;
 	if (v->write_seq != v->snd_una || conn_unacked(conn, conn->ack_max))
 		return false;
@@ -63,6 +75,7 @@ INLINE bool admit_wanted(const struct conn *conn, u32 rights)
 	if ((conn->flags & CONN_F_SCAN_LOST) && conn->state != CONN_OLD)
 		return false;
 	return !(conn->flags & CONN_F_CLOSING) && conn->judged != rights &&
+	       !(conn->kept & CONN_K_LISTENS) &&
 	       !(conn->kept & (CONN_K_NEVER | CONN_K_WATCH | CONN_K_STUCK));
 }
 
@@ -74,11 +87,22 @@ INLINE bool admit_ready(const struct conn *conn, const struct tcp_sock *tp,
 		return false;
 	if (conn_counted(conn))
 		return !seq_after(conn->stateful_at, conn->replies);
+	if (conn->flags & CONN_F_SCAN_LOST) /* A7: a replica is never quiet */
+		return conn_heard(conn, tp, v);
 	return conn_quiet(conn, tp, v);
 }
 
+/* What a list can make of a connection that is ready. Lock held, view loaded. */
+INLINE u32 admit_act_of(const struct conn *conn, const struct tcp_sock *tp,
+			const struct sock_view *v)
+{
+	if (!(conn->flags & CONN_F_SCAN_LOST))
+		return ADMIT_FAST;
+	return conn_quiet(conn, tp, v) ? ADMIT_TRIAL : ADMIT_LISTEN;
+}
+
 /* The sweep's row for it. Lock held. */
-INLINE void admit_report(struct sweep_io *io, const struct conn *conn)
+INLINE void admit_report(struct sweep_io *io, const struct conn *conn, u32 act)
 {
 	u32 n = io->admits;
 	struct admit_row *row;
@@ -94,21 +118,21 @@ INLINE void admit_report(struct sweep_io *io, const struct conn *conn)
 	row->epoch = conn->epoch;
 	row->next = conn->up_max;
 	row->authed = !!(conn->kept & CONN_K_AUTHED);
-	row->act = conn->flags & CONN_F_SCAN_LOST ? ADMIT_TRIAL : ADMIT_FAST;
+	row->act = act;
 	io->admits = n + 1;
 }
 
-/* Whether the connection is a candidate now; *waits: not yet. Lock held. */
-INLINE bool admit_candidate(const struct conn *conn, const struct sock_ref *r, u32 rights,
-			    bool *waits)
+/* What a list could make of the connection now, 0 = nothing; *waits: not yet. Lock held. */
+INLINE u32 admit_candidate(const struct conn *conn, const struct sock_ref *r, u32 rights,
+			   bool *waits)
 {
 	struct sock_view v;
 
 	*waits = false;
 	if (!r->tp || r->cookie != conn->cookie || !admit_wanted(conn, rights))
-		return false;
+		return 0;
 	*waits = !sock_view_load(r, &v) || !admit_ready(conn, r->tp, &v);
-	return !*waits;
+	return *waits ? 0 : admit_act_of(conn, r->tp, &v);
 }
 
 /* A3: counting begins anew. Lock held. */
@@ -142,7 +166,15 @@ INLINE u32 admit_apply(struct conn *conn, struct admit_io *io, const struct sock
 	if (c->stopping || read_once(c->rights) != io->rights || !admit_wanted(conn, io->rights) ||
 	    !sock_view_load(r, &v) || !admit_ready(conn, r->tp, &v))
 		return STAT_ADMIT_MOVED;
+	if (io->act == ADMIT_LISTEN) {
+		if (!(conn->flags & CONN_F_SCAN_LOST) || conn->up_max != io->row.next)
+			return STAT_ADMIT_MOVED;
+		conn->kept |= CONN_K_LISTENS;
+		return STAT_LISTENER;
+	}
 	if (!conn_counted(conn)) {
+		if (admit_act_of(conn, r->tp, &v) == ADMIT_LISTEN)
+			return STAT_ADMIT_MOVED;
 		if (conn->up_max != io->row.next || conn_holds(conn))
 			return STAT_ADMIT_MOVED;
 		admit_recount(conn, &v);

@@ -13,6 +13,8 @@ INLINE u32 fast_unfit(ctx_t *ctx, const struct work *w, const struct control *c,
 		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : STAT_REFUSE_BYPASS;
 	if (conn->flags & CONN_F_CLOSING)
 		return STAT_REFUSE_CLOSING;
+	if (conn->ifindex != tier_ifindex(ctx)) /* replies leave by another, or it is not boosted */
+		return STAT_REFUSE_NO_EGRESS;
 	if (odd)
 		return odd & ODD_F_FRAGMENT ? STAT_ODD_FRAGMENT
 		       : odd & ODD_F_IP	    ? STAT_ODD_IP_OPTIONS
@@ -113,6 +115,39 @@ INLINE enum verdict fast_send(ctx_t *ctx, struct work *w)
 #endif
 }
 
+/* T7: XDP leaves the packet to TC. All that come behind it follow, until TC has had the last one:
+ * it works on another CPU where receive packet steering is on, and XDP must not overtake it. Lock
+ * held. */
+INLINE void tc_awaits(struct conn *conn, const struct work *w)
+{
+	u32 end = w->p.seq + w->p.payload_len;
+
+	if ((conn->flags & CONN_F_TC_PENDING) && !seq_after(end, conn->tc_until))
+		return;
+	conn->tc_until = end;
+	conn->tc_at = w->now >> 20;
+	conn->flags |= CONN_F_TC_PENDING;
+}
+
+/* Whether TC is still to have a packet that came before this one, which then follows. A number that
+ * TCP would not look at says nothing; one that has not come for TC_PENDING_NS is lost. */
+INLINE bool tc_pending(struct conn *conn, struct work *w, struct sock_ref *r)
+{
+	bool pending;
+
+	lock_take(&conn->lock);
+	pending = conn->flags & CONN_F_TC_PENDING;
+	if (pending && (u32)(w->now >> 20) - conn->tc_at > TC_PENDING_NS >> 20) {
+		conn->flags &= ~CONN_F_TC_PENDING;
+		pending = false;
+	}
+	if (pending && r->tp && sock_view_load(r, &w->view) &&
+	    segment_counts(conn, &w->p, &w->view, w->now))
+		tc_awaits(conn, w);
+	lock_release(&conn->lock);
+	return pending;
+}
+
 /* The packet, or what is left of it, goes up with its acknowledgement. Lock held. */
 INLINE void ack_goes_up(struct conn *conn, const struct work *w)
 {
@@ -145,8 +180,7 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 	if (!reason && grown == GROWN_FAILED)
 		reason = STAT_TO_TC; /* an skb has room */
 	if (reason == STAT_TO_TC && TIER_XDP) {
-		conn->tc_until = w->p.seq + w->p.payload_len;
-		conn->flags |= CONN_F_TC_PENDING;
+		tc_awaits(conn, w);
 	} else if (!reason || reason == STAT_TO_TC) {
 		reason = 0;
 		commit(conn, &w->view, w);

@@ -23,6 +23,11 @@
  *  C8. digest.tags[w] is digest_of() of the entry in way w, and anything for a free way: a key
  *      that the digest lacks is in no way.
  *  C9. The value of an entry of type SLOT_HASH is laid out as struct hash_head says.
+ *  C10. A share of the fence that stood for an executed command is given back only when no entry
+ *      can be older than that command: all are absent (fence_release), or the daemon has handled
+ *      what Redis pushed before a PONG whose PING was sent behind the command's reply
+ *      (fence_answer, fence_settle). Fills in hand are void either way: global_version moves when
+ *      a share is taken and when it is given back.
  */
 #pragma once
 #include "seam.h"
@@ -195,9 +200,9 @@ INLINE u32 slot_epoch(struct cache_set *set, struct cache_large *large, u32 way)
 
 /* Copies len <= KEY_BYTES_MAX bytes of a key into l, zero padded, and hashes it. from may be read
  * up to KEY_BYTES_MAX bytes. */
-INLINE void lookup_key(struct lookup *l, const u8 *from, u32 len, u64 seed)
+INLINE void lookup_key(struct lookup *l, const u8 *from, u32 len, const struct hash_secret *secret)
 {
-	u64 hash = hash_begin(seed, len), word;
+	u64 hash = hash_begin(secret, len), word;
 
 	l->key_len = len;
 	for (u32 i = 0; i < KEY_WORDS; i++) {
@@ -205,16 +210,16 @@ INLINE void lookup_key(struct lookup *l, const u8 *from, u32 len, u64 seed)
 			break;
 		word = *(u64 *)(from + i * 8);
 		l->key[i] = word;
-		hash = hash_word(hash, word);
+		hash = hash_word(secret, hash, word, i);
 	}
 	if (len & 7) {
 		u32 at = len & (KEY_BYTES_MAX - 8);
 
 		word = *(u64 *)(from + at) & ((1ULL << (len & 7) * 8) - 1);
 		l->key[at / 8] = word;
-		hash = hash_word(hash, word);
+		hash = hash_word(secret, hash, word, at / 8);
 	}
-	l->hash = hash_end(hash);
+	l->hash = hash_end(secret, hash);
 }
 
 /* Whole key compared, 8 bytes at a time; both sides are zero padded. bytes: of the slot. */
@@ -285,8 +290,8 @@ INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
 	return set_drop_but(set, tag, WAYS);
 }
 
-/* Opens a set for a change: lock and C7. The atomic orders it against the change on all machines.
- */
+/* Opens a set for a change: lock and C7. The atomics are full barriers, so on all machines the odd
+ * count is seen before the first store of the change, the even one behind the last. */
 INLINE void set_change_begin(struct cache_set *set)
 {
 	lock_take(&set->lock);
@@ -437,7 +442,8 @@ INLINE void mark_release(u32 index)
 	count(broken ? STAT_INVARIANT : STAT_MARK_RELEASED);
 }
 
-/* Opens one share of the global fence. */
+/* Opens one share of the global fence. Who reads the version before it (fill_begin) misses neither:
+ * each step is a full barrier. */
 INLINE void fence_take(struct control *c)
 {
 	atomic_add(&c->fence, 1);
@@ -445,30 +451,84 @@ INLINE void fence_take(struct control *c)
 	count(STAT_FENCE_TAKEN);
 }
 
-/* Gives one share back. The epoch moves first: what was filled before the command ran is absent
- * before anybody can be answered again. */
-INLINE void fence_release(struct control *c)
+/* Gives one share back, of a command that is not on its way after all or for which another share
+ * stands. */
+INLINE void fence_return(struct control *c)
 {
-	atomic_add32(&c->cache_epoch, 1);
 	atomic_add(&c->global_version, 1);
 	atomic_add(&c->fence, -1ULL);
 	count(STAT_FENCE_RELEASED);
 }
 
-/* Gives back n marks and shares of the fence, at most MARKS_IN_FLIGHT. */
-INLINE void marks_release(struct control *c, const struct mark *marks, u32 n)
+/* Gives one share back, whose command may have changed what Redis reports to nobody. The epoch moves
+ * first: what was filled before the command ran is absent before anybody can be answered again. */
+INLINE void fence_release(struct control *c)
+{
+	atomic_add32(&c->cache_epoch, 1);
+	fence_return(c);
+}
+
+/* The share's command was executed, and Redis reports what it wrote. The fence stays closed until
+ * these reports are handled: the daemon is woken for the first of the shares that wait. */
+INLINE void fence_answer(struct control *c)
+{
+	u64 *wake;
+
+	if (atomic_add_before(&c->fence_answered, 1) != read_once(c->fence_settled))
+		return;
+	wake = bpf_ringbuf_reserve(&erb_wakes, sizeof(*wake), 0);
+	if (!wake)
+		return;
+	*wake = 0;
+	bpf_ringbuf_submit(wake, BPF_RB_FORCE_WAKEUP);
+}
+
+/* Gives back the shares that were answered up to a count. One caller at a time. */
+INLINE void fence_settle(struct control *c, u64 answered)
+{
+	u64 shares = answered - c->fence_settled;
+
+	if ((s64)shares <= 0 || answered > read_once(c->fence_answered))
+		return;
+	atomic_add(&c->global_version, 1);
+	write_once(c->fence_settled, answered);
+	atomic_add(&c->fence, -shares);
+	count_n(STAT_FENCE_SETTLED, shares);
+	count_n(STAT_FENCE_RELEASED, shares);
+}
+
+/* The command of a share was executed. */
+INLINE void fence_end(struct control *c, bool hidden)
+{
+	if (hidden)
+		fence_release(c);
+	else
+		fence_answer(c);
+}
+
+INLINE bool mark_is_share(u32 set)
+{
+	return set >= MARK_EXEC;
+}
+
+/* Gives back n marks and shares of the fence, at most MARKS_IN_FLIGHT. executed: what they stand for
+ * was. */
+INLINE void marks_release(struct control *c, const struct mark *marks, u32 n, bool executed)
 {
 	int i;
 
 	bpf_for(i, 0, MARKS_IN_FLIGHT)
 	{
-		u32 at = i;
+		u32 at = i, set;
 
 		if (at >= n || at >= MARKS_IN_FLIGHT)
 			break;
-		if (marks[at].set == MARK_FENCE)
-			fence_release(c);
+		set = marks[at].set;
+		if (!mark_is_share(set))
+			mark_release(set);
+		else if (executed)
+			fence_end(c, set == MARK_FENCE);
 		else
-			mark_release(marks[at].set);
+			fence_return(c);
 	}
 }

@@ -30,17 +30,17 @@ INLINE struct command_row *command_sub(struct command_key *key, const struct sca
 }
 
 /* Notes the keys that the command writes from argument first on, n of them at most. Returns
- * CMD_MARK, or CMD_FENCE if they are too many. */
+ * CMD_MARK, or CMD_SETTLE if they are too many. */
 INLINE u32 command_range(struct scan_request *s, u32 first, u32 last, u32 step)
 {
 	if (!step || !first)
-		return CMD_FENCE;
+		return CMD_SETTLE;
 	if (last >= s->args_total)
 		last = s->args_total - 1;
 	if (first > last) /* Redis misses arguments and says so */
 		return CMD_MARK;
 	if ((last - first) / step >= KEYS_MARKED_MAX)
-		return CMD_FENCE;
+		return CMD_SETTLE;
 	s->key_next = first;
 	s->key_last = last;
 	s->key_step = step;
@@ -54,7 +54,7 @@ INLINE u32 command_keys(struct scan_request *s, const struct command_row *row)
 
 	if (row->keynum) {
 		if (row->keynum >= s->args_total || row->first <= row->keynum)
-			return CMD_FENCE;
+			return CMD_SETTLE;
 		s->key_next = row->keynum;
 		s->key_first = row->first;
 		s->key_step = row->step;
@@ -66,19 +66,19 @@ INLINE u32 command_keys(struct scan_request *s, const struct command_row *row)
 }
 
 /* The number of keys has been read, as Redis would: no sign, no leading zero. Returns CMD_MARK, or
- * CMD_FENCE for what is no number or too many. */
+ * CMD_SETTLE for what is no number or too many. */
 INLINE u32 command_keynum(struct scan_request *s)
 {
 	u32 first = s->key_first, n = s->sub[0] - '0';
 
 	s->key_next = s->key_first = 0;
 	if (!s->sub_len || s->sub_len > 2 || n - 1 > 8)
-		return CMD_FENCE;
+		return CMD_SETTLE;
 	if (s->sub_len == 2) {
 		u32 d = s->sub[1] - '0';
 
 		if (d > 9)
-			return CMD_FENCE;
+			return CMD_SETTLE;
 		n = n * 10 + d;
 	}
 	return command_range(s, first, first + (n - 1) * s->key_step, s->key_step);
@@ -104,7 +104,7 @@ __noinline int command_class(struct scan_request *s)
 		return c->unknown_class;
 	if (row->argc && row->argc != s->args_total)
 		return row->cmd_class == CMD_GET || row->cmd_class == CMD_PING ? CMD_HARMLESS
-									       : CMD_FENCE;
+									       : CMD_SETTLE;
 	if (row->cmd_class == CMD_CONTAINER)
 		row = command_sub(&key, s);
 	if (!row)

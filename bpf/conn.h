@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* conn.h - how a connection begins: entries are made from sockets, never from packets alone. */
+/* conn.h - how a connection begins: entries are made from sockets, never from packets alone.
+ *
+ * Invariants:
+ * L1. Payload that goes to Redis has an entry, or closes the fence (table full). What goes to another
+ *     server on the same port has none and closes nothing.
+ * L2. Whose a connection is follows from who listens where it arrives (erb_listeners, written by the
+ *     daemon): LISTENER_REDIS is only said of a listener all of whose connections are Redis's,
+ *     LISTENER_FOREIGN only where none is. All else counts as older than ERB, which is never wrong. */
 #pragma once
 #include "splice.h"
 
@@ -32,7 +39,7 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->next = conn->up_max = conn->in_edge = s->next;
 	conn->in_delta = conn->out_delta = 0;
 	conn->edge = conn->replay_from = conn->replay_base = conn->ack_max = s->edge;
-	conn->ts_recent = w->p.tsval;
+	conn->ts_recent = 0;
 	conn->requests = conn->replies = 0;
 	conn->sent_ns = conn->replay_ns = 0;
 	conn->rtt_us = conn->rttvar_us = 0;
@@ -44,6 +51,7 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->resp = s->known ? 2 : 0;
 	conn->hellos = s->known ? 0 : 2;
 	conn->kept = 0;
+	conn->late = 0;
 	conn->stateful_at = conn->auth_at = 0;
 	conn_epoch_move(conn);
 	conn->egress_max = conn->scan_next = s->write_seq;
@@ -55,22 +63,76 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->cookie = cookie;
 }
 
-/* Fills s from the socket. Returns 0, or the reason for which no entry can be made; *untracked says
- * that its payload may still reach Redis: the fence must close. */
-INLINE u32 conn_start_of(const struct control *c, struct sock_ref *r, struct conn_start *s,
-			 bool *untracked)
+/* Whether the kernel would make a connection of a packet that found only the listener: what it says
+ * itself. Without a SYN cookie that is right it answers with a reset, and nothing of the payload
+ * reaches anybody. */
+INLINE bool listener_believes(struct bpf_sock *listener, struct work *w)
 {
-	*untracked = false;
+	u32 l3 = w->p.l3_off, l4 = w->p.l4_off;
+
+	opaque(l3);
+	opaque(l4);
+	if (l3 > L2_BYTES_MAX || l4 > HEAD_BYTES - TCP_BYTES_MAX)
+		return false;
+	if (w->p.family == 4)
+		return !bpf_tcp_check_syncookie(listener, w->head + l3, 20, (void *)(w->head + l4),
+						20);
+	return !bpf_tcp_check_syncookie(listener, w->head + l3, 40, (void *)(w->head + l4), 20);
+}
+
+/* Finds out who takes connections to the packet's destination: w->listener, and whether it takes
+ * this one by a SYN cookie: w->by_cookie. Looked up from port 0, from which no connection comes.
+ * Global: verified by itself. */
+__noinline int listener_look(ctx_t *ctx)
+{
+	struct work *w = work_get();
+	struct bpf_sock_tuple t = {};
+	struct tcp_sock *tp;
+	struct bpf_sock *sk;
+
+	if (!w)
+		return 0;
+	w->listener = LISTENER_UNKNOWN;
+	w->by_cookie = 0;
+	if (sock_tuple(&t, &w->p.key, w->p.family) == sizeof(t.ipv4)) {
+		t.ipv4.sport = 0;
+		sk = bpf_skc_lookup_tcp(ctx, &t, sizeof(t.ipv4), BPF_F_CURRENT_NETNS, 0);
+	} else {
+		t.ipv6.sport = 0;
+		sk = bpf_skc_lookup_tcp(ctx, &t, sizeof(t.ipv6), BPF_F_CURRENT_NETNS, 0);
+	}
+	if (!sk)
+		return 0;
+	if (sk->state == TCP_LISTEN) {
+		w->by_cookie = listener_believes(sk, w);
+		tp = bpf_skc_to_tcp_sock(sk);
+		if (tp)
+			w->listener = listener_get(sock_cookie(tp));
+	}
+	bpf_sk_release(sk);
+	return 0;
+}
+
+/* Fills s from the socket, behind listener_look(). Returns 0, or the reason for which no entry can
+ * be made. */
+INLINE u32 conn_start_of(const struct control *c, const struct work *w, struct sock_ref *r,
+			 struct conn_start *s)
+{
+	bool ours = c->admit && w->listener == LISTENER_REDIS;
+
 	if (r->state == TCP_TIME_WAIT)
 		return STAT_SOCK_TIME_WAIT;
 	if (r->state == TCP_LISTEN) {
-		*untracked = true; /* perhaps the end of a handshake by SYN cookie */
-		return STAT_SOCK_LISTEN;
+		if (!w->by_cookie)
+			return STAT_SOCK_LISTEN;
+		s->next = w->p.seq;
+		s->edge = s->write_seq = w->p.ack;
+		return 0;
 	}
 	if (r->state == TCP_NEW_SYN_RECV) {
 		s->next = r->rcv_isn + 1;
 		s->edge = s->write_seq = r->snt_isn + 1;
-		s->known = c->admit && r->cookie;
+		s->known = ours && r->cookie;
 		return 0;
 	}
 	if (!r->tp)
@@ -78,7 +140,7 @@ INLINE u32 conn_start_of(const struct control *c, struct sock_ref *r, struct con
 	s->next = r->tp->rcv_nxt;
 	s->edge = r->tp->snd_una;
 	s->write_seq = r->tp->write_seq;
-	s->known = c->admit && r->cookie && r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;
+	s->known = ours && r->cookie && r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;
 	return 0;
 }
 
@@ -101,24 +163,36 @@ INLINE bool table_was_full(const struct control *c, u64 now)
 	return full && now < full + UNTRACKED_NS;
 }
 
-/* Makes or re-makes the entry for the socket in r. Returns NULL if there can be none. */
-INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *conn,
-			       struct sock_ref *r, u32 ifindex)
+/* Whether connections that come by this device are ours. The TC programs are on others too, for
+ * connections that move there. XDP is not. */
+INLINE bool device_boosted(const struct control *c, u32 ifindex)
 {
+	u32 found = TIER_XDP;
+
+	for (u32 i = 0; i < DEVICES_MAX; i++)
+		found |= c->devices[i] == ifindex;
+	return found;
+}
+
+/* Makes or re-makes the entry for the socket in r. Returns whether there is one now. */
+INLINE bool conn_track(struct work *w, struct control *c, struct sock_ref *r, u32 ifindex)
+{
+	struct conn *conn = conn_get(&w->p.key);
 	struct conn_start s = {};
-	bool untracked;
 	u32 zero = 0, reason;
 	u64 cookie = r->cookie ? r->cookie : COOKIE_UNKNOWN;
 	struct conn_zero *empty;
 
 	if (c->stopping)
-		return 0;
-	reason = conn_start_of(c, r, &s, &untracked);
+		return false;
+	if (!TIER_XDP && !device_boosted(c, ifindex)) {
+		count(STAT_UP_ELSEWHERE);
+		return false;
+	}
+	reason = conn_start_of(c, w, r, &s);
 	if (reason) {
 		count(reason);
-		if (untracked)
-			untracked_seen(c);
-		return 0;
+		return false;
 	}
 	if (!conn) {
 		empty = bpf_map_lookup_elem(&erb_conn_zero, &zero);
@@ -129,7 +203,7 @@ INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *c
 			untracked_seen(c);
 			write_once(c->table_full_ns, w->now);
 			count(STAT_CONN_TABLE_FULL);
-			return 0;
+			return false;
 		}
 	}
 	if (table_was_full(c, w->now))
@@ -141,5 +215,55 @@ INLINE struct conn *conn_track(struct work *w, struct control *c, struct conn *c
 	if (!r->cookie)
 		count(STAT_SOCK_COOKIE_ZERO);
 	count(s.known ? STAT_CONN_CREATED : STAT_CONN_OLD);
-	return conn;
+	return true;
+}
+
+/* Payload that meets a request socket: with threaded NAPI often the first one. The right
+ * acknowledgement proves that the client got our SYN-ACK. Without it, or with a timestamp older
+ * than the SYN's (tcp_paws_reject()), the kernel refuses the payload, or takes it if another CPU
+ * ends the handshake meanwhile: nobody can know which, so it must not go up. */
+INLINE bool request_unproved(const struct work *w, const struct sock_ref *r)
+{
+	return r->state == TCP_NEW_SYN_RECV && w->p.payload_len &&
+	       !(w->p.flags & (TCP_SYN | TCP_RST)) &&
+	       (!(w->p.flags & TCP_ACK) || w->p.ack != r->snt_isn + 1 ||
+		(w->p.ts_off && r->ts_recent && seq_before(w->p.tsval, r->ts_recent)));
+}
+
+/* Payload that has no entry, or one of another socket's. V_REFUSED: it has one now. Where only the
+ * listener is found the look-up is made again: between a request and the connection that replaces it
+ * it may see neither, but the connection was in the table before the request left it
+ * (net/ipv4/inet_hashtables.c, inet_ehash_insert()). Global: verified by itself. */
+__noinline int conn_begin(ctx_t *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+	enum verdict v = V_PLAIN;
+	struct sock_ref r;
+
+	if (!w || !c)
+		return V_PLAIN;
+	if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
+		count(STAT_SOCK_NONE);
+		return V_PLAIN;
+	}
+	if (r.state == TCP_LISTEN) {
+		sock_put(&r);
+		if (!sock_get(ctx, &w->p.key, w->p.family, &r))
+			return V_PLAIN;
+	}
+	listener_look(ctx);
+	if (w->listener == LISTENER_FOREIGN) {
+		count(STAT_UP_FOREIGN);
+		sock_put(&r);
+		return V_PLAIN;
+	}
+	if (request_unproved(w, &r)) {
+		count(STAT_SOCK_REQUEST);
+		v = V_DROP;
+	} else if (conn_track(w, c, &r, tier_ifindex(ctx))) {
+		v = V_REFUSED;
+	}
+	sock_put(&r);
+	return v;
 }

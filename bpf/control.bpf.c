@@ -42,7 +42,7 @@ __noinline int fill_look(u32 n)
 	struct fill_io *io = requests();
 
 	if (c && fw && io && n < FILL_BATCH)
-		lookup_key(&fw->l, io->slots[n].key, io->slots[n].key_len, c->hash_seed);
+		lookup_key(&fw->l, io->slots[n].key, io->slots[n].key_len, &c->hash);
 	return 0;
 }
 
@@ -53,15 +53,18 @@ INLINE bool closed(struct control *c)
 }
 
 /* Notes what must not have moved when the value comes: C2. The global version is read first: a
- * fence that opens later moves it, one that is open is seen. */
+ * fence that opens later moves it, one that is open is seen. The epoch is read last: it has moved
+ * before the fence falls. */
 INLINE u32 fill_begin(struct control *c, struct lookup *l, struct fill_slot *s)
 {
 	struct cache_set *set;
 	u32 marks;
 
 	s->global_version = read_once(c->global_version);
+	load_barrier();
 	if (closed(c) || !c->fills)
 		return FILL_BUSY;
+	load_barrier();
 	s->cache_epoch = read_once(c->cache_epoch);
 	s->set = set_of(c, l->hash);
 	set = set_get(s->set);
@@ -411,6 +414,19 @@ int erb_clear(void *ctx)
 	if (!c)
 		return -1;
 	clear(c);
+	return 0;
+}
+
+/* Gives back the shares of the fence that were answered up to control.settle_to, as what Redis has
+ * reported before is handled: C10. */
+SEC("syscall")
+int erb_settle(void *ctx)
+{
+	struct control *c = control_get();
+
+	if (!c)
+		return -1;
+	fence_settle(c, c->settle_to);
 	return 0;
 }
 

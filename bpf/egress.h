@@ -5,7 +5,15 @@
  * GSO (one header for up to 64 KB) with a short linear part: header fields change by
  * bpf_l4_csum_replace without the pseudo-header flag, which is right for CHECKSUM_PARTIAL and for
  * complete sums; lengths never change.
- * Runs inside the TC ingress tier when that sends a clone: its scratch is its own. */
+ * Runs inside the TC ingress tier when that sends a clone: its scratch is its own.
+ *
+ * The program is on every device, and a packet may meet it several times: a VLAN, a bond, a bridge
+ * hand it on to a device below. Invariants:
+ *  E1. A packet of an entry's socket is recorded and translated once, whichever way it leaves: at
+ *      the first device, the one that its route names. There it is plain TCP still; a tunnel wraps
+ *      it up behind it.
+ *  E2. Nothing in the packet tells later devices: marks and indexes have other users, who change
+ *      them. The kernel does: see egress_first(). */
 #pragma once
 #include "splice.h"
 #include "chunk.h"
@@ -17,7 +25,7 @@
 struct out_work {
 	struct pkt p;
 	struct reply_found found;
-	u32 ifindex;
+	u32 ifindex; /* the packet's device */
 	u32 in_delta;
 	u32 out_delta;
 	u32 tsval;
@@ -28,6 +36,7 @@ struct out_work {
 	u32 drop;
 	u32 became; /* enum erb_stat of a state change, 0 = none */
 	u32 overflow_done;
+	u32 hidden; /* that of the share given back */
 	u32 rights; /* control's, read before open */
 	u32 open;
 	u32 gate;    /* Redis refused what access rules as we know them allow */
@@ -116,13 +125,24 @@ __noinline int scan_replies(struct __sk_buff *ctx)
 	return 0;
 }
 
+/* Whether a mark's command has been executed. Redis makes the reply of a command that is settled
+ * when it has run, so its first byte says so; that of EXEC may leave in parts. Lock held. */
+INLINE bool egress_executed(const struct conn *conn, const struct mark *m, bool begun)
+{
+	u32 early = begun & (m->set == MARK_SETTLE); /* a branch costs the verifier twice as much */
+
+	return !seq_after(m->request, conn->replies + early);
+}
+
 /* Moves marks whose replies have left into ow->marks. Lock held. */
 INLINE void egress_take_marks(struct conn *conn, struct out_work *ow)
 {
+	bool begun = conn->out.left && !conn->out.push;
+
 	for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
 		struct mark *m = &conn->marks[conn->mark_tail & (MARKS_IN_FLIGHT - 1)];
 
-		if (conn->mark_tail == conn->mark_head || seq_after(m->request, conn->replies))
+		if (conn->mark_tail == conn->mark_head || !egress_executed(conn, m, begun))
 			break;
 		ow->marks[i] = *m;
 		ow->released = i + 1;
@@ -167,6 +187,7 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 		if (conn->kept & CONN_K_TRIAL) { /* back to what it was */
 			conn->flags |= CONN_F_SCAN_LOST;
 			conn->kept &= ~CONN_K_TRIAL;
+			conn->hidden |= CONN_F_FENCE_PROOF;
 			ow->became = STAT_TRIAL_FAILED;
 		}
 		if ((conn->mark_head != conn->mark_tail || (conn->flags & CONN_F_OVERFLOW)) &&
@@ -185,9 +206,10 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 	ow->gate = (ow->open && ow->found.noauth) ||
 		   (conn->state == CONN_FAST && conn->rights == ow->rights && ow->found.noperm);
 	egress_take_marks(conn, ow);
-	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW) &&
-	    !scan_request_open(&conn->in)) {
+	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW)) {
 		conn->flags &= ~CONN_F_OVERFLOW;
+		ow->hidden = conn->hidden & CONN_F_OVERFLOW;
+		conn->hidden &= ~CONN_F_OVERFLOW;
 		ow->overflow_done = 1;
 	}
 	if (conn->state != CONN_NEW)
@@ -203,6 +225,16 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 		conn->state = CONN_FAST;
 		ow->became = STAT_CONN_FAST;
 	}
+}
+
+/* Notes whether the kernel's last packet left by the device by which the client's come. Lock held.
+ */
+INLINE void egress_way(struct conn *conn, bool same)
+{
+	if (same)
+		conn->flags |= CONN_F_EGRESS_SEEN;
+	else
+		conn->flags &= ~CONN_F_EGRESS_SEEN;
 }
 
 /* Records what leaves and takes the deltas. Lock held, cookie checked. scanned: ow->scan holds a
@@ -226,7 +258,7 @@ INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
 		conn->reset = 1;
 	if (!(ow->p.flags & TCP_RST)) {
 		conn->egress_max = seq_max(conn->egress_max, end);
-		conn->flags |= CONN_F_EGRESS_SEEN;
+		egress_way(conn, ow->ifindex == conn->ifindex);
 	}
 	if (ow->p.ts_off) {
 		ow->tsval = ow->p.tsval;
@@ -313,9 +345,9 @@ INLINE bool egress_rewrite(struct __sk_buff *ctx, struct out_work *ow)
 INLINE void egress_settle(struct out_work *ow, struct control *c)
 {
 	if (ow->released)
-		marks_release(c, ow->marks, ow->released);
+		marks_release(c, ow->marks, ow->released, true);
 	if (ow->overflow_done == 1)
-		fence_release(c);
+		fence_end(c, ow->hidden);
 	if (ow->overflow_done == 2) {
 		fence_take(c);
 		count(STAT_FENCE_PROOF);
@@ -396,15 +428,46 @@ INLINE bool egress_scan(struct __sk_buff *ctx, struct out_work *ow, struct conn 
 	return true;
 }
 
+/* Whether the device is the packet's first: the route that TCP gave it still names the device. The
+ * kernel drops the route behind tcx or leaves the upper device's in place (net/core/dev.c,
+ * __dev_queue_xmit()); what another namespace sends on has none of ours (skb_scrub_packet()). */
+INLINE bool egress_first(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+	struct dst_entry *route;
+	u64 at = skb->_skb_refdst & ~1ULL;
+
+	if (!at)
+		return false;
+	route = bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct dst_entry));
+	return route->dev->ifindex == ctx->ifindex;
+}
+
+/* A device below the first one: as the packet was translated there (E1). It may be the one by which
+ * the client's packets come. */
+INLINE int egress_below(struct __sk_buff *ctx, struct conn *conn, u64 cookie)
+{
+	if (conn->ifindex == ctx->ifindex && !(conn->flags & CONN_F_EGRESS_SEEN)) {
+		lock_take(&conn->lock);
+		if (conn->cookie == cookie)
+			egress_way(conn, true);
+		lock_release(&conn->lock);
+	}
+	count(STAT_EGRESS_BELOW);
+	return TCX_NEXT;
+}
+
 INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct control *c,
 		       struct conn *conn, u64 cookie)
 {
 	bool scanned, ours;
 
-	if (conn->ifindex != ctx->ifindex) {
+	/* An entry that takes any owner has no deltas: twice does no harm. */
+	if (conn->cookie != COOKIE_UNKNOWN && !egress_first(ctx))
+		return egress_below(ctx, conn, cookie);
+	if (conn->ifindex != ctx->ifindex)
 		count(STAT_EGRESS_OTHER_DEVICE);
-		return TCX_NEXT;
-	}
+	ow->ifindex = ctx->ifindex;
 	if (!egress_owner(ctx, ow, conn, cookie))
 		return TCX_NEXT;
 	cookie = conn->cookie;
@@ -461,15 +524,18 @@ INLINE int egress_packet(struct __sk_buff *ctx)
 	struct conn *conn;
 	u64 cookie;
 
-	if (!c || !ow || len < 54)
+	if (!c || !ow || len < HEADERS_MIN)
 		return TCX_NEXT;
+	if (ctx->ingress_ifindex)
+		return TCX_NEXT; /* forwarded: of no socket of ours */
 	if (len > HEAD_BYTES)
 		len = HEAD_BYTES;
 	opaque(len);
 	len &= 0xff; /* the verifier's bound: head is 256 bytes long */
-	if (len < 54 || !egress_head(ctx, ow, len))
+	if (len < HEADERS_MIN || !egress_head(ctx, ow, len))
 		return TCX_NEXT;
-	if (parse_packet(&ow->p, ow->head, ctx->gso_segs > 1 ? ctx->len : 0, true) != PARSE_TCP ||
+	if (parse_packet(&ow->p, ow->head, tier_l3(ctx), ctx->len, ctx->gso_segs > 1, true) !=
+		PARSE_TCP ||
 	    ow->p.key.server_port_be != c->port_be)
 		return TCX_NEXT;
 	cookie = bpf_get_socket_cookie(ctx);

@@ -19,7 +19,7 @@ INLINE void fast_key(struct work *w, const struct control *c, u32 off, u32 len)
 	opaque(off);
 	opaque(len);
 	if (off <= PAYLOAD_BYTES - KEY_BYTES_MAX && len <= KEY_BYTES_MAX)
-		lookup_key(&w->look, w->payload + off, len, c->hash_seed);
+		lookup_key(&w->look, w->payload + off, len, &c->hash);
 }
 
 /* "$<digits>\r\n" of the key at b; returns the bytes it takes and the key's length. */
@@ -277,21 +277,23 @@ INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type ty
 }
 
 /* Why no key may be answered at this moment, 0 = allowed; *ping the same for PING, which only the
- * fence lets through. Read before the cache is: fence first, then the epoch (fence_release moves
- * the epoch before the count). */
+ * fence lets through. Read before the cache is: first what opens, then what moved before it was
+ * opened. fence_release() moves the epoch before the count; the daemon clears before it renews the
+ * lease or acknowledges the gate, and moves rights before the gate (A1). */
 INLINE u32 fast_closed(struct work *w, struct control *c, const struct conn *conn, u32 *ping)
 {
 	bool fenced = read_once(c->fence) || read_once(c->untracked);
+	u64 lease_until_ns = read_once(c->lease_until_ns);
 
 	*ping = 0;
 	if (read_once(c->gate_seen) != read_once(c->gate_ack))
 		*ping = STAT_REFUSE_FENCE;
+	load_barrier();
 	w->look.cache_epoch = read_once(c->cache_epoch);
+	w->rights = read_once(c->rights);
 	w->look.db = conn->db;
 	w->look.resp = conn->resp;
-	load_barrier(); /* A1: the daemon moves rights before it opens the gate */
-	w->rights = read_once(c->rights);
-	if (w->now >= read_once(c->lease_until_ns))
+	if (w->now >= lease_until_ns)
 		*ping = STAT_REFUSE_LEASE;
 	return *ping ? *ping : fenced ? STAT_REFUSE_FENCE : 0;
 }

@@ -9,6 +9,8 @@
  *  F2. A command of several keys is answered as of one moment: no set of them has changed from
  *      before its first key was read until its last one was (more_still).
  *  F3. nil is never answered: what is not cached is not known.
+ *  F4. Only who reads a value reports a miss. EXISTS, TTL and PTTL say neither that they want it nor
+ *      of what type it is: they are answered of what others have had filled.
  */
 #pragma once
 #include "fast.h"
@@ -262,7 +264,7 @@ __noinline int more_key(void)
 	fast_key(w, c, off, len);
 	reason = more_look_up(w, c);
 	w->missing = reason == STAT_REFUSE_MISS;
-	if (w->missing)
+	if (w->missing && !more_typeless(&w->more))
 		fast_miss(w, c, more_hashed(&w->more) ? SLOT_HASH : SLOT_STRING);
 	if (reason && !w->more.reason)
 		w->more.reason = reason;

@@ -7,6 +7,7 @@
  * Locks: a set's lock or a connection's, never both, and no helper under either. */
 #pragma once
 #include "ack.h"
+#include "hidden.h"
 #include "icmp.h"
 
 /* A first fragment: the rest of its bytes passes unseen, so the stream is lost and what it may
@@ -23,11 +24,13 @@ INLINE void conn_fragment(struct work *w, struct conn *conn)
 }
 
 /* New bytes in a segment that TCP does not accept (RFC 9293 3.10.7.4, RFC 7323 5.3) must not be
- * scanned. Read without the lock: both bounds only grow, and were what they are now when the client
- * sent. V_REFUSED: acceptable. */
+ * scanned, nor go up if it may accept them after all (N2). Read without the lock: the bounds only
+ * grow, and were what they are now when the client sent. V_REFUSED: acceptable. */
 INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn *conn,
 					 struct sock_ref *r)
 {
+	u32 end = w->p.seq + w->p.payload_len - conn->in_delta;
+
 	if (!sock_view_load(r, &w->view)) {
 		count(STAT_DROP_RACE);
 		return V_DROP;
@@ -43,22 +46,31 @@ INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn
 		count(STAT_REFUSE_ACK);
 		return V_DROP;
 	}
-	if (!conn_paws_ok(conn, &w->p)) {
+	if (!conn_paws_ok(conn, &w->p, &w->view, w->now)) {
 		count(STAT_REFUSE_PAWS);
+		return ingress_gap(ctx, w, conn, r);
+	}
+	if (seq_after(end, sock_right_edge(&w->view))) {
+		count(STAT_REFUSE_WINDOW_SERVER);
 		return ingress_gap(ctx, w, conn, r);
 	}
 	return V_REFUSED;
 }
 
-/* Payload that meets a request socket: with threaded NAPI often the first one. The right
- * acknowledgement proves that the client got our SYN-ACK. Without it the kernel refuses the
- * payload, or takes it if another CPU ends the handshake meanwhile: nobody can know which, so it
- * must not go up. */
-INLINE bool request_unproved(const struct work *w, const struct sock_ref *r)
+/* Whether an entry whose stream is not counted has anything new in the packet. TCP has judged the
+ * rest before. A fragment does not say how long its packet is. */
+INLINE bool lost_again(const struct conn *conn, const struct work *w, const struct sock_ref *r)
 {
-	return r->state == TCP_NEW_SYN_RECV && w->p.payload_len &&
-	       !(w->p.flags & (TCP_SYN | TCP_RST)) &&
-	       (!(w->p.flags & TCP_ACK) || w->p.ack != r->snt_isn + 1);
+	u32 more = w->p.odd & ODD_F_FRAGMENT ? 65535 : 0;
+
+	return r->tp &&
+	       !seq_after(w->p.seq + w->p.payload_len + more - conn->in_delta, r->tp->rcv_nxt);
+}
+
+/* The device at hand, if it is a boosted one: a connection has moved to it. */
+INLINE u32 moved_to(ctx_t *ctx, const struct control *c)
+{
+	return device_boosted(c, tier_ifindex(ctx)) ? tier_ifindex(ctx) : 0;
 }
 
 /* A socket was found. */
@@ -67,48 +79,65 @@ INLINE enum verdict ingress_sock(ctx_t *ctx, struct work *w, struct control *c, 
 {
 	u32 end = w->p.seq + w->p.payload_len;
 	enum verdict v;
+	bool again;
 
 	if (request_unproved(w, r)) {
 		count(STAT_SOCK_REQUEST);
 		return V_DROP;
 	}
-	if (conn && conn->cookie == COOKIE_UNKNOWN && r->cookie) {
+	if (conn->cookie == COOKIE_UNKNOWN && r->cookie) {
 		lock_take(&conn->lock);
 		if (conn->cookie == COOKIE_UNKNOWN)
 			conn->cookie = r->cookie; /* OLD, deltas zero: any owner will do */
 		lock_release(&conn->lock);
 	}
-	if (!conn || (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN)) {
+	if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {
 		if (!w->p.payload_len || (w->p.flags & TCP_SYN)) {
-			count(conn ? STAT_SOCK_OTHER_COOKIE : STAT_UP_UNTRACKED);
+			count(STAT_SOCK_OTHER_COOKIE);
 			return V_PLAIN;
 		}
-		conn = conn_track(w, c, conn, r, tier_ifindex(ctx));
-		if (!conn)
-			return V_PLAIN;
+		v = conn_begin(ctx);
+		if (TIER_XDP || v != V_REFUSED) /* TC finds the entry of the new owner */
+			return v == V_REFUSED ? V_TO_TC : v;
+		conn = conn_get(&w->p.key);
+		if (!conn || conn->cookie != r->cookie) {
+			count(STAT_DROP_RACE);
+			return V_DROP;
+		}
 	}
 	if (!r->cookie)
 		r->cookie = COOKIE_UNKNOWN;
-	if (TIER_XDP && (conn->flags & CONN_F_TC_PENDING))
+	w->moved = conn->ifindex == tier_ifindex(ctx) ? 0 : moved_to(ctx, c);
+	if (TIER_XDP && (conn->flags & CONN_F_TC_PENDING) && tc_pending(conn, w, r))
 		return V_TO_TC;
-	if (!w->p.payload_len)
+	if (!w->p.payload_len || (w->p.flags & TCP_RST)) /* TCP takes no bytes of a reset */
 		return ingress_ack(ctx, w, conn, r);
-	if (w->p.odd & ODD_F_FRAGMENT)
-		conn_fragment(w, conn);
-	if (conn->flags & CONN_F_SCAN_LOST)
-		return ingress_up(ctx, w, c, conn, r);
-	if (seq_after(w->p.seq, conn->next))
-		return ingress_gap(ctx, w, conn, r);
-	if (!seq_after(end, conn->in_edge) && conn->in_delta) {
-		v = ingress_duplicate(ctx, w, conn, r);
-		return v == V_REFUSED ? ingress_up_again(ctx, w, conn, r) : v;
+	if (!(w->p.odd & ODD_F_FRAGMENT) && !(conn->flags & CONN_F_SCAN_LOST)) {
+		if (seq_after(w->p.seq, conn->next))
+			return ingress_gap(ctx, w, conn, r);
+		if (!seq_after(end, conn->in_edge) && conn->in_delta) {
+			v = ingress_duplicate(ctx, w, conn, r);
+			if (v != V_REFUSED)
+				return v;
+		}
+		again = !seq_after(end, conn->next);
+	} else {
+		again = lost_again(conn, w, r);
 	}
-	if (!seq_after(end, conn->next))
+	if (again) {
+		w->late = late_due(conn, w);
+		if (w->late)
+			late_take(w, c, conn, r->cookie);
 		return ingress_up_again(ctx, w, conn, r);
+	}
 	if (r->tp) {
 		v = ingress_unacceptable(ctx, w, conn, r);
 		if (v != V_REFUSED)
 			return v;
+	}
+	if (w->p.odd & ODD_F_FRAGMENT) {
+		conn_fragment(w, conn);
+	} else if (r->tp && !(conn->flags & CONN_F_SCAN_LOST)) {
 		v = ingress_fast(ctx, w, c, conn, r);
 		if (v != V_REFUSED)
 			return v;
@@ -175,8 +204,16 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	if (w->p.payload_len && payload_load(ctx, w))
 		fast_first(w, c);
 	conn = conn_get(&w->p.key);
-	if (!conn && (!w->p.payload_len || (w->p.flags & TCP_RST))) {
+	if ((w->p.flags & TCP_SYN) && w->p.payload_len && syn_data_taken(ctx, w)) {
+		count(STAT_DROP_SYN_DATA);
+		return V_DROP;
+	}
+	if (!conn && (!w->p.payload_len || (w->p.flags & (TCP_SYN | TCP_RST)))) {
 		count(STAT_UP_UNTRACKED);
+		return V_PLAIN;
+	}
+	if (!TIER_XDP && !conn && !device_boosted(c, tier_ifindex(ctx))) {
+		count(STAT_UP_ELSEWHERE);
 		return V_PLAIN;
 	}
 	if (conn && (w->p.flags & TCP_SYN))
@@ -192,12 +229,22 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 		count(STAT_ODD_CHECKSUM); /* the kernel drops it */
 		return V_PLAIN;
 	}
-	if (!conn || !sock_known(conn, &r)) {
+	if (!conn) {
+		v = conn_begin(ctx);
+		if (v != V_REFUSED)
+			return v;
+		conn = conn_get(&w->p.key);
+		if (!conn) {
+			count(STAT_DROP_RACE);
+			return V_DROP;
+		}
+	}
+	if (!sock_known(conn, &r)) {
 		if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
 			count(STAT_SOCK_NONE);
 			return V_PLAIN;
 		}
-		if (conn && r.tp)
+		if (r.tp)
 			write_once(conn->tcp_sock, (u64)r.tp);
 	}
 	v = ingress_sock(ctx, w, c, conn, &r);
@@ -210,22 +257,32 @@ INLINE enum parse_result ingress_parse(ctx_t *ctx)
 {
 	struct control *c = control_get();
 	struct work *w = work_get();
-	u32 len = tier_len(ctx);
+	u32 frame = tier_len(ctx), len;
 	enum parse_result res;
 
-	if (!c || !w || len < 54)
+	opaque(frame); /* a number, not a difference of pointers */
+	len = frame;
+	if (!c || !w)
+		return PARSE_OTHER;
+	w->p.odd = 0; /* hidden_bytes() looks at it */
+	if (len < FRAGMENT_BYTES_MIN)
 		return PARSE_OTHER;
 	if (len > HEAD_BYTES)
 		len = HEAD_BYTES;
 	opaque(len);
 	len &= 0xff; /* the verifier's bound: head is 256 bytes long */
-	if (len < 54 || tier_load_head(ctx, w->head, len))
+	if (len < FRAGMENT_BYTES_MIN || tier_load_head(ctx, w->head, len))
 		return PARSE_OTHER;
-	res = parse_packet(&w->p, w->head, tier_merged(ctx) ? tier_len(ctx) : 0, false);
+	res = parse_packet(&w->p, w->head, tier_l3(ctx), frame, tier_merged(ctx), false);
 	w->acked = w->first = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate =
 	    0;
-	if (res == PARSE_TCP && (w->p.key.server_port_be != c->port_be ||
-				 w->p.payload_off + w->p.payload_len > tier_len(ctx)))
+	if (res == PARSE_TCP &&
+	    (w->p.key.server_port_be != c->port_be || w->p.payload_off + w->p.payload_len > frame))
 		return PARSE_OTHER;
+	if (len < HEADERS_MIN)
+		return PARSE_OTHER; /* what is behind it in head is not of this packet */
+	w->tag = tier_tag(ctx);
+	if (w->tag && w->p.l3_off != ETH_BYTES)
+		w->p.odd |= ODD_F_IP; /* a second tag has no room in conn.l2 */
 	return res;
 }

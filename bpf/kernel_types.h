@@ -35,7 +35,7 @@ enum {
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_MMAPABLE = 1 << 10 };
-enum { BPF_RB_NO_WAKEUP = 1 };
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 #define BPF_F_CURRENT_NETNS (-1L)
 enum { XDP_ABORTED = 0, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
 enum { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
@@ -159,10 +159,18 @@ struct sock {
 struct inet_sock {
 	struct sock sk;
 };
+struct fastopen_queue {
+	int max_qlen;
+};
+struct request_sock_queue {
+	struct fastopen_queue fastopenq;
+};
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
+	struct request_sock_queue icsk_accept_queue;
 };
 struct tcp_options_received {
+	int ts_recent_stamp;
 	u32 ts_recent;
 	u16 tstamp_ok : 1, snd_wscale : 4, rcv_wscale : 4;
 };
@@ -198,6 +206,7 @@ struct tcp_timewait_sock {
 };
 struct request_sock {
 	struct sock_common __req_common;
+	u32 ts_recent;
 };
 struct inet_request_sock {
 	struct request_sock req;
@@ -207,7 +216,17 @@ struct tcp_request_sock {
 	u32 rcv_isn;
 	u32 snt_isn;
 };
+struct net_device {
+	int ifindex;
+};
+struct dst_entry {
+	struct net_device *dev;
+};
 struct sk_buff {
+	unsigned long _skb_refdst; /* address, and in bit 0 whether it is held */
+	__u16 network_header;	   /* offset from head */
+	unsigned char *head;
+	unsigned char *data;
 	__u8 ip_summed : 2;
 };
 #pragma clang attribute pop

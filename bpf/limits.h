@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 5 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 6 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -13,6 +13,7 @@
 #define CONNS_MAX	    16384 /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
 #define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
 #define MARKS_IN_FLIGHT	    64	 /* unanswered marks per connection; what does not fit is fenced */
+#define DEVICES_MAX	    16	 /* boosted at once: compared one by one when a connection begins */
 #define COMMANDS_MAX	    1024 /* rows: Redis 8 has 450 with sub-commands, modules some hundred */
 #define KEYS_MARKED_MAX	    32 /* of one command: half of them, that others find room; else fence */
 #define REPLY_BYTES_MAX	    1460 /* one Ethernet MTU less the smallest IPv4 and TCP headers */
@@ -21,18 +22,22 @@
 #define EXPIRY_GUARD_MS	    5	/* an entry stops being answered this long before Redis's expiry */
 #define UNTRACKED_NS	    1000000000ULL /* a packet takes less from the device to TCP */
 #define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */
-#define RTO_MIN_NS	    200000000ULL  /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
+#define PAWS_WRAP_S	    2147	  /* TCP_PAWS_WRAP of Linux 6.7 and newer: 2^31 us */
+#define TC_PENDING_NS	    1000000000ULL   /* then what was left to TC is lost, not on its way */
+#define RTO_MIN_NS	    200000000ULL    /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
 #define RTO_MAX_NS	    120000000000ULL /* TCP_RTO_MAX of Linux */
 #define REXMIT_TRIES_MAX    15 /* tcp_retries2: then the connection is left to the kernel's timers */
 #define MISS_COUNTS	    65536 /* bytes; power of two; saturating miss counts by key hash */
 #define MISS_FILL_AT	    2	  /* a key is filled when it is missed more than once */
 #define FILL_BATCH	    32	  /* keys per fill transaction */
 #define TOUCH_SETS	    1024  /* cache sets looked at per run: bounds it to about 0.1 ms */
+#define IPV6_WALK_MAX	    16	  /* extension headers; a chain that is longer is dropped */
 #define ABSENT_NS	    1000000000ULL /* a socket must be gone this long before its entry goes */
 #define SCAN_STEPS_MAX	    600000 /* per packet: more than its bytes, at most GSO_MAX_SIZE */
 #define SWEEP_ROWS	    512	   /* connections reported to the daemon per sweep */
 #define ADMIT_ROWS	    1024   /* connections that one CLIENT LIST may make fast */
 #define DUE_ROWS	    128	   /* retransmissions per tick */
+#define LISTENERS_MAX	    64 /* listeners on the port; of more it is not known whose they are */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

@@ -77,6 +77,15 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_commands SEC(".maps");
 
+/* cookie of a listening socket on the port -> enum erb_listener; the daemon writes. Full: unknown. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, LISTENERS_MAX);
+	__type(key, __u64);
+	__type(value, __u32);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_listeners SEC(".maps");
+
 /* enum erb_stat -> count, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -105,6 +114,14 @@ struct {
 	__uint(max_entries, 1 << 20);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_misses SEC(".maps");
+
+/* Empty records that only wake the daemon: a share of the fence waits to be settled. Full: it is
+ * awake, or finds out with its next tick. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_wakes SEC(".maps");
 
 /* Requests of the daemon to the control programs, answered in place. */
 struct {

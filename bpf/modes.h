@@ -83,7 +83,7 @@ __noinline int modes_command(struct modes_found *m, const struct scan_request *s
 {
 	if (!m || !s)
 		return 0;
-	if (class == CMD_GATE && (m->kept & CONN_K_MULTI))
+	if ((class == CMD_GATE || class == CMD_CONFIG) && (m->kept & CONN_K_MULTI))
 		m->kept |= CONN_K_GATE;
 	switch (class) {
 	case CMD_HELLO:

@@ -7,17 +7,22 @@
 #pragma once
 #include "seam.h"
 
-#define HEAD_BYTES     160 /* Ethernet 14 + VLAN 4 + IPv6 40 + extension headers + TCP 60 */
-#define L2_BYTES_MAX   18
-#define TCP_BYTES_MAX  60
-#define ETH_P_IP       0x0800
-#define ETH_P_IPV6     0x86dd
-#define ETH_P_8021Q    0x8100
-#define ETH_P_8021AD   0x88a8
-#define IPPROTO_ICMP   1
-#define IPPROTO_TCP    6
-#define IPPROTO_ICMPV6 58
-#define IPV6_EXT_MAX   4
+#define HEAD_BYTES	   160 /* Ethernet 14 + VLAN 4 + IPv6 40 + extension headers + TCP 60 */
+#define ETH_BYTES	   14
+#define L2_BYTES_MAX	   18
+#define L3_OFF_MAX	   31 /* of any link layer: what lies behind it fits the head */
+#define HEADERS_MIN	   40 /* IPv4 and TCP, without a link layer's */
+#define FRAGMENT_BYTES_MIN 28 /* IPv4 and the least that a first fragment has, without it */
+#define TCP_BYTES_MAX	   60
+#define ETH_P_IP	   0x0800
+#define ETH_P_IPV6	   0x86dd
+#define ETH_P_8021Q	   0x8100
+#define ETH_P_8021AD	   0x88a8
+#define IPPROTO_ICMP	   1
+#define IPPROTO_TCP	   6
+#define IPPROTO_FRAGMENT   44
+#define IPPROTO_ICMPV6	   58
+#define IPV6_EXT_MAX	   4
 
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
@@ -38,6 +43,7 @@ enum parse_result { PARSE_TCP = 0, PARSE_ICMP, PARSE_OTHER };
 #define ODD_F_ECN      0x08
 #define ODD_F_OPTIONS  0x10
 #define ODD_F_URGENT   0x20
+#define ODD_F_CHAIN    0x40 /* IPv6 extension headers: see hidden.h */
 
 struct pkt {
 	struct conn_key key;
@@ -114,16 +120,15 @@ INLINE void address_v6(u8 to[16], const u8 *from)
 }
 
 /* IPv4 header at l3_off: fills addresses (client = source unless reply), l4_off, proto, odd.
- * merged: the frame's length if it is a merged one, which says 0 of itself when it is longer than
- * 64 KB. Returns the length of what follows the header, or 0 if the header is unusable. */
-INLINE u32 parse_ipv4(struct pkt *p, const u8 *head, u32 merged, bool reply)
+ * frame: its length, which a merged one does not say itself when it is longer than 64 KB. Returns the length of what follows the header, or 0 if the header is unusable. */
+INLINE u32 parse_ipv4(struct pkt *p, const u8 *head, u32 frame, bool merged, bool reply)
 {
 	const u8 *ip = head + p->l3_off;
 	u32 header_len = (ip[0] & 0x0f) * 4, total_len = load_be16(ip + 2);
 
 	p->family = 4;
 	if (!total_len && merged)
-		total_len = merged - p->l3_off;
+		total_len = frame - p->l3_off;
 	if (ip[0] >> 4 != 4 || header_len < 20 || total_len < header_len)
 		return 0;
 	if (header_len != 20)
@@ -142,16 +147,22 @@ INLINE u32 parse_ipv4(struct pkt *p, const u8 *head, u32 merged, bool reply)
 	return total_len - header_len;
 }
 
-/* IPv6 header at l3_off, walking at most IPV6_EXT_MAX extension headers. As parse_ipv4. */
-INLINE u32 parse_ipv6(struct pkt *p, const u8 *head, u32 merged, bool reply)
+INLINE bool ipv6_extension(u8 next)
+{
+	return next == 0 || next == 43 || next == IPPROTO_FRAGMENT || next == 60;
+}
+
+/* IPv6 header at l3_off, walking at most IPV6_EXT_MAX extension headers. As parse_ipv4; of a length
+ * of 0 before hop-by-hop options the kernel takes the whole frame, too (ip6_rcv_core()). */
+INLINE u32 parse_ipv6(struct pkt *p, const u8 *head, u32 frame, bool merged, bool reply)
 {
 	const u8 *ip = head + p->l3_off;
 	u32 len = load_be16(ip + 4), off = p->l3_off + 40;
 	u8 next = ip[6];
 
 	p->family = 6;
-	if (!len && merged)
-		len = merged - p->l3_off - 40;
+	if (!len && (merged || !next))
+		len = frame - p->l3_off - 40;
 	if (ip[0] >> 4 != 6)
 		return 0;
 	if (((ip[0] << 4 | ip[1] >> 4) & 3) == 3)
@@ -161,13 +172,13 @@ INLINE u32 parse_ipv6(struct pkt *p, const u8 *head, u32 merged, bool reply)
 	for (int i = 0; i < IPV6_EXT_MAX; i++) {
 		u32 ext_len;
 
-		if (next != 0 && next != 43 && next != 44 && next != 60)
+		if (!ipv6_extension(next))
 			break;
-		p->odd |= ODD_F_IP;
+		p->odd |= ODD_F_IP | ODD_F_CHAIN;
 		if (off > HEAD_BYTES - 8)
 			return 0;
-		ext_len = next == 44 ? 8 : (head[off + 1] + 1) * 8;
-		if (next == 44) {
+		ext_len = next == IPPROTO_FRAGMENT ? 8 : (head[off + 1] + 1) * 8;
+		if (next == IPPROTO_FRAGMENT) {
 			p->odd |= ODD_F_FRAGMENT;
 			if (load_be16(head + off + 2) & 0xfff8)
 				return 0;
@@ -226,6 +237,7 @@ INLINE bool parse_tcp(struct pkt *p, const u8 *head, u32 l4_len, bool reply)
 	u32 l4_off = p->l4_off, header_len;
 	int i;
 
+	opaque(l4_off);
 	if (l4_off > HEAD_BYTES - TCP_BYTES_MAX || l4_len < 20)
 		return false;
 	tcp = head + l4_off;
@@ -265,22 +277,40 @@ INLINE bool parse_tcp(struct pkt *p, const u8 *head, u32 l4_len, bool reply)
 	return true;
 }
 
-/* head holds the first bytes of a frame, zero padded. merged: as for parse_ipv4. reply: the server
- * is the source. */
-INLINE enum parse_result parse_packet(struct pkt *p, const u8 *head, u32 merged, bool reply)
+/* Where the IP header is and which, on a device without Ethernet's. Such a packet is translated,
+ * never answered: who sends there writes another link layer. Returns ETH_P_*, 0 = none. */
+INLINE u32 parse_bare(struct pkt *p, const u8 *head, u32 l3)
+{
+	u8 version;
+
+	opaque(l3);
+	if (l3 > L3_OFF_MAX)
+		return 0;
+	p->l3_off = l3;
+	p->odd = ODD_F_IP;
+	version = head[l3] >> 4;
+	return version == 4 ? ETH_P_IP : version == 6 ? ETH_P_IPV6 : 0;
+}
+
+/* head holds the first bytes of a frame. l3: as tier_l3() has it. frame: as for parse_ipv4. reply:
+ * the server is the source. */
+INLINE enum parse_result parse_packet(struct pkt *p, const u8 *head, u32 l3, u32 frame, bool merged,
+				      bool reply)
 {
 	u32 proto = load_be16(head + 12), l4_len;
 
 	__builtin_memset(p, 0, sizeof(*p));
-	p->l3_off = 14;
-	if (proto == ETH_P_8021Q || proto == ETH_P_8021AD) {
+	p->l3_off = ETH_BYTES;
+	if (l3 != ETH_BYTES && l3 != L2_BYTES_MAX) {
+		proto = parse_bare(p, head, l3);
+	} else if (proto == ETH_P_8021Q || proto == ETH_P_8021AD) {
 		proto = load_be16(head + 16);
-		p->l3_off = 18;
+		p->l3_off = L2_BYTES_MAX;
 	}
 	if (proto == ETH_P_IP)
-		l4_len = parse_ipv4(p, head, merged, reply);
+		l4_len = parse_ipv4(p, head, frame, merged, reply);
 	else if (proto == ETH_P_IPV6)
-		l4_len = parse_ipv6(p, head, merged, reply);
+		l4_len = parse_ipv6(p, head, frame, merged, reply);
 	else
 		return PARSE_OTHER;
 	if (!l4_len)

@@ -63,30 +63,32 @@ INLINE bool ack_is_known(const struct conn *conn, const struct sock_view *v, con
 }
 
 /* A copy of consumed requests: answered with the bytes that the client has not acknowledged, or
- * with a bare ACK. V_REFUSED: it goes up, where TCP knows it as an old duplicate. */
+ * with a bare ACK. N1: it is no segment that TCP would look at, its acknowledgement only says where
+ * this answer begins. V_REFUSED: it goes up, where TCP knows it as an old duplicate. */
 INLINE enum verdict ingress_duplicate(ctx_t *ctx, struct work *w, struct conn *conn,
 				      struct sock_ref *r)
 {
 	bool send = false;
-	u32 unacked;
+	u32 unacked, from;
 
 	if (!r->tp || w->p.odd)
 		return V_REFUSED;
-	w->acked = 1;
 	lock_take(&conn->lock);
 	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie &&
-	    conn_may_resend(conn, &w->view) && conn_paws_ok(conn, &w->p) &&
-	    conn_ack(conn, &w->p, &w->view, w->now) && ack_is_known(conn, &w->view, &w->p)) {
+	    conn_may_resend(conn, &w->view) && conn_paws_ok(conn, &w->p, &w->view, w->now) &&
+	    !seq_after(w->p.ack, conn_sent_end(conn, &w->view)) &&
+	    ack_is_known(conn, &w->view, &w->p)) {
 		send = true;
-		unacked = conn_unacked(conn, conn->ack_max);
-		w->out_seq = unacked ? seq_max(conn->ack_max, conn->replay_from)
-				     : conn->egress_max + conn->out_delta;
+		from = seq_max(conn->ack_max, w->p.ack);
+		unacked = conn_unacked(conn, from);
+		w->out_seq =
+		    unacked ? seq_max(from, conn->replay_from) : conn->egress_max + conn->out_delta;
 		if (unacked > w->view.mss_cache)
 			unacked = w->view.mss_cache;
 		replay_get(conn, w, w->out_seq, unacked);
 		conn_stamp(conn, &w->view, w);
 		w->out_ack = w->view.rcv_nxt + conn->in_delta;
-		if (unacked)
+		if (unacked && from == conn->ack_max)
 			conn->sent_ns = w->now;
 	}
 	lock_release(&conn->lock);

@@ -10,8 +10,10 @@
  *  S1. The state describes the stream up to conn.next exactly; scanning is by bytes in order.
  *  S2. The body of a bulk string that is neither name nor a key counts as scanned as soon as
  *      its length is known (skip), the CRLF behind it included: Redis does not look at it either.
- *  S3. A command's effect is reported in the packet that completes its first argument at the
- *      latest, a key's mark in the packet that completes the key: before Redis can execute it.
+ *  S3. A key's mark is reported in the packet that completes the key, a share of the fence and the
+ *      gate with the command's last byte: before Redis can execute it, and half a command closes
+ *      nothing for others. Of a last argument that is skipped (S2) that byte goes up behind the
+ *      count: conn.late.
  *  S4. A request is counted when its last argument's length is known.
  */
 #pragma once
@@ -45,6 +47,8 @@ struct scan_found {
 	u32 done; /* requests completed */
 	u32 effects;
 	u8 overflow;	/* more effects than fit */
+	u8 late;	/* what the last command takes with a byte behind the packet: S3 */
+	u8 hidden;	/* one of them may change what Redis reports to nobody */
 	u8 uncountable; /* replies can no longer be counted */
 	u8 gate;
 	struct modes_found modes;
@@ -52,39 +56,79 @@ struct scan_found {
 	u64 hashes[MARKS_IN_FLIGHT];
 };
 
-INLINE void found_effect(struct scan_found *f, u32 set, u64 hash)
+/* False: there is no room. */
+INLINE bool found_effect(struct scan_found *f, u32 set, u64 hash)
 {
 	u32 n = f->effects;
 
 	opaque(n);
-	if (n >= MARKS_IN_FLIGHT) {
-		f->overflow = 1;
-		return;
-	}
+	if (n >= MARKS_IN_FLIGHT)
+		return false;
 	f->marks[n].request = f->done + 1;
 	f->marks[n].set = set;
 	f->hashes[n] = hash;
 	f->effects = n + 1;
+	return true;
+}
+
+#define PENDING_SETTLE 1
+#define PENDING_HIDDEN 2
+#define PENDING_EXEC   4
+#define PENDING_GATE   8
+
+/* A command is whole: what it takes. Global: verified by itself. */
+__noinline int found_whole(struct scan_found *f, u32 pending)
+{
+	u32 set = pending & PENDING_HIDDEN ? MARK_FENCE
+		  : pending & PENDING_EXEC ? MARK_EXEC
+					   : MARK_SETTLE;
+
+	if (!f || !pending)
+		return 0;
+	f->hidden |= set == MARK_FENCE;
+	f->gate |= !!(pending & PENDING_GATE);
+	if (!found_effect(f, set, 0))
+		f->overflow = 1;
+	return 0;
+}
+
+/* The command takes a share of the fence. What is queued behind MULTI runs with EXEC. */
+INLINE void found_share(struct scan_found *f, struct scan_request *s, u32 class)
+{
+	bool hidden = class == CMD_FENCE || class == CMD_GATE || class == CMD_MONITOR;
+
+	if (hidden && (f->modes.kept & CONN_K_MULTI))
+		f->modes.kept |= CONN_K_HIDDEN;
+	if (class == CMD_EXEC)
+		hidden = f->modes.kept & CONN_K_HIDDEN;
+	s->pending |= hidden ? PENDING_HIDDEN : class == CMD_EXEC ? PENDING_EXEC : PENDING_SETTLE;
+}
+
+INLINE bool class_shares(u32 class)
+{
+	return class == CMD_FENCE || class == CMD_SETTLE || class == CMD_EXEC ||
+	       class == CMD_GATE || class == CMD_CONFIG;
 }
 
 /* The command's name and first argument are known: S3. */
-INLINE void found_command(struct scan_found *f, const struct scan_request *s, u32 class)
+INLINE void found_command(struct scan_found *f, struct scan_request *s, u32 class)
 {
 	if (class >= CMD_STATEFUL)
 		modes_command(&f->modes, s, class, f->done + 1);
 	if (class == CMD_MONITOR) {
 		/* Its client must see every command: serving stops until the daemon has looked for
 		 * monitors. */
-		f->uncountable = f->gate = 1;
-		found_effect(f, MARK_FENCE, 0);
+		f->uncountable = 1;
+		s->pending |= PENDING_GATE;
+		found_share(f, s, class);
 		return;
 	}
 	if (class == CMD_UNCOUNTABLE || class == CMD_SILENT)
 		f->uncountable = 1;
-	if (class == CMD_GATE)
-		f->gate = 1;
-	if (class == CMD_FENCE || class == CMD_EXEC || class == CMD_GATE)
-		found_effect(f, MARK_FENCE, 0);
+	if (class == CMD_GATE || class == CMD_CONFIG)
+		s->pending |= PENDING_GATE;
+	if (class_shares(class))
+		found_share(f, s, class);
 }
 
 /* The key at key_next is known, or the number of keys: S3. A key longer than KEY_BYTES_MAX is never
@@ -95,8 +139,8 @@ INLINE void found_key(struct scan_found *f, struct scan_request *s, const struct
 		found_command(f, s, command_keynum(s));
 		return;
 	}
-	if (s->has_key)
-		found_effect(f, set_of(c, s->hash), s->hash);
+	if (s->has_key && !found_effect(f, set_of(c, s->hash), s->hash))
+		s->pending |= PENDING_SETTLE;
 	s->key_next += s->key_step;
 	if (s->key_next > s->key_last)
 		s->key_next = 0;
@@ -111,7 +155,7 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 	u32 class;
 
 	s->args_total = 1;
-	s->sub_len = 0;
+	s->sub_len = s->pending = 0;
 	s->has_key = 0;
 	__builtin_memcpy(key.name, s->name, NAME_BYTES_MAX);
 	row = command_row(&key);
@@ -121,9 +165,11 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 		f->modes.kept |= CONN_K_NEVER; /* perhaps CLIENT REPLY OFF */
 		class = CMD_FENCE;
 	} else if (class == CMD_MARK) {
-		class = CMD_FENCE;
+		class = CMD_SETTLE;
 	}
 	found_command(f, s, class);
+	found_whole(f, s->pending);
+	s->pending = 0;
 	f->done++;
 }
 
@@ -175,14 +221,14 @@ INLINE void scan_body_begin(struct scan_request *s, struct scan_found *f, const 
 	s->skip = s->number;
 	if (index == 0) {
 		s->name_len = s->number > NAME_BYTES_MAX ? NAME_BYTES_MAX + 1 : 0;
-		s->sub_len = 0;
+		s->sub_len = s->pending = 0;
 		s->has_key = 0;
 		s->key_next = 0;
 		__builtin_memset(s->name, 0, NAME_BYTES_MAX);
 	} else if (kept) {
 		s->sub_len = s->number > NAME_BYTES_MAX ? NAME_BYTES_MAX + 1 : 0;
 		s->has_key = s->number <= KEY_BYTES_MAX;
-		s->hash = hash_begin(c->hash_seed, s->number);
+		s->hash = hash_begin(&c->hash, s->number);
 		s->word = 0;
 		s->word_len = 0;
 		__builtin_memset(s->sub, 0, NAME_BYTES_MAX);
@@ -200,7 +246,7 @@ INLINE void scan_body_begin(struct scan_request *s, struct scan_found *f, const 
 }
 
 /* A byte of an argument that is kept. */
-INLINE void scan_body_byte(struct scan_request *s, u8 ch)
+INLINE void scan_body_byte(struct scan_request *s, const struct control *c, u8 ch)
 {
 	if (s->args_left == s->args_total) {
 		u32 n = s->name_len;
@@ -221,7 +267,8 @@ INLINE void scan_body_byte(struct scan_request *s, u8 ch)
 		if (s->has_key) {
 			s->word |= (u64)ch << (s->word_len & 7) * 8;
 			if (++s->word_len == 8) {
-				s->hash = hash_word(s->hash, s->word);
+				s->hash = hash_word(&c->hash, s->hash, s->word,
+						    (s->number - s->skip) / 8);
 				s->word = 0;
 				s->word_len = 0;
 			}
@@ -238,8 +285,8 @@ INLINE void scan_body_end(struct scan_request *s, struct scan_found *f, const st
 
 	if (index && s->has_key) {
 		if (s->word_len)
-			s->hash = hash_word(s->hash, s->word);
-		s->hash = hash_end(s->hash);
+			s->hash = hash_word(&c->hash, s->hash, s->word, s->number / 8);
+		s->hash = hash_end(&c->hash, s->hash);
 	}
 	s->state = RQ_BULK;
 	scan_kept(s, f, c, index);
@@ -321,7 +368,7 @@ INLINE void scan_request_byte(struct scan_request *s, struct scan_found *f, cons
 			scan_body_begin(s, f, c);
 		return;
 	case RQ_BODY:
-		scan_body_byte(s, ch);
+		scan_body_byte(s, c, ch);
 		return;
 	case RQ_BODY_CR:
 		s->state = ch == '\r' ? RQ_BODY_LF : RQ_LOST;
@@ -345,6 +392,9 @@ INLINE void scan_request_settle(struct scan_request *s, struct scan_found *f)
 {
 	if (s->state == RQ_BULK && !s->args_left) {
 		s->state = RQ_IDLE;
+		if (s->pending)
+			found_whole(f, s->pending);
+		s->pending = 0;
 		f->done++;
 	}
 }
@@ -383,7 +433,7 @@ INLINE u32 scan_request_body(struct scan_request *s, struct scan_found *f, const
 	for (u32 i = 0; i < REQUEST_BODY_STEP; i++) {
 		if (i >= n)
 			break;
-		scan_body_byte(s, chunk[(at + i) & (SCAN_CHUNK - 1)]);
+		scan_body_byte(s, c, chunk[(at + i) & (SCAN_CHUNK - 1)]);
 	}
 	if (s->state != RQ_BODY_CR || n + 2 > avail ||
 	    *(const u16 *)(chunk + ((at + n) & (SCAN_CHUNK - 1))) != RESP_CRLF)
@@ -409,10 +459,4 @@ INLINE u32 scan_request_step(struct scan_request *s, struct scan_found *f, const
 	if (!s->skip || s->state != RQ_BULK)
 		scan_request_settle(s, f);
 	return used;
-}
-
-/* Whether a command has begun whose effects may be reported already, although it is not counted. */
-INLINE bool scan_request_open(const struct scan_request *s)
-{
-	return s->state >= RQ_BULK && s->state <= RQ_BODY_LF && s->args_left < s->args_total;
 }

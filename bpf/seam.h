@@ -46,14 +46,31 @@ INLINE void lock_release(struct bpf_spin_lock *lock)
 	bpf_spin_unlock(lock);
 }
 
+/* Uses a result that nobody wants. Of an atomic without user clang makes one that does not fetch,
+ * and on arm64 that orders nothing (STADD: "neither acquire nor release", emit_lse_atomic() of
+ * arch/arm64/net/bpf_jit_comp.c); one that fetches is LDADDAL there, or ends with a DMB. */
+#define used(x) asm volatile("" ::"r"(x))
+
+/* Both are full barriers on all machines: what stands before is seen before, what stands behind is
+ * seen behind. A test of crates/datapath looks at the objects. */
 INLINE void atomic_add(u64 *to, u64 n)
 {
-	__sync_fetch_and_add(to, n);
+	u64 before = __sync_fetch_and_add(to, n);
+
+	used(before);
 }
 
 INLINE void atomic_add32(u32 *to, u32 n)
 {
-	__sync_fetch_and_add(to, n);
+	u32 before = __sync_fetch_and_add(to, n);
+
+	used(before);
+}
+
+/* The value before. */
+INLINE u64 atomic_add_before(u64 *to, u64 n)
+{
+	return __sync_fetch_and_add(to, n);
 }
 
 /* Loads of what the other CPUs change: the compiler must not cache or tear them. */
@@ -62,14 +79,24 @@ INLINE void atomic_add32(u32 *to, u32 n)
 
 /* No load moves over it. x86 keeps loads in order itself (SDM 8.2.3.2); elsewhere an atomic that
  * fetches is the one full barrier that BPF has. */
+INLINE void load_order(void)
+{
+#ifdef __TARGET_ARCH_x86
+	asm volatile("" ::: "memory");
+#else
+	u64 here = 0;
+
+	atomic_add(&here, 1);
+#endif
+}
+
+/* The same, and a point at which the simulator lets others run. */
 INLINE void load_barrier(void)
 {
 #ifdef __TARGET_ARCH_x86
 	barrier();
 #else
-	u64 here = 0;
-
-	__sync_fetch_and_add(&here, 1);
+	load_order();
 #endif
 }
 
@@ -92,6 +119,14 @@ INLINE void count_n(enum erb_stat stat, u64 n)
 INLINE void count(enum erb_stat stat)
 {
 	count_n(stat, 1);
+}
+
+/* enum erb_listener of a listening socket. */
+INLINE u32 listener_get(u64 cookie)
+{
+	u32 *whose = bpf_map_lookup_elem(&erb_listeners, &cookie);
+
+	return whose ? *whose : LISTENER_UNKNOWN;
 }
 
 INLINE struct cache_set *set_get(u32 index)

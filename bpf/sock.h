@@ -17,7 +17,8 @@ struct sock_ref {
 	u64 cookie;
 	u32 rcv_isn; /* TCP_NEW_SYN_RECV */
 	u32 snt_isn;
-	u8 state; /* TCP_* */
+	u32 ts_recent; /* TCP_NEW_SYN_RECV: the SYN's timestamp, 0 = none */
+	u8 state;      /* TCP_* */
 };
 
 /* Fields that change while we look, loaded under the connection's lock. */
@@ -31,6 +32,8 @@ struct sock_view {
 	u32 max_window; /* largest the client has offered, bytes */
 	u32 mss_cache;
 	u32 tsoffset;
+	u32 ts_recent;	 /* client's newest timestamp that the kernel knows */
+	u32 ts_recent_s; /* when it learnt it: seconds, CLOCK_MONOTONIC */
 	u8 snd_wscale;
 	u8 rcv_wscale;
 	u8 tstamp_ok;
@@ -41,17 +44,19 @@ struct sock_view {
 
 INLINE u64 sock_cookie(const struct tcp_sock *tp)
 {
-	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
+	return read_once(tp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter);
 }
 
 INLINE u8 sock_state(const struct tcp_sock *tp)
 {
-	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
+	return read_once(tp->inet_conn.icsk_inet.sk.__sk_common.skc_state);
 }
 
 /* Loads the view. Plain loads only: no helper may be called under a BPF lock. Returns false if the
  * socket that sock_known() found is gone: the cookie, read last, is another's or the state is no
- * connection's, and the view must not be used. */
+ * connection's, and the view must not be used. In this order: memory that has a new owner is CLOSE
+ * or LISTEN before anything else of it changes, and bears the new cookie before it is ESTABLISHED
+ * again; so ESTABLISHED, and behind it the old cookie, prove all that was loaded before. */
 INLINE bool sock_view_load(const struct sock_ref *r, struct sock_view *v)
 {
 	const struct tcp_sock *tp = r->tp;
@@ -67,13 +72,17 @@ INLINE bool sock_view_load(const struct sock_ref *r, struct sock_view *v)
 	v->max_window = tp->max_window;
 	v->mss_cache = tp->mss_cache;
 	v->tsoffset = tp->tsoffset;
+	v->ts_recent = tp->rx_opt.ts_recent;
+	v->ts_recent_s = tp->rx_opt.ts_recent_stamp;
 	v->snd_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);
 	v->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
 	v->tstamp_ok = BPF_CORE_READ_BITFIELD(tp, rx_opt.tstamp_ok);
 	v->usec_ts = 0;
 	if (bpf_core_field_exists(usec->tcp_usec_ts))
 		v->usec_ts = BPF_CORE_READ_BITFIELD(usec, tcp_usec_ts);
+	load_order();
 	state = sock_state(tp);
+	load_order();
 	v->established = state == TCP_ESTABLISHED;
 	v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);
 	return r->sk || (v->established && sock_cookie(tp) == r->cookie);
@@ -158,6 +167,7 @@ INLINE bool sock_get(void *ctx, const struct conn_key *key, u8 family, struct so
 			r->cookie = req->req.req.__req_common.skc_cookie.counter;
 			r->rcv_isn = req->rcv_isn;
 			r->snt_isn = req->snt_isn;
+			r->ts_recent = req->req.req.ts_recent;
 		}
 	} else {
 		tp = bpf_skc_to_tcp_sock(r->sk);

@@ -24,9 +24,11 @@
  *  T5. An entry is used for translation only for the socket whose cookie it carries.
  *  T6. requests - replies is the number of unanswered requests that went up; marks[mark_tail ..
  *      mark_head) are theirs, in order.
+ *  T7. Until TC has had the last packet that XDP left to it, XDP leaves it all that come behind: so
+ *      none overtakes, also where TC works on another CPU.
  */
 #pragma once
-#include "work.h"
+#include "accept.h"
 
 _Static_assert((REPLAY_BYTES & (REPLAY_BYTES - 1)) == 0, "replay wraps by a mask");
 _Static_assert(REPLAY_BYTES >= 2 * REPLY_BYTES_MAX, "a full reply fits beside another");
@@ -48,19 +50,6 @@ INLINE bool conn_holds(const struct conn *conn)
 {
 	return conn->mark_head != conn->mark_tail ||
 	       (conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW));
-}
-
-/* Client space: end of all bytes that the fast path or the kernel has sent. */
-INLINE u32 conn_sent_end(const struct conn *conn, const struct sock_view *v)
-{
-	return v->write_seq + conn->out_delta;
-}
-
-/* Whether the packet acknowledges bytes that Redis has written and nobody has sent yet: neither
- * egress saw them nor does TCP know them as sent (it says so a moment later than they are). */
-INLINE bool ack_of_unsent(const struct conn *conn, const struct pkt *p, const struct sock_view *v)
-{
-	return seq_after(p->ack, seq_max(v->snd_nxt, conn->egress_max) + conn->out_delta);
 }
 
 /* Whether fast bytes may be sent again: the socket still speaks. They all lie below its FIN, which
@@ -97,14 +86,11 @@ INLINE void conn_rtt(struct conn *conn, const struct pkt *p, const struct sock_v
 	conn->rtt_us += (rtt >> 3) - (conn->rtt_us >> 3);
 }
 
-/* Takes the packet's acknowledgement into account. Returns false if it acknowledges what nobody
- * sent. Lock held. */
-INLINE bool conn_ack(struct conn *conn, const struct pkt *p, const struct sock_view *v, u64 now)
+/* Takes the packet's acknowledgement into account. Lock held, segment_counts(). */
+INLINE void conn_ack(struct conn *conn, const struct pkt *p, const struct sock_view *v, u64 now)
 {
 	u32 before = conn_unacked(conn, conn->ack_max), after;
 
-	if (seq_after(p->ack, conn_sent_end(conn, v)))
-		return false;
 	if (seq_after(p->ack, conn->ack_max)) {
 		conn->ack_max = p->ack;
 		conn->dup_acks = 0;
@@ -121,26 +107,6 @@ INLINE bool conn_ack(struct conn *conn, const struct pkt *p, const struct sock_v
 	} else if (p->ack == conn->ack_max && !p->payload_len && before && conn->dup_acks < 255) {
 		conn->dup_acks++;
 	}
-	return true;
-}
-
-/* Whether the packet's timestamp is new enough (PAWS, RFC 7323 5.3) given both records. */
-INLINE bool conn_paws_ok(const struct conn *conn, const struct pkt *p)
-{
-	return !p->ts_off || !conn->ts_recent || !seq_before(p->tsval, conn->ts_recent);
-}
-
-INLINE void conn_ts_recent(struct conn *conn, const struct pkt *p)
-{
-	if (p->ts_off && !seq_before(p->tsval, conn->ts_recent) && !seq_after(p->seq, conn->next))
-		conn->ts_recent = p->tsval;
-}
-
-/* Whether TCP takes the acknowledgement for a blind guess (RFC 5961 5.2, tcp_ack()): older than
- * what was acknowledged by more than any window the client has offered. */
-INLINE bool ack_too_old(const struct conn *conn, const struct pkt *p, const struct sock_view *v)
-{
-	return seq_before(p->ack, conn->ack_max - v->max_window);
 }
 
 /* Sets up the fields of the segment that the fast path is about to send; TSval never goes back. */
@@ -151,7 +117,7 @@ INLINE void conn_stamp(struct conn *conn, const struct sock_view *v, struct work
 		w->out_window = 0xffff;
 	w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);
 	conn->last_tsval = w->out_tsval;
-	w->out_tsecr = conn->ts_recent;
+	w->out_tsecr = conn->in_delta ? conn->ts_recent : v->ts_recent;
 }
 
 /* The quiescence rule: 0 if the packet may be consumed now, else the reason, or STAT_TO_TC if all
@@ -186,10 +152,8 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 	} else if (p->ack != sent_end) {
 		return STAT_REFUSE_OWED;
 	}
-	if (!conn_paws_ok(conn, p) || !!p->ts_off != v->tstamp_ok)
+	if (!conn_paws_ok(conn, p, v, w->now) || !!p->ts_off != v->tstamp_ok)
 		return STAT_REFUSE_PAWS;
-	if (seq_after(v->rcv_nxt + p->payload_len, v->rcv_wup + v->rcv_wnd))
-		return STAT_REFUSE_WINDOW_SERVER;
 	if (unacked + w->reply_len > (u32)p->window << v->snd_wscale)
 		return STAT_REFUSE_WINDOW_CLIENT;
 	if (w->reply_len > v->mss_cache || (conn->mss_limit && w->reply_len > conn->mss_limit))
@@ -255,6 +219,18 @@ INLINE void replay_get(const struct conn *conn, struct work *w, u32 seq, u32 wan
 	}
 }
 
+/* Keeps how the client is reached by the entry's device. Lock held. */
+INLINE void conn_link_layer(struct conn *conn, const struct work *w)
+{
+	__builtin_memcpy(conn->l2, w->head, sizeof(conn->l2));
+	conn->l2_len = w->p.l3_off;
+	if (w->tag) { /* the timer's copies leave as they are written here */
+		__builtin_memcpy(conn->l2 + 12, &w->tag, 4);
+		__builtin_memcpy(conn->l2 + 16, w->head + 12, 2);
+		conn->l2_len = L2_BYTES_MAX;
+	}
+}
+
 /* T1: consumes the packet at hand and sends w->reply in its place. Lock held, check passed. */
 INLINE void commit(struct conn *conn, const struct sock_view *v, struct work *w)
 {
@@ -267,15 +243,18 @@ INLINE void commit(struct conn *conn, const struct sock_view *v, struct work *w)
 	if (conn->replay_from == start)
 		conn->replay_base = start; /* empty: begin where the lines are warm */
 	replay_put(conn, w, start);
+	if (!conn->in_delta) { /* from here on the entry keeps a record of its own */
+		conn->ts_recent = v->ts_recent;
+		conn->ts_recent_s = v->ts_recent_s;
+	}
 	conn->edge = v->write_seq;
 	conn->out_delta += read_once(w->reply_len);
 	conn->in_delta += p->payload_len;
 	conn->next = conn->up_max = conn->in_edge = p->seq + p->payload_len;
 	if (!conn->sent_ns)
 		conn->sent_ns = w->now;
-	__builtin_memcpy(conn->l2, w->head, sizeof(conn->l2));
-	conn->l2_len = p->l3_off;
-	conn_ts_recent(conn, p);
+	conn_link_layer(conn, w);
+	conn_ts_recent(conn, p, w->now);
 	conn_stamp(conn, v, w);
 	w->out_seq = start;
 	w->out_ack = v->rcv_nxt + conn->in_delta;
@@ -290,10 +269,13 @@ INLINE void translation_take(const struct conn *conn, struct work *w)
 	w->translate = conn->in_delta || conn->out_delta;
 }
 
-/* For an acknowledgement that the kernel is to refuse: no floor makes it acceptable. */
-INLINE void translation_unfloored(struct work *w)
+/* For an acknowledgement that the kernel is to refuse (N2): a challenge ACK is its answer, whatever
+ * it acknowledges and sends meanwhile. View loaded. */
+INLINE void translation_refused(struct work *w)
 {
-	w->edge = w->p.ack - w->out_delta;
+	w->edge = w->view.snd_una - ACK_REFUSED;
+	w->out_delta = w->p.ack - w->edge;
+	w->translate = 1;
 }
 
 /* SACK blocks of the client: kernel space, only wholly above the edge and only if the

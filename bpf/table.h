@@ -188,7 +188,8 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 	struct sweep_io *io = walk->io;
 	struct conn_key key;
 	u32 flags = 0, state, proof_pos = conn->proof_pos;
-	bool found = false, executed = false, closed = false, candidate = false, waits = false;
+	bool found = false, executed = false, closed = false, waits = false;
+	u32 candidate = 0;
 	struct sock_ref r = {};
 
 	__builtin_memcpy(&key, &conn->key, sizeof(key));
@@ -222,7 +223,7 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 	if (candidate && walk->skip)
 		walk->skip--;
 	else if (candidate)
-		admit_report(io, conn);
+		admit_report(io, conn, candidate);
 	lock_release(&conn->lock);
 	sock_put(&r);
 	io->waiting += waits;
@@ -271,16 +272,16 @@ INLINE bool release_covers(const struct conn *conn, const struct release_io *io)
 }
 
 /* Takes what the entry holds into w->found: all, or the share that waited for proof. Returns the
- * shares of the fence. Lock held. */
+ * flags of the shares of the fence. Lock held. */
 INLINE u32 release_take(struct conn *conn, struct work *w, bool all)
 {
-	u32 shares = !!(conn->flags & CONN_F_FENCE_PROOF);
+	u32 shares = conn->flags & CONN_F_FENCE_PROOF;
 	u32 n = conn->mark_head - conn->mark_tail;
 
 	conn->flags &= ~CONN_F_FENCE_PROOF;
 	if (!all)
 		return shares;
-	shares += !!(conn->flags & CONN_F_OVERFLOW);
+	shares |= conn->flags & CONN_F_OVERFLOW;
 	for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
 		if (i >= n)
 			break;
@@ -297,7 +298,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 {
 	struct conn_key key;
 	struct conn *conn;
-	u32 shares = 0;
+	u32 shares = 0, hidden = 0;
 
 	io->done = 0;
 	w->found.effects = 0;
@@ -308,17 +309,19 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 	lock_take(&conn->lock);
 	if (conn->cookie == io->cookie &&
 	    (io->remove ? conn->absent == 2 : !seq_after(conn->proof_pos, io->proof_pos))) {
+		hidden = conn->hidden;
 		shares = release_take(conn, w, release_covers(conn, io));
+		conn->hidden &= ~shares;
 		io->done = 1;
 		if (io->remove)
 			conn->cookie = 0; /* whoever still holds the entry finds another owner */
 	}
 	lock_release(&conn->lock);
-	effects_release();
-	if (shares > 0)
-		fence_release(c);
-	if (shares > 1)
-		fence_release(c);
+	marks_release(c, w->found.marks, w->found.effects, true);
+	if (shares & CONN_F_FENCE_PROOF)
+		fence_end(c, hidden & CONN_F_FENCE_PROOF);
+	if (shares & CONN_F_OVERFLOW)
+		fence_end(c, hidden & CONN_F_OVERFLOW);
 	if (io->done && io->remove) {
 		bpf_map_delete_elem(&erb_conns, &key);
 		count(STAT_CONN_DELETED);

@@ -30,7 +30,7 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 	case PARSE_TCP:
 		break;
 	default:
-		return TCX_NEXT;
+		return hidden_bytes(ctx, w) ? TCX_DROP : TCX_NEXT;
 	}
 	if (ctx->ifindex == LOOPBACK_IFINDEX && w->p.key.client_port_be == c->port_be) {
 		/* Both directions pass: this may be Redis's reply as well as a request. */

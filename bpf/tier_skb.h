@@ -40,6 +40,24 @@ INLINE bool tier_csum_partial(ctx_t *ctx)
 	return BPF_CORE_READ_BITFIELD(skb, ip_summed) == CHECKSUM_PARTIAL;
 }
 
+/* Offset of the IP header. Not that of Ethernet on devices that have another link layer or none
+ * (tun, wireguard, ipip). */
+INLINE u32 tier_l3(ctx_t *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+
+	return skb->network_header - (u32)((u64)skb->data - (u64)skb->head);
+}
+
+/* The offset that the parser kept. */
+INLINE u32 tier_l3_kept(const struct work *w)
+{
+	u32 l3 = w->p.l3_off;
+
+	opaque(l3);
+	return l3 & L3_OFF_MAX;
+}
+
 INLINE bool tier_merged(ctx_t *ctx)
 {
 	return ctx->gso_segs > 1;
@@ -48,6 +66,14 @@ INLINE bool tier_merged(ctx_t *ctx)
 INLINE u32 tier_ifindex(ctx_t *ctx)
 {
 	return ctx->ifindex;
+}
+
+/* The VLAN tag that the kernel has taken off before TC, as it was on the wire; 0 = none. What TC
+ * sends by a clone of the packet is tagged by the kernel. */
+INLINE u32 tier_tag(ctx_t *ctx)
+{
+	return ctx->vlan_present ? (ctx->vlan_proto & 0xffff) | (u32)bpf_htons(ctx->vlan_tci) << 16
+				 : 0;
 }
 
 INLINE bool tier_mark(ctx_t *ctx, u32 meta)

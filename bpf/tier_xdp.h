@@ -60,6 +60,17 @@ INLINE bool tier_csum_partial(ctx_t *ctx)
 	return false;
 }
 
+INLINE u32 tier_l3(ctx_t *ctx)
+{
+	return ETH_BYTES;
+}
+
+/* The offset that the parser kept: one of two, which the verifier sees. */
+INLINE u32 tier_l3_kept(const struct work *w)
+{
+	return w->p.l3_off == L2_BYTES_MAX ? L2_BYTES_MAX : ETH_BYTES;
+}
+
 INLINE bool tier_merged(ctx_t *ctx)
 {
 	return false;
@@ -68,6 +79,12 @@ INLINE bool tier_merged(ctx_t *ctx)
 INLINE u32 tier_ifindex(ctx_t *ctx)
 {
 	return ctx->ingress_ifindex;
+}
+
+/* The tag is in the frame. */
+INLINE u32 tier_tag(ctx_t *ctx)
+{
+	return 0;
 }
 
 /* Tells the TC tier what has been done. Fails where the driver has no metadata: TC then runs the

@@ -17,9 +17,8 @@
 #pragma once
 #include "trace.h"
 
-#define HEADERS_MIN 54
-#define STATS_ROOM  256 /* power of two, so that a mask bounds the index */
-#define DEPTH_MAX   2	/* egress inside ingress */
+#define STATS_ROOM 256 /* power of two, so that a mask bounds the index */
+#define DEPTH_MAX  2   /* egress inside ingress */
 
 _Static_assert(STAT_MAX <= STATS_ROOM, "room for all counters");
 
@@ -255,7 +254,7 @@ INLINE bool frame_read(ctx_t *ctx, struct frame *f, u32 port_be)
 	n &= 0xff; /* the verifier's bound: head is 256 bytes long */
 	if (n < HEADERS_MIN || tier_load(ctx, 0, f->head, n))
 		return false;
-	if (parse_packet(&f->p, f->head, tier_merged(ctx) ? len : 0, out) != PARSE_TCP ||
+	if (parse_packet(&f->p, f->head, tier_l3(ctx), len, tier_merged(ctx), out) != PARSE_TCP ||
 	    f->p.key.server_port_be != port_be || !client_wanted(&f->p.key))
 		return false;
 	f->ev.held = 0;

@@ -24,6 +24,23 @@ __noinline int scan_packet_step(void)
 	return 0;
 }
 
+/* What is due with this packet of a command that was counted before it was whole: S3. */
+INLINE u32 late_due(const struct conn *conn, const struct work *w)
+{
+	u32 end = w->p.seq + w->p.payload_len;
+
+	return conn->late && !seq_before(end, conn->late_end) ? conn->late : 0;
+}
+
+/* Puts it first, as the last request counted. */
+INLINE void late_found(struct work *w)
+{
+	if (!w->late)
+		return;
+	found_whole(&w->found, w->late);
+	w->found.marks[0].request = 0;
+}
+
 /* Scans w->p's payload from scan_from on with w->scan into w->found. The position is in memory: the
  * verifier must not count it. Global: verified by itself.
  * S2: what is left of a skipped body counts as scanned; scan_next is moved over it. */
@@ -36,7 +53,9 @@ __noinline int scan_packet(ctx_t *ctx)
 	if (!w)
 		return 0;
 	w->found.done = w->found.effects = 0;
-	w->found.overflow = w->found.uncountable = w->found.gate = 0;
+	w->found.overflow = w->found.uncountable = w->found.gate = w->found.hidden = 0;
+	w->found.late = 0;
+	late_found(w);
 	w->scan_pos = w->scan_from - w->p.seq;
 	w->chunk.end = 0;
 	end = w->p.payload_len;
@@ -67,6 +86,10 @@ __noinline int scan_packet(ctx_t *ctx)
 	if (w->scan.skip && w->scan.state == RQ_BULK) {
 		w->scan_next += w->scan.skip;
 		w->scan.skip = 0;
+		if (!w->scan.args_left) {
+			w->found.late = w->scan.pending;
+			w->scan.pending = 0;
+		}
 		scan_request_settle(&w->scan, &w->found);
 	}
 	return 0;
@@ -99,7 +122,7 @@ __noinline int effects_release(void)
 	struct control *c = control_get();
 
 	if (w && c)
-		marks_release(c, w->found.marks, w->found.effects);
+		marks_release(c, w->found.marks, w->found.effects, false);
 	return 0;
 }
 
@@ -118,7 +141,7 @@ __noinline int effects_take(void)
 
 		if (n >= w->found.effects || n >= MARKS_IN_FLIGHT)
 			break;
-		if (w->found.marks[n].set == MARK_FENCE)
+		if (mark_is_share(w->found.marks[n].set))
 			fence_take(c);
 		else
 			mark_take(w->found.marks[n].set, w->found.hashes[n]);
@@ -132,7 +155,7 @@ enum hold { HOLD_RING = 0, HOLD_SHARE_OLD, HOLD_SHARE_NEW, HOLD_RACE };
  * one share of the fence. Lock held; scan results are valid. */
 INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 {
-	u32 n = w->found.effects, used = conn->mark_head - conn->mark_tail;
+	u32 n = w->found.effects, used = conn->mark_head - conn->mark_tail, last = n - 1;
 	u32 end = w->p.seq + w->p.payload_len + w->proof_ahead - conn->in_delta;
 	u8 flag = CONN_F_OVERFLOW, had;
 
@@ -158,40 +181,91 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 	}
 	had = conn->flags & flag;
 	conn->flags |= flag;
+	/* Marks of a command that is still coming go with the others: it closes the fence when whole. */
+	opaque(last);
+	if (last < MARKS_IN_FLIGHT && w->found.marks[last].request > w->found.done)
+		w->scan.pending |= PENDING_SETTLE;
+	if (w->found.hidden || (conn->flags & CONN_F_SCAN_LOST) || (conn->kept & CONN_K_TRIAL))
+		conn->hidden |= flag;
 	return had ? HOLD_SHARE_OLD : HOLD_SHARE_NEW;
 }
 
-/* Whether the kernel will believe the packet's RST (exact number only, RFC 5961 3.2) or FIN. A
- * blind one must not take the fast path from a connection. Lock held; viewed: the view is loaded.
- */
-INLINE bool ends_connection(const struct conn *conn, const struct work *w, bool viewed)
-{
-	if (w->p.flags & TCP_RST)
-		return !viewed || w->p.seq == conn->next ||
-		       w->p.seq - conn->in_delta == w->view.rcv_nxt;
-	return (w->p.flags & TCP_FIN) && !seq_after(w->p.seq, conn->next);
-}
-
-/* What every packet that goes up leaves in the entry. Lock held. */
-INLINE void up_account(struct conn *conn, struct work *w, struct sock_ref *r)
+/* What every packet that goes up leaves in the entry; counts: segment_counts(), viewed: the view is
+ * loaded. Lock held. */
+INLINE void up_account(struct conn *conn, struct work *w, bool viewed, bool counts)
 {
 	u32 end = w->p.seq + w->p.payload_len;
-	bool viewed = r->tp && sock_view_load(r, &w->view);
 
-	if (viewed) {
+	if (counts) {
 		if (!w->acked)
 			conn_ack(conn, &w->p, &w->view, w->now);
-		w->snd_wscale = w->view.snd_wscale;
+		conn_ts_recent(conn, &w->p, w->now);
+		ack_goes_up(conn, w);
 	}
-	conn_ts_recent(conn, &w->p);
-	if (w->p.payload_len && seq_after(end, conn->up_max))
+	if ((counts || (!viewed && !(w->p.flags & TCP_RST))) && w->p.payload_len &&
+	    seq_after(end, conn->up_max))
 		conn->up_max = end;
-	if (ends_connection(conn, w, viewed))
+	if (ends_connection(conn, w, viewed, counts))
 		conn->flags |= CONN_F_CLOSING;
-	ack_goes_up(conn, w);
+	if (w->moved && counts) {
+		conn->ifindex = w->moved;
+		conn->flags &= ~CONN_F_EGRESS_SEEN; /* until a reply has left there */
+		conn_link_layer(conn, w);
+	}
 	translation_take(conn, w);
-	if (viewed && ack_too_old(conn, &w->p, &w->view))
-		translation_unfloored(w);
+	if (viewed) {
+		w->snd_wscale = w->view.snd_wscale;
+		if (ack_too_old(conn, &w->p, &w->view))
+			translation_refused(w);
+	}
+}
+
+INLINE bool up_counts(const struct conn *conn, struct work *w, const struct sock_ref *r)
+{
+	return sock_view_load(r, &w->view) && segment_counts(conn, &w->p, &w->view, w->now);
+}
+
+#define ROTE_PING     0x0a0d34240a0d312aULL /* "*1\r\n$4\r\n" */
+#define ROTE_REPLCONF 0x0a0d38240a0d332aULL /* "*3\r\n$8\r\n", or of five arguments */
+#define ROTE_ACK_AT   28
+#define ROTE_BYTES    96
+
+/* Whether the payload is, byte for byte, PING, or REPLCONF ACK with numbers as replicas say it (the
+ * second one of Redis 7.2: FACK). Global: verified by itself. */
+__noinline int listener_by_rote(void)
+{
+	struct work *w = work_get();
+	const u64 *words;
+	u32 len;
+	int i;
+
+	if (!w)
+		return 0;
+	words = (const u64 *)w->payload;
+	len = w->p.payload_len;
+	if (len > w->loaded || len > ROTE_BYTES)
+		return 0;
+	if (len == 14 && words[0] == ROTE_PING)
+		return (words[1] & 0xffffdfdfdfdfULL) == 0x0a0d474e4950ULL; /* PING */
+	if (len < ROTE_ACK_AT + 6 ||
+	    (words[0] != ROTE_REPLCONF && words[0] != ROTE_REPLCONF + 0x200) ||
+	    words[1] != 0x464e4f434c504552ULL ||	   /* REPLCONF */
+	    words[2] != 0x43410a0d33240a0dULL ||	   /* "\r\n$3\r\nAC" */
+	    *(const u32 *)(w->payload + 24) != 0x240a0d4b) /* "K\r\n$" */
+		return 0;
+	bpf_for(i, ROTE_ACK_AT, ROTE_BYTES)
+	{
+		u32 at = i;
+		u8 ch;
+
+		if (at >= len || at >= ROTE_BYTES)
+			break;
+		ch = w->payload[at];
+		if ((ch < '0' || ch > '9') && ch != '\r' && ch != '\n' && ch != '$' && ch != 'F' &&
+		    ch != 'A' && ch != 'C' && ch != 'K')
+			return 0;
+	}
+	return 1;
 }
 
 /* Applies a scan to the entry; lost: there was none. Lock held. */
@@ -203,7 +277,17 @@ INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r
 		return HOLD_RACE;
 	if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))
 		return HOLD_RACE;
+	if (r->tp && !up_counts(conn, w, r)) /* N2: it did when it was looked at first */
+		return HOLD_RACE;
 	if (w->whole && (lost || conn->in.state != RQ_IDLE))
+		return HOLD_RACE;
+	w->by_rote = lost && w->by_rote && (conn->kept & CONN_K_LISTENS);
+	if (w->by_rote) {
+		up_account(conn, w, r->tp, r->tp);
+		return HOLD_RING;
+	}
+	conn->kept &= ~CONN_K_LISTENS;
+	if (!lost && w->late != late_due(conn, w))
 		return HOLD_RACE;
 	if (!lost && !w->whole)
 		modes_commit(conn, &w->found.modes);
@@ -223,10 +307,12 @@ INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r
 		if (!w->whole)
 			conn->in = w->scan;
 		conn->next = w->scan_next;
+		conn->late = w->found.late;
+		conn->late_end = w->scan_next;
 		conn->requests += w->found.done;
 		conn->request_up_ns = w->now;
 	}
-	up_account(conn, w, r);
+	up_account(conn, w, r->tp, r->tp);
 	return hold;
 }
 
@@ -236,11 +322,14 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 {
 	u16 kept, db;
 
-	w->found.effects = w->found.overflow = 0;
+	w->found.effects = w->found.overflow = w->found.hidden = 0;
 	w->found.uncountable = w->found.gate = w->found.done = 0;
-	w->found.modes.stateful = w->found.modes.gate = 0;
+	w->found.modes.stateful = w->found.modes.gate = w->found.late = 0;
+	w->late = late_due(conn, w);
 	*lost = false;
 	if (w->whole) { /* read by the handler already, nothing but reads */
+		late_found(w);
+		effects_take();
 		w->found.done = w->commands;
 		w->scan_from = w->p.seq;
 		w->scan_next = w->p.seq + w->p.payload_len;
@@ -254,6 +343,7 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 	db = conn->state == CONN_FAST || conn->state == CONN_NEW ? conn->db : DB_UNKNOWN;
 	lock_release(&conn->lock);
 	modes_begin(&w->found.modes, kept, db);
+	w->late = *lost ? 0 : w->late;
 	if (*lost)
 		return true;
 	if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */
@@ -261,6 +351,44 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 	scan_packet(ctx);
 	effects_take();
 	return true;
+}
+
+/* Outside of the lock: a new share is taken, what is held otherwise is given back. */
+INLINE void hold_done(struct control *c, struct conn *conn, enum hold hold)
+{
+	if (hold == HOLD_SHARE_NEW) {
+		fence_take(c);
+		if (conn->flags & CONN_F_FENCE_PROOF)
+			count(STAT_FENCE_PROOF);
+	}
+	if (hold != HOLD_RING)
+		effects_release();
+}
+
+INLINE void gate_shut(struct control *c)
+{
+	atomic_add(&c->gate_seen, 1);
+	count(STAT_GATE_SHUT);
+}
+
+/* Bytes that were counted before go up; a command is whole with them: S3. */
+INLINE void late_take(struct work *w, struct control *c, struct conn *conn, u64 cookie)
+{
+	enum hold hold = HOLD_RACE;
+
+	w->found.effects = w->found.done = 0;
+	w->found.overflow = w->found.gate = w->found.hidden = 0;
+	late_found(w);
+	effects_take();
+	lock_take(&conn->lock);
+	if (conn->cookie == cookie && w->late == late_due(conn, w)) {
+		hold = hold_effects(conn, w);
+		conn->late = 0;
+	}
+	lock_release(&conn->lock);
+	hold_done(c, conn, hold);
+	if (hold != HOLD_RACE && w->found.gate)
+		gate_shut(c);
 }
 
 /* Payload goes up: scanned, its effects taken, translated. */
@@ -274,6 +402,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 		return V_UNMARKED;
 	if (!up_scan(ctx, w, conn, &lost))
 		return V_DROP;
+	w->by_rote = lost && (conn->kept & CONN_K_LISTENS) && listener_by_rote();
 	lock_take(&conn->lock);
 	was_bypass = conn->state == CONN_BYPASS;
 	trial = conn->kept & CONN_K_TRIAL;
@@ -285,19 +414,11 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 		count(STAT_DROP_RACE);
 		return V_DROP;
 	}
-	if (hold == HOLD_SHARE_NEW) {
-		fence_take(c);
-		if (conn->flags & CONN_F_FENCE_PROOF)
-			count(STAT_FENCE_PROOF);
-	}
-	if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)
-		effects_release();
-	unread = lost || trial || (!w->whole && w->scan.state == RQ_LOST);
+	hold_done(c, conn, hold);
+	unread = (lost && !w->by_rote) || trial || (!w->whole && w->scan.state == RQ_LOST);
 	if (w->found.gate || w->found.modes.gate ||
-	    unread) { /* what cannot be read may be any command */
-		atomic_add(&c->gate_seen, 1);
-		count(STAT_GATE_SHUT);
-	}
+	    unread) /* what cannot be read may be any command */
+		gate_shut(c);
 	if (is_bypass && !was_bypass)
 		count(STAT_CONN_BYPASS);
 	if (w->found.modes.stateful)
@@ -319,7 +440,7 @@ INLINE enum verdict ingress_reject(ctx_t *ctx, struct work *w, struct conn *conn
 	lock_take(&conn->lock);
 	if (conn->cookie == r->cookie) {
 		translation_take(conn, w);
-		translation_unfloored(w);
+		translation_refused(w);
 	}
 	lock_release(&conn->lock);
 	count(STAT_REFUSE_ACK);
@@ -330,11 +451,15 @@ INLINE enum verdict ingress_reject(ctx_t *ctx, struct work *w, struct conn *conn
 INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *conn,
 				     struct sock_ref *r)
 {
+	bool viewed;
+
 	if (!tier_mark(ctx, META_TRANSLATED))
 		return V_UNMARKED;
 	lock_take(&conn->lock);
+	viewed = r->tp && sock_view_load(r, &w->view);
 	if (conn->cookie == r->cookie)
-		up_account(conn, w, r);
+		up_account(conn, w, viewed,
+			   viewed && segment_counts(conn, &w->p, &w->view, w->now));
 	else
 		w->translate = 0;
 	lock_release(&conn->lock);

@@ -5,21 +5,11 @@
 #include "fast_hash.h"
 #include "segment.h"
 
-enum verdict {
-	V_PLAIN = 0, /* up as it came; nothing left to do */
-	V_UP,	     /* up, translated and marked */
-	V_DROP,
-	V_SENT,	    /* answered in place */
-	V_TO_TC,    /* the TC tier must see it */
-	V_UNMARKED, /* no room for the mark: the TC tier runs the whole path */
-	V_REFUSED,  /* no answer; try the next way */
-};
-
 /* Adds the TCP header to the pseudo-header's sum and verifies IPv4's own. Returns false if that is
  * wrong; *bare: the TCP field equals the bare pseudo-header sum. */
 INLINE bool headers_ok(struct work *w, u32 off, u64 *sum, bool *bare)
 {
-	u32 l3 = w->p.l3_off == 18 ? 18 : 14, tcp_len = w->p.tcp_bytes;
+	u32 l3 = tier_l3_kept(w), tcp_len = w->p.tcp_bytes;
 	u16 ip_sum;
 
 	if (w->p.family == 4) {

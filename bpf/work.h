@@ -27,6 +27,17 @@ struct fast_more {
 	u32 counts[FAST_KIND_MAX];    /* whole commands of the packet, by kind */
 };
 
+/* What becomes of a packet from a client. */
+enum verdict {
+	V_PLAIN = 0, /* up as it came; nothing left to do */
+	V_UP,	     /* up, translated and marked */
+	V_DROP,
+	V_SENT,	    /* answered in place */
+	V_TO_TC,    /* the TC tier must see it */
+	V_UNMARKED, /* no room for the mark: the TC tier runs the whole path */
+	V_REFUSED,  /* no answer; try the next way */
+};
+
 struct work {
 	struct pkt p;
 	struct sock_view view;
@@ -50,7 +61,9 @@ struct work {
 	/* up path */
 	u32 scan_from; /* client space */
 	u32 scan_next;
-	u32 scan_pos; /* offset in the payload */
+	u32 scan_pos;  /* offset in the payload */
+	u32 listener;  /* enum erb_listener of who takes connections to the packet's destination */
+	u32 by_cookie; /* the packet ends a handshake by SYN cookie */
 	/* segment to send */
 	u32 out_seq;
 	u32 out_ack;
@@ -64,7 +77,11 @@ struct work {
 	u32 translate;
 	u32 bare; /* the checksum field is the bare pseudo-header sum and stays so */
 	u32 snd_wscale;
-	u32 acked;	 /* the packet's acknowledgement was taken into account */
+	u32 acked;   /* the packet's acknowledgement was taken into account */
+	u32 moved;   /* the boosted device by which the packet came, if it is not the entry's */
+	u32 by_rote; /* what a listener says: A7 */
+	u32 tag;     /* TC: the VLAN tag that the kernel has taken off, as on the wire; 0 = none */
+	u32 late;    /* the packet makes a counted command whole: S3 */
 	u32 proof_ahead; /* bytes behind the packet that may have passed unseen */
 	struct lookup look;
 	struct scan_request scan;

@@ -21,7 +21,7 @@ int erb_xdp(struct xdp_md *ctx)
 	case PARSE_TCP:
 		break;
 	default:
-		return XDP_PASS;
+		return hidden_bytes(ctx, w) ? XDP_DROP : XDP_PASS;
 	}
 	w->now = now_ns();
 	switch (ingress_tcp(ctx, w, c)) {

@@ -41,6 +41,11 @@ setup_root() {
 	[ "$(id -u)" = 0 ] || die "root is needed (packages, network namespaces, BPF): run 'sudo $0'"
 }
 
+setup_processor() {
+	[ "$(uname -m)" = x86_64 ] || die "ERB is built for x86_64 only, not for $(uname -m): nobody has \
+run it there, and its order of memory accesses is proved on paper only (docs/EDGES.md, finding 4)"
+}
+
 setup_kernel() {
 	local release
 	release=$(uname -r)
@@ -81,6 +86,8 @@ setup_missing() {
 	if [ "$1" = test ]; then
 		have clang-format-19 || echo clang-format-19
 		setup_sanitizers_found || echo libclang-rt-19-dev
+		# What the tests believe of attached programs is the kernel's word, not ERB's.
+		have bpftool || echo bpftool
 		# Redis's own test suite: its interpreter, and what unpacks its source package.
 		have tclsh || echo tcl
 		have dpkg-source || echo dpkg-dev
@@ -101,9 +108,12 @@ setup_sanitizers_found() {
 		compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*' >/dev/null
 }
 
-# Packages without which some client libraries are reported as unavailable by the tests.
+# Packages without which some client libraries are reported as unavailable by the tests, or the
+# litmus tests are judged by our own machine alone.
 setup_missing_optional() {
 	[ "$1" = test ] || return 0
+	# Not all of Debian's releases have it: without this, each run would ask the network.
+	have herd7 || ! setup_can_install herdtools7 || echo herdtools7
 	python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
 	have go || echo golang-go
 	have javac || echo default-jdk-headless
@@ -153,6 +163,7 @@ setup_stand_in() {
 	case $1 in
 	clang-19) echo clang ;;
 	libclang1-19) echo libclang-dev ;;
+	bpftool) echo linux-tools-generic ;; # Ubuntu
 	clang-format-19) say "clang-format-19 cannot be had here: the C format will not be checked" ;;
 	libclang-rt-19-dev) say "libclang-rt-19-dev cannot be had here: nothing runs with sanitizers" ;;
 	*) echo "$1" ;;
@@ -180,7 +191,7 @@ there is no apt-get here: install them in your system's way and start again"
 	fi
 	for package in "${optional[@]}"; do
 		setup_apt install --no-install-recommends "$package" ||
-			say "$package cannot be had: the clients that need it will be reported unavailable"
+			say "$package cannot be had: the tests that need it will say so"
 	done
 	setup_restore_policy
 	trap - EXIT INT TERM HUP
@@ -240,6 +251,7 @@ are missing and apt-get has no rustfmt and rust-clippy: install Rust from https:
 # setup run|test
 setup() {
 	setup_root
+	setup_processor
 	setup_kernel
 	setup_packages "$1"
 	setup_rust "$1"

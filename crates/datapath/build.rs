@@ -3,16 +3,12 @@
 //! loader is linked against, so that programs and loader always agree.
 
 mod clang;
+mod object;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs};
 
-use anyhow::{Context, Result, ensure};
-
-/// The objects: XDP tier, TC tier with timer and sweep, the daemon's control programs; and what
-/// stands in for the first two while somebody traces.
-const OBJECTS: [&str; 5] = ["xdp", "tc", "control", "trace_xdp", "trace_tc"];
+use anyhow::{Context, Error, Result};
 
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
@@ -24,54 +20,19 @@ fn main() -> Result<()> {
         println!("cargo:rerun-if-changed={}", entry?.path().display());
     }
     println!("cargo:rerun-if-changed=clang.rs");
-    let clang = clang::find_clang().map_err(anyhow::Error::msg)?;
-    for object in OBJECTS {
-        compile(
-            clang,
-            &bpf.join(format!("{object}.bpf.c")),
-            &out,
-            &bpf,
-            Path::new(&libbpf),
-        )?;
+    println!("cargo:rerun-if-changed=object.rs");
+    // For the test that compiles them for other processors.
+    println!("cargo:rustc-env=ERB_LIBBPF_INCLUDE={libbpf}");
+    let target = object::target_macro(&env::var("CARGO_CFG_TARGET_ARCH")?).map_err(Error::msg)?;
+    let tools = object::Tools {
+        clang: clang::find_clang().map_err(Error::msg)?,
+        bpf: &bpf,
+        libbpf: Path::new(&libbpf),
+    };
+    for name in object::OBJECTS {
+        let source = bpf.join(format!("{name}.bpf.c"));
+        let made = out.join(format!("{name}.bpf.o"));
+        object::compile(&tools, target, &source, &made).map_err(Error::msg)?;
     }
-    Ok(())
-}
-
-/// The processor that will run the programs, as libbpf's headers name it: `bpf/seam.h` wants to know
-/// how strongly it orders loads.
-fn target_arch() -> Option<&'static str> {
-    match std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
-        Ok("x86_64") => Some("-D__TARGET_ARCH_x86"),
-        _ => None,
-    }
-}
-
-fn compile(clang: &str, source: &Path, out: &Path, bpf: &Path, libbpf: &Path) -> Result<()> {
-    let stem = source.file_stem().context("source without name")?;
-    let object = out.join(stem).with_extension("bpf.o");
-    let output = Command::new(clang)
-        .args([
-            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c",
-        ])
-        .args(target_arch())
-        // Keeps paths of the build machine out of the object.
-        .arg(format!("-fdebug-prefix-map={}=bpf", bpf.display()))
-        .arg("-I")
-        .arg(bpf)
-        .arg("-isystem")
-        .arg(libbpf)
-        .arg("-isystem")
-        .arg(libbpf.join("bpf"))
-        .arg(source)
-        .arg("-o")
-        .arg(&object)
-        .output()
-        .with_context(|| format!("could not run {clang}"))?;
-    ensure!(
-        output.status.success(),
-        "{clang} could not compile {}:\n{}",
-        source.display(),
-        String::from_utf8_lossy(&output.stderr)
-    );
     Ok(())
 }

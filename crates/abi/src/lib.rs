@@ -20,6 +20,7 @@ mod mirror {
 }
 
 mod calls;
+mod hash;
 
 pub use calls::{ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
 pub use mirror::*;
@@ -110,7 +111,7 @@ const fn array_of<T>(name: &'static str) -> MapShape {
 }
 
 /// Every map of `bpf/maps.h` but the ring buffer, which has no value size.
-pub const MAPS: [MapShape; 13] = [
+pub const MAPS: [MapShape; 14] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
@@ -125,6 +126,11 @@ pub const MAPS: [MapShape; 13] = [
         name: "erb_commands",
         key_bytes: size_of::<command_key>(),
         value_bytes: size_of::<command_row>(),
+    },
+    MapShape {
+        name: "erb_listeners",
+        key_bytes: size_of::<u64>(),
+        value_bytes: size_of::<erb_listener>(),
     },
     array_of::<u64>("erb_stats"),
     array_of::<[u8; MISS_COUNTS as usize]>("erb_miss_counts"),

@@ -9,7 +9,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -189,7 +189,7 @@ struct Crowd<'a> {
 pub fn execute(args: &CrowdArgs) -> Result<Report> {
     let seed = args.seed.unwrap_or_else(rand::random);
     eprintln!("check crowd: seed {seed}");
-    raise_file_limit(u64::from(args.conns) + OTHER_FILES)?;
+    net::raise_file_limit(u64::from(args.conns) + OTHER_FILES)?;
     let crowd = Crowd {
         args,
         target: net::resolve(&args.target)?,
@@ -222,28 +222,6 @@ pub fn execute(args: &CrowdArgs) -> Result<Report> {
         && report.replies > 0
         && report.wrong + report.broken == 0;
     Ok(report)
-}
-
-/// Lets this process have so many files open.
-fn raise_file_limit(files: u64) -> Result<()> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the pointer is to a local that the call fills in.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(std::io::Error::last_os_error()).context("limit of open files");
-    }
-    limit.rlim_cur = limit.rlim_cur.max(files);
-    limit.rlim_max = limit.rlim_max.max(files);
-    // SAFETY: the pointer is to a local that the call only reads.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(error).with_context(|| {
-            format!("{files} files cannot be open at once: raise the limit (ulimit -n), or be root")
-        });
-    }
-    Ok(())
 }
 
 fn value(db: u32, number: u64) -> String {

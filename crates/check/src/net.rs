@@ -27,6 +27,31 @@ pub fn resolve(addr: &str) -> Result<SocketAddr> {
         .ok_or_else(|| anyhow!("{addr:?} resolves to nothing"))
 }
 
+/// Lets this process have so many files open.
+///
+/// # Errors
+/// If neither the limit nor the privilege to raise it allows that.
+pub fn raise_file_limit(files: u64) -> Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a local that the call fills in.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(std::io::Error::last_os_error()).context("limit of open files");
+    }
+    limit.rlim_cur = limit.rlim_cur.max(files);
+    limit.rlim_max = limit.rlim_max.max(files);
+    // SAFETY: the pointer is to a local that the call only reads.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(error).with_context(|| {
+            format!("{files} files cannot be open at once: raise the limit (ulimit -n), or be root")
+        });
+    }
+    Ok(())
+}
+
 /// Why a connection gave no (further) bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broken {

@@ -95,6 +95,8 @@ enum Verdict {
         resp: u8,
     },
     Trial,
+    /// It only listens.
+    Listen,
     /// Not now.
     Later,
     /// Not before something of the connection or the rights changes.
@@ -111,8 +113,23 @@ fn flags_pass(flags: &str) -> bool {
     flags.is_empty() || flags.contains(['b', 'u', 'c', 'A'])
 }
 
+/// Whether it is a replica, or a subscriber who may not send other commands, and is between two
+/// commands as far as the list shows.
+fn listens(line: &ClientLine) -> bool {
+    let replica = line.flags.contains('S') && !line.flags.contains(['O', 'x']);
+    let subscriber = line.flags.contains('P') && line.resp == 2 && line.subscriptions > 0;
+    (replica || subscriber) && line.qbuf == 0 && line.argument_bytes == 0
+}
+
 fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
     if flags_pass(&line.flags) {
+        return Verdict::Later;
+    }
+    let older = [abi::ADMIT_TRIAL, abi::ADMIT_LISTEN];
+    if older.contains(&u32::from(row.act)) && listens(line) {
+        return Verdict::Listen;
+    }
+    if u32::from(row.act) == abi::ADMIT_LISTEN {
         return Verdict::Later;
     }
     if !flags_are_plain(&line.flags) || line.multi.is_some() || line.watch > 0 {
@@ -257,6 +274,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             let (act, db, resp) = match verdict {
                 Verdict::Fast { db, resp } => (abi::ADMIT_FAST, db, resp),
                 Verdict::Trial => (abi::ADMIT_TRIAL, 0, 0),
+                Verdict::Listen => (abi::ADMIT_LISTEN, 0, 0),
                 Verdict::Never => (abi::ADMIT_JUDGED, 0, 0),
                 Verdict::Later => continue,
             };

@@ -88,6 +88,36 @@ fn what_only_a_command_can_end_is_not() {
 }
 
 #[test]
+fn older_connections_that_only_listen_are_told_from_others() {
+    let judged = |act, line: &str| {
+        let row = abi::admit_row {
+            act: act as u8,
+            ..Default::default()
+        };
+        judge(&row, &parse(line)[0], &open())
+    };
+    let replica = LINE.replace("flags=N", "flags=S");
+    let subscriber = LINE
+        .replace("flags=N", "flags=P")
+        .replace(" sub=0", " sub=1");
+    for line in [&replica, &subscriber] {
+        for act in [abi::ADMIT_TRIAL, abi::ADMIT_LISTEN] {
+            assert_eq!(judged(act, line), Verdict::Listen, "{line}");
+            let half = line.replace("argv-mem=0", "argv-mem=3");
+            assert_ne!(judged(act, &half), Verdict::Listen, "{half}");
+            let unread = line.replace("qbuf=0", "qbuf=3");
+            assert_ne!(judged(act, &unread), Verdict::Listen, "{unread}");
+        }
+        assert_eq!(judged(abi::ADMIT_FAST, line), Verdict::Never);
+    }
+    let free = subscriber.replace("resp=2", "resp=3");
+    assert_eq!(judged(abi::ADMIT_TRIAL, &free), Verdict::Never);
+    assert_eq!(judged(abi::ADMIT_LISTEN, LINE), Verdict::Later);
+    let monitor = LINE.replace("flags=N", "flags=SO");
+    assert_eq!(judged(abi::ADMIT_TRIAL, &monitor), Verdict::Never);
+}
+
+#[test]
 fn only_users_with_full_rights_are_admitted() {
     let as_bob = LINE.replace("user=default", "user=bob");
     for (rules, full) in [

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CLIENT LIST, as far as it proves that Redis has executed everything a connection sent.
 
+use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use erb_abi::conn_key;
@@ -39,10 +40,11 @@ pub struct ClientLine {
 }
 
 impl ClientLine {
-    /// Nothing read is waiting and the client is neither blocked nor inside MULTI.
+    /// Nothing read is waiting, not even as the arguments of a command that is parsed and not run
+    /// (threads that read parse as well), and the client is neither blocked nor inside MULTI.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.qbuf == 0 && !self.flags.contains(['b', 'x'])
+        self.qbuf == 0 && self.argument_bytes == 0 && !self.flags.contains(['b', 'x'])
     }
 
     /// It has sent MONITOR (flag `O`, Redis src/networking.c catClientInfoString).
@@ -130,17 +132,32 @@ pub fn addresses(key: &conn_key) -> (SocketAddr, SocketAddr) {
     )
 }
 
-/// Whether the list proves that everything this connection sent before it has been executed: the
-/// connection is gone, or nothing of it is pending.
-#[must_use]
-pub fn proves_executed(list: &[ClientLine], key: &conn_key) -> bool {
-    let (client, server) = addresses(key);
-    list.iter()
-        .filter(|line| {
-            line.addr.map(canonical) == Some(client)
-                && line.laddr.is_none_or(|laddr| canonical(laddr) == server)
+/// The lines of a list by their clients' addresses: hundreds of connections are looked for in tens of
+/// thousands of lines.
+pub(crate) struct Lines<'a>(HashMap<SocketAddr, Vec<&'a ClientLine>>);
+
+impl<'a> Lines<'a> {
+    /// Sorts a list.
+    pub(crate) fn of(list: &'a [ClientLine]) -> Self {
+        let mut lines: HashMap<SocketAddr, Vec<&ClientLine>> = HashMap::new();
+        for line in list {
+            if let Some(client) = line.addr {
+                lines.entry(canonical(client)).or_default().push(line);
+            }
+        }
+        Self(lines)
+    }
+
+    /// Whether the list proves that everything this connection sent before it has been executed: the
+    /// connection is gone, or nothing of it is pending.
+    pub(crate) fn prove_executed(&self, key: &conn_key) -> bool {
+        let (client, server) = addresses(key);
+        let mut own = self.0.get(&client).into_iter().flatten();
+        own.all(|line| {
+            let is_other = line.laddr.is_some_and(|laddr| canonical(laddr) != server);
+            is_other || line.is_idle()
         })
-        .all(ClientLine::is_idle)
+    }
 }
 
 /// A v4-mapped address as IPv4, scope and flow label dropped.
@@ -153,8 +170,12 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
 mod tests {
     use super::*;
 
+    fn proves_executed(list: &[ClientLine], key: &conn_key) -> bool {
+        Lines::of(list).prove_executed(key)
+    }
+
     const LIST: &str = "\
-id=3 addr=10.0.0.2:40000 laddr=10.0.0.1:6379 fd=8 name= age=1 idle=0 flags=N db=0 sub=0 psub=0 multi=-1 qbuf=0 qbuf-free=0 cmd=get\n\
+id=3 addr=10.0.0.2:40000 laddr=10.0.0.1:6379 fd=8 name= age=1 idle=0 flags=N db=0 sub=0 psub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 cmd=get\n\
 id=4 addr=10.0.0.2:40001 laddr=10.0.0.1:6379 fd=9 name=x flags=b db=0 qbuf=0 cmd=blpop\n\
 id=5 addr=[fd00::2]:40002 laddr=[fd00::1]:6379 fd=10 name= flags=N qbuf=26 cmd=set\n\
 id=6 addr=/run/redis.sock:0 laddr=/run/redis.sock:0 fd=11 name=erb-feed:a flags=tUx qbuf=0 cmd=client|list\n\
@@ -217,8 +238,17 @@ nonsense\n";
     }
 
     #[test]
-    fn a_line_without_qbuf_proves_nothing() {
-        let list = parse("id=9 addr=10.0.0.2:1 laddr=10.0.0.1:6379 flags=N\n");
-        assert!(!proves_executed(&list, &key("10.0.0.2:1", "10.0.0.1:6379")));
+    fn a_line_without_its_fields_and_a_command_that_is_only_parsed_prove_nothing() {
+        for (rest, proves) in [
+            ("qbuf=0 argv-mem=0", true),
+            ("qbuf=0 argv-mem=26", false),
+            ("qbuf=0", false),
+            ("argv-mem=0", false),
+            ("", false),
+        ] {
+            let line = format!("id=9 addr=10.0.0.2:1 laddr=10.0.0.1:6379 flags=N {rest}\n");
+            let key = key("10.0.0.2:1", "10.0.0.1:6379");
+            assert_eq!(proves_executed(&parse(&line), &key), proves, "{rest:?}");
+        }
     }
 }

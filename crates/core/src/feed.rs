@@ -8,48 +8,32 @@
 //! 2. The cache is emptied after tracking is on and before the first lease of a connection.
 //! 3. Only a literal `+PONG` renews the lease, from the moment its PING was written, and only if
 //!    the calls read just before it were taken into account (SWAPDB sends no invalidation).
-//! 4. A fill's tokens are noted before its reads are written.
+//! 4. A fill's tokens are noted before its reads are written. What it may read at most is known before
+//!    (`fill.rs`, `reading.rs`): Redis is never asked for more than it holds at hand for a client.
 //! 5. A fill names its databases itself, by SELECT inside its own MULTI; a key counts only if the
 //!    SELECT before it was answered by `+OK`.
-//! 6. What the user may not do ends the connection: nothing is half at work. What fills need is tried
+//! 6. A PING's note of answered shares of the fence is read before the PING is queued.
+//! 7. What the user may not do ends the connection: nothing is half at work. What fills need is tried
 //!    before tracking is on.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use erb_abi as abi;
-use erb_abi::{FillEntry, FillToken, ValueKind, Wanted};
+use erb_abi::Wanted;
 
 use crate::client_list::{self, ClientLine};
 use crate::commands::CommandsReport;
-use crate::hash;
+use crate::fill::{Room, Size};
 use crate::outside::DataPath;
+use crate::reading::{Asked, BATCH_REPLY_MAX, Filled, insert, sizes};
 use crate::redis_state::{Calls, RedisState};
-use crate::resp::{Frame, RespStream, error, is_simple, text};
+use crate::resp::{Frame, REPLY_BYTES_MAX, RespStream, error, field, integer, is_simple, text};
 use crate::rights::{self, Credentials, TRIAL_KEY};
 
 /// Reads per call: bounds the time until the lease is looked at again; 8 x 64 KiB.
 const READS_MAX: usize = 8;
-
-/// One key of a fill under way.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) wanted: Wanted,
-    pub(crate) token: FillToken,
-}
-
-/// How one key's fill ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Filled {
-    /// It is in the cache.
-    Inserted,
-    /// A mark, the fence or a change came in between: worth another try.
-    Later,
-    /// Absent, no string or too large: another try would end the same way for a while.
-    Never,
-}
 
 /// Why CLIENT LIST is asked for.
 #[derive(Debug, Default)]
@@ -70,8 +54,9 @@ pub(crate) enum Event {
     Ready,
     /// Calls as read before a lease.
     Calls(Calls),
-    /// A PING written at this time (monotonic, ns) came back.
-    Lease { sent_ns: u64 },
+    /// A PING written at this time (monotonic, ns) came back; so many shares of the fence were
+    /// answered before.
+    Lease { sent_ns: u64, answered: u64 },
     /// PING was answered by an error.
     NoLease(String),
     /// Redis's state, read after `gate_seen` had this value.
@@ -81,10 +66,12 @@ pub(crate) enum Event {
         list: Vec<ClientLine>,
         question: Question,
     },
+    /// Sizes of values that are to be filled; none: they could not be asked for.
+    Sized(Vec<(Wanted, Option<Size>)>),
     /// Fills that ended.
     Filled(Vec<(Wanted, Filled)>),
-    /// Keys were invalidated, or the whole cache.
-    Invalidated,
+    /// These keys were invalidated; none: the whole cache.
+    Invalidated(Vec<Bytes>),
     /// Redis's command table is loaded, and whether ERB can work with it; again: not for the first
     /// time on this feed.
     Commands {
@@ -112,10 +99,20 @@ pub(crate) enum Expect {
     Calls,
     Pong {
         sent_ns: u64,
+        answered: u64,
     },
     /// +OK of MULTI and SELECT, +QUEUED: any error shows again as EXEC's.
     FillStep,
-    Exec(Vec<Asked>),
+    /// EXEC of sizes, of so many bytes with its question.
+    Sizes {
+        asked: Vec<Wanted>,
+        bytes: usize,
+    },
+    /// The same of values.
+    Exec {
+        asked: Vec<Asked>,
+        bytes: usize,
+    },
     /// EXEC of TOUCH.
     Touched,
     Info,
@@ -141,6 +138,8 @@ pub(crate) enum Expect {
 pub(crate) struct Feed<S> {
     pub(crate) stream: RespStream<S>,
     name: String,
+    /// Redis's number of this connection; 0: HELLO is not answered yet. A name anybody can take.
+    id: u64,
     user: Option<String>,
     pub(crate) expected: VecDeque<Expect>,
     invalid: Vec<Bytes>,
@@ -163,6 +162,7 @@ impl<S: Read + Write> Feed<S> {
         let mut feed = Self {
             stream: RespStream::new(stream),
             name: name.to_owned(),
+            id: 0,
             user: credentials.map(|credentials| credentials.user.clone()),
             expected: VecDeque::new(),
             invalid: Vec::new(),
@@ -183,13 +183,15 @@ impl<S: Read + Write> Feed<S> {
             &[b"CLIENT", b"NO-EVICT", b"ON"],
             Expect::Setup(Setup::NoEvict),
         );
-        let trial: [&[&[u8]]; 8] = [
+        let trial: [&[&[u8]]; 10] = [
             &[b"MULTI"],
             &[b"SELECT", b"0"],
-            &[b"GET", TRIAL_KEY],
+            &[b"STRLEN", TRIAL_KEY],
+            &[b"GETRANGE", TRIAL_KEY, b"0", b"0"],
             &[b"OBJECT", b"ENCODING", TRIAL_KEY],
-            &[b"HKEYS", TRIAL_KEY],
-            &[b"HVALS", TRIAL_KEY],
+            &[b"HLEN", TRIAL_KEY],
+            &[b"MEMORY", b"USAGE", TRIAL_KEY],
+            &[b"HSCAN", TRIAL_KEY, b"0"],
             &[b"PEXPIRETIME", TRIAL_KEY],
             &[b"EXEC"],
         ];
@@ -209,20 +211,48 @@ impl<S: Read + Write> Feed<S> {
         self.ready
     }
 
-    /// Number of fill transactions and of PINGs without answer.
+    /// Number of transactions under way that read values.
     pub(crate) fn fills_in_flight(&self) -> usize {
         self.expected
             .iter()
-            .filter(|expect| matches!(expect, Expect::Exec(_)))
+            .filter(|expect| matches!(expect, Expect::Exec { .. }))
             .count()
+    }
+
+    /// What may be begun of fills beside those under way; none: nothing.
+    pub(crate) fn fill_room(&self) -> Option<Room> {
+        let bytes = self.expected.iter().filter_map(|expect| match expect {
+            Expect::Sizes { bytes, .. } | Expect::Exec { bytes, .. } => Some(*bytes),
+            _ => None,
+        });
+        let (batches, bytes) = bytes.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
+        Room::beside(batches, bytes)
+    }
+
+    /// Longest reply that the next question can have.
+    fn reply_max(&self) -> usize {
+        match self.expected.front() {
+            Some(Expect::FillStep | Expect::Sizes { .. } | Expect::Exec { .. }) => BATCH_REPLY_MAX,
+            _ => REPLY_BYTES_MAX,
+        }
     }
 
     /// When the oldest unanswered PING was written.
     pub(crate) fn oldest_ping_ns(&self) -> Option<u64> {
         self.expected.iter().find_map(|expect| match expect {
-            Expect::Pong { sent_ns } => Some(*sent_ns),
+            Expect::Pong { sent_ns, .. } => Some(*sent_ns),
             _ => None,
         })
+    }
+
+    /// Bytes that Redis has sent.
+    pub(crate) const fn received(&self) -> u64 {
+        self.stream.received()
+    }
+
+    /// Redis's number of this connection.
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
     }
 
     pub(crate) fn pings_in_flight(&self) -> usize {
@@ -259,9 +289,10 @@ impl<S: Read + Write> Feed<S> {
     }
 
     /// Queues what the lease needs: the calls that tell of SWAPDB (some 15 us of Redis), then PING.
-    pub(crate) fn ping(&mut self, sent_ns: u64) {
+    /// `answered`: shares of the fence, by now.
+    pub(crate) fn ping(&mut self, sent_ns: u64, answered: u64) {
         self.ask(&[b"INFO", b"stats", b"commandstats"], Expect::Calls);
-        self.ask(&[b"PING"], Expect::Pong { sent_ns });
+        self.ask(&[b"PING"], Expect::Pong { sent_ns, answered });
     }
 
     pub(crate) fn ask(&mut self, arguments: &[&[u8]], expect: Expect) {
@@ -300,7 +331,8 @@ impl<S: Read + Write> Feed<S> {
             self.take_commands(&answer, cache, events)?;
             return Ok(true);
         }
-        let Some(frame) = self.stream.next_frame()? else {
+        let most = self.reply_max();
+        let Some(frame) = self.stream.next_frame_of(most)? else {
             return Ok(false);
         };
         self.handle_frame(frame, cache, events)?;
@@ -330,18 +362,24 @@ impl<S: Read + Write> Feed<S> {
                 self.calls_error = calls.is_none().then(|| refusal(&frame, "INFO"));
                 events.extend(calls.map(Event::Calls));
             }
-            Expect::Pong { sent_ns } => {
+            Expect::Pong { sent_ns, answered } => {
                 let pong = is_simple(&frame, b"PONG");
                 let wrong = self.calls_error.take();
                 let wrong = wrong.or_else(|| (!pong).then(|| refusal(&frame, "PING")));
-                events.push(wrong.map_or(Event::Lease { sent_ns }, Event::NoLease));
+                let lease = Event::Lease { sent_ns, answered };
+                events.push(wrong.map_or(lease, Event::NoLease));
             }
             // A Redis that refuses TOUCH for a moment (-BUSY) is told again in a second.
             Expect::FillStep | Expect::Touched => {}
-            Expect::Exec(asked) => events.push(Event::Filled(insert(cache, asked, &frame)?)),
+            Expect::Sizes { asked, .. } => events.push(Event::Sized(sizes(asked, &frame)?)),
+            Expect::Exec { asked, .. } => {
+                events.push(Event::Filled(insert(cache, asked, &frame)?));
+            }
             Expect::Info => {
                 self.state = RedisState::default();
                 self.state.take_info(&frame);
+                // Here, not with the rest of the state: calls of later PINGs come before that.
+                events.extend(Calls::of(&frame).map(Event::Calls));
             }
             Expect::Config => self.state.take_config(&frame),
             Expect::Acl { gate } => {
@@ -391,7 +429,11 @@ impl<S: Read + Write> Feed<S> {
             };
         }
         match step {
-            Setup::Hello | Setup::Name | Setup::NoEvict | Setup::Trial | Setup::Kill => {}
+            Setup::Hello => {
+                let id = field(frame, b"id").and_then(integer).filter(|id| *id > 0);
+                self.id = id.ok_or_else(|| broken("HELLO's reply tells no id"))?;
+            }
+            Setup::Name | Setup::NoEvict | Setup::Trial | Setup::Kill => {}
             Setup::List => {
                 let list = text(frame).map(|list| String::from_utf8_lossy(list).into_owned());
                 self.kill_others(&client_list::parse(&list.unwrap_or_default()));
@@ -411,15 +453,12 @@ impl<S: Read + Write> Feed<S> {
             .unwrap_or_else(|| io::Error::other(format!("Redis refused {what:?} with {reason:?}")))
     }
 
-    /// Ends feeds of the same name that are older than this connection (ids only grow).
+    /// Ends feeds of the same name that are older than this connection (ids only grow). What is
+    /// younger and bears the name is no feed, or one that will end this one.
     fn kill_others(&mut self, list: &[ClientLine]) {
-        let named: Vec<u64> = list
-            .iter()
-            .filter(|client| client.name == self.name)
-            .map(|client| client.id)
-            .collect();
-        let own = named.iter().copied().max();
-        for id in named.into_iter().filter(|id| Some(*id) != own) {
+        let older = |client: &&ClientLine| client.name == self.name && client.id < self.id;
+        let older: Vec<u64> = list.iter().filter(older).map(|client| client.id).collect();
+        for id in older {
             let id = id.to_string();
             self.ask(
                 &[b"CLIENT", b"KILL", b"ID", id.as_bytes()],
@@ -445,7 +484,7 @@ impl<S: Read + Write> Feed<S> {
             _ => {
                 self.invalid.clear();
                 cache.clear().map_err(io::Error::other)?;
-                events.push(Event::Invalidated);
+                events.push(Event::Invalidated(Vec::new()));
             }
         }
         Ok(())
@@ -461,8 +500,7 @@ impl<S: Read + Write> Feed<S> {
         }
         let keys: Vec<&[u8]> = self.invalid.iter().map(Bytes::as_ref).collect();
         cache.invalidate(&keys).map_err(io::Error::other)?;
-        events.push(Event::Invalidated);
-        self.invalid.clear();
+        events.push(Event::Invalidated(std::mem::take(&mut self.invalid)));
         Ok(())
     }
 }
@@ -474,105 +512,6 @@ fn refusal(reply: &Frame, command: &str) -> String {
 
 pub(crate) fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
-}
-
-/// Whether a fill's key needs a SELECT before it.
-pub(crate) fn needs_select(asked: &[Asked], index: usize) -> bool {
-    index == 0 || asked[index - 1].wanted.db != asked[index].wanted.db
-}
-
-/// The commands that read a whole value; the key stands behind each.
-pub(crate) const fn reads_of(kind: ValueKind) -> &'static [&'static [&'static [u8]]] {
-    match kind {
-        ValueKind::String => &[&[b"GET"]],
-        ValueKind::Hash => &hash::READS,
-    }
-}
-
-/// The bytes to be cached of a value that was read; none: it is not cached.
-fn value_of<'a>(kind: ValueKind, replies: &[&'a Frame]) -> Option<Cow<'a, [u8]>> {
-    match (kind, replies) {
-        (ValueKind::String, [Frame::BlobString { data, .. }]) => Some(Cow::Borrowed(data)),
-        (ValueKind::Hash, [encoding, fields, values]) => {
-            hash::encode(encoding, fields, values).map(Cow::Owned)
-        }
-        _ => None,
-    }
-}
-
-/// Takes EXEC's reply apart: of each database SELECT, then the reads and PEXPIRETIME of each key.
-fn insert(
-    cache: &impl DataPath,
-    asked: Vec<Asked>,
-    reply: &Frame,
-) -> io::Result<Vec<(Wanted, Filled)>> {
-    let Frame::Array { data, .. } = reply else {
-        // EXECABORT or nil: nothing was read.
-        return Ok(asked
-            .into_iter()
-            .map(|one| (one.wanted, Filled::Later))
-            .collect());
-    };
-    let selects = (0..asked.len()).filter(|index| needs_select(&asked, *index));
-    let reads = asked.iter().map(|one| reads_of(one.wanted.kind).len() + 1);
-    if data.len() != selects.count() + reads.sum::<usize>() {
-        return Err(broken(
-            "EXEC answered another number of replies than was asked for",
-        ));
-    }
-    let mut ends = vec![Filled::Never; asked.len()];
-    let mut values: Vec<(usize, Cow<'_, [u8]>, u64)> = Vec::new();
-    let mut selected = false;
-    let mut replies = data.iter();
-    let mut next = || replies.next().expect("the replies were counted");
-    for (index, one) in asked.iter().enumerate() {
-        if needs_select(&asked, index) {
-            selected = is_simple(next(), b"OK");
-        }
-        let kind = one.wanted.kind;
-        let replies: Vec<&Frame> = reads_of(kind).iter().map(|_| next()).collect();
-        let expiry = expiry_of(next());
-        if let (Some(value), Some(expiry_ms), true) = (value_of(kind, &replies), expiry, selected) {
-            values.push((index, value, expiry_ms));
-        }
-    }
-    values.retain(|(_, value, _)| value.len() <= abi::CLASS3_BYTES as usize);
-    let entries: Vec<FillEntry<'_>> = values
-        .iter()
-        .map(|(index, value, expiry_ms)| entry_of(&asked[*index], value, *expiry_ms))
-        .collect();
-    let places = values.iter().map(|(index, ..)| *index);
-    if !entries.is_empty() {
-        let found = cache.fill_insert(&entries).map_err(io::Error::other)?;
-        for (place, status) in places.zip(found) {
-            ends[place] = match status {
-                abi::FILL_OK => Filled::Inserted,
-                abi::FILL_BIG => Filled::Never,
-                _ => Filled::Later,
-            };
-        }
-    }
-    Ok(asked.into_iter().map(|one| one.wanted).zip(ends).collect())
-}
-
-/// What PEXPIRETIME says, 0 = no expiry; none: the key is gone, so its value is not sure.
-fn expiry_of(reply: &Frame) -> Option<u64> {
-    match reply {
-        Frame::Number { data: -1, .. } => Some(0),
-        Frame::Number { data, .. } if *data > 0 => Some(data.unsigned_abs()),
-        _ => None,
-    }
-}
-
-fn entry_of<'a>(one: &'a Asked, value: &'a [u8], expiry_ms: u64) -> FillEntry<'a> {
-    FillEntry {
-        key: &one.wanted.key,
-        db: one.wanted.db,
-        kind: one.wanted.kind,
-        value,
-        expiry_ms,
-        token: one.token,
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Feed ordering against a scripted Redis: what the cache sees, in which order.
 
+use erb_abi::{FillToken, ValueKind};
+
 use super::*;
 use crate::scripted::{Pipe, Recorder, few_commands};
 
-const SETUP: &[u8] = b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n\
-    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*6\r\n+OK\r\n_\r\n_\r\n*0\r\n*0\r\n:-2\r\n";
+const SETUP: &[u8] = b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
+    *8\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*2\r\n$1\r\n0\r\n*0\r\n:-2\r\n";
 
 struct Script {
     feed: Feed<Pipe>,
@@ -56,6 +59,7 @@ fn asked(keys: &[&str]) -> Vec<Asked> {
     keys.iter()
         .map(|key| Asked {
             wanted: Wanted::string(key.as_bytes().to_vec()),
+            size: 4,
             token,
         })
         .collect()
@@ -65,7 +69,7 @@ fn lease(events: &[Event]) -> Vec<u64> {
     events
         .iter()
         .filter_map(|event| match event {
-            Event::Lease { sent_ns } => Some(*sent_ns),
+            Event::Lease { sent_ns, .. } => Some(*sent_ns),
             _ => None,
         })
         .collect()
@@ -75,14 +79,18 @@ fn lease(events: &[Event]) -> Vec<u64> {
 fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
     let mut script = Script::new();
     script.say(SETUP);
-    let list = "id=5 name=erb-feed:test\nid=6 name=other\nid=9 name=erb-feed:test\n";
+    // Number 12 has taken the name: HELLO has told the feed that it is number 9.
+    let list = "id=5 name=erb-feed:test\nid=6 name=other\nid=9 name=erb-feed:test\n\
+                id=12 name=erb-feed:test\n";
     script.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
     assert_eq!(script.feed.expected.len(), 2);
     let heard = script.redis.heard();
     let kill = heard.find("KILL").unwrap();
     assert!(heard[kill..].contains("$1\r\n5\r\n"), "{heard}");
     assert!(
-        !heard.contains("$1\r\n9\r\n") && !heard.contains("$1\r\n6\r\n"),
+        !["$1\r\n9\r\n", "$1\r\n6\r\n", "$2\r\n12\r\n"]
+            .map(|id| heard.contains(id))
+            .contains(&true),
         "{heard}"
     );
     assert!(kill < heard.find("COMMAND").unwrap() && !heard.contains("TRACKING"));
@@ -96,6 +104,13 @@ fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
     script.say(b"+OK\r\n");
     assert!(script.feed.is_ready());
     assert_eq!(script.log(), ["clear"]);
+}
+
+#[test]
+fn a_hello_that_tells_no_number_ends_the_connection() {
+    let mut script = Script::new();
+    let error = script.try_say(b"%1\r\n+server\r\n+redis\r\n").unwrap_err();
+    assert!(error.to_string().contains("no id"), "{error}");
 }
 
 #[test]
@@ -119,7 +134,7 @@ fn only_a_literal_pong_renews() {
         "+OK\r\n",
     ] {
         let mut script = Script::ready();
-        script.feed.ping(17);
+        script.feed.ping(17, 0);
         script.say(b"$0\r\n\r\n");
         script.events.clear();
         script.say(reply.as_bytes());
@@ -131,7 +146,7 @@ fn only_a_literal_pong_renews() {
         );
     }
     let mut script = Script::ready();
-    script.feed.ping(17);
+    script.feed.ping(17, 0);
     script.say(b"$0\r\n\r\n+PO");
     assert!(lease(&script.events).is_empty(), "half a reply is none");
     script.say(b"NG\r\n");
@@ -141,7 +156,7 @@ fn only_a_literal_pong_renews() {
 #[test]
 fn without_the_calls_of_swapdb_pong_renews_nothing() {
     let mut script = Script::ready();
-    script.feed.ping(17);
+    script.feed.ping(17, 0);
     script.say(b"-BUSY Redis is busy running a script\r\n+PONG\r\n");
     assert!(
         matches!(&script.events[..], [Event::NoLease(reason)] if reason.contains("BUSY")),
@@ -153,8 +168,8 @@ fn without_the_calls_of_swapdb_pong_renews_nothing() {
 #[test]
 fn invalidations_reach_the_cache_before_later_replies() {
     let mut script = Script::ready();
-    script.feed.ask_fill(asked(&["a"]));
-    script.feed.ping(3);
+    script.feed.ask_fill(asked(&["a"]), 9);
+    script.feed.ping(3, 0);
     script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
     script.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
     script.say(b"*3\r\n+OK\r\n$1\r\nv\r\n:-1\r\n");
@@ -165,7 +180,10 @@ fn invalidations_reach_the_cache_before_later_replies() {
         ["invalidate a,b", "insert a=v until 0", "invalidate c"]
     );
     let kinds: Vec<_> = script.events.iter().map(std::mem::discriminant).collect();
-    let last = std::mem::discriminant(&Event::Lease { sent_ns: 0 });
+    let last = std::mem::discriminant(&Event::Lease {
+        sent_ns: 0,
+        answered: 0,
+    });
     assert_eq!(
         kinds.last(),
         Some(&last),
@@ -177,7 +195,7 @@ fn invalidations_reach_the_cache_before_later_replies() {
 fn a_flush_clears_everything() {
     let mut script = Script::ready();
     script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n");
-    let is_flush = |event: &Event| matches!(event, Event::Invalidated);
+    let is_flush = |event: &Event| matches!(event, Event::Invalidated(_));
     assert!(script.events.iter().any(is_flush));
     assert_eq!(script.log(), ["clear"]);
 }
@@ -185,21 +203,21 @@ fn a_flush_clears_everything() {
 #[test]
 fn every_element_of_exec_is_checked() {
     let mut script = Script::ready();
-    script.feed.ask_fill(asked(&["a", "b", "c", "d", "e"]));
+    script.feed.ask_fill(asked(&["a", "b", "c", "d", "e"]), 9);
     let queued = "+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11);
     script.say(queued.as_bytes());
     script.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:1700000000123\r\n_\r\n:-2\r\n");
     script.say(b"-WRONGTYPE no string\r\n:-1\r\n$1\r\nw\r\n:-2\r\n");
-    let large = "x".repeat(2049);
-    script.say(format!("$2049\r\n{large}\r\n:-1\r\n").as_bytes());
+    // Longer than it was: what is beyond its size was not asked for.
+    script.say(b"$5\r\nvalue\r\n:-1\r\n");
     assert!(!script.events.is_empty());
     assert_eq!(script.log(), ["insert a=v until 1700000000123"]);
     let Event::Filled(ends) = &script.events[0] else {
         panic!("{:?}", script.events)
     };
     let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
-    assert_eq!(ends[0], Filled::Inserted);
-    assert!(ends[1..].iter().all(|end| *end == Filled::Never));
+    let never = Filled::Never;
+    assert_eq!(ends, [Filled::Inserted, never, never, never, Filled::Later]);
 }
 
 #[test]
@@ -209,14 +227,14 @@ fn a_fill_names_its_databases_and_one_that_is_refused_counts_for_nothing() {
     for (one, db) in batch.iter_mut().zip([0, 7, 0, 16]) {
         one.wanted.db = db;
     }
-    script.feed.ask_fill(batch);
+    script.feed.ask_fill(batch, 9);
     script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
     let heard = script.redis.heard();
     let words: Vec<&str> = heard
         .split("\r\n")
         .filter(|word| word.len() == 1 || *word == "16" || *word == "SELECT")
         .collect();
-    let expected = "SELECT 0 a a c c SELECT 7 b b SELECT 16 d d";
+    let expected = "SELECT 0 a 0 4 a c 0 4 c SELECT 7 b 0 4 b SELECT 16 d 0 4 d";
     assert!(words.join(" ").ends_with(expected), "{words:?}");
     script.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:-1\r\n$1\r\nw\r\n:-1\r\n");
     script.say(b"+OK\r\n$1\r\nx\r\n:-1\r\n-ERR DB index is out of range\r\n$1\r\ny\r\n:-1\r\n");
@@ -235,9 +253,53 @@ fn a_fill_names_its_databases_and_one_that_is_refused_counts_for_nothing() {
 }
 
 #[test]
+fn sizes_are_asked_for_by_commands_whose_answers_are_short() {
+    let mut script = Script::ready();
+    let key = |name: &str| Wanted::string(name.as_bytes().to_vec());
+    let mut batch: Vec<Wanted> = ["h", "s", "l", "x", "n"].map(key).into();
+    for at in [0, 3, 4] {
+        batch[at].kind = ValueKind::Hash;
+    }
+    script.redis.heard();
+    script.feed.ask_sizes(batch.clone(), 9);
+    script.feed.flush().unwrap();
+    let heard = script.redis.heard();
+    for reads in ["GET", "HKEYS", "HVALS", "HGETALL", "HSCAN"] {
+        assert!(!heard.contains(reads), "{heard}");
+    }
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
+    script.say(b"*12\r\n+OK\r\n$8\r\nlistpack\r\n:3\r\n:128\r\n:4194304\r\n-WRONGTYPE x\r\n");
+    script.say(b"$9\r\nhashtable\r\n:1000000\r\n:90000000\r\n_\r\n:0\r\n_\r\n");
+    let Event::Sized(found) = script.events.remove(0) else {
+        panic!("{:?}", script.events)
+    };
+    let small = Size::Hash {
+        fields: 3,
+        memory: 128,
+    };
+    let none = Size::None;
+    let sizes = [small, Size::String(4_194_304), none, none, none];
+    for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
+        assert_eq!((&wanted, size), (&key, Some(expected)));
+    }
+    script.feed.ask_sizes(vec![key("a")], 9);
+    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n-EXECABORT x\r\n");
+    assert!(matches!(&script.events[..], [Event::Sized(found)] if found[0].1.is_none()));
+}
+
+#[test]
+fn an_answer_that_no_fill_can_have_ends_the_feed() {
+    let mut script = Script::ready();
+    script.feed.ask_fill(asked(&["a"]), 9);
+    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    let error = script.try_say(b"*3\r\n+OK\r\n$1048577\r\n").unwrap_err();
+    assert!(error.to_string().contains("longer than 1048576"), "{error}");
+}
+
+#[test]
 fn an_aborted_fill_inserts_nothing() {
     let mut script = Script::ready();
-    script.feed.ask_fill(asked(&["a"]));
+    script.feed.ask_fill(asked(&["a"]), 9);
     script.say(b"+OK\r\n+QUEUED\r\n-OOM x\r\n+QUEUED\r\n-EXECABORT x\r\n");
     assert!(!script.events.is_empty());
     assert!(script.log().is_empty());
@@ -253,7 +315,9 @@ fn a_state_is_whole_only_when_monitors_were_looked_for() {
         script.feed.expected.front(),
         Some(Expect::Monitors { .. })
     ));
-    assert!(script.feed.is_asking_state() && script.events.is_empty());
+    assert!(script.feed.is_asking_state());
+    assert!(matches!(script.events[..], [Event::Calls(_)]), "in order");
+    script.events.clear();
     script.say(b"$20\r\nid=9 flags=O qbuf=0\n\r\n");
     assert!(!script.events.is_empty());
     let Event::State { state, gate: 7 } = &script.events[0] else {
@@ -268,10 +332,9 @@ fn without_monitor_or_resetstat_no_client_list_is_asked_for() {
     let mut script = Script::ready();
     script.feed.ask_state(7);
     script.say(b"$11\r\nrole:master\r\n%0\r\n*0\r\n");
-    assert!(!script.events.is_empty());
     assert!(matches!(
-        &script.events[0],
-        Event::State { state, gate: 7 } if state.monitors == 0
+        &script.events[..],
+        [Event::Calls(_), Event::State { state, gate: 7 }] if state.monitors == 0
     ));
     assert!(!script.feed.is_asking_state());
 }
@@ -300,7 +363,8 @@ fn rules(heard: &str) -> Vec<String> {
         let words: Vec<String> = (0..count.parse().unwrap())
             .map(|_| lines.nth(1).unwrap())
             .collect();
-        let whole = ["config", "acl", "client", "object", "command"].contains(&words[0].as_str());
+        let whole =
+            ["config", "acl", "client", "object", "command", "memory"].contains(&words[0].as_str());
         found.push(if whole {
             words[..2].join("|")
         } else {
@@ -317,10 +381,15 @@ fn every_command_of_the_feed_is_among_the_rights() {
     let list = "id=5 name=erb-feed:test\nid=9 name=erb-feed:test\n";
     let length = list.len();
     script.say(format!("${length}\r\n{list}\r\n:1\r\n{}", few_commands()).as_bytes());
-    script.feed.ping(1);
+    script.feed.ping(1, 0);
     script.feed.ask_state(7);
     script.feed.ask_clients(Question::default());
-    script.feed.ask_fill(asked(&["a"]));
+    let mut hash = Wanted::string(b"a".to_vec());
+    hash.kind = ValueKind::Hash;
+    script
+        .feed
+        .ask_sizes(vec![hash, Wanted::string(b"a".to_vec())], 9);
+    script.feed.ask_fill(asked(&["a"]), 9);
     script.feed.ask_touch(vec![(0, b"a".to_vec())]);
     script.feed.flush().unwrap();
     let sent = rules(&script.redis.heard());
@@ -344,14 +413,14 @@ fn every_command_of_the_feed_is_among_the_rights() {
 fn a_missing_right_ends_the_connection_wherever_it_shows() {
     let noperm = b"-NOPERM this user has no permissions to run the 'x' command\r\n";
     let mut script = Script::new();
-    script.say(b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+    script.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
     let error = script.try_say(noperm).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     assert!(error.to_string().contains("ACL SETUSER default"), "{error}");
     let asks: [fn(&mut Feed<Pipe>); 4] = [
-        |feed| feed.ping(1),
+        |feed| feed.ping(1, 0),
         |feed| feed.ask_state(1),
-        |feed| feed.ask_fill(asked(&["a"])),
+        |feed| feed.ask_fill(asked(&["a"]), 9),
         |feed| feed.ask_clients(Question::default()),
     ];
     for ask in asks {
@@ -365,8 +434,8 @@ fn a_missing_right_ends_the_connection_wherever_it_shows() {
 #[test]
 fn a_trial_of_a_loading_redis_proves_nothing() {
     let mut script = Script::new();
-    script.say(b"%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
-    script.say(&b"-LOADING x\r\n".repeat(5));
+    script.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+    script.say(&b"-LOADING x\r\n".repeat(7));
     script.say(b"-EXECABORT x\r\n$0\r\n\r\n");
     script.say(format!("{}+OK\r\n", few_commands()).as_bytes());
     assert!(script.feed.is_ready());
@@ -379,12 +448,19 @@ fn a_hash_is_filled_whole_or_not_at_all() {
     for at in [0, 2, 3] {
         batch[at].wanted.kind = ValueKind::Hash;
     }
-    script.feed.ask_fill(batch);
-    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(15)).as_bytes());
-    script.say(b"*15\r\n+OK\r\n");
-    script.say(b"$8\r\nlistpack\r\n*1\r\n$1\r\nf\r\n*1\r\n$1\r\nv\r\n:-1\r\n$1\r\nv\r\n:-1\r\n");
-    script.say(b"$10\r\nlistpackex\r\n*1\r\n$1\r\nf\r\n*1\r\n$1\r\nv\r\n:-1\r\n");
-    script.say(b"$6\r\nembstr\r\n-WRONGTYPE x\r\n-WRONGTYPE x\r\n:-1\r\n");
+    script.feed.ask_fill(batch, 9);
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
+    assert!(
+        script
+            .redis
+            .heard()
+            .contains("HSCAN\r\n$1\r\nh\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$2\r\n64\r\n")
+    );
+    script.say(b"*12\r\n+OK\r\n");
+    let scan = "*2\r\n$1\r\n0\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n:-1\r\n";
+    script.say(format!("$8\r\nlistpack\r\n{scan}$1\r\nv\r\n:-1\r\n").as_bytes());
+    script.say(format!("$10\r\nlistpackex\r\n{scan}").as_bytes());
+    script.say(b"$6\r\nembstr\r\n-WRONGTYPE x\r\n:-1\r\n");
     let Event::Filled(ends) = &script.events[0] else {
         panic!("{:?}", script.events)
     };
@@ -428,7 +504,7 @@ fn commands_that_are_not_what_they_are_called_are_not_sent() {
     assert!(script.feed.is_ready());
     script.redis.heard();
     script.feed.ask_state(0);
-    script.feed.ping(1);
+    script.feed.ping(1, 0);
     script.feed.flush().unwrap();
     assert_eq!(script.redis.heard(), "");
 }

@@ -11,25 +11,34 @@ use crate::resp::{Frame, text};
 /// with such a field is a `listpackex` or a hash table, whatever its size.
 const SURE_ENCODINGS: [&[u8]; 2] = [b"listpack", b"ziplist"];
 
-/// The steps that read a hash: its encoding, fields, values. Fields and values apart, for a map does
-/// not keep its order through the parser.
-pub(crate) const READS: [&[&[u8]]; 3] = [&[b"OBJECT", b"ENCODING"], &[b"HKEYS"], &[b"HVALS"]];
+/// Whether the reply to OBJECT ENCODING is of a hash that may be cached.
+pub(crate) fn is_sure(encoding: &Frame) -> bool {
+    text(encoding).is_some_and(|encoding| SURE_ENCODINGS.iter().any(|sure| encoding == sure))
+}
 
-/// The bytes to be cached, if the replies to [`READS`] show a hash that may be and fits.
-pub(crate) fn encode(encoding: &Frame, fields: &Frame, values: &Frame) -> Option<Vec<u8>> {
-    let encoding = text(encoding)?;
-    if !SURE_ENCODINGS.iter().any(|sure| encoding == sure) {
+/// The bytes to be cached, if the replies to OBJECT ENCODING and HSCAN show a hash that may be and
+/// fits. HSCAN goes through a listpack from its begin to its end, as HGETALL does.
+pub(crate) fn encode(encoding: &Frame, scan: &Frame) -> Option<Vec<u8>> {
+    let Frame::Array { data, .. } = scan else {
+        return None;
+    };
+    let [cursor, fields] = data.as_slice() else {
+        return None;
+    };
+    let is_whole = text(cursor).is_some_and(|cursor| *cursor == b"0"[..]);
+    if !is_sure(encoding) || !is_whole {
         return None;
     }
-    let (fields, values) = (strings(fields)?, strings(values)?);
-    let count = fields.len();
-    if count == 0 || count != values.len() || count > abi::HASH_FIELDS_MAX as usize {
+    let both = strings(fields)?;
+    let count = both.len() / 2;
+    if count == 0 || both.len() % 2 != 0 || count > abi::HASH_FIELDS_MAX as usize {
         return None;
     }
     let mut body = Vec::new();
     let mut places = Vec::new();
     let start = size_of::<abi::hash_head>() + count * size_of::<abi::hash_field>();
-    for (field, value) in fields.into_iter().zip(values) {
+    for pair in both.chunks_exact(2) {
+        let (field, value) = (pair[0], pair[1]);
         bulk(&mut body, field);
         let value_at = start + body.len();
         bulk(&mut body, value);
@@ -75,13 +84,20 @@ mod tests {
         }
     }
 
+    fn scanned(cursor: &[u8], texts: &[&[u8]]) -> Frame {
+        Frame::Array {
+            data: vec![string(cursor), array(texts)],
+            attributes: None,
+        }
+    }
+
+    fn scan(texts: &[&[u8]]) -> Frame {
+        scanned(b"0", texts)
+    }
+
     #[test]
     fn a_hash_is_its_places_and_replies() {
-        let found = encode(
-            &string(b"listpack"),
-            &array(&[b"f", b"two"]),
-            &array(&[b"", b"vv"]),
-        );
+        let found = encode(&string(b"listpack"), &scan(&[b"f", b"", b"two", b"vv"]));
         let bytes = found.unwrap();
         let body = b"$1\r\nf\r\n$0\r\n\r\n$3\r\ntwo\r\n$2\r\nvv\r\n";
         assert_eq!(bytes.len(), 8 + 2 * 8 + body.len());
@@ -94,14 +110,19 @@ mod tests {
     #[test]
     fn what_is_not_sure_or_too_large_is_not_cached() {
         let one = |encoding: &[u8], field: &[u8], value: &[u8]| {
-            encode(&string(encoding), &array(&[field]), &array(&[value]))
+            encode(&string(encoding), &scan(&[field, value]))
         };
         assert!(one(b"listpack", b"f", b"v").is_some());
         assert!(one(b"listpackex", b"f", b"v").is_none());
         assert!(one(b"hashtable", b"f", b"v").is_none());
         assert!(one(b"listpack", b"f", &[b'v'; 1451]).is_none());
-        let many: Vec<&[u8]> = vec![b"f"; 65];
-        assert!(encode(&string(b"listpack"), &array(&many), &array(&many)).is_none());
-        assert!(encode(&string(b"listpack"), &array(&[]), &array(&[])).is_none());
+        let listpack = string(b"listpack");
+        let many: Vec<&[u8]> = vec![b"f"; 130];
+        assert!(encode(&listpack, &scan(&many)).is_none());
+        assert!(encode(&listpack, &scan(&[])).is_none());
+        assert!(encode(&listpack, &scan(&[b"f"])).is_none());
+        let part = scanned(b"17", &[b"f", b"v"]);
+        assert!(encode(&listpack, &part).is_none(), "a part");
+        assert!(encode(&listpack, &array(&[b"f", b"v"])).is_none());
     }
 }

@@ -18,34 +18,44 @@
 //!
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
 //! `lease` (when there is one), `watch` (whether ERB may answer), `proof` (sweeps), `admit` (who
-//! becomes fast), `touch` (use of keys), `stop` (detach).
+//! becomes fast), `listeners` (whose a connection is), `touch` (use of keys), `stop` (detach).
 
 mod admit;
 mod client_list;
 mod commands;
+mod ends;
 mod feed;
 mod fill;
 mod hash;
 mod lease;
+mod listeners;
+#[cfg(test)]
+mod listeners_tests;
 mod look;
+mod never;
 mod outside;
 mod proof;
 mod questions;
+mod reading;
 mod redis_state;
 pub mod resp;
 pub mod rights;
 #[cfg(test)]
 mod scripted;
+mod settle;
 mod stop;
 mod touch;
 mod turn;
 #[cfg(test)]
 mod turn_tests;
 mod watch;
+#[cfg(test)]
+mod watch_tests;
 
-pub use client_list::{ClientLine, addresses, canonical, proves_executed};
+pub use client_list::{ClientLine, addresses, canonical, parse as parse_clients};
 pub use commands::CommandsReport;
-pub use outside::{Cause, DataPath, Error, Machine, Result, TcpPair};
+pub use listeners::{Whose, is_listed, reached_at, taker};
+pub use outside::{Cause, DataPath, Error, Listener, Machine, Result, TcpPair, Traffic};
 pub use redis_state::RedisState;
 pub use stop::reset_translated;
 pub use turn::{Core, Settings, Stage};

@@ -5,13 +5,13 @@
 //!
 //! Nothing here may sleep. What a call changes is changed when it returns.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use erb_abi::{
     CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched, Wanted, admit_io,
-    conn_key, erb_stat, sweep_row,
+    conn_key, erb_listener, erb_stat, sweep_row,
 };
 
 use crate::rights::Credentials;
@@ -42,6 +42,28 @@ pub struct TcpPair {
     pub server: SocketAddr,
 }
 
+/// What TCP has had of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// The handshake is not over.
+    Opening,
+    /// No segment with payload yet.
+    Silent,
+    /// Payload.
+    Heard,
+}
+
+/// A listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its cookie, by which programs know it.
+    pub cookie: u64,
+    /// Where it listens, IPv4 as such; the unspecified address: on all.
+    pub address: IpAddr,
+    /// Device that it is bound to, or that its address belongs to; 0: none.
+    pub interface: u32,
+}
+
 /// The data path: its control block (`struct control` of `bpf/abi.h`, each access one atomic load
 /// or store) and its control programs (`bpf/control.bpf.c`).
 pub trait DataPath {
@@ -67,6 +89,10 @@ pub trait DataPath {
     fn fence(&self) -> u64;
     /// 1: payload of untracked connections passed; 2: the same, a check has begun since.
     fn untracked(&self) -> u32;
+    /// Shares of the fence, ever, that wait or waited for [`Self::settle`].
+    fn fence_answered(&self) -> u64;
+    /// Of these: given back.
+    fn fence_settled(&self) -> u64;
     /// Commands seen that may change Redis's configuration.
     fn gate_seen(&self) -> u64;
     /// `gate_seen` up to which Redis's state was read again.
@@ -98,6 +124,17 @@ pub trait DataPath {
     /// # Errors
     /// [`Error`] if it cannot be changed.
     fn set_command(&self, key: &CommandKey, meaning: Option<&Meaning>) -> Result<()>;
+
+    /// What is said of listening sockets: cookie and `enum erb_listener`.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be read.
+    fn listeners(&self) -> Result<Vec<(u64, erb_listener)>>;
+    /// Says whose a listening socket is; `None`: that is not known. False: there is no room.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be said.
+    fn set_listener(&self, cookie: u64, whose: Option<erb_listener>) -> Result<bool>;
 
     /// Runs the retransmission timer; true while connections have unacknowledged fast bytes.
     ///
@@ -136,6 +173,12 @@ pub trait DataPath {
     /// # Errors
     /// [`Error`] if the program cannot be run.
     fn invalidate(&self, keys: &[&[u8]]) -> Result<()>;
+    /// Gives back the shares of the fence up to an earlier `fence_answered`: all that Redis has
+    /// reported until then is handled.
+    ///
+    /// # Errors
+    /// [`Error`] if the program cannot be run.
+    fn settle(&self, answered: u64) -> Result<()>;
     /// Empties the cache and voids all fills under way.
     ///
     /// # Errors
@@ -196,12 +239,28 @@ pub trait Machine {
         Ok(None)
     }
     /// Connections to Redis's port whose packets pass a boosted device, and that Redis may still read
-    /// from or the kernel has not finished; without the feed. Asking gives each of their sockets its
-    /// cookie.
+    /// from or the kernel has not finished, whosever they are; without the feed. Asking gives each of
+    /// their sockets its cookie.
     ///
     /// # Errors
     /// [`Error`] if the sockets cannot be listed.
-    fn passing_connections(&self) -> Result<HashSet<TcpPair>>;
+    fn passing_connections(&self) -> Result<HashMap<TcpPair, Traffic>>;
+    /// Listening sockets on Redis's port. Asking gives each its cookie.
+    ///
+    /// # Errors
+    /// [`Error`] if they cannot be listed.
+    fn listeners(&self) -> Result<Vec<Listener>>;
+    /// This machine's addresses.
+    ///
+    /// # Errors
+    /// [`Error`] if they cannot be listed.
+    fn local_addresses(&self) -> Result<Vec<IpAddr>>;
+    /// Connects to whoever listens on this address of Redis's port: done or refused when it returns.
+    /// The addresses are those that the kernel gives the connection.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    fn probe(&mut self, to: IpAddr) -> io::Result<(Self::Stream, TcpPair)>;
     /// Addresses of clients that pass no boosted device: this machine's, unless `lo` is boosted.
     ///
     /// # Errors

@@ -5,13 +5,13 @@
 //! Proof: a sweep saw that the kernel handed everything to Redis (or that the socket is gone), and
 //! a CLIENT LIST sent after that sweep shows the connection gone or with nothing pending.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use erb_abi as abi;
 
-use crate::client_list::{ClientLine, addresses, canonical, proves_executed};
-use crate::feed::Question;
-use crate::outside::{DataPath, Machine, Result, TcpPair};
+use crate::client_list::{ClientLine, Lines, addresses, canonical};
+use crate::feed::{Feed, Question};
+use crate::outside::{DataPath, Machine, Result, TcpPair, Traffic};
 use crate::turn::{Core, Stage};
 
 /// CLIENT LIST costs Redis some microseconds per client (30 ms for ten thousand): after each, it is
@@ -48,8 +48,12 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             untracked: std::mem::take(&mut self.untracked_wanted),
         };
         let untracked = question.untracked;
-        if untracked || !question.proof.is_empty() || !question.admit.is_empty() {
+        let probes = self.wants_probes();
+        if untracked || probes || !question.proof.is_empty() || !question.admit.is_empty() {
             let asked = self.ask_clients(question);
+            if asked {
+                self.ask_for_probes();
+            }
             self.untracked_asked |= asked && untracked;
             if !asked {
                 self.hurry_admissions();
@@ -80,13 +84,15 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     pub(crate) fn take_clients(&mut self, list: &[ClientLine], question: Question) -> Result<()> {
         let now = self.machine.monotonic_ns();
         self.clients_next_ns = now + (now - self.clients_asked_ns) * CLIENTS_PAUSE;
-        let proved = |row: &&abi::sweep_row| proves_executed(list, &row.key);
+        let lines = Lines::of(list);
+        let proved = |row: &&abi::sweep_row| lines.prove_executed(&row.key);
         for row in question.proof.iter().filter(proved) {
             let remove = row.flags & abi::SWEEP_F_GONE != 0;
             self.path.release(row, remove)?;
         }
         // Behind the proofs: who holds something is not admitted.
         self.admit(list, &question.admit, question.rights)?;
+        self.judge_listeners(list)?;
         if question.untracked {
             self.end_untracked(list)?;
         }
@@ -103,27 +109,51 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         // passes from now on is seen at its end.
         if self.path.untracked() == 1 {
             self.path.untracked_clear()?;
+            self.untracked_ns = self.machine.monotonic_ns();
         }
-        let tracked = self.tracked_pairs();
-        let open = self.machine.passing_connections()?;
-        self.untracked_wanted = open.is_subset(&tracked);
+        self.untracked_wanted = self.are_all_tracked()?;
         Ok(())
+    }
+
+    /// Whether each connection of Redis's that payload may have passed on has an entry. Once a
+    /// packet from before the check has surely reached TCP, what TCP has had nothing of is harmless:
+    /// its first payload will be seen.
+    fn are_all_tracked(&self) -> Result<bool> {
+        let late = self.machine.monotonic_ns() >= self.untracked_ns + u64::from(abi::UNTRACKED_NS);
+        let tracked = self.tracked_pairs();
+        let probes: HashSet<TcpPair> = self.probes().collect();
+        let open: HashMap<TcpPair, Traffic> = self.machine.passing_connections()?;
+        Ok(open.iter().all(|(pair, traffic)| {
+            tracked.contains(pair)
+                || probes.contains(pair)
+                || (late && *traffic != Traffic::Heard)
+                || self.is_foreign(pair.server.ip())
+        }))
     }
 
     fn end_untracked(&mut self, list: &[ClientLine]) -> Result<()> {
         self.untracked_asked = false;
-        let tracked = self.tracked_pairs();
+        let late = self.machine.monotonic_ns() >= self.untracked_ns + u64::from(abi::UNTRACKED_NS);
+        let mut tracked = self.tracked_pairs();
+        tracked.extend(self.probes());
+        if late {
+            let open = self.machine.passing_connections()?.into_iter();
+            tracked.extend(
+                open.filter(|open| open.1 != Traffic::Heard)
+                    .map(|open| open.0),
+            );
+        }
         let unseen = self.machine.unseen_clients()?;
+        let own = self.feed.as_ref().map(Feed::id);
         let all_tracked = list
             .iter()
-            .filter(|line| line.name != self.settings.feed_name)
+            .filter(|line| Some(line.id) != own)
             .filter_map(|line| Some((canonical(line.addr?), canonical(line.laddr?))))
             .filter(|(client, server)| {
                 server.port() == self.settings.port && !unseen.contains(&client.ip())
             })
             .all(|(client, server)| tracked.contains(&TcpPair { client, server }));
-        let open = self.machine.passing_connections()?;
-        if all_tracked && open.is_subset(&tracked) && self.path.untracked_clear()? {
+        if all_tracked && self.are_all_tracked()? && self.path.untracked_clear()? {
             tracing::info!("all connections are tracked again");
         }
         Ok(())

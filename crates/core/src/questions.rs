@@ -3,7 +3,10 @@
 
 use std::io::{Read, Write};
 
-use crate::feed::{Asked, Expect, Feed, Question, needs_select, reads_of};
+use erb_abi::Wanted;
+
+use crate::feed::{Expect, Feed, Question};
+use crate::reading::{Asked, Words, reads_of, sizes_of};
 use crate::redis_state::RedisState;
 
 /// Keys per TOUCH: bounds one step of Redis to about 0.1 ms.
@@ -23,22 +26,35 @@ impl<S: Read + Write> Feed<S> {
         self.ask(&[b"CLIENT", b"LIST"], Expect::Clients(question));
     }
 
-    /// Queues one fill transaction for keys whose tokens are noted.
-    pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>) {
-        asked.sort_by_key(|one| one.wanted.db);
+    /// Queues one transaction that asks for the sizes of values; so many bytes with its answer.
+    pub(crate) fn ask_sizes(&mut self, mut asked: Vec<Wanted>, bytes: usize) {
+        asked.sort_by_key(|one| one.db);
+        self.ask_each(asked.iter().map(|one| (one.db, sizes_of(one))));
+        self.ask(&[b"EXEC"], Expect::Sizes { asked, bytes });
+    }
+
+    /// MULTI, then of each key its commands, behind a SELECT where the database is another one.
+    fn ask_each<'a>(&mut self, keys: impl Iterator<Item = (u16, Vec<Words<'a>>)>) {
         self.ask(&[b"MULTI"], Expect::FillStep);
-        for (index, one) in asked.iter().enumerate() {
-            if needs_select(&asked, index) {
-                let db = one.wanted.db.to_string();
+        let mut selected = None;
+        for (db, commands) in keys {
+            if selected.replace(db) != Some(db) {
+                let db = db.to_string();
                 self.ask(&[b"SELECT", db.as_bytes()], Expect::FillStep);
             }
-            for read in reads_of(one.wanted.kind) {
-                let words: Vec<&[u8]> = read.iter().copied().chain([&*one.wanted.key]).collect();
+            for command in commands {
+                let words: Vec<&[u8]> = command.iter().map(AsRef::as_ref).collect();
                 self.ask(&words, Expect::FillStep);
             }
-            self.ask(&[b"PEXPIRETIME", &one.wanted.key], Expect::FillStep);
         }
-        self.ask(&[b"EXEC"], Expect::Exec(asked));
+    }
+
+    /// Queues one transaction that reads keys whose tokens are noted; so many bytes with its answer.
+    pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>, bytes: usize) {
+        asked.sort_by_key(|one| one.wanted.db);
+        let keys = asked.iter();
+        self.ask_each(keys.map(|one| (one.wanted.db, reads_of(&one.wanted, one.size))));
+        self.ask(&[b"EXEC"], Expect::Exec { asked, bytes });
     }
 
     /// Queues TOUCH of these keys.

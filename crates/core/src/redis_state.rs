@@ -10,8 +10,9 @@ const VERSION_MIN: (u32, u32) = (7, 0);
 /// What INFO counts that tells of changes which no invalidation reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Calls of SWAPDB so far: the one change that no invalidation reports.
-    pub swapdb: u64,
+    /// Calls so far of what changes keys and is reported by no invalidation: SWAPDB, and PFDEBUG,
+    /// which scripts may call.
+    pub unreported: u64,
     /// Calls of CONFIG RESETSTAT so far: it hides SWAPDB.
     pub resetstat: u64,
     /// Calls of MODULE LOAD, LOADEX and UNLOAD so far: the command table may be another one.
@@ -33,7 +34,7 @@ impl Calls {
     fn take(&mut self, name: &str, value: &str) {
         match name {
             "total_commands_processed" => self.processed = value.parse().unwrap_or(0),
-            "cmdstat_swapdb" => self.swapdb = calls(value),
+            "cmdstat_swapdb" | "cmdstat_pfdebug" => self.unreported += calls(value),
             "cmdstat_config|resetstat" => self.resetstat = calls(value),
             "cmdstat_module|load" | "cmdstat_module|loadex" | "cmdstat_module|unload" => {
                 self.modules += calls(value);
@@ -45,7 +46,7 @@ impl Calls {
     /// Whether databases may have been swapped since `before` was read. RESETSTAT and SWAPDB within
     /// one read may leave the calls as they were; the commands processed in all then fall.
     pub(crate) const fn may_hide_a_swap(&self, before: &Self) -> bool {
-        self.swapdb != before.swapdb
+        self.unreported != before.unreported
             || self.resetstat != before.resetstat
             || self.processed < before.processed
     }
@@ -89,6 +90,12 @@ pub struct RedisState {
     pub password: bool,
     /// Idle time after which Redis closes a client, s; 0 = never.
     pub timeout_s: u64,
+    /// `io-threads`; 0: Redis has none.
+    pub io_threads: u32,
+    /// It is a Valkey, which calls itself a Redis 7 too.
+    pub is_valkey: bool,
+    /// `port` and `tls-port`, those that are not 0.
+    pub ports: Vec<u16>,
     /// Lines of ACL LIST.
     pub acl: Vec<String>,
     /// Error replies to any of the questions.
@@ -105,6 +112,7 @@ impl RedisState {
             self.calls.take(name, value);
             match name {
                 "redis_version" => value.clone_into(&mut self.version),
+                "valkey_version" => self.is_valkey = true,
                 "redis_mode" => value.clone_into(&mut self.mode),
                 "role" => value.clone_into(&mut self.role),
                 "loading" | "async_loading" => self.loading |= value != "0",
@@ -114,7 +122,7 @@ impl RedisState {
         }
     }
 
-    /// Takes the reply to `CONFIG GET maxmemory maxmemory-policy requirepass timeout`.
+    /// Takes the reply to CONFIG GET of what [`Self::QUESTIONS`] names.
     pub(crate) fn take_config(&mut self, reply: &Frame) {
         let found = pairs(reply);
         if found.is_empty() {
@@ -126,6 +134,11 @@ impl RedisState {
                 "maxmemory-policy" => self.maxmemory_policy = value,
                 "requirepass" => self.password = !value.is_empty(),
                 "timeout" => self.timeout_s = value.parse().unwrap_or(0),
+                "io-threads" => self.io_threads = value.parse().unwrap_or(u32::MAX),
+                "port" | "tls-port" => {
+                    let port: u16 = value.parse().unwrap_or(0);
+                    self.ports.extend(Some(port).filter(|port| *port != 0));
+                }
                 _ => {}
             }
         }
@@ -194,6 +207,9 @@ impl RedisState {
             b"maxmemory-policy",
             b"requirepass",
             b"timeout",
+            b"io-threads",
+            b"port",
+            b"tls-port",
         ],
         &[b"ACL", b"LIST"],
         &[b"CLIENT", b"LIST"],
@@ -213,14 +229,45 @@ impl RedisState {
         state
     }
 
+    /// Whether replies may leave before what is pushed of them is queued. Redis 7 writes in
+    /// `beforeSleep`, behind the pushes, with or without threads; the threads of Redis 8 and Valkey
+    /// are handed replies in the middle of a turn.
+    #[must_use]
+    pub fn may_reply_early(&self) -> bool {
+        self.io_threads > 1 && (self.is_valkey || self.version_numbers() >= (8, 0))
+    }
+
+    /// What is to be said of clients that ERB does not see, as this Redis listens on other ports.
+    #[must_use]
+    pub fn unseen_ports(&self, boosted: u16) -> Vec<String> {
+        let others = self.ports.iter().filter(|port| **port != boosted);
+        let sentence = |port: &u16| {
+            format!(
+                "Redis listens on port {port}{}: clients of port {port} are not seen, what they \
+                 write is answered at most {} ms late",
+                if self.ports.contains(&boosted) {
+                    " too".to_owned()
+                } else {
+                    format!(", not on {boosted} that is boosted")
+                },
+                erb_abi::LEASE_MS
+            )
+        };
+        others.map(sentence).collect()
+    }
+
     /// Whether the version is one that ERB knows.
     #[must_use]
     pub fn is_new_enough(&self) -> bool {
+        self.version_numbers() >= VERSION_MIN
+    }
+
+    fn version_numbers(&self) -> (u32, u32) {
         let mut numbers = self
             .version
             .split('.')
             .map(|part| part.parse::<u32>().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= VERSION_MIN
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 
     /// Why ERB must not answer in Redis's place; empty: it may.
@@ -317,7 +364,11 @@ mod tests {
         let state = open_state();
         assert_eq!(state.reasons_against_serving(), Vec::<String>::new());
         assert_eq!(
-            (state.calls.swapdb, state.calls.resetstat, state.timeout_s),
+            (
+                state.calls.unreported,
+                state.calls.resetstat,
+                state.timeout_s
+            ),
             (3, 0, 30)
         );
     }
@@ -395,6 +446,21 @@ mod tests {
             assert!(!state.evicts_by_use(), "{policy}");
         }
         assert!(state.reasons_against_serving().is_empty());
+    }
+
+    #[test]
+    fn clients_of_other_ports_are_said_to_be_unseen() {
+        let mut state = open_state();
+        state.take_config(&array(&["port", "6379", "tls-port", "0"]));
+        assert_eq!(state.unseen_ports(6379), Vec::<String>::new());
+        let told = state.unseen_ports(6380);
+        assert!(told[0].contains("port 6379, not on 6380"), "{told:?}");
+        state.take_config(&array(&["tls-port", "6390"]));
+        let told = state.unseen_ports(6379);
+        assert!(
+            told.len() == 1 && told[0].contains("port 6390 too"),
+            "{told:?}"
+        );
     }
 
     #[test]

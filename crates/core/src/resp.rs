@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! RESP3 on one connection: commands out, frames in, in order. Decoding is redis-protocol's.
+//! RESP3 on one connection: commands out, frames in, in order. Decoding is redis-protocol's, of
+//! frames that are whole: a decoder that begins anew with each piece takes the square of the time.
 
 use std::io::{self, Read, Write};
 
@@ -7,16 +8,26 @@ use bytes::{Bytes, BytesMut};
 use redis_protocol::resp3::decode::complete::decode_bytes_mut;
 pub use redis_protocol::resp3::types::BytesFrame as Frame;
 
+use crate::ends::Ends;
+
 /// Bytes asked of the kernel per read; Redis writes at most 64 KiB per turn and client.
 const READ_BYTES: usize = 64 * 1024;
 
 /// Unsent bytes at which the connection counts as stuck: Redis reads nothing any more.
 const UNSENT_MAX: usize = 16 << 20;
 
+/// Longest reply: CLIENT LIST of half a million clients.
+pub(crate) const REPLY_BYTES_MAX: usize = 256 << 20;
+
+/// Longest push: the keys of one command, which is as long as Redis takes one.
+const PUSH_BYTES_MAX: usize = 1 << 30;
+
 /// A connection to Redis that never blocks.
 pub struct RespStream<S> {
     stream: S,
     input: BytesMut,
+    ends: Ends,
+    received: u64,
     output: BytesMut,
     scratch: Box<[u8]>,
 }
@@ -28,6 +39,8 @@ impl<S> RespStream<S> {
         Self {
             stream,
             input: BytesMut::new(),
+            ends: Ends::default(),
+            received: 0,
             output: BytesMut::new(),
             scratch: vec![0; READ_BYTES].into(),
         }
@@ -64,17 +77,41 @@ impl<S> RespStream<S> {
         !self.output.is_empty()
     }
 
+    /// Bytes received so far.
+    pub(crate) const fn received(&self) -> u64 {
+        self.received
+    }
+
     /// The next whole frame, if one is there.
     ///
     /// # Errors
-    /// What came is no RESP.
+    /// What came is no RESP, or longer than any reply.
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
+        self.next_frame_of(REPLY_BYTES_MAX)
+    }
+
+    /// The next whole frame: a push, or a reply of at most so many bytes.
+    ///
+    /// # Errors
+    /// What came is no RESP, or longer.
+    pub(crate) fn next_frame_of(&mut self, most: usize) -> io::Result<Option<Frame>> {
+        let Some(mut whole) = self.next_whole(most)? else {
+            return Ok(None);
+        };
+        let odd = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        let decoded = decode_bytes_mut(&mut whole).map_err(|error| odd(error.to_string()))?;
+        let (frame, ..) = decoded.ok_or_else(|| odd("a whole frame is none".to_owned()))?;
+        Ok(Some(frame))
+    }
+
+    fn next_whole(&mut self, most: usize) -> io::Result<Option<BytesMut>> {
         if self.input.is_empty() {
             return Ok(None);
         }
-        let decoded = decode_bytes_mut(&mut self.input)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-        Ok(decoded.map(|(frame, _, _)| frame))
+        let is_push = self.input[0] == b'>';
+        let most = if is_push { PUSH_BYTES_MAX } else { most };
+        let length = self.ends.find(&self.input, most)?;
+        Ok(length.map(|length| self.input.split_to(length)))
     }
 }
 
@@ -179,11 +216,10 @@ impl<S> RespStream<S> {
     /// # Errors
     /// What came is no such reply.
     pub fn next_tree(&mut self) -> io::Result<Option<Tree>> {
-        let Some((tree, length)) = Tree::parse(&self.input)? else {
+        let Some(whole) = self.next_whole(REPLY_BYTES_MAX)? else {
             return Ok(None);
         };
-        drop(self.input.split_to(length));
-        Ok(Some(tree))
+        Ok(Tree::parse(&whole)?.map(|(tree, _)| tree))
     }
 }
 
@@ -220,6 +256,7 @@ impl<S: Read + Write> RespStream<S> {
             )),
             Ok(count) => {
                 self.input.extend_from_slice(&self.scratch[..count]);
+                self.received += count as u64;
                 Ok(count == READ_BYTES)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -256,6 +293,25 @@ pub fn is_simple(frame: &Frame, wanted: &[u8]) -> bool {
     matches!(frame, Frame::SimpleString { data, .. } if data == wanted)
 }
 
+/// The value of this name in a map (RESP3).
+#[must_use]
+pub(crate) fn field<'a>(frame: &'a Frame, name: &[u8]) -> Option<&'a Frame> {
+    let Frame::Map { data, .. } = frame else {
+        return None;
+    };
+    let named = |(found, _): &(&Frame, _)| text(found).is_some_and(|found| *found == name);
+    data.iter().find(named).map(|(_, value)| value)
+}
+
+/// A number that is not negative.
+#[must_use]
+pub(crate) fn integer(frame: &Frame) -> Option<u64> {
+    match frame {
+        Frame::Number { data, .. } => u64::try_from(*data).ok(),
+        _ => None,
+    }
+}
+
 /// Name and value pairs of a map (RESP3) or flat array (RESP2) of strings.
 #[must_use]
 pub fn pairs(frame: &Frame) -> Vec<(String, String)> {
@@ -270,5 +326,54 @@ pub fn pairs(frame: &Frame) -> Vec<(String, String)> {
             .filter_map(|pair| Some((string(&pair[0])?, string(&pair[1])?)))
             .collect(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::scripted::Pipe;
+
+    #[test]
+    fn a_long_reply_in_small_pieces_costs_time_by_its_length() {
+        let redis = Pipe::default();
+        let mut stream = RespStream::new(redis.clone());
+        let users = 100_000;
+        let reply = format!("*{users}\r\n{}", "$9\r\nuser name\r\n".repeat(users));
+        let began = Instant::now();
+        let mut found = None;
+        for piece in reply.as_bytes().chunks(100) {
+            assert!(found.is_none());
+            redis.say(piece);
+            stream.fill().unwrap();
+            found = stream.next_frame().unwrap();
+        }
+        let Some(Frame::Array { data, .. }) = found else {
+            panic!("{found:?}")
+        };
+        assert_eq!(data.len(), users);
+        // A decoder that begins anew with each piece needs minutes.
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_reply_longer_than_what_was_asked_for_is_refused_and_a_push_is_not() {
+        let redis = Pipe::default();
+        let mut stream = RespStream::new(redis.clone());
+        redis.say(format!(
+            ">2\r\n$10\r\ninvalidate\r\n*1\r\n$99\r\n{}\r\n",
+            "k".repeat(99)
+        ));
+        redis.say("$91\r\n");
+        stream.fill().unwrap();
+        let push = stream.next_frame_of(90).unwrap();
+        assert!(matches!(push, Some(Frame::Push { .. })));
+        let error = stream.next_frame_of(90).unwrap_err();
+        assert!(
+            error.to_string().contains("longer than 90 bytes"),
+            "{error}"
+        );
     }
 }

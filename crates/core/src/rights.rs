@@ -72,9 +72,11 @@ rights! {
     "command|list" [b"COMMAND", b"LIST", b"FILTERBY", b"MODULE", b"erb-trial"];
     "command|info" [b"COMMAND", b"INFO", b"erb-trial"];
     "select" [b"SELECT", b"0"];
-    "get" [b"GET", TRIAL_KEY];
-    "hkeys" [b"HKEYS", TRIAL_KEY];
-    "hvals" [b"HVALS", TRIAL_KEY];
+    "strlen" [b"STRLEN", TRIAL_KEY];
+    "getrange" [b"GETRANGE", TRIAL_KEY, b"0", b"0"];
+    "hlen" [b"HLEN", TRIAL_KEY];
+    "hscan" [b"HSCAN", TRIAL_KEY, b"0"];
+    "memory|usage" [b"MEMORY", b"USAGE", TRIAL_KEY];
     "object|encoding" [b"OBJECT", b"ENCODING", TRIAL_KEY];
     "pexpiretime" [b"PEXPIRETIME", TRIAL_KEY];
     "touch" [b"TOUCH", TRIAL_KEY];

@@ -2,7 +2,7 @@
 //! For tests: a data path that records, and a Redis whose every byte the test says.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use erb_abi::{
     admit_io, conn_key, sweep_row,
 };
 
-use crate::outside::{DataPath, Error, Machine, Result, TcpPair};
+use crate::outside::{DataPath, Error, Listener, Machine, Result, TcpPair, Traffic};
 use crate::rights::Credentials;
 
 /// Both directions of a connection; the test holds one handle, the feed the other.
@@ -89,6 +89,7 @@ pub(crate) fn few_commands() -> String {
 pub(crate) struct Recorder {
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) commands: RefCell<BTreeMap<CommandKey, Meaning>>,
+    pub(crate) listeners: RefCell<BTreeMap<u64, abi::erb_listener>>,
     pub(crate) control: RefCell<abi::control>,
     pub(crate) stats: RefCell<std::collections::HashMap<abi::erb_stat, u64>>,
     pub(crate) sweep: RefCell<SweepReport>,
@@ -147,6 +148,7 @@ impl DataPath for Recorder {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
         gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
+        fence_answered: u64; fence_settled: u64;
     }
     setters! {
         set_fast_off fast_off: u32; set_unknown_class unknown_class: u32;
@@ -167,6 +169,22 @@ impl DataPath for Recorder {
             None => rows.remove(key),
         };
         Ok(())
+    }
+
+    fn listeners(&self) -> Result<Vec<(u64, abi::erb_listener)>> {
+        let rows = self.listeners.borrow();
+        Ok(rows
+            .iter()
+            .map(|(cookie, whose)| (*cookie, *whose))
+            .collect())
+    }
+    fn set_listener(&self, cookie: u64, whose: Option<abi::erb_listener>) -> Result<bool> {
+        let mut rows = self.listeners.borrow_mut();
+        match whose {
+            Some(whose) => rows.insert(cookie, whose),
+            None => rows.remove(&cookie),
+        };
+        Ok(true)
     }
 
     fn tick(&self) -> Result<bool> {
@@ -215,6 +233,13 @@ impl DataPath for Recorder {
     fn invalidate(&self, keys: &[&[u8]]) -> Result<()> {
         self.note(format!("invalidate {}", words(keys)))
     }
+    fn settle(&self, answered: u64) -> Result<()> {
+        self.note(format!("settle {answered}"))?;
+        let mut control = self.control.borrow_mut();
+        control.fence -= answered - control.fence_settled;
+        control.fence_settled = answered;
+        Ok(())
+    }
     fn clear(&self) -> Result<()> {
         self.note("clear")
     }
@@ -262,7 +287,10 @@ pub(crate) struct Stand {
     pub(crate) redis: RefCell<Option<Pipe>>,
     pub(crate) connects: Cell<u32>,
     pub(crate) credentials: RefCell<Option<Credentials>>,
-    pub(crate) open: RefCell<HashSet<TcpPair>>,
+    pub(crate) open: RefCell<HashMap<TcpPair, Traffic>>,
+    pub(crate) listeners: RefCell<Vec<Listener>>,
+    /// The test's end of the connections that were made to listeners.
+    pub(crate) probes: RefCell<Vec<(TcpPair, Pipe)>>,
     pub(crate) device: Cell<Option<u32>>,
     pub(crate) destroyed: RefCell<Vec<u64>>,
 }
@@ -284,8 +312,24 @@ impl Machine for Stand {
     fn credentials(&mut self) -> io::Result<Option<Credentials>> {
         Ok(self.credentials.borrow().clone())
     }
-    fn passing_connections(&self) -> Result<HashSet<TcpPair>> {
+    fn passing_connections(&self) -> Result<HashMap<TcpPair, Traffic>> {
         Ok(self.open.borrow().clone())
+    }
+    fn listeners(&self) -> Result<Vec<Listener>> {
+        Ok(self.listeners.borrow().clone())
+    }
+    fn local_addresses(&self) -> Result<Vec<IpAddr>> {
+        Ok(vec![[10, 0, 0, 1].into()])
+    }
+    fn probe(&mut self, to: IpAddr) -> io::Result<(Pipe, TcpPair)> {
+        let number = self.probes.borrow().len() as u16;
+        let pair = TcpPair {
+            client: (to, 50_000 + number).into(),
+            server: (to, 6379).into(),
+        };
+        let pipe = Pipe::default();
+        self.probes.borrow_mut().push((pair, pipe.clone()));
+        Ok((pipe, pair))
     }
     fn unseen_clients(&self) -> Result<HashSet<IpAddr>> {
         Ok(HashSet::from([[127, 0, 0, 1].into()]))

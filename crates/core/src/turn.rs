@@ -6,9 +6,11 @@
 use erb_abi::{SweepReport, ValueKind, Wanted};
 
 use crate::admit::Admissions;
-use crate::feed::{Asked, Event, Feed, Filled};
+use crate::feed::{Event, Feed};
 use crate::fill::Fills;
+use crate::listeners::Listeners;
 use crate::outside::{DataPath, Error, Machine, Result};
+use crate::reading::{Asked, Filled};
 use crate::watch::Watch;
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -41,14 +43,11 @@ const RETRY_NS: u64 = 200 * MS;
 /// The same where Redis refused the user: each attempt is a line in its ACL LOG.
 const REFUSED_RETRY_NS: u64 = 1000 * MS;
 
-/// A feed that leaves PING unanswered for this long is made anew.
+/// A feed that leaves PING unanswered, and says nothing else either, for this long is made anew.
 const SILENCE_MAX_NS: u64 = 5000 * MS;
 
 /// PINGs under way at most: a slow Redis needs no more.
-const PINGS_MAX: usize = 4;
-
-/// Fill transactions under way at most: bounds what Redis does for us between two clients' turns.
-const FILLS_MAX: usize = 8;
+pub(crate) const PINGS_MAX: usize = 4;
 
 /// A step of the wall clock against the monotonic one that voids all expiry times.
 const CLOCK_STEP_NS: u64 = 2 * MS;
@@ -94,6 +93,9 @@ pub struct Core<P, M: Machine> {
     pub(crate) proof_pending: bool,
     pub(crate) untracked_wanted: bool,
     pub(crate) untracked_asked: bool,
+    /// When the check of untracked connections began.
+    pub(crate) untracked_ns: u64,
+    pub(crate) listeners: Listeners<M::Stream>,
     pub(crate) clients_asked_ns: u64,
     pub(crate) clients_next_ns: u64,
     pub(crate) stage: Stage,
@@ -105,9 +107,14 @@ pub struct Core<P, M: Machine> {
     retry_ns: u64,
     pub(crate) next_tick_ns: u64,
     pub(crate) next_second_ns: u64,
+    /// When the feed last said anything.
+    heard_ns: u64,
     last_miss_ns: u64,
     last_drain_ns: u64,
     push_pause_until_ns: u64,
+    pub(crate) settle_next_ns: u64,
+    /// Answered shares of the fence that the last PING noted.
+    pub(crate) settle_asked: u64,
     admit_at_ns: Option<u64>,
     misses_this_second: u64,
     answered: u64,
@@ -139,6 +146,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             proof_pending: false,
             untracked_wanted: false,
             untracked_asked: false,
+            untracked_ns: now,
+            listeners: Listeners::default(),
             clients_asked_ns: 0,
             clients_next_ns: 0,
             stage: Stage::Running,
@@ -149,9 +158,12 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             retry_ns: 0,
             next_tick_ns: now,
             next_second_ns: now,
+            heard_ns: 0,
             last_miss_ns: 0,
             last_drain_ns: 0,
             push_pause_until_ns: 0,
+            settle_next_ns: 0,
+            settle_asked: 0,
             admit_at_ns: Some(now + ADMIT_AFTER_NS),
             misses_this_second: 0,
             answered: 0,
@@ -183,6 +195,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         } else if self.is_flowing(now) && now >= self.last_drain_ns + DRAIN_NS {
             self.drain_misses(now)?;
         }
+        self.ask_settle(now);
         self.flush_feed();
         Ok(())
     }
@@ -197,6 +210,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         if self.feed.is_some() && !self.may_read(now) {
             until = until.min(self.push_pause_until_ns);
         }
+        if self.wants_settle() {
+            until = until.min(self.settle_next_ns.max(now));
+        }
         until
     }
 
@@ -208,8 +224,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// Whether a turn would read what Redis sent; if not, [`Self::next_wake_ns`] says when.
     #[must_use]
-    pub const fn may_read(&self, now: u64) -> bool {
-        now >= self.push_pause_until_ns
+    pub fn may_read(&self, now: u64) -> bool {
+        now >= self.push_pause_until_ns || self.is_settling()
     }
 
     /// Whether something waits for room to be written.
@@ -229,7 +245,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             // Once a second even at rest: a Redis that does not answer is found out.
             let at_rest = now < self.next_second_ns && self.is_at_rest(now);
             self.keep_feed(now, at_rest);
-            if self.admit_at_ns.is_some_and(|at| now >= at) {
+            self.hurry_listeners(now)?;
+            if self.admit_at_ns.is_some_and(|at| now >= at) && self.is_settled(now) {
                 self.admit_at_ns = None;
                 // The dump gives every older socket the cookie by which XDP knows it.
                 self.machine.passing_connections()?;
@@ -243,7 +260,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         if now >= self.next_second_ns {
             self.next_second_ns = now + SECOND_NS;
             self.second(now)?;
-        } else if self.is_sweep_urgent() || self.wants_admissions(now)? {
+        } else if self.is_sweep_urgent() || self.is_probe_urgent() || self.wants_admissions(now)? {
             self.sweep_connections()?;
         }
         Ok(())
@@ -307,6 +324,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         {
             feed.ask_state(gate);
         }
+        self.read_listeners(now)?;
         self.check_untracked()?;
         self.sweep_connections()
     }
@@ -330,13 +348,15 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     fn keep_feed(&mut self, now: u64, at_rest: bool) {
         match &mut self.feed {
             Some(feed) => {
-                if feed
-                    .oldest_ping_ns()
-                    .is_some_and(|sent| now > sent + SILENCE_MAX_NS)
-                {
+                // A long answer to another question that is on its way is no silence.
+                let heard_ns = self.heard_ns;
+                let since = feed.oldest_ping_ns().map(|sent| sent.max(heard_ns));
+                if since.is_some_and(|since| now > since + SILENCE_MAX_NS) {
                     self.drop_feed("Redis does not answer PING");
                 } else if !at_rest && feed.is_ready() && feed.pings_in_flight() < PINGS_MAX {
-                    feed.ping(self.machine.monotonic_ns());
+                    let answered = self.path.fence_answered();
+                    feed.ping(self.machine.monotonic_ns(), answered);
+                    self.settle_asked = answered;
                 }
             }
             None if now >= self.retry_ns => {
@@ -373,7 +393,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.watch.no_feed(reason);
         self.forget_rights();
         self.fills.forget_all();
+        self.drop_probes();
         self.untracked_asked = false;
+        self.settle_asked = 0;
     }
 
     fn flush_feed(&mut self) {
@@ -389,7 +411,12 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         let Some(feed) = &mut self.feed else { return };
         let mut events = Vec::new();
+        let before = feed.received();
         let done = feed.handle_input(&self.path, &mut events);
+        if feed.received() != before {
+            // Behind it: what the daemon needs to read it is not Redis's silence.
+            self.heard_ns = self.machine.monotonic_ns();
+        }
         for event in events {
             if let Err(error) = self.handle(event, now) {
                 self.drop_feed(&error.to_string());
@@ -409,7 +436,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             Event::Ready => self.feed_ready(),
             Event::Calls(calls) => self.take_calls(calls)?,
             Event::Commands { end, again } => self.take_commands(end, again),
-            Event::Lease { sent_ns } => {
+            Event::Lease { sent_ns, answered } => {
+                self.settle(answered)?;
                 self.watch.lease_refused(None);
                 let until = sent_ns + u64::from(erb_abi::LEASE_MS) * MS;
                 if self.stage == Stage::Running && until > self.path.lease_until_ns() {
@@ -417,15 +445,29 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 }
             }
             Event::NoLease(reason) => self.watch.lease_refused(Some(reason)),
-            Event::State { state, gate } => self.take_state(*state, gate)?,
+            Event::State { state, gate } => self.take_state(*state, gate),
             Event::Clients { list, question } => self.take_clients(&list, question)?,
+            Event::Sized(sizes) => {
+                for (key, size) in sizes {
+                    match size {
+                        Some(size) => self.fills.sized(key, size, now),
+                        None => self.fills.ended(key, Filled::Later, now),
+                    }
+                }
+                self.begin_fills()?;
+            }
             Event::Filled(ends) => {
                 for (key, end) in ends {
                     self.fills.ended(key, end, now);
                 }
                 self.begin_fills()?;
             }
-            Event::Invalidated => self.push_pause_until_ns = now + PUSH_PAUSE_NS,
+            Event::Invalidated(keys) => {
+                for key in &keys {
+                    self.fills.written(key);
+                }
+                self.push_pause_until_ns = now + PUSH_PAUSE_NS;
+            }
         }
         Ok(())
     }
@@ -434,10 +476,13 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.feeds_made += 1;
         tracing::info!("feed from Redis at {} is up", self.settings.redis);
         self.watch.feed_made();
+        self.doubt_listeners();
         let gate = self.path.gate_seen();
+        let answered = self.path.fence_answered();
         if let Some(feed) = &mut self.feed {
             feed.ask_state(gate);
-            feed.ping(self.machine.monotonic_ns());
+            feed.ping(self.machine.monotonic_ns(), answered);
+            self.settle_asked = answered;
         }
     }
 
@@ -461,7 +506,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.stage == Stage::Running && self.path.serving() == 1
     }
 
-    /// Sends as many fill transactions as may be under way.
+    /// Asks for as many sizes and values as may be under way.
     fn begin_fills(&mut self) -> Result<()> {
         if !self.can_fill() {
             return Ok(());
@@ -469,18 +514,27 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let Some(feed) = self.feed.as_mut().filter(|feed| feed.is_ready()) else {
             return Ok(());
         };
-        while feed.fills_in_flight() < FILLS_MAX {
-            let keys = self.fills.take(erb_abi::FILL_BATCH as usize);
+        while let Some(room) = feed.fill_room() {
+            let (keys, bytes) = self.fills.take_sized(room);
             if keys.is_empty() {
-                break;
+                let (keys, bytes) = self.fills.take_unsized(room);
+                if keys.is_empty() {
+                    break;
+                }
+                feed.ask_sizes(keys, bytes);
+                continue;
             }
-            let borrowed: Vec<&[u8]> = keys.iter().map(|wanted| wanted.key.as_slice()).collect();
+            let borrowed: Vec<&[u8]> = keys.iter().map(|(wanted, _)| &wanted.key[..]).collect();
             let tokens = self.path.fill_begin(&borrowed)?;
             let mut asked = Vec::new();
             let mut refused = false;
-            for (wanted, token) in keys.into_iter().zip(tokens) {
+            for ((wanted, size), token) in keys.into_iter().zip(tokens) {
                 if token.status == erb_abi::FILL_OK {
-                    asked.push(Asked { wanted, token });
+                    asked.push(Asked {
+                        wanted,
+                        size,
+                        token,
+                    });
                 } else {
                     refused = true;
                     // Later: the time matters only for what is never filled.
@@ -488,7 +542,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 }
             }
             if !asked.is_empty() {
-                feed.ask_fill(asked);
+                feed.ask_fill(asked, bytes);
             }
             if refused {
                 // What must be tried again waits for the next drain, or this loop would spin.

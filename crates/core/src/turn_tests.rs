@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 
 use erb_abi as abi;
 
-use crate::outside::{DataPath, TcpPair};
+use crate::outside::{DataPath, TcpPair, Traffic};
 use crate::scripted::{Pipe, Recorder, Stand, few_commands};
 use crate::turn::{Core, MS, Settings, Stage};
 
 const START_NS: u64 = 1_000_000 * MS;
-const SETUP: &str = "%1\r\n+server\r\n+redis\r\n+OK\r\n+OK\r\n\
-    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*6\r\n+OK\r\n_\r\n_\r\n*0\r\n*0\r\n:-2\r\n$0\r\n\r\n";
+const SETUP: &str = "%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
+    *8\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*2\r\n$1\r\n0\r\n*0\r\n:-2\r\n$0\r\n\r\n";
 
 /// A feed's set-up with a Redis that has no commands.
 fn set_up() -> String {
@@ -19,15 +20,16 @@ fn set_up() -> String {
 }
 
 /// What the lease asks for: INFO of the calls, PING.
-const PONG: &str = "$0\r\n\r\n+PONG\r\n";
+pub(crate) const PONG: &str = "$0\r\n\r\n+PONG\r\n";
 
 fn wanted(key: &str) -> abi::Wanted {
     abi::Wanted::string(key.as_bytes().to_vec())
 }
 
-struct Bench {
-    core: Core<Recorder, Stand>,
-    redis: Pipe,
+pub(crate) struct Bench {
+    pub(crate) core: Core<Recorder, Stand>,
+    pub(crate) redis: Pipe,
+    pub(crate) listed: Option<String>,
 }
 
 impl Bench {
@@ -46,13 +48,17 @@ impl Bench {
         let path = Recorder::default();
         path.control.borrow_mut().fills = 1;
         let core = Core::new(path, machine, settings);
-        let mut bench = Self { core, redis };
+        let mut bench = Self {
+            core,
+            redis,
+            listed: None,
+        };
         bench.turn(false);
         bench
     }
 
     /// A core with a feed, a lease and leave to serve.
-    fn serving() -> Self {
+    pub(crate) fn serving() -> Self {
         let mut bench = Self::new();
         bench.say(&set_up());
         bench.say(state_reply("").as_str());
@@ -68,7 +74,7 @@ impl Bench {
         self.core.turn(feed_is_ready).unwrap();
     }
 
-    fn say(&mut self, bytes: &str) {
+    pub(crate) fn say(&mut self, bytes: &str) {
         self.redis.say(bytes);
         self.turn(true);
     }
@@ -78,7 +84,7 @@ impl Bench {
     }
 
     /// Lets time pass with turns when they are due; Redis answers each PING if `answers`.
-    fn pass(&mut self, ms: u64, answers: bool) {
+    pub(crate) fn pass(&mut self, ms: u64, answers: bool) {
         let end = self.now() + ms * MS;
         loop {
             let next = self.core.next_wake_ns(self.now()).max(self.now());
@@ -99,7 +105,7 @@ impl Bench {
         let mut pings = 0;
         let heard = self.redis.heard();
         let mut rest = heard.as_str();
-        while let Some(at) = rest.find(['P', 'I']) {
+        while let Some(at) = rest.find(['P', 'I', 'C']) {
             rest = &rest[at..];
             if rest.starts_with("PING") {
                 pings += 1;
@@ -108,13 +114,17 @@ impl Bench {
                 self.say("$0\r\n\r\n");
             } else if rest.starts_with("INFO") {
                 self.say(state_reply("").as_str());
+            } else if rest.starts_with("CLIENT\r\n$4\r\nLIST")
+                && let Some(text) = self.listed.clone()
+            {
+                self.say(&format!("${}\r\n{text}\r\n", text.len()));
             }
             rest = &rest[1..];
         }
         pings
     }
 
-    fn has_lease(&self) -> bool {
+    pub(crate) fn has_lease(&self) -> bool {
         self.core.path.lease_until_ns() > self.now()
     }
 
@@ -124,7 +134,7 @@ impl Bench {
 }
 
 /// Redis's state, in which nothing forbids to serve, with more lines of INFO.
-fn state_reply(more: &str) -> String {
+pub(crate) fn state_reply(more: &str) -> String {
     let info = format!("redis_version:7.2.0\r\nredis_mode:standalone\r\nrole:master\r\n{more}");
     let acl = "user default on nopass sanitize-payload ~* &* +@all";
     format!(
@@ -222,17 +232,23 @@ fn versions_are_noted_before_the_key_is_read() {
         .misses
         .replace(vec![wanted("a"), wanted("b")]);
     bench.pass(60, false);
+    assert!(bench.redis.heard().contains("STRLEN\r\n$1\r\na\r\n"));
+    // The PING of the same tick was sent first.
+    bench.say(PONG);
+    bench.say("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n:1\r\n:0\r\n");
     assert!(bench.core.path.take_log().contains(&"note a,b".to_owned()));
     let before = bench.core.path.heard.take();
     assert!(
         !before.contains("GET"),
         "read before it was noted: {before}"
     );
-    assert!(bench.redis.heard().contains("GET\r\n$1\r\na\r\n"));
-    // The PING of the same tick was sent first.
-    bench.say(PONG);
+    let heard = bench.redis.heard();
+    assert!(
+        heard.contains("GETRANGE\r\n$1\r\na\r\n$1\r\n0\r\n$1\r\n1\r\n"),
+        "{heard}"
+    );
     bench.say("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
-    bench.say("*5\r\n+OK\r\n$1\r\nv\r\n:-1\r\n_\r\n:-2\r\n");
+    bench.say("*5\r\n+OK\r\n$1\r\nv\r\n:-1\r\n$0\r\n\r\n:-2\r\n");
     assert_eq!(bench.core.path.take_log(), ["insert a=v until 0"]);
     assert_eq!(bench.core.fill_counts(), (1, 0));
 }
@@ -310,7 +326,12 @@ fn untracked_payload_opens_the_fence_in_two_steps() {
         client: SocketAddr::from(([10, 0, 0, 2], 4000)),
         server: SocketAddr::from(([10, 0, 0, 1], 6379)),
     };
-    bench.core.machine.open.borrow_mut().insert(pair);
+    bench
+        .core
+        .machine
+        .open
+        .borrow_mut()
+        .insert(pair, Traffic::Heard);
     bench.core.path.control.borrow_mut().untracked = 1;
     bench.pass(1_100, true);
     let steps = |bench: &Bench| {

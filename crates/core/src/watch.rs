@@ -4,7 +4,20 @@
 use crate::commands::CommandsReport;
 use crate::outside::{DataPath, Machine, Result};
 use crate::redis_state::{Calls, RedisState};
-use crate::turn::{Core, Stage};
+use crate::turn::{Core, SECOND_NS, Stage};
+
+/// Every connection sends a command up this often at least, also where Redis closes no idle client:
+/// what CLIENT LIST says of its idle time is then true to a minute, for those who kill by it, and for
+/// a `timeout` of minutes that is set tomorrow.
+const HEARTBEAT_NS: u64 = 60 * SECOND_NS;
+
+/// A third of Redis's idle limit at most: two may be lost on the way.
+fn heartbeat_ns(timeout_s: u64) -> u64 {
+    match timeout_s {
+        0 => HEARTBEAT_NS,
+        _ => (timeout_s.saturating_mul(SECOND_NS) / 3).min(HEARTBEAT_NS),
+    }
+}
 
 /// What is known of Redis now.
 #[derive(Default)]
@@ -45,6 +58,11 @@ impl Watch {
     /// PING was answered by this error, or by PONG again.
     pub(crate) fn lease_refused(&mut self, reason: Option<String>) {
         self.lease = reason;
+    }
+
+    /// Whether replies may leave Redis before what they report to the feed is queued.
+    pub(crate) fn may_reply_early(&self) -> bool {
+        self.state.as_ref().is_none_or(RedisState::may_reply_early)
     }
 
     /// What Redis's state and its command table say against answers.
@@ -136,17 +154,14 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
     }
 
-    /// A state was read: empties the cache if something happened that no invalidation reports,
-    /// then says whether ERB serves, then acknowledges the gate.
-    pub(crate) fn take_state(&mut self, state: RedisState, gate: u64) -> Result<()> {
-        self.take_calls(state.calls)?;
+    /// A state was read, and its calls were taken when they came: says whether ERB serves, then
+    /// acknowledges the gate.
+    pub(crate) fn take_state(&mut self, state: RedisState, gate: u64) {
         if state.acl_is_read() {
             self.take_rights(&state.acl);
         }
         let reasons = self.watch.reasons_of(&state);
-        // A third of Redis's idle limit: two may be lost on the way.
-        self.path
-            .set_heartbeat_up_ns(state.timeout_s.saturating_mul(1_000_000_000) / 3);
+        self.path.set_heartbeat_up_ns(heartbeat_ns(state.timeout_s));
         let serving = reasons.is_empty() && self.stage == Stage::Running;
         if u32::from(serving) != self.path.serving() {
             if serving {
@@ -158,7 +173,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.path.set_serving(u32::from(serving));
         self.path.set_gate_ack(gate);
         self.watch.state = Some(state);
-        Ok(())
     }
 
     /// Up to where Redis has surely executed the commands of the gate: they close the fence until

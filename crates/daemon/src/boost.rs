@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
+use erb_abi::hash_secret;
 use erb_datapath::{
     Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, VlanOffload, WantedTiers,
     load_programs, vlan_offload_off, vlan_offload_restore,
@@ -14,6 +15,7 @@ use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
 use crate::preflight::{
     check_devices, check_kernel, check_listener, check_no_xdp, check_privileges, check_redis,
+    check_whose, whose_listeners,
 };
 use crate::privilege::raise_reserve;
 use crate::rundir::{Notes, RunDir, netns_inode};
@@ -119,6 +121,8 @@ fn check(config: &BoostConfig) -> Result<Checked> {
     }
     let (_, port) = check_redis(&config.redis, &config.credentials, config.port)?;
     check_listener(port)?;
+    let listeners = whose_listeners(&config.redis, &config.credentials, port)?;
+    check_whose(&config.redis, &listeners, port)?;
     Ok(Checked {
         devices,
         cache,
@@ -178,7 +182,12 @@ fn fresh(
     let options = LoadOptions {
         cache: checked.cache,
         port: checked.port,
-        hash_seed: random_seed()?,
+        devices: checked
+            .devices
+            .iter()
+            .map(|device| device.ifindex)
+            .collect(),
+        hash: random_secret()?,
     };
     load_programs(&pins, &options, &config.programs)?;
     for device in &checked.devices {
@@ -190,7 +199,7 @@ fn fresh(
         .iter()
         .map(|device| links.boost(device, config.tiers))
         .collect::<erb_datapath::Result<_>>()?;
-    links.cover_egress()?;
+    links.cover()?;
     let datapath = Datapath::open(&pins, checked.devices[0].ifindex)?;
     let notes = Notes {
         attached,
@@ -245,11 +254,11 @@ pub(crate) fn take_away(pins: &std::path::Path, vlan: &[(Device, VlanOffload)]) 
     }
 }
 
-fn random_seed() -> Result<u64> {
+fn random_secret() -> Result<hash_secret> {
     use std::io::Read;
-    let mut bytes = [0; 8];
+    let mut bytes = [0; hash_secret::BYTES];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
         .map_err(Error::io("could not read /dev/urandom"))?;
-    Ok(u64::from_ne_bytes(bytes))
+    Ok(hash_secret::of_bytes(&bytes))
 }

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use erb_core::{Core, Machine, Settings, Stage};
+use erb_datapath::{DeviceWatch, WakeRing};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -25,6 +26,8 @@ struct Ready {
     signal: bool,
     feed: bool,
     clients: bool,
+    wanted: bool,
+    devices: bool,
 }
 
 /// A client that waits for its keys to be filled, and what was filled and refused before.
@@ -44,6 +47,8 @@ pub struct Daemon {
     /// Another daemon waits for the lock.
     pub(crate) handed_over: bool,
     signals: SignalFd,
+    wakes: WakeRing,
+    devices: DeviceWatch,
 }
 
 impl Daemon {
@@ -55,9 +60,13 @@ impl Daemon {
     pub fn start(config: &BoostConfig) -> Result<Self> {
         let (boosted, links, datapath) = boost(config)?;
         let made = Server::bind(&boosted.run_dir)
-            .and_then(|server| Ok((server, datapath.miss_ring()?, signals()?)));
+            .and_then(|server| Ok((server, datapath.miss_ring()?, datapath.wake_ring()?)))
+            .and_then(|(server, ring, wakes)| Ok((server, ring, wakes, signals()?)))
+            .and_then(|(server, ring, wakes, signals)| {
+                Ok((server, ring, wakes, signals, DeviceWatch::open()?))
+            });
         match made {
-            Ok((server, ring, signals)) => {
+            Ok((server, ring, wakes, signals, devices)) => {
                 let machine = Linux {
                     redis: config.redis.clone(),
                     credentials: config.credentials.clone(),
@@ -74,6 +83,8 @@ impl Daemon {
                     fill_client: None,
                     handed_over: false,
                     signals,
+                    wakes,
+                    devices,
                 })
             }
             Err(error) => {
@@ -120,6 +131,13 @@ impl Daemon {
                 // The first asks politely, the second insists.
                 self.core.stop(self.core.stage() != Stage::Running)?;
             }
+            if ready.wanted {
+                self.wakes.drain();
+            }
+            if ready.devices && self.devices.changed() {
+                // Before a route names it; else the next second does it.
+                self.core.machine().cover_egress()?;
+            }
             if ready.clients || self.fill_client.is_some() {
                 self.serve_clients()?;
             }
@@ -138,7 +156,11 @@ impl Daemon {
     fn wait(&self) -> Result<Ready> {
         let now = self.core.machine().monotonic_ns();
         let until = self.core.next_wake_ns(now);
-        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let mut fds = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.wakes.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.devices.as_fd(), PollFlags::POLLIN),
+        ];
         if let Some(stream) = self.core.stream() {
             let mut flags = PollFlags::empty();
             if self.core.may_read(now) {
@@ -171,7 +193,9 @@ impl Daemon {
                     .signals
                     .read_signal()
                     .is_ok_and(|found| found.is_some()),
-            feed: any(&fds[1..first_client]),
+            wanted: any(&fds[1..2]),
+            devices: any(&fds[2..3]),
+            feed: any(&fds[3..first_client]),
             clients: any(&fds[first_client..]),
         })
     }

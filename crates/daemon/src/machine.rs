@@ -2,7 +2,7 @@
 //! Linux, as the core sees it: the data path in the kernel, the sockets of this network namespace,
 //! the boosted devices and the connection to Redis.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,7 +14,7 @@ use erb_abi::{
     admit_io, conn_key, erb_stat, sweep_row,
 };
 use erb_core::rights::Credentials;
-use erb_core::{DataPath, Error as CoreError, Machine, Result, TcpPair};
+use erb_core::{DataPath, Error as CoreError, Listener, Machine, Result, TcpPair, Traffic};
 use erb_datapath::{Datapath, Device, LOOPBACK, Links, MissRing, all_devices};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -56,7 +56,7 @@ impl Connection {
 
 impl Connection {
     /// Its addresses, unless it is no TCP.
-    fn pair(&self) -> Option<TcpPair> {
+    pub(crate) fn pair(&self) -> Option<TcpPair> {
         let Self::Tcp(stream) = self else { return None };
         let plain =
             |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -133,12 +133,25 @@ impl Machine for Linux {
     fn credentials(&mut self) -> io::Result<Option<Credentials>> {
         self.credentials.read().map_err(io::Error::other)
     }
-    fn passing_connections(&self) -> Result<HashSet<TcpPair>> {
+    fn passing_connections(&self) -> Result<HashMap<TcpPair, Traffic>> {
         let mut found = sockets::connections(self.port).map_err(to_core)?;
         let feed = self.feed.as_ref();
         let unseen = self.unseen_clients()?;
-        found.retain(|pair| Some(pair) != feed && !unseen.contains(&pair.client.ip()));
+        found.retain(|pair, _| Some(pair) != feed && !unseen.contains(&pair.client.ip()));
         Ok(found)
+    }
+    fn listeners(&self) -> Result<Vec<Listener>> {
+        sockets::listeners(self.port).map_err(to_core)
+    }
+    fn local_addresses(&self) -> Result<Vec<IpAddr>> {
+        let found = sockets::local_addresses().map_err(to_core)?;
+        Ok(found.into_iter().collect())
+    }
+    fn probe(&mut self, to: IpAddr) -> io::Result<(Connection, TcpPair)> {
+        let to = RedisAddr::Tcp(SocketAddr::new(to, self.port));
+        let connection = Connection::new(&to, self.on_loopback())?;
+        let pair = connection.pair().ok_or(io::ErrorKind::NotConnected)?;
+        Ok((connection, pair))
     }
     fn unseen_clients(&self) -> Result<HashSet<IpAddr>> {
         if self.on_loopback() {
@@ -150,7 +163,7 @@ impl Machine for Linux {
         sockets::destroy(pair, cookie).map_err(to_core)
     }
     fn cover_egress(&self) -> Result<Vec<String>> {
-        below(self.links.cover_egress())
+        below(self.links.cover())
     }
     fn present_device(&self) -> Result<Option<u32>> {
         let present = below(all_devices())?;
@@ -185,6 +198,7 @@ impl DataPath for Kernel {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
         gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
+        fence_answered: u64; fence_settled: u64;
     }
     setters! {
         set_fast_off: u32; set_unknown_class: u32;
@@ -198,6 +212,12 @@ impl DataPath for Kernel {
     }
     fn set_command(&self, key: &CommandKey, meaning: Option<&Meaning>) -> Result<()> {
         below(self.datapath.set_command(key, meaning))
+    }
+    fn listeners(&self) -> Result<Vec<(u64, abi::erb_listener)>> {
+        below(self.datapath.listeners())
+    }
+    fn set_listener(&self, cookie: u64, whose: Option<abi::erb_listener>) -> Result<bool> {
+        below(self.datapath.set_listener(cookie, whose))
     }
     fn tick(&self) -> Result<bool> {
         below(self.datapath.tick())
@@ -219,6 +239,9 @@ impl DataPath for Kernel {
     }
     fn invalidate(&self, keys: &[&[u8]]) -> Result<()> {
         below(self.datapath.invalidate(keys))
+    }
+    fn settle(&self, answered: u64) -> Result<()> {
+        below(self.datapath.settle(answered))
     }
     fn clear(&self) -> Result<()> {
         below(self.datapath.clear())

@@ -46,6 +46,32 @@ pub struct ProgramsReport {
     pub traced: bool,
 }
 
+/// A listening socket on the port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenReport {
+    /// Its address; 0.0.0.0 and ::: all.
+    pub address: String,
+    /// `redis`, `other` (left alone) or `unknown` (connections are answered late).
+    pub whose: String,
+    /// Why it is not known.
+    pub why: Option<String>,
+}
+
+impl std::fmt::Display for ListenReport {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let whose = match self.whose.as_str() {
+            "redis" => "Redis",
+            "other" => "another server: left alone",
+            _ => "not known whose",
+        };
+        write!(out, "{} ({whose}", self.address)?;
+        if let Some(why) = self.why.as_ref().filter(|_| self.whose == "unknown") {
+            write!(out, ": {why}")?;
+        }
+        write!(out, ")")
+    }
+}
+
 /// Redis as the daemon sees it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RedisReport {
@@ -55,6 +81,9 @@ pub struct RedisReport {
     pub port: u16,
     /// Whether the feed is up.
     pub feed_up: bool,
+    /// Who listens on the port.
+    #[serde(default)]
+    pub listens: Vec<ListenReport>,
     /// Feeds made since the daemon began.
     pub feeds_made: u64,
     /// `redis_version`.
@@ -159,6 +188,9 @@ pub struct Status {
     pub serving: bool,
     /// Why not; empty if serving.
     pub not_serving: Vec<String>,
+    /// What else whoever runs it should know.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// False while a command that may have changed Redis's configuration is looked at.
     pub gate_open: bool,
     /// Whether new connections are tracked from their first byte.

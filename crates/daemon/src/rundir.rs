@@ -97,35 +97,71 @@ impl RunDir {
         ))
     }
 
-    /// The only existing default directory, for commands without `--run-dir` and `--dev`.
+    /// The boost that is meant by a command without `--run-dir`: the only one of the caller's network
+    /// namespace, or the only one there is. Besides, the directories of those that are not meant.
     ///
     /// # Errors
     /// [`Error::NotBoosted`] if there is none, [`Error::Usage`] if there are several,
     /// [`Error::Privilege`] if they may not be looked for.
-    pub fn the_only_one() -> Result<Self> {
-        let root = Path::new(RUN_ROOT);
+    pub fn meant() -> Result<(Self, Vec<PathBuf>)> {
+        Self::meant_in(Path::new(RUN_ROOT), netns_inode()?)
+    }
+
+    fn meant_in(root: &Path, netns: u64) -> Result<(Self, Vec<PathBuf>)> {
+        let all = Self::all_in(root)?;
+        let (here, elsewhere): (Vec<Self>, Vec<Self>) =
+            all.into_iter().partition(|one| one.is_of(netns));
+        let paths = |list: Vec<Self>| list.into_iter().map(|one| one.path).collect::<Vec<_>>();
+        let (place, mut wanted, others) = if here.is_empty() {
+            ("other network namespaces", elsewhere, Vec::new())
+        } else {
+            ("this network namespace", here, paths(elsewhere))
+        };
+        match wanted.len() {
+            0 => Err(Error::NotBoosted(root.to_path_buf())),
+            1 => Ok((wanted.remove(0), others)),
+            count => Err(Error::Usage(format!(
+                "there are {count} boosts in {place}; say which is meant with --run-dir: {}",
+                shown(&paths(wanted))
+            ))),
+        }
+    }
+
+    /// The boosts of the caller's network namespace that are in the default places.
+    ///
+    /// # Errors
+    /// [`Error::Privilege`] if they may not be looked for.
+    pub fn all_here() -> Result<Vec<Self>> {
+        let netns = netns_inode()?;
+        let mut all = Self::all_in(Path::new(RUN_ROOT))?;
+        all.retain(|one| one.is_of(netns));
+        Ok(all)
+    }
+
+    /// All boosts in the default places, by name.
+    fn all_in(root: &Path) -> Result<Vec<Self>> {
         if fs::read_dir(root).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
             return Err(Self::new(root).not_permitted());
         }
         // Labs keep theirs one level below.
-        let found: Vec<PathBuf> = [root.to_path_buf(), root.join("lab")]
+        let mut found: Vec<PathBuf> = [root.to_path_buf(), root.join("lab")]
             .iter()
             .filter_map(|folder| fs::read_dir(folder).ok())
             .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
             .filter(|path| path.join("lock").exists())
             .collect();
-        match found.as_slice() {
-            [] => Err(Error::NotBoosted(root.to_path_buf())),
-            [one] => Ok(Self::new(one)),
-            several => Err(Error::Usage(format!(
-                "several devices are boosted; say which with --run-dir: {}",
-                several
-                    .iter()
-                    .map(|path| path.display().to_string())
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ))),
-        }
+        found.sort();
+        Ok(found.iter().map(|path| Self::new(path)).collect())
+    }
+
+    /// Whether its boost is of this network namespace; one that has no notes yet has a default name.
+    fn is_of(&self, netns: u64) -> bool {
+        let named = || {
+            let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+            name.ends_with(&format!("-{netns}"))
+        };
+        self.notes()
+            .map_or_else(|_| named(), |notes| notes.netns == netns)
     }
 
     /// Path of the directory.
@@ -322,6 +358,15 @@ impl RunDir {
     }
 }
 
+/// Paths for a message.
+fn shown(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    paths.join(", ")
+}
+
 /// Inode of the caller's network namespace.
 ///
 /// # Errors
@@ -425,6 +470,50 @@ mod tests {
         assert!(!run_dir.is_locked());
         run_dir.remove(false).unwrap();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_boost_of_the_own_namespace_is_meant() {
+        let root = std::env::temp_dir().join(format!("erb-meant-test-{}", std::process::id()));
+        let make = |name: &str| {
+            fs::create_dir_all(root.join(name)).unwrap();
+            fs::write(root.join(name).join("lock"), "").unwrap();
+        };
+        let meant = |netns| {
+            let found = RunDir::meant_in(&root, netns).map_err(|error| error.to_string());
+            found.map(|(run_dir, others)| {
+                let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+                let others: Vec<String> = others.iter().map(|path| name(path)).collect();
+                (name(run_dir.path()), others)
+            })
+        };
+        assert!(matches!(
+            RunDir::meant_in(&root, 7),
+            Err(Error::NotBoosted(_))
+        ));
+        make("eth0-5");
+        assert_eq!(meant(5), Ok(("eth0-5".to_owned(), vec![])));
+        assert_eq!(meant(7), Ok(("eth0-5".to_owned(), vec![])), "the only one");
+        make("eth0-7");
+        make("lab/one");
+        let others = vec!["eth0-5".to_owned(), "one".to_owned()];
+        assert_eq!(meant(7), Ok(("eth0-7".to_owned(), others)));
+        let several = meant(9).unwrap_err();
+        assert!(
+            several.contains("3 boosts in other network namespaces"),
+            "{several}"
+        );
+        make("eth1-7");
+        let several = meant(7).unwrap_err();
+        assert!(
+            several.contains("2 boosts in this network namespace"),
+            "{several}"
+        );
+        assert!(
+            several.contains("eth1-7") && !several.contains("eth0-5"),
+            "{several}"
+        );
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's TCP sockets in the caller's network namespace, through sock_diag.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use erb_core::TcpPair;
+use erb_core::{Listener, TcpPair, Traffic};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_DESTROY};
-use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_packet_sock_diag::inet::nlas::Nla;
+use netlink_packet_sock_diag::inet::{
+    ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
+};
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
 
@@ -18,6 +21,12 @@ use crate::{Error, Result};
 
 /// Bytes of one answer of the kernel: it fills at most 32 KiB per read.
 const ANSWER_BYTES: usize = 64 * 1024;
+
+/// Where `struct tcp_info` says how many segments with payload came (tcpi_data_segs_in).
+const DATA_SEGS_IN: std::ops::Range<usize> = 152..156;
+
+/// State of a handshake that is not over (`TCP_SYN_RECV`), of request sockets too.
+const SYN_RECV: u8 = 3;
 
 fn request(family: u8, states: StateFlags, socket_id: SocketId) -> InetRequest {
     InetRequest {
@@ -47,20 +56,16 @@ fn open() -> std::io::Result<Socket> {
 }
 
 /// All sockets of a family in the given states.
-fn dump(family: u8, states: StateFlags) -> std::io::Result<Vec<SocketId>> {
+fn dump(family: u8, states: StateFlags) -> std::io::Result<Vec<InetResponse>> {
     let socket_id = if family == AF_INET {
         SocketId::new_v4()
     } else {
         SocketId::new_v6()
     };
     let socket = open()?;
-    socket.send(
-        &serialize(
-            request(family, states, socket_id),
-            NLM_F_REQUEST | NLM_F_DUMP,
-        ),
-        0,
-    )?;
+    let mut request = request(family, states, socket_id);
+    request.extensions = ExtensionFlags::INFO;
+    socket.send(&serialize(request, NLM_F_REQUEST | NLM_F_DUMP), 0)?;
     let mut found = Vec::new();
     loop {
         let mut bytes = Vec::with_capacity(ANSWER_BYTES);
@@ -71,7 +76,7 @@ fn dump(family: u8, states: StateFlags) -> std::io::Result<Vec<SocketId>> {
                 .map_err(|error| std::io::Error::other(error.to_string()))?;
             match message.payload {
                 NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                    found.push(response.header.socket_id);
+                    found.push(*response);
                 }
                 NetlinkPayload::Done(_) => return Ok(found),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
@@ -88,52 +93,75 @@ fn dump(family: u8, states: StateFlags) -> std::io::Result<Vec<SocketId>> {
 /// # Errors
 /// [`Error::Io`] if the kernel does not list its sockets.
 pub fn listens_on(port: u16) -> Result<bool> {
-    for family in [AF_INET, AF_INET6] {
-        let sockets = dump(family, StateFlags::LISTEN)
-            .map_err(Error::io("could not list the listening sockets"))?;
-        if sockets.iter().any(|socket| socket.source_port == port) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    Ok(!listeners(port)?.is_empty())
 }
 
-/// Addresses of this namespace on which something listens on the port.
+/// Sockets of this namespace that listen on the port.
 ///
 /// # Errors
 /// [`Error::Io`] if the kernel does not list its sockets.
-pub fn listeners(port: u16) -> Result<BTreeSet<IpAddr>> {
-    let mut found = BTreeSet::new();
+pub fn listeners(port: u16) -> Result<Vec<Listener>> {
+    let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
         let sockets =
             dump(family, StateFlags::LISTEN).map_err(Error::io("could not list the listeners"))?;
-        found.extend(
-            sockets
-                .iter()
-                .filter(|socket| socket.source_port == port)
-                .map(|socket| socket.source_address),
-        );
+        let here = sockets.iter().map(|socket| &socket.header.socket_id);
+        found.extend(here.filter(|id| id.source_port == port).map(|id| Listener {
+            cookie: cookie(id),
+            address: id.source_address.to_canonical(),
+            interface: id.interface_id,
+        }));
     }
+    found.sort_by_key(|listener| (listener.address, listener.cookie));
     Ok(found)
+}
+
+/// Two words in host order, the low one first (struct inet_diag_sockid).
+fn cookie(id: &SocketId) -> u64 {
+    let word = |at: usize| {
+        let bytes = [0, 1, 2, 3].map(|i| id.cookie[at + i]);
+        u64::from(u32::from_ne_bytes(bytes))
+    };
+    word(0) | word(4) << 32
+}
+
+/// What TCP has had of a connection.
+fn traffic(socket: &InetResponse) -> Traffic {
+    if socket.header.state == SYN_RECV {
+        return Traffic::Opening;
+    }
+    let info = socket.nlas.iter().find_map(|nla| match nla {
+        Nla::TcpInfo(bytes) => bytes.get(DATA_SEGS_IN),
+        _ => None,
+    });
+    match info {
+        Some(&[0, 0, 0, 0]) => Traffic::Silent,
+        _ => Traffic::Heard,
+    }
 }
 
 /// Connections to the port that Redis may still read from or that the kernel has not finished.
 ///
 /// # Errors
 /// [`Error::Io`] if the kernel does not list its sockets.
-pub fn connections(port: u16) -> Result<HashSet<TcpPair>> {
+pub fn connections(port: u16) -> Result<HashMap<TcpPair, Traffic>> {
     let states =
         StateFlags::all() & !(StateFlags::LISTEN | StateFlags::TIME_WAIT | StateFlags::CLOSE);
-    let mut found = HashSet::new();
+    let mut found = HashMap::new();
     for family in [AF_INET, AF_INET6] {
         let sockets =
             dump(family, states.clone()).map_err(Error::io("could not list the connections"))?;
-        for socket in sockets.iter().filter(|socket| socket.source_port == port) {
-            let client = socket.destination_address.to_canonical();
-            found.insert(TcpPair {
-                client: SocketAddr::new(client, socket.destination_port),
-                server: SocketAddr::new(socket.source_address.to_canonical(), port),
-            });
+        for socket in &sockets {
+            let id = &socket.header.socket_id;
+            if id.source_port != port {
+                continue;
+            }
+            let client = id.destination_address.to_canonical();
+            let pair = TcpPair {
+                client: SocketAddr::new(client, id.destination_port),
+                server: SocketAddr::new(id.source_address.to_canonical(), port),
+            };
+            found.insert(pair, traffic(socket));
         }
     }
     Ok(found)
@@ -223,7 +251,7 @@ fn destroy_one(family: u8, socket_id: SocketId) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
     #[test]
@@ -239,27 +267,26 @@ mod tests {
     fn connections_are_listed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
-        let stream = TcpStream::connect(server).unwrap();
+        let mut stream = TcpStream::connect(server).unwrap();
         let client = stream.local_addr().unwrap();
         let found = connections(server.port()).unwrap();
-        assert_eq!(found, HashSet::from([TcpPair { client, server }]));
+        let pair = TcpPair { client, server };
+        assert_eq!(found, HashMap::from([(pair, Traffic::Silent)]));
         assert!(local_addresses().unwrap().contains(&client.ip()));
+        stream.write_all(b"x").unwrap();
+        let found = connections(server.port()).unwrap();
+        assert_eq!(found, HashMap::from([(pair, Traffic::Heard)]));
     }
 
     fn cookie_of(pair: &TcpPair) -> u64 {
         [AF_INET, AF_INET6]
             .into_iter()
             .flat_map(|family| dump(family, StateFlags::ESTABLISHED).unwrap())
-            .find(|socket| {
-                socket.source_port == pair.server.port()
-                    && socket.destination_port == pair.client.port()
+            .map(|socket| socket.header.socket_id)
+            .find(|id| {
+                id.source_port == pair.server.port() && id.destination_port == pair.client.port()
             })
-            .map(|socket| {
-                let word = |range: std::ops::Range<usize>| {
-                    u64::from(u32::from_ne_bytes(socket.cookie[range].try_into().unwrap()))
-                };
-                word(0..4) | word(4..8) << 32
-            })
+            .map(|id| cookie(&id))
             .expect("the server's socket is listed")
     }
 

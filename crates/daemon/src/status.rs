@@ -2,14 +2,14 @@
 //! Answers to the commands that come over the control socket.
 
 use erb_abi::ValueKind;
-use erb_core::{DataPath, Stage, addresses};
+use erb_core::{DataPath, Stage, Whose, addresses};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::Result;
 use crate::clock::monotonic_ns;
 use crate::daemon::{Daemon, FillClient};
-use crate::report::{self, DeviceReport, ProgramsReport, RedisReport, Status};
+use crate::report::{self, DeviceReport, ListenReport, ProgramsReport, RedisReport, Status};
 use crate::rundir::{Notes, RunDir};
 use crate::server::Request;
 
@@ -184,7 +184,9 @@ impl Daemon {
             found.off.clone_into(&mut status.redis.fast_off);
             found.renamed.clone_into(&mut status.redis.renamed);
         }
+        status.redis.listens = core.listeners().map(listens).collect();
         if let Some(state) = core.redis_state() {
+            status.notes = state.unseen_ports(boosted.notes.port);
             state.version.clone_into(&mut status.redis.version);
             state.role.clone_into(&mut status.redis.role);
             status.redis.maxmemory = state.maxmemory;
@@ -194,6 +196,20 @@ impl Daemon {
             status.redis.timeout_s = state.timeout_s;
         }
         Ok(status)
+    }
+}
+
+fn listens(listener: (std::net::IpAddr, Whose, Option<&str>)) -> ListenReport {
+    let (address, whose, why) = listener;
+    let whose = match whose {
+        Whose::Redis => "redis",
+        Whose::Other => "other",
+        Whose::Unknown => "unknown",
+    };
+    ListenReport {
+        address: address.to_string(),
+        whose: whose.to_owned(),
+        why: why.map(str::to_owned),
     }
 }
 
@@ -236,6 +252,7 @@ fn base_status(
         },
         serving: false,
         not_serving: vec!["the daemon is dead: `erb boost` again, or `erb detach`".to_owned()],
+        notes: Vec::new(),
         gate_open: control.gate_seen() == control.gate_ack(),
         admitting: control.admit() == 1 && control.stopping() == 0,
         lease_left_ms: i64::try_from(left_ns / 1_000_000).unwrap_or(i64::MIN),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::Program;
 
 use crate::device::{Device, all_devices};
+use crate::layers::Layers;
 use crate::load::program_pin;
 use crate::{Error, Result};
 
@@ -90,6 +91,11 @@ impl Hook {
     }
 }
 
+/// Pin of the ingress program on a device that is not boosted.
+fn elsewhere_pin(root: &Path, ifindex: u32) -> PathBuf {
+    root.join(format!("link_elsewhere_{ifindex}"))
+}
+
 /// The links of one ERB, found by their pins.
 #[derive(Clone, Debug)]
 pub struct Links {
@@ -116,7 +122,10 @@ impl Links {
         self.attach(Hook::Ingress, device)?;
         let why_not_native = match wanted {
             WantedTiers::Tc => Some("asked for with --tier tc".to_owned()),
-            WantedTiers::Best => self.attach_xdp(device)?,
+            WantedTiers::Best => match Layers::read()?.why_not_xdp(device.ifindex) {
+                Some(why) => Some(why),
+                None => self.attach_xdp(device)?,
+            },
         };
         Ok(Attached {
             device: device.clone(),
@@ -143,22 +152,27 @@ impl Links {
         }
     }
 
-    /// Puts the egress program on every device that has none of ours yet, and forgets pins of
-    /// devices that are gone; returns the names of the newly covered ones.
+    /// Puts the TC programs on every device that has none of ours yet, for connections that move
+    /// there: the egress program on all but VRFs, the ingress program where frames arrive. Takes the
+    /// latter away where they are looked at above now, and forgets pins of devices that are gone.
+    /// Returns the names of the devices that are newly covered.
     ///
     /// # Errors
     /// [`Error::System`] if the devices cannot be listed. A device that refuses (or vanished
     /// meanwhile) is left out and tried again at the next call.
-    pub fn cover_egress(&self) -> Result<Vec<String>> {
+    pub fn cover(&self) -> Result<Vec<String>> {
         let devices = all_devices()?;
         let mut covered = Vec::new();
+        let layers = Layers::read()?;
         for device in &devices {
-            if !Hook::Egress.pin(&self.root, device.ifindex).exists()
+            if layers.may_watch_egress(device.ifindex)
+                && !Hook::Egress.pin(&self.root, device.ifindex).exists()
                 && self.attach(Hook::Egress, device).is_ok()
             {
                 covered.push(device.name.clone());
             }
         }
+        self.cover_elsewhere(&devices, &layers);
         for (ifindex, path) in self.pins() {
             if !devices.iter().any(|device| device.ifindex == ifindex) {
                 // The kernel has detached the link with its device.
@@ -166,6 +180,30 @@ impl Links {
             }
         }
         Ok(covered)
+    }
+
+    /// The ingress program where it is wanted beside the boosted devices, and nowhere else.
+    fn cover_elsewhere(&self, devices: &[Device], layers: &Layers) {
+        let boosted: Vec<u32> = self
+            .links(Hook::Ingress)
+            .into_iter()
+            .filter(|(ifindex, path)| *path == Hook::Ingress.pin(&self.root, *ifindex))
+            .map(|(ifindex, _)| ifindex)
+            .collect();
+        if boosted.is_empty() {
+            return;
+        }
+        let wanted = layers.elsewhere(&boosted);
+        for device in devices {
+            let pin = elsewhere_pin(&self.root, device.ifindex);
+            if !wanted.contains(&device.ifindex) {
+                // Mostly there is none.
+                let _ = std::fs::remove_file(pin);
+            } else if !pin.exists() {
+                // One that refuses, or is gone, is tried again at the next call.
+                let _ = self.attach_at(Hook::Ingress, device, &pin);
+            }
+        }
     }
 
     /// Indexes of all devices that carry the egress program.
@@ -190,7 +228,7 @@ impl Links {
         let pins = self.pins();
         for hook in [Hook::Xdp, Hook::Ingress, Hook::Egress] {
             for (ifindex, path) in &pins {
-                if *path == hook.pin(&self.root, *ifindex) {
+                if self.is_of(hook, *ifindex, path) {
                     // Removing the last reference detaches the link.
                     let _ = std::fs::remove_file(path);
                 }
@@ -280,14 +318,21 @@ impl Links {
     #[must_use]
     pub fn boosted_devices(&self) -> Vec<u32> {
         let mut found = self.links(Hook::Ingress);
+        found.retain(|(ifindex, path)| *path == Hook::Ingress.pin(&self.root, *ifindex));
         found.retain(|(_, path)| open_pin(path).is_ok_and(|link| is_on_a_device(&link)));
         found.into_iter().map(|(ifindex, _)| ifindex).collect()
     }
 
     fn links(&self, hook: Hook) -> Vec<(u32, PathBuf)> {
         let mut pins = self.pins();
-        pins.retain(|(ifindex, path)| *path == hook.pin(&self.root, *ifindex));
+        pins.retain(|(ifindex, path)| self.is_of(hook, *ifindex, path));
         pins
+    }
+
+    /// Whether a pin is that of a link of this hook, on a boosted device or elsewhere.
+    fn is_of(&self, hook: Hook, ifindex: u32, path: &Path) -> bool {
+        *path == hook.pin(&self.root, ifindex)
+            || (matches!(hook, Hook::Ingress) && *path == elsewhere_pin(&self.root, ifindex))
     }
 
     fn pins(&self) -> Vec<(u32, PathBuf)> {
@@ -310,6 +355,10 @@ impl Links {
     }
 
     fn attach(&self, hook: Hook, device: &Device) -> Result<()> {
+        self.attach_at(hook, device, &hook.pin(&self.root, device.ifindex))
+    }
+
+    fn attach_at(&self, hook: Hook, device: &Device, pin: &Path) -> Result<()> {
         let path = program_pin(&self.root, hook.program());
         let program = Program::fd_from_pinned_path(&path).map_err(|error| Error::Pin {
             what: path.display().to_string(),
@@ -321,7 +370,7 @@ impl Links {
             reason,
         };
         let link = link_create(&program, hook, device.ifindex).map_err(refused)?;
-        pin_fd(&link, &hook.pin(&self.root, device.ifindex)).map_err(refused)
+        pin_fd(&link, pin).map_err(refused)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ptr::addr_of_mut;
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use erb_abi::control;
+use erb_abi::{control, hash_secret};
 
 use crate::mapped::Mapped;
 
@@ -78,8 +78,8 @@ fields! {
     unknown_class, set_unknown_class: u32, AtomicU32;
     /// Number of cache sets - 1.
     set_mask, set_set_mask: u64, AtomicU64;
-    /// Seed of the key hash.
-    hash_seed, set_hash_seed: u64, AtomicU64;
+    /// What `erb_settle` settles up to.
+    settle_to, set_settle_to: u64, AtomicU64;
     /// Bit `1 << FAST_KIND_x`: the command is not as the fast path knows it.
     fast_off, set_fast_off: u32, AtomicU32;
 }
@@ -89,6 +89,10 @@ fields_read! {
     fence: u64, AtomicU64;
     /// Moves when the fence opens or closes and at every clear.
     global_version: u64, AtomicU64;
+    /// Shares of the fence, ever, that wait or waited to be settled.
+    fence_answered: u64, AtomicU64;
+    /// Of these: given back.
+    fence_settled: u64, AtomicU64;
     /// Commands seen that may change Redis's configuration.
     gate_seen: u64, AtomicU64;
     /// Entries of another epoch are absent.
@@ -98,7 +102,31 @@ fields_read! {
 }
 
 impl Control {
+    /// Sets `devices`: those that do not fit are left out, the rest is 0.
+    pub fn set_devices(&self, indexes: &[u32]) {
+        for place in 0..erb_abi::DEVICES_MAX as usize {
+            let index = indexes.get(place).copied().unwrap_or(0);
+            // SAFETY: as for the fields; the place is within the array.
+            unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.mapped.ptr()).devices[place])) }
+                .store(index, Ordering::SeqCst);
+        }
+    }
+
     pub(crate) const fn new(mapped: Mapped<control>) -> Self {
         Self { mapped }
+    }
+
+    /// What the key hash is keyed with.
+    #[must_use]
+    pub fn hash_secret(&self) -> hash_secret {
+        // SAFETY: the pointer is into a live shared mapping, aligned by repr(C); it is written
+        // once, before any program is attached.
+        unsafe { addr_of_mut!((*self.mapped.ptr()).hash).read_volatile() }
+    }
+
+    /// Sets it: only before anything is attached.
+    pub(crate) fn set_hash_secret(&self, secret: hash_secret) {
+        // SAFETY: as above; no program reads it yet.
+        unsafe { addr_of_mut!((*self.mapped.ptr()).hash).write_volatile(secret) };
     }
 }

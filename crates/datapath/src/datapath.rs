@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The running data path, reached through its pins.
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::ptr::{addr_of, addr_of_mut};
-use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched, Wanted,
+    self as abi, CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched,
 };
-use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::control::Control;
 use crate::load::check_shapes;
 use crate::mapped::Mapped;
+use crate::rings::{MissRing, WakeRing};
 use crate::run::Runnable;
 use crate::{Error, Result};
 
@@ -26,6 +25,7 @@ struct Programs {
     fill_insert: Runnable,
     invalidate: Runnable,
     clear: Runnable,
+    settle: Runnable,
     untracked_clear: Runnable,
     touched: Runnable,
 }
@@ -44,7 +44,9 @@ pub struct Datapath {
     stats: MapHandle,
     conns: MapHandle,
     commands: MapHandle,
+    pub(crate) listeners: MapHandle,
     misses: MapHandle,
+    wakes: MapHandle,
     programs: Programs,
 }
 
@@ -90,7 +92,9 @@ impl Datapath {
             stats: map("erb_stats")?,
             conns: map("erb_conns")?,
             commands: map("erb_commands")?,
+            listeners: map("erb_listeners")?,
             misses: map("erb_misses")?,
+            wakes: map("erb_wakes")?,
             programs: Programs {
                 tick: Runnable::open(root, "erb_tick")?,
                 sweep: Runnable::open(root, "erb_sweep")?,
@@ -100,6 +104,7 @@ impl Datapath {
                 fill_insert: Runnable::open(root, "erb_fill_insert")?,
                 invalidate: Runnable::open(root, "erb_invalidate")?,
                 clear: Runnable::open(root, "erb_clear")?,
+                settle: Runnable::open(root, "erb_settle")?,
                 untracked_clear: Runnable::open(root, "erb_untracked_clear")?,
                 touched: Runnable::open(root, "erb_touched")?,
             },
@@ -263,6 +268,15 @@ impl Datapath {
         self.programs.clear.call().map(|_| ())
     }
 
+    /// Gives back the shares of the fence that were answered up to this count.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn settle(&self, answered: u64) -> Result<()> {
+        self.control.set_settle_to(answered);
+        self.programs.settle.call().map(|_| ())
+    }
+
     /// First call: notes that the check of untracked connections has begun. Second call: empties
     /// the cache and opens the fence, unless untracked payload passed in between. Returns true
     /// once it is open.
@@ -411,6 +425,14 @@ impl Datapath {
         MissRing::new(&self.misses)
     }
 
+    /// The ring that says when the daemon is wanted.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if it cannot be mapped.
+    pub fn wake_ring(&self) -> Result<WakeRing> {
+        WakeRing::new(&self.wakes)
+    }
+
     fn put_keys(&self, keys: &[&[u8]]) {
         assert!(
             keys.len() <= abi::FILL_BATCH as usize,
@@ -495,39 +517,6 @@ fn view(bytes: &[u8]) -> ConnView {
     // the read does not ask for alignment.
     let entry: abi::conn = unsafe { bytes.as_ptr().cast::<abi::conn>().read_unaligned() };
     ConnView::from(&entry)
-}
-
-/// The ring of misses, drained without wake-ups.
-pub struct MissRing {
-    ring: RingBuffer<'static>,
-    keys: Rc<RefCell<Vec<Wanted>>>,
-}
-
-/// Keys taken per drain: bounds the time between two looks at the feed.
-const MISSES_PER_DRAIN: usize = 4096;
-
-impl MissRing {
-    fn new(map: &MapHandle) -> Result<Self> {
-        let keys = Rc::new(RefCell::new(Vec::new()));
-        let sink = Rc::clone(&keys);
-        let mut builder = RingBufferBuilder::new();
-        builder
-            .add(map, move |record| {
-                sink.borrow_mut().extend(Wanted::of_miss(record));
-                0
-            })
-            .map_err(|error| Error::map("erb_misses", error))?;
-        let ring = builder
-            .build()
-            .map_err(|error| Error::map("erb_misses", error))?;
-        Ok(Self { ring, keys })
-    }
-
-    /// Takes what is in the ring, oldest first, at most a few thousand keys.
-    pub fn drain(&mut self) -> Vec<Wanted> {
-        self.ring.consume_raw_n(MISSES_PER_DRAIN);
-        self.keys.take()
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use libbpf_rs::{ProgramHandle, Xdp, XdpFlags};
 
+use crate::layers::Layers;
 use crate::{Error, Result};
 
 /// A network device of the caller's namespace.
@@ -55,6 +56,19 @@ pub fn all_devices() -> Result<Vec<Device>> {
             ifindex: entry.index(),
         })
         .collect())
+}
+
+/// Checks that the devices can be boosted, and together: none that is below another of them, part of a
+/// bond or in a VRF.
+///
+/// # Errors
+/// [`Error::Layers`] saying what to give instead.
+pub fn check_layers(devices: &[Device]) -> Result<()> {
+    let indexes: Vec<u32> = devices.iter().map(|device| device.ifindex).collect();
+    match Layers::read()?.refusal(&indexes) {
+        Some(why) => Err(Error::Layers(why)),
+        None => Ok(()),
+    }
 }
 
 /// An XDP program that is on a device already.

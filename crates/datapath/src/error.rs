@@ -12,6 +12,9 @@ pub enum Error {
     /// The device does not exist in the namespace of the caller.
     #[error("no network device named {0:?} in this network namespace; `ip link` lists them")]
     NoDevice(String),
+    /// The device cannot be boosted, or not together with another.
+    #[error("{0}")]
+    Layers(String),
     /// Somebody else's XDP program is on the device.
     #[error("{0}")]
     ForeignXdp(String),

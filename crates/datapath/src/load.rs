@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use erb_abi::{COMMANDS, ERB_ABI_VERSION, control};
+use erb_abi::{COMMANDS, ERB_ABI_VERSION, control, hash_secret};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, set_print};
 
 use crate::control::Control;
@@ -17,14 +17,16 @@ const MESSAGES_MAX: usize = 60;
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// What the data path must know when it is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// Size of the cache.
     pub cache: CacheSize,
     /// Redis's port, host order.
     pub port: u16,
-    /// Seed of the key hash; unknown to clients, so that nobody can aim at one cache set.
-    pub hash_seed: u64,
+    /// Indexes of the devices to be boosted, at most [`erb_abi::DEVICES_MAX`].
+    pub devices: Vec<u32>,
+    /// Keys the key hash; unknown to clients, so that nobody can aim at one cache set.
+    pub hash: hash_secret,
 }
 
 /// The last messages of libbpf and the verifier, oldest first.
@@ -121,8 +123,9 @@ fn fill_maps(root: &Path, options: &LoadOptions) -> Result<()> {
         &open_map(root, "erb_control")?,
     )?);
     control.set_port_be(options.port.to_be());
+    control.set_devices(&options.devices);
     control.set_set_mask(u64::from(options.cache.sets()) - 1);
-    control.set_hash_seed(options.hash_seed);
+    control.set_hash_secret(options.hash);
     control.set_fills(1);
     control.set_abi_version(ERB_ABI_VERSION);
     Ok(())

@@ -5,12 +5,11 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use erb_bench::clients::{self, ClientLoad, ClientOp};
 use erb_bench::cputime;
-use erb_lab::{End, ForwardCommand, Lab, LabConfig, LabName, Mode, netns, xdp_pass};
+use erb_lab::{ForwardCommand, Lab, LabConfig, LabName, Mode, ServerProgram, netns, xdp_pass};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -21,15 +20,11 @@ pub const KEYS: u32 = 10_000;
 
 /// Name of the lab.
 const LAB: &str = "demo";
-/// The daemon serves a fraction of a second after the boost.
-const SERVING_WAIT: Duration = Duration::from_secs(10);
 /// The client's device polls by timer: time between polls, nanoseconds, and how many empty ones it
 /// takes until interrupts come back; as in `erb bench capacity`.
 const CLIENT_POLL_NS: &str = "20000";
 /// See [`CLIENT_POLL_NS`].
 const CLIENT_EMPTY_POLLS: &str = "1000";
-/// Pause between two looks.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// A lab that clients can be run against; removed when dropped.
 pub struct Stage<'a> {
@@ -56,6 +51,7 @@ impl<'a> Stage<'a> {
             mode,
             redis_port: 6379,
             redis_args: Vec::new(),
+            server: ServerProgram::Redis7,
             forward: ForwardCommand::this_program(host.forward_words)?,
         };
         let lab = Lab::up(&config, host.lab).context("cannot make the lab")?;
@@ -95,7 +91,7 @@ impl<'a> Stage<'a> {
         }
         clients::load_keys(&self.load(&[])).context("cannot load the keys")?;
         if self.mode == Mode::Read {
-            self.wait_until_serving()?;
+            self.lab()?.wait_until_serving()?;
         }
         Ok(())
     }
@@ -149,45 +145,9 @@ impl<'a> Stage<'a> {
 
     /// What `erb status` says of this boost, for error messages.
     pub fn boost_status(&self) -> String {
-        self.erb_status(&[])
+        self.lab()
+            .and_then(|lab| lab.boost_status(&[]))
             .unwrap_or_else(|error| format!("{error:#}"))
-    }
-
-    fn erb_status(&self, more: &[&str]) -> Result<String> {
-        let lab = self.lab()?;
-        let program = std::env::current_exe().context("cannot tell the path of this program")?;
-        let output = lab
-            .exec(End::Server, program)?
-            .args(["status", "--run-dir"])
-            .arg(&lab.state().run_dir)
-            .args(more)
-            .output()
-            .context("cannot run `erb status`")?;
-        ensure!(
-            output.status.success(),
-            "erb status failed ({}): {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-
-    fn wait_until_serving(&self) -> Result<()> {
-        let end = Instant::now() + SERVING_WAIT;
-        loop {
-            let status: serde_json::Value = serde_json::from_str(&self.erb_status(&["--json"])?)
-                .context("`erb status --json` printed no JSON")?;
-            let is = |field: &str| status.get(field) == Some(&serde_json::Value::Bool(true));
-            if is("serving") && is("admitting") {
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < end,
-                "ERB does not serve after {SERVING_WAIT:?}; it says:\n{}",
-                self.boost_status()
-            );
-            thread::sleep(PAUSE);
-        }
     }
 
     /// Removes it.

@@ -282,7 +282,9 @@ impl TestLab {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PLAIN_PORT));
         if self.plain.is_none() {
             let port = PLAIN_PORT.to_string();
-            let mut command = self.lab.exec(End::Client, "redis-server").expect("exec");
+            // The same server: replies are compared byte by byte.
+            let program = &self.lab.state().redis_program;
+            let mut command = self.lab.exec(End::Client, program).expect("exec");
             command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
             command.stdin(Stdio::null()).stdout(Stdio::null());
             self.plain = Some(Owned::start(&mut command));

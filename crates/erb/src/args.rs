@@ -78,12 +78,15 @@ pub enum Check {
     Address(erb_check::Check),
     /// Run Redis's own test suite with and without ERB, in labs of its own.
     Suite(erb_suite::SuiteArgs),
+    /// Put hostile and silly clients beside honest ones, in labs of its own.
+    Hostile(erb_hostile::HostileArgs),
 }
 
 /// Which boost is meant.
 #[derive(Clone, Debug, Args)]
 pub struct Which {
-    /// Run directory of the boost [default: of the only one there is].
+    /// Run directory of the boost [default: of the only one of this network namespace, or of the only
+    /// one there is].
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
 }

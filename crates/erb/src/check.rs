@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `erb check`, with ERB's daemon in the labs of the suite.
+//! `erb check`, with ERB's daemon in the labs of the checks that make some.
 
 use std::process::ExitCode;
-
-use erb_suite::Host;
 
 use crate::args::Check;
 use crate::lab;
@@ -11,16 +9,26 @@ use crate::lab;
 /// Of a check that could not be carried out, which is neither passed nor failed.
 const NOT_CARRIED_OUT: u8 = 2;
 
+/// The words that lead to the lab's forwarder.
+const FORWARD_WORDS: &[&str] = &["lab", "__forward"];
+
 /// Runs `erb check ...`.
 pub fn run(check: &Check) -> ExitCode {
     let done = match check {
         Check::Address(check) => erb_check::run(check),
         Check::Suite(args) => {
-            let host = Host {
+            let host = erb_suite::Host {
                 booster: &lab::DaemonBooster,
-                forward_words: &["lab", "__forward"],
+                forward_words: FORWARD_WORDS,
             };
             erb_suite::run(args, &host)
+        }
+        Check::Hostile(args) => {
+            let host = erb_hostile::Host {
+                booster: &lab::DaemonBooster,
+                forward_words: FORWARD_WORDS,
+            };
+            erb_hostile::run(args, &host)
         }
     };
     done.unwrap_or_else(|error| {

@@ -32,7 +32,21 @@ pub fn run_dir(which: &Which) -> Result<RunDir> {
         Some(path) => std::path::absolute(path)
             .map(|path| RunDir::new(&path))
             .map_err(Error::io("could not make --run-dir absolute")),
-        None => RunDir::the_only_one(),
+        None => {
+            let (run_dir, others) = RunDir::meant()?;
+            if !others.is_empty() {
+                let others: Vec<String> = others
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                eprintln!(
+                    "this is {}; boosts of other network namespaces: --run-dir {}",
+                    run_dir.path().display(),
+                    others.join(", ")
+                );
+            }
+            Ok(run_dir)
+        }
     }
 }
 

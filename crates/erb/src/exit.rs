@@ -12,7 +12,7 @@ Exit codes:
   2   arguments that cannot be used
   3   too little privilege
   4   kernel too old or without BTF
-  5   no such device
+  5   no such device, or one that cannot be boosted
   6   the device has an XDP program already
   7   Redis cannot be reached or refuses the daemon's user, or its password file cannot be used
   8   Redis is older than 7.0
@@ -50,7 +50,7 @@ pub const fn code(error: &Error) -> u8 {
         Error::OtherBuild { .. } => 15,
         Error::NoAnswer { .. } | Error::Io { .. } => FAILED,
         Error::Datapath(error) => match error {
-            DatapathError::NoDevice(_) => 5,
+            DatapathError::NoDevice(_) | DatapathError::Layers(_) => 5,
             DatapathError::ForeignXdp(_) => 6,
             DatapathError::Size(_) => 10,
             DatapathError::Load { .. } | DatapathError::Attach { .. } => 13,

@@ -107,7 +107,18 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
         redis.maxmemory_policy,
         redis.timeout_s
     )?;
+    if !redis.listens.is_empty() {
+        let listens: Vec<String> = redis.listens.iter().map(ToString::to_string).collect();
+        writeln!(out, "listens      {}", listens.join(", "))?;
+    }
+    for note in &status.notes {
+        writeln!(out, "note         {note}")?;
+    }
     commands(out, redis)?;
+    lease(out, status)
+}
+
+fn lease(out: &mut String, status: &Status) -> std::fmt::Result {
     let lease = match status.lease_left_ms {
         left if left > 0 => format!("{left} ms left"),
         _ if status.connections.fast + status.connections.new == 0 => {

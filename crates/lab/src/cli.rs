@@ -14,6 +14,7 @@ use crate::fault::Counters;
 use crate::forward;
 use crate::lab::{Booster, ForwardCommand, Lab, LabConfig, LabStatus, require_root};
 use crate::redis::RedisArg;
+use crate::servers::ServerProgram;
 use crate::settings::{LinkChange, PPM_MAX, SettingsError};
 use crate::state::{End, LabName, LabState, Mode, NAME_DEFAULT};
 use crate::teardown::{self, DownReport};
@@ -70,6 +71,27 @@ struct UpArgs {
     /// One more redis.conf setting, like maxmemory=100mb; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     redis_arg: Vec<RedisArg>,
+    /// Which server it is: the installed redis-server, or one of Debian 13, fetched once.
+    #[arg(long, value_enum, default_value_t = ServerProgram::Redis7)]
+    server: ServerProgram,
+    /// Threads by which the server reads and writes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    io_threads: Option<u8>,
+}
+
+impl UpArgs {
+    /// With `--io-threads` requests are read by threads too, not only replies written: Redis 7 wants
+    /// to be told, the others do it always.
+    fn redis_args(&self) -> Result<Vec<RedisArg>> {
+        let mut all = self.redis_arg.clone();
+        if let Some(threads) = self.io_threads {
+            all.push(format!("io-threads={threads}").parse()?);
+            if self.server == ServerProgram::Redis7 {
+                all.push("io-threads-do-reads=yes".parse()?);
+            }
+        }
+        Ok(all)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -113,7 +135,8 @@ pub fn run(args: LabArgs, booster: &dyn Booster, forward_words: &[&str]) -> Resu
                 direct: up.direct,
                 mode: up.mode,
                 redis_port: up.redis_port,
-                redis_args: up.redis_arg,
+                redis_args: up.redis_args()?,
+                server: up.server,
                 forward: ForwardCommand::this_program(forward_words)?,
             };
             print(Lab::up(&config, booster)?.state(), json, show_state)

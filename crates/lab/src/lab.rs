@@ -18,6 +18,7 @@ use crate::control::{self, LinkReport, Request};
 use crate::netns;
 use crate::process::{self, Process};
 use crate::redis::{self, RedisArg};
+use crate::servers::ServerProgram;
 use crate::settings::LinkChange;
 use crate::state::{End, EndState, LabName, LabState, MiddleState, Mode, Phase, RUN_ROOT};
 use crate::teardown::{self, DownReport};
@@ -90,6 +91,8 @@ pub struct LabConfig {
     pub redis_port: u16,
     /// More settings for redis-server.
     pub redis_args: Vec<RedisArg>,
+    /// Which server it is.
+    pub server: ServerProgram,
     /// How the forwarder is started.
     pub forward: ForwardCommand,
 }
@@ -120,7 +123,7 @@ impl Lab {
         if config.redis_port == 0 {
             bail!("redis port 0: give a port from 1 to 65535");
         }
-        let mut state = plan(config);
+        let mut state = plan(config)?;
         refuse_foreign(&state)?;
         claim_run_dir(&state)?;
         match make(&mut state, config, booster) {
@@ -215,10 +218,10 @@ pub(crate) fn require_root() -> Result<()> {
 }
 
 /// Names and addresses of everything, before anything is made.
-fn plan(config: &LabConfig) -> LabState {
+fn plan(config: &LabConfig) -> Result<LabState> {
     let name = &config.name;
     let run_dir = name.run_dir();
-    LabState {
+    Ok(LabState {
         name: name.clone(),
         phase: Phase::Starting,
         mode: config.mode,
@@ -244,10 +247,11 @@ fn plan(config: &LabConfig) -> LabState {
         }),
         redis_port: config.redis_port,
         processes: Vec::new(),
+        redis_program: config.server.program()?,
         redis_dir: name.redis_dir(),
         bpf_dir: run_dir.join("bpf"),
         run_dir,
-    }
+    })
 }
 
 /// Refuses names that are taken by something that is no lab, before anything is made: what fails

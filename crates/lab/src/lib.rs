@@ -6,6 +6,7 @@
 //! and [`netns`]. What a lab is made of is in [`LabState`], and on disk in
 //! `/run/erb/lab/NAME/state.json`.
 
+mod boosted;
 mod cli;
 pub mod control;
 pub mod fault;
@@ -16,6 +17,7 @@ pub mod offload;
 pub mod packet;
 pub mod process;
 mod redis;
+pub mod servers;
 pub mod settings;
 mod state;
 mod stop;
@@ -28,6 +30,7 @@ pub use control::LinkReport;
 pub use lab::{Booster, ForwardCommand, Lab, LabConfig, LabStatus, NoBooster};
 pub use process::Process;
 pub use redis::RedisArg;
+pub use servers::ServerProgram;
 pub use settings::{LinkChange, LinkSettings};
 pub use state::{
     End, EndState, LabName, LabState, MiddleState, Mode, NAME_DEFAULT, Phase, RUN_ROOT,

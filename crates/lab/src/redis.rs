@@ -98,7 +98,7 @@ pub fn start(state: &mut LabState, extra: &[RedisArg]) -> Result<()> {
     let log_path = state.run_dir.join("redis.log");
     let log =
         File::create(&log_path).with_context(|| format!("cannot make {}", log_path.display()))?;
-    let mut command = netns::command(&state.server.namespace, "redis-server")?;
+    let mut command = netns::command(&state.server.namespace, &state.redis_program)?;
     command
         .args(arguments(state, extra))
         .current_dir("/")

@@ -183,6 +183,8 @@ pub struct LabState {
     pub middle: Option<MiddleState>,
     /// Port of redis-server.
     pub redis_port: u16,
+    /// What starts the server.
+    pub redis_program: PathBuf,
     /// Processes that the lab started, in the order of their start.
     pub processes: Vec<Process>,
     /// State, logs, sockets.

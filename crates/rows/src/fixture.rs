@@ -164,10 +164,11 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
     let options = LoadOptions {
         cache: CacheSize::from_bytes(CACHE_BYTES, u64::MAX)?,
         port: PORT,
-        hash_seed: HASH_SEED,
+        devices: vec![ifindex],
+        hash: erb_abi::hash_secret::of_seed(HASH_SEED),
     };
     erb_datapath::load(&root, &options)?;
-    Links::new(&root).cover_egress()?;
+    Links::new(&root).cover()?;
     let program = |name: &str| Program::fd_from_pinned_path(root.join(format!("prog_{name}")));
     let bench = Bench {
         dp: Datapath::open(&root, ifindex)?,
@@ -189,6 +190,12 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
         next_port: 20_000,
         filled: Vec::new(),
     };
+    for listener in &bench.listeners {
+        let known = bench
+            .dp
+            .set_listener(cookie(listener)?, Some(abi::LISTENER_REDIS))?;
+        ensure!(known, "no room for {listener:?}");
+    }
     bench.open_for_service();
     Ok(bench)
 }
@@ -208,6 +215,27 @@ fn verified_programs(root: &Path) -> Result<BTreeMap<String, u32>> {
     // Those of a trace are pinned nowhere.
     found.extend(Tracer::load(root, &TraceFilter::default())?.verified()?);
     Ok(found)
+}
+
+/// The cookie by which programs know a socket (`SO_COOKIE`); asking makes it.
+///
+/// # Errors
+/// If the kernel does not tell it.
+pub fn cookie(socket: &impl std::os::fd::AsRawFd) -> Result<u64> {
+    let mut cookie = 0_u64;
+    let mut len = libc::socklen_t::try_from(size_of::<u64>())?;
+    // SAFETY: the kernel writes at most the eight bytes that len says.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_COOKIE,
+            std::ptr::from_mut(&mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    ensure!(done == 0, "SO_COOKIE: {}", std::io::Error::last_os_error());
+    Ok(cookie)
 }
 
 /// The pair c0 - s0; only the server's end has addresses, so that the client's namespace answers
@@ -257,6 +285,15 @@ fn private_bpffs() -> Result<std::path::PathBuf> {
 }
 
 impl Bench {
+    /// What the daemon does once it has handled all that Redis reports.
+    ///
+    /// # Panics
+    /// If the program cannot be run.
+    pub fn settle(&self) {
+        let answered = self.dp.control().fence_answered();
+        self.dp.settle(answered).expect("erb_settle");
+    }
+
     /// Everything allowed, no expiry of the lease, no heartbeat.
     ///
     /// # Panics

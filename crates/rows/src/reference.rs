@@ -15,8 +15,10 @@ pub enum Effect {
     None,
     /// A mark on the set of each of these keys.
     Marks(Vec<Vec<u8>>),
-    /// A share of the global fence.
+    /// A share of the global fence, of what Redis may report to nobody.
     Fence,
+    /// A share of the global fence that is settled.
+    Settle,
 }
 
 /// One command of a stream.
@@ -34,6 +36,8 @@ pub struct Request {
     pub gate: bool,
     /// EXEC: with a queued command that shuts the gate it does so again.
     pub exec: bool,
+    /// MULTI: what comes behind it may be queued.
+    pub multi: bool,
 }
 
 type Classes = BTreeMap<&'static str, abi::Meaning>;
@@ -59,7 +63,7 @@ fn class_of(arguments: &[Vec<u8>]) -> u32 {
     if count != 0 && count as usize != arguments.len() {
         return match class {
             abi::CMD_GET | abi::CMD_PING => abi::CMD_HARMLESS,
-            _ => abi::CMD_FENCE,
+            _ => abi::CMD_SETTLE,
         };
     }
     let sub = arguments
@@ -89,7 +93,7 @@ fn marks_of(arguments: &[Vec<u8>]) -> Effect {
     };
     let places = (usize::from(keys.first)..end).step_by(usize::from(keys.step));
     if places.len() > abi::KEYS_MARKED_MAX as usize {
-        return Effect::Fence;
+        return Effect::Settle;
     }
     let keys = places.map(|place| arguments[place].clone());
     Effect::Marks(
@@ -134,7 +138,8 @@ impl Request {
         assert!(is_countable(class));
         let effect = match class {
             abi::CMD_MARK => marks_of(arguments),
-            abi::CMD_FENCE | abi::CMD_EXEC | abi::CMD_GATE => Effect::Fence,
+            abi::CMD_FENCE | abi::CMD_GATE => Effect::Fence,
+            abi::CMD_SETTLE | abi::CMD_EXEC | abi::CMD_CONFIG => Effect::Settle,
             _ => Effect::None,
         };
         Self {
@@ -142,8 +147,9 @@ impl Request {
             counts: true,
             effect,
             stateful: is_stateful(class),
-            gate: class == abi::CMD_GATE,
+            gate: class == abi::CMD_GATE || class == abi::CMD_CONFIG,
             exec: class == abi::CMD_EXEC,
+            multi: class == abi::CMD_MULTI,
         }
     }
 
@@ -157,6 +163,7 @@ impl Request {
             stateful: false,
             gate: false,
             exec: false,
+            multi: false,
         }
     }
 
@@ -170,6 +177,7 @@ impl Request {
             stateful: false,
             gate: false,
             exec: false,
+            multi: false,
         }
     }
 
@@ -182,8 +190,8 @@ impl Request {
             2 => Self::silent(b"*-1\r\n"),
             3 => Self::inline("PING\r\n", Effect::None),
             4 => Self::inline("  get  some\tkey\r\n", Effect::None),
-            5 => Self::inline("set a b\n", Effect::Fence),
-            6 => Self::inline("flushall\r\n", Effect::Fence),
+            5 => Self::inline("set a b\n", Effect::Settle),
+            6 => Self::inline("flushall\r\n", Effect::Settle),
             7..=15 => Self::array(&[word(rng, "GET"), key(rng)]),
             16..=18 => Self::array(&[word(rng, "PING")]),
             19..=26 => Self::array(&[word(rng, "SET"), key(rng), value(rng)]),

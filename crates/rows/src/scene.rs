@@ -569,11 +569,9 @@ impl<'bench> Scene<'bench> {
         let released = self.bench.dp.release(&row, true);
         if !std::thread::panicking() {
             assert!(released.expect("erb_release"), "the entry is released");
-            assert_eq!(
-                self.bench.dp.control().fence(),
-                0,
-                "the fence is open again"
-            );
+            self.bench.settle();
+            let fence = self.bench.dp.control().fence();
+            assert_eq!(fence, 0, "the fence is open again");
         }
     }
 }

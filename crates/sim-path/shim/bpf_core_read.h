@@ -12,4 +12,6 @@
 
 #define BPF_CORE_READ_BITFIELD(p, field) (SIM_AT(p)->field)
 #define bpf_core_field_exists(field)	 1
-#define bpf_core_type_id_kernel(type)	 0
+/* What is cast: 0 = a socket, whose address the simulator checks; 1 = a route, which is the
+ * context's own. */
+#define bpf_core_type_id_kernel(type)	 _Generic((type *)0, struct dst_entry *: 1, default: 0)

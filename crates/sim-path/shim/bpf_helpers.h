@@ -73,6 +73,7 @@
 
 #define bpf_skc_lookup_tcp	     sim_ops.sk_lookup
 #define bpf_sk_release		     sim_ops.sk_release
+#define bpf_tcp_check_syncookie	     sim_ops.sk_check_cookie
 #define bpf_skc_to_tcp_sock	     sim_ops.sk_to_tcp
 #define bpf_skc_to_tcp_timewait_sock sim_ops.sk_to_timewait
 #define bpf_skc_to_tcp_request_sock  sim_ops.sk_to_request
@@ -86,14 +87,19 @@
 #define __sync_fetch_and_add(...)	 (sim_ops.point(), __sync_fetch_and_add(__VA_ARGS__))
 #define __sync_val_compare_and_swap(...) (sim_ops.point(), __sync_val_compare_and_swap(__VA_ARGS__))
 
-/* Declared again by kernel_types.h as external functions of the kernel. Only addresses of sockets
- * are cast. */
+/* Declared again by kernel_types.h as external functions of the kernel. Of sockets and
+ * routes addresses are cast. */
 static __attribute__((unused)) void *bpf_rdonly_cast(const void *at, __u32 btf_id)
 {
-	return sim_ops.sk_cast(at);
+	return btf_id ? (void *)at : sim_ops.sk_cast(at);
 }
 
 static __attribute__((unused)) void *bpf_cast_to_kern_ctx(void *ctx)
 {
-	return &((struct sim_skb *)ctx)->skb;
+	struct sim_skb *skb = ctx;
+
+	skb->route_dev.ifindex = skb->route;
+	skb->route_dst.dev = &skb->route_dev;
+	skb->skb._skb_refdst = skb->route ? (unsigned long)&skb->route_dst | 1 : 0;
+	return &skb->skb;
 }

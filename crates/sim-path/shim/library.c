@@ -22,6 +22,7 @@ int erb_fill_begin(void *ctx);
 int erb_fill_insert(void *ctx);
 int erb_invalidate(void *ctx);
 int erb_clear(void *ctx);
+int erb_settle(void *ctx);
 int erb_untracked_clear(void *ctx);
 int erb_touched(void *ctx);
 
@@ -52,6 +53,8 @@ static void mirror_fill(void *at, const struct sim_sock *s)
 	tp->mss_cache = s->mss_cache;
 	tp->data_segs_in = s->data_segs_in;
 	tp->rx_opt.ts_recent = s->ts_recent;
+	tp->rx_opt.ts_recent_stamp = s->ts_recent_s;
+	tp->inet_conn.icsk_accept_queue.fastopenq.max_qlen = s->fastopen;
 	tp->rx_opt.tstamp_ok = s->tstamp_ok;
 	tp->rx_opt.snd_wscale = s->snd_wscale;
 	tp->rx_opt.rcv_wscale = s->rcv_wscale;
@@ -60,6 +63,7 @@ static void mirror_fill(void *at, const struct sim_sock *s)
 	m->tw.tw_sk.__tw_common.skc_cookie.counter = s->cookie;
 	m->req.req.req.__req_common.skc_state = s->state;
 	m->req.req.req.__req_common.skc_cookie.counter = s->cookie;
+	m->req.req.req.ts_recent = s->ts_recent;
 	m->req.rcv_isn = s->rcv_isn;
 	m->req.snt_isn = s->snt_isn;
 }
@@ -100,6 +104,7 @@ __attribute__((visibility("default"))) const struct sim_library sim_library = {
     .erb_fill_insert = erb_fill_insert,
     .erb_invalidate = erb_invalidate,
     .erb_clear = erb_clear,
+    .erb_settle = erb_settle,
     .erb_untracked_clear = erb_untracked_clear,
     .erb_touched = erb_touched,
 };

@@ -28,6 +28,9 @@ struct sim_skb {
 	struct __sk_buff ctx;
 	struct sk_buff skb;
 	void *packet;
+	__u32 route; /* device that its route names, 0: it has none */
+	struct net_device route_dev;
+	struct dst_entry route_dst;
 };
 
 /* A socket in the simulator's terms, from which its mirrors are filled. */
@@ -47,6 +50,8 @@ struct sim_sock {
 	__u32 tsoffset;
 	__u32 mss_cache;
 	__u32 ts_recent;
+	__u32 ts_recent_s; /* when it was learnt, seconds */
+	__u32 fastopen;	   /* TCP_LISTEN: length of its queue for Fast Open */
 	__u32 rcv_isn;
 	__u32 snt_isn;
 	__u8 state;
@@ -98,6 +103,8 @@ struct sim_ops {
 	__u64 (*skb_cookie)(void *ctx);
 	void *(*sk_lookup)(void *ctx, const void *tuple, __u32 bytes, __u64 netns, __u64 flags);
 	long (*sk_release)(void *sk);
+	long (*sk_check_cookie)(void *sk, const void *ip, __u32 ip_bytes, const void *tcp,
+				__u32 tcp_bytes);
 	void *(*sk_to_tcp)(void *sk);
 	void *(*sk_to_timewait)(void *sk);
 	void *(*sk_to_request)(void *sk);
@@ -125,6 +132,7 @@ struct sim_library {
 	int (*erb_fill_insert)(void *ctx);
 	int (*erb_invalidate)(void *ctx);
 	int (*erb_clear)(void *ctx);
+	int (*erb_settle)(void *ctx);
 	int (*erb_untracked_clear)(void *ctx);
 	int (*erb_touched)(void *ctx);
 };

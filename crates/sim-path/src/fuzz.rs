@@ -14,6 +14,8 @@ use crate::{
 const DEVICE: u32 = 3;
 const PORT: u16 = 40_000;
 const COOKIE: u64 = 77;
+/// Redis's listener: its number and its cookie.
+const LISTENER: u64 = 1 << 32;
 const CLIENT_START: u32 = u32::MAX - 100;
 const SERVER_START: u32 = 5001;
 const NOW: u64 = 10_000_000_000;
@@ -73,9 +75,19 @@ impl Kernel for Server {
         self.now.get()
     }
     fn lookup(&self, _ifindex: u32, _local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+        if remote.port() == 0 {
+            return Some(LISTENER);
+        }
         (remote == SocketAddr::from((CLIENT, PORT))).then_some(0)
     }
-    fn view(&self, _sock: u64) -> Option<Sock> {
+    fn view(&self, sock: u64) -> Option<Sock> {
+        if sock == LISTENER {
+            return Some(Sock {
+                cookie: LISTENER,
+                state: tcp_state::LISTEN,
+                ..Sock::default()
+            });
+        }
         Some(*self.sock.borrow())
     }
     fn transmit(&self, _ifindex: u32, packet: Packet) {
@@ -128,6 +140,7 @@ impl World {
             config,
             Rc::clone(&server) as Rc<dyn Kernel>,
         );
+        path.set_listener(LISTENER, Some(erb_abi::LISTENER_REDIS));
         // SAFETY: no program runs.
         let control = unsafe { &mut *path.control() };
         control.serving = 1;
@@ -231,7 +244,8 @@ impl World {
     /// Whether anything keeps the cache from answering: a mark or a share of the fence.
     fn holds(&self) -> bool {
         // SAFETY: no program runs.
-        let fence = unsafe { (*self.path.control()).fence };
+        let control = unsafe { *self.path.control() };
+        let fence = control.fence - (control.fence_answered - control.fence_settled);
         fence > 0 || (0..self.path.set_count()).any(|set| self.path.set(set).0.marks > 0)
     }
 

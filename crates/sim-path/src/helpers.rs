@@ -68,6 +68,7 @@ ops! {
     skb_cookie: packet::skb_cookie, (*mut crate::library::SkbCtx) -> u64;
     sk_lookup: sock::sk_lookup, (*mut c_void, *const u8, u32, u64, u64) -> *mut c_void;
     sk_release: sock::sk_release, (*mut c_void) -> i64;
+    sk_check_cookie: sock::sk_check_cookie, (*mut c_void, *const u8, u32, *const u8, u32) -> i64;
     sk_to_tcp: sock::sk_to_tcp, (*mut c_void) -> *mut c_void;
     sk_to_timewait: sock::sk_to_timewait, (*mut c_void) -> *mut c_void;
     sk_to_request: sock::sk_to_request, (*mut c_void) -> *mut c_void;

@@ -4,14 +4,22 @@
 use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::errno::{EINVAL, ENOENT};
 use crate::exec::{Held, enter, exec, violation};
-use crate::kernel::tcp_state::{NEW_SYN_RECV, TIME_WAIT};
+use crate::kernel::tcp_state::{LISTEN, NEW_SYN_RECV, TIME_WAIT};
 
 /// Sizes of `bpf_sock_tuple.ipv4` and `.ipv6`.
 const TUPLE_V4: usize = 12;
 const TUPLE_V6: usize = 36;
 /// `BPF_F_CURRENT_NETNS`.
 const CURRENT_NETNS: i32 = -1;
+/// Flags of a TCP header, and sizes of the headers without options.
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+const TCP_BYTES: u32 = 20;
+const IPV4_BYTES: u32 = 20;
+const IPV6_BYTES: u32 = 40;
 
 fn address(bytes: &[u8], port: [u8; 2]) -> SocketAddr {
     let ip = match *bytes {
@@ -79,6 +87,48 @@ pub(crate) unsafe extern "C-unwind" fn sk_release(sk: *mut c_void) -> i64 {
         None => violation("bpf_sk_release on what is not a socket that is held"),
     }
     0
+}
+
+/// `bpf_tcp_check_syncookie`.
+///
+/// # Safety
+/// `sk` must be what a look-up gave, `ip` and `tcp` valid for their lengths.
+pub(crate) unsafe extern "C-unwind" fn sk_check_cookie(
+    sk: *mut c_void,
+    ip: *const u8,
+    ip_bytes: u32,
+    tcp: *const u8,
+    tcp_bytes: u32,
+) -> i64 {
+    enter("bpf_tcp_check_syncookie");
+    let listens = held(sk, "bpf_tcp_check_syncookie").last.state == LISTEN;
+    if !listens || tcp_bytes < TCP_BYTES || ip_bytes < IPV4_BYTES {
+        return -EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    let (ip, tcp) = unsafe {
+        (
+            std::slice::from_raw_parts(ip, ip_bytes as usize),
+            std::slice::from_raw_parts(tcp, tcp_bytes as usize),
+        )
+    };
+    if tcp[13] & ACK == 0 || tcp[13] & (RST | SYN) != 0 {
+        return -ENOENT;
+    }
+    let port = |at: usize| [tcp[at], tcp[at + 1]];
+    let (remote, local) = match ip[0] >> 4 {
+        4 => (address(&ip[12..16], port(0)), address(&ip[16..20], port(2))),
+        6 if ip_bytes >= IPV6_BYTES => {
+            (address(&ip[8..24], port(0)), address(&ip[24..40], port(2)))
+        }
+        _ => return -EINVAL,
+    };
+    let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+    let kernel = &exec().inner().kernel;
+    match kernel.is_cookie(local, remote, number(4), number(8)) {
+        true => 0,
+        false => -ENOENT,
+    }
 }
 
 fn part(sk: *mut c_void, index: usize) -> *mut c_void {

@@ -40,6 +40,10 @@ pub struct Sock {
     pub mss_cache: u32,
     /// Timestamp to be echoed.
     pub ts_recent: u32,
+    /// When it was learnt: seconds, `CLOCK_MONOTONIC`.
+    pub ts_recent_s: u32,
+    /// A listener's queue for Fast Open, 0: none.
+    pub fastopen: u32,
     /// `tcp_request_sock`: the peer's first number.
     pub rcv_isn: u32,
     /// `tcp_request_sock`: our first number.
@@ -98,6 +102,11 @@ pub trait Kernel {
     /// The socket that a packet from `remote` to `local` on this device belongs to: a connection,
     /// TIME_WAIT, a request, else a listener. The number is the world's own.
     fn lookup(&self, ifindex: u32, local: SocketAddr, remote: SocketAddr) -> Option<u64>;
+    /// Whether a segment with these numbers ends a handshake by SYN cookie.
+    fn is_cookie(&self, local: SocketAddr, remote: SocketAddr, seq: u32, ack: u32) -> bool {
+        let _ = (local, remote, seq, ack);
+        false
+    }
     /// The socket at this moment. None: it is gone from all tables; programs that still hold a
     /// reference see it as it last was, a connection closed.
     fn view(&self, sock: u64) -> Option<Sock>;

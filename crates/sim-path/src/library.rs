@@ -80,8 +80,15 @@ pub(crate) struct SkbCtx {
     pub(crate) sk: u64,
     pub(crate) gso_size: u32,
     pub(crate) pad: u32,
+    pub(crate) refdst: usize,
+    pub(crate) network_header: u16,
+    pub(crate) head: usize,
+    pub(crate) kernel_data: usize,
     pub(crate) ip_summed: u8,
     pub(crate) packet: *mut crate::Packet,
+    pub(crate) route: u32,
+    pub(crate) route_ifindex: u32,
+    pub(crate) route_dst: usize,
 }
 
 #[repr(C)]
@@ -124,6 +131,7 @@ pub(crate) struct Symbols {
     pub(crate) fill_insert: SyscallProgram,
     pub(crate) invalidate: SyscallProgram,
     pub(crate) clear: SyscallProgram,
+    pub(crate) settle: SyscallProgram,
     pub(crate) untracked_clear: SyscallProgram,
     pub(crate) touched: SyscallProgram,
 }

@@ -12,6 +12,8 @@ const SHARED_INFO_BYTES: usize = 320;
 const PAGE_BYTES: usize = 4096;
 const CARD_HEAD_ROOM: usize = 256;
 const ETH_BYTES: usize = 14;
+const TAG_BYTES: usize = 4;
+const VLAN_TYPE: u16 = 0x8100;
 
 /// The room that a device leaves around a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,10 @@ pub struct Packet {
     pub ifindex: u32,
     /// `skb->skb_iif`: device by which it came; 0 for what a local socket sent.
     pub ingress_ifindex: u32,
+    /// Offset of the IP header: not Ethernet's on devices without.
+    pub l3: u16,
+    /// Device that its route names; 0: it has none, as what comes in or is handed on by a device.
+    pub route: u32,
     /// `skb->mark`.
     pub mark: u32,
     /// Segments merged into it; 0 or 1: none.
@@ -68,6 +74,8 @@ pub struct Packet {
     pub csum: Csum,
     /// Cookie of the socket that sent it; 0: none.
     pub cookie: u64,
+    /// VLAN tag that is not among its bytes: EtherType and TCI (`skb->vlan_proto`, `vlan_tci`).
+    pub vlan: Option<(u16, u16)>,
     /// The world's own: which packet this is.
     pub tag: u64,
 }
@@ -95,6 +103,7 @@ impl Packet {
     pub fn sent(bytes: &[u8], ifindex: u32, cookie: u64) -> Self {
         let mut packet = Self::with_room(bytes, CARD_HEAD_ROOM, 0);
         packet.ifindex = ifindex;
+        packet.route = ifindex;
         packet.cookie = cookie;
         packet
     }
@@ -111,10 +120,13 @@ impl Packet {
             meta_allowed: true,
             ifindex: 0,
             ingress_ifindex: 0,
+            l3: ETH_BYTES as u16,
+            route: 0,
             mark: 0,
             gso_segs: 0,
             csum: Csum::None,
             cookie: 0,
+            vlan: None,
             tag: 0,
         };
         packet.bytes_mut().copy_from_slice(bytes);
@@ -150,10 +162,13 @@ impl Packet {
         self.meta_allowed = from.meta_allowed;
         self.ifindex = from.ifindex;
         self.ingress_ifindex = from.ingress_ifindex;
+        self.l3 = from.l3;
+        self.route = from.route;
         self.mark = from.mark;
         self.gso_segs = from.gso_segs;
         self.csum = from.csum;
         self.cookie = from.cookie;
+        self.vlan = from.vlan;
         self.tag = from.tag;
     }
 
@@ -200,6 +215,35 @@ impl Packet {
     /// Drops the metadata, as the stack does behind TC ingress.
     pub const fn clear_meta(&mut self) {
         self.meta_bytes = 0;
+    }
+
+    /// `skb_vlan_untag`: the tag of the frame becomes one of the packet, the metadata stay in front.
+    pub fn untag(&mut self) {
+        let bytes = self.bytes();
+        let kind = u16::from_be_bytes([bytes[12], bytes[13]]);
+        if self.vlan.is_some() || kind != VLAN_TYPE {
+            return;
+        }
+        self.vlan = Some((kind, u16::from_be_bytes([bytes[14], bytes[15]])));
+        let from = self.data - self.meta_bytes;
+        // SAFETY: metadata and addresses lie in the buffer, and so does their new place 4 bytes
+        // further: a tagged frame is longer than that.
+        unsafe {
+            let at = self.buf.at().add(from);
+            std::ptr::copy(at, at.add(TAG_BYTES), self.meta_bytes + 12);
+        }
+        self.data += TAG_BYTES;
+    }
+
+    /// The frame as it is on the wire: with the tag that is not among its bytes.
+    #[must_use]
+    pub fn tagged(&self) -> Vec<u8> {
+        let mut bytes = self.bytes().to_vec();
+        if let Some((kind, tci)) = self.vlan {
+            let tag = [kind.to_be_bytes(), tci.to_be_bytes()].concat();
+            bytes.splice(12..12, tag);
+        }
+        bytes
     }
 
     /// Where data_meta, data and data_end of a context point.

@@ -28,7 +28,9 @@ pub struct PathConfig {
     pub ring_bytes: usize,
     /// Redis's port, host order.
     pub port: u16,
-    /// Seed of the key hash.
+    /// Indexes of the boosted devices.
+    pub devices: &'static [u32],
+    /// From what the secret of the key hash follows.
     pub hash_seed: u64,
     /// Scratch maps are filled with garbage before one in so many programs; 0: never.
     pub garbage_one_in: u32,
@@ -46,6 +48,7 @@ impl Default for PathConfig {
             cpus: 2,
             ring_bytes: 1 << 14,
             port: 6379,
+            devices: &[3],
             hash_seed: 0x5eed,
             garbage_one_in: 4,
             seed: 1,
@@ -114,6 +117,8 @@ pub enum Prog {
     Invalidate,
     /// Empties the cache.
     Clear,
+    /// `erb_settle`.
+    Settle,
     /// See `erb_untracked_clear`.
     UntrackedClear,
     /// Keys that were answered, into `fill_io`.
@@ -129,7 +134,9 @@ pub(crate) struct Known {
     pub(crate) digests: usize,
     pub(crate) stats: usize,
     pub(crate) commands: usize,
+    pub(crate) listeners: usize,
     pub(crate) misses: usize,
+    pub(crate) wakes: usize,
     pub(crate) miss_counts: usize,
     pub(crate) fill_io: usize,
     pub(crate) sweep_io: usize,
@@ -279,7 +286,9 @@ impl Path {
             digests: number("erb_digests"),
             stats: number("erb_stats"),
             commands: number("erb_commands"),
+            listeners: number("erb_listeners"),
             misses: number("erb_misses"),
+            wakes: number("erb_wakes"),
             miss_counts: number("erb_miss_counts"),
             fill_io: number("erb_fill_io"),
             sweep_io: number("erb_sweep_io"),
@@ -328,8 +337,10 @@ impl Path {
         // SAFETY: no program runs yet.
         let control = unsafe { &mut *self.control() };
         control.port_be = self.0.config.port.to_be();
+        let devices = self.0.config.devices;
+        control.devices[..devices.len()].copy_from_slice(devices);
         control.set_mask = u64::from(self.0.config.sets) - 1;
-        control.hash_seed = self.0.config.hash_seed;
+        control.hash = erb_abi::hash_secret::of_seed(self.0.config.hash_seed);
         control.fills = 1;
         control.abi_version = erb_abi::ERB_ABI_VERSION;
     }
@@ -404,6 +415,7 @@ impl Path {
             Prog::FillInsert => return self.run_syscall(s.fill_insert),
             Prog::Invalidate => return self.run_syscall(s.invalidate),
             Prog::Clear => return self.run_syscall(s.clear),
+            Prog::Settle => return self.run_syscall(s.settle),
             Prog::UntrackedClear => return self.run_syscall(s.untracked_clear),
             Prog::Touched => return self.run_syscall(s.touched),
         };
@@ -505,12 +517,18 @@ fn tc_verdict(verdict: i32, program: &str) -> Tc {
 
 impl SkbCtx {
     pub(crate) fn of(packet: &mut Packet) -> Self {
+        let tag = packet.vlan.map_or([0; 3], |(kind, tci)| {
+            [1, u32::from(tci), u32::from(kind.to_be())]
+        });
         let mut ctx = Self {
             mark: packet.mark,
+            before_ingress: [0, 0, tag[0], tag[1], tag[2], 0],
             ingress_ifindex: packet.ingress_ifindex,
             ifindex: packet.ifindex,
             gso_segs: packet.gso_segs,
+            network_header: packet.l3,
             ip_summed: packet.csum as u8,
+            route: packet.route,
             packet: std::ptr::from_mut(packet),
             // SAFETY: a context is plain integers and a pointer, for which zeros are valid.
             ..unsafe { std::mem::zeroed() }

@@ -96,6 +96,15 @@ impl Path {
             .collect()
     }
 
+    /// Whether the data path has asked for the daemon since the last call.
+    #[must_use]
+    pub fn take_wakes(&self) -> bool {
+        match self.0.map(self.0.known.wakes) {
+            Map::Ring(ring) => std::iter::from_fn(|| ring.take()).count() > 0,
+            _ => panic!("erb_wakes is a ring buffer"),
+        }
+    }
+
     /// Records in the ring of misses.
     #[must_use]
     pub fn misses_waiting(&self) -> usize {

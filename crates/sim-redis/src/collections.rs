@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::client::{Argv, Blocked};
 use crate::db::Value;
-use crate::dispatch::bytes;
+use crate::dispatch::{bytes, lower};
 use crate::resp::parse_i64;
 use crate::server::Redis;
 use crate::strings::WRONGTYPE;
@@ -387,13 +387,55 @@ pub(crate) fn hvals(redis: &mut Redis, id: ClientId, argv: &Argv) {
     halves(redis, id, argv, |(_, value)| value);
 }
 
+/// Whether a hash is a listpack, with the usual limits.
+fn is_listpack(pairs: &[(Bytes, Bytes)]) -> bool {
+    let small = |pair: &(Bytes, Bytes)| pair.0.len() <= 64 && pair.1.len() <= 64;
+    pairs.len() <= 128 && pairs.iter().all(small)
+}
+
+/// HSCAN key cursor [COUNT count]: a listpack at once, else so many fields; the cursor is a place.
+pub(crate) fn hscan(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    let number = |text: &Bytes| parse_i64(text).and_then(|number| usize::try_from(number).ok());
+    let Some(from) = number(&argv[2]) else {
+        return redis.client(id).add_error("ERR invalid cursor");
+    };
+    let count = match &argv[3..] {
+        [] => Some(10),
+        [word, count] if lower(word) == "count" => number(count).filter(|count| *count > 0),
+        _ => None,
+    };
+    let Some(count) = count else {
+        return redis.client(id).add_error(crate::strings::SYNTAX);
+    };
+    let Some(found) = hash(redis, id, &argv[1], true) else {
+        return;
+    };
+    let pairs = found.unwrap_or_default();
+    let (from, to) = if is_listpack(&pairs) {
+        (0, pairs.len())
+    } else {
+        (
+            from.min(pairs.len()),
+            pairs.len().min(from.saturating_add(count)),
+        )
+    };
+    let next = if to < pairs.len() { to } else { 0 };
+    let client = redis.client(id);
+    client.add_array(2);
+    client.add_bulk(next.to_string().as_bytes());
+    client.add_array(2 * (to - from));
+    for (field, value) in &pairs[from..to] {
+        client.add_bulk(field);
+        client.add_bulk(value);
+    }
+}
+
 /// `OBJECT ENCODING`, of hashes as with the usual limits; of others one that they may have.
 pub(crate) fn object_encoding(redis: &mut Redis, id: ClientId, argv: &Argv) {
     let db = redis.client(id).db;
-    let small = |pair: &(Bytes, Bytes)| pair.0.len() <= 64 && pair.1.len() <= 64;
     let encoding: &[u8] = match redis.look(db, &argv[2]).map(|entry| &entry.value) {
         None => return redis.client(id).add_null(),
-        Some(Value::Hash(pairs)) if pairs.len() <= 128 && pairs.iter().all(small) => b"listpack",
+        Some(Value::Hash(pairs)) if is_listpack(pairs) => b"listpack",
         Some(Value::Hash(_) | Value::Set(_)) => b"hashtable",
         Some(Value::List(_)) => b"quicklist",
         Some(Value::Str(_)) => b"raw",

@@ -31,7 +31,7 @@ impl Value {
         }
     }
 
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Str(text) => text.len(),
             Self::List(items) => items.iter().map(|item| item.len() + 16).sum(),
@@ -67,7 +67,7 @@ impl Entry {
 pub(crate) type Db = BTreeMap<Bytes, Entry>;
 
 /// Bytes that a key costs beside its own and its value's, roughly as in Redis with jemalloc.
-const KEY_OVERHEAD_BYTES: usize = 72;
+pub(crate) const KEY_OVERHEAD_BYTES: usize = 72;
 /// What an empty server uses (`used_memory_startup`).
 const STARTUP_BYTES: usize = 876_232;
 

@@ -2,6 +2,7 @@
 //! Commands on keys of any type and on whole databases.
 
 use crate::client::Argv;
+use crate::db::KEY_OVERHEAD_BYTES;
 use crate::dispatch::{glob, lower};
 use crate::resp::parse_i64;
 use crate::server::Redis;
@@ -258,5 +259,26 @@ pub(crate) fn object_refcount(redis: &mut Redis, id: ClientId, argv: &Argv) {
     match redis.look(db, &argv[2]).is_some() {
         true => redis.client(id).add_int(1),
         false => redis.client(id).add_null(),
+    }
+}
+
+/// `MEMORY USAGE key [SAMPLES count]`, by rule of thumb.
+pub(crate) fn memory_usage(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    let is_known = match &argv[3..] {
+        [] => true,
+        [word, count] => lower(word) == "samples" && parse_i64(count).is_some(),
+        _ => false,
+    };
+    if !is_known {
+        return redis.client(id).add_error(SYNTAX);
+    }
+    let db = redis.client(id).db;
+    let value = redis.look(db, &argv[2]).map(|entry| entry.value.bytes());
+    match value {
+        Some(bytes) => {
+            let count = bytes + argv[2].len() + KEY_OVERHEAD_BYTES;
+            redis.client(id).add_count(count);
+        }
+        None => redis.client(id).add_null(),
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! EVAL of the three scripts that the model knows by their text.
+//! EVAL of the few scripts that the model knows by their text.
 
 use crate::client::{Argv, Client};
 use crate::dispatch::{bytes, find_command};
@@ -8,7 +8,7 @@ use crate::server::Redis;
 use crate::types::{ClientId, Peer};
 
 /// Text, its digest, the command, whether it takes ARGV[1].
-const SCRIPTS: [(&str, &str, &str, bool); 3] = [
+const SCRIPTS: [(&str, &str, &str, bool); 4] = [
     (
         "return redis.call('set',KEYS[1],ARGV[1])",
         "c686f316aaf1eb01d5a4de1b0b63cd233010e63d",
@@ -26,6 +26,12 @@ const SCRIPTS: [(&str, &str, &str, bool); 3] = [
         "6f5ade10a69975e903c6d07b10ea44c6382381a5",
         "incr",
         false,
+    ),
+    (
+        "return redis.call('swapdb',KEYS[1],ARGV[1])",
+        "24a9cf73f217b16dfa346d8fa6e159b552225437",
+        "swapdb",
+        true,
     ),
 ];
 

@@ -138,6 +138,7 @@ static TABLE: &[Command] = &[
     command("hmget", -3, "rF", (1, 1, 1), collections::hmget),
     command("hexists", 3, "rF", (1, 1, 1), collections::hexists),
     command("hstrlen", 3, "rF", (1, 1, 1), collections::hstrlen),
+    command("hscan", -3, "r", (1, 1, 1), collections::hscan),
     command("hkeys", 2, "r", (1, 1, 1), collections::hkeys),
     command("hvals", 2, "r", (1, 1, 1), collections::hvals),
     command("sadd", -3, "wmF", (1, 1, 1), collections::sadd),
@@ -239,6 +240,8 @@ static TABLE: &[Command] = &[
     command("time", 1, "lF", (0, 0, 0), admin::time),
     command("lastsave", 1, "lF", (0, 0, 0), admin::lastsave),
     command("role", 1, "slF", (0, 0, 0), admin::role),
+    command("memory", -2, "", (0, 0, 0), admin::container),
+    command("memory|usage", -3, "r", (2, 2, 1), keys::memory_usage),
     command("object", -2, "", (0, 0, 0), admin::container),
     command(
         "object|encoding",

@@ -2,7 +2,7 @@
 //! Acknowledgements: tcp_ack() and what follows from it.
 
 use crate::api::EventKind;
-use crate::config::{CWND_INIT, DUP_THRESHOLD, RTO_MAX, RTO_MIN};
+use crate::config::{CWND_INIT, DUP_THRESHOLD, PAWS_WRAP, RTO_MAX, RTO_MIN, SEC};
 use crate::core::Core;
 use crate::segment::Segment;
 use crate::sock::{Recovery, Sock, Xmit};
@@ -118,7 +118,7 @@ impl Sock {
     /// tcp_paws_check().
     pub(crate) fn paws_ok(&self, core: &Core, tsval: u32, window: i32) -> bool {
         self.ts_recent.wrapping_sub(tsval) as i32 <= window
-            || core.now - self.ts_recent_at >= crate::config::PAWS_WRAP
+            || core.now / SEC - self.ts_recent_at / SEC >= PAWS_WRAP / SEC
             || self.ts_recent == 0
     }
 

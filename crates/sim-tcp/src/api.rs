@@ -84,6 +84,8 @@ pub struct Look {
     pub rcv_isn: u32,
     /// Own first number (NEW_SYN_RECV).
     pub snt_isn: u32,
+    /// The peer's first timestamp, 0 if there is none (NEW_SYN_RECV).
+    pub ts_recent: u32,
     /// Whether it is a listener.
     pub listen: bool,
 }
@@ -110,6 +112,7 @@ pub struct View {
     pub out_of_order: bool,
     pub bytes_acked: u64,
     pub ts_recent: u32,
+    pub ts_recent_s: u32,
     pub snd_wscale: u8,
     pub rcv_wscale: u8,
     pub tstamp_ok: bool,

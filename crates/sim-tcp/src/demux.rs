@@ -27,8 +27,10 @@ impl Host {
                 let says = request.input(&mut self.core, seg);
                 self.request_said(seg, says);
             }
-            None if self.listeners.contains_key(&seg.dst.port()) => self.listen_input(seg, None),
-            None => self.core.reset_for(seg),
+            None => match self.place_for(seg.dst) {
+                Some(_) => self.listen_input(seg, None),
+                None => self.core.reset_for(seg),
+            },
         }
     }
 
@@ -42,7 +44,7 @@ impl Host {
             }
             TimeWaitSays::Gone => self.remove_entry(pair),
             TimeWaitSays::Syn(isn) => {
-                if self.listeners.contains_key(&seg.dst.port()) {
+                if self.place_for(seg.dst).is_some() {
                     self.core.counters.time_wait_reused += 1;
                     self.remove_entry(pair);
                     self.listen_input(seg, Some(isn));
@@ -69,10 +71,7 @@ impl Host {
                 self.remove_entry(pair);
             }
             RequestSays::Complete => {
-                let full = self
-                    .listeners
-                    .get(&pair.0.port())
-                    .is_none_or(|l| l.accept_full());
+                let full = self.listener_for(pair.0).is_none_or(|l| l.accept_full());
                 if full {
                     self.core.counters.listen_drops += 1;
                     return; // the client's repetition may find room
@@ -92,7 +91,7 @@ impl Host {
     fn take_request(&mut self, pair: crate::host::Pair) -> Option<Entry> {
         let kind = std::mem::replace(&mut self.table.get_mut(&pair)?.kind, Kind::Full(usize::MAX));
         self.remove_entry(pair);
-        if let Some(listener) = self.listeners.get_mut(&pair.0.port()) {
+        if let Some(listener) = self.listener_for(pair.0) {
             listener.requests -= 1;
         }
         Some(Entry { kind, armed: None })
@@ -115,7 +114,8 @@ impl Host {
         let pair = (seg.dst, seg.src);
         let cookie = self.next_cookie();
         let drawn = self.core.draw_isn();
-        let Some(listener) = self.listeners.get_mut(&pair.0.port()) else {
+        let place = self.place_for(pair.0);
+        let Some(listener) = place.and_then(|place| self.listeners.get_mut(&place)) else {
             return;
         };
         let cookies = self.core.config.syncookies;
@@ -146,9 +146,10 @@ impl Host {
             return;
         }
         let cookie = self.next_cookie();
-        let Some(listener) = self.listeners.get(&seg.dst.port()) else {
+        let Some(place) = self.place_for(seg.dst) else {
             return;
         };
+        let listener = &self.listeners[&place];
         let full = listener.accept_full();
         let taken = match self.core.config.syncookies {
             0 => None,

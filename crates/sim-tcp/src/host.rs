@@ -5,12 +5,12 @@
 //!  H1. A pair of addresses belongs to at most one socket, full or not; each full socket that is
 //!      not CLOSED stands in the table under its own pair.
 //!  H2. Each entry's earliest timer is in `timers`, and nothing else is.
-//!  H3. A listener's count of requests is the number of request sockets for its port.
+//!  H3. A listener's count of requests is the number of request sockets for its address.
 //!  H4. A cookie is given to one connection only, from request to TIME_WAIT.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::api::{Counters, Event, EventKind, Look, Outgoing, SockId, State, View};
 use crate::core::Core;
@@ -41,8 +41,11 @@ pub(crate) struct Entry {
     pub(crate) armed: Option<Ns>,
 }
 
+/// Where a listener listens: on one address, or on all.
+pub(crate) type Place = (Option<IpAddr>, u16);
+
 /// A place for a full socket; its generation tells handles of former sockets from the present one.
-struct Place {
+struct Slot {
     generation: u32,
     sock: Option<Box<Sock>>,
     /// Input that waits until the task that holds the socket lets go.
@@ -54,8 +57,8 @@ pub struct Host {
     pub(crate) core: Core,
     pub(crate) secret: Secret,
     pub(crate) table: Table,
-    pub(crate) listeners: HashMap<u16, Listener, BuildHasherDefault<DefaultHasher>>,
-    places: Vec<Place>,
+    pub(crate) listeners: HashMap<Place, Listener, BuildHasherDefault<DefaultHasher>>,
+    places: Vec<Slot>,
     free: Vec<usize>,
     timers: BTreeSet<(Ns, Pair)>,
     cookie_last: u64,
@@ -84,36 +87,6 @@ impl Host {
     /// The knobs; what is changed here holds for what comes after.
     pub fn config_mut(&mut self) -> &mut Config {
         &mut self.core.config
-    }
-
-    /// Listens on a port, on all addresses; at most `backlog` requests and as many connections that
-    /// wait for [`Host::accept`].
-    pub fn listen(&mut self, port: u16, backlog: usize) {
-        self.listeners
-            .entry(port)
-            .or_insert_with(|| Listener::new(backlog))
-            .backlog = backlog;
-    }
-
-    /// Stops listening: requests are forgotten, connections that nobody accepted are reset.
-    pub fn unlisten(&mut self, now: Ns, port: u16) {
-        self.core.now = now;
-        let Some(listener) = self.listeners.remove(&port) else {
-            return;
-        };
-        for id in listener.queue {
-            self.abort(now, id);
-        }
-        let mut requests: Vec<Pair> = self
-            .table
-            .iter()
-            .filter(|(pair, entry)| pair.0.port() == port && matches!(entry.kind, Kind::Request(_)))
-            .map(|(pair, _)| *pair)
-            .collect();
-        requests.sort();
-        for pair in requests {
-            self.remove_entry(pair);
-        }
     }
 
     /// Begins a connection. `None` if the pair of addresses is in use.
@@ -161,11 +134,6 @@ impl Host {
         );
         self.settle(at);
         Some(id)
-    }
-
-    /// The oldest connection that waits on a port.
-    pub fn accept(&mut self, port: u16) -> Option<SockId> {
-        self.listeners.get_mut(&port)?.queue.pop_front()
     }
 
     /// When [`Host::on_timer`] has something to do.
@@ -303,11 +271,13 @@ impl Host {
             cookie: 0,
             rcv_isn: 0,
             snt_isn: 0,
+            ts_recent: 0,
             listen: false,
         };
         let Some(entry) = self.table.get(&(local, remote)) else {
-            return self.listeners.get(&local.port()).map(|_| Look {
+            return self.place_for(local).map(|place| Look {
                 listen: true,
+                cookie: self.listeners[&place].cookie,
                 ..none
             });
         };
@@ -331,6 +301,7 @@ impl Host {
                 cookie: r.cookie,
                 rcv_isn: r.rcv_isn,
                 snt_isn: r.snt_isn,
+                ts_recent: r.ts_recent,
                 ..none
             },
         })
@@ -390,7 +361,7 @@ impl Host {
                 armed: None,
             },
         );
-        if let Some(listener) = self.listeners.get_mut(&pair.0.port()) {
+        if let Some(listener) = self.listener_for(pair.0) {
             listener.queue.push_back(id);
         }
         self.core.event(id, EventKind::Incoming);
@@ -404,7 +375,7 @@ impl Host {
 
     fn take_place(&mut self) -> (usize, SockId) {
         let at = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place {
+            self.places.push(Slot {
                 generation: 0,
                 sock: None,
                 backlog: None,
@@ -532,7 +503,7 @@ impl Host {
             return;
         };
         if let Kind::Request(_) = entry.kind {
-            if let Some(listener) = self.listeners.get_mut(&pair.0.port()) {
+            if let Some(listener) = self.listener_for(pair.0) {
                 listener.requests -= 1;
             }
         }
@@ -566,11 +537,11 @@ impl Host {
             }
         }
         assert_eq!(armed, self.timers.len(), "H2: timers without an entry");
-        for (port, listener) in &self.listeners {
+        for (place, listener) in &self.listeners {
             let requests = self.table.iter().filter(|(pair, entry)| {
-                pair.0.port() == *port && matches!(entry.kind, Kind::Request(_))
+                matches!(entry.kind, Kind::Request(_)) && self.place_for(pair.0) == Some(*place)
             });
-            assert_eq!(requests.count(), listener.requests, "H3: port {port}");
+            assert_eq!(requests.count(), listener.requests, "H3: {place:?}");
         }
     }
 }

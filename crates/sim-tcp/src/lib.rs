@@ -32,6 +32,7 @@ mod demux;
 mod host;
 mod icmp;
 mod input;
+mod listen;
 mod owner;
 mod request;
 mod rtx;

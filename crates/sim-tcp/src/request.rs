@@ -27,6 +27,7 @@ const TS_SACK: u32 = 1 << 4;
 
 /// A listening port.
 pub(crate) struct Listener {
+    pub(crate) cookie: u64,
     pub(crate) backlog: usize,
     pub(crate) requests: usize,
     pub(crate) queue: VecDeque<SockId>,
@@ -87,9 +88,14 @@ impl Secret {
     }
 
     /// The MSS that the acknowledged cookie stands for, if it is one of ours.
-    fn cookie_mss(&self, now: Ns, pair: (SocketAddr, SocketAddr), seg: &Segment) -> Option<u16> {
-        let isn = seg.ack.wrapping_sub(1);
-        let rcv_isn = seg.seq.wrapping_sub(1);
+    fn cookie_mss(
+        &self,
+        now: Ns,
+        pair: (SocketAddr, SocketAddr),
+        (seq, ack): (u32, u32),
+    ) -> Option<u16> {
+        let isn = ack.wrapping_sub(1);
+        let rcv_isn = seq.wrapping_sub(1);
         let period = now / COOKIE_PERIOD;
         (0..COOKIE_PERIODS.min(period + 1))
             .any(|ago| self.cookie(pair, rcv_isn, period - ago) == isn & !3)
@@ -272,8 +278,9 @@ impl Request {
 }
 
 impl Listener {
-    pub(crate) fn new(backlog: usize) -> Listener {
+    pub(crate) fn new(backlog: usize, cookie: u64) -> Listener {
         Listener {
+            cookie,
             backlog,
             requests: 0,
             queue: VecDeque::new(),
@@ -289,6 +296,23 @@ impl Listener {
     /// inet_csk_reqsk_queue_is_full().
     pub(crate) fn requests_full(&self) -> bool {
         self.requests > self.backlog
+    }
+
+    /// tcp_synq_no_recent_overflow(), the other way round.
+    fn has_overflown(&self, now: Ns) -> bool {
+        let recent = COOKIE_PERIOD * COOKIE_PERIODS;
+        self.overflow_at.is_some_and(|at| now - at <= recent)
+    }
+
+    /// Whether an acknowledgement with these numbers would be taken for a cookie's.
+    pub(crate) fn believes(
+        &self,
+        now: Ns,
+        secret: &Secret,
+        pair: (SocketAddr, SocketAddr),
+        numbers: (u32, u32),
+    ) -> bool {
+        self.has_overflown(now) && secret.cookie_mss(now, pair, numbers).is_some()
     }
 
     /// Answers a SYN without keeping anything of it.
@@ -317,12 +341,11 @@ impl Listener {
         seg: &Segment,
         cookie: u64,
     ) -> Option<Request> {
-        let recent = COOKIE_PERIOD * COOKIE_PERIODS;
-        if self.overflow_at.is_none_or(|at| core.now - at > recent) {
+        if !self.has_overflown(core.now) {
             return None;
         }
         let pair = (seg.dst, seg.src);
-        let Some(mss) = secret.cookie_mss(core.now, pair, seg) else {
+        let Some(mss) = secret.cookie_mss(core.now, pair, (seg.seq, seg.ack)) else {
             core.counters.syn_cookies_failed += 1;
             return None;
         };

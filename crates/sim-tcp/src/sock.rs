@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::api::{SockId, State, View};
-use crate::config::{CWND_INIT, MSS_MIN, PMTU_V4_MIN, PMTU_V6_MIN, RTO_INIT};
+use crate::config::{CWND_INIT, MSS_MIN, PMTU_V4_MIN, PMTU_V6_MIN, RTO_INIT, SEC};
 use crate::core::Core;
 use crate::rx::Piece;
 use crate::segment::Options;
@@ -342,6 +342,7 @@ impl Sock {
             out_of_order: !self.pieces.is_empty(),
             bytes_acked: self.bytes_acked,
             ts_recent: self.ts_recent,
+            ts_recent_s: (self.ts_recent_at / SEC) as u32,
             snd_wscale: self.snd_wscale,
             rcv_wscale: self.rcv_wscale,
             tstamp_ok: self.tstamp_ok,

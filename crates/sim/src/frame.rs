@@ -8,6 +8,8 @@ pub const ETHERNET_BYTES: usize = 14;
 /// The number of IPv6's fragment header.
 pub const FRAGMENT_HEADER: u8 = 44;
 
+use std::net::{IpAddr, SocketAddr};
+
 const VLAN_TYPE: u16 = 0x8100;
 const IPV4_TYPE: u16 = 0x0800;
 const IPV6_TYPE: u16 = 0x86dd;
@@ -97,6 +99,23 @@ impl Layout {
     #[must_use]
     pub fn ports(&self, frame: &[u8]) -> (u16, u16) {
         (be16(frame, self.l4), be16(frame, self.l4 + 2))
+    }
+
+    /// Source and destination.
+    #[must_use]
+    pub fn pair(&self, frame: &[u8]) -> (SocketAddr, SocketAddr) {
+        let (addresses, _) = self.flow(frame);
+        let (from, to) = addresses.split_at(addresses.len() / 2);
+        let address = |bytes: &[u8]| {
+            let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+            let v6 = || <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+            v4.or_else(|_| v6()).expect("of one version or the other")
+        };
+        let (source, destination) = self.ports(frame);
+        (
+            (address(from), source).into(),
+            (address(to), destination).into(),
+        )
     }
 
     /// Everything that makes a flow: addresses and ports.

@@ -34,6 +34,8 @@ pub enum Event {
     Open(ConnId),
     /// A connection's application has something to do.
     Wake(ConnId),
+    /// A packet that XDP has passed is taken by this CPU of the server.
+    Steered(usize),
     /// The server's TCP has something to do.
     HostTimer,
     /// Redis has something to do by the clock.

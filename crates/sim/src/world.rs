@@ -296,6 +296,7 @@ impl World {
                 machine.catch_up(&inner, conn);
                 machine.wake(&inner, conn, &self.workload);
             }
+            Event::Steered(cpu) => self.server.steered_packet(cpu),
             Event::HostTimer => self.server.timer(),
             Event::RedisTimer => self.server.redis_turn(),
             Event::RedisBack => {

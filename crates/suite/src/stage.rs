@@ -9,8 +9,8 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use erb_lab::{End, ForwardCommand, Lab, LabConfig, LabName, Mode, Stop};
+use anyhow::{Context, Result};
+use erb_lab::{End, ForwardCommand, Lab, LabConfig, LabName, Mode, ServerProgram, Stop};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -37,8 +37,6 @@ const REDIS_SETTINGS: [&str; 4] = [
 const SILENCE_SECONDS: &str = "300";
 /// Time after which a file is ended: several times what the longest takes.
 const UNIT_LIMIT: Duration = Duration::from_secs(1800);
-/// The daemon serves a fraction of a second after the boost.
-const SERVING_WAIT: Duration = Duration::from_secs(10);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -74,8 +72,6 @@ pub struct Stage<'a> {
 #[derive(Deserialize)]
 struct Status {
     daemon: String,
-    serving: bool,
-    admitting: bool,
     counters: Vec<Counter>,
 }
 
@@ -102,6 +98,7 @@ impl<'a> Stage<'a> {
             },
             redis_port: 6379,
             redis_args: settings.collect::<Result<_>>()?,
+            server: ServerProgram::Redis7,
             forward: ForwardCommand::this_program(host.forward_words)?,
         };
         let lab = Lab::up(&config, host.booster).context("cannot make the lab")?;
@@ -115,7 +112,7 @@ impl<'a> Stage<'a> {
             stage.bystander = Some(Bystander::join(stage.lab()?.state())?);
         }
         if server == Server::Boosted {
-            stage.wait_until_serving()?;
+            stage.lab()?.wait_until_serving()?;
         }
         Ok(stage)
     }
@@ -164,36 +161,8 @@ impl<'a> Stage<'a> {
     }
 
     fn status(&self) -> Result<Status> {
-        let lab = self.lab()?;
-        let program = std::env::current_exe().context("cannot tell the path of this program")?;
-        let output = lab
-            .exec(End::Server, program)?
-            .args(["status", "--json", "--run-dir"])
-            .arg(&lab.state().run_dir)
-            .output()
-            .context("cannot run `erb status`")?;
-        ensure!(
-            output.status.success(),
-            "erb status failed ({}): {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-        serde_json::from_slice(&output.stdout).context("`erb status --json` printed no status")
-    }
-
-    fn wait_until_serving(&self) -> Result<()> {
-        let end = Instant::now() + SERVING_WAIT;
-        loop {
-            let status = self.status()?;
-            if status.serving && status.admitting {
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < end,
-                "ERB does not serve after {SERVING_WAIT:?}"
-            );
-            thread::sleep(PAUSE);
-        }
+        let status = self.lab()?.boost_status(&["--json"])?;
+        serde_json::from_str(&status).context("`erb status --json` printed no status")
     }
 
     fn work(&self) -> Work {

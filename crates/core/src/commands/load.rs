@@ -19,16 +19,19 @@ const FENCES: u32 = 2;
 const LEAVES_FAST: u32 = 4;
 const ENDS_COUNT: u32 = 8;
 const SHUTS_GATE: u32 = 16;
+const HIDES: u32 = 32;
 
 /// What a class makes of a command at most, and at least.
 const fn effects(class: erb_cmd_class) -> (u32, u32) {
     let one = match class {
         abi::CMD_GET | abi::CMD_PING | abi::CMD_HARMLESS => 0,
         abi::CMD_MARK => MARKS,
-        abi::CMD_FENCE => MARKS | FENCES,
+        abi::CMD_SETTLE => MARKS | FENCES,
+        abi::CMD_FENCE => MARKS | FENCES | HIDES,
         abi::CMD_STATEFUL => LEAVES_FAST,
         abi::CMD_UNCOUNTABLE => LEAVES_FAST | ENDS_COUNT,
-        abi::CMD_GATE => MARKS | FENCES | SHUTS_GATE,
+        abi::CMD_CONFIG => MARKS | FENCES | SHUTS_GATE,
+        abi::CMD_GATE => MARKS | FENCES | HIDES | SHUTS_GATE,
         abi::CMD_MONITOR => u32::MAX,
         // Each means something else to the connection: only what may be any command covers it.
         _ => return (u32::MAX, 0),
@@ -45,7 +48,13 @@ fn both(a: Meaning, b: Meaning) -> Meaning {
         return b;
     }
     let wanted = effects(a.class).0 | effects(b.class).0;
-    let enough = [abi::CMD_FENCE, abi::CMD_GATE, abi::CMD_MONITOR];
+    let enough = [
+        abi::CMD_SETTLE,
+        abi::CMD_FENCE,
+        abi::CMD_CONFIG,
+        abi::CMD_GATE,
+        abi::CMD_MONITOR,
+    ];
     let class = enough
         .into_iter()
         .find(|class| effects(*class).1 & wanted == wanted);
@@ -144,7 +153,12 @@ mod tests {
     fn what_covers_two_meanings_is_as_strong_as_both() {
         let cases = [
             (mark(1), plain(abi::CMD_HARMLESS), mark(1)),
-            (mark(1), mark(2), plain(abi::CMD_FENCE)),
+            (mark(1), mark(2), plain(abi::CMD_SETTLE)),
+            (
+                plain(abi::CMD_CONFIG),
+                plain(abi::CMD_FENCE),
+                plain(abi::CMD_GATE),
+            ),
             (mark(1), plain(abi::CMD_FENCE), plain(abi::CMD_FENCE)),
             (plain(abi::CMD_STATEFUL), mark(1), plain(abi::CMD_MONITOR)),
             (

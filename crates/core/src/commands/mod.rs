@@ -199,7 +199,12 @@ fn unknown_class(renamed: &[String]) -> erb_cmd_class {
         defined(name).is_some_and(|row| {
             matches!(
                 row.class,
-                abi::CMD_FENCE | abi::CMD_GET | abi::CMD_PING | abi::CMD_HARMLESS | abi::CMD_MARK
+                abi::CMD_FENCE
+                    | abi::CMD_SETTLE
+                    | abi::CMD_GET
+                    | abi::CMD_PING
+                    | abi::CMD_HARMLESS
+                    | abi::CMD_MARK
             )
         })
     };

@@ -3,7 +3,7 @@
 
 use std::thread::available_parallelism;
 
-use erb_datapath::{Abilities, Device, abilities, all_devices, is_up};
+use erb_datapath::{Abilities, Device, abilities, all_devices, check_layers, is_up};
 
 use super::{Findings, Patient};
 use crate::Error;
@@ -34,18 +34,46 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
     }
     for name in &names {
         let found = findings.checked(name, Device::find(name).map_err(Error::from));
-        if let Some(device) = found {
-            examine_one(findings, &device);
+        let Some(device) = found else { continue };
+        let fit = check_layers(std::slice::from_ref(&device));
+        match fit {
+            Ok(()) => examine_one(findings, &device),
+            Err(why) if patient.devices.is_empty() => findings.warn(name, why.to_string()),
+            Err(why) => drop(findings.checked::<()>(name, Err(why.into()))),
         }
     }
+    examine_together(findings, &patient.devices);
     if !patient.devices.is_empty() {
         tell_others(findings, &patient.devices);
     }
 }
 
+/// Whether a boost of this namespace, wherever its run directory is, has the device.
+fn is_boosted(device: &Device) -> bool {
+    RunDir::of_device(&device.name).is_ok_and(|run_dir| run_dir.has_pins())
+        || RunDir::all_here().is_ok_and(|all| {
+            let notes = all.iter().filter_map(|run_dir| run_dir.notes().ok());
+            notes
+                .map(|notes| notes.devices())
+                .any(|devices| devices.contains(device))
+        })
+}
+
+/// Devices that are fit each by itself.
+fn examine_together(findings: &mut Findings, names: &[String]) {
+    let devices: Vec<Device> = names
+        .iter()
+        .filter_map(|name| Device::find(name).ok())
+        .filter(|device| check_layers(std::slice::from_ref(device)).is_ok())
+        .collect();
+    if let Err(why) = check_layers(&devices) {
+        findings.checked::<()>("devices", Err(why.into()));
+    }
+}
+
 fn examine_one(findings: &mut Findings, device: &Device) {
     let name = &device.name;
-    let boosted = RunDir::of_device(name).is_ok_and(|run_dir| run_dir.has_pins());
+    let boosted = is_boosted(device);
     if boosted {
         findings.fine(name, "boosted already, see `erb status`");
     } else if findings

@@ -3,6 +3,7 @@
 //! and what makes a boost slower than it need be. Nothing is changed.
 
 mod devices;
+mod firewall;
 mod kernel;
 mod redis;
 
@@ -29,7 +30,7 @@ pub enum Level {
 pub struct Finding {
     /// What it means.
     pub level: Level,
-    /// Of what: `kernel`, `privilege`, a device's name, `redis`.
+    /// Of what: `kernel`, `privilege`, a device's name, `redis`, `firewall`.
     pub subject: String,
     /// What was found, and what to do about it.
     pub text: String,

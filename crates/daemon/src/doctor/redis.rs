@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use erb_abi::CONNS_MAX;
+use erb_core::Whose;
 
-use super::{Findings, Patient};
-use crate::preflight::{RedisFacts, check_listener, check_redis, read_redis};
-use crate::sockets::{connections, listeners};
+use super::{Findings, Patient, firewall};
+use crate::preflight::{
+    RedisFacts, check_listener, check_redis, check_whose, read_redis, whose_listeners,
+};
+use crate::sockets::connections;
 
 const SUBJECT: &str = "redis";
 
@@ -22,32 +25,65 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
         format!("version {} answers at {}", state.version, patient.redis),
     );
     if findings.checked(SUBJECT, check_listener(port)).is_some() {
-        examine_listener(findings, port);
+        examine_listeners(findings, patient, port);
     }
+    firewall::examine(findings, port);
     let facts = read_redis(&patient.redis, &patient.credentials);
     if let Some(facts) = findings.checked(SUBJECT, facts) {
-        examine_state(findings, &facts);
+        examine_state(findings, &facts, port);
         examine_settings(findings, &facts.settings);
     }
 }
 
-fn examine_listener(findings: &mut Findings, port: u16) {
-    let Ok(addresses) = listeners(port) else {
+fn examine_listeners(findings: &mut Findings, patient: &Patient, port: u16) {
+    let found = whose_listeners(&patient.redis, &patient.credentials, port);
+    let Some(found) = findings.checked(SUBJECT, found) else {
         return;
     };
-    let shown: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
-    if addresses.iter().all(IpAddr::is_loopback) {
+    let checked = check_whose(&patient.redis, &found, port);
+    if findings.checked(SUBJECT, checked).is_none() {
+        return;
+    }
+    let of = |wanted: Whose| -> Vec<IpAddr> {
+        let here = found.iter().filter(|(_, whose)| *whose == wanted);
+        here.map(|(listener, _)| listener.address).collect()
+    };
+    let shown = |addresses: &[IpAddr]| {
+        let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+        texts.join(", ")
+    };
+    let (own, others, unknown) = (of(Whose::Redis), of(Whose::Other), of(Whose::Unknown));
+    if !own.is_empty() && unknown.is_empty() && own.iter().all(IpAddr::is_loopback) {
         findings.warn(
             SUBJECT,
             format!(
                 "listens on {} alone, so no client comes by a device: set `bind` in redis.conf",
-                shown.join(", ")
+                shown(&own)
             ),
         );
-    } else {
+    } else if !own.is_empty() {
         findings.fine(
             SUBJECT,
-            format!("listens on port {port} of {}", shown.join(", ")),
+            format!("listens on port {port} of {}", shown(&own)),
+        );
+    }
+    if !others.is_empty() {
+        findings.warn(
+            SUBJECT,
+            format!(
+                "another server listens on port {port} of {}: its clients are left alone",
+                shown(&others)
+            ),
+        );
+    }
+    if !unknown.is_empty() {
+        findings.warn(
+            SUBJECT,
+            format!(
+                "it cannot be told whose port {port} of {} is (is it shared, or are connections \
+                 from this machine refused?): its clients are answered late or not at all",
+                shown(&unknown)
+            ),
         );
     }
     let open = connections(port).map_or(0, |found| found.len());
@@ -63,7 +99,10 @@ fn examine_listener(findings: &mut Findings, port: u16) {
     }
 }
 
-fn examine_state(findings: &mut Findings, facts: &RedisFacts) {
+fn examine_state(findings: &mut Findings, facts: &RedisFacts, port: u16) {
+    for text in facts.state.unseen_ports(port) {
+        findings.warn(SUBJECT, text);
+    }
     let reasons = facts.state.reasons_against_serving();
     if reasons.is_empty() {
         findings.fine(SUBJECT, "nothing in its state forbids to answer");

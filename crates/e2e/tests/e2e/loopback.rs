@@ -148,7 +148,8 @@ fn every_byte_is_redis_own_over_lo() {
 fn concurrent_clients_of_lo_are_linearizable() {
     let lab = boosted("lohistory", &[]);
     let target = local(&lab, HERE);
-    let ops = scaled(40_000, 1_000_000);
+    // Long enough that some key is filled between two of its many writes.
+    let ops = scaled(120_000, 1_000_000);
     let words = format!("--target {target} --conns 16 --ops {ops} --keys 16 --seed 43");
     let before = lab.counters();
     let report = lab.inside(End::Server, || {

@@ -44,28 +44,29 @@ fn names_mean_what_redis_says() {
 }
 
 #[test]
-fn without_get_nothing_is_answered() {
+fn without_strlen_nothing_is_answered() {
     let words = [
         "--direct",
         "--redis-arg",
-        "rename-command=GET gget",
+        "rename-command=STRLEN len",
         "--redis-arg",
     ];
-    let words = [&words[..], &["rename-command=MSET get"]].concat();
-    let mut lab = TestLab::up("renamed-get", &words);
-    lab.use_run_dir("/run/erb/e2e-renamed-get");
+    let words = [&words[..], &["rename-command=MSET strlen"]].concat();
+    let mut lab = TestLab::up("renamed-strlen", &words);
+    lab.use_run_dir("/run/erb/e2e-renamed-strlen");
     lab.boost(&["--dev", "s0"]);
     wait(STATE_WAIT, || {
         let status = lab.status();
         let said = status.not_serving.join(" ");
-        let why = said.contains("Redis knows no GET under this name");
+        let why = said.contains("Redis knows no STRLEN under this name");
         why.then_some(()).ok_or(said)
     });
     let mut client = lab.client();
-    expect(&mut client, "GET k v", "+OK\r\n");
+    expect(&mut client, "STRLEN k v", "+OK\r\n");
     for _ in 0..20 {
-        assert!(call(&mut client, "GET k").starts_with("-ERR wrong number"));
-        expect(&mut client, "GGET k", "$1\r\nv\r\n");
+        assert!(call(&mut client, "STRLEN k").starts_with("-ERR wrong number"));
+        expect(&mut client, "LEN k", ":1\r\n");
+        expect(&mut client, "GET k", "$1\r\nv\r\n");
     }
     assert_eq!(lab.counters().get("FAST_PACKET"), 0);
 }

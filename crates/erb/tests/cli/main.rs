@@ -536,3 +536,39 @@ fn a_trace_shows_packets_and_leaves_no_trace() {
     assert!(output.status.success(), "{output:?}");
     place.assert_untouched();
 }
+
+/// Two namespaces with a boost each, in the default places: without `--run-dir` each command means that
+/// of its own namespace.
+#[test]
+fn the_boost_of_the_own_namespace_is_meant() {
+    let places = [Place::with_redis(), Place::with_redis()];
+    for place in &places {
+        let device = place.device();
+        let words = ["boost", "--dev", &device, "--redis", "127.0.0.1:6379"];
+        let output = place.erb_by_default(&[&words[..], &["--cache-size", "4M"]].concat());
+        assert!(output.status.success(), "{output:?}");
+    }
+    for (place, other) in [(&places[0], &places[1]), (&places[1], &places[0])] {
+        let output = place.erb_by_default(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(status.to_string().contains(&place.device()), "{status}");
+        assert!(!status.to_string().contains(&other.device()), "{status}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains(&other.device()), "{told}");
+        let doctor = place.erb_by_default(&[
+            "doctor",
+            "--dev",
+            &place.device(),
+            "--redis",
+            "127.0.0.1:6379",
+        ]);
+        let said = String::from_utf8_lossy(&doctor.stdout);
+        assert!(said.contains("boosted already"), "{said}");
+        assert!(said.contains("firewall"), "{said}");
+    }
+    for place in &places {
+        let output = place.erb_by_default(&["detach"]);
+        assert!(output.status.success(), "{output:?}");
+        place.assert_untouched();
+    }
+}

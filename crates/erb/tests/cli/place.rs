@@ -190,6 +190,14 @@ impl Place {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
+    /// Runs erb in the server's namespace without `--run-dir`.
+    pub fn erb_by_default(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.server()]);
+        command.arg(env!("CARGO_BIN_EXE_erb")).args(arguments);
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
     /// Boosts with a small cache.
     pub fn boost(&self) -> Output {
         self.erb(&[

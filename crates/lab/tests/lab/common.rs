@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use erb_lab::{
-    End, ForwardCommand, Lab, LabConfig, LabName, LabState, Mode, NoBooster, Process, netns,
+    End, ForwardCommand, Lab, LabConfig, LabName, LabState, Mode, NoBooster, Process,
+    ServerProgram, netns,
 };
 
 /// Longest wait for any one thing in these tests.
@@ -24,6 +25,7 @@ pub fn config(name: &str, direct: bool, mode: Mode) -> LabConfig {
         mode,
         redis_port: 6379,
         redis_args: vec!["maxmemory=200mb".parse().unwrap()],
+        server: ServerProgram::Redis7,
         forward: ForwardCommand {
             program: PROGRAM.into(),
             words: vec!["__forward".to_owned()],

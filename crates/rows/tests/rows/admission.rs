@@ -242,3 +242,53 @@ fn an_error_proves_no_boundary() {
         assert!(u32::from(entry.flags) & abi::CONN_F_SCAN_LOST != 0);
     });
 }
+
+/// A script's share of the fence stands until the daemon has handled what Redis reports of it; the
+/// cache stays.
+#[test]
+fn what_a_script_closes_is_settled() {
+    const EVAL: &[u8] = b"*3\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n0\r\n";
+    fixture::with(|bench| {
+        let mut scene = connect(bench);
+        fast(&mut scene);
+        scene.request(EVAL);
+        scene.reply(b":1\r\n");
+        scene.acknowledge();
+        assert_eq!(scene.bench.dp.control().fence(), 1, "not settled yet");
+        asks(&mut scene, false);
+        let counted = counted(&mut scene, |scene| scene.bench.settle());
+        expect(&counted, &[("FENCE_RELEASED", 1), ("FENCE_SETTLED", 1)]);
+        asks(&mut scene, true);
+    });
+}
+
+/// What a replica says by rote closes nothing; anything else it says is fenced by proof.
+#[test]
+fn an_older_listener_closes_nothing() {
+    const ACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$6\r\n123456\r\n";
+    const BOTH: &[u8] =
+        b"*5\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$1\r\n7\r\n$4\r\nFACK\r\n$1\r\n7\r\n";
+    const OTHER: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$3\r\nSET\r\n";
+    const UP: &[(&str, u64)] = &[("UP_TRANSLATED", 1)];
+    fixture::with(|bench| {
+        let mut scene = connect(bench);
+        older(&mut scene);
+        let row = candidate(&scene);
+        let listens = counted(&mut scene, |scene| {
+            assert!(admit(scene, row, abi::ADMIT_LISTEN));
+        });
+        expect(&listens, &[("LISTENER", 1)]);
+        for words in [ACK, PING, BOTH, b"*1\r\n$4\r\nping\r\n"] {
+            let said = counted(&mut scene, |scene| scene.request(words));
+            expect(&said, UP);
+        }
+        let said = counted(&mut scene, |scene| scene.request(OTHER));
+        assert_eq!(said.get("FENCE_PROOF"), Some(&1), "{said:?}");
+        let said = counted(&mut scene, |scene| scene.request(ACK));
+        assert_eq!(
+            said.get("GATE_SHUT"),
+            Some(&1),
+            "no listener any more: {said:?}"
+        );
+    });
+}

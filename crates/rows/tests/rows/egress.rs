@@ -4,7 +4,8 @@
 use erb_abi as abi;
 use erb_rows::frame::{ACK, FIN, RST, Segment};
 use erb_rows::row::{Expect, Program, Row, check};
-use erb_rows::scene::{Scene, Shape, V4, V4_NO_TS, V4_VLAN, V6, V6_NO_TS};
+use erb_rows::run::{SkbContext, run_skb};
+use erb_rows::scene::{Scene, Shape, TCX_NEXT, V4, V4_NO_TS, V4_VLAN, V6, V6_NO_TS};
 
 use crate::{SET_OTHER, fast, spliced};
 
@@ -306,10 +307,31 @@ fn replies_that_do_not_fit() {
                 s.edit(|entry| entry.ifindex = 1);
             },
             |s| from_kernel(s, b""),
-            Expect::Ignored,
-            &[("EGRESS_OTHER_DEVICE", 1)],
+            Expect::Changed(to_client),
+            &[("EGRESS_OTHER_DEVICE", 1), ("EGRESS_TRANSLATED", 1)],
         ),
     ]);
+}
+
+/// What a device below the first one is given: no route names it any more.
+#[test]
+fn below_another_device() {
+    erb_rows::fixture::with(|bench| {
+        for shape in SHAPES {
+            let mut scene = Scene::connect(bench, shape);
+            scene.make_spliced();
+            let before = scene.bench.stats();
+            let frame = from_kernel(&scene, b"").bytes();
+            let context = SkbContext {
+                ifindex: scene.bench.ifindex,
+                ..Default::default()
+            };
+            let outcome = run_skb(&scene.bench.programs.egress, &frame, context).unwrap();
+            assert_eq!((outcome.verdict, outcome.frame), (TCX_NEXT, frame));
+            let moved = erb_rows::row::moved(&before, &scene.bench.stats());
+            assert_eq!(moved.get("EGRESS_BELOW"), Some(&1), "{moved:?}");
+        }
+    });
 }
 
 /// The same by the attached program, on packets that the kernel really sends.

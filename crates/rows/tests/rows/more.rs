@@ -14,6 +14,11 @@ use crate::{GET_KEY, PING, SET_KEY, bulk, fast, get};
 pub type Moved = &'static [(&'static str, u64)];
 
 pub const UP_MISS: Moved = &[("REFUSE_MISS", 1), ("UP_TRANSLATED", 1)];
+const UP_REPORTED: Moved = &[
+    ("REFUSE_MISS", 1),
+    ("MISS_REPORTED", 1),
+    ("UP_TRANSLATED", 1),
+];
 pub const UP_COMMAND: Moved = &[("REFUSE_COMMAND", 1), ("UP_TRANSLATED", 1)];
 
 pub fn command(words: &[&[u8]]) -> Vec<u8> {
@@ -52,6 +57,22 @@ fn answered(name: &'static str, request: Vec<u8>, reply: &[u8], counter: &'stati
         several,
         move |s| s.segment(&request),
         reply,
+        moved,
+    )
+}
+
+/// The second time that a command asks for what is not cached.
+fn missed_twice(name: &'static str, words: &'static str, moved: Moved) -> Row {
+    let once = move |s: &mut Scene| {
+        several(s);
+        s.request(&said(words));
+    };
+    Row::xdp(
+        name,
+        V4,
+        once,
+        |s| s.segment(&said(words)),
+        Expect::Same,
         moved,
     )
 }
@@ -182,6 +203,14 @@ fn exists_and_strlen() {
         ),
         goes_up("STRLEN of two", said("STRLEN key key"), UP_COMMAND),
         goes_up("STRLEN of what is missed", said("STRLEN none"), UP_MISS),
+        missed_twice(
+            "STRLEN missed twice is reported",
+            "STRLEN none",
+            UP_REPORTED,
+        ),
+        missed_twice("EXISTS says no type: not reported", "EXISTS none", UP_MISS),
+        missed_twice("nor does TTL", "TTL none", UP_MISS),
+        missed_twice("nor PTTL", "PTTL none", UP_MISS),
     ]);
 }
 

@@ -223,9 +223,82 @@ fn connection_control() {
                 segment.client_port = 1;
                 segment
             },
-            // Its listening socket may complete the handshake by SYN cookie.
+            // Its listening socket has given out no SYN cookie: nothing comes of it but a reset.
             Expect::Same,
-            &[("SOCK_LISTEN", 1), ("GATE_SHUT", 1)],
+            &[("SOCK_LISTEN", 1)],
         ),
     ]);
+}
+
+/// A frame that is cut off behind so many bytes, of which its IP header tells.
+fn cut_off(mut frame: Vec<u8>, l3: usize, len: usize) -> Vec<u8> {
+    frame.truncate(len);
+    let (at, says) = match frame[l3] >> 4 {
+        4 => (l3 + 2, len - l3),
+        _ => (l3 + 4, len - l3 - 40),
+    };
+    frame[at..at + 2].copy_from_slice(&(says as u16).to_be_bytes());
+    frame
+}
+
+/// IPv6 with so many extension headers of 8 bytes in front of TCP.
+fn behind_headers(segment: &Segment, headers: usize) -> Vec<u8> {
+    let mut frame = segment.bytes();
+    let len = u16::from_be_bytes([frame[18], frame[19]]) + 8 * headers as u16;
+    frame[18..20].copy_from_slice(&len.to_be_bytes());
+    frame[20] = 60; // destination options
+    for number in 0..headers {
+        let next = if number == 0 { 6 } else { 60 };
+        frame.splice(54..54, [next, 0, 1, 4, 0, 0, 0, 0]);
+    }
+    frame
+}
+
+/// Bytes that the kernel may put together to a write that nobody has seen.
+#[test]
+fn hidden_bytes() {
+    use erb_rows::scene::{XDP_DROP, XDP_PASS, XDP_TX};
+    erb_rows::fixture::with(|bench| {
+        let hidden = |scene: &Scene, frame: &[u8], verdict: u32, why: &str| {
+            let before = scene.bench.stats();
+            let found = scene.xdp(frame).verdict;
+            let moved = erb_rows::row::moved(&before, &scene.bench.stats());
+            assert_eq!(found, verdict, "{why}: {moved:?}");
+            assert_eq!(
+                moved.contains_key("DROP_HIDDEN"),
+                verdict == XDP_DROP,
+                "{why}: {moved:?}"
+            );
+        };
+        for (shape, l3, l4) in [(V4, 14, 34), (V6, 14, 62)] {
+            let mut scene = Scene::connect(bench, shape);
+            fast(&mut scene);
+            let first = get_with(&mut scene, |p| p.ip = IpOdd::FirstFragment).bytes();
+            for part in [8, 16, 24] {
+                let tiny = cut_off(first.clone(), l3, l4 + part);
+                hidden(&scene, &tiny, XDP_DROP, "a part of the TCP header");
+                let mut other = tiny.clone();
+                other[l4 + 2] ^= 0x40;
+                hidden(&scene, &other, XDP_PASS, "another port");
+            }
+            if l4 == 62 {
+                let chain = cut_off(first, l3, l4 - 4);
+                hidden(&scene, &chain, XDP_PASS, "no header behind the fragment's");
+            }
+        }
+        let mut scene = Scene::connect(bench, V6);
+        fast(&mut scene);
+        let get = scene.segment(GET_KEY);
+        for headers in [5, 6, 12] {
+            let frame = behind_headers(&get, headers);
+            hidden(&scene, &frame, XDP_DROP, "more headers than are read");
+            let mut other = frame.clone();
+            other[54 + 8 * headers + 2] ^= 0x40;
+            hidden(&scene, &other, XDP_PASS, "the same for another port");
+        }
+        let mut endless = behind_headers(&get, 40);
+        endless.truncate(14 + 40 + 8 * 40);
+        hidden(&scene, &endless, XDP_DROP, "a chain without end");
+        assert_eq!(scene.xdp(&get.bytes()).verdict, XDP_TX, "answered still");
+    });
 }

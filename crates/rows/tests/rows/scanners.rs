@@ -17,6 +17,7 @@ const PAYLOAD_BYTES_MAX: usize = 1400;
 
 /// Every share and mark is given back.
 fn assert_open(bench: &Bench, what: &str) {
+    bench.settle();
     assert_eq!(bench.dp.control().fence(), 0, "fence after {what}");
     let at = std::mem::offset_of!(abi::cache_set, marks);
     for index in 0..=bench.dp.control().set_mask() as u32 {
@@ -121,11 +122,21 @@ impl Upstream {
 /// The sets and fences that the given requests must have marked, in order.
 fn marks(bench: &Bench, requests: &[&Request]) -> Vec<(u32, u32)> {
     let mut marks = Vec::new();
+    let (mut multi, mut hidden) = (false, false);
     for (number, request) in requests.iter().enumerate() {
         let number = number as u32 + 1;
-        match &request.effect {
+        // EXEC runs what was queued.
+        let effect = match &request.effect {
+            Effect::Settle if request.exec && hidden => &Effect::Fence,
+            effect => effect,
+        };
+        hidden |= multi && matches!(effect, Effect::Fence);
+        multi |= request.multi;
+        match effect {
             Effect::None => {}
             Effect::Fence => marks.push((number, abi::MARK_FENCE)),
+            Effect::Settle if request.exec => marks.push((number, abi::MARK_EXEC)),
+            Effect::Settle => marks.push((number, abi::MARK_SETTLE)),
             Effect::Marks(keys) => {
                 marks.extend(keys.iter().map(|key| (number, set_of(bench, key))));
             }
@@ -134,20 +145,9 @@ fn marks(bench: &Bench, requests: &[&Request]) -> Vec<(u32, u32)> {
     marks
 }
 
-/// The key hash of bpf/hash.h, written down a second time.
 fn set_of(bench: &Bench, key: &[u8]) -> u32 {
-    const K1: u64 = 0x9e37_79b9_7f4a_7c15;
-    const K2: u64 = 0xd6e8_feb8_6659_fd93;
     let control = bench.dp.control();
-    let mut hash = control.hash_seed() ^ (key.len() as u64).wrapping_mul(K2);
-    for word in key.chunks(8) {
-        let mut bytes = [0; 8];
-        bytes[..word.len()].copy_from_slice(word);
-        hash = (hash ^ u64::from_le_bytes(bytes)).wrapping_mul(K1);
-        hash ^= hash >> 32;
-    }
-    hash = hash.wrapping_mul(K2);
-    ((hash ^ (hash >> 29)) & control.set_mask()) as u32
+    (control.hash_secret().hash(key) & control.set_mask()) as u32
 }
 
 /// Sends one piece, now and then with a repetition or a later piece in front of it.

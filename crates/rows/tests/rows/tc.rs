@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The TC ingress tier: the packet that XDP leaves to it, and devices without XDP.
 
+use std::collections::BTreeMap;
+
 use erb_rows::fixture;
 use erb_rows::frame::{ACK, Checksum, PORT, Segment};
 use erb_rows::row::{Before, Expect, Packet, Program, Row, check, moved};
@@ -220,4 +222,35 @@ fn on_loopback_a_client_with_redis_port() {
         get
     };
     left_alone(packet, loopback, "UP_UNTRACKED");
+}
+
+/// A device that is not boosted: what is tracked is translated there, what is not is left alone.
+#[test]
+fn elsewhere() {
+    let packet = |scene: &mut Scene| scene.segment(GET_KEY);
+    fixture::with(move |bench| {
+        for shape in SHAPES {
+            let mut scene = Scene::connect(bench, shape);
+            let other = SkbContext {
+                ifindex: 1,
+                ingress_ifindex: 1,
+                ..Default::default()
+            };
+            let before = scene.bench.stats();
+            let frame = packet(&mut scene).bytes();
+            let outcome = scene.ingress_in(&frame, other);
+            assert_eq!((outcome.verdict, outcome.frame), (TCX_NEXT, frame));
+            let counted = moved(&before, &scene.bench.stats());
+            assert_eq!(counted, BTreeMap::from([("UP_ELSEWHERE", 1)]));
+            spliced(&mut scene);
+            let before = scene.bench.stats();
+            let frame = packet(&mut scene).bytes();
+            let outcome = scene.ingress_in(&frame, other);
+            assert_eq!(outcome.verdict, TCX_NEXT);
+            assert_ne!(outcome.frame, frame, "not translated");
+            let counted = moved(&before, &scene.bench.stats());
+            assert_eq!(counted.get("REFUSE_NO_EGRESS"), Some(&1), "{counted:?}");
+            assert_eq!(counted.get("UP_TRANSLATED"), Some(&1), "{counted:?}");
+        }
+    });
 }

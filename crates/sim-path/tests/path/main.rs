@@ -3,6 +3,8 @@
 
 mod answers;
 mod corpus;
+mod hashing;
 mod mutants;
 mod races;
 mod scene;
+mod torture;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use erb_sim_path::{Library, PathConfig, Xdp};
 
+use crate::races::SEEDS;
 use crate::scene::{Scene, get};
 
 fn mutant(file: &str, find: &str, replace: &str) -> Library {
@@ -110,4 +111,16 @@ fn the_sanitizer_sees_what_is_out_of_bounds() {
         assert!(!output.status.success(), "{number}");
         assert!(text.contains("AddressSanitizer"), "{number}: {text}");
     }
+}
+
+/// As it once was.
+#[test]
+fn a_lease_that_is_read_behind_the_epoch_is_caught() {
+    let library = mutant(
+        "fast.h",
+        "\tload_barrier();\n\tw->look.cache_epoch = read_once(c->cache_epoch);\n",
+        "\tw->look.cache_epoch = read_once(c->cache_epoch);\n\tload_barrier();\n\
+         \tlease_until_ns = read_once(c->lease_until_ns);\n",
+    );
+    assert!(crate::races::stale_answers(&library, SEEDS) > 0);
 }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use erb_sim_path::{Context, Cpus, PathConfig, Tc, Xdp};
+use erb_sim_path::{Context, Cpus, Library, Path, PathConfig, Tc, Xdp};
 
 use erb_sim_path::frames::payload;
 
@@ -92,6 +92,44 @@ fn a_write_holds_its_mark_until_its_reply_has_left() {
     assert_eq!(marks(&scene), 1);
     assert_eq!(scene.served(set.len(), b"+OK\r\n"), Tc::Next);
     assert_eq!(marks(&scene), 0);
+}
+
+/// Interleavings tried: a reader that is wrong shows in dozens of them.
+pub const SEEDS: u64 = 3000;
+
+/// How many of so many interleavings answer a value from before the cache was emptied, although the
+/// lease had ended before and is renewed only behind that.
+pub fn stale_answers(library: &Library, seeds: u64) -> usize {
+    let stale = |seed: &u64| {
+        let mut scene = Scene::on(library, PathConfig::default());
+        scene.warm();
+        scene.fill(b"key", b"old");
+        let until = |path: &Path, ns: u64| {
+            // SAFETY: programs run, but none while this does.
+            unsafe { (*path.control()).lease_until_ns = ns };
+        };
+        until(&scene.path, 0);
+        let cpus = Cpus::new(2, *seed, 20);
+        let mut packet = scene.request(&get(b"key"));
+        let verdict = Rc::new(RefCell::new(None));
+        let (reader, seen) = (scene.path.clone(), Rc::clone(&verdict));
+        cpus.spawn(0, Context::Softirq, move || {
+            seen.replace(Some(reader.run_xdp(&mut packet)));
+        });
+        let daemon = scene.path.clone();
+        cpus.spawn(1, Context::Process, move || {
+            daemon.run_prog(erb_sim_path::Prog::Clear);
+            until(&daemon, u64::MAX);
+        });
+        cpus.run();
+        verdict.take() == Some(Xdp::Tx)
+    };
+    (0..seeds).filter(stale).count()
+}
+
+#[test]
+fn a_renewed_lease_answers_nothing_from_before_it() {
+    assert_eq!(stale_answers(&Library::builtin(), SEEDS), 0);
 }
 
 fn marks(scene: &Scene) -> u32 {

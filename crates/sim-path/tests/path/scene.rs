@@ -13,6 +13,8 @@ use erb_sim_path::{
 
 pub const DEVICE: u32 = 3;
 pub const COOKIE: u64 = 77;
+/// Redis's listener: its number and its cookie.
+const LISTENER: u64 = 1 << 32;
 const CLIENT_ISN: u32 = u32::MAX - 100;
 const SERVER_ISN: u32 = 5000;
 const ACK: u8 = 16;
@@ -36,12 +38,22 @@ impl Kernel for HandMade {
     }
     fn lookup(&self, _ifindex: u32, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
         assert_eq!(local.port(), PORT);
+        if remote.port() == 0 {
+            return Some(LISTENER);
+        }
         let socks = self.socks.borrow();
         let found = socks.iter().position(|(peer, _)| *peer == remote);
         found.map(|index| index as u64)
     }
     fn view(&self, sock: u64) -> Option<Sock> {
         self.views.set(self.views.get() + 1);
+        if sock == LISTENER {
+            return Some(Sock {
+                cookie: LISTENER,
+                state: tcp_state::LISTEN,
+                ..Sock::default()
+            });
+        }
         self.socks
             .borrow()
             .get(sock as usize)
@@ -73,6 +85,7 @@ impl Scene {
         let kernel = Rc::new(HandMade::default());
         kernel.now.set(10 * SECOND);
         let path = Path::new(library, config, Rc::clone(&kernel) as Rc<dyn Kernel>);
+        path.set_listener(LISTENER, Some(erb_abi::LISTENER_REDIS));
         // SAFETY: no program runs.
         let control = unsafe { &mut *path.control() };
         control.serving = 1;

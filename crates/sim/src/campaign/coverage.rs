@@ -34,8 +34,8 @@ const UNREACHABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "reason",
-        "REFUSE_NO_EGRESS",
-        "only a reply that egress has seen makes a connection fast",
+        "FILL_TOO_BIG",
+        "only what is known to fit a slot is read",
     ),
     ("verdict", "xdp aborted", "no program returns it"),
 ];

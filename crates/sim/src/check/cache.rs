@@ -15,23 +15,6 @@ use super::versions::{Held, Value};
 use super::wire::{bulk, show};
 use super::{Point, Versions};
 
-const HASH_K1: u64 = 0x9e37_79b9_7f4a_7c15;
-const HASH_K2: u64 = 0xd6e8_feb8_6659_fd93;
-
-/// The key hash of `bpf/hash.h`.
-#[must_use]
-pub fn hash(seed: u64, key: &[u8]) -> u64 {
-    let mut hash = seed ^ (key.len() as u64).wrapping_mul(HASH_K2);
-    for chunk in key.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(HASH_K1);
-        hash ^= hash >> 32;
-    }
-    hash = hash.wrapping_mul(HASH_K2);
-    hash ^ hash >> 29
-}
-
 /// The tag of a hash.
 const fn tag(hash: u64) -> u16 {
     let tag = (hash >> 48) as u16;
@@ -170,7 +153,7 @@ pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(
             }
             let found = entry(bytes).map_err(|text| broken("C4", way, text))?;
             debug_assert_eq!(found.epoch, epoch);
-            let key_hash = hash(control.hash_seed, found.key);
+            let key_hash = control.hash.hash(found.key);
             if key_hash & control.set_mask != index as u64 || tag(key_hash) != *way_tag {
                 return Err(broken(
                     "C3",

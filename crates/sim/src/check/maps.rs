@@ -109,9 +109,10 @@ impl Maps {
     fn check_shares(&mut self, path: &Path, held: &Held) -> Result<(), Broken> {
         // SAFETY: the map has one value, which stays where it is; no program runs.
         let control = unsafe { *path.control() };
-        if control.fence != held.fence {
+        let waiting = control.fence_answered - control.fence_settled;
+        if control.fence != held.fence + waiting {
             let text = format!(
-                "fence is {}, connections hold {}",
+                "fence is {}, connections hold {}, {waiting} wait to be settled",
                 control.fence, held.fence
             );
             return Err(("U1", text));
@@ -165,7 +166,7 @@ impl Held {
             .min(abi::MARKS_IN_FLIGHT)
         {
             let mark = mark_at(conn, number);
-            if mark.set == abi::MARK_FENCE {
+            if mark.set >= abi::MARK_EXEC {
                 self.fence += 1;
             } else {
                 *self.marks.entry(mark.set).or_default() += 1;

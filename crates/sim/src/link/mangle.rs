@@ -6,6 +6,7 @@ use fastrand::Rng;
 use crate::frame::{self, Layout};
 
 const ACK: u8 = 0x10;
+const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
@@ -54,11 +55,16 @@ pub fn join(first: &[u8], next: &[u8], at: &Layout) -> Option<Vec<u8>> {
     Some(frame::with_payload(next, at, back, &payload))
 }
 
-/// Two fragments.
+/// Two fragments, of which the first holds the TCP header whole.
 pub fn fragments(frame: &[u8], at: &Layout, id: u16) -> [Vec<u8>; 2] {
-    // The first holds the TCP header whole; offsets count in units of 8 bytes.
     let data = at.end - at.l4;
-    let cut = (data / 2).max(64).min(data - 1) & !7;
+    // Offsets count in units of 8 bytes.
+    fragments_at(frame, at, id, (data / 2).max(64).min(data - 1) & !7)
+}
+
+/// Two fragments, of which the first holds so many bytes, a multiple of 8, behind the IP header.
+pub fn fragments_at(frame: &[u8], at: &Layout, id: u16, cut: usize) -> [Vec<u8>; 2] {
+    let data = at.end - at.l4;
     let piece = |from: usize, to: usize, more: bool| {
         let content = &frame[at.l4 + from..at.l4 + to];
         let offset = u16::try_from(from).unwrap_or(0);
@@ -174,7 +180,8 @@ pub fn forge(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<u8> {
         bytes[l4 + place..l4 + place + 4].copy_from_slice(&value.to_be_bytes());
     };
     forged[l4 + 13] = ACK | PSH;
-    match random.u8(0..5) {
+    let near = random.u32(..100_000);
+    match random.u8(0..11) {
         // In the window, but not the exact number: a challenge, no end.
         0 => {
             forged.truncate(at.payload);
@@ -198,6 +205,27 @@ pub fn forge(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<u8> {
             4,
             seq.wrapping_add(random.u32(1 << 28..1 << 30)),
         ),
+        // An acknowledgement, a FIN or a reset out of the window, ahead of the real ones.
+        kind @ 4..=6 => {
+            forged.truncate(at.payload);
+            forged[l4 + 13] = ACK | [0, FIN, RST][usize::from(kind - 4)];
+            set(&mut forged, 4, far_from(seq, random));
+            set(&mut forged, 8, at.ack(frame).wrapping_add(near));
+        }
+        // A FIN or a reset with payload, below what was sent long ago.
+        kind @ 7..=8 => {
+            forged[l4 + 13] |= [FIN, RST][usize::from(kind - 7)];
+            set(
+                &mut forged,
+                4,
+                seq.wrapping_sub(random.u32(1 << 20..1 << 30)),
+            );
+        }
+        // Random numbers.
+        9 => {
+            set(&mut forged, 4, far_from(seq, random));
+            set(&mut forged, 8, random.u32(..));
+        }
         // No acknowledgement at all.
         _ => forged[l4 + 13] = PSH,
     }
@@ -207,6 +235,33 @@ pub fn forge(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<u8> {
     };
     frame::seal(&mut forged, &at);
     forged
+}
+
+/// A number outside of any window.
+fn far_from(seq: u32, random: &mut Rng) -> u32 {
+    seq.wrapping_add(random.u32(1 << 26..u32::MAX - (1 << 26)))
+}
+
+/// A byte from a port that has no connection.
+pub fn stranger(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<u8> {
+    let mut forged = frame::with_payload(frame, at, random.u32(..), b"x");
+    let l4 = at.l4;
+    forged[l4..l4 + 2].copy_from_slice(&random.u16(2_000..10_000).to_be_bytes());
+    forged[l4 + 8..l4 + 12].copy_from_slice(&random.u32(..).to_be_bytes());
+    forged[l4 + 13] = ACK | PSH;
+    let at = Layout {
+        end: forged.len(),
+        ..*at
+    };
+    frame::seal(&mut forged, &at);
+    forged
+}
+
+/// A first fragment with a part of the TCP header; the rest never comes.
+pub fn tiny(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<u8> {
+    let cut = if random.bool() { 8 } else { 16 };
+    let [first, _] = fragments_at(frame, at, random.u16(1..), cut);
+    first
 }
 
 /// What a router with a smaller MTU behind it answers: "fragmentation needed", "packet too big".

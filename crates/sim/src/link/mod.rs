@@ -220,6 +220,9 @@ impl Link {
             sent.arrivals
                 .push(self.inject(now, after, Frame::new(forged)));
         }
+        if self.forge {
+            self.strangers(now, &frame, &at, coverage, sent);
+        }
         if at.payload_len() > 1 && self.happens(Fault::Split, self.rates.split, coverage) {
             let cut = self.random.usize(1..at.payload_len());
             for bytes in mangle::split(&frame.bytes, &at, cut) {
@@ -242,6 +245,27 @@ impl Link {
         }
         let frame = self.mangle(frame, &at, coverage);
         self.depart(now, frame, coverage, sent);
+    }
+
+    /// What others send besides.
+    fn strangers(
+        &mut self,
+        now: Ns,
+        frame: &Frame,
+        at: &Layout,
+        coverage: &mut Coverage,
+        sent: &mut Sent,
+    ) {
+        if self.happens(Fault::Stranger, self.rates.stranger, coverage) {
+            let bytes = mangle::stranger(&frame.bytes, at, &mut self.random);
+            sent.arrivals
+                .push(self.inject(now, self.rates.delay, Frame::new(bytes)));
+        }
+        if self.happens(Fault::Tiny, self.rates.tiny, coverage) {
+            let bytes = mangle::tiny(&frame.bytes, at, &mut self.random);
+            sent.arrivals
+                .push(self.inject(now, self.rates.delay, Frame::new(bytes)));
+        }
     }
 
     fn is_too_big(&mut self, frame: &Frame, at: &Layout, coverage: &mut Coverage) -> bool {

@@ -6,11 +6,12 @@ use std::cell::{Cell, RefCell};
 
 use erb_abi::{
     CMD_FENCE, CommandKey, ConnView, FILL_OK, FillEntry, FillToken, LEASE_MS, Meaning,
-    SWEEP_F_GONE, SweepReport, Touched, Wanted, admit_io, conn_key, erb_stat, sweep_row,
+    SWEEP_F_GONE, SweepReport, Touched, Wanted, admit_io, conn_key, erb_listener, erb_stat,
+    sweep_row,
 };
 use erb_core::{DataPath, Result};
 
-use crate::time::{MS, Ns};
+use crate::time::{MS, Ns, SECOND};
 
 /// A mistake of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,36 @@ pub enum DaemonMistake {
     CacheTakenOver,
     /// So it does with admissions.
     RightsTakenOver,
+    /// Values are read whole, without asking for their sizes.
+    SizesUnasked,
+    /// Where Redis closes no idle client, nobody sends a heartbeat.
+    HeartbeatByLimitAlone,
+    /// Shares of the fence are settled when the daemon hears of them.
+    SettledUnread,
+}
+
+/// What a daemon with [`DaemonMistake::SizesUnasked`] writes instead: whether the key is there, which is
+/// 1 and so a small size, then its value to the end.
+#[must_use]
+pub fn sizes_unasked(bytes: &[u8]) -> Vec<u8> {
+    let edits: [(&[u8], &[u8]); 2] = [
+        (b"$6\r\nSTRLEN\r\n", b"$6\r\nEXISTS\r\n"),
+        (b"$1\r\n0\r\n$1\r\n1\r\n", b"$1\r\n0\r\n$2\r\n-1\r\n"),
+    ];
+    let (mut made, mut rest) = (Vec::new(), bytes);
+    while let Some(first) = rest.first() {
+        match edits.iter().find(|(find, _)| rest.starts_with(find)) {
+            Some((find, replace)) => {
+                made.extend_from_slice(replace);
+                rest = &rest[find.len()..];
+            }
+            None => {
+                made.push(*first);
+                rest = &rest[1..];
+            }
+        }
+    }
+    made
 }
 
 /// A data path, driven by a daemon that may have a mistake.
@@ -126,14 +157,15 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         set_stopping(value: u32);
         set_admit(value: u32);
         fills() -> u32;
-        set_heartbeat_up_ns(value: u64);
         untracked() -> u32;
         gate_ack() -> u64;
+        fence_settled() -> u64;
         set_gate_ack(value: u64);
         rights() -> u32;
         set_open(value: u32);
         admit(request: &admit_io) -> Result<bool>;
         tick() -> Result<bool>;
+        listeners() -> Result<Vec<(u64, erb_listener)>>;
         untracked_clear() -> Result<bool>;
         sets() -> u32;
         halve_miss_counts();
@@ -142,6 +174,17 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         fast_off() -> u32;
         unknown_class() -> u32;
         command_rows() -> Result<Vec<(CommandKey, Meaning)>>;
+    }
+
+    fn set_heartbeat_up_ns(&self, value: u64) {
+        let by_limit = self.has(DaemonMistake::HeartbeatByLimitAlone);
+        // A minute is what it is without a limit.
+        let none = by_limit && value >= 60 * SECOND;
+        self.inner.set_heartbeat_up_ns(if none { 0 } else { value });
+    }
+
+    fn set_listener(&self, cookie: u64, whose: Option<erb_listener>) -> Result<bool> {
+        self.inner.set_listener(cookie, whose)
     }
 
     fn set_rights(&self, value: u32) {
@@ -272,6 +315,19 @@ impl<D: DataPath> DataPath for Mistaken<D> {
             }
             _ => self.inner.invalidate(keys),
         }
+    }
+
+    fn fence_answered(&self) -> u64 {
+        let answered = self.inner.fence_answered();
+        if self.has(DaemonMistake::SettledUnread) {
+            // An error shows again at the daemon's own next call.
+            let _ = self.inner.settle(answered);
+        }
+        answered
+    }
+
+    fn settle(&self, answered: u64) -> Result<()> {
+        self.inner.settle(answered)
     }
 
     fn clear(&self) -> Result<()> {

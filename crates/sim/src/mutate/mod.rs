@@ -25,7 +25,7 @@ pub mod profiles;
 pub mod source;
 mod table;
 
-pub use daemon::{DaemonMistake, Mistaken};
+pub use daemon::{DaemonMistake, Mistaken, sizes_unasked};
 use source::Edit;
 
 /// What is got wrong.

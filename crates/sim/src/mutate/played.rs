@@ -9,13 +9,25 @@ mutations! {
     "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-transactions",
         [("splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
          ("answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
+    "share-unsettled", "the fence opens only when Redis's reports of what was written are handled", "fence-reports-handled",
+        [("cache.h", "\t\tfence_answer(c);\n}", "\t\tc->port_be ? fence_return(c) : fence_answer(c);\n}")];
+    "fence-ignored", "nothing is answered while the fence stands", "coh-03-unknown-keys",
+        [("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = read_once(c->untracked);")];
+    "script-empties", "what Redis reports costs nobody the cache", "fence-cache-kept",
+        [("cache.h", "if (hidden)\n\t\tfence_release(c);", "if (c)\n\t\tfence_release(c);")];
+    "hidden-queued", "EXEC of what Redis may not report empties the cache", "sharp-fill-across-fence",
+        [("scan_request.h", "f->modes.kept |= CONN_K_HIDDEN;", "f->modes.kept |= 0;")];
+    "listener-unheard", "what a listener says by rote closes nothing", "listen-older-subscriber",
+        [("up.h", "w->by_rote = lost && w->by_rote && (conn->kept & CONN_K_LISTENS);", "w->by_rote = 0;")];
+    "listener-trusted", "a listener's other words are held like all that is not read", "listen-no-more",
+        [("up.h", "w->by_rote = lost && (conn->kept & CONN_K_LISTENS) && listener_by_rote();", "w->by_rote = lost && (conn->kept & CONN_K_LISTENS) && (listener_by_rote() || lost);")];
     "feed-answered", "the daemon's own connection is never answered", "lo-feed-left-alone",
         [("tc.bpf.c", "if (ctx->mark == MARK_FEED) {", "if (0) {")];
     "no-room-forgotten", "an answer is committed only where its frame has room", "tier-no-room",
         [("answer.h", "if (!reason && grown == GROWN_FAILED)", "if (0)")];
     "length-unsaid", "a merged packet may say 0 of its length", "lo-longer-than-64-kb",
         [("packet.h", "if (!total_len && merged)", "if (0)"),
-         ("packet.h", "if (!len && merged)", "if (0)")];
+         ("packet.h", "if (!len && (merged || !next))", "if (0)")];
     "kernel-behind", "consumed only if the kernel has taken all earlier bytes", "tcp-04-earlier-bytes-on-their-way",
         [("splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
     "replay-full", "unacknowledged bytes fit the replay buffer", "sharp-replay-full",
@@ -36,7 +48,7 @@ mutations! {
         [("up.h", "if ((conn->flags & CONN_F_UNCOUNTABLE) || (conn->kept & CONN_K_TRIAL)) {\n\t\tflag", "if (0) {\n\t\tflag"),
          ("up.h", "} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
     "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "sock-same-addresses",
-        [("ingress.h", "if (!conn || (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN)) {", "if (!conn) {"),
+        [("ingress.h", "if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {", "if (0) {"),
          ("answer.h", "if (sock_view_load(r, &w->view) && conn->cookie == r->cookie)", "if (sock_view_load(r, &w->view))"),
          ("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (!lost && conn->next != w->scan_from)")];
     "fill-version", "a fill needs the version noted before its read", "sharp-fill-across-write",
@@ -58,7 +70,8 @@ mutations! {
     "old-stamp-echoed", "the kernel's packets echo the client's newest stamp", "tcp-13-timestamps",
         [("egress.h", "ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;", "ow->tsecr = ow->p.tsecr;")];
     "probe-dropped", "a client's keepalive probe is answered", "tcp-05-keepalive",
-        [("ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off")];
+        [("ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off"),
+         ("accept.h", "bad |= (end - v->rcv_wup) >> 31;", "bad |= (end + 1 - v->rcv_wup) >> 31;")];
     "mark-ignored", "while a mark stands nothing of its set is answered", "coh-43-whole-set",
         [("fast.h", "if (read_once(set->marks))", "if (read_once(set->marks) > 1000)")];
     "key-step", "each key of a range is marked", "coh-03-many-keys",
@@ -69,8 +82,14 @@ mutations! {
         [("up.h", "w->found.done = w->found.effects = 0;\n", "w->found.done = w->found.effects = w->scan.key_next = 0;\n")];
     "keynum-misread", "the number of keys is read from its argument", "coh-03-counted-keys",
         [("command.h", "return command_range(s, first, first + (n - 1) * s->key_step, s->key_step);", "return command_range(s, first, first + (n - 2) * s->key_step, s->key_step);")];
-    "overflow-half", "the fence that stands for marks without room covers a command that is not whole yet", "coh-43-half-command",
-        [("egress.h", "!scan_request_open(&conn->in)) {", "!(scan_request_open(&conn->in) && conn->in.state == RQ_LOST)) {")];
+    "overflow-half", "a command of which a share of the fence held the first marks closes the fence when it is whole", "coh-43-half-command",
+        [("up.h", "w->scan.pending |= PENDING_SETTLE;", "w->scan.pending |= 0;")];
+    "late-early", "a command closes the fence with its last byte, not with the length of its last argument", "fence-half-body",
+        [("up.h", "w->found.late = w->scan.pending;\n\t\t\tw->scan.pending = 0;", "w->found.late = 0;")];
+    "late-forgotten", "the last byte of a command that is counted closes the fence", "fence-half-body",
+        [("up.h", "conn->late = w->found.late;", "conn->late = 0;")];
+    "reply-whole", "a reply's first byte says that its command has run", "fence-slow-reader",
+        [("egress.h", "u32 early = begun & (m->set == MARK_SETTLE);", "u32 early = begun & !m;")];
     "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",
         [("cache.h", "return !(changes & 1) && read_once(set->changes) == changes;", "return changes || set;")];
     "miss-in-mget", "nothing is answered of a key that is not cached", "reads-answers",
@@ -98,45 +117,55 @@ mutations! {
     "nil-of-resp2", "nil is in the version of the connection", "hash-other-version",
         [("modes.h", "\t\tconn->resp = 0;\n", "\t\tconn->resp = 2;\n")];
     "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
-        [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked)", "w->out_ack = conn->next;\n\t\tif (unacked)")];
+        [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked", "w->out_ack = conn->next;\n\t\tif (unacked")];
     "replay-unpaced", "one replay per hole and round trip", "tcp-18-one-replay-per-hole",
         [("ack.h", "w->now - conn->replay_ns < pause)", "w->now + pause < conn->replay_ns)")];
     "replay-for-dsack", "D-SACK shows no hole", "tcp-18-dsack",
         [("ack.h", "return seq_after(w->p.sack_first, w->p.ack);", "return true;")];
     "any-rst-ends", "a reset ends a connection only if TCP believes it", "tcp-06-stray-syn-and-rst",
-        [("up.h", "return !viewed || w->p.seq == conn->next ||", "return !viewed || w->p.seq ||")];
+        [("accept.h", "return w->p.seq == conn->next ||", "return w->p.seq ||")];
     "time-wait-unguarded", "without timestamps a SYN waits for the end of a spliced TIME_WAIT", "tcp-30-time-wait-reuse",
         [("ingress.h", "hold = r.state == TCP_TIME_WAIT && r.cookie == conn->cookie;", "hold = false;")];
     "silent-after-fin", "lost fast bytes are repeated after the server's FIN", "tcp-fin-after-fast-bytes",
         [("sock.h", "v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);", "v->speaks = state == TCP_ESTABLISHED;")];
     "any-device", "a connection whose replies leave by another device is not answered", "tcp-25-other-device",
-        [("egress.h", "if (conn->ifindex != ctx->ifindex) {", "if (conn->ifindex == ~ctx->ifindex) {")];
+        [("egress.h", "egress_way(conn, ow->ifindex == conn->ifindex);", "egress_way(conn, true);")];
+    "untranslated-elsewhere", "what leaves by another device is translated there", "dev-replies-move",
+        [("egress.h", "\tif (conn->ifindex != ctx->ifindex)\n\t\tcount(STAT_EGRESS_OTHER_DEVICE);", "\tif (conn->ifindex != ctx->ifindex) {\n\t\tcount(STAT_EGRESS_OTHER_DEVICE);\n\t\treturn TCX_NEXT;\n\t}")];
+    "answered-elsewhere", "only by the device by which replies leave is anything answered", "dev-requests-move",
+        [("answer.h", "if (conn->ifindex != tier_ifindex(ctx))", "if (0)")];
+    "translated-twice", "a packet is translated at its first device alone", "dev-one-above-another",
+        [("egress.h", "return route->dev->ifindex == ctx->ifindex;", "return route->dev->ifindex == ctx->ifindex || 1;"),
+         ("egress.h", "\tif (!at)\n\t\treturn false;\n\troute", "\tif (!at)\n\t\treturn true;\n\troute")];
+    "tracked-elsewhere", "what begins on a device that is not boosted is not tracked", "dev-begins-elsewhere",
+        [("conn.h", "u32 found = TIER_XDP;", "u32 found = 1;")];
     "window-unscaled", "the window is offered in the connection's scale", "tcp-16-syn-ack-window",
         [("splice.h", "w->out_window = sock_receive_window(v) >> v->rcv_wscale;", "w->out_window = sock_receive_window(v);")];
     "paws-ignored", "what PAWS refuses counts for nothing", "tcp-15-acceptance",
-        [("splice.h", "return !p->ts_off || !conn->ts_recent || !seq_before(p->tsval, conn->ts_recent);", "return !p->ts_off || conn->ts_recent != p->tsval || !seq_before(p->tsval, conn->ts_recent);")];
+        [("accept.h", "if (!p->ts_off || !v->tstamp_ok)\n\t\treturn true;", "if (!p->ts_off || v->tstamp_ok)\n\t\treturn true;")];
     "ack-too-old-ignored", "what TCP takes for a blind guess counts for nothing", "tcp-15-acceptance",
-        [("splice.h", "return seq_before(p->ack, conn->ack_max - v->max_window);", "return conn->ack_max == p->ack + 1 && v->max_window == 1;")];
+        [("accept.h", "return (p->ack - conn->ack_max + v->max_window) >> 31 &", "return conn->ack_max == p->ack + 1 && v->max_window == 1 &&")];
     "client-window-ignored", "an answer fits the window that the client offers", "sharp-too-large",
         [("splice.h", "if (unacked + w->reply_len > (u32)p->window << v->snd_wscale)", "if (0)")];
     "mss-ignored", "an answer fits the client's segments", "sharp-too-large",
         [("splice.h", "if (w->reply_len > v->mss_cache || (conn->mss_limit && w->reply_len > conn->mss_limit))", "if (0)")];
     "server-window-ignored", "what is consumed fits the window that the kernel offered", "sharp-server-window",
-        [("splice.h", "if (seq_after(v->rcv_nxt + p->payload_len, v->rcv_wup + v->rcv_wnd))", "if (0)")];
+        [("ingress.h", "if (seq_after(end, sock_right_edge(&w->view))) {", "if (end == 1 && !w->now) {")];
     "heartbeat-ignored", "Redis's idle timer sees a client that is always answered fast", "tcp-11-idle-timer",
         [("answer.h", "if (c->heartbeat_up_ns && w->now - conn->request_up_ns > c->heartbeat_up_ns)", "if (0)")];
     "known-without-state", "a remembered socket is used only while it is established", "sharp-closing-server",
         [("sock.h", "return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;", "return r->cookie == conn->cookie;")];
     "request-unproved", "payload that a request refuses and its child may take does not go up", "tcp-15-ack-before-the-first-byte",
-        [("ingress.h", "count(STAT_SOCK_REQUEST);\n\t\treturn V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\treturn V_PLAIN;")];
+        [("ingress.h", "count(STAT_SOCK_REQUEST);\n\t\treturn V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\treturn V_PLAIN;"),
+         ("conn.h", "count(STAT_SOCK_REQUEST);\n\t\tv = V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\tv = V_PLAIN;")];
     "ack-before-first-byte", "what acknowledges nothing of the server's counts for nothing", "tcp-15-ack-before-the-first-byte",
         [("ingress.h", "if ((!conn->out_delta && seq_before(w->p.ack, conn->edge)) ||", "if (")];
     "ack-of-unsent", "what acknowledges unsent bytes counts for nothing", "tcp-15-ack-of-unsent",
-        [("splice.h", "return seq_after(p->ack, seq_max(v->snd_nxt, conn->egress_max) + conn->out_delta);", "return v->snd_nxt == 1;")];
+        [("accept.h", "return (v->snd_nxt + conn->out_delta - p->ack) >> 31 &", "return v->snd_nxt == 1 &&")];
     "untracked-opens", "what nobody tracks may be a MONITOR", "coh-40-monitor-untracked",
         [("conn.h", "\tatomic_add(&c->gate_seen, 1);\n\tcount(STAT_GATE_SHUT);\n", "")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
-        [("up.h", "unread = lost || trial || (!w->whole && w->scan.state == RQ_LOST);", "unread = lost || trial;")];
+        [("up.h", "unread = (lost && !w->by_rote) || trial || (!w->whole && w->scan.state == RQ_LOST);", "unread = (lost && !w->by_rote) || trial;")];
     "refusals-shut", "only a refusal that contradicts the known rules shuts the gate", "coh-37-refused-again",
         [("egress.h", "conn->rights == ow->rights && ow->found.noperm", "ow->found.noperm")];
     "epoch-uncompared", "an admission counts only if nothing was sent that changes the connection", "tcp-23-moved-on",
@@ -149,8 +178,49 @@ mutations! {
         [("table.h", "io->remove || io->closed || !conn_counted(conn) || (conn->kept & CONN_K_TRIAL);", "true || io->closed;")];
     "trial-unproved", "a stream is taken up for good when an answer has proved its boundary", "coh-37-older-inside",
         [("egress.h", "return (conn->kept & CONN_K_TRIAL) && ow->found.errors;", "return false;")];
+    "typeless-fills", "who does not read a value has none filled", "edge-01-typeless",
+        [("fast_more.h", "if (w->missing && !more_typeless(&w->more))", "if (w->missing)")];
+    "foreign-answered", "what goes to another server on the port is left alone", "port-another-server",
+        [("conn.h", "if (w->listener == LISTENER_FOREIGN) {", "if (0) {"),
+         ("conn.h", "bool ours = c->admit && w->listener == LISTENER_REDIS;", "bool ours = c->admit;")];
+    "listen-closes", "payload for a listener, without a SYN cookie that is right, reaches nobody", "port-forged-payload",
+        [("conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tuntracked_seen(c);\n\t\tcount(reason);\n")];
+    "cookie-ack-unseen", "payload that ends a handshake by SYN cookie is tracked", "port-syn-cookie",
+        [("conn.h", "w->by_cookie = listener_believes(sk, w);", "w->by_cookie = 0;")];
+    "looked-up-once", "a look-up that finds the listener alone is made again", "port-look-up-in-between",
+        [("conn.h", "if (r.state == TCP_LISTEN) {\n\t\tsock_put(&r);\n", "if (0) {\n\t\tsock_put(&r);\n")];
     "bare-by-chance", "a right sum that equals the bare one is updated like any other", "sharp-bare-by-chance",
         [("verify.h", "w->bare = partial || (bare && !right);", "w->bare = partial || bare;")];
+    "sequence-unjudged", "an acknowledgement counts only if TCP looks at the segment", "edge-07-ack-out-of-window",
+        [("accept.h", "bad |= (end - v->rcv_wup) >> 31;\n\tbad |= (v->rcv_nxt - seq) >> 31 & (v->rcv_wup + v->rcv_wnd - seq) >> 31;", "bad |= end == 0 && seq == 0;")];
+    "rejected-in-doubt", "what is rejected bears an acknowledgement that the kernel refuses at any time", "edge-07-rejected-for-sure",
+        [("up.h", "translation_take(conn, w);\n\t\ttranslation_refused(w);", "translation_take(conn, w);")];
+    "reset-scanned", "TCP takes no bytes of a reset", "edge-07-reset-with-payload",
+        [("ingress.h", "if (!w->p.payload_len || (w->p.flags & TCP_RST)) /* TCP", "if (!w->p.payload_len) /* TCP")];
+    "request-paws", "payload older than its SYN does not go up", "edge-07-payload-older-than-its-syn",
+        [("conn.h", "r->ts_recent && seq_before(w->p.tsval, r->ts_recent)", "r->ts_recent == 1")];
+    "fragment-unjudged", "a fragment that TCP will not look at loses no stream", "edge-07-fragment-out-of-window",
+        [("ingress.h", "if (r->tp) {\n\t\tv = ingress_unacceptable", "if (r->tp && !(w->p.odd & ODD_F_FRAGMENT)) {\n\t\tv = ingress_unacceptable")];
+    "lost-unjudged", "payload that TCP will not look at fences nothing, whatever is known of its stream", "edge-07-older-stream",
+        [("ingress.h", "if (r->tp) {\n\t\tv = ingress_unacceptable", "if (r->tp && !(conn->flags & CONN_F_SCAN_LOST)) {\n\t\tv = ingress_unacceptable"),
+         ("up.h", "if (r->tp && !up_counts(conn, w, r))", "if (r->tp && !lost && !up_counts(conn, w, r))")];
+    "fin-anywhere", "a FIN ends a connection only if TCP believes it", "edge-12-blind-fin",
+        [("accept.h", "return counts && (w->p.flags & TCP_FIN) && !seq_before(end, w->view.rcv_nxt);", "return end && (w->p.flags & TCP_FIN) && !seq_after(w->p.seq, conn->next);")];
+    "paws-for-ever", "a timestamp that is too old says nothing", "edge-06-silent-and-spliced",
+        [("accept.h", "(s32)((u32)(now / 1000000000) - recent_s) >= PAWS_WRAP_S;", "(s32)((u32)(now / 1000000000) - recent_s) >= PAWS_WRAP_S * 1000;")];
+    "paws-by-the-entry", "while nothing was consumed the kernel's record of timestamps decides", "edge-06-silent-listener",
+        [("accept.h", "(!conn->in_delta || paws_ok(conn->ts_recent,", "(paws_ok(conn->ts_recent,"),
+         ("accept.h", "if (!conn->in_delta || !p->ts_off || seq_after(p->seq, conn->next))", "if (!p->ts_off || seq_after(p->seq, conn->next))")];
+    "tc-overtaken", "XDP leaves to TC all that comes behind what TC still is to have", "edge-16-steered",
+        [("answer.h", "segment_counts(conn, &w->p, &w->view, w->now))\n\t\ttc_awaits(conn, w);", "segment_counts(conn, &w->p, &w->view, w->now))\n\t\tconn->spoke = 1;")];
+    "tc-awaited-for-ever", "what was left to TC and does not come is lost", "edge-16-lost-behind-xdp",
+        [("answer.h", "if (pending && (u32)(w->now >> 20) - conn->tc_at > TC_PENDING_NS >> 20) {", "if (0) {")];
+    "tiny-fragments", "a first fragment without the whole TCP header does not go up", "edge-05-tiny-fragments",
+        [("hidden.h", "(len < 20 || (w->head[off + 12] >> 4) * 4U > len);", "len == 1;")];
+    "syn-data", "a SYN with data that Fast Open would take does not go up", "edge-05-data-in-syn",
+        [("ingress.h", "&& syn_data_taken(ctx, w)) {", "&& !c) {")];
+    "tag-forgotten", "the timer's copies bear the tag that the kernel took off", "edge-19-tagged-copies",
+        [("splice.h", "if (w->tag) {", "if (w->tag == 1) {")];
 }
 
 /// The daemon's.
@@ -186,6 +256,12 @@ pub(super) const DAEMON: &[Mutation] = &[
         DaemonMistake::ReleasedWithoutProof,
     ),
     daemon(
+        "settled-unread",
+        "the count of answered shares is noted before the PING whose answer settles them",
+        Way::Scenario("fence-reports-handled"),
+        DaemonMistake::SettledUnread,
+    ),
+    daemon(
         "fast-names-unchecked",
         "a fast command whose name another one bears is Redis's",
         Way::Scenario("coh-03-renamed-fast"),
@@ -214,5 +290,17 @@ pub(super) const DAEMON: &[Mutation] = &[
         "a daemon that takes over admits every connection anew",
         Way::Scenario("ops-replaced-unawares"),
         DaemonMistake::RightsTakenOver,
+    ),
+    daemon(
+        "heartbeat-by-limit",
+        "Redis hears of a busy client each minute, whatever its idle limit",
+        Way::Scenario("edge-08-heartbeat"),
+        DaemonMistake::HeartbeatByLimitAlone,
+    ),
+    daemon(
+        "sizes-unasked",
+        "a value is read only if it is known to be small",
+        Way::Scenario("edge-01-large-values"),
+        DaemonMistake::SizesUnasked,
     ),
 ];

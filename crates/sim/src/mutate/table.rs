@@ -45,25 +45,27 @@ mutations! {
         [("verify.h", "csum_fold(pseudo + sum) == 0xffff;\n\t}\n", "csum_fold(pseudo + sum) != 1;\n\t}\n"),
          ("verify.h", "return right || w->bare || tier_merged(ctx); /* GRO", "return w->bare || right || !w->bare; /* GRO")];
     "pure-acks-dropped", "pure ACKs are dropped only if they say nothing new", "bigvalues",
-        [("ack.h", "p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&\n\t       ack_is_known(conn, v, p) && conn_paws_ok(conn, p) && !conn->spoke &&\n\t       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;", "v->established && p->seq == conn->next;")];
+        [("ack.h", "p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&\n\t       ack_is_known(conn, v, p) && !conn->spoke &&\n\t       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;", "v->established && p->seq == conn->next;")];
     "gap-scanned", "payload beyond next is never scanned", "reorder",
-        [("ingress.h", "if (seq_after(w->p.seq, conn->next))\n\t\treturn ingress_gap(ctx, w, conn, r);", ""),
+        [("ingress.h", "if (seq_after(w->p.seq, conn->next))\n\t\t\treturn ingress_gap(ctx, w, conn, r);", ""),
          ("up.h", "if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */\n\t\treturn false;", "")];
     "gap-acknowledged", "every segment of the fast path acknowledges rcv_nxt + in_delta, never more", "reorder",
         [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tw->reply_len = 0;", "w->out_ack = w->p.seq + w->p.payload_len;\n\t\tw->reply_len = 0;")];
     "scan-twice", "a scan counts only if next is unchanged", "twins",
         [("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (conn->cookie != r->cookie)")];
     "again-scanned", "bytes that went up before go up again unscanned", "lossy",
-        [("ingress.h", "if (!seq_after(end, conn->next))\n\t\treturn ingress_up_again(ctx, w, conn, r);", "")];
+        [("ingress.h", "again = !seq_after(end, conn->next);", "again = false;")];
     "consumed-goes-up", "a copy of consumed bytes never reaches the kernel as new", "lossy",
         [("ingress.h", "if (!seq_after(end, conn->in_edge) && conn->in_delta) {", "if (0) {"),
          ("splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, seq_before(w->p.seq, w->p.ack - w->p.ack + w->p.seq + 1) ? w->p.seq - w->in_delta / 2 : 0);")];
     "no-mark", "a write takes a mark before it goes up", "calm",
-        [("scan_request.h", "if (s->has_key)\n\t\tfound_effect(f, set_of(c, s->hash), s->hash);", "if (s->has_key && s->hash == 1)\n\t\tfound_effect(f, set_of(c, s->hash), s->hash);")];
+        [("scan_request.h", "if (s->has_key && !found_effect(", "if (s->has_key && s->hash == 1 && !found_effect(")];
     "mark-wrong-key", "the mark is on the key's own set (last bytes of the hash)", "calm",
-        [("scan_request.h", "if (s->word_len)\n\t\t\ts->hash = hash_word(s->hash, s->word);", "")];
+        [("scan_request.h", "if (s->word_len)\n\t\t\ts->hash = hash_word(&c->hash, s->hash, s->word, s->number / 8);", "")];
+    "hash-unkeyed", "each word of a key is hashed with a secret of its place", "calm",
+        [("hash.h", "word += secret->words[place & (HASH_WORDS - 1)];", "")];
     "mark-early", "a mark stands until its own reply has left", "segments",
-        [("egress.h", "if (conn->mark_tail == conn->mark_head || seq_after(m->request, conn->replies))", "if (conn->mark_tail == conn->mark_head || seq_after(m->request, conn->replies + 1))")];
+        [("egress.h", "return !seq_after(m->request, conn->replies + early);", "return !seq_after(m->request, conn->replies + early + 1);")];
     "mark-one-early", "an effect belongs to the request that is coming in", "races",
         [("scan_request.h", "f->marks[n].request = f->done + 1;", "f->marks[n].request = f->done;")];
     "mark-leaves-entry", "taking a mark frees the key's entry", "calm",
@@ -72,8 +74,6 @@ mutations! {
         [("up.h", "if (hold == HOLD_RACE) {\n\t\teffects_release();", "if (hold == HOLD_RACE) {")];
     "epoch-unchecked", "entries of another epoch are absent", "odd",
         [("cache.h", "if (slot->key_len != len || slot->cache_epoch != l->cache_epoch ||", "if (slot->key_len != len ||")];
-    "epoch-not-raised", "the epoch rises before the fence falls", "odd",
-        [("cache.h", "atomic_add32(&c->cache_epoch, 1);\n\tatomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);", "atomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);")];
     "expiry-unchecked", "an entry is not answered from shortly before its expiry", "expiry",
         [("fast.h", "w->look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms;", "*expiry_ms > 0;")];
     "expiry-late", "the guard covers what the coarse clock lags behind", "expiry",
@@ -88,12 +88,9 @@ mutations! {
     "entry-too-long", "an entry fits its class, the expiry included", "edges",
         [("control.bpf.c", "((key_len + 7) & ~7U) + (expires ? 8 : 0);", "((key_len + 7) & ~7U) + (expires ? 0 : 0);")];
     "lease-ignored", "hits need the lease", "lease",
-        [("fast.h", "if (w->now >= read_once(c->lease_until_ns))", "if (!read_once(c->cache_epoch) && !c->port_be)")];
-    "fence-ignored", "nothing is answered while the fence stands", "odd",
-        [("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = read_once(c->untracked);"),
-         ("cache.h", "atomic_add32(&c->cache_epoch, 1);\n\tatomic_add(&c->global_version, 1);\n\tatomic_add(&c->fence, -1ULL);", "atomic_add(&c->fence, -1ULL);")];
+        [("fast.h", "if (w->now >= lease_until_ns)", "if (lease_until_ns & !c->port_be)")];
     "fence-not-taken", "an unknown command raises the fence", "odd",
-        [("scan_request.h", "if (class == CMD_FENCE || class == CMD_EXEC || class == CMD_GATE)", "if (class == CMD_EXEC || class == CMD_GATE)")];
+        [("scan_request.h", "return class == CMD_FENCE || class == CMD_SETTLE || class == CMD_EXEC ||", "return class == CMD_EXEC ||")];
     "unknown-is-harmless", "a command that is not listed may write anything", "odd",
         [("command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->argc", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->argc")];
     "invalidation-ignored", "an invalidation frees the key's entry", "lease",
@@ -109,7 +106,7 @@ mutations! {
     "reply-nested", "an aggregate's elements belong to it", "odd",
         [("scan_reply.h", "s->left += s->type == '%' || s->type == '|' ? 2 * s->number : s->number;", "s->left += s->type == '%' || s->type == '|' ? s->number : s->number;")];
     "mark-released-twice", "a mark is held by exactly one holder", "races",
-        [("up.h", "if (hold == HOLD_SHARE_NEW || hold == HOLD_SHARE_OLD)\n\t\teffects_release();", "effects_release();")];
+        [("up.h", "if (hold != HOLD_RING)\n\t\teffects_release();", "effects_release();")];
     "wrong-value-length", "the reply announces the value's own length", "calm",
         [("fast.h", "u32 len = bytes - 3 - digits;", "u32 len = bytes - 4 - digits;")];
     "release-keeps", "release gives back what an entry holds", "proof",

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The profiles themselves: each names what it changes of a calm day.
 
+use crate::profile::edges::{FORGED, STEERED, UPLINKS};
 use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::time::{MS, SECOND, US};
 
-const QUIET_LINK: LinkRates = LinkRates {
+pub(super) const QUIET_LINK: LinkRates = LinkRates {
     delay: 30 * US,
     jitter: 100_000,
     jitter_max: 20 * US,
@@ -23,6 +24,8 @@ const QUIET_LINK: LinkRates = LinkRates {
     urgent: 0,
     tcp_option: 0,
     forged: 0,
+    stranger: 0,
+    tiny: 0,
     bare_sum: 200_000,
     blackout_every: 0,
     blackout_max: 0,
@@ -57,11 +60,14 @@ pub const CALM: Profile = Profile {
     link: QUIET_LINK,
     server: ServerRates {
         cpus: 2,
+        keepalive: true,
         tier: Tier::Native,
         veth: true,
         switch: 50_000,
         cpu_change: 0,
+        route: 0,
         backlog: 0,
+        steered: 0,
         no_meta: 0,
         merge: 0,
         offload: 300_000,
@@ -567,6 +573,6 @@ const CROWDED: Profile = Profile {
 
 /// All profiles.
 pub const PROFILES: &[Profile] = &[
-    CALM, LOSSY, REORDER, CORRUPT, SEGMENTS, RACES, CHURN, CRASH, BIG_VALUES, WINDOWS, TC_ONLY,
-    LOOPBACK, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL, CROWDED, USERS,
+    CALM, LOSSY, REORDER, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH, BIG_VALUES,
+    WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL, CROWDED, USERS,
 ];

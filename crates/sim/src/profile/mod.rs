@@ -2,6 +2,7 @@
 //! Profiles: named sets of rates and shapes. Rates of what happens per frame or per operation are
 //! in parts per million; times between rare events are means, 0 = never.
 
+mod edges;
 mod list;
 mod users;
 
@@ -46,6 +47,8 @@ pub struct LinkRates {
     pub urgent: u32,
     pub tcp_option: u32,
     pub forged: u32,
+    pub stranger: u32,
+    pub tiny: u32,
     /// Of connections, not frames.
     pub bare_sum: u32,
     /// Mean time between blackouts of one link.
@@ -62,13 +65,19 @@ pub struct LinkRates {
 )]
 pub struct ServerRates {
     pub cpus: usize,
+    /// `tcp-keepalive` is on.
+    pub keepalive: bool,
     pub tier: Tier,
     /// The card has little room before and none behind the frame.
     pub veth: bool,
     /// Chance of a switch to another CPU at each helper call and lock, parts per million.
     pub switch: u32,
     pub cpu_change: u32,
+    /// Of packets either way: routes move to another device.
+    pub route: u32,
     pub backlog: u32,
+    /// Of flows: receive packet steering takes them to another CPU behind XDP.
+    pub steered: u32,
     pub no_meta: u32,
     pub merge: u32,
     pub offload: u32,

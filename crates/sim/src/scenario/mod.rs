@@ -88,6 +88,10 @@ pub struct Setup {
     pub offload: bool,
     /// Frames that arrive together reach TC merged (receive offload).
     pub merge: bool,
+    /// Redis's sockets probe silent clients (`tcp-keepalive`).
+    pub keepalive: bool,
+    /// Another CPU than XDP's takes each packet to TC, later.
+    pub steered: bool,
     /// What is kept of the story.
     pub keep: Keep,
     /// The data path; the built-in one if `None`.
@@ -115,6 +119,8 @@ impl Default for Setup {
             attached: true,
             offload: false,
             merge: false,
+            steered: false,
+            keepalive: true,
             keep: Keep::Last,
             library: None,
         }
@@ -156,16 +162,19 @@ impl Scenario {
         profile.server.renamed = setup.renamed;
         profile.server.offload = if setup.offload { 1_000_000 } else { 0 };
         profile.server.merge = if setup.merge { 1_000_000 } else { 0 };
+        profile.server.keepalive = setup.keepalive;
+        profile.server.steered = if setup.steered { 1_000_000 } else { 0 };
         profile.client.machines = 3;
         profile.client.parallel = u32::MAX;
         profile.duration = Ns::MAX / 4;
         // One per scenario and small: a plan's profile lives as long as the program.
         let mut plan = Plan::new(Box::leak(Box::new(profile)), setup.seed);
-        plan.faults = if setup.merge {
-            Faults::NONE.with(Fault::Merge)
-        } else {
-            Faults::NONE
-        };
+        plan.faults = Faults::NONE;
+        for (wanted, fault) in [(setup.merge, Fault::Merge), (setup.steered, Fault::Steered)] {
+            if wanted {
+                plan.faults = plan.faults.with(fault);
+            }
+        }
         let options = Options {
             library: setup.library.or_else(hand::library),
             mistake: hand::mistake(),

@@ -55,6 +55,13 @@ impl Raw {
         }
     }
 
+    /// The same client, of another address of the server's.
+    #[must_use]
+    pub const fn at(mut self, server: std::net::SocketAddr) -> Self {
+        self.pair.0 = server;
+        self
+    }
+
     /// Addresses: the server's, the client's.
     #[must_use]
     pub const fn pair(&self) -> Pair {

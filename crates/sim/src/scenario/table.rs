@@ -176,6 +176,11 @@ cases! {
     "coh-37-older-silent", "coherence 37", "CLIENT LIST hides REPLY OFF and SKIP", Some(cases::admit::older_and_silent), "";
     "tcp-24-large-packets", "tcp 24", "segmentation offload: one header for many segments", Some(cases::wire::large_reply_in_one_packet), "";
     "tcp-25-other-device", "tcp 25", "a connection whose replies leave by another device is never answered", Some(cases::wire::replies_by_another_device), "any-device";
+    "dev-replies-move", "edges 3", "replies that begin to leave by another device are translated there", Some(cases::devices::replies_move), "untranslated-elsewhere";
+    "dev-requests-move", "edges 3", "requests that begin to come by another device are translated there, and not answered", Some(cases::devices::requests_move), "answered-elsewhere";
+    "dev-all-moves", "edges 3", "a connection that moves to another boosted device is answered there", Some(cases::devices::all_moves), "";
+    "dev-one-above-another", "edges 3", "a packet that passes two devices is translated once", Some(cases::devices::one_above_another), "translated-twice";
+    "dev-begins-elsewhere", "edges 3", "a connection that begins on a device that is not boosted is left alone", Some(cases::devices::begins_elsewhere), "tracked-elsewhere";
     "tcp-26-reset", "tcp 26", "the reset for a vanished socket has the number that the client believes", Some(cases::lives::reset_of_a_vanished_socket), "";
     "tcp-27-ecn", "tcp 27", "congestion marks go up, fast answers are Not-ECT", Some(cases::wire::congestion_marks), "";
     "tcp-27-accecn", "tcp 27", "not shown: the model's stacks do not negotiate AccECN", None, "";
@@ -202,6 +207,16 @@ cases! {
     "coh-43-whole-set", "coherence 43", "a mark counts for its whole set and goes with the reply", Some(cases::fills::mark_of_another_key_of_the_set), "mark-ignored";
     "coh-43-no-room", "coherence 43", "marks without room take the fence", Some(cases::fills::more_marks_than_room), "";
     "coh-03-unknown-keys", "coherence 3, 9", "a command with unknown keys closes the fast path until it is answered", Some(cases::fence::unknown_keys_close_everything), "fence-not-taken";
+    "fence-half-script", "S3", "half a command closes nothing for others", Some(cases::settle::half_a_script), "";
+    "fence-half-body", "S3", "a command closes the fence with its last byte, however long its last argument is", Some(cases::settle::half_a_body), "late-early";
+    "fence-slow-reader", "C10", "a reply that is not read closes nothing for others", Some(cases::settle::slow_reader), "reply-whole";
+    "fence-cache-kept", "C10", "a script that is answered closes the fast path for a round trip and costs nobody the cache", Some(cases::settle::the_cache_is_kept), "script-empties";
+    "fence-reports-handled", "C10", "the fast path opens when what a script wrote has been reported, not before", Some(cases::settle::reports_are_handled_first), "settled-unread";
+    "fence-hidden-swap", "C10", "SWAPDB inside of a script is noticed before the fast path opens", Some(cases::settle::swap_in_a_script), "";
+    "fence-many-scripts", "C10", "scripts do not take the fast path from the others", Some(cases::settle::scripts_without_end), "script-empties";
+    "fence-new-daemon", "C10", "shares that wait when the daemon dies are settled by the next", Some(cases::settle::daemon_dies), "";
+    "listen-older-subscriber", "A7", "an older connection that only listens and pings closes nothing", Some(cases::settle::older_that_listens), "listener-unheard";
+    "listen-no-more", "A7", "an older listener that says anything else is fenced like any other", Some(cases::settle::listener_that_writes), "listener-trusted";
     "coh-03-many-keys", "coherence 3, 9", "a write of several keys marks each of them and closes nothing else", Some(cases::keys::many_keys), "key-step";
     "coh-03-last-key", "coherence 3, 9", "a range of keys goes to the last one", Some(cases::keys::many_keys), "last-key-forgotten";
     "coh-03-other-database", "coherence 3, 15", "MOVE and COPY to another database mark the key there", Some(cases::keys::other_database), "";
@@ -216,7 +231,12 @@ cases! {
     "coh-03-renamed-needed", "coherence 3", "without the commands that the daemon needs nothing is answered", Some(cases::names::needed), "";
     "coh-07-bypass-writes", "coherence 7", "BYPASS takes away answers only: its writes are marked", Some(cases::fence::writes_of_bypassed_connections), "";
     "coh-07-older-than-erb", "coherence 7", "payload of connections older than ERB is fenced until proved", Some(cases::fence::older_than_erb), "never-released";
-    "coh-07-untracked", "coherence 7", "payload that nobody tracks closes the fast path until proved", Some(cases::fence::untracked_payload), "";
+    "port-another-server", "edges 2", "clients of another server on the port are answered by it, and nobody notices them", Some(cases::port::another_server), "foreign-answered";
+    "port-another-server-comes", "edges 2", "another server may come at any time", Some(cases::port::another_server_comes), "";
+    "port-forged-payload", "edges 9", "payload without connection takes the fast path from nobody", Some(cases::port::forged_payload), "listen-closes";
+    "port-syn-cookie", "edges 9, coherence 7", "what ends a handshake by SYN cookie fences until proved", Some(cases::port::write_by_syn_cookie), "cookie-ack-unseen";
+    "port-look-up-in-between", "edges 9", "a look-up between a request and its connection finds neither", Some(cases::port::look_up_in_between), "looked-up-once";
+    "port-silent", "edges 9", "connections that have said nothing keep the fast path from nobody", Some(cases::port::silent_beside_a_full_table), "";
     "coh-07-full-table", "coherence 7", "a full table closes the fast path", Some(cases::fence::full_table), "";
     "coh-07-unparseable", "coherence 7", "a stream that cannot be parsed may have written anything", Some(cases::fence::streams_that_cannot_be_parsed), "";
     "coh-08-queued", "coherence 8", "QUEUED releases nothing that EXEC needs", Some(cases::fence::queued_is_no_reply), "";
@@ -250,6 +270,7 @@ cases! {
     "sharp-older-writes", "coherence 7", "what a connection older than ERB writes is fenced before the daemon hears of it", Some(sharp::older_that_writes), "old-not-fenced";
     "sharp-made-once", "T1", "two CPUs that find no entry make one", Some(sharp::both_find_no_entry), "made-twice";
     "sharp-fill-across-fence", "C2", "a fill that a script overtakes is not inserted", Some(sharp::fill_across_a_fence), "fill-global-version";
+    "sharp-fill-across-script", "C2, C10", "a fill that a script overtakes is not inserted", Some(sharp::fill_across_a_script), "";
     "sharp-fill-across-write", "C2", "a fill that a write overtakes is not inserted", Some(sharp::fill_across_a_write), "fill-version";
     "sharp-fill-below-write", "C1", "no fill begins while a write is on its way", Some(sharp::fill_below_a_write), "fill-under-mark";
     "sharp-late-pong", "coherence 17", "the lease counts from when PING was written", Some(sharp::late_pong), "lease-from-pong";
@@ -272,6 +293,20 @@ cases! {
     "hash-expires", "coherence 16", "a hash is not answered from beyond its expiry", Some(hashes::expires), "";
     "hash-other-version", "H2", "nil and maps are in the version of the connection, or Redis's", Some(hashes::other_version), "nil-of-resp2";
     "hash-too-large", "fills", "a hash that may not fit or may have fields that expire is not cached", Some(hashes::too_large), "";
+    "edge-05-tiny-fragments", "edges 5", "a first fragment without the whole TCP header does not reach Redis", Some(cases::forged::tiny_fragments), "tiny-fragments";
+    "edge-05-data-in-syn", "edges 5", "data in a SYN do not reach Redis", Some(cases::forged::data_in_syn), "syn-data";
+    "edge-06-silent-listener", "edges 6", "a client that only listened for long is answered", Some(cases::forged::silent_listener), "paws-by-the-entry";
+    "edge-06-silent-and-spliced", "edges 6", "after a long silence an old timestamp says nothing", Some(cases::forged::silent_and_spliced), "paws-for-ever";
+    "edge-07-ack-out-of-window", "edges 7", "an acknowledgement out of the window changes nothing", Some(cases::forged::ack_out_of_window), "sequence-unjudged";
+    "edge-07-rejected-for-sure", "edges 7", "what is rejected is not executed, whatever Redis writes meanwhile", Some(cases::forged::rejected_for_sure), "rejected-in-doubt";
+    "edge-07-reset-with-payload", "edges 7", "payload of a reset is not scanned", Some(cases::forged::reset_with_payload), "reset-scanned";
+    "edge-07-payload-older-than-its-syn", "edges 7", "payload that the request refuses is not scanned", Some(cases::forged::payload_older_than_its_syn), "request-paws";
+    "edge-07-fragment-out-of-window", "edges 7", "a fragment out of the window loses no stream", Some(cases::forged::fragment_out_of_window), "fragment-unjudged";
+    "edge-07-older-stream", "edges 7", "payload out of the window fences nothing", Some(cases::forged::older_stream), "lost-unjudged";
+    "edge-12-blind-fin", "edges 12", "a FIN ends a connection only if TCP believes it", Some(cases::forged::blind_fin), "fin-anywhere";
+    "edge-16-steered", "edges 16", "where TC works on another CPU nothing is dropped", Some(cases::forged::steered), "tc-overtaken";
+    "edge-16-lost-behind-xdp", "edges 16", "what was lost behind XDP is not waited for", Some(cases::forged::lost_behind_xdp), "tc-awaited-for-ever";
+    "edge-19-tagged-copies", "edges 19", "copies of the timer bear the VLAN tag", Some(cases::forged::tagged_copies), "tag-forgotten";
     "seldom-many-commands", "REFUSE_COMMANDS", "a packet of more commands than are read there is Redis's", Some(seldom::many_commands_in_a_packet), "";
     "seldom-request-with-fin", "ODD_FLAGS", "a request that comes with a FIN is Redis's, and answered", Some(seldom::request_with_fin), "";
     "seldom-long-packet", "LONG_PACKET", "a request longer than one MTU is Redis's", Some(seldom::long_packet), "";
@@ -280,6 +315,12 @@ cases! {
     "seldom-closed-meanwhile", "REFUSE_RACE", "nothing is committed for a socket that closed since it was looked at", Some(seldom::closed_while_it_is_looked_at), "";
     "seldom-miss-ring", "MISS_RING_FULL", "misses that find no room are reported later", Some(seldom::misses_that_nobody_reads), "";
     "seldom-gave-up", "REXMIT_GAVE_UP", "an answer that nobody acknowledges is not repeated for ever", Some(seldom::answer_that_nobody_takes), "";
+    "edge-01-large-values", "edges 1", "a value beyond every bound is asked for its size, once in minutes", Some(cases::large::large_values), "sizes-unasked";
+    "edge-01-typeless", "edges 1", "EXISTS and TTL have nothing filled", Some(cases::large::typeless), "typeless-fills";
+    "edge-01-written-small", "edges 1", "a write to what was too large may have made it small", Some(cases::large::written_small), "";
+    "edge-01-grows", "edges 1", "what grows between its size and its reading is read no further", Some(cases::large::grows), "";
+    "edge-08-heartbeat", "edges 8", "a busy client is never idle for Redis, with or without an idle limit", Some(cases::upkeep::heartbeat_without_idle_limit), "heartbeat-by-limit";
+    "edge-17-late-state", "edges 17", "the calls of a state that is late are not compared with later ones", Some(cases::upkeep::calls_of_a_late_state), "";
 }
 
 /// Traps of the design that do not concern mode `read`, and why.

@@ -9,6 +9,7 @@ use erb_sim_tcp::{Counters, Segment, flags};
 use crate::client::resp::request;
 use crate::link::{Fate, Script};
 use crate::scenario::{Raw, Scenario};
+use crate::violation::Violation;
 
 /// Segments that a script saw.
 pub type Log = Rc<RefCell<Vec<Segment>>>;
@@ -143,6 +144,29 @@ impl Scenario {
     #[must_use]
     pub fn fast_packets(&self) -> u64 {
         self.stat(erb_abi::STAT_FAST_PACKET) + self.stat(erb_abi::STAT_FAST_PACKET_TC)
+    }
+
+    /// Whether a GET of a cached key on this connection is answered fast now.
+    pub fn is_fast_now(&mut self, conn: crate::ConnId, key: &[u8]) -> bool {
+        let fast = self.stat(erb_abi::STAT_FAST_GET);
+        self.call(conn, &[b"GET", key]);
+        self.stat(erb_abi::STAT_FAST_GET) > fast
+    }
+
+    /// Asks until a GET of the key is answered fast: the liveness of the fast path, whatever had closed
+    /// it.
+    ///
+    /// # Panics
+    /// With the violation `fast-again` if that takes longer than `limit`.
+    pub fn is_fast_within(&mut self, conn: crate::ConnId, key: &[u8], limit: crate::time::Ns) {
+        let began = self.now();
+        while !self.is_fast_now(conn, key) {
+            if self.now() > began + limit {
+                let text = format!("the fast path is not back: {}", self.counters());
+                panic!("{}", Violation::new("fast-again", self.now(), text));
+            }
+            self.run(5 * crate::time::MS);
+        }
     }
 
     /// The value of a key, read by a connection of its own.

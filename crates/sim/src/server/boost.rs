@@ -2,20 +2,21 @@
 //! ERB's daemon as a process: the real core, over the maps of this server and over its sockets.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 
 use erb_core::rights::{Credentials, DEFAULT_USER};
-use erb_core::{Core, Machine, Result, Settings, Stage, TcpPair};
+use erb_core::{Core, Listener, Machine, Result, Settings, Stage, TcpPair, Traffic};
 use erb_sim_path::{Context, Hook, Library, point};
 use erb_sim_tcp::State;
 
+use crate::client::machine::{PORT, server_ip};
 use crate::fault::Fault;
 use crate::inner::Event;
-use crate::mutate::Mistaken;
+use crate::mutate::{DaemonMistake, Mistaken, sizes_unasked};
 use crate::server::control::Control;
 use crate::server::{IFINDEX, Pipe, Server};
 use crate::time::{MS, Ns, US};
@@ -52,6 +53,13 @@ impl Boost {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.core.borrow().is_some() || self.running.get()
+    }
+
+    /// Whether this is the daemon's connection to Redis.
+    #[must_use]
+    pub fn is_feed(&self, pipe: &Pipe) -> bool {
+        let feed = self.stream.borrow();
+        feed.as_ref().is_some_and(|feed| feed.is(pipe))
     }
 
     /// Looks at the daemon between its turns.
@@ -97,7 +105,7 @@ impl Server {
         let settings = Settings {
             feed_name: "erb-feed:sim".to_owned(),
             redis: "the simulator's".to_owned(),
-            port: crate::client::machine::PORT,
+            port: PORT,
         };
         self.boost.stop_asked.set(false);
         *self.boost.core.borrow_mut() = Some(Box::new(Core::new(control, around, settings)));
@@ -144,34 +152,37 @@ impl Server {
     }
 
     fn daemon_task(self: &Rc<Self>, mut core: Box<Daemon>) {
-        let ready = self.is_daemon_ready(&core);
         let stops = self.boost.stop_asked.take();
+        // All of it may look at the data path, and be killed at that.
         let done = catch_unwind(AssertUnwindSafe(|| {
+            let ready = self.is_daemon_ready(&core);
             if stops {
                 core.stop(false)?;
             }
-            core.turn(ready)
+            core.turn(ready)?;
+            let now = self.inner.now();
+            Ok(if self.is_daemon_ready(&core) {
+                now + 20 * US
+            } else {
+                core.next_wake_ns(now)
+            })
         }));
         self.boost.running.set(false);
         match done {
-            Ok(Ok(())) if core.is_leaving() => {
+            Ok(Ok(_)) if core.is_leaving() => {
                 drop(core);
                 self.inner.coverage.borrow_mut().count("daemon", "leaves");
                 self.inner.tell(Place::Daemon, None, Note::Text("leaves"));
                 self.end_stream();
                 self.forget_path();
             }
-            Ok(Ok(())) => {
-                let now = self.inner.now();
-                let mut next = core.next_wake_ns(now);
-                if self.is_daemon_ready(&core) {
-                    next = now + 20 * US;
-                }
+            Ok(Ok(next)) => {
                 *self.boost.core.borrow_mut() = Some(core);
                 self.wake_redis_for_daemon();
-                self.daemon_at(next.max(now + US));
+                self.daemon_at(next.max(self.inner.now() + US));
             }
             Ok(Err(error)) => {
+                let error: erb_core::Error = error;
                 let text = format!("the daemon cannot go on: {error}");
                 self.inner
                     .fail(Violation::new("daemon", self.inner.now(), text));
@@ -354,6 +365,9 @@ impl Machine for Around {
         let pipe = server
             .dial_inside()
             .ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+        if server.mistake == Some(DaemonMistake::SizesUnasked) {
+            pipe.rewrite(sizes_unasked);
+        }
         server.boost.stream.borrow_mut().replace(pipe.clone());
         Ok(pipe)
     }
@@ -367,33 +381,77 @@ impl Machine for Around {
         }))
     }
 
-    fn passing_connections(&self) -> Result<HashSet<TcpPair>> {
+    fn passing_connections(&self) -> Result<HashMap<TcpPair, Traffic>> {
         Boost::step(&self.die_in);
         let server = self.server();
         let host = server.host.borrow();
         let mut cookies = server.cookies.borrow_mut();
-        let mut pairs = HashSet::new();
+        let mut pairs = HashMap::new();
         for (local, remote) in server.pairs.borrow().values() {
             let Some(look) = host.lookup(*local, *remote).filter(|look| !look.listen) else {
                 continue;
             };
             cookies.insert(look.cookie);
             if look.state != State::TimeWait {
-                pairs.insert(TcpPair {
+                let segments = look.id.and_then(|id| host.view(id));
+                let traffic = match segments.map(|view| view.data_segs_in) {
+                    None => Traffic::Opening,
+                    Some(0) => Traffic::Silent,
+                    Some(_) => Traffic::Heard,
+                };
+                let pair = TcpPair {
                     client: *remote,
                     server: *local,
-                });
+                };
+                pairs.insert(pair, traffic);
             }
         }
         Ok(pairs)
     }
 
+    fn listeners(&self) -> Result<Vec<Listener>> {
+        Boost::step(&self.die_in);
+        let server = self.server();
+        let found = server.host.borrow().listeners(PORT);
+        let mut cookies = server.cookies.borrow_mut();
+        cookies.extend(found.iter().map(|(_, cookie)| *cookie));
+        let all = server.all_addresses();
+        let listener = |(address, cookie): (Option<IpAddr>, u64)| Listener {
+            cookie,
+            address: address.unwrap_or(all),
+            interface: 0,
+        };
+        Ok(found.into_iter().map(listener).collect())
+    }
+
+    fn local_addresses(&self) -> Result<Vec<IpAddr>> {
+        Ok(vec![server_ip(self.server().inner.plan.profile.ipv6)])
+    }
+
+    fn probe(&mut self, to: IpAddr) -> io::Result<(Pipe, TcpPair)> {
+        Boost::step(&self.die_in);
+        let server = self.server();
+        let found = server.host.borrow().listeners(PORT);
+        let at = |place: Option<IpAddr>| found.iter().any(|(address, _)| *address == place);
+        if to.is_ipv6() != server.inner.plan.profile.ipv6 || !(at(Some(to)) || at(None)) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let pair = TcpPair {
+            client: SocketAddr::new(to, server.probe_port()),
+            server: SocketAddr::new(to, PORT),
+        };
+        // What stands open to another server reads as nothing.
+        let pipe = match at(Some(to)) {
+            true => Some(Pipe::default()),
+            false => server.dial_from(pair.client, pair.server),
+        };
+        let pipe = pipe.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+        Ok((pipe, pair))
+    }
+
     fn unseen_clients(&self) -> Result<HashSet<IpAddr>> {
         let v6 = self.server().inner.plan.profile.ipv6;
-        Ok(HashSet::from([
-            crate::client::machine::server_ip(v6),
-            Ipv4Addr::LOCALHOST.into(),
-        ]))
+        Ok(HashSet::from([server_ip(v6), Ipv4Addr::LOCALHOST.into()]))
     }
 
     fn destroy(&self, pair: &TcpPair, cookie: u64) -> Result<bool> {

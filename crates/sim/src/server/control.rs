@@ -110,6 +110,7 @@ impl DataPath for Control {
     getters! {
         serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
         gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
+        fence_answered: u64; fence_settled: u64;
     }
     setters! {
         set_fast_off fast_off: u32; set_unknown_class unknown_class: u32;
@@ -128,6 +129,16 @@ impl DataPath for Control {
         self.step();
         self.path.set_command(key, meaning);
         Ok(())
+    }
+
+    fn listeners(&self) -> Result<Vec<(u64, abi::erb_listener)>> {
+        self.step();
+        Ok(self.path.listeners())
+    }
+
+    fn set_listener(&self, cookie: u64, whose: Option<abi::erb_listener>) -> Result<bool> {
+        self.step();
+        Ok(self.path.set_listener(cookie, whose))
     }
 
     fn tick(&self) -> Result<bool> {
@@ -243,6 +254,14 @@ impl DataPath for Control {
             self.put_keys(batch);
             self.path.run_prog(Prog::Invalidate);
         }
+        Ok(())
+    }
+
+    fn settle(&self, answered: u64) -> Result<()> {
+        self.step();
+        // SAFETY: as for the other fields; the daemon alone writes it.
+        unsafe { (*self.path.control()).settle_to = answered };
+        self.path.run_prog(Prog::Settle);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use erb_sim_redis::{Peer as RedisPeer, Redis};
 use fastrand::Rng;
@@ -14,12 +14,33 @@ use super::pipe::Pipe;
 use crate::client::resp::request;
 use crate::time::{MS, Ns};
 
-const MASTER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 0, 0, 99)), 6379);
+const MASTER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 99)), 6379);
 
 impl Server {
     /// A stream inside the machine reaches Redis; `None` if it does not run.
     pub fn dial_inside(&self) -> Option<Pipe> {
         self.dial(RedisPeer::Unix("/run/redis.sock".to_owned()))
+    }
+
+    /// The same for a client of this machine by TCP.
+    pub(super) fn dial_from(&self, peer: SocketAddr, local: SocketAddr) -> Option<Pipe> {
+        self.dial(RedisPeer::Tcp { peer, local })
+    }
+
+    /// Another port for each.
+    pub(super) fn probe_port(&self) -> u16 {
+        let n = self.probes.get();
+        self.probes.set(n.wrapping_add(1));
+        50_000 + n % 10_000
+    }
+
+    /// The unspecified address.
+    pub(super) fn all_addresses(&self) -> IpAddr {
+        if self.inner.plan.profile.ipv6 {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        }
     }
 
     fn dial(&self, peer: RedisPeer) -> Option<Pipe> {

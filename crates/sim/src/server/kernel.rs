@@ -32,7 +32,7 @@ impl KernelView {
 /// one cookie are three sockets.
 fn number_of(look: &Look) -> u64 {
     let kind = match look.state {
-        State::Listen => return 0,
+        State::Listen => 0,
         State::NewSynRecv => 1,
         State::TimeWait => 2,
         _ => 3,
@@ -58,6 +58,7 @@ pub(super) fn sock_of(view: &View, cookie: u64) -> Sock {
         tsoffset: view.tsoffset,
         mss_cache: view.mss_cache,
         ts_recent: view.ts_recent,
+        ts_recent_s: view.ts_recent_s,
         state: view.state,
         tstamp_ok: view.tstamp_ok.into(),
         snd_wscale: view.snd_wscale,
@@ -87,7 +88,12 @@ impl Kernel for KernelView {
 
     fn lookup(&self, _ifindex: u32, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
         let server = self.server();
-        let look = server.host.borrow().lookup(local, remote)?;
+        let mut look = server.host.borrow().lookup(local, remote)?;
+        if look.id.is_some() && server.blink.take() {
+            // As between a request and its connection: __inet_lookup_established() takes no lock.
+            let nobody = SocketAddr::new(remote.ip(), 0);
+            look = server.host.borrow().lookup(local, nobody)?;
+        }
         let number = number_of(&look);
         server.looked.borrow_mut().insert(
             number,
@@ -97,6 +103,13 @@ impl Kernel for KernelView {
             },
         );
         Some(number)
+    }
+
+    fn is_cookie(&self, local: SocketAddr, remote: SocketAddr, seq: u32, ack: u32) -> bool {
+        let server = self.server();
+        let now = server.inner.now();
+        let host = server.host.borrow();
+        host.is_cookie(now, local, remote, (seq, ack))
     }
 
     fn view(&self, sock: u64) -> Option<Sock> {
@@ -126,12 +139,15 @@ impl Kernel for KernelView {
         }
         let mut sock = Sock {
             state: look.state as u8,
+            cookie: shown(look.cookie),
             ..Sock::default()
         };
         if look.state != State::Listen {
-            sock.cookie = shown(look.cookie);
             sock.rcv_isn = look.rcv_isn;
             sock.snt_isn = look.snt_isn;
+            sock.ts_recent = look.ts_recent;
+        } else {
+            sock.fastopen = server.fastopen.get();
         }
         Some(sock)
     }

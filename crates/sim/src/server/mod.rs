@@ -10,6 +10,7 @@
 
 mod boost;
 mod control;
+pub mod devices;
 mod fragments;
 mod inside;
 mod kernel;
@@ -17,6 +18,7 @@ mod loopback;
 mod packets;
 mod pipe;
 mod process;
+mod stranger;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,8 +33,10 @@ use erb_sim_tcp::{Config, Host, Keepalive, Look, Outgoing, SockId};
 
 pub use boost::{Around, Boost, Daemon};
 pub use control::Control;
+pub use devices::IFINDEX;
 pub use kernel::KernelView;
 pub use pipe::Pipe;
+pub use stranger::STRANGERS_WORDS;
 
 use crate::ConnId;
 use crate::client::machine::PORT;
@@ -43,9 +47,6 @@ use crate::link::Frame;
 use crate::mutate::DaemonMistake;
 use crate::profile::Tier;
 use crate::time::{Ns, SECOND, US};
-
-/// The device on which clients arrive.
-pub const IFINDEX: u32 = 7;
 
 /// Frames that a poll of the device takes at most.
 const POLL_FRAMES: usize = 8;
@@ -124,6 +125,11 @@ pub struct Server {
     peers: RefCell<BTreeMap<ClientId, Peer>>,
     by_sock: RefCell<BTreeMap<SockId, ClientId>>,
     incoming_pipes: RefCell<VecDeque<(Pipe, erb_sim_redis::Peer)>>,
+    probes: Cell<u16>,
+    /// The next look-up of a connection finds its listener: see [`KernelView`].
+    pub blink: Cell<bool>,
+    /// Connections of another server on the same port, and where it listens.
+    pub stranger: RefCell<stranger::Stranger>,
     unseen_pipe: RefCell<Option<Pipe>>,
     master_pipe: RefCell<Option<Pipe>>,
     redis_scheduled: Cell<bool>,
@@ -147,8 +153,13 @@ pub struct Server {
     steered: Cell<Option<usize>>,
     /// CPUs of the next frames, one each.
     steered_next: RefCell<VecDeque<usize>>,
-    /// Device by which replies leave.
+    /// Packets on their way to the CPU that they were steered to.
+    steered_packets: RefCell<Vec<VecDeque<Packet>>>,
+    /// The listener's queue for Fast Open.
+    pub fastopen: Cell<u32>,
+    /// Device by which replies leave, and by which clients' packets come.
     route: Cell<u32>,
+    arrival: Cell<u32>,
     spare_disk: RefCell<Option<Disk>>,
 }
 
@@ -190,6 +201,9 @@ impl Server {
             peers: RefCell::default(),
             by_sock: RefCell::default(),
             incoming_pipes: RefCell::default(),
+            probes: Cell::default(),
+            blink: Cell::default(),
+            stranger: RefCell::default(),
             unseen_pipe: RefCell::default(),
             master_pipe: RefCell::default(),
             redis_scheduled: Cell::new(false),
@@ -209,8 +223,11 @@ impl Server {
             egress_stopped: RefCell::default(),
             steered: Cell::default(),
             steered_next: RefCell::default(),
+            steered_packets: RefCell::new((0..rates.cpus).map(|_| VecDeque::new()).collect()),
+            fastopen: Cell::new(0),
             counted: RefCell::default(),
             route: Cell::new(IFINDEX),
+            arrival: Cell::new(IFINDEX),
             spare_disk: RefCell::default(),
         });
         server.host.borrow_mut().listen(PORT, 128);
@@ -246,7 +263,7 @@ impl Server {
             nagle: false,
             mss: if profile.ipv6 { 1440 } else { 1460 },
             gso_segs: if profile.server.offload > 0 { 16 } else { 1 },
-            keepalive: Some(Keepalive {
+            keepalive: inner.plan.profile.server.keepalive.then_some(Keepalive {
                 // Redis's default is 300 s: nobody waits so long for the end of a run.
                 time: 60 * SECOND,
                 interval: 20 * SECOND,
@@ -294,6 +311,7 @@ impl Server {
             conns: 64,
             cpus: plan.profile.server.cpus,
             port: PORT,
+            devices: devices::BOOSTED,
             hash_seed: mix(plan.seed, &[9, self.boots.get()]),
             seed: mix(plan.seed, &[10, self.boots.get()]),
             ..PathConfig::default()
@@ -463,6 +481,9 @@ impl Server {
         self.served.borrow_mut().clear();
         self.ended.borrow_mut().clear();
         self.fragments.borrow_mut().clear();
+        for queue in self.steered_packets.borrow_mut().iter_mut() {
+            queue.clear();
+        }
         self.powered.set(false);
         self.timer_at.set(Ns::MAX);
     }

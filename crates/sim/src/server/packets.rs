@@ -11,12 +11,16 @@ use crate::fault::Fault;
 use crate::frame::{self, Layout};
 use crate::inner::Event;
 use crate::link::Frame;
-use crate::server::{IFINDEX, POLL_FRAMES, Pair, Server, fragments};
+use crate::server::devices::{BOOSTED, Link};
+use crate::server::{POLL_FRAMES, Pair, Server, fragments};
+use crate::time::{Ns, US};
 use crate::trace::Place;
 use crate::violation::Violation;
 
 /// A merged packet holds at most this much payload.
 const MERGED_BYTES_MAX: usize = 60_000;
+/// The longest that a packet waits for the CPU that it was steered to.
+const STEERED_LATER_MAX: Ns = 100 * US;
 
 impl Server {
     /// A frame arrives at the device: a poll on the flow's CPU will take it.
@@ -63,7 +67,7 @@ impl Server {
             }
         }
         for packet in merged {
-            self.stack(cpu, packet);
+            self.hand_up(cpu, packet);
         }
         let more = !self.rings.borrow()[cpu].is_empty();
         self.polled.borrow_mut()[cpu] = more;
@@ -76,12 +80,14 @@ impl Server {
 
     /// XDP. Returns what goes up.
     fn driver(&self, cpu: usize, frame: &Frame) -> Option<Packet> {
-        let mut packet = Packet::received(&frame.bytes, self.card, IFINDEX);
+        let device = self.arrives_by(frame);
+        let mut packet = Packet::received(&frame.bytes, self.card, device);
         if frame.bare {
             packet.csum = Csum::Partial;
         }
         self.over_loopback(&mut packet, frame.mark);
-        let path = self.attached_path().filter(|_| self.is_native());
+        let boosted = BOOSTED.contains(&device);
+        let path = self.attached_path().filter(|_| self.is_native() && boosted);
         let Some(path) = path else {
             return Some(packet);
         };
@@ -118,8 +124,9 @@ impl Server {
             && at.payload_len() > 0
         {
             let last = merged.iter_mut().rev().find(|other| {
-                frame::layout(other.bytes())
-                    .is_some_and(|there| there.flow(other.bytes()) == at.flow(packet.bytes()))
+                other.ifindex == packet.ifindex
+                    && frame::layout(other.bytes())
+                        .is_some_and(|there| there.flow(other.bytes()) == at.flow(packet.bytes()))
             });
             if let Some(last) = last
                 && let Some(whole) = merge_two(last, &packet, &at)
@@ -190,11 +197,6 @@ impl Server {
         had
     }
 
-    /// From now on what TCP sends leaves by this device.
-    pub fn route_by(&self, ifindex: u32) {
-        self.route.set(ifindex);
-    }
-
     /// The next frames arrive on these CPUs, one each.
     pub fn steer_in_turn(&self, cpus: &[usize]) {
         self.steered_next.borrow_mut().extend(cpus);
@@ -203,6 +205,34 @@ impl Server {
     /// A script decides on which CPU frames arrive.
     pub fn steer_to(&self, cpu: Option<usize>) {
         self.steered.set(cpu);
+    }
+
+    /// XDP has passed it. Receive packet steering may take the flow to another CPU, which comes to
+    /// it later; its packets stay in order.
+    fn hand_up(self: &Rc<Self>, cpu: usize, packet: Packet) {
+        let rate = u64::from(self.inner.plan.profile.server.steered);
+        let ports = frame::layout(packet.bytes()).map_or((0, 0), |at| at.ports(packet.bytes()));
+        let flow = u64::from(ports.0).wrapping_mul(0x9e37_79b9) % 1_000_000;
+        if flow >= rate || !self.inner.faults.get().has(Fault::Steered) {
+            self.stack(cpu, packet);
+            return;
+        }
+        self.inner.coverage.borrow_mut().fault(Fault::Steered);
+        let to = (cpu + 1) % self.inner.plan.profile.server.cpus;
+        self.steered_packets.borrow_mut()[to].push_back(packet);
+        let later = self.inner.random.borrow_mut().u64(0..STEERED_LATER_MAX);
+        self.inner.at(self.inner.now() + later, Event::Steered(to));
+    }
+
+    /// The oldest packet that was steered to this CPU is taken.
+    pub fn steered_packet(self: &Rc<Self>, cpu: usize) {
+        let server = self.clone();
+        self.cpus.spawn(cpu, Context::Softirq, move || {
+            let packet = server.steered_packets.borrow_mut()[cpu].pop_front();
+            if let Some(packet) = packet {
+                server.stack(cpu, packet);
+            }
+        });
     }
 
     /// TC ingress, then TCP.
@@ -217,8 +247,11 @@ impl Server {
         {
             return;
         }
+        packet.untag();
         if let Some(path) = self.attached_path() {
+            let link = Link::strip(&mut packet);
             let verdict = path.run_tc_ingress(&mut packet);
+            link.restore(&mut packet);
             let number = if verdict == Tc::Drop { 2 } else { -1 };
             self.inner.coverage.borrow_mut().verdict("ingress", number);
             if verdict == Tc::Drop {
@@ -227,9 +260,8 @@ impl Server {
                 return;
             }
         }
-        self.inner
-            .tell_frame(Place::Cpu(cpu), "goes up", packet.bytes());
-        let mut bytes = packet.bytes().to_vec();
+        let mut bytes = packet.tagged();
+        self.inner.tell_frame(Place::Cpu(cpu), "goes up", &bytes);
         match packet.csum {
             Csum::None => {}
             Csum::Unnecessary | Csum::Partial => {
@@ -289,7 +321,8 @@ impl Server {
                 return;
             }
         };
-        if segment.dst.ip() != server_ip(self.inner.plan.profile.ipv6) {
+        let own = server_ip(self.inner.plan.profile.ipv6);
+        if segment.dst.ip() != own && !self.is_strangers(segment.dst) {
             return;
         }
         let pair = (segment.dst, segment.src);
@@ -400,7 +433,7 @@ impl Server {
         out.segment.write_frame(macs, sum, &mut bytes);
         // From here to the device without softirqs of this CPU.
         let _pinned = pin();
-        let mut packet = Packet::sent(&bytes, self.route.get(), out.cookie);
+        let mut packet = Packet::sent(&bytes, self.leaves_by(), out.cookie);
         if offload {
             packet.csum = Csum::Partial;
         }
@@ -408,11 +441,15 @@ impl Server {
             let size = out.gso_size as usize;
             packet.gso_segs = u32::try_from(out.segment.payload.len().div_ceil(size)).unwrap_or(1);
         }
+        packet.untag(); // a VLAN's device leaves its tag to the one below
         if let Some(path) = self.attached_path() {
             self.cookies.borrow_mut().insert(out.cookie);
             let length = self.hide_length(&mut packet);
-            let verdict = path.run_tc_egress(&mut packet);
+            let verdict = self.pass_egress(&path, &mut packet);
             length.restore(&mut packet);
+            if path.take_wakes() {
+                self.wake_daemon();
+            }
             let number = if verdict == Tc::Drop { 2 } else { -1 };
             self.inner.coverage.borrow_mut().verdict("egress", number);
             if verdict == Tc::Drop {
@@ -426,7 +463,7 @@ impl Server {
 
     /// The device completes sums, cuts what is too long, and puts it on the wire.
     pub(super) fn leave(&self, packet: &Packet, gso_size: u32) {
-        let mut bytes = packet.bytes().to_vec();
+        let mut bytes = packet.tagged();
         let Some(at) = frame::layout(&bytes) else {
             self.fail("frame", "something leaves that is no TCP segment", &bytes);
             return;
@@ -469,6 +506,9 @@ impl Server {
     fn wire(&self, frame: Frame) {
         match Segment::parse(&frame.bytes) {
             Ok(segment) => {
+                if segment.vlan != self.inner.plan.profile.vlan {
+                    self.fail("tag", "what leaves is not of its VLAN", &frame.bytes);
+                }
                 if let Some(machine) = machine_of(&segment)
                     && machine < self.inner.down.borrow().len()
                 {

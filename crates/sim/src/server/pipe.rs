@@ -10,12 +10,16 @@ use std::rc::Rc;
 /// What the kernel keeps per direction; beyond it writes would block.
 const BUFFER_BYTES: usize = 64 * 1024;
 
+type Rewrite = fn(&[u8]) -> Vec<u8>;
+
 #[derive(Debug, Default)]
 struct State {
     to_redis: VecDeque<u8>,
     from_redis: VecDeque<u8>,
     closed_by_redis: bool,
     closed_by_user: bool,
+    /// What becomes of the user's bytes on their way.
+    rewrite: Option<Rewrite>,
 }
 
 /// The stream; clones are the same stream. Reading and writing is the user's end, not Redis's.
@@ -34,6 +38,17 @@ impl Pipe {
     /// Redis writes.
     pub fn redis_write(&self, bytes: &[u8]) {
         self.0.borrow_mut().from_redis.extend(bytes);
+    }
+
+    /// Whether both are ends of one stream.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// From now on the user's bytes are written like this: those of a user with another mind.
+    pub fn rewrite(&self, how: fn(&[u8]) -> Vec<u8>) {
+        self.0.borrow_mut().rewrite = Some(how);
     }
 
     /// Redis's end is gone.
@@ -97,6 +112,10 @@ impl Write for Pipe {
         let mut state = self.0.borrow_mut();
         if state.closed_by_redis {
             return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if let Some(rewrite) = state.rewrite {
+            state.to_redis.extend(rewrite(bytes));
+            return Ok(bytes.len());
         }
         let len = bytes
             .len()

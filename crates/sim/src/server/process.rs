@@ -17,6 +17,10 @@ use crate::time::{MS, Ns};
 use crate::trace::Place;
 use crate::violation::Violation;
 
+/// A batch is bounded to 16 KiB; hashes may have grown since their sizes were asked for, by what a
+/// client can write meanwhile.
+const FILL_REPLY_MAX: usize = 64 * 1024;
+
 impl Server {
     /// Redis's turn has come: its process runs on some CPU.
     pub fn redis_turn(self: &Rc<Self>) {
@@ -230,8 +234,26 @@ impl Server {
                 argv.join(" ").chars().take(80).collect::<String>()
             )
         });
+        self.check_fill(executed);
         self.inner.checks.borrow_mut().executed(now, conn, executed);
         self.tell_rights(conn, executed);
+    }
+
+    /// No fill costs Redis more than some kilobytes of output, whatever its keys hold.
+    fn check_fill(&self, executed: &Executed) {
+        let length = executed.reply.len();
+        if length <= FILL_REPLY_MAX || !executed.argv[0].eq_ignore_ascii_case(b"exec") {
+            return;
+        }
+        let peers = self.peers.borrow();
+        let is_feed = peers
+            .get(&executed.client)
+            .is_some_and(|peer| matches!(&peer.way, Way::Inside(pipe) if self.boost.is_feed(pipe)));
+        if is_feed {
+            let text = format!("the feed had Redis write {length} bytes by one transaction");
+            self.inner
+                .fail(Violation::new("fill", self.inner.now(), text));
+        }
     }
 
     /// What may have changed who may do what is told to the checks.
@@ -412,6 +434,9 @@ impl Server {
             _ => {}
         }
         let client = self.by_sock.borrow().get(&sock).copied();
+        if client.is_none() && self.stranger_hears(sock) {
+            return;
+        }
         match (client, kind) {
             (None, EventKind::Incoming) => {}
             (None, EventKind::Reset | EventKind::TimedOut) => {

@@ -109,22 +109,6 @@ pub(crate) fn older_than_erb() {
     s.finish();
 }
 
-pub(crate) fn untracked_payload() {
-    let (mut s, client) = setup();
-    // Payload for the listener might end a handshake by SYN cookie: nobody tracks it.
-    let raw = s.raw();
-    raw.data(&mut s, 1, 1, b"*1\r\n$4\r\nPING\r\n");
-    assert_eq!(s.control().untracked, 1);
-    assert!(
-        !is_fast(&mut s, client),
-        "answered while somebody is unseen"
-    );
-    s.run(5 * SECOND);
-    assert_eq!(s.control().untracked, 0, "never taken back");
-    becomes_fast(&mut s, client);
-    s.finish();
-}
-
 pub(crate) fn full_table() {
     let (mut s, client) = setup();
     for _ in 0..70 {

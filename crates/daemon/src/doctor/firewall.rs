@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Firewall rules that name Redis's port: what ERB answers does not pass them.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Findings;
+
+const SUBJECT: &str = "firewall";
+
+/// Hooks and chains that only what this host sends passes, or what it routes for others.
+const ON_THE_WAY_OUT: [&str; 6] = [
+    "output",
+    "postrouting",
+    "egress",
+    "OUTPUT",
+    "POSTROUTING",
+    "FORWARD",
+];
+
+pub(super) fn examine(findings: &mut Findings, port: u16) {
+    let listed = printed("nft", &["-j", "list", "ruleset"])
+        .map(|text| in_nft(&text, port))
+        .or_else(|| {
+            let both = ["iptables-save", "ip6tables-save"].map(|program| printed(program, &[]));
+            let texts: Vec<String> = both.into_iter().flatten().collect();
+            (!texts.is_empty()).then(|| in_iptables(&texts.concat(), port))
+        });
+    match listed {
+        None => findings.fine(
+            SUBJECT,
+            "not looked at: neither nft nor iptables-save can be run here",
+        ),
+        Some(places) if places.is_empty() => {
+            findings.fine(
+                SUBJECT,
+                format!("no rule for what comes in names port {port}"),
+            );
+        }
+        Some(places) => {
+            let places: Vec<String> = places.into_iter().collect();
+            findings.warn(
+                SUBJECT,
+                format!(
+                    "rules name port {port} ({}): packets that ERB answers do not pass them. A new \
+                     rule holds for new connections at once, for one that is answered when its next \
+                     command goes up to Redis, a minute later at most; `CLIENT KILL` ends it at once",
+                    places.join(", ")
+                ),
+            );
+        }
+    }
+}
+
+/// What a program prints; none if it cannot be run or fails.
+fn printed(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = || String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then(text)
+}
+
+/// Chains of `nft -j list ruleset` with a rule whose destination port may be this one.
+fn in_nft(text: &str, port: u16) -> BTreeSet<String> {
+    let Ok(list) = serde_json::from_str::<Value>(text) else {
+        return BTreeSet::new();
+    };
+    let entries = list["nftables"].as_array().cloned().unwrap_or_default();
+    let place = |of: &Value, chain: &str| {
+        let word = |key: &str| of[key].as_str().unwrap_or_default().to_owned();
+        format!("{} {} {}", word("family"), word("table"), word(chain))
+    };
+    let chains = entries.iter().filter_map(|entry| entry.get("chain"));
+    let outward: BTreeSet<String> = chains
+        .filter(|chain| ON_THE_WAY_OUT.contains(&chain["hook"].as_str().unwrap_or_default()))
+        .map(|chain| place(chain, "name"))
+        .collect();
+    let rules = entries.iter().filter_map(|entry| entry.get("rule"));
+    rules
+        .filter(|rule| names_port(&rule["expr"], port))
+        .map(|rule| place(rule, "chain"))
+        .filter(|place| !outward.contains(place))
+        .collect()
+}
+
+/// Whether a match of a destination port is somewhere in an expression.
+fn names_port(expression: &Value, port: u16) -> bool {
+    match expression {
+        Value::Array(list) => list.iter().any(|one| names_port(one, port)),
+        Value::Object(fields) => {
+            let found = fields.get("match").is_some_and(|one| {
+                one["left"]["payload"]["field"] == "dport" && covers(&one["right"], port)
+            });
+            found || fields.values().any(|one| names_port(one, port))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a value, a set or a range of nft has the port in it.
+fn covers(right: &Value, port: u16) -> bool {
+    let port_of = |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok());
+    if let Some(list) = right["set"].as_array() {
+        return list.iter().any(|one| covers(one, port));
+    }
+    if let Some([from, to]) = right["range"].as_array().map(Vec::as_slice) {
+        return port_of(from) <= Some(port) && Some(port) <= port_of(to);
+    }
+    port_of(right) == Some(port)
+}
+
+/// Chains of `iptables-save` with a rule whose destination port may be this one.
+fn in_iptables(text: &str, port: u16) -> BTreeSet<String> {
+    let mut table = "";
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name.trim();
+        }
+        let mut words = line.split_whitespace();
+        if words.next() != Some("-A") {
+            continue;
+        }
+        let chain = words.next().unwrap_or_default();
+        let mut before = "";
+        let mut named = false;
+        for word in words {
+            named |= matches!(before, "--dport" | "--dports" | "--destination-port")
+                && word.split(',').any(|ports| in_range(ports, port));
+            before = word;
+        }
+        if named && !ON_THE_WAY_OUT.contains(&chain) {
+            found.insert(format!("{table} {chain}"));
+        }
+    }
+    found
+}
+
+/// `6379`, `6000:7000` or an end left open.
+fn in_range(ports: &str, port: u16) -> bool {
+    let (from, to) = ports.split_once(':').unwrap_or((ports, ports));
+    let end = |word: &str, open| match word {
+        "" => Some(open),
+        word => word.parse::<u16>().ok(),
+    };
+    let from = end(from, 0).is_some_and(|from| from <= port);
+    from && end(to, u16::MAX).is_some_and(|to| port <= to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_nft() {
+        let rule = |chain: &str, right: &str| {
+            format!(
+                "{{\"rule\":{{\"family\":\"inet\",\"table\":\"f\",\"chain\":\"{chain}\",\"expr\":[\
+                 {{\"match\":{{\"op\":\"==\",\"left\":{{\"payload\":{{\"protocol\":\"tcp\",\
+                 \"field\":\"dport\"}}}},\"right\":{right}}}}},{{\"drop\":null}}]}}}}"
+            )
+        };
+        let chain = |name: &str, hook: &str| {
+            format!(
+                "{{\"chain\":{{\"family\":\"inet\",\"table\":\"f\",\"name\":\"{name}\",\"hook\":\
+                 \"{hook}\"}}}}"
+            )
+        };
+        let all = |rules: &[String]| {
+            let chains = [chain("in", "input"), chain("out", "output")];
+            let list = [&chains[..], rules].concat().join(",");
+            in_nft(&format!("{{\"nftables\":[{list}]}}"), 6379)
+        };
+        let found = BTreeSet::from(["inet f in".to_owned()]);
+        for right in ["6379", "{\"set\":[22,6379]}", "{\"range\":[6000,7000]}"] {
+            assert_eq!(all(&[rule("in", right)]), found, "{right}");
+            assert!(all(&[rule("out", right)]).is_empty(), "{right}");
+        }
+        for right in ["6380", "{\"set\":[22,{\"range\":[80,90]}]}", "\"@ports\""] {
+            assert!(all(&[rule("in", right)]).is_empty(), "{right}");
+        }
+        assert!(in_nft("no JSON", 6379).is_empty());
+    }
+
+    #[test]
+    fn rules_of_iptables() {
+        let text = "*filter\n:INPUT ACCEPT [0:0]\n\
+                    -A INPUT -s 10.0.0.9/32 -p tcp -m tcp --dport 6379 -j DROP\n\
+                    -A KUBE-X -p tcp -m multiport --dports 80,6000:7000 -j DROP\n\
+                    -A OUTPUT -p tcp -m tcp --dport 6379 -j ACCEPT\n\
+                    -A INPUT -p tcp -m tcp --sport 6379 -j ACCEPT\nCOMMIT\n";
+        let found = in_iptables(text, 6379);
+        assert_eq!(
+            found.into_iter().collect::<Vec<_>>(),
+            ["filter INPUT", "filter KUBE-X"]
+        );
+        assert!(in_iptables(text, 22).is_empty());
+        assert!(in_range(":7000", 6379) && in_range("6000:", 6379) && !in_range("x", 6379));
+    }
+}

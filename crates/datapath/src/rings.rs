@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rings that the data path writes and the daemon reads.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+
+use erb_abi::Wanted;
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+
+use crate::{Error, Result};
+
+/// The ring of misses, drained without wake-ups.
+pub struct MissRing {
+    ring: RingBuffer<'static>,
+    keys: Rc<RefCell<Vec<Wanted>>>,
+}
+
+/// Keys taken per drain: bounds the time between two looks at the feed.
+const MISSES_PER_DRAIN: usize = 4096;
+
+impl MissRing {
+    pub(crate) fn new(map: &MapHandle) -> Result<Self> {
+        let keys = Rc::new(RefCell::new(Vec::new()));
+        let sink = Rc::clone(&keys);
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(map, move |record| {
+                sink.borrow_mut().extend(Wanted::of_miss(record));
+                0
+            })
+            .map_err(|error| Error::map("erb_misses", error))?;
+        let ring = builder
+            .build()
+            .map_err(|error| Error::map("erb_misses", error))?;
+        Ok(Self { ring, keys })
+    }
+
+    /// Takes what is in the ring, oldest first, at most a few thousand keys.
+    pub fn drain(&mut self) -> Vec<Wanted> {
+        self.ring.consume_raw_n(MISSES_PER_DRAIN);
+        self.keys.take()
+    }
+}
+
+/// The ring that says when the daemon is wanted; readable while it is.
+pub struct WakeRing(RingBuffer<'static>);
+
+impl WakeRing {
+    pub(crate) fn new(map: &MapHandle) -> Result<Self> {
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(map, |_| 0)
+            .map_err(|error| Error::map("erb_wakes", error))?;
+        let ring = builder
+            .build()
+            .map_err(|error| Error::map("erb_wakes", error))?;
+        Ok(Self(ring))
+    }
+
+    /// Takes what is there.
+    pub fn drain(&self) {
+        self.0.consume_raw();
+    }
+}
+
+impl AsFd for WakeRing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring owns the descriptor and lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
+    }
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several devices: routes that move while connections live, a bridge, what is refused; and what a route
+//! that is taken away means for a client that is answered.
+
+use std::time::{Duration, Instant};
+
+use erb_check::net::Conn;
+use erb_e2e::calls::{bulk, expect};
+use erb_e2e::lab::{TestLab, wait};
+use erb_lab::{End, xdp_pass};
+
+/// Longer than all fast replies before it: whatever is missing at its begin shows.
+const LONG: usize = 120;
+
+/// A lab with Redis alone and a second pair of devices beside s0 and c0: s1 (10.78.0.2) and c1
+/// (10.78.0.1).
+fn two_uplinks(name: &str) -> TestLab {
+    let mut lab = TestLab::up(name, &["--direct"]);
+    lab.use_run_dir(format!("/run/erb/e2e-{name}"));
+    let state = lab.lab().state();
+    let (server, client) = (&state.server.namespace, &state.client.namespace);
+    let words = format!("ip link add s1 type veth peer name c1 netns {client}");
+    ip(&lab, End::Server, &words);
+    for (end, device, address) in [
+        (End::Server, "s1", "10.78.0.2/24"),
+        (End::Client, "c1", "10.78.0.1/24"),
+    ] {
+        ip(&lab, end, &format!("ip addr add {address} dev {device}"));
+        ip(&lab, end, &format!("ip link set {device} up"));
+    }
+    // What a boosted veth sends reaches an end that polls.
+    xdp_pass::attach(client, "c1").expect("attach");
+    for (namespace, devices) in [(server, ["all", "s0", "s1"]), (client, ["all", "c0", "c1"])] {
+        for device in devices {
+            let key = format!("ipv4/conf/{device}/rp_filter");
+            erb_lab::netns::sysctl(namespace, &key, "0").expect("sysctl");
+        }
+    }
+    lab
+}
+
+fn ip(lab: &TestLab, end: End, words: &str) {
+    lab.exec(end, &words.split_whitespace().collect::<Vec<_>>());
+}
+
+fn boost(lab: &TestLab, devices: &[&str]) {
+    let words: Vec<&str> = devices.iter().flat_map(|name| ["--dev", name]).collect();
+    let output = lab.boost(&words);
+    assert!(output.status.success(), "{output:?}");
+    lab.wait_admitting();
+}
+
+/// Replies to the client's address go out by this device; none: by s0, as at first.
+fn replies_by(lab: &TestLab, way: Option<&str>) {
+    match way {
+        Some("s1") => ip(
+            lab,
+            End::Server,
+            "ip route replace 10.77.0.1/32 via 10.78.0.1 dev s1 src 10.77.0.2",
+        ),
+        Some(other) => ip(
+            lab,
+            End::Server,
+            &format!("ip route replace 10.77.0.1/32 via 10.79.0.1 dev {other} src 10.77.0.2"),
+        ),
+        None => ip(lab, End::Server, "ip route del 10.77.0.1/32"),
+    }
+}
+
+/// The client's packets go out by c1, or by c0 again.
+fn requests_by_c1(lab: &TestLab, moved: bool) {
+    if moved {
+        let words = "ip route replace 10.77.0.2/32 via 10.78.0.2 dev c1 src 10.77.0.1";
+        ip(lab, End::Client, words);
+    } else {
+        ip(lab, End::Client, "ip route del 10.77.0.2/32");
+    }
+}
+
+/// A connection on which three PINGs were answered fast.
+fn spliced(lab: &TestLab) -> Conn {
+    let mut conn = lab.client();
+    expect(&mut conn, "PING", "+PONG\r\n");
+    let before = lab.counters();
+    for _ in 0..3 {
+        expect(&mut conn, "PING", "+PONG\r\n");
+    }
+    let after = lab.counters();
+    let moved = after.moved(&before);
+    assert_eq!(after.since(&before, "FAST_PING"), 3, "{moved}");
+    conn
+}
+
+/// Right bytes; and how many of ten PINGs were answered fast behind it.
+fn talks(lab: &TestLab, conn: &mut Conn) -> u64 {
+    for letter in ["a", "b", "c"] {
+        let text = letter.repeat(LONG);
+        expect(conn, &format!("ECHO {text}"), &bulk(&text));
+    }
+    let before = lab.counters();
+    for _ in 0..10 {
+        expect(conn, "PING", "+PONG\r\n");
+    }
+    lab.counters().since(&before, "FAST_PING")
+}
+
+fn routes_move(name: &str, boosted: &[&str]) {
+    let lab = two_uplinks(name);
+    boost(&lab, boosted);
+    let both = boosted.len() == 2;
+    let mut conn = spliced(&lab);
+    replies_by(&lab, Some("s1"));
+    assert_eq!(talks(&lab, &mut conn), 0, "replies leave by s1");
+    requests_by_c1(&lab, true);
+    let expected = if both { 10 } else { 0 };
+    assert_eq!(talks(&lab, &mut conn), expected, "both ways by s1");
+    replies_by(&lab, None);
+    assert_eq!(talks(&lab, &mut conn), 0, "replies leave by s0");
+    requests_by_c1(&lab, false);
+    assert_eq!(talks(&lab, &mut conn), 10, "as at first");
+    drop(conn);
+    lab.assert_settled();
+}
+
+#[test]
+fn routes_move_between_boosted_devices() {
+    routes_move("uplinks", &["s0", "s1"]);
+}
+
+#[test]
+fn routes_move_to_a_device_that_is_not_boosted() {
+    routes_move("elsewhere", &["s0"]);
+}
+
+/// Replies move into a tunnel over the other device: there they are no TCP any more.
+#[test]
+fn routes_move_into_a_tunnel() {
+    let lab = two_uplinks("tunnel");
+    boost(&lab, &["s0"]);
+    let mut conn = spliced(&lab);
+    for (end, own, peer, address) in [
+        (End::Server, "10.78.0.2", "10.78.0.1", "10.79.0.2/24"),
+        (End::Client, "10.78.0.1", "10.78.0.2", "10.79.0.1/24"),
+    ] {
+        let words =
+            format!("ip link add vx0 type vxlan id 5 local {own} remote {peer} dstport 4789");
+        ip(&lab, end, &words);
+        ip(&lab, end, &format!("ip addr add {address} dev vx0"));
+        ip(&lab, end, "ip link set vx0 up");
+    }
+    // The programs are on it before its route is.
+    covered(&lab, "vx0", Duration::from_secs(5));
+    replies_by(&lab, Some("vx0"));
+    assert_eq!(talks(&lab, &mut conn), 0);
+    replies_by(&lab, None);
+    assert_eq!(talks(&lab, &mut conn), 10);
+    drop(conn);
+    lab.assert_settled();
+}
+
+/// s0 becomes a bridge's port; either may be boosted, both may not.
+#[test]
+fn a_bridge_and_its_port() {
+    for device in ["s0", "br0"] {
+        let lab = two_uplinks("bridge");
+        for words in [
+            "ip link add br0 type bridge",
+            "ip addr flush dev s0",
+            "ip link set s0 master br0",
+            "ip addr add 10.77.0.2/24 dev br0",
+            "ip link set br0 up",
+        ] {
+            ip(&lab, End::Server, words);
+        }
+        let both = lab.boost(&["--dev", "s0", "--dev", "br0"]);
+        assert_eq!(both.status.code(), Some(5), "{both:?}");
+        let said = String::from_utf8_lossy(&both.stderr);
+        assert!(said.contains("br0 lies above s0"), "{said}");
+        boost(&lab, &[device]);
+        let mut conn = spliced(&lab);
+        assert_eq!(talks(&lab, &mut conn), 10, "{device}");
+        assert_eq!(talks(&lab, &mut conn), 10, "{device}");
+        drop(conn);
+        lab.assert_settled();
+    }
+}
+
+/// A client whose route back is a black hole is answered until a command of its goes up, as each
+/// connection's does, and no longer: that one is never answered.
+#[test]
+fn a_client_without_a_route_is_soon_not_answered() {
+    const TIMEOUT_S: u64 = 6;
+    let lab = two_uplinks("blackhole");
+    boost(&lab, &["s0"]);
+    let mut conn = spliced(&lab);
+    // The heartbeat is a third of it.
+    expect(
+        &mut lab.unseen(),
+        &format!("CONFIG SET timeout {TIMEOUT_S}"),
+        "+OK\r\n",
+    );
+    expect(&mut conn, "PING", "+PONG\r\n");
+    std::thread::sleep(Duration::from_millis(1500)); // the daemon reads it once a second
+    expect(&mut conn, "PING", "+PONG\r\n");
+    ip(&lab, End::Server, "ip route add blackhole 10.77.0.1/32");
+    let began = Instant::now();
+    let mut answered = 0;
+    let silent_after = loop {
+        conn.send(b"*1\r\n$4\r\nPING\r\n").expect("send");
+        if conn.rest(Duration::from_millis(300)).is_empty() {
+            break began.elapsed();
+        }
+        answered += 1;
+        assert!(
+            began.elapsed() < Duration::from_secs(TIMEOUT_S / 3 + 1),
+            "still answered, {answered} times"
+        );
+    };
+    eprintln!("answered {answered} times, silent after {silent_after:?}");
+    assert!(answered > 0, "the route mattered at once: nothing is shown");
+    let before = lab.counters();
+    for _ in 0..20 {
+        conn.send(b"*1\r\n$4\r\nPING\r\n").expect("send");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(lab.counters().since(&before, "FAST_PING"), 0);
+    ip(&lab, End::Server, "ip route del blackhole 10.77.0.1/32");
+}
+
+/// Waits until a device that is not boosted has both programs.
+fn covered(lab: &TestLab, device: &str, limit: Duration) {
+    let path = format!("/sys/class/net/{device}/ifindex");
+    let index = lab.exec(End::Server, &["cat", &path]);
+    let pins = lab.run_dir().join("bpf");
+    for link in ["egress", "elsewhere"] {
+        let pin = pins.join(format!("link_{link}_{}", index.trim()));
+        wait(limit, || {
+            let found = pin.exists();
+            found.then_some(()).ok_or_else(|| format!("no {pin:?}"))
+        });
+    }
+}
+
+/// A device that appears is covered when the kernel tells of it, not at the daemon's next second.
+#[test]
+fn new_devices_are_covered_at_once() {
+    let lab = two_uplinks("appears");
+    boost(&lab, &["s0"]);
+    for device in ["n0", "n1", "n2", "n3"] {
+        ip(
+            &lab,
+            End::Server,
+            &format!("ip link add {device} type veth"),
+        );
+        covered(&lab, device, Duration::from_millis(300));
+    }
+}

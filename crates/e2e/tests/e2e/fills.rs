@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What filling costs Redis: nothing that Redis alone would not have done.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use erb_check::net::Conn;
+use erb_e2e::calls::{call, expect, get};
+use erb_e2e::lab::{TestLab, scaled};
+
+/// Large strings, each of so many bytes, beside small keys: the review's numbers.
+const LARGE: usize = 32;
+const LARGE_BYTES: usize = 4 << 20;
+const SMALL: usize = 2_000;
+
+/// Room above what Redis uses: three replies of the largest value.
+const ROOM_BYTES: u64 = 3 * LARGE_BYTES as u64;
+
+/// More than a SET may wait for with ERB beyond what it waits for without. Reading a million fields
+/// takes Redis 700 ms.
+const STALL_MAX: Duration = Duration::from_millis(250);
+
+/// A number of INFO.
+fn info(conn: &mut Conn, name: &str) -> u64 {
+    let text = call(conn, "INFO everything");
+    let found = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = found.and_then(|rest| rest.strip_prefix(':'));
+    number.expect(name).trim_end().parse().expect(name)
+}
+
+/// Reads the large keys in every way.
+fn read_large(conn: &mut Conn, rounds: usize) {
+    let names: Vec<String> = (0..LARGE).map(|number| format!("large{number}")).collect();
+    let exists = format!("EXISTS {}", names.join(" "));
+    let length = format!(":{LARGE_BYTES}\r\n");
+    for round in 0..rounds {
+        expect(conn, &exists, &format!(":{LARGE}\r\n"));
+        for name in &names {
+            expect(conn, &format!("STRLEN {name}"), &length);
+            expect(conn, &format!("TTL {name}"), ":-1\r\n");
+            expect(
+                conn,
+                &format!("GETRANGE {name} {} -1", LARGE_BYTES - 1),
+                "$1\r\nx\r\n",
+            );
+        }
+        // Once more than the second miss, and not all of them: a reply takes Redis's memory, too.
+        let name = &names[round % 4];
+        let value = get(conn, name).expect("a value");
+        assert_eq!(value.len(), LARGE_BYTES);
+        sleep(Duration::from_millis(30));
+    }
+}
+
+#[test]
+fn reading_large_values_evicts_nothing() {
+    let lab = TestLab::boosted_with("fills-evict", &["--direct"]);
+    let (mut admin, mut client) = (lab.unseen(), lab.client());
+    for number in 0..SMALL {
+        expect(
+            &mut admin,
+            &format!("SET small{number} value{number}"),
+            "+OK\r\n",
+        );
+    }
+    for number in 0..LARGE {
+        let last = LARGE_BYTES - 1;
+        let words = format!("SETRANGE large{number} {last} x");
+        expect(&mut admin, &words, &format!(":{LARGE_BYTES}\r\n"));
+    }
+    lab.heat(&mut client, "small7");
+    let most = info(&mut admin, "used_memory") + ROOM_BYTES;
+    expect(
+        &mut admin,
+        "CONFIG SET maxmemory-policy allkeys-lru",
+        "+OK\r\n",
+    );
+    expect(
+        &mut admin,
+        &format!("CONFIG SET maxmemory {most}"),
+        "+OK\r\n",
+    );
+    let rounds = scaled(12, 60);
+    read_large(&mut admin, rounds);
+    assert_eq!(info(&mut admin, "evicted_keys"), 0, "without ERB");
+    let before = lab.counters();
+    read_large(&mut client, rounds);
+    sleep(Duration::from_secs(2));
+    read_large(&mut client, rounds);
+    assert_eq!(info(&mut admin, "evicted_keys"), 0, "with ERB");
+    let moved = lab.counters();
+    assert!(moved.since(&before, "MISS_REPORTED") > 0, "never missed");
+    assert!(lab.hits(&mut client, "small7"), "nothing is answered");
+    assert_eq!(lab.status().redis.feeds_made, 1);
+}
+
+/// The longest that a SET waited while `work` went on.
+fn longest_set(mut probe: Conn, work: impl FnOnce()) -> (Conn, Duration) {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    OVER.store(false, Ordering::Relaxed);
+    let prober = spawn(move || {
+        let mut longest = Duration::ZERO;
+        while !OVER.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            expect(&mut probe, "SET probe v", "+OK\r\n");
+            longest = longest.max(began.elapsed());
+            sleep(Duration::from_millis(1));
+        }
+        (probe, longest)
+    });
+    work();
+    OVER.store(true, Ordering::Relaxed);
+    prober.join().expect("the probe")
+}
+
+#[test]
+fn reading_fields_of_a_huge_hash_stops_nobody() {
+    let lab = TestLab::boosted_with("fills-hash", &["--direct"]);
+    let (mut admin, mut client) = (lab.unseen(), lab.client());
+    let fields = scaled(1_000_000, 10_000_000);
+    let script =
+        "for i=ARGV[1],ARGV[1]+49999 do redis.call('hset',KEYS[1],'field'..i,'value'..i) end";
+    for from in (0..fields).step_by(50_000) {
+        let from = from.to_string();
+        let reply = admin
+            .call(&["EVAL", script, "1", "huge", &from])
+            .expect("EVAL");
+        assert_eq!(reply, b"$-1\r\n");
+    }
+    expect(&mut admin, "HLEN huge", &format!(":{fields}\r\n"));
+    expect(&mut admin, "SET probed v", "+OK\r\n");
+    lab.heat(&mut client, "probed");
+    let read = |conn: &mut Conn| {
+        for round in 0..scaled(60, 300) {
+            let value = format!("value{round}");
+            let reply = format!("${}\r\n{value}\r\n", value.len());
+            expect(conn, &format!("HGET huge field{round}"), &reply);
+            sleep(Duration::from_millis(100));
+        }
+    };
+    let (_, alone) = longest_set(lab.unseen(), || read(&mut admin));
+    let before = lab.counters();
+    let (_, with) = longest_set(lab.client(), || read(&mut client));
+    println!("a SET waited {alone:?} at most without ERB, {with:?} with it");
+    assert!(
+        with < alone + STALL_MAX,
+        "a SET waited {with:?} at most, {alone:?} without ERB"
+    );
+    assert!(
+        lab.counters().since(&before, "MISS_REPORTED") > 0,
+        "never missed"
+    );
+    assert_eq!(lab.status().redis.feeds_made, 1, "the feed was made anew");
+    assert!(lab.status().serving);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The server's devices: by which a packet comes, by which it leaves, and what it is there.
+
+use erb_sim_path::{Packet, Path, Tc};
+
+use crate::fault::Fault;
+use crate::frame;
+use crate::link::Frame;
+use crate::scenario::key_of;
+use crate::server::Server;
+
+/// The device on which clients arrive.
+pub const IFINDEX: u32 = 7;
+/// A second one, boosted as well.
+pub const SECOND: u32 = 8;
+/// One that is not boosted: no XDP, the TC programs as on every device.
+pub const ELSEWHERE: u32 = 9;
+/// One that is not boosted and has no link layer, as a tunnel.
+pub const BARE: u32 = 10;
+/// One above [`IFINDEX`], as a VLAN or a bridge: what leaves by it passes both.
+pub const UPPER: u32 = 11;
+
+/// Those that are boosted.
+pub(super) const BOOSTED: &[u32] = &[IFINDEX, SECOND];
+
+/// By which clients' packets may come, and replies leave, once routes move.
+const ARRIVALS: [u32; 4] = [IFINDEX, SECOND, ELSEWHERE, BARE];
+const DEPARTURES: [u32; 5] = [IFINDEX, SECOND, ELSEWHERE, BARE, UPPER];
+
+impl Server {
+    /// From now on what TCP sends leaves by this device.
+    pub fn route_by(&self, ifindex: u32) {
+        self.route.set(ifindex);
+    }
+
+    /// From now on clients' frames come by this device.
+    pub fn arrive_by(&self, ifindex: u32) {
+        self.arrival.set(ifindex);
+    }
+
+    /// The device by which a frame comes.
+    pub(super) fn arrives_by(&self, frame: &Frame) -> u32 {
+        let rate = self.inner.plan.profile.server.route;
+        if self.inner.happens(Fault::Route, rate) {
+            let next = self.inner.random.borrow_mut().usize(..ARRIVALS.len());
+            self.arrival.set(ARRIVALS[next]);
+        }
+        // What begins elsewhere is a client that ERB does not see: there are such by another way.
+        if rate > 0 && !self.is_tracked(frame) {
+            return IFINDEX;
+        }
+        self.arrival.get()
+    }
+
+    /// Whether the frame's connection has an entry.
+    fn is_tracked(&self, frame: &Frame) -> bool {
+        let pair = frame::layout(&frame.bytes).map(|at| at.pair(&frame.bytes));
+        let (Some((client, server)), Some(path)) = (pair, self.attached_path()) else {
+            return false;
+        };
+        let cookie = path
+            .conn(&key_of((server, client)))
+            .map(|entry| entry.cookie);
+        let look = self.host.borrow().lookup(server, client);
+        look.is_some_and(|look| cookie == Some(look.cookie))
+    }
+
+    /// The device that the route of a packet of the kernel names.
+    pub(super) fn leaves_by(&self) -> u32 {
+        let rate = self.inner.plan.profile.server.route;
+        if self.inner.happens(Fault::Route, rate) {
+            let next = self.inner.random.borrow_mut().usize(..DEPARTURES.len());
+            self.route.set(DEPARTURES[next]);
+        }
+        self.route.get()
+    }
+
+    /// The egress program on each device that the packet meets.
+    pub(super) fn pass_egress(&self, path: &Path, packet: &mut Packet) -> Tc {
+        let link = Link::strip(packet);
+        let verdict = path.run_tc_egress(packet);
+        link.restore(packet);
+        if verdict != Tc::Next || packet.ifindex != UPPER {
+            return verdict;
+        }
+        packet.ifindex = IFINDEX;
+        if self.inner.random.borrow_mut().bool() {
+            packet.route = 0; // some upper devices keep the route, some do not
+        }
+        path.run_tc_egress(packet)
+    }
+}
+
+/// The link layer's header of a packet on a device that has none.
+pub(super) struct Link(Vec<u8>);
+
+impl Link {
+    /// Takes it away where there is none.
+    pub(super) fn strip(packet: &mut Packet) -> Self {
+        let at = frame::layout(packet.bytes()).filter(|_| packet.ifindex == BARE);
+        let Some(at) = at else {
+            return Self(Vec::new());
+        };
+        let (link, rest) = packet.bytes().split_at(at.l3);
+        let (link, rest) = (link.to_vec(), rest.to_vec());
+        *packet = packet.replaced(&rest);
+        packet.l3 = 0;
+        Self(link)
+    }
+
+    /// Puts it back for the world, whose frames all have one.
+    pub(super) fn restore(self, packet: &mut Packet) {
+        if self.0.is_empty() {
+            return;
+        }
+        let bytes = [&self.0, packet.bytes()].concat();
+        let l3 = self.0.len();
+        *packet = packet.replaced(&bytes);
+        packet.l3 = l3 as u16;
+    }
+}
