@@ -53,7 +53,11 @@ pub struct Forger {
 }
 
 impl Forger {
-    /// Opens a raw socket in the caller's network namespace.
+    /// Opens a raw socket in the caller's network namespace. The victims are clients whose
+    /// connections are aimed at.
+    ///
+    /// # Errors
+    /// If the socket cannot be had: it needs CAP_NET_RAW.
     pub fn new(server: SocketAddrV4, victims: Vec<SocketAddrV4>, seed: u64) -> Result<Self> {
         let raw = Protocol::from(i32::from(IpNumber(255).0)); // IPPROTO_RAW: headers are ours
         let socket = Socket::new(Domain::IPV4, Type::RAW, Some(raw))
@@ -67,9 +71,23 @@ impl Forger {
         })
     }
 
-    /// Sends the next one; how many that were.
+    /// Sends the next one, of each kind in turn; how many that were.
+    ///
+    /// # Errors
+    /// If the kernel does not send it.
     pub fn send_next(&mut self) -> Result<u64> {
-        let kind = KINDS[usize::try_from(self.sent)? % KINDS.len()];
+        self.send(KINDS[usize::try_from(self.sent)? % KINDS.len()])
+    }
+
+    /// Sends one byte of payload of a connection that there is not; how many that were.
+    ///
+    /// # Errors
+    /// If the kernel does not send it.
+    pub fn send_stray(&mut self) -> Result<u64> {
+        self.send(Kind::Stray)
+    }
+
+    fn send(&mut self, kind: Kind) -> Result<u64> {
         let packet = self.packet(kind);
         let to = SockAddr::from(self.server);
         self.socket

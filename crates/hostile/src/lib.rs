@@ -17,6 +17,8 @@ mod honest;
 mod report;
 mod stage;
 
+pub use forge::Forger;
+
 use std::fs::{self, File};
 use std::process::ExitCode;
 use std::thread;

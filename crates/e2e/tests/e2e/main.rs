@@ -19,6 +19,7 @@ mod history;
 mod hostile;
 mod loopback;
 mod mixed;
+mod port;
 mod renamed;
 mod replace;
 mod replica;

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whose port it is: a second server on another address, addresses and ports that Redis changes
+//! while it runs, and packets on the port that are nobody's.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::process::Stdio;
+use std::time::Duration;
+
+use erb_check::net::Conn;
+use erb_e2e::calls::{bulk, expect, get, set};
+use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, wait};
+use erb_e2e::process::Owned;
+use erb_hostile::Forger;
+use erb_lab::End;
+use serde_json::Value;
+
+/// Where the second server listens.
+const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+/// The bound on what comes by Redis's push, and some time for a busy machine.
+const SOON: Duration = Duration::from_millis(1500);
+/// Reads that must all be answered by whoever is asked.
+const READS: u64 = 100;
+
+fn config_set(conn: &mut Conn, key: &str, value: &str) {
+    let reply = conn.call(&["CONFIG", "SET", key, value]).expect("a reply");
+    let reply = String::from_utf8_lossy(&reply).into_owned();
+    assert_eq!(reply, "+OK\r\n", "CONFIG SET {key} {value}");
+}
+
+/// Another redis-server on the same port of an address of its own.
+fn other_server(lab: &TestLab) -> (Owned, SocketAddr) {
+    let state = lab.lab().state();
+    let device = &state.server.device;
+    let net = format!("{OTHER}/24");
+    lab.exec(End::Server, &["ip", "addr", "add", &net, "dev", device]);
+    let address = SocketAddr::from((OTHER, state.redis_port));
+    let port = state.redis_port.to_string();
+    let mut command = lab.lab().exec(End::Server, "redis-server").expect("exec");
+    command.args(["--bind", &OTHER.to_string(), "--port", &port]);
+    command.args(["--protected-mode", "no", "--save", ""]);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let server = Owned::start(&mut command);
+    wait(STATE_WAIT, || {
+        lab.inside(End::Client, || Conn::connect(address, STALL).map(drop))
+            .map_err(|e| format!("{e:#}"))
+    });
+    (server, address)
+}
+
+/// Whose the listener at `address` is, as `erb status` says.
+fn whose(lab: &TestLab, address: Ipv4Addr) -> String {
+    let output = lab.erb(&["status", "--json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).expect("a status");
+    let listens = status["redis"]["listens"].as_array().expect("a list");
+    let found = listens
+        .iter()
+        .find(|one| one["address"] == address.to_string());
+    found.map_or_else(String::new, |one| {
+        one["whose"].as_str().unwrap_or("").to_owned()
+    })
+}
+
+/// How many of `READS` reads were answered fast; each must have `value`.
+fn fast_reads(lab: &TestLab, conn: &mut Conn, value: &str) -> u64 {
+    let before = lab.counters();
+    for _ in 0..READS {
+        expect(conn, "GET k", &bulk(value));
+    }
+    lab.counters().since(&before, "FAST_GET")
+}
+
+/// Redis gives up all addresses but one while it runs, another server takes the next: its clients
+/// get its data, and neither its reads nor its writes close anything for the others.
+#[test]
+fn another_server_on_another_address_answers_for_itself() {
+    let lab = TestLab::boosted_with("twoservers", &["--direct"]);
+    let mut ours = lab.client();
+    set(&mut ours, "k", "ours");
+    lab.heat(&mut ours, "k");
+    config_set(&mut lab.unseen(), "bind", "10.77.0.2 127.0.0.1");
+    let (_server, address) = other_server(&lab);
+    let mut theirs = lab.client_to(address);
+    set(&mut theirs, "k", "theirs");
+    assert_eq!(fast_reads(&lab, &mut theirs, "theirs"), 0);
+    wait(STATE_WAIT, || {
+        let said = whose(&lab, OTHER);
+        (said == "other").then_some(()).ok_or(said)
+    });
+    let mut ours = lab.client();
+    lab.heat(&mut ours, "k");
+    let before = lab.counters();
+    for round in 0..20 {
+        let mut theirs = lab.client_to(address);
+        let value = format!("theirs{round}");
+        set(&mut theirs, "k", &value);
+        assert_eq!(get(&mut theirs, "k").as_deref(), Some(&*value));
+        expect(&mut ours, "GET k", &bulk("ours"));
+    }
+    let after = lab.counters();
+    let moved = after.moved(&before);
+    assert_eq!(after.since(&before, "FAST_GET"), 20, "{moved}");
+    assert!(after.since(&before, "UP_FOREIGN") >= 40, "{moved}");
+    assert_eq!(after.since(&before, "GATE_SHUT"), 0, "{moved}");
+    lab.assert_settled();
+}
+
+/// Redis moves to another port and comes back. Who is connected goes on; what clients of the other
+/// port write comes by Redis's push.
+#[test]
+fn redis_moves_to_another_port_and_back() {
+    let lab = TestLab::boosted_with("moves", &["--direct"]);
+    let home = lab.lab().state().redis_port;
+    let (mut reader, mut admin) = (lab.client(), lab.unseen());
+    set(&mut reader, "k", "v");
+    lab.heat(&mut reader, "k");
+    config_set(&mut admin, "port", "6399");
+    let away = SocketAddr::from((lab.address().ip(), 6399));
+    let refused = lab.inside(End::Client, || Conn::connect(lab.address(), STALL).is_err());
+    assert!(refused, "nobody listens on {home}");
+    let mut writer = lab.client_to(away);
+    for round in 0..20 {
+        let value = format!("v{round}");
+        set(&mut writer, "k", &value);
+        wait(SOON, || {
+            let found = get(&mut reader, "k");
+            (found.as_deref() == Some(&*value))
+                .then_some(())
+                .ok_or(format!("{found:?}"))
+        });
+    }
+    wait(STATE_WAIT, || {
+        let output = lab.erb(&["status"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        said.contains("6399").then_some(()).ok_or(said)
+    });
+    config_set(&mut admin, "port", &home.to_string());
+    lab.wait_admitting();
+    let mut reader = lab.client();
+    set(&mut reader, "k", "home");
+    lab.heat(&mut reader, "k");
+    assert!(fast_reads(&lab, &mut reader, "home") > READS / 2);
+    lab.assert_settled();
+}
+
+/// Payload on the port from somebody who has no connection closes nothing, also beside a connection
+/// that has never said anything.
+#[test]
+fn payload_without_a_connection_closes_nothing() {
+    let lab = TestLab::boosted_with("stray", &["--direct"]);
+    let mut reader = lab.client();
+    set(&mut reader, "k", "v");
+    lab.heat(&mut reader, "k");
+    let silent = lab.client();
+    let SocketAddr::V4(server) = lab.address() else {
+        panic!("the lab's Redis has an IPv4 address");
+    };
+    let victims = vec![SocketAddrV4::new(*server.ip(), 1)];
+    let mut forger = lab
+        .inside(End::Client, || Forger::new(server, victims, 7))
+        .expect("raw socket");
+    let before = lab.counters();
+    for _ in 0..50 {
+        forger.send_stray().expect("send");
+        expect(&mut reader, "GET k", &bulk("v"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let after = lab.counters();
+    let moved = after.moved(&before);
+    assert_eq!(after.since(&before, "SOCK_LISTEN"), 50, "{moved}");
+    assert!(after.since(&before, "FAST_GET") >= 45, "{moved}");
+    assert_eq!(after.since(&before, "GATE_SHUT"), 0, "{moved}");
+    drop(silent);
+    lab.assert_settled();
+}
