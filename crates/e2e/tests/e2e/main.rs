@@ -18,6 +18,7 @@ mod fills;
 mod history;
 mod hostile;
 mod loopback;
+mod master;
 mod mixed;
 mod port;
 mod renamed;
