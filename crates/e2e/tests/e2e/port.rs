@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whose port it is: a second server on another address, addresses and ports that Redis changes
-//! while it runs, and packets on the port that are nobody's.
+//! while it runs, payload that is nobody's, and payload that comes before its connection.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use erb_e2e::calls::{bulk, expect, get, set};
 use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, wait};
 use erb_e2e::process::Owned;
 use erb_hostile::Forger;
-use erb_lab::End;
+use erb_lab::{End, netns};
 use serde_json::Value;
 
 /// Where the second server listens.
@@ -170,5 +172,63 @@ fn payload_without_a_connection_closes_nothing() {
     assert!(after.since(&before, "FAST_GET") >= 45, "{moved}");
     assert_eq!(after.since(&before, "GATE_SHUT"), 0, "{moved}");
     drop(silent);
+    lab.assert_settled();
+}
+
+/// A connection whose first command is in its SYN, if the kernel does Fast Open.
+fn fast_open(address: SocketAddr, command: &[u8]) -> Conn {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let socket = socket.expect("socket");
+    let on: libc::c_int = 1;
+    // SAFETY: the value is an int that lives through the call, with its own length.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_FASTOPEN_CONNECT,
+            std::ptr::from_ref(&on).cast(),
+            size_of_val(&on).try_into().expect("four"),
+        )
+    };
+    assert_eq!(set, 0, "TCP_FASTOPEN_CONNECT");
+    socket.connect(&address.into()).expect("connect");
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(command).expect("send");
+    Conn::from_stream(stream, STALL).expect("connection")
+}
+
+/// Where Fast Open is forced on Redis's listener, a write in a SYN reaches Redis only when it is seen:
+/// nobody reads the old value behind its reply.
+#[test]
+fn a_write_in_a_syn_is_not_hidden() {
+    let lab = TestLab::boosted_with("fastopen", &["--direct"]);
+    let state = lab.lab().state();
+    // Cookies are not asked for, by neither end; 0x400: also on listeners that do not ask for it.
+    for (namespace, value) in [
+        (&state.server.namespace, "0x602"),
+        (&state.client.namespace, "0x5"),
+    ] {
+        netns::sysctl(namespace, "ipv4/tcp_fastopen", value).expect("sysctl");
+    }
+    // The kernel looks at it when Redis begins to listen.
+    let mut admin = lab.unseen();
+    config_set(&mut admin, "port", "6399");
+    config_set(&mut admin, "port", &state.redis_port.to_string());
+    lab.wait_admitting();
+    let mut reader = lab.client();
+    set(&mut reader, "k", "v");
+    lab.heat(&mut reader, "k");
+    let before = lab.counters();
+    for round in 0..3 {
+        let value = format!("in-syn-{round}");
+        let command = erb_check::resp::command(&["SET", "k", &value]);
+        let mut writer = lab.inside(End::Client, || fast_open(lab.address(), &command));
+        assert_eq!(writer.reply().expect("a reply"), b"+OK\r\n");
+        expect(&mut reader, "GET k", &bulk(&value));
+        lab.heat(&mut reader, "k");
+    }
+    let after = lab.counters();
+    let moved = after.moved(&before);
+    assert_eq!(after.since(&before, "DROP_SYN_DATA"), 3, "{moved}");
     lab.assert_settled();
 }
