@@ -159,7 +159,8 @@ INLINE void ack_goes_up(struct conn *conn, const struct work *w)
 		conn->flags &= ~CONN_F_TC_PENDING;
 }
 
-/* Answers the packet, or V_REFUSED: it goes up, unchanged so far. */
+/* Answers the packet, or V_REFUSED: it goes up, unchanged so far. Behind ingress_unacceptable(),
+ * which has loaded the view. */
 INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
 				 struct sock_ref *r)
 {
@@ -175,7 +176,7 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 	grown = tier_grow(ctx, more);
 	lock_take(&conn->lock);
 	reason = STAT_REFUSE_RACE;
-	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie)
+	if (sock_view_again(r, &w->view) && conn->cookie == r->cookie)
 		reason = commit_check(conn, &w->view, w);
 	if (!reason && grown == GROWN_FAILED)
 		reason = STAT_TO_TC; /* an skb has room */

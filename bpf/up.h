@@ -220,9 +220,10 @@ INLINE void up_account(struct conn *conn, struct work *w, bool viewed, bool coun
 	}
 }
 
+/* Behind ingress_unacceptable(), which has loaded the view. */
 INLINE bool up_counts(const struct conn *conn, struct work *w, const struct sock_ref *r)
 {
-	return sock_view_load(r, &w->view) && segment_counts(conn, &w->p, &w->view, w->now);
+	return sock_view_again(r, &w->view) && segment_counts(conn, &w->p, &w->view, w->now);
 }
 
 #define ROTE_PING     0x0a0d34240a0d312aULL /* "*1\r\n$4\r\n" */

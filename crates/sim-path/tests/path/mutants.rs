@@ -47,8 +47,8 @@ fn a_leaked_socket_is_caught() {
 fn a_helper_under_a_lock_is_caught() {
     let library = mutant(
         "answer.h",
-        "\treason = STAT_REFUSE_RACE;\n\tif (sock_view_load",
-        "\tcount(STAT_INVARIANT);\n\treason = STAT_REFUSE_RACE;\n\tif (sock_view_load",
+        "\treason = STAT_REFUSE_RACE;\n\tif (sock_view_again",
+        "\tcount(STAT_INVARIANT);\n\treason = STAT_REFUSE_RACE;\n\tif (sock_view_again",
     );
     assert!(violation(&library).contains("bpf_map_lookup_elem is called while a lock"));
 }

@@ -49,7 +49,7 @@ mutations! {
          ("up.h", "} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
     "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "sock-same-addresses",
         [("ingress.h", "if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {", "if (0) {"),
-         ("answer.h", "if (sock_view_load(r, &w->view) && conn->cookie == r->cookie)", "if (sock_view_load(r, &w->view))"),
+         ("answer.h", "if (sock_view_again(r, &w->view) && conn->cookie == r->cookie)", "if (sock_view_again(r, &w->view))"),
          ("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (!lost && conn->next != w->scan_from)")];
     "fill-version", "a fill needs the version noted before its read", "sharp-fill-across-write",
         [("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (!set->marks) {")];
