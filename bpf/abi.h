@@ -221,6 +221,13 @@ struct cache_large {
 	__u8 slots[LARGE_BYTES];
 };
 
+/* What a command takes when it is whole. */
+#define PENDING_SETTLE 1
+#define PENDING_HIDDEN 2
+#define PENDING_EXEC   4
+#define PENDING_GATE   8
+#define PENDING_MARKS  16 /* conn.late only: marks of conn.half, no share */
+
 /* State of the request scanner between packets: see scan.h. */
 struct scan_request {
 	__u8 state;
@@ -262,8 +269,9 @@ struct scan_reply {
 };
 
 struct mark {
-	__u32 request; /* released when this many replies have left */
-	__u32 set;     /* set index, or MARK_* */
+	__u32
+	    request; /* released when this many replies have left; of a conn.half: the key's tag */
+	__u32 set;   /* set index, or MARK_* */
 };
 /* skb->mark of the daemon's own connection where that passes a boosted device (lo). Its PINGs and
  * reads prove what Redis says now: nobody else may answer them. */
@@ -341,7 +349,8 @@ struct conn {
 	__u32 judged;	   /* control.rights under which a list showed that it stays out */
 	__u8 hidden;	   /* CONN_F_* of its shares that may stand for a change without report */
 	__u8 late;	   /* PENDING_* of a command that is counted, but not whole: S3 */
-	__u8 pad2[2];
+	__u8 half;	   /* marks behind mark_head that a command takes when it is whole: S3 */
+	__u8 pad2[1];
 	__u32 ts_recent_s; /* when ts_recent was learnt: seconds, CLOCK_MONOTONIC */
 	__u32 tc_at;	   /* when tc_until last moved: 2^20 ns, CLOCK_MONOTONIC */
 	__u32 late_end;	   /* client space: where it is */

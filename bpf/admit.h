@@ -144,6 +144,7 @@ INLINE void admit_recount(struct conn *conn, const struct sock_view *v)
 	__builtin_memset(&conn->out, 0, sizeof(conn->out));
 	if (conn->flags & CONN_F_SCAN_LOST) {
 		__builtin_memset(&conn->in, 0, sizeof(conn->in));
+		conn->late = conn->half = 0;
 		conn->next = conn->up_max;
 	}
 	conn->flags &= ~(CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST);

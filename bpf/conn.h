@@ -51,7 +51,7 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->resp = s->known ? 2 : 0;
 	conn->hellos = s->known ? 0 : 2;
 	conn->kept = 0;
-	conn->late = 0;
+	conn->late = conn->half = 0;
 	conn->stateful_at = conn->auth_at = 0;
 	conn_epoch_move(conn);
 	conn->egress_max = conn->scan_next = s->write_seq;

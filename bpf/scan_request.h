@@ -10,10 +10,10 @@
  *  S1. The state describes the stream up to conn.next exactly; scanning is by bytes in order.
  *  S2. The body of a bulk string that is neither name nor a key counts as scanned as soon as
  *      its length is known (skip), the CRLF behind it included: Redis does not look at it either.
- *  S3. A key's mark is reported in the packet that completes the key, a share of the fence and the
- *      gate with the command's last byte: before Redis can execute it, and half a command closes
- *      nothing for others. Of a last argument that is skipped (S2) that byte goes up behind the
- *      count: conn.late.
+ *  S3. What a command takes (marks of its keys, shares of the fence, the gate) is due with its last
+ *      byte: before Redis can execute it, and half a command closes nothing for others. Until
+ *      then its keys wait in the connection: conn.half. Of a last argument that is skipped (S2)
+ *      that byte goes up behind the count: conn.late.
  *  S4. A request is counted when its last argument's length is known.
  */
 #pragma once
@@ -46,6 +46,7 @@ enum request_state {
 struct scan_found {
 	u32 done; /* requests completed */
 	u32 effects;
+	u32 due;	/* the first so many effects are of whole commands: S3 */
 	u8 overflow;	/* more effects than fit */
 	u8 late;	/* what the last command takes with a byte behind the packet: S3 */
 	u8 hidden;	/* one of them may change what Redis reports to nobody */
@@ -71,25 +72,30 @@ INLINE bool found_effect(struct scan_found *f, u32 set, u64 hash)
 	return true;
 }
 
-#define PENDING_SETTLE 1
-#define PENDING_HIDDEN 2
-#define PENDING_EXEC   4
-#define PENDING_GATE   8
-
-/* A command is whole: what it takes. Global: verified by itself. */
+/* A command is whole: the share that it takes. Global: verified by itself. */
 __noinline int found_whole(struct scan_found *f, u32 pending)
 {
 	u32 set = pending & PENDING_HIDDEN ? MARK_FENCE
 		  : pending & PENDING_EXEC ? MARK_EXEC
 					   : MARK_SETTLE;
 
-	if (!f || !pending)
+	if (!f)
 		return 0;
 	f->hidden |= set == MARK_FENCE;
 	f->gate |= !!(pending & PENDING_GATE);
 	if (!found_effect(f, set, 0))
 		f->overflow = 1;
 	return 0;
+}
+
+/* The last command is whole and counted. */
+INLINE void found_done(struct scan_found *f, struct scan_request *s)
+{
+	if (s->pending)
+		found_whole(f, s->pending);
+	s->pending = 0;
+	f->due = f->effects;
+	f->done++;
 }
 
 /* The command takes a share of the fence. What is queued behind MULTI runs with EXEC. */
@@ -110,7 +116,7 @@ INLINE bool class_shares(u32 class)
 	       class == CMD_GATE || class == CMD_CONFIG;
 }
 
-/* The command's name and first argument are known: S3. */
+/* The command's name and first argument are known. */
 INLINE void found_command(struct scan_found *f, struct scan_request *s, u32 class)
 {
 	if (class >= CMD_STATEFUL)
@@ -131,7 +137,7 @@ INLINE void found_command(struct scan_found *f, struct scan_request *s, u32 clas
 		found_share(f, s, class);
 }
 
-/* The key at key_next is known, or the number of keys: S3. A key longer than KEY_BYTES_MAX is never
+/* The key at key_next is known, or the number of keys. A key longer than KEY_BYTES_MAX is never
  * cached and needs no mark. */
 INLINE void found_key(struct scan_found *f, struct scan_request *s, const struct control *c)
 {
@@ -168,9 +174,7 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 		class = CMD_SETTLE;
 	}
 	found_command(f, s, class);
-	found_whole(f, s->pending);
-	s->pending = 0;
-	f->done++;
+	found_done(f, s);
 }
 
 /* A digit or sign of a length. Returns false if Redis would not take it (string2ll). */
@@ -392,10 +396,7 @@ INLINE void scan_request_settle(struct scan_request *s, struct scan_found *f)
 {
 	if (s->state == RQ_BULK && !s->args_left) {
 		s->state = RQ_IDLE;
-		if (s->pending)
-			found_whole(f, s->pending);
-		s->pending = 0;
-		f->done++;
+		found_done(f, s);
 	}
 }
 

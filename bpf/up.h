@@ -32,13 +32,53 @@ INLINE u32 late_due(const struct conn *conn, const struct work *w)
 	return conn->late && !seq_before(end, conn->late_end) ? conn->late : 0;
 }
 
-/* Puts it first, as the last request counted. */
-INLINE void late_found(struct work *w)
+/* The keys that wait in the entry for their command's last byte. Read without the lock: who moves
+ * them moves conn.next or conn.late too, and the commit sees it. */
+INLINE void half_note(const struct conn *conn, struct work *w)
 {
-	if (!w->late)
-		return;
-	found_whole(&w->found, w->late);
-	w->found.marks[0].request = 0;
+	w->half = read_once(conn->half);
+	w->half_at = read_once(conn->mark_head);
+}
+
+INLINE void found_half(struct work *w, const struct conn *conn)
+{
+	int i;
+
+	bpf_for(i, 0, MARKS_IN_FLIGHT)
+	{
+		u32 n = i, at = (w->half_at + n) & (MARKS_IN_FLIGHT - 1);
+
+		if (n >= w->half || n >= MARKS_IN_FLIGHT)
+			break;
+		w->found.marks[n].request = w->found.done + 1;
+		w->found.marks[n].set = conn->marks[at].set;
+		w->found.hashes[n] = (u64)conn->marks[at].request << 48;
+		w->found.effects = n + 1;
+	}
+}
+
+/* Nothing is found but what is left of a command that began before: keys of the one at hand, or all
+ * that the last one counted takes, if it is whole with the packet (w->late). Global: verified by
+ * itself. */
+__noinline int found_begin(void)
+{
+	struct work *w = work_get();
+	struct conn *conn;
+
+	if (!w)
+		return 0;
+	w->found.effects = w->found.due = w->found.late = 0;
+	w->found.overflow = w->found.uncountable = w->found.gate = w->found.hidden = 0;
+	w->found.done = w->late ? -1U : 0; /* whose number is one more */
+	conn = w->half ? conn_get(&w->p.key) : 0;
+	if (conn)
+		found_half(w, conn);
+	if (w->late & ~PENDING_MARKS)
+		found_whole(&w->found, w->late);
+	if (w->late)
+		w->found.due = w->found.effects;
+	w->found.done = 0;
+	return 0;
 }
 
 /* Scans w->p's payload from scan_from on with w->scan into w->found. The position is in memory: the
@@ -52,10 +92,7 @@ __noinline int scan_packet(ctx_t *ctx)
 
 	if (!w)
 		return 0;
-	w->found.done = w->found.effects = 0;
-	w->found.overflow = w->found.uncountable = w->found.gate = w->found.hidden = 0;
-	w->found.late = 0;
-	late_found(w);
+	found_begin();
 	w->scan_pos = w->scan_from - w->p.seq;
 	w->chunk.end = 0;
 	end = w->p.payload_len;
@@ -86,11 +123,14 @@ __noinline int scan_packet(ctx_t *ctx)
 	if (w->scan.skip && w->scan.state == RQ_BULK) {
 		w->scan_next += w->scan.skip;
 		w->scan.skip = 0;
-		if (!w->scan.args_left) {
+		if (!w->scan.args_left) { /* S4, but not whole */
 			w->found.late = w->scan.pending;
+			if (w->found.effects != w->found.due)
+				w->found.late |= PENDING_MARKS;
 			w->scan.pending = 0;
+			w->scan.state = RQ_IDLE;
+			w->found.done++;
 		}
-		scan_request_settle(&w->scan, &w->found);
 	}
 	return 0;
 }
@@ -122,11 +162,12 @@ __noinline int effects_release(void)
 	struct control *c = control_get();
 
 	if (w && c)
-		marks_release(c, w->found.marks, w->found.effects, false);
+		marks_release(c, w->found.marks, w->found.due, false);
 	return 0;
 }
 
-/* Takes marks and shares of the fence for the packet's effects, before it goes up. Global. */
+/* Takes marks and shares of the fence for what is due with the packet, before it goes up; of what
+ * is not, only the key's tag is kept. Global. */
 __noinline int effects_take(void)
 {
 	struct work *w = work_get();
@@ -141,7 +182,9 @@ __noinline int effects_take(void)
 
 		if (n >= w->found.effects || n >= MARKS_IN_FLIGHT)
 			break;
-		if (mark_is_share(w->found.marks[n].set))
+		if (n >= w->found.due)
+			w->found.marks[n].request = tag_of(w->found.hashes[n]);
+		else if (mark_is_share(w->found.marks[n].set))
 			fence_take(c);
 		else
 			mark_take(w->found.marks[n].set, w->found.hashes[n]);
@@ -151,15 +194,30 @@ __noinline int effects_take(void)
 
 enum hold { HOLD_RING = 0, HOLD_SHARE_OLD, HOLD_SHARE_NEW, HOLD_RACE };
 
+/* The keys of a command that is not whole cannot wait: it takes a share of the fence instead. */
+INLINE void half_settle(struct work *w)
+{
+	if (w->found.late)
+		w->found.late |= PENDING_SETTLE;
+	else
+		w->scan.pending |= PENDING_SETTLE;
+}
+
 /* Decides who holds the packet's effects until they are executed: the ring of the connection, or
  * one share of the fence. Lock held; scan results are valid. */
 INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 {
-	u32 n = w->found.effects, used = conn->mark_head - conn->mark_tail, last = n - 1;
+	u32 n = w->found.due, all = w->found.effects, used = conn->mark_head - conn->mark_tail;
 	u32 end = w->p.seq + w->p.payload_len + w->proof_ahead - conn->in_delta;
+	bool proof = (conn->flags & CONN_F_UNCOUNTABLE) || (conn->kept & CONN_K_TRIAL);
 	u8 flag = CONN_F_OVERFLOW, had;
 
-	if ((conn->flags & CONN_F_UNCOUNTABLE) || (conn->kept & CONN_K_TRIAL)) {
+	conn->half = 0;
+	if (all != n && (proof || w->found.overflow || used + all > MARKS_IN_FLIGHT)) {
+		half_settle(w);
+		all = n;
+	}
+	if (proof) {
 		flag = CONN_F_FENCE_PROOF;
 		if (!n && !w->found.overflow && !used &&
 		    !(conn->flags & (CONN_F_SCAN_LOST | CONN_F_OVERFLOW)) &&
@@ -170,21 +228,21 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 	} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {
 		for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
 			u32 at = (conn->mark_head + i) & (MARKS_IN_FLIGHT - 1);
+			u32 due =
+			    (s32)(i - n) >> 31; /* a branch costs the verifier twice as much */
 
-			if (i >= n)
+			if (i >= all)
 				break;
-			conn->marks[at].request = conn->requests + w->found.marks[i].request;
+			conn->marks[at].request =
+			    (conn->requests & due) + w->found.marks[i].request;
 			conn->marks[at].set = w->found.marks[i].set;
 		}
 		conn->mark_head += n;
+		conn->half = all - n;
 		return HOLD_RING;
 	}
 	had = conn->flags & flag;
 	conn->flags |= flag;
-	/* Marks of a command that is still coming go with the others: it closes the fence when whole. */
-	opaque(last);
-	if (last < MARKS_IN_FLIGHT && w->found.marks[last].request > w->found.done)
-		w->scan.pending |= PENDING_SETTLE;
 	if (w->found.hidden || (conn->flags & CONN_F_SCAN_LOST) || (conn->kept & CONN_K_TRIAL))
 		conn->hidden |= flag;
 	return had ? HOLD_SHARE_OLD : HOLD_SHARE_NEW;
@@ -323,14 +381,17 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 {
 	u16 kept, db;
 
-	w->found.effects = w->found.overflow = w->found.hidden = 0;
+	w->found.effects = w->found.due = w->found.overflow = w->found.hidden = 0;
 	w->found.uncountable = w->found.gate = w->found.done = 0;
 	w->found.modes.stateful = w->found.modes.gate = w->found.late = 0;
 	w->late = late_due(conn, w);
 	*lost = false;
 	if (w->whole) { /* read by the handler already, nothing but reads */
-		late_found(w);
-		effects_take();
+		if (w->late) {
+			half_note(conn, w);
+			found_begin();
+			effects_take();
+		}
 		w->found.done = w->commands;
 		w->scan_from = w->p.seq;
 		w->scan_next = w->p.seq + w->p.payload_len;
@@ -349,6 +410,7 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 		return true;
 	if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */
 		return false;
+	half_note(conn, w);
 	scan_packet(ctx);
 	effects_take();
 	return true;
@@ -377,9 +439,8 @@ INLINE void late_take(struct work *w, struct control *c, struct conn *conn, u64 
 {
 	enum hold hold = HOLD_RACE;
 
-	w->found.effects = w->found.done = 0;
-	w->found.overflow = w->found.gate = w->found.hidden = 0;
-	late_found(w);
+	half_note(conn, w);
+	found_begin();
 	effects_take();
 	lock_take(&conn->lock);
 	if (conn->cookie == cookie && w->late == late_due(conn, w)) {

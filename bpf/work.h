@@ -82,6 +82,8 @@ struct work {
 	u32 by_rote; /* what a listener says: A7 */
 	u32 tag;     /* TC: the VLAN tag that the kernel has taken off, as on the wire; 0 = none */
 	u32 late;    /* the packet makes a counted command whole: S3 */
+	u32 half;    /* conn.half, and where in the ring they begin */
+	u32 half_at;
 	u32 proof_ahead; /* bytes behind the packet that may have passed unseen */
 	struct lookup look;
 	struct scan_request scan;

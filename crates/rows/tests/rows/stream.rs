@@ -275,6 +275,14 @@ fn a_large_value_in_any_order() {
             begun,
             |s| shifted(s, &[&[b'v'; 1000][..], b"\r\n"].concat(), 2000, 0),
             Expect::Changed(behind_ping),
+            &[("MARK_TAKEN", 1), ("UP_TRANSLATED", 1)],
+        ),
+        Row::xdp(
+            "all but its last byte: half a write marks nothing",
+            V4,
+            begun,
+            |s| shifted(s, &[&[b'v'; 1000][..], b"\r"].concat(), 2000, 0),
+            Expect::Changed(behind_ping),
             UP,
         ),
         Row::xdp(
@@ -294,7 +302,7 @@ fn a_large_value_in_any_order() {
             Expect::Changed(behind_ping),
             &[
                 ("REFUSE_COMMAND", 1),
-                ("MARK_TAKEN", 1),
+                ("MARK_TAKEN", 2),
                 ("UP_TRANSLATED", 1),
             ],
         ),

@@ -231,8 +231,13 @@ fn check_conn(conn: &abi::conn) -> Result<(), Broken> {
         }
     }
     let used = conn.mark_head.wrapping_sub(conn.mark_tail);
-    if used > abi::MARKS_IN_FLIGHT {
-        return Err(("T6", format!("the ring holds {used} marks")));
+    if used + u32::from(conn.half) > abi::MARKS_IN_FLIGHT {
+        let text = format!("the ring holds {used} marks, {} wait", conn.half);
+        return Err(("T6", text));
+    }
+    if conn.half != 0 && conn.in_.state == 0 && conn.late == 0 {
+        let text = format!("{} keys wait for no command", conn.half);
+        return Err(("S", text));
     }
     if has(conn, abi::CONN_F_UNCOUNTABLE) {
         return Ok(());
@@ -244,8 +249,7 @@ fn check_conn(conn: &abi::conn) -> Result<(), Broken> {
     let mut before = conn.replies;
     for number in 0..used {
         let request = mark_at(conn, number).request;
-        // A mark may belong to the request that is still coming in.
-        if ahead(request, before) < 0 || ahead(request, conn.requests) > 1 {
+        if ahead(request, before) < 0 || ahead(request, conn.requests) > 0 {
             let text = format!("a mark is for request {request} of {}", conn.requests);
             return Err(("T6", text));
         }
@@ -351,19 +355,21 @@ mod tests {
     #[test]
     fn entries_that_are_wrong_by_themselves() {
         assert_eq!(rule(&entry()), None);
-        let changes: [Break; 7] = [
+        let changes: [Break; 9] = [
             ("T2", |c| c.replay_from = 5_201),
             ("T2", |c| c.replay_from = 5_200 - abi::REPLAY_BYTES - 1),
             ("T3", |c| c.in_edge = 1_001),
             ("T3", |c| c.up_max = 1_001),
             ("T6", |c| c.replies = 4),
+            ("T6", |c| c.half = 65),
+            ("S", |c| c.half = 1),
             ("T6", |c| {
                 c.mark_head = 1;
                 c.marks[0].request = 1; // answered
             }),
             ("T6", |c| {
                 c.mark_head = 1;
-                c.marks[0].request = 5; // two ahead of what came in
+                c.marks[0].request = 4; // of what is not whole
             }),
         ];
         for (expected, change) in changes {

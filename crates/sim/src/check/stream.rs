@@ -315,18 +315,23 @@ fn check_marks(
         let command = &stream.commands[commands - (waiting - number) as usize];
         let request = conn.replies.wrapping_add(number + 1);
         let used = conn.mark_head.wrapping_sub(conn.mark_tail);
+        let mark_at = |number: u32| {
+            let at = conn.mark_tail.wrapping_add(number) % abi::MARKS_IN_FLIGHT;
+            conn.marks[at as usize]
+        };
+        // S3: its last byte is on its way still.
+        let is_late = conn.late != 0 && number + 1 == waiting;
         let holds = |set: u32| {
-            (0..used).any(|at| {
-                let at = conn.mark_tail.wrapping_add(at) % abi::MARKS_IN_FLIGHT;
-                let mark = conn.marks[at as usize];
+            let waits = (used..used + u32::from(conn.half)).any(|at| mark_at(at).set == set);
+            let share_waits = u32::from(conn.late) & !abi::PENDING_MARKS != 0;
+            let held = (0..used).map(mark_at).any(|mark| {
                 let shares = [abi::MARK_FENCE, abi::MARK_SETTLE].contains(&mark.set);
                 mark.request == request && (mark.set == set || shares)
-            })
+            });
+            held || is_late && (waits || share_waits)
         };
         if command.writes.len() > abi::KEYS_MARKED_MAX as usize {
-            // Its last byte may be on its way still: S3.
-            let is_late = conn.late != 0 && number + 1 == waiting;
-            if !is_late && !holds(abi::MARK_FENCE) {
+            if !holds(abi::MARK_FENCE) {
                 let count = command.writes.len();
                 return Err((
                     "M",

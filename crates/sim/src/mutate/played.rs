@@ -45,7 +45,7 @@ mutations! {
     "made-twice", "two CPUs do not make an entry twice", "sharp-made-once",
         [("conn.h", "if (conn->cookie != cookie) /* another CPU may have been faster */\n\t\tconn_init", "if (conn->cookie != cookie || 1)\n\t\tconn_init")];
     "old-not-fenced", "payload of a connection older than ERB, like all that cannot be counted, fences until proof", "sharp-older-writes",
-        [("up.h", "if ((conn->flags & CONN_F_UNCOUNTABLE) || (conn->kept & CONN_K_TRIAL)) {\n\t\tflag", "if (0) {\n\t\tflag"),
+        [("up.h", "if (proof) {\n\t\tflag", "if (0) {\n\t\tflag"),
          ("up.h", "} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
     "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "sock-same-addresses",
         [("ingress.h", "if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {", "if (0) {"),
@@ -79,15 +79,19 @@ mutations! {
     "last-key-forgotten", "a range of keys goes to the last one", "coh-03-last-key",
         [("command.h", "s->key_last = last;", "s->key_last = last - 1;")];
     "key-across-packets", "keys are found wherever the stream is cut", "coh-03-split-keys",
-        [("up.h", "w->found.done = w->found.effects = 0;\n", "w->found.done = w->found.effects = w->scan.key_next = 0;\n")];
+        [("up.h", "\tfound_begin();\n\tw->scan_pos = w->scan_from", "\tfound_begin();\n\tw->scan.key_next = 0;\n\tw->scan_pos = w->scan_from")];
     "keynum-misread", "the number of keys is read from its argument", "coh-03-counted-keys",
         [("command.h", "return command_range(s, first, first + (n - 1) * s->key_step, s->key_step);", "return command_range(s, first, first + (n - 2) * s->key_step, s->key_step);")];
-    "overflow-half", "a command of which a share of the fence held the first marks closes the fence when it is whole", "coh-43-half-command",
+    "marks-early", "a key is marked with its command's last byte, not when it is named", "coh-43-half-write",
+        [("scan_request.h", "f->effects = n + 1;", "f->effects = f->due = n + 1;")];
+    "half-forgotten", "keys that earlier packets named are marked when their command is whole", "coh-43-half-write",
+        [("up.h", "conn->half = all - n;", "conn->half = 0;")];
+    "overflow-half", "a command whose keys have no room to wait closes the fence when it is whole", "coh-43-half-command",
         [("up.h", "w->scan.pending |= PENDING_SETTLE;", "w->scan.pending |= 0;")];
     "late-early", "a command closes the fence with its last byte, not with the length of its last argument", "fence-half-body",
-        [("up.h", "w->found.late = w->scan.pending;\n\t\t\tw->scan.pending = 0;", "w->found.late = 0;")];
+        [("up.h", "\t\t\tw->found.late = w->scan.pending;\n", "\t\t\tif (w->scan.pending)\n\t\t\t\tfound_whole(&w->found, w->scan.pending);\n\t\t\tw->found.due = w->found.effects;\n\t\t\tw->found.late = 0;\n")];
     "late-forgotten", "the last byte of a command that is counted closes the fence", "fence-half-body",
-        [("up.h", "conn->late = w->found.late;", "conn->late = 0;")];
+        [("up.h", "conn->late = w->found.late;", "conn->late = conn->half = 0;")];
     "reply-whole", "a reply's first byte says that its command has run", "fence-slow-reader",
         [("egress.h", "u32 early = begun & (m->set == MARK_SETTLE);", "u32 early = begun & !m;")];
     "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",

@@ -223,7 +223,8 @@ cases! {
     "coh-03-split-keys", "coherence 3, 9", "keys are found wherever the stream is cut", Some(cases::keys::cut_anywhere), "key-across-packets";
     "coh-03-too-many-keys", "coherence 3, 9", "more keys than are marked close the fast path", Some(cases::keys::too_many), "";
     "coh-03-counted-keys", "coherence 3, 9", "the number of keys is read from its argument", Some(cases::keys::counted), "keynum-misread";
-    "coh-43-half-command", "coherence 43", "the fence that stands for marks without room covers a command that is not whole yet", Some(cases::keys::half_a_command), "overflow-half";
+    "coh-43-half-write", "S3", "half a write marks nothing, and marks its keys with its last byte", Some(cases::keys::half_a_write), "marks-early";
+    "coh-43-half-command", "coherence 43", "a command whose keys have no room to wait closes the fence when it is whole", Some(cases::keys::half_a_command), "overflow-half";
     "coh-03-own-table", "coherence 3", "Redis's own command table is loaded", Some(cases::names::own_table), "table-not-loaded";
     "coh-03-renamed-fast", "coherence 3", "a fast command whose name another one bears is Redis's", Some(cases::names::fast_command), "fast-names-unchecked";
     "coh-03-renamed-write", "coherence 3, 9", "a write that bears the name of a read closes the fast path", Some(cases::names::write), "table-not-loaded";
