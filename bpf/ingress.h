@@ -38,7 +38,8 @@ INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn
 	if (!(w->p.flags & TCP_ACK) || seq_after(w->p.ack, conn_sent_end(conn, &w->view)) ||
 	    ack_too_old(conn, &w->p, &w->view))
 		return ingress_reject(ctx, w, conn, r);
-	if ((!conn->out_delta && seq_before(w->p.ack, conn->edge)) ||
+	if ((!conn->out_delta && seq_before(w->p.ack, conn->edge) &&
+	     w->view.snd_una - conn->edge < w->view.max_window) ||
 	    ack_of_unsent(conn, &w->p, &w->view)) {
 		/* Older than the first byte: TCP refuses it (tcp_ack(), bytes_acked), or takes it
 		 * before Linux 6.7. Of unsent bytes: TCP refuses it, or takes it if it sends them

@@ -26,6 +26,8 @@
  *      mark_head) are theirs, in order.
  *  T7. Until TC has had the last packet that XDP left to it, XDP leaves it all that come behind: so
  *      none overtakes, also where TC works on another CPU.
+ *  T8. Of a connection that was answered, edge, replay_from, recover and in_edge are never as far as
+ *      2^31 behind its stream, where what is newer would be taken for older: conn_follow().
  */
 #pragma once
 #include "accept.h"
@@ -86,11 +88,32 @@ INLINE void conn_rtt(struct conn *conn, const struct pkt *p, const struct sock_v
 	conn->rtt_us += (rtt >> 3) - (conn->rtt_us >> 3);
 }
 
+/* T8: gigabytes may pass between two fast answers. What lies below snd_una is acknowledged, fast
+ * bytes before it included, and what lies below rcv_nxt is TCP's, so both bounds may rise to there.
+ * They stay behind, for old acknowledgements and copies that TCP takes. Lock held, view loaded. */
+INLINE void conn_follow(struct conn *conn, const struct sock_view *v)
+{
+	u32 got = v->rcv_nxt + conn->in_delta;
+
+	if (v->snd_una - conn->edge >= FAR_BYTES) {
+		conn->edge = v->snd_una - FAR_BYTES / 2;
+		conn->replay_from = conn->recover = conn->edge + conn->out_delta;
+	}
+	if (got - conn->in_edge >= FAR_BYTES)
+		conn->in_edge = got - FAR_BYTES / 2;
+}
+
 /* Takes the packet's acknowledgement into account. Lock held, segment_counts(). */
 INLINE void conn_ack(struct conn *conn, const struct pkt *p, const struct sock_view *v, u64 now)
 {
-	u32 before = conn_unacked(conn, conn->ack_max), after;
+	u32 before, after;
 
+	conn_follow(conn, v);
+	if (!conn->out_delta) { /* nothing of ours is under way; pure ACKs passed unseen */
+		conn->ack_max = seq_max(p->ack, v->snd_una);
+		return;
+	}
+	before = conn_unacked(conn, conn->ack_max);
 	if (seq_after(p->ack, conn->ack_max)) {
 		conn->ack_max = p->ack;
 		conn->dup_acks = 0;

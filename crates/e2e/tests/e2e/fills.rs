@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
 use erb_e2e::calls::{call, expect, get};
-use erb_e2e::lab::{TestLab, scaled};
+use erb_e2e::lab::{STATE_WAIT, TestLab, scaled, wait};
 
 /// Large strings, each of so many bytes, beside small keys: the review's numbers.
 const LARGE: usize = 32;
-const LARGE_BYTES: usize = 4 << 20;
 const SMALL: usize = 2_000;
 
-/// Room above what Redis uses: three replies of the largest value.
-const ROOM_BYTES: u64 = 3 * LARGE_BYTES as u64;
+fn large_bytes() -> usize {
+    scaled(4 << 20, 100_000_000)
+}
 
 /// More than a SET may wait for with ERB beyond what it waits for without. Reading a million fields
 /// takes Redis 700 ms.
@@ -33,7 +33,7 @@ fn info(conn: &mut Conn, name: &str) -> u64 {
 fn read_large(conn: &mut Conn, rounds: usize) {
     let names: Vec<String> = (0..LARGE).map(|number| format!("large{number}")).collect();
     let exists = format!("EXISTS {}", names.join(" "));
-    let length = format!(":{LARGE_BYTES}\r\n");
+    let length = format!(":{}\r\n", large_bytes());
     for round in 0..rounds {
         expect(conn, &exists, &format!(":{LARGE}\r\n"));
         for name in &names {
@@ -41,14 +41,14 @@ fn read_large(conn: &mut Conn, rounds: usize) {
             expect(conn, &format!("TTL {name}"), ":-1\r\n");
             expect(
                 conn,
-                &format!("GETRANGE {name} {} -1", LARGE_BYTES - 1),
+                &format!("GETRANGE {name} {} -1", large_bytes() - 1),
                 "$1\r\nx\r\n",
             );
         }
         // Once more than the second miss, and not all of them: a reply takes Redis's memory, too.
         let name = &names[round % 4];
         let value = get(conn, name).expect("a value");
-        assert_eq!(value.len(), LARGE_BYTES);
+        assert_eq!(value.len(), large_bytes());
         sleep(Duration::from_millis(30));
     }
 }
@@ -65,12 +65,12 @@ fn reading_large_values_evicts_nothing() {
         );
     }
     for number in 0..LARGE {
-        let last = LARGE_BYTES - 1;
+        let last = large_bytes() - 1;
         let words = format!("SETRANGE large{number} {last} x");
-        expect(&mut admin, &words, &format!(":{LARGE_BYTES}\r\n"));
+        expect(&mut admin, &words, &format!(":{}\r\n", large_bytes()));
     }
     lab.heat(&mut client, "small7");
-    let most = info(&mut admin, "used_memory") + ROOM_BYTES;
+    let most = info(&mut admin, "used_memory") + 3 * large_bytes() as u64; // room for three replies
     expect(
         &mut admin,
         "CONFIG SET maxmemory-policy allkeys-lru",
@@ -153,4 +153,39 @@ fn reading_fields_of_a_huge_hash_stops_nobody() {
     );
     assert_eq!(lab.status().redis.feeds_made, 1, "the feed was made anew");
     assert!(lab.status().serving);
+}
+
+/// A connection goes on, and is answered fast again, behind more bytes than half of all sequence
+/// numbers: of replies while nothing was answered, of replies and of requests between two answers.
+#[test]
+fn gigabytes_pass_between_two_answers() {
+    const BYTES: usize = 100_000_000;
+    const TIMES: usize = 23;
+    let lab = TestLab::boosted_with("gigabytes", &["--direct"]);
+    let mut conn = lab.client();
+    let body = "x".repeat(BYTES);
+    expect(&mut conn, &format!("SET large {body}"), "+OK\r\n");
+    let answered = |conn: &mut Conn| {
+        wait(STATE_WAIT, || {
+            let before = lab.counters();
+            for _ in 0..3 {
+                expect(conn, "PING", "+PONG\r\n");
+            }
+            let after = lab.counters();
+            let all = after.since(&before, "FAST_PING") == 3;
+            all.then_some(()).ok_or_else(|| after.moved(&before))
+        });
+    };
+    // The second time the connection has been answered before.
+    for _ in 0..scaled(1, 2) {
+        for _ in 0..TIMES {
+            assert_eq!(get(&mut conn, "large").expect("a value").len(), BYTES);
+        }
+        answered(&mut conn);
+    }
+    for _ in 0..scaled(0, TIMES) {
+        expect(&mut conn, &format!("SET large {body}"), "+OK\r\n");
+    }
+    answered(&mut conn);
+    lab.assert_settled();
 }

@@ -3,6 +3,7 @@
 
 mod answers;
 mod corpus;
+mod far;
 mod hashing;
 mod mutants;
 mod races;

@@ -10,7 +10,7 @@ use erb_sim_path::{Library, PathConfig, Xdp};
 use crate::races::SEEDS;
 use crate::scene::{Scene, get};
 
-fn mutant(file: &str, find: &str, replace: &str) -> Library {
+pub fn mutant(file: &str, find: &str, replace: &str) -> Library {
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}-{}", replace.len()));
     let bpf = out.join("bpf");
     fs::create_dir_all(&bpf).unwrap();
