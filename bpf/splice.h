@@ -90,12 +90,13 @@ INLINE void conn_rtt(struct conn *conn, const struct pkt *p, const struct sock_v
 
 /* T8: gigabytes may pass between two fast answers. What lies below snd_una is acknowledged, fast
  * bytes before it included, and what lies below rcv_nxt is TCP's, so both bounds may rise to there.
- * They stay behind, for old acknowledgements and copies that TCP takes. Lock held, view loaded. */
+ * They stay behind, for old acknowledgements and copies that TCP takes. Behind an answer of the TC
+ * tier snd_una may be below edge for a moment. Lock held, view loaded. */
 INLINE void conn_follow(struct conn *conn, const struct sock_view *v)
 {
-	u32 got = v->rcv_nxt + conn->in_delta;
+	u32 acked = v->snd_una - conn->edge, got = v->rcv_nxt + conn->in_delta;
 
-	if (v->snd_una - conn->edge >= FAR_BYTES) {
+	if (acked >= FAR_BYTES && !(conn->out_delta && acked >> 31)) {
 		conn->edge = v->snd_una - FAR_BYTES / 2;
 		conn->replay_from = conn->recover = conn->edge + conn->out_delta;
 	}

@@ -133,6 +133,6 @@ fn is_caught(find: &str, replace: &str, way: fn(&mut Scene)) {
 
 #[test]
 fn numbers_that_stand_still_are_caught() {
-    is_caught("v->snd_una - conn->edge >= FAR_BYTES", "0", replies);
+    is_caught("acked >= FAR_BYTES", "0", replies);
     is_caught("got - conn->in_edge >= FAR_BYTES", "0", requests);
 }
