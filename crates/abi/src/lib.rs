@@ -75,7 +75,7 @@ pub use commands::{Command, CommandKey, Keys, Meaning, command_key_bytes};
 include!(concat!(env!("OUT_DIR"), "/commands.rs"));
 
 /// One row of `fast.def`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastCommand {
     /// Lower-case name.
     pub name: &'static str,

@@ -5,6 +5,7 @@
 //! it afterwards, whether it was loaded a moment ago or by a daemon that has since died.
 
 mod attach;
+mod consumption;
 mod control;
 mod datapath;
 mod device;
@@ -23,6 +24,7 @@ mod size;
 mod trace;
 
 pub use attach::{AttachMode, Attached, LOOPBACK, Links, WantedTiers};
+pub use consumption::Consumption;
 pub use control::Control;
 pub use datapath::Datapath;
 pub use device::{Device, ForeignXdp, all_devices, check_layers, foreign_xdp};

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb check`, with ERB's daemon in the labs of the checks that make some.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
+
+use erb_datapath::Consumption;
 
 use crate::args::Check;
 use crate::lab;
@@ -12,12 +16,22 @@ const NOT_CARRIED_OUT: u8 = 2;
 /// The words that lead to the lab's forwarder.
 const FORWARD_WORDS: &[&str] = &["lab", "__forward"];
 
+/// The table of connections of a lab's boost.
+struct Consumed(Consumption);
+
+impl erb_suite::Witness for Consumed {
+    fn consumed(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+        self.0.bytes(client, server).ok().flatten()
+    }
+}
+
 /// Runs `erb check ...`.
 pub fn run(check: &Check) -> ExitCode {
     let done = match check {
         Check::Address(check) => erb_check::run(check),
         Check::Suite(args) => {
             let host = erb_suite::Host {
+                witness: &|lab| Ok(Arc::new(Consumed(Consumption::open(&lab.bpf_dir)?))),
                 booster: &lab::DaemonBooster,
                 forward_words: FORWARD_WORDS,
             };

@@ -80,15 +80,10 @@ struct UpArgs {
 }
 
 impl UpArgs {
-    /// With `--io-threads` requests are read by threads too, not only replies written: Redis 7 wants
-    /// to be told, the others do it always.
     fn redis_args(&self) -> Result<Vec<RedisArg>> {
         let mut all = self.redis_arg.clone();
         if let Some(threads) = self.io_threads {
-            all.push(format!("io-threads={threads}").parse()?);
-            if self.server == ServerProgram::Redis7 {
-                all.push("io-threads-do-reads=yes".parse()?);
-            }
+            all.extend(self.server.thread_settings(threads)?);
         }
         Ok(all)
     }

@@ -6,6 +6,7 @@
 //! and [`netns`]. What a lab is made of is in [`LabState`], and on disk in
 //! `/run/erb/lab/NAME/state.json`.
 
+pub mod apt;
 mod boosted;
 mod cli;
 pub mod control;

@@ -2,19 +2,21 @@
 //! Other servers than the installed redis-server: those of Debian 13, unpacked beside the build and
 //! never installed.
 //!
-//! apt fetches and verifies the packages with lists, cache and sources of its own: the system's
-//! repositories of Debian, asked for another suite. The programs need Debian 13's C library, so that
-//! is unpacked as well, and a script starts them by its loader. What was unpacked once is used again,
-//! without network.
+//! The programs need Debian 13's C library, so that is unpacked as well, and a script starts each by its
+//! loader. What was unpacked once is used again, without network.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use nix::fcntl::{Flock, FlockArg};
+use serde::Serialize;
+
+use crate::apt::{self, Apt, Kind};
+use crate::redis::RedisArg;
 
 /// The suite of Debian that has them.
 const SUITE: &str = "trixie";
@@ -35,11 +37,10 @@ const LIBRARIES: [&str; 10] = [
 const LIBZSTD: &str = "libzstd1";
 /// Where Debian puts libraries.
 const LIBRARY_DIR: &str = "usr/lib/x86_64-linux-gnu";
-/// Where the system's repositories are written down.
-const APT_SOURCES: [&str; 2] = ["/etc/apt/sources.list", "/etc/apt/sources.list.d"];
 
 /// Which server a lab runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ServerProgram {
     /// The installed redis-server, which is Redis 7 on Debian 12.
     #[default]
@@ -50,23 +51,47 @@ pub enum ServerProgram {
     Valkey8,
 }
 
+/// What Debian 13 has of a server.
+struct Package {
+    /// Name of the folder here.
+    folder: &'static str,
+    /// Package with the programs.
+    tools: &'static str,
+    /// Its source package.
+    source: &'static str,
+    /// Programs and their files; what one file is follows from the name that it is called by. The first is
+    /// the server.
+    programs: [(&'static str, &'static str); 3],
+}
+
+const REDIS8: Package = Package {
+    folder: "redis8",
+    tools: "redis-tools",
+    source: "redis",
+    programs: [
+        ("redis-server", "redis-check-rdb"),
+        ("redis-cli", "redis-cli"),
+        ("redis-benchmark", "redis-benchmark"),
+    ],
+};
+
+const VALKEY8: Package = Package {
+    folder: "valkey8",
+    tools: "valkey-tools",
+    source: "valkey",
+    programs: [
+        ("valkey-server", "valkey-check-rdb"),
+        ("valkey-cli", "valkey-cli"),
+        ("valkey-benchmark", "valkey-benchmark"),
+    ],
+};
+
 impl ServerProgram {
-    /// Package that holds the program, and its name there.
-    const fn package(self) -> Option<(&'static str, &'static str)> {
+    const fn package(self) -> Option<&'static Package> {
         match self {
             Self::Redis7 => None,
-            // redis-server is a link to this; what it is follows from the name it is called by.
-            Self::Redis8 => Some(("redis-tools", "redis-check-rdb")),
-            Self::Valkey8 => Some(("valkey-tools", "valkey-check-rdb")),
-        }
-    }
-
-    /// Name of the folder, and what it is called by itself.
-    const fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Redis7 => ("redis7", "redis-server"),
-            Self::Redis8 => ("redis8", "redis-server"),
-            Self::Valkey8 => ("valkey8", "valkey-server"),
+            Self::Redis8 => Some(&REDIS8),
+            Self::Valkey8 => Some(&VALKEY8),
         }
     }
 
@@ -75,177 +100,122 @@ impl ServerProgram {
     /// # Errors
     /// [`CANNOT_BE_HAD`] in its text if there is no such package within reach.
     pub fn program(self) -> Result<PathBuf> {
-        let (folder, name) = self.names();
-        let Some((package, binary)) = self.package() else {
-            return Ok(PathBuf::from(name));
+        Ok(match self.programs()?.into_iter().next() {
+            Some(server) => server,
+            None => PathBuf::from("redis-server"),
+        })
+    }
+
+    /// It and its tools, each under its own name; none if it is the installed one. Fetched unless they
+    /// are there.
+    ///
+    /// # Errors
+    /// As [`ServerProgram::program`].
+    pub fn programs(self) -> Result<Vec<PathBuf>> {
+        let Some(package) = self.package() else {
+            return Ok(Vec::new());
         };
-        let dir = work_dir()?.join(folder);
-        let program = dir.join("bin").join(name);
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let dir = apt::kept_dir("servers")?.join(package.folder);
+        fs::create_dir_all(dir.join("bin"))
+            .with_context(|| format!("cannot make {}", dir.display()))?;
         let lock = File::create(dir.join("lock")).context("cannot make a lock")?;
         let _lock = Flock::lock(lock, FlockArg::LockExclusive)
             .map_err(|(_, error)| error)
             .context("cannot lock the folder of servers")?;
-        if !program.exists() {
-            unpack(&dir, package, binary, name)
-                .with_context(|| format!("{folder} {CANNOT_BE_HAD}"))?;
+        if !dir.join("root").exists() {
+            unpack(&dir, package).with_context(|| format!("{} {CANNOT_BE_HAD}", package.folder))?;
         }
-        Ok(program)
+        let starter = |(name, file): &(&str, &str)| starter(&dir, name, file);
+        package.programs.iter().map(starter).collect()
+    }
+
+    /// Its source, unpacked as `dir`, fetched by an apt in `apt_dir`; none if it is the installed one.
+    ///
+    /// # Errors
+    /// As [`ServerProgram::program`].
+    pub fn unpack_source(self, apt_dir: &Path, dir: &Path) -> Result<bool> {
+        let Some(package) = self.package() else {
+            return Ok(false);
+        };
+        let fetch = || {
+            let apt = Apt::of_debian(apt_dir, SUITE, Kind::Source)?;
+            apt.get(&["update"])?;
+            apt.get_source(package.source, dir)
+        };
+        fetch().with_context(|| format!("the source of {} {CANNOT_BE_HAD}", package.folder))?;
+        Ok(true)
+    }
+
+    /// Name of its folder, if it is not the installed one.
+    pub const fn folder(self) -> Option<&'static str> {
+        match self.package() {
+            None => None,
+            Some(package) => Some(package.folder),
+        }
+    }
+
+    /// Settings by which so many threads read requests and write replies: Redis 7 wants to be told of the
+    /// former, the others do both.
+    ///
+    /// # Errors
+    /// None that can happen: the settings are well-formed.
+    pub fn thread_settings(self, threads: u8) -> Result<Vec<RedisArg>> {
+        let mut all = vec![format!("io-threads={threads}").parse()?];
+        if self == Self::Redis7 {
+            all.push("io-threads-do-reads=yes".parse()?);
+        }
+        Ok(all)
     }
 }
 
 /// What an error says if a server could not be fetched.
 pub const CANNOT_BE_HAD: &str = "cannot be had from Debian's repositories";
 
-fn unpack(dir: &Path, package: &str, binary: &str, name: &str) -> Result<()> {
-    let apt = dir.join("apt");
-    let sources = debian_sources()?;
-    for name in ["lists/partial", "cache/archives/partial", "deb"] {
-        fs::create_dir_all(apt.join(name))?;
-    }
-    fs::write(apt.join("debian.sources"), sources)?;
-    apt_get(&apt, &["update"])?;
-    let mut words = vec!["download", package, LIBZSTD];
+fn unpack(dir: &Path, package: &Package) -> Result<()> {
+    let apt_dir = dir.join("apt");
+    let apt = Apt::of_debian(&apt_dir, SUITE, Kind::Binary)?;
+    apt.get(&["update"])?;
+    let mut words = vec!["download", package.tools, LIBZSTD];
     words.extend(LIBRARIES);
-    apt_get(&apt, &words)?;
-    let root = dir.join("root");
-    for entry in fs::read_dir(apt.join("deb"))? {
-        run(Command::new("dpkg-deb")
-            .arg("-x")
-            .arg(entry?.path())
-            .arg(&root))?;
+    apt.get(&words)?;
+    // In two steps: what is half unpacked, or does not run, has no final name.
+    let half = dir.join("root-half");
+    for entry in fs::read_dir(apt.got())? {
+        let file = entry?.path();
+        apt::output(Command::new("dpkg-deb").arg("-x").arg(file).arg(&half))?;
     }
-    fs::remove_dir_all(&apt)?;
-    // In two steps: what does not run has no final name.
-    let half = dir.join("bin-half").join(name);
-    let program = dir.join("bin").join(name);
-    fs::create_dir_all(dir.join("bin-half"))?;
+    fs::remove_dir_all(&apt_dir)?;
+    let (name, file) = package.programs[0];
+    let script = dir.join("bin").join(format!("{name}-half"));
+    write_script(&script, &half.join("usr/bin").join(file), &half)?;
+    apt::output(Command::new(&script).arg("--version"))?;
+    fs::remove_file(script)?;
+    fs::rename(half, dir.join("root")).context("cannot name what was unpacked")
+}
+
+/// The script that starts a program of what was unpacked; made unless it is there.
+fn starter(dir: &Path, name: &str, file: &str) -> Result<PathBuf> {
+    let script = dir.join("bin").join(name);
+    if !script.exists() {
+        let root = dir.join("root");
+        write_script(&script, &root.join("usr/bin").join(file), &root)?;
+    }
+    Ok(script)
+}
+
+fn write_script(script: &Path, program: &Path, root: &Path) -> Result<()> {
     let libraries = root.join(LIBRARY_DIR);
     let text = format!(
-        "#!/bin/sh\nexec {}/ld-linux-x86-64.so.2 --argv0 {} --library-path {} {}/usr/bin/{binary} \"$@\"\n",
+        "#!/bin/sh\nexec {}/ld-linux-x86-64.so.2 --argv0 {} --library-path {} {} \"$@\"\n",
+        libraries.display(),
+        script.display(),
         libraries.display(),
         program.display(),
-        libraries.display(),
-        root.display(),
     );
+    let half = script.with_extension("half");
     fs::write(&half, text)?;
     fs::set_permissions(&half, fs::Permissions::from_mode(0o755))?;
-    run(Command::new(&half).arg("--version"))?;
-    fs::rename(dir.join("bin-half"), dir.join("bin")).context("cannot name what was unpacked")
-}
-
-/// The system's repositories of Debian, asked for [`SUITE`], as in deb822(5).
-fn debian_sources() -> Result<String> {
-    let release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
-    let codename = release
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-        .filter(|_| release.lines().any(|line| line == "ID=debian"))
-        .context("this is no Debian: none of its repositories is known")?;
-    let mut texts = vec![fs::read_to_string(APT_SOURCES[0]).unwrap_or_default()];
-    for entry in fs::read_dir(APT_SOURCES[1]).into_iter().flatten() {
-        texts.push(fs::read_to_string(entry?.path()).unwrap_or_default());
-    }
-    texts
-        .iter()
-        .find_map(|text| stanza(text, codename).or_else(|| one_line(text, codename)))
-        .with_context(|| {
-            format!(
-                "no repository of Debian {codename} is in {}*",
-                APT_SOURCES[0]
-            )
-        })
-}
-
-/// The stanza of a deb822 file that has the suite itself, with another suite in its place.
-fn stanza(text: &str, codename: &str) -> Option<String> {
-    let value = |stanza: &str, key: &str| {
-        let line = stanza.lines().find(|line| line.starts_with(key))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let found = text.split("\n\n").find(|stanza| {
-        value(stanza, "Types").is_some_and(|types| types.contains("deb"))
-            && value(stanza, "Suites")
-                .is_some_and(|suites| suites.split_whitespace().any(|suite| suite == codename))
-    })?;
-    let key = value(found, "Signed-By").map_or_else(String::new, |k| format!("Signed-By: {k}\n"));
-    let uris = value(found, "URIs")?;
-    Some(format!(
-        "Types: deb\nURIs: {uris}\nSuites: {SUITE}\nComponents: main\n{key}"
-    ))
-}
-
-/// The same of a line as in sources.list(5).
-fn one_line(text: &str, codename: &str) -> Option<String> {
-    text.lines().find_map(|line| {
-        let rest = line.trim().strip_prefix("deb ")?.trim_start();
-        let (options, rest) = match rest.strip_prefix('[') {
-            Some(rest) => rest.split_once(']')?,
-            None => ("", rest),
-        };
-        let mut words = rest.split_whitespace();
-        let uri = words.next()?;
-        if words.next()? != codename {
-            return None;
-        }
-        let key = options
-            .split_whitespace()
-            .find_map(|option| option.strip_prefix("signed-by="))
-            .map_or_else(String::new, |key| format!("Signed-By: {key}\n"));
-        Some(format!(
-            "Types: deb\nURIs: {uri}\nSuites: {SUITE}\nComponents: main\n{key}"
-        ))
-    })
-}
-
-fn apt_get(dir: &Path, words: &[&str]) -> Result<()> {
-    let mut command = Command::new("apt-get");
-    for (key, value) in [
-        ("Dir::Etc::sourcelist", dir.join("debian.sources")),
-        ("Dir::Etc::sourceparts", "-".into()),
-        ("Dir::State::lists", dir.join("lists")),
-        ("Dir::Cache", dir.join("cache")),
-    ] {
-        command.arg(format!("-o{key}={}", value.display()));
-    }
-    // The folder need not be open to apt's own user. What is pinned in the system is not meant here.
-    command
-        .args([
-            "-q",
-            "-oAPT::Sandbox::User=root",
-            "-oDir::Etc::preferencesparts=-",
-        ])
-        .args(words);
-    run(command.current_dir(dir.join("deb")))
-}
-
-/// Runs a program to its end; an error says what it said.
-fn run(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(File::open("/dev/null")?)
-        .output()
-        .with_context(|| format!("cannot run {name}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{name} failed ({}): {}", output.status, said.trim());
-    }
-    Ok(())
-}
-
-/// The build's target directory, if this program lies in one (cargo leaves a file there), else the
-/// user's cache.
-fn work_dir() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("cannot tell the path of this program")?;
-    let marked = |dir: &&Path| dir.join(".rustc_info.json").is_file();
-    if let Some(dir) = program.ancestors().skip(1).find(marked) {
-        return Ok(dir.join("servers"));
-    }
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-    let dir = cache.or_else(home);
-    ensure!(dir.is_some(), "no place for servers is known: set HOME");
-    Ok(dir.unwrap_or_default().join("erb/servers"))
+    fs::rename(&half, script).with_context(|| format!("cannot make {}", script.display()))
 }
 
 #[cfg(test)]
@@ -253,32 +223,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repositories_are_asked_for_another_suite() {
-        let wanted =
-            "Types: deb\nURIs: http://a/debian\nSuites: trixie\nComponents: main\nSigned-By: /k\n";
-        let new = "Types: deb\nURIs: http://a/security\nSuites: old-security\n\nTypes: deb\n# c\n\
-                   URIs: http://a/debian\nSuites: old old-updates\nComponents: main\nSigned-By: /k\n";
-        assert_eq!(stanza(new, "old").as_deref(), Some(wanted));
-        assert_eq!(stanza(new, "other"), None);
-        let old =
-            "# deb http://b old main\ndeb [arch=amd64 signed-by=/k] http://a/debian old main\n";
-        assert_eq!(one_line(old, "old").as_deref(), Some(wanted));
-        assert_eq!(one_line(old, "other"), None);
-    }
-
-    #[test]
-    fn a_package_that_is_missing_is_named() {
-        let dir = std::env::temp_dir().join(format!("erb-servers-{}", std::process::id()));
-        fs::create_dir_all(dir.join("deb")).unwrap();
-        fs::write(dir.join("debian.sources"), "").unwrap();
-        let error = apt_get(&dir, &["download", "no-such-package-of-erb"]).unwrap_err();
-        assert!(format!("{error:#}").contains("no-such-package-of-erb"));
-        fs::remove_dir_all(dir).unwrap();
-    }
-
-    #[test]
     fn the_installed_server_is_found_by_its_name() {
         let program = ServerProgram::Redis7.program().unwrap();
         assert_eq!(program, Path::new("redis-server"));
+    }
+
+    #[test]
+    fn a_program_is_started_by_its_own_loader_and_name() {
+        let dir = std::env::temp_dir().join(format!("erb-servers-{}", std::process::id()));
+        fs::create_dir_all(dir.join("bin")).unwrap();
+        let script = starter(&dir, "redis-cli", "tool").unwrap();
+        let text = fs::read_to_string(&script).unwrap();
+        let root = dir.join("root");
+        let loader = format!("exec {}/{LIBRARY_DIR}/ld-linux-x86-64.so.2", root.display());
+        assert!(text.contains(&loader), "{text}");
+        assert!(
+            text.contains(&format!("--argv0 {} ", script.display())),
+            "{text}"
+        );
+        assert!(text.contains(&format!("{}/usr/bin/tool \"$@\"", root.display())));
+        fs::remove_dir_all(dir).unwrap();
     }
 }

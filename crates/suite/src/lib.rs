@@ -9,7 +9,8 @@
 //! - `stage`: one file of the suite in a lab of its own.
 //! - `parse`: what the suite printed, as one outcome per test.
 //! - `compare`: outcomes of both servers beside each other.
-//! - `report`: text and JSON.
+//! - `repeat`: the proxy of `--repeat-reads`, which lets ERB answer what the suite reads once.
+//! - `report`, `shares`: text and JSON.
 //!
 //! # The rule
 //! No list of ours says which tests count. A test's result is the same if Redis alone has shown, in
@@ -26,17 +27,21 @@
 mod bystander;
 mod compare;
 mod parse;
+mod repeat;
 mod report;
+mod shares;
 mod source;
 mod stage;
 
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use erb_lab::Stop;
+use erb_lab::{LabState, ServerProgram, Stop};
 use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
 
@@ -70,9 +75,10 @@ const FAST_UNITS: [&str; 15] = [
 
 /// Run Redis's own test suite against Redis alone and against Redis boosted, test by test.
 ///
-/// The suite is that of Debian's source package of the installed redis-server, in its mode for
-/// external servers, unchanged; it is fetched once. Each file of it runs in labs of its own. Exit
-/// code 0: every test ended the same way; 1: some did not; 2: the suite could not be run.
+/// The suite is that of Debian's source package of the server, in its mode for external servers,
+/// unchanged; it is fetched once. Each file of it runs in labs of its own. Exit code 0: every test
+/// ended the same way; 1: some did not, or ERB answered too few reads of those that it was to answer;
+/// 2: the suite could not be run.
 #[derive(Args, Clone, Debug)]
 pub struct SuiteArgs {
     /// Only some quick files, without the tests that the suite calls slow, and with one database:
@@ -82,6 +88,17 @@ pub struct SuiteArgs {
     /// Only these files of the suite, like unit/type/string.
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     pub tests: Vec<String>,
+    /// Send each read of the fast list again until ERB answers it, a bounded number of times, and hand
+    /// on the last reply; to Redis without ERB as well. With the whole suite or --fast, ERB must then
+    /// have answered half of them.
+    #[arg(long)]
+    pub repeat_reads: bool,
+    /// Which server, with its own suite: the installed redis-server, or one of Debian 13, fetched once.
+    #[arg(long, value_enum, default_value_t = ServerProgram::Redis7)]
+    pub server: ServerProgram,
+    /// Threads by which the server reads and writes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub io_threads: Option<u8>,
     /// How the suite uses databases [default: both ways one after the other; with --fast single].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub databases: Vec<Databases>,
@@ -119,8 +136,17 @@ impl Databases {
     }
 }
 
+/// Sees what ERB answers on a connection.
+pub trait Witness: Send + Sync {
+    /// Bytes of requests of this connection that ERB has answered, counted before the answer leaves; none
+    /// if it does not know the connection.
+    fn consumed(&self, client: SocketAddr, server: SocketAddr) -> Option<u32>;
+}
+
 /// What the calling program must offer.
 pub struct Host<'a> {
+    /// Opens a witness of a boosted lab.
+    pub witness: &'a dyn Fn(&LabState) -> Result<Arc<dyn Witness>>,
     /// Boosts a lab.
     pub booster: &'a dyn erb_lab::Booster,
     /// The words by which the program reaches the lab's forwarder; see [`erb_lab::run`].
@@ -142,7 +168,7 @@ pub fn run(args: &SuiteArgs, host: &Host<'_>) -> Result<ExitCode> {
     let _lock = lock()?;
     let suite = Suite::get(args)?;
     let units = units(args, &suite)?;
-    let mut report = Report::new(&suite, args.fast);
+    let mut report = Report::new(&suite, args);
     for databases in databases(args) {
         for unit in &units {
             let play = Play {
@@ -150,10 +176,10 @@ pub fn run(args: &SuiteArgs, host: &Host<'_>) -> Result<ExitCode> {
                 suite: &suite,
                 unit,
                 databases,
-                fast: args.fast,
+                args,
                 stop: &stop,
             };
-            let judged = play.compare(args.repeat)?;
+            let judged = play.compare()?;
             progress(&judged.line());
             report.add(judged);
         }
@@ -163,11 +189,7 @@ pub fn run(args: &SuiteArgs, host: &Host<'_>) -> Result<ExitCode> {
     } else {
         print!("{}", report.to_text());
     }
-    Ok(if report.same() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(ExitCode::from(u8::from(!report.passed())))
 }
 
 fn databases(args: &SuiteArgs) -> Vec<Databases> {
@@ -207,16 +229,16 @@ struct Play<'a> {
     suite: &'a Suite,
     unit: &'a str,
     databases: Databases,
-    fast: bool,
+    args: &'a SuiteArgs,
     stop: &'a Stop,
 }
 
 impl Play<'_> {
-    /// Rounds on both servers until no test differs, at most `repeat` after the first.
-    fn compare(&self, repeat: u32) -> Result<UnitReport> {
+    /// Rounds on both servers until no test differs, at most `--repeat` after the first.
+    fn compare(&self) -> Result<UnitReport> {
         let mut comparison = Comparison::default();
         let mut report = UnitReport::new(self.unit, self.databases);
-        for round in 0..=repeat {
+        for round in 0..=self.args.repeat {
             for server in [Server::Alone, Server::Watched, Server::Boosted] {
                 if round == 0 && server == Server::Watched {
                     continue;
@@ -242,7 +264,7 @@ impl Play<'_> {
             server.name(),
         ));
         let run = || {
-            let stage = Stage::up(self.host, server)?;
+            let stage = Stage::up(self.host, server, self.args)?;
             let words = self.words();
             let run = stage.play(self.suite, self.unit, &words, &log, self.stop)?;
             stage.down()?;
@@ -257,7 +279,7 @@ impl Play<'_> {
         if self.databases == Databases::Single {
             words.push("--singledb");
         }
-        if self.fast {
+        if self.args.fast {
             // As Redis's own runs against external servers (.github/workflows/external.yml).
             words.extend(["--tags", "-slow"]);
         }

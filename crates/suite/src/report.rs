@@ -5,18 +5,24 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use erb_lab::ServerProgram;
 use serde::Serialize;
 
-use crate::Databases;
 use crate::compare::{Comparison, Pair, Seen, Server};
 use crate::parse::{Outcome, TestId};
+use crate::repeat::ReadTable;
+use crate::shares::ReadsReport;
 use crate::source::Suite;
 use crate::stage::{UnitRun, Work};
+use crate::{Databases, SuiteArgs};
 
 /// Lines of the suite's own message that the text shows.
 const DETAIL_LINES: usize = 6;
 /// Reasons for refusals that the text shows.
 const REASONS_SHOWN: usize = 6;
+
+/// Share of all reads of the fast list that ERB must have answered when reads are repeated.
+const FAST_SHARE_MIN: f64 = 0.5;
 
 /// A test with its outcomes.
 #[derive(Clone, Debug, Serialize)]
@@ -68,6 +74,9 @@ pub struct UnitReport {
     answered: BTreeMap<String, u64>,
     refused: BTreeMap<String, u64>,
     broken: Vec<String>,
+    /// Reads of the fast list by command, with --repeat-reads, over all rounds.
+    #[serde(skip_serializing_if = "ReadTable::is_empty")]
+    reads: ReadTable,
     differing: Vec<TestReport>,
     seeing_client: Vec<TestReport>,
     flickering: Vec<TestReport>,
@@ -88,6 +97,7 @@ impl UnitReport {
             answered: BTreeMap::new(),
             refused: BTreeMap::new(),
             broken: Vec::new(),
+            reads: ReadTable::new(),
             differing: Vec::new(),
             seeing_client: Vec::new(),
             flickering: Vec::new(),
@@ -113,9 +123,11 @@ impl UnitReport {
             answered: std::mem::take(&mut self.answered),
             refused: std::mem::take(&mut self.refused),
             broken: std::mem::take(&mut self.broken),
+            reads: std::mem::take(&mut self.reads),
         };
         sum.add(work);
-        (self.answered, self.refused, self.broken) = (sum.answered, sum.refused, sum.broken);
+        (self.answered, self.refused) = (sum.answered, sum.refused);
+        (self.broken, self.reads) = (sum.broken, sum.reads);
         self.rounds += 1;
     }
 
@@ -168,6 +180,8 @@ impl UnitReport {
 pub struct Report {
     suite: String,
     fast: bool,
+    server: ServerProgram,
+    io_threads: Option<u8>,
     logs: PathBuf,
     same: bool,
     tests_passed: u32,
@@ -177,15 +191,21 @@ pub struct Report {
     tests_failing_alone: usize,
     answered: BTreeMap<String, u64>,
     refused: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads: Option<ReadsReport>,
     units: Vec<UnitReport>,
 }
 
 impl Report {
     /// Without a file yet.
-    pub fn new(suite: &Suite, fast: bool) -> Self {
+    pub fn new(suite: &Suite, args: &SuiteArgs) -> Self {
+        let judged = args.tests.is_empty();
+        let reads = || ReadsReport::new(if judged { FAST_SHARE_MIN } else { 0.0 });
         Self {
             suite: suite.origin.clone(),
-            fast,
+            fast: args.fast,
+            server: args.server,
+            io_threads: args.io_threads,
             logs: suite.logs().to_owned(),
             same: true,
             tests_passed: 0,
@@ -195,6 +215,7 @@ impl Report {
             tests_failing_alone: 0,
             answered: BTreeMap::new(),
             refused: BTreeMap::new(),
+            reads: args.repeat_reads.then(reads),
             units: Vec::new(),
         }
     }
@@ -215,12 +236,15 @@ impl Report {
                 *sum.entry(name.clone()).or_default() += count;
             }
         }
+        if let Some(reads) = &mut self.reads {
+            reads.add(&unit.reads);
+        }
         self.units.push(unit);
     }
 
-    /// Whether ERB made no difference anywhere.
-    pub const fn same(&self) -> bool {
-        self.same
+    /// Whether ERB made no difference anywhere, and answered what it was to answer.
+    pub fn passed(&self) -> bool {
+        self.same && self.reads.as_ref().is_none_or(ReadsReport::enough)
     }
 
     /// For people.
@@ -243,6 +267,9 @@ impl Report {
         );
         let _ = writeln!(text, "answered by ERB: {}", counts(&self.answered));
         let _ = writeln!(text, "left to Redis:   {}", counts(&self.refused));
+        if let Some(reads) = &self.reads {
+            reads.add_to(&mut text);
+        }
         let _ = writeln!(text, "the suite's own output: {}", self.logs.display());
         text.push_str(match (self.same, self.tests_seeing_client) {
             (true, 0) => "the same result test by test\n",

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The suite itself: Debian's source package of the very redis-server that is installed.
+//! The suite itself: Debian's source package of the very server that is tested.
 //!
-//! apt fetches and verifies it, with a configuration of its own in the work directory (the
-//! system's repositories, asked for sources; its keys; none of its lists): /etc/apt is only read.
-//! What was unpacked once is used again, without network.
+//! apt fetches and verifies it ([`erb_lab::apt`]). What was unpacked once is used again, without
+//! network.
 
-use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use erb_lab::ServerProgram;
+use erb_lab::apt::{APT_SOURCES, Apt, kept_dir, output};
 
 use crate::SuiteArgs;
 
@@ -23,10 +23,6 @@ const PROGRAMS: [&str; 6] = [
     "redis-check-aof",
     "redis-check-rdb",
 ];
-/// Where the system's repositories are written down.
-const APT_SOURCES: &str = "/etc/apt/sources.list";
-/// And further ones, file by file.
-const APT_SOURCES_DIR: &str = "/etc/apt/sources.list.d";
 
 /// The suite, ready to run.
 pub struct Suite {
@@ -45,15 +41,25 @@ impl Suite {
         let workdir = workdir(args)?;
         let logs = workdir.join("logs");
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-        let (dir, origin) = match &args.source {
-            Some(dir) => (named(dir)?, dir.display().to_string()),
-            None => {
+        let (dir, origin) = match (&args.source, args.server.folder()) {
+            (Some(dir), _) => (named(dir, args.server)?, dir.display().to_string()),
+            (None, Some(folder)) => {
+                let dir = workdir.join(folder);
+                if !dir.is_dir() {
+                    tools_to_fetch()?;
+                    eprintln!("suite: fetching the source of {folder}");
+                    args.server.unpack_source(&workdir.join("apt"), &dir)?;
+                }
+                let origin = format!("{folder}, version {}", source_version(&dir)?);
+                (named(&dir, args.server)?, origin)
+            }
+            (None, None) => {
                 let package = Package::installed()?;
                 let dir = package.unpacked(&workdir)?;
                 (dir, package.to_string())
             }
         };
-        link_programs(&dir)?;
+        link_programs(&dir, args.server)?;
         Ok(Self { dir, origin, logs })
     }
 
@@ -118,6 +124,7 @@ impl Package {
         if dir.is_dir() {
             return Ok(dir);
         }
+        tools_to_fetch()?;
         eprintln!("suite: fetching the source of {self}");
         self.fetch(workdir, &dir).with_context(|| {
             format!(
@@ -132,150 +139,69 @@ impl Package {
     }
 
     fn fetch(&self, workdir: &Path, dir: &Path) -> Result<()> {
-        need("apt-get", "apt")?;
-        need("dpkg-source", "dpkg-dev")?;
-        let apt = Apt::configure(&workdir.join("apt"))?;
+        let apt = Apt::of_system_sources(&workdir.join("apt"))?;
         // A repository without sources, or out of reach, must not keep us from the others: whether
         // the lists suffice shows in the next step.
         if let Err(error) = apt.get(&["update"]) {
             eprintln!("suite: {error:#}");
         }
-        let package = format!("{}={}", self.name, self.version);
-        apt.get(&["source", "--only-source", "--download-only", &package])?;
-        let description = find_description(&apt.dir)?;
-        // In two steps: what is half unpacked has no final name.
-        let half = workdir.join("unpacking");
-        if half.exists() {
-            fs::remove_dir_all(&half)?;
-        }
-        let mut unpack = Command::new("dpkg-source");
-        output(unpack.arg("-x").arg(&description).arg(&half))?;
-        fs::rename(&half, dir).with_context(|| format!("cannot make {}", dir.display()))
+        apt.get_source(&format!("{}={}", self.name, self.version), dir)
     }
 }
 
-/// apt with lists, cache and sources of its own.
-struct Apt {
-    dir: PathBuf,
+fn tools_to_fetch() -> Result<()> {
+    need("apt-get", "apt")?;
+    need("dpkg-source", "dpkg-dev")
 }
 
-impl Apt {
-    fn configure(dir: &Path) -> Result<Self> {
-        if dir.exists() {
-            fs::remove_dir_all(dir)?;
-        }
-        for name in ["lists/partial", "cache/archives/partial", "sources.list.d"] {
-            let path = dir.join(name);
-            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        }
-        let list = dir.join("sources.list");
-        fs::write(list, of_sources(&read(Path::new(APT_SOURCES))?, false))?;
-        let further = Path::new(APT_SOURCES_DIR);
-        if further.is_dir() {
-            for entry in fs::read_dir(further)? {
-                let from = entry?.path();
-                let modern = from.extension() == Some(OsStr::new("sources"));
-                let known = modern || from.extension() == Some(OsStr::new("list"));
-                if let (true, Some(name)) = (known, from.file_name()) {
-                    let text = of_sources(&read(&from)?, modern);
-                    fs::write(dir.join("sources.list.d").join(name), text)?;
-                }
-            }
-        }
-        Ok(Self {
-            dir: dir.to_owned(),
-        })
-    }
-
-    fn get(&self, words: &[&str]) -> Result<()> {
-        let mut command = Command::new("apt-get");
-        for (key, name) in [
-            ("Dir::Etc::sourcelist", "sources.list"),
-            ("Dir::Etc::sourceparts", "sources.list.d"),
-            ("Dir::State::lists", "lists"),
-            ("Dir::Cache", "cache"),
-        ] {
-            let value = self.dir.join(name);
-            command.arg(format!("-o{key}={}", value.display()));
-        }
-        // The work directory need not be open to apt's own user.
-        command
-            .args(["-q", "-oAPT::Sandbox::User=root"])
-            .args(words);
-        output(command.current_dir(&self.dir)).map(drop)
-    }
-}
-
-/// A file that may be missing.
-fn read(path: &Path) -> Result<String> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
-    }
-}
-
-/// The same repositories, asked for sources; `modern` as in deb822(5), else as in sources.list(5).
-fn of_sources(text: &str, modern: bool) -> String {
-    text.lines()
-        .map(|line| {
-            let changed = if modern {
-                let types = line
-                    .get(..6)
-                    .is_some_and(|w| w.eq_ignore_ascii_case("types:"));
-                types.then(|| "Types: deb-src".to_owned())
-            } else {
-                line.trim_start()
-                    .strip_prefix("deb")
-                    .filter(|rest| rest.starts_with([' ', '\t', '[']))
-                    .map(|rest| format!("deb-src{rest}"))
-            };
-            changed.unwrap_or_else(|| line.to_owned()) + "\n"
-        })
-        .collect()
-}
-
-/// The `.dsc` that apt put there.
-fn find_description(dir: &Path) -> Result<PathBuf> {
-    fs::read_dir(dir)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension() == Some(OsStr::new("dsc")))
-        .ok_or_else(|| anyhow!("apt-get left no .dsc in {}", dir.display()))
-}
-
-/// A source tree that the user named; its version must be the server's.
-fn named(dir: &Path) -> Result<PathBuf> {
+/// The version that a source tree is of.
+fn source_version(dir: &Path) -> Result<String> {
     let file = dir.join("src/version.h");
     let text = fs::read_to_string(&file).with_context(|| {
         format!(
-            "{} cannot be read: --source wants the root of Redis's source",
+            "{} cannot be read: --source wants the root of the server's source",
             file.display()
         )
     })?;
-    let of_source = text.split('"').nth(1).unwrap_or_default();
-    let server = output(Command::new("redis-server").arg("--version"))?;
-    let of_server = server
+    // Valkey says in REDIS_VERSION which Redis it claims to be.
+    let of = |name: &str| {
+        let line = text.lines().find(|line| line.contains(name))?;
+        line.split('"').nth(1).map(str::to_owned)
+    };
+    of(" SERVER_VERSION ")
+        .or_else(|| of(" REDIS_VERSION "))
+        .with_context(|| format!("{} names no version", file.display()))
+}
+
+/// A source tree whose version must be the server's.
+fn named(dir: &Path, server: ServerProgram) -> Result<PathBuf> {
+    let of_source = source_version(dir)?;
+    let said = output(Command::new(server.program()?).arg("--version"))?;
+    let of_server = said
         .split_whitespace()
         .find_map(|word| word.strip_prefix("v="))
         .unwrap_or_default();
     ensure!(
         of_source == of_server,
-        "{} is the source of Redis {of_source}, but redis-server is {of_server}: the suite must \
-         be of the same version",
+        "{} is the source of version {of_source}, but the server is of {of_server}: the suite must be \
+         of the same",
         dir.display()
     );
     fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))
 }
 
-/// The suite calls programs in `src`, where a build would have put them: the installed ones.
-fn link_programs(dir: &Path) -> Result<()> {
-    for program in PROGRAMS {
-        let link = dir.join("src").join(program);
-        if link.exists() {
-            continue;
-        }
-        if let Some(path) = which(program) {
-            std::os::unix::fs::symlink(&path, &link)
+/// The suite calls programs in `src`, where a build would have put them: those of the server.
+fn link_programs(dir: &Path, server: ServerProgram) -> Result<()> {
+    let mut programs = server.programs()?;
+    if programs.is_empty() {
+        programs = PROGRAMS.iter().filter_map(|name| which(name)).collect();
+    }
+    for program in programs {
+        let link = dir
+            .join("src")
+            .join(program.file_name().unwrap_or_default());
+        if !link.exists() {
+            std::os::unix::fs::symlink(&program, &link)
                 .with_context(|| format!("cannot make {}", link.display()))?;
         }
     }
@@ -301,40 +227,10 @@ fn need(program: &str, package: &str) -> Result<()> {
 fn workdir(args: &SuiteArgs) -> Result<PathBuf> {
     let dir = match &args.workdir {
         Some(dir) => dir.clone(),
-        None => target_dir()
-            .or_else(cache_dir)
-            .map(|dir| dir.join("suite"))
-            .context("no place for the suite's source is known: name one with --workdir")?,
+        None => kept_dir("suite").context("name another place with --workdir")?,
     };
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     fs::canonicalize(&dir).with_context(|| format!("cannot find {}", dir.display()))
-}
-
-/// The build's target directory, if this program lies in one: cargo leaves this file there.
-fn target_dir() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    let marked = |dir: &&Path| dir.join(".rustc_info.json").is_file();
-    program.ancestors().skip(1).find(marked).map(Path::to_owned)
-}
-
-fn cache_dir() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-    Some(cache.or_else(home)?.join("erb"))
-}
-
-/// Runs a program to its end; what it printed, or an error with what it said.
-fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(File::open("/dev/null")?)
-        .output()
-        .with_context(|| format!("cannot run {name}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{name} failed ({}): {}", output.status, said.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
@@ -342,32 +238,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repositories_are_asked_for_sources() {
-        let old = "# deb\ndeb [signed-by=/k.gpg] http://a b main\n deb-src http://a b main\n";
-        let wanted =
-            "# deb\ndeb-src [signed-by=/k.gpg] http://a b main\n deb-src http://a b main\n";
-        assert_eq!(of_sources(old, false), wanted);
-        let new = "Types: deb deb-src\nURIs: http://a/b\n\ntypes: deb\n";
-        let wanted = "Types: deb-src\nURIs: http://a/b\n\nTypes: deb-src\n";
-        assert_eq!(of_sources(new, true), wanted);
-    }
-
-    #[test]
     fn a_source_of_another_version_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let error = format!("{:#}", named(dir.path()).unwrap_err());
+        let named = || named(dir.path(), ServerProgram::Redis7).unwrap_err();
+        let error = format!("{:#}", named());
         assert!(error.contains("--source wants"), "{error}");
         fs::create_dir(dir.path().join("src")).unwrap();
         let version = "#define REDIS_VERSION \"0.0.1\"\n";
         fs::write(dir.path().join("src/version.h"), version).unwrap();
-        let error = format!("{:#}", named(dir.path()).unwrap_err());
-        assert!(error.contains("source of Redis 0.0.1"), "{error}");
+        let error = format!("{:#}", named());
+        assert!(error.contains("source of version 0.0.1"), "{error}");
+        let version = "#define SERVER_VERSION \"0.0.2\"\n#define REDIS_VERSION \"0.0.1\"\n";
+        fs::write(dir.path().join("src/version.h"), version).unwrap();
+        assert_eq!(source_version(dir.path()).unwrap(), "0.0.2");
     }
 
     #[test]
-    fn a_failing_program_is_quoted() {
-        let error = output(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err();
-        assert!(format!("{error:#}").contains("why"), "{error:#}");
+    fn a_program_that_is_missing_is_named_with_its_package() {
         let error = need("no-such-program-of-erb", "some-package").unwrap_err();
         assert!(format!("{error:#}").contains("some-package"), "{error:#}");
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -10,17 +11,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use erb_lab::{End, ForwardCommand, Lab, LabConfig, LabName, Mode, ServerProgram, Stop};
+use erb_lab::{End, ForwardCommand, Lab, LabConfig, LabName, Mode, Stop};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use serde::Deserialize;
 
-use crate::Host;
 use crate::bystander::Bystander;
 use crate::compare::Server;
 use crate::parse::{self, Outcomes};
+use crate::repeat::{ReadTable, Repeater};
 use crate::source::Suite;
+use crate::{Host, SuiteArgs};
 
 /// Name of the lab.
 const LAB: &str = "suite";
@@ -49,6 +51,8 @@ pub struct Work {
     pub refused: BTreeMap<String, u64>,
     /// What must never be: broken invariants, a daemon that is gone.
     pub broken: Vec<String>,
+    /// What became of the reads that were repeated.
+    pub reads: ReadTable,
 }
 
 /// One file of the suite, once, on one server.
@@ -67,6 +71,7 @@ pub struct Stage<'a> {
     host: &'a Host<'a>,
     server: Server,
     bystander: Option<Bystander>,
+    repeater: Option<Repeater>,
 }
 
 #[derive(Deserialize)]
@@ -84,11 +89,15 @@ struct Counter {
 
 impl<'a> Stage<'a> {
     /// Makes the lab; boosted, it serves when this returns.
-    pub fn up(host: &'a Host<'a>, server: Server) -> Result<Self> {
+    pub fn up(host: &'a Host<'a>, server: Server, args: &SuiteArgs) -> Result<Self> {
         let name: LabName = LAB.parse()?;
         // The lock is ours: a lab of this name was left by a run that was killed.
         erb_lab::down(&name, host.booster).context("cannot remove an earlier run's lab")?;
         let settings = REDIS_SETTINGS.iter().map(|setting| setting.parse());
+        let mut settings: Vec<_> = settings.collect::<Result<_>>()?;
+        if let Some(threads) = args.io_threads {
+            settings.extend(args.server.thread_settings(threads)?);
+        }
         let config = LabConfig {
             name,
             direct: true,
@@ -97,8 +106,8 @@ impl<'a> Stage<'a> {
                 Server::Boosted => Mode::Read,
             },
             redis_port: 6379,
-            redis_args: settings.collect::<Result<_>>()?,
-            server: ServerProgram::Redis7,
+            redis_args: settings,
+            server: args.server,
             forward: ForwardCommand::this_program(host.forward_words)?,
         };
         let lab = Lab::up(&config, host.booster).context("cannot make the lab")?;
@@ -107,12 +116,18 @@ impl<'a> Stage<'a> {
             host,
             server,
             bystander: None,
+            repeater: None,
         };
         if server == Server::Watched {
             stage.bystander = Some(Bystander::join(stage.lab()?.state())?);
         }
         if server == Server::Boosted {
             stage.lab()?.wait_until_serving()?;
+        }
+        if args.repeat_reads {
+            let lab = stage.lab()?.state();
+            let witness = (server == Server::Boosted).then(|| (host.witness)(lab));
+            stage.repeater = Some(Repeater::start(lab, witness.transpose()?)?);
         }
         Ok(stage)
     }
@@ -129,10 +144,12 @@ impl<'a> Stage<'a> {
         let lab = self.lab()?;
         let state = lab.state();
         let file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+        let direct = SocketAddr::from((state.server.ipv4, state.redis_port));
+        let target = self.repeater.as_ref().map_or(direct, Repeater::address);
         let mut command = lab.exec(End::Client, "./runtest")?;
         command
-            .args(["--host", &state.server.ipv4.to_string()])
-            .args(["--port", &state.redis_port.to_string()])
+            .args(["--host", &target.ip().to_string()])
+            .args(["--port", &target.port().to_string()])
             .args(["--single", unit, "--durable", "--timeout", SILENCE_SECONDS])
             .args(words)
             .current_dir(&suite.dir)
@@ -166,18 +183,23 @@ impl<'a> Stage<'a> {
     }
 
     fn work(&self) -> Work {
-        match self.status() {
+        let mut work = match self.status() {
             Ok(status) => Work::of(status),
             Err(error) => Work {
                 broken: vec![format!("{error:#}")],
                 ..Work::default()
             },
+        };
+        if let Some(repeater) = &self.repeater {
+            work.reads = repeater.reads();
         }
+        work
     }
 
     /// Removes it.
     pub fn down(mut self) -> Result<()> {
         self.bystander = None;
+        self.repeater = None;
         match self.lab.take() {
             Some(lab) => lab.down(self.host.booster).map(drop),
             None => Ok(()),
@@ -187,6 +209,7 @@ impl<'a> Stage<'a> {
 
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
+        self.repeater = None;
         let Some(lab) = self.lab.take() else { return };
         if let Err(error) = lab.down(self.host.booster) {
             eprintln!("cannot remove the lab: {error:#}; `erb lab down --name {LAB}` tries again");
@@ -231,6 +254,9 @@ impl Work {
             }
         }
         self.broken.extend(other.broken.iter().cloned());
+        for (name, more) in &other.reads {
+            self.reads.entry(name.clone()).or_default().add(more);
+        }
     }
 }
 

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Between the suite and the server: each read of the fast list is sent again until ERB answers it, at
+//! most nine times; the client gets the last reply. Without it the suite reads a key once,
+//! then changes it, and ERB has nothing to answer.
+//!
+//! It sits in the client's namespace, so that ERB has its connections to answer. Redis without ERB is
+//! asked through it too, by the same rules; there no read is ever answered by ERB.
+
+mod patience;
+mod reads;
+mod relay;
+mod reply;
+mod request;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use erb_lab::{LabState, netns};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use self::patience::Patience;
+use self::reads::Reads;
+pub use self::reads::{Read, ReadTable};
+use self::relay::{Relay, Shared};
+use crate::Witness;
+
+/// Between two looks at whether it shall end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The proxy; it ends when this is dropped.
+pub struct Repeater {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Repeater {
+    /// Listens at the client's own address, at Redis's port.
+    pub fn start(lab: &LabState, witness: Option<Arc<dyn Witness>>) -> Result<Self> {
+        let address = SocketAddr::from((lab.client.ipv4, lab.redis_port));
+        let server = SocketAddr::from((lab.server.ipv4, lab.redis_port));
+        let namespace = lab.client.namespace.clone();
+        let listener = netns::run_in(&namespace, || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        })
+        .context("the proxy that repeats reads cannot listen")?;
+        let shared = Arc::new(Shared {
+            server,
+            witness,
+            reads: Reads::default(),
+            patience: Patience::default(),
+            leave: AtomicBool::new(false),
+        });
+        let told = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            // Its connections are of this namespace, and so are those of the threads that it starts.
+            match netns::enter_in_thread(&namespace) {
+                Ok(()) => accept(&listener, &told),
+                Err(error) => eprintln!("suite: {error:#}"),
+            }
+        });
+        Ok(Self {
+            address,
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where clients find it.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What became of the reads so far.
+    pub fn reads(&self) -> ReadTable {
+        self.shared.reads.table()
+    }
+}
+
+impl Drop for Repeater {
+    fn drop(&mut self) {
+        self.shared.leave.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It does not panic; and if it did, the run is over anyway.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A thread for each connection, until it shall end.
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    while !shared.leave.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((client, _)) => {
+                let shared = Arc::clone(shared);
+                threads.push(thread::spawn(move || relay(&shared, client)));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let mut end = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+                // Whatever it says: the next look tells more.
+                let _ = ppoll(&mut end, Some(TimeSpec::from_duration(LOOK)), None);
+            }
+            // Descriptors are short, or the client has gone already: the next may do.
+            Err(_) => thread::sleep(LOOK / 10),
+        }
+        threads.retain(|thread| !thread.is_finished());
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+}
+
+fn relay(shared: &Shared, client: TcpStream) {
+    // An error is one of the two connections: it ends the other one too.
+    let _ = Relay::new(shared, client).and_then(Relay::run);
+}

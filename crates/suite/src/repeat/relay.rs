@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One connection of a client, handed on to the server.
+//!
+//! R1. Each byte goes on as it came and in its order, both ways; only the replies of repeated reads but
+//!     the last are kept from the client.
+//! R2. A read is repeated only if it stands alone: every earlier command was answered, and nothing has
+//!     come behind it. Nothing is sent behind it before its last reply is here.
+//! R3. An error, and what MULTI answers, is handed on at once: it was no read. So is the reply when the
+//!     client or the server ends the connection, and all that is longer than [`REPLY_BYTES_MAX`].
+//! R4. Where replies cannot be told one by one (subscriptions, MONITOR, CLIENT REPLY, what is no RESP),
+//!     both streams pass unread from then on.
+//! R5. While CLIENT TRACKING is on, a read has an effect: it is not repeated.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use erb_abi::FastCommand;
+use nix::libc::linger;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+
+use super::patience::{self, Patience};
+use super::reads::{Reads, Why};
+use super::reply::{Item, Replies};
+use super::request::{End, Piece, Requests};
+use crate::Witness;
+
+/// Longer replies are not kept back: ERB has none so long.
+const REPLY_BYTES_MAX: usize = 64 * 1024;
+/// No more is read while so much waits to be written: who does not read is not read from.
+const WAITING_BYTES_MAX: usize = 64 * 1024;
+/// Between two looks at whether the proxy shall end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What all connections share.
+pub struct Shared {
+    /// Where the server is.
+    pub server: SocketAddr,
+    /// Sees answers of ERB; none where there is no ERB.
+    pub witness: Option<std::sync::Arc<dyn Witness>>,
+    /// What came of the reads.
+    pub reads: Reads,
+    /// How long it is worth to wait for ERB.
+    pub patience: Patience,
+    /// Whether the proxy shall end.
+    pub leave: AtomicBool,
+}
+
+/// A read under way.
+struct Asking {
+    command: &'static FastCommand,
+    request: Vec<u8>,
+    /// Of which command and key it is.
+    subject: u64,
+    /// How long to wait before each further try.
+    pauses: &'static [Duration],
+    tries: usize,
+    /// Bytes of requests that ERB had consumed before this try.
+    consumed: Option<u32>,
+    /// The reply, as far as it has come.
+    reply: Vec<u8>,
+    /// The reply to the try before.
+    before: Vec<u8>,
+    /// When to try again; none while a reply is awaited.
+    again: Option<Instant>,
+}
+
+/// One way of the connection.
+struct Way {
+    from_ended: bool,
+    /// The one who sends has gone without a farewell.
+    reset: bool,
+    waiting: Vec<u8>,
+}
+
+impl Way {
+    const fn new() -> Self {
+        Self {
+            from_ended: false,
+            reset: false,
+            waiting: Vec::new(),
+        }
+    }
+}
+
+/// The connection.
+pub struct Relay<'a> {
+    shared: &'a Shared,
+    client: TcpStream,
+    server: TcpStream,
+    /// Our end of the connection to the server, which is its client.
+    own: SocketAddr,
+    up: Way,
+    down: Way,
+    requests: Requests,
+    replies: Replies,
+    /// Commands whose replies have not come.
+    owed: u64,
+    asking: Option<Asking>,
+    tracking: bool,
+    opaque: bool,
+}
+
+impl<'a> Relay<'a> {
+    /// Connects to the server for this client.
+    pub fn new(shared: &'a Shared, client: TcpStream) -> std::io::Result<Self> {
+        let server = TcpStream::connect(shared.server)?;
+        for stream in [&client, &server] {
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+        }
+        Ok(Self {
+            shared,
+            own: server.local_addr()?,
+            client,
+            server,
+            up: Way::new(),
+            down: Way::new(),
+            requests: Requests::default(),
+            replies: Replies::default(),
+            owed: 0,
+            asking: None,
+            tracking: false,
+            opaque: false,
+        })
+    }
+
+    /// Hands on until both have nothing more to say.
+    pub fn run(mut self) -> std::io::Result<()> {
+        while !self.shared.leave.load(Ordering::Relaxed) {
+            self.work();
+            write_some(&mut self.client, &mut self.down)?;
+            write_some(&mut self.server, &mut self.up)?;
+            if self.down.from_ended && self.down.waiting.is_empty() {
+                return self.part(self.down.reset);
+            }
+            if self.up.from_ended && self.up.waiting.is_empty() {
+                if self.up.reset {
+                    return self.part(true);
+                }
+                // Redis ends the connection when it reads this, and not before what came earlier.
+                let _ = self.server.shutdown(Shutdown::Write);
+            }
+            self.wait_and_read()?;
+        }
+        Ok(())
+    }
+
+    /// Ends both connections, as one of them was ended.
+    fn part(&self, reset: bool) -> std::io::Result<()> {
+        if reset {
+            let now = linger {
+                l_onoff: 1,
+                l_linger: 0,
+            };
+            setsockopt(&self.client, sockopt::Linger, &now)?;
+            setsockopt(&self.server, sockopt::Linger, &now)?;
+        }
+        Ok(())
+    }
+
+    /// Sends on what may be sent.
+    fn work(&mut self) {
+        if self.down.from_ended {
+            self.give_back(true);
+        } else if self.up.from_ended {
+            self.give_back(false);
+        }
+        if let Some(asking) = &self.asking
+            && asking.again.is_some_and(|again| Instant::now() >= again)
+        {
+            self.ask();
+        }
+        while self.asking.is_none() && self.up.waiting.len() < WAITING_BYTES_MAX {
+            if self.opaque {
+                self.up.waiting.extend(self.requests.rest());
+                return;
+            }
+            let Some(piece) = self.requests.next() else {
+                return;
+            };
+            self.send(piece);
+        }
+    }
+
+    fn send(&mut self, piece: Piece) {
+        match piece {
+            Piece::Opaque(bytes) => {
+                self.opaque = true;
+                self.up.waiting.extend(bytes);
+            }
+            Piece::Pass(bytes, end) => {
+                self.up.waiting.extend(bytes);
+                self.owed += u64::from(matches!(end, Some(End::Replied | End::Tracking(_))));
+                match end {
+                    Some(End::Opaque) => self.opaque = true,
+                    Some(End::Tracking(on)) => self.tracking = on,
+                    _ => {}
+                }
+            }
+            Piece::Line(command, bytes) => self.send_once(command, Why::Line, &bytes),
+            Piece::Read(command, bytes) if self.tracking => {
+                self.send_once(command, Why::Tracked, &bytes);
+            }
+            Piece::Read(command, bytes) if self.owed > 0 || self.requests.held() > 0 => {
+                self.send_once(command, Why::Piped, &bytes);
+            }
+            Piece::Read(command, request) => {
+                let subject = patience::subject(command, &request);
+                self.asking = Some(Asking {
+                    command,
+                    pauses: self.shared.patience.pauses(subject),
+                    subject,
+                    request,
+                    tries: 0,
+                    consumed: None,
+                    reply: Vec::new(),
+                    before: Vec::new(),
+                    again: None,
+                });
+                self.ask();
+            }
+        }
+    }
+
+    fn send_once(&mut self, command: &'static FastCommand, why: Why, request: &[u8]) {
+        self.shared.reads.count(command, why);
+        self.up.waiting.extend_from_slice(request);
+        self.owed += 1;
+    }
+
+    fn consumed(&self) -> Option<u32> {
+        let witness = self.shared.witness.as_ref()?;
+        witness.consumed(self.own, self.shared.server)
+    }
+
+    fn ask(&mut self) {
+        let consumed = self.consumed();
+        if let Some(asking) = &mut self.asking {
+            asking.tries += 1;
+            asking.again = None;
+            asking.consumed = consumed;
+            asking.before = std::mem::take(&mut asking.reply);
+            self.up.waiting.extend_from_slice(&asking.request);
+        }
+    }
+
+    /// From here on nothing is looked at, and no read is repeated; `ended`: nor does the reply that is
+    /// awaited come any more.
+    fn give_back(&mut self, ended: bool) {
+        self.opaque = true;
+        let Some(asking) = self.asking.take() else {
+            return;
+        };
+        self.shared.reads.count(asking.command, Why::Slow);
+        let lost = ended && asking.again.is_none() && !asking.before.is_empty();
+        let reply = if lost { asking.before } else { asking.reply };
+        self.down.waiting.extend(reply);
+    }
+
+    /// Takes what the server sent.
+    fn heard(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.opaque {
+                self.down.waiting.extend_from_slice(bytes);
+                return;
+            }
+            let Ok((length, item)) = self.replies.scan(bytes) else {
+                self.give_back(false);
+                continue;
+            };
+            let (part, rest) = bytes.split_at(length);
+            bytes = rest;
+            match &mut self.asking {
+                Some(asking) if item != Some(Item::Push) && !self.replies.in_push() => {
+                    asking.reply.extend_from_slice(part);
+                    if let Some(Item::Reply(kind)) = item {
+                        self.answered(kind);
+                    } else if asking.reply.len() > REPLY_BYTES_MAX {
+                        self.hand_on_long();
+                    }
+                }
+                _ => {
+                    self.down.waiting.extend_from_slice(part);
+                    if let Some(Item::Reply(_)) = item {
+                        self.owed = self.owed.saturating_sub(1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A reply that is not kept back: it goes on as it comes.
+    fn hand_on_long(&mut self) {
+        if let Some(asking) = self.asking.take() {
+            self.down.waiting.extend(asking.reply);
+            self.owed = 1;
+            self.shared.reads.count(asking.command, Why::Slow);
+        }
+    }
+
+    /// A try was answered.
+    fn answered(&mut self, kind: u8) {
+        let consumed = self.consumed();
+        let Some(asking) = &mut self.asking else {
+            return;
+        };
+        let reads = &self.shared.reads;
+        let fast = consumed.is_some() && consumed != asking.consumed;
+        let why = match (kind, fast) {
+            (_, true) if asking.tries == 1 => Why::FastAtOnce,
+            (_, true) => Why::Fast,
+            (b'-', _) => Why::Refused,
+            _ if asking.reply == b"+QUEUED\r\n" => Why::Queued,
+            _ => Why::Slow,
+        };
+        if why == Why::Slow
+            && let Some(pause) = asking.pauses.get(asking.tries - 1)
+        {
+            asking.again = Some(Instant::now() + *pause);
+            return;
+        }
+        reads.count(asking.command, why);
+        let fast = why != Why::Slow;
+        let patience = &self.shared.patience;
+        patience.learn(asking.subject, asking.pauses, fast);
+        self.down.waiting.extend_from_slice(&asking.reply);
+        self.asking = None;
+    }
+
+    /// Waits until there is something to do, and reads.
+    fn wait_and_read(&mut self) -> std::io::Result<()> {
+        let room = |way: &Way| !way.from_ended && way.waiting.len() < WAITING_BYTES_MAX;
+        let listen = [
+            room(&self.up) && self.requests.held() < 2 * WAITING_BYTES_MAX,
+            room(&self.down),
+        ];
+        let [client, server] = self.wait(listen)?;
+        let mut bytes = [0; 16 * 1024];
+        if listen[0] && !client.is_empty() {
+            let length = read_some(&mut self.client, &mut self.up, &mut bytes);
+            self.requests.feed(&bytes[..length]);
+        }
+        if listen[1] && !server.is_empty() {
+            let length = read_some(&mut self.server, &mut self.down, &mut bytes);
+            self.heard(&bytes[..length]);
+        }
+        // Told without being asked: what it still had to say is lost.
+        let broken = PollFlags::POLLERR | PollFlags::POLLHUP;
+        for (way, listen, seen) in [
+            (&mut self.up, listen[0], client),
+            (&mut self.down, listen[1], server),
+        ] {
+            if !listen && seen.intersects(broken) {
+                (way.from_ended, way.reset) = (true, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Until one of both can be read or written, or a pause is over; what was seen of each.
+    fn wait(&self, listen: [bool; 2]) -> std::io::Result<[PollFlags; 2]> {
+        let flags = |read: bool, write: &Way| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::POLLIN, read);
+            flags.set(PollFlags::POLLOUT, !write.waiting.is_empty());
+            flags
+        };
+        let mut ends = [
+            PollFd::new(self.client.as_fd(), flags(listen[0], &self.down)),
+            PollFd::new(self.server.as_fd(), flags(listen[1], &self.up)),
+        ];
+        let again = self.asking.as_ref().and_then(|asking| asking.again);
+        let pause = again.map_or(LOOK, |again| {
+            again.saturating_duration_since(Instant::now())
+        });
+        ppoll(&mut ends, Some(TimeSpec::from_duration(pause)), None)?;
+        Ok(ends.map(|end| end.revents().unwrap_or(PollFlags::empty())))
+    }
+}
+
+/// What can be read now; notes the end.
+fn read_some(from: &mut TcpStream, way: &mut Way, bytes: &mut [u8]) -> usize {
+    match from.read(bytes) {
+        Ok(0) => way.from_ended = true,
+        Ok(length) => return length,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+        Err(_) => (way.from_ended, way.reset) = (true, true),
+    }
+    0
+}
+
+/// Writes what can be written now.
+fn write_some(to: &mut TcpStream, way: &mut Way) -> std::io::Result<()> {
+    while !way.waiting.is_empty() {
+        match to.write(&way.waiting) {
+            Ok(length) => drop(way.waiting.drain(..length)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
