@@ -21,9 +21,6 @@ const DETAIL_LINES: usize = 6;
 /// Reasons for refusals that the text shows.
 const REASONS_SHOWN: usize = 6;
 
-/// Share of all reads of the fast list that ERB must have answered when reads are repeated.
-const FAST_SHARE_MIN: f64 = 0.5;
-
 /// A test with its outcomes.
 #[derive(Clone, Debug, Serialize)]
 pub struct TestReport {
@@ -199,8 +196,7 @@ pub struct Report {
 impl Report {
     /// Without a file yet.
     pub fn new(suite: &Suite, args: &SuiteArgs) -> Self {
-        let judged = args.tests.is_empty();
-        let reads = || ReadsReport::new(if judged { FAST_SHARE_MIN } else { 0.0 });
+        let reads = || ReadsReport::new(args.share_min);
         Self {
             suite: suite.origin.clone(),
             fast: args.fast,

@@ -168,7 +168,7 @@ fn source_version(dir: &Path) -> Result<String> {
         let line = text.lines().find(|line| line.contains(name))?;
         line.split('"').nth(1).map(str::to_owned)
     };
-    of(" SERVER_VERSION ")
+    of(" VALKEY_VERSION ")
         .or_else(|| of(" REDIS_VERSION "))
         .with_context(|| format!("{} names no version", file.display()))
 }
@@ -248,7 +248,7 @@ mod tests {
         fs::write(dir.path().join("src/version.h"), version).unwrap();
         let error = format!("{:#}", named());
         assert!(error.contains("source of version 0.0.1"), "{error}");
-        let version = "#define SERVER_VERSION \"0.0.2\"\n#define REDIS_VERSION \"0.0.1\"\n";
+        let version = "#define VALKEY_VERSION \"0.0.2\"\n#define REDIS_VERSION \"0.0.1\"\n";
         fs::write(dir.path().join("src/version.h"), version).unwrap();
         assert_eq!(source_version(dir.path()).unwrap(), "0.0.2");
     }

@@ -191,7 +191,7 @@ impl<'a> Stage<'a> {
             },
         };
         if let Some(repeater) = &self.repeater {
-            work.reads = repeater.reads();
+            work.take_reads(repeater.reads());
         }
         work
     }
@@ -243,6 +243,21 @@ impl Work {
         work
     }
 
+    /// Takes over what became of the reads; ERB itself must have counted at least what was seen of it.
+    fn take_reads(&mut self, reads: ReadTable) {
+        for (name, read) in &reads {
+            let counter = format!("FAST_{}", name.to_uppercase());
+            let counted = self.answered.get(&counter).copied().unwrap_or(0);
+            if read.fast > counted {
+                self.broken.push(format!(
+                    "{} answers to {name} were taken for ERB's, which counted {counted}",
+                    read.fast
+                ));
+            }
+        }
+        self.reads = reads;
+    }
+
     /// Adds another run's.
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in [
@@ -284,4 +299,28 @@ fn wait_for_end(mut child: Child, stop: &Stop) -> Result<bool> {
     let _ = killpg(group, Signal::SIGKILL);
     child.wait().context("cannot wait for ./runtest")?;
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repeat::Read;
+
+    #[test]
+    fn answers_that_erb_did_not_count_are_found() {
+        let mut work = Work::default();
+        work.answered.insert("FAST_GET".to_owned(), 3);
+        let reads = |fast| {
+            let read = Read {
+                sent: 9,
+                fast,
+                ..Read::default()
+            };
+            ReadTable::from([("get".to_owned(), read)])
+        };
+        work.take_reads(reads(3));
+        assert_eq!(work.broken, [""; 0]);
+        work.take_reads(reads(4));
+        assert_eq!(work.broken.len(), 1);
+    }
 }

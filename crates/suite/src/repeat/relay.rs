@@ -134,7 +134,10 @@ impl<'a> Relay<'a> {
         while !self.shared.leave.load(Ordering::Relaxed) {
             self.work();
             write_some(&mut self.client, &mut self.down)?;
-            write_some(&mut self.server, &mut self.up)?;
+            if write_some(&mut self.server, &mut self.up).is_err() {
+                // It does not listen any more; what it said before is still to be read.
+                self.up.waiting.clear();
+            }
             if self.down.from_ended && self.down.waiting.is_empty() {
                 return self.part(self.down.reset);
             }
@@ -310,7 +313,8 @@ impl<'a> Relay<'a> {
             return;
         };
         let reads = &self.shared.reads;
-        let fast = consumed.is_some() && consumed != asking.consumed;
+        let fast =
+            matches!((asking.consumed, consumed), (Some(before), Some(now)) if before != now);
         let why = match (kind, fast) {
             (_, true) if asking.tries == 1 => Why::FastAtOnce,
             (_, true) => Why::Fast,
@@ -335,9 +339,11 @@ impl<'a> Relay<'a> {
     /// Waits until there is something to do, and reads.
     fn wait_and_read(&mut self) -> std::io::Result<()> {
         let room = |way: &Way| !way.from_ended && way.waiting.len() < WAITING_BYTES_MAX;
+        // The reply to a read is not of what waits for the client.
+        let awaited = self.asking.is_some() && !self.down.from_ended;
         let listen = [
             room(&self.up) && self.requests.held() < 2 * WAITING_BYTES_MAX,
-            room(&self.down),
+            room(&self.down) || awaited,
         ];
         let [client, server] = self.wait(listen)?;
         let mut bytes = [0; 16 * 1024];
@@ -349,13 +355,12 @@ impl<'a> Relay<'a> {
             let length = read_some(&mut self.server, &mut self.down, &mut bytes);
             self.heard(&bytes[..length]);
         }
-        // Told without being asked: what it still had to say is lost.
-        let broken = PollFlags::POLLERR | PollFlags::POLLHUP;
+        // Told without being asked: it was broken off, and what it still had to say is lost.
         for (way, listen, seen) in [
             (&mut self.up, listen[0], client),
             (&mut self.down, listen[1], server),
         ] {
-            if !listen && seen.intersects(broken) {
+            if !listen && seen.contains(PollFlags::POLLERR) {
                 (way.from_ended, way.reset) = (true, true);
             }
         }
