@@ -80,9 +80,9 @@ const FAST_UNITS: [&str; 15] = [
 /// ended the same way; 1: some did not, or ERB answered fewer reads than --share-min; 2: the suite could not be run.
 #[derive(Args, Clone, Debug)]
 pub struct SuiteArgs {
-    /// Only some quick files, without the tests that the suite calls slow, and with one database:
-    /// two to three minutes.
-    #[arg(long, conflicts_with = "tests")]
+    /// Without the tests that the suite calls slow, and with one database; without --tests only some
+    /// quick files: two to three minutes.
+    #[arg(long)]
     pub fast: bool,
     /// Only these files of the suite, like unit/type/string.
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
@@ -214,7 +214,7 @@ fn databases(args: &SuiteArgs) -> Vec<Databases> {
 /// The files to run, in the suite's order.
 fn units(args: &SuiteArgs, suite: &Suite) -> Result<Vec<String>> {
     let all = suite.units()?;
-    let wanted: Vec<&str> = if args.fast {
+    let wanted: Vec<&str> = if args.fast && args.tests.is_empty() {
         FAST_UNITS.to_vec()
     } else {
         args.tests.iter().map(String::as_str).collect()

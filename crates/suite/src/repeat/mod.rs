@@ -4,13 +4,15 @@
 //! then changes it, and ERB has nothing to answer.
 //!
 //! It sits in the client's namespace, so that ERB has its connections to answer. Redis without ERB is
-//! asked through it too, by the same rules; there no read is ever answered by ERB.
+//! asked through it too, and each read as often as the rules allow, but nobody is waited for in between.
 
 mod patience;
 mod reads;
 mod relay;
 mod reply;
 mod request;
+#[cfg(test)]
+mod tests;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -285,10 +285,7 @@ fn fast(name: &[u8]) -> Option<&'static FastCommand> {
 /// Whether more of it must be known than that it is a command.
 fn decides(name: &[u8]) -> bool {
     let name_is = |other: &&str| name.eq_ignore_ascii_case(other.as_bytes());
-    fast(name).is_some()
-        || OPAQUE.iter().any(|other| name_is(&other))
-        || name_is(&"client")
-        || name_is(&"reset")
+    fast(name).is_some() || OPAQUE.iter().any(name_is) || name_is(&"client") || name_is(&"reset")
 }
 
 /// What a whole command is.
