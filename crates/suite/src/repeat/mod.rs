@@ -11,30 +11,24 @@ mod reads;
 mod relay;
 mod reply;
 mod request;
+mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use erb_lab::{LabState, netns};
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
 
 use self::patience::Patience;
 use self::reads::Reads;
 pub use self::reads::{Read, ReadTable};
-use self::relay::{Relay, Shared};
+use self::relay::Shared;
+use self::serve::serve;
 use crate::Witness;
-
-/// Between two looks at whether it shall end.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The proxy; it ends when this is dropped.
 pub struct Repeater {
@@ -64,11 +58,12 @@ impl Repeater {
         });
         let told = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            // Its connections are of this namespace, and so are those of the threads that it starts.
+            // Its connections are made in this namespace.
             match netns::enter_in_thread(&namespace) {
-                Ok(()) => accept(&listener, &told),
-                Err(error) => eprintln!("suite: {error:#}"),
+                Ok(()) => serve(&listener, &told).context("the proxy that repeats reads has ended"),
+                Err(error) => Err(error),
             }
+            .unwrap_or_else(|error| eprintln!("suite: {error:#}"));
         });
         Ok(Self {
             address,
@@ -96,33 +91,4 @@ impl Drop for Repeater {
             let _ = thread.join();
         }
     }
-}
-
-/// A thread for each connection, until it shall end.
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    while !shared.leave.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((client, _)) => {
-                let shared = Arc::clone(shared);
-                threads.push(thread::spawn(move || relay(&shared, client)));
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let mut end = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-                // Whatever it says: the next look tells more.
-                let _ = ppoll(&mut end, Some(TimeSpec::from_duration(LOOK)), None);
-            }
-            // Descriptors are short, or the client has gone already: the next may do.
-            Err(_) => thread::sleep(LOOK / 10),
-        }
-        threads.retain(|thread| !thread.is_finished());
-    }
-    for thread in threads {
-        let _ = thread.join();
-    }
-}
-
-fn relay(shared: &Shared, client: TcpStream) {
-    // An error is one of the two connections: it ends the other one too.
-    let _ = Relay::new(shared, client).and_then(Relay::run);
 }

@@ -13,15 +13,15 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use erb_abi::FastCommand;
 use nix::libc::linger;
-use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
 
 use super::patience::{self, Patience};
 use super::reads::{Reads, Why};
@@ -33,15 +33,15 @@ use crate::Witness;
 const REPLY_BYTES_MAX: usize = 64 * 1024;
 /// No more is read while so much waits to be written: who does not read is not read from.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
-/// Between two looks at whether the proxy shall end.
-const LOOK: Duration = Duration::from_millis(100);
+/// Longest wait for the server's kernel to take a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// What all connections share.
 pub struct Shared {
     /// Where the server is.
     pub server: SocketAddr,
     /// Sees answers of ERB; none where there is no ERB.
-    pub witness: Option<std::sync::Arc<dyn Witness>>,
+    pub witness: Option<Arc<dyn Witness>>,
     /// What came of the reads.
     pub reads: Reads,
     /// How long it is worth to wait for ERB.
@@ -88,8 +88,8 @@ impl Way {
 }
 
 /// The connection.
-pub struct Relay<'a> {
-    shared: &'a Shared,
+pub struct Relay {
+    shared: Arc<Shared>,
     client: TcpStream,
     server: TcpStream,
     /// Our end of the connection to the server, which is its client.
@@ -105,16 +105,16 @@ pub struct Relay<'a> {
     opaque: bool,
 }
 
-impl<'a> Relay<'a> {
+impl Relay {
     /// Connects to the server for this client.
-    pub fn new(shared: &'a Shared, client: TcpStream) -> std::io::Result<Self> {
-        let server = TcpStream::connect(shared.server)?;
+    pub fn new(shared: &Arc<Shared>, client: TcpStream) -> std::io::Result<Self> {
+        let server = TcpStream::connect_timeout(&shared.server, CONNECT_MAX)?;
         for stream in [&client, &server] {
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
         }
         Ok(Self {
-            shared,
+            shared: Arc::clone(shared),
             own: server.local_addr()?,
             client,
             server,
@@ -129,28 +129,68 @@ impl<'a> Relay<'a> {
         })
     }
 
-    /// Hands on until both have nothing more to say.
-    pub fn run(mut self) -> std::io::Result<()> {
-        while !self.shared.leave.load(Ordering::Relaxed) {
-            self.work();
-            write_some(&mut self.client, &mut self.down)?;
-            if write_some(&mut self.server, &mut self.up).is_err() {
-                // It does not listen any more; what it said before is still to be read.
-                self.up.waiting.clear();
-            }
-            if self.down.from_ended && self.down.waiting.is_empty() {
-                return self.part(self.down.reset);
-            }
-            if self.up.from_ended && self.up.waiting.is_empty() {
-                if self.up.reset {
-                    return self.part(true);
-                }
-                // Redis ends the connection when it reads this, and not before what came earlier.
-                let _ = self.server.shutdown(Shutdown::Write);
-            }
-            self.wait_and_read()?;
+    /// Its two connections: to the client, to the server.
+    pub fn ends(&self) -> [BorrowedFd<'_>; 2] {
+        [self.client.as_fd(), self.server.as_fd()]
+    }
+
+    /// When it wants to go on without having been told anything.
+    pub fn again(&self) -> Option<Instant> {
+        self.asking.as_ref()?.again
+    }
+
+    /// What it wants to be told of the connection to the client, and of that to the server.
+    pub fn wishes(&self) -> [EpollFlags; 2] {
+        let room = |way: &Way| !way.from_ended && way.waiting.len() < WAITING_BYTES_MAX;
+        // The reply to a read is not of what waits for the client.
+        let awaited = self.asking.is_some() && !self.down.from_ended;
+        let wish = |read: bool, write: &Way| {
+            let mut wish = EpollFlags::empty();
+            wish.set(EpollFlags::EPOLLIN, read);
+            wish.set(EpollFlags::EPOLLOUT, !write.waiting.is_empty());
+            wish
+        };
+        let listen = room(&self.up) && self.requests.held() < 2 * WAITING_BYTES_MAX;
+        [
+            wish(listen, &self.down),
+            wish(room(&self.down) || awaited, &self.up),
+        ]
+    }
+
+    /// Something can be done with one of its connections: reads what is there.
+    pub fn told(&mut self, of_server: bool) {
+        let mut bytes = [0; 16 * 1024];
+        let [client, server] = self.wishes().map(|wish| wish.contains(EpollFlags::EPOLLIN));
+        if of_server && server {
+            let length = read_some(&mut self.server, &mut self.down, &mut bytes);
+            self.heard(&bytes[..length]);
+        } else if !of_server && client {
+            let length = read_some(&mut self.client, &mut self.up, &mut bytes);
+            self.requests.feed(&bytes[..length]);
         }
-        Ok(())
+    }
+
+    /// Hands on what can be handed on now; false when both have nothing more to say.
+    pub fn go_on(&mut self) -> std::io::Result<bool> {
+        self.work();
+        write_some(&mut self.client, &mut self.down)?;
+        if write_some(&mut self.server, &mut self.up).is_err() {
+            // It does not listen any more; what it said before is still to be read.
+            self.up.waiting.clear();
+        }
+        if self.down.from_ended && self.down.waiting.is_empty() {
+            self.part(self.down.reset)?;
+            return Ok(false);
+        }
+        if self.up.from_ended && self.up.waiting.is_empty() {
+            if self.up.reset {
+                self.part(true)?;
+                return Ok(false);
+            }
+            // Redis ends the connection when it reads this, and not before what came earlier.
+            let _ = self.server.shutdown(Shutdown::Write);
+        }
+        Ok(true)
     }
 
     /// Ends both connections, as one of them was ended.
@@ -337,57 +377,6 @@ impl<'a> Relay<'a> {
         patience.learn(asking.subject, asking.pauses, fast);
         self.down.waiting.extend_from_slice(&asking.reply);
         self.asking = None;
-    }
-
-    /// Waits until there is something to do, and reads.
-    fn wait_and_read(&mut self) -> std::io::Result<()> {
-        let room = |way: &Way| !way.from_ended && way.waiting.len() < WAITING_BYTES_MAX;
-        // The reply to a read is not of what waits for the client.
-        let awaited = self.asking.is_some() && !self.down.from_ended;
-        let listen = [
-            room(&self.up) && self.requests.held() < 2 * WAITING_BYTES_MAX,
-            room(&self.down) || awaited,
-        ];
-        let [client, server] = self.wait(listen)?;
-        let mut bytes = [0; 16 * 1024];
-        if listen[0] && !client.is_empty() {
-            let length = read_some(&mut self.client, &mut self.up, &mut bytes);
-            self.requests.feed(&bytes[..length]);
-        }
-        if listen[1] && !server.is_empty() {
-            let length = read_some(&mut self.server, &mut self.down, &mut bytes);
-            self.heard(&bytes[..length]);
-        }
-        // Told without being asked: it was broken off, and what it still had to say is lost.
-        for (way, listen, seen) in [
-            (&mut self.up, listen[0], client),
-            (&mut self.down, listen[1], server),
-        ] {
-            if !listen && seen.contains(PollFlags::POLLERR) {
-                (way.from_ended, way.reset) = (true, true);
-            }
-        }
-        Ok(())
-    }
-
-    /// Until one of both can be read or written, or a pause is over; what was seen of each.
-    fn wait(&self, listen: [bool; 2]) -> std::io::Result<[PollFlags; 2]> {
-        let flags = |read: bool, write: &Way| {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::POLLIN, read);
-            flags.set(PollFlags::POLLOUT, !write.waiting.is_empty());
-            flags
-        };
-        let mut ends = [
-            PollFd::new(self.client.as_fd(), flags(listen[0], &self.down)),
-            PollFd::new(self.server.as_fd(), flags(listen[1], &self.up)),
-        ];
-        let again = self.asking.as_ref().and_then(|asking| asking.again);
-        let pause = again.map_or(LOOK, |again| {
-            again.saturating_duration_since(Instant::now())
-        });
-        ppoll(&mut ends, Some(TimeSpec::from_duration(pause)), None)?;
-        Ok(ends.map(|end| end.revents().unwrap_or(PollFlags::empty())))
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::patience::Patience;
 use super::reads::{Read as Counts, Reads};
-use super::relay::{Relay, Shared};
+use super::relay::Shared;
+use super::serve::serve;
 use crate::Witness;
 
 const GET: &str = "*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
@@ -72,10 +73,9 @@ impl Play {
         client
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
-        let (accepted, told) = (proxy.accept().unwrap().0, Arc::clone(&shared));
-        let relay = thread::spawn(move || {
-            let _ = Relay::new(&told, accepted).and_then(Relay::run);
-        });
+        proxy.set_nonblocking(true).unwrap();
+        let told = Arc::clone(&shared);
+        let relay = thread::spawn(move || serve(&proxy, &told).unwrap());
         Self {
             client,
             shared,
@@ -100,6 +100,7 @@ impl Play {
         let mut rest = String::new();
         self.client.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "");
+        self.shared.leave.store(true, Ordering::Relaxed);
         self.relay.join().unwrap();
         let reads = self.shared.reads.table();
         let gets = reads.get("get").copied().unwrap_or_default();
