@@ -335,7 +335,7 @@ struct conn {
 	__u32 tc_until; /* client space: end of the last packet left to TC */
 	__u32 rtt_us;	/* smoothed, 0 = unknown */
 	__u32 rttvar_us;
-	__u16 mss_limit; /* set by Packet Too Big, 0 = none */
+	__u16 mss_limit; /* by Packet Too Big, or NARROW_MSS; 0 = none */
 	__u8 l2[18];	 /* Ethernet header of the last consumed packet, as it arrived */
 	__u8 l2_len;
 	__u8 family; /* 4 or 6 */

@@ -63,12 +63,12 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 			    ack_is_known(conn, &w->view, &w->p)) {
 				fate = ACK_REPLAY;
 				w->out_seq = w->p.ack;
-				w->reply_len =
-				    w->p.sack_off ? w->p.sack_first - w->p.ack : w->view.mss_cache;
+				w->reply_len = w->p.sack_off ? w->p.sack_first - w->p.ack
+							     : conn_mss(conn, &w->view);
 				if (w->reply_len > conn_unacked(conn, w->p.ack))
 					w->reply_len = conn_unacked(conn, w->p.ack);
-				if (w->reply_len > w->view.mss_cache)
-					w->reply_len = w->view.mss_cache;
+				if (w->reply_len > conn_mss(conn, &w->view))
+					w->reply_len = conn_mss(conn, &w->view);
 				replay_get(conn, w, w->out_seq, w->reply_len);
 				conn_stamp(conn, &w->view, w);
 				w->out_ack = w->view.rcv_nxt + conn->in_delta;

@@ -22,6 +22,8 @@
 #define EXPIRY_GUARD_MS	    5	/* an entry stops being answered this long before Redis's expiry */
 #define UNTRACKED_NS	    1000000000ULL /* a packet takes less from the device to TCP */
 #define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */
+#define NARROW_MSS	    536		  /* RFC 9293 3.7.1, what every way must carry */
+#define NARROW_TRIES	    2		  /* 1.4 s without an acknowledgement at RTO_MIN_NS */
 #define FAR_BYTES	    (1U << 30)	  /* half of what sequence numbers can tell apart */
 #define PAWS_WRAP_S	    2147	  /* TCP_PAWS_WRAP of Linux 6.7 and newer: 2^31 us */
 #define TC_PENDING_NS	    1000000000ULL   /* then what was left to TC is lost, not on its way */

@@ -83,8 +83,8 @@ INLINE enum verdict ingress_duplicate(ctx_t *ctx, struct work *w, struct conn *c
 		unacked = conn_unacked(conn, from);
 		w->out_seq =
 		    unacked ? seq_max(from, conn->replay_from) : conn->egress_max + conn->out_delta;
-		if (unacked > w->view.mss_cache)
-			unacked = w->view.mss_cache;
+		if (unacked > conn_mss(conn, &w->view))
+			unacked = conn_mss(conn, &w->view);
 		replay_get(conn, w, w->out_seq, unacked);
 		conn_stamp(conn, &w->view, w);
 		w->out_ack = w->view.rcv_nxt + conn->in_delta;

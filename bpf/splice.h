@@ -61,6 +61,12 @@ INLINE bool conn_may_resend(const struct conn *conn, const struct sock_view *v)
 	return v->speaks && !conn->reset;
 }
 
+/* Largest payload that reaches the client, as far as is known. */
+INLINE u32 conn_mss(const struct conn *conn, const struct sock_view *v)
+{
+	return conn->mss_limit && conn->mss_limit < v->mss_cache ? conn->mss_limit : v->mss_cache;
+}
+
 /* Unacknowledged fast-path bytes at the client's acknowledgement. */
 INLINE u32 conn_unacked(const struct conn *conn, u32 ack)
 {
@@ -180,7 +186,7 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 		return STAT_REFUSE_PAWS;
 	if (unacked + w->reply_len > (u32)p->window << v->snd_wscale)
 		return STAT_REFUSE_WINDOW_CLIENT;
-	if (w->reply_len > v->mss_cache || (conn->mss_limit && w->reply_len > conn->mss_limit))
+	if (w->reply_len > conn_mss(conn, v))
 		return STAT_REFUSE_MSS;
 	room = conn->flight_max < REPLAY_BYTES - REPLAY_SLACK ? conn->flight_max
 							      : REPLAY_BYTES - REPLAY_SLACK;

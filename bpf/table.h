@@ -71,10 +71,12 @@ INLINE bool rexmit_prepare(struct conn *conn, struct work *w, struct sock_ref *r
 		return false;
 	}
 	w->out_seq = seq_max(conn->ack_max, conn->replay_from);
-	if (unacked > w->view.mss_cache)
-		unacked = w->view.mss_cache;
-	if (conn->mss_limit && unacked > conn->mss_limit)
-		unacked = conn->mss_limit;
+	/* Nobody tells if a way has become narrower: the kernel would find out, but sends nothing.
+	 * What was lost so often goes in pieces that pass everywhere, and so does all behind it. */
+	if (conn->tries >= NARROW_TRIES && conn_mss(conn, &w->view) > NARROW_MSS)
+		conn->mss_limit = NARROW_MSS;
+	if (unacked > conn_mss(conn, &w->view))
+		unacked = conn_mss(conn, &w->view);
 	replay_get(conn, w, w->out_seq, unacked);
 	conn_stamp(conn, &w->view, w);
 	w->out_ack = w->view.rcv_nxt + conn->in_delta;

@@ -40,6 +40,9 @@ const ADMIT_AFTER_NS: u64 = 200 * MS;
 /// Between attempts to reach Redis again.
 const RETRY_NS: u64 = 200 * MS;
 
+/// The device that each network namespace has (include/net/flow.h).
+const LOOPBACK_IFINDEX: u32 = 1;
+
 /// The same where Redis refused the user: each attempt is a line in its ACL LOG.
 const REFUSED_RETRY_NS: u64 = 1000 * MS;
 
@@ -266,13 +269,17 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         Ok(())
     }
 
-    /// The device on which programs are run is gone: takes the next one, leaves after the last.
+    /// The device on which programs are run is gone: takes the next one. After the last one
+    /// connections may go on by devices that are not boosted, and need translation there.
     fn change_device(&mut self) -> Result<()> {
         if let Some(ifindex) = self.machine.present_device()? {
             self.path.run_on(ifindex);
-        } else {
-            tracing::warn!("no boosted device is left: detaching");
-            self.stage = Stage::Leaving;
+            return Ok(());
+        }
+        self.path.run_on(LOOPBACK_IFINDEX);
+        if self.stage == Stage::Running {
+            tracing::warn!("no boosted device is left");
+            self.stop(false)?;
         }
         Ok(())
     }

@@ -407,8 +407,16 @@ fn a_device_that_is_gone_is_replaced_or_ends_the_boost() {
     assert!(bench.core.path.take_log().contains(&"run_on 7".to_owned()));
     assert_eq!(bench.core.stage(), Stage::Running);
     bench.core.machine.device.set(None);
+    bench.core.path.sweep.borrow_mut().translated = 1;
     bench.count(abi::STAT_FAST_PACKET);
     bench.pass(60, true);
+    assert!(bench.core.path.take_log().contains(&"run_on 1".to_owned()));
+    assert_eq!(bench.core.path.serving(), 0);
+    bench.core.path.is_device_gone.set(false);
+    bench.pass(1_000, true);
+    assert!(!bench.core.is_leaving(), "a connection needs translation");
+    bench.core.path.sweep.borrow_mut().translated = 0;
+    bench.pass(1_000, true);
     assert!(bench.core.is_leaving());
 }
 

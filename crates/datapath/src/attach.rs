@@ -182,7 +182,8 @@ impl Links {
         Ok(covered)
     }
 
-    /// The ingress program where it is wanted beside the boosted devices, and nowhere else.
+    /// The ingress program where it is wanted beside the boosted devices, and nowhere else. If these are
+    /// gone, that is everywhere: connections that were answered go on by other devices.
     fn cover_elsewhere(&self, devices: &[Device], layers: &Layers) {
         let boosted: Vec<u32> = self
             .links(Hook::Ingress)
@@ -190,9 +191,6 @@ impl Links {
             .filter(|(ifindex, path)| *path == Hook::Ingress.pin(&self.root, *ifindex))
             .map(|(ifindex, _)| ifindex)
             .collect();
-        if boosted.is_empty() {
-            return;
-        }
         let wanted = layers.elsewhere(&boosted);
         for device in devices {
             let pin = elsewhere_pin(&self.root, device.ifindex);

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
-use erb_e2e::calls::{bulk, expect};
+use erb_e2e::calls::{bulk, expect, set};
 use erb_e2e::lab::{TestLab, wait};
 use erb_lab::{End, xdp_pass};
 
@@ -254,4 +254,63 @@ fn new_devices_are_covered_at_once() {
         );
         covered(&lab, device, Duration::from_millis(300));
     }
+}
+
+/// Nobody tells the kernel, which sends nothing: what does not pass any more is sent in pieces, and
+/// longer answers are Redis's from then on.
+#[test]
+fn a_lower_mtu_hangs_no_answered_connection() {
+    let lab = two_uplinks("mtu");
+    boost(&lab, &["s0"]);
+    let value = "v".repeat(1200);
+    let mut conn = lab.client();
+    set(&mut conn, "k", &value);
+    lab.heat(&mut conn, "k");
+    for (end, device) in [(End::Server, "s0"), (End::Client, "c0")] {
+        ip(&lab, end, &format!("ip link set {device} mtu 900"));
+    }
+    let began = Instant::now();
+    for _ in 0..20 {
+        expect(&mut conn, "GET k", &bulk(&value));
+    }
+    let took = began.elapsed();
+    eprintln!("20 answers took {took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    lab.assert_settled();
+}
+
+/// The only boosted device is taken away and comes back as another: answered connections go on.
+#[test]
+fn the_boosted_device_is_made_anew() {
+    let lab = two_uplinks("remade");
+    boost(&lab, &["s0"]);
+    let mut conn = spliced(&lab);
+    let client = &lab.lab().state().client.namespace;
+    ip(&lab, End::Server, "ip link del s0");
+    ip(
+        &lab,
+        End::Server,
+        &format!("ip link add s0 type veth peer name c0 netns {client}"),
+    );
+    for (end, device, address) in [
+        (End::Server, "s0", "10.77.0.2/24"),
+        (End::Client, "c0", "10.77.0.1/24"),
+    ] {
+        ip(&lab, end, &format!("ip addr add {address} dev {device}"));
+        ip(&lab, end, &format!("ip link set {device} up"));
+    }
+    for letter in ["a", "b", "c"] {
+        let text = letter.repeat(LONG);
+        expect(&mut conn, &format!("ECHO {text}"), &bulk(&text));
+    }
+    let said = lab.erb(&["status"]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("detach under way"), "{said}");
+    drop(conn);
+    wait(Duration::from_secs(90), || {
+        let gone = !lab.erb(&["status"]).status.success();
+        gone.then_some(())
+            .ok_or("the boost stays")
+            .map_err(str::to_owned)
+    });
 }

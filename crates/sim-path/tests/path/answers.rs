@@ -82,6 +82,42 @@ fn an_answer_that_nobody_acknowledges_is_sent_again() {
     assert!(sums_right(sent[0].1.bytes()));
 }
 
+/// A way that has become narrower without a word, as when a device's MTU is lowered while the kernel
+/// has nothing to send.
+#[test]
+fn an_answer_that_is_too_long_for_the_way_comes_in_pieces() {
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    let value = [b'v'; 1000];
+    scene.fill(b"key", &value);
+    // The card has no room for so much: TC answers.
+    let (verdict, mut packet) = scene.send(&get(b"key"));
+    assert_eq!(verdict, Xdp::Pass);
+    assert_eq!(scene.path.run_tc_ingress(&mut packet), Tc::Next);
+    let whole = payload(scene.kernel.sent.borrow_mut().remove(0).1.bytes()).to_vec();
+    assert_eq!(whole.len(), 7 + value.len() + 2);
+    let limit = erb_abi::NARROW_MSS as usize;
+    let mut received = Vec::new();
+    for _ in 0..20 {
+        scene.kernel.now.set(scene.kernel.now.get() + 300_000_000);
+        scene.path.run_prog(Prog::Tick { ifindex: DEVICE });
+        let sent: Vec<_> = scene.kernel.sent.borrow_mut().drain(..).collect();
+        for (_, packet) in sent {
+            let piece = payload(packet.bytes());
+            if piece.len() > limit {
+                continue; // lost
+            }
+            received.extend_from_slice(piece);
+            scene.ack = scene.ack.wrapping_add(piece.len() as u32);
+            scene.send(b"");
+        }
+    }
+    assert_eq!(received, whole);
+    // What is longer is Redis's from now on: the kernel knows its ways.
+    assert_eq!(scene.send(&get(b"key")).0, Xdp::Pass);
+    assert_eq!(scene.path.stat(erb_abi::STAT_REFUSE_MSS), 1);
+}
+
 /// A simulated packet may cost 60 us in all: a million in a minute.
 #[test]
 fn a_hit_leaves_time_for_the_rest() {

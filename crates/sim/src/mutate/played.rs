@@ -152,7 +152,7 @@ mutations! {
     "client-window-ignored", "an answer fits the window that the client offers", "sharp-too-large",
         [("splice.h", "if (unacked + w->reply_len > (u32)p->window << v->snd_wscale)", "if (0)")];
     "mss-ignored", "an answer fits the client's segments", "sharp-too-large",
-        [("splice.h", "if (w->reply_len > v->mss_cache || (conn->mss_limit && w->reply_len > conn->mss_limit))", "if (0)")];
+        [("splice.h", "if (w->reply_len > conn_mss(conn, v))", "if (0)")];
     "server-window-ignored", "what is consumed fits the window that the kernel offered", "sharp-server-window",
         [("ingress.h", "if (seq_after(end, sock_right_edge(&w->view))) {", "if (end == 1 && !w->now) {")];
     "heartbeat-ignored", "Redis's idle timer sees a client that is always answered fast", "tcp-11-idle-timer",
