@@ -56,16 +56,16 @@ enum fast_kind {
 
 enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE_MAX };
 
-/* Flags of a connection; set under its lock, never cleared except FENCE_PROOF, OVERFLOW and
- * EGRESS_SEEN, and by an admission SCAN_LOST and UNCOUNTABLE. */
+/* Flags of a connection; set under its lock, never cleared except FENCE_PROOF, OVERFLOW, AHEAD
+ * and EGRESS_SEEN, and by an admission SCAN_LOST and UNCOUNTABLE. */
 #define CONN_F_CLOSING	   0x01 /* FIN or RST seen by either half: never answers again */
 #define CONN_F_SCAN_LOST   0x02 /* request stream cannot be parsed any more */
 #define CONN_F_UNCOUNTABLE 0x04 /* replies cannot be counted any more */
 #define CONN_F_EGRESS_SEEN 0x08 /* the kernel's last packet left by ifindex */
 #define CONN_F_FENCE_PROOF                                                                         \
-	0x10		       /* holds one share of the global fence until proof up to proof_pos */
-#define CONN_F_OVERFLOW	  0x20 /* holds one share of the global fence until nothing is unanswered */
-#define CONN_F_TC_PENDING 0x40 /* tc_until and tc_at are valid: all packets go to the TC tier */
+	0x10		     /* holds one share of the global fence until proof up to proof_pos */
+#define CONN_F_OVERFLOW 0x20 /* holds one share of the global fence until nothing is unanswered */
+#define CONN_F_AHEAD	0x40 /* it has a buffer of erb_ahead: see ahead.h */
 
 /* What a connection's commands said of it, and what became of them: see modes.h. The first six
  * follow from the request stream alone. */
@@ -331,16 +331,16 @@ struct conn {
 	__u8 tries;
 	struct scan_request in; /* its first 8 bytes end line C */
 	/* fast answers */
-	__u32 recover;	/* client space: end of the flight when a loss was found */
-	__u32 tc_until; /* client space: end of the last packet left to TC */
-	__u32 rtt_us;	/* smoothed, 0 = unknown */
+	__u32 recover;	 /* client space: end of the flight when a loss was found */
+	__u32 ahead_end; /* client space: end of what is in its buffer */
+	__u32 rtt_us;	 /* smoothed, 0 = unknown */
 	__u32 rttvar_us;
 	__u16 mss_limit; /* by Packet Too Big, or NARROW_MSS; 0 = none */
 	__u8 l2[18];	 /* Ethernet header of the last consumed packet, as it arrived */
 	__u8 l2_len;
-	__u8 family; /* 4 or 6 */
-	__u8 absent; /* 1: the last sweep found no socket, 2: nor did one a second before */
-	__u8 pad;
+	__u8 family;	 /* 4 or 6 */
+	__u8 absent;	 /* 1: the last sweep found no socket, 2: nor did one a second before */
+	__u8 ahead_busy; /* a CPU is at its buffer: see ahead.h */
 	/* seldom used */
 	__u64 replay_ns;   /* when an ACK last provoked a replay */
 	__u64 absent_ns;   /* when a sweep first found no socket */
@@ -350,14 +350,26 @@ struct conn {
 	__u8 hidden;	   /* CONN_F_* of its shares that may stand for a change without report */
 	__u8 late;	   /* PENDING_* of a command that is counted, but not whole: S3 */
 	__u8 half;	   /* marks behind mark_head that a command takes when it is whole: S3 */
-	__u8 pad2[1];
+	__u8 ahead;	   /* number of its buffer, from 1 on; valid with CONN_F_AHEAD */
 	__u32 ts_recent_s; /* when ts_recent was learnt: seconds, CLOCK_MONOTONIC */
-	__u32 tc_at;	   /* when tc_until last moved: 2^20 ns, CLOCK_MONOTONIC */
 	__u32 late_end;	   /* client space: where it is */
-	__u32 pad1[1];	   /* to the end of a line */
+	__u32 pad1[2];	   /* to the end of a line */
 	struct mark marks[MARKS_IN_FLIGHT];
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
+};
+
+/* Bytes beyond a hole: see ahead.h. Client space; byte s is at s % AHEAD_BYTES. */
+struct ahead_range {
+	__u32 from;
+	__u32 end;
+};
+struct ahead {
+	__u64 owner; /* cookie of the socket that it is for; 0: free */
+	__u32 count; /* ranges; no two touch */
+	__u32 pad;
+	struct ahead_range ranges[AHEAD_RANGES];
+	__u8 bytes[AHEAD_BYTES + AHEAD_SLACK];
 };
 
 /* Miss reported to the daemon. */

@@ -59,12 +59,14 @@ INLINE bool conn_paws_ok(const struct conn *conn, const struct pkt *p, const str
 	       (!conn->in_delta || paws_ok(conn->ts_recent, conn->ts_recent_s, p->tsval, now));
 }
 
-/* Notes the timestamp of a packet that TCP looks at, or that was consumed. Lock held. */
-INLINE void conn_ts_recent(struct conn *conn, const struct pkt *p, u64 now)
+/* Notes the timestamp of a packet that TCP looks at, or that was consumed. Not of one beyond a hole:
+ * nor does TCP (RFC 7323 4.3). Lock held. */
+INLINE void conn_ts_recent(struct conn *conn, const struct pkt *p, const struct sock_view *v,
+			   u64 now)
 {
 	u32 now_s = now / 1000000000;
 
-	if (!conn->in_delta || !p->ts_off || seq_after(p->seq, conn->next))
+	if (!conn->in_delta || !p->ts_off || seq_after(p->seq - conn->in_delta, v->rcv_nxt))
 		return;
 	if (seq_before(p->tsval, conn->ts_recent) && (s32)(now_s - conn->ts_recent_s) < PAWS_WRAP_S)
 		return;

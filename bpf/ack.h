@@ -78,7 +78,7 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 			}
 		} else if (ack_droppable(conn, &w->view, w)) {
 			fate = ACK_DROP;
-			conn_ts_recent(conn, &w->p, w->now);
+			conn_ts_recent(conn, &w->p, &w->view, w->now);
 		}
 	}
 	lock_release(&conn->lock);

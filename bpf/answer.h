@@ -115,48 +115,11 @@ INLINE enum verdict fast_send(ctx_t *ctx, struct work *w)
 #endif
 }
 
-/* T7: XDP leaves the packet to TC. All that come behind it follow, until TC has had the last one:
- * it works on another CPU where receive packet steering is on, and XDP must not overtake it. Lock
- * held. */
-INLINE void tc_awaits(struct conn *conn, const struct work *w)
-{
-	u32 end = w->p.seq + w->p.payload_len;
-
-	if ((conn->flags & CONN_F_TC_PENDING) && !seq_after(end, conn->tc_until))
-		return;
-	conn->tc_until = end;
-	conn->tc_at = w->now >> 20;
-	conn->flags |= CONN_F_TC_PENDING;
-}
-
-/* Whether TC is still to have a packet that came before this one, which then follows. A number that
- * TCP would not look at says nothing; one that has not come for TC_PENDING_NS is lost. */
-INLINE bool tc_pending(struct conn *conn, struct work *w, struct sock_ref *r)
-{
-	bool pending;
-
-	lock_take(&conn->lock);
-	pending = conn->flags & CONN_F_TC_PENDING;
-	if (pending && (u32)(w->now >> 20) - conn->tc_at > TC_PENDING_NS >> 20) {
-		conn->flags &= ~CONN_F_TC_PENDING;
-		pending = false;
-	}
-	if (pending && r->tp && sock_view_load(r, &w->view) &&
-	    segment_counts(conn, &w->p, &w->view, w->now))
-		tc_awaits(conn, w);
-	lock_release(&conn->lock);
-	return pending;
-}
-
 /* The packet, or what is left of it, goes up with its acknowledgement. Lock held. */
 INLINE void ack_goes_up(struct conn *conn, const struct work *w)
 {
-	u32 end = w->p.seq + w->p.payload_len;
-
 	conn->ack_up_ns = w->now;
 	conn->spoke = 0;
-	if (!TIER_XDP && (conn->flags & CONN_F_TC_PENDING) && !seq_before(end, conn->tc_until))
-		conn->flags &= ~CONN_F_TC_PENDING;
 }
 
 /* Answers the packet, or V_REFUSED: it goes up, unchanged so far. Behind ingress_unacceptable(),
@@ -180,9 +143,7 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 		reason = commit_check(conn, &w->view, w);
 	if (!reason && grown == GROWN_FAILED)
 		reason = STAT_TO_TC; /* an skb has room */
-	if (reason == STAT_TO_TC && TIER_XDP) {
-		tc_awaits(conn, w);
-	} else if (!reason || reason == STAT_TO_TC) {
+	if (!reason || (reason == STAT_TO_TC && !TIER_XDP)) {
 		reason = 0;
 		commit(conn, &w->view, w);
 		if (!TIER_XDP)

@@ -8,7 +8,7 @@
  *     daemon): LISTENER_REDIS is only said of a listener all of whose connections are Redis's,
  *     LISTENER_FOREIGN only where none is. All else counts as older than ERB, which is never wrong. */
 #pragma once
-#include "splice.h"
+#include "ahead.h"
 
 /* What the kernel says about a connection that has no entry yet, or one of another socket. */
 struct conn_start {
@@ -179,8 +179,8 @@ INLINE bool conn_track(struct work *w, struct control *c, struct sock_ref *r, u3
 {
 	struct conn *conn = conn_get(&w->p.key);
 	struct conn_start s = {};
-	u32 zero = 0, reason;
-	u64 cookie = r->cookie ? r->cookie : COOKIE_UNKNOWN;
+	u32 zero = 0, ahead = 0, reason;
+	u64 cookie = r->cookie ? r->cookie : COOKIE_UNKNOWN, former = 0;
 	struct conn_zero *empty;
 
 	if (c->stopping)
@@ -209,9 +209,14 @@ INLINE bool conn_track(struct work *w, struct control *c, struct sock_ref *r, u3
 	if (table_was_full(c, w->now))
 		s.known = false;
 	lock_take(&conn->lock);
-	if (conn->cookie != cookie) /* another CPU may have been faster */
+	if (conn->cookie != cookie && !conn->ahead_busy) { /* another CPU may have been faster */
+		former = conn->cookie;
+		ahead = ahead_leave(conn);
 		conn_init(conn, w, &s, cookie, ifindex);
+	}
 	lock_release(&conn->lock);
+	if (ahead)
+		ahead_free(ahead, former);
 	if (!r->cookie)
 		count(STAT_SOCK_COOKIE_ZERO);
 	count(s.known ? STAT_CONN_CREATED : STAT_CONN_OLD);

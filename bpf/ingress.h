@@ -74,13 +74,100 @@ INLINE u32 moved_to(ctx_t *ctx, const struct control *c)
 	return device_boosted(c, tier_ifindex(ctx)) ? tier_ifindex(ctx) : 0;
 }
 
+/* Whether XDP leaves the packet to TC whatever it says: it lies beyond a hole or behind what TC is
+ * still to have (T7), in front of a hole or behind a body that is not whole; or the connection has a
+ * buffer. In bits: each branch would cost the verifier a tenth more. */
+INLINE bool tc_alone(const struct conn *conn, const struct work *w)
+{
+	u32 beyond = (conn->next - w->p.seq) >> 31;
+	u32 apart = w->p.seq ^ conn->next, open = conn->up_max ^ conn->next;
+	u32 at_end = ~(apart | -apart) & (open | -open);
+	u32 bytes = -w->p.payload_len;
+	u32 counted = !(conn->flags & CONN_F_SCAN_LOST), whole = !(w->p.odd & ODD_F_FRAGMENT);
+
+	return ((beyond | at_end >> 31) & bytes >> 31 & counted & whole) |
+	       (conn->flags & CONN_F_AHEAD);
+}
+
+/* What becomes of payload that ahead_concerns(). V_REFUSED: it goes up, again unscanned, or scanned.
+ */
+INLINE enum verdict ingress_ahead(ctx_t *ctx, struct work *w, struct conn *conn, struct sock_ref *r,
+				  bool *again)
+{
+#if !TIER_XDP
+	w->cookie = r->cookie;
+	switch (ahead_look(ctx)) {
+	case AHEAD_DROP:
+		return ingress_gap(ctx, w, conn, r);
+	case AHEAD_RACE:
+		count(STAT_DROP_RACE);
+		return V_DROP;
+	case AHEAD_KEPT:
+		*again = true;
+		return V_REFUSED;
+	case AHEAD_NOT:
+		*again = !seq_after(w->end, conn->next);
+		return V_REFUSED;
+	}
+#endif
+	return V_REFUSED;
+}
+
+/* Payload of the entry's socket. */
+INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *c,
+				    struct conn *conn, struct sock_ref *r)
+{
+	bool again, ahead = false;
+	enum verdict v;
+
+	if (!(w->p.odd & ODD_F_FRAGMENT) && !(conn->flags & CONN_F_SCAN_LOST)) {
+		if (!seq_after(w->end, conn->in_edge) && conn->in_delta) {
+			v = ingress_duplicate(ctx, w, conn, r);
+			if (v != V_REFUSED)
+				return v;
+		}
+#if !TIER_XDP
+		ahead = ahead_concerns(conn, w, r);
+#endif
+		if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) { /* of no connection any more */
+			count(STAT_DROP_OUT_OF_ORDER);
+			return V_DROP;
+		}
+		again = !ahead && !seq_after(w->end, conn->next);
+	} else {
+		again = lost_again(conn, w, r);
+	}
+	if (!again && r->tp) {
+		v = ingress_unacceptable(ctx, w, conn, r);
+		if (v != V_REFUSED)
+			return v;
+	}
+	if (ahead) {
+		v = ingress_ahead(ctx, w, conn, r, &again);
+		if (v != V_REFUSED)
+			return v;
+	}
+	if (again) {
+		w->late = late_due(conn, w);
+		if (w->late)
+			late_take(w, c, conn, r->cookie);
+		return ingress_up_again(ctx, w, conn, r);
+	}
+	if (w->p.odd & ODD_F_FRAGMENT) {
+		conn_fragment(w, conn);
+	} else if (r->tp && !w->ring && !(conn->flags & CONN_F_SCAN_LOST)) {
+		v = ingress_fast(ctx, w, c, conn, r);
+		if (v != V_REFUSED)
+			return v;
+	}
+	return ingress_up(ctx, w, c, conn, r);
+}
+
 /* A socket was found. */
 INLINE enum verdict ingress_sock(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
 				 struct sock_ref *r)
 {
-	u32 end = w->p.seq + w->p.payload_len;
 	enum verdict v;
-	bool again;
 
 	if (request_unproved(w, r)) {
 		count(STAT_SOCK_REQUEST);
@@ -109,41 +196,20 @@ INLINE enum verdict ingress_sock(ctx_t *ctx, struct work *w, struct control *c, 
 	if (!r->cookie)
 		r->cookie = COOKIE_UNKNOWN;
 	w->moved = conn->ifindex == tier_ifindex(ctx) ? 0 : moved_to(ctx, c);
-	if (TIER_XDP && (conn->flags & CONN_F_TC_PENDING) && tc_pending(conn, w, r))
+	if (TIER_XDP && tc_alone(conn, w))
 		return V_TO_TC;
+#if !TIER_XDP
+	if (conn->flags & CONN_F_AHEAD)
+		ahead_settle(conn, w, r);
+#endif
 	if (!w->p.payload_len || (w->p.flags & TCP_RST)) /* TCP takes no bytes of a reset */
 		return ingress_ack(ctx, w, conn, r);
-	if (!(w->p.odd & ODD_F_FRAGMENT) && !(conn->flags & CONN_F_SCAN_LOST)) {
-		if (seq_after(w->p.seq, conn->next))
-			return ingress_gap(ctx, w, conn, r);
-		if (!seq_after(end, conn->in_edge) && conn->in_delta) {
-			v = ingress_duplicate(ctx, w, conn, r);
-			if (v != V_REFUSED)
-				return v;
-		}
-		again = !seq_after(end, conn->next);
-	} else {
-		again = lost_again(conn, w, r);
-	}
-	if (again) {
-		w->late = late_due(conn, w);
-		if (w->late)
-			late_take(w, c, conn, r->cookie);
-		return ingress_up_again(ctx, w, conn, r);
-	}
-	if (r->tp) {
-		v = ingress_unacceptable(ctx, w, conn, r);
-		if (v != V_REFUSED)
-			return v;
-	}
-	if (w->p.odd & ODD_F_FRAGMENT) {
-		conn_fragment(w, conn);
-	} else if (r->tp && !(conn->flags & CONN_F_SCAN_LOST)) {
-		v = ingress_fast(ctx, w, c, conn, r);
-		if (v != V_REFUSED)
-			return v;
-	}
-	return ingress_up(ctx, w, c, conn, r);
+	v = ingress_payload(ctx, w, c, conn, r);
+#if !TIER_XDP
+	if (w->ring)
+		ahead_done(conn, w);
+#endif
+	return v;
 }
 
 /* SYNs make no state and are never translated: the numbers of the next incarnation are its own.
@@ -220,7 +286,7 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	if (conn && (w->p.flags & TCP_SYN))
 		return ingress_syn(ctx, w, conn);
 	if (conn && !w->p.payload_len && !(w->p.flags & (TCP_FIN | TCP_RST)) && !conn->in_delta &&
-	    !conn->out_delta && !(conn->flags & CONN_F_TC_PENDING)) {
+	    !conn->out_delta && !(conn->flags & CONN_F_AHEAD)) {
 		count(STAT_PURE_ACK_UP);
 		return V_PLAIN;
 	}
@@ -275,6 +341,8 @@ INLINE enum parse_result ingress_parse(ctx_t *ctx)
 	if (len < FRAGMENT_BYTES_MIN || tier_load_head(ctx, w->head, len))
 		return PARSE_OTHER;
 	res = parse_packet(&w->p, w->head, tier_l3(ctx), frame, tier_merged(ctx), false);
+	w->end = w->p.seq + w->p.payload_len;
+	w->ring = 0;
 	w->acked = w->first = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate =
 	    0;
 	if (res == PARSE_TCP &&

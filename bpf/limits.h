@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 7 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 8 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -12,7 +12,11 @@
 #define HASH_FIELDS_MAX	    64	/* of a cached hash; more of them have 1.4 KB as a rule */
 #define CONNS_MAX	    16384 /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
 #define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
-#define MARKS_IN_FLIGHT	    64	 /* unanswered marks per connection; what does not fit is fenced */
+#define AHEAD_BYTES	    65536 /* kept of one connection beyond a hole: a window; power of two */
+#define AHEAD_SLACK	    256	  /* behind it, for reads that are longer than what is asked for */
+#define AHEAD_BUFFERS	    128	  /* connections with a hole at one time; power of two: 8 MiB */
+#define AHEAD_RANGES	    8	  /* holes of one connection: more are seldom within a window */
+#define MARKS_IN_FLIGHT	    64	  /* unanswered marks per connection; what does not fit is fenced */
 #define DEVICES_MAX	    16	 /* boosted at once: compared one by one when a connection begins */
 #define COMMANDS_MAX	    1024 /* rows: Redis 8 has 450 with sub-commands, modules some hundred */
 #define KEYS_MARKED_MAX	    32 /* of one command: half of them, that others find room; else fence */
@@ -26,8 +30,7 @@
 #define NARROW_TRIES	    2		  /* 1.4 s without an acknowledgement at RTO_MIN_NS */
 #define FAR_BYTES	    (1U << 30)	  /* half of what sequence numbers can tell apart */
 #define PAWS_WRAP_S	    2147	  /* TCP_PAWS_WRAP of Linux 6.7 and newer: 2^31 us */
-#define TC_PENDING_NS	    1000000000ULL   /* then what was left to TC is lost, not on its way */
-#define RTO_MIN_NS	    200000000ULL    /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
+#define RTO_MIN_NS	    200000000ULL  /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
 #define RTO_MAX_NS	    120000000000ULL /* TCP_RTO_MAX of Linux */
 #define REXMIT_TRIES_MAX    15 /* tcp_retries2: then the connection is left to the kernel's timers */
 #define MISS_COUNTS	    65536 /* bytes; power of two; saturating miss counts by key hash */

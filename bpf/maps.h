@@ -23,6 +23,16 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_conns SEC(".maps");
 
+/* number -> bytes beyond a hole of one connection; TC ingress writes. None free: what comes beyond a
+ * hole is dropped. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, AHEAD_BUFFERS);
+	__type(key, __u32);
+	__type(value, struct ahead);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_ahead SEC(".maps");
+
 /* 0 -> an entry of zeros, the value new connections are made from (too big for the stack; of a type
  * without a lock, which may not be read as memory). */
 struct conn_zero {

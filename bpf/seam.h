@@ -73,6 +73,12 @@ INLINE u64 atomic_add_before(u64 *to, u64 n)
 	return __sync_fetch_and_add(to, n);
 }
 
+/* Puts n in place of what it was, if it still is that. Returns what was there. A full barrier. */
+INLINE u64 atomic_swap(u64 *to, u64 was, u64 n)
+{
+	return __sync_val_compare_and_swap(to, was, n);
+}
+
 /* Loads of what the other CPUs change: the compiler must not cache or tear them. */
 #define read_once(x)	 (*(volatile typeof(x) *)&(x))
 #define write_once(x, v) (*(volatile typeof(x) *)&(x) = (v))

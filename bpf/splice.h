@@ -24,8 +24,8 @@
  *  T5. An entry is used for translation only for the socket whose cookie it carries.
  *  T6. requests - replies is the number of unanswered requests that went up; marks[mark_tail ..
  *      mark_head) are theirs, in order.
- *  T7. Until TC has had the last packet that XDP left to it, XDP leaves it all that come behind: so
- *      none overtakes, also where TC works on another CPU.
+ *  T7. XDP overtakes nothing that it left to TC, which may work on another CPU: what comes behind is
+ *      beyond next until TC has had it, so it is TC's, too (tc_alone()).
  *  T8. Of a connection that was answered, edge, replay_from, recover and in_edge are never as far as
  *      2^31 behind its stream, where what is newer would be taken for older: conn_follow().
  */
@@ -163,6 +163,8 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 		return STAT_REFUSE_CLOSING;
 	if (!(conn->flags & CONN_F_EGRESS_SEEN))
 		return STAT_REFUSE_NO_EGRESS;
+	if (conn->flags & CONN_F_AHEAD) /* O3 */
+		return STAT_REFUSE_ORDER;
 	if (p->seq != conn->next || p->seq != conn->up_max || conn->in.state != RQ_IDLE)
 		return STAT_REFUSE_ORDER;
 	if (conn->db != w->look.db || conn->rights != w->rights)
@@ -284,7 +286,7 @@ INLINE void commit(struct conn *conn, const struct sock_view *v, struct work *w)
 	if (!conn->sent_ns)
 		conn->sent_ns = w->now;
 	conn_link_layer(conn, w);
-	conn_ts_recent(conn, p, w->now);
+	conn_ts_recent(conn, p, v, w->now);
 	conn_stamp(conn, v, w);
 	w->out_seq = start;
 	w->out_ack = v->rcv_nxt + conn->in_delta;

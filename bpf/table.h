@@ -300,7 +300,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 {
 	struct conn_key key;
 	struct conn *conn;
-	u32 shares = 0, hidden = 0;
+	u32 shares = 0, hidden = 0, ahead = 0;
 
 	io->done = 0;
 	w->found.effects = 0;
@@ -310,15 +310,20 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 		return 0;
 	lock_take(&conn->lock);
 	if (conn->cookie == io->cookie &&
-	    (io->remove ? conn->absent == 2 : !seq_after(conn->proof_pos, io->proof_pos))) {
+	    (io->remove ? conn->absent == 2 && !conn->ahead_busy
+			: !seq_after(conn->proof_pos, io->proof_pos))) {
 		hidden = conn->hidden;
 		shares = release_take(conn, w, release_covers(conn, io));
 		conn->hidden &= ~shares;
 		io->done = 1;
-		if (io->remove)
+		if (io->remove) {
+			ahead = ahead_leave(conn);
 			conn->cookie = 0; /* whoever still holds the entry finds another owner */
+		}
 	}
 	lock_release(&conn->lock);
+	if (ahead)
+		ahead_free(ahead, io->cookie);
 	marks_release(c, w->found.marks, w->found.effects, true);
 	if (shares & CONN_F_FENCE_PROOF)
 		fence_end(c, hidden & CONN_F_FENCE_PROOF);

@@ -27,9 +27,7 @@ __noinline int scan_packet_step(void)
 /* What is due with this packet of a command that was counted before it was whole: S3. */
 INLINE u32 late_due(const struct conn *conn, const struct work *w)
 {
-	u32 end = w->p.seq + w->p.payload_len;
-
-	return conn->late && !seq_before(end, conn->late_end) ? conn->late : 0;
+	return conn->late && !seq_before(w->end, conn->late_end) ? conn->late : 0;
 }
 
 /* The keys that wait in the entry for their command's last byte. Read without the lock: who moves
@@ -81,7 +79,17 @@ __noinline int found_begin(void)
 	return 0;
 }
 
-/* Scans w->p's payload from scan_from on with w->scan into w->found. The position is in memory: the
+/* The piece at hand of what is scanned: of the packet, or of the buffer that it is in. */
+INLINE bool piece_load(ctx_t *ctx, struct work *w, u32 pos)
+{
+#if !TIER_XDP
+	if (w->ring)
+		return ahead_chunk(pos);
+#endif
+	return chunk_load(ctx, &w->chunk, w->p.payload_off, pos, w->scan_len);
+}
+
+/* Scans what begins at scan_seq from scan_from on with w->scan into w->found. The position is in memory: the
  * verifier must not count it. Global: verified by itself.
  * S2: what is left of a skipped body counts as scanned; scan_next is moved over it. */
 __noinline int scan_packet(ctx_t *ctx)
@@ -93,9 +101,9 @@ __noinline int scan_packet(ctx_t *ctx)
 	if (!w)
 		return 0;
 	found_begin();
-	w->scan_pos = w->scan_from - w->p.seq;
+	w->scan_pos = w->scan_from - w->scan_seq;
 	w->chunk.end = 0;
-	end = w->p.payload_len;
+	end = w->scan_len;
 	bpf_for(i, 0, SCAN_STEPS_MAX)
 	{
 		u32 pos = read_once(w->scan_pos), n = end - pos;
@@ -111,7 +119,7 @@ __noinline int scan_packet(ctx_t *ctx)
 				scan_request_settle(&w->scan, &w->found);
 			continue;
 		}
-		if (!chunk_load(ctx, &w->chunk, w->p.payload_off, pos, end)) {
+		if (!piece_load(ctx, w, pos)) {
 			w->scan.state = RQ_LOST;
 			break;
 		}
@@ -119,7 +127,7 @@ __noinline int scan_packet(ctx_t *ctx)
 	}
 	if (read_once(w->scan_pos) < end)
 		w->scan.state = RQ_LOST;
-	w->scan_next = w->p.seq + end;
+	w->scan_next = w->scan_seq + end;
 	if (w->scan.skip && w->scan.state == RQ_BULK) {
 		w->scan_next += w->scan.skip;
 		w->scan.skip = 0;
@@ -208,10 +216,12 @@ INLINE void half_settle(struct work *w)
 INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 {
 	u32 n = w->found.due, all = w->found.effects, used = conn->mark_head - conn->mark_tail;
-	u32 end = w->p.seq + w->p.payload_len + w->proof_ahead - conn->in_delta;
+	u32 end = w->end + w->proof_ahead - conn->in_delta;
 	bool proof = (conn->flags & CONN_F_UNCOUNTABLE) || (conn->kept & CONN_K_TRIAL);
 	u8 flag = CONN_F_OVERFLOW, had;
 
+	if (!TIER_XDP && (conn->flags & CONN_F_AHEAD) && (conn->flags & CONN_F_SCAN_LOST))
+		end = seq_max(end, conn->ahead_end - conn->in_delta); /* O5 */
 	conn->half = 0;
 	if (all != n && (proof || w->found.overflow || used + all > MARKS_IN_FLIGHT)) {
 		half_settle(w);
@@ -252,17 +262,15 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
  * loaded. Lock held. */
 INLINE void up_account(struct conn *conn, struct work *w, bool viewed, bool counts)
 {
-	u32 end = w->p.seq + w->p.payload_len;
-
 	if (counts) {
 		if (!w->acked)
 			conn_ack(conn, &w->p, &w->view, w->now);
-		conn_ts_recent(conn, &w->p, w->now);
+		conn_ts_recent(conn, &w->p, &w->view, w->now);
 		ack_goes_up(conn, w);
 	}
 	if ((counts || (!viewed && !(w->p.flags & TCP_RST))) && w->p.payload_len &&
-	    seq_after(end, conn->up_max))
-		conn->up_max = end;
+	    seq_after(w->end, conn->up_max))
+		conn->up_max = w->end;
 	if (ends_connection(conn, w, viewed, counts))
 		conn->flags |= CONN_F_CLOSING;
 	if (w->moved && counts) {
@@ -336,6 +344,8 @@ INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r
 		return HOLD_RACE;
 	if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))
 		return HOLD_RACE;
+	if ((conn->flags & CONN_F_AHEAD) && !w->ring && (TIER_XDP || !lost)) /* O2 */
+		return HOLD_RACE;
 	if (r->tp && !up_counts(conn, w, r)) /* N2: it did when it was looked at first */
 		return HOLD_RACE;
 	if (w->whole && (lost || conn->in.state != RQ_IDLE))
@@ -408,7 +418,11 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 	w->late = *lost ? 0 : w->late;
 	if (*lost)
 		return true;
-	if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */
+	if (!w->ring) {
+		w->scan_seq = w->p.seq;
+		w->scan_len = w->p.payload_len;
+	}
+	if (seq_after(w->scan_seq, w->scan_from)) /* another CPU was faster */
 		return false;
 	half_note(conn, w);
 	scan_packet(ctx);

@@ -61,8 +61,11 @@ struct work {
 	/* up path */
 	u32 scan_from; /* client space */
 	u32 scan_next;
-	u32 scan_pos;  /* offset in the payload */
-	u32 listener;  /* enum erb_listener of who takes connections to the packet's destination */
+	u32 scan_pos; /* offset in what is scanned */
+	u32 scan_seq; /* client space: where that begins */
+	u32 scan_len;
+	u32 end;      /* client space: end of what the packet makes complete, kept bytes included */
+	u32 listener; /* enum erb_listener of who takes connections to the packet's destination */
 	u32 by_cookie; /* the packet ends a handshake by SYN cookie */
 	/* segment to send */
 	u32 out_seq;
@@ -84,6 +87,18 @@ struct work {
 	u32 late;    /* the packet makes a counted command whole: S3 */
 	u32 half;    /* conn.half, and where in the ring they begin */
 	u32 half_at;
+	/* TC: payload beside a buffer of erb_ahead, see ahead.h. All in client space. */
+	u64 cookie;
+	u32 ring;	/* number of the buffer; 0: none */
+	u32 ring_floor; /* TCP has what lies before */
+	u32 ring_from;	/* of the packet */
+	u32 ring_end;
+	u32 ring_first; /* from where on the buffer holds it without a hole */
+	u32 ring_pos;
+	u32 ring_piece;
+	u32 ring_count;
+	u32 ring_touch;
+	u32 ring_other;	 /* some bytes were others before */
 	u32 proof_ahead; /* bytes behind the packet that may have passed unseen */
 	struct lookup look;
 	struct scan_request scan;

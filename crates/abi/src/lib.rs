@@ -111,13 +111,14 @@ const fn array_of<T>(name: &'static str) -> MapShape {
 }
 
 /// Every map of `bpf/maps.h` but the ring buffer, which has no value size.
-pub const MAPS: [MapShape; 14] = [
+pub const MAPS: [MapShape; 15] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
         key_bytes: size_of::<conn_key>(),
         value_bytes: size_of::<conn>(),
     },
+    array_of::<ahead>("erb_ahead"),
     array_of::<conn>("erb_conn_zero"),
     array_of::<cache_set>("erb_sets"),
     array_of::<cache_digest>("erb_digests"),

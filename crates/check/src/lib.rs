@@ -10,6 +10,7 @@
 //! - [`crowd`]: very many connections at once, of several users and databases.
 //! - [`history`]: concurrent operations on shared keys must be linearizable.
 //! - [`mixed`]: reads and writes in turn on one connection, with times.
+//! - [`pipelines`]: batches a second beside a plain Redis over the same line.
 //! - [`shadow`]: every reply byte compared with a plain Redis.
 //! - [`unseen`]: how long changes that do not pass the target stay hidden behind it.
 //! - [`record`]: a proxy that prints who sends what.
@@ -21,6 +22,7 @@ pub mod crowd;
 pub mod history;
 pub mod mixed;
 pub mod net;
+pub mod pipelines;
 pub mod record;
 pub mod resp;
 pub mod shadow;
@@ -50,6 +52,8 @@ pub enum Check {
     Conversation(conversation::ConversationArgs),
     /// Hold very many connections at once, of several users and databases, that come and go.
     Crowd(crowd::CrowdArgs),
+    /// Send batches of SETs to a target and a plain Redis by turns, and compare their pace.
+    Pipelines(pipelines::PipelinesArgs),
     /// Pass connections to a Redis and print what each side sends.
     Record(record::RecordArgs),
 }
@@ -68,6 +72,7 @@ pub fn run(check: &Check) -> Result<ExitCode> {
         Check::Clients(args) => clients::run(args),
         Check::Conversation(args) => conversation::run(args),
         Check::Crowd(args) => crowd::run(args),
+        Check::Pipelines(args) => pipelines::run(args),
         Check::Record(args) => record::run(args).map(|()| ExitCode::SUCCESS),
     }
 }

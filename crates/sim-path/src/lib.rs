@@ -55,7 +55,7 @@ pub use exec::{Pinned, current_cpu, pin, point};
 pub use kernel::{Kernel, Sock, tcp_state};
 pub use library::{Hook, Library, LoadError};
 pub use packet::{Card, Csum, Packet};
-pub use path::{Path, PathConfig, Prog, Tc, Xdp};
+pub use path::{AHEAD_BUFFERS, Path, PathConfig, Prog, Tc, Xdp};
 
 /// Whether the C is built with sanitizers.
 pub const SANITIZED: bool = option_env!("ERB_SIM_SANITIZE").is_some();

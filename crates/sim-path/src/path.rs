@@ -14,6 +14,8 @@ use crate::packet::Packet;
 
 /// Garbage is taken from anywhere in so many random bytes: several times the largest scratch.
 const GARBAGE_BYTES: usize = 64 * 1024;
+/// Buffers for payload beyond holes: so few that they run out.
+pub const AHEAD_BUFFERS: usize = 4;
 
 /// Sizes and habits of one world's data path.
 #[derive(Clone, Debug)]
@@ -129,6 +131,7 @@ pub enum Prog {
 pub(crate) struct Known {
     pub(crate) control: usize,
     pub(crate) conns: usize,
+    pub(crate) ahead: usize,
     pub(crate) sets: usize,
     pub(crate) large: usize,
     pub(crate) digests: usize,
@@ -281,6 +284,7 @@ impl Path {
         let known = Known {
             control: number("erb_control"),
             conns: number("erb_conns"),
+            ahead: number("erb_ahead"),
             sets: number("erb_sets"),
             large: number("erb_large"),
             digests: number("erb_digests"),
@@ -299,6 +303,7 @@ impl Path {
             let entries = match shape.name.as_str() {
                 "erb_sets" | "erb_digests" | "erb_large" => config.sets as usize,
                 "erb_conns" => config.conns as usize,
+                "erb_ahead" => AHEAD_BUFFERS,
                 "erb_misses" => config.ring_bytes,
                 _ => shape.max_entries,
             };

@@ -158,6 +158,15 @@ impl Path {
         Some(unsafe { &*hash.value(place).cast::<erb_abi::conn>() })
     }
 
+    /// The buffers for payload beyond a hole, by number - 1. Read them while no program runs.
+    pub fn aheads(&self) -> impl Iterator<Item = &erb_abi::ahead> {
+        let Map::Array(values) = self.0.map(self.0.known.ahead) else {
+            panic!("erb_ahead is an array")
+        };
+        // SAFETY: values of this map are this type and stay where they are: M1.
+        (0..values.count()).map(|index| unsafe { &*values.get(index).cast() })
+    }
+
     /// Number of cache sets.
     #[must_use]
     pub fn set_count(&self) -> usize {

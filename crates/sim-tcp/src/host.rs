@@ -316,6 +316,12 @@ impl Host {
             .map(|sock| sock.view(&self.core))
     }
 
+    /// tcp_prune_ofo_queue(): for want of memory all data beyond a hole are thrown away, although they
+    /// were acknowledged selectively. Returns whether there were any.
+    pub fn prune(&mut self, now: Ns, id: SockId) -> bool {
+        self.with(now, id, |sock, _| sock.prune()).unwrap_or(false)
+    }
+
     /// How often each rule applied.
     pub fn counters(&self) -> &Counters {
         &self.core.counters

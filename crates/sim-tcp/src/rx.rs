@@ -295,6 +295,13 @@ impl Sock {
         self.sacks.truncate(SackBlocks::MAX);
     }
 
+    pub(crate) fn prune(&mut self) -> bool {
+        let any = !self.pieces.is_empty();
+        self.pieces.clear();
+        self.sacks.clear();
+        any
+    }
+
     fn sack_remove(&mut self) {
         if self.pieces.is_empty() {
             self.sacks.clear();

@@ -50,6 +50,7 @@ faults! {
     Route "packets of a connection come or leave by another device",
     Steered "the kernel takes a flow's packets on another CPU than XDP, later",
     Backlog "the kernel drops a packet behind XDP",
+    Prune "TCP throws away what it holds beyond a hole, or a packet that TC let pass",
     NoRoom "the driver has no room for a longer frame",
     NoMeta "the driver has no metadata",
     Offload "the kernel sends merged segments through the egress program",

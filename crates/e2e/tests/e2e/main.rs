@@ -20,6 +20,7 @@ mod hostile;
 mod loopback;
 mod master;
 mod mixed;
+mod pipelines;
 mod port;
 mod renamed;
 mod replace;

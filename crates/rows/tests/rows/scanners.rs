@@ -5,7 +5,7 @@ use erb_abi as abi;
 use erb_rows::fixture::{self, Bench};
 use erb_rows::frame::PSH;
 use erb_rows::reference::{Effect, Reply, Request, cut};
-use erb_rows::scene::{Scene, TCX_NEXT, V4, V6, XDP_DROP, XDP_PASS};
+use erb_rows::scene::{META_TO_TC, Scene, TCX_NEXT, V4, V6, XDP_PASS};
 use fastrand::Rng;
 use libbpf_rs::{MapCore as _, MapFlags};
 
@@ -237,10 +237,10 @@ fn run_upstream(scene: &mut Scene, rng: &mut Rng, context: &str) {
         if rng.u8(..10) == 0 {
             let mut early = scene.segment(&piece);
             early.seq = scene.snd.wrapping_add((up.bytes.len() + 10_000) as u32);
-            let verdict = scene.xdp(&early.bytes()).verdict;
-            assert!(
-                verdict == erb_rows::scene::XDP_TX || verdict == XDP_DROP,
-                "{verdict}"
+            let outcome = scene.xdp(&early.bytes());
+            assert_eq!(
+                (outcome.verdict, outcome.meta),
+                (XDP_PASS, Some(META_TO_TC))
             );
         }
         send_piece(scene, rng, at, &up.bytes, &piece);
@@ -303,6 +303,59 @@ fn requests() {
         }
         assert_eq!(invariants(bench), before, "seed {seed}");
     });
+}
+
+/// The same stream in pieces that overtake each other: TC scans it in order.
+#[test]
+fn requests_in_any_order() {
+    let seed = seed();
+    fixture::with(move |bench| {
+        let mut rng = Rng::with_seed(seed);
+        let before = invariants(bench);
+        for stream in 0..STREAMS {
+            let context = format!("stream {stream}, seed {seed}");
+            let mut scene = Scene::connect(bench, if rng.bool() { V4 } else { V6 });
+            run_shuffled(&mut scene, &mut rng, &context);
+            assert_open(scene.bench, &context);
+        }
+        assert_eq!(invariants(bench), before, "seed {seed}");
+    });
+}
+
+fn run_shuffled(scene: &mut Scene, rng: &mut Rng, context: &str) {
+    scene.make_fast();
+    scene.edit(|entry| entry.mss_limit = 1); // nothing is consumed
+    let up = Upstream::random(rng);
+    let longest = [20, 200, PAYLOAD_BYTES_MAX][rng.usize(..3)];
+    let first = scene.snd;
+    let (mut at, mut replied) = (0, 0);
+    for group in cut(rng, &up.bytes, longest).chunks(5) {
+        let mut places = Vec::new();
+        for piece in group {
+            places.push((at, piece));
+            at += piece.len();
+        }
+        rng.shuffle(&mut places);
+        for (from, piece) in places {
+            let mut segment = scene.segment(piece);
+            segment.seq = first.wrapping_add(from as u32);
+            let outcome = scene.ingress(&segment.bytes(), 0);
+            assert_eq!(outcome.verdict, TCX_NEXT, "{context}, piece at {from}");
+        }
+        let context = format!("{context}, byte {at} of {}", up.bytes.escape_ascii());
+        check_up(scene, &up, at, &context);
+        answer_some(scene, rng, &mut replied, up.complete(at).count(), false);
+    }
+    answer_some(scene, rng, &mut replied, up.complete(at).count(), true);
+    let entry = scene.entry().unwrap();
+    assert_eq!(entry.requests, entry.replies, "{context}");
+    assert_eq!(
+        entry.requests as usize - 1,
+        up.complete(at).count(),
+        "{context}"
+    );
+    let flags = abi::CONN_F_SCAN_LOST | abi::CONN_F_UNCOUNTABLE | abi::CONN_F_OVERFLOW;
+    assert_eq!(u32::from(entry.flags) & flags, 0, "{context}");
 }
 
 /// A connection whose replies cannot be counted holds the fence until there is proof.

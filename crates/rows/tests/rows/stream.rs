@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TCP on the way up: order, duplicates, acknowledgements, translation.
 
-use erb_rows::row::{Expect, Row, check};
+use erb_rows::row::{Expect, Program, Row, check};
 use erb_rows::scene::{Scene, V4, V4_NO_TS, V4_VLAN, V6, V6_NO_TS};
 
 use crate::splice::{behind_ping, behind_unacknowledged_ping, sent, shifted};
@@ -11,25 +11,40 @@ const UP: &[(&str, u64)] = &[("UP_TRANSLATED", 1)];
 
 #[test]
 fn order() {
-    let gap: &[(&str, u64)] = &[("DROP_OUT_OF_ORDER", 1), ("DUP_ACK_SENT", 1)];
+    let to_tc: &[(&str, u64)] = &[("TO_TC", 1)];
+    let kept: &[(&str, u64)] = &[("AHEAD_KEPT", 1), ("UP_TRANSLATED", 1)];
     let mut rows = Vec::new();
     for shape in [V4, V4_NO_TS, V4_VLAN, V6, V6_NO_TS] {
         rows.push(Row::xdp(
-            "payload beyond the next byte: a bare duplicate ACK",
+            "payload beyond the next byte: left to TC",
             shape,
             fast,
-            |s| shifted(s, GET_KEY, 10, 0),
-            sent(0, 0, b""),
-            gap,
+            |s| shifted(s, SET_OTHER, 10, 0),
+            Expect::ToTc,
+            to_tc,
         ));
-        rows.push(Row::xdp(
-            "the same behind answered bytes",
-            shape,
-            spliced,
-            |s| shifted(s, GET_KEY, 1, 0),
-            sent(0, 0, b""),
-            gap,
-        ));
+        rows.push(
+            Row::xdp(
+                "which keeps it and passes it up",
+                shape,
+                fast,
+                |s| shifted(s, SET_OTHER, 10, 0),
+                Expect::Same,
+                kept,
+            )
+            .on(Program::Ingress),
+        );
+        rows.push(
+            Row::xdp(
+                "the same behind answered bytes",
+                shape,
+                spliced,
+                |s| shifted(s, SET_OTHER, 1, 0),
+                Expect::Changed(behind_ping),
+                kept,
+            )
+            .on(Program::Ingress),
+        );
     }
     rows.push(Row::xdp(
         "straddles consumed bytes: scanned from the new ones on, up whole",
@@ -290,21 +305,25 @@ fn a_large_value_in_any_order() {
             V4,
             begun,
             |s| shifted(s, PING, 3003, 0),
-            // The kernel has taken the 34 bytes before the value.
-            sent(0, 0, b""),
-            &[("DROP_OUT_OF_ORDER", 1), ("DUP_ACK_SENT", 1)],
+            Expect::ToTc,
+            &[("TO_TC", 1)],
         ),
         Row::xdp(
-            "behind its end: scanned",
+            "behind its end, which has not come",
+            V4,
+            begun,
+            |s| shifted(s, SET_OTHER, 3002, 0),
+            Expect::ToTc,
+            &[("TO_TC", 1)],
+        ),
+        Row::xdp(
+            "which keeps it",
             V4,
             begun,
             |s| shifted(s, SET_OTHER, 3002, 0),
             Expect::Changed(behind_ping),
-            &[
-                ("REFUSE_COMMAND", 1),
-                ("MARK_TAKEN", 2),
-                ("UP_TRANSLATED", 1),
-            ],
-        ),
+            &[("AHEAD_KEPT", 1), ("UP_TRANSLATED", 1)],
+        )
+        .on(Program::Ingress),
     ]);
 }

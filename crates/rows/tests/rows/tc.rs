@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 
+use erb_abi as abi;
 use erb_rows::fixture;
 use erb_rows::frame::{ACK, Checksum, PORT, Segment};
 use erb_rows::row::{Before, Expect, Packet, Program, Row, check, moved};
-use erb_rows::run::SkbContext;
+use erb_rows::run::{Outcome, SkbContext};
 use erb_rows::scene::{
-    META_TO_TC, Scene, Shape, TCX_DROP, TCX_NEXT, V4, V4_NO_TS, V6, V6_NO_TS, XDP_TX,
+    META_TO_TC, Scene, Shape, TCX_DROP, TCX_NEXT, V4, V4_NO_TS, V6, V6_NO_TS, XDP_PASS, XDP_TX,
 };
 
-use crate::{GET_KEY, SET_OTHER, fast, spliced};
+use crate::{GET_KEY, PING, SET_OTHER, fast, spliced};
 
 const SHAPES: [Shape; 4] = [V4, V4_NO_TS, V6, V6_NO_TS];
 
@@ -161,11 +162,73 @@ fn hand_over() {
     });
 }
 
+/// What the fast path sees of payload beyond a hole, of what fills it, and of what comes behind.
 #[test]
-fn a_gap_is_answered_by_a_clone() {
+fn a_hole_is_filled() {
+    fixture::with(|bench| {
+        for shape in SHAPES {
+            let mut scene = Scene::connect(bench, shape);
+            spliced(&mut scene);
+            let mut early = scene.segment(SET_OTHER);
+            early.seq = early.seq.wrapping_add(PING.len() as u32);
+            let (left, up) = both_tiers(&scene, &early);
+            assert_eq!((left, up.verdict), (Some(META_TO_TC), TCX_NEXT));
+            scene.to_kernel(&up.frame);
+            let known = scene.expect_from_kernel(|segment| segment.payload.is_empty());
+            assert_eq!((known.seq, known.ack), (scene.rcv, scene.snd));
+            // NOP NOP SACK, in the client's numbers.
+            let block = [early.seq, early.seq.wrapping_add(SET_OTHER.len() as u32)];
+            let block: Vec<u8> = block.iter().flat_map(|edge| edge.to_be_bytes()).collect();
+            assert_eq!(known.options, [&[1, 1, 5, 10][..], &block].concat());
+            assert_eq!(scene.bench.dp.control().fence(), 0);
+            let before = scene.bench.stats();
+            let ping = scene.segment(PING);
+            let (left, up) = both_tiers(&scene, &ping);
+            assert_eq!((left, up.verdict), (Some(META_TO_TC), TCX_NEXT));
+            let counted = moved(&before, &scene.bench.stats());
+            let expected = [("TO_TC", 1), ("UP_TRANSLATED", 1), ("MARK_TAKEN", 1)];
+            assert_eq!(counted, expected.into_iter().collect(), "{shape:?}");
+            scene.to_kernel(&up.frame);
+            scene.read_request(&[PING, SET_OTHER].concat());
+            scene.snd = scene
+                .snd
+                .wrapping_add((PING.len() + SET_OTHER.len()) as u32);
+            scene.reply(b"+PONG\r\n+OK\r\n");
+            // The buffer goes with the client's acknowledgement, which XDP leaves to TC.
+            let ack = scene.segment(b"");
+            let (left, up) = both_tiers(&scene, &ack);
+            assert_eq!((left, up.verdict), (Some(META_TO_TC), TCX_NEXT));
+            scene.to_kernel(&up.frame);
+            let flags = u32::from(scene.entry().expect("an entry").flags);
+            assert_eq!(flags & abi::CONN_F_AHEAD, 0);
+            erb_rows::scene::patient("the kernel takes the ACK", || {
+                (scene.info().tcpi_unacked == 0).then_some(())
+            });
+            let ping = scene.segment(PING);
+            assert_eq!(scene.xdp(&ping.bytes()).verdict, XDP_TX, "{shape:?}");
+        }
+    });
+}
+
+/// The mark that XDP leaves on a packet, and what TC makes of it.
+fn both_tiers(scene: &Scene, segment: &Segment) -> (Option<u32>, Outcome) {
+    let left = scene.xdp(&segment.bytes());
+    assert_eq!(left.verdict, XDP_PASS);
+    assert_eq!(left.frame, segment.bytes());
+    (left.meta, scene.ingress(&left.frame, 0))
+}
+
+/// Beyond the size of a buffer: dropped, and a bare duplicate ACK says what is missing.
+#[test]
+fn what_is_not_kept_is_answered_by_a_clone() {
     fixture::with(|bench| {
         let mut scene = Scene::connect(bench, V4);
         spliced(&mut scene);
+        scene.edit(|entry| {
+            entry.flags |= abi::CONN_F_AHEAD as u8;
+            entry.ahead = abi::AHEAD_BUFFERS as u8 + 1; // there is no such buffer
+            entry.ahead_end = entry.next.wrapping_add(10);
+        });
         let mut early = scene.segment(GET_KEY);
         early.seq = early.seq.wrapping_add(3);
         let before = scene.bench.stats();

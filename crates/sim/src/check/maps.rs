@@ -101,6 +101,7 @@ impl Maps {
         if let Some(error) = error {
             return Err(error);
         }
+        check_buffers(path).map_err(|(rule, text)| broken(rule, text))?;
         self.check_shares(path, &held)
             .map_err(|(rule, text)| broken(rule, text))
     }
@@ -213,6 +214,49 @@ fn starved(old: Option<&Seen>, conn: &abi::conn, sock: Option<&Sock>) -> u32 {
 
 const fn has(conn: &abi::conn, flag: u32) -> bool {
     conn.flags as u32 & flag != 0
+}
+
+/// O4: who has a buffer is its owner, and nobody else has one; O1: what is kept fits into it.
+fn check_buffers(path: &Path) -> Result<(), Broken> {
+    let mut owners: Vec<u64> = path.aheads().map(|buffer| buffer.owner).collect();
+    let mut error = None;
+    path.each_conn(|_, conn| {
+        if !has(conn, abi::CONN_F_AHEAD) {
+            return;
+        }
+        let owner = owners.get_mut(usize::from(conn.ahead).wrapping_sub(1));
+        if owner.as_ref().is_none_or(|owner| **owner != conn.cookie) || conn.ahead_busy != 0 {
+            let text = format!("buffer {} is not that of its connection", conn.ahead);
+            error.get_or_insert(("O4", text));
+        } else if let Some(owner) = owner {
+            *owner = 0;
+        }
+    });
+    if let Some(number) = owners.iter().position(|owner| *owner != 0) {
+        error.get_or_insert(("O4", format!("nobody has buffer {}", number + 1)));
+    }
+    let broken = path.aheads().find(|buffer| !ranges_fit(buffer));
+    if broken.is_some_and(|buffer| buffer.owner != 0) {
+        error.get_or_insert(("O1", "what is kept does not fit its buffer".to_owned()));
+    }
+    error.map_or(Ok(()), Err)
+}
+
+/// Ranges are not empty, do not touch each other, and lie within the size of the buffer.
+fn ranges_fit(buffer: &abi::ahead) -> bool {
+    let Some(ranges) = buffer.ranges.get(..buffer.count as usize) else {
+        return false;
+    };
+    ranges.iter().enumerate().all(|(at, range)| {
+        let apart = |other: &abi::ahead_range| {
+            ahead(range.from, other.end) > 0 || ahead(other.from, range.end) > 0
+        };
+        ahead(range.end, range.from) > 0
+            && ranges[at + 1..].iter().all(apart)
+            && ranges
+                .iter()
+                .all(|other| ahead(range.end, other.from) <= abi::AHEAD_BYTES as i32)
+    })
 }
 
 /// What an entry says by itself: T2, T3, T6.

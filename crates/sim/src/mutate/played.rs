@@ -30,6 +30,21 @@ mutations! {
          ("packet.h", "if (!len && (merged || !next))", "if (0)")];
     "kernel-behind", "consumed only if the kernel has taken all earlier bytes", "tcp-04-earlier-bytes-on-their-way",
         [("splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
+    "story-uncompared", "a place beyond a hole has one value", "edge-15-two-stories",
+        [("ahead.h", "!ahead_same(w, a, at, n);", "0;")];
+    "ahead-not-given-back", "a buffer is given back when TCP has all that is in it", "edge-15-no-buffer",
+        [("ahead.h", "\t\tnumber = ahead_leave(conn);", "\t\tnumber = 0;")];
+    "ahead-head-without-range", "what TCP waits for always finds a range", "edge-15-many-holes",
+        [("ahead.h", "u32 most = w->ring_from == w->ring_floor ? AHEAD_RANGES : AHEAD_RANGES - 1;", "u32 most = AHEAD_RANGES;")];
+    "ahead-half-command", "behind half a command nothing is scanned before its last byte has come", "edge-15-hole-in-a-body",
+        [("ahead.h", "u32 reach = conn->late ? w->ring_first + 1 : w->ring_first;", "u32 reach = w->ring_first;")];
+    "ahead-paws-as-usual", "what TCP may refuse is not kept", "edge-15-old-timestamp",
+        [("ahead.h", "(beyond && !ahead_paws_ok(conn, w))", "(beyond && 0)")];
+    "ahead-consumed", "nothing is consumed while bytes are kept beyond", "tcp-04-hole-filled-fast",
+        [("splice.h", "if (conn->flags & CONN_F_AHEAD) /* O3 */", "if (0)"),
+         ("ingress.h", "(conn->flags & CONN_F_AHEAD);\n}", "0;\n}")];
+    "gap-acknowledged", "every segment of the fast path acknowledges rcv_nxt + in_delta, never more", "edge-15-no-buffer",
+        [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tw->reply_len = 0;", "w->out_ack = w->p.seq + w->p.payload_len;\n\t\tw->reply_len = 0;")];
     "replay-full", "unacknowledged bytes fit the replay buffer", "sharp-replay-full",
         [("splice.h", "if (unacked + w->reply_len > room)", "if (unacked + w->reply_len > room * 64)")];
     "edge-drop-missing", "kernel data below the edge never leave again", "tcp-02-old-bytes-below-the-edge",
@@ -43,7 +58,7 @@ mutations! {
     "old-taken-for-new", "a connection older than ERB is never answered", "sharp-older-with-state",
         [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;", "r->state == TCP_ESTABLISHED;")];
     "made-twice", "two CPUs do not make an entry twice", "sharp-made-once",
-        [("conn.h", "if (conn->cookie != cookie) /* another CPU may have been faster */\n\t\tconn_init", "if (conn->cookie != cookie || 1)\n\t\tconn_init")];
+        [("conn.h", "if (conn->cookie != cookie && !conn->ahead_busy) {", "if (conn->cookie != cookie || 1) {")];
     "old-not-fenced", "payload of a connection older than ERB, like all that cannot be counted, fences until proof", "sharp-older-writes",
         [("up.h", "if (proof) {\n\t\tflag", "if (0) {\n\t\tflag"),
          ("up.h", "} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
@@ -204,9 +219,9 @@ mutations! {
     "request-paws", "payload older than its SYN does not go up", "edge-07-payload-older-than-its-syn",
         [("conn.h", "r->ts_recent && seq_before(w->p.tsval, r->ts_recent)", "r->ts_recent == 1")];
     "fragment-unjudged", "a fragment that TCP will not look at loses no stream", "edge-07-fragment-out-of-window",
-        [("ingress.h", "if (r->tp) {\n\t\tv = ingress_unacceptable", "if (r->tp && !(w->p.odd & ODD_F_FRAGMENT)) {\n\t\tv = ingress_unacceptable")];
+        [("ingress.h", "if (!again && r->tp) {\n\t\tv = ingress_unacceptable", "if (!again && r->tp && !(w->p.odd & ODD_F_FRAGMENT)) {\n\t\tv = ingress_unacceptable")];
     "lost-unjudged", "payload that TCP will not look at fences nothing, whatever is known of its stream", "edge-07-older-stream",
-        [("ingress.h", "if (r->tp) {\n\t\tv = ingress_unacceptable", "if (r->tp && !(conn->flags & CONN_F_SCAN_LOST)) {\n\t\tv = ingress_unacceptable"),
+        [("ingress.h", "if (!again && r->tp) {\n\t\tv = ingress_unacceptable", "if (!again && r->tp && !(conn->flags & CONN_F_SCAN_LOST)) {\n\t\tv = ingress_unacceptable"),
          ("up.h", "if (r->tp && !up_counts(conn, w, r))", "if (r->tp && !lost && !up_counts(conn, w, r))")];
     "fin-anywhere", "a FIN ends a connection only if TCP believes it", "edge-12-blind-fin",
         [("accept.h", "return counts && (w->p.flags & TCP_FIN) && !seq_before(end, w->view.rcv_nxt);", "return end && (w->p.flags & TCP_FIN) && !seq_after(w->p.seq, conn->next);")];
@@ -214,11 +229,10 @@ mutations! {
         [("accept.h", "(s32)((u32)(now / 1000000000) - recent_s) >= PAWS_WRAP_S;", "(s32)((u32)(now / 1000000000) - recent_s) >= PAWS_WRAP_S * 1000;")];
     "paws-by-the-entry", "while nothing was consumed the kernel's record of timestamps decides", "edge-06-silent-listener",
         [("accept.h", "(!conn->in_delta || paws_ok(conn->ts_recent,", "(paws_ok(conn->ts_recent,"),
-         ("accept.h", "if (!conn->in_delta || !p->ts_off || seq_after(p->seq, conn->next))", "if (!p->ts_off || seq_after(p->seq, conn->next))")];
+         ("accept.h", "if (!conn->in_delta || !p->ts_off || seq_after(p->seq - conn->in_delta, v->rcv_nxt))", "if (!p->ts_off || seq_after(p->seq - conn->in_delta, v->rcv_nxt))")];
     "tc-overtaken", "XDP leaves to TC all that comes behind what TC still is to have", "edge-16-steered",
-        [("answer.h", "segment_counts(conn, &w->p, &w->view, w->now))\n\t\ttc_awaits(conn, w);", "segment_counts(conn, &w->p, &w->view, w->now))\n\t\tconn->spoke = 1;")];
-    "tc-awaited-for-ever", "what was left to TC and does not come is lost", "edge-16-lost-behind-xdp",
-        [("answer.h", "if (pending && (u32)(w->now >> 20) - conn->tc_at > TC_PENDING_NS >> 20) {", "if (0) {")];
+        [("ingress.h", "u32 beyond = (conn->next - w->p.seq) >> 31;", "u32 beyond = 0;"),
+         ("ingress.h", "if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) {", "if (is_beyond(conn, &w->p)) {")];
     "tiny-fragments", "a first fragment without the whole TCP header does not go up", "edge-05-tiny-fragments",
         [("hidden.h", "(len < 20 || (w->head[off + 12] >> 4) * 4U > len);", "len == 1;")];
     "syn-data", "a SYN with data that Fast Open would take does not go up", "edge-05-data-in-syn",

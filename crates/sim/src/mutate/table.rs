@@ -47,16 +47,21 @@ mutations! {
     "pure-acks-dropped", "pure ACKs are dropped only if they say nothing new", "bigvalues",
         [("ack.h", "p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&\n\t       ack_is_known(conn, v, p) && !conn->spoke &&\n\t       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;", "v->established && p->seq == conn->next;")];
     "gap-scanned", "payload beyond next is never scanned", "reorder",
-        [("ingress.h", "if (seq_after(w->p.seq, conn->next))\n\t\t\treturn ingress_gap(ctx, w, conn, r);", ""),
-         ("up.h", "if (seq_after(w->p.seq, w->scan_from)) /* another CPU was faster */\n\t\treturn false;", "")];
-    "gap-acknowledged", "every segment of the fast path acknowledges rcv_nxt + in_delta, never more", "reorder",
-        [("resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tw->reply_len = 0;", "w->out_ack = w->p.seq + w->p.payload_len;\n\t\tw->reply_len = 0;")];
+        [("ingress.h", "u32 beyond = (conn->next - w->p.seq) >> 31;", "u32 beyond = 0;"),
+         ("ingress.h", "if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) {", "if (0) {"),
+         ("ahead.h", "((conn->flags & CONN_F_AHEAD) || is_beyond(conn, &w->p)) &&", "(conn->flags & CONN_F_AHEAD) &&"),
+         ("up.h", "if (seq_after(w->scan_seq, w->scan_from)) /* another CPU was faster */\n\t\treturn false;", "")];
+    "ahead-unscanned", "before a packet goes up all that is in order with it is scanned", "holes",
+        [("ahead.h", "w->scan_len = w->end - conn->next;", "w->end = w->ring_end;\n\tw->scan_len = w->end - conn->next;")];
+    "ahead-overtaken", "while bytes are kept XDP takes none", "holes",
+        [("ingress.h", "(conn->flags & CONN_F_AHEAD);\n}", "0;\n}"),
+         ("up.h", "if ((conn->flags & CONN_F_AHEAD) && !w->ring && (TIER_XDP || !lost)) /* O2 */", "if (0)")];
     "scan-twice", "a scan counts only if next is unchanged", "twins",
         [("up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (conn->cookie != r->cookie)")];
     "again-scanned", "bytes that went up before go up again unscanned", "lossy",
-        [("ingress.h", "again = !seq_after(end, conn->next);", "again = false;")];
+        [("ingress.h", "again = !ahead && !seq_after(w->end, conn->next);", "again = false;")];
     "consumed-goes-up", "a copy of consumed bytes never reaches the kernel as new", "lossy",
-        [("ingress.h", "if (!seq_after(end, conn->in_edge) && conn->in_delta) {", "if (0) {"),
+        [("ingress.h", "if (!seq_after(w->end, conn->in_edge) && conn->in_delta) {", "if (0) {"),
          ("splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, seq_before(w->p.seq, w->p.ack - w->p.ack + w->p.seq + 1) ? w->p.seq - w->in_delta / 2 : 0);")];
     "no-mark", "a write takes a mark before it goes up", "calm",
         [("scan_request.h", "if (s->has_key && !found_effect(", "if (s->has_key && s->hash == 1 && !found_effect(")];
@@ -114,7 +119,7 @@ mutations! {
     "rexmit-silent", "unacknowledged answers are sent again by the timer", "lossy",
         [("table.h", "if (!conn->sent_ns)\n\t\treturn 0;\n\tdue->unacked++;", "if (conn->ifindex)\n\t\treturn 0;\n\tdue->unacked++;"),
          ("ack.h", "if (!conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||", "if (1 || !conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||"),
-         ("ingress.h", "if (!seq_after(end, conn->in_edge) && conn->in_delta) {", "if (0) {")];
+         ("ingress.h", "if (!seq_after(w->end, conn->in_edge) && conn->in_delta) {", "if (0) {")];
     "auth-unseen", "AUTH ends the answers of the user before", "users",
         [("modes.h", "\t\t\tm->auth_at = number;\n\t\tbreak;\n\tcase CMD_MULTI:", "\t\t\tm->auth_at = number;\n\t\treturn 0;\n\tcase CMD_MULTI:")];
     "rights-ignored", "an admission ends with the access rules that it was judged by", "users",

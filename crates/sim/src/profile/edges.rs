@@ -50,6 +50,41 @@ pub(super) const STEERED: Profile = Profile {
     ..CALM
 };
 
+pub(super) const HOLES: Profile = Profile {
+    name: "holes",
+    about: "long pipelines with holes, of which TCP forgets what it holds behind them",
+    duration: 4 * SECOND,
+    link: LinkRates {
+        loss: 20_000,
+        reorder: 60_000,
+        jitter: 200_000,
+        jitter_max: MS,
+        duplicate: 10_000,
+        split: 60_000,
+        join: 60_000,
+        ..QUIET_LINK
+    },
+    server: ServerRates {
+        cpus: 3,
+        cpu_change: 20_000,
+        steered: 100_000,
+        merge: 100_000,
+        prune: 20_000,
+        ..CALM.server
+    },
+    client: ClientRates {
+        pipelines: 700_000,
+        pipeline_max: 60,
+        big_values: 100_000,
+        value_bytes_max: 8_000,
+        odd_commands: 20_000,
+        torn: 50_000,
+        think: MS,
+        ..CALM.client
+    },
+    ..CALM
+};
+
 pub(super) const UPLINKS: Profile = Profile {
     name: "uplinks",
     about: "several devices, not all boosted: routes move, either way by itself",

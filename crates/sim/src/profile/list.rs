@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The profiles themselves: each names what it changes of a calm day.
 
-use crate::profile::edges::{FORGED, STEERED, UPLINKS};
+use crate::profile::edges::{FORGED, HOLES, STEERED, UPLINKS};
 use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::time::{MS, SECOND, US};
@@ -67,6 +67,7 @@ pub const CALM: Profile = Profile {
         cpu_change: 0,
         route: 0,
         backlog: 0,
+        prune: 0,
         steered: 0,
         no_meta: 0,
         merge: 0,
@@ -465,6 +466,7 @@ const ALL: Profile = Profile {
         switch: 150_000,
         cpu_change: 20_000,
         backlog: 500,
+        prune: 500,
         no_meta: 2_000,
         merge: 50_000,
         slow_reader: 3_000,
@@ -573,6 +575,7 @@ const CROWDED: Profile = Profile {
 
 /// All profiles.
 pub const PROFILES: &[Profile] = &[
-    CALM, LOSSY, REORDER, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH, BIG_VALUES,
-    WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL, CROWDED, USERS,
+    CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
+    BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL,
+    CROWDED, USERS,
 ];

@@ -76,6 +76,8 @@ pub struct ServerRates {
     /// Of packets either way: routes move to another device.
     pub route: u32,
     pub backlog: u32,
+    /// Of packets behind TC.
+    pub prune: u32,
     /// Of flows: receive packet steering takes them to another CPU behind XDP.
     pub steered: u32,
     pub no_meta: u32,

@@ -266,6 +266,8 @@ impl Scenario {
             self.close(conn);
         }
         self.run(80 * SECOND);
+        let broken = self.stat(erb_abi::STAT_INVARIANT);
+        assert_eq!(broken, 0, "the data path has counted broken invariants");
         let world = &self.world;
         let done = crate::look::leaks(&world.inner, &world.server)
             .and_then(|()| world.inner.checks.borrow_mut().end(world.inner.now()));

@@ -142,6 +142,7 @@ pub(super) fn both_find_no_entry() {
             s.ask(client, &[b"INCR", b"n"]);
             let replies = format!(":{}\r\n:{}\r\n", round * 2 + 1, round * 2 + 2);
             assert_eq!(s.answers(client), replies.as_bytes());
+            assert_eq!(s.call(client, &[b"PING"]), b"+PONG\r\n");
         }
         s.finish();
     });

@@ -113,7 +113,7 @@ cases! {
     "tcp-02-old-bytes-below-the-edge", "tcp 2", "a copy of an old reply that leaves after an edit takes no new byte's place", Some(cases::edge::old_bytes_below_the_edge), "edge-drop-missing";
     "tcp-03-ack-floor", "tcp 3", "an acknowledgement below the edge goes up as the edge, the window's right edge stays", Some(cases::edge::acknowledgement_below_the_edge), "floor-missing";
     "tcp-03-floored-window", "tcp 3", "a floored acknowledgement takes no window away", Some(cases::edge::window_of_a_floored_ack), "";
-    "tcp-04-hole-filled-fast", "tcp 4", "nothing lies in the kernel behind a hole that a fast packet fills", Some(cases::edge::hole_filled_by_a_consumed_packet), "gap-scanned";
+    "tcp-04-hole-filled-fast", "tcp 4", "what fills a hole is not consumed while bytes behind it lie in the kernel", Some(cases::edge::hole_filled_before_kept_bytes), "ahead-consumed";
     "tcp-04-earlier-bytes-on-their-way", "tcp 4", "nothing is consumed while earlier bytes are between XDP and TCP", Some(cases::edge::earlier_bytes_on_their_way_up), "kernel-behind";
     "tcp-05-keepalive", "tcp 5a", "a client's keepalive probe is answered", Some(cases::acks::clients_keepalive), "probe-dropped";
     "tcp-05-window-update", "tcp 5b", "a window update reaches a kernel that waits for it", Some(cases::acks::window_update), "pure-acks-dropped";
@@ -305,8 +305,17 @@ cases! {
     "edge-07-fragment-out-of-window", "edges 7", "a fragment out of the window loses no stream", Some(cases::forged::fragment_out_of_window), "fragment-unjudged";
     "edge-07-older-stream", "edges 7", "payload out of the window fences nothing", Some(cases::forged::older_stream), "lost-unjudged";
     "edge-12-blind-fin", "edges 12", "a FIN ends a connection only if TCP believes it", Some(cases::forged::blind_fin), "fin-anywhere";
+    "edge-15-hole-filled", "edges 15", "what lies beyond a hole goes up, and is marked before what fills the hole", Some(cases::ahead::hole_filled), "ahead-unscanned";
+    "edge-15-any-order", "edges 15", "pieces of a pipeline are scanned in order, whatever theirs is", Some(cases::ahead::any_order), "ahead-unscanned";
+    "edge-15-pruned", "edges 15", "what TCP forgot comes again, and nothing is lost by it", Some(cases::ahead::pruned), "";
+    "edge-15-two-stories", "edges 15", "who sends other bytes in place of kept ones loses its stream", Some(cases::ahead::two_stories), "story-uncompared";
+    "edge-15-no-buffer", "edges 15", "what finds no buffer is dropped, until one is given back", Some(cases::ahead::no_buffer), "ahead-not-given-back";
+    "edge-15-many-holes", "edges 15", "more holes than are followed hang nothing", Some(cases::ahead::many_holes), "ahead-head-without-range";
+    "edge-15-hole-in-a-body", "edges 15", "a command is whole with its last byte, in whichever order it came", Some(cases::ahead::hole_in_a_body), "ahead-half-command";
+    "edge-15-old-timestamp", "edges 15", "what TCP may refuse is not kept", Some(cases::ahead::old_timestamp), "ahead-paws-as-usual";
+    "edge-15-ends", "edges 15", "buffers of connections that end are given back", Some(cases::ahead::ends), "";
     "edge-16-steered", "edges 16", "where TC works on another CPU nothing is dropped", Some(cases::forged::steered), "tc-overtaken";
-    "edge-16-lost-behind-xdp", "edges 16", "what was lost behind XDP is not waited for", Some(cases::forged::lost_behind_xdp), "tc-awaited-for-ever";
+    "edge-16-lost-behind-xdp", "edges 16", "what was lost behind XDP is not waited for", Some(cases::forged::lost_behind_xdp), "";
     "edge-19-tagged-copies", "edges 19", "copies of the timer bear the VLAN tag", Some(cases::forged::tagged_copies), "tag-forgotten";
     "seldom-many-commands", "REFUSE_COMMANDS", "a packet of more commands than are read there is Redis's", Some(seldom::many_commands_in_a_packet), "";
     "seldom-request-with-fin", "ODD_FLAGS", "a request that comes with a FIN is Redis's, and answered", Some(seldom::request_with_fin), "";

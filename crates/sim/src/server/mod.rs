@@ -15,6 +15,7 @@ mod fragments;
 mod inside;
 mod kernel;
 mod loopback;
+mod memory;
 mod packets;
 mod pipe;
 mod process;

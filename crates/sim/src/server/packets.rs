@@ -262,6 +262,9 @@ impl Server {
         }
         let mut bytes = packet.tagged();
         self.inner.tell_frame(Place::Cpu(cpu), "goes up", &bytes);
+        if self.forgets(&bytes) {
+            return;
+        }
         match packet.csum {
             Csum::None => {}
             Csum::Unnecessary | Csum::Partial => {

@@ -42,7 +42,7 @@ pub(crate) fn two_cpus_one_connection() {
         let mut talk = Talk::fast(&mut s);
         talk.ask(&mut s, &[b"PING"]);
         for round in 0..4 {
-            let drops = s.stat(abi::STAT_DROP_RACE) + s.stat(abi::STAT_DROP_OUT_OF_ORDER);
+            let met = s.stat(abi::STAT_DROP_RACE) + s.stat(abi::STAT_TO_TC);
             let from = (talk.seq, talk.ack);
             let cpus = [round % 4, (round + 1) % 4];
             s.world.server.steer_in_turn(&cpus);
@@ -50,7 +50,7 @@ pub(crate) fn two_cpus_one_connection() {
             talk.send(&mut s, &[b"GET", b"k"]);
             s.settle();
             let mut heard = talk.hear(&mut s);
-            let late = s.stat(abi::STAT_DROP_RACE) + s.stat(abi::STAT_DROP_OUT_OF_ORDER) - drops;
+            let late = s.stat(abi::STAT_DROP_RACE) + s.stat(abi::STAT_TO_TC) - met;
             raced.set(raced.get() + late);
             // What was dropped, the client sends again.
             for _ in 0..4 {
