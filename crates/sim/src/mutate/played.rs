@@ -178,7 +178,7 @@ mutations! {
         [("ingress.h", "count(STAT_SOCK_REQUEST);\n\t\treturn V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\treturn V_PLAIN;"),
          ("conn.h", "count(STAT_SOCK_REQUEST);\n\t\tv = V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\tv = V_PLAIN;")];
     "ack-before-first-byte", "what acknowledges nothing of the server's counts for nothing", "tcp-15-ack-before-the-first-byte",
-        [("ingress.h", "if ((!conn->out_delta && seq_before(w->p.ack, conn->edge)) ||", "if (")];
+        [("ingress.h", "if ((!conn->out_delta && seq_before(w->p.ack, conn->edge) &&", "if ((w->now == 1 &&")];
     "ack-of-unsent", "what acknowledges unsent bytes counts for nothing", "tcp-15-ack-of-unsent",
         [("accept.h", "return (v->snd_nxt + conn->out_delta - p->ack) >> 31 &", "return v->snd_nxt == 1 &&")];
     "untracked-opens", "what nobody tracks may be a MONITOR", "coh-40-monitor-untracked",
