@@ -71,6 +71,14 @@ fn valkey_8_is_served_as_it_answers_itself() {
 }
 
 #[test]
+fn valkey_8_with_threads_that_read_is_served_as_it_answers_itself() {
+    let words = ["--server", "valkey8", "--io-threads", "4"];
+    if let Some(lab) = lab_of(ServerProgram::Valkey8, "valkey8t", &words) {
+        assert_right(lab);
+    }
+}
+
+#[test]
 fn redis_7_with_threads_that_read_is_served_as_it_answers_itself() {
     if let Some(lab) = lab_of(ServerProgram::Redis7, "redis7t", &["--io-threads", "4"]) {
         assert_right(lab);

@@ -20,12 +20,17 @@ const fn ms(ms: u64) -> Duration {
 const WAITING: [Duration; 8] = [ms(0), ms(1), ms(2), ms(3), ms(4), ms(6), ms(8), ms(8)];
 /// The same of one that is not.
 const HASTY: [Duration; 1] = [ms(0)];
+/// So often in a row it is waited in vain before it is waited more rarely: some forms of a command are
+/// Redis's (a range that ends before its string), others of the same key are not.
+const VAIN_MAX: u32 = 4;
 /// Reads that are not waited for, at most, before the next one is.
 const SKIPPED_MAX: u32 = 64;
 
 /// What is known of a command and key that were waited for in vain.
 #[derive(Clone, Copy, Default)]
 struct Vain {
+    /// So often in a row.
+    waits: u32,
     /// Not to be waited for so often next time.
     skips: u32,
     /// Of these are left.
@@ -67,8 +72,11 @@ impl Patience {
         }
         if pauses.len() > HASTY.len() {
             let vain = all.entry(subject).or_default();
-            vain.skips = (2 * vain.skips).clamp(1, SKIPPED_MAX);
-            vain.left = vain.skips;
+            vain.waits += 1;
+            if vain.waits >= VAIN_MAX {
+                vain.skips = (2 * vain.skips).clamp(1, SKIPPED_MAX);
+                vain.left = vain.skips;
+            }
         }
     }
 }
@@ -88,7 +96,7 @@ mod tests {
             }
             patience.learn(1, pauses, false);
         }
-        assert_eq!(waited, [0, 2, 5, 10, 19, 36, 69, 134, 199]);
+        assert_eq!(waited, [0, 1, 2, 3, 5, 8, 13, 22, 39, 72, 137]);
         assert_eq!(patience.pauses(2), WAITING, "another key");
         patience.learn(1, &HASTY, true);
         assert_eq!(patience.pauses(1), WAITING, "answered by ERB");
