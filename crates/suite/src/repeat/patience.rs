@@ -24,7 +24,7 @@ const HASTY: [Duration; 1] = [ms(0)];
 /// Redis's (a range that ends before its string), others of the same key are not.
 const VAIN_MAX: u32 = 4;
 /// Reads that are not waited for, at most, before the next one is.
-const SKIPPED_MAX: u32 = 64;
+const SKIPPED_MAX: u32 = 16;
 
 /// What is known of a command and key that were waited for in vain.
 #[derive(Clone, Copy, Default)]
@@ -89,14 +89,14 @@ mod tests {
     fn what_is_waited_for_in_vain_is_waited_for_more_and_more_rarely() {
         let patience = Patience::default();
         let mut waited = Vec::new();
-        for read in 0..200 {
+        for read in 0..90 {
             let pauses = patience.pauses(1);
             if pauses == WAITING {
                 waited.push(read);
             }
             patience.learn(1, pauses, false);
         }
-        assert_eq!(waited, [0, 1, 2, 3, 5, 8, 13, 22, 39, 72, 137]);
+        assert_eq!(waited, [0, 1, 2, 3, 5, 8, 13, 22, 39, 56, 73]);
         assert_eq!(patience.pauses(2), WAITING, "another key");
         patience.learn(1, &HASTY, true);
         assert_eq!(patience.pauses(1), WAITING, "answered by ERB");
