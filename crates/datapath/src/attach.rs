@@ -161,17 +161,8 @@ impl Links {
     /// [`Error::System`] if the devices cannot be listed. A device that refuses (or vanished
     /// meanwhile) is left out and tried again at the next call.
     pub fn cover(&self) -> Result<Vec<String>> {
-        let devices = all_devices()?;
-        let mut covered = Vec::new();
-        let layers = Layers::read()?;
-        for device in &devices {
-            if layers.may_watch_egress(device.ifindex)
-                && !Hook::Egress.pin(&self.root, device.ifindex).exists()
-                && self.attach(Hook::Egress, device).is_ok()
-            {
-                covered.push(device.name.clone());
-            }
-        }
+        let (devices, layers) = (all_devices()?, Layers::read()?);
+        let covered = self.cover_egress(&devices, &layers);
         self.cover_elsewhere(&devices, &layers);
         for (ifindex, path) in self.pins() {
             if !devices.iter().any(|device| device.ifindex == ifindex) {
@@ -180,6 +171,25 @@ impl Links {
             }
         }
         Ok(covered)
+    }
+
+    /// As [`Self::cover`], only for what leaves: where no device is boosted.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the devices cannot be listed.
+    pub fn watch_egress(&self) -> Result<Vec<String>> {
+        Ok(self.cover_egress(&all_devices()?, &Layers::read()?))
+    }
+
+    fn cover_egress(&self, devices: &[Device], layers: &Layers) -> Vec<String> {
+        let wanted = devices.iter().filter(|device| {
+            layers.may_watch_egress(device.ifindex)
+                && !Hook::Egress.pin(&self.root, device.ifindex).exists()
+        });
+        wanted
+            .filter(|device| self.attach(Hook::Egress, device).is_ok())
+            .map(|device| device.name.clone())
+            .collect()
     }
 
     /// The ingress program where it is wanted beside the boosted devices, and nowhere else. If these are

@@ -168,7 +168,7 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
         hash: erb_abi::hash_secret::of_seed(HASH_SEED),
     };
     erb_datapath::load(&root, &options)?;
-    Links::new(&root).cover()?;
+    Links::new(&root).watch_egress()?;
     let program = |name: &str| Program::fd_from_pinned_path(root.join(format!("prog_{name}")));
     let bench = Bench {
         dp: Datapath::open(&root, ifindex)?,
