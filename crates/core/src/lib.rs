@@ -44,6 +44,8 @@ pub mod rights;
 mod scripted;
 mod settle;
 mod stop;
+#[cfg(test)]
+mod stop_tests;
 mod touch;
 mod turn;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use erb_abi as abi;
 
 use crate::outside::{DataPath, TcpPair, Traffic};
 use crate::scripted::{Pipe, Recorder, Stand, few_commands};
-use crate::turn::{Core, MS, Settings, Stage};
+use crate::turn::{Core, MS, Settings};
 
 const START_NS: u64 = 1_000_000 * MS;
 const SETUP: &str = "%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
@@ -128,7 +128,7 @@ impl Bench {
         self.core.path.lease_until_ns() > self.now()
     }
 
-    fn count(&self, stat: abi::erb_stat) {
+    pub(crate) fn count(&self, stat: abi::erb_stat) {
         *self.core.path.stats.borrow_mut().entry(stat).or_default() += 1;
     }
 }
@@ -395,58 +395,6 @@ fn the_timer_runs_while_something_may_be_unacknowledged() {
     bench.count(abi::STAT_FAST_PACKET_TC);
     bench.pass(200, true);
     assert_eq!(ticks(&bench), 4);
-}
-
-#[test]
-fn a_device_that_is_gone_is_replaced_or_ends_the_boost() {
-    let mut bench = Bench::serving();
-    bench.core.path.is_device_gone.set(true);
-    bench.core.machine.device.set(Some(7));
-    bench.count(abi::STAT_FAST_PACKET);
-    bench.pass(60, true);
-    assert!(bench.core.path.take_log().contains(&"run_on 7".to_owned()));
-    assert_eq!(bench.core.stage(), Stage::Running);
-    bench.core.machine.device.set(None);
-    bench.core.path.sweep.borrow_mut().translated = 1;
-    bench.count(abi::STAT_FAST_PACKET);
-    bench.pass(60, true);
-    assert!(bench.core.path.take_log().contains(&"run_on 1".to_owned()));
-    assert_eq!(bench.core.path.serving(), 0);
-    bench.core.path.is_device_gone.set(false);
-    bench.pass(1_000, true);
-    assert!(!bench.core.is_leaving(), "a connection needs translation");
-    bench.core.path.sweep.borrow_mut().translated = 0;
-    bench.pass(1_000, true);
-    assert!(bench.core.is_leaving());
-}
-
-#[test]
-fn detach_waits_for_the_last_translated_connection() {
-    let mut bench = Bench::serving();
-    bench.core.path.sweep.borrow_mut().translated = 1;
-    bench.core.stop(false).unwrap();
-    assert_eq!(bench.core.path.control.borrow().stopping, 1);
-    assert_eq!(bench.core.path.serving(), 0);
-    assert_eq!(bench.core.path.lease_until_ns(), 0);
-    bench.pass(1_000, true);
-    assert!(!bench.core.is_leaving());
-    bench.core.path.sweep.borrow_mut().translated = 0;
-    bench.pass(100, true);
-    assert!(bench.core.is_leaving());
-}
-
-#[test]
-fn a_forced_detach_resets_what_is_translated() {
-    let mut bench = Bench::serving();
-    let view = |cookie, in_delta| abi::ConnView {
-        cookie,
-        in_delta,
-        ..abi::ConnView::from(&abi::conn::default())
-    };
-    bench.core.path.views.replace(vec![view(5, 0), view(6, 1)]);
-    bench.core.stop(true).unwrap();
-    assert!(bench.core.is_leaving());
-    assert_eq!(*bench.core.machine.destroyed.borrow(), [6]);
 }
 
 /// PINGs and times with a lease in a second of looks at each millisecond.
