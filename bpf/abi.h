@@ -146,7 +146,9 @@ struct control {
 	struct hash_secret hash;    /* its first words share a line with what is above */
 	__u32 devices[DEVICES_MAX]; /* indexes of the boosted ones, 0: none */
 	__u64 settle_to;	    /* erb_settle: in */
-	__u64 pad1[3];
+	__u32 conns_max;	    /* places in erb_conns; written once, by the loader */
+	__u32 client_conns_max;	    /* those that one client address may have */
+	__u64 pad1[2];
 	/* written by the data path */
 	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
 	__u64 global_version; /* moves when the fence opens or closes and at every clear */
@@ -154,8 +156,8 @@ struct control {
 	__u64 fence_settled;  /* of these: given back */
 	__u64 gate_seen;      /* CMD_GATE commands seen; fast answers need gate_seen == gate_ack */
 	__u32 cache_epoch;    /* entries of another epoch are absent */
-	__u32 untracked;      /* 1: payload of untracked connections passed: fence closed */
-	__u64 table_full_ns;  /* when payload last passed because the table was full; 0: never */
+	__u32 pad2;
+	__u64 no_room_ns; /* when a connection last found no room in erb_conns; 0: never */
 	__u64 pad3[1];
 };
 

@@ -2,11 +2,19 @@
 /* conn.h - how a connection begins: entries are made from sockets, never from packets alone.
  *
  * Invariants:
- * L1. Payload that goes to Redis has an entry, or closes the fence (table full). What goes to another
- *     server on the same port has none and closes nothing.
+ * L1. Payload that goes to Redis has an entry, or passes unseen, as it came: nothing of it is answered,
+ *     and what it writes is a change that no packet shows, taken out of the cache when Redis pushes
+ *     it, before the lease is renewed. It closes nothing for others. What goes to another server on
+ *     the same port passes like that too.
  * L2. Whose a connection is follows from who listens where it arrives (erb_listeners, written by the
  *     daemon): LISTENER_REDIS is only said of a listener all of whose connections are Redis's,
- *     LISTENER_FOREIGN only where none is. All else counts as older than ERB, which is never wrong. */
+ *     LISTENER_FOREIGN only where none is. All else counts as older than ERB, which is never wrong.
+ * L3. A connection that found no room is not believed to be new while bytes of it may be on their way
+ *     to TCP unseen (UNSEEN_NS, by its own mark in erb_unseen). Nor is anything taken up as older
+ *     than ERB before the table has had room for UNSEEN_CALM_NS: each of these closes the fence for
+ *     a while, and a crowd would do so for ever.
+ * L4. erb_clients counts the entries of each address: up before an entry is made, down when it was
+ *     not, or is deleted. An address has at most control.client_conns_max. */
 #pragma once
 #include "ahead.h"
 
@@ -144,23 +152,115 @@ INLINE u32 conn_start_of(const struct control *c, const struct work *w, struct s
 	return 0;
 }
 
-/* Payload that nobody tracks goes to Redis and may be any command: the fence closes, and the gate
- * behind it. In this order: the daemon opens the gate up to a count that it read before the fence.
- */
-INLINE void untracked_seen(struct control *c)
+/* Where the count of the client's address is: of IPv4 the address, of IPv6 the network of 64 bits
+ * that one client has all of. */
+INLINE u32 *client_count_of(const struct control *c, const struct conn_key *key, u8 family)
 {
-	write_once(c->untracked, 1);
-	atomic_add(&c->gate_seen, 1);
-	count(STAT_GATE_SHUT);
+	u64 first, second, hash;
+
+	__builtin_memcpy(&first, key->client_addr, 8);
+	__builtin_memcpy(&second, key->client_addr + 8, 8);
+	hash = hash_word(&c->hash, hash_begin(&c->hash, 16), first, 0);
+	hash = hash_word(&c->hash, hash, family == 4 ? second : 0, 1);
+	return client_count_get(hash_end(&c->hash, hash));
 }
 
-/* Whether payload that no entry counted may still be between the device and TCP, which alone counts
- * it (data_segs_in). */
-INLINE bool table_was_full(const struct control *c, u64 now)
+/* L4: an entry of the client's is deleted. */
+INLINE void client_left(const struct control *c, const struct conn_key *key, u8 family)
 {
-	u64 full = read_once(c->table_full_ns);
+	u32 *held = client_count_of(c, key, family);
 
-	return full && now < full + UNTRACKED_NS;
+	if (held)
+		atomic_add32(held, -1);
+}
+
+/* Where the time of the connection's last unseen payload is. */
+INLINE u32 *unseen_time_of(const struct control *c, const struct conn_key *key)
+{
+	u64 first, second, hash;
+
+	__builtin_memcpy(&first, key->client_addr, 8);
+	__builtin_memcpy(&second, key->client_addr + 8, 8);
+	hash = hash_word(&c->hash, hash_begin(&c->hash, 20), first, 0);
+	hash = hash_word(&c->hash, hash, second, 1);
+	hash = hash_word(&c->hash, hash, key->client_port_be | (u64)key->server_port_be << 16, 2);
+	return unseen_time_get(hash_end(&c->hash, hash));
+}
+
+/* L3: whether payload that no entry counted may still be between the device and TCP, which alone
+ * counts it (data_segs_in). Whoever passes payload unseen marks it first and looks for the entry
+ * behind that; whoever makes the entry looks for the mark behind that. */
+INLINE bool unseen_lately(const struct control *c, const struct work *w)
+{
+	u32 *time = unseen_time_of(c, &w->p.key), last;
+
+	last = time ? atomic_add32_before(time, 0) : 0;
+	return last && (u32)(w->now >> 20) - last + 1 <= (UNSEEN_NS >> 20) + 1;
+}
+
+/* Whether the table lately had no room for somebody. */
+INLINE bool room_lacked(const struct control *c, u64 now)
+{
+	u64 last = read_once(c->no_room_ns);
+
+	return last && now < last + UNSEEN_CALM_NS;
+}
+
+/* The packet is to pass unseen: L1, L3. */
+INLINE void unseen_mark(struct control *c, const struct work *w, u32 reason)
+{
+	u32 *time = unseen_time_of(c, &w->p.key);
+
+	if (time)
+		atomic_set32(time, (u32)(w->now >> 20) | 1);
+	if (reason != STAT_CONN_UNSEEN)
+		write_once(c->no_room_ns, w->now);
+}
+
+/* Makes an empty entry. Returns 0, or for which reason there is no room. */
+INLINE u32 conn_room(const struct control *c, const struct work *w)
+{
+	u32 *held = client_count_of(c, &w->p.key, w->p.family);
+	struct conn_zero *empty;
+	u32 zero = 0;
+
+	empty = bpf_map_lookup_elem(&erb_conn_zero, &zero);
+	if (!held || !empty)
+		return STAT_CONN_TABLE_FULL;
+	if (atomic_add32_before(held, 1) >= c->client_conns_max) {
+		atomic_add32(held, -1);
+		return STAT_CONN_SHARE_FULL;
+	}
+	if (bpf_map_update_elem(&erb_conns, &w->p.key, empty, BPF_NOEXIST))
+		client_left(c, &w->p.key, w->p.family); /* full, or another CPU was faster */
+	return 0;
+}
+
+/* The entry for the packet's connection, made if there is none. NULL: there is no room, or it is
+ * better not made, and the packet passes unseen. */
+INLINE struct conn *conn_make(struct control *c, const struct work *w, struct conn_start *s,
+			      u64 cookie)
+{
+	struct conn *conn = conn_get(&w->p.key);
+	u32 reason = 0;
+
+	if (s->known && unseen_lately(c, w))
+		s->known = false;
+	if (!s->known && room_lacked(c, w->now))
+		reason = STAT_CONN_UNSEEN;
+	else if (!conn)
+		reason = conn_room(c, w);
+	if (!reason && conn)
+		return conn;
+	if (reason)
+		unseen_mark(c, w, reason);
+	conn = conn_get(&w->p.key);
+	if (conn && (!reason || !read_once(conn->cookie) || read_once(conn->cookie) == cookie))
+		return conn; /* made here, or by another CPU meanwhile */
+	if (!reason)
+		unseen_mark(c, w, STAT_CONN_TABLE_FULL);
+	count(reason ? reason : STAT_CONN_TABLE_FULL);
+	return 0;
 }
 
 /* Whether connections that come by this device are ours. The TC programs are on others too, for
@@ -177,11 +277,10 @@ INLINE bool device_boosted(const struct control *c, u32 ifindex)
 /* Makes or re-makes the entry for the socket in r. Returns whether there is one now. */
 INLINE bool conn_track(struct work *w, struct control *c, struct sock_ref *r, u32 ifindex)
 {
-	struct conn *conn = conn_get(&w->p.key);
 	struct conn_start s = {};
-	u32 zero = 0, ahead = 0, reason;
 	u64 cookie = r->cookie ? r->cookie : COOKIE_UNKNOWN, former = 0;
-	struct conn_zero *empty;
+	u32 ahead = 0, reason;
+	struct conn *conn;
 
 	if (c->stopping)
 		return false;
@@ -194,29 +293,24 @@ INLINE bool conn_track(struct work *w, struct control *c, struct sock_ref *r, u3
 		count(reason);
 		return false;
 	}
-	if (!conn) {
-		empty = bpf_map_lookup_elem(&erb_conn_zero, &zero);
-		if (empty)
-			bpf_map_update_elem(&erb_conns, &w->p.key, empty, BPF_NOEXIST);
-		conn = conn_get(&w->p.key);
-		if (!conn) {
-			untracked_seen(c);
-			write_once(c->table_full_ns, w->now);
-			count(STAT_CONN_TABLE_FULL);
-			return false;
-		}
-	}
-	if (table_was_full(c, w->now))
-		s.known = false;
+	conn = conn_make(c, w, &s, cookie);
+	if (!conn)
+		return false;
 	lock_take(&conn->lock);
 	if (conn->cookie != cookie && !conn->ahead_busy) { /* another CPU may have been faster */
 		former = conn->cookie;
 		ahead = ahead_leave(conn);
-		conn_init(conn, w, &s, cookie, ifindex);
+		conn->cookie = 0;
 	}
 	lock_release(&conn->lock);
 	if (ahead)
 		ahead_free(ahead, former);
+	if (s.known && unseen_lately(c, w))
+		s.known = false;
+	lock_take(&conn->lock);
+	if (!conn->cookie)
+		conn_init(conn, w, &s, cookie, ifindex);
+	lock_release(&conn->lock);
 	if (!r->cookie)
 		count(STAT_SOCK_COOKIE_ZERO);
 	count(s.known ? STAT_CONN_CREATED : STAT_CONN_OLD);

@@ -48,7 +48,7 @@ __noinline int fill_look(u32 n)
 
 INLINE bool closed(struct control *c)
 {
-	return read_once(c->fence) || read_once(c->untracked) || c->stopping ||
+	return read_once(c->fence) || c->stopping ||
 	       read_once(c->gate_seen) != read_once(c->gate_ack);
 }
 
@@ -428,24 +428,4 @@ int erb_settle(void *ctx)
 		return -1;
 	fence_settle(c, c->settle_to);
 	return 0;
-}
-
-/* Payload of untracked connections stores 1, at any time. Called before the daemon looks at the
- * sockets (1 -> 2) and again when it has found them harmless (2 -> 0, unless it is 1 again).
- * Returns the value left. */
-SEC("syscall")
-int erb_untracked_clear(void *ctx)
-{
-	struct control *c = control_get();
-	u32 seen;
-
-	if (!c)
-		return -1;
-	seen = read_once(c->untracked);
-	if (seen == 1)
-		return __sync_val_compare_and_swap(&c->untracked, 1, 2) == 1 ? 2 : 1;
-	if (seen != 2)
-		return 0;
-	clear(c);
-	return __sync_val_compare_and_swap(&c->untracked, 2, 0) == 2 ? 0 : 1;
 }

@@ -282,7 +282,7 @@ INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type ty
  * lease or acknowledges the gate, and moves rights before the gate (A1). */
 INLINE u32 fast_closed(struct work *w, struct control *c, const struct conn *conn, u32 *ping)
 {
-	bool fenced = read_once(c->fence) || read_once(c->untracked);
+	bool fenced = read_once(c->fence);
 	u64 lease_until_ns = read_once(c->lease_until_ns);
 
 	*ping = 0;

@@ -10,7 +10,12 @@
 #define COMMANDS_PER_PACKET 64	/* bounds the time one packet may hold a softirq: about 15 us */
 #define KEYS_PER_PACKET	    64	/* keys and fields of commands other than GET: bounds time too */
 #define HASH_FIELDS_MAX	    64	/* of a cached hash; more of them have 1.4 KB as a rule */
-#define CONNS_MAX	    16384 /* tracked connections; 16,384 x 4 KiB replay = 64 MiB */
+#define CONNS_MIN	    64	/* places in the table of connections; the boost says how many */
+#define CONNS_DEFAULT	    16384   /* 80 MiB; more where Redis's maxclients asks for it */
+#define CONNS_MAX	    1048576 /* 5 GiB */
+#define CLIENT_SHARE	    2	    /* one client address has one place in so many at most */
+#define CLIENT_COUNTS	    65536 /* counts of places by address; power of two; two may share one */
+#define UNSEEN_TIMES	    65536 /* times by connection; power of two; two may share one */
 #define REPLAY_BYTES	    4096 /* unacknowledged fast-path bytes kept per connection; power of two */
 #define AHEAD_BYTES	    65536 /* kept of one connection beyond a hole: a window; power of two */
 #define AHEAD_SLACK	    256	  /* behind it, for reads that are longer than what is asked for */
@@ -24,7 +29,8 @@
 #define VALUE_BYTES_MAX	    (REPLY_BYTES_MAX - 9) /* "$1234\r\n" and "\r\n" around it */
 #define LEASE_MS	    100 /* bound on stale answers after changes that no packet shows */
 #define EXPIRY_GUARD_MS	    5	/* an entry stops being answered this long before Redis's expiry */
-#define UNTRACKED_NS	    1000000000ULL /* a packet takes less from the device to TCP */
+#define UNSEEN_NS	    1000000000ULL  /* a packet takes less from the device to TCP */
+#define UNSEEN_CALM_NS	    10000000000ULL /* so long the table must have had room: L3 */
 #define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */
 #define NARROW_MSS	    536		  /* RFC 9293 3.7.1, what every way must carry */
 #define NARROW_TRIES	    2		  /* 1.4 s without an acknowledgement at RTO_MIN_NS */
@@ -38,11 +44,11 @@
 #define FILL_BATCH	    32	  /* keys per fill transaction */
 #define TOUCH_SETS	    1024  /* cache sets looked at per run: bounds it to about 0.1 ms */
 #define IPV6_WALK_MAX	    16	  /* extension headers; a chain that is longer is dropped */
-#define ABSENT_NS	    1000000000ULL /* a socket must be gone this long before its entry goes */
-#define SCAN_STEPS_MAX	    600000 /* per packet: more than its bytes, at most GSO_MAX_SIZE */
-#define SWEEP_ROWS	    512	   /* connections reported to the daemon per sweep */
-#define ADMIT_ROWS	    1024   /* connections that one CLIENT LIST may make fast */
-#define DUE_ROWS	    128	   /* retransmissions per tick */
+#define ABSENT_NS	    500000000ULL /* a socket must be gone this long before its entry goes */
+#define SCAN_STEPS_MAX	    600000	 /* per packet: more than its bytes, at most GSO_MAX_SIZE */
+#define SWEEP_ROWS	    512		 /* connections reported to the daemon per sweep */
+#define ADMIT_ROWS	    1024	 /* connections that one CLIENT LIST may make fast */
+#define DUE_ROWS	    128		 /* retransmissions per tick */
 #define LISTENERS_MAX	    64 /* listeners on the port; of more it is not known whose they are */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to

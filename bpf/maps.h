@@ -13,11 +13,12 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_control SEC(".maps");
 
-/* address pair -> connection; ingress makes, erb_release and egress delete. Preallocated, never
- * LRU: an evicted entry is a broken connection. Full: CONN_TABLE_FULL, fence closed. */
+/* address pair -> connection; ingress makes, erb_release deletes; max_entries is set by the loader.
+ * Preallocated, never LRU: an evicted entry is a broken connection. Full: CONN_TABLE_FULL, that
+ * connection is not seen. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, CONNS_MAX);
+	__uint(max_entries, CONNS_DEFAULT);
 	__type(key, struct conn_key);
 	__type(value, struct conn);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
@@ -45,6 +46,26 @@ struct {
 	__type(value, struct conn_zero);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_conn_zero SEC(".maps");
+
+/* hash of a client's address -> places in erb_conns that it has; who makes and deletes entries counts.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CLIENT_COUNTS);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_clients SEC(".maps");
+
+/* hash of an address pair -> when payload of it last passed unseen, 2^20 ns, CLOCK_MONOTONIC; 0:
+ * never. Ingress writes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, UNSEEN_TIMES);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_unseen SEC(".maps");
 
 /* set index -> cache set; max_entries of all three is set by the loader (a power of two). MMAPABLE
  * aligns the sets to cache lines; nobody maps them. */

@@ -79,6 +79,18 @@ INLINE u64 atomic_swap(u64 *to, u64 was, u64 n)
 	return __sync_val_compare_and_swap(to, was, n);
 }
 
+INLINE void atomic_set32(u32 *to, u32 n)
+{
+	u32 before = __sync_lock_test_and_set(to, n);
+
+	used(before);
+}
+
+INLINE u32 atomic_add32_before(u32 *to, u32 n)
+{
+	return __sync_fetch_and_add(to, n);
+}
+
 /* Loads of what the other CPUs change: the compiler must not cache or tear them. */
 #define read_once(x)	 (*(volatile typeof(x) *)&(x))
 #define write_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
@@ -153,6 +165,22 @@ INLINE struct cache_large *large_get(u32 index)
 INLINE struct conn *conn_get(const struct conn_key *key)
 {
 	return bpf_map_lookup_elem(&erb_conns, key);
+}
+
+/* Places in erb_conns of the addresses with this hash. */
+INLINE u32 *client_count_get(u64 hash)
+{
+	u32 index = hash & (CLIENT_COUNTS - 1);
+
+	return bpf_map_lookup_elem(&erb_clients, &index);
+}
+
+/* When payload of the connections with this hash last passed unseen. */
+INLINE u32 *unseen_time_get(u64 hash)
+{
+	u32 index = hash & (UNSEEN_TIMES - 1);
+
+	return bpf_map_lookup_elem(&erb_unseen, &index);
 }
 
 INLINE u8 *miss_count_get(u64 hash)

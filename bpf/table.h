@@ -3,6 +3,7 @@
  * program type (syscall programs may not look sockets up): retransmission timer, sweep, release. */
 #pragma once
 #include "segment.h"
+#include "conn.h"
 #include "admit.h"
 #include "fast.h"
 
@@ -169,6 +170,14 @@ INLINE bool sock_closed_by_server(u8 state)
 	       state == TCP_LAST_ACK || state == TCP_TIME_WAIT;
 }
 
+/* Whether nobody needs the entry of a connection in TIME_WAIT: the kernel's numbers are the client's,
+ * and it holds nothing. Where they are not, what either side repeats within that minute must be
+ * translated. Lock held. */
+INLINE bool conn_ended(const struct conn *conn)
+{
+	return !conn->in_delta && !conn->out_delta && !conn_holds(conn);
+}
+
 INLINE void sweep_report(struct sweep_io *io, const struct conn *conn, u32 flags, u32 proof_pos)
 {
 	u32 n = io->count;
@@ -202,7 +211,9 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 		executed = found && r.tp && !seq_before(r.tp->copied_seq, proof_pos);
 	}
 	lock_take(&conn->lock);
-	if (found) {
+	if (found && r.state == TCP_TIME_WAIT && conn_ended(conn)) {
+		conn->absent = 2;
+	} else if (found) {
 		conn->absent = 0;
 	} else if (!conn->absent) {
 		conn->absent = 1;
@@ -301,6 +312,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 	struct conn_key key;
 	struct conn *conn;
 	u32 shares = 0, hidden = 0, ahead = 0;
+	u8 family = 0;
 
 	io->done = 0;
 	w->found.effects = 0;
@@ -316,6 +328,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 		shares = release_take(conn, w, release_covers(conn, io));
 		conn->hidden &= ~shares;
 		io->done = 1;
+		family = conn->family;
 		if (io->remove) {
 			ahead = ahead_leave(conn);
 			conn->cookie = 0; /* whoever still holds the entry finds another owner */
@@ -329,8 +342,8 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 		fence_end(c, hidden & CONN_F_FENCE_PROOF);
 	if (shares & CONN_F_OVERFLOW)
 		fence_end(c, hidden & CONN_F_OVERFLOW);
-	if (io->done && io->remove) {
-		bpf_map_delete_elem(&erb_conns, &key);
+	if (io->done && io->remove && !bpf_map_delete_elem(&erb_conns, &key)) {
+		client_left(c, &key, family);
 		count(STAT_CONN_DELETED);
 	}
 	return io->done;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The key hash of `bpf/hash.h` a second time: for checks and tests of what the programs did.
 
-use crate::{HASH_WORDS, hash_secret};
+use crate::{CLIENT_COUNTS, HASH_WORDS, UNSEEN_TIMES, conn_key, hash_secret};
 
 const K1: u64 = 0x9e37_79b9_7f4a_7c15;
 const K2: u64 = 0xd6e8_feb8_6659_fd93;
@@ -58,6 +58,29 @@ impl hash_secret {
         hash = (hash ^ hash >> 32).wrapping_mul(self.odd | 1);
         hash = (hash ^ hash >> 29).wrapping_mul(K1);
         hash ^ hash >> 32
+    }
+
+    /// Where `erb_clients` counts the entries of a client's address (`client_count_of()` of
+    /// `bpf/conn.h`).
+    #[must_use]
+    pub fn client_place(&self, key: &conn_key) -> u32 {
+        let mut address = key.client_addr;
+        let is_ipv4 = address[..10] == [0; 10] && address[10..12] == [0xff; 2];
+        if !is_ipv4 {
+            address[8..].fill(0);
+        }
+        self.hash(&address) as u32 & (CLIENT_COUNTS - 1)
+    }
+
+    /// Where `erb_unseen` keeps when payload of a connection last passed unseen
+    /// (`unseen_time_of()` of `bpf/conn.h`).
+    #[must_use]
+    pub fn unseen_place(&self, key: &conn_key) -> u32 {
+        let mut bytes = [0; 20];
+        bytes[..16].copy_from_slice(&key.client_addr);
+        bytes[16..18].copy_from_slice(&key.client_port_be.to_ne_bytes());
+        bytes[18..].copy_from_slice(&key.server_port_be.to_ne_bytes());
+        self.hash(&bytes) as u32 & (UNSEEN_TIMES - 1)
     }
 }
 

@@ -111,7 +111,7 @@ const fn array_of<T>(name: &'static str) -> MapShape {
 }
 
 /// Every map of `bpf/maps.h` but the ring buffer, which has no value size.
-pub const MAPS: [MapShape; 15] = [
+pub const MAPS: [MapShape; 17] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
@@ -120,6 +120,8 @@ pub const MAPS: [MapShape; 15] = [
     },
     array_of::<ahead>("erb_ahead"),
     array_of::<conn>("erb_conn_zero"),
+    array_of::<u32>("erb_clients"),
+    array_of::<u32>("erb_unseen"),
     array_of::<cache_set>("erb_sets"),
     array_of::<cache_digest>("erb_digests"),
     array_of::<cache_large>("erb_large"),

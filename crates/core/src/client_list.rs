@@ -2,7 +2,7 @@
 //! CLIENT LIST, as far as it proves that Redis has executed everything a connection sent.
 
 use std::collections::HashMap;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use erb_abi::conn_key;
 
@@ -118,6 +118,22 @@ fn parse_line(line: &str) -> Option<ClientLine> {
         client.output = u64::MAX;
     }
     (client.id > 0).then_some(client)
+}
+
+/// The key by which the data path knows a connection of these addresses.
+#[must_use]
+pub(crate) fn key_of(client: SocketAddr, server: SocketAddr) -> conn_key {
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    conn_key {
+        client_addr: octets(client.ip()),
+        server_addr: octets(server.ip()),
+        client_port_be: client.port().to_be(),
+        server_port_be: server.port().to_be(),
+        pad: 0,
+    }
 }
 
 /// Client's and server's address of a tracked connection, IPv4 as such.

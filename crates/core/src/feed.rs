@@ -43,8 +43,6 @@ pub(crate) struct Question {
     /// Whether these may be admitted, and the rights' epoch at which that was asked.
     pub(crate) admit: Vec<abi::admit_row>,
     pub(crate) rights: u32,
-    /// Whether all clients are tracked again.
-    pub(crate) untracked: bool,
 }
 
 /// What the daemon must act on, in order.
@@ -248,11 +246,6 @@ impl<S: Read + Write> Feed<S> {
     /// Bytes that Redis has sent.
     pub(crate) const fn received(&self) -> u64 {
         self.stream.received()
-    }
-
-    /// Redis's number of this connection.
-    pub(crate) const fn id(&self) -> u64 {
-        self.id
     }
 
     pub(crate) fn pings_in_flight(&self) -> usize {

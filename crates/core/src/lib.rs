@@ -50,6 +50,9 @@ mod touch;
 mod turn;
 #[cfg(test)]
 mod turn_tests;
+mod unseen;
+#[cfg(test)]
+mod unseen_tests;
 mod watch;
 #[cfg(test)]
 mod watch_tests;
@@ -61,3 +64,4 @@ pub use outside::{Cause, DataPath, Error, Listener, Machine, Result, TcpPair, Tr
 pub use redis_state::RedisState;
 pub use stop::reset_translated;
 pub use turn::{Core, Settings, Stage};
+pub use unseen::{UnseenClient, UnseenConnections};

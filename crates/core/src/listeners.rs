@@ -387,16 +387,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
     }
 
-    /// Whether connections to this address are another server's.
-    pub(crate) fn is_foreign(&self, address: IpAddr) -> bool {
-        let known = &self.listeners.known;
-        let all: Vec<Listener> = known.iter().map(|one| one.listener).collect();
-        let taker = taker(&all, address).map(|it| it.cookie);
-        known
-            .iter()
-            .any(|one| one.whose == Whose::Other && Some(one.listener.cookie) == taker)
-    }
-
     /// Who listens on the port, and if that is not known why.
     pub fn listeners(&self) -> impl Iterator<Item = (IpAddr, Whose, Option<&str>)> {
         let known = self.listeners.known.iter();

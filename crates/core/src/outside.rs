@@ -87,8 +87,6 @@ pub trait DataPath {
     fn set_heartbeat_up_ns(&self, value: u64);
     /// Commands with unknown keys on their way.
     fn fence(&self) -> u64;
-    /// 1: payload of untracked connections passed; 2: the same, a check has begun since.
-    fn untracked(&self) -> u32;
     /// Shares of the fence, ever, that wait or waited for [`Self::settle`].
     fn fence_answered(&self) -> u64;
     /// Of these: given back.
@@ -184,13 +182,6 @@ pub trait DataPath {
     /// # Errors
     /// [`Error`] if the program cannot be run.
     fn clear(&self) -> Result<()>;
-    /// First call: notes that the check of untracked connections has begun. Second call: empties
-    /// the cache and opens the fence, unless untracked payload passed in between; true once it is
-    /// open.
-    ///
-    /// # Errors
-    /// [`Error`] if the program cannot be run.
-    fn untracked_clear(&self) -> Result<bool>;
     /// Number of cache sets.
     fn sets(&self) -> u32;
     /// Collects keys that were answered since the last look, from this set on.
@@ -205,6 +196,11 @@ pub trait DataPath {
     /// # Errors
     /// [`Error`] if it cannot be read.
     fn stat(&self, stat: erb_stat) -> Result<u64>;
+    /// Whether payload of a connection has passed for which the table had no room.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be read.
+    fn was_unseen(&self, key: &conn_key) -> Result<bool>;
     /// Address pairs of all tracked connections.
     fn conn_keys(&self) -> Vec<conn_key>;
     /// All tracked connections: asked for once, when a detach resets.

@@ -5,13 +5,11 @@
 //! Proof: a sweep saw that the kernel handed everything to Redis (or that the socket is gone), and
 //! a CLIENT LIST sent after that sweep shows the connection gone or with nothing pending.
 
-use std::collections::{HashMap, HashSet};
-
 use erb_abi as abi;
 
-use crate::client_list::{ClientLine, Lines, addresses, canonical};
-use crate::feed::{Feed, Question};
-use crate::outside::{DataPath, Machine, Result, TcpPair, Traffic};
+use crate::client_list::{ClientLine, Lines};
+use crate::feed::Question;
+use crate::outside::{DataPath, Machine, Result};
 use crate::turn::{Core, Stage};
 
 /// CLIENT LIST costs Redis some microseconds per client (30 ms for ten thousand): after each, it is
@@ -45,16 +43,13 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             proof: wanting,
             admit: self.plan_admissions(now),
             rights,
-            untracked: std::mem::take(&mut self.untracked_wanted),
         };
-        let untracked = question.untracked;
         let probes = self.wants_probes();
-        if untracked || probes || !question.proof.is_empty() || !question.admit.is_empty() {
+        if probes || !question.proof.is_empty() || !question.admit.is_empty() {
             let asked = self.ask_clients(question);
             if asked {
                 self.ask_for_probes();
             }
-            self.untracked_asked |= asked && untracked;
             if !asked {
                 self.hurry_admissions();
             }
@@ -92,82 +87,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         // Behind the proofs: who holds something is not admitted.
         self.admit(list, &question.admit, question.rights)?;
-        self.judge_listeners(list)?;
-        if question.untracked {
-            self.end_untracked(list)?;
-        }
-        Ok(())
-    }
-
-    /// Payload of a connection without entry has passed: the fence stays closed until every
-    /// connection to the port is tracked again, and Redis knows no other. The sweep that follows asks.
-    pub(crate) fn check_untracked(&mut self) -> Result<()> {
-        if self.path.untracked() == 0 || self.untracked_asked {
-            return Ok(());
-        }
-        // 1: payload passed since the last check. Marks a new check as begun, so that payload that
-        // passes from now on is seen at its end.
-        if self.path.untracked() == 1 {
-            self.path.untracked_clear()?;
-            self.untracked_ns = self.machine.monotonic_ns();
-        }
-        self.untracked_wanted = self.are_all_tracked()?;
-        Ok(())
-    }
-
-    /// Whether each connection of Redis's that payload may have passed on has an entry. Once a
-    /// packet from before the check has surely reached TCP, what TCP has had nothing of is harmless:
-    /// its first payload will be seen.
-    fn are_all_tracked(&self) -> Result<bool> {
-        let late = self.machine.monotonic_ns() >= self.untracked_ns + u64::from(abi::UNTRACKED_NS);
-        let tracked = self.tracked_pairs();
-        let probes: HashSet<TcpPair> = self.probes().collect();
-        let open: HashMap<TcpPair, Traffic> = self.machine.passing_connections()?;
-        Ok(open.iter().all(|(pair, traffic)| {
-            tracked.contains(pair)
-                || probes.contains(pair)
-                || (late && *traffic != Traffic::Heard)
-                || self.is_foreign(pair.server.ip())
-        }))
-    }
-
-    fn end_untracked(&mut self, list: &[ClientLine]) -> Result<()> {
-        self.untracked_asked = false;
-        let late = self.machine.monotonic_ns() >= self.untracked_ns + u64::from(abi::UNTRACKED_NS);
-        let mut tracked = self.tracked_pairs();
-        tracked.extend(self.probes());
-        if late {
-            let open = self.machine.passing_connections()?.into_iter();
-            tracked.extend(
-                open.filter(|open| open.1 != Traffic::Heard)
-                    .map(|open| open.0),
-            );
-        }
-        let unseen = self.machine.unseen_clients()?;
-        let own = self.feed.as_ref().map(Feed::id);
-        let all_tracked = list
-            .iter()
-            .filter(|line| Some(line.id) != own)
-            .filter_map(|line| Some((canonical(line.addr?), canonical(line.laddr?))))
-            .filter(|(client, server)| {
-                server.port() == self.settings.port && !unseen.contains(&client.ip())
-            })
-            .all(|(client, server)| tracked.contains(&TcpPair { client, server }));
-        if all_tracked && self.are_all_tracked()? && self.path.untracked_clear()? {
-            tracing::info!("all connections are tracked again");
-        }
-        Ok(())
-    }
-
-    fn tracked_pairs(&self) -> HashSet<TcpPair> {
-        self.path
-            .conn_keys()
-            .iter()
-            .map(|key| {
-                let (client, server) = addresses(key);
-                TcpPair { client, server }
-            })
-            .collect()
+        self.judge_listeners(list)
     }
 }
 

@@ -80,6 +80,8 @@ pub struct RedisState {
     pub calls: Calls,
     /// Calls of MONITOR since the last CONFIG RESETSTAT.
     pub monitor_calls: u64,
+    /// `maxclients`, where it was asked for.
+    pub maxclients: Option<u64>,
     /// MONITOR clients attached, as far as they were looked for.
     pub monitors: usize,
     /// `maxmemory`, bytes.
@@ -116,6 +118,7 @@ impl RedisState {
                 "redis_mode" => value.clone_into(&mut self.mode),
                 "role" => value.clone_into(&mut self.role),
                 "loading" | "async_loading" => self.loading |= value != "0",
+                "maxclients" => self.maxclients = value.parse().ok(),
                 "cmdstat_monitor" => self.monitor_calls = calls(value),
                 _ => {}
             }

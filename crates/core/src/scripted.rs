@@ -95,6 +95,8 @@ pub(crate) struct Recorder {
     pub(crate) sweep: RefCell<SweepReport>,
     pub(crate) keys: RefCell<Vec<conn_key>>,
     pub(crate) views: RefCell<Vec<ConnView>>,
+    /// Ports of clients whose payload passed unseen, network order.
+    pub(crate) unseen_ports: RefCell<Vec<u16>>,
     pub(crate) misses: RefCell<Vec<Wanted>>,
     /// What the next look for used keys finds.
     pub(crate) used: RefCell<Vec<(u16, Vec<u8>)>>,
@@ -146,7 +148,7 @@ fn words(keys: &[&[u8]]) -> String {
 
 impl DataPath for Recorder {
     getters! {
-        serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
+        serving: u32; fills: u32; lease_until_ns: u64; fence: u64;
         gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
         fence_answered: u64; fence_settled: u64;
     }
@@ -243,12 +245,6 @@ impl DataPath for Recorder {
     fn clear(&self) -> Result<()> {
         self.note("clear")
     }
-    fn untracked_clear(&self) -> Result<bool> {
-        self.note("untracked_clear")?;
-        let mut control = self.control.borrow_mut();
-        control.untracked = if control.untracked == 1 { 2 } else { 0 };
-        Ok(control.untracked == 0)
-    }
     fn sets(&self) -> u32 {
         64
     }
@@ -263,6 +259,9 @@ impl DataPath for Recorder {
     fn halve_miss_counts(&self) {}
     fn stat(&self, stat: abi::erb_stat) -> Result<u64> {
         Ok(self.stats.borrow().get(&stat).copied().unwrap_or(0))
+    }
+    fn was_unseen(&self, key: &conn_key) -> Result<bool> {
+        Ok(self.unseen_ports.borrow().contains(&key.client_port_be))
     }
     fn conn_keys(&self) -> Vec<conn_key> {
         self.keys.borrow().clone()

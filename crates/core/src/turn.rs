@@ -94,10 +94,7 @@ pub struct Core<P, M: Machine> {
     pub(crate) admissions: Admissions,
     pub(crate) sweep: SweepReport,
     pub(crate) proof_pending: bool,
-    pub(crate) untracked_wanted: bool,
-    pub(crate) untracked_asked: bool,
-    /// When the check of untracked connections began.
-    pub(crate) untracked_ns: u64,
+    pub(crate) unseen: crate::unseen::Unseen,
     pub(crate) listeners: Listeners<M::Stream>,
     pub(crate) clients_asked_ns: u64,
     pub(crate) clients_next_ns: u64,
@@ -147,9 +144,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             admissions: Admissions::default(),
             sweep: SweepReport::default(),
             proof_pending: false,
-            untracked_wanted: false,
-            untracked_asked: false,
-            untracked_ns: now,
+            unseen: crate::unseen::Unseen::default(),
             listeners: Listeners::default(),
             clients_asked_ns: 0,
             clients_next_ns: 0,
@@ -332,7 +327,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             feed.ask_state(gate);
         }
         self.read_listeners(now)?;
-        self.check_untracked()?;
+        self.count_unseen(now)?;
         self.sweep_connections()
     }
 
@@ -401,7 +396,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.forget_rights();
         self.fills.forget_all();
         self.drop_probes();
-        self.untracked_asked = false;
         self.settle_asked = 0;
     }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The core in virtual time, over a data path that records and a Redis that says what it is told.
 
-use std::net::SocketAddr;
-
 use erb_abi as abi;
 
-use crate::outside::{DataPath, TcpPair, Traffic};
+use crate::outside::DataPath;
 use crate::scripted::{Pipe, Recorder, Stand, few_commands};
 use crate::turn::{Core, MS, Settings};
 
@@ -317,37 +315,6 @@ fn swapdb_is_seen_before_the_lease_is_renewed() {
     assert_eq!(bench.core.path.lease_until_ns(), until, "not renewed yet");
     bench.say("+PONG\r\n");
     assert!(bench.core.path.lease_until_ns() > until);
-}
-
-#[test]
-fn untracked_payload_opens_the_fence_in_two_steps() {
-    let mut bench = Bench::serving();
-    let pair = TcpPair {
-        client: SocketAddr::from(([10, 0, 0, 2], 4000)),
-        server: SocketAddr::from(([10, 0, 0, 1], 6379)),
-    };
-    bench
-        .core
-        .machine
-        .open
-        .borrow_mut()
-        .insert(pair, Traffic::Heard);
-    bench.core.path.control.borrow_mut().untracked = 1;
-    bench.pass(1_100, true);
-    let steps = |bench: &Bench| {
-        let log = bench.core.path.take_log();
-        log.iter().filter(|line| *line == "untracked_clear").count()
-    };
-    assert_eq!(steps(&bench), 1, "the check has begun");
-    assert!(!bench.redis.heard().contains("LIST"));
-    bench.pass(1_000, true);
-    assert_eq!(steps(&bench), 0, "an untracked connection is open");
-    bench.core.machine.open.borrow_mut().clear();
-    bench.pass(900, true);
-    bench.pass(100, false);
-    let heard = bench.redis.heard();
-    assert!(heard.contains("LIST"), "{heard}");
-    assert_eq!(steps(&bench), 0, "only the list is proof");
 }
 
 #[test]

@@ -176,11 +176,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     }
 
     /// Up to where Redis has surely executed the commands of the gate: they close the fence until
-    /// answered, so an open fence, read after the count, means that it has executed them all. What
-    /// nobody tracks closes it as well.
+    /// answered, so an open fence, read after the count, means that it has executed them all.
     pub(crate) fn gate_executed(&self) -> u64 {
         let seen = self.path.gate_seen();
-        if self.path.fence() == 0 && self.path.untracked() == 0 {
+        if self.path.fence() == 0 {
             seen
         } else {
             self.path.gate_ack()

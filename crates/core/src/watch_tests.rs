@@ -65,34 +65,3 @@ fn a_heartbeat_goes_up_each_minute_or_thrice_in_the_idle_limit() {
         assert_eq!(found, seconds * 1_000 * MS, "timeout {timeout_s}");
     }
 }
-
-#[test]
-fn a_client_with_the_name_of_the_feed_is_one_like_any_other() {
-    for (id, is_feed) in [(9, true), (12, false)] {
-        let mut bench = Bench::serving();
-        bench.core.path.control.borrow_mut().untracked = 1;
-        bench.pass(900, true);
-        bench.core.path.take_log();
-        bench.pass(200, false);
-        let line =
-            format!("id={id} addr=10.0.0.2:4000 laddr=10.0.0.1:6379 name=erb-feed:test flags=N\n");
-        let list = format!("${}\r\n{line}\r\n", line.len());
-        let heard = format!("\r\n{}", bench.redis.heard());
-        for (at, _) in heard.match_indices("\r\n*") {
-            let words = &heard[at..];
-            let is = |name: &str| words.find(name).is_some_and(|at| at < 30);
-            if is("PING") {
-                bench.say("+PONG\r\n");
-            } else if is("stats") {
-                bench.say("$0\r\n\r\n");
-            } else if is("LIST") && is("CLIENT") {
-                bench.say(&list);
-            } else if is("INFO") {
-                bench.say(&state_reply(""));
-            }
-        }
-        let log = bench.core.path.take_log();
-        let steps = log.iter().filter(|line| *line == "untracked_clear").count();
-        assert_eq!(steps, if is_feed { 2 } else { 1 }, "number {id}");
-    }
-}

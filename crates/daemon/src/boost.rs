@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use erb_abi::hash_secret;
 use erb_datapath::{
-    Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, VlanOffload, WantedTiers,
-    load_programs, vlan_offload_off, vlan_offload_restore,
+    Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, Sizes, TableSize,
+    VlanOffload, WantedTiers, load_programs, vlan_offload_off, vlan_offload_restore,
 };
 use nix::fcntl::Flock;
 
@@ -35,6 +35,8 @@ pub struct BoostConfig {
     pub port: Option<u16>,
     /// Bytes of the cache.
     pub cache_bytes: u64,
+    /// Places in the table of connections; `None`: as Redis's `maxclients` asks for.
+    pub connections: Option<u32>,
     /// Run directory, if not the default one.
     pub run_dir: Option<PathBuf>,
     /// The programs to be at work.
@@ -80,7 +82,7 @@ impl Boosted {
 /// What was found to be right before anything is changed.
 pub(crate) struct Checked {
     pub(crate) devices: Vec<Device>,
-    pub(crate) cache: CacheSize,
+    pub(crate) sizes: Sizes,
     pub(crate) port: u16,
     pub(crate) run_dir: RunDir,
     /// There is something at work already.
@@ -88,7 +90,7 @@ pub(crate) struct Checked {
 }
 
 /// Memory of this machine, bytes.
-fn ram_bytes() -> Result<u64> {
+pub(crate) fn ram_bytes() -> Result<u64> {
     let what = "could not read /proc/meminfo";
     let text = fs::read_to_string("/proc/meminfo").map_err(Error::io(what))?;
     text.lines()
@@ -104,7 +106,12 @@ fn ram_bytes() -> Result<u64> {
 }
 
 fn check(config: &BoostConfig) -> Result<Checked> {
-    let cache = CacheSize::from_bytes(config.cache_bytes, ram_bytes()?)?;
+    let ram = ram_bytes()?;
+    let cache = CacheSize::from_bytes(config.cache_bytes, ram)?;
+    let wanted = config.connections;
+    let wanted = wanted
+        .map(|number| TableSize::of(number, ram))
+        .transpose()?;
     check_privileges()?;
     check_kernel()?;
     let devices = check_devices(&config.devices)?;
@@ -119,13 +126,16 @@ fn check(config: &BoostConfig) -> Result<Checked> {
     if !taken {
         check_no_xdp(&devices)?;
     }
-    let (_, port) = check_redis(&config.redis, &config.credentials, config.port)?;
+    let (redis, port) = check_redis(&config.redis, &config.credentials, config.port)?;
     check_listener(port)?;
     let listeners = whose_listeners(&config.redis, &config.credentials, port)?;
     check_whose(&config.redis, &listeners, port)?;
     Ok(Checked {
         devices,
-        cache,
+        sizes: Sizes {
+            cache,
+            table: wanted.unwrap_or_else(|| TableSize::for_redis(redis.maxclients, ram)),
+        },
         port,
         run_dir,
         taken,
@@ -180,7 +190,7 @@ fn fresh(
     undo.mounted = run_dir.mount_pins()?;
     let pins = run_dir.pins();
     let options = LoadOptions {
-        cache: checked.cache,
+        sizes: checked.sizes,
         port: checked.port,
         devices: checked
             .devices
@@ -206,7 +216,8 @@ fn fresh(
         vlan: undo.vlan.iter().map(|(_, vlan)| *vlan).collect(),
         redis: config.redis.to_string(),
         port: checked.port,
-        cache_sets: checked.cache.sets(),
+        cache_sets: checked.sizes.cache.sets(),
+        connections: checked.sizes.table.connections(),
         netns: netns_inode()?,
         mounted: undo.mounted,
         build: config.programs.build().to_owned(),

@@ -196,7 +196,7 @@ macro_rules! setters {
 
 impl DataPath for Kernel {
     getters! {
-        serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
+        serving: u32; fills: u32; lease_until_ns: u64; fence: u64;
         gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
         fence_answered: u64; fence_settled: u64;
     }
@@ -246,9 +246,6 @@ impl DataPath for Kernel {
     fn clear(&self) -> Result<()> {
         below(self.datapath.clear())
     }
-    fn untracked_clear(&self) -> Result<bool> {
-        below(self.datapath.untracked_clear())
-    }
     fn sets(&self) -> u32 {
         // The loader bounds it far below.
         u32::try_from(self.datapath.control().set_mask() + 1).unwrap_or(u32::MAX)
@@ -261,6 +258,9 @@ impl DataPath for Kernel {
     }
     fn stat(&self, stat: erb_stat) -> Result<u64> {
         below(self.datapath.stat(stat))
+    }
+    fn was_unseen(&self, key: &conn_key) -> Result<bool> {
+        below(self.datapath.was_unseen(key))
     }
     fn conn_keys(&self) -> Vec<conn_key> {
         self.datapath.conn_keys()

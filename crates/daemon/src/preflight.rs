@@ -154,7 +154,7 @@ pub fn check_redis(
         |commands: &[&[&[u8]]]| ask(&mut stream, commands).map_err(|error| failed(silent(&error)));
     let hello = ask(&[
         &Credentials::hello(credentials.as_ref()),
-        &[b"INFO", b"server"],
+        &[b"INFO", b"server", b"clients"],
         &[b"CONFIG", b"GET", b"port"],
     ])?;
     // What is no HELLO's answer is told below, by the version that is missing.

@@ -2,6 +2,7 @@
 //! The status report, as sent over the control socket and printed by `erb status`.
 
 use erb_abi as abi;
+use erb_core::UnseenConnections;
 use erb_datapath::{Attached, Datapath, SweepReport, VlanOffload};
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +124,9 @@ pub struct ConnectionsReport {
     pub translated: u32,
     /// Have unacknowledged fast-path bytes.
     pub unacked: u32,
+    /// Not seen, as there was no room in the table for them; counted each second at most.
+    #[serde(default)]
+    pub unseen: u32,
 }
 
 /// The cache.
@@ -199,8 +203,6 @@ pub struct Status {
     pub lease_left_ms: i64,
     /// Commands with unknown keys on their way.
     pub fence: u64,
-    /// Whether the fence is closed because of untracked connections.
-    pub untracked: bool,
     /// Redis.
     pub redis: RedisReport,
     /// Connections.
@@ -264,6 +266,7 @@ pub fn connections(sweep: &SweepReport) -> ConnectionsReport {
         closing: sweep.closing,
         translated: sweep.translated,
         unacked: sweep.unacked,
+        unseen: 0,
     }
 }
 
@@ -295,11 +298,28 @@ pub fn cache(datapath: &Datapath) -> CacheReport {
     }
 }
 
+/// What is said of connections for which the table had no room; empty: there are none.
+#[must_use]
+pub fn unseen(found: UnseenConnections, table: u32, share: u32) -> Option<String> {
+    let most = found.most?;
+    let (count, address) = (found.count, most.address);
+    let why = if most.seen >= share {
+        format!("{address} has its share, {share} of the table's {table} places")
+    } else {
+        format!("the table has {table} places, and most of those without are of {address}")
+    };
+    Some(format!(
+        "{count} connections are not seen: {why}. Redis alone answers them, and what they write shows \
+         in answers to others up to {} ms late. `erb detach`, then boost with more --connections",
+        abi::LEASE_MS
+    ))
+}
+
 /// What the maps take.
 #[must_use]
-pub fn memory(cache: &CacheReport) -> MemoryReport {
-    let connection_bytes = (size_of::<abi::conn>() + size_of::<abi::conn_key>()) as u64;
-    let connections_max = u64::from(abi::CONNS_MAX);
+pub fn memory(cache: &CacheReport, connections_max: u32) -> MemoryReport {
+    let connection_bytes = erb_datapath::CONN_BYTES;
+    let connections_max = u64::from(connections_max);
     MemoryReport {
         connection_bytes,
         connections_max,
@@ -320,6 +340,27 @@ mod tests {
         stats[abi::STAT_FAST_GET as usize] = 9;
         stats[abi::STAT_REFUSE_MISS as usize] = 1;
         assert_eq!(hit_ratio(&stats), Some(0.9));
+    }
+
+    #[test]
+    fn who_is_not_seen_is_said_with_the_reason() {
+        let of = |count, seen| {
+            let most = erb_core::UnseenClient {
+                address: [10, 77, 0, 9].into(),
+                unseen: count,
+                seen,
+            };
+            let most = Some(most).filter(|_| count > 0);
+            unseen(UnseenConnections { count, most }, 100, 50)
+        };
+        assert_eq!(of(0, 0), None);
+        let shared = of(3, 50).expect("a sentence");
+        assert!(
+            shared.starts_with("3 connections are not seen: 10.77.0.9 has its share, 50 of"),
+            "{shared}"
+        );
+        let full = of(3, 20).expect("a sentence");
+        assert!(full.contains("the table has 100 places"), "{full}");
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub struct Notes {
     pub port: u16,
     /// Number of cache sets.
     pub cache_sets: u32,
+    /// Places in the table of connections.
+    #[serde(default)]
+    pub connections: u32,
     /// Inode of the network namespace.
     pub netns: u64,
     /// Whether ERB mounted the bpffs.

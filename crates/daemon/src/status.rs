@@ -184,6 +184,11 @@ impl Daemon {
             found.off.clone_into(&mut status.redis.fast_off);
             found.renamed.clone_into(&mut status.redis.renamed);
         }
+        let unseen = core.unseen();
+        status.connections.unseen = unseen.count;
+        let control = datapath.control();
+        let (table, share) = (control.conns_max(), control.client_conns_max());
+        let unseen = report::unseen(unseen, table, share);
         status.redis.listens = core.listeners().map(listens).collect();
         if let Some(state) = core.redis_state() {
             status.notes = state.unseen_ports(boosted.notes.port);
@@ -195,6 +200,7 @@ impl Daemon {
                 .clone_into(&mut status.redis.maxmemory_policy);
             status.redis.timeout_s = state.timeout_s;
         }
+        status.notes.extend(unseen);
         Ok(status)
     }
 }
@@ -223,7 +229,7 @@ fn base_status(
     let stats = datapath.stats()?;
     let control = datapath.control();
     let cache = report::cache(datapath);
-    let memory = report::memory(&cache);
+    let memory = report::memory(&cache, control.conns_max());
     let traced = run_dir.is_traced();
     let links = erb_datapath::Links::new(&run_dir.pins());
     let present = links.boosted_devices();
@@ -257,7 +263,6 @@ fn base_status(
         admitting: control.admit() == 1 && control.stopping() == 0,
         lease_left_ms: i64::try_from(left_ns / 1_000_000).unwrap_or(i64::MIN),
         fence: control.fence(),
-        untracked: control.untracked() != 0,
         redis: RedisReport {
             address: notes.redis.clone(),
             port: notes.port,

@@ -13,7 +13,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use erb_datapath::{
-    AttachMode, Attached, CacheSize, Datapath, Device, Links, WantedTiers, promote, stage, unstage,
+    AttachMode, Attached, CacheSize, Datapath, Device, Links, Sizes, TableSize, WantedTiers,
+    promote, stage, unstage,
 };
 use nix::fcntl::Flock;
 use serde_json::Value;
@@ -42,7 +43,7 @@ pub(crate) fn take_over(
 ) -> Result<(Boosted, Links, Datapath)> {
     let Checked {
         devices,
-        cache,
+        sizes,
         port,
         run_dir,
         ..
@@ -63,7 +64,7 @@ pub(crate) fn take_over(
     }
     let replace = noted.build != own || !links.run_pinned();
     if replace {
-        stage(&pins, noted_size(&noted)?, &config.programs)?;
+        stage(&pins, noted_sizes(&noted)?, &config.programs)?;
     }
     let lock = if alive {
         hand_over(&run_dir)
@@ -85,7 +86,7 @@ pub(crate) fn take_over(
         own.clone_into(&mut notes.build);
     }
     let datapath = Datapath::open(&pins, devices[0].ifindex)?;
-    warn_of_what_stays(config, &notes, cache);
+    warn_of_what_stays(config, &notes, sizes);
     config.redis.to_string().clone_into(&mut notes.redis);
     run_dir.write_notes(&notes)?;
     let boosted = Boosted {
@@ -102,11 +103,17 @@ pub(crate) fn take_over(
 }
 
 /// Says what the arguments ask for and only a new boost can give.
-fn warn_of_what_stays(config: &BoostConfig, notes: &Notes, cache: CacheSize) {
-    if notes.cache_sets != cache.sets() {
+fn warn_of_what_stays(config: &BoostConfig, notes: &Notes, sizes: Sizes) {
+    if notes.cache_sets != sizes.cache.sets() {
         tracing::warn!(
             "the cache keeps its size of {} sets until detached",
             notes.cache_sets
+        );
+    }
+    if config.connections.is_some() && notes.connections != sizes.table.connections() {
+        tracing::warn!(
+            "the table keeps its {} places for connections until detached",
+            notes.connections
         );
     }
     let native = |attached: &Attached| attached.mode == AttachMode::Native;
@@ -142,10 +149,13 @@ fn check_same(run_dir: &RunDir, notes: &Notes, devices: &[Device], port: u16) ->
     Ok(())
 }
 
-/// The size that the maps at work have.
-fn noted_size(notes: &Notes) -> Result<CacheSize> {
+/// The sizes that the maps at work have.
+fn noted_sizes(notes: &Notes) -> Result<Sizes> {
     let bytes = u64::from(notes.cache_sets) * erb_datapath::SET_BYTES;
-    Ok(CacheSize::from_bytes(bytes, u64::MAX)?)
+    Ok(Sizes {
+        cache: CacheSize::from_bytes(bytes, u64::MAX)?,
+        table: TableSize::of(notes.connections, u64::MAX)?,
+    })
 }
 
 /// Asks the running daemon to end and waits for its lock.

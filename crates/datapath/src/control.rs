@@ -78,6 +78,10 @@ fields! {
     unknown_class, set_unknown_class: u32, AtomicU32;
     /// Number of cache sets - 1.
     set_mask, set_set_mask: u64, AtomicU64;
+    /// Places in the table of connections.
+    conns_max, set_conns_max: u32, AtomicU32;
+    /// Those that one client address may have.
+    client_conns_max, set_client_conns_max: u32, AtomicU32;
     /// What `erb_settle` settles up to.
     settle_to, set_settle_to: u64, AtomicU64;
     /// Bit `1 << FAST_KIND_x`: the command is not as the fast path knows it.
@@ -97,8 +101,8 @@ fields_read! {
     gate_seen: u64, AtomicU64;
     /// Entries of another epoch are absent.
     cache_epoch: u32, AtomicU32;
-    /// 1: payload of untracked connections passed; the fence is closed.
-    untracked: u32, AtomicU32;
+    /// When a connection last found no room in the table, ns; 0: never.
+    no_room_ns: u64, AtomicU64;
 }
 
 impl Control {

@@ -26,7 +26,6 @@ struct Programs {
     invalidate: Runnable,
     clear: Runnable,
     settle: Runnable,
-    untracked_clear: Runnable,
     touched: Runnable,
 }
 
@@ -43,6 +42,7 @@ pub struct Datapath {
     large: MapHandle,
     stats: MapHandle,
     conns: MapHandle,
+    unseen: MapHandle,
     commands: MapHandle,
     pub(crate) listeners: MapHandle,
     misses: MapHandle,
@@ -91,6 +91,7 @@ impl Datapath {
             large: map("erb_large")?,
             stats: map("erb_stats")?,
             conns: map("erb_conns")?,
+            unseen: map("erb_unseen")?,
             commands: map("erb_commands")?,
             listeners: map("erb_listeners")?,
             misses: map("erb_misses")?,
@@ -105,7 +106,6 @@ impl Datapath {
                 invalidate: Runnable::open(root, "erb_invalidate")?,
                 clear: Runnable::open(root, "erb_clear")?,
                 settle: Runnable::open(root, "erb_settle")?,
-                untracked_clear: Runnable::open(root, "erb_untracked_clear")?,
                 touched: Runnable::open(root, "erb_touched")?,
             },
         })
@@ -277,16 +277,6 @@ impl Datapath {
         self.programs.settle.call().map(|_| ())
     }
 
-    /// First call: notes that the check of untracked connections has begun. Second call: empties
-    /// the cache and opens the fence, unless untracked payload passed in between. Returns true
-    /// once it is open.
-    ///
-    /// # Errors
-    /// [`Error::Run`] if the kernel does not run the program.
-    pub fn untracked_clear(&self) -> Result<bool> {
-        Ok(self.programs.untracked_clear.call()? == 0)
-    }
-
     /// Collects keys that were answered since the last look, from this set on.
     ///
     /// # Errors
@@ -338,6 +328,19 @@ impl Datapath {
             .unwrap_or_default();
         let words = values.iter().filter_map(|bytes| bytes.first_chunk());
         Ok(words.map(|bytes| u64::from_ne_bytes(*bytes)).sum())
+    }
+
+    /// Whether payload of a connection has passed for which the table had no room.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if the map cannot be read.
+    pub fn was_unseen(&self, key: &abi::conn_key) -> Result<bool> {
+        let place = self.control.hash_secret().unseen_place(key);
+        let time = self
+            .unseen
+            .lookup(&place.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| Error::map("erb_unseen", error))?;
+        Ok(time.is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0)))
     }
 
     /// Address pairs of all tracked connections.

@@ -37,5 +37,5 @@ pub use probe::{Abilities, abilities};
 pub use programs::Programs;
 pub use replace::{promote, stage, unstage};
 pub use rings::{MissRing, WakeRing};
-pub use size::{CacheSize, SET_BYTES, parse_bytes};
+pub use size::{CONN_BYTES, CONNECTIONS, CacheSize, SET_BYTES, Sizes, TableSize, parse_bytes};
 pub use trace::{AtWork, TraceFilter, TraceMisses, Traced, Tracer};

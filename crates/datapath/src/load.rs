@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, set_pri
 
 use crate::control::Control;
 use crate::mapped::Mapped;
-use crate::{CacheSize, Error, Programs, Result};
+use crate::{Error, Programs, Result, Sizes};
 
 /// Messages of libbpf kept for the error text: the end of a verifier log names the instruction.
 const MESSAGES_MAX: usize = 60;
@@ -19,8 +19,8 @@ static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// What the data path must know when it is made.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// Size of the cache.
-    pub cache: CacheSize,
+    /// Sizes of cache and table.
+    pub sizes: Sizes,
     /// Redis's port, host order.
     pub port: u16,
     /// Indexes of the devices to be boosted, at most [`erb_abi::DEVICES_MAX`].
@@ -67,7 +67,7 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<()> {
 /// [`Error::Load`] with the verifier's last lines if the kernel refuses; pins made so far are
 /// removed again.
 pub fn load_programs(root: &Path, options: &LoadOptions, programs: &Programs) -> Result<()> {
-    let loaded = load_objects(root, options.cache, programs, program_pin)
+    let loaded = load_objects(root, options.sizes, programs, program_pin)
         .and_then(|()| fill_maps(root, options));
     if loaded.is_err() {
         remove_pins(root);
@@ -79,7 +79,7 @@ pub fn load_programs(root: &Path, options: &LoadOptions, programs: &Programs) ->
 /// each program where `pin` says.
 pub(crate) fn load_objects(
     root: &Path,
-    cache: CacheSize,
+    sizes: Sizes,
     programs: &Programs,
     pin: fn(&Path, &str) -> PathBuf,
 ) -> Result<()> {
@@ -95,11 +95,8 @@ pub(crate) fn load_objects(
             .and_then(|builder| builder.open_memory(bytes))
             .map_err(refused)?;
         for mut map in object.maps_mut() {
-            if ["erb_sets", "erb_digests", "erb_large"]
-                .iter()
-                .any(|name| map.name() == *name)
-            {
-                map.set_max_entries(cache.sets()).map_err(refused)?;
+            if let Some(entries) = sizes.entries_of(&map.name().to_string_lossy()) {
+                map.set_max_entries(entries).map_err(refused)?;
             }
         }
         let object = object.load().map_err(refused)?;
@@ -124,7 +121,9 @@ fn fill_maps(root: &Path, options: &LoadOptions) -> Result<()> {
     )?);
     control.set_port_be(options.port.to_be());
     control.set_devices(&options.devices);
-    control.set_set_mask(u64::from(options.cache.sets()) - 1);
+    control.set_set_mask(u64::from(options.sizes.cache.sets()) - 1);
+    control.set_conns_max(options.sizes.table.connections());
+    control.set_client_conns_max(options.sizes.table.per_address());
     control.set_hash_secret(options.hash);
     control.set_fills(1);
     control.set_abi_version(ERB_ABI_VERSION);

@@ -17,7 +17,7 @@ use libbpf_rs::{MapCore, MapFlags, Program};
 
 use crate::attach::{Hook, Links};
 use crate::load::{fill_commands, load_objects, open_map, program_pin};
-use crate::{CacheSize, Error, Programs, Result};
+use crate::{Error, Programs, Result, Sizes};
 
 /// Pins of programs that are loaded and not yet at work begin with this.
 const STAGED: &str = "next_";
@@ -27,13 +27,13 @@ fn staged_pin(root: &Path, name: &str) -> PathBuf {
 }
 
 /// Loads programs beside those that are pinned in `root`, over the same maps. Nothing of what is at
-/// work changes. `cache` must be the size that the maps have.
+/// work changes. `sizes` must be those that the maps have.
 ///
 /// # Errors
 /// [`Error::Load`] if the kernel refuses them or the maps have another shape.
-pub fn stage(root: &Path, cache: CacheSize, programs: &Programs) -> Result<()> {
+pub fn stage(root: &Path, sizes: Sizes, programs: &Programs) -> Result<()> {
     unstage(root);
-    let staged = load_objects(root, cache, programs, staged_pin);
+    let staged = load_objects(root, sizes, programs, staged_pin);
     if staged.is_err() {
         unstage(root);
     }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cache size: from what the user typed to the number of cache sets.
+//! Sizes of what is allocated at the boost: the cache, from what the user typed to its number of
+//! sets, and the table of connections.
 
-use erb_abi::{cache_digest, cache_large, cache_set};
+use erb_abi::{
+    CLIENT_SHARE, CONNS_DEFAULT, CONNS_MAX, CONNS_MIN, cache_digest, cache_large, cache_set, conn,
+    conn_key,
+};
 
 use crate::{Error, Result};
 
@@ -55,6 +59,99 @@ impl CacheSize {
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.sets as u64 * SET_BYTES
+    }
+}
+
+/// Bytes of a place in the table of connections, without what the kernel's hash adds.
+pub const CONN_BYTES: u64 = (size_of::<conn>() + size_of::<conn_key>()) as u64;
+
+/// What may be asked for.
+pub const CONNECTIONS: std::ops::RangeInclusive<i64> = CONNS_MIN as i64..=CONNS_MAX as i64;
+
+/// Entries outlive their connections by some seconds, and half of the table is for one address.
+const PER_CLIENT_OF_REDIS: u64 = 2;
+/// Beside Redis's clients: connections that ended a moment ago, the daemon's probes.
+const SPARE_CONNS: u64 = 1024;
+/// A table that nobody asked for takes this part of the machine's memory at most.
+const PART_OF_RAM: u64 = 64;
+
+/// Places in the table of connections, validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSize {
+    connections: u32,
+}
+
+impl TableSize {
+    /// As many as the user wants.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if these are too few or too many, or more than half of `ram_bytes` would be
+    /// taken.
+    pub fn of(connections: u32, ram_bytes: u64) -> Result<Self> {
+        if !(CONNS_MIN..=CONNS_MAX).contains(&connections) {
+            return Err(Error::Size(format!(
+                "--connections {connections}: must be from {CONNS_MIN} to {CONNS_MAX}"
+            )));
+        }
+        let size = Self { connections };
+        if size.bytes() > ram_bytes / 2 {
+            return Err(Error::Size(format!(
+                "a table of {connections} connections takes {} MiB, more than half of this \
+                 machine's memory; give fewer --connections",
+                size.bytes() >> 20
+            )));
+        }
+        Ok(size)
+    }
+
+    /// For a Redis that has this many clients at most (`maxclients`, if it is known).
+    #[must_use]
+    pub fn for_redis(maxclients: Option<u64>, ram_bytes: u64) -> Self {
+        let clients = maxclients.unwrap_or(0).saturating_add(SPARE_CONNS);
+        let wanted = clients.saturating_mul(PER_CLIENT_OF_REDIS);
+        let most = (ram_bytes / PART_OF_RAM / CONN_BYTES).min(CONNS_MAX.into());
+        let connections = wanted.min(most).max(CONNS_DEFAULT.into());
+        Self {
+            connections: u32::try_from(connections).unwrap_or(CONNS_MAX),
+        }
+    }
+
+    /// Places.
+    #[must_use]
+    pub const fn connections(self) -> u32 {
+        self.connections
+    }
+
+    /// Places that one client address may have.
+    #[must_use]
+    pub const fn per_address(self) -> u32 {
+        self.connections / CLIENT_SHARE
+    }
+
+    /// Bytes of all places.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.connections as u64 * CONN_BYTES
+    }
+}
+
+/// Sizes of the maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of the cache.
+    pub cache: CacheSize,
+    /// Of the table of connections.
+    pub table: TableSize,
+}
+
+impl Sizes {
+    /// How many elements this map has; `None`: as many as its source says.
+    pub(crate) fn entries_of(self, map: &str) -> Option<u32> {
+        match map {
+            "erb_sets" | "erb_digests" | "erb_large" => Some(self.cache.sets()),
+            "erb_conns" => Some(self.table.connections()),
+            _ => None,
+        }
     }
 }
 
@@ -127,6 +224,32 @@ mod tests {
         assert!(size.bytes() * 2 > 256 << 20);
         let smallest = CacheSize::from_bytes(SETS_MIN * SET_BYTES, GIB).unwrap();
         assert_eq!(u64::from(smallest.sets()), SETS_MIN);
+    }
+
+    #[test]
+    fn a_table_follows_redis_and_the_memory() {
+        let of = |maxclients, ram| TableSize::for_redis(maxclients, ram).connections();
+        assert_eq!(of(None, 16 * GIB), CONNS_DEFAULT);
+        assert_eq!(of(Some(100), 16 * GIB), CONNS_DEFAULT);
+        assert_eq!(of(Some(10_000), 16 * GIB), 22_048);
+        assert_eq!(of(Some(10_000), GIB), CONNS_DEFAULT, "the memory is little");
+        assert_eq!(of(Some(u64::MAX), 4096 * GIB), CONNS_MAX);
+        let most = of(Some(1_000_000), 16 * GIB);
+        assert!(u64::from(most) * CONN_BYTES <= 16 * GIB / PART_OF_RAM);
+    }
+
+    #[test]
+    fn absurd_tables_are_refused() {
+        for (connections, ram) in [(CONNS_MIN - 1, GIB), (CONNS_MAX + 1, 64 * GIB)] {
+            let refused = TableSize::of(connections, ram);
+            assert!(
+                matches!(refused, Err(Error::Size(ref text)) if text.contains("--connections")),
+                "{connections}: {refused:?}"
+            );
+        }
+        assert!(TableSize::of(CONNS_MAX, 4 * GIB).is_err(), "5 GiB of 4");
+        let table = TableSize::of(CONNS_MAX, 16 * GIB).unwrap();
+        assert_eq!(table.per_address(), CONNS_MAX / 2);
     }
 
     #[test]

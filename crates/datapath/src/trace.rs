@@ -28,7 +28,7 @@ use crate::attach::{Hook, Links, info, program_id};
 use crate::control::Control;
 use crate::load::{keep_message, libbpf_messages, open_map, program_pin};
 use crate::mapped::Mapped;
-use crate::{Error, Result};
+use crate::{CacheSize, Error, Result, SET_BYTES, Sizes, TableSize};
 
 /// The compiled objects.
 const OBJECTS: [&[u8]; 2] = [
@@ -41,9 +41,6 @@ const HOOKS: [Hook; 3] = [Hook::Egress, Hook::Ingress, Hook::Xdp];
 
 /// Maps of which there is one for all objects.
 const SHARED: [&str; 3] = ["trace_ring", "trace_misses", "trace_leases"];
-
-/// Maps whose size is decided at the boost.
-const SIZED: [&str; 3] = ["erb_sets", "erb_digests", "erb_large"];
 
 /// Events taken per look, so that signals and limits are looked at in between.
 const EVENTS_PER_LOOK: usize = 4096;
@@ -146,14 +143,14 @@ impl Tracer {
         let options = filter.options()?;
         let control: Mapped<abi::control> =
             Mapped::new("erb_control", &open_map(root, "erb_control")?)?;
-        let sets = Control::new(control).set_mask() + 1;
+        let sizes = sizes_of(&Control::new(control))?;
         let mut objects: Vec<Object> = Vec::new();
         for bytes in OBJECTS {
             let mut object = ObjectBuilder::default()
                 .pin_root_path(root)
                 .and_then(|builder| builder.open_memory(bytes))
                 .map_err(refused)?;
-            prepare(&mut object, &options, sets as u32, objects.first())?;
+            prepare(&mut object, &options, sizes, objects.first())?;
             objects.push(object.load().map_err(refused)?);
         }
         let events = Rc::new(RefCell::new(Vec::new()));
@@ -309,11 +306,20 @@ fn map_of(object: &Object, name: &'static str) -> Result<MapHandle> {
     MapHandle::try_from(&found).map_err(|error| Error::map(name, error))
 }
 
+/// The sizes that the maps at work have.
+fn sizes_of(control: &Control) -> Result<Sizes> {
+    let cache = (control.set_mask() + 1) * SET_BYTES;
+    Ok(Sizes {
+        cache: CacheSize::from_bytes(cache, u64::MAX)?,
+        table: TableSize::of(control.conns_max(), u64::MAX)?,
+    })
+}
+
 /// Tells an object what to look for, and which maps it has: those of `first` where there is but one.
 fn prepare(
     object: &mut OpenObject,
     options: &trace_options,
-    sets: u32,
+    sizes: Sizes,
     first: Option<&Object>,
 ) -> Result<()> {
     for mut map in object.maps_mut() {
@@ -327,8 +333,8 @@ fn prepare(
                 )
             };
             map.set_initial_value(bytes).map_err(refused)?;
-        } else if SIZED.contains(&name.as_str()) {
-            map.set_max_entries(sets).map_err(refused)?;
+        } else if let Some(entries) = sizes.entries_of(&name) {
+            map.set_max_entries(entries).map_err(refused)?;
         } else if let Some(shared) = SHARED.into_iter().find(|shared| *shared == name)
             && let Some(first) = first
         {

@@ -383,8 +383,7 @@ impl TestLab {
     pub fn wait_admitting(&self) {
         wait(STATE_WAIT, || {
             let s = self.try_status()?;
-            let good =
-                s.serving && s.admitting && s.fence == 0 && !s.untracked && s.lease_left_ms > 0;
+            let good = s.serving && s.admitting && s.fence == 0 && s.lease_left_ms > 0;
             good.then_some(())
                 .ok_or_else(|| format!("not at work: {}", s.brief()))
         });
@@ -450,7 +449,7 @@ impl TestLab {
             let c = Counters::of(&status);
             let even = c.get("MARK_TAKEN") == c.get("MARK_RELEASED")
                 && c.get("FENCE_TAKEN") == c.get("FENCE_RELEASED");
-            if status.fence == 0 && !status.untracked && even {
+            if status.fence == 0 && even {
                 Ok(c)
             } else {
                 Err(format!(

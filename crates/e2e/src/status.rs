@@ -20,14 +20,14 @@ pub struct Status {
     pub serving: bool,
     /// Why not.
     pub not_serving: Vec<String>,
+    /// What else is said.
+    pub notes: Vec<String>,
     /// Whether new connections can become fast.
     pub admitting: bool,
     /// Lease still left, ms.
     pub lease_left_ms: i64,
     /// Commands with unknown keys on their way.
     pub fence: u64,
-    /// Whether the fence is closed because of untracked connections.
-    pub untracked: bool,
     /// Redis.
     pub redis: Redis,
     /// Connections by state.
@@ -84,6 +84,8 @@ pub struct Connections {
     pub translated: u32,
     /// Have unacknowledged fast-path bytes.
     pub unacked: u32,
+    /// Not seen: there was no room for them.
+    pub unseen: u32,
 }
 
 /// One counter.
@@ -113,14 +115,13 @@ impl Status {
     #[must_use]
     pub fn brief(&self) -> String {
         format!(
-            "daemon {}, serving {} {:?}, admitting {}, lease {} ms, fence {}, untracked {}, {:?}",
+            "daemon {}, serving {} {:?}, admitting {}, lease {} ms, fence {}, {:?}",
             self.daemon,
             self.serving,
             self.not_serving,
             self.admitting,
             self.lease_left_ms,
             self.fence,
-            self.untracked,
             self.connections
         )
     }

@@ -95,6 +95,9 @@ fn spawn(args: &BoostArgs) -> Result<Child> {
         command.args(["--dev", device]);
     }
     command.args(["--cache-size", &args.cache_size]);
+    if let Some(connections) = args.connections {
+        command.args(["--connections", &connections.to_string()]);
+    }
     command.args(["--tier", args.tier.word()]);
     if let Some(port) = args.port {
         command.args(["--port", &port.to_string()]);
@@ -129,6 +132,7 @@ fn config(args: &BoostArgs) -> Result<BoostConfig> {
         credentials: args.login.source()?,
         port: args.port,
         cache_bytes: parse_bytes(&args.cache_size)?,
+        connections: args.connections,
         programs: match &args.programs {
             Some(folder) => Programs::from_folder(folder)?,
             None => Programs::builtin(),
@@ -280,8 +284,9 @@ fn report(daemon: &Daemon) -> String {
         notes.redis, notes.port
     ));
     line(format!(
-        "  cache of {} sets, run directory {}",
+        "  cache of {} sets, room for {} connections, run directory {}",
         notes.cache_sets,
+        notes.connections,
         daemon.run_dir().display()
     ));
     line(

@@ -10,6 +10,8 @@ use crate::exit;
 
 /// Cache of a lab: small enough to be filled in a test.
 const CACHE_SIZE: &str = "64M";
+/// Connections of a lab, whatever its Redis is set to.
+const CONNECTIONS: &str = "16384";
 
 /// Runs `erb lab ...`.
 pub fn run(args: LabArgs) -> ExitCode {
@@ -45,6 +47,8 @@ impl erb_lab::Booster for DaemonBooster {
                 &run_dir,
                 "--cache-size",
                 CACHE_SIZE,
+                "--connections",
+                CONNECTIONS,
             ],
         )?;
         check(&output, "boost")?;

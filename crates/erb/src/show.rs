@@ -126,16 +126,7 @@ fn lease(out: &mut String, status: &Status) -> std::fmt::Result {
         }
         _ => "over: Redis does not answer the daemon in time".to_owned(),
     };
-    writeln!(
-        out,
-        "lease        {lease}, fence {}{}",
-        status.fence,
-        if status.untracked {
-            ", closed: untracked connections"
-        } else {
-            ""
-        }
-    )
+    writeln!(out, "lease        {lease}, fence {}", status.fence)
 }
 
 fn programs(out: &mut String, programs: &ProgramsReport) -> std::fmt::Result {
@@ -178,7 +169,7 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
     let conns = &status.connections;
     writeln!(
         out,
-        "connections  {}: {} fast, {} new, {} bypass, {} older than ERB; {} closing, {} translated, {} unacknowledged",
+        "connections  {}: {} fast, {} new, {} bypass, {} older than ERB; {} closing, {} translated, {} unacknowledged; {} not seen",
         conns.total,
         conns.fast,
         conns.new,
@@ -186,7 +177,8 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
         conns.old,
         conns.closing,
         conns.translated,
-        conns.unacked
+        conns.unacked,
+        conns.unseen
     )?;
     match status.hit_ratio {
         Some(ratio) => writeln!(out, "hit ratio    {:.2} %", ratio * 100.0)?,

@@ -22,7 +22,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use erb_abi as abi;
 use erb_datapath::{
-    CacheSize, Datapath, FillEntry, Links, LoadOptions, TraceFilter, Tracer, ValueKind,
+    CacheSize, Datapath, FillEntry, Links, LoadOptions, Sizes, TableSize, TraceFilter, Tracer,
+    ValueKind,
 };
 use erb_lab::offload::{self, Offload};
 use erb_lab::packet::{Batch, PacketSocket};
@@ -36,6 +37,9 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::budget;
 use crate::frame::{Family, PORT};
+
+/// Places in the table of connections: soon full.
+pub const CONNECTIONS: u32 = 256;
 
 /// Small, so that sets are shared often and emptied quickly: 4 MiB are 512 sets.
 const CACHE_BYTES: u64 = 4 << 20;
@@ -162,7 +166,10 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
     let ifindex = erb_datapath::Device::find("s0")?.ifindex;
     let root = private_bpffs()?;
     let options = LoadOptions {
-        cache: CacheSize::from_bytes(CACHE_BYTES, u64::MAX)?,
+        sizes: Sizes {
+            cache: CacheSize::from_bytes(CACHE_BYTES, u64::MAX)?,
+            table: TableSize::of(CONNECTIONS, u64::MAX)?,
+        },
         port: PORT,
         devices: vec![ifindex],
         hash: erb_abi::hash_secret::of_seed(HASH_SEED),
@@ -312,10 +319,7 @@ impl Bench {
         for _ in 0..MISS_COUNT_BITS {
             self.dp.halve_miss_counts();
         }
-        // Twice, as the daemon does: the check begins, the check has found nothing.
-        for _ in 0..2 {
-            self.dp.untracked_clear().expect("erb_untracked_clear");
-        }
+        control.set_client_conns_max(CONNECTIONS / abi::CLIENT_SHARE);
     }
 
     /// Runs `work` with all programs attached to the device, as `erb boost` attaches them.

@@ -86,6 +86,7 @@
 #define barrier()			 sim_ops.point()
 #define __sync_fetch_and_add(...)	 (sim_ops.point(), __sync_fetch_and_add(__VA_ARGS__))
 #define __sync_val_compare_and_swap(...) (sim_ops.point(), __sync_val_compare_and_swap(__VA_ARGS__))
+#define __sync_lock_test_and_set(...)	 (sim_ops.point(), __sync_lock_test_and_set(__VA_ARGS__))
 
 /* Declared again by kernel_types.h as external functions of the kernel. Of sockets and
  * routes addresses are cast. */

@@ -23,7 +23,6 @@ int erb_fill_insert(void *ctx);
 int erb_invalidate(void *ctx);
 int erb_clear(void *ctx);
 int erb_settle(void *ctx);
-int erb_untracked_clear(void *ctx);
 int erb_touched(void *ctx);
 
 _Static_assert(__builtin_offsetof(struct sim_mirror, full.usec) ==
@@ -105,6 +104,5 @@ __attribute__((visibility("default"))) const struct sim_library sim_library = {
     .erb_invalidate = erb_invalidate,
     .erb_clear = erb_clear,
     .erb_settle = erb_settle,
-    .erb_untracked_clear = erb_untracked_clear,
     .erb_touched = erb_touched,
 };

@@ -133,6 +133,5 @@ struct sim_library {
 	int (*erb_invalidate)(void *ctx);
 	int (*erb_clear)(void *ctx);
 	int (*erb_settle)(void *ctx);
-	int (*erb_untracked_clear)(void *ctx);
 	int (*erb_touched)(void *ctx);
 };

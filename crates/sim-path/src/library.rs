@@ -132,7 +132,6 @@ pub(crate) struct Symbols {
     pub(crate) invalidate: SyscallProgram,
     pub(crate) clear: SyscallProgram,
     pub(crate) settle: SyscallProgram,
-    pub(crate) untracked_clear: SyscallProgram,
     pub(crate) touched: SyscallProgram,
 }
 

@@ -24,6 +24,8 @@ pub struct PathConfig {
     pub sets: u32,
     /// Places in the table of connections.
     pub conns: u32,
+    /// Those that one client address may have.
+    pub client_conns: u32,
     /// CPUs.
     pub cpus: usize,
     /// Bytes of the ring of misses.
@@ -47,6 +49,7 @@ impl Default for PathConfig {
         Self {
             sets: 64,
             conns: 64,
+            client_conns: 64,
             cpus: 2,
             ring_bytes: 1 << 14,
             port: 6379,
@@ -121,8 +124,6 @@ pub enum Prog {
     Clear,
     /// `erb_settle`.
     Settle,
-    /// See `erb_untracked_clear`.
-    UntrackedClear,
     /// Keys that were answered, into `fill_io`.
     Touched,
 }
@@ -132,6 +133,8 @@ pub(crate) struct Known {
     pub(crate) control: usize,
     pub(crate) conns: usize,
     pub(crate) ahead: usize,
+    pub(crate) clients: usize,
+    pub(crate) unseen: usize,
     pub(crate) sets: usize,
     pub(crate) large: usize,
     pub(crate) digests: usize,
@@ -285,6 +288,8 @@ impl Path {
             control: number("erb_control"),
             conns: number("erb_conns"),
             ahead: number("erb_ahead"),
+            clients: number("erb_clients"),
+            unseen: number("erb_unseen"),
             sets: number("erb_sets"),
             large: number("erb_large"),
             digests: number("erb_digests"),
@@ -346,6 +351,8 @@ impl Path {
         control.devices[..devices.len()].copy_from_slice(devices);
         control.set_mask = u64::from(self.0.config.sets) - 1;
         control.hash = erb_abi::hash_secret::of_seed(self.0.config.hash_seed);
+        control.conns_max = self.0.config.conns;
+        control.client_conns_max = self.0.config.client_conns;
         control.fills = 1;
         control.abi_version = erb_abi::ERB_ABI_VERSION;
     }
@@ -421,7 +428,6 @@ impl Path {
             Prog::Invalidate => return self.run_syscall(s.invalidate),
             Prog::Clear => return self.run_syscall(s.clear),
             Prog::Settle => return self.run_syscall(s.settle),
-            Prog::UntrackedClear => return self.run_syscall(s.untracked_clear),
             Prog::Touched => return self.run_syscall(s.touched),
         };
         let mut packet = Packet::received(&[0; 64], crate::Card::VETH, ifindex);

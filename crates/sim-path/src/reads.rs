@@ -167,6 +167,43 @@ impl Path {
         (0..values.count()).map(|index| unsafe { &*values.get(index).cast() })
     }
 
+    fn word(&self, map: usize, place: u32) -> u32 {
+        match self.0.map(map) {
+            // SAFETY: values of these maps are this type and stay where they are: M1.
+            Map::Array(words) => unsafe { *words.get(place as usize).cast::<u32>() },
+            _ => panic!("it is an array"),
+        }
+    }
+
+    /// From now on an address has so many places in the table at most.
+    pub fn set_client_share(&self, places: u32) {
+        // SAFETY: the map has one value, which stays where it is; no program runs.
+        unsafe { (*self.control()).client_conns_max = places };
+    }
+
+    /// How many entries are counted for the client's address. Read it while no program runs.
+    #[must_use]
+    pub fn client_count(&self, key: &erb_abi::conn_key) -> u32 {
+        // SAFETY: the map has one value, which stays where it is.
+        let place = unsafe { &(*self.control()).hash }.client_place(key);
+        self.word(self.0.known.clients, place)
+    }
+
+    /// Where that is counted.
+    #[must_use]
+    pub fn client_place(&self, key: &erb_abi::conn_key) -> u32 {
+        // SAFETY: as above.
+        unsafe { &(*self.control()).hash }.client_place(key)
+    }
+
+    /// When payload of the connection last passed unseen, 2^20 ns; 0: never.
+    #[must_use]
+    pub fn unseen_time(&self, key: &erb_abi::conn_key) -> u32 {
+        // SAFETY: as above.
+        let place = unsafe { &(*self.control()).hash }.unseen_place(key);
+        self.word(self.0.known.unseen, place)
+    }
+
     /// Number of cache sets.
     #[must_use]
     pub fn set_count(&self) -> usize {

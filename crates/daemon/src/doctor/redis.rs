@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use erb_abi::CONNS_MAX;
 use erb_core::Whose;
+use erb_datapath::TableSize;
 
 use super::{Findings, Patient, firewall};
+use crate::boost::ram_bytes;
 use crate::preflight::{
     RedisFacts, check_listener, check_redis, check_whose, read_redis, whose_listeners,
 };
@@ -30,6 +31,10 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
     firewall::examine(findings, port);
     let facts = read_redis(&patient.redis, &patient.credentials);
     if let Some(facts) = findings.checked(SUBJECT, facts) {
+        let table = TableSize::for_redis(state.maxclients, ram_bytes().unwrap_or(0));
+        let open = connections(port).unwrap_or_default();
+        let open: Vec<IpAddr> = open.keys().map(|pair| pair.client.ip()).collect();
+        examine_room(findings, table, &open);
         examine_state(findings, &facts, port);
         examine_settings(findings, &facts.settings);
     }
@@ -86,14 +91,31 @@ fn examine_listeners(findings: &mut Findings, patient: &Patient, port: u16) {
             ),
         );
     }
-    let open = connections(port).map_or(0, |found| found.len());
-    let most = CONNS_MAX as usize;
-    if open > most {
+}
+
+/// Whether a boost without --connections would have room for all that are open.
+fn examine_room(findings: &mut Findings, table: TableSize, open: &[IpAddr]) {
+    let mut by_address: BTreeMap<IpAddr, u32> = BTreeMap::new();
+    for address in open {
+        *by_address.entry(*address).or_default() += 1;
+    }
+    let (room, share) = (table.connections(), table.per_address());
+    let ask = "those beyond are not seen (never answered, and what they write shows late); boost with \
+               more --connections";
+    if open.len() > room as usize {
         findings.warn(
             SUBJECT,
             format!(
-                "{open} connections are open, ERB tracks {most}: while there are more, no GET is \
-                 answered; let clients share connections"
+                "{} connections are open, ERB has room for {room}: {ask}",
+                open.len()
+            ),
+        );
+    }
+    for (address, count) in by_address.into_iter().filter(|(_, count)| *count > share) {
+        findings.warn(
+            SUBJECT,
+            format!(
+                "{address} has {count} connections, ERB has room for {share} of one address: {ask}"
             ),
         );
     }
@@ -167,6 +189,32 @@ mod tests {
             .into_iter()
             .map(|finding| (finding.level, finding.text))
             .collect()
+    }
+
+    #[test]
+    fn connections_without_room_are_told() {
+        let table = TableSize::of(64, u64::MAX).expect("a size");
+        let of = |addresses: &[(u8, usize)]| {
+            let mut open = Vec::new();
+            for (last, count) in addresses {
+                open.extend(std::iter::repeat_n(IpAddr::from([10, 0, 0, *last]), *count));
+            }
+            let mut findings = Findings::default();
+            examine_room(&mut findings, table, &open);
+            let texts = findings.0.into_iter().map(|finding| finding.text);
+            texts.collect::<Vec<String>>()
+        };
+        assert!(of(&[(1, 32), (2, 32)]).is_empty());
+        let share = of(&[(1, 33), (2, 1)]);
+        assert!(
+            share.len() == 1 && share[0].starts_with("10.0.0.1 has 33"),
+            "{share:?}"
+        );
+        let full = of(&[(1, 32), (2, 32), (3, 1)]);
+        assert!(
+            full.len() == 1 && full[0].starts_with("65 connections"),
+            "{full:?}"
+        );
     }
 
     #[test]

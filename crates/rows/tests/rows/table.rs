@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of connections: full, and after a connection's end.
 
-use std::time::Duration;
-
 use erb_abi as abi;
 use erb_rows::fixture::{self, Bench, conn_key, key_bytes};
 use erb_rows::frame::{ACK, FIN, Family, SYN, Segment};
@@ -12,11 +10,11 @@ use libbpf_rs::{MapCore as _, MapFlags};
 
 use crate::{GET_KEY, PING, spliced};
 
-/// Ports that no row's client uses: entries of connections that never were.
+/// Entries of connections that never were, of an address that no row's client has.
 fn strangers() -> impl Iterator<Item = Vec<u8>> {
-    (0..abi::CONNS_MAX).map(|number| {
-        let mut key = conn_key(Family::V4, (number % 60_000) as u16 + 1);
-        key.pad = number + 1;
+    (0..fixture::CONNECTIONS).map(|number| {
+        let mut key = conn_key(Family::V4, number as u16 + 1);
+        key.client_addr[14] ^= 1;
         key_bytes(&key)
     })
 }
@@ -35,11 +33,28 @@ fn empty_table(bench: &Bench) {
     }
 }
 
-fn state_of_a_new_connection(bench: &mut Bench) -> u32 {
-    let mut scene = Scene::connect(bench, V4);
-    let first = scene.segment(PING);
-    scene.xdp(&first.bytes());
-    scene.entry().map_or(u32::MAX, |entry| entry.state.into())
+/// The first request of a connection for which there is no room, and of it again when there is.
+fn passes_unseen(scene: &mut Scene<'_>, reason: &'static str, make_room: fn(&Bench)) {
+    let closed = |scene: &Scene<'_>| {
+        let control = scene.bench.dp.control();
+        (control.fence(), control.gate_seen(), control.cache_epoch())
+    };
+    let (first, before, was_closed) = (scene.segment(PING), scene.bench.stats(), closed(scene));
+    let outcome = scene.xdp(&first.bytes());
+    let counted = moved(&before, &scene.bench.stats());
+    make_room(scene.bench);
+    assert_eq!(outcome.verdict, XDP_PASS);
+    assert_eq!(outcome.frame, first.bytes(), "passed as it came");
+    assert_eq!(outcome.meta, Some(META_TRANSLATED), "TC need not look");
+    assert_eq!(counted, [(reason, 1)].into_iter().collect());
+    assert_eq!(closed(scene), was_closed, "nothing is closed for others");
+    assert!(scene.entry().is_none());
+    // Bytes that nobody counted may still be on their way to TCP.
+    let before = scene.bench.stats();
+    assert_eq!(scene.xdp(&first.bytes()).verdict, XDP_PASS);
+    let counted = moved(&before, &scene.bench.stats());
+    assert_eq!(counted, [("CONN_UNSEEN", 1)].into_iter().collect());
+    assert!(scene.entry().is_none(), "it is believed to be new");
 }
 
 #[test]
@@ -47,30 +62,37 @@ fn full() {
     fixture::with(|bench| {
         fill_table(bench);
         let mut scene = Scene::connect(bench, V4);
-        let first = scene.segment(PING);
-        let before = scene.bench.stats();
-        let outcome = scene.xdp(&first.bytes());
-        let counted = moved(&before, &scene.bench.stats());
-        let closed = scene.bench.dp.control().untracked();
-        let tracked = scene.entry().is_some();
-        empty_table(scene.bench);
-        assert_eq!(outcome.verdict, XDP_PASS);
-        assert_eq!(outcome.frame, first.bytes(), "passed as it came");
-        assert_eq!(
-            counted,
-            [("CONN_TABLE_FULL", 1), ("GATE_SHUT", 1)]
-                .into_iter()
-                .collect()
-        );
-        assert_eq!(closed, 1, "the fence is closed until the daemon has looked");
-        assert!(!tracked);
+        passes_unseen(&mut scene, "CONN_TABLE_FULL", empty_table);
         drop(scene);
-        // Bytes that nobody counted may still be on their way to TCP.
-        assert_eq!(state_of_a_new_connection(bench), abi::CONN_OLD);
-        std::thread::sleep(
-            Duration::from_nanos(u64::from(abi::UNTRACKED_NS)) + Duration::from_millis(50),
-        );
-        assert_eq!(state_of_a_new_connection(bench), abi::CONN_NEW);
+        // Nothing of another one has passed unseen.
+        let mut scene = Scene::connect(bench, V4);
+        let first = scene.segment(PING);
+        scene.xdp(&first.bytes());
+        let state = scene.entry().map(|entry| entry.state.into());
+        assert_eq!(state, Some(abi::CONN_NEW));
+    });
+}
+
+/// A client's address has as many entries as it may have: of IPv6, its network of 64 bits.
+#[test]
+fn share_of_an_address() {
+    fixture::with(|bench| {
+        for shape in [V4, erb_rows::scene::V6] {
+            bench.dp.control().set_client_conns_max(0);
+            let mut scene = Scene::connect(bench, shape);
+            passes_unseen(&mut scene, "CONN_SHARE_FULL", |bench| {
+                bench.dp.control().set_client_conns_max(1);
+            });
+            drop(scene);
+            for _ in 0..3 {
+                bench.dp.control().set_client_conns_max(1);
+                // Each gives its place back when it ends.
+                let mut scene = Scene::connect(bench, shape);
+                let first = scene.segment(PING);
+                scene.xdp(&first.bytes());
+                assert!(scene.entry().is_some(), "{shape:?}");
+            }
+        }
     });
 }
 

@@ -6,6 +6,7 @@
 
 #undef barrier
 #undef __sync_fetch_and_add
+#undef __sync_lock_test_and_set
 #undef __sync_val_compare_and_swap
 #undef bpf_spin_lock
 #undef bpf_spin_unlock

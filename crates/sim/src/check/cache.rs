@@ -125,7 +125,6 @@ const fn is_open(control: &abi::control, now: Ns) -> bool {
     control.serving == 1
         && control.stopping == 0
         && control.fence == 0
-        && control.untracked == 0
         && control.gate_seen == control.gate_ack
         && coarse(now) < control.lease_until_ns
 }

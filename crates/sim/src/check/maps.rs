@@ -36,6 +36,8 @@ pub struct Maps {
     conns: BTreeMap<([u8; 16], u16), Seen>,
     versions: Vec<u64>,
     global_version: u64,
+    /// Of each place in which entries were counted, the key of one, and how many there are.
+    clients: BTreeMap<u32, (abi::conn_key, u32)>,
 }
 
 /// The address pair of an entry: client, server.
@@ -74,8 +76,12 @@ impl Maps {
         let mut error = None;
         let mut held = Held::default();
         let mut seen = BTreeMap::new();
+        self.clients.values_mut().for_each(|(_, count)| *count = 0);
+        let clients = &mut self.clients;
         path.each_conn(|key, conn| {
             held.add(conn);
+            let place = path.client_place(key);
+            clients.entry(place).or_insert((*key, 0)).1 += 1;
             let (client, server) = addresses(key);
             let at = (key.client_addr, key.client_port_be);
             let view = sock(client, server);
@@ -102,8 +108,23 @@ impl Maps {
             return Err(error);
         }
         check_buffers(path).map_err(|(rule, text)| broken(rule, text))?;
+        self.check_clients(path)
+            .map_err(|(rule, text)| broken(rule, text))?;
         self.check_shares(path, &held)
             .map_err(|(rule, text)| broken(rule, text))
+    }
+
+    /// L4: entries are counted by address.
+    fn check_clients(&self, path: &Path) -> Result<(), Broken> {
+        for (key, entries) in self.clients.values() {
+            let counted = path.client_count(key);
+            if counted != *entries {
+                let client = addresses(key).0.ip();
+                let text = format!("{client} has {entries} entries, {counted} are counted");
+                return Err(("L4", text));
+            }
+        }
+        Ok(())
     }
 
     /// U1: marks and the fence are the sum of what connections hold. C2: versions only grow.

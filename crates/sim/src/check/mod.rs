@@ -187,17 +187,19 @@ impl Checks {
         }
     }
 
-    /// Redis has executed a command, of this connection or of somebody whom ERB does not see.
-    pub fn executed(&mut self, now: Ns, conn: Option<ConnId>, executed: &Executed) {
+    /// Redis has executed a command, of this connection or of somebody whom ERB does not see. `unseen`:
+    /// the table of connections had no room for it.
+    pub fn executed(&mut self, now: Ns, conn: Option<ConnId>, unseen: bool, executed: &Executed) {
         let here = self.next(now);
         if let Some(stream) = conn.and_then(|conn| self.streams.get_mut(&conn)) {
             stream.executed();
         }
         let session = conn.and_then(|conn| self.sessions.get_mut(&conn));
         // A connection that has ended for its client may still be served.
-        let seen = session
+        let by_erb = session
             .as_ref()
             .map_or(conn.is_some(), |s| s.via() == Via::Erb);
+        let seen = by_erb && !unseen;
         if let Some(session) = session {
             session.executed(here, executed.argv.as_slice().into(), &executed.reply);
         }

@@ -77,9 +77,6 @@ fn control_left(control: &abi::control) -> Vec<String> {
     if control.fence != 0 {
         left.push(format!("the fence is {}", control.fence));
     }
-    if control.untracked != 0 {
-        left.push("untracked payload still closes the fence".to_owned());
-    }
     if control.gate_seen != control.gate_ack {
         left.push("the gate is shut".to_owned());
     }

@@ -70,7 +70,7 @@ impl Run {
             changes: changes.to_vec(),
             served: Vec::new(),
         };
-        self.checks.executed(self.now, conn, &executed);
+        self.checks.executed(self.now, conn, false, &executed);
     }
 
     fn read(&mut self, conn: ConnId, reply: &[u8]) -> Result<(), &'static str> {

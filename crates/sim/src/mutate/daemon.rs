@@ -32,8 +32,6 @@ pub enum DaemonMistake {
     GateUnread,
     /// What a sweep reports is released without asking Redis.
     ReleasedWithoutProof,
-    /// The fence for untracked payload is opened without looking.
-    UntrackedUnchecked,
     /// Nothing is ever released.
     NeverReleased,
     /// The table is never swept.
@@ -134,11 +132,6 @@ impl<D: DataPath> Mistaken<D> {
         if self.has(DaemonMistake::GateUnread) {
             self.inner.set_gate_ack(self.inner.gate_seen());
         }
-        if self.has(DaemonMistake::UntrackedUnchecked) && self.inner.untracked() != 0 {
-            // An error shows again at the daemon's own next call.
-            let _ = self.inner.untracked_clear();
-            let _ = self.inner.untracked_clear();
-        }
     }
 }
 
@@ -157,7 +150,6 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         set_stopping(value: u32);
         set_admit(value: u32);
         fills() -> u32;
-        untracked() -> u32;
         gate_ack() -> u64;
         fence_settled() -> u64;
         set_gate_ack(value: u64);
@@ -166,9 +158,9 @@ impl<D: DataPath> DataPath for Mistaken<D> {
         admit(request: &admit_io) -> Result<bool>;
         tick() -> Result<bool>;
         listeners() -> Result<Vec<(u64, erb_listener)>>;
-        untracked_clear() -> Result<bool>;
         sets() -> u32;
         halve_miss_counts();
+        was_unseen(key: &conn_key) -> Result<bool>;
         conn_keys() -> Vec<conn_key>;
         conn_views() -> Vec<ConnView>;
         fast_off() -> u32;

@@ -12,7 +12,7 @@ mutations! {
     "share-unsettled", "the fence opens only when Redis's reports of what was written are handled", "fence-reports-handled",
         [("cache.h", "\t\tfence_answer(c);\n}", "\t\tc->port_be ? fence_return(c) : fence_answer(c);\n}")];
     "fence-ignored", "nothing is answered while the fence stands", "coh-03-unknown-keys",
-        [("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = read_once(c->untracked);")];
+        [("fast.h", "bool fenced = read_once(c->fence);", "bool fenced = 0;")];
     "script-empties", "what Redis reports costs nobody the cache", "fence-cache-kept",
         [("cache.h", "if (hidden)\n\t\tfence_release(c);", "if (c)\n\t\tfence_release(c);")];
     "hidden-queued", "EXEC of what Redis may not report empties the cache", "sharp-fill-across-fence",
@@ -58,7 +58,7 @@ mutations! {
     "old-taken-for-new", "a connection older than ERB is never answered", "sharp-older-with-state",
         [("conn.h", "r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;", "r->state == TCP_ESTABLISHED;")];
     "made-twice", "two CPUs do not make an entry twice", "sharp-made-once",
-        [("conn.h", "if (conn->cookie != cookie && !conn->ahead_busy) {", "if (conn->cookie != cookie || 1) {")];
+        [("conn.h", "if (conn->cookie != cookie && !conn->ahead_busy) { /* another", "if (1) { /* another")];
     "old-not-fenced", "payload of a connection older than ERB, like all that cannot be counted, fences until proof", "sharp-older-writes",
         [("up.h", "if (proof) {\n\t\tflag", "if (0) {\n\t\tflag"),
          ("up.h", "} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
@@ -79,7 +79,7 @@ mutations! {
          ("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (set->version == s->version) {")];
     "gate-ignored", "while a MONITOR is attached or Redis's state is unread nothing is answered", "coh-39-gate",
         [("fast.h", "if (read_once(c->gate_seen) != read_once(c->gate_ack))", "if (!c->port_be)"),
-         ("fast.h", "bool fenced = read_once(c->fence) || read_once(c->untracked);", "bool fenced = 0;")];
+         ("fast.h", "bool fenced = read_once(c->fence);", "bool fenced = 0;")];
     "use-unnoticed", "Redis is told which keys are used where it evicts by use", "coh-41-policy",
         [("cache.h", "both = (1U << way) * 0x10001U", "both = 1U << way")];
     "old-stamp-echoed", "the kernel's packets echo the client's newest stamp", "tcp-13-timestamps",
@@ -181,8 +181,19 @@ mutations! {
         [("ingress.h", "if ((!conn->out_delta && seq_before(w->p.ack, conn->edge) &&", "if ((w->now == 1 &&")];
     "ack-of-unsent", "what acknowledges unsent bytes counts for nothing", "tcp-15-ack-of-unsent",
         [("accept.h", "return (v->snd_nxt + conn->out_delta - p->ack) >> 31 &", "return v->snd_nxt == 1 &&")];
-    "untracked-opens", "what nobody tracks may be a MONITOR", "coh-40-monitor-untracked",
-        [("conn.h", "\tatomic_add(&c->gate_seen, 1);\n\tcount(STAT_GATE_SHUT);\n", "")];
+    "crowd-closes", "who finds no room closes nothing", "coh-07-full-table",
+        [("conn.h", "\t\twrite_once(c->no_room_ns, w->now);", "\t\tatomic_add(&c->gate_seen, 1);")];
+    "share-unbounded", "an address has its share of the table at most", "edge-14-share",
+        [("conn.h", "if (atomic_add32_before(held, 1) >= c->client_conns_max) {", "if (atomic_add32_before(held, 1) >= c->conns_max) {")];
+    "unseen-believed", "what found no room is not new while bytes of it are under way", "edge-14-under-way",
+        [("conn.h", "if (s->known && unseen_lately(c, w))", "if (0)"),
+         ("conn.h", "if (s.known && unseen_lately(c, w))", "if (0)")];
+    "crowd-taken-up", "nothing is taken up as older than ERB while somebody finds no room", "edge-14-taken-up",
+        [("conn.h", "if (!s->known && room_lacked(c, w->now))", "if (0)")];
+    "time-wait-kept", "an entry in TIME_WAIT that nobody needs goes", "edge-14-quit",
+        [("table.h", "if (found && r.state == TCP_TIME_WAIT && conn_ended(conn)) {", "if (0) {")];
+    "count-leaks", "entries that are deleted count no more", "edge-14-silent",
+        [("table.h", "client_left(c, &key, family);", "(void)family;")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
         [("up.h", "unread = (lost && !w->by_rote) || trial || (!w->whole && w->scan.state == RQ_LOST);", "unread = (lost && !w->by_rote) || trial;")];
     "refusals-shut", "only a refusal that contradicts the known rules shuts the gate", "coh-37-refused-again",
@@ -203,7 +214,7 @@ mutations! {
         [("conn.h", "if (w->listener == LISTENER_FOREIGN) {", "if (0) {"),
          ("conn.h", "bool ours = c->admit && w->listener == LISTENER_REDIS;", "bool ours = c->admit;")];
     "listen-closes", "payload for a listener, without a SYN cookie that is right, reaches nobody", "port-forged-payload",
-        [("conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tuntracked_seen(c);\n\t\tcount(reason);\n")];
+        [("conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tatomic_add(&c->gate_seen, 1);\n\t\tcount(reason);\n")];
     "cookie-ack-unseen", "payload that ends a handshake by SYN cookie is tracked", "port-syn-cookie",
         [("conn.h", "w->by_cookie = listener_believes(sk, w);", "w->by_cookie = 0;")];
     "looked-up-once", "a look-up that finds the listener alone is made again", "port-look-up-in-between",

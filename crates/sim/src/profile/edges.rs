@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Profiles of the world's edges: strangers' segments, packets that change processors, routes that
-//! move.
+//! move, more connections than there is room for.
 
 use crate::profile::list::QUIET_LINK;
 use crate::profile::{CALM, ClientRates, LinkRates, Profile, ServerRates};
@@ -103,6 +103,37 @@ pub(super) const UPLINKS: Profile = Profile {
     client: ClientRates {
         reads: 900_000,
         plain_reads: 900_000,
+        ..CALM.client
+    },
+    ..CALM
+};
+
+pub(super) const NARROW: Profile = Profile {
+    name: "narrow",
+    about: "more connections than the table has places, and than an address may have",
+    connections: 40,
+    duration: 20 * SECOND,
+    link: LinkRates {
+        loss: 5_000,
+        reorder: 5_000,
+        duplicate: 5_000,
+        ..QUIET_LINK
+    },
+    server: ServerRates {
+        cpus: 3,
+        switch: 150_000,
+        steered: 300_000,
+        backlog: 500,
+        conns: 6,
+        ..CALM.server
+    },
+    client: ClientRates {
+        parallel: 6,
+        odd_commands: 10_000,
+        vanish: 50_000,
+        reset: 100_000,
+        half_close: 100_000,
+        reuse: 200_000,
         ..CALM.client
     },
     ..CALM

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The profiles themselves: each names what it changes of a calm day.
 
-use crate::profile::edges::{FORGED, HOLES, STEERED, UPLINKS};
+use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::time::{MS, SECOND, US};
@@ -74,6 +74,7 @@ pub const CALM: Profile = Profile {
         offload: 300_000,
         slow_reader: 0,
         sets: 16,
+        conns: 128,
         renamed: &[],
     },
     client: ClientRates {
@@ -557,6 +558,7 @@ const CROWDED: Profile = Profile {
     duration: 4 * SECOND,
     server: ServerRates {
         sets: 1,
+        conns: 64,
         ..CALM.server
     },
     client: ClientRates {
@@ -576,6 +578,6 @@ const CROWDED: Profile = Profile {
 /// All profiles.
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
-    BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN, ALL,
-    CROWDED, USERS,
+    BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
+    ALL, CROWDED, USERS,
 ];

@@ -86,6 +86,8 @@ pub struct ServerRates {
     /// Of reads of Redis.
     pub slow_reader: u32,
     pub sets: u32,
+    /// Places in the table of connections; one address has half of them.
+    pub conns: u32,
     /// `rename-command` of redis.conf: declared name, name in use.
     pub renamed: &'static [(&'static str, &'static str)],
 }

@@ -73,6 +73,8 @@ pub struct Setup {
     pub ipv6: bool,
     /// Cache sets.
     pub sets: u32,
+    /// Places in the table of connections; one address has half of them.
+    pub conns: u32,
     /// `rename-command` of redis.conf: declared name, name in use.
     pub renamed: &'static [(&'static str, &'static str)],
     /// One way of each link.
@@ -109,6 +111,7 @@ impl Default for Setup {
             vlan: None,
             ipv6: false,
             sets: 16,
+            conns: 128,
             renamed: &[],
             delay: 30 * US,
             client: Config {
@@ -159,6 +162,7 @@ impl Scenario {
         profile.server.tier = setup.tier;
         profile.server.veth = setup.veth;
         profile.server.sets = setup.sets;
+        profile.server.conns = setup.conns;
         profile.server.renamed = setup.renamed;
         profile.server.offload = if setup.offload { 1_000_000 } else { 0 };
         profile.server.merge = if setup.merge { 1_000_000 } else { 0 };

@@ -237,8 +237,12 @@ cases! {
     "port-forged-payload", "edges 9", "payload without connection takes the fast path from nobody", Some(cases::port::forged_payload), "listen-closes";
     "port-syn-cookie", "edges 9, coherence 7", "what ends a handshake by SYN cookie fences until proved", Some(cases::port::write_by_syn_cookie), "cookie-ack-unseen";
     "port-look-up-in-between", "edges 9", "a look-up between a request and its connection finds neither", Some(cases::port::look_up_in_between), "looked-up-once";
-    "port-silent", "edges 9", "connections that have said nothing keep the fast path from nobody", Some(cases::port::silent_beside_a_full_table), "";
-    "coh-07-full-table", "coherence 7", "a full table closes the fast path", Some(cases::fence::full_table), "";
+    "coh-07-full-table", "coherence 7", "what a connection without room writes shows by Redis's push", Some(cases::room::writer_without_room), "crowd-closes";
+    "edge-14-share", "coherence 7", "one address takes the table from nobody", Some(cases::room::share_of_an_address), "share-unbounded";
+    "edge-14-under-way", "coherence 7", "what found no room is not new while bytes of it are under way", Some(cases::room::room_while_payload_is_under_way), "unseen-believed";
+    "edge-14-taken-up", "coherence 7", "what found no room is taken up when there is room, and closes nothing before", Some(cases::room::taken_up_when_there_is_room), "crowd-taken-up";
+    "edge-14-quit", "coherence 7", "connections that Redis has closed do not fill the table", Some(cases::room::many_that_quit), "time-wait-kept";
+    "edge-14-silent", "coherence 7", "who has said nothing beside a crowd is new, and counted", Some(cases::room::silent_beside_a_crowd), "count-leaks";
     "coh-07-unparseable", "coherence 7", "a stream that cannot be parsed may have written anything", Some(cases::fence::streams_that_cannot_be_parsed), "";
     "coh-08-queued", "coherence 8", "QUEUED releases nothing that EXEC needs", Some(cases::fence::queued_is_no_reply), "";
     "coh-17-dead-daemon", "coherence 17", "without a daemon nothing is answered from the cache", Some(cases::lease::dead_daemon), "lease-ignored";
@@ -257,7 +261,7 @@ cases! {
     "coh-38-first-command", "coherence 38", "the first command of a connection is Redis's own", Some(cases::fence::first_command_is_redis_own), "";
     "coh-39-gate", "coherence 22, 39, 40", "what changes Redis's state shuts the gate until it was read again", Some(cases::fence::commands_that_move_the_gate), "gate-ignored";
     "coh-40-monitor", "coherence 40", "a MONITOR sees every read", Some(cases::fence::monitor_sees_everything), "";
-    "coh-40-monitor-untracked", "coherence 40", "who is not tracked may be a MONITOR", Some(cases::fence::monitor_that_nobody_tracks), "untracked-opens";
+    "coh-40-monitor-untracked", "coherence 40", "a MONITOR that found no room is noticed", Some(cases::room::monitor_without_room), "";
     "coh-40-monitor-unread", "coherence 40", "the packet that cannot be read may be a MONITOR", Some(cases::fence::monitor_that_cannot_be_read), "unread-opens";
     "coh-41-policy", "coherence 41", "where Redis evicts by use, keys that ERB answers are not the first to go", Some(cases::fence::policies_that_count_reads), "use-unnoticed";
     "coh-17-refused-user", "coherence 17", "a feed whose password Redis does not take any more answers nothing, and comes back with the right one", Some(cases::lease::password_changed), "lease-without-pong";

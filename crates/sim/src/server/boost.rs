@@ -11,17 +11,22 @@ use std::rc::{Rc, Weak};
 use erb_core::rights::{Credentials, DEFAULT_USER};
 use erb_core::{Core, Listener, Machine, Result, Settings, Stage, TcpPair, Traffic};
 use erb_sim_path::{Context, Hook, Library, point};
+use erb_sim_redis::ClientId;
 use erb_sim_tcp::State;
 
 use crate::client::machine::{PORT, server_ip};
 use crate::fault::Fault;
 use crate::inner::Event;
 use crate::mutate::{DaemonMistake, Mistaken, sizes_unasked};
+use crate::scenario::key_of;
 use crate::server::control::Control;
-use crate::server::{IFINDEX, Pipe, Server};
-use crate::time::{MS, Ns, US};
+use crate::server::{IFINDEX, Pipe, Server, Way};
+use crate::time::{MS, Ns, SECOND, US};
 use crate::trace::{Note, Place};
 use crate::violation::Violation;
+
+/// So long after payload has passed unseen a command of that connection may be of that payload.
+const UNSEEN_LAG_NS: Ns = 5 * SECOND;
 
 /// The daemon's core over this world.
 pub type Daemon = Core<Mistaken<Control>, Around>;
@@ -81,6 +86,27 @@ impl Boost {
 }
 
 impl Server {
+    /// Whether the client's last bytes may have passed unseen, for want of room in the table.
+    pub(super) fn is_unseen(&self, client: ClientId) -> bool {
+        let peers = self.peers.borrow();
+        let Some(Way::Tcp(_, pair)) = peers.get(&client).map(|peer| &peer.way) else {
+            return false;
+        };
+        let path = self.path.borrow();
+        let key = key_of(*pair);
+        path.as_ref().is_some_and(|path| {
+            let time = Ns::from(path.unseen_time(&key)) << 20;
+            let lately = self.inner.now() < time + UNSEEN_LAG_NS;
+            time != 0 && (lately || path.conn(&key).is_none())
+        })
+    }
+
+    /// Connections that the daemon says are not seen.
+    #[must_use]
+    pub fn unseen(&self) -> u32 {
+        self.boost.with(|core| core.unseen().count).unwrap_or(0)
+    }
+
     /// Starts a daemon: on new maps, or taking over those that a dead one left.
     pub fn start_daemon(self: &Rc<Self>) {
         if self.boost.is_alive() || !self.powered.get() {

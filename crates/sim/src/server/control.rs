@@ -108,7 +108,7 @@ macro_rules! setters {
 
 impl DataPath for Control {
     getters! {
-        serving: u32; fills: u32; lease_until_ns: u64; fence: u64; untracked: u32;
+        serving: u32; fills: u32; lease_until_ns: u64; fence: u64;
         gate_seen: u64; gate_ack: u64; rights: u32; fast_off: u32; unknown_class: u32;
         fence_answered: u64; fence_settled: u64;
     }
@@ -271,11 +271,6 @@ impl DataPath for Control {
         Ok(())
     }
 
-    fn untracked_clear(&self) -> Result<bool> {
-        self.step();
-        Ok(self.path.run_prog(Prog::UntrackedClear) == 0)
-    }
-
     fn sets(&self) -> u32 {
         // SAFETY: the control block lives as long as the path.
         let mask = unsafe { addr_of!((*self.path.control()).set_mask).read_volatile() };
@@ -302,6 +297,11 @@ impl DataPath for Control {
 
     fn stat(&self, stat: erb_stat) -> Result<u64> {
         Ok(self.path.stat(stat))
+    }
+
+    fn was_unseen(&self, key: &conn_key) -> Result<bool> {
+        self.step();
+        Ok(self.path.unseen_time(key) != 0)
     }
 
     fn conn_keys(&self) -> Vec<conn_key> {

@@ -309,7 +309,8 @@ impl Server {
         let plan = &self.inner.plan;
         let config = PathConfig {
             sets: plan.profile.server.sets,
-            conns: 64,
+            conns: plan.profile.server.conns,
+            client_conns: plan.profile.server.conns / erb_abi::CLIENT_SHARE,
             cpus: plan.profile.server.cpus,
             port: PORT,
             devices: devices::BOOSTED,

@@ -235,8 +235,11 @@ impl Server {
             )
         });
         self.check_fill(executed);
-        self.inner.checks.borrow_mut().executed(now, conn, executed);
-        self.tell_rights(conn, executed);
+        let unseen = self.is_unseen(executed.client);
+        let mut checks = self.inner.checks.borrow_mut();
+        checks.executed(now, conn, unseen, executed);
+        drop(checks);
+        self.tell_rights(conn.filter(|_| !unseen), executed);
     }
 
     /// No fill costs Redis more than some kilobytes of output, whatever its keys hold.

@@ -109,38 +109,6 @@ pub(crate) fn older_than_erb() {
     s.finish();
 }
 
-pub(crate) fn full_table() {
-    let (mut s, client) = setup();
-    for _ in 0..70 {
-        let raw = s.raw();
-        let mut talk = Talk::connected(&mut s, raw);
-        talk.ask(&mut s, &[b"PING"]);
-    }
-    assert!(s.stat(abi::STAT_CONN_TABLE_FULL) > 0, "there was room");
-    let raw = s.raw();
-    let mut talk = Talk::connected(&mut s, raw);
-    assert_eq!(talk.ask(&mut s, &[b"SET", b"k", b"w"]), b"+OK\r\n");
-    assert_eq!(s.control().untracked, 1);
-    assert_eq!(s.call(client, &[b"GET", b"k"]), b"$1\r\nw\r\n");
-    assert!(!is_fast(&mut s, client), "answered with writers unseen");
-}
-
-pub(crate) fn monitor_that_nobody_tracks() {
-    let (mut s, client) = setup();
-    for _ in 0..70 {
-        let raw = s.raw();
-        let mut talk = Talk::connected(&mut s, raw);
-        talk.ask(&mut s, &[b"PING"]);
-    }
-    let raw = s.raw();
-    let mut talk = Talk::connected(&mut s, raw);
-    assert_eq!(talk.ask(&mut s, &[b"MONITOR"]), b"+OK\r\n");
-    assert!(s.entry_of(talk.raw.pair()).is_none(), "there was room");
-    let fast = s.fast_packets();
-    s.call(client, &[b"PING"]);
-    assert_eq!(s.fast_packets(), fast, "a MONITOR did not see it");
-}
-
 pub(crate) fn queued_is_no_reply() {
     over_seeds(1..9, &Setup::default(), |mut s| {
         s.cached(b"k", b"v");

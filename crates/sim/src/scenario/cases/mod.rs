@@ -20,6 +20,7 @@ pub(crate) mod order;
 pub(crate) mod port;
 pub(crate) mod replica;
 pub(crate) mod rights;
+pub(crate) mod room;
 pub(crate) mod settle;
 pub(crate) mod upkeep;
 pub(crate) mod wire;
