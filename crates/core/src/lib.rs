@@ -34,6 +34,7 @@ mod listeners_tests;
 mod look;
 mod never;
 mod outside;
+mod pace;
 mod proof;
 mod questions;
 mod reading;

@@ -28,6 +28,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let now = self.machine.monotonic_ns();
         let rights = self.path.rights();
         let report = self.path.sweep(self.admissions_to_skip())?;
+        self.sweep_pace.ran(now, self.machine.monotonic_ns());
         let mut wanting = Vec::new();
         for row in &report.rows {
             if wants_proof(row) {

@@ -10,6 +10,7 @@ use crate::feed::{Event, Feed};
 use crate::fill::Fills;
 use crate::listeners::Listeners;
 use crate::outside::{DataPath, Error, Machine, Result};
+use crate::pace::Pace;
 use crate::reading::{Asked, Filled};
 use crate::watch::Watch;
 
@@ -119,6 +120,8 @@ pub struct Core<P, M: Machine> {
     misses_this_second: u64,
     answered: u64,
     pub(crate) unacked: bool,
+    pub(crate) sweep_pace: Pace,
+    timer_pace: Pace,
     wall_minus_mono_ns: i64,
 }
 
@@ -167,6 +170,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             answered: 0,
             // Of an adopted data path nothing is known.
             unacked: true,
+            sweep_pace: Pace::default(),
+            timer_pace: Pace::default(),
             wall_minus_mono_ns: 0,
         }
     }
@@ -251,14 +256,16 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 self.path.set_admit(1);
             }
         }
-        self.retransmit()?;
+        self.retransmit(now)?;
         self.drain_misses(now)?;
         self.touch_used(now)?;
         self.watch_gate();
         if now >= self.next_second_ns {
             self.next_second_ns = now + SECOND_NS;
             self.second(now)?;
-        } else if self.is_sweep_urgent() || self.is_probe_urgent() || self.wants_admissions(now)? {
+        } else if self.sweep_pace.may(now)
+            && (self.is_sweep_urgent() || self.is_probe_urgent() || self.wants_admissions(now)?)
+        {
             self.sweep_connections()?;
         }
         Ok(())
@@ -299,12 +306,14 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// Runs the retransmission timer, which walks the whole table (0.3 ms): only while bytes are
     /// unacknowledged or anything was answered since it last found none.
-    fn retransmit(&mut self) -> Result<()> {
+    fn retransmit(&mut self, now: u64) -> Result<()> {
         // Counted after the answer is committed: what this misses, the next tick finds.
         let answered = self.asked.answered();
-        if self.unacked || answered != self.answered {
+        if self.timer_pace.may(now) && (self.unacked || answered != self.answered) {
             self.answered = answered;
+            let began = self.machine.monotonic_ns();
             self.unacked = self.path.tick()?;
+            self.timer_pace.ran(began, self.machine.monotonic_ns());
         }
         Ok(())
     }
@@ -328,7 +337,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         self.read_listeners(now)?;
         self.count_unseen(now)?;
-        self.sweep_connections()
+        if self.sweep_pace.may(now) {
+            self.sweep_connections()?;
+        }
+        Ok(())
     }
 
     /// A step of the wall clock makes every cached expiry wrong.
