@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Firewall rules that name Redis's port: what ERB answers does not pass them.
+//! Firewall rules that name Redis's port: what ERB answers does not pass them, and behind some of
+//! them a packet is not what it was at the device.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
@@ -19,6 +20,30 @@ const ON_THE_WAY_OUT: [&str; 6] = [
     "POSTROUTING",
     "FORWARD",
 ];
+
+/// What gives a connection to another server, another address or other sequence numbers than its
+/// packets have at the device: statements of nft, targets of iptables.
+const REWRITES: [&str; 12] = [
+    "dnat",
+    "snat",
+    "redirect",
+    "masquerade",
+    "tproxy",
+    "synproxy",
+    "DNAT",
+    "SNAT",
+    "REDIRECT",
+    "MASQUERADE",
+    "TPROXY",
+    "SYNPROXY",
+];
+
+/// Chains with rules that name the port; true: one of them rewrites.
+type Places = BTreeMap<String, bool>;
+
+fn add(places: &mut Places, place: String, rewrites: bool) {
+    *places.entry(place).or_default() |= rewrites;
+}
 
 pub(super) fn examine(findings: &mut Findings, port: u16) {
     let listed = printed("nft", &["-j", "list", "ruleset"])
@@ -40,16 +65,35 @@ pub(super) fn examine(findings: &mut Findings, port: u16) {
             );
         }
         Some(places) => {
-            let places: Vec<String> = places.into_iter().collect();
-            findings.warn(
-                SUBJECT,
-                format!(
-                    "rules name port {port} ({}): packets that ERB answers do not pass them. A new \
-                     rule holds for new connections at once, for one that is answered when its next \
-                     command goes up to Redis, a minute later at most; `CLIENT KILL` ends it at once",
-                    places.join(", ")
-                ),
-            );
+            let names = |rewrites: bool| -> String {
+                let chosen = places.iter().filter(|place| *place.1 == rewrites);
+                let names: Vec<&str> = chosen.map(|place| place.0.as_str()).collect();
+                names.join(", ")
+            };
+            let (rewriting, others) = (names(true), names(false));
+            if !rewriting.is_empty() {
+                findings.bad(
+                    SUBJECT,
+                    format!(
+                        "rules give connections to port {port} another server, other addresses or \
+                         other sequence numbers ({rewriting}): at the device ERB sees what was before. \
+                         Behind TPROXY clients would be answered past the proxy, behind SYNPROXY \
+                         nothing is, behind NAT writes are not seen. Take these rules away, or do \
+                         not boost here"
+                    ),
+                );
+            }
+            if !others.is_empty() {
+                findings.warn(
+                    SUBJECT,
+                    format!(
+                        "rules name port {port} ({others}): packets that ERB answers do not pass them. \
+                         A new rule holds for new connections at once, for one that is answered when \
+                         its next command goes up to Redis, a minute later at most; `CLIENT KILL` ends \
+                         it at once"
+                    ),
+                );
+            }
         }
     }
 }
@@ -62,9 +106,10 @@ fn printed(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 /// Chains of `nft -j list ruleset` with a rule whose destination port may be this one.
-fn in_nft(text: &str, port: u16) -> BTreeSet<String> {
+fn in_nft(text: &str, port: u16) -> Places {
+    let mut found = Places::new();
     let Ok(list) = serde_json::from_str::<Value>(text) else {
-        return BTreeSet::new();
+        return found;
     };
     let entries = list["nftables"].as_array().cloned().unwrap_or_default();
     let place = |of: &Value, chain: &str| {
@@ -72,16 +117,26 @@ fn in_nft(text: &str, port: u16) -> BTreeSet<String> {
         format!("{} {} {}", word("family"), word("table"), word(chain))
     };
     let chains = entries.iter().filter_map(|entry| entry.get("chain"));
-    let outward: BTreeSet<String> = chains
+    let outward: Vec<String> = chains
         .filter(|chain| ON_THE_WAY_OUT.contains(&chain["hook"].as_str().unwrap_or_default()))
         .map(|chain| place(chain, "name"))
         .collect();
     let rules = entries.iter().filter_map(|entry| entry.get("rule"));
-    rules
-        .filter(|rule| names_port(&rule["expr"], port))
-        .map(|rule| place(rule, "chain"))
-        .filter(|place| !outward.contains(place))
-        .collect()
+    for rule in rules.filter(|rule| names_port(&rule["expr"], port)) {
+        let place = place(rule, "chain");
+        if !outward.contains(&place) {
+            add(&mut found, place, rewrites(&rule["expr"]));
+        }
+    }
+    found
+}
+
+/// Whether a statement of [`REWRITES`] is in a rule.
+fn rewrites(expression: &Value) -> bool {
+    let statements = expression.as_array().into_iter().flatten();
+    statements
+        .filter_map(Value::as_object)
+        .any(|statement| REWRITES.iter().any(|name| statement.contains_key(*name)))
 }
 
 /// Whether a match of a destination port is somewhere in an expression.
@@ -111,9 +166,9 @@ fn covers(right: &Value, port: u16) -> bool {
 }
 
 /// Chains of `iptables-save` with a rule whose destination port may be this one.
-fn in_iptables(text: &str, port: u16) -> BTreeSet<String> {
+fn in_iptables(text: &str, port: u16) -> Places {
     let mut table = "";
-    let mut found = BTreeSet::new();
+    let mut found = Places::new();
     for line in text.lines() {
         if let Some(name) = line.strip_prefix('*') {
             table = name.trim();
@@ -124,14 +179,15 @@ fn in_iptables(text: &str, port: u16) -> BTreeSet<String> {
         }
         let chain = words.next().unwrap_or_default();
         let mut before = "";
-        let mut named = false;
+        let (mut named, mut rewrites) = (false, false);
         for word in words {
+            rewrites |= before == "-j" && REWRITES.contains(&word);
             named |= matches!(before, "--dport" | "--dports" | "--destination-port")
                 && word.split(',').any(|ports| in_range(ports, port));
             before = word;
         }
         if named && !ON_THE_WAY_OUT.contains(&chain) {
-            found.insert(format!("{table} {chain}"));
+            add(&mut found, format!("{table} {chain}"), rewrites);
         }
     }
     found
@@ -172,13 +228,17 @@ mod tests {
             let list = [&chains[..], rules].concat().join(",");
             in_nft(&format!("{{\"nftables\":[{list}]}}"), 6379)
         };
-        let found = BTreeSet::from(["inet f in".to_owned()]);
+        let found = Places::from([("inet f in".to_owned(), false)]);
         for right in ["6379", "{\"set\":[22,6379]}", "{\"range\":[6000,7000]}"] {
             assert_eq!(all(&[rule("in", right)]), found, "{right}");
             assert!(all(&[rule("out", right)]).is_empty(), "{right}");
         }
         for right in ["6380", "{\"set\":[22,{\"range\":[80,90]}]}", "\"@ports\""] {
             assert!(all(&[rule("in", right)]).is_empty(), "{right}");
+        }
+        for statement in ["tproxy", "dnat", "redirect", "synproxy"] {
+            let rule = rule("in", "6379").replace("\"drop\"", &format!("\"{statement}\""));
+            assert!(all(&[rule])["inet f in"], "{statement}");
         }
         assert!(in_nft("no JSON", 6379).is_empty());
     }
@@ -191,9 +251,13 @@ mod tests {
                     -A OUTPUT -p tcp -m tcp --dport 6379 -j ACCEPT\n\
                     -A INPUT -p tcp -m tcp --sport 6379 -j ACCEPT\nCOMMIT\n";
         let found = in_iptables(text, 6379);
+        let of = |place: &str, rewrites| (place.to_owned(), rewrites);
+        let wanted = [of("filter INPUT", false), of("filter KUBE-X", false)];
+        assert_eq!(found, Places::from(wanted));
+        let text = "*mangle\n-A PREROUTING -p tcp --dport 6379 -j TPROXY --on-port 7001\nCOMMIT\n";
         assert_eq!(
-            found.into_iter().collect::<Vec<_>>(),
-            ["filter INPUT", "filter KUBE-X"]
+            in_iptables(text, 6379),
+            Places::from([of("mangle PREROUTING", true)])
         );
         assert!(in_iptables(text, 22).is_empty());
         assert!(in_range(":7000", 6379) && in_range("6000:", 6379) && !in_range("x", 6379));
