@@ -158,7 +158,10 @@ struct sock {
 };
 struct inet_sock {
 	struct sock sk;
+	unsigned long inet_flags;
 };
+#define INET_FLAGS_TRANSPARENT                                                                     \
+	15 /* include/net/inet_sock.h, an enumerator without a name of its own */
 struct fastopen_queue {
 	int max_qlen;
 };
@@ -210,6 +213,7 @@ struct request_sock {
 };
 struct inet_request_sock {
 	struct request_sock req;
+	u16 no_srccheck : 1; /* its listener is transparent (tcp_conn_request()) */
 };
 struct tcp_request_sock {
 	struct inet_request_sock req;

@@ -19,6 +19,7 @@ struct sock_ref {
 	u32 snt_isn;
 	u32 ts_recent; /* TCP_NEW_SYN_RECV: the SYN's timestamp, 0 = none */
 	u8 state;      /* TCP_* */
+	u8 transparent;
 };
 
 /* Fields that change while we look, loaded under the connection's lock. */
@@ -152,6 +153,14 @@ INLINE bool sock_known(const struct conn *conn, struct sock_ref *r)
 	return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;
 }
 
+/* Whether its listener takes connections to any address (IP_TRANSPARENT): a proxy's, to which
+ * netfilter gives what is addressed to Redis (TPROXY). Redis never asks for it. */
+INLINE bool sock_transparent(const struct sock_ref *r)
+{
+	return r->transparent ||
+	       (r->tp && (r->tp->inet_conn.icsk_inet.inet_flags >> INET_FLAGS_TRANSPARENT & 1));
+}
+
 /* Looks the connection's socket up in the device's namespace. Returns false if there is none;
  * else sock_put() must follow. About 110 ns. */
 INLINE bool sock_get(void *ctx, const struct conn_key *key, u8 family, struct sock_ref *r)
@@ -183,6 +192,7 @@ INLINE bool sock_get(void *ctx, const struct conn_key *key, u8 family, struct so
 			r->rcv_isn = req->rcv_isn;
 			r->snt_isn = req->snt_isn;
 			r->ts_recent = req->req.req.ts_recent;
+			r->transparent = BPF_CORE_READ_BITFIELD(&req->req, no_srccheck);
 		}
 	} else {
 		tp = bpf_skc_to_tcp_sock(r->sk);

@@ -63,6 +63,9 @@ static void mirror_fill(void *at, const struct sim_sock *s)
 	m->req.req.req.__req_common.skc_state = s->state;
 	m->req.req.req.__req_common.skc_cookie.counter = s->cookie;
 	m->req.req.req.ts_recent = s->ts_recent;
+	tp->inet_conn.icsk_inet.inet_flags = (unsigned long)s->transparent
+					     << INET_FLAGS_TRANSPARENT;
+	m->req.req.no_srccheck = s->transparent;
 	m->req.rcv_isn = s->rcv_isn;
 	m->req.snt_isn = s->snt_isn;
 }

@@ -61,6 +61,7 @@ struct sim_sock {
 	__u8 usec_ts;
 	__u8 family;
 	__u8 out_of_order; /* segments wait for what is before them */
+	__u8 transparent;  /* of a listener with IP_TRANSPARENT */
 };
 
 /* One socket as helpers show it: the same socket as each of its types. */

@@ -62,6 +62,8 @@ pub struct Sock {
     pub family: u8,
     /// 1: segments wait for what is before them.
     pub out_of_order: u8,
+    /// 1: of a listener with `IP_TRANSPARENT`.
+    pub transparent: u8,
 }
 
 /// States of sockets, `include/net/tcp_states.h`.

@@ -21,20 +21,18 @@ const ON_THE_WAY_OUT: [&str; 6] = [
     "FORWARD",
 ];
 
-/// What gives a connection to another server, another address or other sequence numbers than its
-/// packets have at the device: statements of nft, targets of iptables.
-const REWRITES: [&str; 12] = [
+/// What gives a connection other addresses or sequence numbers than its packets have at the device:
+/// statements of nft, targets of iptables. (Not TPROXY: the proxy's socket tells whose it is.)
+const REWRITES: [&str; 10] = [
     "dnat",
     "snat",
     "redirect",
     "masquerade",
-    "tproxy",
     "synproxy",
     "DNAT",
     "SNAT",
     "REDIRECT",
     "MASQUERADE",
-    "TPROXY",
     "SYNPROXY",
 ];
 
@@ -75,11 +73,10 @@ pub(super) fn examine(findings: &mut Findings, port: u16) {
                 findings.bad(
                     SUBJECT,
                     format!(
-                        "rules give connections to port {port} another server, other addresses or \
-                         other sequence numbers ({rewriting}): at the device ERB sees what was before. \
-                         Behind TPROXY clients would be answered past the proxy, behind SYNPROXY \
-                         nothing is, behind NAT writes are not seen. Take these rules away, or do \
-                         not boost here"
+                        "rules give connections to port {port} other addresses or other sequence \
+                         numbers ({rewriting}): at the device ERB sees what was before. Behind SYNPROXY \
+                         no connection works, behind NAT writes are not seen. Take these rules away, \
+                         or do not boost here"
                     ),
                 );
             }
@@ -236,7 +233,7 @@ mod tests {
         for right in ["6380", "{\"set\":[22,{\"range\":[80,90]}]}", "\"@ports\""] {
             assert!(all(&[rule("in", right)]).is_empty(), "{right}");
         }
-        for statement in ["tproxy", "dnat", "redirect", "synproxy"] {
+        for statement in ["dnat", "redirect", "synproxy"] {
             let rule = rule("in", "6379").replace("\"drop\"", &format!("\"{statement}\""));
             assert!(all(&[rule])["inet f in"], "{statement}");
         }
@@ -254,10 +251,10 @@ mod tests {
         let of = |place: &str, rewrites| (place.to_owned(), rewrites);
         let wanted = [of("filter INPUT", false), of("filter KUBE-X", false)];
         assert_eq!(found, Places::from(wanted));
-        let text = "*mangle\n-A PREROUTING -p tcp --dport 6379 -j TPROXY --on-port 7001\nCOMMIT\n";
+        let text = "*nat\n-A PREROUTING -p tcp --dport 6379 -j REDIRECT --to-ports 7001\nCOMMIT\n";
         assert_eq!(
             in_iptables(text, 6379),
-            Places::from([of("mangle PREROUTING", true)])
+            Places::from([of("nat PREROUTING", true)])
         );
         assert!(in_iptables(text, 22).is_empty());
         assert!(in_range(":7000", 6379) && in_range("6000:", 6379) && !in_range("x", 6379));

@@ -2,8 +2,8 @@
 //! Whose port it is: a second server on another address, addresses and ports that Redis changes
 //! while it runs, payload that is nobody's, and payload that comes before its connection.
 
-use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::process::Stdio;
 use std::time::Duration;
@@ -230,5 +230,80 @@ fn a_write_in_a_syn_is_not_hidden() {
     let after = lab.counters();
     let moved = after.moved(&before);
     assert_eq!(after.since(&before, "DROP_SYN_DATA"), 3, "{moved}");
+    lab.assert_settled();
+}
+
+/// What a transparent proxy answers to everything.
+const PROXYS: &[u8] = b"$5\r\nPROXY\r\n";
+
+/// A proxy that netfilter gives connections from these ports to, whatever their address; none if the
+/// kernel or this system has no TPROXY.
+fn transparent_proxy(lab: &TestLab, ports: &str) -> Option<()> {
+    let rules = format!(
+        "add table ip tp; add chain ip tp pre {{ type filter hook prerouting priority mangle; }}; \
+         add rule ip tp pre tcp dport {} tcp sport {ports} tproxy to {}:7001 meta mark set 1 accept",
+        lab.lab().state().redis_port,
+        lab.address().ip()
+    );
+    let mut nft = lab.lab().exec(End::Server, "nft").expect("exec");
+    match nft.arg(rules).output() {
+        Ok(output) if output.status.success() => {}
+        other => {
+            eprintln!("skipped: no TPROXY here: {other:?}");
+            return None;
+        }
+    }
+    for words in [
+        "rule add fwmark 1 lookup 100",
+        "route add local default dev lo table 100",
+    ] {
+        let words: Vec<&str> = ["ip"].into_iter().chain(words.split(' ')).collect();
+        lab.exec(End::Server, &words);
+    }
+    let listener = lab.inside(End::Server, || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.set_ip_transparent_v4(true)?;
+        socket.bind(&SocketAddr::from((lab.address().ip(), 7001)).into())?;
+        socket.listen(16)?;
+        std::io::Result::Ok(TcpListener::from(socket))
+    });
+    let listener = listener.expect("a transparent listener");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut request = [0; 1024];
+                while stream.read(&mut request).is_ok_and(|count| count > 0) {
+                    stream.write_all(PROXYS).expect("write");
+                }
+            });
+        }
+    });
+    Some(())
+}
+
+/// Connections to Redis's own address and port that are a proxy's get the proxy's answers.
+#[test]
+fn clients_of_a_transparent_proxy_are_answered_by_it() {
+    let lab = TestLab::boosted_with("tproxy", &["--direct"]);
+    let mut ours = lab.client();
+    set(&mut ours, "k", "ours");
+    lab.heat(&mut ours, "k");
+    if transparent_proxy(&lab, "20000-20100").is_none() {
+        return;
+    }
+    for port in 20_000..20_004 {
+        let mut theirs = lab.inside(End::Client, || {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let socket = socket.expect("socket");
+            let from = SocketAddr::from((lab.lab().state().client.ipv4, port));
+            socket.bind(&from.into()).expect("bind");
+            socket.connect(&lab.address().into()).expect("connect");
+            Conn::from_stream(TcpStream::from(socket), STALL).expect("connection")
+        });
+        for _ in 0..50 {
+            assert_eq!(theirs.call(&["GET", "k"]).expect("a reply"), PROXYS);
+            expect(&mut ours, "GET k", &bulk("ours"));
+        }
+    }
     lab.assert_settled();
 }

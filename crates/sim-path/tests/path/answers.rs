@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whole programs: a hit, a miss, a hand-over to TC, a retransmission.
 
-use erb_sim_path::{PathConfig, Prog, Tc, Xdp};
+use erb_sim_path::{PathConfig, Prog, Tc, Xdp, tcp_state};
 
 use erb_sim_path::frames::{payload, sums_right};
 
@@ -64,6 +64,30 @@ fn the_acknowledgement_of_a_slow_reply_goes_up_through_tc() {
     assert_eq!(payload(sent[0].1.bytes()), b"$5\r\nvalue\r\n");
     assert!(sums_right(sent[0].1.bytes()));
     assert_eq!(scene.path.stat(erb_abi::STAT_EGRESS_CLONE), 1);
+}
+
+/// netfilter has given the connection to a proxy: its socket has Redis's address, and is another's.
+#[test]
+fn a_connection_of_a_transparent_proxy_is_left_alone() {
+    for state in [tcp_state::ESTABLISHED, tcp_state::NEW_SYN_RECV] {
+        let mut scene = Scene::new(PathConfig::default());
+        assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
+        scene.sock(|sock| {
+            sock.transparent = 1;
+            sock.state = state;
+            sock.snt_isn = sock.write_seq.wrapping_sub(1);
+        });
+        for _ in 0..3 {
+            assert_eq!(scene.send(&get(b"key")).0, Xdp::Pass, "{state}");
+        }
+        let reasons = reasons(&scene);
+        assert_eq!(scene.path.stat(erb_abi::STAT_UP_FOREIGN), 3, "{reasons:?}");
+        assert_eq!(
+            scene.path.stat(erb_abi::STAT_CONN_CREATED),
+            0,
+            "{reasons:?}"
+        );
+    }
 }
 
 #[test]
