@@ -24,10 +24,13 @@ __noinline int scan_packet_step(void)
 	return 0;
 }
 
-/* What is due with this packet of a command that was counted before it was whole: S3. */
+/* What is due with this packet of a command that was counted before it was whole: S3. Nothing if it
+ * was answered before: by a protocol error, behind which Redis reads no more. */
 INLINE u32 late_due(const struct conn *conn, const struct work *w)
 {
-	return conn->late && !seq_before(w->end, conn->late_end) ? conn->late : 0;
+	return conn->late && conn->requests != conn->replies && !seq_before(w->end, conn->late_end)
+		   ? conn->late
+		   : 0;
 }
 
 /* The keys that wait in the entry for their command's last byte. Read without the lock: who moves
