@@ -4,10 +4,15 @@
 //!
 //! Proof: a sweep saw that the kernel handed everything to Redis (or that the socket is gone), and
 //! a CLIENT LIST sent after that sweep shows the connection gone or with nothing pending.
+//!
+//! So are those whose replies are counted and do not leave (the client does not read): behind them
+//! there may be half a command, which waits in Redis for ever. Commands that were whole have run when
+//! Redis has read them and its loop has turned once more, if the connection does not block: that is
+//! what a second list shows ([`Core::release_counted`]).
 
 use erb_abi as abi;
 
-use crate::client_list::{ClientLine, Lines};
+use crate::client_list::{ClientLine, Lines, Ran};
 use crate::feed::Question;
 use crate::outside::{DataPath, Machine, Result};
 use crate::turn::{Core, Stage};
@@ -81,14 +86,49 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let now = self.machine.monotonic_ns();
         self.clients_next_ns = now + (now - self.clients_asked_ns) * CLIENTS_PAUSE;
         let lines = Lines::of(list);
-        let proved = |row: &&abi::sweep_row| lines.prove_executed(&row.key);
-        for row in question.proof.iter().filter(proved) {
+        let earlier = std::mem::take(&mut self.perhaps_run);
+        for row in &question.proof {
             let remove = row.flags & abi::SWEEP_F_GONE != 0;
-            self.path.release(row, remove)?;
+            if row.flags & abi::SWEEP_F_COUNTED != 0 && !remove {
+                self.release_counted(row, &lines, &earlier)?;
+            } else if lines.prove_executed(&row.key) {
+                self.path.release(row, remove)?;
+            }
         }
         // Behind the proofs: who holds something is not admitted.
         self.admit(list, &question.admit, question.rights)?;
         self.judge_listeners(list)
+    }
+
+    /// Releases what a connection's commands hold of which no reply leaves, as far as the list shows
+    /// that they have run. `earlier`: rows of the list before, which perhaps had run.
+    fn release_counted(
+        &mut self,
+        row: &abi::sweep_row,
+        lines: &Lines<'_>,
+        earlier: &[abi::sweep_row],
+    ) -> Result<()> {
+        match lines.have_run(&row.key) {
+            Ran::All => self.path.release(row, false).map(drop),
+            Ran::AllButLast => {
+                // The last one's effect may be in the share that stands for what had no room.
+                let but_last = abi::sweep_row {
+                    requests: row.requests.wrapping_sub(1),
+                    proof_pos: row.proof_pos.wrapping_sub(1),
+                    ..*row
+                };
+                self.path.release(&but_last, false).map(drop)
+            }
+            Ran::Perhaps if row.flags & abi::SWEEP_F_HALF != 0 => {
+                let same = |old: &&abi::sweep_row| old.key == row.key && old.cookie == row.cookie;
+                match earlier.iter().find(same) {
+                    Some(old) => self.path.release(old, false).map(drop)?,
+                    None => self.perhaps_run.push(*row),
+                }
+                Ok(())
+            }
+            Ran::Perhaps | Ran::Unknown => Ok(()),
+        }
     }
 }
 

@@ -107,6 +107,12 @@ mutations! {
         [("up.h", "\t\t\tw->found.late = w->scan.pending;\n", "\t\t\tif (w->scan.pending)\n\t\t\t\tfound_whole(&w->found, w->scan.pending);\n\t\t\tw->found.due = w->found.effects;\n\t\t\tw->found.late = 0;\n")];
     "late-forgotten", "the last byte of a command that is counted closes the fence", "fence-half-body",
         [("up.h", "conn->late = w->found.late;", "conn->late = conn->half = 0;")];
+    "stranger-empties", "what Redis refuses, as no password was shown, does not empty the cache", "fence-stranger",
+        [("egress.h", "return ow->shut && !(conn->kept", "return 0 && ow->shut && !(conn->kept")];
+    "errors-believed", "an error proves nothing of who was let in", "fence-let-in",
+        [("egress.h", "conn->kept |= CONN_K_LET_IN;", "conn->kept |= 0;")];
+    "held-for-ever", "what stands for a reply that does not come is released by proof", "fence-unread-before",
+        [("table.h", "if (held > HELD_NS >> 20 && found &&", "if (0 && found &&")];
     "reply-whole", "a reply's first byte says that its command has run", "fence-slow-reader",
         [("egress.h", "u32 early = begun & (m->set == MARK_SETTLE);", "u32 early = begun & !m;")];
     "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",
