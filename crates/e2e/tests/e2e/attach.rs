@@ -348,7 +348,7 @@ fn a_second_boost_of_the_same_device_is_refused() {
     let output = command.output().expect("erb");
     assert_exit(&output, FOREIGN_XDP, &["erb_xdp", "ERB's own"]);
     assert!(!Path::new("/run/erb/e2e-second2/bpf").exists());
-    assert!(lab.hits(&mut conn, "hot"), "the first goes on");
+    lab.assert_fast(&mut conn, "hot", "the first goes on");
     lab.assert_settled();
 }
 

@@ -101,7 +101,7 @@ fn idle_fast_connections_survive_keepalive_from_both_ends() {
     for conn in [&mut plain, &mut probing] {
         expect(conn, "GET hot", &bulk("v"));
         expect(conn, "INCR counter", &call_next());
-        assert!(lab.hits(conn, "hot"), "still fast");
+        lab.assert_fast(conn, "hot", "still fast");
     }
     lab.assert_settled();
 }

@@ -195,7 +195,7 @@ fn does_not_stop_hits(lab: &TestLab, idle: &str) {
         sleep(Duration::from_millis(30));
     }
     lab.heat(&mut reader, "hot");
-    assert!(lab.hits(&mut reader, "hot"), "{idle}: no more hits");
+    lab.assert_fast(&mut reader, "hot", &format!("{idle}: no more hits"));
     assert_eq!(
         lab.status().fence,
         0,

@@ -240,7 +240,7 @@ fn what_was_loaded_with_another_layout_is_neither_adopted_nor_replaced() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(OTHER_VERSION), "{said}");
     assert!(said.contains("erb detach"), "{said}");
-    assert!(lab.hits(&mut conn, "hot"), "the old daemon goes on");
+    lab.assert_fast(&mut conn, "hot", "the old daemon goes on");
     let daemon = lab.daemon_pid();
     signal(daemon, Signal::SIGKILL);
     wait_for_death(daemon);

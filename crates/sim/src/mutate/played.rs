@@ -211,7 +211,7 @@ mutations! {
     "typeless-fills", "who does not read a value has none filled", "edge-01-typeless",
         [("fast_more.h", "if (w->missing && !more_typeless(&w->more))", "if (w->missing)")];
     "foreign-answered", "what goes to another server on the port is left alone", "port-another-server",
-        [("conn.h", "if (w->listener == LISTENER_FOREIGN) {", "if (0) {"),
+        [("conn.h", "if (w->listener == LISTENER_FOREIGN || sock_transparent(&r)) {", "if (0) {"),
          ("conn.h", "bool ours = c->admit && w->listener == LISTENER_REDIS;", "bool ours = c->admit;")];
     "listen-closes", "payload for a listener, without a SYN cookie that is right, reaches nobody", "port-forged-payload",
         [("conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tatomic_add(&c->gate_seen, 1);\n\t\tcount(reason);\n")];
