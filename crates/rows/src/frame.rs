@@ -258,10 +258,12 @@ impl Segment {
     }
 
     /// Reads a frame of a row's connection: lengths, IP sum and TCP sum are proved, addresses must
-    /// be the lab's. What is behind the IP packet is padding.
+    /// be the lab's. What is behind the IP packet is padding. What arrives may have no hops left: only
+    /// who forwards counts them.
     ///
     /// # Errors
-    /// If it is no TCP segment between the two ends, or a length or the IP sum is wrong.
+    /// If it is no TCP segment between the two ends, a length or the IP sum is wrong, or the server
+    /// sends it nowhere.
     pub fn parse(frame: &[u8]) -> Result<Self> {
         let up = frame.get(..6) == Some(&SERVER_MAC[..]);
         let macs = if up {
@@ -335,7 +337,7 @@ fn parse_ipv4(packet: &[u8], up: bool) -> Result<Segment> {
     ensure!(ip.protocol == IpNumber::TCP, "protocol {:?}", ip.protocol);
     let header = packet.get(..ip.header_len()).context("IPv4 header cut")?;
     ensure!(fold(sum_of(header)) == 0xffff, "wrong IPv4 header sum");
-    ensure!(ip.time_to_live > 0, "time to live 0");
+    ensure!(up || ip.time_to_live > 0, "time to live 0");
     let end = usize::from(ip.total_len);
     let tcp = packet.get(ip.header_len()..end).context("IPv4 length")?;
     let mut segment = parse_tcp(tcp, Family::V4, up)?;
@@ -352,7 +354,7 @@ fn parse_ipv6(packet: &[u8], up: bool) -> Result<Segment> {
     let (ip, rest) = Ipv6Header::from_slice(packet).context("IPv6 header")?;
     let ends = addresses(up, CLIENT_IPV6.octets(), SERVER_IPV6.octets());
     ensure!((ip.source, ip.destination) == ends, "IPv6 addresses");
-    ensure!(ip.hop_limit > 0, "hop limit 0");
+    ensure!(up || ip.hop_limit > 0, "hop limit 0");
     let content = rest
         .get(..usize::from(ip.payload_length))
         .context("IPv6 length")?;

@@ -230,6 +230,45 @@ fn connection_control() {
     ]);
 }
 
+/// The same frame with no hops left.
+fn without_hops(segment: &Segment) -> Vec<u8> {
+    let mut frame = segment.bytes();
+    if frame[14] >> 4 == 6 {
+        frame[14 + 7] = 0;
+        return frame;
+    }
+    // What leaves the time to live goes into the header's sum.
+    let sum = u16::from_be_bytes([frame[14 + 10], frame[14 + 11]]);
+    let (more, carry) = sum.overflowing_add(u16::from(frame[14 + 8]) << 8);
+    frame[14 + 8] = 0;
+    frame[14 + 10..14 + 12].copy_from_slice(&(more + u16::from(carry)).to_be_bytes());
+    frame
+}
+
+/// The kernel counts hops only where it forwards (`ip_rcv_core()`, `ip6_rcv_core()`): what arrives
+/// with none left is a client's like any other.
+#[test]
+fn no_hops_left() {
+    use erb_rows::scene::XDP_TX;
+    erb_rows::fixture::with(|bench| {
+        for shape in [V4, V6] {
+            let mut scene = Scene::connect(bench, shape);
+            fast(&mut scene);
+            let set = scene.segment(crate::SET_OTHER);
+            let up = scene.ingress(&without_hops(&set), 0);
+            scene.to_kernel(&up.frame);
+            scene.snd = scene.snd.wrapping_add(set.payload.len() as u32);
+            scene.read_request(&set.payload);
+            scene.reply(b"+OK\r\n");
+            scene.acknowledge();
+            let get = scene.segment(GET_KEY);
+            let answered = scene.xdp(&without_hops(&get));
+            assert_eq!(answered.verdict, XDP_TX, "the kernel takes it: so does ERB");
+            assert_eq!(scene.take_answer(&answered), crate::bulk(b"value"));
+        }
+    });
+}
+
 /// A frame that is cut off behind so many bytes, of which its IP header tells.
 fn cut_off(mut frame: Vec<u8>, l3: usize, len: usize) -> Vec<u8> {
     frame.truncate(len);
