@@ -13,6 +13,15 @@ use crate::{Error, Result};
 
 const NAME: &str = "erb_conns";
 
+/// What an entry says of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Consumed {
+    /// Bytes of requests that were answered without Redis, modulo 2^32, counted before the answer leaves.
+    pub bytes: u32,
+    /// Nothing of it is answered before Redis has said how it stands.
+    pub bypass: bool,
+}
+
 /// The table of connections, to be read only.
 pub struct Consumption(MapHandle);
 
@@ -27,22 +36,29 @@ impl Consumption {
         Ok(Self(map.map_err(|error| Error::map(NAME, error))?))
     }
 
-    /// Bytes of requests of a connection that were answered without Redis, modulo 2^32; none if it is
-    /// not tracked. They are counted before the answer leaves.
+    /// What is known of a connection; none if it is not tracked.
     ///
     /// # Errors
     /// [`Error::Map`] if the table cannot be read.
-    pub fn bytes(&self, client: SocketAddr, server: SocketAddr) -> Result<Option<u32>> {
+    pub fn of(&self, client: SocketAddr, server: SocketAddr) -> Result<Option<Consumed>> {
         let entry = self
             .0
             .lookup(&key(client, server), MapFlags::ANY)
             .map_err(|error| Error::map(NAME, error))?;
-        let at = offset_of!(abi::conn, in_delta);
-        let bytes = entry.as_ref().and_then(|entry| entry.get(at..));
-        Ok(bytes
-            .and_then(<[u8]>::first_chunk)
-            .map(|bytes| u32::from_ne_bytes(*bytes)))
+        Ok(entry.as_deref().and_then(consumed))
     }
+}
+
+/// Of a `struct conn`.
+fn consumed(entry: &[u8]) -> Option<Consumed> {
+    let bytes = entry
+        .get(offset_of!(abi::conn, in_delta)..)?
+        .first_chunk()?;
+    let state = u32::from(*entry.get(offset_of!(abi::conn, state))?);
+    Some(Consumed {
+        bytes: u32::from_ne_bytes(*bytes),
+        bypass: matches!(state, abi::CONN_BYPASS | abi::CONN_OLD),
+    })
 }
 
 /// A `struct conn_key`.
@@ -80,5 +96,21 @@ mod tests {
         );
         assert_eq!((key[16], key[17], key[31]), (0xfd, 0x77, 2));
         assert_eq!(key[32..], [1, 2, 0x18, 0xeb, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_connection_in_bypass_is_not_answered() {
+        let mut entry = vec![0; size_of::<abi::conn>()];
+        for (state, bypass) in [
+            (abi::CONN_NEW, false),
+            (abi::CONN_FAST, false),
+            (abi::CONN_BYPASS, true),
+            (abi::CONN_OLD, true),
+        ] {
+            entry[offset_of!(abi::conn, state)] = u8::try_from(state).unwrap();
+            entry[offset_of!(abi::conn, in_delta)] = 7;
+            assert_eq!(consumed(&entry), Some(Consumed { bytes: 7, bypass }));
+        }
+        assert_eq!(consumed(&[]), None);
     }
 }

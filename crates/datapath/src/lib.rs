@@ -24,7 +24,7 @@ mod size;
 mod trace;
 
 pub use attach::{AttachMode, Attached, LOOPBACK, Links, WantedTiers};
-pub use consumption::Consumption;
+pub use consumption::{Consumed, Consumption};
 pub use control::Control;
 pub use datapath::Datapath;
 pub use device::{Device, ForeignXdp, all_devices, check_layers, foreign_xdp};

@@ -17,11 +17,15 @@ const NOT_CARRIED_OUT: u8 = 2;
 const FORWARD_WORDS: &[&str] = &["lab", "__forward"];
 
 /// The table of connections of a lab's boost.
-struct Consumed(Consumption);
+struct Entries(Consumption);
 
-impl erb_suite::Witness for Consumed {
-    fn consumed(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
-        self.0.bytes(client, server).ok().flatten()
+impl erb_suite::Witness for Entries {
+    fn look(&self, client: SocketAddr, server: SocketAddr) -> Option<erb_suite::Look> {
+        let entry = self.0.of(client, server).ok().flatten()?;
+        Some(erb_suite::Look {
+            consumed: entry.bytes,
+            bypass: entry.bypass,
+        })
     }
 }
 
@@ -31,7 +35,7 @@ pub fn run(check: &Check) -> ExitCode {
         Check::Address(check) => erb_check::run(check),
         Check::Suite(args) => {
             let host = erb_suite::Host {
-                witness: &|lab| Ok(Arc::new(Consumed(Consumption::open(&lab.bpf_dir)?))),
+                witness: &|lab| Ok(Arc::new(Entries(Consumption::open(&lab.bpf_dir)?))),
                 booster: &lab::DaemonBooster,
                 forward_words: FORWARD_WORDS,
             };

@@ -105,7 +105,7 @@ impl Comparison {
             let pair = self.tests.entry(id.clone()).or_insert_with(|| {
                 // Nobody came to it in the runs before.
                 let mut pair = Pair::default();
-                for (seen, count) in [&mut pair.alone, &mut pair.boosted]
+                for (seen, count) in [&mut pair.alone, &mut pair.watched, &mut pair.boosted]
                     .into_iter()
                     .zip(earlier)
                 {
@@ -222,6 +222,20 @@ mod tests {
         assert_eq!(names(all.differing()), ["b"]);
         assert_eq!(names(all.seeing_client()), ["a"]);
         assert_eq!(names(all.flickering()), [""; 0]);
+    }
+
+    #[test]
+    fn a_test_that_is_come_to_late_was_missing_on_each_server() {
+        let mut all = Comparison::default();
+        let (few, more) = (run(&[]), run(&[("a", Outcome::Ok)]));
+        for server in [Server::Alone, Server::Boosted, Server::Alone] {
+            all.add(server, &few);
+        }
+        all.add(Server::Watched, &more);
+        let pair = all.tests.values().next().unwrap();
+        assert_eq!(pair.alone[&Outcome::Missing], 2);
+        assert_eq!(pair.watched, Seen::from([(Outcome::Ok, 1)]));
+        assert_eq!(pair.boosted[&Outcome::Missing], 1);
     }
 
     #[test]

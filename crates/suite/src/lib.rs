@@ -144,9 +144,17 @@ impl Databases {
 
 /// Sees what ERB answers on a connection.
 pub trait Witness: Send + Sync {
-    /// Bytes of requests of this connection that ERB has answered, counted before the answer leaves; none
-    /// if it does not know the connection.
-    fn consumed(&self, client: SocketAddr, server: SocketAddr) -> Option<u32>;
+    /// What ERB knows of this connection; none if it does not know it.
+    fn look(&self, client: SocketAddr, server: SocketAddr) -> Option<Look>;
+}
+
+/// A connection as ERB sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Bytes of requests that ERB has answered, counted before the answer leaves.
+    pub consumed: u32,
+    /// ERB answers nothing before it has heard from Redis how the connection stands.
+    pub bypass: bool,
 }
 
 /// What the calling program must offer.

@@ -140,10 +140,11 @@ fn is_done(line: &str, unit: &str) -> bool {
 
 fn keep(outcomes: &mut Outcomes, found: Option<(Outcome, String)>, unit: &str) {
     let Some((outcome, said)) = found else { return };
+    // What the next test prints comes behind the outcome of this one.
+    let first = said.lines().next().unwrap_or_default();
     match outcome {
-        Outcome::Ok => insert(outcomes, without_time(&said), outcome, ""),
+        Outcome::Ok => insert(outcomes, without_time(first), outcome, ""),
         Outcome::Err => {
-            let first = said.lines().next().unwrap_or_default();
             let file = format!(" in tests/{unit}.tcl");
             // An error outside of any test has no name of its own: it is the file's.
             match first.strip_suffix(&file) {
@@ -151,7 +152,7 @@ fn keep(outcomes: &mut Outcomes, found: Option<(Outcome, String)>, unit: &str) {
                 None => insert(outcomes, unit, outcome, said.trim_end()),
             }
         }
-        Outcome::Ignore | Outcome::Skip => insert(outcomes, &said, outcome, ""),
+        Outcome::Ignore | Outcome::Skip => insert(outcomes, first, outcome, ""),
         _ => insert(outcomes, unit, outcome, said.trim_end()),
     }
 }
@@ -263,6 +264,16 @@ Cleanup: may take some time... OK
         let waited = parse(waited, "unit/x", false);
         assert_eq!(waited.len(), 2);
         assert!(waited.values().last().unwrap().detail.contains("b"));
+    }
+
+    #[test]
+    fn what_a_test_prints_is_no_part_of_the_name_before() {
+        let text = "[ok]: a (1 ms)\nTime: 1007\n[ok]: b (2 ms)\n[ignore]: c\nx\n[1/1 done]: unit/x (1 seconds)\n";
+        let names: Vec<String> = parse(text, "unit/x", false)
+            .into_keys()
+            .map(|id| id.name)
+            .collect();
+        assert_eq!(names, ["a", "b", "c"]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct ReadsReport {
     wanted: f64,
     /// Share of all reads that ERB answered.
     share: f64,
+    /// Share of those that it may answer by its own rules.
+    share_open: f64,
     sum: Read,
     commands: ReadTable,
 }
@@ -24,6 +26,7 @@ impl ReadsReport {
         Self {
             wanted,
             share: 0.0,
+            share_open: 0.0,
             sum: Read::default(),
             commands: ReadTable::new(),
         }
@@ -35,7 +38,8 @@ impl ReadsReport {
             self.commands.entry(name.clone()).or_default().add(read);
             self.sum.add(read);
         }
-        self.share = share(&self.sum);
+        self.share = share(self.sum.fast, self.sum.sent);
+        self.share_open = share(self.sum.fast, self.sum.open());
     }
 
     /// Whether ERB answered as many as it was to answer.
@@ -48,13 +52,16 @@ impl ReadsReport {
         // Writing to a String cannot fail; the same below.
         let _ = writeln!(
             text,
-            "{:<9}{:>8}{:>8}{:>6}{:>9}{:>10}{:>8}{:>10}{:>9}{:>7}{:>8}",
+            "{:<9}{:>8}{:>8}{:>6}{:>8}{:>6}{:>9}{:>10}{:>8}{:>8}{:>10}{:>9}{:>7}{:>8}",
             "read",
             "sent",
             "by ERB",
             "share",
+            "open",
+            "share",
             "at once",
             "by Redis",
+            "beyond",
             "errors",
             "in MULTI",
             "tracked",
@@ -69,12 +76,15 @@ impl ReadsReport {
         for (name, read) in rows.chain([all]) {
             let _ = writeln!(
                 text,
-                "{name:<9}{:>8}{:>8}{:>5.0}%{:>9}{:>10}{:>8}{:>10}{:>9}{:>7}{:>8}",
+                "{name:<9}{:>8}{:>8}{:>5.0}%{:>8}{:>5.0}%{:>9}{:>10}{:>8}{:>8}{:>10}{:>9}{:>7}{:>8}",
                 read.sent,
                 read.fast,
-                100.0 * share(&read),
+                100.0 * share(read.fast, read.sent),
+                read.open(),
+                100.0 * share(read.fast, read.open()),
                 read.fast_at_once,
                 read.slow,
+                read.beyond,
                 read.refused,
                 read.queued,
                 read.tracked,
@@ -82,6 +92,10 @@ impl ReadsReport {
                 read.lines
             );
         }
+        text.push_str(
+            "shares: of all reads sent, and of those open to ERB; not open are errors, reads in MULTI \
+             or with tracking, and (beyond) what it cannot have: no such key, or no slot for the value\n",
+        );
         if !self.enough() {
             let _ = writeln!(
                 text,
@@ -92,10 +106,10 @@ impl ReadsReport {
     }
 }
 
-fn share(read: &Read) -> f64 {
-    match read.sent {
+fn share(fast: u64, of: u64) -> f64 {
+    match of {
         0 => 0.0,
-        sent => read.fast as f64 / sent as f64,
+        of => fast as f64 / of as f64,
     }
 }
 
@@ -121,7 +135,10 @@ mod tests {
         assert!(!report.enough());
         let mut text = String::new();
         report.add_to(&mut text);
-        assert!(text.contains("get            11       5   45%"), "{text}");
+        assert!(
+            text.contains("get            11       5   45%      10   50%"),
+            "{text}"
+        );
         assert!(text.contains("less than 50 %"), "{text}");
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Between the suite and the server: each read of the fast list is sent again until ERB answers it, at
 //! most nine times; the client gets the last reply. Without it the suite reads a key once,
-//! then changes it, and ERB has nothing to answer.
+//! then changes it, and ERB has nothing to answer. On a connection of which ERB first must hear from Redis
+//! how it stands (after SELECT, EXEC and the like) a read waits for that, half a second at most.
 //!
 //! It sits in the client's namespace, so that ERB has its connections to answer. Redis without ERB is
 //! asked through it too, and each read as often as the rules allow, but nobody is waited for in between.
@@ -14,6 +15,7 @@ mod request;
 mod serve;
 #[cfg(test)]
 mod tests;
+mod worth;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

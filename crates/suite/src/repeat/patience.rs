@@ -43,11 +43,18 @@ pub struct Patience(Mutex<HashMap<u64, Vain>>);
 
 /// A number for a command and its first key.
 pub fn subject(command: &FastCommand, request: &[u8]) -> u64 {
-    // Count, length, name, length, key.
-    let key = request.split(|byte| *byte == b'\n').nth(4);
     let mut hasher = DefaultHasher::new();
-    (command.name, key).hash(&mut hasher);
+    (command.name, key(request)).hash(&mut hasher);
     hasher.finish()
+}
+
+/// The first key of a whole request.
+pub fn key(request: &[u8]) -> Option<&[u8]> {
+    // Count, length, name, length, key.
+    let mut heads = request.splitn(5, |byte| *byte == b'\n');
+    let length = heads.nth(3)?.strip_prefix(b"$")?.strip_suffix(b"\r")?;
+    let length: usize = std::str::from_utf8(length).ok()?.parse().ok()?;
+    heads.next()?.get(..length)
 }
 
 impl Patience {
@@ -109,6 +116,11 @@ mod tests {
         let b = b"*2\r\n$3\r\nget\r\n$1\r\nb\r\n";
         assert_ne!(subject(get, a), subject(get, b));
         assert_ne!(subject(get, a), subject(other, a));
+        assert_eq!(
+            key(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n"),
+            Some(&b"a\r\nb"[..])
+        );
+        assert_eq!(key(b"*1\r\n$4\r\nPING\r\n"), None);
         let lower = a.to_ascii_lowercase();
         assert_eq!(subject(get, a), subject(get, &lower));
     }

@@ -16,6 +16,8 @@ pub enum Why {
     Fast,
     /// Redis gave it, to the last try too.
     Slow,
+    /// The same of what ERB cannot have: no such key, or a value that fits no slot.
+    Beyond,
     /// Redis refused it with an error, so it was not repeated.
     Refused,
     /// MULTI queued it, so it was not repeated.
@@ -39,6 +41,8 @@ pub struct Read {
     pub fast_at_once: u64,
     /// [`Why::Slow`].
     pub slow: u64,
+    /// [`Why::Beyond`].
+    pub beyond: u64,
     /// [`Why::Refused`].
     pub refused: u64,
     /// [`Why::Queued`].
@@ -61,6 +65,7 @@ impl Read {
             }
             Why::Fast => &mut self.fast,
             Why::Slow => &mut self.slow,
+            Why::Beyond => &mut self.beyond,
             Why::Refused => &mut self.refused,
             Why::Queued => &mut self.queued,
             Why::Tracked => &mut self.tracked,
@@ -69,12 +74,19 @@ impl Read {
         } += 1;
     }
 
+    /// Those that ERB may answer by its own rules: neither an error, nor queued, nor with effects, nor
+    /// [`Why::Beyond`].
+    pub const fn open(&self) -> u64 {
+        self.sent - self.beyond - self.refused - self.queued - self.tracked
+    }
+
     /// Adds another run's.
     pub fn add(&mut self, more: &Self) {
         self.sent += more.sent;
         self.fast += more.fast;
         self.fast_at_once += more.fast_at_once;
         self.slow += more.slow;
+        self.beyond += more.beyond;
         self.refused += more.refused;
         self.queued += more.queued;
         self.tracked += more.tracked;

@@ -10,6 +10,8 @@
 //! R4. Where replies cannot be told one by one (subscriptions, MONITOR, CLIENT REPLY, what is no RESP),
 //!     both streams pass unread from then on.
 //! R5. While CLIENT TRACKING is on, a read has an effect: it is not repeated.
+//! R6. A read is kept back before its first try only while it stands alone as R2 wants it, and for
+//!     [`ADMISSION_MAX`] at most. If nobody comes to terms with the connection in that time, its next reads are not kept back.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -27,14 +29,22 @@ use super::patience::{self, Patience};
 use super::reads::{Reads, Why};
 use super::reply::{Item, Replies};
 use super::request::{End, Piece, Requests};
-use crate::Witness;
+use super::worth::{self, Beside, Could};
+use crate::{Look, Witness};
 
 /// Longer replies are not kept back: ERB has none so long.
 const REPLY_BYTES_MAX: usize = 64 * 1024;
 /// No more is read while so much waits to be written: who does not read is not read from.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
+/// Longest wait for ERB to hear how a connection stands: it looks each 50 ms, and asks Redis then.
+const ADMISSION_MAX: Duration = Duration::from_millis(500);
+/// Between two looks at that.
+const ADMISSION_LOOK: Duration = Duration::from_millis(5);
 /// Longest wait for the server's kernel to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Tries of what ERB cannot have: it is not waited for.
+const UNWAITED_TRIES: usize = 2;
 
 /// What all connections share.
 pub struct Shared {
@@ -58,7 +68,10 @@ struct Asking {
     subject: u64,
     /// How long to wait before each further try.
     pauses: &'static [Duration],
+    /// 0: it is kept back until ERB knows the connection.
     tries: usize,
+    /// So long at most.
+    admission: Instant,
     /// Bytes of requests that ERB had consumed before this try.
     consumed: Option<u32>,
     /// The reply, as far as it has come.
@@ -102,6 +115,12 @@ pub struct Relay {
     owed: u64,
     asking: Option<Asking>,
     tracking: bool,
+    multi: bool,
+    database: u32,
+    /// ERB was waited for in vain: R6.
+    unknown: bool,
+    /// Asks Redis what no reply tells.
+    beside: Option<Beside>,
     opaque: bool,
 }
 
@@ -125,6 +144,10 @@ impl Relay {
             owed: 0,
             asking: None,
             tracking: false,
+            multi: false,
+            database: 0,
+            unknown: false,
+            beside: None,
             opaque: false,
         })
     }
@@ -238,11 +261,8 @@ impl Relay {
             }
             Piece::Pass(bytes, end) => {
                 self.up.waiting.extend(bytes);
-                self.owed += u64::from(matches!(end, Some(End::Replied | End::Tracking(_))));
-                match end {
-                    Some(End::Opaque) => self.opaque = true,
-                    Some(End::Tracking(on)) => self.tracking = on,
-                    _ => {}
+                if let Some(end) = end {
+                    self.passed(end);
                 }
             }
             Piece::Line(command, bytes) => self.send_once(command, Why::Line, &bytes),
@@ -260,6 +280,7 @@ impl Relay {
                     subject,
                     request,
                     tries: 0,
+                    admission: Instant::now() + ADMISSION_MAX,
                     consumed: None,
                     reply: Vec::new(),
                     before: Vec::new(),
@@ -270,23 +291,50 @@ impl Relay {
         }
     }
 
+    /// A command was handed on.
+    const fn passed(&mut self, end: End) {
+        match end {
+            End::Silent => return,
+            End::Opaque => {
+                self.opaque = true;
+                return;
+            }
+            End::Replied => {}
+            End::Tracking(on) => self.tracking = on,
+            End::Multi(on) => self.multi = on,
+            End::Database(number) => self.database = number,
+            End::Reset => (self.tracking, self.multi, self.database) = (false, false, 0),
+        }
+        self.owed += 1;
+    }
+
     fn send_once(&mut self, command: &'static FastCommand, why: Why, request: &[u8]) {
         self.shared.reads.count(command, why);
         self.up.waiting.extend_from_slice(request);
         self.owed += 1;
     }
 
-    fn consumed(&self) -> Option<u32> {
+    fn look(&self) -> Option<Look> {
         let witness = self.shared.witness.as_ref()?;
-        witness.consumed(self.own, self.shared.server)
+        witness.look(self.own, self.shared.server)
     }
 
     fn ask(&mut self) {
-        let consumed = self.consumed();
+        let look = self.look();
+        let bypass = look.is_some_and(|look| look.bypass);
+        self.unknown &= bypass;
         if let Some(asking) = &mut self.asking {
+            if asking.tries == 0 && bypass && !self.multi && !self.unknown {
+                let now = Instant::now();
+                if now < asking.admission {
+                    asking.again = Some(now + ADMISSION_LOOK);
+                    return;
+                }
+                self.unknown = true;
+            }
             asking.tries += 1;
             asking.again = None;
-            asking.consumed = consumed;
+            asking.consumed = look.map(|look| look.consumed);
             asking.before = std::mem::take(&mut asking.reply);
             self.up.waiting.extend_from_slice(&asking.request);
         }
@@ -300,6 +348,10 @@ impl Relay {
             return;
         };
         self.shared.reads.count(asking.command, Why::Slow);
+        if asking.tries == 0 {
+            self.up.waiting.extend(asking.request);
+            return;
+        }
         let lost = ended && asking.again.is_none() && !asking.before.is_empty();
         let reply = if lost { asking.before } else { asking.reply };
         self.down.waiting.extend(reply);
@@ -319,7 +371,9 @@ impl Relay {
             let (part, rest) = bytes.split_at(length);
             bytes = rest;
             match &mut self.asking {
-                Some(asking) if item != Some(Item::Push) && !self.replies.in_push() => {
+                Some(asking)
+                    if asking.tries > 0 && item != Some(Item::Push) && !self.replies.in_push() =>
+                {
                     asking.reply.extend_from_slice(part);
                     if let Some(Item::Reply(kind)) = item {
                         self.answered(kind);
@@ -348,11 +402,10 @@ impl Relay {
 
     /// A try was answered.
     fn answered(&mut self, kind: u8) {
-        let consumed = self.consumed();
+        let consumed = self.look().map(|look| look.consumed);
         let Some(asking) = &mut self.asking else {
             return;
         };
-        let reads = &self.shared.reads;
         let fast =
             matches!((asking.consumed, consumed), (Some(before), Some(now)) if before != now);
         let why = match (kind, fast) {
@@ -362,22 +415,73 @@ impl Relay {
             _ if asking.reply == b"+QUEUED\r\n" => Why::Queued,
             _ => Why::Slow,
         };
+        let could = worth::by_reply(asking.command, &asking.reply);
         if why == Why::Slow
-            && let Some(pause) = asking.pauses.get(asking.tries - 1)
+            && let Some(pause) = pause_of(asking, could)
         {
             // Without ERB there is nobody to wait for.
             let waits = self.shared.witness.is_some();
-            let pause = if waits { *pause } else { Duration::ZERO };
+            let pause = if waits { pause } else { Duration::ZERO };
             asking.again = Some(Instant::now() + pause);
             return;
         }
-        reads.count(asking.command, why);
-        let fast = why != Why::Slow;
-        let patience = &self.shared.patience;
-        patience.learn(asking.subject, asking.pauses, fast);
-        self.down.waiting.extend_from_slice(&asking.reply);
-        self.asking = None;
+        if let Some(asking) = self.asking.take() {
+            self.done(&asking, why, could);
+            self.down.waiting.extend(asking.reply);
+        }
     }
+
+    /// No further try is made.
+    fn done(&mut self, asking: &Asking, why: Why, could: Could) {
+        let could = match why {
+            Why::Slow if could == Could::Unknown => self.beside(asking),
+            _ => could,
+        };
+        let why = match (why, could) {
+            (Why::Slow, Could::No) => Why::Beyond,
+            _ => why,
+        };
+        self.shared.reads.count(asking.command, why);
+        if why != Why::Beyond || asking.tries > UNWAITED_TRIES {
+            let answered = !matches!(why, Why::Slow | Why::Beyond);
+            let patience = &self.shared.patience;
+            patience.learn(asking.subject, asking.pauses, answered);
+        }
+    }
+
+    /// Whether ERB could have answered what tells nothing of it: asked where there is an ERB.
+    fn beside(&mut self, asking: &Asking) -> Could {
+        if self.shared.witness.is_none() || !worth::is_of_hash(asking.command) {
+            return Could::Unknown;
+        }
+        let Some(key) = patience::key(&asking.request) else {
+            return Could::Unknown;
+        };
+        let server = self.shared.server;
+        let beside = self
+            .beside
+            .take()
+            .map_or_else(|| Beside::connect(server), Ok);
+        let told = beside.and_then(|mut beside| {
+            let could = beside.hash(self.database, key)?;
+            Ok((beside, could))
+        });
+        // It is made anew for the next one: no answer is taken for another question's.
+        let Ok((beside, could)) = told else {
+            return Could::Unknown;
+        };
+        self.beside = Some(beside);
+        could
+    }
+}
+
+/// How long to wait for the next try; none: there is none.
+fn pause_of(asking: &Asking, could: Could) -> Option<Duration> {
+    let pauses = match could {
+        Could::No => &asking.pauses[..UNWAITED_TRIES - 1],
+        Could::Yes | Could::Unknown => asking.pauses,
+    };
+    pauses.get(asking.tries - 1).copied()
 }
 
 /// What can be read now; notes the end.

@@ -25,6 +25,9 @@ const OPAQUE: [&str; 9] = [
     "psync",
 ];
 
+/// Other commands of which more must be known than that they have one reply.
+const STATES: [&str; 6] = ["client", "reset", "multi", "exec", "discard", "select"];
+
 /// A part of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
@@ -47,6 +50,12 @@ pub enum End {
     Silent,
     /// CLIENT TRACKING: whether reads have effects from here on.
     Tracking(bool),
+    /// MULTI or its end: whether commands are queued from here on.
+    Multi(bool),
+    /// SELECT of this database.
+    Database(u32),
+    /// RESET: all of that is as it was at first.
+    Reset,
     /// What comes behind it cannot be told command by command.
     Opaque,
 }
@@ -285,7 +294,7 @@ fn fast(name: &[u8]) -> Option<&'static FastCommand> {
 /// Whether more of it must be known than that it is a command.
 fn decides(name: &[u8]) -> bool {
     let name_is = |other: &&str| name.eq_ignore_ascii_case(other.as_bytes());
-    fast(name).is_some() || OPAQUE.iter().any(name_is) || name_is(&"client") || name_is(&"reset")
+    fast(name).is_some() || OPAQUE.iter().chain(&STATES).any(name_is)
 }
 
 /// What a whole command is.
@@ -302,7 +311,11 @@ fn meaning(words: &[&[u8]], length: usize) -> Head {
         (name, ..) if OPAQUE.contains(&name) => End::Opaque,
         ("client", "reply", _) => End::Opaque,
         ("client", "tracking", "on") => End::Tracking(true),
-        ("client", "tracking", "off") | ("reset", ..) => End::Tracking(false),
+        ("client", "tracking", "off") => End::Tracking(false),
+        ("multi", "", _) => End::Multi(true),
+        ("exec" | "discard", "", _) => End::Multi(false),
+        ("select", number, "") => number.parse().map_or(End::Replied, End::Database),
+        ("reset", "", _) => End::Reset,
         _ => End::Replied,
     };
     Head::Whole(length, end)
@@ -346,6 +359,7 @@ mod tests {
         let set = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$4\r\n*1\r\n\r\n";
         let tracking = "*3\r\n$6\r\nclient\r\n$8\r\nTRACKING\r\n$2\r\non\r\n";
         let many = "*3\r\n$6\r\nexists\r\n$1\r\na\r\n$1\r\nb\r\n";
+        let select = "*2\r\n$6\r\nSELECT\r\n$1\r\n9\r\n";
         let reply = "CLIENT REPLY SKIP\r\n";
         let Piece::Read(ping, bytes) = read("ping", "ping\r\n") else {
             unreachable!()
@@ -361,7 +375,11 @@ mod tests {
             ("get \"a\"\r\n", pass("get \"a\"\r\n", End::Replied)),
             (tracking, pass(tracking, End::Tracking(true))),
             (many, read("exists", many)),
-            ("RESET\r\n", pass("RESET\r\n", End::Tracking(false))),
+            ("MULTI\r\n", pass("MULTI\r\n", End::Multi(true))),
+            ("exec\r\n", pass("exec\r\n", End::Multi(false))),
+            (select, pass(select, End::Database(9))),
+            ("select x\r\n", pass("select x\r\n", End::Replied)),
+            ("RESET\r\n", pass("RESET\r\n", End::Reset)),
             (reply, pass(reply, End::Opaque)),
         ];
         let stream: String = parts.iter().map(|(bytes, _)| *bytes).collect();

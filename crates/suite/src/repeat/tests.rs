@@ -6,29 +6,35 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::patience::Patience;
 use super::reads::{Read as Counts, Reads};
 use super::relay::Shared;
 use super::serve::serve;
-use crate::Witness;
+use crate::{Look, Witness};
 
 const GET: &str = "*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
 
 /// ERB, as far as a witness sees it.
 #[derive(Default)]
-struct Erb(AtomicU32);
+struct Erb {
+    consumed: AtomicU32,
+    bypass: AtomicBool,
+}
 
 impl Erb {
     fn answers(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.consumed.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl Witness for Erb {
-    fn consumed(&self, _: SocketAddr, _: SocketAddr) -> Option<u32> {
-        Some(self.0.load(Ordering::SeqCst))
+    fn look(&self, _: SocketAddr, _: SocketAddr) -> Option<Look> {
+        Some(Look {
+            consumed: self.consumed.load(Ordering::SeqCst),
+            bypass: self.bypass.load(Ordering::SeqCst),
+        })
     }
 }
 
@@ -96,7 +102,8 @@ impl Play {
 
     /// The connection ends without another byte; what the server was sent, and the counts of GET.
     fn end(mut self) -> (Vec<String>, Counts) {
-        self.client.shutdown(std::net::Shutdown::Write).unwrap();
+        // A test may have ended it already.
+        let _ = self.client.shutdown(std::net::Shutdown::Write);
         let mut rest = String::new();
         self.client.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "");
@@ -203,4 +210,75 @@ fn a_read_has_an_effect_while_tracking_is_on() {
     play.hear("+11\r\n");
     let (_, gets) = play.end();
     assert_eq!((gets.tracked, gets.slow), (1, 1));
+}
+
+#[test]
+fn a_read_waits_until_erb_knows_the_connection() {
+    let erb = Arc::new(Erb::default());
+    erb.bypass.store(true, Ordering::SeqCst);
+    let seen = Arc::clone(&erb);
+    let mut play = Play::start(Some(Arc::clone(&erb) as Arc<dyn Witness>), move |_| {
+        assert!(!seen.bypass.load(Ordering::SeqCst), "asked too early");
+        seen.answers();
+        Some("$1\r\na\r\n".to_owned())
+    });
+    play.say(GET);
+    thread::sleep(Duration::from_millis(50));
+    erb.bypass.store(false, Ordering::SeqCst);
+    play.hear("$1\r\na\r\n");
+    let (sent, gets) = play.end();
+    assert_eq!(sent, [GET]);
+    assert_eq!((gets.sent, gets.fast_at_once), (1, 1));
+}
+
+#[test]
+fn a_connection_that_erb_never_knows_is_waited_for_once() {
+    let erb = Arc::new(Erb::default());
+    erb.bypass.store(true, Ordering::SeqCst);
+    let mut play = Play::start(Some(erb), |_| Some("$-1\r\n".to_owned()));
+    let start = Instant::now();
+    play.say(GET);
+    play.hear("$-1\r\n");
+    let first = start.elapsed();
+    let start = Instant::now();
+    play.say(GET);
+    play.hear("$-1\r\n");
+    assert!(first > 2 * start.elapsed(), "{first:?}");
+    let (_, gets) = play.end();
+    assert_eq!((gets.sent, gets.beyond), (2, 2));
+}
+
+#[test]
+fn in_multi_and_at_the_end_nothing_is_kept_back() {
+    let erb = Arc::new(Erb::default());
+    erb.bypass.store(true, Ordering::SeqCst);
+    let mut play = Play::start(Some(erb), |asked| {
+        Some(["+OK\r\n", "+QUEUED\r\n", "*0\r\n", "$1\r\na\r\n"][asked].to_owned())
+    });
+    let start = Instant::now();
+    for (words, reply) in [
+        ("MULTI\r\n", "+OK\r\n"),
+        (GET, "+QUEUED\r\n"),
+        ("EXEC\r\n", "*0\r\n"),
+    ] {
+        play.say(words);
+        play.hear(reply);
+    }
+    play.say(GET);
+    thread::sleep(Duration::from_millis(20));
+    play.client.shutdown(std::net::Shutdown::Write).unwrap();
+    play.hear("$1\r\na\r\n");
+    assert!(start.elapsed() < Duration::from_millis(400));
+    let (_, gets) = play.end();
+    assert_eq!((gets.queued, gets.slow), (1, 1));
+}
+
+#[test]
+fn what_erb_cannot_have_is_asked_for_twice_and_told_apart() {
+    let mut play = Play::start(None, |_| Some("$-1\r\n".to_owned()));
+    play.say(GET);
+    play.hear("$-1\r\n");
+    let (sent, gets) = play.end();
+    assert_eq!(sent, [GET; 2]);
+    assert_eq!((gets.sent, gets.beyond, gets.open()), (1, 1, 0));
 }
