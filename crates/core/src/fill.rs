@@ -10,7 +10,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use erb_abi::{self as abi, ValueKind, Wanted};
+use erb_abi::{self as abi, HASH_MEMORY_MAX, ValueKind, Wanted};
 
 use crate::never::Never;
 use crate::reading::Filled;
@@ -37,10 +37,6 @@ const WORDS_BYTES: usize = 256;
 
 /// Keys that may wait to be read: more are not asked for their sizes.
 const SIZED_MAX: usize = BATCHES_MAX * abi::FILL_BATCH as usize;
-
-/// Memory (MEMORY USAGE) of a hash that is read, at most. One whose replies fit a slot takes less, with
-/// its key, the key's entry and the allocator's rounding; and few bytes of it make many of RESP.
-const HASH_MEMORY_MAX: u64 = 4096;
 
 /// What Redis says of a value before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

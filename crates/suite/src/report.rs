@@ -71,7 +71,8 @@ pub struct UnitReport {
     answered: BTreeMap<String, u64>,
     refused: BTreeMap<String, u64>,
     broken: Vec<String>,
-    /// Reads of the fast list by command, with --repeat-reads, over all rounds.
+    /// Reads of the fast list by command, with --repeat-reads, in the first round: a file that is repeated
+    /// must not count for more than others.
     #[serde(skip_serializing_if = "ReadTable::is_empty")]
     reads: ReadTable,
     differing: Vec<TestReport>,
@@ -116,15 +117,18 @@ impl UnitReport {
         }
         *seconds += run.seconds;
         let Some(work) = &run.work else { return };
+        if self.rounds == 0 {
+            self.reads.clone_from(&work.reads);
+        }
         let mut sum = Work {
             answered: std::mem::take(&mut self.answered),
             refused: std::mem::take(&mut self.refused),
             broken: std::mem::take(&mut self.broken),
-            reads: std::mem::take(&mut self.reads),
+            reads: ReadTable::new(),
         };
         sum.add(work);
         (self.answered, self.refused) = (sum.answered, sum.refused);
-        (self.broken, self.reads) = (sum.broken, sum.reads);
+        self.broken = sum.broken;
         self.rounds += 1;
     }
 
@@ -327,4 +331,35 @@ fn counts(all: &BTreeMap<String, u64>) -> String {
         return "nothing".to_owned();
     }
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::Outcomes;
+    use crate::repeat::Read;
+
+    #[test]
+    fn reads_count_once_however_often_a_file_is_repeated() {
+        let mut unit = UnitReport::new("unit/x", Databases::Many);
+        for sent in [3, 5] {
+            let read = Read {
+                sent,
+                ..Read::default()
+            };
+            let work = Work {
+                answered: BTreeMap::from([("FAST_GET".to_owned(), 1)]),
+                reads: ReadTable::from([("get".to_owned(), read)]),
+                ..Work::default()
+            };
+            let run = UnitRun {
+                outcomes: Outcomes::new(),
+                seconds: 1.0,
+                work: Some(work),
+            };
+            unit.count(Server::Boosted, &run);
+        }
+        assert_eq!((unit.reads["get"].sent, unit.rounds), (3, 2));
+        assert_eq!(unit.answered["FAST_GET"], 2);
+    }
 }

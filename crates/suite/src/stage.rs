@@ -258,7 +258,7 @@ impl Work {
         self.reads = reads;
     }
 
-    /// Adds another run's.
+    /// Adds another run's, all but its reads.
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in [
             (&mut self.answered, &other.answered),
@@ -269,9 +269,6 @@ impl Work {
             }
         }
         self.broken.extend(other.broken.iter().cloned());
-        for (name, more) in &other.reads {
-            self.reads.entry(name.clone()).or_default().add(more);
-        }
     }
 }
 

@@ -10,13 +10,10 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use erb_abi::{FastCommand, HASH_FIELDS_MAX, VALUE_BYTES_MAX};
+use erb_abi::{FastCommand, HASH_FIELDS_MAX, HASH_MEMORY_MAX, VALUE_BYTES_MAX};
 
 use super::reply::{Item, Replies};
 
-/// Memory of a hash that ERB reads, at most (`HASH_MEMORY_MAX` of erb-core, which this crate does not
-/// know).
-const HASH_MEMORY_MAX: i64 = 4096;
 /// Longest wait for an answer: a Redis that is stopped is not waited for.
 const ANSWER_MAX: Duration = Duration::from_millis(200);
 
@@ -92,7 +89,7 @@ impl Beside {
         Ok(match (selected.as_slice(), encoding.as_slice()) {
             (b"+OK\r\n", b"$8\r\nlistpack\r\n" | b"$7\r\nziplist\r\n") => {
                 match first_number(&memory) {
-                    Some(bytes) if bytes > HASH_MEMORY_MAX => Could::No,
+                    Some(bytes) if bytes > HASH_MEMORY_MAX as i64 => Could::No,
                     _ => Could::Unknown,
                 }
             }
