@@ -4,8 +4,8 @@
 //! it is killed.
 //!
 //! The daemon asks most right behind a command that may have changed Redis's state, so between a test's
-//! own commands. This client cannot know when that is. So it rests for a moment only, and asks one
-//! question at a time: a test that any of them disturbs is disturbed within few rounds.
+//! own commands. This client cannot know when that is. So in three of four rounds it asks without a
+//! pause: a test that a question disturbs is disturbed then.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,22 +17,37 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use erb_lab::{LabState, netns};
 
+use crate::repeat::{Item, Replies};
+
 /// What the daemon says first, as far as others can see it.
 const GREETING: &[u8] = b"HELLO 3\r\nCLIENT SETNAME bystander\r\nCLIENT NO-EVICT ON\r\n\
     CLIENT TRACKING ON BCAST NOLOOP\r\n";
-/// What the daemon asks for, in turn: for the lease, whether it may answer, who is connected, and a value
-/// (of a key that nobody has).
-const QUESTIONS: [&[u8]; 7] = [
-    b"INFO stats commandstats\r\n",
-    b"PING\r\n",
-    b"INFO server replication persistence stats commandstats\r\n",
-    b"CONFIG GET maxmemory maxmemory-policy requirepass timeout io-threads port tls-port\r\n",
-    b"ACL LIST\r\n",
-    b"CLIENT LIST\r\n",
-    b"MULTI\r\nSELECT 9\r\nSTRLEN bystander\r\nGETRANGE bystander 0 9\r\nPEXPIRETIME bystander\r\nEXEC\r\n",
+/// Commands of the greeting.
+const GREETED: usize = 4;
+/// What the daemon asks for, in turn, and how many replies that has: for the lease, whether it may answer,
+/// who is connected, and a value (of a key that nobody has).
+const QUESTIONS: [(&[u8], usize); 7] = [
+    (b"INFO stats commandstats\r\n", 1),
+    (b"PING\r\n", 1),
+    (
+        b"INFO server replication persistence stats commandstats\r\n",
+        1,
+    ),
+    (
+        b"CONFIG GET maxmemory maxmemory-policy requirepass timeout io-threads port tls-port\r\n",
+        1,
+    ),
+    (b"ACL LIST\r\n", 1),
+    (b"CLIENT LIST\r\n", 1),
+    (
+        b"MULTI\r\nSELECT 9\r\nSTRLEN bystander\r\nGETRANGE bystander 0 9\r\nPEXPIRETIME bystander\r\nEXEC\r\n",
+        6,
+    ),
 ];
-/// Between two questions: about as long as a test needs for two commands of its own.
-const PAUSE: Duration = Duration::from_micros(100);
+/// Between two questions, where it pauses.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Longest wait for an answer before a look at whether it shall leave.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The client; it leaves when this is dropped.
 pub struct Bystander {
@@ -41,8 +56,8 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// Connects from the server's own namespace, as the daemon does.
-    pub fn join(lab: &LabState) -> Result<Self> {
+    /// Connects from the server's own namespace, as the daemon does; `eager`: it asks without a pause.
+    pub fn join(lab: &LabState, eager: bool) -> Result<Self> {
         let address = SocketAddr::from((lab.server.ipv4, lab.redis_port));
         let namespace = lab.server.namespace.clone();
         let first = netns::run_in(&namespace, || greet(address))
@@ -52,11 +67,14 @@ impl Bystander {
         let thread = thread::spawn(move || {
             let mut asker = Asker::new(first);
             while !told.load(Ordering::Relaxed) {
-                thread::sleep(PAUSE);
-                if asker.go_on().is_err()
-                    && let Ok(next) = netns::run_in(&namespace, || greet(address))
-                {
-                    asker = Asker::new(next);
+                if !eager {
+                    thread::sleep(PAUSE);
+                }
+                if asker.go_on().is_err() {
+                    match netns::run_in(&namespace, || greet(address)) {
+                        Ok(next) => asker = Asker::new(next),
+                        Err(_) => thread::sleep(LOOK),
+                    }
                 }
             }
         });
@@ -80,59 +98,56 @@ impl Drop for Bystander {
 fn greet(address: SocketAddr) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(GREETING)?;
-    stream.set_nonblocking(true)?;
+    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_write_timeout(Some(LOOK))?;
     Ok(stream)
 }
 
 /// One connection.
 struct Asker {
     stream: TcpStream,
+    replies: Replies,
     /// Questions asked.
     asked: usize,
-    /// The last one is not answered.
-    waits: bool,
+    /// Replies that have not come.
+    owed: usize,
 }
 
 impl Asker {
-    const fn new(stream: TcpStream) -> Self {
+    fn new(stream: TcpStream) -> Self {
         Self {
             stream,
+            replies: Replies::default(),
             asked: 0,
-            waits: false,
+            owed: GREETED,
         }
     }
 
-    /// Throws away what came, and asks the next question once something has come behind the last one.
+    /// Asks the next question once the last one is answered, and takes what comes.
     fn go_on(&mut self) -> std::io::Result<()> {
-        self.waits &= !self.hear()?;
-        if self.waits {
-            return Ok(());
+        if self.owed == 0 {
+            let (question, replies) = QUESTIONS[self.asked % QUESTIONS.len()];
+            self.stream.write_all(question)?;
+            (self.asked, self.owed) = (self.asked + 1, replies);
         }
-        match self
-            .stream
-            .write_all(QUESTIONS[self.asked % QUESTIONS.len()])
-        {
-            // It is stopped or busy: it will read later.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            done => done?,
-        }
-        self.asked += 1;
-        self.waits = true;
-        Ok(())
-    }
-
-    /// Whether anything came.
-    fn hear(&mut self) -> std::io::Result<bool> {
         let mut bytes = [0; 65536];
-        let mut heard = false;
-        loop {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => heard = true,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(heard),
-                Err(error) => return Err(error),
+        let length = match self.stream.read(&mut bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(length) => length,
+            // It is stopped or busy.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Ok(());
             }
+            Err(error) => return Err(error),
+        };
+        let mut rest = &bytes[..length];
+        while !rest.is_empty() {
+            let scanned = self.replies.scan(rest);
+            let (length, item) = scanned.map_err(|_| ErrorKind::InvalidData)?;
+            self.owed -= usize::from(matches!(item, Some(Item::Reply(_)))).min(self.owed);
+            rest = &rest[length..];
         }
+        Ok(())
     }
 }
 
@@ -145,23 +160,39 @@ mod tests {
     #[test]
     fn one_question_after_the_other_is_asked_each_behind_an_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = greet(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let mut asker = Asker::new(stream);
-        for question in QUESTIONS.iter().chain(&QUESTIONS[..1]) {
-            asker.stream.set_nonblocking(true).unwrap();
+        let mut bytes = vec![0; GREETING.len()];
+        server.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, GREETING);
+        server.write_all(b"%0\r\n+OK\r\n+OK\r\n+OK\r\n").unwrap();
+        for (question, replies) in QUESTIONS.iter().chain(&QUESTIONS[..1]) {
+            // What was there is taken, then asked, and not asked again for a push.
+            while asker.owed > 0 {
+                asker.go_on().unwrap();
+            }
             asker.go_on().unwrap();
+            server.write_all(b">1\r\n+x\r\n").unwrap();
             asker.go_on().unwrap();
-            let mut bytes = [0; 256];
+            let mut bytes = [0; 512];
             let length = server.read(&mut bytes).unwrap();
             assert_eq!(&bytes[..length], *question);
-            server.write_all(b"+OK\r\n").unwrap();
-            // Until it is there.
-            asker.stream.set_nonblocking(false).unwrap();
-            asker.stream.peek(&mut bytes).unwrap();
+            server.write_all(&b"+OK\r\n".repeat(*replies)).unwrap();
         }
         drop(server);
-        asker.stream.set_nonblocking(false).unwrap();
-        assert!(asker.hear().is_err(), "an end that is not seen");
+        while asker.owed > 0 {
+            asker.go_on().unwrap();
+        }
+        assert!(asker.go_on().is_err(), "an end that is not seen");
+    }
+
+    #[test]
+    fn each_question_has_as_many_replies_as_commands() {
+        let lines = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(lines(GREETING), GREETED);
+        for (question, replies) in QUESTIONS {
+            assert_eq!(lines(question), replies);
+        }
     }
 }

@@ -283,7 +283,7 @@ impl Play<'_> {
             server.name(),
         ));
         let run = || {
-            let stage = Stage::up(self.host, server, self.args)?;
+            let stage = Stage::up(self.host, server, self.args, round)?;
             let words = self.words();
             let run = stage.play(self.suite, self.unit, &words, &log, self.stop)?;
             stage.down()?;

@@ -88,8 +88,8 @@ struct Counter {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes the lab; boosted, it serves when this returns.
-    pub fn up(host: &'a Host<'a>, server: Server, args: &SuiteArgs) -> Result<Self> {
+    /// Makes the lab of a round; boosted, it serves when this returns.
+    pub fn up(host: &'a Host<'a>, server: Server, args: &SuiteArgs, round: u32) -> Result<Self> {
         let name: LabName = LAB.parse()?;
         // The lock is ours: a lab of this name was left by a run that was killed.
         erb_lab::down(&name, host.booster).context("cannot remove an earlier run's lab")?;
@@ -119,7 +119,7 @@ impl<'a> Stage<'a> {
             repeater: None,
         };
         if server == Server::Watched {
-            stage.bystander = Some(Bystander::join(stage.lab()?.state())?);
+            stage.bystander = Some(Bystander::join(stage.lab()?.state(), round % 4 != 2)?);
         }
         if server == Server::Boosted {
             stage.lab()?.wait_until_serving()?;

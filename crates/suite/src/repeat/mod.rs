@@ -29,6 +29,7 @@ use self::patience::Patience;
 use self::reads::Reads;
 pub use self::reads::{Read, ReadTable};
 use self::relay::Shared;
+pub use self::reply::{Item, Replies};
 use self::serve::serve;
 use crate::Witness;
 
