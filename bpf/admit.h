@@ -14,8 +14,9 @@
  *      connection (db, resp, user, MULTI) still holds, whatever ordinary commands came in between.
  *  A3. Streams that cannot be counted: when the list was sent the connection was quiet
  *      (conn_quiet), and is again, with the same end of the bytes that went up. So Redis had
- *      executed all that it was sent, and all its answers have been acknowledged: counting begins
- *      anew.
+ *      executed all that it was sent, and all its answers have left: counting begins anew behind
+ *      them. That they were acknowledged is not asked for: a client that is at work acknowledges
+ *      an answer with its next request, and would never be quiet.
  *  A4. A stream older than ERB is taken up at such a moment, if the list shows no argument of
  *      an unfinished command. What the list cannot show (a command of which only "*n" or the length
  *      of its name was read) makes Redis answer the next command by an error: until an answer that
@@ -50,8 +51,8 @@ INLINE bool conn_heard(const struct conn *conn, const struct tcp_sock *tp,
 	       !tp->out_of_order_queue.rb_node;
 }
 
-/* Whether nothing is under way: Redis has read all, the client has acknowledged all of Redis's. Lock
- * held, view loaded. */
+/* Whether nothing is under way: Redis has read all, what TCP had to send has left or was acknowledged,
+ * and so were all fast bytes. Lock held, view loaded. */
 INLINE bool conn_quiet(const struct conn *conn, const struct tcp_sock *tp,
 		       const struct sock_view *v)
 {
@@ -60,9 +61,11 @@ INLINE bool conn_quiet(const struct conn *conn, const struct tcp_sock *tp,
 		return false;
 	if (!conn_heard(conn, tp, v))
 		return false;
-	if (v->write_seq != v->snd_una || conn_unacked(conn, conn->ack_max))
+	if (conn_unacked(conn, conn->ack_max))
 		return false;
-	return !(conn->flags & CONN_F_EGRESS_SEEN) || conn->egress_max == v->write_seq;
+	if (conn->egress_max == v->write_seq)
+		return true;
+	return !(conn->flags & CONN_F_EGRESS_SEEN) && v->write_seq == v->snd_una;
 }
 
 /* Whether a list could change what the connection is. Lock held. */

@@ -86,6 +86,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             let remove = row.flags & abi::SWEEP_F_GONE != 0;
             self.path.release(row, remove)?;
         }
+        // Before the next packet of who was proved: it may not leave a whole tick.
+        self.watch_gate();
         // Behind the proofs: who holds something is not admitted.
         self.admit(list, &question.admit, question.rights)?;
         self.judge_listeners(list)

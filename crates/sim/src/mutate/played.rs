@@ -32,6 +32,8 @@ mutations! {
         [("splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
     "story-uncompared", "a place beyond a hole has one value", "edge-15-two-stories",
         [("ahead.h", "!ahead_same(w, a, at, n);", "0;")];
+    "ahead-end-unproved", "the proof of a lost stream covers what was kept of it", "edge-15-shorter-story",
+        [("up.h", "end = seq_max(end, conn->ahead_end - conn->in_delta); /* O5 */", "end += 0;")];
     "ahead-not-given-back", "a buffer is given back when TCP has all that is in it", "edge-15-no-buffer",
         [("ahead.h", "\t\tnumber = ahead_leave(conn);", "\t\tnumber = 0;")];
     "ahead-head-without-range", "what TCP waits for always finds a range", "edge-15-many-holes",
@@ -206,6 +208,8 @@ mutations! {
         [("modes.h", "m->kept |= CONN_K_WATCH | CONN_K_WATCHED;", "")];
     "trial-proof-of-all", "the proof of a trial releases the trial's share alone", "coh-37-behind-a-trial",
         [("table.h", "io->remove || io->closed || !conn_counted(conn) || (conn->kept & CONN_K_TRIAL);", "true || io->closed;")];
+    "quiet-when-acknowledged", "who is at work acknowledges an answer with its next request, and is quiet before", "coh-37-older-busy",
+        [("admit.h", "if (conn->egress_max == v->write_seq)\n\t\treturn true;\n\treturn !(conn->flags", "if (v->write_seq != v->snd_una)\n\t\treturn false;\n\treturn !(conn->flags")];
     "trial-unproved", "a stream is taken up for good when an answer has proved its boundary", "coh-37-older-inside",
         [("egress.h", "return (conn->kept & CONN_K_TRIAL) && ow->found.errors;", "return false;")];
     "typeless-fills", "who does not read a value has none filled", "edge-01-typeless",
@@ -325,6 +329,12 @@ pub(super) const DAEMON: &[Mutation] = &[
         "Redis hears of a busy client each minute, whatever its idle limit",
         Way::Scenario("edge-08-heartbeat"),
         DaemonMistake::HeartbeatByLimitAlone,
+    ),
+    daemon(
+        "gate-left-to-tick",
+        "a proof that opens the fence lets the gate be acknowledged at once",
+        Way::Scenario("coh-37-older-never"),
+        DaemonMistake::GateLeftToTick,
     ),
     daemon(
         "sizes-unasked",

@@ -171,6 +171,8 @@ cases! {
     "coh-37-select", "coherence 37", "SELECT behind the photograph", Some(cases::admit::select_behind_the_photograph), "";
     "coh-37-watch", "coherence 37", "CLIENT LIST hides WATCH, the stream shows it", Some(cases::admit::watch_bars), "watch-forgotten";
     "coh-37-older", "coherence 37", "a connection older than ERB is answered after it was", Some(cases::admit::older_connections_become_fast), "";
+    "coh-37-older-busy", "coherence 37", "a connection older than ERB that is at work all the time is taken up", Some(cases::admit::older_and_busy), "quiet-when-acknowledged";
+    "coh-37-older-never", "edges 10", "a busy connection that is never admitted leaves others the fast path", Some(cases::admit::older_busy_and_never_admitted), "gate-left-to-tick";
     "coh-37-older-inside", "coherence 37", "CLIENT LIST hides the begin of a command", Some(cases::admit::older_inside_a_command), "trial-unproved";
     "coh-37-behind-a-trial", "coherence 37", "the proof of what was sent on trial releases nothing that was sent later", Some(cases::admit::marks_behind_a_trial), "trial-proof-of-all";
     "coh-37-older-silent", "coherence 37", "CLIENT LIST hides REPLY OFF and SKIP", Some(cases::admit::older_and_silent), "";
@@ -313,6 +315,7 @@ cases! {
     "edge-15-any-order", "edges 15", "pieces of a pipeline are scanned in order, whatever theirs is", Some(cases::ahead::any_order), "ahead-unscanned";
     "edge-15-pruned", "edges 15", "what TCP forgot comes again, and nothing is lost by it", Some(cases::ahead::pruned), "";
     "edge-15-two-stories", "edges 15", "who sends other bytes in place of kept ones loses its stream", Some(cases::ahead::two_stories), "story-uncompared";
+    "edge-15-shorter-story", "O5", "the proof of a lost stream covers what was kept of it", Some(cases::ahead::shorter_story), "ahead-end-unproved";
     "edge-15-no-buffer", "edges 15", "what finds no buffer is dropped, until one is given back", Some(cases::ahead::no_buffer), "ahead-not-given-back";
     "edge-15-many-holes", "edges 15", "more holes than are followed hang nothing", Some(cases::ahead::many_holes), "ahead-head-without-range";
     "edge-15-hole-in-a-body", "edges 15", "a command is whole with its last byte, in whichever order it came", Some(cases::ahead::hole_in_a_body), "ahead-half-command";

@@ -8,7 +8,7 @@ use erb_abi::{self as abi, conn};
 use crate::ConnId;
 use crate::client::resp::request;
 use crate::scenario::{Scenario, Setup, over_seeds};
-use crate::time::{MS, SECOND};
+use crate::time::{MS, Ns, SECOND};
 
 fn entry(s: &Scenario, client: ConnId) -> conn {
     s.entry(client).expect("an entry")
@@ -276,6 +276,59 @@ pub(crate) fn older_connections_become_fast() {
     s.run(2 * SECOND);
     assert_eq!((entry(&s, old).db, is_fast(&s, old)), (2, true));
     answered_fast(&mut s, old, b"k", b"$1\r\nv\r\n");
+    s.finish();
+}
+
+/// Between two requests of a client that is never idle for long, less than its TCP's delayed ACK: a
+/// reply is acknowledged by the next request.
+const BUSY: Ns = 20 * MS;
+
+fn older(s: &mut Scenario) -> ConnId {
+    let old = s.open_on(1, None);
+    s.call(old, &[b"SET", b"k", b"v"]);
+    s.attach();
+    old
+}
+
+/// A connection older than ERB that is at work all the time is taken up.
+pub(crate) fn older_and_busy() {
+    let mut s = Scenario::new(Setup {
+        attached: false,
+        ..Setup::default()
+    });
+    let old = older(&mut s);
+    let began = s.now();
+    while !s.is_fast_now(old, b"k") {
+        assert!(s.now() < began + 2 * SECOND, "{}", s.counters());
+        s.run(BUSY);
+    }
+    s.finish();
+}
+
+/// One that never can be, at work all the time, leaves others the fast path between its requests.
+pub(crate) fn older_busy_and_never_admitted() {
+    let mut s = Scenario::new(Setup {
+        attached: false,
+        ..Setup::default()
+    });
+    let old = s.open_on(1, None);
+    s.call(
+        old,
+        &[b"CLIENT", b"TRACKING", b"ON", b"BCAST", b"PREFIX", b"none"],
+    );
+    s.unseen(&[b"SET", b"k", b"v"]);
+    s.attach();
+    let client = s.fast();
+    let (mut fast, began) = (0, s.now());
+    while s.now() < began + 4 * SECOND {
+        s.call(old, &[b"PING"]);
+        for _ in 0..4 {
+            s.run(BUSY / 4);
+            fast += u32::from(s.is_fast_now(client, b"k"));
+        }
+    }
+    assert_eq!(u32::from(entry(&s, old).state), abi::CONN_OLD);
+    assert!(fast > 0, "no read was fast: {}", s.counters());
     s.finish();
 }
 

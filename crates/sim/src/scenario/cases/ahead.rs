@@ -203,6 +203,35 @@ pub(crate) fn two_stories() {
     }
 }
 
+/// The other story ends before what is kept does, behind another hole: the fence waits for all that TCP may have.
+pub(crate) fn shorter_story() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"b", b"old");
+    let reader = s.fast();
+    let talk = spliced(&mut s);
+    let set = |key: &[u8]| request(&[b"SET", key, b"new"]);
+    let near = len(PING);
+    let between = near + len(&set(b"a"));
+    let far = between + len(PING);
+    beyond(&mut s, &talk, near, &set(b"a"));
+    beyond(&mut s, &talk, far, &set(b"b"));
+    s.stop_daemon(true); // nothing is released
+    beyond(&mut s, &talk, near, &set(b"c"));
+    assert_eq!(s.stat(abi::STAT_AHEAD_OTHER), 1, "{}", s.counters());
+    let entry = s.entry_of(talk.raw.pair()).expect("an entry");
+    let flags = u32::from(entry.flags);
+    assert_ne!(flags & abi::CONN_F_FENCE_PROOF, 0, "nothing is fenced");
+    let end = talk.raw.isn.wrapping_add(talk.seq + far + len(&set(b"b")));
+    let waits_for = entry.proof_pos.wrapping_add(entry.in_delta);
+    assert_eq!(waits_for.wrapping_sub(end), 0, "it waits for less, or more");
+    beyond(&mut s, &talk, between, PING);
+    talk.raw.data(&mut s, talk.seq, talk.ack, PING);
+    s.run(MS);
+    assert_eq!(s.call(reader, &[b"GET", b"b"]), b"$3\r\nnew\r\n");
+    s.stop_daemon(false);
+    s.is_fast_within(reader, b"b", 5_000 * MS);
+}
+
 /// More connections with holes than buffers: what finds none is dropped, until one is free.
 pub(crate) fn no_buffer() {
     let mut s = Scenario::new(Setup::default());
