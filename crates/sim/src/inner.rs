@@ -54,6 +54,8 @@ pub enum Event {
     MachineBack,
     /// ERB is attached for the first time.
     Attach,
+    /// Another server begins to listen on the port.
+    Neighbour,
     /// A rare fault.
     Rare(Fault),
     /// Faults end.

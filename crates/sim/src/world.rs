@@ -2,16 +2,18 @@
 //! The world: one server, some machines, links between them, and what happens to them in virtual
 //! time. Single-threaded; everything random follows from the plan's seed.
 
+mod alive;
+mod rare;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use erb_sim_path::Library;
-use erb_sim_redis::CrashMode;
 use fastrand::Rng;
 
 use crate::ConnId;
 use crate::check::{Checks, Config as CheckConfig};
-use crate::client::machine::Machine;
+use crate::client::machine::{Machine, PORT, neighbour_ip};
 use crate::client::workload::{Workload, mix};
 use crate::client::{mixed, settings};
 use crate::fault::{Fault, Faults};
@@ -19,6 +21,7 @@ use crate::inner::{Event, Inner};
 use crate::link::Link;
 use crate::look::Looks;
 use crate::plan::{Options, Outcome, Plan};
+use crate::profile::ClientRates;
 use crate::server::Server;
 use crate::time::{MS, Ns, SECOND, START_NS, US};
 use crate::trace::{Note, Place, Trace};
@@ -98,7 +101,7 @@ impl World {
             inner,
             server,
             machines,
-            workload: Workload::new(plan.profile.client, plan.seed),
+            workload: Workload::new(client_rates(plan), plan.seed),
             machine_of: Vec::new(),
             unseen: 0,
             events: 0,
@@ -143,7 +146,12 @@ impl World {
                 self.server.ask_unseen(&request);
             }
         }
-        for (fault, every) in rare(&plan) {
+        if rates.neighbour > 0 {
+            // Already there when ERB comes, or later.
+            let at = self.random.u64(0..plan.duration / 2);
+            self.inner.at(START_NS + at, Event::Neighbour);
+        }
+        for (fault, every) in rare::all(&plan) {
             self.plan_rare(fault, every);
         }
     }
@@ -166,13 +174,6 @@ impl World {
     #[must_use]
     pub fn machine_of(&self, conn: ConnId) -> usize {
         self.machine_of[conn as usize]
-    }
-
-    fn plan_rare(&mut self, fault: Fault, every: Ns) {
-        if every > 0 && self.inner.plan.faults.has(fault) && !self.calm {
-            let after = self.random.u64(every / 4..every * 2);
-            self.inner.at(self.inner.now() + after, Event::Rare(fault));
-        }
     }
 
     /// Steps so far.
@@ -308,6 +309,10 @@ impl World {
             Event::Loaded => self.server.resync(false),
             Event::DaemonBack | Event::Attach => self.server.start_daemon(),
             Event::MachineBack => self.boot(),
+            Event::Neighbour => {
+                let ip = neighbour_ip(self.inner.plan.profile.ipv6);
+                self.server.neighbour_listens((ip, PORT).into());
+            }
             Event::Rare(fault) => self.rare(fault),
             Event::Calm => self.end_faults(),
             Event::Look => self.look(),
@@ -323,8 +328,23 @@ impl World {
             self.inner.at(self.inner.now() + later, Event::Open(conn));
             return;
         }
+        if self.is_neighbours(conn) {
+            match self.server.stranger_at() {
+                Some(at) => self.machines[machine].connect_to_neighbour(&inner, conn, at),
+                None => inner.at(inner.now() + 10 * MS, Event::Open(conn)),
+            }
+            return;
+        }
         self.machines[machine].connect(&inner, conn, None, false);
         self.note_dialled(machine, conn);
+    }
+
+    /// Whether a connection is one with another server on the port.
+    fn is_neighbours(&self, conn: ConnId) -> bool {
+        let plan = &self.inner.plan;
+        let mut random = Rng::with_seed(mix(plan.seed, &[14, u64::from(conn)]));
+        let rate = plan.profile.client.neighbour;
+        plan.faults.has(Fault::Neighbour) && random.u32(0..1_000_000) < rate
     }
 
     /// Lets the server know which connection an address stands for.
@@ -339,120 +359,6 @@ impl World {
             self.inner.fail(violation);
         }
         self.inner.at(self.inner.now() + LOOK_EVERY, Event::Look);
-    }
-
-    // --- rare faults ---
-
-    fn rare(&mut self, fault: Fault) {
-        if self.calm {
-            return;
-        }
-        let every = rare(&self.inner.plan)
-            .find(|(kind, _)| *kind == fault)
-            .map_or(0, |(_, e)| e);
-        self.plan_rare(fault, every);
-        let now = self.inner.now();
-        self.inner
-            .tell(Place::World, None, Note::Text(fault.about()));
-        let counted = !matches!(
-            fault,
-            Fault::RedisKill | Fault::DaemonCrash | Fault::Replace
-        );
-        if counted {
-            self.inner.coverage.borrow_mut().fault(fault);
-        }
-        match fault {
-            Fault::Blackout => self.black_out(),
-            Fault::RedisCrash => self.crash_redis(CrashMode::Process),
-            Fault::RedisStall => {
-                let long = self.random.u64(20 * MS..6 * SECOND);
-                self.server.redis_rests(long);
-            }
-            Fault::RedisKill => self.server.kill_one(),
-            Fault::DaemonCrash => self.server.kill_daemon(),
-            Fault::DaemonStall => {
-                let long = self.random.u64(20 * MS..2 * SECOND);
-                self.server.stall_daemon(long);
-            }
-            Fault::FeedCut => self.server.cut_feed(),
-            Fault::MachineCrash => self.crash_machine(),
-            Fault::ClockStep => {
-                let by = self.random.i64(-2_000..2_000);
-                let wall = self.inner.wall_minus_mono_ms.get() + by;
-                self.inner.wall_minus_mono_ms.set(wall);
-                self.inner.checks.borrow_mut().wall_stepped(now, wall);
-            }
-            Fault::Unseen => {
-                self.unseen += 1;
-                let command = self.workload.unseen(self.unseen);
-                self.inner
-                    .coverage
-                    .borrow_mut()
-                    .count("unseen", command.name);
-                self.server.ask_unseen_or_master(&command.bytes);
-            }
-            Fault::Detach => {
-                self.server.ask_detach();
-                let back = self.random.u64(SECOND..4 * SECOND);
-                self.inner.at(now + back, Event::DaemonBack);
-            }
-            Fault::Master => {
-                if let Some(after) = self.server.master_does(&mut self.random) {
-                    self.inner.at(now + after, Event::Loaded);
-                }
-            }
-            Fault::Replace => self.server.replace_programs(),
-            Fault::Settings => {
-                let request = settings::draw_for(&self.inner.plan, &mut self.random);
-                self.server.ask_unseen(&request);
-            }
-            Fault::Disk => {
-                let on = self.random.bool();
-                self.server.trouble_disk(on);
-            }
-            _ => {}
-        }
-    }
-
-    fn black_out(&mut self) {
-        let until = self.inner.now()
-            + self
-                .random
-                .u64(MS..=self.inner.plan.profile.link.blackout_max);
-        let machine = self.random.usize(..self.machines.len());
-        let ways = self.random.u8(1..4);
-        if ways & 1 != 0 {
-            self.inner.up.borrow_mut()[machine].go_dark(until);
-        }
-        if ways & 2 != 0 {
-            self.inner.down.borrow_mut()[machine].go_dark(until);
-        }
-    }
-
-    fn crash_redis(&mut self, mode: CrashMode) {
-        if std::mem::replace(&mut self.redis_down, true) {
-            return;
-        }
-        self.server.crash_redis(mode);
-        let back = self.random.u64(MS..SECOND);
-        self.inner.at(self.inner.now() + back, Event::RedisBack);
-    }
-
-    fn crash_machine(&mut self) {
-        if self.redis_down {
-            return;
-        }
-        self.redis_down = true;
-        self.server.lose_power();
-        let back = self.random.u64(100 * MS..2 * SECOND);
-        self.inner.at(self.inner.now() + back, Event::MachineBack);
-    }
-
-    fn boot(&mut self) {
-        self.server.boot();
-        self.redis_down = false;
-        let daemon = self.random.u64(MS..SECOND);
-        self.inner.at(self.inner.now() + daemon, Event::DaemonBack);
     }
 
     /// From now on nothing goes wrong any more.
@@ -508,6 +414,7 @@ impl World {
             }
             self.run_for(100 * MS)?;
         }
+        self.is_fast_again()?;
         self.run_for(SETTLE)?;
         // What clients have set since, or a Redis that was away has not read.
         self.restore_settings();
@@ -548,27 +455,13 @@ impl World {
     }
 }
 
-/// Rare faults and the mean times between them.
-fn rare(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
-    let events = plan.profile.events;
-    [
-        (Fault::Blackout, plan.profile.link.blackout_every),
-        (Fault::RedisCrash, events.redis_crash),
-        (Fault::RedisStall, events.redis_stall),
-        (Fault::RedisKill, events.redis_kill),
-        (Fault::DaemonCrash, events.daemon_crash),
-        (Fault::DaemonStall, events.daemon_stall),
-        (Fault::FeedCut, events.feed_cut),
-        (Fault::MachineCrash, events.machine_crash),
-        (Fault::ClockStep, events.clock_step),
-        (Fault::Unseen, events.unseen),
-        (Fault::Detach, events.detach),
-        (Fault::Settings, events.settings),
-        (Fault::Master, events.master),
-        (Fault::Replace, events.replace),
-        (Fault::Disk, events.disk),
-    ]
-    .into_iter()
+/// The clients' rates without faults that the plan has switched off.
+fn client_rates(plan: &Plan) -> ClientRates {
+    let mut rates = plan.profile.client;
+    if !plan.faults.has(Fault::Beyond) {
+        rates.beyond = 0;
+    }
+    rates
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

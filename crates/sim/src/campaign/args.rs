@@ -11,7 +11,7 @@ use erb_sim_path::compile::Flavour;
 use super::mutations::{EVENTS_MAX, Fate, markdown, try_all};
 use super::{Campaign, Report, all_profiles, exit, shrink};
 use crate::fault::{Fault, Faults};
-use crate::mutate;
+use crate::mutate::{self, Mutation, Way};
 use crate::plan::{Options, Outcome, Plan};
 use crate::profile::Profile;
 use crate::run;
@@ -100,9 +100,12 @@ struct ReplayArgs {
 
 #[derive(Args)]
 struct MutationArgs {
-    /// Only this one
+    /// Only these, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    only: Option<Vec<String>>,
+    /// In runs of this profile, wherever else they are said to be caught
     #[arg(long)]
-    only: Option<String>,
+    profile: Option<String>,
     /// Print a table in Markdown
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
@@ -335,11 +338,21 @@ impl MutationArgs {
     fn run(&self) -> Result<ExitCode> {
         let wanted: Vec<_> = mutate::all()
             .filter(|mutation| {
-                self.only
-                    .as_deref()
-                    .is_none_or(|only| only == mutation.name)
+                let only = self.only.as_deref();
+                only.is_none_or(|only| only.iter().any(|name| name == mutation.name))
             })
             .collect();
+        let elsewhere: Vec<Mutation> = match &self.profile {
+            Some(name) => {
+                let way = Way::Profile(profile(name)?.name);
+                wanted.iter().map(|one| Mutation { way, ..**one }).collect()
+            }
+            None => Vec::new(),
+        };
+        let wanted: Vec<&Mutation> = match &self.profile {
+            Some(_) => elsewhere.iter().collect(),
+            None => wanted,
+        };
         ensure!(!wanted.is_empty(), "there is no mutation {:?}", self.only);
         let quiet = self.json || self.markdown;
         let fates = try_all(&wanted, self.jobs, self.first_seed, self.events, |fate| {

@@ -153,7 +153,7 @@ pub fn markdown(fates: &[Fate]) -> String {
 /// # Errors
 /// The first mutation that cannot be tried.
 pub fn try_all(
-    mutations: &[&'static Mutation],
+    mutations: &[&Mutation],
     jobs: usize,
     first_seed: u64,
     events_max: u64,

@@ -10,7 +10,8 @@ use fastrand::Rng;
 
 use crate::ConnId;
 use crate::check::Via;
-use crate::client::session::{Deed, Session, Stage};
+use crate::client::session::{Deed, Drive, Session, Stage};
+use crate::client::ticks::Ticks;
 use crate::client::workload::{Operation, Workload, mix};
 use crate::fault::Fault;
 use crate::inner::{Event, Inner};
@@ -35,6 +36,16 @@ pub fn server_ip(v6: bool) -> IpAddr {
         Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into()
     } else {
         Ipv4Addr::new(10, 0, 0, 1).into()
+    }
+}
+
+/// Another address of the server's, of another server.
+#[must_use]
+pub fn neighbour_ip(v6: bool) -> IpAddr {
+    if v6 {
+        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x22).into()
+    } else {
+        Ipv4Addr::new(10, 0, 0, 22).into()
     }
 }
 
@@ -74,6 +85,8 @@ pub struct Machine {
     buffer: Vec<u8>,
     /// Segments for clients without a stack, if this machine is one of those.
     raw: Option<Vec<Segment>>,
+    /// Its timestamp clock.
+    pub ticks: Ticks,
 }
 
 /// Knobs of a machine's stack, drawn from the profile.
@@ -143,6 +156,7 @@ impl Machine {
             finished: 0,
             buffer: Vec::new(),
             raw: None,
+            ticks: Ticks::default(),
         }
     }
 
@@ -193,9 +207,29 @@ impl Machine {
 
     /// Begins connection `conn`, from `port` if one is given.
     pub fn connect(&mut self, inner: &Rc<Inner>, conn: ConnId, port: Option<u16>, manual: bool) {
-        let v6 = inner.plan.profile.ipv6;
-        let ip = machine_ip(self.number, v6);
-        let remote = SocketAddr::new(server_ip(v6), PORT);
+        let way = if manual {
+            Drive::Script
+        } else {
+            Drive::Workload
+        };
+        let redis = SocketAddr::new(server_ip(inner.plan.profile.ipv6), PORT);
+        self.connect_to(inner, conn, port, redis, way);
+    }
+
+    /// The same to another server on the port, which echoes.
+    pub fn connect_to_neighbour(&mut self, inner: &Rc<Inner>, conn: ConnId, at: SocketAddr) {
+        self.connect_to(inner, conn, None, at, Drive::Echo);
+    }
+
+    fn connect_to(
+        &mut self,
+        inner: &Rc<Inner>,
+        conn: ConnId,
+        port: Option<u16>,
+        remote: SocketAddr,
+        drive: Drive,
+    ) {
+        let ip = machine_ip(self.number, inner.plan.profile.ipv6);
         let now = inner.now();
         let port = port.unwrap_or_else(|| self.draw_port(inner));
         let mut local = SocketAddr::new(ip, port);
@@ -213,11 +247,13 @@ impl Machine {
         if !self.used_ports.contains(&local.port()) {
             self.used_ports.push(local.port());
         }
-        inner.checks.borrow_mut().opened(now, conn, Via::Erb);
+        if drive != Drive::Echo {
+            inner.checks.borrow_mut().opened(now, conn, Via::Erb);
+        }
         inner.tell_with(Place::Client(self.number), Some(conn), || {
-            format!("connects from {local}")
+            format!("connects from {local} to {remote}")
         });
-        let session = Session::new(inner, conn, sock, local, manual);
+        let session = Session::new(inner, conn, sock, local, drive);
         self.sessions.insert(sock, session);
         self.by_conn.insert(conn, sock);
         self.pump(inner, None);
@@ -240,6 +276,15 @@ impl Machine {
             session.begin(inner, operation);
         }
         self.flush(inner, sock);
+        self.pump(inner, None);
+    }
+
+    /// All connections are closed by their applications.
+    pub fn close_all(&mut self, inner: &Rc<Inner>) {
+        let open: Vec<SockId> = self.sessions.keys().copied().collect();
+        for sock in open {
+            self.carry_out(inner, sock, Deed::Close);
+        }
         self.pump(inner, None);
     }
 
@@ -322,7 +367,7 @@ impl Machine {
         } else {
             Segment::parse(&frame.bytes)
         };
-        let segment = match parsed {
+        let mut segment = match parsed {
             Ok(segment) => segment,
             Err(why) => {
                 inner.tell_with(Place::Client(self.number), None, || format!("drops: {why}"));
@@ -337,6 +382,9 @@ impl Machine {
         if let Some(raw) = &mut self.raw {
             raw.push(segment);
             return;
+        }
+        if let Some((_, echo)) = &mut segment.options.ts {
+            *echo = self.ticks.heard(segment.dst.port(), *echo);
         }
         self.host.input(inner.now(), &segment);
         self.pump(inner, workload);
@@ -414,8 +462,12 @@ impl Machine {
         if self.bare {
             inner.coverage.borrow_mut().fault(Fault::BareSum);
         }
+        let mut segment = out.segment.clone();
+        if let Some((stamp, _)) = &mut segment.options.ts {
+            *stamp = self.ticks.sent(segment.src.port(), *stamp);
+        }
         let mut bytes = Vec::new();
-        out.segment.write_frame(macs, sum, &mut bytes);
+        segment.write_frame(macs, sum, &mut bytes);
         let frame = Frame {
             bytes,
             bare: self.bare,

@@ -6,4 +6,5 @@ pub mod mixed;
 pub mod resp;
 pub mod session;
 pub mod settings;
+pub mod ticks;
 pub mod workload;

@@ -58,6 +58,17 @@ pub enum Deed {
     Vanish,
 }
 
+/// Who says what the connection sends, and whose replies it gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drive {
+    /// The workload; Redis answers.
+    Workload,
+    /// A script; Redis answers.
+    Script,
+    /// The workload; another server echoes it.
+    Echo,
+}
+
 /// A connection.
 pub struct Session {
     /// Its number.
@@ -87,13 +98,16 @@ pub struct Session {
     subscribed: bool,
     no_more: bool,
     alone: bool,
+    /// What another server is still to echo.
+    echo: Option<VecDeque<u8>>,
     random: Rng,
 }
 
 impl Session {
-    /// A connection that begins now. `manual`: its operations come from a script.
+    /// A connection that begins now.
     #[must_use]
-    pub fn new(inner: &Inner, id: ConnId, sock: SockId, local: SocketAddr, manual: bool) -> Self {
+    pub fn new(inner: &Inner, id: ConnId, sock: SockId, local: SocketAddr, drive: Drive) -> Self {
+        let manual = drive == Drive::Script;
         let rates = &inner.plan.profile.client;
         let mut random = Rng::with_seed(mix(inner.plan.seed, &[3, u64::from(id)]));
         let mut operations = random.u32(1..=inner.plan.profile.operations.max(1));
@@ -122,6 +136,7 @@ impl Session {
             subscribed: false,
             no_more: false,
             alone: false,
+            echo: (drive == Drive::Echo).then(VecDeque::new),
             random,
         }
     }
@@ -170,6 +185,15 @@ impl Session {
 
     /// Sends an operation.
     pub fn begin(&mut self, inner: &Inner, operation: &Operation) {
+        if let Some(echo) = &mut self.echo {
+            let said = operation.commands.iter().flat_map(|c| c.bytes.clone());
+            let bytes: Vec<u8> = said.collect();
+            echo.extend(&bytes);
+            self.owed += 1;
+            inner.coverage.borrow_mut().fault(Fault::Neighbour);
+            self.cut(inner, bytes);
+            return;
+        }
         let mut bytes = Vec::new();
         for command in &operation.commands {
             inner.coverage.borrow_mut().count("command", command.name);
@@ -183,6 +207,9 @@ impl Session {
         }
         self.no_more |= operation.ends;
         self.alone = operation.alone;
+        if operation.beyond {
+            inner.coverage.borrow_mut().fault(Fault::Beyond);
+        }
         if operation.garbage {
             inner.coverage.borrow_mut().fault(Fault::Garbage);
         }
@@ -269,6 +296,21 @@ impl Session {
                 String::from_utf8_lossy(&bytes[..bytes.len().min(120)])
             )
         });
+        if let Some(echo) = &mut self.echo {
+            let right = bytes.len() <= echo.len();
+            if !right || bytes.iter().any(|byte| echo.pop_front() != Some(*byte)) {
+                let text = format!(
+                    "connection {}: not what another server has echoed: {:?}",
+                    self.id,
+                    String::from_utf8_lossy(&bytes[..bytes.len().min(120)])
+                );
+                return Err(Violation::new("neighbour", inner.now(), text));
+            }
+            if echo.is_empty() {
+                self.owed = 0;
+            }
+            return Ok(());
+        }
         inner
             .checks
             .borrow_mut()

@@ -48,6 +48,8 @@ pub struct Operation {
     pub alone: bool,
     /// The bytes are no commands.
     pub garbage: bool,
+    /// Something in it is of a length around a bound, or beyond all.
+    pub beyond: bool,
 }
 
 /// Makes operations.
@@ -63,6 +65,7 @@ pub(super) struct Maker<'a> {
     pub(super) random: Rng,
     label: String,
     made: u32,
+    beyond: bool,
 }
 
 impl Workload {
@@ -80,8 +83,11 @@ impl Workload {
             random: Rng::with_seed(mix(self.seed, &[1, u64::from(conn), u64::from(number)])),
             label: format!("{conn}.{number}."),
             made: 0,
+            beyond: false,
         };
-        maker.operation()
+        let mut operation = maker.operation();
+        operation.beyond = maker.beyond;
+        operation
     }
 
     /// What a client that ERB does not see does next.
@@ -92,6 +98,7 @@ impl Workload {
             random: Rng::with_seed(mix(self.seed, &[2, u64::from(number)])),
             label: format!("u.{number}."),
             made: 0,
+            beyond: false,
         };
         if maker.chance(self.rates.mixed) {
             return maker.mixed_inside();
@@ -166,7 +173,9 @@ impl Maker<'_> {
         self.made += 1;
         let mut value = format!("{}{}", self.label, self.made).into_bytes();
         let max = self.rates.value_bytes_max.max(32) as usize;
-        let len = if self.chance(self.rates.big_values) {
+        let len = if self.chance(self.rates.beyond) {
+            self.length_beyond()
+        } else if self.chance(self.rates.big_values) {
             self.random.usize(0..=max)
         } else {
             self.random.usize(0..=max.min(100))
@@ -180,6 +189,22 @@ impl Maker<'_> {
             }
         }
         value
+    }
+
+    /// A length around the bound of something: a slot, an answer, a fill; or beyond all.
+    fn length_beyond(&mut self) -> usize {
+        self.beyond = true;
+        let bound = match self.random.u8(0..40) {
+            0 => 1 << 20,
+            1 | 2 => 64 << 10,
+            3..=6 => 16 << 10,
+            7..=10 => erb_abi::REPLAY_BYTES,
+            11..=14 => erb_abi::REPLY_BYTES_MAX,
+            15..=18 => erb_abi::VALUE_BYTES_MAX,
+            number => 128 << (number % 5),
+        };
+        let over = self.random.u32(0..40);
+        (bound + over).saturating_sub(30) as usize
     }
 
     fn read(&mut self) -> Command {

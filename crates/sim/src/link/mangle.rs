@@ -15,6 +15,13 @@ const URG: u8 = 0x20;
 /// What a forged segment says: must never be executed.
 pub const FORGED_COMMAND: &[u8] = b"*3\r\n$3\r\nSET\r\n$6\r\nforged\r\n$1\r\n1\r\n";
 
+/// What nobody may be answered.
+const ASKED_OF_NOBODY: &[u8] = b"*2\r\n$3\r\nGET\r\n$5\r\nkey:0\r\n";
+/// A command that would hold the fence, if it ever began.
+const HALF_A_SCRIPT: &[u8] = b"*3\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n";
+/// Last byte of an address that nobody has.
+const FOREIGN_LAST: u8 = 0x63;
+
 /// Two frames for one, cut before byte `cut` of the payload.
 pub fn split(frame: &[u8], at: &Layout, cut: usize) -> [Vec<u8>; 2] {
     let payload = &frame[at.payload..at.end];
@@ -242,13 +249,65 @@ fn far_from(seq: u32, random: &mut Rng) -> u32 {
     seq.wrapping_add(random.u32(1 << 26..u32::MAX - (1 << 26)))
 }
 
-/// A byte from a port that has no connection.
+/// Fragments that TCP will not look at: the first holds its header whole, the rest may never come.
+pub fn forged_piece(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<Vec<u8>> {
+    let seq = at.seq(frame);
+    let mut forged = frame::with_payload(frame, at, 0, FORGED_COMMAND);
+    let far = far_from(seq, random);
+    forged[at.l4 + 4..at.l4 + 8].copy_from_slice(&far.to_be_bytes());
+    forged[at.l4 + 13] = ACK | PSH;
+    let at = Layout {
+        end: forged.len(),
+        ..*at
+    };
+    frame::seal(&mut forged, &at);
+    let [first, rest] = fragments(&forged, &at, random.u16(1..));
+    let mut pieces = vec![first];
+    pieces.extend(random.bool().then_some(rest));
+    pieces
+}
+
+/// The same frame for an address that is not the server's, perhaps with a command of its own.
+pub fn foreign(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<u8> {
+    let payload = match random.u8(0..4) {
+        0 => FORGED_COMMAND,
+        1 => ASKED_OF_NOBODY,
+        _ => &frame[at.payload..at.end],
+    };
+    let mut other = frame::with_payload(frame, at, 0, payload);
+    let last = if at.v6 { at.l3 + 40 } else { at.l3 + 20 };
+    other[last - 1] = FOREIGN_LAST;
+    let at = Layout {
+        end: other.len(),
+        ..*at
+    };
+    frame::seal(&mut other, &at);
+    other
+}
+
+/// Payload for the port that belongs to no connection: any flags and numbers, from the machine's own
+/// address or any other.
 pub fn stranger(frame: &[u8], at: &Layout, random: &mut Rng) -> Vec<u8> {
-    let mut forged = frame::with_payload(frame, at, random.u32(..), b"x");
+    let payload = *random
+        .choice(&[b"x", FORGED_COMMAND, ASKED_OF_NOBODY, HALF_A_SCRIPT])
+        .unwrap_or(&FORGED_COMMAND);
+    let mut forged = frame::with_payload(frame, at, random.u32(..), payload);
     let l4 = at.l4;
     forged[l4..l4 + 2].copy_from_slice(&random.u16(2_000..10_000).to_be_bytes());
     forged[l4 + 8..l4 + 12].copy_from_slice(&random.u32(..).to_be_bytes());
-    forged[l4 + 13] = ACK | PSH;
+    forged[l4 + 13] = match random.u8(0..8) {
+        0 => SYN,
+        1 => SYN | ACK,
+        2 => FIN | ACK,
+        3 => RST | ACK,
+        4 => random.u8(0..0x20),
+        _ => ACK | PSH,
+    };
+    if random.bool() {
+        let source = if at.v6 { at.l3 + 24 } else { at.l3 + 16 };
+        forged[source - 2] = random.u8(..);
+        forged[source - 1] = random.u8(100..);
+    }
     let at = Layout {
         end: forged.len(),
         ..*at

@@ -261,6 +261,17 @@ impl Link {
             sent.arrivals
                 .push(self.inject(now, self.rates.delay, Frame::new(bytes)));
         }
+        if self.happens(Fault::Foreign, self.rates.foreign, coverage) {
+            let bytes = mangle::foreign(&frame.bytes, at, &mut self.random);
+            sent.arrivals
+                .push(self.inject(now, self.rates.delay, Frame::new(bytes)));
+        }
+        if self.happens(Fault::ForgedPiece, self.rates.forged_piece, coverage) {
+            for bytes in mangle::forged_piece(&frame.bytes, at, &mut self.random) {
+                sent.arrivals
+                    .push(self.inject(now, self.rates.delay, Frame::new(bytes)));
+            }
+        }
         if self.happens(Fault::Tiny, self.rates.tiny, coverage) {
             let bytes = mangle::tiny(&frame.bytes, at, &mut self.random);
             sent.arrivals

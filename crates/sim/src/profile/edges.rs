@@ -12,6 +12,7 @@ pub(super) const FORGED: Profile = Profile {
     duration: 5 * SECOND,
     link: LinkRates {
         forged: 100_000,
+        forged_piece: 10_000,
         stranger: 200,
         tiny: 10_000,
         loss: 5_000,
@@ -96,6 +97,7 @@ pub(super) const UPLINKS: Profile = Profile {
     },
     server: ServerRates {
         route: 5_000,
+        elsewhere: 200_000,
         offload: 100_000,
         merge: 50_000,
         ..CALM.server

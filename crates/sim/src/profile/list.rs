@@ -2,6 +2,7 @@
 //! The profiles themselves: each names what it changes of a calm day.
 
 use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
+use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
 use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::time::{MS, SECOND, US};
@@ -24,7 +25,9 @@ pub(super) const QUIET_LINK: LinkRates = LinkRates {
     urgent: 0,
     tcp_option: 0,
     forged: 0,
+    forged_piece: 0,
     stranger: 0,
+    foreign: 0,
     tiny: 0,
     bare_sum: 200_000,
     blackout_every: 0,
@@ -40,6 +43,7 @@ const NO_EVENTS: Events = Events {
     feed_cut: 0,
     machine_crash: 0,
     clock_step: 0,
+    ticks: 0,
     unseen: 0,
     master: 0,
     detach: 0,
@@ -66,6 +70,7 @@ pub const CALM: Profile = Profile {
         switch: 50_000,
         cpu_change: 0,
         route: 0,
+        elsewhere: 0,
         backlog: 0,
         prune: 0,
         steered: 0,
@@ -83,6 +88,7 @@ pub const CALM: Profile = Profile {
         keys: 8,
         value_bytes_max: 100,
         big_values: 20_000,
+        beyond: 0,
         reads: 900_000,
         plain_reads: 0,
         odd_commands: 10_000,
@@ -93,6 +99,7 @@ pub const CALM: Profile = Profile {
         think: 3 * MS,
         torn: 0,
         garbage: 0,
+        neighbour: 0,
         vanish: 0,
         reset: 0,
         half_close: 0,
@@ -499,6 +506,7 @@ const ALL: Profile = Profile {
         feed_cut: 10 * SECOND,
         machine_crash: 60 * SECOND,
         clock_step: 10 * SECOND,
+        ticks: 0,
         unseen: 300 * MS,
         master: 4 * SECOND,
         detach: 30 * SECOND,
@@ -579,5 +587,5 @@ const CROWDED: Profile = Profile {
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
     BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
-    ALL, CROWDED, USERS,
+    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND,
 ];

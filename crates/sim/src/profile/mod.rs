@@ -4,6 +4,7 @@
 
 mod edges;
 mod list;
+mod outside;
 mod users;
 
 use crate::time::Ns;
@@ -47,7 +48,9 @@ pub struct LinkRates {
     pub urgent: u32,
     pub tcp_option: u32,
     pub forged: u32,
+    pub forged_piece: u32,
     pub stranger: u32,
+    pub foreign: u32,
     pub tiny: u32,
     /// Of connections, not frames.
     pub bare_sum: u32,
@@ -75,6 +78,8 @@ pub struct ServerRates {
     pub cpu_change: u32,
     /// Of packets either way: routes move to another device.
     pub route: u32,
+    /// Of flows.
+    pub elsewhere: u32,
     pub backlog: u32,
     /// Of packets behind TC.
     pub prune: u32,
@@ -106,6 +111,8 @@ pub struct ClientRates {
     pub value_bytes_max: u32,
     /// Share of large values.
     pub big_values: u32,
+    /// Share of values whose length is around a bound, or beyond all.
+    pub beyond: u32,
     /// Share of reads.
     pub reads: u32,
     /// Share of reads that are GET of a usual key.
@@ -123,6 +130,8 @@ pub struct ClientRates {
     pub think: Ns,
     pub torn: u32,
     pub garbage: u32,
+    /// Of connections: they are another server's, on the same port.
+    pub neighbour: u32,
     /// Of connections.
     pub vanish: u32,
     pub reset: u32,
@@ -150,6 +159,7 @@ pub struct Events {
     pub feed_cut: Ns,
     pub machine_crash: Ns,
     pub clock_step: Ns,
+    pub ticks: Ns,
     pub unseen: Ns,
     pub detach: Ns,
     pub settings: Ns,

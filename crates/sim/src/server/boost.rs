@@ -92,6 +92,10 @@ impl Server {
         let Some(Way::Tcp(_, pair)) = peers.get(&client).map(|peer| &peer.way) else {
             return false;
         };
+        let elsewhere = self.was_elsewhere(pair.1);
+        if elsewhere.is_some_and(|last| self.inner.now() < last + UNSEEN_LAG_NS) {
+            return true;
+        }
         let path = self.path.borrow();
         let key = key_of(*pair);
         path.as_ref().is_some_and(|path| {
@@ -201,6 +205,8 @@ impl Server {
                 self.inner.tell(Place::Daemon, None, Note::Text("leaves"));
                 self.end_stream();
                 self.forget_path();
+                // Who attaches again while it leaves waits for its end.
+                self.inner.at(self.inner.now() + SECOND, Event::DaemonBack);
             }
             Ok(Ok(next)) => {
                 *self.boost.core.borrow_mut() = Some(core);

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The server's devices: by which a packet comes, by which it leaves, and what it is there.
 
-use erb_sim_path::{Packet, Path, Tc};
+use std::net::SocketAddr;
 
+use erb_sim_path::{Packet, Path, Tc, pin};
+
+use crate::client::machine::{PORT, server_ip};
+use crate::client::workload::mix;
 use crate::fault::Fault;
 use crate::frame;
 use crate::link::Frame;
 use crate::scenario::key_of;
-use crate::server::Server;
+use crate::server::{Pair, Server};
+use crate::time::{MS, Ns};
 
 /// The device on which clients arrive.
 pub const IFINDEX: u32 = 7;
@@ -22,6 +27,9 @@ pub const UPPER: u32 = 11;
 
 /// Those that are boosted.
 pub(super) const BOOSTED: &[u32] = &[IFINDEX, SECOND];
+
+/// The longest that a connection stays where it began elsewhere.
+const ELSEWHERE_FOR_MAX: Ns = 1_000 * MS;
 
 /// By which clients' packets may come, and replies leave, once routes move.
 const ARRIVALS: [u32; 4] = [IFINDEX, SECOND, ELSEWHERE, BARE];
@@ -45,23 +53,87 @@ impl Server {
             let next = self.inner.random.borrow_mut().usize(..ARRIVALS.len());
             self.arrival.set(ARRIVALS[next]);
         }
-        // What begins elsewhere is a client that ERB does not see: there are such by another way.
+        if self.begins_elsewhere(frame) {
+            return ELSEWHERE;
+        }
+        // Who begins where routes lead by chance is not known for one that ERB does not see.
         if rate > 0 && !self.is_tracked(frame) {
             return IFINDEX;
         }
         self.arrival.get()
     }
 
+    /// Whether the machine has this address.
+    pub(super) fn is_own(&self, address: SocketAddr) -> bool {
+        address.ip() == server_ip(self.inner.plan.profile.ipv6) || self.is_strangers(address)
+    }
+
+    /// A packet for another machine goes on: by a device of this one, whose egress program must leave
+    /// it alone.
+    pub(super) fn forward(&self, bytes: &[u8]) {
+        let Some(path) = self.attached_path() else {
+            return;
+        };
+        let _pinned = pin();
+        let mut packet = Packet::sent(bytes, IFINDEX, 0);
+        let verdict = path.run_tc_egress(&mut packet);
+        self.must_be_left_alone("egress", verdict, &packet, bytes);
+    }
+
+    /// Whether the frame is of a connection that begins on a device that is not boosted, by which it
+    /// comes for a while.
+    fn begins_elsewhere(&self, frame: &Frame) -> bool {
+        let rate = u64::from(self.inner.plan.profile.server.elsewhere);
+        if rate == 0 || !self.inner.faults.get().has(Fault::Elsewhere) {
+            return false;
+        }
+        let pair = frame::layout(&frame.bytes).map(|at| at.pair(&frame.bytes));
+        let Some((client, server)) = pair.filter(|(_, server)| self.is_own(*server)) else {
+            return false;
+        };
+        let draw = mix(self.inner.plan.seed, &[15, u64::from(client.port())]);
+        if draw % 1_000_000 >= rate {
+            return false;
+        }
+        let now = self.inner.now();
+        let mut begun = self.begun_elsewhere.borrow_mut();
+        let first = begun.entry(client).or_insert((now, now));
+        if now > first.0 + draw % ELSEWHERE_FOR_MAX {
+            return false;
+        }
+        if !self.is_tracked_pair((server, client)) {
+            first.1 = now;
+            self.inner.coverage.borrow_mut().fault(Fault::Elsewhere);
+        }
+        true
+    }
+
+    /// When the last frame of a client came by a device that is not boosted, of which ERB knows nothing.
+    pub(super) fn was_elsewhere(&self, client: SocketAddr) -> Option<Ns> {
+        let begun = self.begun_elsewhere.borrow();
+        begun.get(&client).map(|(_, last)| *last)
+    }
+
     /// Whether the frame's connection has an entry.
     fn is_tracked(&self, frame: &Frame) -> bool {
         let pair = frame::layout(&frame.bytes).map(|at| at.pair(&frame.bytes));
-        let (Some((client, server)), Some(path)) = (pair, self.attached_path()) else {
+        pair.is_some_and(|(client, server)| self.is_tracked_pair((server, client)))
+    }
+
+    /// ERB's entry of a client's connection with Redis.
+    pub fn entry_of(&self, client: SocketAddr) -> Option<erb_abi::conn> {
+        let server = SocketAddr::new(server_ip(self.inner.plan.profile.ipv6), PORT);
+        self.attached_path()?
+            .conn(&key_of((server, client)))
+            .copied()
+    }
+
+    fn is_tracked_pair(&self, pair: Pair) -> bool {
+        let Some(path) = self.attached_path() else {
             return false;
         };
-        let cookie = path
-            .conn(&key_of((server, client)))
-            .map(|entry| entry.cookie);
-        let look = self.host.borrow().lookup(server, client);
+        let cookie = path.conn(&key_of(pair)).map(|entry| entry.cookie);
+        let look = self.host.borrow().lookup(pair.0, pair.1);
         look.is_some_and(|look| cookie == Some(look.cookie))
     }
 

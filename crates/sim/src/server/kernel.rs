@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel as programs see it: clocks, look-ups, sockets, the device.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 
 use erb_sim_path::{Kernel, Packet, Sock};
@@ -70,6 +70,20 @@ pub(super) fn sock_of(view: &View, cookie: u64) -> Sock {
 }
 
 impl Server {
+    /// The newest timestamps that TCP has of a client's machine, by the client's port.
+    pub fn newest_stamps(&self, ip: IpAddr) -> impl Iterator<Item = (u16, u32)> {
+        let host = self.host.borrow();
+        let pairs = self.pairs.borrow();
+        let ours = pairs.iter().filter(|(_, pair)| pair.1.ip() == ip);
+        let stamps: Vec<_> = ours
+            .filter_map(|(sock, pair)| {
+                let view = host.view(*sock).filter(|view| view.tstamp_ok)?;
+                Some((pair.1.port(), view.ts_recent))
+            })
+            .collect();
+        stamps.into_iter()
+    }
+
     /// Whose connection the socket with this cookie serves.
     #[must_use]
     pub fn conn_of(&self, cookie: u64) -> Option<ConnId> {

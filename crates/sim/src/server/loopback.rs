@@ -94,13 +94,19 @@ impl Server {
         });
     }
 
-    fn must_be_left_alone(&self, program: &str, verdict: Tc, packet: &Packet, before: &[u8]) {
+    pub(super) fn must_be_left_alone(
+        &self,
+        program: &str,
+        verdict: Tc,
+        packet: &Packet,
+        before: &[u8],
+    ) {
         if verdict == Tc::Next && packet.bytes() == before {
             return;
         }
         let what = frame::describe(before);
-        let text = format!("the {program} program took a packet of the other direction: {what}");
+        let text = format!("the {program} program took a packet that is not for it: {what}");
         self.inner
-            .fail(Violation::new("loopback", self.inner.now(), text));
+            .fail(Violation::new("left-alone", self.inner.now(), text));
     }
 }

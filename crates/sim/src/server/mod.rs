@@ -161,6 +161,9 @@ pub struct Server {
     /// Device by which replies leave, and by which clients' packets come.
     route: Cell<u32>,
     arrival: Cell<u32>,
+    /// Clients that begin on a device that is not boosted: their first frame there, their last that
+    /// nobody saw.
+    begun_elsewhere: RefCell<BTreeMap<SocketAddr, (Ns, Ns)>>,
     spare_disk: RefCell<Option<Disk>>,
 }
 
@@ -229,6 +232,7 @@ impl Server {
             counted: RefCell::default(),
             route: Cell::new(IFINDEX),
             arrival: Cell::new(IFINDEX),
+            begun_elsewhere: RefCell::default(),
             spare_disk: RefCell::default(),
         });
         server.host.borrow_mut().listen(PORT, 128);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use erb_sim_path::{Context, Csum, Packet, Tc, Xdp, pin};
 use erb_sim_tcp::{Checksum, IcmpError, Macs, Outgoing, Segment};
 
-use crate::client::machine::{SERVER_MAC, machine_mac, server_ip};
+use crate::client::machine::{SERVER_MAC, machine_mac};
 use crate::fault::Fault;
 use crate::frame::{self, Layout};
 use crate::inner::Event;
@@ -324,8 +324,8 @@ impl Server {
                 return;
             }
         };
-        let own = server_ip(self.inner.plan.profile.ipv6);
-        if segment.dst.ip() != own && !self.is_strangers(segment.dst) {
+        if !self.is_own(segment.dst) {
+            self.forward(&bytes);
             return;
         }
         let pair = (segment.dst, segment.src);
@@ -511,6 +511,9 @@ impl Server {
             Ok(segment) => {
                 if segment.vlan != self.inner.plan.profile.vlan {
                     self.fail("tag", "what leaves is not of its VLAN", &frame.bytes);
+                }
+                if !self.is_own(segment.src) {
+                    self.fail("foreign", "an answer for another machine", &frame.bytes);
                 }
                 if let Some(machine) = machine_of(&segment)
                     && machine < self.inner.down.borrow().len()

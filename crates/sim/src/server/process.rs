@@ -370,42 +370,51 @@ impl Server {
 
     /// Hands to TCP what it takes.
     fn redis_flush(self: &Rc<Self>, client: ClientId) {
-        let Some((way, unsent, closing)) = self.peers.borrow_mut().get_mut(&client).map(|peer| {
-            (
-                peer.way.clone(),
-                std::mem::take(&mut peer.unsent),
-                peer.closing,
-            )
-        }) else {
-            return;
-        };
-        let mut rest = Vec::new();
-        match &way {
-            Way::Tcp(sock, pair) => {
+        let way = self.peers.borrow().get(&client).map(|p| p.way.clone());
+        let over = match &way {
+            Some(Way::Tcp(sock, pair)) => {
                 self.own(*pair);
-                let now = self.inner.now();
-                let taken = self.host.borrow_mut().send(now, *sock, &unsent);
-                rest.extend_from_slice(&unsent[taken.min(unsent.len())..]);
+                let over = self.send_unsent(client, *sock);
                 self.send_out(Some(*pair));
-                if closing && rest.is_empty() {
+                if over {
                     self.host.borrow_mut().close(self.inner.now(), *sock);
                     self.send_out(Some(*pair));
                 }
                 self.disown(*pair);
+                over
             }
-            Way::Inside(pipe) => {
-                pipe.redis_write(&unsent);
+            Some(Way::Inside(pipe)) => {
+                let mut peers = self.peers.borrow_mut();
+                let Some(peer) = peers.get_mut(&client) else {
+                    return;
+                };
+                pipe.redis_write(&std::mem::take(&mut peer.unsent));
+                let closing = peer.closing;
+                drop(peers);
                 if closing {
                     pipe.redis_close();
                 }
                 self.wake_daemon();
+                closing
             }
-        }
-        if closing && rest.is_empty() {
+            None => return,
+        };
+        if over {
             self.forget_client(client);
-        } else if let Some(peer) = self.peers.borrow_mut().get_mut(&client) {
-            peer.unsent = rest;
         }
+    }
+
+    /// TCP takes what it has room for, socket owned: what is left stays in front of what is written
+    /// next. True if it was the last.
+    fn send_unsent(&self, client: ClientId, sock: SockId) -> bool {
+        let now = self.inner.now();
+        let mut peers = self.peers.borrow_mut();
+        let Some(peer) = peers.get_mut(&client) else {
+            return false;
+        };
+        let taken = self.host.borrow_mut().send(now, sock, &peer.unsent);
+        peer.unsent.drain(..taken);
+        peer.closing && peer.unsent.is_empty()
     }
 
     fn forget_client(&self, client: ClientId) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whose the port is, and what reaches it without a connection (findings 2 and 9 of the review).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use erb_abi as abi;
 
 use crate::ConnId;
-use crate::client::machine::PORT;
+use crate::client::machine::{PORT, neighbour_ip};
 use crate::client::resp::request;
 use crate::scenario::tools::Talk;
 use crate::scenario::{Raw, Scenario, Setup};
@@ -19,12 +19,7 @@ const BACK_WITHIN: Ns = 5 * SECOND;
 
 /// An address of the server's beside the one that clients use.
 fn other_address(v6: bool) -> SocketAddr {
-    let ip: IpAddr = if v6 {
-        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x22).into()
-    } else {
-        Ipv4Addr::new(10, 0, 0, 22).into()
-    };
-    SocketAddr::new(ip, PORT)
+    SocketAddr::new(neighbour_ip(v6), PORT)
 }
 
 fn setup(v6: bool) -> (Scenario, ConnId) {
