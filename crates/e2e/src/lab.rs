@@ -2,10 +2,10 @@
 //! A boosted lab that a test has for itself.
 
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::thread::{sleep, spawn};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
@@ -14,6 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Pid;
 
 use crate::calls;
+use crate::carrier;
 use crate::process::{Owned, run};
 use crate::status::{ConnLine, Counters, Status};
 
@@ -105,15 +106,6 @@ pub fn wait<T>(limit: Duration, mut good: impl FnMut() -> Result<T, String>) -> 
             Err(_) => sleep(LOOK),
         }
     }
-}
-
-/// Copies one direction of a connection until it ends.
-fn carry(mut from: TcpStream, mut to: TcpStream) {
-    spawn(move || {
-        // An error ends the connection as its end does.
-        let _ = std::io::copy(&mut from, &mut to);
-        let _ = to.shutdown(Shutdown::Write);
-    });
 }
 
 /// A lab with an ERB of its own; removed when dropped, also by a panic.
@@ -260,18 +252,8 @@ impl TestLab {
         let listener = self.inside(End::Client, || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let listener = listener.expect("listen");
         let address = listener.local_addr().expect("address");
-        spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let far = netns::run_in(&server, || Ok(TcpStream::connect(redis)?)).expect("redis");
-                for stream in [&near, &far] {
-                    stream.set_nodelay(true).expect("nodelay");
-                }
-                carry(
-                    near.try_clone().expect("clone"),
-                    far.try_clone().expect("clone"),
-                );
-                carry(far, near);
-            }
+        carrier::serve(listener, move || {
+            netns::run_in(&server, || Ok(TcpStream::connect(redis)?)).expect("redis")
         });
         address
     }

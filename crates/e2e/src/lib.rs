@@ -3,6 +3,7 @@
 //!
 //! - [`lab`]: a boosted lab of a test's own, its status and counters, its Redis and its daemon.
 //! - [`calls`]: commands and replies in short.
+//! - `carrier`: carries connections past all boosted devices.
 //! - [`process`]: processes and limits.
 //! - [`status`]: what `erb status --json` says.
 //! - [`wire`]: a lab in which scripts of raw segments are played.
@@ -10,6 +11,7 @@
 //! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with the full numbers.
 
 pub mod calls;
+mod carrier;
 pub mod lab;
 pub mod process;
 pub mod status;
