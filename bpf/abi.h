@@ -79,9 +79,17 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 #define CONN_K_STUCK	 0x40 /* an error was answered after a WATCH */
 #define CONN_K_AUTHED	 0x80 /* Redis has authenticated it */
 #define CONN_K_TRIAL	 0x100 /* older than ERB, scanned from a boundary that an answer must prove */
-#define CONN_K_RECOUNTED 0x200 /* its requests and replies are counted from an admission on */
-#define CONN_K_LISTENS	 0x800 /* older than ERB; what it says by rote closes nothing: A7 */
-#define CONN_K_HIDDEN	 0x400 /* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
+#define CONN_K_RECOUNTED 0x200	/* its requests and replies are counted from an admission on */
+#define CONN_K_LISTENS	 0x800	/* older than ERB; what it says by rote closes nothing: A7 */
+#define CONN_K_LET_IN	 0x1000 /* it may have been let in: see modes.h, M5 */
+#define CONN_K_HIDDEN	 0x400	/* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
+
+/* What a connection that has shown no password may do. */
+enum door {
+	DOOR_UNKNOWN = 0, /* something, or not known (yet) */
+	DOOR_OPEN,	  /* everything */
+	DOOR_SHUT,	  /* nothing: Redis answers it errors only, but to RESET and QUIT */
+};
 
 /* Whose a listening socket on the port is: value of erb_listeners; none: not known (yet). */
 enum erb_listener {
@@ -142,7 +150,7 @@ struct control {
 	__u32 fast_off; /* bit 1 << FAST_KIND_x: this Redis has the command not as we know it */
 	__u32 unknown_class; /* of names that erb_commands lacks: CMD_FENCE, or CMD_MONITOR */
 	__u32 rights;	     /* moves when access rules change: FAST needs conn.rights to be this */
-	__u32 open;	     /* 1: a new connection may do everything without a password */
+	__u32 open;	     /* enum door: what a new connection may do without a password */
 	struct hash_secret hash;    /* its first words share a line with what is above */
 	__u32 devices[DEVICES_MAX]; /* indexes of the boosted ones, 0: none */
 	__u64 settle_to;	    /* erb_settle: in */
@@ -344,18 +352,20 @@ struct conn {
 	__u8 absent;	 /* 1: the last sweep found no socket, 2: nor did one a second before */
 	__u8 ahead_busy; /* a CPU is at its buffer: see ahead.h */
 	/* seldom used */
-	__u64 replay_ns;   /* when an ACK last provoked a replay */
-	__u64 absent_ns;   /* when a sweep first found no socket */
-	__u32 proof_pos;   /* kernel space: see CONN_F_FENCE_PROOF */
-	__u32 stateful_at; /* number of the last request that moved epoch */
-	__u32 judged;	   /* control.rights under which a list showed that it stays out */
-	__u8 hidden;	   /* CONN_F_* of its shares that may stand for a change without report */
-	__u8 late;	   /* PENDING_* of a command that is counted, but not whole: S3 */
-	__u8 half;	   /* marks behind mark_head that a command takes when it is whole: S3 */
-	__u8 ahead;	   /* number of its buffer, from 1 on; valid with CONN_F_AHEAD */
-	__u32 ts_recent_s; /* when ts_recent was learnt: seconds, CLOCK_MONOTONIC */
-	__u32 late_end;	   /* client space: where it is */
-	__u32 pad1[2];	   /* to the end of a line */
+	__u64 replay_ns;    /* when an ACK last provoked a replay */
+	__u32 absent_at;    /* when a sweep first found no socket: 2^20 ns, CLOCK_MONOTONIC */
+	__u32 held_at;	    /* when a sweep first saw what it holds: the same; 0: nothing */
+	__u32 proof_pos;    /* kernel space: end of what its shares of the fence stand for */
+	__u32 stateful_at;  /* number of the last request that moved epoch */
+	__u32 judged;	    /* control.rights under which a list showed that it stays out */
+	__u8 hidden;	    /* CONN_F_* of its shares that may stand for a change without report */
+	__u8 late;	    /* PENDING_* of a command that is counted, but not whole: S3 */
+	__u8 half;	    /* marks behind mark_head that a command takes when it is whole: S3 */
+	__u8 ahead;	    /* number of its buffer, from 1 on; valid with CONN_F_AHEAD */
+	__u32 ts_recent_s;  /* when ts_recent was learnt: seconds, CLOCK_MONOTONIC */
+	__u32 late_end;	    /* client space: where it is */
+	__u32 held_request; /* number of the last request when held_at was noted */
+	__u32 pad1[1];	    /* to the end of a line */
 	struct mark marks[MARKS_IN_FLIGHT];
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
@@ -423,6 +433,8 @@ struct sweep_row {
 	__u64 cookie;
 	__u32 flags;	 /* SWEEP_F_* */
 	__u32 proof_pos; /* as read by this sweep: hand it back to erb_release */
+	__u32 requests;	 /* SWEEP_F_COUNTED: as many were whole; the same */
+	__u32 pad;
 };
 #define SWEEP_F_GONE  0x01 /* no socket of this cookie for two sweeps */
 #define SWEEP_F_HOLDS 0x02 /* it holds marks or a share of the fence */
@@ -430,6 +442,23 @@ struct sweep_row {
 	0x04 /* copied_seq is past proof_pos: a CLIENT LIST sent now can prove it */
 #define SWEEP_F_TRANSLATED 0x08 /* one of its deltas is not zero */
 #define SWEEP_F_CLOSED	   0x10 /* Redis has closed its end: nothing of it will run any more */
+#define SWEEP_F_COUNTED	   0x20 /* EXECUTED, by its first requests: replies do not come */
+#define SWEEP_F_HALF	   0x40 /* behind them a command has begun that is not whole */
+
+/* Who has held marks or shares of the fence for HELD_SHOWN_NS. */
+enum held_why {
+	HELD_GONE = 0,	 /* the socket is gone: proof is under way */
+	HELD_UNREAD,	 /* Redis has not read it yet */
+	HELD_UNSENT,	 /* the client takes no replies: what is in front of its reply waits */
+	HELD_UNANSWERED, /* Redis has read it and not answered: it runs, or is blocked */
+};
+struct held_row {
+	struct conn_key key;
+	__u32 ms;
+	__u8 why;   /* enum held_why */
+	__u8 fence; /* 1: all keys, 0: some */
+	__u8 pad[2];
+};
 /* A connection that a list could make FAST: see admit.h. */
 struct admit_row {
 	struct conn_key key;
@@ -452,8 +481,10 @@ struct sweep_io {
 	__u32 closing;
 	__u32 translated; /* entries that still need translation */
 	__u32 unacked;	  /* entries with unacknowledged fast bytes */
+	__u32 helds;	  /* entries that have held something for long; HELD_ROWS of them in held */
 	struct sweep_row rows[SWEEP_ROWS];
 	struct admit_row admit[ADMIT_ROWS];
+	struct held_row held[HELD_ROWS];
 };
 
 /* erb_release: one connection whose marks and fence share the daemon has proof for. */
@@ -464,6 +495,8 @@ struct release_io {
 	__u32 remove;	 /* 1: delete the entry too */
 	__u32 closed;	 /* 1: SWEEP_F_CLOSED of the row */
 	__u32 done;	 /* out: 1 released */
+	__u32 requests;	 /* from the sweep */
+	__u32 counted;	 /* 1: SWEEP_F_COUNTED of the row: what these requests hold, no more */
 };
 
 /* erb_admit: what a list said of one connection. */

@@ -142,6 +142,7 @@ INLINE u32 admit_candidate(const struct conn *conn, const struct sock_ref *r, u3
 INLINE void admit_recount(struct conn *conn, const struct sock_view *v)
 {
 	conn->requests = conn->replies = 0;
+	conn->held_at = 0;
 	conn->stateful_at = conn->auth_at = 0;
 	conn->scan_next = conn->egress_max = v->write_seq;
 	__builtin_memset(&conn->out, 0, sizeof(conn->out));

@@ -24,6 +24,8 @@ struct conn_start {
 	u32 edge;      /* kernel space: oldest byte that may still be acknowledged */
 	u32 write_seq; /* kernel space: first byte of the next reply */
 	bool known;    /* the stream is seen from its first byte */
+	bool shut;     /* without a password nothing can be done: M5 */
+	u32 rights;
 };
 
 /* Starts the entry's fields over. Lock held. Shares of the fence and marks of a former owner stay:
@@ -50,6 +52,7 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->ts_recent = 0;
 	conn->requests = conn->replies = 0;
 	conn->sent_ns = conn->replay_ns = 0;
+	conn->held_at = 0;
 	conn->rtt_us = conn->rttvar_us = 0;
 	conn->flight_max = REPLAY_BYTES;
 	conn->recover = s->edge;
@@ -58,7 +61,8 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->db = 0;
 	conn->resp = s->known ? 2 : 0;
 	conn->hellos = s->known ? 0 : 2;
-	conn->kept = 0;
+	conn->kept = s->known && s->shut ? 0 : CONN_K_LET_IN;
+	conn->rights = s->rights;
 	conn->late = conn->half = 0;
 	conn->stateful_at = conn->auth_at = 0;
 	conn_epoch_move(conn);
@@ -296,6 +300,9 @@ INLINE bool conn_track(struct work *w, struct control *c, struct sock_ref *r, u3
 	conn = conn_make(c, w, &s, cookie);
 	if (!conn)
 		return false;
+	s.rights = read_once(c->rights);
+	load_barrier();
+	s.shut = read_once(c->open) == DOOR_SHUT;
 	lock_take(&conn->lock);
 	if (conn->cookie != cookie && !conn->ahead_busy) { /* another CPU may have been faster */
 		former = conn->cookie;

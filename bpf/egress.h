@@ -36,9 +36,10 @@ struct out_work {
 	u32 drop;
 	u32 became; /* enum erb_stat of a state change, 0 = none */
 	u32 overflow_done;
-	u32 hidden; /* that of the share given back */
-	u32 rights; /* control's, read before open */
-	u32 open;
+	u32 hidden;  /* that of the share given back */
+	u32 rights;  /* control's, read before open */
+	u32 open;    /* without a password everything may be done */
+	u32 shut;    /* nothing may */
 	u32 gate;    /* Redis refused what access rules as we know them allow */
 	u32 auth_at; /* the entry's */
 	struct mark marks[MARKS_IN_FLIGHT];
@@ -134,10 +135,18 @@ INLINE bool egress_executed(const struct conn *conn, const struct mark *m, bool 
 	return !seq_after(m->request, conn->replies + early);
 }
 
+/* Whether all that the connection ever asked for was refused, as it has shown no password: M5. Lock
+ * held. */
+INLINE bool egress_refused(const struct conn *conn, const struct out_work *ow)
+{
+	return ow->shut && !(conn->kept & (CONN_K_LET_IN | CONN_K_RECOUNTED)) &&
+	       conn->rights == ow->rights;
+}
+
 /* Moves marks whose replies have left into ow->marks. Lock held. */
 INLINE void egress_take_marks(struct conn *conn, struct out_work *ow)
 {
-	bool begun = conn->out.left && !conn->out.push;
+	bool begun = conn->out.left && !conn->out.push, refused = egress_refused(conn, ow);
 
 	for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
 		struct mark *m = &conn->marks[conn->mark_tail & (MARKS_IN_FLIGHT - 1)];
@@ -145,6 +154,8 @@ INLINE void egress_take_marks(struct conn *conn, struct out_work *ow)
 		if (conn->mark_tail == conn->mark_head || !egress_executed(conn, m, begun))
 			break;
 		ow->marks[i] = *m;
+		if (refused && m->set == MARK_FENCE)
+			ow->marks[i].set = MARK_SETTLE;
 		ow->released = i + 1;
 		conn->mark_tail++;
 	}
@@ -161,6 +172,8 @@ INLINE bool egress_trial_failed(const struct conn *conn, const struct out_work *
  */
 INLINE void egress_modes(struct conn *conn, const struct out_work *ow)
 {
+	if (ow->found.success || ow->found.ran)
+		conn->kept |= CONN_K_LET_IN;
 	if (ow->found.map && !conn->resp && conn->hellos == 1)
 		conn->resp = 3;
 	if (ow->found.authed && conn->auth_at == ow->auth_at)
@@ -208,7 +221,7 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 	egress_take_marks(conn, ow);
 	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW)) {
 		conn->flags &= ~CONN_F_OVERFLOW;
-		ow->hidden = conn->hidden & CONN_F_OVERFLOW;
+		ow->hidden = (conn->hidden & CONN_F_OVERFLOW) && !egress_refused(conn, ow);
 		conn->hidden &= ~CONN_F_OVERFLOW;
 		ow->overflow_done = 1;
 	}
@@ -405,7 +418,7 @@ INLINE bool egress_scan(struct __sk_buff *ctx, struct out_work *ow, struct conn 
 	ow->found.done = ow->found.pushes = 0;
 	ow->found.bars = ow->found.success = 0;
 	ow->found.authed = ow->found.errors = ow->found.map = 0;
-	ow->found.noauth = ow->found.noperm = 0;
+	ow->found.noauth = ow->found.noperm = ow->found.ran = 0;
 	ow->auth_at = read_once(conn->auth_at);
 	ow->found.auth_at = ow->auth_at ? ow->auth_at - conn->replies : 0;
 	if (!ow->p.payload_len || (conn->flags & CONN_F_UNCOUNTABLE) ||
@@ -461,6 +474,7 @@ INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct contro
 		       struct conn *conn, u64 cookie)
 {
 	bool scanned, ours;
+	u32 open;
 
 	/* An entry that takes any owner has no deltas: twice does no harm. */
 	if (conn->cookie != COOKIE_UNKNOWN && !egress_first(ctx))
@@ -474,7 +488,9 @@ INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct contro
 	ow->drop = ow->released = ow->became = ow->overflow_done = ow->gate = 0;
 	ow->rights = read_once(c->rights);
 	load_barrier();
-	ow->open = read_once(c->open);
+	open = read_once(c->open);
+	ow->open = open == DOOR_OPEN;
+	ow->shut = open == DOOR_SHUT;
 	scanned = egress_scan(ctx, ow, conn);
 	lock_take(&conn->lock);
 	ours = conn->cookie == cookie;

@@ -14,6 +14,10 @@
  *      and no RESET was scanned since: Redis keeps the connection authenticated (src/networking.c).
  *  M4. CONN_K_WATCH falls only with commands that end every WATCH if they succeed; an error
  *      reply after any WATCH makes that doubtful (CONN_K_STUCK).
+ *  M5. Without CONN_K_LET_IN: the entry was made under conn.rights when nobody could do anything
+ *      without a password, and since then nothing was answered but errors by which Redis refuses
+ *      before a command runs. So no command of the connection has changed anything. Both are
+ *      needed: a module may spell such errors too, and rights may have changed unseen.
  */
 #pragma once
 #include "seam.h"

@@ -35,6 +35,7 @@ struct reply_found {
 	u8 map;	     /* a top-level map has begun: RESP3 */
 	u8 bars;     /* a top-level error that bars the connection (NOAUTH, DENIED, LOADING, max) */
 	u8 success;  /* a reply that is no error was completed */
+	u8 ran;	     /* a top-level error that only a command says that ran: error_refuses() */
 };
 
 #define REPLY_ELEMENTS_MAX (1ULL << 32)
@@ -48,6 +49,21 @@ struct reply_found {
 #define TEXT_DENIED  0x00004445494e4544ULL /* DENIED (protected mode) */
 #define TEXT_LOADING 0x00474e4944414f4cULL /* LOADING */
 #define TEXT_ERR_MAX 0x0078616d20525245ULL /* ERR max number of clients reached */
+
+/* Those by which Redis refuses before a command runs, to whom has shown no password (src/server.c,
+ * processCommand(); src/acl.c). */
+#define TEXT_WRONGPASS	 0x534150474e4f5257ULL /* WRONGPASS */
+#define TEXT_ERR_UNKNOWN 0x6e6b6e7520525245ULL /* ERR unknown command */
+#define TEXT_ERR_WRONG	 0x6e6f727720525245ULL /* ERR wrong number of arguments */
+#define TEXT_ERR_DEBUG	 0x5542454420525245ULL /* ERR DEBUG command not allowed */
+#define TEXT_ERR_MODULE	 0x55444f4d20525245ULL /* ERR MODULE command not allowed */
+
+INLINE bool error_refuses(u64 text)
+{
+	return (text & TEXT_6) == TEXT_NOAUTH || text == TEXT_WRONGPASS ||
+	       text == TEXT_ERR_UNKNOWN || text == TEXT_ERR_WRONG || text == TEXT_ERR_DEBUG ||
+	       text == TEXT_ERR_MODULE;
+}
 
 /* One element is complete. */
 INLINE void reply_element_done(struct scan_reply *s, struct reply_found *f)
@@ -70,6 +86,7 @@ INLINE void reply_element_done(struct scan_reply *s, struct reply_found *f)
 		f->errors = 1;
 		f->noauth |= (text & TEXT_6) == TEXT_NOAUTH;
 		f->noperm |= (text & TEXT_6) == TEXT_NOPERM;
+		f->ran |= !error_refuses(text);
 	} else {
 		f->success = 1;
 		if (f->auth_at == f->done + 1)

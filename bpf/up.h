@@ -236,8 +236,6 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 		    !(conn->flags & (CONN_F_SCAN_LOST | CONN_F_OVERFLOW)) &&
 		    !(conn->kept & CONN_K_TRIAL))
 			return HOLD_RING; /* nothing to hold */
-		if (!(conn->flags & flag) || seq_after(end, conn->proof_pos))
-			conn->proof_pos = end;
 	} else if (!w->found.overflow && used + n <= MARKS_IN_FLIGHT) {
 		for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
 			u32 at = (conn->mark_head + i) & (MARKS_IN_FLIGHT - 1);
@@ -254,6 +252,9 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 		conn->half = all - n;
 		return HOLD_RING;
 	}
+	if (!(conn->flags & (CONN_F_FENCE_PROOF | CONN_F_OVERFLOW)) ||
+	    seq_after(end, conn->proof_pos))
+		conn->proof_pos = end;
 	had = conn->flags & flag;
 	conn->flags |= flag;
 	if (w->found.hidden || (conn->flags & CONN_F_SCAN_LOST) || (conn->kept & CONN_K_TRIAL))

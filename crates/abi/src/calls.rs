@@ -3,8 +3,9 @@
 //! and the like are the same in the programs' own layout.
 
 use crate::{
-    CONN_STATE_MAX, KEY_BYTES_MAX, SLOT_HASH, SLOT_STRING, admit_row, conn, conn_key, fill_io,
-    fill_slot, miss, slot_type, sweep_row,
+    CONN_STATE_MAX, KEY_BYTES_MAX, SLOT_HASH, SLOT_STRING, SWEEP_F_CLOSED, SWEEP_F_COUNTED,
+    admit_row, conn, conn_key, fill_io, fill_slot, held_row, miss, release_io, slot_type,
+    sweep_row,
 };
 
 /// What one sweep over the connection table found.
@@ -30,6 +31,25 @@ pub struct SweepReport {
     pub translated: u32,
     /// Entries with unacknowledged fast-path bytes.
     pub unacked: u32,
+    /// Entries that have held marks or shares of the fence for long: the first ones.
+    pub held: Vec<held_row>,
+    /// How many they are.
+    pub helds: u32,
+}
+
+/// The request to release what there is proof for, by the sweep's row.
+#[must_use]
+pub fn release_request(row: &sweep_row, remove: bool) -> release_io {
+    release_io {
+        key: row.key,
+        cookie: row.cookie,
+        proof_pos: row.proof_pos,
+        remove: u32::from(remove),
+        closed: u32::from(row.flags & SWEEP_F_CLOSED != 0),
+        done: 0,
+        requests: row.requests,
+        counted: u32::from(row.flags & SWEEP_F_COUNTED != 0),
+    }
 }
 
 /// The kind of value that a look-up asks for and a slot holds.

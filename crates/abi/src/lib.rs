@@ -22,7 +22,9 @@ mod mirror {
 mod calls;
 mod hash;
 
-pub use calls::{ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
+pub use calls::{
+    ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted, release_request,
+};
 pub use mirror::*;
 
 /// What a counted outcome means for the packet.

@@ -32,6 +32,7 @@ const PATIENCE_MAX_NS: u64 = 1000 * MS;
 /// What ACL LIST says of one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Rights {
+    on: bool,
     full: bool,
     no_password: bool,
 }
@@ -58,10 +59,14 @@ impl Users {
         self.0.get(user).copied().unwrap_or_default()
     }
 
-    /// Whether a new connection may do everything without a password.
-    pub(crate) fn is_open(&self) -> bool {
-        let default = self.get(DEFAULT_USER);
-        default.full && default.no_password
+    /// What a new connection may do without a password.
+    pub(crate) fn door(&self) -> abi::door {
+        match self.0.get(DEFAULT_USER) {
+            Some(default) if default.full && default.no_password => abi::DOOR_OPEN,
+            // Redis src/server.c, authRequired().
+            Some(default) if !default.no_password || !default.on => abi::DOOR_SHUT,
+            _ => abi::DOOR_UNKNOWN,
+        }
     }
 }
 
@@ -83,6 +88,7 @@ fn rights_of<'a>(rules: impl Iterator<Item = &'a str>) -> Rights {
             _ => other = true,
         }
     }
+    found.on = on;
     found.full = on && keys && channels && commands && !other;
     found
 }
@@ -184,15 +190,14 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.admissions.users = Users::of(acl);
         self.admissions.acl = Some(acl.to_vec());
         // In this order: who reads the new epoch reads whether it is open, too.
-        self.path
-            .set_open(u32::from(self.admissions.users.is_open()));
+        self.path.set_open(self.admissions.users.door());
         self.path.set_rights(self.path.rights().wrapping_add(1));
         self.hurry_admissions();
     }
 
     /// The feed is gone: what it said of rights may be old when it is back.
     pub(crate) fn forget_rights(&mut self) {
-        self.path.set_open(0);
+        self.path.set_open(abi::DOOR_UNKNOWN);
         self.admissions.acl = None;
     }
 

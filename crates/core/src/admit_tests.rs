@@ -147,7 +147,15 @@ fn only_users_with_full_rights_are_admitted() {
 #[test]
 fn with_a_password_the_default_user_must_have_authenticated() {
     let guarded = users(&["user default on #5e88 ~* &* +@all"]);
-    assert!(!guarded.is_open() && open().is_open());
+    assert_eq!(guarded.door(), abi::DOOR_SHUT);
+    assert_eq!(open().door(), abi::DOOR_OPEN);
+    for (rules, door) in [
+        ("off nopass ~* &* +@all", abi::DOOR_SHUT),
+        ("on nopass ~* &* +@read", abi::DOOR_UNKNOWN),
+    ] {
+        assert_eq!(users(&[&format!("user default {rules}")]).door(), door);
+    }
+    assert_eq!(users(&["user bob on"]).door(), abi::DOOR_UNKNOWN);
     assert_eq!(judged(LINE, &guarded), Verdict::Never);
     let row = abi::admit_row {
         authed: 1,

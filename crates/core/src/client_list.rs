@@ -44,7 +44,18 @@ impl ClientLine {
     /// (threads that read parse as well), and the client is neither blocked nor inside MULTI.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.qbuf == 0 && self.argument_bytes == 0 && !self.flags.contains(['b', 'x'])
+        self.has_run_all() && !self.is_blocked() && !self.flags.contains('x')
+    }
+
+    /// It waits in a command that blocks, or is paused.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.flags.contains('b')
+    }
+
+    /// Nothing that was read waits.
+    const fn has_run_all(&self) -> bool {
+        self.qbuf == 0 && self.argument_bytes == 0
     }
 
     /// It has sent MONITOR (flag `O`, Redis src/networking.c catClientInfoString).
@@ -148,6 +159,21 @@ pub fn addresses(key: &conn_key) -> (SocketAddr, SocketAddr) {
     )
 }
 
+/// What a list says of commands that a connection had sent whole, and that TCP had handed to Redis,
+/// before the list was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// They were executed, or queued behind MULTI.
+    All,
+    /// The same of all but the last, which blocks. Where Redis parses ahead of what it runs, nothing.
+    AllButLast,
+    /// The same of all when Redis's loop has turned once more, if what waits then is of a later
+    /// command, and if its threads have no loops of their own.
+    Perhaps,
+    /// Nothing.
+    Unknown,
+}
+
 /// The lines of a list by their clients' addresses: hundreds of connections are looked for in tens of
 /// thousands of lines.
 pub(crate) struct Lines<'a>(HashMap<SocketAddr, Vec<&'a ClientLine>>);
@@ -167,12 +193,33 @@ impl<'a> Lines<'a> {
     /// Whether the list proves that everything this connection sent before it has been executed: the
     /// connection is gone, or nothing of it is pending.
     pub(crate) fn prove_executed(&self, key: &conn_key) -> bool {
+        self.own(key).all(ClientLine::is_idle)
+    }
+
+    /// What has run of a connection whose replies do not come.
+    pub(crate) fn have_run(&self, key: &conn_key) -> Ran {
+        let mut own = self.own(key);
+        let Some(line) = own.next() else {
+            return Ran::All; // gone
+        };
+        if own.next().is_some() || line.flags.is_empty() {
+            return Ran::Unknown;
+        }
+        match (line.is_blocked(), line.has_run_all()) {
+            (false, true) => Ran::All,
+            (true, _) if line.qbuf == 0 => Ran::AllButLast,
+            (true, _) => Ran::Unknown,
+            // Unblocked, and not gone on yet.
+            (false, false) if line.flags.contains('u') => Ran::Unknown,
+            (false, false) => Ran::Perhaps,
+        }
+    }
+
+    /// Lines that may be this connection's.
+    fn own(&self, key: &conn_key) -> impl Iterator<Item = &'a ClientLine> {
         let (client, server) = addresses(key);
-        let mut own = self.0.get(&client).into_iter().flatten();
-        own.all(|line| {
-            let is_other = line.laddr.is_some_and(|laddr| canonical(laddr) != server);
-            is_other || line.is_idle()
-        })
+        let own = self.0.get(&client).into_iter().flatten().copied();
+        own.filter(move |line| line.laddr.is_none_or(|laddr| canonical(laddr) == server))
     }
 }
 
@@ -251,6 +298,27 @@ nonsense\n";
             proves_executed(&list, &key("10.0.0.2:49999", "10.0.0.1:6379")),
             "gone"
         );
+    }
+
+    #[test]
+    fn what_has_run_of_who_does_not_read() {
+        let key = key("10.0.0.2:1", "10.0.0.1:6379");
+        for (rest, ran) in [
+            ("flags=N qbuf=0 argv-mem=0", Ran::All),
+            ("flags=x qbuf=0 argv-mem=0", Ran::All),
+            ("flags=N qbuf=0 argv-mem=9", Ran::Perhaps),
+            ("flags=N qbuf=9 argv-mem=0", Ran::Perhaps),
+            ("flags=u qbuf=9 argv-mem=0", Ran::Unknown),
+            ("flags=b qbuf=0 argv-mem=9", Ran::AllButLast),
+            ("flags=b qbuf=9 argv-mem=9", Ran::Unknown),
+            ("qbuf=0 argv-mem=0", Ran::Unknown),
+        ] {
+            let line = format!("id=9 addr=10.0.0.2:1 laddr=10.0.0.1:6379 {rest}\n");
+            assert_eq!(Lines::of(&parse(&line)).have_run(&key), ran, "{rest:?}");
+            let twice = format!("{line}{line}");
+            assert_eq!(Lines::of(&parse(&twice)).have_run(&key), Ran::Unknown);
+        }
+        assert_eq!(Lines::of(&[]).have_run(&key), Ran::All, "gone");
     }
 
     #[test]

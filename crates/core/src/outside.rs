@@ -101,7 +101,7 @@ pub trait DataPath {
     fn rights(&self) -> u32;
     /// Sets `rights`: what was admitted under others is answered no longer.
     fn set_rights(&self, value: u32);
-    /// Sets `open`; 1: a new connection may do everything without a password.
+    /// Sets `open`: what a new connection may do without a password (`enum door`).
     fn set_open(&self, value: u32);
     /// Fast commands that Redis alone answers, a bit per `FAST_KIND_*`.
     fn fast_off(&self) -> u32;

@@ -4,13 +4,23 @@
 //!
 //! Proof: a sweep saw that the kernel handed everything to Redis (or that the socket is gone), and
 //! a CLIENT LIST sent after that sweep shows the connection gone or with nothing pending.
+//!
+//! So are those whose replies are counted and do not leave (the client does not read): behind them
+//! there may be half a command, which waits in Redis for ever. Commands that were whole have run when
+//! Redis has read them and its loop has turned once more, if the connection does not block: that is
+//! what a second list shows ([`Core::release_counted`]).
+//!
+//! Of many of these nothing can be shown for long (clients that block): so a list is sent at once only
+//! while the fence is closed, and for who held the same at the last list once a second.
+
+use std::collections::HashMap;
 
 use erb_abi as abi;
 
-use crate::client_list::{ClientLine, Lines};
+use crate::client_list::{ClientLine, Lines, Ran};
 use crate::feed::Question;
 use crate::outside::{DataPath, Machine, Result};
-use crate::turn::{Core, Stage};
+use crate::turn::{Core, SECOND_NS, Stage};
 
 /// CLIENT LIST costs Redis some microseconds per client (30 ms for ten thousand): after each, it is
 /// left alone this many times as long as the answer took.
@@ -22,6 +32,25 @@ const fn wants_proof(row: &abi::sweep_row) -> bool {
     row.flags & abi::SWEEP_F_EXECUTED != 0 || row.flags & gone_with_holds == gone_with_holds
 }
 
+/// Whose commands no reply has come for and no list has shown to have run.
+#[derive(Debug, Default)]
+pub(crate) struct Stubborn {
+    /// How many commands each had sent, by the socket's cookie.
+    requests: HashMap<u64, u32>,
+    /// When a list is sent for them again.
+    next_ns: u64,
+}
+
+impl Stubborn {
+    /// Whether the row is worth a list now.
+    fn wants_list(&self, row: &abi::sweep_row, now: u64, is_fence_closed: bool) -> bool {
+        let is_counted =
+            row.flags & (abi::SWEEP_F_COUNTED | abi::SWEEP_F_GONE) == abi::SWEEP_F_COUNTED;
+        let is_known = self.requests.get(&row.cookie) == Some(&row.requests);
+        !is_counted || now >= self.next_ns || (is_fence_closed && !is_known)
+    }
+}
+
 impl<P: DataPath, M: Machine> Core<P, M> {
     /// Sweeps the table, removes what is gone, asks for proof where it is needed.
     pub(crate) fn sweep_connections(&mut self) -> Result<()> {
@@ -30,15 +59,17 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let report = self.path.sweep(self.admissions_to_skip())?;
         self.sweep_pace.ran(now, self.machine.monotonic_ns());
         let mut wanting = Vec::new();
+        let (mut wants_list, is_fence_closed) = (false, self.path.fence() != 0);
         for row in &report.rows {
             if wants_proof(row) {
+                wants_list |= self.stubborn.wants_list(row, now, is_fence_closed);
                 wanting.push(*row);
             } else if row.flags & abi::SWEEP_F_GONE != 0 {
                 self.path.release(row, true)?;
             }
         }
         // What did not fit is next, without waiting for the second.
-        self.proof_pending = !wanting.is_empty() || report.more > 0;
+        self.proof_pending = wants_list || report.more > 0;
         self.sweep = report;
         let question = Question {
             proof: wanting,
@@ -46,7 +77,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             rights,
         };
         let probes = self.wants_probes();
-        if probes || !question.proof.is_empty() || !question.admit.is_empty() {
+        if probes || wants_list || !question.admit.is_empty() {
             let asked = self.ask_clients(question);
             if asked {
                 self.ask_for_probes();
@@ -81,16 +112,60 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let now = self.machine.monotonic_ns();
         self.clients_next_ns = now + (now - self.clients_asked_ns) * CLIENTS_PAUSE;
         let lines = Lines::of(list);
-        let proved = |row: &&abi::sweep_row| lines.prove_executed(&row.key);
-        for row in question.proof.iter().filter(proved) {
+        let earlier = std::mem::take(&mut self.perhaps_run);
+        self.stubborn = Stubborn {
+            requests: HashMap::new(),
+            next_ns: self.clients_asked_ns + SECOND_NS,
+        };
+        for row in &question.proof {
             let remove = row.flags & abi::SWEEP_F_GONE != 0;
-            self.path.release(row, remove)?;
+            if row.flags & abi::SWEEP_F_COUNTED != 0 && !remove {
+                self.release_counted(row, &lines, &earlier)?;
+            } else if lines.prove_executed(&row.key) {
+                self.path.release(row, remove)?;
+            }
         }
         // Before the next packet of who was proved: it may not leave a whole tick.
         self.watch_gate();
         // Behind the proofs: who holds something is not admitted.
         self.admit(list, &question.admit, question.rights)?;
         self.judge_listeners(list)
+    }
+
+    /// Releases what a connection's commands hold of which no reply leaves, as far as the list shows
+    /// that they have run. `earlier`: rows of the list before, which perhaps had run.
+    fn release_counted(
+        &mut self,
+        row: &abi::sweep_row,
+        lines: &Lines<'_>,
+        earlier: &[abi::sweep_row],
+    ) -> Result<()> {
+        match lines.have_run(&row.key) {
+            Ran::All => {
+                self.path.release(row, false)?;
+                return Ok(());
+            }
+            Ran::AllButLast if !self.watch.parses_ahead() => {
+                // The last one's effect may be in the share that stands for what had no room.
+                let but_last = abi::sweep_row {
+                    requests: row.requests.wrapping_sub(1),
+                    proof_pos: row.proof_pos.wrapping_sub(1),
+                    ..*row
+                };
+                self.path.release(&but_last, false)?;
+            }
+            Ran::Perhaps if row.flags & abi::SWEEP_F_HALF != 0 && !self.watch.may_reply_early() => {
+                let same = |old: &&abi::sweep_row| old.key == row.key && old.cookie == row.cookie;
+                let Some(old) = earlier.iter().find(same) else {
+                    self.perhaps_run.push(*row);
+                    return Ok(()); // not stubborn yet
+                };
+                self.path.release(old, false)?;
+            }
+            Ran::AllButLast | Ran::Perhaps | Ran::Unknown => {}
+        }
+        self.stubborn.requests.insert(row.cookie, row.requests);
+        Ok(())
     }
 }
 
@@ -109,5 +184,31 @@ mod tests {
         assert!(!wants_proof(&row(abi::SWEEP_F_HOLDS)));
         assert!(wants_proof(&row(abi::SWEEP_F_GONE | abi::SWEEP_F_HOLDS)));
         assert!(wants_proof(&row(abi::SWEEP_F_EXECUTED)));
+    }
+
+    #[test]
+    fn who_blocks_does_not_have_lists_sent_all_the_time() {
+        let counted = abi::SWEEP_F_EXECUTED | abi::SWEEP_F_COUNTED;
+        let row = |flags, requests| abi::sweep_row {
+            flags,
+            cookie: 7,
+            requests,
+            ..Default::default()
+        };
+        let stubborn = Stubborn {
+            requests: HashMap::from([(7, 3)]),
+            next_ns: 1_000,
+        };
+        for (flags, requests, now, is_fence_closed, wants) in [
+            (counted, 3, 999, true, false),
+            (counted, 3, 1_000, false, true),
+            (counted, 4, 999, true, true),
+            (counted, 4, 999, false, false),
+            (abi::SWEEP_F_EXECUTED, 3, 999, false, true),
+            (counted | abi::SWEEP_F_GONE, 3, 999, false, true),
+        ] {
+            let found = stubborn.wants_list(&row(flags, requests), now, is_fence_closed);
+            assert_eq!(found, wants, "{flags:x} {requests} {now} {is_fence_closed}");
+        }
     }
 }

@@ -59,6 +59,14 @@ impl Calls {
     }
 }
 
+/// The first two numbers of a version.
+fn numbers(version: &str) -> (u32, u32) {
+    let mut numbers = version
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// Lines `name:value` of INFO.
 fn fields(info: &str) -> impl Iterator<Item = (&str, &str)> {
     info.lines()
@@ -94,8 +102,8 @@ pub struct RedisState {
     pub timeout_s: u64,
     /// `io-threads`; 0: Redis has none.
     pub io_threads: u32,
-    /// It is a Valkey, which calls itself a Redis 7 too.
-    pub is_valkey: bool,
+    /// `valkey_version`, of a Valkey: it calls itself a Redis 7 too.
+    pub valkey: Option<(u32, u32)>,
     /// `port` and `tls-port`, those that are not 0.
     pub ports: Vec<u16>,
     /// Lines of ACL LIST.
@@ -114,7 +122,7 @@ impl RedisState {
             self.calls.take(name, value);
             match name {
                 "redis_version" => value.clone_into(&mut self.version),
-                "valkey_version" => self.is_valkey = true,
+                "valkey_version" => self.valkey = Some(numbers(value)),
                 "redis_mode" => value.clone_into(&mut self.mode),
                 "role" => value.clone_into(&mut self.role),
                 "loading" | "async_loading" => self.loading |= value != "0",
@@ -237,7 +245,18 @@ impl RedisState {
     /// are handed replies in the middle of a turn.
     #[must_use]
     pub fn may_reply_early(&self) -> bool {
-        self.io_threads > 1 && (self.is_valkey || self.version_numbers() >= (8, 0))
+        self.io_threads > 1 && (self.valkey.is_some() || self.version_numbers() >= (8, 0))
+    }
+
+    /// Whether more than one command of a client may be parsed and not run: then CLIENT LIST does not
+    /// show whether others wait behind one that blocks (Redis 8.4 and Valkey 9, which fetch the keys
+    /// of a pipeline ahead).
+    #[must_use]
+    pub fn parses_ahead(&self) -> bool {
+        self.valkey.map_or_else(
+            || self.version_numbers() > (8, 2),
+            |version| version >= (9, 0),
+        )
     }
 
     /// What is to be said of clients that ERB does not see, as this Redis listens on other ports.
@@ -266,11 +285,7 @@ impl RedisState {
     }
 
     fn version_numbers(&self) -> (u32, u32) {
-        let mut numbers = self
-            .version
-            .split('.')
-            .map(|part| part.parse::<u32>().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+        numbers(&self.version)
     }
 
     /// Why ERB must not answer in Redis's place; empty: it may.
@@ -432,6 +447,22 @@ mod tests {
             attributes: None,
         });
         assert!(state.reasons_against_serving()[0].contains("CLIENT LIST: NOPERM"));
+    }
+
+    #[test]
+    fn who_parses_ahead_is_known_by_the_version() {
+        for (info, ahead) in [
+            ("redis_version:7.0.15\r\n", false),
+            ("redis_version:8.2.1\r\n", false),
+            ("redis_version:8.4.0\r\n", true),
+            ("redis_version:9.0.0\r\n", true),
+            ("redis_version:7.2.4\r\nvalkey_version:8.1.1\r\n", false),
+            ("redis_version:7.2.4\r\nvalkey_version:9.0.0\r\n", true),
+        ] {
+            let mut state = open_state();
+            state.take_info(&blob(info));
+            assert_eq!(state.parses_ahead(), ahead, "{info}");
+        }
     }
 
     #[test]

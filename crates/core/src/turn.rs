@@ -96,6 +96,9 @@ pub struct Core<P, M: Machine> {
     pub(crate) sweep: SweepReport,
     pub(crate) proof_pending: bool,
     pub(crate) unseen: crate::unseen::Unseen,
+    /// Rows whose commands had run when the last list was made, unless threads had only parsed them.
+    pub(crate) perhaps_run: Vec<erb_abi::sweep_row>,
+    pub(crate) stubborn: crate::proof::Stubborn,
     pub(crate) listeners: Listeners<M::Stream>,
     pub(crate) clients_asked_ns: u64,
     pub(crate) clients_next_ns: u64,
@@ -148,6 +151,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             sweep: SweepReport::default(),
             proof_pending: false,
             unseen: crate::unseen::Unseen::default(),
+            perhaps_run: Vec::new(),
+            stubborn: crate::proof::Stubborn::default(),
             listeners: Listeners::default(),
             clients_asked_ns: 0,
             clients_next_ns: 0,
@@ -408,6 +413,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.forget_rights();
         self.fills.forget_all();
         self.drop_probes();
+        self.perhaps_run.clear();
         self.settle_asked = 0;
     }
 

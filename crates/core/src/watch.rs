@@ -65,6 +65,11 @@ impl Watch {
         self.state.as_ref().is_none_or(RedisState::may_reply_early)
     }
 
+    /// Whether CLIENT LIST may be silent of commands that are parsed and not run.
+    pub(crate) fn parses_ahead(&self) -> bool {
+        self.state.as_ref().is_none_or(RedisState::parses_ahead)
+    }
+
     /// What Redis's state and its command table say against answers.
     fn reasons_of(&self, state: &RedisState) -> Vec<String> {
         let mut reasons = state.reasons_against_serving();

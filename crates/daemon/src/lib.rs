@@ -34,8 +34,8 @@ pub use daemon::Daemon;
 pub use error::{Error, Result};
 pub use privilege::drop_privileges;
 pub use report::{
-    CacheReport, ConnectionsReport, Counter, DeviceReport, ListenReport, MemoryReport,
-    ProgramsReport, RedisReport, Status,
+    CacheReport, ConnectionsReport, Counter, DeviceReport, HeldLine, HeldReport, ListenReport,
+    MemoryReport, ProgramsReport, RedisReport, Status,
 };
 pub use rundir::{Notes, RUN_ROOT, RunDir, enter_base_mount_namespace};
 pub use server::Request;

@@ -129,6 +129,28 @@ pub struct ConnectionsReport {
     pub unseen: u32,
 }
 
+/// A connection whose command keeps keys from everybody for longer than a second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLine {
+    /// The client's address.
+    pub client: String,
+    /// For how long at least, ms.
+    pub held_ms: u32,
+    /// Whether nothing at all is answered from the cache meanwhile; else only some keys are not.
+    pub all_keys: bool,
+    /// What its command waits for.
+    pub why: String,
+}
+
+/// Such connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldReport {
+    /// How many there are.
+    pub total: u32,
+    /// The first of them.
+    pub clients: Vec<HeldLine>,
+}
+
 /// The cache.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CacheReport {
@@ -207,6 +229,9 @@ pub struct Status {
     pub redis: RedisReport,
     /// Connections.
     pub connections: ConnectionsReport,
+    /// Whose commands keep keys from everybody for long.
+    #[serde(default)]
+    pub held: HeldReport,
     /// Share of the GETs on fast connections that the cache answered; none before the first.
     pub hit_ratio: Option<f64>,
     /// The cache.
@@ -267,6 +292,27 @@ pub fn connections(sweep: &SweepReport) -> ConnectionsReport {
         translated: sweep.translated,
         unacked: sweep.unacked,
         unseen: 0,
+    }
+}
+
+/// From the last sweep.
+#[must_use]
+pub fn held(sweep: &SweepReport) -> HeldReport {
+    let line = |row: &abi::held_row| HeldLine {
+        client: erb_core::addresses(&row.key).0.to_string(),
+        held_ms: row.ms,
+        all_keys: row.fence != 0,
+        why: match abi::held_why::from(row.why) {
+            abi::HELD_UNREAD => "Redis has not read it yet",
+            abi::HELD_UNSENT => "the client does not read its replies",
+            abi::HELD_UNANSWERED => "Redis has read it and not answered: it runs, or is blocked",
+            _ => "the connection is gone: proof is under way",
+        }
+        .to_owned(),
+    };
+    HeldReport {
+        total: sweep.helds,
+        clients: sweep.held.iter().map(line).collect(),
     }
 }
 
@@ -361,6 +407,32 @@ mod tests {
         );
         let full = of(3, 20).expect("a sentence");
         assert!(full.contains("the table has 100 places"), "{full}");
+    }
+
+    #[test]
+    fn who_holds_keys_for_long_is_named_with_the_reason() {
+        let mut row = abi::held_row {
+            ms: 1_500,
+            why: abi::HELD_UNSENT as u8,
+            fence: 1,
+            ..Default::default()
+        };
+        row.key.client_addr[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 2]);
+        row.key.client_port_be = 40_000_u16.to_be();
+        let sweep = SweepReport {
+            held: vec![row],
+            helds: 3,
+            ..SweepReport::default()
+        };
+        let report = held(&sweep);
+        assert_eq!(report.total, 3);
+        let line = HeldLine {
+            client: "10.0.0.2:40000".to_owned(),
+            held_ms: 1_500,
+            all_keys: true,
+            why: "the client does not read its replies".to_owned(),
+        };
+        assert_eq!(report.clients, [line]);
     }
 
     #[test]

@@ -269,6 +269,7 @@ fn base_status(
             ..RedisReport::default()
         },
         connections: report::connections(sweep),
+        held: report::held(sweep),
         hit_ratio: report::hit_ratio(&stats),
         cache,
         memory,

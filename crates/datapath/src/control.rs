@@ -72,7 +72,7 @@ fields! {
     gate_ack, set_gate_ack: u64, AtomicU64;
     /// Moves when access rules change: older admissions end.
     rights, set_rights: u32, AtomicU32;
-    /// 1: a new connection may do everything without a password.
+    /// What a new connection may do without a password (`enum door`).
     open, set_open: u32, AtomicU32;
     /// Class of names that the command table lacks.
     unknown_class, set_unknown_class: u32, AtomicU32;

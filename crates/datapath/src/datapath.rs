@@ -146,6 +146,9 @@ impl Datapath {
             let rows = addr_of!((*io).rows).cast::<abi::sweep_row>();
             let admits = addr_of!((*io).admits).read_volatile().min(abi::ADMIT_ROWS) as usize;
             let admit = addr_of!((*io).admit).cast::<abi::admit_row>();
+            let helds = addr_of!((*io).helds).read_volatile();
+            let held_rows = helds.min(abi::HELD_ROWS) as usize;
+            let held = addr_of!((*io).held).cast::<abi::held_row>();
             Ok(SweepReport {
                 admit: (0..admits)
                     .map(|index| admit.add(index).read_volatile())
@@ -161,6 +164,10 @@ impl Datapath {
                 closing: addr_of!((*io).closing).read_volatile(),
                 translated: addr_of!((*io).translated).read_volatile(),
                 unacked: addr_of!((*io).unacked).read_volatile(),
+                held: (0..held_rows)
+                    .map(|index| held.add(index).read_volatile())
+                    .collect(),
+                helds,
             })
         }
     }
@@ -171,14 +178,7 @@ impl Datapath {
     /// # Errors
     /// [`Error::Run`] if the kernel does not run the program.
     pub fn release(&self, row: &abi::sweep_row, remove: bool) -> Result<bool> {
-        let request = abi::release_io {
-            key: row.key,
-            cookie: row.cookie,
-            proof_pos: row.proof_pos,
-            remove: u32::from(remove),
-            done: 0,
-            closed: u32::from(row.flags & abi::SWEEP_F_CLOSED != 0),
-        };
+        let request = abi::release_request(row, remove);
         let io = self.release.ptr();
         // SAFETY: io is a live mapping of a release_io that only this thread uses.
         unsafe { io.write_volatile(request) };

@@ -32,6 +32,8 @@ pub struct Status {
     pub redis: Redis,
     /// Connections by state.
     pub connections: Connections,
+    /// Whose commands keep keys from everybody for long.
+    pub held: Held,
     /// All counters.
     pub counters: Vec<Counter>,
 }
@@ -86,6 +88,28 @@ pub struct Connections {
     pub unacked: u32,
     /// Not seen: there was no room for them.
     pub unseen: u32,
+}
+
+/// Connections whose commands keep keys from everybody for long.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Held {
+    /// How many.
+    pub total: u32,
+    /// The first of them.
+    pub clients: Vec<HeldLine>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Deserialize)]
+pub struct HeldLine {
+    /// Client's address.
+    pub client: String,
+    /// For how long at least, ms.
+    pub held_ms: u32,
+    /// Whether nothing is answered from the cache meanwhile.
+    pub all_keys: bool,
+    /// What is waited for.
+    pub why: String,
 }
 
 /// One counter.

@@ -180,6 +180,7 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
         conns.unacked,
         conns.unseen
     )?;
+    held(out, status)?;
     match status.hit_ratio {
         Some(ratio) => writeln!(out, "hit ratio    {:.2} %", ratio * 100.0)?,
         None => writeln!(out, "hit ratio    no GET seen yet")?,
@@ -206,6 +207,29 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
         memory.connections_max,
         memory.connection_bytes
     )
+}
+
+/// Whose commands keep keys from everybody for long.
+fn held(out: &mut String, status: &Status) -> std::fmt::Result {
+    for line in &status.held.clients {
+        writeln!(
+            out,
+            "held         {} since {:.1} s by {}: {}",
+            if line.all_keys {
+                "all keys"
+            } else {
+                "some keys"
+            },
+            f64::from(line.held_ms) / 1000.0,
+            line.client,
+            line.why
+        )?;
+    }
+    let more = status.held.total as usize - status.held.clients.len();
+    if more > 0 {
+        writeln!(out, "held         by {more} more")?;
+    }
+    Ok(())
 }
 
 fn counters(out: &mut String, status: &Status) -> std::fmt::Result {

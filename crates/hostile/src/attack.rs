@@ -43,6 +43,8 @@ pub enum Attack {
     HalfEval,
     /// One connection without a password sends ten EVAL a second.
     UnauthenticatedEval,
+    /// One connection without a password sends ten commands a second that nobody knows.
+    UnauthenticatedUnknown,
     /// One connection without a password begins a SET of each of 32 keys' sets and ends none.
     HalfSets,
     /// Somebody off the path sends a hundred forged segments a second.
@@ -172,6 +174,7 @@ impl Ground {
                 self.half(signals, &begins)
             }
             Attack::UnauthenticatedEval => self.scripts(signals, false),
+            Attack::UnauthenticatedUnknown => self.unknown(signals),
             Attack::Scripts => self.scripts(signals, true),
             Attack::OffPath => self.forge(signals),
             Attack::SlowReader => self.slow_reader(signals),
@@ -206,6 +209,22 @@ impl Ground {
             ensure!(
                 reply.starts_with(wanted),
                 "EVAL was answered {}",
+                resp::show(&reply, 80)
+            );
+            sent += 1;
+            thread::sleep(SCRIPT_PAUSE);
+        }
+        Ok(sent)
+    }
+
+    fn unknown(&self, signals: &Signals) -> Result<u64> {
+        let mut conn = Conn::connect(self.server, STALL)?;
+        let mut sent = 0;
+        while signals.goes_on() {
+            let reply = conn.call(&["NOSUCHCOMMAND", &sent.to_string()])?;
+            ensure!(
+                reply.starts_with(b"-"),
+                "an unknown command was answered {}",
                 resp::show(&reply, 80)
             );
             sent += 1;

@@ -310,7 +310,7 @@ impl Bench {
         control.set_serving(1);
         control.set_stopping(0);
         control.set_admit(1);
-        control.set_open(1);
+        control.set_open(abi::DOOR_OPEN);
         control.set_fills(1);
         control.set_lease_until_ns(u64::MAX);
         control.set_fast_off(0);

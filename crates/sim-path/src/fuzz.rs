@@ -145,7 +145,7 @@ impl World {
         let control = unsafe { &mut *path.control() };
         control.serving = 1;
         control.admit = 1;
-        control.open = 1;
+        control.open = erb_abi::DOOR_OPEN;
         control.lease_until_ns = u64::MAX;
         Self {
             server,

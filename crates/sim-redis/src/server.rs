@@ -246,6 +246,9 @@ impl Redis {
     /// Runs this client's next whole command, if it may.
     fn run_client(&mut self, id: ClientId) -> Option<Executed> {
         let client = self.clients.get_mut(&id)?;
+        if client.blocked.is_some() {
+            client.trim();
+        }
         if client.blocked.is_some() || client.close_after_reply || client.close_now {
             return None;
         }

@@ -15,6 +15,7 @@ mod expiry;
 mod failures;
 mod faults;
 mod fills;
+mod held;
 mod history;
 mod hostile;
 mod loopback;

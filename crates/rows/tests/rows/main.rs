@@ -8,6 +8,7 @@ mod costs;
 mod egress;
 mod fuzz;
 mod hashes;
+mod held;
 mod live;
 mod more;
 mod odd;

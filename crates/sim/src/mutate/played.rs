@@ -109,6 +109,16 @@ mutations! {
         [("up.h", "\t\t\tw->found.late = w->scan.pending;\n", "\t\t\tif (w->scan.pending)\n\t\t\t\tfound_whole(&w->found, w->scan.pending);\n\t\t\tw->found.due = w->found.effects;\n\t\t\tw->found.late = 0;\n")];
     "late-forgotten", "the last byte of a command that is counted closes the fence", "fence-half-body",
         [("up.h", "conn->late = w->found.late;", "conn->late = conn->half = 0;")];
+    "stranger-empties", "what Redis refuses, as no password was shown, does not empty the cache", "fence-stranger",
+        [("egress.h", "return ow->shut && !(conn->kept", "return 0 && ow->shut && !(conn->kept")];
+    "errors-believed", "an error proves nothing of who was let in", "fence-let-in",
+        [("egress.h", "conn->kept |= CONN_K_LET_IN;", "conn->kept |= 0;")];
+    "refusals-assumed", "only an error by which Redis refuses says that a command did not run", "fence-let-in-before",
+        [("egress.h", "ow->found.success || ow->found.ran", "ow->found.success")];
+    "half-counted", "half a command that is counted is seen behind those that are whole", "fence-unread-before",
+        [("table.h", "conn->in.state != RQ_IDLE || seq_after(conn->next, conn->up_max)", "conn->in.state != RQ_IDLE")];
+    "held-for-ever", "what stands for a reply that does not come is released by proof", "fence-unread-before",
+        [("table.h", "if (held > HELD_NS >> 20 && (socket", "if (0 && (socket")];
     "reply-whole", "a reply's first byte says that its command has run", "fence-slow-reader",
         [("egress.h", "u32 early = begun & (m->set == MARK_SETTLE);", "u32 early = begun & !m;")];
     "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",

@@ -162,6 +162,8 @@ impl DataPath for Control {
             let rows = addr_of!((*io).rows).cast::<sweep_row>();
             let admits = (*io).admits.min(abi::ADMIT_ROWS) as usize;
             let admit = addr_of!((*io).admit).cast::<abi::admit_row>();
+            let held_rows = (*io).helds.min(abi::HELD_ROWS) as usize;
+            let held = addr_of!((*io).held).cast::<abi::held_row>();
             Ok(SweepReport {
                 admit: (0..admits).map(|index| admit.add(index).read()).collect(),
                 admit_more: (*io).admits_more,
@@ -173,20 +175,15 @@ impl DataPath for Control {
                 closing: (*io).closing,
                 translated: (*io).translated,
                 unacked: (*io).unacked,
+                held: (0..held_rows).map(|index| held.add(index).read()).collect(),
+                helds: (*io).helds,
             })
         }
     }
 
     fn release(&self, row: &sweep_row, remove: bool) -> Result<bool> {
         self.step();
-        let request = abi::release_io {
-            key: row.key,
-            cookie: row.cookie,
-            proof_pos: row.proof_pos,
-            remove: u32::from(remove),
-            done: 0,
-            closed: u32::from(row.flags & abi::SWEEP_F_CLOSED != 0),
-        };
+        let request = abi::release_request(row, remove);
         let io = self.path.release_io();
         // SAFETY: as for sweep.
         unsafe { io.write(request) };

@@ -4,10 +4,11 @@
 //! closes nothing (`bpf/admit.h`, A7).
 
 use erb_abi as abi;
+use erb_sim_tcp::flags;
 
 use crate::ConnId;
 use crate::client::resp::request;
-use crate::scenario::tools::Talk;
+use crate::scenario::tools::{Talk, len};
 use crate::scenario::{Scenario, Setup, over_seeds};
 use crate::time::{MS, SECOND};
 
@@ -201,6 +202,137 @@ pub(crate) fn slow_reader() {
         assert!(is_fast(&mut s, client), "{}", s.counters());
         s.run(20 * MS);
     }
+}
+
+type Command<'a> = &'a [&'a [u8]];
+
+/// Commands of which no reply leaves, for the client does not read what is in front of them.
+fn behind_unread(s: &mut Scenario, writer: ConnId, commands: &[&[&[u8]]], half: &[u8]) -> Talk {
+    s.call(writer, &[b"SET", b"big", &vec![b'x'; 100_000]]);
+    let mut talk = Talk::fast(s);
+    talk.send(s, &[b"GET", b"big"]);
+    s.run(5 * MS);
+    let commands: Vec<u8> = commands.iter().flat_map(|argv| request(argv)).collect();
+    for part in commands
+        .chunks(1000)
+        .chain([half])
+        .filter(|p| !p.is_empty())
+    {
+        let bits = flags::ACK | flags::PSH;
+        let segment = talk.raw.segment(talk.seq, talk.ack, bits, part);
+        talk.raw.post(s, &segment);
+        talk.seq += len(part);
+    }
+    s.run(40 * MS);
+    let heard = talk.raw.received(s);
+    let bytes: usize = heard.iter().map(|segment| segment.payload.len()).sum();
+    assert!((1000..90_000).contains(&bytes), "{bytes} bytes have left");
+    talk
+}
+
+/// Until the commands are known to have run, nobody reads what they change from the cache; then
+/// everybody does, although no reply leaves.
+pub(crate) fn behind_a_reply_that_is_not_read() {
+    let script: &[&[u8]] = &[b"EVAL", SET, b"1", b"k", b"w"];
+    let write: &[&[u8]] = &[b"SET", b"k", b"w"];
+    let begun = &request(&[b"SET", b"other", b"value"])[..20];
+    let counted = &request(&[b"HGET", b"h", &[b'f'; 100]])[..60];
+    let many = vec![write; 70];
+    let cases: [(&[Command], &[u8]); 8] = [
+        (&[script], b""),
+        (&[script], begun),
+        (&[script], counted),
+        (&[script, &[b"BLPOP", b"q", b"0"]], b""),
+        (&[&[b"MULTI"], write, &[b"EXEC"]], b""),
+        (&[write], b""),
+        (&[write], begun),
+        (&many, b""),
+    ];
+    for (commands, half) in cases {
+        let (mut s, client, writer) = setup(Setup::default());
+        let _talk = behind_unread(&mut s, writer, commands, half);
+        assert!(
+            !is_fast(&mut s, client),
+            "{commands:?} holds nothing: {}",
+            s.counters()
+        );
+        s.run(600 * MS);
+        assert_eq!(s.control().fence, 0, "{commands:?}: {}", s.counters());
+        if !is_fast(&mut s, client) {
+            s.run(3 * SECOND); // one set, which keeps few from anything, is asked for each second
+        }
+        becomes_fast(&mut s, client);
+        assert_eq!(s.call(client, &[b"GET", b"k"]), b"$1\r\nw\r\n");
+    }
+}
+
+/// What Redis has read but cannot run yet, as the command before it blocks, keeps what it holds.
+pub(crate) fn behind_a_reply_and_blocked() {
+    let (mut s, client, writer) = setup(Setup::default());
+    let commands: [&[&[u8]]; 2] = [&[b"BLPOP", b"q", b"0"], &[b"SET", b"k", b"w"]];
+    let _talk = behind_unread(&mut s, writer, &commands, b"");
+    for _ in 0..20 {
+        assert!(!is_fast(&mut s, client), "released before it could run");
+        s.run(50 * MS);
+    }
+    s.unseen(&[b"RPUSH", b"q", b"x"]);
+    s.run(600 * MS);
+    becomes_fast(&mut s, client);
+    assert_eq!(s.call(client, &[b"GET", b"k"]), b"$1\r\nw\r\n");
+}
+
+/// Who has shown no password runs nothing: what nobody knows by name costs the others a round trip when
+/// Redis refuses it, and the cache when it may not have.
+pub(crate) fn stranger() {
+    let (mut s, client, _) = setup(Setup::default());
+    let unknown: &[&[u8]] = &[b"NOSUCHCOMMAND", b"k"];
+    s.unseen(&[b"CONFIG", b"SET", b"requirepass", b"secret"]);
+    s.run(2 * SECOND);
+    s.call(client, &[b"AUTH", b"secret"]);
+    becomes_fast(&mut s, client);
+    let stranger = s.open_on(1, None);
+    let epoch = s.control().cache_epoch;
+    for round in 0..5 {
+        if round == 2 {
+            assert!(
+                s.call(stranger, &[b"AUTH", b"guess"])
+                    .starts_with(b"-WRONGPASS")
+            );
+        }
+        assert!(s.call(stranger, unknown).starts_with(b"-"));
+        s.run(10 * MS);
+        assert!(is_fast(&mut s, client), "round {round}: {}", s.counters());
+    }
+    let many: Vec<u8> = (0..100).flat_map(|_| request(unknown)).collect();
+    s.write(stranger, &many, 100);
+    s.settle();
+    assert!(is_fast(&mut s, client), "many at once: {}", s.counters());
+    assert_eq!(s.control().cache_epoch, epoch, "the cache was emptied");
+    assert!(
+        s.call(stranger, &[b"AUTH", b"secret"])
+            .ends_with(b"+OK\r\n")
+    );
+    assert!(s.call(stranger, unknown).starts_with(b"-"));
+    s.settle();
+    assert_ne!(s.control().cache_epoch, epoch, "the cache was kept");
+    s.finish();
+}
+
+/// Who was let in before there was a password shows it by an error that is no refusal.
+pub(crate) fn let_in_before() {
+    let (mut s, client, _) = setup(Setup::default());
+    let early = s.open_on(1, None);
+    s.run(10 * MS);
+    s.unseen(&[b"CONFIG", b"SET", b"requirepass", b"secret"]);
+    s.run(2 * SECOND);
+    s.call(client, &[b"AUTH", b"secret"]);
+    becomes_fast(&mut s, client);
+    let epoch = s.control().cache_epoch;
+    let odd: &[&[u8]] = &[b"REPLICAOF", b"10.0.0.1", b"odd"];
+    assert!(s.call(early, odd).starts_with(b"-ERR Invalid"));
+    s.settle();
+    assert_ne!(s.control().cache_epoch, epoch, "the cache was kept");
+    s.finish();
 }
 
 pub(crate) fn daemon_dies() {
