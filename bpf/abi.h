@@ -167,6 +167,10 @@ struct control {
 	__u32 pad2;
 	__u64 no_room_ns; /* when a connection last found no room in erb_conns; 0: never */
 	__u64 pad3[1];
+	/* a line of its own: each connection moves it. Places taken and given back, ever: place.h */
+	__u64 places_taken;
+	__u64 places_given;
+	__u64 pad4[6];
 };
 
 /* What a slot's value is, and what a miss asks for. */
@@ -290,6 +294,9 @@ struct mark {
 #define MARK_SETTLE    0xfffffffeU /* a share of the fence; settled when its reply begins to leave */
 #define MARK_EXEC      0xfffffffdU	     /* the same, when its reply has left whole */
 #define COOKIE_UNKNOWN 0xffffffffffffffffULL /* OLD entry made before its socket had a cookie */
+/* conn.absent_at: 0: there is a socket. */
+#define ABSENT_LONG    1 /* none, and will not come back: the entry goes */
+#define ABSENT_SINCE   2 /* in every time, so that none is 0 or ABSENT_LONG */
 
 /* A tracked connection. Who writes what: see splice.h, which also asserts the lines. Cold cache
  * lines decide what a packet costs: what every request and every reply needs fills three of them.
@@ -349,11 +356,11 @@ struct conn {
 	__u8 l2[18];	 /* Ethernet header of the last consumed packet, as it arrived */
 	__u8 l2_len;
 	__u8 family;	 /* 4 or 6 */
-	__u8 absent;	 /* 1: the last sweep found no socket, 2: nor did one a second before */
+	__u8 called;	 /* 1 << PLACES_*: lists that its place is on, but for PLACES_USED */
 	__u8 ahead_busy; /* a CPU is at its buffer: see ahead.h */
 	/* seldom used */
 	__u64 replay_ns;    /* when an ACK last provoked a replay */
-	__u32 absent_at;    /* when a sweep first found no socket: 2^20 ns, CLOCK_MONOTONIC */
+	__u32 absent_at;    /* when a sweep first found no socket, in 2^20 ns; or ABSENT_* */
 	__u32 held_at;	    /* when a sweep first saw what it holds: the same; 0: nothing */
 	__u32 proof_pos;    /* kernel space: end of what its shares of the fence stand for */
 	__u32 stateful_at;  /* number of the last request that moved epoch */
@@ -365,7 +372,7 @@ struct conn {
 	__u32 ts_recent_s;  /* when ts_recent was learnt: seconds, CLOCK_MONOTONIC */
 	__u32 late_end;	    /* client space: where it is */
 	__u32 held_request; /* number of the last request when held_at was noted */
-	__u32 pad1[1];	    /* to the end of a line */
+	__u32 place;	    /* its number among the places, from 1 on; 0: being made */
 	struct mark marks[MARKS_IN_FLIGHT];
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
@@ -427,7 +434,29 @@ struct fill_io {
 	struct fill_slot slots[FILL_BATCH];
 };
 
-/* What a sweep found. */
+/* Lists of places: see place.h. */
+enum place_list {
+	PLACES_USED = 0, /* an entry has it */
+	PLACES_TIMER,	 /* its entry may have unacknowledged fast bytes */
+	PLACES_HELD,	 /* its entry may hold marks or a share of the fence */
+	PLACE_LISTS,
+};
+struct place_line {
+	__u8 on[PLACE_LISTS][PLACE_LINE]; /* 1: the place is on the list */
+};
+struct place {
+	struct conn_key key; /* of the entry that has it, while one does */
+	__u32 free;	     /* in the order of returns, whatever this place is: see place.h */
+	__u32 pad;
+};
+
+/* What timer and sweep are to look at. */
+struct walk_io {
+	__u32 count;
+	__u32 places[WALK_PLACES];
+};
+
+/* What a sweep found at the places that it was given. */
 struct sweep_row {
 	struct conn_key key;
 	__u64 cookie;
@@ -470,20 +499,18 @@ struct admit_row {
 	__u8 pad[6];
 };
 struct sweep_io {
-	__u32 skip;  /* in: so many admissions are left out, so that each has its turn */
+	__u64 now_ns;
 	__u32 count; /* rows */
-	__u32 more;  /* rows that did not fit */
 	__u32 admits;
-	__u32 admits_more; /* admissions that did not fit */
-	__u32 waiting;	   /* connections that may be admitted once they are quiet or answered */
+	__u32 waiting; /* connections that may be admitted once they are quiet or answered */
 	__u32 conns;
 	__u32 by_state[CONN_STATE_MAX];
 	__u32 closing;
 	__u32 translated; /* entries that still need translation */
 	__u32 unacked;	  /* entries with unacknowledged fast bytes */
 	__u32 helds;	  /* entries that have held something for long; HELD_ROWS of them in held */
-	struct sweep_row rows[SWEEP_ROWS];
-	struct admit_row admit[ADMIT_ROWS];
+	struct sweep_row rows[WALK_PLACES];
+	struct admit_row admit[WALK_PLACES];
 	struct held_row held[HELD_ROWS];
 };
 

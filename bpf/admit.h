@@ -111,10 +111,8 @@ INLINE void admit_report(struct sweep_io *io, const struct conn *conn, u32 act)
 	struct admit_row *row;
 
 	opaque(n);
-	if (n >= ADMIT_ROWS) {
-		io->admits_more++;
+	if (n >= WALK_PLACES)
 		return;
-	}
 	row = &io->admit[n];
 	__builtin_memcpy(&row->key, &conn->key, sizeof(conn->key));
 	row->cookie = conn->cookie;

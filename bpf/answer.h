@@ -152,8 +152,10 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 		w->snd_wscale = w->view.snd_wscale;
 	}
 	lock_release(&conn->lock);
-	if (!reason)
+	if (!reason) {
+		place_call(w, PLACES_TIMER);
 		return fast_send(ctx, w);
+	}
 	if (grown == GROWN_FAILED)
 		count(STAT_NO_ROOM);
 	tier_ungrow(ctx, more, grown);

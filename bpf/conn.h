@@ -42,7 +42,7 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	if (!s->known)
 		conn->flags |= CONN_F_SCAN_LOST;
 	conn->reset = 0;
-	conn->absent = 0;
+	conn->absent_at = 0;
 	__builtin_memcpy(&conn->key, &w->p.key, sizeof(conn->key));
 	conn->ifindex = ifindex;
 	conn->family = w->p.family;
@@ -222,7 +222,7 @@ INLINE void unseen_mark(struct control *c, const struct work *w, u32 reason)
 }
 
 /* Makes an empty entry. Returns 0, or for which reason there is no room. */
-INLINE u32 conn_room(const struct control *c, const struct work *w)
+INLINE u32 conn_room(struct control *c, const struct work *w)
 {
 	u32 *held = client_count_of(c, &w->p.key, w->p.family);
 	struct conn_zero *empty;
@@ -237,6 +237,8 @@ INLINE u32 conn_room(const struct control *c, const struct work *w)
 	}
 	if (bpf_map_update_elem(&erb_conns, &w->p.key, empty, BPF_NOEXIST))
 		client_left(c, &w->p.key, w->p.family); /* full, or another CPU was faster */
+	else
+		place_take(c, &w->p.key);
 	return 0;
 }
 

@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 9 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 10 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -46,13 +46,12 @@
 #define IPV6_WALK_MAX	    16	  /* extension headers; a chain that is longer is dropped */
 #define ABSENT_NS	    500000000ULL /* a socket must be gone this long before its entry goes */
 #define SCAN_STEPS_MAX	    600000	 /* per packet: more than its bytes, at most GSO_MAX_SIZE */
-#define SWEEP_ROWS	    512		 /* connections reported to the daemon per sweep */
 #define HELD_NS		    100000000ULL /* then a reply is late, and proof is asked for instead */
 #define HELD_SHOWN_NS	    1000000000ULL /* then status shows who holds it */
-#define HELD_ROWS	    16		  /* of these; nobody reads more */
-#define ADMIT_ROWS	    1024	  /* connections that one CLIENT LIST may make fast */
-#define DUE_ROWS	    128		  /* retransmissions per tick */
-#define LISTENERS_MAX	    64 /* listeners on the port; of more it is not known whose they are */
+#define HELD_ROWS	    16		  /* of these, per run of the sweep; nobody reads more */
+#define WALK_PLACES	    128 /* entries per run of timer or sweep: bounds it to about 0.1 ms */
+#define PLACE_LINE	    64	/* places whose bytes lie side by side; power of two: a line */
+#define LISTENERS_MAX	    64	/* listeners on the port; of more it is not known whose they are */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

@@ -24,6 +24,25 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_conns SEC(".maps");
 
+/* place - 1 -> whose it is; ingress and erb_release write; as many as erb_conns has. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CONNS_DEFAULT);
+	__type(key, __u32);
+	__type(value, struct place);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_places SEC(".maps");
+
+/* (place - 1) / PLACE_LINE -> lists that these places are on; all programs write, the daemon reads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, CONNS_DEFAULT / PLACE_LINE);
+	__type(key, __u32);
+	__type(value, struct place_line);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_place_lines SEC(".maps");
+
 /* number -> bytes beyond a hole of one connection; TC ingress writes. None free: what comes beyond a
  * hole is dropped. */
 struct {
@@ -155,6 +174,14 @@ struct {
 } erb_wakes SEC(".maps");
 
 /* Requests of the daemon to the control programs, answered in place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct walk_io);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_walk_io SEC(".maps");
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -31,6 +31,7 @@
  */
 #pragma once
 #include "accept.h"
+#include "place.h"
 
 _Static_assert((REPLAY_BYTES & (REPLAY_BYTES - 1)) == 0, "replay wraps by a mask");
 _Static_assert(REPLAY_BYTES >= 2 * REPLY_BYTES_MAX, "a full reply fits beside another");
@@ -285,6 +286,7 @@ INLINE void commit(struct conn *conn, const struct sock_view *v, struct work *w)
 	conn->next = conn->up_max = conn->in_edge = p->seq + p->payload_len;
 	if (!conn->sent_ns)
 		conn->sent_ns = w->now;
+	place_note(conn, w, PLACES_TIMER);
 	conn_link_layer(conn, w);
 	conn_ts_recent(conn, p, v, w->now);
 	conn_stamp(conn, v, w);

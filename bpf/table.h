@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* table.h - walks over the table of connections, run by the daemon through BPF_PROG_RUN on the TC
- * program type (syscall programs may not look sockets up): retransmission timer, sweep, release. */
+/* table.h - the table of connections, run by the daemon through BPF_PROG_RUN on the TC program type
+ * (syscall programs may not look sockets up): retransmission timer and sweep, on the places that the
+ * daemon gives them (place.h), and release. */
 #pragma once
 #include "segment.h"
 #include "conn.h"
 #include "admit.h"
 #include "fast.h"
-
-struct due_list {
-	u32 count;
-	u32 unacked;
-	struct conn_key keys[DUE_ROWS];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct due_list);
-} due_map SEC(".maps");
 
 /* RFC 6298: RTO = SRTT + 4 RTTVAR, at least RTO_MIN_NS, doubled per try. */
 INLINE u64 conn_rto_ns(const struct conn *conn)
@@ -32,28 +20,23 @@ INLINE u64 conn_rto_ns(const struct conn *conn)
 	return rto > RTO_MAX_NS ? RTO_MAX_NS : rto;
 }
 
-struct due_walk {
-	struct due_list *due;
-	u64 now;
-};
-
-static long due_one(void *map, const void *key, struct conn *conn, struct due_walk *walk)
+/* What the daemon has put into the walk's place n. */
+INLINE u32 walk_place(u32 n)
 {
-	struct due_list *due = walk->due;
-	u32 n;
+	struct walk_io *io;
+	u32 zero = 0;
 
-	if (!conn->sent_ns)
-		return 0;
-	due->unacked++;
-	if (walk->now - conn->sent_ns < conn_rto_ns(conn) && conn->sent_ns != 1)
-		return 0;
-	n = due->count;
-	opaque(n);
-	if (n >= DUE_ROWS)
-		return 0;
-	__builtin_memcpy(&due->keys[n], &conn->key, sizeof(conn->key));
-	due->count = n + 1;
-	return 0;
+	io = bpf_map_lookup_elem(&erb_walk_io, &zero);
+	return io && n < WALK_PLACES && n < io->count ? io->places[n] : 0;
+}
+
+/* The entry that has the place. */
+INLINE struct conn *walk_conn(u32 place)
+{
+	struct place *row = place ? place_get(place) : 0;
+	struct conn *conn = row ? conn_get(&row->key) : 0;
+
+	return conn && conn->place == place ? conn : 0;
 }
 
 /* Prepares the retransmission of the oldest unacknowledged fast bytes. Lock held. */
@@ -89,27 +72,20 @@ INLINE bool rexmit_prepare(struct conn *conn, struct work *w, struct sock_ref *r
 	return true;
 }
 
-/* Retransmits for row n of the due list. Global: verified by itself, or the loop of tick does not
- * converge on Linux 6.12. */
-__noinline int rexmit_one(struct __sk_buff *ctx, u32 n)
+/* Retransmits for this place. Global: verified by itself, or the loop of tick does not converge on
+ * Linux 6.12. */
+__noinline int rexmit_one(struct __sk_buff *ctx, u32 place)
 {
+	struct conn *conn = walk_conn(place);
 	struct work *w = work_get();
-	const struct conn_key *key;
-	struct due_list *due;
 	struct sock_ref r;
-	struct conn *conn;
-	u32 ifindex, zero = 0;
+	u32 ifindex;
 	bool send;
 
-	due = bpf_map_lookup_elem(&due_map, &zero);
-	if (!w || !due || n >= DUE_ROWS)
-		return 0;
-	key = &due->keys[n];
-	conn = conn_get(key);
-	if (!conn)
+	if (!w || !conn)
 		return 0;
 	__builtin_memset(&w->p, 0, sizeof(w->p));
-	__builtin_memcpy(&w->p.key, key, sizeof(*key));
+	__builtin_memcpy(&w->p.key, &conn->key, sizeof(conn->key));
 	w->p.family = conn->family;
 	ifindex = conn->ifindex;
 	if (!sock_get(ctx, &w->p.key, w->p.family, &r)) {
@@ -131,37 +107,53 @@ __noinline int rexmit_one(struct __sk_buff *ctx, u32 n)
 	return 0;
 }
 
+/* Looks at the walk's place n, and retransmits if that is due. Returns whether it has unacknowledged
+ * fast bytes to be sent again. P2. Global: verified by itself. */
+__noinline int tick_one(struct __sk_buff *ctx, u32 n)
+{
+	u32 place = walk_place(n), unacked;
+	struct conn *conn = walk_conn(place);
+	struct work *w = work_get();
+	u64 sent_ns;
+	bool due;
+
+	if (!conn || !w)
+		return 0;
+	place_set(place, PLACES_TIMER, 0);
+	lock_take(&conn->lock);
+	unacked = conn_unacked(conn, conn->ack_max);
+	if (!unacked) {
+		conn->called &= ~(1 << PLACES_TIMER);
+		conn->sent_ns = 0;
+	}
+	sent_ns = conn->sent_ns;
+	due = sent_ns && (w->now - sent_ns >= conn_rto_ns(conn) || sent_ns == 1);
+	lock_release(&conn->lock);
+	if (unacked)
+		place_set(place, PLACES_TIMER, 1);
+	if (due)
+		rexmit_one(ctx, place);
+	return sent_ns != 0;
+}
+
 /* Retransmits what is due; returns how many connections have unacknowledged fast bytes. */
 INLINE int tick(struct __sk_buff *ctx)
 {
 	struct work *w = work_get();
-	struct due_walk walk = {};
-	u32 zero = 0;
+	u32 unacked = 0;
 	int i;
 
-	walk.due = bpf_map_lookup_elem(&due_map, &zero);
-	if (!w || !walk.due)
+	if (!w)
 		return 0;
-	walk.now = w->now = now_ns();
-	walk.due->count = walk.due->unacked = 0;
-	bpf_for_each_map_elem(&erb_conns, due_one, &walk, 0);
-	bpf_for(i, 0, DUE_ROWS)
+	w->now = now_ns();
+	bpf_for(i, 0, WALK_PLACES)
 	{
-		if (i >= walk.due->count)
+		if (!walk_place(i))
 			break;
-		rexmit_one(ctx, i);
+		unacked += tick_one(ctx, i);
 	}
-	return walk.due->unacked;
+	return unacked;
 }
-
-struct sweep_walk {
-	u64 now;
-	u32 rights;
-	u32 skip; /* admissions still to be left out */
-	struct __sk_buff *ctx;
-	struct sweep_io *io;
-	struct work *w;
-};
 
 /* Redis has closed its end: nothing of the connection will run any more, although TIME_WAIT keeps
  * the entry for a minute. */
@@ -185,10 +177,8 @@ INLINE void sweep_report(struct sweep_io *io, const struct conn *conn, u32 flags
 	u32 n = io->count;
 
 	opaque(n);
-	if (n >= SWEEP_ROWS) {
-		io->more++;
+	if (n >= WALK_PLACES)
 		return;
-	}
 	__builtin_memcpy(&io->rows[n].key, &conn->key, sizeof(conn->key));
 	io->rows[n].cookie = conn->cookie;
 	io->rows[n].flags = flags;
@@ -265,10 +255,10 @@ INLINE u32 held_socket(const struct tcp_sock *tp, bool closed)
 	return (!closed * HELD_SOCKET) | ((tp->snd_una != tp->write_seq) * HELD_SENDS);
 }
 
-/* The entry of w->p.key holds something: whether a list could prove that it may go. Returns flags of
+/* The entry at the walk's place n holds something: whether a list could prove that it may go. Returns flags of
  * its row, and in the upper half for how many requests. Whoever has held it for long is reported.
  * copied_seq was read before. Global: verified by itself. */
-__noinline u64 held_look(u32 socket, u32 copied_seq)
+__noinline u64 held_look(u32 n, u32 socket, u32 copied_seq)
 {
 	u32 zero = 0, flags = 0, held, requests, why = HELD_GONE;
 	struct work *w = work_get();
@@ -276,8 +266,8 @@ __noinline u64 held_look(u32 socket, u32 copied_seq)
 	struct conn *conn;
 
 	io = bpf_map_lookup_elem(&erb_sweep_io, &zero);
-	conn = w && io ? conn_get(&w->p.key) : 0;
-	if (!conn || !io)
+	conn = walk_conn(walk_place(n));
+	if (!conn || !w || !io)
 		return 0;
 	lock_take(&conn->lock);
 	held = held_for(conn, w->now);
@@ -296,18 +286,43 @@ __noinline u64 held_look(u32 socket, u32 copied_seq)
 	return (u64)requests << 32 | flags;
 }
 
-static long sweep_one(void *map, const void *map_key, struct conn *conn, struct sweep_walk *walk)
+/* Notes whether its socket is gone. Lock held; found: there is one, in that state. */
+INLINE void sweep_absent(struct conn *conn, bool found, u8 state, u64 now)
 {
-	struct conn_key *key = &walk->w->p.key;
-	struct sweep_io *io = walk->io;
-	u32 flags = 0, state, proof_pos = conn->proof_pos, copied_seq = 0, socket = 0;
-	bool found = false, executed = false, closed = false, waits = false;
-	u64 looked = 0;
-	u32 candidate = 0;
-	struct sock_ref r = {};
+	u32 at = now >> 20;
 
-	__builtin_memcpy(key, &conn->key, sizeof(*key));
-	if (sock_get(walk->ctx, key, conn->family, &r)) {
+	if (found && state == TCP_TIME_WAIT && conn_ended(conn)) {
+		conn->absent_at = ABSENT_LONG;
+	} else if (found) {
+		conn->absent_at = 0;
+	} else if (!conn->absent_at) {
+		conn->absent_at = at | ABSENT_SINCE;
+	} else if ((s32)(at - conn->absent_at) > (s32)(ABSENT_NS >> 20)) {
+		conn->absent_at = ABSENT_LONG;
+	}
+}
+
+/* Looks at the walk's place n. Global: verified by itself. */
+__noinline int sweep_one(struct __sk_buff *ctx, u32 n)
+{
+	u32 flags = 0, state, proof_pos, copied_seq = 0, socket = 0, zero = 0;
+	bool found = false, executed = false, closed = false, waits = false;
+	u32 place = walk_place(n);
+	struct conn *conn = walk_conn(place);
+	struct control *c = control_get();
+	u64 looked = 0;
+	struct sock_ref r = {};
+	struct sweep_io *io;
+	struct conn_key key;
+	u32 candidate = 0;
+
+	io = bpf_map_lookup_elem(&erb_sweep_io, &zero);
+	if (!conn || !c || !io)
+		return 0;
+	proof_pos = conn->proof_pos;
+	__builtin_memcpy(&key, &conn->key, sizeof(key));
+	place_set(place, PLACES_HELD, 0);
+	if (sock_get(ctx, &key, conn->family, &r)) {
 		found = r.state != TCP_LISTEN &&
 			(r.cookie == conn->cookie || conn->cookie == COOKIE_UNKNOWN);
 		closed = found && sock_closed_by_server(r.state);
@@ -318,22 +333,15 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 		}
 	}
 	lock_take(&conn->lock);
-	if (found && r.state == TCP_TIME_WAIT && conn_ended(conn)) {
-		conn->absent = 2;
-	} else if (found) {
-		conn->absent = 0;
-	} else if (!conn->absent) {
-		conn->absent = 1;
-		conn->absent_at = walk->now >> 20;
-	} else if ((u32)(walk->now >> 20) - conn->absent_at > ABSENT_NS >> 20) {
-		conn->absent = 2;
-	}
-	if (conn->absent == 2)
+	sweep_absent(conn, found, r.state, io->now_ns);
+	if (conn->absent_at == ABSENT_LONG)
 		flags |= SWEEP_F_GONE;
-	if (conn_holds(conn))
+	if (conn_holds(conn)) {
 		flags |= SWEEP_F_HOLDS;
-	else
+	} else {
 		conn->held_at = 0;
+		conn->called &= ~(1 << PLACES_HELD);
+	}
 	flags |= closed * SWEEP_F_CLOSED; /* a branch costs the verifier a tenth more */
 	if ((closed && conn_holds(conn)) || (executed && (conn->flags & CONN_F_FENCE_PROOF)))
 		flags |= SWEEP_F_EXECUTED;
@@ -341,15 +349,14 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 		flags |= SWEEP_F_TRANSLATED;
 	state = conn->state;
 	if (found)
-		candidate = admit_candidate(conn, &r, walk->rights, &waits);
-	if (candidate && walk->skip)
-		walk->skip--;
-	else if (candidate)
+		candidate = admit_candidate(conn, &r, read_once(c->rights), &waits);
+	if (candidate)
 		admit_report(io, conn, candidate);
 	lock_release(&conn->lock);
 	sock_put(&r);
 	if (flags & SWEEP_F_HOLDS) {
-		looked = held_look(socket, copied_seq);
+		place_set(place, PLACES_HELD, 1);
+		looked = held_look(n, socket, copied_seq);
 		flags |= looked;
 	}
 	io->waiting += waits;
@@ -369,25 +376,26 @@ static long sweep_one(void *map, const void *map_key, struct conn *conn, struct 
 
 INLINE int sweep(struct __sk_buff *ctx)
 {
-	struct sweep_walk walk = {.now = now_ns(), .ctx = ctx, .w = work_get()};
-	struct control *c = control_get();
+	struct work *w = work_get();
+	struct sweep_io *io;
 	u32 zero = 0;
+	int i;
 
-	if (!c || !walk.w)
+	io = bpf_map_lookup_elem(&erb_sweep_io, &zero);
+	if (!w || !io)
 		return 0;
-	walk.rights = read_once(c->rights);
-	walk.w->now = walk.now;
-	walk.io = bpf_map_lookup_elem(&erb_sweep_io, &zero);
-	if (!walk.io)
-		return 0;
-	walk.skip = walk.io->skip;
-	walk.io->count = walk.io->more = walk.io->conns = 0;
-	walk.io->admits = walk.io->admits_more = walk.io->waiting = 0;
-	walk.io->closing = walk.io->translated = walk.io->unacked = walk.io->helds = 0;
-	for (u32 i = 0; i < CONN_STATE_MAX; i++)
-		walk.io->by_state[i] = 0;
-	bpf_for_each_map_elem(&erb_conns, sweep_one, &walk, 0);
-	return walk.io->count;
+	w->now = io->now_ns = now_ns();
+	io->count = io->conns = io->admits = io->waiting = 0;
+	io->closing = io->translated = io->unacked = io->helds = 0;
+	for (u32 state = 0; state < CONN_STATE_MAX; state++)
+		io->by_state[state] = 0;
+	bpf_for(i, 0, WALK_PLACES)
+	{
+		if (!walk_place(i))
+			break;
+		sweep_one(ctx, i);
+	}
+	return io->count;
 }
 
 /* Whether proof up to proof_pos covers everything that the entry holds. Not while its replies are
@@ -447,7 +455,7 @@ INLINE bool release_holds(const struct conn *conn, const struct release_io *io)
 	if (conn->cookie != io->cookie)
 		return false;
 	if (io->remove)
-		return conn->absent == 2 && !conn->ahead_busy;
+		return conn->absent_at == ABSENT_LONG && !conn->ahead_busy;
 	if (io->counted)
 		return conn_counted(conn) && !(conn->kept & CONN_K_TRIAL) &&
 		       !seq_after(io->requests, conn->requests);
@@ -459,7 +467,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 {
 	struct conn_key key;
 	struct conn *conn;
-	u32 shares = 0, hidden = 0, ahead = 0;
+	u32 shares = 0, hidden = 0, ahead = 0, place = 0;
 	u8 family = 0;
 
 	io->done = 0;
@@ -479,6 +487,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 		family = conn->family;
 		if (io->remove) {
 			ahead = ahead_leave(conn);
+			place = conn->place;
 			conn->cookie = 0; /* whoever still holds the entry finds another owner */
 		}
 	}
@@ -490,6 +499,8 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 		fence_end(c, hidden & CONN_F_FENCE_PROOF);
 	if (shares & CONN_F_OVERFLOW)
 		fence_end(c, hidden & CONN_F_OVERFLOW);
+	if (io->done && io->remove)
+		place_give(c, place);
 	if (io->done && io->remove && !bpf_map_delete_elem(&erb_conns, &key)) {
 		client_left(c, &key, family);
 		count(STAT_CONN_DELETED);

@@ -262,6 +262,13 @@ INLINE enum hold hold_effects(struct conn *conn, struct work *w)
 	return had ? HOLD_SHARE_OLD : HOLD_SHARE_NEW;
 }
 
+/* P2. Lock held, behind hold_effects(). */
+INLINE void held_note(struct conn *conn, struct work *w)
+{
+	if (conn_holds(conn))
+		place_note(conn, w, PLACES_HELD);
+}
+
 /* What every packet that goes up leaves in the entry; counts: segment_counts(), viewed: the view is
  * loaded. Lock held. */
 INLINE void up_account(struct conn *conn, struct work *w, bool viewed, bool counts)
@@ -376,6 +383,7 @@ INLINE enum hold up_commit(struct conn *conn, struct work *w, struct sock_ref *r
 	    conn->state != CONN_OLD)
 		conn->state = CONN_BYPASS;
 	hold = hold_effects(conn, w);
+	held_note(conn, w);
 	if (!lost) {
 		if (!w->whole)
 			conn->in = w->scan;
@@ -434,9 +442,10 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, bool *lost)
 	return true;
 }
 
-/* Outside of the lock: a new share is taken, what is held otherwise is given back. */
-INLINE void hold_done(struct control *c, struct conn *conn, enum hold hold)
+/* Outside of the lock: the daemon finds the entry, a new share is taken, what is held otherwise is given back. */
+INLINE void hold_done(struct work *w, struct control *c, struct conn *conn, enum hold hold)
 {
+	place_call(w, PLACES_HELD);
 	if (hold == HOLD_SHARE_NEW) {
 		fence_take(c);
 		if (conn->flags & CONN_F_FENCE_PROOF)
@@ -463,10 +472,11 @@ INLINE void late_take(struct work *w, struct control *c, struct conn *conn, u64 
 	lock_take(&conn->lock);
 	if (conn->cookie == cookie && w->late == late_due(conn, w)) {
 		hold = hold_effects(conn, w);
+		held_note(conn, w);
 		conn->late = 0;
 	}
 	lock_release(&conn->lock);
-	hold_done(c, conn, hold);
+	hold_done(w, c, conn, hold);
 	if (hold != HOLD_RACE && w->found.gate)
 		gate_shut(c);
 }
@@ -494,7 +504,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 		count(STAT_DROP_RACE);
 		return V_DROP;
 	}
-	hold_done(c, conn, hold);
+	hold_done(w, c, conn, hold);
 	unread = (lost && !w->by_rote) || trial || (!w->whole && w->scan.state == RQ_LOST);
 	if (w->found.gate || w->found.modes.gate ||
 	    unread) /* what cannot be read may be any command */

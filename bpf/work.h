@@ -78,6 +78,7 @@ struct work {
 	u32 out_delta;
 	u32 edge;
 	u32 translate;
+	u32 call; /* place to be put on a list: place.h */
 	u32 bare; /* the checksum field is the bare pseudo-header sum and stays so */
 	u32 snd_wscale;
 	u32 acked;   /* the packet's acknowledgement was taken into account */

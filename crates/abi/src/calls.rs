@@ -3,21 +3,39 @@
 //! and the like are the same in the programs' own layout.
 
 use crate::{
-    CONN_STATE_MAX, KEY_BYTES_MAX, SLOT_HASH, SLOT_STRING, SWEEP_F_CLOSED, SWEEP_F_COUNTED,
-    admit_row, conn, conn_key, fill_io, fill_slot, held_row, miss, release_io, slot_type,
-    sweep_row,
+    CONN_STATE_MAX, HELD_ROWS, KEY_BYTES_MAX, PLACE_LINE, SLOT_HASH, SLOT_STRING, SWEEP_F_CLOSED,
+    SWEEP_F_COUNTED, WALK_PLACES, admit_row, conn, conn_key, fill_io, fill_slot, held_row, miss,
+    release_io, slot_type, sweep_io, sweep_row,
 };
 
-/// What one sweep over the connection table found.
+/// Places of the table that are on a list, read from the bytes of each line on that list: from this
+/// place on, so many at most, in order. Fewer than that: these are the last.
+pub fn places_on(
+    lines: usize,
+    from: u32,
+    most: usize,
+    line: impl Fn(usize) -> [u8; PLACE_LINE as usize],
+) -> Vec<u32> {
+    let first = (from.max(1) - 1) / PLACE_LINE;
+    let on = (first as usize..lines).flat_map(|index| {
+        let bytes = line(index);
+        let is_empty = bytes.iter().all(|byte| *byte == 0);
+        let count = if is_empty { 0 } else { bytes.len() };
+        (0..count).filter_map(move |at| {
+            (bytes[at] != 0).then_some(index as u32 * PLACE_LINE + at as u32 + 1)
+        })
+    });
+    on.filter(|place| *place >= from).take(most).collect()
+}
+
+/// What a sweep over places of the connection table found.
 #[derive(Clone, Debug, Default)]
 pub struct SweepReport {
     /// Connections that the daemon must act on.
     pub rows: Vec<sweep_row>,
-    /// Such connections that did not fit into one sweep.
-    pub more: u32,
     /// Connections that a list could make fast.
     pub admit: Vec<admit_row>,
-    /// Such connections that did not fit.
+    /// Such connections that are left out for now.
     pub admit_more: u32,
     /// Connections that may be admitted once they are quiet or answered.
     pub waiting: u32,
@@ -49,6 +67,43 @@ pub fn release_request(row: &sweep_row, remove: bool) -> release_io {
         done: 0,
         requests: row.requests,
         counted: u32::from(row.flags & SWEEP_F_COUNTED != 0),
+    }
+}
+
+impl SweepReport {
+    /// Takes the counts of another piece of the table in; its rows are the caller's.
+    pub fn count(&mut self, piece: &Self) {
+        self.waiting += piece.waiting;
+        self.conns += piece.conns;
+        for (sum, found) in self.by_state.iter_mut().zip(piece.by_state) {
+            *sum += found;
+        }
+        self.closing += piece.closing;
+        self.translated += piece.translated;
+        self.unacked += piece.unacked;
+        let room = (HELD_ROWS as usize).saturating_sub(self.held.len());
+        self.held.extend(piece.held.iter().take(room));
+        self.helds += piece.helds;
+    }
+
+    /// What the program has answered.
+    #[must_use]
+    pub fn of(io: &sweep_io) -> Self {
+        let count = io.count.min(WALK_PLACES) as usize;
+        let admits = io.admits.min(WALK_PLACES) as usize;
+        Self {
+            rows: io.rows[..count].to_vec(),
+            admit: io.admit[..admits].to_vec(),
+            admit_more: 0,
+            waiting: io.waiting,
+            conns: io.conns,
+            by_state: io.by_state,
+            closing: io.closing,
+            translated: io.translated,
+            unacked: io.unacked,
+            held: io.held[..io.helds.min(HELD_ROWS) as usize].to_vec(),
+            helds: io.helds,
+        }
     }
 }
 

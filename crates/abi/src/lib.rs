@@ -23,7 +23,8 @@ mod calls;
 mod hash;
 
 pub use calls::{
-    ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted, release_request,
+    ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted, places_on,
+    release_request,
 };
 pub use mirror::*;
 
@@ -117,13 +118,15 @@ const fn array_of<T>(name: &'static str) -> MapShape {
 }
 
 /// Every map of `bpf/maps.h` but the ring buffer, which has no value size.
-pub const MAPS: [MapShape; 17] = [
+pub const MAPS: [MapShape; 20] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
         key_bytes: size_of::<conn_key>(),
         value_bytes: size_of::<conn>(),
     },
+    array_of::<place>("erb_places"),
+    array_of::<place_line>("erb_place_lines"),
     array_of::<ahead>("erb_ahead"),
     array_of::<conn>("erb_conn_zero"),
     array_of::<u32>("erb_clients"),
@@ -144,6 +147,7 @@ pub const MAPS: [MapShape; 17] = [
     array_of::<u64>("erb_stats"),
     array_of::<[u8; MISS_COUNTS as usize]>("erb_miss_counts"),
     array_of::<fill_io>("erb_fill_io"),
+    array_of::<walk_io>("erb_walk_io"),
     array_of::<sweep_io>("erb_sweep_io"),
     array_of::<release_io>("erb_release_io"),
     array_of::<admit_io>("erb_admit_io"),

@@ -54,6 +54,9 @@ mod turn_tests;
 mod unseen;
 #[cfg(test)]
 mod unseen_tests;
+mod walk;
+#[cfg(test)]
+mod walk_tests;
 mod watch;
 #[cfg(test)]
 mod watch_tests;
@@ -66,3 +69,4 @@ pub use redis_state::RedisState;
 pub use stop::reset_translated;
 pub use turn::{Core, Settings, Stage};
 pub use unseen::{UnseenClient, UnseenConnections};
+pub use walk::Pieces;

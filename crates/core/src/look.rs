@@ -50,8 +50,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             self.next_tick_ns = now;
         }
         self.stay_awake(now);
-        self.sweep = self.path.sweep(0)?;
-        Ok(())
+        self.count_connections()
     }
 
     /// The last sweep.

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use erb_abi::{
     CommandKey, ConnView, FillEntry, FillToken, Meaning, SweepReport, Touched, Wanted, admit_io,
-    conn_key, erb_listener, erb_stat, sweep_row,
+    conn_key, erb_listener, erb_stat, place_list, sweep_row,
 };
 
 use crate::rights::Credentials;
@@ -134,16 +134,20 @@ pub trait DataPath {
     /// [`Error`] if it cannot be said.
     fn set_listener(&self, cookie: u64, whose: Option<erb_listener>) -> Result<bool>;
 
-    /// Runs the retransmission timer; true while connections have unacknowledged fast bytes.
+    /// Places of the connection table that are on a list, from this one on, so many at most;
+    /// fewer: these are the last.
+    fn places(&self, list: place_list, from: u32, most: usize) -> Vec<u32>;
+    /// Runs the retransmission timer for these places, at most `WALK_PLACES`; returns how many have
+    /// unacknowledged fast bytes.
     ///
     /// # Errors
     /// [`Error`] if the program cannot be run.
-    fn tick(&self) -> Result<bool>;
-    /// Sweeps the connection table; of those that could be admitted the first `skip` are left out.
+    fn tick(&self, places: &[u32]) -> Result<u32>;
+    /// Sweeps these places of the connection table, at most `WALK_PLACES`.
     ///
     /// # Errors
     /// [`Error`] if the program cannot be run.
-    fn sweep(&self, skip: u32) -> Result<SweepReport>;
+    fn sweep(&self, places: &[u32]) -> Result<SweepReport>;
     /// Releases the marks and the fence share of a connection for which there is proof; with
     /// `remove` its entry goes too. True if the program did so.
     ///

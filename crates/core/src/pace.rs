@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What walks over the whole table of connections takes as long as there are entries, with softirqs
-//! off: it is run again only when it has rested for some times as long.
+//! What walks over the table of connections takes as long as there are entries: a turn's part of it
+//! is run again only when it has rested for some times as long.
 
 /// So many times.
 const RESTS: u64 = 10;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sweeps and proofs: connections that are gone, and marks and fences whose replies cannot be
+//! Proofs: connections that are gone, and marks and fences whose replies cannot be
 //! counted, are released when Redis has provably executed what they stand for.
 //!
 //! Proof: a sweep saw that the kernel handed everything to Redis (or that the socket is gone), and
@@ -20,14 +20,14 @@ use erb_abi as abi;
 use crate::client_list::{ClientLine, Lines, Ran};
 use crate::feed::Question;
 use crate::outside::{DataPath, Machine, Result};
-use crate::turn::{Core, SECOND_NS, Stage};
+use crate::turn::{Core, SECOND_NS};
 
 /// CLIENT LIST costs Redis some microseconds per client (30 ms for ten thousand): after each, it is
 /// left alone this many times as long as the answer took.
 const CLIENTS_PAUSE: u64 = 10;
 
 /// Whether a row asks for proof, not just for removal.
-const fn wants_proof(row: &abi::sweep_row) -> bool {
+pub(crate) const fn wants_proof(row: &abi::sweep_row) -> bool {
     let gone_with_holds = abi::SWEEP_F_GONE | abi::SWEEP_F_HOLDS;
     row.flags & abi::SWEEP_F_EXECUTED != 0 || row.flags & gone_with_holds == gone_with_holds
 }
@@ -43,7 +43,7 @@ pub(crate) struct Stubborn {
 
 impl Stubborn {
     /// Whether the row is worth a list now.
-    fn wants_list(&self, row: &abi::sweep_row, now: u64, is_fence_closed: bool) -> bool {
+    pub(crate) fn wants_list(&self, row: &abi::sweep_row, now: u64, is_fence_closed: bool) -> bool {
         let is_counted =
             row.flags & (abi::SWEEP_F_COUNTED | abi::SWEEP_F_GONE) == abi::SWEEP_F_COUNTED;
         let is_known = self.requests.get(&row.cookie) == Some(&row.requests);
@@ -52,49 +52,9 @@ impl Stubborn {
 }
 
 impl<P: DataPath, M: Machine> Core<P, M> {
-    /// Sweeps the table, removes what is gone, asks for proof where it is needed.
-    pub(crate) fn sweep_connections(&mut self) -> Result<()> {
-        let now = self.machine.monotonic_ns();
-        let rights = self.path.rights();
-        let report = self.path.sweep(self.admissions_to_skip())?;
-        self.sweep_pace.ran(now, self.machine.monotonic_ns());
-        let mut wanting = Vec::new();
-        let (mut wants_list, is_fence_closed) = (false, self.path.fence() != 0);
-        for row in &report.rows {
-            if wants_proof(row) {
-                wants_list |= self.stubborn.wants_list(row, now, is_fence_closed);
-                wanting.push(*row);
-            } else if row.flags & abi::SWEEP_F_GONE != 0 {
-                self.path.release(row, true)?;
-            }
-        }
-        // What did not fit is next, without waiting for the second.
-        self.proof_pending = wants_list || report.more > 0;
-        self.sweep = report;
-        let question = Question {
-            proof: wanting,
-            admit: self.plan_admissions(now),
-            rights,
-        };
-        let probes = self.wants_probes();
-        if probes || wants_list || !question.admit.is_empty() {
-            let asked = self.ask_clients(question);
-            if asked {
-                self.ask_for_probes();
-            }
-            if !asked {
-                self.hurry_admissions();
-            }
-        }
-        if let Stage::Stopping { since_ns } = self.stage {
-            self.leave_if_unneeded(since_ns);
-        }
-        Ok(())
-    }
-
     /// Asks for CLIENT LIST, unless that would take more of Redis's time than it may; true if it
     /// did. Who is refused asks again after the next sweep.
-    fn ask_clients(&mut self, question: Question) -> bool {
+    pub(crate) fn ask_clients(&mut self, question: Question) -> bool {
         let now = self.machine.monotonic_ns();
         let may_ask = now >= self.clients_next_ns;
         let feed = self

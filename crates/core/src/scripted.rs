@@ -92,7 +92,11 @@ pub(crate) struct Recorder {
     pub(crate) listeners: RefCell<BTreeMap<u64, abi::erb_listener>>,
     pub(crate) control: RefCell<abi::control>,
     pub(crate) stats: RefCell<std::collections::HashMap<abi::erb_stat, u64>>,
+    /// What each piece of a sweep finds.
     pub(crate) sweep: RefCell<SweepReport>,
+    /// Places by list, and which were looked at by timer and sweep.
+    pub(crate) places: RefCell<[Vec<u32>; abi::PLACE_LISTS as usize]>,
+    pub(crate) walked: RefCell<Vec<(abi::place_list, Vec<u32>)>>,
     pub(crate) keys: RefCell<Vec<conn_key>>,
     pub(crate) views: RefCell<Vec<ConnView>>,
     /// Ports of clients whose payload passed unseen, network order.
@@ -189,12 +193,21 @@ impl DataPath for Recorder {
         Ok(true)
     }
 
-    fn tick(&self) -> Result<bool> {
+    fn places(&self, list: abi::place_list, from: u32, most: usize) -> Vec<u32> {
+        let places = self.places.borrow();
+        let on = places.get(list as usize).into_iter().flatten();
+        let found = on.copied().filter(|place| *place >= from);
+        found.take(most).collect()
+    }
+    fn tick(&self, places: &[u32]) -> Result<u32> {
         self.note("tick")?;
+        self.walked
+            .borrow_mut()
+            .push((abi::PLACES_TIMER, places.to_vec()));
         if self.is_device_gone.get() {
             return Err(Error::DeviceGone("no such device".into()));
         }
-        Ok(self.is_unacked.get())
+        Ok(u32::from(self.is_unacked.get()))
     }
     fn admit(&self, request: &admit_io) -> Result<bool> {
         let admit_io {
@@ -206,7 +219,10 @@ impl DataPath for Recorder {
         ))?;
         Ok(true)
     }
-    fn sweep(&self, _: u32) -> Result<SweepReport> {
+    fn sweep(&self, places: &[u32]) -> Result<SweepReport> {
+        self.walked
+            .borrow_mut()
+            .push((abi::PLACES_USED, places.to_vec()));
         Ok(self.sweep.borrow().clone())
     }
     fn release(&self, row: &sweep_row, remove: bool) -> Result<bool> {

@@ -42,19 +42,19 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             })?;
             self.stage = Stage::Leaving;
         } else {
-            self.sweep_connections()?;
+            self.sweep_anew()?;
         }
         Ok(())
     }
 
-    /// Leaves when fills are done and the last sweep found nothing to translate.
-    pub(crate) fn leave_if_unneeded(&mut self, since_ns: u64) {
+    /// Leaves when fills are done and the sweep that began at `swept_ns` found nothing to translate.
+    pub(crate) fn leave_if_unneeded(&mut self, since_ns: u64, swept_ns: u64) {
         let now = self.machine.monotonic_ns();
         if self.feed.is_some() && (self.fills_in_flight() == 0 || now > since_ns + FILLS_MAX_NS) {
             self.feed = None;
             self.watch.no_feed("detaching");
         }
-        if self.feed.is_none() && self.sweep.translated == 0 && now > since_ns + SETTLE_NS {
+        if self.feed.is_none() && self.sweep.translated == 0 && swept_ns > since_ns + SETTLE_NS {
             self.stage = Stage::Leaving;
         }
     }

@@ -12,6 +12,7 @@ use crate::listeners::Listeners;
 use crate::outside::{DataPath, Error, Machine, Result};
 use crate::pace::Pace;
 use crate::reading::{Asked, Filled};
+use crate::walk::{Pieces, Round, Timer, Walk};
 use crate::watch::Watch;
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -82,6 +83,8 @@ pub struct Settings {
     pub redis: String,
     /// Redis's port.
     pub port: u16,
+    /// How the table of connections is walked.
+    pub pieces: Pieces,
 }
 
 /// What the daemon decides with, between two turns.
@@ -121,10 +124,15 @@ pub struct Core<P, M: Machine> {
     pub(crate) settle_asked: u64,
     admit_at_ns: Option<u64>,
     misses_this_second: u64,
-    answered: u64,
+    pub(crate) answered: u64,
     pub(crate) unacked: bool,
+    pub(crate) timer: Timer,
+    /// The sweep that is not over yet.
+    pub(crate) round: Option<Round>,
+    pub(crate) held: Walk,
+    pub(crate) held_pace: Pace,
     pub(crate) sweep_pace: Pace,
-    timer_pace: Pace,
+    pub(crate) timer_pace: Pace,
     wall_minus_mono_ns: i64,
 }
 
@@ -175,6 +183,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             answered: 0,
             // Of an adopted data path nothing is known.
             unacked: true,
+            timer: Timer::default(),
+            round: None,
+            held: Walk::default(),
+            held_pace: Pace::default(),
             sweep_pace: Pace::default(),
             timer_pace: Pace::default(),
             wall_minus_mono_ns: 0,
@@ -269,9 +281,14 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             self.next_second_ns = now + SECOND_NS;
             self.second(now)?;
         } else if self.sweep_pace.may(now)
-            && (self.is_sweep_urgent() || self.is_probe_urgent() || self.wants_admissions(now)?)
+            && (self.round.is_some()
+                || self.is_sweep_urgent()
+                || self.is_probe_urgent()
+                || self.wants_admissions(now)?)
         {
             self.sweep_connections()?;
+        } else {
+            self.hurry_held(now)?;
         }
         Ok(())
     }
@@ -292,7 +309,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     }
 
     /// A closed fence may wait for proof: everybody's hits wait with it.
-    fn is_sweep_urgent(&self) -> bool {
+    pub(crate) fn is_sweep_urgent(&self) -> bool {
         self.path.fence() != 0 || self.proof_pending || self.stage != Stage::Running
     }
 
@@ -305,22 +322,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             && self.feed.as_ref().is_some_and(settled)
             && !self.unacked
             && self.admit_at_ns.is_none()
+            && self.round.is_none()
             && !self.is_sweep_urgent()
             && self.path.gate_seen() == self.path.gate_ack()
-    }
-
-    /// Runs the retransmission timer, which walks the whole table (0.3 ms): only while bytes are
-    /// unacknowledged or anything was answered since it last found none.
-    fn retransmit(&mut self, now: u64) -> Result<()> {
-        // Counted after the answer is committed: what this misses, the next tick finds.
-        let answered = self.asked.answered();
-        if self.timer_pace.may(now) && (self.unacked || answered != self.answered) {
-            self.answered = answered;
-            let began = self.machine.monotonic_ns();
-            self.unacked = self.path.tick()?;
-            self.timer_pace.ran(began, self.machine.monotonic_ns());
-        }
-        Ok(())
     }
 
     fn second(&mut self, now: u64) -> Result<()> {

@@ -6,6 +6,7 @@ use erb_abi as abi;
 use crate::outside::DataPath;
 use crate::scripted::{Pipe, Recorder, Stand, few_commands};
 use crate::turn::{Core, MS, Settings};
+use crate::walk::Pieces;
 
 const START_NS: u64 = 1_000_000 * MS;
 const SETUP: &str = "%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
@@ -39,6 +40,7 @@ impl Bench {
         let redis = Pipe::default();
         machine.redis.replace(Some(redis.clone()));
         let settings = Settings {
+            pieces: Pieces::default(),
             feed_name: "erb-feed:test".to_owned(),
             redis: "scripted".to_owned(),
             port: 6379,
@@ -68,7 +70,7 @@ impl Bench {
         bench
     }
 
-    fn turn(&mut self, feed_is_ready: bool) {
+    pub(crate) fn turn(&mut self, feed_is_ready: bool) {
         self.core.turn(feed_is_ready).unwrap();
     }
 
@@ -77,7 +79,7 @@ impl Bench {
         self.turn(true);
     }
 
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.core.machine.now_ns.get()
     }
 

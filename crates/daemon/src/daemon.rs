@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use erb_core::{Core, Machine, Settings, Stage};
+use erb_core::{Core, Machine, Pieces, Settings, Stage};
 use erb_datapath::{DeviceWatch, WakeRing};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
@@ -213,6 +213,7 @@ fn settings(config: &BoostConfig, boosted: &Boosted) -> Settings {
         feed_name: format!("erb-feed:{}", name.replace(char::is_whitespace, "_")),
         redis: config.redis.to_string(),
         port: boosted.notes.port,
+        pieces: Pieces::default(),
     }
 }
 

@@ -219,11 +219,14 @@ impl DataPath for Kernel {
     fn set_listener(&self, cookie: u64, whose: Option<abi::erb_listener>) -> Result<bool> {
         below(self.datapath.set_listener(cookie, whose))
     }
-    fn tick(&self) -> Result<bool> {
-        below(self.datapath.tick())
+    fn places(&self, list: abi::place_list, from: u32, most: usize) -> Vec<u32> {
+        self.datapath.places(list, from, most)
     }
-    fn sweep(&self, skip: u32) -> Result<SweepReport> {
-        below(self.datapath.sweep(skip))
+    fn tick(&self, places: &[u32]) -> Result<u32> {
+        below(self.datapath.tick(places))
+    }
+    fn sweep(&self, places: &[u32]) -> Result<SweepReport> {
+        below(self.datapath.sweep(places))
     }
     fn admit(&self, request: &admit_io) -> Result<bool> {
         below(self.datapath.admit(request))

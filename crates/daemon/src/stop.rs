@@ -98,8 +98,7 @@ fn quiesce(run_dir: &RunDir, ifindex: u32, force: bool, wait: Duration) -> Resul
     let until = Instant::now() + wait;
     loop {
         std::thread::sleep(LOOK);
-        datapath.tick()?;
-        let report = datapath.sweep(0)?;
+        let report = datapath.walk()?;
         for row in report
             .rows
             .iter()

@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::control::Control;
 use crate::load::check_shapes;
-use crate::mapped::Mapped;
+use crate::mapped::{Mapped, MappedAll};
 use crate::rings::{MissRing, WakeRing};
 use crate::run::Runnable;
 use crate::{Error, Result};
@@ -34,6 +34,8 @@ pub struct Datapath {
     ifindex: u32,
     control: Control,
     fill: Mapped<abi::fill_io>,
+    walk: Mapped<abi::walk_io>,
+    place_lines: MappedAll<abi::place_line>,
     sweep: Mapped<abi::sweep_io>,
     release: Mapped<abi::release_io>,
     admit: Mapped<abi::admit_io>,
@@ -83,6 +85,8 @@ impl Datapath {
             ifindex,
             control,
             fill: Mapped::new("erb_fill_io", &map("erb_fill_io")?)?,
+            walk: Mapped::new("erb_walk_io", &map("erb_walk_io")?)?,
+            place_lines: MappedAll::new("erb_place_lines", &map("erb_place_lines")?)?,
             sweep: Mapped::new("erb_sweep_io", &map("erb_sweep_io")?)?,
             release: Mapped::new("erb_release_io", &map("erb_release_io")?)?,
             admit: Mapped::new("erb_admit_io", &map("erb_admit_io")?)?,
@@ -122,53 +126,84 @@ impl Datapath {
         self.ifindex = ifindex;
     }
 
-    /// Runs the retransmission timer; true while connections have unacknowledged fast bytes.
-    ///
-    /// # Errors
-    /// [`Error::Run`] if the kernel does not run the program.
-    pub fn tick(&self) -> Result<bool> {
-        Ok(self.programs.tick.call_on(self.ifindex)? > 0)
+    /// Places on a list, from this one on, so many at most; fewer: these are the last.
+    #[must_use]
+    pub fn places(&self, list: abi::place_list, from: u32, most: usize) -> Vec<u32> {
+        assert!(list < abi::PLACE_LISTS, "a list has a number");
+        abi::places_on(self.place_lines.count(), from, most, |index| {
+            let line = self.place_lines.at(index);
+            // SAFETY: the line is within the live mapping and list within its array; what programs
+            // change meanwhile is seen at the next call.
+            unsafe { addr_of!((*line).on[list as usize]).read_volatile() }
+        })
     }
 
-    /// Sweeps the connection table; of those that could be admitted the first `skip` are left out.
+    /// Runs the retransmission timer for these places, at most `WALK_PLACES`; returns how many have
+    /// unacknowledged fast bytes.
     ///
     /// # Errors
     /// [`Error::Run`] if the kernel does not run the program.
-    pub fn sweep(&self, skip: u32) -> Result<SweepReport> {
-        let io = self.sweep.ptr();
-        // SAFETY: io is a live mapping of a sweep_io that only this thread uses.
-        unsafe { addr_of_mut!((*io).skip).write_volatile(skip) };
+    pub fn tick(&self, places: &[u32]) -> Result<u32> {
+        self.put_places(places);
+        self.programs.tick.call_on(self.ifindex)
+    }
+
+    /// Sweeps these places of the connection table, at most `WALK_PLACES`.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the program.
+    pub fn sweep(&self, places: &[u32]) -> Result<SweepReport> {
+        self.put_places(places);
         self.programs.sweep.call_on(self.ifindex)?;
-        // SAFETY: io is a live mapping of a sweep_io; the program that writes it has returned and
-        // only this thread runs it. Row indexes are bounded by the array's length.
+        // SAFETY: a live mapping of a sweep_io; the program that writes it has returned and only
+        // this thread runs it.
+        Ok(SweepReport::of(unsafe { &*self.sweep.ptr() }))
+    }
+
+    /// Timer and sweep for all places that need them, piece by piece: for who does nothing else. The
+    /// report has all rows.
+    ///
+    /// # Errors
+    /// [`Error::Run`] if the kernel does not run the programs.
+    pub fn walk(&self) -> Result<SweepReport> {
+        self.each_piece(abi::PLACES_TIMER, |places| self.tick(places).map(drop))?;
+        let mut all = SweepReport::default();
+        self.each_piece(abi::PLACES_USED, |places| {
+            let piece = self.sweep(places)?;
+            all.count(&piece);
+            all.rows.extend(piece.rows);
+            all.admit.extend(piece.admit);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn each_piece(
+        &self,
+        list: abi::place_list,
+        mut work: impl FnMut(&[u32]) -> Result<()>,
+    ) -> Result<()> {
+        let mut next = Some(1);
+        while let Some(from) = next {
+            let places = self.places(list, from, abi::WALK_PLACES as usize);
+            next = places.last().map(|last| last + 1);
+            work(&places)?;
+        }
+        Ok(())
+    }
+
+    fn put_places(&self, places: &[u32]) {
+        assert!(
+            places.len() <= abi::WALK_PLACES as usize,
+            "a walk is bounded by WALK_PLACES"
+        );
+        let io = self.walk.ptr();
+        // SAFETY: io is a live mapping of a walk_io that only this thread uses; the copy is bounded
+        // by the array's length, checked above.
         unsafe {
-            let count = addr_of!((*io).count).read_volatile().min(abi::SWEEP_ROWS) as usize;
-            let rows = addr_of!((*io).rows).cast::<abi::sweep_row>();
-            let admits = addr_of!((*io).admits).read_volatile().min(abi::ADMIT_ROWS) as usize;
-            let admit = addr_of!((*io).admit).cast::<abi::admit_row>();
-            let helds = addr_of!((*io).helds).read_volatile();
-            let held_rows = helds.min(abi::HELD_ROWS) as usize;
-            let held = addr_of!((*io).held).cast::<abi::held_row>();
-            Ok(SweepReport {
-                admit: (0..admits)
-                    .map(|index| admit.add(index).read_volatile())
-                    .collect(),
-                admit_more: addr_of!((*io).admits_more).read_volatile(),
-                waiting: addr_of!((*io).waiting).read_volatile(),
-                rows: (0..count)
-                    .map(|index| rows.add(index).read_volatile())
-                    .collect(),
-                more: addr_of!((*io).more).read_volatile(),
-                conns: addr_of!((*io).conns).read_volatile(),
-                by_state: addr_of!((*io).by_state).read_volatile(),
-                closing: addr_of!((*io).closing).read_volatile(),
-                translated: addr_of!((*io).translated).read_volatile(),
-                unacked: addr_of!((*io).unacked).read_volatile(),
-                held: (0..held_rows)
-                    .map(|index| held.add(index).read_volatile())
-                    .collect(),
-                helds,
-            })
+            addr_of_mut!((*io).count).write_volatile(places.len() as u32);
+            let to = addr_of_mut!((*io).places).cast::<u32>();
+            to.copy_from_nonoverlapping(places.as_ptr(), places.len());
         }
     }
 

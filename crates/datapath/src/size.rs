@@ -3,8 +3,8 @@
 //! sets, and the table of connections.
 
 use erb_abi::{
-    CLIENT_SHARE, CONNS_DEFAULT, CONNS_MAX, CONNS_MIN, cache_digest, cache_large, cache_set, conn,
-    conn_key,
+    CLIENT_SHARE, CONNS_DEFAULT, CONNS_MAX, CONNS_MIN, PLACE_LINE, PLACE_LISTS, cache_digest,
+    cache_large, cache_set, conn, conn_key, place,
 };
 
 use crate::{Error, Result};
@@ -63,7 +63,8 @@ impl CacheSize {
 }
 
 /// Bytes of a place in the table of connections, without what the kernel's hash adds.
-pub const CONN_BYTES: u64 = (size_of::<conn>() + size_of::<conn_key>()) as u64;
+pub const CONN_BYTES: u64 =
+    (size_of::<conn>() + size_of::<conn_key>() + size_of::<place>()) as u64 + PLACE_LISTS as u64;
 
 /// What may be asked for.
 pub const CONNECTIONS: std::ops::RangeInclusive<i64> = CONNS_MIN as i64..=CONNS_MAX as i64;
@@ -149,7 +150,8 @@ impl Sizes {
     pub(crate) fn entries_of(self, map: &str) -> Option<u32> {
         match map {
             "erb_sets" | "erb_digests" | "erb_large" => Some(self.cache.sets()),
-            "erb_conns" => Some(self.table.connections()),
+            "erb_conns" | "erb_places" => Some(self.table.connections()),
+            "erb_place_lines" => Some(self.table.connections().div_ceil(PLACE_LINE)),
             _ => None,
         }
     }

@@ -559,7 +559,7 @@ impl<'bench> Scene<'bench> {
         self.bench.open_for_service();
         self.bench.empty_cache();
         let Some(entry) = self.entry() else { return };
-        self.edit(|entry| entry.absent = 2);
+        self.edit(|entry| entry.absent_at = abi::ABSENT_LONG);
         let row = abi::sweep_row {
             key: conn_key(self.shape.family, self.port),
             cookie: entry.cookie,

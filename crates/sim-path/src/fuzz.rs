@@ -12,6 +12,7 @@ use crate::{
 };
 
 const DEVICE: u32 = 3;
+const CONNS_WALKED: usize = erb_abi::WALK_PLACES as usize;
 const PORT: u16 = 40_000;
 const COOKIE: u64 = 77;
 /// Redis's listener: its number and its cookie.
@@ -451,6 +452,9 @@ fn step(world: &mut World, input: &mut Input<'_>) {
         9 => {
             let more = u64::from(input.byte()) * 10_000_000;
             world.server.now.set(world.server.now.get() + more);
+            world
+                .path
+                .put_places(&world.path.places(erb_abi::PLACES_USED, 1, CONNS_WALKED));
             world.path.run_prog(Prog::Tick { ifindex: DEVICE });
             world.path.run_prog(Prog::Sweep { ifindex: DEVICE });
         }

@@ -145,6 +145,9 @@ pub(crate) struct Known {
     pub(crate) wakes: usize,
     pub(crate) miss_counts: usize,
     pub(crate) fill_io: usize,
+    pub(crate) places: usize,
+    pub(crate) place_lines: usize,
+    pub(crate) walk_io: usize,
     pub(crate) sweep_io: usize,
     pub(crate) release_io: usize,
     pub(crate) admit_io: usize,
@@ -300,6 +303,9 @@ impl Path {
             wakes: number("erb_wakes"),
             miss_counts: number("erb_miss_counts"),
             fill_io: number("erb_fill_io"),
+            places: number("erb_places"),
+            place_lines: number("erb_place_lines"),
+            walk_io: number("erb_walk_io"),
             sweep_io: number("erb_sweep_io"),
             release_io: number("erb_release_io"),
             admit_io: number("erb_admit_io"),
@@ -307,7 +313,8 @@ impl Path {
         let maps = shapes.iter().map(|shape| {
             let entries = match shape.name.as_str() {
                 "erb_sets" | "erb_digests" | "erb_large" => config.sets as usize,
-                "erb_conns" => config.conns as usize,
+                "erb_conns" | "erb_places" => config.conns as usize,
+                "erb_place_lines" => (config.conns as usize).div_ceil(erb_abi::PLACE_LINE as usize),
                 "erb_ahead" => AHEAD_BUFFERS,
                 "erb_misses" => config.ring_bytes,
                 _ => shape.max_entries,
@@ -338,23 +345,6 @@ impl Path {
         }));
         path.fill_maps();
         path
-    }
-
-    fn fill_maps(&self) {
-        for command in &erb_abi::COMMANDS {
-            self.set_command(&command.key(), Some(&command.meaning()));
-        }
-        // SAFETY: no program runs yet.
-        let control = unsafe { &mut *self.control() };
-        control.port_be = self.0.config.port.to_be();
-        let devices = self.0.config.devices;
-        control.devices[..devices.len()].copy_from_slice(devices);
-        control.set_mask = u64::from(self.0.config.sets) - 1;
-        control.hash = erb_abi::hash_secret::of_seed(self.0.config.hash_seed);
-        control.conns_max = self.0.config.conns;
-        control.client_conns_max = self.0.config.client_conns;
-        control.fills = 1;
-        control.abi_version = erb_abi::ERB_ABI_VERSION;
     }
 
     /// Lets the program at one place be another build's from the next packet on. Executions under

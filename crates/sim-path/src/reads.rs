@@ -22,6 +22,24 @@ impl Path {
         &self.0.config
     }
 
+    /// What the loader puts into them.
+    pub(crate) fn fill_maps(&self) {
+        for command in &erb_abi::COMMANDS {
+            self.set_command(&command.key(), Some(&command.meaning()));
+        }
+        // SAFETY: no program runs yet.
+        let control = unsafe { &mut *self.control() };
+        control.port_be = self.0.config.port.to_be();
+        let devices = self.0.config.devices;
+        control.devices[..devices.len()].copy_from_slice(devices);
+        control.set_mask = u64::from(self.0.config.sets) - 1;
+        control.hash = erb_abi::hash_secret::of_seed(self.0.config.hash_seed);
+        control.conns_max = self.0.config.conns;
+        control.client_conns_max = self.0.config.client_conns;
+        control.fills = 1;
+        control.abi_version = erb_abi::ERB_ABI_VERSION;
+    }
+
     fn only_value<T>(&self, number: usize) -> *mut T {
         match self.0.map(number) {
             Map::Array(values) => values.get(0).cast(),
@@ -39,6 +57,42 @@ impl Path {
     #[must_use]
     pub fn fill_io(&self) -> *mut erb_abi::fill_io {
         self.only_value(self.0.known.fill_io)
+    }
+
+    /// Places on a list, from this one on, so many at most.
+    #[must_use]
+    pub fn places(&self, list: erb_abi::place_list, from: u32, most: usize) -> Vec<u32> {
+        let Map::Array(lines) = self.0.map(self.0.known.place_lines) else {
+            panic!("erb_place_lines is an array")
+        };
+        erb_abi::places_on(lines.count(), from, most, |index| {
+            // SAFETY: values of this map are this type and stay where they are: M1.
+            unsafe { (*lines.get(index).cast::<erb_abi::place_line>()).on[list as usize] }
+        })
+    }
+
+    /// Whose a place is, if there is such a place.
+    #[must_use]
+    pub fn place_key(&self, place: u32) -> Option<erb_abi::conn_key> {
+        let Map::Array(places) = self.0.map(self.0.known.places) else {
+            panic!("erb_places is an array")
+        };
+        let index = (place as usize).checked_sub(1)?;
+        // SAFETY: values of this map are this type and stay where they are: M1.
+        (index < places.count())
+            .then(|| unsafe { (*places.get(index).cast::<erb_abi::place>()).key })
+    }
+
+    /// Says what timer and sweep are to look at.
+    ///
+    /// # Panics
+    /// If these are more than one run may look at.
+    pub fn put_places(&self, places: &[u32]) {
+        let io = self.only_value::<erb_abi::walk_io>(self.0.known.walk_io);
+        // SAFETY: values of this map are this type and stay where they are: M1.
+        let io = unsafe { &mut *io };
+        io.count = places.len() as u32;
+        io.places[..places.len()].copy_from_slice(places);
     }
 
     /// The result of a sweep, as the daemon maps it.

@@ -32,7 +32,7 @@ fn expect(counted: &BTreeMap<&'static str, u64>, wanted: &[(&'static str, u64)])
 /// The sweep's row for this connection, once it is one that a list may admit.
 fn candidate(scene: &Scene) -> abi::admit_row {
     patient("the sweep names the connection", || {
-        let report = scene.bench.dp.sweep(0).expect("erb_sweep");
+        let report = scene.bench.dp.walk().expect("erb_sweep");
         let row = report
             .admit
             .iter()
@@ -129,7 +129,7 @@ fn a_list_brings_it_back_unless_it_has_moved_on() {
         let mut scene = connect(bench);
         fast(&mut scene);
         scene.request(STATEFUL);
-        let report = scene.bench.dp.sweep(0).expect("erb_sweep");
+        let report = scene.bench.dp.walk().expect("erb_sweep");
         let (named, waiting) = (report.admit.len(), report.waiting);
         assert_eq!((named, waiting), (0, 1), "not before its answer");
         scene.reply(OK);
@@ -190,7 +190,7 @@ fn older(scene: &mut Scene) {
         abi::CONN_OLD
     );
     // Its share of the fence: the daemon has proof that Redis has executed all.
-    let report = scene.bench.dp.sweep(0).expect("erb_sweep");
+    let report = scene.bench.dp.walk().expect("erb_sweep");
     for row in &report.rows {
         scene.bench.dp.release(row, false).expect("erb_release");
     }

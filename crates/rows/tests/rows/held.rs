@@ -84,7 +84,7 @@ fn under_other_access_rules_a_refusal_proves_nothing() {
 /// The sweep's row for a connection whose reply does not come.
 fn unanswered(scene: &Scene) -> abi::sweep_row {
     patient("the sweep says that proof may come", || {
-        let report = scene.bench.dp.sweep(0).expect("erb_sweep");
+        let report = scene.bench.dp.walk().expect("erb_sweep");
         let row = report.rows.iter().find(|row| {
             row.key.client_port_be == scene.port.to_be() && row.flags & abi::SWEEP_F_COUNTED != 0
         });

@@ -301,12 +301,15 @@ fn retransmission_timer() {
         for shape in [V4, V4_NO_TS, erb_rows::scene::V6, erb_rows::scene::V4_VLAN] {
             let mut scene = Scene::connect(bench, shape);
             spliced(&mut scene);
-            assert!(scene.bench.dp.tick().unwrap(), "bytes are unacknowledged");
+            assert!(
+                scene.bench.dp.walk().unwrap().unacked > 0,
+                "bytes are unacknowledged"
+            );
             assert!(scene.from_kernel().is_empty(), "not due yet");
             for tries in 1..=3 {
                 scene.edit(|entry| entry.sent_ns = 1);
                 let before = scene.bench.stats();
-                assert!(scene.bench.dp.tick().unwrap());
+                assert!(scene.bench.dp.walk().unwrap().unacked > 0);
                 let again = scene.expect_from_kernel(|_| true);
                 assert_eq!(again.payload, b"+PONG\r\n", "{shape:?}");
                 assert_eq!(again.seq, scene.rcv.wrapping_sub(7));
@@ -322,7 +325,7 @@ fn retransmission_timer() {
             let ack = scene.segment(b"");
             scene.up(&ack);
             assert!(
-                !scene.bench.dp.tick().unwrap(),
+                !scene.bench.dp.walk().unwrap().unacked > 0,
                 "acknowledged: nothing is due"
             );
         }

@@ -90,16 +90,22 @@ fn a_connection_of_a_transparent_proxy_is_left_alone() {
     }
 }
 
+fn tick(scene: &Scene) -> i32 {
+    let places = scene.path.places(erb_abi::PLACES_TIMER, 1, 8);
+    scene.path.put_places(&places);
+    scene.path.run_prog(Prog::Tick { ifindex: DEVICE })
+}
+
 #[test]
 fn an_answer_that_nobody_acknowledges_is_sent_again() {
     let mut scene = Scene::new(PathConfig::default());
     scene.warm();
     scene.fill(b"key", b"value");
     assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx);
-    assert_eq!(scene.path.run_prog(Prog::Tick { ifindex: DEVICE }), 1);
+    assert_eq!(tick(&scene), 1);
     assert!(scene.kernel.sent.borrow().is_empty(), "too early");
     scene.kernel.now.set(scene.kernel.now.get() + 300_000_000);
-    assert_eq!(scene.path.run_prog(Prog::Tick { ifindex: DEVICE }), 1);
+    assert_eq!(tick(&scene), 1);
     let sent = scene.kernel.sent.borrow();
     assert_eq!(sent.len(), 1);
     assert_eq!(payload(sent[0].1.bytes()), b"$5\r\nvalue\r\n");
@@ -124,7 +130,7 @@ fn an_answer_that_is_too_long_for_the_way_comes_in_pieces() {
     let mut received = Vec::new();
     for _ in 0..20 {
         scene.kernel.now.set(scene.kernel.now.get() + 300_000_000);
-        scene.path.run_prog(Prog::Tick { ifindex: DEVICE });
+        tick(&scene);
         let sent: Vec<_> = scene.kernel.sent.borrow_mut().drain(..).collect();
         for (_, packet) in sent {
             let piece = payload(packet.bytes());

@@ -57,9 +57,9 @@ fn a_helper_under_a_lock_is_caught() {
 fn a_lock_kept_at_the_end_is_caught() {
     let library = mutant(
         "answer.h",
-        "\tlock_release(&conn->lock);\n\tif (!reason)\n\t\treturn fast_send",
-        "\tif (!reason)\n\t\treturn V_DROP;\n\tlock_release(&conn->lock);\n\tif (!reason)\n\t\treturn \
-         fast_send",
+        "\tlock_release(&conn->lock);\n\tif (!reason) {\n\t\tplace_call",
+        "\tif (!reason)\n\t\treturn V_DROP;\n\tlock_release(&conn->lock);\n\tif (!reason) {\n\t\t\
+         place_call",
     );
     assert!(violation(&library).contains("while"));
 }

@@ -108,6 +108,7 @@ impl Maps {
             return Err(error);
         }
         check_buffers(path).map_err(|(rule, text)| broken(rule, text))?;
+        super::places::check(path).map_err(|(rule, text)| broken(rule, text))?;
         self.check_clients(path)
             .map_err(|(rule, text)| broken(rule, text))?;
         self.check_shares(path, &held)
@@ -171,7 +172,7 @@ impl Maps {
 }
 
 /// Rule and text.
-type Broken = (&'static str, String);
+pub(super) type Broken = (&'static str, String);
 
 /// What all connections hold.
 #[derive(Default)]

@@ -8,6 +8,7 @@
 //! | `versions.rs` | which values a key had when, and how old a read may be |
 //! | `blackbox.rs` | per key, replies alone are linearizable (knows nothing of the model's order) |
 //! | `maps.rs` | the numbered invariants of `bpf/`, on the maps' content |
+//! | `places.rs` | each entry has a place, and is on the lists where it must be found |
 //! | `stream.rs` | the scanners found what a second parser finds in the client's bytes |
 //! | `cache.rs` | what the cache would answer at this moment is true |
 //! | `quiet.rs` | nothing leaks and everything ends when faults do |
@@ -18,6 +19,7 @@
 mod blackbox;
 pub mod cache;
 pub mod maps;
+mod places;
 pub mod quiet;
 mod reads;
 mod session;

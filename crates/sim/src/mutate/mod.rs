@@ -115,6 +115,12 @@ const DAEMON: &[Mutation] = &[
         DaemonMistake::NeverSwept,
     ),
     daemon(
+        "piece-skipped",
+        "a round of the sweep is all pieces of the table",
+        Way::Profile("churn"),
+        DaemonMistake::PieceSkipped,
+    ),
+    daemon(
         "clock-unwatched",
         "a step of the wall clock empties the cache",
         Way::Profile("unseen"),

@@ -203,7 +203,7 @@ mutations! {
     "crowd-taken-up", "nothing is taken up as older than ERB while somebody finds no room", "edge-14-taken-up",
         [("conn.h", "if (!s->known && room_lacked(c, w->now))", "if (0)")];
     "time-wait-kept", "an entry in TIME_WAIT that nobody needs goes", "edge-14-quit",
-        [("table.h", "if (found && r.state == TCP_TIME_WAIT && conn_ended(conn)) {", "if (0) {")];
+        [("table.h", "if (found && state == TCP_TIME_WAIT && conn_ended(conn)) {", "if (0) {")];
     "count-leaks", "entries that are deleted count no more", "edge-14-silent",
         [("table.h", "client_left(c, &key, family);", "(void)family;")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",

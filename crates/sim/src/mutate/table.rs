@@ -117,11 +117,19 @@ mutations! {
     "release-keeps", "release gives back what an entry holds", "holes",
         [("table.h", "conn->mark_tail = conn->mark_head;\n\tconn->flags &= ~CONN_F_OVERFLOW;", "conn->flags &= ~CONN_F_OVERFLOW;")];
     "rexmit-silent", "unacknowledged answers are sent again by the timer", "lossy",
-        [("table.h", "if (!conn->sent_ns)\n\t\treturn 0;\n\tdue->unacked++;", "if (conn->ifindex)\n\t\treturn 0;\n\tdue->unacked++;"),
+        [("table.h", "due = sent_ns && (", "due = !conn->ifindex && ("),
          ("ack.h", "if (!conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||", "if (1 || !conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||"),
          ("ingress.h", "if (!seq_after(w->end, conn->in_edge) && conn->in_delta) {", "if (0) {")];
     "stranger-holds", "payload without a connection holds nothing", "strangers",
         [("conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tatomic_add(&c->fence, 1);\n\t\tcount(reason);\n")];
+    "timer-unlisted", "what is not acknowledged is where the timer finds it", "lossy",
+        [("splice.h", "place_note(conn, w, PLACES_TIMER);", "")];
+    "timer-lets-go", "the timer keeps what is still not acknowledged", "lossy",
+        [("table.h", "if (unacked)\n\t\tplace_set(place, PLACES_TIMER, 1);", "")];
+    "held-unlisted", "who holds something is where the sweep finds it at once", "calm",
+        [("up.h", "if (conn_holds(conn))\n\t\tplace_note(conn, w, PLACES_HELD);", "")];
+    "place-kept", "a place is given back before its entry is deleted", "churn",
+        [("table.h", "place_give(c, place);", "(void)place;")];
     "auth-unseen", "AUTH ends the answers of the user before", "users",
         [("modes.h", "\t\t\tm->auth_at = number;\n\t\tbreak;\n\tcase CMD_MULTI:", "\t\t\tm->auth_at = number;\n\t\treturn 0;\n\tcase CMD_MULTI:")];
     "rights-ignored", "an admission ends with the access rules that it was judged by", "users",

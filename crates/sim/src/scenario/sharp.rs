@@ -528,7 +528,7 @@ pub(super) fn entry_replaced_while_it_is_read() {
     let keys: Vec<Vec<u8>> = (0..=NAMES)
         .map(|name| format!("name-{name:02}").into_bytes())
         .collect();
-    over_seeds(1..129, &setup, |mut s| {
+    over_seeds(1..257, &setup, |mut s| {
         let mut set: Vec<&[u8]> = vec![b"MSET"];
         set.extend(keys.iter().flat_map(|key| [key.as_slice(), key]));
         s.unseen(&set);

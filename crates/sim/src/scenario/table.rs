@@ -249,6 +249,7 @@ cases! {
     "edge-14-under-way", "coherence 7", "what found no room is not new while bytes of it are under way", Some(cases::room::room_while_payload_is_under_way), "unseen-believed";
     "edge-14-taken-up", "coherence 7", "what found no room is taken up when there is room, and closes nothing before", Some(cases::room::taken_up_when_there_is_room), "crowd-taken-up";
     "edge-14-quit", "coherence 7", "connections that Redis has closed do not fill the table", Some(cases::room::many_that_quit), "time-wait-kept";
+    "edge-14-large-table", "coherence 7", "a large table delays neither proof nor what is sent again", Some(cases::room::large_table), "held-unlisted";
     "edge-14-silent", "coherence 7", "who has said nothing beside a crowd is new, and counted", Some(cases::room::silent_beside_a_crowd), "count-leaks";
     "coh-07-unparseable", "coherence 7", "a stream that cannot be parsed may have written anything", Some(cases::fence::streams_that_cannot_be_parsed), "";
     "coh-08-queued", "coherence 8", "QUEUED releases nothing that EXEC needs", Some(cases::fence::queued_is_no_reply), "";

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 
 use erb_core::rights::{Credentials, DEFAULT_USER};
-use erb_core::{Core, Listener, Machine, Result, Settings, Stage, TcpPair, Traffic};
+use erb_core::{Core, Listener, Machine, Pieces, Result, Settings, Stage, TcpPair, Traffic};
 use erb_sim_path::{Context, Hook, Library, point};
 use erb_sim_redis::ClientId;
 use erb_sim_tcp::State;
@@ -136,6 +136,11 @@ impl Server {
             feed_name: "erb-feed:sim".to_owned(),
             redis: "the simulator's".to_owned(),
             port: PORT,
+            // Small, so that a world's table takes several runs and turns.
+            pieces: Pieces {
+                places: 4,
+                per_turn: 2,
+            },
         };
         self.boost.stop_asked.set(false);
         *self.boost.core.borrow_mut() = Some(Box::new(Core::new(control, around, settings)));

@@ -141,44 +141,28 @@ impl DataPath for Control {
         Ok(self.path.set_listener(cookie, whose))
     }
 
-    fn tick(&self) -> Result<bool> {
+    fn places(&self, list: abi::place_list, from: u32, most: usize) -> Vec<u32> {
         self.step();
-        Ok(self.path.run_prog(Prog::Tick {
-            ifindex: self.ifindex,
-        }) > 0)
+        self.path.places(list, from, most)
     }
 
-    fn sweep(&self, skip: u32) -> Result<SweepReport> {
+    fn tick(&self, places: &[u32]) -> Result<u32> {
         self.step();
-        // SAFETY: the map's value lives as long as the path; the daemon alone runs the program.
-        unsafe { (*self.path.sweep_io()).skip = skip };
+        self.path.put_places(places);
+        let found = self.path.run_prog(Prog::Tick {
+            ifindex: self.ifindex,
+        });
+        Ok(u32::try_from(found).unwrap_or(0))
+    }
+
+    fn sweep(&self, places: &[u32]) -> Result<SweepReport> {
+        self.step();
+        self.path.put_places(places);
         self.path.run_prog(Prog::Sweep {
             ifindex: self.ifindex,
         });
-        let io = self.path.sweep_io();
         // SAFETY: the map's value lives as long as the path; the daemon alone runs the program.
-        unsafe {
-            let count = (*io).count.min(abi::SWEEP_ROWS) as usize;
-            let rows = addr_of!((*io).rows).cast::<sweep_row>();
-            let admits = (*io).admits.min(abi::ADMIT_ROWS) as usize;
-            let admit = addr_of!((*io).admit).cast::<abi::admit_row>();
-            let held_rows = (*io).helds.min(abi::HELD_ROWS) as usize;
-            let held = addr_of!((*io).held).cast::<abi::held_row>();
-            Ok(SweepReport {
-                admit: (0..admits).map(|index| admit.add(index).read()).collect(),
-                admit_more: (*io).admits_more,
-                waiting: (*io).waiting,
-                rows: (0..count).map(|index| rows.add(index).read()).collect(),
-                more: (*io).more,
-                conns: (*io).conns,
-                by_state: (*io).by_state,
-                closing: (*io).closing,
-                translated: (*io).translated,
-                unacked: (*io).unacked,
-                held: (0..held_rows).map(|index| held.add(index).read()).collect(),
-                helds: (*io).helds,
-            })
-        }
+        Ok(SweepReport::of(unsafe { &*self.path.sweep_io() }))
     }
 
     fn release(&self, row: &sweep_row, remove: bool) -> Result<bool> {

@@ -114,7 +114,8 @@ pub(crate) fn moves_on_before_it_is_admitted() {
         let path = s.world.server.attached_path().expect("attached");
         let control = crate::server::Control::new(path, std::rc::Rc::default());
         // The list's part: the sweep's row, and what a list sent now would say.
-        let report = erb_core::DataPath::sweep(&control, 0).expect("the program runs");
+        let places = erb_core::DataPath::places(&control, abi::PLACES_USED, 1, 64);
+        let report = erb_core::DataPath::sweep(&control, &places).expect("the program runs");
         let cookie = entry(&s, client).cookie;
         let row = report.admit.iter().find(|row| row.cookie == cookie);
         let admission = abi::admit_io {

@@ -15,6 +15,8 @@ use erb_sim_tcp::flags;
 const PLACES: u32 = 8;
 /// As long as what a connection that is not seen has written may be late.
 const LATE_MAX: Ns = abi::LEASE_MS as Ns * MS;
+/// Between two turns of the daemon, and what a look of its takes beside.
+const TURN: Ns = 60 * MS;
 /// As long as an admission may take.
 const ADMITTED_WITHIN: Ns = 5 * SECOND;
 
@@ -241,5 +243,37 @@ pub(crate) fn silent_beside_a_crowd() {
     assert_eq!(u32::from(entry.state), abi::CONN_FAST);
     let path = s.world.server.path.borrow().clone().expect("attached");
     assert_eq!(path.client_count(&key_of(silent.raw.pair())), 1);
+    s.finish();
+}
+
+/// A table of which a turn of the daemon looks at a part only: what waits for proof and what must be
+/// sent again are found as soon as in a small one.
+pub(crate) fn large_table() {
+    const ENTRIES: u32 = 60;
+    let (mut s, client) = setup(4 * ENTRIES);
+    let _crowd = crowd(&mut s, ENTRIES);
+    let mut late = Talk::fast(&mut s);
+    let mut mute = Talk::fast(&mut s);
+    for _ in 0..5 {
+        late.ack(&mut s);
+        let resent = s.stat(abi::STAT_REPLAY_TIMEOUT);
+        assert_eq!(late.ask(&mut s, &[b"GET", b"k"]), b"$1\r\nv\r\n");
+        s.run(Ns::from(abi::RTO_MIN_NS) + TURN);
+        assert_eq!(
+            s.stat(abi::STAT_REPLAY_TIMEOUT),
+            resent + 1,
+            "{}",
+            s.counters()
+        );
+    }
+    late.ack(&mut s);
+    mute.ask(&mut s, &[b"CLIENT", b"REPLY", b"OFF"]);
+    for _ in 0..5 {
+        mute.ask(&mut s, &[b"SET", b"other", b"w"]);
+        assert!(s.control().fence > 0, "it waits for proof");
+        s.run(2 * TURN);
+        assert_eq!(s.control().fence, 0, "a round of the table was waited for");
+    }
+    s.is_fast_within(client, b"k", SECOND);
     s.finish();
 }
