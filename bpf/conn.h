@@ -8,7 +8,8 @@
  *     the same port passes like that too.
  * L2. Whose a connection is follows from who listens where it arrives (erb_listeners, written by the
  *     daemon): LISTENER_REDIS is only said of a listener all of whose connections are Redis's,
- *     LISTENER_FOREIGN only where none is; a transparent socket is a proxy's. All else counts as older than ERB, which is never wrong.
+ *     LISTENER_FOREIGN only where none is; a transparent socket is a proxy's. All else counts as
+ *     older than ERB, which is never wrong.
  * L3. A connection that found no room is not believed to be new while bytes of it may be on their way
  *     to TCP unseen (UNSEEN_NS, by its own mark in erb_unseen). Nor is anything taken up as older
  *     than ERB before the table has had room for UNSEEN_CALM_NS: each of these closes the fence for
