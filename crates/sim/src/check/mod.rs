@@ -42,6 +42,7 @@ use blackbox::Blackbox;
 use session::Session;
 use stream::Stream;
 pub use versions::{Point, Read, Versions};
+pub use wire::changes_rights;
 use wire::is;
 
 /// What the checks allow.

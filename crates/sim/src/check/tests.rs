@@ -325,6 +325,32 @@ fn restricted(seen: bool) -> Run {
 }
 
 #[test]
+fn who_only_asks_for_rules_changes_none() {
+    let changes = |line: &str| {
+        let argv: Vec<_> = line.split(' ').map(|word| word.as_bytes().into()).collect();
+        super::changes_rights(&argv)
+    };
+    for line in [
+        "ACL SETUSER full -get",
+        "acl deluser few",
+        "ACL LOAD",
+        "CONFIG SET timeout 0 requirepass x",
+    ] {
+        assert!(changes(line), "{line}");
+    }
+    for line in [
+        "ACL LIST",
+        "ACL",
+        "ACL WHOAMI",
+        "CONFIG GET requirepass",
+        "CONFIG SET timeout 0",
+        "SET setuser requirepass",
+    ] {
+        assert!(!changes(line), "{line}");
+    }
+}
+
+#[test]
 fn nothing_is_answered_fast_to_a_user_of_some_rights() {
     assert_eq!(restricted(true).fast(1, "k", "a"), Err("history"));
     assert_eq!(restricted(true).fast(2, "k", "a"), Ok(()));

@@ -232,6 +232,24 @@ pub(super) fn is(argv: &[Bytes], name: &str) -> bool {
         .is_some_and(|first| first.eq_ignore_ascii_case(name.as_bytes()))
 }
 
+/// Whether a command that may have succeeded changes what users may do (Redis `src/acl.c`;
+/// `requirepass` is the default user's password).
+pub fn changes_rights(argv: &[Bytes]) -> bool {
+    let is_one_of = |word: Option<&Bytes>, names: &[&str]| {
+        word.is_some_and(|word| {
+            names
+                .iter()
+                .any(|n| word.eq_ignore_ascii_case(n.as_bytes()))
+        })
+    };
+    if is(argv, "config") {
+        let mut set = argv.iter().skip(2).step_by(2);
+        return is_one_of(argv.get(1), &["set"])
+            && set.any(|name| is_one_of(Some(name), &["requirepass"]));
+    }
+    is(argv, "acl") && is_one_of(argv.get(1), &["setuser", "deluser", "load"])
+}
+
 /// Bytes for people, cut.
 pub(super) fn show(bytes: &[u8]) -> String {
     const MAX: usize = 80;

@@ -7,7 +7,7 @@ use erb_sim_path::{Context, point};
 use erb_sim_redis::{ClientId, CrashMode, Executed, Peer as RedisPeer};
 use erb_sim_tcp::{EventKind, SockId};
 
-use crate::check::Told;
+use crate::check::{Told, changes_rights};
 use crate::client::machine::PORT;
 use crate::client::resp::{self, Found};
 use crate::fault::Fault;
@@ -275,11 +275,7 @@ impl Server {
         let redis = self.redis.borrow();
         let Some(redis) = redis.as_ref() else { return };
         let mut checks = self.inner.checks.borrow_mut();
-        let changes = executed
-            .argv
-            .get(2)
-            .is_some_and(|word| &**word == b"requirepass");
-        let changes = changes || name.as_deref() == Some(b"acl");
+        let changes = changes_rights(&executed.argv);
         let queued = {
             let mut peers = self.peers.borrow_mut();
             let peer = peers.get_mut(&executed.client);
