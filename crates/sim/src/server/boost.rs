@@ -180,13 +180,17 @@ impl Server {
             return;
         };
         self.boost.running.set(true);
-        let server = self.clone();
+        let (server, boots) = (self.clone(), self.boots.get());
         let cpu = self.draw_cpu();
-        self.cpus
-            .spawn(cpu, Context::Process, move || server.daemon_task(core));
+        self.cpus.spawn(cpu, Context::Process, move || {
+            server.daemon_task(core, boots);
+        });
     }
 
-    fn daemon_task(self: &Rc<Self>, mut core: Box<Daemon>) {
+    fn daemon_task(self: &Rc<Self>, mut core: Box<Daemon>, boots: u64) {
+        if boots != self.boots.get() {
+            return; // the machine has lost power
+        }
         let stops = self.boost.stop_asked.take();
         // All of it may look at the data path, and be killed at that.
         let done = catch_unwind(AssertUnwindSafe(|| {
@@ -202,6 +206,10 @@ impl Server {
                 core.next_wake_ns(now)
             })
         }));
+        if boots != self.boots.get() && done.as_ref().err().is_none_or(|panic| panic.is::<Killed>())
+        {
+            return; // the machine lost power in the midst of it
+        }
         self.boost.running.set(false);
         match done {
             Ok(Ok(_)) if core.is_leaving() => {
