@@ -148,6 +148,8 @@ struct Seen {
     /// Commands answered fast.
     fast: usize,
     countable: bool,
+    /// At least so many commands had been executed when the counts began.
+    began: u32,
 }
 
 /// Compares entries with streams from one look to the next.
@@ -245,15 +247,27 @@ fn check_conn(
         );
         return Err(("R", text));
     }
+    let began = began(old, conn, stream);
     if countable && !has(conn, abi::CONN_F_OVERFLOW) {
-        check_marks(conn, stream, scanned, set_of)?;
+        check_marks(conn, stream, began, scanned, set_of)?;
     }
     Ok(Some(Seen {
         cookie: conn.cookie,
         in_delta: conn.in_delta,
         fast,
         countable,
+        began,
     }))
+}
+
+/// How many commands had been executed when the entry's counts began, at least: what was executed since
+/// then has been counted. Exact once nothing was under way at a look.
+fn began(old: Option<&Seen>, conn: &abi::conn, stream: &Stream) -> u32 {
+    if !recounted(conn) {
+        return 0;
+    }
+    let now = stream.executed.saturating_sub(conn.requests);
+    old.map_or(now, |old| old.began.max(now))
 }
 
 /// S: returns how many commands were answered fast.
@@ -306,6 +320,7 @@ fn check_scanned(
 fn check_marks(
     conn: &abi::conn,
     stream: &Stream,
+    began: u32,
     scanned: usize,
     set_of: impl Fn(&[u8]) -> u32,
 ) -> Result<(), Broken> {
@@ -315,7 +330,7 @@ fn check_marks(
         let command = &stream.commands[commands - (waiting - number) as usize];
         let request = conn.replies.wrapping_add(number + 1);
         // Its reply waits, but proof may have come.
-        if !recounted(conn) && request <= stream.executed {
+        if began.saturating_add(request) <= stream.executed {
             continue;
         }
         let used = conn.mark_head.wrapping_sub(conn.mark_tail);
@@ -466,6 +481,25 @@ mod tests {
         assert_eq!(rule(|conn| conn.marks[0].set = 6), Some("M"));
         assert_eq!(rule(|conn| conn.marks[0].request = 2), Some("M"));
         assert_eq!(rule(|conn| conn.replies = 1), None, "a read waits too");
+    }
+
+    #[test]
+    fn an_executed_write_needs_no_mark_wherever_counting_began() {
+        fn recounted(conn: &mut abi::conn) {
+            conn.kept |= abi::CONN_K_RECOUNTED as u16;
+            (conn.requests, conn.replies, conn.mark_tail) = (1, 0, 1);
+        }
+        let mut stream = stream();
+        assert_eq!(look(None, &stream, recounted).unwrap().unwrap().began, 1);
+        let quiet = |conn: &mut abi::conn| {
+            recounted(conn);
+            conn.requests = 0;
+        };
+        let seen = look(None, &stream, quiet).unwrap();
+        let missing = look(seen.as_ref(), &stream, recounted);
+        assert_eq!(missing.unwrap_err().0, "M");
+        stream.executed = 3;
+        assert!(look(seen.as_ref(), &stream, recounted).is_ok());
     }
 
     #[test]
