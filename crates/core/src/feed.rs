@@ -26,6 +26,7 @@ use erb_abi::Wanted;
 use crate::client_list::{self, ClientLine};
 use crate::commands::CommandsReport;
 use crate::fill::{Room, Size};
+use crate::output_limit;
 use crate::outside::DataPath;
 use crate::reading::{Asked, BATCH_REPLY_MAX, Filled, insert, sizes};
 use crate::redis_state::{Calls, RedisState};
@@ -132,6 +133,20 @@ pub(crate) enum Expect {
     },
 }
 
+impl Expect {
+    /// The question, if its answer grows with Redis's clients, users or commands.
+    const fn long_answer(&self) -> Option<&'static str> {
+        match self {
+            Self::Setup(Setup::List) | Self::Clients(_) | Self::Monitors { .. } => {
+                Some("CLIENT LIST")
+            }
+            Self::Names | Self::Commands { .. } => Some("COMMAND INFO"),
+            Self::Acl { .. } => Some("ACL LIST"),
+            _ => None,
+        }
+    }
+}
+
 /// The feed connection.
 pub(crate) struct Feed<S> {
     pub(crate) stream: RespStream<S>,
@@ -142,6 +157,10 @@ pub(crate) struct Feed<S> {
     pub(crate) expected: VecDeque<Expect>,
     invalid: Vec<Bytes>,
     state: RedisState,
+    /// Bytes of a line of the last CLIENT LIST; 0: there was none.
+    line_bytes: u64,
+    /// Redis's limit of output for the feed, once it is read.
+    output_limit: Option<u64>,
     /// What was wrong with the last answer to [`Expect::Calls`]: invariant 3.
     calls_error: Option<String>,
     pub(crate) ready: bool,
@@ -165,6 +184,8 @@ impl<S: Read + Write> Feed<S> {
             expected: VecDeque::new(),
             invalid: Vec::new(),
             state: RedisState::default(),
+            line_bytes: 0,
+            output_limit: None,
             calls_error: None,
             ready: false,
             trusts_names: false,
@@ -278,7 +299,16 @@ impl<S: Read + Write> Feed<S> {
     }
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        self.stream.flush().map_err(|end| self.why_ended(end))
+    }
+
+    /// Why the connection ended: Redis closes who is owed an answer that is too long.
+    fn why_ended(&self, end: io::Error) -> io::Error {
+        let long = self.expected.iter().find_map(Expect::long_answer);
+        match long {
+            Some(question) => output_limit::end_while_owed(end, question, self.output_limit),
+            None => end,
+        }
     }
 
     /// Queues what the lease needs: the calls that tell of SWAPDB (some 15 us of Redis), then PING.
@@ -303,7 +333,7 @@ impl<S: Read + Write> Feed<S> {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         for _ in 0..READS_MAX {
-            let more = self.stream.fill()?;
+            let more = self.stream.fill().map_err(|end| self.why_ended(end))?;
             while self.handle_next(cache, events)? {}
             if !more {
                 break;
@@ -374,7 +404,7 @@ impl<S: Read + Write> Feed<S> {
                 // Here, not with the rest of the state: calls of later PINGs come before that.
                 events.extend(Calls::of(&frame).map(Event::Calls));
             }
-            Expect::Config => self.state.take_config(&frame),
+            Expect::Config => self.take_config(&frame),
             Expect::Acl { gate } => {
                 self.state.take_acl(&frame);
                 if self.state.may_be_monitored() {
@@ -385,11 +415,13 @@ impl<S: Read + Write> Feed<S> {
             }
             Expect::Monitors { gate } => {
                 self.state.take_clients(&frame);
+                self.line_bytes = self.state.line_bytes;
                 events.push(self.state_read(gate));
             }
             Expect::Clients(question) => {
                 // Without a list nothing is proved; the next sweep asks again.
                 if let Some(list) = text(&frame) {
+                    self.line_bytes = output_limit::line_bytes(list);
                     let list = client_list::parse(&String::from_utf8_lossy(list));
                     events.push(Event::Clients { list, question });
                 }
@@ -401,8 +433,14 @@ impl<S: Read + Write> Feed<S> {
         Ok(())
     }
 
+    fn take_config(&mut self, reply: &Frame) {
+        self.state.take_config(reply);
+        self.output_limit = error(reply).is_none().then_some(self.state.output_limit);
+    }
+
     fn state_read(&mut self, gate: u64) -> Event {
-        let state = Box::new(std::mem::take(&mut self.state));
+        let mut state = Box::new(std::mem::take(&mut self.state));
+        state.line_bytes = self.line_bytes;
         Event::State { state, gate }
     }
 
@@ -428,8 +466,9 @@ impl<S: Read + Write> Feed<S> {
             }
             Setup::Name | Setup::NoEvict | Setup::Trial | Setup::Kill => {}
             Setup::List => {
-                let list = text(frame).map(|list| String::from_utf8_lossy(list).into_owned());
-                self.kill_others(&client_list::parse(&list.unwrap_or_default()));
+                let list = text(frame).cloned().unwrap_or_default();
+                self.line_bytes = output_limit::line_bytes(&list);
+                self.kill_others(&client_list::parse(&String::from_utf8_lossy(&list)));
                 self.ask_commands();
             }
             Setup::Tracking => {

@@ -508,3 +508,58 @@ fn commands_that_are_not_what_they_are_called_are_not_sent() {
     script.feed.flush().unwrap();
     assert_eq!(script.redis.heard(), "");
 }
+
+#[test]
+fn a_redis_that_closes_while_it_owes_a_long_answer_is_told_with_the_limit() {
+    let end = |script: &mut Script| {
+        script.redis.close();
+        let end = script.try_say(b"").unwrap_err();
+        (end.kind(), end.to_string())
+    };
+    // Nothing of the set-up is answered: Redis drops what it has not written with the rest.
+    let (kind, told) = end(&mut Script::new());
+    assert_eq!(kind, io::ErrorKind::QuotaExceeded);
+    assert!(
+        told.contains("CLIENT LIST: if it was not stopped, client-output-buffer-limit"),
+        "{told}"
+    );
+    let config = |limit: &str| {
+        let limit = format!("normal {limit} 0 0 slave 1 1 1");
+        let name = "$26\r\nclient-output-buffer-limit";
+        format!(
+            "$0\r\n\r\n*2\r\n{name}\r\n${}\r\n{limit}\r\n*0\r\n",
+            limit.len()
+        )
+    };
+    for (limit, told_of) in [("65536", true), ("0", false)] {
+        let mut script = Script::ready();
+        script.feed.ask_state(0);
+        script.say(config(limit).as_bytes());
+        script.feed.ask_clients(Question::default());
+        let (_, told) = end(&mut script);
+        assert_eq!(told.contains("is 65536 bytes"), told_of, "{told}");
+        assert_eq!(told.contains("client-output"), told_of, "{told}");
+    }
+    let mut script = Script::ready();
+    script.feed.ping(3, 0);
+    let (_, told) = end(&mut script);
+    assert_eq!(told, "Redis closed the connection", "nothing long was owed");
+}
+
+#[test]
+fn a_state_says_whether_a_list_of_the_clients_fits() {
+    let mut script = Script::new();
+    script.say(SETUP);
+    let list = format!("id=5 name={}\n", "x".repeat(1_000)).repeat(3);
+    script.say(format!("${}\r\n{list}\r\n{}+OK\r\n", list.len(), few_commands()).as_bytes());
+    script.feed.ask_state(0);
+    let info = "connected_clients:100\r\n";
+    script.say(format!("${}\r\n{info}\r\n", info.len()).as_bytes());
+    script.say(b"*2\r\n$26\r\nclient-output-buffer-limit\r\n$16\r\nnormal 65536 0 0\r\n*0\r\n");
+    let state = script.events.iter().find_map(|event| match event {
+        Event::State { state, .. } => Some(state),
+        _ => None,
+    });
+    let told = state.unwrap().list_beyond_limit().unwrap();
+    assert!(told.contains("101100"), "by the lines as seen: {told}");
+}

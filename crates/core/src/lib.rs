@@ -33,6 +33,7 @@ mod listeners;
 mod listeners_tests;
 mod look;
 mod never;
+mod output_limit;
 mod outside;
 mod pace;
 mod proof;

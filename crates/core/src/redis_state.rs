@@ -2,6 +2,7 @@
 //! What the daemon reads of Redis each second, and whether ERB may answer in Redis's place.
 
 use crate::client_list;
+use crate::output_limit;
 use crate::resp::{Frame, error, pairs, text};
 
 /// Oldest Redis: PEXPIRETIME and INFO with several sections came with it.
@@ -88,7 +89,7 @@ pub struct RedisState {
     pub calls: Calls,
     /// Calls of MONITOR since the last CONFIG RESETSTAT.
     pub monitor_calls: u64,
-    /// `maxclients`, where it was asked for.
+    /// `maxclients`.
     pub maxclients: Option<u64>,
     /// MONITOR clients attached, as far as they were looked for.
     pub monitors: usize,
@@ -104,6 +105,14 @@ pub struct RedisState {
     pub io_threads: u32,
     /// `valkey_version`, of a Valkey: it calls itself a Redis 7 too.
     pub valkey: Option<(u32, u32)>,
+    /// Whether INFO was answered, so that version, role and mode are known.
+    pub info_is_read: bool,
+    /// `connected_clients`.
+    pub clients: u64,
+    /// Hard limit of a normal client's output, bytes; 0: none.
+    pub output_limit: u64,
+    /// Bytes of a line of CLIENT LIST, as last seen; 0: none was.
+    pub line_bytes: u64,
     /// `port` and `tls-port`, those that are not 0.
     pub ports: Vec<u16>,
     /// Lines of ACL LIST.
@@ -113,11 +122,12 @@ pub struct RedisState {
 }
 
 impl RedisState {
-    /// Takes the reply to `INFO server replication persistence stats commandstats`.
+    /// Takes the reply to INFO of what [`Self::QUESTIONS`] names.
     pub fn take_info(&mut self, reply: &Frame) {
         let Some(info) = text(reply) else {
             return self.take_error("INFO", reply);
         };
+        self.info_is_read = true;
         for (name, value) in fields(&String::from_utf8_lossy(info)) {
             self.calls.take(name, value);
             match name {
@@ -127,6 +137,7 @@ impl RedisState {
                 "role" => value.clone_into(&mut self.role),
                 "loading" | "async_loading" => self.loading |= value != "0",
                 "maxclients" => self.maxclients = value.parse().ok(),
+                "connected_clients" => self.clients = value.parse().unwrap_or(0),
                 "cmdstat_monitor" => self.monitor_calls = calls(value),
                 _ => {}
             }
@@ -145,6 +156,9 @@ impl RedisState {
                 "maxmemory-policy" => self.maxmemory_policy = value,
                 "requirepass" => self.password = !value.is_empty(),
                 "timeout" => self.timeout_s = value.parse().unwrap_or(0),
+                "client-output-buffer-limit" => {
+                    self.output_limit = output_limit::hard_limit(&value);
+                }
                 "io-threads" => self.io_threads = value.parse().unwrap_or(u32::MAX),
                 "port" | "tls-port" => {
                     let port: u16 = value.parse().unwrap_or(0);
@@ -178,6 +192,7 @@ impl RedisState {
         let Some(list) = text(reply) else {
             return self.take_error("CLIENT LIST", reply);
         };
+        self.line_bytes = output_limit::line_bytes(list);
         self.monitors = client_list::parse(&String::from_utf8_lossy(list))
             .iter()
             .filter(|client| client.is_monitor())
@@ -206,6 +221,7 @@ impl RedisState {
         &[
             b"INFO",
             b"server",
+            b"clients",
             b"replication",
             b"persistence",
             b"stats",
@@ -221,12 +237,13 @@ impl RedisState {
             b"io-threads",
             b"port",
             b"tls-port",
+            b"client-output-buffer-limit",
         ],
         &[b"ACL", b"LIST"],
         &[b"CLIENT", b"LIST"],
     ];
 
-    /// The state that the replies to [`Self::QUESTIONS`] tell.
+    /// The state that the replies to [`Self::QUESTIONS`] tell, or to the first three of them.
     ///
     /// # Panics
     /// If there are fewer.
@@ -236,8 +253,16 @@ impl RedisState {
         state.take_info(&replies[0]);
         state.take_config(&replies[1]);
         state.take_acl(&replies[2]);
-        state.take_clients(&replies[3]);
+        if let Some(list) = replies.get(3) {
+            state.take_clients(list);
+        }
         state
+    }
+
+    /// What is to be said where Redis's limit of output is less than CLIENT LIST takes.
+    #[must_use]
+    pub fn list_beyond_limit(&self) -> Option<String> {
+        output_limit::warning(self.output_limit, self.clients, self.line_bytes)
     }
 
     /// Whether replies may leave before what is pushed of them is queued. Redis 7 writes in
@@ -296,7 +321,8 @@ impl RedisState {
             .iter()
             .map(|error| format!("Redis's state could not be read: {error}"))
             .collect();
-        if !self.is_new_enough() {
+        // What INFO did not say (-BUSY, -LOADING) is no reason.
+        if self.info_is_read && !self.is_new_enough() {
             reasons.push(format!(
                 "Redis {:?} is older than 7.0; install a newer one",
                 self.version
@@ -310,7 +336,7 @@ impl RedisState {
         }
         // A replica is as good: what its master sends is pushed like any other change, and while it
         // refuses to show stale data it refuses the lease's PING too (-MASTERDOWN, -LOADING).
-        if self.role != "master" && self.role != "slave" {
+        if self.info_is_read && self.role != "master" && self.role != "slave" {
             reasons.push(format!(
                 "Redis's role is {:?}, neither master nor replica; boost one that is either",
                 self.role
@@ -505,5 +531,15 @@ mod tests {
             attributes: None,
         });
         assert!(state.reasons_against_serving()[0].contains("INFO: NOAUTH needed"));
+        let busy = Frame::SimpleError {
+            data: "BUSY Redis is busy running a script".into(),
+            attributes: None,
+        };
+        let reasons = RedisState::of(&[busy.clone(), busy.clone(), busy]).reasons_against_serving();
+        assert_eq!(reasons.len(), 3, "{reasons:?}");
+        assert!(
+            reasons.iter().all(|reason| reason.contains("BUSY")),
+            "what INFO did not say is none: {reasons:?}"
+        );
     }
 }

@@ -65,8 +65,8 @@ rights! {
     "acl|list" [b"ACL", b"LIST"];
     "client|setname" [b"CLIENT", b"SETNAME", b"erb-trial"];
     "client|no-evict" [b"CLIENT", b"NO-EVICT", b"OFF"];
-    "client|list" [b"CLIENT", b"LIST"];
     // No client ever has this number.
+    "client|list" [b"CLIENT", b"LIST", b"ID", b"9223372036854775807"];
     "client|kill" [b"CLIENT", b"KILL", b"ID", b"9223372036854775807"];
     "client|tracking" [b"CLIENT", b"TRACKING", b"OFF"];
     "command|list" [b"COMMAND", b"LIST", b"FILTERBY", b"MODULE", b"erb-trial"];

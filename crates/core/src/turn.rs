@@ -45,7 +45,8 @@ const RETRY_NS: u64 = 200 * MS;
 /// The device that each network namespace has (include/net/flow.h).
 const LOOPBACK_IFINDEX: u32 = 1;
 
-/// The same where Redis refused the user: each attempt is a line in its ACL LOG.
+/// The same where Redis refused the user, or closed what it owed too long an answer: each attempt is a
+/// line in its ACL LOG or log.
 const REFUSED_RETRY_NS: u64 = 1000 * MS;
 
 /// A feed that leaves PING unanswered, and says nothing else either, for this long is made anew.
@@ -448,7 +449,11 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         if let Err(error) = done {
             self.drop_feed(&error.to_string());
-            if error.kind() == std::io::ErrorKind::PermissionDenied {
+            let refused = [
+                std::io::ErrorKind::PermissionDenied,
+                std::io::ErrorKind::QuotaExceeded,
+            ];
+            if refused.contains(&error.kind()) {
                 self.retry_ns = now + REFUSED_RETRY_NS;
             }
         }

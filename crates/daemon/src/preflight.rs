@@ -172,11 +172,7 @@ pub fn check_redis(
     let mut state = RedisState::default();
     state.take_info(&hello[1]);
     if state.version.is_empty() {
-        let why = error(&hello[1]).filter(|text| is_unknown(text));
-        return Err(failed(why.map_or_else(
-            || "did not say its version: is this a Redis? If not, correct --redis".to_owned(),
-            |_| missing("INFO"),
-        )));
+        return Err(failed(without_version(error(&hello[1]))));
     }
     if !state.is_new_enough() {
         return Err(Error::RedisOld {
@@ -197,6 +193,15 @@ pub fn check_redis(
         .filter(|port| *port != 0);
     let port = port.ok_or_else(|| failed("listens on no TCP port; give --port".to_owned()))?;
     Ok((state, port))
+}
+
+/// Why Redis's version is not known, where INFO was answered with this error or with a text without it.
+fn without_version(refusal: Option<String>) -> String {
+    match refusal {
+        Some(text) if is_unknown(&text) => missing("INFO"),
+        Some(text) => format!("answered INFO with {text:?}: try again when it answers"),
+        None => "did not say its version: is this a Redis? If not, correct --redis".to_owned(),
+    }
 }
 
 /// Why the replies to the trials of [`RIGHTS`] forbid to begin; none: they do not.
@@ -238,7 +243,10 @@ fn silent(error: &std::io::Error) -> String {
             "it stands still or is busy: try again when `redis-cli ping` is answered"
         }
         std::io::ErrorKind::InvalidData => "is this a Redis? If not, correct --redis",
-        _ => "its log may say why, protected-mode or maxclients for example",
+        _ => {
+            "its log may say why: protected-mode, maxclients, or client-output-buffer-limit normal, \
+             where that is less than CLIENT LIST takes, for example"
+        }
     };
     format!("did not answer: {error}; {advice}")
 }
@@ -279,9 +287,14 @@ pub fn read_redis(address: &RedisAddr, source: &CredentialSource) -> Result<Redi
         .chain(SETTINGS)
         .collect();
     let mut commands = vec![Credentials::hello(credentials.as_ref()), config];
-    commands.extend(RedisState::QUESTIONS.iter().map(|words| words.to_vec()));
+    let [most @ .., list] = RedisState::QUESTIONS;
+    commands.extend(most.iter().map(|words| words.to_vec()));
     let commands: Vec<&[&[u8]]> = commands.iter().map(Vec::as_slice).collect();
-    let replies = ask(&mut stream, &commands).map_err(failed)?;
+    let mut replies = ask(&mut stream, &commands).map_err(failed)?;
+    // Redis would close the connection instead of answering.
+    if RedisState::of(&replies[2..]).list_beyond_limit().is_none() {
+        replies.extend(ask(&mut stream, &[list]).map_err(failed)?);
+    }
     let mut settings: BTreeMap<String, String> = pairs(&replies[1]).into_iter().collect();
     if let Some(password) = settings
         .get_mut("requirepass")
@@ -477,6 +490,19 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn what_info_is_answered_with_is_told() {
+        let busy = "BUSY Redis is busy running a script.";
+        let told = without_version(Some(busy.to_owned()));
+        assert!(
+            told.contains(busy) && !told.contains("is this a Redis"),
+            "{told}"
+        );
+        let renamed = without_version(Some("ERR unknown command 'INFO'".to_owned()));
+        assert!(renamed.contains("rename-command"), "{renamed}");
+        assert!(without_version(None).contains("is this a Redis"));
     }
 
     #[test]

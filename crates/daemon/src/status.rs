@@ -168,7 +168,9 @@ impl Daemon {
         } else {
             status.not_serving = core.reasons_against_serving();
         }
-        if !status.gate_open {
+        // While INFO is not answered the gate cannot be opened, and the reason is that.
+        let is_read = core.redis_state().is_none_or(|state| state.info_is_read);
+        if !status.gate_open && is_read {
             let reason = "a command that may have changed Redis's configuration was seen";
             status.not_serving.push(reason.to_owned());
         }
@@ -192,6 +194,7 @@ impl Daemon {
         status.redis.listens = core.listeners().map(listens).collect();
         if let Some(state) = core.redis_state() {
             status.notes = state.unseen_ports(boosted.notes.port);
+            status.notes.extend(state.list_beyond_limit());
             state.version.clone_into(&mut status.redis.version);
             state.role.clone_into(&mut status.redis.role);
             status.redis.maxmemory = state.maxmemory;

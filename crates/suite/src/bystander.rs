@@ -30,11 +30,11 @@ const QUESTIONS: [(&[u8], usize); 7] = [
     (b"INFO stats commandstats\r\n", 1),
     (b"PING\r\n", 1),
     (
-        b"INFO server replication persistence stats commandstats\r\n",
+        b"INFO server clients replication persistence stats commandstats\r\n",
         1,
     ),
     (
-        b"CONFIG GET maxmemory maxmemory-policy requirepass timeout io-threads port tls-port\r\n",
+        b"CONFIG GET maxmemory maxmemory-policy requirepass timeout io-threads port tls-port client-output-buffer-limit\r\n",
         1,
     ),
     (b"ACL LIST\r\n", 1),

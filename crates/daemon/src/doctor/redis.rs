@@ -122,7 +122,8 @@ fn examine_room(findings: &mut Findings, table: TableSize, open: &[IpAddr]) {
 }
 
 fn examine_state(findings: &mut Findings, facts: &RedisFacts, port: u16) {
-    for text in facts.state.unseen_ports(port) {
+    let unseen = facts.state.unseen_ports(port).into_iter();
+    for text in unseen.chain(facts.state.list_beyond_limit()) {
         findings.warn(SUBJECT, text);
     }
     let reasons = facts.state.reasons_against_serving();

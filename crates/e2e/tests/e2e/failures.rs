@@ -7,8 +7,9 @@ use std::time::Duration;
 use erb_check::net::{Broken, Conn};
 use erb_check::resp;
 use erb_e2e::calls::{bulk, call, expect, get, set};
-use erb_e2e::lab::{STATE_WAIT, TestLab, wait};
+use erb_e2e::lab::{STATE_WAIT, TestLab, erb_bin, wait};
 use erb_e2e::process::signal;
+use erb_lab::End;
 use nix::sys::signal::Signal;
 
 /// The lease, 100 ms, and what a busy machine adds.
@@ -42,6 +43,35 @@ fn feed_id(conn: &mut Conn) -> String {
     let line = line.unwrap_or_else(|| panic!("no feed in {list}"));
     let id = line.split(' ').find_map(|field| field.split("id=").nth(1));
     id.expect("its id").to_owned()
+}
+
+/// Redis closes who is owed more than its limit of output, with all that was answered before: the reason
+/// must be told, as nothing else shows it.
+#[test]
+fn a_limit_of_output_below_the_list_of_clients_is_told() {
+    let (lab, mut conn) = hot_lab("outlimit");
+    let mut unseen = lab.unseen();
+    let many: Vec<Conn> = (0..400).map(|_| lab.unseen()).collect();
+    let limit = |conn: &mut Conn, limit: &str| {
+        let setting = format!("normal {limit} 0 0");
+        let words = ["CONFIG", "SET", "client-output-buffer-limit", &setting];
+        assert_eq!(conn.call(&words).expect("a reply"), b"+OK\r\n");
+    };
+    let id = feed_id(&mut unseen);
+    limit(&mut unseen, "81920");
+    // A feed that begins anew asks for the list first, so Redis closes it.
+    expect(&mut unseen, &format!("CLIENT KILL ID {id}"), ":1\r\n");
+    let word = "client-output-buffer-limit normal";
+    lab.wait_refusing(word, STATE_WAIT);
+    let mut doctor = lab.lab().exec(End::Server, erb_bin()).expect("exec");
+    doctor.args(["doctor", "--redis", &lab.address().to_string()]);
+    let told = doctor.output().expect("erb doctor").stdout;
+    let told = String::from_utf8_lossy(&told).into_owned();
+    assert!(told.contains("is owed more than 81920 bytes"), "{told}");
+    drop(many);
+    limit(&mut unseen, "0");
+    lab.wait_admitting();
+    lab.heat(&mut conn, "hot");
 }
 
 #[test]
