@@ -21,7 +21,9 @@
  *      an unfinished command. What the list cannot show (a command of which only "*n" or the length
  *      of its name was read) makes Redis answer the next command by an error: until an answer that
  *      is none, with as many answers as requests, all it sends is fenced by proof (CONN_K_TRIAL).
- *      That answer also excludes CLIENT REPLY OFF and SKIP.
+ *      That answer also excludes CLIENT REPLY OFF and SKIP. The rest of such a command is answered
+ *      without an error, but counts as other requests than it is: a trial whose numbers differ while
+ *      nothing is under way has failed, too.
  *  A5. What the list hides is known from the stream: WATCH (M4), and CONN_K_NEVER for CLIENT
  *      REPLY. An unknown WATCH of an older connection is harmless: it was executed before the list,
  *      so every change before it had been taken out of the cache before the connection was
@@ -121,6 +123,21 @@ INLINE void admit_report(struct sweep_io *io, const struct conn *conn, u32 act)
 	row->authed = !!(conn->kept & CONN_K_AUTHED);
 	row->act = act;
 	io->admits = n + 1;
+}
+
+/* Ends a trial that no answer can end any more. Redis may be at work on what it has read: then a trial is
+ * given up that could have ended well, and is made again. Lock held. */
+INLINE bool trial_give_up(struct conn *conn, const struct sock_ref *r)
+{
+	struct sock_view v;
+
+	if (!(conn->kept & CONN_K_TRIAL) || conn->replies == conn->requests)
+		return false;
+	if (!r->tp || r->cookie != conn->cookie || !sock_view_load(r, &v) ||
+	    !conn_quiet(conn, r->tp, &v))
+		return false;
+	conn_trial_failed(conn);
+	return true;
 }
 
 /* What a list could make of the connection now, 0 = nothing; *waits: not yet. Lock held. */

@@ -197,10 +197,8 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 		ow->became = ow->scan.state == RP_LOST ? STAT_SCAN_REPLY_LOST : STAT_REPLY_EXTRA;
 		conn->flags |= CONN_F_UNCOUNTABLE;
 		conn_epoch_move(conn);
-		if (conn->kept & CONN_K_TRIAL) { /* back to what it was */
-			conn->flags |= CONN_F_SCAN_LOST;
-			conn->kept &= ~CONN_K_TRIAL;
-			conn->hidden |= CONN_F_FENCE_PROOF;
+		if (conn->kept & CONN_K_TRIAL) {
+			conn_trial_failed(conn);
 			ow->became = STAT_TRIAL_FAILED;
 		}
 		if ((conn->mark_head != conn->mark_tail || (conn->flags & CONN_F_OVERFLOW)) &&

@@ -147,6 +147,15 @@ INLINE void conn_epoch_move(struct conn *conn)
 	conn->judged = 0;
 }
 
+/* A stream older than ERB was not at a command's begin: it is what it was before, and what it has sent
+ * was misread (A4). Lock held. */
+INLINE void conn_trial_failed(struct conn *conn)
+{
+	conn->flags |= CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST;
+	conn->kept &= ~CONN_K_TRIAL;
+	conn->hidden |= CONN_F_FENCE_PROOF;
+}
+
 /* Takes over what a packet said, before its requests are counted. Lock held. */
 INLINE void modes_commit(struct conn *conn, const struct modes_found *m)
 {

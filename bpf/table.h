@@ -306,7 +306,7 @@ INLINE void sweep_absent(struct conn *conn, bool found, u8 state, u64 now)
 __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 {
 	u32 flags = 0, state, proof_pos, copied_seq = 0, socket = 0, zero = 0;
-	bool found = false, executed = false, closed = false, waits = false;
+	bool found = false, executed = false, closed = false, waits = false, vain;
 	u32 place = walk_place(n);
 	struct conn *conn = walk_conn(place);
 	struct control *c = control_get();
@@ -348,12 +348,15 @@ __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 	if (conn->in_delta || conn->out_delta)
 		flags |= SWEEP_F_TRANSLATED;
 	state = conn->state;
+	vain = found && trial_give_up(conn, &r);
 	if (found)
 		candidate = admit_candidate(conn, &r, read_once(c->rights), &waits);
 	if (candidate)
 		admit_report(io, conn, candidate);
 	lock_release(&conn->lock);
 	sock_put(&r);
+	if (vain)
+		count(STAT_TRIAL_FAILED);
 	if (flags & SWEEP_F_HOLDS) {
 		place_set(place, PLACES_HELD, 1);
 		looked = held_look(n, socket, copied_seq);

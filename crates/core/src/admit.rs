@@ -141,7 +141,7 @@ fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
     if !flags_are_plain(&line.flags) || line.multi.is_some() || line.watch > 0 {
         return Verdict::Never;
     }
-    if line.subscriptions > 0 {
+    if line.subscriptions > 0 || line.has_capabilities {
         return Verdict::Never;
     }
     if line.qbuf > 0 || line.output > 0 {

@@ -30,7 +30,7 @@ fn a_plain_line_admits_with_its_database_and_version() {
     assert_eq!(judged(LINE, &open()), Verdict::Fast { db: 7, resp: 2 });
     let line = LINE
         .replace("resp=2", "resp=3")
-        .replace("flags=N", "flags=e");
+        .replace("flags=N", "flags=e capa=");
     assert_eq!(judged(&line, &open()), Verdict::Fast { db: 7, resp: 3 });
 }
 
@@ -66,6 +66,7 @@ fn what_only_a_command_can_end_is_not() {
         ("flags=N", "flags=d"),
         ("flags=N", "flags=r"),
         ("flags=N", "flags=Q"),
+        ("flags=N", "flags=N capa=r"),
         ("multi=-1", "multi=0"),
         (" multi=-1", ""),
         (" sub=0", " sub=1"),

@@ -37,6 +37,9 @@ pub struct ClientLine {
     pub argument_bytes: u64,
     /// Bytes of output that wait, and blocks of it.
     pub output: u64,
+    /// It has sent CLIENT CAPA, `redirect` for example: a replica answers its reads by `-REDIRECT`
+    /// (Valkey `src/networking.c`; shown since 8.1).
+    pub has_capabilities: bool,
 }
 
 impl ClientLine {
@@ -88,6 +91,7 @@ fn parse_line(line: &str) -> Option<ClientLine> {
         watch: 0,
         argument_bytes: u64::MAX,
         output: 0,
+        has_capabilities: false,
     };
     let number = |value: &str| value.parse::<u64>().unwrap_or(u64::MAX);
     let mut outputs = 0;
@@ -109,6 +113,7 @@ fn parse_line(line: &str) -> Option<ClientLine> {
             "multi" if value == "-1" => client.multi = None,
             "multi" => client.multi = Some(number(value)),
             "watch" => client.watch = number(value),
+            "capa" => client.has_capabilities = !value.is_empty(),
             "argv-mem" => client.argument_bytes = number(value),
             "sub" | "psub" | "ssub" => {
                 subscriptions += 1;

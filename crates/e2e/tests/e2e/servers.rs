@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Other servers than the installed Redis, and servers that read by threads: the same short checks.
 
+use std::time::Duration;
+
 use erb_check::history::{self, HistoryArgs};
 use erb_check::shadow::{self, ShadowArgs};
 use erb_check::unseen::{self, UnseenArgs};
+use erb_e2e::calls::{call, expect, get, set};
 use erb_e2e::lab::{TestLab, arguments, scaled};
 use erb_lab::End;
 use erb_lab::servers::{CANNOT_BE_HAD, ServerProgram};
@@ -68,6 +71,30 @@ fn valkey_8_is_served_as_it_answers_itself() {
     if let Some(lab) = lab_of(ServerProgram::Valkey8, "valkey8", &["--server", "valkey8"]) {
         assert_right(lab);
     }
+}
+
+/// Valkey tells a client that asked for it where the master is, instead of answering its reads.
+#[test]
+fn a_replica_of_valkey_redirects_who_asked_for_it() {
+    let words = ["--server", "valkey8"];
+    let Some(lab) = lab_of(ServerProgram::Valkey8, "valkey8r", &words) else {
+        return;
+    };
+    let (mut admin, mut other, mut conn) = (lab.unseen(), lab.client(), lab.client());
+    set(&mut admin, "k", "v");
+    lab.heat(&mut conn, "k");
+    expect(&mut conn, "CLIENT CAPA redirect", "+OK\r\n");
+    assert_eq!(get(&mut conn, "k").as_deref(), Some("v"));
+    // Nobody is there: what it has, it serves on.
+    expect(&mut admin, "REPLICAOF 127.0.0.1 1", "+OK\r\n");
+    lab.wait_admitting();
+    lab.heat(&mut other, "k");
+    for number in 0..200 {
+        let reply = call(&mut conn, "GET k");
+        assert_eq!(reply, "-REDIRECT 127.0.0.1:1\r\n", "reply {number}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    lab.assert_settled();
 }
 
 #[test]

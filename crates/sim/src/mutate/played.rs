@@ -222,6 +222,8 @@ mutations! {
         [("admit.h", "if (conn->egress_max == v->write_seq)\n\t\treturn true;\n\treturn !(conn->flags", "if (v->write_seq != v->snd_una)\n\t\treturn false;\n\treturn !(conn->flags")];
     "trial-unproved", "a stream is taken up for good when an answer has proved its boundary", "coh-37-older-inside",
         [("egress.h", "return (conn->kept & CONN_K_TRIAL) && ow->found.errors;", "return false;")];
+    "trial-for-ever", "a trial whose numbers cannot agree any more has failed", "coh-37-older-half",
+        [("admit.h", "if (!(conn->kept & CONN_K_TRIAL) || conn->replies == conn->requests)", "if (true)")];
     "typeless-fills", "who does not read a value has none filled", "edge-01-typeless",
         [("fast_more.h", "if (w->missing && !more_typeless(&w->more))", "if (w->missing)")];
     "foreign-answered", "what goes to another server on the port is left alone", "port-another-server",

@@ -174,6 +174,7 @@ cases! {
     "coh-37-older-busy", "coherence 37", "a connection older than ERB that is at work all the time is taken up", Some(cases::admit::older_and_busy), "quiet-when-acknowledged";
     "coh-37-older-never", "edges 10", "a busy connection that is never admitted leaves others the fast path", Some(cases::admit::older_busy_and_never_admitted), "gate-left-to-tick";
     "coh-37-older-inside", "coherence 37", "CLIENT LIST hides the begin of a command", Some(cases::admit::older_inside_a_command), "trial-unproved";
+    "coh-37-older-half", "coherence 37", "the rest of a command that CLIENT LIST hid is no trial for ever", Some(cases::admit::older_with_half_a_command), "trial-for-ever";
     "coh-37-behind-a-trial", "coherence 37", "the proof of what was sent on trial releases nothing that was sent later", Some(cases::admit::marks_behind_a_trial), "trial-proof-of-all";
     "coh-37-older-silent", "coherence 37", "CLIENT LIST hides REPLY OFF and SKIP", Some(cases::admit::older_and_silent), "";
     "tcp-24-large-packets", "tcp 24", "segmentation offload: one header for many segments", Some(cases::wire::large_reply_in_one_packet), "";
