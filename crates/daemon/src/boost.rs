@@ -18,7 +18,7 @@ use crate::preflight::{
     check_whose, whose_listeners,
 };
 use crate::privilege::raise_reserve;
-use crate::rundir::{Notes, RunDir, netns_inode};
+use crate::rundir::{Notes, RunDir, is_bpffs, netns_inode};
 use crate::takeover::{own_layout, take_over};
 use crate::{Error, Result};
 
@@ -171,7 +171,7 @@ fn clear_useless(run_dir: &RunDir) -> Result<bool> {
     }
     tracing::warn!("a boost that was killed half-way, or whose devices are gone, is taken away");
     take_away(&run_dir.pins(), &[]);
-    run_dir.remove(true)?;
+    run_dir.remove(run_dir.pins_are_own())?;
     Ok(true)
 }
 
@@ -256,8 +256,10 @@ impl Drop for Undo {
 
 /// Detaches everything pinned in the folder, removes the pins and restores the devices.
 pub(crate) fn take_away(pins: &std::path::Path, vlan: &[(Device, VlanOffload)]) {
-    Links::new(pins).detach_all();
-    erb_datapath::remove_pins(pins);
+    if is_bpffs(pins) {
+        Links::new(pins).detach_all();
+        erb_datapath::remove_pins(pins);
+    }
     for (device, before) in vlan {
         if let Err(error) = vlan_offload_restore(device, *before) {
             tracing::warn!("{error}");

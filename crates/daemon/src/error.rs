@@ -78,6 +78,12 @@ pub enum Error {
         "nothing is boosted in {0}: `erb boost` begins; --run-dir names a boost that is elsewhere"
     )]
     NotBoosted(PathBuf),
+    /// Nothing is at work, but not everything is gone.
+    #[error(
+        "nothing is boosted in {0}, but a boost that was interrupted left something there: `erb detach` \
+         takes it away, `erb boost` begins anew"
+    )]
+    LeftBehind(PathBuf),
     /// The daemon did not answer.
     #[error(
         "the daemon in {run_dir} {reason}; its log may say why. If that stays so, kill it: what is at \

@@ -15,6 +15,7 @@ pub mod doctor;
 mod error;
 pub mod guard;
 mod machine;
+mod owned;
 mod preflight;
 mod privilege;
 mod report;

@@ -28,6 +28,9 @@ use crate::{Error, Result};
 /// Where run directories are made unless `--run-dir` says otherwise.
 pub const RUN_ROOT: &str = "/run/erb";
 
+/// What the bpffs says that it was mounted from.
+pub(crate) const MOUNT_SOURCE: &str = "erb";
+
 /// `BPF_FS_MAGIC` of include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
@@ -258,7 +261,7 @@ impl RunDir {
             return Ok(false);
         }
         mount(
-            Some("erb"),
+            Some(MOUNT_SOURCE),
             &pins,
             Some("bpf"),
             MsFlags::empty(),
@@ -271,7 +274,7 @@ impl RunDir {
     /// Whether the pins' folder is a bpffs.
     #[must_use]
     pub fn pins_are_mounted(&self) -> bool {
-        statfs(&self.pins()).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
+        is_bpffs(&self.pins())
     }
 
     /// The error of a user who may not look into the directory.
@@ -341,11 +344,11 @@ impl RunDir {
         }
         for name in [
             "control.sock",
-            "notes.json",
             "notes.new",
             "log",
             "boost.lock",
             "trace.lock",
+            "notes.json", // they prove whose the rest is
             "lock",
         ] {
             // What was never made need not go.
@@ -359,6 +362,11 @@ impl RunDir {
         }
         Ok(())
     }
+}
+
+/// Whether a bpffs is mounted at a path.
+pub(crate) fn is_bpffs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
 }
 
 /// Paths for a message.

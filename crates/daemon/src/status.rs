@@ -6,12 +6,12 @@ use erb_core::{DataPath, Stage, Whose, addresses};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::Result;
 use crate::clock::monotonic_ns;
 use crate::daemon::{Daemon, FillClient};
 use crate::report::{self, DeviceReport, ListenReport, ProgramsReport, RedisReport, Status};
 use crate::rundir::{Notes, RunDir};
 use crate::server::Request;
+use crate::{Error, Result};
 
 /// One tracked connection as `erb status --conns` shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -283,12 +283,19 @@ fn base_status(
 /// The report when no daemon answers but programs are still at work.
 ///
 /// # Errors
-/// [`crate::Error::NotBoosted`] if there are none.
+/// [`Error::NotBoosted`] if there are none, [`Error::LeftBehind`] if a boost was interrupted.
 pub fn status_without_daemon(run_dir: &RunDir) -> Result<Status> {
-    let notes = run_dir.notes()?;
-    if !run_dir.has_pins() {
-        return Err(crate::Error::NotBoosted(run_dir.path().to_path_buf()));
+    let notes = run_dir.notes();
+    if matches!(notes, Err(Error::NotBoosted(_))) || !run_dir.has_pins() {
+        let path = run_dir.path().to_path_buf();
+        return Err(match notes {
+            Err(error @ Error::Privilege(_)) => error,
+            // Whoever holds the lock is beginning.
+            _ if run_dir.is_erbs() && !run_dir.is_locked() => Error::LeftBehind(path),
+            _ => Error::NotBoosted(path),
+        });
     }
+    let notes = notes?;
     let first = notes
         .attached
         .first()

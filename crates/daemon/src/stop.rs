@@ -37,7 +37,7 @@ impl Daemon {
     }
 }
 
-/// Detaches what a dead daemon left at work. Without `force` it waits up to `wait` for the last
+/// Detaches what a dead daemon left at work; a folder that is not ERB's stays as it is. Without `force` it waits up to `wait` for the last
 /// connection that needs translation.
 ///
 /// # Errors
@@ -47,11 +47,14 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
         return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
     }
     crate::preflight::check_privileges()?;
+    if !run_dir.is_erbs() {
+        return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
+    }
     let _lock = run_dir.lock()?;
     let Ok(notes) = run_dir.notes() else {
         // Nothing was ever attached: a boost that died before its notes were written.
         take_away(&run_dir.pins(), &[]);
-        run_dir.remove(true)?;
+        run_dir.remove(run_dir.pins_are_own())?;
         return Ok(Detached::Gone);
     };
     let here = notes.netns == crate::rundir::netns_inode()?;

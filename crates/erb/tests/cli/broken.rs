@@ -163,3 +163,62 @@ fn a_device_that_went_while_others_stayed_is_told() {
     assert!(output.status.success(), "{output:?}");
     place.assert_untouched();
 }
+
+#[test]
+fn a_folder_that_is_no_boost_is_left_alone() {
+    let place = Place::new();
+    let folder = place.folder.join("mine");
+    fs::create_dir(&folder).unwrap();
+    let refused = || {
+        for command in ["detach", "status"] {
+            let output = place.erb_at(&place.server(), &folder, &[], &[command]);
+            assert_refused(&output, 12, &["nothing is boosted"]);
+        }
+    };
+    refused();
+    fs::create_dir(folder.join("bpf")).unwrap();
+    let names = [
+        "log",
+        "lock",
+        "notes.json",
+        "notes.new",
+        "boost.lock",
+        "bpf/x",
+    ];
+    for name in names {
+        fs::write(folder.join(name), name).unwrap();
+    }
+    refused();
+    for name in names {
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), name);
+    }
+    // A bpffs of somebody else's, as /sys/fs has one.
+    let pins = folder.join("bpf");
+    mount(&["-t", "bpf", "bpf"], &pins);
+    fs::create_dir(pins.join("theirs")).unwrap();
+    refused();
+    assert!(pins.join("theirs").exists());
+    let output = Command::new("umount").arg(&pins).status().unwrap();
+    assert!(output.success());
+}
+
+#[test]
+fn what_an_interrupted_boost_left_is_told_and_taken_away() {
+    let place = Place::new();
+    let run_dir = erb_daemon::RunDir::new(&place.run_dir());
+    let killed_at: [fn(&erb_daemon::RunDir); 2] = [
+        |run_dir| drop(run_dir.lock().unwrap()),
+        |run_dir| {
+            drop(run_dir.lock().unwrap());
+            assert!(run_dir.mount_pins().unwrap());
+        },
+    ];
+    for killed in killed_at {
+        killed(&run_dir);
+        let told = ["interrupted", "erb detach"];
+        assert_refused(&place.erb(&["status"]), 12, &told);
+        let output = place.erb(&["detach"]);
+        assert!(output.status.success(), "{output:?}");
+        place.assert_untouched();
+    }
+}
