@@ -62,7 +62,7 @@ fn is_own_mount(all: &str, path: &Path) -> bool {
         let at = line.split(' ').nth(4);
         at.is_some_and(|at| at.as_bytes() == escaped)
     };
-    let last = all.lines().filter(here).next_back();
+    let last = all.lines().rfind(here);
     let what = last.and_then(|line| line.split_once(" - "));
     what.is_some_and(|(_, what)| {
         let mut words = what.split(' ');
