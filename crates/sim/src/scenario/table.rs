@@ -214,7 +214,7 @@ cases! {
     "fence-half-body", "S3", "a command closes the fence with its last byte, however long its last argument is", Some(cases::settle::half_a_body), "late-early";
     "fence-slow-reader", "C10", "a reply that is not read closes nothing for others", Some(cases::settle::slow_reader), "reply-whole";
     "fence-unread-before", "C10", "what runs behind a reply that is not read closes nothing once a list shows that it has run", Some(cases::settle::behind_a_reply_that_is_not_read), "held-for-ever";
-    "fence-unread-blocked", "C10", "what cannot run yet holds what it takes, whether or not replies are read", Some(cases::settle::behind_a_reply_and_blocked), "released-without-proof";
+    "fence-unread-blocked", "C10", "what cannot run yet holds what it takes, whether or not replies are read", Some(cases::settle::behind_a_reply_and_blocked), "";
     "fence-stranger", "M5", "what Redis refuses, as no password was shown, does not empty the cache", Some(cases::settle::stranger), "stranger-empties";
     "fence-let-in", "M5", "an error proves nothing of who was let in", Some(cases::settle::stranger), "errors-believed";
     "fence-let-in-before", "M5", "whom Redis let in before there was a password is not taken for refused", Some(cases::settle::let_in_before), "refusals-assumed";
