@@ -18,6 +18,7 @@ use crate::guard::Guard;
 use crate::machine::{Kernel, Linux};
 use crate::rundir::Notes;
 use crate::server::Server;
+use crate::tiers::TierWatch;
 use crate::{Error, Result};
 
 /// What there is to do, besides what the clock asks for.
@@ -46,6 +47,7 @@ pub struct Daemon {
     pub(crate) fill_client: Option<FillClient>,
     /// Another daemon waits for the lock.
     pub(crate) handed_over: bool,
+    pub(crate) tiers: TierWatch,
     signals: SignalFd,
     wakes: WakeRing,
     devices: DeviceWatch,
@@ -82,6 +84,7 @@ impl Daemon {
                     server,
                     fill_client: None,
                     handed_over: false,
+                    tiers: TierWatch::new(config.tiers),
                     signals,
                     wakes,
                     devices,
@@ -146,6 +149,7 @@ impl Daemon {
                 self.core.hand_over();
                 return Ok(());
             }
+            self.keep_tiers(self.core.machine().monotonic_ns());
             self.core.turn(ready.feed)?;
             if self.core.is_leaving() {
                 return self.leave();

@@ -53,6 +53,17 @@ pub enum Error {
     /// Another daemon holds the run directory.
     #[error("already boosted: a daemon is at work in {0}; `erb detach` it first")]
     AlreadyBoosted(PathBuf),
+    /// A daemon detaches, and connections still need it.
+    #[error(
+        "a detach is under way in {run_dir}: {translated} connections still need translation, and the \
+         daemon leaves with the last one; wait for that, or reset them with `erb detach --force`"
+    )]
+    Detaching {
+        /// Run directory.
+        run_dir: PathBuf,
+        /// Connections that still need translation.
+        translated: u32,
+    },
     /// Somebody else traces.
     #[error(
         "packets are being traced already in {0}: end that `erb trace` first (there is room for one: \

@@ -25,6 +25,7 @@ mod sockets;
 mod status;
 mod stop;
 mod takeover;
+mod tiers;
 pub mod trace;
 
 pub use addr::RedisAddr;

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::boost::{BoostConfig, Boosted, Checked, Taken};
 use crate::client::request_within;
+use crate::report::Status;
 use crate::rundir::{Notes, RunDir, netns_inode};
 use crate::server::Request;
 use crate::{Error, Result};
@@ -59,6 +60,9 @@ pub(crate) fn take_over(
     let links = Links::new(&pins);
     let own = config.programs.build();
     let alive = run_dir.is_locked();
+    if alive {
+        check_stays(&run_dir)?;
+    }
     if alive && noted.build == own {
         return Err(Error::AlreadyBoosted(run_dir.path().to_path_buf()));
     }
@@ -102,6 +106,19 @@ pub(crate) fn take_over(
     Ok((boosted, links, datapath))
 }
 
+/// A daemon that detaches is not to be replaced, and what it needs is another word than one at work.
+fn check_stays(run_dir: &RunDir) -> Result<()> {
+    // One that does not answer, or not as this build asks, is told by what follows.
+    let status = request_within::<Status>(run_dir, &Request::Status, HAND_OVER_MAX);
+    match status.ok().filter(|status| status.daemon == "detaching") {
+        Some(status) => Err(Error::Detaching {
+            run_dir: run_dir.path().to_path_buf(),
+            translated: status.connections.translated,
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Says what the arguments ask for and only a new boost can give.
 fn warn_of_what_stays(config: &BoostConfig, notes: &Notes, sizes: Sizes) {
     if notes.cache_sets != sizes.cache.sets() {
@@ -119,6 +136,9 @@ fn warn_of_what_stays(config: &BoostConfig, notes: &Notes, sizes: Sizes) {
     let native = |attached: &Attached| attached.mode == AttachMode::Native;
     if config.tiers == WantedTiers::Tc && notes.attached.iter().any(native) {
         tracing::warn!("the devices keep native XDP until detached");
+    }
+    if config.tiers == WantedTiers::Xdp && !notes.attached.iter().all(native) {
+        tracing::warn!("what the TC tier alone answers stays so until detached");
     }
 }
 

@@ -13,6 +13,7 @@ use libbpf_rs::Program;
 use crate::device::{Device, all_devices};
 use crate::layers::Layers;
 use crate::load::program_pin;
+use crate::other_end::other_end;
 use crate::{Error, Result};
 
 /// The device of clients on this machine, in every network namespace.
@@ -24,15 +25,17 @@ pub const LOOPBACK: &str = "lo";
 pub enum AttachMode {
     /// XDP in the driver, and TC.
     Native,
-    /// The driver has no XDP: the TC tier alone.
+    /// The TC tier alone: the driver has no XDP, or XDP's answers would be late.
     Tc,
 }
 
 /// Tiers that are wanted on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedTiers {
-    /// XDP in the driver where it has it, and TC.
+    /// XDP in the driver where it has it and where answers arrive at once, and TC.
     Best,
+    /// XDP in the driver where it has it, and TC.
+    Xdp,
     /// TC alone.
     Tc,
 }
@@ -122,10 +125,14 @@ impl Links {
         self.attach(Hook::Ingress, device)?;
         let why_not_native = match wanted {
             WantedTiers::Tc => Some("asked for with --tier tc".to_owned()),
-            WantedTiers::Best => match Layers::read()?.why_not_xdp(device.ifindex) {
-                Some(why) => Some(why),
-                None => self.attach_xdp(device)?,
-            },
+            WantedTiers::Best | WantedTiers::Xdp => {
+                let late = || other_end(device)?.why_not_xdp().map(str::to_owned);
+                let why = Layers::read()?.why_not_xdp(device.ifindex);
+                match why.or_else(|| late().filter(|_| wanted == WantedTiers::Best)) {
+                    Some(why) => Some(why),
+                    None => self.attach_xdp(device)?,
+                }
+            }
         };
         Ok(Attached {
             device: device.clone(),
@@ -228,6 +235,22 @@ impl Links {
     #[must_use]
     pub fn is_native(&self, device: &Device) -> bool {
         Hook::Xdp.pin(&self.root, device.ifindex).exists()
+    }
+
+    /// Takes XDP off a boosted device; the TC tier goes on alone. Packets that wait in the driver may be
+    /// lost with it once, which TCP repeats.
+    ///
+    /// # Errors
+    /// [`Error::System`] if its pin cannot be removed.
+    pub fn leave_xdp(&self, device: &Device) -> Result<()> {
+        // Removing the last reference detaches the link.
+        match std::fs::remove_file(Hook::Xdp.pin(&self.root, device.ifindex)) {
+            Err(reason) if reason.kind() != io::ErrorKind::NotFound => Err(Error::System {
+                what: format!("could not take XDP off {}", device.name),
+                reason,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Takes all programs off their devices: XDP first, egress last, so that what XDP left to TC

@@ -17,11 +17,12 @@ const LINK_BYTES: usize = 16;
 
 // include/uapi/linux/if_link.h
 const IFLA_IFNAME: u16 = 3;
-const IFLA_LINK: u16 = 5;
+pub(crate) const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
-const IFLA_LINK_NETNSID: u16 = 37;
+pub(crate) const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_TARGET_NETNSID: u16 = 46;
 
 /// Kinds that have devices below them which name them as their master.
 const MASTERS: [&str; 5] = ["bond", "bridge", "openvswitch", "team", "vrf"];
@@ -251,7 +252,33 @@ impl AsFd for DeviceWatch {
 
 fn dump() -> io::Result<Vec<Layer>> {
     let socket = open(0)?;
-    let request = request();
+    send(&socket, &request(libc::NLM_F_DUMP, 0, None))?;
+    let mut found = Vec::new();
+    let mut bytes = vec![0_u8; ANSWER_BYTES];
+    loop {
+        let size = receive(&socket, &mut bytes)?;
+        if read_answer(&bytes[..size], &mut found)? {
+            return Ok(found);
+        }
+    }
+}
+
+/// The attributes of one device: of this namespace, or of the one that has this number here.
+pub(crate) fn ask_link(ifindex: u32, namespace: Option<u32>) -> io::Result<Vec<u8>> {
+    let socket = open(0)?;
+    send(&socket, &request(0, ifindex, namespace))?;
+    let mut bytes = vec![0_u8; ANSWER_BYTES];
+    let size = receive(&socket, &mut bytes)?;
+    bytes.truncate(size);
+    // A refusal; else it is the one device that was asked for.
+    read_answer(&bytes, &mut Vec::new())?;
+    if bytes.len() < HEADER_BYTES + LINK_BYTES {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes.split_off(HEADER_BYTES + LINK_BYTES))
+}
+
+fn send(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
     // SAFETY: the buffer is live and as long as it is said to be.
     let sent = unsafe {
         libc::send(
@@ -264,33 +291,36 @@ fn dump() -> io::Result<Vec<Layer>> {
     if sent < 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut found = Vec::new();
-    let mut bytes = vec![0_u8; ANSWER_BYTES];
-    loop {
-        // SAFETY: as for the request.
-        let size = unsafe {
-            libc::recv(
-                socket.as_raw_fd(),
-                bytes.as_mut_ptr().cast(),
-                bytes.len(),
-                0,
-            )
-        };
-        let size = usize::try_from(size).map_err(|_| io::Error::last_os_error())?;
-        if read_answer(&bytes[..size], &mut found)? {
-            return Ok(found);
-        }
-    }
+    Ok(())
 }
 
-/// `RTM_GETLINK` of all devices.
-fn request() -> [u8; HEADER_BYTES + LINK_BYTES] {
-    let mut bytes = [0; HEADER_BYTES + LINK_BYTES];
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    let length = bytes.len() as u32;
-    bytes[..4].copy_from_slice(&length.to_ne_bytes());
+fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the buffer is live and as long as it is said to be.
+    let size = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            0,
+        )
+    };
+    usize::try_from(size).map_err(|_| io::Error::last_os_error())
+}
+
+/// `RTM_GETLINK` of one device, or of all with `NLM_F_DUMP`.
+fn request(flags: libc::c_int, ifindex: u32, namespace: Option<u32>) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_BYTES + LINK_BYTES];
+    let flags = (libc::NLM_F_REQUEST | flags) as u16;
     bytes[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
     bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+    bytes[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&ifindex.to_ne_bytes());
+    if let Some(number) = namespace {
+        bytes.extend(8_u16.to_ne_bytes());
+        bytes.extend(IFLA_TARGET_NETNSID.to_ne_bytes());
+        bytes.extend(number.to_ne_bytes());
+    }
+    let length = bytes.len() as u32;
+    bytes[..4].copy_from_slice(&length.to_ne_bytes());
     bytes
 }
 
@@ -343,7 +373,7 @@ fn layer(body: &[u8]) -> Layer {
 }
 
 /// Attributes with their types.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         if bytes.len() < 4 {
             return None;
@@ -364,7 +394,7 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 

@@ -6,13 +6,14 @@ use std::io;
 use libbpf_rs::ProgramHandle;
 
 use crate::ethtool::{self, Channels};
+use crate::other_end::{OtherEnd, other_end};
 use crate::{Device, Error, Result};
 
 /// `NETDEV_XDP_ACT_BASIC` of include/uapi/linux/netdev.h: the driver runs XDP programs itself.
 const XDP_BASIC: u64 = 1;
 
 /// `NETDEV_XDP_ACT_NDO_XMIT`: the driver sends frames of XDP. A veth device says so only while its
-/// other end, in whatever namespace, has an XDP program or GRO.
+/// other end, in whatever namespace, has an XDP program or GRO (`other_end.rs`).
 const XDP_XMIT: u64 = 4;
 
 /// `NETDEV_XDP_ACT_RX_SG`: it also gives them frames in several buffers.
@@ -34,8 +35,8 @@ pub struct Abilities {
     pub native_xdp: bool,
     /// Whether it can give them frames of several buffers.
     pub xdp_buffers: bool,
-    /// Whether it sends frames of XDP.
-    pub xdp_sends: bool,
+    /// What the other end of a veth pair does; none: it is no veth device.
+    pub other_end: Option<OtherEnd>,
     /// Whether it merges segments in hardware (LRO).
     pub lro: bool,
     /// Receive queues now and at most; none: it does not say.
@@ -64,13 +65,18 @@ pub fn abilities(device: &Device) -> Result<Abilities> {
         is_up: ethtool::is_up(device)?,
         native_xdp: features & XDP_BASIC != 0,
         xdp_buffers: features & XDP_BUFFERS != 0,
-        xdp_sends: features & XDP_XMIT != 0,
+        other_end: other_end(device),
         lro: ethtool::lro(device).unwrap_or(false),
         queues: ethtool::channels(device)
             .ok()
             .map(|Channels { now, most }| (now, most)),
         tcx,
     })
+}
+
+/// Whether the driver says that it sends frames of XDP.
+pub(crate) fn xdp_sends(device: &Device) -> bool {
+    xdp_features(device).is_ok_and(|features| features & XDP_XMIT != 0)
 }
 
 fn xdp_features(device: &Device) -> io::Result<u64> {

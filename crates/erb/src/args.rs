@@ -101,7 +101,9 @@ pub enum Mode {
 /// Where packets are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tier {
-    /// In XDP where the driver has it natively, else in TC.
+    /// In XDP where the driver has it natively and its answers arrive at once, else in TC.
+    Auto,
+    /// In XDP wherever the driver has it natively, else in TC.
     Xdp,
     /// In TC alone, whatever the driver has: slower, and free of the driver's XDP.
     Tc,
@@ -111,6 +113,7 @@ impl Tier {
     /// The word on the command line.
     pub const fn word(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Xdp => "xdp",
             Self::Tc => "tc",
         }
@@ -171,7 +174,7 @@ pub struct BoostArgs {
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,
     /// Where packets are answered. A boost that is taken over keeps what it has.
-    #[arg(long, value_enum, default_value_t = Tier::Xdp)]
+    #[arg(long, value_enum, default_value_t = Tier::Auto)]
     pub tier: Tier,
     /// Where lock, control socket, log and pins are kept [default: /run/erb/IF-NAMESPACE].
     #[arg(long, value_name = "DIR")]

@@ -11,7 +11,9 @@ use erb_daemon::{
     BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Status, Taken, drop_privileges,
     enter_base_mount_namespace, request,
 };
-use erb_datapath::{AttachMode, Programs, VlanOffload, WantedTiers, parse_bytes};
+use erb_datapath::{
+    AttachMode, Attached, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{BoostArgs, Tier};
@@ -139,7 +141,8 @@ fn config(args: &BoostArgs) -> Result<BoostConfig> {
         },
         run_dir: run_dir.map_err(Error::io("could not make --run-dir absolute"))?,
         tiers: match args.tier {
-            Tier::Xdp => WantedTiers::Best,
+            Tier::Auto => WantedTiers::Best,
+            Tier::Xdp => WantedTiers::Xdp,
             Tier::Tc => WantedTiers::Tc,
         },
     })
@@ -245,6 +248,12 @@ fn silence_output() -> Result<()> {
     nix::unistd::dup2_stdout(null).map_err(Error::io("could not redirect standard output"))
 }
 
+/// Why XDP, which is at work there because it was asked for, answers late.
+fn why_late(attached: &Attached) -> Option<&'static str> {
+    let end = other_end(&attached.device).filter(|_| attached.mode == AttachMode::Native)?;
+    end.why_not_xdp()
+}
+
 /// What was attached where, for the user.
 fn report(daemon: &Daemon) -> String {
     let notes: &Notes = daemon.notes();
@@ -264,6 +273,9 @@ fn report(daemon: &Daemon) -> String {
             AttachMode::Tc => format!("TC alone, {}", attached.why_not_native),
         };
         line(format!("{verb} {} ({mode})", attached.device.name));
+        if let Some(why) = why_late(attached) {
+            line(format!("  warning: {why}; --tier tc answers without XDP"));
+        }
         match vlan {
             VlanOffload::WasOff => {}
             VlanOffload::SwitchedOff(_) => {

@@ -18,7 +18,7 @@ Exit codes:
   8   Redis is older than 7.0
   9   nothing listens on Redis's port in this network namespace
   10  a size that cannot be used
-  11  already boosted
+  11  already boosted, or a detach is under way
   12  nothing is boosted
   13  the kernel refused a program
   14  detach: connections still need translation; the daemon leaves with the last one
@@ -44,7 +44,7 @@ pub const fn code(error: &Error) -> u8 {
         Error::Redis { .. } | Error::Credentials { .. } => 7,
         Error::RedisOld { .. } => 8,
         Error::NoListener(_) => 9,
-        Error::AlreadyBoosted(_) => 11,
+        Error::AlreadyBoosted(_) | Error::Detaching { .. } => 11,
         Error::NotBoosted(_) | Error::LeftBehind(_) => NOT_BOOSTED,
         Error::AlreadyTraced(_) => 17,
         Error::OtherBuild { .. } => 15,

@@ -3,7 +3,9 @@
 
 use std::thread::available_parallelism;
 
-use erb_datapath::{Abilities, Device, abilities, all_devices, check_layers, is_up};
+use erb_datapath::{
+    Abilities, AttachMode, Attached, Device, abilities, all_devices, check_layers, is_up,
+};
 
 use super::{Findings, Patient};
 use crate::Error;
@@ -49,14 +51,27 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
 }
 
 /// Whether a boost of this namespace, wherever its run directory is, has the device.
-fn is_boosted(device: &Device) -> bool {
-    RunDir::of_device(&device.name).is_ok_and(|run_dir| run_dir.has_pins())
-        || RunDir::all_here().is_ok_and(|all| {
-            let notes = all.iter().filter_map(|run_dir| run_dir.notes().ok());
-            notes
-                .map(|notes| notes.devices())
-                .any(|devices| devices.contains(device))
-        })
+enum AtWork {
+    No,
+    /// It has, and does not say how: it is being made.
+    Unsaid,
+    Noted(Attached),
+}
+
+fn at_work(device: &Device) -> AtWork {
+    let all = RunDir::all_here().unwrap_or_default();
+    let own = RunDir::of_device(&device.name).ok();
+    let noted = own
+        .iter()
+        .chain(&all)
+        .filter_map(|run_dir| run_dir.notes().ok())
+        .flat_map(|notes| notes.attached)
+        .find(|attached| attached.device == *device);
+    match noted {
+        Some(attached) => AtWork::Noted(attached),
+        None if own.is_some_and(|run_dir| run_dir.has_pins()) => AtWork::Unsaid,
+        None => AtWork::No,
+    }
 }
 
 /// Devices that are fit each by itself.
@@ -73,8 +88,8 @@ fn examine_together(findings: &mut Findings, names: &[String]) {
 
 fn examine_one(findings: &mut Findings, device: &Device) {
     let name = &device.name;
-    let boosted = is_boosted(device);
-    if boosted {
+    let at_work = at_work(device);
+    if !matches!(at_work, AtWork::No) {
         findings.fine(name, "boosted already, see `erb status`");
     } else if findings
         .checked(name, check_no_xdp(std::slice::from_ref(device)))
@@ -83,19 +98,42 @@ fn examine_one(findings: &mut Findings, device: &Device) {
         findings.fine(name, "no XDP program is on it");
     }
     match abilities(device) {
-        Ok(found) => examine_abilities(findings, name, &found),
+        Ok(found) => examine_abilities(findings, name, &found, &at_work),
         Err(error) => findings.warn(name, error.to_string()),
     }
 }
 
-fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities) {
-    let driver = &found.driver;
+fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities, at_work: &AtWork) {
     if !found.is_up {
         findings.warn(
             name,
             format!("is down, no client comes by it: `ip link set {name} up`"),
         );
     }
+    match at_work {
+        AtWork::Noted(attached) if attached.mode == AttachMode::Tc => findings.fine(
+            name,
+            format!(
+                "the TC tier alone is at work: {}; what XDP would need does not matter",
+                attached.why_not_native
+            ),
+        ),
+        AtWork::Noted(_) => {
+            examine_xdp(findings, name, found);
+            examine_other_end(findings, name, found, true);
+        }
+        AtWork::No | AtWork::Unsaid => {
+            examine_xdp(findings, name, found);
+            examine_other_end(findings, name, found, false);
+        }
+    }
+    examine_queues(findings, name, found);
+    examine_tcx(findings, name, found);
+}
+
+/// What XDP needs of the device itself.
+fn examine_xdp(findings: &mut Findings, name: &str, found: &Abilities) {
+    let driver = &found.driver;
     if driver.is_empty() && !found.native_xdp {
         findings.warn(
             name,
@@ -122,7 +160,6 @@ fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities) {
     } else {
         findings.fine(name, format!("native XDP by its driver ({driver})"));
     }
-    examine_other_end(findings, name, found);
     if found.lro {
         findings.warn(
             name,
@@ -132,30 +169,28 @@ fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities) {
             ),
         );
     }
-    examine_queues(findings, name, found);
-    examine_tcx(findings, name, found);
 }
 
-/// A veth pair: what XDP sends reaches the other end at once only if that runs an XDP program. The
-/// kernel drops it if nothing there polls, and wakes nobody if GRO alone does.
-fn examine_other_end(findings: &mut Findings, name: &str, found: &Abilities) {
-    if found.driver != "veth" || !found.native_xdp {
+/// A veth pair. `native`: XDP answers there already.
+fn examine_other_end(findings: &mut Findings, name: &str, found: &Abilities, native: bool) {
+    let Some(end) = found.other_end.filter(|_| found.native_xdp) else {
         return;
-    }
-    if found.xdp_sends {
-        findings.fine(
-            name,
-            "its other end polls: by an XDP program, as it must, or by GRO alone, with which answers \
-             come late (`ip link` in its namespace shows which)",
-        );
+    };
+    let Some(why) = end.why_not_xdp() else {
+        findings.fine(name, "its other end polls, by an XDP program");
+        return;
+    };
+    let what = if native {
+        "XDP answers all the same: boost anew without `--tier xdp`"
     } else {
-        findings.warn(
-            name,
-            "its other end (maybe in another namespace) has no XDP program, so what XDP sends does \
-             not reach it: answers come some 250 ms late, by repetition; load an XDP program there \
-             that passes all packets, or boost with --tier tc",
-        );
-    }
+        "`erb boost` takes the TC tier alone, which is slower"
+    };
+    findings.warn(
+        name,
+        format!(
+            "{why}: {what}, or load an XDP program there that passes all packets, and boost then"
+        ),
+    );
 }
 
 fn examine_queues(findings: &mut Findings, name: &str, found: &Abilities) {
@@ -211,5 +246,68 @@ fn tell_others(findings: &mut Findings, named: &[String]) {
                 others.join(", ")
             ),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use erb_datapath::OtherEnd;
+
+    use super::*;
+    use crate::doctor::Level;
+
+    fn told(other_end: OtherEnd, at_work: &AtWork) -> Vec<(Level, String)> {
+        let found = Abilities {
+            driver: "veth".to_owned(),
+            mtu: 1500,
+            is_up: true,
+            native_xdp: true,
+            other_end: Some(other_end),
+            ..Abilities::default()
+        };
+        let mut findings = Findings::default();
+        examine_abilities(&mut findings, "s0", &found, at_work);
+        let told = findings.0.into_iter();
+        told.map(|finding| (finding.level, finding.text)).collect()
+    }
+
+    fn noted(mode: AttachMode, why: &str) -> AtWork {
+        AtWork::Noted(Attached {
+            device: Device {
+                name: "s0".to_owned(),
+                ifindex: 2,
+            },
+            mode,
+            why_not_native: why.to_owned(),
+        })
+    }
+
+    #[test]
+    fn of_a_device_at_work_its_own_tier_is_told() {
+        let tc = told(OtherEnd::Sleeps, &noted(AttachMode::Tc, "asked for"));
+        assert_eq!(tc.len(), 1, "{tc:?}");
+        assert_eq!(tc[0].0, Level::Fine);
+        assert!(tc[0].1.contains("TC tier alone is at work: asked for"));
+        let native = told(OtherEnd::Sleeps, &noted(AttachMode::Native, ""));
+        let warned = |(level, text): &(Level, String)| {
+            *level == Level::Warning && text.contains("boost anew without `--tier xdp`")
+        };
+        assert!(native.iter().any(warned), "{native:?}");
+    }
+
+    #[test]
+    fn what_a_boost_would_do_with_the_other_end_is_told() {
+        for at_work in [AtWork::No, AtWork::Unsaid] {
+            let polls = told(OtherEnd::Polls, &at_work);
+            assert!(polls.iter().all(|(level, _)| *level == Level::Fine));
+            assert!(polls.iter().any(|(_, text)| text.contains("polls")));
+            for end in [OtherEnd::Sleeps, OtherEnd::Unknown] {
+                let late = told(end, &at_work);
+                let warned = |(level, text): &(Level, String)| {
+                    *level == Level::Warning && text.contains("takes the TC tier alone")
+                };
+                assert!(late.iter().any(warned), "{late:?}");
+            }
+        }
     }
 }

@@ -353,6 +353,21 @@ fn a_second_boost_of_the_same_device_is_refused() {
 }
 
 #[test]
+fn a_boost_during_a_detach_says_who_is_waited_for() {
+    let lab = TestLab::boosted_with("draining", &["--direct"]);
+    let mut conn = lab.client();
+    set(&mut conn, "hot", "v");
+    lab.heat(&mut conn, "hot");
+    let output = lab.erb(&["detach", "--wait", "100ms"]);
+    assert_exit(&output, STILL_NEEDED, &["1 connections"]);
+    let words = ["a detach is under way", "1 connections", "--force"];
+    assert_exit(&lab.boost(&["--dev", "s0"]), ALREADY, &words);
+    expect(&mut conn, "GET hot", &bulk("v"));
+    assert_exit(&lab.erb(&["detach", "--force"]), 0, &["detached"]);
+    assert_exit(&lab.boost(&["--dev", "s0"]), 0, &["boosted s0"]);
+}
+
+#[test]
 fn without_privilege_boost_says_what_it_lacks() {
     let lab = plain_lab("privilege");
     let good = lab.address().to_string();

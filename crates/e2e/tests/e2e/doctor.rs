@@ -81,6 +81,30 @@ fn a_sound_set_up_is_found_so_boosted_or_not() {
     assert_told(&lab, &words, 0, "fine", "s0", "boosted already");
 }
 
+#[test]
+fn of_a_device_at_work_its_own_tier_is_told() {
+    let mut lab = TestLab::up("doctortier", &["--direct"]);
+    let redis = lab.address().to_string();
+    let words = ["--dev", "s0", "--redis", &redis];
+    lab.exec(End::Client, &["ip", "link", "set", "c0", "xdp", "off"]);
+    lab.exec(End::Client, &["ethtool", "-K", "c0", "gro", "on"]);
+    assert_told(&lab, &words, 0, "warning", "s0", "takes the TC tier alone");
+    lab.use_run_dir(default_run_dir(&lab));
+    let output = lab.boost(&["--dev", "s0", "--tier", "tc"]);
+    assert!(output.status.success(), "{output:?}");
+    let (code, found) = doctor(&lab, &words);
+    assert_eq!(code, 0, "{found:#?}");
+    assert_found(&found, "fine", "s0", "boosted already");
+    assert_found(
+        &found,
+        "fine",
+        "s0",
+        "the TC tier alone is at work: asked for",
+    );
+    let misled = |one: &&Finding| one.subject == "s0" && one.text.contains("other end");
+    assert!(found.iter().find(misled).is_none(), "{found:#?}");
+}
+
 /// Where `erb boost` keeps what belongs to `s0` unless it is told otherwise.
 fn default_run_dir(lab: &TestLab) -> String {
     let inode = lab.exec(

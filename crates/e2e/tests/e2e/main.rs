@@ -21,6 +21,7 @@ mod hostile;
 mod loopback;
 mod master;
 mod mixed;
+mod other_end;
 mod pipelines;
 mod port;
 mod renamed;
