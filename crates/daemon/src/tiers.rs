@@ -62,8 +62,9 @@ impl Daemon {
             why.clone_into(&mut attached.why_not_native);
             changed = true;
         }
-        if changed && let Err(error) = self.boosted.run_dir.write_notes(&self.boosted.notes) {
-            tracing::error!("{error}");
+        if changed {
+            let written = self.boosted.run_dir.write_notes(&self.boosted.notes);
+            written.unwrap_or_else(|error| tracing::error!("{error}"));
         }
     }
 }

@@ -8,7 +8,6 @@ use erb_check::net::Conn;
 use erb_e2e::calls::{bulk, expect, set};
 use erb_e2e::lab::{STATE_WAIT, TestLab, wait};
 use erb_lab::End;
-use serde_json::Value;
 
 /// One command after the other, for so long.
 const PACE: Duration = Duration::from_secs(2);
@@ -57,8 +56,8 @@ fn pace(conn: &mut Conn) -> u32 {
     count
 }
 
-fn mode(lab: &TestLab) -> Value {
-    serde_json::to_value(lab.status().devices).expect("JSON")[0]["mode"].clone()
+fn mode(lab: &TestLab) -> String {
+    lab.status().devices[0].mode.clone()
 }
 
 /// Both without GRO, as a veth device begins, and with it, which polls and wakes nobody.
@@ -104,7 +103,7 @@ fn xdp_leaves_with_the_program_at_the_other_end() {
     wait(STATE_WAIT, || {
         expect(&mut conn, "GET k", &bulk("v"));
         let mode = mode(&lab);
-        (mode == "tc").then_some(()).ok_or(mode.to_string())
+        if mode == "tc" { Ok(()) } else { Err(mode) }
     });
     let before = lab.counters();
     let count = pace(&mut conn);
