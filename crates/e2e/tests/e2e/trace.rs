@@ -296,7 +296,9 @@ fn a_trace_that_is_killed_leaves_nothing() {
 fn a_replacement_and_a_detach_go_their_way_under_a_trace() {
     let mut lab = TestLab::up("tracerepl", &["--direct"]);
     lab.use_run_dir("/run/erb/e2e-tracerepl");
-    let output = lab.boost(&["--dev", "s0"]);
+    // By name, so that XDP stays when the other end has no program any more.
+    let words = ["--dev", "s0", "--tier", "xdp"];
+    let output = lab.boost(&words);
     assert!(output.status.success(), "{output:?}");
     lab.wait_admitting();
     let mut conn = lab.client();
@@ -308,7 +310,7 @@ fn a_replacement_and_a_detach_go_their_way_under_a_trace() {
         "dead" => Ok(()),
         other => Err(other.to_owned()),
     });
-    let output = lab.boost(&["--dev", "s0"]);
+    let output = lab.boost(&words);
     assert!(output.status.success(), "{output:?}");
     lab.wait_admitting();
     trace.hear("were replaced");
