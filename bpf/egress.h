@@ -13,7 +13,10 @@
  *      the first device, the one that its route names. There it is plain TCP still; a tunnel wraps
  *      it up behind it.
  *  E2. Nothing in the packet tells later devices: marks and indexes have other users, who change
- *      them. The kernel does: see egress_first(). */
+ *      them. The kernel does: see egress_first().
+ *  E3. A reset of no socket, as netfilter makes it (REJECT), has the numbers of the packet that it
+ *      answers, which ingress has translated: it is translated back. The entry's socket knows
+ *      nothing of it and lives on, so the entry remembers nothing of it either. */
 #pragma once
 #include "splice.h"
 #include "chunk.h"
@@ -26,6 +29,7 @@ struct out_work {
 	struct pkt p;
 	struct reply_found found;
 	u32 ifindex; /* the packet's device */
+	u32 nobodys; /* a reset of no socket: E3 */
 	u32 in_delta;
 	u32 out_delta;
 	u32 tsval;
@@ -256,6 +260,8 @@ INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
 
 	ow->in_delta = conn->in_delta;
 	ow->out_delta = conn->out_delta;
+	if (ow->nobodys)
+		return;
 	conn->spoke = 1;
 	if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {
 		ow->drop = 1; /* T4: the client has these bytes, or their place is taken */
@@ -372,19 +378,22 @@ INLINE void egress_settle(struct out_work *ow, struct control *c)
 }
 
 /* Whether the packet belongs to the entry's socket. Answers of TIME_WAIT and request sockets come
- * from the namespace's control socket: then the table of sockets decides. */
+ * from the namespace's control socket, resets of netfilter from none: then the table of sockets
+ * decides. */
 INLINE bool egress_owner(struct __sk_buff *ctx, struct out_work *ow, struct conn *conn, u64 cookie)
 {
 	struct sock_ref r;
 	bool ours;
 
+	ow->nobodys = 0;
 	if (conn->cookie == cookie || conn->cookie == COOKIE_UNKNOWN)
 		return true;
 	if (ow->p.payload_len || (ow->p.flags & TCP_SYN))
 		return false;
 	if (!sock_get(ctx, &ow->p.key, ow->p.family, &r))
 		return false;
-	ours = r.state == TCP_TIME_WAIT && r.cookie == conn->cookie;
+	ow->nobodys = !cookie && (ow->p.flags & TCP_RST);
+	ours = (r.state == TCP_TIME_WAIT || ow->nobodys) && r.cookie == conn->cookie;
 	sock_put(&r);
 	return ours;
 }

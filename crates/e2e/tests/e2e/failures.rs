@@ -2,7 +2,7 @@
 //! Feed, Redis or daemon die, stop or return: late at most by the lease, never wrong.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use erb_check::net::{Broken, Conn};
 use erb_check::resp;
@@ -14,6 +14,9 @@ use nix::sys::signal::Signal;
 
 /// The lease, 100 ms, and what a busy machine adds.
 const LEASE_OVER: Duration = Duration::from_millis(300);
+
+/// What has not come within this time may have come by a second attempt: TCP_RTO_MIN.
+const RETRANSMISSION: Duration = Duration::from_millis(200);
 
 /// A lab with a client for which `hot` is a hit.
 fn hot_lab(name: &str) -> (TestLab, Conn) {
@@ -200,4 +203,50 @@ fn a_daemon_that_stands_still_for_long_is_ended_and_can_be_started_again() {
     sleep(Duration::from_secs(8));
     assert_eq!(lab.daemon_pid(), daemon);
     lab.assert_settled();
+}
+
+/// Rules of netfilter in the server; false if this system has no nft or its kernel no such rule.
+fn nft(lab: &TestLab, rules: &str) -> bool {
+    let mut nft = lab.lab().exec(End::Server, "nft").expect("exec");
+    match nft.arg(rules).output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("syntax error") => {
+            panic!("{rules}: {output:?}")
+        }
+        other => {
+            eprintln!("skipped: no rule that rejects here: {other:?}");
+            false
+        }
+    }
+}
+
+/// netfilter's reset bears the number of the packet that it answers, which ERB has translated.
+#[test]
+fn a_rule_that_rejects_ends_clients_at_once() {
+    let lab = TestLab::boosted_with("reject", &["--direct"]);
+    let mut conns = [lab.client(), lab.client_to(lab.address6())];
+    for conn in &mut conns {
+        set(conn, "hot", "value");
+        lab.heat(conn, "hot");
+    }
+    let rules = format!(
+        "add table inet rejects; \
+         add chain inet rejects input {{ type filter hook input priority filter; }}; \
+         add rule inet rejects input tcp dport {} reject with tcp reset",
+        lab.address().port()
+    );
+    if !nft(&lab, &rules) {
+        return;
+    }
+    for conn in &mut conns {
+        let begin = Instant::now();
+        conn.send(b"SET hot other\r\n").expect("send");
+        let ended = conn.fill();
+        let took = begin.elapsed();
+        assert!(matches!(ended, Err(Broken::Reset(_))), "{ended:?}");
+        assert!(took < RETRANSMISSION, "{took:?}: it was sent again");
+    }
+    assert!(nft(&lab, "delete table inet rejects"));
+    let mut conn = lab.client();
+    assert_eq!(get(&mut conn, "hot").as_deref(), Some("value"));
 }

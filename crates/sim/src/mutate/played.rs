@@ -264,6 +264,10 @@ mutations! {
         [("hidden.h", "(len < 20 || (w->head[off + 12] >> 4) * 4U > len);", "len == 1;")];
     "syn-data", "a SYN with data that Fast Open would take does not go up", "edge-05-data-in-syn",
         [("ingress.h", "&& syn_data_taken(ctx, w)) {", "&& !c) {")];
+    "nobodys-reset", "a reset of no socket is translated as the packet that it answers was", "edge-31-netfilter-resets",
+        [("egress.h", "ow->nobodys = !cookie && (ow->p.flags & TCP_RST);", "ow->nobodys = 0;")];
+    "nobodys-reset-ends", "a reset of no socket says nothing of the entry's", "edge-31-reset-not-believed",
+        [("egress.h", "if (ow->nobodys)\n\t\treturn;", "if (0)\n\t\treturn;")];
     "tag-forgotten", "the timer's copies bear the tag that the kernel took off", "edge-19-tagged-copies",
         [("splice.h", "if (w->tag) {", "if (w->tag == 1) {")];
 }

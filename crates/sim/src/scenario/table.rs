@@ -330,6 +330,8 @@ cases! {
     "edge-15-ends", "edges 15", "buffers of connections that end are given back", Some(cases::ahead::ends), "";
     "edge-16-steered", "edges 16", "where TC works on another CPU nothing is dropped", Some(cases::forged::steered), "tc-overtaken";
     "edge-16-lost-behind-xdp", "edges 16", "what was lost behind XDP is not waited for", Some(cases::forged::lost_behind_xdp), "";
+    "edge-31-netfilter-resets", "edges 31", "a reset that netfilter makes has the number that the client believes", Some(cases::lives::netfilter_resets), "nobodys-reset";
+    "edge-31-reset-not-believed", "edges 31", "a reset of no socket ends nothing of ERB's", Some(cases::lives::reset_of_nobody_is_lost), "nobodys-reset-ends";
     "edge-19-tagged-copies", "edges 19", "copies of the timer bear the VLAN tag", Some(cases::forged::tagged_copies), "tag-forgotten";
     "seldom-many-commands", "REFUSE_COMMANDS", "a packet of more commands than are read there is Redis's", Some(seldom::many_commands_in_a_packet), "";
     "seldom-request-with-fin", "ODD_FLAGS", "a request that comes with a FIN is Redis's, and answered", Some(seldom::request_with_fin), "";

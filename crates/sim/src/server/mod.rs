@@ -16,6 +16,7 @@ mod inside;
 mod kernel;
 mod loopback;
 mod memory;
+mod netfilter;
 mod packets;
 mod pipe;
 mod process;
@@ -129,6 +130,8 @@ pub struct Server {
     probes: Cell<u16>,
     /// The next look-up of a connection finds its listener: see [`KernelView`].
     pub blink: Cell<bool>,
+    /// netfilter answers what comes for Redis by resets.
+    rejects: Cell<bool>,
     /// Connections of another server on the same port, and where it listens.
     pub stranger: RefCell<stranger::Stranger>,
     unseen_pipe: RefCell<Option<Pipe>>,
@@ -207,6 +210,7 @@ impl Server {
             incoming_pipes: RefCell::default(),
             probes: Cell::default(),
             blink: Cell::default(),
+            rejects: Cell::default(),
             stranger: RefCell::default(),
             unseen_pipe: RefCell::default(),
             master_pipe: RefCell::default(),

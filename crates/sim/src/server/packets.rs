@@ -328,6 +328,9 @@ impl Server {
             self.forward(&bytes);
             return;
         }
+        if self.is_rejected(&segment) {
+            return;
+        }
         let pair = (segment.dst, segment.src);
         if !self.spin(pair) {
             let mut backlogs = self.backlogs.borrow_mut();
@@ -411,7 +414,7 @@ impl Server {
         }
     }
 
-    fn egress(&self, out: &Outgoing) {
+    pub(super) fn egress(&self, out: &Outgoing) {
         if let Some(stopped) = self.egress_stopped.borrow_mut().as_mut() {
             stopped.push_back(out.clone());
             return;

@@ -2,7 +2,7 @@
 //! Beginnings and ends of connections, and of sockets (TCP traps 6, 7, 26, 30).
 
 use erb_abi as abi;
-use erb_sim_tcp::flags;
+use erb_sim_tcp::{Segment, flags};
 
 use crate::client::resp::request;
 use crate::client::session::Stage;
@@ -217,6 +217,72 @@ pub(crate) fn reset_of_a_vanished_socket() {
         talk.ack,
         "the client would not believe this reset"
     );
+}
+
+/// netfilter answers a spliced client's next command by a reset, which ends it at once; raw, the number
+/// is seen.
+pub(crate) fn netfilter_resets() {
+    for (ipv6, vlan) in [(false, None), (true, None), (false, Some(7))] {
+        let mut s = Scenario::new(Setup {
+            ipv6,
+            vlan,
+            ..Setup::default()
+        });
+        let mut talk = Talk::fast(&mut s);
+        let client = s.fast();
+        for _ in 0..3 {
+            talk.ask(&mut s, &[b"PING"]);
+            assert_eq!(s.call(client, &[b"PING"]), b"+PONG\r\n");
+        }
+        talk.ack(&mut s);
+        s.world.server.reject(true);
+        let set = request(&[b"SET", b"k", b"v"]);
+        let answers = talk.raw.data(&mut s, talk.seq, talk.ack, &set);
+        assert_eq!(answers.len(), 1);
+        assert!(answers[0].has(flags::RST), "not a reset: {:?}", answers[0]);
+        let number = talk.raw.relative(&answers[0]).0;
+        assert_eq!(number, talk.ack, "the client would not believe this reset");
+        let pair = talk.raw.pair();
+        assert!(s.socket_of(pair).is_some(), "not netfilter's reset");
+        let asked = s.now();
+        s.ask(client, &[b"SET", b"k", b"v"]);
+        s.until("it is over", |s| s.stage(client) != Some(Stage::Open));
+        assert!(s.now() - asked < 10 * MS, "after {} ns", s.now() - asked);
+    }
+}
+
+/// A rule comes and goes while a reset of its and an answer are lost: the answer is repeated, and
+/// the client is fast as before.
+pub(crate) fn reset_of_nobody_is_lost() {
+    let mut s = Scenario::new(Setup::default());
+    let mut talk = Talk::fast(&mut s);
+    talk.ask(&mut s, &[b"PING"]);
+    talk.ack(&mut s);
+    let begin = talk.ack;
+    let ping = request(&[b"PING"]);
+    talk.raw.data(&mut s, talk.seq, begin, &ping); // the answer is lost
+    talk.seq += len(&ping);
+    s.world.server.reject(true);
+    let set = request(&[b"SET", b"k", b"v"]);
+    let answers = talk.raw.data(&mut s, talk.seq, begin, &set);
+    assert!(answers.iter().any(|answer| answer.has(flags::RST)));
+    s.world.server.reject(false);
+    s.run(SECOND);
+    let again = talk.raw.received(&mut s);
+    let pong = |answer: &Segment| (answer.payload.clone(), talk.raw.relative(answer).0);
+    assert!(
+        again
+            .iter()
+            .any(|answer| pong(answer) == (b"+PONG\r\n".to_vec(), begin)),
+        "not repeated: {again:?}"
+    );
+    talk.ack = begin + 7;
+    assert_eq!(talk.say(&mut s, &set), b"+OK\r\n");
+    talk.ack(&mut s);
+    s.settle();
+    let fast = s.fast_packets();
+    assert_eq!(talk.ask(&mut s, &[b"PING"]), b"+PONG\r\n");
+    assert_eq!(s.fast_packets(), fast + 1, "{}", s.counters());
 }
 
 /// The server's socket of this client goes, and nothing of it leaves.
