@@ -302,6 +302,19 @@ INLINE void sweep_absent(struct conn *conn, bool found, u8 state, u64 now)
 	}
 }
 
+INLINE void sweep_count(struct sweep_io *io, const struct conn *conn, u32 state, u32 flags)
+{
+	io->conns++;
+	if (state < CONN_STATE_MAX)
+		io->by_state[state]++;
+	if (conn->flags & CONN_F_CLOSING)
+		io->closing++;
+	if ((flags & (SWEEP_F_TRANSLATED | SWEEP_F_GONE)) == SWEEP_F_TRANSLATED)
+		io->translated++; /* where no socket is, nothing needs it */
+	if (conn->sent_ns)
+		io->unacked++;
+}
+
 /* Looks at the walk's place n. Global: verified by itself. */
 __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 {
@@ -363,15 +376,7 @@ __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 		flags |= looked;
 	}
 	io->waiting += waits;
-	io->conns++;
-	if (state < CONN_STATE_MAX)
-		io->by_state[state]++;
-	if (conn->flags & CONN_F_CLOSING)
-		io->closing++;
-	if ((flags & (SWEEP_F_TRANSLATED | SWEEP_F_GONE)) == SWEEP_F_TRANSLATED)
-		io->translated++; /* where no socket is, nothing needs it */
-	if (conn->sent_ns)
-		io->unacked++;
+	sweep_count(io, conn, state, flags);
 	if (flags & (SWEEP_F_GONE | SWEEP_F_EXECUTED))
 		sweep_report(io, conn, flags, proof_pos, looked >> 32);
 	return 0;
