@@ -105,6 +105,7 @@ pub(crate) enum Expect {
     /// EXEC of sizes, of so many bytes with its question.
     Sizes {
         asked: Vec<Wanted>,
+        quiet: bool,
         bytes: usize,
     },
     /// The same of values.
@@ -161,6 +162,8 @@ pub(crate) struct Feed<S> {
     line_bytes: u64,
     /// Redis's limit of output for the feed, once it is read.
     output_limit: Option<u64>,
+    /// Redis tells subscribers of keys that were not there: `reading.rs`, invariant 2.
+    pub(crate) quiet: bool,
     /// What was wrong with the last answer to [`Expect::Calls`]: invariant 3.
     calls_error: Option<String>,
     pub(crate) ready: bool,
@@ -186,6 +189,7 @@ impl<S: Read + Write> Feed<S> {
             state: RedisState::default(),
             line_bytes: 0,
             output_limit: None,
+            quiet: false,
             calls_error: None,
             ready: false,
             trusts_names: false,
@@ -394,7 +398,7 @@ impl<S: Read + Write> Feed<S> {
             }
             // A Redis that refuses TOUCH for a moment (-BUSY) is told again in a second.
             Expect::FillStep | Expect::Touched => {}
-            Expect::Sizes { asked, .. } => events.push(Event::Sized(sizes(asked, &frame)?)),
+            Expect::Sizes { asked, quiet, .. } => events.push(sized(asked, quiet, &frame)?),
             Expect::Exec { asked, .. } => {
                 events.push(Event::Filled(insert(cache, asked, &frame)?));
             }
@@ -435,6 +439,7 @@ impl<S: Read + Write> Feed<S> {
 
     fn take_config(&mut self, reply: &Frame) {
         self.state.take_config(reply);
+        self.quiet = self.state.tells_misses;
         self.output_limit = error(reply).is_none().then_some(self.state.output_limit);
     }
 
@@ -535,6 +540,10 @@ impl<S: Read + Write> Feed<S> {
         events.push(Event::Invalidated(std::mem::take(&mut self.invalid)));
         Ok(())
     }
+}
+
+fn sized(asked: Vec<Wanted>, quiet: bool, reply: &Frame) -> io::Result<Event> {
+    Ok(Event::Sized(sizes(asked, quiet, reply)?))
 }
 
 /// What a reply that should have been another says.

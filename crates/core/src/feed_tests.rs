@@ -563,3 +563,34 @@ fn a_state_says_whether_a_list_of_the_clients_fits() {
     let told = state.unwrap().list_beyond_limit().unwrap();
     assert!(told.contains("101100"), "by the lines as seen: {told}");
 }
+
+#[test]
+fn where_misses_are_told_a_size_is_asked_for_without_one() {
+    let mut script = Script::ready();
+    let key = |name: &str| Wanted::string(name.as_bytes().to_vec());
+    let mut batch: Vec<Wanted> = ["s", "l", "n", "h", "x"].map(key).into();
+    batch[3].kind = ValueKind::Hash;
+    batch[4].kind = ValueKind::Hash;
+    script.feed.ask_state(0);
+    script.say(b"$0\r\n\r\n*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\nEm\r\n*0\r\n");
+    script.events.clear();
+    script.redis.heard();
+    script.feed.ask_sizes(batch.clone(), 9);
+    script.feed.flush().unwrap();
+    let heard = script.redis.heard();
+    assert!(heard.contains("ENCODING") && heard.contains("USAGE"));
+    for loud in ["STRLEN", "HLEN", "GETRANGE", "PEXPIRETIME"] {
+        assert!(!heard.contains(loud), "{heard}");
+    }
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
+    script.say(b"*11\r\n+OK\r\n$6\r\nembstr\r\n:56\r\n$9\r\nquicklist\r\n:90\r\n_\r\n_\r\n");
+    script.say(b"$8\r\nlistpack\r\n:200\r\n$9\r\nhashtable\r\n:200\r\n");
+    let Event::Sized(found) = script.events.remove(0) else {
+        panic!("{:?}", script.events)
+    };
+    let (none, string) = (Size::None, Size::StringMemory(56));
+    let sizes = [string, none, none, Size::HashMemory(200), none];
+    for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
+        assert_eq!((&wanted, size), (&key, Some(expected)));
+    }
+}

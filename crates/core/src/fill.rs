@@ -38,13 +38,28 @@ const WORDS_BYTES: usize = 256;
 /// Keys that may wait to be read: more are not asked for their sizes.
 const SIZED_MAX: usize = BATCHES_MAX * abi::FILL_BATCH as usize;
 
+/// Memory of a string that may fit, with its key and what the allocator adds.
+const STRING_MEMORY_MAX: u64 = 4096;
+
+/// The same of a hash whose fields were not counted: what such a listpack may hold fits a batch.
+const QUIET_HASH_MEMORY_MAX: u64 = 2200;
+
+/// Bytes of a listpack that a field and its value take at least.
+const FIELD_BYTES_MIN: u64 = 4;
+
 /// What Redis says of a value before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// Bytes of a string.
     String(u64),
     /// A hash of the encoding that is cached: its fields and its memory.
-    Hash { fields: u64, memory: u64 },
+    Hash {
+        fields: u64,
+        memory: u64,
+    },
+    /// Memory of a string, or of such a hash, with its key: where the value itself was not asked for.
+    StringMemory(u64),
+    HashMemory(u64),
     /// No value of the kind, or none at all: it cannot be filled.
     None,
 }
@@ -59,6 +74,10 @@ impl Size {
             {
                 // Numbers grow at most twofold, and each bulk string has its head.
                 2 * memory + fields * 2 * 9
+            }
+            Self::StringMemory(memory) if memory <= STRING_MEMORY_MAX => memory,
+            Self::HashMemory(memory) if memory <= QUIET_HASH_MEMORY_MAX => {
+                2 * memory + memory / FIELD_BYTES_MIN * 2 * 9
             }
             _ => return None,
         };
@@ -305,6 +324,14 @@ mod tests {
         assert_eq!(hash(1, HASH_MEMORY_MAX + 1), None);
         assert_eq!(hash(u64::MAX, u64::MAX), None);
         assert_eq!(Size::None.bytes(), None);
+        assert_eq!(Size::StringMemory(4096).bytes(), Some(4096));
+        assert_eq!(Size::StringMemory(4097).bytes(), None);
+        // What is not taken from the front would be waited for in vain.
+        let most = Size::HashMemory(QUIET_HASH_MEMORY_MAX).bytes().unwrap();
+        let mut longest = Wanted::string(vec![b'k'; abi::KEY_BYTES_MAX as usize]);
+        longest.kind = ValueKind::Hash;
+        assert!(most + words_of(&longest) <= BATCH_BYTES_MAX);
+        assert_eq!(Size::HashMemory(QUIET_HASH_MEMORY_MAX + 1).bytes(), None);
     }
 
     #[test]

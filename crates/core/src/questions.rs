@@ -29,8 +29,14 @@ impl<S: Read + Write> Feed<S> {
     /// Queues one transaction that asks for the sizes of values; so many bytes with its answer.
     pub(crate) fn ask_sizes(&mut self, mut asked: Vec<Wanted>, bytes: usize) {
         asked.sort_by_key(|one| one.db);
-        self.ask_each(asked.iter().map(|one| (one.db, sizes_of(one))));
-        self.ask(&[b"EXEC"], Expect::Sizes { asked, bytes });
+        let quiet = self.quiet;
+        self.ask_each(asked.iter().map(|one| (one.db, sizes_of(one, quiet))));
+        let expect = Expect::Sizes {
+            asked,
+            quiet,
+            bytes,
+        };
+        self.ask(&[b"EXEC"], expect);
     }
 
     /// MULTI, then of each key its commands, behind a SELECT where the database is another one.

@@ -5,7 +5,9 @@
 //! 1. No answer is longer than what was asked for, whatever the key holds by then: sizes are numbers,
 //!    a string is read up to one byte more than it had, a hash by HSCAN, which goes through so many
 //!    fields of a hash table and through all of a listpack, which is small.
-//! 2. A string that is longer than it was is not inserted: part of it may be missing.
+//! 2. Where Redis tells subscribers of keys that were looked for and not there (`quiet`), the size is asked
+//!    for by commands that it does not tell of, and an absent key is asked nothing else.
+//! 3. A string that is longer than it was is not inserted: part of it may be missing.
 
 use std::borrow::Cow;
 use std::io;
@@ -17,11 +19,14 @@ use crate::feed::broken;
 use crate::fill::Size;
 use crate::hash;
 use crate::outside::DataPath;
-use crate::resp::{Frame, integer, is_simple};
+use crate::resp::{Frame, integer, is_simple, text};
 
 /// Longest answer to a batch, some times what its bytes are bounded to (`fill.rs`). A hash that was made
 /// that much larger since it was asked for its size ends the feed, and with it Redis's memory for it.
 pub(crate) const BATCH_REPLY_MAX: usize = 1 << 20;
+
+/// Encodings of strings (Redis src/object.c strEncoding).
+const STRING_ENCODINGS: [&[u8]; 3] = [b"raw", b"embstr", b"int"];
 
 /// One key of a fill under way.
 #[derive(Debug)]
@@ -54,16 +59,16 @@ fn words<'a>(before: &[&'a [u8]], key: &'a [u8], behind: &[&str]) -> Words<'a> {
     before.chain([Cow::Borrowed(key)]).chain(behind).collect()
 }
 
-/// The commands that ask for the size of a value.
-pub(crate) fn sizes_of(wanted: &Wanted) -> Vec<Words<'_>> {
+/// The commands that ask for the size of a value. OBJECT looks a key up without an event of its absence
+/// (LOOKUP_NONOTIFY, Redis src/object.c), MEMORY USAGE without a look-up; no other reading command does.
+pub(crate) fn sizes_of(wanted: &Wanted, quiet: bool) -> Vec<Words<'_>> {
     let key = &wanted.key;
+    let encoding = || words(&[b"OBJECT", b"ENCODING"], key, &[]);
+    let memory = || words(&[b"MEMORY", b"USAGE"], key, &["SAMPLES", "1"]);
     match wanted.kind {
+        _ if quiet => vec![encoding(), memory()],
         ValueKind::String => vec![words(&[b"STRLEN"], key, &[])],
-        ValueKind::Hash => vec![
-            words(&[b"OBJECT", b"ENCODING"], key, &[]),
-            words(&[b"HLEN"], key, &[]),
-            words(&[b"MEMORY", b"USAGE"], key, &["SAMPLES", "1"]),
-        ],
+        ValueKind::Hash => vec![encoding(), words(&[b"HLEN"], key, &[]), memory()],
     }
 }
 
@@ -116,8 +121,13 @@ fn by_key<'a>(reply: &'a Frame, keys: &[(u16, usize)]) -> io::Result<Option<Vec<
 }
 
 /// What the answers to [`sizes_of`] say; none: nothing was asked.
-pub(crate) fn sizes(asked: Vec<Wanted>, reply: &Frame) -> io::Result<Vec<(Wanted, Option<Size>)>> {
-    let keys = asked.iter().map(|one| (one.db, sizes_of(one).len()));
+pub(crate) fn sizes(
+    asked: Vec<Wanted>,
+    quiet: bool,
+    reply: &Frame,
+) -> io::Result<Vec<(Wanted, Option<Size>)>> {
+    let keys = asked.iter();
+    let keys = keys.map(|one| (one.db, sizes_of(one, quiet).len()));
     let keys: Vec<(u16, usize)> = keys.collect();
     let Some(answers) = by_key(reply, &keys)? else {
         return Ok(asked.into_iter().map(|one| (one, None)).collect());
@@ -129,11 +139,22 @@ pub(crate) fn sizes(asked: Vec<Wanted>, reply: &Frame) -> io::Result<Vec<(Wanted
                 let both = integer(fields).zip(integer(memory));
                 both.map_or(Size::None, |(fields, memory)| Size::Hash { fields, memory })
             }
+            (ValueKind::String, Some([encoding, memory])) if is_string(encoding) => {
+                integer(memory).map_or(Size::None, Size::StringMemory)
+            }
+            (ValueKind::Hash, Some([encoding, memory])) if hash::is_sure(encoding) => {
+                integer(memory).map_or(Size::None, Size::HashMemory)
+            }
             _ => Size::None,
         })
     });
     let sizes: Vec<Option<Size>> = sizes.collect();
     Ok(asked.into_iter().zip(sizes).collect())
+}
+
+/// Whether the reply to OBJECT ENCODING is of a string.
+fn is_string(encoding: &Frame) -> bool {
+    text(encoding).is_some_and(|encoding| STRING_ENCODINGS.iter().any(|one| encoding == one))
 }
 
 /// What was read of a value.

@@ -113,6 +113,9 @@ pub struct RedisState {
     pub output_limit: u64,
     /// Bytes of a line of CLIENT LIST, as last seen; 0: none was.
     pub line_bytes: u64,
+    /// Whether Redis tells subscribers of keys that were looked for and not there (`m` of
+    /// `notify-keyspace-events`, together with K or E).
+    pub tells_misses: bool,
     /// `port` and `tls-port`, those that are not 0.
     pub ports: Vec<u16>,
     /// Lines of ACL LIST.
@@ -156,6 +159,7 @@ impl RedisState {
                 "maxmemory-policy" => self.maxmemory_policy = value,
                 "requirepass" => self.password = !value.is_empty(),
                 "timeout" => self.timeout_s = value.parse().unwrap_or(0),
+                "notify-keyspace-events" => self.tells_misses = value.contains('m'),
                 "client-output-buffer-limit" => {
                     self.output_limit = output_limit::hard_limit(&value);
                 }
@@ -238,6 +242,7 @@ impl RedisState {
             b"port",
             b"tls-port",
             b"client-output-buffer-limit",
+            b"notify-keyspace-events",
         ],
         &[b"ACL", b"LIST"],
         &[b"CLIENT", b"LIST"],

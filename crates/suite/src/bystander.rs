@@ -34,7 +34,7 @@ const QUESTIONS: [(&[u8], usize); 7] = [
         1,
     ),
     (
-        b"CONFIG GET maxmemory maxmemory-policy requirepass timeout io-threads port tls-port client-output-buffer-limit\r\n",
+        b"CONFIG GET maxmemory maxmemory-policy requirepass timeout io-threads port tls-port client-output-buffer-limit notify-keyspace-events\r\n",
         1,
     ),
     (b"ACL LIST\r\n", 1),

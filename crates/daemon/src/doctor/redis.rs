@@ -165,8 +165,8 @@ fn examine_settings(findings: &mut Findings, settings: &BTreeMap<String, String>
         findings.fine(
             SUBJECT,
             format!(
-                "notify-keyspace-events is {:?}: it does not concern ERB, but reads that ERB answers \
-                 cause no event (m)",
+                "notify-keyspace-events is {:?}: ERB answers no read of an absent key, and where that \
+                 is an event (m) the daemon's questions cause none but some at a boost",
                 of("notify-keyspace-events")
             ),
         );

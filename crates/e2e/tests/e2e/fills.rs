@@ -189,3 +189,50 @@ fn gigabytes_pass_between_two_answers() {
     answered(&mut conn);
     lab.assert_settled();
 }
+
+/// Who subscribes to keys that were looked for and not there sees the clients' reads of them, and none of
+/// the daemon's.
+#[test]
+fn absent_keys_cause_no_event_but_the_clients() {
+    let lab = TestLab::boosted_with("keymiss", &["--direct"]);
+    let (mut client, mut unseen) = (lab.client(), lab.unseen());
+    expect(&mut unseen, "SET str value", "+OK\r\n");
+    expect(&mut unseen, "HSET hash field value", ":1\r\n");
+    let set = "CONFIG SET notify-keyspace-events Em";
+    expect(&mut client, set, "+OK\r\n");
+    sleep(Duration::from_secs(2));
+    lab.wait_admitting();
+    let mut listener = lab.unseen();
+    let subscribe = ["SUBSCRIBE", "__keyevent@0__:keymiss"];
+    listener.call(&subscribe).expect("a reply");
+    let before = lab.counters();
+    let (keys, rounds) = (5, 6);
+    for _ in 0..rounds {
+        for number in 0..keys {
+            expect(&mut client, &format!("GET absent{number}"), "$-1\r\n");
+            expect(&mut client, &format!("HGET nohash{number} f"), "$-1\r\n");
+        }
+        sleep(Duration::from_millis(100));
+    }
+    let moved = lab.counters();
+    assert!(moved.since(&before, "MISS_REPORTED") > 0, "never missed");
+    let events = listener.rest(Duration::from_secs(1));
+    let events = String::from_utf8_lossy(&events).into_owned();
+    assert_eq!(
+        events.matches("absent").count() + events.matches("nohash").count(),
+        2 * keys * rounds,
+        "{events}"
+    );
+    lab.heat(&mut client, "str");
+    wait(STATE_WAIT, || {
+        let before = lab.counters();
+        expect(&mut client, "HGET hash field", "$5\r\nvalue\r\n");
+        sleep(Duration::from_millis(20));
+        let fast = lab.counters().since(&before, "FAST_HGET");
+        (fast > 0)
+            .then_some(())
+            .ok_or("the hash is never answered".to_owned())
+    });
+    let events = listener.rest(Duration::from_millis(300));
+    assert!(events.is_empty(), "{}", String::from_utf8_lossy(&events));
+}
