@@ -61,11 +61,12 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 #define CONN_F_CLOSING	   0x01 /* FIN or RST seen by either half: never answers again */
 #define CONN_F_SCAN_LOST   0x02 /* request stream cannot be parsed any more */
 #define CONN_F_UNCOUNTABLE 0x04 /* replies cannot be counted any more */
-#define CONN_F_EGRESS_SEEN 0x08 /* the kernel's last packet left by ifindex */
+#define CONN_F_EGRESS_SEEN 0x08 /* the kernel's last packet left by ifindex, as link says: T9 */
 #define CONN_F_FENCE_PROOF                                                                         \
 	0x10		     /* holds one share of the global fence until proof up to proof_pos */
 #define CONN_F_OVERFLOW 0x20 /* holds one share of the global fence until nothing is unanswered */
 #define CONN_F_AHEAD	0x40 /* it has a buffer of erb_ahead: see ahead.h */
+#define CONN_F_RESET	0x80 /* egress saw RST leave */
 
 /* What a connection's commands said of it, and what became of them: see modes.h. The first six
  * follow from the request stream alone. */
@@ -306,8 +307,8 @@ struct conn {
 	ERB_LOCK lock;
 	__u8 state; /* enum erb_conn_state */
 	__u8 flags;
-	__u8 reset; /* egress saw RST leave */
-	__u8 spoke; /* the kernel sent something since an ACK last went up */
+	__u8 family; /* 4 or 6 */
+	__u8 spoke;  /* the kernel sent something since an ACK last went up */
 	__u64
 	    cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
 	__u64 tcp_sock;	 /* where the kernel keeps that socket, 0 = not known; see sock_known() */
@@ -325,7 +326,7 @@ struct conn {
 	__u32 egress_max;    /* kernel space: highest byte that left (egress) */
 	__u32 last_tsval;    /* highest TSval sent to the client */
 	__u32 scan_next;     /* kernel space: end of the reply bytes scanned */
-	__u32 ifindex;	     /* boosted device by which the client's packets come; l2 is of it */
+	__u32 ifindex;	     /* boosted device by which the client's packets come; link is of it */
 	__u32 mark_head;     /* ingress */
 	__u32 mark_tail;     /* egress */
 	__u32 auth_at;	     /* number of the last AUTH, 0 = none */
@@ -338,12 +339,10 @@ struct conn {
 	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
 	__u64 ack_up_ns;   /* when an ACK last went up */
 	__u32 replay_from; /* client space: first byte kept in replay */
-	__u32 replay_base; /* client space: the byte at replay[0] */
-	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
 	__u32 rights;	   /* control.rights under which it became FAST */
-	__u32 epoch;	   /* moves with what only Redis can tell: see modes.h */
-	__u8 resp;	   /* version of its replies: 2, 3, 0 = not known */
-	__u8 hellos;	   /* 1: all HELLOs since it was 2 named 3; 2: there were others */
+	__u8 link[12]; /* Ethernet addresses of the kernel's last packet by ifindex, as it left */
+	__u8 resp;     /* version of its replies: 2, 3, 0 = not known */
+	__u8 hellos;   /* 1: all HELLOs since it was 2 named 3; 2: there were others */
 	__u8 dup_acks;
 	__u8 tries;
 	struct scan_request in; /* its first 8 bytes end line C */
@@ -352,12 +351,15 @@ struct conn {
 	__u32 ahead_end; /* client space: end of what is in its buffer */
 	__u32 rtt_us;	 /* smoothed, 0 = unknown */
 	__u32 rttvar_us;
-	__u16 mss_limit; /* by Packet Too Big, or NARROW_MSS; 0 = none */
-	__u8 l2[18];	 /* Ethernet header of the last consumed packet, as it arrived */
-	__u8 l2_len;
-	__u8 family;	 /* 4 or 6 */
-	__u8 called;	 /* 1 << PLACES_*: lists that its place is on, but for PLACES_USED */
-	__u8 ahead_busy; /* a CPU is at its buffer: see ahead.h */
+	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
+	__u32 replay_base; /* client space: the byte at replay[0] */
+	__u32 epoch;	   /* moves with what only Redis can tell: see modes.h */
+	__u16 mss_limit;   /* by Packet Too Big, or NARROW_MSS; 0 = none */
+	__u8 called;	   /* 1 << PLACES_*: lists that its place is on, but for PLACES_USED */
+	__u8 ahead_busy;   /* a CPU is at its buffer: see ahead.h */
+	__u32 tag;	   /* VLAN tag of the last consumed packet, as on the wire; 0 = none */
+	__u32 strayed; /* source of the client's last packet that came otherwise than link leads:
+			    its address's last bytes */
 	/* seldom used */
 	__u64 replay_ns;    /* when an ACK last provoked a replay */
 	__u32 absent_at;    /* when a sweep first found no socket, in 2^20 ns; or ABSENT_* */

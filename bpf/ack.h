@@ -71,6 +71,7 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 					w->reply_len = conn_mss(conn, &w->view);
 				replay_get(conn, w, w->out_seq, w->reply_len);
 				conn_stamp(conn, &w->view, w);
+				link_again(conn, w);
 				w->out_ack = w->view.rcv_nxt + conn->in_delta;
 				conn->sent_ns = w->now;
 			} else {

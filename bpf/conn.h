@@ -42,7 +42,6 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 		conn->flags |= CONN_F_UNCOUNTABLE;
 	if (!s->known)
 		conn->flags |= CONN_F_SCAN_LOST;
-	conn->reset = 0;
 	conn->absent_at = 0;
 	__builtin_memcpy(&conn->key, &w->p.key, sizeof(conn->key));
 	conn->ifindex = ifindex;

@@ -242,14 +242,17 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 	}
 }
 
-/* Notes whether the kernel's last packet left by the device by which the client's come. Lock held.
- */
-INLINE void egress_way(struct conn *conn, bool same)
+/* Notes whether the kernel's last packet left by the device by which the client's come, and how: T9.
+ * Lock held. */
+INLINE void egress_way(struct conn *conn, const struct out_work *ow, bool same)
 {
-	if (same)
+	if (same) {
+		for (u32 i = 0; i < ETH_ADDRESSES; i += 4)
+			*(u32 *)(conn->link + i) = *(const u32 *)(ow->head + i);
 		conn->flags |= CONN_F_EGRESS_SEEN;
-	else
+	} else {
 		conn->flags &= ~CONN_F_EGRESS_SEEN;
+	}
 }
 
 /* Records what leaves and takes the deltas. Lock held, cookie checked. scanned: ow->scan holds a
@@ -272,10 +275,10 @@ INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
 	if (ow->p.flags & (TCP_FIN | TCP_RST))
 		conn->flags |= CONN_F_CLOSING;
 	if (ow->p.flags & TCP_RST)
-		conn->reset = 1;
+		conn->flags |= CONN_F_RESET;
 	if (!(ow->p.flags & TCP_RST)) {
 		conn->egress_max = seq_max(conn->egress_max, end);
-		egress_way(conn, ow->ifindex == conn->ifindex);
+		egress_way(conn, ow, ow->ifindex == conn->ifindex);
 	}
 	if (ow->p.ts_off) {
 		ow->tsval = ow->p.tsval;
@@ -465,12 +468,13 @@ INLINE bool egress_first(struct __sk_buff *ctx)
 
 /* A device below the first one: as the packet was translated there (E1). It may be the one by which
  * the client's packets come. */
-INLINE int egress_below(struct __sk_buff *ctx, struct conn *conn, u64 cookie)
+INLINE int egress_below(struct __sk_buff *ctx, const struct out_work *ow, struct conn *conn,
+			u64 cookie)
 {
-	if (conn->ifindex == ctx->ifindex && !(conn->flags & CONN_F_EGRESS_SEEN)) {
+	if (conn->ifindex == ctx->ifindex && !(ow->p.flags & TCP_RST)) {
 		lock_take(&conn->lock);
 		if (conn->cookie == cookie)
-			egress_way(conn, true);
+			egress_way(conn, ow, true);
 		lock_release(&conn->lock);
 	}
 	count(STAT_EGRESS_BELOW);
@@ -485,7 +489,7 @@ INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct contro
 
 	/* An entry that takes any owner has no deltas: twice does no harm. */
 	if (conn->cookie != COOKIE_UNKNOWN && !egress_first(ctx))
-		return egress_below(ctx, conn, cookie);
+		return egress_below(ctx, ow, conn, cookie);
 	if (conn->ifindex != ctx->ifindex)
 		count(STAT_EGRESS_OTHER_DEVICE);
 	ow->ifindex = ctx->ifindex;

@@ -10,6 +10,7 @@
 #define HEAD_BYTES	   160 /* Ethernet 14 + VLAN 4 + IPv6 40 + extension headers + TCP 60 */
 #define ETH_BYTES	   14
 #define L2_BYTES_MAX	   18
+#define ETH_ADDRESSES	   12
 #define L3_OFF_MAX	   31 /* of any link layer: what lies behind it fits the head */
 #define HEADERS_MIN	   40 /* IPv4 and TCP, without a link layer's */
 #define FRAGMENT_BYTES_MIN 28 /* IPv4 and the least that a first fragment has, without it */

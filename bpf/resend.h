@@ -44,6 +44,7 @@ INLINE enum verdict ingress_gap(ctx_t *ctx, struct work *w, struct conn *conn, s
 	    !(conn->flags & CONN_F_CLOSING)) {
 		send = true;
 		conn_stamp(conn, &w->view, w);
+		link_again(conn, w);
 		w->out_seq = conn->egress_max + conn->out_delta;
 		w->out_ack = w->view.rcv_nxt + conn->in_delta;
 		w->reply_len = 0;
@@ -87,6 +88,7 @@ INLINE enum verdict ingress_duplicate(ctx_t *ctx, struct work *w, struct conn *c
 			unacked = conn_mss(conn, &w->view);
 		replay_get(conn, w, w->out_seq, unacked);
 		conn_stamp(conn, &w->view, w);
+		link_again(conn, w);
 		w->out_ack = w->view.rcv_nxt + conn->in_delta;
 		if (unacked && from == conn->ack_max)
 			conn->sent_ns = w->now;

@@ -4,15 +4,13 @@
 #pragma once
 #include "splice.h"
 
-/* Swaps and rewrites Ethernet and IP at out; tcp_len = TCP header + payload. */
+/* Writes Ethernet and IP to out, back to where the packet came from, by the way in w->way; tcp_len = TCP header + payload. */
 INLINE void segment_ip(struct work *w, u8 *out, u32 l3, u32 tcp_len)
 {
 	u8 *ip = out + l3;
 
-	*(u32 *)out = *(u32 *)(w->head + 6);
-	*(u16 *)(out + 4) = *(u16 *)(w->head + 10);
-	*(u32 *)(out + 6) = *(u32 *)w->head;
-	*(u16 *)(out + 10) = *(u16 *)(w->head + 4);
+	for (int i = 0; i < 3; i++)
+		*(u32 *)(out + i * 4) = w->way[i];
 	*(u16 *)(out + 12) = *(u16 *)(w->head + 12);
 	if (l3 == 18)
 		*(u32 *)(out + 14) = *(u32 *)(w->head + 14);

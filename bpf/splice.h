@@ -10,7 +10,7 @@
  * CLOSING is a flag.
  *
  * Who writes (all under conn.lock): ingress next, up_max, in_delta, out_delta, edge, in_edge,
- * replay*, ack_max, ts_recent, requests, in, mark_head; egress egress_max, reset, replies,
+ * replay*, ack_max, ts_recent, requests, in, mark_head; egress egress_max, replies,
  * last_tsval (raised by both), scan_next, out, mark_tail; state and flags both.
  *
  * Invariants:
@@ -28,6 +28,9 @@
  *      beyond next until TC has had it, so it is TC's, too (tc_alone()).
  *  T8. Of a connection that was answered, edge, replay_from, recover and in_edge are never as far as
  *      2^31 behind its stream, where what is newer would be taken for older: conn_follow().
+ *  T9. An answer leaves as the kernel's last packet did, and is given only if that has left since the
+ *      client's packets come as this one does: who sends them may not be who hands answers on (direct
+ *      server return, a second gateway).
  */
 #pragma once
 #include "accept.h"
@@ -59,7 +62,7 @@ INLINE bool conn_holds(const struct conn *conn)
  * the client cannot take before it has them. Lock held, view loaded. */
 INLINE bool conn_may_resend(const struct conn *conn, const struct sock_view *v)
 {
-	return v->speaks && !conn->reset;
+	return v->speaks && !(conn->flags & CONN_F_RESET);
 }
 
 /* Largest payload that reaches the client, as far as is known. */
@@ -151,6 +154,62 @@ INLINE void conn_stamp(struct conn *conn, const struct sock_view *v, struct work
 	w->out_tsecr = conn->in_delta ? conn->ts_recent : v->ts_recent;
 }
 
+/* The last bytes of the source address. */
+INLINE u32 link_source(const struct work *w)
+{
+	return *(u32 *)(w->head + 8);
+}
+
+/* 0 if the packet comes from where the kernel's last one went. Lock held. */
+INLINE u32 link_apart(const struct conn *conn, const struct work *w)
+{
+	return (*(u32 *)conn->link ^ *(u32 *)(w->head + 6)) |
+	       (*(u16 *)(conn->link + 4) ^ *(u16 *)(w->head + 10));
+}
+
+/* T9: 0 if the kernel has sent something since packets come as this one does. Lock held. */
+INLINE u32 link_strays(const struct conn *conn, const struct work *w)
+{
+	return link_apart(conn, w) && conn->strayed != link_source(w);
+}
+
+/* What goes up: if it comes otherwise than the kernel's packets lead, T9 waits for the next of these.
+ * Lock held. */
+INLINE void link_note(struct conn *conn, const struct work *w)
+{
+	if (w->p.l3_off < ETH_BYTES || !link_strays(conn, w))
+		return;
+	conn->strayed = link_source(w);
+	conn->flags &= ~CONN_F_EGRESS_SEEN;
+}
+
+/* The packet's addresses the other way round. */
+INLINE void link_turn(const struct work *w, u32 *way)
+{
+	way[0] = *(u32 *)(w->head + 6);
+	way[1] = *(u16 *)(w->head + 10) | (u32) * (u16 *)w->head << 16;
+	way[2] = *(u32 *)(w->head + 2);
+}
+
+/* Sets w->way: to the kernel's where mask has bits, else back to who sent the packet. Lock held. */
+INLINE void link_take(const struct conn *conn, struct work *w, u32 mask)
+{
+	u32 turned[3];
+
+	link_turn(w, turned);
+	for (u32 i = 0; i < 3; i++) /* in bits: branches cost the verifier */
+		w->way[i] = turned[i] ^ ((turned[i] ^ *(u32 *)(conn->link + i * 4)) & mask);
+}
+
+/* For what is sent again: by the kernel's way if the packet at hand has come as before, else back
+ * as it came. The timer's copies go by the kernel's in any case, so one of them arrives. Lock held. */
+INLINE void link_again(const struct conn *conn, struct work *w)
+{
+	bool known = (conn->flags & CONN_F_EGRESS_SEEN) && !link_strays(conn, w);
+
+	link_take(conn, w, -(u32)known);
+}
+
 /* The quiescence rule: 0 if the packet may be consumed now, else the reason, or STAT_TO_TC if all
  * holds but the kernel has not seen the acknowledgement that the packet carries. Lock held. */
 INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, const struct work *w)
@@ -162,7 +221,7 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : STAT_REFUSE_BYPASS;
 	if ((conn->flags & CONN_F_CLOSING) || !v->established)
 		return STAT_REFUSE_CLOSING;
-	if (!(conn->flags & CONN_F_EGRESS_SEEN))
+	if (!(conn->flags & CONN_F_EGRESS_SEEN) || link_strays(conn, w))
 		return STAT_REFUSE_NO_EGRESS;
 	if (conn->flags & CONN_F_AHEAD) /* O3 */
 		return STAT_REFUSE_ORDER;
@@ -252,16 +311,10 @@ INLINE void replay_get(const struct conn *conn, struct work *w, u32 seq, u32 wan
 	}
 }
 
-/* Keeps how the client is reached by the entry's device. Lock held. */
-INLINE void conn_link_layer(struct conn *conn, const struct work *w)
+/* Puts the packet's tag by, for the timer's copies. Lock held. */
+INLINE void conn_tag(struct conn *conn, const struct work *w)
 {
-	__builtin_memcpy(conn->l2, w->head, sizeof(conn->l2));
-	conn->l2_len = w->p.l3_off;
-	if (w->tag) { /* the timer's copies leave as they are written here */
-		__builtin_memcpy(conn->l2 + 12, &w->tag, 4);
-		__builtin_memcpy(conn->l2 + 16, w->head + 12, 2);
-		conn->l2_len = L2_BYTES_MAX;
-	}
+	conn->tag = w->p.l3_off == L2_BYTES_MAX ? *(u32 *)(w->head + ETH_ADDRESSES) : w->tag;
 }
 
 /* T1: consumes the packet at hand and sends w->reply in its place. Lock held, check passed. */
@@ -287,7 +340,8 @@ INLINE void commit(struct conn *conn, const struct sock_view *v, struct work *w)
 	if (!conn->sent_ns)
 		conn->sent_ns = w->now;
 	place_note(conn, w, PLACES_TIMER);
-	conn_link_layer(conn, w);
+	conn_tag(conn, w);
+	link_take(conn, w, ~0U);
 	conn_ts_recent(conn, p, v, w->now);
 	conn_stamp(conn, v, w);
 	w->out_seq = start;

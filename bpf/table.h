@@ -67,9 +67,20 @@ INLINE bool rexmit_prepare(struct conn *conn, struct work *w, struct sock_ref *r
 	conn->tries++;
 	conn->sent_ns = w->now;
 	conn_loss(conn, w->now);
-	__builtin_memcpy(w->head, conn->l2, sizeof(conn->l2));
-	w->p.l3_off = conn->l2_len;
+	link_take(conn, w, ~0U);
+	w->tag = conn->tag;
 	return true;
+}
+
+/* What follows the addresses: the timer's copies leave as they are written here. */
+INLINE void rexmit_type(struct work *w)
+{
+	u16 type = bpf_htons(w->p.family == 4 ? ETH_P_IP : ETH_P_IPV6);
+	u32 at = w->tag ? ETH_ADDRESSES + 4 : ETH_ADDRESSES;
+
+	*(u32 *)(w->head + ETH_ADDRESSES) = w->tag;
+	*(u16 *)(w->head + at) = type;
+	w->p.l3_off = at + 2;
 }
 
 /* Retransmits for this place. Global: verified by itself, or the loop of tick does not converge on
@@ -101,7 +112,7 @@ __noinline int rexmit_one(struct __sk_buff *ctx, u32 place)
 		count(w->refusal);
 	if (!send)
 		return 0;
-	*(u32 *)(w->head + 14) = w->p.l3_off == 18 ? *(u32 *)(w->head + 14) : 0;
+	rexmit_type(w);
 	count(STAT_REPLAY_TIMEOUT);
 	tier_clone(ctx, w, segment_build(w->view.tstamp_ok, false), ifindex);
 	return 0;

@@ -287,7 +287,10 @@ INLINE void up_account(struct conn *conn, struct work *w, bool viewed, bool coun
 	if (w->moved && counts) {
 		conn->ifindex = w->moved;
 		conn->flags &= ~CONN_F_EGRESS_SEEN; /* until a reply has left there */
-		conn_link_layer(conn, w);
+		link_turn(w, (u32 *)conn->link);
+		conn_tag(conn, w);
+	} else if (counts || !viewed) {
+		link_note(conn, w);
 	}
 	translation_take(conn, w);
 	if (viewed) {

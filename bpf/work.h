@@ -73,6 +73,7 @@ struct work {
 	u32 out_window;
 	u32 out_tsval;
 	u32 out_tsecr;
+	u32 way[3]; /* its Ethernet addresses, as they leave */
 	/* translation, copied under the connection's lock */
 	u32 in_delta;
 	u32 out_delta;

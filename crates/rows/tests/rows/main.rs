@@ -9,6 +9,7 @@ mod egress;
 mod fuzz;
 mod hashes;
 mod held;
+mod link;
 mod live;
 mod more;
 mod odd;

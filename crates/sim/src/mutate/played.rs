@@ -160,7 +160,7 @@ mutations! {
     "silent-after-fin", "lost fast bytes are repeated after the server's FIN", "tcp-fin-after-fast-bytes",
         [("sock.h", "v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);", "v->speaks = state == TCP_ESTABLISHED;")];
     "any-device", "a connection whose replies leave by another device is not answered", "tcp-25-other-device",
-        [("egress.h", "egress_way(conn, ow->ifindex == conn->ifindex);", "egress_way(conn, true);")];
+        [("egress.h", "egress_way(conn, ow, ow->ifindex == conn->ifindex);", "egress_way(conn, ow, true);")];
     "untranslated-elsewhere", "what leaves by another device is translated there", "dev-replies-move",
         [("egress.h", "\tif (conn->ifindex != ctx->ifindex)\n\t\tcount(STAT_EGRESS_OTHER_DEVICE);", "\tif (conn->ifindex != ctx->ifindex) {\n\t\tcount(STAT_EGRESS_OTHER_DEVICE);\n\t\treturn TCX_NEXT;\n\t}")];
     "answered-elsewhere", "only by the device by which replies leave is anything answered", "dev-requests-move",
@@ -269,7 +269,11 @@ mutations! {
     "nobodys-reset-ends", "a reset of no socket says nothing of the entry's", "edge-31-reset-not-believed",
         [("egress.h", "if (ow->nobodys)\n\t\treturn;", "if (0)\n\t\treturn;")];
     "tag-forgotten", "the timer's copies bear the tag that the kernel took off", "edge-19-tagged-copies",
-        [("splice.h", "if (w->tag) {", "if (w->tag == 1) {")];
+        [("splice.h", "*(u32 *)(w->head + ETH_ADDRESSES) : w->tag;", "*(u32 *)(w->head + ETH_ADDRESSES) : 0;")];
+    "answers-turned", "an answer leaves as the kernel's packets do, not back to who handed the request on", "edge-29-direct-return",
+        [("splice.h", "((turned[i] ^ *(u32 *)(conn->link + i * 4)) & mask);", "(*(u32 *)(conn->link + i * 4) & mask & 0);")];
+    "link-untried", "no answer before the kernel has sent something since packets come otherwise", "edge-29-gateway-moves",
+        [("splice.h", "|| link_strays(conn, w))\n\t\treturn STAT_REFUSE_NO_EGRESS;", ")\n\t\treturn STAT_REFUSE_NO_EGRESS;")];
 }
 
 /// The daemon's.

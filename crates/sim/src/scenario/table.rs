@@ -333,6 +333,8 @@ cases! {
     "edge-31-netfilter-resets", "edges 31", "a reset that netfilter makes has the number that the client believes", Some(cases::lives::netfilter_resets), "nobodys-reset";
     "edge-31-reset-not-believed", "edges 31", "a reset of no socket ends nothing of ERB's", Some(cases::lives::reset_of_nobody_is_lost), "nobodys-reset-ends";
     "edge-19-tagged-copies", "edges 19", "copies of the timer bear the VLAN tag", Some(cases::forged::tagged_copies), "tag-forgotten";
+    "edge-29-direct-return", "edges 29", "answers leave as the kernel's packets do where a balancer hands requests on", Some(cases::devices::direct_return), "answers-turned";
+    "edge-29-gateway-moves", "edges 29", "a new gateway is answered once the kernel has sent something to it", Some(cases::devices::gateway_moves), "link-untried";
     "seldom-many-commands", "REFUSE_COMMANDS", "a packet of more commands than are read there is Redis's", Some(seldom::many_commands_in_a_packet), "";
     "seldom-request-with-fin", "ODD_FLAGS", "a request that comes with a FIN is Redis's, and answered", Some(seldom::request_with_fin), "";
     "seldom-long-packet", "LONG_PACKET", "a request longer than one MTU is Redis's", Some(seldom::long_packet), "";

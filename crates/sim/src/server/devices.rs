@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use erb_sim_path::{Packet, Path, Tc, pin};
 
-use crate::client::machine::{PORT, server_ip};
+use crate::client::machine::{PORT, SERVER_MAC, machine_mac, server_ip};
 use crate::client::workload::mix;
 use crate::fault::Fault;
 use crate::frame;
@@ -44,6 +44,38 @@ impl Server {
     /// From now on clients' frames come by this device.
     pub fn arrive_by(&self, ifindex: u32) {
         self.arrival.set(ifindex);
+    }
+
+    /// From now on clients' frames bear this source address: another machine hands them on.
+    pub fn handed_on_by(&self, address: Option<[u8; 6]>) {
+        self.handed_on_by.set(address);
+    }
+
+    /// From now on the kernel sends to this address what is for clients.
+    pub fn neighbour_is(&self, address: Option<[u8; 6]>) {
+        self.neighbour.set(address);
+    }
+
+    /// Where the kernel sends what is for a machine.
+    pub(super) fn neighbour_of(&self, machine: usize) -> [u8; 6] {
+        self.neighbour.get().unwrap_or_else(|| machine_mac(machine))
+    }
+
+    /// The frame as it comes from the link.
+    pub(super) fn handed_on(&self, frame: &Frame) -> Vec<u8> {
+        let mut bytes = frame.bytes.clone();
+        if let Some(address) = self.handed_on_by.get() {
+            bytes[6..12].copy_from_slice(&address);
+        }
+        bytes
+    }
+
+    /// Who hands requests on drops what comes from its own address: what leaves has to leave as the
+    /// kernel's own packets do.
+    pub(super) fn check_link(&self, machine: usize, bytes: &[u8]) {
+        if bytes[..12] != [self.neighbour_of(machine), SERVER_MAC].concat() {
+            self.fail("link", "the kernel sends this elsewhere", bytes);
+        }
     }
 
     /// The device by which a frame comes.

@@ -164,6 +164,9 @@ pub struct Server {
     /// Device by which replies leave, and by which clients' packets come.
     route: Cell<u32>,
     arrival: Cell<u32>,
+    /// Who hands clients' frames on, and to whom the kernel sends; none: the machines themselves.
+    handed_on_by: Cell<Option<[u8; 6]>>,
+    neighbour: Cell<Option<[u8; 6]>>,
     /// Clients that begin on a device that is not boosted: their first frame there, their last that
     /// nobody saw.
     begun_elsewhere: RefCell<BTreeMap<SocketAddr, (Ns, Ns)>>,
@@ -236,6 +239,8 @@ impl Server {
             counted: RefCell::default(),
             route: Cell::new(IFINDEX),
             arrival: Cell::new(IFINDEX),
+            handed_on_by: Cell::default(),
+            neighbour: Cell::default(),
             begun_elsewhere: RefCell::default(),
             spare_disk: RefCell::default(),
         });

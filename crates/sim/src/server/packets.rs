@@ -6,7 +6,7 @@ use std::rc::Rc;
 use erb_sim_path::{Context, Csum, Packet, Tc, Xdp, pin};
 use erb_sim_tcp::{Checksum, IcmpError, Macs, Outgoing, Segment};
 
-use crate::client::machine::{SERVER_MAC, machine_mac};
+use crate::client::machine::SERVER_MAC;
 use crate::fault::Fault;
 use crate::frame::{self, Layout};
 use crate::inner::Event;
@@ -81,7 +81,7 @@ impl Server {
     /// XDP. Returns what goes up.
     fn driver(&self, cpu: usize, frame: &Frame) -> Option<Packet> {
         let device = self.arrives_by(frame);
-        let mut packet = Packet::received(&frame.bytes, self.card, device);
+        let mut packet = Packet::received(&self.handed_on(frame), self.card, device);
         if frame.bare {
             packet.csum = Csum::Partial;
         }
@@ -290,7 +290,7 @@ impl Server {
         }
     }
 
-    fn fail(&self, check: &'static str, text: &str, bytes: &[u8]) {
+    pub(super) fn fail(&self, check: &'static str, text: &str, bytes: &[u8]) {
         let text = format!("{text}: {}", frame::describe(bytes));
         self.inner
             .fail(Violation::new(check, self.inner.now(), text));
@@ -424,7 +424,7 @@ impl Server {
         };
         let macs = Macs {
             src: SERVER_MAC,
-            dst: machine_mac(machine),
+            dst: self.neighbour_of(machine),
         };
         let offload = out.gso_size > 0
             || self
@@ -521,6 +521,7 @@ impl Server {
                 if let Some(machine) = machine_of(&segment)
                     && machine < self.inner.down.borrow().len()
                 {
+                    self.check_link(machine, &frame.bytes);
                     self.inner.send_down(machine, frame);
                 }
             }

@@ -5,6 +5,7 @@
 use erb_abi as abi;
 
 use crate::ConnId;
+use crate::client::resp::request;
 use crate::profile::Tier;
 use crate::scenario::{Scenario, Setup};
 use crate::server::devices::{BARE, ELSEWHERE, IFINDEX, SECOND, UPPER};
@@ -91,7 +92,7 @@ pub(crate) fn all_moves() {
         let mut s = Scenario::new(Setup::default());
         let client = spliced(&mut s);
         s.lose_down(1); // the last answer: it is repeated where the client is now
-        s.write(client, &crate::client::resp::request(&[b"PING"]), 1);
+        s.write(client, &request(&[b"PING"]), 1);
         s.world.server.arrive_by(way);
         s.world.server.route_by(way);
         assert_eq!(s.answers(client), b"+PONG\r\n");
@@ -134,6 +135,61 @@ pub(crate) fn begins_elsewhere() {
         s.world.server.route_by(IFINDEX);
         let other = spliced(&mut s);
         echo(&mut s, other);
+        s.finish();
+    }
+}
+
+/// Two that hand requests on: a balancer, a gateway.
+const ONE: [u8; 6] = [2, 0, 0, 0, 9, 1];
+const OTHER: [u8; 6] = [2, 0, 0, 0, 9, 2];
+
+/// The last answer is lost: who repeats it finds the client.
+fn lost_answer(s: &mut Scenario, client: ConnId) {
+    s.lose_down(1);
+    s.write(client, &request(&[b"PING"]), 1);
+    assert_eq!(s.answers(client), b"+PONG\r\n");
+}
+
+/// A balancer hands requests on, replies go straight to the client.
+pub(crate) fn direct_return() {
+    for tier in [Tier::Native, Tier::Tc] {
+        for ipv6 in [false, true] {
+            let mut s = Scenario::new(Setup {
+                tier,
+                ipv6,
+                ..Setup::default()
+            });
+            s.world.server.handed_on_by(Some(ONE));
+            let client = spliced(&mut s);
+            lost_answer(&mut s, client);
+            assert_eq!(answered(&mut s, client), 10);
+            s.world.server.handed_on_by(Some(OTHER));
+            let unseen = s.stat(abi::STAT_REFUSE_NO_EGRESS);
+            assert_eq!(answered(&mut s, client), 9, "the first one is Redis's");
+            assert_eq!(s.stat(abi::STAT_REFUSE_NO_EGRESS), unseen + 1);
+            lost_answer(&mut s, client);
+            s.world.server.handed_on_by(None);
+            assert_eq!(answered(&mut s, client), 10, "as replies always went");
+            s.finish();
+        }
+    }
+}
+
+/// Requests and replies go by another gateway than before, which nobody told ERB.
+pub(crate) fn gateway_moves() {
+    for tier in [Tier::Native, Tier::Tc] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..Setup::default()
+        });
+        let client = spliced(&mut s);
+        for way in [Some(ONE), Some(OTHER), None] {
+            s.settle();
+            s.world.server.handed_on_by(way);
+            s.world.server.neighbour_is(way);
+            assert_eq!(answered(&mut s, client), 9, "the first one is Redis's");
+            lost_answer(&mut s, client);
+        }
         s.finish();
     }
 }
