@@ -9,7 +9,7 @@ use super::front::ANSWERED;
 use super::script::{Split, Step};
 
 /// Not in Redis 7.0, which the tests have.
-const LATER: [&str; 11] = [
+const LATER: [&str; 12] = [
     "hgetdel",
     "hgetex",
     "hsetex",
@@ -21,6 +21,7 @@ const LATER: [&str; 11] = [
     "httl",
     "hpttl",
     "waitaof",
+    "client|capa",
 ];
 /// Also later: harmless.
 const LATER_TOO: [&str; 2] = ["hexpiretime", "hpexpiretime"];
