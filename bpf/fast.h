@@ -276,26 +276,25 @@ INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type ty
 	count(STAT_MISS_REPORTED);
 }
 
-/* Why no key may be answered at this moment, 0 = allowed; *ping the same for PING, which only the
- * fence lets through. Read before the cache is: first what opens, then what moved before it was
- * opened. fence_release() moves the epoch before the count; the daemon clears before it renews the
+/* Why nothing may be answered at this moment, 0 = allowed. PING neither: behind a script that runs for
+ * long Redis answers it -BUSY. Read before the cache is: first what opens, then what moved before it
+ * was opened. fence_release() moves the epoch before the count; the daemon clears before it renews the
  * lease or acknowledges the gate, and moves rights before the gate (A1). */
-INLINE u32 fast_closed(struct work *w, struct control *c, const struct conn *conn, u32 *ping)
+INLINE u32 fast_closed(struct work *w, struct control *c, const struct conn *conn)
 {
 	bool fenced = read_once(c->fence);
 	u64 lease_until_ns = read_once(c->lease_until_ns);
 
-	*ping = 0;
 	if (read_once(c->gate_seen) != read_once(c->gate_ack))
-		*ping = STAT_REFUSE_FENCE;
+		fenced = true;
 	load_barrier();
 	w->look.cache_epoch = read_once(c->cache_epoch);
 	w->rights = read_once(c->rights);
 	w->look.db = conn->db;
 	w->look.resp = conn->resp;
 	if (w->now >= lease_until_ns)
-		*ping = STAT_REFUSE_LEASE;
-	return *ping ? *ping : fenced ? STAT_REFUSE_FENCE : 0;
+		return STAT_REFUSE_LEASE;
+	return fenced ? STAT_REFUSE_FENCE : 0;
 }
 
 /* Fetches a set's header and the predicted slot of a small entry, side by side: looked at one after
@@ -337,7 +336,7 @@ INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind)
 	w->commands++;
 	if (kind == FAST_KIND_PING) {
 		w->pings++;
-		reason = w->closed_ping ? w->closed_ping : fast_ping(w);
+		reason = w->closed ? w->closed : fast_ping(w);
 	} else {
 		w->gets++;
 		reason = w->closed ? w->closed : fast_get(w, c);
@@ -394,7 +393,7 @@ INLINE void fast_packet(struct work *w, struct control *c, const struct conn *co
 {
 	w->pos = w->reply_len = w->commands = w->gets = w->pings = w->refusal = 0;
 	w->look.now_wall_ms = (w->now + c->wall_minus_mono_ns) / 1000000;
-	w->closed = fast_closed(w, c, conn, &w->closed_ping);
+	w->closed = fast_closed(w, c, conn);
 	if (w->first && !(c->fast_off & 1U << w->first)) {
 		w->pos = w->first_end;
 		fast_answer(w, c, w->first);

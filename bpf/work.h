@@ -51,9 +51,8 @@ struct work {
 	u32 commands; /* whole fast commands found */
 	u32 gets;
 	u32 pings;
-	u32 whole;  /* the payload is nothing but them */
-	u32 closed; /* why no GET may be answered now, 0 = allowed */
-	u32 closed_ping;
+	u32 whole;   /* the payload is nothing but them */
+	u32 closed;  /* why nothing may be answered now, 0 = allowed */
 	u32 rights;  /* control's, read behind the gate */
 	u32 missing; /* the last key, perhaps of the packet before, was not cached: ask the digest
 		      */
