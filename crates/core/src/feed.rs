@@ -115,9 +115,9 @@ pub(crate) enum Expect {
     },
     /// EXEC of TOUCH.
     Touched,
-    Info,
     Config,
-    Acl {
+    Acl,
+    Info {
         gate: u64,
     },
     /// CLIENT LIST, the state's last part where a monitor may be attached.
@@ -142,7 +142,7 @@ impl Expect {
                 Some("CLIENT LIST")
             }
             Self::Names | Self::Commands { .. } => Some("COMMAND INFO"),
-            Self::Acl { .. } => Some("ACL LIST"),
+            Self::Acl => Some("ACL LIST"),
             _ => None,
         }
     }
@@ -289,7 +289,7 @@ impl<S: Read + Write> Feed<S> {
     pub(crate) fn is_asking_state(&self) -> bool {
         self.expected
             .iter()
-            .any(|expect| matches!(expect, Expect::Acl { .. } | Expect::Monitors { .. }))
+            .any(|expect| matches!(expect, Expect::Info { .. } | Expect::Monitors { .. }))
     }
 
     pub(crate) fn is_touching(&self) -> bool {
@@ -402,15 +402,16 @@ impl<S: Read + Write> Feed<S> {
             Expect::Exec { asked, .. } => {
                 events.push(Event::Filled(insert(cache, asked, &frame)?));
             }
-            Expect::Info => {
+            Expect::Config => {
                 self.state = RedisState::default();
-                self.state.take_info(&frame);
-                // Here, not with the rest of the state: calls of later PINGs come before that.
-                events.extend(Calls::of(&frame).map(Event::Calls));
+                self.take_config(&frame);
             }
-            Expect::Config => self.take_config(&frame),
-            Expect::Acl { gate } => {
-                self.state.take_acl(&frame);
+            Expect::Acl => self.state.take_acl(&frame),
+            Expect::Info { gate } => {
+                self.state.take_info(&frame);
+                // Here, not with the state: CLIENT LIST may be asked first, calls of later PINGs come
+                // before its answer.
+                events.extend(Calls::of(&frame).map(Event::Calls));
                 if self.state.may_be_monitored() {
                     self.ask(&[b"CLIENT", b"LIST"], Expect::Monitors { gate });
                 } else {

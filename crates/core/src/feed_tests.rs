@@ -310,7 +310,7 @@ fn an_aborted_fill_inserts_nothing() {
 fn a_state_is_whole_only_when_monitors_were_looked_for() {
     let mut script = Script::ready();
     script.feed.ask_state(7);
-    script.say(b"$27\r\ncmdstat_monitor:calls=1,u=1\r\n%0\r\n*0\r\n");
+    script.say(b"%0\r\n*0\r\n$27\r\ncmdstat_monitor:calls=1,u=1\r\n");
     assert!(matches!(
         script.feed.expected.front(),
         Some(Expect::Monitors { .. })
@@ -331,7 +331,7 @@ fn a_state_is_whole_only_when_monitors_were_looked_for() {
 fn without_monitor_or_resetstat_no_client_list_is_asked_for() {
     let mut script = Script::ready();
     script.feed.ask_state(7);
-    script.say(b"$11\r\nrole:master\r\n%0\r\n*0\r\n");
+    script.say(b"%0\r\n*0\r\n$11\r\nrole:master\r\n");
     assert!(matches!(
         &script.events[..],
         [Event::Calls(_), Event::State { state, gate: 7 }] if state.monitors == 0
@@ -527,7 +527,7 @@ fn a_redis_that_closes_while_it_owes_a_long_answer_is_told_with_the_limit() {
         let limit = format!("normal {limit} 0 0 slave 1 1 1");
         let name = "$26\r\nclient-output-buffer-limit";
         format!(
-            "$0\r\n\r\n*2\r\n{name}\r\n${}\r\n{limit}\r\n*0\r\n",
+            "*2\r\n{name}\r\n${}\r\n{limit}\r\n*0\r\n$0\r\n\r\n",
             limit.len()
         )
     };
@@ -554,8 +554,8 @@ fn a_state_says_whether_a_list_of_the_clients_fits() {
     script.say(format!("${}\r\n{list}\r\n{}+OK\r\n", list.len(), few_commands()).as_bytes());
     script.feed.ask_state(0);
     let info = "connected_clients:100\r\n";
-    script.say(format!("${}\r\n{info}\r\n", info.len()).as_bytes());
     script.say(b"*2\r\n$26\r\nclient-output-buffer-limit\r\n$16\r\nnormal 65536 0 0\r\n*0\r\n");
+    script.say(format!("${}\r\n{info}\r\n", info.len()).as_bytes());
     let state = script.events.iter().find_map(|event| match event {
         Event::State { state, .. } => Some(state),
         _ => None,
@@ -572,7 +572,7 @@ fn where_misses_are_told_a_size_is_asked_for_without_one() {
     batch[3].kind = ValueKind::Hash;
     batch[4].kind = ValueKind::Hash;
     script.feed.ask_state(0);
-    script.say(b"$0\r\n\r\n*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\nEm\r\n*0\r\n");
+    script.say(b"*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\nEm\r\n*0\r\n$0\r\n\r\n");
     script.events.clear();
     script.redis.heard();
     script.feed.ask_sizes(batch.clone(), 9);

@@ -15,10 +15,10 @@ const TOUCH_KEYS: usize = 256;
 impl<S: Read + Write> Feed<S> {
     /// Queues the questions about Redis's state. `gate` is `gate_seen` as read before.
     pub(crate) fn ask_state(&mut self, gate: u64) {
-        let [info, config, acl, _] = RedisState::QUESTIONS;
-        self.ask(info, Expect::Info);
+        let [config, acl, info, _] = RedisState::QUESTIONS;
         self.ask(config, Expect::Config);
-        self.ask(acl, Expect::Acl { gate });
+        self.ask(acl, Expect::Acl);
+        self.ask(info, Expect::Info { gate });
     }
 
     /// Queues CLIENT LIST.

@@ -18,6 +18,8 @@ pub struct Calls {
     pub resetstat: u64,
     /// Calls of MODULE LOAD, LOADEX and UNLOAD so far: the command table may be another one.
     pub modules: u64,
+    /// Microseconds of processor time that ACL LIST took so far.
+    pub acl_list_us: u64,
     /// `total_commands_processed`: falls when CONFIG RESETSTAT came in between, whatever the calls say.
     pub processed: u64,
 }
@@ -37,6 +39,7 @@ impl Calls {
             "total_commands_processed" => self.processed = value.parse().unwrap_or(0),
             "cmdstat_swapdb" | "cmdstat_pfdebug" => self.unreported += calls(value),
             "cmdstat_config|resetstat" => self.resetstat = calls(value),
+            "cmdstat_acl|list" => self.acl_list_us = part(value, "usec="),
             "cmdstat_module|load" | "cmdstat_module|loadex" | "cmdstat_module|unload" => {
                 self.modules += calls(value);
             }
@@ -223,15 +226,6 @@ impl RedisState {
     /// What is asked for the whole state at once.
     pub const QUESTIONS: [&'static [&'static [u8]]; 4] = [
         &[
-            b"INFO",
-            b"server",
-            b"clients",
-            b"replication",
-            b"persistence",
-            b"stats",
-            b"commandstats",
-        ],
-        &[
             b"CONFIG",
             b"GET",
             b"maxmemory",
@@ -245,6 +239,16 @@ impl RedisState {
             b"notify-keyspace-events",
         ],
         &[b"ACL", b"LIST"],
+        // Behind ACL LIST: it tells what that has cost.
+        &[
+            b"INFO",
+            b"server",
+            b"clients",
+            b"replication",
+            b"persistence",
+            b"stats",
+            b"commandstats",
+        ],
         &[b"CLIENT", b"LIST"],
     ];
 
@@ -255,9 +259,9 @@ impl RedisState {
     #[must_use]
     pub fn of(replies: &[Frame]) -> Self {
         let mut state = Self::default();
-        state.take_info(&replies[0]);
-        state.take_config(&replies[1]);
-        state.take_acl(&replies[2]);
+        state.take_config(&replies[0]);
+        state.take_acl(&replies[1]);
+        state.take_info(&replies[2]);
         if let Some(list) = replies.get(3) {
             state.take_clients(list);
         }
@@ -362,9 +366,14 @@ impl RedisState {
 
 /// The `calls=` of a commandstats line.
 fn calls(value: &str) -> u64 {
+    part(value, "calls=")
+}
+
+/// The number behind this name in a line of commandstats.
+fn part(value: &str, name: &str) -> u64 {
     value
         .split(',')
-        .find_map(|field| field.strip_prefix("calls="))
+        .find_map(|field| field.strip_prefix(name))
         .and_then(|number| number.parse().ok())
         .unwrap_or(0)
 }

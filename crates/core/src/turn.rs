@@ -337,14 +337,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             self.path.halve_miss_counts();
         }
         self.fills.forgive(now);
-        let gate = self.gate_executed();
-        if let Some(feed) = self
-            .feed
-            .as_mut()
-            .filter(|feed| feed.is_ready() && !feed.is_asking_state())
-        {
-            feed.ask_state(gate);
-        }
+        self.ask_state();
         self.read_listeners(now)?;
         self.count_unseen(now)?;
         if self.sweep_pace.may(now) {

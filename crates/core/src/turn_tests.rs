@@ -138,9 +138,9 @@ pub(crate) fn state_reply(more: &str) -> String {
     let info = format!("redis_version:7.2.0\r\nredis_mode:standalone\r\nrole:master\r\n{more}");
     let acl = "user default on nopass sanitize-payload ~* &* +@all";
     format!(
-        "${}\r\n{info}\r\n%2\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n$7\r\ntimeout\r\n$1\r\n0\r\n*1\r\n${}\r\n{acl}\r\n",
-        info.len(),
-        acl.len()
+        "%2\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n$7\r\ntimeout\r\n$1\r\n0\r\n*1\r\n${}\r\n{acl}\r\n${}\r\n{info}\r\n",
+        acl.len(),
+        info.len()
     )
 }
 

@@ -38,6 +38,25 @@ fn the_calls_of_a_state_that_is_late_are_older_than_those_of_pings() {
 }
 
 #[test]
+fn after_a_dear_acl_list_redis_rests_ten_times_as_long() {
+    let mut bench = Bench::serving();
+    let info = |us: u32| format!("cmdstat_acl|list:calls=1,usec={us},usec_per_call=1.00\r\n");
+    let acknowledged = |bench: &mut Bench, ms: u64| {
+        bench.pass(ms, true);
+        bench.core.path.gate_ack()
+    };
+    bench.core.path.control.borrow_mut().gate_seen = 1;
+    bench.pass(60, false);
+    bench.say(&format!("{PONG}{}", state_reply(&info(30_000))));
+    bench.redis.heard();
+    bench.core.path.control.borrow_mut().gate_seen = 2;
+    assert_eq!(acknowledged(&mut bench, 270), 1, "it has not rested");
+    assert_eq!(acknowledged(&mut bench, 100), 2, "300 ms");
+    bench.core.path.control.borrow_mut().gate_seen = 3;
+    assert_eq!(acknowledged(&mut bench, 60), 3, "that cost nothing");
+}
+
+#[test]
 fn a_long_answer_is_no_silence() {
     let mut bench = Bench::serving();
     bench.pass(60, false);

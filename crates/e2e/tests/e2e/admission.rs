@@ -132,3 +132,35 @@ fn with_a_password_those_who_have_it_are_answered() {
     stays_slow(&lab, &mut stranger, "GET hot", refused);
     lab.assert_settled();
 }
+
+/// Redis's processor time for ACL LIST so far.
+fn acl_list_time(conn: &mut Conn) -> Duration {
+    let told = call(conn, "INFO commandstats");
+    let line = told
+        .lines()
+        .find(|line| line.starts_with("cmdstat_acl|list:"));
+    let us = line.and_then(|line| line.split_once("usec=")?.1.split_once(','));
+    Duration::from_micros(us.map_or(0, |(us, _)| us.parse().unwrap()))
+}
+
+/// Redis 7.0 takes 0.6 ms for each of these users, and all others wait.
+#[test]
+fn who_changes_many_users_does_not_make_redis_list_them_all_day() {
+    let lab = TestLab::boosted_with("manyusers", &["--direct"]);
+    let mut admin = lab.client();
+    let before = acl_list_time(&mut admin);
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(6) {
+        for user in 0..300 {
+            let change = format!("ACL SETUSER u{user} on >p ~app:* +@read +@write -@dangerous");
+            expect(&mut admin, &change, "+OK\r\n");
+        }
+    }
+    let elapsed = since.elapsed();
+    let listing = acl_list_time(&mut admin) - before;
+    println!("{listing:?} of {elapsed:?} for ACL LIST");
+    assert!(listing < elapsed / 4, "{listing:?} of {elapsed:?}");
+    set(&mut admin, "hot", "v");
+    becomes_fast(&lab, &mut admin, "hot", "v");
+    lab.assert_settled();
+}
