@@ -4,7 +4,8 @@
 #pragma once
 #include "splice.h"
 
-/* Writes Ethernet and IP to out, back to where the packet came from, by the way in w->way; tcp_len = TCP header + payload. */
+/* Writes Ethernet and IP to out, back to where the packet came from, by the way in w->way.
+ * tcp_len: TCP header + payload. */
 INLINE void segment_ip(struct work *w, u8 *out, u32 l3, u32 tcp_len)
 {
 	u8 *ip = out + l3;

@@ -398,7 +398,9 @@ impl<S: Read + Write> Feed<S> {
             }
             // A Redis that refuses TOUCH for a moment (-BUSY) is told again in a second.
             Expect::FillStep | Expect::Touched => {}
-            Expect::Sizes { asked, quiet, .. } => events.push(sized(asked, quiet, &frame)?),
+            Expect::Sizes { asked, quiet, .. } => {
+                events.push(Event::Sized(sizes(asked, quiet, &frame)?))
+            }
             Expect::Exec { asked, .. } => {
                 events.push(Event::Filled(insert(cache, asked, &frame)?));
             }
@@ -407,17 +409,7 @@ impl<S: Read + Write> Feed<S> {
                 self.take_config(&frame);
             }
             Expect::Acl => self.state.take_acl(&frame),
-            Expect::Info { gate } => {
-                self.state.take_info(&frame);
-                // Here, not with the state: CLIENT LIST may be asked first, calls of later PINGs come
-                // before its answer.
-                events.extend(Calls::of(&frame).map(Event::Calls));
-                if self.state.may_be_monitored() {
-                    self.ask(&[b"CLIENT", b"LIST"], Expect::Monitors { gate });
-                } else {
-                    events.push(self.state_read(gate));
-                }
-            }
+            Expect::Info { gate } => self.take_info(&frame, gate, events),
             Expect::Monitors { gate } => {
                 self.state.take_clients(&frame);
                 self.line_bytes = self.state.line_bytes;
@@ -442,6 +434,18 @@ impl<S: Read + Write> Feed<S> {
         self.state.take_config(reply);
         self.quiet = self.state.tells_misses;
         self.output_limit = error(reply).is_none().then_some(self.state.output_limit);
+    }
+
+    /// The last answer about Redis's state, but for CLIENT LIST where that is needed.
+    fn take_info(&mut self, reply: &Frame, gate: u64, events: &mut Vec<Event>) {
+        self.state.take_info(reply);
+        // Here, not with the state: calls of later PINGs come before CLIENT LIST's answer.
+        events.extend(Calls::of(reply).map(Event::Calls));
+        if self.state.may_be_monitored() {
+            self.ask(&[b"CLIENT", b"LIST"], Expect::Monitors { gate });
+        } else {
+            events.push(self.state_read(gate));
+        }
     }
 
     fn state_read(&mut self, gate: u64) -> Event {
@@ -541,10 +545,6 @@ impl<S: Read + Write> Feed<S> {
         events.push(Event::Invalidated(std::mem::take(&mut self.invalid)));
         Ok(())
     }
-}
-
-fn sized(asked: Vec<Wanted>, quiet: bool, reply: &Frame) -> io::Result<Event> {
-    Ok(Event::Sized(sizes(asked, quiet, reply)?))
 }
 
 /// What a reply that should have been another says.

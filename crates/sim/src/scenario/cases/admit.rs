@@ -284,20 +284,20 @@ pub(crate) fn older_connections_become_fast() {
 /// reply is acknowledged by the next request.
 const BUSY: Ns = 20 * MS;
 
-fn older(s: &mut Scenario) -> ConnId {
-    let old = s.open_on(1, None);
-    s.call(old, &[b"SET", b"k", b"v"]);
-    s.attach();
-    old
-}
-
-/// A connection older than ERB that is at work all the time is taken up.
-pub(crate) fn older_and_busy() {
+fn older() -> (Scenario, ConnId) {
     let mut s = Scenario::new(Setup {
         attached: false,
         ..Setup::default()
     });
-    let old = older(&mut s);
+    let old = s.open_on(1, None);
+    s.call(old, &[b"SET", b"k", b"v"]);
+    s.attach();
+    (s, old)
+}
+
+/// A connection older than ERB that is at work all the time is taken up.
+pub(crate) fn older_and_busy() {
+    let (mut s, old) = older();
     let began = s.now();
     while !s.is_fast_now(old, b"k") {
         assert!(s.now() < began + 2 * SECOND, "{}", s.counters());
@@ -336,13 +336,7 @@ pub(crate) fn older_busy_and_never_admitted() {
 /// CLIENT LIST cannot show a command of which only the number of arguments was read.
 pub(crate) fn older_inside_a_command() {
     for head in [b"*2\r\n".as_slice(), b"*1\r\n$18\r\n"] {
-        let mut s = Scenario::new(Setup {
-            attached: false,
-            ..Setup::default()
-        });
-        let old = s.open_on(1, None);
-        s.call(old, &[b"SET", b"k", b"v"]);
-        s.attach();
+        let (mut s, old) = older();
         s.call(old, &[b"PING"]);
         s.write(old, head, 0);
         s.run(2 * SECOND);
@@ -357,13 +351,7 @@ pub(crate) fn older_inside_a_command() {
 /// The rest of such a command is answered without an error, but is no request of its own: who is at work
 /// all the time is taken up nevertheless, when its trial was found to be in vain.
 pub(crate) fn older_with_half_a_command() {
-    let mut s = Scenario::new(Setup {
-        attached: false,
-        ..Setup::default()
-    });
-    let old = s.open_on(1, None);
-    s.call(old, &[b"SET", b"k", b"v"]);
-    s.attach();
+    let (mut s, old) = older();
     s.call(old, &[b"GET", b"k"]);
     s.write(old, b"*2\r\n", 0);
     s.run(2 * SECOND);
