@@ -30,6 +30,7 @@ struct sock_view {
 	u32 snd_una;
 	u32 snd_nxt;
 	u32 write_seq;
+	u32 snd_wnd;	/* as the kernel has it, from snd_una on, bytes */
 	u32 max_window; /* largest the client has offered, bytes */
 	u32 mss_cache;
 	u32 tsoffset;
@@ -85,6 +86,7 @@ INLINE bool sock_view_again(const struct sock_ref *r, struct sock_view *v)
 	v->snd_una = tp->snd_una;
 	v->snd_nxt = tp->snd_nxt;
 	v->write_seq = tp->write_seq;
+	v->snd_wnd = tp->snd_wnd;
 	v->max_window = tp->max_window;
 	v->mss_cache = tp->mss_cache;
 	v->ts_recent = tp->rx_opt.ts_recent;

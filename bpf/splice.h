@@ -31,6 +31,9 @@
  *  T9. An answer leaves as the kernel's last packet did, and is given only if that has left since the
  *      client's packets come as this one does: who sends them may not be who hands answers on (direct
  *      server return, a second gateway).
+ *  T10. The kernel may send as far as the client has room, or a sixteenth of that further. It takes a smaller
+ *      window only with newer numbers (tcp_may_update_window()), and those of a packet that is
+ *      answered never reach it: who does not read its answers would be sent more than it takes.
  */
 #pragma once
 #include "accept.h"
@@ -215,7 +218,7 @@ INLINE void link_again(const struct conn *conn, struct work *w)
 INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, const struct work *w)
 {
 	const struct pkt *p = &w->p;
-	u32 sent_end = conn_sent_end(conn, v), unacked = 0, room, kernel_ack;
+	u32 sent_end = conn_sent_end(conn, v), unacked = 0, window, room, kernel_ack;
 
 	if (conn->state != CONN_FAST)
 		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : STAT_REFUSE_BYPASS;
@@ -246,7 +249,8 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 	}
 	if (!conn_paws_ok(conn, p, v, w->now) || !!p->ts_off != v->tstamp_ok)
 		return STAT_REFUSE_PAWS;
-	if (unacked + w->reply_len > (u32)p->window << v->snd_wscale)
+	window = (u32)p->window << v->snd_wscale;
+	if (unacked + w->reply_len > window)
 		return STAT_REFUSE_WINDOW_CLIENT;
 	if (w->reply_len > conn_mss(conn, v))
 		return STAT_REFUSE_MSS;
@@ -254,6 +258,8 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 							      : REPLAY_BYTES - REPLAY_SLACK;
 	if (unacked + w->reply_len > room)
 		return STAT_REFUSE_REPLAY_FULL;
+	if (v->snd_wnd + unacked + w->reply_len > window + (window >> 4)) /* T10 */
+		return STAT_REFUSE_WINDOW_STALE;
 	kernel_ack = seq_max(p->ack - conn->out_delta, conn->edge);
 	return kernel_ack == v->snd_una ? 0 : STAT_TO_TC;
 }

@@ -37,6 +37,8 @@ pub struct ClientLine {
     pub argument_bytes: u64,
     /// Bytes of output that wait, and blocks of it.
     pub output: u64,
+    /// Its last command, as `cmd=` names it.
+    pub command: String,
     /// It has sent CLIENT CAPA, `redirect` for example: a replica answers its reads by `-REDIRECT`
     /// (Valkey `src/networking.c`; shown since 8.1).
     pub has_capabilities: bool,
@@ -54,6 +56,14 @@ impl ClientLine {
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.flags.contains('b')
+    }
+
+    /// It waits in a command that can change no string and no hash, whenever it goes on.
+    fn blocks_harmlessly(&self) -> bool {
+        let mut known = erb_abi::COMMANDS.iter();
+        self.is_blocked()
+            && known
+                .any(|one| one.name == self.command && one.meaning().class == erb_abi::CMD_HARMLESS)
     }
 
     /// Nothing that was read waits.
@@ -91,6 +101,7 @@ fn parse_line(line: &str) -> Option<ClientLine> {
         watch: 0,
         argument_bytes: u64::MAX,
         output: 0,
+        command: String::new(),
         has_capabilities: false,
     };
     let number = |value: &str| value.parse::<u64>().unwrap_or(u64::MAX);
@@ -105,6 +116,7 @@ fn parse_line(line: &str) -> Option<ClientLine> {
             "addr" => client.addr = value.parse().ok(),
             "laddr" => client.laddr = value.parse().ok(),
             "name" => value.clone_into(&mut client.name),
+            "cmd" => value.clone_into(&mut client.command),
             "qbuf" => client.qbuf = value.parse().unwrap_or(u64::MAX),
             "flags" => value.clone_into(&mut client.flags),
             "user" => value.clone_into(&mut client.user),
@@ -170,8 +182,9 @@ pub fn addresses(key: &conn_key) -> (SocketAddr, SocketAddr) {
 pub(crate) enum Ran {
     /// They were executed, or queued behind MULTI.
     All,
-    /// The same of all but the last, which blocks. Where Redis parses ahead of what it runs, nothing.
-    AllButLast,
+    /// The same of all but the last, which blocks; whether it may change a string or a hash. Where
+    /// Redis parses ahead of what it runs, nothing.
+    AllButLast { harmless: bool },
     /// The same of all when Redis's loop has turned once more, if what waits then is of a later
     /// command, and if its threads have no loops of their own.
     Perhaps,
@@ -212,7 +225,9 @@ impl<'a> Lines<'a> {
         }
         match (line.is_blocked(), line.has_run_all()) {
             (false, true) => Ran::All,
-            (true, _) if line.qbuf == 0 => Ran::AllButLast,
+            (true, _) if line.qbuf == 0 => Ran::AllButLast {
+                harmless: line.blocks_harmlessly(),
+            },
             (true, _) => Ran::Unknown,
             // Unblocked, and not gone on yet.
             (false, false) if line.flags.contains('u') => Ran::Unknown,
@@ -308,13 +323,16 @@ nonsense\n";
     #[test]
     fn what_has_run_of_who_does_not_read() {
         let key = key("10.0.0.2:1", "10.0.0.1:6379");
+        let but_last = |harmless| Ran::AllButLast { harmless };
         for (rest, ran) in [
             ("flags=N qbuf=0 argv-mem=0", Ran::All),
             ("flags=x qbuf=0 argv-mem=0", Ran::All),
             ("flags=N qbuf=0 argv-mem=9", Ran::Perhaps),
             ("flags=N qbuf=9 argv-mem=0", Ran::Perhaps),
             ("flags=u qbuf=9 argv-mem=0", Ran::Unknown),
-            ("flags=b qbuf=0 argv-mem=9", Ran::AllButLast),
+            ("flags=b qbuf=0 argv-mem=9 cmd=set", but_last(false)),
+            ("flags=b qbuf=0 argv-mem=9 cmd=some.module", but_last(false)),
+            ("flags=b qbuf=0 argv-mem=9 cmd=blpop", but_last(true)),
             ("flags=b qbuf=9 argv-mem=9", Ran::Unknown),
             ("qbuf=0 argv-mem=0", Ran::Unknown),
         ] {

@@ -5,10 +5,12 @@
 //! Proof: a sweep saw that the kernel handed everything to Redis (or that the socket is gone), and
 //! a CLIENT LIST sent after that sweep shows the connection gone or with nothing pending.
 //!
-//! So are those whose replies are counted and do not leave (the client does not read): behind them
-//! there may be half a command, which waits in Redis for ever. Commands that were whole have run when
-//! Redis has read them and its loop has turned once more, if the connection does not block: that is
-//! what a second list shows ([`Core::release_counted`]).
+//! A connection may have something pending for ever: half a command, an open MULTI, a command that
+//! blocks. Commands that were whole have run when Redis has read them and its loop has turned once
+//! more, if the connection does not block: that is what a second list shows ([`Core::release_run`]). The
+//! rest of what is not whole comes in a packet that closes what it must, and so does EXEC. This goes
+//! for those whose replies are counted and do not leave, as the client does not read, and for those
+//! whose requests cannot be read.
 //!
 //! Of many of these nothing can be shown for long (clients that block): so a list is sent at once only
 //! while the fence is closed, and for who held the same at the last list once a second.
@@ -32,6 +34,17 @@ pub(crate) const fn wants_proof(row: &abi::sweep_row) -> bool {
     row.flags & abi::SWEEP_F_EXECUTED != 0 || row.flags & gone_with_holds == gone_with_holds
 }
 
+/// Whether it is asked for by its first requests, which are counted.
+fn is_counted(row: &abi::sweep_row) -> bool {
+    row.flags & (abi::SWEEP_F_COUNTED | abi::SWEEP_F_GONE) == abi::SWEEP_F_COUNTED
+}
+
+/// Whether what waits in Redis may be a command that is not whole. Of a stream that is not read nobody
+/// knows.
+fn may_be_half(row: &abi::sweep_row) -> bool {
+    !is_counted(row) || row.flags & abi::SWEEP_F_HALF != 0
+}
+
 /// Whose commands no reply has come for and no list has shown to have run.
 #[derive(Debug, Default)]
 pub(crate) struct Stubborn {
@@ -44,10 +57,8 @@ pub(crate) struct Stubborn {
 impl Stubborn {
     /// Whether the row is worth a list now.
     pub(crate) fn wants_list(&self, row: &abi::sweep_row, now: u64, is_fence_closed: bool) -> bool {
-        let is_counted =
-            row.flags & (abi::SWEEP_F_COUNTED | abi::SWEEP_F_GONE) == abi::SWEEP_F_COUNTED;
         let is_known = self.requests.get(&row.cookie) == Some(&row.requests);
-        !is_counted || now >= self.next_ns || (is_fence_closed && !is_known)
+        !is_counted(row) || now >= self.next_ns || (is_fence_closed && !is_known)
     }
 }
 
@@ -79,10 +90,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         };
         for row in &question.proof {
             let remove = row.flags & abi::SWEEP_F_GONE != 0;
-            if row.flags & abi::SWEEP_F_COUNTED != 0 && !remove {
-                self.release_counted(row, &lines, &earlier)?;
-            } else if lines.prove_executed(&row.key) {
+            if !is_counted(row) && lines.prove_executed(&row.key) {
                 self.path.release(row, remove)?;
+            } else if !remove {
+                self.release_run(row, &lines, &earlier)?;
             }
         }
         // Before the next packet of who was proved: it may not leave a whole tick.
@@ -92,9 +103,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.judge_listeners(list)
     }
 
-    /// Releases what a connection's commands hold of which no reply leaves, as far as the list shows
-    /// that they have run. `earlier`: rows of the list before, which perhaps had run.
-    fn release_counted(
+    /// Releases what a connection's commands hold, as far as the list shows that they have run although
+    /// something is pending. `earlier`: rows of the list before, which perhaps had run.
+    fn release_run(
         &mut self,
         row: &abi::sweep_row,
         lines: &Lines<'_>,
@@ -105,7 +116,13 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 self.path.release(row, false)?;
                 return Ok(());
             }
-            Ran::AllButLast if !self.watch.parses_ahead() => {
+            Ran::AllButLast { harmless: true }
+                if !is_counted(row) && !self.watch.parses_ahead() =>
+            {
+                self.path.release(row, false)?;
+                return Ok(());
+            }
+            Ran::AllButLast { .. } if is_counted(row) && !self.watch.parses_ahead() => {
                 // The last one's effect may be in the share that stands for what had no room.
                 let but_last = abi::sweep_row {
                     requests: row.requests.wrapping_sub(1),
@@ -114,7 +131,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 };
                 self.path.release(&but_last, false)?;
             }
-            Ran::Perhaps if row.flags & abi::SWEEP_F_HALF != 0 && !self.watch.may_reply_early() => {
+            Ran::Perhaps if may_be_half(row) && !self.watch.may_reply_early() => {
                 let same = |old: &&abi::sweep_row| old.key == row.key && old.cookie == row.cookie;
                 let Some(old) = earlier.iter().find(same) else {
                     self.perhaps_run.push(*row);
@@ -122,7 +139,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 };
                 self.path.release(old, false)?;
             }
-            Ran::AllButLast | Ran::Perhaps | Ran::Unknown => {}
+            Ran::AllButLast { .. } | Ran::Perhaps | Ran::Unknown => {}
         }
         self.stubborn.requests.insert(row.cookie, row.requests);
         Ok(())

@@ -305,7 +305,9 @@ pub fn held(sweep: &SweepReport) -> HeldReport {
         why: match abi::held_why::from(row.why) {
             abi::HELD_UNREAD => "Redis has not read it yet",
             abi::HELD_UNSENT => "the client does not read its replies",
-            abi::HELD_UNANSWERED => "Redis has read it and not answered: it runs, or is blocked",
+            abi::HELD_UNANSWERED => {
+                "Redis has read it and not answered: it runs, is blocked, or waits for the rest"
+            }
             _ => "the connection is gone: proof is under way",
         }
         .to_owned(),

@@ -41,6 +41,8 @@ const READY_WAIT: Duration = Duration::from_secs(60);
 pub enum Attack {
     /// One connection without a password sends half an EVAL and nothing more.
     HalfEval,
+    /// One connection without a password sends a command that ERB cannot read, half of another, and nothing more.
+    HalfUnread,
     /// One connection without a password sends ten EVAL a second.
     UnauthenticatedEval,
     /// One connection without a password sends ten commands a second that nobody knows.
@@ -168,6 +170,8 @@ impl Ground {
     fn attack(&self, attack: Attack, signals: &Signals) -> Result<u64> {
         match attack {
             Attack::HalfEval => self.half(signals, &[b"*3\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n"]),
+            // Redis does not look at the two bytes behind an argument.
+            Attack::HalfUnread => self.half(signals, &[b"*1\r\n$4\r\nPINGXY*2\r\n$3\r\nGET\r\n"]),
             Attack::HalfSets => {
                 let begins: Vec<Vec<u8>> = (KEYS - 32..KEYS).map(|n| half_set(&key(n))).collect();
                 let begins: Vec<&[u8]> = begins.iter().map(Vec::as_slice).collect();

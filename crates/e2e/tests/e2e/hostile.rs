@@ -31,7 +31,7 @@ fn assert_kept(attacks: &str, keep: &str) {
 
 #[test]
 fn hostile_clients_take_nothing_from_the_others() {
-    let attacks = "half-eval,half-sets,unauthenticated-eval,unauthenticated-unknown,off-path,\
+    let attacks = "half-eval,half-unread,half-sets,unauthenticated-eval,unauthenticated-unknown,off-path,\
                    slow-reader,scripts,crowd";
     assert_kept(attacks, "0.9");
 }

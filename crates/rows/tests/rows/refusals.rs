@@ -369,6 +369,18 @@ fn the_room() {
             &[("REFUSE_WINDOW_CLIENT", 1), ("UP_TRANSLATED", 1)],
         ),
         Row::xdp(
+            "client's window is smaller than the kernel knows",
+            V4,
+            fast,
+            |s| {
+                let mut segment = s.segment(GET_KEY);
+                segment.window /= 4;
+                segment
+            },
+            Expect::Same,
+            &[("REFUSE_WINDOW_STALE", 1), ("UP_TRANSLATED", 1)],
+        ),
+        Row::xdp(
             "replay buffer is full",
             V4,
             |s| {

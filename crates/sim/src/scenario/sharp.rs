@@ -40,7 +40,9 @@ pub(super) fn replay_is_full() {
     });
     s.cached(b"k", &[b'a'; 900]);
     s.cached(b"l", &[b'b'; 800]);
-    let mut talk = Talk::fast(&mut s);
+    let mut raw = s.raw();
+    raw.window = u16::MAX;
+    let mut talk = Talk::begin(&mut s, raw);
     talk.ask(&mut s, &[b"PING"]);
     talk.ack(&mut s);
     let (fast, full) = (s.fast_packets(), s.stat(abi::STAT_REFUSE_REPLAY_FULL));

@@ -211,6 +211,7 @@ cases! {
     "coh-43-no-room", "coherence 43", "marks without room take the fence", Some(cases::fills::more_marks_than_room), "";
     "coh-03-unknown-keys", "coherence 3, 9", "a command with unknown keys closes the fast path until it is answered", Some(cases::fence::unknown_keys_close_everything), "fence-not-taken";
     "fence-half-script", "S3", "half a command closes nothing for others", Some(cases::settle::half_a_script), "";
+    "fence-unread-silent", "edges 39", "behind what is not read, a command that waits closes nothing", Some(cases::settle::unread_and_silent), "";
     "fence-half-body", "S3", "a command closes the fence with its last byte, however long its last argument is", Some(cases::settle::half_a_body), "late-early";
     "fence-slow-reader", "C10", "a reply that is not read closes nothing for others", Some(cases::settle::slow_reader), "reply-whole";
     "fence-unread-before", "C10", "what runs behind a reply that is not read closes nothing once a list shows that it has run", Some(cases::settle::behind_a_reply_that_is_not_read), "held-for-ever";
@@ -290,6 +291,7 @@ cases! {
     "sharp-late-pong", "coherence 17", "the lease counts from when PING was written", Some(sharp::late_pong), "lease-from-pong";
     "sharp-last-push", "coherence 4, 15", "an invalidation is handled when it comes", Some(sharp::last_push), "invalidations-late";
     "sharp-gate-state", "coherence 39", "the gate opens when Redis's state was read again, not when the command was executed", Some(sharp::gate_before_the_state), "gate-unread";
+    "tcp-15-unread", "edges 40", "Redis is not led to send beyond the client's window", Some(cases::acks::unread_and_small), "window-stale";
     "sharp-too-large", "tcp 15", "no answer is beyond the client's window or longer than its segments", Some(sharp::larger_than_the_client_takes), "mss-ignored";
     "sharp-closing-server", "sock_known", "a remembered socket that is closing is looked up again", Some(sharp::asked_again_while_the_server_closes), "known-without-state";
     "sharp-server-window", "tcp 15", "nothing is consumed that the kernel has no room for", Some(sharp::server_window_is_full), "server-window-ignored";

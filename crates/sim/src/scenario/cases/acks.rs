@@ -291,3 +291,53 @@ pub(crate) fn replay_acknowledges_what_the_kernel_has() {
     assert_eq!(counted, now, "a repetition was counted again");
     assert_eq!(s.read(b"n"), b"$1\r\n1\r\n");
 }
+
+/// A client that does not read what it is answered, with a small buffer: Redis's next reply must not be
+/// sent beyond it, although no packet that was answered tells the kernel how small it has become.
+pub(crate) fn unread_and_small() {
+    const ROOM: u32 = 20_000;
+    let mut s = Scenario::new(Setup {
+        veth: false,
+        ..Setup::default()
+    });
+    s.cached(b"k", &[b'x'; 1000]);
+    let writer = s.open_on(1, None);
+    s.call(writer, &[b"SET", b"big", &[b'y'; 40_000]]);
+    let mut raw = s.raw();
+    raw.window = ROOM as u16;
+    let mut talk = Talk::begin(&mut s, raw);
+    talk.ack(&mut s);
+    let end = talk.ack + ROOM;
+    let fast = s.stat(abi::STAT_FAST_GET);
+    for _ in 0..5 {
+        talk.raw.window = (end - talk.ack) as u16;
+        assert_eq!(talk.ask(&mut s, &[b"GET", b"k"]).len(), 1009);
+    }
+    assert!(s.stat(abi::STAT_FAST_GET) > fast, "{}", s.counters());
+    assert!(
+        s.stat(abi::STAT_REFUSE_WINDOW_STALE) > 0,
+        "{}",
+        s.counters()
+    );
+    talk.raw.window = (end - talk.ack) as u16;
+    talk.ack(&mut s);
+    talk.ask(&mut s, &[b"GET", b"big"]);
+    assert!(
+        talk.ack <= end + ROOM / 16,
+        "{} beyond the window",
+        talk.ack - end
+    );
+    assert!(
+        talk.ack + 1_460 > end,
+        "the window was not used: {} left",
+        end - talk.ack
+    );
+    talk.raw.window = 65_535;
+    for _ in 0..20 {
+        let more = talk.ack(&mut s);
+        talk.take(&more);
+        s.run(20 * MS);
+        talk.hear(&mut s);
+    }
+    s.finish();
+}

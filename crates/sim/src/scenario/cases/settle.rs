@@ -409,3 +409,28 @@ pub(crate) fn listener_that_writes() {
         b"$12\r\n*1\r\n$4\r\nPING\r\n"
     );
 }
+
+/// What ERB cannot read closes the fence until Redis has run what was whole: what waits behind it, for
+/// the rest of a command, EXEC or somebody's push, closes nothing.
+pub(crate) fn unread_and_silent() {
+    let unread = b"*1\r\n$4\r\nPINGXY".to_vec();
+    for behind in [
+        b"*2\r\n$3\r\nGET\r\n".to_vec(),
+        request(&[b"BLPOP", b"nolist", b"0"]),
+        [request(&[b"MULTI"]), request(&[b"SET", b"k", b"w"])].concat(),
+    ] {
+        let (mut s, client, _) = setup(Setup::default());
+        let mut talk = Talk::fast(&mut s);
+        talk.say(&mut s, &[unread.clone(), behind].concat());
+        s.run(20 * MS);
+        assert!(s.stat(abi::STAT_SCAN_LOST) > 0, "it was read");
+        assert!(s.stat(abi::STAT_FENCE_PROOF) > 0, "no fence");
+        s.run(500 * MS);
+        assert_eq!(s.control().fence, 0, "kept: {}", s.counters());
+        becomes_fast(&mut s, client);
+        talk.say(&mut s, &request(&[b"EXEC"]));
+        s.run(500 * MS);
+        let value = s.call(client, &[b"GET", b"k"]);
+        assert!(value == b"$1\r\nv\r\n" || value == b"$1\r\nw\r\n");
+    }
+}
