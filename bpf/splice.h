@@ -218,7 +218,7 @@ INLINE void link_again(const struct conn *conn, struct work *w)
 INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, const struct work *w)
 {
 	const struct pkt *p = &w->p;
-	u32 sent_end = conn_sent_end(conn, v), unacked = 0, window, room, kernel_ack;
+	u32 sent_end = conn_sent_end(conn, v), unacked = 0, window, known, room, kernel_ack;
 
 	if (conn->state != CONN_FAST)
 		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : STAT_REFUSE_BYPASS;
@@ -258,9 +258,11 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 							      : REPLAY_BYTES - REPLAY_SLACK;
 	if (unacked + w->reply_len > room)
 		return STAT_REFUSE_REPLAY_FULL;
-	if (v->snd_wnd + unacked + w->reply_len > window + (window >> 4)) /* T10 */
-		return STAT_REFUSE_WINDOW_STALE;
 	kernel_ack = seq_max(p->ack - conn->out_delta, conn->edge);
+	/* T10. An acknowledgement that is news brings its window along. */
+	known = kernel_ack == v->snd_una ? v->snd_wnd : window;
+	if (known + unacked + w->reply_len > window + (window >> 4))
+		return STAT_REFUSE_WINDOW_STALE;
 	return kernel_ack == v->snd_una ? 0 : STAT_TO_TC;
 }
 

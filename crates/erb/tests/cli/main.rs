@@ -349,15 +349,26 @@ fn fences_of_uncountable_replies_are_released_by_proof() {
     );
     open();
     assert_eq!(place.redis_outside(&["GET", "key"]), "2");
-    // While the client is blocked nothing is proved: its write may be what it is blocked in.
-    silent.write_all(b"SET key 3\r\nBLPOP list 0\r\n").unwrap();
-    wait_for("the blocked client", || {
-        place.redis(&["CLIENT", "LIST"]).contains("cmd=blpop")
-    });
+    let blocked_in = |command: &str| {
+        wait_for("the blocked client", || {
+            let list = place.redis(&["CLIENT", "LIST"]);
+            let mut lines = list.lines();
+            lines.any(|line| line.contains("flags=b") && line.contains(command))
+        });
+    };
+    // What waits may be a write: nothing is proved.
+    place.redis(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    silent.write_all(b"SET key 3\r\n").unwrap();
+    blocked_in("cmd=set");
     std::thread::sleep(Duration::from_millis(500));
     assert_ne!(place.status()["fence"], 0, "it is blocked");
-    place.redis(&["RPUSH", "list", "x"]);
+    place.redis(&["CLIENT", "UNPAUSE"]);
     open();
+    // What waits changes no string: what was sent before it has run.
+    silent.write_all(b"SET key 4\r\nBLPOP list 0\r\n").unwrap();
+    blocked_in("cmd=blpop");
+    open();
+    assert_eq!(place.redis_outside(&["GET", "key"]), "4");
     assert_eq!(count(&place, "INVARIANT"), 0);
 }
 

@@ -187,18 +187,19 @@ fn fast_reply_and_closed_window() -> Script {
 fn fast_reply_and_small_window() -> Script {
     let mut b = Builder::fast(
         "fast_reply_and_small_window",
-        "[15] Unacknowledged fast bytes count against the client's window.",
+        "[15] Unacknowledged fast bytes count against the client's window, and so does what the kernel knows of it.",
     );
+    // Window 16 << 4 = 256 bytes, and the kernel knows of more: Redis's, until the kernel knows.
+    b.send(Segment::new(b.seq, b.got, command(GET)).window(16));
+    b.reply(value());
+    b.counted("FAST_GET", 0);
+    b.send(b.bare().window(16));
+    // A sixteenth is room for one reply of 11 bytes that is not acknowledged.
     let from = b.got;
-    // Window 16 << 4 = 256 bytes: room for 23 replies of 11 bytes.
-    for _ in 0..23 {
-        b.send(Segment::new(b.seq, from, command(GET)).window(16));
-        b.reply(value());
-    }
-    b.counted("FAST_GET", 23);
     b.send(Segment::new(b.seq, from, command(GET)).window(16));
-    b.step(Step::Copies(b.got + 3, 100, 0));
-    b.ack();
+    b.reply(value());
+    b.counted("FAST_GET", 1);
+    b.send(Segment::new(b.seq, from, command(GET)).window(16));
     b.reply(value());
     b.ack();
     b.counted("FAST_GET", 0);

@@ -43,7 +43,7 @@ mutations! {
     "ahead-paws-as-usual", "what TCP may refuse is not kept", "edge-15-old-timestamp",
         [("ahead.h", "(beyond && !ahead_paws_ok(conn, w))", "(beyond && 0)")];
     "window-stale", "who does not read is not answered beyond a sixteenth of its window", "tcp-15-unread",
-        [("splice.h", "if (v->snd_wnd + unacked + w->reply_len > window + (window >> 4)) /* T10 */", "if (0)")];
+        [("splice.h", "if (known + unacked + w->reply_len > window + (window >> 4))", "if (known == 1)")];
     "ahead-consumed", "nothing is consumed while bytes are kept beyond", "tcp-04-hole-filled-fast",
         [("splice.h", "if (conn->flags & CONN_F_AHEAD) /* O3 */", "if (0)"),
          ("ingress.h", "(conn->flags & CONN_F_AHEAD);\n}", "0;\n}")];
@@ -180,7 +180,7 @@ mutations! {
         [("accept.h", "return (p->ack - conn->ack_max + v->max_window) >> 31 &", "return conn->ack_max == p->ack + 1 && v->max_window == 1 &&")];
     "client-window-ignored", "an answer fits the window that the client offers", "sharp-too-large",
         [("splice.h", "if (unacked + w->reply_len > window)", "if (window == 1)"),
-         ("splice.h", "if (v->snd_wnd + unacked + w->reply_len > window + (window >> 4)) /* T10 */", "if (0)")];
+         ("splice.h", "if (known + unacked + w->reply_len > window + (window >> 4))", "if (known == 1)")];
     "mss-ignored", "an answer fits the client's segments", "sharp-too-large",
         [("splice.h", "if (w->reply_len > conn_mss(conn, v))", "if (0)")];
     "server-window-ignored", "what is consumed fits the window that the kernel offered", "sharp-server-window",
