@@ -2,8 +2,10 @@
 /* control.bpf.c - what the daemon does to the cache, as programs: the data path's own hash, locks
  * and layout are written once, in C. Run by BPF_PROG_RUN; requests and answers are in erb_fill_io.
  */
-#include "seam.h"
-#include "cache.h"
+#define HANDLER_ABI "redis/abi.h"
+#include "base/seam.h"
+#include "cache/cache.h"
+#include "redis/maps.h" /* made here, as all that is shared */
 
 char LICENSE[] SEC("license") = "GPL";
 

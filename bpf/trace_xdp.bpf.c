@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /* trace_xdp.bpf.c - the XDP tier while somebody traces: xdp.bpf.c unchanged, watched from outside.
- * It takes the tier's place on its links, as another build would; see crates/datapath/src/trace.rs.
+ * It takes the tier's place on its links, as another build would; see crates/product/datapath/src/trace.rs.
  */
-#include "seam.h"
-#include "tier_xdp.h"
-#include "ingress.h"
+#define HANDLER_ABI  "redis/abi.h"
+#define HANDLER_WORK "redis/work.h"
+#include "base/seam.h"
+#include "net/tier_xdp.h"
+#include "splice/hidden.h"
+#include "splice/icmp.h"
+#include "splice/ingress.h"
+#include "redis/handler.h"
 
 char traced_by[] SEC("license") = "GPL";
 
-#include "trace_frame.h"
+#include "trace/trace_frame.h"
 #include "xdp.bpf.c"
 
 __attribute__((section("xdp"), used)) int trace_xdp(struct xdp_md *ctx)

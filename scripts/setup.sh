@@ -9,9 +9,7 @@
 # Asks nothing, needs no terminal, may be repeated: packages that are there are left alone, and with
 # nothing missing the network is not touched. No service is started or enabled.
 
-ERB_KERNEL_MIN=6.12 # Debian 13's; the programs are tried from there on
-ERB_RUST_MIN=1.85   # edition 2024
-ERB_CLANG_MIN=18    # what crates/datapath/build.rs accepts; 19 is what is tried
+. "${BASH_SOURCE[0]%/*}/versions"
 ERB_POLICY=/usr/sbin/policy-rc.d
 ERB_POLICY_SAVED=/usr/sbin/policy-rc.d.before-erb
 
@@ -43,7 +41,7 @@ setup_root() {
 
 setup_processor() {
 	[ "$(uname -m)" = x86_64 ] || die "ERB is built for x86_64 only, not for $(uname -m): nobody has \
-run it there, and its order of memory accesses is proved on paper only (docs/EDGES.md, finding 4)"
+run it there, and its order of memory accesses is proved on paper only (docs/internals/edges.md, E-4)"
 }
 
 setup_kernel() {
@@ -59,7 +57,7 @@ linux-generic-hwe-24.04; then reboot"
 # Name of a clang that the build scripts accept, or nothing.
 setup_clang_found() {
 	local name version
-	for name in clang-19 clang; do
+	for name in "clang-$ERB_CLANG_TRIED" clang; do
 		version=$("$name" -dumpversion 2>/dev/null) || continue
 		if version_at_least "$version" "$ERB_CLANG_MIN"; then
 			echo "$name"
@@ -71,8 +69,8 @@ setup_clang_found() {
 # Packages that must be there, one per line, as far as they are missing.
 setup_missing() {
 	local package
-	[ -n "$(setup_clang_found)" ] || echo clang-19
-	setup_libclang_found || echo libclang1-19
+	[ -n "$(setup_clang_found)" ] || echo "clang-$ERB_CLANG_TRIED"
+	setup_libclang_found || echo "libclang1-$ERB_CLANG_TRIED"
 	have gcc || echo gcc
 	have make || echo make
 	have pkg-config || echo pkg-config
@@ -84,8 +82,8 @@ setup_missing() {
 		installed "$package" || echo "$package"
 	done
 	if [ "$1" = test ]; then
-		have clang-format-19 || echo clang-format-19
-		setup_sanitizers_found || echo libclang-rt-19-dev
+		have "clang-format-$ERB_CLANG_TRIED" || echo "clang-format-$ERB_CLANG_TRIED"
+		setup_sanitizers_found || echo "libclang-rt-$ERB_CLANG_TRIED-dev"
 		# What the tests believe of attached programs is the kernel's word, not ERB's.
 		have bpftool || echo bpftool
 		# Redis's own test suite: its interpreter, and what unpacks its source package.
@@ -161,11 +159,11 @@ setup_stand_in() {
 		return
 	fi
 	case $1 in
-	clang-19) echo clang ;;
-	libclang1-19) echo libclang-dev ;;
+	"clang-$ERB_CLANG_TRIED") echo clang ;;
+	"libclang1-$ERB_CLANG_TRIED") echo libclang-dev ;;
 	bpftool) echo linux-tools-generic ;; # Ubuntu
-	clang-format-19) say "clang-format-19 cannot be had here: the C format will not be checked" ;;
-	libclang-rt-19-dev) say "libclang-rt-19-dev cannot be had here: nothing runs with sanitizers" ;;
+	"clang-format-$ERB_CLANG_TRIED") say "$1 cannot be had here: the C format will not be checked" ;;
+	"libclang-rt-$ERB_CLANG_TRIED-dev") say "$1 cannot be had here: nothing runs with sanitizers" ;;
 	*) echo "$1" ;;
 	esac
 }
@@ -197,7 +195,7 @@ there is no apt-get here: install them in your system's way and start again"
 	trap - EXIT INT TERM HUP
 	[ $had_redis = yes ] || setup_disable_redis
 	[ -n "$(setup_clang_found)" ] || die "no clang >= $ERB_CLANG_MIN, and apt has none: install \
-clang-19 (https://apt.llvm.org) and start again"
+clang-$ERB_CLANG_TRIED (https://apt.llvm.org) and start again"
 }
 
 # A redis-server that only the lab needs shall not come up with the machine.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # load-test.sh - loads ERB's BPF programs into another kernel than the one that runs, and lets a
-# boosted Redis answer there: does ERB work on the oldest kernel it names (docs/oldest-kernel.md)?
+# boosted Redis answer there: does ERB work on the oldest kernel it names (docs/operating/kernels.md)?
 #
 #   scripts/vm/load-test.sh [PACKAGE]
 #
@@ -86,15 +86,15 @@ out_dir() {
 		"$vm/build.json"
 }
 
-# The erb binary, the objects in it, and a loader that is linked against the same libbpf.
+# The programs erb and erb-lab, the objects in them, and a loader that is linked against the same libbpf.
 vm_build() {
 	local libbpf
-	cargo build --release --locked --package erb --message-format=json >"$vm/build.json"
+	cargo build --release --locked --package erb --package erb-tools --message-format=json >"$vm/build.json"
 	libbpf=$(out_dir libbpf-sys)
 	rm -rf "$vm/objects"
 	mkdir "$vm/objects"
 	cp "$(out_dir erb-datapath)"/*.bpf.o "$(out_dir erb-bench)"/*.bpf.o "$vm/objects/"
-	cp "${CARGO_TARGET_DIR:-target}/release/erb" "$vm/erb"
+	cp "${CARGO_TARGET_DIR:-target}"/release/{erb,erb-lab} "$vm/"
 	cc -O1 -Wall -Werror -I "$libbpf/include" scripts/vm/load.c "$libbpf/libbpf.a" -lelf -lz \
 		-o "$vm/load"
 }

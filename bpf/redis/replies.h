@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* replies.h - what leaves Redis: replies counted, what they release and say of their connection. */
+#pragma once
+#include "base/seam.h"
+#include "cache/cache.h"
+#include "net/chunk.h"
+#include "net/chunk_load.h"
+#include "net/packet.h"
+#include "net/work.h"
+#include "redis/effects.h"
+#include "redis/modes.h"
+#include "redis/resp.h"
+#include "redis/scan_reply.h"
+#include "splice/handler.h"
+#include "splice/out_work.h"
+
+/* Takes what can be taken in one step at ow->pos. Global: verified by itself. */
+__noinline int scan_replies_step(void)
+{
+	struct out_work *ow = out_work_get();
+	u32 pos, at, left, used = 0;
+
+	if (!ow)
+		return 0;
+	pos = ow->pos;
+	left = ow->p.payload_len - pos;
+	if (ow->h.scan.state == RP_TYPE) {
+		at = pos - ow->chunk.at;
+		opaque(at);
+		if (at < SCAN_CHUNK)
+			used = scan_reply_header(&ow->h.scan, &ow->h.found,
+						 *(u64 *)(ow->chunk.bytes + at), left);
+	}
+	if (ow->h.scan.state == RP_BLOB) {
+		u32 n = ow->h.scan.skip < left - used ? ow->h.scan.skip : left - used;
+
+		scan_reply_skip(&ow->h.scan, &ow->h.found, n);
+		used += n;
+	} else if (!used) {
+		scan_reply_byte(&ow->h.scan, &ow->h.found,
+				ow->chunk.bytes[(pos - ow->chunk.at) & (SCAN_CHUNK - 1)]);
+		used = 1;
+	}
+	ow->pos = pos + used;
+	return 0;
+}
+
+/* Scans the payload from scan_from on with ow->h.scan into ow->h.found. The position is in memory: the
+ * verifier must not count it. Global: verified by itself. */
+__noinline int scan_replies(struct __sk_buff *ctx)
+{
+	struct out_work *ow = out_work_get();
+	u32 end;
+	int i;
+
+	if (!ow)
+		return 0;
+	ow->pos = ow->scan_from - ow->p.seq;
+	ow->chunk.end = 0;
+	end = ow->p.payload_len;
+	bpf_for(i, 0, SCAN_STEPS_MAX)
+	{
+		u32 pos = read_once(ow->pos);
+
+		if (pos >= end || ow->h.scan.state == RP_LOST)
+			break;
+		if (ow->h.scan.state != RP_BLOB &&
+		    !chunk_load(ctx, &ow->chunk, ow->p.payload_off, pos, end)) {
+			ow->h.scan.state = RP_LOST;
+			break;
+		}
+		scan_replies_step();
+	}
+	if (read_once(ow->pos) < end)
+		ow->h.scan.state = RP_LOST;
+	return 0;
+}
+
+/* Whether a mark's command has been executed. Redis makes the reply of a command that is settled
+ * when it has run, so its first byte says so; that of EXEC may leave in parts. Lock held. */
+INLINE bool reply_executed(const struct conn *conn, const struct mark *m, bool begun)
+{
+	u32 early =
+	    begun & (m->set == EFFECT_SETTLE); /* a branch costs the verifier twice as much */
+
+	return !seq_after(m->request, conn->replies + early);
+}
+
+/* Whether all that the connection ever asked for was refused, as it has shown no password: M5. Lock
+ * held. */
+INLINE bool reply_refused(const struct conn *conn, const struct out_work *ow)
+{
+	return ow->h.shut && !(conn->h.kept & (CONN_K_LET_IN | CONN_K_RECOUNTED)) &&
+	       conn->h.rights == ow->h.rights;
+}
+
+/* Moves marks whose replies have left into ow->h.marks. Lock held. */
+INLINE void reply_take_marks(struct conn *conn, struct out_work *ow)
+{
+	/* out_at is in line C, the scanner's state is not. */
+	bool begun = conn->out_at == STREAM_WITHIN && conn->h.out.left && !conn->h.out.push;
+	bool refused = reply_refused(conn, ow);
+
+	for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
+		struct mark *m = &conn->h.marks[conn->h.mark_tail & (MARKS_IN_FLIGHT - 1)];
+
+		if (conn->h.mark_tail == conn->h.mark_head || !reply_executed(conn, m, begun))
+			break;
+		ow->h.marks[i] = *m;
+		if (refused && m->set == EFFECT_FENCE)
+			ow->h.marks[i].set = EFFECT_SETTLE;
+		ow->h.released = i + 1;
+		conn->h.mark_tail++;
+	}
+}
+
+/* Whether the first answer does not prove that a stream older than ERB was taken up at a command's
+ * begin: Redis would have answered anything else by an error. */
+INLINE bool reply_trial_failed(const struct conn *conn, const struct out_work *ow)
+{
+	return (conn->h.kept & CONN_K_TRIAL) && ow->h.found.errors;
+}
+
+/* What counted replies say of the connection itself: M2 to M4, and the end of a trial. Lock held.
+ */
+INLINE void reply_modes(struct conn *conn, const struct out_work *ow)
+{
+	if (ow->h.found.success || ow->h.found.ran)
+		conn->h.kept |= CONN_K_LET_IN;
+	if (ow->h.found.map && !conn->h.resp && conn->h.hellos == HELLOS_OF_3)
+		conn->h.resp = 3;
+	if (ow->h.found.authed && conn->h.auth_at == ow->h.auth_at)
+		conn->h.kept |= CONN_K_AUTHED;
+	if (ow->h.found.errors && (conn->h.kept & CONN_K_WATCHED))
+		conn->h.kept |= CONN_K_STUCK;
+	if (ow->h.found.success && conn->replies == conn->requests)
+		conn->h.kept &= ~CONN_K_TRIAL;
+}
+
+/* The usual reply, a bulk string that fills the packet or nil, is told by its header, which is in
+ * ow->head: true if the packet is one whole reply. The scanner would say the same. */
+INLINE bool reply_one_bulk(struct out_work *ow)
+{
+	u32 at = ow->p.payload_off, len = ow->p.payload_len, n, digits;
+	u64 word;
+
+	opaque(at);
+	if (at > HEAD_BYTES - RESP_HEADER_BYTES)
+		return false;
+	word = *(u64 *)(ow->head + at);
+	if ((u8)word != '$')
+		return false;
+	if ((word & REPLY_NIL_MASK) == REPLY_NIL)
+		return len == 5;
+	digits = resp_header_digits(word, len, &n);
+	return digits && len == digits + 3 + n + 2;
+}
+
+INLINE void handler_down_begin(struct out_work *ow, const struct control *c)
+{
+	u32 open;
+
+	ow->h.released = ow->h.overflow = ow->h.gate = 0;
+	ow->h.rights = read_once(c->rights);
+	load_barrier();
+	open = read_once(c->open);
+	ow->h.open = open == DOOR_OPEN;
+	ow->h.shut = open == DOOR_SHUT;
+}
+
+INLINE void handler_down_scan(struct __sk_buff *ctx, struct out_work *ow, struct conn *conn)
+{
+	struct reply_found *found = &ow->h.found;
+
+	found->done = found->pushes = 0;
+	found->bars = found->success = 0;
+	found->authed = found->errors = found->map = 0;
+	found->noauth = found->noperm = found->ran = 0;
+	ow->h.auth_at = read_once(conn->h.auth_at);
+	found->auth_at = ow->h.auth_at ? ow->h.auth_at - conn->replies : 0;
+	ow->h.whole =
+	    ow->scan_from == ow->p.seq && conn->out_at == STREAM_BETWEEN && reply_one_bulk(ow);
+	if (ow->h.whole) {
+		ow->h.scan.state = RP_TYPE;
+		found->done = found->success = 1;
+	} else {
+		ow->h.scan = conn->h.out;
+		if (ow->scan_lost)
+			ow->h.scan.state = RP_LOST;
+		else
+			scan_replies(ctx);
+	}
+	ow->replies = found->done;
+	ow->scan_lost = ow->h.scan.state == RP_LOST;
+	ow->out_at = !ow->h.whole && (ow->h.scan.state != RP_TYPE || ow->h.scan.left)
+			 ? STREAM_WITHIN
+			 : STREAM_BETWEEN;
+}
+
+INLINE void handler_down_take(struct conn *conn, const struct out_work *ow)
+{
+	if (!ow->h.whole)
+		conn->h.out = ow->h.scan;
+}
+
+INLINE bool handler_doubts(const struct conn *conn, const struct out_work *ow)
+{
+	return reply_trial_failed(conn, ow);
+}
+
+INLINE void handler_uncounted(struct conn *conn, struct out_work *ow)
+{
+	modes_move(conn);
+	if (conn->h.kept & CONN_K_TRIAL) {
+		conn_trial_failed(conn);
+		ow->became = STAT_TRIAL_FAILED;
+	}
+	if ((conn->h.mark_head != conn->h.mark_tail || (conn->flags & CONN_F_OVERFLOW)) &&
+	    !(conn->flags & CONN_F_FENCE_PROOF)) {
+		/* from now on only proof releases what the ring holds */
+		conn->flags |= CONN_F_FENCE_PROOF;
+		conn->h.proof_pos = conn->up_max - conn->in_delta;
+		ow->h.overflow = OVERFLOW_TO_PROOF;
+	}
+}
+
+INLINE void handler_replied(struct conn *conn, struct out_work *ow)
+{
+	reply_modes(conn, ow);
+	ow->h.gate =
+	    (ow->h.open && ow->h.found.noauth) ||
+	    (conn->state == CONN_FAST && conn->h.rights == ow->h.rights && ow->h.found.noperm);
+	reply_take_marks(conn, ow);
+	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW)) {
+		conn->flags &= ~CONN_F_OVERFLOW;
+		ow->h.hidden = (conn->handler_bits & CONN_F_OVERFLOW) && !reply_refused(conn, ow);
+		conn->handler_bits &= ~CONN_F_OVERFLOW;
+		ow->h.overflow = OVERFLOW_DONE;
+	}
+	if (conn->state != CONN_NEW)
+		return;
+	if (ow->h.found.bars) {
+		conn->state = CONN_BYPASS;
+		ow->became = STAT_CONN_BYPASS;
+	} else if (ow->h.found.success && !ow->h.open) {
+		conn->state = CONN_BYPASS; /* whose it is only a list can tell */
+		ow->became = STAT_CONN_BYPASS;
+	} else if (ow->h.found.success && !(conn->flags & CONN_F_CLOSING)) {
+		conn->h.rights = ow->h.rights;
+		conn->state = CONN_FAST;
+		ow->became = STAT_CONN_FAST;
+	}
+}
+
+INLINE void handler_down_done(struct out_work *ow, struct control *c)
+{
+	if (ow->h.released)
+		marks_release(c, ow->h.marks, ow->h.released, true);
+	if (ow->h.overflow == OVERFLOW_DONE)
+		fence_end(c, ow->h.hidden);
+	if (ow->h.overflow == OVERFLOW_TO_PROOF) {
+		fence_take(c);
+		count(STAT_FENCE_PROOF);
+	}
+	if (ow->h.gate)
+		gate_shut(c);
+}

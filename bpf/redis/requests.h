@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* requests.h - packets that go up, as Redis will read them: scanned, and their effects taken. */
+#pragma once
+#include "base/seam.h"
+#include "net/packet.h"
+#include "net/work.h"
+#include "redis/effects.h"
+#include "redis/modes.h"
+#include "redis/scan_request.h"
+#include "splice/handler.h"
+#include "splice/piece.h"
+
+/* Takes what can be taken in one step at w->scan_pos. Global: verified by itself, or the loop of
+ * scan_packet does not converge on Linux 6.12. */
+__noinline int scan_packet_step(void)
+{
+	struct work *w = work_get();
+	struct control *c = control_get();
+	u32 pos;
+
+	if (!w || !c)
+		return 0;
+	pos = w->scan_pos;
+	w->scan_pos = pos + scan_request_step(&w->h.scan, &w->h.found, c, w->chunk.bytes,
+					      pos - w->chunk.at, w->chunk.end - pos);
+	return 0;
+}
+
+/* What is due with this packet of a command that was counted before it was whole: S3. Nothing if it
+ * was answered before: by a protocol error, behind which Redis reads no more. */
+INLINE u32 late_due(const struct conn *conn, const struct work *w)
+{
+	return conn->h.late && conn->requests != conn->replies &&
+		       !seq_before(w->end, conn->h.in.late_end)
+		   ? conn->h.late
+		   : 0;
+}
+
+/* The keys that wait in the entry for their command's last byte. Read without the lock: who moves
+ * them moves conn.next or conn.late too, and the commit sees it. */
+INLINE void half_note(const struct conn *conn, struct work *w)
+{
+	w->h.half = read_once(conn->h.half);
+	w->h.half_at = read_once(conn->h.mark_head);
+}
+
+INLINE void found_half(struct work *w, const struct conn *conn)
+{
+	int i;
+
+	bpf_for(i, 0, MARKS_IN_FLIGHT)
+	{
+		u32 n = i, at = (w->h.half_at + n) & (MARKS_IN_FLIGHT - 1);
+
+		if (n >= w->h.half || n >= MARKS_IN_FLIGHT)
+			break;
+		w->h.found.marks[n].request = w->h.found.done + 1;
+		w->h.found.marks[n].set = conn->h.marks[at].set;
+		w->h.found.hashes[n] = (u64)conn->h.marks[at].request << 48;
+		w->h.found.effects = n + 1;
+	}
+}
+
+/* Nothing is found but what is left of a command that began before: keys of the one at hand, or all
+ * that the last one counted takes, if it is whole with the packet (w->h.late). Global: verified by
+ * itself. */
+__noinline int found_begin(void)
+{
+	struct work *w = work_get();
+	struct conn *conn;
+
+	if (!w)
+		return 0;
+	w->h.found.effects = w->h.found.due = w->h.found.late = 0;
+	w->h.found.overflow = w->h.found.uncountable = w->h.found.gate = w->h.found.hidden = 0;
+	w->h.found.done = w->h.late ? -1U : 0; /* whose number is one more */
+	conn = w->h.half ? conn_get(&w->p.key) : 0;
+	if (conn)
+		found_half(w, conn);
+	if (w->h.late & ~PENDING_MARKS)
+		found_whole(&w->h.found, w->h.late);
+	if (w->h.late)
+		w->h.found.due = w->h.found.effects;
+	w->h.found.done = 0;
+	return 0;
+}
+
+/* Scans what begins at scan_seq from scan_from on with w->h.scan into w->h.found. The position is in memory: the
+ * verifier must not count it. Global: verified by itself.
+ * S2: what is left of a skipped body counts as scanned; scan_next is moved over it. */
+__noinline int scan_packet(ctx_t *ctx)
+{
+	struct work *w = work_get();
+	u32 end;
+	int i;
+
+	if (!w)
+		return 0;
+	found_begin();
+	w->scan_pos = w->scan_from - w->scan_seq;
+	w->chunk.end = 0;
+	end = w->scan_len;
+	bpf_for(i, 0, SCAN_STEPS_MAX)
+	{
+		u32 pos = read_once(w->scan_pos), n = end - pos;
+
+		if (pos >= end || w->h.scan.state == RQ_LOST)
+			break;
+		if (w->h.scan.skip && w->h.scan.state == RQ_BULK) {
+			if (n > w->h.scan.skip)
+				n = w->h.scan.skip;
+			w->h.scan.skip -= n;
+			w->scan_pos = pos + n;
+			if (!w->h.scan.skip)
+				scan_request_settle(&w->h.scan, &w->h.found);
+			continue;
+		}
+		if (!piece_load(ctx, w, pos)) {
+			w->h.scan.state = RQ_LOST;
+			break;
+		}
+		scan_packet_step();
+	}
+	if (read_once(w->scan_pos) < end)
+		w->h.scan.state = RQ_LOST;
+	w->scan_next = w->scan_seq + end;
+	if (w->h.scan.skip && w->h.scan.state == RQ_BULK) {
+		w->scan_next += w->h.scan.skip;
+		w->h.scan.skip = 0;
+		if (!w->h.scan.args_left) { /* S4, but not whole */
+			w->h.found.late = w->h.scan.pending;
+			if (w->h.found.effects != w->h.found.due)
+				w->h.found.late |= PENDING_MARKS;
+			w->h.scan.pending = 0;
+			w->h.scan.state = RQ_IDLE;
+			w->h.found.done++;
+		}
+	}
+	return 0;
+}
+
+#define ROTE_PING     0x0a0d34240a0d312aULL /* "*1\r\n$4\r\n" */
+#define ROTE_REPLCONF 0x0a0d38240a0d332aULL /* "*3\r\n$8\r\n", or of five arguments */
+#define ROTE_ACK_AT   28
+#define ROTE_BYTES    96
+
+/* Whether the payload is, byte for byte, PING, or REPLCONF ACK with numbers as replicas say it (the
+ * second one of Redis 7.2: FACK). Global: verified by itself. */
+__noinline int listener_by_rote(void)
+{
+	struct work *w = work_get();
+	const u64 *words;
+	u32 len;
+	int i;
+
+	if (!w)
+		return 0;
+	words = (const u64 *)w->payload;
+	len = w->p.payload_len;
+	if (len > w->loaded || len > ROTE_BYTES)
+		return 0;
+	if (len == 14 && words[0] == ROTE_PING)
+		return (words[1] & 0xffffdfdfdfdfULL) == 0x0a0d474e4950ULL; /* PING */
+	if (len < ROTE_ACK_AT + 6 ||
+	    (words[0] != ROTE_REPLCONF && words[0] != ROTE_REPLCONF + 0x200) ||
+	    words[1] != 0x464e4f434c504552ULL ||	   /* REPLCONF */
+	    words[2] != 0x43410a0d33240a0dULL ||	   /* "\r\n$3\r\nAC" */
+	    *(const u32 *)(w->payload + 24) != 0x240a0d4b) /* "K\r\n$" */
+		return 0;
+	bpf_for(i, ROTE_ACK_AT, ROTE_BYTES)
+	{
+		u32 at = i;
+		u8 ch;
+
+		if (at >= len || at >= ROTE_BYTES)
+			break;
+		ch = w->payload[at];
+		if ((ch < '0' || ch > '9') && ch != '\r' && ch != '\n' && ch != '$' && ch != 'F' &&
+		    ch != 'A' && ch != 'C' && ch != 'K')
+			return 0;
+	}
+	return 1;
+}
+
+INLINE void handler_up_load(struct work *w, const struct conn *conn)
+{
+	bool known = conn->state == CONN_FAST || conn->state == CONN_NEW;
+
+	w->h.scan = conn->h.in;
+	w->h.kept = conn->h.kept;
+	w->h.db = known ? conn->h.db : DB_UNKNOWN;
+}
+
+INLINE void found_nothing(struct scan_found *f)
+{
+	f->effects = f->due = f->overflow = f->hidden = 0;
+	f->uncountable = f->gate = f->done = 0;
+	f->modes.stateful = f->modes.gate = f->late = 0;
+}
+
+INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how how)
+{
+	found_nothing(&w->h.found);
+	w->h.late = how == UP_LOST ? 0 : late_due(conn, w);
+	w->h.by_rote = 0;
+	w->scan_lost = 0;
+	w->in_at = STREAM_BETWEEN;
+	if (how == UP_WHOLE) { /* nothing but reads */
+		if (w->h.late) {
+			half_note(conn, w);
+			found_begin();
+			effects_take();
+		}
+		w->h.found.done = w->requests = w->commands;
+		return;
+	}
+	modes_begin(&w->h.found.modes, w->h.kept, w->h.db);
+	if (how == UP_LOST) {
+		w->h.by_rote = (conn->h.kept & CONN_K_LISTENS) && listener_by_rote();
+		return;
+	}
+	half_note(conn, w);
+	scan_packet(ctx);
+	effects_take();
+	w->requests = w->h.found.done;
+	w->scan_lost = w->h.scan.state == RQ_LOST;
+	w->in_at = w->h.scan.state == RQ_IDLE ? STREAM_BETWEEN : STREAM_WITHIN;
+}
+
+INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how)
+{
+	w->h.trial = conn->h.kept & CONN_K_TRIAL;
+	w->h.by_rote = w->h.by_rote && (conn->h.kept & CONN_K_LISTENS);
+	if (w->h.by_rote) {
+		w->h.hold = HOLD_RING;
+		return UP_UNREAD;
+	}
+	if (how != UP_LOST && w->h.late != late_due(conn, w))
+		return UP_RACE;
+	conn->h.kept &= ~CONN_K_LISTENS;
+	if (how == UP_SCAN)
+		modes_commit(conn, &w->h.found.modes);
+	if (w->scan_lost) {
+		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
+		conn->h.kept |= CONN_K_NEVER;
+	}
+	if (w->h.found.uncountable)
+		conn->flags |= CONN_F_UNCOUNTABLE;
+	if (conn->flags & CONN_F_UNCOUNTABLE)
+		modes_move(conn);
+	if ((w->h.found.modes.stateful || (conn->flags & CONN_F_UNCOUNTABLE)) &&
+	    conn->state != CONN_OLD)
+		conn->state = CONN_BYPASS;
+	w->h.hold = hold_effects(conn, w);
+	held_note(conn, w);
+	if (how == UP_SCAN)
+		conn->h.in = w->h.scan;
+	if (how != UP_LOST) {
+		conn->h.late = w->h.found.late;
+		conn->h.in.late_end = w->scan_next;
+	}
+	return UP_TAKEN;
+}
+
+INLINE void handler_up_undo(struct work *w)
+{
+	effects_release();
+}
+
+INLINE void handler_up_done(struct work *w, struct control *c, struct conn *conn, enum up_how how)
+{
+	bool unread = (how == UP_LOST && !w->h.by_rote) || w->h.trial || w->scan_lost;
+
+	hold_done(w, c, conn, w->h.hold);
+	if (w->h.found.gate || w->h.found.modes.gate ||
+	    unread) /* what cannot be read may be any command */
+		gate_shut(c);
+	if (w->h.found.modes.stateful)
+		count(STAT_STATEFUL);
+}
+
+INLINE bool handler_late(const struct conn *conn)
+{
+	return conn->h.late;
+}
+
+/* A command is whole with these bytes: S3. */
+INLINE void late_take(struct work *w, struct control *c, struct conn *conn, u64 cookie)
+{
+	enum hold hold = HOLD_RING;
+	bool taken = false;
+
+	half_note(conn, w);
+	found_begin();
+	effects_take();
+	lock_take(&conn->lock);
+	if (conn->cookie == cookie && w->h.late == late_due(conn, w)) {
+		taken = true;
+		hold = hold_effects(conn, w);
+		held_note(conn, w);
+		conn->h.late = 0;
+	}
+	lock_release(&conn->lock);
+	if (!taken) {
+		effects_release();
+		return;
+	}
+	hold_done(w, c, conn, hold);
+	if (w->h.found.gate)
+		gate_shut(c);
+}
+
+INLINE void handler_up_again(struct work *w, struct control *c, struct conn *conn, u64 cookie)
+{
+	w->h.late = late_due(conn, w);
+	if (w->h.late)
+		late_take(w, c, conn, cookie);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* entry_tc.h - the TC tiers' programs: ingress for what XDP leaves to it, egress for all that the kernel
+ * sends, and those that the daemon runs against the table of connections. Of whatever handler the object
+ * is compiled with. */
+#pragma once
+#include "base/seam.h"
+#include "base/verdict.h"
+#include "net/packet.h"
+#include "net/work.h"
+#include "splice/egress.h"
+#include "splice/hidden.h"
+#include "splice/icmp.h"
+#include "splice/ingress.h"
+#include "splice/table.h"
+
+#define LOOPBACK_IFINDEX 1 /* include/net/flow.h, in every network namespace */
+
+SEC("tcx/ingress")
+int erb_tc_ingress(struct __sk_buff *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+
+	if (!c || !w || tier_meta(ctx) == META_TRANSLATED)
+		return TCX_NEXT;
+	if (ctx->mark == SKB_MARK_FEED) {
+		count(STAT_UP_FEED);
+		return TCX_NEXT;
+	}
+	switch (ingress_parse(ctx)) {
+	case PARSE_ICMP:
+		ingress_icmp(ctx);
+		return TCX_NEXT;
+	case PARSE_TCP:
+		break;
+	default:
+		return hidden_bytes(ctx, w) ? TCX_DROP : TCX_NEXT;
+	}
+	if (ctx->ifindex == LOOPBACK_IFINDEX && w->p.key.client_port_be == c->port_be) {
+		/* Both directions pass: this may be Redis's reply as well as a request. */
+		count(STAT_UP_UNTRACKED);
+		return TCX_NEXT;
+	}
+	w->now = now_ns();
+	return ingress_tcp(ctx, w, c) == V_DROP ? TCX_DROP : TCX_NEXT;
+}
+
+SEC("tcx/egress")
+int erb_tc_egress(struct __sk_buff *ctx)
+{
+	if (ctx->mark == SKB_MARK_CLONE && ctx->ingress_ifindex) {
+		ctx->mark = 0;
+		count(STAT_EGRESS_CLONE);
+		return TCX_NEXT;
+	}
+	return egress_packet(ctx);
+}
+
+SEC("tc")
+int erb_tick(struct __sk_buff *ctx)
+{
+	return tick(ctx);
+}
+
+SEC("tc")
+int erb_sweep(struct __sk_buff *ctx)
+{
+	return sweep(ctx);
+}
+
+SEC("tc")
+int erb_release(struct __sk_buff *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+	struct release_io *io;
+	u32 zero = 0;
+
+	io = bpf_map_lookup_elem(&erb_release_io, &zero);
+	return c && w && io ? release(io, w, c) : 0;
+}

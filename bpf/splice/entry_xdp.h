@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* entry_xdp.h - the XDP tier's program, of whatever handler the object is compiled with. */
+#pragma once
+#include "base/seam.h"
+#include "base/verdict.h"
+#include "net/packet.h"
+#include "net/work.h"
+#include "splice/hidden.h"
+#include "splice/icmp.h"
+#include "splice/ingress.h"
+
+SEC("xdp")
+int erb_xdp(struct xdp_md *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+
+	if (!c || !w)
+		return XDP_PASS;
+	switch (ingress_parse(ctx)) {
+	case PARSE_ICMP:
+		ingress_icmp(ctx);
+		return XDP_PASS;
+	case PARSE_TCP:
+		break;
+	default:
+		return hidden_bytes(ctx, w) ? XDP_DROP : XDP_PASS;
+	}
+	w->now = now_ns();
+	switch (ingress_tcp(ctx, w, c)) {
+	case V_DROP:
+		return XDP_DROP;
+	case V_SENT:
+		return XDP_TX;
+	case V_TO_TC:
+		count(STAT_TO_TC);
+		tier_note(ctx, META_TO_TC); /* unmarked, TC treats it alike */
+		return XDP_PASS;
+	case V_PLAIN:
+		tier_note(ctx, META_TRANSLATED);
+		return XDP_PASS;
+	default:
+		return XDP_PASS;
+	}
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `struct control` as user space uses it: its own part is written, the data path's part is read.
+//! A field that Rust needs is listed here and nowhere else.
+
+use std::ptr::addr_of_mut;
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use crate::values::Values;
+use crate::{DEVICES_MAX, control, hash_secret};
+
+/// The shared control block. Every access is one atomic load or store.
+pub struct Control(Values);
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $field:ident $(, $set:ident)?: $value:ty, $atomic:ty;)*) => {
+        impl Control {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $field(&self) -> $value {
+                // SAFETY: the block is live, aligned by repr(C), and this process only ever accesses its
+                // fields atomically.
+                unsafe { <$atomic>::from_ptr(addr_of_mut!((*self.at()).$field)) }
+                    .load(Ordering::SeqCst)
+            }
+            $(
+                #[doc = concat!("Sets `", stringify!($field), "`.")]
+                pub fn $set(&self, value: $value) {
+                    // SAFETY: as for the reader above.
+                    unsafe { <$atomic>::from_ptr(addr_of_mut!((*self.at()).$field)) }
+                        .store(value, Ordering::SeqCst);
+                }
+            )?
+        )*}
+
+        /// The control block, from wherever it is: the fields of [`Control`], which who stands in
+        /// between may change on their way.
+        pub trait ControlBlock {
+            /// The block itself.
+            fn control(&self) -> &Control;
+            $(
+                $(#[$doc])*
+                fn $field(&self) -> $value {
+                    self.control().$field()
+                }
+                $(
+                    #[doc = concat!("Sets `", stringify!($field), "`.")]
+                    fn $set(&self, value: $value) {
+                        self.control().$set(value);
+                    }
+                )?
+            )*
+        }
+    };
+}
+
+fields! {
+    /// Version of the shared layout.
+    abi_version, set_abi_version: u32, AtomicU32;
+    /// Redis's port, network order.
+    port_be, set_port_be: u16, AtomicU16;
+    /// 1: fast answers allowed.
+    serving, set_serving: u32, AtomicU32;
+    /// 1: detach under way.
+    stopping, set_stopping: u32, AtomicU32;
+    /// 1: new connections may be tracked from their first byte.
+    admit, set_admit: u32, AtomicU32;
+    /// 1: misses are reported and fills inserted.
+    fills, set_fills: u32, AtomicU32;
+    /// End of the lease, `CLOCK_MONOTONIC`, ns.
+    lease_until_ns, set_lease_until_ns: u64, AtomicU64;
+    /// `CLOCK_REALTIME - CLOCK_MONOTONIC`, ns.
+    wall_minus_mono_ns, set_wall_minus_mono_ns: i64, AtomicI64;
+    /// Each connection sends a command up this often, ns; 0 = never.
+    heartbeat_up_ns, set_heartbeat_up_ns: u64, AtomicU64;
+    /// `gate_seen` up to which Redis's state was read again.
+    gate_ack, set_gate_ack: u64, AtomicU64;
+    /// Moves when access rules change: older admissions end.
+    rights, set_rights: u32, AtomicU32;
+    /// What a new connection may do without a password (`enum door`).
+    open, set_open: u32, AtomicU32;
+    /// Class of names that the command table lacks.
+    unknown_class, set_unknown_class: u32, AtomicU32;
+    /// Number of cache sets - 1.
+    set_mask, set_set_mask: u64, AtomicU64;
+    /// Places in the table of connections.
+    conns_max, set_conns_max: u32, AtomicU32;
+    /// Those that one client address may have.
+    client_conns_max, set_client_conns_max: u32, AtomicU32;
+    /// What `erb_settle` settles up to.
+    settle_to, set_settle_to: u64, AtomicU64;
+    /// Bit `1 << FAST_KIND_x`: the command is not as the fast path knows it.
+    fast_off, set_fast_off: u32, AtomicU32;
+    /// Commands with unknown keys on their way.
+    fence: u64, AtomicU64;
+    /// Moves when the fence opens or closes and at every clear.
+    global_version: u64, AtomicU64;
+    /// Shares of the fence, ever, that wait or waited to be settled.
+    fence_answered: u64, AtomicU64;
+    /// Of these: given back.
+    fence_settled: u64, AtomicU64;
+    /// Commands seen that may change Redis's configuration.
+    gate_seen: u64, AtomicU64;
+    /// Entries of another epoch are absent.
+    cache_epoch: u32, AtomicU32;
+    /// When a connection last found no room in the table, ns; 0: never.
+    no_room_ns: u64, AtomicU64;
+}
+
+impl Control {
+    /// The block in `erb_control`.
+    #[must_use]
+    pub const fn new(values: Values) -> Self {
+        Self(values)
+    }
+
+    fn at(&self) -> *mut control {
+        self.0.at(0)
+    }
+
+    /// Sets `devices`: those that do not fit are left out, the rest is 0.
+    pub fn set_devices(&self, indexes: &[u32]) {
+        for place in 0..DEVICES_MAX as usize {
+            let index = indexes.get(place).copied().unwrap_or(0);
+            // SAFETY: as for the fields; the place is within the array.
+            unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).devices[place])) }
+                .store(index, Ordering::SeqCst);
+        }
+    }
+
+    /// What the key hash is keyed with.
+    #[must_use]
+    pub fn hash_secret(&self) -> hash_secret {
+        // SAFETY: the block is live; this is written once, before any program is attached.
+        unsafe { addr_of_mut!((*self.at()).hash).read_volatile() }
+    }
+
+    /// Sets it: only before anything is attached.
+    pub fn set_hash_secret(&self, secret: hash_secret) {
+        // SAFETY: as above; no program reads it yet.
+        unsafe { addr_of_mut!((*self.at()).hash).write_volatile(secret) };
+    }
+}

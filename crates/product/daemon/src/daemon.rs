@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's one thread: it waits for Redis, for signals, for clients of the control socket and
+//! for the time that [`erb_redis::Core`] names, and lets the core decide.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use erb_datapath::{DeviceWatch, WakeRing};
+use erb_redis::{Core, Machine, Pieces, Settings, Stage};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+
+use crate::boost::{BoostConfig, Boosted, Taken, boost};
+use crate::guard::Guard;
+use crate::machine::{Kernel, Linux};
+use crate::rundir::Notes;
+use crate::server::Server;
+use crate::tiers::TierWatch;
+use crate::{Error, Result};
+
+/// What there is to do, besides what the clock asks for.
+#[derive(Clone, Copy, Default)]
+struct Ready {
+    signal: bool,
+    feed: bool,
+    clients: bool,
+    wanted: bool,
+    devices: bool,
+}
+
+/// A client that waits for its keys to be filled, and what was filled and refused before.
+#[derive(Clone, Copy)]
+pub(crate) struct FillClient {
+    pub(crate) number: u64,
+    pub(crate) filled: u64,
+    pub(crate) failed: u64,
+}
+
+/// The daemon.
+pub struct Daemon {
+    pub(crate) core: Core<Kernel, Linux>,
+    pub(crate) boosted: Boosted,
+    pub(crate) server: Server,
+    pub(crate) fill_client: Option<FillClient>,
+    /// Another daemon waits for the lock.
+    pub(crate) handed_over: bool,
+    pub(crate) tiers: TierWatch,
+    signals: SignalFd,
+    wakes: WakeRing,
+    devices: DeviceWatch,
+}
+
+impl Daemon {
+    /// Checks everything, loads (or adopts) and attaches the data path. Nothing is answered before
+    /// [`Self::run`].
+    ///
+    /// # Errors
+    /// Any [`Error`]; then nothing was changed.
+    pub fn start(config: &BoostConfig) -> Result<Self> {
+        let (boosted, links, datapath) = boost(config)?;
+        let made = Server::bind(&boosted.run_dir)
+            .and_then(|server| Ok((server, datapath.miss_ring()?, datapath.wake_ring()?)))
+            .and_then(|(server, ring, wakes)| Ok((server, ring, wakes, signals()?)))
+            .and_then(|(server, ring, wakes, signals)| {
+                Ok((server, ring, wakes, signals, DeviceWatch::open()?))
+            });
+        match made {
+            Ok((server, ring, wakes, signals, devices)) => {
+                let machine = Linux {
+                    redis: config.redis.clone(),
+                    credentials: config.credentials.clone(),
+                    port: boosted.notes.port,
+                    links,
+                    devices: boosted.notes.devices(),
+                    feed: None,
+                };
+                let settings = settings(config, &boosted);
+                Ok(Self {
+                    core: Core::new(Kernel { datapath, ring }, machine, settings),
+                    boosted,
+                    server,
+                    fill_client: None,
+                    handed_over: false,
+                    tiers: TierWatch::new(config.tiers),
+                    signals,
+                    wakes,
+                    devices,
+                })
+            }
+            Err(error) => {
+                boosted.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back a start whose report could not be delivered.
+    pub fn give_up(self) {
+        self.boosted.give_up();
+    }
+
+    /// What was attached, for the user.
+    #[must_use]
+    pub const fn notes(&self) -> &Notes {
+        &self.boosted.notes
+    }
+
+    /// Run directory.
+    #[must_use]
+    pub fn run_dir(&self) -> &std::path::Path {
+        self.boosted.run_dir.path()
+    }
+
+    /// How it came to its data path.
+    #[must_use]
+    pub const fn taken(&self) -> Taken {
+        self.boosted.taken
+    }
+
+    /// Works until detached, then takes everything away; or until it hands over, then leaves
+    /// everything at work.
+    ///
+    /// # Errors
+    /// [`Error`] if the data path cannot be driven any more; it stays attached then, without lease.
+    pub fn run(mut self) -> Result<()> {
+        let mut guard = Guard::start()?;
+        loop {
+            guard.beat(self.core.machine().monotonic_ns());
+            let ready = self.wait()?;
+            if ready.signal {
+                // The first asks politely, the second insists.
+                self.core.stop(self.core.stage() != Stage::Running)?;
+            }
+            if ready.wanted {
+                self.wakes.drain();
+            }
+            if ready.devices && self.devices.changed() {
+                // Before a route names it; else the next second does it.
+                self.core.machine().cover_egress()?;
+            }
+            if ready.clients || self.fill_client.is_some() {
+                self.serve_clients()?;
+            }
+            if self.handed_over {
+                tracing::info!("another daemon goes on with what is at work");
+                self.core.hand_over();
+                return Ok(());
+            }
+            self.keep_tiers(self.core.machine().monotonic_ns());
+            self.core.turn(ready.feed)?;
+            if self.core.is_leaving() {
+                return self.leave();
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<Ready> {
+        let now = self.core.machine().monotonic_ns();
+        let until = self.core.next_wake_ns(now);
+        let mut fds = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.wakes.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.devices.as_fd(), PollFlags::POLLIN),
+        ];
+        if let Some(stream) = self.core.stream() {
+            let mut flags = PollFlags::empty();
+            if self.core.may_read(now) {
+                flags |= PollFlags::POLLIN;
+            }
+            if self.core.wants_write() {
+                flags |= PollFlags::POLLOUT;
+            }
+            fds.push(PollFd::new(stream.as_fd(), flags));
+        }
+        let first_client = fds.len();
+        for (fd, writes) in self.server.fds() {
+            let flags = if writes {
+                PollFlags::POLLIN | PollFlags::POLLOUT
+            } else {
+                PollFlags::POLLIN
+            };
+            fds.push(PollFd::new(fd, flags));
+        }
+        let timeout = TimeSpec::from_duration(Duration::from_nanos(until.saturating_sub(now)));
+        match ppoll(&mut fds, Some(timeout), None) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(Ready::default()),
+            Ok(_) => {}
+            Err(error) => return Err(Error::io("could not wait for input")(error)),
+        }
+        let any = |fds: &[PollFd<'_>]| fds.iter().any(|fd| fd.any().unwrap_or(true));
+        Ok(Ready {
+            signal: any(&fds[..1])
+                && self
+                    .signals
+                    .read_signal()
+                    .is_ok_and(|found| found.is_some()),
+            wanted: any(&fds[1..2]),
+            devices: any(&fds[2..3]),
+            feed: any(&fds[3..first_client]),
+            clients: any(&fds[first_client..]),
+        })
+    }
+}
+
+fn settings(config: &BoostConfig, boosted: &Boosted) -> Settings {
+    let name = boosted
+        .run_dir
+        .path()
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
+    Settings {
+        // A client name has no blanks.
+        feed_name: format!("erb-feed:{}", name.replace(char::is_whitespace, "_")),
+        redis: config.redis.to_string(),
+        port: boosted.notes.port,
+        pieces: Pieces::default(),
+    }
+}
+
+/// SIGTERM and SIGINT as a descriptor.
+fn signals() -> Result<SignalFd> {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGTERM);
+    set.add(Signal::SIGINT);
+    set.thread_block()
+        .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC))
+        .map_err(|error| Error::io("could not take over signals")(io::Error::from(error)))
+}

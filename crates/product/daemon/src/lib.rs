@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon of ERB: it loads the data path, lets [`erb_redis::Core`] keep the cache honest, and
+//! takes everything away again.
+//!
+//! Reading order: [`Daemon`] (the thread), `machine` (Linux as the core sees it), `boost` (setup),
+//! `status` (what the control socket answers), `stop` (the end). `doctor` and `trace` need no daemon.
+
+mod addr;
+mod boost;
+mod client;
+mod clock;
+mod credentials;
+mod daemon;
+pub mod doctor;
+mod error;
+pub mod guard;
+mod machine;
+mod owned;
+mod preflight;
+mod privilege;
+mod report;
+mod rundir;
+mod server;
+mod sockets;
+mod status;
+mod stop;
+mod takeover;
+mod tiers;
+pub mod trace;
+
+pub use addr::RedisAddr;
+pub use boost::{BoostConfig, Taken};
+pub use client::request;
+pub use credentials::{CredentialSource, PASSWORD_VARIABLE};
+pub use daemon::Daemon;
+pub use error::{Error, Result};
+pub use privilege::drop_privileges;
+pub use rundir::{Notes, RUN_ROOT, RunDir, enter_base_mount_namespace};
+pub use server::Request;
+pub use status::status_without_daemon;
+pub use stop::{Detached, detach_without_daemon};

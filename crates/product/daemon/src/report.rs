@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parts of the status report, out of what the data path and the last sweep say.
+
+use erb_abi as abi;
+use erb_datapath::{Attached, Datapath, SweepReport};
+use erb_redis::UnseenConnections;
+use erb_report::{
+    AttachMode, CacheReport, ConnectionsReport, Counter, Device, DeviceReport, HeldLine,
+    HeldReport, MemoryReport, VlanOffload,
+};
+
+/// Counters of GETs that reached the cache look-up and were not answered from it.
+const MISSES: [abi::erb_stat; 3] = [
+    abi::STAT_REFUSE_MISS,
+    abi::STAT_REFUSE_MARKED,
+    abi::STAT_REFUSE_EXPIRED,
+];
+
+/// A boosted device; `gone`: what has its name now is another.
+#[must_use]
+pub fn device(attached: &Attached, vlan: erb_datapath::VlanOffload, gone: bool) -> DeviceReport {
+    DeviceReport {
+        device: Device {
+            name: attached.device.name.clone(),
+            ifindex: attached.device.ifindex,
+        },
+        mode: match attached.mode {
+            erb_datapath::AttachMode::Native => AttachMode::Native,
+            erb_datapath::AttachMode::Tc => AttachMode::Tc,
+        },
+        why_not_native: attached.why_not_native.clone(),
+        vlan: match vlan {
+            erb_datapath::VlanOffload::WasOff => VlanOffload::WasOff,
+            erb_datapath::VlanOffload::SwitchedOff(flags) => VlanOffload::SwitchedOff(flags),
+            erb_datapath::VlanOffload::Fixed => VlanOffload::Fixed,
+        },
+        gone,
+    }
+}
+
+/// Names the counters.
+#[must_use]
+pub fn counters(stats: &[u64]) -> Vec<Counter> {
+    abi::REASONS
+        .iter()
+        .zip(stats)
+        .map(|(reason, count)| Counter {
+            name: reason.name.to_owned(),
+            kind: reason.kind.word().to_owned(),
+            text: reason.text.to_owned(),
+            count: *count,
+        })
+        .collect()
+}
+
+/// Hits among the look-ups.
+#[must_use]
+pub fn hit_ratio(stats: &[u64]) -> Option<f64> {
+    let of = |stat: abi::erb_stat| stats.get(stat as usize).copied().unwrap_or(0);
+    let hits: u64 = abi::FAST_COMMANDS
+        .iter()
+        .filter(|command| command.kind != abi::FAST_KIND_PING)
+        .map(|command| of(command.stat))
+        .sum();
+    let all = hits + MISSES.iter().map(|stat| of(*stat)).sum::<u64>();
+    #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+    (all > 0).then(|| hits as f64 / all as f64)
+}
+
+/// From the last sweep.
+#[must_use]
+pub fn connections(sweep: &SweepReport) -> ConnectionsReport {
+    let of = |state: abi::erb_conn_state| sweep.by_state[state as usize];
+    ConnectionsReport {
+        total: sweep.conns,
+        new: of(abi::CONN_NEW),
+        fast: of(abi::CONN_FAST),
+        bypass: of(abi::CONN_BYPASS),
+        old: of(abi::CONN_OLD),
+        closing: sweep.closing,
+        translated: sweep.translated,
+        unacked: sweep.unacked,
+        unseen: 0,
+    }
+}
+
+/// From the last sweep.
+#[must_use]
+pub fn held(sweep: &SweepReport) -> HeldReport {
+    let line = |row: &abi::held_row| HeldLine {
+        client: erb_redis::addresses(&row.key).0.to_string(),
+        held_ms: row.ms,
+        all_keys: row.fence != 0,
+        why: match abi::held_why::from(row.why) {
+            abi::HELD_UNREAD => "Redis has not read it yet",
+            abi::HELD_UNSENT => "the client does not read its replies",
+            abi::HELD_UNANSWERED => {
+                "Redis has read it and not answered: it runs, is blocked, or waits for the rest"
+            }
+            _ => "the connection is gone: proof is under way",
+        }
+        .to_owned(),
+    };
+    HeldReport {
+        total: sweep.helds,
+        clients: sweep.held.iter().map(line).collect(),
+    }
+}
+
+/// The part of the cache report that the data path knows.
+#[must_use]
+pub fn cache(datapath: &Datapath) -> CacheReport {
+    let sets = datapath.control().set_mask() + 1;
+    let set_bytes = erb_datapath::SET_BYTES;
+    CacheReport {
+        bytes: sets * set_bytes,
+        sets,
+        set_bytes,
+        entries_max: sets * u64::from(abi::WAYS),
+        entries_estimate: datapath.entries_estimate(),
+        class_bytes: vec![
+            abi::CLASS0_BYTES,
+            abi::CLASS1_BYTES,
+            abi::CLASS2_BYTES,
+            abi::CLASS3_BYTES,
+        ],
+        class_ways: vec![
+            abi::CLASS0_WAYS,
+            abi::CLASS1_WAYS,
+            abi::CLASS2_WAYS,
+            abi::CLASS3_WAYS,
+        ],
+        fills: datapath.control().fills() == 1,
+        ..CacheReport::default()
+    }
+}
+
+/// What is said of connections for which the table had no room; empty: there are none.
+#[must_use]
+pub fn unseen(found: UnseenConnections, table: u32, share: u32) -> Option<String> {
+    let most = found.most?;
+    let (count, address) = (found.count, most.address);
+    let why = if most.seen >= share {
+        format!("{address} has its share, {share} of the table's {table} places")
+    } else {
+        format!("the table has {table} places, and most of those without are of {address}")
+    };
+    Some(format!(
+        "{count} connections are not seen: {why}. Redis alone answers them, and what they write shows \
+         in answers to others up to {} ms late. `erb detach`, then boost with more --connections",
+        abi::LEASE_MS
+    ))
+}
+
+/// What the maps take.
+#[must_use]
+pub fn memory(cache: &CacheReport, connections_max: u32) -> MemoryReport {
+    let connection_bytes = erb_datapath::CONN_BYTES;
+    let connections_max = u64::from(connections_max);
+    MemoryReport {
+        connection_bytes,
+        connections_max,
+        connections_total_bytes: connection_bytes * connections_max,
+        cache_entry_bytes_mean: cache.set_bytes / u64::from(abi::WAYS),
+        cache_total_bytes: cache.bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratio_of_hits() {
+        let mut stats = vec![0; abi::STAT_MAX as usize];
+        assert_eq!(hit_ratio(&stats), None);
+        stats[abi::STAT_FAST_GET as usize] = 9;
+        stats[abi::STAT_REFUSE_MISS as usize] = 1;
+        assert_eq!(hit_ratio(&stats), Some(0.9));
+    }
+
+    #[test]
+    fn who_is_not_seen_is_said_with_the_reason() {
+        let of = |count, seen| {
+            let most = erb_redis::UnseenClient {
+                address: [10, 77, 0, 9].into(),
+                unseen: count,
+                seen,
+            };
+            let most = Some(most).filter(|_| count > 0);
+            unseen(UnseenConnections { count, most }, 100, 50)
+        };
+        assert_eq!(of(0, 0), None);
+        let shared = of(3, 50).expect("a sentence");
+        assert!(
+            shared.starts_with("3 connections are not seen: 10.77.0.9 has its share, 50 of"),
+            "{shared}"
+        );
+        let full = of(3, 20).expect("a sentence");
+        assert!(full.contains("the table has 100 places"), "{full}");
+    }
+
+    #[test]
+    fn who_holds_keys_for_long_is_named_with_the_reason() {
+        let mut row = abi::held_row {
+            ms: 1_500,
+            why: abi::HELD_UNSENT as u8,
+            fence: 1,
+            ..Default::default()
+        };
+        row.key.client_addr[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 2]);
+        row.key.client_port_be = 40_000_u16.to_be();
+        let sweep = SweepReport {
+            held: vec![row],
+            helds: 3,
+            ..SweepReport::default()
+        };
+        let report = held(&sweep);
+        assert_eq!(report.total, 3);
+        let line = HeldLine {
+            client: "10.0.0.2:40000".to_owned(),
+            held_ms: 1_500,
+            all_keys: true,
+            why: "the client does not read its replies".to_owned(),
+        };
+        assert_eq!(report.clients, [line]);
+    }
+
+    #[test]
+    fn every_counter_is_described() {
+        let stats: Vec<u64> = (0..u64::from(abi::STAT_MAX)).collect();
+        let counters = counters(&stats);
+        assert_eq!(counters.len(), abi::STAT_MAX as usize);
+        assert_eq!(counters[abi::STAT_FAST_PING as usize].name, "FAST_PING");
+        assert_eq!(
+            counters[abi::STAT_FAST_PING as usize].count,
+            u64::from(abi::STAT_FAST_PING)
+        );
+    }
+}

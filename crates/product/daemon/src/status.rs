@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Answers to the commands that come over the control socket.
+
+use erb_abi::{ControlBlock as _, ControlPlane as _, ValueKind};
+use erb_redis::{Stage, Whose, addresses};
+use erb_report::{ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status};
+use serde_json::json;
+
+use crate::clock::monotonic_ns;
+use crate::daemon::{Daemon, FillClient};
+use crate::report;
+use crate::rundir::{Notes, RunDir};
+use crate::server::Request;
+use crate::{Error, Result};
+
+const STATES: [&str; 4] = ["new", "fast", "bypass", "old"];
+
+impl Daemon {
+    pub(crate) fn serve_clients(&mut self) -> Result<()> {
+        for (number, request) in self.server.turn() {
+            match request {
+                Ok(request) => self.serve_client(number, request)?,
+                Err(error) => self.server.answer(number, &json!({ "error": error })),
+            }
+        }
+        self.answer_fill();
+        Ok(())
+    }
+
+    fn serve_client(&mut self, number: u64, request: Request) -> Result<()> {
+        match request {
+            Request::Status => {
+                self.core.look()?;
+                let status = self.status()?;
+                self.server.answer(number, &status);
+            }
+            Request::Detach { force } => {
+                self.core.stop(force)?;
+                let translated = self.core.last_sweep().translated;
+                self.server
+                    .answer(number, &json!({ "translated": translated }));
+            }
+            Request::Fills { on } => {
+                let control = self.core.path().datapath.control();
+                control.set_fills(u32::from(on));
+                self.server.answer(number, &json!({ "fills": on }));
+            }
+            Request::Fill { keys, hashes } => self.begin_named_fill(number, keys, hashes)?,
+            Request::HandOver => {
+                if self.core.stage() == Stage::Running {
+                    self.handed_over = true;
+                    let answer = json!({ "pid": std::process::id() });
+                    self.server.answer(number, &answer);
+                } else {
+                    let answer = json!({ "error": "a detach is under way" });
+                    self.server.answer(number, &answer);
+                }
+            }
+            Request::Conns => {
+                let lines = self.conn_lines();
+                self.server.answer(number, &lines);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_named_fill(&mut self, number: u64, keys: Vec<String>, hashes: bool) -> Result<()> {
+        let path = self.core.path();
+        let refusal = if path.serving() == 0 {
+            Some("not serving")
+        } else if path.fills() == 0 {
+            Some("fills are switched off")
+        } else if self.fill_client.is_some() {
+            Some("another client is filling")
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            self.server.answer(number, &json!({ "error": reason }));
+            return Ok(());
+        }
+        let (filled, failed) = self.core.fill_counts();
+        self.fill_client = Some(FillClient {
+            number,
+            filled,
+            failed,
+        });
+        let kind = if hashes {
+            ValueKind::Hash
+        } else {
+            ValueKind::String
+        };
+        let keys = keys.into_iter().map(String::into_bytes);
+        Ok(self.core.fill(kind, keys)?)
+    }
+
+    /// Answers the client that asked for keys to be filled when the last one is done.
+    fn answer_fill(&mut self) {
+        let Some(client) = self.fill_client else {
+            return;
+        };
+        if self.core.named_left() > 0 {
+            return;
+        }
+        self.fill_client = None;
+        let (filled, failed) = self.core.fill_counts();
+        let answer = Filled {
+            filled: filled - client.filled,
+            refused: failed - client.failed,
+        };
+        self.server.answer(client.number, &answer);
+    }
+
+    fn conn_lines(&self) -> Vec<ConnLine> {
+        let views = self.core.path().datapath.conn_views();
+        views
+            .iter()
+            .map(|view| {
+                let (client, server) = addresses(&view.key);
+                ConnLine {
+                    client: client.to_string(),
+                    server: server.to_string(),
+                    state: (*STATES.get(usize::from(view.state)).unwrap_or(&"unknown")).to_owned(),
+                    flags: view.flags,
+                    in_delta: view.in_delta,
+                    out_delta: view.out_delta,
+                    requests: view.requests,
+                    replies: view.replies,
+                }
+            })
+            .collect()
+    }
+
+    fn status(&self) -> Result<Status> {
+        let (boosted, core) = (&self.boosted, &self.core);
+        let datapath = &core.path().datapath;
+        let mut status = base_status(
+            &boosted.run_dir,
+            &boosted.notes,
+            datapath,
+            self.core.last_sweep(),
+        )?;
+        "running".clone_into(&mut status.daemon);
+        if core.stage() != Stage::Running {
+            "detaching".clone_into(&mut status.daemon);
+            status.not_serving = vec!["detach under way".to_owned()];
+        } else {
+            status.not_serving = core.reasons_against_serving();
+        }
+        // While INFO is not answered the gate cannot be opened, and the reason is that.
+        let is_read = core.redis_state().is_none_or(|state| state.info_is_read);
+        if !status.gate_open && is_read {
+            let reason = "a command that may have changed Redis's configuration was seen";
+            status.not_serving.push(reason.to_owned());
+        }
+        status.pid = std::process::id();
+        status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
+        status.cache.fills_waiting = core.fills_waiting();
+        status.cache.fills_in_flight = core.fills_in_flight();
+        (status.cache.filled, _) = core.fill_counts();
+        status.redis.feed_up = core.is_feed_up();
+        status.redis.feeds_made = core.feeds_made();
+        if let Some(found) = core.commands() {
+            status.redis.commands = found.commands;
+            found.off.clone_into(&mut status.redis.fast_off);
+            found.renamed.clone_into(&mut status.redis.renamed);
+        }
+        let unseen = core.unseen();
+        status.connections.unseen = unseen.count;
+        let control = datapath.control();
+        let (table, share) = (control.conns_max(), control.client_conns_max());
+        let unseen = report::unseen(unseen, table, share);
+        status.redis.listens = core.listeners().map(listens).collect();
+        if let Some(state) = core.redis_state() {
+            status.notes = state.unseen_ports(boosted.notes.port);
+            status.notes.extend(state.list_beyond_limit());
+            state.version.clone_into(&mut status.redis.version);
+            state.role.clone_into(&mut status.redis.role);
+            status.redis.maxmemory = state.maxmemory;
+            state
+                .maxmemory_policy
+                .clone_into(&mut status.redis.maxmemory_policy);
+            status.redis.timeout_s = state.timeout_s;
+        }
+        status.notes.extend(unseen);
+        Ok(status)
+    }
+}
+
+fn listens(listener: (std::net::IpAddr, Whose, Option<&str>)) -> ListenReport {
+    let (address, whose, why) = listener;
+    let whose = match whose {
+        Whose::Redis => "redis",
+        Whose::Other => "other",
+        Whose::Unknown => "unknown",
+    };
+    ListenReport {
+        address: address.to_string(),
+        whose: whose.to_owned(),
+        why: why.map(str::to_owned),
+    }
+}
+
+/// The part of the report that needs no daemon.
+fn base_status(
+    run_dir: &RunDir,
+    notes: &Notes,
+    datapath: &erb_datapath::Datapath,
+    sweep: &erb_datapath::SweepReport,
+) -> Result<Status> {
+    let stats = datapath.stats()?;
+    let control = datapath.control();
+    let cache = report::cache(datapath);
+    let memory = report::memory(&cache, control.conns_max());
+    let traced = run_dir.is_traced();
+    let links = erb_datapath::Links::new(&run_dir.pins());
+    let present = links.boosted_devices();
+    let left_ns = i128::from(control.lease_until_ns()) - i128::from(monotonic_ns());
+    Ok(Status {
+        daemon: "dead".to_owned(),
+        pid: 0,
+        run_dir: run_dir.path().display().to_string(),
+        devices: notes
+            .attached
+            .iter()
+            .zip(&notes.vlan)
+            .map(|(attached, vlan)| {
+                let gone = !present.contains(&attached.device.ifindex);
+                report::device(attached, *vlan, gone)
+            })
+            .collect(),
+        egress_devices: links.egress_devices(),
+        mode: "read".to_owned(),
+        programs: ProgramsReport {
+            build: notes.build.clone(),
+            layout: notes.layout.clone(),
+            whole: links.run_pinned() || traced,
+            traced,
+        },
+        serving: false,
+        not_serving: vec!["the daemon is dead: `erb boost` again, or `erb detach`".to_owned()],
+        notes: Vec::new(),
+        gate_open: control.gate_seen() == control.gate_ack(),
+        admitting: control.admit() == 1 && control.stopping() == 0,
+        lease_left_ms: i64::try_from(left_ns / 1_000_000).unwrap_or(i64::MIN),
+        fence: control.fence(),
+        redis: RedisReport {
+            address: notes.redis.clone(),
+            port: notes.port,
+            ..RedisReport::default()
+        },
+        connections: report::connections(sweep),
+        held: report::held(sweep),
+        hit_ratio: report::hit_ratio(&stats),
+        cache,
+        memory,
+        counters: report::counters(&stats),
+    })
+}
+
+/// The report when no daemon answers but programs are still at work.
+///
+/// # Errors
+/// [`Error::NotBoosted`] if there are none, [`Error::LeftBehind`] if a boost was interrupted.
+pub fn status_without_daemon(run_dir: &RunDir) -> Result<Status> {
+    let notes = run_dir.notes();
+    if matches!(notes, Err(Error::NotBoosted(_))) || !run_dir.has_pins() {
+        let path = run_dir.path().to_path_buf();
+        return Err(match notes {
+            Err(error @ Error::Privilege(_)) => error,
+            // Whoever holds the lock is beginning.
+            _ if run_dir.is_erbs() && !run_dir.is_locked() => Error::LeftBehind(path),
+            _ => Error::NotBoosted(path),
+        });
+    }
+    let notes = notes?;
+    let first = notes
+        .attached
+        .first()
+        .map_or(0, |attached| attached.device.ifindex);
+    let datapath = erb_datapath::Datapath::open(&run_dir.pins(), first)?;
+    // A sweep would count absences; only the daemon may.
+    base_status(
+        run_dir,
+        &notes,
+        &datapath,
+        &erb_datapath::SweepReport::default(),
+    )
+}

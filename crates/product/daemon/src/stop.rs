@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The end of a detach: take everything away; and detach without a daemon.
+
+use std::time::{Duration, Instant};
+
+use erb_abi::{self as abi, ControlPlane as _};
+use erb_datapath::{Datapath, Links};
+use erb_redis::reset_translated;
+
+use crate::boost::take_away;
+use crate::daemon::Daemon;
+use crate::privilege::raise_reserve;
+use crate::rundir::RunDir;
+use crate::sockets::destroy;
+use crate::{Error, Result};
+
+/// Between looks at the table while waiting without a daemon; also the retransmission timer.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How a detach without daemon ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detached {
+    /// Everything is gone.
+    Gone,
+    /// So many connections still need translation; the programs stay at work.
+    Needed(u32),
+}
+
+impl Daemon {
+    pub(crate) fn leave(self) -> Result<()> {
+        let Self { boosted, .. } = self;
+        take_away(&boosted.run_dir.pins(), &boosted.notes.vlan_before());
+        raise_reserve();
+        boosted.run_dir.remove(boosted.notes.mounted)?;
+        tracing::info!("detached");
+        Ok(())
+    }
+}
+
+/// Detaches what a dead daemon left at work; a folder that is not ERB's stays as it is. Without `force` it waits up to `wait` for the last
+/// connection that needs translation.
+///
+/// # Errors
+/// [`Error::NotBoosted`] if there is nothing, [`Error::AlreadyBoosted`] if a daemon is at work.
+pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> Result<Detached> {
+    if !run_dir.path().exists() {
+        return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
+    }
+    crate::preflight::check_privileges()?;
+    if !run_dir.is_erbs() {
+        return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
+    }
+    let _lock = run_dir.lock()?;
+    let Ok(notes) = run_dir.notes() else {
+        // Nothing was ever attached: a boost that died before its notes were written.
+        take_away(&run_dir.pins(), &[]);
+        run_dir.remove(run_dir.pins_are_own())?;
+        return Ok(Detached::Gone);
+    };
+    let here = notes.netns == crate::rundir::netns_inode()?;
+    let devices = Links::new(&run_dir.pins()).boosted_devices();
+    let Some(first) = devices.first() else {
+        // They are gone, with their namespace maybe: nothing passes ERB any more.
+        let vlan = if here {
+            notes.vlan_before()
+        } else {
+            Vec::new()
+        };
+        take_away(&run_dir.pins(), &vlan);
+        run_dir.remove(notes.mounted)?;
+        return Ok(Detached::Gone);
+    };
+    if !here {
+        return Err(Error::Usage(
+            "the daemon is dead: detach from the network namespace in which it was boosted \
+             (`ip netns exec NAME erb detach`)"
+                .to_owned(),
+        ));
+    }
+    let needed = quiesce(run_dir, *first, force, wait)?;
+    if needed > 0 {
+        return Ok(Detached::Needed(needed));
+    }
+    take_away(&run_dir.pins(), &notes.vlan_before());
+    run_dir.remove(notes.mounted)?;
+    Ok(Detached::Gone)
+}
+
+/// Stops answering and waits; returns the number of connections that still need translation.
+/// `ifindex` is a boosted device.
+fn quiesce(run_dir: &RunDir, ifindex: u32, force: bool, wait: Duration) -> Result<u32> {
+    let datapath = Datapath::open(&run_dir.pins(), ifindex)?;
+    let control = datapath.control();
+    control.set_stopping(1);
+    control.set_serving(0);
+    control.set_lease_until_ns(0);
+    if force {
+        reset_translated(&datapath.conn_views(), destroy)?;
+        return Ok(0);
+    }
+    let until = Instant::now() + wait;
+    loop {
+        std::thread::sleep(LOOK);
+        let report = datapath.walk()?;
+        for row in report
+            .rows
+            .iter()
+            .filter(|row| row.flags & abi::SWEEP_F_GONE != 0)
+        {
+            datapath.release(row, true)?;
+        }
+        if report.translated == 0 || Instant::now() >= until {
+            return Ok(report.translated);
+        }
+    }
+}

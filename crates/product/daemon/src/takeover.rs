@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A new daemon for what is at work already: after the old one's death, or in its place, with the
+//! same programs or with those of another build.
+//!
+//! Invariants:
+//! 1. Whatever can fail comes before the old daemon is asked to end; it serves meanwhile.
+//! 2. Between the two daemons nothing is answered, and everything is translated.
+//! 3. Links change under the lock, which only one daemon holds. Whoever is killed at any point
+//!    leaves something that the next `erb boost` takes over.
+
+use std::fs::File;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use erb_datapath::{
+    AttachMode, Attached, CacheSize, Datapath, Device, Links, Sizes, TableSize, WantedTiers,
+    promote, stage, unstage,
+};
+use erb_report::Status;
+use nix::fcntl::Flock;
+use serde_json::Value;
+
+use crate::boost::{BoostConfig, Boosted, Checked, Taken};
+use crate::client::request_within;
+use crate::rundir::{Notes, RunDir, netns_inode};
+use crate::server::Request;
+use crate::{Error, Result};
+
+/// Time that a running daemon has to answer and to end.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
+
+/// Between looks whether it has ended.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Layout of what this program's BPF programs share, as noted.
+pub(crate) fn own_layout() -> String {
+    format!("{:016x}", erb_abi::LAYOUT)
+}
+
+/// Takes over what is at work in the run directory; see the head of this file.
+pub(crate) fn take_over(
+    config: &BoostConfig,
+    checked: Checked,
+) -> Result<(Boosted, Links, Datapath)> {
+    let Checked {
+        devices,
+        sizes,
+        port,
+        run_dir,
+        ..
+    } = checked;
+    let _turn = run_dir.turn()?;
+    if run_dir.is_locked() && !run_dir.has_notes() {
+        // Another boost is in its first moments.
+        return Err(Error::AlreadyBoosted(run_dir.path().to_path_buf()));
+    }
+    let noted = run_dir.notes()?;
+    check_same(&run_dir, &noted, &devices, port)?;
+    let pins = run_dir.pins();
+    let links = Links::new(&pins);
+    let own = config.programs.build();
+    let alive = run_dir.is_locked();
+    if alive {
+        check_stays(&run_dir)?;
+    }
+    if alive && noted.build == own {
+        return Err(Error::AlreadyBoosted(run_dir.path().to_path_buf()));
+    }
+    let replace = noted.build != own || !links.run_pinned();
+    if replace {
+        stage(&pins, noted_sizes(&noted)?, &config.programs)?;
+    }
+    let lock = if alive {
+        hand_over(&run_dir)
+    } else {
+        run_dir.lock()
+    };
+    let lock = lock.inspect_err(|_| unstage(&pins))?;
+    // The old daemon may have detached before it was asked: then nothing but the lock is there.
+    let mut notes = match run_dir.notes() {
+        Ok(notes) => notes,
+        Err(error) => {
+            unstage(&pins);
+            run_dir.remove(false)?;
+            return Err(error);
+        }
+    };
+    if replace {
+        promote(&pins)?;
+        own.clone_into(&mut notes.build);
+    }
+    let datapath = Datapath::open(&pins, devices[0].ifindex)?;
+    warn_of_what_stays(config, &notes, sizes);
+    config.redis.to_string().clone_into(&mut notes.redis);
+    run_dir.write_notes(&notes)?;
+    let boosted = Boosted {
+        run_dir,
+        _lock: lock,
+        notes,
+        taken: if replace {
+            Taken::Replaced
+        } else {
+            Taken::Adopted
+        },
+    };
+    Ok((boosted, links, datapath))
+}
+
+/// A daemon that detaches is not to be replaced, and what it needs is another word than one at work.
+fn check_stays(run_dir: &RunDir) -> Result<()> {
+    // One that does not answer, or not as this build asks, is told by what follows.
+    let status = request_within::<Status>(run_dir, &Request::Status, HAND_OVER_MAX);
+    match status.ok().filter(|status| status.daemon == "detaching") {
+        Some(status) => Err(Error::Detaching {
+            run_dir: run_dir.path().to_path_buf(),
+            translated: status.connections.translated,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Says what the arguments ask for and only a new boost can give.
+fn warn_of_what_stays(config: &BoostConfig, notes: &Notes, sizes: Sizes) {
+    if notes.cache_sets != sizes.cache.sets() {
+        tracing::warn!(
+            "the cache keeps its size of {} sets until detached",
+            notes.cache_sets
+        );
+    }
+    if config.connections.is_some() && notes.connections != sizes.table.connections() {
+        tracing::warn!(
+            "the table keeps its {} places for connections until detached",
+            notes.connections
+        );
+    }
+    let native = |attached: &Attached| attached.mode == AttachMode::Native;
+    if config.tiers == WantedTiers::Tc && notes.attached.iter().any(native) {
+        tracing::warn!("the devices keep native XDP until detached");
+    }
+    if config.tiers == WantedTiers::Xdp && !notes.attached.iter().all(native) {
+        tracing::warn!("what the TC tier alone answers stays so until detached");
+    }
+}
+
+/// What is at work must be what is wanted, and of a build that this one can go on with.
+fn check_same(run_dir: &RunDir, notes: &Notes, devices: &[Device], port: u16) -> Result<()> {
+    if notes.devices() != devices || notes.port != port || notes.netns != netns_inode()? {
+        let noted: Vec<String> = notes
+            .devices()
+            .into_iter()
+            .map(|device| device.name)
+            .collect();
+        return Err(Error::Usage(format!(
+            "what is at work in {} was boosted with other devices, port or namespace ({}, port \
+             {}): boost with the same, or `erb detach` first",
+            run_dir.path().display(),
+            noted.join(", "),
+            notes.port
+        )));
+    }
+    if notes.layout != own_layout() {
+        return Err(erb_datapath::Error::OtherLayout {
+            path: run_dir.pins(),
+            found: notes.layout.clone(),
+            own: own_layout(),
+        }
+        .into());
+    }
+    Ok(())
+}
+
+/// The sizes that the maps at work have.
+fn noted_sizes(notes: &Notes) -> Result<Sizes> {
+    let bytes = u64::from(notes.cache_sets) * erb_datapath::SET_BYTES;
+    Ok(Sizes {
+        cache: CacheSize::from_bytes(bytes, u64::MAX)?,
+        table: TableSize::of(notes.connections, u64::MAX)?,
+    })
+}
+
+/// Asks the running daemon to end and waits for its lock.
+fn hand_over(run_dir: &RunDir) -> Result<Flock<File>> {
+    let no_answer = |reason: String| Error::NoAnswer {
+        run_dir: run_dir.path().to_path_buf(),
+        reason,
+    };
+    let answer = request_within::<Value>(run_dir, &Request::HandOver, HAND_OVER_MAX);
+    match answer {
+        Ok(answer) => {
+            if let Some(error) = answer.get("error") {
+                return Err(no_answer(format!("does not hand over: {error}")));
+            }
+        }
+        // It died meanwhile: then the lock is free.
+        Err(Error::NotBoosted(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let until = Instant::now() + HAND_OVER_MAX;
+    loop {
+        match run_dir.lock() {
+            Ok(lock) => return Ok(lock),
+            Err(_) if Instant::now() >= until => {
+                return Err(no_answer(format!("did not end within {HAND_OVER_MAX:?}")));
+            }
+            Err(_) => sleep(LOOK),
+        }
+    }
+}

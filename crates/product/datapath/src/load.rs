@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Loading: three objects that share their maps through pins in one bpffs folder.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use erb_abi::{COMMANDS, Control, ERB_ABI_VERSION, hash_secret};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, set_print};
+
+use crate::mapped::mapped;
+use crate::{Error, Programs, Result, Sizes};
+
+/// Messages of libbpf kept for the error text: the end of a verifier log names the instruction.
+const MESSAGES_MAX: usize = 60;
+
+thread_local! {
+    /// Of this thread: two verifiers at work do not mix their logs.
+    static MESSAGES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the data path must know when it is made.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Sizes of cache and table.
+    pub sizes: Sizes,
+    /// Redis's port, host order.
+    pub port: u16,
+    /// Indexes of the devices to be boosted, at most [`erb_abi::DEVICES_MAX`].
+    pub devices: Vec<u32>,
+    /// Keys the key hash; unknown to clients, so that nobody can aim at one cache set.
+    pub hash: hash_secret,
+}
+
+/// The last messages of libbpf and the verifier to this thread, oldest first.
+pub(crate) fn libbpf_messages() -> String {
+    MESSAGES.with_borrow(|kept| kept.join("\n"))
+}
+
+pub(crate) fn keep_message(_level: PrintLevel, message: String) {
+    MESSAGES.with_borrow_mut(|kept| {
+        kept.extend(message.lines().map(str::to_owned));
+        let extra = kept.len().saturating_sub(MESSAGES_MAX);
+        kept.drain(..extra);
+    });
+}
+
+/// Why the kernel or libbpf does not take an object.
+pub(crate) fn refused(name: &str, error: &libbpf_rs::Error) -> Error {
+    Error::Load {
+        what: format!("the {name} object"),
+        reason: error.to_string(),
+        log: libbpf_messages(),
+    }
+}
+
+/// Path of a program's pin.
+pub(crate) fn program_pin(root: &Path, name: &str) -> PathBuf {
+    root.join(format!("prog_{name}"))
+}
+
+/// Loads the programs that this one was built with; see [`load_programs`].
+///
+/// # Errors
+/// As there.
+pub fn load(root: &Path, options: &LoadOptions) -> Result<()> {
+    load_programs(root, options, &Programs::builtin())
+}
+
+/// Loads all programs, pins maps and programs in `root` (an empty bpffs folder), and fills the
+/// control block and the command table. Nothing is attached.
+///
+/// # Errors
+/// [`Error::Load`] with the verifier's last lines if the kernel refuses; pins made so far are
+/// removed again.
+pub fn load_programs(root: &Path, options: &LoadOptions, programs: &Programs) -> Result<()> {
+    let loaded = load_objects(root, options.sizes, programs, program_pin)
+        .and_then(|()| fill_maps(root, options));
+    if loaded.is_err() {
+        remove_pins(root);
+    }
+    loaded
+}
+
+/// Loads the objects over the maps that are pinned in `root`, making those that are not, and pins
+/// each program where `pin` says.
+///
+/// Loading is the verifier's work, which the kernel does for several programs at once. The first
+/// object makes every shared map; the others, each a second of work, go side by side.
+pub(crate) fn load_objects(
+    root: &Path,
+    sizes: Sizes,
+    programs: &Programs,
+    pin: fn(&Path, &str) -> PathBuf,
+) -> Result<()> {
+    set_print(Some((PrintLevel::Info, keep_message)));
+    let mut objects = programs.objects();
+    if let Some((name, bytes)) = objects.next() {
+        load_object(root, sizes, name, bytes, pin)?;
+    }
+    thread::scope(|scope| {
+        let loads: Vec<_> = objects
+            .map(|(name, bytes)| scope.spawn(move || load_object(root, sizes, name, bytes, pin)))
+            .collect();
+        loads.into_iter().try_for_each(|load| {
+            load.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+fn load_object(
+    root: &Path,
+    sizes: Sizes,
+    name: &str,
+    bytes: &[u8],
+    pin: fn(&Path, &str) -> PathBuf,
+) -> Result<()> {
+    let refused = |error| refused(name, &error);
+    let mut object = ObjectBuilder::default()
+        .pin_root_path(root)
+        .and_then(|builder| builder.open_memory(bytes))
+        .map_err(refused)?;
+    for mut map in object.maps_mut() {
+        if let Some(entries) = sizes.entries_of(&map.name().to_string_lossy()) {
+            map.set_max_entries(entries).map_err(refused)?;
+        }
+    }
+    let object = object.load().map_err(refused)?;
+    for mut program in object.progs_mut() {
+        let path = pin(root, &program.name().to_string_lossy());
+        program.pin(path).map_err(refused)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn open_map(root: &Path, name: &'static str) -> Result<MapHandle> {
+    MapHandle::from_pinned_path(root.join(name)).map_err(|error| Error::map(name, error))
+}
+
+fn fill_maps(root: &Path, options: &LoadOptions) -> Result<()> {
+    check_shapes(root)?;
+    fill_commands(root)?;
+    let control = Control::new(mapped(root, "erb_control")?);
+    control.set_port_be(options.port.to_be());
+    control.set_devices(&options.devices);
+    control.set_set_mask(u64::from(options.sizes.cache.sets()) - 1);
+    control.set_conns_max(options.sizes.table.connections());
+    control.set_client_conns_max(options.sizes.table.per_address());
+    control.set_hash_secret(options.hash);
+    control.set_fills(1);
+    control.set_abi_version(ERB_ABI_VERSION);
+    Ok(())
+}
+
+/// Writes the class of every known command.
+pub(crate) fn fill_commands(root: &Path) -> Result<()> {
+    let commands = open_map(root, "erb_commands")?;
+    for command in &COMMANDS {
+        commands
+            .update(&command.key(), &command.row(), MapFlags::ANY)
+            .map_err(|error| Error::map("erb_commands", format!("{}: {error}", command.name)))?;
+    }
+    Ok(())
+}
+
+/// Compares key and value sizes of every pinned map with the mirror.
+pub(crate) fn check_shapes(root: &Path) -> Result<()> {
+    for shape in &erb_abi::MAPS {
+        let path = root.join(shape.name);
+        let map = MapHandle::from_pinned_path(&path).map_err(|error| Error::Pin {
+            what: path.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        let found = (map.key_size() as usize, map.value_size() as usize);
+        if found != (shape.key_bytes, shape.value_bytes) {
+            return Err(Error::OtherVersion {
+                path: root.to_path_buf(),
+                what: format!(
+                    "map {} has keys and values of {found:?} bytes, expected {:?}",
+                    shape.name,
+                    (shape.key_bytes, shape.value_bytes)
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Removes every pin in the folder: programs, maps, links. What is only held by its pin goes.
+pub fn remove_pins(root: &Path) {
+    let Ok(entries) = std::fs::read_dir(root) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        // A pin that somebody else removed meanwhile is what we want.
+        let _ = std::fs::remove_file(entry.path());
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The compiled programs: three objects, and a build id by which two builds are told apart.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use crate::{Error, Result};
+
+/// Names of the objects. The first is loaded alone, the others side by side.
+const NAMES: [&str; 3] = ["control", "xdp", "tc"];
+
+/// The objects of one build.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    objects: [(&'static str, Cow<'static, [u8]>); 3],
+    build: String,
+}
+
+impl Programs {
+    /// Those that this program was built with.
+    #[must_use]
+    pub fn builtin() -> Self {
+        let [control, xdp, tc] = NAMES;
+        Self::new([
+            (
+                control,
+                Cow::Borrowed(include_bytes!(concat!(env!("OUT_DIR"), "/control.bpf.o"))),
+            ),
+            (
+                xdp,
+                Cow::Borrowed(include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"))),
+            ),
+            (
+                tc,
+                Cow::Borrowed(include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"))),
+            ),
+        ])
+    }
+
+    /// Another build of the same sources: `xdp.bpf.o`, `tc.bpf.o` and `control.bpf.o` in `folder`.
+    ///
+    /// # Errors
+    /// [`Error::System`] if one cannot be read.
+    pub fn from_folder(folder: &Path) -> Result<Self> {
+        let read = |name: &'static str| {
+            let path = folder.join(format!("{name}.bpf.o"));
+            match std::fs::read(&path) {
+                Ok(bytes) => Ok((name, Cow::Owned(bytes))),
+                Err(reason) => Err(Error::System {
+                    what: format!("could not read {}", path.display()),
+                    reason,
+                }),
+            }
+        };
+        let [control, xdp, tc] = NAMES;
+        Ok(Self::new([read(control)?, read(xdp)?, read(tc)?]))
+    }
+
+    fn new(objects: [(&'static str, Cow<'static, [u8]>); 3]) -> Self {
+        let bytes = objects.iter().flat_map(|(_, bytes)| bytes.iter());
+        // FNV-1a: to tell builds apart, not to prove anything.
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self {
+            objects,
+            build: format!("{hash:016x}"),
+        }
+    }
+
+    /// Name of the build: a hash of the objects.
+    #[must_use]
+    pub fn build(&self) -> &str {
+        &self.build
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        self.objects.iter().map(|(name, bytes)| (*name, &bytes[..]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_differ_by_any_byte() {
+        let one = Programs::builtin();
+        let mut objects = one.objects.clone();
+        objects[2].1.to_mut()[100] ^= 1;
+        let other = Programs::new(objects);
+        assert_eq!(one.build().len(), 16);
+        assert_ne!(one.build(), other.build());
+        assert_eq!(one.build(), Programs::builtin().build());
+    }
+
+    #[test]
+    fn a_folder_without_programs_is_an_error() {
+        assert!(Programs::from_folder(Path::new("/nonexistent")).is_err());
+    }
+}

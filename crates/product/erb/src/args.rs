@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line as typed. What may be used together is checked by the code that uses it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use erb_daemon::CredentialSource;
+
+/// ERB answers Redis reads at the network card, over ordinary TCP, for an unmodified Redis.
+#[derive(Debug, Parser)]
+#[command(name = "erb", version, after_help = after_help())]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+fn after_help() -> String {
+    format!("{}\n\n{}", crate::tools::HELP, crate::exit::HELP)
+}
+
+/// Commands of `erb`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Accelerate the Redis of this network namespace; returns when it is at work.
+    ///
+    /// Changes that no packet through the boosted devices shows (clients on other devices, `lo`
+    /// among them, or on a unix socket; scripts run there; Redis's own expiry and eviction) reach the
+    /// cache by Redis's invalidations. Should those stop, cached values are answered for 100 ms
+    /// (the lease) and not longer.
+    Boost(BoostArgs),
+    /// Look at everything that hinders or slows a boost, and say what to do; nothing is changed.
+    ///
+    /// Kernel, privilege, devices and Redis: what `erb boost` checks, all of it at once, and what
+    /// makes it slower than it need be. Exit code 0 without errors, else that of `erb boost`.
+    Doctor(DoctorArgs),
+    /// Show what is attached where, who is answered and why others are not.
+    Status(StatusArgs),
+    /// Show live what becomes of packets: which program met each, its verdict, and every reason.
+    ///
+    /// One line per packet and program: time (UTC), processor, stage, connection, TCP flags, numbers
+    /// and payload, the first command with its key, the verdict, and the counters that moved for it
+    /// (`erb status` explains them, --explain does so here). Numbers are those with which the packet
+    /// came; those with which it went on follow the verdict if they are others. Runs until Ctrl-C;
+    /// costs nothing while nobody traces: only then programs that tell stand in for ERB's own.
+    ///
+    /// Not shown: ICMP, later fragments, what XDP sends (its length is told), packets with which ERB
+    /// has nothing to do, and the daemon's own connection unless --client names it.
+    Trace(TraceArgs),
+    /// Stop answering and take everything away.
+    ///
+    /// Connections that the fast path has answered need translation until they close. Without
+    /// --force the daemon stays for them and leaves with the last one.
+    Detach(DetachArgs),
+    /// A laboratory in network namespaces (`erb lab --help`).
+    #[command(hide = true, disable_help_flag = true)]
+    Lab(ToolArgs),
+    /// Measure what a request costs (`erb bench --help`).
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(ToolArgs),
+    /// Check that a Redis address shows what Redis alone could have shown (`erb check --help`).
+    #[command(hide = true, disable_help_flag = true)]
+    Check(ToolArgs),
+    /// Show Redis alone beside Redis boosted (`erb demo --help`).
+    #[command(hide = true, disable_help_flag = true)]
+    Demo(ToolArgs),
+    /// Put keys into the cache; prints how many are in it and how many are not, as JSON.
+    #[command(hide = true)]
+    Fill(FillArgs),
+    /// Turn filling by misses on or off; off also means that misses are not recorded.
+    #[command(hide = true)]
+    Fills(FillsArgs),
+    /// Say how much of a connection was answered without Redis: CLIENT SERVER in a line, JSON in a line.
+    #[command(hide = true)]
+    Consumed(Which),
+    /// What a daemon starts beside itself, to be ended if it stands still.
+    #[command(hide = true, name = erb_daemon::guard::COMMAND)]
+    Guard,
+    /// What a trace starts beside itself, to put ERB's own programs back should it be killed.
+    #[command(hide = true, name = erb_daemon::trace::guard::COMMAND)]
+    TraceGuard {
+        /// Run directory of the boost.
+        run_dir: PathBuf,
+    },
+}
+
+/// What is meant for the program `erb-lab`.
+#[derive(Clone, Debug, Args)]
+pub struct ToolArgs {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// Which boost is meant.
+#[derive(Clone, Debug, Args)]
+pub struct Which {
+    /// Run directory of the boost [default: of the only one of this network namespace, or of the only
+    /// one there is].
+    #[arg(long, value_name = "DIR", value_parser = absolute())]
+    pub run_dir: Option<PathBuf>,
+}
+
+/// Arguments of `erb fill`.
+#[derive(Clone, Debug, Args)]
+pub struct FillArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// The keys hold hashes; without it, strings.
+    #[arg(long)]
+    pub hashes: bool,
+    /// The keys [default: those on standard input, one a line].
+    #[arg(value_name = "KEY")]
+    pub keys: Vec<String>,
+}
+
+/// Arguments of `erb fills`.
+#[derive(Clone, Debug, Args)]
+pub struct FillsArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// On or off.
+    #[arg(value_enum)]
+    pub switch: Switch,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// How ERB works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Reads are answered from the cache, every write goes to Redis.
+    Read,
+}
+
+/// Where packets are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Tier {
+    /// In XDP where the driver has it natively and its answers arrive at once, else in TC.
+    Auto,
+    /// In XDP wherever the driver has it natively, else in TC.
+    Xdp,
+    /// In TC alone, whatever the driver has: slower, and free of the driver's XDP.
+    Tc,
+}
+
+/// As whom the daemon's own connection authenticates at Redis.
+#[derive(Clone, Debug, Args)]
+pub struct LoginArgs {
+    /// User of Redis as whom the daemon's own connection authenticates [default: Redis's default
+    /// user].
+    #[arg(long, value_name = "NAME")]
+    pub redis_user: Option<String>,
+    /// File whose first line is that user's password; readable by its owner alone. Read again at
+    /// each connection, so a password may be changed [default: the environment variable
+    /// ERB_REDIS_PASSWORD].
+    #[arg(long, value_name = "FILE")]
+    pub redis_password_file: Option<PathBuf>,
+}
+
+impl LoginArgs {
+    /// Where user and password come from.
+    pub fn source(&self) -> erb_daemon::Result<CredentialSource> {
+        CredentialSource::new(
+            self.redis_user.as_deref(),
+            self.redis_password_file.as_deref(),
+        )
+    }
+}
+
+/// Arguments of `erb boost`.
+#[derive(Clone, Debug, Args)]
+pub struct BoostArgs {
+    /// Device by which clients reach Redis, `lo` for those on this machine; may be given several
+    /// times.
+    #[arg(long, required = true, value_name = "IF")]
+    pub dev: Vec<String>,
+    /// Redis's address for the daemon's own connection: HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "ADDR")]
+    pub redis: String,
+    /// As whom the daemon's own connection authenticates.
+    #[command(flatten)]
+    pub login: LoginArgs,
+    /// Port on which Redis serves its clients [default: that of --redis, else Redis's own].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Memory of the cache, with K, M or G.
+    #[arg(long, default_value = "256M", value_name = "SIZE")]
+    pub cache_size: String,
+    /// Connections for which there is room, at 5 KiB of memory each (16384: 80 MiB, 1048576: 5 GiB).
+    /// One client address gets half of them at most. What finds no room is answered by Redis alone,
+    /// and what it writes shows in answers to others up to 100 ms late [default: twice Redis's
+    /// maxclients, at least 16384, at most a 64th of the memory].
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(erb_datapath::CONNECTIONS))]
+    pub connections: Option<u32>,
+    /// Mode of work.
+    #[arg(long, value_enum, default_value_t = Mode::Read)]
+    pub mode: Mode,
+    /// Where packets are answered. A boost that is taken over keeps what it has.
+    #[arg(long, value_enum, default_value_t = Tier::Auto)]
+    pub tier: Tier,
+    /// Where lock, control socket, log and pins are kept [default: /run/erb/IF-NAMESPACE].
+    #[arg(long, value_name = "DIR", value_parser = absolute())]
+    pub run_dir: Option<PathBuf>,
+    /// Log file of the daemon [default: `log` in the run directory; standard error with
+    /// --foreground].
+    #[arg(long, value_name = "FILE", value_parser = absolute())]
+    pub log: Option<PathBuf>,
+    /// Folder with other objects to load than the built-in ones; they must be built from the same
+    /// shared structures. For tests of replacements.
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+    /// Stay in the foreground.
+    #[arg(long)]
+    pub foreground: bool,
+    /// Set by `erb boost` for the daemon it starts: say on standard output, as JSON, how the
+    /// start went, then leave the terminal.
+    #[arg(long, hide = true, requires = "foreground")]
+    pub announce: bool,
+}
+
+/// Arguments of `erb doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Device by which clients reach Redis; may be given several times [default: all but lo].
+    #[arg(long, value_name = "IF")]
+    pub dev: Vec<String>,
+    /// Redis's address, as for `erb boost`.
+    #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDR")]
+    pub redis: String,
+    /// As for `erb boost`.
+    #[command(flatten)]
+    pub login: LoginArgs,
+    /// Port on which Redis serves its clients, as for `erb boost`.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `erb status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// List the tracked connections instead.
+    #[arg(long)]
+    pub conns: bool,
+}
+
+/// Arguments of `erb trace`.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Only connections of this client: IP or IP:PORT, [IPV6]:PORT.
+    #[arg(long, value_name = "ADDR")]
+    pub client: Option<String>,
+    /// Only packets to Redis that have this key (or other argument); in double quotes with redis-cli's
+    /// escapes, like '"a\xff"'. What is cut by a packet's end, or written inline, is not found.
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<OsString>,
+    /// End after so many packets.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// End after so many seconds.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
+    /// Write each reason's sentence below the packet.
+    #[arg(long, conflicts_with = "json")]
+    pub explain: bool,
+    /// Print one JSON object per packet and line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `erb detach`.
+#[derive(Clone, Debug, Args)]
+pub struct DetachArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Reset connections that still need translation and leave now.
+    #[arg(long)]
+    pub force: bool,
+    /// How long to wait for the last connection, in seconds or as 500ms, 10s, 2m.
+    #[arg(long, default_value = "10s", value_parser = parse_wait, value_name = "TIME")]
+    pub wait: Duration,
+}
+
+/// Paths as seen from where the command was given: the daemon works from another folder.
+fn absolute() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute)
+}
+
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits]
+        .parse()
+        .map_err(|_| format!("{text:?} is no time; write 10s"))?;
+    match &text[digits..] {
+        "" | "s" => Ok(Duration::from_secs(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
+        unit => Err(format!("unknown unit {unit:?}; write 500ms, 10s or 2m")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn tools_are_listed_with_their_sentence_and_take_any_words() {
+        for tool in ["lab", "bench", "check", "demo"] {
+            let cli = Cli::command();
+            let command = cli.find_subcommand(tool).expect(tool);
+            let about = command.get_about().expect(tool).to_string();
+            let sentence = about.split(" (`").next().unwrap_or_default();
+            let line = format!("\n  {tool:<8}{sentence}");
+            assert!(crate::tools::HELP.contains(&line), "{line}");
+            for words in [&["--help"][..], &["exec", "client", "--", "--x"], &[]] {
+                let line = [&["erb", tool], words].concat();
+                assert!(Cli::try_parse_from(&line).is_ok(), "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_are_those_of_the_folder_where_the_command_was_given() {
+        let line = "erb boost --dev a --redis b --run-dir run --log /var/log/erb";
+        let Command::Boost(args) = Cli::parse_from(line.split(' ')).command else {
+            panic!("{line}");
+        };
+        let here = std::env::current_dir().expect("a folder");
+        assert_eq!(args.run_dir, Some(here.join("run")));
+        assert_eq!(args.log, Some("/var/log/erb".into()));
+    }
+
+    #[test]
+    fn waits() {
+        assert_eq!(parse_wait("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_wait("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_wait("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_wait("2m"), Ok(Duration::from_secs(120)));
+        for text in ["", "s", "-1s", "1h", "1.5s"] {
+            assert!(parse_wait(text).is_err(), "{text}");
+        }
+    }
+}

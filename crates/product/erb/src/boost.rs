@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb boost`: starts the daemon in the background and says how that went, or is the daemon.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use erb_daemon::{
+    BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Taken, drop_privileges,
+    enter_base_mount_namespace, request,
+};
+use erb_datapath::{
+    AttachMode, Attached, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
+};
+use erb_report::Status;
+use serde::{Deserialize, Serialize};
+
+use crate::args::{BoostArgs, Tier};
+use crate::exit;
+use crate::show::say;
+
+/// Attaching, the first state of Redis and the pause before connections are admitted take about
+/// 0.3 s; a Redis that must not be answered for is not waited for longer than this.
+const SERVING_MAX: Duration = Duration::from_secs(2);
+
+/// Between looks whether the daemon serves.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a background daemon says about its start, one line of JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Announcement {
+    Started { report: String, run_dir: PathBuf },
+    Failed { error: String, code: u8 },
+}
+
+/// Runs the command.
+pub fn run(args: &BoostArgs) -> Result<ExitCode> {
+    if args.foreground {
+        return Ok(run_daemon(args));
+    }
+    // Cheap mistakes are found without a second process.
+    config(args)?;
+    let mut daemon = spawn()?;
+    let mut line = String::new();
+    if let Some(output) = daemon.stdout.take() {
+        BufReader::new(output)
+            .read_line(&mut line)
+            .map_err(Error::io("could not hear how the daemon started"))?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Announcement::Started { report, run_dir }) => {
+            say(&report);
+            say(&format!("{}\n", wait_until_serving(&RunDir::new(&run_dir))));
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Announcement::Failed { error, code }) => {
+            eprintln!("error: {error}");
+            Ok(ExitCode::from(code))
+        }
+        Err(_) => {
+            let status = daemon
+                .wait()
+                .map_err(Error::io("could not wait for the daemon"))?;
+            eprintln!("error: the daemon ended while starting ({status})");
+            Ok(ExitCode::from(exit::FAILED))
+        }
+    }
+}
+
+/// Waits until new connections can be answered; says so, or why not yet.
+fn wait_until_serving(run_dir: &RunDir) -> String {
+    let until = Instant::now() + SERVING_MAX;
+    loop {
+        let why_not = match request::<Status>(run_dir, &Request::Status) {
+            Ok(status) if status.serving && status.admitting => return "serving".to_owned(),
+            Ok(status) => status.not_serving.join("; "),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() >= until {
+            return format!("not serving yet: {why_not} (see `erb status`)");
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// This program again, with the words it was given, as a daemon that announces itself.
+fn spawn() -> Result<Child> {
+    let program =
+        std::env::current_exe().map_err(Error::io("could not find this program's file"))?;
+    std::process::Command::new(program)
+        .args(["boost", "--foreground", "--announce"])
+        // Behind the program's name and `boost`, which has nothing before it.
+        .args(std::env::args_os().skip(2))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(Error::io("could not start the daemon"))
+}
+
+fn config(args: &BoostArgs) -> Result<BoostConfig> {
+    Ok(BoostConfig {
+        devices: args.dev.clone(),
+        redis: args.redis.parse()?,
+        credentials: args.login.source()?,
+        port: args.port,
+        cache_bytes: parse_bytes(&args.cache_size)?,
+        connections: args.connections,
+        programs: match &args.programs {
+            Some(folder) => Programs::from_folder(folder)?,
+            None => Programs::builtin(),
+        },
+        run_dir: args.run_dir.clone(),
+        tiers: match args.tier {
+            Tier::Auto => WantedTiers::Best,
+            Tier::Xdp => WantedTiers::Xdp,
+            Tier::Tc => WantedTiers::Tc,
+        },
+    })
+}
+
+fn run_daemon(args: &BoostArgs) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    let started = start(args).and_then(|daemon| match settle(args, &daemon) {
+        Ok(()) => Ok(daemon),
+        Err(error) => {
+            daemon.give_up();
+            Err(error)
+        }
+    });
+    let failed = match started.map(Daemon::run) {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        // At work it has nobody to tell but the log.
+        Ok(Err(error)) => {
+            tracing::error!("{error}");
+            return ExitCode::from(exit::code(&error));
+        }
+        Err(error) => error,
+    };
+    let code = exit::code(&failed);
+    let error = failed.to_string();
+    if !args.announce
+        || announce(&Announcement::Failed {
+            error: error.clone(),
+            code,
+        })
+        .is_err()
+    {
+        eprintln!("error: {error}");
+    }
+    ExitCode::from(code)
+}
+
+/// Says how the start went and takes the place where the daemon works from.
+fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
+    let report = report(daemon);
+    if args.announce {
+        leave_terminal(args.log.as_deref(), daemon.run_dir())?;
+        drop_privileges()?;
+        announce(&Announcement::Started {
+            report,
+            run_dir: daemon.run_dir().to_path_buf(),
+        })?;
+        return silence_output();
+    }
+    if let Some(log) = &args.log {
+        log_to(log)?;
+    }
+    drop_privileges()?;
+    say(&report);
+    Ok(())
+}
+
+fn start(args: &BoostArgs) -> Result<Daemon> {
+    let config = config(args)?;
+    enter_base_mount_namespace()?;
+    Daemon::start(&config)
+}
+
+fn announce(announcement: &Announcement) -> Result<()> {
+    let line =
+        serde_json::to_string(announcement).map_err(|error| Error::Usage(error.to_string()))?;
+    let mut output = std::io::stdout();
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .map_err(Error::io("could not announce the start"))
+}
+
+/// A session of its own and the log instead of the terminal.
+fn leave_terminal(log: Option<&Path>, run_dir: &Path) -> Result<()> {
+    // Fails only for a process group leader, which a spawned child is not.
+    let _ = nix::unistd::setsid();
+    let default = run_dir.join("log");
+    log_to(log.unwrap_or(&default))
+}
+
+fn log_to(path: &Path) -> Result<()> {
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(Error::io(format!(
+            "could not open the log {} (--log names another)",
+            path.display()
+        )))?;
+    nix::unistd::dup2_stderr(file).map_err(Error::io("could not redirect the log"))
+}
+
+/// Nobody reads standard output any more once the start is announced.
+fn silence_output() -> Result<()> {
+    let null = File::options()
+        .write(true)
+        .open("/dev/null")
+        .map_err(Error::io("could not open /dev/null"))?;
+    nix::unistd::dup2_stdout(null).map_err(Error::io("could not redirect standard output"))
+}
+
+/// Why XDP, which is at work there because it was asked for, answers late.
+fn why_late(attached: &Attached) -> Option<&'static str> {
+    let end = other_end(&attached.device).filter(|_| attached.mode == AttachMode::Native)?;
+    end.why_not_xdp()
+}
+
+/// What was attached where, for the user.
+fn report(daemon: &Daemon) -> String {
+    let notes: &Notes = daemon.notes();
+    let mut text = String::new();
+    let mut line = |words: String| {
+        text.push_str(&words);
+        text.push('\n');
+    };
+    let verb = match daemon.taken() {
+        Taken::Fresh => "boosted",
+        Taken::Adopted => "adopted",
+        Taken::Replaced => "replaced the programs on",
+    };
+    for (attached, vlan) in notes.attached.iter().zip(&notes.vlan) {
+        let mode = match attached.mode {
+            AttachMode::Native => "native XDP and TC".to_owned(),
+            AttachMode::Tc => format!("TC alone, {}", attached.why_not_native),
+        };
+        line(format!("{verb} {} ({mode})", attached.device.name));
+        if let Some(why) = why_late(attached) {
+            line(format!("  warning: {why}; --tier tc answers without XDP"));
+        }
+        match vlan {
+            VlanOffload::WasOff => {}
+            VlanOffload::SwitchedOff(_) => {
+                line(format!(
+                    "  VLAN tag offload of {} switched off until detach",
+                    attached.device.name
+                ));
+            }
+            VlanOffload::Fixed => {
+                line(
+                    "  VLAN tag offload cannot be switched off: tagged traffic goes up".to_owned(),
+                );
+            }
+        }
+    }
+    line(format!(
+        "  Redis {} on port {}, mode read",
+        notes.redis, notes.port
+    ));
+    line(format!(
+        "  cache of {} sets, room for {} connections, run directory {}",
+        notes.cache_sets,
+        notes.connections,
+        daemon.run_dir().display()
+    ));
+    line(
+        "  changes by clients that ERB does not see (other devices, unix socket) reach the cache by\n  \
+         Redis's invalidations; if those stop, values up to 100 ms old (the lease) may be answered"
+            .to_owned(),
+    );
+    text
+}

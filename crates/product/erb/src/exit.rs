@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which error ends with which of the exit codes.
+
+use erb_daemon::Error;
+use erb_datapath::Error as DatapathError;
+pub use erb_report::exit::*;
+
+/// The code of an error of the daemon or of a command that talks to it.
+pub const fn code(error: &Error) -> u8 {
+    match error {
+        Error::Usage(_) => USAGE,
+        Error::Privilege(_) => PRIVILEGE,
+        Error::Kernel(_) => KERNEL,
+        Error::Redis { .. } | Error::Credentials { .. } => REDIS,
+        Error::RedisOld { .. } => REDIS_OLD,
+        Error::NoListener(_) => NO_LISTENER,
+        Error::AlreadyBoosted(_) | Error::Detaching { .. } => ALREADY_BOOSTED,
+        Error::NotBoosted(_) | Error::LeftBehind(_) => NOT_BOOSTED,
+        Error::AlreadyTraced(_) => ALREADY_TRACED,
+        Error::OtherBuild { .. } => OTHER_VERSION,
+        Error::NoAnswer { .. } | Error::Io { .. } => FAILED,
+        Error::Datapath(error) => match error {
+            DatapathError::NoDevice(_) | DatapathError::Layers(_) => DEVICE,
+            DatapathError::ForeignXdp(_) => FOREIGN_XDP,
+            DatapathError::Size(_) => SIZE,
+            DatapathError::Load { .. } | DatapathError::Attach { .. } => REFUSED,
+            DatapathError::OtherVersion { .. } | DatapathError::OtherLayout { .. } => OTHER_VERSION,
+            DatapathError::Pin { .. }
+            | DatapathError::Run { .. }
+            | DatapathError::Map { .. }
+            | DatapathError::System { .. } => FAILED,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_documented() {
+        let errors = [
+            Error::Usage(String::new()),
+            Error::Privilege(String::new()),
+            Error::Kernel(String::new()),
+            Error::NoListener(1),
+            Error::AlreadyBoosted("x".into()),
+            Error::NotBoosted("x".into()),
+            Error::LeftBehind("x".into()),
+            Error::AlreadyTraced("x".into()),
+            Error::Datapath(DatapathError::NoDevice(String::new())),
+            Error::Datapath(DatapathError::ForeignXdp(String::new())),
+            Error::Datapath(DatapathError::Size(String::new())),
+        ];
+        for code in errors
+            .iter()
+            .map(code)
+            .chain([FAILED, STILL_NEEDED, ANSWERS_NOTHING, NO_TOOLS])
+        {
+            assert!(HELP.contains(&format!("\n  {code} ")), "{code}");
+        }
+    }
+}

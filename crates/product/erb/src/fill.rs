@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb fill`, `erb fills` and `erb consumed`: hidden, for checks and measurements.
+
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use erb_daemon::{Error, Request, Result, RunDir, enter_base_mount_namespace, request};
+use erb_datapath::Consumption;
+use erb_report::{Consumed, Filled};
+use serde::Deserialize;
+
+use crate::args::{FillArgs, FillsArgs, Switch, Which};
+use crate::{detach, show};
+
+/// Keys per request: a line of some hundred kilobytes.
+const KEYS_PER_REQUEST: usize = 10_000;
+
+/// The daemon's answer.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Done(Filled),
+    Refused { error: String },
+}
+
+/// Puts keys into the cache.
+pub fn fill(args: &FillArgs) -> Result<ExitCode> {
+    enter_base_mount_namespace()?;
+    let run_dir = detach::run_dir(&args.which)?;
+    let mut keys: Box<dyn Iterator<Item = Result<String>>> = if args.keys.is_empty() {
+        Box::new(lines())
+    } else {
+        Box::new(args.keys.iter().cloned().map(Ok))
+    };
+    let mut sum = Filled::default();
+    loop {
+        let batch: Vec<String> = keys
+            .by_ref()
+            .take(KEYS_PER_REQUEST)
+            .collect::<Result<_>>()?;
+        if batch.is_empty() {
+            show::json(&sum)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let done = fill_batch(&run_dir, batch, args.hashes)?;
+        sum.filled += done.filled;
+        sum.refused += done.refused;
+    }
+}
+
+fn fill_batch(run_dir: &RunDir, keys: Vec<String>, hashes: bool) -> Result<Filled> {
+    match request(run_dir, &Request::Fill { keys, hashes })? {
+        Answer::Done(filled) => Ok(filled),
+        Answer::Refused { error } => Err(Error::NoAnswer {
+            run_dir: run_dir.path().to_path_buf(),
+            reason: format!("does not fill: {error}"),
+        }),
+    }
+}
+
+fn lines() -> impl Iterator<Item = Result<String>> {
+    let lines = std::io::stdin().lock().lines();
+    lines.map(|line| line.map_err(Error::io("could not read standard input")))
+}
+
+/// Turns fills by misses on or off.
+pub fn fills(args: &FillsArgs) -> Result<ExitCode> {
+    enter_base_mount_namespace()?;
+    let run_dir = detach::run_dir(&args.which)?;
+    let on = args.switch == Switch::On;
+    let _: serde_json::Value = request(&run_dir, &Request::Fills { on })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Answers each line `CLIENT SERVER` of standard input by what is known of that connection.
+pub fn consumed(which: &Which) -> Result<ExitCode> {
+    enter_base_mount_namespace()?;
+    let run_dir = detach::run_dir(which)?;
+    let table = Consumption::open(&run_dir.pins())?;
+    let mut output = std::io::stdout().lock();
+    for line in lines() {
+        let answer = of(&table, &line?)?;
+        serde_json::to_writer(&mut output, &answer)
+            .map_err(std::io::Error::from)
+            .and_then(|()| output.write_all(b"\n"))
+            .and_then(|()| output.flush())
+            .map_err(Error::io("could not write to standard output"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// None: the connection is not tracked.
+fn of(table: &Consumption, line: &str) -> Result<Option<Consumed>> {
+    let address = |text: &str| text.parse::<SocketAddr>().ok();
+    let pair = line.split_once(' ');
+    let pair = pair.and_then(|(client, server)| Some((address(client)?, address(server)?)));
+    let (client, server) = pair.ok_or_else(|| {
+        Error::Usage(format!(
+            "{line:?} is no connection; write CLIENT SERVER, each as IP:PORT"
+        ))
+    })?;
+    let entry = table.of(client, server)?;
+    Ok(entry.map(|entry| Consumed {
+        bytes: entry.bytes,
+        bypass: entry.bypass,
+    }))
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command `erb`: parse, validate, run.
+
+mod args;
+mod boost;
+mod detach;
+mod doctor;
+mod exit;
+mod fill;
+mod show;
+mod status;
+mod tools;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Boost(args) => boost::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Detach(args) => detach::run(&args),
+        Command::Lab(_) | Command::Bench(_) | Command::Check(_) | Command::Demo(_) => {
+            return tools::run();
+        }
+        Command::Fill(args) => fill::fill(&args),
+        Command::Fills(args) => fill::fills(&args),
+        Command::Consumed(which) => fill::consumed(&which),
+        Command::Guard => return guard(),
+        Command::TraceGuard { run_dir } => {
+            erb_daemon::trace::guard::watch(&run_dir).map(|()| ExitCode::SUCCESS)
+        }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::from(exit::code(&error))
+    })
+}
+
+fn guard() -> ExitCode {
+    match erb_daemon::guard::watch() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("erb: the daemon is not watched: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The status report for people.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use erb_daemon::{Error, Result};
+use erb_datapath::Programs;
+use erb_report::{AttachMode, ConnLine, ProgramsReport, RedisReport, Status, VlanOffload};
+
+/// Kinds of counters in the order in which they are shown, with a heading.
+const KINDS: [(&str, &str); 5] = [
+    ("answered", "answered by the fast path"),
+    ("refused", "went up to Redis, by reason"),
+    ("passed", "passed as a matter of course"),
+    ("dropped", "dropped; TCP repeats them"),
+    ("event", "events"),
+];
+
+/// Writes to standard output. A reader that has gone (`erb status | head`) is no error: it has
+/// what it wanted.
+pub fn say(text: &str) {
+    let mut output = std::io::stdout();
+    let _ = output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush());
+}
+
+/// Prints a value as JSON.
+pub fn json(value: &impl serde::Serialize) -> Result<()> {
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Error::Usage(error.to_string()))?;
+    say(&(text + "\n"));
+    Ok(())
+}
+
+/// Prints the report.
+pub fn status(status: &Status) {
+    say(&text(status));
+}
+
+/// Prints the connections.
+pub fn conns(lines: &[ConnLine]) {
+    let mut out = String::new();
+    for line in lines {
+        let _ = writeln!(
+            out,
+            "{:<24} {:<24} {:<7} {:>10} {:>10} {}/{}",
+            line.client,
+            line.server,
+            line.state,
+            line.in_delta,
+            line.out_delta,
+            line.requests,
+            line.replies
+        );
+    }
+    let (client, server, state) = ("client", "server", "state");
+    let heading =
+        format!("{client:<24} {server:<24} {state:<7} in (bytes) out (bytes) requests/replies\n");
+    say(&(heading + &out));
+}
+
+fn text(status: &Status) -> String {
+    let mut out = String::new();
+    // Writing into a string cannot fail.
+    let _ = head(&mut out, status);
+    let _ = tables(&mut out, status);
+    let _ = counters(&mut out, status);
+    out
+}
+
+fn head(out: &mut String, status: &Status) -> std::fmt::Result {
+    writeln!(
+        out,
+        "daemon       {} (pid {}), mode {}, {}",
+        status.daemon, status.pid, status.mode, status.run_dir
+    )?;
+    for device in &status.devices {
+        let mode = match device.mode {
+            AttachMode::Native => "native XDP and TC".to_owned(),
+            AttachMode::Tc => format!("TC alone: {}", device.why_not_native),
+        };
+        let vlan = match device.vlan {
+            VlanOffload::WasOff => "",
+            VlanOffload::SwitchedOff(_) => ", VLAN tag offload switched off",
+            VlanOffload::Fixed => ", VLAN tag offload fixed: tagged traffic goes up",
+        };
+        let gone = if device.gone {
+            "; gone: should it come back, `erb detach` and boost again"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "device       {} ({mode}{vlan}){gone}",
+            device.device.name
+        )?;
+    }
+    programs(out, &status.programs)?;
+    if status.serving {
+        writeln!(out, "serving      yes")?;
+    } else {
+        writeln!(out, "serving      no: {}", status.not_serving.join("; "))?;
+    }
+    let redis = &status.redis;
+    writeln!(
+        out,
+        "Redis        {} port {}, feed {}, version {}, role {}, maxmemory {} ({}), timeout {} s",
+        redis.address,
+        redis.port,
+        if redis.feed_up { "up" } else { "down" },
+        redis.version,
+        redis.role,
+        redis.maxmemory,
+        redis.maxmemory_policy,
+        redis.timeout_s
+    )?;
+    if !redis.listens.is_empty() {
+        let listens: Vec<String> = redis.listens.iter().map(ToString::to_string).collect();
+        writeln!(out, "listens      {}", listens.join(", "))?;
+    }
+    for note in &status.notes {
+        writeln!(out, "note         {note}")?;
+    }
+    commands(out, redis)?;
+    lease(out, status)
+}
+
+fn lease(out: &mut String, status: &Status) -> std::fmt::Result {
+    let lease = match status.lease_left_ms {
+        left if left > 0 => format!("{left} ms left"),
+        _ if status.connections.fast + status.connections.new == 0 => {
+            "at rest, no connection to answer".to_owned()
+        }
+        _ => "over: Redis does not answer the daemon in time".to_owned(),
+    };
+    writeln!(out, "lease        {lease}, fence {}", status.fence)
+}
+
+fn programs(out: &mut String, programs: &ProgramsReport) -> std::fmt::Result {
+    let own = Programs::builtin();
+    writeln!(
+        out,
+        "programs     build {}{}{}{}",
+        programs.build,
+        if programs.build == own.build() {
+            ""
+        } else {
+            " (not those of this erb: `erb boost` with the same arguments replaces them)"
+        },
+        if programs.whole {
+            ""
+        } else {
+            "; a replacement or a trace was stopped half-way: `erb boost` again, or `erb trace`"
+        },
+        if programs.traced {
+            "; traced: `erb trace` is at work"
+        } else {
+            ""
+        }
+    )
+}
+
+/// What came of Redis's command table.
+fn commands(out: &mut String, redis: &RedisReport) -> std::fmt::Result {
+    write!(out, "commands     {} known", redis.commands)?;
+    if !redis.fast_off.is_empty() {
+        write!(out, "; left to Redis: {}", redis.fast_off.join(", "))?;
+    }
+    if !redis.renamed.is_empty() {
+        write!(out, "; renamed: {}", redis.renamed.join(" "))?;
+    }
+    writeln!(out)
+}
+
+fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
+    let conns = &status.connections;
+    writeln!(
+        out,
+        "connections  {}: {} fast, {} new, {} bypass, {} older than ERB; {} closing, {} translated, {} unacknowledged; {} not seen",
+        conns.total,
+        conns.fast,
+        conns.new,
+        conns.bypass,
+        conns.old,
+        conns.closing,
+        conns.translated,
+        conns.unacked,
+        conns.unseen
+    )?;
+    held(out, status)?;
+    match status.hit_ratio {
+        Some(ratio) => writeln!(out, "hit ratio    {:.2} %", ratio * 100.0)?,
+        None => writeln!(out, "hit ratio    no GET seen yet")?,
+    }
+    let cache = &status.cache;
+    writeln!(
+        out,
+        "cache        about {} of at most {} entries in {} sets of {} bytes; fills {}, {} waiting, {} filled",
+        cache.entries_estimate,
+        cache.entries_max,
+        cache.sets,
+        cache.set_bytes,
+        if cache.fills { "on" } else { "off" },
+        cache.fills_waiting,
+        cache.filled
+    )?;
+    let memory = &status.memory;
+    writeln!(
+        out,
+        "memory       cache {} MiB ({} bytes per entry on average); connections {} MiB ({} x {} bytes)",
+        memory.cache_total_bytes >> 20,
+        memory.cache_entry_bytes_mean,
+        memory.connections_total_bytes >> 20,
+        memory.connections_max,
+        memory.connection_bytes
+    )
+}
+
+/// Whose commands keep keys from everybody for long.
+fn held(out: &mut String, status: &Status) -> std::fmt::Result {
+    for line in &status.held.clients {
+        writeln!(
+            out,
+            "held         {} since {:.1} s by {}: {}",
+            if line.all_keys {
+                "all keys"
+            } else {
+                "some keys"
+            },
+            f64::from(line.held_ms) / 1000.0,
+            line.client,
+            line.why
+        )?;
+    }
+    let more = status.held.total as usize - status.held.clients.len();
+    if more > 0 {
+        writeln!(out, "held         by {more} more")?;
+    }
+    Ok(())
+}
+
+fn counters(out: &mut String, status: &Status) -> std::fmt::Result {
+    for (kind, heading) in KINDS {
+        writeln!(out, "\n{heading}")?;
+        let mut zero = 0;
+        for counter in status
+            .counters
+            .iter()
+            .filter(|counter| counter.kind == kind)
+        {
+            if counter.count == 0 {
+                zero += 1;
+                continue;
+            }
+            writeln!(
+                out,
+                "  {:>12}  {:<22} {}",
+                counter.count, counter.name, counter.text
+            )?;
+        }
+        if zero > 0 {
+            writeln!(out, "  {zero:>12}  counters are zero (all are in --json)")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb status`.
+
+use std::process::ExitCode;
+
+use erb_daemon::{
+    Error, Request, Result, enter_base_mount_namespace, request, status_without_daemon,
+};
+use erb_report::{ConnLine, Status};
+
+use crate::args::StatusArgs;
+use crate::{detach, show};
+
+/// Runs the command.
+pub fn run(args: &StatusArgs) -> Result<ExitCode> {
+    enter_base_mount_namespace()?;
+    let run_dir = detach::run_dir(&args.which)?;
+    if args.conns {
+        let lines: Vec<ConnLine> = request(&run_dir, &Request::Conns)?;
+        if args.json {
+            show::json(&lines)?
+        } else {
+            show::conns(&lines)
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status = match request::<Status>(&run_dir, &Request::Status) {
+        Ok(status) => status,
+        Err(Error::NotBoosted(_)) => status_without_daemon(&run_dir)?,
+        Err(error) => return Err(error),
+    };
+    if args.json {
+        show::json(&status)?
+    } else {
+        show::status(&status)
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Admission: which connections CLIENT LIST makes fast, and which users may do everything.
+//!
+//! The sweep says who could be admitted, then CLIENT LIST is sent, and what it shows is judged here;
+//! `erb_admit` refuses who has moved on meanwhile (`bpf/redis/admit.h`, invariants A1 to A6).
+//!
+//! Invariants:
+//! 1. A list is judged only for connections of a sweep that was made before the list was sent.
+//! 2. A user has full rights if ACL LIST shows it enabled, with all keys, all channels and all
+//!    commands, and nothing taken away. Any difference in ACL LIST moves the rights' epoch: no
+//!    admission from before holds. The epoch moves before the gate is acknowledged.
+//! 3. While the default user needs a password, CLIENT LIST's `user=default` may be somebody who has
+//!    none: such a connection is admitted only if AUTH or HELLO was answered on it.
+//! 4. What a list shows for good (a restricted user, tracking) is noted, so that nobody asks again
+//!    before something changes.
+
+use std::collections::HashMap;
+
+use erb_abi::{self as abi, SweepReport};
+
+use crate::client_list::{ClientLine, addresses, canonical};
+use crate::clock::MS;
+use crate::outside::{DataPath, Result, TcpPair};
+
+/// The user that a connection begins as.
+const DEFAULT_USER: &str = "default";
+
+/// After attaching, packets that passed before it are in the kernel after this time.
+const BEGIN_AFTER_NS: u64 = 200 * MS;
+
+/// Between sweeps for connections that are not quiet or not answered yet, at first and at most.
+const PATIENCE_MIN_NS: u64 = 20 * MS;
+const PATIENCE_MAX_NS: u64 = 1000 * MS;
+
+/// What ACL LIST says of one user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Rights {
+    on: bool,
+    full: bool,
+    no_password: bool,
+}
+
+/// What ACL LIST says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Users(HashMap<String, Rights>);
+
+impl Users {
+    /// Reads the lines of ACL LIST.
+    fn of(lines: &[String]) -> Self {
+        let users = lines.iter().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words
+                .next()
+                .filter(|word| *word == "user")
+                .and(words.next());
+            Some((name?.to_owned(), rights_of(words)))
+        });
+        Self(users.collect())
+    }
+
+    fn get(&self, user: &str) -> Rights {
+        self.0.get(user).copied().unwrap_or_default()
+    }
+
+    /// What a new connection may do without a password.
+    fn door(&self) -> abi::door {
+        match self.0.get(DEFAULT_USER) {
+            Some(default) if default.full && default.no_password => abi::DOOR_OPEN,
+            // Redis src/server.c, authRequired().
+            Some(default) if !default.no_password || !default.on => abi::DOOR_SHUT,
+            _ => abi::DOOR_UNKNOWN,
+        }
+    }
+}
+
+/// The rules behind a user's name (Redis src/acl.c, `ACLDescribeUser`). A rule that is not known, a
+/// selector's bracket among them, is taken for a restriction.
+fn rights_of<'a>(rules: impl Iterator<Item = &'a str>) -> Rights {
+    let mut found = Rights::default();
+    let (mut on, mut keys, mut channels, mut commands, mut other) =
+        (false, false, false, false, false);
+    for rule in rules {
+        match rule {
+            "on" => on = true,
+            "nopass" => found.no_password = true,
+            "~*" | "allkeys" => keys = true,
+            "&*" | "allchannels" => channels = true,
+            "+@all" | "allcommands" => commands = true,
+            "sanitize-payload" | "skip-sanitize-payload" => {}
+            password if password.starts_with('#') => {}
+            _ => other = true,
+        }
+    }
+    found.on = on;
+    found.full = on && keys && channels && commands && !other;
+    found
+}
+
+/// What a list means for one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Fast {
+        db: u16,
+        resp: u8,
+    },
+    Trial,
+    /// It only listens.
+    Listen,
+    /// Not now.
+    Later,
+    /// Not before something of the connection or the rights changes.
+    Never,
+}
+
+/// Flags that say nothing: none, and CLIENT NO-EVICT.
+fn flags_are_plain(flags: &str) -> bool {
+    flags == "N" || flags == "e"
+}
+
+/// States that end without a command of the connection: blocked, unblocked a moment ago, closing.
+fn flags_pass(flags: &str) -> bool {
+    flags.is_empty() || flags.contains(['b', 'u', 'c', 'A'])
+}
+
+/// Whether it is a replica, or a subscriber who may not send other commands, and is between two
+/// commands as far as the list shows.
+fn listens(line: &ClientLine) -> bool {
+    let replica = line.flags.contains('S') && !line.flags.contains(['O', 'x']);
+    let subscriber = line.flags.contains('P') && line.resp == 2 && line.subscriptions > 0;
+    (replica || subscriber) && line.qbuf == 0 && line.argument_bytes == 0
+}
+
+fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
+    if flags_pass(&line.flags) {
+        return Verdict::Later;
+    }
+    let older = [abi::ADMIT_TRIAL, abi::ADMIT_LISTEN];
+    if older.contains(&u32::from(row.act)) && listens(line) {
+        return Verdict::Listen;
+    }
+    if u32::from(row.act) == abi::ADMIT_LISTEN {
+        return Verdict::Later;
+    }
+    if !flags_are_plain(&line.flags) || line.multi.is_some() || line.watch > 0 {
+        return Verdict::Never;
+    }
+    if line.subscriptions > 0 || line.has_capabilities {
+        return Verdict::Never;
+    }
+    if line.qbuf > 0 || line.output > 0 {
+        return Verdict::Later;
+    }
+    if u32::from(row.act) == abi::ADMIT_TRIAL {
+        let at_a_boundary = line.argument_bytes == 0;
+        return if at_a_boundary {
+            Verdict::Trial
+        } else {
+            Verdict::Later
+        };
+    }
+    let rights = users.get(&line.user);
+    let is_proved = line.user != DEFAULT_USER || rights.no_password || row.authed != 0;
+    let (true, true) = (rights.full, is_proved) else {
+        return Verdict::Never;
+    };
+    match (u16::try_from(line.db), line.resp) {
+        (Ok(db), resp @ (2 | 3)) if db < u16::MAX => Verdict::Fast { db, resp },
+        _ => Verdict::Never,
+    }
+}
+
+/// When to look for connections to be admitted, and what is known of rights.
+#[derive(Debug)]
+pub(crate) struct Admissions {
+    /// When new connections are taken in; none: they are.
+    begin_ns: Option<u64>,
+    acl: Option<Vec<String>>,
+    users: Users,
+    skip: u32,
+    changes: u64,
+    waiting: bool,
+    patience_ns: u64,
+    next_ns: u64,
+}
+
+impl Admissions {
+    /// Just attached: nothing is known of rights.
+    pub(crate) fn new(now: u64) -> Self {
+        Self {
+            begin_ns: Some(now + BEGIN_AFTER_NS),
+            acl: None,
+            users: Users::default(),
+            skip: 0,
+            changes: 0,
+            waiting: false,
+            patience_ns: 0,
+            next_ns: 0,
+        }
+    }
+
+    /// Whether new connections are taken in.
+    pub(crate) const fn is_begun(&self) -> bool {
+        self.begin_ns.is_none()
+    }
+
+    /// Whether it is time to.
+    pub(crate) fn may_begin(&self, now: u64) -> bool {
+        self.begin_ns.is_some_and(|at| now >= at)
+    }
+
+    /// New connections are taken in from now on.
+    pub(crate) fn begin(&mut self, path: &impl DataPath) {
+        self.begin_ns = None;
+        path.set_admit(1);
+    }
+
+    /// ACL LIST was read: a difference ends all admissions. Called before the gate is acknowledged.
+    pub(crate) fn take_rights(&mut self, path: &impl DataPath, acl: &[String]) {
+        if self.acl.as_deref() == Some(acl) {
+            return;
+        }
+        if self.acl.is_some() {
+            tracing::info!("access rules changed: connections are admitted anew");
+        }
+        self.users = Users::of(acl);
+        self.acl = Some(acl.to_vec());
+        // In this order: who reads the new epoch reads whether it is open, too.
+        path.set_open(self.users.door());
+        path.set_rights(path.rights().wrapping_add(1));
+        self.hurry();
+    }
+
+    /// The feed is gone: what it said of rights may be old when it is back.
+    pub(crate) fn forget_rights(&mut self, path: &impl DataPath) {
+        path.set_open(abi::DOOR_UNKNOWN);
+        self.acl = None;
+    }
+
+    /// Looks again with the next tick.
+    pub(crate) const fn hurry(&mut self) {
+        self.patience_ns = PATIENCE_MIN_NS;
+        self.next_ns = 0;
+        self.waiting = true;
+    }
+
+    /// Reads the counts of connections that are answered no more; true if they have moved: somebody
+    /// may want to be admitted.
+    pub(crate) fn look(&mut self, path: &impl DataPath) -> Result<bool> {
+        let changes = path.stat(abi::STAT_STATEFUL)?
+            + path.stat(abi::STAT_CONN_BYPASS)?
+            + path.stat(abi::STAT_CONN_OLD)?;
+        let moved = std::mem::replace(&mut self.changes, changes) != changes;
+        if moved {
+            self.hurry();
+        }
+        Ok(moved)
+    }
+
+    /// Whether a sweep should look for connections to be admitted.
+    pub(crate) const fn want_sweep(&self, now: u64) -> bool {
+        self.waiting && now >= self.next_ns
+    }
+
+    /// How many candidates the next sweep leaves out: each has its turn.
+    pub(crate) const fn skip(&self) -> u32 {
+        self.skip
+    }
+
+    /// A sweep was made; whether CLIENT LIST may be asked for those that it found.
+    pub(crate) fn plan(&mut self, found: &SweepReport, now: u64) -> bool {
+        let candidates = found.admit.len() as u32;
+        self.skip = if found.admit_more > 0 {
+            self.skip + candidates
+        } else {
+            0
+        };
+        self.waiting = candidates > 0 || found.waiting > 0 || self.skip > 0;
+        self.next_ns = now + self.patience_ns;
+        self.patience_ns = (2 * self.patience_ns).clamp(PATIENCE_MIN_NS, PATIENCE_MAX_NS);
+        self.acl.is_some()
+    }
+
+    /// CLIENT LIST came back for these candidates.
+    pub(crate) fn admit(
+        &self,
+        path: &impl DataPath,
+        list: &[ClientLine],
+        rows: &[abi::admit_row],
+        rights: u32,
+    ) -> Result<()> {
+        if rows.is_empty() || self.acl.is_none() || rights != path.rights() {
+            return Ok(());
+        }
+        // None: two lines have these addresses.
+        let mut lines: HashMap<TcpPair, Option<&ClientLine>> = HashMap::new();
+        for line in list {
+            let (Some(client), Some(server)) = (line.addr, line.laddr) else {
+                continue;
+            };
+            let pair = TcpPair {
+                client: canonical(client),
+                server: canonical(server),
+            };
+            let place = lines.entry(pair).or_insert(Some(line));
+            if place.is_some_and(|other| other.id != line.id) {
+                *place = None;
+            }
+        }
+        let mut admitted = 0;
+        for row in rows {
+            let (client, server) = addresses(&row.key);
+            let line = lines.get(&TcpPair { client, server }).copied().flatten();
+            let verdict = line.map_or(Verdict::Later, |line| judge(row, line, &self.users));
+            let (act, db, resp) = match verdict {
+                Verdict::Fast { db, resp } => (abi::ADMIT_FAST, db, resp),
+                Verdict::Trial => (abi::ADMIT_TRIAL, 0, 0),
+                Verdict::Listen => (abi::ADMIT_LISTEN, 0, 0),
+                Verdict::Never => (abi::ADMIT_JUDGED, 0, 0),
+                Verdict::Later => continue,
+            };
+            let request = abi::admit_io {
+                row: *row,
+                rights,
+                db,
+                resp,
+                act: act as u8,
+                ..Default::default()
+            };
+            admitted += u32::from(path.admit_conn(&request)? && act == abi::ADMIT_FAST);
+        }
+        if admitted > 0 {
+            tracing::debug!("{admitted} connections admitted");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "admit_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the feed asks, and what it tells of the answers.
+
+use bytes::Bytes;
+use erb_abi::{self as abi, Wanted};
+
+use crate::client_list::ClientLine;
+use crate::commands::CommandsReport;
+use crate::fill::{Filled, Size};
+use crate::reading::Asked;
+use crate::redis_state::{Calls, RedisState};
+
+/// Why CLIENT LIST is asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Question {
+    /// Proof for these connections.
+    pub(crate) proof: Vec<abi::sweep_row>,
+    /// Whether these may be admitted, and the rights' epoch at which that was asked.
+    pub(crate) admit: Vec<abi::admit_row>,
+    pub(crate) rights: u32,
+}
+
+/// What the daemon must act on, in order.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Tracking is on and the cache is empty.
+    Ready,
+    /// Calls as read before a lease.
+    Calls(Calls),
+    /// A PING written at this time (monotonic, ns) came back; so many shares of the fence were
+    /// answered before.
+    Lease { sent_ns: u64, answered: u64 },
+    /// PING was answered by an error.
+    NoLease(String),
+    /// Redis's state, read after `gate_seen` had this value.
+    State { state: Box<RedisState>, gate: u64 },
+    /// CLIENT LIST.
+    Clients {
+        list: Vec<ClientLine>,
+        question: Question,
+    },
+    /// Sizes of values that are to be filled; none: they could not be asked for.
+    Sized(Vec<(Wanted, Option<Size>)>),
+    /// Fills that ended.
+    Filled(Vec<(Wanted, Filled)>),
+    /// These keys were invalidated; none: the whole cache.
+    Invalidated(Vec<Bytes>),
+    /// Redis's command table is loaded, and whether ERB can work with it; again: not for the first
+    /// time on this feed.
+    Commands {
+        end: Result<CommandsReport, String>,
+        again: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) enum Setup {
+    Hello,
+    Name,
+    NoEvict,
+    /// A transaction like a fill's: only whether it is allowed counts.
+    Trial,
+    List,
+    Kill,
+    Tracking,
+}
+
+#[derive(Debug)]
+pub(crate) enum Expect {
+    Setup(Setup),
+    /// INFO before the PING of a lease.
+    Calls,
+    Pong {
+        sent_ns: u64,
+        answered: u64,
+    },
+    /// +OK of MULTI and SELECT, +QUEUED: any error shows again as EXEC's.
+    FillStep,
+    /// EXEC of sizes, of so many bytes with its question.
+    Sizes {
+        asked: Vec<Wanted>,
+        quiet: bool,
+        bytes: usize,
+    },
+    /// The same of values.
+    Exec {
+        asked: Vec<Asked>,
+        bytes: usize,
+    },
+    /// EXEC of TOUCH.
+    Touched,
+    Config,
+    Acl,
+    Info {
+        gate: u64,
+    },
+    /// CLIENT LIST, the state's last part where a monitor may be attached.
+    Monitors {
+        gate: u64,
+    },
+    Clients(Question),
+    /// COMMAND LIST.
+    Names,
+    /// COMMAND INFO of `asked`, where COMMAND LIST has said `listed`.
+    Commands {
+        listed: Vec<String>,
+        asked: Vec<String>,
+    },
+}
+
+impl Expect {
+    /// The question, if its answer grows with Redis's clients, users or commands.
+    pub(crate) const fn long_answer(&self) -> Option<&'static str> {
+        match self {
+            Self::Setup(Setup::List) | Self::Clients(_) | Self::Monitors { .. } => {
+                Some("CLIENT LIST")
+            }
+            Self::Names | Self::Commands { .. } => Some("COMMAND INFO"),
+            Self::Acl => Some("ACL LIST"),
+            _ => None,
+        }
+    }
+}

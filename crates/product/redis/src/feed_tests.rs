@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Feed ordering against a scripted Redis: what the cache sees, in which order.
+
+use erb_abi::{self as abi, ControlBlock as _, ControlPlane as _, FillToken, ValueKind, Wanted};
+
+use super::*;
+use crate::expect::Question;
+use crate::fill::{Filled, Size};
+use crate::reading::Asked;
+use crate::scripted::{Pipe, Recorder, few_commands};
+
+const SETUP: &[u8] = b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
+    *8\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*2\r\n$1\r\n0\r\n*0\r\n:-2\r\n";
+
+struct Script {
+    feed: Feed<Pipe>,
+    redis: Pipe,
+    cache: Recorder,
+    events: Vec<Event>,
+}
+
+impl Script {
+    fn new() -> Self {
+        let redis = Pipe::default();
+        Self {
+            feed: Feed::new(redis.clone(), "erb-feed:test", None).unwrap(),
+            redis,
+            cache: Recorder::default(),
+            events: Vec::new(),
+        }
+    }
+
+    /// A feed whose set-up is done.
+    fn ready() -> Self {
+        let mut script = Self::new();
+        script.say(SETUP);
+        script.say(format!("$0\r\n\r\n{}+OK\r\n", few_commands()).as_bytes());
+        assert!(script.feed.is_ready());
+        script.cache.take_log();
+        script.events.clear();
+        script
+    }
+
+    /// Redis says this, and the feed hears it.
+    fn say(&mut self, bytes: &[u8]) {
+        self.try_say(bytes).unwrap();
+    }
+
+    fn try_say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.redis.say(bytes);
+        self.feed.handle_input(&self.cache, &mut self.events)
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.cache.log.borrow().clone()
+    }
+}
+
+fn asked(keys: &[&str]) -> Vec<Asked> {
+    let token = FillToken::default();
+    keys.iter()
+        .map(|key| Asked {
+            wanted: Wanted::string(key.as_bytes().to_vec()),
+            size: 4,
+            token,
+        })
+        .collect()
+}
+
+fn lease(events: &[Event]) -> Vec<u64> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Lease { sent_ns, .. } => Some(*sent_ns),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
+    let mut script = Script::new();
+    script.say(SETUP);
+    // Number 12 has taken the name: HELLO has told the feed that it is number 9.
+    let list = "id=5 name=erb-feed:test\nid=6 name=other\nid=9 name=erb-feed:test\n\
+                id=12 name=erb-feed:test\n";
+    script.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
+    assert_eq!(script.feed.expected.len(), 2);
+    let heard = script.redis.heard();
+    let kill = heard.find("KILL").unwrap();
+    assert!(heard[kill..].contains("$1\r\n5\r\n"), "{heard}");
+    assert!(
+        !["$1\r\n9\r\n", "$1\r\n6\r\n", "$2\r\n12\r\n"]
+            .map(|id| heard.contains(id))
+            .contains(&true),
+        "{heard}"
+    );
+    assert!(kill < heard.find("COMMAND").unwrap() && !heard.contains("TRACKING"));
+    assert!(
+        script.log().is_empty(),
+        "nothing is cleared before tracking is on"
+    );
+    script.say(format!(":1\r\n{}", few_commands()).as_bytes());
+    assert!(script.redis.heard().contains("TRACKING"));
+    assert!(script.log().is_empty(), "nothing is cleared before that");
+    script.say(b"+OK\r\n");
+    assert!(script.feed.is_ready());
+    assert_eq!(script.log(), ["clear"]);
+}
+
+#[test]
+fn a_hello_that_tells_no_number_ends_the_connection() {
+    let mut script = Script::new();
+    let error = script.try_say(b"%1\r\n+server\r\n+redis\r\n").unwrap_err();
+    assert!(error.to_string().contains("no id"), "{error}");
+}
+
+#[test]
+fn setup_refused_ends_the_connection() {
+    let mut script = Script::new();
+    let error = script
+        .try_say(b"-NOAUTH HELLO must be called with the client already authenticated\r\n")
+        .unwrap_err();
+    assert!(error.to_string().contains("NOAUTH"), "{error}");
+    assert!(!script.feed.is_ready());
+}
+
+#[test]
+fn only_a_literal_pong_renews() {
+    for reply in [
+        "-MISCONF x\r\n",
+        "-BUSY x\r\n",
+        "-LOADING x\r\n",
+        "-NOAUTH x\r\n",
+        "$4\r\nPONG\r\n",
+        "+OK\r\n",
+    ] {
+        let mut script = Script::ready();
+        script.feed.ping(17, 0);
+        script.say(b"$0\r\n\r\n");
+        script.events.clear();
+        script.say(reply.as_bytes());
+        assert!(!script.events.is_empty());
+        assert!(
+            matches!(script.events[..], [Event::NoLease(_)]),
+            "{reply}: {:?}",
+            script.events
+        );
+    }
+    let mut script = Script::ready();
+    script.feed.ping(17, 0);
+    script.say(b"$0\r\n\r\n+PO");
+    assert!(lease(&script.events).is_empty(), "half a reply is none");
+    script.say(b"NG\r\n");
+    assert_eq!(lease(&script.events), [17]);
+}
+
+#[test]
+fn without_the_calls_of_swapdb_pong_renews_nothing() {
+    let mut script = Script::ready();
+    script.feed.ping(17, 0);
+    script.say(b"-BUSY Redis is busy running a script\r\n+PONG\r\n");
+    assert!(
+        matches!(&script.events[..], [Event::NoLease(reason)] if reason.contains("BUSY")),
+        "{:?}",
+        script.events
+    );
+}
+
+#[test]
+fn invalidations_reach_the_cache_before_later_replies() {
+    let mut script = Script::ready();
+    script.feed.ask_fill(asked(&["a"]), 9);
+    script.feed.ping(3, 0);
+    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    script.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    script.say(b"*3\r\n+OK\r\n$1\r\nv\r\n:-1\r\n");
+    script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nc\r\n$0\r\n\r\n+PONG\r\n");
+    assert_eq!(lease(&script.events), [3]);
+    assert_eq!(
+        script.log(),
+        ["invalidate a,b", "insert a=v until 0", "invalidate c"]
+    );
+    let kinds: Vec<_> = script.events.iter().map(std::mem::discriminant).collect();
+    let last = std::mem::discriminant(&Event::Lease {
+        sent_ns: 0,
+        answered: 0,
+    });
+    assert_eq!(
+        kinds.last(),
+        Some(&last),
+        "the lease comes after all that was sent before it"
+    );
+}
+
+#[test]
+fn a_flush_clears_everything() {
+    let mut script = Script::ready();
+    script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n");
+    let is_flush = |event: &Event| matches!(event, Event::Invalidated(_));
+    assert!(script.events.iter().any(is_flush));
+    assert_eq!(script.log(), ["clear"]);
+}
+
+#[test]
+fn every_element_of_exec_is_checked() {
+    let mut script = Script::ready();
+    script.feed.ask_fill(asked(&["a", "b", "c", "d", "e"]), 9);
+    let queued = "+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11);
+    script.say(queued.as_bytes());
+    script.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:1700000000123\r\n_\r\n:-2\r\n");
+    script.say(b"-WRONGTYPE no string\r\n:-1\r\n$1\r\nw\r\n:-2\r\n");
+    // Longer than it was: what is beyond its size was not asked for.
+    script.say(b"$5\r\nvalue\r\n:-1\r\n");
+    assert!(!script.events.is_empty());
+    assert_eq!(script.log(), ["insert a=v until 1700000000123"]);
+    let Event::Filled(ends) = &script.events[0] else {
+        panic!("{:?}", script.events)
+    };
+    let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
+    let never = Filled::Never;
+    assert_eq!(ends, [Filled::Inserted, never, never, never, Filled::Later]);
+}
+
+#[test]
+fn a_fill_names_its_databases_and_one_that_is_refused_counts_for_nothing() {
+    let mut script = Script::ready();
+    let mut batch = asked(&["a", "b", "c", "d"]);
+    for (one, db) in batch.iter_mut().zip([0, 7, 0, 16]) {
+        one.wanted.db = db;
+    }
+    script.feed.ask_fill(batch, 9);
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
+    let heard = script.redis.heard();
+    let words: Vec<&str> = heard
+        .split("\r\n")
+        .filter(|word| word.len() == 1 || *word == "16" || *word == "SELECT")
+        .collect();
+    let expected = "SELECT 0 a 0 4 a c 0 4 c SELECT 7 b 0 4 b SELECT 16 d 0 4 d";
+    assert!(words.join(" ").ends_with(expected), "{words:?}");
+    script.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:-1\r\n$1\r\nw\r\n:-1\r\n");
+    script.say(b"+OK\r\n$1\r\nx\r\n:-1\r\n-ERR DB index is out of range\r\n$1\r\ny\r\n:-1\r\n");
+    assert_eq!(
+        script.log(),
+        [
+            "insert a=v until 0",
+            "insert c=w until 0",
+            "insert 7:b=x until 0"
+        ]
+    );
+    let Event::Filled(ends) = &script.events[0] else {
+        panic!("{:?}", script.events)
+    };
+    assert_eq!((ends[3].0.db, ends[3].1), (16, Filled::Never));
+}
+
+#[test]
+fn sizes_are_asked_for_by_commands_whose_answers_are_short() {
+    let mut script = Script::ready();
+    let key = |name: &str| Wanted::string(name.as_bytes().to_vec());
+    let mut batch: Vec<Wanted> = ["h", "s", "l", "x", "n"].map(key).into();
+    for at in [0, 3, 4] {
+        batch[at].kind = ValueKind::Hash;
+    }
+    script.redis.heard();
+    script.feed.ask_sizes(batch.clone(), 9);
+    script.feed.flush().unwrap();
+    let heard = script.redis.heard();
+    for reads in ["GET", "HKEYS", "HVALS", "HGETALL", "HSCAN"] {
+        assert!(!heard.contains(reads), "{heard}");
+    }
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
+    script.say(b"*12\r\n+OK\r\n$8\r\nlistpack\r\n:3\r\n:128\r\n:4194304\r\n-WRONGTYPE x\r\n");
+    script.say(b"$9\r\nhashtable\r\n:1000000\r\n:90000000\r\n_\r\n:0\r\n_\r\n");
+    let Event::Sized(found) = script.events.remove(0) else {
+        panic!("{:?}", script.events)
+    };
+    let small = Size::Hash {
+        fields: 3,
+        memory: 128,
+    };
+    let none = Size::None;
+    let sizes = [small, Size::String(4_194_304), none, none, none];
+    for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
+        assert_eq!((&wanted, size), (&key, Some(expected)));
+    }
+    script.feed.ask_sizes(vec![key("a")], 9);
+    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n-EXECABORT x\r\n");
+    assert!(matches!(&script.events[..], [Event::Sized(found)] if found[0].1.is_none()));
+}
+
+#[test]
+fn an_answer_that_no_fill_can_have_ends_the_feed() {
+    let mut script = Script::ready();
+    script.feed.ask_fill(asked(&["a"]), 9);
+    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    let error = script.try_say(b"*3\r\n+OK\r\n$1048577\r\n").unwrap_err();
+    assert!(error.to_string().contains("longer than 1048576"), "{error}");
+}
+
+#[test]
+fn an_aborted_fill_inserts_nothing() {
+    let mut script = Script::ready();
+    script.feed.ask_fill(asked(&["a"]), 9);
+    script.say(b"+OK\r\n+QUEUED\r\n-OOM x\r\n+QUEUED\r\n-EXECABORT x\r\n");
+    assert!(!script.events.is_empty());
+    assert!(script.log().is_empty());
+    assert!(matches!(&script.events[0], Event::Filled(ends) if ends[0].1 == Filled::Later));
+}
+
+#[test]
+fn a_state_is_whole_only_when_monitors_were_looked_for() {
+    let mut script = Script::ready();
+    script.feed.ask_state(7);
+    script.say(b"%0\r\n*0\r\n$27\r\ncmdstat_monitor:calls=1,u=1\r\n");
+    assert!(matches!(
+        script.feed.expected.front(),
+        Some(Expect::Monitors { .. })
+    ));
+    assert!(script.feed.is_asking_state());
+    assert!(matches!(script.events[..], [Event::Calls(_)]), "in order");
+    script.events.clear();
+    script.say(b"$20\r\nid=9 flags=O qbuf=0\n\r\n");
+    assert!(!script.events.is_empty());
+    let Event::State { state, gate: 7 } = &script.events[0] else {
+        panic!("{:?}", script.events)
+    };
+    assert_eq!(state.monitors, 1);
+    assert!(!script.feed.is_asking_state());
+}
+
+#[test]
+fn without_monitor_or_resetstat_no_client_list_is_asked_for() {
+    let mut script = Script::ready();
+    script.feed.ask_state(7);
+    script.say(b"%0\r\n*0\r\n$11\r\nrole:master\r\n");
+    assert!(matches!(
+        &script.events[..],
+        [Event::Calls(_), Event::State { state, gate: 7 }] if state.monitors == 0
+    ));
+    assert!(!script.feed.is_asking_state());
+}
+
+#[test]
+fn replies_to_nothing_end_the_connection() {
+    let mut script = Script::ready();
+    assert!(script.try_say(b"+OK\r\n").is_err());
+}
+
+#[test]
+fn a_closed_connection_is_an_error() {
+    let mut script = Script::ready();
+    script.redis.close();
+    assert!(script.try_say(b"").is_err());
+}
+
+/// The commands in what was written, as ACL rules name them.
+fn rules(heard: &str) -> Vec<String> {
+    let mut lines = heard.split("\r\n").map(str::to_lowercase).peekable();
+    let mut found = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some(count) = line.strip_prefix('*') else {
+            continue;
+        };
+        let words: Vec<String> = (0..count.parse().unwrap())
+            .map(|_| lines.nth(1).unwrap())
+            .collect();
+        let whole =
+            ["config", "acl", "client", "object", "command", "memory"].contains(&words[0].as_str());
+        found.push(if whole {
+            words[..2].join("|")
+        } else {
+            words[0].clone()
+        });
+    }
+    found
+}
+
+#[test]
+fn every_command_of_the_feed_is_among_the_rights() {
+    let mut script = Script::new();
+    script.say(SETUP);
+    let list = "id=5 name=erb-feed:test\nid=9 name=erb-feed:test\n";
+    let length = list.len();
+    script.say(format!("${length}\r\n{list}\r\n:1\r\n{}", few_commands()).as_bytes());
+    script.feed.ping(1, 0);
+    script.feed.ask_state(7);
+    script.feed.ask_clients(Question::default());
+    let mut hash = Wanted::string(b"a".to_vec());
+    hash.kind = ValueKind::Hash;
+    script
+        .feed
+        .ask_sizes(vec![hash, Wanted::string(b"a".to_vec())], 9);
+    script.feed.ask_fill(asked(&["a"]), 9);
+    script.feed.ask_touch(vec![(0, b"a".to_vec())]);
+    script.feed.flush().unwrap();
+    let sent = rules(&script.redis.heard());
+    assert!(sent.len() > 15, "{sent:?}");
+    for rule in sent.iter().filter(|rule| *rule != "hello") {
+        assert!(
+            rights::RIGHTS.iter().any(|right| right.rule == rule),
+            "{rule} is not among the rights"
+        );
+    }
+    for right in rights::RIGHTS {
+        assert!(
+            sent.iter().any(|rule| rule == right.rule),
+            "{} is never sent",
+            right.rule
+        );
+    }
+}
+
+#[test]
+fn a_missing_right_ends_the_connection_wherever_it_shows() {
+    let noperm = b"-NOPERM this user has no permissions to run the 'x' command\r\n";
+    let mut script = Script::new();
+    script.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+    let error = script.try_say(noperm).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    assert!(error.to_string().contains("ACL SETUSER default"), "{error}");
+    let asks: [fn(&mut Feed<Pipe>); 4] = [
+        |feed| feed.ping(1, 0),
+        |feed| feed.ask_state(1),
+        |feed| feed.ask_fill(asked(&["a"]), 9),
+        |feed| feed.ask_clients(Question::default()),
+    ];
+    for ask in asks {
+        let mut script = Script::ready();
+        ask(&mut script.feed);
+        let error = script.try_say(noperm).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+}
+
+#[test]
+fn a_trial_of_a_loading_redis_proves_nothing() {
+    let mut script = Script::new();
+    script.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+    script.say(&b"-LOADING x\r\n".repeat(7));
+    script.say(b"-EXECABORT x\r\n$0\r\n\r\n");
+    script.say(format!("{}+OK\r\n", few_commands()).as_bytes());
+    assert!(script.feed.is_ready());
+}
+
+#[test]
+fn a_hash_is_filled_whole_or_not_at_all() {
+    let mut script = Script::ready();
+    let mut batch = asked(&["h", "s", "x", "w"]);
+    for at in [0, 2, 3] {
+        batch[at].wanted.kind = ValueKind::Hash;
+    }
+    script.feed.ask_fill(batch, 9);
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
+    assert!(
+        script
+            .redis
+            .heard()
+            .contains("HSCAN\r\n$1\r\nh\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$2\r\n64\r\n")
+    );
+    script.say(b"*12\r\n+OK\r\n");
+    let scan = "*2\r\n$1\r\n0\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n:-1\r\n";
+    script.say(format!("$8\r\nlistpack\r\n{scan}$1\r\nv\r\n:-1\r\n").as_bytes());
+    script.say(format!("$10\r\nlistpackex\r\n{scan}").as_bytes());
+    script.say(b"$6\r\nembstr\r\n-WRONGTYPE x\r\n:-1\r\n");
+    let Event::Filled(ends) = &script.events[0] else {
+        panic!("{:?}", script.events)
+    };
+    let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
+    let (yes, never) = (Filled::Inserted, Filled::Never);
+    assert_eq!(ends, [yes, yes, never, never]);
+}
+
+#[test]
+fn a_new_table_is_loaded_while_nothing_is_served_and_empties_the_cache() {
+    let mut script = Script::ready();
+    script.cache.set(|control| control.serving = 1);
+    script.feed.ask_commands();
+    script.say(few_commands().as_bytes());
+    assert!(script.log().is_empty(), "the same table");
+    assert_eq!(script.cache.control().serving(), 1);
+    let key = abi::command_key_bytes("set").unwrap();
+    let row = abi::COMMANDS[0].meaning();
+    script.cache.set_command(&key, Some(&row)).unwrap();
+    script.feed.ask_commands();
+    script.say(few_commands().as_bytes());
+    assert_eq!(script.log(), ["clear"]);
+    assert_eq!(script.cache.control().serving(), 0);
+    let rows = script.cache.command_rows().unwrap();
+    assert!(rows.iter().all(|(of, _)| *of != key));
+}
+
+#[test]
+fn commands_that_are_not_what_they_are_called_are_not_sent() {
+    let mut script = Script::new();
+    script.say(SETUP);
+    script.say(b"$0\r\n\r\n");
+    script.redis.heard();
+    // Somebody's FLUSHALL is called INFO.
+    let other = few_commands().replace("*10\r\n+info\r\n", "*10\r\n+flushall\r\n");
+    script.say(other.as_bytes());
+    let Some(Event::Commands { end, again: false }) = script.events.pop() else {
+        panic!("{:?}", script.events);
+    };
+    assert!(end.unwrap_err().contains("INFO"));
+    script.say(b"+OK\r\n");
+    assert!(script.feed.is_ready());
+    script.redis.heard();
+    script.feed.ask_state(0);
+    script.feed.ping(1, 0);
+    script.feed.flush().unwrap();
+    assert_eq!(script.redis.heard(), "");
+}
+
+#[test]
+fn a_redis_that_closes_while_it_owes_a_long_answer_is_told_with_the_limit() {
+    let end = |script: &mut Script| {
+        script.redis.close();
+        let end = script.try_say(b"").unwrap_err();
+        (end.kind(), end.to_string())
+    };
+    // Nothing of the set-up is answered: Redis drops what it has not written with the rest.
+    let (kind, told) = end(&mut Script::new());
+    assert_eq!(kind, io::ErrorKind::QuotaExceeded);
+    assert!(
+        told.contains("CLIENT LIST: if it was not stopped, client-output-buffer-limit"),
+        "{told}"
+    );
+    let config = |limit: &str| {
+        let limit = format!("normal {limit} 0 0 slave 1 1 1");
+        let name = "$26\r\nclient-output-buffer-limit";
+        format!(
+            "*2\r\n{name}\r\n${}\r\n{limit}\r\n*0\r\n$0\r\n\r\n",
+            limit.len()
+        )
+    };
+    for (limit, told_of) in [("65536", true), ("0", false)] {
+        let mut script = Script::ready();
+        script.feed.ask_state(0);
+        script.say(config(limit).as_bytes());
+        script.feed.ask_clients(Question::default());
+        let (_, told) = end(&mut script);
+        assert_eq!(told.contains("is 65536 bytes"), told_of, "{told}");
+        assert_eq!(told.contains("client-output"), told_of, "{told}");
+    }
+    let mut script = Script::ready();
+    script.feed.ping(3, 0);
+    let (_, told) = end(&mut script);
+    assert_eq!(told, "Redis closed the connection", "nothing long was owed");
+}
+
+#[test]
+fn a_state_says_whether_a_list_of_the_clients_fits() {
+    let mut script = Script::new();
+    script.say(SETUP);
+    let list = format!("id=5 name={}\n", "x".repeat(1_000)).repeat(3);
+    script.say(format!("${}\r\n{list}\r\n{}+OK\r\n", list.len(), few_commands()).as_bytes());
+    script.feed.ask_state(0);
+    let info = "connected_clients:100\r\n";
+    script.say(b"*2\r\n$26\r\nclient-output-buffer-limit\r\n$16\r\nnormal 65536 0 0\r\n*0\r\n");
+    script.say(format!("${}\r\n{info}\r\n", info.len()).as_bytes());
+    let state = script.events.iter().find_map(|event| match event {
+        Event::State { state, .. } => Some(state),
+        _ => None,
+    });
+    let told = state.unwrap().list_beyond_limit().unwrap();
+    assert!(told.contains("101100"), "by the lines as seen: {told}");
+}
+
+#[test]
+fn where_misses_are_told_a_size_is_asked_for_without_one() {
+    let mut script = Script::ready();
+    let key = |name: &str| Wanted::string(name.as_bytes().to_vec());
+    let mut batch: Vec<Wanted> = ["s", "l", "n", "h", "x"].map(key).into();
+    batch[3].kind = ValueKind::Hash;
+    batch[4].kind = ValueKind::Hash;
+    script.feed.ask_state(0);
+    script.say(b"*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\nEm\r\n*0\r\n$0\r\n\r\n");
+    script.events.clear();
+    script.redis.heard();
+    script.feed.ask_sizes(batch.clone(), 9);
+    script.feed.flush().unwrap();
+    let heard = script.redis.heard();
+    assert!(heard.contains("ENCODING") && heard.contains("USAGE"));
+    for loud in ["STRLEN", "HLEN", "GETRANGE", "PEXPIRETIME"] {
+        assert!(!heard.contains(loud), "{heard}");
+    }
+    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
+    script.say(b"*11\r\n+OK\r\n$6\r\nembstr\r\n:56\r\n$9\r\nquicklist\r\n:90\r\n_\r\n_\r\n");
+    script.say(b"$8\r\nlistpack\r\n:200\r\n$9\r\nhashtable\r\n:200\r\n");
+    let Event::Sized(found) = script.events.remove(0) else {
+        panic!("{:?}", script.events)
+    };
+    let (none, string) = (Size::None, Size::StringMemory(56));
+    let sizes = [string, none, none, Size::HashMemory(200), none];
+    for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
+        assert_eq!((&wanted, size), (&key, Some(expected)));
+    }
+}

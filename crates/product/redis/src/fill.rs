@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which keys to fill next: those missed more than once, each once, in batches. First Redis is asked
+//! for their sizes; only what is small enough is read.
+//!
+//! Invariants:
+//! 1. A value is read only if its size, asked for before, is below the bound of its kind.
+//! 2. What a batch takes, question and answer, and what all under way take, is bounded in bytes. So
+//!    Redis's memory for the feed is, whatever its keys hold.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use erb_abi::{self as abi, HASH_MEMORY_MAX, ValueKind, Wanted};
+
+use crate::never::Never;
+
+/// Keys waiting at most; a key that does not fit is missed again.
+const WAITING_MAX: usize = 65_536;
+
+/// Tries per key that somebody asked for by name.
+const TRIES_MAX: u32 = 40;
+
+/// Bytes that one batch may take, questions and answers: what Redis has at hand for the replies of
+/// one client (`PROTO_REPLY_CHUNK_BYTES`), so that it needs no more memory for it.
+const BATCH_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes that all batches under way may take. Redis counts them as its own when it looks whether it
+/// must evict.
+const UNDER_WAY_BYTES_MAX: usize = 64 * 1024;
+
+/// Batches under way at most: bounds what Redis does for us between two clients' turns.
+const BATCHES_MAX: usize = 8;
+
+/// Bytes of a key's questions and answers beside key and value: some words of RESP.
+const WORDS_BYTES: usize = 256;
+
+/// Keys that may wait to be read: more are not asked for their sizes.
+const SIZED_MAX: usize = BATCHES_MAX * abi::FILL_BATCH as usize;
+
+/// Memory of a string that may fit, with its key and what the allocator adds.
+const STRING_MEMORY_MAX: u64 = 4096;
+
+/// The same of a hash whose fields were not counted: what such a listpack may hold fits a batch.
+const QUIET_HASH_MEMORY_MAX: u64 = 2200;
+
+/// Bytes of a listpack that a field and its value take at least.
+const FIELD_BYTES_MIN: u64 = 4;
+
+/// What Redis says of a value before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// Bytes of a string.
+    String(u64),
+    /// A hash of the encoding that is cached: its fields and its memory.
+    Hash {
+        fields: u64,
+        memory: u64,
+    },
+    /// Memory of a string, or of such a hash, with its key: where the value itself was not asked for.
+    StringMemory(u64),
+    HashMemory(u64),
+    /// No value of the kind, or none at all: it cannot be filled.
+    None,
+}
+
+impl Size {
+    /// Bytes that reading it takes at most; none: it is too large.
+    pub(crate) fn bytes(self) -> Option<usize> {
+        let bytes = match self {
+            Self::String(bytes) if bytes <= abi::VALUE_BYTES_MAX.into() => bytes,
+            Self::Hash { fields, memory }
+                if fields <= abi::HASH_FIELDS_MAX.into() && memory <= HASH_MEMORY_MAX =>
+            {
+                // Numbers grow at most twofold, and each bulk string has its head.
+                2 * memory + fields * 2 * 9
+            }
+            Self::StringMemory(memory) if memory <= STRING_MEMORY_MAX => memory,
+            Self::HashMemory(memory) if memory <= QUIET_HASH_MEMORY_MAX => {
+                2 * memory + memory / FIELD_BYTES_MIN * 2 * 9
+            }
+            _ => return None,
+        };
+        usize::try_from(bytes).ok()
+    }
+}
+
+/// How one key's fill ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// It is in the cache.
+    Inserted,
+    /// A mark, the fence or a change came in between: worth another try.
+    Later,
+    /// Absent, of another type or too large: another try would end the same way for a while.
+    Never,
+}
+
+/// Bytes that a key's questions and answers take, less the value.
+fn words_of(wanted: &Wanted) -> usize {
+    let times = match wanted.kind {
+        ValueKind::String => 2,
+        ValueKind::Hash => 3,
+    };
+    WORDS_BYTES + times * wanted.key.len()
+}
+
+/// What may still be begun while batches are under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room(usize);
+
+impl Room {
+    /// The room beside so many batches of so many bytes; none: nothing may be begun.
+    pub(crate) fn beside(batches: usize, bytes: usize) -> Option<Self> {
+        let room = UNDER_WAY_BYTES_MAX.saturating_sub(bytes);
+        // Whole batches only: many small ones cost Redis more than one.
+        (batches < BATCHES_MAX && room >= BATCH_BYTES_MAX).then_some(Self(BATCH_BYTES_MAX))
+    }
+}
+
+/// Takes keys from the front while they fit; the bytes that they take.
+fn take_while<T>(
+    from: &mut VecDeque<T>,
+    room: Room,
+    bytes: impl Fn(&T) -> usize,
+) -> (Vec<T>, usize) {
+    let (mut taken, mut sum) = (Vec::new(), 0);
+    while let Some(next) = from.front().map(&bytes)
+        && sum + next <= room.0
+        && taken.len() < abi::FILL_BATCH as usize
+    {
+        sum += next;
+        taken.extend(from.pop_front());
+    }
+    (taken, sum)
+}
+
+/// Keys to be read, with their sizes in bytes.
+pub(crate) type ToRead = Vec<(Wanted, usize)>;
+
+/// Keys wanted in the cache.
+#[derive(Default)]
+pub(crate) struct Fills {
+    waiting: VecDeque<Wanted>,
+    /// Small enough, with the bytes of the value at most.
+    sized: VecDeque<(Wanted, usize)>,
+    /// Waiting or under way, with the tries left.
+    known: HashMap<Wanted, u32>,
+    /// Asked for by name: tried again when something came in between.
+    named: HashSet<Wanted>,
+    never: Never,
+    /// Keys that were filled.
+    filled: u64,
+    /// Keys asked for by name that could not be filled.
+    named_failed: u64,
+}
+
+impl Fills {
+    /// A key was missed more than once.
+    pub(crate) fn missed(&mut self, key: Wanted) {
+        if self.waiting.len() < WAITING_MAX && !self.never.holds(&key) {
+            self.want(key, 1);
+        }
+    }
+
+    /// Somebody asks for this key to be filled.
+    pub(crate) fn ask(&mut self, key: Wanted) {
+        self.never.forget(&key);
+        self.named.insert(key.clone());
+        self.want(key, TRIES_MAX);
+    }
+
+    fn want(&mut self, key: Wanted, tries: u32) {
+        if let Entry::Vacant(place) = self.known.entry(key) {
+            self.waiting.push_back(place.key().clone());
+            place.insert(tries);
+        }
+    }
+
+    /// Keys asked for by name that are not done yet.
+    pub(crate) fn named_left(&self) -> usize {
+        self.named.len()
+    }
+
+    /// Keys waiting.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len() + self.sized.len()
+    }
+
+    /// Keys that were filled, and keys asked for by name that could not be.
+    pub(crate) const fn counts(&self) -> (u64, u64) {
+        (self.filled, self.named_failed)
+    }
+
+    /// Whether keys wait or are under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// The next keys to be asked for their sizes, and the bytes that this takes.
+    pub(crate) fn take_unsized(&mut self, room: Room) -> (Vec<Wanted>, usize) {
+        if self.sized.len() >= SIZED_MAX {
+            return (Vec::new(), 0);
+        }
+        take_while(&mut self.waiting, room, words_of)
+    }
+
+    /// The next keys to be read, and the bytes that this takes.
+    pub(crate) fn take_sized(&mut self, room: Room) -> (ToRead, usize) {
+        take_while(&mut self.sized, room, |(key, size)| words_of(key) + size)
+    }
+
+    /// Redis has said how large a value is.
+    pub(crate) fn sized(&mut self, key: Wanted, size: Size, now_ns: u64) {
+        match size.bytes() {
+            Some(bytes) => self.sized.push_back((key, bytes)),
+            None => self.ended(key, Filled::Never, now_ns),
+        }
+    }
+
+    /// A key was written: what was known of it is over.
+    pub(crate) fn written(&mut self, key: &[u8]) {
+        self.never.written(key);
+    }
+
+    /// A fill ended, or could not begin.
+    pub(crate) fn ended(&mut self, key: Wanted, end: Filled, now_ns: u64) {
+        let tries = self.known.remove(&key).unwrap_or(1);
+        match end {
+            Filled::Inserted => {
+                self.filled += 1;
+                self.named.remove(&key);
+            }
+            Filled::Later if self.named.contains(&key) && tries > 1 => self.want(key, tries - 1),
+            Filled::Later => self.failed(&key),
+            Filled::Never => {
+                self.failed(&key);
+                self.never.note(&key, now_ns);
+            }
+        }
+    }
+
+    /// The connection is gone: what was under way is not coming.
+    pub(crate) fn forget_all(&mut self) {
+        self.named_failed += self.named.len() as u64;
+        self.waiting.clear();
+        self.sized.clear();
+        self.known.clear();
+        self.named.clear();
+    }
+
+    fn failed(&mut self, key: &Wanted) {
+        if self.named.remove(key) {
+            self.named_failed += 1;
+        }
+    }
+
+    /// Called now and then: lets keys that could not be filled be asked for again.
+    pub(crate) fn forgive(&mut self, now_ns: u64) {
+        self.never.forgive(now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Wanted {
+        Wanted::string(name.as_bytes().to_vec())
+    }
+
+    fn room() -> Room {
+        Room::beside(0, 0).unwrap()
+    }
+
+    impl Fills {
+        /// The next keys, after their sizes were asked for and found small.
+        fn take(&mut self) -> Vec<Wanted> {
+            let (keys, _) = self.take_unsized(room());
+            for key in keys {
+                self.sized(key, Size::String(5), 0);
+            }
+            let (keys, _) = self.take_sized(room());
+            keys.into_iter().map(|(key, _)| key).collect()
+        }
+    }
+
+    #[test]
+    fn a_key_is_asked_for_once() {
+        let mut fills = Fills::default();
+        for _ in 0..3 {
+            fills.missed(key("a"));
+        }
+        assert_eq!(fills.take(), [key("a")]);
+        fills.missed(key("a"));
+        assert!(fills.take().is_empty(), "under way");
+        fills.ended(key("a"), Filled::Inserted, 0);
+        assert_eq!(fills.filled, 1);
+        fills.missed(key("a"));
+        assert_eq!(fills.take().len(), 1);
+    }
+
+    #[test]
+    fn keys_that_cannot_be_filled_rest() {
+        let mut fills = Fills::default();
+        fills.missed(key("a"));
+        let (keys, _) = fills.take_unsized(room());
+        for key in keys {
+            fills.sized(key, Size::String(1 << 22), 0);
+        }
+        assert!(
+            fills.take_sized(room()).0.is_empty(),
+            "too large is not read"
+        );
+        fills.forgive(120_000_000_000);
+        fills.missed(key("a"));
+        assert_eq!(fills.waiting(), 0, "asked for again after two minutes");
+        fills.written(b"a");
+        fills.missed(key("a"));
+        assert_eq!(fills.take(), [key("a")], "written meanwhile");
+        fills.ended(key("a"), Filled::Never, 0);
+        fills.ask(key("a"));
+        assert_eq!(fills.waiting(), 1, "asked for by name");
+    }
+
+    #[test]
+    fn only_what_fits_a_slot_is_read() {
+        let hash = |fields, memory| Size::Hash { fields, memory }.bytes();
+        assert_eq!(Size::String(0).bytes(), Some(0));
+        assert_eq!(
+            Size::String(abi::VALUE_BYTES_MAX.into()).bytes(),
+            Some(1451)
+        );
+        assert_eq!(
+            Size::String(u64::from(abi::VALUE_BYTES_MAX) + 1).bytes(),
+            None
+        );
+        assert!(hash(64, HASH_MEMORY_MAX).is_some());
+        assert_eq!(hash(65, 100), None);
+        assert_eq!(hash(1, HASH_MEMORY_MAX + 1), None);
+        assert_eq!(hash(u64::MAX, u64::MAX), None);
+        assert_eq!(Size::None.bytes(), None);
+        assert_eq!(Size::StringMemory(4096).bytes(), Some(4096));
+        assert_eq!(Size::StringMemory(4097).bytes(), None);
+        // What is not taken from the front would be waited for in vain.
+        let most = Size::HashMemory(QUIET_HASH_MEMORY_MAX).bytes().unwrap();
+        let mut longest = Wanted::string(vec![b'k'; abi::KEY_BYTES_MAX as usize]);
+        longest.kind = ValueKind::Hash;
+        assert!(most + words_of(&longest) <= BATCH_BYTES_MAX);
+        assert_eq!(Size::HashMemory(QUIET_HASH_MEMORY_MAX + 1).bytes(), None);
+    }
+
+    #[test]
+    fn batches_and_what_is_under_way_are_bounded_in_bytes() {
+        let mut fills = Fills::default();
+        for number in 0..500 {
+            let mut wanted = Wanted::string(format!("{number:0256}").into_bytes());
+            if number % 2 == 1 {
+                wanted.kind = ValueKind::Hash;
+            }
+            fills.missed(wanted);
+        }
+        let (mut batches, mut under_way, mut keys) = (0, 0, Vec::new());
+        while let Some(room) = Room::beside(batches, under_way) {
+            let (taken, bytes) = fills.take_unsized(room);
+            assert!(!taken.is_empty() && taken.len() <= 32 && bytes <= BATCH_BYTES_MAX);
+            let asked: usize = taken.iter().map(|wanted| wanted.key.len()).sum();
+            assert!(bytes > 2 * asked);
+            (batches, under_way) = (batches + 1, under_way + bytes);
+            keys.extend(taken);
+        }
+        assert!(batches > 1 && under_way <= UNDER_WAY_BYTES_MAX);
+        for key in keys {
+            let size = match key.kind {
+                ValueKind::String => Size::String(1451),
+                ValueKind::Hash => Size::Hash {
+                    fields: 64,
+                    memory: 4096,
+                },
+            };
+            fills.sized(key, size, 0);
+        }
+        let (mut batches, mut under_way) = (0, 0);
+        while let Some(room) = Room::beside(batches, under_way) {
+            let (taken, bytes) = fills.take_sized(room);
+            let size: usize = taken.iter().map(|(_, size)| size).sum();
+            assert!(size > 0 && size < bytes && bytes <= BATCH_BYTES_MAX);
+            (batches, under_way) = (batches + 1, under_way + bytes);
+        }
+        assert!(batches > 1 && under_way <= UNDER_WAY_BYTES_MAX);
+        assert!(Room::beside(BATCHES_MAX, 0).is_none());
+    }
+
+    #[test]
+    fn named_keys_are_tried_again_and_end() {
+        let mut fills = Fills::default();
+        fills.ask(key("a"));
+        let mut rounds = 0;
+        while let Some(key) = fills.take().pop() {
+            fills.ended(key, Filled::Later, 0);
+            rounds += 1;
+        }
+        assert_eq!(rounds, TRIES_MAX);
+        assert_eq!((fills.named_left(), fills.named_failed), (0, 1));
+    }
+
+    #[test]
+    fn waiting_keys_are_bounded() {
+        let mut fills = Fills::default();
+        for number in 0..WAITING_MAX + 10 {
+            fills.missed(Wanted::string(number.to_ne_bytes().to_vec()));
+        }
+        assert_eq!(fills.waiting(), WAITING_MAX);
+    }
+}

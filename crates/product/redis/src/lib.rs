@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon of ERB decides, without kernel, threads or sleep: it runs over a [`DataPath`]
+//! and a [`Machine`], which the daemon takes from Linux and the simulator from its world.
+//!
+//! Whoever drives it calls [`Core::turn`] when there is something to read from Redis or room to
+//! write, and at [`Core::next_wake_ns`] at the latest:
+//!
+//! ```text
+//! let mut core = Core::new(path, machine, settings);
+//! while !core.is_leaving() {
+//!     // wait until core.next_wake_ns(now), or until core.stream() is readable (only if
+//!     // core.may_read(now)) or writable (only if core.wants_write())
+//!     core.turn(readable_or_writable)?;
+//! }
+//! ```
+//!
+//! Dropping it without [`Core::stop`] is what a killed daemon looks like.
+//!
+//! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
+//! `lease` (when there is one), `watch` (whether ERB may answer), `sweep` and `proof` (who holds
+//! something), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
+//! keys), `stop` (detach). Each part owns what it knows, and no file uses one that uses it.
+
+mod admit;
+mod client_list;
+mod clock;
+mod commands;
+mod connections;
+mod ends;
+mod expect;
+mod feed;
+mod fill;
+mod filling;
+mod hash;
+mod lease;
+mod link;
+mod listeners;
+mod never;
+mod output_limit;
+mod outside;
+mod pace;
+mod proof;
+mod questions;
+mod reading;
+mod redis_state;
+pub mod resp;
+pub mod rights;
+#[cfg(test)]
+mod scripted;
+mod settle;
+mod stop;
+mod sweep;
+mod timer;
+mod touch;
+mod turn;
+mod unseen;
+mod walk;
+mod watch;
+
+pub use client_list::{ClientLine, addresses, canonical, parse as parse_clients};
+pub use commands::CommandsReport;
+pub use listeners::{Whose, is_listed, reached_at, taker};
+pub use outside::{Cause, DataPath, Error, Listener, Machine, Result, TcpPair, Traffic};
+pub use redis_state::RedisState;
+pub use stop::{Stage, reset_translated};
+pub use turn::{Core, Settings};
+pub use unseen::{UnseenClient, UnseenConnections};
+pub use walk::Pieces;

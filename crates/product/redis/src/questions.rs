@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the feed asks Redis for once it is ready.
+
+use std::io::{Read, Write};
+
+use erb_abi::Wanted;
+
+use crate::expect::{Expect, Question};
+use crate::feed::Feed;
+use crate::reading::{Asked, Words, reads_of, sizes_of};
+use crate::redis_state::RedisState;
+
+/// Keys per TOUCH: bounds one step of Redis to about 0.1 ms.
+const TOUCH_KEYS: usize = 256;
+
+impl<S: Read + Write> Feed<S> {
+    /// Queues the questions about Redis's state. `gate` is `gate_seen` as read before.
+    pub(crate) fn ask_state(&mut self, gate: u64) {
+        let [config, acl, info, _] = RedisState::QUESTIONS;
+        self.ask(config, Expect::Config);
+        self.ask(acl, Expect::Acl);
+        self.ask(info, Expect::Info { gate });
+    }
+
+    /// Queues CLIENT LIST.
+    pub(crate) fn ask_clients(&mut self, question: Question) {
+        self.ask(&[b"CLIENT", b"LIST"], Expect::Clients(question));
+    }
+
+    /// Queues one transaction that asks for the sizes of values; so many bytes with its answer.
+    pub(crate) fn ask_sizes(&mut self, mut asked: Vec<Wanted>, bytes: usize) {
+        asked.sort_by_key(|one| one.db);
+        let quiet = self.is_quiet();
+        self.ask_each(asked.iter().map(|one| (one.db, sizes_of(one, quiet))));
+        let expect = Expect::Sizes {
+            asked,
+            quiet,
+            bytes,
+        };
+        self.ask(&[b"EXEC"], expect);
+    }
+
+    /// MULTI, then of each key its commands, behind a SELECT where the database is another one.
+    fn ask_each<'a>(&mut self, keys: impl Iterator<Item = (u16, Vec<Words<'a>>)>) {
+        self.ask(&[b"MULTI"], Expect::FillStep);
+        let mut selected = None;
+        for (db, commands) in keys {
+            if selected.replace(db) != Some(db) {
+                let db = db.to_string();
+                self.ask(&[b"SELECT", db.as_bytes()], Expect::FillStep);
+            }
+            for command in commands {
+                let words: Vec<&[u8]> = command.iter().map(AsRef::as_ref).collect();
+                self.ask(&words, Expect::FillStep);
+            }
+        }
+    }
+
+    /// Queues one transaction that reads keys whose tokens are noted; so many bytes with its answer.
+    pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>, bytes: usize) {
+        asked.sort_by_key(|one| one.wanted.db);
+        let keys = asked.iter();
+        self.ask_each(keys.map(|one| (one.wanted.db, reads_of(&one.wanted, one.size))));
+        self.ask(&[b"EXEC"], Expect::Exec { asked, bytes });
+    }
+
+    /// Queues TOUCH of these keys.
+    pub(crate) fn ask_touch(&mut self, mut keys: Vec<(u16, Vec<u8>)>) {
+        keys.sort_unstable();
+        self.ask(&[b"MULTI"], Expect::FillStep);
+        for of_db in keys.chunk_by(|a, b| a.0 == b.0) {
+            self.ask(
+                &[b"SELECT", of_db[0].0.to_string().as_bytes()],
+                Expect::FillStep,
+            );
+            for some in of_db.chunks(TOUCH_KEYS) {
+                let words = std::iter::once(&b"TOUCH"[..]);
+                let words: Vec<&[u8]> = words.chain(some.iter().map(|key| &key.1[..])).collect();
+                self.ask(&words, Expect::FillStep);
+            }
+        }
+        self.ask(&[b"EXEC"], Expect::Touched);
+    }
+}

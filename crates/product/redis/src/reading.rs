@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fills as transactions: what is asked of Redis, and what its answers mean for the cache.
+//!
+//! Invariants:
+//! 1. No answer is longer than what was asked for, whatever the key holds by then: sizes are numbers,
+//!    a string is read up to one byte more than it had, a hash by HSCAN, which goes through so many
+//!    fields of a hash table and through all of a listpack, which is small.
+//! 2. Where Redis tells subscribers of keys that were looked for and not there (`quiet`), the size is asked
+//!    for by commands that it does not tell of, and an absent key is asked nothing else.
+//! 3. A string that is longer than it was is not inserted: part of it may be missing.
+
+use std::borrow::Cow;
+use std::io;
+
+use erb_abi as abi;
+use erb_abi::{FillEntry, FillToken, ValueKind, Wanted};
+
+use crate::fill::{Filled, Size};
+use crate::hash;
+use crate::outside::DataPath;
+use crate::resp::{Frame, broken, integer, is_simple, text};
+
+/// Longest answer to a batch, some times what its bytes are bounded to (`fill.rs`). A hash that was made
+/// that much larger since it was asked for its size ends the feed, and with it Redis's memory for it.
+pub(crate) const BATCH_REPLY_MAX: usize = 1 << 20;
+
+/// Encodings of strings (Redis src/object.c strEncoding).
+const STRING_ENCODINGS: [&[u8]; 3] = [b"raw", b"embstr", b"int"];
+
+/// One key of a fill under way.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) wanted: Wanted,
+    /// Bytes that the value had at most.
+    pub(crate) size: usize,
+    pub(crate) token: FillToken,
+}
+
+/// A command.
+pub(crate) type Words<'a> = Vec<Cow<'a, [u8]>>;
+
+fn words<'a>(before: &[&'a [u8]], key: &'a [u8], behind: &[&str]) -> Words<'a> {
+    let before = before.iter().map(|word| Cow::Borrowed(*word));
+    let behind = behind
+        .iter()
+        .map(|word| Cow::Owned(word.as_bytes().to_vec()));
+    before.chain([Cow::Borrowed(key)]).chain(behind).collect()
+}
+
+/// The commands that ask for the size of a value. OBJECT looks a key up without an event of its absence
+/// (LOOKUP_NONOTIFY, Redis src/object.c), MEMORY USAGE without a look-up; no other reading command does.
+pub(crate) fn sizes_of(wanted: &Wanted, quiet: bool) -> Vec<Words<'_>> {
+    let key = &wanted.key;
+    let encoding = || words(&[b"OBJECT", b"ENCODING"], key, &[]);
+    let memory = || words(&[b"MEMORY", b"USAGE"], key, &["SAMPLES", "1"]);
+    match wanted.kind {
+        _ if quiet => vec![encoding(), memory()],
+        ValueKind::String => vec![words(&[b"STRLEN"], key, &[])],
+        ValueKind::Hash => vec![encoding(), words(&[b"HLEN"], key, &[]), memory()],
+    }
+}
+
+/// The commands that read a value which had so many bytes, and when it expires.
+pub(crate) fn reads_of(wanted: &Wanted, size: usize) -> Vec<Words<'_>> {
+    let key = &wanted.key;
+    let mut reads = match wanted.kind {
+        // Up to the byte behind its last one.
+        ValueKind::String => vec![words(&[b"GETRANGE"], key, &["0", &size.to_string()])],
+        ValueKind::Hash => vec![
+            words(&[b"OBJECT", b"ENCODING"], key, &[]),
+            words(
+                &[b"HSCAN"],
+                key,
+                &["0", "COUNT", &abi::HASH_FIELDS_MAX.to_string()],
+            ),
+        ],
+    };
+    reads.push(words(&[b"PEXPIRETIME"], key, &[]));
+    reads
+}
+
+/// The answers to a key's questions; none: its database could not be selected.
+type Answers<'a> = Option<&'a [Frame]>;
+
+/// Takes EXEC's reply apart: of each database SELECT, then so many answers for each key. None: nothing
+/// was asked (EXECABORT, nil).
+fn by_key<'a>(reply: &'a Frame, keys: &[(u16, usize)]) -> io::Result<Option<Vec<Answers<'a>>>> {
+    let Frame::Array { data, .. } = reply else {
+        return Ok(None);
+    };
+    let selects = |index: usize| index == 0 || keys[index - 1].0 != keys[index].0;
+    let answers: usize = keys.iter().map(|(_, answers)| answers).sum();
+    if data.len() != answers + (0..keys.len()).filter(|index| selects(*index)).count() {
+        return Err(broken(
+            "EXEC answered another number of replies than was asked for",
+        ));
+    }
+    let (mut rest, mut selected, mut found) = (data.as_slice(), false, Vec::new());
+    for (index, (_, answers)) in keys.iter().enumerate() {
+        if selects(index) {
+            selected = is_simple(&rest[0], b"OK");
+            rest = &rest[1..];
+        }
+        let (own, behind) = rest.split_at(*answers);
+        found.push(selected.then_some(own));
+        rest = behind;
+    }
+    Ok(Some(found))
+}
+
+/// What the answers to [`sizes_of`] say; none: nothing was asked.
+pub(crate) fn sizes(
+    asked: Vec<Wanted>,
+    quiet: bool,
+    reply: &Frame,
+) -> io::Result<Vec<(Wanted, Option<Size>)>> {
+    let keys = asked.iter();
+    let keys = keys.map(|one| (one.db, sizes_of(one, quiet).len()));
+    let keys: Vec<(u16, usize)> = keys.collect();
+    let Some(answers) = by_key(reply, &keys)? else {
+        return Ok(asked.into_iter().map(|one| (one, None)).collect());
+    };
+    let sizes = answers.into_iter().zip(&asked).map(|(answers, one)| {
+        Some(match (one.kind, answers) {
+            (ValueKind::String, Some([length])) => integer(length).map_or(Size::None, Size::String),
+            (ValueKind::Hash, Some([encoding, fields, memory])) if hash::is_sure(encoding) => {
+                let both = integer(fields).zip(integer(memory));
+                both.map_or(Size::None, |(fields, memory)| Size::Hash { fields, memory })
+            }
+            (ValueKind::String, Some([encoding, memory])) if is_string(encoding) => {
+                integer(memory).map_or(Size::None, Size::StringMemory)
+            }
+            (ValueKind::Hash, Some([encoding, memory])) if hash::is_sure(encoding) => {
+                integer(memory).map_or(Size::None, Size::HashMemory)
+            }
+            _ => Size::None,
+        })
+    });
+    let sizes: Vec<Option<Size>> = sizes.collect();
+    Ok(asked.into_iter().zip(sizes).collect())
+}
+
+/// Whether the reply to OBJECT ENCODING is of a string.
+fn is_string(encoding: &Frame) -> bool {
+    text(encoding).is_some_and(|encoding| STRING_ENCODINGS.iter().any(|one| encoding == one))
+}
+
+/// What was read of a value.
+enum Read<'a> {
+    Whole(Cow<'a, [u8]>, u64),
+    Longer,
+    Never,
+}
+
+fn read_of<'a>(one: &Asked, answers: &'a [Frame]) -> Read<'a> {
+    let (value, expiry) = match (one.wanted.kind, answers) {
+        (ValueKind::String, [Frame::BlobString { data, .. }, expiry]) => {
+            if data.len() > one.size {
+                return Read::Longer;
+            }
+            (Some(Cow::Borrowed(&data[..])), expiry)
+        }
+        (ValueKind::Hash, [encoding, scan, expiry]) => {
+            (hash::encode(encoding, scan).map(Cow::Owned), expiry)
+        }
+        _ => return Read::Never,
+    };
+    match value.zip(expiry_of(expiry)) {
+        Some((value, expiry_ms)) => Read::Whole(value, expiry_ms),
+        None => Read::Never,
+    }
+}
+
+/// Inserts what the answers to [`reads_of`] say.
+pub(crate) fn insert(
+    cache: &impl DataPath,
+    asked: Vec<Asked>,
+    reply: &Frame,
+) -> io::Result<Vec<(Wanted, Filled)>> {
+    let keys = asked.iter();
+    let keys = keys.map(|one| (one.wanted.db, reads_of(&one.wanted, one.size).len()));
+    let keys: Vec<(u16, usize)> = keys.collect();
+    let mut ends = vec![Filled::Later; asked.len()];
+    let mut values: Vec<(usize, Cow<'_, [u8]>, u64)> = Vec::new();
+    for (index, answers) in by_key(reply, &keys)?.into_iter().flatten().enumerate() {
+        match answers.map_or(Read::Never, |answers| read_of(&asked[index], answers)) {
+            Read::Whole(value, expiry_ms) => values.push((index, value, expiry_ms)),
+            Read::Longer => {}
+            Read::Never => ends[index] = Filled::Never,
+        }
+    }
+    let entries: Vec<FillEntry<'_>> = values
+        .iter()
+        .map(|(index, value, expiry_ms)| entry_of(&asked[*index], value, *expiry_ms))
+        .collect();
+    if !entries.is_empty() {
+        let found = cache.fill_insert(&entries).map_err(io::Error::other)?;
+        for ((place, ..), status) in values.iter().zip(found) {
+            ends[*place] = match status {
+                abi::FILL_OK => Filled::Inserted,
+                abi::FILL_BIG => Filled::Never,
+                _ => Filled::Later,
+            };
+        }
+    }
+    Ok(asked.into_iter().map(|one| one.wanted).zip(ends).collect())
+}
+
+/// What PEXPIRETIME says, 0 = no expiry; none: the key is gone, so its value is not sure.
+fn expiry_of(reply: &Frame) -> Option<u64> {
+    match reply {
+        Frame::Number { data: -1, .. } => Some(0),
+        Frame::Number { data, .. } if *data > 0 => Some(data.unsigned_abs()),
+        _ => None,
+    }
+}
+
+fn entry_of<'a>(one: &'a Asked, value: &'a [u8], expiry_ms: u64) -> FillEntry<'a> {
+    FillEntry {
+        key: &one.wanted.key,
+        db: one.wanted.db,
+        kind: one.wanted.kind,
+        value,
+        expiry_ms,
+        token: one.token,
+    }
+}

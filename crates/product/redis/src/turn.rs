@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The turn: one thread, strict order. Each tick (50 ms, 100 ms at rest) renews the clock and the
+//! lease, runs the retransmission timer and drains the misses; once a second Redis's state is read,
+//! the connection table swept and new devices covered.
+//!
+//! Order is all that is decided here: what each part knows stands in its own file.
+
+use std::net::IpAddr;
+
+use erb_abi::{SweepReport, ValueKind};
+
+use crate::clock::{Clock, SECOND_NS, TICK_NS};
+use crate::commands::CommandsReport;
+use crate::connections::{Connections, Place};
+use crate::expect::Event;
+use crate::feed::Feed;
+use crate::filling::Filling;
+use crate::lease::{self, Lease};
+use crate::link::Link;
+use crate::listeners::Whose;
+use crate::outside::{DataPath, Error, Machine, Result};
+use crate::redis_state::RedisState;
+use crate::settle::{Settling, settle};
+use crate::stop::{Detach, Stage, reset_translated};
+use crate::timer::Timer;
+use crate::touch::Touches;
+use crate::unseen::UnseenConnections;
+use crate::walk::Pieces;
+use crate::watch::Watch;
+
+/// While nothing can be answered and nothing waits: what a rest costs is mostly its wake-ups.
+const REST_TICK_NS: u64 = 2 * TICK_NS;
+
+/// The device that each network namespace has (include/net/flow.h).
+const LOOPBACK_IFINDEX: u32 = 1;
+
+/// What does not change.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The feed's client name; without blanks.
+    pub feed_name: String,
+    /// Redis's address, for people.
+    pub redis: String,
+    /// Redis's port.
+    pub port: u16,
+    /// How the table of connections is walked.
+    pub pieces: Pieces,
+}
+
+/// What the daemon decides with, between two turns.
+pub struct Core<P, M: Machine> {
+    path: P,
+    machine: M,
+    settings: Settings,
+    detach: Detach,
+    link: Link<M>,
+    watch: Watch,
+    clock: Clock,
+    lease: Lease,
+    settling: Settling,
+    filling: Filling,
+    touches: Touches,
+    timer: Timer,
+    connections: Connections<M>,
+    next_tick_ns: u64,
+    next_second_ns: u64,
+}
+
+impl<P: DataPath, M: Machine> Core<P, M> {
+    /// Takes over a data path of which nothing is known. Nothing is answered before the first
+    /// turns. A feed of the same name, left by a dead daemon, is ended.
+    #[must_use]
+    pub fn new(path: P, machine: M, settings: Settings) -> Self {
+        let now = machine.monotonic_ns();
+        lease::end(&path);
+        path.set_stopping(0);
+        // What a former daemon knew of access rules is not known any more.
+        path.set_open(erb_abi::DOOR_UNKNOWN);
+        path.set_rights(path.rights().wrapping_add(1));
+        Self {
+            path,
+            machine,
+            detach: Detach::default(),
+            link: Link::default(),
+            watch: Watch::default(),
+            clock: Clock::default(),
+            lease: Lease::new(now),
+            settling: Settling::default(),
+            filling: Filling::default(),
+            touches: Touches::default(),
+            timer: Timer::new(settings.pieces),
+            connections: Connections::new(settings.pieces, settings.port, now),
+            settings,
+            next_tick_ns: now,
+            next_second_ns: now,
+        }
+    }
+
+    /// Does what is due. `feed_is_ready`: Redis sent something, or there is room again for what
+    /// could not be written.
+    ///
+    /// # Errors
+    /// The data path cannot be driven any more; it is left as it is.
+    pub fn turn(&mut self, feed_is_ready: bool) -> Result<()> {
+        if feed_is_ready {
+            self.turn_feed();
+        }
+        let now = self.machine.monotonic_ns();
+        if now >= self.next_tick_ns {
+            self.next_tick_ns = (self.next_tick_ns + TICK_NS).max(now + TICK_NS / 2);
+            match self.tick(now) {
+                Err(Error::DeviceGone(_)) => self.change_device()?,
+                done => done?,
+            }
+            if self.is_idle(now) {
+                self.next_tick_ns += REST_TICK_NS - TICK_NS;
+            }
+        } else if self.filling.next_drain_ns(now).is_some_and(|at| now >= at) {
+            self.drain_misses(now)?;
+        }
+        self.ask_settle(now);
+        if let Err(error) = self.link.flush() {
+            self.drop_feed(&error.to_string());
+        }
+        Ok(())
+    }
+
+    /// When the next turn is due even if Redis is silent.
+    #[must_use]
+    pub fn next_wake_ns(&self, now: u64) -> u64 {
+        let mut until = self.next_tick_ns;
+        until = until.min(self.filling.next_drain_ns(now).unwrap_or(u64::MAX));
+        if self.link.feed().is_some() && !self.may_read(now) {
+            until = until.min(self.link.paused_until_ns());
+        }
+        if self.wants_settle() {
+            until = until.min(self.settling.next_ns().max(now));
+        }
+        until
+    }
+
+    /// The connection to Redis, if there is one.
+    #[must_use]
+    pub fn stream(&self) -> Option<&M::Stream> {
+        self.link.feed().map(Feed::stream)
+    }
+
+    /// Whether a turn would read what Redis sent; if not, [`Self::next_wake_ns`] says when.
+    #[must_use]
+    pub fn may_read(&self, now: u64) -> bool {
+        now >= self.link.paused_until_ns() || self.settling.is_under_way(&self.path)
+    }
+
+    /// Whether something waits for room to be written.
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        self.link.feed().is_some_and(Feed::wants_write)
+    }
+
+    fn tick(&mut self, now: u64) -> Result<()> {
+        self.clock
+            .keep(&self.path, self.machine.wall_minus_monotonic_ns())?;
+        self.lease.look_who_asks(&self.path, now)?;
+        if self.detach.is_running() {
+            // Once a second even at rest: a Redis that does not answer is found out.
+            let at_rest = now < self.next_second_ns && self.is_at_rest(now);
+            self.keep_feed(now, at_rest);
+            let (connections, at) = self.connections();
+            connections.look_for_new(at, now)?;
+        }
+        let answered = self.lease.answered();
+        self.timer.run(&self.path, &self.machine, now, answered)?;
+        self.drain_misses(now)?;
+        self.touch_used(now)?;
+        self.look_at_gate();
+        if now >= self.next_second_ns {
+            self.next_second_ns = now + SECOND_NS;
+            self.second(now)?;
+        } else if self.connections.may_sweep(now) && self.wants_sweep(now)? {
+            self.sweep()?;
+        } else {
+            let (connections, at) = self.connections();
+            connections.hurry(at, now)?;
+        }
+        Ok(())
+    }
+
+    fn second(&mut self, now: u64) -> Result<()> {
+        for name in self.machine.cover_egress()? {
+            tracing::info!("replies by {name} are watched from now on");
+        }
+        self.filling.forget_old(&self.path, now);
+        self.ask_state();
+        let (connections, at) = self.connections();
+        connections.look_around(at, now)?;
+        if self.connections.may_sweep(now) {
+            self.sweep()?;
+        }
+        Ok(())
+    }
+
+    /// The device on which programs are run is gone: takes the next one. After the last one
+    /// connections may go on by devices that are not boosted, and need translation there.
+    fn change_device(&mut self) -> Result<()> {
+        if let Some(ifindex) = self.machine.present_device()? {
+            self.path.run_on(ifindex);
+            return Ok(());
+        }
+        self.path.run_on(LOOPBACK_IFINDEX);
+        if self.detach.is_running() {
+            tracing::warn!("no boosted device is left");
+            self.stop(false)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the lease may end. Fills want it too: nothing is inserted without.
+    fn is_at_rest(&self, now: u64) -> bool {
+        self.lease.may_rest(now) && !self.filling.fills().is_busy()
+    }
+
+    /// Whether nothing needs the next tick soon: no lease now or under way, under which the clock
+    /// must be watched closely, nothing to retransmit, to prove, to read again.
+    fn is_idle(&self, now: u64) -> bool {
+        let settled = |feed: &Feed<M::Stream>| feed.is_ready() && feed.pings_in_flight() == 0;
+        self.is_at_rest(now)
+            && now >= self.path.lease_until_ns()
+            && self.link.feed().is_some_and(settled)
+            && !self.timer.is_unacked()
+            && self.detach.is_running()
+            && self.connections.is_idle(&self.path)
+            && self.path.gate_seen() == self.path.gate_ack()
+    }
+
+    fn keep_feed(&mut self, now: u64, at_rest: bool) {
+        if self.link.is_silent(now) {
+            self.drop_feed("Redis does not answer PING");
+        } else if self.link.feed().is_some() {
+            if !at_rest && self.link.may_ping() {
+                self.ping();
+            }
+        } else if let Err(reason) =
+            self.link
+                .connect(&mut self.machine, &self.settings.feed_name, now)
+        {
+            self.watch.no_feed(&reason);
+        }
+    }
+
+    fn ping(&mut self) {
+        if let Some(feed) = self.link.ready() {
+            let now = self.machine.monotonic_ns();
+            self.settling.ping(&self.path, feed, now);
+        }
+    }
+
+    /// Without feed nothing is answered from the cache, at once.
+    fn drop_feed(&mut self, reason: &str) {
+        lease::end(&self.path);
+        let known = self.watch.no_feed_for(reason);
+        if self.link.give_up(self.machine.monotonic_ns()) && !known {
+            tracing::warn!("the feed from Redis ended: {reason}");
+        }
+        self.watch.no_feed(reason);
+        self.filling.forget_all();
+        self.connections.forget(&self.path);
+        self.settling.forget();
+    }
+
+    fn turn_feed(&mut self) {
+        let now = self.machine.monotonic_ns();
+        if !self.may_read(now) {
+            return;
+        }
+        let mut events = Vec::new();
+        let done = self.link.read(&self.path, &self.machine, &mut events);
+        for event in events {
+            if let Err(error) = self.handle(event, now) {
+                self.drop_feed(&error.to_string());
+                return;
+            }
+        }
+        if let Err(error) = done {
+            self.drop_feed(&error.to_string());
+            self.link.wait_if_refused(&error, now);
+        }
+    }
+
+    fn handle(&mut self, event: Event, now: u64) -> Result<()> {
+        match event {
+            Event::Ready => self.feed_ready(),
+            Event::Calls(calls) => {
+                let read_ns = self.machine.monotonic_ns();
+                let feed = self.link.ready();
+                self.watch.take_calls(&self.path, feed, calls, read_ns)?;
+            }
+            Event::Commands { end, again } => {
+                self.watch.take_commands(&self.path, end);
+                if again {
+                    self.ask_state();
+                }
+            }
+            Event::Lease { sent_ns, answered } => {
+                if settle(&self.path, answered, self.watch.may_reply_early())? {
+                    // What shuts the gate closes the fence too: it can be acknowledged now.
+                    self.look_at_gate();
+                }
+                self.watch.lease_refused(None);
+                if self.detach.is_running() {
+                    lease::renew(&self.path, sent_ns);
+                }
+            }
+            Event::NoLease(reason) => self.watch.lease_refused(Some(reason)),
+            Event::State { state, gate } => {
+                if state.acl_is_read() {
+                    self.connections.take_rights(&self.path, &state.acl);
+                }
+                let is_running = self.detach.is_running();
+                self.watch.take_state(&self.path, *state, gate, is_running);
+            }
+            Event::Clients { list, question } => {
+                let (connections, at) = self.connections();
+                connections.take_list(at, &list, &question)?;
+            }
+            Event::Sized(sizes) => {
+                self.filling.take_sizes(sizes, now);
+                self.begin_fills()?;
+            }
+            Event::Filled(ends) => {
+                self.filling.take_ends(ends, now);
+                self.begin_fills()?;
+            }
+            Event::Invalidated(keys) => {
+                self.filling.take_writes(&keys);
+                self.link.pause(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn feed_ready(&mut self) {
+        self.link.count();
+        tracing::info!("feed from Redis at {} is up", self.settings.redis);
+        self.watch.feed_made();
+        self.connections.doubt();
+        let gate = self.path.gate_seen();
+        if let Some(feed) = self.link.ready() {
+            feed.ask_state(gate);
+        }
+        self.ping();
+    }
+
+    fn ask_state(&mut self) {
+        let now = self.machine.monotonic_ns();
+        self.watch.ask_state(&self.path, self.link.ready(), now);
+    }
+
+    fn look_at_gate(&mut self) {
+        let now = self.machine.monotonic_ns();
+        self.watch.look_at_gate(&self.path, self.link.ready(), now);
+    }
+
+    fn wants_settle(&self) -> bool {
+        self.settling.wants(&self.path) && self.detach.is_running() && self.link.may_ping()
+    }
+
+    /// Sends a PING for shares that wait, at once for the first of them.
+    fn ask_settle(&mut self, now: u64) {
+        if now >= self.settling.next_ns() && self.wants_settle() {
+            self.settling.rest(now);
+            self.ping();
+        }
+    }
+
+    fn can_fill(&self) -> bool {
+        self.detach.is_running() && self.path.serving() == 1
+    }
+
+    fn drain_misses(&mut self, now: u64) -> Result<()> {
+        let may_fill = self.can_fill();
+        if self.filling.drain(&mut self.path, now, may_fill) {
+            self.lease.stay_awake(now);
+        }
+        self.begin_fills()
+    }
+
+    fn begin_fills(&mut self) -> Result<()> {
+        let may_fill = self.can_fill();
+        match self.link.ready().filter(|_| may_fill) {
+            Some(feed) => self.filling.begin(&self.path, feed),
+            None => Ok(()),
+        }
+    }
+
+    fn touch_used(&mut self, now: u64) -> Result<()> {
+        let evicts = self.watch.state().is_some_and(RedisState::evicts_by_use);
+        let wanted = evicts && !self.is_at_rest(now);
+        match self.link.ready().filter(|_| wanted) {
+            Some(feed) => self.touches.tell(&self.path, feed),
+            None => Ok(()),
+        }
+    }
+
+    fn connections(&mut self) -> (&mut Connections<M>, Place<'_, P, M>) {
+        let at = Place {
+            path: &self.path,
+            machine: &mut self.machine,
+            link: &mut self.link,
+            watch: &self.watch,
+            is_running: self.detach.is_running(),
+        };
+        (&mut self.connections, at)
+    }
+
+    fn wants_sweep(&mut self, now: u64) -> Result<bool> {
+        let (connections, at) = self.connections();
+        if connections.wants_sweep(&at) {
+            return Ok(true);
+        }
+        if connections.look_who_left(at.path)? {
+            self.lease.stay_awake(now);
+        }
+        Ok(self.connections.want_admission(now))
+    }
+
+    fn sweep(&mut self) -> Result<()> {
+        let (connections, at) = self.connections();
+        let over = connections.sweep(at)?;
+        self.leave_if_unneeded(over);
+        Ok(())
+    }
+
+    /// Asks for strings of database 0 to be filled, each tried until it is filled or cannot be.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn fill(&mut self, kind: ValueKind, keys: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
+        self.filling.ask(kind, keys);
+        self.begin_fills()
+    }
+
+    /// The last act before another daemon takes over: nothing is answered in between. What is
+    /// attached stays.
+    pub fn hand_over(&self) {
+        lease::end(&self.path);
+    }
+
+    /// Stops answering; with `force` resets what still needs translation and leaves at once.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn stop(&mut self, force: bool) -> Result<()> {
+        self.detach.begin(&self.path, self.machine.monotonic_ns());
+        if force {
+            reset_translated(&self.path.conn_views(), |pair, cookie| {
+                self.machine.destroy(pair, cookie)
+            })?;
+            self.detach.leave();
+            return Ok(());
+        }
+        self.connections.begin_anew();
+        self.sweep()
+    }
+
+    /// Leaves when fills are done and a whole sweep, which began at that time, found nothing to
+    /// translate.
+    fn leave_if_unneeded(&mut self, over: Option<u64>) {
+        let Some(swept_ns) = over.filter(|_| !self.detach.is_running()) else {
+            return;
+        };
+        let now = self.machine.monotonic_ns();
+        if self.detach.may_hang_up(now, self.fills_in_flight()) && self.link.give_up(now) {
+            self.watch.no_feed("detaching");
+        }
+        if self.link.feed().is_none() {
+            let translated = self.connections.report().translated;
+            self.detach.leave_if_unneeded(swept_ns, translated);
+        }
+    }
+
+    /// The data path.
+    #[must_use]
+    pub const fn path(&self) -> &P {
+        &self.path
+    }
+
+    /// The machine.
+    #[must_use]
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The machine, for a driver that changes it.
+    pub const fn machine_mut(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
+    /// What goes on.
+    #[must_use]
+    pub const fn stage(&self) -> Stage {
+        self.detach.stage()
+    }
+
+    /// Whether nothing is left to do: what is attached can be taken away.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.detach.stage() == Stage::Leaving
+    }
+
+    /// Looks at the connections, for somebody who asks, and keeps the lease up for a while.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn look(&mut self) -> Result<()> {
+        let now = self.machine.monotonic_ns();
+        if self.is_at_rest(now) {
+            // The lease is back when the answer is read.
+            self.next_tick_ns = now;
+        }
+        self.lease.stay_awake(now);
+        self.connections.count(&self.path)
+    }
+
+    /// The last sweep.
+    #[must_use]
+    pub const fn last_sweep(&self) -> &SweepReport {
+        self.connections.report()
+    }
+
+    /// Why ERB must not answer, as far as Redis is concerned; empty: it may.
+    #[must_use]
+    pub fn reasons_against_serving(&self) -> Vec<String> {
+        self.watch.reasons()
+    }
+
+    /// Redis's state, as last read over the present feed.
+    #[must_use]
+    pub const fn redis_state(&self) -> Option<&RedisState> {
+        self.watch.state()
+    }
+
+    /// Whether tracking is on.
+    #[must_use]
+    pub fn is_feed_up(&self) -> bool {
+        self.link.is_up()
+    }
+
+    /// Feeds made so far.
+    #[must_use]
+    pub const fn feeds_made(&self) -> u64 {
+        self.link.made()
+    }
+
+    /// Fill transactions under way.
+    #[must_use]
+    pub fn fills_in_flight(&self) -> usize {
+        self.link.feed().map_or(0, Feed::fills_in_flight)
+    }
+
+    /// Keys waiting to be filled.
+    #[must_use]
+    pub fn fills_waiting(&self) -> usize {
+        self.filling.fills().waiting()
+    }
+
+    /// Keys given to [`Self::fill`] that are not done yet.
+    #[must_use]
+    pub fn named_left(&self) -> usize {
+        self.filling.fills().named_left()
+    }
+
+    /// Keys filled so far, and keys given to [`Self::fill`] that could not be filled.
+    #[must_use]
+    pub const fn fill_counts(&self) -> (u64, u64) {
+        self.filling.fills().counts()
+    }
+
+    /// What came of Redis's command table, if it could be read.
+    #[must_use]
+    pub const fn commands(&self) -> Option<&CommandsReport> {
+        self.watch.commands()
+    }
+
+    /// Connections for which the table had no room, as last counted.
+    #[must_use]
+    pub const fn unseen(&self) -> UnseenConnections {
+        self.connections.unseen()
+    }
+
+    /// Who listens on the port, and if that is not known why.
+    pub fn listeners(&self) -> impl Iterator<Item = (IpAddr, Whose, Option<&str>)> {
+        self.connections.listeners().all()
+    }
+}
+
+#[cfg(test)]
+#[path = "turn_tests.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon reads of Redis besides values, and what it makes of it.
+
+use erb_abi::ControlBlock as _;
+
+use super::{Bench, PONG, state_reply};
+use crate::clock::MS;
+
+#[test]
+fn the_calls_of_a_state_that_is_late_are_older_than_those_of_pings() {
+    let mut bench = Bench::serving();
+    bench.core.path.set(|control| control.gate_seen = 1);
+    bench.pass(60, false);
+    let info = |processed: u32| {
+        let calls = format!("total_commands_processed:{processed}\r\n");
+        calls + "cmdstat_monitor:calls=1,usec=1\r\n"
+    };
+    let ping = |bench: &mut Bench, processed| {
+        let info = info(processed);
+        bench.say(&format!("${}\r\n{info}\r\n+PONG\r\n", info.len()));
+    };
+    ping(&mut bench, 100);
+    bench.core.path.take_log();
+    // A PING is written before the answer that makes the feed ask for CLIENT LIST: MONITOR was
+    // called once.
+    bench.pass(50, false);
+    bench.say(&state_reply(&info(101)));
+    ping(&mut bench, 110);
+    assert_eq!(bench.core.path.gate_ack(), 0, "the state is not whole");
+    bench.say("$0\r\n\r\n");
+    assert_eq!(bench.core.path.gate_ack(), 1, "the state is whole");
+    bench.pass(60, false);
+    ping(&mut bench, 120);
+    let cleared = |bench: &Bench| bench.core.path.take_log().contains(&"clear".to_owned());
+    assert!(!cleared(&bench), "nothing was swapped");
+    bench.pass(60, false);
+    ping(&mut bench, 90);
+    assert!(cleared(&bench), "RESETSTAT came in between");
+}
+
+#[test]
+fn after_a_dear_acl_list_redis_rests_ten_times_as_long() {
+    let mut bench = Bench::serving();
+    let info = |us: u32| format!("cmdstat_acl|list:calls=1,usec={us},usec_per_call=1.00\r\n");
+    let acknowledged = |bench: &mut Bench, ms: u64| {
+        bench.pass(ms, true);
+        bench.core.path.gate_ack()
+    };
+    bench.core.path.set(|control| control.gate_seen = 1);
+    bench.pass(60, false);
+    bench.say(&format!("{PONG}{}", state_reply(&info(30_000))));
+    bench.redis.heard();
+    bench.core.path.set(|control| control.gate_seen = 2);
+    assert_eq!(acknowledged(&mut bench, 270), 1, "it has not rested");
+    assert_eq!(acknowledged(&mut bench, 100), 2, "300 ms");
+    bench.core.path.set(|control| control.gate_seen = 3);
+    assert_eq!(acknowledged(&mut bench, 60), 3, "that cost nothing");
+}
+
+#[test]
+fn a_long_answer_is_no_silence() {
+    let mut bench = Bench::serving();
+    bench.pass(60, false);
+    bench.say("$100000\r\n");
+    for _ in 0..8 {
+        bench.pass(1_000, false);
+        bench.say(&"x".repeat(1_000));
+    }
+    assert!(bench.core.is_feed_up() && !bench.has_lease());
+    bench.core.machine.redis.replace(None);
+    bench.pass(5_100, false);
+    assert!(!bench.core.is_feed_up(), "it came to a halt");
+}
+
+#[test]
+fn a_heartbeat_goes_up_each_minute_or_thrice_in_the_idle_limit() {
+    let mut bench = Bench::serving();
+    for (timeout_s, seconds) in [("0", 60), ("9", 3), ("180", 60), ("100000", 60)] {
+        bench.core.path.set(|control| control.gate_seen += 1);
+        bench.pass(60, false);
+        let config = format!("timeout\r\n${}\r\n{timeout_s}\r\n", timeout_s.len());
+        let state = state_reply("").replace("timeout\r\n$1\r\n0\r\n", &config);
+        bench.say(&format!("{PONG}{state}"));
+        let found = bench.core.path.control().heartbeat_up_ns();
+        assert_eq!(found, seconds * 1_000 * MS, "timeout {timeout_s}");
+    }
+}

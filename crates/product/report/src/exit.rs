@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Exit codes of `erb`, decided here and nowhere else.
+
+/// Shown below `erb --help`.
+pub const HELP: &str = "\
+Exit codes:
+  0   done
+  1   something else failed; the message says what
+  2   arguments that cannot be used
+  3   too little privilege
+  4   kernel too old or without BTF
+  5   no such device, or one that cannot be boosted
+  6   the device has an XDP program already
+  7   Redis cannot be reached or refuses the daemon's user, or its password file cannot be used
+  8   Redis is older than 7.0
+  9   nothing listens on Redis's port in this network namespace
+  10  a size that cannot be used
+  11  already boosted, or a detach is under way
+  12  nothing is boosted
+  13  the kernel refused a program
+  14  detach: connections still need translation; the daemon leaves with the last one
+  15  what is at work is of another version or build of ERB
+  16  doctor: a boost would be made, but answer nothing
+  17  trace: somebody else traces already
+  18  lab, bench, check, demo: the program erb-lab is not beside erb";
+
+/// Something else failed.
+pub const FAILED: u8 = 1;
+/// Arguments that cannot be used.
+pub const USAGE: u8 = 2;
+/// Of a check that could not be carried out, which is neither passed nor failed.
+pub const NOT_CARRIED_OUT: u8 = 2;
+/// Too little privilege.
+pub const PRIVILEGE: u8 = 3;
+/// The kernel is too old, or without BTF.
+pub const KERNEL: u8 = 4;
+/// No such device, or one that cannot be boosted.
+pub const DEVICE: u8 = 5;
+/// The device has an XDP program already.
+pub const FOREIGN_XDP: u8 = 6;
+/// Redis cannot be reached, or refuses the daemon's user.
+pub const REDIS: u8 = 7;
+/// Redis is too old.
+pub const REDIS_OLD: u8 = 8;
+/// Nothing listens on Redis's port.
+pub const NO_LISTENER: u8 = 9;
+/// A size that cannot be used.
+pub const SIZE: u8 = 10;
+/// Boosted already, or a detach is under way.
+pub const ALREADY_BOOSTED: u8 = 11;
+/// There is no boost, or not any more.
+pub const NOT_BOOSTED: u8 = 12;
+/// The kernel refused a program.
+pub const REFUSED: u8 = 13;
+/// Detach: connections still need translation.
+pub const STILL_NEEDED: u8 = 14;
+/// What is at work is of another version or build.
+pub const OTHER_VERSION: u8 = 15;
+/// Doctor: nothing would be answered.
+pub const ANSWERS_NOTHING: u8 = 16;
+/// Trace: somebody else traces already.
+pub const ALREADY_TRACED: u8 = 17;
+/// The program with lab, bench, check and demo is not there.
+pub const NO_TOOLS: u8 = 18;

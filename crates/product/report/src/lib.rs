@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the command `erb` says to programs: its JSON as types, and its exit codes.
+//!
+//! The daemon and `erb` write these types; tools, tests and dashboards read them. Whoever reads takes
+//! fields that it does not know for later versions' and leaves them alone. A test compares the JSON
+//! with the files in `tests/`, so that none of it changes unseen.
+//!
+//! - [`Status`]: `erb status --json`. [`ConnLine`]: a line of `erb status --conns --json`.
+//! - [`Doctor`]: `erb doctor --json`. [`Packet`]: a line of `erb trace --json`.
+//! - [`Filled`], [`Consumed`]: answers of hidden commands, which checks and measurements use.
+//! - [`exit`]: the codes.
+
+mod doctor;
+pub mod exit;
+mod status;
+mod trace;
+
+pub use doctor::{Doctor, Finding, Level};
+pub use status::{
+    AttachMode, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device, DeviceReport,
+    Filled, HeldLine, HeldReport, ListenReport, MemoryReport, ProgramsReport, RedisReport, Status,
+    VlanOffload,
+};
+pub use trace::{Because, Packet, Stage, Verdict};

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The JSON is a contract: fully filled values are compared with files, both ways. Who changes a type
+//! sees here what readers of the JSON will see.
+
+use std::fmt::Debug;
+
+use erb_report::{
+    AttachMode, Because, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device,
+    DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport, Level, ListenReport, MemoryReport,
+    Packet, ProgramsReport, RedisReport, Stage, Status, Verdict, VlanOffload,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The value prints as the file, and the file reads as the value.
+#[track_caller]
+fn assert_golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T, golden: &str) {
+    let printed = serde_json::to_string_pretty(value).unwrap();
+    assert_eq!(printed.trim(), golden.trim(), "printed:\n{printed}");
+    assert_eq!(serde_json::from_str::<T>(golden).unwrap(), *value);
+}
+
+fn device(name: &str, mode: AttachMode, why: &str, vlan: VlanOffload) -> DeviceReport {
+    DeviceReport {
+        device: Device {
+            name: name.to_owned(),
+            ifindex: 2,
+        },
+        mode,
+        why_not_native: why.to_owned(),
+        vlan,
+        gone: why.is_empty(),
+    }
+}
+
+fn redis() -> RedisReport {
+    RedisReport {
+        address: "127.0.0.1:6379".to_owned(),
+        port: 6379,
+        feed_up: true,
+        listens: vec![ListenReport {
+            address: "0.0.0.0".to_owned(),
+            whose: "unknown".to_owned(),
+            why: Some("its process may not be looked at".to_owned()),
+        }],
+        feeds_made: 3,
+        version: "7.0.15".to_owned(),
+        role: "master".to_owned(),
+        maxmemory: 1 << 30,
+        maxmemory_policy: "allkeys-lru".to_owned(),
+        timeout_s: 4,
+        commands: 240,
+        fast_off: vec!["hget: not there".to_owned()],
+        renamed: vec!["FLUSHALL".to_owned()],
+    }
+}
+
+fn cache() -> CacheReport {
+    CacheReport {
+        bytes: 5,
+        sets: 6,
+        set_bytes: 7,
+        entries_max: 8,
+        entries_estimate: 9,
+        class_bytes: vec![64, 128],
+        class_ways: vec![8, 4],
+        fills: true,
+        fills_waiting: 10,
+        fills_in_flight: 11,
+        filled: 12,
+    }
+}
+
+fn status() -> Status {
+    Status {
+        daemon: "running".to_owned(),
+        pid: 1,
+        run_dir: "/run/erb/eth0-4026531840".to_owned(),
+        devices: vec![
+            device("eth0", AttachMode::Native, "", VlanOffload::SwitchedOff(3)),
+            device("lo", AttachMode::Tc, "no XDP", VlanOffload::WasOff),
+            device("eth1", AttachMode::Tc, "asked for", VlanOffload::Fixed),
+        ],
+        egress_devices: vec![1, 2],
+        mode: "read".to_owned(),
+        programs: ProgramsReport {
+            build: "b".to_owned(),
+            layout: "l".to_owned(),
+            whole: true,
+            traced: true,
+        },
+        serving: true,
+        not_serving: vec!["detach under way".to_owned()],
+        notes: vec!["a note".to_owned()],
+        gate_open: true,
+        admitting: true,
+        lease_left_ms: -5,
+        fence: 13,
+        redis: redis(),
+        connections: ConnectionsReport {
+            total: 1,
+            new: 2,
+            fast: 3,
+            bypass: 4,
+            old: 5,
+            closing: 6,
+            translated: 7,
+            unacked: 8,
+            unseen: 9,
+        },
+        held: HeldReport {
+            total: 2,
+            clients: vec![HeldLine {
+                client: "10.0.0.2:40000".to_owned(),
+                held_ms: 1500,
+                all_keys: true,
+                why: "the client does not read its replies".to_owned(),
+            }],
+        },
+        hit_ratio: Some(0.75),
+        cache: cache(),
+        memory: MemoryReport {
+            connection_bytes: 1,
+            connections_max: 2,
+            connections_total_bytes: 3,
+            cache_entry_bytes_mean: 4,
+            cache_total_bytes: 5,
+        },
+        counters: vec![Counter {
+            name: "FAST_GET".to_owned(),
+            kind: "answered".to_owned(),
+            text: "GET answered with a value".to_owned(),
+            count: 14,
+        }],
+    }
+}
+
+#[test]
+fn status_is_as_written_down() {
+    assert_golden(&status(), include_str!("status.json"));
+}
+
+#[test]
+fn a_connection_is_as_written_down() {
+    let line = ConnLine {
+        client: "10.0.0.2:40000".to_owned(),
+        server: "10.0.0.1:6379".to_owned(),
+        state: "fast".to_owned(),
+        flags: 1,
+        in_delta: 2,
+        out_delta: 3,
+        requests: 4,
+        replies: 5,
+    };
+    assert_golden(&line, include_str!("conn.json"));
+}
+
+#[test]
+fn a_doctors_findings_are_as_written_down() {
+    let finding = |level, subject: &str| Finding {
+        level,
+        subject: subject.to_owned(),
+        text: "what was found".to_owned(),
+    };
+    let doctor = Doctor {
+        errors: 1,
+        findings: vec![
+            finding(Level::Fine, "kernel"),
+            finding(Level::Warning, "eth0"),
+            finding(Level::Error, "redis"),
+        ],
+        warnings: 1,
+    };
+    assert_golden(&doctor, include_str!("doctor.json"));
+}
+
+#[test]
+fn a_traced_packet_is_as_written_down() {
+    let packet = Packet {
+        time_us: 1,
+        cpu: 2,
+        stage: Stage::Ingress,
+        direction: "in".into(),
+        ifindex: 3,
+        client: "10.0.0.2:40000".to_owned(),
+        server: "10.0.0.1:6379".to_owned(),
+        flags: "P.".to_owned(),
+        seq: 4,
+        ack: 5,
+        payload: 6,
+        command: Some("GET".to_owned()),
+        key: Some("key".to_owned()),
+        verdict: Verdict::UpTranslated,
+        went_on: Some((7, 8)),
+        reply: Some(9),
+        reasons: vec![Because {
+            name: "REFUSE_MISS".into(),
+            count: 10,
+            kind: "refused".into(),
+            text: "key not in the cache".into(),
+        }],
+        reasons_more: 11,
+    };
+    assert_golden(&packet, include_str!("packet.json"));
+}
+
+#[test]
+fn answers_of_hidden_commands_are_as_written_down() {
+    let answers = (
+        Filled {
+            filled: 1,
+            refused: 2,
+        },
+        Consumed {
+            bytes: 3,
+            bypass: true,
+        },
+    );
+    assert_golden(&answers, include_str!("answers.json"));
+}
+
+#[test]
+fn words_are_those_of_the_json() {
+    for verdict in [
+        Verdict::Answered,
+        Verdict::Up,
+        Verdict::UpTranslated,
+        Verdict::ToTc,
+        Verdict::Out,
+        Verdict::OutTranslated,
+        Verdict::Dropped,
+        Verdict::SentAgain,
+    ] {
+        assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.word());
+    }
+    for stage in [Stage::Xdp, Stage::Ingress, Stage::Egress, Stage::Timer] {
+        assert_eq!(serde_json::to_value(stage).unwrap(), stage.word());
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the end-to-end scenarios have in common.
+//!
+//! - [`lab`]: a boosted lab of a test's own, its status and counters, its Redis and its daemon.
+//! - [`calls`]: commands and replies in short.
+//! - `carrier`: carries connections past all boosted devices.
+//! - [`process`]: processes and limits.
+//! - [`status`]: what `erb status --json` says.
+//! - [`turn`]: which tests run side by side.
+//! - [`wire`]: a lab in which scripts of raw segments are played.
+//!
+//! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with their full numbers.
+
+pub mod calls;
+mod carrier;
+pub mod lab;
+pub mod process;
+pub mod status;
+pub mod turn;
+pub mod wire;

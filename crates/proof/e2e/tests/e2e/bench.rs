@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb bench` with ERB itself: it is filled, answers what it is asked for, and every reply is right.
+//! How fast that is, is not tested.
+
+use std::process::Command;
+
+use erb_e2e::lab::erb_bin;
+use erb_e2e::turn::Turn;
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Value {
+    let _turn = Turn::alone();
+    let output = Command::new(erb_bin())
+        .arg("bench")
+        .args(arguments)
+        .args(["--json", "--runs", "1", "--seconds", "0.3", "--keys", "500"])
+        .output()
+        .expect("erb bench");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON of erb bench")
+}
+
+fn number(of: &Value, name: &str) -> f64 {
+    of[name]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {name} in {of:#}"))
+}
+
+#[test]
+fn capacity_of_every_command_in_both_tiers() {
+    for op in ["get", "mget", "hgetall"] {
+        let report = bench(&["capacity", "--op", op, "--server", "erb,erb-tc"]);
+        for server in report["servers"].as_array().expect("two servers") {
+            assert_eq!(server["mismatches"], 0, "{server:#}");
+            assert_eq!(server["stalled_conns"], 0, "{server:#}");
+            assert!(number(server, "hit_ratio") > 0.99, "{server:#}");
+            assert!(
+                number(&server["runs"][0], "answered_by_redis") < 0.01,
+                "{server:#}"
+            );
+        }
+    }
+}
+
+#[test]
+fn ordinary_clients_are_answered_over_lo_and_veth() {
+    let lo = bench(&["clients", "--server", "erb", "--op", "mget"]);
+    assert!(number(&lo["servers"][0], "hit_ratio") > 0.99, "{lo:#}");
+    let tc_share = number(&lo["servers"][0], "tc_share");
+    assert!(
+        (tc_share - 1.0).abs() < f64::EPSILON,
+        "lo has no XDP: {lo:#}"
+    );
+    let words = ["clients", "--over", "veth", "--server", "erb,erb-tc"];
+    let veth = bench(&[&words[..], &["--op", "hgetall"]].concat());
+    for server in veth["servers"].as_array().expect("two servers") {
+        assert!(number(server, "hit_ratio") > 0.99, "{server:#}");
+    }
+}

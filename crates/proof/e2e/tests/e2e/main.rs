@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! End-to-end scenarios: what ERB must show, each in a lab of its own. Needs root
+//! and the release build of `erb`. `ERB_LONG=1` uses the full numbers.
+
+mod admission;
+mod attach;
+mod bench;
+mod churn;
+mod classes;
+mod clients;
+mod credentials;
+mod devices;
+mod doctor;
+mod expiry;
+mod failures;
+mod faults;
+mod fills;
+mod held;
+mod history;
+mod hostile;
+mod loopback;
+mod master;
+mod mixed;
+mod other_end;
+mod pipelines;
+mod port;
+mod renamed;
+mod replace;
+mod replica;
+mod scripts;
+mod servers;
+mod state;
+mod suite;
+mod trace;

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whole programs: a hit, a miss, a hand-over to TC, a retransmission.
+
+use erb_abi::ControlPlane as _;
+use erb_sim_kernel::{PathConfig, Tc, Xdp, tcp_state};
+
+use erb_wire::Segment;
+use erb_wire::layout::payload;
+
+use crate::scene::{DEVICE, Scene, get};
+
+#[test]
+fn a_filled_key_is_answered_in_place() {
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
+    let request = get(b"key");
+    for round in 1..=3u32 {
+        let (verdict, packet) = scene.send(&request);
+        assert_eq!(verdict, Xdp::Tx, "{:?}", reasons(&scene));
+        assert_eq!(payload(packet.bytes()), b"$5\r\nvalue\r\n");
+        assert!(Segment::parse(packet.bytes()).is_ok());
+        let conn = scene.conn();
+        assert_eq!(conn.in_delta, round * request.len() as u32);
+        assert_eq!(conn.out_delta, round * 11);
+        scene.ack = scene.ack.wrapping_add(11);
+    }
+    assert_eq!(scene.path.stat(erb_abi::STAT_FAST_GET), 3);
+}
+
+#[test]
+fn a_key_missed_twice_is_reported() {
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    for _ in 0..2 {
+        let (verdict, packet) = scene.send(&get(b"key"));
+        assert_eq!(verdict, Xdp::Pass);
+        assert_eq!(packet.meta(), 0x4552_4254u32.to_ne_bytes());
+        scene.served(get(b"key").len(), b"$-1\r\n");
+        scene.settle();
+    }
+    let wanted = erb_abi::Wanted::string(b"key".to_vec());
+    assert_eq!(scene.path.take_misses(10), vec![wanted]);
+    assert!(scene.path.take_misses(10).is_empty());
+}
+
+#[test]
+fn the_acknowledgement_of_a_slow_reply_goes_up_through_tc() {
+    let mut scene = Scene::new(PathConfig::default());
+    let first = get(b"warm");
+    scene.send(&first);
+    scene.served(first.len(), b"$-1\r\n");
+    scene.fill(b"key", b"value");
+    let mut packet = scene.request(&get(b"key"));
+    assert_eq!(scene.path.run_xdp(&mut packet), Xdp::Pass);
+    assert_eq!(packet.meta(), 0x4552_4243u32.to_ne_bytes());
+    assert_eq!(scene.path.run_tc_ingress(&mut packet), Tc::Next);
+    assert_eq!(
+        payload(packet.bytes()),
+        b"",
+        "the original goes up as an ACK"
+    );
+    let sent = scene.kernel.sent.borrow();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].0, DEVICE);
+    assert_eq!(payload(sent[0].1.bytes()), b"$5\r\nvalue\r\n");
+    assert!(Segment::parse(sent[0].1.bytes()).is_ok());
+    assert_eq!(scene.path.stat(erb_abi::STAT_EGRESS_CLONE), 1);
+}
+
+/// netfilter has given the connection to a proxy: its socket has Redis's address, and is another's.
+#[test]
+fn a_connection_of_a_transparent_proxy_is_left_alone() {
+    for state in [tcp_state::ESTABLISHED, tcp_state::NEW_SYN_RECV] {
+        let mut scene = Scene::new(PathConfig::default());
+        assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
+        scene.sock(|sock| {
+            sock.transparent = 1;
+            sock.state = state;
+            sock.snt_isn = sock.write_seq.wrapping_sub(1);
+        });
+        for _ in 0..3 {
+            assert_eq!(scene.send(&get(b"key")).0, Xdp::Pass, "{state}");
+        }
+        let reasons = reasons(&scene);
+        assert_eq!(scene.path.stat(erb_abi::STAT_UP_FOREIGN), 3, "{reasons:?}");
+        assert_eq!(
+            scene.path.stat(erb_abi::STAT_CONN_CREATED),
+            0,
+            "{reasons:?}"
+        );
+    }
+}
+
+fn tick(scene: &Scene) -> u32 {
+    let places = scene.path.places(erb_abi::PLACES_TIMER, 1, 8);
+    scene.path.tick(&places).expect("it runs")
+}
+
+#[test]
+fn an_answer_that_nobody_acknowledges_is_sent_again() {
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    scene.fill(b"key", b"value");
+    assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx);
+    assert_eq!(tick(&scene), 1);
+    assert!(scene.kernel.sent.borrow().is_empty(), "too early");
+    scene.kernel.now.set(scene.kernel.now.get() + 300_000_000);
+    assert_eq!(tick(&scene), 1);
+    let sent = scene.kernel.sent.borrow();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(payload(sent[0].1.bytes()), b"$5\r\nvalue\r\n");
+    assert!(Segment::parse(sent[0].1.bytes()).is_ok());
+}
+
+/// A way that has become narrower without a word, as when a device's MTU is lowered while the kernel
+/// has nothing to send.
+#[test]
+fn an_answer_that_is_too_long_for_the_way_comes_in_pieces() {
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    let value = [b'v'; 1000];
+    scene.fill(b"key", &value);
+    // The card has no room for so much: TC answers.
+    let (verdict, mut packet) = scene.send(&get(b"key"));
+    assert_eq!(verdict, Xdp::Pass);
+    assert_eq!(scene.path.run_tc_ingress(&mut packet), Tc::Next);
+    let whole = payload(scene.kernel.sent.borrow_mut().remove(0).1.bytes()).to_vec();
+    assert_eq!(whole.len(), 7 + value.len() + 2);
+    let limit = erb_abi::NARROW_MSS as usize;
+    let mut received = Vec::new();
+    for _ in 0..20 {
+        scene.kernel.now.set(scene.kernel.now.get() + 300_000_000);
+        tick(&scene);
+        let sent: Vec<_> = scene.kernel.sent.borrow_mut().drain(..).collect();
+        for (_, packet) in sent {
+            let piece = payload(packet.bytes());
+            if piece.len() > limit {
+                continue; // lost
+            }
+            received.extend_from_slice(piece);
+            scene.ack = scene.ack.wrapping_add(piece.len() as u32);
+            scene.send(b"");
+        }
+    }
+    assert_eq!(received, whole);
+    // What is longer is Redis's from now on: the kernel knows its ways.
+    assert_eq!(scene.send(&get(b"key")).0, Xdp::Pass);
+    assert_eq!(scene.path.stat(erb_abi::STAT_REFUSE_MSS), 1);
+}
+
+/// A simulated packet may cost 60 us in all: a million in a minute.
+#[test]
+fn a_hit_leaves_time_for_the_rest() {
+    const ROUNDS: u32 = 20_000;
+    let mut scene = Scene::new(PathConfig::default());
+    scene.warm();
+    scene.fill(b"key", b"value");
+    let request = get(b"key");
+    let start = std::time::Instant::now();
+    for _ in 0..ROUNDS {
+        assert_eq!(scene.send(&request).0, Xdp::Tx);
+        scene.ack = scene.ack.wrapping_add(11);
+    }
+    let took = start.elapsed() / ROUNDS;
+    println!("{took:?} per hit, frame built and checked included");
+    assert!(took < std::time::Duration::from_micros(60), "{took:?}");
+}
+
+fn reasons(scene: &Scene) -> Vec<(&'static str, u64)> {
+    let stats = scene.path.stats();
+    let names = erb_abi::REASONS.iter().map(|reason| reason.name);
+    names.zip(stats).filter(|(_, count)| *count > 0).collect()
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One connection with a kernel made by hand.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use erb_abi::{ControlPlane as _, FillEntry, ValueKind};
+
+use erb_sim_kernel::frames::{CLIENT, Frame, PORT};
+
+use erb_sim_kernel::{Card, Kernel, Library, Packet, Path, PathConfig, Sock, Tc, Xdp, tcp_state};
+
+pub const DEVICE: u32 = 3;
+pub const COOKIE: u64 = 77;
+/// Redis's listener: its number and its cookie.
+const LISTENER: u64 = 1 << 32;
+const CLIENT_ISN: u32 = u32::MAX - 100;
+const SERVER_ISN: u32 = 5000;
+const ACK: u8 = 16;
+const SECOND: u64 = 1_000_000_000;
+
+/// A kernel with the sockets that a test puts there.
+#[derive(Default)]
+pub struct HandMade {
+    pub now: Cell<u64>,
+    pub socks: RefCell<Vec<(SocketAddr, Sock)>>,
+    pub sent: RefCell<Vec<(u32, Packet)>>,
+    pub views: Cell<u64>,
+}
+
+impl Kernel for HandMade {
+    fn now_ns(&self) -> u64 {
+        self.now.get()
+    }
+    fn now_coarse_ns(&self) -> u64 {
+        self.now.get() / 4_000_000 * 4_000_000
+    }
+    fn lookup(&self, _ifindex: u32, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+        assert_eq!(local.port(), PORT);
+        if remote.port() == 0 {
+            return Some(LISTENER);
+        }
+        let socks = self.socks.borrow();
+        let found = socks.iter().position(|(peer, _)| *peer == remote);
+        found.map(|index| index as u64)
+    }
+    fn view(&self, sock: u64) -> Option<Sock> {
+        self.views.set(self.views.get() + 1);
+        if sock == LISTENER {
+            return Some(Sock {
+                cookie: LISTENER,
+                state: tcp_state::LISTEN,
+                ..Sock::default()
+            });
+        }
+        self.socks
+            .borrow()
+            .get(sock as usize)
+            .map(|(_, sock)| *sock)
+    }
+    fn transmit(&self, ifindex: u32, packet: Packet) {
+        self.sent.borrow_mut().push((ifindex, packet));
+    }
+    fn random(&self) -> u32 {
+        4
+    }
+}
+
+/// Where a scene's client stands.
+pub struct Scene {
+    pub kernel: Rc<HandMade>,
+    pub path: Path,
+    pub port: u16,
+    pub seq: u32,
+    pub ack: u32,
+}
+
+impl Scene {
+    pub fn new(config: PathConfig) -> Self {
+        Self::on(&Library::builtin(), config)
+    }
+
+    pub fn on(library: &Library, config: PathConfig) -> Self {
+        let kernel = Rc::new(HandMade::default());
+        kernel.now.set(10 * SECOND);
+        let path = Path::new(library, config, Rc::clone(&kernel) as Rc<dyn Kernel>);
+        let set = path.set_listener(LISTENER, Some(erb_abi::LISTENER_REDIS));
+        assert_eq!(set, Ok(true), "there is room");
+        // SAFETY: no program runs.
+        let control = unsafe { &mut *path.control() };
+        control.serving = 1;
+        control.admit = 1;
+        control.open = 1;
+        control.lease_until_ns = 1000 * SECOND;
+        let mut scene = Self {
+            kernel,
+            path,
+            port: 0,
+            seq: 0,
+            ack: 0,
+        };
+        scene.connect(40_000);
+        scene
+    }
+
+    /// Another client, established, nothing sent yet.
+    pub fn connect(&mut self, port: u16) {
+        self.port = port;
+        self.seq = CLIENT_ISN + 1;
+        self.ack = SERVER_ISN + 1;
+        let sock = Sock::established(COOKIE + u64::from(port), self.seq, self.ack);
+        self.kernel.socks.borrow_mut().push((self.peer(), sock));
+    }
+
+    pub fn peer(&self) -> SocketAddr {
+        SocketAddr::from((CLIENT, self.port))
+    }
+
+    /// Changes the kernel's side of the connection.
+    pub fn sock(&self, change: impl FnOnce(&mut Sock)) {
+        let mut socks = self.kernel.socks.borrow_mut();
+        let found = socks.iter_mut().find(|(peer, _)| *peer == self.peer());
+        change(&mut found.unwrap().1);
+    }
+
+    pub fn request(&self, payload: &[u8]) -> Packet {
+        let bytes = frame(self.port, true, self.seq, self.ack, ACK, payload);
+        Packet::received(&bytes, Card::VETH, DEVICE)
+    }
+
+    /// The request goes through XDP.
+    pub fn send(&mut self, payload: &[u8]) -> (Xdp, Packet) {
+        let mut packet = self.request(payload);
+        let verdict = self.path.run_xdp(&mut packet);
+        self.seq = self.seq.wrapping_add(payload.len() as u32);
+        (verdict, packet)
+    }
+
+    /// The kernel takes a request of so many bytes, Redis reads it and replies.
+    pub fn served(&mut self, request: usize, reply: &[u8]) -> Tc {
+        let mut start = (0, 0);
+        self.sock(|sock| {
+            sock.rcv_nxt = sock.rcv_nxt.wrapping_add(request as u32);
+            sock.copied_seq = sock.rcv_nxt;
+            sock.bytes_received += request as u64;
+            sock.data_segs_in += 1;
+            start = (sock.write_seq, sock.rcv_nxt);
+            sock.write_seq = sock.write_seq.wrapping_add(reply.len() as u32);
+            sock.snd_nxt = sock.write_seq;
+        });
+        let bytes = frame(self.port, false, start.0, start.1, ACK, reply);
+        let cookie = COOKIE + u64::from(self.port);
+        let mut packet = Packet::sent(&bytes, DEVICE, cookie);
+        let verdict = self.path.run_tc_egress(&mut packet);
+        self.ack = self.ack.wrapping_add(reply.len() as u32);
+        verdict
+    }
+
+    /// The kernel sees all acknowledged.
+    pub fn settle(&self) {
+        self.sock(|sock| sock.snd_una = sock.write_seq);
+    }
+
+    /// The first request and its reply: the connection is fast afterwards.
+    pub fn warm(&mut self) {
+        let get = get(b"warm");
+        assert_eq!(self.send(&get).0, Xdp::Pass);
+        assert_eq!(self.served(get.len(), b"$-1\r\n"), Tc::Next);
+        self.settle();
+    }
+
+    /// Fills one key, as the daemon does.
+    pub fn fill(&self, key: &[u8], value: &[u8]) -> u32 {
+        let token = self.path.fill_begin(&[key]).expect("it runs")[0];
+        if token.status != erb_abi::FILL_OK {
+            return token.status;
+        }
+        let entry = FillEntry {
+            key,
+            db: 0,
+            kind: ValueKind::String,
+            value,
+            expiry_ms: 0,
+            token,
+        };
+        self.path.fill_insert(&[entry]).expect("it runs")[0]
+    }
+
+    pub fn conn(&self) -> erb_abi::conn {
+        let mut found = None;
+        self.path.each_conn(|key, conn| {
+            if u16::from_be(key.client_port_be) == self.port {
+                found = Some(*conn);
+            }
+        });
+        found.expect("the connection is tracked")
+    }
+}
+
+/// `GET key`.
+pub fn get(key: &[u8]) -> Vec<u8> {
+    command(&[b"GET", key])
+}
+
+/// A command as an array of bulk strings.
+pub fn command(args: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        bytes.extend(format!("${}\r\n", arg.len()).bytes());
+        bytes.extend(*arg);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+fn frame(port: u16, up: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let frame = Frame {
+        port,
+        up,
+        seq,
+        ack,
+        flags,
+        options: &[],
+        payload,
+    };
+    frame.bytes()
+}

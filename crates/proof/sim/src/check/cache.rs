@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What lies in the cache: well formed (C3 to C6, C8, C9), and, as far as it would be answered at this
+//! moment, true. So a wrong entry is found when it is there, not only when a client happens to read
+//! it.
+
+use std::collections::BTreeMap;
+
+use erb_abi as abi;
+use erb_sim_kernel::Path;
+
+use crate::time::{MS, Ns, coarse};
+use crate::violation::Violation;
+
+use super::versions::{Held, Value};
+use super::wire::{bulk, show};
+use super::{Point, Versions};
+
+/// The tag of a hash.
+const fn tag(hash: u64) -> u16 {
+    let tag = (hash >> 48) as u16;
+    if tag == 0 { 1 } else { tag }
+}
+
+/// What the digest keeps of a hash.
+const fn digest(hash: u64) -> u8 {
+    let byte = tag(hash) as u8;
+    if byte == 0 { 1 } else { byte }
+}
+
+/// An entry as its way holds it.
+struct Entry<'a> {
+    epoch: u32,
+    db: u16,
+    key: &'a [u8],
+    value: &'a [u8],
+    is_hash: bool,
+    expiry_ms: Option<u64>,
+}
+
+/// The bytes of a way.
+fn way_bytes<'a>(set: &'a abi::cache_set, large: &'a abi::cache_large, way: usize) -> &'a [u8] {
+    let classes = [
+        (abi::CLASS0_WAYS, abi::CLASS0_BYTES),
+        (abi::CLASS1_WAYS, abi::CLASS1_BYTES),
+        (abi::CLASS2_WAYS, abi::CLASS2_BYTES),
+        (abi::CLASS3_WAYS, abi::CLASS3_BYTES),
+    ];
+    let (mut at, mut way) = (0, way);
+    for (class, (ways, bytes)) in classes.into_iter().enumerate() {
+        let (ways, bytes) = (ways as usize, bytes as usize);
+        if way < ways {
+            let slots: &[u8] = if class == 0 { &set.slots } else { &large.slots };
+            return &slots[at + way * bytes..][..bytes];
+        }
+        way -= ways;
+        at = if class == 0 { 0 } else { at + ways * bytes };
+    }
+    unreachable!("there are sixteen ways")
+}
+
+/// Reads a way; the text says why it is none (C4).
+fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
+    let u16_at = |at: usize| u16::from_le_bytes([slot[at], slot[at + 1]]);
+    let epoch = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
+    let (value_len, key_len) = (u16_at(4) as usize, u16_at(6) as usize);
+    let expires = u32::from(slot[8]) & abi::SLOT_F_EXPIRES != 0;
+    let data = &slot[abi::SLOT_HEADER_BYTES as usize..];
+    let padded = key_len.next_multiple_of(8);
+    let room = data.len() - if expires { 8 } else { 0 };
+    if key_len == 0 || key_len > abi::KEY_BYTES_MAX as usize || value_len + padded > room {
+        return Err(format!(
+            "key of {key_len} and value of {value_len} bytes in {room}"
+        ));
+    }
+    if data[value_len + key_len..value_len + padded]
+        .iter()
+        .any(|byte| *byte != 0)
+    {
+        return Err("the key is not padded with zeros".to_owned());
+    }
+    let expiry_ms = expires.then(|| {
+        let bytes: [u8; 8] = data[data.len() - 8..].try_into().unwrap_or_default();
+        u64::from_le_bytes(bytes)
+    });
+    Ok(Entry {
+        epoch,
+        db: u16_at(10),
+        key: &data[value_len..value_len + key_len],
+        value: &data[..value_len],
+        is_hash: u32::from(slot[9]) == abi::SLOT_HASH,
+        expiry_ms,
+    })
+}
+
+/// A field and its value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// Fields and values of a cached hash; the text says why it is none (C9).
+fn pairs(value: &[u8]) -> Result<Vec<Pair<'_>>, String> {
+    let number = |at: usize| {
+        let bytes = value.get(at..at + 2).ok_or("cut off")?;
+        Ok::<usize, String>(usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
+    };
+    let count = number(0)?;
+    let mut at = 8 + 8 * count;
+    let mut found = Vec::new();
+    for place in (8..8 + 8 * count).step_by(8) {
+        let (len, value_at, end) = (number(place)?, number(place + 2)?, number(place + 4)?);
+        let field = value.get(at..value_at).and_then(|bytes| bulk(bytes)?);
+        let held = value.get(value_at..end).and_then(|bytes| bulk(bytes)?);
+        match (field, held) {
+            (Some(field), Some(held)) if field.len() == len => found.push((field, held)),
+            _ => return Err(format!("field {} is not where it should be", found.len())),
+        }
+        at = end;
+    }
+    if count == 0 || count > abi::HASH_FIELDS_MAX as usize || at != value.len() {
+        return Err(format!("{count} fields end at {at} of {}", value.len()));
+    }
+    Ok(found)
+}
+
+/// Whether a GET could be answered at all at this moment.
+const fn is_open(control: &abi::control, now: Ns) -> bool {
+    control.serving == 1
+        && control.stopping == 0
+        && control.fence == 0
+        && control.gate_seen == control.gate_ack
+        && coarse(now) < control.lease_until_ns
+}
+
+/// Looks at every entry. Call it while no program is under way.
+///
+/// # Errors
+/// The rule that is broken: C3, C4, C6, C8, C9, or `cache` for an entry that is not true.
+pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(), Violation> {
+    // SAFETY: the map has one value, which stays where it is; no program runs.
+    let control = unsafe { *path.control() };
+    let open = is_open(&control, now);
+    for index in 0..path.set_count() {
+        let (set, large) = path.set(index);
+        let broken = |rule, way: usize, text: String| {
+            Violation::new(rule, now, format!("set {index}, way {way}: {text}"))
+        };
+        let mut keys = BTreeMap::new();
+        for (way, way_tag) in set.tags.iter().enumerate().filter(|(_, tag)| **tag != 0) {
+            let bytes = way_bytes(set, large, way);
+            // Of an older epoch nothing is promised but that nobody looks at it.
+            let epoch = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            if epoch != control.cache_epoch {
+                continue;
+            }
+            let found = entry(bytes).map_err(|text| broken("C4", way, text))?;
+            debug_assert_eq!(found.epoch, epoch);
+            let key_hash = control.hash.hash(found.key);
+            if key_hash & control.set_mask != index as u64 || tag(key_hash) != *way_tag {
+                return Err(broken(
+                    "C3",
+                    way,
+                    format!("not the place of {}", show(found.key)),
+                ));
+            }
+            if path.digest(index).tags[way] != digest(key_hash) {
+                let text = format!("the digest lacks {}", show(found.key));
+                return Err(broken("C8", way, text));
+            }
+            if let Some(other) = keys.insert((found.db, found.key), way) {
+                return Err(broken(
+                    "C6",
+                    way,
+                    format!("{} is in way {other} too", show(found.key)),
+                ));
+            }
+            let from = Point { at: now, ..here };
+            let answered = open && set.marks == 0 && !is_guarded(&control, &found, now);
+            let pairs = match found.is_hash {
+                true => Some(pairs(found.value).map_err(|text| broken("C9", way, text))?),
+                false => None,
+            };
+            let right = |held: Option<Held<'_>>| match (held.map(|held| held.value), &pairs) {
+                (Some(Value::String(value)), None) => value == found.value,
+                (Some(Value::Hash(held)), Some(pairs)) => {
+                    let held = held.iter().map(|(field, value)| (&**field, &**value));
+                    held.eq(pairs.iter().copied())
+                }
+                _ => false,
+            };
+            if answered
+                && versions
+                    .find(found.db.into(), found.key, from, &right)
+                    .is_none()
+            {
+                let text = format!(
+                    "{} would be answered by {}; {}",
+                    show(found.key),
+                    show(found.value),
+                    versions.describe(found.key)
+                );
+                return Err(broken("cache", way, text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the entry is too close to its expiry to be answered.
+fn is_guarded(control: &abi::control, entry: &Entry<'_>, now: Ns) -> bool {
+    let wall_ms = (coarse(now) as i64 + control.wall_minus_mono_ns) / MS as i64;
+    let guard = i64::from(abi::EXPIRY_GUARD_MS + abi::CLOCK_LAG_MS);
+    entry
+        .expiry_ms
+        .is_some_and(|expiry| wall_ms + guard >= expiry as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A way of class 0 with a key and a value.
+    fn slot(key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> Vec<u8> {
+        let mut bytes = vec![0; abi::CLASS0_BYTES as usize];
+        bytes[0] = 9;
+        bytes[4..6].copy_from_slice(&(value.len() as u16).to_le_bytes());
+        bytes[6..8].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        bytes[12..12 + value.len()].copy_from_slice(value);
+        bytes[12 + value.len()..12 + value.len() + key.len()].copy_from_slice(key);
+        if let Some(expiry) = expiry_ms {
+            bytes[8] = 1;
+            let end = bytes.len();
+            bytes[end - 8..].copy_from_slice(&expiry.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn ways_are_read_back() {
+        let bytes = slot(b"key", b"value", Some(77));
+        let found = entry(&bytes).unwrap();
+        assert_eq!((found.key, found.value), (&b"key"[..], &b"value"[..]));
+        assert_eq!((found.epoch, found.expiry_ms), (9, Some(77)));
+    }
+
+    #[test]
+    fn ways_that_cannot_be_are_found() {
+        let mut long = slot(b"key", b"value", None);
+        long[4..6].copy_from_slice(&114_u16.to_le_bytes());
+        assert!(entry(&long).is_err(), "value and key do not fit");
+        let mut dirty = slot(b"key", b"value", None);
+        dirty[12 + 5 + 3] = 1;
+        assert!(entry(&dirty).is_err(), "padding");
+        let full = slot(b"key", &[b'v'; 104], None);
+        assert!(entry(&full).is_ok());
+        let expiring = slot(b"key", &[b'v'; 104], Some(1));
+        assert!(entry(&expiring).is_err(), "the expiry lies over the key");
+    }
+
+    #[test]
+    fn every_way_has_its_place() {
+        // SAFETY: plain data for which all zeros are a value.
+        let (set, large): (abi::cache_set, abi::cache_large) = unsafe { std::mem::zeroed() };
+        let sizes: Vec<usize> = (0..16)
+            .map(|way| way_bytes(&set, &large, way).len())
+            .collect();
+        let mut expected = vec![128; 8];
+        expected.extend([256; 5]);
+        expected.extend([512; 2]);
+        expected.push(2048);
+        assert_eq!(sizes, expected);
+        let last = way_bytes(&set, &large, 15).as_ptr_range();
+        assert_eq!(last.end, large.slots.as_ptr_range().end);
+    }
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mistakes that show in a situation which chance makes too seldom: a scenario makes it. A table,
+//! to be read by searching.
+
+use super::{Change, DaemonMistake, Edit, Mutation, Way, daemon};
+
+mutations! {
+    Scenario,
+    "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-transactions",
+        [("splice/splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
+         ("splice/answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
+    "share-unsettled", "the fence opens only when Redis's reports of what was written are handled", "fence-reports-handled",
+        [("cache/cache.h", "\t\tfence_answer(c);\n}", "\t\tc->port_be ? fence_return(c) : fence_answer(c);\n}")];
+    "fence-ignored", "nothing is answered while the fence stands", "coh-03-unknown-keys",
+        [("redis/get.h", "bool fenced = read_once(c->fence);", "bool fenced = 0;")];
+    "script-empties", "what Redis reports costs nobody the cache", "fence-cache-kept",
+        [("cache/cache.h", "if (hidden)\n\t\tfence_release(c);", "if (c)\n\t\tfence_release(c);")];
+    "hidden-queued", "EXEC of what Redis may not report empties the cache", "sharp-fill-across-fence",
+        [("redis/scan_request.h", "f->modes.kept |= CONN_K_HIDDEN;", "f->modes.kept |= 0;")];
+    "listener-unheard", "what a listener says by rote closes nothing", "listen-older-subscriber",
+        [("redis/requests.h", "w->h.by_rote = w->h.by_rote && (conn->h.kept & CONN_K_LISTENS);", "w->h.by_rote = 0;")];
+    "listener-trusted", "a listener's other words are held like all that is not read", "listen-no-more",
+        [("redis/requests.h", "w->h.by_rote = (conn->h.kept & CONN_K_LISTENS) && listener_by_rote();", "w->h.by_rote = (conn->h.kept & CONN_K_LISTENS) && (listener_by_rote() || 1);")];
+    "feed-answered", "the daemon's own connection is never answered", "lo-feed-left-alone",
+        [("splice/entry_tc.h", "if (ctx->mark == SKB_MARK_FEED) {", "if (0) {")];
+    "no-room-forgotten", "an answer is committed only where its frame has room", "tier-no-room",
+        [("splice/answer.h", "if (!reason && grown == GROWN_FAILED)", "if (0)")];
+    "length-unsaid", "a merged packet may say 0 of its length", "lo-longer-than-64-kb",
+        [("net/packet.h", "if (!total_len && merged)", "if (0)"),
+         ("net/packet.h", "if (!len && (merged || !next))", "if (0)")];
+    "kernel-behind", "consumed only if the kernel has taken all earlier bytes", "tcp-04-earlier-bytes-on-their-way",
+        [("splice/splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
+    "story-uncompared", "a place beyond a hole has one value", "edge-15-two-stories",
+        [("splice/ahead.h", "!ahead_same(w, a, at, n);", "0;")];
+    "ahead-end-unproved", "the proof of a lost stream covers what was kept of it", "edge-15-shorter-story",
+        [("redis/effects.h", "end = seq_max(end, conn->ahead_end - conn->in_delta); /* O5 */", "end += 0;")];
+    "ahead-not-given-back", "a buffer is given back when TCP has all that is in it", "edge-15-no-buffer",
+        [("splice/ahead.h", "\t\tnumber = ahead_leave(conn);", "\t\tnumber = 0;")];
+    "ahead-head-without-range", "what TCP waits for always finds a range", "edge-15-many-holes",
+        [("splice/ahead.h", "u32 most = w->ring_from == w->ring_floor ? AHEAD_RANGES : AHEAD_RANGES - 1;", "u32 most = AHEAD_RANGES;")];
+    "ahead-half-command", "behind half a command nothing is scanned before its last byte has come", "edge-15-hole-in-a-body",
+        [("splice/ahead.h", "u32 reach = handler_late(conn) ? w->ring_first + 1 : w->ring_first;", "u32 reach = w->ring_first;")];
+    "ahead-paws-as-usual", "what TCP may refuse is not kept", "edge-15-old-timestamp",
+        [("splice/ahead.h", "(beyond && !ahead_paws_ok(conn, w))", "(beyond && 0)")];
+    "window-stale", "who does not read is not answered beyond a sixteenth of its window", "tcp-15-unread",
+        [("splice/splice.h", "if (known + unacked + w->reply_len > window + (window >> 4))", "if (known == 1)")];
+    "ahead-consumed", "nothing is consumed while bytes are kept beyond", "tcp-04-hole-filled-fast",
+        [("splice/splice.h", "if (conn->flags & CONN_F_AHEAD) /* O3 */", "if (0)"),
+         ("splice/ingress.h", "(conn->flags & CONN_F_AHEAD);\n}", "0;\n}")];
+    "gap-acknowledged", "every segment of the fast path acknowledges rcv_nxt + in_delta, never more", "edge-15-no-buffer",
+        [("splice/resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tw->reply_len = 0;", "w->out_ack = w->p.seq + w->p.payload_len;\n\t\tw->reply_len = 0;")];
+    "replay-full", "unacknowledged bytes fit the replay buffer", "sharp-replay-full",
+        [("splice/splice.h", "if (unacked + w->reply_len > room)", "if (unacked + w->reply_len > room * 64)")];
+    "edge-drop-missing", "kernel data below the edge never leave again", "tcp-02-old-bytes-below-the-edge",
+        [("splice/egress.h", "if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {", "if (0) {")];
+    "floor-missing", "acknowledgements below the edge never go up", "tcp-03-ack-floor",
+        [("splice/splice.h", "if (seq_before(ack, w->edge)) {", "if (w->edge == ack + 1 && 0) {")];
+    "icmp-untranslated", "a path MTU error is translated to the kernel's numbers", "tcp-12-path-mtu",
+        [("splice/icmp.h", "if (w->p.key.server_port_be != c->port_be)\n\t\treturn 0;\n\tconn", "if (w->p.key.server_port_be != 1)\n\t\treturn 0;\n\tconn")];
+    "sack-delta", "SACK blocks go up less out_delta", "tcp-19-sack-above",
+        [("splice/splice.h", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta);", "store_be32(tcp + at, load_be32(tcp + at) - w->out_delta / 2);\n\t\t\tstore_be32(tcp + at + 4, load_be32(tcp + at + 4) - w->out_delta / 2);")];
+    "old-taken-for-new", "a connection older than ERB is never answered", "sharp-older-with-state",
+        [("splice/conn.h", "r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;", "r->state == TCP_ESTABLISHED;")];
+    "made-twice", "two CPUs do not make an entry twice", "sharp-made-once",
+        [("splice/conn.h", "if (conn->cookie != cookie && !conn->ahead_busy) { /* another", "if (1) { /* another")];
+    "old-not-fenced", "payload of a connection older than ERB, like all that cannot be counted, fences until proof", "sharp-older-writes",
+        [("redis/effects.h", "if (proof) {\n\t\tflag", "if (0) {\n\t\tflag"),
+         ("redis/effects.h", "} else if (!w->h.found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->h.found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->h.found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
+    "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "sock-same-addresses",
+        [("splice/ingress.h", "if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {", "if (0) {"),
+         ("splice/answer.h", "if (sock_view_again(r, &w->view) && conn->cookie == r->cookie)", "if (sock_view_again(r, &w->view))"),
+         ("splice/up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (!lost && conn->next != w->scan_from)")];
+    "fill-version", "a fill needs the version noted before its read", "sharp-fill-across-write",
+        [("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (!set->marks) {")];
+    "queued-unseen", "a connection of which TCP has had any segment is older than ERB", "sharp-older-out-of-order",
+        [("splice/conn.h", "r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;", "r->state == TCP_ESTABLISHED && r->tp->rcv_nxt == r->tp->copied_seq;")];
+    "fill-global-version", "a fill needs the global version noted before its read", "sharp-fill-across-fence",
+        [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
+         ("control.bpf.c", "slot->cache_epoch = s->cache_epoch;", "slot->cache_epoch = control_get() ? control_get()->cache_epoch : 0;"),
+         ("control.bpf.c", "fw->l.cache_epoch = s->cache_epoch;", "fw->l.cache_epoch = c->cache_epoch;")];
+    "fill-under-mark", "while a mark stands nothing is inserted", "sharp-fill-below-write",
+        [("control.bpf.c", "return marks ? FILL_BUSY : FILL_OK;", "return marks ? FILL_OK : FILL_OK;"),
+         ("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (set->version == s->version) {")];
+    "gate-ignored", "while a MONITOR is attached or Redis's state is unread nothing is answered", "coh-39-gate",
+        [("redis/get.h", "if (read_once(c->gate_seen) != read_once(c->gate_ack))", "if (!c->port_be)"),
+         ("redis/get.h", "bool fenced = read_once(c->fence);", "bool fenced = 0;")];
+    "use-unnoticed", "Redis is told which keys are used where it evicts by use", "coh-41-policy",
+        [("cache/cache.h", "both = (1U << way) * 0x10001U", "both = 1U << way")];
+    "old-stamp-echoed", "the kernel's packets echo the client's newest stamp", "tcp-13-timestamps",
+        [("splice/egress.h", "ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;", "ow->tsecr = ow->p.tsecr;")];
+    "probe-dropped", "a client's keepalive probe is answered", "tcp-05-keepalive",
+        [("splice/ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off"),
+         ("splice/accept.h", "bad |= (end - v->rcv_wup) >> 31;", "bad |= (end + 1 - v->rcv_wup) >> 31;")];
+    "mark-ignored", "while a mark stands nothing of its set is answered", "coh-43-whole-set",
+        [("redis/get.h", "if (read_once(set->marks))", "if (read_once(set->marks) > 1000)")];
+    "key-step", "each key of a range is marked", "coh-03-many-keys",
+        [("redis/scan_request.h", "s->key_next += s->key_step;", "s->key_next += s->key_step + 1;")];
+    "last-key-forgotten", "a range of keys goes to the last one", "coh-03-last-key",
+        [("redis/command.h", "s->key_last = last;", "s->key_last = last - 1;")];
+    "key-across-packets", "keys are found wherever the stream is cut", "coh-03-split-keys",
+        [("redis/requests.h", "\tfound_begin();\n\tw->scan_pos = w->scan_from", "\tfound_begin();\n\tw->h.scan.key_next = 0;\n\tw->scan_pos = w->scan_from")];
+    "keynum-misread", "the number of keys is read from its argument", "coh-03-counted-keys",
+        [("redis/command.h", "return command_range(s, first, first + (n - 1) * s->key_step, s->key_step);", "return command_range(s, first, first + (n - 2) * s->key_step, s->key_step);")];
+    "marks-early", "a key is marked with its command's last byte, not when it is named", "coh-43-half-write",
+        [("redis/scan_request.h", "f->effects = n + 1;", "f->effects = f->due = n + 1;")];
+    "half-forgotten", "keys that earlier packets named are marked when their command is whole", "coh-43-half-write",
+        [("redis/effects.h", "conn->h.half = all - n;", "conn->h.half = 0;")];
+    "overflow-half", "a command whose keys have no room to wait closes the fence when it is whole", "coh-43-half-command",
+        [("redis/effects.h", "w->h.scan.pending |= PENDING_SETTLE;", "w->h.scan.pending |= 0;")];
+    "late-early", "a command closes the fence with its last byte, not with the length of its last argument", "fence-half-body",
+        [("redis/requests.h", "\t\t\tw->h.found.late = w->h.scan.pending;\n", "\t\t\tif (w->h.scan.pending)\n\t\t\t\tfound_whole(&w->h.found, w->h.scan.pending);\n\t\t\tw->h.found.due = w->h.found.effects;\n\t\t\tw->h.found.late = 0;\n")];
+    "late-forgotten", "the last byte of a command that is counted closes the fence", "fence-half-body",
+        [("redis/requests.h", "conn->h.late = w->h.found.late;", "conn->h.late = conn->h.half = 0;")];
+    "stranger-empties", "what Redis refuses, as no password was shown, does not empty the cache", "fence-stranger",
+        [("redis/replies.h", "return ow->h.shut && !(conn->h.kept", "return 0 && ow->h.shut && !(conn->h.kept")];
+    "errors-believed", "an error proves nothing of who was let in", "fence-let-in",
+        [("redis/replies.h", "conn->h.kept |= CONN_K_LET_IN;", "conn->h.kept |= 0;")];
+    "refusals-assumed", "only an error by which Redis refuses says that a command did not run", "fence-let-in-before",
+        [("redis/replies.h", "ow->h.found.success || ow->h.found.ran", "ow->h.found.success")];
+    "half-counted", "half a command that is counted is seen behind those that are whole", "fence-unread-before",
+        [("redis/proofs.h", "conn->in_at != STREAM_BETWEEN || seq_after(conn->next, conn->up_max)", "conn->in_at != STREAM_BETWEEN")];
+    "held-for-ever", "what stands for a reply that does not come is released by proof", "fence-unread-before",
+        [("redis/proofs.h", "if (held > HELD_NS >> 20 && (socket", "if (0 && (socket")];
+    "reply-whole", "a reply's first byte says that its command has run", "fence-slow-reader",
+        [("redis/replies.h", "begun & (m->set == EFFECT_SETTLE);", "begun & !m;")];
+    "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",
+        [("cache/cache.h", "return !(changes & 1) && read_once(set->changes) == changes;", "return changes || set;")];
+    "miss-in-mget", "nothing is answered of a key that is not cached", "reads-answers",
+        [("redis/strings.h", "if (reason && !w->h.more.reason)", "if (reason && reason != STAT_REFUSE_MISS && !w->h.more.reason)")];
+    "zeros-before-integers", "an integer argument is as all versions of Redis take it", "reads-answers",
+        [("redis/strings.h", "|| (b[minus] == '0' && len > 1))", ")")];
+    "range-beyond-its-end", "a range ends with the string", "reads-answers",
+        [("redis/strings.h", "\t\tif (to >= len)\n\t\t\tto = len - 1;\n", "")];
+    "ttl-not-rounded", "TTL is rounded as Redis does", "reads-time-left",
+        [("redis/strings.h", "(more_ttl_ms(w, c) + 500) / 1000", "more_ttl_ms(w, c) / 1000")];
+    "ttl-by-the-coarse-clock", "TTL and PTTL are read off the exact clock", "reads-time-left",
+        [("redis/strings.h", "(now_exact_ns() + c->wall_minus_mono_ns) / 1000000;", "(w->now + c->wall_minus_mono_ns) / 1000000;")];
+    "two-moments", "the keys of one command are of one moment", "reads-two-moments",
+        [("redis/strings.h", "if (!reason && m->keys > 1 && !more_all_still())", "if (!reason && m->keys > 1000 && !more_all_still())")];
+    "off-ignored", "a command that this Redis has not is not answered", "reads-switched-off",
+        [("redis/strings.h", "if (kind == FAST_NONE || c->fast_off & 1U << kind)", "if (kind == FAST_NONE)")];
+    "exists-once", "EXISTS counts a key as often as it is named", "reads-answers",
+        [("redis/strings.h", "return more_integer(m->keys, 0);", "return more_integer(m->keys > 0, 0);")];
+    "other-type-served", "a value is answered from by commands of its type", "hash-answers",
+        [("redis/strings.h", "if (slot->type != (more_hashed(m) ? SLOT_HASH : SLOT_STRING) && !more_typeless(m))", "if (slot->type > SLOT_HASH && !more_typeless(m))")];
+    "field-by-length", "the whole field is compared", "hash-answers",
+        [("redis/hashes.h", "\t\tif (differ)\n", "\t\tif (differ && len > KEY_BYTES_MAX)\n")];
+    "type-not-kept", "an entry is what the fill read", "hash-answers",
+        [("control.bpf.c", "slot->type = s->type;", "slot->type = SLOT_STRING;")];
+    "nil-of-resp2", "nil is in the version of the connection", "hash-other-version",
+        [("redis/modes.h", "\t\tconn->h.resp = 0;\n", "\t\tconn->h.resp = 2;\n")];
+    "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
+        [("splice/resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked", "w->out_ack = conn->next;\n\t\tif (unacked")];
+    "replay-unpaced", "one replay per hole and round trip", "tcp-18-one-replay-per-hole",
+        [("splice/ack.h", "w->now - conn->replay_ns < pause)", "w->now + pause < conn->replay_ns)")];
+    "replay-for-dsack", "D-SACK shows no hole", "tcp-18-dsack",
+        [("splice/ack.h", "return seq_after(w->p.sack_first, w->p.ack);", "return true;")];
+    "any-rst-ends", "a reset ends a connection only if TCP believes it", "tcp-06-stray-syn-and-rst",
+        [("splice/accept.h", "return w->p.seq == conn->next ||", "return w->p.seq ||")];
+    "time-wait-unguarded", "without timestamps a SYN waits for the end of a spliced TIME_WAIT", "tcp-30-time-wait-reuse",
+        [("splice/ingress.h", "hold = r.state == TCP_TIME_WAIT && r.cookie == conn->cookie;", "hold = false;")];
+    "silent-after-fin", "lost fast bytes are repeated after the server's FIN", "tcp-fin-after-fast-bytes",
+        [("net/sock.h", "v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);", "v->speaks = state == TCP_ESTABLISHED;")];
+    "any-device", "a connection whose replies leave by another device is not answered", "tcp-25-other-device",
+        [("splice/egress.h", "egress_way(conn, ow, ow->ifindex == conn->ifindex);", "egress_way(conn, ow, true);")];
+    "untranslated-elsewhere", "what leaves by another device is translated there", "dev-replies-move",
+        [("splice/egress.h", "\tif (conn->ifindex != ctx->ifindex)\n\t\tcount(STAT_EGRESS_OTHER_DEVICE);", "\tif (conn->ifindex != ctx->ifindex) {\n\t\tcount(STAT_EGRESS_OTHER_DEVICE);\n\t\treturn TCX_NEXT;\n\t}")];
+    "answered-elsewhere", "only by the device by which replies leave is anything answered", "dev-requests-move",
+        [("splice/answer.h", "if (conn->ifindex != tier_ifindex(ctx))", "if (0)")];
+    "translated-twice", "a packet is translated at its first device alone", "dev-one-above-another",
+        [("splice/egress.h", "return route->dev->ifindex == ctx->ifindex;", "return route->dev->ifindex == ctx->ifindex || 1;"),
+         ("splice/egress.h", "\tif (!at)\n\t\treturn false;\n\troute", "\tif (!at)\n\t\treturn true;\n\troute")];
+    "tracked-elsewhere", "what begins on a device that is not boosted is not tracked", "dev-begins-elsewhere",
+        [("splice/conn.h", "u32 found = TIER_XDP;", "u32 found = 1;")];
+    "window-unscaled", "the window is offered in the connection's scale", "tcp-16-syn-ack-window",
+        [("splice/splice.h", "w->out_window = sock_receive_window(v) >> v->rcv_wscale;", "w->out_window = sock_receive_window(v);")];
+    "paws-ignored", "what PAWS refuses counts for nothing", "tcp-15-acceptance",
+        [("splice/accept.h", "if (!p->ts_off || !v->tstamp_ok)\n\t\treturn true;", "if (!p->ts_off || v->tstamp_ok)\n\t\treturn true;")];
+    "ack-too-old-ignored", "what TCP takes for a blind guess counts for nothing", "tcp-15-acceptance",
+        [("splice/accept.h", "return (p->ack - conn->ack_max + v->max_window) >> 31 &", "return conn->ack_max == p->ack + 1 && v->max_window == 1 &&")];
+    "client-window-ignored", "an answer fits the window that the client offers", "sharp-too-large",
+        [("splice/splice.h", "if (unacked + w->reply_len > window)", "if (window == 1)"),
+         ("splice/splice.h", "if (known + unacked + w->reply_len > window + (window >> 4))", "if (known == 1)")];
+    "mss-ignored", "an answer fits the client's segments", "sharp-too-large",
+        [("splice/splice.h", "if (w->reply_len > conn_mss(conn, v))", "if (0)")];
+    "server-window-ignored", "what is consumed fits the window that the kernel offered", "sharp-server-window",
+        [("splice/ingress.h", "if (seq_after(end, sock_right_edge(&w->view))) {", "if (end == 1 && !w->now) {")];
+    "heartbeat-ignored", "Redis's idle timer sees a client that is always answered fast", "tcp-11-idle-timer",
+        [("splice/answer.h", "if (c->heartbeat_up_ns && w->now - conn->request_up_ns > c->heartbeat_up_ns)", "if (0)")];
+    "known-without-state", "a remembered socket is used only while it is established", "sharp-closing-server",
+        [("net/sock.h", "return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;", "return r->cookie == conn->cookie;")];
+    "request-unproved", "payload that a request refuses and its child may take does not go up", "tcp-15-ack-before-the-first-byte",
+        [("splice/ingress.h", "count(STAT_SOCK_REQUEST);\n\t\treturn V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\treturn V_PLAIN;"),
+         ("splice/conn.h", "count(STAT_SOCK_REQUEST);\n\t\tv = V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\tv = V_PLAIN;")];
+    "ack-before-first-byte", "what acknowledges nothing of the server's counts for nothing", "tcp-15-ack-before-the-first-byte",
+        [("splice/ingress.h", "if ((!conn->out_delta && seq_before(w->p.ack, conn->edge) &&", "if ((w->now == 1 &&")];
+    "ack-of-unsent", "what acknowledges unsent bytes counts for nothing", "tcp-15-ack-of-unsent",
+        [("splice/accept.h", "return (v->snd_nxt + conn->out_delta - p->ack) >> 31 &", "return v->snd_nxt == 1 &&")];
+    "crowd-closes", "who finds no room closes nothing", "coh-07-full-table",
+        [("splice/conn.h", "\t\twrite_once(c->no_room_ns, w->now);", "\t\tatomic_add(&c->gate_seen, 1);")];
+    "share-unbounded", "an address has its share of the table at most", "edge-14-share",
+        [("splice/conn.h", "if (atomic_add32_before(held, 1) >= c->client_conns_max) {", "if (atomic_add32_before(held, 1) >= c->conns_max) {")];
+    "unseen-believed", "what found no room is not new while bytes of it are under way", "edge-14-under-way",
+        [("splice/conn.h", "if (s->known && unseen_lately(c, w))", "if (0)"),
+         ("splice/conn.h", "if (s.known && unseen_lately(c, w))", "if (0)")];
+    "crowd-taken-up", "nothing is taken up as older than ERB while somebody finds no room", "edge-14-taken-up",
+        [("splice/conn.h", "if (!s->known && room_lacked(c, w->now))", "if (0)")];
+    "time-wait-kept", "an entry in TIME_WAIT that nobody needs goes", "edge-14-quit",
+        [("splice/table.h", "if (found && state == TCP_TIME_WAIT && conn_ended(conn)) {", "if (0) {")];
+    "count-leaks", "entries that are deleted count no more", "edge-14-silent",
+        [("splice/table.h", "client_left(c, &key, family);", "(void)family;")];
+    "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
+        [("redis/requests.h", "unread = (how == UP_LOST && !w->h.by_rote) || w->h.trial || w->scan_lost;", "unread = (how == UP_LOST && !w->h.by_rote) || w->h.trial;")];
+    "refusals-shut", "only a refusal that contradicts the known rules shuts the gate", "coh-37-refused-again",
+        [("redis/replies.h", "conn->state == CONN_FAST && conn->h.rights == ow->h.rights && ow->h.found.noperm", "ow->h.found.noperm")];
+    "epoch-uncompared", "an admission counts only if nothing was sent that changes the connection", "tcp-23-moved-on",
+        [("redis/admit.h", "conn->h.modes_moved != io->row.modes_moved)", "!io->row.cookie)")];
+    "resp-guessed", "the RESP version is proved by a map or by CLIENT LIST", "tcp-23-resp",
+        [("redis/modes.h", "if (other || m->reset)\n\t\tconn->h.resp = 0;", "if (other && m->hello != HELLO_ODD)\n\t\tconn->h.resp = m->hello;")];
+    "watch-forgotten", "who watches keys is not admitted", "coh-37-watch",
+        [("redis/modes.h", "m->kept |= CONN_K_WATCH | CONN_K_WATCHED;", "")];
+    "trial-proof-of-all", "the proof of a trial releases the trial's share alone", "coh-37-behind-a-trial",
+        [("redis/proofs.h", "io->remove || io->closed || !conn_counted(conn) || (conn->h.kept & CONN_K_TRIAL);", "true || io->closed;")];
+    "quiet-when-acknowledged", "who is at work acknowledges an answer with its next request, and is quiet before", "coh-37-older-busy",
+        [("redis/admit.h", "if (conn->egress_max == v->write_seq)\n\t\treturn true;\n\treturn !(conn->flags", "if (v->write_seq != v->snd_una)\n\t\treturn false;\n\treturn !(conn->flags")];
+    "trial-unproved", "a stream is taken up for good when an answer has proved its boundary", "coh-37-older-inside",
+        [("redis/replies.h", "return (conn->h.kept & CONN_K_TRIAL) && ow->h.found.errors;", "return false;")];
+    "trial-for-ever", "a trial whose numbers cannot agree any more has failed", "coh-37-older-half",
+        [("redis/admit.h", "if (!(conn->h.kept & CONN_K_TRIAL) || conn->replies == conn->requests)", "if (true)")];
+    "typeless-fills", "who does not read a value has none filled", "edge-01-typeless",
+        [("redis/strings.h", "if (w->unlikely && !more_typeless(&w->h.more))", "if (w->unlikely)")];
+    "foreign-answered", "what goes to another server on the port is left alone", "port-another-server",
+        [("splice/conn.h", "if (w->listener == LISTENER_FOREIGN || sock_transparent(&r)) {", "if (0) {"),
+         ("splice/conn.h", "bool ours = c->admit && w->listener == LISTENER_REDIS;", "bool ours = c->admit;")];
+    "listen-closes", "payload for a listener, without a SYN cookie that is right, reaches nobody", "port-forged-payload",
+        [("splice/conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tatomic_add(&c->gate_seen, 1);\n\t\tcount(reason);\n")];
+    "cookie-ack-unseen", "payload that ends a handshake by SYN cookie is tracked", "port-syn-cookie",
+        [("splice/conn.h", "w->by_cookie = listener_believes(sk, w);", "w->by_cookie = 0;")];
+    "looked-up-once", "a look-up that finds the listener alone is made again", "port-look-up-in-between",
+        [("splice/conn.h", "if (r.state == TCP_LISTEN) {\n\t\tsock_put(&r);\n", "if (0) {\n\t\tsock_put(&r);\n")];
+    "bare-by-chance", "a right sum that equals the bare one is updated like any other", "sharp-bare-by-chance",
+        [("net/checksum.h", "w->bare = partial || (bare && !right);", "w->bare = partial || bare;")];
+    "sequence-unjudged", "an acknowledgement counts only if TCP looks at the segment", "edge-07-ack-out-of-window",
+        [("splice/accept.h", "bad |= (end - v->rcv_wup) >> 31;\n\tbad |= (v->rcv_nxt - seq) >> 31 & (v->rcv_wup + v->rcv_wnd - seq) >> 31;", "bad |= end == 0 && seq == 0;")];
+    "rejected-in-doubt", "what is rejected bears an acknowledgement that the kernel refuses at any time", "edge-07-rejected-for-sure",
+        [("splice/up.h", "translation_take(conn, w);\n\t\ttranslation_refused(w);", "translation_take(conn, w);")];
+    "reset-scanned", "TCP takes no bytes of a reset", "edge-07-reset-with-payload",
+        [("splice/ingress.h", "if (!w->p.payload_len || (w->p.flags & TCP_RST)) /* TCP", "if (!w->p.payload_len) /* TCP")];
+    "request-paws", "payload older than its SYN does not go up", "edge-07-payload-older-than-its-syn",
+        [("splice/conn.h", "r->ts_recent && seq_before(w->p.tsval, r->ts_recent)", "r->ts_recent == 1")];
+    "fragment-unjudged", "a fragment that TCP will not look at loses no stream", "edge-07-fragment-out-of-window",
+        [("splice/ingress.h", "if (!again && r->tp) {\n\t\tv = ingress_unacceptable", "if (!again && r->tp && !(w->p.odd & ODD_F_FRAGMENT)) {\n\t\tv = ingress_unacceptable")];
+    "lost-unjudged", "payload that TCP will not look at fences nothing, whatever is known of its stream", "edge-07-older-stream",
+        [("splice/ingress.h", "if (!again && r->tp) {\n\t\tv = ingress_unacceptable", "if (!again && r->tp && !(conn->flags & CONN_F_SCAN_LOST)) {\n\t\tv = ingress_unacceptable"),
+         ("splice/up.h", "if (r->tp && !up_counts(conn, w, r))", "if (r->tp && !lost && !up_counts(conn, w, r))")];
+    "fin-anywhere", "a FIN ends a connection only if TCP believes it", "edge-12-blind-fin",
+        [("splice/accept.h", "return counts && (w->p.flags & TCP_FIN) && !seq_before(end, w->view.rcv_nxt);", "return end && (w->p.flags & TCP_FIN) && !seq_after(w->p.seq, conn->next);")];
+    "paws-for-ever", "a timestamp that is too old says nothing", "edge-06-silent-and-spliced",
+        [("splice/accept.h", "(s32)((u32)(now / 1000000000) - recent_s) >= PAWS_WRAP_S;", "(s32)((u32)(now / 1000000000) - recent_s) >= PAWS_WRAP_S * 1000;")];
+    "paws-by-the-entry", "while nothing was consumed the kernel's record of timestamps decides", "edge-06-silent-listener",
+        [("splice/accept.h", "(!conn->in_delta || paws_ok(conn->ts_recent,", "(paws_ok(conn->ts_recent,"),
+         ("splice/accept.h", "if (!conn->in_delta || !p->ts_off || seq_after(p->seq - conn->in_delta, v->rcv_nxt))", "if (!p->ts_off || seq_after(p->seq - conn->in_delta, v->rcv_nxt))")];
+    "tc-overtaken", "XDP leaves to TC all that comes behind what TC still is to have", "edge-16-steered",
+        [("splice/ingress.h", "u32 beyond = (conn->next - w->p.seq) >> 31;", "u32 beyond = 0;"),
+         ("splice/ingress.h", "if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) {", "if (is_beyond(conn, &w->p)) {")];
+    "tiny-fragments", "a first fragment without the whole TCP header does not go up", "edge-05-tiny-fragments",
+        [("splice/hidden.h", "(len < 20 || (w->head[off + 12] >> 4) * 4U > len);", "len == 1;")];
+    "syn-data", "a SYN with data that Fast Open would take does not go up", "edge-05-data-in-syn",
+        [("splice/ingress.h", "&& syn_data_taken(ctx, w)) {", "&& !c) {")];
+    "nobodys-reset", "a reset of no socket is translated as the packet that it answers was", "edge-31-netfilter-resets",
+        [("splice/egress.h", "ow->nobodys = !cookie && (ow->p.flags & TCP_RST);", "ow->nobodys = 0;")];
+    "nobodys-reset-ends", "a reset of no socket says nothing of the entry's", "edge-31-reset-not-believed",
+        [("splice/egress.h", "if (ow->nobodys)\n\t\treturn;", "if (0)\n\t\treturn;")];
+    "tag-forgotten", "the timer's copies bear the tag that the kernel took off", "edge-19-tagged-copies",
+        [("splice/splice.h", "*(u32 *)(w->head + ETH_ADDRESSES) : w->tag;", "*(u32 *)(w->head + ETH_ADDRESSES) : 0;")];
+    "answers-turned", "an answer leaves as the kernel's packets do, not back to who handed the request on", "edge-29-direct-return",
+        [("splice/splice.h", "((turned[i] ^ *(u32 *)(conn->link + i * 4)) & mask);", "(*(u32 *)(conn->link + i * 4) & mask & 0);")];
+    "link-untried", "no answer before the kernel has sent something since packets come otherwise", "edge-29-gateway-moves",
+        [("splice/splice.h", "|| link_strays(conn, w))\n\t\treturn STAT_REFUSE_NO_EGRESS;", ")\n\t\treturn STAT_REFUSE_NO_EGRESS;")];
+}
+
+/// The daemon's.
+pub(super) const DAEMON: &[Mutation] = &[
+    daemon(
+        "lease-without-pong",
+        "only +PONG renews the lease",
+        Way::Scenario("coh-17-silent-redis"),
+        DaemonMistake::LeaseWithoutPong,
+    ),
+    daemon(
+        "lease-from-pong",
+        "the lease counts from when PING was written",
+        Way::Scenario("sharp-late-pong"),
+        DaemonMistake::LeaseFromPong,
+    ),
+    daemon(
+        "invalidations-late",
+        "an invalidation is handled when it comes",
+        Way::Scenario("sharp-last-push"),
+        DaemonMistake::InvalidationsLate,
+    ),
+    daemon(
+        "gate-unread",
+        "the gate opens when Redis's state was read again",
+        Way::Scenario("sharp-gate-state"),
+        DaemonMistake::GateUnread,
+    ),
+    daemon(
+        "released-without-proof",
+        "a share of the fence is released by proof of execution",
+        Way::Scenario("sharp-unread-write"),
+        DaemonMistake::ReleasedWithoutProof,
+    ),
+    daemon(
+        "settled-unread",
+        "the count of answered shares is noted before the PING whose answer settles them",
+        Way::Scenario("fence-reports-handled"),
+        DaemonMistake::SettledUnread,
+    ),
+    daemon(
+        "fast-names-unchecked",
+        "a fast command whose name another one bears is Redis's",
+        Way::Scenario("coh-03-renamed-fast"),
+        DaemonMistake::FastNamesUnchecked,
+    ),
+    daemon(
+        "table-not-loaded",
+        "what a name means is Redis's to say",
+        Way::Scenario("coh-03-renamed-write"),
+        DaemonMistake::TableNotLoaded,
+    ),
+    daemon(
+        "unknown-is-no-state",
+        "a name that nobody knows may be that of a command with a state",
+        Way::Scenario("coh-03-renamed-state"),
+        DaemonMistake::UnknownIsNoState,
+    ),
+    daemon(
+        "cache-taken-over",
+        "a daemon that takes over believes nothing that it finds in the cache",
+        Way::Scenario("ops-replaced-unawares"),
+        DaemonMistake::CacheTakenOver,
+    ),
+    daemon(
+        "rights-taken-over",
+        "a daemon that takes over admits every connection anew",
+        Way::Scenario("ops-replaced-unawares"),
+        DaemonMistake::RightsTakenOver,
+    ),
+    daemon(
+        "heartbeat-by-limit",
+        "Redis hears of a busy client each minute, whatever its idle limit",
+        Way::Scenario("edge-08-heartbeat"),
+        DaemonMistake::HeartbeatByLimitAlone,
+    ),
+    daemon(
+        "gate-left-to-tick",
+        "a proof that opens the fence lets the gate be acknowledged at once",
+        Way::Scenario("coh-37-older-never"),
+        DaemonMistake::GateLeftToTick,
+    ),
+    daemon(
+        "sizes-unasked",
+        "a value is read only if it is known to be small",
+        Way::Scenario("edge-01-large-values"),
+        DaemonMistake::SizesUnasked,
+    ),
+];

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The mistakes in the C: each rule left out in turn, or got slightly wrong. A table, to be read by
+//! searching.
+
+use super::{Change, Edit, Mutation, Way};
+
+mutations! {
+    Profile,
+    "order-unchecked", "consumed only if in order: seq == next == up_max, nothing half scanned", "segments",
+        [("splice/splice.h", "if (p->seq != conn->next || p->seq != conn->up_max || conn->in_at != STREAM_BETWEEN)", "if (0)"),
+         ("splice/answer.h", "if (w->p.seq != conn->next || conn->in_at != STREAM_BETWEEN)", "if (0)")];
+    "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
+        [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)")];
+    "unanswered-and-owed", "consumed only if Redis and the kernel owe nothing", "calm",
+        [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)"),
+         ("splice/splice.h", "if (conn->egress_max != v->write_seq)", "if (0)")];
+    "owed-bytes", "the kernel owes nothing, judged with the packet's own ACK", "lossy",
+        [("splice/splice.h", "} else if (p->ack != sent_end) {", "} else if (0) {")];
+    "ack-swallowed", "no ACK that is new to the kernel is swallowed (TC hand-over)", "calm",
+        [("splice/splice.h", "return kernel_ack == v->snd_una ? 0 : STAT_TO_TC;", "return 0 * kernel_ack;")];
+    "delta-short", "both deltas move by what was consumed and inserted", "hot",
+        [("splice/splice.h", "conn->out_delta += read_once(w->reply_len);", "conn->out_delta += read_once(w->reply_len) - 1;")];
+    "delta-in-forgotten", "both deltas change together", "calm",
+        [("splice/splice.h", "conn->in_delta += p->payload_len;", "conn->in_delta += 0;")];
+    "edge-not-moved", "the edge is write_seq at the last edit", "lossy",
+        [("splice/splice.h", "\tconn->edge = v->write_seq;\n", "")];
+    "ack-not-translated-down", "down: ack + in_delta", "calm",
+        [("splice/egress.h", "store_be32(tcp + 8, ow->p.ack + ow->in_delta);", "store_be32(tcp + 8, ow->p.ack);")];
+    "seq-not-translated-down", "down: seq + out_delta", "calm",
+        [("splice/egress.h", "store_be32(tcp + 4, ow->p.seq + ow->out_delta);", "store_be32(tcp + 4, ow->p.seq);")];
+    "seq-not-translated-up", "up: seq - in_delta", "calm",
+        [("splice/splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, w->p.seq);")];
+    "ack-not-translated-up", "up: ack - out_delta", "calm",
+        [("splice/splice.h", "ack = w->p.ack - w->out_delta;", "ack = w->p.ack;")];
+    "replay-wrong-base", "a replay starts at the client's highest acknowledgement", "lossy",
+        [("splice/splice.h", "u32 at = (seq - conn->replay_base) & (REPLAY_BYTES - 1);\n\n\tif (want >", "u32 at = (seq - conn->replay_from + 1) & (REPLAY_BYTES - 1);\n\n\tif (want >")];
+    "replay-from-later", "a replay carries the oldest unacknowledged bytes", "lossy",
+        [("splice/splice.h", "if (v->write_seq != conn->edge || seq_before(conn->replay_from, p->ack))\n\t\tconn->replay_from = p->ack;", "conn->replay_from = start;")];
+    "tsval-goes-back", "TSval never goes back (answers)", "calm",
+        [("splice/splice.h", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);", "w->out_tsval = sock_tsval(v, w->now);")];
+    "tsval-goes-back-down", "TSval never goes back (the kernel's packets)", "races",
+        [("splice/egress.h", "ow->tsval = seq_max(ow->p.tsval, conn->last_tsval);", "ow->tsval = ow->p.tsval;"),
+         ("splice/splice.h", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval) + 3;")];
+    "checksum-unchecked", "the checksum is right in full or the bare pseudo-header sum", "corrupt",
+        [("net/checksum.h", "csum_fold(pseudo + sum) == 0xffff;\n\t}\n", "csum_fold(pseudo + sum) != 1;\n\t}\n"),
+         ("net/checksum.h", "return right || w->bare || tier_merged(ctx); /* GRO", "return w->bare || right || !w->bare; /* GRO")];
+    "pure-acks-dropped", "pure ACKs are dropped only if they say nothing new", "bigvalues",
+        [("splice/ack.h", "p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&\n\t       ack_is_known(conn, v, p) && !conn->spoke &&\n\t       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;", "v->established && p->seq == conn->next;")];
+    "gap-scanned", "payload beyond next is never scanned", "reorder",
+        [("splice/ingress.h", "u32 beyond = (conn->next - w->p.seq) >> 31;", "u32 beyond = 0;"),
+         ("splice/ingress.h", "if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) {", "if (0) {"),
+         ("splice/ahead.h", "((conn->flags & CONN_F_AHEAD) || is_beyond(conn, &w->p)) &&", "(conn->flags & CONN_F_AHEAD) &&"),
+         ("splice/up.h", "if (*how == UP_SCAN && seq_after(w->scan_seq, w->scan_from))\n\t\t\treturn false; /* another CPU was faster */", "")];
+    "ahead-unscanned", "before a packet goes up all that is in order with it is scanned", "holes",
+        [("splice/ahead.h", "w->scan_len = w->end - conn->next;", "w->end = w->ring_end;\n\tw->scan_len = w->end - conn->next;")];
+    "ahead-overtaken", "while bytes are kept XDP takes none", "holes",
+        [("splice/ingress.h", "(conn->flags & CONN_F_AHEAD);\n}", "0;\n}"),
+         ("splice/up.h", "if ((conn->flags & CONN_F_AHEAD) && !w->ring && (TIER_XDP || !lost)) /* O2 */", "if (0)")];
+    "scan-twice", "a scan counts only if next is unchanged", "twins",
+        [("splice/up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (conn->cookie != r->cookie)")];
+    "again-scanned", "bytes that went up before go up again unscanned", "lossy",
+        [("splice/ingress.h", "again = !ahead && !seq_after(w->end, conn->next);", "again = false;")];
+    "consumed-goes-up", "a copy of consumed bytes never reaches the kernel as new", "lossy",
+        [("splice/ingress.h", "if (!seq_after(w->end, conn->in_edge) && conn->in_delta) {", "if (0) {"),
+         ("splice/splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, seq_before(w->p.seq, w->p.ack - w->p.ack + w->p.seq + 1) ? w->p.seq - w->in_delta / 2 : 0);")];
+    "no-mark", "a write takes a mark before it goes up", "calm",
+        [("redis/scan_request.h", "if (s->has_key && !found_effect(", "if (s->has_key && s->hash == 1 && !found_effect(")];
+    "mark-wrong-key", "the mark is on the key's own set (last bytes of the hash)", "calm",
+        [("redis/scan_request.h", "if (s->word_len)\n\t\t\ts->hash = hash_word(&c->hash, s->hash, s->word, s->number / 8);", "")];
+    "hash-unkeyed", "each word of a key is hashed with a secret of its place", "calm",
+        [("cache/key_hash.h", "word += secret->words[place & (HASH_WORDS - 1)];", "")];
+    "mark-early", "a mark stands until its own reply has left", "segments",
+        [("redis/replies.h", "return !seq_after(m->request, conn->replies + early);", "return !seq_after(m->request, conn->replies + early + 1);")];
+    "mark-one-early", "an effect belongs to the request that is coming in", "races",
+        [("redis/scan_request.h", "f->marks[n].request = f->done + 1;", "f->marks[n].request = f->done;")];
+    "mark-leaves-entry", "taking a mark frees the key's entry", "calm",
+        [("cache/cache.h", "set->version++;\n\tdropped = set_drop_tag(set, tag_of(hash));", "set->version++;\n\tdropped = set_drop_tag(set, hash == 1);")];
+    "mark-not-given-back", "what is taken for a packet that does not go up is given back", "races",
+        [("splice/up.h", "if (taken == UP_RACE) {\n\t\thandler_up_undo(w);", "if (taken == UP_RACE) {")];
+    "epoch-unchecked", "entries of another epoch are absent", "odd",
+        [("cache/cache.h", "if (slot->key_len != len || slot->cache_epoch != l->cache_epoch ||", "if (slot->key_len != len ||")];
+    "expiry-unchecked", "an entry is not answered from shortly before its expiry", "expiry",
+        [("redis/get.h", "w->h.look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms;", "*expiry_ms > 0;")];
+    "expiry-late", "the guard covers what the coarse clock lags behind", "expiry",
+        [("redis/get.h", "w->h.look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms", "w->h.look.now_wall_ms < *expiry_ms")];
+    "key-uncompared", "the whole key is compared, the tag only finds it", "calm",
+        [("cache/cache.h", "u32 bits = tags_match(set, tag_of(l->hash));", "u32 bits = ~tags_match(set, 0) & 0xffff;"),
+         ("cache/cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
+    "key-in-two-ways", "a key is in at most one way of its set", "races",
+        [("control.bpf.c", "set_drop_but(set, tag_of(fw->l.hash), keep);", "set_drop_but(set, 0, keep);")];
+    "digest-forgotten", "a key that the digest lacks is in no way", "calm",
+        [("control.bpf.c", "digest->tags[way & (WAYS - 1)] = digest_of(fw->l.hash);", "")];
+    "entry-too-long", "an entry fits its class, the expiry included", "edges",
+        [("control.bpf.c", "((key_len + 7) & ~7U) + (expires ? 8 : 0);", "((key_len + 7) & ~7U) + (expires ? 0 : 0);")];
+    "lease-ignored", "hits need the lease", "lease",
+        [("redis/get.h", "if (w->now >= lease_until_ns)", "if (lease_until_ns & !c->port_be)")];
+    "fence-not-taken", "an unknown command raises the fence", "odd",
+        [("redis/scan_request.h", "return class == CMD_FENCE || class == CMD_SETTLE || class == CMD_EXEC ||", "return class == CMD_EXEC ||")];
+    "unknown-is-harmless", "a command that is not listed may write anything", "odd",
+        [("redis/command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->argc", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->argc")];
+    "invalidation-ignored", "an invalidation frees the key's entry", "lease",
+        [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash));", "dropped = 0;")];
+    "argument-off-by-one", "a command ends with its last argument", "calm",
+        [("redis/scan_request.h", "if (s->state == RQ_BULK && !s->args_left) {", "if (s->state == RQ_BULK && s->args_left <= 1) {")];
+    "body-off-by-one", "a skipped body counts with its CRLF", "calm",
+        [("redis/scan_request.h", "s->skip += 2; /* S2 */", "s->skip += 1; /* S2 */")];
+    "effect-late", "an effect is reported before Redis can execute the command", "calm",
+        [("redis/requests.h", "\tscan_packet(ctx);\n\teffects_take();\n\tw->requests", "\tscan_packet(ctx);\n\tif (w->h.found.effects > 1000)\n\t\teffects_take();\n\tw->requests")];
+    "reply-counted-early", "a reply is counted with its last byte", "calm",
+        [("redis/scan_reply.h", "if (s->left && --s->left)\n\t\treturn;", "if (s->left && --s->left > 64)\n\t\treturn;")];
+    "reply-nested", "an aggregate's elements belong to it", "odd",
+        [("redis/scan_reply.h", "s->left += s->type == '%' || s->type == '|' ? 2 * s->number : s->number;", "s->left += s->type == '%' || s->type == '|' ? s->number : s->number;")];
+    "mark-released-twice", "a mark is held by exactly one holder", "races",
+        [("redis/effects.h", "if (hold != HOLD_RING)\n\t\teffects_release();", "effects_release();")];
+    "wrong-value-length", "the reply announces the value's own length", "calm",
+        [("redis/get.h", "u32 len = bytes - 3 - digits;", "u32 len = bytes - 4 - digits;")];
+    "release-keeps", "release gives back what an entry holds", "holes",
+        [("redis/proofs.h", "conn->h.mark_tail = conn->h.mark_head;\n\tconn->flags &= ~CONN_F_OVERFLOW;", "conn->flags &= ~CONN_F_OVERFLOW;")];
+    "rexmit-silent", "unacknowledged answers are sent again by the timer", "lossy",
+        [("splice/table.h", "due = sent_ns && (", "due = !conn->ifindex && ("),
+         ("splice/ack.h", "if (!conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||", "if (1 || !conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||"),
+         ("splice/ingress.h", "if (!seq_after(w->end, conn->in_edge) && conn->in_delta) {", "if (0) {")];
+    "stranger-holds", "payload without a connection holds nothing", "strangers",
+        [("splice/conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tatomic_add(&c->fence, 1);\n\t\tcount(reason);\n")];
+    "timer-unlisted", "what is not acknowledged is where the timer finds it", "lossy",
+        [("splice/splice.h", "place_note(conn, w, PLACES_TIMER);", "")];
+    "timer-lets-go", "the timer keeps what is still not acknowledged", "lossy",
+        [("splice/table.h", "if (unacked)\n\t\tplace_set(place, PLACES_TIMER, 1);", "")];
+    "held-unlisted", "who holds something is where the sweep finds it at once", "calm",
+        [("redis/effects.h", "if (conn_holds(conn))\n\t\tplace_note(conn, w, PLACES_HELD);", "")];
+    "place-kept", "a place is given back before its entry is deleted", "churn",
+        [("splice/table.h", "place_give(c, place);", "(void)place;")];
+    "auth-unseen", "AUTH ends the answers of the user before", "users",
+        [("redis/modes.h", "\t\t\tm->auth_at = number;\n\t\tbreak;\n\tcase CMD_MULTI:", "\t\t\tm->auth_at = number;\n\t\treturn 0;\n\tcase CMD_MULTI:")];
+    "rights-ignored", "an admission ends with the access rules that it was judged by", "users",
+        [("redis/handler.h", "if (w->h.rights != conn->h.rights)", "if (w->h.rights == conn->h.rights + 1000)"),
+         ("redis/handler.h", "conn->h.db != w->h.look.db || conn->h.rights != w->h.rights", "conn->h.db != w->h.look.db")];
+    "db-uncompared", "an entry is of the connection's database", "users",
+        [("cache/cache.h", " || slot->db != l->db)", ")")];
+}

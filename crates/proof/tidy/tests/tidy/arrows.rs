@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which crate may use which, read from the Cargo.toml files.
+
+use std::collections::BTreeMap;
+
+use crate::assert_none;
+use crate::files::{File, all};
+
+/// What tools may use of the product: what it says (JSON, exit codes), and its tables of commands and
+/// limits.
+const FOR_TOOLS: [&str; 3] = ["erb-report", "erb-abi", "erb-clang"];
+
+/// A member of the workspace.
+struct Member {
+    /// `product`, `tools` or `proof`.
+    group: String,
+    /// Packages that its Cargo.toml names, for tests and build scripts too.
+    uses: Vec<String>,
+}
+
+/// Members by package name.
+fn members(files: &[File]) -> BTreeMap<String, Member> {
+    let manifests = files.iter().filter_map(|file| {
+        let folder = file.name.strip_suffix("/Cargo.toml")?;
+        let group = folder.strip_prefix("crates/")?.split('/').next()?;
+        Some(member(group, &file.text))
+    });
+    manifests.collect()
+}
+
+fn member(group: &str, manifest: &str) -> (String, Member) {
+    let mut section = "";
+    let mut name = String::new();
+    let mut uses = Vec::new();
+    for line in manifest.lines() {
+        if let Some(heading) = line.strip_prefix('[') {
+            section = heading.trim_end_matches(']');
+            // [dependencies.NAME]
+            uses.extend(
+                heading
+                    .trim_end_matches(']')
+                    .split_once("dependencies.")
+                    .map(|it| it.1.to_owned()),
+            );
+        } else if let Some((key, value)) = line.split_once('=') {
+            if section == "package" && key.trim() == "name" {
+                name = value.trim().trim_matches('"').to_owned();
+            } else if section.ends_with("dependencies") {
+                // NAME = ..., NAME.workspace = true
+                uses.extend(key.trim().split('.').next().map(str::to_owned));
+            }
+        }
+    }
+    let group = group.to_owned();
+    (name, Member { group, uses })
+}
+
+/// Whether a crate of the group `from` may use the crate `to` of the group `of`.
+fn may_use(from: &str, to: &str, of: &str) -> bool {
+    match from {
+        "product" => of == "product",
+        "tools" => of == "tools" || FOR_TOOLS.contains(&to),
+        _ => true,
+    }
+}
+
+fn forbidden(members: &BTreeMap<String, Member>) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (name, member) in members {
+        for used in &member.uses {
+            let Some(other) = members.get(used) else {
+                continue;
+            };
+            if !may_use(&member.group, used, &other.group) {
+                let (from, of) = (&member.group, &other.group);
+                complaints.push(format!("{name} ({from}) uses {used} ({of})"));
+            }
+        }
+    }
+    complaints
+}
+
+/// The product must be whole without what measures and proves it, so that it can be shipped and read
+/// alone. Tools see the product as its users do, by command line and JSON: what they find holds for
+/// those as well.
+#[test]
+fn product_uses_neither_tools_nor_proof_and_tools_use_its_words_alone() {
+    let members = members(&all());
+    for group in ["product", "tools", "proof"] {
+        let count = members.values().filter(|it| it.group == group).count();
+        assert!(count > 3, "only {count} crates of {group} found");
+    }
+    assert_none("arrows between crates go one way", &forbidden(&members));
+}
+
+#[test]
+fn forbidden_arrows_are_found() {
+    let crates = |uses: &str| {
+        BTreeMap::from([
+            member("product", "[package]\nname = \"erb\"\n"),
+            member("product", "[package]\nname = \"erb-report\"\n"),
+            member("tools", &format!("[package]\nname = \"erb-lab\"\n{uses}")),
+        ])
+    };
+    let allowed = "[dependencies]\nerb-report = { workspace = true }\nclap = \"4\"\n";
+    assert!(forbidden(&crates(allowed)).is_empty());
+    for uses in [
+        "[dependencies]\nerb = { workspace = true }\n",
+        "[dev-dependencies]\nerb.workspace = true\n",
+        "[build-dependencies.erb]\nworkspace = true\n",
+    ] {
+        let found = forbidden(&crates(uses));
+        assert_eq!(found, ["erb-lab (tools) uses erb (product)"], "{uses}");
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tables of the documents that are generated from declarations of `bpf/`. `ERB_RECORD=1` writes them
+//! anew.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use regex::Regex;
+
+use crate::files;
+
+fn source(name: &str) -> String {
+    fs::read_to_string(files::root().join(name)).expect(name)
+}
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a valid pattern")
+}
+
+fn same(document: &str, name: &str, text: &str) {
+    if let Err(problem) = erb_tidy::generated(document, name, text) {
+        panic!("{problem}");
+    }
+}
+
+/// Bounds as they are declared: name, value, reason.
+fn limits() -> Vec<(String, String, String)> {
+    let line = regex(r"(?m)^#define[ \t]+(\w+)[ \t]+(\S.*?)[ \t]*/\* (.+) \*/$");
+    let text = source("bpf/base/limits.h");
+    let found = line.captures_iter(&text);
+    let part = |capture: &regex::Captures, at: usize| capture[at].to_owned();
+    found
+        .map(|row| (part(&row, 1), part(&row, 2), part(&row, 3)))
+        .collect()
+}
+
+/// An operator looks for a counter's sentence, not for its declaration.
+#[test]
+fn the_counters_are_those_that_are_declared() {
+    let row = regex(r#"(?m)^REASON\((\w+), (\w+), "(.*)"\)$"#);
+    let text = source("bpf/base/reasons.def");
+    let mut table = String::from("| counter | kind | what it counts |\n| --- | --- | --- |\n");
+    for found in row.captures_iter(&text) {
+        writeln!(table, "| {} | {} | {} |", &found[1], &found[2], &found[3]).expect("a string");
+    }
+    assert_eq!(
+        table.lines().count() - 2,
+        text.lines()
+            .filter(|line| line.starts_with("REASON("))
+            .count(),
+        "a row of reasons.def has another form"
+    );
+    same("docs/operating/status-and-trace.md", "reasons", &table);
+}
+
+/// Each bound that a user can meet stands in the documents with its reason.
+#[test]
+fn the_bounds_are_those_that_are_declared() {
+    let limits = limits();
+    assert!(limits.len() > 40, "only {} bounds found", limits.len());
+    let mut table = String::from("| bound | value | why |\n| --- | --- | --- |\n");
+    for (name, value, reason) in limits {
+        let reason = reason.replace('|', "\\|");
+        writeln!(table, "| `{name}` | {value} | {reason} |").expect("a string");
+    }
+    same("docs/operating/limits.md", "limits", &table);
+}
+
+#[test]
+fn the_answered_commands_are_those_that_are_declared() {
+    let limits: HashMap<_, _> = limits().into_iter().map(|row| (row.0, row.1)).collect();
+    let row = regex(r#"(?m)^FAST\(\w+, "(\w+)", (\d+), (\w+)\)$"#);
+    let text = source("bpf/redis/fast.def");
+    let mut table = String::from("| command | arguments behind the name |\n| --- | --- |\n");
+    for found in row.captures_iter(&text) {
+        let (least, most) = (&found[2], &found[3]);
+        let most = limits.get(most).map_or(most, String::as_str);
+        let name = found[1].to_uppercase();
+        if least == most {
+            writeln!(table, "| `{name}` | {least} |").expect("a string");
+        } else {
+            writeln!(table, "| `{name}` | {least} to {most} |").expect("a string");
+        }
+    }
+    assert!(table.lines().count() > 10, "{table}");
+    same("docs/operating/limits.md", "fast", &table);
+}
+
+/// A reader sees at once which headers may be used elsewhere.
+#[test]
+fn the_shared_headers_are_those_that_say_so() {
+    let mut list = String::new();
+    for file in files::sources() {
+        let first = file.text.lines().next().unwrap_or_default();
+        if first.contains("GPL-2.0 OR Apache-2.0") {
+            writeln!(list, "- `{}`", file.name).expect("a string");
+        }
+    }
+    assert!(list.lines().count() > 5, "{list}");
+    same("LICENSES/README.md", "shared", &list);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rules for single lines of source.
+
+use regex::Regex;
+
+use crate::assert_none;
+use crate::files::{self, File};
+
+const SPDX: &str = "SPDX-License-Identifier: ";
+/// Lines above an `unsafe` in which its reason may begin.
+const SAFETY_LINES: usize = 12;
+/// This crate's files name what they forbid.
+const OWN: &str = "crates/proof/tidy/";
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a valid pattern")
+}
+
+/// Complaints about all lines that match.
+fn lines_with(files: &[File], pattern: &Regex, instead: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in files.iter().filter(|file| !file.name.starts_with(OWN)) {
+        for (number, line) in file.lines() {
+            if let Some(found) = pattern.find(line) {
+                let found = found.as_str();
+                complaints.push(format!("{}:{number}: `{found}`: {instead}", file.name));
+            }
+        }
+    }
+    complaints
+}
+
+/// A reader of one file can tell under which terms it may be used.
+#[test]
+fn every_source_names_its_licence() {
+    let mut complaints = Vec::new();
+    for file in files::sources() {
+        // A script begins with its interpreter.
+        let head: Vec<&str> = file.text.lines().take(2).collect();
+        let Some(found) = head.iter().find_map(|line| line.split_once(SPDX)) else {
+            complaints.push(format!("{}:1: no `{SPDX}` line", file.name));
+            continue;
+        };
+        let licence = found.1.trim_end_matches("*/").trim();
+        let wanted: &[&str] = if file.name.starts_with("bpf/") || file.name.contains("/bpf/") {
+            &["GPL-2.0", "GPL-2.0 OR Apache-2.0"]
+        } else {
+            &["Apache-2.0 OR MIT"]
+        };
+        if !wanted.contains(&licence) {
+            complaints.push(format!("{}:1: {licence}, not {wanted:?}", file.name));
+        }
+    }
+    assert_none("a source says its licence at its head", &complaints);
+}
+
+/// What is left to do is an issue, not a comment; what is switched off is removed.
+#[test]
+fn nothing_is_left_over() {
+    let files = files::all();
+    let words = regex(r"\b(TODO|FIXME|XXX|HACK)\b");
+    let mut complaints = lines_with(&files, &words, "finish it or open an issue");
+    let sources = files::sources();
+    let calls = regex(r"\b(todo|unimplemented|dbg)!\s*\(|#\[ignore\b");
+    complaints.extend(lines_with(
+        &sources,
+        &calls,
+        "does not belong into the tree",
+    ));
+    assert_none("nothing is left over", &complaints);
+}
+
+/// The repository builds everywhere or nowhere.
+#[test]
+fn no_path_of_somebodys_machine() {
+    let paths = regex(r"/(home|Users|work|workspace)/[A-Za-z0-9_.-]+|/root/\.");
+    let complaints = lines_with(&files::all(), &paths, "a path of one machine");
+    assert_none("no file names a path of one machine", &complaints);
+}
+
+/// clippy checks blocks; this holds for `unsafe impl` and `unsafe fn` too.
+#[test]
+fn every_unsafe_has_its_reason() {
+    let unsafe_use = regex(r"\bunsafe\s+(impl|fn|extern)\b|\bunsafe\s*\{");
+    let reason = regex(r"SAFETY:|# Safety");
+    let mut complaints = Vec::new();
+    let mut seen = 0;
+    for file in files::sources() {
+        if !file.is(&[".rs"]) || file.name.starts_with(OWN) {
+            continue;
+        }
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if !unsafe_use.is_match(code) {
+                continue;
+            }
+            seen += 1;
+            let from = index.saturating_sub(SAFETY_LINES);
+            if !lines[from..=index].iter().any(|line| reason.is_match(line)) {
+                complaints.push(format!("{}:{}: no SAFETY line", file.name, index + 1));
+            }
+        }
+    }
+    assert!(seen > 0, "no unsafe found: the pattern is wrong");
+    assert_none("every unsafe says why it is sound", &complaints);
+}
+
+/// What a map holds, who writes it and what happens when it is full is part of the design.
+#[test]
+fn every_map_has_a_comment() {
+    let (mut complaints, mut seen) = (Vec::new(), 0);
+    for file in files::sources() {
+        if !file.name.starts_with("bpf/") || !file.is(&["/maps.h"]) {
+            continue;
+        }
+        // Maps of one purpose may stand below one comment, without an empty line.
+        for paragraph in file.text.split("\n\n") {
+            let count = paragraph.matches("SEC(\".maps\")").count();
+            seen += count;
+            if count > 0 && !paragraph.trim_start().starts_with("/*") {
+                let name = paragraph.lines().last().unwrap_or_default();
+                complaints.push(format!("{}: no comment above `{name}`", file.name));
+            }
+        }
+    }
+    assert!(seen > 5, "only {seen} maps found");
+    assert_none("every shared map has a comment", &complaints);
+}
+
+/// Limits live in one place, each with its reason.
+#[test]
+fn every_limit_has_a_reason() {
+    let limits = files::sources();
+    let limits = limits.iter().find(|file| file.name == "bpf/base/limits.h");
+    let limits = limits.expect("bpf/base/limits.h is there");
+    let mut complaints = Vec::new();
+    for (number, line) in limits.lines() {
+        // The size classes and ways share the comment above them.
+        let shared = line.contains("CLASS") || line.contains("WAYS") || line.ends_with('\\');
+        if line.starts_with("#define") && !shared && !line.contains("/*") {
+            complaints.push(format!(
+                "bpf/base/limits.h:{number}: no reason beside {line:?}"
+            ));
+        }
+    }
+    assert_none("every limit has its reason beside it", &complaints);
+}

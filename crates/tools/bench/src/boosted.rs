@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! ERB as it is measured: boosted and asked by the command `erb`, as by an operator.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use erb_lab::{Boost, Erb};
+use serde_json::Value;
+
+use crate::args::Op;
+
+/// What to boost.
+#[derive(Debug, Clone, Copy)]
+pub struct BoostRequest<'a> {
+    /// Named network namespace (below /run/netns) of device and Redis.
+    pub netns: &'a str,
+    /// The server's device. It is up, has no XDP program and no threaded NAPI yet: the bench turns
+    /// threaded NAPI on after the boost. From then on XDP must not be detached and attached again
+    /// (Linux 6.18 loses the veth queue); an atomic replacement is fine.
+    pub device: &'a str,
+    /// Address on which redis-server listens in that namespace; it holds all keys already.
+    pub redis: SocketAddr,
+    /// The TC tier alone, whatever the driver can do.
+    pub tc_alone: bool,
+    /// Cache size as on the command line, for example `1G`.
+    pub cache_size: &'a str,
+    /// An empty folder, removed by the bench after the detach.
+    pub folder: &'a Path,
+}
+
+/// Packets answered since a boost, by tier.
+#[derive(Debug, Clone, Copy)]
+pub struct Packets {
+    /// In XDP.
+    pub xdp: u64,
+    /// In TC.
+    pub tc: u64,
+}
+
+impl Packets {
+    /// Of the packets answered since an earlier look, the share that TC answered; 0 if there were
+    /// none.
+    pub fn tc_share_since(&self, before: &Self) -> f64 {
+        let (xdp, tc) = (self.xdp - before.xdp, self.tc - before.tc);
+        tc as f64 / (xdp + tc).max(1) as f64
+    }
+}
+
+/// A boosted device.
+pub struct Boosted {
+    boost: Boost,
+    pid: u32,
+}
+
+impl Boosted {
+    /// Boosts and returns once connections opened from now on can become fast.
+    pub fn begin(erb: &Erb, wanted: &BoostRequest<'_>) -> Result<Self> {
+        // The bench removes its folder itself; ERB's goes with the detach.
+        let boost = erb.boost_in(wanted.netns, &wanted.folder.join("erb"));
+        boost.begin(&[
+            "--dev",
+            wanted.device,
+            "--redis",
+            &wanted.redis.to_string(),
+            "--cache-size",
+            wanted.cache_size,
+            "--tier",
+            if wanted.tc_alone { "tc" } else { "xdp" },
+        ])?;
+        boost.wait_until_serving()?;
+        let pid = boost.status()?.pid;
+        Ok(Self { boost, pid })
+    }
+
+    /// The daemon's process, whose time counts as the server's.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Puts these keys, which hold what `op` asks for, into the cache; returns how many are in it
+    /// afterwards. Keys that do not fit into their set are not an error.
+    pub fn fill(&self, op: Op, keys: impl Iterator<Item = String>) -> Result<u64> {
+        self.boost.fill(keys, op == Op::Hgetall)?;
+        Ok(self.boost.status()?.cache.entries_estimate)
+    }
+
+    /// Turns filling by misses on or off; off also means that misses are no longer recorded.
+    pub fn set_fills(&self, on: bool) -> Result<()> {
+        self.boost.set_fills(on)
+    }
+
+    /// Commands of this kind answered by the fast path with a value since the boost. Only grows.
+    pub fn hits(&self, op: Op) -> Result<u64> {
+        self.boost.counter(match op {
+            Op::Get => "FAST_GET",
+            Op::Mget => "FAST_MGET",
+            Op::Hgetall => "FAST_HGETALL",
+        })
+    }
+
+    /// Packets answered since the boost. Only grows.
+    pub fn packets(&self) -> Result<Packets> {
+        Ok(Packets {
+            xdp: self.boost.counter("FAST_PACKET")?,
+            tc: self.boost.counter("FAST_PACKET_TC")?,
+        })
+    }
+
+    /// What `erb status --json` says; goes into the report as it is.
+    pub fn status_json(&self) -> Result<Value> {
+        let status = self.boost.run(&["status", "--json"])?;
+        serde_json::from_str(&status).context("`erb status --json` printed no JSON")
+    }
+
+    /// Detaches by force and ends the daemon. Connections still stand then, but nobody speaks on
+    /// them any more: their client's route is a black hole.
+    pub fn detach(&self) -> Result<()> {
+        self.boost.detach()
+    }
+}

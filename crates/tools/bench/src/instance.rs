@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One server under measurement: its two namespaces, its threads on their cores, its connections.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use erb_lab::Erb;
+use libbpf_rs::Link;
+use socket2::{Domain, Socket, Type};
+use tempfile::TempDir;
+
+use crate::args::{CapacityArgs, Server};
+use crate::boosted::{BoostRequest, Boosted};
+use crate::cputime;
+use crate::echo::Echo;
+use crate::generator::{Generator, Workload, attach_pass};
+use crate::interrupt::Interrupt;
+use crate::mirror::{BENCH_PORT_BASE, bench_totals};
+use crate::netns::{CLIENT_IP, Pair, within};
+use crate::redis_server::{PORT, RedisServer};
+use crate::report::Run;
+use crate::work::{Work, key};
+
+/// Caches and branch predictors settle well within this.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// A loop that did not move for this long is kicked again. Longer than TCP's smallest time-out, so
+/// that the server's own retransmission comes first.
+const STALL: Duration = Duration::from_millis(500);
+/// The last replies come within a round trip, unless one was lost and is retransmitted.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Linux delays an ACK by at most 200 ms (TCP_DELACK_MAX), by 40 ms usually.
+const LAST_ACK: Duration = Duration::from_millis(250);
+/// For replies to the warm-up commands.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// What distinguishes the instances of one measurement.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Which server.
+    pub server: Server,
+    /// What is asked for.
+    pub work: Work,
+    /// Cache given to ERB.
+    pub cache_size: String,
+    /// Keys filled before the runs.
+    pub filled: u32,
+    /// Whether ERB may fill during the runs.
+    pub fills: bool,
+}
+
+/// A server that can be run; everything is undone when it is dropped.
+pub struct Instance {
+    plan: Plan,
+    boosted: Option<Boosted>,
+    generator: Generator,
+    echo: Option<Echo>,
+    _pass: Option<Link>,
+    server_napi: u32,
+    server_core: usize,
+    filled: Option<u64>,
+    // From here on the order of dropping matters: device, then sockets, then Redis; see Pair.
+    pair: Pair,
+    sockets: Vec<TcpStream>,
+    redis: RedisServer,
+    run_dir: TempDir,
+}
+
+struct Snapshot {
+    at: Instant,
+    totals: bench_totals,
+    napi_ns: u64,
+    redis_ns: u64,
+    daemon_ns: u64,
+    core_ns: u64,
+}
+
+impl Instance {
+    /// Builds everything up to the point where the generator can be started.
+    pub fn build(
+        plan: Plan,
+        args: &CapacityArgs,
+        erb: &Erb,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let pair = Pair::make()?;
+        let redis = RedisServer::loaded(&pair.server, args.server_core, &plan.work, interrupt)?;
+        let workload = Workload {
+            work: plan.work,
+            conns: args.conns,
+            check_key: plan.server != Server::Echo,
+            port: PORT,
+        };
+        let generator = Generator::attach(&pair.client, &pair.client_dev, &workload)?;
+        let run_dir = tempfile::Builder::new().prefix("erb-bench-").tempdir()?;
+        let mut instance = Self {
+            boosted: None,
+            generator,
+            echo: None,
+            _pass: None,
+            server_napi: 0,
+            server_core: args.server_core,
+            filled: None,
+            pair,
+            sockets: Vec::new(),
+            redis,
+            run_dir,
+            plan,
+        };
+        instance.attach_server(erb)?;
+        instance.pin_receive_threads(args)?;
+        instance.fill()?;
+        instance.open_connections(args.conns, interrupt)?;
+        Ok(instance)
+    }
+
+    /// The plan it was built by.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Keys that ERB said were in its cache before the runs; `None` if none were filled.
+    pub fn filled(&self) -> Option<u64> {
+        self.filled
+    }
+
+    /// What ERB says about itself; `None` for other servers.
+    pub fn status(&self) -> Result<Option<serde_json::Value>> {
+        self.boosted
+            .as_ref()
+            .map(|boosted| boosted.status_json())
+            .transpose()
+    }
+
+    /// One run: start all loops, warm up, measure, stop all loops.
+    pub fn run(&mut self, time: Duration, interrupt: &Interrupt) -> Result<Run> {
+        let hits = self.hits()?;
+        let name = self.plan.work.op.name();
+        let calls = self.redis.calls(name)?;
+        let replies = self.generator.totals()?.replies;
+        self.generator.start()?;
+        interrupt.sleep(WARM_UP)?;
+        let before = self.snapshot()?;
+        let stalled = self.watch(time, interrupt)?;
+        let after = self.snapshot()?;
+        self.generator.pause()?;
+        let stuck = self.wait_until_parked(interrupt)?;
+        let all = (self.generator.totals()?.replies - replies).max(1) as f64;
+        let calls = self.redis.calls(name)? - calls;
+        let mut run = difference(&before, &after)?;
+        run.stalled_conns = stalled.union(&stuck).count() as u32;
+        run.answered_by_redis = calls as f64 / all;
+        if let (Some(before), Some(after)) = (hits, self.hits()?) {
+            run.hit_ratio = Some(after.saturating_sub(before) as f64 / all);
+        }
+        Ok(run)
+    }
+
+    fn attach_server(&mut self, erb: &Erb) -> Result<()> {
+        let pair = &self.pair;
+        match self.plan.server {
+            Server::Redis => {}
+            Server::Echo => {
+                let work = &self.plan.work;
+                self.echo = Some(Echo::attach(&pair.server, &pair.server_dev, PORT, work)?);
+            }
+            Server::Erb | Server::ErbTc => {
+                let request = BoostRequest {
+                    netns: &pair.server,
+                    device: &pair.server_dev,
+                    tc_alone: self.plan.server == Server::ErbTc,
+                    redis: RedisServer::address(),
+                    cache_size: &self.plan.cache_size,
+                    folder: self.run_dir.path(),
+                };
+                let boosted = Boosted::begin(erb, &request).context("ERB could not be started")?;
+                self.boosted = Some(boosted);
+            }
+        }
+        if matches!(self.plan.server, Server::Redis | Server::ErbTc) {
+            // Behind the boost, which refuses a device with an XDP program on it.
+            self._pass = Some(attach_pass(&pair.server, &pair.server_dev)?);
+        }
+        Ok(())
+    }
+
+    /// After all XDP programs are attached; see [`Pair::receive_threads`].
+    fn pin_receive_threads(&mut self, args: &CapacityArgs) -> Result<()> {
+        let threads = self
+            .pair
+            .receive_threads(args.generator_core, args.server_core)?;
+        self.server_napi = threads.server;
+        for pid in self.daemon_pids() {
+            cputime::pin(pid, args.server_core)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let Some(boosted) = &self.boosted else {
+            return Ok(());
+        };
+        if self.plan.filled > 0 {
+            let filled = boosted
+                .fill(self.plan.work.op, (0..self.plan.filled).map(key))
+                .context("ERB could not fill its cache")?;
+            self.filled = Some(filled);
+        }
+        boosted
+            .set_fills(self.plan.fills)
+            .context("ERB could not turn fills on or off")
+    }
+
+    /// Real handshakes and a first exchange on each connection; then only the generator speaks.
+    fn open_connections(&mut self, conns: u32, interrupt: &Interrupt) -> Result<()> {
+        for index in 0..conns {
+            interrupt.check()?;
+            let port = (BENCH_PORT_BASE + index) as u16;
+            let socket = within(&self.pair.client, || connect(port))
+                .with_context(|| format!("could not open connection {index} to the server"))?;
+            self.sockets.push(socket);
+        }
+        interrupt.sleep(LAST_ACK)?;
+        let unlearned = self.generator.unlearned()?;
+        ensure!(
+            unlearned == 0,
+            "{unlearned} connections without TCP timestamps; are they off?"
+        );
+        self.pair.silence_client()?;
+        if let Some(echo) = &mut self.echo {
+            echo.enable()?;
+        }
+        Ok(())
+    }
+
+    fn daemon_pids(&self) -> Vec<u32> {
+        self.boosted.iter().map(Boosted::pid).collect()
+    }
+
+    fn hits(&self) -> Result<Option<u64>> {
+        self.boosted
+            .as_ref()
+            .map(|boosted| boosted.hits(self.plan.work.op))
+            .transpose()
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot {
+            totals: self.generator.totals()?,
+            napi_ns: cputime::of_process(self.server_napi)?,
+            redis_ns: cputime::of_process(self.redis.pid())?,
+            daemon_ns: cputime::of_processes(&self.daemon_pids())?,
+            core_ns: cputime::of_core(self.server_core)?,
+            at: Instant::now(),
+        })
+    }
+
+    /// Waits and kicks loops that stand still; returns which did.
+    fn watch(&self, time: Duration, interrupt: &Interrupt) -> Result<BTreeSet<u32>> {
+        let end = Instant::now() + time;
+        let mut stalled = BTreeSet::new();
+        let mut before = self.generator.replies()?;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            interrupt.sleep(left.min(STALL))?;
+            if left < STALL {
+                return Ok(stalled);
+            }
+            let now = self.generator.replies()?;
+            let still = (0u32..).zip(before.iter().zip(&now));
+            let still: Vec<u32> = still.filter(|(_, (a, b))| a == b).map(|(i, _)| i).collect();
+            self.generator.kick(&still)?;
+            stalled.extend(still);
+            before = now;
+        }
+    }
+
+    fn wait_until_parked(&self, interrupt: &Interrupt) -> Result<BTreeSet<u32>> {
+        let end = Instant::now() + PAUSE_TIMEOUT;
+        let mut stuck = BTreeSet::new();
+        loop {
+            let left = self.generator.in_flight()?;
+            if left.is_empty() {
+                return Ok(stuck);
+            }
+            if Instant::now() > end {
+                bail!(
+                    "{} of the connections got no reply for {} s, also after the request was sent \
+                     again; the server or ERB has lost them",
+                    left.len(),
+                    PAUSE_TIMEOUT.as_secs()
+                );
+            }
+            interrupt.sleep(Duration::from_millis(20))?;
+            if Instant::now() + PAUSE_TIMEOUT - STALL > end && stuck.is_empty() {
+                stuck.extend(&left);
+                self.generator.kick(&left)?;
+            }
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if let Some(boosted) = self.boosted.take() {
+            if let Err(error) = boosted.detach() {
+                eprintln!(
+                    "could not detach ERB from {}: {error:#}",
+                    self.pair.server_dev
+                );
+            }
+        }
+    }
+}
+
+fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
+    let seconds = after.at.duration_since(before.at).as_secs_f64();
+    let requests = after.totals.replies - before.totals.replies;
+    ensure!(requests > 0, "no request was answered in {seconds:.1} s");
+    let per_request =
+        |before: u64, after: u64| after.saturating_sub(before) as f64 / requests as f64;
+    let napi_ns = per_request(before.napi_ns, after.napi_ns);
+    let redis_ns = per_request(before.redis_ns, after.redis_ns);
+    let daemon_ns = per_request(before.daemon_ns, after.daemon_ns);
+    let cpu_ns = napi_ns + redis_ns + daemon_ns;
+    ensure!(
+        cpu_ns > 0.0,
+        "the server used no processor time; is CONFIG_SCHED_INFO missing?"
+    );
+    let core_ns = after.core_ns.saturating_sub(before.core_ns) as f64;
+    let foreign = ((core_ns - cpu_ns * requests as f64) / (seconds * 1e9)).max(0.0);
+    Ok(Run {
+        seconds,
+        requests,
+        requests_per_s: requests as f64 / seconds,
+        server_cpu_ns_per_request: cpu_ns,
+        requests_per_core_s: 1e9 / cpu_ns,
+        napi_ns_per_request: napi_ns,
+        redis_ns_per_request: redis_ns,
+        daemon_ns_per_request: daemon_ns,
+        hit_ratio: None,
+        answered_by_redis: 0.0,
+        foreign_share: foreign,
+        mismatches: after.totals.mismatches - before.totals.mismatches,
+        stalled_conns: 0,
+        repeated: after.totals.repeated - before.totals.repeated,
+        pieces: after.totals.pieces - before.totals.pieces,
+        odd: after.totals.odd - before.totals.odd,
+        no_room: after.totals.no_room - before.totals.no_room,
+    })
+}
+
+/// Connects from a fixed port and exchanges PING and a GET that misses.
+fn connect(port: u16) -> Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    // Closed by reset: no FIN that nobody will ever acknowledge.
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::from(CLIENT_IP), port)).into())?;
+    socket.connect_timeout(&RedisServer::address().into(), READ_TIMEOUT)?;
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
+    stream.set_nodelay(true)?;
+    for (request, reply) in [
+        (&b"*1\r\n$4\r\nPING\r\n"[..], &b"+PONG\r\n"[..]),
+        (
+            &b"*2\r\n$3\r\nGET\r\n$13\r\nbench:missing\r\n"[..],
+            &b"$-1\r\n"[..],
+        ),
+    ] {
+        stream.write_all(request)?;
+        let mut got = vec![0; reply.len()];
+        stream
+            .read_exact(&mut got)
+            .context("no reply to the warm-up")?;
+        ensure!(
+            got == reply,
+            "odd reply to the warm-up: {}",
+            String::from_utf8_lossy(&got)
+        );
+    }
+    Ok(stream)
+}
+
+#[cfg(test)]
+#[path = "instance_tests.rs"]
+mod tests;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb-lab`: the tools. The command `erb` starts it for `erb lab`, `bench`, `check` and `demo`, and
+//! the tools run `erb` in turn, which lies beside this program.
+
+mod pipe;
+
+use std::process::ExitCode;
+
+use anyhow::{Error, Result};
+use clap::{Parser, Subcommand};
+use erb_lab::Erb;
+use erb_report::exit;
+
+/// The tools of ERB.
+#[derive(Debug, Parser)]
+#[command(name = "erb", bin_name = "erb", version)]
+struct Cli {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// A laboratory in network namespaces.
+    Lab(erb_lab::LabArgs),
+    /// Measure what a request costs.
+    Bench(erb_bench::args::BenchArgs),
+    /// Check that a Redis address shows what Redis alone could have shown.
+    #[command(subcommand)]
+    Check(Check),
+    /// Show Redis alone beside Redis boosted.
+    Demo(erb_demo::DemoArgs),
+}
+
+/// Checks of `erb check`.
+#[derive(Debug, Subcommand)]
+enum Check {
+    /// Those that drive any Redis address.
+    #[command(flatten)]
+    Address(erb_check::Check),
+    /// Run Redis's own test suite with and without ERB, in labs of its own.
+    Suite(erb_suite::SuiteArgs),
+    /// Put hostile and silly clients beside honest ones, in labs of its own.
+    Hostile(erb_hostile::HostileArgs),
+}
+
+fn main() -> ExitCode {
+    pipe::quietly(|| run(Cli::parse().tool))
+}
+
+fn run(tool: Tool) -> ExitCode {
+    let erb = match Erb::beside() {
+        Ok(erb) => erb,
+        Err(error) => return failed(&error),
+    };
+    let done = match tool {
+        Tool::Lab(args) => lab(args, &erb),
+        Tool::Bench(args) => erb_bench::run(&args, &erb),
+        Tool::Demo(args) => erb_demo::run(&args, &erb),
+        Tool::Check(one) => return check(&one, &erb),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::from(exit::FAILED)
+}
+
+fn lab(args: erb_lab::LabArgs, erb: &Erb) -> Result<()> {
+    let json = args.json();
+    erb_lab::run(args, erb).inspect_err(|error| {
+        if json {
+            println!("{}", serde_json::json!({ "error": format!("{error:#}") }));
+        }
+    })
+}
+
+fn check(check: &Check, erb: &Erb) -> ExitCode {
+    let done = match check {
+        Check::Address(check) => erb_check::run(check),
+        Check::Suite(args) => erb_suite::run(args, erb),
+        Check::Hostile(args) => erb_hostile::run(args, erb),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("erb check: {error:#}");
+        ExitCode::from(exit::NOT_CARRIED_OUT)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Short measurements on real namespaces and a real redis-server. They need root and show that the
+//! numbers are of real, right replies; how big the numbers are is not tested.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use erb_bench::clients::{self, ClientLoad, ClientOp};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_erb-lab");
+
+fn capacity(arguments: &[&str]) -> Value {
+    let output = Command::new(PROGRAM)
+        .args([
+            "bench",
+            "capacity",
+            "--json",
+            "--seconds",
+            "0.3",
+            "--runs",
+            "1",
+            "--keys",
+            "1000",
+        ])
+        .args(arguments)
+        .output()
+        .expect("erb-lab did not start");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?} failed: {errors}");
+    serde_json::from_slice(&output.stdout).expect("no JSON on standard output")
+}
+
+/// Namespaces that the bench with this process id has made and not removed.
+fn namespaces_of(pid: u32) -> Vec<String> {
+    let prefix = format!("erb-bench-{pid}-");
+    let Ok(entries) = std::fs::read_dir("/run/netns") else {
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&prefix)).collect()
+}
+
+#[test]
+fn echo_answers_every_connection_rightly() {
+    let report = capacity(&["--server", "echo", "--conns", "10"]);
+    assert_eq!(report["server"], "echo");
+    assert_eq!(report["mismatches"], 0, "{report:#}");
+    assert_eq!(report["stalled_conns"], 0, "{report:#}");
+    assert!(report["runs"][0]["requests"].as_u64().unwrap() > 0);
+    assert!(report["server_cpu_ns_per_request"].as_f64().unwrap() > 0.0);
+    // Nothing of it reached Redis: the responder was really in front.
+    assert_eq!(report["runs"][0]["answered_by_redis"], 0.0);
+}
+
+#[test]
+fn redis_answers_with_the_values_of_the_keys() {
+    let report = capacity(&["--server", "redis", "--conns", "10", "--value-size", "1400"]);
+    assert_eq!(report["mismatches"], 0, "{report:#}");
+    let run = &report["runs"][0];
+    assert!(run["requests"].as_u64().unwrap() > 0, "{report:#}");
+    // Redis's own count and the generator's are the same requests.
+    assert_eq!(run["answered_by_redis"], 1.0, "{report:#}");
+}
+
+#[test]
+fn mget_and_hgetall_are_answered_rightly_by_redis_and_the_responder() {
+    for (op, reply_bytes) in [("mget", 1085), ("hgetall", 335)] {
+        let report = capacity(&["--op", op, "--server", "redis,echo", "--conns", "10"]);
+        let servers = report["servers"].as_array().unwrap();
+        for server in servers {
+            assert_eq!(server["op"], op);
+            assert_eq!(server["mismatches"], 0, "{server:#}");
+            assert_eq!(server["stalled_conns"], 0, "{server:#}");
+            assert_eq!(server["reply_bytes"], reply_bytes);
+        }
+        assert_eq!(servers[0]["runs"][0]["answered_by_redis"], 1.0);
+        assert_eq!(servers[1]["runs"][0]["answered_by_redis"], 0.0);
+    }
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused_before_anything_is_made() {
+    let child = start(&["--server", "redis", "--op", "get", "--batch", "3"]);
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("use --op mget"),
+        "{text}"
+    );
+    assert_eq!(namespaces_of(pid), [""; 0]);
+}
+
+fn clients(arguments: &[&str]) -> std::process::Output {
+    Command::new(PROGRAM)
+        .args([
+            "bench",
+            "clients",
+            "--json",
+            "--seconds",
+            "0.3",
+            "--runs",
+            "1",
+        ])
+        .args(arguments)
+        .output()
+        .expect("erb-lab did not start")
+}
+
+#[test]
+fn an_ordinary_client_is_answered_by_redis_over_lo_and_veth() {
+    for (over, op, cores) in [
+        ("lo", "get", "1"),
+        ("veth", "mget", "1"),
+        ("lo", "hgetall", "0,1"),
+    ] {
+        let words = ["--server", "redis", "--keys", "100", "--over", over, "--op"];
+        let output = clients(&[&words[..], &[op, "--client-core", cores]].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{over} {op}: {text}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let server = &report["servers"][0];
+        assert_eq!((&server["over"], &server["op"]), (&over.into(), &op.into()));
+        let run = &server["runs"][0];
+        assert_eq!(run["answered_by_redis"], 1.0, "{report:#}");
+        let figure = |name: &str| run[name].as_f64().unwrap();
+        assert!(figure("server_ns_per_request") > 0.0 && figure("client_ns_per_request") > 0.0);
+        assert!(figure("p50_us") > 0.0 && figure("p50_us") <= figure("p99_us"));
+    }
+}
+
+#[test]
+fn servers_that_ordinary_clients_cannot_use_are_refused() {
+    for (server, word) in [("echo", "erb bench capacity"), ("erb-tc", "--server erb")] {
+        let output = clients(&["--server", server]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && text.contains(word.split(' ').next_back().unwrap()),
+            "{text}"
+        );
+    }
+}
+
+fn start(arguments: &[&str]) -> Child {
+    start_program(Path::new(PROGRAM), arguments)
+}
+
+fn start_program(program: &Path, arguments: &[&str]) -> Child {
+    Command::new(program)
+        .args(["bench", "capacity"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("erb-lab did not start")
+}
+
+#[test]
+fn erb_without_erb_is_a_clear_error_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("erb-lab");
+    std::fs::copy(PROGRAM, &alone).unwrap();
+    let child = start_program(&alone, &["--server", "erb", "--keys", "10", "--conns", "1"]);
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("put it beside erb-lab"),
+        "{text}"
+    );
+    assert_eq!(namespaces_of(pid), [""; 0]);
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    let child = start(&[
+        "--server",
+        "redis",
+        "--keys",
+        "10",
+        "--conns",
+        "1",
+        "--seconds",
+        "60",
+    ]);
+    let pid = child.id();
+    let patience = Instant::now() + Duration::from_secs(10);
+    while namespaces_of(pid).len() < 2 {
+        assert!(Instant::now() < patience, "no namespaces after 10 s");
+        sleep(Duration::from_millis(10));
+    }
+    sleep(Duration::from_millis(300));
+    kill(Pid::from_raw(pid as i32), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("interrupted by a signal"),
+        "{text}"
+    );
+    assert_eq!(namespaces_of(pid), [""; 0]);
+}
+
+/// Killed when dropped, also by a failing assertion.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn ordinary_clients_are_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let redis = Command::new("redis-server")
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+        ])
+        .arg("--dir")
+        .arg(dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server did not start");
+    let redis = Server(redis);
+    let pids = [redis.0.id()];
+    let load = ClientLoad {
+        netns: None,
+        address: ([127, 0, 0, 1], port).into(),
+        op: ClientOp::Get,
+        conns: 4,
+        keys: 100,
+        server_pids: &pids,
+    };
+    let patience = Instant::now() + Duration::from_secs(10);
+    while let Err(error) = clients::load_keys(&load) {
+        assert!(Instant::now() < patience, "{error:#}");
+        sleep(Duration::from_millis(20));
+    }
+    let runs = [
+        clients::redis_rs(&load, Duration::from_millis(200)),
+        clients::redis_benchmark(&load, 2000, 1),
+    ];
+    drop(redis);
+    for run in runs {
+        let run = run.unwrap();
+        assert!(
+            run.requests_per_s > 0.0 && run.server_cpu_ns_per_request > 0.0,
+            "{run:?}"
+        );
+        assert!(run.p50_ms > 0.0 && run.p50_ms <= run.p99_ms, "{run:?}");
+    }
+}
