@@ -123,13 +123,14 @@ fn play(attack: Attack, args: &HostileArgs, seed: u64, erb: &Erb, stop: &Stop) -
 
 /// What the honest clients got during the next `length`.
 fn phase(stage: &Stage<'_>, honest: &Honest, length: Duration, stop: &Stop) -> Result<Phase> {
-    let (gets, fast) = (honest.gets(), stage.fast_gets()?);
+    let count = || {
+        let (gets, fast) = honest.gets_and(|| stage.fast_gets());
+        fast.map(|fast| (gets, fast))
+    };
+    let (gets, fast) = count()?;
     pause(length, stop)?;
-    Ok(Phase::new(
-        honest.gets() - gets,
-        stage.fast_gets()? - fast,
-        length,
-    ))
+    let (gets_then, fast_then) = count()?;
+    Ok(Phase::new(gets_then - gets, fast_then - fast, length))
 }
 
 fn pause(length: Duration, stop: &Stop) -> Result<()> {
