@@ -61,6 +61,13 @@ INLINE void found_half(struct work *w, const struct conn *conn)
 	}
 }
 
+/* But for the modes, which begin with a packet, not with its late commands. */
+INLINE void found_nothing(struct scan_found *f)
+{
+	f->effects = f->due = f->done = 0;
+	f->overflow = f->late = f->uncountable = f->gate = f->hidden = 0;
+}
+
 /* Nothing is found but what is left of a command that began before: keys of the one at hand, or all
  * that the last one counted takes, if it is whole with the packet (w->h.late). Global: verified by
  * itself. */
@@ -71,8 +78,7 @@ __noinline int found_begin(void)
 
 	if (!w)
 		return 0;
-	w->h.found.effects = w->h.found.due = w->h.found.late = 0;
-	w->h.found.overflow = w->h.found.uncountable = w->h.found.gate = w->h.found.hidden = 0;
+	found_nothing(&w->h.found);
 	w->h.found.done = w->h.late ? -1U : 0; /* whose number is one more */
 	conn = w->h.half ? conn_get(&w->p.key) : 0;
 	if (conn)
@@ -191,16 +197,10 @@ INLINE void handler_up_load(struct work *w, const struct conn *conn)
 	w->h.db = known ? conn->h.db : DB_UNKNOWN;
 }
 
-INLINE void found_nothing(struct scan_found *f)
-{
-	f->effects = f->due = f->overflow = f->hidden = 0;
-	f->uncountable = f->gate = f->done = 0;
-	f->modes.stateful = f->modes.gate = f->late = 0;
-}
-
 INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how how)
 {
 	found_nothing(&w->h.found);
+	w->h.found.modes.stateful = w->h.found.modes.gate = 0;
 	w->h.late = how == UP_LOST ? 0 : late_due(conn, w);
 	w->h.by_rote = 0;
 	w->scan_lost = 0;
