@@ -196,7 +196,7 @@ __noinline int fill_insert(u32 n)
 	struct fill_slot *s;
 	struct slot *slot;
 	u32 class, way, keep, status = FILL_MOVED;
-	bool evicted = false;
+	bool evicted = false, used;
 
 	if (!c || !fw || !io || n >= FILL_BATCH)
 		return FILL_MOVED;
@@ -220,7 +220,7 @@ __noinline int fill_insert(u32 n)
 	set_change_begin(set);
 	if (!set->marks && set->version == s->version) {
 		/* C6, entries of older epochs included */
-		set_drop_but(set, tag_of(fw->l.hash), keep);
+		set_drop_but(set, tag_of(fw->l.hash), keep, &used);
 		way = set_choose(set, large, &fw->l, class, &evicted);
 		if (way < CLASS0_WAYS) {
 			slot = slot_small(set, way);
@@ -249,7 +249,6 @@ int erb_fill_insert(void *ctx)
 	struct control *c = control_get();
 	struct fill_work *fw = scratch();
 	struct fill_io *io = requests();
-	u8 *misses;
 	int i;
 
 	if (!c || !fw || !io)
@@ -266,9 +265,7 @@ int erb_fill_insert(void *ctx)
 		}
 		fill_look(i);
 		s->status = fill_insert(i);
-		misses = miss_count_get(fw->l.hash);
-		if (misses) /* counted anew: a key that a write has thrown out is wanted again */
-			*misses = 0;
+		interest_filled(fw->l.hash, s->type, s->db, s->status == FILL_OK);
 		count(s->status == FILL_OK    ? STAT_FILL_INSERTED
 		      : s->status == FILL_BIG ? STAT_FILL_TOO_BIG
 					      : STAT_FILL_STALE);
@@ -284,6 +281,7 @@ int erb_invalidate(void *ctx)
 	struct fill_io *io = requests();
 	struct cache_set *set;
 	u32 dropped;
+	bool used;
 	int i;
 
 	if (!c || !fw || !io)
@@ -303,9 +301,14 @@ int erb_invalidate(void *ctx)
 			continue;
 		set_change_begin(set);
 		set->version++;
-		dropped = set_drop_tag(set, tag_of(fw->l.hash));
+		dropped = set_drop_tag(set, tag_of(fw->l.hash), &used);
 		set_change_end(set);
-		count_n(STAT_CACHE_INVALIDATED, dropped);
+		if (dropped) { /* by who passed no boosted device */
+			count_n(STAT_CACHE_INVALIDATED, dropped);
+			interest_written(fw->l.hash, used);
+		}
+		if (interest_wants(fw->l.hash, &s->type))
+			s->status = FILL_WANTED;
 	}
 	return 0;
 }

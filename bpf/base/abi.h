@@ -89,7 +89,9 @@ struct control {
 	__u64 settle_to;	    /* erb_settle: in */
 	__u32 conns_max;	    /* places in erb_conns; written once, by the loader */
 	__u32 client_conns_max;	    /* those that one client address may have */
-	__u64 pad1[2];
+	__u32 miss_fill_at;	    /* misses of a key until it is reported: 1, 2 or 4 */
+	__u32 miss_one_of; /* not 0: one of so many misses is reported, and none is counted */
+	__u64 pad1[1];
 	/* written by the data path */
 	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
 	__u64 global_version; /* moves when the fence opens or closes and at every clear */
@@ -263,6 +265,16 @@ struct ahead {
 	__u8 bytes[AHEAD_BYTES + AHEAD_SLACK];
 };
 
+/* What is known of a key's use: a byte of erb_interests, see cache/interest.h. */
+enum interest {
+	INTEREST_MISSES = 0x07, /* since it was filled, saturating */
+	INTEREST_STRING = 0x08, /* database 0 had it as such in the cache */
+	INTEREST_HASH = 0x10,	/* or so; never both */
+	INTEREST_KIND = 0x18,
+	INTEREST_CREDIT = 0xe0, /* read again after so many more writes that nobody reads between */
+	INTEREST_CREDIT_ONE = 0x20,
+};
+
 /* Miss reported to the daemon. */
 struct miss {
 	__u16 key_len;
@@ -275,7 +287,7 @@ struct miss {
 /* Fill and invalidation batches: the daemon writes, a program answers in place.
  * erb_fill_begin: in key; out set, version, global_version, cache_epoch, status.
  * erb_fill_insert: in all of that plus database, type, value and expiry; out status.
- * erb_invalidate: in key; out status.
+ * erb_invalidate: in key; out status and type.
  * erb_touched: out keys and databases of entries that were answered since it last looked. */
 struct fill_slot {
 	__u16 key_len;
@@ -299,6 +311,7 @@ enum fill_status {
 	FILL_MOVED, /* the version moved: value may be old */
 	FILL_BIG,   /* no slot class holds it */
 	FILL_NO_LEASE,
+	FILL_WANTED, /* of an invalidation: the key is worth reading again, as type says */
 };
 struct fill_io {
 	__u32 count;

@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 12 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 13 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -39,11 +39,11 @@
 #define RTO_MIN_NS	    200000000ULL  /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
 #define RTO_MAX_NS	    120000000000ULL /* TCP_RTO_MAX of Linux */
 #define REXMIT_TRIES_MAX    15 /* tcp_retries2: then the connection is left to the kernel's timers */
-#define MISS_COUNTS	    65536 /* saturating counters of misses by key hash; power of two */
-#define MISS_FILL_AT	    2	  /* a key is filled when it is missed more than once */
-#define FILL_BATCH	    32	  /* keys per fill transaction */
-#define TOUCH_SETS	    1024  /* cache sets looked at per run: about 0.1 ms */
-#define IPV6_WALK_MAX	    16	  /* extension headers read; a longer chain is dropped */
+#define INTERESTS	    262144 /* what is known of keys' use, a byte by key hash; power of two */
+#define CREDIT_MAX	    4 /* writes without a read between them until a key is not read again at once */
+#define FILL_BATCH	    32		 /* keys per fill transaction */
+#define TOUCH_SETS	    1024	 /* cache sets looked at per run: about 0.1 ms */
+#define IPV6_WALK_MAX	    16		 /* extension headers read; a longer chain is dropped */
 #define ABSENT_NS	    500000000ULL /* a socket must be gone this long before its entry goes */
 #define SCAN_STEPS_MAX	    600000	 /* steps per packet: more than it can have bytes */
 #define HELD_NS		    100000000ULL /* a reply is late after this: proof is asked for instead */

@@ -135,18 +135,19 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_stats SEC(".maps");
 
-/* key hash -> saturating count of misses; halved by the daemon. Lost updates are harmless. */
-struct miss_table {
-	__u8 count[MISS_COUNTS];
+/* key hash -> what is known of its use (enum interest); the daemon lets it fade. Lost updates are
+ * harmless. */
+struct interests {
+	__u8 of[INTERESTS];
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct miss_table);
+	__type(value, struct interests);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} erb_miss_counts SEC(".maps");
+} erb_interests SEC(".maps");
 
 /* struct miss records, data path -> daemon, no wake-up. Full: MISS_RING_FULL, the key waits. */
 struct {

@@ -183,10 +183,10 @@ INLINE u32 *unseen_time_get(u64 hash)
 	return bpf_map_lookup_elem(&erb_unseen, &index);
 }
 
-INLINE u8 *miss_count_get(u64 hash)
+INLINE u8 *interest_get(u64 hash)
 {
 	u32 zero = 0;
-	struct miss_table *table = bpf_map_lookup_elem(&erb_miss_counts, &zero);
+	struct interests *all = bpf_map_lookup_elem(&erb_interests, &zero);
 
-	return table ? &table->count[hash & (MISS_COUNTS - 1)] : 0;
+	return all ? &all->of[hash & (INTERESTS - 1)] : 0;
 }

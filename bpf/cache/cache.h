@@ -31,6 +31,7 @@
  */
 #pragma once
 #include "base/seam.h"
+#include "cache/interest.h"
 #include "cache/key_hash.h"
 
 #define KEY_WORDS  (KEY_BYTES_MAX / 8)
@@ -270,11 +271,12 @@ INLINE u32 set_find(struct cache_set *set, struct cache_large *large, const stru
 }
 
 /* Frees every way whose tag matches, in all databases, but the way keep: a false positive costs a
- * refill, never truth. Returns the number freed. */
-INLINE u32 set_drop_but(struct cache_set *set, u16 tag, u32 keep)
+ * refill, never truth. Returns the number freed; *used: whether one was answered from. */
+INLINE u32 set_drop_but(struct cache_set *set, u16 tag, u32 keep, bool *used)
 {
 	u32 bits = tags_match(set, tag) & ~(1U << (keep & 31)), n = 0;
 
+	*used = set->visited & bits;
 	for (int i = 0; i < WAYS; i++) {
 		if (!(bits & 1U << i))
 			continue;
@@ -285,9 +287,9 @@ INLINE u32 set_drop_but(struct cache_set *set, u16 tag, u32 keep)
 	return n;
 }
 
-INLINE u32 set_drop_tag(struct cache_set *set, u16 tag)
+INLINE u32 set_drop_tag(struct cache_set *set, u16 tag, bool *used)
 {
-	return set_drop_but(set, tag, WAYS);
+	return set_drop_but(set, tag, WAYS, used);
 }
 
 /* Opens a set for a change: lock and C7. The atomics are full barriers, so on all machines the odd
@@ -412,6 +414,7 @@ INLINE void slot_write(struct slot *slot, const u64 *image, u32 bytes)
 INLINE void mark_take(u32 index, u64 hash)
 {
 	struct cache_set *set = set_get(index);
+	bool used;
 	u32 dropped;
 
 	if (!set)
@@ -419,11 +422,13 @@ INLINE void mark_take(u32 index, u64 hash)
 	set_change_begin(set);
 	set->marks++;
 	set->version++;
-	dropped = set_drop_tag(set, tag_of(hash));
+	dropped = set_drop_tag(set, tag_of(hash), &used);
 	set_change_end(set);
 	count(STAT_MARK_TAKEN);
-	if (dropped)
+	if (dropped) {
 		count_n(STAT_CACHE_INVALIDATED, dropped);
+		interest_written(hash, used);
+	}
 }
 
 INLINE void mark_release(u32 index)

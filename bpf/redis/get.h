@@ -253,18 +253,12 @@ INLINE u32 fast_ping(struct work *w)
 	return 0;
 }
 
-/* A key that is missed more than once is reported to the daemon. */
+/* A key that is missed is reported to the daemon, if it is worth a fill. */
 INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type type)
 {
 	struct miss *miss;
-	u8 *seen;
 
-	if (!c->fills)
-		return;
-	seen = miss_count_get(w->h.look.hash);
-	if (!seen || *seen > MISS_FILL_AT)
-		return;
-	if (++*seen < MISS_FILL_AT)
+	if (!c->fills || !interest_missed(c, w->h.look.hash, &w->h.miss_turn))
 		return;
 	miss = bpf_ringbuf_reserve(&erb_misses, sizeof(*miss), 0);
 	if (!miss) {

@@ -66,6 +66,10 @@ fields! {
     admit, set_admit: u32, AtomicU32;
     /// 1: misses are reported and fills inserted.
     fills, set_fills: u32, AtomicU32;
+    /// A key is reported at its n-th miss.
+    miss_fill_at, set_miss_fill_at: u32, AtomicU32;
+    /// Not 0: one of so many misses is reported, and none is counted.
+    miss_one_of, set_miss_one_of: u32, AtomicU32;
     /// End of the lease, `CLOCK_MONOTONIC`, ns.
     lease_until_ns, set_lease_until_ns: u64, AtomicU64;
     /// `CLOCK_REALTIME - CLOCK_MONOTONIC`, ns.

@@ -3,8 +3,8 @@
 
 use crate::values::Values;
 use crate::{
-    FILL_BATCH, FILL_BUSY, FillEntry, FillToken, WALK_PLACES, admit_io, fill_io, release_io,
-    sweep_io, walk_io,
+    FILL_BATCH, FILL_BUSY, FILL_WANTED, FillEntry, FillToken, ValueKind, WALK_PLACES, Wanted,
+    admit_io, fill_io, release_io, sweep_io, walk_io,
 };
 
 /// What this process has mapped besides the control block.
@@ -15,7 +15,7 @@ pub struct Buffers {
     release: Values,
     admit: Values,
     pub(crate) place_lines: Values,
-    pub(crate) miss_counts: Values,
+    pub(crate) interests: Values,
 }
 
 impl Buffers {
@@ -31,7 +31,7 @@ impl Buffers {
             release: map("erb_release_io")?,
             admit: map("erb_admit_io")?,
             place_lines: map("erb_place_lines")?,
-            miss_counts: map("erb_miss_counts")?,
+            interests: map("erb_interests")?,
         })
     }
 
@@ -106,6 +106,20 @@ impl Buffers {
                 slot.value[..length].copy_from_slice(&entry.value[..length]);
             }
         });
+    }
+
+    /// Keys that an invalidation found worth reading again. A report names no database: the first.
+    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+        self.fill(|io| {
+            let slots = io.slots.iter().take(io.count as usize);
+            let wanted = slots.filter(|slot| slot.status == FILL_WANTED);
+            let keys = wanted.filter_map(|slot| {
+                let key = slot.key.get(..usize::from(slot.key_len))?.to_vec();
+                let kind = ValueKind::of(slot.type_.into())?;
+                Some(Wanted { db: 0, kind, key })
+            });
+            keys.collect()
+        })
     }
 
     pub(crate) fn tokens(&self) -> Vec<FillToken> {

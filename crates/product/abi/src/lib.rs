@@ -153,7 +153,7 @@ pub const MAPS: [MapShape; 20] = [
         value_bytes: size_of::<erb_listener>(),
     },
     array_of::<u64>("erb_stats"),
-    array_of::<[u8; MISS_COUNTS as usize]>("erb_miss_counts"),
+    array_of::<[u8; INTERESTS as usize]>("erb_interests"),
     array_of::<fill_io>("erb_fill_io"),
     array_of::<walk_io>("erb_walk_io"),
     array_of::<sweep_io>("erb_sweep_io"),

@@ -11,16 +11,25 @@ use crate::block::ControlBlock;
 use crate::buffers::Buffers;
 use crate::program::{Program, Table};
 use crate::{
-    CommandKey, ConnView, FILL_BATCH, FillEntry, FillToken, KEY_BYTES_MAX, LISTENERS_MAX,
-    MISS_COUNTS, Meaning, PLACE_LISTS, SweepReport, Touched, admit_io, conn, conn_key,
-    erb_listener, erb_stat, place_line, place_list, places_on, release_request, sweep_row,
+    CommandKey, ConnView, FILL_BATCH, FillEntry, FillToken, INTEREST_CREDIT, INTEREST_KIND,
+    INTEREST_MISSES, INTERESTS, KEY_BYTES_MAX, LISTENERS_MAX, Meaning, PLACE_LISTS, SweepReport,
+    Touched, Wanted, admit_io, conn, conn_key, erb_listener, erb_stat, interest, place_line,
+    place_list, places_on, release_request, sweep_row,
 };
 
-/// The miss counts seen as words, so that halving touches eight at a time.
-const MISS_WORDS: usize = MISS_COUNTS as usize / 8;
+/// What is known of keys' use, seen as words: eight bytes at a time.
+const INTEREST_WORDS: usize = INTERESTS as usize / 8;
 
-/// A miss count byte halves by a shift; this keeps the bit that crosses into the byte below.
-const MISS_HALF_MASK: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+/// The same bits of each byte of a word.
+const fn in_each_byte(bits: interest) -> u64 {
+    bits as u64 * 0x0101_0101_0101_0101
+}
+
+/// What is known of the use of eight keys, a while later: misses and credit are half of what they were.
+const fn faded(word: u64) -> u64 {
+    let halved = in_each_byte(INTEREST_MISSES >> 1 | INTEREST_CREDIT >> 1 & INTEREST_CREDIT);
+    word >> 1 & halved | word & in_each_byte(INTEREST_KIND)
+}
 
 /// What the daemon does to the data path.
 pub trait ControlPlane: ControlBlock {
@@ -125,18 +134,19 @@ pub trait ControlPlane: ControlBlock {
     }
 
     /// Removes any number of keys from the cache and moves their sets' versions. Those longer than
-    /// `KEY_BYTES_MAX` are never cached and are left out.
+    /// `KEY_BYTES_MAX` are never cached and are left out. Returns those worth reading again at once.
     ///
     /// # Errors
     /// The program cannot be run.
-    fn invalidate(&self, keys: &[&[u8]]) -> Result<(), Self::Error> {
-        let mut cacheable = keys.to_vec();
+    fn invalidate(&self, keys: &[&[u8]]) -> Result<Vec<Wanted>, Self::Error> {
+        let (mut cacheable, mut wanted) = (keys.to_vec(), Vec::new());
         cacheable.retain(|key| key.len() <= KEY_BYTES_MAX as usize);
         for batch in cacheable.chunks(FILL_BATCH as usize) {
             self.buffers().put_keys(batch.iter().copied());
             self.run(Program::Invalidate)?;
+            wanted.extend(self.buffers().wanted());
         }
-        Ok(())
+        Ok(wanted)
     }
 
     /// Empties the cache and voids all fills under way.
@@ -173,17 +183,17 @@ pub trait ControlPlane: ControlBlock {
         Ok(self.buffers().fill(|io| Touched::of(io)))
     }
 
-    /// Halves all miss counts, so that old misses are forgotten.
-    fn halve_miss_counts(&self) {
-        let words = self.buffers().miss_counts.at::<[u64; MISS_WORDS]>(0);
-        for index in 0..MISS_WORDS {
+    /// Halves misses and credit of all keys, so that what was long ago is forgotten.
+    fn fade_interests(&self) {
+        let words = self.buffers().interests.at::<[u64; INTEREST_WORDS]>(0);
+        for index in 0..INTEREST_WORDS {
             // SAFETY: the index is below the number of words. Updates lost to a program that runs
-            // at the same time are harmless: the counts are a heuristic.
+            // at the same time are harmless: all of it is a guess.
             unsafe {
                 let word = words.cast::<u64>().add(index);
                 let value = word.read_volatile();
                 if value != 0 {
-                    word.write_volatile((value >> 1) & MISS_HALF_MASK);
+                    word.write_volatile(faded(value));
                 }
             }
         }
@@ -454,14 +464,40 @@ mod tests {
     }
 
     #[test]
-    fn halving_keeps_bytes_apart() {
+    fn fading_keeps_bytes_and_their_parts_apart() {
         let stand = Stand::new();
-        let words = stand.buffers.miss_counts.at::<u64>(0);
+        let words = stand.buffers.interests.at::<u64>(0);
+        // Misses, kind, credit.
+        let byte = |misses: u8, kind: u8, credit: u8| misses | kind << 3 | credit << 5;
+        let (before, after) = (
+            [
+                (7, 3, 7),
+                (1, 0, 1),
+                (0, 1, 0),
+                (2, 2, 4),
+                (0, 0, 7),
+                (7, 0, 0),
+                (0, 3, 0),
+                (0, 0, 0),
+            ],
+            [
+                (3, 3, 3),
+                (0, 0, 0),
+                (0, 1, 0),
+                (1, 2, 2),
+                (0, 0, 3),
+                (3, 0, 0),
+                (0, 3, 0),
+                (0, 0, 0),
+            ],
+        );
+        let bytes =
+            |all: [(u8, u8, u8); 8]| all.map(|(misses, kind, credit)| byte(misses, kind, credit));
         // SAFETY: the word is the test's own.
-        unsafe { words.write(u64::from_ne_bytes([3, 2, 1, 0, 255, 1, 7, 128])) };
-        stand.halve_miss_counts();
+        unsafe { words.write(u64::from_ne_bytes(bytes(before))) };
+        stand.fade_interests();
         // SAFETY: as above.
-        let halved = unsafe { words.read() }.to_ne_bytes();
-        assert_eq!(halved, [1, 1, 0, 0, 127, 0, 3, 64]);
+        let faded = unsafe { words.read() }.to_ne_bytes();
+        assert_eq!(faded, bytes(after));
     }
 }

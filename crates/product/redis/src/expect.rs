@@ -43,8 +43,12 @@ pub(crate) enum Event {
     Sized(Vec<(Wanted, Option<Size>)>),
     /// Fills that ended.
     Filled(Vec<(Wanted, Filled)>),
-    /// These keys were invalidated; none: the whole cache.
-    Invalidated(Vec<Bytes>),
+    /// These keys were invalidated, and those of them are worth reading again at once; none: the whole
+    /// cache.
+    Invalidated {
+        keys: Vec<Bytes>,
+        wanted: Vec<Wanted>,
+    },
     /// Redis's command table is loaded, and whether ERB can work with it; again: not for the first
     /// time on this feed.
     Commands {

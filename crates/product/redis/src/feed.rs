@@ -144,6 +144,13 @@ impl<S: Read + Write> Feed<S> {
             .count()
     }
 
+    /// Whether sizes or values are under way.
+    pub(crate) fn is_filling(&self) -> bool {
+        let is_fill =
+            |expect: &Expect| matches!(expect, Expect::Sizes { .. } | Expect::Exec { .. });
+        self.expected.iter().any(is_fill)
+    }
+
     /// What may be begun of fills beside those under way; none: nothing.
     pub(crate) fn fill_room(&self) -> Option<Room> {
         let bytes = self.expected.iter().filter_map(|expect| match expect {
@@ -488,7 +495,10 @@ impl<S: Read + Write> Feed<S> {
             _ => {
                 self.invalid.clear();
                 cache.clear().map_err(io::Error::other)?;
-                events.push(Event::Invalidated(Vec::new()));
+                events.push(Event::Invalidated {
+                    keys: Vec::new(),
+                    wanted: Vec::new(),
+                });
             }
         }
         Ok(())
@@ -499,8 +509,9 @@ impl<S: Read + Write> Feed<S> {
             return Ok(());
         }
         let keys: Vec<&[u8]> = self.invalid.iter().map(Bytes::as_ref).collect();
-        cache.invalidate(&keys).map_err(io::Error::other)?;
-        events.push(Event::Invalidated(std::mem::take(&mut self.invalid)));
+        let wanted = cache.invalidate(&keys).map_err(io::Error::other)?;
+        let keys = std::mem::take(&mut self.invalid);
+        events.push(Event::Invalidated { keys, wanted });
         Ok(())
     }
 }

@@ -198,7 +198,7 @@ fn invalidations_reach_the_cache_before_later_replies() {
 fn a_flush_clears_everything() {
     let mut script = Script::ready();
     script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n");
-    let is_flush = |event: &Event| matches!(event, Event::Invalidated(_));
+    let is_flush = |event: &Event| matches!(event, Event::Invalidated { .. });
     assert!(script.events.iter().any(is_flush));
     assert_eq!(script.log(), ["clear"]);
 }

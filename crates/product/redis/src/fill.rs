@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which keys to fill next: those missed more than once, each once, in batches. First Redis is asked
-//! for their sizes; only what is small enough is read.
+//! Which keys to fill next, each once, in batches. First Redis is asked for their sizes; only what is
+//! small enough is read. A string that was in the cache until it was written is read at once, up to a
+//! bound; if it has become longer, it is asked for its size like any other.
 //!
 //! Invariants:
-//! 1. A value is read only if its size, asked for before, is below the bound of its kind.
+//! 1. A value is read only if its size, asked for before, is below the bound of its kind; or a string
+//!    up to [`AGAIN_BYTES`] of it.
 //! 2. What a batch takes, question and answer, and what all under way take, is bounded in bytes. So
 //!    Redis's memory for the feed is, whatever its keys hold.
 
@@ -33,6 +35,15 @@ const BATCHES_MAX: usize = 8;
 
 /// Bytes of a key's questions and answers beside key and value: some words of RESP.
 const WORDS_BYTES: usize = 256;
+
+/// Tries per key that a write has thrown out: the next write asks for it anew.
+const TRIES_AGAIN: u32 = 2;
+
+/// What is read of a string whose size was not asked for.
+const AGAIN_BYTES: usize = 512;
+
+/// Keys thrown out by writes that may wait; more are missed again.
+const AGAIN_MAX: usize = 1024;
 
 /// Keys that may wait to be read: more are not asked for their sizes.
 const SIZED_MAX: usize = BATCHES_MAX * abi::FILL_BATCH as usize;
@@ -135,7 +146,14 @@ fn take_while<T>(
 }
 
 /// Keys to be read, with their sizes in bytes.
-pub(crate) type ToRead = Vec<(Wanted, usize)>;
+type ToRead = Vec<(Wanted, usize)>;
+
+/// Keys to be asked for their sizes, or to be read; and the bytes that this takes.
+#[derive(Debug)]
+pub(crate) enum Batch {
+    Sizes(Vec<Wanted>, usize),
+    Values(ToRead, usize),
+}
 
 /// Keys wanted in the cache.
 #[derive(Default)]
@@ -143,6 +161,10 @@ pub(crate) struct Fills {
     waiting: VecDeque<Wanted>,
     /// Small enough, with the bytes of the value at most.
     sized: VecDeque<(Wanted, usize)>,
+    /// Thrown out by a write, and to be read without asking for their sizes.
+    again: VecDeque<Wanted>,
+    /// The last new batch was of these: they and those that wait take turns.
+    again_last: bool,
     /// Waiting or under way, with the tries left.
     known: HashMap<Wanted, u32>,
     /// Asked for by name: tried again when something came in between.
@@ -169,6 +191,27 @@ impl Fills {
         self.want(key, TRIES_MAX);
     }
 
+    /// A key that was read between its writes has been written. `quiet`: it must be asked for its size.
+    pub(crate) fn written_again(&mut self, key: Wanted, quiet: bool) {
+        match self.known.entry(key) {
+            // What is under way may have been read before the write.
+            Entry::Occupied(mut tries) => {
+                let tries = tries.get_mut();
+                *tries = (*tries).max(TRIES_AGAIN);
+            }
+            Entry::Vacant(place) if self.again.len() < AGAIN_MAX => {
+                let key = place.key().clone();
+                place.insert(TRIES_AGAIN);
+                if quiet || key.kind != ValueKind::String {
+                    self.waiting.push_front(key);
+                } else {
+                    self.again.push_back(key);
+                }
+            }
+            Entry::Vacant(_) => {}
+        }
+    }
+
     fn want(&mut self, key: Wanted, tries: u32) {
         if let Entry::Vacant(place) = self.known.entry(key) {
             self.waiting.push_back(place.key().clone());
@@ -183,7 +226,7 @@ impl Fills {
 
     /// Keys waiting.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len() + self.sized.len()
+        self.waiting.len() + self.sized.len() + self.again.len()
     }
 
     /// Keys that were filled, and keys asked for by name that could not be.
@@ -197,7 +240,7 @@ impl Fills {
     }
 
     /// The next keys to be asked for their sizes, and the bytes that this takes.
-    pub(crate) fn take_unsized(&mut self, room: Room) -> (Vec<Wanted>, usize) {
+    fn take_unsized(&mut self, room: Room) -> (Vec<Wanted>, usize) {
         if self.sized.len() >= SIZED_MAX {
             return (Vec::new(), 0);
         }
@@ -205,8 +248,40 @@ impl Fills {
     }
 
     /// The next keys to be read, and the bytes that this takes.
-    pub(crate) fn take_sized(&mut self, room: Room) -> (ToRead, usize) {
+    fn take_sized(&mut self, room: Room) -> (ToRead, usize) {
         take_while(&mut self.sized, room, |(key, size)| words_of(key) + size)
+    }
+
+    fn take_again(&mut self, room: Room) -> (ToRead, usize) {
+        let most = |key: &Wanted| words_of(key) + AGAIN_BYTES;
+        let (keys, bytes) = take_while(&mut self.again, room, most);
+        let keys = keys.into_iter().map(|key| (key, AGAIN_BYTES));
+        (keys.collect(), bytes)
+    }
+
+    /// The next batch; none: nothing waits. `fresh`: also of keys for which nothing was asked yet.
+    pub(crate) fn next(&mut self, room: Room, fresh: bool) -> Option<Batch> {
+        let (keys, bytes) = self.take_sized(room);
+        if !keys.is_empty() {
+            return Some(Batch::Values(keys, bytes));
+        }
+        if !fresh || (self.again.is_empty() && self.waiting.is_empty()) {
+            return None;
+        }
+        // In turn, so that neither many writes nor many misses keep the others waiting.
+        self.again_last = self.waiting.is_empty() || (!self.again.is_empty() && !self.again_last);
+        Some(if self.again_last {
+            let (keys, bytes) = self.take_again(room);
+            Batch::Values(keys, bytes)
+        } else {
+            let (keys, bytes) = self.take_unsized(room);
+            Batch::Sizes(keys, bytes)
+        })
+    }
+
+    /// Whether keys of known size wait to be read.
+    pub(crate) fn is_sized(&self) -> bool {
+        !self.sized.is_empty()
     }
 
     /// Redis has said how large a value is.
@@ -230,7 +305,7 @@ impl Fills {
                 self.filled += 1;
                 self.named.remove(&key);
             }
-            Filled::Later if self.named.contains(&key) && tries > 1 => self.want(key, tries - 1),
+            Filled::Later if tries > 1 => self.want(key, tries - 1),
             Filled::Later => self.failed(&key),
             Filled::Never => {
                 self.failed(&key);
@@ -244,6 +319,7 @@ impl Fills {
         self.named_failed += self.named.len() as u64;
         self.waiting.clear();
         self.sized.clear();
+        self.again.clear();
         self.known.clear();
         self.named.clear();
     }
@@ -401,6 +477,57 @@ mod tests {
         }
         assert_eq!(rounds, TRIES_MAX);
         assert_eq!((fills.named_left(), fills.named_failed), (0, 1));
+    }
+
+    #[test]
+    fn what_a_write_has_thrown_out_is_read_at_once_and_not_for_ever() {
+        let mut fills = Fills::default();
+        let mut hash = key("h");
+        hash.kind = ValueKind::Hash;
+        fills.missed(key("m"));
+        fills.written_again(key("a"), false);
+        fills.written_again(key("q"), true);
+        fills.written_again(hash.clone(), false);
+        let (taken, bytes) = fills.take_again(room());
+        assert_eq!(taken, [(key("a"), AGAIN_BYTES)]);
+        assert!(bytes > AGAIN_BYTES);
+        fills.written_again(key("a"), false);
+        assert!(fills.take_again(room()).0.is_empty(), "it is under way");
+        assert_eq!(fills.take_unsized(room()).0, [hash, key("q"), key("m")]);
+        // It may have been read before the write; then it is asked for its size.
+        fills.ended(key("a"), Filled::Later, 0);
+        assert_eq!(fills.take(), [key("a")]);
+        fills.ended(key("a"), Filled::Later, 0);
+        assert_eq!(fills.waiting(), 0);
+    }
+
+    #[test]
+    fn misses_and_what_writes_threw_out_take_turns() {
+        let mut fills = Fills::default();
+        for number in 0..200 {
+            fills.written_again(key(&format!("w{number}")), false);
+            fills.missed(key(&format!("m{number}")));
+        }
+        assert!(fills.next(room(), false).is_none(), "nothing has begun");
+        let mut order = String::new();
+        for _ in 0..6 {
+            let (sign, keys, bytes) = match fills.next(room(), true).unwrap() {
+                Batch::Sizes(keys, bytes) => ('m', keys.len(), bytes),
+                Batch::Values(keys, bytes) => ('w', keys.len(), bytes),
+            };
+            assert!(bytes <= BATCH_BYTES_MAX && keys > 0);
+            order.push(sign);
+        }
+        assert_eq!(order, "wmwmwm");
+        fills.sized(key("s"), Size::String(9), 0);
+        let Some(Batch::Values(keys, _)) = fills.next(room(), false) else {
+            panic!("what has begun goes on");
+        };
+        assert_eq!(keys, [(key("s"), 9)]);
+        for number in 0..2 * AGAIN_MAX {
+            fills.written_again(key(&format!("x{number}")), false);
+        }
+        assert_eq!(fills.again.len(), AGAIN_MAX);
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::io::{Read, Write};
 
 use erb_abi::{self as abi, ValueKind, Wanted};
 
+use crate::admission::Admission;
 use crate::clock::MS;
 use crate::feed::Feed;
-use crate::fill::{Filled, Fills, Size};
+use crate::fill::{Batch, Filled, Fills, Size};
 use crate::outside::{DataPath, Result};
+use crate::pace::Pace;
 use crate::reading::Asked;
 
 /// Between drains while misses flow: a fill then takes about as long as two round trips.
@@ -17,28 +19,52 @@ const DRAIN_NS: u64 = 2 * MS;
 /// Misses seen within this time count as flowing.
 const FLOW_NS: u64 = 20 * MS;
 
+/// A burst of fills is followed by a rest so many times as long: of Redis's time, of which they take
+/// less than they are under way, they get a quarter at most.
+const RESTS: u64 = 3;
+
+/// A Redis that was slow to answer once is not taken for slow for longer.
+const REST_MAX_NS: u64 = 10 * MS;
+
 /// What is wanted in the cache, and the ring that says so.
-#[derive(Default)]
 pub(crate) struct Filling {
     fills: Fills,
+    admission: Admission,
+    pace: Pace,
+    /// When the burst under way began.
+    burst_ns: Option<u64>,
     last_miss_ns: u64,
     last_drain_ns: u64,
     misses_this_second: u64,
 }
 
 impl Filling {
+    /// Nothing is wanted yet; the data path reports what a new daemon wants to know.
+    pub(crate) fn new(path: &impl DataPath) -> Self {
+        Self {
+            fills: Fills::default(),
+            admission: Admission::begin(path),
+            pace: Pace::new(RESTS, REST_MAX_NS),
+            burst_ns: None,
+            last_miss_ns: 0,
+            last_drain_ns: 0,
+            misses_this_second: 0,
+        }
+    }
+
     /// What came of the fills so far.
     pub(crate) const fn fills(&self) -> &Fills {
         &self.fills
     }
 
-    /// When the ring is drained again although it is not time for a tick; none: misses do not flow.
-    pub(crate) const fn next_drain_ns(&self, now: u64) -> Option<u64> {
-        if now < self.last_miss_ns + FLOW_NS {
-            Some(self.last_drain_ns + DRAIN_NS)
-        } else {
-            None
-        }
+    /// When the ring is drained again, and a burst begun, although it is not time for a tick; none:
+    /// misses do not flow, and nothing waits for the end of a rest.
+    pub(crate) fn next_drain_ns(&self, now: u64) -> Option<u64> {
+        let flow = (now < self.last_miss_ns + FLOW_NS).then_some(self.last_drain_ns + DRAIN_NS);
+        let waits = self.burst_ns.is_none() && self.fills.waiting() > 0;
+        // Once: what could not begin after its rest waits for the next drain.
+        let rest = Some(self.pace.next_ns()).filter(|end| waits && *end > self.last_drain_ns);
+        [flow, rest].into_iter().flatten().min()
     }
 
     /// Takes the misses out of the ring, for fills if `may_fill`; false if there are none.
@@ -51,64 +77,83 @@ impl Filling {
         self.last_miss_ns = now;
         self.misses_this_second += keys.len() as u64;
         if may_fill {
-            for key in keys {
+            let admission = &mut self.admission;
+            for key in keys.into_iter().filter(|key| admission.takes(key)) {
                 self.fills.missed(key);
             }
         }
         true
     }
 
-    /// Once a second: old misses are forgotten, and keys that could not be filled forgiven.
-    pub(crate) fn forget_old(&mut self, path: &impl DataPath, now: u64) {
+    /// Once a second: it is learned which fills pay; old misses are forgotten, and keys that could not be
+    /// filled forgiven.
+    pub(crate) fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
         if self.misses_this_second > 0 {
             self.misses_this_second = 0;
-            path.halve_miss_counts();
+            path.fade_interests();
         }
         self.fills.forgive(now);
+        self.admission.learn(path)
     }
 
-    /// Asks for as many sizes and values as may be under way.
+    /// Asks for as many sizes and values as may be under way; for new ones only after a rest.
     pub(crate) fn begin<S: Read + Write>(
         &mut self,
         path: &impl DataPath,
         feed: &mut Feed<S>,
+        now: u64,
     ) -> Result<()> {
-        while let Some(room) = feed.fill_room() {
-            let (keys, bytes) = self.fills.take_sized(room);
-            if keys.is_empty() {
-                let (keys, bytes) = self.fills.take_unsized(room);
-                if keys.is_empty() {
-                    break;
+        let is_over = !feed.is_filling() && !self.fills.is_sized();
+        if let Some(began) = self.burst_ns.take_if(|_| is_over) {
+            self.pace.ran(began, now);
+        }
+        let fresh = self.burst_ns.is_none() && self.pace.may(now);
+        while let Some(room) = feed.fill_room()
+            && let Some(batch) = self.fills.next(room, fresh)
+        {
+            self.burst_ns.get_or_insert(now);
+            match batch {
+                Batch::Sizes(keys, bytes) => feed.ask_sizes(keys, bytes),
+                Batch::Values(keys, bytes) => {
+                    if !self.ask_values(path, feed, keys, bytes)? {
+                        // What must be tried again waits for the next drain, or this loop would spin.
+                        break;
+                    }
                 }
-                feed.ask_sizes(keys, bytes);
-                continue;
-            }
-            let borrowed: Vec<&[u8]> = keys.iter().map(|(wanted, _)| &wanted.key[..]).collect();
-            let tokens = path.fill_begin(&borrowed)?;
-            let mut asked = Vec::new();
-            let mut refused = false;
-            for ((wanted, size), token) in keys.into_iter().zip(tokens) {
-                if token.status == abi::FILL_OK {
-                    asked.push(Asked {
-                        wanted,
-                        size,
-                        token,
-                    });
-                } else {
-                    refused = true;
-                    // Later: the time matters only for what is never filled.
-                    self.fills.ended(wanted, Filled::Later, 0);
-                }
-            }
-            if !asked.is_empty() {
-                feed.ask_fill(asked, bytes);
-            }
-            if refused {
-                // What must be tried again waits for the next drain, or this loop would spin.
-                break;
             }
         }
         Ok(())
+    }
+
+    /// Asks for these values, but for those of which the data path wants nothing now; false if there are
+    /// such.
+    fn ask_values<S: Read + Write>(
+        &mut self,
+        path: &impl DataPath,
+        feed: &mut Feed<S>,
+        keys: Vec<(Wanted, usize)>,
+        bytes: usize,
+    ) -> Result<bool> {
+        let borrowed: Vec<&[u8]> = keys.iter().map(|(wanted, _)| &wanted.key[..]).collect();
+        let tokens = path.fill_begin(&borrowed)?;
+        let (mut asked, mut all) = (Vec::new(), true);
+        for ((wanted, size), token) in keys.into_iter().zip(tokens) {
+            if token.status == abi::FILL_OK {
+                asked.push(Asked {
+                    wanted,
+                    size,
+                    token,
+                });
+            } else {
+                all = false;
+                // Later: the time matters only for what is never filled.
+                self.fills.ended(wanted, Filled::Later, 0);
+            }
+        }
+        if !asked.is_empty() {
+            feed.ask_fill(asked, bytes);
+        }
+        Ok(all)
     }
 
     /// Keys are asked for by name.
@@ -135,6 +180,13 @@ impl Filling {
         }
     }
 
+    /// Keys that are read between their writes were written.
+    pub(crate) fn read_again(&mut self, keys: Vec<Wanted>, quiet: bool) {
+        for key in keys {
+            self.fills.written_again(key, quiet);
+        }
+    }
+
     /// Keys were written.
     pub(crate) fn take_writes(&mut self, keys: &[impl AsRef<[u8]>]) {
         for key in keys {
@@ -145,6 +197,7 @@ impl Filling {
     /// The feed is gone: what was under way is not coming.
     pub(crate) fn forget_all(&mut self) {
         self.fills.forget_all();
+        self.burst_ns = None;
     }
 }
 
@@ -155,7 +208,8 @@ mod tests {
 
     #[test]
     fn misses_flow_for_a_while_and_are_kept_only_if_they_may_be_filled() {
-        let (mut filling, mut path) = (Filling::default(), Recorder::default());
+        let mut path = Recorder::default();
+        let mut filling = Filling::new(&path);
         let now = 1000 * MS;
         assert!(!filling.drain(&mut path, now, true));
         assert_eq!(filling.next_drain_ns(now), None);

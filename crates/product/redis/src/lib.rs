@@ -21,6 +21,7 @@
 //! something), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
 //! keys), `stop` (detach). Each part owns what it knows, and no file uses one that uses it.
 
+mod admission;
 mod admit;
 mod client_list;
 mod clock;

@@ -78,6 +78,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         path.set_open(erb_abi::DOOR_UNKNOWN);
         path.set_rights(path.rights().wrapping_add(1));
         Self {
+            filling: Filling::new(&path),
             path,
             machine,
             detach: Detach::default(),
@@ -86,7 +87,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             clock: Clock::default(),
             lease: Lease::new(now),
             settling: Settling::default(),
-            filling: Filling::default(),
             touches: Touches::default(),
             timer: Timer::new(settings.pieces),
             connections: Connections::new(settings.pieces, settings.port, now),
@@ -189,7 +189,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         for name in self.machine.cover_egress()? {
             tracing::info!("replies by {name} are watched from now on");
         }
-        self.filling.forget_old(&self.path, now);
+        self.filling.second(&self.path, now)?;
         self.ask_state();
         let (connections, at) = self.connections();
         connections.look_around(at, now)?;
@@ -324,15 +324,18 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             }
             Event::Sized(sizes) => {
                 self.filling.take_sizes(sizes, now);
-                self.begin_fills()?;
+                self.begin_fills(now)?;
             }
             Event::Filled(ends) => {
                 self.filling.take_ends(ends, now);
-                self.begin_fills()?;
+                self.begin_fills(now)?;
             }
-            Event::Invalidated(keys) => {
+            Event::Invalidated { keys, wanted } => {
                 self.filling.take_writes(&keys);
+                let is_quiet = self.link.feed().is_some_and(Feed::is_quiet);
+                self.filling.read_again(wanted, is_quiet);
                 self.link.pause(now);
+                self.begin_fills(now)?;
             }
         }
         Ok(())
@@ -381,13 +384,13 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         if self.filling.drain(&mut self.path, now, may_fill) {
             self.lease.stay_awake(now);
         }
-        self.begin_fills()
+        self.begin_fills(now)
     }
 
-    fn begin_fills(&mut self) -> Result<()> {
+    fn begin_fills(&mut self, now: u64) -> Result<()> {
         let may_fill = self.can_fill();
         match self.link.ready().filter(|_| may_fill) {
-            Some(feed) => self.filling.begin(&self.path, feed),
+            Some(feed) => self.filling.begin(&self.path, feed, now),
             None => Ok(()),
         }
     }
@@ -436,7 +439,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// As [`Self::turn`].
     pub fn fill(&mut self, kind: ValueKind, keys: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
         self.filling.ask(kind, keys);
-        self.begin_fills()
+        self.begin_fills(self.machine.monotonic_ns())
     }
 
     /// The last act before another daemon takes over: nothing is answered in between. What is

@@ -367,12 +367,13 @@ impl Bench {
         control.set_admit(1);
         control.set_open(abi::DOOR_OPEN);
         control.set_fills(1);
+        control.set_miss_fill_at(2);
         control.set_lease_until_ns(u64::MAX);
         control.set_fast_off(0);
         control.set_heartbeat_up_ns(0);
         control.set_gate_ack(control.gate_seen());
         for _ in 0..MISS_COUNT_BITS {
-            self.dp.halve_miss_counts();
+            self.dp.fade_interests();
         }
         control.set_client_conns_max(CONNECTIONS / abi::CLIENT_SHARE);
     }

@@ -38,7 +38,7 @@ __attribute__((used)) static void name_maps(void)
 		SIM_TYPED(&erb_commands);
 	}
 	{
-		SIM_TYPED(&erb_miss_counts);
+		SIM_TYPED(&erb_interests);
 	}
 	{
 		SIM_TYPED(&erb_admit_io);

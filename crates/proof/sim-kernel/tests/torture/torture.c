@@ -52,7 +52,7 @@ void *torture_value(const void *map, __u32 at)
 		return &the_fill_work;
 	if (map == &erb_fill_io)
 		return &the_fill_io;
-	if (map == &erb_miss_counts)
+	if (map == &erb_interests)
 		return &the_misses;
 	if (map == &erb_stats)
 		return &stats[at];

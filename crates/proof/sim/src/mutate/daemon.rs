@@ -307,9 +307,9 @@ impl<D: DataPath> ControlPlane for Mistaken<D> {
         self.inner.fill_insert(&late)
     }
 
-    fn invalidate(&self, keys: &[&[u8]]) -> Result<()> {
+    fn invalidate(&self, keys: &[&[u8]]) -> Result<Vec<Wanted>> {
         match self.mistake {
-            Some(DaemonMistake::InvalidationsDropped) => Ok(()),
+            Some(DaemonMistake::InvalidationsDropped) => Ok(Vec::new()),
             Some(DaemonMistake::InvalidationsLate) if !keys.is_empty() => {
                 let next = keys.iter().map(|key| key.to_vec()).collect();
                 let due = self.late.replace(next);

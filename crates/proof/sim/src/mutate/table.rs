@@ -74,7 +74,7 @@ mutations! {
     "mark-one-early", "an effect belongs to the request that is coming in", "races",
         [("redis/scan_request.h", "f->marks[n].request = f->done + 1;", "f->marks[n].request = f->done;")];
     "mark-leaves-entry", "taking a mark frees the key's entry", "calm",
-        [("cache/cache.h", "set->version++;\n\tdropped = set_drop_tag(set, tag_of(hash));", "set->version++;\n\tdropped = set_drop_tag(set, hash == 1);")];
+        [("cache/cache.h", "set->version++;\n\tdropped = set_drop_tag(set, tag_of(hash), &used);", "set->version++;\n\tdropped = set_drop_tag(set, hash == 1, &used);")];
     "mark-not-given-back", "what is taken for a packet that does not go up is given back", "races",
         [("splice/up.h", "if (taken == UP_RACE) {\n\t\thandler_up_undo(w);", "if (taken == UP_RACE) {")];
     "epoch-unchecked", "entries of another epoch are absent", "odd",
@@ -87,7 +87,7 @@ mutations! {
         [("cache/cache.h", "u32 bits = tags_match(set, tag_of(l->hash));", "u32 bits = ~tags_match(set, 0) & 0xffff;"),
          ("cache/cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
     "key-in-two-ways", "a key is in at most one way of its set", "races",
-        [("control.bpf.c", "set_drop_but(set, tag_of(fw->l.hash), keep);", "set_drop_but(set, 0, keep);")];
+        [("control.bpf.c", "set_drop_but(set, tag_of(fw->l.hash), keep, &used);", "set_drop_but(set, 0, keep, &used);")];
     "digest-forgotten", "a key that the digest lacks is in no way", "calm",
         [("control.bpf.c", "digest->tags[way & (WAYS - 1)] = digest_of(fw->l.hash);", "")];
     "entry-too-long", "an entry fits its class, the expiry included", "edges",
@@ -99,7 +99,7 @@ mutations! {
     "unknown-is-harmless", "a command that is not listed may write anything", "odd",
         [("redis/command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->argc", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->argc")];
     "invalidation-ignored", "an invalidation frees the key's entry", "lease",
-        [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash));", "dropped = 0;")];
+        [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash), &used);", "dropped = used = 0;")];
     "argument-off-by-one", "a command ends with its last argument", "calm",
         [("redis/scan_request.h", "if (s->state == RQ_BULK && !s->args_left) {", "if (s->state == RQ_BULK && s->args_left <= 1) {")];
     "body-off-by-one", "a skipped body counts with its CRLF", "calm",
