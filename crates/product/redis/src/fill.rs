@@ -178,7 +178,7 @@ pub(crate) struct Fills {
 }
 
 impl Fills {
-    /// A key was missed more than once.
+    /// A key was missed, and shall be filled.
     pub(crate) fn missed(&mut self, key: Wanted) {
         if self.waiting.len() < WAITING_MAX && !self.never.holds(&key) {
             self.want(key, TRIES);

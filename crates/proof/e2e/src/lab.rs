@@ -26,7 +26,7 @@ pub const STATE_WAIT: Duration = Duration::from_secs(15);
 const MOMENT: Duration = Duration::from_secs(3);
 /// After this tables are empty again: a TIME_WAIT, and the sweeps behind it.
 pub const TABLES_WAIT: Duration = Duration::from_secs(90);
-/// A fill takes about two round trips after the second miss.
+/// A fill takes about two round trips after the first miss.
 const FILL: Duration = Duration::from_millis(3);
 /// Between two looks at a status.
 const LOOK: Duration = Duration::from_millis(50);

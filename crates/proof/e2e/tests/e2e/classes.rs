@@ -13,7 +13,7 @@ use erb_lab::End;
 
 /// Rounds per way of writing, each with a key of its own.
 const ROUNDS: u32 = 3;
-/// A fill takes about two round trips after the second miss.
+/// A fill takes about two round trips after the first miss.
 const FILL: Duration = Duration::from_millis(12);
 
 /// Ends the readers of a test, also when the writer panics.

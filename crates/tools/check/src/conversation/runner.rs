@@ -10,7 +10,7 @@ use super::script::{Case, KEY, Mask, Split, Step, with_prefix};
 use crate::net::{Broken, Conn};
 use crate::resp;
 
-/// Reads of every hot key around a step: a cache fills what was missed more than once.
+/// Reads of every hot key around a step: a cache fills what was missed.
 const WARM_READS: usize = 3;
 /// Pause between the pieces of a cut request, so that they are segments of their own.
 const PIECE_PAUSE: Duration = Duration::from_micros(300);

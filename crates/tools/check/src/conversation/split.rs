@@ -17,7 +17,7 @@ use super::runner::{Pair, Played, Trouble, monitored};
 use super::script::{Case, KEY, Mask, PREFIX_BYTES, Split, Step, with_prefix};
 use crate::resp;
 
-/// A fill takes about two round trips after the second miss.
+/// A fill takes about two round trips after the first miss.
 const FILL_PAUSE: Duration = Duration::from_millis(8);
 /// The same where it must not be too short for a busy machine.
 const FILL_PAUSE_ALONE: Duration = Duration::from_millis(14);

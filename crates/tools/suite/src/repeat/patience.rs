@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How often a read is sent, and how long is waited in between.
 //!
-//! ERB has a key after its second miss, when the daemon has looked: within 10 ms or so. Where it never
+//! ERB has a key after its first miss, when the daemon has looked: within 10 ms or so. Where it never
 //! answers (a large hash, EXISTS of a key that nobody reads) each wait is in vain. So a command and key
 //! that were waited for in vain are waited for more and more rarely.
 
