@@ -10,8 +10,8 @@ use erb_e2e::process::run;
 use erb_lab::End;
 use serde_json::Value;
 
-/// GETs per connection: were all of them missed, they would take more than a second. A fill that a
-/// write has undone is tried again when miss counts are halved, once a second.
+/// GETs per connection: were all of them missed, they would take more than a second. A fill that
+/// writes have undone again and again is tried anew when misses have faded, once a second.
 const REPEATS: &str = "40000";
 /// Clients times protocols.
 const CONNECTIONS: usize = 10;
