@@ -67,6 +67,11 @@ impl Filling {
         [flow, rest].into_iter().flatten().min()
     }
 
+    /// Whether an answer is awaited: it is read at once, as a rest is measured by how long it took.
+    pub(crate) const fn is_under_way(&self) -> bool {
+        self.burst_ns.is_some()
+    }
+
     /// Takes the misses out of the ring, for fills if `may_fill`; false if there are none.
     pub(crate) fn drain(&mut self, path: &mut impl DataPath, now: u64, may_fill: bool) -> bool {
         self.last_drain_ns = now;

@@ -148,7 +148,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Whether a turn would read what Redis sent; if not, [`Self::next_wake_ns`] says when.
     #[must_use]
     pub fn may_read(&self, now: u64) -> bool {
-        now >= self.link.paused_until_ns() || self.settling.is_under_way(&self.path)
+        now >= self.link.paused_until_ns()
+            || self.settling.is_under_way(&self.path)
+            || self.filling.is_under_way()
     }
 
     /// Whether something waits for room to be written.
