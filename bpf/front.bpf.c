@@ -7,7 +7,7 @@
  * program after the other, and each leaves alone what is not for its port.
  *
  * Invariants:
- *  F1. It changes nothing. What it cannot assign (fragments, other headers than IP and TCP, ICMP, a slot
+ *  D1. It changes nothing. What it cannot assign (fragments, other headers than IP and TCP, ICMP, a slot
  *      without program) passes to TC, where every handler looks at it. */
 #include "base/kernel_types.h"
 
@@ -43,7 +43,7 @@ struct {
 	__type(value, __u32);
 } erb_port_slots SEC(".maps");
 
-/* Destination port of a TCP segment whose headers lie plainly, network order; 0: F1. */
+/* Destination port of a TCP segment whose headers lie plainly, network order; 0: D1. */
 static __always_inline __u16 front_port_be(const struct xdp_md *ctx)
 {
 	const __u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

@@ -15,7 +15,7 @@
 #define CONNS_MAX	    1048576 /* most places: 5 GiB */
 #define CLIENT_SHARE	    2	    /* one client address gets one of so many places */
 #define CLIENT_COUNTS	    65536   /* counters of places by address hash; power of two */
-#define UNSEEN_TIMES	    65536   /* times of unseen payload by connection hash; power of two */
+#define UNSEEN_TIMES	    65536   /* when who found no room last sent, by hash; power of two */
 #define REPLAY_BYTES	    4096    /* unacknowledged answers kept per connection; power of two */
 #define AHEAD_BYTES	    65536   /* kept of one connection beyond a hole; power of two */
 #define AHEAD_SLACK	    256	    /* padding behind these, for reads in whole blocks */

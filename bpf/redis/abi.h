@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* redis/abi.h - what the Redis handler shares with user space: classes of commands, its part of a
- * connection, the scanners' states. base/abi.h includes it as HANDLER_ABI. */
+ * connection, the scanners' states. base/abi.h includes it as HANDLER_ABI. Numbers that lie in an entry
+ * are declared here, not where they are used: so a program that counts them otherwise has another
+ * fingerprint, and adopts no entry. */
 #pragma once
 #include "base/limits.h"
 
@@ -98,8 +100,23 @@ struct hash_field {
 #define PENDING_MARKS  16 /* conn.late only: marks of conn.half, no share */
 
 /* State of the request scanner between packets: see scan_request.h. */
+enum request_state {
+	RQ_IDLE = 0, /* between commands */
+	RQ_ARGC,     /* after '*' */
+	RQ_ARGC_LF,
+	RQ_BULK, /* '$' must come */
+	RQ_LEN,	 /* after '$' */
+	RQ_LEN_LF,
+	RQ_BODY, /* bytes of an argument that are kept: 0, 1, keys, the number of keys */
+	RQ_BODY_CR,
+	RQ_BODY_LF,
+	RQ_INLINE_SPACE, /* inline: before the first word */
+	RQ_INLINE_NAME,
+	RQ_INLINE_REST,
+	RQ_LOST,
+};
 struct scan_request {
-	__u8 state;
+	__u8 state;    /* enum request_state */
 	__u8 name_len; /* bytes of name collected */
 	__u8 sub_len;  /* bytes of argument 1, or of a key, kept in sub */
 	__u8 number_neg;
@@ -123,13 +140,22 @@ struct scan_request {
 };
 
 /* State of the reply scanner between packets; what is looked at before each packet comes last. */
+enum reply_state {
+	RP_TYPE = 0, /* type byte of an element must come */
+	RP_NUMBER,   /* length or count behind the type */
+	RP_NUMBER_LF,
+	RP_LINE, /* simple string, error, number, ...: up to CRLF */
+	RP_LINE_LF,
+	RP_BLOB, /* skip > 0: bytes of a blob and its CRLF */
+	RP_LOST,
+};
 struct scan_reply {
 	__u8 text[8]; /* first bytes of a top-level error */
 	__u64 number;
 	__u64 skip; /* bytes of the current blob still to come */
 	__u64 left; /* elements of the top-level reply still to come */
-	__u8 state;
-	__u8 type; /* type byte of the element at hand */
+	__u8 state; /* enum reply_state */
+	__u8 type;  /* type byte of the element at hand */
 	__u8 number_len;
 	__u8 number_neg;
 	__u8 push;     /* top-level element is a push: not a reply */

@@ -4,8 +4,8 @@
  * the order in which Redis gave them. So HGETALL is one copy, HGET that of a part.
  *
  * Invariants:
- *  H1. A found hash is copied to the scratch while its set is unchanged, and only read there.
- *  H2. What a hash that is cached whole has no field for is nil, in the version of the
+ *  V1. A found hash is copied to the scratch while its set is unchanged, and only read there.
+ *  V2. What a hash that is cached whole has no field for is nil, in the version of the
  *      connection's replies; while that is not known, whatever depends on it goes up.
  */
 #pragma once
@@ -94,7 +94,7 @@ INLINE u32 hash_append(struct work *w, u32 from, u32 to)
 	return 0;
 }
 
-/* nil: H2. */
+/* nil: V2. */
 INLINE u32 hash_nil(struct work *w)
 {
 	u32 at = w->reply_len;

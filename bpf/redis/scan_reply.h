@@ -15,16 +15,6 @@
 #include "base/seam.h"
 #include "redis/resp.h"
 
-enum reply_state {
-	RP_TYPE = 0, /* type byte of an element must come */
-	RP_NUMBER,   /* length or count behind the type */
-	RP_NUMBER_LF,
-	RP_LINE, /* simple string, error, number, ...: up to CRLF */
-	RP_LINE_LF,
-	RP_BLOB, /* skip > 0: bytes of a blob and its CRLF */
-	RP_LOST,
-};
-
 struct reply_found {
 	u32 done;    /* replies completed */
 	u32 pushes;  /* pushes completed */

@@ -25,22 +25,6 @@
 #include "redis/modes.h"
 #include "redis/resp.h"
 
-enum request_state {
-	RQ_IDLE = 0, /* between commands */
-	RQ_ARGC,     /* after '*' */
-	RQ_ARGC_LF,
-	RQ_BULK, /* '$' must come */
-	RQ_LEN,	 /* after '$' */
-	RQ_LEN_LF,
-	RQ_BODY, /* bytes of an argument that are kept: 0, 1, keys, the number of keys */
-	RQ_BODY_CR,
-	RQ_BODY_LF,
-	RQ_INLINE_SPACE, /* inline: before the first word */
-	RQ_INLINE_NAME,
-	RQ_INLINE_REST,
-	RQ_LOST,
-};
-
 #define BULK_BYTES_MAX (512U << 20) /* Redis's default proto-max-bulk-len */
 #define ARGS_MAX       (1U << 20)
 

@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
+use layout::{MARKS, REASONS, SHARED, fingerprint};
+
+#[path = "src/layout.rs"]
+mod layout;
 
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../../bpf");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    for file in ["base/reasons.def", "redis/commands.def", "trace/trace.h"]
+    for file in [REASONS, "redis/commands.def", "trace/trace.h"]
         .iter()
         .chain(SHARED)
         .chain(MARKS)
@@ -21,79 +25,23 @@ fn main() -> Result<()> {
     }
     println!("cargo:rerun-if-changed=wrapper.h");
     generate_mirror(&bpf, &out.join("mirror.rs"))?;
-    generate_reasons(&bpf.join("base/reasons.def"), &out.join("reasons.rs"))?;
+    generate_reasons(&bpf.join(REASONS), &out.join("reasons.rs"))?;
     generate_commands(&bpf.join("redis/commands.def"), &out.join("commands.rs"))?;
     generate_fast(&bpf.join("redis/fast.def"), &out.join("fast.rs"))?;
     generate_layout(&bpf, &out.join("layout.rs"))?;
     Ok(())
 }
 
-/// What builds of the programs share while one takes the other's place: the maps and what lies in
-/// them.
-const SHARED: &[&str] = &[
-    "base/abi.h",
-    "base/limits.h",
-    "base/maps.h",
-    "redis/abi.h",
-    "redis/maps.h",
-    "redis/fast.def",
-    // How the shared tables are addressed.
-    "cache/key_hash.h",
-];
-
-/// Where the marks are defined by which XDP, TC ingress and TC egress speak to each other.
-const MARKS: &[&str] = &["net/tier_xdp.h", "net/tier_skb.h"];
-
-/// A fingerprint of all that: without comments, and with the counters' names in their order.
 fn generate_layout(bpf: &Path, to: &Path) -> Result<()> {
-    let read = |file: &&str| {
+    let layout = fingerprint(|file| {
         let path = bpf.join(file);
         fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))
-    };
-    let mut text = String::new();
-    for file in SHARED {
-        text += &without_comments(&read(file)?);
-    }
-    for file in MARKS {
-        let source = without_comments(&read(file)?);
-        let marks = source.lines().filter(|line| {
-            line.starts_with("#define META_") || line.starts_with("#define SKB_MARK_")
-        });
-        text.extend(marks);
-    }
-    for row in definitions(&bpf.join("base/reasons.def"), "REASON")? {
-        text += &format!("{} ", row[0]);
-    }
-    // FNV-1a.
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    })?;
     let code = format!(
         "/// Fingerprint of what programs of different builds share; only equal ones work together.\n\
-         pub const LAYOUT: u64 = {hash:#018x};\n"
+         pub const LAYOUT: u64 = {layout:#018x};\n"
     );
     fs::write(to, code).with_context(|| format!("could not write {}", to.display()))
-}
-
-/// C source without comments, empty lines and needless blanks. No string in it holds a comment.
-fn without_comments(source: &str) -> String {
-    let mut code = String::new();
-    let mut rest = source;
-    while let Some(start) = rest.find("/*") {
-        code += &rest[..start];
-        let end = rest[start..].find("*/").map(|at| start + at + 2);
-        rest = &rest[end.unwrap_or(rest.len())..];
-    }
-    code += rest;
-    let mut lines = String::new();
-    for line in code.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if !words.is_empty() {
-            lines += &words.join(" ");
-            lines.push('\n');
-        }
-    }
-    lines
 }
 
 fn generate_mirror(bpf: &Path, to: &Path) -> Result<()> {

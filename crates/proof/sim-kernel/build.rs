@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compiles the data path's C for this machine, with the helpers of `shim/`, into a static library.
-//! With `ERB_SIM_SANITIZE` set the C is built with AddressSanitizer and UBSan; the script
+//! With `ERB_SIM_SANITIZE` set the C is built with AddressSanitizer and UBSan; the shell script
 //! `sanitize` then links their run-time library (`fuzz`: also libFuzzer's counters; see `fuzz/fuzz`).
 
 #[path = "src/compile.rs"]

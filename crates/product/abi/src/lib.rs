@@ -22,7 +22,9 @@ mod mirror {
 mod block;
 mod buffers;
 mod calls;
-mod hash;
+mod key_hash;
+#[cfg(test)]
+mod layout;
 mod plane;
 mod program;
 mod values;

@@ -60,9 +60,9 @@ impl Daemon {
     /// # Errors
     /// Any [`Error`]; then nothing was changed.
     pub fn start(config: &BoostConfig) -> Result<Self> {
-        let (boosted, links, datapath) = boost(config)?;
+        let (boosted, links, loaded) = boost(config)?;
         let made = Server::bind(&boosted.run_dir)
-            .and_then(|server| Ok((server, datapath.miss_ring()?, datapath.wake_ring()?)))
+            .and_then(|server| Ok((server, loaded.miss_ring()?, loaded.wake_ring()?)))
             .and_then(|(server, ring, wakes)| Ok((server, ring, wakes, signals()?)))
             .and_then(|(server, ring, wakes, signals)| {
                 Ok((server, ring, wakes, signals, DeviceWatch::open()?))
@@ -79,7 +79,7 @@ impl Daemon {
                 };
                 let settings = settings(config, &boosted);
                 Ok(Self {
-                    core: Core::new(Kernel { datapath, ring }, machine, settings),
+                    core: Core::new(Kernel { loaded, ring }, machine, settings),
                     boosted,
                     server,
                     fill_client: None,

@@ -171,13 +171,13 @@ impl Machine for Linux {
 
 /// The data path in the kernel, and its ring of misses.
 pub(crate) struct Kernel {
-    pub(crate) datapath: Datapath,
+    pub(crate) loaded: Datapath,
     pub(crate) ring: MissRing,
 }
 
 impl ControlBlock for Kernel {
     fn control(&self) -> &Control {
-        self.datapath.control()
+        self.loaded.control()
     }
 }
 
@@ -185,19 +185,19 @@ impl ControlPlane for Kernel {
     type Error = CoreError;
 
     fn buffers(&self) -> &Buffers {
-        self.datapath.buffers()
+        self.loaded.buffers()
     }
     fn run(&self, program: Program) -> Result<u32> {
-        below(self.datapath.run(program))
+        below(self.loaded.run(program))
     }
     fn keys(&self, table: Table) -> Vec<Vec<u8>> {
-        self.datapath.keys(table)
+        self.loaded.keys(table)
     }
     fn look_up(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        below(self.datapath.look_up(table, key))
+        below(self.loaded.look_up(table, key))
     }
     fn put(&self, table: Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        below(self.datapath.put(table, key, value))
+        below(self.loaded.put(table, key, value))
     }
 }
 
@@ -206,7 +206,7 @@ impl DataPath for Kernel {
         self.ring.drain()
     }
     fn run_on(&mut self, ifindex: u32) {
-        self.datapath.run_on(ifindex);
+        self.loaded.run_on(ifindex);
     }
 }
 

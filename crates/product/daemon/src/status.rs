@@ -41,7 +41,7 @@ impl Daemon {
                     .answer(number, &json!({ "translated": translated }));
             }
             Request::Fills { on } => {
-                let control = self.core.path().datapath.control();
+                let control = self.core.datapath().loaded.control();
                 control.set_fills(u32::from(on));
                 self.server.answer(number, &json!({ "fills": on }));
             }
@@ -65,10 +65,10 @@ impl Daemon {
     }
 
     fn begin_named_fill(&mut self, number: u64, keys: Vec<String>, hashes: bool) -> Result<()> {
-        let path = self.core.path();
-        let refusal = if path.serving() == 0 {
+        let datapath = self.core.datapath();
+        let refusal = if datapath.serving() == 0 {
             Some("not serving")
-        } else if path.fills() == 0 {
+        } else if datapath.fills() == 0 {
             Some("fills are switched off")
         } else if self.fill_client.is_some() {
             Some("another client is filling")
@@ -112,7 +112,7 @@ impl Daemon {
     }
 
     fn conn_lines(&self) -> Vec<ConnLine> {
-        let views = self.core.path().datapath.conn_views();
+        let views = self.core.datapath().loaded.conn_views();
         views
             .iter()
             .map(|view| {
@@ -133,7 +133,7 @@ impl Daemon {
 
     fn status(&self) -> Result<Status> {
         let (boosted, core) = (&self.boosted, &self.core);
-        let datapath = &core.path().datapath;
+        let datapath = &core.datapath().loaded;
         let mut status = base_status(
             &boosted.run_dir,
             &boosted.notes,

@@ -53,7 +53,7 @@ pub enum Command {
     /// Stop answering and take everything away.
     ///
     /// Connections that the fast path has answered need translation until they close. Without
-    /// --force the daemon stays for them and leaves with the last one.
+    /// --force the daemon stays for them and leaves with the last one. Without a daemon: detach again.
     Detach(DetachArgs),
     /// A laboratory in network namespaces (`erb lab --help`).
     #[command(hide = true, disable_help_flag = true)]

@@ -45,7 +45,7 @@ mod tests {
     use erb_abi::ControlBlock as _;
 
     use super::*;
-    use crate::scripted::Recorder;
+    use crate::doubles::Recorder;
 
     #[test]
     fn noise_is_not_told_slewing_is_and_a_step_empties_the_cache() {

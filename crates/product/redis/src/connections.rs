@@ -233,7 +233,7 @@ impl<M: Machine> Connections<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Recorder, Stand};
+    use crate::doubles::{Recorder, Stand};
     use erb_abi::{PLACES_USED, admit_row};
 
     #[test]

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Feed ordering against a scripted Redis: what the cache sees, in which order.
+//! Feed ordering against a Redis whose every byte the test says: what the cache sees, in which order.
 
 use erb_abi::{self as abi, ControlBlock as _, ControlPlane as _, FillToken, ValueKind, Wanted};
 
 use super::*;
+use crate::doubles::{Pipe, Recorder, few_commands};
 use crate::expect::Question;
 use crate::fill::{Filled, Size};
 use crate::reading::Asked;
-use crate::scripted::{Pipe, Recorder, few_commands};
 
 const SETUP: &[u8] = b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
     +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
     *8\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*2\r\n$1\r\n0\r\n*0\r\n:-2\r\n";
 
-struct Script {
+struct Fixture {
     feed: Feed<Pipe>,
     redis: Pipe,
     cache: Recorder,
     events: Vec<Event>,
 }
 
-impl Script {
+impl Fixture {
     fn new() -> Self {
         let redis = Pipe::default();
         Self {
@@ -33,13 +33,13 @@ impl Script {
 
     /// A feed whose set-up is done.
     fn ready() -> Self {
-        let mut script = Self::new();
-        script.say(SETUP);
-        script.say(format!("$0\r\n\r\n{}+OK\r\n", few_commands()).as_bytes());
-        assert!(script.feed.is_ready());
-        script.cache.take_log();
-        script.events.clear();
-        script
+        let mut fixture = Self::new();
+        fixture.say(SETUP);
+        fixture.say(format!("$0\r\n\r\n{}+OK\r\n", few_commands()).as_bytes());
+        assert!(fixture.feed.is_ready());
+        fixture.cache.take_log();
+        fixture.events.clear();
+        fixture
     }
 
     /// Redis says this, and the feed hears it.
@@ -80,14 +80,14 @@ fn lease(events: &[Event]) -> Vec<u64> {
 
 #[test]
 fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
-    let mut script = Script::new();
-    script.say(SETUP);
+    let mut fixture = Fixture::new();
+    fixture.say(SETUP);
     // Number 12 has taken the name: HELLO has told the feed that it is number 9.
     let list = "id=5 name=erb-feed:test\nid=6 name=other\nid=9 name=erb-feed:test\n\
                 id=12 name=erb-feed:test\n";
-    script.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
-    assert_eq!(script.feed.expected.len(), 2);
-    let heard = script.redis.heard();
+    fixture.say(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
+    assert_eq!(fixture.feed.expected.len(), 2);
+    let heard = fixture.redis.heard();
     let kill = heard.find("KILL").unwrap();
     assert!(heard[kill..].contains("$1\r\n5\r\n"), "{heard}");
     assert!(
@@ -98,32 +98,32 @@ fn older_feeds_die_before_tracking_and_the_cache_is_cleared_once_it_is_on() {
     );
     assert!(kill < heard.find("COMMAND").unwrap() && !heard.contains("TRACKING"));
     assert!(
-        script.log().is_empty(),
+        fixture.log().is_empty(),
         "nothing is cleared before tracking is on"
     );
-    script.say(format!(":1\r\n{}", few_commands()).as_bytes());
-    assert!(script.redis.heard().contains("TRACKING"));
-    assert!(script.log().is_empty(), "nothing is cleared before that");
-    script.say(b"+OK\r\n");
-    assert!(script.feed.is_ready());
-    assert_eq!(script.log(), ["clear"]);
+    fixture.say(format!(":1\r\n{}", few_commands()).as_bytes());
+    assert!(fixture.redis.heard().contains("TRACKING"));
+    assert!(fixture.log().is_empty(), "nothing is cleared before that");
+    fixture.say(b"+OK\r\n");
+    assert!(fixture.feed.is_ready());
+    assert_eq!(fixture.log(), ["clear"]);
 }
 
 #[test]
 fn a_hello_that_tells_no_number_ends_the_connection() {
-    let mut script = Script::new();
-    let error = script.try_say(b"%1\r\n+server\r\n+redis\r\n").unwrap_err();
+    let mut fixture = Fixture::new();
+    let error = fixture.try_say(b"%1\r\n+server\r\n+redis\r\n").unwrap_err();
     assert!(error.to_string().contains("no id"), "{error}");
 }
 
 #[test]
 fn setup_refused_ends_the_connection() {
-    let mut script = Script::new();
-    let error = script
+    let mut fixture = Fixture::new();
+    let error = fixture
         .try_say(b"-NOAUTH HELLO must be called with the client already authenticated\r\n")
         .unwrap_err();
     assert!(error.to_string().contains("NOAUTH"), "{error}");
-    assert!(!script.feed.is_ready());
+    assert!(!fixture.feed.is_ready());
 }
 
 #[test]
@@ -136,53 +136,53 @@ fn only_a_literal_pong_renews() {
         "$4\r\nPONG\r\n",
         "+OK\r\n",
     ] {
-        let mut script = Script::ready();
-        script.feed.ping(17, 0);
-        script.say(b"$0\r\n\r\n");
-        script.events.clear();
-        script.say(reply.as_bytes());
-        assert!(!script.events.is_empty());
+        let mut fixture = Fixture::ready();
+        fixture.feed.ping(17, 0);
+        fixture.say(b"$0\r\n\r\n");
+        fixture.events.clear();
+        fixture.say(reply.as_bytes());
+        assert!(!fixture.events.is_empty());
         assert!(
-            matches!(script.events[..], [Event::NoLease(_)]),
+            matches!(fixture.events[..], [Event::NoLease(_)]),
             "{reply}: {:?}",
-            script.events
+            fixture.events
         );
     }
-    let mut script = Script::ready();
-    script.feed.ping(17, 0);
-    script.say(b"$0\r\n\r\n+PO");
-    assert!(lease(&script.events).is_empty(), "half a reply is none");
-    script.say(b"NG\r\n");
-    assert_eq!(lease(&script.events), [17]);
+    let mut fixture = Fixture::ready();
+    fixture.feed.ping(17, 0);
+    fixture.say(b"$0\r\n\r\n+PO");
+    assert!(lease(&fixture.events).is_empty(), "half a reply is none");
+    fixture.say(b"NG\r\n");
+    assert_eq!(lease(&fixture.events), [17]);
 }
 
 #[test]
 fn without_the_calls_of_swapdb_pong_renews_nothing() {
-    let mut script = Script::ready();
-    script.feed.ping(17, 0);
-    script.say(b"-BUSY Redis is busy running a script\r\n+PONG\r\n");
+    let mut fixture = Fixture::ready();
+    fixture.feed.ping(17, 0);
+    fixture.say(b"-BUSY Redis is busy running a script\r\n+PONG\r\n");
     assert!(
-        matches!(&script.events[..], [Event::NoLease(reason)] if reason.contains("BUSY")),
+        matches!(&fixture.events[..], [Event::NoLease(reason)] if reason.contains("BUSY")),
         "{:?}",
-        script.events
+        fixture.events
     );
 }
 
 #[test]
 fn invalidations_reach_the_cache_before_later_replies() {
-    let mut script = Script::ready();
-    script.feed.ask_fill(asked(&["a"]), 9);
-    script.feed.ping(3, 0);
-    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
-    script.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
-    script.say(b"*3\r\n+OK\r\n$1\r\nv\r\n:-1\r\n");
-    script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nc\r\n$0\r\n\r\n+PONG\r\n");
-    assert_eq!(lease(&script.events), [3]);
+    let mut fixture = Fixture::ready();
+    fixture.feed.ask_fill(asked(&["a"]), 9);
+    fixture.feed.ping(3, 0);
+    fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    fixture.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    fixture.say(b"*3\r\n+OK\r\n$1\r\nv\r\n:-1\r\n");
+    fixture.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nc\r\n$0\r\n\r\n+PONG\r\n");
+    assert_eq!(lease(&fixture.events), [3]);
     assert_eq!(
-        script.log(),
+        fixture.log(),
         ["invalidate a,b", "insert a=v until 0", "invalidate c"]
     );
-    let kinds: Vec<_> = script.events.iter().map(std::mem::discriminant).collect();
+    let kinds: Vec<_> = fixture.events.iter().map(std::mem::discriminant).collect();
     let last = std::mem::discriminant(&Event::Lease {
         sent_ns: 0,
         answered: 0,
@@ -196,27 +196,27 @@ fn invalidations_reach_the_cache_before_later_replies() {
 
 #[test]
 fn a_flush_clears_everything() {
-    let mut script = Script::ready();
-    script.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n");
+    let mut fixture = Fixture::ready();
+    fixture.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n");
     let is_flush = |event: &Event| matches!(event, Event::Invalidated { .. });
-    assert!(script.events.iter().any(is_flush));
-    assert_eq!(script.log(), ["clear"]);
+    assert!(fixture.events.iter().any(is_flush));
+    assert_eq!(fixture.log(), ["clear"]);
 }
 
 #[test]
 fn every_element_of_exec_is_checked() {
-    let mut script = Script::ready();
-    script.feed.ask_fill(asked(&["a", "b", "c", "d", "e"]), 9);
+    let mut fixture = Fixture::ready();
+    fixture.feed.ask_fill(asked(&["a", "b", "c", "d", "e"]), 9);
     let queued = "+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11);
-    script.say(queued.as_bytes());
-    script.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:1700000000123\r\n_\r\n:-2\r\n");
-    script.say(b"-WRONGTYPE no string\r\n:-1\r\n$1\r\nw\r\n:-2\r\n");
+    fixture.say(queued.as_bytes());
+    fixture.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:1700000000123\r\n_\r\n:-2\r\n");
+    fixture.say(b"-WRONGTYPE no string\r\n:-1\r\n$1\r\nw\r\n:-2\r\n");
     // Longer than it was: what is beyond its size was not asked for.
-    script.say(b"$5\r\nvalue\r\n:-1\r\n");
-    assert!(!script.events.is_empty());
-    assert_eq!(script.log(), ["insert a=v until 1700000000123"]);
-    let Event::Filled(ends) = &script.events[0] else {
-        panic!("{:?}", script.events)
+    fixture.say(b"$5\r\nvalue\r\n:-1\r\n");
+    assert!(!fixture.events.is_empty());
+    assert_eq!(fixture.log(), ["insert a=v until 1700000000123"]);
+    let Event::Filled(ends) = &fixture.events[0] else {
+        panic!("{:?}", fixture.events)
     };
     let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
     let never = Filled::Never;
@@ -225,56 +225,56 @@ fn every_element_of_exec_is_checked() {
 
 #[test]
 fn a_fill_names_its_databases_and_one_that_is_refused_counts_for_nothing() {
-    let mut script = Script::ready();
+    let mut fixture = Fixture::ready();
     let mut batch = asked(&["a", "b", "c", "d"]);
     for (one, db) in batch.iter_mut().zip([0, 7, 0, 16]) {
         one.wanted.db = db;
     }
-    script.feed.ask_fill(batch, 9);
-    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
-    let heard = script.redis.heard();
+    fixture.feed.ask_fill(batch, 9);
+    fixture.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
+    let heard = fixture.redis.heard();
     let words: Vec<&str> = heard
         .split("\r\n")
         .filter(|word| word.len() == 1 || *word == "16" || *word == "SELECT")
         .collect();
     let expected = "SELECT 0 a 0 4 a c 0 4 c SELECT 7 b 0 4 b SELECT 16 d 0 4 d";
     assert!(words.join(" ").ends_with(expected), "{words:?}");
-    script.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:-1\r\n$1\r\nw\r\n:-1\r\n");
-    script.say(b"+OK\r\n$1\r\nx\r\n:-1\r\n-ERR DB index is out of range\r\n$1\r\ny\r\n:-1\r\n");
+    fixture.say(b"*11\r\n+OK\r\n$1\r\nv\r\n:-1\r\n$1\r\nw\r\n:-1\r\n");
+    fixture.say(b"+OK\r\n$1\r\nx\r\n:-1\r\n-ERR DB index is out of range\r\n$1\r\ny\r\n:-1\r\n");
     assert_eq!(
-        script.log(),
+        fixture.log(),
         [
             "insert a=v until 0",
             "insert c=w until 0",
             "insert 7:b=x until 0"
         ]
     );
-    let Event::Filled(ends) = &script.events[0] else {
-        panic!("{:?}", script.events)
+    let Event::Filled(ends) = &fixture.events[0] else {
+        panic!("{:?}", fixture.events)
     };
     assert_eq!((ends[3].0.db, ends[3].1), (16, Filled::Never));
 }
 
 #[test]
 fn sizes_are_asked_for_by_commands_whose_answers_are_short() {
-    let mut script = Script::ready();
+    let mut fixture = Fixture::ready();
     let key = |name: &str| Wanted::string(name.as_bytes().to_vec());
     let mut batch: Vec<Wanted> = ["h", "s", "l", "x", "n"].map(key).into();
     for at in [0, 3, 4] {
         batch[at].kind = ValueKind::Hash;
     }
-    script.redis.heard();
-    script.feed.ask_sizes(batch.clone(), 9);
-    script.feed.flush().unwrap();
-    let heard = script.redis.heard();
+    fixture.redis.heard();
+    fixture.feed.ask_sizes(batch.clone(), 9);
+    fixture.feed.flush().unwrap();
+    let heard = fixture.redis.heard();
     for reads in ["GET", "HKEYS", "HVALS", "HGETALL", "HSCAN"] {
         assert!(!heard.contains(reads), "{heard}");
     }
-    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
-    script.say(b"*12\r\n+OK\r\n$8\r\nlistpack\r\n:3\r\n:128\r\n:4194304\r\n-WRONGTYPE x\r\n");
-    script.say(b"$9\r\nhashtable\r\n:1000000\r\n:90000000\r\n_\r\n:0\r\n_\r\n");
-    let Event::Sized(found) = script.events.remove(0) else {
-        panic!("{:?}", script.events)
+    fixture.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
+    fixture.say(b"*12\r\n+OK\r\n$8\r\nlistpack\r\n:3\r\n:128\r\n:4194304\r\n-WRONGTYPE x\r\n");
+    fixture.say(b"$9\r\nhashtable\r\n:1000000\r\n:90000000\r\n_\r\n:0\r\n_\r\n");
+    let Event::Sized(found) = fixture.events.remove(0) else {
+        panic!("{:?}", fixture.events)
     };
     let small = Size::Hash {
         fields: 3,
@@ -285,74 +285,74 @@ fn sizes_are_asked_for_by_commands_whose_answers_are_short() {
     for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
         assert_eq!((&wanted, size), (&key, Some(expected)));
     }
-    script.feed.ask_sizes(vec![key("a")], 9);
-    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n-EXECABORT x\r\n");
-    assert!(matches!(&script.events[..], [Event::Sized(found)] if found[0].1.is_none()));
+    fixture.feed.ask_sizes(vec![key("a")], 9);
+    fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n-EXECABORT x\r\n");
+    assert!(matches!(&fixture.events[..], [Event::Sized(found)] if found[0].1.is_none()));
 }
 
 #[test]
 fn an_answer_that_no_fill_can_have_ends_the_feed() {
-    let mut script = Script::ready();
-    script.feed.ask_fill(asked(&["a"]), 9);
-    script.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
-    let error = script.try_say(b"*3\r\n+OK\r\n$1048577\r\n").unwrap_err();
+    let mut fixture = Fixture::ready();
+    fixture.feed.ask_fill(asked(&["a"]), 9);
+    fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    let error = fixture.try_say(b"*3\r\n+OK\r\n$1048577\r\n").unwrap_err();
     assert!(error.to_string().contains("longer than 1048576"), "{error}");
 }
 
 #[test]
 fn an_aborted_fill_inserts_nothing() {
-    let mut script = Script::ready();
-    script.feed.ask_fill(asked(&["a"]), 9);
-    script.say(b"+OK\r\n+QUEUED\r\n-OOM x\r\n+QUEUED\r\n-EXECABORT x\r\n");
-    assert!(!script.events.is_empty());
-    assert!(script.log().is_empty());
-    assert!(matches!(&script.events[0], Event::Filled(ends) if ends[0].1 == Filled::Later));
+    let mut fixture = Fixture::ready();
+    fixture.feed.ask_fill(asked(&["a"]), 9);
+    fixture.say(b"+OK\r\n+QUEUED\r\n-OOM x\r\n+QUEUED\r\n-EXECABORT x\r\n");
+    assert!(!fixture.events.is_empty());
+    assert!(fixture.log().is_empty());
+    assert!(matches!(&fixture.events[0], Event::Filled(ends) if ends[0].1 == Filled::Later));
 }
 
 #[test]
 fn a_state_is_whole_only_when_monitors_were_looked_for() {
-    let mut script = Script::ready();
-    script.feed.ask_state(7);
-    script.say(b"%0\r\n*0\r\n$27\r\ncmdstat_monitor:calls=1,u=1\r\n");
+    let mut fixture = Fixture::ready();
+    fixture.feed.ask_state(7);
+    fixture.say(b"%0\r\n*0\r\n$27\r\ncmdstat_monitor:calls=1,u=1\r\n");
     assert!(matches!(
-        script.feed.expected.front(),
+        fixture.feed.expected.front(),
         Some(Expect::Monitors { .. })
     ));
-    assert!(script.feed.is_asking_state());
-    assert!(matches!(script.events[..], [Event::Calls(_)]), "in order");
-    script.events.clear();
-    script.say(b"$20\r\nid=9 flags=O qbuf=0\n\r\n");
-    assert!(!script.events.is_empty());
-    let Event::State { state, gate: 7 } = &script.events[0] else {
-        panic!("{:?}", script.events)
+    assert!(fixture.feed.is_asking_state());
+    assert!(matches!(fixture.events[..], [Event::Calls(_)]), "in order");
+    fixture.events.clear();
+    fixture.say(b"$20\r\nid=9 flags=O qbuf=0\n\r\n");
+    assert!(!fixture.events.is_empty());
+    let Event::State { state, gate: 7 } = &fixture.events[0] else {
+        panic!("{:?}", fixture.events)
     };
     assert_eq!(state.monitors, 1);
-    assert!(!script.feed.is_asking_state());
+    assert!(!fixture.feed.is_asking_state());
 }
 
 #[test]
 fn without_monitor_or_resetstat_no_client_list_is_asked_for() {
-    let mut script = Script::ready();
-    script.feed.ask_state(7);
-    script.say(b"%0\r\n*0\r\n$11\r\nrole:master\r\n");
+    let mut fixture = Fixture::ready();
+    fixture.feed.ask_state(7);
+    fixture.say(b"%0\r\n*0\r\n$11\r\nrole:master\r\n");
     assert!(matches!(
-        &script.events[..],
+        &fixture.events[..],
         [Event::Calls(_), Event::State { state, gate: 7 }] if state.monitors == 0
     ));
-    assert!(!script.feed.is_asking_state());
+    assert!(!fixture.feed.is_asking_state());
 }
 
 #[test]
 fn replies_to_nothing_end_the_connection() {
-    let mut script = Script::ready();
-    assert!(script.try_say(b"+OK\r\n").is_err());
+    let mut fixture = Fixture::ready();
+    assert!(fixture.try_say(b"+OK\r\n").is_err());
 }
 
 #[test]
 fn a_closed_connection_is_an_error() {
-    let mut script = Script::ready();
-    script.redis.close();
-    assert!(script.try_say(b"").is_err());
+    let mut fixture = Fixture::ready();
+    fixture.redis.close();
+    assert!(fixture.try_say(b"").is_err());
 }
 
 /// The commands in what was written, as ACL rules name them.
@@ -379,23 +379,23 @@ fn rules(heard: &str) -> Vec<String> {
 
 #[test]
 fn every_command_of_the_feed_is_among_the_rights() {
-    let mut script = Script::new();
-    script.say(SETUP);
+    let mut fixture = Fixture::new();
+    fixture.say(SETUP);
     let list = "id=5 name=erb-feed:test\nid=9 name=erb-feed:test\n";
     let length = list.len();
-    script.say(format!("${length}\r\n{list}\r\n:1\r\n{}", few_commands()).as_bytes());
-    script.feed.ping(1, 0);
-    script.feed.ask_state(7);
-    script.feed.ask_clients(Question::default());
+    fixture.say(format!("${length}\r\n{list}\r\n:1\r\n{}", few_commands()).as_bytes());
+    fixture.feed.ping(1, 0);
+    fixture.feed.ask_state(7);
+    fixture.feed.ask_clients(Question::default());
     let mut hash = Wanted::string(b"a".to_vec());
     hash.kind = ValueKind::Hash;
-    script
+    fixture
         .feed
         .ask_sizes(vec![hash, Wanted::string(b"a".to_vec())], 9);
-    script.feed.ask_fill(asked(&["a"]), 9);
-    script.feed.ask_touch(vec![(0, b"a".to_vec())]);
-    script.feed.flush().unwrap();
-    let sent = rules(&script.redis.heard());
+    fixture.feed.ask_fill(asked(&["a"]), 9);
+    fixture.feed.ask_touch(vec![(0, b"a".to_vec())]);
+    fixture.feed.flush().unwrap();
+    let sent = rules(&fixture.redis.heard());
     assert!(sent.len() > 15, "{sent:?}");
     for rule in sent.iter().filter(|rule| *rule != "hello") {
         assert!(
@@ -415,9 +415,9 @@ fn every_command_of_the_feed_is_among_the_rights() {
 #[test]
 fn a_missing_right_ends_the_connection_wherever_it_shows() {
     let noperm = b"-NOPERM this user has no permissions to run the 'x' command\r\n";
-    let mut script = Script::new();
-    script.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
-    let error = script.try_say(noperm).unwrap_err();
+    let mut fixture = Fixture::new();
+    fixture.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+    let error = fixture.try_say(noperm).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     assert!(error.to_string().contains("ACL SETUSER default"), "{error}");
     let asks: [fn(&mut Feed<Pipe>); 4] = [
@@ -427,45 +427,45 @@ fn a_missing_right_ends_the_connection_wherever_it_shows() {
         |feed| feed.ask_clients(Question::default()),
     ];
     for ask in asks {
-        let mut script = Script::ready();
-        ask(&mut script.feed);
-        let error = script.try_say(noperm).unwrap_err();
+        let mut fixture = Fixture::ready();
+        ask(&mut fixture.feed);
+        let error = fixture.try_say(noperm).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     }
 }
 
 #[test]
 fn a_trial_of_a_loading_redis_proves_nothing() {
-    let mut script = Script::new();
-    script.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
-    script.say(&b"-LOADING x\r\n".repeat(7));
-    script.say(b"-EXECABORT x\r\n$0\r\n\r\n");
-    script.say(format!("{}+OK\r\n", few_commands()).as_bytes());
-    assert!(script.feed.is_ready());
+    let mut fixture = Fixture::new();
+    fixture.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
+    fixture.say(&b"-LOADING x\r\n".repeat(7));
+    fixture.say(b"-EXECABORT x\r\n$0\r\n\r\n");
+    fixture.say(format!("{}+OK\r\n", few_commands()).as_bytes());
+    assert!(fixture.feed.is_ready());
 }
 
 #[test]
 fn a_hash_is_filled_whole_or_not_at_all() {
-    let mut script = Script::ready();
+    let mut fixture = Fixture::ready();
     let mut batch = asked(&["h", "s", "x", "w"]);
     for at in [0, 2, 3] {
         batch[at].wanted.kind = ValueKind::Hash;
     }
-    script.feed.ask_fill(batch, 9);
-    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
+    fixture.feed.ask_fill(batch, 9);
+    fixture.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
     assert!(
-        script
+        fixture
             .redis
             .heard()
             .contains("HSCAN\r\n$1\r\nh\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$2\r\n64\r\n")
     );
-    script.say(b"*12\r\n+OK\r\n");
+    fixture.say(b"*12\r\n+OK\r\n");
     let scan = "*2\r\n$1\r\n0\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n:-1\r\n";
-    script.say(format!("$8\r\nlistpack\r\n{scan}$1\r\nv\r\n:-1\r\n").as_bytes());
-    script.say(format!("$10\r\nlistpackex\r\n{scan}").as_bytes());
-    script.say(b"$6\r\nembstr\r\n-WRONGTYPE x\r\n:-1\r\n");
-    let Event::Filled(ends) = &script.events[0] else {
-        panic!("{:?}", script.events)
+    fixture.say(format!("$8\r\nlistpack\r\n{scan}$1\r\nv\r\n:-1\r\n").as_bytes());
+    fixture.say(format!("$10\r\nlistpackex\r\n{scan}").as_bytes());
+    fixture.say(b"$6\r\nembstr\r\n-WRONGTYPE x\r\n:-1\r\n");
+    let Event::Filled(ends) = &fixture.events[0] else {
+        panic!("{:?}", fixture.events)
     };
     let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
     let (yes, never) = (Filled::Inserted, Filled::Never);
@@ -474,54 +474,54 @@ fn a_hash_is_filled_whole_or_not_at_all() {
 
 #[test]
 fn a_new_table_is_loaded_while_nothing_is_served_and_empties_the_cache() {
-    let mut script = Script::ready();
-    script.cache.set(|control| control.serving = 1);
-    script.feed.ask_commands();
-    script.say(few_commands().as_bytes());
-    assert!(script.log().is_empty(), "the same table");
-    assert_eq!(script.cache.control().serving(), 1);
+    let mut fixture = Fixture::ready();
+    fixture.cache.set(|control| control.serving = 1);
+    fixture.feed.ask_commands();
+    fixture.say(few_commands().as_bytes());
+    assert!(fixture.log().is_empty(), "the same table");
+    assert_eq!(fixture.cache.control().serving(), 1);
     let key = abi::command_key_bytes("set").unwrap();
     let row = abi::COMMANDS[0].meaning();
-    script.cache.set_command(&key, Some(&row)).unwrap();
-    script.feed.ask_commands();
-    script.say(few_commands().as_bytes());
-    assert_eq!(script.log(), ["clear"]);
-    assert_eq!(script.cache.control().serving(), 0);
-    let rows = script.cache.command_rows().unwrap();
+    fixture.cache.set_command(&key, Some(&row)).unwrap();
+    fixture.feed.ask_commands();
+    fixture.say(few_commands().as_bytes());
+    assert_eq!(fixture.log(), ["clear"]);
+    assert_eq!(fixture.cache.control().serving(), 0);
+    let rows = fixture.cache.command_rows().unwrap();
     assert!(rows.iter().all(|(of, _)| *of != key));
 }
 
 #[test]
 fn commands_that_are_not_what_they_are_called_are_not_sent() {
-    let mut script = Script::new();
-    script.say(SETUP);
-    script.say(b"$0\r\n\r\n");
-    script.redis.heard();
+    let mut fixture = Fixture::new();
+    fixture.say(SETUP);
+    fixture.say(b"$0\r\n\r\n");
+    fixture.redis.heard();
     // Somebody's FLUSHALL is called INFO.
     let other = few_commands().replace("*10\r\n+info\r\n", "*10\r\n+flushall\r\n");
-    script.say(other.as_bytes());
-    let Some(Event::Commands { end, again: false }) = script.events.pop() else {
-        panic!("{:?}", script.events);
+    fixture.say(other.as_bytes());
+    let Some(Event::Commands { end, again: false }) = fixture.events.pop() else {
+        panic!("{:?}", fixture.events);
     };
     assert!(end.unwrap_err().contains("INFO"));
-    script.say(b"+OK\r\n");
-    assert!(script.feed.is_ready());
-    script.redis.heard();
-    script.feed.ask_state(0);
-    script.feed.ping(1, 0);
-    script.feed.flush().unwrap();
-    assert_eq!(script.redis.heard(), "");
+    fixture.say(b"+OK\r\n");
+    assert!(fixture.feed.is_ready());
+    fixture.redis.heard();
+    fixture.feed.ask_state(0);
+    fixture.feed.ping(1, 0);
+    fixture.feed.flush().unwrap();
+    assert_eq!(fixture.redis.heard(), "");
 }
 
 #[test]
 fn a_redis_that_closes_while_it_owes_a_long_answer_is_told_with_the_limit() {
-    let end = |script: &mut Script| {
-        script.redis.close();
-        let end = script.try_say(b"").unwrap_err();
+    let end = |fixture: &mut Fixture| {
+        fixture.redis.close();
+        let end = fixture.try_say(b"").unwrap_err();
         (end.kind(), end.to_string())
     };
     // Nothing of the set-up is answered: Redis drops what it has not written with the rest.
-    let (kind, told) = end(&mut Script::new());
+    let (kind, told) = end(&mut Fixture::new());
     assert_eq!(kind, io::ErrorKind::QuotaExceeded);
     assert!(
         told.contains("CLIENT LIST: if it was not stopped, client-output-buffer-limit"),
@@ -536,31 +536,31 @@ fn a_redis_that_closes_while_it_owes_a_long_answer_is_told_with_the_limit() {
         )
     };
     for (limit, told_of) in [("65536", true), ("0", false)] {
-        let mut script = Script::ready();
-        script.feed.ask_state(0);
-        script.say(config(limit).as_bytes());
-        script.feed.ask_clients(Question::default());
-        let (_, told) = end(&mut script);
+        let mut fixture = Fixture::ready();
+        fixture.feed.ask_state(0);
+        fixture.say(config(limit).as_bytes());
+        fixture.feed.ask_clients(Question::default());
+        let (_, told) = end(&mut fixture);
         assert_eq!(told.contains("is 65536 bytes"), told_of, "{told}");
         assert_eq!(told.contains("client-output"), told_of, "{told}");
     }
-    let mut script = Script::ready();
-    script.feed.ping(3, 0);
-    let (_, told) = end(&mut script);
+    let mut fixture = Fixture::ready();
+    fixture.feed.ping(3, 0);
+    let (_, told) = end(&mut fixture);
     assert_eq!(told, "Redis closed the connection", "nothing long was owed");
 }
 
 #[test]
 fn a_state_says_whether_a_list_of_the_clients_fits() {
-    let mut script = Script::new();
-    script.say(SETUP);
+    let mut fixture = Fixture::new();
+    fixture.say(SETUP);
     let list = format!("id=5 name={}\n", "x".repeat(1_000)).repeat(3);
-    script.say(format!("${}\r\n{list}\r\n{}+OK\r\n", list.len(), few_commands()).as_bytes());
-    script.feed.ask_state(0);
+    fixture.say(format!("${}\r\n{list}\r\n{}+OK\r\n", list.len(), few_commands()).as_bytes());
+    fixture.feed.ask_state(0);
     let info = "connected_clients:100\r\n";
-    script.say(b"*2\r\n$26\r\nclient-output-buffer-limit\r\n$16\r\nnormal 65536 0 0\r\n*0\r\n");
-    script.say(format!("${}\r\n{info}\r\n", info.len()).as_bytes());
-    let state = script.events.iter().find_map(|event| match event {
+    fixture.say(b"*2\r\n$26\r\nclient-output-buffer-limit\r\n$16\r\nnormal 65536 0 0\r\n*0\r\n");
+    fixture.say(format!("${}\r\n{info}\r\n", info.len()).as_bytes());
+    let state = fixture.events.iter().find_map(|event| match event {
         Event::State { state, .. } => Some(state),
         _ => None,
     });
@@ -570,27 +570,27 @@ fn a_state_says_whether_a_list_of_the_clients_fits() {
 
 #[test]
 fn where_misses_are_told_a_size_is_asked_for_without_one() {
-    let mut script = Script::ready();
+    let mut fixture = Fixture::ready();
     let key = |name: &str| Wanted::string(name.as_bytes().to_vec());
     let mut batch: Vec<Wanted> = ["s", "l", "n", "h", "x"].map(key).into();
     batch[3].kind = ValueKind::Hash;
     batch[4].kind = ValueKind::Hash;
-    script.feed.ask_state(0);
-    script.say(b"*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\nEm\r\n*0\r\n$0\r\n\r\n");
-    script.events.clear();
-    script.redis.heard();
-    script.feed.ask_sizes(batch.clone(), 9);
-    script.feed.flush().unwrap();
-    let heard = script.redis.heard();
+    fixture.feed.ask_state(0);
+    fixture.say(b"*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\nEm\r\n*0\r\n$0\r\n\r\n");
+    fixture.events.clear();
+    fixture.redis.heard();
+    fixture.feed.ask_sizes(batch.clone(), 9);
+    fixture.feed.flush().unwrap();
+    let heard = fixture.redis.heard();
     assert!(heard.contains("ENCODING") && heard.contains("USAGE"));
     for loud in ["STRLEN", "HLEN", "GETRANGE", "PEXPIRETIME"] {
         assert!(!heard.contains(loud), "{heard}");
     }
-    script.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
-    script.say(b"*11\r\n+OK\r\n$6\r\nembstr\r\n:56\r\n$9\r\nquicklist\r\n:90\r\n_\r\n_\r\n");
-    script.say(b"$8\r\nlistpack\r\n:200\r\n$9\r\nhashtable\r\n:200\r\n");
-    let Event::Sized(found) = script.events.remove(0) else {
-        panic!("{:?}", script.events)
+    fixture.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
+    fixture.say(b"*11\r\n+OK\r\n$6\r\nembstr\r\n:56\r\n$9\r\nquicklist\r\n:90\r\n_\r\n_\r\n");
+    fixture.say(b"$8\r\nlistpack\r\n:200\r\n$9\r\nhashtable\r\n:200\r\n");
+    let Event::Sized(found) = fixture.events.remove(0) else {
+        panic!("{:?}", fixture.events)
     };
     let (none, string) = (Size::None, Size::StringMemory(56));
     let sizes = [string, none, none, Size::HashMemory(200), none];

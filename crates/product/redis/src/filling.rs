@@ -209,7 +209,7 @@ impl Filling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::Recorder;
+    use crate::doubles::Recorder;
 
     #[test]
     fn misses_flow_for_a_while_and_are_kept_only_if_they_may_be_filled() {

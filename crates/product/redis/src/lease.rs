@@ -89,7 +89,7 @@ mod tests {
     use erb_abi::ControlBlock as _;
 
     use super::*;
-    use crate::scripted::Recorder;
+    use crate::doubles::Recorder;
 
     #[test]
     fn it_is_kept_up_while_a_count_moves_and_for_five_seconds_more() {

@@ -23,16 +23,18 @@
 
 mod admission;
 mod admit;
+mod cached_hash;
 mod client_list;
 mod clock;
 mod commands;
 mod connections;
+#[cfg(test)]
+mod doubles;
 mod ends;
 mod expect;
 mod feed;
 mod fill;
 mod filling;
-mod hash;
 mod lease;
 mod link;
 mod listeners;
@@ -46,8 +48,6 @@ mod reading;
 mod redis_state;
 pub mod resp;
 pub mod rights;
-#[cfg(test)]
-mod scripted;
 mod settle;
 mod stop;
 mod sweep;

@@ -164,7 +164,7 @@ impl<M: Machine> Link<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Pipe, Recorder, Stand};
+    use crate::doubles::{Pipe, Recorder, Stand};
 
     #[test]
     fn it_is_tried_again_after_a_while_and_later_if_refused() {

@@ -15,8 +15,8 @@ use std::io;
 use erb_abi as abi;
 use erb_abi::{FillEntry, FillToken, ValueKind, Wanted};
 
+use crate::cached_hash;
 use crate::fill::{Filled, Size};
-use crate::hash;
 use crate::outside::DataPath;
 use crate::resp::{Frame, broken, integer, is_simple, text};
 
@@ -123,14 +123,16 @@ pub(crate) fn sizes(
     let sizes = answers.into_iter().zip(&asked).map(|(answers, one)| {
         Some(match (one.kind, answers) {
             (ValueKind::String, Some([length])) => integer(length).map_or(Size::None, Size::String),
-            (ValueKind::Hash, Some([encoding, fields, memory])) if hash::is_sure(encoding) => {
+            (ValueKind::Hash, Some([encoding, fields, memory]))
+                if cached_hash::is_sure(encoding) =>
+            {
                 let both = integer(fields).zip(integer(memory));
                 both.map_or(Size::None, |(fields, memory)| Size::Hash { fields, memory })
             }
             (ValueKind::String, Some([encoding, memory])) if is_string(encoding) => {
                 integer(memory).map_or(Size::None, Size::StringMemory)
             }
-            (ValueKind::Hash, Some([encoding, memory])) if hash::is_sure(encoding) => {
+            (ValueKind::Hash, Some([encoding, memory])) if cached_hash::is_sure(encoding) => {
                 integer(memory).map_or(Size::None, Size::HashMemory)
             }
             _ => Size::None,
@@ -161,7 +163,7 @@ fn read_of<'a>(one: &Asked, answers: &'a [Frame]) -> Read<'a> {
             (Some(Cow::Borrowed(&data[..])), expiry)
         }
         (ValueKind::Hash, [encoding, scan, expiry]) => {
-            (hash::encode(encoding, scan).map(Cow::Owned), expiry)
+            (cached_hash::encode(encoding, scan).map(Cow::Owned), expiry)
         }
         _ => return Read::Never,
     };

@@ -339,7 +339,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::scripted::Pipe;
+    use crate::doubles::Pipe;
 
     #[test]
     fn a_long_reply_in_small_pieces_costs_time_by_its_length() {

@@ -82,7 +82,7 @@ pub(crate) fn settle(path: &impl DataPath, answered: u64, replies_early: bool) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Pipe, Recorder};
+    use crate::doubles::{Pipe, Recorder};
 
     #[test]
     fn shares_are_asked_for_once_and_given_back_up_to_what_was_noted() {

@@ -115,7 +115,7 @@ mod tests {
     use erb_abi::ControlBlock as _;
 
     use super::*;
-    use crate::scripted::Recorder;
+    use crate::doubles::Recorder;
 
     #[test]
     fn it_leaves_after_a_sweep_that_began_when_nothing_was_answered_any_more() {

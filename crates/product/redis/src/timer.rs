@@ -74,7 +74,7 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Recorder, Stand};
+    use crate::doubles::{Recorder, Stand};
 
     #[test]
     fn it_runs_while_bytes_are_unacknowledged_and_when_more_was_answered() {

@@ -54,7 +54,7 @@ impl Touches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Pipe, Recorder};
+    use crate::doubles::{Pipe, Recorder};
 
     #[test]
     fn a_round_takes_a_second_and_goes_on_where_it_was() {

@@ -485,7 +485,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// The data path.
     #[must_use]
-    pub const fn path(&self) -> &P {
+    pub const fn datapath(&self) -> &P {
         &self.path
     }
 

@@ -4,7 +4,7 @@
 use erb_abi::{self as abi, ControlBlock as _};
 
 use crate::clock::MS;
-use crate::scripted::{Pipe, Recorder, Stand, few_commands};
+use crate::doubles::{Pipe, Recorder, Stand, few_commands};
 use crate::timer::Timer;
 use crate::turn::{Core, Settings};
 use crate::walk::Pieces;
@@ -54,7 +54,7 @@ impl Bench {
         let settings = Settings {
             pieces,
             feed_name: "erb-feed:test".to_owned(),
-            redis: "scripted".to_owned(),
+            redis: "test".to_owned(),
             port: 6379,
         };
         let path = Recorder::default();

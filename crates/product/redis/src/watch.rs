@@ -248,7 +248,7 @@ mod tests {
     use erb_abi::ControlBlock as _;
 
     use super::*;
-    use crate::scripted::Recorder;
+    use crate::doubles::Recorder;
 
     #[test]
     fn a_heartbeat_is_a_third_of_the_idle_limit_and_a_minute_at_most() {

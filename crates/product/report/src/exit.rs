@@ -18,7 +18,8 @@ Exit codes:
   11  already boosted, or a detach is under way
   12  nothing is boosted
   13  the kernel refused a program
-  14  detach: connections still need translation; the daemon leaves with the last one
+  14  detach: connections still need translation; a daemon leaves with the last one, without a
+      daemon nobody does: detach again
   15  what is at work is of another version or build of ERB
   16  doctor: a boost would be made, but answer nothing
   17  trace: somebody else traces already
@@ -52,7 +53,7 @@ pub const ALREADY_BOOSTED: u8 = 11;
 pub const NOT_BOOSTED: u8 = 12;
 /// The kernel refused a program.
 pub const REFUSED: u8 = 13;
-/// Detach: connections still need translation.
+/// Detach: connections still need translation. Only a daemon leaves with the last one.
 pub const STILL_NEEDED: u8 = 14;
 /// What is at work is of another version or build.
 pub const OTHER_VERSION: u8 = 15;

@@ -274,13 +274,8 @@ impl TestLab {
     pub fn plain_redis(&mut self) -> SocketAddr {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PLAIN_PORT));
         if self.plain.is_none() {
-            let port = PLAIN_PORT.to_string();
-            // The same server: replies are compared byte by byte.
-            let program = &self.lab.state().redis_program;
-            let mut command = self.lab.exec(End::Client, program).expect("exec");
-            command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
-            command.stdin(Stdio::null()).stdout(Stdio::null());
-            self.plain = Some(Owned::start(&mut command));
+            let mut command = self.redis(End::Client, PLAIN_PORT);
+            self.plain = Some(Owned::start(command.args(["--bind", "127.0.0.1"])));
             let to = address;
             self.inside(End::Client, || {
                 wait(STATE_WAIT, || {
@@ -494,12 +489,23 @@ impl TestLab {
     /// If the lab has none.
     #[must_use]
     pub fn redis_pid(&self) -> Pid {
-        let process = self
-            .lab
-            .state()
-            .process("redis-server")
-            .expect("redis-server");
-        Pid::from_raw(process.pid)
+        let process = self.lab.state().process("redis-server");
+        Pid::from_raw(process.expect("redis-server").pid)
+    }
+
+    /// The command of a further server, the same program, as replies may be compared byte by byte. Its files
+    /// (a replica writes one) lie in the lab's folder and go with it.
+    ///
+    /// # Panics
+    /// If the namespace cannot be entered.
+    #[must_use]
+    pub fn redis(&self, end: End, port: u16) -> Command {
+        let state = self.lab.state();
+        let mut command = self.lab.exec(end, &state.redis_program).expect("exec");
+        command.args(["--port", &port.to_string(), "--protected-mode", "no"]);
+        command.args(["--save", "", "--dir"]).arg(&state.run_dir);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
     }
 
     /// Starts a redis-server on the lab's port with data of its own, in place of an ended one.
@@ -518,11 +524,7 @@ impl TestLab {
     #[must_use]
     pub fn redis_on(&self, port: u16) -> Owned {
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let port = port.to_string();
-        let mut command = self.lab.exec(End::Server, "redis-server").expect("exec");
-        command.args(["--port", &port, "--protected-mode", "no", "--save", ""]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let redis = Owned::start(&mut command);
+        let redis = Owned::start(&mut self.redis(End::Server, port));
         wait(STATE_WAIT, || {
             self.inside(End::Server, || Conn::connect(to, STALL).map(drop))
                 .map_err(|e| format!("{e:#}"))

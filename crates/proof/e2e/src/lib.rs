@@ -7,7 +7,7 @@
 //! - [`process`]: processes and limits.
 //! - [`status`]: what `erb status --json` says.
 //! - [`turn`]: which tests run side by side.
-//! - [`wire`]: a lab in which scripts of raw segments are played.
+//! - [`wire`]: a lab in which exchanges of raw segments are played.
 //!
 //! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with their full numbers.
 

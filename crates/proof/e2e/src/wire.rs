@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scripts in a lab: segments through a raw socket, the programs in the kernel.
+//! Exchanges in a lab: segments through a raw socket, the programs in the kernel.
 //!
 //! The raw client uses an address that the client's kernel does not have, so nobody else answers
 //! for it.
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_micros(200);
 /// How often a full device queue is tried again.
 const TRIES: u32 = 100;
 
-/// A lab as scripts see it.
+/// A lab as exchanges see it.
 pub struct LabWire<'a> {
     lab: &'a TestLab,
     side: Conn,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How scripts are written: a builder that keeps the numbers of both streams.
+//! How exchanges are written: a builder that keeps the numbers of both streams.
 
 use std::fmt;
 
 pub use erb_wire::resp::{bulk_text as bulk, said as command};
 
+use crate::exchange::{
+    CWR, ECE, Exchange, FIN, Fault, Offer, RST, SYN, Segment, Silence, Stamp, Step,
+};
 use crate::play::brief;
-use crate::script::{CWR, ECE, FIN, Fault, Offer, RST, SYN, Script, Segment, Silence, Stamp, Step};
 
 /// How long nothing must come where nothing may: longer than a retransmission timer's least.
 pub const QUIET_MS: u64 = 350;
@@ -159,10 +161,10 @@ impl fmt::Display for Segment {
     }
 }
 
-/// A script in the making.
+/// An exchange in the making.
 #[derive(Debug)]
 pub struct Builder {
-    script: Script,
+    exchange: Exchange,
     /// The client's next number.
     pub seq: i64,
     /// End of the server's stream as far as asked for.
@@ -170,11 +172,11 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Begins a script.
+    /// Begins an exchange.
     #[must_use]
     pub fn new(name: &'static str, rule: &'static str) -> Self {
         Self {
-            script: Script {
+            exchange: Exchange {
                 name,
                 rule,
                 steps: Vec::new(),
@@ -184,7 +186,7 @@ impl Builder {
         }
     }
 
-    /// Begins a script on a connection that may be answered, with a hot key `hot`.
+    /// Begins an exchange on a connection that may be answered, with a hot key `hot`.
     #[must_use]
     pub fn fast(name: &'static str, rule: &'static str) -> Self {
         let mut b = Self::new(name, rule);
@@ -196,7 +198,7 @@ impl Builder {
 
     /// Adds a step.
     pub fn step(&mut self, step: Step) {
-        self.script.steps.push(step);
+        self.exchange.steps.push(step);
     }
 
     /// Gives a key a value, and makes it one that ERB answers.
@@ -316,7 +318,7 @@ impl Builder {
 
     /// The connection still works, slow and fast; then it ends.
     #[must_use]
-    pub fn still_works(mut self) -> Script {
+    pub fn still_works(mut self) -> Exchange {
         self.nothing_new();
         self.call("SET own 1", "+OK\r\n");
         self.call("INCR own", ":2\r\n");
@@ -326,15 +328,15 @@ impl Builder {
 
     /// Ends the connection by an exact RST; nothing of it is left.
     #[must_use]
-    pub fn done(mut self) -> Script {
+    pub fn done(mut self) -> Exchange {
         self.send(self.bare().flags(RST));
         self.step(Step::Silence(SHORT_MS, Silence::Everything));
         self.end()
     }
 
-    /// The script as it is.
+    /// The exchange as it is.
     #[must_use]
-    pub fn end(self) -> Script {
-        self.script
+    pub fn end(self) -> Exchange {
+        self.exchange
     }
 }

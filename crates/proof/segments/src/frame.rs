@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Segments of scripts as Ethernet frames.
+//! Segments of exchanges as Ethernet frames.
 
 use std::net::SocketAddr;
 
 use erb_wire::layout::seal_ipv4_header;
 use erb_wire::{Macs, Options, ParseError, SackBlocks, Segment as Wired, flags};
 
-use crate::script::{Fault, Offer, PSH, Segment};
+use crate::exchange::{Fault, Offer, PSH, Segment};
 use crate::wire::Ends;
 
 /// Window scale that the client offers.
@@ -104,7 +104,7 @@ pub fn parse(ends: &Ends, frame: &[u8]) -> Result<Option<Wired>, ParseError> {
     }
 }
 
-/// Flags that scripts know; PSH says nothing.
+/// Flags that exchanges know; PSH says nothing.
 #[must_use]
 pub fn known_flags(segment: &Wired) -> u8 {
     segment.flags as u8 & !PSH

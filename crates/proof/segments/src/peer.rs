@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use erb_wire::Segment as Wired;
 
+use crate::exchange::{ACK, FIN, RST, SYN};
 use crate::frame::known_flags;
-use crate::script::{ACK, FIN, RST, SYN};
 
 /// Two segments that differ by no more than this in their timestamps (ms) may have overtaken each
 /// other.

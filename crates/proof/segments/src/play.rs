@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plays a script over a wire.
+//! Plays an exchange over a wire.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use erb_wire::{Segment as Wired, flags};
 
+use crate::exchange::{Exchange, FIN, Fault, Offer, RST, SYN, Segment, Silence, Stamp, Step};
 use crate::frame::{self, Numbers, WINDOW, WINDOW_SCALE};
 use crate::peer::{Peer, Seen};
-use crate::script::{FIN, Fault, Offer, RST, SYN, Script, Segment, Silence, Stamp, Step};
 use crate::wire::{Ends, Wire};
 
 /// Longest wait for what must come: retransmission timers double a few times in it.
@@ -30,29 +30,29 @@ pub struct Outcome {
     pub failure: Option<String>,
 }
 
-/// Plays `script`.
-pub fn play(wire: &mut dyn Wire, script: &Script) -> Outcome {
+/// Plays `exchange`.
+pub fn play(wire: &mut dyn Wire, exchange: &Exchange) -> Outcome {
     let ends = wire.fresh_ends();
     let mut player = Player {
         wire,
         ends,
         peer: Peer::default(),
         stamp: STAMP_FIRST,
-        log: format!("{}\n{}\n\n", script.name, script.rule),
+        log: format!("{}\n{}\n\n", exchange.name, exchange.rule),
         since: 0,
         sent_at: Duration::ZERO,
         read: 0,
         ends_sent: BTreeSet::new(),
-        counters: counters_of(script),
+        counters: counters_of(exchange),
     };
-    let done = script.steps.iter().try_for_each(|step| player.step(step));
+    let done = exchange.steps.iter().try_for_each(|step| player.step(step));
     let failure = done.err().map(|why| {
         player.give_up();
         let from = player.peer.segments.len().saturating_sub(12);
         let last = &player.peer.segments[from..];
         format!(
             "{}: {why}\nso far:\n{}last segments: {last:#?}",
-            script.name, player.log
+            exchange.name, player.log
         )
     });
     Outcome {
@@ -78,9 +78,9 @@ struct Player<'a> {
     counters: BTreeMap<&'static str, u64>,
 }
 
-/// The counters that a script asks for.
-fn counters_of(script: &Script) -> BTreeMap<&'static str, u64> {
-    let names = script.steps.iter().filter_map(|step| match step {
+/// The counters that an exchange asks for.
+fn counters_of(exchange: &Exchange) -> BTreeMap<&'static str, u64> {
+    let names = exchange.steps.iter().filter_map(|step| match step {
         Step::Count(name, ..) => Some((*name, 0)),
         _ => None,
     });
@@ -136,7 +136,7 @@ impl Player<'_> {
         }
     }
 
-    /// Ends the connection, so that nothing of it holds up the scripts that follow.
+    /// Ends the connection, so that nothing of it holds up the exchanges that follow.
     fn give_up(&mut self) {
         let ack = self.peer.stream_end();
         // Exact is the end of one of them, whether it should have been taken or not.

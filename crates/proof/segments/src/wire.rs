@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a world must offer, so that scripts can be played in it.
+//! What a world must offer, so that exchanges can be played in it.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Ends {
 
 /// A boosted Redis, and a cable to it.
 pub trait Wire {
-    /// Both ends for the next script: a port that no script has had.
+    /// Both ends for the next exchange: a port that no exchange has had.
     fn fresh_ends(&mut self) -> Ends;
     /// Sends frames, in order, at once.
     fn send(&mut self, frames: &[Vec<u8>]);

@@ -5,10 +5,10 @@ use std::cell::UnsafeCell;
 
 use erb_abi::{Buffers, Control, ControlBlock, ControlPlane, Program, Table, Values};
 
+use crate::datapath::{Datapath, Inner};
 use crate::errno::{E2BIG, ENOENT};
 use crate::library::MapShape;
 use crate::map::Map;
-use crate::path::{Inner, Path};
 
 /// What a daemon maps of these maps.
 pub(crate) fn mapped(shapes: &[MapShape], maps: &[UnsafeCell<Map>]) -> (Control, Buffers) {
@@ -40,13 +40,13 @@ impl Inner {
     }
 }
 
-impl ControlBlock for Path {
+impl ControlBlock for Datapath {
     fn control(&self) -> &Control {
         &self.0.plane.0
     }
 }
 
-impl ControlPlane for Path {
+impl ControlPlane for Datapath {
     /// What the kernel's error would be.
     type Error = i64;
 

@@ -11,7 +11,7 @@ use std::ptr;
 
 use corosensei::Yielder;
 
-use crate::path::Inner;
+use crate::datapath::Inner;
 
 /// A socket that a program holds: memory as C sees it.
 pub(crate) struct Held {
@@ -65,7 +65,7 @@ impl Exec {
             !self.inner.is_null(),
             "a helper was called outside of a program"
         );
-        // SAFETY: inner is set by Path::run for as long as the program runs, and the Path is
+        // SAFETY: inner is set by Datapath::run for as long as the program runs, and the Datapath is
         // borrowed meanwhile.
         unsafe { &*self.inner }
     }

@@ -11,7 +11,9 @@ use erb_wire::Segment;
 use erb_wire::layout::{self, Layout, payload};
 
 use crate::frames::{CLIENT, Frame};
-use crate::{Card, Csum, Kernel, Library, Packet, Path, PathConfig, Sock, Tc, Xdp, tcp_state};
+use crate::{
+    Card, Csum, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state,
+};
 
 const DEVICE: u32 = 3;
 const CONNS_WALKED: usize = erb_abi::WALK_PLACES as usize;
@@ -104,7 +106,7 @@ impl Kernel for Server {
 /// One connection, nothing sent yet.
 struct World {
     server: Rc<Server>,
-    path: Path,
+    path: Datapath,
     seq: u32,
     ack: u32,
 }
@@ -117,13 +119,13 @@ impl World {
             sock: RefCell::new(sock),
             sent: RefCell::default(),
         });
-        let config = PathConfig {
+        let config = DatapathConfig {
             sets: 2,
             conns: 4,
             cpus: 1,
-            ..PathConfig::default()
+            ..DatapathConfig::default()
         };
-        let path = Path::new(
+        let path = Datapath::new(
             &Library::builtin(),
             config,
             Rc::clone(&server) as Rc<dyn Kernel>,

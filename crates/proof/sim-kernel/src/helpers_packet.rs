@@ -2,11 +2,11 @@
 //! Helpers on packets: `net/core/filter.c` of Linux 6.12.
 
 use crate::csum;
+use crate::datapath::{Tc, guard_packet, run_egress};
 use crate::errno::{EFAULT, EINVAL};
 use crate::exec::{enter, exec};
 use crate::library::{SkbCtx, XdpCtx};
 use crate::packet::{Csum, Packet};
-use crate::path::{Tc, guard_packet, run_egress};
 
 /// Offsets and lengths that `bpf_xdp_load_bytes` takes.
 const XDP_BYTES_MAX: u32 = 0xffff;
@@ -37,14 +37,14 @@ fn xdp_range(len: usize, off: u32, bytes: u32) -> Result<std::ops::Range<usize>,
 /// # Safety
 /// `ctx` must be the running program's; no reference to its packet may be alive.
 unsafe fn xdp_packet<'a>(ctx: *mut XdpCtx) -> &'a mut Packet {
-    // SAFETY: Path::run_xdp put a live packet there.
+    // SAFETY: Datapath::run_xdp put a live packet there.
     unsafe { &mut *(*ctx).packet }
 }
 
 /// # Safety
 /// As for `xdp_packet`.
 unsafe fn skb_packet<'a>(ctx: *const SkbCtx) -> &'a mut Packet {
-    // SAFETY: Path::run_skb put a live packet there.
+    // SAFETY: Datapath::run_skb put a live packet there.
     unsafe { &mut *(*ctx).packet }
 }
 

@@ -11,7 +11,7 @@ use crate::exec::{self, Exec};
 use crate::helpers::OPS;
 use crate::kernel::tcp_state::{ESTABLISHED, LISTEN, NEW_SYN_RECV, TIME_WAIT};
 use crate::library::{SkbCtx, XdpCtx};
-use crate::{Card, Csum, Kernel, Library, Packet, Path, PathConfig, Sock};
+use crate::{Card, Csum, Datapath, DatapathConfig, Kernel, Library, Packet, Sock};
 
 /// Sockets by their clients' ports: the port is the state.
 struct ByPort;
@@ -44,8 +44,8 @@ impl Kernel for ByPort {
 }
 
 /// Calls helpers as if a program were running.
-fn inside(config: PathConfig, calls: impl FnOnce(&Path)) {
-    let path = Path::new(&Library::builtin(), config, Rc::new(ByPort));
+fn inside(config: DatapathConfig, calls: impl FnOnce(&Datapath)) {
+    let path = Datapath::new(&Library::builtin(), config, Rc::new(ByPort));
     let mut state = Exec::new(1, 0);
     state.inner = Rc::as_ptr(&path.0);
     state.ifindex = 3;
@@ -70,7 +70,7 @@ fn xdp(packet: &mut Packet) -> XdpCtx {
 
 #[test]
 fn xdp_bytes_are_bounded() {
-    inside(PathConfig::default(), |_| {
+    inside(DatapathConfig::default(), |_| {
         let mut packet = Packet::received(&[7; 60], Card::VETH, 3);
         let ctx = &mut xdp(&mut packet);
         let mut bytes = [0; 8];
@@ -96,7 +96,7 @@ fn xdp_bytes_are_bounded() {
 
 #[test]
 fn skb_bytes_are_bounded() {
-    inside(PathConfig::default(), |_| {
+    inside(DatapathConfig::default(), |_| {
         let mut packet = Packet::sent(&[7; 60], 3, 11);
         let ctx = &mut SkbCtx::of(&mut packet);
         let mut bytes = [1; 8];
@@ -120,7 +120,7 @@ fn skb_bytes_are_bounded() {
 
 #[test]
 fn a_partial_checksum_keeps_its_place_and_its_sum() {
-    inside(PathConfig::default(), |_| {
+    inside(DatapathConfig::default(), |_| {
         let mut packet = Packet::sent(&[0x45; 80], 3, 0);
         packet.csum = Csum::Partial;
         let ctx = &mut SkbCtx::of(&mut packet);
@@ -150,7 +150,7 @@ fn a_partial_checksum_keeps_its_place_and_its_sum() {
 
 #[test]
 fn a_clone_leaves_with_the_mark_of_its_moment() {
-    inside(PathConfig::default(), |_| {
+    inside(DatapathConfig::default(), |_| {
         let mut packet = Packet::received(&[0; 60], Card::VETH, 3);
         let ctx = &mut SkbCtx::of(&mut packet);
         ctx.mark = 55;
@@ -170,16 +170,16 @@ fn sums_are_refused_as_each_kernel_does() {
     let sum = |from: u32, to: u32| unsafe {
         (OPS.csum_diff)(bytes.as_ptr(), from, bytes.as_ptr(), to, 1)
     };
-    inside(PathConfig::default(), |_| {
+    inside(DatapathConfig::default(), |_| {
         assert_eq!(sum(0, 3), -EINVAL);
         assert_eq!(sum(0, 516), -EINVAL);
         assert_eq!(sum(260, 256), -EINVAL);
         assert_eq!(sum(0, 512), 1, "all ones are 0");
         assert_eq!(sum(0, 0), 1);
     });
-    let folded = PathConfig {
+    let folded = DatapathConfig {
         csum_folded: true,
-        ..PathConfig::default()
+        ..DatapathConfig::default()
     };
     inside(folded, |_| {
         assert_eq!(sum(0, 1024), 1);
@@ -189,7 +189,7 @@ fn sums_are_refused_as_each_kernel_does() {
 
 #[test]
 fn a_socket_is_what_its_state_says() {
-    inside(PathConfig::default(), |_| {
+    inside(DatapathConfig::default(), |_| {
         for state in [ESTABLISHED, LISTEN, TIME_WAIT, NEW_SYN_RECV] {
             let mut tuple = [0u8; 12];
             tuple[9] = state;
@@ -224,9 +224,9 @@ fn a_socket_is_what_its_state_says() {
 
 #[test]
 fn the_table_of_connections_fills_up() {
-    let config = PathConfig {
+    let config = DatapathConfig {
         conns: 2,
-        ..PathConfig::default()
+        ..DatapathConfig::default()
     };
     inside(config, |path| {
         let map = path.0.known.conns as u64;
@@ -246,7 +246,7 @@ fn the_table_of_connections_fills_up() {
 
 #[test]
 fn clocks_and_chance_are_the_worlds() {
-    inside(PathConfig::default(), |_| {
+    inside(DatapathConfig::default(), |_| {
         // SAFETY: no arguments.
         unsafe {
             assert_eq!((OPS.ktime_ns)(), 5);

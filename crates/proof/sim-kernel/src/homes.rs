@@ -8,8 +8,8 @@
 use std::ffi::c_void;
 
 use crate::Sock;
+use crate::datapath::Inner;
 use crate::kernel::tcp_state;
-use crate::path::Inner;
 
 /// One piece of such memory.
 pub(crate) struct Home {

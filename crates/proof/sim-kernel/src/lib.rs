@@ -3,7 +3,7 @@
 //!
 //! The sources of `bpf/` are compiled unchanged: `shim/` stands in for libbpf's headers, and every
 //! helper is a call into this crate. A [`Library`] is one build (the tree's own, or a mutant's), a
-//! [`Path`] the maps of one machine, a [`Kernel`] what the world answers to programs, [`Cpus`] the
+//! [`Datapath`] the maps of one machine, a [`Kernel`] what the world answers to programs, [`Cpus`] the
 //! tasks that interleave.
 //!
 //! # Rules for worlds
@@ -17,7 +17,7 @@
 //!   are shown anew after each switch.
 //! - A broken rule panics with a message that begins with "violation: ": a helper under a lock, two
 //!   locks, a lock, socket or ring record kept at the end, deadlock, an unknown verdict. Catch it
-//!   around [`Cpus::run`]; the [`Path`] is unusable afterwards.
+//!   around [`Cpus::run`]; the [`Datapath`] is unusable afterwards.
 //! - A clone that a program sends passes the egress program before [`Kernel::transmit`]. What the XDP
 //!   program sends back ([`Xdp::Tx`]) does not.
 //!
@@ -32,6 +32,7 @@ mod cpus;
 #[cfg(test)]
 mod cpus_tests;
 mod csum;
+mod datapath;
 mod errno;
 mod exec;
 pub mod frames;
@@ -47,16 +48,15 @@ mod library;
 mod lowmem;
 mod map;
 mod packet;
-mod path;
 mod reads;
 
 pub use cpus::{Context, Cpus, give_way};
+pub use datapath::{AHEAD_BUFFERS, Datapath, DatapathConfig, Tc, Xdp};
 pub use erb_abi::Program as Prog;
 pub use exec::{Pinned, current_cpu, pin, point};
 pub use kernel::{Kernel, Sock, tcp_state};
 pub use library::{Hook, Library, LoadError};
 pub use packet::{Card, Csum, Packet};
-pub use path::{AHEAD_BUFFERS, Path, PathConfig, Tc, Xdp};
 
 /// Whether the C is built with sanitizers.
 pub const SANITIZED: bool = option_env!("ERB_SIM_SANITIZE").is_some();

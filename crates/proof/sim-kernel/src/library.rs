@@ -198,7 +198,7 @@ impl Library {
         } else {
             Flavour::Plain
         };
-        let library = out.join("path.so");
+        let library = out.join("datapath.so");
         let objects = compile::objects(bpf, &shim, out, flavour)?;
         compile::link(&objects, &library, flavour)?;
         Self::load(&library)

@@ -3,10 +3,10 @@
 
 use erb_abi::ControlPlane as _;
 
+use crate::datapath::{Datapath, DatapathConfig};
 use crate::map::Map;
-use crate::path::{Path, PathConfig};
 
-impl Path {
+impl Datapath {
     /// Programs run outside of tasks run on this CPU from now on.
     pub fn set_outside_cpu(&self, cpu: u32) {
         self.0.outside.set(cpu);
@@ -20,7 +20,7 @@ impl Path {
 
     /// The configuration it was made with.
     #[must_use]
-    pub fn config(&self) -> &PathConfig {
+    pub fn config(&self) -> &DatapathConfig {
         &self.0.config
     }
 
@@ -50,7 +50,7 @@ impl Path {
         }
     }
 
-    /// The control block, as the daemon maps it. Valid as long as the path.
+    /// The control block, as the daemon maps it. Valid as long as the data path.
     #[must_use]
     pub fn control(&self) -> *mut erb_abi::control {
         self.only_value(self.0.known.control)

@@ -5,10 +5,10 @@
 //! Judged are what clients read ([`crate::client::session::Session::take`]), the splice's invariants
 //! ([`Maps`]), and that each request that went up is counted as answered once it is.
 
-use std::path::Path as Folder;
+use std::path::Path;
 
 use erb_abi::{self as abi, ControlPlane as _};
-use erb_sim_kernel::{Context, Library, LoadError, Path};
+use erb_sim_kernel::{Context, Datapath, Library, LoadError};
 use fastrand::Rng;
 
 use crate::check::maps::{Handler, Maps, addresses};
@@ -126,7 +126,7 @@ fn frame(random: &mut Rng) -> Vec<u8> {
 ///
 /// # Panics
 /// If the sources cannot be copied.
-pub fn library(out: &Folder, edit: impl FnOnce(&Folder)) -> Result<Library, LoadError> {
+pub fn library(out: &Path, edit: impl FnOnce(&Path)) -> Result<Library, LoadError> {
     let bpf = out.join("bpf");
     Library::copy_sources(&bpf)
         .and_then(|()| Library::copy_folder(&erb_echo::sources(), &bpf))
@@ -164,7 +164,7 @@ pub fn run(seed: u64, library: &Library) -> Outcome {
 
 struct Echo {
     world: World,
-    path: Path,
+    path: Datapath,
     maps: Maps,
 }
 

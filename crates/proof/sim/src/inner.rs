@@ -18,8 +18,8 @@ use crate::coverage::Coverage;
 use crate::fault::{Fault, Faults};
 use crate::link::{Frame, Link};
 use crate::plan::Plan;
+use crate::story::{self, Note, Place, Story};
 use crate::time::{Ns, START_NS, WALL_START_MS};
-use crate::trace::{Event as Story, Note, Place, Trace};
 use crate::violation::Violation;
 
 /// Something that will happen.
@@ -115,7 +115,7 @@ pub struct Inner {
     /// Counters.
     pub coverage: RefCell<Coverage>,
     /// The story.
-    pub trace: RefCell<Trace>,
+    pub story: RefCell<Story>,
     /// What clients may see.
     pub checks: RefCell<Checks>,
     /// The first broken rule.
@@ -129,7 +129,7 @@ pub struct Inner {
 impl Inner {
     /// A world's shared parts; links are added with the machines.
     #[must_use]
-    pub fn new(plan: &Plan, trace: Trace, checks: Checks) -> Rc<Self> {
+    pub fn new(plan: &Plan, story: Story, checks: Checks) -> Rc<Self> {
         Rc::new(Self {
             plan: plan.clone(),
             now: Cell::new(START_NS),
@@ -139,7 +139,7 @@ impl Inner {
             up: RefCell::default(),
             down: RefCell::default(),
             coverage: RefCell::default(),
-            trace: RefCell::new(trace),
+            story: RefCell::new(story),
             checks: RefCell::new(checks),
             violation: RefCell::default(),
             packets: Cell::new(0),
@@ -197,9 +197,9 @@ impl Inner {
 
     /// Adds to the story.
     pub fn tell(&self, place: Place, conn: Option<ConnId>, note: Note) {
-        let mut trace = self.trace.borrow_mut();
-        if trace.is_on() {
-            trace.push(Story {
+        let mut story = self.story.borrow_mut();
+        if story.is_on() {
+            story.push(story::Event {
                 at: self.now(),
                 place,
                 conn,
@@ -210,14 +210,14 @@ impl Inner {
 
     /// Adds to the story what costs much to say.
     pub fn tell_with(&self, place: Place, conn: Option<ConnId>, text: impl FnOnce() -> String) {
-        if self.trace.borrow().is_on() {
+        if self.story.borrow().is_on() {
             self.tell(place, conn, Note::Made(text()));
         }
     }
 
     /// Adds a frame to the story.
     pub fn tell_frame(&self, place: Place, did: &'static str, bytes: &[u8]) {
-        if self.trace.borrow().is_on() {
+        if self.story.borrow().is_on() {
             self.tell(
                 place,
                 None,

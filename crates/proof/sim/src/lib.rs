@@ -8,6 +8,8 @@ pub mod check;
 pub mod client;
 pub mod coverage;
 pub mod echo;
+#[cfg(test)]
+mod exchange_run;
 pub mod fault;
 pub mod inner;
 pub mod link;
@@ -16,11 +18,9 @@ pub mod mutate;
 pub mod plan;
 pub mod profile;
 pub mod scenario;
-#[cfg(test)]
-mod script_run;
 pub mod server;
+pub mod story;
 pub mod time;
-pub mod trace;
 pub mod violation;
 pub mod world;
 

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use erb_abi as abi;
-use erb_sim_kernel::Path;
+use erb_sim_kernel::Datapath;
 
 use crate::check::maps::{Maps, addresses};
 use crate::check::stream::Streams;
@@ -22,7 +22,7 @@ const ANSWER_MAX: Ns = 300 * SECOND;
 /// What the checks remember of the maps from one look to the next.
 #[derive(Default)]
 pub struct Looks {
-    path: Option<Path>,
+    path: Option<Datapath>,
     maps: Maps,
     streams: Streams,
 }
@@ -63,7 +63,7 @@ impl Looks {
 }
 
 /// Which states of entries meet which states of sockets.
-fn count_states(inner: &Inner, server: &Server, path: &Path) {
+fn count_states(inner: &Inner, server: &Server, path: &Datapath) {
     let mut coverage = inner.coverage.borrow_mut();
     path.each_conn(|key, entry| {
         let (client, here) = addresses(key);

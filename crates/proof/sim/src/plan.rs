@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use crate::fault::Faults;
 use crate::mutate::DaemonMistake;
 use crate::profile::Profile;
+use crate::story::Keep;
 use crate::time::Ns;
-use crate::trace::Keep;
 use crate::violation::Violation;
 
 /// A run to be made. Everything random in it follows from the seed; connections and operations have

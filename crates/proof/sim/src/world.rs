@@ -23,8 +23,8 @@ use crate::look::Looks;
 use crate::plan::{Options, Outcome, Plan};
 use crate::profile::ClientRates;
 use crate::server::Server;
+use crate::story::{Note, Place, Story};
 use crate::time::{MS, Ns, SECOND, START_NS, US};
-use crate::trace::{Note, Place, Trace};
 use crate::violation::Violation;
 
 /// Between looks of the checks at the maps.
@@ -72,7 +72,7 @@ impl World {
         world
     }
 
-    /// The same without anything planned: for scripts.
+    /// The same without anything planned: for scenarios.
     ///
     /// # Panics
     /// If the built-in data path does not fit the simulator.
@@ -80,7 +80,7 @@ impl World {
     pub fn bare(plan: &Plan, options: &Options) -> Self {
         let inner = Inner::new(
             plan,
-            Trace::new(options.keep),
+            Story::new(options.keep),
             Checks::new(CheckConfig::default()),
         );
         let library = options.library.clone().unwrap_or_else(Library::builtin);
@@ -163,7 +163,7 @@ impl World {
         conn
     }
 
-    /// The same for a machine that a script has chosen.
+    /// The same for a machine that a scenario has chosen.
     pub(crate) fn new_conn_on(&mut self, machine: usize) -> ConnId {
         let conn = self.new_conn();
         self.machine_of[conn as usize] = machine;
@@ -447,8 +447,8 @@ impl World {
             virtual_ns: self.inner.now() - START_NS,
             stats,
             coverage,
-            story: if self.inner.is_failed() || self.inner.trace.borrow().is_full() {
-                self.inner.trace.borrow().story()
+            story: if self.inner.is_failed() || self.inner.story.borrow().is_full() {
+                self.inner.story.borrow().text()
             } else {
                 String::new()
             },

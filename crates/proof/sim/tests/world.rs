@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whole runs: no rule is broken, equal seeds are equal runs, and faults do happen.
 
-use erb_sim::trace::Keep;
+use erb_sim::story::Keep;
 use erb_sim::{Options, PROFILES, Plan, profile, run};
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! On real namespaces with a real Redis (root): that wrong replies are noticed, and in which order
-//! ERB is asked for what. ERB itself is played by a script.
+//! ERB is asked for what. ERB itself is played by a shell script.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -100,11 +100,11 @@ fn an_hgetall_is_right_if_each_of_its_fields_is() {
     assert!((0.4..0.6).contains(&share), "{share}");
 }
 
-/// The command `erb`, played by a script that writes down what it is asked for. Its daemon sleeps. It
+/// The command `erb`, played by a shell script that writes down what it is asked for. Its daemon sleeps. It
 /// attaches nothing: in the TC tier the bench itself attaches what lets packets pass.
 struct FakeErb(TempDir);
 
-const SCRIPT: &str = r#"#!/bin/sh
+const FAKE_ERB: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 words=$*
 while [ $# -gt 0 ]; do
@@ -161,7 +161,7 @@ impl FakeErb {
         let status = serde_json::to_string_pretty(&status).unwrap();
         fs::write(folder.path().join("status"), status).unwrap();
         let program = folder.path().join("erb");
-        fs::write(&program, SCRIPT).unwrap();
+        fs::write(&program, FAKE_ERB).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
         Self(folder)
     }

@@ -6,7 +6,7 @@
 //! - [`resp`], [`net`]: bytes and sockets, shared by all.
 //! - [`churn`]: very many short connections with every kind of end.
 //! - [`clients`]: real client libraries and what they do at connect.
-//! - [`conversation`]: scripted conversations, cut everywhere, compared with a plain Redis.
+//! - [`conversation`]: planned conversations, cut everywhere, compared with a plain Redis.
 //! - [`crowd`]: very many connections at once, of several users and databases.
 //! - [`history`]: concurrent operations on shared keys must be linearizable.
 //! - [`mixed`]: reads and writes in turn on one connection, with times.

@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn one_that_ignores_sigterm_is_killed() {
-        let script = "trap '' TERM; while :; do sleep 0.05; done";
-        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let deaf = "trap '' TERM; while :; do sleep 0.05; done";
+        let mut child = Command::new("sh").args(["-c", deaf]).spawn().unwrap();
         let process = Process::describe("stubborn", child.id()).unwrap();
         thread::sleep(Duration::from_millis(200));
         assert!(process.end().unwrap());

@@ -2,7 +2,7 @@
 //! Other servers than the installed redis-server: those of Debian 13, unpacked beside the build and
 //! never installed.
 //!
-//! The programs need Debian 13's C library, so that is unpacked as well, and a script starts each by its
+//! The programs need Debian 13's C library, so that is unpacked as well, and a shell script starts each by its
 //! loader. What was unpacked once is used again, without network.
 
 use std::fs::{self, File};
@@ -186,36 +186,36 @@ fn unpack(dir: &Path, package: &Package) -> Result<()> {
     }
     fs::remove_dir_all(&apt_dir)?;
     let (name, file) = package.programs[0];
-    let script = dir.join("bin").join(format!("{name}-half"));
-    write_script(&script, &half.join("usr/bin").join(file), &half)?;
-    apt::output(Command::new(&script).arg("--version"))?;
-    fs::remove_file(script)?;
+    let starter = dir.join("bin").join(format!("{name}-half"));
+    write_starter(&starter, &half.join("usr/bin").join(file), &half)?;
+    apt::output(Command::new(&starter).arg("--version"))?;
+    fs::remove_file(starter)?;
     fs::rename(half, dir.join("root")).context("cannot name what was unpacked")
 }
 
-/// The script that starts a program of what was unpacked; made unless it is there.
+/// The shell script that starts a program of what was unpacked; made unless it is there.
 fn starter(dir: &Path, name: &str, file: &str) -> Result<PathBuf> {
-    let script = dir.join("bin").join(name);
-    if !script.exists() {
+    let starter = dir.join("bin").join(name);
+    if !starter.exists() {
         let root = dir.join("root");
-        write_script(&script, &root.join("usr/bin").join(file), &root)?;
+        write_starter(&starter, &root.join("usr/bin").join(file), &root)?;
     }
-    Ok(script)
+    Ok(starter)
 }
 
-fn write_script(script: &Path, program: &Path, root: &Path) -> Result<()> {
+fn write_starter(starter: &Path, program: &Path, root: &Path) -> Result<()> {
     let libraries = root.join(LIBRARY_DIR);
     let text = format!(
         "#!/bin/sh\nexec {}/ld-linux-x86-64.so.2 --argv0 {} --library-path {} {} \"$@\"\n",
         libraries.display(),
-        script.display(),
+        starter.display(),
         libraries.display(),
         program.display(),
     );
-    let half = script.with_extension("half");
+    let half = starter.with_extension("half");
     fs::write(&half, text)?;
     fs::set_permissions(&half, fs::Permissions::from_mode(0o755))?;
-    fs::rename(&half, script).with_context(|| format!("cannot make {}", script.display()))
+    fs::rename(&half, starter).with_context(|| format!("cannot make {}", starter.display()))
 }
 
 #[cfg(test)]
@@ -232,13 +232,13 @@ mod tests {
     fn a_program_is_started_by_its_own_loader_and_name() {
         let dir = std::env::temp_dir().join(format!("erb-servers-{}", std::process::id()));
         fs::create_dir_all(dir.join("bin")).unwrap();
-        let script = starter(&dir, "redis-cli", "tool").unwrap();
-        let text = fs::read_to_string(&script).unwrap();
+        let starter = starter(&dir, "redis-cli", "tool").unwrap();
+        let text = fs::read_to_string(&starter).unwrap();
         let root = dir.join("root");
         let loader = format!("exec {}/{LIBRARY_DIR}/ld-linux-x86-64.so.2", root.display());
         assert!(text.contains(&loader), "{text}");
         assert!(
-            text.contains(&format!("--argv0 {} ", script.display())),
+            text.contains(&format!("--argv0 {} ", starter.display())),
             "{text}"
         );
         assert!(text.contains(&format!("{}/usr/bin/tool \"$@\"", root.display())));

@@ -6,7 +6,7 @@ use erb_abi::{ControlBlock as _, ControlPlane as _};
 use super::*;
 use crate::commands::apply;
 use crate::commands::load::is_sub;
-use crate::scripted::Recorder;
+use crate::doubles::Recorder;
 
 /// A command as COMMAND INFO tells of it: name, arity, flags and categories, key specifications.
 fn info(name: &str, arity: i64, words: &str, specs: &[&str]) -> String {

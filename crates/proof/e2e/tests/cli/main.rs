@@ -209,10 +209,10 @@ fn boost_answers_and_detach_leaves_nothing() {
     place.boosted();
     assert_eq!(place.redis_outside(&["SET", "key", "value"]), "OK");
     // One connection, because each first command goes up: four GETs, the key is filled meanwhile.
-    let script = ["-r", "40", "-i", "0.02", "GET", "key"];
+    let options = ["-r", "40", "-i", "0.02", "GET", "key"];
     assert_eq!(
         place
-            .redis_outside(&script)
+            .redis_outside(&options)
             .lines()
             .filter(|line| *line == "value")
             .count(),

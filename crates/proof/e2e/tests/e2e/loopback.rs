@@ -116,9 +116,7 @@ fn clients_of_lo_and_of_a_device_see_each_others_writes_at_once() {
 fn every_byte_is_redis_own_over_lo() {
     let lab = boosted("loshadow", &[]);
     let port = lab.address().port() + 1;
-    let mut plain = lab.lab().exec(End::Server, "redis-server").expect("exec");
-    plain.args(["--port", &port.to_string(), "--save", ""]);
-    let _plain = Owned::start(plain.stdout(std::process::Stdio::null()));
+    let _plain = Owned::start(&mut lab.redis(End::Server, port));
     // It answers when the first connection of the check can be made.
     erb_e2e::lab::wait(STALL, || {
         lab.inside(End::Server, || {

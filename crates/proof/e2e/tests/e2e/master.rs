@@ -2,7 +2,6 @@
 //! A master with replicas is boosted while it is in use: replicas older than the boost, and new
 //! ones, cost the others nothing.
 
-use std::process::Stdio;
 use std::thread;
 
 use erb_check::net::Conn;
@@ -46,10 +45,8 @@ fn load(conn: &mut Conn) {
 fn replica(lab: &TestLab, port: u16, already: usize) -> Owned {
     let state = lab.lab().state();
     let master = [state.server.ipv4.to_string(), state.redis_port.to_string()];
-    let mut command = lab.lab().exec(End::Client, "redis-server").expect("exec");
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-    command.args(["--save", "", "--replicaof", &master[0], &master[1]]);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut command = lab.redis(End::Client, port);
+    command.args(["--bind", "127.0.0.1", "--replicaof", &master[0], &master[1]]);
     let replica = Owned::start(&mut command);
     let mut admin = lab.unseen();
     wait(STATE_WAIT, || {

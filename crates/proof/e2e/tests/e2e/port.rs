@@ -5,7 +5,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
-use std::process::Stdio;
 use std::time::Duration;
 
 use erb_check::net::Conn;
@@ -36,12 +35,8 @@ fn other_server(lab: &TestLab) -> (Owned, SocketAddr) {
     let net = format!("{OTHER}/24");
     lab.exec(End::Server, &["ip", "addr", "add", &net, "dev", device]);
     let address = SocketAddr::from((OTHER, state.redis_port));
-    let port = state.redis_port.to_string();
-    let mut command = lab.lab().exec(End::Server, "redis-server").expect("exec");
-    command.args(["--bind", &OTHER.to_string(), "--port", &port]);
-    command.args(["--protected-mode", "no", "--save", ""]);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    let server = Owned::start(&mut command);
+    let mut command = lab.redis(End::Server, state.redis_port);
+    let server = Owned::start(command.args(["--bind", &OTHER.to_string()]));
     wait(STATE_WAIT, || {
         lab.inside(End::Client, || Conn::connect(address, STALL).map(drop))
             .map_err(|e| format!("{e:#}"))

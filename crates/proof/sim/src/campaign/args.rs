@@ -15,8 +15,8 @@ use crate::mutate::{self, Mutation, Way};
 use crate::plan::{Options, Outcome, Plan};
 use crate::profile::Profile;
 use crate::run;
+use crate::story::Keep;
 use crate::time::MS;
-use crate::trace::Keep;
 
 /// Stands for all profiles and, besides, every scenario once.
 const ALL_PROFILES: &str = "all-profiles";
@@ -40,7 +40,7 @@ enum Command {
     Replay(ReplayArgs),
     /// Deliberate mistakes, each run until a check sees it
     Mutations(MutationArgs),
-    /// Known traps, each gone into by a script
+    /// Known traps, each with a scenario
     Scenarios(super::scenarios::ScenarioArgs),
     /// Profiles and kinds of faults
     Profiles,

@@ -11,7 +11,7 @@ use crate::plan::Outcome;
 /// Counters by kind and name.
 type Counts = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// Counters of all runs and, apart from them, of all scenarios: what only a script reaches, chance
+/// Counters of all runs and, apart from them, of all scenarios: what only a scenario reaches, chance
 /// does not.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Reached {
@@ -75,7 +75,7 @@ impl Reached {
         self.times(kind, name) > 0
     }
 
-    fn by_script(&self, kind: &str, name: &str) -> bool {
+    fn by_scenario(&self, kind: &str, name: &str) -> bool {
         times(&self.scenarios, kind, name) > 0
     }
 
@@ -106,7 +106,7 @@ impl Reached {
     pub fn missing(&self) -> Vec<String> {
         Self::known()
             .into_iter()
-            .filter(|(kind, name)| !self.by_chance(kind, name) && !self.by_script(kind, name))
+            .filter(|(kind, name)| !self.by_chance(kind, name) && !self.by_scenario(kind, name))
             .filter(|(kind, name)| why(kind, name).is_none())
             .map(|(kind, name)| format!("{kind} {name}"))
             .collect()
@@ -117,7 +117,7 @@ impl Reached {
     pub fn scenarios_only(&self) -> Vec<String> {
         Self::known()
             .into_iter()
-            .filter(|(kind, name)| !self.by_chance(kind, name) && self.by_script(kind, name))
+            .filter(|(kind, name)| !self.by_chance(kind, name) && self.by_scenario(kind, name))
             .map(|(kind, name)| format!("{kind} {name}"))
             .collect()
     }
@@ -127,7 +127,7 @@ impl Reached {
     pub fn impossible(&self) -> Vec<String> {
         UNREACHABLE
             .iter()
-            .filter(|(kind, name, _)| self.by_chance(kind, name) || self.by_script(kind, name))
+            .filter(|(kind, name, _)| self.by_chance(kind, name) || self.by_scenario(kind, name))
             .map(|(kind, name, why)| format!("{kind} {name} (\"{why}\")"))
             .collect()
     }
@@ -144,12 +144,12 @@ impl Reached {
                 .collect();
             text.push_str(&format!("{kind} ({}): {}\n", shown.len(), shown.join(", ")));
         }
-        let scripted = self.scenarios_only();
+        let only = self.scenarios_only();
         if !self.scenarios.is_empty() {
             text.push_str(&format!(
                 "by scenarios only ({}): {}\n",
-                scripted.len(),
-                scripted.join(", ")
+                only.len(),
+                only.join(", ")
             ));
         }
         let missing = self.missing();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_script_reaches_is_told_apart() {
+    fn what_only_a_scenario_reaches_is_told_apart() {
         let mut reached = Reached::default();
         count(&mut reached.counts, "reason", "FAST_GET", 3);
         count(&mut reached.scenarios, "reason", "FAST_GET", 1);

@@ -19,7 +19,7 @@ use crate::plan::{Options, Plan};
 use crate::profile::{PROFILES, Profile};
 use crate::run;
 use crate::scenario::ALL;
-use crate::trace::Keep;
+use crate::story::Keep;
 
 use coverage::Reached;
 

@@ -13,7 +13,7 @@ use crate::mutate::{Change, DaemonMistake, Mutation, Way, profiles, source};
 use crate::plan::{Options, Plan};
 use crate::run;
 use crate::scenario::{self, Played};
-use crate::trace::Keep;
+use crate::story::Keep;
 
 /// Events after which a mutation counts as not caught: some ten seconds.
 pub const EVENTS_MAX: u64 = 4_000_000;

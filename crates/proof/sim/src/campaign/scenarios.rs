@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `erb-sim scenarios`: plays the scripts for the known traps and prints the table.
+//! `erb-sim scenarios`: plays the scenarios of the known traps and prints the table.
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use erb_abi as abi;
-use erb_sim_kernel::Path;
+use erb_sim_kernel::Datapath;
 
 use crate::time::{MS, Ns, coarse};
 use crate::violation::Violation;
@@ -133,7 +133,7 @@ const fn is_open(control: &abi::control, now: Ns) -> bool {
 ///
 /// # Errors
 /// The rule that is broken: C3, C4, C6, C8, C9, or `cache` for an entry that is not true.
-pub fn check(now: Ns, path: &Path, versions: &Versions, here: Point) -> Result<(), Violation> {
+pub fn check(now: Ns, path: &Datapath, versions: &Versions, here: Point) -> Result<(), Violation> {
     // SAFETY: the map has one value, which stays where it is; no program runs.
     let control = unsafe { *path.control() };
     let open = is_open(&control, now);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use erb_abi as abi;
-use erb_sim_kernel::{Path, Sock, tcp_state};
+use erb_sim_kernel::{Datapath, Sock, tcp_state};
 
 use crate::time::Ns;
 use crate::violation::Violation;
@@ -85,7 +85,7 @@ impl Maps {
     pub fn check(
         &mut self,
         now: Ns,
-        path: &Path,
+        path: &Datapath,
         sock: impl Fn(SocketAddr, SocketAddr) -> Option<Sock>,
     ) -> Result<(), Violation> {
         let broken = |rule, text: String| Violation::new(rule, now, text);
@@ -140,7 +140,7 @@ impl Maps {
     }
 
     /// L4: entries are counted by address.
-    fn check_clients(&self, path: &Path) -> Result<(), Broken> {
+    fn check_clients(&self, path: &Datapath) -> Result<(), Broken> {
         for (key, entries) in self.clients.values() {
             let counted = path.client_count(key);
             if counted != *entries {
@@ -153,7 +153,7 @@ impl Maps {
     }
 
     /// U1: marks and the fence are the sum of what connections hold. C2: versions only grow.
-    fn check_shares(&mut self, path: &Path, held: &Held) -> Result<(), Broken> {
+    fn check_shares(&mut self, path: &Datapath, held: &Held) -> Result<(), Broken> {
         // SAFETY: the map has one value, which stays where it is; no program runs.
         let control = unsafe { *path.control() };
         let waiting = control.fence_answered - control.fence_settled;
@@ -264,7 +264,7 @@ const fn has(conn: &abi::conn, flag: u32) -> bool {
 }
 
 /// O4: who has a buffer is its owner, and nobody else has one; O1: what is kept fits into it.
-fn check_buffers(path: &Path) -> Result<(), Broken> {
+fn check_buffers(path: &Datapath) -> Result<(), Broken> {
     let mut owners: Vec<u64> = path.aheads().map(|buffer| buffer.owner).collect();
     let mut error = None;
     path.each_conn(|_, conn| {

@@ -2,7 +2,7 @@
 //! `bpf/splice/place.h`: each entry has a place of its own, and is on the lists where it must be found.
 
 use erb_abi::{self as abi, ControlPlane as _};
-use erb_sim_kernel::Path;
+use erb_sim_kernel::Datapath;
 
 use super::maps::{Broken, Handler, addresses};
 
@@ -10,7 +10,7 @@ use super::maps::{Broken, Handler, addresses};
 ///
 /// # Errors
 /// The first that is not so.
-pub fn check(path: &Path, handler: Handler) -> Result<(), Broken> {
+pub fn check(path: &Datapath, handler: Handler) -> Result<(), Broken> {
     let on = |list| path.places(list, 1, usize::MAX);
     let lists = [abi::PLACES_USED, abi::PLACES_TIMER, abi::PLACES_HELD].map(on);
     let mut error = None;

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use erb_abi as abi;
-use erb_sim_kernel::Path;
+use erb_sim_kernel::Datapath;
 
 use crate::time::{Ns, show as show_time};
 use crate::violation::Violation;
@@ -41,7 +41,7 @@ pub fn answered(now: Ns, checks: &Checks, longest: Ns) -> Result<(), Violation> 
 /// What is left over.
 pub fn leaks(
     now: Ns,
-    path: &Path,
+    path: &Datapath,
     exists: impl Fn(SocketAddr, SocketAddr) -> bool,
 ) -> Result<(), Violation> {
     // SAFETY: the map has one value, which stays where it is; no program runs.

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use erb_abi as abi;
-use erb_sim_kernel::{Path, Sock, tcp_state};
+use erb_sim_kernel::{Datapath, Sock, tcp_state};
 use erb_sim_redis::Bytes;
 
 use crate::ConnId;
@@ -167,7 +167,7 @@ impl Streams {
     pub fn check(
         &mut self,
         now: Ns,
-        path: &Path,
+        path: &Datapath,
         checks: &super::Checks,
         whole: bool,
         sock: impl Fn(&abi::conn_key) -> Option<(Sock, ConnId)>,

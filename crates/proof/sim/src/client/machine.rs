@@ -16,8 +16,8 @@ use crate::client::workload::{Operation, Workload, mix};
 use crate::fault::Fault;
 use crate::inner::{Event, Inner};
 use crate::link::Frame;
+use crate::story::Place;
 use crate::time::{MS, Ns, SECOND};
-use crate::trace::Place;
 use crate::violation::Violation;
 
 /// Redis's port.
@@ -208,7 +208,7 @@ impl Machine {
     /// Begins connection `conn`, from `port` if one is given.
     pub fn connect(&mut self, inner: &Rc<Inner>, conn: ConnId, port: Option<u16>, manual: bool) {
         let way = if manual {
-            Drive::Script
+            Drive::Scenario
         } else {
             Drive::Workload
         };
@@ -267,8 +267,8 @@ impl Machine {
         }
     }
 
-    /// A script lets the connection send an operation.
-    pub fn script(&mut self, inner: &Rc<Inner>, conn: ConnId, operation: &Operation) {
+    /// A scenario lets the connection send an operation.
+    pub fn begin(&mut self, inner: &Rc<Inner>, conn: ConnId, operation: &Operation) {
         let Some(sock) = self.by_conn.get(&conn).copied() else {
             return;
         };
@@ -288,7 +288,7 @@ impl Machine {
         self.pump(inner, None);
     }
 
-    /// A script does something to the connection's socket.
+    /// A scenario does something to the connection's socket.
     pub fn deed(&mut self, inner: &Rc<Inner>, conn: ConnId, deed: Deed) {
         let Some(sock) = self.by_conn.get(&conn).copied() else {
             return;
@@ -390,7 +390,7 @@ impl Machine {
         self.pump(inner, workload);
     }
 
-    /// From now on nobody answers for this machine: a script does.
+    /// From now on nobody answers for this machine: a scenario does.
     pub fn set_raw(&mut self) {
         self.raw = Some(Vec::new());
     }
@@ -410,7 +410,7 @@ impl Machine {
         self.silent.clear();
     }
 
-    /// What a script's connection has read since the last call.
+    /// What a scenario's connection has read since the last call.
     pub fn take_read(&mut self, conn: ConnId) -> Vec<u8> {
         let sock = self.by_conn.get(&conn);
         let session = sock.and_then(|sock| self.sessions.get_mut(sock));

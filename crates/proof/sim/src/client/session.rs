@@ -13,8 +13,8 @@ use crate::client::workload::{Operation, Workload, mix, pause};
 use crate::fault::Fault;
 use crate::inner::{Event, Inner};
 use crate::profile::ClientRates;
+use crate::story::Place;
 use crate::time::{MS, Ns};
-use crate::trace::Place;
 use crate::violation::Violation;
 
 /// How a connection is to end.
@@ -63,8 +63,8 @@ pub enum Deed {
 pub enum Drive {
     /// The workload; Redis answers.
     Workload,
-    /// A script; Redis answers.
-    Script,
+    /// A scenario; Redis answers.
+    Scenario,
     /// The workload; another server echoes it.
     Echo,
 }
@@ -79,7 +79,7 @@ pub struct Session {
     pub local: SocketAddr,
     /// Where it is in its life.
     pub stage: Stage,
-    /// What was read, for a script.
+    /// What was read, for a scenario.
     pub read: Vec<u8>,
     /// Bytes to be handed to TCP.
     pub outbox: Vec<u8>,
@@ -107,7 +107,7 @@ impl Session {
     /// A connection that begins now.
     #[must_use]
     pub fn new(inner: &Inner, id: ConnId, sock: SockId, local: SocketAddr, drive: Drive) -> Self {
-        let manual = drive == Drive::Script;
+        let manual = drive == Drive::Scenario;
         let rates = &inner.plan.profile.client;
         let mut random = Rng::with_seed(mix(inner.plan.seed, &[3, u64::from(id)]));
         let mut operations = random.u32(1..=inner.plan.profile.operations.max(1));

@@ -44,7 +44,7 @@ impl Frame {
     }
 }
 
-/// What a script decides about a frame.
+/// What a filter decides about a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// As the rates of the link will have it.
@@ -57,14 +57,14 @@ pub enum Fate {
     Late(Ns),
     /// Arrives, and this many more copies, each so much later than the one before.
     Copies(u32, Ns),
-    /// Is kept until the script lets it go (see the scenario API).
+    /// Waits until the scenario lets it go.
     Hold,
     /// Is replaced.
     Replace(Vec<Vec<u8>>),
 }
 
 /// Sees every frame that enters a link and decides.
-pub type Script = Box<dyn FnMut(Ns, &Frame) -> Fate>;
+pub type Filter = Box<dyn FnMut(Ns, &Frame) -> Fate>;
 
 /// One direction.
 pub struct Link {
@@ -77,7 +77,7 @@ pub struct Link {
     last_arrival: Ns,
     dark_until: Ns,
     path_mtu: usize,
-    script: Option<Script>,
+    filter: Option<Filter>,
     forge: bool,
 }
 
@@ -104,7 +104,7 @@ impl Link {
             last_arrival: 0,
             dark_until: 0,
             path_mtu: FRAME_BYTES_MAX - layout::ETHERNET_BYTES,
-            script: None,
+            filter: None,
             forge,
         }
     }
@@ -115,9 +115,9 @@ impl Link {
         self.dark_until = 0;
     }
 
-    /// From now on `script` decides.
-    pub fn set_script(&mut self, script: Option<Script>) {
-        self.script = script;
+    /// From now on `filter` decides.
+    pub fn set_filter(&mut self, filter: Option<Filter>) {
+        self.filter = filter;
     }
 
     /// Nothing passes until then.
@@ -136,12 +136,12 @@ impl Link {
         self.path_mtu = bytes;
     }
 
-    /// Frames that a script holds, oldest first.
+    /// Frames that a filter holds, oldest first.
     pub fn held(&mut self) -> &mut Vec<Frame> {
         &mut self.held
     }
 
-    /// Puts a frame on its way, bypassing rates and script.
+    /// Puts a frame on its way, past rates and filter.
     pub fn inject(&mut self, now: Ns, after: Ns, frame: Frame) -> (Ns, u64) {
         self.numbered += 1;
         let key = (now + after, self.numbered);
@@ -171,8 +171,8 @@ impl Link {
     /// A frame is sent.
     pub fn send(&mut self, now: Ns, frame: Frame, coverage: &mut Coverage) -> Sent {
         let mut sent = Sent::default();
-        let fate = match &mut self.script {
-            Some(script) => script(now, &frame),
+        let fate = match &mut self.filter {
+            Some(filter) => filter(now, &frame),
             None => Fate::Chance,
         };
         let delay = self.rates.delay;

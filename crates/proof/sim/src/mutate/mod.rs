@@ -49,7 +49,7 @@ pub enum Way {
 impl std::fmt::Display for Way {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Profile(name) => write!(to, "{name}"),
+            Self::Profile(name) => write!(to, "profile {name}"),
             Self::Scenario(name) => write!(to, "scenario {name}"),
         }
     }
@@ -127,7 +127,7 @@ const DAEMON: &[Mutation] = &[
         DaemonMistake::ClockUnwatched,
     ),
     daemon(
-        "use-hidden",
+        "use-untold",
         "what was used is named to Redis by TOUCH",
         Way::Scenario("coh-41-policy"),
         DaemonMistake::UseHidden,

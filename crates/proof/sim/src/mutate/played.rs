@@ -15,7 +15,7 @@ mutations! {
         [("redis/get.h", "bool fenced = read_once(c->fence);", "bool fenced = 0;")];
     "script-empties", "what Redis reports costs nobody the cache", "fence-cache-kept",
         [("cache/cache.h", "if (hidden)\n\t\tfence_release(c);", "if (c)\n\t\tfence_release(c);")];
-    "hidden-queued", "EXEC of what Redis may not report empties the cache", "sharp-fill-across-fence",
+    "unreported-queued", "EXEC of what Redis may not report empties the cache", "sharp-fill-across-fence",
         [("redis/scan_request.h", "f->modes.kept |= CONN_K_HIDDEN;", "f->modes.kept |= 0;")];
     "listener-unheard", "what a listener says by rote closes nothing", "listen-older-subscriber",
         [("redis/requests.h", "w->h.by_rote = w->h.by_rote && (conn->h.kept & CONN_K_LISTENS);", "w->h.by_rote = 0;")];
@@ -72,7 +72,7 @@ mutations! {
          ("splice/up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (!lost && conn->next != w->scan_from)")];
     "fill-version", "a fill needs the version noted before its read", "sharp-fill-across-write",
         [("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (!set->marks) {")];
-    "queued-unseen", "a connection of which TCP has had any segment is older than ERB", "sharp-older-out-of-order",
+    "queued-ignored", "a connection of which TCP has had any segment is older than ERB", "sharp-older-out-of-order",
         [("splice/conn.h", "r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;", "r->state == TCP_ESTABLISHED && r->tp->rcv_nxt == r->tp->copied_seq;")];
     "fill-global-version", "a fill needs the global version noted before its read", "sharp-fill-across-fence",
         [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
@@ -234,7 +234,7 @@ mutations! {
          ("splice/conn.h", "bool ours = c->admit && w->listener == LISTENER_REDIS;", "bool ours = c->admit;")];
     "listen-closes", "payload for a listener, without a SYN cookie that is right, reaches nobody", "port-forged-payload",
         [("splice/conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tatomic_add(&c->gate_seen, 1);\n\t\tcount(reason);\n")];
-    "cookie-ack-unseen", "payload that ends a handshake by SYN cookie is tracked", "port-syn-cookie",
+    "cookie-ack-ignored", "payload that ends a handshake by SYN cookie is tracked", "port-syn-cookie",
         [("splice/conn.h", "w->by_cookie = listener_believes(sk, w);", "w->by_cookie = 0;")];
     "looked-up-once", "a look-up that finds the listener alone is made again", "port-look-up-in-between",
         [("splice/conn.h", "if (r.state == TCP_LISTEN) {\n\t\tsock_put(&r);\n", "if (0) {\n\t\tsock_put(&r);\n")];

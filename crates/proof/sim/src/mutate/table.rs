@@ -130,7 +130,7 @@ mutations! {
         [("redis/effects.h", "if (conn_holds(conn))\n\t\tplace_note(conn, w, PLACES_HELD);", "")];
     "place-kept", "a place is given back before its entry is deleted", "churn",
         [("splice/table.h", "place_give(c, place);", "(void)place;")];
-    "auth-unseen", "AUTH ends the answers of the user before", "users",
+    "auth-ignored", "AUTH ends the answers of the user before", "users",
         [("redis/modes.h", "\t\t\tm->auth_at = number;\n\t\tbreak;\n\tcase CMD_MULTI:", "\t\t\tm->auth_at = number;\n\t\treturn 0;\n\tcase CMD_MULTI:")];
     "rights-ignored", "an admission ends with the access rules that it was judged by", "users",
         [("redis/handler.h", "if (w->h.rights != conn->h.rights)", "if (w->h.rights == conn->h.rights + 1000)"),

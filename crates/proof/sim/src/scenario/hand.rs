@@ -60,10 +60,10 @@ pub(super) fn over(outcome: impl FnOnce() -> Outcome) {
     });
 }
 
-/// Runs `script`; what its worlds were besides.
-pub(super) fn outcomes<T>(script: impl FnOnce() -> T) -> (T, Vec<Outcome>) {
+/// Runs `play`; what its worlds were besides.
+pub(super) fn outcomes<T>(play: impl FnOnce() -> T) -> (T, Vec<Outcome>) {
     OUTCOMES.set(Some(Vec::new()));
-    let done = script();
+    let done = play();
     (done, OUTCOMES.take().unwrap_or_default())
 }
 
@@ -75,11 +75,11 @@ pub(super) fn mistake() -> Option<DaemonMistake> {
     AT_HAND.with_borrow(|at_hand| at_hand.1)
 }
 
-/// Runs `script` with this at hand. A panic, which is expected, prints nothing.
+/// Runs `play` with this at hand. A panic, which is expected, prints nothing.
 pub(super) fn with<T>(
     library: Option<Library>,
     mistake: Option<DaemonMistake>,
-    script: impl FnOnce() -> T,
+    play: impl FnOnce() -> T,
 ) -> T {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -92,7 +92,7 @@ pub(super) fn with<T>(
     });
     let quiet = QUIET.replace(true);
     let before = AT_HAND.replace((library, mistake));
-    let done = script();
+    let done = play();
     AT_HAND.set(before);
     QUIET.set(quiet);
     done

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a script does to frames on their way.
+//! What a scenario does to frames on their way.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::inner::Event;
-use crate::link::{Fate, Frame, Script};
+use crate::link::{Fate, Filter, Frame};
 use crate::scenario::Scenario;
 
 impl Scenario {
-    /// From now on `script` decides about frames from a machine to the server.
-    pub fn up(&mut self, machine: usize, script: Option<Script>) {
-        self.world.inner.up.borrow_mut()[machine].set_script(script);
+    /// From now on `filter` decides about frames from a machine to the server.
+    pub fn up(&mut self, machine: usize, filter: Option<Filter>) {
+        self.world.inner.up.borrow_mut()[machine].set_filter(filter);
     }
 
-    /// From now on `script` decides about frames from the server to a machine.
-    pub fn down(&mut self, machine: usize, script: Option<Script>) {
-        self.world.inner.down.borrow_mut()[machine].set_script(script);
+    /// From now on `filter` decides about frames from the server to a machine.
+    pub fn down(&mut self, machine: usize, filter: Option<Filter>) {
+        self.world.inner.down.borrow_mut()[machine].set_filter(filter);
     }
 
     /// The next `count` frames from machine 0 are lost.
@@ -29,34 +29,34 @@ impl Scenario {
         self.down(0, Some(first(count, Fate::Drop)));
     }
 
-    /// The next `count` frames from machine 0 are kept; [`Self::release_up`] lets them go.
+    /// The next `count` frames from machine 0 are held; [`Self::release_up`] lets them go.
     pub fn hold_up(&mut self, count: u32) {
         self.up(0, Some(first(count, Fate::Hold)));
     }
 
-    /// The next `count` frames to machine 0 are kept; [`Self::release_down`] lets them go.
+    /// The next `count` frames to machine 0 are held; [`Self::release_down`] lets them go.
     pub fn hold_down(&mut self, count: u32) {
         self.down(0, Some(first(count, Fate::Hold)));
     }
 
-    /// Takes what is kept of frames from machine 0.
+    /// Takes what is held of frames from machine 0.
     pub fn held_up(&mut self) -> Vec<Frame> {
         std::mem::take(self.world.inner.up.borrow_mut()[0].held())
     }
 
-    /// Takes what is kept of frames to machine 0.
+    /// Takes what is held of frames to machine 0.
     pub fn held_down(&mut self) -> Vec<Frame> {
         std::mem::take(self.world.inner.down.borrow_mut()[0].held())
     }
 
-    /// What is kept of frames from machine 0 arrives now, in order.
+    /// What is held of frames from machine 0 arrives now, in order.
     pub fn release_up(&mut self) {
         for frame in self.held_up() {
             self.inject_up(0, frame);
         }
     }
 
-    /// What is kept of frames to machine 0 arrives now, in order.
+    /// What is held of frames to machine 0 arrives now, in order.
     pub fn release_down(&mut self) {
         for frame in self.held_down() {
             self.inject_down(0, frame);
@@ -78,9 +78,9 @@ impl Scenario {
     }
 }
 
-/// A script that gives the first `count` frames this fate and delivers the others.
+/// A filter that gives the first `count` frames this fate and delivers the others.
 #[must_use]
-pub fn first(count: u32, fate: Fate) -> Script {
+pub fn first(count: u32, fate: Fate) -> Filter {
     let mut left = count;
     Box::new(move |_, _| {
         if left == 0 {
@@ -91,17 +91,17 @@ pub fn first(count: u32, fate: Fate) -> Script {
     })
 }
 
-/// A script that gives this fate to frames of which `which` holds, and notes how many there were.
+/// A filter that gives this fate to frames of which `which` holds, and notes how many there were.
 #[must_use]
-pub fn only(which: impl Fn(&Frame) -> bool + 'static, fate: Fate) -> (Script, Rc<Cell<u32>>) {
+pub fn only(which: impl Fn(&Frame) -> bool + 'static, fate: Fate) -> (Filter, Rc<Cell<u32>>) {
     let seen = Rc::new(Cell::new(0));
     let count = seen.clone();
-    let script: Script = Box::new(move |_, frame| {
+    let filter: Filter = Box::new(move |_, frame| {
         if !which(frame) {
             return Fate::Deliver;
         }
         count.set(count.get() + 1);
         fate.clone()
     });
-    (script, seen)
+    (filter, seen)
 }

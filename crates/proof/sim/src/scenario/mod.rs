@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scripted worlds: for sequences that are known to be dangerous. Nothing happens by chance but the
+//! Worlds played step by step: for sequences that are known to be dangerous. Nothing happens by chance but the
 //! interleaving of the CPUs, which [`over_seeds`] varies.
 //!
 //! A [`Scenario`] is a world in which ERB is attached and idle. Its clients are either *real*
@@ -41,8 +41,8 @@ use crate::client::workload::{Command, Operation};
 use crate::inner::Event;
 use crate::plan::{Options, Plan};
 use crate::profile::{CALM, Profile, Tier};
+use crate::story::Keep;
 use crate::time::{MS, Ns, SECOND, US};
-use crate::trace::Keep;
 use crate::{ConnId, Fault, Faults, World};
 
 pub use crate::server::Pair;
@@ -83,7 +83,7 @@ pub struct Setup {
     pub client: Config,
     /// Clients leave checksums to a card that does nothing.
     pub bare: bool,
-    /// ERB is attached, serves and admits before the first line of the script. If not, see
+    /// ERB is attached, serves and admits before the first step. If not, see
     /// [`Scenario::attach`].
     pub attached: bool,
     /// The kernel of the server hands merged segments to the egress program.
@@ -130,7 +130,7 @@ impl Default for Setup {
     }
 }
 
-/// A scripted world.
+/// A world played step by step.
 pub struct Scenario {
     /// The world, for everything that has no helper here.
     pub world: World,
@@ -139,7 +139,7 @@ pub struct Scenario {
 
 impl Drop for Scenario {
     fn drop(&mut self) {
-        // What a failing script has reached says nothing.
+        // What a failing scenario has reached says nothing.
         if !std::thread::panicking() {
             hand::over(|| self.world.outcome());
         }
@@ -229,7 +229,7 @@ impl Scenario {
         let done = self.world.run_for(time);
         hand::played(0, self.world.events() - before);
         if let Err(violation) = done {
-            let story = self.world.inner.trace.borrow().story();
+            let story = self.world.inner.story.borrow().text();
             panic!("{story}{violation}");
         }
     }
@@ -242,7 +242,7 @@ impl Scenario {
         let end = self.now() + WAIT_MAX;
         while !holds(self) {
             if self.now() > end {
-                let story = self.world.inner.trace.borrow().story();
+                let story = self.world.inner.story.borrow().text();
                 panic!("{story}never happened: {what}");
             }
             self.run(10 * US);
@@ -254,7 +254,7 @@ impl Scenario {
         self.run(5 * MS);
     }
 
-    /// Ends the script: all connections are closed, the world comes to rest, leaks are looked for.
+    /// Ends the scenario: all connections are closed, the world comes to rest, leaks are looked for.
     ///
     /// # Panics
     /// If a rule is broken.
@@ -276,7 +276,7 @@ impl Scenario {
         let done = crate::look::leaks(&world.inner, &world.server)
             .and_then(|()| world.inner.checks.borrow_mut().end(world.inner.now()));
         if let Err(violation) = done {
-            let story = self.world.inner.trace.borrow().story();
+            let story = self.world.inner.story.borrow().text();
             panic!("{story}{violation}");
         }
     }
@@ -331,7 +331,7 @@ impl Scenario {
     /// Sends commands as one write, without waiting.
     pub fn ask_all(&mut self, conn: ConnId, commands: &[&[&[u8]]]) {
         let commands = commands.iter().map(|argv| Command {
-            name: "scripted",
+            name: "scenario",
             bytes: request(argv),
             replies: 1,
         });
@@ -351,7 +351,7 @@ impl Scenario {
     pub fn write(&mut self, conn: ConnId, bytes: &[u8], replies: u32) {
         let operation = Operation {
             commands: vec![Command {
-                name: "scripted",
+                name: "scenario",
                 bytes: bytes.to_vec(),
                 replies,
             }],
@@ -363,7 +363,7 @@ impl Scenario {
     fn operation(&mut self, conn: ConnId, operation: &Operation) {
         let inner = self.world.inner.clone();
         let machine = self.world.machine_of(conn);
-        self.world.machines[machine].script(&inner, conn, operation);
+        self.world.machines[machine].begin(&inner, conn, operation);
     }
 
     /// Waits until all commands of the connection are answered; what was read since the last call.
@@ -440,7 +440,7 @@ impl Scenario {
     pub fn control(&self) -> erb_abi::control {
         let path = self.world.server.path.borrow();
         let path = path.as_ref().expect("ERB is attached");
-        // SAFETY: the block lives as long as the path, and no program runs meanwhile.
+        // SAFETY: the block lives as long as the data path, and no program runs meanwhile.
         unsafe { path.control().read() }
     }
 
@@ -527,14 +527,14 @@ impl Scenario {
     }
 }
 
-/// Runs a script under many interleavings; the failing seed is in the panic's message.
-pub fn over_seeds(seeds: std::ops::Range<u64>, setup: &Setup, script: impl Fn(Scenario)) {
+/// Plays a scenario under many interleavings; the failing seed is in the panic's message.
+pub fn over_seeds(seeds: std::ops::Range<u64>, setup: &Setup, play: impl Fn(Scenario)) {
     for seed in seeds {
         let setup = Setup {
             seed,
             ..setup.clone()
         };
-        let run = std::panic::AssertUnwindSafe(|| script(Scenario::new(setup)));
+        let run = std::panic::AssertUnwindSafe(|| play(Scenario::new(setup)));
         if let Err(panic) = std::panic::catch_unwind(run) {
             eprintln!("the interleaving was that of seed {seed}");
             std::panic::resume_unwind(panic);

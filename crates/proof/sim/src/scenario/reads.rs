@@ -230,7 +230,7 @@ pub(super) fn switched_off() {
         s.run(100 * MS);
         assert!(ask(&mut s, client, &text, &reply), "{text} went up");
         let path = s.world.server.attached_path().expect("attached");
-        // SAFETY: the block lives as long as the path, and no program runs meanwhile.
+        // SAFETY: the block lives as long as the data path, and no program runs meanwhile.
         unsafe { (*path.control()).fast_off = 1 << command.kind };
         assert!(
             !ask(&mut s, client, &text, &reply),

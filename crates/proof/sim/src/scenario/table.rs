@@ -23,14 +23,14 @@ pub struct Case {
     pub about: &'static str,
     /// A deliberate mistake that this scenario sees; empty: none was tried.
     pub mistake: &'static str,
-    script: Option<fn()>,
+    play: Option<fn()>,
 }
 
 impl Case {
     /// Whether there is a scenario.
     #[must_use]
     pub const fn is_shown(&self) -> bool {
-        self.script.is_some()
+        self.play.is_some()
     }
 
     /// Plays it.
@@ -38,10 +38,10 @@ impl Case {
     /// # Errors
     /// What it saw, with the story.
     pub fn play(&self) -> Result<(), Violation> {
-        let Some(script) = self.script else {
+        let Some(play) = self.play else {
             return Ok(());
         };
-        catch_unwind(AssertUnwindSafe(script)).map_err(|panic| {
+        catch_unwind(AssertUnwindSafe(play)).map_err(|panic| {
             let text = panic
                 .downcast_ref::<String>()
                 .cloned()
@@ -96,14 +96,14 @@ pub fn mistakes() -> impl Iterator<Item = &'static Case> {
 }
 
 macro_rules! cases {
-    ($($name:literal, $trap:literal, $about:literal, $script:expr, $mistake:literal;)*) => {
+    ($($name:literal, $trap:literal, $about:literal, $play:expr, $mistake:literal;)*) => {
         /// All of them, in the order of the lists.
         pub const ALL: &[Case] = &[$(Case {
             name: $name,
             trap: $trap,
             about: $about,
             mistake: $mistake,
-            script: $script,
+            play: $play,
         }),*];
     };
 }
@@ -164,7 +164,7 @@ cases! {
     "tcp-23-resp", "T-23", "the RESP version is proved, never guessed", Some(cases::admit::resp_versions), "resp-guessed";
     "tcp-23-blocked", "T-23", "who waits in BLPOP is not admitted before it was served", Some(cases::rights::blocked_is_not_admitted), "";
     "tcp-23-push-around-unsubscribe", "T-23", "a message just before or behind UNSUBSCRIBE is no answer", Some(cases::rights::push_around_unsubscribe), "";
-    "coh-37-auth-in-flight", "C-37", "what follows AUTH is the new user's", Some(cases::rights::auth_in_flight), "auth-unseen";
+    "coh-37-auth-in-flight", "C-37", "what follows AUTH is the new user's", Some(cases::rights::auth_in_flight), "auth-ignored";
     "coh-37-rights-behind-the-list", "C-37", "rights are lost between CLIENT LIST and admission", Some(cases::rights::rights_behind_the_list), "rights-ignored";
     "coh-37-refused-again", "C-37", "who lost rights and goes on asking keeps nobody from being answered", Some(cases::rights::refused_again_and_again), "refusals-shut";
     "coh-37-databases", "C-37", "each database has its own values", Some(cases::admit::databases_apart), "db-uncompared";
@@ -221,7 +221,7 @@ cases! {
     "fence-let-in-before", "M5", "whom Redis let in before there was a password is not taken for refused", Some(cases::settle::let_in_before), "refusals-assumed";
     "fence-cache-kept", "C10", "a script that is answered closes the fast path for a round trip and costs nobody the cache", Some(cases::settle::the_cache_is_kept), "script-empties";
     "fence-reports-handled", "C10", "the fast path opens when what a script wrote has been reported, not before", Some(cases::settle::reports_are_handled_first), "settled-unread";
-    "fence-hidden-swap", "C10", "SWAPDB inside of a script is noticed before the fast path opens", Some(cases::settle::swap_in_a_script), "";
+    "fence-unreported-swap", "C10", "SWAPDB inside of a script is noticed before the fast path opens", Some(cases::settle::swap_in_a_script), "";
     "fence-many-scripts", "C10", "scripts do not take the fast path from the others", Some(cases::settle::scripts_without_end), "script-empties";
     "fence-new-daemon", "C10", "shares that wait when the daemon dies are settled by the next", Some(cases::settle::daemon_dies), "";
     "listen-older-subscriber", "A7", "an older connection that only listens and pings closes nothing", Some(cases::settle::older_that_listens), "listener-unheard";
@@ -244,7 +244,7 @@ cases! {
     "port-another-server", "E-2", "clients of another server on the port are answered by it, and nobody notices them", Some(cases::port::another_server), "foreign-answered";
     "port-another-server-comes", "E-2", "another server may come at any time", Some(cases::port::another_server_comes), "";
     "port-forged-payload", "E-9", "payload without connection takes the fast path from nobody", Some(cases::port::forged_payload), "listen-closes";
-    "port-syn-cookie", "E-9, C-7", "what ends a handshake by SYN cookie fences until proved", Some(cases::port::write_by_syn_cookie), "cookie-ack-unseen";
+    "port-syn-cookie", "E-9, C-7", "what ends a handshake by SYN cookie fences until proved", Some(cases::port::write_by_syn_cookie), "cookie-ack-ignored";
     "port-look-up-in-between", "E-9", "a look-up between a request and its connection finds neither", Some(cases::port::look_up_in_between), "looked-up-once";
     "coh-07-full-table", "C-7", "what a connection without room writes shows by Redis's push", Some(cases::room::writer_without_room), "crowd-closes";
     "edge-14-share", "C-7", "one address takes the table from nobody", Some(cases::room::share_of_an_address), "share-unbounded";
@@ -280,7 +280,7 @@ cases! {
     "coh-lease-rests", "C-17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";
     "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(sharp::replay_is_full), "replay-full";
     "sharp-set-changed", "C7", "an entry that is replaced while it is read is not answered", Some(sharp::entry_replaced_while_it_is_read), "set-unlocked";
-    "sharp-older-out-of-order", "C-7", "a connection of which TCP holds bytes that no entry counted is older than ERB", Some(sharp::older_out_of_order), "queued-unseen";
+    "sharp-older-out-of-order", "C-7", "a connection of which TCP holds bytes that no entry counted is older than ERB", Some(sharp::older_out_of_order), "queued-ignored";
     "sharp-older-with-state", "C-7", "a connection older than ERB may be in another database", Some(sharp::older_with_a_state), "old-taken-for-new";
     "sharp-older-writes", "C-7", "what a connection older than ERB writes is fenced before the daemon hears of it", Some(sharp::older_that_writes), "old-not-fenced";
     "sharp-made-once", "T1", "two CPUs that find no entry make one", Some(sharp::both_find_no_entry), "made-twice";
@@ -303,11 +303,11 @@ cases! {
     "reads-misses", "fills", "the keys of an MGET are missed one by one", Some(reads::misses_of_many), "";
     "reads-two-moments", "F2", "the keys of one command are of one moment", Some(reads::keys_of_two_moments), "two-moments";
     "reads-switched-off", "fast_off", "a command that this Redis has not is not answered", Some(reads::switched_off), "off-ignored";
-    "hash-answers", "H2", "a hash that is cached whole answers for every field; other types are Redis's", Some(hashes::answers), "field-by-length";
+    "hash-answers", "V2", "a hash that is cached whole answers for every field; other types are Redis's", Some(hashes::answers), "field-by-length";
     "hash-changes", "C-3", "whatever changes a hash ends what is cached of it", Some(hashes::changes), "type-not-kept";
     "hash-fill-meets-write", "C2", "a fill that a write of the hash overtakes is not inserted", Some(hashes::fill_meets_a_write), "";
     "hash-expires", "C-16", "a hash is not answered from beyond its expiry", Some(hashes::expires), "";
-    "hash-other-version", "H2", "nil and maps are in the version of the connection, or Redis's", Some(hashes::other_version), "nil-of-resp2";
+    "hash-other-version", "V2", "nil and maps are in the version of the connection, or Redis's", Some(hashes::other_version), "nil-of-resp2";
     "hash-too-large", "fills", "a hash that may not fit or may have fields that expire is not cached", Some(hashes::too_large), "";
     "edge-05-tiny-fragments", "E-5", "a first fragment without the whole TCP header does not reach Redis", Some(cases::forged::tiny_fragments), "tiny-fragments";
     "edge-05-data-in-syn", "E-5", "data in a SYN do not reach Redis", Some(cases::forged::data_in_syn), "syn-data";

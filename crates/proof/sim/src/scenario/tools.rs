@@ -7,25 +7,25 @@ use std::rc::Rc;
 use erb_sim_tcp::{Counters, Segment, flags};
 
 use crate::client::resp::request;
-use crate::link::{Fate, Script};
+use crate::link::{Fate, Filter};
 use crate::scenario::{Raw, Scenario};
 use crate::violation::Violation;
 
-/// Segments that a script saw.
+/// Segments that a filter saw.
 pub type Log = Rc<RefCell<Vec<Segment>>>;
 
-/// A script that delivers everything and notes the segments.
+/// A filter that delivers everything and notes the segments.
 #[must_use]
-pub fn tap() -> (Script, Log) {
+pub fn tap() -> (Filter, Log) {
     let log = Log::default();
     let notes = log.clone();
-    let script: Script = Box::new(move |_, frame| {
+    let filter: Filter = Box::new(move |_, frame| {
         if let Ok(segment) = Segment::parse(&frame.bytes) {
             notes.borrow_mut().push(segment);
         }
         Fate::Deliver
     });
-    (script, log)
+    (filter, log)
 }
 
 /// Length in sequence space.

@@ -21,8 +21,8 @@ use crate::mutate::{DaemonMistake, Mistaken, sizes_unasked};
 use crate::scenario::key_of;
 use crate::server::control::Control;
 use crate::server::{IFINDEX, Pipe, Server, Way};
+use crate::story::{Note, Place};
 use crate::time::{MS, Ns, SECOND, US};
-use crate::trace::{Note, Place};
 use crate::violation::Violation;
 
 /// So long after payload has passed unseen a command of that connection may be of that payload.

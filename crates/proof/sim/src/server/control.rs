@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use erb_abi::{self as abi, Buffers, ControlBlock, ControlPlane, Program, Table, Wanted};
 use erb_redis::{DataPath, Error, Result};
-use erb_sim_kernel::Path;
+use erb_sim_kernel::Datapath;
 
 use crate::server::{Boost, IFINDEX};
 
@@ -17,7 +17,7 @@ const DRAIN_MAX: usize = 4096;
 
 /// [`DataPath`] of a server.
 pub struct Control {
-    path: Path,
+    path: Datapath,
     ifindex: u32,
     die_in: Rc<Cell<Option<u32>>>,
 }
@@ -25,7 +25,7 @@ pub struct Control {
 impl Control {
     /// Drives these maps. The process dies when the counter has run down.
     #[must_use]
-    pub const fn new(path: Path, die_in: Rc<Cell<Option<u32>>>) -> Self {
+    pub const fn new(path: Datapath, die_in: Rc<Cell<Option<u32>>>) -> Self {
         Self {
             path,
             ifindex: IFINDEX,

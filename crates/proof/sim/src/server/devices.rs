@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use erb_sim_kernel::{Packet, Path, Tc, pin};
+use erb_sim_kernel::{Datapath, Packet, Tc, pin};
 
 use crate::client::machine::{PORT, SERVER_MAC, machine_mac, server_ip};
 use crate::client::workload::mix;
@@ -180,7 +180,7 @@ impl Server {
     }
 
     /// The egress program on each device that the packet meets.
-    pub(super) fn pass_egress(&self, path: &Path, packet: &mut Packet) -> Tc {
+    pub(super) fn pass_egress(&self, path: &Datapath, packet: &mut Packet) -> Tc {
         let link = Link::strip(packet);
         let verdict = path.run_tc_egress(packet);
         link.restore(packet);

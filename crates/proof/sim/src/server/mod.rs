@@ -27,7 +27,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use erb_sim_kernel::{Card, Context, Cpus, Library, Packet, Path, PathConfig, Sock, give_way};
+use erb_sim_kernel::{
+    Card, Context, Cpus, Datapath, DatapathConfig, Library, Packet, Sock, give_way,
+};
 use erb_sim_redis::{
     ClientId, Config as RedisConfig, CrashMode, Disk, Faults as DiskFaults, Redis,
 };
@@ -100,7 +102,7 @@ pub struct Server {
     /// Its kernel's TCP.
     pub host: RefCell<Host>,
     /// The data path; a new one after a crash of the machine.
-    pub path: RefCell<Option<Path>>,
+    pub path: RefCell<Option<Datapath>>,
     /// The programs are attached.
     pub attached: Cell<bool>,
     /// Redis, while it runs.
@@ -151,7 +153,7 @@ pub struct Server {
     boots: Cell<u64>,
     mistake: Option<DaemonMistake>,
     powered: Cell<bool>,
-    /// A script has stopped the way between XDP and TC, between TCP and the egress program.
+    /// A scenario has stopped the way between XDP and TC, between TCP and the egress program.
     stack_stopped: RefCell<Option<VecDeque<Packet>>>,
     egress_stopped: RefCell<Option<VecDeque<Outgoing>>>,
     steered: Cell<Option<usize>>,
@@ -320,7 +322,7 @@ impl Server {
     /// Makes the maps of a boost and attaches the programs.
     pub fn attach(self: &Rc<Self>) {
         let plan = &self.inner.plan;
-        let config = PathConfig {
+        let config = DatapathConfig {
             sets: plan.profile.server.sets,
             conns: plan.profile.server.conns,
             client_conns: plan.profile.server.conns / erb_abi::CLIENT_SHARE,
@@ -329,10 +331,10 @@ impl Server {
             devices: devices::BOOSTED,
             hash_seed: mix(plan.seed, &[9, self.boots.get()]),
             seed: mix(plan.seed, &[10, self.boots.get()]),
-            ..PathConfig::default()
+            ..DatapathConfig::default()
         };
         let kernel = Rc::new(KernelView::new(self));
-        *self.path.borrow_mut() = Some(Path::new(&self.library, config, kernel));
+        *self.path.borrow_mut() = Some(Datapath::new(&self.library, config, kernel));
         self.attached.set(true);
     }
 
@@ -359,7 +361,7 @@ impl Server {
 
     /// The data path, if it is attached. A handle: no borrow stays behind.
     #[must_use]
-    pub fn attached_path(&self) -> Option<Path> {
+    pub fn attached_path(&self) -> Option<Datapath> {
         if self.attached.get() {
             self.path.borrow().clone()
         } else {

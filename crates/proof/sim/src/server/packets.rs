@@ -12,8 +12,8 @@ use crate::inner::Event;
 use crate::link::Frame;
 use crate::server::devices::{BOOSTED, Link};
 use crate::server::{POLL_FRAMES, Pair, Server, fragments};
+use crate::story::Place;
 use crate::time::{Ns, US};
-use crate::trace::Place;
 use crate::violation::Violation;
 use erb_wire::layout::{self, Layout};
 
@@ -103,7 +103,7 @@ impl Server {
         match verdict {
             Xdp::Drop => {
                 self.inner
-                    .tell(Place::Cpu(cpu), None, crate::trace::Note::Text("XDP drops"));
+                    .tell(Place::Cpu(cpu), None, crate::story::Note::Text("XDP drops"));
                 None
             }
             Xdp::Tx => {
@@ -139,7 +139,7 @@ impl Server {
         merged.push(packet);
     }
 
-    /// A script stops packets behind XDP, or lets them go on.
+    /// A scenario stops packets behind XDP, or lets them go on.
     pub fn stop_stack(self: &Rc<Self>, stop: bool) {
         if stop {
             self.stack_stopped.borrow_mut().get_or_insert_default();
@@ -154,7 +154,7 @@ impl Server {
         });
     }
 
-    /// A script stops packets behind TCP, or lets them go on.
+    /// A scenario stops packets behind TCP, or lets them go on.
     pub fn stop_egress(self: &Rc<Self>, stop: bool) {
         if stop {
             self.egress_stopped.borrow_mut().get_or_insert_default();
@@ -172,21 +172,21 @@ impl Server {
         });
     }
 
-    /// What a script has stopped behind XDP, oldest first, as it would go on.
+    /// What a scenario has stopped behind XDP, oldest first, as it would go on.
     pub fn stopped_in_stack(&self) -> Vec<Vec<u8>> {
         let stopped = self.stack_stopped.borrow();
         let packets = stopped.iter().flatten();
         packets.map(|packet| packet.bytes().to_vec()).collect()
     }
 
-    /// The oldest packets that a script has stopped behind XDP are lost.
+    /// The oldest packets that a scenario has stopped behind XDP are lost.
     pub fn lose_in_stack(&self, count: usize) {
         if let Some(stopped) = self.stack_stopped.borrow_mut().as_mut() {
             stopped.drain(..count.min(stopped.len()));
         }
     }
 
-    /// The oldest packets that a script has stopped behind TCP are lost; how many there were.
+    /// The oldest packets that a scenario has stopped behind TCP are lost; how many there were.
     pub fn lose_at_egress(&self, count: usize) -> usize {
         let mut stopped = self.egress_stopped.borrow_mut();
         let Some(stopped) = stopped.as_mut() else {
@@ -202,7 +202,7 @@ impl Server {
         self.steered_next.borrow_mut().extend(cpus);
     }
 
-    /// A script decides on which CPU frames arrive.
+    /// A scenario decides on which CPU frames arrive.
     pub fn steer_to(&self, cpu: Option<usize>) {
         self.steered.set(cpu);
     }
@@ -256,7 +256,7 @@ impl Server {
             self.inner.coverage.borrow_mut().verdict("ingress", number);
             if verdict == Tc::Drop {
                 self.inner
-                    .tell(Place::Cpu(cpu), None, crate::trace::Note::Text("TC drops"));
+                    .tell(Place::Cpu(cpu), None, crate::story::Note::Text("TC drops"));
                 return;
             }
         }

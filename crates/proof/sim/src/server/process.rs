@@ -13,8 +13,8 @@ use crate::client::resp::{self, Found};
 use crate::fault::Fault;
 use crate::inner::Event;
 use crate::server::{Pair, Peer, Server, Way};
+use crate::story::Place;
 use crate::time::{MS, Ns};
-use crate::trace::Place;
 use crate::violation::Violation;
 
 /// A batch is bounded to 16 KiB; hashes may have grown since their sizes were asked for, by what a

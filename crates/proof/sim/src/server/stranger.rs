@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use erb_abi::ControlPlane as _;
-use erb_sim_kernel::{Context, Path};
+use erb_sim_kernel::{Context, Datapath};
 use erb_sim_redis::CrashMode;
 use erb_sim_tcp::SockId;
 
@@ -66,7 +66,7 @@ impl Server {
     ///
     /// # Panics
     /// If the data path has no room for its listener.
-    pub fn neighbour_is_served(self: &Rc<Self>) -> Path {
+    pub fn neighbour_is_served(self: &Rc<Self>) -> Datapath {
         self.crash_redis(CrashMode::Process);
         self.attach();
         let at = (server_ip(self.inner.plan.profile.ipv6), PORT).into();

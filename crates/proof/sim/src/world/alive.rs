@@ -90,7 +90,7 @@ impl World {
                 }],
                 ..Operation::default()
             };
-            self.machines[0].script(&inner, conn, &get);
+            self.machines[0].begin(&inner, conn, &get);
         }
         conn
     }

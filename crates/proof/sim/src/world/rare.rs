@@ -10,8 +10,8 @@ use crate::client::settings;
 use crate::fault::Fault;
 use crate::inner::Event;
 use crate::plan::Plan;
+use crate::story::{Note, Place};
 use crate::time::{MS, Ns, SECOND};
-use crate::trace::{Note, Place};
 
 /// Ticks that a client's clock steps back at most.
 const BACK_MAX: u32 = 300;

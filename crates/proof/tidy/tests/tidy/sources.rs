@@ -35,7 +35,7 @@ fn lines_with(files: &[File], pattern: &Regex, instead: &str) -> Vec<String> {
 fn every_source_names_its_licence() {
     let mut complaints = Vec::new();
     for file in files::sources() {
-        // A script begins with its interpreter.
+        // A shell script begins with its interpreter.
         let head: Vec<&str> = file.text.lines().take(2).collect();
         let Some(found) = head.iter().find_map(|line| line.split_once(SPDX)) else {
             complaints.push(format!("{}:1: no `{SPDX}` line", file.name));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! redis-cli with commands on its stdin, as scripts use it.
+//! redis-cli with commands on its stdin, as shell scripts use it.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -2,7 +2,7 @@
 //! Cases of the protocol and of strings, by topic. `{p}` is the case's key prefix, `{p}k` holds
 //! "value" at the start.
 
-use super::script::{Case, Mask};
+use super::case::{Case, Mask};
 
 /// These cases.
 pub fn all() -> Vec<Case> {

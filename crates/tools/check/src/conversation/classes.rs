@@ -2,7 +2,7 @@
 //! Cases of the classes of commands: reads that may be answered in front of Redis, all that
 //! writes a string or a hash, all that cannot, users, and what a connection may turn into.
 
-use super::script::{Case, Mask};
+use super::case::{Case, Mask};
 
 /// These cases.
 pub fn all() -> Vec<Case> {

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use super::all_cases;
+use super::case::{Split, Step};
 use super::front::ANSWERED;
-use super::script::{Split, Step};
 
 /// Not in Redis 7.0, which the tests have.
 const LATER: [&str; 12] = [

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `check conversation`: scripted conversations, byte for byte against a plain Redis.
+//! `check conversation`: planned conversations, byte for byte against a plain Redis.
 //!
 //! Each case is played step by step, and as pipelines that are cut in two at one place after the
 //! other. How much was answered in front of Redis is read off Redis itself: it counts the commands
 //! that it has executed, and both servers were asked the same.
-//! - [`script`]: what a case consists of.
+//! - [`case`]: what a case consists of.
 //! - [`cases`], [`classes`]: the cases, by topic.
 //! - [`front`]: who answers.
 //! - [`runner`]: plays a case step by step, with readers that keep a cache hot.
 //! - [`split`]: plays it as pipelines, cut everywhere.
 
+mod case;
 mod cases;
 mod classes;
 #[cfg(test)]
 mod coverage;
 mod front;
 mod runner;
-mod script;
 mod split;
 
 use std::process::ExitCode;
@@ -28,8 +28,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::net;
+use case::Case;
 use runner::Player;
-use script::Case;
 pub use split::Cuts;
 use split::Stage;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-use super::script::{Case, KEY, Mask, Split, Step, with_prefix};
+use super::case::{Case, KEY, Mask, Split, Step, with_prefix};
 use crate::net::{Broken, Conn};
 use crate::resp;
 

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
+use super::case::{Case, KEY, Mask, PREFIX_BYTES, Split, Step, with_prefix};
 use super::front::{self, executed};
 use super::runner::{Pair, Played, Trouble, monitored};
-use super::script::{Case, KEY, Mask, PREFIX_BYTES, Split, Step, with_prefix};
 use crate::resp;
 
 /// A fill takes about two round trips after the first miss.

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 use crate::common::{WAIT, assert_gone, config, lab_command, no_erb};
 
-/// The command `erb`, played by a script: starts something, tells of it, and fails or not.
+/// The command `erb`, played by a shell script: starts something, tells of it, and fails or not.
 struct FakeErb(TempDir);
 
-const SCRIPT: &str = r#"#!/bin/sh
+const FAKE_ERB: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 case $1 in
 boost)
@@ -39,7 +39,7 @@ impl FakeErb {
         let status = serde_json::to_string(&erb_report::Status::default()).unwrap();
         write("status", &status);
         write("bpf_dir", bpf_dir.to_str().unwrap());
-        write("erb", SCRIPT);
+        write("erb", FAKE_ERB);
         if fails {
             write("fails", "");
         }

@@ -215,8 +215,8 @@ pub(crate) fn syn_ack_window() {
     let mut s = Scenario::new(Setup::default());
     let mut raw = s.raw();
     raw.wscale = Some(3);
-    let (script, log) = tap();
-    s.down(crate::scenario::RAW_MACHINE, Some(script));
+    let (filter, log) = tap();
+    s.down(crate::scenario::RAW_MACHINE, Some(filter));
     let mut talk = Talk::begin(&mut s, raw);
     assert_eq!(talk.ask(&mut s, &[b"PING"]), b"+PONG\r\n");
     let view = s.socket_of(talk.raw.pair()).expect("a socket");

@@ -247,7 +247,7 @@ pub(crate) fn half_a_command() {
     assert!(!is_fast(&mut s, reader, b"k"));
     s.stop_redis(false);
     s.run(50 * MS);
-    assert_eq!(s.control().fence, 0, "kept");
+    assert_eq!(s.control().fence, 0, "the fence stands");
     assert_eq!(s.answers(reader), b"$3\r\nnew\r\n");
     assert_eq!(s.call(reader, &[b"GET", b"k"]), b"$3\r\nnew\r\n");
     s.finish();

@@ -183,8 +183,8 @@ pub(crate) fn fast_bytes_outlive_the_servers_fin() {
         0,
         "the FIN has not left"
     );
-    let (script, log) = tap();
-    s.down(0, Some(script));
+    let (filter, log) = tap();
+    s.down(0, Some(filter));
     s.until("it is over", |s| s.stage(client) != Some(Stage::Open));
     assert!(
         log.borrow().iter().any(|one| one.payload == b"$1\r\nv\r\n"),

@@ -145,7 +145,7 @@ pub(crate) fn half_a_script() {
         assert_eq!(s.control().fence, 1, "cut {cut}: no fence");
         s.stop_redis(false);
         s.run(5 * MS);
-        assert_eq!(s.control().fence, 0, "cut {cut}: kept");
+        assert_eq!(s.control().fence, 0, "cut {cut}: the fence stands");
         assert_eq!(s.call(client, &[b"GET", b"k"]), b"$1\r\nw\r\n");
     }
 }
@@ -176,7 +176,7 @@ pub(crate) fn half_a_body() {
         assert_eq!(s.control().gate_seen - shut, u64::from(gate));
         s.stop_redis(false);
         s.run(5 * MS);
-        assert_eq!(s.control().fence, 0, "kept");
+        assert_eq!(s.control().fence, 0, "the fence stands");
         becomes_fast(&mut s, client);
         let value = if gate { b"v" } else { b"w" };
         assert_eq!(s.call(client, &[b"GET", b"k"])[4..5], *value);
@@ -426,7 +426,7 @@ pub(crate) fn unread_and_silent() {
         assert!(s.stat(abi::STAT_SCAN_LOST) > 0, "it was read");
         assert!(s.stat(abi::STAT_FENCE_PROOF) > 0, "no fence");
         s.run(500 * MS);
-        assert_eq!(s.control().fence, 0, "kept: {}", s.counters());
+        assert_eq!(s.control().fence, 0, "the fence stands: {}", s.counters());
         becomes_fast(&mut s, client);
         talk.say(&mut s, &request(&[b"EXEC"]));
         s.run(500 * MS);

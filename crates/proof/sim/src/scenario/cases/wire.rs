@@ -44,8 +44,8 @@ pub(crate) fn timestamps_go_on() {
     let mut s = Scenario::new(Setup::default());
     let mut raw = s.raw();
     raw.ts = Some((1_000_000, 0));
-    let (script, log) = tap();
-    s.down(RAW_MACHINE, Some(script));
+    let (filter, log) = tap();
+    s.down(RAW_MACHINE, Some(filter));
     let mut talk = Talk::begin(&mut s, raw);
     for _ in 0..50 {
         talk.ask(&mut s, &[b"PING"]);
@@ -284,8 +284,8 @@ pub(crate) fn tagged_frames() {
             ipv6,
             ..Setup::default()
         });
-        let (script, log) = tap();
-        s.down(0, Some(script));
+        let (filter, log) = tap();
+        s.down(0, Some(filter));
         let client = s.fast();
         s.call(client, &[b"ECHO", b"a"]);
         for _ in 0..3 {

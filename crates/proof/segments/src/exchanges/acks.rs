@@ -2,14 +2,14 @@
 //! Acknowledgements, windows, keepalive.
 
 use crate::builder::{Builder, CHALLENGE_MS, bulk, command};
-use crate::script::{Offer, Script, Segment, Step};
+use crate::exchange::{Exchange, Offer, Segment, Step};
 
 /// GET of the hot key.
 const GET: &str = "GET hot";
 /// A value of several segments.
 const LONG_BYTES: usize = 6_000;
 
-pub(super) fn scripts() -> Vec<Script> {
+pub(super) fn exchanges() -> Vec<Exchange> {
     vec![
         slow_behind_unacknowledged(),
         below_the_edge(),
@@ -31,7 +31,7 @@ fn value() -> String {
     bulk("value")
 }
 
-fn slow_behind_unacknowledged() -> Script {
+fn slow_behind_unacknowledged() -> Exchange {
     let mut b = Builder::fast(
         "slow_behind_unacknowledged",
         "[T-3] A slow request whose ACK does not cover fast replies reaches Redis: the ACK has a floor.",
@@ -51,7 +51,7 @@ fn slow_behind_unacknowledged() -> Script {
     b.still_works()
 }
 
-fn below_the_edge() -> Script {
+fn below_the_edge() -> Exchange {
     let mut b = Builder::fast(
         "below_the_edge",
         "[T-2] Kernel bytes below the edge never come again over fast ones, however old the client's ACKs.",
@@ -70,7 +70,7 @@ fn below_the_edge() -> Script {
     b.still_works()
 }
 
-fn sack_at_the_edge() -> Script {
+fn sack_at_the_edge() -> Exchange {
     let mut b = Builder::fast(
         "sack_at_the_edge",
         "[T-19] A fast reply is lost, the slow one behind it is SACKed: only the lost one is wanted, all ends well.",
@@ -88,7 +88,7 @@ fn sack_at_the_edge() -> Script {
     b.still_works()
 }
 
-fn hand_over() -> Script {
+fn hand_over() -> Exchange {
     let mut b = Builder::fast(
         "hand_over",
         "[T-1] The request that carries the ACK of a slow reply is answered, and the kernel gets the ACK.",
@@ -107,7 +107,7 @@ fn hand_over() -> Script {
     b.still_works()
 }
 
-fn never_acknowledged() -> Script {
+fn never_acknowledged() -> Exchange {
     let mut b = Builder::fast(
         "never_acknowledged",
         "[T-3, T-10] A pipeline that acknowledges nothing in between is answered in order.",
@@ -129,7 +129,7 @@ fn never_acknowledged() -> Script {
     b.still_works()
 }
 
-fn keepalive() -> Script {
+fn keepalive() -> Exchange {
     let mut b = Builder::fast(
         "keepalive",
         "[5a] A keepalive probe, with or without a byte, is answered with the present numbers.",
@@ -149,7 +149,7 @@ fn keepalive() -> Script {
     b.still_works()
 }
 
-fn slow_reply_and_closed_window() -> Script {
+fn slow_reply_and_closed_window() -> Exchange {
     let mut b = Builder::fast(
         "slow_reply_and_closed_window",
         "[5b] Redis's reply waits for a window, and goes as soon as an update opens it.",
@@ -167,7 +167,7 @@ fn slow_reply_and_closed_window() -> Script {
     b.still_works()
 }
 
-fn fast_reply_and_closed_window() -> Script {
+fn fast_reply_and_closed_window() -> Exchange {
     let mut b = Builder::fast(
         "fast_reply_and_closed_window",
         "[5b,15] A request that closes the window is not answered into it.",
@@ -184,7 +184,7 @@ fn fast_reply_and_closed_window() -> Script {
     b.still_works()
 }
 
-fn fast_reply_and_small_window() -> Script {
+fn fast_reply_and_small_window() -> Exchange {
     let mut b = Builder::fast(
         "fast_reply_and_small_window",
         "[T-15] Unacknowledged fast bytes count against the client's window, and so does what the kernel knows of it.",
@@ -216,7 +216,7 @@ fn long_reply(b: &mut Builder) -> (i64, String) {
     (from, bulk(&long))
 }
 
-fn duplicate_acks_for_redis_bytes() -> Script {
+fn duplicate_acks_for_redis_bytes() -> Exchange {
     let mut b = Builder::new(
         "duplicate_acks_for_redis_bytes",
         "[5c] Duplicate ACKs for bytes of Redis reach the kernel, also without SACK: it sends them again.",
@@ -235,7 +235,7 @@ fn duplicate_acks_for_redis_bytes() -> Script {
     b.still_works()
 }
 
-fn d_sack_for_redis_bytes() -> Script {
+fn d_sack_for_redis_bytes() -> Exchange {
     let mut b = Builder::fast(
         "d_sack_for_redis_bytes",
         "[5d] A D-SACK for bytes of Redis reaches the kernel in its own numbers and breaks nothing.",
@@ -247,7 +247,7 @@ fn d_sack_for_redis_bytes() -> Script {
     b.still_works()
 }
 
-fn partial_ack() -> Script {
+fn partial_ack() -> Exchange {
     let mut b = Builder::fast(
         "partial_ack",
         "[T-10] Half of a reply acknowledged: what comes again begins there.",
@@ -264,7 +264,7 @@ fn partial_ack() -> Script {
     b.still_works()
 }
 
-fn long_values() -> Script {
+fn long_values() -> Exchange {
     let mut b = Builder::new(
         "long_values",
         "[T-12] Short values are fast, what is longer than a segment is Redis's; streams go on in between.",

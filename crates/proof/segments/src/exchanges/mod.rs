@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All scripts, by subject. Names in brackets are traps (docs/internals/traps.md).
+//! All exchanges, by subject. Names in brackets are traps (docs/internals/traps.md).
 
 mod acceptance;
 mod acks;
@@ -9,19 +9,19 @@ mod ends;
 mod overlaps;
 mod time_wait;
 
-use crate::script::Script;
+use crate::exchange::Exchange;
 
 /// All of them.
 #[must_use]
-pub fn all() -> Vec<Script> {
+pub fn all() -> Vec<Exchange> {
     [
-        duplicates::scripts(),
-        overlaps::scripts(),
-        acceptance::scripts(),
-        acks::scripts(),
-        ends::scripts(),
-        time_wait::scripts(),
-        counting::scripts(),
+        duplicates::exchanges(),
+        overlaps::exchanges(),
+        acceptance::exchanges(),
+        acks::exchanges(),
+        ends::exchanges(),
+        time_wait::exchanges(),
+        counting::exchanges(),
     ]
     .concat()
 }
@@ -34,16 +34,16 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_every_rule_is_one_line() {
-        let scripts = all();
-        let names: BTreeSet<&str> = scripts.iter().map(|script| script.name).collect();
-        assert_eq!(names.len(), scripts.len());
-        for script in &scripts {
-            assert!(!script.rule.is_empty() && !script.rule.contains('\n'));
+        let exchanges = all();
+        let names: BTreeSet<&str> = exchanges.iter().map(|exchange| exchange.name).collect();
+        assert_eq!(names.len(), exchanges.len());
+        for exchange in &exchanges {
+            assert!(!exchange.rule.is_empty() && !exchange.rule.contains('\n'));
         }
     }
 
     #[test]
-    fn every_stored_log_belongs_to_a_script() {
+    fn every_stored_log_belongs_to_an_exchange() {
         let stored = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/expected"));
         let stored: BTreeSet<String> = stored
             .expect("expected/")
@@ -57,7 +57,7 @@ mod tests {
             .collect();
         let wanted: BTreeSet<String> = all()
             .iter()
-            .map(|script| format!("{}.txt", script.name))
+            .map(|exchange| format!("{}.txt", exchange.name))
             .collect();
         assert_eq!(stored, wanted);
     }

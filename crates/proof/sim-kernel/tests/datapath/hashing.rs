@@ -4,22 +4,22 @@
 use std::collections::HashSet;
 
 use erb_abi::{ControlPlane as _, hash_secret};
-use erb_sim_kernel::{Path, PathConfig};
+use erb_sim_kernel::{Datapath, DatapathConfig};
 
 use crate::scene::Scene;
 
 const SETS: u32 = 4096;
 
 fn scene(hash_seed: u64) -> Scene {
-    Scene::new(PathConfig {
+    Scene::new(DatapathConfig {
         sets: SETS,
         hash_seed,
-        ..PathConfig::default()
+        ..DatapathConfig::default()
     })
 }
 
 /// The set at which the programs look for a key.
-fn set_of(path: &Path, key: &[u8]) -> u32 {
+fn set_of(path: &Datapath, key: &[u8]) -> u32 {
     path.fill_begin(&[key]).expect("it runs")[0].set
 }
 

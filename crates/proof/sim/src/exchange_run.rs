@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scripts of raw segments in a simulated world: what comes back is what the lab stored.
+//! Exchanges of raw segments in a simulated world: what comes back is what the lab stored.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
+use erb_segments::exchanges;
 use erb_segments::expected::agree;
-use erb_segments::scripts;
 use erb_segments::wire::{Ends, Wire};
 use erb_sim_tcp::Macs;
 
@@ -21,7 +21,7 @@ const LOOK: Ns = 100 * US;
 /// Tries to make a key hot, and waits for the world to come to rest.
 const TRIES: u32 = 400;
 
-/// A scenario as scripts see it.
+/// A scenario as exchanges see it.
 struct SimWire {
     scenario: Scenario,
     side: ConnId,
@@ -69,7 +69,7 @@ impl SimWire {
 fn v4(address: SocketAddr) -> SocketAddrV4 {
     match address {
         SocketAddr::V4(address) => address,
-        SocketAddr::V6(_) => panic!("scripts speak IPv4"),
+        SocketAddr::V6(_) => panic!("exchanges speak IPv4"),
     }
 }
 
@@ -148,12 +148,12 @@ impl Wire for SimWire {
     }
 }
 
-/// Scripts one after the other in one world, as in the lab.
+/// Exchanges one after the other in one world, as in the lab.
 fn all_agree(seed: u64) {
     let mut wire = SimWire::new(seed);
-    let failures: Vec<String> = scripts::all()
+    let failures: Vec<String> = exchanges::all()
         .iter()
-        .filter_map(|script| agree(&mut wire, script).err())
+        .filter_map(|exchange| agree(&mut wire, exchange).err())
         .collect();
     assert!(
         failures.is_empty(),

@@ -2,12 +2,12 @@
 //! Segments that mix served, executed and new bytes, and requests in pieces.
 
 use crate::builder::{Builder, bulk, command, length};
-use crate::script::{Script, Segment, Step};
+use crate::exchange::{Exchange, Segment, Step};
 
 /// GET of the hot key.
 const GET: &str = "GET hot";
 
-pub(super) fn scripts() -> Vec<Script> {
+pub(super) fn exchanges() -> Vec<Exchange> {
     vec![
         served_and_new("served_then_get", GET, "$5\r\nvalue\r\n"),
         served_and_new("served_then_ping", "PING", "+PONG\r\n"),
@@ -31,7 +31,7 @@ fn value() -> String {
 }
 
 /// [tail of a served request from every byte on][a new request], as a client retransmits.
-fn served_and_new(name: &'static str, words: &str, reply: &str) -> Script {
+fn served_and_new(name: &'static str, words: &str, reply: &str) -> Exchange {
     let mut b = Builder::fast(
         name,
         "[T-10] [served][new] in one segment, cut at every byte of the served: each is answered once.",
@@ -50,7 +50,7 @@ fn served_and_new(name: &'static str, words: &str, reply: &str) -> Script {
     b.still_works()
 }
 
-fn executed_and_new() -> Script {
+fn executed_and_new() -> Exchange {
     let mut b = Builder::fast(
         "executed_then_get",
         "[T-10] [executed by Redis][new] in one segment: the old is not executed again, the new is answered.",
@@ -68,7 +68,7 @@ fn executed_and_new() -> Script {
     b.still_works()
 }
 
-fn served_and_half() -> Script {
+fn served_and_half() -> Exchange {
     let mut b = Builder::fast(
         "served_and_half",
         "[T-10, T-15] [served][half a request], then the other half: the request is answered once.",
@@ -87,7 +87,7 @@ fn served_and_half() -> Script {
     b.still_works()
 }
 
-fn two_served_and_new() -> Script {
+fn two_served_and_new() -> Exchange {
     let mut b = Builder::fast(
         "two_served_and_new",
         "[T-10] A retransmission that begins in the middle of several served requests.",
@@ -108,7 +108,7 @@ fn two_served_and_new() -> Script {
     b.still_works()
 }
 
-fn cut_everywhere(name: &'static str, words: &str, reply: &str) -> Script {
+fn cut_everywhere(name: &'static str, words: &str, reply: &str) -> Exchange {
     let mut b = Builder::fast(
         name,
         "[T-15] A request in two segments, cut at every byte, is answered once, and the next is fast again.",
@@ -131,7 +131,7 @@ fn cut_everywhere(name: &'static str, words: &str, reply: &str) -> Script {
     b.still_works()
 }
 
-fn single_bytes() -> Script {
+fn single_bytes() -> Exchange {
     let mut b = Builder::fast(
         "single_bytes",
         "[T-15] Requests byte by byte, several in a row.",
@@ -151,7 +151,7 @@ fn single_bytes() -> Script {
     b.still_works()
 }
 
-fn pieces_overlap() -> Script {
+fn pieces_overlap() -> Exchange {
     let mut b = Builder::fast(
         "pieces_overlap",
         "[T-15] Pieces of one request that overlap each other: every byte counts once.",
@@ -173,7 +173,7 @@ fn pieces_overlap() -> Script {
     b.still_works()
 }
 
-fn halves_swapped() -> Script {
+fn halves_swapped() -> Exchange {
     let mut b = Builder::fast(
         "halves_swapped",
         "[T-4] The second half comes first: an ACK says what is missing, and the first half completes it.",
@@ -199,7 +199,7 @@ fn halves_swapped() -> Script {
     b.still_works()
 }
 
-fn slow_before_the_hole() -> Script {
+fn slow_before_the_hole() -> Exchange {
     let mut b = Builder::fast(
         "slow_before_the_hole",
         "[T-4] A slow request beyond a hole is executed when the hole is filled, behind what could have been served.",
@@ -220,7 +220,7 @@ fn slow_before_the_hole() -> Script {
     b.still_works()
 }
 
-fn fast_before_the_hole() -> Script {
+fn fast_before_the_hole() -> Exchange {
     let mut b = Builder::fast(
         "fast_before_the_hole",
         "[T-4] A fast request beyond a hole is not answered before the slow one in the hole.",

@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use erb_sim_kernel::{Library, PathConfig, Xdp};
+use erb_sim_kernel::{DatapathConfig, Library, Xdp};
 
 use crate::races::SEEDS;
 use crate::scene::{Scene, get};
@@ -22,7 +22,7 @@ pub fn mutant(file: &str, find: &str, replace: &str) -> Library {
 
 fn violation(library: &Library) -> String {
     let run = || {
-        let mut scene = Scene::on(library, PathConfig::default());
+        let mut scene = Scene::on(library, DatapathConfig::default());
         scene.warm();
         scene.fill(b"key", b"value");
         assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx);
@@ -90,7 +90,7 @@ fn the_sanitizer_sees_what_is_out_of_bounds() {
     }
     if let Ok(number) = std::env::var(VICTIM) {
         let (file, find, replace) = OUT_OF_BOUNDS[number.parse::<usize>().unwrap()];
-        let mut scene = Scene::on(&mutant(file, find, replace), PathConfig::default());
+        let mut scene = Scene::on(&mutant(file, find, replace), DatapathConfig::default());
         scene.send(&get(b"key"));
         return;
     }

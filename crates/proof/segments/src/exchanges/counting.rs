@@ -2,12 +2,12 @@
 //! Requests and replies are counted: whether Redis owes something decides who answers.
 
 use crate::builder::{Builder, bulk, command};
-use crate::script::{Offer, Script};
+use crate::exchange::{Exchange, Offer};
 
 /// GET of the hot key.
 const GET: &str = "GET hot";
 
-pub(super) fn scripts() -> Vec<Script> {
+pub(super) fn exchanges() -> Vec<Exchange> {
     vec![
         requests_without_reply(),
         first_command_is_an_error(),
@@ -23,14 +23,14 @@ fn value() -> String {
     bulk("value")
 }
 
-fn requests_without_reply() -> Script {
+fn requests_without_reply() -> Exchange {
     let mut b = Builder::fast(
         "requests_without_reply",
         "[T-22] Empty lines and empty arrays have no reply; the count stays even and GETs stay fast.",
     );
     for silent in ["\r\n", "*0\r\n", "*-1\r\n", "\r\n\r\n*0\r\n"] {
         b.send(b.next(silent));
-        b.step(crate::script::Step::Acked(b.seq));
+        b.step(crate::exchange::Step::Acked(b.seq));
         b.call(GET, &value());
         b.counted("FAST_GET", 1);
         b.send(b.next([silent.as_bytes(), b"PING\r\n"].concat()));
@@ -40,7 +40,7 @@ fn requests_without_reply() -> Script {
     b.still_works()
 }
 
-fn first_command_is_an_error() -> Script {
+fn first_command_is_an_error() -> Exchange {
     let mut b = Builder::new(
         "first_command_is_an_error",
         "[T-22] An error neither admits nor bars: the first reply that is none does.",
@@ -58,7 +58,7 @@ fn first_command_is_an_error() -> Script {
     b.still_works()
 }
 
-fn several_first_commands() -> Script {
+fn several_first_commands() -> Exchange {
     let mut b = Builder::new(
         "several_first_commands",
         "[T-22] All of the first segment is Redis's, if it holds several commands.",
@@ -74,7 +74,7 @@ fn several_first_commands() -> Script {
     b.still_works()
 }
 
-fn fast_behind_slow() -> Script {
+fn fast_behind_slow() -> Exchange {
     let mut b = Builder::fast(
         "fast_behind_slow",
         "[T-2, T-22] A fast request behind an unanswered slow one is not answered before it.",
@@ -82,7 +82,7 @@ fn fast_behind_slow() -> Script {
     b.store("order-n", "0");
     for round in 1..5 {
         let slow = b.next(command("INCR order-n"));
-        let fast = crate::script::Segment::new(slow.end(), b.got, command(GET));
+        let fast = crate::exchange::Segment::new(slow.end(), b.got, command(GET));
         b.send_all(vec![slow, fast]);
         b.reply(format!(":{round}\r\n"));
         b.reply(value());
@@ -92,7 +92,7 @@ fn fast_behind_slow() -> Script {
     b.still_works()
 }
 
-fn mixed_in_one_segment() -> Script {
+fn mixed_in_one_segment() -> Exchange {
     let mut b = Builder::fast(
         "mixed_in_one_segment",
         "[T-22] A segment with fast and slow commands is Redis's as a whole.",
@@ -111,7 +111,7 @@ fn mixed_in_one_segment() -> Script {
     b.still_works()
 }
 
-fn selected_database() -> Script {
+fn selected_database() -> Exchange {
     let mut b = Builder::fast(
         "selected_database",
         "[T-22] What changes a connection's meaning ends its fast answers: another database has another value.",
@@ -127,7 +127,7 @@ fn selected_database() -> Script {
     b.done()
 }
 
-fn many_in_one_segment() -> Script {
+fn many_in_one_segment() -> Exchange {
     let mut b = Builder::fast(
         "many_in_one_segment",
         "[T-10] Many fast commands in one segment are answered by one, and again by the same bytes.",
@@ -136,7 +136,7 @@ fn many_in_one_segment() -> Script {
         let (seq, from) = (b.seq, b.got);
         b.send(b.next(command(GET).repeat(count)));
         b.reply(value().repeat(count));
-        b.send(crate::script::Segment::new(
+        b.send(crate::exchange::Segment::new(
             seq,
             from,
             command(GET).repeat(count),

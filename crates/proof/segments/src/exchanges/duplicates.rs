@@ -2,14 +2,14 @@
 //! Requests that come again, and replies that were lost.
 
 use crate::builder::{Builder, bulk, command, length};
-use crate::script::{Script, Segment, Step};
+use crate::exchange::{Exchange, Segment, Step};
 
 /// GET of the hot key.
 const GET: &str = "GET hot";
 /// Longer than the kernel's and the daemon's patience with anything that is on its way.
 const OLD_MS: u64 = 1_500;
 
-pub(super) fn scripts() -> Vec<Script> {
+pub(super) fn exchanges() -> Vec<Exchange> {
     vec![
         request_repeated(),
         replay_begins_at_the_highest_ack(),
@@ -27,7 +27,7 @@ fn value() -> String {
     bulk("value")
 }
 
-fn request_repeated() -> Script {
+fn request_repeated() -> Exchange {
     let mut b = Builder::fast(
         "request_repeated",
         "[T-10] A copy of a served request gets the same bytes, and a bare ACK once they are acknowledged.",
@@ -46,7 +46,7 @@ fn request_repeated() -> Script {
     b.still_works()
 }
 
-fn replay_begins_at_the_highest_ack() -> Script {
+fn replay_begins_at_the_highest_ack() -> Exchange {
     let mut b = Builder::fast(
         "replay_begins_at_the_highest_ack",
         "[T-10] A replay begins at the client's highest ACK, whatever request provoked it.",
@@ -67,7 +67,7 @@ fn replay_begins_at_the_highest_ack() -> Script {
     b.still_works()
 }
 
-fn same_numbers_other_bytes() -> Script {
+fn same_numbers_other_bytes() -> Exchange {
     let mut b = Builder::fast(
         "same_numbers_other_bytes",
         "[T-10] Bytes that come again under served numbers are never read, whatever they are.",
@@ -85,7 +85,7 @@ fn same_numbers_other_bytes() -> Script {
     b.still_works()
 }
 
-fn old_duplicates() -> Script {
+fn old_duplicates() -> Exchange {
     let mut b = Builder::fast(
         "old_duplicates",
         "[T-10, T-15] Copies that come seconds later are answered by ACKs only, and nothing is executed twice.",
@@ -111,7 +111,7 @@ fn old_duplicates() -> Script {
     b.still_works()
 }
 
-fn old_duplicate_of_a_slow_request() -> Script {
+fn old_duplicate_of_a_slow_request() -> Exchange {
     let mut b = Builder::fast(
         "old_duplicate_of_a_slow_request",
         "[T-10] A copy of a request that went up goes up again, uncounted: the kernel answers with the present numbers.",
@@ -131,7 +131,7 @@ fn old_duplicate_of_a_slow_request() -> Script {
     b.still_works()
 }
 
-fn lost_reply_by_timer() -> Script {
+fn lost_reply_by_timer() -> Exchange {
     let mut b = Builder::fast(
         "lost_reply_by_timer",
         "[T-20] If nothing comes from the client, the timer sends the unacknowledged bytes again.",
@@ -146,7 +146,7 @@ fn lost_reply_by_timer() -> Script {
     b.still_works()
 }
 
-fn lost_reply_by_duplicate_acks() -> Script {
+fn lost_reply_by_duplicate_acks() -> Exchange {
     let mut b = Builder::fast(
         "lost_reply_by_duplicate_acks",
         "[T-18] The third equal ACK brings the lost bytes, and more of them bring no storm.",
@@ -162,7 +162,7 @@ fn lost_reply_by_duplicate_acks() -> Script {
     b.still_works()
 }
 
-fn lost_reply_by_sack() -> Script {
+fn lost_reply_by_sack() -> Exchange {
     let mut b = Builder::fast(
         "lost_reply_by_sack",
         "[T-18] A SACK block above the ACK shows a hole: only the hole is filled, once per RTT.",
@@ -181,7 +181,7 @@ fn lost_reply_by_sack() -> Script {
     b.still_works()
 }
 
-fn d_sack_is_no_loss() -> Script {
+fn d_sack_is_no_loss() -> Exchange {
     let mut b = Builder::fast(
         "d_sack_is_no_loss",
         "[T-18] A D-SACK says that bytes came twice: it provokes no replay.",

@@ -2,12 +2,12 @@
 //! SYN, RST and FIN where they do and do not belong.
 
 use crate::builder::{Builder, CHALLENGE_MS, bulk, command, length};
-use crate::script::{FIN, RST, SYN, Script, Segment};
+use crate::exchange::{Exchange, FIN, RST, SYN, Segment};
 
 /// GET of the hot key.
 const GET: &str = "GET hot";
 
-pub(super) fn scripts() -> Vec<Script> {
+pub(super) fn exchanges() -> Vec<Exchange> {
     vec![
         syn_on_established(),
         rst_outside(),
@@ -27,7 +27,7 @@ fn value() -> String {
     bulk("value")
 }
 
-fn syn_on_established() -> Script {
+fn syn_on_established() -> Exchange {
     let mut b = Builder::fast(
         "syn_on_established",
         "[T-6] A stray SYN gets a challenge ACK in the client's numbers and resets no state.",
@@ -45,7 +45,7 @@ fn syn_on_established() -> Script {
     b.still_works()
 }
 
-fn rst_outside() -> Script {
+fn rst_outside() -> Exchange {
     let mut b = Builder::fast(
         "rst_outside",
         "[T-6] A blind RST outside the window is ignored.",
@@ -60,7 +60,7 @@ fn rst_outside() -> Script {
     b.still_works()
 }
 
-fn rst_inexact() -> Script {
+fn rst_inexact() -> Exchange {
     let mut b = Builder::fast(
         "rst_inexact",
         "[T-6] A RST in the window but not at its beginning gets a challenge ACK in the client's numbers.",
@@ -76,7 +76,7 @@ fn rst_inexact() -> Script {
     b.still_works()
 }
 
-fn rst_exact() -> Script {
+fn rst_exact() -> Exchange {
     let mut b = Builder::fast(
         "rst_exact",
         "[T-6] An exact RST with unacknowledged fast bytes ends the connection: the timer sends nothing.",
@@ -88,7 +88,7 @@ fn rst_exact() -> Script {
     b.end()
 }
 
-fn socket_is_gone() -> Script {
+fn socket_is_gone() -> Exchange {
     let mut b = Builder::fast(
         "socket_is_gone",
         "[T-26] Without socket nothing is translated: the kernel's RST has the number of the client's ACK.",
@@ -98,31 +98,31 @@ fn socket_is_gone() -> Script {
     b.send(b.bare().flags(RST));
     b.nothing();
     b.send(b.next(command(GET)));
-    b.step(crate::script::Step::Rst(b.got));
+    b.step(crate::exchange::Step::Rst(b.got));
     b.send(b.bare());
-    b.step(crate::script::Step::Rst(b.got));
+    b.step(crate::exchange::Step::Rst(b.got));
     b.counted("FAST_GET", 2);
     b.end()
 }
 
-fn fin_retransmitted_by_the_server() -> Script {
+fn fin_retransmitted_by_the_server() -> Exchange {
     let mut b = Builder::fast(
         "fin_retransmitted_by_the_server",
         "[T-6] After both FINs the kernel still speaks: its FIN comes again under the same number.",
     );
     b.call(GET, &value());
     b.send(b.bare().flags(FIN));
-    b.step(crate::script::Step::Fin(b.got, false));
-    b.step(crate::script::Step::Acked(b.seq));
+    b.step(crate::exchange::Step::Fin(b.got, false));
+    b.step(crate::exchange::Step::Acked(b.seq));
     // Says nothing new: the FIN is not acknowledged.
     b.send(b.bare());
-    b.step(crate::script::Step::Fin(b.got, true));
+    b.step(crate::exchange::Step::Fin(b.got, true));
     b.send(Segment::ack(b.seq, b.got + 1));
     b.nothing();
     b.end()
 }
 
-fn fin_with_get() -> Script {
+fn fin_with_get() -> Exchange {
     let mut b = Builder::fast(
         "fin_with_get",
         "[T-6] A request with FIN is Redis's: answered, then the server closes.",
@@ -130,15 +130,15 @@ fn fin_with_get() -> Script {
     b.call(GET, &value());
     b.send(b.next(command(GET)).flags(FIN));
     b.reply(value());
-    b.step(crate::script::Step::Fin(b.got, false));
-    b.step(crate::script::Step::Acked(b.seq));
+    b.step(crate::exchange::Step::Fin(b.got, false));
+    b.step(crate::exchange::Step::Acked(b.seq));
     b.counted("FAST_GET", 1);
     b.send(Segment::ack(b.seq, b.got + 1));
     b.nothing();
     b.end()
 }
 
-fn fin_with_slow() -> Script {
+fn fin_with_slow() -> Exchange {
     let mut b = Builder::fast(
         "fin_with_slow",
         "[T-6] A write with FIN, its ACK below a fast reply, is executed once and answered.",
@@ -148,15 +148,15 @@ fn fin_with_slow() -> Script {
     b.ask_raw(GET, &value());
     b.send(Segment::new(b.seq, from, command("INCR fin-n")).flags(FIN));
     b.reply(":1\r\n");
-    b.step(crate::script::Step::Fin(b.got, false));
-    b.step(crate::script::Step::Acked(b.seq));
+    b.step(crate::exchange::Step::Fin(b.got, false));
+    b.step(crate::exchange::Step::Acked(b.seq));
     b.send(Segment::ack(b.seq, b.got + 1));
     b.ask("GET fin-n", "$1\r\n1\r\n");
     b.nothing();
     b.end()
 }
 
-fn fin_before_its_data() -> Script {
+fn fin_before_its_data() -> Exchange {
     let mut b = Builder::fast(
         "fin_before_its_data",
         "[T-4, T-6] A FIN beyond a hole ends nothing before the hole is filled.",
@@ -165,21 +165,21 @@ fn fin_before_its_data() -> Script {
     b.call(GET, &value());
     let data = b.next(command("INCR fin-m"));
     let fin = Segment::ack(data.end(), b.got).flags(FIN);
-    b.step(crate::script::Step::Send(vec![fin.clone().stray()]));
-    b.step(crate::script::Step::Silence(
+    b.step(crate::exchange::Step::Send(vec![fin.clone().stray()]));
+    b.step(crate::exchange::Step::Silence(
         100,
-        crate::script::Silence::NewBytes,
+        crate::exchange::Silence::NewBytes,
     ));
     b.send_all(vec![data, fin]);
     b.reply(":1\r\n");
-    b.step(crate::script::Step::Fin(b.got, false));
-    b.step(crate::script::Step::Acked(b.seq));
+    b.step(crate::exchange::Step::Fin(b.got, false));
+    b.step(crate::exchange::Step::Acked(b.seq));
     b.send(Segment::ack(b.seq, b.got + 1));
     b.nothing();
     b.end()
 }
 
-fn fin_repeated() -> Script {
+fn fin_repeated() -> Exchange {
     let mut b = Builder::fast(
         "fin_repeated",
         "[T-6] A client's FIN that comes again is acknowledged again, in the client's numbers.",
@@ -187,17 +187,17 @@ fn fin_repeated() -> Script {
     b.call(GET, &value());
     let fin = b.bare().flags(FIN);
     b.send(fin.clone());
-    b.step(crate::script::Step::Fin(b.got, false));
-    b.step(crate::script::Step::Acked(b.seq));
+    b.step(crate::exchange::Step::Fin(b.got, false));
+    b.step(crate::exchange::Step::Acked(b.seq));
     b.send(fin);
     // FIN of the server is out: its next number is one further.
-    b.step(crate::script::Step::Bare(b.got + 1, b.seq));
+    b.step(crate::exchange::Step::Bare(b.got + 1, b.seq));
     b.send(Segment::ack(b.seq, b.got + 1));
     b.nothing();
     b.end()
 }
 
-fn half_closed_by_client() -> Script {
+fn half_closed_by_client() -> Exchange {
     let mut b = Builder::fast(
         "half_closed_by_client",
         "[T-6] FIN with several requests under way: all that came before it is answered.",
@@ -210,8 +210,8 @@ fn half_closed_by_client() -> Script {
     b.reply(":1\r\n");
     b.reply(value());
     b.reply(":2\r\n");
-    b.step(crate::script::Step::Fin(b.got, false));
-    b.step(crate::script::Step::Acked(b.seq));
+    b.step(crate::exchange::Step::Fin(b.got, false));
+    b.step(crate::exchange::Step::Acked(b.seq));
     b.send(Segment::ack(b.seq, b.got + length("x")));
     b.nothing();
     b.end()

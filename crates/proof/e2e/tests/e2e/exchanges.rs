@@ -6,23 +6,23 @@ use std::time::Instant;
 
 use erb_e2e::lab::TestLab;
 use erb_e2e::wire::LabWire;
+use erb_segments::exchanges;
 use erb_segments::expected::agree;
-use erb_segments::scripts;
 
-/// Plays only scripts with this in their names.
-const ONLY: &str = "ERB_SCRIPT";
+/// Plays only exchanges with this in their names.
+const ONLY: &str = "ERB_EXCHANGE";
 
 #[test]
 fn raw_segments_give_the_stored_logs() {
-    let lab = TestLab::boosted_with("script", &["--direct"]);
+    let lab = TestLab::boosted_with("exchange", &["--direct"]);
     let mut wire = LabWire::new(&lab);
     let only = std::env::var(ONLY).unwrap_or_default();
     let mut failures = Vec::new();
-    for script in scripts::all() {
-        if script.name.contains(&only) {
+    for exchange in exchanges::all() {
+        if exchange.name.contains(&only) {
             let began = Instant::now();
-            failures.extend(agree(&mut wire, &script).err());
-            println!("{}: {:?}", script.name, began.elapsed());
+            failures.extend(agree(&mut wire, &exchange).err());
+            println!("{}: {:?}", exchange.name, began.elapsed());
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));

@@ -88,12 +88,12 @@ pub enum Keep {
 
 /// The recorder.
 #[derive(Debug, Default)]
-pub struct Trace {
+pub struct Story {
     keep: Keep,
     events: VecDeque<Event>,
 }
 
-impl Trace {
+impl Story {
     /// A recorder that keeps `keep`.
     #[must_use]
     pub fn new(keep: Keep) -> Self {
@@ -130,9 +130,9 @@ impl Trace {
         self.events.iter()
     }
 
-    /// The story as text, a line per event.
+    /// As text, a line per event.
     #[must_use]
-    pub fn story(&self) -> String {
+    pub fn text(&self) -> String {
         self.events
             .iter()
             .map(|event| format!("{event}\n"))

@@ -2,7 +2,7 @@
 //! Whole programs: a hit, a miss, a hand-over to TC, a retransmission.
 
 use erb_abi::ControlPlane as _;
-use erb_sim_kernel::{PathConfig, Tc, Xdp, tcp_state};
+use erb_sim_kernel::{DatapathConfig, Tc, Xdp, tcp_state};
 
 use erb_wire::Segment;
 use erb_wire::layout::payload;
@@ -11,7 +11,7 @@ use crate::scene::{DEVICE, Scene, get};
 
 #[test]
 fn a_filled_key_is_answered_in_place() {
-    let mut scene = Scene::new(PathConfig::default());
+    let mut scene = Scene::new(DatapathConfig::default());
     scene.warm();
     assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
     let request = get(b"key");
@@ -30,7 +30,7 @@ fn a_filled_key_is_answered_in_place() {
 
 #[test]
 fn a_key_missed_twice_is_reported() {
-    let mut scene = Scene::new(PathConfig::default());
+    let mut scene = Scene::new(DatapathConfig::default());
     scene.warm();
     for _ in 0..2 {
         let (verdict, packet) = scene.send(&get(b"key"));
@@ -46,7 +46,7 @@ fn a_key_missed_twice_is_reported() {
 
 #[test]
 fn the_acknowledgement_of_a_slow_reply_goes_up_through_tc() {
-    let mut scene = Scene::new(PathConfig::default());
+    let mut scene = Scene::new(DatapathConfig::default());
     let first = get(b"warm");
     scene.send(&first);
     scene.served(first.len(), b"$-1\r\n");
@@ -72,7 +72,7 @@ fn the_acknowledgement_of_a_slow_reply_goes_up_through_tc() {
 #[test]
 fn a_connection_of_a_transparent_proxy_is_left_alone() {
     for state in [tcp_state::ESTABLISHED, tcp_state::NEW_SYN_RECV] {
-        let mut scene = Scene::new(PathConfig::default());
+        let mut scene = Scene::new(DatapathConfig::default());
         assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
         scene.sock(|sock| {
             sock.transparent = 1;
@@ -99,7 +99,7 @@ fn tick(scene: &Scene) -> u32 {
 
 #[test]
 fn an_answer_that_nobody_acknowledges_is_sent_again() {
-    let mut scene = Scene::new(PathConfig::default());
+    let mut scene = Scene::new(DatapathConfig::default());
     scene.warm();
     scene.fill(b"key", b"value");
     assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx);
@@ -117,7 +117,7 @@ fn an_answer_that_nobody_acknowledges_is_sent_again() {
 /// has nothing to send.
 #[test]
 fn an_answer_that_is_too_long_for_the_way_comes_in_pieces() {
-    let mut scene = Scene::new(PathConfig::default());
+    let mut scene = Scene::new(DatapathConfig::default());
     scene.warm();
     let value = [b'v'; 1000];
     scene.fill(b"key", &value);
@@ -153,7 +153,7 @@ fn an_answer_that_is_too_long_for_the_way_comes_in_pieces() {
 #[test]
 fn a_hit_leaves_time_for_the_rest() {
     const ROUNDS: u32 = 20_000;
-    let mut scene = Scene::new(PathConfig::default());
+    let mut scene = Scene::new(DatapathConfig::default());
     scene.warm();
     scene.fill(b"key", b"value");
     let request = get(b"key");

@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use erb_sim_kernel::{Library, PathConfig, Tc, Xdp};
+use erb_sim_kernel::{DatapathConfig, Library, Tc, Xdp};
 use erb_wire::layout::payload;
 
 use crate::mutants::mutant;
@@ -74,7 +74,7 @@ fn requests(scene: &mut Scene) {
 }
 
 fn scene(library: &Library) -> Scene {
-    let mut scene = Scene::on(library, PathConfig::default());
+    let mut scene = Scene::on(library, DatapathConfig::default());
     scene.warm();
     scene
 }

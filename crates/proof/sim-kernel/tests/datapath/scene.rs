@@ -9,7 +9,9 @@ use erb_abi::{ControlPlane as _, FillEntry, ValueKind};
 
 use erb_sim_kernel::frames::{CLIENT, Frame, PORT};
 
-use erb_sim_kernel::{Card, Kernel, Library, Packet, Path, PathConfig, Sock, Tc, Xdp, tcp_state};
+use erb_sim_kernel::{
+    Card, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state,
+};
 
 pub const DEVICE: u32 = 3;
 pub const COOKIE: u64 = 77;
@@ -70,21 +72,21 @@ impl Kernel for HandMade {
 /// Where a scene's client stands.
 pub struct Scene {
     pub kernel: Rc<HandMade>,
-    pub path: Path,
+    pub path: Datapath,
     pub port: u16,
     pub seq: u32,
     pub ack: u32,
 }
 
 impl Scene {
-    pub fn new(config: PathConfig) -> Self {
+    pub fn new(config: DatapathConfig) -> Self {
         Self::on(&Library::builtin(), config)
     }
 
-    pub fn on(library: &Library, config: PathConfig) -> Self {
+    pub fn on(library: &Library, config: DatapathConfig) -> Self {
         let kernel = Rc::new(HandMade::default());
         kernel.now.set(10 * SECOND);
-        let path = Path::new(library, config, Rc::clone(&kernel) as Rc<dyn Kernel>);
+        let path = Datapath::new(library, config, Rc::clone(&kernel) as Rc<dyn Kernel>);
         let set = path.set_listener(LISTENER, Some(erb_abi::LISTENER_REDIS));
         assert_eq!(set, Ok(true), "there is room");
         // SAFETY: no program runs.

@@ -2,7 +2,7 @@
 //! Connections that the server closes first, and their address pair afterwards.
 
 use crate::builder::{Builder, bulk, command};
-use crate::script::{FIN, Offer, Script, Segment, Step};
+use crate::exchange::{Exchange, FIN, Offer, Segment, Step};
 
 /// GET of the hot key.
 const GET: &str = "GET hot";
@@ -11,7 +11,7 @@ const BIG_BYTES: usize = 16;
 /// Such requests in one segment, and segments that move the server's numbers by more than 2^16.
 const MANY: (usize, usize) = (60, 48);
 
-pub(super) fn scripts() -> Vec<Script> {
+pub(super) fn exchanges() -> Vec<Exchange> {
     vec![
         old_fin_in_time_wait(),
         reuse_with_timestamps(),
@@ -29,7 +29,7 @@ fn close_by_quit(b: &mut Builder) {
     b.step(Step::Acked(b.seq));
 }
 
-fn old_fin_in_time_wait() -> Script {
+fn old_fin_in_time_wait() -> Exchange {
     let mut b = Builder::fast(
         "old_fin_in_time_wait",
         "[T-6] TIME_WAIT answers an old FIN: with the deltas of the connection it was.",
@@ -41,7 +41,7 @@ fn old_fin_in_time_wait() -> Script {
     b.end()
 }
 
-fn old_data_in_time_wait() -> Script {
+fn old_data_in_time_wait() -> Exchange {
     let mut b = Builder::fast(
         "old_data_in_time_wait",
         "[T-6, T-7] A request that comes after the end is not answered by the fast path.",
@@ -56,7 +56,7 @@ fn old_data_in_time_wait() -> Script {
     b.end()
 }
 
-fn reuse_with_timestamps() -> Script {
+fn reuse_with_timestamps() -> Exchange {
     let mut b = Builder::fast(
         "reuse_with_timestamps",
         "[T-30] The address pair is used again out of TIME_WAIT: the numbers of the next are its own.",
@@ -75,7 +75,7 @@ fn reuse_with_timestamps() -> Script {
     b.still_works()
 }
 
-fn reuse_without_timestamps_far() -> Script {
+fn reuse_without_timestamps_far() -> Exchange {
     let mut b = Builder::new(
         "reuse_without_timestamps_far",
         "[T-30] Without PAWS, and far from the kernel's numbers, the pair is not used again before TIME_WAIT is over.",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a script consists of.
+//! What an exchange consists of.
 //!
 //! All numbers are relative: the client's first byte behind its SYN has sequence number 0, and so
 //! has the server's. Where time is needed it is long against what a busy machine delays.
@@ -21,7 +21,7 @@ pub const CWR: u8 = 0x80;
 
 /// A conversation and what must come of it.
 #[derive(Clone, Debug)]
-pub struct Script {
+pub struct Exchange {
     /// Name, also of the file with its log.
     pub name: &'static str,
     /// The rule that it is about, in one line.
@@ -128,7 +128,7 @@ pub enum Step {
     Send(Vec<Segment>),
     /// The server's stream has these bytes at this number, whenever they came.
     Reply(i64, Vec<u8>),
-    /// These bytes were sent since, as segments of the script call for them again.
+    /// These bytes were sent since, as segments of the exchange call for them again.
     Again(i64, Vec<u8>),
     /// Since, a segment with nothing but an ACK had these numbers (sequence number, ACK).
     Bare(i64, i64),

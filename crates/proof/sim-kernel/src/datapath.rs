@@ -22,7 +22,7 @@ pub const AHEAD_BUFFERS: usize = 4;
 
 /// Sizes and habits of one world's data path.
 #[derive(Clone, Debug)]
-pub struct PathConfig {
+pub struct DatapathConfig {
     /// Cache sets, a power of two.
     pub sets: u32,
     /// Places in the table of connections.
@@ -47,7 +47,7 @@ pub struct PathConfig {
     pub csum_folded: bool,
 }
 
-impl Default for PathConfig {
+impl Default for DatapathConfig {
     fn default() -> Self {
         Self {
             sets: 64,
@@ -123,7 +123,7 @@ pub(crate) struct Inner {
     pub(crate) plane: (Control, Buffers),
     pub(crate) known: Known,
     scratch: Vec<usize>,
-    pub(crate) config: PathConfig,
+    pub(crate) config: DatapathConfig,
     random: RefCell<fastrand::Rng>,
     garbage: Box<[u8]>,
     pub(crate) homes: RefCell<Vec<Home>>,
@@ -233,15 +233,15 @@ impl Drop for Running<'_> {
 /// The data path of one machine: its maps live until the machine is switched off, whatever becomes of
 /// the daemon. A handle; clones are the same machine's.
 #[derive(Clone)]
-pub struct Path(pub(crate) Rc<Inner>);
+pub struct Datapath(pub(crate) Rc<Inner>);
 
-impl Path {
+impl Datapath {
     /// Maps as the loader makes them: command table and control block filled, nothing admitted.
     ///
     /// # Panics
     /// If the library lacks a map that the loader fills.
     #[must_use]
-    pub fn new(library: &Library, config: PathConfig, kernel: Rc<dyn Kernel>) -> Self {
+    pub fn new(library: &Library, config: DatapathConfig, kernel: Rc<dyn Kernel>) -> Self {
         assert!(config.sets.is_power_of_two(), "sets must be a power of two");
         let shapes = library.maps();
         let number = |name: &str| {
@@ -445,10 +445,10 @@ impl Path {
 /// Runs the egress program on a clone, inside of the program that runs.
 pub(crate) fn run_egress(packet: &mut Packet) -> Tc {
     let inner = exec().inner;
-    // SAFETY: inner comes from the Rc of the Path whose program runs; the count is raised first.
+    // SAFETY: inner comes from the Rc of the Datapath whose program runs; the count is raised first.
     let path = unsafe {
         Rc::increment_strong_count(inner);
-        Path(Rc::from_raw(inner))
+        Datapath(Rc::from_raw(inner))
     };
     path.run_tc_egress(packet)
 }

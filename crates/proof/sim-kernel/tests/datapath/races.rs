@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use erb_sim_kernel::{Context, Cpus, Library, Path, PathConfig, Tc, Xdp};
+use erb_sim_kernel::{Context, Cpus, Datapath, DatapathConfig, Library, Tc, Xdp};
 
 use erb_wire::layout::payload;
 
@@ -12,10 +12,10 @@ use crate::scene::{Scene, command, get};
 
 /// Two clients ask on two CPUs while a third CPU invalidates and fills; returns all that happened.
 fn mixed(seed: u64) -> (Vec<String>, Vec<u64>, u64) {
-    let mut scene = Scene::new(PathConfig {
+    let mut scene = Scene::new(DatapathConfig {
         cpus: 3,
         sets: 1,
-        ..PathConfig::default()
+        ..DatapathConfig::default()
     });
     let cpus = Cpus::new(3, seed, 4);
     let log = Rc::new(RefCell::new(Vec::new()));
@@ -64,7 +64,7 @@ fn a_seed_gives_the_same_run_again() {
 #[test]
 fn one_request_on_two_cpus_is_consumed_once() {
     for seed in 0..200 {
-        let mut scene = Scene::new(PathConfig::default());
+        let mut scene = Scene::new(DatapathConfig::default());
         scene.warm();
         scene.fill(b"key", b"value");
         let cpus = Cpus::new(2, seed, 3);
@@ -84,7 +84,7 @@ fn one_request_on_two_cpus_is_consumed_once() {
 
 #[test]
 fn a_write_holds_its_mark_until_its_reply_has_left() {
-    let mut scene = Scene::new(PathConfig::default());
+    let mut scene = Scene::new(DatapathConfig::default());
     scene.warm();
     scene.fill(b"key", b"value");
     let set = command(&[b"SET", b"key", b"other"]);
@@ -101,10 +101,10 @@ pub const SEEDS: u64 = 3000;
 /// lease had ended before and is renewed only behind that.
 pub fn stale_answers(library: &Library, seeds: u64) -> usize {
     let stale = |seed: &u64| {
-        let mut scene = Scene::on(library, PathConfig::default());
+        let mut scene = Scene::on(library, DatapathConfig::default());
         scene.warm();
         scene.fill(b"key", b"old");
-        let until = |path: &Path, ns: u64| {
+        let until = |path: &Datapath, ns: u64| {
             // SAFETY: programs run, but none while this does.
             unsafe { (*path.control()).lease_until_ns = ns };
         };

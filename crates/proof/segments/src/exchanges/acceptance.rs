@@ -2,12 +2,12 @@
 //! What TCP does not accept, no fast path may answer.
 
 use crate::builder::{Builder, CHALLENGE_MS, bulk, command};
-use crate::script::{CWR, ECE, FIN, Fault, Offer, RST, SYN, Script, Segment};
+use crate::exchange::{CWR, ECE, Exchange, FIN, Fault, Offer, RST, SYN, Segment};
 
 /// GET of the hot key.
 const GET: &str = "GET hot";
 
-pub(super) fn scripts() -> Vec<Script> {
+pub(super) fn exchanges() -> Vec<Exchange> {
     vec![
         damaged("wrong_tcp_checksum", Fault::TcpChecksum),
         damaged("wrong_ip_checksum", Fault::IpChecksum),
@@ -30,7 +30,7 @@ fn value() -> String {
     bulk("value")
 }
 
-fn damaged(name: &'static str, fault: Fault) -> Script {
+fn damaged(name: &'static str, fault: Fault) -> Exchange {
     let mut b = Builder::fast(
         name,
         "[T-14, T-15] A damaged frame is not answered, changes nothing and ends nothing.",
@@ -47,7 +47,7 @@ fn damaged(name: &'static str, fault: Fault) -> Script {
     b.still_works()
 }
 
-fn ack_of_what_was_never_sent() -> Script {
+fn ack_of_what_was_never_sent() -> Exchange {
     let mut b = Builder::fast(
         "ack_of_what_was_never_sent",
         "[T-15] Data with such an ACK are thrown away, and other bytes may come under their numbers.",
@@ -66,7 +66,7 @@ fn ack_of_what_was_never_sent() -> Script {
     b.still_works()
 }
 
-fn ack_much_too_old() -> Script {
+fn ack_much_too_old() -> Exchange {
     let mut b = Builder::fast(
         "ack_much_too_old",
         "[T-3, T-15] Data with an ACK from before the stream are not taken.",
@@ -79,7 +79,7 @@ fn ack_much_too_old() -> Script {
     b.done()
 }
 
-fn data_beyond_the_window() -> Script {
+fn data_beyond_the_window() -> Exchange {
     let mut b = Builder::fast(
         "data_beyond_the_window",
         "[T-15] Data beyond the window, or from half the number space away, are not taken.",
@@ -93,7 +93,7 @@ fn data_beyond_the_window() -> Script {
     b.still_works()
 }
 
-fn no_ack_flag() -> Script {
+fn no_ack_flag() -> Exchange {
     let mut b = Builder::fast(
         "no_ack_flag",
         "[T-15] Data without the ACK flag are thrown away.",
@@ -108,7 +108,7 @@ fn no_ack_flag() -> Script {
     b.still_works()
 }
 
-fn old_timestamp() -> Script {
+fn old_timestamp() -> Exchange {
     let mut b = Builder::fast(
         "old_timestamp",
         "[T-15] New bytes with a timestamp from before fail PAWS: an ACK, and nothing is read.",
@@ -126,7 +126,7 @@ fn old_timestamp() -> Script {
     b.still_works()
 }
 
-fn no_timestamp() -> Script {
+fn no_timestamp() -> Exchange {
     let mut b = Builder::fast(
         "no_timestamp",
         "[T-15] A segment without the timestamp that was agreed on is Redis's to answer, not the fast path's.",
@@ -140,7 +140,7 @@ fn no_timestamp() -> Script {
     b.still_works()
 }
 
-fn congestion_marks() -> Script {
+fn congestion_marks() -> Exchange {
     let mut b = Builder::fast(
         "congestion_marks",
         "[T-27] CE, ECE and CWR are the kernel's: such requests go up, and the next one is fast.",
@@ -163,7 +163,7 @@ fn congestion_marks() -> Script {
     b.still_works()
 }
 
-fn connection_without_timestamps() -> Script {
+fn connection_without_timestamps() -> Exchange {
     let mut b = Builder::new(
         "connection_without_timestamps",
         "[T-13] Without timestamps the same holds: fast, slow, repeated, reordered.",
@@ -187,7 +187,7 @@ fn connection_without_timestamps() -> Script {
     b.still_works()
 }
 
-fn newest_timestamp_is_echoed() -> Script {
+fn newest_timestamp_is_echoed() -> Exchange {
     let mut b = Builder::fast(
         "newest_timestamp_is_echoed",
         "[T-13] Redis's replies echo the newest timestamp, although the kernel has not seen it.",
@@ -198,15 +198,15 @@ fn newest_timestamp_is_echoed() -> Script {
             b.call(GET, &value());
         }
         b.ask_raw(GET, &value());
-        b.step(crate::script::Step::Echo);
+        b.step(crate::exchange::Step::Echo);
         b.ask_raw("INCR echo-n", &format!(":{round}\r\n"));
-        b.step(crate::script::Step::Echo);
+        b.step(crate::exchange::Step::Echo);
         b.ack();
     }
     b.still_works()
 }
 
-fn first_window() -> Script {
+fn first_window() -> Exchange {
     let mut b = Builder::new(
         "first_window",
         "[T-16] The window of a SYN-ACK is not scaled; right edges of all later segments follow on it.",
