@@ -205,7 +205,7 @@ mod tests {
     use erb_abi::ControlBlock as _;
 
     use super::*;
-    use crate::scripted::Recorder;
+    use crate::doubles::Recorder;
 
     fn key(number: u64) -> Wanted {
         Wanted::string(number.to_ne_bytes().to_vec())
