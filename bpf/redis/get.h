@@ -6,6 +6,7 @@
 #pragma once
 #include "base/seam.h"
 #include "cache/cache.h"
+#include "cache/interest.h"
 #include "net/work.h"
 #include "redis/resp.h"
 #include "splice/handler.h"

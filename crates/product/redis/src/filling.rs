@@ -186,9 +186,14 @@ impl Filling {
     }
 
     /// Keys that are read between their writes were written.
-    pub(crate) fn read_again(&mut self, keys: Vec<Wanted>, quiet: bool) {
+    pub(crate) fn read_again<S: Read + Write>(
+        &mut self,
+        keys: Vec<Wanted>,
+        feed: Option<&Feed<S>>,
+    ) {
+        let is_quiet = feed.is_some_and(Feed::is_quiet);
         for key in keys {
-            self.fills.written_again(key, quiet);
+            self.fills.written_again(key, is_quiet);
         }
     }
 

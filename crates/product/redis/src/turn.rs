@@ -148,9 +148,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Whether a turn would read what Redis sent; if not, [`Self::next_wake_ns`] says when.
     #[must_use]
     pub fn may_read(&self, now: u64) -> bool {
-        now >= self.link.paused_until_ns()
-            || self.settling.is_under_way(&self.path)
-            || self.filling.is_under_way()
+        let is_awaited = self.settling.is_under_way(&self.path) || self.filling.is_under_way();
+        is_awaited || now >= self.link.paused_until_ns()
     }
 
     /// Whether something waits for room to be written.
@@ -334,8 +333,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             }
             Event::Invalidated { keys, wanted } => {
                 self.filling.take_writes(&keys);
-                let is_quiet = self.link.feed().is_some_and(Feed::is_quiet);
-                self.filling.read_again(wanted, is_quiet);
+                self.filling.read_again(wanted, self.link.feed());
                 self.link.pause(now);
                 self.begin_fills(now)?;
             }
