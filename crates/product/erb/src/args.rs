@@ -311,17 +311,12 @@ fn absolute() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }
 
+/// A bare number is seconds.
 fn parse_wait(text: &str) -> Result<Duration, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let number: u64 = text[..digits]
-        .parse()
-        .map_err(|_| format!("{text:?} is no time; write 10s"))?;
-    match &text[digits..] {
-        "" | "s" => Ok(Duration::from_secs(number)),
-        "ms" => Ok(Duration::from_millis(number)),
-        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
-        unit => Err(format!("unknown unit {unit:?}; write 500ms, 10s or 2m")),
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
     }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 10s or 2m"))
 }
 
 #[cfg(test)]
@@ -363,12 +358,22 @@ mod tests {
 
     #[test]
     fn waits() {
-        assert_eq!(parse_wait("10s"), Ok(Duration::from_secs(10)));
-        assert_eq!(parse_wait("10"), Ok(Duration::from_secs(10)));
-        assert_eq!(parse_wait("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_wait("2m"), Ok(Duration::from_secs(120)));
-        for text in ["", "s", "-1s", "1h", "1.5s"] {
-            assert!(parse_wait(text).is_err(), "{text}");
+        for (text, ms) in [
+            ("10s", 10_000),
+            ("10", 10_000),
+            ("0", 0),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("1m 1.5s", 61_500),
+        ] {
+            assert_eq!(parse_wait(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1s", "1x", "ten"] {
+            let error = parse_wait(text).unwrap_err();
+            assert!(
+                error.ends_with("; write 500ms, 10s or 2m"),
+                "{text}: {error}"
+            );
         }
     }
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use erb_daemon::trace::{Change, Trace, check_may_trace, filter};
 use erb_daemon::{Error, Result, enter_base_mount_namespace};
@@ -22,8 +22,6 @@ use crate::{detach, exit};
 /// Between two looks at the ring while nothing comes: live for people, and nobody is woken up for
 /// a packet.
 const LOOK: Duration = Duration::from_millis(10);
-
-const DAY_S: u64 = 24 * 60 * 60;
 
 /// Runs the command.
 pub fn run(args: &TraceArgs) -> Result<ExitCode> {
@@ -157,14 +155,10 @@ fn line(out: &mut String, packet: &Packet, explain: bool) -> std::fmt::Result {
         stage,
         ..
     } = packet;
-    let of_day = time_us / 1_000_000 % DAY_S;
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    let micros = time_us % 1_000_000;
-    write!(
-        out,
-        "{hour:02}:{minute:02}:{second:02}.{micros:06} cpu{cpu} {:<10} ",
-        stage.word()
-    )?;
+    let time = UNIX_EPOCH + Duration::from_micros(*time_us);
+    let time = humantime::format_rfc3339_micros(time).to_string();
+    // Of 1970-01-02T03:04:05.000067Z what is between T and Z.
+    write!(out, "{} cpu{cpu} {:<10} ", &time[11..26], stage.word())?;
     let (from, to) = match &*packet.direction {
         "in" => (&packet.client, &packet.server),
         _ => (&packet.server, &packet.client),
@@ -242,7 +236,7 @@ mod tests {
             text: "what it means".into(),
         };
         Packet {
-            time_us: (DAY_S + 3 * 3600 + 4 * 60 + 5) * 1_000_000 + 67,
+            time_us: (86_400 + 3 * 3600 + 4 * 60 + 5) * 1_000_000 + 67,
             cpu: 1,
             stage: Stage::Xdp,
             direction: "in".into(),

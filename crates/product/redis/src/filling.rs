@@ -185,22 +185,19 @@ impl Filling {
         }
     }
 
-    /// Keys that are read between their writes were written.
-    pub(crate) fn read_again<S: Read + Write>(
+    /// Keys were written; those that are read between their writes are wanted again.
+    pub(crate) fn take_writes<S: Read + Write>(
         &mut self,
-        keys: Vec<Wanted>,
+        keys: &[impl AsRef<[u8]>],
+        wanted: Vec<Wanted>,
         feed: Option<&Feed<S>>,
     ) {
-        let is_quiet = feed.is_some_and(Feed::is_quiet);
-        for key in keys {
-            self.fills.written_again(key, is_quiet);
-        }
-    }
-
-    /// Keys were written.
-    pub(crate) fn take_writes(&mut self, keys: &[impl AsRef<[u8]>]) {
         for key in keys {
             self.fills.written(key.as_ref());
+        }
+        let is_quiet = feed.is_some_and(Feed::is_quiet);
+        for key in wanted {
+            self.fills.written_again(key, is_quiet);
         }
     }
 

@@ -8,12 +8,10 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -31,6 +29,7 @@ use erb_lab::packet::{Batch, PacketSocket};
 use erb_lab::topology::{
     CLIENT_IPV4, CLIENT_IPV6, CLIENT_MAC, SERVER_IPV4, SERVER_IPV6, SERVER_MAC,
 };
+use erb_lab::veth::{self, VethEnd};
 use erb_lab::{netns, xdp_pass};
 use libbpf_rs::{MapHandle, Program};
 use nix::mount::{MsFlags, mount};
@@ -162,7 +161,7 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
     netns::sysctl(client, "ipv6/conf/all/disable_ipv6", "1")?;
     netns::sysctl(client, "ipv6/conf/default/disable_ipv6", "1")?;
     netns::enter_in_thread(server)?;
-    make_wire(client)?;
+    make_wire(server, client)?;
     for off in [
         Offload::TxChecksum,
         Offload::Tso,
@@ -305,34 +304,24 @@ pub fn cookie(socket: &impl std::os::fd::AsRawFd) -> Result<u64> {
 
 /// The pair c0 - s0; only the server's end has addresses, so that the client's namespace answers
 /// nothing by itself.
-fn make_wire(client: &str) -> Result<()> {
-    let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
-    let (here, there) = (mac(SERVER_MAC), mac(CLIENT_MAC));
-    let commands = format!(
-        "link add s0 address {here} type veth peer name c0 address {there} netns {client}\n\
-         link set lo up\n\
-         link set s0 up\n\
-         addr add {SERVER_IPV4}/24 dev s0\n\
-         addr add {SERVER_IPV6}/64 dev s0 nodad\n\
-         neigh add {CLIENT_IPV4} lladdr {there} dev s0\n\
-         neigh add {CLIENT_IPV6} lladdr {there} dev s0\n"
-    );
-    ip(&[], &commands)?;
-    ip(&["-n", client], "link set c0 up\n")
-}
-
-fn ip(arguments: &[&str], commands: &str) -> Result<()> {
-    let mut child = Command::new("ip")
-        .args(arguments)
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("cannot run ip (Debian: iproute2)")?;
-    let mut input = child.stdin.take().context("no pipe to ip")?;
-    input.write_all(commands.as_bytes())?;
-    drop(input);
-    ensure!(child.wait()?.success(), "ip failed on:\n{commands}");
-    Ok(())
+fn make_wire(server: &str, client: &str) -> Result<()> {
+    let here = VethEnd {
+        namespace: server,
+        device: "s0",
+        mac: Some(SERVER_MAC),
+    };
+    let there = VethEnd {
+        namespace: client,
+        device: "c0",
+        mac: Some(CLIENT_MAC),
+    };
+    veth::make(here, there, None)?;
+    veth::configure(
+        here,
+        &[(SERVER_IPV4.into(), 24), (SERVER_IPV6.into(), 64)],
+        &[CLIENT_IPV4.into(), CLIENT_IPV6.into()].map(|peer| (peer, CLIENT_MAC)),
+    )?;
+    veth::up(client, "c0")
 }
 
 const BPFFS: &str = "/sys/fs/bpf";

@@ -8,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use erb_lab::netns;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::cputime;
-use crate::netns;
+use crate::load::draw;
 use crate::work::{key, value};
 
 /// More threads than this measure the scheduler of the client's machine, nothing else.
@@ -65,11 +66,7 @@ pub struct ClientLoad<'a> {
 pub fn redis_benchmark(load: &ClientLoad<'_>, requests: u64, pipeline: u32) -> Result<ClientRun> {
     ensure!(requests > 0, "redis-benchmark needs at least one request");
     let mut command = match load.netns {
-        Some(netns) => {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", netns, "redis-benchmark"]);
-            command
-        }
+        Some(namespace) => netns::command(namespace, "redis-benchmark")?,
         None => Command::new("redis-benchmark"),
     };
     let test = match load.op {
@@ -170,7 +167,7 @@ fn connect(load: &ClientLoad<'_>) -> Result<redis::Connection> {
             .with_context(|| format!("redis-rs could not connect to {}", load.address))
     };
     match load.netns {
-        Some(name) => netns::within(name, open),
+        Some(name) => netns::run_in(name, open),
         None => open(),
     }
 }
@@ -185,10 +182,7 @@ fn drive(
     let mut histogram = Histogram::new(LATENCY_DIGITS)?;
     let mut random = seed.wrapping_mul(0x9e37_79b9) | 1;
     loop {
-        random ^= random << 13;
-        random ^= random >> 17;
-        random ^= random << 5;
-        let index = ((u64::from(random) * u64::from(load.keys)) >> 32) as u32;
+        let index = draw(&mut random, load.keys);
         let start = Instant::now();
         if start >= end {
             return Ok(histogram);

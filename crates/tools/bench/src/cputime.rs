@@ -2,22 +2,27 @@
 //! Processor time of threads, and pinning them.
 
 use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
+use erb_lab::process;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::{Pid, SysconfVar, sysconf};
+use procfs::ProcError;
+use procfs::process::{Process, Task};
 
 /// Nanoseconds that all threads of a process (or one kernel thread) have run.
 ///
 /// From /proc/PID/task/*/schedstat; a running thread's figure is at most one tick old.
 pub fn of_process(pid: u32) -> Result<u64> {
     let mut sum = 0;
-    for tid in threads(pid)? {
-        let path = format!("/proc/{pid}/task/{tid}/schedstat");
-        // A thread may end between listing and reading; its share is then lost, and small.
-        if let Ok(text) = fs::read_to_string(&path) {
-            sum += parse_schedstat(&text).with_context(|| format!("{path} says {text:?}"))?;
+    for thread in threads(pid)? {
+        match thread.schedstat() {
+            Ok(schedstat) => sum += schedstat.sum_exec_runtime,
+            // A thread may end between listing and reading; its share is then lost, and small.
+            Err(ProcError::NotFound(_)) => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("no schedstat of a thread of {pid}"));
+            }
         }
     }
     Ok(sum)
@@ -30,7 +35,8 @@ pub fn of_processes(pids: &[u32]) -> Result<u64> {
 
 /// Nanoseconds for which a processor was not idle since boot, to the clock tick (10 ms).
 ///
-/// From /proc/stat: user, nice, system, irq, softirq; neither idle nor iowait nor steal.
+/// From /proc/stat: user, nice, system, irq, softirq; neither idle nor iowait nor steal. Read here,
+/// because procfs counts lines: with a processor offline it would give another one's.
 pub fn of_core(core: usize) -> Result<u64> {
     let text = fs::read_to_string("/proc/stat").context("could not read /proc/stat")?;
     let ticks = parse_stat(&text, core).with_context(|| format!("/proc/stat has no cpu{core}"))?;
@@ -57,8 +63,9 @@ pub fn pin(pid: u32, core: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core)
         .with_context(|| format!("no processor {core}"))?;
-    for tid in threads(pid)? {
-        sched_setaffinity(Pid::from_raw(tid as i32), &set)
+    for thread in threads(pid)? {
+        let tid = thread.tid;
+        sched_setaffinity(Pid::from_raw(tid), &set)
             .with_context(|| format!("could not pin thread {tid} of {pid} to processor {core}"))?;
     }
     Ok(())
@@ -67,43 +74,23 @@ pub fn pin(pid: u32, core: usize) -> Result<()> {
 /// The kernel thread of threaded NAPI for a device whose name is unique on this machine.
 pub fn napi_thread(dev: &str) -> Result<u32> {
     let prefix = format!("napi/{dev}-");
-    for entry in fs::read_dir("/proc").context("could not list /proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let comm = fs::read_to_string(Path::new("/proc").join(&name).join("comm"));
-        if comm.is_ok_and(|comm| comm.starts_with(&prefix)) {
-            return Ok(pid);
-        }
-    }
-    Err(anyhow!(
-        "no kernel thread {prefix}*: {dev} has no threaded NAPI; kernel too old?"
-    ))
+    let threads = process::named(&prefix)?;
+    threads.first().copied().with_context(|| {
+        format!("no kernel thread {prefix}*: {dev} has no threaded NAPI; kernel too old?")
+    })
 }
 
-fn threads(pid: u32) -> Result<Vec<u32>> {
-    let path = format!("/proc/{pid}/task");
-    let entries = fs::read_dir(&path)
-        .with_context(|| format!("could not list {path}; has process {pid} ended?"))?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    Ok(names.collect())
-}
-
-fn parse_schedstat(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
+fn threads(pid: u32) -> Result<impl Iterator<Item = Task>> {
+    let process = Process::new(i32::try_from(pid)?);
+    let threads = process.and_then(|process| process.tasks());
+    let threads = threads
+        .with_context(|| format!("could not list the threads of process {pid}; has it ended?"))?;
+    Ok(threads.flatten())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn schedstat_begins_with_the_time_on_the_processor() {
-        assert_eq!(parse_schedstat("123456789 77 3\n"), Some(123_456_789));
-        assert_eq!(parse_schedstat(""), None);
-        assert_eq!(parse_schedstat("x 1 2"), None);
-    }
 
     #[test]
     fn a_core_s_busy_time_leaves_out_idle_and_steal() {

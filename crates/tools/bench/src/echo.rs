@@ -31,8 +31,8 @@ impl Echo {
         let direction = Direction {
             from_mac: SERVER_MAC,
             to_mac: CLIENT_MAC,
-            from_ip: SERVER_IP,
-            to_ip: CLIENT_IP,
+            from_ip: SERVER_IP.octets(),
+            to_ip: CLIENT_IP.octets(),
         };
         let payload = work.reply(&[0]);
         let config = bench_echo_config {

@@ -3,6 +3,7 @@
 //! loops, reads counters.
 
 use anyhow::{Context, Result, anyhow, ensure};
+use erb_lab::netns::run_in;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 
 use crate::args::Op;
@@ -10,7 +11,7 @@ use crate::mirror::{
     BENCH_BATCH_MAX, BENCH_HEADER_BYTES, BENCH_LEARN, BENCH_PAUSE, BENCH_RUN, Mirrored,
     bench_batch, bench_config, bench_conn, bench_shape, bench_totals, bytes_of, from_bytes,
 };
-use crate::netns::{self, CLIENT_IP, CLIENT_MAC, SERVER_IP, SERVER_MAC};
+use crate::netns::{CLIENT_IP, CLIENT_MAC, SERVER_IP, SERVER_MAC, ifindex};
 use crate::packet::{Direction, template, words};
 use crate::work::{Work, key};
 
@@ -59,7 +60,7 @@ impl Generator {
     /// Loads and attaches; packets pass to the sockets until [`Generator::start`].
     pub fn attach(netns: &str, dev: &str, workload: &Workload) -> Result<Self> {
         let object = load(&OBJECT.0, "generator")?;
-        let ifindex = netns::ifindex(netns, dev)?;
+        let ifindex = ifindex(netns, dev)?;
         let (program, kick) = match workload.work.op {
             Op::Get => ("generator", "kick"),
             Op::Mget | Op::Hgetall => ("generator_shaped", "kick_shaped"),
@@ -143,11 +144,6 @@ impl Generator {
         // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
         let context = [0, frame.len() as u32, 0, self.ifindex, 0, 0];
         let mut context: Vec<u8> = context.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let program = self
-            .object
-            .progs_mut()
-            .find(|program| program.name() == self.kick);
-        let program = program.context("the generator has no program for a kick")?;
         let input = ProgramInput {
             context_in: Some(&mut context),
             data_in: Some(&frame),
@@ -156,8 +152,11 @@ impl Generator {
             ..Default::default()
         };
         // The kernel looks the device up in the caller's namespace.
-        netns::within(&self.netns, || {
+        run_in(&self.netns, || {
+            let mut programs = self.object.progs_mut();
+            let program = programs.find(|program| program.name() == self.kick);
             program
+                .context("the generator has no program for a kick")?
                 .test_run(input)
                 .map(drop)
                 .context("BPF_PROG_RUN of the first requests failed")
@@ -194,8 +193,8 @@ fn settings(workload: &Workload) -> bench_config {
     let direction = Direction {
         from_mac: CLIENT_MAC,
         to_mac: SERVER_MAC,
-        from_ip: CLIENT_IP,
-        to_ip: SERVER_IP,
+        from_ip: CLIENT_IP.octets(),
+        to_ip: SERVER_IP.octets(),
     };
     let (request, _) = workload.work.request_template();
     let (reply, _) = workload.work.reply_template();
@@ -255,13 +254,12 @@ pub fn attach_pass(netns: &str, dev: &str) -> Result<Link> {
 
 /// Attaches a program to a device, native mode.
 pub fn attach_xdp(object: &Object, program: &str, netns: &str, dev: &str) -> Result<Link> {
-    let found = object
-        .progs_mut()
-        .find(|candidate| candidate.name() == program);
-    let found = found.with_context(|| format!("no BPF program {program}"))?;
-    let ifindex = i32::try_from(netns::ifindex(netns, dev)?)?;
-    netns::within(netns, || {
+    let ifindex = i32::try_from(ifindex(netns, dev)?)?;
+    run_in(netns, || {
+        let mut programs = object.progs_mut();
+        let found = programs.find(|candidate| candidate.name() == program);
         found
+            .with_context(|| format!("no BPF program {program}"))?
             .attach_xdp(ifindex)
             .with_context(|| format!("could not attach XDP program {program} to {dev} in {netns}"))
     })

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use erb_lab::Erb;
+use erb_lab::netns::run_in;
 use libbpf_rs::Link;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
@@ -19,7 +20,7 @@ use crate::echo::Echo;
 use crate::generator::{Generator, Workload, attach_pass};
 use crate::interrupt::Interrupt;
 use crate::mirror::{BENCH_PORT_BASE, bench_totals};
-use crate::netns::{CLIENT_IP, Pair, within};
+use crate::netns::{CLIENT_IP, Pair};
 use crate::redis_server::{PORT, RedisServer};
 use crate::report::Run;
 use crate::work::{Work, key};
@@ -217,7 +218,7 @@ impl Instance {
         for index in 0..conns {
             interrupt.check()?;
             let port = (BENCH_PORT_BASE + index) as u16;
-            let socket = within(&self.pair.client, || connect(port))
+            let socket = run_in(&self.pair.client, || connect(port))
                 .with_context(|| format!("could not open connection {index} to the server"))?;
             self.sockets.push(socket);
         }
@@ -356,7 +357,7 @@ fn connect(port: u16) -> Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     // Closed by reset: no FIN that nobody will ever acknowledge.
     socket.set_linger(Some(Duration::ZERO))?;
-    socket.bind(&SocketAddr::from((Ipv4Addr::from(CLIENT_IP), port)).into())?;
+    socket.bind(&SocketAddr::from((CLIENT_IP, port)).into())?;
     socket.connect_timeout(&RedisServer::address().into(), READ_TIMEOUT)?;
     let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(READ_TIMEOUT))?;

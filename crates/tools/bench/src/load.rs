@@ -165,7 +165,7 @@ fn put(bytes: &mut [u8], places: Places, place: u32, digits: [u8; 8]) {
 }
 
 /// A number below `below`, uniform (xorshift, as the generator in XDP).
-fn draw(random: &mut u32, below: u32) -> u32 {
+pub fn draw(random: &mut u32, below: u32) -> u32 {
     *random ^= *random << 13;
     *random ^= *random >> 17;
     *random ^= *random << 5;

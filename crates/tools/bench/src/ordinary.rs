@@ -6,13 +6,13 @@
 //! among it. So who paid says little there: what counts is the processor time of both sides
 //! together, less of which is left for others, and how many requests one core of client gets.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use erb_lab::Erb;
+use erb_lab::netns::run_in;
+use erb_lab::{Erb, process};
 use hdrhistogram::Histogram;
 use libbpf_rs::Link;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -27,7 +27,7 @@ use crate::cputime;
 use crate::generator::attach_pass;
 use crate::interrupt::Interrupt;
 use crate::load::Load;
-use crate::netns::{Pair, within};
+use crate::netns::Pair;
 use crate::ordinary_report::{ClientsReport, OrdinaryReport, OrdinaryRun};
 use crate::redis_server::{PORT, RedisServer};
 use crate::report::Machine;
@@ -161,7 +161,7 @@ impl Stage {
             client_pids.push(threads.client);
             server_pids.push(threads.server);
         }
-        let loads = within(clients, || connect(address, args, work))?;
+        let loads = run_in(clients, || connect(address, args, work))?;
         Ok(Self {
             server,
             work,
@@ -227,7 +227,8 @@ impl Stage {
         Ok(Spent {
             server: cputime::of_processes(&self.server_pids)?,
             client: cputime::of_processes(&self.client_pids)?,
-            softirq: cputime::of_processes(&softirq_threads()?)?,
+            // What is left of softirqs is done by these, on every processor.
+            softirq: cputime::of_processes(&process::named("ksoftirqd/")?)?,
         })
     }
 }
@@ -322,20 +323,4 @@ fn drive_one(
     // The thread began with this run.
     let own = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
     Ok((latencies, u64::try_from(own.as_nanos())?))
-}
-
-/// What is left of softirqs is done by these, on every processor.
-fn softirq_threads() -> Result<Vec<u32>> {
-    let mut threads = Vec::new();
-    for entry in fs::read_dir("/proc").context("could not list /proc")? {
-        let path = entry?.path();
-        let pid: Option<u32> = path
-            .file_name()
-            .and_then(|name| name.to_str()?.parse().ok());
-        let comm = fs::read_to_string(path.join("comm"));
-        if comm.is_ok_and(|comm| comm.starts_with("ksoftirqd/")) {
-            threads.extend(pid);
-        }
-    }
-    Ok(threads)
 }

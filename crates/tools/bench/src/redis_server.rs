@@ -2,9 +2,9 @@
 //! An unmodified redis-server in a namespace of the bench.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::cputime;
 use crate::interrupt::Interrupt;
-use crate::netns::{SERVER_IP, ip_text};
+use crate::netns::SERVER_IP;
 use crate::work::Work;
 
 /// Redis's own port.
@@ -47,14 +47,13 @@ impl RedisServer {
             .tempdir()
             .context("no folder")?;
         let log = fs::File::create(dir.path().join("redis.log"))?;
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", netns, "redis-server"]);
+        let mut command = erb_lab::netns::command(netns, "redis-server")?;
         command.args([
             "--port",
             &PORT.to_string(),
             "--bind",
             "127.0.0.1",
-            &ip_text(SERVER_IP),
+            &SERVER_IP.to_string(),
         ]);
         command.args([
             "--protected-mode",
@@ -81,20 +80,20 @@ impl RedisServer {
                 prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into)
             });
         }
-        let child = command.spawn().context("could not run ip netns exec")?;
+        let child = command.spawn().context("could not run redis-server")?;
         let mut server = Self { child, dir };
         server.wait_until_ready(interrupt)?;
         Ok(server)
     }
 
-    /// Process id; `ip netns exec` becomes redis-server in place.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Where clients reach it over the veth.
     pub fn address() -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::from(SERVER_IP), PORT))
+        SocketAddr::from((SERVER_IP, PORT))
     }
 
     /// A connection over its unix socket, past the measured path.

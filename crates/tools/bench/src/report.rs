@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use procfs::{CpuInfo, Current as _};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -156,16 +158,13 @@ impl Machine {
     pub fn this() -> Result<Self> {
         let kernel =
             fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
-        let cpuinfo =
-            fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
-        let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
-        let model = model
-            .and_then(|line| line.split(": ").nth(1))
-            .unwrap_or("unknown");
-        let redis = crate::netns::sh("redis-server", &["--version"])?;
+        let cpuinfo = CpuInfo::current().context("could not read /proc/cpuinfo")?;
+        let redis = Command::new("redis-server").arg("--version").output();
+        let redis = redis.context("could not run redis-server; is it installed?")?;
+        let redis = String::from_utf8_lossy(&redis.stdout);
         Ok(Self {
             kernel: kernel.trim().to_owned(),
-            processor: model.to_owned(),
+            processor: cpuinfo.model_name(0).unwrap_or("unknown").to_owned(),
             cores: std::thread::available_parallelism().map_or(1, Into::into),
             redis: redis.lines().next().unwrap_or_default().trim().to_owned(),
         })

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use fastrand::Rng;
 use serde::Serialize;
 
 use crate::net::{self, Broken, Conn};
@@ -184,7 +183,7 @@ struct Churner {
 /// If an argument is wrong or the target cannot be reached at all.
 pub fn execute(args: &ChurnArgs) -> Result<Report> {
     let began = Instant::now();
-    let seed = args.seed.unwrap_or_else(rand::random);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("check churn: seed {seed}");
     let churner = Arc::new(Churner {
         target: net::resolve(&args.target)?,
@@ -244,7 +243,7 @@ impl Churner {
             if number >= self.connections {
                 return Ok(report);
             }
-            let mut rng = StdRng::seed_from_u64(self.seed ^ (number << 8 | 0xc4));
+            let mut rng = Rng::with_seed(self.seed ^ (number << 8 | 0xc4));
             let ending = self.ending(number, &mut rng);
             let Some(conn) = self.connect(number, &mut report)? else {
                 continue;
@@ -258,11 +257,11 @@ impl Churner {
         }
     }
 
-    fn ending(&self, number: u64, rng: &mut StdRng) -> Ending {
+    fn ending(&self, number: u64, rng: &mut Rng) -> Ending {
         if self.vanish_every > 0 && number % self.vanish_every == 0 {
             return Ending::Vanish;
         }
-        let mut pick = rng.random_range(0..ENDINGS.iter().map(|e| e.1).sum());
+        let mut pick = rng.u32(..ENDINGS.iter().map(|e| e.1).sum::<u32>());
         for (ending, weight) in ENDINGS {
             if pick < weight {
                 return ending;
@@ -310,12 +309,12 @@ impl Churner {
         mut conn: Conn,
         number: u64,
         ending: Ending,
-        rng: &mut StdRng,
+        rng: &mut Rng,
     ) -> std::result::Result<u64, Fault> {
         let mut commands = 0;
         if ending != Ending::Silent {
             let own = format!("c{:x}:{}", self.seed, number % 4096);
-            for _ in 0..rng.random_range(1..=3) {
+            for _ in 0..rng.u32(1..=3) {
                 let (request, want) = self.request(&own, number, rng);
                 conn.send(&request)?;
                 expect(&mut conn, &want)?;
@@ -327,15 +326,15 @@ impl Churner {
     }
 
     /// A request and the only right reply. Writes are to keys that nobody reads.
-    fn request(&self, own: &str, number: u64, rng: &mut StdRng) -> (Vec<u8>, Vec<u8>) {
-        match rng.random_range(0..10) {
+    fn request(&self, own: &str, number: u64, rng: &mut Rng) -> (Vec<u8>, Vec<u8>) {
+        match rng.u32(..10) {
             0 => (resp::command(&["PING"]), b"+PONG\r\n".to_vec()),
             1 => (
                 resp::command(&["SET", own, &number.to_string()]),
                 b"+OK\r\n".to_vec(),
             ),
             2 => (resp::command(&["GET", "no such key"]), b"$-1\r\n".to_vec()),
-            _ => self.get(rng.random_range(0..READ_KEYS)),
+            _ => self.get(rng.u64(..READ_KEYS)),
         }
     }
 
@@ -352,22 +351,22 @@ impl Churner {
         &self,
         mut conn: Conn,
         ending: Ending,
-        rng: &mut StdRng,
+        rng: &mut Rng,
     ) -> std::result::Result<u64, Fault> {
-        let (get, want) = self.get(rng.random_range(0..READ_KEYS));
+        let (get, want) = self.get(rng.u64(..READ_KEYS));
         let mut commands = 0;
         match ending {
             Ending::Close | Ending::Silent => {}
             Ending::Reset => reset_on_close(&conn)?,
             Ending::MidRequest | Ending::MidRequestReset => {
-                conn.send(&get[..rng.random_range(1..get.len())])?;
+                conn.send(&get[..rng.usize(1..get.len())])?;
                 if ending == Ending::MidRequestReset {
                     reset_on_close(&conn)?;
                 }
             }
             Ending::PipelineClose => conn.send(&get.repeat(PIPELINE))?,
             Ending::HalfClose => {
-                let count = rng.random_range(1..=20);
+                let count = rng.usize(1..=20);
                 conn.send(&get.repeat(count))?;
                 let shut = conn.stream().shutdown(Shutdown::Write);
                 shut.map_err(|e| Broken::Reset(format!("shutdown: {e}")))?;

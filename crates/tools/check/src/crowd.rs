@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use fastrand::Rng;
 use serde::Serialize;
 
 use crate::net::{self, Broken, Conn};
@@ -187,7 +186,7 @@ struct Crowd<'a> {
 /// # Errors
 /// If an argument is wrong, the users cannot be made or not so many files may be open.
 pub fn execute(args: &CrowdArgs) -> Result<Report> {
-    let seed = args.seed.unwrap_or_else(rand::random);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("check crowd: seed {seed}");
     net::raise_file_limit(u64::from(args.conns) + OTHER_FILES)?;
     let crowd = Crowd {
@@ -274,7 +273,7 @@ impl Crowd<'_> {
 
     fn work(&self, worker: u32) -> Report {
         let mut report = Report::default();
-        let mut rng = StdRng::seed_from_u64(self.seed ^ (u64::from(worker) << 32 | 0xc0));
+        let mut rng = Rng::with_seed(self.seed ^ (u64::from(worker) << 32 | 0xc0));
         let numbers = (worker..self.args.conns).step_by(self.args.workers as usize);
         let mut places = Vec::new();
         for number in numbers {
@@ -316,7 +315,7 @@ impl Crowd<'_> {
         &self,
         number: u64,
         own: HashMap<u32, u64>,
-        rng: &mut StdRng,
+        rng: &mut Rng,
         report: &mut Report,
     ) -> std::result::Result<Place, Fault> {
         let source = match self.args.source_addrs.len() {
@@ -336,14 +335,14 @@ impl Crowd<'_> {
     }
 
     /// Another user, another database.
-    fn turn(&self, place: &mut Place, rng: &mut StdRng, report: &mut Report) -> Done {
-        let user = USERS[rng.random_range(0..USERS.len())];
+    fn turn(&self, place: &mut Place, rng: &mut Rng, report: &mut Report) -> Done {
+        let user = USERS[rng.usize(..USERS.len())];
         if user != place.user {
             let auth = ["AUTH", user.name(), PASSWORD];
             expect(place, &auth, b"+OK\r\n", report)?;
             place.user = user;
         }
-        place.db = rng.random_range(0..self.args.databases);
+        place.db = rng.u32(..self.args.databases);
         let select = ["SELECT", &place.db.to_string()];
         // Who may touch some keys only may select: no key is named.
         expect(place, &select, b"+OK\r\n", report)
@@ -353,10 +352,10 @@ impl Crowd<'_> {
     fn again(
         &self,
         mut place: Place,
-        rng: &mut StdRng,
+        rng: &mut Rng,
         report: &mut Report,
     ) -> std::result::Result<Place, Fault> {
-        match rng.random_range(0..3) {
+        match rng.u32(..3) {
             0 => place.conn.reset_on_close()?,
             1 => {
                 place.conn.send(&resp::command(&["QUIT"]))?;
@@ -376,10 +375,10 @@ impl Crowd<'_> {
     fn step(
         &self,
         place: &mut Place,
-        rng: &mut StdRng,
+        rng: &mut Rng,
         report: &mut Report,
     ) -> std::result::Result<bool, Fault> {
-        match rng.random_range(0..MOVES) {
+        match rng.u32(..MOVES) {
             0 => return Ok(false),
             1 => {
                 report.moved += 1;
@@ -390,12 +389,12 @@ impl Crowd<'_> {
         Ok(true)
     }
 
-    fn ask(&self, place: &mut Place, rng: &mut StdRng, report: &mut Report) -> Done {
-        let number = rng.random_range(0..READ_KEYS);
+    fn ask(&self, place: &mut Place, rng: &mut Rng, report: &mut Report) -> Done {
+        let number = rng.u64(..READ_KEYS);
         let key = self.read_key(number);
-        match rng.random_range(0..10) {
+        match rng.u32(..10) {
             0 => {
-                let next = rng.random();
+                let next = rng.u64(..);
                 let key = format!("crowd{:x}:own{}:1", self.seed, place.number);
                 allowed(
                     place,

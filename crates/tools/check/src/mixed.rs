@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use fastrand::Rng;
 use hdrhistogram::Histogram;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use serde::Serialize;
 
 use crate::net::{self, Conn};
@@ -163,7 +162,7 @@ pub fn execute(args: &MixedArgs) -> Result<Report> {
     if !(0.0..=1.0).contains(&args.set_share) {
         bail!("--set-share {}: must be from 0 to 1", args.set_share);
     }
-    let seed = args.seed.unwrap_or_else(rand::random);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let conn = Conn::connect(net::resolve(&args.target)?, STALL)?;
     let local = conn.stream().local_addr()?.to_string();
     let mut run = Run {
@@ -200,14 +199,14 @@ fn measured(
     read_keys: &[String],
     values: &[Vec<u8>],
 ) -> Result<()> {
-    let mut rng = StdRng::seed_from_u64(seed);
+    let mut rng = Rng::with_seed(seed);
     let write_keys: Vec<String> = (0..WRITE_KEYS).map(|k| format!("m{seed:x}:w{k}")).collect();
     let mut counters = [0u64; WRITE_KEYS];
     let (mut gets, mut writes) = (histogram()?, histogram()?);
     let began = Instant::now();
     for request in 0..args.requests {
-        if rng.random_bool(args.set_share) {
-            let at = rng.random_range(0..WRITE_KEYS);
+        if rng.f64() < args.set_share {
+            let at = rng.usize(..WRITE_KEYS);
             let key = write_keys[at].as_bytes();
             let took = if args.incr {
                 counters[at] += 1;
@@ -217,7 +216,7 @@ fn measured(
             };
             writes.saturating_record(took.as_nanos() as u64);
         } else {
-            let at = rng.random_range(0..read_keys.len());
+            let at = rng.usize(..read_keys.len());
             let took = run.ask(&[b"GET", read_keys[at].as_bytes()], &bulk(&values[at]))?;
             gets.saturating_record(took.as_nanos() as u64);
         }

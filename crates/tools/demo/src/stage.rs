@@ -2,14 +2,13 @@
 //! A lab whose server side (receive thread, Redis, ERB's daemon) has a processor of its own, with
 //! keys loaded.
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use erb_bench::clients::{self, ClientLoad, ClientOp};
 use erb_bench::cputime;
-use erb_lab::{Boost, Erb, Lab, LabConfig, LabName, Mode, ServerProgram, netns, xdp_pass};
+use erb_lab::{Boost, Erb, Lab, LabConfig, LabName, Mode, ServerProgram, netns, process, xdp_pass};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -76,7 +75,7 @@ impl<'a> Stage<'a> {
             ("napi_defer_hard_irqs", CLIENT_EMPTY_POLLS),
             ("gro_flush_timeout", CLIENT_POLL_NS),
         ] {
-            set_device(&client.namespace, &client.device, name, value)?;
+            netns::set_device(&client.namespace, &client.device, name, value)?;
         }
         for pid in thread_napi(&client.namespace, &client.device)? {
             cputime::pin(pid, client_core)?;
@@ -183,51 +182,17 @@ pub fn on_core<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) ->
 
 /// Gives the device's receive side kernel threads of its own; returns them.
 fn thread_napi(namespace: &str, device: &str) -> Result<Vec<u32>> {
-    let before = napi_threads(device)?;
-    set_device(namespace, device, "threaded", "1")?;
+    // Kernel threads of devices of this name, in any namespace.
+    let named = || process::named(&format!("napi/{device}-"));
+    let before = named()?;
+    netns::set_device(namespace, device, "threaded", "1")?;
     // Devices of other namespaces may have the same name: those that were not there are ours.
-    let mut threads = napi_threads(device)?;
+    let mut threads = named()?;
     threads.retain(|thread| !before.contains(thread));
     ensure!(
         !threads.is_empty(),
         "{device} has no receive thread although threaded NAPI is on"
     );
-    Ok(threads)
-}
-
-/// Sets a value below /sys/class/net of a namespace.
-fn set_device(namespace: &str, device: &str, name: &str, value: &str) -> Result<()> {
-    let file = format!("/sys/class/net/{device}/{name}");
-    // A shell writes it: only a program started in the namespace sees that namespace's /sys.
-    let output = netns::command(namespace, "sh")?
-        .args(["-c", "echo \"$1\" > \"$0\"", &file, value])
-        .output()
-        .context("cannot run sh")?;
-    ensure!(
-        output.status.success(),
-        "cannot set {file} to {value}: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(())
-}
-
-/// Kernel threads of NAPI for devices of this name, in any namespace.
-fn napi_threads(device: &str) -> Result<Vec<u32>> {
-    let prefix = format!("napi/{device}-");
-    let mut threads = Vec::new();
-    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
-        let path = entry?.path();
-        let Some(pid) = path
-            .file_name()
-            .and_then(|name| name.to_str()?.parse().ok())
-        else {
-            continue;
-        };
-        // A process may end between the two looks.
-        if fs::read_to_string(path.join("comm")).is_ok_and(|name| name.starts_with(&prefix)) {
-            threads.push(pid);
-        }
-    }
     Ok(threads)
 }
 

@@ -5,8 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::{Context, Result};
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, TcpHeader};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use fastrand::Rng;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// Hop limit of a forged packet.
@@ -48,7 +47,7 @@ pub struct Forger {
     socket: Socket,
     server: SocketAddrV4,
     victims: Vec<SocketAddrV4>,
-    random: StdRng,
+    random: Rng,
     sent: u64,
 }
 
@@ -66,7 +65,7 @@ impl Forger {
             socket,
             server,
             victims,
-            random: StdRng::seed_from_u64(seed),
+            random: Rng::with_seed(seed),
             sent: 0,
         })
     }
@@ -100,19 +99,19 @@ impl Forger {
     fn packet(&mut self, kind: Kind) -> Vec<u8> {
         let from = match kind {
             Kind::Stray => SocketAddrV4::new(
-                Ipv4Addr::new(10, 77, 0, self.random.random_range(100..200)),
-                self.random.random_range(1024..65_535),
+                Ipv4Addr::new(10, 77, 0, self.random.u8(100..200)),
+                self.random.u16(1024..65_535),
             ),
-            _ => self.victims[self.random.random_range(0..self.victims.len())],
+            _ => self.victims[self.random.usize(..self.victims.len())],
         };
         let mut tcp = TcpHeader::new(
             from.port(),
             self.server.port(),
-            self.random.random(),
-            self.random.random_range(512..65_535),
+            self.random.u32(..),
+            self.random.u16(512..65_535),
         );
         tcp.ack = kind != Kind::Syn;
-        tcp.acknowledgment_number = self.random.random();
+        tcp.acknowledgment_number = self.random.u32(..);
         let mut payload: &[u8] = b"";
         match kind {
             Kind::Stray => payload = b"x",

@@ -11,8 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use erb_check::net::Conn;
 use erb_check::resp;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use fastrand::Rng;
 
 use crate::stage::Stage;
 
@@ -135,10 +134,10 @@ fn judge(reply: &[u8], number: usize, low: u64, high: u64) -> Option<String> {
 }
 
 fn read(mut conn: Conn, seed: u64, shared: &Shared) -> Result<Vec<String>> {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = Rng::with_seed(seed);
     let mut wrong = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) && wrong.len() < SHOWN_MAX {
-        let number = random.random_range(0..KEYS);
+        let number = random.usize(..KEYS);
         let under_way = shared
             .under_way
             .read()

@@ -83,7 +83,7 @@ pub fn run(args: &HostileArgs, erb: &Erb) -> Result<ExitCode> {
     );
     let stop = Stop::watch()?;
     let _lock = lock()?;
-    let seed = args.seed.unwrap_or_else(rand::random);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let mut report = Report::new(seed, args.keep);
     for attack in Attack::chosen(&args.only) {
         stop.check()?;

@@ -26,6 +26,7 @@ mod state;
 mod stop;
 mod teardown;
 pub mod topology;
+pub mod veth;
 pub mod xdp_pass;
 
 pub use cli::{LabArgs, run};

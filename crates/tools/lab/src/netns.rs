@@ -145,20 +145,23 @@ fn in_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
 pub fn command(name: &str, program: impl AsRef<OsStr>) -> Result<Command> {
     let file = open(name)?;
     let mut command = Command::new(program);
-    let enter = move || {
-        setns(file.as_fd(), CloneFlags::CLONE_NEWNET)?;
-        unshare(CloneFlags::CLONE_NEWNS)?;
-        let none = None::<&str>;
-        // Slave: mounts made outside (a lab's bpffs) still arrive, ours stay here.
-        mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)?;
-        umount2("/sys", MntFlags::MNT_DETACH).ok();
-        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
-        Ok(())
-    };
+    let enter = move || Ok(enter_with_sys(&file)?);
     // SAFETY: `enter` runs between fork and exec; it only makes system calls on memory set up
     // before the fork (nix passes short paths on the stack), takes no lock, allocates nothing.
     unsafe { command.pre_exec(enter) };
     Ok(command)
+}
+
+/// Moves the caller into a namespace, and into a mount namespace of its own with a /sys of that
+/// namespace: setns alone leaves the /sys of before, which shows the devices of before.
+fn enter_with_sys(namespace: &File) -> nix::Result<()> {
+    setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let none = None::<&str>;
+    // Slave: mounts made outside (a lab's bpffs) still arrive, ours stay here.
+    mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)?;
+    umount2("/sys", MntFlags::MNT_DETACH).ok();
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)
 }
 
 /// Whether `name` is a namespace, and not the bare file that a half-finished create leaves.
@@ -192,6 +195,18 @@ pub fn sysctl(name: &str, key: &str, value: &str) -> Result<()> {
     }
     run_in(name, || {
         let path = Path::new("/proc/sys/net").join(key);
+        fs::write(&path, value)
+            .with_context(|| format!("cannot set {} to {value} in {name}", path.display()))
+    })
+}
+
+/// Writes `value` to `/sys/class/net/DEVICE/SETTING` of namespace `name`.
+pub fn set_device(name: &str, device: &str, setting: &str, value: &str) -> Result<()> {
+    let namespace = open(name)?;
+    in_thread(|| {
+        enter_with_sys(&namespace)
+            .with_context(|| format!("cannot enter namespace {name} (root is needed)"))?;
+        let path = Path::new("/sys/class/net").join(device).join(setting);
         fs::write(&path, value)
             .with_context(|| format!("cannot set {} to {value} in {name}", path.display()))
     })

@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use procfs::process::Stat;
 use serde::{Deserialize, Serialize};
 
 /// How long a process may take to end after SIGTERM before it gets SIGKILL.
@@ -38,7 +39,7 @@ impl Process {
     /// Describes the running process `pid`; fails if it is gone already.
     pub fn describe(role: &str, pid: u32) -> Result<Self> {
         let pid = i32::try_from(pid)?;
-        match start_ticks(pid) {
+        match stat(pid).as_ref().and_then(start_ticks) {
             Some(start_ticks) => Ok(Self {
                 role: role.to_owned(),
                 pid,
@@ -50,7 +51,7 @@ impl Process {
 
     /// Whether this very process still runs (a zombie does not).
     pub fn is_alive(&self) -> bool {
-        start_ticks(self.pid) == Some(self.start_ticks)
+        stat(self.pid).as_ref().and_then(start_ticks) == Some(self.start_ticks)
     }
 
     /// Ends the process, gently first; true if it had to be done, false if it was gone.
@@ -114,52 +115,40 @@ pub fn await_gone(processes: &[Process], limit: Duration) {
 /// All processes (not this one, nor one it descends from) for which `wanted` holds.
 pub fn find(role: &str, wanted: impl Fn(i32) -> bool) -> Result<Vec<Process>> {
     let mut own = vec![i32::try_from(std::process::id())?];
-    while let Some(parent) = own.last().and_then(|pid| stat_field(*pid, PARENT_FIELD)) {
-        own.push(parent as i32);
+    while let Some(stat) = own.last().and_then(|pid| stat(*pid)) {
+        own.push(stat.ppid);
     }
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        let Some(start_ticks) = start_ticks(pid).filter(|_| !own.contains(&pid)) else {
-            continue;
-        };
-        if wanted(pid) {
-            found.push(Process {
-                role: role.to_owned(),
-                pid,
-                start_ticks,
-            });
-        }
-    }
-    Ok(found)
+    let others = all()?.filter(|stat| !own.contains(&stat.pid));
+    let found = others.filter_map(|stat| {
+        let start_ticks = start_ticks(&stat).filter(|_| wanted(stat.pid))?;
+        Some(Process {
+            role: role.to_owned(),
+            pid: stat.pid,
+            start_ticks,
+        })
+    });
+    Ok(found.collect())
 }
 
-/// Places in /proc/PID/stat, counted from the field behind the command's name.
-const STATE_FIELD: usize = 0;
-const PARENT_FIELD: usize = 1;
-const START_FIELD: usize = 19;
-
-fn stat_fields(pid: i32) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, spaces and parentheses too.
-    let (_, rest) = stat.rsplit_once(')')?;
-    Some(rest.split_whitespace().map(str::to_owned).collect())
+/// Ids of all processes, kernel threads among them, whose name begins with `prefix`.
+pub fn named(prefix: &str) -> Result<Vec<u32>> {
+    let named = all()?.filter(|stat| stat.comm.starts_with(prefix));
+    Ok(named.map(|stat| stat.pid.unsigned_abs()).collect())
 }
 
-fn stat_field(pid: i32, field: usize) -> Option<u64> {
-    stat_fields(pid)?.get(field)?.parse().ok()
+fn all() -> Result<impl Iterator<Item = Stat>> {
+    let all = procfs::process::all_processes().context("cannot list /proc")?;
+    // A process may end between the two looks.
+    Ok(all.flatten().filter_map(|process| process.stat().ok()))
 }
 
-/// Start time of a process that is there and no zombie.
-fn start_ticks(pid: i32) -> Option<u64> {
-    let fields = stat_fields(pid)?;
-    if matches!(fields.get(STATE_FIELD)?.as_str(), "Z" | "X") {
-        return None;
-    }
-    fields.get(START_FIELD)?.parse().ok()
+fn stat(pid: i32) -> Option<Stat> {
+    procfs::process::Process::new(pid).ok()?.stat().ok()
+}
+
+/// Start time of a process that is no zombie.
+fn start_ticks(stat: &Stat) -> Option<u64> {
+    (!matches!(stat.state, 'Z' | 'X')).then_some(stat.starttime)
 }
 
 fn open_descriptor(pid: i32) -> Result<Option<OwnedFd>> {

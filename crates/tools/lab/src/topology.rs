@@ -7,18 +7,14 @@
 //! c0 --------------------------- (--direct) ------------------ s0
 //! ```
 
-use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anyhow::{Context, Result, anyhow};
-use futures_util::TryStreamExt;
-use rtnetlink::packet_route::address::AddressHeaderFlags;
-use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth};
+use anyhow::{Context, Result};
 
 use crate::netns;
 use crate::offload::{self, Offload};
 use crate::state::{EndState, MiddleState};
+use crate::veth::{self, VethEnd};
 use crate::xdp_pass;
 
 /// The client's addresses and hardware address (a private network, a unique local one).
@@ -35,8 +31,6 @@ pub const SERVER_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0xe4b, 0, 0, 0, 0, 0, 2)
 pub const SERVER_MAC: [u8; 6] = [0x02, 0xe4, 0xb0, 0, 0, 2];
 const IPV4_PREFIX: u8 = 24;
 const IPV6_PREFIX: u8 = 64;
-/// MTU of every device: Ethernet's.
-pub const MTU: u32 = 1500;
 
 /// The client's device, in its namespace.
 pub const CLIENT_DEVICE: &str = "c0";
@@ -62,18 +56,34 @@ pub fn build(client: &EndState, server: &EndState, middle: Option<&MiddleState>)
         quiet(namespace)?;
     }
     match middle {
-        None => make_pair(&client.namespace, &client.device, server)?,
+        None => veth::make(client.veth()?, server.veth()?, None)?,
         Some(middle) => {
             netns::create(&middle.namespace)?;
             quiet(&middle.namespace)?;
-            make_pair(&middle.namespace, &middle.client_device, client)?;
-            make_pair(&middle.namespace, &middle.server_device, server)?;
+            for (device, end) in [
+                (&middle.client_device, client),
+                (&middle.server_device, server),
+            ] {
+                let here = VethEnd {
+                    namespace: &middle.namespace,
+                    device,
+                    mac: None,
+                };
+                veth::make(here, end.veth()?, None)?;
+            }
         }
     }
     for (end, peer) in [(client, server), (server, client)] {
         prepare_end(end)?;
-        run_netlink(&end.namespace, |handle| configure_end(handle, end, peer))
-            .with_context(|| format!("cannot set up {} in {}", end.device, end.namespace))?;
+        let addresses = [
+            (IpAddr::V4(end.ipv4), IPV4_PREFIX),
+            (IpAddr::V6(end.ipv6), IPV6_PREFIX),
+        ];
+        // Fixed neighbours: ARP has no checksum, a corrupted answer would send frames nowhere until
+        // it expires, which no client could tell from a stuck server.
+        let mac = parse_mac(&peer.mac)?;
+        let neighbours = [IpAddr::V4(peer.ipv4), IpAddr::V6(peer.ipv6)].map(|peer| (peer, mac));
+        veth::configure(end.veth()?, &addresses, &neighbours)?;
     }
     match middle {
         Some(middle) => prepare_middle(middle),
@@ -91,28 +101,14 @@ fn quiet(namespace: &str) -> Result<()> {
     netns::sysctl(namespace, "ipv6/conf/default/router_solicitations", "0")
 }
 
-/// Makes a veth pair: `device` in `namespace`, the other one is `end`'s.
-fn make_pair(namespace: &str, device: &str, end: &EndState) -> Result<()> {
-    let there = netns::open(&end.namespace)?;
-    run_netlink(namespace, |handle| add_veth(handle, device, end, &there)).with_context(|| {
-        format!(
-            "cannot make the veth pair {device} - {} ({})",
-            end.device, end.namespace
-        )
-    })
-}
-
-async fn add_veth(handle: Handle, device: &str, end: &EndState, there: &File) -> Result<()> {
-    let peer = LinkMessageBuilder::<LinkUnspec>::new()
-        .name(end.device.clone())
-        .mtu(MTU)
-        .setns_by_fd(netns::raw(there))
-        .build();
-    let message = LinkMessageBuilder::<LinkVeth>::new(device, &end.device)
-        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
-        .mtu(MTU)
-        .build();
-    Ok(handle.link().add(message).execute().await?)
+impl EndState {
+    fn veth(&self) -> Result<VethEnd<'_>> {
+        Ok(VethEnd {
+            namespace: &self.namespace,
+            device: &self.device,
+            mac: Some(parse_mac(&self.mac)?),
+        })
+    }
 }
 
 /// Offloads of a client's or server's device, before it goes up.
@@ -142,8 +138,7 @@ fn prepare_middle(middle: &MiddleState) -> Result<()> {
         for offload in [Offload::TxVlan, Offload::RxVlan] {
             offload::set(namespace, device, offload, false)?;
         }
-        run_netlink(namespace, |handle| bring_up(handle, device))
-            .with_context(|| format!("cannot bring up {device} in {namespace}"))?;
+        veth::up(namespace, device)?;
         xdp_pass::attach(namespace, device)?;
         // Attaching turned it on; merged frames would not fit the MTU on the other side.
         offload::set(namespace, device, Offload::Gro, false)?;
@@ -151,86 +146,9 @@ fn prepare_middle(middle: &MiddleState) -> Result<()> {
     Ok(())
 }
 
-async fn bring_up(handle: Handle, device: &str) -> Result<()> {
-    let index = index_of(&handle, device).await?;
-    let up = LinkUnspec::new_with_index(index).up().build();
-    Ok(handle.link().set(up).execute().await?)
-}
-
-async fn configure_end(handle: Handle, end: &EndState, peer: &EndState) -> Result<()> {
-    bring_up(handle.clone(), "lo").await?;
-    let index = index_of(&handle, &end.device).await?;
-    let mac = parse_mac(&end.mac)?;
-    let up = LinkUnspec::new_with_index(index).address(mac).up().build();
-    handle.link().set(up).execute().await?;
-    let addresses = [
-        (IpAddr::V4(end.ipv4), IPV4_PREFIX),
-        (IpAddr::V6(end.ipv6), IPV6_PREFIX),
-    ];
-    for (address, prefix) in addresses {
-        let mut request = handle.address().add(index, address, prefix);
-        // Nobody else is here; without this the IPv6 address is unusable for a second.
-        request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
-        request.execute().await?;
-    }
-    // Fixed neighbours: ARP has no checksum, a corrupted answer would send frames nowhere until
-    // it expires, which no client could tell from a stuck server.
-    let peer_mac = parse_mac(&peer.mac)?;
-    for address in [IpAddr::V4(peer.ipv4), IpAddr::V6(peer.ipv6)] {
-        let request = handle.neighbours().add(index, address);
-        request.link_layer_address(&peer_mac).execute().await?;
-    }
-    Ok(())
-}
-
 /// Removes the lab's devices from `namespace`; the peers in other namespaces go with them.
 pub fn remove_devices(namespace: &str) -> Result<()> {
-    if !netns::is_namespace(namespace) {
-        return Ok(());
-    }
-    run_netlink(namespace, |handle| async move {
-        let mut links = handle.link().get().execute();
-        let mut indices = Vec::new();
-        while let Some(link) = links.try_next().await? {
-            let is_ours = link.attributes.iter().any(|attribute| {
-                matches!(attribute, LinkAttribute::IfName(name) if DEVICES.contains(&name.as_str()))
-            });
-            if is_ours {
-                indices.push(link.header.index);
-            }
-        }
-        for index in indices {
-            handle.link().del(index).execute().await?;
-        }
-        Ok(())
-    })
-    .with_context(|| format!("cannot remove the devices of {namespace}"))
-}
-
-async fn index_of(handle: &Handle, device: &str) -> Result<u32> {
-    let mut links = handle.link().get().match_name(device).execute();
-    let link = links
-        .try_next()
-        .await?
-        .ok_or_else(|| anyhow!("no device {device}"))?;
-    Ok(link.header.index)
-}
-
-/// Runs one netlink conversation in namespace `namespace`.
-fn run_netlink<F>(namespace: &str, talk: impl FnOnce(Handle) -> F + Send) -> Result<()>
-where
-    F: Future<Output = Result<()>>,
-{
-    netns::run_in(namespace, || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()?;
-        runtime.block_on(async {
-            let (connection, handle, _) = rtnetlink::new_connection()?;
-            tokio::spawn(connection);
-            talk(handle).await
-        })
-    })
+    veth::remove(namespace, &DEVICES)
 }
 
 /// `02:00:..` as text.
@@ -238,13 +156,13 @@ pub fn format_mac(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn parse_mac(text: &str) -> Result<Vec<u8>> {
+fn parse_mac(text: &str) -> Result<[u8; 6]> {
     let bytes: Option<Vec<u8>> = text
         .split(':')
         .map(|part| u8::from_str_radix(part, 16).ok())
         .collect();
     bytes
-        .filter(|bytes| bytes.len() == 6)
+        .and_then(|bytes| bytes.try_into().ok())
         .with_context(|| format!("bad hardware address {text}"))
 }
 

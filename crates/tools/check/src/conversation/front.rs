@@ -48,7 +48,7 @@ fn counted(conn: &mut Conn) -> Result<i64> {
 pub fn wait(address: SocketAddr, stall: Duration, limit: Duration) -> Result<bool> {
     let end = Instant::now() + limit;
     let mut conn = Conn::connect(address, stall)?;
-    let key = format!("conversation:probe:{:x}", rand::random::<u64>());
+    let key = format!("conversation:probe:{:x}", fastrand::u64(..));
     conn.call(&["SET", &key, "v", "EX", "60"])?;
     let get = resp::command(&["GET", &key]);
     loop {

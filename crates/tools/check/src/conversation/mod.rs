@@ -238,7 +238,7 @@ pub fn execute(args: &ConversationArgs) -> Result<Report> {
         let address = addresses.0;
         bail!("target and shadow are both {address}: the shadow must be another Redis");
     }
-    let seed = args.seed.unwrap_or_else(rand::random);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("check conversation: seed {seed}");
     let stall = Duration::from_secs(args.stall_timeout.max(1));
     let run = Run {

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use fastrand::Rng;
 
 use super::Violation;
 use super::linear::{Action, Op};
@@ -175,13 +174,13 @@ impl Asked {
 pub struct Driver<'a> {
     plan: &'a Plan,
     conn: u32,
-    rng: StdRng,
+    rng: Rng,
     log: Log,
 }
 
 impl<'a> Driver<'a> {
     pub fn new(plan: &'a Plan, conn: u32) -> Self {
-        let rng = StdRng::seed_from_u64(plan.seed ^ (u64::from(conn) << 32 | 0x4157));
+        let rng = Rng::with_seed(plan.seed ^ (u64::from(conn) << 32 | 0x4157));
         Self {
             plan,
             conn,
@@ -229,29 +228,29 @@ impl<'a> Driver<'a> {
     /// The next pipeline: a pair exchange or some independent operations.
     fn batch(&mut self) -> Vec<Asked> {
         let plan = self.plan;
-        if plan.keys >= 8 && self.rng.random_ratio(1, 6) {
-            let first = self.rng.random_range(0..plan.keys / 8) * 8 + 6;
+        if plan.keys >= 8 && self.rng.u32(..6) == 0 {
+            let first = self.rng.u32(..plan.keys / 8) * 8 + 6;
             if plan.kind(first) == KeyKind::PairFirst {
                 return self.pair(first);
             }
         }
-        let depth = if self.rng.random() {
+        let depth = if self.rng.bool() {
             1
         } else {
-            self.rng.random_range(1..=plan.pipeline)
+            self.rng.u32(1..=plan.pipeline)
         };
         (0..depth).map(|_| self.single()).collect()
     }
 
     fn pair(&mut self, first: u32) -> Vec<Asked> {
-        if self.plan.pair_writer(first) == self.conn && self.rng.random_ratio(1, 2) {
+        if self.plan.pair_writer(first) == self.conn && self.rng.bool() {
             let version = self.plan.versions[first as usize].fetch_add(1, Ordering::Relaxed) + 1;
             return [first, first + 1]
                 .map(|key| Asked::one(key, Action::Set(version), Form::Whole))
                 .into();
         }
         let keys = [first + 1, first];
-        if self.rng.random() {
+        if self.rng.bool() {
             // One command, one moment.
             return vec![Self::mget(keys)];
         }
@@ -274,12 +273,8 @@ impl<'a> Driver<'a> {
         let plan = self.plan;
         loop {
             // A quarter of the operations on the first eight keys: overlap and cache hits.
-            let range = if self.rng.random_ratio(1, 4) {
-                8
-            } else {
-                plan.keys
-            };
-            let key = self.rng.random_range(0..range);
+            let range = if self.rng.u32(..4) == 0 { 8 } else { plan.keys };
+            let key = self.rng.u32(..range);
             if !matches!(plan.kind(key), KeyKind::PairFirst | KeyKind::PairSecond) {
                 return key;
             }
@@ -289,7 +284,7 @@ impl<'a> Driver<'a> {
     /// Some keys for one MGET, `first` among them; hashes are nothing to it.
     fn with_others(&mut self, first: u32) -> Vec<u32> {
         let mut keys = vec![first];
-        for _ in 0..self.rng.random_range(0..3) {
+        for _ in 0..self.rng.u32(..3) {
             let other = self.key();
             if !self.plan.is_hash(other) && !keys.contains(&other) {
                 keys.push(other);
@@ -321,9 +316,9 @@ impl<'a> Driver<'a> {
         } else {
             plan.read_share
         };
-        let action = if !may_write || self.rng.random_bool(read_share) {
+        let action = if !may_write || self.rng.f64() < read_share {
             Action::Get(None)
-        } else if self.rng.random_ratio(1, 8) {
+        } else if self.rng.u32(..8) == 0 {
             Action::Del(None)
         } else if plan.kind(key) == KeyKind::Counter {
             Action::Incr(None)
@@ -334,7 +329,7 @@ impl<'a> Driver<'a> {
         if action != Action::Get(None) {
             return Asked::one(key, action, Form::Whole);
         }
-        if !hash && self.rng.random_ratio(1, 6) {
+        if !hash && self.rng.u32(..6) == 0 {
             let keys = self.with_others(key);
             return Self::mget(keys);
         }

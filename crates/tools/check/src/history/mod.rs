@@ -125,7 +125,7 @@ impl Report {
 /// # Errors
 /// If an argument is wrong, no connection can be made, or the direct address fails.
 pub fn execute(args: &HistoryArgs) -> Result<Report> {
-    let seed = args.seed.unwrap_or_else(rand::random);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("check history: seed {seed}");
     let target = net::resolve(&args.target)?;
     let plan = Arc::new(Plan {

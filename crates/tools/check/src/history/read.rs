@@ -4,8 +4,7 @@
 //! A whole hash is one register: HSET writes all its fields with one version, so any field tells it,
 //! and two fields of different versions are no state that Redis ever had.
 
-use rand::Rng;
-use rand::rngs::StdRng;
+use fastrand::Rng;
 
 use super::drive::{field_bytes, version_of, version_of_field};
 use super::linear::{Action, Measure};
@@ -66,12 +65,12 @@ const OF_HASHES: [Form; 9] = [
 
 impl Form {
     /// A form for one key: the most telling one half of the time.
-    pub fn draw(rng: &mut StdRng, hash: bool) -> Self {
+    pub fn draw(rng: &mut Rng, hash: bool) -> Self {
         let others: &[Self] = if hash { &OF_HASHES } else { &OF_STRINGS };
-        if rng.random() {
+        if rng.bool() {
             Self::Whole
         } else {
-            others[rng.random_range(0..others.len())]
+            others[rng.usize(..others.len())]
         }
     }
 

@@ -2,8 +2,7 @@
 //! The command stream of one connection, from a seed alone.
 
 use anyhow::{Result, anyhow, bail};
-use rand::rngs::StdRng;
-use rand::{Rng, RngCore, SeedableRng};
+use fastrand::Rng;
 
 use crate::resp;
 
@@ -221,7 +220,7 @@ pub struct Generated {
 
 /// The stream of one connection: same seed and connection, same commands.
 pub struct Generator {
-    rng: StdRng,
+    rng: Rng,
     prefix: String,
     mix: Mix,
     weight_total: u32,
@@ -231,7 +230,7 @@ pub struct Generator {
 impl Generator {
     /// Keys are `{seed}:{conn}:...`, so runs and connections never share one.
     pub fn new(mix: &Mix, seed: u64, conn: u32) -> Self {
-        let rng = StdRng::seed_from_u64(seed ^ (u64::from(conn) << 32 | 0x5eed));
+        let rng = Rng::with_seed(seed ^ (u64::from(conn) << 32 | 0x5eed));
         let prefix = format!("s{seed:x}:{conn}:");
         let weight_total = mix.weights.iter().sum();
         Self {
@@ -244,13 +243,13 @@ impl Generator {
     }
 
     /// The random source, for decisions that belong to the same stream (segments, depths).
-    pub fn rng(&mut self) -> &mut StdRng {
+    pub fn rng(&mut self) -> &mut Rng {
         &mut self.rng
     }
 
     /// The next command.
     pub fn next(&mut self) -> Generated {
-        let mut pick = self.rng.random_range(0..self.weight_total);
+        let mut pick = self.rng.u32(..self.weight_total);
         let mut at = 0;
         while pick >= self.mix.weights[at] {
             pick -= self.mix.weights[at];
@@ -259,7 +258,7 @@ impl Generator {
         let verb = VERBS[at].0;
         let mut args = self.args(verb);
         // Redis matches names without case; so must whatever stands before it.
-        if self.rng.random_ratio(1, 20) {
+        if self.rng.u32(..20) == 0 {
             args[0].make_ascii_lowercase();
         }
         let reads = matches!(verb, Verb::Get | Verb::GetSet | Verb::GetDel | Verb::Set);
@@ -283,7 +282,7 @@ impl Generator {
             Verb::Del | Verb::Unlink | Verb::Exists => self.any_keys(verb, &mut args),
             Verb::Incr => args.push(self.counter_key()),
             Verb::IncrBy => {
-                let by = self.rng.random_range(-1000..1000i64).to_string();
+                let by = self.rng.i64(-1000..1000).to_string();
                 args.extend([self.counter_key(), by.into_bytes()]);
             }
             Verb::Expire => {
@@ -291,17 +290,17 @@ impl Generator {
                 args.extend([self.any_key(), seconds.into_bytes()]);
             }
             Verb::SetEx => {
-                let seconds = self.rng.random_range(DAY_S..100 * DAY_S).to_string();
+                let seconds = self.rng.u64(DAY_S..100 * DAY_S).to_string();
                 args.extend([self.write_key(), seconds.into_bytes(), self.value()]);
             }
             Verb::GetSet | Verb::SetNx => args.extend([self.write_key(), self.value()]),
             Verb::Append => {
                 let max = self.mix.value_max.min(300);
-                let n = self.rng.random_range(0..=max);
+                let n = self.rng.usize(..=max);
                 args.extend([self.write_key(), self.bytes(n)]);
             }
             Verb::SetRange => {
-                let n = self.rng.random_range(0..=20.min(self.mix.value_max));
+                let n = self.rng.usize(..=20.min(self.mix.value_max));
                 let offset = self.small_size(self.mix.value_max - n);
                 args.extend([
                     self.write_key(),
@@ -310,19 +309,19 @@ impl Generator {
                 ]);
             }
             Verb::GetRange | Verb::SubStr => {
-                let from = self.rng.random_range(-20..40).to_string();
-                let to = self.rng.random_range(-20..400).to_string();
+                let from = self.rng.i32(-20..40).to_string();
+                let to = self.rng.i32(-20..400).to_string();
                 args.extend([self.any_key(), from.into_bytes(), to.into_bytes()]);
             }
             Verb::GetDel | Verb::Persist | Verb::StrLen => args.push(self.any_key()),
             Verb::Ping | Verb::Echo => {
-                if verb == Verb::Echo || self.rng.random_ratio(1, 4) {
-                    let n = self.rng.random_range(0..60);
+                if verb == Verb::Echo || self.rng.u32(..4) == 0 {
+                    let n = self.rng.usize(..60);
                     args.push(self.bytes(n));
                 }
             }
             Verb::MGet => {
-                let count = self.rng.random_range(1..4);
+                let count = self.rng.u32(1..4);
                 args.extend((0..count).map(|_| self.read_key()));
             }
             Verb::MSet | Verb::MSetNx => {
@@ -342,12 +341,8 @@ impl Generator {
     /// Mostly one key, UNLINK sometimes of more than are marked one by one.
     fn any_keys(&mut self, verb: Verb, args: &mut Vec<Vec<u8>>) {
         let most = if verb == Verb::Unlink { 40 } else { 2 };
-        let many = self.rng.random_ratio(1, 8);
-        let count = if many {
-            self.rng.random_range(2..=most)
-        } else {
-            1
-        };
+        let many = self.rng.u32(..8) == 0;
+        let count = if many { self.rng.u32(2..=most) } else { 1 };
         args.extend((0..count).map(|_| self.any_key()));
     }
 
@@ -355,14 +350,14 @@ impl Generator {
         args.push(self.hash_key());
         match verb {
             Verb::HSet => {
-                for _ in 0..self.rng.random_range(1..4) {
-                    let n = self.rng.random_range(0..40);
+                for _ in 0..self.rng.u32(1..4) {
+                    let n = self.rng.usize(..40);
                     args.extend([self.field(), self.bytes(n)]);
                 }
             }
             Verb::HDel | Verb::HGet | Verb::HExists | Verb::HStrLen => args.push(self.field()),
             Verb::HMGet => {
-                let count = self.rng.random_range(1..5);
+                let count = self.rng.u32(1..5);
                 args.extend((0..count).map(|_| self.field()));
             }
             _ => {}
@@ -375,16 +370,16 @@ impl Generator {
             Verb::Rename | Verb::RenameNx => args.extend([self.any_key(), self.write_key()]),
             Verb::Copy => {
                 args.extend([self.any_key(), self.write_key()]);
-                if self.rng.random_ratio(1, 5) {
+                if self.rng.u32(..5) == 0 {
                     args.extend([b"DB".to_vec(), b"1".to_vec()]);
                 }
-                if self.rng.random_ratio(4, 5) {
+                if self.rng.u32(..5) < 4 {
                     args.push(b"REPLACE".to_vec());
                 }
             }
             Verb::Move => args.extend([self.write_key(), b"1".to_vec()]),
             Verb::BitOp => {
-                let how = [&b"AND"[..], b"OR", b"XOR"][self.rng.random_range(0..3)].to_vec();
+                let how = [&b"AND"[..], b"OR", b"XOR"][self.rng.usize(..3)].to_vec();
                 args.extend([how, self.write_key(), self.any_key(), self.any_key()]);
             }
             Verb::PfCount => args.extend([self.any_key(), self.any_key()]),
@@ -394,14 +389,14 @@ impl Generator {
     }
 
     fn set_args(&mut self, args: &mut Vec<Vec<u8>>) {
-        if self.rng.random_ratio(1, 10) {
-            let n = self.rng.random_range(-5..1_000_000i64).to_string();
+        if self.rng.u32(..10) == 0 {
+            let n = self.rng.i64(-5..1_000_000).to_string();
             args.extend([self.counter_key(), n.into_bytes()]);
             return;
         }
         args.extend([self.write_key(), self.value()]);
         let day_ms = DAY_S * 1000;
-        match self.rng.random_range(0..20) {
+        match self.rng.u32(..20) {
             0 => args.extend([b"EX".to_vec(), self.long(DAY_S).into_bytes()]),
             1 => args.extend([b"PX".to_vec(), self.long(day_ms).into_bytes()]),
             2 => args.push(b"NX".to_vec()),
@@ -413,13 +408,13 @@ impl Generator {
     }
 
     fn long(&mut self, unit: u64) -> String {
-        self.rng.random_range(unit..unit * 50).to_string()
+        self.rng.u64(unit..unit * 50).to_string()
     }
 
     fn expiry_s(&mut self) -> String {
-        match self.rng.random_range(0..4) {
+        match self.rng.u32(..4) {
             0 => "0".to_string(),
-            1 => format!("-{}", self.rng.random_range(1..10_000)),
+            1 => format!("-{}", self.rng.u32(1..10_000)),
             _ => self.long(DAY_S),
         }
     }
@@ -438,34 +433,34 @@ impl Generator {
     }
 
     fn write_key(&mut self) -> Vec<u8> {
-        let number = self.rng.random_range(0..KEYS);
+        let number = self.rng.u32(..KEYS);
         self.named('k', number)
     }
 
     fn counter_key(&mut self) -> Vec<u8> {
-        if self.rng.random_ratio(1, 50) {
+        if self.rng.u32(..50) == 0 {
             return self.write_key();
         }
-        let number = self.rng.random_range(0..COUNTERS);
+        let number = self.rng.u32(..COUNTERS);
         self.named('n', number)
     }
 
     /// Mostly a hash: no field or value is longer than a listpack takes, so that its order is the
     /// same in every Redis.
     fn hash_key(&mut self) -> Vec<u8> {
-        if self.rng.random_ratio(1, 60) {
+        if self.rng.u32(..60) == 0 {
             return self.write_key();
         }
-        let number = self.rng.random_range(0..HASHES);
+        let number = self.rng.u32(..HASHES);
         self.named('h', number)
     }
 
     fn field(&mut self) -> Vec<u8> {
-        format!("field-{}", self.rng.random_range(0..8)).into_bytes()
+        format!("field-{}", self.rng.u32(..8)).into_bytes()
     }
 
     fn any_key(&mut self) -> Vec<u8> {
-        match self.rng.random_range(0..20) {
+        match self.rng.u32(..20) {
             0 | 1 => self.named('x', 0), // Never set: always absent.
             2..=5 => self.counter_key(),
             6 => self.hash_key(),
@@ -475,10 +470,10 @@ impl Generator {
 
     /// Reads go to the key used last (a cache must follow the write) or to few hot keys.
     fn read_key(&mut self) -> Vec<u8> {
-        match self.rng.random_range(0..8) {
+        match self.rng.u32(..8) {
             0 | 1 if !self.last_key.is_empty() => self.last_key.clone(),
             0..=5 => {
-                let number = self.rng.random_range(0..HOT_KEYS);
+                let number = self.rng.u32(..HOT_KEYS);
                 self.named('k', number)
             }
             _ => self.any_key(),
@@ -487,19 +482,19 @@ impl Generator {
 
     /// Sizes are skewed: half up to 32 B, most below 1.4 kB (one segment), some up to `max`.
     fn small_size(&mut self, max: usize) -> usize {
-        let below = match self.rng.random_range(0..100) {
+        let below = match self.rng.u32(..100) {
             0..50 => 32,
             50..80 => 300,
             80..93 => 1_500,
             93..98 => 10_000,
             _ => usize::MAX,
         };
-        self.rng.random_range(0..=max.min(below))
+        self.rng.usize(..=max.min(below))
     }
 
     fn value(&mut self) -> Vec<u8> {
         let max = self.mix.value_max;
-        match self.rng.random_range(0..200) {
+        match self.rng.u32(..200) {
             0 => self.bytes(max),
             1..4 => Vec::new(),
             4..8 => PROTOCOL_LIKE[..PROTOCOL_LIKE.len().min(max)].to_vec(),
@@ -512,7 +507,7 @@ impl Generator {
 
     fn bytes(&mut self, n: usize) -> Vec<u8> {
         let mut bytes = vec![0; n];
-        self.rng.fill_bytes(&mut bytes);
+        self.rng.fill(&mut bytes);
         bytes
     }
 }

@@ -168,7 +168,7 @@ impl Shared {
 /// report.
 pub fn execute(args: &ShadowArgs) -> Result<Report> {
     let started = Instant::now();
-    let seed = args.seed.unwrap_or_else(rand::random);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let shared = Arc::new(Shared {
         target: net::resolve(&args.target)?,
         shadow: net::resolve(&args.shadow)?,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use rand::Rng;
+use fastrand::Rng;
 
 use super::generate::{Generator, Verb};
 use super::{Failure, Mismatch, Report, Shared};
@@ -140,9 +140,9 @@ impl Worker<'_> {
     fn rounds(&mut self) -> std::result::Result<(), Stop> {
         while self.shared.running() && self.issued < self.shared.commands_max {
             let rng = self.generator.rng();
-            match rng.random_range(0..10) {
+            match rng.u32(..10) {
                 0..5 => {
-                    let singles = rng.random_range(1..40);
+                    let singles = rng.usize(1..40);
                     self.window(singles, 1, 1)?;
                 }
                 5..8 => {
@@ -152,15 +152,15 @@ impl Worker<'_> {
                 _ => {
                     // Requests leave while replies arrive: their ACKs cover parts of replies.
                     let depth = skewed_depth(rng).max(2);
-                    let count = rng.random_range(depth..=4 * depth);
-                    let batch = rng.random_range(1..=depth);
+                    let count = rng.usize(depth..=4 * depth);
+                    let batch = rng.usize(1..=depth);
                     self.window(count, depth, batch)?;
                 }
             }
             let rng = self.generator.rng();
-            if rng.random_ratio(1, 50) {
+            if rng.u32(..50) == 0 {
                 // Longer than a delayed ACK, so that the connection is idle in every sense.
-                std::thread::sleep(Duration::from_millis(rng.random_range(1..80)));
+                std::thread::sleep(Duration::from_millis(rng.u64(1..80)));
             }
         }
         Ok(())
@@ -210,17 +210,17 @@ impl Worker<'_> {
 
     /// Mostly one write; sometimes cut anywhere, each piece a segment of its own (TCP_NODELAY).
     fn send_in_segments(&mut self, bytes: &[u8]) -> std::result::Result<(), Broken> {
-        if !self.generator.rng().random_ratio(1, 6) {
+        if self.generator.rng().u32(..6) != 0 {
             return self.target.send(bytes);
         }
-        let cuts = self.generator.rng().random_range(1..6);
+        let cuts = self.generator.rng().usize(1..6);
         let mut rest = bytes;
         for _ in 0..cuts {
             let rng = self.generator.rng();
             // Cuts in the first bytes (headers) matter most; values are cut by MSS anyway.
-            let near = rest.len().min(if rng.random() { 40 } else { usize::MAX });
-            let at = rng.random_range(0..=near);
-            let pause = rng.random_ratio(1, 4);
+            let near = rest.len().min(if rng.bool() { 40 } else { usize::MAX });
+            let at = rng.usize(..=near);
+            let pause = rng.u32(..4) == 0;
             self.target.send(&rest[..at])?;
             rest = &rest[at..];
             if pause {
@@ -357,10 +357,10 @@ fn shown_around(bytes: &[u8], at: usize) -> String {
 }
 
 /// Half of the pipelines are up to 4 deep, the rest up to [`DEPTH_MAX`].
-fn skewed_depth(rng: &mut impl Rng) -> usize {
-    if rng.random() {
-        rng.random_range(1..=4)
+fn skewed_depth(rng: &mut Rng) -> usize {
+    if rng.bool() {
+        rng.usize(1..=4)
     } else {
-        rng.random_range(1..=DEPTH_MAX)
+        rng.usize(1..=DEPTH_MAX)
     }
 }
