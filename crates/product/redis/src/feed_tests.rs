@@ -219,8 +219,8 @@ fn every_element_of_exec_is_checked() {
         panic!("{:?}", fixture.events)
     };
     let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
-    let never = Filled::Never;
-    assert_eq!(ends, [Filled::Inserted, never, never, never, Filled::Later]);
+    let (never, longer) = (Filled::Never, Filled::Longer);
+    assert_eq!(ends, [Filled::Inserted, never, never, never, longer]);
 }
 
 #[test]

@@ -103,6 +103,8 @@ pub(crate) enum Filled {
     Inserted,
     /// A mark, the fence or a change came in between: worth another try.
     Later,
+    /// It is longer than was read of it: worth another look at its size.
+    Longer,
     /// Absent, of another type or too large: another try would end the same way for a while.
     Never,
 }
@@ -156,6 +158,21 @@ pub(crate) enum Batch {
     Values(ToRead, usize),
 }
 
+/// Of which keys something new may be begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fresh {
+    pub(crate) missed: bool,
+    pub(crate) again: bool,
+}
+
+/// A key that waits or is under way.
+struct Known {
+    /// Tries left, this one included.
+    tries: u32,
+    /// Thrown out by a write, and read without asking for its size.
+    again: bool,
+}
+
 /// Keys wanted in the cache.
 #[derive(Default)]
 pub(crate) struct Fills {
@@ -166,8 +183,7 @@ pub(crate) struct Fills {
     again: VecDeque<Wanted>,
     /// The last new batch was of these: they and those that wait take turns.
     again_last: bool,
-    /// Waiting or under way, with the tries left.
-    known: HashMap<Wanted, u32>,
+    known: HashMap<Wanted, Known>,
     /// Asked for by name: tried again when something came in between.
     named: HashSet<Wanted>,
     never: Never,
@@ -196,17 +212,21 @@ impl Fills {
     pub(crate) fn written_again(&mut self, key: Wanted, quiet: bool) {
         match self.known.entry(key) {
             // What is under way may have been read before the write.
-            Entry::Occupied(mut tries) => {
-                let tries = tries.get_mut();
+            Entry::Occupied(mut known) => {
+                let tries = &mut known.get_mut().tries;
                 *tries = (*tries).max(TRIES);
             }
             Entry::Vacant(place) if self.again.len() < AGAIN_MAX => {
                 let key = place.key().clone();
-                place.insert(TRIES);
-                if quiet || key.kind != ValueKind::String {
-                    self.waiting.push_front(key);
-                } else {
+                let again = !quiet && key.kind == ValueKind::String;
+                place.insert(Known {
+                    tries: TRIES,
+                    again,
+                });
+                if again {
                     self.again.push_back(key);
+                } else {
+                    self.waiting.push_front(key);
                 }
             }
             Entry::Vacant(_) => {}
@@ -216,8 +236,25 @@ impl Fills {
     fn want(&mut self, key: Wanted, tries: u32) {
         if let Entry::Vacant(place) = self.known.entry(key) {
             self.waiting.push_back(place.key().clone());
-            place.insert(tries);
+            let again = false;
+            place.insert(Known { tries, again });
         }
+    }
+
+    /// Something came between: another try, if there is one left.
+    fn want_once_more(&mut self, key: Wanted, known: Known) {
+        if known.tries <= 1 {
+            self.failed(&key);
+            return;
+        }
+        let to = if known.again {
+            &mut self.again
+        } else {
+            &mut self.waiting
+        };
+        to.push_back(key.clone());
+        let tries = known.tries - 1;
+        self.known.insert(key, Known { tries, ..known });
     }
 
     /// Keys asked for by name that are not done yet.
@@ -260,17 +297,19 @@ impl Fills {
         (keys.collect(), bytes)
     }
 
-    /// The next batch; none: nothing waits. `fresh`: also of keys for which nothing was asked yet.
-    pub(crate) fn next(&mut self, room: Room, fresh: bool) -> Option<Batch> {
+    /// The next batch: what has begun, then what may begin; none: nothing waits.
+    pub(crate) fn next(&mut self, room: Room, fresh: Fresh) -> Option<Batch> {
         let (keys, bytes) = self.take_sized(room);
         if !keys.is_empty() {
             return Some(Batch::Values(keys, bytes));
         }
-        if !fresh || (self.again.is_empty() && self.waiting.is_empty()) {
+        let missed = fresh.missed && !self.waiting.is_empty();
+        let again = fresh.again && !self.again.is_empty();
+        if !missed && !again {
             return None;
         }
         // In turn, so that neither many writes nor many misses keep the others waiting.
-        self.again_last = self.waiting.is_empty() || (!self.again.is_empty() && !self.again_last);
+        self.again_last = !missed || (again && !self.again_last);
         Some(if self.again_last {
             let (keys, bytes) = self.take_again(room);
             Batch::Values(keys, bytes)
@@ -300,14 +339,23 @@ impl Fills {
 
     /// A fill ended, or could not begin.
     pub(crate) fn ended(&mut self, key: Wanted, end: Filled, now_ns: u64) {
-        let tries = self.known.remove(&key).unwrap_or(1);
+        let known = self.known.remove(&key).unwrap_or(Known {
+            tries: 1,
+            again: false,
+        });
         match end {
             Filled::Inserted => {
                 self.filled += 1;
                 self.named.remove(&key);
             }
-            Filled::Later if tries > 1 => self.want(key, tries - 1),
-            Filled::Later => self.failed(&key),
+            Filled::Later => self.want_once_more(key, known),
+            Filled::Longer => self.want_once_more(
+                key,
+                Known {
+                    again: false,
+                    ..known
+                },
+            ),
             Filled::Never => {
                 self.failed(&key);
                 self.never.note(&key, now_ns);
@@ -495,13 +543,12 @@ mod tests {
         fills.written_again(key("a"), false);
         assert!(fills.take_again(room()).0.is_empty(), "it is under way");
         assert_eq!(fills.take_unsized(room()).0, [hash, key("q"), key("m")]);
-        // It may have been read before the write; then it is asked for its size.
-        for _ in 1..TRIES {
-            fills.ended(key("a"), Filled::Later, 0);
-            assert_eq!(fills.take(), [key("a")]);
-        }
         fills.ended(key("a"), Filled::Later, 0);
-        assert_eq!(fills.waiting(), 0);
+        assert_eq!(fills.take_again(room()).0.len(), 1, "another write");
+        fills.ended(key("a"), Filled::Longer, 0);
+        assert_eq!(fills.take(), [key("a")], "it is asked for its size");
+        fills.ended(key("a"), Filled::Later, 0);
+        assert_eq!(fills.waiting(), 0, "the third try was the last");
     }
 
     #[test]
@@ -511,10 +558,17 @@ mod tests {
             fills.written_again(key(&format!("w{number}")), false);
             fills.missed(key(&format!("m{number}")));
         }
-        assert!(fills.next(room(), false).is_none(), "nothing has begun");
+        let both = |may| Fresh {
+            missed: may,
+            again: may,
+        };
+        assert!(
+            fills.next(room(), both(false)).is_none(),
+            "nothing has begun"
+        );
         let mut order = String::new();
         for _ in 0..6 {
-            let (sign, keys, bytes) = match fills.next(room(), true).unwrap() {
+            let (sign, keys, bytes) = match fills.next(room(), both(true)).unwrap() {
                 Batch::Sizes(keys, bytes) => ('m', keys.len(), bytes),
                 Batch::Values(keys, bytes) => ('w', keys.len(), bytes),
             };
@@ -523,7 +577,7 @@ mod tests {
         }
         assert_eq!(order, "wmwmwm");
         fills.sized(key("s"), Size::String(9), 0);
-        let Some(Batch::Values(keys, _)) = fills.next(room(), false) else {
+        let Some(Batch::Values(keys, _)) = fills.next(room(), both(false)) else {
             panic!("what has begun goes on");
         };
         assert_eq!(keys, [(key("s"), 9)]);

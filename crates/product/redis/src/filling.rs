@@ -8,7 +8,7 @@ use erb_abi::{self as abi, ValueKind, Wanted};
 use crate::admission::Admission;
 use crate::clock::MS;
 use crate::feed::Feed;
-use crate::fill::{Batch, Filled, Fills, Size};
+use crate::fill::{Batch, Filled, Fills, Fresh, Size};
 use crate::outside::{DataPath, Result};
 use crate::pace::Pace;
 use crate::reading::Asked;
@@ -20,8 +20,12 @@ const DRAIN_NS: u64 = 2 * MS;
 const FLOW_NS: u64 = 20 * MS;
 
 /// A burst of fills is followed by a rest so many times as long: of Redis's time, of which they take
-/// less than they are under way, they get a quarter at most.
+/// less than they are under way, misses get a quarter at most.
 const RESTS: u64 = 3;
+
+/// The same of keys that a write has thrown out. Each was read between its last writes, so what it takes
+/// is less than what it saves.
+const RESTS_AGAIN: u64 = 1;
 
 /// A Redis that was slow to answer once is not taken for slow for longer.
 const REST_MAX_NS: u64 = 10 * MS;
@@ -31,8 +35,9 @@ pub(crate) struct Filling {
     fills: Fills,
     admission: Admission,
     pace: Pace,
-    /// When the burst under way began.
-    burst_ns: Option<u64>,
+    pace_again: Pace,
+    /// When the burst under way began, and whether it is also of missed keys.
+    burst: Option<(u64, bool)>,
     last_miss_ns: u64,
     last_drain_ns: u64,
     misses_this_second: u64,
@@ -45,7 +50,8 @@ impl Filling {
             fills: Fills::default(),
             admission: Admission::begin(path),
             pace: Pace::new(RESTS, REST_MAX_NS),
-            burst_ns: None,
+            pace_again: Pace::new(RESTS_AGAIN, REST_MAX_NS),
+            burst: None,
             last_miss_ns: 0,
             last_drain_ns: 0,
             misses_this_second: 0,
@@ -61,15 +67,18 @@ impl Filling {
     /// misses do not flow, and nothing waits for the end of a rest.
     pub(crate) fn next_drain_ns(&self, now: u64) -> Option<u64> {
         let flow = (now < self.last_miss_ns + FLOW_NS).then_some(self.last_drain_ns + DRAIN_NS);
-        let waits = self.burst_ns.is_none() && self.fills.waiting() > 0;
-        // Once: what could not begin after its rest waits for the next drain.
-        let rest = Some(self.pace.next_ns()).filter(|end| waits && *end > self.last_drain_ns);
-        [flow, rest].into_iter().flatten().min()
+        let waits = self.burst.is_none() && self.fills.waiting() > 0;
+        let rests = [self.pace_again.next_ns(), self.pace.next_ns()];
+        // Once each: what could not begin after its rest waits for the next drain.
+        let due = rests
+            .into_iter()
+            .filter(|end| waits && *end > self.last_drain_ns);
+        due.chain(flow).min()
     }
 
     /// Whether an answer is awaited: it is read at once, as a rest is measured by how long it took.
     pub(crate) const fn is_under_way(&self) -> bool {
-        self.burst_ns.is_some()
+        self.burst.is_some()
     }
 
     /// Takes the misses out of the ring, for fills if `may_fill`; false if there are none.
@@ -109,14 +118,21 @@ impl Filling {
         now: u64,
     ) -> Result<()> {
         let is_over = !feed.is_filling() && !self.fills.is_sized();
-        if let Some(began) = self.burst_ns.take_if(|_| is_over) {
-            self.pace.ran(began, now);
+        if let Some((began, missed)) = self.burst.take_if(|_| is_over) {
+            self.pace_again.ran(began, now);
+            if missed {
+                self.pace.ran(began, now);
+            }
         }
-        let fresh = self.burst_ns.is_none() && self.pace.may(now);
+        let fresh = Fresh {
+            missed: self.burst.is_none() && self.pace.may(now),
+            again: self.burst.is_none() && self.pace_again.may(now),
+        };
         while let Some(room) = feed.fill_room()
             && let Some(batch) = self.fills.next(room, fresh)
         {
-            self.burst_ns.get_or_insert(now);
+            let (_, missed) = self.burst.get_or_insert((now, false));
+            *missed |= matches!(batch, Batch::Sizes(..));
             match batch {
                 Batch::Sizes(keys, bytes) => feed.ask_sizes(keys, bytes),
                 Batch::Values(keys, bytes) => {
@@ -204,7 +220,7 @@ impl Filling {
     /// The feed is gone: what was under way is not coming.
     pub(crate) fn forget_all(&mut self) {
         self.fills.forget_all();
-        self.burst_ns = None;
+        self.burst = None;
     }
 }
 

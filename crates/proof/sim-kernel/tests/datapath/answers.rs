@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whole programs: a hit, a miss, a hand-over to TC, a retransmission.
 
-use erb_abi::ControlPlane as _;
+use erb_abi::{ControlBlock as _, ControlPlane as _};
 use erb_sim_kernel::{DatapathConfig, Tc, Xdp, tcp_state};
 
 use erb_wire::Segment;
@@ -28,20 +28,38 @@ fn a_filled_key_is_answered_in_place() {
     assert_eq!(scene.path.stat(erb_abi::STAT_FAST_GET), 3);
 }
 
-#[test]
-fn a_key_missed_twice_is_reported() {
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
-    for _ in 0..2 {
-        let (verdict, packet) = scene.send(&get(b"key"));
+/// Misses `key` so often; how often that was reported.
+fn reports_of(scene: &mut Scene, key: &[u8], misses: u32) -> usize {
+    for _ in 0..misses {
+        let (verdict, packet) = scene.send(&get(key));
         assert_eq!(verdict, Xdp::Pass);
         assert_eq!(packet.meta(), 0x4552_4254u32.to_ne_bytes());
-        scene.served(get(b"key").len(), b"$-1\r\n");
+        scene.served(get(key).len(), b"$-1\r\n");
         scene.settle();
     }
-    let wanted = erb_abi::Wanted::string(b"key".to_vec());
-    assert_eq!(scene.path.take_misses(10), vec![wanted]);
+    let reported = scene.path.take_misses(10);
     assert!(scene.path.take_misses(10).is_empty());
+    let wanted = erb_abi::Wanted::string(key.to_vec());
+    assert!(reported.iter().all(|one| *one == wanted));
+    reported.len()
+}
+
+#[test]
+fn misses_are_reported_more_and_more_seldom_or_one_of_some() {
+    let mut scene = Scene::new(DatapathConfig::default());
+    scene.warm();
+    scene.path.take_misses(10);
+    for (fill_at, key, reports) in [(1, b"a", [1, 1, 1, 0]), (2, b"b", [0, 1, 1, 0])] {
+        scene.path.set_miss_fill_at(fill_at);
+        let misses = [1, 1, 2, 20];
+        let found = misses.map(|misses| reports_of(&mut scene, key, misses));
+        assert_eq!(
+            found, reports,
+            "at the first, second and fourth, from {fill_at} on"
+        );
+    }
+    scene.path.set_miss_one_of(8);
+    assert_eq!(reports_of(&mut scene, b"a", 24), 3);
 }
 
 #[test]

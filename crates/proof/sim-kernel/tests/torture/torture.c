@@ -28,7 +28,7 @@ static struct cache_large the_large __attribute__((aligned(64)));
 static struct cache_digest the_digest __attribute__((aligned(64)));
 static struct fill_work the_fill_work;
 static struct fill_io the_fill_io;
-static struct miss_table the_misses;
+static struct interests the_interests;
 static __thread u64 stats[STAT_MAX];
 static __thread struct work the_work;
 static int stop;
@@ -53,7 +53,7 @@ void *torture_value(const void *map, __u32 at)
 	if (map == &erb_fill_io)
 		return &the_fill_io;
 	if (map == &erb_interests)
-		return &the_misses;
+		return &the_interests;
 	if (map == &erb_stats)
 		return &stats[at];
 	abort();

@@ -62,6 +62,8 @@ pub enum DaemonMistake {
     GateLeftToTick,
     /// Shares of the fence are settled when the daemon hears of them.
     SettledUnread,
+    /// A key that was written is not read before it is missed.
+    WrittenForgotten,
 }
 
 /// What a daemon with [`DaemonMistake::SizesUnasked`] writes instead: whether the key is there, which is
@@ -315,6 +317,9 @@ impl<D: DataPath> ControlPlane for Mistaken<D> {
                 let due = self.late.replace(next);
                 let due: Vec<&[u8]> = due.iter().map(Vec::as_slice).collect();
                 self.inner.invalidate(&due)
+            }
+            Some(DaemonMistake::WrittenForgotten) => {
+                self.inner.invalidate(keys).map(|_| Vec::new())
             }
             _ => self.inner.invalidate(keys),
         }

@@ -360,6 +360,12 @@ pub(super) const DAEMON: &[Mutation] = &[
         DaemonMistake::GateLeftToTick,
     ),
     daemon(
+        "written-forgotten",
+        "a key that is read between its writes is read again as soon as it is written",
+        Way::Scenario("seldom-written-again"),
+        DaemonMistake::WrittenForgotten,
+    ),
+    daemon(
         "sizes-unasked",
         "a value is read only if it is known to be small",
         Way::Scenario("edge-01-large-values"),

@@ -160,6 +160,50 @@ pub(super) fn misses_that_nobody_reads() {
     s.cached(b"04499", b"v");
 }
 
+/// Writes and reads of one key in turn, as strings and as hashes: each read finds it. Then writes alone:
+/// it is not read for ever, but comes back when it is missed.
+pub(super) fn written_and_read() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"k", b"v");
+    let (reader, writer) = (s.fast(), s.fast());
+    s.call(writer, &[b"HSET", b"h", b"f", b"v"]);
+    for _ in 0..20 {
+        s.call(reader, &[b"HGET", b"h", b"f"]);
+        s.run(5 * MS);
+    }
+    for round in 0..10 {
+        let value = format!("{round}");
+        let bulk = format!("${}\r\n{value}\r\n", value.len());
+        let missed = s.stat(abi::STAT_REFUSE_MISS);
+        s.call(reader, &[b"GET", b"k"]);
+        s.call(reader, &[b"HGET", b"h", b"f"]);
+        s.call(writer, &[b"SET", b"k", value.as_bytes()]);
+        s.call(writer, &[b"HSET", b"h", b"f", value.as_bytes()]);
+        s.run(10 * MS);
+        assert_eq!(s.call(reader, &[b"GET", b"k"]), bulk.as_bytes());
+        assert_eq!(s.call(reader, &[b"HGET", b"h", b"f"]), bulk.as_bytes());
+        assert_eq!(s.stat(abi::STAT_REFUSE_MISS), missed, "{}", s.counters());
+    }
+    let writes = u64::from(2 * abi::CREDIT_MAX) + 10;
+    let filled = s.stat(abi::STAT_FILL_INSERTED);
+    for _ in 0..writes {
+        s.call(writer, &[b"SET", b"k", b"unread"]);
+        s.run(10 * MS);
+    }
+    let filled = s.stat(abi::STAT_FILL_INSERTED) - filled;
+    assert!(
+        filled <= u64::from(abi::CREDIT_MAX),
+        "{filled} fills for nobody"
+    );
+    let fast = s.stat(abi::STAT_FAST_GET);
+    for _ in 0..20 {
+        assert_eq!(s.call(reader, &[b"GET", b"k"]), b"$6\r\nunread\r\n");
+        s.run(5 * MS);
+    }
+    assert!(s.stat(abi::STAT_FAST_GET) > fast, "it did not come back");
+    s.finish();
+}
+
 /// A client that lives but never acknowledges an answer: it is repeated for a quarter of an hour,
 /// not for ever, and still there when it is asked for.
 pub(super) fn answer_that_nobody_takes() {

@@ -344,6 +344,7 @@ cases! {
     "seldom-extra-reply", "REPLY_EXTRA", "a client that Redis refuses before it has asked is not counted", Some(seldom::refused_before_the_request), "";
     "seldom-closed-meanwhile", "REFUSE_RACE", "nothing is committed for a socket that closed since it was looked at", Some(seldom::closed_while_it_is_looked_at), "";
     "seldom-miss-ring", "MISS_RING_FULL", "misses that find no room are reported later", Some(seldom::misses_that_nobody_reads), "";
+    "seldom-written-again", "FILL_INSERTED", "a key that is read between its writes is back before it is missed", Some(seldom::written_and_read), "written-forgotten";
     "seldom-gave-up", "REXMIT_GAVE_UP", "an answer that nobody acknowledges is not repeated for ever", Some(seldom::answer_that_nobody_takes), "";
     "edge-01-large-values", "E-1", "a value beyond every bound is asked for its size, once in minutes", Some(cases::large::large_values), "sizes-unasked";
     "edge-01-typeless", "E-1", "EXISTS and TTL have nothing filled", Some(cases::large::typeless), "typeless-fills";
