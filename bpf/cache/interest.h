@@ -16,18 +16,14 @@ _Static_assert(INTEREST_CREDIT / INTEREST_CREDIT_ONE >= CREDIT_MAX, "credit fits
 _Static_assert((INTEREST_MISSES & INTEREST_KIND) == 0 && (INTEREST_KIND & INTEREST_CREDIT) == 0,
 	       "the parts lie apart");
 
-/* Counts a miss; whether the daemon shall hear of it. `turn` is the processor's own. */
-INLINE bool interest_missed(const struct control *c, u64 hash, u32 *turn)
+/* Counts a miss; whether the daemon shall hear of it. */
+INLINE bool interest_missed(const struct control *c, u64 hash)
 {
 	u32 one_of = c->miss_one_of, fill_at = c->miss_fill_at, misses;
 	u8 *byte;
 
-	if (one_of) {
-		if (++*turn < one_of)
-			return false;
-		*turn = 0;
-		return true;
-	}
+	if (one_of) /* by chance: a turn would meet the same commands of a client that repeats itself */
+		return !(bpf_get_prandom_u32() % one_of);
 	byte = interest_get(hash);
 	if (!byte)
 		return false;

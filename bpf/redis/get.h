@@ -259,7 +259,7 @@ INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type ty
 {
 	struct miss *miss;
 
-	if (!c->fills || !interest_missed(c, w->h.look.hash, &w->h.miss_turn))
+	if (!c->fills || !interest_missed(c, w->h.look.hash))
 		return;
 	miss = bpf_ringbuf_reserve(&erb_misses, sizeof(*miss), 0);
 	if (!miss) {
