@@ -347,7 +347,7 @@ mod tests {
                     .or_default() += 1;
                 turn += 1;
                 let one_of = path.miss_one_of().max(1);
-                if turn % one_of != 0 && !always || !always && !admission.takes(&key(number)) {
+                if !always && (turn % one_of != 0 || !admission.takes(&key(number))) {
                     continue;
                 }
                 let mut evicted = 0;
