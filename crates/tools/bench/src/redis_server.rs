@@ -4,10 +4,12 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use erb_lab::RedisArg;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -24,6 +26,24 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Commands per pipeline when keys are loaded: big enough to hide the round trip.
 const LOAD_BATCH: u32 = 1000;
 
+/// What a server is started as.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The program.
+    pub program: PathBuf,
+    /// Settings beyond the bench's own.
+    pub settings: Vec<RedisArg>,
+}
+
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            program: "redis-server".into(),
+            settings: Vec::new(),
+        }
+    }
+}
+
 /// A running redis-server and its folder; both gone when dropped.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -34,21 +54,25 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts it on this processor, with all keys of the work in it.
     pub fn loaded(netns: &str, core: usize, work: &Work, interrupt: &Interrupt) -> Result<Self> {
-        let redis = Self::start(netns, interrupt)?;
-        cputime::pin(redis.pid(), core)?;
-        redis.load(work, work.keys, interrupt)?;
+        let redis = Self::start(netns, &[core], &Launch::default(), interrupt)?;
+        redis.load(work.keys, |index| work.store(index), interrupt)?;
         Ok(redis)
     }
 
-    /// Starts it with appendonly yes, everysec, and waits until it answers.
-    fn start(netns: &str, interrupt: &Interrupt) -> Result<Self> {
+    /// Starts it on these processors, with appendonly yes, everysec, and waits until it answers.
+    pub fn start(
+        netns: &str,
+        cores: &[usize],
+        launch: &Launch,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("erb-bench-")
             .tempdir()
             .context("no folder")?;
         let log = fs::File::create(dir.path().join("redis.log"))?;
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", netns, "redis-server"]);
+        command.args(["netns", "exec", netns]).arg(&launch.program);
         command.args([
             "--port",
             &PORT.to_string(),
@@ -68,6 +92,7 @@ impl RedisServer {
         // No rewrite in the middle of a run; no probes towards a client that is only a program.
         command.args(["--auto-aof-rewrite-percentage", "0", "--tcp-keepalive", "0"]);
         command.arg("--dir").arg(dir.path());
+        command.args(launch.settings.iter().flat_map(RedisArg::words));
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -84,6 +109,7 @@ impl RedisServer {
         let child = command.spawn().context("could not run ip netns exec")?;
         let mut server = Self { child, dir };
         server.wait_until_ready(interrupt)?;
+        cputime::pin_to(server.pid(), cores)?;
         Ok(server)
     }
 
@@ -108,13 +134,18 @@ impl RedisServer {
     }
 
     /// Stores what the first `keys` keys hold.
-    pub fn load(&self, work: &Work, keys: u32, interrupt: &Interrupt) -> Result<()> {
+    pub fn load(
+        &self,
+        keys: u32,
+        store: impl Fn(u32) -> redis::Cmd,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
         let mut connection = self.connect()?;
         for first in (0..keys).step_by(LOAD_BATCH as usize) {
             interrupt.check()?;
             let mut pipe = redis::pipe();
             for index in first..keys.min(first.saturating_add(LOAD_BATCH)) {
-                pipe.add_command(work.store(index)).ignore();
+                pipe.add_command(store(index)).ignore();
             }
             pipe.query::<()>(&mut connection)
                 .with_context(|| format!("could not load keys from number {first} on"))?;

@@ -139,7 +139,10 @@ fn read(mut conn: Conn, seed: u64, shared: &Shared) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) && wrong.len() < SHOWN_MAX {
         let number = random.random_range(0..KEYS);
-        let under_way = shared.under_way.read().unwrap_or_else(PoisonError::into_inner);
+        let under_way = shared
+            .under_way
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let low = shared.keys[number].done.load(Ordering::SeqCst);
         let reply = match conn.call(&["GET", &key(number)]) {
             Ok(reply) => reply,

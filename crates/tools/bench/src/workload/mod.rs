@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb bench workload`: what traffic like a user's own gains, server by server, run by run in turn.
+//!
+//! # Layout
+//! - `args`: command line; `plan`: the same, checked; `report`: JSON and tables.
+//! - `draw`: which key; `trace`: operations of a file.
+//! - `asker`: one client's requests, and whether replies are right; `value`, `ledger`: by what it
+//!   knows.
+
+mod args;
+mod asker;
+mod draw;
+mod ledger;
+mod plan;
+mod report;
+mod trace;
+mod value;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use erb_lab::Erb;
+
+use crate::boosted::Packets;
+use crate::capacity::check_machine;
+use crate::crew::Crew;
+use crate::interrupt::Interrupt;
+use crate::ordinary::WARM_UP;
+use crate::redis_server::{Launch, RedisServer};
+use crate::report::Machine;
+use crate::stage::{Scene, Spent, Stage};
+use crate::tally::Tally;
+
+use self::args::WorkloadServer;
+use self::asker::{Asker, MODIFY, READ};
+use self::ledger::Ledger;
+use self::plan::Plan;
+use self::report::{Latency, Offered, Second, ServerRuns, WorkloadReport, WorkloadRun};
+
+pub use self::args::WorkloadArgs;
+
+/// A series counts once in so long.
+const SECOND: Duration = Duration::from_secs(1);
+/// Files that are open beside connections: programs, maps, devices, the log.
+const FILES: u64 = 500;
+/// Clients of Redis that are none of the measurement's: the daemon, and the bench itself.
+const OTHER_CLIENTS: u32 = 100;
+/// Connections that wait for Redis to accept them: all may come at once.
+const BACKLOG: u32 = 4096;
+
+/// Builds, runs, takes everything down.
+pub fn measure(args: &WorkloadArgs, erb: &Erb) -> Result<WorkloadReport> {
+    let plan = Arc::new(Plan::of(args)?);
+    let threads = args.threads.map_or(args.client_core.len(), |n| n as usize);
+    check(args, threads)?;
+    let cores = args.client_core.iter().copied().cycle().take(threads);
+    let setting = Setting {
+        plan,
+        args,
+        erb,
+        cores: cores.collect(),
+        launches: launches(args)?,
+        interrupt: Interrupt::watch()?,
+    };
+    let mut kept: Vec<Option<Contest>> = args.server.iter().map(|_| None).collect();
+    let mut servers: Vec<ServerRuns> = args.server.iter().map(|&it| ServerRuns::of(it)).collect();
+    for number in 1..=args.runs {
+        for (runs, kept) in servers.iter_mut().zip(&mut kept) {
+            let name = runs.server.name();
+            let mut contest = match kept.take() {
+                Some(contest) => contest,
+                None => Contest::build(&setting, runs.server)
+                    .with_context(|| format!("could not set up server {name}"))?,
+            };
+            let run = contest.run(&setting);
+            runs.add(run.with_context(|| format!("run {number} of server {name} failed"))?);
+            runs.unseen = runs.unseen.max(contest.unseen()?);
+            if !setting.plan.cold {
+                *kept = Some(contest);
+            }
+        }
+    }
+    WorkloadReport::new(Machine::this()?, args, &setting.plan, servers)
+}
+
+/// What would fail half-way is said before anything is made.
+fn check(args: &WorkloadArgs, threads: usize) -> Result<()> {
+    ensure!(
+        !args.server_core.is_empty() && !args.client_core.is_empty(),
+        "server and clients need a processor each: --server-core, --client-core"
+    );
+    ensure!(
+        threads <= args.conns as usize,
+        "{threads} threads for {} connections; use fewer --threads or --client-core, or more --conns",
+        args.conns
+    );
+    let servers = &args.server;
+    let io_threads = io_threads(args);
+    ensure!(
+        !servers.contains(&WorkloadServer::RedisIo)
+            || (2..=args.server_core.len()).contains(&io_threads),
+        "redis-io has {io_threads} threads and --server-core {} of them: they wait by spinning, so \
+         each needs a processor, and two are the least",
+        args.server_core.len()
+    );
+    let on_lo = args.over == crate::args::Over::Lo;
+    ensure!(
+        !on_lo || !servers.contains(&WorkloadServer::ErbTc),
+        "on lo ERB works by its TC tier anyway: use --server erb"
+    );
+    let files = u64::from(args.conns) * servers.len() as u64 + FILES;
+    erb_check::net::raise_file_limit(files).with_context(|| {
+        format!(
+            "{} connections to each of {} servers",
+            args.conns,
+            servers.len()
+        )
+    })?;
+    let cores = |option, cores: &[usize]| -> Vec<(&'static str, usize)> {
+        cores.iter().map(|&core| (option, core)).collect()
+    };
+    let clients = cores("--client-core", &args.client_core);
+    check_machine(&[clients, cores("--server-core", &args.server_core)].concat())
+}
+
+fn io_threads(args: &WorkloadArgs) -> usize {
+    args.io_threads.map_or(args.server_core.len(), usize::from)
+}
+
+/// What Redis is started as, by itself and with io-threads.
+fn launches(args: &WorkloadArgs) -> Result<[Launch; 2]> {
+    let mut settings = vec![
+        format!("maxclients={}", args.conns + OTHER_CLIENTS).parse()?,
+        format!("tcp-backlog={BACKLOG}").parse()?,
+    ];
+    settings.extend(args.redis_arg.iter().cloned());
+    let plain = Launch {
+        program: args.program.program()?,
+        settings,
+    };
+    let mut io = plain.clone();
+    let threads =
+        u8::try_from(io_threads(args)).context("too many --server-core for io-threads")?;
+    io.settings.extend(args.program.thread_settings(threads)?);
+    Ok([plain, io])
+}
+
+/// What all contests share.
+struct Setting<'a> {
+    plan: Arc<Plan>,
+    args: &'a WorkloadArgs,
+    erb: &'a Erb,
+    /// Of the clients' threads.
+    cores: Vec<usize>,
+    launches: [Launch; 2],
+    interrupt: Interrupt,
+}
+
+/// A server with its clients.
+struct Contest {
+    // Sockets close before their device goes.
+    crew: Crew<Asker>,
+    stage: Stage,
+}
+
+/// What is counted while no request is under way.
+struct Look {
+    hits: Option<u64>,
+    packets: Option<Packets>,
+    calls: u64,
+    spent: Spent,
+}
+
+impl Contest {
+    fn build(setting: &Setting<'_>, server: WorkloadServer) -> Result<Self> {
+        let (args, plan) = (setting.args, &setting.plan);
+        let scene = Scene {
+            server: server.server(),
+            over: args.over,
+            server_cores: &args.server_core,
+            client_core: args.client_core[0],
+            cache_size: &args.cache_size,
+        };
+        let launch = &setting.launches[usize::from(server == WorkloadServer::RedisIo)];
+        let stage = Stage::build(&scene, setting.erb, |netns| {
+            let redis = RedisServer::start(netns, &args.server_core, launch, &setting.interrupt)?;
+            redis.load(plan.keys, |index| plan.store(index), &setting.interrupt)?;
+            Ok(redis)
+        })?;
+        let ledger = Arc::new(Ledger::new(plan.keys));
+        let clients = setting.cores.len() as u32;
+        let crew = stage.among_clients(|address| {
+            Crew::connect(address, &setting.cores, args.conns, |client| {
+                let (plan, ledger) = (Arc::clone(plan), Arc::clone(&ledger));
+                let pace = plan.pace(client, clients);
+                Ok((Asker::new(plan, ledger, args.seed, client, clients), pace))
+            })
+        })?;
+        let mut contest = Self { crew, stage };
+        if !plan.cold {
+            let warm_up = Duration::from_secs_f64(args.warm_up);
+            contest.crew.drive(warm_up, &setting.interrupt)?;
+        }
+        Ok(contest)
+    }
+
+    /// One run: warm up, unless it is to begin cold, and measure.
+    fn run(&mut self, setting: &Setting<'_>) -> Result<WorkloadRun> {
+        let (plan, args) = (&setting.plan, setting.args);
+        if !plan.cold {
+            self.crew.skip_unsent();
+            self.crew.drive(WARM_UP, &setting.interrupt)?;
+        }
+        let before = self.look(plan)?;
+        let mut tally = Tally::new(asker::OPERATIONS.len())?;
+        let mut series = Vec::new();
+        let (mut took, mut left) = (Duration::ZERO, plan.time);
+        let (start, mut hits) = (Instant::now(), before.hits);
+        while !left.is_zero() && !self.crew.exhausted() {
+            let step = if args.series { SECOND.min(left) } else { left };
+            let begin = Instant::now();
+            let part = self.crew.drive(step, &setting.interrupt)?;
+            took += begin.elapsed();
+            left -= step;
+            if args.series {
+                let at_s = start.elapsed().as_secs_f64();
+                let now = self.stage.hits(plan.read_command())?;
+                let fast = hits
+                    .zip(now)
+                    .map(|(before, now)| now.saturating_sub(before));
+                series.push(Second::of(at_s, begin.elapsed(), &part, fast));
+                hits = now;
+            }
+            tally.add(&part)?;
+        }
+        let after = self.look(plan)?;
+        ensure!(tally.operations() > 0, "no operation was done");
+        Ok(self.result(plan, took, &tally, series, &[before, after]))
+    }
+
+    fn result(
+        &self,
+        plan: &Plan,
+        took: Duration,
+        tally: &Tally,
+        series: Vec<Second>,
+        [before, after]: &[Look; 2],
+    ) -> WorkloadRun {
+        let seconds = took.as_secs_f64();
+        let operations = tally.operations();
+        let requests = operations + tally.latencies[MODIFY].len();
+        let reads = reads(tally);
+        let of_reads = |count: u64| count as f64 / reads.max(1) as f64;
+        let hits = before.hits.zip(after.hits).filter(|_| reads > 0);
+        let packets = before.packets.zip(after.packets);
+        WorkloadRun {
+            seconds,
+            operations,
+            operations_per_s: operations as f64 / seconds,
+            requests,
+            requests_per_s: requests as f64 / seconds,
+            latencies: Latency::of_all(tally),
+            cost: after.spent.since(&before.spent, tally.cpu_ns, requests),
+            reads,
+            hit_ratio: hits.map(|(before, after)| of_reads(after.saturating_sub(before))),
+            tc_share: packets.map(|(before, after)| after.tc_share_since(&before)),
+            reads_by_redis: of_reads(after.calls - before.calls),
+            client_busy: tally.busy,
+            offered: plan
+                .timed()
+                .then(|| Offered::of(plan, tally, self.crew.unsent())),
+            series,
+        }
+    }
+
+    fn look(&self, plan: &Plan) -> Result<Look> {
+        let command = plan.read_command();
+        Ok(Look {
+            hits: self.stage.hits(command)?,
+            packets: self.stage.packets()?,
+            calls: self.stage.redis().calls(&command.to_lowercase())?,
+            spent: self.stage.spent()?,
+        })
+    }
+
+    /// Connections that ERB has no room for.
+    fn unseen(&self) -> Result<u32> {
+        let boosted = self.stage.boosted();
+        Ok(boosted.map(|it| it.unseen()).transpose()?.unwrap_or(0))
+    }
+}
+
+/// Requests that read.
+fn reads(tally: &Tally) -> u64 {
+    tally.latencies[READ].len() + tally.latencies[MODIFY].len()
+}
