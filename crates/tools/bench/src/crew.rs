@@ -58,6 +58,11 @@ impl<T: Traffic + Send> Crew<T> {
         })
     }
 
+    /// What each asks.
+    pub fn traffic(&self) -> impl Iterator<Item = &T> {
+        self.clients.iter().map(|(_, load)| load.traffic())
+    }
+
     /// Whether all have asked all that there was.
     pub fn exhausted(&self) -> bool {
         self.clients.iter().all(|(_, load)| load.exhausted())

@@ -215,6 +215,11 @@ impl<T: Traffic> Load<T> {
         self.begun += self.unsent();
     }
 
+    /// What it asks.
+    pub fn traffic(&self) -> &T {
+        &self.traffic
+    }
+
     /// Begins what is due; whether there will be more to begin.
     fn begin_due(&mut self, span: &Span, tally: &mut Tally) -> Result<bool> {
         while let Some(&index) = self.idle.front() {

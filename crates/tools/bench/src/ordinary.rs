@@ -98,7 +98,7 @@ impl Contest {
             server,
             over: args.over,
             server_cores: &[args.server_core],
-            client_core: args.client_core[0],
+            client_cores: &args.client_core,
             cache_size: &args.cache_size,
         };
         let stage = Stage::build(&scene, erb, |netns| {
@@ -146,7 +146,7 @@ impl Contest {
             requests_per_s: requests as f64 / seconds,
             p50_us: latencies.value_at_quantile(0.5) as f64 / 1e3,
             p99_us: latencies.value_at_quantile(0.99) as f64 / 1e3,
-            cost: after.since(&before, tally.cpu_ns, requests),
+            cost: after.since(&before, tally.cpu_ns, requests, stage),
             hit_ratio: hits.map(|(before, after)| share(after.saturating_sub(before))),
             tc_share: packets.map(|(before, after)| after.tc_share_since(&before)),
             answered_by_redis: share(calls),

@@ -14,7 +14,7 @@ use crate::instance::Plan;
 use crate::stats::Spread;
 
 /// Clock ticks are this inexact over a short run; above it somebody else was there.
-const FOREIGN_SHARE_TOLD: f64 = 0.05;
+pub const FOREIGN_SHARE_TOLD: f64 = 0.05;
 
 /// One run of one server.
 #[derive(Debug, Clone, Serialize)]

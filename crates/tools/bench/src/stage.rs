@@ -6,8 +6,10 @@
 //! among it. So who paid says little there: what counts is the processor time of both sides
 //! together, less of which is left for others, and how many requests one core of client gets.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use erb_lab::Erb;
@@ -34,8 +36,8 @@ pub struct Scene<'a> {
     pub over: Over,
     /// Processors of the server's side.
     pub server_cores: &'a [usize],
-    /// Processor of the clients' receive thread.
-    pub client_core: usize,
+    /// Those of the clients; their receive thread has the first.
+    pub client_cores: &'a [usize],
     /// Cache given to ERB.
     pub cache_size: &'a str,
 }
@@ -47,6 +49,7 @@ pub struct Stage {
     boosted: Option<Boosted>,
     server_pids: Vec<u32>,
     client_pids: Vec<u32>,
+    cores: BTreeSet<usize>,
     _pass: Vec<Link>,
     // From here on the order of dropping matters: device, then Redis; see Pair.
     pair: Pair,
@@ -57,9 +60,12 @@ pub struct Stage {
 /// Processor time so far, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Spent {
+    at: Instant,
     server: u64,
     client: u64,
     softirq: u64,
+    /// By anybody, on the processors of both sides.
+    cores: u64,
 }
 
 /// Processor time per request, in nanoseconds.
@@ -73,20 +79,28 @@ pub struct Cost {
     pub client_ns_per_request: f64,
     /// Share of the kernel's softirq threads.
     pub softirq_ns_per_request: f64,
+    /// Share of the time for which the processors of both sides worked for anybody else. It makes all
+    /// slower, and by cold caches dearer.
+    pub foreign_share: f64,
 }
 
 impl Spent {
-    /// What was spent since an earlier look; the clients' own threads spent `own` nanoseconds.
-    pub fn since(&self, before: &Self, own: u64, requests: u64) -> Cost {
-        let per_request = |ns: u64| ns as f64 / requests as f64;
-        let server = per_request(self.server - before.server);
-        let client = per_request(self.client - before.client + own);
-        let softirq = per_request(self.softirq - before.softirq);
+    /// What `requests` have cost since an earlier look; the clients' own threads spent `own`
+    /// nanoseconds.
+    pub fn since(&self, before: &Self, own: u64, requests: u64, stage: &Stage) -> Cost {
+        let server = (self.server - before.server) as f64;
+        let client = (self.client - before.client + own) as f64;
+        let softirq = (self.softirq - before.softirq) as f64;
+        let all = server + client + softirq;
+        let foreign = (self.cores - before.cores) as f64 - all;
+        let time = (self.at - before.at).as_nanos() as f64 * stage.cores.len() as f64;
+        let requests = requests as f64;
         Cost {
-            cpu_ns_per_request: server + client + softirq,
-            server_ns_per_request: server,
-            client_ns_per_request: client,
-            softirq_ns_per_request: softirq,
+            cpu_ns_per_request: all / requests,
+            server_ns_per_request: server / requests,
+            client_ns_per_request: client / requests,
+            softirq_ns_per_request: softirq / requests,
+            foreign_share: (foreign / time).max(0.0),
         }
     }
 }
@@ -111,6 +125,10 @@ impl Stage {
             boosted: None,
             server_pids: vec![redis.pid()],
             client_pids: Vec::new(),
+            cores: [scene.server_cores, scene.client_cores]
+                .concat()
+                .into_iter()
+                .collect(),
             _pass: Vec::new(),
             pair,
             redis,
@@ -154,7 +172,7 @@ impl Stage {
             self._pass
                 .push(attach_pass(&pair.server, &pair.server_dev)?);
         }
-        let threads = pair.receive_threads(scene.client_core, scene.server_cores[0])?;
+        let threads = pair.receive_threads(scene.client_cores[0], scene.server_cores[0])?;
         cputime::pin_to(threads.server, scene.server_cores)?;
         self.client_pids.push(threads.client);
         self.server_pids.push(threads.server);
@@ -188,7 +206,10 @@ impl Stage {
 
     /// Processor time so far, without the clients' own threads.
     pub fn spent(&self) -> Result<Spent> {
+        let cores = self.cores.iter().map(|&core| cputime::of_core(core));
         Ok(Spent {
+            at: Instant::now(),
+            cores: cores.sum::<Result<_>>()?,
             server: cputime::of_processes(&self.server_pids)?,
             client: cputime::of_processes(&self.client_pids)?,
             softirq: cputime::of_processes(&softirq_threads()?)?,

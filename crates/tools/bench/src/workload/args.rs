@@ -31,7 +31,7 @@ pub struct WorkloadArgs {
     /// Which keys are asked for [default: zipf; mix d: latest].
     #[arg(long, value_enum, conflicts_with = "trace")]
     pub distribution: Option<Distribution>,
-    /// Exponent of zipf and latest.
+    /// Exponent of zipf, zipf-keys and latest.
     #[arg(long, default_value_t = 0.99, value_parser = |text: &str| parse_within(text, 0.01, 10.0))]
     pub theta: f64,
     /// Share of the keys that are hot, for hotspot.
@@ -140,7 +140,9 @@ pub enum Distribution {
     Uniform,
     /// YCSB's scrambled zipfian: a zipfian rank of 10^10, hashed to a key.
     Zipf,
-    /// A zipfian rank, counted from the newest key.
+    /// A zipfian rank of as many as there are keys, each key's own: steeper.
+    ZipfKeys,
+    /// The same rank, counted from the newest key.
     Latest,
     /// Some keys get most of the requests, and within either part all alike.
     Hotspot,
@@ -193,6 +195,7 @@ impl Distribution {
         match self {
             Self::Uniform => "uniform",
             Self::Zipf => "zipf",
+            Self::ZipfKeys => "zipf-keys",
             Self::Latest => "latest",
             Self::Hotspot => "hotspot",
         }

@@ -34,6 +34,7 @@ pub struct Asker {
     /// The next line of a trace, and how many clients take them in turn.
     line: usize,
     clients: usize,
+    repeated: u64,
 }
 
 /// One operation.
@@ -60,7 +61,13 @@ impl Asker {
             random: StdRng::seed_from_u64(seed.wrapping_add(u64::from(client) << 32)),
             line: client as usize,
             clients: clients as usize,
+            repeated: 0,
         }
+    }
+
+    /// Reads so far of keys that were read since they were written.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// Decides the next operation; none if a trace is at its end.
@@ -106,7 +113,9 @@ impl Asker {
     }
 
     fn push_read(&mut self, asked: &mut Asked, request: &mut Vec<u8>) {
-        asked.floor = self.ledger.floor(asked.key);
+        let (floor, read_before) = self.ledger.read(asked.key);
+        asked.floor = floor;
+        self.repeated += u64::from(read_before);
         let wanted = match self.plan.record {
             Record::Hash {
                 fields,

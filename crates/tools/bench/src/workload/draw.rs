@@ -16,6 +16,8 @@ use super::args::{Distribution, WorkloadArgs};
 /// Ranks of the scrambled zipfian, whatever the number of keys, as in YCSB: a hot key stays as hot when
 /// keys are added.
 const RANKS: f64 = 1e10;
+/// A prime above any number of keys, so that its multiples meet every key once.
+const SPREAD: u64 = 2_654_435_761;
 
 /// How keys are drawn.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +26,8 @@ pub enum Draw {
     Uniform,
     /// A rank of [`RANKS`], hashed to a key.
     Zipf(Zipf<f64>),
+    /// A rank of a key, so that no two share one.
+    ZipfKeys(Zipf<f64>),
     /// A rank, counted from the newest key.
     Latest(Zipf<f64>),
     /// So many keys get this share of the requests.
@@ -37,6 +41,7 @@ impl Draw {
         Ok(match distribution {
             Distribution::Uniform => Self::Uniform,
             Distribution::Zipf => Self::Zipf(zipf(RANKS)?),
+            Distribution::ZipfKeys => Self::ZipfKeys(zipf(keys.into())?),
             Distribution::Latest => Self::Latest(zipf(keys.into())?),
             Distribution::Hotspot => {
                 let hot = (f64::from(keys) * args.hot_keys).round() as u32;
@@ -60,6 +65,10 @@ impl Draw {
                 (scramble(rank) % u64::from(loaded)) as u32
             }
             // Rounding may give one rank more than there are.
+            Self::ZipfKeys(ranks) => {
+                let rank = (ranks.sample(random) as u32).min(loaded) - 1;
+                (u64::from(rank) * SPREAD % u64::from(loaded)) as u32
+            }
             Self::Latest(ranks) => now - (ranks.sample(random) as u32).min(loaded),
             Self::Hotspot(hot, share) => {
                 if random.random_bool(*share) {
@@ -153,6 +162,17 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn zipf_of_keys_has_a_key_for_each_rank() {
+        let found = shares(&Draw::ZipfKeys(zipf(KEYS.into(), 0.99)), KEYS);
+        for rank in [1u32, 2, 3, 10, 100, 1000] {
+            let wanted = f64::from(rank).powf(-0.99) / zeta(KEYS.into(), 0.99);
+            let key = (u64::from(rank) - 1) * SPREAD % u64::from(KEYS);
+            assert_share(found[key as usize], wanted, &format!("rank {rank}"));
+        }
+        assert!(found.iter().all(|&share| share > 0.0), "each has a rank");
     }
 
     #[test]

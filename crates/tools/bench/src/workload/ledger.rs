@@ -7,6 +7,7 @@
 //! replaced for good, and a read that begins later must not show it: L1. Nor may any read show a
 //! version that was not sent when its reply came: L2.
 
+use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -32,6 +33,8 @@ struct Versions {
     group: u32,
     /// Writes under way.
     under_way: u32,
+    /// It was read since the last write was sent.
+    read: bool,
 }
 
 type Piece = Box<[Mutex<Versions>]>;
@@ -83,6 +86,7 @@ impl Ledger {
             versions.group = versions.latest;
         }
         versions.under_way += 1;
+        versions.read = false;
         Ok(versions.latest)
     }
 
@@ -99,7 +103,7 @@ impl Ledger {
             return;
         }
         let mut next = self.keys();
-        while self.of(next).floor > 0 {
+        while next < self.begun.load(Ordering::Relaxed) && self.of(next).floor > 0 {
             let moved =
                 self.there
                     .compare_exchange(next, next + 1, Ordering::AcqRel, Ordering::Acquire);
@@ -107,9 +111,11 @@ impl Ledger {
         }
     }
 
-    /// The oldest version that a read may show which is sent now; 0: the key may be missing.
-    pub fn floor(&self, key: u32) -> u32 {
-        self.of(key).floor
+    /// A read is sent: the oldest version that it may show, 0 if the key may be missing; and whether
+    /// the key was read since it was written, so that a cache may hold it.
+    pub fn read(&self, key: u32) -> (u32, bool) {
+        let mut versions = self.of(key);
+        (versions.floor, mem::replace(&mut versions.read, true))
     }
 
     /// The newest version that a read may show which was answered now.
@@ -138,6 +144,23 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Ledger {
+        fn floor(&self, key: u32) -> u32 {
+            self.of(key).floor
+        }
+    }
+
+    #[test]
+    fn a_cache_may_hold_what_was_read_since_it_was_written() {
+        let ledger = Ledger::new(2);
+        let reads = |key| [ledger.read(key).1, ledger.read(key).1];
+        assert_eq!(reads(0), [false, true]);
+        ledger.write(0).unwrap();
+        assert_eq!(reads(0), [false, true]);
+        ledger.written(0);
+        assert_eq!((reads(0), reads(1)), ([true, true], [false, true]));
+    }
 
     #[test]
     fn a_write_that_was_answered_replaces_what_was_before_it() {

@@ -167,6 +167,7 @@ struct Contest {
 /// What is counted while no request is under way.
 struct Look {
     hits: Option<u64>,
+    repeated: u64,
     packets: Option<Packets>,
     calls: u64,
     spent: Spent,
@@ -179,7 +180,7 @@ impl Contest {
             server: server.server(),
             over: args.over,
             server_cores: &args.server_core,
-            client_core: args.client_core[0],
+            client_cores: &args.client_core,
             cache_size: &args.cache_size,
         };
         let launch = &setting.launches[usize::from(server == WorkloadServer::RedisIo)];
@@ -216,12 +217,14 @@ impl Contest {
         let mut tally = Tally::new(asker::OPERATIONS.len())?;
         let mut series = Vec::new();
         let (mut took, mut left) = (Duration::ZERO, plan.time);
-        let (start, mut hits) = (Instant::now(), before.hits);
+        let start = Instant::now();
+        let (mut hits, mut repeated) = (before.hits, before.repeated);
         while !left.is_zero() && !self.crew.exhausted() {
             let step = if args.series { SECOND.min(left) } else { left };
             let begin = Instant::now();
             let part = self.crew.drive(step, &setting.interrupt)?;
-            took += begin.elapsed();
+            let time = begin.elapsed();
+            took += time;
             left -= step;
             if args.series {
                 let at_s = start.elapsed().as_secs_f64();
@@ -229,8 +232,9 @@ impl Contest {
                 let fast = hits
                     .zip(now)
                     .map(|(before, now)| now.saturating_sub(before));
-                series.push(Second::of(at_s, begin.elapsed(), &part, fast));
-                hits = now;
+                let again = self.repeated() - repeated;
+                series.push(Second::of(at_s, time, &part, fast, again));
+                (hits, repeated) = (now, repeated + again);
             }
             tally.add(&part)?;
         }
@@ -261,9 +265,10 @@ impl Contest {
             requests,
             requests_per_s: requests as f64 / seconds,
             latencies: Latency::of_all(tally),
-            cost: after.spent.since(&before.spent, tally.cpu_ns, requests),
+            cost: (after.spent).since(&before.spent, tally.cpu_ns, requests, &self.stage),
             reads,
             hit_ratio: hits.map(|(before, after)| of_reads(after.saturating_sub(before))),
+            repeated_ratio: (reads > 0).then(|| of_reads(after.repeated - before.repeated)),
             tc_share: packets.map(|(before, after)| after.tc_share_since(&before)),
             reads_by_redis: of_reads(after.calls - before.calls),
             client_busy: tally.busy,
@@ -278,10 +283,15 @@ impl Contest {
         let command = plan.read_command();
         Ok(Look {
             hits: self.stage.hits(command)?,
+            repeated: self.repeated(),
             packets: self.stage.packets()?,
             calls: self.stage.redis().calls(&command.to_lowercase())?,
             spent: self.stage.spent()?,
         })
+    }
+
+    fn repeated(&self) -> u64 {
+        self.crew.traffic().map(Asker::repeated).sum()
     }
 
     /// Connections that ERB has no room for.

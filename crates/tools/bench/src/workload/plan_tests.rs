@@ -12,10 +12,14 @@ struct Cli {
     args: WorkloadArgs,
 }
 
+/// A command line.
+pub fn args(words: &[&str]) -> Result<WorkloadArgs> {
+    Ok(Cli::try_parse_from([&["workload"], words].concat())?.args)
+}
+
 /// The plan of a command line.
 pub fn plan(words: &[&str]) -> Result<Plan> {
-    let cli = Cli::try_parse_from([&["workload"], words].concat())?;
-    Plan::of(&cli.args)
+    Plan::of(&args(words)?)
 }
 
 fn refused(words: &[&str], reason: &str) {

@@ -14,7 +14,7 @@ use super::asker::OPERATIONS;
 use super::plan::Plan;
 use super::reads;
 use crate::args::Over;
-use crate::report::Machine;
+use crate::report::{FOREIGN_SHARE_TOLD, Machine};
 use crate::stage::Cost;
 use crate::stats::Spread;
 use crate::tally::{LATE, Tally};
@@ -100,18 +100,20 @@ pub struct Second {
     pub operations_per_s: f64,
     /// Share of the reads that ERB answered; none without it, or without reads.
     pub hit_ratio: Option<f64>,
+    /// See [`WorkloadRun`].
+    pub repeated_ratio: Option<f64>,
 }
 
 impl Second {
-    /// Of a tally; ERB answered `fast` reads.
-    pub fn of(at_s: f64, took: Duration, tally: &Tally, fast: Option<u64>) -> Self {
+    /// Of a tally; ERB answered `fast` reads, and `repeated` were of keys read before.
+    pub fn of(at_s: f64, took: Duration, tally: &Tally, fast: Option<u64>, repeated: u64) -> Self {
         let reads = reads(tally);
+        let ratio = |count: u64| (reads > 0).then(|| count as f64 / reads as f64);
         Self {
             at_s,
             operations_per_s: tally.operations() as f64 / took.as_secs_f64(),
-            hit_ratio: fast
-                .filter(|_| reads > 0)
-                .map(|fast| fast as f64 / reads as f64),
+            hit_ratio: fast.and_then(ratio),
+            repeated_ratio: ratio(repeated),
         }
     }
 }
@@ -138,6 +140,9 @@ pub struct WorkloadRun {
     pub reads: u64,
     /// Share of these that ERB says it answered; none for other servers, and without reads.
     pub hit_ratio: Option<f64>,
+    /// Share of the reads whose key had been read since it was last written: what a cache could have
+    /// answered that fills at once and has room for all.
+    pub repeated_ratio: Option<f64>,
     /// Of the packets that ERB answered, the share that the TC tier answered.
     pub tc_share: Option<f64>,
     /// Reads counted by Redis itself for each read.
@@ -200,6 +205,8 @@ pub struct WorkloadServerReport {
     pub figures: BTreeMap<&'static str, Spread>,
     /// Share of the reads that ERB answered; none for other servers.
     pub hit_ratio: Option<Spread>,
+    /// Share of the reads whose key had been read since it was last written.
+    pub repeated_ratio: Option<Spread>,
     /// Of the packets that it answered, the share that the TC tier answered; median.
     pub tc_share: Option<f64>,
     /// Latencies.
@@ -226,7 +233,7 @@ pub struct WorkloadReport {
     pub conns: u32,
     /// In the order of the command line.
     pub servers: Vec<WorkloadServerReport>,
-    /// Of each two servers: by what factor the first is better, of medians.
+    /// Of each two servers, how many times better the first named is, by medians.
     pub ratios: BTreeMap<String, f64>,
     /// What a reader of the figures must know.
     pub notes: Vec<String>,
@@ -238,7 +245,7 @@ const PER_S: &str = "operations_per_s";
 const BOTH: &str = "cpu_ns_per_request";
 const SERVER: &str = "server_ns_per_request";
 const CLIENT: &str = "client_ns_per_request";
-const FIGURES: [Figure; 8] = [
+const FIGURES: [Figure; 9] = [
     (PER_S, |run| run.operations_per_s),
     ("requests_per_s", |run| run.requests_per_s),
     (BOTH, |run| run.cost.cpu_ns_per_request),
@@ -249,6 +256,7 @@ const FIGURES: [Figure; 8] = [
     }),
     ("reads_by_redis", |run| run.reads_by_redis),
     ("client_busy", |run| run.client_busy),
+    ("foreign_share", |run| run.cost.foreign_share),
 ];
 
 impl WorkloadServerReport {
@@ -266,6 +274,7 @@ impl WorkloadServerReport {
         Ok(Self {
             server: of.server.name(),
             hit_ratio: Spread::of(runs.iter().filter_map(|run| run.hit_ratio)),
+            repeated_ratio: Spread::of(runs.iter().filter_map(|run| run.repeated_ratio)),
             tc_share: Spread::of(runs.iter().filter_map(|run| run.tc_share)).map(|s| s.median),
             operations: operations.collect(),
             warm_after_s: Spread::of(runs.iter().filter_map(warm_after_s)),
@@ -298,8 +307,8 @@ impl WorkloadServerReport {
         if late > TOLD {
             notes.push(format!(
                 "{name}: the client began up to {:.1} % of the operations more than {} ms late \
-                 although a connection was idle: it does not keep up, so take a lower --rate or more \
-                 --client-core",
+                 although a connection was idle: it does not keep up; take a lower --rate, more \
+                 --client-core, or a machine on which nobody else works",
                 late * 100.0,
                 LATE.as_millis()
             ));
@@ -358,8 +367,17 @@ impl WorkloadReport {
         for server in &servers {
             server.notes(&mut notes);
         }
-        let busy = servers.iter().map(|it| it.median("client_busy"));
-        let busy = busy.fold(0.0, f64::max);
+        let largest = |figure| {
+            let all = servers.iter().map(|it| it.median(figure));
+            all.fold(0.0, f64::max)
+        };
+        let (busy, foreign) = (largest("client_busy"), largest("foreign_share"));
+        if foreign > FOREIGN_SHARE_TOLD {
+            notes.push(format!(
+                "other programs took {:.0} % of the processors: repeat on a quiet machine",
+                foreign * 100.0
+            ));
+        }
         if !plan.timed() && busy > BUSY {
             notes.push(format!(
                 "a client's thread ran for {:.0} % of its time: how many operations there are is then \
@@ -398,8 +416,20 @@ impl WorkloadReport {
         {
             text += &format!("{}\n", self.series());
         }
+        for server in &self.servers {
+            if let Some(warm) = server.warm_after_s {
+                let (name, after, runs) = (server.server, warm.median, server.runs.len());
+                text += &format!(
+                    "{name}: a second with a hit ratio of {WARM} ended after {after:.1} s ({:.1}-{:.1}, \
+                     {} of {runs} runs)\n",
+                    warm.min,
+                    warm.max,
+                    server.runs.iter().filter_map(warm_after_s).count()
+                );
+            }
+        }
         for (pair, ratio) in &self.ratios {
-            text += &format!("{pair}: {ratio:.3}\n");
+            text += &format!("{pair}: {ratio:.3} times better\n");
         }
         for note in &self.notes {
             text += &format!("note: {note}\n");
@@ -421,9 +451,9 @@ impl WorkloadReport {
             heading,
             "(min-max)",
             "client",
-            "client busy",
             "hit ratio",
             "(min-max)",
+            "possible",
             "by TC",
         ]);
         for server in &self.servers {
@@ -442,9 +472,9 @@ impl WorkloadReport {
                 of(cost),
                 whole(cost),
                 of(CLIENT),
-                format!("{:.2}", server.median("client_busy")),
                 share(hits.map(|it| it.median)),
                 hits.map_or_else(String::new, |it| format!("{:.4}-{:.4}", it.min, it.max)),
+                share(server.repeated_ratio.map(|it| it.median)),
                 share(server.tc_share),
             ]);
         }
@@ -484,18 +514,23 @@ impl WorkloadReport {
 
     /// For each second of a cold start, medians of the runs.
     fn series(&self) -> Table {
-        let mut table = table(&["server", "second", "operations/s", "hit ratio"]);
+        let mut table = table(&["server", "second", "operations/s", "hit ratio", "possible"]);
         for server in &self.servers {
             let seconds = server.runs.iter().map(|run| run.series.len()).max();
             for number in 0..seconds.unwrap_or(0) {
                 let all = server.runs.iter().filter_map(|run| run.series.get(number));
                 let per_s = Spread::of(all.clone().map(|second| second.operations_per_s));
-                let hits = Spread::of(all.filter_map(|second| second.hit_ratio));
+                let hits = Spread::of(all.clone().filter_map(|second| second.hit_ratio));
+                let possible = Spread::of(all.filter_map(|second| second.repeated_ratio));
+                let share = |spread: Option<Spread>| {
+                    spread.map_or_else(|| "-".to_owned(), |it| format!("{:.4}", it.median))
+                };
                 table.add_row([
                     server.server.to_owned(),
                     (number + 1).to_string(),
                     per_s.map_or_else(String::new, |it| format!("{:.0}", it.median)),
-                    hits.map_or_else(|| "-".to_owned(), |it| format!("{:.4}", it.median)),
+                    share(hits),
+                    share(possible),
                 ]);
             }
         }
@@ -513,10 +548,11 @@ fn cost_of(over: &str) -> (&'static str, &'static str) {
     }
 }
 
+/// Of each two servers, how many times better the one named later is.
 fn ratios(servers: &[WorkloadServerReport], plan: &Plan, over: Over) -> BTreeMap<String, f64> {
     let mut ratios = BTreeMap::new();
-    for a in servers {
-        for b in servers.iter().filter(|b| b.server != a.server) {
+    for (number, b) in servers.iter().enumerate() {
+        for a in &servers[number + 1..] {
             let pair = format!("{}/{}", a.server, b.server);
             // At a rate all have the same.
             if !plan.timed() {
@@ -552,3 +588,7 @@ fn align(table: &mut Table, from: usize) {
         column.set_cell_alignment(CellAlignment::Right);
     }
 }
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;
