@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -154,6 +155,11 @@ pub struct CapacityReport {
 impl Machine {
     /// This one.
     pub fn this() -> Result<Self> {
+        Self::with(Path::new("redis-server"))
+    }
+
+    /// This one with another Redis.
+    pub fn with(redis: &Path) -> Result<Self> {
         let kernel =
             fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
         let cpuinfo =
@@ -162,7 +168,8 @@ impl Machine {
         let model = model
             .and_then(|line| line.split(": ").nth(1))
             .unwrap_or("unknown");
-        let redis = crate::netns::sh("redis-server", &["--version"])?;
+        let redis = redis.to_str().context("an odd path of redis-server")?;
+        let redis = crate::netns::sh(redis, &["--version"])?;
         Ok(Self {
             kernel: kernel.trim().to_owned(),
             processor: model.to_owned(),

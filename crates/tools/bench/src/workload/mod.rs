@@ -26,7 +26,6 @@ use crate::boosted::Packets;
 use crate::capacity::check_machine;
 use crate::crew::Crew;
 use crate::interrupt::Interrupt;
-use crate::ordinary::WARM_UP;
 use crate::redis_server::{Launch, RedisServer};
 use crate::report::Machine;
 use crate::stage::{Scene, Spent, Stage};
@@ -44,6 +43,8 @@ pub use self::args::WorkloadArgs;
 const SECOND: Duration = Duration::from_secs(1);
 /// Files that are open beside connections: programs, maps, devices, the log.
 const FILES: u64 = 500;
+/// Clients that Redis takes if it is not told.
+const MAXCLIENTS: u32 = 10_000;
 /// Clients of Redis that are none of the measurement's: the daemon, and the bench itself.
 const OTHER_CLIENTS: u32 = 100;
 /// Connections that wait for Redis to accept them: all may come at once.
@@ -68,12 +69,12 @@ pub fn measure(args: &WorkloadArgs, erb: &Erb) -> Result<WorkloadReport> {
     for number in 1..=args.runs {
         for (runs, kept) in servers.iter_mut().zip(&mut kept) {
             let name = runs.server.name();
-            let mut contest = match kept.take() {
+            let contest = match kept.take() {
                 Some(contest) => contest,
                 None => Contest::build(&setting, runs.server)
                     .with_context(|| format!("could not set up server {name}"))?,
             };
-            let run = contest.run(&setting);
+            let run = contest.run(&setting, number);
             runs.add(run.with_context(|| format!("run {number} of server {name} failed"))?);
             runs.unseen = runs.unseen.max(contest.unseen()?);
             if !setting.plan.cold {
@@ -81,7 +82,8 @@ pub fn measure(args: &WorkloadArgs, erb: &Erb) -> Result<WorkloadReport> {
             }
         }
     }
-    WorkloadReport::new(Machine::this()?, args, &setting.plan, servers)
+    let machine = Machine::with(&setting.launches[0].program)?;
+    WorkloadReport::new(machine, args, &setting.plan, servers)
 }
 
 /// What would fail half-way is said before anything is made.
@@ -109,14 +111,9 @@ fn check(args: &WorkloadArgs, threads: usize) -> Result<()> {
         !on_lo || !servers.contains(&WorkloadServer::ErbTc),
         "on lo ERB works by its TC tier anyway: use --server erb"
     );
-    let files = u64::from(args.conns) * servers.len() as u64 + FILES;
-    erb_check::net::raise_file_limit(files).with_context(|| {
-        format!(
-            "{} connections to each of {} servers",
-            args.conns,
-            servers.len()
-        )
-    })?;
+    let files = u64::from(args.conns) + FILES;
+    erb_check::net::raise_file_limit(files)
+        .with_context(|| format!("--conns {} is too many here", args.conns))?;
     let cores = |option, cores: &[usize]| -> Vec<(&'static str, usize)> {
         cores.iter().map(|&core| (option, core)).collect()
     };
@@ -130,8 +127,9 @@ fn io_threads(args: &WorkloadArgs) -> usize {
 
 /// What Redis is started as, by itself and with io-threads.
 fn launches(args: &WorkloadArgs) -> Result<[Launch; 2]> {
+    let clients = MAXCLIENTS.max(args.conns + OTHER_CLIENTS);
     let mut settings = vec![
-        format!("maxclients={}", args.conns + OTHER_CLIENTS).parse()?,
+        format!("maxclients={clients}").parse()?,
         format!("tcp-backlog={BACKLOG}").parse()?,
     ];
     settings.extend(args.redis_arg.iter().cloned());
@@ -157,11 +155,10 @@ struct Setting<'a> {
     interrupt: Interrupt,
 }
 
-/// A server with its clients.
+/// A server, and what was written to it.
 struct Contest {
-    // Sockets close before their device goes.
-    crew: Crew<Asker>,
     stage: Stage,
+    ledger: Arc<Ledger>,
 }
 
 /// What is counted while no request is under way.
@@ -190,39 +187,47 @@ impl Contest {
             Ok(redis)
         })?;
         let ledger = Arc::new(Ledger::new(plan.keys));
-        let clients = setting.cores.len() as u32;
-        let crew = stage.among_clients(|address| {
-            Crew::connect(address, &setting.cores, args.conns, |client| {
-                let (plan, ledger) = (Arc::clone(plan), Arc::clone(&ledger));
-                let pace = plan.pace(client, clients);
-                Ok((Asker::new(plan, ledger, args.seed, client, clients), pace))
-            })
-        })?;
-        let mut contest = Self { crew, stage };
+        let contest = Self { stage, ledger };
         if !plan.cold {
             let warm_up = Duration::from_secs_f64(args.warm_up);
-            contest.crew.drive(warm_up, &setting.interrupt)?;
+            let mut crew = contest.connect(setting, 0)?;
+            crew.drive(warm_up, &setting.interrupt)?;
         }
         Ok(contest)
     }
 
-    /// One run: warm up, unless it is to begin cold, and measure.
-    fn run(&mut self, setting: &Setting<'_>) -> Result<WorkloadRun> {
+    /// The clients of one run. They leave with it: a server that has its turn shares processors with
+    /// others that nobody is connected to.
+    fn connect(&self, setting: &Setting<'_>, run: u32) -> Result<Crew<Asker>> {
+        let clients = setting.cores.len() as u32;
+        let seed = setting.args.seed.wrapping_add(u64::from(run) << 16);
+        self.stage.among_clients(|address| {
+            Crew::connect(address, &setting.cores, setting.args.conns, |client| {
+                let (plan, ledger) = (Arc::clone(&setting.plan), Arc::clone(&self.ledger));
+                let pace = plan.pace(client, clients);
+                Ok((Asker::new(plan, ledger, seed, client, clients), pace))
+            })
+        })
+    }
+
+    /// One run: connect, warm up unless it is to begin cold, and measure.
+    fn run(&self, setting: &Setting<'_>, number: u32) -> Result<WorkloadRun> {
         let (plan, args) = (&setting.plan, setting.args);
+        let mut crew = self.connect(setting, number)?;
         if !plan.cold {
-            self.crew.skip_unsent();
-            self.crew.drive(WARM_UP, &setting.interrupt)?;
+            crew.drive(plan.settled(args.conns), &setting.interrupt)?;
+            crew.skip_unsent();
         }
-        let before = self.look(plan)?;
+        let before = self.look(plan, &crew)?;
         let mut tally = Tally::new(asker::OPERATIONS.len())?;
         let mut series = Vec::new();
         let (mut took, mut left) = (Duration::ZERO, plan.time);
         let start = Instant::now();
         let (mut hits, mut repeated) = (before.hits, before.repeated);
-        while !left.is_zero() && !self.crew.exhausted() {
+        while !left.is_zero() && !crew.exhausted() {
             let step = if args.series { SECOND.min(left) } else { left };
             let begin = Instant::now();
-            let part = self.crew.drive(step, &setting.interrupt)?;
+            let part = crew.drive(step, &setting.interrupt)?;
             let time = begin.elapsed();
             took += time;
             left -= step;
@@ -232,25 +237,23 @@ impl Contest {
                 let fast = hits
                     .zip(now)
                     .map(|(before, now)| now.saturating_sub(before));
-                let again = self.repeated() - repeated;
+                let again = read_again(&crew) - repeated;
                 series.push(Second::of(at_s, time, &part, fast, again));
                 (hits, repeated) = (now, repeated + again);
             }
             tally.add(&part)?;
         }
-        let after = self.look(plan)?;
+        let after = self.look(plan, &crew)?;
         ensure!(tally.operations() > 0, "no operation was done");
-        Ok(self.result(plan, took, &tally, series, &[before, after]))
+        let mut run = self.result(took, &tally, &[before, after]);
+        run.series = series;
+        run.offered = plan
+            .timed()
+            .then(|| Offered::of(plan, &tally, crew.unsent()));
+        Ok(run)
     }
 
-    fn result(
-        &self,
-        plan: &Plan,
-        took: Duration,
-        tally: &Tally,
-        series: Vec<Second>,
-        [before, after]: &[Look; 2],
-    ) -> WorkloadRun {
+    fn result(&self, took: Duration, tally: &Tally, [before, after]: &[Look; 2]) -> WorkloadRun {
         let seconds = took.as_secs_f64();
         let operations = tally.operations();
         let requests = operations + tally.latencies[MODIFY].len();
@@ -272,26 +275,20 @@ impl Contest {
             tc_share: packets.map(|(before, after)| after.tc_share_since(&before)),
             reads_by_redis: of_reads(after.calls - before.calls),
             client_busy: tally.busy,
-            offered: plan
-                .timed()
-                .then(|| Offered::of(plan, tally, self.crew.unsent())),
-            series,
+            offered: None,
+            series: Vec::new(),
         }
     }
 
-    fn look(&self, plan: &Plan) -> Result<Look> {
+    fn look(&self, plan: &Plan, crew: &Crew<Asker>) -> Result<Look> {
         let command = plan.read_command();
         Ok(Look {
             hits: self.stage.hits(command)?,
-            repeated: self.repeated(),
+            repeated: read_again(crew),
             packets: self.stage.packets()?,
             calls: self.stage.redis().calls(&command.to_lowercase())?,
             spent: self.stage.spent()?,
         })
-    }
-
-    fn repeated(&self) -> u64 {
-        self.crew.traffic().map(Asker::repeated).sum()
     }
 
     /// Connections that ERB has no room for.
@@ -299,6 +296,11 @@ impl Contest {
         let boosted = self.stage.boosted();
         Ok(boosted.map(|it| it.unseen()).transpose()?.unwrap_or(0))
     }
+}
+
+/// Reads so far of keys that were read since they were written.
+fn read_again(crew: &Crew<Asker>) -> u64 {
+    crew.traffic().map(Asker::repeated).sum()
 }
 
 /// Requests that read.

@@ -12,6 +12,7 @@ use super::ledger::LOADED;
 use super::trace::{Line, Trace};
 use super::value::{self, VALUE_BYTES_MIN};
 use crate::mirror::BENCH_KEY_BYTES;
+use crate::ordinary::WARM_UP;
 use crate::pace::Pace;
 use crate::work::{CACHED_BYTES_MAX, HASH_HEAD_BYTES, HASH_VALUE_BYTES_MAX, key};
 
@@ -118,7 +119,11 @@ impl Plan {
                     _ => Distribution::Zipf,
                 });
                 let draw = Draw::of(distribution, args, keys)?;
-                let label = format!("{mix}, {keys} keys, {}", distribution.name());
+                let label = format!(
+                    "{mix} of {keys} {}, {}",
+                    record.label(),
+                    named(distribution, args)
+                );
                 let time = given.unwrap_or(RUN);
                 (Operations::Drawn(shares, draw), keys, label, time)
             }
@@ -156,6 +161,13 @@ impl Plan {
     /// Whether operations are due at some time, whatever the server does.
     pub fn timed(&self) -> bool {
         !matches!(self.pace(0, 1), Pace::Closed)
+    }
+
+    /// How long so many new connections are asked before a run: until caches have settled and each was
+    /// asked twice, as the first command of a connection is always Redis's.
+    pub fn settled(&self, conns: u32) -> Duration {
+        let twice = self.rate.map_or(0.0, |rate| 2.0 * f64::from(conns) / rate);
+        WARM_UP.max(Duration::from_secs_f64(twice))
     }
 
     /// The command by which records are read.
@@ -219,12 +231,31 @@ impl Plan {
 }
 
 impl Record {
+    fn label(self) -> String {
+        match self {
+            Self::String(bytes) => format!("strings of {bytes} bytes"),
+            Self::Hash { fields, bytes, .. } => {
+                format!("hashes of {fields} fields of {bytes} bytes")
+            }
+        }
+    }
+
     /// Whose a value is: a number for each key and field.
     pub fn owner(self, key: u32, field: u32) -> u64 {
         match self {
             Self::String(_) => key.into(),
             Self::Hash { fields, .. } => u64::from(key) * u64::from(fields) + u64::from(field),
         }
+    }
+}
+
+/// A distribution with what it depends on.
+fn named(distribution: Distribution, args: &WorkloadArgs) -> String {
+    let name = distribution.name();
+    match distribution {
+        Distribution::Uniform => name.to_owned(),
+        Distribution::Hotspot => format!("{name} {} {}", args.hot_keys, args.hot_requests),
+        _ => format!("{name} {}", args.theta),
     }
 }
 
@@ -272,7 +303,7 @@ fn shares(args: &WorkloadArgs) -> (String, Shares) {
         modifies,
     };
     if let Some(reads) = args.reads {
-        return (format!("{:.4} reads", reads), of(reads, 0.0, 0.0));
+        return (format!("{reads} reads"), of(reads, 0.0, 0.0));
     }
     let (name, shares) = match args.mix.unwrap_or(Mix::B) {
         Mix::A => ("a", of(0.5, 0.0, 0.0)),

@@ -50,8 +50,20 @@ fn mixes_have_the_shares_and_keys_of_ycsb() {
         assert_eq!(plan.keys, 100_000);
     }
     let drawn = plan(&["--reads", "0.8", "--distribution", "uniform"]).unwrap();
-    assert_eq!(drawn.label, "0.8000 reads, 100000 keys, uniform");
-    assert_eq!(plan(&[]).unwrap().label, "mix b, 100000 keys, zipf");
+    let strings = "of 100000 strings of 100 bytes";
+    assert_eq!(drawn.label, format!("0.8 reads {strings}, uniform"));
+    assert_eq!(
+        plan(&[]).unwrap().label,
+        format!("mix b {strings}, zipf 0.99")
+    );
+}
+
+#[test]
+fn each_connection_is_asked_twice_before_a_run() {
+    let settled = |words: &[&str]| plan(words).unwrap().settled(1000).as_secs_f64();
+    assert_eq!(settled(&[]), 0.5);
+    assert_eq!(settled(&["--rate", "10000"]), 0.5);
+    assert_eq!(settled(&["--rate", "500"]), 4.0);
 }
 
 #[test]

@@ -450,7 +450,7 @@ impl WorkloadReport {
             "(min-max)",
             heading,
             "(min-max)",
-            "client",
+            "client ns",
             "hit ratio",
             "(min-max)",
             "possible",
