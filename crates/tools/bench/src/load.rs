@@ -16,7 +16,6 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use socket2::SockRef;
 
 use crate::interrupt::Interrupt;
 use crate::pace::{Due, Pace};
@@ -139,8 +138,6 @@ impl<T: Traffic> Load<T> {
                 .with_context(|| format!("connection {index} to {address} failed"))?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
-            // Closed by reset: what is closed must not keep its namespace.
-            SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
             let event = EpollEvent::new(EpollFlags::EPOLLIN, index.into());
             load.epoll.add(&stream, event).context("epoll refused")?;
             load.conns.push(Conn {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use erb_lab::RedisArg;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -23,6 +23,8 @@ use crate::work::Work;
 pub const PORT: u16 = 6379;
 /// Redis starts in well under a second, on a busy machine too.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Tens of thousands are let go of in a second.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Commands per pipeline when keys are loaded: big enough to hide the round trip.
 const LOAD_BATCH: u32 = 1000;
 
@@ -153,6 +155,28 @@ impl RedisServer {
         Ok(())
     }
 
+    /// Waits until no more clients than these are left: Redis lets go of those who left one by one.
+    pub fn wait_for_leaving(&self, left: u64, interrupt: &Interrupt) -> Result<()> {
+        let end = Instant::now() + LEAVE_TIMEOUT;
+        let mut connection = self.connect()?;
+        loop {
+            let info: String = redis::cmd("INFO")
+                .arg("clients")
+                .query(&mut connection)
+                .context("INFO clients failed")?;
+            let clients = parse_clients(&info).context("INFO clients has no connected_clients")?;
+            if clients <= left {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "Redis still has {clients} clients, {} s after they left",
+                LEAVE_TIMEOUT.as_secs()
+            );
+            interrupt.sleep(Duration::from_millis(20))?;
+        }
+    }
+
     /// Commands of this name that Redis itself has answered since its start.
     pub fn calls(&self, command: &str) -> Result<u64> {
         let mut connection = self.connect()?;
@@ -190,6 +214,12 @@ impl Drop for RedisServer {
     }
 }
 
+/// Clients in `INFO clients`.
+fn parse_clients(info: &str) -> Option<u64> {
+    let mut lines = info.lines();
+    lines.find_map(|line| line.strip_prefix("connected_clients:")?.parse().ok())
+}
+
 /// Calls of one command in `INFO commandstats`; 0 if it was never called.
 fn parse_calls(info: &str, command: &str) -> u64 {
     let prefix = format!("cmdstat_{command}:calls=");
@@ -200,7 +230,14 @@ fn parse_calls(info: &str, command: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_calls;
+    use super::{parse_calls, parse_clients};
+
+    #[test]
+    fn clients_are_read_from_info() {
+        let info = "# Clients\r\nconnected_clients:12\r\ncluster_connections:0\r\n";
+        assert_eq!(parse_clients(info), Some(12));
+        assert_eq!(parse_clients("# Clients\r\n"), None);
+    }
 
     #[test]
     fn calls_are_read_from_commandstats() {

@@ -16,6 +16,7 @@ mod report;
 mod trace;
 mod value;
 
+use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,8 @@ const FILES: u64 = 500;
 const MAXCLIENTS: u32 = 10_000;
 /// Clients of Redis that are none of the measurement's: the daemon, and the bench itself.
 const OTHER_CLIENTS: u32 = 100;
+/// Whether a connection may have the port of one that is in TIME_WAIT.
+const TIME_WAIT_REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
 /// Connections that wait for Redis to accept them: all may come at once.
 const BACKLOG: u32 = 4096;
 
@@ -186,12 +189,15 @@ impl Contest {
             redis.load(plan.keys, |index| plan.store(index), &setting.interrupt)?;
             Ok(redis)
         })?;
+        // Those who left keep their ports for a minute: more runs than one need them again.
+        stage.among_clients(|_| fs::write(TIME_WAIT_REUSE, "1").context(TIME_WAIT_REUSE))?;
         let ledger = Arc::new(Ledger::new(plan.keys));
         let contest = Self { stage, ledger };
         if !plan.cold {
             let warm_up = Duration::from_secs_f64(args.warm_up);
             let mut crew = contest.connect(setting, 0)?;
             crew.drive(warm_up, &setting.interrupt)?;
+            contest.leave(setting, crew)?;
         }
         Ok(contest)
     }
@@ -208,6 +214,12 @@ impl Contest {
                 Ok((Asker::new(plan, ledger, seed, client, clients), pace))
             })
         })
+    }
+
+    fn leave(&self, setting: &Setting<'_>, crew: Crew<Asker>) -> Result<()> {
+        drop(crew);
+        let redis = self.stage.redis();
+        redis.wait_for_leaving(OTHER_CLIENTS.into(), &setting.interrupt)
     }
 
     /// One run: connect, warm up unless it is to begin cold, and measure.
@@ -250,6 +262,7 @@ impl Contest {
         run.offered = plan
             .timed()
             .then(|| Offered::of(plan, &tally, crew.unsent()));
+        self.leave(setting, crew)?;
         Ok(run)
     }
 
