@@ -2,7 +2,7 @@
 //! `erb bench workload`: what traffic like a user's own gains, server by server, run by run in turn.
 //!
 //! # Layout
-//! - `args`: command line; `plan`: the same, checked; `report`: JSON and tables.
+//! - `args`: command line; `plan`: the same, checked; `report`: results; `tables`: for people.
 //! - `draw`: which key; `trace`: operations of a file.
 //! - `asker`: one client's requests, and whether replies are right; `value`, `ledger`: by what it
 //!   knows.
@@ -13,6 +13,7 @@ mod draw;
 mod ledger;
 mod plan;
 mod report;
+mod tables;
 mod trace;
 mod value;
 
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use erb_lab::Erb;
 
-use crate::boosted::Packets;
+use crate::boosted::{Boosted, Packets};
 use crate::capacity::check_machine;
 use crate::crew::Crew;
 use crate::interrupt::Interrupt;
@@ -79,7 +80,6 @@ pub fn measure(args: &WorkloadArgs, erb: &Erb) -> Result<WorkloadReport> {
             };
             let run = contest.run(&setting, number);
             runs.add(run.with_context(|| format!("run {number} of server {name} failed"))?);
-            runs.unseen = runs.unseen.max(contest.unseen()?);
             if !setting.plan.cold {
                 *kept = Some(contest);
             }
@@ -91,10 +91,6 @@ pub fn measure(args: &WorkloadArgs, erb: &Erb) -> Result<WorkloadReport> {
 
 /// What would fail half-way is said before anything is made.
 fn check(args: &WorkloadArgs, threads: usize) -> Result<()> {
-    ensure!(
-        !args.server_core.is_empty() && !args.client_core.is_empty(),
-        "server and clients need a processor each: --server-core, --client-core"
-    );
     ensure!(
         threads <= args.conns as usize,
         "{threads} threads for {} connections; use fewer --threads or --client-core, or more --conns",
@@ -262,6 +258,8 @@ impl Contest {
         run.offered = plan
             .timed()
             .then(|| Offered::of(plan, &tally, crew.unsent()));
+        let boosted = self.stage.boosted();
+        run.unseen = boosted.map_or(Ok(0), Boosted::unseen)?;
         self.leave(setting, crew)?;
         Ok(run)
     }
@@ -288,6 +286,7 @@ impl Contest {
             tc_share: packets.map(|(before, after)| after.tc_share_since(&before)),
             reads_by_redis: of_reads(after.calls - before.calls),
             client_busy: tally.busy,
+            unseen: 0,
             offered: None,
             series: Vec::new(),
         }
@@ -302,12 +301,6 @@ impl Contest {
             calls: self.stage.redis().calls(&command.to_lowercase())?,
             spent: self.stage.spent()?,
         })
-    }
-
-    /// Connections that ERB has no room for.
-    fn unseen(&self) -> Result<u32> {
-        let boosted = self.stage.boosted();
-        Ok(boosted.map(|it| it.unseen()).transpose()?.unwrap_or(0))
     }
 }
 

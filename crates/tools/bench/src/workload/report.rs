@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Results of `erb bench workload`: as JSON and as tables for people.
+//! Results of `erb bench workload`: medians, ratios, and what must be told of them; as JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use comfy_table::{CellAlignment, Table, presets};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -20,7 +19,7 @@ use crate::stats::Spread;
 use crate::tally::{LATE, Tally};
 
 /// A cold start is over when this share of a second's reads was answered fast.
-const WARM: f64 = 0.9;
+pub const WARM: f64 = 0.9;
 /// What is late or not sent is told from this share on.
 const TOLD: f64 = 0.01;
 /// A client's thread that runs for more of its time decides how many operations there are.
@@ -149,6 +148,8 @@ pub struct WorkloadRun {
     pub reads_by_redis: f64,
     /// Largest share of its time that a client's thread ran.
     pub client_busy: f64,
+    /// Connections that ERB had no room to see.
+    pub unseen: u32,
     /// What came of a load at a rate or at given times; none of a closed loop.
     pub offered: Option<Offered>,
     /// Each second of a cold start; empty unless it was asked for.
@@ -160,8 +161,6 @@ pub struct WorkloadRun {
 pub struct ServerRuns {
     /// Which.
     pub server: WorkloadServer,
-    /// Most connections that ERB had no room for.
-    pub unseen: u32,
     runs: Vec<WorkloadRun>,
 }
 
@@ -170,7 +169,6 @@ impl ServerRuns {
     pub fn of(server: WorkloadServer) -> Self {
         Self {
             server,
-            unseen: 0,
             runs: Vec::new(),
         }
     }
@@ -214,8 +212,6 @@ pub struct WorkloadServerReport {
     /// When a cold start first had a second in which ERB answered nine tenths of the reads: its end,
     /// in seconds; of each run that had one.
     pub warm_after_s: Option<Spread>,
-    /// Connections that ERB had no room to see.
-    pub unseen: u32,
     /// Every run, in order.
     pub runs: Vec<WorkloadRun>,
 }
@@ -241,10 +237,10 @@ pub struct WorkloadReport {
 
 type Figure = (&'static str, fn(&WorkloadRun) -> f64);
 
-const PER_S: &str = "operations_per_s";
+pub const PER_S: &str = "operations_per_s";
 const BOTH: &str = "cpu_ns_per_request";
 const SERVER: &str = "server_ns_per_request";
-const CLIENT: &str = "client_ns_per_request";
+pub const CLIENT: &str = "client_ns_per_request";
 const FIGURES: [Figure; 9] = [
     (PER_S, |run| run.operations_per_s),
     ("requests_per_s", |run| run.requests_per_s),
@@ -278,13 +274,13 @@ impl WorkloadServerReport {
             tc_share: Spread::of(runs.iter().filter_map(|run| run.tc_share)).map(|s| s.median),
             operations: operations.collect(),
             warm_after_s: Spread::of(runs.iter().filter_map(warm_after_s)),
-            unseen: of.unseen,
             figures,
             runs,
         })
     }
 
-    fn median(&self, figure: &str) -> f64 {
+    /// The median of a figure.
+    pub fn median(&self, figure: &str) -> f64 {
         self.figures.get(figure).map_or(0.0, |spread| spread.median)
     }
 
@@ -313,10 +309,10 @@ impl WorkloadServerReport {
                 LATE.as_millis()
             ));
         }
-        if self.unseen > 0 {
+        let unseen = self.runs.iter().map(|run| run.unseen).max().unwrap_or(0);
+        if unseen > 0 {
             notes.push(format!(
-                "{name}: ERB had no room to see {} connections, so Redis alone answered them",
-                self.unseen
+                "{name}: ERB had no room to see {unseen} connections, so Redis alone answered them"
             ));
         }
     }
@@ -345,7 +341,8 @@ fn operation_report(
     })
 }
 
-fn warm_after_s(run: &WorkloadRun) -> Option<f64> {
+/// When a run first had a second with enough hits.
+pub fn warm_after_s(run: &WorkloadRun) -> Option<f64> {
     let mut seconds = run.series.iter();
     let warm = seconds.find(|second| second.hit_ratio.is_some_and(|ratio| ratio >= WARM));
     warm.map(|second| second.at_s)
@@ -400,147 +397,11 @@ impl WorkloadReport {
             notes,
         })
     }
-
-    /// The tables that people read.
-    pub fn to_table(&self) -> String {
-        let over = self.over;
-        let mut text = format!(
-            "{}, {} connections over {over}\n",
-            self.workload, self.conns
-        );
-        text += &format!("{}\n{}\n", self.costs(), self.latencies());
-        if self
-            .servers
-            .iter()
-            .any(|server| !server.runs[0].series.is_empty())
-        {
-            text += &format!("{}\n", self.series());
-        }
-        for server in &self.servers {
-            if let Some(warm) = server.warm_after_s {
-                let (name, after, runs) = (server.server, warm.median, server.runs.len());
-                text += &format!(
-                    "{name}: a second with a hit ratio of {WARM} ended after {after:.1} s ({:.1}-{:.1}, \
-                     {} of {runs} runs)\n",
-                    warm.min,
-                    warm.max,
-                    server.runs.iter().filter_map(warm_after_s).count()
-                );
-            }
-        }
-        for (pair, ratio) in &self.ratios {
-            text += &format!("{pair}: {ratio:.3} times better\n");
-        }
-        for note in &self.notes {
-            text += &format!("note: {note}\n");
-        }
-        let machine = &self.machine;
-        text += &format!(
-            "{}, {} cores, Linux {}\n",
-            machine.processor, machine.cores, machine.kernel
-        );
-        text
-    }
-
-    fn costs(&self) -> Table {
-        let (cost, heading) = cost_of(self.over);
-        let mut table = table(&[
-            "server",
-            "operations/s",
-            "(min-max)",
-            heading,
-            "(min-max)",
-            "client ns",
-            "hit ratio",
-            "(min-max)",
-            "possible",
-            "by TC",
-        ]);
-        for server in &self.servers {
-            let of = |figure: &str| format!("{:.0}", server.median(figure));
-            let share =
-                |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |it| format!("{it:.4}"));
-            let whole = |figure: &str| {
-                let spread = server.figures.get(figure);
-                spread.map_or_else(String::new, |it| format!("{:.0}-{:.0}", it.min, it.max))
-            };
-            let hits = server.hit_ratio;
-            table.add_row([
-                server.server.to_owned(),
-                of(PER_S),
-                whole(PER_S),
-                of(cost),
-                whole(cost),
-                of(CLIENT),
-                share(hits.map(|it| it.median)),
-                hits.map_or_else(String::new, |it| format!("{:.4}-{:.4}", it.min, it.max)),
-                share(server.repeated_ratio.map(|it| it.median)),
-                share(server.tc_share),
-            ]);
-        }
-        align(&mut table, 1);
-        table
-    }
-
-    fn latencies(&self) -> Table {
-        let mut table = table(&[
-            "server",
-            "operation",
-            "command",
-            "p50 us",
-            "(min-max)",
-            "p99 us",
-            "(min-max)",
-            "p99.9 us",
-            "(min-max)",
-        ]);
-        for server in &self.servers {
-            for one in &server.operations {
-                let mut row = vec![
-                    server.server.to_owned(),
-                    one.operation.to_owned(),
-                    one.command.clone(),
-                ];
-                for spread in [one.p50_us, one.p99_us, one.p999_us] {
-                    row.push(format!("{:.0}", spread.median));
-                    row.push(format!("{:.0}-{:.0}", spread.min, spread.max));
-                }
-                table.add_row(row);
-            }
-        }
-        align(&mut table, 3);
-        table
-    }
-
-    /// For each second of a cold start, medians of the runs.
-    fn series(&self) -> Table {
-        let mut table = table(&["server", "second", "operations/s", "hit ratio", "possible"]);
-        for server in &self.servers {
-            let seconds = server.runs.iter().map(|run| run.series.len()).max();
-            for number in 0..seconds.unwrap_or(0) {
-                let all = server.runs.iter().filter_map(|run| run.series.get(number));
-                let per_s = Spread::of(all.clone().map(|second| second.operations_per_s));
-                let hits = Spread::of(all.clone().filter_map(|second| second.hit_ratio));
-                let possible = Spread::of(all.filter_map(|second| second.repeated_ratio));
-                let share = |spread: Option<Spread>| {
-                    spread.map_or_else(|| "-".to_owned(), |it| format!("{:.4}", it.median))
-                };
-                table.add_row([
-                    server.server.to_owned(),
-                    (number + 1).to_string(),
-                    per_s.map_or_else(String::new, |it| format!("{:.0}", it.median)),
-                    share(hits),
-                    share(possible),
-                ]);
-            }
-        }
-        align(&mut table, 1);
-        table
-    }
 }
 
-/// The cost that can be told apart: over a veth the server's, over lo that of both sides.
-fn cost_of(over: &str) -> (&'static str, &'static str) {
+/// The cost that can be told apart, and its heading: over a veth the server's, over lo that of both
+/// sides.
+pub fn cost_of(over: &str) -> (&'static str, &'static str) {
     if over == Over::Veth.name() {
         (SERVER, "server ns/request")
     } else {
@@ -573,20 +434,6 @@ fn ratios(servers: &[WorkloadServerReport], plan: &Plan, over: Over) -> BTreeMap
         }
     }
     ratios
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(header);
-    table
-}
-
-/// Figures stand to the right, from this column on.
-fn align(table: &mut Table, from: usize) {
-    for column in table.column_iter_mut().skip(from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
 }
 
 #[cfg(test)]

@@ -32,17 +32,14 @@ fn run(per_s: f64, read_ms: u32, server_ns: f64) -> WorkloadRun {
         tc_share: None,
         reads_by_redis: 1.0,
         client_busy: 0.5,
+        unseen: 0,
         offered: None,
         series: Vec::new(),
     }
 }
 
 fn runs(server: WorkloadServer, runs: Vec<WorkloadRun>) -> ServerRuns {
-    ServerRuns {
-        server,
-        unseen: 0,
-        runs,
-    }
+    ServerRuns { server, runs }
 }
 
 fn report(words: &[&str], servers: Vec<ServerRuns>) -> WorkloadReport {
@@ -152,8 +149,8 @@ fn what_was_not_sent_in_time_is_told() {
     assert!((7000.0..7100.0).contains(&offered.own_delay_p99_us));
     let mut late = run(100.0, 1, 100.0);
     late.offered = Some(offered);
-    let mut of = runs(WorkloadServer::Erb, vec![run(100.0, 1, 100.0), late]);
-    of.unseen = 3;
+    late.unseen = 3;
+    let of = runs(WorkloadServer::Erb, vec![run(100.0, 1, 100.0), late]);
     let notes = report(&["--rate", "100"], vec![of]).notes;
     let told = [
         "up to 20.0 % of what was due",
