@@ -6,6 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::mirror::{BENCH_BATCH_MAX, BENCH_CONNS_MAX, BENCH_KEYS_MAX, BENCH_VALUE_BYTES_MAX};
 use crate::work::FIELDS_MAX;
 
+pub use crate::workload::WorkloadArgs;
+
 /// Smallest value: the key that replies are checked by must fit in.
 const VALUE_BYTES_MIN: u32 = 16;
 
@@ -27,6 +29,12 @@ pub enum BenchCommand {
     /// For clients on the server's own machine (`lo`), where no generator in XDP can be. All keys
     /// are cached and fills are off. Every byte of every reply is compared.
     Clients(ClientsArgs),
+    /// What traffic like your own gains: reads and writes of skewed keys, or a trace, by ordinary
+    /// clients, in a closed loop or at a fixed rate.
+    ///
+    /// ERB's cache begins empty and fills as in production. Every reply is checked: a read must give
+    /// a value that was written to its key and was not yet replaced when it was asked for.
+    Workload(Box<WorkloadArgs>),
 }
 
 /// `erb bench capacity`.
@@ -195,15 +203,18 @@ impl Op {
     }
 }
 
-fn parse_ratio(text: &str) -> Result<f64, String> {
+/// A share.
+pub fn parse_ratio(text: &str) -> Result<f64, String> {
     parse_within(text, 0.0, 1.0)
 }
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
+/// Length of a run.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
     parse_within(text, 0.1, 3600.0)
 }
 
-fn parse_within(text: &str, low: f64, high: f64) -> Result<f64, String> {
+/// A number between two.
+pub fn parse_within(text: &str, low: f64, high: f64) -> Result<f64, String> {
     let number: f64 = text
         .parse()
         .map_err(|_| format!("{text} is not a number"))?;
@@ -229,7 +240,7 @@ mod tests {
         let words = ["bench", "capacity"].iter().chain(line);
         Cli::try_parse_from(words).map(|cli| match cli.bench.command {
             BenchCommand::Capacity(capacity) => capacity,
-            BenchCommand::Clients(_) => panic!("another command"),
+            _ => panic!("another command"),
         })
     }
 

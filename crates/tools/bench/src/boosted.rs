@@ -90,13 +90,10 @@ impl Boosted {
         self.boost.set_fills(on)
     }
 
-    /// Commands of this kind answered by the fast path with a value since the boost. Only grows.
-    pub fn hits(&self, op: Op) -> Result<u64> {
-        self.boost.counter(match op {
-            Op::Get => "FAST_GET",
-            Op::Mget => "FAST_MGET",
-            Op::Hgetall => "FAST_HGETALL",
-        })
+    /// Commands of this name answered by the fast path with a value since the boost. Only grows.
+    pub fn hits(&self, command: &str) -> Result<u64> {
+        let counter = format!("FAST_{}", command.to_ascii_uppercase());
+        self.boost.counter(&counter)
     }
 
     /// Packets answered since the boost. Only grows.
@@ -111,6 +108,11 @@ impl Boosted {
     pub fn status_json(&self) -> Result<Value> {
         let status = self.boost.run(&["status", "--json"])?;
         serde_json::from_str(&status).context("`erb status --json` printed no JSON")
+    }
+
+    /// Connections that ERB has no room to see.
+    pub fn unseen(&self) -> Result<u32> {
+        Ok(self.boost.status()?.connections.unseen)
     }
 
     /// Detaches by force and ends the daemon. Connections still stand then, but nobody speaks on

@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::cputime;
-use crate::load::draw;
+use crate::fixed::draw;
 use crate::work::{key, value};
 
 /// More threads than this measure the scheduler of the client's machine, nothing else.

@@ -60,13 +60,20 @@ fn parse_stat(text: &str, core: usize) -> Option<u64> {
 
 /// Pins all threads of a process to one processor; threads it starts later inherit that.
 pub fn pin(pid: u32, core: usize) -> Result<()> {
+    pin_to(pid, &[core])
+}
+
+/// The same to several processors.
+pub fn pin_to(pid: u32, cores: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(core)
-        .with_context(|| format!("no processor {core}"))?;
+    for &core in cores {
+        set.set(core)
+            .with_context(|| format!("no processor {core}"))?;
+    }
     for thread in threads(pid)? {
         let tid = thread.tid;
         sched_setaffinity(Pid::from_raw(tid), &set)
-            .with_context(|| format!("could not pin thread {tid} of {pid} to processor {core}"))?;
+            .with_context(|| format!("could not pin thread {tid} of {pid} to {cores:?}"))?;
     }
     Ok(())
 }

@@ -242,7 +242,7 @@ impl Instance {
     fn hits(&self) -> Result<Option<u64>> {
         self.boosted
             .as_ref()
-            .map(|boosted| boosted.hits(self.plan.work.op))
+            .map(|boosted| boosted.hits(self.plan.work.op.name()))
             .transpose()
     }
 

@@ -12,11 +12,16 @@
 //! - `capacity`: which servers, which runs in which order; `instance`: one server with namespaces,
 //!   connections and pinned threads; `generator`, `echo`: the BPF programs' user-space halves.
 //! - `work`: what requests ask for and what must be answered, as checked options and as bytes.
-//! - `ordinary`: ordinary clients over `lo` or a veth; `load`: such a client; `ordinary_report`.
+//! - `ordinary`: ordinary clients over `lo` or a veth, all hits; `fixed`: what they ask;
+//!   `ordinary_report`.
+//! - `workload`: the same clients with a user's own traffic, its folder has the parts.
+//! - Of both: `stage`: a server that ordinary clients reach; `load`: such a client; `crew`: several
+//!   of them; `pace`: when they ask; `tally`: what they saw.
 //! - `boosted`: ERB, by its command line.
 //! - `report`: JSON and table; `stats`: medians.
 //!
-//! It is not a latency benchmark: with 200 connections in flight the time per request says little.
+//! Only `workload` at a fixed rate is a latency benchmark: with so many requests in flight as there are
+//! connections, the time of one says little.
 
 #![warn(missing_docs)]
 
@@ -25,7 +30,9 @@ mod boosted;
 mod capacity;
 pub mod clients;
 pub mod cputime;
+mod crew;
 mod echo;
+mod fixed;
 mod generator;
 mod instance;
 mod interrupt;
@@ -34,14 +41,19 @@ mod mirror;
 mod netns;
 mod ordinary;
 mod ordinary_report;
+mod pace;
 mod packet;
 mod redis_server;
 mod report;
+mod stage;
 mod stats;
+mod tally;
 mod work;
+mod workload;
 
 use anyhow::Result;
 use erb_lab::Erb;
+use serde::Serialize;
 
 use crate::args::{BenchArgs, BenchCommand};
 
@@ -52,29 +64,38 @@ pub use crate::report::{CapacityReport, MissWithFills, Run, ServerReport};
 /// Needs root. Namespaces and processes it makes are gone when it returns, also on error, SIGINT
 /// and SIGTERM (while it runs, these two signals only make it return early).
 pub fn run(args: &BenchArgs, erb: &Erb) -> Result<()> {
-    match &args.command {
+    let text = match &args.command {
         BenchCommand::Capacity(capacity) => {
             let report = measure_capacity(capacity, erb)?;
             if capacity.json {
-                println!(
-                    "{}",
-                    serde_json::to_string_pretty(&report::to_json(&report)?)?
-                );
+                pretty(&report::to_json(&report)?)?
             } else {
-                print!("{}", report::to_table(&report));
+                report::to_table(&report)
             }
-            Ok(())
         }
         BenchCommand::Clients(clients) => {
             let report = ordinary::measure(clients, erb)?;
             if clients.json {
-                println!("{}", serde_json::to_string_pretty(&report)?);
+                pretty(&report)?
             } else {
-                print!("{}", report.to_table());
+                report.to_table()
             }
-            Ok(())
         }
-    }
+        BenchCommand::Workload(workload) => {
+            let report = workload::measure(workload, erb)?;
+            if workload.json {
+                pretty(&report)?
+            } else {
+                report.to_table()
+            }
+        }
+    };
+    print!("{text}");
+    Ok(())
+}
+
+fn pretty(report: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string_pretty(report)? + "\n")
 }
 
 /// Measures as [`run`] does and returns the numbers instead of printing them.

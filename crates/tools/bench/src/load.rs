@@ -1,60 +1,137 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An ordinary client: TCP sockets, one thread, one request in flight on each connection, every
-//! byte of every reply compared. It does little else, so that it asks as fast as one core can.
+//! An ordinary client: TCP sockets, one thread, one request in flight on each connection. It does
+//! little else, so that it asks as fast as one core can. What it asks, and whether a reply is right,
+//! is its [`Traffic`]'s.
+//!
+//! It asks in a closed loop, or when operations are due by a [`Pace`]. A latency then begins when the
+//! operation was due, not when it could be sent: who waits for a slow server before asking again
+//! would leave out just the requests that had to wait (coordinated omission).
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use hdrhistogram::Histogram;
+use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use crate::interrupt::Interrupt;
-use crate::work::{Places, Work};
+use crate::pace::{Due, Pace};
+use crate::tally::Tally;
 
-/// Nothing at all came for so long: the connections are lost.
-const STALL_MS: u16 = 5000;
+/// A request without a reply for so long: the connection is lost.
+const STALL: Duration = Duration::from_secs(5);
 /// Connecting to a server on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that one wait reports; more are reported by the next one.
-const EVENTS: usize = 64;
-/// More than any reply: so a read shows that nothing came behind it.
-const READ_BYTES: usize = 4096;
-/// Latencies are kept to three digits, in nanoseconds.
-const LATENCY_DIGITS: u8 = 3;
+const EVENTS: usize = 256;
+/// More than nearly any reply: so a read shows that nothing came behind it.
+const READ_BYTES: usize = 64 * 1024;
+/// Stands for the timer where others stand for connections.
+const TIMER: u64 = u64::MAX;
+
+/// What one client asks, and what must be answered.
+pub trait Traffic {
+    /// What is known of a connection's request.
+    type Asked: Default + Send;
+    /// Kinds of operations, whose latencies are kept apart.
+    const OPERATIONS: usize;
+
+    /// Makes the next request of the one before it on this connection; false: there is none left.
+    fn ask(&mut self, asked: &mut Self::Asked, request: &mut Vec<u8>) -> Result<bool>;
+
+    /// Judges what has come of the reply; an error if it is wrong.
+    fn hear(
+        &mut self,
+        asked: &mut Self::Asked,
+        reply: &[u8],
+        request: &mut Vec<u8>,
+    ) -> Result<Heard>;
+}
+
+/// How far an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// There is more of the reply to come.
+    Part,
+    /// Its next request was made and is to be sent.
+    Next,
+    /// It is done and was of this kind.
+    Done(usize),
+}
 
 /// Connections to one server.
-pub struct Load {
+pub struct Load<T: Traffic> {
     epoll: Epoll,
-    work: Work,
-    request_places: Places,
-    reply_places: Places,
-    conns: Vec<Conn>,
+    timer: TimerFd,
+    traffic: T,
+    pace: Pace,
+    conns: Vec<Conn<T::Asked>>,
+    /// Connections without a request, the one that has been so longest first.
+    idle: VecDeque<usize>,
+    /// Operations begun.
+    begun: u64,
+    /// The pace's time, which stands still between two drives.
+    clock: Duration,
+    exhausted: bool,
+    buffer: Box<[u8]>,
 }
 
-struct Conn {
+struct Conn<A> {
     stream: TcpStream,
-    /// The outstanding request and what must be answered.
+    asked: A,
     request: Vec<u8>,
+    /// Bytes of the request that the socket has taken.
+    sent: usize,
+    /// The reply, if it comes in parts.
     reply: Vec<u8>,
-    got: usize,
-    random: u32,
-    sent: Instant,
+    /// When the operation was due, and when it began.
+    due: Instant,
+    begun: Instant,
+    idle_since: Instant,
 }
 
-impl Load {
+/// One drive.
+#[derive(Clone, Copy)]
+struct Span {
+    start: Instant,
+    end: Instant,
+    /// The pace's time at its start.
+    clock: Duration,
+}
+
+impl Span {
+    /// The moment of a time of the pace; one before the span is of an operation that had to wait.
+    fn at(&self, time: Duration) -> Instant {
+        let late = self.clock.saturating_sub(time);
+        let moment = self.start + time.saturating_sub(self.clock);
+        moment.checked_sub(late).unwrap_or(moment)
+    }
+}
+
+impl<T: Traffic> Load<T> {
     /// Connects; call it in the clients' namespace.
-    pub fn connect(address: SocketAddr, conns: u32, work: Work) -> Result<Self> {
+    pub fn connect(address: SocketAddr, conns: u32, traffic: T, pace: Pace) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::empty()).context("no epoll")?;
-        let (request, request_places) = work.request_template();
-        let (reply, reply_places) = work.reply_template();
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::empty());
+        let timer = timer.context("no timer")?;
+        // By edge, so that it needs no reading.
+        let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, TIMER);
+        epoll.add(&timer, event).context("epoll refused a timer")?;
+        let now = Instant::now();
         let mut load = Self {
             epoll,
-            work,
-            request_places,
-            reply_places,
+            timer,
+            traffic,
+            pace,
             conns: Vec::new(),
+            idle: (0..conns as usize).collect(),
+            begun: 0,
+            clock: Duration::ZERO,
+            exhausted: false,
+            buffer: vec![0; READ_BYTES].into(),
         };
         for index in 0..conns {
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)
@@ -65,186 +142,209 @@ impl Load {
             load.epoll.add(&stream, event).context("epoll refused")?;
             load.conns.push(Conn {
                 stream,
-                request: request.clone(),
-                reply: reply.clone(),
-                got: 0,
-                random: (index + 1).wrapping_mul(0x9e37_79b9) | 1,
-                sent: Instant::now(),
+                asked: T::Asked::default(),
+                request: Vec::new(),
+                sent: 0,
+                reply: Vec::new(),
+                due: now,
+                begun: now,
+                idle_since: now,
             });
         }
         Ok(load)
     }
 
-    /// Asks on all connections for `time`, then waits for the last replies. The latencies, as many
-    /// as requests; an error if a reply is not what the keys hold.
-    pub fn drive(&mut self, time: Duration, interrupt: &Interrupt) -> Result<Histogram<u64>> {
-        let mut latencies = Histogram::new(LATENCY_DIGITS)?;
-        let end = Instant::now() + time;
-        for index in 0..self.conns.len() {
-            self.ask(index)?;
+    /// Asks for `time`, or as long as there is something to ask, then waits for the last replies; an
+    /// error if a reply is wrong.
+    pub fn drive(&mut self, time: Duration, interrupt: &Interrupt) -> Result<Tally> {
+        let mut tally = Tally::new(T::OPERATIONS)?;
+        let start = Instant::now();
+        let span = Span {
+            start,
+            end: start + time,
+            clock: self.clock,
+        };
+        for conn in &mut self.conns {
+            conn.idle_since = start;
         }
-        let mut in_flight = self.conns.len();
+        let mut looked = start;
         let mut events = [EpollEvent::empty(); EVENTS];
-        while in_flight > 0 {
+        loop {
+            let more = self.begin_due(&span, &mut tally)?;
+            if !more && self.idle.len() == self.conns.len() {
+                break;
+            }
             interrupt.check()?;
-            let ready = match self.epoll.wait(&mut events, EpollTimeout::from(STALL_MS)) {
-                Err(nix::errno::Errno::EINTR) => continue,
+            let stall_ms = EpollTimeout::try_from(STALL).context("a short time")?;
+            let ready = match self.epoll.wait(&mut events, stall_ms) {
+                Err(Errno::EINTR) => continue,
                 ready => ready.context("epoll failed")?,
             };
-            ensure!(
-                ready > 0,
-                "{in_flight} connections got no reply for {} s",
-                STALL_MS / 1000
-            );
-            for event in &events[..ready] {
-                let index = event.data() as usize;
-                if !self.hear(index)? {
-                    continue;
-                }
-                let now = Instant::now();
-                let latency = now - self.conns[index].sent;
-                latencies.record(u64::try_from(latency.as_nanos())?)?;
-                if now < end {
-                    self.ask(index)?;
-                } else {
-                    in_flight -= 1;
-                }
+            let mut heard = false;
+            for event in events[..ready].iter().filter(|event| event.data() != TIMER) {
+                heard = true;
+                self.attend(event.data() as usize, event.events(), &mut tally)?;
+            }
+            if !heard && looked.elapsed() >= STALL {
+                self.check_stalled()?;
+                looked = Instant::now();
             }
         }
-        Ok(latencies)
+        self.clock += time;
+        Ok(tally)
     }
 
-    /// Sends the next request of a connection.
-    fn ask(&mut self, index: usize) -> Result<()> {
-        let conn = &mut self.conns[index];
-        for place in 0..self.request_places.count {
-            let digits = digits(draw(&mut conn.random, self.work.keys));
-            put(&mut conn.request, self.request_places, place, digits);
-            if self.work.batch > 1 {
-                put(&mut conn.reply, self.reply_places, place, digits);
-                continue;
+    /// Whether all that there was has been asked.
+    pub fn exhausted(&self) -> bool {
+        self.exhausted
+    }
+
+    /// Operations that were due and not begun.
+    pub fn unsent(&self) -> u64 {
+        if self.exhausted {
+            return 0;
+        }
+        self.pace.due_before(self.clock, self.begun)
+    }
+
+    /// Leaves out what was due and not begun.
+    pub fn skip_unsent(&mut self) {
+        self.begun += self.unsent();
+    }
+
+    /// What it asks.
+    pub fn traffic(&self) -> &T {
+        &self.traffic
+    }
+
+    /// Begins what is due; whether there will be more to begin.
+    fn begin_due(&mut self, span: &Span, tally: &mut Tally) -> Result<bool> {
+        while let Some(&index) = self.idle.front() {
+            let now = Instant::now();
+            if self.exhausted || now >= span.end {
+                return Ok(false);
             }
-            for copy in 0..self.reply_places.count {
-                put(&mut conn.reply, self.reply_places, copy, digits);
+            let due = match self.pace.due(self.begun) {
+                Due::Never => {
+                    self.exhausted = true;
+                    return Ok(false);
+                }
+                Due::Now => now,
+                Due::At(time) => {
+                    let due = span.at(time);
+                    if due > now {
+                        self.wake_in(due.min(span.end) - now)?;
+                        return Ok(true);
+                    }
+                    tally.late(due, self.conns[index].idle_since, now)?;
+                    due
+                }
+            };
+            let conn = &mut self.conns[index];
+            if !self.traffic.ask(&mut conn.asked, &mut conn.request)? {
+                self.exhausted = true;
+                return Ok(false);
+            }
+            (conn.due, conn.begun, conn.sent) = (due, now, 0);
+            self.begun += 1;
+            self.idle.pop_front();
+            self.send(index)?;
+        }
+        Ok(true)
+    }
+
+    fn wake_in(&self, time: Duration) -> Result<()> {
+        let time = Expiration::OneShot(time.max(Duration::from_nanos(1)).into());
+        let set = self.timer.set(time, TimerSetTimeFlags::empty());
+        set.context("cannot set a timer")
+    }
+
+    /// Sends what is left of a request; of a large one the rest when the socket takes it.
+    fn send(&mut self, index: usize) -> Result<()> {
+        let conn = &mut self.conns[index];
+        let mut whole = true;
+        while whole && conn.sent < conn.request.len() {
+            match conn.stream.write(&conn.request[conn.sent..]) {
+                Ok(count) => conn.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => whole = false,
+                Err(error) => return Err(error).with_context(|| broken(index)),
             }
         }
-        conn.got = 0;
-        conn.sent = Instant::now();
-        let sent = conn.stream.write(&conn.request).context("cannot send")?;
-        ensure!(
-            sent == conn.request.len(),
-            "a request did not fit into an empty socket buffer"
-        );
+        if whole {
+            return Ok(());
+        }
+        self.listen(index, EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT)
+    }
+
+    fn listen(&self, index: usize, events: EpollFlags) -> Result<()> {
+        let mut event = EpollEvent::new(events, index as u64);
+        let changed = self.epoll.modify(&self.conns[index].stream, &mut event);
+        changed.context("epoll refused")
+    }
+
+    fn attend(&mut self, index: usize, events: EpollFlags, tally: &mut Tally) -> Result<()> {
+        if events.contains(EpollFlags::EPOLLOUT) {
+            self.listen(index, EpollFlags::EPOLLIN)?;
+            self.send(index)?;
+        }
+        if events == EpollFlags::EPOLLOUT {
+            return Ok(());
+        }
+        let conn = &mut self.conns[index];
+        let count = match conn.stream.read(&mut self.buffer) {
+            Ok(0) => bail!("the server closed connection {index}"),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            count => count.with_context(|| broken(index))?,
+        };
+        let whole = conn.reply.is_empty();
+        if !whole {
+            conn.reply.extend_from_slice(&self.buffer[..count]);
+        }
+        let reply = if whole {
+            &self.buffer[..count]
+        } else {
+            &conn.reply
+        };
+        let heard = self
+            .traffic
+            .hear(&mut conn.asked, reply, &mut conn.request)
+            .with_context(|| format!("a wrong reply on connection {index}"))?;
+        match heard {
+            Heard::Part if whole => conn.reply.extend_from_slice(&self.buffer[..count]),
+            Heard::Part => {}
+            Heard::Next => {
+                conn.reply.clear();
+                conn.sent = 0;
+                self.send(index)?;
+            }
+            Heard::Done(operation) => {
+                conn.reply.clear();
+                let now = Instant::now();
+                tally.done(operation, now - conn.due)?;
+                conn.idle_since = now;
+                self.idle.push_back(index);
+            }
+        }
         Ok(())
     }
 
-    /// Reads what has come; whether the reply is complete.
-    fn hear(&mut self, index: usize) -> Result<bool> {
-        let conn = &mut self.conns[index];
-        let mut bytes = [0; READ_BYTES];
-        let count = match conn.stream.read(&mut bytes) {
-            Ok(0) => bail!("the server closed connection {index}"),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            count => count.with_context(|| format!("connection {index} broke"))?,
-        };
-        let wanted = conn.reply.get(conn.got..conn.got + count);
+    /// An error if a request has waited too long.
+    fn check_stalled(&self) -> Result<()> {
+        let waits = |conn: &&Conn<_>| conn.begun > conn.idle_since && conn.begun.elapsed() >= STALL;
+        let stalled = self.conns.iter().filter(waits).count();
         ensure!(
-            wanted == Some(&bytes[..count]),
-            "a wrong reply on connection {index}: to {:?} came {:?}",
-            String::from_utf8_lossy(&conn.request),
-            String::from_utf8_lossy(&bytes[..count])
+            stalled == 0,
+            "{stalled} connections got no reply for {} s",
+            STALL.as_secs()
         );
-        conn.got += count;
-        Ok(conn.got == conn.reply.len())
+        Ok(())
     }
 }
 
-fn put(bytes: &mut [u8], places: Places, place: u32, digits: [u8; 8]) {
-    let at = (places.first + place * places.step) as usize;
-    bytes[at..at + 8].copy_from_slice(&digits);
-}
-
-/// A number below `below`, uniform (xorshift, as the generator in XDP).
-pub fn draw(random: &mut u32, below: u32) -> u32 {
-    *random ^= *random << 13;
-    *random ^= *random >> 17;
-    *random ^= *random << 5;
-    ((u64::from(*random) * u64::from(below)) >> 32) as u32
-}
-
-/// The last eight digits of a key.
-fn digits(mut number: u32) -> [u8; 8] {
-    let mut text = [b'0'; 8];
-    for digit in text.iter_mut().rev() {
-        *digit += (number % 10) as u8;
-        number /= 10;
-    }
-    text
+fn broken(index: usize) -> String {
+    format!("connection {index} broke")
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-    use std::thread;
-
-    use super::*;
-    use crate::args::{Op, WorkArgs};
-    use crate::work::key;
-
-    #[test]
-    fn digits_are_those_of_the_key() {
-        for number in [0, 7, 42, 99_999_999] {
-            assert_eq!(&digits(number)[..], &key(number).as_bytes()[8..]);
-        }
-    }
-
-    #[test]
-    fn draws_are_below_and_differ() {
-        let mut random = 1;
-        let drawn: Vec<u32> = (0..100).map(|_| draw(&mut random, 10)).collect();
-        assert!(drawn.iter().all(|&number| number < 10));
-        assert!((0..10).all(|number| drawn.contains(&number)));
-    }
-
-    /// GET of the only key.
-    fn one_key() -> Result<Work> {
-        Work::of(&WorkArgs {
-            op: Op::Get,
-            keys: Some(1),
-            value_size: None,
-            batch: None,
-            fields: None,
-        })
-    }
-
-    /// A server with one key that answers each read by these bytes.
-    fn drive_against(reply: Vec<u8>) -> Result<Histogram<u64>> {
-        let work = one_key()?;
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
-        thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut bytes = [0; 100];
-            while stream.read(&mut bytes).is_ok_and(|count| count > 0) {
-                if stream.write_all(&reply).is_err() {
-                    break;
-                }
-            }
-        });
-        let mut load = Load::connect(address, 1, work)?;
-        load.drive(Duration::from_millis(50), &Interrupt::watch()?)
-    }
-
-    #[test]
-    fn right_replies_are_counted_and_wrong_ones_are_errors() {
-        let right = one_key().unwrap().reply(&[0]);
-        assert!(drive_against(right.clone()).unwrap().len() > 1);
-        let mut other = right.clone();
-        other[100] = b'y';
-        let error = drive_against(other).unwrap_err().to_string();
-        assert!(error.contains("a wrong reply"), "{error}");
-        let more = [right, b"+".to_vec()].concat();
-        assert!(drive_against(more).is_err(), "a byte too many");
-        assert!(drive_against(b"$-1\r\n".to_vec()).is_err());
-    }
-}
+#[path = "load_tests.rs"]
+mod tests;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::{ClientsArgs, Server};
 use crate::report::Machine;
+use crate::stage::Cost;
 use crate::stats::Spread;
 use crate::work::Work;
 
@@ -25,14 +26,9 @@ pub struct OrdinaryRun {
     pub p50_us: f64,
     /// 99th percentile of the same.
     pub p99_us: f64,
-    /// Processor time of both sides per request: the sum of the three below.
-    pub cpu_ns_per_request: f64,
-    /// Share of redis-server, ERB's daemon and, on a veth, the server's receive thread.
-    pub server_ns_per_request: f64,
-    /// Share of the client and, on a veth, its receive thread.
-    pub client_ns_per_request: f64,
-    /// Share of the kernel's softirq threads.
-    pub softirq_ns_per_request: f64,
+    /// Processor time per request.
+    #[serde(flatten)]
+    pub cost: Cost,
     /// Share of requests that ERB says it answered; none for other servers.
     pub hit_ratio: Option<f64>,
     /// Of these, the share that the TC tier answered.
@@ -86,10 +82,16 @@ const FIGURES: [Figure; 7] = [
     ("requests_per_s", |run| run.requests_per_s),
     ("p50_us", |run| run.p50_us),
     ("p99_us", |run| run.p99_us),
-    ("cpu_ns_per_request", |run| run.cpu_ns_per_request),
-    ("server_ns_per_request", |run| run.server_ns_per_request),
-    ("client_ns_per_request", |run| run.client_ns_per_request),
-    ("softirq_ns_per_request", |run| run.softirq_ns_per_request),
+    ("cpu_ns_per_request", |run| run.cost.cpu_ns_per_request),
+    ("server_ns_per_request", |run| {
+        run.cost.server_ns_per_request
+    }),
+    ("client_ns_per_request", |run| {
+        run.cost.client_ns_per_request
+    }),
+    ("softirq_ns_per_request", |run| {
+        run.cost.softirq_ns_per_request
+    }),
 ];
 
 impl OrdinaryReport {

@@ -4,10 +4,12 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use erb_lab::RedisArg;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -21,8 +23,28 @@ use crate::work::Work;
 pub const PORT: u16 = 6379;
 /// Redis starts in well under a second, on a busy machine too.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Tens of thousands are let go of in a second.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Commands per pipeline when keys are loaded: big enough to hide the round trip.
 const LOAD_BATCH: u32 = 1000;
+
+/// What a server is started as.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The program.
+    pub program: PathBuf,
+    /// Settings beyond the bench's own.
+    pub settings: Vec<RedisArg>,
+}
+
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            program: "redis-server".into(),
+            settings: Vec::new(),
+        }
+    }
+}
 
 /// A running redis-server and its folder; both gone when dropped.
 #[derive(Debug)]
@@ -34,20 +56,24 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts it on this processor, with all keys of the work in it.
     pub fn loaded(netns: &str, core: usize, work: &Work, interrupt: &Interrupt) -> Result<Self> {
-        let redis = Self::start(netns, interrupt)?;
-        cputime::pin(redis.pid(), core)?;
-        redis.load(work, work.keys, interrupt)?;
+        let redis = Self::start(netns, &[core], &Launch::default(), interrupt)?;
+        redis.load(work.keys, |index| work.store(index), interrupt)?;
         Ok(redis)
     }
 
-    /// Starts it with appendonly yes, everysec, and waits until it answers.
-    fn start(netns: &str, interrupt: &Interrupt) -> Result<Self> {
+    /// Starts it on these processors, with appendonly yes, everysec, and waits until it answers.
+    pub fn start(
+        netns: &str,
+        cores: &[usize],
+        launch: &Launch,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("erb-bench-")
             .tempdir()
             .context("no folder")?;
         let log = fs::File::create(dir.path().join("redis.log"))?;
-        let mut command = erb_lab::netns::command(netns, "redis-server")?;
+        let mut command = erb_lab::netns::command(netns, &launch.program)?;
         command.args([
             "--port",
             &PORT.to_string(),
@@ -67,6 +93,7 @@ impl RedisServer {
         // No rewrite in the middle of a run; no probes towards a client that is only a program.
         command.args(["--auto-aof-rewrite-percentage", "0", "--tcp-keepalive", "0"]);
         command.arg("--dir").arg(dir.path());
+        command.args(launch.settings.iter().flat_map(RedisArg::words));
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -83,6 +110,7 @@ impl RedisServer {
         let child = command.spawn().context("could not run redis-server")?;
         let mut server = Self { child, dir };
         server.wait_until_ready(interrupt)?;
+        cputime::pin_to(server.pid(), cores)?;
         Ok(server)
     }
 
@@ -107,18 +135,45 @@ impl RedisServer {
     }
 
     /// Stores what the first `keys` keys hold.
-    pub fn load(&self, work: &Work, keys: u32, interrupt: &Interrupt) -> Result<()> {
+    pub fn load(
+        &self,
+        keys: u32,
+        store: impl Fn(u32) -> redis::Cmd,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
         let mut connection = self.connect()?;
         for first in (0..keys).step_by(LOAD_BATCH as usize) {
             interrupt.check()?;
             let mut pipe = redis::pipe();
             for index in first..keys.min(first.saturating_add(LOAD_BATCH)) {
-                pipe.add_command(work.store(index)).ignore();
+                pipe.add_command(store(index)).ignore();
             }
             pipe.query::<()>(&mut connection)
                 .with_context(|| format!("could not load keys from number {first} on"))?;
         }
         Ok(())
+    }
+
+    /// Waits until no more clients than these are left: Redis lets go of those who left one by one.
+    pub fn wait_for_leaving(&self, left: u64, interrupt: &Interrupt) -> Result<()> {
+        let end = Instant::now() + LEAVE_TIMEOUT;
+        let mut connection = self.connect()?;
+        loop {
+            let info: String = redis::cmd("INFO")
+                .arg("clients")
+                .query(&mut connection)
+                .context("INFO clients failed")?;
+            let clients = parse_clients(&info).context("INFO clients has no connected_clients")?;
+            if clients <= left {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "Redis still has {clients} clients, {} s after they left",
+                LEAVE_TIMEOUT.as_secs()
+            );
+            interrupt.sleep(Duration::from_millis(20))?;
+        }
     }
 
     /// Commands of this name that Redis itself has answered since its start.
@@ -158,6 +213,12 @@ impl Drop for RedisServer {
     }
 }
 
+/// Clients in `INFO clients`.
+fn parse_clients(info: &str) -> Option<u64> {
+    let mut lines = info.lines();
+    lines.find_map(|line| line.strip_prefix("connected_clients:")?.parse().ok())
+}
+
 /// Calls of one command in `INFO commandstats`; 0 if it was never called.
 fn parse_calls(info: &str, command: &str) -> u64 {
     let prefix = format!("cmdstat_{command}:calls=");
@@ -168,7 +229,14 @@ fn parse_calls(info: &str, command: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_calls;
+    use super::{parse_calls, parse_clients};
+
+    #[test]
+    fn clients_are_read_from_info() {
+        let info = "# Clients\r\nconnected_clients:12\r\ncluster_connections:0\r\n";
+        assert_eq!(parse_clients(info), Some(12));
+        assert_eq!(parse_clients("# Clients\r\n"), None);
+    }
 
     #[test]
     fn calls_are_read_from_commandstats() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -16,7 +17,7 @@ use crate::instance::Plan;
 use crate::stats::Spread;
 
 /// Clock ticks are this inexact over a short run; above it somebody else was there.
-const FOREIGN_SHARE_TOLD: f64 = 0.05;
+pub const FOREIGN_SHARE_TOLD: f64 = 0.05;
 
 /// One run of one server.
 #[derive(Debug, Clone, Serialize)]
@@ -156,12 +157,18 @@ pub struct CapacityReport {
 impl Machine {
     /// This one.
     pub fn this() -> Result<Self> {
+        Self::with(Path::new("redis-server"))
+    }
+
+    /// This one with another Redis.
+    pub fn with(redis: &Path) -> Result<Self> {
         let kernel =
             fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
         let cpuinfo = CpuInfo::current().context("could not read /proc/cpuinfo")?;
-        let redis = Command::new("redis-server").arg("--version").output();
-        let redis = redis.context("could not run redis-server; is it installed?")?;
-        let redis = String::from_utf8_lossy(&redis.stdout);
+        let said = Command::new(redis).arg("--version").output();
+        let said =
+            said.with_context(|| format!("could not run {}; is it installed?", redis.display()))?;
+        let redis = String::from_utf8_lossy(&said.stdout);
         Ok(Self {
             kernel: kernel.trim().to_owned(),
             processor: cpuinfo.model_name(0).unwrap_or("unknown").to_owned(),

@@ -25,9 +25,9 @@ pub const FIELDS_MAX: u32 = 64;
 pub const HASH_VALUE_BYTES_MAX: u32 = 64;
 
 /// What ERB caches of a hash is its reply's elements, and of each field and the whole this much.
-const HASH_HEAD_BYTES: usize = 8;
+pub const HASH_HEAD_BYTES: usize = 8;
 /// ERB caches no longer values: one MTU's reply less what is around a string.
-const HASH_BYTES_MAX: usize = 1451;
+pub const CACHED_BYTES_MAX: usize = 1451;
 
 /// A checked workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,9 +113,9 @@ impl Work {
         let head = format!("*{}\r\n", 2 * self.fields).len();
         let bytes = HASH_HEAD_BYTES * (1 + self.fields as usize) + self.reply(&[0]).len() - head;
         ensure!(
-            bytes <= HASH_BYTES_MAX,
+            bytes <= CACHED_BYTES_MAX,
             "a hash of {} fields takes {bytes} bytes in ERB's cache, which holds those of \
-             {HASH_BYTES_MAX} bytes at most: use a smaller --fields or --value-size, or measure its \
+             {CACHED_BYTES_MAX} bytes at most: use a smaller --fields or --value-size, or measure its \
              misses with --hit-ratio 0",
             self.fields
         );

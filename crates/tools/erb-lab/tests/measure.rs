@@ -150,6 +150,140 @@ fn servers_that_ordinary_clients_cannot_use_are_refused() {
     }
 }
 
+fn workload(arguments: &[&str]) -> std::process::Output {
+    let common = ["bench", "workload", "--json", "--runs", "1"];
+    Command::new(PROGRAM)
+        .args(common)
+        .args(arguments)
+        .output()
+        .expect("erb-lab did not start")
+}
+
+/// The only run of the only server.
+fn workload_run(arguments: &[&str]) -> Value {
+    let output = workload(&[&["--server", "redis"], arguments].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {text}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    report["servers"][0]["runs"][0].clone()
+}
+
+#[test]
+fn every_mix_and_record_is_answered_rightly_by_redis() {
+    for (options, operations) in [
+        ("--mix a --keys 500 --conns 10", ["read", "update"]),
+        ("--mix d --keys 500 --over lo", ["insert", "read"]),
+        (
+            "--mix f --keys 10 --distribution hotspot --hot-keys 0.1",
+            ["read", "read-modify-write"],
+        ),
+        (
+            "--mix a --keys 50 --record hash --conns 2000 --threads 4",
+            ["read", "update"],
+        ),
+        (
+            "--mix d --keys 50 --record hash --read-fields 3",
+            ["insert", "read"],
+        ),
+        (
+            "--reads 0.1 --keys 1 --value-bytes 100000",
+            ["read", "update"],
+        ),
+    ] {
+        let mut words: Vec<&str> = options.split(' ').collect();
+        words.extend(["--seconds", "0.3", "--warm-up", "0"]);
+        let run = workload_run(&words);
+        let latencies = run["latencies"].as_object().unwrap();
+        assert_eq!(
+            latencies.keys().collect::<Vec<_>>(),
+            operations,
+            "{options}"
+        );
+        for latency in latencies.values() {
+            let at = |name: &str| latency[name].as_f64().unwrap();
+            assert!(
+                0.0 < at("p50_us") && at("p50_us") <= at("p99_us"),
+                "{run:#}"
+            );
+            assert!(
+                at("p99_us") <= at("p999_us") && at("p999_us") <= at("max_us"),
+                "{run:#}"
+            );
+        }
+        // Redis's own count and the clients' are the same requests.
+        assert_eq!(run["reads_by_redis"], 1.0, "{run:#}");
+    }
+}
+
+#[test]
+fn a_rate_is_offered_and_what_redis_does_not_keep_up_with_is_told() {
+    let words = [
+        "--keys",
+        "100",
+        "--seconds",
+        "0.5",
+        "--warm-up",
+        "0",
+        "--rate",
+    ];
+    let run = workload_run(&[&words[..], &["1000"]].concat());
+    let offered = &run["offered"];
+    assert_eq!(offered["rate"], 1000.0);
+    let all = run["operations"].as_f64().unwrap() / (1.0 - offered["unsent"].as_f64().unwrap());
+    assert!((499.0..=501.0).contains(&all), "{run:#}");
+    let run = workload_run(&[&words[..], &["10000000"]].concat());
+    assert!(run["offered"]["unsent"].as_f64().unwrap() > 0.5, "{run:#}");
+    let p50 = run["latencies"]["read"]["p50_us"].as_f64().unwrap();
+    assert!(p50 > 100_000.0, "of half a second nearly half: {run:#}");
+}
+
+#[test]
+fn a_trace_is_replayed_once_and_at_its_times() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let line = |number| match number % 3 {
+        0 => format!("w key:{} {}", number % 7, 16 + number),
+        _ => format!("r key:{}", number % 7),
+    };
+    for (timed, least_s) in [(false, 0.0), (true, 0.29)] {
+        let lines = (0..300).map(|number| match timed {
+            true => format!("{} {}\n", line(number), number * 1000),
+            false => format!("{}\n", line(number)),
+        });
+        std::fs::write(path, lines.collect::<String>()).unwrap();
+        let run = workload_run(&["--trace", path, "--threads", "2"]);
+        assert_eq!(run["latencies"]["read"]["count"], 200, "{run:#}");
+        assert_eq!(run["latencies"]["update"]["count"], 100, "{run:#}");
+        let seconds = run["seconds"].as_f64().unwrap();
+        assert!((least_s..5.0).contains(&seconds), "{run:#}");
+        assert_eq!(run["offered"].is_object(), timed);
+    }
+}
+
+#[test]
+fn workloads_that_cannot_be_measured_are_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    std::fs::write(path, "r a\nw a\n").unwrap();
+    for (words, said) in [
+        (
+            &["--trace", path][..],
+            "line 2, `w a`: it does not say how many bytes",
+        ),
+        (&["--server", "redis-io"], "redis-io has 1 threads"),
+        (&["--server", "erb-tc", "--over", "lo"], "use --server erb"),
+        (&["--client-core", "900"], "no processor 900"),
+        (
+            &["--threads", "3", "--conns", "2"],
+            "3 threads for 2 connections",
+        ),
+    ] {
+        let output = workload(words);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(said), "{text}");
+    }
+}
+
 fn start(arguments: &[&str]) -> Child {
     start_program(Path::new(PROGRAM), arguments)
 }

@@ -64,6 +64,19 @@ impl std::str::FromStr for RedisArg {
     }
 }
 
+impl RedisArg {
+    /// As words of redis-server's command line.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let mut words = vec![format!("--{}", self.key)];
+        if self.value.is_empty() {
+            words.push(String::new());
+        }
+        words.extend(self.value.split_whitespace().map(str::to_owned));
+        words
+    }
+}
+
 /// redis-server's command line: a log synced every second, no snapshots, open to the client.
 fn arguments(state: &LabState, extra: &[RedisArg]) -> Vec<String> {
     let dir = state.redis_dir.display().to_string();
@@ -83,13 +96,7 @@ fn arguments(state: &LabState, extra: &[RedisArg]) -> Vec<String> {
         arguments.push(format!("--{key}"));
         arguments.extend(values.iter().map(|value| (*value).to_owned()));
     }
-    for arg in extra {
-        arguments.push(format!("--{}", arg.key));
-        if arg.value.is_empty() {
-            arguments.push(String::new());
-        }
-        arguments.extend(arg.value.split_whitespace().map(str::to_owned));
-    }
+    arguments.extend(extra.iter().flat_map(RedisArg::words));
     arguments
 }
 

@@ -3,7 +3,7 @@
 
 /// Appends a command: an array of bulk strings.
 pub fn push_command<W: AsRef<[u8]>>(to: &mut Vec<u8>, words: &[W]) {
-    to.extend(format!("*{}\r\n", words.len()).bytes());
+    push_head(to, b'*', words.len());
     for word in words {
         push_bulk(to, word.as_ref());
     }
@@ -11,8 +11,22 @@ pub fn push_command<W: AsRef<[u8]>>(to: &mut Vec<u8>, words: &[W]) {
 
 /// Appends a bulk string.
 pub fn push_bulk(to: &mut Vec<u8>, value: &[u8]) {
-    to.extend(format!("${}\r\n", value.len()).bytes());
+    push_head(to, b'$', value.len());
     to.extend_from_slice(value);
+    to.extend_from_slice(b"\r\n");
+}
+
+/// Appends a kind's sign and a number; load generators call it for each request, so it allocates
+/// nothing.
+pub fn push_head(to: &mut Vec<u8>, kind: u8, number: usize) {
+    to.push(kind);
+    let begin = to.len();
+    let mut rest = number;
+    while rest > 0 || to.len() == begin {
+        to.push(b'0' + (rest % 10) as u8);
+        rest /= 10;
+    }
+    to[begin..].reverse();
     to.extend_from_slice(b"\r\n");
 }
 
@@ -56,6 +70,7 @@ mod tests {
         assert_eq!(said("GET  \u{e9}"), wanted);
         assert_eq!(command(&[]), b"*0\r\n");
         assert_eq!(bulk(b""), b"$0\r\n\r\n");
+        assert!(bulk(&[b'x'; 1230]).starts_with(b"$1230\r\nx"));
         assert_eq!(bulk_text("\u{e9}"), "$2\r\n\u{e9}\r\n");
     }
 }

@@ -9,11 +9,15 @@ use erb_e2e::turn::Turn;
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Value {
+    run(&[arguments, &["--seconds", "0.3"]].concat())
+}
+
+fn run(arguments: &[&str]) -> Value {
     let _turn = Turn::alone();
     let output = Command::new(erb_bin())
         .arg("bench")
         .args(arguments)
-        .args(["--json", "--runs", "1", "--seconds", "0.3", "--keys", "500"])
+        .args(["--json", "--runs", "1", "--keys", "500"])
         .output()
         .expect("erb bench");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -57,4 +61,45 @@ fn ordinary_clients_are_answered_over_lo_and_veth() {
     for server in veth["servers"].as_array().expect("two servers") {
         assert!(number(server, "hit_ratio") > 0.99, "{server:#}");
     }
+}
+
+#[test]
+fn a_workload_s_reads_are_answered_and_counted() {
+    for (over, mix, record, least) in [
+        ("veth", "c", "string", 0.9),
+        ("veth", "f", "string", 0.01),
+        ("lo", "d", "string", 0.01),
+        ("lo", "c", "hash", 0.9),
+    ] {
+        let words = ["workload", "--server", "erb", "--over", over, "--mix", mix];
+        // Short enough to stay in a listpack.
+        let records = ["--record", record, "--warm-up", "2"];
+        let small: &[&str] = match record {
+            "hash" => &["--field-bytes", "32"],
+            _ => &[],
+        };
+        let report = bench(&[&words[..], &records, small].concat());
+        let server = &report["servers"][0];
+        let hits = number(&server["hit_ratio"], "median");
+        let possible = number(&server["repeated_ratio"], "median");
+        assert!((least..=1.0).contains(&hits), "{report:#}");
+        // A read may overtake a write that was sent before it.
+        assert!(hits <= possible + 0.02, "{report:#}");
+        let by_redis = number(&server["figures"]["reads_by_redis"], "median");
+        assert!(hits + by_redis > 0.99, "each has one answer: {report:#}");
+    }
+}
+
+#[test]
+fn a_cold_start_is_shown_second_by_second() {
+    let words = [
+        "workload", "--server", "erb", "--mix", "c", "--rate", "3000",
+    ];
+    let report = run(&[&words[..], &["--series", "--seconds", "3"]].concat());
+    let server = &report["servers"][0];
+    let series = server["runs"][0]["series"].as_array().expect("a series");
+    let hits: Vec<f64> = series.iter().map(|it| number(it, "hit_ratio")).collect();
+    assert_eq!(hits.len(), 3, "{report:#}");
+    assert!(hits[0] < hits[2] && hits[2] > 0.8, "{report:#}");
+    assert!(hits.iter().all(|&hits| hits <= 1.0), "{report:#}");
 }
