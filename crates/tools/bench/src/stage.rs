@@ -7,13 +7,12 @@
 //! together, less of which is left for others, and how many requests one core of client gets.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use erb_lab::Erb;
 use erb_lab::netns::run_in;
+use erb_lab::{Erb, process};
 use libbpf_rs::Link;
 use serde::Serialize;
 use tempfile::TempDir;
@@ -216,7 +215,7 @@ impl Stage {
             cores: cores.sum::<Result<_>>()?,
             server: cputime::of_processes(&self.server_pids)?,
             client: cputime::of_processes(&self.client_pids)?,
-            softirq: cputime::of_processes(&softirq_threads()?)?,
+            softirq: cputime::of_processes(&process::named("ksoftirqd/")?)?,
         })
     }
 }
@@ -234,20 +233,4 @@ impl Drop for Stage {
             );
         }
     }
-}
-
-/// What is left of softirqs is done by these, on every processor.
-fn softirq_threads() -> Result<Vec<u32>> {
-    let mut threads = Vec::new();
-    for entry in fs::read_dir("/proc").context("could not list /proc")? {
-        let path = entry?.path();
-        let pid: Option<u32> = path
-            .file_name()
-            .and_then(|name| name.to_str()?.parse().ok());
-        let comm = fs::read_to_string(path.join("comm"));
-        if comm.is_ok_and(|comm| comm.starts_with("ksoftirqd/")) {
-            threads.extend(pid);
-        }
-    }
-    Ok(threads)
 }
