@@ -303,11 +303,10 @@ int erb_invalidate(void *ctx)
 		set->version++;
 		dropped = set_drop_tag(set, tag_of(fw->l.hash), &used);
 		set_change_end(set);
-		if (dropped) { /* by who passed no boosted device */
-			count_n(STAT_CACHE_INVALIDATED, dropped);
-			interest_written(fw->l.hash, used);
-		}
-		if (interest_wants(fw->l.hash, &s->type))
+		count_n(STAT_CACHE_INVALIDATED, dropped);
+		if (used) /* and not dropped before: its writer passed no boosted device */
+			interest_written(fw->l.hash);
+		if (interest_spend(fw->l.hash, &s->type))
 			s->status = FILL_WANTED;
 	}
 	return 0;

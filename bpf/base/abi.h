@@ -265,7 +265,8 @@ struct ahead {
 	__u8 bytes[AHEAD_BYTES + AHEAD_SLACK];
 };
 
-/* What is known of a key's use: a byte of erb_interests, see cache/interest.h. */
+/* What is known of a key's use: a word of erb_interests, see cache/interest.h. Above these: which key
+ * kind and credit are of. */
 enum interest {
 	INTEREST_MISSES = 0x07, /* since it was filled, saturating */
 	INTEREST_STRING = 0x08, /* database 0 had it as such in the cache */
@@ -273,6 +274,7 @@ enum interest {
 	INTEREST_KIND = 0x18,
 	INTEREST_CREDIT = 0xe0, /* read again after so many more writes that nobody reads between */
 	INTEREST_CREDIT_ONE = 0x20,
+	INTEREST_WHOSE_AT = 8, /* bits below */
 };
 
 /* Miss reported to the daemon. */

@@ -39,19 +39,20 @@
 #define RTO_MIN_NS	    200000000ULL  /* TCP_RTO_MIN of Linux; RFC 6298 would ask for 1 s */
 #define RTO_MAX_NS	    120000000000ULL /* TCP_RTO_MAX of Linux */
 #define REXMIT_TRIES_MAX    15 /* tcp_retries2: then the connection is left to the kernel's timers */
-#define INTERESTS	    262144 /* what is known of keys' use, a byte by key hash; power of two */
-#define CREDIT_MAX	    4 /* writes without a read between them until a key is not read again at once */
-#define FILL_BATCH	    32		 /* keys per fill transaction */
-#define TOUCH_SETS	    1024	 /* cache sets looked at per run: about 0.1 ms */
-#define IPV6_WALK_MAX	    16		 /* extension headers read; a longer chain is dropped */
-#define ABSENT_NS	    500000000ULL /* a socket must be gone this long before its entry goes */
-#define SCAN_STEPS_MAX	    600000	 /* steps per packet: more than it can have bytes */
-#define HELD_NS		    100000000ULL /* a reply is late after this: proof is asked for instead */
-#define HELD_SHOWN_NS	    1000000000ULL /* status shows who holds keys for longer than this */
-#define HELD_ROWS	    16		  /* of these shown per run of the sweep */
-#define WALK_PLACES	    128		  /* entries per run of timer or sweep: about 0.1 ms */
-#define PLACE_LINE	    64		  /* places whose bytes share a cache line; power of two */
-#define LISTENERS_MAX	    64		  /* listeners told apart on the port; others are unknown */
+#define INTERESTS	    262144 /* what is known of keys' use, a word by key hash; power of two */
+#define CREDIT_MAX                                                                                 \
+	4 /* writes without a read between them after which a key is read again at once */
+#define FILL_BATCH     32	     /* keys per fill transaction */
+#define TOUCH_SETS     1024	     /* cache sets looked at per run: about 0.1 ms */
+#define IPV6_WALK_MAX  16	     /* extension headers read; a longer chain is dropped */
+#define ABSENT_NS      500000000ULL  /* a socket must be gone this long before its entry goes */
+#define SCAN_STEPS_MAX 600000	     /* steps per packet: more than it can have bytes */
+#define HELD_NS	       100000000ULL  /* a reply is late after this: proof is asked for instead */
+#define HELD_SHOWN_NS  1000000000ULL /* status shows who holds keys for longer than this */
+#define HELD_ROWS      16	     /* of these shown per run of the sweep */
+#define WALK_PLACES    128	     /* entries per run of timer or sweep: about 0.1 ms */
+#define PLACE_LINE     64	     /* places whose bytes share a cache line; power of two */
+#define LISTENERS_MAX  64	     /* listeners told apart on the port; others are unknown */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

@@ -138,7 +138,7 @@ struct {
 /* key hash -> what is known of its use (enum interest); the daemon lets it fade. Lost updates are
  * harmless. */
 struct interests {
-	__u8 of[INTERESTS];
+	__u32 of[INTERESTS];
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

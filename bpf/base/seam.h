@@ -183,7 +183,7 @@ INLINE u32 *unseen_time_get(u64 hash)
 	return bpf_map_lookup_elem(&erb_unseen, &index);
 }
 
-INLINE u8 *interest_get(u64 hash)
+INLINE u32 *interest_get(u64 hash)
 {
 	u32 zero = 0;
 	struct interests *all = bpf_map_lookup_elem(&erb_interests, &zero);

@@ -427,7 +427,8 @@ INLINE void mark_take(u32 index, u64 hash)
 	count(STAT_MARK_TAKEN);
 	if (dropped) {
 		count_n(STAT_CACHE_INVALIDATED, dropped);
-		interest_written(hash, used);
+		if (used)
+			interest_written(hash);
 	}
 }
 

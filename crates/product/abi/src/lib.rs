@@ -155,7 +155,7 @@ pub const MAPS: [MapShape; 20] = [
         value_bytes: size_of::<erb_listener>(),
     },
     array_of::<u64>("erb_stats"),
-    array_of::<[u8; INTERESTS as usize]>("erb_interests"),
+    array_of::<[u32; INTERESTS as usize]>("erb_interests"),
     array_of::<fill_io>("erb_fill_io"),
     array_of::<walk_io>("erb_walk_io"),
     array_of::<sweep_io>("erb_sweep_io"),

@@ -11,24 +11,16 @@ use crate::block::ControlBlock;
 use crate::buffers::Buffers;
 use crate::program::{Program, Table};
 use crate::{
-    CommandKey, ConnView, FILL_BATCH, FillEntry, FillToken, INTEREST_CREDIT, INTEREST_KIND,
-    INTEREST_MISSES, INTERESTS, KEY_BYTES_MAX, LISTENERS_MAX, Meaning, PLACE_LISTS, SweepReport,
-    Touched, Wanted, admit_io, conn, conn_key, erb_listener, erb_stat, interest, place_line,
-    place_list, places_on, release_request, sweep_row,
+    CommandKey, ConnView, FILL_BATCH, FillEntry, FillToken, INTEREST_CREDIT, INTEREST_MISSES,
+    INTERESTS, KEY_BYTES_MAX, LISTENERS_MAX, Meaning, PLACE_LISTS, SweepReport, Touched, Wanted,
+    admit_io, conn, conn_key, erb_listener, erb_stat, place_line, place_list, places_on,
+    release_request, sweep_row,
 };
 
-/// What is known of keys' use, seen as words: eight bytes at a time.
-const INTEREST_WORDS: usize = INTERESTS as usize / 8;
-
-/// The same bits of each byte of a word.
-const fn in_each_byte(bits: interest) -> u64 {
-    bits as u64 * 0x0101_0101_0101_0101
-}
-
-/// What is known of the use of eight keys, a while later: misses and credit are half of what they were.
-const fn faded(word: u64) -> u64 {
-    let halved = in_each_byte(INTEREST_MISSES >> 1 | INTEREST_CREDIT >> 1 & INTEREST_CREDIT);
-    word >> 1 & halved | word & in_each_byte(INTEREST_KIND)
+/// What is known of a key's use, a while later: misses and credit are half of what they were.
+const fn faded(word: u32) -> u32 {
+    let halved = INTEREST_MISSES >> 1 | INTEREST_CREDIT >> 1 & INTEREST_CREDIT;
+    word >> 1 & halved | word & !(INTEREST_MISSES | INTEREST_CREDIT)
 }
 
 /// What the daemon does to the data path.
@@ -185,14 +177,14 @@ pub trait ControlPlane: ControlBlock {
 
     /// Halves misses and credit of all keys, so that what was long ago is forgotten.
     fn fade_interests(&self) {
-        let words = self.buffers().interests.at::<[u64; INTEREST_WORDS]>(0);
-        for index in 0..INTEREST_WORDS {
+        let words = self.buffers().interests.at::<[u32; INTERESTS as usize]>(0);
+        for index in 0..INTERESTS as usize {
             // SAFETY: the index is below the number of words. Updates lost to a program that runs
-            // at the same time are harmless: all of it is a guess.
+            // at the same time are harmless: a word is always of one key, and the rest a guess.
             unsafe {
-                let word = words.cast::<u64>().add(index);
+                let word = words.cast::<u32>().add(index);
                 let value = word.read_volatile();
-                if value != 0 {
+                if value & (INTEREST_MISSES | INTEREST_CREDIT) != 0 {
                     word.write_volatile(faded(value));
                 }
             }
@@ -297,7 +289,9 @@ mod tests {
     use super::*;
     use crate::block::Control;
     use crate::values::Values;
-    use crate::{FILL_BIG, FILL_BUSY, FILL_OK, MAPS, ValueKind, WALK_PLACES, admit_row};
+    use crate::{
+        FILL_BIG, FILL_BUSY, FILL_OK, INTEREST_WHOSE_AT, MAPS, ValueKind, WALK_PLACES, admit_row,
+    };
 
     /// Control block and buffers, and what was run on them.
     struct Stand {
@@ -464,40 +458,28 @@ mod tests {
     }
 
     #[test]
-    fn fading_keeps_bytes_and_their_parts_apart() {
+    fn fading_keeps_parts_and_neighbours_apart() {
         let stand = Stand::new();
-        let words = stand.buffers.interests.at::<u64>(0);
-        // Misses, kind, credit.
-        let byte = |misses: u8, kind: u8, credit: u8| misses | kind << 3 | credit << 5;
-        let (before, after) = (
-            [
-                (7, 3, 7),
-                (1, 0, 1),
-                (0, 1, 0),
-                (2, 2, 4),
-                (0, 0, 7),
-                (7, 0, 0),
-                (0, 3, 0),
-                (0, 0, 0),
-            ],
-            [
-                (3, 3, 3),
-                (0, 0, 0),
-                (0, 1, 0),
-                (1, 2, 2),
-                (0, 0, 3),
-                (3, 0, 0),
-                (0, 3, 0),
-                (0, 0, 0),
-            ],
-        );
-        let bytes =
-            |all: [(u8, u8, u8); 8]| all.map(|(misses, kind, credit)| byte(misses, kind, credit));
-        // SAFETY: the word is the test's own.
-        unsafe { words.write(u64::from_ne_bytes(bytes(before))) };
+        let words = stand.buffers.interests.at::<[u32; 4]>(0);
+        let word = |whose: u32, credit: u32, kind: u32, misses: u32| {
+            whose << INTEREST_WHOSE_AT | credit << 5 | kind << 3 | misses
+        };
+        let before = [
+            word(0xff_ffff, 7, 3, 7),
+            word(1, 1, 0, 1),
+            word(0, 4, 2, 2),
+            word(5, 0, 1, 0),
+        ];
+        let after = [
+            word(0xff_ffff, 3, 3, 3),
+            word(1, 0, 0, 0),
+            word(0, 2, 2, 1),
+            word(5, 0, 1, 0),
+        ];
+        // SAFETY: the words are the test's own.
+        unsafe { words.write(before) };
         stand.fade_interests();
         // SAFETY: as above.
-        let faded = unsafe { words.read() }.to_ne_bytes();
-        assert_eq!(faded, bytes(after));
+        assert_eq!(unsafe { words.read() }, after);
     }
 }

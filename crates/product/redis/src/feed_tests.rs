@@ -219,8 +219,8 @@ fn every_element_of_exec_is_checked() {
         panic!("{:?}", fixture.events)
     };
     let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
-    let (never, longer) = (Filled::Never, Filled::Longer);
-    assert_eq!(ends, [Filled::Inserted, never, never, never, longer]);
+    let never = Filled::Never;
+    assert_eq!(ends, [Filled::Inserted, never, never, never, Filled::Later]);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn sizes_are_asked_for_by_commands_whose_answers_are_short() {
         batch[at].kind = ValueKind::Hash;
     }
     fixture.redis.heard();
-    fixture.feed.ask_sizes(batch.clone(), 9);
+    fixture.feed.ask_sizes(batch.clone(), 9, false);
     fixture.feed.flush().unwrap();
     let heard = fixture.redis.heard();
     for reads in ["GET", "HKEYS", "HVALS", "HGETALL", "HSCAN"] {
@@ -285,7 +285,7 @@ fn sizes_are_asked_for_by_commands_whose_answers_are_short() {
     for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
         assert_eq!((&wanted, size), (&key, Some(expected)));
     }
-    fixture.feed.ask_sizes(vec![key("a")], 9);
+    fixture.feed.ask_sizes(vec![key("a")], 9, false);
     fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n-EXECABORT x\r\n");
     assert!(matches!(&fixture.events[..], [Event::Sized(found)] if found[0].1.is_none()));
 }
@@ -391,7 +391,7 @@ fn every_command_of_the_feed_is_among_the_rights() {
     hash.kind = ValueKind::Hash;
     fixture
         .feed
-        .ask_sizes(vec![hash, Wanted::string(b"a".to_vec())], 9);
+        .ask_sizes(vec![hash, Wanted::string(b"a".to_vec())], 9, false);
     fixture.feed.ask_fill(asked(&["a"]), 9);
     fixture.feed.ask_touch(vec![(0, b"a".to_vec())]);
     fixture.feed.flush().unwrap();
@@ -579,7 +579,7 @@ fn where_misses_are_told_a_size_is_asked_for_without_one() {
     fixture.say(b"*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\nEm\r\n*0\r\n$0\r\n\r\n");
     fixture.events.clear();
     fixture.redis.heard();
-    fixture.feed.ask_sizes(batch.clone(), 9);
+    fixture.feed.ask_sizes(batch.clone(), 9, false);
     fixture.feed.flush().unwrap();
     let heard = fixture.redis.heard();
     assert!(heard.contains("ENCODING") && heard.contains("USAGE"));

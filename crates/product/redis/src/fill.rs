@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which keys to fill next, each once, in batches. First Redis is asked for their sizes; only what is
-//! small enough is read. A string that was in the cache until it was written is read at once, up to a
-//! bound; if it has become longer, it is asked for its size like any other.
+//! small enough is read.
 //!
 //! Invariants:
-//! 1. A value is read only if its size, asked for before, is below the bound of its kind; or a string
-//!    up to [`AGAIN_BYTES`] of it.
+//! 1. A value is read only if its size, asked for before, is below the bound of its kind.
 //! 2. What a batch takes, question and answer, and what all under way take, is bounded in bytes. So
 //!    Redis's memory for the feed is, whatever its keys hold.
 
@@ -39,9 +37,6 @@ const WORDS_BYTES: usize = 256;
 /// Tries per key that was missed, or that a write has thrown out: a write to its set or a command with
 /// unknown keys may come between. The next miss or write asks for it anew.
 const TRIES: u32 = 3;
-
-/// What is read of a string whose size was not asked for.
-const AGAIN_BYTES: usize = 512;
 
 /// Keys thrown out by writes that may wait; more are missed again.
 const AGAIN_MAX: usize = 1024;
@@ -103,8 +98,6 @@ pub(crate) enum Filled {
     Inserted,
     /// A mark, the fence or a change came in between: worth another try.
     Later,
-    /// It is longer than was read of it: worth another look at its size.
-    Longer,
     /// Absent, of another type or too large: another try would end the same way for a while.
     Never,
 }
@@ -154,7 +147,12 @@ type ToRead = Vec<(Wanted, usize)>;
 /// Keys to be asked for their sizes, or to be read; and the bytes that this takes.
 #[derive(Debug)]
 pub(crate) enum Batch {
-    Sizes(Vec<Wanted>, usize),
+    Sizes {
+        keys: Vec<Wanted>,
+        bytes: usize,
+        /// They were thrown out by writes: what they hold now may be no value of their kind.
+        again: bool,
+    },
     Values(ToRead, usize),
 }
 
@@ -169,7 +167,7 @@ pub(crate) struct Fresh {
 struct Known {
     /// Tries left, this one included.
     tries: u32,
-    /// Thrown out by a write, and read without asking for its size.
+    /// Thrown out by a write.
     again: bool,
 }
 
@@ -179,7 +177,7 @@ pub(crate) struct Fills {
     waiting: VecDeque<Wanted>,
     /// Small enough, with the bytes of the value at most.
     sized: VecDeque<(Wanted, usize)>,
-    /// Thrown out by a write, and to be read without asking for their sizes.
+    /// Thrown out by a write.
     again: VecDeque<Wanted>,
     /// The last new batch was of these: they and those that wait take turns.
     again_last: bool,
@@ -208,8 +206,8 @@ impl Fills {
         self.want(key, TRIES_MAX);
     }
 
-    /// A key that was read between its writes has been written. `quiet`: it must be asked for its size.
-    pub(crate) fn written_again(&mut self, key: Wanted, quiet: bool) {
+    /// A key that was read between its writes has been written.
+    pub(crate) fn written_again(&mut self, key: Wanted) {
         match self.known.entry(key) {
             // What is under way may have been read before the write.
             Entry::Occupied(mut known) => {
@@ -217,17 +215,9 @@ impl Fills {
                 *tries = (*tries).max(TRIES);
             }
             Entry::Vacant(place) if self.again.len() < AGAIN_MAX => {
-                let key = place.key().clone();
-                let again = !quiet && key.kind == ValueKind::String;
-                place.insert(Known {
-                    tries: TRIES,
-                    again,
-                });
-                if again {
-                    self.again.push_back(key);
-                } else {
-                    self.waiting.push_front(key);
-                }
+                self.again.push_back(place.key().clone());
+                let (tries, again) = (TRIES, true);
+                place.insert(Known { tries, again });
             }
             Entry::Vacant(_) => {}
         }
@@ -277,24 +267,9 @@ impl Fills {
         !self.known.is_empty()
     }
 
-    /// The next keys to be asked for their sizes, and the bytes that this takes.
-    fn take_unsized(&mut self, room: Room) -> (Vec<Wanted>, usize) {
-        if self.sized.len() >= SIZED_MAX {
-            return (Vec::new(), 0);
-        }
-        take_while(&mut self.waiting, room, words_of)
-    }
-
     /// The next keys to be read, and the bytes that this takes.
     fn take_sized(&mut self, room: Room) -> (ToRead, usize) {
         take_while(&mut self.sized, room, |(key, size)| words_of(key) + size)
-    }
-
-    fn take_again(&mut self, room: Room) -> (ToRead, usize) {
-        let most = |key: &Wanted| words_of(key) + AGAIN_BYTES;
-        let (keys, bytes) = take_while(&mut self.again, room, most);
-        let keys = keys.into_iter().map(|key| (key, AGAIN_BYTES));
-        (keys.collect(), bytes)
     }
 
     /// The next batch: what has begun, then what may begin; none: nothing waits.
@@ -305,17 +280,21 @@ impl Fills {
         }
         let missed = fresh.missed && !self.waiting.is_empty();
         let again = fresh.again && !self.again.is_empty();
-        if !missed && !again {
+        if (!missed && !again) || self.sized.len() >= SIZED_MAX {
             return None;
         }
         // In turn, so that neither many writes nor many misses keep the others waiting.
         self.again_last = !missed || (again && !self.again_last);
-        Some(if self.again_last {
-            let (keys, bytes) = self.take_again(room);
-            Batch::Values(keys, bytes)
+        let from = if self.again_last {
+            &mut self.again
         } else {
-            let (keys, bytes) = self.take_unsized(room);
-            Batch::Sizes(keys, bytes)
+            &mut self.waiting
+        };
+        let (keys, bytes) = take_while(from, room, words_of);
+        Some(Batch::Sizes {
+            keys,
+            bytes,
+            again: self.again_last,
         })
     }
 
@@ -349,13 +328,6 @@ impl Fills {
                 self.named.remove(&key);
             }
             Filled::Later => self.want_once_more(key, known),
-            Filled::Longer => self.want_once_more(
-                key,
-                Known {
-                    again: false,
-                    ..known
-                },
-            ),
             Filled::Never => {
                 self.failed(&key);
                 self.never.note(&key, now_ns);
@@ -398,6 +370,11 @@ mod tests {
     }
 
     impl Fills {
+        /// The next keys to be asked for their sizes, and the bytes that this takes.
+        fn take_unsized(&mut self, room: Room) -> (Vec<Wanted>, usize) {
+            take_while(&mut self.waiting, room, words_of)
+        }
+
         /// The next keys, after their sizes were asked for and found small.
         fn take(&mut self) -> Vec<Wanted> {
             let (keys, _) = self.take_unsized(room());
@@ -528,61 +505,56 @@ mod tests {
         assert_eq!((fills.named_left(), fills.named_failed), (0, 1));
     }
 
+    fn both(may: bool) -> Fresh {
+        Fresh {
+            missed: may,
+            again: may,
+        }
+    }
+
+    /// The next keys to be asked for their sizes, and whether writes threw them out.
+    fn sizes(fills: &mut Fills) -> (Vec<Wanted>, bool) {
+        match fills.next(room(), both(true)) {
+            Some(Batch::Sizes { keys, again, .. }) => (keys, again),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn what_a_write_has_thrown_out_is_read_at_once_and_not_for_ever() {
+    fn what_a_write_has_thrown_out_is_tried_some_times() {
         let mut fills = Fills::default();
-        let mut hash = key("h");
-        hash.kind = ValueKind::Hash;
-        fills.missed(key("m"));
-        fills.written_again(key("a"), false);
-        fills.written_again(key("q"), true);
-        fills.written_again(hash.clone(), false);
-        let (taken, bytes) = fills.take_again(room());
-        assert_eq!(taken, [(key("a"), AGAIN_BYTES)]);
-        assert!(bytes > AGAIN_BYTES);
-        fills.written_again(key("a"), false);
-        assert!(fills.take_again(room()).0.is_empty(), "it is under way");
-        assert_eq!(fills.take_unsized(room()).0, [hash, key("q"), key("m")]);
+        fills.written_again(key("a"));
+        assert_eq!(sizes(&mut fills), (vec![key("a")], true));
+        fills.written_again(key("a"));
+        assert!(fills.next(room(), both(true)).is_none(), "it is under way");
+        for _ in 1..TRIES {
+            fills.ended(key("a"), Filled::Later, 0);
+            assert_eq!(sizes(&mut fills), (vec![key("a")], true));
+        }
         fills.ended(key("a"), Filled::Later, 0);
-        assert_eq!(fills.take_again(room()).0.len(), 1, "another write");
-        fills.ended(key("a"), Filled::Longer, 0);
-        assert_eq!(fills.take(), [key("a")], "it is asked for its size");
-        fills.ended(key("a"), Filled::Later, 0);
-        assert_eq!(fills.waiting(), 0, "the third try was the last");
+        assert_eq!(fills.waiting(), 0);
     }
 
     #[test]
     fn misses_and_what_writes_threw_out_take_turns() {
         let mut fills = Fills::default();
         for number in 0..200 {
-            fills.written_again(key(&format!("w{number}")), false);
+            fills.written_again(key(&format!("w{number}")));
             fills.missed(key(&format!("m{number}")));
         }
-        let both = |may| Fresh {
-            missed: may,
-            again: may,
-        };
         assert!(
             fills.next(room(), both(false)).is_none(),
             "nothing has begun"
         );
-        let mut order = String::new();
-        for _ in 0..6 {
-            let (sign, keys, bytes) = match fills.next(room(), both(true)).unwrap() {
-                Batch::Sizes(keys, bytes) => ('m', keys.len(), bytes),
-                Batch::Values(keys, bytes) => ('w', keys.len(), bytes),
-            };
-            assert!(bytes <= BATCH_BYTES_MAX && keys > 0);
-            order.push(sign);
-        }
-        assert_eq!(order, "wmwmwm");
+        let turns: Vec<bool> = (0..6).map(|_| sizes(&mut fills).1).collect();
+        assert_eq!(turns, [true, false, true, false, true, false]);
         fills.sized(key("s"), Size::String(9), 0);
         let Some(Batch::Values(keys, _)) = fills.next(room(), both(false)) else {
             panic!("what has begun goes on");
         };
         assert_eq!(keys, [(key("s"), 9)]);
         for number in 0..2 * AGAIN_MAX {
-            fills.written_again(key(&format!("x{number}")), false);
+            fills.written_again(key(&format!("x{number}")));
         }
         assert_eq!(fills.again.len(), AGAIN_MAX);
     }

@@ -132,9 +132,9 @@ impl Filling {
             && let Some(batch) = self.fills.next(room, fresh)
         {
             let (_, missed) = self.burst.get_or_insert((now, false));
-            *missed |= matches!(batch, Batch::Sizes(..));
+            *missed |= matches!(batch, Batch::Sizes { again: false, .. });
             match batch {
-                Batch::Sizes(keys, bytes) => feed.ask_sizes(keys, bytes),
+                Batch::Sizes { keys, bytes, again } => feed.ask_sizes(keys, bytes, again),
                 Batch::Values(keys, bytes) => {
                     if !self.ask_values(path, feed, keys, bytes)? {
                         // What must be tried again waits for the next drain, or this loop would spin.
@@ -202,18 +202,12 @@ impl Filling {
     }
 
     /// Keys were written; those that are read between their writes are wanted again.
-    pub(crate) fn take_writes<S: Read + Write>(
-        &mut self,
-        keys: &[impl AsRef<[u8]>],
-        wanted: Vec<Wanted>,
-        feed: Option<&Feed<S>>,
-    ) {
+    pub(crate) fn take_writes(&mut self, keys: &[impl AsRef<[u8]>], wanted: Vec<Wanted>) {
         for key in keys {
             self.fills.written(key.as_ref());
         }
-        let is_quiet = feed.is_some_and(Feed::is_quiet);
         for key in wanted {
-            self.fills.written_again(key, is_quiet);
+            self.fills.written_again(key);
         }
     }
 

@@ -27,10 +27,12 @@ impl<S: Read + Write> Feed<S> {
         self.ask(&[b"CLIENT", b"LIST"], Expect::Clients(question));
     }
 
-    /// Queues one transaction that asks for the sizes of values; so many bytes with its answer.
-    pub(crate) fn ask_sizes(&mut self, mut asked: Vec<Wanted>, bytes: usize) {
+    /// Queues one transaction that asks for the sizes of values; so many bytes with its answer. `again`:
+    /// they were written. If a key is of another type now, a command of its old one would count as an
+    /// error in INFO.
+    pub(crate) fn ask_sizes(&mut self, mut asked: Vec<Wanted>, bytes: usize, again: bool) {
         asked.sort_by_key(|one| one.db);
-        let quiet = self.is_quiet();
+        let quiet = again || self.is_quiet();
         self.ask_each(asked.iter().map(|one| (one.db, sizes_of(one, quiet))));
         let expect = Expect::Sizes {
             asked,

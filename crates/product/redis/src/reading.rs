@@ -187,7 +187,7 @@ pub(crate) fn insert(
     for (index, answers) in by_key(reply, &keys)?.into_iter().flatten().enumerate() {
         match answers.map_or(Read::Never, |answers| read_of(&asked[index], answers)) {
             Read::Whole(value, expiry_ms) => values.push((index, value, expiry_ms)),
-            Read::Longer => ends[index] = Filled::Longer,
+            Read::Longer => {}
             Read::Never => ends[index] = Filled::Never,
         }
     }

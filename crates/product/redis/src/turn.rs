@@ -332,7 +332,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 self.begin_fills(now)?;
             }
             Event::Invalidated { keys, wanted } => {
-                self.filling.take_writes(&keys, wanted, self.link.feed());
+                self.filling.take_writes(&keys, wanted);
                 self.link.pause(now);
                 self.begin_fills(now)?;
             }
