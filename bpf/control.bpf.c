@@ -306,7 +306,7 @@ int erb_invalidate(void *ctx)
 		count_n(STAT_CACHE_INVALIDATED, dropped);
 		if (used) /* and not dropped before: its writer passed no boosted device */
 			interest_written(fw->l.hash);
-		if (interest_spend(fw->l.hash, &s->type))
+		if (interest_reported(fw->l.hash, &s->type))
 			s->status = FILL_WANTED;
 	}
 	return 0;

@@ -72,14 +72,16 @@ INLINE void interest_filled(u64 hash, u32 type, u32 db, bool stays)
 	*word = now;
 }
 
-/* Whether a key that Redis has reported is worth reading again; *type: as what. */
-INLINE bool interest_spend(u64 hash, u8 *type)
+/* Redis has reported a write of the key, whose misses count anew: what came of their reports is over.
+ * Whether it is worth reading again; *type: as what. */
+INLINE bool interest_reported(u64 hash, u8 *type)
 {
 	u32 *word = interest_get(hash), now;
 
 	if (!word)
 		return false;
-	now = *word;
+	now = *word & ~(u32)INTEREST_MISSES;
+	*word = now;
 	if (!interest_is_of(now, hash) || !(now & INTEREST_CREDIT) || !(now & INTEREST_KIND))
 		return false;
 	*type = now & INTEREST_HASH ? SLOT_HASH : SLOT_STRING;

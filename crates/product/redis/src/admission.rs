@@ -157,8 +157,8 @@ impl Admission {
         takes
     }
 
-    /// Once a second: learns from what was counted.
-    pub(crate) fn learn(&mut self, path: &impl DataPath) -> Result<()> {
+    /// Once a second: learns from what was counted. Whether anything was missed.
+    pub(crate) fn learn(&mut self, path: &impl DataPath) -> Result<bool> {
         let now = Counts::read(path)?;
         let second = now.since(&self.before);
         self.before = now;
@@ -184,7 +184,7 @@ impl Admission {
             let requests = second.answered + second.missed;
             full.fills = (requests / REQUESTS_PER_FILL).max(FILLS_MIN);
         }
-        Ok(())
+        Ok(second.missed > 0)
     }
 }
 

@@ -40,7 +40,6 @@ pub(crate) struct Filling {
     burst: Option<(u64, bool)>,
     last_miss_ns: u64,
     last_drain_ns: u64,
-    misses_this_second: u64,
 }
 
 impl Filling {
@@ -54,7 +53,6 @@ impl Filling {
             burst: None,
             last_miss_ns: 0,
             last_drain_ns: 0,
-            misses_this_second: 0,
         }
     }
 
@@ -89,7 +87,6 @@ impl Filling {
             return false;
         }
         self.last_miss_ns = now;
-        self.misses_this_second += keys.len() as u64;
         if may_fill {
             let admission = &mut self.admission;
             for key in keys.into_iter().filter(|key| admission.takes(key)) {
@@ -102,12 +99,12 @@ impl Filling {
     /// Once a second: it is learned which fills pay; old misses are forgotten, and keys that could not be
     /// filled forgiven.
     pub(crate) fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
-        if self.misses_this_second > 0 {
-            self.misses_this_second = 0;
+        self.fills.forgive(now);
+        // Reported or not: a key whose reports came to nothing is reported again.
+        if self.admission.learn(path)? {
             path.fade_interests();
         }
-        self.fills.forgive(now);
-        self.admission.learn(path)
+        Ok(())
     }
 
     /// Asks for as many sizes and values as may be under way; for new ones only after a rest.
