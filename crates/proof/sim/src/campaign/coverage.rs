@@ -32,11 +32,6 @@ const UNREACHABLE: &[(&str, &str, &str)] = &[
         "SOCK_CLOSING",
         "every full TCP socket is a tcp_sock: only the verifier wants to be told",
     ),
-    (
-        "reason",
-        "FILL_TOO_BIG",
-        "only what is known to fit a slot is read",
-    ),
     ("verdict", "xdp aborted", "no program returns it"),
 ];
 
