@@ -10,8 +10,17 @@ use std::process::{Child, Command, Stdio};
 const VERSIONS: &str = include_str!("../../../../scripts/versions");
 
 /// The objects of the data path: XDP tier, TC tier with timer and sweep, the daemon's control
-/// programs; what stands in for the first two while somebody traces; and what chooses among handlers.
-pub const OBJECTS: [&str; 6] = ["xdp", "tc", "control", "trace_xdp", "trace_tc", "front"];
+/// programs; what stands in for the first two while somebody traces; what chooses among handlers; and
+/// what tunes the feed's connection.
+pub const OBJECTS: [&str; 7] = [
+    "xdp",
+    "tc",
+    "control",
+    "trace_xdp",
+    "trace_tc",
+    "front",
+    "nagle",
+];
 
 /// A version of `scripts/versions`, by its name.
 ///

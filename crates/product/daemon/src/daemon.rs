@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use erb_datapath::{DeviceWatch, WakeRing};
+use erb_datapath::{DeviceWatch, Nagle, WakeRing};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
@@ -53,6 +53,12 @@ pub struct Daemon {
     devices: DeviceWatch,
 }
 
+/// What a write costs Redis beyond its own work is least with it, but nothing else depends on it.
+fn gatherer() -> Option<Nagle> {
+    let told = |error: &_| tracing::info!("Redis will send each report by itself: {error}");
+    Nagle::load().inspect_err(told).ok()
+}
+
 impl Daemon {
     /// Checks everything, loads (or adopts) and attaches the data path. Nothing is answered before
     /// [`Self::run`].
@@ -76,6 +82,7 @@ impl Daemon {
                     links,
                     devices: boosted.notes.devices(),
                     feed: None,
+                    nagle: gatherer(),
                 };
                 let settings = settings(config, &boosted);
                 Ok(Self {

@@ -2,15 +2,17 @@
 //! Linux, as the core sees it: the data path in the kernel, the sockets of this network namespace,
 //! the boosted devices and the connection to Redis.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::TcpStreamExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use erb_abi::{self as abi, Buffers, Control, ControlBlock, ControlPlane, Program, Table, Wanted};
-use erb_datapath::{Datapath, Device, LOOPBACK, Links, MissRing, all_devices};
+use erb_datapath::{Datapath, Device, LOOPBACK, Links, MissRing, Nagle, all_devices};
 use erb_redis::rights::Credentials;
 use erb_redis::{DataPath, Error as CoreError, Listener, Machine, Result, TcpPair, Traffic};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -24,7 +26,11 @@ const CONNECT_MAX: Duration = Duration::from_millis(500);
 
 /// A connection to Redis that never blocks.
 pub(crate) enum Connection {
-    Tcp(TcpStream),
+    Tcp {
+        stream: TcpStream,
+        /// Redis's end waits with what it has until it knows that we have read.
+        gathers: Cell<bool>,
+    },
     Unix(UnixStream),
 }
 
@@ -40,7 +46,10 @@ impl Connection {
                 }
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                Self::Tcp(stream)
+                Self::Tcp {
+                    stream,
+                    gathers: Cell::new(false),
+                }
             }
             RedisAddr::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
@@ -54,7 +63,9 @@ impl Connection {
 impl Connection {
     /// Its addresses, unless it is no TCP.
     pub(crate) fn pair(&self) -> Option<TcpPair> {
-        let Self::Tcp(stream) = self else { return None };
+        let Self::Tcp { stream, .. } = self else {
+            return None;
+        };
         let plain =
             |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
         Some(TcpPair {
@@ -67,7 +78,14 @@ impl Connection {
 impl Read for Connection {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.read(bytes),
+            Self::Tcp { stream, gathers } => {
+                let read = stream.read(bytes)?;
+                if gathers.get() {
+                    // Acknowledged at once (tcp(7)); the kernel forgets it, so each time.
+                    stream.set_quickack(true)?;
+                }
+                Ok(read)
+            }
             Self::Unix(stream) => stream.read(bytes),
         }
     }
@@ -76,7 +94,7 @@ impl Read for Connection {
 impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.write(bytes),
+            Self::Tcp { stream, .. } => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
         }
     }
@@ -88,7 +106,7 @@ impl Write for Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(stream) => stream.as_fd(),
+            Self::Tcp { stream, .. } => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
         }
     }
@@ -104,6 +122,8 @@ pub(crate) struct Linux {
     pub(crate) devices: Vec<Device>,
     /// The daemon's own connection, if it is one over TCP.
     pub(crate) feed: Option<TcpPair>,
+    /// What gathers Redis's reports, if the kernel has it.
+    pub(crate) nagle: Option<Nagle>,
 }
 
 impl Linux {
@@ -126,6 +146,17 @@ impl Machine for Linux {
         let connection = Connection::new(&self.redis, self.on_loopback())?;
         self.feed = connection.pair();
         Ok(connection)
+    }
+    fn gather(&self, connection: &Connection) {
+        let (Some(nagle), Some(pair), Connection::Tcp { gathers, .. }) =
+            (&self.nagle, connection.pair(), connection)
+        else {
+            return;
+        };
+        match nagle.turn_on(pair.server, pair.client) {
+            Ok(done) => gathers.set(done),
+            Err(error) => tracing::info!("Redis sends each report by itself: {error}"),
+        }
     }
     fn credentials(&mut self) -> io::Result<Option<Credentials>> {
         self.credentials.read().map_err(io::Error::other)

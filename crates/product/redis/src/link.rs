@@ -12,6 +12,9 @@ use crate::outside::{DataPath, Machine};
 /// one wake-up then handles many.
 const PUSH_PAUSE_NS: u64 = MS;
 
+/// The same while answers to fills are awaited, whose burst rests as long as it took.
+const ANSWER_PAUSE_NS: u64 = MS / 4;
+
 /// Between attempts to reach Redis again.
 const RETRY_NS: u64 = 200 * MS;
 
@@ -30,7 +33,8 @@ pub(crate) struct Link<M: Machine> {
     retry_ns: u64,
     /// When the feed last said anything.
     heard_ns: u64,
-    push_pause_until_ns: u64,
+    /// When invalidations were handled last.
+    pushed_ns: u64,
 }
 
 impl<M: Machine> Default for Link<M> {
@@ -40,7 +44,7 @@ impl<M: Machine> Default for Link<M> {
             made: 0,
             retry_ns: 0,
             heard_ns: 0,
-            push_pause_until_ns: 0,
+            pushed_ns: 0,
         }
     }
 }
@@ -71,9 +75,12 @@ impl<M: Machine> Link<M> {
         self.made
     }
 
-    /// Tracking is on.
-    pub(crate) const fn count(&mut self) {
+    /// Tracking is on: what it tells may come gathered.
+    pub(crate) fn made_ready(&mut self, machine: &M) {
         self.made += 1;
+        if let Some(feed) = &self.feed {
+            machine.gather(feed.stream());
+        }
     }
 
     /// Connects to Redis, if that is due.
@@ -120,14 +127,19 @@ impl<M: Machine> Link<M> {
         }
     }
 
-    /// Until when reading waits for more.
-    pub(crate) const fn paused_until_ns(&self) -> u64 {
-        self.push_pause_until_ns
+    /// Until when reading waits for more; shorter while an answer is awaited.
+    pub(crate) const fn paused_until_ns(&self, is_awaited: bool) -> u64 {
+        let pause = if is_awaited {
+            ANSWER_PAUSE_NS
+        } else {
+            PUSH_PAUSE_NS
+        };
+        self.pushed_ns + pause
     }
 
     /// Invalidations were handled.
     pub(crate) const fn pause(&mut self, now: u64) {
-        self.push_pause_until_ns = now + PUSH_PAUSE_NS;
+        self.pushed_ns = now;
     }
 
     /// Reads what Redis sent.

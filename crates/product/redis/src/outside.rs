@@ -84,6 +84,9 @@ pub trait Machine {
     /// # Errors
     /// Why Redis cannot be reached.
     fn connect(&mut self) -> io::Result<Self::Stream>;
+    /// Redis may gather what it sends on this connection while earlier bytes are not read. Nothing
+    /// depends on whether it does.
+    fn gather(&self, _stream: &Self::Stream) {}
     /// As whom to speak on the next connection, read anew for each so that a password may be
     /// changed; none: as whom Redis takes who does not say.
     ///

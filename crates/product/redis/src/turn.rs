@@ -131,7 +131,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let mut until = self.next_tick_ns;
         until = until.min(self.filling.next_drain_ns(now).unwrap_or(u64::MAX));
         if self.link.feed().is_some() && !self.may_read(now) {
-            until = until.min(self.link.paused_until_ns());
+            until = until.min(self.link.paused_until_ns(self.filling.is_under_way()));
         }
         if self.wants_settle() {
             until = until.min(self.settling.next_ns().max(now));
@@ -148,8 +148,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Whether a turn would read what Redis sent; if not, [`Self::next_wake_ns`] says when.
     #[must_use]
     pub fn may_read(&self, now: u64) -> bool {
-        let is_awaited = self.settling.is_under_way(&self.path) || self.filling.is_under_way();
-        is_awaited || now >= self.link.paused_until_ns()
+        let paused_until = self.link.paused_until_ns(self.filling.is_under_way());
+        now >= paused_until || self.settling.is_under_way(&self.path)
     }
 
     /// Whether something waits for room to be written.
@@ -341,7 +341,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     }
 
     fn feed_ready(&mut self) {
-        self.link.count();
+        self.link.made_ready(&self.machine);
         tracing::info!("feed from Redis at {} is up", self.settings.redis);
         self.watch.feed_made();
         self.connections.doubt();
