@@ -53,7 +53,8 @@ struct {
 } erb_nagle_pair SEC(".maps");
 
 /* Whether the address is the wanted one. */
-static __always_inline bool nagle_is(const u8 *wanted, u16 family, __be32 v4, const struct in6_addr *v6)
+static __always_inline bool nagle_is(const u8 *wanted, u16 family, __be32 v4,
+				     const struct in6_addr *v6)
 {
 	const u64 *want = (const u64 *)wanted;
 	u64 at[2] = {0, (u64)bpf_htonl(0xffff) | (u64)v4 << 32};
@@ -66,18 +67,24 @@ static __always_inline bool nagle_is(const u8 *wanted, u16 family, __be32 v4, co
 SEC("iter/tcp")
 int erb_nagle(struct bpf_iter__tcp *ctx)
 {
-	struct sock_common___ends *ends = (void *)ctx->sk_common;
+	struct sock_common *sk = ctx->sk_common;
+	struct sock_common___ends *ends;
 	u32 zero = 0;
 	int off = 0;
 	struct nagle_pair *pair = bpf_map_lookup_elem(&erb_nagle_pair, &zero);
 	struct tcp_sock *tp;
 
-	if (!ends || !pair || ends->skc_num != pair->local_port || ends->skc_dport != pair->peer_port_be)
+	/* The compiler must not read it again: to the verifier that would be one more that may be NULL. */
+	barrier_var(sk);
+	ends = (void *)sk;
+	if (!ends || !pair || ends->skc_num != pair->local_port ||
+	    ends->skc_dport != pair->peer_port_be)
 		return 0;
-	if (!nagle_is(pair->local, ends->skc_family, ends->skc_rcv_saddr, &ends->skc_v6_rcv_saddr) ||
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!nagle_is(pair->local, ends->skc_family, ends->skc_rcv_saddr,
+		      &ends->skc_v6_rcv_saddr) ||
 	    !nagle_is(pair->peer, ends->skc_family, ends->skc_daddr, &ends->skc_v6_daddr))
 		return 0;
-	tp = bpf_skc_to_tcp_sock(ctx->sk_common);
 	if (tp && !bpf_setsockopt(tp, NAGLE_TCP, NAGLE_NODELAY, &off, sizeof(off)))
 		pair->done++;
 	return 0;

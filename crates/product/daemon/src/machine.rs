@@ -7,7 +7,6 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::linux::net::TcpStreamExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use erb_datapath::{Datapath, Device, LOOPBACK, Links, MissRing, Nagle, all_devic
 use erb_redis::rights::Credentials;
 use erb_redis::{DataPath, Error as CoreError, Listener, Machine, Result, TcpPair, Traffic};
 use nix::sys::socket::{setsockopt, sockopt};
+use socket2::SockRef;
 
 use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
@@ -82,7 +82,7 @@ impl Read for Connection {
                 let read = stream.read(bytes)?;
                 if gathers.get() {
                     // Acknowledged at once (tcp(7)); the kernel forgets it, so each time.
-                    stream.set_quickack(true)?;
+                    SockRef::from(&*stream).set_tcp_quickack(true)?;
                 }
                 Ok(read)
             }

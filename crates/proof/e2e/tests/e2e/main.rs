@@ -15,6 +15,7 @@ mod exchanges;
 mod expiry;
 mod failures;
 mod faults;
+mod feed;
 mod fills;
 mod held;
 mod history;
