@@ -49,6 +49,7 @@ mod lowmem;
 mod map;
 mod packet;
 mod reads;
+pub mod scene;
 
 pub use cpus::{Context, Cpus, give_way};
 pub use datapath::{AHEAD_BUFFERS, Datapath, DatapathConfig, Tc, Xdp};
