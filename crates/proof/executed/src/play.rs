@@ -85,10 +85,18 @@ fn same_maps(case: &str, interpreted: &World, compiled: &World) -> Result<()> {
         one.len(),
         other.len()
     );
-    for (one, other) in one.iter().zip(&other) {
+    for ((map, key, value), right) in one.iter().zip(&other) {
         ensure!(
-            one == other,
-            "{case}: interpreted {one:x?}, compiled {other:x?}"
+            (map, key) == (&right.0, &right.1),
+            "{case}: {map} has {key:x?}"
+        );
+        let differs = value
+            .iter()
+            .zip(&right.2)
+            .position(|(one, other)| one != other);
+        ensure!(
+            differs.is_none(),
+            "{case}: {map} of {key:x?} differs at byte {differs:?}"
         );
     }
     Ok(())
