@@ -74,7 +74,8 @@ impl Programs {
         &self.build
     }
 
-    pub(crate) fn objects(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+    /// Names and bytes of the objects, in the order in which they are loaded.
+    pub fn objects(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
         self.objects.iter().map(|(name, bytes)| (*name, &bytes[..]))
     }
 }

@@ -4,10 +4,12 @@
  * a mirror beside it. */
 #pragma once
 
+#define SIM_USEC(p)                                                                                \
+	((const struct tcp_sock___usec *)((const struct tcp_sock *)(const void *)(p) + 1))
 #define SIM_AT(p)                                                                                  \
 	_Generic((p),                                                                              \
-	    struct tcp_sock___usec *: (struct tcp_sock___usec *)((struct tcp_sock *)(void *)(p) +  \
-								 1),                               \
+	    struct tcp_sock___usec *: SIM_USEC(p),                                                 \
+	    const struct tcp_sock___usec *: SIM_USEC(p),                                           \
 	    default: (p))
 
 #define BPF_CORE_READ_BITFIELD(p, field) (SIM_AT(p)->field)

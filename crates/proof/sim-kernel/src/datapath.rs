@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The maps of one world and the programs that run on them.
 
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::ffi::c_void;
 use std::rc::Rc;
 
@@ -10,6 +10,7 @@ use erb_abi::{Buffers, Control, Program};
 use crate::control::mapped;
 use crate::exec::{self, Exec, Held, exec, violation};
 use crate::homes::Home;
+use crate::interpret::{Call, Interpreter};
 use crate::kernel::{Kernel, Sock, tcp_state};
 use crate::library::{Hook, Library, SkbCtx, SkbProgram, SyscallProgram, XdpCtx};
 use crate::map::Map;
@@ -117,6 +118,8 @@ pub(crate) struct Inner {
     pub(crate) library: Library,
     /// The builds at work, by [`Hook`].
     programs: RefCell<[Library; Hook::ALL.len()]>,
+    /// Who runs network programs in place of these builds.
+    pub(crate) interpreter: OnceCell<Rc<dyn Interpreter>>,
     pub(crate) kernel: Rc<dyn Kernel>,
     maps: Vec<UnsafeCell<Map>>,
     /// What a daemon maps of them.
@@ -290,6 +293,7 @@ impl Datapath {
             known,
             library: library.clone(),
             programs: RefCell::new(Hook::ALL.map(|_| library.clone())),
+            interpreter: OnceCell::new(),
             kernel,
             random: RefCell::new(random),
             garbage,
@@ -335,8 +339,11 @@ impl Datapath {
         let library = self.programs(Hook::Xdp);
         let program = library.symbols().xdp;
         let guard = Guard::new(&self.0, packet);
+        let at = &raw mut ctx;
         // SAFETY: ctx and the packet live through the call.
-        let verdict = self.run(packet.ifindex, || unsafe { program(&raw mut ctx) });
+        let compiled = || unsafe { program(at) };
+        let call = Call::new(at, packet);
+        let verdict = self.run(packet.ifindex, || self.execute("erb_xdp", &call, compiled));
         drop(guard);
         match verdict {
             1 => Xdp::Drop,
@@ -350,14 +357,16 @@ impl Datapath {
     pub fn run_tc_ingress(&self, packet: &mut Packet) -> Tc {
         let library = self.programs(Hook::Ingress);
         let program = library.symbols().tc_ingress;
-        tc_verdict(self.run_skb(packet, program), "erb_tc_ingress")
+        let name = "erb_tc_ingress";
+        tc_verdict(self.run_skb(packet, program, name), name)
     }
 
     /// Runs the TC egress program on a packet that leaves by a device.
     pub fn run_tc_egress(&self, packet: &mut Packet) -> Tc {
         let library = self.programs(Hook::Egress);
         let program = library.symbols().tc_egress;
-        tc_verdict(self.run_skb(packet, program), "erb_tc_egress")
+        let name = "erb_tc_egress";
+        tc_verdict(self.run_skb(packet, program, name), name)
     }
 
     /// Runs one of the daemon's programs on the first device, if on any; returns its value.
@@ -374,17 +383,27 @@ impl Datapath {
             return self.run_syscall(symbols.calls[number - Program::ON_DEVICE]);
         }
         let mut packet = Packet::received(&[0; 64], crate::Card::VETH, ifindex);
-        self.run_skb(&mut packet, symbols.on_device[number])
+        self.run_skb(&mut packet, symbols.on_device[number], program.name())
     }
 
-    fn run_skb(&self, packet: &mut Packet, program: SkbProgram) -> i32 {
+    fn run_skb(&self, packet: &mut Packet, program: SkbProgram, name: &'static str) -> i32 {
         let mut ctx = SkbCtx::of(packet);
         let guard = Guard::new(&self.0, packet);
+        let at = &raw mut ctx;
         // SAFETY: ctx and the packet live through the call.
-        let verdict = self.run(packet.ifindex, || unsafe { program(&raw mut ctx) });
+        let compiled = || unsafe { program(at) };
+        let call = Call::new(at, packet);
+        let verdict = self.run(packet.ifindex, || self.execute(name, &call, compiled));
         drop(guard);
         packet.mark = ctx.mark;
         verdict
+    }
+
+    fn execute(&self, name: &'static str, call: &Call, compiled: impl FnOnce() -> i32) -> i32 {
+        match self.0.interpreter.get() {
+            Some(interpreter) => interpreter.run(name, call),
+            None => compiled(),
+        }
     }
 
     fn run_syscall(&self, program: SyscallProgram) -> i32 {

@@ -53,6 +53,13 @@ impl Inner {
         (number, self.at_home(home))
     }
 
+    /// Where the mirrors of all homes are.
+    pub(crate) fn home_mirrors(&self) -> Vec<usize> {
+        let homes = self.homes.borrow();
+        let at = homes.iter().map(|home| home.mirror.as_ptr() as usize);
+        at.collect()
+    }
+
     /// The home at this address, whoever lives there now.
     pub(crate) fn home_at(&self, at: *const c_void) -> Option<(usize, *mut c_void)> {
         let number = self

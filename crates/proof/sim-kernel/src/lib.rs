@@ -43,17 +43,20 @@ mod helpers_sock;
 #[cfg(test)]
 mod helpers_tests;
 mod homes;
+mod interpret;
 mod kernel;
 mod library;
 mod lowmem;
 mod map;
 mod packet;
 mod reads;
+pub mod scene;
 
 pub use cpus::{Context, Cpus, give_way};
 pub use datapath::{AHEAD_BUFFERS, Datapath, DatapathConfig, Tc, Xdp};
 pub use erb_abi::Program as Prog;
 pub use exec::{Pinned, current_cpu, pin, point};
+pub use interpret::{Area, Call, Element, Interpreter};
 pub use kernel::{Kernel, Sock, tcp_state};
 pub use library::{Hook, Library, LoadError};
 pub use packet::{Card, Csum, Packet};

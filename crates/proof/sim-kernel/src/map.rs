@@ -93,6 +93,11 @@ impl Values {
         self.bytes
     }
 
+    /// Address of the first one.
+    pub(crate) fn start(&self) -> usize {
+        self.at as usize
+    }
+
     /// From one value to the next.
     pub(crate) const fn stride(&self) -> usize {
         self.stride
@@ -180,6 +185,10 @@ impl Hash {
         self.max_entries
     }
 
+    pub(crate) const fn values(&self) -> &Values {
+        &self.values
+    }
+
     pub(crate) const fn value_bytes(&self) -> usize {
         self.values.bytes()
     }
@@ -261,6 +270,13 @@ struct Record {
     discarded: bool,
 }
 
+impl Record {
+    fn content(&self) -> Vec<u8> {
+        let bytes = self.bytes.iter().flat_map(|word| word.to_ne_bytes());
+        bytes.take(self.len).collect()
+    }
+}
+
 /// A ring buffer.
 pub(crate) struct Ring {
     bytes: usize,
@@ -298,6 +314,17 @@ impl Ring {
         true
     }
 
+    /// The first that is found of the records' memory, by address and length.
+    pub(crate) fn find(&self, find: impl Fn(usize, usize) -> Option<usize>) -> Option<usize> {
+        let mut records = self.records.iter();
+        records.find_map(|record| find(record.bytes.as_ptr() as usize, record.bytes.len() * 8))
+    }
+
+    /// What the consumer has not taken yet.
+    pub(crate) fn records(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.records.iter().map(Record::content)
+    }
+
     /// The next record for the consumer; one that is not submitted yet holds up all behind it.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         loop {
@@ -307,8 +334,7 @@ impl Ring {
             let record = self.records.pop_front()?;
             self.used -= (record.len + RECORD_HEADER).next_multiple_of(8);
             if !record.discarded {
-                let bytes = record.bytes.iter().flat_map(|word| word.to_ne_bytes());
-                return Some(bytes.take(record.len).collect());
+                return Some(record.content());
             }
         }
     }

@@ -7,7 +7,7 @@ use erb_sim_kernel::{DatapathConfig, Tc, Xdp, tcp_state};
 use erb_wire::Segment;
 use erb_wire::layout::payload;
 
-use crate::scene::{DEVICE, Scene, get};
+use erb_sim_kernel::scene::{DEVICE, Scene, get};
 
 #[test]
 fn a_filled_key_is_answered_in_place() {
@@ -26,6 +26,21 @@ fn a_filled_key_is_answered_in_place() {
         scene.ack = scene.ack.wrapping_add(11);
     }
     assert_eq!(scene.path.stat(erb_abi::STAT_FAST_GET), 3);
+}
+
+#[test]
+fn an_answer_bears_the_time_in_the_unit_of_its_socket() {
+    for (usec, per_second) in [(0, 1000), (1, 1_000_000)] {
+        let mut scene = Scene::new(DatapathConfig::default()).with_timestamps();
+        scene.sock(|sock| sock.usec_ts = usec);
+        scene.warm();
+        scene.fill(b"key", b"value");
+        let (verdict, packet) = scene.send(&get(b"key"));
+        assert_eq!(verdict, Xdp::Tx, "{:?}", reasons(&scene));
+        let segment = Segment::parse(packet.bytes()).expect("a frame");
+        let (value, _) = segment.options.ts.expect("timestamps");
+        assert_eq!(value, 10 * per_second, "at the tenth second");
+    }
 }
 
 /// Misses `key` so often; how often that was reported.

@@ -8,7 +8,7 @@ use erb_sim_kernel::{DatapathConfig, Library, Tc, Xdp};
 use erb_wire::layout::payload;
 
 use crate::mutants::mutant;
-use crate::scene::{Scene, command, get};
+use erb_sim_kernel::scene::{Scene, command, get};
 
 /// Payload of one packet, as segmentation offload makes it.
 const BODY: usize = 60_000;
@@ -40,7 +40,7 @@ fn round(scene: &mut Scene, request: &[u8], reply: &[u8]) {
     let (verdict, packet) = scene.send(request);
     assert_eq!(verdict, Xdp::Pass);
     assert_eq!(numbers(packet.bytes()), kernel);
-    assert_eq!(scene.served(request.len(), reply), Tc::Next);
+    assert_eq!(scene.served(request.len(), reply).0, Tc::Next);
     scene.settle();
     scene.sock(|sock| {
         sock.rcv_wup = sock.rcv_nxt;
@@ -118,7 +118,7 @@ fn gigabytes_without_a_packet_of_the_client() {
         assert_eq!(scene.send(&pipeline).0, Xdp::Pass);
     }
     for _ in 0..pipelines * PIPELINE {
-        assert_eq!(scene.served(request.len(), &reply), Tc::Next);
+        assert_eq!(scene.served(request.len(), &reply).0, Tc::Next);
     }
     scene.settle();
     round(&mut scene, &get(b"small"), b"$-1\r\n");

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use erb_abi::{ControlPlane as _, hash_secret};
 use erb_sim_kernel::{Datapath, DatapathConfig};
 
-use crate::scene::Scene;
+use erb_sim_kernel::scene::Scene;
 
 const SETS: u32 = 4096;
 

@@ -7,5 +7,4 @@ mod far;
 mod hashing;
 mod mutants;
 mod races;
-mod scene;
 mod torture;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use erb_sim_kernel::{DatapathConfig, Library, Xdp};
 
 use crate::races::SEEDS;
-use crate::scene::{Scene, get};
+use erb_sim_kernel::scene::{Scene, get};
 
 pub fn mutant(file: &str, find: &str, replace: &str) -> Library {
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}-{}", replace.len()));

@@ -8,7 +8,7 @@ use erb_sim_kernel::{Context, Cpus, Datapath, DatapathConfig, Library, Tc, Xdp};
 
 use erb_wire::layout::payload;
 
-use crate::scene::{Scene, command, get};
+use erb_sim_kernel::scene::{Scene, command, get};
 
 /// Two clients ask on two CPUs while a third CPU invalidates and fills; returns all that happened.
 fn mixed(seed: u64) -> (Vec<String>, Vec<u64>, u64) {
@@ -90,7 +90,7 @@ fn a_write_holds_its_mark_until_its_reply_has_left() {
     let set = command(&[b"SET", b"key", b"other"]);
     assert_eq!(scene.send(&set).0, Xdp::Pass);
     assert_eq!(marks(&scene), 1);
-    assert_eq!(scene.served(set.len(), b"+OK\r\n"), Tc::Next);
+    assert_eq!(scene.served(set.len(), b"+OK\r\n").0, Tc::Next);
     assert_eq!(marks(&scene), 0);
 }
 

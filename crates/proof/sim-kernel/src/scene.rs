@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One connection with a kernel made by hand.
+//! One connection with a kernel made by hand, for tests: the client is made of segments, Redis of its
+//! replies.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -7,13 +8,12 @@ use std::rc::Rc;
 
 use erb_abi::{ControlPlane as _, FillEntry, ValueKind};
 
-use erb_sim_kernel::frames::{CLIENT, Frame, PORT};
+use crate::frames::{CLIENT, Frame, PORT};
+use crate::{Card, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state};
 
-use erb_sim_kernel::{
-    Card, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state,
-};
-
+/// The boosted device.
 pub const DEVICE: u32 = 3;
+/// Cookie of a connection's socket, less the client's port.
 pub const COOKIE: u64 = 77;
 /// Redis's listener: its number and its cookie.
 const LISTENER: u64 = 1 << 32;
@@ -21,13 +21,19 @@ const CLIENT_ISN: u32 = u32::MAX - 100;
 const SERVER_ISN: u32 = 5000;
 const ACK: u8 = 16;
 const SECOND: u64 = 1_000_000_000;
+/// The client's clock, if it writes timestamps.
+const CLIENT_TSVAL: u32 = 1000;
 
 /// A kernel with the sockets that a test puts there.
 #[derive(Default)]
 pub struct HandMade {
+    /// The time, ns.
     pub now: Cell<u64>,
+    /// Sockets, by the client's address.
     pub socks: RefCell<Vec<(SocketAddr, Sock)>>,
+    /// What was sent, and by which device.
     pub sent: RefCell<Vec<(u32, Packet)>>,
+    /// How often a socket was looked at.
     pub views: Cell<u64>,
 }
 
@@ -71,18 +77,32 @@ impl Kernel for HandMade {
 
 /// Where a scene's client stands.
 pub struct Scene {
+    /// The server's.
     pub kernel: Rc<HandMade>,
+    /// The programs in front of it.
     pub path: Datapath,
+    /// The client's port.
     pub port: u16,
+    /// Next byte that it sends.
     pub seq: u32,
+    /// Next byte that it awaits.
     pub ack: u32,
+    /// Both ends write timestamps.
+    pub timestamps: bool,
 }
 
 impl Scene {
+    /// A connection before the tree's own programs.
+    #[must_use]
     pub fn new(config: DatapathConfig) -> Self {
         Self::on(&Library::builtin(), config)
     }
 
+    /// The same before another build's.
+    ///
+    /// # Panics
+    /// If no listener can be noted.
+    #[must_use]
     pub fn on(library: &Library, config: DatapathConfig) -> Self {
         let kernel = Rc::new(HandMade::default());
         kernel.now.set(10 * SECOND);
@@ -101,6 +121,7 @@ impl Scene {
             port: 0,
             seq: 0,
             ack: 0,
+            timestamps: false,
         };
         scene.connect(40_000);
         scene
@@ -115,19 +136,36 @@ impl Scene {
         self.kernel.socks.borrow_mut().push((self.peer(), sock));
     }
 
+    /// Both ends write timestamps from now on.
+    pub fn with_timestamps(mut self) -> Self {
+        self.timestamps = true;
+        self.sock(|sock| {
+            sock.tstamp_ok = 1;
+            sock.ts_recent = CLIENT_TSVAL;
+        });
+        self
+    }
+
+    /// The client's address.
+    #[must_use]
     pub fn peer(&self) -> SocketAddr {
         SocketAddr::from((CLIENT, self.port))
     }
 
     /// Changes the kernel's side of the connection.
+    ///
+    /// # Panics
+    /// If the kernel has no such socket.
     pub fn sock(&self, change: impl FnOnce(&mut Sock)) {
         let mut socks = self.kernel.socks.borrow_mut();
         let found = socks.iter_mut().find(|(peer, _)| *peer == self.peer());
         change(&mut found.unwrap().1);
     }
 
+    /// A segment of the client's, as the device receives it.
+    #[must_use]
     pub fn request(&self, payload: &[u8]) -> Packet {
-        let bytes = frame(self.port, true, self.seq, self.ack, ACK, payload);
+        let bytes = self.frame(true, [self.seq, self.ack], payload);
         Packet::received(&bytes, Card::VETH, DEVICE)
     }
 
@@ -140,23 +178,48 @@ impl Scene {
     }
 
     /// The kernel takes a request of so many bytes, Redis reads it and replies.
-    pub fn served(&mut self, request: usize, reply: &[u8]) -> Tc {
-        let mut start = (0, 0);
+    pub fn served(&mut self, request: usize, reply: &[u8]) -> (Tc, Packet) {
+        let mut start = [0, 0];
         self.sock(|sock| {
             sock.rcv_nxt = sock.rcv_nxt.wrapping_add(request as u32);
             sock.copied_seq = sock.rcv_nxt;
             sock.bytes_received += request as u64;
             sock.data_segs_in += 1;
-            start = (sock.write_seq, sock.rcv_nxt);
+            start = [sock.write_seq, sock.rcv_nxt];
             sock.write_seq = sock.write_seq.wrapping_add(reply.len() as u32);
             sock.snd_nxt = sock.write_seq;
         });
-        let bytes = frame(self.port, false, start.0, start.1, ACK, reply);
+        let bytes = self.frame(false, start, reply);
         let cookie = COOKIE + u64::from(self.port);
         let mut packet = Packet::sent(&bytes, DEVICE, cookie);
         let verdict = self.path.run_tc_egress(&mut packet);
         self.ack = self.ack.wrapping_add(reply.len() as u32);
-        verdict
+        (verdict, packet)
+    }
+
+    fn frame(&self, up: bool, [seq, ack]: [u32; 2], payload: &[u8]) -> Vec<u8> {
+        let server = (self.kernel.now.get() / 1_000_000) as u32;
+        let (value, echo) = if up {
+            (CLIENT_TSVAL, server)
+        } else {
+            (server, CLIENT_TSVAL)
+        };
+        let options = [
+            &[1, 1, 8, 10],
+            &value.to_be_bytes()[..],
+            &echo.to_be_bytes()[..],
+        ]
+        .concat();
+        let frame = Frame {
+            port: self.port,
+            up,
+            seq,
+            ack,
+            flags: ACK,
+            options: if self.timestamps { &options } else { &[] },
+            payload,
+        };
+        frame.bytes()
     }
 
     /// The kernel sees all acknowledged.
@@ -165,15 +228,26 @@ impl Scene {
     }
 
     /// The first request and its reply: the connection is fast afterwards.
+    ///
+    /// # Panics
+    /// If one of them does not pass.
     pub fn warm(&mut self) {
         let get = get(b"warm");
         assert_eq!(self.send(&get).0, Xdp::Pass);
-        assert_eq!(self.served(get.len(), b"$-1\r\n"), Tc::Next);
+        assert_eq!(self.served(get.len(), b"$-1\r\n").0, Tc::Next);
         self.settle();
     }
 
-    /// Fills one key, as the daemon does.
+    /// Fills a string, as the daemon does.
     pub fn fill(&self, key: &[u8], value: &[u8]) -> u32 {
+        self.fill_kind(ValueKind::String, key, value)
+    }
+
+    /// Fills one key, as the daemon does; what became of it.
+    ///
+    /// # Panics
+    /// If a program fails.
+    pub fn fill_kind(&self, kind: ValueKind, key: &[u8], value: &[u8]) -> u32 {
         let token = self.path.fill_begin(&[key]).expect("it runs")[0];
         if token.status != erb_abi::FILL_OK {
             return token.status;
@@ -181,7 +255,7 @@ impl Scene {
         let entry = FillEntry {
             key,
             db: 0,
-            kind: ValueKind::String,
+            kind,
             value,
             expiry_ms: 0,
             token,
@@ -189,6 +263,11 @@ impl Scene {
         self.path.fill_insert(&[entry]).expect("it runs")[0]
     }
 
+    /// The connection's entry.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
     pub fn conn(&self) -> erb_abi::conn {
         let mut found = None;
         self.path.each_conn(|key, conn| {
@@ -201,11 +280,13 @@ impl Scene {
 }
 
 /// `GET key`.
+#[must_use]
 pub fn get(key: &[u8]) -> Vec<u8> {
     command(&[b"GET", key])
 }
 
 /// A command as an array of bulk strings.
+#[must_use]
 pub fn command(args: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
@@ -214,17 +295,4 @@ pub fn command(args: &[&[u8]]) -> Vec<u8> {
         bytes.extend(b"\r\n");
     }
     bytes
-}
-
-fn frame(port: u16, up: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let frame = Frame {
-        port,
-        up,
-        seq,
-        ack,
-        flags,
-        options: &[],
-        payload,
-    };
-    frame.bytes()
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The conversation whose packets are counted: one connection, from its first request on.
+
+use erb_abi::ValueKind;
+use erb_sim_kernel::scene::{command, get};
+
+/// What happens next.
+pub(crate) enum Act {
+    /// The daemon fills a key.
+    Fill(ValueKind, Vec<u8>, Vec<u8>),
+    /// A request that goes up.
+    Up(Vec<u8>),
+    /// A request that is answered in place: the answer.
+    Hit(Vec<u8>, Vec<u8>),
+    /// Redis's reply.
+    Reply(Vec<u8>),
+    /// A packet that only acknowledges; whether the kernel gets it.
+    Acknowledge(bool),
+}
+
+const KEY: &[u8] = b"key:000000000001";
+const ABSENT: &[u8] = b"key:000000000002";
+const VALUE: [u8; 100] = [b'v'; 100];
+/// Keys of an MGET, fields of an HGETALL.
+const SEVERAL: usize = 10;
+
+fn bulk(bytes: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+/// A hash as the daemon lays it out (`struct hash_head`).
+fn layout(pairs: &[[Vec<u8>; 2]]) -> Vec<u8> {
+    let start = size_of::<erb_abi::hash_head>() + pairs.len() * size_of::<erb_abi::hash_field>();
+    let mut head = (pairs.len() as u64).to_ne_bytes().to_vec();
+    let mut body = Vec::new();
+    for [field, value] in pairs {
+        body.extend(bulk(field));
+        let value_at = start + body.len();
+        body.extend(bulk(value));
+        for number in [field.len(), value_at, start + body.len(), 0] {
+            head.extend((number as u16).to_ne_bytes());
+        }
+    }
+    [head, body].concat()
+}
+
+fn array(parts: &[Vec<u8>]) -> Vec<u8> {
+    let bulks = parts.iter().flat_map(|part| bulk(part));
+    format!("*{}\r\n", parts.len())
+        .into_bytes()
+        .into_iter()
+        .chain(bulks)
+        .collect()
+}
+
+/// So many texts that begin alike.
+fn numbered(begin: &str) -> Vec<Vec<u8>> {
+    (0..SEVERAL).map(|n| format!("{begin}{n}").into()).collect()
+}
+
+/// The acts, in order; those without a name prepare the others.
+pub(crate) fn acts() -> Vec<(&'static str, Act)> {
+    let hit = || Act::Hit(get(KEY), bulk(&VALUE));
+    let miss = || Act::Up(get(ABSENT));
+    let fill = |key: &[u8], value: &[u8]| Act::Fill(ValueKind::String, key.into(), value.into());
+    let keys = numbered("key:");
+    let values = numbered("value-");
+    // So short that the answer fits the room of a veth frame.
+    let fields = numbered("f");
+    let pairs: Vec<_> = fields
+        .into_iter()
+        .zip(numbered("v"))
+        .map(Into::into)
+        .collect();
+    let mut mget = vec![&b"MGET"[..]];
+    mget.extend(keys.iter().map(Vec::as_slice));
+    let hash = Act::Fill(ValueKind::Hash, b"hash".into(), layout(&pairs));
+
+    // The first request and its reply: the connection is taken up, and may then be answered.
+    let mut acts = vec![
+        ("first", Act::Up(get(b"first"))),
+        ("first-reply", Act::Reply(b"$-1\r\n".to_vec())),
+        ("miss", miss()),
+        ("miss-reply", Act::Reply(bulk(&VALUE))),
+        ("miss-reply-ack", Act::Acknowledge(true)),
+        ("", fill(KEY, &VALUE)),
+        ("", hash),
+    ];
+    let several = keys.iter().zip(&values);
+    acts.extend(several.map(|(key, value)| ("", fill(key, value))));
+    // From the first hit on the streams are apart.
+    acts.extend([
+        ("hit-first", hit()),
+        ("", hit()),
+        ("hit", hit()),
+        ("mget", Act::Hit(command(&mget), array(&values))),
+        (
+            "hgetall",
+            Act::Hit(command(&[b"HGETALL", b"hash"]), array(&pairs.concat())),
+        ),
+        ("miss-spliced", miss()),
+        ("miss-spliced-reply", Act::Reply(bulk(&VALUE))),
+        // It brings the kernel the acknowledgement of the reply.
+        ("hit-behind-miss", hit()),
+        ("hit-ack", Act::Acknowledge(false)),
+        ("set", Act::Up(command(&[b"SET", KEY, &VALUE]))),
+        ("set-reply", Act::Reply(b"+OK\r\n".to_vec())),
+    ]);
+    acts
+}
