@@ -38,6 +38,8 @@ const ASIDE_BELOW_HALVES: u64 = 3;
 const BACK_ABOVE_HALVES: u64 = 4;
 /// So many seconds in a row must be bad.
 const PATIENCE: usize = 5;
+/// Who comes after so many seconds of few requests comes with another load.
+const FEW_SECONDS: u32 = 60;
 /// The share of answers has risen by this within these seconds: the cache warms up, and no second is bad.
 const RISING: f64 = 0.02;
 /// Less in a second is not worth a decision: a thousandth of a processor.
@@ -217,6 +219,8 @@ pub(crate) struct Aside {
     ratios: VecDeque<f64>,
     /// Bad seconds in a row.
     bad: usize,
+    /// Seconds in a row at level 1 or 2 in which nothing could be saved.
+    few: u32,
     /// A second at level 0 was not bad since it was entered.
     has_paid: bool,
     /// How often in a row level 0 was entered in vain.
@@ -246,6 +250,7 @@ impl Aside {
             before: Counts::default(),
             ratios: VecDeque::new(),
             bad: 0,
+            few: 0,
             has_paid: true,
             doubts: 0,
             sample: Counts::default(),
@@ -315,9 +320,10 @@ impl Aside {
     }
 
     fn second_of_all(&mut self, second: &Counts, now: u64) {
-        if second.hits + second.misses > 0 {
-            self.ratios.push_back(ratio(second.hits, second.misses));
+        if second.hits + second.misses == 0 {
+            return; // it says nothing
         }
+        self.ratios.push_back(ratio(second.hits, second.misses));
         let is_bad = second.account().is_bad();
         self.has_paid |= !is_bad && second.hits > 0;
         self.bad = if is_bad { self.bad + 1 } else { 0 };
@@ -358,12 +364,12 @@ impl Aside {
     fn second_of_sample(&mut self, second: &Counts, shown: Option<Account>, now: u64) {
         let asked = second.aside + second.found + second.missed;
         let most_ns = asked * (LOOK_COSTS_NS + FILL_COSTS_NS);
-        self.bad = if most_ns < TELLING_NS / 2 {
-            self.bad + 1
+        self.few = if most_ns < TELLING_NS / 2 {
+            self.few + 1
         } else {
             0
         };
-        if self.bad >= PATIENCE {
+        if self.few >= FEW_SECONDS {
             self.enter(0, Why::Few, now);
             return;
         }
@@ -406,6 +412,9 @@ impl Aside {
             self.ratios.clear();
         }
         self.bad = 0;
+        if level != 2 {
+            self.few = 0;
+        }
         self.tried = None;
         self.sample = Counts::default();
     }

@@ -116,8 +116,10 @@ fn what_costs_nothing_is_no_reason() {
     let few = Load { reads: 400, ..BAD };
     assert_eq!(player.play(100, few), 0);
     assert_eq!(player.entered(), [0; 3]);
-    assert_eq!(player.play(6, BAD), 1);
-    assert_eq!(player.play(8, none), 0, "nobody asks any more");
+    player.play(3, BAD);
+    player.play(30, none);
+    assert_eq!(player.play(2, BAD), 1, "a pause says nothing");
+    assert_eq!(player.play(61, none), 0, "nobody asks any more");
     assert_eq!(player.aside.state().why, Why::Few.text());
 }
 
