@@ -306,7 +306,8 @@ int erb_invalidate(void *ctx)
 		count_n(STAT_CACHE_INVALIDATED, dropped);
 		if (used) /* and not dropped before: its writer passed no boosted device */
 			interest_written(fw->l.hash);
-		if (interest_reported(fw->l.hash, &s->type))
+		if (interest_reported(fw->l.hash, &s->type) &&
+		    !set_aside(c, set_of(c, fw->l.hash), c->fill_mask))
 			s->status = FILL_WANTED;
 	}
 	return 0;

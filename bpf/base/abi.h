@@ -69,7 +69,10 @@ struct hash_secret {
 struct control {
 	__u32 abi_version;
 	__u16 port_be; /* Redis's port, network order */
-	__u16 pad0;
+	/* A read looks into a cache set only if (set ^ look_at) & look_mask is 0: all sets, or the one of
+	 * so many that shows what looking into all would bring. The others are kept true all the same. */
+	__u8 look_mask;
+	__u8 look_at;
 	__u32 serving;	/* 1: fast answers allowed; 0: daemon has a reason, see its status */
 	__u32 stopping; /* 1: detach under way: no answers, fills or new connections */
 	__u32
@@ -91,7 +94,8 @@ struct control {
 	__u32 client_conns_max;	    /* those that one client address may have */
 	__u32 miss_fill_at;	    /* misses of a key until it is reported: 1, 2 or 4 */
 	__u32 miss_one_of; /* not 0: one of so many misses is reported, and none is counted */
-	__u64 pad1[1];
+	__u32 fill_mask;   /* the same for keys that are read again when they were written */
+	__u32 vain_mask;   /* the same for reads of a connection that has missed again and again */
 	/* written by the data path */
 	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
 	__u64 global_version; /* moves when the fence opens or closes and at every clear */
@@ -184,6 +188,12 @@ enum stream_at {
 	STREAM_WITHIN,
 };
 
+/* How often a connection's reads have missed in a row, and since which answer: conn.vain. */
+enum vain {
+	VAIN_MISSES = 0x7f,  /* up to VAIN_MOST */
+	VAIN_SINCE = 0xff80, /* of a hash of in_delta: an answer moves it */
+};
+
 /* A tracked connection: the splice's part, and in it the handler's. Who writes what: see splice.h, which also asserts the lines. Cold cache
  * lines decide what a packet costs: what every request and every reply needs fills three of them.
  */
@@ -213,7 +223,8 @@ struct conn {
 	__u32 scan_next;   /* kernel space: end of the reply bytes scanned */
 	__u32 ifindex;	   /* boosted device by which the client's packets come; link is of it */
 	__u32 replay_from; /* client space: first byte kept in replay */
-	__u32 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
+	__u16 flight_max;  /* bound on unacknowledged fast bytes; halves per loss */
+	__u16 vain;	   /* the handler's: enum vain */
 	__u64 sent_ns;	   /* when the oldest unacknowledged fast byte was last sent; 0 = none */
 	__u64 ack_up_ns;   /* when an ACK last went up */
 	/* line C */

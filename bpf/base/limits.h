@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 13 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 14 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -40,6 +40,7 @@
 #define RTO_MAX_NS	    120000000000ULL /* TCP_RTO_MAX of Linux */
 #define REXMIT_TRIES_MAX    15 /* tcp_retries2: then the connection is left to the kernel's timers */
 #define INTERESTS	    262144 /* what is known of keys' use, a word by key hash; power of two */
+#define VAIN_MOST	    64 /* misses of a connection in a row, after which it looks seldom */
 #define CREDIT_MAX                                                                                 \
 	4 /* writes without a read between them after which a key is read again at once */
 #define FILL_BATCH     32	     /* keys per fill transaction */

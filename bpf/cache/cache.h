@@ -124,6 +124,12 @@ INLINE u32 set_of(const struct control *c, u64 hash)
 	return (u32)(hash & c->set_mask);
 }
 
+/* Whether the set is left out under this mask of the control block's. */
+INLINE bool set_aside(const struct control *c, u32 index, u32 mask)
+{
+	return (index ^ c->look_at) & mask;
+}
+
 /* Bit w of the result: tags[w] == tag. Four 16-bit lanes at a time (exact zero-lane test). */
 INLINE u32 tags_match(const struct cache_set *set, u16 tag)
 {

@@ -178,6 +178,31 @@ INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 	return 0;
 }
 
+/* How the connection's answers stand: VAIN_SINCE. */
+INLINE u32 vain_since(const struct conn *conn)
+{
+	return (conn->in_delta * 0x9e3779b1U >> 16) & VAIN_SINCE; /* Knuth's multiplier */
+}
+
+/* Whether its last VAIN_MOST reads have missed, with no answer between them. */
+INLINE bool is_vain(const struct conn *conn)
+{
+	u32 vain = read_once(conn->vain);
+
+	return (vain & VAIN_MISSES) >= VAIN_MOST && (vain & VAIN_SINCE) == vain_since(conn);
+}
+
+/* A read of it has missed. Hits note nothing. Lock held. */
+INLINE void vain_note(struct conn *conn)
+{
+	u32 since = vain_since(conn), misses = conn->vain & VAIN_MISSES;
+
+	if ((conn->vain & VAIN_SINCE) != since)
+		misses = 0;
+	if (misses < VAIN_MOST)
+		conn->vain = since | (misses + 1);
+}
+
 /* Whether the key is surely not cached. Where keys are missed the digest saves most of what a miss
  * costs, the first touch of its set (350 ns behind all that Redis does in between); where they are
  * hit it would be one line more, and is not asked. */
@@ -188,6 +213,15 @@ INLINE bool fast_absent(struct work *w, const struct control *c)
 	if (w->unlikely)
 		digest = digest_get(set_of(c, w->h.look.hash));
 	return digest && digest_lacks(digest, w->h.look.hash);
+}
+
+/* Whether the key is looked up at all: 0 or the reason against it. To say that it is not cached is
+ * always allowed, so nothing else depends on this, and no step of it needs an order. */
+INLINE u32 fast_unseen(struct work *w, const struct control *c)
+{
+	if (set_aside(c, set_of(c, w->h.look.hash), w->h.look_mask))
+		return STAT_REFUSE_ASIDE;
+	return fast_absent(w, c) ? STAT_REFUSE_MISS : 0;
 }
 
 /* Finds the key and reads it, while others may change the set. */
@@ -218,8 +252,9 @@ INLINE u32 fast_get(struct work *w, const struct control *c)
 	struct cache_set *set;
 	struct cache_large *large;
 
-	if (fast_absent(w, c))
-		return STAT_REFUSE_MISS;
+	reason = fast_unseen(w, c);
+	if (reason)
+		return reason;
 	set = set_get(index);
 	large = large_get(index);
 	if (!set || !large)
@@ -275,6 +310,17 @@ INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type ty
 	count(STAT_MISS_REPORTED);
 }
 
+/* What came of a key's look-up; wanted: a miss may fill it. */
+INLINE void fast_looked(struct work *w, const struct control *c, u32 reason, enum slot_type type,
+			bool wanted)
+{
+	w->unlikely = reason == STAT_REFUSE_MISS || reason == STAT_REFUSE_ASIDE;
+	if (c->look_mask && reason != STAT_REFUSE_ASIDE && !w->h.closed)
+		count(reason ? STAT_SAMPLE_MISSED : STAT_SAMPLE_FOUND);
+	if (reason == STAT_REFUSE_MISS && wanted)
+		fast_miss(w, c, type);
+}
+
 /* Why nothing may be answered at this moment, 0 = allowed. PING neither: behind a script that runs for
  * long Redis answers it -BUSY. Read before the cache is: first what opens, then what moved before it
  * was opened. fence_release() moves the epoch before the count; the daemon clears before it renews the
@@ -316,12 +362,13 @@ INLINE void handler_peek(struct work *w, const struct control *c, bool loaded)
 	struct cache_set *set;
 
 	w->h.first = FAST_NONE;
+	w->h.look_mask = c->look_mask;
 	if (!loaded || w->p.payload_len > PAYLOAD_BYTES)
 		return;
 	w->pos = 0;
 	w->h.first = fast_parse_one(w, c);
 	w->h.first_end = w->pos;
-	if (w->h.first != FAST_KIND_GET || fast_absent(w, c))
+	if (w->h.first != FAST_KIND_GET || fast_unseen(w, c))
 		return;
 	set = set_get(set_of(c, w->h.look.hash));
 	if (set)
@@ -340,9 +387,7 @@ INLINE void fast_answer(struct work *w, struct control *c, enum fast_kind kind)
 	} else {
 		w->h.gets++;
 		reason = w->h.closed ? w->h.closed : fast_get(w, c);
-		w->unlikely = reason == STAT_REFUSE_MISS;
-		if (w->unlikely)
-			fast_miss(w, c, SLOT_STRING);
+		fast_looked(w, c, reason, SLOT_STRING, true);
 	}
 	if (reason && !w->refusal)
 		w->refusal = reason;
@@ -394,6 +439,8 @@ INLINE void fast_packet(struct work *w, struct control *c, const struct conn *co
 	w->pos = w->reply_len = w->commands = w->h.gets = w->h.pings = w->refusal = 0;
 	w->h.look.now_wall_ms = (w->now + c->wall_minus_mono_ns) / 1000000;
 	w->h.closed = fast_closed(w, c, conn);
+	if (is_vain(conn))
+		w->h.look_mask |= c->vain_mask;
 	if (w->h.first && !(c->fast_off & 1U << w->h.first)) {
 		w->pos = w->h.first_end;
 		fast_answer(w, c, w->h.first);

@@ -53,6 +53,7 @@ INLINE void handler_begin(struct conn *conn, const struct work *w, bool known)
 	h->late = h->half = 0;
 	h->stateful_at = h->auth_at = 0;
 	h->held_at = 0;
+	conn->vain = 0;
 	h->proof_pos = conn->next;
 	modes_move(conn);
 	__builtin_memset(&h->in, 0, sizeof(h->in));

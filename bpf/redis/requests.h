@@ -5,6 +5,7 @@
 #include "net/packet.h"
 #include "net/work.h"
 #include "redis/effects.h"
+#include "redis/get.h"
 #include "redis/modes.h"
 #include "redis/scan_request.h"
 #include "splice/handler.h"
@@ -255,6 +256,8 @@ INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum u
 	held_note(conn, w);
 	if (how == UP_SCAN)
 		conn->h.in = w->h.scan;
+	if (how == UP_WHOLE && w->refusal == STAT_REFUSE_MISS)
+		vain_note(conn);
 	if (how != UP_LOST) {
 		conn->h.late = w->h.found.late;
 		conn->h.in.late_end = w->scan_next;

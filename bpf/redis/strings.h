@@ -237,13 +237,14 @@ INLINE u32 more_look(struct work *w, const struct control *c, struct cache_set *
 INLINE u32 more_look_up(struct work *w, struct control *c)
 {
 	struct fast_more *m = &w->h.more;
-	u32 index = set_of(c, w->h.look.hash), n = m->keys, changes;
+	u32 index = set_of(c, w->h.look.hash), n = m->keys, reason, changes;
 	struct cache_set *set;
 
 	if (w->h.closed)
 		return w->h.closed;
-	if (fast_absent(w, c))
-		return STAT_REFUSE_MISS;
+	reason = fast_unseen(w, c);
+	if (reason)
+		return reason;
 	set = set_get(index);
 	opaque(n);
 	if (!set || n >= KEYS_PER_PACKET)
@@ -267,9 +268,8 @@ __noinline int more_key(void)
 		return 0;
 	fast_key(w, c, off, len);
 	reason = more_look_up(w, c);
-	w->unlikely = reason == STAT_REFUSE_MISS;
-	if (w->unlikely && !more_typeless(&w->h.more))
-		fast_miss(w, c, more_hashed(&w->h.more) ? SLOT_HASH : SLOT_STRING);
+	fast_looked(w, c, reason, more_hashed(&w->h.more) ? SLOT_HASH : SLOT_STRING,
+		    !more_typeless(&w->h.more));
 	if (reason && !w->h.more.reason)
 		w->h.more.reason = reason;
 	w->h.more.keys++;

@@ -31,8 +31,9 @@ struct handler_work {
 	u32 first_end; /* w->pos behind it */
 	u32 gets;
 	u32 pings;
-	u32 closed; /* why nothing may be answered now, 0 = allowed */
-	u32 rights; /* control's, read behind the gate */
+	u32 closed;    /* why nothing may be answered now, 0 = allowed */
+	u32 rights;    /* control's, read behind the gate */
+	u32 look_mask; /* control's, or what the connection may look up */
 	/* up path */
 	u32 shut; /* nobody may do anything without a password: M5 */
 	u32 kept; /* conn.kept and db where scanning began */

@@ -14,8 +14,8 @@
  * where requests and replies begin and end, and knows answers.
  *
  * Invariants (the handler's):
- *  H1. It changes nothing but its own part of the entry (conn.h, handler_bits, the flags of
- *      CONN_F_HANDLER, its bit of conn.called), its scratch, and, under the entry's lock: conn.state, and
+ *  H1. It changes nothing but its own part of the entry (conn.h, handler_bits, vain, the flags
+ *      of CONN_F_HANDLER, its bit of conn.called), its scratch, and, under the entry's lock: conn.state, and
  *      CONN_F_SCAN_LOST and CONN_F_UNCOUNTABLE where a stream cannot be followed. What takes in a
  *      connection again behind a proof (redis/admit.h) begins counting anew.
  *  H2. handler_answer() changes nothing that outlives the packet: the splice may still refuse.

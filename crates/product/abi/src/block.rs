@@ -3,7 +3,7 @@
 //! A field that Rust needs is listed here and nowhere else.
 
 use std::ptr::addr_of_mut;
-use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::values::Values;
 use crate::{DEVICES_MAX, control, hash_secret};
@@ -58,6 +58,14 @@ fields! {
     abi_version, set_abi_version: u32, AtomicU32;
     /// Redis's port, network order.
     port_be, set_port_be: u16, AtomicU16;
+    /// Reads look into a set only if `(set ^ look_at) & look_mask` is 0.
+    look_mask, set_look_mask: u8, AtomicU8;
+    /// See [`Self::look_mask`].
+    look_at, set_look_at: u8, AtomicU8;
+    /// The same mask for keys that are read again when they were written.
+    fill_mask, set_fill_mask: u32, AtomicU32;
+    /// The same mask for connections whose reads miss again and again.
+    vain_mask, set_vain_mask: u32, AtomicU32;
     /// 1: fast answers allowed.
     serving, set_serving: u32, AtomicU32;
     /// 1: detach under way.

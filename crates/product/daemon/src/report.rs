@@ -3,15 +3,16 @@
 
 use erb_abi as abi;
 use erb_datapath::{Attached, Datapath, SweepReport};
-use erb_redis::UnseenConnections;
+use erb_redis::{AsideState, UnseenConnections};
 use erb_report::{
-    AttachMode, CacheReport, ConnectionsReport, Counter, Device, DeviceReport, HeldLine,
-    HeldReport, MemoryReport, VlanOffload,
+    AsideReport, AttachMode, CacheReport, ConnectionsReport, Counter, Device, DeviceReport,
+    HeldLine, HeldReport, MemoryReport, VlanOffload,
 };
 
-/// Counters of GETs that reached the cache look-up and were not answered from it.
-const MISSES: [abi::erb_stat; 3] = [
+/// Counters of GETs that reached the cache look-up, or would have, and were not answered from it.
+const MISSES: [abi::erb_stat; 4] = [
     abi::STAT_REFUSE_MISS,
+    abi::STAT_REFUSE_ASIDE,
     abi::STAT_REFUSE_MARKED,
     abi::STAT_REFUSE_EXPIRED,
 ];
@@ -65,6 +66,22 @@ pub fn hit_ratio(stats: &[u64]) -> Option<f64> {
     let all = hits + MISSES.iter().map(|stat| of(*stat)).sum::<u64>();
     #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
     (all > 0).then(|| hits as f64 / all as f64)
+}
+
+/// What is left out.
+#[must_use]
+pub fn aside(state: &AsideState, now_ns: u64) -> AsideReport {
+    let [to_0, to_1, to_2] = state.entered;
+    AsideReport {
+        level: state.level,
+        why: state.why.to_owned(),
+        since_s: now_ns.saturating_sub(state.since_ns) / 1_000_000_000,
+        sample_hit_ratio: state.sample_hit_ratio,
+        to_0,
+        to_1,
+        to_2,
+        tries: state.tries,
+    }
 }
 
 /// From the last sweep.

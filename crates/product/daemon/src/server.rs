@@ -42,6 +42,11 @@ pub enum Request {
         /// On.
         on: bool,
     },
+    /// Leave out what does not pay up to this level; none: as the daemon decides.
+    Aside {
+        /// 0 to 2.
+        level: Option<u8>,
+    },
     /// The tracked connections.
     Conns,
     /// End without detaching: another daemon goes on with what is at work.
@@ -203,6 +208,10 @@ mod tests {
             parse(r#"{"op":"fills","on":false}"#).unwrap(),
             Request::Fills { on: false }
         );
+        for (line, level) in [("null", None), ("2", Some(2))] {
+            let line = format!(r#"{{"op":"aside","level":{line}}}"#);
+            assert_eq!(parse(&line).unwrap(), Request::Aside { level });
+        }
         assert_eq!(parse(r#"{"op":"hand_over"}"#).unwrap(), Request::HandOver);
         assert!(parse(r#"{"op":"shutdown"}"#).is_err());
     }

@@ -3,7 +3,9 @@
 
 use erb_abi::{ControlBlock as _, ControlPlane as _, ValueKind};
 use erb_redis::{Stage, Whose, addresses};
-use erb_report::{ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status};
+use erb_report::{
+    AsideReport, ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status,
+};
 use serde_json::json;
 
 use crate::clock::monotonic_ns;
@@ -44,6 +46,10 @@ impl Daemon {
                 let control = self.core.datapath().loaded.control();
                 control.set_fills(u32::from(on));
                 self.server.answer(number, &json!({ "fills": on }));
+            }
+            Request::Aside { level } => {
+                self.core.pin_aside(level);
+                self.server.answer(number, &json!({ "level": level }));
             }
             Request::Fill { keys, hashes } => self.begin_named_fill(number, keys, hashes)?,
             Request::HandOver => {
@@ -155,6 +161,7 @@ impl Daemon {
         }
         status.pid = std::process::id();
         status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
+        status.aside = report::aside(core.aside(), monotonic_ns());
         status.cache.fills_waiting = core.fills_waiting();
         status.cache.fills_in_flight = core.fills_in_flight();
         (status.cache.filled, _) = core.fill_counts();
@@ -252,6 +259,7 @@ fn base_status(
         connections: report::connections(sweep),
         held: report::held(sweep),
         hit_ratio: report::hit_ratio(&stats),
+        aside: AsideReport::default(),
         cache,
         memory,
         counters: report::counters(&stats),

@@ -73,6 +73,9 @@ pub enum Command {
     /// Turn filling by misses on or off; off also means that misses are not recorded.
     #[command(hide = true)]
     Fills(FillsArgs),
+    /// Leave out what does not pay up to a level, 0 to 2; `auto`: as the daemon decides.
+    #[command(hide = true)]
+    Aside(AsideArgs),
     /// Say how much of a connection was answered without Redis: CLIENT SERVER in a line, JSON in a line.
     #[command(hide = true)]
     Consumed(Which),
@@ -115,6 +118,33 @@ pub struct FillArgs {
     /// The keys [default: those on standard input, one a line].
     #[arg(value_name = "KEY")]
     pub keys: Vec<String>,
+}
+
+/// Arguments of `erb aside`.
+#[derive(Clone, Debug, Args)]
+pub struct AsideArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// The level.
+    #[arg(value_enum)]
+    pub level: AsideLevel,
+}
+
+/// A level of leaving out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AsideLevel {
+    /// As the daemon decides.
+    Auto,
+    /// Nothing is left out.
+    #[value(name = "0")]
+    Nothing,
+    /// Look-ups but of a sample.
+    #[value(name = "1")]
+    Looks,
+    /// Fills too.
+    #[value(name = "2")]
+    Fills,
 }
 
 /// Arguments of `erb fills`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `erb fill`, `erb fills` and `erb consumed`: hidden, for checks and measurements.
+//! `erb fill`, `erb fills`, `erb aside` and `erb consumed`: hidden, for checks and measurements.
 
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use erb_datapath::Consumption;
 use erb_report::{Consumed, Filled};
 use serde::Deserialize;
 
-use crate::args::{FillArgs, FillsArgs, Switch, Which};
+use crate::args::{AsideArgs, AsideLevel, FillArgs, FillsArgs, Switch, Which};
 use crate::{detach, show};
 
 /// Keys per request: a line of some hundred kilobytes.
@@ -70,6 +70,20 @@ pub fn fills(args: &FillsArgs) -> Result<ExitCode> {
     let run_dir = detach::run_dir(&args.which)?;
     let on = args.switch == Switch::On;
     let _: serde_json::Value = request(&run_dir, &Request::Fills { on })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Leaves out what does not pay up to a level, or as the daemon decides.
+pub fn aside(args: &AsideArgs) -> Result<ExitCode> {
+    enter_base_mount_namespace()?;
+    let run_dir = detach::run_dir(&args.which)?;
+    let level = match args.level {
+        AsideLevel::Auto => None,
+        AsideLevel::Nothing => Some(0),
+        AsideLevel::Looks => Some(1),
+        AsideLevel::Fills => Some(2),
+    };
+    let _: serde_json::Value = request(&run_dir, &Request::Aside { level })?;
     Ok(ExitCode::SUCCESS)
 }
 

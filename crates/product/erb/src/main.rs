@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         }
         Command::Fill(args) => fill::fill(&args),
         Command::Fills(args) => fill::fills(&args),
+        Command::Aside(args) => fill::aside(&args),
         Command::Consumed(which) => fill::consumed(&which),
         Command::Guard => return guard(),
         Command::TraceGuard { run_dir } => {

@@ -6,7 +6,9 @@ use std::io::Write as _;
 
 use erb_daemon::{Error, Result};
 use erb_datapath::Programs;
-use erb_report::{AttachMode, ConnLine, ProgramsReport, RedisReport, Status, VlanOffload};
+use erb_report::{
+    AsideReport, AttachMode, ConnLine, ProgramsReport, RedisReport, Status, VlanOffload,
+};
 
 /// Kinds of counters in the order in which they are shown, with a heading.
 const KINDS: [(&str, &str); 5] = [
@@ -194,6 +196,7 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
         Some(ratio) => writeln!(out, "hit ratio    {:.2} %", ratio * 100.0)?,
         None => writeln!(out, "hit ratio    no GET seen yet")?,
     }
+    aside(out, &status.aside)?;
     let cache = &status.cache;
     writeln!(
         out,
@@ -215,6 +218,29 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
         memory.connections_total_bytes >> 20,
         memory.connections_max,
         memory.connection_bytes
+    )
+}
+
+/// What is left out, as it does not pay.
+fn aside(out: &mut String, aside: &AsideReport) -> std::fmt::Result {
+    let left_out = match aside.level {
+        0 if aside.to_1 + aside.to_2 == 0 => return Ok(()),
+        0 => "no",
+        1 => "look-ups but of a sample",
+        _ => "look-ups and fills but of a sample",
+    };
+    write!(
+        out,
+        "aside        {left_out}, since {} s: {}",
+        aside.since_s, aside.why
+    )?;
+    if let Some(ratio) = aside.sample_hit_ratio {
+        write!(out, "; hit ratio of the sample {:.2} %", ratio * 100.0)?;
+    }
+    writeln!(
+        out,
+        "; stepped aside {} times, came back {} times",
+        aside.to_1, aside.to_0
     )
 }
 

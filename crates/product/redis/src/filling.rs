@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use erb_abi::{self as abi, ValueKind, Wanted};
 
 use crate::admission::Admission;
+use crate::aside::Aside;
 use crate::clock::MS;
 use crate::feed::Feed;
 use crate::fill::{Batch, Filled, Fills, Fresh, Size};
@@ -34,6 +35,7 @@ const REST_MAX_NS: u64 = 10 * MS;
 pub(crate) struct Filling {
     fills: Fills,
     admission: Admission,
+    aside: Aside,
     pace: Pace,
     pace_again: Pace,
     /// When the burst under way began, and whether it is also of missed keys.
@@ -48,6 +50,7 @@ impl Filling {
         Self {
             fills: Fills::default(),
             admission: Admission::begin(path),
+            aside: Aside::begin(path),
             pace: Pace::new(RESTS, REST_MAX_NS),
             pace_again: Pace::new(RESTS_AGAIN, REST_MAX_NS),
             burst: None,
@@ -59,6 +62,16 @@ impl Filling {
     /// What came of the fills so far.
     pub(crate) const fn fills(&self) -> &Fills {
         &self.fills
+    }
+
+    /// What is looked up and filled at all.
+    pub(crate) const fn aside(&self) -> &Aside {
+        &self.aside
+    }
+
+    /// The same, to be set by hand.
+    pub(crate) const fn aside_mut(&mut self) -> &mut Aside {
+        &mut self.aside
     }
 
     /// When the ring is drained again, and a burst begun, although it is not time for a tick; none:
@@ -96,10 +109,16 @@ impl Filling {
         true
     }
 
+    /// Each tick, before anything is filled.
+    pub(crate) fn tick(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
+        self.aside.tick(path, now)
+    }
+
     /// Once a second: it is learned which fills pay; old misses are forgotten, and keys that could not be
     /// filled forgiven.
     pub(crate) fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
         self.fills.forgive(now);
+        self.aside.second(path, now)?;
         // Reported or not: a key whose reports came to nothing is reported again.
         if self.admission.learn(path)? {
             path.fade_interests();

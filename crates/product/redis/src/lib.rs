@@ -23,6 +23,7 @@
 
 mod admission;
 mod admit;
+mod aside;
 mod cached_hash;
 mod client_list;
 mod clock;
@@ -58,6 +59,7 @@ mod unseen;
 mod walk;
 mod watch;
 
+pub use aside::AsideState;
 pub use client_list::{ClientLine, addresses, canonical, parse as parse_clients};
 pub use commands::CommandsReport;
 pub use listeners::{Whose, is_listed, reached_at, taker};

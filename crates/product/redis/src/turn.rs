@@ -171,6 +171,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         let answered = self.lease.answered();
         self.timer.run(&self.path, &self.machine, now, answered)?;
+        self.filling.tick(&self.path, now)?;
         self.drain_misses(now)?;
         self.touch_used(now)?;
         self.look_at_gate();
@@ -553,30 +554,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.link.made()
     }
 
-    /// Fill transactions under way.
-    #[must_use]
-    pub fn fills_in_flight(&self) -> usize {
-        self.link.feed().map_or(0, Feed::fills_in_flight)
-    }
-
-    /// Keys waiting to be filled.
-    #[must_use]
-    pub fn fills_waiting(&self) -> usize {
-        self.filling.fills().waiting()
-    }
-
-    /// Keys given to [`Self::fill`] that are not done yet.
-    #[must_use]
-    pub fn named_left(&self) -> usize {
-        self.filling.fills().named_left()
-    }
-
-    /// Keys filled so far, and keys given to [`Self::fill`] that could not be filled.
-    #[must_use]
-    pub const fn fill_counts(&self) -> (u64, u64) {
-        self.filling.fills().counts()
-    }
-
     /// What came of Redis's command table, if it could be read.
     #[must_use]
     pub const fn commands(&self) -> Option<&CommandsReport> {
@@ -594,6 +571,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.connections.listeners().all()
     }
 }
+
+#[path = "turn_fills.rs"]
+mod fills;
 
 #[cfg(test)]
 #[path = "turn_tests.rs"]

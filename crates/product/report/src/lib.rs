@@ -17,8 +17,8 @@ mod trace;
 
 pub use doctor::{Doctor, Finding, Level};
 pub use status::{
-    AttachMode, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device, DeviceReport,
-    Filled, HeldLine, HeldReport, ListenReport, MemoryReport, ProgramsReport, RedisReport, Status,
-    VlanOffload,
+    AsideReport, AttachMode, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device,
+    DeviceReport, Filled, HeldLine, HeldReport, ListenReport, MemoryReport, ProgramsReport,
+    RedisReport, Status, VlanOffload,
 };
 pub use trace::{Because, Packet, Stage, Verdict};

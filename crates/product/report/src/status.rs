@@ -209,6 +209,28 @@ pub struct CacheReport {
     pub filled: u64,
 }
 
+/// What is left out, as it does not pay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AsideReport {
+    /// 0: nothing. 1: reads look into a sample of the cache's sets only. 2: and keys outside of it are not
+    /// read again when they were written.
+    pub level: u8,
+    /// Why.
+    pub why: String,
+    /// Since so many seconds.
+    pub since_s: u64,
+    /// Share of the sample's look-ups that found their key; none at level 0.
+    pub sample_hit_ratio: Option<f64>,
+    /// How often level 0 was entered again.
+    pub to_0: u64,
+    /// How often level 1 was.
+    pub to_1: u64,
+    /// How often level 2 was.
+    pub to_2: u64,
+    /// Short tries of level 0.
+    pub tries: u64,
+}
+
 /// Kernel memory, all of it allocated when boosting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReport {
@@ -265,6 +287,9 @@ pub struct Status {
     pub held: HeldReport,
     /// Share of the GETs on fast connections that the cache answered; none before the first.
     pub hit_ratio: Option<f64>,
+    /// What is left out, as it does not pay.
+    #[serde(default)]
+    pub aside: AsideReport,
     /// The cache.
     pub cache: CacheReport,
     /// Kernel memory.

@@ -5,9 +5,9 @@
 use std::fmt::Debug;
 
 use erb_report::{
-    AttachMode, Because, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device,
-    DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport, Level, ListenReport, MemoryReport,
-    Packet, ProgramsReport, RedisReport, Stage, Status, Verdict, VlanOffload,
+    AsideReport, AttachMode, Because, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter,
+    Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport, Level, ListenReport,
+    MemoryReport, Packet, ProgramsReport, RedisReport, Stage, Status, Verdict, VlanOffload,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -71,6 +71,19 @@ fn cache() -> CacheReport {
     }
 }
 
+fn aside() -> AsideReport {
+    AsideReport {
+        level: 1,
+        why: "answers save less than look-ups and fills cost".to_owned(),
+        since_s: 2,
+        sample_hit_ratio: Some(0.25),
+        to_0: 3,
+        to_1: 4,
+        to_2: 5,
+        tries: 6,
+    }
+}
+
 fn status() -> Status {
     Status {
         daemon: "running".to_owned(),
@@ -118,6 +131,7 @@ fn status() -> Status {
             }],
         },
         hit_ratio: Some(0.75),
+        aside: aside(),
         cache: cache(),
         memory: MemoryReport {
             connection_bytes: 1,

@@ -345,6 +345,14 @@ impl Bench {
         self.dp.settle(answered).expect("erb_settle");
     }
 
+    /// Every second set is left out: the key's own, or the others.
+    pub fn step_aside(&self, key: &[u8], of_it: bool) {
+        let control = self.dp.control();
+        let set = control.hash_secret().hash(key) as u8;
+        control.set_look_at(if of_it { !set } else { set });
+        control.set_look_mask(1);
+    }
+
     /// Everything allowed, no expiry of the lease, no heartbeat.
     ///
     /// # Panics
@@ -357,6 +365,7 @@ impl Bench {
         control.set_open(abi::DOOR_OPEN);
         control.set_fills(1);
         control.set_miss_fill_at(2);
+        control.set_look_mask(0);
         control.set_lease_until_ns(u64::MAX);
         control.set_fast_off(0);
         control.set_heartbeat_up_ns(0);

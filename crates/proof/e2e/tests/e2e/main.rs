@@ -3,6 +3,7 @@
 //! and the release build of `erb`. `ERB_LONG=1` uses the full numbers.
 
 mod admission;
+mod aside;
 mod attach;
 mod bench;
 mod churn;

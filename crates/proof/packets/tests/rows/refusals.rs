@@ -99,6 +99,27 @@ fn the_moment() {
             },
             &[("REFUSE_MISS", 1), ("UP_TRANSLATED", 1)],
         ),
+        get_up(
+            "set left out",
+            |s| {
+                fast(s);
+                s.bench.step_aside(b"key", true);
+            },
+            &[("REFUSE_ASIDE", 1), ("UP_TRANSLATED", 1)],
+        ),
+        get_up(
+            "set of the sample, key invalidated",
+            |s| {
+                fast(s);
+                s.bench.dp.invalidate(&[b"key"]).unwrap();
+                s.bench.step_aside(b"key", false);
+            },
+            &[
+                ("REFUSE_MISS", 1),
+                ("SAMPLE_MISSED", 1),
+                ("UP_TRANSLATED", 1),
+            ],
+        ),
         Row::xdp(
             "PING while a fence stands",
             V4,

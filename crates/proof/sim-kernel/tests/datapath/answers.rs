@@ -7,7 +7,7 @@ use erb_sim_kernel::{DatapathConfig, Tc, Xdp, tcp_state};
 use erb_wire::Segment;
 use erb_wire::layout::payload;
 
-use erb_sim_kernel::scene::{DEVICE, Scene, get};
+use erb_sim_kernel::scene::{DEVICE, Scene, command, get};
 
 #[test]
 fn a_filled_key_is_answered_in_place() {
@@ -78,6 +78,69 @@ fn misses_are_reported_more_and_more_seldom_or_one_of_some() {
     assert_eq!(reports_of(&mut scene, b"c", 5), 0);
     scene.path.set_miss_one_of(4);
     assert_eq!(reports_of(&mut scene, b"c", 5), 5);
+}
+
+/// Every second set is left out: the key's own, or the others.
+fn step_aside(scene: &Scene, key: &[u8], of_it: bool) {
+    let set = erb_abi::ControlBlock::control(&scene.path)
+        .hash_secret()
+        .hash(key) as u8;
+    scene.path.set_look_at(if of_it { !set } else { set });
+    scene.path.set_look_mask(1);
+}
+
+#[test]
+fn what_is_left_out_is_kept_true() {
+    let mut scene = Scene::new(DatapathConfig::default());
+    scene.warm();
+    assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
+    step_aside(&scene, b"key", true);
+    assert_eq!(scene.send(&get(b"key")).0, Xdp::Pass);
+    scene.served(get(b"key").len(), b"$5\r\nvalue\r\n");
+    scene.settle();
+    assert_eq!(scene.path.stat(erb_abi::STAT_REFUSE_ASIDE), 1);
+    let reported = scene.path.take_misses(10);
+    assert!(reported.iter().all(|wanted| wanted.key != b"key"));
+    step_aside(&scene, b"key", false);
+    assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx);
+    scene.ack = scene.ack.wrapping_add(11);
+    assert_eq!(scene.path.stat(erb_abi::STAT_SAMPLE_FOUND), 1);
+    // A write takes its mark, whichever sets are looked into.
+    step_aside(&scene, b"key", true);
+    let marks = scene.path.stat(erb_abi::STAT_MARK_TAKEN);
+    let write = command(&[b"SET" as &[u8], b"key", b"other"]);
+    assert_eq!(scene.send(&write).0, Xdp::Pass);
+    assert_eq!(scene.path.stat(erb_abi::STAT_MARK_TAKEN), marks + 1);
+    scene.served(write.len(), b"+OK\r\n");
+    scene.settle();
+    scene.path.set_look_mask(0);
+    assert_eq!(scene.send(&get(b"key")).0, Xdp::Pass);
+    assert!(scene.path.stat(erb_abi::STAT_REFUSE_MISS) > 0);
+}
+
+#[test]
+fn a_connection_that_only_misses_looks_seldom_until_it_is_answered() {
+    let mut scene = Scene::new(DatapathConfig::default());
+    scene.warm();
+    scene.path.set_vain_mask(1);
+    let set = erb_abi::ControlBlock::control(&scene.path)
+        .hash_secret()
+        .hash(b"key") as u8;
+    for at in [!set, set] {
+        scene.path.set_look_at(at);
+        reports_of(&mut scene, b"nobody", erb_abi::VAIN_MOST + 2);
+    }
+    let aside = scene.path.stat(erb_abi::STAT_REFUSE_ASIDE);
+    assert!(aside > 0 && aside <= u64::from(erb_abi::VAIN_MOST) + 4);
+    scene.fill(b"key", b"value");
+    assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx, "it is of the sample");
+    scene.ack = scene.ack.wrapping_add(11);
+    scene.path.set_look_at(!set);
+    assert_eq!(
+        scene.send(&get(b"key")).0,
+        Xdp::Tx,
+        "all is looked up again"
+    );
 }
 
 #[test]

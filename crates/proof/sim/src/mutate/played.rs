@@ -228,7 +228,7 @@ mutations! {
     "trial-for-ever", "a trial whose numbers cannot agree any more has failed", "coh-37-older-half",
         [("redis/admit.h", "if (!(conn->h.kept & CONN_K_TRIAL) || conn->replies == conn->requests)", "if (true)")];
     "typeless-fills", "who does not read a value has none filled", "edge-01-typeless",
-        [("redis/strings.h", "if (w->unlikely && !more_typeless(&w->h.more))", "if (w->unlikely)")];
+        [("redis/strings.h", "\t\t    !more_typeless(&w->h.more));", "\t\t    true);")];
     "foreign-answered", "what goes to another server on the port is left alone", "port-another-server",
         [("splice/conn.h", "if (w->listener == LISTENER_FOREIGN || sock_transparent(&r)) {", "if (0) {"),
          ("splice/conn.h", "bool ours = c->admit && w->listener == LISTENER_REDIS;", "bool ours = c->admit;")];

@@ -137,4 +137,12 @@ mutations! {
          ("redis/handler.h", "conn->h.db != w->h.look.db || conn->h.rights != w->h.rights", "conn->h.db != w->h.look.db")];
     "db-uncompared", "an entry is of the connection's database", "users",
         [("cache/cache.h", " || slot->db != l->db)", ")")];
+    "aside-unscanned", "what is not looked up is a read all the same, and proved to be one", "aside",
+        [("redis/get.h", "w->whole = w->pos == w->p.payload_len;", "w->whole = w->pos == w->p.payload_len || w->refusal == STAT_REFUSE_ASIDE;")];
+    "aside-unmarked", "writes take their marks in sets that are not looked into", "aside",
+        [("cache/cache.h", "\tif (!set)\n\t\treturn;\n\tset_change_begin(set);\n\tset->marks++;", "\tif (!set || set_aside(control_get(), index, control_get()->look_mask))\n\t\treturn;\n\tset_change_begin(set);\n\tset->marks++;"),
+         ("cache/cache.h", "\tbroken = set->marks == 0;", "\tbroken = false;"),
+         ("cache/cache.h", "\tif (!broken)\n\t\tset->marks--;", "\tif (set->marks)\n\t\tset->marks--;")];
+    "aside-stale", "invalidations reach sets that are not looked into", "aside",
+        [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash), &used);", "dropped = used = 0;\n\t\tif (!set_aside(c, set_of(c, fw->l.hash), c->look_mask))\n\t\t\tdropped = set_drop_tag(set, tag_of(fw->l.hash), &used);")];
 }

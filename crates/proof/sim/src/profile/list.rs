@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The profiles themselves: each names what it changes of a calm day.
 
+use crate::profile::aside::ASIDE;
 use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
 use crate::profile::users::USERS;
@@ -50,6 +51,7 @@ const NO_EVENTS: Events = Events {
     settings: 0,
     replace: 0,
     disk: 0,
+    aside: 0,
 };
 
 /// No faults; every part works as on a good day.
@@ -514,6 +516,7 @@ const ALL: Profile = Profile {
         settings: 5 * SECOND,
         replace: 15 * SECOND,
         disk: 6 * SECOND,
+        aside: 2 * SECOND,
     },
     ..CALM
 };
@@ -588,5 +591,5 @@ const CROWDED: Profile = Profile {
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
     BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
-    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND,
+    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE,
 ];

@@ -2,6 +2,7 @@
 //! Profiles: named sets of rates and shapes. Rates of what happens per frame or per operation are
 //! in parts per million; times between rare events are means, 0 = never.
 
+mod aside;
 mod edges;
 mod list;
 mod outside;
@@ -168,6 +169,7 @@ pub struct Events {
     pub master: Ns,
     pub replace: Ns,
     pub disk: Ns,
+    pub aside: Ns,
 }
 
 /// A named set of all of it.

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 
+use erb_abi::ControlBlock as _;
 use erb_redis::rights::{Credentials, DEFAULT_USER};
 use erb_redis::{Core, Listener, Machine, Pieces, Result, Settings, Stage, TcpPair, Traffic};
 use erb_sim_kernel::{Context, Hook, Library, point};
@@ -361,6 +362,20 @@ impl Server {
             stream.cut();
             self.wake_redis();
             self.wake_daemon();
+        }
+    }
+
+    /// Other sets are looked into and filled, as a daemon may say at any moment; until this one says
+    /// what it wants again.
+    pub fn step_aside(&self) {
+        if let Some(path) = self.path.borrow().as_ref() {
+            let mut random = self.inner.random.borrow_mut();
+            let mut mask = || (1u32 << random.u8(0..4)) - 1;
+            let (look, fill, vain) = (mask(), mask(), mask());
+            path.set_look_at(random.u8(..));
+            path.set_look_mask(look as u8);
+            path.set_fill_mask(fill);
+            path.set_vain_mask(vain);
         }
     }
 

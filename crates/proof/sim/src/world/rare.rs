@@ -89,6 +89,7 @@ impl World {
                 let on = self.random.bool();
                 self.server.trouble_disk(on);
             }
+            Fault::Aside => self.server.step_aside(),
             _ => {}
         }
     }
@@ -185,6 +186,7 @@ pub(super) fn all(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
         (Fault::Master, events.master),
         (Fault::Replace, events.replace),
         (Fault::Disk, events.disk),
+        (Fault::Aside, events.aside),
     ]
     .into_iter()
 }

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stepping aside: what does not pay is left out. A look-up that finds nothing costs its client time, and
+//! a fill costs Redis and the daemon more; under a load that a cache cannot help both are lost.
+//!
+//! - Level 0: every read is looked up.
+//! - Level 1: reads look into one of [`SAMPLE`] cache sets only. What is not looked up is not reported
+//!   either, so its misses fill nothing.
+//! - Level 2: of keys that were written only those of these sets are read again.
+//!
+//! Left out is what the fast path may always leave out: to say "not cached" without a look. All else goes
+//! on at every level, so there is nothing to get wrong between them: requests are proved to be reads,
+//! counted, writes take their marks, invalidations and lease are as ever. What is in the cache stays true.
+//!
+//! The sets that are still looked into are a small cache of their own, with all that the whole one has:
+//! fills, evictions, expiry, writes. What they find is what the whole would find, within chance (set
+//! sampling: Qureshi, Patt, MICRO 2006). So no model of the cache is needed. What it cannot show, as a
+//! few hot keys that lie elsewhere, or MGETs over many sets, a try of the whole shows: each
+//! [`TRY_EVERY_NS`], and the sample moves on behind it.
+
+use std::collections::VecDeque;
+
+use erb_abi as abi;
+
+use crate::clock::{MS, SECOND_NS};
+use crate::outside::{DataPath, Error, Result};
+
+/// Processor time of the server's side that an answer saves. These three are of docs/measured.md, *What
+/// stepping aside is decided by*. Only their ratios decide, and these vary less than machines do.
+const HIT_SAVES_NS: u64 = 4_200;
+/// What a look-up that finds nothing takes: what level 1 saves of it, not all that a miss costs.
+const LOOK_COSTS_NS: u64 = 250;
+/// What a fill takes of Redis and daemon together.
+const FILL_COSTS_NS: u64 = 4_000;
+
+/// It steps aside if answers save less than so many halves of what look-ups and fills cost, and comes back
+/// if they save more than so many.
+const ASIDE_BELOW_HALVES: u64 = 3;
+const BACK_ABOVE_HALVES: u64 = 4;
+/// So many seconds in a row must be bad.
+const PATIENCE: usize = 5;
+/// Who comes after so many seconds of few requests comes with another load.
+const FEW_SECONDS: u32 = 60;
+/// The share of answers has risen by this within these seconds: the cache warms up, and no second is bad.
+const RISING: f64 = 0.02;
+/// Less in a second is not worth a decision: a thousandth of a processor.
+const TELLING_NS: u64 = MS;
+/// So many look-ups of the sample tell something.
+const TELLING_LOOKS: u64 = 64;
+/// At level 1 and 2 one of so many sets is looked into; a power of two.
+const SAMPLE: u8 = 64;
+/// From sample to sample; odd, so that all come in turn.
+const SAMPLE_STEP: u8 = 37;
+/// Connections whose reads only miss look into one of so many sets, where others are answered.
+const VAIN: u32 = 16;
+/// While fills are more than one of so many misses, who misses is not in vain: fills warm the cache up.
+const WARM_FILLS: u64 = 8;
+/// From level 1 to 2: until then a load that was gone for a moment finds its keys.
+const FILLS_GO_ON_NS: u64 = 10 * SECOND_NS;
+/// Between two tries of level 0, and how long one lasts.
+const TRY_EVERY_NS: u64 = 30 * SECOND_NS;
+const TRY_NS: u64 = 100 * MS;
+/// The sample is not believed for so long after it was wrong, twice as long after each further time.
+const DOUBT_NS: u64 = 60 * SECOND_NS;
+const DOUBTS_MAX: u32 = 5;
+
+/// Reads that were looked up and not answered.
+const MISSES: [abi::erb_stat; 4] = [
+    abi::STAT_REFUSE_MISS,
+    abi::STAT_REFUSE_MARKED,
+    abi::STAT_REFUSE_EXPIRED,
+    abi::STAT_REFUSE_SET_CHANGED,
+];
+
+/// Values that were read from Redis, whatever came of them.
+const FILLS: [abi::erb_stat; 3] = [
+    abi::STAT_FILL_INSERTED,
+    abi::STAT_FILL_STALE,
+    abi::STAT_FILL_TOO_BIG,
+];
+
+/// Why the level is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Begin,
+    Lost,
+    SampleLost,
+    SamplePays,
+    TryPays,
+    Few,
+    Pinned,
+}
+
+impl Why {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Begin => "nothing speaks against it",
+            Self::Lost => "answers save less than look-ups and fills cost",
+            Self::SampleLost => "the sample shows no gain either",
+            Self::SamplePays => "the sample shows that it pays",
+            Self::TryPays => "a short try has paid",
+            Self::Few => "too few requests to save anything",
+            Self::Pinned => "set by hand",
+        }
+    }
+}
+
+/// What was counted, ever or since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    hits: u64,
+    misses: u64,
+    fills: u64,
+    found: u64,
+    missed: u64,
+    aside: u64,
+}
+
+impl Counts {
+    fn read(path: &impl DataPath) -> Result<Self> {
+        let sum = |stats: &[abi::erb_stat]| {
+            let mut stats = stats.iter();
+            stats.try_fold(0, |sum, stat| Ok::<_, Error>(sum + path.stat(*stat)?))
+        };
+        let reads = abi::FAST_COMMANDS.iter();
+        let reads = reads.filter(|command| command.kind != abi::FAST_KIND_PING);
+        let reads: Vec<_> = reads.map(|command| command.stat).collect();
+        Ok(Self {
+            hits: sum(&reads)?,
+            misses: sum(&MISSES)?,
+            fills: sum(&FILLS)?,
+            found: path.stat(abi::STAT_SAMPLE_FOUND)?,
+            missed: path.stat(abi::STAT_SAMPLE_MISSED)?,
+            aside: path.stat(abi::STAT_REFUSE_ASIDE)?,
+        })
+    }
+
+    const fn since(&self, before: &Self) -> Self {
+        Self {
+            hits: self.hits.saturating_sub(before.hits),
+            misses: self.misses.saturating_sub(before.misses),
+            fills: self.fills.saturating_sub(before.fills),
+            found: self.found.saturating_sub(before.found),
+            missed: self.missed.saturating_sub(before.missed),
+            aside: self.aside.saturating_sub(before.aside),
+        }
+    }
+
+    /// What the whole cache brought and cost.
+    const fn account(&self) -> Account {
+        Account::of(self.hits, self.misses, self.fills)
+    }
+
+    /// What the sample did.
+    const fn sample(&self) -> Account {
+        Account::of(self.found, self.missed, self.fills)
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a ratio")]
+fn ratio(hits: u64, misses: u64) -> f64 {
+    hits as f64 / (hits + misses).max(1) as f64
+}
+
+/// Processor time, ns.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    saved: u64,
+    cost: u64,
+}
+
+impl Account {
+    const fn of(hits: u64, misses: u64, fills: u64) -> Self {
+        Self {
+            saved: hits * HIT_SAVES_NS,
+            cost: misses * LOOK_COSTS_NS + fills * FILL_COSTS_NS,
+        }
+    }
+
+    const fn is_bad(&self) -> bool {
+        self.cost >= TELLING_NS && 2 * self.saved < ASIDE_BELOW_HALVES * self.cost
+    }
+
+    const fn pays(&self) -> bool {
+        2 * self.saved > BACK_ABOVE_HALVES * self.cost
+    }
+}
+
+/// A short time of level 0.
+#[derive(Clone, Copy, Debug)]
+struct Try {
+    began_ns: u64,
+    before: Counts,
+}
+
+/// What is known of it, for people and programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AsideState {
+    /// 0, 1 or 2.
+    pub level: u8,
+    /// Why.
+    pub why: &'static str,
+    /// Since when, ns of the machine's monotonic clock.
+    pub since_ns: u64,
+    /// Share of the sample's look-ups that found their key, when last told; none at level 0.
+    pub sample_hit_ratio: Option<f64>,
+    /// How often each level was entered.
+    pub entered: [u64; 3],
+    /// Short tries of level 0.
+    pub tries: u64,
+}
+
+/// Decides the level.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    state: AsideState,
+    is_pinned: bool,
+    before: Counts,
+    /// Of the last seconds in which something was looked up: share of answers.
+    ratios: VecDeque<f64>,
+    /// Bad seconds in a row.
+    bad: usize,
+    /// Seconds in a row at level 1 or 2 in which nothing could be saved.
+    few: u32,
+    /// A second at level 0 was not bad since it was entered.
+    has_paid: bool,
+    /// How often in a row level 0 was entered in vain.
+    doubts: u32,
+    /// The sample's counts that were not enough to tell.
+    sample: Counts,
+    /// When level 0 was left last.
+    left_ns: u64,
+    look_at: u8,
+    tried: Option<Try>,
+    next_try_ns: u64,
+}
+
+impl Aside {
+    /// Level 0, whatever another daemon has left.
+    pub(crate) fn begin(path: &impl DataPath) -> Self {
+        let aside = Self {
+            state: AsideState {
+                level: 0,
+                why: Why::Begin.text(),
+                since_ns: 0,
+                sample_hit_ratio: None,
+                entered: [0; 3],
+                tries: 0,
+            },
+            is_pinned: false,
+            before: Counts::default(),
+            ratios: VecDeque::new(),
+            bad: 0,
+            few: 0,
+            has_paid: true,
+            doubts: 0,
+            sample: Counts::default(),
+            left_ns: 0,
+            look_at: 0,
+            tried: None,
+            next_try_ns: 0,
+        };
+        aside.tell(path, false);
+        aside
+    }
+
+    pub(crate) const fn state(&self) -> &AsideState {
+        &self.state
+    }
+
+    /// Keeps this level; none: decides again.
+    pub(crate) fn pin(&mut self, path: &impl DataPath, level: Option<u8>, now: u64) {
+        self.is_pinned = level.is_some();
+        if let Some(level) = level {
+            self.enter(level.min(2), Why::Pinned, now);
+        }
+        self.tell(path, false);
+    }
+
+    /// Each tick: a try ends in time.
+    pub(crate) fn tick(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
+        let ended = self.tried.take_if(|tried| now >= tried.began_ns + TRY_NS);
+        let Some(tried) = ended else {
+            return Ok(());
+        };
+        self.before = Counts::read(path)?;
+        let seen = self.before.since(&tried.before).account();
+        if seen.saved > 0 && seen.pays() {
+            self.enter(0, Why::TryPays, now);
+        } else {
+            self.look_at = self.look_at.wrapping_add(SAMPLE_STEP);
+            self.sample = Counts::default();
+        }
+        self.tell(path, false);
+        Ok(())
+    }
+
+    /// Once a second.
+    pub(crate) fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
+        if self.tried.is_some() {
+            return Ok(());
+        }
+        let counts = Counts::read(path)?;
+        let second = counts.since(&self.before);
+        self.before = counts;
+        let mut vain = false;
+        if self.state.level > 0 {
+            let shown = self.look_at_sample(&second);
+            if !self.is_pinned {
+                self.second_of_sample(&second, shown, now);
+            }
+        } else if !self.is_pinned {
+            self.second_of_all(&second, now);
+            let is_warm = second.fills * WARM_FILLS <= second.misses;
+            vain = self.state.level == 0 && is_warm && second.hits > 0 && second.account().pays();
+            // Who is in vain finds in turn what it reads.
+            self.look_at = self.look_at.wrapping_add(SAMPLE_STEP);
+        }
+        self.tell(path, vain);
+        Ok(())
+    }
+
+    fn second_of_all(&mut self, second: &Counts, now: u64) {
+        if second.hits + second.misses == 0 {
+            return; // it says nothing
+        }
+        self.ratios.push_back(ratio(second.hits, second.misses));
+        let is_bad = second.account().is_bad();
+        self.has_paid |= !is_bad && second.hits > 0;
+        self.bad = if is_bad { self.bad + 1 } else { 0 };
+        if self.ratios.len() > PATIENCE {
+            self.ratios.pop_front();
+        }
+        if self.bad < PATIENCE || self.is_warming() {
+            return;
+        }
+        self.doubts = match self.has_paid {
+            true => 0,
+            false => (self.doubts + 1).min(DOUBTS_MAX),
+        };
+        self.enter(1, Why::Lost, now);
+        self.left_ns = now;
+        self.next_try_ns = now + TRY_EVERY_NS;
+    }
+
+    fn is_warming(&self) -> bool {
+        let ends = self.ratios.front().zip(self.ratios.back());
+        ends.is_some_and(|(first, last)| *last >= first + RISING)
+    }
+
+    /// What the sample shows, once it tells something.
+    fn look_at_sample(&mut self, second: &Counts) -> Option<Account> {
+        self.sample.found += second.found;
+        self.sample.missed += second.missed;
+        self.sample.fills += second.fills;
+        let looks = self.sample.found + self.sample.missed;
+        if looks < TELLING_LOOKS {
+            return None;
+        }
+        let sample = std::mem::take(&mut self.sample);
+        self.state.sample_hit_ratio = Some(ratio(sample.found, sample.missed));
+        Some(sample.sample())
+    }
+
+    fn second_of_sample(&mut self, second: &Counts, shown: Option<Account>, now: u64) {
+        let asked = second.aside + second.found + second.missed;
+        let most_ns = asked * (LOOK_COSTS_NS + FILL_COSTS_NS);
+        self.few = if most_ns < TELLING_NS / 2 {
+            self.few + 1
+        } else {
+            0
+        };
+        if self.few >= FEW_SECONDS {
+            self.enter(0, Why::Few, now);
+            return;
+        }
+        let pays = shown.is_some_and(|sample| sample.saved > 0 && sample.pays());
+        if pays && now >= self.left_ns + self.doubt_ns() {
+            self.enter(0, Why::SamplePays, now);
+            return;
+        }
+        if self.state.level == 1 && now >= self.left_ns + FILLS_GO_ON_NS {
+            self.enter(2, Why::SampleLost, now);
+        }
+        if now >= self.next_try_ns {
+            self.next_try_ns = now + TRY_EVERY_NS;
+            self.state.tries += 1;
+            self.tried = Some(Try {
+                began_ns: now,
+                before: self.before,
+            });
+        }
+    }
+
+    /// How long the sample is not believed.
+    const fn doubt_ns(&self) -> u64 {
+        match self.doubts {
+            0 => 0,
+            times => DOUBT_NS << (times - 1),
+        }
+    }
+
+    fn enter(&mut self, level: u8, why: Why, now: u64) {
+        tracing::info!("aside: level {level}, as {}", why.text());
+        let state = &mut self.state;
+        state.level = level;
+        state.why = why.text();
+        state.since_ns = now;
+        state.entered[usize::from(level)] += 1;
+        if level == 0 {
+            state.sample_hit_ratio = None;
+            self.has_paid = false;
+            self.ratios.clear();
+        }
+        self.bad = 0;
+        if level != 2 {
+            self.few = 0;
+        }
+        self.tried = None;
+        self.sample = Counts::default();
+    }
+
+    /// Tells the data path, each second anew.
+    fn tell(&self, path: &impl DataPath, vain: bool) {
+        let is_tried = self.tried.is_some();
+        let level = if is_tried { 0 } else { self.state.level };
+        path.set_look_at(self.look_at);
+        path.set_look_mask(if level > 0 { SAMPLE - 1 } else { 0 });
+        path.set_fill_mask(if level > 1 { u32::from(SAMPLE) - 1 } else { 0 });
+        path.set_vain_mask(if vain { VAIN - 1 } else { 0 });
+    }
+}
+
+#[cfg(test)]
+#[path = "aside_tests.rs"]
+mod tests;
