@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 13 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 14 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -11,7 +11,7 @@
 #define KEYS_PER_PACKET	    64	/* keys and fields of all commands but GET: bounds time too */
 #define HASH_FIELDS_MAX	    64	/* fields of a cached hash; with more it rarely fits a slot */
 #define CONNS_MIN	    64	/* fewest places of the connection table; a boost asks for more */
-#define CONNS_DEFAULT	    16384 /* places of that table: 80 MiB; more if maxclients asks for it */
+#define CONNS_DEFAULT	    16384 /* places of that table: 81 MiB; more if maxclients asks for it */
 #define CONNS_MAX	    1048576 /* most places: 5 GiB */
 #define CLIENT_SHARE	    2	    /* one client address gets one of so many places */
 #define CLIENT_COUNTS	    65536   /* counters of places by address hash; power of two */

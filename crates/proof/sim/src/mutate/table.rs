@@ -24,6 +24,8 @@ mutations! {
         [("splice/splice.h", "conn->in_delta += p->payload_len;", "conn->in_delta += 0;")];
     "edge-not-moved", "the edge is write_seq at the last edit", "lossy",
         [("splice/splice.h", "\tconn->edge = v->write_seq;\n", "")];
+    "handshake-forgotten", "what the handshake settled is kept with the socket's address", "calm",
+        [("net/sock.h", "\t\tconn->fixed = fixed;\n", "")];
     "ack-not-translated-down", "down: ack + in_delta", "calm",
         [("splice/egress.h", "store_be32(tcp + 8, ow->p.ack + ow->in_delta);", "store_be32(tcp + 8, ow->p.ack);")];
     "seq-not-translated-down", "down: seq + out_delta", "calm",
