@@ -182,6 +182,15 @@ enum absence {
 
 #include HANDLER_ABI
 
+/* Of a socket: what does not change behind its handshake. */
+struct sock_fixed {
+	__u32 tsoffset;
+	__u8 snd_wscale;
+	__u8 rcv_wscale;
+	__u8 tstamp_ok;
+	__u8 usec_ts;
+};
+
 /* Where the end of what was scanned of a stream is. */
 enum stream_at {
 	STREAM_BETWEEN = 0, /* no request or reply has begun that is not whole */
@@ -236,9 +245,10 @@ struct conn {
 	__u8 out_at; /* enum stream_at: where scan_next is */
 	struct handler_conn h;
 	/* fast answers */
-	__u32 recover;	 /* client space: end of the flight when a loss was found */
-	__u32 ahead_end; /* client space: end of what is in its buffer */
-	__u32 rtt_us;	 /* smoothed, 0 = unknown */
+	struct sock_fixed fixed; /* of tcp_sock */
+	__u32 recover;		 /* client space: end of the flight when a loss was found */
+	__u32 ahead_end;	 /* client space: end of what is in its buffer */
+	__u32 rtt_us;		 /* smoothed, 0 = unknown */
 	__u32 rttvar_us;
 	__u32 replay_base; /* client space: the byte at replay[0] */
 	__u16 mss_limit;   /* by Packet Too Big, or NARROW_MSS; 0 = none */
@@ -261,6 +271,7 @@ struct conn {
 			      for a change without report */
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
+	__u8 pad[56];
 };
 
 /* Bytes beyond a hole: see ahead.h. Client space; byte s is at s % AHEAD_BYTES. */

@@ -11,7 +11,7 @@
 #define KEYS_PER_PACKET	    64	/* keys and fields of all commands but GET: bounds time too */
 #define HASH_FIELDS_MAX	    64	/* fields of a cached hash; with more it rarely fits a slot */
 #define CONNS_MIN	    64	/* fewest places of the connection table; a boost asks for more */
-#define CONNS_DEFAULT	    16384 /* places of that table: 80 MiB; more if maxclients asks for it */
+#define CONNS_DEFAULT	    16384 /* places of that table: 81 MiB; more if maxclients asks for it */
 #define CONNS_MAX	    1048576 /* most places: 5 GiB */
 #define CLIENT_SHARE	    2	    /* one client address gets one of so many places */
 #define CLIENT_COUNTS	    65536   /* counters of places by address hash; power of two */

@@ -38,6 +38,25 @@ INLINE void segment_ip(struct work *w, u8 *out, u32 l3, u32 tcp_len)
 	}
 }
 
+/* Writes TCP's header, without its sum. Whole words: narrower stores would stall the loads that sum and
+ * copy them. */
+INLINE void segment_tcp(const struct work *w, u8 *tcp, bool with_ts, u32 len)
+{
+	u32 tcp_bytes = with_ts ? 32 : 20;
+
+	*(u32 *)tcp = w->p.key.server_port_be | (u32)w->p.key.client_port_be << 16;
+	store_be32(tcp + 4, w->out_seq);
+	store_be32(tcp + 8, w->out_ack);
+	store_be32(tcp + 12, tcp_bytes << 26 | (len ? TCP_ACK | TCP_PSH : TCP_ACK) << 16 |
+				 (w->out_window & 0xffff));
+	*(u32 *)(tcp + 16) = 0;
+	if (with_ts) {
+		*(u32 *)(tcp + 20) = bpf_htonl(0x0101080a);
+		store_be32(tcp + 24, w->out_tsval);
+		store_be32(tcp + 28, w->out_tsecr);
+	}
+}
+
 /* Fills w->out, right before w->reply, from the out_* fields; partial: leave the bare pseudo-header
  * sum in the checksum field. Returns the length of all headers. */
 INLINE u32 segment_make(struct work *w, bool with_ts, bool partial)
@@ -52,18 +71,7 @@ INLINE u32 segment_make(struct work *w, bool with_ts, bool partial)
 	out = w->out + (sizeof(w->out) - header_len);
 	segment_ip(w, out, l3, tcp_bytes + len);
 	tcp = w->out + (sizeof(w->out) - tcp_bytes);
-	/* Whole words: narrower stores would stall the loads that sum and copy them. */
-	*(u32 *)tcp = w->p.key.server_port_be | (u32)w->p.key.client_port_be << 16;
-	store_be32(tcp + 4, w->out_seq);
-	store_be32(tcp + 8, w->out_ack);
-	store_be32(tcp + 12, tcp_bytes << 26 | (len ? TCP_ACK | TCP_PSH : TCP_ACK) << 16 |
-				 (w->out_window & 0xffff));
-	*(u32 *)(tcp + 16) = 0;
-	if (with_ts) {
-		*(u32 *)(tcp + 20) = bpf_htonl(0x0101080a);
-		store_be32(tcp + 24, w->out_tsval);
-		store_be32(tcp + 28, w->out_tsecr);
-	}
+	segment_tcp(w, tcp, with_ts, len);
 	pseudo = csum_pseudo(&w->p, tcp_bytes + len);
 	if (partial) {
 		*(u16 *)(tcp + 16) = csum_fold(pseudo);

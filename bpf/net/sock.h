@@ -17,8 +17,9 @@ struct sock_ref {
 	u64 cookie;
 	u32 rcv_isn; /* TCP_NEW_SYN_RECV */
 	u32 snt_isn;
-	u32 ts_recent; /* TCP_NEW_SYN_RECV: the SYN's timestamp, 0 = none */
-	u8 state;      /* TCP_* */
+	u32 ts_recent;		 /* TCP_NEW_SYN_RECV: the SYN's timestamp, 0 = none */
+	struct sock_fixed fixed; /* sk is NULL */
+	u8 state;		 /* TCP_* */
 	u8 transparent;
 };
 
@@ -33,13 +34,9 @@ struct sock_view {
 	u32 snd_wnd;	/* as the kernel has it, from snd_una on, bytes */
 	u32 max_window; /* largest the client has offered, bytes */
 	u32 mss_cache;
-	u32 tsoffset;
 	u32 ts_recent;	 /* client's newest timestamp that the kernel knows */
 	u32 ts_recent_s; /* when it learnt it: seconds, CLOCK_MONOTONIC */
-	u8 snd_wscale;
-	u8 rcv_wscale;
-	u8 tstamp_ok;
-	u8 usec_ts;
+	struct sock_fixed fixed;
 	u8 established;
 	u8 speaks; /* a connection of which each side may still have to repeat something */
 };
@@ -54,19 +51,19 @@ INLINE u8 sock_state(const struct tcp_sock *tp)
 	return read_once(tp->inet_conn.icsk_inet.sk.__sk_common.skc_state);
 }
 
-/* What does not change once a connection is there. Three bit fields and a look at the kernel's
- * layout: half the view's cost. */
-INLINE void sock_view_fixed(const struct tcp_sock *tp, struct sock_view *v)
+/* What the handshake has settled. Three bit fields and a look at the kernel's layout: half a view's
+ * cost, so the entry keeps it. */
+INLINE void sock_fixed_load(const struct tcp_sock *tp, struct sock_fixed *f)
 {
 	const struct tcp_sock___usec *usec = (const void *)tp;
 
-	v->tsoffset = tp->tsoffset;
-	v->snd_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);
-	v->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
-	v->tstamp_ok = BPF_CORE_READ_BITFIELD(tp, rx_opt.tstamp_ok);
-	v->usec_ts = 0;
+	f->tsoffset = tp->tsoffset;
+	f->snd_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);
+	f->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
+	f->tstamp_ok = BPF_CORE_READ_BITFIELD(tp, rx_opt.tstamp_ok);
+	f->usec_ts = 0;
 	if (bpf_core_field_exists(usec->tcp_usec_ts))
-		v->usec_ts = BPF_CORE_READ_BITFIELD(usec, tcp_usec_ts);
+		f->usec_ts = BPF_CORE_READ_BITFIELD(usec, tcp_usec_ts);
 }
 
 /* Loads what moves; the rest of v is of the same socket, by a load for the same packet. Plain loads
@@ -102,7 +99,10 @@ INLINE bool sock_view_again(const struct sock_ref *r, struct sock_view *v)
 /* Loads the whole view, as sock_view_again() does. */
 INLINE bool sock_view_load(const struct sock_ref *r, struct sock_view *v)
 {
-	sock_view_fixed(r->tp, v);
+	if (r->sk)
+		sock_fixed_load(r->tp, &v->fixed);
+	else
+		v->fixed = r->fixed;
 	return sock_view_again(r, v);
 }
 
@@ -117,7 +117,7 @@ INLINE u32 sock_receive_window(const struct sock_view *v)
 /* TSval the kernel would write now: tcp_time_stamp_ts() + tsoffset. */
 INLINE u32 sock_tsval(const struct sock_view *v, u64 now)
 {
-	return (u32)(now / (v->usec_ts ? 1000 : 1000000)) + v->tsoffset;
+	return (u32)(now / (v->fixed.usec_ts ? 1000 : 1000000)) + v->fixed.tsoffset;
 }
 
 INLINE u32 sock_tuple(struct bpf_sock_tuple *t, const struct conn_key *key, u8 family)
@@ -150,9 +150,28 @@ INLINE bool sock_known(const struct conn *conn, struct sock_ref *r)
 		return false;
 	__builtin_memset(r, 0, sizeof(*r));
 	r->tp = bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct tcp_sock));
+	r->fixed = conn->fixed;
+	load_order(); /* it is this socket's if the entry still has its cookie: sock_note() */
 	r->cookie = sock_cookie(r->tp);
 	r->state = TCP_ESTABLISHED;
 	return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;
+}
+
+/* Remembers what a look-up found, for sock_known(). Only of the socket whose cookie the entry has: no
+ * cookie comes back, so while it stands nobody puts another socket's in its place. */
+INLINE void sock_note(struct conn *conn, const struct sock_ref *r)
+{
+	struct sock_fixed fixed;
+
+	if (!r->tp)
+		return;
+	sock_fixed_load(r->tp, &fixed);
+	lock_take(&conn->lock);
+	if (conn->cookie == r->cookie) {
+		conn->fixed = fixed;
+		write_once(conn->tcp_sock, (u64)r->tp);
+	}
+	lock_release(&conn->lock);
 }
 
 /* Whether its listener takes connections to any address (IP_TRANSPARENT): a proxy's, to which

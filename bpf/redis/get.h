@@ -245,6 +245,20 @@ INLINE u32 fast_read_set(struct work *w, struct cache_set *set, struct cache_lar
 		    : STAT_INVARIANT;
 }
 
+/* A value was read behind where its header goes: from at on the reply is whole. Returns 0 or the reason
+ * against it. */
+INLINE u32 fast_frame(struct work *w, u32 at, u32 end)
+{
+	opaque(at);
+	opaque(end);
+	if (at > REPLY_BYTES_MAX || end > REPLY_BYTES_MAX)
+		return STAT_INVARIANT;
+	fast_bulk_header(w->reply + at, end - at);
+	*(u16 *)(w->reply + end) = RESP_CRLF;
+	w->reply_len = end + 2;
+	return 0;
+}
+
 /* Looks the key up and appends its reply. Returns 0 or the reason against it. */
 INLINE u32 fast_get(struct work *w, const struct control *c)
 {
@@ -266,14 +280,7 @@ INLINE u32 fast_get(struct work *w, const struct control *c)
 	if (reason)
 		return reason;
 	set_visit(set, way);
-	opaque(at);
-	opaque(end);
-	if (at > REPLY_BYTES_MAX || end > REPLY_BYTES_MAX)
-		return STAT_INVARIANT;
-	fast_bulk_header(w->reply + at, end - at);
-	*(u16 *)(w->reply + end) = RESP_CRLF;
-	w->reply_len = end + 2;
-	return 0;
+	return fast_frame(w, at, end);
 }
 
 INLINE u32 fast_ping(struct work *w)
@@ -357,22 +364,67 @@ INLINE void fast_fetch(struct cache_set *set, u64 hash)
 
 /* Reads the first command ahead and fetches what it will look at: a hit's cache misses start before
  * everything else is done. Changes nothing. */
-INLINE void handler_peek(struct work *w, const struct control *c, bool loaded)
+INLINE bool handler_peek(struct work *w, const struct control *c, bool loaded)
 {
 	struct cache_set *set;
 
 	w->h.first = FAST_NONE;
 	w->h.look_mask = c->look_mask;
 	if (!loaded || w->p.payload_len > PAYLOAD_BYTES)
-		return;
+		return false;
 	w->pos = 0;
 	w->h.first = fast_parse_one(w, c);
 	w->h.first_end = w->pos;
 	if (w->h.first != FAST_KIND_GET || fast_unseen(w, c))
-		return;
+		return false;
 	set = set_get(set_of(c, w->h.look.hash));
 	if (set)
 		fast_fetch(set, w->h.look.hash);
+	/* The sample of sets is counted by the general path (fast_looked()). */
+	return w->h.first_end == w->p.payload_len && !c->look_mask;
+}
+
+/* The small way that holds the key, read to the reply: the predicted one, else the first with its tag.
+ * *end: where the value ends; WAYS: no such way answers. What it reads may be torn. */
+INLINE u32 fast_read_usual(struct work *w, const struct control *c, struct cache_set *set, u32 *end)
+{
+	u64 hash = w->h.look.hash;
+	u32 way = way_predicted(hash);
+	struct slot *slot;
+
+	if (read_once(set->tags[way]) != tag_of(hash))
+		way = lowest_bit(tags_match(set, tag_of(hash)) | 1U << CLASS0_WAYS);
+	slot = slot_small(set, way);
+	if (!slot || !slot_key_equal(slot, &w->h.look, CLASS0_BYTES))
+		return WAYS;
+	load_barrier(); /* as in fast_read_set() */
+	if (slot->flags & SLOT_F_EXPIRES)
+		w->h.look.now_wall_ms = (w->now + c->wall_minus_mono_ns) / 1000000;
+	return fast_read_slot(w, slot, CLASS0_BYTES, true, end) ? WAYS : way;
+}
+
+/* One GET of a small value. */
+INLINE bool handler_answer_usual(struct work *w, struct control *c, const struct conn *conn)
+{
+	u32 changes, marks, way, end = 0;
+	struct cache_set *set;
+
+	w->reply_len = 0;
+	if ((c->fast_off & 1U << FAST_KIND_GET) || fast_closed(w, c, conn) ||
+	    w->h.rights != conn->h.rights)
+		return false;
+	set = set_get(set_of(c, w->h.look.hash));
+	if (!set)
+		return false;
+	changes = set_read_begin(set);
+	marks = read_once(set->marks);
+	way = fast_read_usual(w, c, set, &end);
+	if (marks || way >= CLASS0_WAYS || !set_read_valid(set, changes))
+		return false;
+	set_visit(set, way);
+	w->commands = w->whole = w->h.gets = 1;
+	w->h.pings = 0;
+	return !fast_frame(w, 0, end);
 }
 
 /* Answers the command just read, or notes the reason against it. */

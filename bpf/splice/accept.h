@@ -56,7 +56,7 @@ INLINE bool paws_ok(u32 recent, u32 recent_s, u32 tsval, u64 now)
 INLINE bool conn_paws_ok(const struct conn *conn, const struct pkt *p, const struct sock_view *v,
 			 u64 now)
 {
-	if (!p->ts_off || !v->tstamp_ok)
+	if (!p->ts_off || !v->fixed.tstamp_ok)
 		return true;
 	return paws_ok(v->ts_recent, v->ts_recent_s, p->tsval, now) &&
 	       (!conn->in_delta || paws_ok(conn->ts_recent, conn->ts_recent_s, p->tsval, now));

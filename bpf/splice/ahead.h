@@ -139,8 +139,8 @@ INLINE bool ahead_paws_ok(const struct conn *conn, const struct work *w)
 {
 	const struct pkt *p = &w->p;
 
-	if (!p->ts_off || !w->view.tstamp_ok)
-		return !p->ts_off == !w->view.tstamp_ok;
+	if (!p->ts_off || !w->view.fixed.tstamp_ok)
+		return !p->ts_off == !w->view.fixed.tstamp_ok;
 	return !seq_before(p->tsval, w->view.ts_recent) &&
 	       (!conn->in_delta || !seq_before(p->tsval, conn->ts_recent));
 }

@@ -151,7 +151,7 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 		if (!TIER_XDP)
 			ack_goes_up(conn, w);
 		translation_take(conn, w);
-		w->snd_wscale = w->view.snd_wscale;
+		w->snd_wscale = w->view.fixed.snd_wscale;
 	}
 	lock_release(&conn->lock);
 	if (!reason) {

@@ -8,13 +8,17 @@
 #include "splice/hidden.h"
 #include "splice/icmp.h"
 #include "splice/ingress.h"
+#include "splice/lane.h"
 
 SEC("xdp")
 int erb_xdp(struct xdp_md *ctx)
 {
 	struct control *c = control_get();
 	struct work *w = work_get();
+	int action = lane(ctx);
 
+	if (action != LANE_LEFT)
+		return action;
 	if (!c || !w)
 		return XDP_PASS;
 	switch (ingress_parse(ctx)) {

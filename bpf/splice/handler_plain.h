@@ -9,8 +9,14 @@
 
 struct out_work;
 
-INLINE void handler_peek(struct work *w, const struct control *c, bool loaded)
+INLINE bool handler_peek(struct work *w, const struct control *c, bool loaded)
 {
+	return false;
+}
+
+INLINE bool handler_answer_usual(struct work *w, struct control *c, const struct conn *conn)
+{
+	return false;
 }
 
 INLINE u32 handler_answer_still(const struct conn *conn, const struct work *w)

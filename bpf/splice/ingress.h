@@ -321,8 +321,7 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 			count(STAT_SOCK_NONE);
 			return V_PLAIN;
 		}
-		if (r.tp)
-			write_once(conn->tcp_sock, (u64)r.tp);
+		sock_note(conn, &r);
 	}
 	v = ingress_sock(ctx, w, c, conn, &r);
 	sock_put(&r);

@@ -58,6 +58,8 @@ _Static_assert(CONN_AT(sizeof(struct conn)) == 0, "every element lies alike");
 _Static_assert(CONN_AT(__builtin_offsetof(struct conn, edge)) == 0, "line B");
 _Static_assert(CONN_AT(__builtin_offsetof(struct conn, request_up_ns)) == 0, "line C");
 _Static_assert(CONN_AT(__builtin_offsetof(struct conn, h)) == 24, "the handler's begins in line C");
+_Static_assert(CONN_AT(__builtin_offsetof(struct conn, replay)) == 0,
+	       "most answers fill two lines");
 
 /* Whether fast bytes may be sent again: the socket still speaks. They all lie below its FIN, which
  * the client cannot take before it has them. Lock held, view loaded. */
@@ -83,7 +85,7 @@ INLINE u32 conn_unacked(const struct conn *conn, u32 ack)
 /* Smoothed RTT (RFC 6298) from the client's timestamp echo. */
 INLINE void conn_rtt(struct conn *conn, const struct pkt *p, const struct sock_view *v, u64 now)
 {
-	u32 unit_us = v->usec_ts ? 1 : 1000, rtt, diff;
+	u32 unit_us = v->fixed.usec_ts ? 1 : 1000, rtt, diff;
 	s32 age = sock_tsval(v, now) - p->tsecr;
 
 	if (!p->ts_off || !p->tsecr || age < 0 || age > 60000000 / (s32)unit_us)
@@ -155,7 +157,7 @@ INLINE void conn_ack(struct conn *conn, const struct pkt *p, const struct sock_v
 /* Sets up the fields of the segment that the fast path is about to send; TSval never goes back. */
 INLINE void conn_stamp(struct conn *conn, const struct sock_view *v, struct work *w)
 {
-	w->out_window = sock_receive_window(v) >> v->rcv_wscale;
+	w->out_window = sock_receive_window(v) >> v->fixed.rcv_wscale;
 	if (w->out_window > 0xffff)
 		w->out_window = 0xffff;
 	w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);
@@ -254,9 +256,9 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 	} else if (p->ack != sent_end) {
 		return STAT_REFUSE_OWED;
 	}
-	if (!conn_paws_ok(conn, p, v, w->now) || !!p->ts_off != v->tstamp_ok)
+	if (!conn_paws_ok(conn, p, v, w->now) || !!p->ts_off != v->fixed.tstamp_ok)
 		return STAT_REFUSE_PAWS;
-	window = (u32)p->window << v->snd_wscale;
+	window = (u32)p->window << v->fixed.snd_wscale;
 	if (unacked + w->reply_len > window)
 		return STAT_REFUSE_WINDOW_CLIENT;
 	if (w->reply_len > conn_mss(conn, v))

@@ -121,7 +121,7 @@ __noinline int rexmit_one(struct __sk_buff *ctx, u32 place)
 		return 0;
 	rexmit_type(w);
 	count(STAT_REPLAY_TIMEOUT);
-	tier_clone(ctx, w, segment_build(w->view.tstamp_ok, false), ifindex);
+	tier_clone(ctx, w, segment_build(w->view.fixed.tstamp_ok, false), ifindex);
 	return 0;
 }
 

@@ -55,7 +55,7 @@ INLINE void up_account(struct conn *conn, struct work *w, bool viewed, bool coun
 	}
 	translation_take(conn, w);
 	if (viewed) {
-		w->snd_wscale = w->view.snd_wscale;
+		w->snd_wscale = w->view.fixed.snd_wscale;
 		if (ack_too_old(conn, &w->p, &w->view))
 			translation_refused(w);
 	}

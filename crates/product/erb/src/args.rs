@@ -228,7 +228,7 @@ pub struct BoostArgs {
     /// Memory of the cache, with K, M or G.
     #[arg(long, default_value = "256M", value_name = "SIZE")]
     pub cache_size: String,
-    /// Connections for which there is room, at 5 KiB of memory each (16384: 80 MiB, 1048576: 5 GiB).
+    /// Connections for which there is room, at 5 KiB of memory each (16384: 81 MiB, 1048576: 5 GiB).
     /// One client address gets half of them at most. What finds no room is answered by Redis alone,
     /// and what it writes shows in answers to others up to 100 ms late [default: twice Redis's
     /// maxclients, at least 16384, at most a 64th of the memory].

@@ -173,9 +173,9 @@ mutations! {
     "tracked-elsewhere", "what begins on a device that is not boosted is not tracked", "dev-begins-elsewhere",
         [("splice/conn.h", "u32 found = TIER_XDP;", "u32 found = 1;")];
     "window-unscaled", "the window is offered in the connection's scale", "tcp-16-syn-ack-window",
-        [("splice/splice.h", "w->out_window = sock_receive_window(v) >> v->rcv_wscale;", "w->out_window = sock_receive_window(v);")];
+        [("splice/splice.h", "w->out_window = sock_receive_window(v) >> v->fixed.rcv_wscale;", "w->out_window = sock_receive_window(v);")];
     "paws-ignored", "what PAWS refuses counts for nothing", "tcp-15-acceptance",
-        [("splice/accept.h", "if (!p->ts_off || !v->tstamp_ok)\n\t\treturn true;", "if (!p->ts_off || v->tstamp_ok)\n\t\treturn true;")];
+        [("splice/accept.h", "if (!p->ts_off || !v->fixed.tstamp_ok)\n\t\treturn true;", "if (!p->ts_off || v->fixed.tstamp_ok)\n\t\treturn true;")];
     "ack-too-old-ignored", "what TCP takes for a blind guess counts for nothing", "tcp-15-acceptance",
         [("splice/accept.h", "return (p->ack - conn->ack_max + v->max_window) >> 31 &", "return conn->ack_max == p->ack + 1 && v->max_window == 1 &&")];
     "client-window-ignored", "an answer fits the window that the client offers", "sharp-too-large",

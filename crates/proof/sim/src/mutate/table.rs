@@ -11,6 +11,8 @@ mutations! {
          ("splice/answer.h", "if (w->p.seq != conn->next || conn->in_at != STREAM_BETWEEN)", "if (0)")];
     "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)")];
+    "lane-unchecked", "the express lane asks the quiescence rule", "calm",
+        [("splice/lane.h", " || commit_check(conn, v, w))", ")")];
     "unanswered-and-owed", "consumed only if Redis and the kernel owe nothing", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)"),
          ("splice/splice.h", "if (conn->egress_max != v->write_seq)", "if (0)")];
@@ -24,6 +26,8 @@ mutations! {
         [("splice/splice.h", "conn->in_delta += p->payload_len;", "conn->in_delta += 0;")];
     "edge-not-moved", "the edge is write_seq at the last edit", "lossy",
         [("splice/splice.h", "\tconn->edge = v->write_seq;\n", "")];
+    "handshake-forgotten", "what the handshake settled is kept with the socket's address", "calm",
+        [("net/sock.h", "\t\tconn->fixed = fixed;\n", "")];
     "ack-not-translated-down", "down: ack + in_delta", "calm",
         [("splice/egress.h", "store_be32(tcp + 8, ow->p.ack + ow->in_delta);", "store_be32(tcp + 8, ow->p.ack);")];
     "seq-not-translated-down", "down: seq + out_delta", "calm",

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* lane.h - the express lane: the usual packet that is answered, in a straight line before the general
+ * path (ingress.h). Headers without options but timestamps are read where they lie, one request is
+ * answered, and the answer is written where it leaves. What decides and changes is the general path's
+ * own: answer_unfit(), commit_check(), commit().
+ *
+ * Invariants:
+ *  Q1. Whatever is not usual leaves the lane before anything has changed but scratch, and the general path
+ *      decides and counts. So the lane has no reasons of its own; without it the same packets leave. */
+#pragma once
+#include "base/seam.h"
+#include "net/csum.h"
+#include "net/packet.h"
+#include "net/segment.h"
+#include "net/sock.h"
+#include "net/work.h"
+#include "splice/accept.h"
+#include "splice/answer.h"
+#include "splice/handler.h"
+#include "splice/ingress.h"
+#include "splice/place.h"
+#include "splice/splice.h"
+
+#define LANE	     1	/* 0: all packets go the general way */
+#define LANE_LEFT    0	/* no verdict: XDP_ABORTED is never said */
+#define LANE_IP4     34 /* where TCP begins */
+#define LANE_IP6     54
+#define LANE_TCP     32	 /* its header with timestamps */
+#define LANE_REQUEST 96	 /* most bytes of a request */
+#define LANE_REPLY   192 /* and of its reply */
+#define LANE_LEAST   8	 /* of both: a last word is read and written as a whole */
+
+/* The sum of a word's halves, unfolded. */
+INLINE u64 lane_halves(u64 word)
+{
+	return (u32)word + (word >> 32);
+}
+
+/* Reads IPv6's header at ip; len: what must follow it. */
+INLINE bool lane_ipv6(struct pkt *p, const u8 *ip, u32 len)
+{
+	u32 first = *(const u32 *)ip;
+
+	/* CE is odd: parse_ipv6() */
+	if ((first & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000) ||
+	    (first & bpf_htonl(0x00300000)) == bpf_htonl(0x00300000) ||
+	    *(const u16 *)(ip + 4) != bpf_htons(len) || ip[6] != IPPROTO_TCP)
+		return false;
+	address_v6(p->key.client_addr, ip + 8);
+	address_v6(p->key.server_addr, ip + 24);
+	return true;
+}
+
+/* The same of IPv4; a part of a packet, CE and options are odd. */
+INLINE bool lane_ipv4(struct pkt *p, const u8 *ip, u32 len)
+{
+	if (ip[0] != 0x45 || (ip[1] & 3) == 3 || *(const u16 *)(ip + 2) != bpf_htons(20 + len) ||
+	    (*(const u16 *)(ip + 6) & bpf_htons(0x3fff)) || ip[9] != IPPROTO_TCP ||
+	    csum_fold(csum_words(ip, 5)) != 0xffff)
+		return false;
+	address_v4(p->key.client_addr, ip + 12);
+	address_v4(p->key.server_addr, ip + 16);
+	return true;
+}
+
+/* Reads TCP's header as parse_tcp() does. */
+INLINE bool lane_tcp(struct pkt *p, const u8 *tcp)
+{
+	if (tcp[12] != (LANE_TCP / 4) << 4 || (tcp[13] & ~TCP_PSH) != TCP_ACK ||
+	    *(const u32 *)(tcp + 20) != bpf_htonl(0x0101080a))
+		return false;
+	p->key.client_port_be = *(const u16 *)tcp;
+	p->key.server_port_be = *(const u16 *)(tcp + 2);
+	p->key.pad = 0;
+	p->seq = load_be32(tcp + 4);
+	p->ack = load_be32(tcp + 8);
+	p->window = bpf_ntohs(*(const u16 *)(tcp + 14));
+	p->tsval = load_be32(tcp + 24);
+	p->tsecr = load_be32(tcp + 28);
+	p->flags = tcp[13];
+	p->tcp_bytes = LANE_TCP;
+	p->ts_off = 24;
+	p->l3_off = ETH_BYTES;
+	p->odd = 0;
+	return true;
+}
+
+struct lane_sum {
+	u64 all;    /* of all that TCP's checksum is about */
+	u64 pseudo; /* of its pseudo-header */
+	u16 field;
+};
+
+/* Whether the bytes may be believed: as checksum_ok() says it. */
+INLINE bool lane_sum_ok(const struct lane_sum *sum)
+{
+	return csum_fold(sum->all) == 0xffff || csum_fold(sum->pseudo) == sum->field;
+}
+
+/* Reads the frame into w->p and w->payload. Returns whether it is usual. */
+INLINE bool lane_read(ctx_t *ctx, struct work *w, const struct control *c, bool six,
+		      struct lane_sum *sum)
+{
+	const u32 tcp_at = six ? LANE_IP6 : LANE_IP4, body_at = tcp_at + LANE_TCP;
+	u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *body = at + body_at;
+	u32 frame = end - at, last = frame - 8, len = frame - body_at, whole = len & ~7U;
+	u64 word;
+
+	if (at + body_at + LANE_LEAST > end || len > LANE_REQUEST ||
+	    *(u16 *)(at + tcp_at + 2) != c->port_be)
+		return false;
+	if (six ? !lane_ipv6(&w->p, at + ETH_BYTES, frame - LANE_IP6)
+		: !lane_ipv4(&w->p, at + ETH_BYTES, frame - LANE_IP4))
+		return false;
+	if (!lane_tcp(&w->p, at + tcp_at))
+		return false;
+	w->p.family = six ? 6 : 4;
+	w->p.payload_len = len;
+	w->p.payload_off = body_at;
+	for (u32 i = 0; i < 16; i += 8)
+		*(u64 *)(w->head + i) = *(u64 *)(at + i);
+	sum->field = *(u16 *)(at + tcp_at + 16);
+	sum->pseudo = csum_pseudo(&w->p, LANE_TCP + len);
+	sum->all = sum->pseudo + csum_words(at + tcp_at, LANE_TCP / 4);
+#pragma unroll
+	for (u32 i = 0; i < LANE_REQUEST; i += 8) {
+		if (body + i + 8 > end)
+			break;
+		word = *(u64 *)(body + i);
+		*(u64 *)(w->payload + i) = word;
+		sum->all += lane_halves(word);
+	}
+	opaque(whole);
+	if (whole > LANE_REQUEST)
+		return false;
+	at = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	opaque(last);
+	if (last > LANE_IP6 + LANE_TCP + LANE_REQUEST || at + last + 8 > end)
+		return false;
+	if (len & 7) { /* the bytes behind the last whole word */
+		word = *(u64 *)(at + last) >> (8 - (len & 7)) * 8;
+		*(u64 *)(w->payload + whole) = word;
+		sum->all += lane_halves(word);
+	}
+	return true;
+}
+
+/* Writes headers and w->reply over the frame, which is long enough, and cuts it. */
+INLINE int lane_send(ctx_t *ctx, struct work *w, bool six)
+{
+	const u32 tcp_at = six ? LANE_IP6 : LANE_IP4, body_at = tcp_at + LANE_TCP;
+	u32 len = w->reply_len, from = len - 8, whole = len & ~7U, rest = len & 7;
+	s32 shrink = body_at + len - tier_len(ctx);
+	u64 sum = csum_pseudo(&w->p, LANE_TCP + len), word;
+	u8 *at, *end, *tcp;
+
+	if (shrink < 0 && bpf_xdp_adjust_tail(ctx, shrink))
+		return XDP_DROP;
+	at = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	tcp = at + tcp_at;
+	opaque(whole);
+	if (at + body_at + LANE_LEAST > end || whole > LANE_REPLY)
+		return XDP_DROP;
+	segment_ip(w, at, ETH_BYTES, LANE_TCP + len);
+	segment_tcp(w, tcp, true, len);
+	sum += csum_words(tcp, LANE_TCP / 4);
+	word = *(u64 *)(w->reply + whole) & ((1ULL << rest * 8) - 1);
+	sum += lane_halves(word);
+#pragma unroll
+	for (u32 i = 0; i < LANE_REPLY; i += 8) {
+		if (at + body_at + i + 8 > end)
+			break;
+		word = *(u64 *)(w->reply + i);
+		*(u64 *)(at + body_at + i) = word;
+		sum += lane_halves(word);
+	}
+	*(u16 *)(tcp + 16) = ~csum_fold(sum);
+	opaque(from);
+	if (from > LANE_REPLY || at + body_at + from + 8 > end)
+		return XDP_DROP;
+	*(u64 *)(at + body_at + from) = *(u64 *)(w->reply + from);
+	return XDP_TX;
+}
+
+/* Whether the packet may be consumed: all that ingress_payload() asks of it, under the lock. What
+ * ingress_unacceptable() asks beside that follows from commit_check(), but for the window. */
+INLINE bool lane_consumes(const struct conn *conn, const struct sock_ref *r, struct sock_view *v,
+			  const struct work *w)
+{
+	if (!sock_view_again(r, v) || conn->cookie != r->cookie || !conn->out_delta ||
+	    (conn->flags & CONN_F_SCAN_LOST) || commit_check(conn, v, w))
+		return false;
+	return !seq_after(w->p.seq + w->p.payload_len - conn->in_delta, sock_right_edge(v));
+}
+
+/* Answers the packet, in place. */
+INLINE int lane_answer(ctx_t *ctx, struct work *w, struct conn *conn, const struct sock_ref *r,
+		       bool six)
+{
+	s32 more = w->p.payload_off + w->reply_len - tier_len(ctx);
+	enum grown grown = tier_grow(ctx, more);
+	struct sock_view v;
+	bool done = false;
+
+	if (grown == GROWN_FAILED)
+		return LANE_LEFT;
+	v.fixed = r->fixed;
+	lock_take(&conn->lock);
+	if (lane_consumes(conn, r, &v, w)) {
+		commit(conn, &v, w);
+		done = true;
+	}
+	lock_release(&conn->lock);
+	if (!done) {
+		tier_ungrow(ctx, more, grown);
+		return LANE_LEFT;
+	}
+	place_call(w, PLACES_TIMER);
+	w->unlikely = 0;
+	handler_answered(w);
+	count(STAT_FAST_PACKET);
+	return lane_send(ctx, w, six);
+}
+
+/* A frame of this family. Returns what becomes of it, or LANE_LEFT. */
+INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
+{
+	struct sock_ref r;
+	struct conn *conn;
+	struct lane_sum sum;
+
+	if (!lane_read(ctx, w, c, six, &sum) || !handler_peek(w, c, true))
+		return LANE_LEFT;
+	conn = conn_get(&w->p.key);
+	if (!conn)
+		return LANE_LEFT;
+	conn_touch(w, conn);
+	if (!lane_sum_ok(&sum))
+		return LANE_LEFT;
+	if (!sock_known(conn, &r))
+		return LANE_LEFT;
+	/* What TC is to answer, as the kernel is to have its acknowledgement */
+	if (r.tp->snd_una != seq_max(w->p.ack - conn->out_delta, conn->edge))
+		return LANE_LEFT;
+	w->now = now_ns();
+	w->tag = 0;
+	if (answer_unfit(ctx, w, c, conn) || !handler_answer_usual(w, c, conn))
+		return LANE_LEFT;
+	return w->reply_len - LANE_LEAST <= LANE_REPLY - LANE_LEAST
+		   ? lane_answer(ctx, w, conn, &r, six)
+		   : LANE_LEFT;
+}
+
+/* Global: verified by itself. */
+__noinline int lane(ctx_t *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+	u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	u16 type;
+
+	if (!LANE || !c || !w || at + ETH_BYTES > end)
+		return LANE_LEFT;
+	type = *(u16 *)(at + 12);
+	if (type == bpf_htons(ETH_P_IP))
+		return lane_of(ctx, w, c, false);
+	return type == bpf_htons(ETH_P_IPV6) ? lane_of(ctx, w, c, true) : LANE_LEFT;
+}
