@@ -121,9 +121,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // What programs left in scratch is of no use to the next one.
+        // As in the kernel a program finds in scratch what the one before it left: one word of that, whether
+        // the last look-up was a miss, says which way the next packet takes.
         let config = DatapathConfig {
-            garbage_one_in: 1,
+            garbage_one_in: 0,
             ..DatapathConfig::default()
         };
         Self {
