@@ -11,7 +11,7 @@ mutations! {
          ("splice/answer.h", "if (w->p.seq != conn->next || conn->in_at != STREAM_BETWEEN)", "if (0)")];
     "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)")];
-    "lane-unchecked", "the express lane asks the quiescence rule", "calm",
+    "lane-unchecked", "the express lane asks the quiescence rule", "hot",
         [("splice/lane.h", " || commit_check(conn, v, w))", ")")];
     "unanswered-and-owed", "consumed only if Redis and the kernel owe nothing", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)"),
