@@ -126,7 +126,13 @@ fn conversations_of_every_class_are_those_with_redis_wherever_they_are_cut() {
     let report = lab.inside(End::Client, || {
         conversation::execute(&arguments::<ConversationArgs>(&words)).expect("conversation")
     });
-    assert!(report.passed && report.cases.len() > 90, "{report:#?}");
+    let (differences, slow) = (&report.differences, &report.slow);
+    assert!(
+        report.passed,
+        "seed {}: {differences:#?}; slow {slow:?}",
+        report.seed
+    );
+    assert!(report.cases.len() > 90, "{} cases", report.cases.len());
     assert!(report.cuts() > 4_000, "{} cuts", report.cuts());
     lab.assert_settled();
 }

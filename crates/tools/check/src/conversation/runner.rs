@@ -349,7 +349,16 @@ pub(super) fn monitored(main: &mut Pair, prefix: &str, lines: usize) -> Played<(
 }
 
 /// Reads that warm a key up, of which a cache may answer any, and what a cache asks to fill a key.
-const READS: [&str; 5] = ["GET", "STRLEN", "GETRANGE", "PEXPIRETIME", "OBJECT"];
+const READS: [&str; 8] = [
+    "GET",
+    "STRLEN",
+    "GETRANGE",
+    "PEXPIRETIME",
+    "OBJECT",
+    "MEMORY",
+    "HLEN",
+    "HSCAN",
+];
 
 fn next_monitored(conn: &mut Conn, prefix: &str) -> std::result::Result<String, Broken> {
     loop {
