@@ -10,6 +10,7 @@
  * Invariants:
  *  G1. The socket of no other connection is touched: both addresses and both ports are compared. */
 #include "base/kernel_types.h"
+#include "nagle.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -34,16 +35,6 @@ struct bpf_iter__tcp {
 	struct sock_common *sk_common;
 };
 #pragma clang attribute pop
-
-/* The connection, as Redis's end has it. IPv4 addresses are mapped ones (RFC 4291, 2.5.5.2), as the kernel
- * keeps them of sockets that listen for both. */
-struct nagle_pair {
-	u8 local[16] __attribute__((aligned(8))); /* network order */
-	u8 peer[16];
-	u16 local_port; /* host order */
-	u16 peer_port_be;
-	__u32 done; /* sockets changed: 1, or 0 if none was found or the kernel refused */
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

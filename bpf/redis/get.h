@@ -328,6 +328,12 @@ INLINE void fast_looked(struct work *w, const struct control *c, u32 reason, enu
 		fast_miss(w, c, type);
 }
 
+/* The time that expiries are compared with. */
+INLINE void fast_wall(struct work *w, const struct control *c)
+{
+	w->h.look.now_wall_ms = (w->now + c->wall_minus_mono_ns) / 1000000;
+}
+
 /* Why nothing may be answered at this moment, 0 = allowed. PING neither: behind a script that runs for
  * long Redis answers it -BUSY. Read before the cache is: first what opens, then what moved before it
  * was opened. fence_release() moves the epoch before the count; the daemon clears before it renews the
@@ -399,7 +405,7 @@ INLINE u32 fast_read_usual(struct work *w, const struct control *c, struct cache
 		return WAYS;
 	load_barrier(); /* as in fast_read_set() */
 	if (slot->flags & SLOT_F_EXPIRES)
-		w->h.look.now_wall_ms = (w->now + c->wall_minus_mono_ns) / 1000000;
+		fast_wall(w, c);
 	return fast_read_slot(w, slot, CLASS0_BYTES, true, end) ? WAYS : way;
 }
 
@@ -489,7 +495,7 @@ __noinline int fast_rest(void)
 INLINE void fast_packet(struct work *w, struct control *c, const struct conn *conn)
 {
 	w->pos = w->reply_len = w->commands = w->h.gets = w->h.pings = w->refusal = 0;
-	w->h.look.now_wall_ms = (w->now + c->wall_minus_mono_ns) / 1000000;
+	fast_wall(w, c);
 	w->h.closed = fast_closed(w, c, conn);
 	if (is_vain(conn))
 		w->h.look_mask |= c->vain_mask;

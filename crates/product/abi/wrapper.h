@@ -7,4 +7,5 @@ typedef unsigned long long __u64;
 typedef signed int __s32;
 typedef signed long long __s64;
 #define HANDLER_ABI "redis/abi.h"
+#include "nagle.h"
 #include "trace/trace.h"

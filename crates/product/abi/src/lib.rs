@@ -22,6 +22,7 @@ mod mirror {
 mod block;
 mod buffers;
 mod calls;
+mod hash;
 mod key_hash;
 #[cfg(test)]
 mod layout;
@@ -33,6 +34,7 @@ pub use block::{Control, ControlBlock};
 pub use buffers::Buffers;
 pub use calls::{ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
 use calls::{places_on, release_request};
+pub use hash::hash_value;
 pub use mirror::*;
 pub use plane::ControlPlane;
 pub use program::{Program, Table};

@@ -2,8 +2,10 @@
 //! Nagle's algorithm at the other end of a connection on this machine (`bpf/nagle.bpf.c`).
 
 use std::io::{self, Read as _};
+use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 
+use erb_abi::nagle_pair;
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, set_print};
 
 use crate::load::{keep_message, refused};
@@ -11,8 +13,11 @@ use crate::{Error, Result};
 
 const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/nagle.bpf.o"));
 
-/// Where `struct nagle_pair` counts the sockets that were changed.
-const DONE: std::ops::Range<usize> = 36..40;
+/// Bytes of what the program is told.
+const PAIR_BYTES: usize = size_of::<nagle_pair>();
+
+/// Where it counts the sockets that it has changed.
+const DONE: std::ops::Range<usize> = offset_of!(nagle_pair, done)..PAIR_BYTES;
 
 /// The loaded iterator over this network namespace's TCP sockets.
 #[derive(Debug)]
@@ -71,16 +76,19 @@ impl Nagle {
     }
 }
 
-/// `struct nagle_pair`.
-fn image(local: SocketAddr, peer: SocketAddr) -> [u8; DONE.end] {
+/// The connection, as Redis's end has it.
+fn image(local: SocketAddr, peer: SocketAddr) -> [u8; PAIR_BYTES] {
     let mapped = |address: SocketAddr| match address.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     };
-    let mut image = [0; DONE.end];
-    image[..16].copy_from_slice(&mapped(local));
-    image[16..32].copy_from_slice(&mapped(peer));
-    image[32..34].copy_from_slice(&local.port().to_ne_bytes());
-    image[34..36].copy_from_slice(&peer.port().to_be_bytes());
-    image
+    let pair = nagle_pair {
+        local: mapped(local),
+        peer: mapped(peer),
+        local_port: local.port(),
+        peer_port_be: peer.port().to_be(),
+        done: 0,
+    };
+    // SAFETY: a structure of integers without padding, which bindgen's layout checks would show.
+    unsafe { std::mem::transmute(pair) }
 }

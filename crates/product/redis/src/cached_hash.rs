@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A hash as its slot holds it (`struct hash_head` of `bpf/base/abi.h`): places of the fields, then each
-//! field and its value as the bulk strings of Redis's replies, in Redis's order.
+//! Which hashes of Redis may be cached, and their bytes.
 
 use bytes::Bytes;
 use erb_abi as abi;
@@ -34,23 +33,10 @@ pub(crate) fn encode(encoding: &Frame, scan: &Frame) -> Option<Vec<u8>> {
     if count == 0 || both.len() % 2 != 0 || count > abi::HASH_FIELDS_MAX as usize {
         return None;
     }
-    let mut body = Vec::new();
-    let mut places = Vec::new();
-    let start = size_of::<abi::hash_head>() + count * size_of::<abi::hash_field>();
-    for pair in both.chunks_exact(2) {
-        let (field, value) = (pair[0], pair[1]);
-        bulk(&mut body, field);
-        let value_at = start + body.len();
-        bulk(&mut body, value);
-        for number in [field.len(), value_at, start + body.len(), 0] {
-            places.extend(u16::try_from(number).ok()?.to_ne_bytes());
-        }
-    }
-    let mut bytes = u32::try_from(count).ok()?.to_ne_bytes().to_vec();
-    bytes.resize(size_of::<abi::hash_head>(), 0);
-    bytes.extend(places);
-    bytes.extend(body);
-    (bytes.len() <= abi::VALUE_BYTES_MAX as usize).then_some(bytes)
+    let pairs = both
+        .chunks_exact(2)
+        .map(|pair| (&pair[0][..], &pair[1][..]));
+    abi::hash_value(pairs)
 }
 
 fn strings(frame: &Frame) -> Option<Vec<&Bytes>> {
@@ -58,12 +44,6 @@ fn strings(frame: &Frame) -> Option<Vec<&Bytes>> {
         Frame::Array { data, .. } => data.iter().map(text).collect(),
         _ => None,
     }
-}
-
-fn bulk(to: &mut Vec<u8>, bytes: &[u8]) {
-    to.extend(format!("${}\r\n", bytes.len()).bytes());
-    to.extend(bytes);
-    to.extend(b"\r\n");
 }
 
 #[cfg(test)]

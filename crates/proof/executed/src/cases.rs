@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The conversation whose packets are counted: one connection, from its first request on.
 
-use erb_abi::ValueKind;
-use erb_sim_kernel::scene::{command, get};
+use erb_abi::{ValueKind, hash_value};
+use erb_sim_kernel::scene::get;
+use erb_wire::resp::{bulk, command};
 
 /// What happens next.
 pub(crate) enum Act {
@@ -24,33 +25,9 @@ const VALUE: [u8; 100] = [b'v'; 100];
 /// Keys of an MGET, fields of an HGETALL.
 const SEVERAL: usize = 10;
 
-fn bulk(bytes: &[u8]) -> Vec<u8> {
-    [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
-}
-
-/// A hash as the daemon lays it out (`struct hash_head`).
-fn layout(pairs: &[[Vec<u8>; 2]]) -> Vec<u8> {
-    let start = size_of::<erb_abi::hash_head>() + pairs.len() * size_of::<erb_abi::hash_field>();
-    let mut head = (pairs.len() as u64).to_ne_bytes().to_vec();
-    let mut body = Vec::new();
-    for [field, value] in pairs {
-        body.extend(bulk(field));
-        let value_at = start + body.len();
-        body.extend(bulk(value));
-        for number in [field.len(), value_at, start + body.len(), 0] {
-            head.extend((number as u16).to_ne_bytes());
-        }
-    }
-    [head, body].concat()
-}
-
+/// An array of bulk strings, which is also what a command is.
 fn array(parts: &[Vec<u8>]) -> Vec<u8> {
-    let bulks = parts.iter().flat_map(|part| bulk(part));
-    format!("*{}\r\n", parts.len())
-        .into_bytes()
-        .into_iter()
-        .chain(bulks)
-        .collect()
+    command(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
 /// So many texts that begin alike.
@@ -67,14 +44,19 @@ pub(crate) fn acts() -> Vec<(&'static str, Act)> {
     let values = numbered("value-");
     // So short that the answer fits the room of a veth frame.
     let fields = numbered("f");
-    let pairs: Vec<_> = fields
+    let pairs: Vec<[Vec<u8>; 2]> = fields
         .into_iter()
         .zip(numbered("v"))
         .map(Into::into)
         .collect();
     let mut mget = vec![&b"MGET"[..]];
     mget.extend(keys.iter().map(Vec::as_slice));
-    let hash = Act::Fill(ValueKind::Hash, b"hash".into(), layout(&pairs));
+    let image = pairs.iter().map(|[field, value]| (&field[..], &value[..]));
+    let hash = Act::Fill(
+        ValueKind::Hash,
+        b"hash".into(),
+        hash_value(image).expect("it fits"),
+    );
 
     // The first request and its reply: the connection is taken up, and may then be answered.
     let mut acts = vec![

@@ -11,20 +11,16 @@ use erb_wire::Segment;
 use erb_wire::layout::{self, Layout, payload};
 
 use crate::frames::{CLIENT, Frame};
+use crate::scene::{ACK, COOKIE, DEVICE, LISTENER};
 use crate::{
     Card, Csum, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state,
 };
 
-const DEVICE: u32 = 3;
 const CONNS_WALKED: usize = erb_abi::WALK_PLACES as usize;
 const PORT: u16 = 40_000;
-const COOKIE: u64 = 77;
-/// Redis's listener: its number and its cookie.
-const LISTENER: u64 = 1 << 32;
 const CLIENT_START: u32 = u32::MAX - 100;
 const SERVER_START: u32 = 5001;
 const NOW: u64 = 10_000_000_000;
-const ACK: u8 = 16;
 /// Longest stream of requests or replies, and piece of it.
 const STREAM_BYTES: usize = 8192;
 const SEGMENT_BYTES: usize = 1400;

@@ -2,6 +2,7 @@
 //! One connection with a kernel made by hand, for tests: the client is made of segments, Redis of its
 //! replies.
 
+pub use erb_wire::resp::command;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -16,10 +17,10 @@ pub const DEVICE: u32 = 3;
 /// Cookie of a connection's socket, less the client's port.
 pub const COOKIE: u64 = 77;
 /// Redis's listener: its number and its cookie.
-const LISTENER: u64 = 1 << 32;
+pub(crate) const LISTENER: u64 = 1 << 32;
 const CLIENT_ISN: u32 = u32::MAX - 100;
 const SERVER_ISN: u32 = 5000;
-const ACK: u8 = 16;
+pub(crate) const ACK: u8 = 16;
 const SECOND: u64 = 1_000_000_000;
 /// The client's clock, if it writes timestamps.
 const CLIENT_TSVAL: u32 = 1000;
@@ -283,16 +284,4 @@ impl Scene {
 #[must_use]
 pub fn get(key: &[u8]) -> Vec<u8> {
     command(&[b"GET", key])
-}
-
-/// A command as an array of bulk strings.
-#[must_use]
-pub fn command(args: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
-    for arg in args {
-        bytes.extend(format!("${}\r\n", arg.len()).bytes());
-        bytes.extend(*arg);
-        bytes.extend(b"\r\n");
-    }
-    bytes
 }

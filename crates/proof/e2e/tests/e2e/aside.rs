@@ -46,17 +46,13 @@ fn write_all(conn: &mut Conn) {
 
 /// Reads keys at random until their number is 0; each value must be its own.
 fn read(mut conn: Conn, keys: &AtomicUsize, seed: u64) {
-    let mut state = seed;
+    let mut random = fastrand::Rng::with_seed(seed);
     loop {
         let keys = keys.load(Ordering::Relaxed);
         if keys == 0 {
             return;
         }
-        // Knuth's MMIX generator; the upper bits are the good ones.
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        let key = (state >> 33) as usize % keys;
+        let key = random.usize(..keys);
         expect(&mut conn, &format!("GET key{key}"), &bulk(&value(key)));
     }
 }

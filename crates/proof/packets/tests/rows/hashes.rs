@@ -8,20 +8,8 @@ use erb_packets::scene::{Scene, V4};
 use crate::bulk;
 use crate::more::{UP_COMMAND, UP_MISS, command, said};
 
-/// A hash as the daemon lays it out (`struct hash_head`).
 fn layout(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
-    let start = 8 + 8 * pairs.len();
-    let mut head = vec![pairs.len() as u8, 0, 0, 0, 0, 0, 0, 0];
-    let mut body = Vec::new();
-    for (field, value) in pairs {
-        body.extend(bulk(field));
-        let value_at = start + body.len();
-        body.extend(bulk(value));
-        for number in [field.len(), value_at, start + body.len(), 0] {
-            head.extend((number as u16).to_ne_bytes());
-        }
-    }
-    [head, body].concat()
+    erb_abi::hash_value(pairs.iter().copied()).expect("it fits")
 }
 
 fn hashes(scene: &mut Scene) {
