@@ -305,7 +305,7 @@ struct miss {
 	__u16 db;
 	__u8 type; /* enum slot_type: what was asked for */
 	__u8 pad[3];
-	__u8 key[KEY_BYTES_MAX];
+	__u8 key[KEY_BYTES_MAX] __attribute__((aligned(8))); /* copied by words */
 };
 
 /* Fill and invalidation batches: the daemon writes, a program answers in place.

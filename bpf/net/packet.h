@@ -71,7 +71,7 @@ struct pkt {
 
 INLINE u16 load_be16(const u8 *p)
 {
-	return (u16)p[0] << 8 | p[1];
+	return bpf_ntohs(*(const u16 *)p);
 }
 
 INLINE u32 load_be32(const u8 *p)

@@ -104,6 +104,12 @@ INLINE bool tier_note(ctx_t *ctx, u32 meta)
 	return true;
 }
 
+/* Takes the note back: the frame is as it arrived. Cannot fail. */
+INLINE void tier_unnote(ctx_t *ctx)
+{
+	bpf_xdp_adjust_meta(ctx, sizeof(u32));
+}
+
 enum grown { GROWN_NOT = 0, GROWN_TAIL, GROWN_HEAD, GROWN_FAILED };
 
 /* Makes the frame n bytes longer: at the head, else at the tail. Everything is rewritten anyway,

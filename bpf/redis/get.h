@@ -381,56 +381,86 @@ INLINE bool handler_peek(struct work *w, const struct control *c, bool loaded)
 	w->pos = 0;
 	w->h.first = fast_parse_one(w, c);
 	w->h.first_end = w->pos;
-	if (w->h.first != FAST_KIND_GET || fast_unseen(w, c))
+	if (w->h.first != FAST_KIND_GET)
 		return false;
-	set = set_get(set_of(c, w->h.look.hash));
-	if (set)
-		fast_fetch(set, w->h.look.hash);
-	/* The sample of sets is counted by the general path (fast_looked()). */
-	return w->h.first_end == w->p.payload_len && !c->look_mask;
+	w->h.unseen = fast_unseen(w, c);
+	if (!w->h.unseen) {
+		set = set_get(set_of(c, w->h.look.hash));
+		if (set)
+			fast_fetch(set, w->h.look.hash);
+	}
+	return w->h.first_end == w->p.payload_len;
+}
+
+INLINE bool handler_may_know(u64 word)
+{
+	return word == RESP_ARRAY2_BULK3;
 }
 
 /* The small way that holds the key, read to the reply: the predicted one, else the first with its tag.
- * *end: where the value ends; WAYS: no such way answers. What it reads may be torn. */
+ * *end: where the value ends. Returns the way, WAYS if none has its tag, or USUAL_WAY_NOT. What it reads
+ * may be torn. */
+#define USUAL_WAY_NOT (WAYS + 1)
 INLINE u32 fast_read_usual(struct work *w, const struct control *c, struct cache_set *set, u32 *end)
 {
 	u64 hash = w->h.look.hash;
-	u32 way = way_predicted(hash);
+	u32 way = way_predicted(hash), bits;
 	struct slot *slot;
 
-	if (read_once(set->tags[way]) != tag_of(hash))
-		way = lowest_bit(tags_match(set, tag_of(hash)) | 1U << CLASS0_WAYS);
+	if (read_once(set->tags[way]) != tag_of(hash)) {
+		bits = tags_match(set, tag_of(hash));
+		if (!bits)
+			return WAYS;
+		way = lowest_bit(bits);
+	}
 	slot = slot_small(set, way);
 	if (!slot || !slot_key_equal(slot, &w->h.look, CLASS0_BYTES))
-		return WAYS;
+		return USUAL_WAY_NOT;
 	load_barrier(); /* as in fast_read_set() */
 	if (slot->flags & SLOT_F_EXPIRES)
 		fast_wall(w, c);
-	return fast_read_slot(w, slot, CLASS0_BYTES, true, end) ? WAYS : way;
+	return fast_read_slot(w, slot, CLASS0_BYTES, true, end) ? USUAL_WAY_NOT : way;
 }
 
-/* One GET of a small value. */
-INLINE bool handler_answer_usual(struct work *w, struct control *c, const struct conn *conn)
+/* Looks the key up as fast_get() does. */
+INLINE enum usual fast_get_usual(struct work *w, const struct control *c)
 {
+	struct cache_set *set = set_get(set_of(c, w->h.look.hash));
 	u32 changes, marks, way, end = 0;
-	struct cache_set *set;
 
-	w->reply_len = 0;
-	if ((c->fast_off & 1U << FAST_KIND_GET) || fast_closed(w, c, conn) ||
-	    w->h.rights != conn->h.rights)
-		return false;
-	set = set_get(set_of(c, w->h.look.hash));
 	if (!set)
-		return false;
+		return USUAL_NOT;
 	changes = set_read_begin(set);
 	marks = read_once(set->marks);
 	way = fast_read_usual(w, c, set, &end);
-	if (marks || way >= CLASS0_WAYS || !set_read_valid(set, changes))
-		return false;
+	if (!set_read_valid(set, changes) || marks || way == USUAL_WAY_NOT)
+		return USUAL_NOT;
+	if (way == WAYS) {
+		w->refusal = STAT_REFUSE_MISS;
+		return USUAL_MISS;
+	}
 	set_visit(set, way);
+	return fast_frame(w, 0, end) ? USUAL_NOT : USUAL_ANSWER;
+}
+
+/* One GET of a small value, or of a key that is not in the cache. */
+INLINE enum usual handler_usual(struct work *w, struct control *c, const struct conn *conn)
+{
+	w->reply_len = w->refusal = w->h.closed = w->h.pings = 0;
 	w->commands = w->whole = w->h.gets = 1;
-	w->h.pings = 0;
-	return !fast_frame(w, 0, end);
+	if ((c->fast_off & 1U << FAST_KIND_GET) || fast_closed(w, c, conn) ||
+	    w->h.rights != conn->h.rights)
+		return USUAL_NOT;
+	if (is_vain(conn) && set_aside(c, set_of(c, w->h.look.hash), c->vain_mask))
+		w->refusal = STAT_REFUSE_ASIDE;
+	else
+		w->refusal = w->h.unseen;
+	return w->refusal ? USUAL_MISS : fast_get_usual(w, c);
+}
+
+INLINE void handler_usual_done(struct work *w, struct control *c)
+{
+	fast_looked(w, c, w->refusal, SLOT_STRING, true);
 }
 
 /* Answers the command just read, or notes the reason against it. */

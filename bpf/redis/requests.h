@@ -260,9 +260,26 @@ INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum u
 		vain_note(conn);
 	if (how != UP_LOST) {
 		conn->h.late = w->h.found.late;
-		conn->h.in.late_end = w->scan_next;
+		if (conn->h.late) /* else nobody asks, and its line is cold */
+			conn->h.in.late_end = w->scan_next;
 	}
 	return UP_TAKEN;
+}
+
+INLINE bool handler_up_usual(struct conn *conn, struct work *w)
+{
+	if (conn->h.late || (conn->h.kept & (CONN_K_TRIAL | CONN_K_LISTENS)))
+		return false;
+	conn->h.half = 0;
+	held_note(conn, w);
+	if (w->refusal == STAT_REFUSE_MISS)
+		vain_note(conn);
+	return true;
+}
+
+INLINE void handler_up_usual_done(struct work *w)
+{
+	place_call(w, PLACES_HELD);
 }
 
 INLINE void handler_up_undo(struct work *w)

@@ -43,6 +43,13 @@ enum up_how {
 	UP_LOST,  /* the stream cannot be read: CONN_F_SCAN_LOST */
 };
 
+/* What handler_usual() says to one usual request. */
+enum usual {
+	USUAL_NOT = 0, /* handler_answer() is to be asked */
+	USUAL_ANSWER,  /* its answer is in w->reply */
+	USUAL_MISS,    /* handler_answer() would refuse, for w->refusal */
+};
+
 struct out_work;
 
 /* What a sweep sees of an entry's socket. */
@@ -58,15 +65,19 @@ struct sweep_look {
 	u32 counts;    /* handler's: what handler_swept() is to count */
 };
 
+/* Whether a payload that begins with these 8 bytes may be one that handler_usual() knows. */
+INLINE bool handler_may_know(u64 word);
 /* The payload's first chunk is in w->payload (loaded: all of it): fetches what its answer will look at.
- * Changes nothing. Returns whether handler_answer_usual() may have the answer. */
+ * Changes nothing. Returns whether handler_usual() is to be asked. */
 INLINE bool handler_peek(struct work *w, const struct control *c, bool loaded);
 /* Reads the payload, and if all of it can be answered writes the reply to w->reply, its length to
  * w->reply_len. Returns 0 or the reason against it. Sets w->whole and w->commands. */
 INLINE u32 handler_answer(struct work *w, struct control *c, const struct conn *conn);
-/* Behind handler_peek(): the same for the one usual request, in less time and without a trace where it is
- * none: handler_answer() finds the same answer. Returns false if it is to be asked. */
-INLINE bool handler_answer_usual(struct work *w, struct control *c, const struct conn *conn);
+/* Behind handler_peek(): the same for the one usual request, in less time and without a trace. What
+ * handler_answer() would leave behind, handler_usual_done() does: once the packet is answered, or goes up
+ * by handler_up_usual(). */
+INLINE enum usual handler_usual(struct work *w, struct control *c, const struct conn *conn);
+INLINE void handler_usual_done(struct work *w, struct control *c);
 /* Whether that holds still. Lock held. Returns 0 or the reason against it. */
 INLINE u32 handler_answer_still(const struct conn *conn, const struct work *w);
 /* The answer was committed: counted. */
@@ -93,6 +104,10 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how);
 /* Behind the lock: what the commit decided is carried out. */
 INLINE void handler_up_done(struct work *w, struct control *c, struct conn *conn, enum up_how how);
+/* Behind USUAL_MISS, for the one request that ends at w->end and does nothing: handler_up_commit() and what goes
+ * before it, and handler_up_done(). Returns false, and has changed nothing, where these are to be asked. */
+INLINE bool handler_up_usual(struct conn *conn, struct work *w);
+INLINE void handler_up_usual_done(struct work *w);
 /* The packet does not go up after all. */
 INLINE void handler_up_undo(struct work *w);
 /* Bytes that were counted before go up again. */

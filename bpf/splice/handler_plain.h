@@ -14,9 +14,27 @@ INLINE bool handler_peek(struct work *w, const struct control *c, bool loaded)
 	return false;
 }
 
-INLINE bool handler_answer_usual(struct work *w, struct control *c, const struct conn *conn)
+INLINE bool handler_may_know(u64 word)
 {
 	return false;
+}
+
+INLINE enum usual handler_usual(struct work *w, struct control *c, const struct conn *conn)
+{
+	return USUAL_NOT;
+}
+
+INLINE void handler_usual_done(struct work *w, struct control *c)
+{
+}
+
+INLINE bool handler_up_usual(struct conn *conn, struct work *w)
+{
+	return false;
+}
+
+INLINE void handler_up_usual_done(struct work *w)
+{
 }
 
 INLINE u32 handler_answer_still(const struct conn *conn, const struct work *w)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* lane.h - the express lane: the usual packet that is answered, in a straight line before the general
- * path (ingress.h). Headers without options but timestamps are read where they lie, one request is
- * answered, and the answer is written where it leaves. What decides and changes is the general path's
- * own: answer_unfit(), commit_check(), commit().
+/* lane.h - the express lane: the usual packet with one usual request, in a straight line before the general
+ * path (ingress.h). Headers without options but timestamps are read where they lie. An answer is written
+ * where it leaves; a miss goes up, translated in place. What decides and changes is the general path's
+ * own: answer_unfit(), commit_check(), commit(), up_account().
  *
  * Invariants:
  *  Q1. Whatever is not usual leaves the lane before anything has changed but scratch, and the general path
@@ -20,6 +20,7 @@
 #include "splice/ingress.h"
 #include "splice/place.h"
 #include "splice/splice.h"
+#include "splice/up.h"
 
 #define LANE	     1	/* 0: all packets go the general way */
 #define LANE_LEFT    0	/* no verdict: XDP_ABORTED is never said */
@@ -107,7 +108,7 @@ INLINE bool lane_read(ctx_t *ctx, struct work *w, const struct control *c, bool 
 	u64 word;
 
 	if (at + body_at + LANE_LEAST > end || len > LANE_REQUEST ||
-	    *(u16 *)(at + tcp_at + 2) != c->port_be)
+	    *(u16 *)(at + tcp_at + 2) != c->port_be || !handler_may_know(*(u64 *)body))
 		return false;
 	if (six ? !lane_ipv6(&w->p, at + ETH_BYTES, frame - LANE_IP6)
 		: !lane_ipv4(&w->p, at + ETH_BYTES, frame - LANE_IP4))
@@ -185,43 +186,122 @@ INLINE int lane_send(ctx_t *ctx, struct work *w, bool six)
 }
 
 /* Whether the packet may be consumed: all that ingress_payload() asks of it, under the lock. What
- * ingress_unacceptable() asks beside that follows from commit_check(), but for the window. */
-INLINE bool lane_consumes(const struct conn *conn, const struct sock_ref *r, struct sock_view *v,
-			  const struct work *w)
+ * ingress_unacceptable() asks beside that follows from commit_check(), but for the window. Returns what
+ * commit_check() does. */
+INLINE u32 lane_consumes(const struct conn *conn, const struct sock_ref *r, struct sock_view *v,
+			 const struct work *w)
 {
 	if (!sock_view_again(r, v) || conn->cookie != r->cookie || !conn->out_delta ||
-	    (conn->flags & CONN_F_SCAN_LOST) || commit_check(conn, v, w))
-		return false;
-	return !seq_after(w->p.seq + w->p.payload_len - conn->in_delta, sock_right_edge(v));
+	    (conn->flags & CONN_F_SCAN_LOST) ||
+	    seq_after(w->p.seq + w->p.payload_len - conn->in_delta, sock_right_edge(v)))
+		return STAT_REFUSE_RACE;
+	return commit_check(conn, v, w);
 }
 
-/* Answers the packet, in place. */
-INLINE int lane_answer(ctx_t *ctx, struct work *w, struct conn *conn, const struct sock_ref *r,
-		       bool six)
+/* Answers the packet, in place, or leaves it to TC, which can also tell the kernel what it acknowledges. */
+INLINE int lane_answer(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
+		       const struct sock_ref *r, bool six)
 {
 	s32 more = w->p.payload_off + w->reply_len - tier_len(ctx);
 	enum grown grown = tier_grow(ctx, more);
-	struct sock_view v;
-	bool done = false;
+	u32 reason;
 
 	if (grown == GROWN_FAILED)
 		return LANE_LEFT;
-	v.fixed = r->fixed;
 	lock_take(&conn->lock);
-	if (lane_consumes(conn, r, &v, w)) {
-		commit(conn, &v, w);
-		done = true;
-	}
+	reason = lane_consumes(conn, r, &w->view, w);
+	if (!reason)
+		commit(conn, &w->view, w);
 	lock_release(&conn->lock);
-	if (!done) {
+	if (reason) {
 		tier_ungrow(ctx, more, grown);
-		return LANE_LEFT;
+		if (reason != STAT_TO_TC)
+			return LANE_LEFT;
+		handler_usual_done(w, c);
+		count(STAT_TO_TC);
+		tier_note(ctx, META_TO_TC);
+		return XDP_PASS;
 	}
 	place_call(w, PLACES_TIMER);
-	w->unlikely = 0;
+	handler_usual_done(w, c);
 	handler_answered(w);
 	count(STAT_FAST_PACKET);
 	return lane_send(ctx, w, six);
+}
+
+/* Whether TCP takes the packet as it stands: the next bytes, of which it owes nothing, and an
+ * acknowledgement neither old nor of what was not sent. So segment_counts() holds, and nothing that
+ * ingress_unacceptable() looks for. Lock held. */
+INLINE bool lane_taken(const struct conn *conn, const struct sock_ref *r, struct sock_view *v,
+		       const struct work *w)
+{
+	const u8 spoilt = CONN_F_CLOSING | CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE | CONN_F_AHEAD;
+	const struct pkt *p = &w->p;
+	u32 ack = p->ack - conn->out_delta;
+
+	if (!sock_view_again(r, v) || conn->cookie != r->cookie || conn->state != CONN_FAST ||
+	    (conn->flags & spoilt))
+		return false;
+	if (p->seq != conn->next || p->seq != conn->up_max || conn->in_at != STREAM_BETWEEN ||
+	    p->seq - conn->in_delta != v->rcv_nxt)
+		return false;
+	if (seq_after(w->end - conn->in_delta, sock_right_edge(v)) ||
+	    seq_before(p->ack, conn->ack_max) || seq_before(ack, conn->edge) ||
+	    seq_after(ack, v->write_seq) || seq_after(ack, v->snd_nxt))
+		return false;
+	return conn_paws_ok(conn, p, v, w->now);
+}
+
+/* Rewrites seq and acknowledgement from client to kernel space, as translate_up() does. The frame is that
+ * which lane_read() has read. */
+INLINE int lane_translate(ctx_t *ctx, const struct work *w, bool six, bool bare)
+{
+	const u32 tcp_at = six ? LANE_IP6 : LANE_IP4;
+	u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *tcp = at + tcp_at;
+	u32 *seq, *ack, new_seq, new_ack;
+	u64 diff;
+
+	if (at + tcp_at + LANE_TCP > end)
+		return XDP_DROP;
+	seq = (u32 *)(tcp + 4);
+	ack = (u32 *)(tcp + 8);
+	new_seq = bpf_htonl(w->p.seq - w->in_delta);
+	new_ack = bpf_htonl(w->p.ack - w->out_delta);
+	diff = (u64)new_seq + ~*seq + new_ack + ~*ack;
+	*seq = new_seq;
+	*ack = new_ack;
+	if (!bare)
+		*(u16 *)(tcp + 16) = ~csum_fold((u16) ~*(u16 *)(tcp + 16) + diff);
+	return XDP_PASS;
+}
+
+/* Passes a packet whose request is missed up, translated. */
+INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
+		   const struct sock_ref *r, bool six, bool bare)
+{
+	bool taken;
+
+	if (!tier_note(ctx, META_TRANSLATED))
+		return LANE_LEFT;
+	w->acked = w->moved = 0;
+	lock_take(&conn->lock);
+	taken = lane_taken(conn, r, &w->view, w) && handler_up_usual(conn, w);
+	if (taken) {
+		conn->next = w->end;
+		conn->requests++;
+		conn->request_up_ns = w->now;
+		up_account(conn, w, true, true);
+	}
+	lock_release(&conn->lock);
+	if (!taken) {
+		tier_unnote(ctx);
+		return LANE_LEFT;
+	}
+	handler_up_usual_done(w);
+	handler_usual_done(w, c);
+	count(w->refusal);
+	count(STAT_UP_TRANSLATED);
+	return w->translate ? lane_translate(ctx, w, six, bare) : XDP_PASS;
 }
 
 /* A frame of this family. Returns what becomes of it, or LANE_LEFT. */
@@ -241,16 +321,22 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 		return LANE_LEFT;
 	if (!sock_known(conn, &r))
 		return LANE_LEFT;
-	/* What TC is to answer, as the kernel is to have its acknowledgement */
-	if (r.tp->snd_una != seq_max(w->p.ack - conn->out_delta, conn->edge))
-		return LANE_LEFT;
 	w->now = now_ns();
 	w->tag = 0;
-	if (answer_unfit(ctx, w, c, conn) || !handler_answer_usual(w, c, conn))
+	w->end = w->p.seq + w->p.payload_len;
+	w->view.fixed = r.fixed;
+	if (answer_unfit(ctx, w, c, conn))
 		return LANE_LEFT;
-	return w->reply_len - LANE_LEAST <= LANE_REPLY - LANE_LEAST
-		   ? lane_answer(ctx, w, conn, &r, six)
-		   : LANE_LEFT;
+	switch (handler_usual(w, c, conn)) {
+	case USUAL_MISS:
+		return lane_up(ctx, w, c, conn, &r, six, csum_fold(sum.all) != 0xffff);
+	case USUAL_ANSWER:
+		return w->reply_len - LANE_LEAST <= LANE_REPLY - LANE_LEAST
+			   ? lane_answer(ctx, w, c, conn, &r, six)
+			   : LANE_LEFT;
+	default:
+		return LANE_LEFT;
+	}
 }
 
 /* Global: verified by itself. */
@@ -261,8 +347,7 @@ __noinline int lane(ctx_t *ctx)
 	u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	u16 type;
 
-	/* Behind a miss the next is likely one too, and leaving the lane costs 490 instructions. */
-	if (!LANE || !c || !w || w->unlikely || at + ETH_BYTES > end)
+	if (!LANE || !c || !w || at + ETH_BYTES > end)
 		return LANE_LEFT;
 	type = *(u16 *)(at + 12);
 	if (type == bpf_htons(ETH_P_IP))
