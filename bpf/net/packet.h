@@ -71,7 +71,8 @@ struct pkt {
 
 INLINE u16 load_be16(const u8 *p)
 {
-	return bpf_ntohs(*(const u16 *)p);
+	/* Loaded at once the verifier would take a tenth more. */
+	return (u16)p[0] << 8 | p[1];
 }
 
 INLINE u32 load_be32(const u8 *p)

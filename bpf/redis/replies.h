@@ -172,14 +172,14 @@ INLINE void handler_down_scan(struct __sk_buff *ctx, struct out_work *ow, struct
 {
 	struct reply_found *found = &ow->h.found;
 
+	ow->h.whole =
+	    ow->scan_from == ow->p.seq && conn->out_at == STREAM_BETWEEN && reply_one_bulk(ow);
 	found->done = found->pushes = 0;
 	found->bars = found->success = 0;
 	found->authed = found->errors = found->map = 0;
 	found->noauth = found->noperm = found->ran = 0;
 	ow->h.auth_at = read_once(conn->h.auth_at);
 	found->auth_at = ow->h.auth_at ? ow->h.auth_at - conn->replies : 0;
-	ow->h.whole =
-	    ow->scan_from == ow->p.seq && conn->out_at == STREAM_BETWEEN && reply_one_bulk(ow);
 	if (ow->h.whole) {
 		ow->h.scan.state = RP_TYPE;
 		found->done = found->success = 1;
@@ -224,8 +224,18 @@ INLINE void handler_uncounted(struct conn *conn, struct out_work *ow)
 	}
 }
 
+/* One bulk string that leaves a connection which waits for nothing else says nothing new of it. Lock held. */
+INLINE bool reply_usual(const struct conn *conn, const struct out_work *ow)
+{
+	return ow->h.whole && conn->state == CONN_FAST && (conn->h.kept & CONN_K_LET_IN) &&
+	       !(conn->h.kept & CONN_K_TRIAL) && !(conn->flags & CONN_F_OVERFLOW) &&
+	       conn->h.mark_tail == conn->h.mark_head;
+}
+
 INLINE void handler_replied(struct conn *conn, struct out_work *ow)
 {
+	if (reply_usual(conn, ow))
+		return;
 	reply_modes(conn, ow);
 	ow->h.gate =
 	    (ow->h.open && ow->h.found.noauth) ||

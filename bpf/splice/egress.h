@@ -138,6 +138,8 @@ INLINE void translate_down(struct out_work *ow, u8 *tcp)
 INLINE bool egress_rewrite(struct __sk_buff *ctx, struct out_work *ow)
 {
 	u32 off = ow->p.l4_off, len = ow->p.tcp_bytes;
+	/* The sum is still to be made: its field holds the pseudo-header's, which stays. */
+	bool partial = tier_csum_partial(ctx), failed;
 	u8 *tcp;
 	s64 diff;
 
@@ -149,16 +151,22 @@ INLINE bool egress_rewrite(struct __sk_buff *ctx, struct out_work *ow)
 		count(STAT_EGRESS_PLAIN);
 		return true;
 	}
-	for (u32 i = 0; i < TCP_BYTES_MAX; i += 4)
-		*(u32 *)(ow->old_tcp + i) = *(u32 *)(tcp + i);
-	translate_down(ow, tcp);
 	opaque(len);
 	len &= 0x3c;
-	diff = bpf_csum_diff((__be32 *)ow->old_tcp, len, (__be32 *)tcp, len, 0);
 	if (len < 20)
 		return false;
-	if (bpf_skb_store_bytes(ctx, off, tcp, len, 0) ||
-	    bpf_l4_csum_replace(ctx, off + 16, 0, diff, 0)) {
+	if (partial) {
+		translate_down(ow, tcp);
+		failed = bpf_skb_store_bytes(ctx, off, tcp, len, 0);
+	} else {
+		for (u32 i = 0; i < TCP_BYTES_MAX; i += 4)
+			*(u32 *)(ow->old_tcp + i) = *(u32 *)(tcp + i);
+		translate_down(ow, tcp);
+		diff = bpf_csum_diff((__be32 *)ow->old_tcp, len, (__be32 *)tcp, len, 0);
+		failed = bpf_skb_store_bytes(ctx, off, tcp, len, 0) ||
+			 bpf_l4_csum_replace(ctx, off + 16, 0, diff, 0);
+	}
+	if (failed) {
 		count(STAT_EGRESS_REWRITE_FAILED);
 		return false;
 	}

@@ -2,15 +2,17 @@
 //! One connection with a kernel made by hand, for tests: the client is made of segments, Redis of its
 //! replies.
 
-pub use erb_wire::resp::command;
+
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use erb_abi::{ControlPlane as _, FillEntry, ValueKind};
+use erb_wire::layout::{self, Layout};
+pub use erb_wire::resp::command;
 
 use crate::frames::{CLIENT, Frame, PORT};
-use crate::{Card, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state};
+use crate::{Card, Csum, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state};
 
 /// The boosted device.
 pub const DEVICE: u32 = 3;
@@ -190,10 +192,16 @@ impl Scene {
             sock.write_seq = sock.write_seq.wrapping_add(reply.len() as u32);
             sock.snd_nxt = sock.write_seq;
         });
-        let bytes = self.frame(false, start, reply);
+        let mut bytes = self.frame(false, start, reply);
+        let at = Layout::of(&bytes).expect("a segment");
+        layout::seal_bare(&mut bytes, &at);
         let cookie = COOKIE + u64::from(self.port);
         let mut packet = Packet::sent(&bytes, DEVICE, cookie);
+        // As Linux sends it; the device completes the sum.
+        packet.csum = Csum::Partial;
         let verdict = self.path.run_tc_egress(&mut packet);
+        assert!(layout::is_bare(packet.bytes(), &at), "the sum is spoilt");
+        layout::seal(packet.bytes_mut(), &at);
         self.ack = self.ack.wrapping_add(reply.len() as u32);
         (verdict, packet)
     }
