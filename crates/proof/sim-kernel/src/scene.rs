@@ -2,7 +2,6 @@
 //! One connection with a kernel made by hand, for tests: the client is made of segments, Redis of its
 //! replies.
 
-
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,7 +11,9 @@ use erb_wire::layout::{self, Layout};
 pub use erb_wire::resp::command;
 
 use crate::frames::{CLIENT, Frame, PORT};
-use crate::{Card, Csum, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state};
+use crate::{
+    Card, Csum, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state,
+};
 
 /// The boosted device.
 pub const DEVICE: u32 = 3;

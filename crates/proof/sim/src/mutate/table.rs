@@ -12,7 +12,7 @@ mutations! {
     "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)")];
     "lane-unchecked", "the express lane asks the quiescence rule", "hot",
-        [("splice/lane.h", " || commit_check(conn, v, w))", ")")];
+        [("splice/lane.h", "return commit_check(conn, v, w);", "return 0;")];
     "unanswered-and-owed", "consumed only if Redis and the kernel owe nothing", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)"),
          ("splice/splice.h", "if (conn->egress_max != v->write_seq)", "if (0)")];

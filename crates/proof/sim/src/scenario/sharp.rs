@@ -545,6 +545,9 @@ pub(super) fn entry_replaced_while_it_is_read() {
         // SIEVE's hand stands at the first way, whose entry nobody has asked for.
         let first = &path.set(0).0.slots[12..][..7];
         let oldest = first.to_vec();
+        // The express lane gives no first answer.
+        let other = keys.iter().find(|key| **key != oldest).expect("one");
+        s.call(reader, &[b"GET", other]);
         s.ask(reader, &[b"GET", &oldest]);
         s.run(29 * US);
         let (late, token) = (keys[NAMES..].to_vec(), tokens[NAMES..].to_vec());
