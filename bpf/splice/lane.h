@@ -191,7 +191,8 @@ INLINE int lane_send(ctx_t *ctx, struct work *w, bool six)
 INLINE u32 lane_consumes(const struct conn *conn, const struct sock_ref *r, struct sock_view *v,
 			 const struct work *w)
 {
-	if (!sock_view_again(r, v) || conn->cookie != r->cookie || !conn->out_delta ||
+	if (!sock_view_again(r, v) || conn->cookie != r->cookie ||
+	    (!conn->out_delta && seq_before(w->p.ack, conn->edge)) ||
 	    (conn->flags & CONN_F_SCAN_LOST) ||
 	    seq_after(w->p.seq + w->p.payload_len - conn->in_delta, sock_right_edge(v)))
 		return STAT_REFUSE_RACE;
