@@ -37,9 +37,10 @@ use self::args::WorkloadServer;
 use self::asker::{Asker, MODIFY, READ};
 use self::ledger::Ledger;
 use self::plan::Plan;
-use self::report::{Latency, Offered, Second, ServerRuns, WorkloadReport, WorkloadRun};
+use self::report::{Latency, Offered, Second, ServerRuns, WorkloadRun};
 
-pub use self::args::WorkloadArgs;
+pub use self::args::{Mix, WorkloadArgs};
+pub use self::report::{PER_S, SERVER, WorkloadReport, WorkloadServerReport};
 
 /// A series counts once in so long.
 const SECOND: Duration = Duration::from_secs(1);
@@ -56,37 +57,77 @@ const BACKLOG: u32 = 4096;
 
 /// Builds, runs, takes everything down.
 pub fn measure(args: &WorkloadArgs, erb: &Erb) -> Result<WorkloadReport> {
-    let plan = Arc::new(Plan::of(args)?);
-    let threads = args.threads.map_or(args.client_core.len(), |n| n as usize);
-    check(args, threads)?;
-    let cores = args.client_core.iter().copied().cycle().take(threads);
-    let setting = Setting {
-        plan,
-        args,
-        erb,
-        cores: cores.collect(),
-        launches: launches(args)?,
-        interrupt: Interrupt::watch()?,
-    };
-    let mut kept: Vec<Option<Contest>> = args.server.iter().map(|_| None).collect();
-    let mut servers: Vec<ServerRuns> = args.server.iter().map(|&it| ServerRuns::of(it)).collect();
-    for number in 1..=args.runs {
-        for (runs, kept) in servers.iter_mut().zip(&mut kept) {
-            let name = runs.server.name();
-            let contest = match kept.take() {
-                Some(contest) => contest,
-                None => Contest::build(&setting, runs.server)
-                    .with_context(|| format!("could not set up server {name}"))?,
-            };
-            let run = contest.run(&setting, number);
-            runs.add(run.with_context(|| format!("run {number} of server {name} failed"))?);
-            if !setting.plan.cold {
-                *kept = Some(contest);
+    Session::new(args.clone(), erb)?.measure()
+}
+
+/// Servers that stay for several measurements on the same keys, with other operations each.
+pub struct Session<'a> {
+    setting: Setting<'a>,
+    kept: Vec<Option<Contest>>,
+}
+
+impl<'a> Session<'a> {
+    /// Checks what is asked for. Servers are made when they are first measured.
+    pub fn new(args: WorkloadArgs, erb: &'a Erb) -> Result<Self> {
+        let plan = Arc::new(Plan::of(&args)?);
+        let threads = args.threads.map_or(args.client_core.len(), |n| n as usize);
+        check(&args, threads)?;
+        let cores = args.client_core.iter().copied().cycle().take(threads);
+        Ok(Self {
+            kept: args.server.iter().map(|_| None).collect(),
+            setting: Setting {
+                plan,
+                erb,
+                cores: cores.collect(),
+                launches: launches(&args)?,
+                interrupt: Interrupt::watch()?,
+                args,
+            },
+        })
+    }
+
+    /// From now on clients do this, in a closed loop if there is no rate.
+    pub fn turn_to(&mut self, mix: Mix, rate: Option<f64>) -> Result<()> {
+        let args = &mut self.setting.args;
+        (args.mix, args.rate) = (Some(mix), rate);
+        self.setting.plan = Arc::new(Plan::of(args)?);
+        Ok(())
+    }
+
+    /// All runs of all servers, in turn.
+    pub fn measure(&mut self) -> Result<WorkloadReport> {
+        let setting = &self.setting;
+        let args = &setting.args;
+        let mut servers: Vec<ServerRuns> =
+            args.server.iter().map(|&it| ServerRuns::of(it)).collect();
+        for number in 1..=args.runs {
+            for (runs, kept) in servers.iter_mut().zip(&mut self.kept) {
+                let name = runs.server.name();
+                let contest = match kept.take() {
+                    Some(contest) => contest,
+                    None => Contest::build(setting, runs.server)
+                        .with_context(|| format!("could not set up server {name}"))?,
+                };
+                let run = contest.run(setting, number);
+                runs.add(run.with_context(|| format!("run {number} of server {name} failed"))?);
+                if !setting.plan.cold {
+                    *kept = Some(contest);
+                }
             }
         }
+        let machine = Machine::with(&setting.launches[0].program)?;
+        WorkloadReport::new(machine, args, &setting.plan, servers)
     }
-    let machine = Machine::with(&setting.launches[0].program)?;
-    WorkloadReport::new(machine, args, &setting.plan, servers)
+
+    /// What `erb status` says of the first boosted server that was kept, for error messages.
+    pub fn status(&self) -> Result<String> {
+        let mut boosted = self
+            .kept
+            .iter()
+            .flatten()
+            .filter_map(|it| it.stage.boosted());
+        boosted.next().context("no server is boosted")?.status()
+    }
 }
 
 /// What would fail half-way is said before anything is made.
@@ -146,7 +187,7 @@ fn launches(args: &WorkloadArgs) -> Result<[Launch; 2]> {
 /// What all contests share.
 struct Setting<'a> {
     plan: Arc<Plan>,
-    args: &'a WorkloadArgs,
+    args: WorkloadArgs,
     erb: &'a Erb,
     /// Of the clients' threads.
     cores: Vec<usize>,
@@ -171,7 +212,7 @@ struct Look {
 
 impl Contest {
     fn build(setting: &Setting<'_>, server: WorkloadServer) -> Result<Self> {
-        let (args, plan) = (setting.args, &setting.plan);
+        let (args, plan) = (&setting.args, &setting.plan);
         let scene = Scene {
             server: server.server(),
             over: args.over,
@@ -220,7 +261,7 @@ impl Contest {
 
     /// One run: connect, warm up unless it is to begin cold, and measure.
     fn run(&self, setting: &Setting<'_>, number: u32) -> Result<WorkloadRun> {
-        let (plan, args) = (&setting.plan, setting.args);
+        let (plan, args) = (&setting.plan, &setting.args);
         let mut crew = self.connect(setting, number)?;
         if !plan.cold {
             crew.drive(plan.settled(args.conns), &setting.interrupt)?;
