@@ -61,9 +61,8 @@ pub struct Instance {
     server_napi: u32,
     server_core: usize,
     filled: Option<u64>,
-    // From here on the order of dropping matters: device, then sockets, then Redis; see Pair.
+    // From here on the order of dropping matters: device, then Redis; see Pair.
     pair: Pair,
-    sockets: Vec<TcpStream>,
     redis: RedisServer,
     run_dir: TempDir,
 }
@@ -86,7 +85,13 @@ impl Instance {
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let pair = Pair::make()?;
-        let redis = RedisServer::loaded(&pair.server, args.server_core, &plan.work, interrupt)?;
+        let redis = RedisServer::loaded(
+            &pair.server,
+            args.server_core,
+            &plan.work,
+            args.conns,
+            interrupt,
+        )?;
         let workload = Workload {
             work: plan.work,
             conns: args.conns,
@@ -104,7 +109,6 @@ impl Instance {
             server_core: args.server_core,
             filled: None,
             pair,
-            sockets: Vec::new(),
             redis,
             run_dir,
             plan,
@@ -147,6 +151,7 @@ impl Instance {
         let after = self.snapshot()?;
         self.generator.pause()?;
         let stuck = self.wait_until_parked(interrupt)?;
+        self.generator.acknowledge()?;
         let all = (self.generator.totals()?.replies - replies).max(1) as f64;
         let calls = self.redis.calls(name)? - calls;
         let mut run = difference(&before, &after)?;
@@ -213,22 +218,31 @@ impl Instance {
             .context("ERB could not turn fills on or off")
     }
 
-    /// Real handshakes and a first exchange on each connection; then only the generator speaks.
+    /// Real handshakes and a first exchange on each connection; then only the generator speaks, and
+    /// the sockets go without the server's hearing of it.
     fn open_connections(&mut self, conns: u32, interrupt: &Interrupt) -> Result<()> {
-        for index in 0..conns {
-            interrupt.check()?;
-            let port = (BENCH_PORT_BASE + index) as u16;
-            let socket = run_in(&self.pair.client, || connect(port))
-                .with_context(|| format!("could not open connection {index} to the server"))?;
-            self.sockets.push(socket);
-        }
+        let sockets: Vec<TcpStream> = run_in(&self.pair.client, || {
+            let connect = |index| {
+                interrupt.check()?;
+                connect((BENCH_PORT_BASE + index) as u16)
+                    .with_context(|| format!("could not open connection {index} to the server"))
+            };
+            (0..conns).map(connect).collect::<Result<_>>()
+        })?;
         interrupt.sleep(LAST_ACK)?;
         let unlearned = self.generator.unlearned()?;
         ensure!(
             unlearned == 0,
             "{unlearned} connections without TCP timestamps; are they off?"
         );
+        let unseen = self.boosted.as_ref().map_or(Ok(0), Boosted::unseen)?;
+        ensure!(
+            unseen == 0,
+            "ERB has no room for {unseen} of the connections, as this machine has too little memory \
+             for its table: use fewer --conns"
+        );
         self.pair.silence_client()?;
+        drop(sockets);
         if let Some(echo) = &mut self.echo {
             echo.enable()?;
         }
@@ -257,7 +271,7 @@ impl Instance {
         })
     }
 
-    /// Waits and kicks loops that stand still; returns which did.
+    /// Waits and wakes lanes that stand still; returns the connections on which they did.
     fn watch(&self, time: Duration, interrupt: &Interrupt) -> Result<BTreeSet<u32>> {
         let end = Instant::now() + time;
         let mut stalled = BTreeSet::new();
@@ -269,10 +283,10 @@ impl Instance {
                 return Ok(stalled);
             }
             let now = self.generator.replies()?;
-            let still = (0u32..).zip(before.iter().zip(&now));
-            let still: Vec<u32> = still.filter(|(_, (a, b))| a == b).map(|(i, _)| i).collect();
-            self.generator.kick(&still)?;
-            stalled.extend(still);
+            let still = before.iter().zip(&now).enumerate();
+            let still = still.filter(|(_, (a, b))| a == b).map(|(lane, _)| lane);
+            let still: Vec<usize> = still.collect();
+            stalled.extend(self.generator.wake(&still)?);
             before = now;
         }
     }
@@ -296,7 +310,7 @@ impl Instance {
             interrupt.sleep(Duration::from_millis(20))?;
             if Instant::now() + PAUSE_TIMEOUT - STALL > end && stuck.is_empty() {
                 stuck.extend(&left);
-                self.generator.kick(&left)?;
+                self.generator.resend(&left)?;
             }
         }
     }
@@ -355,7 +369,7 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
 /// Connects from a fixed port and exchanges PING and a GET that misses.
 fn connect(port: u16) -> Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    // Closed by reset: no FIN that nobody will ever acknowledge.
+    // Closed by reset: no FIN that its kernel would repeat.
     socket.set_linger(Some(Duration::ZERO))?;
     socket.bind(&SocketAddr::from((CLIENT_IP, port)).into())?;
     socket.connect_timeout(&RedisServer::address().into(), READ_TIMEOUT)?;

@@ -28,7 +28,7 @@ use crate::boosted::{Boosted, Packets};
 use crate::capacity::check_machine;
 use crate::crew::Crew;
 use crate::interrupt::Interrupt;
-use crate::redis_server::{Launch, RedisServer};
+use crate::redis_server::{Launch, OTHER_CLIENTS, RedisServer, make_room};
 use crate::report::Machine;
 use crate::stage::{Scene, Spent, Stage};
 use crate::tally::Tally;
@@ -44,16 +44,8 @@ pub use self::report::{PER_S, SERVER, WorkloadReport, WorkloadServerReport};
 
 /// A series counts once in so long.
 const SECOND: Duration = Duration::from_secs(1);
-/// Files that are open beside connections: programs, maps, devices, the log.
-const FILES: u64 = 500;
-/// Clients that Redis takes if it is not told.
-const MAXCLIENTS: u32 = 10_000;
-/// Clients of Redis that are none of the measurement's: the daemon, and the bench itself.
-const OTHER_CLIENTS: u32 = 100;
 /// Whether a connection may have the port of one that is in TIME_WAIT.
 const TIME_WAIT_REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
-/// Connections that wait for Redis to accept them: all may come at once.
-const BACKLOG: u32 = 4096;
 
 /// Builds, runs, takes everything down.
 pub fn measure(args: &WorkloadArgs, erb: &Erb) -> Result<WorkloadReport> {
@@ -151,9 +143,7 @@ fn check(args: &WorkloadArgs, threads: usize) -> Result<()> {
         !on_lo || !servers.contains(&WorkloadServer::ErbTc),
         "on lo ERB works by its TC tier anyway: use --server erb"
     );
-    let files = u64::from(args.conns) + FILES;
-    erb_check::net::raise_file_limit(files)
-        .with_context(|| format!("--conns {} is too many here", args.conns))?;
+    make_room(args.conns)?;
     let cores = |option, cores: &[usize]| -> Vec<(&'static str, usize)> {
         cores.iter().map(|&core| (option, core)).collect()
     };
@@ -167,16 +157,8 @@ fn io_threads(args: &WorkloadArgs) -> usize {
 
 /// What Redis is started as, by itself and with io-threads.
 fn launches(args: &WorkloadArgs) -> Result<[Launch; 2]> {
-    let clients = MAXCLIENTS.max(args.conns + OTHER_CLIENTS);
-    let mut settings = vec![
-        format!("maxclients={clients}").parse()?,
-        format!("tcp-backlog={BACKLOG}").parse()?,
-    ];
-    settings.extend(args.redis_arg.iter().cloned());
-    let plain = Launch {
-        program: args.program.program()?,
-        settings,
-    };
+    let mut plain = Launch::for_clients(args.program.program()?, args.conns)?;
+    plain.settings.extend(args.redis_arg.iter().cloned());
     let mut io = plain.clone();
     let threads =
         u8::try_from(io_threads(args)).context("too many --server-core for io-threads")?;
