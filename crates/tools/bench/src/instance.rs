@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -36,6 +37,8 @@ const PAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 const LAST_ACK: Duration = Duration::from_millis(250);
 /// For replies to the warm-up commands.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections whose first commands are under way together; a queue of veth holds 256 packets.
+const OPENED_AT_ONCE: u32 = 100;
 /// What distinguishes the instances of one measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -222,12 +225,12 @@ impl Instance {
     /// the sockets go without the server's hearing of it.
     fn open_connections(&mut self, conns: u32, interrupt: &Interrupt) -> Result<()> {
         let sockets: Vec<TcpStream> = run_in(&self.pair.client, || {
-            let connect = |index| {
+            let mut sockets = Vec::new();
+            for first in (0..conns).step_by(OPENED_AT_ONCE as usize) {
                 interrupt.check()?;
-                connect((BENCH_PORT_BASE + index) as u16)
-                    .with_context(|| format!("could not open connection {index} to the server"))
-            };
-            (0..conns).map(connect).collect::<Result<_>>()
+                sockets.extend(open(first..conns.min(first + OPENED_AT_ONCE))?);
+            }
+            Ok(sockets)
         })?;
         interrupt.sleep(LAST_ACK)?;
         let unlearned = self.generator.unlearned()?;
@@ -366,16 +369,13 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
     })
 }
 
-/// Connects from a fixed port and exchanges PING and a GET that misses.
-fn connect(port: u16) -> Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    // Closed by reset: no FIN that its kernel would repeat.
-    socket.set_linger(Some(Duration::ZERO))?;
-    socket.bind(&SocketAddr::from((CLIENT_IP, port)).into())?;
-    socket.connect_timeout(&RedisServer::address().into(), READ_TIMEOUT)?;
-    let mut stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(READ_TIMEOUT))?;
-    stream.set_nodelay(true)?;
+/// Opens these connections and exchanges PING and a GET that misses on each.
+fn open(indices: Range<u32>) -> Result<Vec<TcpStream>> {
+    let open = |index| {
+        connect((BENCH_PORT_BASE + index) as u16)
+            .with_context(|| format!("could not open connection {index} to the server"))
+    };
+    let mut streams: Vec<TcpStream> = indices.map(open).collect::<Result<_>>()?;
     for (request, reply) in [
         (&b"*1\r\n$4\r\nPING\r\n"[..], &b"+PONG\r\n"[..]),
         (
@@ -383,17 +383,34 @@ fn connect(port: u16) -> Result<TcpStream> {
             &b"$-1\r\n"[..],
         ),
     ] {
-        stream.write_all(request)?;
+        for stream in &mut streams {
+            stream.write_all(request)?;
+        }
         let mut got = vec![0; reply.len()];
-        stream
-            .read_exact(&mut got)
-            .context("no reply to the warm-up")?;
-        ensure!(
-            got == reply,
-            "odd reply to the warm-up: {}",
-            String::from_utf8_lossy(&got)
-        );
+        for stream in &mut streams {
+            stream
+                .read_exact(&mut got)
+                .context("no reply to the warm-up")?;
+            ensure!(
+                got == reply,
+                "odd reply to the warm-up: {}",
+                String::from_utf8_lossy(&got)
+            );
+        }
     }
+    Ok(streams)
+}
+
+/// Connects from a fixed port.
+fn connect(port: u16) -> Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    // Closed by reset: no FIN that its kernel would repeat.
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.bind(&SocketAddr::from((CLIENT_IP, port)).into())?;
+    socket.connect_timeout(&RedisServer::address().into(), READ_TIMEOUT)?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
+    stream.set_nodelay(true)?;
     Ok(stream)
 }
 
