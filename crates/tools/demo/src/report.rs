@@ -208,7 +208,11 @@ mod tests {
             min: median,
             max: median,
         };
-        Row::new(label, figure, both.map(spread), &Facts::default())
+        let facts = Facts {
+            hits: 1.0,
+            ..Facts::default()
+        };
+        Row::new(label, figure, both.map(spread), &facts)
     }
 
     #[test]

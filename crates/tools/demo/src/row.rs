@@ -71,8 +71,6 @@ pub struct Facts {
     pub writes: f64,
     /// How many times the requests of Redis alone there were.
     pub times_requests: f64,
-    /// Whether values are longer than what ERB caches.
-    pub too_big: bool,
     /// Share of the processors' time that others took.
     pub foreign: f64,
     /// Share of the requests that a client began late although it could have.
@@ -95,7 +93,6 @@ impl Facts {
             own_reads: (erb.median("reads_by_redis") + hits - 1.0).max(0.0),
             writes: 1.0 - reads as f64 / requests.max(1) as f64,
             times_requests: erb.median(PER_S) / redis.median(PER_S),
-            too_big: report.notes.iter().any(|note| note.contains("ERB caches")),
             foreign: foreign(report),
             late: offered.map(|it| it.late_by_client).fold(0.0, f64::max),
         })
