@@ -12,9 +12,11 @@
 #define BENCH_KEY_DIGITS_AT	8
 /* Eight digits; more keys than that would not fit the memory of such machines either. */
 #define BENCH_KEYS_MAX		100000000
-/* A veth queue holds 256 packets; with more connections than this, one burst of requests together
- * with the window updates of the other side would overflow it and lose packets. */
-#define BENCH_CONNS_MAX		240
+/* Requests in flight at a time. A veth queue holds 256 packets; with more than this, one burst of
+ * requests together with the window updates of the other side would overflow it and lose packets. */
+#define BENCH_LANES_MAX		240
+/* The generator has one address, so many ports of it, and a connection for each. */
+#define BENCH_CONNS_MAX		60000
 #define BENCH_VALUE_BYTES_MAX	1400
 /* One MTU of 1500 less the headers: neither requests nor replies come in two packets. */
 #define BENCH_REPLY_BYTES_MAX	1448
@@ -22,13 +24,20 @@
 #define BENCH_BATCH_MAX		62
 /* Keys in a reply: the fields of a hash that ERB caches, each value begins with the key. */
 #define BENCH_PLACES_MAX	64
-/* Local ports of the generator's connections are this + index; below Linux's ephemeral range. */
-#define BENCH_PORT_BASE		20000
+/* Local ports of the generator's connections are this + index; its namespace has no others. */
+#define BENCH_PORT_BASE		5000
 
 enum bench_mode {
 	BENCH_LEARN = 0, /* packets pass to the sockets; sequence numbers are read off */
 	BENCH_RUN = 1,	 /* each reply becomes the next request */
 	BENCH_PAUSE = 2, /* each reply is only acknowledged */
+};
+
+/* What a kick sends on a connection. */
+enum bench_kick {
+	BENCH_KICK_NOTHING = 0,
+	BENCH_KICK_REQUEST = 1, /* its request, also if it is outstanding */
+	BENCH_KICK_ACK = 2,	/* an acknowledgement of all that came */
 };
 
 /* A packet without what changes: ports' client half, numbers, timestamps, key are zero in it. */
@@ -58,7 +67,7 @@ struct bench_config {
 };
 
 /* One connection of the generator. Written by user space before the attach, then by the client's
- * NAPI thread; a kick only clears `parked`. */
+ * NAPI thread; a kick only clears `parked`, and sets `sent_at`. */
 struct bench_conn {
 	__u32 seq;	 /* first byte of the outstanding or next request, host order */
 	__u32 ack;	 /* next byte expected from the server, host order */

@@ -10,8 +10,13 @@
  * `kick_shaped` send what a struct bench_shape says. They share all but that, by a parameter which
  * the compiler folds away: GET pays nothing for the others.
  *
+ * Connections are dealt out to lanes, BENCH_LANES_MAX of them or one for each connection. A lane has
+ * one request in flight and asks on its connections in turn; the others rest, parked. What came last
+ * on them is acknowledged with their next request, or by a kick when all loops have ended.
+ *
  * Invariants
- * 1. At most one request per connection is in flight: only payload at conn->ack starts another.
+ * 1. At most one request per lane is in flight: only payload at conn->ack of a connection that is
+ *    not parked starts another.
  * 2. conn->{seq, ack, digits} always describe the outstanding (or, parked, the next) request, so
  *    that a kick may send it, or send it again, at any time.
  * 3. Only the client's one NAPI thread runs `generator` or `generator_shaped`; the counters need no
@@ -28,7 +33,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, BENCH_CONNS_MAX);
+	__uint(max_entries, 1); /* as many as there are connections: user space, before the load */
 	__type(key, __u32);
 	__type(value, struct bench_conn);
 } conns SEC(".maps"); /* index -> connection; see struct bench_conn */
@@ -42,10 +47,10 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, BENCH_CONNS_MAX);
+	__uint(max_entries, 1); /* as conns */
 	__type(key, __u32);
 	__type(value, __u32);
-} kicks SEC(".maps"); /* index -> 1: send its request (again); user space sets, the kick clears */
+} kicks SEC(".maps"); /* index -> enum bench_kick; user space sets, the kick clears */
 
 enum shape_owner { SHAPE_GENERATOR = 0, SHAPE_KICK = 1, SHAPE_OWNERS };
 
@@ -58,7 +63,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, BENCH_CONNS_MAX);
+	__uint(max_entries, 1); /* as conns */
 	__type(key, __u32);
 	__type(value, struct bench_batch);
 } batches SEC(".maps"); /* index -> keys of its request; as conn->digits */
@@ -294,11 +299,28 @@ static __always_inline void learn(const struct bench_view *view, struct bench_co
 	conn->learned = 1;
 }
 
+/* The connection whose turn it is behind this one. */
+static __always_inline __u32 next_of_lane(const struct bench_config *config, __u32 index)
+{
+	__u32 next = index + BENCH_LANES_MAX;
+
+	return next < config->conns ? next : index % BENCH_LANES_MAX;
+}
+
 static __always_inline int next_request(struct xdp_md *ctx, const struct bench_config *config,
 					struct bench_conn *conn, __u32 index,
 					struct bench_shape *shape, struct bench_totals *sums)
 {
+	__u32 next = next_of_lane(config, index);
+
 	give_back(ctx, conn);
+	if (next != index) {
+		conn->parked = 1;
+		index = next;
+		conn = bpf_map_lookup_elem(&conns, &index);
+		if (!conn)
+			return XDP_DROP;
+	}
 	if (resize(ctx, BENCH_HEADER_BYTES + request_bytes(shape), sums))
 		return XDP_DROP;
 	void *data = (void *)(long)ctx->data;
@@ -424,7 +446,7 @@ int pass(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* Run by BPF_PROG_RUN with live frames of request size, once per connection. */
+/* Run by BPF_PROG_RUN with live frames of request size, once for each connection of a range. */
 static __always_inline int kick_one(struct xdp_md *ctx, struct bench_shape *shape)
 {
 	void *data = (void *)(long)ctx->data;
@@ -436,10 +458,14 @@ static __always_inline int kick_one(struct xdp_md *ctx, struct bench_shape *shap
 	__u32 index = settings->kick_next++;
 	struct bench_conn *conn = bpf_map_lookup_elem(&conns, &index);
 	__u32 *wanted = bpf_map_lookup_elem(&kicks, &index);
-	if (!conn || !wanted || !*wanted ||
+	struct bench_totals *sums = bpf_map_lookup_elem(&totals, &zero);
+	if (!conn || !wanted || !*wanted || !sums ||
 	    data + BENCH_HEADER_BYTES + BENCH_REQUEST_BYTES > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	*wanted = 0;
+	__u32 what = *wanted;
+	*wanted = BENCH_KICK_NOTHING;
+	if (what == BENCH_KICK_ACK)
+		return send_ack(ctx, settings, conn, index, conn->seq, sums);
 	conn->parked = 0;
 	conn->sent_at = (__u64)(long)data;
 	if (shape)

@@ -50,7 +50,8 @@ pub struct CapacityArgs {
     /// erb-tc. ERB answers an MGET only if it holds all its keys.
     #[arg(long, default_value_t = 1.0, value_parser = parse_ratio)]
     pub hit_ratio: f64,
-    /// Connections, one request in flight on each.
+    /// Connections. Each has a request in flight, but of more than 240 no more than these at a time:
+    /// then they take turns.
     #[arg(long, default_value_t = 200,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_CONNS_MAX)))]
     pub conns: u32,
@@ -254,6 +255,12 @@ mod tests {
     }
 
     #[test]
+    fn tens_of_thousands_of_connections_may_be_asked_for() {
+        let args = parse(&["--server", "redis", "--conns", "60000"]).unwrap();
+        assert_eq!(args.conns, 60_000);
+    }
+
+    #[test]
     fn servers_may_be_listed_and_repeated() {
         let args = parse(&["--server", "redis,echo", "--server", "erb-tc"]).unwrap();
         assert_eq!(args.server, [Server::Redis, Server::Echo, Server::ErbTc]);
@@ -262,7 +269,7 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused() {
         for bad in [
-            ["--conns", "241"],
+            ["--conns", "60001"],
             ["--conns", "0"],
             ["--keys", "0"],
             ["--value-size", "15"],

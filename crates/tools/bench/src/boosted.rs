@@ -110,6 +110,11 @@ impl Boosted {
         serde_json::from_str(&status).context("`erb status --json` printed no JSON")
     }
 
+    /// What `erb status` says, for people.
+    pub fn status(&self) -> Result<String> {
+        self.boost.run(&["status"])
+    }
+
     /// Connections that ERB has no room to see.
     pub fn unseen(&self) -> Result<u32> {
         Ok(self.boost.status()?.connections.unseen)

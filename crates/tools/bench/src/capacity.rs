@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use crate::args::CapacityArgs;
 use crate::instance::{Instance, Plan};
 use crate::interrupt::Interrupt;
+use crate::redis_server::make_room;
 use crate::report::{CapacityReport, Machine, MissWithFills, Run, ServerReport};
 use crate::work::Work;
 
@@ -33,6 +34,7 @@ pub fn measure(args: &CapacityArgs, erb: &Erb) -> Result<CapacityReport> {
         ("--server-core", args.server_core),
         ("--generator-core", args.generator_core),
     ])?;
+    make_room(args.conns)?;
     let interrupt = Interrupt::watch()?;
     let mut instances = Vec::new();
     for plan in plans(args, work) {

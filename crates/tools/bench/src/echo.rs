@@ -26,7 +26,7 @@ pub struct Echo {
 impl Echo {
     /// Loads and attaches; everything passes until [`Echo::enable`].
     pub fn attach(netns: &str, dev: &str, port: u16, work: &Work) -> Result<Self> {
-        let object = load(&OBJECT.0, "echo")?;
+        let object = load(&OBJECT.0, "echo", 1)?;
         let link = attach_xdp(&object, "echo", netns, dev)?;
         let direction = Direction {
             from_mac: SERVER_MAC,

@@ -2,14 +2,19 @@
 //! User-space half of the XDP load generator: loads it, gives it its settings, starts and stops the
 //! loops, reads counters.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread::sleep;
+use std::time::Duration;
+
 use anyhow::{Context, Result, anyhow, ensure};
 use erb_lab::netns::run_in;
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 
 use crate::args::Op;
 use crate::mirror::{
-    BENCH_BATCH_MAX, BENCH_HEADER_BYTES, BENCH_LEARN, BENCH_PAUSE, BENCH_RUN, Mirrored,
-    bench_batch, bench_config, bench_conn, bench_shape, bench_totals, bytes_of, from_bytes,
+    BENCH_BATCH_MAX, BENCH_HEADER_BYTES, BENCH_KICK_ACK, BENCH_KICK_REQUEST, BENCH_LANES_MAX,
+    BENCH_LEARN, BENCH_PAUSE, BENCH_RUN, Mirrored, bench_batch, bench_config, bench_conn,
+    bench_shape, bench_totals, bytes_of, from_bytes,
 };
 use crate::netns::{CLIENT_IP, CLIENT_MAC, SERVER_IP, SERVER_MAC, ifindex};
 use crate::packet::{Direction, template, words};
@@ -20,6 +25,12 @@ const LIVE_FRAMES: u32 = 1 << 1;
 
 /// Copies of the shape: the generator's and the kick's.
 const SHAPE_OWNERS: u32 = 2;
+/// Maps with an element for each connection.
+const PER_CONN: [&str; 3] = ["conns", "kicks", "batches"];
+/// Connections that one system call reads.
+const READ_AT_ONCE: u32 = 4096;
+/// Between two kicks of as many as a queue holds: the other end takes a microsecond for each.
+const KICK_PAUSE: Duration = Duration::from_millis(1);
 
 /// libelf reads 64-bit fields in place.
 #[repr(align(8))]
@@ -59,7 +70,7 @@ pub struct Generator {
 impl Generator {
     /// Loads and attaches; packets pass to the sockets until [`Generator::start`].
     pub fn attach(netns: &str, dev: &str, workload: &Workload) -> Result<Self> {
-        let object = load(&OBJECT.0, "generator")?;
+        let object = load(&OBJECT.0, "generator", workload.conns)?;
         let ifindex = ifindex(netns, dev)?;
         let (program, kick) = match workload.work.op {
             Op::Get => ("generator", "kick"),
@@ -105,15 +116,11 @@ impl Generator {
         Ok(conns.iter().filter(|conn| conn.learned == 0).count() as u32)
     }
 
-    /// Starts the loop of every parked connection.
+    /// Starts the loop of every lane; all connections are parked.
     pub fn start(&mut self) -> Result<()> {
         self.set_mode(BENCH_RUN)?;
-        let parked: Vec<u32> = (0u32..)
-            .zip(self.conns()?)
-            .filter(|(_, conn)| conn.parked != 0)
-            .map(|(index, _)| index)
-            .collect();
-        self.kick(&parked)
+        let lanes: Vec<u32> = (0..self.lanes() as u32).collect();
+        self.kick(&lanes, BENCH_KICK_REQUEST)
     }
 
     /// Lets every loop end after its next reply.
@@ -130,16 +137,54 @@ impl Generator {
             .collect())
     }
 
-    /// Sends the outstanding request of these connections (again).
-    pub fn kick(&self, indices: &[u32]) -> Result<()> {
-        if indices.is_empty() {
+    /// Sends the outstanding requests of these lanes again; on which connections.
+    pub fn wake(&self, lanes: &[usize]) -> Result<BTreeSet<u32>> {
+        if lanes.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        // Where nothing is outstanding the frame was lost: the lane begins anew.
+        let mut of_lane: BTreeMap<usize, u32> =
+            lanes.iter().map(|&lane| (lane, lane as u32)).collect();
+        for index in self.in_flight()? {
+            let lane = of_lane.entry(index as usize % self.lanes());
+            lane.and_modify(|first| *first = index);
+        }
+        let woken: BTreeSet<u32> = of_lane.into_values().collect();
+        let indices: Vec<u32> = woken.iter().copied().collect();
+        self.resend(&indices)?;
+        Ok(woken)
+    }
+
+    /// Sends the outstanding requests of these connections again.
+    pub fn resend(&self, indices: &[u32]) -> Result<()> {
+        self.kick(indices, BENCH_KICK_REQUEST)
+    }
+
+    /// Acknowledges what came last on connections that rest, so that the server does not send it
+    /// again while it is not measured.
+    pub fn acknowledge(&self) -> Result<()> {
+        let all: Vec<u32> = (0..self.config.conns).collect();
+        if all.len() <= self.lanes() {
             return Ok(());
         }
-        for &index in indices {
-            write(&self.object, "kicks", index, &1u32)?;
+        for some in all.chunks(self.lanes()) {
+            self.kick(some, BENCH_KICK_ACK)?;
+            sleep(KICK_PAUSE);
         }
-        // kick_next is 0 in it: the program counts on from there.
-        self.write_config()?;
+        Ok(())
+    }
+
+    /// Sends on these connections, which are in order; they are not more than there are lanes.
+    fn kick(&self, indices: &[u32], what: u32) -> Result<()> {
+        let [Some(&first), Some(&last)] = [indices.first(), indices.last()] else {
+            return Ok(());
+        };
+        for &index in indices {
+            write(&self.object, "kicks", index, &what)?;
+        }
+        let mut config = self.config;
+        config.kick_next = first;
+        write(&self.object, "config", 0, &config)?;
         let frame = vec![0u8; BENCH_HEADER_BYTES as usize + self.request_bytes];
         // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
         let context = [0, frame.len() as u32, 0, self.ifindex, 0, 0];
@@ -148,7 +193,7 @@ impl Generator {
             context_in: Some(&mut context),
             data_in: Some(&frame),
             flags: LIVE_FRAMES,
-            repeat: self.config.conns,
+            repeat: last - first + 1,
             ..Default::default()
         };
         // The kernel looks the device up in the caller's namespace.
@@ -159,8 +204,13 @@ impl Generator {
                 .context("the generator has no program for a kick")?
                 .test_run(input)
                 .map(drop)
-                .context("BPF_PROG_RUN of the first requests failed")
+                .context("BPF_PROG_RUN of a kick failed")
         })
+    }
+
+    /// Requests in flight at most.
+    fn lanes(&self) -> usize {
+        self.config.conns.min(BENCH_LANES_MAX) as usize
     }
 
     /// Sums over all connections since the attach.
@@ -168,15 +218,29 @@ impl Generator {
         read(&self.object, "totals", 0)
     }
 
-    /// Replies per connection since the attach.
+    /// Replies of each lane since the attach.
     pub fn replies(&self) -> Result<Vec<u64>> {
-        Ok(self.conns()?.iter().map(|conn| conn.replies).collect())
+        let mut replies = vec![0; self.lanes()];
+        for (index, conn) in self.conns()?.iter().enumerate() {
+            replies[index % self.lanes()] += conn.replies;
+        }
+        Ok(replies)
     }
 
-    fn conns(&self) -> Result<Vec<bench_conn>> {
-        (0..self.config.conns)
-            .map(|index| read(&self.object, "conns", index))
-            .collect()
+    /// All connections.
+    pub fn conns(&self) -> Result<Vec<bench_conn>> {
+        let map = map(&self.object, "conns")?;
+        let all = map.lookup_batch(READ_AT_ONCE, MapFlags::ANY, MapFlags::ANY);
+        let conns = all.context("could not read the connections")?;
+        let conns: Option<Vec<bench_conn>> = conns.map(|(_, bytes)| from_bytes(&bytes)).collect();
+        let conns = conns.context("BPF map conns has elements of another size")?;
+        ensure!(
+            conns.len() == self.config.conns as usize,
+            "{} of {} connections could be read",
+            conns.len(),
+            self.config.conns
+        );
+        Ok(conns)
     }
 
     fn set_mode(&mut self, mode: u32) -> Result<()> {
@@ -238,18 +302,23 @@ fn shape(work: &Work) -> bench_shape {
     }
 }
 
-/// Loads an object from memory.
-pub fn load(bytes: &[u8], name: &str) -> Result<Object> {
-    ObjectBuilder::default()
-        .open_memory(bytes)
-        .and_then(libbpf_rs::OpenObject::load)
-        .with_context(|| format!("the kernel refused BPF object {name}; root and BTF are needed"))
+/// Loads an object from memory, with room for so many connections.
+pub fn load(bytes: &[u8], name: &str, conns: u32) -> Result<Object> {
+    let refused = || format!("the kernel refused BPF object {name}; root and BTF are needed");
+    let mut object = ObjectBuilder::default();
+    let mut object = object.open_memory(bytes).with_context(refused)?;
+    for mut map in object.maps_mut() {
+        if PER_CONN.iter().any(|name| map.name() == *name) {
+            map.set_max_entries(conns).with_context(refused)?;
+        }
+    }
+    object.load().with_context(refused)
 }
 
 /// Attaches a program that passes everything: Linux does not wake a veth for XDP_TX without one.
 pub fn attach_pass(netns: &str, dev: &str) -> Result<Link> {
     // The link keeps the program; the object may go.
-    attach_xdp(&load(&OBJECT.0, "generator")?, "pass", netns, dev)
+    attach_xdp(&load(&OBJECT.0, "generator", 1)?, "pass", netns, dev)
 }
 
 /// Attaches a program to a device, native mode.
@@ -265,11 +334,14 @@ pub fn attach_xdp(object: &Object, program: &str, netns: &str, dev: &str) -> Res
     })
 }
 
+fn map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>> {
+    let map = object.maps().find(|map| map.name() == name);
+    map.with_context(|| format!("no BPF map {name}"))
+}
+
 /// Reads an array element of a BPF map.
 pub fn read<T: Mirrored>(object: &Object, name: &str, index: u32) -> Result<T> {
-    let map = object.maps().find(|map| map.name() == name);
-    let bytes = map
-        .with_context(|| format!("no BPF map {name}"))?
+    let bytes = map(object, name)?
         .lookup(&index.to_ne_bytes(), MapFlags::ANY)
         .with_context(|| format!("could not read {name}[{index}]"))?
         .with_context(|| format!("BPF map {name} has no element {index}"))?;
@@ -278,8 +350,7 @@ pub fn read<T: Mirrored>(object: &Object, name: &str, index: u32) -> Result<T> {
 
 /// Writes an array element of a BPF map.
 pub fn write<T: Mirrored>(object: &Object, name: &str, index: u32, value: &T) -> Result<()> {
-    let map = object.maps().find(|map| map.name() == name);
-    let map = map.with_context(|| format!("no BPF map {name}"))?;
+    let map = map(object, name)?;
     ensure!(
         map.value_size() as usize == size_of::<T>(),
         "BPF map {name}: other element size"

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -36,6 +37,8 @@ const PAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 const LAST_ACK: Duration = Duration::from_millis(250);
 /// For replies to the warm-up commands.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections whose first commands are under way together; a queue of veth holds 256 packets.
+const OPENED_AT_ONCE: u32 = 100;
 /// What distinguishes the instances of one measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -61,9 +64,8 @@ pub struct Instance {
     server_napi: u32,
     server_core: usize,
     filled: Option<u64>,
-    // From here on the order of dropping matters: device, then sockets, then Redis; see Pair.
+    // From here on the order of dropping matters: device, then Redis; see Pair.
     pair: Pair,
-    sockets: Vec<TcpStream>,
     redis: RedisServer,
     run_dir: TempDir,
 }
@@ -86,7 +88,13 @@ impl Instance {
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let pair = Pair::make()?;
-        let redis = RedisServer::loaded(&pair.server, args.server_core, &plan.work, interrupt)?;
+        let redis = RedisServer::loaded(
+            &pair.server,
+            args.server_core,
+            &plan.work,
+            args.conns,
+            interrupt,
+        )?;
         let workload = Workload {
             work: plan.work,
             conns: args.conns,
@@ -104,7 +112,6 @@ impl Instance {
             server_core: args.server_core,
             filled: None,
             pair,
-            sockets: Vec::new(),
             redis,
             run_dir,
             plan,
@@ -147,6 +154,7 @@ impl Instance {
         let after = self.snapshot()?;
         self.generator.pause()?;
         let stuck = self.wait_until_parked(interrupt)?;
+        self.generator.acknowledge()?;
         let all = (self.generator.totals()?.replies - replies).max(1) as f64;
         let calls = self.redis.calls(name)? - calls;
         let mut run = difference(&before, &after)?;
@@ -213,22 +221,31 @@ impl Instance {
             .context("ERB could not turn fills on or off")
     }
 
-    /// Real handshakes and a first exchange on each connection; then only the generator speaks.
+    /// Real handshakes and a first exchange on each connection; then only the generator speaks, and
+    /// the sockets go without the server's hearing of it.
     fn open_connections(&mut self, conns: u32, interrupt: &Interrupt) -> Result<()> {
-        for index in 0..conns {
-            interrupt.check()?;
-            let port = (BENCH_PORT_BASE + index) as u16;
-            let socket = run_in(&self.pair.client, || connect(port))
-                .with_context(|| format!("could not open connection {index} to the server"))?;
-            self.sockets.push(socket);
-        }
+        let sockets: Vec<TcpStream> = run_in(&self.pair.client, || {
+            let mut sockets = Vec::new();
+            for first in (0..conns).step_by(OPENED_AT_ONCE as usize) {
+                interrupt.check()?;
+                sockets.extend(open(first..conns.min(first + OPENED_AT_ONCE))?);
+            }
+            Ok(sockets)
+        })?;
         interrupt.sleep(LAST_ACK)?;
         let unlearned = self.generator.unlearned()?;
         ensure!(
             unlearned == 0,
             "{unlearned} connections without TCP timestamps; are they off?"
         );
+        let unseen = self.boosted.as_ref().map_or(Ok(0), Boosted::unseen)?;
+        ensure!(
+            unseen == 0,
+            "ERB has no room for {unseen} of the connections, as this machine has too little memory \
+             for its table: use fewer --conns"
+        );
         self.pair.silence_client()?;
+        drop(sockets);
         if let Some(echo) = &mut self.echo {
             echo.enable()?;
         }
@@ -257,7 +274,7 @@ impl Instance {
         })
     }
 
-    /// Waits and kicks loops that stand still; returns which did.
+    /// Waits and wakes lanes that stand still; returns the connections on which they did.
     fn watch(&self, time: Duration, interrupt: &Interrupt) -> Result<BTreeSet<u32>> {
         let end = Instant::now() + time;
         let mut stalled = BTreeSet::new();
@@ -269,10 +286,10 @@ impl Instance {
                 return Ok(stalled);
             }
             let now = self.generator.replies()?;
-            let still = (0u32..).zip(before.iter().zip(&now));
-            let still: Vec<u32> = still.filter(|(_, (a, b))| a == b).map(|(i, _)| i).collect();
-            self.generator.kick(&still)?;
-            stalled.extend(still);
+            let still = before.iter().zip(&now).enumerate();
+            let still = still.filter(|(_, (a, b))| a == b).map(|(lane, _)| lane);
+            let still: Vec<usize> = still.collect();
+            stalled.extend(self.generator.wake(&still)?);
             before = now;
         }
     }
@@ -296,7 +313,7 @@ impl Instance {
             interrupt.sleep(Duration::from_millis(20))?;
             if Instant::now() + PAUSE_TIMEOUT - STALL > end && stuck.is_empty() {
                 stuck.extend(&left);
-                self.generator.kick(&left)?;
+                self.generator.resend(&left)?;
             }
         }
     }
@@ -352,16 +369,13 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
     })
 }
 
-/// Connects from a fixed port and exchanges PING and a GET that misses.
-fn connect(port: u16) -> Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    // Closed by reset: no FIN that nobody will ever acknowledge.
-    socket.set_linger(Some(Duration::ZERO))?;
-    socket.bind(&SocketAddr::from((CLIENT_IP, port)).into())?;
-    socket.connect_timeout(&RedisServer::address().into(), READ_TIMEOUT)?;
-    let mut stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(READ_TIMEOUT))?;
-    stream.set_nodelay(true)?;
+/// Opens these connections and exchanges PING and a GET that misses on each.
+fn open(indices: Range<u32>) -> Result<Vec<TcpStream>> {
+    let open = |index| {
+        connect((BENCH_PORT_BASE + index) as u16)
+            .with_context(|| format!("could not open connection {index} to the server"))
+    };
+    let mut streams: Vec<TcpStream> = indices.map(open).collect::<Result<_>>()?;
     for (request, reply) in [
         (&b"*1\r\n$4\r\nPING\r\n"[..], &b"+PONG\r\n"[..]),
         (
@@ -369,17 +383,34 @@ fn connect(port: u16) -> Result<TcpStream> {
             &b"$-1\r\n"[..],
         ),
     ] {
-        stream.write_all(request)?;
+        for stream in &mut streams {
+            stream.write_all(request)?;
+        }
         let mut got = vec![0; reply.len()];
-        stream
-            .read_exact(&mut got)
-            .context("no reply to the warm-up")?;
-        ensure!(
-            got == reply,
-            "odd reply to the warm-up: {}",
-            String::from_utf8_lossy(&got)
-        );
+        for stream in &mut streams {
+            stream
+                .read_exact(&mut got)
+                .context("no reply to the warm-up")?;
+            ensure!(
+                got == reply,
+                "odd reply to the warm-up: {}",
+                String::from_utf8_lossy(&got)
+            );
+        }
     }
+    Ok(streams)
+}
+
+/// Connects from a fixed port.
+fn connect(port: u16) -> Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    // Closed by reset: no FIN that its kernel would repeat.
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.bind(&SocketAddr::from((CLIENT_IP, port)).into())?;
+    socket.connect_timeout(&RedisServer::address().into(), READ_TIMEOUT)?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
+    stream.set_nodelay(true)?;
     Ok(stream)
 }
 

@@ -100,6 +100,37 @@ fn an_hgetall_is_right_if_each_of_its_fields_is() {
     assert!((0.4..0.6).contains(&share), "{share}");
 }
 
+#[test]
+fn more_connections_than_may_ask_at_once_take_turns_and_rest_in_peace() {
+    const CONNS: u32 = 1001;
+    let interrupt = Interrupt::watch().unwrap();
+    for op in [Op::Get, Op::Mget] {
+        let mut args = args(Server::Redis, 1.0);
+        (args.conns, args.work.op) = (CONNS, op);
+        let work = Work::of(&args.work).unwrap();
+        let plan = Plan {
+            server: Server::Redis,
+            work,
+            cache_size: String::new(),
+            filled: 0,
+            fills: false,
+        };
+        let mut instance = Instance::build(plan, &args, &Erb::at("none"), &interrupt).unwrap();
+        let time = Duration::from_millis(300);
+        let run = instance.run(time, &interrupt).unwrap();
+        assert_eq!((run.mismatches, run.answered_by_redis), (0, 1.0), "{run:?}");
+        let conns = instance.generator.conns().unwrap();
+        let asked = conns.iter().filter(|conn| conn.replies > 0);
+        assert_eq!(asked.count(), CONNS as usize, "{op:?}");
+        // What was not acknowledged the server would send again.
+        let before = instance.generator.totals().unwrap();
+        interrupt.sleep(LAST_ACK * 3).unwrap();
+        let after = instance.generator.totals().unwrap();
+        assert_eq!(before.repeated, after.repeated, "{op:?}");
+        assert!(instance.generator.in_flight().unwrap().is_empty());
+    }
+}
+
 /// The command `erb`, played by a shell script that writes down what it is asked for. Its daemon sleeps. It
 /// attaches nothing: in the TC tier the bench itself attaches what lets packets pass.
 struct FakeErb(TempDir);

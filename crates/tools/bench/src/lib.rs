@@ -4,8 +4,7 @@
 //! A closed-loop load generator in XDP sits on the client's end of a veth pair; the server (Redis
 //! alone, Redis boosted by ERB, or a bare XDP responder) has the other end and a core of its own.
 //! User space only opens the connections, starts and stops the loops and reads counters, so that
-//! two cores are enough to see what the fast path can do. [`clients`] measures the same servers with
-//! ordinary clients.
+//! two cores are enough to see what the fast path can do.
 //!
 //! # Layout
 //! - [`args`]: command line; [`run`] is its entry.
@@ -28,8 +27,7 @@
 pub mod args;
 mod boosted;
 mod capacity;
-pub mod clients;
-pub mod cputime;
+mod cputime;
 mod crew;
 mod echo;
 mod fixed;
@@ -49,7 +47,7 @@ mod stage;
 mod stats;
 mod tally;
 mod work;
-mod workload;
+pub mod workload;
 
 use anyhow::Result;
 use erb_lab::Erb;
@@ -57,7 +55,9 @@ use serde::Serialize;
 
 use crate::args::{BenchArgs, BenchCommand};
 
-pub use crate::report::{CapacityReport, MissWithFills, Run, ServerReport};
+pub use crate::report::{CapacityReport, Machine, MissWithFills, Run, ServerReport};
+pub use crate::stats::Spread;
+pub use crate::work::CACHED_BYTES_MAX;
 
 /// Runs `erb bench ...` and prints its result; `--server erb` is boosted by `erb`.
 ///

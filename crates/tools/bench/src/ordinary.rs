@@ -102,7 +102,7 @@ impl Contest {
             cache_size: &args.cache_size,
         };
         let stage = Stage::build(&scene, erb, |netns| {
-            RedisServer::loaded(netns, args.server_core, &work, interrupt)
+            RedisServer::loaded(netns, args.server_core, &work, args.conns, interrupt)
         })?;
         if let Some(boosted) = stage.boosted() {
             // All keys are in the cache, which is then frozen.

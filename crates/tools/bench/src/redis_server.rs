@@ -28,6 +28,15 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Commands per pipeline when keys are loaded: big enough to hide the round trip.
 const LOAD_BATCH: u32 = 1000;
 
+/// Files that are open beside connections: programs, maps, devices, the log.
+const FILES: u64 = 500;
+/// Clients that Redis takes if it is not told.
+const MAXCLIENTS: u32 = 10_000;
+/// Clients of Redis that are none of the measurement's: the daemon, and the bench itself.
+pub const OTHER_CLIENTS: u32 = 100;
+/// Connections that wait for Redis to accept them: all may come at once.
+const BACKLOG: u32 = 4096;
+
 /// What a server is started as.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -37,13 +46,26 @@ pub struct Launch {
     pub settings: Vec<RedisArg>,
 }
 
-impl Default for Launch {
-    fn default() -> Self {
-        Self {
-            program: "redis-server".into(),
-            settings: Vec::new(),
-        }
+impl Launch {
+    /// With room for so many clients, all of which may come at once.
+    pub fn for_clients(program: PathBuf, conns: u32) -> Result<Self> {
+        let clients = MAXCLIENTS.max(conns + OTHER_CLIENTS);
+        let settings = [
+            format!("maxclients={clients}"),
+            format!("tcp-backlog={BACKLOG}"),
+        ];
+        let settings = settings.iter().map(|setting| setting.parse());
+        Ok(Self {
+            program,
+            settings: settings.collect::<Result<_, _>>()?,
+        })
     }
+}
+
+/// Lets this process have so many connections, and each server that it starts.
+pub fn make_room(conns: u32) -> Result<()> {
+    erb_check::net::raise_file_limit(u64::from(conns) + FILES)
+        .with_context(|| format!("--conns {conns} is too many here"))
 }
 
 /// A running redis-server and its folder; both gone when dropped.
@@ -54,9 +76,16 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts it on this processor, with all keys of the work in it.
-    pub fn loaded(netns: &str, core: usize, work: &Work, interrupt: &Interrupt) -> Result<Self> {
-        let redis = Self::start(netns, &[core], &Launch::default(), interrupt)?;
+    /// Starts it on this processor, with all keys of the work in it and room for the connections.
+    pub fn loaded(
+        netns: &str,
+        core: usize,
+        work: &Work,
+        conns: u32,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let launch = Launch::for_clients("redis-server".into(), conns)?;
+        let redis = Self::start(netns, &[core], &launch, interrupt)?;
         redis.load(work.keys, |index| work.store(index), interrupt)?;
         Ok(redis)
     }

@@ -2,13 +2,11 @@
 //! Short measurements on real namespaces and a real redis-server. They need root and show that the
 //! numbers are of real, right replies; how big the numbers are is not tested.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use erb_bench::clients::{self, ClientLoad, ClientOp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -341,66 +339,4 @@ fn an_interrupted_run_leaves_nothing() {
         "{text}"
     );
     assert_eq!(namespaces_of(pid), [""; 0]);
-}
-
-/// Killed when dropped, also by a failing assertion.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-#[test]
-fn ordinary_clients_are_measured() {
-    let dir = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let redis = Command::new("redis-server")
-        .args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-        ])
-        .arg("--dir")
-        .arg(dir.path())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("redis-server did not start");
-    let redis = Server(redis);
-    let pids = [redis.0.id()];
-    let load = ClientLoad {
-        netns: None,
-        address: ([127, 0, 0, 1], port).into(),
-        op: ClientOp::Get,
-        conns: 4,
-        keys: 100,
-        server_pids: &pids,
-    };
-    let patience = Instant::now() + Duration::from_secs(10);
-    while let Err(error) = clients::load_keys(&load) {
-        assert!(Instant::now() < patience, "{error:#}");
-        sleep(Duration::from_millis(20));
-    }
-    let runs = [
-        clients::redis_rs(&load, Duration::from_millis(200)),
-        clients::redis_benchmark(&load, 2000, 1),
-    ];
-    drop(redis);
-    for run in runs {
-        let run = run.unwrap();
-        assert!(
-            run.requests_per_s > 0.0 && run.server_cpu_ns_per_request > 0.0,
-            "{run:?}"
-        );
-        assert!(run.p50_ms > 0.0 && run.p50_ms <= run.p99_ms, "{run:?}");
-    }
 }

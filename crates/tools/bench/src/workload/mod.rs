@@ -28,7 +28,7 @@ use crate::boosted::{Boosted, Packets};
 use crate::capacity::check_machine;
 use crate::crew::Crew;
 use crate::interrupt::Interrupt;
-use crate::redis_server::{Launch, RedisServer};
+use crate::redis_server::{Launch, OTHER_CLIENTS, RedisServer, make_room};
 use crate::report::Machine;
 use crate::stage::{Scene, Spent, Stage};
 use crate::tally::Tally;
@@ -37,56 +37,89 @@ use self::args::WorkloadServer;
 use self::asker::{Asker, MODIFY, READ};
 use self::ledger::Ledger;
 use self::plan::Plan;
-use self::report::{Latency, Offered, Second, ServerRuns, WorkloadReport, WorkloadRun};
+use self::report::{Latency, Offered, Second, ServerRuns, WorkloadRun};
 
-pub use self::args::WorkloadArgs;
+pub use self::args::{Mix, WorkloadArgs};
+pub use self::report::{PER_S, SERVER, WorkloadReport, WorkloadServerReport};
 
 /// A series counts once in so long.
 const SECOND: Duration = Duration::from_secs(1);
-/// Files that are open beside connections: programs, maps, devices, the log.
-const FILES: u64 = 500;
-/// Clients that Redis takes if it is not told.
-const MAXCLIENTS: u32 = 10_000;
-/// Clients of Redis that are none of the measurement's: the daemon, and the bench itself.
-const OTHER_CLIENTS: u32 = 100;
 /// Whether a connection may have the port of one that is in TIME_WAIT.
 const TIME_WAIT_REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
-/// Connections that wait for Redis to accept them: all may come at once.
-const BACKLOG: u32 = 4096;
 
 /// Builds, runs, takes everything down.
 pub fn measure(args: &WorkloadArgs, erb: &Erb) -> Result<WorkloadReport> {
-    let plan = Arc::new(Plan::of(args)?);
-    let threads = args.threads.map_or(args.client_core.len(), |n| n as usize);
-    check(args, threads)?;
-    let cores = args.client_core.iter().copied().cycle().take(threads);
-    let setting = Setting {
-        plan,
-        args,
-        erb,
-        cores: cores.collect(),
-        launches: launches(args)?,
-        interrupt: Interrupt::watch()?,
-    };
-    let mut kept: Vec<Option<Contest>> = args.server.iter().map(|_| None).collect();
-    let mut servers: Vec<ServerRuns> = args.server.iter().map(|&it| ServerRuns::of(it)).collect();
-    for number in 1..=args.runs {
-        for (runs, kept) in servers.iter_mut().zip(&mut kept) {
-            let name = runs.server.name();
-            let contest = match kept.take() {
-                Some(contest) => contest,
-                None => Contest::build(&setting, runs.server)
-                    .with_context(|| format!("could not set up server {name}"))?,
-            };
-            let run = contest.run(&setting, number);
-            runs.add(run.with_context(|| format!("run {number} of server {name} failed"))?);
-            if !setting.plan.cold {
-                *kept = Some(contest);
+    Session::new(args.clone(), erb)?.measure()
+}
+
+/// Servers that stay for several measurements on the same keys, with other operations each.
+pub struct Session<'a> {
+    setting: Setting<'a>,
+    kept: Vec<Option<Contest>>,
+}
+
+impl<'a> Session<'a> {
+    /// Checks what is asked for. Servers are made when they are first measured.
+    pub fn new(args: WorkloadArgs, erb: &'a Erb) -> Result<Self> {
+        let plan = Arc::new(Plan::of(&args)?);
+        let threads = args.threads.map_or(args.client_core.len(), |n| n as usize);
+        check(&args, threads)?;
+        let cores = args.client_core.iter().copied().cycle().take(threads);
+        Ok(Self {
+            kept: args.server.iter().map(|_| None).collect(),
+            setting: Setting {
+                plan,
+                erb,
+                cores: cores.collect(),
+                launches: launches(&args)?,
+                interrupt: Interrupt::watch()?,
+                args,
+            },
+        })
+    }
+
+    /// From now on clients do this, in a closed loop if there is no rate.
+    pub fn turn_to(&mut self, mix: Mix, rate: Option<f64>) -> Result<()> {
+        let args = &mut self.setting.args;
+        (args.mix, args.rate) = (Some(mix), rate);
+        self.setting.plan = Arc::new(Plan::of(args)?);
+        Ok(())
+    }
+
+    /// All runs of all servers, in turn.
+    pub fn measure(&mut self) -> Result<WorkloadReport> {
+        let setting = &self.setting;
+        let args = &setting.args;
+        let mut servers: Vec<ServerRuns> =
+            args.server.iter().map(|&it| ServerRuns::of(it)).collect();
+        for number in 1..=args.runs {
+            for (runs, kept) in servers.iter_mut().zip(&mut self.kept) {
+                let name = runs.server.name();
+                let contest = match kept.take() {
+                    Some(contest) => contest,
+                    None => Contest::build(setting, runs.server)
+                        .with_context(|| format!("could not set up server {name}"))?,
+                };
+                let run = contest.run(setting, number);
+                runs.add(run.with_context(|| format!("run {number} of server {name} failed"))?);
+                if !setting.plan.cold {
+                    *kept = Some(contest);
+                }
             }
         }
+        let machine = Machine::with(&setting.launches[0].program)?;
+        WorkloadReport::new(machine, args, &setting.plan, servers)
     }
-    let machine = Machine::with(&setting.launches[0].program)?;
-    WorkloadReport::new(machine, args, &setting.plan, servers)
+
+    /// What `erb status` says of the first boosted server that was kept, for error messages.
+    pub fn status(&self) -> Result<String> {
+        let mut boosted = self
+            .kept
+            .iter()
+            .flatten()
+            .filter_map(|it| it.stage.boosted());
+        boosted.next().context("no server is boosted")?.status()
+    }
 }
 
 /// What would fail half-way is said before anything is made.
@@ -110,9 +143,7 @@ fn check(args: &WorkloadArgs, threads: usize) -> Result<()> {
         !on_lo || !servers.contains(&WorkloadServer::ErbTc),
         "on lo ERB works by its TC tier anyway: use --server erb"
     );
-    let files = u64::from(args.conns) + FILES;
-    erb_check::net::raise_file_limit(files)
-        .with_context(|| format!("--conns {} is too many here", args.conns))?;
+    make_room(args.conns)?;
     let cores = |option, cores: &[usize]| -> Vec<(&'static str, usize)> {
         cores.iter().map(|&core| (option, core)).collect()
     };
@@ -126,16 +157,8 @@ fn io_threads(args: &WorkloadArgs) -> usize {
 
 /// What Redis is started as, by itself and with io-threads.
 fn launches(args: &WorkloadArgs) -> Result<[Launch; 2]> {
-    let clients = MAXCLIENTS.max(args.conns + OTHER_CLIENTS);
-    let mut settings = vec![
-        format!("maxclients={clients}").parse()?,
-        format!("tcp-backlog={BACKLOG}").parse()?,
-    ];
-    settings.extend(args.redis_arg.iter().cloned());
-    let plain = Launch {
-        program: args.program.program()?,
-        settings,
-    };
+    let mut plain = Launch::for_clients(args.program.program()?, args.conns)?;
+    plain.settings.extend(args.redis_arg.iter().cloned());
     let mut io = plain.clone();
     let threads =
         u8::try_from(io_threads(args)).context("too many --server-core for io-threads")?;
@@ -146,7 +169,7 @@ fn launches(args: &WorkloadArgs) -> Result<[Launch; 2]> {
 /// What all contests share.
 struct Setting<'a> {
     plan: Arc<Plan>,
-    args: &'a WorkloadArgs,
+    args: WorkloadArgs,
     erb: &'a Erb,
     /// Of the clients' threads.
     cores: Vec<usize>,
@@ -171,7 +194,7 @@ struct Look {
 
 impl Contest {
     fn build(setting: &Setting<'_>, server: WorkloadServer) -> Result<Self> {
-        let (args, plan) = (setting.args, &setting.plan);
+        let (args, plan) = (&setting.args, &setting.plan);
         let scene = Scene {
             server: server.server(),
             over: args.over,
@@ -220,7 +243,7 @@ impl Contest {
 
     /// One run: connect, warm up unless it is to begin cold, and measure.
     fn run(&self, setting: &Setting<'_>, number: u32) -> Result<WorkloadRun> {
-        let (plan, args) = (&setting.plan, setting.args);
+        let (plan, args) = (&setting.plan, &setting.args);
         let mut crew = self.connect(setting, number)?;
         if !plan.cold {
             crew.drive(plan.settled(args.conns), &setting.interrupt)?;
