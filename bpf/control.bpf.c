@@ -127,7 +127,7 @@ INLINE void image_build(struct fill_work *fw, const struct fill_slot *s)
 	slot->value_len = s->value_len;
 	slot->key_len = s->key_len;
 	slot->flags = s->expiry_ms ? SLOT_F_EXPIRES : 0;
-	slot->type = s->type;
+	slot->type = s->absent ? SLOT_ABSENT : s->type;
 	slot->db = s->db;
 	bpf_for(i, 0, VALUE_BYTES_MAX / 8 + 1)
 	{
@@ -335,7 +335,8 @@ __noinline int touched_way(u32 index, u32 way)
 	changes = set_read_begin(set);
 	slot = way < CLASS0_WAYS ? slot_small(set, way) : slot_large(large, way);
 	bytes = way < CLASS0_WAYS ? CLASS0_BYTES : CLASS3_BYTES;
-	if (!slot || !set->tags[way] || slot->cache_epoch != read_once(c->cache_epoch))
+	if (!slot || !set->tags[way] || slot->cache_epoch != read_once(c->cache_epoch) ||
+	    slot->type == SLOT_ABSENT) /* there is nothing to TOUCH */
 		return 0;
 	at = slot->value_len;
 	len = slot->key_len;

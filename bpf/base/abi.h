@@ -94,8 +94,9 @@ struct control {
 	__u32 client_conns_max;	    /* those that one client address may have */
 	__u32 miss_fill_at;	    /* misses of a key until it is reported: 1, 2 or 4 */
 	__u32 miss_one_of; /* not 0: one of so many misses is reported, and none is counted */
-	__u32 fill_mask;   /* the same for keys that are read again when they were written */
-	__u32 vain_mask;   /* the same for reads of a connection that has missed again and again */
+	__u16 fill_mask;   /* as look_mask, for keys that are read again when they were written */
+	__u16 absent;	   /* 1: absences are answered: Redis tells nobody of such reads */
+	__u32 vain_mask;   /* as look_mask, for a connection that has missed again and again */
 	/* written by the data path */
 	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
 	__u64 global_version; /* moves when the fence opens or closes and at every clear */
@@ -112,8 +113,12 @@ struct control {
 	__u64 pad4[6];
 };
 
-/* What a slot's value is, and what a miss asks for. */
-enum slot_type { SLOT_STRING = 0, SLOT_HASH };
+/* What a slot's value is; of the first two, what a miss asks for. */
+enum slot_type {
+	SLOT_STRING = 0,
+	SLOT_HASH,
+	SLOT_ABSENT, /* there is no such key; no value, no expiry */
+};
 
 /* One size class slot: header, then the value, then the key at the next byte. */
 struct slot {
@@ -310,15 +315,15 @@ struct miss {
 
 /* Fill and invalidation batches: the daemon writes, a program answers in place.
  * erb_fill_begin: in key; out set, version, global_version, cache_epoch, status.
- * erb_fill_insert: in all of that plus database, type, value and expiry; out status.
+ * erb_fill_insert: in all of that plus database, type, absence, value and expiry; out status.
  * erb_invalidate: in key; out status and type.
  * erb_touched: out keys and databases of entries that were answered since it last looked. */
 struct fill_slot {
 	__u16 key_len;
 	__u16 value_len;
 	__u16 db;
-	__u8 type; /* enum slot_type */
-	__u8 pad;
+	__u8 type;    /* enum slot_type: what was asked for */
+	__u8 absent;  /* 1: there is no such key */
 	__u32 status; /* enum fill_status */
 	__u32 set;
 	__u32 cache_epoch;

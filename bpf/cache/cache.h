@@ -22,7 +22,9 @@
  *      reader that finds it even and unmoved has read what stood there at one moment.
  *  C8. digest.tags[w] is digest_of() of the entry in way w, and anything for a free way: a key
  *      that the digest lacks is in no way.
- *  C9. The value of an entry of type SLOT_HASH is laid out as struct hash_head says.
+ *  C9. The value of an entry of type SLOT_HASH is laid out as struct hash_head says. One of type
+ *      SLOT_ABSENT has neither value nor expiry: Redis has no such key. What creates it is reported
+ *      like any other change.
  *  C10. A share of the fence is given back only when no entry can be older than its command. Either all
  *      entries are absent by then (fence_release). Or a PING was sent behind the command's reply, and
  *      the daemon has handled all that Redis pushed before its PONG (fence_answer, fence_settle).

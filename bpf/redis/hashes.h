@@ -5,12 +5,13 @@
  *
  * Invariants:
  *  V1. A found hash is copied to the scratch while its set is unchanged, and only read there.
- *  V2. What a hash that is cached whole has no field for is nil, in the version of the
- *      connection's replies; while that is not known, whatever depends on it goes up.
+ *  V2. What a hash that is cached whole has no field for is nil (fast_nil). A key that is absent
+ *      is answered as a hash without fields.
  */
 #pragma once
 #include "base/seam.h"
 #include "net/work.h"
+#include "redis/get.h"
 #include "redis/strings.h"
 
 #define HASH_PLACES_AT (SCRATCH_AT + sizeof(struct hash_head))
@@ -94,24 +95,6 @@ INLINE u32 hash_append(struct work *w, u32 from, u32 to)
 	return 0;
 }
 
-/* nil: V2. */
-INLINE u32 hash_nil(struct work *w)
-{
-	u32 at = w->reply_len;
-
-	opaque(at);
-	if (at > REPLY_BYTES_MAX - 8)
-		return STAT_REFUSE_MSS;
-	if (w->h.look.resp == 2) {
-		*(u64 *)(w->reply + at) = 0x0a0d312d24; /* "$-1\r\n" */
-		w->reply_len = at + 5;
-		return 0;
-	}
-	*(u64 *)(w->reply + at) = 0x0a0d5f; /* "_\r\n" */
-	w->reply_len = at + 3;
-	return w->h.look.resp == 3 ? 0 : STAT_REFUSE_COMMAND;
-}
-
 /* Length of a value whose bulk string has so many bytes. */
 INLINE u32 bulk_value_len(u32 bytes)
 {
@@ -131,7 +114,7 @@ INLINE u32 hash_answer_field(struct work *w, u32 off, u32 len)
 	if (kind == FAST_KIND_HSTRLEN)
 		return more_integer(field ? bulk_value_len(field->value_end - field->value_at) : 0,
 				    0);
-	return field ? hash_append(w, field->value_at, field->value_end) : hash_nil(w);
+	return field ? hash_append(w, field->value_at, field->value_end) : fast_nil(w);
 }
 
 /* The next argument is a field. Returns 0 if it is not to be had. Global: verified by itself. */
@@ -215,7 +198,7 @@ __noinline int hash_answer(void)
 	if (!w)
 		return STAT_INVARIANT;
 	fields = hash_fields(w);
-	if (!fields || fields > HASH_FIELDS_MAX)
+	if ((fields == 0) != w->h.more.absent || fields > HASH_FIELDS_MAX)
 		return STAT_INVARIANT;
 	if (w->h.more.kind == FAST_KIND_HLEN)
 		return more_integer(fields, 0);
@@ -226,7 +209,7 @@ __noinline int hash_answer(void)
 	if (w->h.look.resp != 2 && w->h.look.resp != 3)
 		return STAT_REFUSE_COMMAND;
 	reason = w->h.look.resp == 3 ? more_array(w, '%', fields) : more_array(w, '*', 2 * fields);
-	if (reason)
+	if (reason || !fields)
 		return reason;
 	return hash_append(w, sizeof(struct hash_head) + fields * sizeof(struct hash_field),
 			   w->h.more.value_len);

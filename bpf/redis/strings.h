@@ -8,7 +8,8 @@
  *      arguments that Redis refuses or takes in some versions only, it is none: it goes up.
  *  F2. A command of several keys is answered as of one moment: no set of them has changed from
  *      before its first key was read until its last one was (more_still).
- *  F3. nil is never answered: what is not cached is not known.
+ *  F3. That a key is absent is answered only of an entry that says so, and while control.absent is 1:
+ *      what is not cached is not known.
  *  F4. Only who reads a value reports a miss. EXISTS, TTL and PTTL say neither that they want it nor
  *      of what type it is: they are answered of what others have had filled.
  */
@@ -122,7 +123,7 @@ INLINE u32 more_begin(struct work *w, const struct control *c)
 		return FAST_NONE;
 	m->at = pos + 1 + used + 4 + len + 2;
 	m->args = words - 1;
-	m->keys = m->reason = 0;
+	m->keys = m->absent = m->reason = 0;
 	m->reply_from = w->reply_len;
 	return kind;
 }
@@ -178,12 +179,14 @@ INLINE bool more_integer_arg(struct work *w, s32 *number)
 	return true;
 }
 
-/* What the command wants of a found slot. What it reads may be torn. */
+/* What the command wants of a found slot: as fast_read_slot(). What it reads may be torn. */
 INLINE u32 more_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, bool small)
 {
 	struct fast_more *m = &w->h.more;
 	u32 len = read_once(slot->value_len);
 
+	if (slot->type == SLOT_ABSENT)
+		return STAT_FOUND_ABSENT;
 	if (slot->type != (more_hashed(m) ? SLOT_HASH : SLOT_STRING) && !more_typeless(m))
 		return STAT_REFUSE_MISS;
 	m->value_len = len;
@@ -212,6 +215,15 @@ INLINE u32 more_read_set(struct work *w, struct cache_set *set, struct cache_lar
 	return slot ? more_read_slot(w, slot, class_bytes(way_class(*way)), false) : STAT_INVARIANT;
 }
 
+/* The key at hand is absent: noted as an empty value. Returns 0 or the reason against it. */
+INLINE u32 more_absent(struct work *w, const struct control *c, struct cache_set *set, u32 way)
+{
+	w->h.more.absent++;
+	w->h.more.value_len = 0;
+	((struct hash_head *)(w->reply + SCRATCH_AT))->fields = 0;
+	return fast_absence(c, set, way);
+}
+
 /* Looks the key up and notes in w->h.more what is asked of it. Returns 0 or the reason against it. */
 INLINE u32 more_look(struct work *w, const struct control *c, struct cache_set *set, u32 changes)
 {
@@ -223,6 +235,8 @@ INLINE u32 more_look(struct work *w, const struct control *c, struct cache_set *
 	reason = more_read_set(w, set, large, &way);
 	if (!set_read_valid(set, changes))
 		return STAT_REFUSE_SET_CHANGED;
+	if (reason == STAT_FOUND_ABSENT)
+		return more_absent(w, c, set, way);
 	if (reason)
 		return reason;
 	if (!more_typeless(&w->h.more))
@@ -403,11 +417,13 @@ INLINE u32 more_answer(struct work *w, const struct control *c, s32 from, s32 to
 	case FAST_KIND_HSTRLEN:
 		return 0;
 	case FAST_KIND_EXISTS:
-		return more_integer(m->keys, 0);
+		return more_integer(m->keys - m->absent, 0);
 	case FAST_KIND_STRLEN:
 		return more_integer(m->value_len, 0);
 	case FAST_KIND_TTL:
 	case FAST_KIND_PTTL:
+		if (m->absent)
+			return more_integer(2, 1);
 		if (!m->expiry_ms)
 			return more_integer(1, 1);
 		if (m->kind == FAST_KIND_TTL)

@@ -12,6 +12,7 @@ struct fast_more {
 	u32 at;		 /* end of what was read of it */
 	u32 args;	 /* arguments behind the name */
 	u32 keys;	 /* keys read */
+	u32 absent;	 /* of these: absent */
 	u32 reply_from;	 /* where its reply begins */
 	u32 reason;	 /* first reason against it, 0 = none */
 	u32 value_len;	 /* of the last key */

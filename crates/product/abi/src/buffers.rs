@@ -94,7 +94,8 @@ impl Buffers {
         self.put_keys(entries.iter().map(|entry| entry.key));
         self.fill(|io| {
             for (slot, entry) in io.slots.iter_mut().zip(entries) {
-                let length = entry.value.len().min(slot.value.len());
+                let value = entry.value.unwrap_or_default();
+                let length = value.len().min(slot.value.len());
                 slot.set = entry.token.set;
                 slot.cache_epoch = entry.token.cache_epoch;
                 slot.version = entry.token.version;
@@ -103,7 +104,8 @@ impl Buffers {
                 slot.value_len = length as u16;
                 slot.db = entry.db;
                 slot.type_ = entry.kind.byte();
-                slot.value[..length].copy_from_slice(&entry.value[..length]);
+                slot.absent = entry.value.is_none().into();
+                slot.value[..length].copy_from_slice(&value[..length]);
             }
         });
     }

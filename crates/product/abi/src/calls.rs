@@ -208,17 +208,17 @@ impl FillToken {
     }
 }
 
-/// A value to be inserted.
+/// What Redis has said of a key, to be inserted.
 #[derive(Clone, Copy, Debug)]
 pub struct FillEntry<'a> {
     /// The key, at most `KEY_BYTES_MAX` bytes.
     pub key: &'a [u8],
     /// Its database.
     pub db: u16,
-    /// What the value is.
+    /// What the value is, or what was asked for.
     pub kind: ValueKind,
-    /// The value, at most `CLASS3_BYTES` bytes.
-    pub value: &'a [u8],
+    /// The value, at most `CLASS3_BYTES` bytes; none: there is no such key.
+    pub value: Option<&'a [u8]>,
     /// Expiry by the wall clock, ms; 0 = none.
     pub expiry_ms: u64,
     /// The token noted before the value was asked for.

@@ -402,7 +402,7 @@ mod tests {
             key: b"key",
             db: 2,
             kind: ValueKind::Hash,
-            value: b"value",
+            value: Some(b"value"),
             expiry_ms: 6,
             token,
         };
@@ -414,6 +414,18 @@ mod tests {
             assert_eq!(ValueKind::of(slot.type_.into()), Some(ValueKind::Hash));
             assert_eq!(slot.value[..usize::from(slot.value_len)], *b"value");
             assert_eq!(slot.key[..usize::from(slot.key_len)], *b"key");
+            assert_eq!(slot.absent, 0);
+        });
+        let (value, expiry_ms) = (None, 0);
+        let gone = FillEntry {
+            value,
+            expiry_ms,
+            ..entry
+        };
+        stand.fill_insert(&[gone]).unwrap();
+        stand.buffers.fill(|io| {
+            let slot = &io.slots[0];
+            assert_eq!((slot.absent, slot.value_len, slot.expiry_ms), (1, 0, 0));
         });
     }
 

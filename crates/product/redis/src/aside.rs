@@ -425,7 +425,7 @@ impl Aside {
         let level = if is_tried { 0 } else { self.state.level };
         path.set_look_at(self.look_at);
         path.set_look_mask(if level > 0 { SAMPLE - 1 } else { 0 });
-        path.set_fill_mask(if level > 1 { u32::from(SAMPLE) - 1 } else { 0 });
+        path.set_fill_mask(if level > 1 { u16::from(SAMPLE) - 1 } else { 0 });
         path.set_vain_mask(if vain { VAIN - 1 } else { 0 });
     }
 }

@@ -236,7 +236,10 @@ impl Recorder {
             );
             let db = Some(slot.db).filter(|db| *db != 0);
             let db = db.map_or_else(String::new, |db| format!("{db}:"));
-            format!("insert {db}{key}={value} until {}", slot.expiry_ms)
+            match slot.absent {
+                0 => format!("insert {db}{key}={value} until {}", slot.expiry_ms),
+                _ => format!("insert {db}{key} as absent"),
+            }
         });
         lines.into_iter().try_for_each(|line| self.note(line))
     }

@@ -341,7 +341,7 @@ impl<S: Read + Write> Feed<S> {
 
     fn take_config(&mut self, reply: &Frame) {
         self.state.take_config(reply);
-        self.quiet = self.state.tells_misses;
+        self.quiet = self.state.tells_misses == Some(true);
         self.output_limit = error(reply).is_none().then_some(self.state.output_limit);
     }
 

@@ -281,7 +281,7 @@ fn sizes_are_asked_for_by_commands_whose_answers_are_short() {
         memory: 128,
     };
     let none = Size::None;
-    let sizes = [small, Size::String(4_194_304), none, none, none];
+    let sizes = [small, Size::String(4_194_304), none, none, Size::Absent];
     for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
         assert_eq!((&wanted, size), (&key, Some(expected)));
     }
@@ -593,7 +593,7 @@ fn where_misses_are_told_a_size_is_asked_for_without_one() {
         panic!("{:?}", fixture.events)
     };
     let (none, string) = (Size::None, Size::StringMemory(56));
-    let sizes = [string, none, none, Size::HashMemory(200), none];
+    let sizes = [string, none, Size::Absent, Size::HashMemory(200), none];
     for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
         assert_eq!((&wanted, size), (&key, Some(expected)));
     }

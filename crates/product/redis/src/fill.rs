@@ -66,7 +66,9 @@ pub(crate) enum Size {
     /// Memory of a string, or of such a hash, with its key: where the value itself was not asked for.
     StringMemory(u64),
     HashMemory(u64),
-    /// No value of the kind, or none at all: it cannot be filled.
+    /// There is no such key.
+    Absent,
+    /// No value of the kind: it cannot be filled.
     None,
 }
 
@@ -74,6 +76,7 @@ impl Size {
     /// Bytes that reading it takes at most; none: it is too large.
     pub(crate) fn bytes(self) -> Option<usize> {
         let bytes = match self {
+            Self::Absent => 0,
             Self::String(bytes) if bytes <= abi::VALUE_BYTES_MAX.into() => bytes,
             Self::Hash { fields, memory }
                 if fields <= abi::HASH_FIELDS_MAX.into() && memory <= HASH_MEMORY_MAX =>
@@ -98,7 +101,7 @@ pub(crate) enum Filled {
     Inserted,
     /// A mark, the fence or a change came in between: worth another try.
     Later,
-    /// Absent, of another type or too large: another try would end the same way for a while.
+    /// Of another type, too large, or an absence that must not be cached: another try would end the same way for a while.
     Never,
 }
 
@@ -428,6 +431,7 @@ mod tests {
     fn only_what_fits_a_slot_is_read() {
         let hash = |fields, memory| Size::Hash { fields, memory }.bytes();
         assert_eq!(Size::String(0).bytes(), Some(0));
+        assert_eq!(Size::Absent.bytes(), Some(0));
         assert_eq!(
             Size::String(abi::VALUE_BYTES_MAX.into()).bytes(),
             Some(1451)

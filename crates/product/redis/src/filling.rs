@@ -200,10 +200,24 @@ impl Filling {
         }
     }
 
+    /// Absent keys may be cached, which could not before.
+    pub(crate) fn forgive_all(&mut self) {
+        self.fills.forgive(u64::MAX);
+    }
+
     /// Redis has said how large values are; none: it could not be asked.
-    pub(crate) fn take_sizes(&mut self, sizes: Vec<(Wanted, Option<Size>)>, now: u64) {
+    pub(crate) fn take_sizes(
+        &mut self,
+        path: &impl DataPath,
+        sizes: Vec<(Wanted, Option<Size>)>,
+        now: u64,
+    ) {
         for (key, size) in sizes {
             match size {
+                // To look for it once more might tell somebody.
+                Some(Size::Absent) if path.absent() == 0 => {
+                    self.fills.sized(key, Size::None, now);
+                }
                 Some(size) => self.fills.sized(key, size, now),
                 None => self.fills.ended(key, Filled::Later, now),
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keys that cannot be filled: absent, of another type, too large. They are not asked for again for
+//! Keys that cannot be filled: of another type, too large, or absent where that is not cached. They are not asked for again for
 //! minutes, or until a write to them: what it makes of them nobody knows.
 //!
 //! Only hashes of keys are kept. Two keys of one hash are one: the second is not filled for a while.

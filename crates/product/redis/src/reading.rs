@@ -8,6 +8,7 @@
 //! 2. Where Redis tells subscribers of keys that were looked for and not there (`quiet`), the size is asked
 //!    for by commands that it does not tell of, and an absent key is asked nothing else.
 //! 3. A string that is longer than it was is not inserted: part of it may be missing.
+//! 4. A key is absent if PEXPIRETIME says so, in the transaction whose token was noted before.
 
 use std::borrow::Cow;
 use std::io;
@@ -23,6 +24,9 @@ use crate::resp::{Frame, broken, integer, is_simple, text};
 /// Longest answer to a batch, some times what its bytes are bounded to (`fill.rs`). A hash that was made
 /// that much larger since it was asked for its size ends the feed, and with it Redis's memory for it.
 pub(crate) const BATCH_REPLY_MAX: usize = 1 << 20;
+
+/// What PEXPIRETIME says of a key that is not there.
+const NO_KEY: i64 = -2;
 
 /// Encodings of strings (Redis src/object.c strEncoding).
 const STRING_ENCODINGS: [&[u8]; 3] = [b"raw", b"embstr", b"int"];
@@ -123,6 +127,7 @@ pub(crate) fn sizes(
     let sizes = answers.into_iter().zip(&asked).map(|(answers, one)| {
         Some(match (one.kind, answers) {
             (ValueKind::String, Some([length])) => integer(length).map_or(Size::None, Size::String),
+            (_, Some([Frame::Null, ..])) => Size::Absent,
             (ValueKind::Hash, Some([encoding, fields, memory]))
                 if cached_hash::is_sure(encoding) =>
             {
@@ -147,14 +152,21 @@ fn is_string(encoding: &Frame) -> bool {
     text(encoding).is_some_and(|encoding| STRING_ENCODINGS.iter().any(|one| encoding == one))
 }
 
+/// A value; none: there is no such key.
+type Held<'a> = Option<Cow<'a, [u8]>>;
+
 /// What was read of a value.
 enum Read<'a> {
     Whole(Cow<'a, [u8]>, u64),
+    Absent,
     Longer,
     Never,
 }
 
 fn read_of<'a>(one: &Asked, answers: &'a [Frame]) -> Read<'a> {
+    if let Some(Frame::Number { data: NO_KEY, .. }) = answers.last() {
+        return Read::Absent;
+    }
     let (value, expiry) = match (one.wanted.kind, answers) {
         (ValueKind::String, [Frame::BlobString { data, .. }, expiry]) => {
             if data.len() > one.size {
@@ -183,17 +195,18 @@ pub(crate) fn insert(
     let keys = keys.map(|one| (one.wanted.db, reads_of(&one.wanted, one.size).len()));
     let keys: Vec<(u16, usize)> = keys.collect();
     let mut ends = vec![Filled::Later; asked.len()];
-    let mut values: Vec<(usize, Cow<'_, [u8]>, u64)> = Vec::new();
+    let mut values: Vec<(usize, Held<'_>, u64)> = Vec::new();
     for (index, answers) in by_key(reply, &keys)?.into_iter().flatten().enumerate() {
         match answers.map_or(Read::Never, |answers| read_of(&asked[index], answers)) {
-            Read::Whole(value, expiry_ms) => values.push((index, value, expiry_ms)),
+            Read::Whole(value, expiry_ms) => values.push((index, Some(value), expiry_ms)),
+            Read::Absent if cache.absent() == 1 => values.push((index, None, 0)),
             Read::Longer => {}
-            Read::Never => ends[index] = Filled::Never,
+            Read::Absent | Read::Never => ends[index] = Filled::Never,
         }
     }
     let entries: Vec<FillEntry<'_>> = values
         .iter()
-        .map(|(index, value, expiry_ms)| entry_of(&asked[*index], value, *expiry_ms))
+        .map(|(index, value, expiry_ms)| entry_of(&asked[*index], value.as_deref(), *expiry_ms))
         .collect();
     if !entries.is_empty() {
         let found = cache.fill_insert(&entries).map_err(io::Error::other)?;
@@ -208,7 +221,7 @@ pub(crate) fn insert(
     Ok(asked.into_iter().map(|one| one.wanted).zip(ends).collect())
 }
 
-/// What PEXPIRETIME says, 0 = no expiry; none: the key is gone, so its value is not sure.
+/// What PEXPIRETIME says, 0 = no expiry; none: nothing that counts.
 fn expiry_of(reply: &Frame) -> Option<u64> {
     match reply {
         Frame::Number { data: -1, .. } => Some(0),
@@ -217,7 +230,7 @@ fn expiry_of(reply: &Frame) -> Option<u64> {
     }
 }
 
-fn entry_of<'a>(one: &'a Asked, value: &'a [u8], expiry_ms: u64) -> FillEntry<'a> {
+fn entry_of<'a>(one: &'a Asked, value: Option<&'a [u8]>, expiry_ms: u64) -> FillEntry<'a> {
     FillEntry {
         key: &one.wanted.key,
         db: one.wanted.db,

@@ -8,6 +8,10 @@ use crate::resp::{Frame, error, pairs, text};
 /// Oldest Redis: PEXPIRETIME and INFO with several sections came with it.
 const VERSION_MIN: (u32, u32) = (7, 0);
 
+/// Modules that are known not to hear of keys that were looked for and not there, which no setting can
+/// keep from a module: those that come with Redis 8, and Lua's of Valkey.
+const DEAF_MODULES: [&str; 6] = ["vectorset", "search", "ReJSON", "timeseries", "bf", "lua"];
+
 /// What INFO counts that tells of changes which no invalidation reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
@@ -117,8 +121,10 @@ pub struct RedisState {
     /// Bytes of a line of CLIENT LIST, as last seen; 0: none was.
     pub line_bytes: u64,
     /// Whether Redis tells subscribers of keys that were looked for and not there (`m` of
-    /// `notify-keyspace-events`, together with K or E).
-    pub tells_misses: bool,
+    /// `notify-keyspace-events`, together with K or E); none: not known.
+    pub tells_misses: Option<bool>,
+    /// Names of the modules that are loaded.
+    pub modules: Vec<String>,
     /// `port` and `tls-port`, those that are not 0.
     pub ports: Vec<u16>,
     /// Lines of ACL LIST.
@@ -145,6 +151,7 @@ impl RedisState {
                 "maxclients" => self.maxclients = value.parse().ok(),
                 "connected_clients" => self.clients = value.parse().unwrap_or(0),
                 "cmdstat_monitor" => self.monitor_calls = calls(value),
+                "module" => self.modules.extend(word(value, "name=").map(str::to_owned)),
                 _ => {}
             }
         }
@@ -162,7 +169,7 @@ impl RedisState {
                 "maxmemory-policy" => self.maxmemory_policy = value,
                 "requirepass" => self.password = !value.is_empty(),
                 "timeout" => self.timeout_s = value.parse().unwrap_or(0),
-                "notify-keyspace-events" => self.tells_misses = value.contains('m'),
+                "notify-keyspace-events" => self.tells_misses = Some(value.contains('m')),
                 "client-output-buffer-limit" => {
                     self.output_limit = output_limit::hard_limit(&value);
                 }
@@ -213,6 +220,13 @@ impl RedisState {
         self.maxmemory > 0 && (policy.ends_with("-lru") || policy.ends_with("-lfu"))
     }
 
+    /// Whether nobody is told when a key is looked for that is not there: subscribers, or a module.
+    #[must_use]
+    pub fn hides_misses(&self) -> bool {
+        let is_deaf = |name: &String| DEAF_MODULES.contains(&name.as_str());
+        self.info_is_read && self.tells_misses == Some(false) && self.modules.iter().all(is_deaf)
+    }
+
     /// Whether ACL LIST was answered: the default user is always there.
     pub(crate) fn acl_is_read(&self) -> bool {
         !self.acl.is_empty()
@@ -248,6 +262,7 @@ impl RedisState {
             b"persistence",
             b"stats",
             b"commandstats",
+            b"modules",
         ],
         &[b"CLIENT", b"LIST"],
     ];
@@ -364,6 +379,11 @@ impl RedisState {
     }
 }
 
+/// The text behind this name in a line of INFO.
+fn word<'a>(value: &'a str, name: &str) -> Option<&'a str> {
+    value.split(',').find_map(|field| field.strip_prefix(name))
+}
+
 /// The `calls=` of a commandstats line.
 fn calls(value: &str) -> u64 {
     part(value, "calls=")
@@ -371,9 +391,7 @@ fn calls(value: &str) -> u64 {
 
 /// The number behind this name in a line of commandstats.
 fn part(value: &str, name: &str) -> u64 {
-    value
-        .split(',')
-        .find_map(|field| field.strip_prefix(name))
+    word(value, name)
         .and_then(|number| number.parse().ok())
         .unwrap_or(0)
 }
@@ -520,6 +538,21 @@ mod tests {
             assert!(!state.evicts_by_use(), "{policy}");
         }
         assert!(state.reasons_against_serving().is_empty());
+    }
+
+    #[test]
+    fn misses_are_hidden_only_where_neither_subscribers_nor_modules_hear_of_them() {
+        let mut state = open_state();
+        assert!(!state.hides_misses(), "not known");
+        for (events, hidden) in [("", true), ("AKE", true), ("Km", false), ("K", true)] {
+            state.take_config(&array(&["notify-keyspace-events", events]));
+            assert_eq!(state.hides_misses(), hidden, "{events}");
+        }
+        let of = |name| format!("module:name={name},ver=1,api=1,filters=0,usedby=[]\r\n");
+        state.take_info(&blob(&of("search")));
+        assert!(state.hides_misses());
+        state.take_info(&blob(&of("rg")));
+        assert!(!state.hides_misses(), "{:?}", state.modules);
     }
 
     #[test]

@@ -318,14 +318,18 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                     self.connections.take_rights(&self.path, &state.acl);
                 }
                 let is_running = self.detach.is_running();
+                let absent = self.path.absent();
                 self.watch.take_state(&self.path, *state, gate, is_running);
+                if self.path.absent() > absent {
+                    self.filling.forgive_all();
+                }
             }
             Event::Clients { list, question } => {
                 let (connections, at) = self.connections();
                 connections.take_list(at, &list, &question)?;
             }
             Event::Sized(sizes) => {
-                self.filling.take_sizes(sizes, now);
+                self.filling.take_sizes(&self.path, sizes, now);
                 self.begin_fills(now)?;
             }
             Event::Filled(ends) => {

@@ -41,6 +41,7 @@ struct Bench {
     core: Core<Recorder, Stand>,
     redis: Pipe,
     listed: Option<String>,
+    state: String,
 }
 
 impl Bench {
@@ -64,6 +65,7 @@ impl Bench {
             core,
             redis,
             listed: None,
+            state: state_reply(""),
         };
         bench.turn(false);
         bench
@@ -129,7 +131,7 @@ impl Bench {
             } else if rest.starts_with("INFO\r\n$5\r\nstats") {
                 self.say("$0\r\n\r\n");
             } else if rest.starts_with("INFO") {
-                self.say(state_reply("").as_str());
+                self.say(&self.state.clone());
             } else if rest.starts_with("CLIENT\r\n$4\r\nLIST")
                 && let Some(text) = self.listed.clone()
             {

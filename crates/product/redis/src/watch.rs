@@ -202,8 +202,8 @@ impl Watch {
         }
     }
 
-    /// A state was read, and its calls were taken when they came: says whether ERB serves, then
-    /// acknowledges the gate.
+    /// A state was read, and its calls were taken when they came: says whether ERB serves, and whether
+    /// also of absent keys, then acknowledges the gate.
     pub(crate) fn take_state(
         &mut self,
         path: &impl DataPath,
@@ -221,6 +221,7 @@ impl Watch {
                 tracing::warn!("not serving: {}", reasons.join("; "));
             }
         }
+        path.set_absent(state.hides_misses().into());
         path.set_serving(u32::from(serving));
         path.set_gate_ack(gate);
         self.state = Some(state);

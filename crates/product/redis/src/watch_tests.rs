@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon reads of Redis besides values, and what it makes of it.
+//! What the daemon reads of Redis besides values, and what it makes of it; absent keys.
 
 use erb_abi::ControlBlock as _;
 
-use super::{Bench, PONG, state_reply};
+use super::{Bench, PONG, state_reply, wanted};
 use crate::clock::MS;
 
 #[test]
@@ -84,4 +84,54 @@ fn a_heartbeat_goes_up_each_minute_or_thrice_in_the_idle_limit() {
         let found = bench.core.path.control().heartbeat_up_ns();
         assert_eq!(found, seconds * 1_000 * MS, "timeout {timeout_s}");
     }
+}
+
+/// The gate was shut, and Redis says this of its events behind it.
+fn tell_events(bench: &mut Bench, events: &str) {
+    let name = "notify-keyspace-events";
+    let config = format!("%1\r\n$22\r\n{name}\r\n${}\r\n{events}", events.len());
+    let state = state_reply("").replacen("%2\r\n$9\r\nmaxmemory\r\n$1\r\n0", &config, 1);
+    bench.state = state.replacen("$7\r\ntimeout\r\n$1\r\n0\r\n", "", 1);
+    bench.core.path.set(|control| control.gate_seen += 1);
+    bench.pass(120, true);
+    assert_eq!(
+        bench.core.path.gate_ack(),
+        bench.core.path.control().gate_seen()
+    );
+}
+
+/// A miss of the key; whether Redis is asked about it by this command, and answers so.
+fn misses(bench: &mut Bench, key: &str, command: &str, answer: &str) -> bool {
+    bench.pass(60, true);
+    bench.core.path.misses.replace(vec![wanted(key)]);
+    bench.pass(60, false);
+    let heard = bench.redis.heard();
+    bench.say(PONG);
+    if heard.contains(command) {
+        bench.say(answer);
+    }
+    heard.contains(command)
+}
+
+#[test]
+fn absent_keys_are_cached_only_where_nobody_hears_of_misses() {
+    let mut bench = Bench::serving();
+    assert_eq!(bench.core.path.absent(), 0, "it is not known");
+    tell_events(&mut bench, "AKE");
+    assert_eq!(bench.core.path.absent(), 1);
+    let size = "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n:0\r\n";
+    assert!(misses(&mut bench, "a", "STRLEN", size));
+    bench.core.path.take_log();
+    bench.say("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n$0\r\n\r\n:-2\r\n");
+    assert_eq!(bench.core.path.take_log(), ["insert a as absent"]);
+    assert_eq!(bench.core.fill_counts(), (1, 0));
+    tell_events(&mut bench, "Em");
+    assert_eq!(bench.core.path.absent(), 0);
+    let size = "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n_\r\n_\r\n";
+    assert!(misses(&mut bench, "b", "ENCODING", size));
+    let heard = bench.redis.heard();
+    assert!(!heard.contains("GETRANGE"), "that would tell: {heard}");
+    assert!(!misses(&mut bench, "b", "ENCODING", ""), "it is known");
+    tell_events(&mut bench, "");
+    assert!(misses(&mut bench, "b", "STRLEN", ""), "it may be now");
 }

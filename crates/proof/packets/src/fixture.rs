@@ -368,6 +368,7 @@ impl Bench {
         control.set_look_mask(0);
         control.set_lease_until_ns(u64::MAX);
         control.set_fast_off(0);
+        control.set_absent(1);
         control.set_heartbeat_up_ns(0);
         control.set_gate_ack(control.gate_seen());
         for _ in 0..MISS_COUNT_BITS {
@@ -414,6 +415,18 @@ impl Bench {
     /// # Panics
     /// If the programs do not run or refuse it.
     pub fn fill_kind(&mut self, key: &[u8], kind: ValueKind, value: &[u8], expiry_ms: u64) {
+        self.insert(key, kind, Some(value), expiry_ms);
+    }
+
+    /// Puts into the cache that there is no such key.
+    ///
+    /// # Panics
+    /// If the programs do not run or refuse it.
+    pub fn fill_absent(&mut self, key: &[u8]) {
+        self.insert(key, ValueKind::String, None, 0);
+    }
+
+    fn insert(&mut self, key: &[u8], kind: ValueKind, value: Option<&[u8]>, expiry_ms: u64) {
         let token = self.dp.fill_begin(&[key]).expect("fill_begin")[0];
         assert_eq!(token.status, abi::FILL_OK, "fill_begin of {key:?}");
         let entry = FillEntry {

@@ -209,7 +209,7 @@ impl World {
             key,
             db: 0,
             kind: ValueKind::String,
-            value,
+            value: Some(value),
             expiry_ms,
             token: tokens[0],
         };

@@ -266,7 +266,7 @@ impl Scene {
             key,
             db: 0,
             kind,
-            value,
+            value: Some(value),
             expiry_ms: 0,
             token,
         };

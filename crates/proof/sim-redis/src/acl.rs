@@ -201,6 +201,13 @@ impl Redis {
         Some((client.db, client.resp, &client.user))
     }
 
+    /// Whether subscribers are told of keys that were looked for and not there.
+    #[must_use]
+    pub fn tells_misses(&self) -> bool {
+        let notify = &self.config.notify;
+        notify.contains('m') && notify.contains(['K', 'E'])
+    }
+
     /// The users, and whether nothing is forbidden to them.
     pub fn users(&self) -> impl Iterator<Item = (&str, bool)> {
         let users = self.users.iter();

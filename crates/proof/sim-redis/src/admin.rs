@@ -35,6 +35,7 @@ fn settings(redis: &Redis) -> Vec<(&'static str, String)> {
         ("maxclients", config.maxclients.to_string()),
         ("maxmemory", config.maxmemory.to_string()),
         ("maxmemory-policy", config.maxmemory_policy.clone()),
+        ("notify-keyspace-events", config.notify.clone()),
         ("port", config.port.to_string()),
         (
             "replica-serve-stale-data",
@@ -88,6 +89,10 @@ fn set_one(redis: &mut Redis, name: &str, value: &str) -> Option<()> {
                 "no" => false,
                 _ => return None,
             };
+        }
+        "notify-keyspace-events" => {
+            let known = |flag: char| "AKEg$lshzxetdnm".contains(flag);
+            config.notify = value.chars().all(known).then(|| value.to_owned())?;
         }
         "timeout" => config.timeout_s = value.parse().ok()?,
         "maxclients" => config.maxclients = value.parse().ok()?,

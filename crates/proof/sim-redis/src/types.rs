@@ -127,6 +127,8 @@ pub struct Config {
     pub maxclients: usize,
     /// `enable-debug-command yes`.
     pub debug_command: bool,
+    /// `notify-keyspace-events`; nothing is told: only who asks for what counts.
+    pub notify: String,
     /// `replica-serve-stale-data yes`.
     pub serve_stale: bool,
     /// `rename-command`: declared name, name in use (empty: none).
@@ -150,6 +152,7 @@ impl Default for Config {
             timeout_s: 0,
             maxclients: 10_000,
             debug_command: false,
+            notify: String::new(),
             serve_stale: true,
             renamed: &[],
             fsync_ns_max: 0,

@@ -161,12 +161,12 @@ fn examine_settings(findings: &mut Findings, settings: &BTreeMap<String, String>
             ),
         );
     }
-    if !of("notify-keyspace-events").is_empty() {
+    if of("notify-keyspace-events").contains('m') {
         findings.fine(
             SUBJECT,
             format!(
-                "notify-keyspace-events is {:?}: ERB answers no read of an absent key, and where that \
-                 is an event (m) the daemon's questions cause none but some at a boost",
+                "notify-keyspace-events is {:?}: reads of absent keys are events (m), so ERB answers \
+                 none, and the daemon's questions cause no event but some at a boost",
                 of("notify-keyspace-events")
             ),
         );
@@ -224,13 +224,14 @@ mod tests {
             ("protected-mode", "no"),
             ("tcp-keepalive", "300"),
             ("timeout", "0"),
+            ("notify-keyspace-events", "AKE"),
         ];
         assert_eq!(told(&quiet), []);
         for (setting, level) in [
             (("protected-mode", "yes"), Level::Warning),
             (("tcp-keepalive", "0"), Level::Warning),
             (("timeout", "30"), Level::Fine),
-            (("notify-keyspace-events", "AKE"), Level::Fine),
+            (("notify-keyspace-events", "AKEm"), Level::Fine),
         ] {
             let found = told(&[setting]);
             assert_eq!(found.len(), 1, "{setting:?}");

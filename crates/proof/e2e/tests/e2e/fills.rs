@@ -190,6 +190,59 @@ fn gigabytes_pass_between_two_answers() {
     lab.assert_settled();
 }
 
+/// How often somebody was told that this key is not there.
+fn told_of(listener: &mut Conn, key: &str) -> usize {
+    let events = listener.rest(Duration::from_millis(500));
+    String::from_utf8_lossy(&events).matches(key).count()
+}
+
+/// A key that is not there is answered fast until somebody makes it, and while nobody hears of its reads.
+#[test]
+fn absent_keys_are_answered_until_they_are_made_or_told_of() {
+    let lab = TestLab::boosted_with("absent", &["--direct"]);
+    let (mut client, mut writer, mut unseen) = (lab.client(), lab.client(), lab.unseen());
+    lab.heat(&mut client, "nobody");
+    assert!(lab.counters().get("FOUND_ABSENT") > 0);
+    for round in 0..20 {
+        lab.heat(&mut client, "nobody");
+        let make = ["SET nobody v", "APPEND nobody v", "COPY other nobody"][round % 3];
+        expect(&mut unseen, "SET other v", "+OK\r\n");
+        call(&mut writer, make);
+        assert_eq!(get(&mut client, "nobody").as_deref(), Some("v"), "{make}");
+        expect(&mut writer, "DEL nobody", ":1\r\n");
+        assert_eq!(get(&mut client, "nobody"), None);
+    }
+    lab.heat(&mut client, "nobody");
+    expect(&mut unseen, "SET nobody v", "+OK\r\n");
+    sleep(Duration::from_millis(120));
+    assert_eq!(get(&mut client, "nobody").as_deref(), Some("v"));
+    expect(&mut unseen, "DEL nobody", ":1\r\n");
+    lab.heat(&mut client, "nobody");
+    let mut listener = lab.unseen();
+    let subscribe = ["SUBSCRIBE", "__keyevent@0__:keymiss"];
+    listener.call(&subscribe).expect("a reply");
+    for _ in 0..5 {
+        expect(
+            &mut writer,
+            "CONFIG SET notify-keyspace-events AEm",
+            "+OK\r\n",
+        );
+        for read in 0..60 {
+            assert_eq!(get(&mut client, "nobody"), None);
+            sleep(Duration::from_millis(read % 7));
+        }
+        assert_eq!(told_of(&mut listener, "nobody"), 60);
+        expect(
+            &mut writer,
+            "CONFIG SET notify-keyspace-events AE",
+            "+OK\r\n",
+        );
+        lab.heat(&mut client, "nobody");
+    }
+    assert_eq!(told_of(&mut listener, "nobody"), 0);
+    lab.assert_settled();
+}
+
 /// Who subscribes to keys that were looked for and not there sees the clients' reads of them, and none of
 /// the daemon's.
 #[test]

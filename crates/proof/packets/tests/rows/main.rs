@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All tables of rows, in one process: the programs are loaded once.
 
+mod absent;
 mod acks;
 mod admission;
 mod answers;

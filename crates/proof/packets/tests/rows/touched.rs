@@ -52,6 +52,11 @@ fn what_was_answered_is_named_once() {
             scene.take_answer(&outcome);
             answered.insert(name.clone());
         }
+        scene.bench.fill_absent(b"absent");
+        let request = scene.segment(&get("absent"));
+        let outcome = scene.up(&request);
+        assert_eq!(outcome.verdict, XDP_TX, "there is nothing to name");
+        scene.take_answer(&outcome);
         let found = touched(scene.bench);
         let again = touched(scene.bench);
         assert!(answered.len() > abi::FILL_BATCH as usize, "{answered:?}");

@@ -33,7 +33,7 @@ struct Entry<'a> {
     db: u16,
     key: &'a [u8],
     value: &'a [u8],
-    is_hash: bool,
+    kind: u32,
     expiry_ms: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
         db: u16_at(10),
         key: &data[value_len..value_len + key_len],
         value: &data[..value_len],
-        is_hash: u32::from(slot[9]) == abi::SLOT_HASH,
+        kind: slot[9].into(),
         expiry_ms,
     })
 }
@@ -118,6 +118,38 @@ fn pairs(value: &[u8]) -> Result<Vec<Pair<'_>>, String> {
         return Err(format!("{count} fields end at {at} of {}", value.len()));
     }
     Ok(found)
+}
+
+/// What an entry says.
+enum Content<'a> {
+    String(&'a [u8]),
+    Hash(Vec<Pair<'a>>),
+    Absent,
+}
+
+impl<'a> Content<'a> {
+    /// Reads it; the text says why it is none (C9).
+    fn of(entry: &Entry<'a>) -> Result<Self, String> {
+        Ok(match entry.kind {
+            abi::SLOT_HASH => Self::Hash(pairs(entry.value)?),
+            abi::SLOT_ABSENT if entry.value.is_empty() && entry.expiry_ms.is_none() => Self::Absent,
+            abi::SLOT_ABSENT => return Err("an absent key has a value".to_owned()),
+            _ => Self::String(entry.value),
+        })
+    }
+
+    /// Whether a key that held this is what it says.
+    fn is(&self, held: Option<Held<'_>>) -> bool {
+        match (held.map(|held| held.value), self) {
+            (None, Self::Absent) => true,
+            (Some(Value::String(value)), Self::String(own)) => value == *own,
+            (Some(Value::Hash(held)), Self::Hash(pairs)) => {
+                let held = held.iter().map(|(field, value)| (&**field, &**value));
+                held.eq(pairs.iter().copied())
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Whether a GET could be answered at all at this moment.
@@ -172,19 +204,12 @@ pub fn check(now: Ns, path: &Datapath, versions: &Versions, here: Point) -> Resu
                 ));
             }
             let from = Point { at: now, ..here };
-            let answered = open && set.marks == 0 && !is_guarded(&control, &found, now);
-            let pairs = match found.is_hash {
-                true => Some(pairs(found.value).map_err(|text| broken("C9", way, text))?),
-                false => None,
-            };
-            let right = |held: Option<Held<'_>>| match (held.map(|held| held.value), &pairs) {
-                (Some(Value::String(value)), None) => value == found.value,
-                (Some(Value::Hash(held)), Some(pairs)) => {
-                    let held = held.iter().map(|(field, value)| (&**field, &**value));
-                    held.eq(pairs.iter().copied())
-                }
-                _ => false,
-            };
+            let content = Content::of(&found).map_err(|text| broken("C9", way, text))?;
+            let answered = open
+                && set.marks == 0
+                && !is_guarded(&control, &found, now)
+                && (control.absent == 1 || !matches!(content, Content::Absent));
+            let right = |held: Option<Held<'_>>| content.is(held);
             if answered
                 && versions
                     .find(found.db.into(), found.key, from, &right)

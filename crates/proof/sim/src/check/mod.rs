@@ -39,7 +39,7 @@ use crate::time::{MS, Ns, WALL_START_MS};
 use crate::violation::Violation;
 
 use blackbox::Blackbox;
-use session::Session;
+use session::{Session, Watched};
 use stream::Stream;
 pub use versions::{Point, Read, Versions};
 pub use wire::changes_rights;
@@ -120,6 +120,8 @@ pub struct Checks {
     streams: BTreeMap<ConnId, Stream>,
     blackbox: Blackbox,
     monitors: BTreeMap<ConnId, u64>,
+    /// Since when Redis tells of reads of absent keys, and whether ERB saw what made it do so.
+    misses_told: Option<(Point, bool)>,
     checked: Checked,
 }
 
@@ -137,6 +139,7 @@ impl Checks {
             streams: BTreeMap::new(),
             blackbox: Blackbox::default(),
             monitors: BTreeMap::new(),
+            misses_told: None,
             checked: Checked::default(),
         }
     }
@@ -252,6 +255,14 @@ impl Checks {
         }
     }
 
+    /// Whether Redis tells of reads of absent keys now; `by`: whose command may have changed that.
+    pub fn misses_told(&mut self, now: Ns, by: Option<ConnId>, told: bool) {
+        let by_erb = |by| self.sessions.get(&by).is_none_or(|s| s.via() == Via::Erb);
+        let seen = by.is_some_and(by_erb);
+        let here = self.next(now);
+        self.misses_told = told.then(|| self.misses_told.unwrap_or((here, seen)));
+    }
+
     /// A command of the connection itself may have changed what Redis holds of it.
     pub fn told(&mut self, conn: ConnId, user: &str, told: Told) {
         let changed = match self.users.get(user) {
@@ -322,7 +333,11 @@ impl Checks {
                 Ok(None) => return Ok(()),
                 Err(text) => return violation("stream", text),
             };
-            let answer = match session.replied(here, &frame, &self.versions, monitored) {
+            let watched = Watched {
+                monitored,
+                misses: self.misses_told,
+            };
+            let answer = match session.replied(here, &frame, &self.versions, watched) {
                 Ok(answer) => answer,
                 Err((rule, text)) => return violation(rule, text),
             };
@@ -371,6 +386,7 @@ impl Checks {
     /// Redis is back from its log with these keys and no others.
     pub fn restarted(&mut self, now: Ns, content: &[Change]) {
         let here = self.next(now);
+        self.misses_told = None;
         for key in self.versions.restart(here, content) {
             self.blackbox.exclude(key.0, &key.1);
         }

@@ -2,19 +2,19 @@
 //! What the fast path may say to a read, and when that would have been Redis's answer.
 //!
 //! A reply is taken apart into what it says of each key; the command is right iff there is one
-//! point at which all of that held. Nil and replies that count a missing key are never fast.
+//! point at which all of that held.
 
 use erb_sim_redis::Bytes;
 
 use crate::time::Ns;
 
 use super::versions::{Fits, Held};
-use super::wire::{bulk, bulks, integer, is};
+use super::wire::{bulk, integer, is, nil_or_bulks};
 use super::{Point, Read, Versions};
 
 /// The reads that the fast path knows, and how their replies begin.
 const READS: [(&str, &[u8]); 16] = [
-    ("get", b"$"),
+    ("get", b"$_"),
     ("mget", b"*"),
     ("exists", b":"),
     ("strlen", b":"),
@@ -44,36 +44,50 @@ pub(super) fn is_answer(argv: &[Bytes], reply: &[u8]) -> bool {
     })
 }
 
-/// The earliest point, not before `from`, at which `frame` was Redis's answer; read at `now`.
+/// A reply, and what else is known of it.
+#[derive(Clone, Copy)]
+pub(super) struct Says<'a> {
+    pub(super) frame: &'a [u8],
+    pub(super) resp3: bool,
+    /// It may say that a key is absent.
+    pub(super) absent: bool,
+}
+
+/// The earliest point, not before `from`, at which the frame was Redis's answer; read at `now`.
 pub(super) fn point(
     argv: &[Bytes],
-    frame: &[u8],
-    resp3: bool,
+    says: Says<'_>,
     (versions, db): (&Versions, u32),
     (from, now): (Point, Ns),
 ) -> Option<Read> {
-    let keys = argv.get(1..).filter(|keys| !keys.is_empty())?;
-    let one = |fits: Fits<'_>| versions.find(db, &keys[0], from, fits);
+    let (keys, frame) = (argv.get(1..).filter(|keys| !keys.is_empty())?, says.frame);
+    let nil: &[u8] = if says.resp3 { b"_\r\n" } else { b"$-1\r\n" };
+    let one = |fits: Fits<'_>| {
+        let fits = |held: Option<Held<'_>>| (says.absent || held.is_some()) && fits(held);
+        versions.find(db, &keys[0], from, &fits)
+    };
     if is(argv, "get") && keys.len() == 1 {
-        return versions.read(db, &keys[0], bulk(frame)?, from);
+        let value = bulk(frame)?;
+        return one(&|held| match held {
+            None => frame == nil,
+            Some(held) => held.string().is_some() && held.string() == value,
+        });
     }
     if is(argv, "mget") {
-        let values = bulks(frame).filter(|values| values.len() == keys.len())?;
+        let values = nil_or_bulks(frame, nil).filter(|values| values.len() == keys.len())?;
         return all(keys, (versions, db), from, &|at, held| {
-            held.and_then(Held::string) == Some(values[at])
+            (says.absent || values[at].is_some()) && held.and_then(Held::string) == values[at]
         });
     }
     if is(argv, "exists") {
-        let right = integer(frame)? == keys.len() as i64;
-        return all(keys, (versions, db), from, &|_, held| {
-            right && held.is_some()
-        });
+        let count = integer(frame)?;
+        return exists(keys, count, says.absent, (versions, db), from);
     }
     if is(argv, "strlen") && keys.len() == 1 {
         let len = integer(frame)?;
         return one(&|held| {
-            held.and_then(Held::string)
-                .is_some_and(|value| value.len() as i64 == len)
+            let value = held.map_or(Some(&b""[..]), Held::string);
+            value.is_some_and(|value| value.len() as i64 == len)
         });
     }
     if (is(argv, "ttl") || is(argv, "pttl")) && keys.len() == 1 {
@@ -81,7 +95,7 @@ pub(super) fn point(
         let unsure = versions.is_unsure(now);
         let (first, last) = (versions.wall_ms(from.at), versions.wall_ms(now));
         return one(&|held: Option<Held<'_>>| {
-            held.is_some_and(|held| match held.expire_at_ms {
+            held.map_or(left == -2, |held| match held.expire_at_ms {
                 None => left == -1,
                 Some(_) if unsure => left >= 0,
                 Some(end) => is_left(end as i64, left, seconds, first, last),
@@ -97,16 +111,35 @@ pub(super) fn point(
         };
         let (start, end) = (number(1)?, number(2)?);
         return one(&|held| {
-            held.and_then(Held::string)
-                .is_some_and(|value| range(value, start, end) == part)
+            let value = held.map_or(Some(&b""[..]), Held::string);
+            value.is_some_and(|value| range(value, start, end) == part)
         });
     }
     one(&|held| {
         let reply = held
-            .and_then(Held::hash)
-            .and_then(|pairs| of_hash(argv, pairs, resp3));
+            .map_or(Some(&[][..]), Held::hash)
+            .and_then(|pairs| of_hash(argv, pairs, says.resp3));
         reply.is_some_and(|reply| reply == frame)
     })
+}
+
+/// The earliest point at which so many of the keys existed: of all choices of those that did.
+fn exists(
+    keys: &[Bytes],
+    count: i64,
+    absent: bool,
+    at: (&Versions, u32),
+    from: Point,
+) -> Option<Read> {
+    let most = u32::try_from(keys.len()).ok().filter(|keys| *keys < 16)?;
+    let choices = (0u32..1 << most).filter(|choice| i64::from(choice.count_ones()) == count);
+    let choices = choices.filter(|choice| absent || choice.count_ones() == most);
+    let found = choices.filter_map(|choice| {
+        all(keys, at, from, &|place, held| {
+            held.is_some() == (choice & 1 << place != 0)
+        })
+    });
+    found.min_by_key(|read| (read.point, read.stale))
 }
 
 /// Redis's answer to a command on a hash.

@@ -121,6 +121,25 @@ struct State {
     fast: Option<bool>,
 }
 
+/// Who wants to see what is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watched {
+    /// Since when there is a monitor.
+    pub(super) monitored: Option<u64>,
+    /// Since when Redis tells of reads of absent keys, and whether ERB saw what made it do so.
+    pub(super) misses: Option<(Point, bool)>,
+}
+
+impl Watched {
+    /// Whether what was asked for then, and is answered here, would have been told of.
+    fn misses_at(self, here: Point, invoked: u64) -> bool {
+        self.misses.is_some_and(|(since, seen)| {
+            let is_late = seen || here.at > since.at + RIGHTS_LAG_NS;
+            is_late && since.stamp < invoked
+        })
+    }
+}
+
 /// What a reply turned out to be.
 pub(super) struct Answer {
     /// The fast path's, with whether the value was a replaced one.
@@ -231,31 +250,32 @@ impl Session {
         here: Point,
         reply: &[u8],
         versions: &Versions,
-        monitored: Option<u64>,
+        watched: Watched,
     ) -> Result<Answer, (&'static str, String)> {
         let states = self.closure();
         let mut next: Vec<State> = Vec::new();
-        let mut hidden = false;
+        let mut hidden = None;
         for state in &states {
             if let Some(stepped) = self.step_redis(*state, reply) {
                 keep(&mut next, stepped);
             }
-            let Some(stepped) = self.step_fast(*state, reply, versions, here) else {
+            let step = |absent| self.step_fast(*state, (reply, absent), versions, here);
+            let Some(stepped) = step(true) else {
                 continue;
             };
             let invoked = self.request(state.request).map_or(0, |r| r.invoked.stamp);
-            if monitored.is_some_and(|since| since < invoked) {
-                hidden = true;
-            } else {
+            if watched.monitored.is_some_and(|since| since < invoked) {
+                hidden = Some("monitor");
+            } else if !watched.misses_at(here, invoked) {
                 keep(&mut next, stepped);
+            } else if let Some(stepped) = step(false) {
+                keep(&mut next, stepped);
+            } else {
+                hidden = Some("keymiss");
             }
         }
         if next.is_empty() {
-            let rule = if hidden {
-                "monitor"
-            } else {
-                self.rule(&states, reply)
-            };
+            let rule = hidden.unwrap_or_else(|| self.rule(&states, reply));
             return Err((rule, self.explain(&states, reply, versions, here)));
         }
         assert!(next.len() <= STATES_MAX, "alignments are bounded");
@@ -337,11 +357,11 @@ impl Session {
         }
     }
 
-    /// The frame is a fast reply to the next request.
+    /// The frame is a fast reply to the next request; with leave to say that keys are absent or not.
     fn step_fast(
         &self,
         state: State,
-        frame: &[u8],
+        (frame, absent): (&[u8], bool),
         versions: &Versions,
         here: Point,
     ) -> Option<State> {
@@ -370,7 +390,12 @@ impl Session {
         } else {
             let within = (from, here.at);
             let at = (versions, mode.db);
-            let read = reads::point(&request.argv, frame, mode.resp3, at, within)?;
+            let says = reads::Says {
+                frame,
+                resp3: mode.resp3,
+                absent,
+            };
+            let read = reads::point(&request.argv, says, at, within)?;
             // Optimistic locking needs what was there after WATCH, or its EXEC is a lie.
             if mode.watching && read.stale {
                 return None;

@@ -490,20 +490,57 @@ fn fast_reads_say_what_the_key_held() {
         ("EXISTS k k", b":2\r\n"),
         ("TTL k", b":-1\r\n"),
         ("GETRANGE k 1 2", b"$2\r\nal\r\n"),
+        ("EXISTS k none", b":1\r\n"),
+        ("EXISTS none none", b":0\r\n"),
+        ("TTL none", b":-2\r\n"),
+        ("MGET k none", b"*2\r\n$5\r\nvalue\r\n$-1\r\n"),
+        ("HGETALL none", b"*0\r\n"),
     ] {
         assert_eq!(said(line, reply), Ok(()), "{line}");
     }
     for (line, reply) in [
         ("STRLEN k", &b":4\r\n"[..]),
-        ("EXISTS k none", b":1\r\n"),
-        ("EXISTS none", b":0\r\n"),
+        ("EXISTS k none", b":2\r\n"),
+        ("EXISTS k k", b":1\r\n"),
+        ("EXISTS k", b":0\r\n"),
         ("TTL k", b":5\r\n"),
-        ("TTL none", b":-2\r\n"),
+        ("TTL k", b":-2\r\n"),
+        ("TTL none", b":-1\r\n"),
+        ("HGETALL k", b"*0\r\n"),
         ("GETRANGE k 01 2", b"$2\r\nal\r\n"),
-        ("MGET k none", b"*2\r\n$5\r\nvalue\r\n$-1\r\n"),
+        ("MGET k none", b"*2\r\n$-1\r\n$5\r\nvalue\r\n"),
+        ("MGET k none", b"*2\r\n$5\r\nvalue\r\n_\r\n"),
+        ("GET none", b"_\r\n"),
     ] {
         assert_eq!(said(line, reply), Err("history"), "{line}");
     }
+}
+
+#[test]
+fn where_misses_are_told_none_is_hidden() {
+    let nil = b"$-1\r\n";
+    let asked_then = |seen: bool, ms: u64, told: bool, line: &str, reply: &[u8]| {
+        let mut run = Run::new();
+        run.write(0, "k", "value");
+        let by = seen.then_some(2);
+        run.checks.misses_told(run.now, by, true);
+        run.checks.misses_told(run.now, by, told);
+        run.wait(ms);
+        run.send(1, line);
+        run.read(1, reply)
+    };
+    assert_eq!(asked_then(true, 0, true, "GET none", nil), Err("keymiss"));
+    assert_eq!(
+        asked_then(true, 0, true, "EXISTS k none", b":1\r\n"),
+        Err("keymiss")
+    );
+    assert_eq!(asked_then(true, 0, true, "EXISTS k", b":1\r\n"), Ok(()));
+    assert_eq!(asked_then(true, 0, false, "GET none", nil), Ok(()));
+    assert_eq!(asked_then(false, 0, true, "GET none", nil), Ok(()));
+    assert_eq!(
+        asked_then(false, 2_000, true, "GET none", nil),
+        Err("keymiss")
+    );
 }
 
 #[test]

@@ -206,17 +206,22 @@ pub(super) fn bulk(frame: &[u8]) -> Option<Option<&[u8]>> {
     (whole && frame.ends_with(b"\r\n")).then_some(Some(value))
 }
 
-/// The values of an array of bulk strings without nil; `None` for anything else.
-pub(super) fn bulks(frame: &[u8]) -> Option<Vec<&[u8]>> {
+/// The values of an array of bulk strings and of nil, spelt like this; `None` for anything else.
+pub(super) fn nil_or_bulks<'a>(frame: &'a [u8], nil: &[u8]) -> Option<Vec<Option<&'a [u8]>>> {
     let end = |from: usize| Some(from + line(&frame[from..])?.len() + 1);
     let mut at = end(0)?;
     let count = usize::try_from(number(&frame[..at - 1]).filter(|_| frame[0] == b'*')?).ok()?;
     let head = format!("*{count}\r\n");
     let mut values = Vec::new();
     while values.len() < count {
+        if frame.get(at..)?.starts_with(nil) {
+            values.push(None);
+            at += nil.len();
+            continue;
+        }
         let length = number(&frame[at..end(at)? - 1])?;
         let whole = end(at)?.checked_add(usize::try_from(length).ok()? + 2)?;
-        values.push(bulk(frame.get(at..whole)?)??);
+        values.push(Some(bulk(frame.get(at..whole)?)??));
         at = whole;
     }
     (at == frame.len() && frame.starts_with(head.as_bytes())).then_some(values)
@@ -324,8 +329,9 @@ mod tests {
 
     #[test]
     fn arrays_and_integers_are_exact() {
-        let two = bulks(b"*2\r\n$1\r\na\r\n$0\r\n\r\n");
-        assert_eq!(two, Some(vec![&b"a"[..], b""]));
+        let bulks = |frame| nil_or_bulks(frame, b"_\r\n");
+        let three = bulks(b"*3\r\n$1\r\na\r\n_\r\n$0\r\n\r\n");
+        assert_eq!(three, Some(vec![Some(&b"a"[..]), None, Some(b"")]));
         for wrong in [
             &b"*2\r\n$1\r\na\r\n"[..],
             b"*02\r\n$1\r\na\r\n$0\r\n\r\n",

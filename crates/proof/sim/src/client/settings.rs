@@ -11,7 +11,7 @@ use crate::plan::Plan;
 /// A change.
 #[must_use]
 pub fn draw(random: &mut Rng) -> Vec<u8> {
-    let argv: &[&[u8]] = match random.u8(0..12) {
+    let argv: &[&[u8]] = match random.u8(0..14) {
         0 => &[b"CONFIG", b"SET", b"timeout", b"0"],
         1 | 2 => &[b"CONFIG", b"SET", b"timeout", b"2"],
         3 => &[b"CONFIG", b"SET", b"maxmemory", b"3000"],
@@ -21,6 +21,8 @@ pub fn draw(random: &mut Rng) -> Vec<u8> {
         7 => &[b"CONFIG", b"SET", b"requirepass", b""],
         8 => &[b"CONFIG", b"RESETSTAT"],
         9 => &[b"REPLICAOF", b"10.0.0.99", b"6379"],
+        11 => &[b"CONFIG", b"SET", b"notify-keyspace-events", b"KEm"],
+        12 => &[b"CONFIG", b"SET", b"notify-keyspace-events", b"AKE"],
         10 => &[b"REPLICAOF", b"NO", b"ONE"],
         _ => &[b"ACL", b"SETUSER", b"somebody", b"on", b"nopass"],
     };
@@ -39,7 +41,7 @@ pub fn draw_for(plan: &Plan, random: &mut Rng) -> Vec<u8> {
 /// Takes back what keeps clients from being served.
 #[must_use]
 pub fn defaults() -> Vec<Vec<u8>> {
-    let all: [&[&[u8]]; 8] = [
+    let all: [&[&[u8]]; 9] = [
         // An error if none is asked for.
         &[b"AUTH", b"secret"],
         &[b"SELECT", b"0"],
@@ -47,6 +49,7 @@ pub fn defaults() -> Vec<Vec<u8>> {
         &[b"CONFIG", b"SET", b"timeout", b"0"],
         &[b"CONFIG", b"SET", b"maxmemory", b"0"],
         &[b"CONFIG", b"SET", b"requirepass", b""],
+        &[b"CONFIG", b"SET", b"notify-keyspace-events", b""],
         &[b"CONFIG", b"SET", b"replica-serve-stale-data", b"yes"],
         &[b"REPLICAOF", b"NO", b"ONE"],
     ];

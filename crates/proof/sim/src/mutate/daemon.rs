@@ -64,6 +64,8 @@ pub enum DaemonMistake {
     SettledUnread,
     /// A key that was written is not read before it is missed.
     WrittenForgotten,
+    /// Absences are answered whoever hears of them.
+    AbsentRegardless,
 }
 
 /// What a daemon with [`DaemonMistake::SizesUnasked`] writes instead: whether the key is there, which is
@@ -165,6 +167,11 @@ impl<D: DataPath> ControlBlock for Mistaken<D> {
     fn set_fast_off(&self, value: u32) {
         let forgotten = self.has(DaemonMistake::FastNamesUnchecked);
         self.inner.set_fast_off(if forgotten { 0 } else { value });
+    }
+
+    fn set_absent(&self, value: u16) {
+        let regardless = self.has(DaemonMistake::AbsentRegardless);
+        self.inner.set_absent(if regardless { 1 } else { value });
     }
 
     fn set_unknown_class(&self, value: u32) {

@@ -140,13 +140,19 @@ mutations! {
     "off-ignored", "a command that this Redis has not is not answered", "reads-switched-off",
         [("redis/strings.h", "if (kind == FAST_NONE || c->fast_off & 1U << kind)", "if (kind == FAST_NONE)")];
     "exists-once", "EXISTS counts a key as often as it is named", "reads-answers",
-        [("redis/strings.h", "return more_integer(m->keys, 0);", "return more_integer(m->keys > 0, 0);")];
+        [("redis/strings.h", "return more_integer(m->keys - m->absent, 0);", "return more_integer(m->keys > m->absent, 0);")];
     "other-type-served", "a value is answered from by commands of its type", "hash-answers",
         [("redis/strings.h", "if (slot->type != (more_hashed(m) ? SLOT_HASH : SLOT_STRING) && !more_typeless(m))", "if (slot->type > SLOT_HASH && !more_typeless(m))")];
     "field-by-length", "the whole field is compared", "hash-answers",
         [("redis/hashes.h", "\t\tif (differ)\n", "\t\tif (differ && len > KEY_BYTES_MAX)\n")];
     "type-not-kept", "an entry is what the fill read", "hash-answers",
-        [("control.bpf.c", "slot->type = s->type;", "slot->type = SLOT_STRING;")];
+        [("control.bpf.c", "slot->type = s->absent ? SLOT_ABSENT : s->type;", "slot->type = s->absent ? SLOT_ABSENT : SLOT_STRING;")];
+    "absent-counted", "EXISTS does not count what is absent", "absent-answers",
+        [("redis/strings.h", "return more_integer(m->keys - m->absent, 0);", "return more_integer(m->keys, 0);")];
+    "absent-nil-of-resp2", "nil of a key is in the version of the connection", "absent-other-version",
+        [("redis/get.h", "if (w->h.look.resp == 2) {", "if (w->h.look.resp != 1) {")];
+    "absent-for-any-version", "an absence is inserted only if nothing was written since it was asked for", "absent-fill-meets-write",
+        [("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (!set->marks && (s->absent || set->version == s->version)) {")];
     "nil-of-resp2", "nil is in the version of the connection", "hash-other-version",
         [("redis/modes.h", "\t\tconn->h.resp = 0;\n", "\t\tconn->h.resp = 2;\n")];
     "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
@@ -364,6 +370,12 @@ pub(super) const DAEMON: &[Mutation] = &[
         "a key that is read between its writes is read again as soon as it is written",
         Way::Scenario("seldom-written-again"),
         DaemonMistake::WrittenForgotten,
+    ),
+    daemon(
+        "absent-regardless",
+        "absences are answered only where the daemon has read that nobody is told of them",
+        Way::Profile("absent"),
+        DaemonMistake::AbsentRegardless,
     ),
     daemon(
         "sizes-unasked",

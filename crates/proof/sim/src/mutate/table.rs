@@ -149,4 +149,8 @@ mutations! {
          ("cache/cache.h", "\tif (!broken)\n\t\tset->marks--;", "\tif (set->marks)\n\t\tset->marks--;")];
     "aside-stale", "invalidations reach sets that are not looked into", "aside",
         [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash), &used);", "dropped = used = 0;\n\t\tif (!set_aside(c, set_of(c, fw->l.hash), c->look_mask))\n\t\t\tdropped = set_drop_tag(set, tag_of(fw->l.hash), &used);")];
+    "absence-not-kept", "a key that is absent holds no empty string", "absent",
+        [("control.bpf.c", "slot->type = s->absent ? SLOT_ABSENT : s->type;", "slot->type = s->type;")];
+    "absent-untold", "an absence is not answered where Redis tells of such reads", "absent",
+        [("redis/get.h", "return read_once(c->absent) ? 0 : STAT_REFUSE_ABSENT;", "return 0;")];
 }

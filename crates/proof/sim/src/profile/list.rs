@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The profiles themselves: each names what it changes of a calm day.
 
+use crate::profile::absent::ABSENT;
 use crate::profile::aside::ASIDE;
 use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
@@ -591,5 +592,5 @@ const CROWDED: Profile = Profile {
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
     BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
-    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE,
+    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE, ABSENT,
 ];

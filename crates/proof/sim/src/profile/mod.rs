@@ -2,6 +2,7 @@
 //! Profiles: named sets of rates and shapes. Rates of what happens per frame or per operation are
 //! in parts per million; times between rare events are means, 0 = never.
 
+mod absent;
 mod aside;
 mod edges;
 mod list;

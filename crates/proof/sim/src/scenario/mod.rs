@@ -20,7 +20,8 @@
 //! s.finish();
 //! ```
 
-pub mod cases;
+pub mod absent;
+mod cases;
 mod hand;
 mod hashes;
 mod links;

@@ -70,11 +70,11 @@ pub(super) fn answers_of_reads() {
     let integer = b"-ERR value is not an integer or out of range\r\n";
     let up: [(&str, &[u8]); 10] = [
         ("MGET k none", b"*2\r\n$5\r\nvalue\r\n$-1\r\n"),
-        ("MGET none k", b"*2\r\n$-1\r\n$5\r\nvalue\r\n"),
-        ("EXISTS k none", b":1\r\n"),
-        ("STRLEN none", b":0\r\n"),
-        ("TTL none", b":-2\r\n"),
-        ("GETRANGE none 0 -1", b"$0\r\n\r\n"),
+        ("MGET no-2 k", b"*2\r\n$-1\r\n$5\r\nvalue\r\n"),
+        ("EXISTS k no-3", b":1\r\n"),
+        ("STRLEN no-4", b":0\r\n"),
+        ("TTL no-5", b":-2\r\n"),
+        ("GETRANGE no-6 0 -1", b"$0\r\n\r\n"),
         ("GETRANGE k 0 -100", b"$1\r\nv\r\n"),
         ("GETRANGE k 00 1", integer),
         ("GETRANGE k -0 1", integer),
@@ -156,7 +156,7 @@ fn fill(control: &Control, key: &[u8], value: &[u8]) {
         key,
         db: 0,
         kind: abi::ValueKind::String,
-        value,
+        value: Some(value),
         expiry_ms: 0,
         token,
     };

@@ -508,7 +508,7 @@ fn fill_now(control: &Control, keys: &[Vec<u8>], tokens: &[FillToken]) {
             key,
             db: 0,
             kind: ValueKind::String,
-            value: key,
+            value: Some(key),
             expiry_ms: 0,
             token: *token,
         })
@@ -534,7 +534,7 @@ pub(super) fn entry_replaced_while_it_is_read() {
         set.extend(keys.iter().flat_map(|key| [key.as_slice(), key]));
         s.unseen(&set);
         let reader = s.fast();
-        s.call(reader, &[b"GET", b"none"]);
+        s.call(reader, &[b"ECHO", b"x"]);
         s.run(100 * MS); // the reply is acknowledged
         s.stop_daemon(true);
         let path = s.world.server.attached_path().expect("attached");

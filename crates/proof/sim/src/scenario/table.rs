@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use erb_sim_kernel::Library;
 use erb_sim_kernel::compile::Flavour;
 
-use super::{cases, hand, hashes, reads, seldom, sharp};
+use super::{absent, cases, hand, hashes, reads, seldom, sharp};
 use crate::mutate::{self, Change, DaemonMistake, source};
 use crate::plan::Outcome;
 use crate::violation::Violation;
@@ -308,6 +308,12 @@ cases! {
     "hash-fill-meets-write", "C2", "a fill that a write of the hash overtakes is not inserted", Some(hashes::fill_meets_a_write), "";
     "hash-expires", "C-16", "a hash is not answered from beyond its expiry", Some(hashes::expires), "";
     "hash-other-version", "V2", "nil and maps are in the version of the connection, or Redis's", Some(hashes::other_version), "nil-of-resp2";
+    "absent-answers", "F3", "what is cached as absent is answered as Redis does, by every command", Some(absent::answers), "absent-counted";
+    "absent-created", "C-3", "whatever creates a key ends what is cached of its absence", Some(absent::created), "invalidation-ignored";
+    "absent-fill-meets-write", "C2", "a fill that finds no key, and that a write overtakes, is not inserted", Some(absent::fill_meets_a_write), "absent-for-any-version";
+    "absent-told", "F3", "reads of absent keys are Redis's where it tells somebody of them", Some(absent::told), "absent-untold";
+    "absent-other-version", "F3", "nil and maps are in the version of the connection", Some(absent::other_version), "absent-nil-of-resp2";
+    "absent-expires", "C-16", "a key that has expired is absent, and not before", Some(absent::expires), "";
     "hash-too-large", "fills", "a hash that may not fit or may have fields that expire is not cached", Some(hashes::too_large), "";
     "edge-05-tiny-fragments", "E-5", "a first fragment without the whole TCP header does not reach Redis", Some(cases::forged::tiny_fragments), "tiny-fragments";
     "edge-05-data-in-syn", "E-5", "data in a SYN do not reach Redis", Some(cases::forged::data_in_syn), "syn-data";

@@ -374,7 +374,7 @@ impl Server {
             let (look, fill, vain) = (mask(), mask(), mask());
             path.set_look_at(random.u8(..));
             path.set_look_mask(look as u8);
-            path.set_fill_mask(fill);
+            path.set_fill_mask(fill as u16);
             path.set_vain_mask(vain);
         }
     }

@@ -289,6 +289,7 @@ impl Server {
         if changes || (queued && name.as_deref() == Some(b"exec")) {
             checks.rights_change(now, by, redis.users());
         }
+        checks.misses_told(now, by, redis.tells_misses());
         for (client, peer) in self.peers.borrow().iter() {
             let Some(conn) = peer.conn else { continue };
             let full = redis.has_full_rights(*client);

@@ -271,7 +271,9 @@ pub(crate) fn policies_that_count_reads() {
         for round in 0..300 {
             let key = format!("filler{round}");
             s.unseen(&[b"SET", key.as_bytes(), b"v", b"EX", b"1000"]);
-            assert!(is_fast(&mut s, client), "{policy}, round {round}: evicted");
+            assert!(is_fast(&mut s, client), "{policy}, round {round}");
+            let value = s.call(client, &[b"GET", b"k"]);
+            assert_eq!(value, b"$1\r\nv\r\n", "{policy}, round {round}: evicted");
             s.run(20 * MS);
         }
         // By use alone: not read any more, it goes.
