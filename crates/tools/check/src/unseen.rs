@@ -198,18 +198,19 @@ impl Run {
         Ok(())
     }
 
-    /// When the change is done, whose last command has been answered.
-    fn done(&mut self, change: &Change, key: &str, new: &[u8]) -> Result<Instant> {
+    /// When the server has what `key` is now, by a command of `name` that has been answered and takes effect
+    /// `after` its answer.
+    fn done(&mut self, name: &str, after: Duration, key: &str, new: &[u8]) -> Result<Instant> {
         let answered = Instant::now();
         if self.master.is_none() {
-            return Ok(answered + change.after);
+            return Ok(answered + after);
         }
         while self.direct.call(&["GET", key]).context("--direct")? != new {
             if answered.elapsed() > NEVER {
                 bail!(
                     "{}: {key} has not come from --master to --direct within {} s; is that its replica, and the \
                      link up (INFO replication)?",
-                    change.name,
+                    name,
                     NEVER.as_secs()
                 );
             }
@@ -217,44 +218,53 @@ impl Run {
         Ok(Instant::now())
     }
 
-    /// One round; how long the change stayed hidden.
-    fn round(&mut self, change: &Change, key: &str) -> Result<Duration> {
-        let other = format!("{key}:other");
-        self.change(&["SET", key, "old"])?;
-        self.change(&["SET", &other, "new"])?;
-        let (old, new) = (bulk(Some("old")), bulk(change.becomes));
-        for read in 0..HEAT_READS {
-            // Until the invalidation of the last round's value has come.
-            let reply = self.target.call(&["GET", key])?;
-            if read + 1 == HEAT_READS && reply != old {
-                self.wrong.push(format!(
-                    "{}: {key} is {} before the change",
-                    change.name,
-                    resp::show(&reply, 100)
-                ));
-            }
-            std::thread::sleep(HEAT_PAUSE);
-        }
-        self.change_all(change.commands, key, &other)?;
-        let done = self.done(change, key, &new)?;
+    /// Reads through the target until it shows `new`, and returns how long behind `done` something else was
+    /// shown. What is shown until then must be in `older`, if that says what was there before.
+    fn shown(
+        &mut self,
+        name: &str,
+        key: &str,
+        (new, older): (&[u8], Option<&[u8]>),
+        done: Instant,
+    ) -> Result<Duration> {
         let mut hidden = Duration::ZERO;
-        loop {
+        while hidden <= NEVER {
             let sent = Instant::now();
             let reply = self.target.call(&["GET", key])?;
             if reply == new {
                 break;
             }
-            if reply != old {
+            if older.is_some_and(|older| reply != older) {
                 let reply = resp::show(&reply, 100);
-                self.wrong
-                    .push(format!("{}: {key} is {reply}", change.name));
+                self.wrong.push(format!("{name}: {key} is {reply}"));
                 break;
             }
             hidden = hidden.max(sent.saturating_duration_since(done));
-            if hidden > NEVER {
-                break;
-            }
         }
+        Ok(hidden)
+    }
+
+    /// One round; how long a change stayed hidden: that which makes the key, or the one at hand.
+    fn round(&mut self, change: &Change, key: &str) -> Result<Duration> {
+        let (name, other) = (change.name, format!("{key}:other"));
+        let (old, new) = (bulk(Some("old")), bulk(change.becomes));
+        self.change(&["SET", key, "old"])?;
+        self.change(&["SET", &other, "new"])?;
+        let made = self.done(name, Duration::ZERO, key, &old)?;
+        // Something of the last round may be cached, and be it that the key is absent.
+        let mut hidden = self.shown(name, key, (&old, None), made)?;
+        for _ in 0..HEAT_READS {
+            let reply = self.target.call(&["GET", key])?;
+            if reply != old {
+                let reply = resp::show(&reply, 100);
+                self.wrong
+                    .push(format!("{name}: {key} is {reply} before the change"));
+            }
+            std::thread::sleep(HEAT_PAUSE);
+        }
+        self.change_all(change.commands, key, &other)?;
+        let done = self.done(name, change.after, key, &new)?;
+        hidden = hidden.max(self.shown(name, key, (&new, Some(&old)), done)?);
         self.change_all(change.undo, key, &other)?;
         self.change(&["DEL", key, &other])?;
         Ok(hidden)
