@@ -9,9 +9,10 @@
  * Invariants:
  *  N1. What the kernel throws away changes nothing in the entry: the end of the bytes, the
  *      acknowledgement, the timestamp, FIN and RST count only for what it looks at.
- *  N2. New bytes go up unscanned only if the kernel cannot take them: what it may take or refuse,
- *      as things go meanwhile, is dropped, and what is rejected bears an acknowledgement that it
- *      refuses at any time. */
+ *  N2. New bytes go up unscanned only if the kernel cannot take them: the segment acknowledges nothing.
+ *      What the kernel may take or refuse, as things go meanwhile, is dropped. So is what acknowledges
+ *      too much or too little: an acknowledgement that is refused at any time does not exist, for
+ *      header prediction queues bytes before it looks at one that is too old. */
 #pragma once
 #include "base/seam.h"
 #include "net/packet.h"

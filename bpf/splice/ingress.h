@@ -47,9 +47,15 @@ INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn
 		count(STAT_DROP_RACE);
 		return V_DROP;
 	}
-	if (!(w->p.flags & TCP_ACK) || seq_after(w->p.ack, conn_sent_end(conn, &w->view)) ||
-	    ack_too_old(conn, &w->p, &w->view))
+	if (!(w->p.flags & TCP_ACK))
 		return ingress_reject(ctx, w, conn, r);
+	if (seq_after(w->p.ack, conn_sent_end(conn, &w->view)) ||
+	    ack_too_old(conn, &w->p, &w->view)) {
+		/* TCP refuses both, but not in every state: header prediction takes the bytes of what
+		 * acknowledges too little before it looks (tcp_rcv_established()). */
+		count(STAT_REFUSE_ACK);
+		return ingress_gap(ctx, w, conn, r);
+	}
 	if ((!conn->out_delta && seq_before(w->p.ack, conn->edge) &&
 	     w->view.snd_una - conn->edge < w->view.max_window) ||
 	    ack_of_unsent(conn, &w->p, &w->view)) {

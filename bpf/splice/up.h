@@ -152,19 +152,16 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 	return pass_up(ctx, w);
 }
 
-/* New bytes that the kernel is sure to throw away, because the segment acknowledges what nobody
- * sent, or what was acknowledged long ago: up, for its challenge ACK, but nothing of it counts; the
- * same numbers may come with other bytes. */
+/* New bytes that the kernel is sure to throw away, because the segment acknowledges nothing: up, but
+ * nothing of it counts; the same numbers may come with other bytes. */
 INLINE enum verdict ingress_reject(ctx_t *ctx, struct work *w, struct conn *conn,
 				   struct sock_ref *r)
 {
 	if (!tier_note(ctx, META_TRANSLATED))
 		return V_UNMARKED;
 	lock_take(&conn->lock);
-	if (conn->cookie == r->cookie) {
+	if (conn->cookie == r->cookie)
 		translation_take(conn, w);
-		translation_refused(w);
-	}
 	lock_release(&conn->lock);
 	count(STAT_REFUSE_ACK);
 	return pass_up(ctx, w);

@@ -248,8 +248,8 @@ mutations! {
         [("net/checksum.h", "w->bare = partial || (bare && !right);", "w->bare = partial || bare;")];
     "sequence-unjudged", "an acknowledgement counts only if TCP looks at the segment", "edge-07-ack-out-of-window",
         [("splice/accept.h", "bad |= (end - v->rcv_wup) >> 31;\n\tbad |= (v->rcv_nxt - seq) >> 31 & (v->rcv_wup + v->rcv_wnd - seq) >> 31;", "bad |= end == 0 && seq == 0;")];
-    "rejected-in-doubt", "what is rejected bears an acknowledgement that the kernel refuses at any time", "edge-07-rejected-for-sure",
-        [("splice/up.h", "translation_take(conn, w);\n\t\ttranslation_refused(w);", "translation_take(conn, w);")];
+    "rejected-in-doubt", "new bytes that acknowledge what nobody sent do not go up", "edge-07-rejected-for-sure",
+        [("splice/ingress.h", "count(STAT_REFUSE_ACK);\n\t\treturn ingress_gap(ctx, w, conn, r);", "return ingress_reject(ctx, w, conn, r);")];
     "reset-scanned", "TCP takes no bytes of a reset", "edge-07-reset-with-payload",
         [("splice/ingress.h", "if (!w->p.payload_len || (w->p.flags & TCP_RST)) /* TCP", "if (!w->p.payload_len) /* TCP")];
     "request-paws", "payload older than its SYN does not go up", "edge-07-payload-older-than-its-syn",
