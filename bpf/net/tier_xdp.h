@@ -110,6 +110,14 @@ INLINE void tier_unnote(ctx_t *ctx)
 	bpf_xdp_adjust_meta(ctx, sizeof(u32));
 }
 
+/* Leaves the packet to the TC tier, which treats it alike if it cannot be marked. */
+INLINE int tier_to_tc(ctx_t *ctx)
+{
+	count(STAT_TO_TC);
+	tier_note(ctx, META_TO_TC);
+	return XDP_PASS;
+}
+
 enum grown { GROWN_NOT = 0, GROWN_TAIL, GROWN_HEAD, GROWN_FAILED };
 
 /* Makes the frame n bytes longer: at the head, else at the tail. Everything is rewritten anyway,

@@ -37,9 +37,7 @@ int erb_xdp(struct xdp_md *ctx)
 	case V_SENT:
 		return XDP_TX;
 	case V_TO_TC:
-		count(STAT_TO_TC);
-		tier_note(ctx, META_TO_TC); /* unmarked, TC treats it alike */
-		return XDP_PASS;
+		return tier_to_tc(ctx);
 	case V_PLAIN:
 		tier_note(ctx, META_TRANSLATED);
 		return XDP_PASS;

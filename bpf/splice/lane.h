@@ -219,9 +219,7 @@ INLINE int lane_answer(ctx_t *ctx, struct work *w, struct control *c, struct con
 		if (reason != STAT_TO_TC)
 			return LANE_LEFT;
 		handler_usual_done(w, c);
-		count(STAT_TO_TC);
-		tier_note(ctx, META_TO_TC);
-		return XDP_PASS;
+		return tier_to_tc(ctx);
 	}
 	place_call(w, PLACES_TIMER);
 	handler_usual_done(w, c);
@@ -352,7 +350,6 @@ __noinline int lane(ctx_t *ctx)
 	opaque(ctx);
 	at = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
-
 	if (!LANE || !c || !w || at + ETH_BYTES > end)
 		return LANE_LEFT;
 	type = *(u16 *)(at + 12);

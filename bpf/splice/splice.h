@@ -374,8 +374,8 @@ INLINE void translation_take(const struct conn *conn, struct work *w)
 	w->translate = conn->in_delta || conn->out_delta;
 }
 
-/* For an acknowledgement that the kernel is to refuse (N2): a challenge ACK is its answer, whatever
- * it acknowledges and sends meanwhile. View loaded. */
+/* For an acknowledgement that the kernel is to refuse, of a packet without new bytes (N2): a challenge
+ * ACK is its answer, whatever it acknowledges and sends meanwhile. View loaded. */
 INLINE void translation_refused(struct work *w)
 {
 	w->edge = w->view.snd_una - ACK_REFUSED;

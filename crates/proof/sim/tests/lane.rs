@@ -199,7 +199,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("tail-forgotten", "\t*(u64 *)(at + body_at + from) = *(u64 *)(w->reply + from);\n", "", "hot"),
     ("place-uncalled", "\tplace_call(w, PLACES_TIMER);\n", "", "lossy"),
     ("window-unasked", "\t    (conn->flags & CONN_F_SCAN_LOST) ||\n\t    seq_after(w->p.seq + w->p.payload_len - conn->in_delta, sock_right_edge(v)))", "\t    (conn->flags & CONN_F_SCAN_LOST))", BY_HAND),
-    ("to-tc-unseen", "\t\thandler_usual_done(w, c);\n\t\tcount(STAT_TO_TC);\n", "\t\tcount(STAT_TO_TC);\n", "all"),
+    ("to-tc-unseen", "\t\thandler_usual_done(w, c);\n\t\treturn tier_to_tc(ctx);\n", "\t\treturn tier_to_tc(ctx);\n", "all"),
     ("miss-seq-untranslated", "\t*seq = new_seq;\n", "", "calm"),
     ("miss-ack-untranslated", "\t*ack = new_ack;\n", "", "calm"),
     ("miss-sum-forgotten", "\tif (!bare)\n\t\t*(u16 *)(tcp + 16)", "\tif (0)\n\t\t*(u16 *)(tcp + 16)", "calm"),
