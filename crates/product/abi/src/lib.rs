@@ -106,9 +106,12 @@ pub struct FastCommand {
 
 include!(concat!(env!("OUT_DIR"), "/fast.rs"));
 
-/// Memory (MEMORY USAGE) of a hash that is read for the cache, at most. One whose replies fit a slot takes
+/// Memory (MEMORY USAGE) of a listpack that is read for the cache, at most. One whose replies fit a slot takes
 /// less, with its key, the key's entry and the allocator's rounding; and few bytes of it make many of RESP.
 pub const HASH_MEMORY_MAX: u64 = 4096;
+
+/// The same of a hash table. With 64 fields, each an entry and two allocations, one that fits takes some 7 KB.
+pub const TABLE_MEMORY_MAX: u64 = 8192;
 
 /// A map of the data path and the sizes this mirror expects it to have, in bytes.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,10 @@ use erb_abi::{self as abi, Wanted};
 
 use crate::client_list::ClientLine;
 use crate::commands::CommandsReport;
-use crate::fill::{Filled, Size};
+use crate::fill::Filled;
 use crate::reading::Asked;
 use crate::redis_state::{Calls, RedisState};
+use crate::size::Size;
 
 /// Why CLIENT LIST is asked for.
 #[derive(Debug, Default)]
@@ -89,6 +90,7 @@ pub(crate) enum Expect {
     /// The same of values.
     Exec {
         asked: Vec<Asked>,
+        proves_tables: bool,
         bytes: usize,
     },
     /// EXEC of TOUCH.

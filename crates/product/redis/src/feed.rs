@@ -56,6 +56,8 @@ pub(crate) struct Feed<S> {
     output_limit: Option<u64>,
     /// Redis tells subscribers of keys that were not there: `reading.rs`, invariant 2.
     quiet: bool,
+    /// Fields of hashes may expire by themselves; unknown: yes.
+    fields_expire: bool,
     /// What was wrong with the last answer to [`Expect::Calls`]: invariant 3.
     calls_error: Option<String>,
     ready: bool,
@@ -82,6 +84,7 @@ impl<S: Read + Write> Feed<S> {
             line_bytes: 0,
             output_limit: None,
             quiet: false,
+            fields_expire: true,
             calls_error: None,
             ready: false,
             trusts_names: false,
@@ -106,7 +109,7 @@ impl<S: Read + Write> Feed<S> {
             &[b"OBJECT", b"ENCODING", TRIAL_KEY],
             &[b"HLEN", TRIAL_KEY],
             &[b"MEMORY", b"USAGE", TRIAL_KEY],
-            &[b"HSCAN", TRIAL_KEY, b"0"],
+            &[b"HRANDFIELD", TRIAL_KEY, b"1"],
             &[b"PEXPIRETIME", TRIAL_KEY],
             &[b"EXEC"],
         ];
@@ -129,6 +132,11 @@ impl<S: Read + Write> Feed<S> {
     /// Redis tells subscribers of keys that were not there.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
+    }
+
+    /// Fields of hashes may expire by themselves.
+    pub(crate) const fn fields_expire(&self) -> bool {
+        self.fields_expire
     }
 
     /// Whether another PING may be sent: a slow Redis needs no more.
@@ -310,9 +318,11 @@ impl<S: Read + Write> Feed<S> {
             Expect::Sizes { asked, quiet, .. } => {
                 events.push(Event::Sized(sizes(asked, quiet, &frame)?))
             }
-            Expect::Exec { asked, .. } => {
-                events.push(Event::Filled(insert(cache, asked, &frame)?));
-            }
+            Expect::Exec {
+                asked,
+                proves_tables,
+                ..
+            } => events.push(Event::Filled(insert(cache, asked, proves_tables, &frame)?)),
             Expect::Config => {
                 self.state = RedisState::default();
                 self.take_config(&frame);
@@ -348,6 +358,7 @@ impl<S: Read + Write> Feed<S> {
     /// The last answer about Redis's state, but for CLIENT LIST where that is needed.
     fn take_info(&mut self, reply: &Frame, gate: u64, events: &mut Vec<Event>) {
         self.state.take_info(reply);
+        self.fields_expire = self.state.fields_may_expire();
         // Here, not with the state: calls of later PINGs come before CLIENT LIST's answer.
         events.extend(Calls::of(reply).map(Event::Calls));
         if self.state.may_be_monitored() {

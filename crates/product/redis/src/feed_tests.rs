@@ -6,12 +6,12 @@ use erb_abi::{self as abi, ControlBlock as _, ControlPlane as _, FillToken, Valu
 use super::*;
 use crate::doubles::{Pipe, Recorder, few_commands};
 use crate::expect::Question;
-use crate::fill::{Filled, Size};
+use crate::fill::Filled;
 use crate::reading::Asked;
 
 const SETUP: &[u8] = b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
     +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
-    *8\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*2\r\n$1\r\n0\r\n*0\r\n:-2\r\n";
+    *8\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*0\r\n:-2\r\n";
 
 struct Fixture {
     feed: Feed<Pipe>,
@@ -256,50 +256,6 @@ fn a_fill_names_its_databases_and_one_that_is_refused_counts_for_nothing() {
 }
 
 #[test]
-fn sizes_are_asked_for_by_commands_whose_answers_are_short() {
-    let mut fixture = Fixture::ready();
-    let key = |name: &str| Wanted::string(name.as_bytes().to_vec());
-    let mut batch: Vec<Wanted> = ["h", "s", "l", "x", "n"].map(key).into();
-    for at in [0, 3, 4] {
-        batch[at].kind = ValueKind::Hash;
-    }
-    fixture.redis.heard();
-    fixture.feed.ask_sizes(batch.clone(), 9, false);
-    fixture.feed.flush().unwrap();
-    let heard = fixture.redis.heard();
-    for reads in ["GET", "HKEYS", "HVALS", "HGETALL", "HSCAN"] {
-        assert!(!heard.contains(reads), "{heard}");
-    }
-    fixture.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
-    fixture.say(b"*12\r\n+OK\r\n$8\r\nlistpack\r\n:3\r\n:128\r\n:4194304\r\n-WRONGTYPE x\r\n");
-    fixture.say(b"$9\r\nhashtable\r\n:1000000\r\n:90000000\r\n_\r\n:0\r\n_\r\n");
-    let Event::Sized(found) = fixture.events.remove(0) else {
-        panic!("{:?}", fixture.events)
-    };
-    let small = Size::Hash {
-        fields: 3,
-        memory: 128,
-    };
-    let none = Size::None;
-    let sizes = [small, Size::String(4_194_304), none, none, Size::Absent];
-    for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
-        assert_eq!((&wanted, size), (&key, Some(expected)));
-    }
-    fixture.feed.ask_sizes(vec![key("a")], 9, false);
-    fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n-EXECABORT x\r\n");
-    assert!(matches!(&fixture.events[..], [Event::Sized(found)] if found[0].1.is_none()));
-}
-
-#[test]
-fn an_answer_that_no_fill_can_have_ends_the_feed() {
-    let mut fixture = Fixture::ready();
-    fixture.feed.ask_fill(asked(&["a"]), 9);
-    fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
-    let error = fixture.try_say(b"*3\r\n+OK\r\n$1048577\r\n").unwrap_err();
-    assert!(error.to_string().contains("longer than 1048576"), "{error}");
-}
-
-#[test]
 fn an_aborted_fill_inserts_nothing() {
     let mut fixture = Fixture::ready();
     fixture.feed.ask_fill(asked(&["a"]), 9);
@@ -445,34 +401,6 @@ fn a_trial_of_a_loading_redis_proves_nothing() {
 }
 
 #[test]
-fn a_hash_is_filled_whole_or_not_at_all() {
-    let mut fixture = Fixture::ready();
-    let mut batch = asked(&["h", "s", "x", "w"]);
-    for at in [0, 2, 3] {
-        batch[at].wanted.kind = ValueKind::Hash;
-    }
-    fixture.feed.ask_fill(batch, 9);
-    fixture.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(12)).as_bytes());
-    assert!(
-        fixture
-            .redis
-            .heard()
-            .contains("HSCAN\r\n$1\r\nh\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$2\r\n64\r\n")
-    );
-    fixture.say(b"*12\r\n+OK\r\n");
-    let scan = "*2\r\n$1\r\n0\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n:-1\r\n";
-    fixture.say(format!("$8\r\nlistpack\r\n{scan}$1\r\nv\r\n:-1\r\n").as_bytes());
-    fixture.say(format!("$10\r\nlistpackex\r\n{scan}").as_bytes());
-    fixture.say(b"$6\r\nembstr\r\n-WRONGTYPE x\r\n:-1\r\n");
-    let Event::Filled(ends) = &fixture.events[0] else {
-        panic!("{:?}", fixture.events)
-    };
-    let ends: Vec<_> = ends.iter().map(|(_, end)| *end).collect();
-    let (yes, never) = (Filled::Inserted, Filled::Never);
-    assert_eq!(ends, [yes, yes, never, never]);
-}
-
-#[test]
 fn a_new_table_is_loaded_while_nothing_is_served_and_empties_the_cache() {
     let mut fixture = Fixture::ready();
     fixture.cache.set(|control| control.serving = 1);
@@ -568,33 +496,5 @@ fn a_state_says_whether_a_list_of_the_clients_fits() {
     assert!(told.contains("101100"), "by the lines as seen: {told}");
 }
 
-#[test]
-fn where_misses_are_told_a_size_is_asked_for_without_one() {
-    let mut fixture = Fixture::ready();
-    let key = |name: &str| Wanted::string(name.as_bytes().to_vec());
-    let mut batch: Vec<Wanted> = ["s", "l", "n", "h", "x"].map(key).into();
-    batch[3].kind = ValueKind::Hash;
-    batch[4].kind = ValueKind::Hash;
-    fixture.feed.ask_state(0);
-    fixture.say(b"*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\nEm\r\n*0\r\n$0\r\n\r\n");
-    fixture.events.clear();
-    fixture.redis.heard();
-    fixture.feed.ask_sizes(batch.clone(), 9, false);
-    fixture.feed.flush().unwrap();
-    let heard = fixture.redis.heard();
-    assert!(heard.contains("ENCODING") && heard.contains("USAGE"));
-    for loud in ["STRLEN", "HLEN", "GETRANGE", "PEXPIRETIME"] {
-        assert!(!heard.contains(loud), "{heard}");
-    }
-    fixture.say(("+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(11)).as_bytes());
-    fixture.say(b"*11\r\n+OK\r\n$6\r\nembstr\r\n:56\r\n$9\r\nquicklist\r\n:90\r\n_\r\n_\r\n");
-    fixture.say(b"$8\r\nlistpack\r\n:200\r\n$9\r\nhashtable\r\n:200\r\n");
-    let Event::Sized(found) = fixture.events.remove(0) else {
-        panic!("{:?}", fixture.events)
-    };
-    let (none, string) = (Size::None, Size::StringMemory(56));
-    let sizes = [string, none, Size::Absent, Size::HashMemory(200), none];
-    for ((wanted, size), (expected, key)) in found.into_iter().zip(sizes.into_iter().zip(batch)) {
-        assert_eq!((&wanted, size), (&key, Some(expected)));
-    }
-}
+#[path = "reading_tests.rs"]
+mod reading;

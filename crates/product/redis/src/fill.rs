@@ -10,9 +10,10 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use erb_abi::{self as abi, HASH_MEMORY_MAX, ValueKind, Wanted};
+use erb_abi::{self as abi, ValueKind, Wanted};
 
 use crate::never::Never;
+use crate::size::Size;
 
 /// Keys waiting at most; a key that does not fit is missed again.
 const WAITING_MAX: usize = 65_536;
@@ -22,7 +23,7 @@ const TRIES_MAX: u32 = 40;
 
 /// Bytes that one batch may take, questions and answers: what Redis has at hand for the replies of
 /// one client (`PROTO_REPLY_CHUNK_BYTES`), so that it needs no more memory for it.
-const BATCH_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const BATCH_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes that all batches under way may take. Redis counts them as its own when it looks whether it
 /// must evict.
@@ -44,56 +45,6 @@ const AGAIN_MAX: usize = 1024;
 /// Keys that may wait to be read: more are not asked for their sizes.
 const SIZED_MAX: usize = BATCHES_MAX * abi::FILL_BATCH as usize;
 
-/// Memory of a string that may fit, with its key and what the allocator adds.
-const STRING_MEMORY_MAX: u64 = 4096;
-
-/// The same of a hash whose fields were not counted: what such a listpack may hold fits a batch.
-const QUIET_HASH_MEMORY_MAX: u64 = 2200;
-
-/// Bytes of a listpack that a field and its value take at least.
-const FIELD_BYTES_MIN: u64 = 4;
-
-/// What Redis says of a value before it is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
-    /// Bytes of a string.
-    String(u64),
-    /// A hash of the encoding that is cached: its fields and its memory.
-    Hash {
-        fields: u64,
-        memory: u64,
-    },
-    /// Memory of a string, or of such a hash, with its key: where the value itself was not asked for.
-    StringMemory(u64),
-    HashMemory(u64),
-    /// There is no such key.
-    Absent,
-    /// No value of the kind: it cannot be filled.
-    None,
-}
-
-impl Size {
-    /// Bytes that reading it takes at most; none: it is too large.
-    pub(crate) fn bytes(self) -> Option<usize> {
-        let bytes = match self {
-            Self::Absent => 0,
-            Self::String(bytes) if bytes <= abi::VALUE_BYTES_MAX.into() => bytes,
-            Self::Hash { fields, memory }
-                if fields <= abi::HASH_FIELDS_MAX.into() && memory <= HASH_MEMORY_MAX =>
-            {
-                // Numbers grow at most twofold, and each bulk string has its head.
-                2 * memory + fields * 2 * 9
-            }
-            Self::StringMemory(memory) if memory <= STRING_MEMORY_MAX => memory,
-            Self::HashMemory(memory) if memory <= QUIET_HASH_MEMORY_MAX => {
-                2 * memory + memory / FIELD_BYTES_MIN * 2 * 9
-            }
-            _ => return None,
-        };
-        usize::try_from(bytes).ok()
-    }
-}
-
 /// How one key's fill ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
@@ -106,7 +57,7 @@ pub(crate) enum Filled {
 }
 
 /// Bytes that a key's questions and answers take, less the value.
-fn words_of(wanted: &Wanted) -> usize {
+pub(crate) fn words_of(wanted: &Wanted) -> usize {
     let times = match wanted.kind {
         ValueKind::String => 2,
         ValueKind::Hash => 3,
@@ -363,6 +314,7 @@ impl Fills {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cached_hash::Encoding;
 
     fn key(name: &str) -> Wanted {
         Wanted::string(name.as_bytes().to_vec())
@@ -428,34 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn only_what_fits_a_slot_is_read() {
-        let hash = |fields, memory| Size::Hash { fields, memory }.bytes();
-        assert_eq!(Size::String(0).bytes(), Some(0));
-        assert_eq!(Size::Absent.bytes(), Some(0));
-        assert_eq!(
-            Size::String(abi::VALUE_BYTES_MAX.into()).bytes(),
-            Some(1451)
-        );
-        assert_eq!(
-            Size::String(u64::from(abi::VALUE_BYTES_MAX) + 1).bytes(),
-            None
-        );
-        assert!(hash(64, HASH_MEMORY_MAX).is_some());
-        assert_eq!(hash(65, 100), None);
-        assert_eq!(hash(1, HASH_MEMORY_MAX + 1), None);
-        assert_eq!(hash(u64::MAX, u64::MAX), None);
-        assert_eq!(Size::None.bytes(), None);
-        assert_eq!(Size::StringMemory(4096).bytes(), Some(4096));
-        assert_eq!(Size::StringMemory(4097).bytes(), None);
-        // What is not taken from the front would be waited for in vain.
-        let most = Size::HashMemory(QUIET_HASH_MEMORY_MAX).bytes().unwrap();
-        let mut longest = Wanted::string(vec![b'k'; abi::KEY_BYTES_MAX as usize]);
-        longest.kind = ValueKind::Hash;
-        assert!(most + words_of(&longest) <= BATCH_BYTES_MAX);
-        assert_eq!(Size::HashMemory(QUIET_HASH_MEMORY_MAX + 1).bytes(), None);
-    }
-
-    #[test]
     fn batches_and_what_is_under_way_are_bounded_in_bytes() {
         let mut fills = Fills::default();
         for number in 0..500 {
@@ -479,7 +403,8 @@ mod tests {
             let size = match key.kind {
                 ValueKind::String => Size::String(1451),
                 ValueKind::Hash => Size::Hash {
-                    fields: 64,
+                    encoding: Encoding::Listpack,
+                    fields: Some(64),
                     memory: 4096,
                 },
             };

@@ -9,10 +9,11 @@ use crate::admission::Admission;
 use crate::aside::Aside;
 use crate::clock::MS;
 use crate::feed::Feed;
-use crate::fill::{Batch, Filled, Fills, Fresh, Size};
+use crate::fill::{Batch, Filled, Fills, Fresh};
 use crate::outside::{DataPath, Result};
 use crate::pace::Pace;
 use crate::reading::Asked;
+use crate::size::Size;
 
 /// Between drains while misses flow: a fill then takes about as long as two round trips.
 const DRAIN_NS: u64 = 2 * MS;

@@ -50,6 +50,7 @@ mod redis_state;
 pub mod resp;
 pub mod rights;
 mod settle;
+mod size;
 mod stop;
 mod sweep;
 mod timer;

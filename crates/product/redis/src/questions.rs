@@ -3,11 +3,11 @@
 
 use std::io::{Read, Write};
 
-use erb_abi::Wanted;
+use erb_abi::{ValueKind, Wanted};
 
 use crate::expect::{Expect, Question};
 use crate::feed::Feed;
-use crate::reading::{Asked, Words, reads_of, sizes_of};
+use crate::reading::{Asked, TABLES_ASKED, Words, reads_of, sizes_of};
 use crate::redis_state::RedisState;
 
 /// Keys per TOUCH: bounds one step of Redis to about 0.1 ms.
@@ -33,6 +33,7 @@ impl<S: Read + Write> Feed<S> {
     pub(crate) fn ask_sizes(&mut self, mut asked: Vec<Wanted>, bytes: usize, again: bool) {
         asked.sort_by_key(|one| one.db);
         let quiet = again || self.is_quiet();
+        self.ask(&[b"MULTI"], Expect::FillStep);
         self.ask_each(asked.iter().map(|one| (one.db, sizes_of(one, quiet))));
         let expect = Expect::Sizes {
             asked,
@@ -42,9 +43,8 @@ impl<S: Read + Write> Feed<S> {
         self.ask(&[b"EXEC"], expect);
     }
 
-    /// MULTI, then of each key its commands, behind a SELECT where the database is another one.
+    /// Of each key its commands, behind a SELECT where the database is another one.
     fn ask_each<'a>(&mut self, keys: impl Iterator<Item = (u16, Vec<Words<'a>>)>) {
-        self.ask(&[b"MULTI"], Expect::FillStep);
         let mut selected = None;
         for (db, commands) in keys {
             if selected.replace(db) != Some(db) {
@@ -61,9 +61,20 @@ impl<S: Read + Write> Feed<S> {
     /// Queues one transaction that reads keys whose tokens are noted; so many bytes with its answer.
     pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>, bytes: usize) {
         asked.sort_by_key(|one| one.wanted.db);
+        let hash = |one: &Asked| one.wanted.kind == ValueKind::Hash;
+        let proves_tables = self.fields_expire() && asked.iter().any(hash);
+        self.ask(&[b"MULTI"], Expect::FillStep);
+        if proves_tables {
+            self.ask(&TABLES_ASKED, Expect::FillStep);
+        }
         let keys = asked.iter();
         self.ask_each(keys.map(|one| (one.wanted.db, reads_of(&one.wanted, one.size))));
-        self.ask(&[b"EXEC"], Expect::Exec { asked, bytes });
+        let expect = Expect::Exec {
+            asked,
+            proves_tables,
+            bytes,
+        };
+        self.ask(&[b"EXEC"], expect);
     }
 
     /// Queues TOUCH of these keys.

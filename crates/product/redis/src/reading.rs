@@ -3,12 +3,12 @@
 //!
 //! Invariants:
 //! 1. No answer is longer than what was asked for, whatever the key holds by then: sizes are numbers,
-//!    a string is read up to one byte more than it had, a hash by HSCAN, which goes through so many
-//!    fields of a hash table and through all of a listpack, which is small.
+//!    a string is read up to one byte more than it had, of a hash so many fields at most.
 //! 2. Where Redis tells subscribers of keys that were looked for and not there (`quiet`), the size is asked
 //!    for by commands that it does not tell of, and an absent key is asked nothing else.
 //! 3. A string that is longer than it was is not inserted: part of it may be missing.
 //! 4. A key is absent if PEXPIRETIME says so, in the transaction whose token was noted before.
+//! 5. A hash's fields come in the order that HGETALL would give at that moment.
 
 use std::borrow::Cow;
 use std::io;
@@ -16,10 +16,11 @@ use std::io;
 use erb_abi as abi;
 use erb_abi::{FillEntry, FillToken, ValueKind, Wanted};
 
-use crate::cached_hash;
-use crate::fill::{Filled, Size};
+use crate::cached_hash::{self, Encoding, Tables};
+use crate::fill::Filled;
 use crate::outside::DataPath;
 use crate::resp::{Frame, broken, integer, is_simple, text};
+use crate::size::Size;
 
 /// Longest answer to a batch, some times what its bytes are bounded to (`fill.rs`). A hash that was made
 /// that much larger since it was asked for its size ends the feed, and with it Redis's memory for it.
@@ -30,6 +31,10 @@ const NO_KEY: i64 = -2;
 
 /// Encodings of strings (Redis src/object.c strEncoding).
 const STRING_ENCODINGS: [&[u8]; 3] = [b"raw", b"embstr", b"int"];
+
+/// Elements that MEMORY USAGE looks at: all of a hash table that is small enough. Of more elements the
+/// estimate is too large, as each takes an allocation at least (`size.rs`, `QUIET_TABLE_MEMORY_MAX`).
+const MEMORY_SAMPLES: u32 = 2 * abi::HASH_FIELDS_MAX;
 
 /// One key of a fill under way.
 #[derive(Debug)]
@@ -56,7 +61,8 @@ fn words<'a>(before: &[&'a [u8]], key: &'a [u8], behind: &[&str]) -> Words<'a> {
 pub(crate) fn sizes_of(wanted: &Wanted, quiet: bool) -> Vec<Words<'_>> {
     let key = &wanted.key;
     let encoding = || words(&[b"OBJECT", b"ENCODING"], key, &[]);
-    let memory = || words(&[b"MEMORY", b"USAGE"], key, &["SAMPLES", "1"]);
+    let samples = MEMORY_SAMPLES.to_string();
+    let memory = || words(&[b"MEMORY", b"USAGE"], key, &["SAMPLES", &samples]);
     match wanted.kind {
         _ if quiet => vec![encoding(), memory()],
         ValueKind::String => vec![words(&[b"STRLEN"], key, &[])],
@@ -72,10 +78,12 @@ pub(crate) fn reads_of(wanted: &Wanted, size: usize) -> Vec<Words<'_>> {
         ValueKind::String => vec![words(&[b"GETRANGE"], key, &["0", &size.to_string()])],
         ValueKind::Hash => vec![
             words(&[b"OBJECT", b"ENCODING"], key, &[]),
+            // A hash with fewer fields than that comes whole, in the order of HGETALL (Redis
+            // src/t_hash.c, hrandfieldWithCountCommand, case 2).
             words(
-                &[b"HSCAN"],
+                &[b"HRANDFIELD"],
                 key,
-                &["0", "COUNT", &abi::HASH_FIELDS_MAX.to_string()],
+                &[&(abi::HASH_FIELDS_MAX + 1).to_string(), "WITHVALUES"],
             ),
         ],
     };
@@ -86,12 +94,16 @@ pub(crate) fn reads_of(wanted: &Wanted, size: usize) -> Vec<Words<'_>> {
 /// The answers to a key's questions; none: its database could not be selected.
 type Answers<'a> = Option<&'a [Frame]>;
 
-/// Takes EXEC's reply apart: of each database SELECT, then so many answers for each key. None: nothing
-/// was asked (EXECABORT, nil).
-fn by_key<'a>(reply: &'a Frame, keys: &[(u16, usize)]) -> io::Result<Option<Vec<Answers<'a>>>> {
-    let Frame::Array { data, .. } = reply else {
-        return Ok(None);
-    };
+/// EXEC's replies; none: nothing was asked (EXECABORT, nil).
+fn replies(exec: &Frame) -> Option<&[Frame]> {
+    match exec {
+        Frame::Array { data, .. } => Some(data),
+        _ => None,
+    }
+}
+
+/// Takes EXEC's replies apart: of each database SELECT, then so many answers for each key.
+fn by_key<'a>(data: &'a [Frame], keys: &[(u16, usize)]) -> io::Result<Vec<Answers<'a>>> {
     let selects = |index: usize| index == 0 || keys[index - 1].0 != keys[index].0;
     let answers: usize = keys.iter().map(|(_, answers)| answers).sum();
     if data.len() != answers + (0..keys.len()).filter(|index| selects(*index)).count() {
@@ -99,7 +111,7 @@ fn by_key<'a>(reply: &'a Frame, keys: &[(u16, usize)]) -> io::Result<Option<Vec<
             "EXEC answered another number of replies than was asked for",
         ));
     }
-    let (mut rest, mut selected, mut found) = (data.as_slice(), false, Vec::new());
+    let (mut rest, mut selected, mut found) = (data, false, Vec::new());
     for (index, (_, answers)) in keys.iter().enumerate() {
         if selects(index) {
             selected = is_simple(&rest[0], b"OK");
@@ -109,7 +121,7 @@ fn by_key<'a>(reply: &'a Frame, keys: &[(u16, usize)]) -> io::Result<Option<Vec<
         found.push(selected.then_some(own));
         rest = behind;
     }
-    Ok(Some(found))
+    Ok(found)
 }
 
 /// What the answers to [`sizes_of`] say; none: nothing was asked.
@@ -121,30 +133,42 @@ pub(crate) fn sizes(
     let keys = asked.iter();
     let keys = keys.map(|one| (one.db, sizes_of(one, quiet).len()));
     let keys: Vec<(u16, usize)> = keys.collect();
-    let Some(answers) = by_key(reply, &keys)? else {
+    let Some(data) = replies(reply) else {
         return Ok(asked.into_iter().map(|one| (one, None)).collect());
     };
-    let sizes = answers.into_iter().zip(&asked).map(|(answers, one)| {
-        Some(match (one.kind, answers) {
-            (ValueKind::String, Some([length])) => integer(length).map_or(Size::None, Size::String),
-            (_, Some([Frame::Null, ..])) => Size::Absent,
-            (ValueKind::Hash, Some([encoding, fields, memory]))
-                if cached_hash::is_sure(encoding) =>
-            {
-                let both = integer(fields).zip(integer(memory));
-                both.map_or(Size::None, |(fields, memory)| Size::Hash { fields, memory })
-            }
-            (ValueKind::String, Some([encoding, memory])) if is_string(encoding) => {
-                integer(memory).map_or(Size::None, Size::StringMemory)
-            }
-            (ValueKind::Hash, Some([encoding, memory])) if cached_hash::is_sure(encoding) => {
-                integer(memory).map_or(Size::None, Size::HashMemory)
-            }
-            _ => Size::None,
-        })
-    });
+    let sizes = by_key(data, &keys)?
+        .into_iter()
+        .zip(&asked)
+        .map(|(answers, one)| {
+            Some(match (one.kind, answers) {
+                (ValueKind::String, Some([length])) => {
+                    integer(length).map_or(Size::None, Size::String)
+                }
+                (_, Some([Frame::Null, ..])) => Size::Absent,
+                (ValueKind::Hash, Some([encoding, fields @ .., memory])) => {
+                    hash_size(encoding, fields.first(), memory).unwrap_or(Size::None)
+                }
+                (ValueKind::String, Some([encoding, memory])) if is_string(encoding) => {
+                    integer(memory).map_or(Size::None, Size::StringMemory)
+                }
+                _ => Size::None,
+            })
+        });
     let sizes: Vec<Option<Size>> = sizes.collect();
     Ok(asked.into_iter().zip(sizes).collect())
+}
+
+/// None: no hash that may be cached.
+fn hash_size(encoding: &Frame, fields: Option<&Frame>, memory: &Frame) -> Option<Size> {
+    let fields = match fields {
+        Some(fields) => Some(integer(fields)?),
+        None => None,
+    };
+    Some(Size::Hash {
+        encoding: Encoding::of(encoding)?,
+        fields,
+        memory: integer(memory)?,
+    })
 }
 
 /// Whether the reply to OBJECT ENCODING is of a string.
@@ -163,7 +187,7 @@ enum Read<'a> {
     Never,
 }
 
-fn read_of<'a>(one: &Asked, answers: &'a [Frame]) -> Read<'a> {
+fn read_of<'a>(one: &Asked, answers: &'a [Frame], tables: &Tables<'_>) -> Read<'a> {
     if let Some(Frame::Number { data: NO_KEY, .. }) = answers.last() {
         return Read::Absent;
     }
@@ -174,8 +198,9 @@ fn read_of<'a>(one: &Asked, answers: &'a [Frame]) -> Read<'a> {
             }
             (Some(Cow::Borrowed(&data[..])), expiry)
         }
-        (ValueKind::Hash, [encoding, scan, expiry]) => {
-            (cached_hash::encode(encoding, scan).map(Cow::Owned), expiry)
+        (ValueKind::Hash, [encoding, read, expiry]) => {
+            let value = cached_hash::encode(one.wanted.db, encoding, read, tables);
+            (value.map(Cow::Owned), expiry)
         }
         _ => return Read::Never,
     };
@@ -185,10 +210,14 @@ fn read_of<'a>(one: &Asked, answers: &'a [Frame]) -> Read<'a> {
     }
 }
 
-/// Inserts what the answers to [`reads_of`] say.
+/// What is asked before all keys where hash tables need a proof.
+pub(crate) const TABLES_ASKED: [&[u8]; 2] = [b"INFO", b"keyspace"];
+
+/// Inserts what the answers to [`reads_of`] say, behind the one to [`TABLES_ASKED`] if `proves_tables`.
 pub(crate) fn insert(
     cache: &impl DataPath,
     asked: Vec<Asked>,
+    proves_tables: bool,
     reply: &Frame,
 ) -> io::Result<Vec<(Wanted, Filled)>> {
     let keys = asked.iter();
@@ -196,8 +225,23 @@ pub(crate) fn insert(
     let keys: Vec<(u16, usize)> = keys.collect();
     let mut ends = vec![Filled::Later; asked.len()];
     let mut values: Vec<(usize, Held<'_>, u64)> = Vec::new();
-    for (index, answers) in by_key(reply, &keys)?.into_iter().flatten().enumerate() {
-        match answers.map_or(Read::Never, |answers| read_of(&asked[index], answers)) {
+    let (tables, data) = match replies(reply) {
+        Some([keyspace, data @ ..]) if proves_tables => {
+            let keyspace = text(keyspace).map(|text| String::from_utf8_lossy(text));
+            (keyspace.map_or(Tables::Unsure, Tables::By), data)
+        }
+        Some(data) => (Tables::Sure, data),
+        None => {
+            return Ok(asked
+                .into_iter()
+                .map(|one| (one.wanted, Filled::Later))
+                .collect());
+        }
+    };
+    for (index, answers) in by_key(data, &keys)?.into_iter().enumerate() {
+        match answers.map_or(Read::Never, |answers| {
+            read_of(&asked[index], answers, &tables)
+        }) {
             Read::Whole(value, expiry_ms) => values.push((index, Some(value), expiry_ms)),
             Read::Absent if cache.absent() == 1 => values.push((index, None, 0)),
             Read::Longer => {}

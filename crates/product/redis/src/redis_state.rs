@@ -297,15 +297,23 @@ impl RedisState {
         self.io_threads > 1 && (self.valkey.is_some() || self.version_numbers() >= (8, 0))
     }
 
-    /// Whether more than one command of a client may be parsed and not run: then CLIENT LIST does not
-    /// show whether others wait behind one that blocks (Redis 8.4 and Valkey 9, which fetch the keys
-    /// of a pipeline ahead).
+    /// Whether more than one command of a client may be parsed and not run, to fetch the keys of a pipeline
+    /// ahead: then CLIENT LIST does not show whether others wait behind one that blocks.
     #[must_use]
     pub fn parses_ahead(&self) -> bool {
-        self.valkey.map_or_else(
-            || self.version_numbers() > (8, 2),
-            |version| version >= (9, 0),
-        )
+        self.is_since((8, 3), (9, 0))
+    }
+
+    /// Whether fields of hashes may expire by themselves.
+    #[must_use]
+    pub fn fields_may_expire(&self) -> bool {
+        !self.info_is_read || self.is_since((7, 4), (9, 0))
+    }
+
+    /// Whether it is at least this Redis, or this Valkey.
+    fn is_since(&self, redis: (u32, u32), valkey: (u32, u32)) -> bool {
+        let is_redis = self.version_numbers() >= redis;
+        self.valkey.map_or(is_redis, |version| version >= valkey)
     }
 
     /// What is to be said of clients that ERB does not see, as this Redis listens on other ports.

@@ -393,49 +393,50 @@ fn is_listpack(pairs: &[(Bytes, Bytes)]) -> bool {
     pairs.len() <= 128 && pairs.iter().all(small)
 }
 
-/// HSCAN key cursor [COUNT count]: a listpack at once, else so many fields; the cursor is a place.
-pub(crate) fn hscan(redis: &mut Redis, id: ClientId, argv: &Argv) {
-    let number = |text: &Bytes| parse_i64(text).and_then(|number| usize::try_from(number).ok());
-    let Some(from) = number(&argv[2]) else {
-        return redis.client(id).add_error("ERR invalid cursor");
-    };
-    let count = match &argv[3..] {
-        [] => Some(10),
-        [word, count] if lower(word) == "count" => number(count).filter(|count| *count > 0),
-        _ => None,
-    };
-    let Some(count) = count else {
+/// HRANDFIELD key [count [WITHVALUES]]: all fields, in their order, if there are no more than `count`; else
+/// the first ones, as good as any.
+pub(crate) fn hrandfield(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    let count = argv.get(2).map(|count| parse_i64(count));
+    if count == Some(None) {
+        return redis.client(id).add_error(crate::strings::NOT_INTEGER);
+    }
+    let with_values = argv.len() == 4 && lower(&argv[3]) == "withvalues";
+    if argv.len() > 3 && !with_values {
         return redis.client(id).add_error(crate::strings::SYNTAX);
-    };
+    }
     let Some(found) = hash(redis, id, &argv[1], true) else {
         return;
     };
     let pairs = found.unwrap_or_default();
-    let (from, to) = if is_listpack(&pairs) {
-        (0, pairs.len())
-    } else {
-        (
-            from.min(pairs.len()),
-            pairs.len().min(from.saturating_add(count)),
-        )
-    };
-    let next = if to < pairs.len() { to } else { 0 };
     let client = redis.client(id);
-    client.add_array(2);
-    client.add_bulk(next.to_string().as_bytes());
-    client.add_array(2 * (to - from));
-    for (field, value) in &pairs[from..to] {
+    let Some(count) = count.flatten() else {
+        return match pairs.first() {
+            Some((field, _)) => client.add_bulk(field),
+            None => client.add_null(),
+        };
+    };
+    let taken = pairs.len().min(usize::try_from(count).unwrap_or(0));
+    let nested = with_values && client.resp == 3;
+    let flat = with_values && !nested;
+    client.add_array(taken * if flat { 2 } else { 1 });
+    for (field, value) in &pairs[..taken] {
+        if nested {
+            client.add_array(2);
+        }
         client.add_bulk(field);
-        client.add_bulk(value);
+        if with_values {
+            client.add_bulk(value);
+        }
     }
 }
 
 /// `OBJECT ENCODING`, of hashes as with the usual limits; of others one that they may have.
 pub(crate) fn object_encoding(redis: &mut Redis, id: ClientId, argv: &Argv) {
     let db = redis.client(id).db;
+    let has_ends = redis.has_field_ends(db, &argv[2]);
     let encoding: &[u8] = match redis.look(db, &argv[2]).map(|entry| &entry.value) {
         None => return redis.client(id).add_null(),
-        Some(Value::Hash(pairs)) if is_listpack(pairs) => b"listpack",
+        Some(Value::Hash(pairs)) if is_listpack(pairs) && !has_ends => b"listpack",
         Some(Value::Hash(_) | Value::Set(_)) => b"hashtable",
         Some(Value::List(_)) => b"quicklist",
         Some(Value::Str(_)) => b"raw",

@@ -83,6 +83,9 @@ impl Redis {
     /// Looks a key up; a key past its end is deleted first, on a replica only hidden, and not from its
     /// master.
     pub(crate) fn look(&mut self, db: u32, key: &Bytes) -> Option<&Entry> {
+        if !self.field_ends.is_empty() {
+            self.expire_fields(db, key);
+        }
         let expire = self.dbs[db as usize].get(key)?.expire_at_ms;
         let by_master = self.executing.is_some_and(|id| self.obeys(id));
         if expire.is_some_and(|at| at < self.now_ms()) && !self.loading && !by_master {

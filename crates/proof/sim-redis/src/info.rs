@@ -41,10 +41,15 @@ impl Redis {
                 let up = now_s.saturating_sub(self.started_ns / 1_000_000_000);
                 let _ = write!(
                     text,
-                    "# Server\r\nredis_version:7.0.15\r\nredis_git_sha1:00000000\r\n\
+                    "# Server\r\nredis_version:{}\r\nredis_git_sha1:00000000\r\n\
                      redis_git_dirty:0\r\nredis_mode:standalone\r\nos:Linux\r\narch_bits:64\r\n\
                      process_id:1\r\nrun_id:{:040x}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\n\
                      uptime_in_seconds:{up}\r\nuptime_in_days:{}\r\nhz:10\r\nconfigured_hz:10\r\n",
+                    if self.config.field_expiry {
+                        "7.4.0"
+                    } else {
+                        "7.0.15"
+                    },
                     u128::from(self.config.seed) ^ u128::from(self.started_ns),
                     self.config.port,
                     self.now_ns / 1000,
@@ -147,14 +152,19 @@ impl Redis {
 
     fn keyspace_section(&self, text: &mut String) {
         text.push_str("# Keyspace\r\n");
-        for (index, db) in self.dbs.iter().enumerate().filter(|(_, db)| !db.is_empty()) {
+        let dbs = (0_u32..).zip(&self.dbs);
+        for (index, db) in dbs.filter(|(_, db)| !db.is_empty()) {
             let ends: Vec<i64> = db.values().filter_map(|entry| entry.expire_at_ms).collect();
             let _ = write!(
                 text,
-                "db{index}:keys={},expires={},avg_ttl=0\r\n",
+                "db{index}:keys={},expires={},avg_ttl=0",
                 db.len(),
                 ends.len()
             );
+            if self.config.field_expiry {
+                let _ = write!(text, ",subexpiry={}", self.keys_with_field_ends(index));
+            }
+            text.push_str("\r\n");
         }
     }
 }

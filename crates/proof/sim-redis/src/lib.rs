@@ -28,6 +28,7 @@ mod describe;
 mod disk;
 mod dispatch;
 mod expire;
+mod field_expiry;
 mod info;
 mod keys;
 mod ldouble;

@@ -32,6 +32,8 @@ pub struct Redis {
     pub(crate) config: Config,
     pub(crate) disk: Disk,
     pub(crate) dbs: Vec<Db>,
+    /// When a field of a key of a database ends, ms.
+    pub(crate) field_ends: BTreeMap<(u32, Bytes, Bytes), i64>,
     pub(crate) clients: BTreeMap<ClientId, Client>,
     pub(crate) now_ns: u64,
     pub(crate) started_ns: u64,
@@ -86,6 +88,7 @@ impl Redis {
         let mut redis = Self {
             random: fastrand::Rng::with_seed(config.seed),
             dbs: vec![Db::new(); config.databases as usize],
+            field_ends: BTreeMap::new(),
             config,
             disk,
             clients: BTreeMap::new(),

@@ -8,8 +8,8 @@ use crate::client::Argv;
 use crate::server::Redis;
 use crate::types::ClientId;
 use crate::{
-    acl, admin, client_commands, collections, connection, describe, expire, info, keys, multi,
-    pubsub, script, strings,
+    acl, admin, client_commands, collections, connection, describe, expire, field_expiry, info,
+    keys, multi, pubsub, script, strings,
 };
 
 /// Executes a command.
@@ -138,7 +138,8 @@ static TABLE: &[Command] = &[
     command("hmget", -3, "rF", (1, 1, 1), collections::hmget),
     command("hexists", 3, "rF", (1, 1, 1), collections::hexists),
     command("hstrlen", 3, "rF", (1, 1, 1), collections::hstrlen),
-    command("hscan", -3, "r", (1, 1, 1), collections::hscan),
+    command("hrandfield", -2, "r", (1, 1, 1), collections::hrandfield),
+    command("hpexpire", -6, "wF", (1, 1, 1), field_expiry::hpexpire),
     command("hkeys", 2, "r", (1, 1, 1), collections::hkeys),
     command("hvals", 2, "r", (1, 1, 1), collections::hvals),
     command("sadd", -3, "wmF", (1, 1, 1), collections::sadd),

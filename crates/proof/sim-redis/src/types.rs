@@ -133,6 +133,8 @@ pub struct Config {
     pub serve_stale: bool,
     /// `rename-command`: declared name, name in use (empty: none).
     pub renamed: &'static [(&'static str, &'static str)],
+    /// It is a Redis 7.4, where fields of hashes may expire by themselves.
+    pub field_expiry: bool,
     /// How long a background fsync may take at most, ns (seeded).
     pub fsync_ns_max: u64,
     /// Seed of everything that Redis leaves to chance: eviction, active expiry.
@@ -155,6 +157,7 @@ impl Default for Config {
             notify: String::new(),
             serve_stale: true,
             renamed: &[],
+            field_expiry: false,
             fsync_ns_max: 0,
             seed: 0,
         }

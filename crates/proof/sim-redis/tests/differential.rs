@@ -18,7 +18,7 @@ const NAMES: &str = "\
     getrange strlen incr incrby decr decrby incrbyfloat setbit getbit del unlink exists touch \
     type expire pexpire expireat pexpireat persist ttl expiretime pexpiretime rename renamenx \
     copy flushdb dbsize swapdb select move lpush rpush lpop rpop lrange llen hset hget hgetall \
-    hdel hincrby hlen scard sismember srem ping echo multi exec discard watch unwatch hello \
+    hdel hincrby hlen hrandfield scard sismember srem ping echo multi exec discard watch unwatch hello \
     auth reset client config acl nosuch debug substr flushall exec multi publish subscribe \
     unsubscribe eval";
 
@@ -196,6 +196,13 @@ impl Words {
             ]),
             "acl" => words.push(self.pick(&["list", "whoami", "x"]).into()),
             "hello" => words.push(self.pick(&["2", "3", "4", "x"]).into()),
+            // All of a hash: fewer fields are any.
+            "hrandfield" => {
+                words.extend([self.pick(&["hash", "a", "list"]).into(), b"100".to_vec()]);
+                if self.0.bool() {
+                    words.push(b"withValues".to_vec());
+                }
+            }
             // Without a name, the order is that of a hash table.
             "unsubscribe" => words.push(b"a".to_vec()),
             _ => {}

@@ -71,13 +71,8 @@ fn a_workload_s_reads_are_answered_and_counted() {
         ("veth", "c", "hash", 0.9),
     ] {
         let words = ["workload", "--server", "erb", "--over", over, "--mix", mix];
-        // Short enough to stay in a listpack.
         let records = ["--record", record, "--warm-up", "1"];
-        let small: &[&str] = match record {
-            "hash" => &["--field-bytes", "32"],
-            _ => &[],
-        };
-        let report = bench(&[&words[..], &records, small].concat());
+        let report = bench(&[&words[..], &records].concat());
         let server = &report["servers"][0];
         let hits = number(&server["hit_ratio"], "median");
         assert!((least..=1.0).contains(&hits), "{report:#}");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Other servers than the installed Redis, and servers that read by threads: the same short checks.
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use erb_check::history::{self, HistoryArgs};
+use erb_check::net::Conn;
 use erb_check::shadow::{self, ShadowArgs};
 use erb_check::unseen::{self, UnseenArgs};
 use erb_e2e::calls::{call, expect, get, set};
@@ -51,6 +53,70 @@ fn assert_right(mut lab: TestLab) {
     assert!(counters.get("FAST_GET") > 0, "nothing was answered fast");
 }
 
+/// A command that makes a hash table: its values are longer than a listpack takes.
+fn table(key: &str) -> String {
+    let fields = (0..10).map(|number| format!("field{number} {}", number.to_string().repeat(100)));
+    format!("HSET {key} {}", fields.collect::<Vec<_>>().join(" "))
+}
+
+/// Asks for a hash some times; how many of the answers were ERB's.
+fn answered(lab: &TestLab, conn: &mut Conn, key: &str) -> u64 {
+    let before = lab.counters();
+    for _ in 0..30 {
+        call(conn, &format!("HGETALL {key}"));
+        sleep(Duration::from_millis(10));
+    }
+    lab.counters().since(&before, "FAST_HGETALL")
+}
+
+/// A hash table is answered in Redis's own order, as long as nothing changes it; where the server knows
+/// fields that expire, only while its database has none.
+fn assert_tables(server: ServerProgram, name: &str, word: &str, fields_expire: bool) {
+    let Some(lab) = lab_of(server, name, &["--server", word]) else {
+        return;
+    };
+    let (mut admin, mut client) = (lab.unseen(), lab.client());
+    expect(&mut admin, &table("h"), ":10\r\n");
+    assert!(answered(&lab, &mut client, "h") > 10);
+    for value in ["short", &"x".repeat(200)] {
+        let whole = call(&mut admin, "HGETALL h");
+        assert_eq!(call(&mut client, "HGETALL h"), whole);
+        expect(&mut client, &format!("HSET h field3 {value}"), ":0\r\n");
+        let own = format!("${}\r\n{value}\r\n", value.len());
+        expect(&mut client, "HGET h field3", &own);
+        assert!(answered(&lab, &mut client, "h") > 10);
+    }
+    if fields_expire {
+        expect(&mut admin, &table("other"), ":10\r\n");
+        let expires = |key, ms| format!("HPEXPIRE {key} {ms} FIELDS 1 field3");
+        expect(&mut admin, &expires("other", 900_000), "*1\r\n:1\r\n");
+        expect(&mut admin, &expires("h", 1_000), "*1\r\n:1\r\n");
+        sleep(Duration::from_millis(200));
+        assert_eq!(answered(&lab, &mut client, "h"), 0, "a field may expire");
+        sleep(Duration::from_secs(1));
+        expect(&mut client, "HGET h field3", "$-1\r\n");
+        expect(&mut admin, "DEL other", ":1\r\n");
+        expect(&mut client, "HSET h field3 back", ":1\r\n");
+        assert!(answered(&lab, &mut client, "h") > 10, "none may");
+    }
+    lab.assert_settled();
+}
+
+#[test]
+fn tables_of_redis_7_are_answered() {
+    assert_tables(ServerProgram::Redis7, "tables7", "redis7", false);
+}
+
+#[test]
+fn tables_of_redis_8_are_answered_while_no_field_expires() {
+    assert_tables(ServerProgram::Redis8, "tables8", "redis8", true);
+}
+
+#[test]
+fn tables_of_valkey_8_are_answered() {
+    assert_tables(ServerProgram::Valkey8, "tablesv", "valkey8", false);
+}
+
 #[test]
 fn redis_8_is_served_as_it_answers_itself() {
     if let Some(lab) = lab_of(ServerProgram::Redis8, "redis8", &["--server", "redis8"]) {
@@ -92,7 +158,7 @@ fn a_replica_of_valkey_redirects_who_asked_for_it() {
     for number in 0..200 {
         let reply = call(&mut conn, "GET k");
         assert_eq!(reply, "-REDIRECT 127.0.0.1:1\r\n", "reply {number}");
-        std::thread::sleep(Duration::from_millis(5));
+        sleep(Duration::from_millis(5));
     }
     lab.assert_settled();
 }

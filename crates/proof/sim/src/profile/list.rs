@@ -84,6 +84,7 @@ pub const CALM: Profile = Profile {
         sets: 16,
         conns: 128,
         renamed: &[],
+        field_expiry: false,
     },
     client: ClientRates {
         machines: 3,

@@ -97,6 +97,8 @@ pub struct ServerRates {
     pub conns: u32,
     /// `rename-command` of redis.conf: declared name, name in use.
     pub renamed: &'static [(&'static str, &'static str)],
+    /// Redis is one whose fields may expire by themselves.
+    pub field_expiry: bool,
 }
 
 /// What clients do, parts per million of operations unless said otherwise.

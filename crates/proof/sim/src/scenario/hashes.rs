@@ -183,6 +183,90 @@ pub(super) fn other_version() {
     s.finish();
 }
 
+/// A hash table, which a long value makes.
+const TABLE: [&[u8]; 6] = [b"HSET", b"h", b"f0", &[b'0'; 100], b"f1", &[b'1'; 100]];
+
+/// The reply to HGET of one of its fields.
+fn of_field(value: u8) -> Vec<u8> {
+    [b"$100\r\n", &[value; 100][..], b"\r\n"].concat()
+}
+
+pub(super) fn table() {
+    let mut s = Scenario::new(roomy());
+    s.unseen(&TABLE);
+    let client = quiet(&mut s);
+    cached(&mut s, client);
+    s.run(100 * MS);
+    let value = String::from_utf8(of_field(b'1')).unwrap();
+    let fast = [
+        ("HGET h f1", value.clone()),
+        ("HMGET h f1 x f1", format!("*3\r\n{value}$-1\r\n{value}")),
+        ("HLEN h", ":2\r\n".to_owned()),
+        ("HKEYS h", "*2\r\n$2\r\nf0\r\n$2\r\nf1\r\n".to_owned()),
+    ];
+    for (text, reply) in fast {
+        assert!(
+            ask(&mut s, client, text, reply.as_bytes()),
+            "{text} went up"
+        );
+    }
+    let changes: [&[&[u8]]; 3] = [
+        &[b"HSET", b"h", b"f1", &[b'2'; 100]],
+        &[b"HDEL", b"h", b"f0"],
+        &[b"DEL", b"h"],
+    ];
+    for (change, of_second) in changes.into_iter().zip([Some(b'2'), Some(b'2'), None]) {
+        s.call(client, change);
+        let got = s.call(client, &[b"HGET", b"h", b"f1"]);
+        assert_eq!(got, of_second.map_or(b"$-1\r\n".to_vec(), of_field));
+        let got = s.call(client, &[b"HGET", b"h", b"f0"]);
+        let there = change[0] == b"HSET";
+        assert_eq!(
+            got,
+            if there {
+                of_field(b'0')
+            } else {
+                b"$-1\r\n".to_vec()
+            }
+        );
+        s.run(100 * MS);
+    }
+    s.finish();
+}
+
+/// Fields that expire by themselves are told to nobody in time.
+pub(super) fn field_expires() {
+    let mut s = Scenario::new(Setup {
+        field_expiry: true,
+        ..roomy()
+    });
+    s.unseen(&TABLE);
+    let client = quiet(&mut s);
+    cached(&mut s, client);
+    // Another hash of the database: what is read from now on is not sure.
+    s.unseen(&[b"HSET", b"o", b"a", b"1", b"b", b"2"]);
+    s.unseen(&[b"HPEXPIRE", b"o", b"900000", b"FIELDS", b"1", b"a"]);
+    s.unseen(&[b"HSET", b"small", b"a", b"1"]);
+    s.call(client, &[b"DEL", b"h"]);
+    s.unseen(&TABLE);
+    s.unseen(&[b"HPEXPIRE", b"h", b"1000", b"FIELDS", b"1", b"f1"]);
+    let fast = s.stat(abi::STAT_FAST_HGET);
+    for _ in 0..40 {
+        s.call(client, &[b"HGET", b"h", b"f1"]);
+        s.call(client, &[b"HGET", b"o", b"a"]);
+        s.run(20 * MS);
+    }
+    assert_eq!(s.stat(abi::STAT_FAST_HGET), fast, "f1 may end at any time");
+    s.run(SECOND);
+    assert_eq!(s.call(client, &[b"HGET", b"h", b"f1"]), b"$-1\r\n");
+    for _ in 0..10 {
+        s.call(client, &[b"HGET", b"small", b"a"]);
+        s.run(20 * MS);
+    }
+    assert!(s.stat(abi::STAT_FAST_HGET) > fast, "a listpack is sure");
+    s.finish();
+}
+
 /// Hashes that a slot has no room for, or of too many fields, stay Redis's.
 pub(super) fn too_large() {
     let mut s = Scenario::new(roomy());
@@ -196,9 +280,8 @@ pub(super) fn too_large() {
     let mut large: Vec<&[u8]> = vec![b"HSET", b"large"];
     large.extend(names[..25].iter().flat_map(|name| [name.as_bytes(), &long]));
     s.unseen(&large);
-    s.unseen(&[b"HSET", b"table", b"f", &[b'v'; 65]]);
     let client = quiet(&mut s);
-    for key in [&b"many"[..], b"large", b"table"] {
+    for key in [&b"many"[..], b"large"] {
         for _ in 0..10 {
             s.call(client, &[b"HGET", key, b"f1"]);
             s.run(20 * MS);

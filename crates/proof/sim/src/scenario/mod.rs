@@ -78,6 +78,8 @@ pub struct Setup {
     pub conns: u32,
     /// `rename-command` of redis.conf: declared name, name in use.
     pub renamed: &'static [(&'static str, &'static str)],
+    /// Redis is one whose fields may expire by themselves.
+    pub field_expiry: bool,
     /// One way of each link.
     pub delay: Ns,
     /// The stack of machine 0; others have the default one.
@@ -114,6 +116,7 @@ impl Default for Setup {
             sets: 16,
             conns: 128,
             renamed: &[],
+            field_expiry: false,
             delay: 30 * US,
             client: Config {
                 nagle: false,
@@ -165,6 +168,7 @@ impl Scenario {
         profile.server.sets = setup.sets;
         profile.server.conns = setup.conns;
         profile.server.renamed = setup.renamed;
+        profile.server.field_expiry = setup.field_expiry;
         profile.server.offload = if setup.offload { 1_000_000 } else { 0 };
         profile.server.merge = if setup.merge { 1_000_000 } else { 0 };
         profile.server.keepalive = setup.keepalive;

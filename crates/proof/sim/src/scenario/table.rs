@@ -314,7 +314,9 @@ cases! {
     "absent-told", "F3", "reads of absent keys are Redis's where it tells somebody of them", Some(absent::told), "absent-untold";
     "absent-other-version", "F3", "nil and maps are in the version of the connection", Some(absent::other_version), "absent-nil-of-resp2";
     "absent-expires", "C-16", "a key that has expired is absent, and not before", Some(absent::expires), "";
-    "hash-too-large", "fills", "a hash that may not fit or may have fields that expire is not cached", Some(hashes::too_large), "";
+    "hash-too-large", "fills", "a hash that may not fit is not cached", Some(hashes::too_large), "";
+    "hash-table", "V2", "a hash table is answered like a listpack, and whatever changes it ends that", Some(hashes::table), "";
+    "hash-field-expires", "fills", "a hash table is not cached where fields may expire by themselves", Some(hashes::field_expires), "";
     "edge-05-tiny-fragments", "E-5", "a first fragment without the whole TCP header does not reach Redis", Some(cases::forged::tiny_fragments), "tiny-fragments";
     "edge-05-data-in-syn", "E-5", "data in a SYN do not reach Redis", Some(cases::forged::data_in_syn), "syn-data";
     "edge-06-silent-listener", "E-6", "a client that only listened for long is answered", Some(cases::forged::silent_listener), "paws-by-the-entry";

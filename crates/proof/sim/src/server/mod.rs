@@ -298,6 +298,7 @@ impl Server {
             fsync_ns_max: if rates.disk > 0 { 3 * SECOND } else { 0 },
             seed: mix(inner.plan.seed, &[8]),
             renamed: inner.plan.profile.server.renamed,
+            field_expiry: inner.plan.profile.server.field_expiry,
             ..RedisConfig::default()
         };
         Redis::start(config, disk, inner.wall_ns()).ok()

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use erb_lab::RedisArg;
 
 use super::args::{Distribution, Mix, RecordKind, WorkloadArgs};
 use super::draw::Draw;
@@ -14,7 +13,7 @@ use super::value::{self, VALUE_BYTES_MIN};
 use crate::mirror::BENCH_KEY_BYTES;
 use crate::ordinary::WARM_UP;
 use crate::pace::Pace;
-use crate::work::{CACHED_BYTES_MAX, HASH_HEAD_BYTES, HASH_VALUE_BYTES_MAX, key};
+use crate::work::{CACHED_BYTES_MAX, HASH_HEAD_BYTES, key};
 
 /// Keys where none are given.
 const KEYS: u32 = 100_000;
@@ -28,8 +27,6 @@ const FIELDS: u32 = 10;
 const RUN: Duration = Duration::from_secs(5);
 /// A trace may take so long.
 const TRACE_RUN: Duration = Duration::from_secs(24 * 3600);
-/// Redis keeps hashes with longer values as tables.
-const LISTPACK_SETTING: &str = "--hash-max-listpack-value";
 
 /// What a key holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +91,7 @@ impl Plan {
         let record = record(args)?;
         let given = args.seconds.map(Duration::from_secs_f64);
         let mut notes = Vec::new();
-        notes.extend(not_cached(record, &args.redis_arg));
+        notes.extend(not_cached(record));
         let (operations, keys, label, time) = match &args.trace {
             Some(path) => {
                 ensure!(
@@ -316,7 +313,7 @@ fn shares(args: &WorkloadArgs) -> (String, Shares) {
 }
 
 /// Why ERB will answer no read of such records, if it will not.
-fn not_cached(record: Record, settings: &[RedisArg]) -> Option<String> {
+fn not_cached(record: Record) -> Option<String> {
     let (fields, bytes) = match record {
         Record::String(bytes) => {
             let fits = bytes as usize <= CACHED_BYTES_MAX;
@@ -325,17 +322,6 @@ fn not_cached(record: Record, settings: &[RedisArg]) -> Option<String> {
         }
         Record::Hash { fields, bytes, .. } => (fields, bytes),
     };
-    let listpack = settings.iter().map(RedisArg::words).find_map(|words| {
-        let value = words.get(1)?.parse().ok()?;
-        (words[0] == LISTPACK_SETTING).then_some(value)
-    });
-    if bytes > listpack.unwrap_or(HASH_VALUE_BYTES_MAX) {
-        return Some(format!(
-            "fields of {bytes} bytes: Redis keeps such hashes as tables, which ERB does not cache; \
-             to see them cached add --redis-arg {}={bytes}",
-            &LISTPACK_SETTING[2..]
-        ));
-    }
     let element = |bytes: usize| format!("${bytes}\r\n\r\n").len() + bytes;
     let pair = |number| HASH_HEAD_BYTES + element(field(number).len()) + element(bytes as usize);
     let whole = HASH_HEAD_BYTES + (0..fields).map(pair).sum::<usize>();

@@ -349,7 +349,7 @@ pub(super) fn monitored(main: &mut Pair, prefix: &str, lines: usize) -> Played<(
 }
 
 /// Reads that warm a key up, of which a cache may answer any, and what a cache asks to fill a key.
-const READS: [&str; 8] = [
+const READS: [&str; 9] = [
     "GET",
     "STRLEN",
     "GETRANGE",
@@ -357,7 +357,8 @@ const READS: [&str; 8] = [
     "OBJECT",
     "MEMORY",
     "HLEN",
-    "HSCAN",
+    "HRANDFIELD",
+    "INFO",
 ];
 
 fn next_monitored(conn: &mut Conn, prefix: &str) -> std::result::Result<String, Broken> {

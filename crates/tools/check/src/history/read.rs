@@ -150,7 +150,8 @@ impl Form {
             Self::HMGet if values.iter().all(|value| *value == Reply::Nil) => {
                 return (values.len() == FIELDS.len()).then_some(Action::Get(None));
             }
-            Self::Whole => pairs(values)?,
+            Self::Whole => by_field(&values)?,
+            Self::HVals => by_name(&values)?,
             _ => values,
         };
         let mut versions = values.iter().zip(FIELDS).map(|(value, field)| match value {
@@ -163,17 +164,26 @@ impl Form {
     }
 }
 
-/// The values of HGETALL, whose fields must be those that were written, in that order.
-fn pairs(all: Vec<Reply<'_>>) -> Option<Vec<Reply<'_>>> {
-    let mut values = Vec::new();
-    for (at, element) in all.into_iter().enumerate() {
-        if at % 2 == 1 {
-            values.push(element);
-        } else if element != Reply::Bulk(FIELDS.get(at / 2)?.as_bytes()) {
-            return None;
-        }
-    }
-    Some(values)
+/// The values of HGETALL, whose fields must be those that were written. A hash table has an order of its own.
+fn by_field<'a>(all: &[Reply<'a>]) -> Option<Vec<Reply<'a>>> {
+    let value_of = |name: &str| {
+        let mut pairs = all.chunks_exact(2);
+        let pair = pairs.find(|pair| pair[0] == Reply::Bulk(name.as_bytes()));
+        pair.map(|pair| pair[1].clone())
+    };
+    let values: Option<_> = FIELDS.into_iter().map(value_of).collect();
+    values.filter(|_| all.len() == 2 * FIELDS.len())
+}
+
+/// The same of HVALS: a value begins with its field's name.
+fn by_name<'a>(all: &[Reply<'a>]) -> Option<Vec<Reply<'a>>> {
+    let is_of = |value: &Reply<'_>, name: &str| match value {
+        Reply::Bulk(value) => value.starts_with(name.as_bytes()),
+        _ => false,
+    };
+    let value_of = |name| all.iter().find(|value| is_of(value, name)).cloned();
+    let values: Option<_> = FIELDS.into_iter().map(value_of).collect();
+    values.filter(|_| all.len() == FIELDS.len())
 }
 
 /// The version that a value of a register, or a counter, has.
@@ -216,10 +226,16 @@ mod tests {
         assert_eq!(whole(&[]), Some(Action::Get(None)));
         assert_eq!(Form::Whole.action("k", false, true, b"$-1\r\n"), None);
         assert_eq!(Form::Whole.action("k", false, false, b"*0\r\n"), None);
+        assert_eq!(whole(&[b"g", &g, b"f", &f]), Some(Action::Get(Some(8))));
+        assert_eq!(whole(&[b"f", &g, b"g", &f]), None);
         assert_eq!(whole(&[b"f", &f]), None);
         assert_eq!(whole(&[b"f", &f, b"g", &field_bytes("g", 9)]), None);
-        let values = Form::HVals.action("k", false, true, &array(&[&f, &g]));
-        assert_eq!(values, Some(Action::Get(Some(8))));
+        for values in [[&f[..], &g], [&g, &f]] {
+            let values = Form::HVals.action("k", false, true, &array(&values));
+            assert_eq!(values, Some(Action::Get(Some(8))));
+        }
+        let twice = Form::HVals.action("k", false, true, &array(&[&f, &f]));
+        assert_eq!(twice, None);
         let none = Form::HMGet.action("k", false, true, b"*2\r\n$-1\r\n$-1\r\n");
         assert_eq!(none, Some(Action::Get(None)));
         let half = Form::HMGet.action("k", false, true, b"*2\r\n$3\r\nf=1\r\n$-1\r\n");

@@ -10,7 +10,7 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use erb_abi::{FastCommand, HASH_FIELDS_MAX, HASH_MEMORY_MAX, VALUE_BYTES_MAX};
+use erb_abi::{FastCommand, HASH_FIELDS_MAX, HASH_MEMORY_MAX, TABLE_MEMORY_MAX, VALUE_BYTES_MAX};
 
 use super::reply::{Item, Replies};
 
@@ -49,6 +49,14 @@ pub fn by_reply(command: &FastCommand, reply: &[u8]) -> Could {
 /// Whether more can be told of it by [`Beside::hash`].
 pub fn is_of_hash(command: &FastCommand) -> bool {
     command.name.starts_with('h')
+}
+
+/// Whether a hash of that memory, as MEMORY USAGE replied, could be cached.
+fn within(most: u64, memory: &[u8]) -> Could {
+    match first_number(memory) {
+        Some(bytes) if bytes > most as i64 => Could::No,
+        _ => Could::Unknown,
+    }
 }
 
 /// The number in the reply's first line; none of RESP3's null.
@@ -91,12 +99,10 @@ impl Beside {
         let [selected, encoding, memory] = self.answers()?;
         Ok(match (selected.as_slice(), encoding.as_slice()) {
             (b"+OK\r\n", b"$8\r\nlistpack\r\n" | b"$7\r\nziplist\r\n") => {
-                match first_number(&memory) {
-                    Some(bytes) if bytes > HASH_MEMORY_MAX as i64 => Could::No,
-                    _ => Could::Unknown,
-                }
+                within(HASH_MEMORY_MAX, &memory)
             }
-            // No key, or one that is too large for a listpack.
+            (b"+OK\r\n", b"$9\r\nhashtable\r\n") => within(TABLE_MEMORY_MAX, &memory),
+            // No key, or a listpack with fields that expire.
             (b"+OK\r\n", [b'$' | b'_', ..]) => Could::No,
             _ => Could::Unknown,
         })
@@ -172,7 +178,9 @@ mod tests {
         let plays = [
             ("+OK\r\n$8\r\nlistpack\r\n:100\r\n", Could::Unknown),
             ("+OK\r\n$8\r\nlistpack\r\n:4097\r\n", Could::No),
-            ("+OK\r\n$9\r\nhashtable\r\n:100\r\n", Could::No),
+            ("+OK\r\n$9\r\nhashtable\r\n:8192\r\n", Could::Unknown),
+            ("+OK\r\n$9\r\nhashtable\r\n:8193\r\n", Could::No),
+            ("+OK\r\n$10\r\nlistpackex\r\n:100\r\n", Could::No),
             ("+OK\r\n$-1\r\n$-1\r\n", Could::No),
             ("-NOAUTH\r\n-NOAUTH\r\n-NOAUTH\r\n", Could::Unknown),
         ];

@@ -65,7 +65,7 @@ pub(crate) fn large_values() {
     let asked = [
         ("hlen", 2),
         ("memory|usage", 2),
-        ("hscan", 1),
+        ("hrandfield", 1),
         ("getrange", 601),
     ];
     for (command, most) in asked {
