@@ -13,7 +13,11 @@
 
 #define RESP_ARRAY1_BULK4 0x0a0d34240a0d312aULL /* "*1\r\n$4\r\n" */
 #define RESP_ARRAY2_BULK3 0x0a0d33240a0d322aULL /* "*2\r\n$3\r\n" */
+#define RESP_ARRAY2_BULK7 0x0a0d37240a0d322aULL /* "*2\r\n$7\r\n" */
 #define RESP_GET_DOLLAR	  0x0000240a0d746567ULL /* "get\r\n$" */
+#define RESP_ARRAY3_BULK4 0x0a0d34240a0d332aULL /* "*3\r\n$4\r\n" */
+#define RESP_HGET	  0x00240a0d74656768ULL /* "hget\r\n$" */
+#define RESP_HGETALL	  0x0d6c6c6174656768ULL /* "hgetall\r" */
 #define RESP_PING	  0x676e6970U		/* "ping" */
 #define VALUE_BLOCKS	  (REPLY_BYTES_MAX / COPY_BLOCK + 1)
 #define SMALL_VALUE_WORDS 14 /* a value of class 0 has at most 128 - 12 - 8 bytes */
@@ -52,11 +56,32 @@ INLINE u32 fast_key_len(const u8 *b, u32 *key_len)
 	return b[used] == '\r' && b[used + 1] == '\n' ? used + 2 : 0;
 }
 
+/* Reads the one key of a command that begins at pos; its length's digits are at bytes behind that. Moves
+ * w->pos behind the command. */
+INLINE bool fast_one_key(struct work *w, const struct control *c, u32 pos, u32 at)
+{
+	u32 left = w->p.payload_len - pos, key_len = 0, used, key_off;
+
+	used = fast_key_len(w->payload + pos + at, &key_len);
+	if (!used || key_len > KEY_BYTES_MAX)
+		return false;
+	key_off = pos + at + used;
+	if (at + used + key_len + 2 > left)
+		return false;
+	used = key_off + key_len;
+	opaque(used);
+	if (used > PAYLOAD_BYTES || *(u16 *)(w->payload + used) != RESP_CRLF)
+		return false;
+	fast_key(w, c, key_off, key_len);
+	w->pos = used + 2;
+	return true;
+}
+
 /* Reads one command at pos in its usual spelling and moves pos behind it. Anything else, also a
  * command that is cut off, is FAST_NONE: the scanner of the up path understands the rest. */
 INLINE enum fast_kind fast_parse_one(struct work *w, const struct control *c)
 {
-	u32 pos = w->pos, left = w->p.payload_len - pos, key_len = 0, used, key_off;
+	u32 pos = w->pos, left = w->p.payload_len - pos;
 	const u8 *b;
 	u64 word;
 
@@ -78,19 +103,7 @@ INLINE enum fast_kind fast_parse_one(struct work *w, const struct control *c)
 	if (left < 20 || word != RESP_ARRAY2_BULK3 ||
 	    ((*(const u64 *)(b + 8) & 0xffffffffffffULL) | 0x202020) != RESP_GET_DOLLAR)
 		return FAST_NONE;
-	used = fast_key_len(b + 14, &key_len);
-	if (!used || key_len > KEY_BYTES_MAX)
-		return FAST_NONE;
-	key_off = pos + 14 + used;
-	if (14 + used + key_len + 2 > left)
-		return FAST_NONE;
-	used = key_off + key_len;
-	opaque(used);
-	if (used > PAYLOAD_BYTES || *(u16 *)(w->payload + used) != RESP_CRLF)
-		return FAST_NONE;
-	fast_key(w, c, key_off, key_len);
-	w->pos = used + 2;
-	return FAST_KIND_GET;
+	return fast_one_key(w, c, pos, 14) ? FAST_KIND_GET : FAST_NONE;
 }
 
 /* The value of a slot, copied to reply + to. A small slot's is copied whole, without a branch; a
@@ -402,97 +415,25 @@ INLINE void fast_fetch(struct cache_set *set, u64 hash)
 
 /* Reads the first command ahead and fetches what it will look at: a hit's cache misses start before
  * everything else is done. Changes nothing. */
-INLINE bool handler_peek(struct work *w, const struct control *c, bool loaded)
+INLINE void handler_peek(struct work *w, const struct control *c, bool loaded)
 {
 	struct cache_set *set;
 
 	w->h.first = FAST_NONE;
 	w->h.look_mask = c->look_mask;
 	if (!loaded || w->p.payload_len > PAYLOAD_BYTES)
-		return false;
+		return;
 	w->pos = 0;
 	w->h.first = fast_parse_one(w, c);
 	w->h.first_end = w->pos;
 	if (w->h.first != FAST_KIND_GET)
-		return false;
+		return;
 	w->h.unseen = fast_unseen(w, c);
 	if (!w->h.unseen) {
 		set = set_get(set_of(c, w->h.look.hash));
 		if (set)
 			fast_fetch(set, w->h.look.hash);
 	}
-	return w->h.first_end == w->p.payload_len;
-}
-
-INLINE bool handler_may_know(u64 word)
-{
-	return word == RESP_ARRAY2_BULK3;
-}
-
-/* The small way that holds the key, read to the reply: the predicted one, else the first with its tag.
- * *end: where the value ends. Returns the way, WAYS if none has its tag, or USUAL_WAY_NOT. What it reads
- * may be torn. */
-#define USUAL_WAY_NOT (WAYS + 1)
-INLINE u32 fast_read_usual(struct work *w, const struct control *c, struct cache_set *set, u32 *end)
-{
-	u64 hash = w->h.look.hash;
-	u32 way = way_predicted(hash), bits;
-	struct slot *slot;
-
-	if (read_once(set->tags[way]) != tag_of(hash)) {
-		bits = tags_match(set, tag_of(hash));
-		if (!bits)
-			return WAYS;
-		way = lowest_bit(bits);
-	}
-	slot = slot_small(set, way);
-	if (!slot || !slot_key_equal(slot, &w->h.look, CLASS0_BYTES))
-		return USUAL_WAY_NOT;
-	load_barrier(); /* as in fast_read_set() */
-	if (slot->flags & SLOT_F_EXPIRES)
-		fast_wall(w, c);
-	return fast_read_slot(w, slot, CLASS0_BYTES, true, end) ? USUAL_WAY_NOT : way;
-}
-
-/* Looks the key up as fast_get() does. */
-INLINE enum usual fast_get_usual(struct work *w, const struct control *c)
-{
-	struct cache_set *set = set_get(set_of(c, w->h.look.hash));
-	u32 changes, marks, way, end = 0;
-
-	if (!set)
-		return USUAL_NOT;
-	changes = set_read_begin(set);
-	marks = read_once(set->marks);
-	way = fast_read_usual(w, c, set, &end);
-	if (!set_read_valid(set, changes) || marks || way == USUAL_WAY_NOT)
-		return USUAL_NOT;
-	if (way == WAYS) {
-		w->refusal = STAT_REFUSE_MISS;
-		return USUAL_MISS;
-	}
-	set_visit(set, way);
-	return fast_frame(w, 0, end) ? USUAL_NOT : USUAL_ANSWER;
-}
-
-/* One GET of a small value, or of a key that is not in the cache. */
-INLINE enum usual handler_usual(struct work *w, struct control *c, const struct conn *conn)
-{
-	w->reply_len = w->refusal = w->h.closed = w->h.pings = 0;
-	w->commands = w->whole = w->h.gets = 1;
-	if ((c->fast_off & 1U << FAST_KIND_GET) || fast_closed(w, c, conn) ||
-	    w->h.rights != conn->h.rights)
-		return USUAL_NOT;
-	if (is_vain(conn) && set_aside(c, set_of(c, w->h.look.hash), c->vain_mask))
-		w->refusal = STAT_REFUSE_ASIDE;
-	else
-		w->refusal = w->h.unseen;
-	return w->refusal ? USUAL_MISS : fast_get_usual(w, c);
-}
-
-INLINE void handler_usual_done(struct work *w, struct control *c)
-{
-	fast_looked(w, c, w->refusal, SLOT_STRING, true);
 }
 
 /* Answers the command just read, or notes the reason against it. */

@@ -9,6 +9,7 @@
 #include "redis/get.h"
 #include "redis/modes.h"
 #include "redis/strings.h"
+#include "redis/usual.h"
 #include "splice/handler.h"
 
 INLINE u32 handler_answer(struct work *w, struct control *c, const struct conn *conn)

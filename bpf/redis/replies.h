@@ -45,6 +45,49 @@ __noinline int scan_replies_step(void)
 	return 0;
 }
 
+/* The bytes of the bulk string or nil that begins with word, if all of it lies in the next left bytes;
+ * else 0. word is of these. */
+INLINE u32 bulk_bytes(u64 word, u32 left)
+{
+	u32 n, digits;
+
+	if ((word & REPLY_NIL_MASK) == REPLY_NIL)
+		return 5;
+	if ((u8)word != '$')
+		return 0;
+	digits = resp_header_digits(word, SCAN_WORD, &n);
+	return digits && digits + n + 5 <= left ? digits + n + 5 : 0;
+}
+
+/* Takes the bulk strings of an aggregate that begin in the piece at hand and lie whole in the packet, but
+ * for its last one, as so many steps would: 30 instructions each, not 180. Returns whether there was one.
+ * Global: verified by itself. */
+__noinline int scan_replies_bulks(void)
+{
+	struct out_work *ow = out_work_get();
+	u32 began;
+	int i;
+
+	if (!ow)
+		return 0;
+	began = ow->pos;
+	bpf_for(i, 0, SCAN_CHUNK)
+	{
+		u32 pos = read_once(ow->pos), at = pos - ow->chunk.at, bytes;
+
+		opaque(at);
+		if (read_once(ow->h.scan.left) < 2 || pos + SCAN_WORD > ow->chunk.end ||
+		    at >= SCAN_CHUNK)
+			break;
+		bytes = bulk_bytes(*(u64 *)(ow->chunk.bytes + at), ow->p.payload_len - pos);
+		if (!bytes)
+			break;
+		ow->h.scan.left--;
+		ow->pos = pos + bytes;
+	}
+	return ow->pos != began;
+}
+
 /* Scans the payload from scan_from on with ow->h.scan into ow->h.found. The position is in memory: the
  * verifier must not count it. Global: verified by itself. */
 __noinline int scan_replies(struct __sk_buff *ctx)
@@ -69,7 +112,8 @@ __noinline int scan_replies(struct __sk_buff *ctx)
 			ow->h.scan.state = RP_LOST;
 			break;
 		}
-		scan_replies_step();
+		if (ow->h.scan.state != RP_TYPE || ow->h.scan.left < 2 || !scan_replies_bulks())
+			scan_replies_step();
 	}
 	if (read_once(ow->pos) < end)
 		ow->h.scan.state = RP_LOST;

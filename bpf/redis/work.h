@@ -32,6 +32,7 @@ struct handler_work {
 	u32 first_end; /* w->pos behind it */
 	u32 gets;
 	u32 pings;
+	u32 usual;     /* that of handler_usual(): GET or HGETALL */
 	u32 unseen;    /* why handler_peek() did not look for its key, 0 = it did */
 	u32 closed;    /* why nothing may be answered now, 0 = allowed */
 	u32 rights;    /* control's, read behind the gate */

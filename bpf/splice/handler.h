@@ -65,15 +65,17 @@ struct sweep_look {
 	u32 counts;    /* handler's: what handler_swept() is to count */
 };
 
-/* Whether a payload that begins with these 8 bytes may be one that handler_usual() knows. */
-INLINE bool handler_may_know(u64 word);
+/* Whether a payload that begins with these 16 bytes may be one that handler_usual() knows. */
+INLINE bool handler_may_know(const struct work *w, const u8 *body);
 /* The payload's first chunk is in w->payload (loaded: all of it): fetches what its answer will look at.
- * Changes nothing. Returns whether handler_usual() is to be asked. */
-INLINE bool handler_peek(struct work *w, const struct control *c, bool loaded);
+ * Changes nothing. */
+INLINE void handler_peek(struct work *w, const struct control *c, bool loaded);
 /* Reads the payload, and if all of it can be answered writes the reply to w->reply, its length to
  * w->reply_len. Returns 0 or the reason against it. Sets w->whole and w->commands. */
 INLINE u32 handler_answer(struct work *w, struct control *c, const struct conn *conn);
-/* Behind handler_peek(): the same for the one usual request, in less time and without a trace. What
+/* handler_peek() of a payload that is loaded. Returns whether handler_usual() is to be asked. */
+INLINE bool handler_peek_usual(struct work *w, const struct control *c);
+/* Behind handler_peek_usual(): the same for the one usual request, in less time and without a trace. What
  * handler_answer() would leave behind, handler_usual_done() does: once the packet is answered, or goes up
  * by handler_up_usual(). */
 INLINE enum usual handler_usual(struct work *w, struct control *c, const struct conn *conn);

@@ -9,12 +9,16 @@
 
 struct out_work;
 
-INLINE bool handler_peek(struct work *w, const struct control *c, bool loaded)
+INLINE void handler_peek(struct work *w, const struct control *c, bool loaded)
+{
+}
+
+INLINE bool handler_peek_usual(struct work *w, const struct control *c)
 {
 	return false;
 }
 
-INLINE bool handler_may_know(u64 word)
+INLINE bool handler_may_know(const struct work *w, const u8 *body)
 {
 	return false;
 }

@@ -29,7 +29,8 @@
 #define LANE_TCP     32	 /* its header with timestamps */
 #define LANE_REQUEST 96	 /* most bytes of a request */
 #define LANE_REPLY   192 /* and of its reply */
-#define LANE_LEAST   8	 /* of both: a last word is read and written as a whole */
+#define LANE_ASKED   16	 /* and least: what tells whether it is usual */
+#define LANE_LEAST   8	 /* of a reply: a last word is written as a whole */
 
 /* The sum of a word's halves, unfolded. */
 INLINE u64 lane_halves(u64 word)
@@ -107,8 +108,8 @@ INLINE bool lane_read(ctx_t *ctx, struct work *w, const struct control *c, bool 
 	u32 frame = end - at, last = frame - 8, len = frame - body_at, whole = len & ~7U;
 	u64 word;
 
-	if (at + body_at + LANE_LEAST > end || len > LANE_REQUEST ||
-	    *(u16 *)(at + tcp_at + 2) != c->port_be || !handler_may_know(*(u64 *)body))
+	if (at + body_at + LANE_ASKED > end || len > LANE_REQUEST ||
+	    *(u16 *)(at + tcp_at + 2) != c->port_be || !handler_may_know(w, body))
 		return false;
 	if (six ? !lane_ipv6(&w->p, at + ETH_BYTES, frame - LANE_IP6)
 		: !lane_ipv4(&w->p, at + ETH_BYTES, frame - LANE_IP4))
@@ -310,7 +311,7 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	struct conn *conn;
 	struct lane_sum sum;
 
-	if (!lane_read(ctx, w, c, six, &sum) || !handler_peek(w, c, true))
+	if (!lane_read(ctx, w, c, six, &sum) || !handler_peek_usual(w, c))
 		return LANE_LEFT;
 	conn = conn_get(&w->p.key);
 	if (!conn)

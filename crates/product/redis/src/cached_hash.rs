@@ -32,50 +32,50 @@ impl Encoding {
     }
 }
 
-/// How it is known of hash tables that no field of them expires by itself.
+/// What Redis says of its hash tables, in the transaction that reads them.
 #[derive(Debug)]
-pub(crate) enum Tables<'a> {
-    /// This Redis knows no such fields.
-    Sure,
-    /// `INFO keyspace`, of the transaction that reads them.
-    By(Cow<'a, str>),
-    Unsure,
+pub(crate) struct Tables<'a> {
+    fields_expire: bool,
+    /// `INFO keyspace persistence`.
+    info: Cow<'a, str>,
 }
 
-impl Tables<'_> {
-    /// Whether the tables of this database are sure. The line of a database counts its hashes that have such
-    /// fields: `subexpiry` of Redis, `keys_with_volatile_items` of Valkey (src/server.c of both).
-    fn are_sure(&self, db: u16) -> bool {
-        let Self::By(keyspace) = self else {
-            return matches!(self, Self::Sure);
-        };
-        let begin = format!("db{db}:");
-        let mut lines = keyspace.lines();
-        let counts = lines.find_map(|line| line.strip_prefix(&begin));
-        counts.is_some_and(|counts| {
-            counts
-                .split(',')
-                .any(|count| matches!(count, "subexpiry=0" | "keys_with_volatile_items=0"))
+impl<'a> Tables<'a> {
+    /// None: it says nothing.
+    pub(crate) fn of(info: &'a Frame, fields_expire: bool) -> Option<Self> {
+        let info = String::from_utf8_lossy(text(info)?);
+        Some(Self {
+            fields_expire,
+            info,
         })
+    }
+
+    /// Whether no child runs, to save or to rewrite a log: meanwhile no table is rehashed but for need
+    /// (`updateDictResizePolicy`, src/server.c).
+    pub(crate) fn rest(&self) -> bool {
+        self.info.contains("rdb_bgsave_in_progress:0") && !self.info.contains("_in_progress:1")
+    }
+
+    /// Whether no field of this database's tables expires by itself. The line of a database counts its hashes
+    /// that have such fields: `subexpiry` of Redis, `keys_with_volatile_items` of Valkey (src/server.c of
+    /// both).
+    pub(crate) fn are_sure(&self, db: u16) -> bool {
+        let begin = format!("db{db}:");
+        let mut lines = self.info.lines();
+        let counts = lines.find_map(|line| line.strip_prefix(&begin));
+        let none = |count| matches!(count, "subexpiry=0" | "keys_with_volatile_items=0");
+        !self.fields_expire || counts.is_some_and(|counts| counts.split(',').any(none))
     }
 }
 
 /// The bytes to be cached, if the replies to OBJECT ENCODING and HRANDFIELD with values (in RESP3: pairs)
-/// show a hash that may be and fits.
-pub(crate) fn encode(
-    db: u16,
-    encoding: &Frame,
-    read: &Frame,
-    tables: &Tables<'_>,
-) -> Option<Vec<u8>> {
+/// show a hash that fits.
+pub(crate) fn encode(encoding: &Frame, read: &Frame) -> Option<Vec<u8>> {
     let Frame::Array { data, .. } = read else {
         return None;
     };
-    let is_sure = match Encoding::of(encoding)? {
-        Encoding::Listpack => true,
-        Encoding::Table => tables.are_sure(db),
-    };
-    if !is_sure || data.is_empty() || data.len() > abi::HASH_FIELDS_MAX as usize {
+    Encoding::of(encoding)?;
+    if data.is_empty() || data.len() > abi::HASH_FIELDS_MAX as usize {
         return None;
     }
     let pairs: Option<Vec<(&Bytes, &Bytes)>> = data.iter().map(pair).collect();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn one(encoding: &[u8], texts: &[&[u8]]) -> Option<Vec<u8>> {
-        encode(0, &string(encoding), &read(texts), &Tables::Unsure)
+        encode(&string(encoding), &read(texts))
     }
 
     #[test]
@@ -139,10 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sure_or_too_large_is_not_cached() {
+    fn what_may_expire_or_is_too_large_is_not_cached() {
         assert!(one(b"listpack", &[b"f", b"v"]).is_some());
         assert!(one(b"listpackex", &[b"f", b"v"]).is_none());
-        assert!(one(b"hashtable", &[b"f", b"v"]).is_none());
+        assert!(one(b"hashtable", &[b"f", b"v"]).is_some());
         assert!(one(b"listpack", &[b"f", &[b'v'; 1451]]).is_none());
         let most: Vec<&[u8]> = vec![b"f"; 128];
         assert!(one(b"listpack", &most).is_some());
@@ -154,25 +154,39 @@ mod tests {
         assert!(one(b"listpack", &[]).is_none());
         assert!(one(b"listpack", &[b"f"]).is_none());
         let flat = array(vec![string(b"f"), string(b"v")]);
-        assert!(encode(0, &string(b"listpack"), &flat, &Tables::Sure).is_none());
+        assert!(encode(&string(b"listpack"), &flat).is_none());
     }
 
     #[test]
-    fn a_table_is_cached_where_no_field_expires() {
-        let table = |db, tables| {
-            let found = encode(db, &string(b"hashtable"), &read(&[b"f", b"v"]), &tables);
-            found.is_some()
+    fn a_table_is_sure_where_no_field_expires() {
+        let sure = |info: &str, fields_expire, db| {
+            let info = string(info.as_bytes());
+            Tables::of(&info, fields_expire).unwrap().are_sure(db)
         };
-        assert!(table(0, Tables::Sure));
-        assert!(!table(0, Tables::Unsure));
         let redis = "# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0,subexpiry=0\r\n\
                      db1:keys=1,expires=0,avg_ttl=0,subexpiry=1\r\n\
                      db11:keys=1,expires=0,avg_ttl=0,subexpiry=0\r\n\
                      db2:keys=1,expires=0,avg_ttl=0\r\n";
-        let sure = [0, 1, 11, 2, 3].map(|db| table(db, Tables::By(redis.into())));
-        assert_eq!(sure, [true, false, true, false, false]);
+        let found = [0, 1, 11, 2, 3].map(|db| sure(redis, true, db));
+        assert_eq!(found, [true, false, true, false, false]);
+        assert!(sure(redis, false, 2), "it knows no such fields");
         let valkey = |count| format!("db0:keys=1,expires=0,keys_with_volatile_items={count}\r\n");
-        assert!(table(0, Tables::By(valkey(0).into())));
-        assert!(!table(0, Tables::By(valkey(10).into())));
+        assert!(sure(&valkey(0), true, 0));
+        assert!(!sure(&valkey(10), true, 0));
+        assert!(Tables::of(&Frame::Null, false).is_none());
+    }
+
+    #[test]
+    fn while_a_child_runs_tables_do_not_rest() {
+        let rest = |rdb: u8, aof: u8| {
+            let info = format!(
+                "rdb_bgsave_in_progress:{rdb}\r\naof_rewrite_in_progress:{aof}\r\n\
+                 aof_rewrite_scheduled:1\r\n"
+            );
+            Tables::of(&string(info.as_bytes()), true).unwrap().rest()
+        };
+        assert!(rest(0, 0));
+        assert!(!rest(1, 0) && !rest(0, 1));
+        assert!(!Tables::of(&string(b""), true).unwrap().rest());
     }
 }

@@ -85,12 +85,13 @@ pub(crate) enum Expect {
     Sizes {
         asked: Vec<Wanted>,
         quiet: bool,
+        whole: bool,
         bytes: usize,
     },
     /// The same of values.
     Exec {
         asked: Vec<Asked>,
-        proves_tables: bool,
+        about_tables: bool,
         bytes: usize,
     },
     /// EXEC of TOUCH.

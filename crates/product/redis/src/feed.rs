@@ -27,7 +27,7 @@ use crate::expect::{Event, Expect, Setup};
 use crate::fill::Room;
 use crate::output_limit;
 use crate::outside::DataPath;
-use crate::reading::{BATCH_REPLY_MAX, insert, sizes};
+use crate::reading::{Asked, BATCH_REPLY_MAX, insert, sizes};
 use crate::redis_state::{Calls, RedisState};
 use crate::resp::{
     Frame, REPLY_BYTES_MAX, RespStream, Tree, broken, error, field, integer, is_simple, text,
@@ -101,7 +101,7 @@ impl<S: Read + Write> Feed<S> {
             &[b"CLIENT", b"NO-EVICT", b"ON"],
             Expect::Setup(Setup::NoEvict),
         );
-        let trial: [&[&[u8]]; 10] = [
+        let trial: [&[&[u8]]; 11] = [
             &[b"MULTI"],
             &[b"SELECT", b"0"],
             &[b"STRLEN", TRIAL_KEY],
@@ -109,6 +109,7 @@ impl<S: Read + Write> Feed<S> {
             &[b"OBJECT", b"ENCODING", TRIAL_KEY],
             &[b"HLEN", TRIAL_KEY],
             &[b"MEMORY", b"USAGE", TRIAL_KEY],
+            &[b"HMGET", TRIAL_KEY, b"f"],
             &[b"HRANDFIELD", TRIAL_KEY, b"1"],
             &[b"PEXPIRETIME", TRIAL_KEY],
             &[b"EXEC"],
@@ -132,11 +133,6 @@ impl<S: Read + Write> Feed<S> {
     /// Redis tells subscribers of keys that were not there.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
-    }
-
-    /// Fields of hashes may expire by themselves.
-    pub(crate) const fn fields_expire(&self) -> bool {
-        self.fields_expire
     }
 
     /// Whether another PING may be sent: a slow Redis needs no more.
@@ -315,14 +311,17 @@ impl<S: Read + Write> Feed<S> {
             }
             // A Redis that refuses TOUCH for a moment (-BUSY) is told again in a second.
             Expect::FillStep | Expect::Touched => {}
-            Expect::Sizes { asked, quiet, .. } => {
-                events.push(Event::Sized(sizes(asked, quiet, &frame)?))
-            }
+            Expect::Sizes {
+                asked,
+                quiet,
+                whole,
+                ..
+            } => events.push(Event::Sized(sizes(asked, quiet, whole, &frame)?)),
             Expect::Exec {
                 asked,
-                proves_tables,
+                about_tables,
                 ..
-            } => events.push(Event::Filled(insert(cache, asked, proves_tables, &frame)?)),
+            } => self.take_fill(cache, asked, about_tables, &frame, events)?,
             Expect::Config => {
                 self.state = RedisState::default();
                 self.take_config(&frame);
@@ -346,6 +345,20 @@ impl<S: Read + Write> Feed<S> {
             // The answer itself is an array: handle_next.
             Expect::Commands { .. } => return Err(broken(&refusal(&frame, "COMMAND INFO"))),
         }
+        Ok(())
+    }
+
+    fn take_fill(
+        &self,
+        cache: &impl DataPath,
+        asked: Vec<Asked>,
+        about_tables: bool,
+        reply: &Frame,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        let tables = about_tables.then_some(self.fields_expire);
+        let ends = insert(cache, asked, tables, reply)?;
+        events.push(Event::Filled(ends));
         Ok(())
     }
 

@@ -6,12 +6,12 @@ use erb_abi::{self as abi, ControlBlock as _, ControlPlane as _, FillToken, Valu
 use super::*;
 use crate::doubles::{Pipe, Recorder, few_commands};
 use crate::expect::Question;
-use crate::fill::Filled;
-use crate::reading::Asked;
+use crate::fill::{Filled, Sizing};
+use crate::size::Reading;
 
 const SETUP: &[u8] = b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
-    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
-    *8\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*0\r\n:-2\r\n";
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
+    *9\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*1\r\n_\r\n*0\r\n:-2\r\n";
 
 struct Fixture {
     feed: Feed<Pipe>,
@@ -62,7 +62,7 @@ fn asked(keys: &[&str]) -> Vec<Asked> {
     keys.iter()
         .map(|key| Asked {
             wanted: Wanted::string(key.as_bytes().to_vec()),
-            size: 4,
+            reading: Reading { bytes: 4, steps: 0 },
             token,
         })
         .collect()
@@ -347,7 +347,7 @@ fn every_command_of_the_feed_is_among_the_rights() {
     hash.kind = ValueKind::Hash;
     fixture
         .feed
-        .ask_sizes(vec![hash, Wanted::string(b"a".to_vec())], 9, false);
+        .ask_sizes(vec![hash, Wanted::string(b"a".to_vec())], 9, Sizing::Missed);
     fixture.feed.ask_fill(asked(&["a"]), 9);
     fixture.feed.ask_touch(vec![(0, b"a".to_vec())]);
     fixture.feed.flush().unwrap();
@@ -394,7 +394,7 @@ fn a_missing_right_ends_the_connection_wherever_it_shows() {
 fn a_trial_of_a_loading_redis_proves_nothing() {
     let mut fixture = Fixture::new();
     fixture.say(b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n");
-    fixture.say(&b"-LOADING x\r\n".repeat(7));
+    fixture.say(&b"-LOADING x\r\n".repeat(8));
     fixture.say(b"-EXECABORT x\r\n$0\r\n\r\n");
     fixture.say(format!("{}+OK\r\n", few_commands()).as_bytes());
     assert!(fixture.feed.is_ready());

@@ -5,7 +5,7 @@
 //! Invariants:
 //! 1. A value is read only if its size, asked for before, is below the bound of its kind.
 //! 2. What a batch takes, question and answer, and what all under way take, is bounded in bytes. So
-//!    Redis's memory for the feed is, whatever its keys hold.
+//!    Redis's memory for the feed is, unless a hash grows between question and answer (edges.md, E-1).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use erb_abi::{self as abi, ValueKind, Wanted};
 
 use crate::never::Never;
-use crate::size::Size;
+use crate::size::{Reading, Size};
 
 /// Keys waiting at most; a key that does not fit is missed again.
 const WAITING_MAX: usize = 65_536;
@@ -95,8 +95,19 @@ fn take_while<T>(
     (taken, sum)
 }
 
-/// Keys to be read, with their sizes in bytes.
-type ToRead = Vec<(Wanted, usize)>;
+/// Keys to be read, and what that takes.
+type ToRead = Vec<(Wanted, Reading)>;
+
+/// What is asked for its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sizing {
+    /// Keys that were missed.
+    Missed,
+    /// Keys that were thrown out by writes: what they hold now may be no value of their kind.
+    Again,
+    /// Hash tables that were missed and are worth measuring.
+    Tables,
+}
 
 /// Keys to be asked for their sizes, or to be read; and the bytes that this takes.
 #[derive(Debug)]
@@ -104,8 +115,7 @@ pub(crate) enum Batch {
     Sizes {
         keys: Vec<Wanted>,
         bytes: usize,
-        /// They were thrown out by writes: what they hold now may be no value of their kind.
-        again: bool,
+        of: Sizing,
     },
     Values(ToRead, usize),
 }
@@ -129,8 +139,10 @@ struct Known {
 #[derive(Default)]
 pub(crate) struct Fills {
     waiting: VecDeque<Wanted>,
-    /// Small enough, with the bytes of the value at most.
-    sized: VecDeque<(Wanted, usize)>,
+    /// Hash tables to be measured.
+    tables: VecDeque<Wanted>,
+    /// Small enough.
+    sized: VecDeque<(Wanted, Reading)>,
     /// Thrown out by a write.
     again: VecDeque<Wanted>,
     /// The last new batch was of these: they and those that wait take turns.
@@ -208,7 +220,8 @@ impl Fills {
 
     /// Keys waiting.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len() + self.sized.len() + self.again.len()
+        let begun = self.tables.len() + self.sized.len();
+        self.waiting.len() + begun + self.again.len()
     }
 
     /// Keys that were filled, and keys asked for by name that could not be.
@@ -223,7 +236,9 @@ impl Fills {
 
     /// The next keys to be read, and the bytes that this takes.
     fn take_sized(&mut self, room: Room) -> (ToRead, usize) {
-        take_while(&mut self.sized, room, |(key, size)| words_of(key) + size)
+        take_while(&mut self.sized, room, |(key, reading)| {
+            words_of(key) + reading.bytes
+        })
     }
 
     /// The next batch: what has begun, then what may begin; none: nothing waits.
@@ -232,6 +247,11 @@ impl Fills {
         if !keys.is_empty() {
             return Some(Batch::Values(keys, bytes));
         }
+        if !self.tables.is_empty() {
+            let (keys, bytes) = take_while(&mut self.tables, room, words_of);
+            let of = Sizing::Tables;
+            return Some(Batch::Sizes { keys, bytes, of });
+        }
         let missed = fresh.missed && !self.waiting.is_empty();
         let again = fresh.again && !self.again.is_empty();
         if (!missed && !again) || self.sized.len() >= SIZED_MAX {
@@ -239,28 +259,25 @@ impl Fills {
         }
         // In turn, so that neither many writes nor many misses keep the others waiting.
         self.again_last = !missed || (again && !self.again_last);
-        let from = if self.again_last {
-            &mut self.again
+        let (from, of) = if self.again_last {
+            (&mut self.again, Sizing::Again)
         } else {
-            &mut self.waiting
+            (&mut self.waiting, Sizing::Missed)
         };
         let (keys, bytes) = take_while(from, room, words_of);
-        Some(Batch::Sizes {
-            keys,
-            bytes,
-            again: self.again_last,
-        })
+        Some(Batch::Sizes { keys, bytes, of })
     }
 
-    /// Whether keys of known size wait to be read.
-    pub(crate) fn is_sized(&self) -> bool {
-        !self.sized.is_empty()
+    /// Whether keys wait to be measured or read, of which something is known.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.sized.is_empty() || !self.tables.is_empty()
     }
 
     /// Redis has said how large a value is.
     pub(crate) fn sized(&mut self, key: Wanted, size: Size, now_ns: u64) {
-        match size.bytes() {
-            Some(bytes) => self.sized.push_back((key, bytes)),
+        match size.reading() {
+            Some(reading) => self.sized.push_back((key, reading)),
+            None if size == Size::Unmeasured => self.tables.push_back(key),
             None => self.ended(key, Filled::Never, now_ns),
         }
     }
@@ -293,6 +310,7 @@ impl Fills {
     pub(crate) fn forget_all(&mut self) {
         self.named_failed += self.named.len() as u64;
         self.waiting.clear();
+        self.tables.clear();
         self.sized.clear();
         self.again.clear();
         self.known.clear();
@@ -413,7 +431,7 @@ mod tests {
         let (mut batches, mut under_way) = (0, 0);
         while let Some(room) = Room::beside(batches, under_way) {
             let (taken, bytes) = fills.take_sized(room);
-            let size: usize = taken.iter().map(|(_, size)| size).sum();
+            let size: usize = taken.iter().map(|(_, reading)| reading.bytes).sum();
             assert!(size > 0 && size < bytes && bytes <= BATCH_BYTES_MAX);
             (batches, under_way) = (batches + 1, under_way + bytes);
         }
@@ -444,7 +462,7 @@ mod tests {
     /// The next keys to be asked for their sizes, and whether writes threw them out.
     fn sizes(fills: &mut Fills) -> (Vec<Wanted>, bool) {
         match fills.next(room(), both(true)) {
-            Some(Batch::Sizes { keys, again, .. }) => (keys, again),
+            Some(Batch::Sizes { keys, of, .. }) => (keys, of == Sizing::Again),
             other => panic!("{other:?}"),
         }
     }
@@ -481,7 +499,8 @@ mod tests {
         let Some(Batch::Values(keys, _)) = fills.next(room(), both(false)) else {
             panic!("what has begun goes on");
         };
-        assert_eq!(keys, [(key("s"), 9)]);
+        let reading = Reading { bytes: 9, steps: 0 };
+        assert_eq!(keys, [(key("s"), reading)]);
         for number in 0..2 * AGAIN_MAX {
             fills.written_again(key(&format!("x{number}")));
         }

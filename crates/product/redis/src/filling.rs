@@ -9,11 +9,11 @@ use crate::admission::Admission;
 use crate::aside::Aside;
 use crate::clock::MS;
 use crate::feed::Feed;
-use crate::fill::{Batch, Filled, Fills, Fresh};
+use crate::fill::{Batch, Filled, Fills, Fresh, Sizing};
 use crate::outside::{DataPath, Result};
 use crate::pace::Pace;
 use crate::reading::Asked;
-use crate::size::Size;
+use crate::size::{Reading, Size};
 
 /// Between drains while misses flow: a fill then takes about as long as two round trips.
 const DRAIN_NS: u64 = 2 * MS;
@@ -134,7 +134,7 @@ impl Filling {
         feed: &mut Feed<S>,
         now: u64,
     ) -> Result<()> {
-        let is_over = !feed.is_filling() && !self.fills.is_sized();
+        let is_over = !feed.is_filling() && !self.fills.has_begun();
         if let Some((began, missed)) = self.burst.take_if(|_| is_over) {
             self.pace_again.ran(began, now);
             if missed {
@@ -149,9 +149,15 @@ impl Filling {
             && let Some(batch) = self.fills.next(room, fresh)
         {
             let (_, missed) = self.burst.get_or_insert((now, false));
-            *missed |= matches!(batch, Batch::Sizes { again: false, .. });
+            *missed |= matches!(
+                batch,
+                Batch::Sizes {
+                    of: Sizing::Missed,
+                    ..
+                }
+            );
             match batch {
-                Batch::Sizes { keys, bytes, again } => feed.ask_sizes(keys, bytes, again),
+                Batch::Sizes { keys, bytes, of } => feed.ask_sizes(keys, bytes, of),
                 Batch::Values(keys, bytes) => {
                     if !self.ask_values(path, feed, keys, bytes)? {
                         // What must be tried again waits for the next drain, or this loop would spin.
@@ -169,17 +175,17 @@ impl Filling {
         &mut self,
         path: &impl DataPath,
         feed: &mut Feed<S>,
-        keys: Vec<(Wanted, usize)>,
+        keys: Vec<(Wanted, Reading)>,
         bytes: usize,
     ) -> Result<bool> {
         let borrowed: Vec<&[u8]> = keys.iter().map(|(wanted, _)| &wanted.key[..]).collect();
         let tokens = path.fill_begin(&borrowed)?;
         let (mut asked, mut all) = (Vec::new(), true);
-        for ((wanted, size), token) in keys.into_iter().zip(tokens) {
+        for ((wanted, reading), token) in keys.into_iter().zip(tokens) {
             if token.status == abi::FILL_OK {
                 asked.push(Asked {
                     wanted,
-                    size,
+                    reading,
                     token,
                 });
             } else {

@@ -3,10 +3,11 @@
 
 use std::io::{Read, Write};
 
-use erb_abi::{ValueKind, Wanted};
+use erb_abi::Wanted;
 
 use crate::expect::{Expect, Question};
 use crate::feed::Feed;
+use crate::fill::Sizing;
 use crate::reading::{Asked, TABLES_ASKED, Words, reads_of, sizes_of};
 use crate::redis_state::RedisState;
 
@@ -27,17 +28,22 @@ impl<S: Read + Write> Feed<S> {
         self.ask(&[b"CLIENT", b"LIST"], Expect::Clients(question));
     }
 
-    /// Queues one transaction that asks for the sizes of values; so many bytes with its answer. `again`:
-    /// they were written. If a key is of another type now, a command of its old one would count as an
-    /// error in INFO.
-    pub(crate) fn ask_sizes(&mut self, mut asked: Vec<Wanted>, bytes: usize, again: bool) {
+    /// Queues one transaction that asks for the sizes of values; so many bytes with its answer. If a key
+    /// that was written is of another type now, a command of its old one would count as an error in INFO.
+    pub(crate) fn ask_sizes(&mut self, mut asked: Vec<Wanted>, bytes: usize, of: Sizing) {
         asked.sort_by_key(|one| one.db);
-        let quiet = again || self.is_quiet();
+        let quiet = of == Sizing::Again || self.is_quiet();
+        let whole = of != Sizing::Missed;
         self.ask(&[b"MULTI"], Expect::FillStep);
-        self.ask_each(asked.iter().map(|one| (one.db, sizes_of(one, quiet))));
+        self.ask_each(
+            asked
+                .iter()
+                .map(|one| (one.db, sizes_of(one, quiet, whole))),
+        );
         let expect = Expect::Sizes {
             asked,
             quiet,
+            whole,
             bytes,
         };
         self.ask(&[b"EXEC"], expect);
@@ -61,17 +67,16 @@ impl<S: Read + Write> Feed<S> {
     /// Queues one transaction that reads keys whose tokens are noted; so many bytes with its answer.
     pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>, bytes: usize) {
         asked.sort_by_key(|one| one.wanted.db);
-        let hash = |one: &Asked| one.wanted.kind == ValueKind::Hash;
-        let proves_tables = self.fields_expire() && asked.iter().any(hash);
+        let about_tables = asked.iter().any(|one| one.reading.steps > 0);
         self.ask(&[b"MULTI"], Expect::FillStep);
-        if proves_tables {
+        if about_tables {
             self.ask(&TABLES_ASKED, Expect::FillStep);
         }
         let keys = asked.iter();
-        self.ask_each(keys.map(|one| (one.wanted.db, reads_of(&one.wanted, one.size))));
+        self.ask_each(keys.map(|one| (one.wanted.db, reads_of(one))));
         let expect = Expect::Exec {
             asked,
-            proves_tables,
+            about_tables,
             bytes,
         };
         self.ask(&[b"EXEC"], expect);

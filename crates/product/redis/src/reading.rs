@@ -3,12 +3,15 @@
 //!
 //! Invariants:
 //! 1. No answer is longer than what was asked for, whatever the key holds by then: sizes are numbers,
-//!    a string is read up to one byte more than it had, of a hash so many fields at most.
+//!    a string is read up to one byte more than it had, of a hash so many fields at most, however long (E-1).
 //! 2. Where Redis tells subscribers of keys that were looked for and not there (`quiet`), the size is asked
 //!    for by commands that it does not tell of, and an absent key is asked nothing else.
 //! 3. A string that is longer than it was is not inserted: part of it may be missing.
 //! 4. A key is absent if PEXPIRETIME says so, in the transaction whose token was noted before.
-//! 5. A hash's fields come in the order that HGETALL would give at that moment.
+//! 5. A hash's fields come in the order that HGETALL gives until the hash is written. Redis moves the fields
+//!    of a table that grows or shrinks little by little, with each look-up, and tells nobody. So it is looked
+//!    into, in the same transaction and before it is read, until nothing is left to be moved; and while a
+//!    child of Redis runs, when nothing is moved, no table is cached.
 
 use std::borrow::Cow;
 use std::io;
@@ -20,7 +23,7 @@ use crate::cached_hash::{self, Encoding, Tables};
 use crate::fill::Filled;
 use crate::outside::DataPath;
 use crate::resp::{Frame, broken, integer, is_simple, text};
-use crate::size::Size;
+use crate::size::{Reading, Size};
 
 /// Longest answer to a batch, some times what its bytes are bounded to (`fill.rs`). A hash that was made
 /// that much larger since it was asked for its size ends the feed, and with it Redis's memory for it.
@@ -40,8 +43,7 @@ const MEMORY_SAMPLES: u32 = 2 * abi::HASH_FIELDS_MAX;
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) wanted: Wanted,
-    /// Bytes that the value had at most.
-    pub(crate) size: usize,
+    pub(crate) reading: Reading,
     pub(crate) token: FillToken,
 }
 
@@ -58,10 +60,11 @@ fn words<'a>(before: &[&'a [u8]], key: &'a [u8], behind: &[&str]) -> Words<'a> {
 
 /// The commands that ask for the size of a value. OBJECT looks a key up without an event of its absence
 /// (LOOKUP_NONOTIFY, Redis src/object.c), MEMORY USAGE without a look-up; no other reading command does.
-pub(crate) fn sizes_of(wanted: &Wanted, quiet: bool) -> Vec<Words<'_>> {
+/// `whole`: all elements are looked at.
+pub(crate) fn sizes_of(wanted: &Wanted, quiet: bool, whole: bool) -> Vec<Words<'_>> {
     let key = &wanted.key;
     let encoding = || words(&[b"OBJECT", b"ENCODING"], key, &[]);
-    let samples = MEMORY_SAMPLES.to_string();
+    let samples = if whole { MEMORY_SAMPLES } else { 1 }.to_string();
     let memory = || words(&[b"MEMORY", b"USAGE"], key, &["SAMPLES", &samples]);
     match wanted.kind {
         _ if quiet => vec![encoding(), memory()],
@@ -70,25 +73,41 @@ pub(crate) fn sizes_of(wanted: &Wanted, quiet: bool) -> Vec<Words<'_>> {
     }
 }
 
-/// The commands that read a value which had so many bytes, and when it expires.
-pub(crate) fn reads_of(wanted: &Wanted, size: usize) -> Vec<Words<'_>> {
-    let key = &wanted.key;
-    let mut reads = match wanted.kind {
+/// The commands that read a value, and when it expires.
+pub(crate) fn reads_of(asked: &Asked) -> Vec<Words<'_>> {
+    let key = &asked.wanted.key;
+    let mut reads = match asked.wanted.kind {
         // Up to the byte behind its last one.
-        ValueKind::String => vec![words(&[b"GETRANGE"], key, &["0", &size.to_string()])],
-        ValueKind::Hash => vec![
-            words(&[b"OBJECT", b"ENCODING"], key, &[]),
+        ValueKind::String => vec![words(
+            &[b"GETRANGE"],
+            key,
+            &["0", &asked.reading.bytes.to_string()],
+        )],
+        ValueKind::Hash => [
+            Some(words(&[b"OBJECT", b"ENCODING"], key, &[])),
+            steps_of(asked),
             // A hash with fewer fields than that comes whole, in the order of HGETALL (Redis
             // src/t_hash.c, hrandfieldWithCountCommand, case 2).
-            words(
+            Some(words(
                 &[b"HRANDFIELD"],
                 key,
                 &[&(abi::HASH_FIELDS_MAX + 1).to_string(), "WITHVALUES"],
-            ),
-        ],
+            )),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
     };
     reads.push(words(&[b"PEXPIRETIME"], key, &[]));
     reads
+}
+
+/// Look-ups of a field that is not there, if it is a table. Nobody can have made one of that name: making it
+/// would have changed the version.
+fn steps_of(asked: &Asked) -> Option<Words<'_>> {
+    let name = format!("{:08x}", asked.token.version & u64::from(u32::MAX));
+    let names = vec![&name[..]; asked.reading.steps];
+    (asked.reading.steps > 0).then(|| words(&[b"HMGET"], &asked.wanted.key, &names))
 }
 
 /// The answers to a key's questions; none: its database could not be selected.
@@ -128,10 +147,11 @@ fn by_key<'a>(data: &'a [Frame], keys: &[(u16, usize)]) -> io::Result<Vec<Answer
 pub(crate) fn sizes(
     asked: Vec<Wanted>,
     quiet: bool,
+    whole: bool,
     reply: &Frame,
 ) -> io::Result<Vec<(Wanted, Option<Size>)>> {
     let keys = asked.iter();
-    let keys = keys.map(|one| (one.db, sizes_of(one, quiet).len()));
+    let keys = keys.map(|one| (one.db, sizes_of(one, quiet, whole).len()));
     let keys: Vec<(u16, usize)> = keys.collect();
     let Some(data) = replies(reply) else {
         return Ok(asked.into_iter().map(|one| (one, None)).collect());
@@ -146,7 +166,7 @@ pub(crate) fn sizes(
                 }
                 (_, Some([Frame::Null, ..])) => Size::Absent,
                 (ValueKind::Hash, Some([encoding, fields @ .., memory])) => {
-                    hash_size(encoding, fields.first(), memory).unwrap_or(Size::None)
+                    hash_size(encoding, fields.first(), memory, whole).unwrap_or(Size::None)
                 }
                 (ValueKind::String, Some([encoding, memory])) if is_string(encoding) => {
                     integer(memory).map_or(Size::None, Size::StringMemory)
@@ -159,15 +179,24 @@ pub(crate) fn sizes(
 }
 
 /// None: no hash that may be cached.
-fn hash_size(encoding: &Frame, fields: Option<&Frame>, memory: &Frame) -> Option<Size> {
+fn hash_size(
+    encoding: &Frame,
+    fields: Option<&Frame>,
+    memory: &Frame,
+    whole: bool,
+) -> Option<Size> {
+    let (encoding, memory) = (Encoding::of(encoding)?, integer(memory)?);
     let fields = match fields {
         Some(fields) => Some(integer(fields)?),
         None => None,
     };
+    if encoding == Encoding::Table && !whole {
+        return Some(Size::of_unmeasured(fields, memory));
+    }
     Some(Size::Hash {
-        encoding: Encoding::of(encoding)?,
+        encoding,
         fields,
-        memory: integer(memory)?,
+        memory,
     })
 }
 
@@ -183,23 +212,33 @@ type Held<'a> = Option<Cow<'a, [u8]>>;
 enum Read<'a> {
     Whole(Cow<'a, [u8]>, u64),
     Absent,
-    Longer,
+    Later,
     Never,
 }
 
-fn read_of<'a>(one: &Asked, answers: &'a [Frame], tables: &Tables<'_>) -> Read<'a> {
+fn read_of<'a>(one: &Asked, answers: &'a [Frame], tables: Option<&Tables<'_>>) -> Read<'a> {
     if let Some(Frame::Number { data: NO_KEY, .. }) = answers.last() {
         return Read::Absent;
     }
     let (value, expiry) = match (one.wanted.kind, answers) {
         (ValueKind::String, [Frame::BlobString { data, .. }, expiry]) => {
-            if data.len() > one.size {
-                return Read::Longer;
+            if data.len() > one.reading.bytes {
+                return Read::Later;
             }
             (Some(Cow::Borrowed(&data[..])), expiry)
         }
-        (ValueKind::Hash, [encoding, read, expiry]) => {
-            let value = cached_hash::encode(one.wanted.db, encoding, read, tables);
+        (ValueKind::Hash, [encoding, .., read, expiry]) => {
+            if Encoding::of(encoding) == Some(Encoding::Table) {
+                // It was none when it was measured, or its order may change.
+                let rest = |tables: &&Tables<'_>| one.reading.steps > 0 && tables.rest();
+                let Some(tables) = tables.filter(rest) else {
+                    return Read::Later;
+                };
+                if !tables.are_sure(one.wanted.db) {
+                    return Read::Never;
+                }
+            }
+            let value = cached_hash::encode(encoding, read);
             (value.map(Cow::Owned), expiry)
         }
         _ => return Read::Never,
@@ -210,28 +249,26 @@ fn read_of<'a>(one: &Asked, answers: &'a [Frame], tables: &Tables<'_>) -> Read<'
     }
 }
 
-/// What is asked before all keys where hash tables need a proof.
-pub(crate) const TABLES_ASKED: [&[u8]; 2] = [b"INFO", b"keyspace"];
+/// What is asked before all keys where one is a hash table.
+pub(crate) const TABLES_ASKED: [&[u8]; 3] = [b"INFO", b"keyspace", b"persistence"];
 
-/// Inserts what the answers to [`reads_of`] say, behind the one to [`TABLES_ASKED`] if `proves_tables`.
+/// Inserts what the answers to [`reads_of`] say. `tables`: behind the answer to [`TABLES_ASKED`], and
+/// whether fields may expire.
 pub(crate) fn insert(
     cache: &impl DataPath,
     asked: Vec<Asked>,
-    proves_tables: bool,
+    tables: Option<bool>,
     reply: &Frame,
 ) -> io::Result<Vec<(Wanted, Filled)>> {
     let keys = asked.iter();
-    let keys = keys.map(|one| (one.wanted.db, reads_of(&one.wanted, one.size).len()));
+    let keys = keys.map(|one| (one.wanted.db, reads_of(one).len()));
     let keys: Vec<(u16, usize)> = keys.collect();
     let mut ends = vec![Filled::Later; asked.len()];
     let mut values: Vec<(usize, Held<'_>, u64)> = Vec::new();
-    let (tables, data) = match replies(reply) {
-        Some([keyspace, data @ ..]) if proves_tables => {
-            let keyspace = text(keyspace).map(|text| String::from_utf8_lossy(text));
-            (keyspace.map_or(Tables::Unsure, Tables::By), data)
-        }
-        Some(data) => (Tables::Sure, data),
-        None => {
+    let (tables, data) = match (replies(reply), tables) {
+        (Some([info, data @ ..]), Some(fields_expire)) => (Tables::of(info, fields_expire), data),
+        (Some(data), _) => (None, data),
+        (None, _) => {
             return Ok(asked
                 .into_iter()
                 .map(|one| (one.wanted, Filled::Later))
@@ -240,11 +277,11 @@ pub(crate) fn insert(
     };
     for (index, answers) in by_key(data, &keys)?.into_iter().enumerate() {
         match answers.map_or(Read::Never, |answers| {
-            read_of(&asked[index], answers, &tables)
+            read_of(&asked[index], answers, tables.as_ref())
         }) {
             Read::Whole(value, expiry_ms) => values.push((index, Some(value), expiry_ms)),
             Read::Absent if cache.absent() == 1 => values.push((index, None, 0)),
-            Read::Longer => {}
+            Read::Later => {}
             Read::Absent | Read::Never => ends[index] = Filled::Never,
         }
     }

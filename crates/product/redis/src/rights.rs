@@ -75,6 +75,7 @@ rights! {
     "strlen" [b"STRLEN", TRIAL_KEY];
     "getrange" [b"GETRANGE", TRIAL_KEY, b"0", b"0"];
     "hlen" [b"HLEN", TRIAL_KEY];
+    "hmget" [b"HMGET", TRIAL_KEY, b"f"];
     "hrandfield" [b"HRANDFIELD", TRIAL_KEY, b"1"];
     "memory|usage" [b"MEMORY", b"USAGE", TRIAL_KEY];
     "object|encoding" [b"OBJECT", b"ENCODING", TRIAL_KEY];

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What Redis says of a value before it is read, and what reading it takes at most.
+//!
+//! A hash table is measured twice. MEMORY USAGE walks its buckets until it has seen so many fields, and a
+//! table that has lost most of its fields has millions of empty ones. So first one field is looked at, which
+//! bounds the buckets, and then all. One that was cached before is measured once.
 
 use erb_abi::{self as abi, HASH_MEMORY_MAX, TABLE_MEMORY_MAX};
 
@@ -15,11 +19,23 @@ const QUIET_LISTPACK_MEMORY_MAX: u64 = 2200;
 /// `MEMORY_SAMPLES`), so this is no estimate.
 const QUIET_TABLE_MEMORY_MAX: u64 = 3072;
 
+/// Memory of a hash table by one of its fields: 64 that are as long as a reply may be. It has 16,384 buckets
+/// at most.
+const UNMEASURED_MEMORY_MAX: u64 = 128 * 1024;
+
+/// Bytes of a bucket: Redis's (a pointer; a step of rehashing passes ten empty ones) and Valkey's.
+const BUCKET_BYTES: u64 = 8;
+const EMPTY_BUCKETS_PER_STEP: u64 = 10;
+const VALKEY_BUCKET_BYTES: u64 = 64;
+
+/// Bytes that a step takes, question and answer: `reading.rs`.
+const STEP_BYTES: u64 = 17;
+
 /// Bytes of a listpack that a field and its value take at least.
 const LISTPACK_FIELD_BYTES_MIN: u64 = 4;
 
-/// The same of a hash table: a pointer and the smallest allocation.
-const TABLE_FIELD_BYTES_MIN: u64 = 8 + 16;
+/// The same of a hash table: two pointers and the smallest allocations.
+const TABLE_FIELD_BYTES_MIN: u64 = 2 * 8 + 16;
 
 /// Bytes before and behind a bulk string of a hash that fits: `$1451`, two line ends.
 const BULK_WORDS_BYTES: u64 = 9;
@@ -35,6 +51,8 @@ pub(crate) enum Size {
         fields: Option<u64>,
         memory: u64,
     },
+    /// A hash table of which not all fields were looked at.
+    Unmeasured,
     /// Memory of a string, with its key: where its length was not asked for.
     StringMemory(u64),
     /// There is no such key.
@@ -43,47 +61,80 @@ pub(crate) enum Size {
     None,
 }
 
+/// What reading a value takes at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Bytes of the answer.
+    pub(crate) bytes: usize,
+    /// Look-ups in a hash table, so that it is not being rehashed any more.
+    pub(crate) steps: usize,
+}
+
 impl Size {
-    /// Bytes that reading it takes at most; none: it is too large.
-    pub(crate) fn bytes(self) -> Option<usize> {
-        let bytes = match self {
-            Self::Absent => 0,
-            Self::String(bytes) if bytes <= abi::VALUE_BYTES_MAX.into() => bytes,
+    /// Of a table by one of its fields: whether it is to be measured.
+    pub(crate) fn of_unmeasured(fields: Option<u64>, memory: u64) -> Self {
+        let few = fields.is_none_or(|fields| fields <= abi::HASH_FIELDS_MAX.into());
+        if few && memory <= UNMEASURED_MEMORY_MAX {
+            Self::Unmeasured
+        } else {
+            Self::None
+        }
+    }
+
+    /// What reading it takes at most; none: it is too large.
+    pub(crate) fn reading(self) -> Option<Reading> {
+        let (bytes, steps) = match self {
+            Self::Absent => (0, 0),
+            Self::String(bytes) if bytes <= abi::VALUE_BYTES_MAX.into() => (bytes, 0),
             Self::Hash {
-                encoding,
+                encoding: Encoding::Listpack,
                 fields,
                 memory,
-            } => hash_bytes(encoding, fields, memory)?,
-            Self::StringMemory(memory) if memory <= STRING_MEMORY_MAX => memory,
+            } => (listpack_bytes(fields, memory)?, 0),
+            Self::Hash {
+                encoding: Encoding::Table,
+                fields,
+                memory,
+            } => table_bytes(fields, memory)?,
+            Self::StringMemory(memory) if memory <= STRING_MEMORY_MAX => (memory, 0),
             _ => return None,
         };
-        usize::try_from(bytes).ok()
+        let number = |number: u64| usize::try_from(number).ok();
+        Some(Reading {
+            bytes: number(bytes)?,
+            steps: number(steps)?,
+        })
     }
 }
 
-/// Bytes that reading a hash takes at most; none: it is too large.
-fn hash_bytes(encoding: Encoding, fields: Option<u64>, memory: u64) -> Option<u64> {
-    let (most, quiet_most, field_least, times) = match encoding {
-        // Numbers grow at most twofold.
-        Encoding::Listpack => (
-            HASH_MEMORY_MAX,
-            QUIET_LISTPACK_MEMORY_MAX,
-            LISTPACK_FIELD_BYTES_MIN,
-            2,
-        ),
-        Encoding::Table => (
-            TABLE_MEMORY_MAX,
-            QUIET_TABLE_MEMORY_MAX,
-            TABLE_FIELD_BYTES_MIN,
-            1,
-        ),
-    };
-    let fits = match fields {
-        Some(fields) => fields <= abi::HASH_FIELDS_MAX.into() && memory <= most,
-        None => memory <= quiet_most,
-    };
-    let fields = fields.unwrap_or(memory / field_least);
-    fits.then(|| times * memory + fields * 2 * BULK_WORDS_BYTES)
+/// Whether so many fields, if they were counted, and so much memory are few enough.
+fn is_small(fields: Option<u64>, memory: u64, most: u64, quiet_most: u64) -> bool {
+    fields.map_or(memory <= quiet_most, |fields| {
+        fields <= abi::HASH_FIELDS_MAX.into() && memory <= most
+    })
+}
+
+fn listpack_bytes(fields: Option<u64>, memory: u64) -> Option<u64> {
+    if !is_small(fields, memory, HASH_MEMORY_MAX, QUIET_LISTPACK_MEMORY_MAX) {
+        return None;
+    }
+    let fields = fields.unwrap_or(memory / LISTPACK_FIELD_BYTES_MIN);
+    // Numbers grow at most twofold.
+    Some(2 * memory + fields * 2 * BULK_WORDS_BYTES)
+}
+
+/// Bytes, and steps after which no bucket is left to be moved.
+fn table_bytes(fields: Option<u64>, memory: u64) -> Option<(u64, u64)> {
+    if !is_small(fields, memory, TABLE_MEMORY_MAX, QUIET_TABLE_MEMORY_MAX) {
+        return None;
+    }
+    let fields = fields.unwrap_or(memory / TABLE_FIELD_BYTES_MIN);
+    let of_redis = fields + memory / BUCKET_BYTES / EMPTY_BUCKETS_PER_STEP;
+    let steps = of_redis.max(memory / VALKEY_BUCKET_BYTES) + 1;
+    Some((
+        memory + fields * 2 * BULK_WORDS_BYTES + steps * STEP_BYTES,
+        steps,
+    ))
 }
 
 #[cfg(test)]
@@ -101,27 +152,25 @@ mod tests {
                 fields,
                 memory,
             };
-            hash.bytes()
+            hash.reading().map(|reading| reading.bytes)
         };
+        let bytes = |size: Size| size.reading().map(|reading| reading.bytes);
         let hash = |fields, memory| size(Encoding::Listpack, Some(fields), memory);
         let table = |fields, memory| size(Encoding::Table, Some(fields), memory);
-        assert_eq!(Size::String(0).bytes(), Some(0));
-        assert_eq!(Size::Absent.bytes(), Some(0));
+        assert_eq!(bytes(Size::String(0)), Some(0));
+        assert_eq!(bytes(Size::Absent), Some(0));
+        assert_eq!(bytes(Size::String(abi::VALUE_BYTES_MAX.into())), Some(1451));
         assert_eq!(
-            Size::String(abi::VALUE_BYTES_MAX.into()).bytes(),
-            Some(1451)
-        );
-        assert_eq!(
-            Size::String(u64::from(abi::VALUE_BYTES_MAX) + 1).bytes(),
+            bytes(Size::String(u64::from(abi::VALUE_BYTES_MAX) + 1)),
             None
         );
         assert!(hash(64, HASH_MEMORY_MAX).is_some());
         assert_eq!(hash(65, 100), None);
         assert_eq!(hash(1, HASH_MEMORY_MAX + 1), None);
         assert_eq!(hash(u64::MAX, u64::MAX), None);
-        assert_eq!(Size::None.bytes(), None);
-        assert_eq!(Size::StringMemory(4096).bytes(), Some(4096));
-        assert_eq!(Size::StringMemory(4097).bytes(), None);
+        assert_eq!(bytes(Size::None), None);
+        assert_eq!(bytes(Size::StringMemory(4096)), Some(4096));
+        assert_eq!(bytes(Size::StringMemory(4097)), None);
         // What is not taken from the front would be waited for in vain.
         let quiet = [
             (Encoding::Listpack, QUIET_LISTPACK_MEMORY_MAX),
@@ -138,5 +187,24 @@ mod tests {
         let mut longest = Wanted::string(vec![b'k'; abi::KEY_BYTES_MAX as usize]);
         longest.kind = ValueKind::Hash;
         assert!(most + words_of(&longest) <= BATCH_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_table_of_few_fields_is_measured_unless_it_has_many_buckets() {
+        let of = Size::of_unmeasured;
+        assert_eq!(of(Some(64), 2_000), Size::Unmeasured);
+        assert_eq!(of(None, UNMEASURED_MEMORY_MAX), Size::Unmeasured);
+        assert_eq!(of(None, UNMEASURED_MEMORY_MAX + 1), Size::None);
+        assert_eq!(of(Some(65), 2_000), Size::None);
+        assert_eq!(Size::Unmeasured.reading(), None);
+    }
+
+    #[test]
+    fn a_table_is_looked_into_until_it_is_rehashed() {
+        let steps = |fields, memory| table_bytes(fields, memory).map(|(_, steps)| steps);
+        // YCSB's: ten fields, 16 buckets or fewer, and as many again.
+        assert_eq!(steps(Some(10), 1_736), Some(32));
+        assert_eq!(steps(None, 1_736), Some(76));
+        assert_eq!(steps(Some(1), 8_192), Some(129));
     }
 }

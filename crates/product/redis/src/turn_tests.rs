@@ -22,8 +22,8 @@ mod watch_tests;
 
 const START_NS: u64 = 1_000_000 * MS;
 const SETUP: &str = "%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\
-    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
-    *8\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*2\r\n$1\r\n0\r\n*0\r\n:-2\r\n$0\r\n\r\n";
+    +OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
+    *9\r\n+OK\r\n:0\r\n$0\r\n\r\n_\r\n:0\r\n_\r\n*1\r\n_\r\n*0\r\n:-2\r\n$0\r\n\r\n";
 
 /// A feed's set-up with a Redis that has no commands.
 fn set_up() -> String {

@@ -58,6 +58,9 @@ pub(crate) fn acts() -> Vec<(&'static str, Act)> {
         hash_value(image).expect("it fits"),
     );
 
+    // YCSB's: ten fields.
+    let record = [numbered("field"), vec![b"v".repeat(100); SEVERAL]].concat();
+
     // The first request and its reply: the connection is taken up, and may then be answered.
     let mut acts = vec![
         ("first", Act::Up(get(b"first"))),
@@ -87,6 +90,17 @@ pub(crate) fn acts() -> Vec<(&'static str, Act)> {
         ("hit-ack", Act::Acknowledge(false)),
         ("set", Act::Up(command(&[b"SET", KEY, &VALUE]))),
         ("set-reply", Act::Reply(b"+OK\r\n".to_vec())),
+        ("", miss()),
+        ("", Act::Reply(bulk(&VALUE))),
+        (
+            "hgetall-miss",
+            Act::Up(command(&[b"HGETALL", b"no such hash"])),
+        ),
+        ("hgetall-reply", Act::Reply(array(&record))),
+        (
+            "hget-miss",
+            Act::Up(command(&[b"HGET", b"no such hash", b"field"])),
+        ),
     ]);
     acts
 }

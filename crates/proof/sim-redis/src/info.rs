@@ -70,7 +70,8 @@ impl Redis {
                 let _ = write!(
                     text,
                     "# Persistence\r\nloading:{}\r\nasync_loading:0\r\naof_enabled:{}\r\n\
-                     aof_last_write_status:{}\r\n",
+                     aof_last_write_status:{}\r\nrdb_bgsave_in_progress:0\r\n\
+                     aof_rewrite_in_progress:0\r\nmodule_fork_in_progress:0\r\n",
                     u8::from(self.loading),
                     u8::from(self.config.appendfsync != AppendFsync::Off),
                     if self.aof.error().is_some() {

@@ -4,15 +4,16 @@
 
 use std::mem::offset_of;
 
-use erb_abi::cache_set;
+use erb_abi::{FAST_COMMANDS, cache_set};
 use erb_sim::mutate::source::{self, Edit};
 use erb_sim::profile::ServerRates;
 use erb_sim::story::Keep;
 use erb_sim::{Options, Outcome, PROFILES, Plan, Profile, run};
 use erb_sim_kernel::compile::Flavour;
 use erb_sim_kernel::scene::{Scene, get};
-use erb_sim_kernel::{DatapathConfig, Library, Xdp, tcp_state};
+use erb_sim_kernel::{DatapathConfig, Library, Tc, Xdp, tcp_state};
 use erb_wire::layout::{self, Layout};
+use erb_wire::resp::command;
 
 /// Of each profile.
 const SEEDS: u64 = 6;
@@ -111,7 +112,18 @@ const UPSETS: &[Upset] = &[
     ("bytes come again", |scene| add(&mut scene.seq, -3)),
     ("time has passed", |scene| scene.kernel.now.set(11 * 1_000_000_000)),
     ("the lease is over", |scene| scene.kernel.now.set(2000 * 1_000_000_000)),
+    ("hashes are Redis's", hashes_off),
 ];
+
+/// As where `rename-command` took them away.
+fn hashes_off(scene: &mut Scene) {
+    let hashes = FAST_COMMANDS
+        .iter()
+        .filter(|command| command.name.starts_with('h'));
+    // SAFETY: no program runs.
+    let control = unsafe { &mut *scene.path.control() };
+    control.fast_off = hashes.map(|command| 1 << command.kind).sum();
+}
 
 const KEY: &[u8] = b"key:000000000001";
 const VALUE: &[u8] = b"value";
@@ -125,7 +137,7 @@ type Element = (String, Vec<u8>, Vec<u8>);
 fn upset(
     library: &Library,
     [spliced, bare]: [bool; 2],
-    key: &[u8],
+    request: &[u8],
     change: fn(&mut Scene),
 ) -> (String, Vec<Element>) {
     let config = DatapathConfig {
@@ -142,8 +154,13 @@ fn upset(
         assert_eq!(scene.send(&get(KEY)).0, Xdp::Tx);
         scene.ack = scene.ack.wrapping_add(REPLY_BYTES);
     }
+    // Where keys are missed the lane knows more.
+    let missed = get(b"missed");
+    assert_eq!(scene.send(&missed).0, Xdp::Pass);
+    assert_eq!(scene.served(missed.len(), b"$-1\r\n").0, Tc::Next);
+    scene.settle();
     change(&mut scene);
-    let mut packet = scene.request(&get(key));
+    let mut packet = scene.request(request);
     if bare {
         let at = Layout::of(packet.bytes()).expect("a segment");
         layout::seal_bare(packet.bytes_mut(), &at);
@@ -159,19 +176,31 @@ fn upset(
     (format!("{verdict:?} {bytes:x?} {meta:x?}"), maps)
 }
 
+/// GET of a key that is there, reads of keys that are not, and what only looks like one.
+fn requests() -> Vec<Vec<u8>> {
+    let hget = command(&[b"HGET", b"absent", b"field"]);
+    vec![
+        get(KEY),
+        get(b"absent"),
+        command(&[b"hgetall", b"absent"]),
+        command(&[b"HGETALL", KEY]),
+        [&hget[..], &get(b"absent")].concat(),
+        hget,
+        command(&[b"HDEL", b"absent", b"field"]),
+    ]
+}
+
 /// The first upset that both builds take otherwise.
 fn taken_otherwise(one: &Library, other: &Library) -> Option<String> {
     for how in [[false, false], [true, false], [true, true]] {
-        for (key, (name, change)) in [KEY, b"absent"]
-            .into_iter()
-            .flat_map(|key| UPSETS.iter().map(move |upset| (key, upset)))
-        {
-            let [left, right] = [one, other].map(|library| upset(library, how, key, *change));
+        let upsets = |request| UPSETS.iter().map(move |upset| (request, upset));
+        for (request, (name, change)) in requests().iter().flat_map(upsets) {
+            let [left, right] = [one, other].map(|library| upset(library, how, request, *change));
             let mut maps = left.1.iter().zip(&right.1);
             let map = maps.find(|(left, right)| left != right);
             if left.0 != right.0 || left.1.len() != right.1.len() || map.is_some() {
-                let (key, map) = (key.escape_ascii(), map.map(|(left, _)| &left.0));
-                return Some(format!("{name}, {how:?}, {key}: {} {map:?}", left.0));
+                let (request, map) = (request.escape_ascii(), map.map(|(left, _)| &left.0));
+                return Some(format!("{name}, {how:?}, {request}: {} {map:?}", left.0));
             }
         }
     }
@@ -189,39 +218,47 @@ fn upset_sockets_are_treated_alike() {
     }
 }
 
+const LANE: &str = "splice/lane.h";
+const HANDLER: &str = "redis/usual.h";
+
 /// Shown by an upset socket, not by a profile.
 const BY_HAND: &str = "";
 
 /// What the lane must not forget: what it leaves to the general path, and what it writes.
 #[rustfmt::skip]
-const MISTAKES: &[(&str, &str, &str, &str)] = &[
-    ("sum-unread", "if (!lane_sum_ok(&sum))", "if (0)", "corrupt"),
-    ("tail-forgotten", "\t*(u64 *)(at + body_at + from) = *(u64 *)(w->reply + from);\n", "", "hot"),
-    ("place-uncalled", "\tplace_call(w, PLACES_TIMER);\n", "", "lossy"),
-    ("window-unasked", "\t    (conn->flags & CONN_F_SCAN_LOST) ||\n\t    seq_after(w->p.seq + w->p.payload_len - conn->in_delta, sock_right_edge(v)))", "\t    (conn->flags & CONN_F_SCAN_LOST))", BY_HAND),
-    ("to-tc-unseen", "\t\thandler_usual_done(w, c);\n\t\treturn tier_to_tc(ctx);\n", "\t\treturn tier_to_tc(ctx);\n", "all"),
-    ("miss-seq-untranslated", "\t*seq = new_seq;\n", "", "calm"),
-    ("miss-ack-untranslated", "\t*ack = new_ack;\n", "", "calm"),
-    ("miss-sum-forgotten", "\tif (!bare)\n\t\t*(u16 *)(tcp + 16)", "\tif (0)\n\t\t*(u16 *)(tcp + 16)", "calm"),
-    ("miss-bare-sum-changed", "\tif (!bare)\n\t\t*(u16 *)(tcp + 16)", "\tif (1)\n\t\t*(u16 *)(tcp + 16)", "calm"),
-    ("miss-uncounted", "\t\tconn->requests++;\n", "", "calm"),
-    ("miss-undated", "\t\tconn->request_up_ns = w->now;\n", "", BY_HAND),
-    ("miss-unreported", "\thandler_usual_done(w, c);\n\tcount(w->refusal);\n", "\tcount(w->refusal);\n", "calm"),
-    ("miss-beside-buffer", " | CONN_F_AHEAD;", ";", "holes"),
-    ("miss-window", "if (seq_after(w->end - conn->in_delta, sock_right_edge(v)) ||", "if (", BY_HAND),
-    ("miss-old-ack", "seq_before(p->ack, conn->ack_max) || seq_before(ack, conn->edge) ||", "", BY_HAND),
-    ("miss-ack-of-unsent", "seq_after(ack, v->write_seq) || seq_after(ack, v->snd_nxt))", "0)", BY_HAND),
-    ("miss-paws", "\treturn conn_paws_ok(conn, p, v, w->now);\n", "\treturn true;\n", BY_HAND),
-    ("meta-stays", "\t\ttier_unnote(ctx);\n", "", BY_HAND),
+const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
+    ("sum-unread", LANE, "if (!lane_sum_ok(&sum))", "if (0)", "corrupt"),
+    ("tail-forgotten", LANE, "\t*(u64 *)(at + body_at + from) = *(u64 *)(w->reply + from);\n", "", "hot"),
+    ("place-uncalled", LANE, "\tplace_call(w, PLACES_TIMER);\n", "", "lossy"),
+    ("window-unasked", LANE, "\t    (conn->flags & CONN_F_SCAN_LOST) ||\n\t    seq_after(w->p.seq + w->p.payload_len - conn->in_delta, sock_right_edge(v)))", "\t    (conn->flags & CONN_F_SCAN_LOST))", BY_HAND),
+    ("to-tc-unseen", LANE, "\t\thandler_usual_done(w, c);\n\t\treturn tier_to_tc(ctx);\n", "\t\treturn tier_to_tc(ctx);\n", "all"),
+    ("miss-seq-untranslated", LANE, "\t*seq = new_seq;\n", "", "calm"),
+    ("miss-ack-untranslated", LANE, "\t*ack = new_ack;\n", "", "calm"),
+    ("miss-sum-forgotten", LANE, "\tif (!bare)\n\t\t*(u16 *)(tcp + 16)", "\tif (0)\n\t\t*(u16 *)(tcp + 16)", "calm"),
+    ("miss-bare-sum-changed", LANE, "\tif (!bare)\n\t\t*(u16 *)(tcp + 16)", "\tif (1)\n\t\t*(u16 *)(tcp + 16)", "calm"),
+    ("miss-uncounted", LANE, "\t\tconn->requests++;\n", "", "calm"),
+    ("miss-undated", LANE, "\t\tconn->request_up_ns = w->now;\n", "", BY_HAND),
+    ("miss-unreported", LANE, "\thandler_usual_done(w, c);\n\tcount(w->refusal);\n", "\tcount(w->refusal);\n", "calm"),
+    ("miss-beside-buffer", LANE, " | CONN_F_AHEAD;", ";", "holes"),
+    ("miss-window", LANE, "if (seq_after(w->end - conn->in_delta, sock_right_edge(v)) ||", "if (", BY_HAND),
+    ("miss-old-ack", LANE, "seq_before(p->ack, conn->ack_max) || seq_before(ack, conn->edge) ||", "", BY_HAND),
+    ("miss-ack-of-unsent", LANE, "seq_after(ack, v->write_seq) || seq_after(ack, v->snd_nxt))", "0)", BY_HAND),
+    ("miss-paws", LANE, "\treturn conn_paws_ok(conn, p, v, w->now);\n", "\treturn true;\n", BY_HAND),
+    ("meta-stays", LANE, "\t\ttier_unnote(ctx);\n", "", BY_HAND),
+    ("hash-missed-though-cached", HANDLER, " | tags_match(set, tag_of(w->h.look.hash));\n\tif", ";\n\tif", "all"),
+    ("hash-missed-though-marked", HANDLER, "there = read_once(set->marks) | tags", "there = tags", "races"),
+    ("hash-missed-as-string", HANDLER, "w->h.usual == FAST_KIND_GET ? SLOT_STRING : SLOT_HASH", "SLOT_STRING", "all"),
+    ("hash-missed-switched-off", HANDLER, "(c->fast_off & 1U << w->h.usual)", "(c->fast_off & 1U << FAST_KIND_GET)", BY_HAND),
+    ("hash-with-more-behind", HANDLER, "used && at + 2 == w->p.payload_len && at", "used && at", BY_HAND),
 ];
 
 #[test]
 fn mistakes_in_the_lane_make_other_runs() {
     let without = build("lane-off-again", &[OFF]);
     let mut unseen = Vec::new();
-    for (name, find, replace, profile) in MISTAKES {
+    for (name, file, find, replace, profile) in MISTAKES {
         let edit = Edit {
-            file: "splice/lane.h",
+            file,
             find,
             replace,
         };

@@ -53,7 +53,14 @@ fn assert_right(mut lab: TestLab) {
     assert!(counters.get("FAST_GET") > 0, "nothing was answered fast");
 }
 
-/// A command that makes a hash table: its values are longer than a listpack takes.
+/// A command that makes a hash table of so many fields: one value is longer than a listpack takes.
+fn fields(key: &str, count: usize) -> String {
+    let fields = (1..count).map(|number| format!("field{number} {number}"));
+    let fields: Vec<String> = fields.collect();
+    format!("HSET {key} field0 {} {}", "0".repeat(100), fields.join(" "))
+}
+
+/// YCSB's record.
 fn table(key: &str) -> String {
     let fields = (0..10).map(|number| format!("field{number} {}", number.to_string().repeat(100)));
     format!("HSET {key} {}", fields.collect::<Vec<_>>().join(" "))
@@ -85,6 +92,19 @@ fn assert_tables(server: ServerProgram, name: &str, word: &str, fields_expire: b
         let own = format!("${}\r\n{value}\r\n", value.len());
         expect(&mut client, "HGET h field3", &own);
         assert!(answered(&lab, &mut client, "h") > 10);
+    }
+    // What Redis has begun to rehash it goes on with whenever a field is asked for.
+    for size in [6, 10, 17, 33] {
+        let key = format!("r{size}");
+        expect(&mut admin, &fields(&key, size), &format!(":{size}\r\n"));
+        assert!(answered(&lab, &mut client, &key) > 10);
+        for field in 0..100 {
+            call(&mut admin, &format!("HGET {key} field{field}"));
+        }
+        let before = lab.counters();
+        let own = call(&mut client, &format!("HKEYS {key}"));
+        assert_eq!(lab.counters().since(&before, "FAST_HKEYS"), 1);
+        assert_eq!(call(&mut admin, &format!("HKEYS {key}")), own);
     }
     if fields_expire {
         expect(&mut admin, &table("other"), ":10\r\n");

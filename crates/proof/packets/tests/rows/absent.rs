@@ -5,10 +5,8 @@ use erb_abi::{ControlPlane as _, KEY_BYTES_MAX};
 use erb_packets::row::{Expect, Row, check};
 use erb_packets::scene::{Scene, V4};
 
-use crate::more::{command, said};
+use crate::more::{Moved, command, in_version, said};
 use crate::{get, spliced};
-
-type Moved = &'static [(&'static str, u64)];
 
 /// `no` is absent, and so are some whose keys take larger slots; `key` = `value`.
 fn absent(scene: &mut Scene) {
@@ -20,19 +18,9 @@ fn absent(scene: &mut Scene) {
     scene.make_fast();
 }
 
-fn in_version(resp: u8) -> impl Fn(&mut Scene) {
-    move |scene| {
-        absent(scene);
-        scene.edit(|entry| entry.h.resp = resp);
-    }
-}
-
 fn answered(resp: u8, request: Vec<u8>, reply: &[u8], counter: &'static str, keys: u64) -> Row {
-    let name = format!("RESP{resp} {}", request.escape_ascii()).leak();
     let moved = vec![("FAST_PACKET", 1), (counter, 1), ("FOUND_ABSENT", keys)].leak();
-    let reply = Expect::Answer(reply.to_vec());
-    let packet = move |scene: &mut Scene| scene.segment(&request);
-    Row::xdp(name, V4, in_version(resp), packet, reply, moved)
+    in_version(resp, absent, request, Expect::Answer(reply.to_vec()), moved)
 }
 
 fn goes_up(name: &'static str, text: &str, edit: fn(&mut Scene), moved: Moved) -> Row {

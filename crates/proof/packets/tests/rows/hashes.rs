@@ -3,10 +3,10 @@
 
 use erb_abi::ValueKind;
 use erb_packets::row::{Expect, Row, check};
-use erb_packets::scene::{Scene, V4};
+use erb_packets::scene::Scene;
 
 use crate::bulk;
-use crate::more::{UP_COMMAND, UP_MISS, command, said};
+use crate::more::{Moved, UP_COMMAND, UP_MISS, command, in_version, said};
 
 fn layout(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
     erb_abi::hash_value(pairs.iter().copied()).expect("it fits")
@@ -29,26 +29,13 @@ fn hashes(scene: &mut Scene) {
     scene.make_fast();
 }
 
-fn in_version(resp: u8) -> impl Fn(&mut Scene) {
-    move |scene| {
-        hashes(scene);
-        scene.edit(|entry| entry.h.resp = resp);
-    }
-}
-
 fn answered(resp: u8, request: Vec<u8>, reply: &[u8], counter: &'static str) -> Row {
-    let name = format!("RESP{resp} {}", request.escape_ascii()).leak();
     let moved = vec![("FAST_PACKET", 1), (counter, 1)].leak();
-    let reply = Expect::Answer(reply.to_vec());
-    let packet = move |scene: &mut Scene| scene.segment(&request);
-    Row::xdp(name, V4, in_version(resp), packet, reply, moved)
+    in_version(resp, hashes, request, Expect::Answer(reply.to_vec()), moved)
 }
 
-fn goes_up(resp: u8, text: &str, moved: &'static [(&'static str, u64)]) -> Row {
-    let request = said(text);
-    let name = format!("RESP{resp} {text}").leak();
-    let packet = move |scene: &mut Scene| scene.segment(&request);
-    Row::xdp(name, V4, in_version(resp), packet, Expect::Same, moved)
+fn goes_up(resp: u8, text: &str, moved: Moved) -> Row {
+    in_version(resp, hashes, said(text), Expect::Same, moved)
 }
 
 #[test]

@@ -50,6 +50,23 @@ fn answered(name: &'static str, request: Vec<u8>, reply: &[u8], counter: &'stati
     )
 }
 
+/// What becomes of a request on a connection of this version of RESP.
+pub fn in_version(
+    resp: u8,
+    cached: fn(&mut Scene),
+    request: Vec<u8>,
+    expected: Expect,
+    moved: Moved,
+) -> Row {
+    let name = format!("RESP{resp} {}", request.escape_ascii()).leak();
+    let scene = move |scene: &mut Scene| {
+        cached(scene);
+        scene.edit(|entry| entry.h.resp = resp);
+    };
+    let packet = move |scene: &mut Scene| scene.segment(&request);
+    Row::xdp(name, V4, scene, packet, expected, moved)
+}
+
 /// The second time that a command asks for what is not cached.
 fn missed_twice(name: &'static str, words: &'static str, moved: Moved) -> Row {
     let once = move |s: &mut Scene| {

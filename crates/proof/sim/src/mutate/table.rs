@@ -153,4 +153,6 @@ mutations! {
         [("control.bpf.c", "slot->type = s->absent ? SLOT_ABSENT : s->type;", "slot->type = s->type;")];
     "absent-untold", "an absence is not answered where Redis tells of such reads", "absent",
         [("redis/get.h", "return read_once(c->absent) ? 0 : STAT_REFUSE_ABSENT;", "return 0;")];
+    "element-cut", "an element that goes on in the next packet is not whole", "segments",
+        [("redis/replies.h", "digits + n + 5 <= left ?", "digits ?")];
 }

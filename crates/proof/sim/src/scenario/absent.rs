@@ -141,14 +141,7 @@ pub(super) fn fill_meets_a_write() {
         let (reader, writer) = (s.fast(), s.fast());
         s.call(reader, &[b"GET", b"k"]);
         s.call(reader, &[b"GET", b"k"]);
-        s.until("a fill is asked for", |s| {
-            let fills = s.world.server.boost.with(|core| core.fills_in_flight());
-            fills.is_some_and(|fills| fills > 0)
-        });
-        s.stop_daemon(true);
-        s.run(MS);
-        s.call(writer, &[b"SET", b"k", b"new"]);
-        s.stop_daemon(false);
+        s.write_while_filling(writer, &[b"SET", b"k", b"new"]);
         for _ in 0..5 {
             assert_eq!(s.call(reader, &[b"GET", b"k"]), b"$3\r\nnew\r\n");
             s.run(MS);

@@ -134,14 +134,8 @@ pub(super) fn fill_meets_a_write() {
         let (reader, writer) = (s.fast(), s.fast());
         s.call(reader, &[b"HGET", b"h", b"f"]);
         s.call(reader, &[b"HGET", b"h", b"f"]);
-        s.until("a fill is asked for", |s| {
-            let fills = s.world.server.boost.with(|core| core.fills_in_flight());
-            fills.is_some_and(|fills| fills > 0)
-        });
-        s.stop_daemon(true);
-        s.run(MS);
-        assert_eq!(s.call(writer, &[b"HSET", b"h", b"f", b"new"]), b":0\r\n");
-        s.stop_daemon(false);
+        let reply = s.write_while_filling(writer, &[b"HSET", b"h", b"f", b"new"]);
+        assert_eq!(reply, b":0\r\n");
         for _ in 0..5 {
             assert_eq!(s.call(reader, &[b"HGET", b"h", b"f"]), b"$3\r\nnew\r\n");
             s.run(300_000);

@@ -497,6 +497,19 @@ impl Scenario {
         }
     }
 
+    /// A command while a fill is under way, of which the daemon hears afterwards; its reply.
+    pub fn write_while_filling(&mut self, client: ConnId, argv: &[&[u8]]) -> Vec<u8> {
+        self.until("a fill is asked for", |s| {
+            let fills = s.world.server.boost.with(|core| core.fills_in_flight());
+            fills.is_some_and(|fills| fills > 0)
+        });
+        self.stop_daemon(true);
+        self.run(MS);
+        let reply = self.call(client, argv);
+        self.stop_daemon(false);
+        reply
+    }
+
     /// Kills the daemon now; [`Self::attach`] starts another.
     pub fn kill_daemon(&mut self) {
         self.world.server.kill_daemon_now();

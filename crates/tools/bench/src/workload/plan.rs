@@ -23,6 +23,8 @@ const HASH_KEYS: u32 = 10_000;
 const VALUE_BYTES: u32 = 100;
 /// Fields of a hash where none are given; YCSB's.
 const FIELDS: u32 = 10;
+/// Longest wait for connections to be asked before a run.
+const SETTLED_MAX: Duration = Duration::from_secs(30);
 /// Length of a run where none is given.
 const RUN: Duration = Duration::from_secs(5);
 /// A trace may take so long.
@@ -161,10 +163,10 @@ impl Plan {
     }
 
     /// How long so many new connections are asked before a run: until caches have settled and each was
-    /// asked twice, as the first command of a connection is always Redis's.
+    /// asked twice, as the first command of a connection is always Redis's. Nobody waits for minutes.
     pub fn settled(&self, conns: u32) -> Duration {
         let twice = self.rate.map_or(0.0, |rate| 2.0 * f64::from(conns) / rate);
-        WARM_UP.max(Duration::from_secs_f64(twice))
+        Duration::from_secs_f64(twice).clamp(WARM_UP, SETTLED_MAX)
     }
 
     /// The command by which records are read.

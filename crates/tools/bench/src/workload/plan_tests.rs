@@ -64,6 +64,7 @@ fn each_connection_is_asked_twice_before_a_run() {
     assert_eq!(settled(&[]), 0.5);
     assert_eq!(settled(&["--rate", "10000"]), 0.5);
     assert_eq!(settled(&["--rate", "500"]), 4.0);
+    assert_eq!(settled(&["--rate", "0.1"]), 30.0);
 }
 
 #[test]
