@@ -7,7 +7,7 @@ use erb_abi::{self as abi, Wanted};
 use crate::client_list::ClientLine;
 use crate::commands::CommandsReport;
 use crate::fill::Filled;
-use crate::reading::Asked;
+use crate::reading::{Answered, Asked};
 use crate::redis_state::{Calls, RedisState};
 use crate::size::Size;
 
@@ -84,14 +84,17 @@ pub(crate) enum Expect {
     /// EXEC of sizes, of so many bytes with its question.
     Sizes {
         asked: Vec<Wanted>,
-        quiet: bool,
+        answers: Answered,
+        /// All elements of hash tables were looked at.
         whole: bool,
         bytes: usize,
     },
     /// The same of values.
     Exec {
         asked: Vec<Asked>,
-        about_tables: bool,
+        answers: Answered,
+        /// The first answer is about hash tables, and whether their fields may expire.
+        tables: Option<bool>,
         bytes: usize,
     },
     /// EXEC of TOUCH.

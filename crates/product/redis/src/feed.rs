@@ -27,7 +27,7 @@ use crate::expect::{Event, Expect, Setup};
 use crate::fill::Room;
 use crate::output_limit;
 use crate::outside::DataPath;
-use crate::reading::{Asked, BATCH_REPLY_MAX, insert, sizes};
+use crate::reading::{BATCH_REPLY_MAX, insert, sizes};
 use crate::redis_state::{Calls, RedisState};
 use crate::resp::{
     Frame, REPLY_BYTES_MAX, RespStream, Tree, broken, error, field, integer, is_simple, text,
@@ -133,6 +133,11 @@ impl<S: Read + Write> Feed<S> {
     /// Redis tells subscribers of keys that were not there.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
+    }
+
+    /// Fields of hashes may expire by themselves.
+    pub(crate) const fn fields_expire(&self) -> bool {
+        self.fields_expire
     }
 
     /// Whether another PING may be sent: a slow Redis needs no more.
@@ -313,19 +318,19 @@ impl<S: Read + Write> Feed<S> {
             Expect::FillStep | Expect::Touched => {}
             Expect::Sizes {
                 asked,
-                quiet,
+                answers,
                 whole,
                 ..
-            } => events.push(Event::Sized(sizes(asked, quiet, whole, &frame)?)),
+            } => events.push(Event::Sized(sizes(asked, &answers, whole, &frame)?)),
             Expect::Exec {
                 asked,
-                about_tables,
+                answers,
+                tables,
                 ..
-            } => self.take_fill(cache, asked, about_tables, &frame, events)?,
-            Expect::Config => {
-                self.state = RedisState::default();
-                self.take_config(&frame);
-            }
+            } => events.push(Event::Filled(insert(
+                cache, asked, &answers, tables, &frame,
+            )?)),
+            Expect::Config => self.take_config(&frame),
             Expect::Acl => self.state.take_acl(&frame),
             Expect::Info { gate } => self.take_info(&frame, gate, events),
             Expect::Monitors { gate } => {
@@ -348,21 +353,9 @@ impl<S: Read + Write> Feed<S> {
         Ok(())
     }
 
-    fn take_fill(
-        &self,
-        cache: &impl DataPath,
-        asked: Vec<Asked>,
-        about_tables: bool,
-        reply: &Frame,
-        events: &mut Vec<Event>,
-    ) -> io::Result<()> {
-        let tables = about_tables.then_some(self.fields_expire);
-        let ends = insert(cache, asked, tables, reply)?;
-        events.push(Event::Filled(ends));
-        Ok(())
-    }
-
+    /// The first answer about Redis's state.
     fn take_config(&mut self, reply: &Frame) {
+        self.state = RedisState::default();
         self.state.take_config(reply);
         self.quiet = self.state.tells_misses == Some(true);
         self.output_limit = error(reply).is_none().then_some(self.state.output_limit);

@@ -7,6 +7,7 @@ use super::*;
 use crate::doubles::{Pipe, Recorder, few_commands};
 use crate::expect::Question;
 use crate::fill::{Filled, Sizing};
+use crate::reading::Asked;
 use crate::size::Reading;
 
 const SETUP: &[u8] = b"%2\r\n+server\r\n+redis\r\n+id\r\n:9\r\n+OK\r\n+OK\r\n\

@@ -8,7 +8,7 @@ use erb_abi::Wanted;
 use crate::expect::{Expect, Question};
 use crate::feed::Feed;
 use crate::fill::Sizing;
-use crate::reading::{Asked, TABLES_ASKED, Words, reads_of, sizes_of};
+use crate::reading::{Answered, Asked, TABLES_ASKED, Words, reads_of, sizes_of};
 use crate::redis_state::RedisState;
 
 /// Keys per TOUCH: bounds one step of Redis to about 0.1 ms.
@@ -35,48 +35,50 @@ impl<S: Read + Write> Feed<S> {
         let quiet = of == Sizing::Again || self.is_quiet();
         let whole = of != Sizing::Missed;
         self.ask(&[b"MULTI"], Expect::FillStep);
-        self.ask_each(
-            asked
-                .iter()
-                .map(|one| (one.db, sizes_of(one, quiet, whole))),
-        );
+        let keys = asked.iter();
+        let answers = self.ask_each(keys.map(|one| (one.db, sizes_of(one, quiet, whole))));
         let expect = Expect::Sizes {
             asked,
-            quiet,
+            answers,
             whole,
             bytes,
         };
         self.ask(&[b"EXEC"], expect);
     }
 
-    /// Of each key its commands, behind a SELECT where the database is another one.
-    fn ask_each<'a>(&mut self, keys: impl Iterator<Item = (u16, Vec<Words<'a>>)>) {
-        let mut selected = None;
+    /// Of each key its commands, behind a SELECT where the database is another one. Returns what is to be
+    /// answered.
+    fn ask_each<'a>(&mut self, keys: impl Iterator<Item = (u16, Vec<Words<'a>>)>) -> Answered {
+        let (mut selected, mut answers) = (None, Vec::new());
         for (db, commands) in keys {
             if selected.replace(db) != Some(db) {
                 let db = db.to_string();
                 self.ask(&[b"SELECT", db.as_bytes()], Expect::FillStep);
             }
+            answers.push((db, commands.len()));
             for command in commands {
                 let words: Vec<&[u8]> = command.iter().map(AsRef::as_ref).collect();
                 self.ask(&words, Expect::FillStep);
             }
         }
+        answers
     }
 
     /// Queues one transaction that reads keys whose tokens are noted; so many bytes with its answer.
     pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>, bytes: usize) {
         asked.sort_by_key(|one| one.wanted.db);
         let about_tables = asked.iter().any(|one| one.reading.steps > 0);
+        let tables = about_tables.then(|| self.fields_expire());
         self.ask(&[b"MULTI"], Expect::FillStep);
         if about_tables {
             self.ask(&TABLES_ASKED, Expect::FillStep);
         }
         let keys = asked.iter();
-        self.ask_each(keys.map(|one| (one.wanted.db, reads_of(one))));
+        let answers = self.ask_each(keys.map(|one| (one.wanted.db, reads_of(one))));
         let expect = Expect::Exec {
             asked,
-            about_tables,
+            answers,
+            tables,
             bytes,
         };
         self.ask(&[b"EXEC"], expect);

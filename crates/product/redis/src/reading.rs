@@ -110,6 +110,9 @@ fn steps_of(asked: &Asked) -> Option<Words<'_>> {
     (asked.reading.steps > 0).then(|| words(&[b"HMGET"], &asked.wanted.key, &names))
 }
 
+/// Of each key that was asked about its database, and how many answers come.
+pub(crate) type Answered = Vec<(u16, usize)>;
+
 /// The answers to a key's questions; none: its database could not be selected.
 type Answers<'a> = Option<&'a [Frame]>;
 
@@ -122,7 +125,7 @@ fn replies(exec: &Frame) -> Option<&[Frame]> {
 }
 
 /// Takes EXEC's replies apart: of each database SELECT, then so many answers for each key.
-fn by_key<'a>(data: &'a [Frame], keys: &[(u16, usize)]) -> io::Result<Vec<Answers<'a>>> {
+fn by_key<'a>(data: &'a [Frame], keys: &Answered) -> io::Result<Vec<Answers<'a>>> {
     let selects = |index: usize| index == 0 || keys[index - 1].0 != keys[index].0;
     let answers: usize = keys.iter().map(|(_, answers)| answers).sum();
     if data.len() != answers + (0..keys.len()).filter(|index| selects(*index)).count() {
@@ -146,17 +149,14 @@ fn by_key<'a>(data: &'a [Frame], keys: &[(u16, usize)]) -> io::Result<Vec<Answer
 /// What the answers to [`sizes_of`] say; none: nothing was asked.
 pub(crate) fn sizes(
     asked: Vec<Wanted>,
-    quiet: bool,
+    answers: &Answered,
     whole: bool,
     reply: &Frame,
 ) -> io::Result<Vec<(Wanted, Option<Size>)>> {
-    let keys = asked.iter();
-    let keys = keys.map(|one| (one.db, sizes_of(one, quiet, whole).len()));
-    let keys: Vec<(u16, usize)> = keys.collect();
     let Some(data) = replies(reply) else {
         return Ok(asked.into_iter().map(|one| (one, None)).collect());
     };
-    let sizes = by_key(data, &keys)?
+    let sizes = by_key(data, answers)?
         .into_iter()
         .zip(&asked)
         .map(|(answers, one)| {
@@ -257,12 +257,10 @@ pub(crate) const TABLES_ASKED: [&[u8]; 3] = [b"INFO", b"keyspace", b"persistence
 pub(crate) fn insert(
     cache: &impl DataPath,
     asked: Vec<Asked>,
+    answers: &Answered,
     tables: Option<bool>,
     reply: &Frame,
 ) -> io::Result<Vec<(Wanted, Filled)>> {
-    let keys = asked.iter();
-    let keys = keys.map(|one| (one.wanted.db, reads_of(one).len()));
-    let keys: Vec<(u16, usize)> = keys.collect();
     let mut ends = vec![Filled::Later; asked.len()];
     let mut values: Vec<(usize, Held<'_>, u64)> = Vec::new();
     let (tables, data) = match (replies(reply), tables) {
@@ -275,7 +273,7 @@ pub(crate) fn insert(
                 .collect());
         }
     };
-    for (index, answers) in by_key(data, &keys)?.into_iter().enumerate() {
+    for (index, answers) in by_key(data, answers)?.into_iter().enumerate() {
         match answers.map_or(Read::Never, |answers| {
             read_of(&asked[index], answers, tables.as_ref())
         }) {
