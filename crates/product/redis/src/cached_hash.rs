@@ -86,6 +86,18 @@ pub(crate) fn encode(encoding: &Frame, read: &Frame) -> Option<Vec<u8>> {
     )
 }
 
+/// Number of the fields, and bytes of them and their values, by the reply to HRANDFIELD with values.
+pub(crate) fn content(read: &Frame) -> Option<(u64, u64)> {
+    let Frame::Array { data, .. } = read else {
+        return None;
+    };
+    let bytes = data.iter().map(|frame| {
+        let (field, value) = pair(frame)?;
+        Some((field.len() + value.len()) as u64)
+    });
+    Some((data.len() as u64, bytes.sum::<Option<u64>>()?))
+}
+
 fn pair(frame: &Frame) -> Option<(&Bytes, &Bytes)> {
     match frame {
         Frame::Array { data, .. } => match data.as_slice() {

@@ -33,6 +33,7 @@ use crate::resp::{
     Frame, REPLY_BYTES_MAX, RespStream, Tree, broken, error, field, integer, is_simple, text,
 };
 use crate::rights::{self, Credentials, TRIAL_KEY};
+use crate::size::Steps;
 
 /// Reads per call: bounds the time until the lease is looked at again; 8 x 64 KiB.
 const READS_MAX: usize = 8;
@@ -58,6 +59,8 @@ pub(crate) struct Feed<S> {
     quiet: bool,
     /// Fields of hashes may expire by themselves; unknown: yes.
     fields_expire: bool,
+    /// How often hash tables are looked into.
+    steps: Steps,
     /// What was wrong with the last answer to [`Expect::Calls`]: invariant 3.
     calls_error: Option<String>,
     ready: bool,
@@ -85,6 +88,7 @@ impl<S: Read + Write> Feed<S> {
             output_limit: None,
             quiet: false,
             fields_expire: true,
+            steps: Steps::default(),
             calls_error: None,
             ready: false,
             trusts_names: false,
@@ -133,6 +137,11 @@ impl<S: Read + Write> Feed<S> {
     /// Redis tells subscribers of keys that were not there.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
+    }
+
+    /// How often hash tables are looked into.
+    pub(crate) const fn steps(&self) -> &Steps {
+        &self.steps
     }
 
     /// Fields of hashes may expire by themselves.
@@ -328,7 +337,12 @@ impl<S: Read + Write> Feed<S> {
                 tables,
                 ..
             } => events.push(Event::Filled(insert(
-                cache, asked, &answers, tables, &frame,
+                cache,
+                asked,
+                &answers,
+                tables,
+                &mut self.steps,
+                &frame,
             )?)),
             Expect::Config => self.take_config(&frame),
             Expect::Acl => self.state.take_acl(&frame),

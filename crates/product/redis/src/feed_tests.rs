@@ -63,7 +63,10 @@ fn asked(keys: &[&str]) -> Vec<Asked> {
     keys.iter()
         .map(|key| Asked {
             wanted: Wanted::string(key.as_bytes().to_vec()),
-            reading: Reading { bytes: 4, steps: 0 },
+            reading: Reading {
+                bytes: 4,
+                ..Reading::default()
+            },
             token,
         })
         .collect()

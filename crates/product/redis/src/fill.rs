@@ -499,7 +499,10 @@ mod tests {
         let Some(Batch::Values(keys, _)) = fills.next(room(), both(false)) else {
             panic!("what has begun goes on");
         };
-        let reading = Reading { bytes: 9, steps: 0 };
+        let reading = Reading {
+            bytes: 9,
+            ..Reading::default()
+        };
         assert_eq!(keys, [(key("s"), reading)]);
         for number in 0..2 * AGAIN_MAX {
             fills.written_again(key(&format!("x{number}")));

@@ -67,14 +67,18 @@ impl<S: Read + Write> Feed<S> {
     /// Queues one transaction that reads keys whose tokens are noted; so many bytes with its answer.
     pub(crate) fn ask_fill(&mut self, mut asked: Vec<Asked>, bytes: usize) {
         asked.sort_by_key(|one| one.wanted.db);
-        let about_tables = asked.iter().any(|one| one.reading.steps > 0);
+        let about_tables = asked.iter().any(|one| one.reading.table_memory > 0);
         let tables = about_tables.then(|| self.fields_expire());
         self.ask(&[b"MULTI"], Expect::FillStep);
         if about_tables {
             self.ask(&TABLES_ASKED, Expect::FillStep);
         }
-        let keys = asked.iter();
-        let answers = self.ask_each(keys.map(|one| (one.wanted.db, reads_of(one))));
+        let steps = self.steps();
+        let keys: Vec<_> = asked
+            .iter()
+            .map(|one| (one.wanted.db, reads_of(one, steps)))
+            .collect();
+        let answers = self.ask_each(keys.into_iter());
         let expect = Expect::Exec {
             asked,
             answers,

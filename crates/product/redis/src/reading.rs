@@ -10,8 +10,9 @@
 //! 4. A key is absent if PEXPIRETIME says so, in the transaction whose token was noted before.
 //! 5. A hash's fields come in the order that HGETALL gives until the hash is written. Redis moves the fields
 //!    of a table that grows or shrinks little by little, with each look-up, and tells nobody. So it is looked
-//!    into, in the same transaction and before it is read, until nothing is left to be moved; and while a
-//!    child of Redis runs, when nothing is moved, no table is cached.
+//!    into, in the same transaction and before it is read, until nothing is left to be moved. How often that
+//!    is follows from what was read, and where it was not often enough no table is cached; nor while a
+//!    child of Redis runs, when nothing is moved.
 
 use std::borrow::Cow;
 use std::io;
@@ -23,7 +24,7 @@ use crate::cached_hash::{self, Encoding, Tables};
 use crate::fill::Filled;
 use crate::outside::DataPath;
 use crate::resp::{Frame, broken, integer, is_simple, text};
-use crate::size::{Reading, Size};
+use crate::size::{Reading, Size, Steps};
 
 /// Longest answer to a batch, some times what its bytes are bounded to (`fill.rs`). A hash that was made
 /// that much larger since it was asked for its size ends the feed, and with it Redis's memory for it.
@@ -64,8 +65,7 @@ fn words<'a>(before: &[&'a [u8]], key: &'a [u8], behind: &[&str]) -> Words<'a> {
 pub(crate) fn sizes_of(wanted: &Wanted, quiet: bool, whole: bool) -> Vec<Words<'_>> {
     let key = &wanted.key;
     let encoding = || words(&[b"OBJECT", b"ENCODING"], key, &[]);
-    let samples = if whole { MEMORY_SAMPLES } else { 1 }.to_string();
-    let memory = || words(&[b"MEMORY", b"USAGE"], key, &["SAMPLES", &samples]);
+    let memory = || memory_of(key, whole);
     match wanted.kind {
         _ if quiet => vec![encoding(), memory()],
         ValueKind::String => vec![words(&[b"STRLEN"], key, &[])],
@@ -73,8 +73,15 @@ pub(crate) fn sizes_of(wanted: &Wanted, quiet: bool, whole: bool) -> Vec<Words<'
     }
 }
 
-/// The commands that read a value, and when it expires.
-pub(crate) fn reads_of(asked: &Asked) -> Vec<Words<'_>> {
+/// Asks for the memory of a value. `whole`: all elements are looked at, else one.
+fn memory_of(key: &[u8], whole: bool) -> Words<'_> {
+    let samples = if whole { MEMORY_SAMPLES } else { 1 }.to_string();
+    words(&[b"MEMORY", b"USAGE"], key, &["SAMPLES", &samples])
+}
+
+/// The commands that read a value, and when it expires. Of a table also its memory, before it is looked into:
+/// it may have grown since it was measured.
+pub(crate) fn reads_of<'a>(asked: &'a Asked, steps: &Steps) -> Vec<Words<'a>> {
     let key = &asked.wanted.key;
     let mut reads = match asked.wanted.kind {
         // Up to the byte behind its last one.
@@ -85,7 +92,8 @@ pub(crate) fn reads_of(asked: &Asked) -> Vec<Words<'_>> {
         )],
         ValueKind::Hash => [
             Some(words(&[b"OBJECT", b"ENCODING"], key, &[])),
-            steps_of(asked),
+            (asked.reading.table_memory > 0).then(|| memory_of(key, true)),
+            steps_of(asked, steps),
             // A hash with fewer fields than that comes whole, in the order of HGETALL (Redis
             // src/t_hash.c, hrandfieldWithCountCommand, case 2).
             Some(words(
@@ -104,10 +112,10 @@ pub(crate) fn reads_of(asked: &Asked) -> Vec<Words<'_>> {
 
 /// Look-ups of a field that is not there, if it is a table. Nobody can have made one of that name: making it
 /// would have changed the version.
-fn steps_of(asked: &Asked) -> Option<Words<'_>> {
+fn steps_of<'a>(asked: &'a Asked, steps: &Steps) -> Option<Words<'a>> {
     let name = format!("{:08x}", asked.token.version & u64::from(u32::MAX));
-    let names = vec![&name[..]; asked.reading.steps];
-    (asked.reading.steps > 0).then(|| words(&[b"HMGET"], &asked.wanted.key, &names))
+    let names = vec![&name[..]; steps.of(&asked.reading)];
+    (asked.reading.table_memory > 0).then(|| words(&[b"HMGET"], &asked.wanted.key, &names))
 }
 
 /// Of each key that was asked about its database, and how many answers come.
@@ -216,7 +224,24 @@ enum Read<'a> {
     Never,
 }
 
-fn read_of<'a>(one: &Asked, answers: &'a [Frame], tables: Option<&Tables<'_>>) -> Read<'a> {
+/// Whether a table was looked into often enough, by the answers that were asked for on top; learns how often
+/// it had to be. None: they are not such.
+fn rests(of_table: &[Frame], read: &Frame, steps: &mut Steps) -> Option<bool> {
+    let [memory, Frame::Array { data: looks, .. }] = of_table else {
+        return None;
+    };
+    let (memory, (fields, bytes)) = (integer(memory)?, cached_hash::content(read)?);
+    let needed = Steps::needed(fields, bytes, memory);
+    steps.learn(needed, memory);
+    Some(looks.len() as u64 >= needed)
+}
+
+fn read_of<'a>(
+    one: &Asked,
+    answers: &'a [Frame],
+    tables: Option<&Tables<'_>>,
+    steps: &mut Steps,
+) -> Read<'a> {
     if let Some(Frame::Number { data: NO_KEY, .. }) = answers.last() {
         return Read::Absent;
     }
@@ -227,11 +252,11 @@ fn read_of<'a>(one: &Asked, answers: &'a [Frame], tables: Option<&Tables<'_>>) -
             }
             (Some(Cow::Borrowed(&data[..])), expiry)
         }
-        (ValueKind::Hash, [encoding, .., read, expiry]) => {
+        (ValueKind::Hash, [encoding, of_table @ .., read, expiry]) => {
             if Encoding::of(encoding) == Some(Encoding::Table) {
+                let tables = tables.filter(|tables| tables.rest());
                 // It was none when it was measured, or its order may change.
-                let rest = |tables: &&Tables<'_>| one.reading.steps > 0 && tables.rest();
-                let Some(tables) = tables.filter(rest) else {
+                let (Some(tables), Some(true)) = (tables, rests(of_table, read, steps)) else {
                     return Read::Later;
                 };
                 if !tables.are_sure(one.wanted.db) {
@@ -259,6 +284,7 @@ pub(crate) fn insert(
     asked: Vec<Asked>,
     answers: &Answered,
     tables: Option<bool>,
+    steps: &mut Steps,
     reply: &Frame,
 ) -> io::Result<Vec<(Wanted, Filled)>> {
     let mut ends = vec![Filled::Later; asked.len()];
@@ -275,7 +301,7 @@ pub(crate) fn insert(
     };
     for (index, answers) in by_key(data, answers)?.into_iter().enumerate() {
         match answers.map_or(Read::Never, |answers| {
-            read_of(&asked[index], answers, tables.as_ref())
+            read_of(&asked[index], answers, tables.as_ref(), steps)
         }) {
             Read::Whole(value, expiry_ms) => values.push((index, Some(value), expiry_ms)),
             Read::Absent if cache.absent() == 1 => values.push((index, None, 0)),

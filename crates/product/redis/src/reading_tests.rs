@@ -62,34 +62,39 @@ fn say_version(fixture: &mut Fixture, version: &str) {
     fixture.events.clear();
 }
 
+/// What a table takes of which two looks are enough.
+const SMALL_TABLE: usize = 46;
+
 /// How the fill of a table ends, if INFO of its transaction says this; none: it was measured as a listpack.
-fn end_of_table(version: Option<&str>, info: Option<&str>) -> Filled {
+/// `memory`: what it takes by then.
+fn end_of_table(version: Option<&str>, info: Option<&str>, memory: usize) -> Filled {
     let mut fixture = Fixture::ready();
     if let Some(version) = version {
         say_version(&mut fixture, version);
     }
     let mut batch = asked(&["h"]);
     batch[0].wanted.kind = ValueKind::Hash;
-    batch[0].reading.steps = if info.is_some() { 2 } else { 0 };
+    if info.is_some() {
+        // One field of two bytes, and buckets in what is left.
+        (batch[0].reading.table_memory, batch[0].reading.steps_max) = (SMALL_TABLE, 2);
+    }
     fixture.redis.heard();
     fixture.feed.ask_fill(batch, 9);
     fixture.feed.flush().unwrap();
     let heard = fixture.redis.heard();
     let step = "\r\n$8\r\n00000000";
-    let steps = format!("HMGET\r\n$1\r\nh{step}{step}\r\n*4");
+    let samples = "SAMPLES\r\n$3\r\n128\r\n*4";
+    let steps = format!("{samples}\r\n$5\r\nHMGET\r\n$1\r\nh{step}{step}\r\n*4");
     assert_eq!(heard.contains("keyspace"), info.is_some());
     assert_eq!(heard.contains(&steps), info.is_some(), "{heard}");
-    let replies = if info.is_some() { 6 } else { 4 };
+    let replies = if info.is_some() { 7 } else { 4 };
     fixture.say(format!("+OK\r\n{}*{replies}\r\n", "+QUEUED\r\n".repeat(replies)).as_bytes());
     if let Some(info) = info {
         fixture.say(format!("${}\r\n{info}\r\n", info.len()).as_bytes());
     }
-    let nils = if info.is_some() {
-        "*2\r\n_\r\n_\r\n"
-    } else {
-        ""
-    };
-    fixture.say(format!("+OK\r\n$9\r\nhashtable\r\n{nils}{READ}").as_bytes());
+    let looks = format!(":{memory}\r\n*2\r\n_\r\n_\r\n");
+    let looks = info.map_or("", |_| &looks);
+    fixture.say(format!("+OK\r\n$9\r\nhashtable\r\n{looks}{READ}").as_bytes());
     match fixture.events.pop() {
         Some(Event::Filled(ends)) => ends[0].1,
         other => panic!("{other:?}"),
@@ -110,12 +115,16 @@ fn a_table_is_filled_where_it_rests_and_its_fields_do_not_expire() {
     ];
     for (version, info, end) in ends {
         assert_eq!(
-            end_of_table(version, Some(&info)),
+            end_of_table(version, Some(&info), SMALL_TABLE),
             end,
             "{version:?} {info}"
         );
     }
-    assert_eq!(end_of_table(Some("7.2.5"), None), Filled::Later);
+    let now = info(0, 0);
+    let grown = end_of_table(Some("7.2.5"), Some(&now), SMALL_TABLE + 10 * 8 * 8);
+    assert_eq!(grown, Filled::Later, "it has grown since it was measured");
+    let listpack = end_of_table(Some("7.2.5"), None, SMALL_TABLE);
+    assert_eq!(listpack, Filled::Later);
 }
 
 #[test]

@@ -31,6 +31,19 @@ const VALKEY_BUCKET_BYTES: u64 = 64;
 /// Bytes that a step takes, question and answer: `reading.rs`.
 const STEP_BYTES: u64 = 17;
 
+/// Bytes around a field and its value that are in no bucket, at least: two lengths, two zeros.
+const FIELD_WORDS_BYTES: u64 = 4;
+
+/// Unit of what is learned of steps: finer than a step for the largest table.
+const STEPS_FOR_BYTES: u64 = 1 << 16;
+
+/// What any table needs, less its one step.
+const MANY_MAX: u64 = STEPS_FOR_BYTES / TABLE_FIELD_BYTES_MIN
+    + STEPS_FOR_BYTES / BUCKET_BYTES / EMPTY_BUCKETS_PER_STEP;
+
+/// Of what was too many, one of so many is left out the next time.
+const FORGETS: u64 = 8;
+
 /// Bytes of a listpack that a field and its value take at least.
 const LISTPACK_FIELD_BYTES_MIN: u64 = 4;
 
@@ -66,8 +79,48 @@ pub(crate) enum Size {
 pub(crate) struct Reading {
     /// Bytes of the answer.
     pub(crate) bytes: usize,
-    /// Look-ups in a hash table, so that it is not being rehashed any more.
-    pub(crate) steps: usize,
+    /// Memory of a hash table; 0: it is none.
+    pub(crate) table_memory: usize,
+    /// Look-ups in it at most.
+    pub(crate) steps_max: usize,
+}
+
+/// How often a hash table is looked into, so that it is not being rehashed any more: learned from what
+/// the tables that were read have needed ([`Steps::needed`]).
+#[derive(Debug)]
+pub(crate) struct Steps {
+    /// For so many bytes of memory: `STEPS_FOR_BYTES`.
+    many: u64,
+}
+
+impl Default for Steps {
+    /// Enough for any.
+    fn default() -> Self {
+        Self { many: MANY_MAX }
+    }
+}
+
+impl Steps {
+    /// So many for a table.
+    pub(crate) fn of(&self, reading: &Reading) -> usize {
+        let steps = (reading.table_memory as u64 * self.many).div_ceil(STEPS_FOR_BYTES);
+        usize::try_from(steps).map_or(reading.steps_max, |steps| steps.min(reading.steps_max))
+    }
+
+    /// Steps behind which nothing is left to be moved of a table with so many fields, of so many bytes with
+    /// their values. It has no more buckets than find room beside them.
+    pub(crate) fn needed(fields: u64, content_bytes: u64, memory: u64) -> u64 {
+        let content_bytes = content_bytes + fields * FIELD_WORDS_BYTES;
+        let buckets = memory.saturating_sub(content_bytes);
+        steps(fields, buckets)
+    }
+
+    /// A table needed so many. What one lacked the next has; what is too many is forgotten slowly.
+    pub(crate) fn learn(&mut self, needed: u64, memory: u64) {
+        let many = (needed * STEPS_FOR_BYTES).div_ceil(memory.max(1));
+        let many = many.min(MANY_MAX);
+        self.many = many.max(self.many - self.many.saturating_sub(many).div_ceil(FORGETS));
+    }
 }
 
 impl Size {
@@ -83,26 +136,32 @@ impl Size {
 
     /// What reading it takes at most; none: it is too large.
     pub(crate) fn reading(self) -> Option<Reading> {
-        let (bytes, steps) = match self {
-            Self::Absent => (0, 0),
-            Self::String(bytes) if bytes <= abi::VALUE_BYTES_MAX.into() => (bytes, 0),
+        let mut table = (0, 0);
+        let bytes = match self {
+            Self::Absent => 0,
+            Self::String(bytes) if bytes <= abi::VALUE_BYTES_MAX.into() => bytes,
             Self::Hash {
                 encoding: Encoding::Listpack,
                 fields,
                 memory,
-            } => (listpack_bytes(fields, memory)?, 0),
+            } => listpack_bytes(fields, memory)?,
             Self::Hash {
                 encoding: Encoding::Table,
                 fields,
                 memory,
-            } => table_bytes(fields, memory)?,
-            Self::StringMemory(memory) if memory <= STRING_MEMORY_MAX => (memory, 0),
+            } => {
+                let (bytes, steps_max) = table_bytes(fields, memory)?;
+                table = (memory, steps_max);
+                bytes
+            }
+            Self::StringMemory(memory) if memory <= STRING_MEMORY_MAX => memory,
             _ => return None,
         };
         let number = |number: u64| usize::try_from(number).ok();
         Some(Reading {
             bytes: number(bytes)?,
-            steps: number(steps)?,
+            table_memory: number(table.0)?,
+            steps_max: number(table.1)?,
         })
     }
 }
@@ -123,18 +182,24 @@ fn listpack_bytes(fields: Option<u64>, memory: u64) -> Option<u64> {
     Some(2 * memory + fields * 2 * BULK_WORDS_BYTES)
 }
 
-/// Bytes, and steps after which no bucket is left to be moved.
+/// Bytes, and steps at most.
 fn table_bytes(fields: Option<u64>, memory: u64) -> Option<(u64, u64)> {
     if !is_small(fields, memory, TABLE_MEMORY_MAX, QUIET_TABLE_MEMORY_MAX) {
         return None;
     }
     let fields = fields.unwrap_or(memory / TABLE_FIELD_BYTES_MIN);
-    let of_redis = fields + memory / BUCKET_BYTES / EMPTY_BUCKETS_PER_STEP;
-    let steps = of_redis.max(memory / VALKEY_BUCKET_BYTES) + 1;
+    let steps = steps(fields, memory);
     Some((
         memory + fields * 2 * BULK_WORDS_BYTES + steps * STEP_BYTES,
         steps,
     ))
+}
+
+/// Steps behind which nothing is left to be moved, in so many bytes of buckets at most. Redis moves a bucket with
+/// each step, or passes ten empty ones (`dictRehash`, src/dict.c); Valkey moves one.
+fn steps(fields: u64, buckets_bytes: u64) -> u64 {
+    let of_redis = fields + buckets_bytes / BUCKET_BYTES / EMPTY_BUCKETS_PER_STEP;
+    of_redis.max(buckets_bytes / VALKEY_BUCKET_BYTES) + 1
 }
 
 #[cfg(test)]
@@ -200,11 +265,42 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_looked_into_until_it_is_rehashed() {
-        let steps = |fields, memory| table_bytes(fields, memory).map(|(_, steps)| steps);
-        // YCSB's: ten fields, 16 buckets or fewer, and as many again.
-        assert_eq!(steps(Some(10), 1_736), Some(32));
-        assert_eq!(steps(None, 1_736), Some(76));
-        assert_eq!(steps(Some(1), 8_192), Some(129));
+    fn a_table_is_looked_into_as_often_as_tables_needed_it() {
+        let mut steps = Steps::default();
+        let reading = |fields, memory| {
+            let encoding = Encoding::Table;
+            let hash = Size::Hash {
+                encoding,
+                fields,
+                memory,
+            };
+            hash.reading().unwrap()
+        };
+        // YCSB's: ten fields of 106 bytes, 16 buckets or fewer, and as many again.
+        let ten = reading(None, 1_736);
+        assert_eq!(steps.of(&ten), 76);
+        assert_eq!(steps.of(&reading(Some(10), 1_736)), 32);
+        let needed = Steps::needed(10, 1_060, 1_736);
+        assert_eq!(needed, 18);
+        for _ in 0..64 {
+            steps.learn(needed, 1_736);
+            assert!(steps.of(&ten) >= 18);
+        }
+        assert!(steps.of(&ten) <= 19);
+        // Many small fields: lacking once.
+        let many = reading(None, 2_600);
+        let needed = Steps::needed(40, 400, 2_600);
+        assert!((steps.of(&many) as u64) < needed);
+        steps.learn(needed, 2_600);
+        assert!((steps.of(&many) as u64) >= needed);
+        assert_eq!(steps.of(&Reading::default()), 0);
+        steps.learn(u64::MAX >> 16, 1);
+        assert_eq!(steps.of(&many), many.steps_max);
+    }
+
+    #[test]
+    fn steps_suffice_for_redis_and_valkey() {
+        assert_eq!(Steps::needed(10, 0, 1_736), 10 + 21 + 1);
+        assert_eq!(Steps::needed(1, 2, 8_198), 8_192 / 64 + 1);
     }
 }
