@@ -5,6 +5,8 @@
 #define HANDLER_ABI "redis/abi.h"
 #include "base/seam.h"
 #include "cache/cache.h"
+#include "cache/interest.h"
+#include "cache/marks.h"
 #include "redis/maps.h" /* made here, as all that is shared */
 
 char LICENSE[] SEC("license") = "GPL";
@@ -54,13 +56,52 @@ INLINE bool closed(struct control *c)
 	       read_once(c->gate_seen) != read_once(c->gate_ack);
 }
 
+/* The way that holds what a SET of fw->l's tag said and that is answered for so many ns more, or awaits
+ * its reply; else WAYS. Read without the lock. Global: verified by itself. */
+__noinline int written_way(u32 index, u64 more_ns)
+{
+	struct control *c = control_get();
+	struct fill_work *fw = scratch();
+	struct cache_set *set = set_get(index);
+	struct cache_large *large = large_get(index);
+	u64 at = now_exact_ns() + more_ns;
+	u32 bits;
+
+	if (!c || !fw || !set || !large)
+		return WAYS;
+	bits = tags_match(set, tag_of(fw->l.hash));
+	for (u32 way = 0; way < CLASS0_WAYS + CLASS1_WAYS; way++) {
+		struct slot *slot;
+		u32 bytes = way < CLASS0_WAYS ? CLASS0_BYTES : CLASS1_BYTES;
+
+		if (!(bits & 1U << way))
+			continue;
+		slot = slot_of(set, large, way);
+		if (slot && (slot->flags & SLOT_F_WRITTEN) &&
+		    slot->cache_epoch == read_once(c->cache_epoch) &&
+		    written_lives(c, slot_written(slot, bytes, way < CLASS0_WAYS), at))
+			return way;
+	}
+	return WAYS;
+}
+
+INLINE u32 written_db(u32 index, u32 way)
+{
+	struct cache_set *set = set_get(index);
+	struct cache_large *large = large_get(index);
+	struct slot *slot = set && large ? slot_of(set, large, way) : 0;
+
+	return slot ? slot->db : 0;
+}
+
 /* Notes what must not have moved when the value comes: C2. The global version is read first: a
  * fence that opens later moves it, one that is open is seen. The epoch is read last: it has moved
  * before the fence falls. */
 INLINE u32 fill_begin(struct control *c, struct lookup *l, struct fill_slot *s)
 {
 	struct cache_set *set;
-	u32 marks;
+	u32 marks, way;
+	bool unread;
 
 	s->global_version = read_once(c->global_version);
 	load_barrier();
@@ -72,11 +113,15 @@ INLINE u32 fill_begin(struct control *c, struct lookup *l, struct fill_slot *s)
 	set = set_get(s->set);
 	if (!set)
 		return FILL_BUSY;
+	if (written_way(s->set, WRITTEN_END_NS) != WAYS)
+		return FILL_WRITTEN;
+	way = written_way(s->set, 0);
+	unread = way != WAYS && !(read_once(set->visited) & 1U << (way & (WAYS - 1)));
 	lock_take(&set->lock);
 	marks = set->marks;
 	s->version = set->version;
 	lock_release(&set->lock);
-	return marks ? FILL_BUSY : FILL_OK;
+	return marks ? FILL_BUSY : unread ? FILL_UNREAD : FILL_OK;
 }
 
 SEC("syscall")
@@ -160,8 +205,8 @@ INLINE void slot_store(struct slot *slot, struct fill_work *fw, u32 bytes, u32 w
 }
 
 /* A way of the set with the tag of fw->l but of another database, which may stay when that is
- * inserted; one only: of three set_find() would not find the last. Only insertions write slots, so
- * no lock is needed. Global: verified by itself. */
+ * inserted; one only: of three set_find() would not find the last. Only insertions write slots, and
+ * SETs, which move the version: so no lock is needed. Global: verified by itself. */
 __noinline int fill_keep(u32 index)
 {
 	struct fill_work *fw = scratch();
@@ -273,15 +318,37 @@ int erb_fill_insert(void *ctx)
 	return 0;
 }
 
+/* Redis reports a change of fw->l's key: its entries go, but for what a SET said (W3). Returns the way of
+ * that, else WAYS. Global: verified by itself. */
+__noinline int invalidate(u32 index)
+{
+	struct fill_work *fw = scratch();
+	struct cache_set *set = set_get(index);
+	u32 dropped, changes, keep;
+	bool used;
+
+	if (!fw || !set)
+		return WAYS;
+	changes = set_read_begin(set);
+	keep = written_way(index, 0);
+	set_change_begin(set);
+	if (set->changes != changes + 1) /* what was read may be torn, or gone */
+		keep = WAYS;
+	set->version++;
+	dropped = set_drop_but(set, tag_of(fw->l.hash), keep, &used);
+	set_change_end(set);
+	count_n(STAT_CACHE_INVALIDATED, dropped);
+	if (dropped) /* and not before: its writer passed no boosted device */
+		interest_written(fw->l.hash, used);
+	return keep;
+}
+
 SEC("syscall")
 int erb_invalidate(void *ctx)
 {
 	struct control *c = control_get();
 	struct fill_work *fw = scratch();
 	struct fill_io *io = requests();
-	struct cache_set *set;
-	u32 dropped;
-	bool used;
 	int i;
 
 	if (!c || !fw || !io)
@@ -289,6 +356,8 @@ int erb_invalidate(void *ctx)
 	bpf_for(i, 0, FILL_BATCH)
 	{
 		struct fill_slot *s = &io->slots[i];
+		u32 index, keep;
+		bool wanted, doubted;
 
 		if (i >= io->count)
 			break;
@@ -296,19 +365,19 @@ int erb_invalidate(void *ctx)
 		if (!s->key_len || s->key_len > KEY_BYTES_MAX)
 			continue; /* never cached */
 		fill_look(i);
-		set = set_get(set_of(c, fw->l.hash));
-		if (!set)
+		index = set_of(c, fw->l.hash);
+		keep = invalidate(index);
+		wanted = interest_reported(fw->l.hash, &s->type, &doubted);
+		s->db = 0; /* which a report does not name */
+		if (doubted || set_aside(c, index, c->fill_mask))
 			continue;
-		set_change_begin(set);
-		set->version++;
-		dropped = set_drop_tag(set, tag_of(fw->l.hash), &used);
-		set_change_end(set);
-		count_n(STAT_CACHE_INVALIDATED, dropped);
-		if (used) /* and not dropped before: its writer passed no boosted device */
-			interest_written(fw->l.hash);
-		if (interest_reported(fw->l.hash, &s->type) &&
-		    !set_aside(c, set_of(c, fw->l.hash), c->fill_mask))
+		if (keep != WAYS) {
+			s->type = SLOT_STRING;
+			s->db = written_db(index, keep);
+			s->status = wanted ? FILL_WRITTEN : FILL_SELDOM;
+		} else if (wanted) {
 			s->status = FILL_WANTED;
+		}
 	}
 	return 0;
 }

@@ -95,7 +95,9 @@ struct control {
 	__u32 miss_fill_at;	    /* misses of a key until it is reported: 1, 2 or 4 */
 	__u32 miss_one_of; /* not 0: one of so many misses is reported, and none is counted */
 	__u16 fill_mask;   /* as look_mask, for keys that are read again when they were written */
-	__u16 absent;	   /* 1: absences are answered: Redis tells nobody of such reads */
+	__u8 absent;	   /* 1: absences are answered: Redis tells nobody of such reads */
+	__u8
+	    write_through; /* 1: what a SET says is believed once Redis has said OK: cache/marks.h */
 	__u32 vain_mask;   /* as look_mask, for a connection that has missed again and again */
 	/* written by the data path */
 	__u64 fence;	      /* commands with unknown keys on their way; fast answers need 0 */
@@ -124,14 +126,23 @@ enum slot_type {
 struct slot {
 	__u32 cache_epoch;
 	__u16 value_len; /* bytes; the key follows, zero padded to a multiple of 8 */
-	__u16 key_len;
-	__u8 flags; /* SLOT_F_* */
-	__u8 type;  /* enum slot_type */
-	__u16 db;   /* set index and tag do not depend on it: what removes a key does so in all */
+	__u16
+	    key_len; /* with SLOT_AWAITED: of a SET that Redis has not answered; nobody finds it */
+	__u8 flags;  /* SLOT_F_* */
+	__u8 type;   /* enum slot_type */
+	__u16 db;    /* set index and tag do not depend on it: what removes a key does so in all */
 	__u8 data[];
 };
 #define SLOT_F_EXPIRES	  0x01 /* the last 8 bytes of the slot are the expiry, wall clock, ms */
+#define SLOT_F_WRITTEN	  0x02 /* the last 16 bytes of the slot are struct written_end */
+#define SLOT_AWAITED	  0x8000
 #define SLOT_HEADER_BYTES 12
+
+/* How long what a SET said is answered: cache/marks.h. */
+struct written_end {
+	__u64 global_version; /* while it is this */
+	__u64 until_ns;	      /* and until then, CLOCK_MONOTONIC */
+};
 
 struct erb_spin_lock {
 	__u32 val;
@@ -169,8 +180,11 @@ struct cache_large {
 struct mark {
 	__u32
 	    request; /* released when this many replies have left; of a conn.half: the key's tag */
-	__u32 set;   /* set index, or EFFECT_* */
+	__u32 set;   /* set index, MARK_* in the upper bits, or EFFECT_* */
 };
+#define MARK_SET       0x07ffffffU
+#define MARK_WAY_AT    27	   /* MARK_WRITTEN: the way with what its SET says */
+#define MARK_WRITTEN   0x80000000U /* of a SET whose value awaits its reply: cache/marks.h */
 /* skb->mark of the daemon's own connection where that passes a boosted device (lo). Its PINGs and
  * reads prove what Redis says now: nobody else may answer them. */
 #define SKB_MARK_FEED  0x45524246
@@ -299,9 +313,10 @@ enum interest {
 	INTEREST_STRING = 0x08, /* database 0 had it as such in the cache */
 	INTEREST_HASH = 0x10,	/* or so; never both */
 	INTEREST_KIND = 0x18,
-	INTEREST_CREDIT = 0xe0, /* read again after so many more writes that nobody reads between */
+	INTEREST_CREDIT = 0xe0, /* what being read between writes has earned */
 	INTEREST_CREDIT_ONE = 0x20,
-	INTEREST_WHOSE_AT = 8, /* bits below */
+	INTEREST_DOUBT = 0x100, /* an entry of it went unread, and little was earned since */
+	INTEREST_WHOSE_AT = 9,	/* bits below */
 };
 
 /* Miss reported to the daemon. */
@@ -316,7 +331,7 @@ struct miss {
 /* Fill and invalidation batches: the daemon writes, a program answers in place.
  * erb_fill_begin: in key; out set, version, global_version, cache_epoch, status.
  * erb_fill_insert: in all of that plus database, type, absence, value and expiry; out status.
- * erb_invalidate: in key; out status and type.
+ * erb_invalidate: in key; out status, database and type.
  * erb_touched: out keys and databases of entries that were answered since it last looked. */
 struct fill_slot {
 	__u16 key_len;
@@ -340,7 +355,10 @@ enum fill_status {
 	FILL_MOVED, /* the version moved: value may be old */
 	FILL_BIG,   /* no slot class holds it */
 	FILL_NO_LEASE,
-	FILL_WANTED, /* of an invalidation: the key is worth reading again, as type says */
+	FILL_WANTED,  /* of an invalidation: the key is worth reading again, as type says */
+	FILL_WRITTEN, /* what a SET said is answered a while longer: not yet */
+	FILL_SELDOM,  /* the same of a key without credit: only if it was answered */
+	FILL_UNREAD,  /* as FILL_OK; what a SET said was not answered so far */
 };
 struct fill_io {
 	__u32 count;

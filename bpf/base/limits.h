@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 15 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 16 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -41,19 +41,26 @@
 #define REXMIT_TRIES_MAX    15 /* tcp_retries2: then the connection is left to the kernel's timers */
 #define INTERESTS	    262144 /* what is known of keys' use, a word by key hash; power of two */
 #define VAIN_MOST	    64 /* misses of a connection in a row, after which it looks seldom */
-#define CREDIT_MAX                                                                                 \
-	4 /* writes without a read between them after which a key is read again at once */
-#define FILL_BATCH     32	     /* keys per fill transaction */
-#define TOUCH_SETS     1024	     /* cache sets looked at per run: about 0.1 ms */
-#define IPV6_WALK_MAX  16	     /* extension headers read; a longer chain is dropped */
-#define ABSENT_NS      500000000ULL  /* a socket must be gone this long before its entry goes */
-#define SCAN_STEPS_MAX 600000	     /* steps per packet: more than it can have bytes */
-#define HELD_NS	       100000000ULL  /* a reply is late after this: proof is asked for instead */
-#define HELD_SHOWN_NS  1000000000ULL /* status shows who holds keys for longer than this */
-#define HELD_ROWS      16	     /* of these shown per run of the sweep */
-#define WALK_PLACES    128	     /* entries per run of timer or sweep: about 0.1 ms */
-#define PLACE_LINE     64	     /* places whose bytes share a cache line; power of two */
-#define LISTENERS_MAX  64	     /* listeners told apart on the port; others are unknown */
+#define CREDIT_MAX	    7  /* of a key for being read between its writes: cache/interest.h */
+#define CREDIT_FIRST	    1  /* of a key that was filled: not earned */
+#define CREDIT_READ	    2  /* what a write gives for an entry that was answered from */
+#define CREDIT_UNREAD	    2  /* and takes for one that was not */
+#define CREDIT_AGAIN	    1  /* what reading the key again takes */
+#define CREDIT_DOUBTED	    3  /* wanted of a key that is in doubt */
+#define DOUBTED_MISSES	    4  /* until a key in doubt is filled; power of two */
+#define WRITTEN_NS	    50000000ULL /* what a SET itself said is answered for so long: half a lease */
+#define WRITTEN_END_NS	    20000000ULL	 /* and read from Redis in the last of it */
+#define FILL_BATCH	    32		 /* keys per fill transaction */
+#define TOUCH_SETS	    1024	 /* cache sets looked at per run: about 0.1 ms */
+#define IPV6_WALK_MAX	    16		 /* extension headers read; a longer chain is dropped */
+#define ABSENT_NS	    500000000ULL /* a socket must be gone this long before its entry goes */
+#define SCAN_STEPS_MAX	    600000	 /* steps per packet: more than it can have bytes */
+#define HELD_NS		    100000000ULL /* a reply is late after this: proof is asked for instead */
+#define HELD_SHOWN_NS	    1000000000ULL /* status shows who holds keys for longer than this */
+#define HELD_ROWS	    16		  /* of these shown per run of the sweep */
+#define WALK_PLACES	    128		  /* entries per run of timer or sweep: about 0.1 ms */
+#define PLACE_LINE	    64		  /* places whose bytes share a cache line; power of two */
+#define LISTENERS_MAX	    64		  /* listeners told apart on the port; others are unknown */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

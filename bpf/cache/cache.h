@@ -33,7 +33,6 @@
  */
 #pragma once
 #include "base/seam.h"
-#include "cache/interest.h"
 #include "cache/key_hash.h"
 
 #define KEY_WORDS  (KEY_BYTES_MAX / 8)
@@ -418,44 +417,6 @@ INLINE void slot_write(struct slot *slot, const u64 *image, u32 bytes)
 	}
 }
 
-/* Takes a write mark on the key's set: a clean entry goes. */
-INLINE void mark_take(u32 index, u64 hash)
-{
-	struct cache_set *set = set_get(index);
-	bool used;
-	u32 dropped;
-
-	if (!set)
-		return;
-	set_change_begin(set);
-	set->marks++;
-	set->version++;
-	dropped = set_drop_tag(set, tag_of(hash), &used);
-	set_change_end(set);
-	count(STAT_MARK_TAKEN);
-	if (dropped) {
-		count_n(STAT_CACHE_INVALIDATED, dropped);
-		if (used)
-			interest_written(hash);
-	}
-}
-
-INLINE void mark_release(u32 index)
-{
-	struct cache_set *set = set_get(index);
-	bool broken;
-
-	if (!set)
-		return;
-	set_change_begin(set);
-	broken = set->marks == 0;
-	if (!broken)
-		set->marks--;
-	set->version++;
-	set_change_end(set);
-	count(broken ? STAT_INVARIANT : STAT_MARK_RELEASED);
-}
-
 /* Opens one share of the global fence. Who reads the version before it (fill_begin) misses neither:
  * each step is a full barrier. */
 INLINE void fence_take(struct control *c)
@@ -518,31 +479,4 @@ INLINE void fence_end(struct control *c, bool hidden)
 		fence_release(c);
 	else
 		fence_answer(c);
-}
-
-INLINE bool mark_is_share(u32 set)
-{
-	return set >= EFFECT_EXEC;
-}
-
-/* Gives back n marks and shares of the fence, at most MARKS_IN_FLIGHT. executed: what they stand for
- * was. */
-INLINE void marks_release(struct control *c, const struct mark *marks, u32 n, bool executed)
-{
-	int i;
-
-	bpf_for(i, 0, MARKS_IN_FLIGHT)
-	{
-		u32 at = i, set;
-
-		if (at >= n || at >= MARKS_IN_FLIGHT)
-			break;
-		set = marks[at].set;
-		if (!mark_is_share(set))
-			mark_release(set);
-		else if (executed)
-			fence_end(c, set == EFFECT_FENCE);
-		else
-			fence_return(c);
-	}
 }

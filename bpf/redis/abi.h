@@ -60,7 +60,9 @@ enum fast_kind {
 #define CONN_K_RECOUNTED 0x200	/* its requests and replies are counted from an admission on */
 #define CONN_K_LISTENS	 0x800	/* older than ERB; what it says by rote closes nothing: A7 */
 #define CONN_K_LET_IN	 0x1000 /* it may have been let in: see modes.h, M5 */
-#define CONN_K_HIDDEN	 0x400	/* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
+#define CONN_K_THROUGH                                                                             \
+	0x2000 /* the last it said is a SET whose value its reply may show: through.h */
+#define CONN_K_HIDDEN 0x400 /* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
 
 /* Name of a command and, below a container, of its sub-command ("*": any); lower case, zero padded.
  */

@@ -8,8 +8,10 @@
 #pragma once
 #include "base/seam.h"
 #include "cache/cache.h"
+#include "cache/marks.h"
 #include "net/packet.h"
 #include "net/work.h"
+#include "redis/through.h"
 #include "splice/place.h"
 
 /* Whether it holds marks or a share of the fence. Lock held. */
@@ -27,7 +29,7 @@ __noinline int effects_release(void)
 	struct control *c = control_get();
 
 	if (w && c)
-		marks_release(c, w->h.found.marks, w->h.found.due, false);
+		marks_release(c, w->h.found.marks, w->h.found.due, false, 0);
 	return 0;
 }
 
@@ -51,6 +53,8 @@ __noinline int effects_take(void)
 			w->h.found.marks[n].request = tag_of(w->h.found.hashes[n]);
 		else if (mark_is_share(w->h.found.marks[n].set))
 			fence_take(c);
+		else if (w->h.found.written)
+			through_take();
 		else
 			mark_take(w->h.found.marks[n].set, w->h.found.hashes[n]);
 	}

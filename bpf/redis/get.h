@@ -7,6 +7,7 @@
 #include "base/seam.h"
 #include "cache/cache.h"
 #include "cache/interest.h"
+#include "cache/marks.h"
 #include "net/work.h"
 #include "redis/resp.h"
 #include "splice/handler.h"
@@ -152,21 +153,35 @@ INLINE void fast_bulk_header(u8 *to, u32 bytes)
 	p[1] = '\n';
 }
 
-/* Whether the entry is answered still: it has no expiry, or that is far enough. *expiry_ms is it,
- * 0 = none. What it reads may be torn. */
-INLINE bool fast_alive(const struct work *w, struct slot *slot, u32 slot_bytes, bool small,
-		       u64 *expiry_ms)
+/* Whether an entry that ends is not answered any more: its expiry is not far enough, or what a SET said is
+ * over. Global: verified by itself. */
+__noinline int fast_over(u64 global_version, u64 until, u32 flags)
 {
-	u32 at = slot_bytes - 8 - SLOT_HEADER_BYTES;
+	struct written_end end = {global_version, until};
+	struct control *c = control_get();
+	struct work *w = work_get();
+
+	if (!w || !c)
+		return 1;
+	w->h.written_over = flags & SLOT_F_WRITTEN;
+	if (flags & SLOT_F_WRITTEN)
+		return !written_lives(c, &end, w->now);
+	return w->h.look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >= until;
+}
+
+/* Whether the entry is answered still. *expiry_ms: 0 = none. What it reads may be torn. */
+INLINE bool fast_alive(struct slot *slot, u32 slot_bytes, bool small, u64 *expiry_ms)
+{
+	const struct written_end *end;
 
 	*expiry_ms = 0;
-	if (!(slot->flags & SLOT_F_EXPIRES))
+	if (!slot->flags)
 		return true;
-	opaque(at);
-	if (at > (small ? CLASS0_BYTES : CLASS3_BYTES) - 8 - SLOT_HEADER_BYTES)
+	end = slot_written(slot, slot_bytes, small);
+	if (!end)
 		return false;
-	*expiry_ms = *(u64 *)(slot->data + at);
-	return w->h.look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms;
+	*expiry_ms = end->until_ns & -(u64)(slot->flags & SLOT_F_EXPIRES); /* the same bytes */
+	return !fast_over(end->global_version, end->until_ns, slot->flags);
 }
 
 /* Reads a found slot into the reply at w->reply_len. Returns 0 or the reason against it, or
@@ -178,7 +193,7 @@ INLINE u32 fast_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 
 	if (slot->type != SLOT_STRING)
 		return slot->type == SLOT_ABSENT ? STAT_FOUND_ABSENT : STAT_REFUSE_MISS;
-	if (!fast_alive(w, slot, slot_bytes, small, &expiry_ms))
+	if (!fast_alive(slot, slot_bytes, small, &expiry_ms))
 		return STAT_REFUSE_EXPIRED;
 	if (to + len + 9 > REPLY_BYTES_MAX)
 		return STAT_REFUSE_MSS;
@@ -369,7 +384,10 @@ INLINE void fast_looked(struct work *w, const struct control *c, u32 reason, enu
 	w->unlikely = reason == STAT_REFUSE_MISS || reason == STAT_REFUSE_ASIDE;
 	if (c->look_mask && reason != STAT_REFUSE_ASIDE && !w->h.closed)
 		count(reason ? STAT_SAMPLE_MISSED : STAT_SAMPLE_FOUND);
-	if (reason == STAT_REFUSE_MISS && wanted)
+	/* Of what a SET said no report tells that it is over: a fill is to replace it. */
+	if (((reason == STAT_REFUSE_MISS) |
+	     ((reason == STAT_REFUSE_EXPIRED) & !!w->h.written_over)) &&
+	    wanted)
 		fast_miss(w, c, type);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/seam.h"
 #include "cache/cache.h"
+#include "cache/marks.h"
 #include "net/packet.h"
 #include "net/sock.h"
 #include "net/work.h"
@@ -227,7 +228,7 @@ INLINE u32 handler_release(struct conn *conn, struct work *w, const struct relea
 
 INLINE void handler_released(struct work *w, struct control *c, u32 shares)
 {
-	marks_release(c, w->h.found.marks, w->h.found.effects, true);
+	marks_release(c, w->h.found.marks, w->h.found.effects, true, 0);
 	if (shares & CONN_F_FENCE_PROOF)
 		fence_end(c, w->h.found.hidden & CONN_F_FENCE_PROOF);
 	if (shares & CONN_F_OVERFLOW)

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/seam.h"
 #include "cache/cache.h"
+#include "cache/marks.h"
 #include "net/chunk.h"
 #include "net/chunk_load.h"
 #include "net/packet.h"
@@ -11,6 +12,7 @@
 #include "redis/modes.h"
 #include "redis/resp.h"
 #include "redis/scan_reply.h"
+#include "redis/through.h"
 #include "splice/handler.h"
 #include "splice/out_work.h"
 
@@ -200,11 +202,32 @@ INLINE bool reply_one_bulk(struct out_work *ow)
 	return digits && len == digits + 3 + n + 2;
 }
 
+/* Whether the packet is one whole "+OK". */
+INLINE bool reply_is_ok(const struct out_work *ow)
+{
+	u32 at = ow->p.payload_off;
+
+	opaque(at);
+	if (ow->p.payload_len != RESP_OK_BYTES || at > HEAD_BYTES - RESP_HEADER_BYTES)
+		return false;
+	return (*(const u64 *)(ow->head + at) & 0xffffffffffULL) == RESP_OK;
+}
+
+/* The SET to which Redis has said OK, if what it says is to be shown; 0: none. W2. Lock held, replies
+ * has moved. */
+INLINE u32 reply_ok(const struct conn *conn, const struct out_work *ow)
+{
+	bool ok = ow->h.said_ok && ow->h.found.done == 1 && conn->state == CONN_FAST &&
+		  (conn->h.kept & CONN_K_THROUGH) && conn->requests == conn->replies;
+
+	return ok ? conn->replies : 0;
+}
+
 INLINE void handler_down_begin(struct out_work *ow, const struct control *c)
 {
 	u32 open;
 
-	ow->h.released = ow->h.overflow = ow->h.gate = 0;
+	ow->h.released = ow->h.overflow = ow->h.gate = ow->h.ok = 0;
 	ow->h.rights = read_once(c->rights);
 	load_barrier();
 	open = read_once(c->open);
@@ -218,6 +241,8 @@ INLINE void handler_down_scan(struct __sk_buff *ctx, struct out_work *ow, struct
 
 	ow->h.whole =
 	    ow->scan_from == ow->p.seq && conn->out_at == STREAM_BETWEEN && reply_one_bulk(ow);
+	ow->h.said_ok = !ow->h.whole && reply_is_ok(ow) && ow->scan_from == ow->p.seq &&
+			conn->out_at == STREAM_BETWEEN;
 	found->done = found->pushes = 0;
 	found->bars = found->success = 0;
 	found->authed = found->errors = found->map = 0;
@@ -284,6 +309,7 @@ INLINE void handler_replied(struct conn *conn, struct out_work *ow)
 	ow->h.gate =
 	    (ow->h.open && ow->h.found.noauth) ||
 	    (conn->state == CONN_FAST && conn->h.rights == ow->h.rights && ow->h.found.noperm);
+	ow->h.ok = reply_ok(conn, ow);
 	reply_take_marks(conn, ow);
 	if (conn->replies == conn->requests && (conn->flags & CONN_F_OVERFLOW)) {
 		conn->flags &= ~CONN_F_OVERFLOW;
@@ -308,8 +334,10 @@ INLINE void handler_replied(struct conn *conn, struct out_work *ow)
 
 INLINE void handler_down_done(struct out_work *ow, struct control *c)
 {
+	if (ow->h.ok && !through_believed(c)) /* nor behind its reply: Redis ran it in between */
+		ow->h.ok = 0;
 	if (ow->h.released)
-		marks_release(c, ow->h.marks, ow->h.released, true);
+		marks_release(c, ow->h.marks, ow->h.released, true, ow->h.ok);
 	if (ow->h.overflow == OVERFLOW_DONE)
 		fence_end(c, ow->h.hidden);
 	if (ow->h.overflow == OVERFLOW_TO_PROOF) {

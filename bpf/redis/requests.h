@@ -8,6 +8,7 @@
 #include "redis/get.h"
 #include "redis/modes.h"
 #include "redis/scan_request.h"
+#include "redis/through.h"
 #include "splice/handler.h"
 #include "splice/piece.h"
 #include "splice/place.h"
@@ -67,7 +68,7 @@ INLINE void found_half(struct work *w, const struct conn *conn)
 INLINE void found_nothing(struct scan_found *f)
 {
 	f->effects = f->due = f->done = 0;
-	f->overflow = f->late = f->uncountable = f->gate = f->hidden = 0;
+	f->overflow = f->late = f->uncountable = f->gate = f->hidden = f->written = 0;
 }
 
 /* Nothing is found but what is left of a command that began before: keys of the one at hand, or all
@@ -216,6 +217,9 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 		w->h.found.done = w->requests = w->commands;
 		return;
 	}
+	/* in bits: a branch costs the verifier twice as much */
+	w->h.alone = (conn->state == CONN_FAST) & (w->h.db != DB_UNKNOWN) & !w->h.late;
+	w->h.alone &= w->h.scan.state == RQ_IDLE;
 	modes_begin(&w->h.found.modes, w->h.kept, w->h.db);
 	if (how == UP_LOST) {
 		w->h.by_rote = (conn->h.kept & CONN_K_LISTENS) && listener_by_rote();
@@ -223,6 +227,7 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 	}
 	half_note(conn, w);
 	scan_packet(ctx);
+	through_look();
 	effects_take();
 	w->requests = w->h.found.done;
 	w->scan_lost = w->h.scan.state == RQ_LOST;
@@ -255,6 +260,7 @@ INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum u
 		conn->state = CONN_BYPASS;
 	w->h.hold = hold_effects(conn, w);
 	held_note(conn, w);
+	through_commit(conn, w);
 	if (how == UP_SCAN)
 		conn->h.in = w->h.scan;
 	if (how == UP_WHOLE && w->refusal == STAT_REFUSE_MISS)
@@ -333,6 +339,7 @@ INLINE void late_take(struct work *w, struct control *c, struct conn *conn, u64 
 
 INLINE void handler_up_again(struct work *w, struct control *c, struct conn *conn, u64 cookie)
 {
+	through_doubt(conn);
 	w->h.late = late_due(conn, w);
 	if (w->h.late)
 		late_take(w, c, conn, cookie);

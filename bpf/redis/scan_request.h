@@ -39,6 +39,7 @@ struct scan_found {
 	u8 hidden;	/* one of them may change what Redis reports to nobody */
 	u8 uncountable; /* replies can no longer be counted */
 	u8 gate;
+	u8 written; /* the packet is one SET, whose image is in struct handler_work */
 	struct modes_found modes;
 	struct mark marks[MARKS_IN_FLIGHT];
 	u64 hashes[MARKS_IN_FLIGHT];

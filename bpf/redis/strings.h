@@ -190,7 +190,7 @@ INLINE u32 more_read_slot(struct work *w, struct slot *slot, u32 slot_bytes, boo
 	if (slot->type != (more_hashed(m) ? SLOT_HASH : SLOT_STRING) && !more_typeless(m))
 		return STAT_REFUSE_MISS;
 	m->value_len = len;
-	if (!fast_alive(w, slot, slot_bytes, small, &m->expiry_ms))
+	if (!fast_alive(slot, slot_bytes, small, &m->expiry_ms))
 		return STAT_REFUSE_EXPIRED;
 	if (more_ranged(m) || more_hashed(m))
 		fast_copy_value(w, slot, SCRATCH_AT, len, small);

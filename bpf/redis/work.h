@@ -2,7 +2,7 @@
 /* redis/work.h - scratch of the Redis handler, part of the splice's: HANDLER_WORK. */
 #pragma once
 #include "base/seam.h"
-#include "cache/cache.h"
+#include "cache/marks.h"
 #include "redis/scan_reply.h"
 #include "redis/scan_request.h"
 
@@ -32,21 +32,24 @@ struct handler_work {
 	u32 first_end; /* w->pos behind it */
 	u32 gets;
 	u32 pings;
-	u32 usual;     /* that of handler_usual(): GET or HGETALL */
-	u32 unseen;    /* why handler_peek() did not look for its key, 0 = it did */
-	u32 closed;    /* why nothing may be answered now, 0 = allowed */
-	u32 rights;    /* control's, read behind the gate */
-	u32 look_mask; /* control's, or what the connection may look up */
+	u32 usual;	  /* that of handler_usual(): GET or HGETALL */
+	u32 unseen;	  /* why handler_peek() did not look for its key, 0 = it did */
+	u32 closed;	  /* why nothing may be answered now, 0 = allowed */
+	u32 rights;	  /* control's, read behind the gate */
+	u32 written_over; /* of an entry that has ended: it was what a SET said */
+	u32 look_mask;	  /* control's, or what the connection may look up */
 	/* up path */
 	u32 shut; /* nobody may do anything without a password: M5 */
 	u32 kept; /* conn.kept and db where scanning began */
 	u32 db;
-	u32 late; /* the packet makes a counted command whole: S3 */
-	u32 half; /* conn.half, and where in the ring they begin */
+	u32 alone; /* it is in FAST, at a command's begin */
+	u32 late;  /* the packet makes a counted command whole: S3 */
+	u32 half;  /* conn.half, and where in the ring they begin */
 	u32 half_at;
 	u32 by_rote; /* what a listener says: A7 */
 	u32 trial;   /* CONN_K_TRIAL when it went up */
 	u32 hold;    /* enum hold */
+	struct written written;
 	struct lookup look;
 	struct scan_request scan;
 	struct scan_found found;
@@ -66,6 +69,8 @@ struct handler_out {
 	u32 open;     /* without a password everything may be done */
 	u32 shut;     /* nothing may */
 	u32 gate;     /* Redis refused what access rules as we know them allow */
+	u32 said_ok;  /* the packet is "+OK\r\n" */
+	u32 ok;	      /* number of the SET whose value is shown, 0: none */
 	u32 auth_at;  /* the entry's */
 	struct mark marks[MARKS_IN_FLIGHT];
 	struct scan_reply scan;

@@ -65,7 +65,9 @@ fields! {
     /// The same mask for keys that are read again when they were written.
     fill_mask, set_fill_mask: u16, AtomicU16;
     /// 1: what is cached as absent is answered.
-    absent, set_absent: u16, AtomicU16;
+    absent, set_absent: u8, AtomicU8;
+    /// 1: the value of a SET is answered from its reply on.
+    write_through, set_write_through: u8, AtomicU8;
     /// The same mask for connections whose reads miss again and again.
     vain_mask, set_vain_mask: u32, AtomicU32;
     /// 1: fast answers allowed.

@@ -3,8 +3,8 @@
 
 use crate::values::Values;
 use crate::{
-    FILL_BATCH, FILL_BUSY, FILL_WANTED, FillEntry, FillToken, ValueKind, WALK_PLACES, Wanted,
-    admit_io, fill_io, release_io, sweep_io, walk_io,
+    FILL_BATCH, FILL_BUSY, FillEntry, FillToken, ValueKind, WALK_PLACES, Wanted, admit_io, fill_io,
+    fill_status, release_io, sweep_io, walk_io,
 };
 
 /// What this process has mapped besides the control block.
@@ -110,15 +110,16 @@ impl Buffers {
         });
     }
 
-    /// Keys that an invalidation found worth reading again. A report names no database: the first.
-    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+    /// Keys of which an invalidation said this.
+    pub(crate) fn of_status(&self, status: fill_status) -> Vec<Wanted> {
         self.fill(|io| {
             let slots = io.slots.iter().take(io.count as usize);
-            let wanted = slots.filter(|slot| slot.status == FILL_WANTED);
+            let wanted = slots.filter(|slot| slot.status == status);
             let keys = wanted.filter_map(|slot| {
                 let key = slot.key.get(..usize::from(slot.key_len))?.to_vec();
                 let kind = ValueKind::of(slot.type_.into())?;
-                Some(Wanted { db: 0, kind, key })
+                let db = slot.db;
+                Some(Wanted { db, kind, key })
             });
             keys.collect()
         })

@@ -136,6 +136,17 @@ impl ValueKind {
     }
 }
 
+/// What was reported to be written, and is worth reading again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Again {
+    /// At once.
+    pub now: Vec<Wanted>,
+    /// Not yet: what a SET said is answered for a while.
+    pub later: Vec<Wanted>,
+    /// The same, and only if it is answered: the key is written again and again with no read between.
+    pub if_read: Vec<Wanted>,
+}
+
 /// A key that is wanted in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wanted {

@@ -32,7 +32,7 @@ mod values;
 
 pub use block::{Control, ControlBlock};
 pub use buffers::Buffers;
-pub use calls::{ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
+pub use calls::{Again, ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
 use calls::{places_on, release_request};
 pub use hash::hash_value;
 pub use mirror::*;

@@ -11,16 +11,26 @@ use crate::block::ControlBlock;
 use crate::buffers::Buffers;
 use crate::program::{Program, Table};
 use crate::{
-    CommandKey, ConnView, FILL_BATCH, FillEntry, FillToken, INTEREST_CREDIT, INTEREST_MISSES,
-    INTERESTS, KEY_BYTES_MAX, LISTENERS_MAX, Meaning, PLACE_LISTS, SweepReport, Touched, Wanted,
-    admit_io, conn, conn_key, erb_listener, erb_stat, place_line, place_list, places_on,
-    release_request, sweep_row,
+    Again, CommandKey, ConnView, FILL_BATCH, FILL_SELDOM, FILL_WANTED, FILL_WRITTEN, FillEntry,
+    FillToken, INTEREST_CREDIT, INTEREST_DOUBT, INTEREST_MISSES, INTERESTS, KEY_BYTES_MAX,
+    LISTENERS_MAX, Meaning, PLACE_LISTS, SweepReport, Touched, admit_io, conn, conn_key,
+    erb_listener, erb_stat, place_line, place_list, places_on, release_request, sweep_row,
 };
 
-/// What is known of a key's use, a while later: misses and credit are half of what they were.
-const fn faded(word: u32) -> u32 {
-    let halved = INTEREST_MISSES >> 1 | INTEREST_CREDIT >> 1 & INTEREST_CREDIT;
-    word >> 1 & halved | word & !(INTEREST_MISSES | INTEREST_CREDIT)
+/// Credit fades in every so many rounds: a key that is written each few seconds keeps some.
+const CREDIT_ROUNDS: u32 = 16;
+
+/// What is known of a key's use, a round later: misses are half of what they were, but of a key in doubt,
+/// which is to be missed a few times since its last write, however long that takes; and in its turn credit.
+const fn faded(word: u32, credit_too: bool) -> u32 {
+    let misses = if word & INTEREST_DOUBT == 0 {
+        INTEREST_MISSES
+    } else {
+        0
+    };
+    let credit = if credit_too { INTEREST_CREDIT } else { 0 };
+    let halved = misses >> 1 | credit >> 1 & credit;
+    word >> 1 & halved | word & !(misses | credit)
 }
 
 /// What the daemon does to the data path.
@@ -126,19 +136,21 @@ pub trait ControlPlane: ControlBlock {
     }
 
     /// Removes any number of keys from the cache and moves their sets' versions. Those longer than
-    /// `KEY_BYTES_MAX` are never cached and are left out. Returns those worth reading again at once.
+    /// `KEY_BYTES_MAX` are never cached and are left out. Returns those worth reading again.
     ///
     /// # Errors
     /// The program cannot be run.
-    fn invalidate(&self, keys: &[&[u8]]) -> Result<Vec<Wanted>, Self::Error> {
-        let (mut cacheable, mut wanted) = (keys.to_vec(), Vec::new());
+    fn invalidate(&self, keys: &[&[u8]]) -> Result<Again, Self::Error> {
+        let (mut cacheable, mut again) = (keys.to_vec(), Again::default());
         cacheable.retain(|key| key.len() <= KEY_BYTES_MAX as usize);
         for batch in cacheable.chunks(FILL_BATCH as usize) {
             self.buffers().put_keys(batch.iter().copied());
             self.run(Program::Invalidate)?;
-            wanted.extend(self.buffers().wanted());
+            again.now.extend(self.buffers().of_status(FILL_WANTED));
+            again.later.extend(self.buffers().of_status(FILL_WRITTEN));
+            again.if_read.extend(self.buffers().of_status(FILL_SELDOM));
         }
-        Ok(wanted)
+        Ok(again)
     }
 
     /// Empties the cache and voids all fills under way.
@@ -175,17 +187,19 @@ pub trait ControlPlane: ControlBlock {
         Ok(self.buffers().fill(|io| Touched::of(io)))
     }
 
-    /// Halves misses and credit of all keys, so that what was long ago is forgotten.
-    fn fade_interests(&self) {
+    /// Halves the misses of keys, and of some in turn the credit, so that what was long ago is forgotten.
+    fn fade_interests(&self, round: u32) {
         let words = self.buffers().interests.at::<[u32; INTERESTS as usize]>(0);
-        for index in 0..INTERESTS as usize {
+        for index in 0..INTERESTS {
+            let credit_too = index % CREDIT_ROUNDS == round % CREDIT_ROUNDS;
             // SAFETY: the index is below the number of words. Updates lost to a program that runs
             // at the same time are harmless: a word is always of one key, and the rest a guess.
             unsafe {
-                let word = words.cast::<u32>().add(index);
+                let word = words.cast::<u32>().add(index as usize);
                 let value = word.read_volatile();
-                if value & (INTEREST_MISSES | INTEREST_CREDIT) != 0 {
-                    word.write_volatile(faded(value));
+                let later = faded(value, credit_too);
+                if later != value {
+                    word.write_volatile(later);
                 }
             }
         }
@@ -473,24 +487,24 @@ mod tests {
     fn fading_keeps_parts_and_neighbours_apart() {
         let stand = Stand::new();
         let words = stand.buffers.interests.at::<[u32; 4]>(0);
-        let word = |whose: u32, credit: u32, kind: u32, misses: u32| {
-            whose << INTEREST_WHOSE_AT | credit << 5 | kind << 3 | misses
+        let word = |whose: u32, doubt: u32, credit: u32, kind: u32, misses: u32| {
+            whose << INTEREST_WHOSE_AT | doubt << 8 | credit << 5 | kind << 3 | misses
         };
         let before = [
-            word(0xff_ffff, 7, 3, 7),
-            word(1, 1, 0, 1),
-            word(0, 4, 2, 2),
-            word(5, 0, 1, 0),
+            word(0x7f_ffff, 0, 7, 3, 7),
+            word(1, 0, 1, 0, 1),
+            word(0, 0, 4, 2, 2),
+            word(5, 1, 2, 1, 3),
         ];
         let after = [
-            word(0xff_ffff, 3, 3, 3),
-            word(1, 0, 0, 0),
-            word(0, 2, 2, 1),
-            word(5, 0, 1, 0),
+            word(0x7f_ffff, 0, 3, 3, 3),
+            word(1, 0, 1, 0, 0),
+            word(0, 0, 4, 2, 1),
+            word(5, 1, 2, 1, 3),
         ];
         // SAFETY: the words are the test's own.
         unsafe { words.write(before) };
-        stand.fade_interests();
+        stand.fade_interests(CREDIT_ROUNDS);
         // SAFETY: as above.
         assert_eq!(unsafe { words.read() }, after);
     }

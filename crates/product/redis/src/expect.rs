@@ -2,13 +2,14 @@
 //! What the feed asks, and what it tells of the answers.
 
 use bytes::Bytes;
-use erb_abi::{self as abi, Wanted};
+use erb_abi::{self as abi, Again, Wanted};
 
+use crate::calls::Calls;
 use crate::client_list::ClientLine;
 use crate::commands::CommandsReport;
 use crate::fill::Filled;
 use crate::reading::{Answered, Asked};
-use crate::redis_state::{Calls, RedisState};
+use crate::redis_state::RedisState;
 use crate::size::Size;
 
 /// Why CLIENT LIST is asked for.
@@ -44,12 +45,8 @@ pub(crate) enum Event {
     Sized(Vec<(Wanted, Option<Size>)>),
     /// Fills that ended.
     Filled(Vec<(Wanted, Filled)>),
-    /// These keys were invalidated, and those of them are worth reading again at once; none: the whole
-    /// cache.
-    Invalidated {
-        keys: Vec<Bytes>,
-        wanted: Vec<Wanted>,
-    },
+    /// These keys were invalidated, and those of them are worth reading again; none: the whole cache.
+    Invalidated { keys: Vec<Bytes>, again: Again },
     /// Redis's command table is loaded, and whether ERB can work with it; again: not for the first
     /// time on this feed.
     Commands {

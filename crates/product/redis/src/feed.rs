@@ -21,6 +21,7 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 
+use crate::calls::Calls;
 use crate::client_list::{self, ClientLine};
 use crate::commands::{self, CommandsReport};
 use crate::expect::{Event, Expect, Setup};
@@ -28,7 +29,7 @@ use crate::fill::Room;
 use crate::output_limit;
 use crate::outside::DataPath;
 use crate::reading::{BATCH_REPLY_MAX, insert, sizes};
-use crate::redis_state::{Calls, RedisState};
+use crate::redis_state::RedisState;
 use crate::resp::{
     Frame, REPLY_BYTES_MAX, RespStream, Tree, broken, error, field, integer, is_simple, text,
 };
@@ -336,14 +337,11 @@ impl<S: Read + Write> Feed<S> {
                 answers,
                 tables,
                 ..
-            } => events.push(Event::Filled(insert(
-                cache,
-                asked,
-                &answers,
-                tables,
-                &mut self.steps,
-                &frame,
-            )?)),
+            } => {
+                let steps = &mut self.steps;
+                let ends = insert(cache, asked, (&answers, tables), steps, &frame)?;
+                events.push(Event::Filled(ends));
+            }
             Expect::Config => self.take_config(&frame),
             Expect::Acl => self.state.take_acl(&frame),
             Expect::Info { gate } => self.take_info(&frame, gate, events),
@@ -528,7 +526,7 @@ impl<S: Read + Write> Feed<S> {
                 cache.clear().map_err(io::Error::other)?;
                 events.push(Event::Invalidated {
                     keys: Vec::new(),
-                    wanted: Vec::new(),
+                    again: erb_abi::Again::default(),
                 });
             }
         }
@@ -540,9 +538,9 @@ impl<S: Read + Write> Feed<S> {
             return Ok(());
         }
         let keys: Vec<&[u8]> = self.invalid.iter().map(Bytes::as_ref).collect();
-        let wanted = cache.invalidate(&keys).map_err(io::Error::other)?;
+        let again = cache.invalidate(&keys).map_err(io::Error::other)?;
         let keys = std::mem::take(&mut self.invalid);
-        events.push(Event::Invalidated { keys, wanted });
+        events.push(Event::Invalidated { keys, again });
         Ok(())
     }
 }

@@ -189,6 +189,16 @@ impl Fills {
         }
     }
 
+    /// Whether it waits or is under way.
+    pub(crate) fn knows(&self, key: &Wanted) -> bool {
+        self.known.contains_key(key)
+    }
+
+    /// What was to be read need not be, for now.
+    pub(crate) fn leave(&mut self, key: &Wanted) {
+        self.known.remove(key);
+    }
+
     fn want(&mut self, key: Wanted, tries: u32) {
         if let Entry::Vacant(place) = self.known.entry(key) {
             self.waiting.push_back(place.key().clone());

@@ -3,13 +3,14 @@
 
 use std::io::{Read, Write};
 
-use erb_abi::{self as abi, ValueKind, Wanted};
+use erb_abi::{self as abi, Again, ValueKind, Wanted};
 
 use crate::admission::Admission;
 use crate::aside::Aside;
 use crate::clock::MS;
 use crate::feed::Feed;
 use crate::fill::{Batch, Filled, Fills, Fresh, Sizing};
+use crate::later::Later;
 use crate::outside::{DataPath, Result};
 use crate::pace::Pace;
 use crate::reading::Asked;
@@ -35,10 +36,14 @@ const REST_MAX_NS: u64 = 10 * MS;
 /// What is wanted in the cache, and the ring that says so.
 pub(crate) struct Filling {
     fills: Fills,
+    /// Written, and answered for a while longer by what their SETs said.
+    later: Later,
     admission: Admission,
     aside: Aside,
     pace: Pace,
     pace_again: Pace,
+    /// Rounds of forgetting.
+    round: u32,
     /// When the burst under way began, and whether it is also of missed keys.
     burst: Option<(u64, bool)>,
     last_miss_ns: u64,
@@ -50,10 +55,12 @@ impl Filling {
     pub(crate) fn new(path: &impl DataPath) -> Self {
         Self {
             fills: Fills::default(),
+            later: Later::default(),
             admission: Admission::begin(path),
             aside: Aside::begin(path),
             pace: Pace::new(RESTS, REST_MAX_NS),
             pace_again: Pace::new(RESTS_AGAIN, REST_MAX_NS),
+            round: 0,
             burst: None,
             last_miss_ns: 0,
             last_drain_ns: 0,
@@ -85,7 +92,7 @@ impl Filling {
         let due = rests
             .into_iter()
             .filter(|end| waits && *end > self.last_drain_ns);
-        due.chain(flow).min()
+        due.chain(flow).chain(self.later.next_ns()).min()
     }
 
     /// Whether an answer is awaited: it is read at once, as a rest is measured by how long it took.
@@ -94,11 +101,17 @@ impl Filling {
     }
 
     /// Takes the misses out of the ring, for fills if `may_fill`; false if there are none.
-    pub(crate) fn drain(&mut self, path: &mut impl DataPath, now: u64, may_fill: bool) -> bool {
+    pub(crate) fn drain(
+        &mut self,
+        path: &mut impl DataPath,
+        now: u64,
+        may_fill: bool,
+    ) -> Result<bool> {
         self.last_drain_ns = now;
+        self.take_due(path, now)?;
         let keys = path.drain_misses();
         if keys.is_empty() {
-            return false;
+            return Ok(false);
         }
         self.last_miss_ns = now;
         if may_fill {
@@ -107,7 +120,22 @@ impl Filling {
                 self.fills.missed(key);
             }
         }
-        true
+        Ok(true)
+    }
+
+    /// Keys whose SETs will not be answered for much longer are wanted again.
+    fn take_due(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
+        for batch in self.later.take(now).chunks(abi::FILL_BATCH as usize) {
+            let keys: Vec<&[u8]> = batch.iter().map(|(wanted, _)| &wanted.key[..]).collect();
+            for ((wanted, if_read), token) in batch.iter().zip(path.fill_begin(&keys)?) {
+                match token.status {
+                    abi::FILL_WRITTEN => self.later.note(wanted.clone(), *if_read, now),
+                    abi::FILL_UNREAD if *if_read => {}
+                    _ => self.fills.written_again(wanted.clone()),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Each tick, before anything is filled.
@@ -122,7 +150,8 @@ impl Filling {
         self.aside.second(path, now)?;
         // Reported or not: a key whose reports came to nothing is reported again.
         if self.admission.learn(path)? {
-            path.fade_interests();
+            path.fade_interests(self.round);
+            self.round = self.round.wrapping_add(1);
         }
         Ok(())
     }
@@ -159,7 +188,7 @@ impl Filling {
             match batch {
                 Batch::Sizes { keys, bytes, of } => feed.ask_sizes(keys, bytes, of),
                 Batch::Values(keys, bytes) => {
-                    if !self.ask_values(path, feed, keys, bytes)? {
+                    if !self.ask_values(path, feed, (keys, bytes), now)? {
                         // What must be tried again waits for the next drain, or this loop would spin.
                         break;
                     }
@@ -175,19 +204,22 @@ impl Filling {
         &mut self,
         path: &impl DataPath,
         feed: &mut Feed<S>,
-        keys: Vec<(Wanted, Reading)>,
-        bytes: usize,
+        (keys, bytes): (Vec<(Wanted, Reading)>, usize),
+        now: u64,
     ) -> Result<bool> {
         let borrowed: Vec<&[u8]> = keys.iter().map(|(wanted, _)| &wanted.key[..]).collect();
         let tokens = path.fill_begin(&borrowed)?;
         let (mut asked, mut all) = (Vec::new(), true);
         for ((wanted, reading), token) in keys.into_iter().zip(tokens) {
-            if token.status == abi::FILL_OK {
+            if matches!(token.status, abi::FILL_OK | abi::FILL_UNREAD) {
                 asked.push(Asked {
                     wanted,
                     reading,
                     token,
                 });
+            } else if token.status == abi::FILL_WRITTEN {
+                self.fills.leave(&wanted);
+                self.later.note(wanted, false, now);
             } else {
                 all = false;
                 // Later: the time matters only for what is never filled.
@@ -239,19 +271,35 @@ impl Filling {
     }
 
     /// Keys were written; those that are read between their writes are wanted again.
-    pub(crate) fn take_writes(&mut self, keys: &[impl AsRef<[u8]>], wanted: Vec<Wanted>) {
+    pub(crate) fn take_writes(&mut self, keys: &[impl AsRef<[u8]>], again: Again, now: u64) {
         for key in keys {
             self.fills.written(key.as_ref());
         }
-        for key in wanted {
+        for key in again.now {
             self.fills.written_again(key);
+        }
+        for key in again.later {
+            self.written_through(key, false, now);
+        }
+        for key in again.if_read {
+            self.written_through(key, true, now);
         }
     }
 
     /// The feed is gone: what was under way is not coming.
     pub(crate) fn forget_all(&mut self) {
         self.fills.forget_all();
+        self.later = Later::default();
         self.burst = None;
+    }
+
+    /// A key was written, and what its SET said is answered a while longer.
+    fn written_through(&mut self, key: Wanted, if_read: bool, now: u64) {
+        if self.fills.knows(&key) {
+            self.fills.written_again(key); // its fill will find out
+        } else {
+            self.later.note(key, if_read, now);
+        }
     }
 }
 
@@ -265,11 +313,11 @@ mod tests {
         let mut path = Recorder::default();
         let mut filling = Filling::new(&path);
         let now = 1000 * MS;
-        assert!(!filling.drain(&mut path, now, true));
+        assert!(!filling.drain(&mut path, now, true).unwrap());
         assert_eq!(filling.next_drain_ns(now), None);
         for (may_fill, waiting) in [(false, 0), (true, 1)] {
             path.misses.replace(vec![Wanted::string(b"k".to_vec())]);
-            assert!(filling.drain(&mut path, now, may_fill));
+            assert!(filling.drain(&mut path, now, may_fill).unwrap());
             assert_eq!(filling.fills().waiting(), waiting);
         }
         assert_eq!(filling.next_drain_ns(now + 19 * MS), Some(now + 2 * MS));

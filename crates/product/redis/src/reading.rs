@@ -282,8 +282,7 @@ pub(crate) const TABLES_ASKED: [&[u8]; 3] = [b"INFO", b"keyspace", b"persistence
 pub(crate) fn insert(
     cache: &impl DataPath,
     asked: Vec<Asked>,
-    answers: &Answered,
-    tables: Option<bool>,
+    (answers, tables): (&Answered, Option<bool>),
     steps: &mut Steps,
     reply: &Frame,
 ) -> io::Result<Vec<(Wanted, Filled)>> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the daemon reads of Redis each second, and whether ERB may answer in Redis's place.
 
+use crate::calls::{Calls, calls, fields, word};
 use crate::client_list;
 use crate::output_limit;
 use crate::resp::{Frame, error, pairs, text};
@@ -8,64 +9,9 @@ use crate::resp::{Frame, error, pairs, text};
 /// Oldest Redis: PEXPIRETIME and INFO with several sections came with it.
 const VERSION_MIN: (u32, u32) = (7, 0);
 
-/// Modules that are known not to hear of keys that were looked for and not there, which no setting can
-/// keep from a module: those that come with Redis 8, and Lua's of Valkey.
+/// Modules that are known not to hear of keys that were looked for and not there, which no setting can keep from a
+/// module, and not to change what clients send: those that come with Redis 8, and Lua's of Valkey.
 const DEAF_MODULES: [&str; 6] = ["vectorset", "search", "ReJSON", "timeseries", "bf", "lua"];
-
-/// What INFO counts that tells of changes which no invalidation reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// Calls so far of what changes keys and is reported by no invalidation: SWAPDB, and PFDEBUG,
-    /// which scripts may call.
-    pub unreported: u64,
-    /// Calls of CONFIG RESETSTAT so far: it hides SWAPDB.
-    pub resetstat: u64,
-    /// Calls of MODULE LOAD, LOADEX and UNLOAD so far: the command table may be another one.
-    pub modules: u64,
-    /// Microseconds of processor time that ACL LIST took so far.
-    pub acl_list_us: u64,
-    /// `total_commands_processed`: falls when CONFIG RESETSTAT came in between, whatever the calls say.
-    pub processed: u64,
-}
-
-impl Calls {
-    /// Takes the reply to `INFO stats commandstats`, the sections that tell; `None`: it is no text.
-    pub(crate) fn of(reply: &Frame) -> Option<Self> {
-        let mut found = Self::default();
-        for (name, value) in fields(&String::from_utf8_lossy(text(reply)?)) {
-            found.take(name, value);
-        }
-        Some(found)
-    }
-
-    fn take(&mut self, name: &str, value: &str) {
-        match name {
-            "total_commands_processed" => self.processed = value.parse().unwrap_or(0),
-            "cmdstat_swapdb" | "cmdstat_pfdebug" => self.unreported += calls(value),
-            "cmdstat_config|resetstat" => self.resetstat = calls(value),
-            "cmdstat_acl|list" => self.acl_list_us = part(value, "usec="),
-            "cmdstat_module|load" | "cmdstat_module|loadex" | "cmdstat_module|unload" => {
-                self.modules += calls(value);
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether databases may have been swapped since `before` was read. RESETSTAT and SWAPDB within
-    /// one read may leave the calls as they were; the commands processed in all then fall.
-    pub(crate) const fn may_hide_a_swap(&self, before: &Self) -> bool {
-        self.unreported != before.unreported
-            || self.resetstat != before.resetstat
-            || self.processed < before.processed
-    }
-
-    /// Whether modules may have been loaded or unloaded since `before` was read.
-    pub(crate) const fn may_hide_a_module(&self, before: &Self) -> bool {
-        self.modules != before.modules
-            || self.resetstat != before.resetstat
-            || self.processed < before.processed
-    }
-}
 
 /// The first two numbers of a version.
 fn numbers(version: &str) -> (u32, u32) {
@@ -73,12 +19,6 @@ fn numbers(version: &str) -> (u32, u32) {
         .split('.')
         .map(|part| part.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
-/// Lines `name:value` of INFO.
-fn fields(info: &str) -> impl Iterator<Item = (&str, &str)> {
-    info.lines()
-        .filter_map(|line| line.trim_end().split_once(':'))
 }
 
 /// Redis's state as far as it decides whether ERB may serve.
@@ -223,8 +163,15 @@ impl RedisState {
     /// Whether nobody is told when a key is looked for that is not there: subscribers, or a module.
     #[must_use]
     pub fn hides_misses(&self) -> bool {
-        let is_deaf = |name: &String| DEAF_MODULES.contains(&name.as_str());
-        self.info_is_read && self.tells_misses == Some(false) && self.modules.iter().all(is_deaf)
+        self.tells_misses == Some(false) && self.runs_what_is_sent()
+    }
+
+    /// Whether no module is known of that may make another command of what a client sends (command
+    /// filters), or change what it has written before it is answered.
+    #[must_use]
+    pub fn runs_what_is_sent(&self) -> bool {
+        let is_known = |name: &String| DEAF_MODULES.contains(&name.as_str());
+        self.info_is_read && self.modules.iter().all(is_known)
     }
 
     /// Whether ACL LIST was answered: the default user is always there.
@@ -385,23 +332,6 @@ impl RedisState {
         }
         reasons
     }
-}
-
-/// The text behind this name in a line of INFO.
-fn word<'a>(value: &'a str, name: &str) -> Option<&'a str> {
-    value.split(',').find_map(|field| field.strip_prefix(name))
-}
-
-/// The `calls=` of a commandstats line.
-fn calls(value: &str) -> u64 {
-    part(value, "calls=")
-}
-
-/// The number behind this name in a line of commandstats.
-fn part(value: &str, name: &str) -> u64 {
-    word(value, name)
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -336,8 +336,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 self.filling.take_ends(ends, now);
                 self.begin_fills(now)?;
             }
-            Event::Invalidated { keys, wanted } => {
-                self.filling.take_writes(&keys, wanted);
+            Event::Invalidated { keys, again } => {
+                self.filling.take_writes(&keys, again, now);
                 self.link.pause(now);
                 self.begin_fills(now)?;
             }
@@ -385,7 +385,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     fn drain_misses(&mut self, now: u64) -> Result<()> {
         let may_fill = self.can_fill();
-        if self.filling.drain(&mut self.path, now, may_fill) {
+        if self.filling.drain(&mut self.path, now, may_fill)? {
             self.lease.stay_awake(now);
         }
         self.begin_fills(now)

@@ -3,12 +3,13 @@
 
 use std::io::{Read, Write};
 
+use crate::calls::Calls;
 use crate::clock::{MS, SECOND_NS};
 use crate::commands::CommandsReport;
 use crate::feed::Feed;
 use crate::outside::{DataPath, Result};
 use crate::pace::Pace;
-use crate::redis_state::{Calls, RedisState};
+use crate::redis_state::RedisState;
 
 /// Every connection sends a command up this often at least, also where Redis closes no idle client:
 /// what CLIENT LIST says of its idle time is then true to a minute, for those who kill by it, and for
@@ -222,6 +223,7 @@ impl Watch {
             }
         }
         path.set_absent(state.hides_misses().into());
+        path.set_write_through(state.runs_what_is_sent().into());
         path.set_serving(u32::from(serving));
         path.set_gate_ack(gate);
         self.state = Some(state);

@@ -390,17 +390,19 @@ impl TestLab {
         });
     }
 
-    /// Reads `key` until ERB answers it, so that it is cached and `conn` is fast.
+    /// Reads `key` until ERB answers it, when what a SET said is over: it is cached and `conn` is fast.
     ///
     /// # Panics
     /// If it is not answered fast soon.
     pub fn heat(&self, conn: &mut Conn, key: &str) {
         wait(STATE_WAIT, || {
-            let before = self.counters();
             for _ in 0..4 {
                 calls::get(conn, key);
                 sleep(FILL);
             }
+            sleep(20 * FILL);
+            let before = self.counters();
+            calls::get(conn, key);
             let after = self.counters();
             if after.since(&before, "FAST_GET") > 0 {
                 return Ok(());

@@ -58,9 +58,6 @@ pub(crate) fn acts() -> Vec<(&'static str, Act)> {
         hash_value(image).expect("it fits"),
     );
 
-    // YCSB's: ten fields.
-    let record = [numbered("field"), vec![b"v".repeat(100); SEVERAL]].concat();
-
     // The first request and its reply: the connection is taken up, and may then be answered.
     let mut acts = vec![
         ("first", Act::Up(get(b"first"))),
@@ -88,9 +85,33 @@ pub(crate) fn acts() -> Vec<(&'static str, Act)> {
         // It brings the kernel the acknowledgement of the reply.
         ("hit-behind-miss", hit()),
         ("hit-ack", Act::Acknowledge(false)),
-        ("set", Act::Up(command(&[b"SET", KEY, &VALUE]))),
-        ("set-reply", Act::Reply(b"+OK\r\n".to_vec())),
-        ("", miss()),
+    ]);
+    acts.extend(writes());
+    acts.extend(reads_of_hashes());
+    acts
+}
+
+/// SETs of keys that are not cached, and are.
+fn writes() -> [(&'static str, Act); 6] {
+    let ok = || Act::Reply(b"+OK\r\n".to_vec());
+    let hit = || Act::Hit(get(KEY), bulk(&VALUE));
+    [
+        ("set", Act::Up(command(&[b"SET", ABSENT, &VALUE]))),
+        ("set-reply", ok()),
+        // What it says replaces what is cached, and is answered.
+        ("set-through", Act::Up(command(&[b"SET", KEY, &VALUE]))),
+        ("set-through-reply", ok()),
+        ("", hit()),
+        ("hit-through", hit()),
+    ]
+}
+
+/// Reads of hashes that are not cached, behind a miss.
+fn reads_of_hashes() -> [(&'static str, Act); 5] {
+    // YCSB's: ten fields.
+    let record = [numbered("field"), vec![b"v".repeat(100); SEVERAL]].concat();
+    [
+        ("", Act::Up(get(ABSENT))),
         ("", Act::Reply(bulk(&VALUE))),
         (
             "hgetall-miss",
@@ -101,6 +122,5 @@ pub(crate) fn acts() -> Vec<(&'static str, Act)> {
             "hget-miss",
             Act::Up(command(&[b"HGET", b"no such hash", b"field"])),
         ),
-    ]);
-    acts
+    ]
 }

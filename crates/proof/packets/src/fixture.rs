@@ -369,10 +369,11 @@ impl Bench {
         control.set_lease_until_ns(u64::MAX);
         control.set_fast_off(0);
         control.set_absent(1);
+        control.set_write_through(0); // a SET would outlive its row
         control.set_heartbeat_up_ns(0);
         control.set_gate_ack(control.gate_seen());
         for _ in 0..MISS_COUNT_BITS {
-            self.dp.fade_interests();
+            self.dp.fade_interests(0);
         }
         control.set_client_conns_max(CONNECTIONS / abi::CLIENT_SHARE);
     }

@@ -131,6 +131,8 @@ impl World {
         // SAFETY: no program runs.
         let control = unsafe { &mut *path.control() };
         control.serving = 1;
+        control.fills = 1;
+        control.write_through = 1;
         control.admit = 1;
         control.open = erb_abi::DOOR_OPEN;
         control.lease_until_ns = u64::MAX;

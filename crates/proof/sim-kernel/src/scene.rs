@@ -116,6 +116,7 @@ impl Scene {
         // SAFETY: no program runs.
         let control = unsafe { &mut *path.control() };
         control.serving = 1;
+        control.write_through = 1;
         control.admit = 1;
         control.open = 1;
         control.lease_until_ns = 1000 * SECOND;

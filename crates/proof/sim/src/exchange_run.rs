@@ -20,6 +20,8 @@ use crate::time::{MS, Ns, US};
 const LOOK: Ns = 100 * US;
 /// Tries to make a key hot, and waits for the world to come to rest.
 const TRIES: u32 = 400;
+/// What a SET said is over by then.
+const WRITTEN: Ns = erb_abi::WRITTEN_NS as Ns + 10 * MS;
 
 /// A scenario as exchanges see it.
 struct SimWire {
@@ -119,6 +121,8 @@ impl Wire for SimWire {
     }
 
     fn heat(&mut self, key: &str) {
+        // What a SET said is over soon.
+        self.scenario.run(WRITTEN);
         for _ in 0..TRIES {
             let before = self.count("FAST_GET");
             self.ask(&format!("GET {key}"));

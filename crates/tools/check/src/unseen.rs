@@ -2,8 +2,8 @@
 //! `check unseen`: how long a change that does not pass the target stays hidden behind it.
 //!
 //! Each round makes a key hot on the target, changes it by the direct way in one of the ways in
-//! which Redis can change a key, and reads it on the target until the change shows. What counts is
-//! when the last stale read was *sent*, after the change was answered (or had to happen: expiry).
+//! which Redis can change a key, and reads it on the target until the change shows. In every other pair of
+//! rounds the target has just seen a SET of the key. What counts is when the last stale read was *sent*, after the change was answered (or had to happen: expiry).
 //!
 //! With `--master` the target's Redis is a replica, and changes are made at its master: each counts
 //! from when the replica itself shows it by the direct way.
@@ -244,8 +244,9 @@ impl Run {
         Ok(hidden)
     }
 
-    /// One round; how long a change stayed hidden: that which makes the key, or the one at hand.
-    fn round(&mut self, change: &Change, key: &str) -> Result<Duration> {
+    /// One round; how long a change stayed hidden: that which makes the key, or the one at hand. said: what the
+    /// key holds is written by way of the target just before.
+    fn round(&mut self, change: &Change, key: &str, said: bool) -> Result<Duration> {
         let (name, other) = (change.name, format!("{key}:other"));
         let (old, new) = (bulk(Some("old")), bulk(change.becomes));
         self.change(&["SET", key, "old"])?;
@@ -262,6 +263,12 @@ impl Run {
             }
             std::thread::sleep(HEAT_PAUSE);
         }
+        if said {
+            let reply = self.target.call(&["SET", key, "old"])?;
+            if reply != b"+OK\r\n" {
+                bail!("SET {key} was answered {}", resp::show(&reply, 200));
+            }
+        }
         self.change_all(change.commands, key, &other)?;
         let done = self.done(name, change.after, key, &new)?;
         hidden = hidden.max(self.shown(name, key, (&new, Some(&old)), done)?);
@@ -275,7 +282,9 @@ impl Run {
         let mut stale_rounds = 0;
         for round in 0..rounds {
             // Two keys in turn: one may rest for a while because it could not be filled.
-            let hidden = self.round(change, &format!("unseen:{}:{}", change.name, round % 2))?;
+            let key = format!("unseen:{}:{}", change.name, round % 2);
+            let said = self.master.is_none() && round % 4 < 2;
+            let hidden = self.round(change, &key, said)?;
             stale_rounds += u64::from(!hidden.is_zero());
             times.saturating_record(hidden.as_nanos() as u64);
         }

@@ -33,4 +33,5 @@ mod replica;
 mod servers;
 mod state;
 mod suite;
+mod through;
 mod trace;

@@ -21,6 +21,7 @@ mod splice;
 mod stream;
 mod table;
 mod tc;
+mod through;
 mod touched;
 
 use erb_packets::scene::Scene;

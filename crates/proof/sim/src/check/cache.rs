@@ -35,6 +35,10 @@ struct Entry<'a> {
     value: &'a [u8],
     kind: u32,
     expiry_ms: Option<u64>,
+    /// Of a SET that Redis has not answered.
+    is_awaited: bool,
+    /// What a SET said: global version and time until which it is answered.
+    written: Option<(u64, u64)>,
 }
 
 /// The bytes of a way.
@@ -62,11 +66,20 @@ fn way_bytes<'a>(set: &'a abi::cache_set, large: &'a abi::cache_large, way: usiz
 fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
     let u16_at = |at: usize| u16::from_le_bytes([slot[at], slot[at + 1]]);
     let epoch = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
-    let (value_len, key_len) = (u16_at(4) as usize, u16_at(6) as usize);
+    let is_awaited = u32::from(u16_at(6)) & abi::SLOT_AWAITED != 0;
+    let value_len = u16_at(4) as usize;
+    let key_len = usize::from(u16_at(6) & !(abi::SLOT_AWAITED as u16));
     let expires = u32::from(slot[8]) & abi::SLOT_F_EXPIRES != 0;
+    let is_written = u32::from(slot[8]) & abi::SLOT_F_WRITTEN != 0;
     let data = &slot[abi::SLOT_HEADER_BYTES as usize..];
     let padded = key_len.next_multiple_of(8);
-    let room = data.len() - if expires { 8 } else { 0 };
+    let tail = match (expires, is_written) {
+        (true, true) => return Err("what a SET said expires".to_owned()),
+        (true, false) => 8,
+        (false, true) => size_of::<abi::written_end>(),
+        (false, false) => 0,
+    };
+    let room = data.len() - tail;
     if key_len == 0 || key_len > abi::KEY_BYTES_MAX as usize || value_len + padded > room {
         return Err(format!(
             "key of {key_len} and value of {value_len} bytes in {room}"
@@ -78,10 +91,12 @@ fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
     {
         return Err("the key is not padded with zeros".to_owned());
     }
-    let expiry_ms = expires.then(|| {
-        let bytes: [u8; 8] = data[data.len() - 8..].try_into().unwrap_or_default();
-        u64::from_le_bytes(bytes)
-    });
+    let word = |back: usize| {
+        let at = data.len() - back;
+        u64::from_le_bytes(data[at..at + 8].try_into().unwrap_or_default())
+    };
+    let expiry_ms = expires.then(|| word(8));
+    let written = is_written.then(|| (word(16), word(8)));
     Ok(Entry {
         epoch,
         db: u16_at(10),
@@ -89,6 +104,8 @@ fn entry(slot: &[u8]) -> Result<Entry<'_>, String> {
         value: &data[..value_len],
         kind: slot[9].into(),
         expiry_ms,
+        is_awaited,
+        written,
     })
 }
 
@@ -207,12 +224,13 @@ pub fn check(now: Ns, path: &Datapath, versions: &Versions, here: Point) -> Resu
             let content = Content::of(&found).map_err(|text| broken("C9", way, text))?;
             let answered = open
                 && set.marks == 0
+                && !found.is_awaited
                 && !is_guarded(&control, &found, now)
                 && (control.absent == 1 || !matches!(content, Content::Absent));
             let right = |held: Option<Held<'_>>| content.is(held);
             if answered
                 && versions
-                    .find(found.db.into(), found.key, from, &right)
+                    .find(found.db.into(), found.key, (from, now), &right)
                     .is_none()
             {
                 let text = format!(
@@ -228,8 +246,11 @@ pub fn check(now: Ns, path: &Datapath, versions: &Versions, here: Point) -> Resu
     Ok(())
 }
 
-/// Whether the entry is too close to its expiry to be answered.
+/// Whether the entry is too close to its expiry to be answered, or behind the end of what a SET said.
 fn is_guarded(control: &abi::control, entry: &Entry<'_>, now: Ns) -> bool {
+    if let Some((version, until)) = entry.written {
+        return version != control.global_version || coarse(now) >= until;
+    }
     let wall_ms = (coarse(now) as i64 + control.wall_minus_mono_ns) / MS as i64;
     let guard = i64::from(abi::EXPIRY_GUARD_MS + abi::CLOCK_LAG_MS);
     entry

@@ -217,7 +217,7 @@ impl Held {
             if mark.set >= abi::EFFECT_EXEC {
                 self.fence += 1;
             } else {
-                *self.marks.entry(mark.set).or_default() += 1;
+                *self.marks.entry(mark.set & abi::MARK_SET).or_default() += 1;
             }
         }
         for flag in [abi::CONN_F_FENCE_PROOF, abi::CONN_F_OVERFLOW] {

@@ -64,7 +64,7 @@ pub(super) fn point(
     let nil: &[u8] = if says.resp3 { b"_\r\n" } else { b"$-1\r\n" };
     let one = |fits: Fits<'_>| {
         let fits = |held: Option<Held<'_>>| (says.absent || held.is_some()) && fits(held);
-        versions.find(db, &keys[0], from, &fits)
+        versions.find(db, &keys[0], (from, now), &fits)
     };
     if is(argv, "get") && keys.len() == 1 {
         let value = bulk(frame)?;
@@ -75,13 +75,13 @@ pub(super) fn point(
     }
     if is(argv, "mget") {
         let values = nil_or_bulks(frame, nil).filter(|values| values.len() == keys.len())?;
-        return all(keys, (versions, db), from, &|at, held| {
+        return all(keys, (versions, db), (from, now), &|at, held| {
             (says.absent || values[at].is_some()) && held.and_then(Held::string) == values[at]
         });
     }
     if is(argv, "exists") {
         let count = integer(frame)?;
-        return exists(keys, count, says.absent, (versions, db), from);
+        return exists(keys, count, says.absent, (versions, db), (from, now));
     }
     if is(argv, "strlen") && keys.len() == 1 {
         let len = integer(frame)?;
@@ -129,13 +129,13 @@ fn exists(
     count: i64,
     absent: bool,
     at: (&Versions, u32),
-    from: Point,
+    span: (Point, Ns),
 ) -> Option<Read> {
     let most = u32::try_from(keys.len()).ok().filter(|keys| *keys < 16)?;
     let choices = (0u32..1 << most).filter(|choice| i64::from(choice.count_ones()) == count);
     let choices = choices.filter(|choice| absent || choice.count_ones() == most);
     let found = choices.filter_map(|choice| {
-        all(keys, at, from, &|place, held| {
+        all(keys, at, span, &|place, held| {
             held.is_some() == (choice & 1 << place != 0)
         })
     });
@@ -214,7 +214,7 @@ fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
 fn all(
     keys: &[Bytes],
     (versions, db): (&Versions, u32),
-    from: Point,
+    (from, now): (Point, Ns),
     fits: &dyn Fn(usize, Option<Held<'_>>) -> bool,
 ) -> Option<Read> {
     let mut read = Read {
@@ -224,7 +224,7 @@ fn all(
     loop {
         let before = read.point;
         for (at, key) in keys.iter().enumerate() {
-            let found = versions.find(db, key, read.point, &|held| fits(at, held))?;
+            let found = versions.find(db, key, (read.point, now), &|held| fits(at, held))?;
             read.point = found.point;
             read.stale |= found.stale;
         }

@@ -345,7 +345,7 @@ fn check_marks(
             let share_waits = u32::from(conn.h.late) & !abi::PENDING_MARKS != 0;
             let held = (0..used).map(mark_at).any(|mark| {
                 let shares = [abi::EFFECT_FENCE, abi::EFFECT_SETTLE].contains(&mark.set);
-                mark.request == request && (mark.set == set || shares)
+                mark.request == request && (mark.set & abi::MARK_SET == set || shares)
             });
             held || is_late && (waits || share_waits)
         };

@@ -565,3 +565,18 @@ fn times_left_are_those_of_a_moment_between() {
     let reply = format!(":{}\r\n", end - wall(&run));
     assert_eq!(run.read(2, reply.as_bytes()), Ok(()));
 }
+
+#[test]
+fn what_expires_while_a_read_is_under_way_may_be_absent() {
+    for (waits_ms, allowed) in [(900, false), (1_100, true)] {
+        let mut run = Run::new();
+        let end = run.now / MS + 2_000 + WALL_START_MS as u64;
+        run.execute(None, "SET k v", b"", &[set("k", Some("v"), Some(end))]);
+        run.wait(1_000);
+        run.send(0, "GET k");
+        run.now += waits_ms * MS;
+        // A replica has no record of it.
+        let read = run.read(0, b"$-1\r\n");
+        assert_eq!(read, if allowed { Ok(()) } else { Err("history") });
+    }
+}

@@ -153,13 +153,20 @@ impl Versions {
     /// Whether a GET whose point is not before `from` may have returned `value`; `None` is nil.
     #[must_use]
     pub fn read(&self, db: u32, key: &[u8], value: Option<&[u8]>, from: Point) -> Option<Read> {
-        let wanted = value.map(Value::String);
-        self.find(db, key, from, &|held| held.map(|held| held.value) == wanted)
+        let (wanted, span) = (value.map(Value::String), (from, from.at));
+        self.find(db, key, span, &|held| held.map(|held| held.value) == wanted)
     }
 
-    /// The earliest point, not before `from`, at which what the key held fits; `None` is no key.
+    /// The earliest point, not before `from` and not behind `now`, at which what the key held fits; `None`
+    /// is no key.
     #[must_use]
-    pub fn find(&self, db: u32, key: &[u8], from: Point, fits: Fits<'_>) -> Option<Read> {
+    pub fn find(
+        &self,
+        db: u32,
+        key: &[u8],
+        (from, now): (Point, Ns),
+        fits: Fits<'_>,
+    ) -> Option<Read> {
         let fresh = Read {
             point: from,
             stale: false,
@@ -172,12 +179,26 @@ impl Versions {
         if first == 0 && fits(None) {
             return Some(fresh);
         }
-        for version in &versions[first.saturating_sub(1)..] {
+        let fresh_at = |point| {
+            Some(Read {
+                point,
+                stale: false,
+            })
+        };
+        for (at, version) in versions.iter().enumerate().skip(first.saturating_sub(1)) {
             let point = version.from.max(from);
             if self.holds(version, fits, point.at) {
-                return Some(Read {
-                    point,
-                    stale: false,
+                return fresh_at(point);
+            }
+            // A replica deletes nothing that expires: no record says when it was gone.
+            let end = versions.get(at + 1).map_or(now, |next| next.from.at);
+            if let Some(gone_at) = self.expires_at(version)
+                && (point.at..=end.min(now)).contains(&gone_at)
+                && self.holds(version, fits, gone_at)
+            {
+                return fresh_at(Point {
+                    at: gone_at,
+                    ..point
                 });
             }
         }
@@ -217,6 +238,13 @@ impl Versions {
     #[must_use]
     pub const fn wall_ms(&self, at: Ns) -> i64 {
         (at / MS) as i64 + self.wall_minus_mono_ms
+    }
+
+    /// When a version is certainly not there any more by its expiry.
+    fn expires_at(&self, version: &Version) -> Option<Ns> {
+        let expiry_ms = i64::try_from(version.expire_at_ms?).ok()?;
+        let at_ms = expiry_ms - self.wall_minus_mono_ms + (self.config.expiry_ns / MS) as i64;
+        Some(Ns::try_from(at_ms).ok()? * MS)
     }
 
     fn holds(&self, version: &Version, fits: Fits<'_>, at: Ns) -> bool {

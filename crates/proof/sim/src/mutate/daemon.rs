@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 
 use erb_abi::{
-    Buffers, CMD_FENCE, CommandKey, Control, ControlBlock, ControlPlane, FILL_OK, FillEntry,
+    Again, Buffers, CMD_FENCE, CommandKey, Control, ControlBlock, ControlPlane, FILL_OK, FillEntry,
     LEASE_MS, Meaning, Program, SWEEP_F_GONE, SweepReport, Table, Touched, Wanted, erb_stat,
     sweep_row,
 };
@@ -169,7 +169,7 @@ impl<D: DataPath> ControlBlock for Mistaken<D> {
         self.inner.set_fast_off(if forgotten { 0 } else { value });
     }
 
-    fn set_absent(&self, value: u16) {
+    fn set_absent(&self, value: u8) {
         let regardless = self.has(DaemonMistake::AbsentRegardless);
         self.inner.set_absent(if regardless { 1 } else { value });
     }
@@ -316,9 +316,9 @@ impl<D: DataPath> ControlPlane for Mistaken<D> {
         self.inner.fill_insert(&late)
     }
 
-    fn invalidate(&self, keys: &[&[u8]]) -> Result<Vec<Wanted>> {
+    fn invalidate(&self, keys: &[&[u8]]) -> Result<Again> {
         match self.mistake {
-            Some(DaemonMistake::InvalidationsDropped) => Ok(Vec::new()),
+            Some(DaemonMistake::InvalidationsDropped) => Ok(Again::default()),
             Some(DaemonMistake::InvalidationsLate) if !keys.is_empty() => {
                 let next = keys.iter().map(|key| key.to_vec()).collect();
                 let due = self.late.replace(next);
@@ -326,7 +326,7 @@ impl<D: DataPath> ControlPlane for Mistaken<D> {
                 self.inner.invalidate(&due)
             }
             Some(DaemonMistake::WrittenForgotten) => {
-                self.inner.invalidate(keys).map(|_| Vec::new())
+                self.inner.invalidate(keys).map(|_| Again::default())
             }
             _ => self.inner.invalidate(keys),
         }

@@ -15,6 +15,24 @@ mutations! {
         [("redis/get.h", "bool fenced = read_once(c->fence);", "bool fenced = 0;")];
     "script-empties", "what Redis reports costs nobody the cache", "fence-cache-kept",
         [("cache/cache.h", "if (hidden)\n\t\tfence_release(c);", "if (c)\n\t\tfence_release(c);")];
+    "through-refused", "what a SET said is shown only if Redis has said OK", "through-refused",
+        [("redis/replies.h", "bool ok = ow->h.said_ok && ow", "bool ok = ow")];
+    "through-found-early", "what a SET says is found by nobody before it is shown", "through-refused",
+        [("redis/through.h", "slot->key_len = key_len | SLOT_AWAITED;", "slot->key_len = key_len;")];
+    "through-fence", "what a SET said is over when a share of the fence was taken", "through-script",
+        [("cache/marks.h", "end->global_version == read_once(c->global_version);", "c;")];
+    "through-for-ever", "what a SET said is answered for a short time", "through-unseen",
+        [("cache/marks.h", "return end && now_ns < end->until_ns &&", "return end &&")];
+    "through-told-otherwise", "bytes that go up again end what a SET says", "through-said-otherwise",
+        [("redis/requests.h", "\tthrough_doubt(conn);\n", "")];
+    "through-told-more", "what comes behind a SET before its reply ends what it says", "through-said-otherwise",
+        [("redis/through.h", "\t\tconn->h.kept |= CONN_K_THROUGH;\n\telse\n", "\t\tconn->h.kept |= CONN_K_THROUGH;\n\telse if (!conn->ifindex)\n")];
+    "through-within", "a SET is believed only where a command begins", "through-within-another",
+        [("redis/requests.h", "\tw->h.alone &= w->h.scan.state == RQ_IDLE;\n", "")];
+    "through-unwanted", "what a SET said is not believed if a module may have changed it", "through-not-wanted",
+        [("redis/replies.h", "if (ow->h.ok && !through_believed(c))", "if (ow->h.ok && !c)")];
+    "through-no-database", "what a SET says is of its connection's database", "through-other-database",
+        [("redis/through.h", "slot->db = w->h.db;", "slot->db = 0;")];
     "unreported-queued", "EXEC of what Redis may not report empties the cache", "sharp-fill-across-fence",
         [("redis/scan_request.h", "f->modes.kept |= CONN_K_HIDDEN;", "f->modes.kept |= 0;")];
     "listener-unheard", "what a listener says by rote closes nothing", "listen-older-subscriber",
@@ -78,8 +96,10 @@ mutations! {
         [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
          ("control.bpf.c", "slot->cache_epoch = s->cache_epoch;", "slot->cache_epoch = control_get() ? control_get()->cache_epoch : 0;"),
          ("control.bpf.c", "fw->l.cache_epoch = s->cache_epoch;", "fw->l.cache_epoch = c->cache_epoch;")];
+    "doubt-forgotten", "a key whose entries go unread is read from Redis again only when it is missed again and again", "seldom-half-writes",
+        [("cache/interest.h", "*word |= INTEREST_DOUBT;", "credit = CREDIT_MAX;")];
     "fill-under-mark", "while a mark stands nothing is inserted", "sharp-fill-below-write",
-        [("control.bpf.c", "return marks ? FILL_BUSY : FILL_OK;", "return marks ? FILL_OK : FILL_OK;"),
+        [("control.bpf.c", "return marks ? FILL_BUSY : unread", "return marks && !c ? FILL_BUSY : unread"),
          ("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (set->version == s->version) {")];
     "gate-ignored", "while a MONITOR is attached or Redis's state is unread nothing is answered", "coh-39-gate",
         [("redis/get.h", "if (read_once(c->gate_seen) != read_once(c->gate_ack))", "if (!c->port_be)"),

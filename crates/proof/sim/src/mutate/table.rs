@@ -78,20 +78,20 @@ mutations! {
     "mark-one-early", "an effect belongs to the request that is coming in", "races",
         [("redis/scan_request.h", "f->marks[n].request = f->done + 1;", "f->marks[n].request = f->done;")];
     "mark-leaves-entry", "taking a mark frees the key's entry", "calm",
-        [("cache/cache.h", "set->version++;\n\tdropped = set_drop_tag(set, tag_of(hash), &used);", "set->version++;\n\tdropped = set_drop_tag(set, hash == 1, &used);")];
+        [("cache/marks.h", "return set_drop_tag(set, tag_of(hash), used);", "return set_drop_tag(set, hash == 1, used);")];
     "mark-not-given-back", "what is taken for a packet that does not go up is given back", "races",
         [("splice/up.h", "if (taken == UP_RACE) {\n\t\thandler_up_undo(w);", "if (taken == UP_RACE) {")];
     "epoch-unchecked", "entries of another epoch are absent", "odd",
         [("cache/cache.h", "if (slot->key_len != len || slot->cache_epoch != l->cache_epoch ||", "if (slot->key_len != len ||")];
     "expiry-unchecked", "an entry is not answered from shortly before its expiry", "expiry",
-        [("redis/get.h", "w->h.look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms;", "*expiry_ms > 0;")];
+        [("redis/get.h", "w->h.look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >= until;", "until == 0;")];
     "expiry-late", "the guard covers what the coarse clock lags behind", "expiry",
-        [("redis/get.h", "w->h.look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS < *expiry_ms", "w->h.look.now_wall_ms < *expiry_ms")];
+        [("redis/get.h", "w->h.look.now_wall_ms + EXPIRY_GUARD_MS + CLOCK_LAG_MS >= until", "w->h.look.now_wall_ms >= until")];
     "key-uncompared", "the whole key is compared, the tag only finds it", "calm",
         [("cache/cache.h", "u32 bits = tags_match(set, tag_of(l->hash));", "u32 bits = ~tags_match(set, 0) & 0xffff;"),
          ("cache/cache.h", "if (*(u64 *)(slot->data + off) != l->key[i])\n\t\t\treturn false;", "if (slot->value_len > 60000)\n\t\t\treturn false;")];
     "key-in-two-ways", "a key is in at most one way of its set", "races",
-        [("control.bpf.c", "set_drop_but(set, tag_of(fw->l.hash), keep, &used);", "set_drop_but(set, 0, keep, &used);")];
+        [("control.bpf.c", "\t\tset_drop_but(set, tag_of(fw->l.hash), keep, &used);", "\t\tset_drop_but(set, 0, keep, &used);")];
     "digest-forgotten", "a key that the digest lacks is in no way", "calm",
         [("control.bpf.c", "digest->tags[way & (WAYS - 1)] = digest_of(fw->l.hash);", "")];
     "entry-too-long", "an entry fits its class, the expiry included", "edges",
@@ -103,13 +103,13 @@ mutations! {
     "unknown-is-harmless", "a command that is not listed may write anything", "odd",
         [("redis/command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->argc", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->argc")];
     "invalidation-ignored", "an invalidation frees the key's entry", "lease",
-        [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash), &used);", "dropped = used = 0;")];
+        [("control.bpf.c", "dropped = set_drop_but(set, tag_of(fw->l.hash), keep, &used);", "dropped = used = keep == 1000;")];
     "argument-off-by-one", "a command ends with its last argument", "calm",
         [("redis/scan_request.h", "if (s->state == RQ_BULK && !s->args_left) {", "if (s->state == RQ_BULK && s->args_left <= 1) {")];
     "body-off-by-one", "a skipped body counts with its CRLF", "calm",
         [("redis/scan_request.h", "s->skip += 2; /* S2 */", "s->skip += 1; /* S2 */")];
     "effect-late", "an effect is reported before Redis can execute the command", "calm",
-        [("redis/requests.h", "\tscan_packet(ctx);\n\teffects_take();\n\tw->requests", "\tscan_packet(ctx);\n\tif (w->h.found.effects > 1000)\n\t\teffects_take();\n\tw->requests")];
+        [("redis/requests.h", "\tthrough_look();\n\teffects_take();", "\tthrough_look();\n\tif (w->h.found.effects > 1000)\n\t\teffects_take();")];
     "reply-counted-early", "a reply is counted with its last byte", "calm",
         [("redis/scan_reply.h", "if (s->left && --s->left)\n\t\treturn;", "if (s->left && --s->left > 64)\n\t\treturn;")];
     "reply-nested", "an aggregate's elements belong to it", "odd",
@@ -144,11 +144,14 @@ mutations! {
     "aside-unscanned", "what is not looked up is a read all the same, and proved to be one", "aside",
         [("redis/get.h", "w->whole = w->pos == w->p.payload_len;", "w->whole = w->pos == w->p.payload_len || w->refusal == STAT_REFUSE_ASIDE;")];
     "aside-unmarked", "writes take their marks in sets that are not looked into", "aside",
-        [("cache/cache.h", "\tif (!set)\n\t\treturn;\n\tset_change_begin(set);\n\tset->marks++;", "\tif (!set || set_aside(control_get(), index, control_get()->look_mask))\n\t\treturn;\n\tset_change_begin(set);\n\tset->marks++;"),
-         ("cache/cache.h", "\tbroken = set->marks == 0;", "\tbroken = false;"),
-         ("cache/cache.h", "\tif (!broken)\n\t\tset->marks--;", "\tif (set->marks)\n\t\tset->marks--;")];
+        [("cache/marks.h", "\tif (!set)\n\t\treturn;\n\tset_change_begin(set);\n\tdropped", "\tif (!set || set_aside(control_get(), index, control_get()->look_mask))\n\t\treturn;\n\tset_change_begin(set);\n\tdropped"),
+         ("cache/marks.h", "\tbroken = set->marks == 0;", "\tbroken = false;"),
+         ("cache/marks.h", "\tif (!broken)\n\t\tset->marks--;", "\tif (set->marks)\n\t\tset->marks--;")];
     "aside-stale", "invalidations reach sets that are not looked into", "aside",
-        [("control.bpf.c", "dropped = set_drop_tag(set, tag_of(fw->l.hash), &used);", "dropped = used = 0;\n\t\tif (!set_aside(c, set_of(c, fw->l.hash), c->look_mask))\n\t\t\tdropped = set_drop_tag(set, tag_of(fw->l.hash), &used);")];
+        [("control.bpf.c", "keep = invalidate(index);", "keep = set_aside(c, index, c->look_mask) ? WAYS : invalidate(index);")];
+    "through-beside-a-mark", "a SET is believed only if its mark is the set's only one", "through",
+        [("cache/marks.h", "if (set->marks == 1) {", "if (set->marks) {"),
+         ("cache/marks.h", "return set && !read_once(set->marks) &&", "return set &&")];
     "absence-not-kept", "a key that is absent holds no empty string", "absent",
         [("control.bpf.c", "slot->type = s->absent ? SLOT_ABSENT : s->type;", "slot->type = s->type;")];
     "absent-untold", "an absence is not answered where Redis tells of such reads", "absent",

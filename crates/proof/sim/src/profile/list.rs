@@ -5,6 +5,7 @@ use crate::profile::absent::ABSENT;
 use crate::profile::aside::ASIDE;
 use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
+use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::time::{MS, SECOND, US};
@@ -593,5 +594,5 @@ const CROWDED: Profile = Profile {
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
     BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
-    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE, ABSENT,
+    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE, ABSENT, THROUGH,
 ];

@@ -7,6 +7,7 @@ mod aside;
 mod edges;
 mod list;
 mod outside;
+mod through;
 mod users;
 
 use crate::time::Ns;

@@ -30,6 +30,7 @@ mod reads;
 mod seldom;
 mod sharp;
 mod table;
+mod through;
 mod tools;
 
 use erb_abi::{conn, conn_key, erb_stat};

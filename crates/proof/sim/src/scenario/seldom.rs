@@ -204,6 +204,41 @@ pub(super) fn written_and_read() {
     s.finish();
 }
 
+/// A hash that is read so many times for each of its writes, in no order; how many were answered and how many
+/// fills that took.
+fn mixed(reads_per_write: u64) -> (u64, u64) {
+    let mut s = Scenario::new(Setup::default());
+    let (reader, writer) = (s.fast(), s.fast());
+    s.call(writer, &[b"HSET", b"h", b"f", b"v"]);
+    let counts = |s: &mut Scenario| (s.stat(abi::STAT_FAST_HGET), s.stat(abi::STAT_FILL_INSERTED));
+    let (mut random, mut before) = (1u64, (0, 0));
+    for round in 0..1000 {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        if (random >> 33) % (reads_per_write + 1) == 0 {
+            s.call(writer, &[b"HSET", b"h", b"f", b"v"]);
+        } else {
+            s.call(reader, &[b"HGET", b"h", b"f"]);
+        }
+        s.run(5 * MS);
+        if round == 500 {
+            before = counts(&mut s);
+        }
+    }
+    let after = counts(&mut s);
+    s.finish();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// To read a key again takes as long as two or three answers save. So what is read as often as written is left
+/// to Redis, but for runs of reads; what is read much more is back at once.
+pub(super) fn as_many_reads_as_writes() {
+    let (_, fills) = mixed(1);
+    assert!(fills < 50, "{fills} fills for 250 writes");
+    let (answered, fills) = mixed(9);
+    assert!(answered > 380, "{answered} of 450 reads");
+    assert!(fills > 30, "{fills} fills for 50 writes");
+}
+
 /// A client that lives but never acknowledges an answer: it is repeated for a quarter of an hour,
 /// not for ever, and still there when it is asked for.
 pub(super) fn answer_that_nobody_takes() {
