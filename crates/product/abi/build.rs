@@ -16,10 +16,16 @@ mod layout;
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../../bpf");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    for file in [REASONS, "redis/commands.def", "nagle.h", "trace/trace.h"]
-        .iter()
-        .chain(SHARED)
-        .chain(MARKS)
+    for file in [
+        REASONS,
+        "redis/commands.def",
+        "nagle.h",
+        "redis/log.h",
+        "trace/trace.h",
+    ]
+    .iter()
+    .chain(SHARED)
+    .chain(MARKS)
     {
         println!("cargo:rerun-if-changed={}", bpf.join(file).display());
     }
@@ -49,7 +55,7 @@ fn generate_mirror(bpf: &Path, to: &Path) -> Result<()> {
         .header("wrapper.h")
         .clang_arg(format!("-I{}", bpf.display()))
         .clang_arg("-std=gnu11")
-        .allowlist_file(".*/bpf/(base/abi|base/limits|redis/abi|nagle|trace/trace)\\.h")
+        .allowlist_file(".*/bpf/(base/abi|base/limits|redis/abi|redis/log|nagle|trace/trace)\\.h")
         .prepend_enum_name(false)
         .derive_default(true)
         .derive_debug(true)

@@ -8,4 +8,5 @@ typedef signed int __s32;
 typedef signed long long __s64;
 #define HANDLER_ABI "redis/abi.h"
 #include "nagle.h"
+#include "redis/log.h"
 #include "trace/trace.h"

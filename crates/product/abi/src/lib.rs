@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Rust mirror of what the data path and user space share.
 //!
-//! Everything here is generated at build time from `bpf/base/abi.h`, `bpf/base/limits.h`, `bpf/trace/trace.h`,
+//! Everything here is generated at build time from `bpf/base/abi.h`, `bpf/base/limits.h`, `bpf/redis/log.h`, `bpf/trace/trace.h`,
 //! `bpf/base/reasons.def`, `bpf/redis/commands.def` and `bpf/redis/fast.def`; the mirror's layout is checked by the compiler
 //! against what clang computed, and again by the loader against the maps' value sizes.
 
@@ -26,6 +26,7 @@ mod hash;
 mod key_hash;
 #[cfg(test)]
 mod layout;
+mod log;
 mod plane;
 mod program;
 mod values;
@@ -35,6 +36,7 @@ pub use buffers::Buffers;
 pub use calls::{Again, ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
 use calls::{places_on, release_request};
 pub use hash::hash_value;
+pub use log::{LogWriter, Logs, Written};
 pub use mirror::*;
 pub use plane::ControlPlane;
 pub use program::{Program, Table};

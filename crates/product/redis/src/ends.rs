@@ -43,6 +43,11 @@ enum Follows {
 }
 
 impl Ends {
+    /// Whether nothing was found out of a reply that is not whole.
+    pub(crate) fn is_between(&self) -> bool {
+        (self.at, self.line, self.left.as_slice()) == (0, 0, &[1])
+    }
+
     /// Length of the reply at the start of `bytes`, if it is whole; the next call is about the next
     /// reply.
     ///

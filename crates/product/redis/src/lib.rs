@@ -19,7 +19,7 @@
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
 //! `lease` (when there is one), `watch` (whether ERB may answer), `sweep` and `proof` (who holds
 //! something), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
-//! keys), `stop` (detach). Each part owns what it knows, and no file uses one that uses it.
+//! keys), `stop` (detach), [`drain`] (writes that were answered in Redis's place; nobody answers any yet). Each part owns what it knows, and no file uses one that uses it.
 
 mod admission;
 mod admit;
@@ -32,6 +32,7 @@ mod commands;
 mod connections;
 #[cfg(test)]
 mod doubles;
+pub mod drain;
 mod ends;
 mod expect;
 mod feed;

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use redis_protocol::resp3::decode::complete::decode_bytes_mut;
 pub use redis_protocol::resp3::types::BytesFrame as Frame;
 
@@ -69,6 +69,24 @@ impl<S> RespStream<S> {
             self.output.extend_from_slice(argument);
             self.output.extend_from_slice(b"\r\n");
         }
+    }
+
+    /// What waits to be written: who says many commands at once appends them here.
+    pub const fn output(&mut self) -> &mut BytesMut {
+        &mut self.output
+    }
+
+    /// What was read and is not taken. Between two replies alone, so not if [`Self::next_frame`] has found
+    /// that one is not whole.
+    #[must_use]
+    pub fn input(&self) -> &[u8] {
+        debug_assert!(self.ends.is_between());
+        &self.input
+    }
+
+    /// Takes so many bytes of the input: whole replies, or whole elements of one.
+    pub fn take_input(&mut self, bytes: usize) {
+        self.input.advance(bytes);
     }
 
     /// Whether [`Self::flush`] left something behind.

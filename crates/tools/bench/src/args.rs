@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::mirror::{BENCH_BATCH_MAX, BENCH_CONNS_MAX, BENCH_KEYS_MAX, BENCH_VALUE_BYTES_MAX};
 use crate::work::FIELDS_MAX;
 
+pub use crate::drain::DrainArgs;
 pub use crate::workload::WorkloadArgs;
 
 /// Smallest value: the key that replies are checked by must fit in.
@@ -35,6 +36,12 @@ pub enum BenchCommand {
     /// ERB's cache begins empty and fills as in production. Every reply is checked: a read must give
     /// a value that was written to its key and was not yet replaced when it was asked for.
     Workload(Box<WorkloadArgs>),
+    /// What it would cost to bring writes to Redis that were answered in its place: the drain alone.
+    ///
+    /// Nobody answers writes today. Records are made up, put into log rings in memory, and drained into
+    /// a real redis-server; beside it the same SETs by ordinary clients. Afterwards every key must hold
+    /// what was written to it last.
+    Drain(DrainArgs),
 }
 
 /// `erb bench capacity`.

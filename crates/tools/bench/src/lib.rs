@@ -13,6 +13,7 @@
 //! - `work`: what requests ask for and what must be answered, as checked options and as bytes.
 //! - `ordinary`: ordinary clients over `lo` or a veth, all hits; `fixed`: what they ask;
 //!   `ordinary_report`.
+//! - `drain`: made-up writes brought to a Redis, beside SETs by ordinary clients.
 //! - `workload`: the same clients with a user's own traffic, its folder has the parts.
 //! - Of both: `stage`: a server that ordinary clients reach; `load`: such a client; `crew`: several
 //!   of them; `pace`: when they ask; `tally`: what they saw.
@@ -29,6 +30,7 @@ mod boosted;
 mod capacity;
 mod cputime;
 mod crew;
+pub mod drain;
 mod echo;
 mod fixed;
 mod generator;
@@ -84,6 +86,14 @@ pub fn run(args: &BenchArgs, erb: &Erb) -> Result<()> {
         BenchCommand::Workload(workload) => {
             let report = workload::measure(workload, erb)?;
             if workload.json {
+                pretty(&report)?
+            } else {
+                report.to_table()
+            }
+        }
+        BenchCommand::Drain(drain) => {
+            let report = drain::measure(drain, erb)?;
+            if drain.json {
                 pretty(&report)?
             } else {
                 report.to_table()

@@ -153,9 +153,14 @@ impl RedisServer {
         SocketAddr::from((SERVER_IP, PORT))
     }
 
+    /// Its unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("redis.sock")
+    }
+
     /// A connection over its unix socket, past the measured path.
     pub fn connect(&self) -> Result<redis::Connection> {
-        let socket = self.dir.path().join("redis.sock");
+        let socket = self.socket();
         let url = format!("unix://{}", socket.display());
         let client = redis::Client::open(url).context("bad socket path")?;
         client

@@ -136,6 +136,48 @@ fn an_ordinary_client_is_answered_by_redis_over_lo_and_veth() {
     }
 }
 
+/// Each key holds what was written to it last, whichever way the records went.
+#[test]
+fn made_up_writes_are_drained_whole() {
+    for way in [
+        &["--way", "tcp", "--rings", "3", "--batch-us", "3000"][..],
+        &["--way", "unix", "--rate", "20000", "--aof", "off"],
+    ] {
+        let cases = "set-16,drain,drain-zipf-ex,drain-untracked";
+        let output = Command::new(PROGRAM)
+            .args([
+                "bench",
+                "drain",
+                "--json",
+                "--seconds",
+                "0.3",
+                "--runs",
+                "1",
+            ])
+            .args(["--keys", "3000", "--value-size", "300", "--case", cases])
+            .args(way)
+            .output()
+            .expect("erb-lab did not start");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{way:?}: {text}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let cases = report["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 4);
+        for case in cases {
+            let run = &case["runs"][0];
+            assert!(run["writes"].as_u64().unwrap() > 0, "{case:#}");
+            assert!(run["redis_ns"].as_f64().unwrap() > 0.0, "{case:#}");
+            if case["case"] == "set-16" {
+                continue;
+            }
+            let drained = &run["drained"];
+            assert_eq!(drained["mismatches"], 0, "{case:#}");
+            assert!(run["drain_ns"].as_f64().unwrap() > 0.0, "{case:#}");
+            assert!(drained["coalescing"].as_f64().unwrap() >= 1.0, "{case:#}");
+        }
+    }
+}
+
 #[test]
 fn servers_that_ordinary_clients_cannot_use_are_refused() {
     for (server, word) in [("echo", "erb bench capacity"), ("erb-tc", "--server erb")] {

@@ -34,8 +34,8 @@ const WORK: (&str, &str) = ("redis/work.h", "net/work.h");
 /// Put together what others define; the object chooses one of the tiers.
 const PUT_TOGETHER: &[&str] = &["redis/handler.h", "splice/handler.h"];
 const TIERS: &[&str] = &["net/tier_xdp.h", "net/tier_skb.h"];
-/// Both of these are included before the maps exist.
-const BARE: &[&str] = &["redis/abi.h", "base/verdict.h"];
+/// These are included before the maps exist.
+const BARE: &[&str] = &["redis/abi.h", "redis/log.h", "base/verdict.h"];
 
 fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a valid pattern")
