@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rules that can be left out, so that a test shows that it would see it.
+//!
+//! The engine is generic over [`Rules`]. [`Sound`] breaks none, and the compiler leaves nothing of it.
+
+/// A rule of the engine that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// A roll back that changes nothing of a key adds a version.
+    NoOpCounts,
+    /// A write does not resolve its key.
+    WriteUnresolved,
+    /// A moment below the floor is not refused.
+    FloorIgnored,
+    /// Versions are trimmed above the floor.
+    FloorLate,
+    /// A roll back spares what was written since a moment below the floor.
+    KeepBelowFloor,
+    /// A trim does not resolve its key.
+    TrimUnresolved,
+    /// A trim does not see snapshots.
+    SnapshotsIgnored,
+    /// A version's age is counted from its birth, not from its end.
+    AgeFromBirth,
+    /// Rows go although not all keys know them.
+    RowsForgottenEarly,
+    /// Replay applies rows that are younger than the record.
+    ReplayAll,
+    /// Replay trims a key that it has not resolved as far.
+    ReplayTrimUnresolved,
+    /// A restore of one key does not count as a write of it.
+    RestoreNotCounted,
+    /// Counting back goes over versions that were trimmed.
+    GapsIgnored,
+    /// What ended above the watermark or a cut is trimmed.
+    CutsIgnored,
+    /// Min-count has grown, and counting back goes as far at once.
+    CountGrownAtOnce,
+    /// A new key is taken for one that was there before all roll backs.
+    NewKeyUnresolved,
+    /// The epoch does not move when rows are applied.
+    EpochStays,
+    /// A read does not stop at its cut.
+    CutPassed,
+    /// A deleted key's entry goes while a snapshot holds a version of it.
+    EntryGoesEarly,
+    /// A row of a prefix is not found for the key that equals it.
+    WholeKeyMissed,
+    /// A batch is acknowledged although one before it is under way.
+    AcknowledgedBeforeOthers,
+    /// A failed write counts as done.
+    FailureForgotten,
+    /// Recovery does not compare what a batch says of the one before it.
+    ChainUnchecked,
+    /// Recovery takes what lies behind the end that an earlier one recorded.
+    EndsIgnored,
+    /// Recovery does not flush what a killed process left in the drive's cache.
+    NotFlushed,
+    /// A record that is replayed twice makes its change twice.
+    ReplayedAgain,
+}
+
+/// Those of the log and its recovery.
+pub const LOG_MISTAKES: [Mistake; 6] = [
+    Mistake::AcknowledgedBeforeOthers,
+    Mistake::FailureForgotten,
+    Mistake::ChainUnchecked,
+    Mistake::EndsIgnored,
+    Mistake::NotFlushed,
+    Mistake::ReplayedAgain,
+];
+
+/// Those of versions and roll back.
+pub const MISTAKES: [Mistake; 20] = [
+    Mistake::NoOpCounts,
+    Mistake::WriteUnresolved,
+    Mistake::FloorIgnored,
+    Mistake::FloorLate,
+    Mistake::KeepBelowFloor,
+    Mistake::TrimUnresolved,
+    Mistake::SnapshotsIgnored,
+    Mistake::AgeFromBirth,
+    Mistake::RowsForgottenEarly,
+    Mistake::ReplayAll,
+    Mistake::ReplayTrimUnresolved,
+    Mistake::RestoreNotCounted,
+    Mistake::GapsIgnored,
+    Mistake::CutsIgnored,
+    Mistake::CountGrownAtOnce,
+    Mistake::NewKeyUnresolved,
+    Mistake::EpochStays,
+    Mistake::CutPassed,
+    Mistake::EntryGoesEarly,
+    Mistake::WholeKeyMissed,
+];
+
+/// Which rules an engine keeps.
+pub trait Rules {
+    /// Whether it makes this mistake.
+    fn makes(&self, mistake: Mistake) -> bool;
+}
+
+/// All of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sound;
+
+impl Rules for Sound {
+    #[inline]
+    fn makes(&self, _: Mistake) -> bool {
+        false
+    }
+}
+
+/// All but one, or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Broken(pub Option<Mistake>);
+
+impl Rules for Broken {
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.0 == Some(mistake)
+    }
+}

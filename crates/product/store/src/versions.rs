@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keys with all their versions, and roll back of scopes: what one shard knows.
+//!
+//! The caller gives versions, makes things durable and knows the watermark. A change comes here once its
+//! version is taken; replay after a crash comes the same way, and must give the same.
+//!
+//! Invariants:
+//! 1. A key's state after row R is what R's target says of its history before R. If that changes the source,
+//!    the key has a version R; if not, nothing.
+//! 2. Whatever touches a key resolves it first: all rows above the entry's epoch, in order; then the epoch moves.
+//!    A change with a version resolves up to that version, so replay does what was done.
+//! 3. A new key has the epoch of the last row before it: it was not there for the others.
+//! 4. A row is refused whose target is not known: a moment below the floor that no snapshot holds, a moment not
+//!    before the row, a count that may meet a gap, a moment below the floor from which on writes are spared.
+//! 5. Counting back never goes over a version that was trimmed. A row leaves such a key alone: only one that
+//!    was deleted for keep-deleted can be so.
+//! 6. Memory stays below the limit: each row reserves a version for each key of its namespace until a sweep has
+//!    resolved all keys beyond it, and two such are kept back from writes.
+//! 7. A read sees nothing above its cut.
+
+use std::collections::HashMap;
+
+use crate::history::{Held, OLDER_MAX};
+use crate::index::{Index, KEY_BYTES_BUDGET, Missing, Spot, VERSION_BYTES_BUDGET};
+use crate::key::{INLINE_BYTES_MAX, Key, KeyHasher, Name};
+use crate::mistake::{Mistake, Rules, Sound};
+use crate::place::{Origin, Place};
+use crate::record::{Kind, Record, decode_trimmed};
+use crate::retention::Retention;
+use crate::rows::{RollBack, Rows, Target};
+use crate::sweep::{Sweep, Trim};
+use crate::version::Version;
+use crate::view::{Refused, Selector, View};
+
+/// Bytes beyond a long key that its storing takes at most.
+const LONG_KEY_SLACK_BYTES: usize = 16;
+/// Rows for which memory is kept back from writes: a roll back and its undo.
+const ROWS_KEPT_BACK: usize = 2;
+/// Most older versions of a key that writes may make: the rest is for roll backs.
+const WRITTEN_MAX: usize = OLDER_MAX / 2;
+
+/// What a write asks of the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    Any,
+    /// That it is this version; [`Version::ZERO`]: that there is no value.
+    Head(Version),
+    /// That there is a value.
+    Present,
+    /// That there is none.
+    Absent,
+}
+
+impl Condition {
+    fn is_met(self, head: Option<Held>) -> bool {
+        let is_absent = head.is_none_or(|head| head.place.is_deleted());
+        match self {
+            Self::Any => true,
+            Self::Head(Version::ZERO) | Self::Absent => is_absent,
+            Self::Present => !is_absent,
+            Self::Head(version) => head.is_some_and(|head| head.version == version),
+        }
+    }
+}
+
+/// Versions of a key that can be read, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// At most as many as were asked for.
+    pub versions: Vec<Held>,
+    /// There are older ones.
+    pub has_more: bool,
+}
+
+/// Keys, by rising hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Bytes of keys that had a value, and their version.
+    pub keys: Vec<(Vec<u8>, Held)>,
+    /// Where the next page begins; none: this was the last.
+    pub next: Option<u64>,
+}
+
+/// What is counted, so that memory is known without looking.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) older: usize,
+    long_key_bytes: usize,
+    by_namespace: HashMap<u16, usize>,
+    /// Versions that rows may still make: id, keys at that time.
+    reserved: Vec<(Version, usize)>,
+}
+
+/// The keys of one shard.
+#[derive(Debug)]
+pub struct Versions<R = Sound> {
+    pub(crate) index: Index,
+    pub(crate) rows: Rows,
+    pub(crate) retention: Retention,
+    pub(crate) sweep: Sweep,
+    pub(crate) counts: Counts,
+    memory_limit_bytes: usize,
+    pub(crate) rules: R,
+}
+
+impl<R: Rules> Versions<R> {
+    /// No keys, no rows.
+    #[must_use]
+    pub fn new(
+        hasher: KeyHasher,
+        retention: Retention,
+        memory_limit_bytes: usize,
+        rules: R,
+    ) -> Self {
+        Self {
+            index: Index::new(hasher),
+            rows: Rows::default(),
+            retention,
+            sweep: Sweep::default(),
+            counts: Counts::default(),
+            memory_limit_bytes,
+            rules,
+        }
+    }
+
+    /// What holds versions.
+    #[must_use]
+    pub fn retention(&self) -> &Retention {
+        &self.retention
+    }
+
+    /// To change it: durably first.
+    pub fn retention_mut(&mut self) -> &mut Retention {
+        &mut self.retention
+    }
+
+    /// Keys that have an entry, deleted ones too.
+    #[must_use]
+    pub fn keys_len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Memory that the index has allocated.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// What that is at most, by the budgets.
+    #[must_use]
+    pub fn budget_bytes(&self) -> usize {
+        self.index.len() * KEY_BYTES_BUDGET
+            + self.counts.older * VERSION_BYTES_BUDGET
+            + self.counts.long_key_bytes
+    }
+
+    fn reserved_bytes(&self) -> usize {
+        let versions: usize = self.counts.reserved.iter().map(|(_, keys)| keys).sum();
+        versions * VERSION_BYTES_BUDGET
+    }
+
+    /// A replayed restore: the version whose content it takes.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuch`] or [`Refused::Trimmed`]: the log lacks what was before.
+    pub fn replay_restore(
+        &mut self,
+        key: Key<'_>,
+        version: Version,
+        from: Version,
+    ) -> Result<(), Refused> {
+        let spot = self.touch(key, version)?.ok_or(Refused::NoSuch)?;
+        let place = self.view(spot).exactly(from)?.place;
+        let place = place.again(Origin::Restored);
+        self.push(spot, Held { version, place });
+        Ok(())
+    }
+
+    /// A record of the log, replayed. Those before it were, from a checkpoint on. A change that the key has is not
+    /// made again: twice is once.
+    ///
+    /// # Errors
+    /// As [`Versions::replay_restore`]; [`Refused::DigestTaken`].
+    pub fn replay(&mut self, address: u64, record: &Record<'_>) -> Result<(), Refused> {
+        let (head, key) = (&record.head, record.key);
+        if head.kind != Kind::Trim && !self.rules.makes(Mistake::ReplayedAgain) {
+            let spot = self.touch(key, head.version)?;
+            if spot.is_some_and(|spot| self.index.get(spot).head().version >= head.version) {
+                return Ok(());
+            }
+        }
+        match head.kind {
+            Kind::Put | Kind::Delete => {
+                let is_delete = head.kind == Kind::Delete;
+                let place = Place::written(address, head.bytes() as u64, is_delete);
+                let version = head.version;
+                self.apply(key, Held { version, place })
+            }
+            Kind::Restore => self.replay_restore(key, head.version, head.source),
+            Kind::Trim => {
+                self.replay_trim(&Trim {
+                    namespace: key.namespace,
+                    bytes: key.bytes.to_vec(),
+                    epoch: head.source,
+                    versions: decode_trimmed(record.value).collect(),
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Resolves a key: what rows up to `until` do to it, once.
+    pub(crate) fn resolve(&mut self, spot: Spot, bytes: &[u8], until: Version) {
+        let entry = self.index.get(spot);
+        let (epoch, namespace) = (entry.epoch, entry.name().namespace);
+        let newest = self.rows.newest_up_to(until);
+        if epoch >= newest {
+            return;
+        }
+        let until = if self.rules.makes(Mistake::ReplayAll) {
+            Version::MAX
+        } else {
+            until
+        };
+        for at in self.rows.of(Key { namespace, bytes }, epoch, until) {
+            let row = self.rows.get(at);
+            let missed = row.prefix.len() == bytes.len() && !bytes.is_empty();
+            if missed && self.rules.makes(Mistake::WholeKeyMissed) {
+                continue;
+            }
+            if let Some(held) = changed(&self.view(spot), row, &self.rules) {
+                self.push(spot, held);
+            }
+        }
+        if !self.rules.makes(Mistake::EpochStays) {
+            self.index.get_mut(spot).epoch = newest;
+        }
+    }
+
+    pub(crate) fn push(&mut self, spot: Spot, held: Held) {
+        self.index.push(spot, held);
+        self.counts.older += 1;
+    }
+
+    pub(crate) fn view(&self, spot: Spot) -> View<'_> {
+        let entry = self.index.get(spot);
+        View::new(self.index.older(spot), entry.head(), entry.is_whole())
+    }
+
+    /// The key's entry, resolved; none if it has no version.
+    fn touch(&mut self, key: Key<'_>, until: Version) -> Result<Option<Spot>, Refused> {
+        match self.index.find(key) {
+            Ok(spot) => {
+                self.resolve(spot, key.bytes, until);
+                Ok(Some(spot))
+            }
+            Err(Missing::Absent) => Ok(None),
+            Err(Missing::DigestTaken) => Err(Refused::DigestTaken),
+        }
+    }
+
+    /// A write is about to be made: the head of all, if the condition is met and there is room. The answer may be
+    /// given once the watermark has passed that head.
+    ///
+    /// # Errors
+    /// [`Refused::Mismatch`], [`Refused::Full`], [`Refused::DigestTaken`].
+    pub fn prepare(&mut self, key: Key<'_>, condition: Condition) -> Result<Option<Held>, Refused> {
+        let spot = if self.rules.makes(Mistake::WriteUnresolved) {
+            self.index.find(key).ok()
+        } else {
+            self.touch(key, Version::MAX)?
+        };
+        let head = spot.map(|spot| self.index.get(spot).head());
+        if !condition.is_met(head) {
+            return Err(Refused::Mismatch);
+        }
+        let older = spot.map_or(0, |spot| self.index.older(spot).len());
+        let bytes = match spot {
+            Some(_) => VERSION_BYTES_BUDGET,
+            None => KEY_BYTES_BUDGET + long_bytes(key.bytes.len()),
+        };
+        let kept_back = ROWS_KEPT_BACK * VERSION_BYTES_BUDGET * (self.index.len() + 1);
+        let wanted = self.budget_bytes() + self.reserved_bytes() + kept_back + bytes;
+        if wanted > self.memory_limit_bytes || older >= WRITTEN_MAX {
+            return Err(Refused::Full);
+        }
+        Ok(head)
+    }
+
+    /// A put, a delete or a restore, whose version is above all that the key has.
+    ///
+    /// # Errors
+    /// [`Refused::DigestTaken`]; nothing else, so that replay cannot fail otherwise.
+    pub fn apply(&mut self, key: Key<'_>, held: Held) -> Result<(), Refused> {
+        let until = if self.rules.makes(Mistake::WriteUnresolved) {
+            Version::ZERO
+        } else {
+            held.version
+        };
+        if let Some(spot) = self.touch(key, until)? {
+            self.push(spot, held);
+            return Ok(());
+        }
+        let epoch = if self.rules.makes(Mistake::NewKeyUnresolved) {
+            Version::ZERO
+        } else {
+            self.rows.newest_up_to(held.version)
+        };
+        self.add_key(key, held, epoch);
+        Ok(())
+    }
+
+    pub(crate) fn add_key(&mut self, key: Key<'_>, head: Held, epoch: Version) -> Spot {
+        self.counts.long_key_bytes += long_bytes(key.bytes.len());
+        *self.counts.by_namespace.entry(key.namespace).or_default() += 1;
+        self.index.insert(key, head, epoch)
+    }
+
+    pub(crate) fn remove_key(&mut self, spot: Spot, key: Key<'_>) {
+        self.counts.older -= self.index.older(spot).len();
+        self.counts.long_key_bytes -= long_bytes(key.bytes.len());
+        if let Some(count) = self.counts.by_namespace.get_mut(&key.namespace) {
+            *count -= 1;
+        }
+        self.index.remove(spot);
+    }
+
+    /// What a restore takes: the place of the version that it makes, and the version whose content that is.
+    ///
+    /// # Errors
+    /// As [`Versions::read`]; [`Refused::NoSuch`] if the key was not there at that moment.
+    pub fn restorable(
+        &mut self,
+        key: Key<'_>,
+        from: Selector,
+    ) -> Result<(Place, Version), Refused> {
+        let found = self.read(key, from, Version::MAX)?.ok_or(Refused::NoSuch)?;
+        Ok((found.place.again(Origin::Restored), found.version))
+    }
+
+    /// Reads a key at a cut: the watermark, or a cut of many keys. None: it was not there.
+    ///
+    /// # Errors
+    /// [`Refused::Trimmed`], [`Refused::NoSuch`], [`Refused::Future`], [`Refused::DigestTaken`].
+    pub fn read(
+        &mut self,
+        key: Key<'_>,
+        selector: Selector,
+        cut: Version,
+    ) -> Result<Option<Held>, Refused> {
+        if let Selector::AsOf(moment) = selector {
+            self.check_moment(moment, cut)?;
+        }
+        let Some(spot) = self.touch(key, Version::MAX)? else {
+            return match selector {
+                Selector::Head | Selector::AsOf(_) => Ok(None),
+                Selector::Version(_) | Selector::Back(_) => Err(Refused::NoSuch),
+            };
+        };
+        let view = self.view_at(spot, cut);
+        match selector {
+            Selector::Head => Ok(view.last()),
+            Selector::AsOf(moment) => Ok(view.at(moment)),
+            Selector::Version(version) => view.exactly(version).map(Some),
+            Selector::Back(back) => view.back(back).map(Some),
+        }
+    }
+
+    fn view_at(&self, spot: Spot, cut: Version) -> View<'_> {
+        if self.rules.makes(Mistake::CutPassed) {
+            return self.view(spot);
+        }
+        self.view(spot).up_to(cut)
+    }
+
+    fn check_moment(&self, moment: Version, cut: Version) -> Result<(), Refused> {
+        if moment > cut {
+            return Err(Refused::Future);
+        }
+        if !self.retention.knows(moment) && !self.rules.makes(Mistake::FloorIgnored) {
+            return Err(Refused::Trimmed);
+        }
+        Ok(())
+    }
+
+    /// The head of the long key with this digest, the first 16 bytes of its SHA-256, and the key.
+    pub fn read_digest(
+        &mut self,
+        namespace: u16,
+        digest: [u8; INLINE_BYTES_MAX],
+        cut: Version,
+    ) -> Option<(Vec<u8>, Held)> {
+        let spot = self.index.find_name(&Name::of_digest(namespace, digest))?;
+        let mut bytes = Vec::new();
+        self.index.key_bytes(spot, &mut bytes);
+        self.resolve(spot, &bytes, Version::MAX);
+        let held = self.view_at(spot, cut).last()?;
+        Some((bytes, held))
+    }
+
+    /// Lists a key's versions below one, newest first, at most so many.
+    ///
+    /// # Errors
+    /// [`Refused::DigestTaken`].
+    pub fn list(
+        &mut self,
+        key: Key<'_>,
+        below: Version,
+        cut: Version,
+        most: usize,
+    ) -> Result<Listed, Refused> {
+        let Some(spot) = self.touch(key, Version::MAX)? else {
+            return Ok(Listed::default());
+        };
+        let view = self.view_at(spot, cut.min(below.before()));
+        Ok(Listed {
+            versions: view.all().rev().take(most).collect(),
+            has_more: view.len() > most,
+        })
+    }
+
+    /// Keys of a namespace with a prefix that had a value at a moment, from a hash on. A page may be empty and not
+    /// the last. It has some more than `most` only if they share a hash.
+    ///
+    /// # Errors
+    /// [`Refused::Trimmed`], [`Refused::Future`].
+    pub fn keys(
+        &mut self,
+        scope: Key<'_>,
+        from_hash: u64,
+        moment: Version,
+        cut: Version,
+        most: usize,
+    ) -> Result<Page, Refused> {
+        self.check_moment(moment, cut)?;
+        let (slice, next) = self.index.slice(from_hash);
+        let mut page = Page {
+            next,
+            ..Page::default()
+        };
+        let (mut bytes, mut last_hash) = (Vec::new(), None);
+        for (hash, spot) in slice {
+            if page.keys.len() >= most && last_hash != Some(hash) {
+                page.next = Some(hash);
+                break;
+            }
+            last_hash = Some(hash);
+            self.index.key_bytes(spot, &mut bytes);
+            let namespace = self.index.get(spot).name().namespace;
+            if namespace != scope.namespace || !bytes.starts_with(scope.bytes) {
+                continue;
+            }
+            self.resolve(spot, &bytes, Version::MAX);
+            let found = self.view_at(spot, moment).last();
+            if let Some(held) = found.filter(|held| !held.place.is_deleted()) {
+                page.keys.push((bytes.clone(), held));
+            }
+        }
+        Ok(page)
+    }
+
+    /// Whether a roll back may be given, before it gets its version.
+    ///
+    /// # Errors
+    /// [`Refused::Trimmed`], [`Refused::Future`], [`Refused::Busy`], [`Refused::Full`].
+    pub fn prepare_roll_back(&self, row: &RollBack) -> Result<(), Refused> {
+        let is_known = match row.target {
+            Target::Moment(moment) if moment >= row.id => return Err(Refused::Future),
+            Target::Moment(moment) => {
+                self.retention.knows(moment) || self.rules.makes(Mistake::FloorIgnored)
+            }
+            Target::Back(back) if self.rules.makes(Mistake::CountGrownAtOnce) => {
+                back < self.retention.min_count()
+            }
+            Target::Back(back) => back < self.retention.counted(),
+        };
+        let since = row.unless_written_since.unwrap_or(Version::MAX);
+        let is_spared_known =
+            since >= self.retention.floor() || self.rules.makes(Mistake::KeepBelowFloor);
+        if !is_known || !is_spared_known {
+            return Err(Refused::Trimmed);
+        }
+        if self.rows.is_full() {
+            return Err(Refused::Busy);
+        }
+        let wanted = self.keys_of(row.namespace) * VERSION_BYTES_BUDGET;
+        if self.budget_bytes() + self.reserved_bytes() + wanted > self.memory_limit_bytes {
+            return Err(Refused::Full);
+        }
+        Ok(())
+    }
+
+    fn keys_of(&self, namespace: u16) -> usize {
+        self.counts
+            .by_namespace
+            .get(&namespace)
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// A roll back that is durable. Replay gives all of them first.
+    pub fn roll_back(&mut self, row: RollBack) {
+        let keys = self.keys_of(row.namespace);
+        self.counts.reserved.push((row.id, keys));
+        self.rows.add(row);
+    }
+
+    /// Roll backs that wait for a checkpoint.
+    #[must_use]
+    pub fn rows_len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Replay is over: every row reserves for all keys that are there now. Replay gave rows before keys.
+    pub fn recovered(&mut self) {
+        let reserved = self.rows.all().iter();
+        self.counts.reserved = reserved
+            .map(|row| (row.id, self.keys_of(row.namespace)))
+            .collect();
+    }
+
+    /// All keys have been resolved beyond these rows: they make no version any more.
+    pub(crate) fn unreserve(&mut self, up_to: Version) {
+        self.counts.reserved.retain(|(id, _)| *id > up_to);
+    }
+}
+
+/// What a key above 16 bytes takes beyond its entry.
+fn long_bytes(length: usize) -> usize {
+    if length <= INLINE_BYTES_MAX {
+        return 0;
+    }
+    length + LONG_KEY_SLACK_BYTES
+}
+
+/// The version that a row gives a key with these versions, if it changes its source.
+fn changed(view: &View<'_>, row: &RollBack, rules: &impl Rules) -> Option<Held> {
+    let head = view.last()?;
+    let counts = |one: &Held| match one.place.origin() {
+        Origin::Written => true,
+        Origin::Restored => !rules.makes(Mistake::RestoreNotCounted),
+        Origin::RolledBack => false,
+    };
+    if let Some(since) = row.unless_written_since {
+        let mut later = view.all().rev().take_while(|one| one.version > since);
+        if later.any(|one| counts(&one)) {
+            return None;
+        }
+    }
+    let source = match row.target {
+        Target::Moment(moment) => view.at(moment).map(|held| held.place),
+        Target::Back(back) if rules.makes(Mistake::GapsIgnored) => {
+            let position = view.len().checked_sub(1 + back as usize);
+            position
+                .and_then(|position| view.get(position))
+                .map(|held| held.place)
+        }
+        Target::Back(back) => match view.back(back) {
+            Ok(held) => Some(held.place),
+            Err(Refused::Trimmed) => return None,
+            Err(_) => None,
+        },
+    };
+    let place = source.unwrap_or(Place::NOTHING).again(Origin::RolledBack);
+    let is_change = !place.has_source_of(head.place) || rules.makes(Mistake::NoOpCounts);
+    is_change.then_some(Held {
+        version: row.id,
+        place,
+    })
+}
