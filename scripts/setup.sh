@@ -88,6 +88,8 @@ setup_missing() {
 		have bpftool || echo bpftool
 		# Redis's own test suite: its interpreter, and what unpacks its source package.
 		have tclsh || echo tcl
+		# A client that `erb serve` did not bring along.
+		have curl || echo curl
 		have dpkg-source || echo dpkg-dev
 	fi
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the two BPF objects with clang and generates the Rust mirror of their shared header, so
+//! Compiles the three BPF objects with clang and generates the Rust mirror of their shared header, so
 //! that no layout is written down twice.
 
 use anyhow::{Context, Error, Result};
 
 fn main() -> Result<()> {
-    // The client's end (generator, kick) and the bare responder.
-    let (out, _) = erb_clang::build("bpf", &["generator", "echo"], "v3").map_err(Error::msg)?;
+    // The client's end (generator, kick), the bare responder, and what takes payload untouched.
+    let (out, _) =
+        erb_clang::build("bpf", &["generator", "echo", "sink"], "v3").map_err(Error::msg)?;
     bindgen::Builder::default()
         .header("bpf/bench.h")
         .clang_args(["-include", "linux/types.h"])

@@ -12,6 +12,8 @@ use crate::{Device, Error, Result};
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
 const ETHTOOL_GDRVINFO: u32 = 0x3;
+const ETHTOOL_GTXCSUM: u32 = 0x16;
+const ETHTOOL_GSG: u32 = 0x18;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_FLAG_LRO: u32 = 1 << 15;
 const ETH_FLAG_TXVLAN: u32 = 1 << 7;
@@ -163,6 +165,20 @@ pub fn vlan_offload_restore(device: &Device, before: VlanOffload) -> Result<()> 
     })
 }
 
+/// Whether the device reads a packet's bytes from where they lie, and sums them itself. What is sent
+/// zero-copy is copied by the kernel if it does not do both.
+pub fn sends_in_place(device: &Device) -> Result<bool> {
+    Ok(is_set(device, ETHTOOL_GSG)? && is_set(device, ETHTOOL_GTXCSUM)?)
+}
+
+/// A setting that is on or off; a device that does not know it has it off.
+fn is_set(device: &Device, command: u32) -> Result<bool> {
+    let mut value = EthtoolValue { command, data: 0 };
+    // SAFETY: an ethtool_value is what the command takes.
+    let known = unsafe { ethtool(device, &mut value) }?.is_ok();
+    Ok(known && value.data != 0)
+}
+
 /// `struct ethtool_drvinfo`.
 #[repr(C)]
 struct DriverInfo {
@@ -196,7 +212,7 @@ pub(crate) struct Channels {
 }
 
 /// Name of the driver.
-pub(crate) fn driver(device: &Device) -> Result<String> {
+pub fn driver(device: &Device) -> Result<String> {
     let mut info = DriverInfo {
         command: ETHTOOL_GDRVINFO,
         driver: [0; 32],

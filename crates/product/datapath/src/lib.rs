@@ -33,7 +33,9 @@ pub use erb_abi::{
     Wanted,
 };
 pub use error::{Error, Result};
-pub use ethtool::{VlanOffload, is_up, vlan_offload_off, vlan_offload_restore};
+pub use ethtool::{
+    VlanOffload, driver, is_up, sends_in_place, vlan_offload_off, vlan_offload_restore,
+};
 pub use front::Front;
 pub use layers::DeviceWatch;
 pub use load::{LoadOptions, load, load_programs, remove_pins};

@@ -2,6 +2,7 @@
 //! The command line as typed. What may be used together is checked by the code that uses it.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,7 +37,15 @@ pub enum Command {
     ///
     /// Kernel, privilege, devices and Redis: what `erb boost` checks, all of it at once, and what
     /// makes it slower than it need be. Exit code 0 without errors, else that of `erb boost`.
+    ///
+    /// With --file: whether that file would be sent without a copy, and what is in the way.
     Doctor(DoctorArgs),
+    /// Serve a folder's files over HTTP/1.1, from persistent memory and page cache without a copy.
+    ///
+    /// GET, HEAD, ranges, entity tags. A body that ends is whole and of one version of its file, else
+    /// the connection is reset. No TLS, no listings, no names that begin with a dot: a web server
+    /// stands in front where these are wanted. Tells at its end how each byte was sent.
+    Serve(ServeArgs),
     /// Show what is attached where, who is answered and why others are not.
     Status(StatusArgs),
     /// Show live what becomes of packets: which program met each, its verdict, and every reason.
@@ -264,6 +273,10 @@ pub struct BoostArgs {
 /// Arguments of `erb doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
+    /// Look instead at whether this file would be sent without a copy, by `erb serve` or dax-send, and
+    /// what is in the way; with --dev also by that device. Redis is not asked.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["redis_user", "redis_password_file", "port"])]
+    pub file: Option<PathBuf>,
     /// Device by which clients reach Redis; may be given several times [default: all but lo].
     #[arg(long, value_name = "IF")]
     pub dev: Vec<String>,
@@ -279,6 +292,51 @@ pub struct DoctorArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `erb serve`.
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// The folder. Nothing outside of it is served, whatever links in it say.
+    #[arg(value_name = "DIR")]
+    pub root: PathBuf,
+    /// Address and port to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDR")]
+    pub listen: SocketAddr,
+    /// Threads [default: one for each processor].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Connections at a time, in all; who comes beyond them is closed at once.
+    #[arg(long, default_value_t = 16_384, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub connections: u32,
+    /// File that stands for a folder.
+    #[arg(long, default_value = "index.html", value_name = "NAME")]
+    pub index: String,
+    /// Memory that may be pinned for clients that have not acknowledged it, in MiB. Beyond it, bytes are copied.
+    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub pinned: u32,
+    /// A client that acknowledges nothing for so long is reset; at most 30s, below the kernel's
+    /// patience with file leases.
+    #[arg(long, default_value = "20s", value_parser = parse_deadline, value_name = "TIME")]
+    pub deadline: Duration,
+    /// How files that are not on persistent memory are sent.
+    #[arg(long, value_enum, default_value_t = PageCache::Sendfile)]
+    pub page_cache: PageCache,
+    /// Tell so often how bytes were sent, not only at the end.
+    #[arg(long, value_parser = parse_interval, value_name = "TIME")]
+    pub every: Option<Duration>,
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How files of the page cache are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageCache {
+    /// By sendfile: nothing is copied and nothing pinned.
+    Sendfile,
+    /// As if they were on persistent memory: less processor time for large files, and memory is pinned.
+    ZeroCopy,
 }
 
 /// Arguments of `erb status`.
@@ -339,6 +397,24 @@ pub struct DetachArgs {
 /// Paths as seen from where the command was given: the daemon works from another folder.
 fn absolute() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
+}
+
+/// Deadlines: from 100 ms to 30 s.
+fn parse_deadline(text: &str) -> Result<Duration, String> {
+    let deadline = parse_wait(text)?;
+    let possible = Duration::from_millis(100)..=Duration::from_secs(30);
+    possible
+        .contains(&deadline)
+        .then_some(deadline)
+        .ok_or_else(|| "between 100ms and 30s".to_owned())
+}
+
+/// Intervals: 100 ms and more.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_wait(text)?;
+    (interval >= Duration::from_millis(100))
+        .then_some(interval)
+        .ok_or_else(|| "100ms or more".to_owned())
 }
 
 /// A bare number is seconds.

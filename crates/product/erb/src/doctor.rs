@@ -12,6 +12,9 @@ use crate::{exit, show};
 
 /// Runs the command.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
+    if let Some(file) = &args.file {
+        return crate::doctor_file::run(file, &args.dev, args.json);
+    }
     // Who may not enter it sees all but which devices are boosted already.
     let _ = enter_base_mount_namespace();
     let findings = examine(&Patient {
@@ -44,20 +47,7 @@ fn code(findings: &Findings) -> u8 {
 }
 
 fn text(doctor: &Doctor) -> String {
-    let mut text = String::new();
-    for Finding {
-        level,
-        subject,
-        text: words,
-    } in &doctor.findings
-    {
-        let level = match level {
-            Level::Fine => "fine",
-            Level::Warning => "warning",
-            Level::Error => "ERROR",
-        };
-        text += &format!("{level:<8} {subject:<10} {words}\n");
-    }
+    let text = findings(&doctor.findings);
     text + &match (doctor.errors, doctor.warnings) {
         (0, 0) => "all is well: `erb boost` can answer at its best\n".to_owned(),
         (0, warnings) => {
@@ -67,4 +57,17 @@ fn text(doctor: &Doctor) -> String {
             format!("{errors} things hinder a boost, {warnings} make it slower or later\n")
         }
     }
+}
+
+/// A line for each.
+pub fn findings(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let level = match finding.level {
+            Level::Fine => "fine",
+            Level::Warning => "warning",
+            Level::Error => "ERROR",
+        };
+        format!("{level:<8} {:<10} {}\n", finding.subject, finding.text)
+    };
+    findings.iter().map(line).collect()
 }

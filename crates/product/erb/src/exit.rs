@@ -52,11 +52,13 @@ mod tests {
             Error::Datapath(DatapathError::ForeignXdp(String::new())),
             Error::Datapath(DatapathError::Size(String::new())),
         ];
-        for code in errors
-            .iter()
-            .map(code)
-            .chain([FAILED, STILL_NEEDED, ANSWERS_NOTHING, NO_TOOLS])
-        {
+        for code in errors.iter().map(code).chain([
+            FAILED,
+            STILL_NEEDED,
+            ANSWERS_NOTHING,
+            NO_TOOLS,
+            ADDRESS,
+        ]) {
             assert!(HELP.contains(&format!("\n  {code} ")), "{code}");
         }
     }

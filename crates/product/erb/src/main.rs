@@ -5,8 +5,10 @@ mod args;
 mod boost;
 mod detach;
 mod doctor;
+mod doctor_file;
 mod exit;
 mod fill;
+mod serve;
 mod show;
 mod status;
 mod tools;
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Boost(args) => boost::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Serve(args) => return serve::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Detach(args) => detach::run(&args),

@@ -21,9 +21,10 @@ Exit codes:
   14  detach: connections still need translation; a daemon leaves with the last one, without a
       daemon nobody does: detach again
   15  what is at work is of another version or build of ERB
-  16  doctor: a boost would be made, but answer nothing
+  16  doctor: a boost would be made, but answer nothing; with --file: bytes would be copied
   17  trace: somebody else traces already
-  18  lab, bench, check, demo: the program erb-lab is not beside erb";
+  18  lab, bench, check, demo: the program erb-lab is not beside erb
+  19  serve: the address cannot be listened on";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
@@ -57,9 +58,11 @@ pub const REFUSED: u8 = 13;
 pub const STILL_NEEDED: u8 = 14;
 /// What is at work is of another version or build.
 pub const OTHER_VERSION: u8 = 15;
-/// Doctor: nothing would be answered.
+/// Doctor: nothing would be answered, or bytes would be copied.
 pub const ANSWERS_NOTHING: u8 = 16;
 /// Trace: somebody else traces already.
 pub const ALREADY_TRACED: u8 = 17;
 /// The program with lab, bench, check and demo is not there.
 pub const NO_TOOLS: u8 = 18;
+/// Serve: the address cannot be listened on.
+pub const ADDRESS: u8 = 19;

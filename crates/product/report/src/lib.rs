@@ -7,15 +7,18 @@
 //!
 //! - [`Status`]: `erb status --json`. [`ConnLine`]: a line of `erb status --conns --json`.
 //! - [`Doctor`]: `erb doctor --json`. [`Packet`]: a line of `erb trace --json`.
+//! - [`Serve`]: a line of `erb serve --json`.
 //! - [`Filled`], [`Consumed`]: answers of hidden commands, which checks and measurements use.
 //! - [`exit`]: the codes.
 
 mod doctor;
 pub mod exit;
+mod serve;
 mod status;
 mod trace;
 
 pub use doctor::{Doctor, Finding, Level};
+pub use serve::{SentBytes, Serve};
 pub use status::{
     AsideReport, AttachMode, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device,
     DeviceReport, Filled, HeldLine, HeldReport, ListenReport, MemoryReport, ProgramsReport,

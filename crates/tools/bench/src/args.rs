@@ -7,6 +7,7 @@ use crate::mirror::{BENCH_BATCH_MAX, BENCH_CONNS_MAX, BENCH_KEYS_MAX, BENCH_VALU
 use crate::work::FIELDS_MAX;
 
 pub use crate::drain::DrainArgs;
+pub use crate::send::SendArgs;
 pub use crate::workload::WorkloadArgs;
 
 /// Smallest value: the key that replies are checked by must fit in.
@@ -30,6 +31,10 @@ pub enum BenchCommand {
     /// For clients on the server's own machine (`lo`), where no generator in XDP can be. All keys
     /// are cached and fills are off. Every byte of every reply is compared.
     Clients(ClientsArgs),
+    /// What sending a file costs, by way and record size: read + send, sendfile, mmap + send, zero-copy.
+    ///
+    /// On stand-ins for persistent memory and card, which the result names. Needs root, not Redis.
+    Send(SendArgs),
     /// What traffic like your own gains: reads and writes of skewed keys, or a trace, by ordinary
     /// clients, in a closed loop or at a fixed rate.
     ///

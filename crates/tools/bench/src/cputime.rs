@@ -33,6 +33,15 @@ pub fn of_processes(pids: &[u32]) -> Result<u64> {
     pids.iter().map(|&pid| of_process(pid)).sum()
 }
 
+/// Gives the calling thread a processor, and no other thread.
+pub fn pin_this(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core)
+        .with_context(|| format!("no processor {core}"))?;
+    sched_setaffinity(Pid::from_raw(0), &set)
+        .with_context(|| format!("could not pin a thread to processor {core}"))
+}
+
 /// Nanoseconds for which a processor was not idle since boot, to the clock tick (10 ms).
 ///
 /// From /proc/stat: user, nice, system, irq, softirq; neither idle nor iowait nor steal. Read here,

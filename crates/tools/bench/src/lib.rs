@@ -14,6 +14,7 @@
 //! - `ordinary`: ordinary clients over `lo` or a veth, all hits; `fixed`: what they ask;
 //!   `ordinary_report`.
 //! - `drain`: made-up writes brought to a Redis, beside SETs by ordinary clients.
+//! - `send`: what sending a file's bytes costs, by way; `send/sink`: a far end that copies nothing.
 //! - `workload`: the same clients with a user's own traffic, its folder has the parts.
 //! - Of both: `stage`: a server that ordinary clients reach; `load`: such a client; `crew`: several
 //!   of them; `pace`: when they ask; `tally`: what they saw.
@@ -45,6 +46,7 @@ mod pace;
 mod packet;
 mod redis_server;
 mod report;
+mod send;
 mod stage;
 mod stats;
 mod tally;
@@ -78,6 +80,14 @@ pub fn run(args: &BenchArgs, erb: &Erb) -> Result<()> {
         BenchCommand::Clients(clients) => {
             let report = ordinary::measure(clients, erb)?;
             if clients.json {
+                pretty(&report)?
+            } else {
+                report.to_table()
+            }
+        }
+        BenchCommand::Send(send) => {
+            let report = send::measure(send)?;
+            if send.json {
                 pretty(&report)?
             } else {
                 report.to_table()

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use crate::assert_none;
 use crate::files::{File, all};
 
-/// What tools may use of the product: what it says (JSON, exit codes), and its tables of commands and
-/// limits.
-const FOR_TOOLS: [&str; 3] = ["erb-report", "erb-abi", "erb-clang"];
+/// What tools may use of the product: what it says (JSON, exit codes), its tables of commands and
+/// limits, and the library that others use as a crate as well.
+const FOR_TOOLS: [&str; 4] = ["erb-report", "erb-abi", "erb-clang", "dax-send"];
 
 /// What has no command line of the product's yet, and who measures it from within: the drain. Whoever mounts
 /// it in the daemon takes this away.

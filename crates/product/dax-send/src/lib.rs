@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sends ranges of files over TCP without copying them, and says when their bytes are free again.
+//!
+//! For files on persistent memory (ext4 or xfs, mounted with `dax`) there is no page cache to send from:
+//! `sendfile` copies each byte on every stock kernel. This crate sends the mapping itself with
+//! `MSG_ZEROCOPY`, and takes care of what that asks for. On other files it uses `sendfile`, which copies nothing.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::{fs::File, net::TcpStream, sync::Arc};
+//! use dax_send::{MappedFile, Options, Sender};
+//!
+//! let sender = Sender::new(Options::default());
+//! let file = Arc::new(MappedFile::new(File::open("/pmem/log")?)?);
+//! let mut connection = sender.connection(TcpStream::connect("192.0.2.1:9000")?)?;
+//! connection.queue_bytes(*b"two records:");
+//! let ticket = connection.queue(&file, 0..65_536);
+//! connection.queue(&file, 131_072..196_608);
+//! connection.finish()?; // until the peer has acknowledged all of it
+//! assert!(connection.is_done(ticket));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What the kernel promises
+//! - `send()` returns when bytes are queued. TCP reads them from the file's own pages when it sends, and again when
+//!   it retransmits. Only the completion on the socket's error queue says that it reads no more
+//!   (Documentation/networking/msg_zerocopy.rst). A **ticket** is done when that has come for all its bytes.
+//! - Before Linux 6.15 a DAX page may be freed by `truncate` while TCP reads from it, if nobody maps it any more: the
+//!   peer then receives *another file's* bytes. From 6.15 on the truncate waits instead (dax: Fix page refcounts
+//!   for fs dax). So the mapping stays until the last ticket is done ([`MappedFile`]), on all kernels.
+//! - A process that is killed with tickets open cannot keep that: before 6.15 another process must keep the file
+//!   mapped, or nothing may free its blocks until its sockets are gone.
+//! - The kernel copies after all to a local peer, beside a packet socket (tcpdump), and to devices without
+//!   scatter-gather or checksum offload. The completion says so, and the connection then copies by itself, which
+//!   is cheaper ([`Reason::KernelCopies`]); it asks again after 64 MB.
+//!
+//! # Rules for the owner of a file
+//! 1. Never edit, cut or free bytes with a ticket open ([`MappedFile::open_tickets`], [`Connection::is_done`]):
+//!    a retransmission sends what the page holds *then*. Append, or rename a new file over the old one.
+//! 2. Files that others may write need a [`ReadLease`] while tickets are open, or a comparison of the file's times.
+//! 3. A ticket has a deadline ([`Options::deadline`]), after which its connection is aborted: a client that
+//!    stops reading would pin memory, and hold up `truncate` and `unlink` of others, for as long as it likes.
+//! 4. What `sendfile` sent has a ticket too. It is done when the peer has acknowledged the bytes.
+//!
+//! # Limits of the process
+//! `RLIMIT_MEMLOCK` bounds what a user without `CAP_IPC_LOCK` may pin; 8 MiB are usual. [`Sender::lacks`] says if
+//! it is too little. `net.core.optmem_max` bounds sends in flight per socket; beyond it, and beyond the bounds in
+//! [`Options`], bytes are copied and counted ([`Counts`]). Nothing waits, nothing fails.
+
+mod cause;
+mod choice;
+mod connection;
+mod engine;
+mod error;
+mod flight;
+mod lease;
+mod ledger;
+mod mapped;
+mod queue;
+mod sender;
+mod socket;
+mod sys;
+
+pub use cause::{Cause, has_packet_sockets};
+pub use choice::{ASK_AGAIN_BYTES, Reason, TRIAL_SENDS};
+pub use connection::{Connection, Ticket};
+pub use engine::Progress;
+pub use error::Error;
+pub use lease::ReadLease;
+pub use ledger::{Completion, Ledger, Stray};
+pub use mapped::MappedFile;
+pub use sender::{Counts, Options, PageCache, Sender};

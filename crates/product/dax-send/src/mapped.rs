@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A file, or a part of it, that may be sent from memory.
+//!
+//! Invariants:
+//! 1. The mapping is made once, when it is first needed, and lives as long as this value (L1). Each ticket
+//!    and each open send holds the value, so the last of them unmaps and no caller can.
+//! 2. No slice of the mapping is ever made: others may write to the file. Addresses go to the kernel alone.
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+use crate::sys::{self, Piece};
+
+/// Page tables are filled by so many bytes at a time: what one entry of the next level spans on x86-64.
+const POPULATE_BYTES: u64 = 2 << 20;
+
+/// A file of which ranges can be sent. Share it by `Arc`; it is unmapped with its last ticket.
+#[derive(Debug)]
+pub struct MappedFile {
+    file: File,
+    begin: u64,
+    length_bytes: u64,
+    is_dax: bool,
+    mapping: OnceLock<MmapRaw>,
+    /// A bit for each `POPULATE_BYTES`: its page table entries were made.
+    populated: Box<[AtomicU64]>,
+    open_tickets: AtomicUsize,
+}
+
+impl MappedFile {
+    /// All of a regular file, as long as it is now: what is appended later needs a mapping of its own.
+    ///
+    /// # Errors
+    /// Of `fstat` and `statx`; `InvalidInput` if it is no regular file.
+    pub fn new(file: File) -> Result<Self> {
+        let facts = file.metadata()?;
+        if !facts.is_file() {
+            let what = "only regular files have ranges that can be sent";
+            return Err(Error::new(ErrorKind::InvalidInput, what));
+        }
+        Self::part(file, 0..facts.len())
+    }
+
+    /// A part: a segment of a log, say, that is freed when [`MappedFile::open_tickets`] is 0. Ranges to send
+    /// are counted from its beginning.
+    ///
+    /// # Errors
+    /// Of `statx`; `InvalidInput` if the range is backwards or longer than memory.
+    pub fn part(file: File, bytes: Range<u64>) -> Result<Self> {
+        let length = bytes.end.checked_sub(bytes.start);
+        let length_bytes = length.filter(|length| usize::try_from(*length).is_ok());
+        let length_bytes = length_bytes.ok_or(ErrorKind::InvalidInput)?;
+        let is_dax = sys::is_dax(&file)?;
+        let blocks = length_bytes.div_ceil(POPULATE_BYTES).div_ceil(64);
+        Ok(Self {
+            file,
+            begin: bytes.start,
+            length_bytes,
+            is_dax,
+            mapping: OnceLock::new(),
+            populated: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
+            open_tickets: AtomicUsize::new(0),
+        })
+    }
+
+    /// The file itself.
+    pub const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Bytes that can be sent.
+    pub const fn length_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    /// Whether its mapping is the persistent memory itself (`STATX_ATTR_DAX`).
+    pub const fn is_dax(&self) -> bool {
+        self.is_dax
+    }
+
+    /// Tickets that are not done. While it is not 0 nobody may rewrite, cut or free any of these bytes (L2).
+    pub fn open_tickets(&self) -> usize {
+        self.open_tickets.load(Ordering::Acquire)
+    }
+
+    /// One more ticket.
+    pub(crate) fn hold(&self) {
+        self.open_tickets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A ticket is done.
+    pub(crate) fn release(&self) {
+        let before = self.open_tickets.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "a ticket is done once");
+    }
+
+    /// Where in the file a place of the part is.
+    pub(crate) const fn file_offset(&self, at: u64) -> u64 {
+        self.begin + at
+    }
+
+    /// The memory of a range within the part, mapped on first use.
+    pub(crate) fn piece(&self, at: u64, length_bytes: usize) -> Result<Piece> {
+        let end = at.checked_add(length_bytes as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.length_bytes),
+            "a range is within its file"
+        );
+        let mapping = self.mapping()?;
+        let address = mapping.as_ptr().wrapping_add(at as usize);
+        Ok(Piece {
+            address,
+            length_bytes,
+        })
+    }
+
+    fn mapping(&self) -> Result<&MmapRaw> {
+        if let Some(mapping) = self.mapping.get() {
+            return Ok(mapping);
+        }
+        let length = self.length_bytes as usize;
+        let mapping = MmapOptions::new()
+            .offset(self.begin)
+            .len(length)
+            .map_raw_read_only(&self.file)?;
+        // Who comes second drops a mapping that nobody has used.
+        Ok(self.mapping.get_or_init(|| mapping))
+    }
+
+    /// Fills the page tables around a range, so that no send pays for page faults. Best effort: kernels
+    /// before 5.14 do not know it, and what cannot be read shows at the send.
+    pub(crate) fn populate(&self, at: u64, length_bytes: usize) {
+        let last = (at + length_bytes.max(1) as u64 - 1) / POPULATE_BYTES;
+        for block in at / POPULATE_BYTES..=last {
+            let word = &self.populated[(block / 64) as usize];
+            let bit = 1 << (block % 64);
+            if word.load(Ordering::Relaxed) & bit != 0 {
+                continue;
+            }
+            word.fetch_or(bit, Ordering::Relaxed);
+            let begin = block * POPULATE_BYTES;
+            let end = (begin + POPULATE_BYTES).min(self.length_bytes);
+            if let Ok(mapping) = self.mapping() {
+                let (begin, length) = (begin as usize, (end - begin) as usize);
+                let _ = mapping.advise_range(Advice::PopulateRead, begin, length);
+            }
+        }
+    }
+}
+
+/// Of the file, for leases on it.
+impl AsFd for MappedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What waits to be sent on a connection, and how much of it goes into a call.
+//!
+//! Invariants:
+//! 1. Items leave in the order in which they came; an item leaves with its last byte.
+//! 2. `pieces` and `files` describe the head of the queue from [`Queue::gather`] until it moves.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::mapped::MappedFile;
+use crate::sys::{PIECES_MAX, Piece};
+
+/// Several ranges are gathered in a call until it has so many bytes: beyond it a call costs little per byte.
+const BATCH_BYTES: usize = 64 << 10;
+/// The most of one range that a call gets. The kernel completes a call as a whole, so more would stay pinned
+/// for longer.
+pub const SEND_BYTES_MAX: usize = 256 << 10;
+/// Ranges that may wait in the queue of one connection.
+pub const QUEUE_MAX: usize = 4096;
+/// What the kernel pins and counts.
+const PAGE_BYTES: u64 = 4096;
+
+/// What waits to be sent.
+#[derive(Debug)]
+pub enum Item {
+    Bytes { bytes: Vec<u8>, at: usize },
+    Range { at: u64, end: u64, ticket: Open },
+}
+
+/// A ticket that is not done.
+#[derive(Debug)]
+pub struct Open {
+    pub number: u64,
+    pub file: Arc<MappedFile>,
+    /// The last zero-copy send that has bytes of it.
+    pub send: Option<u64>,
+    /// Where its last byte sent by `sendfile` ends, counted from the connection's begin.
+    pub place: Option<u64>,
+}
+
+/// Sums of a batch that was gathered from the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    pub bytes: usize,
+    pub pinned_bytes: u64,
+    /// Something follows in the queue.
+    pub more: bool,
+}
+
+/// The queue, and the last batch that was gathered from it.
+#[derive(Debug, Default)]
+pub struct Queue {
+    items: VecDeque<Item>,
+    /// Memory of the batch.
+    pub pieces: Vec<Piece>,
+    /// The files of the batch, each run of a file once.
+    pub files: Vec<Arc<MappedFile>>,
+}
+
+// SAFETY: the addresses in `pieces` are used within the call that has gathered them.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    pub fn push(&mut self, item: Item) {
+        self.items.push_back(item);
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn front(&self) -> Option<&Item> {
+        self.items.front()
+    }
+
+    /// Gives up what waits; returns its tickets.
+    pub fn clear(&mut self) -> impl Iterator<Item = Open> {
+        std::mem::take(&mut self.items)
+            .into_iter()
+            .filter_map(Item::ticket)
+    }
+
+    /// Moves the first item by at most so many bytes and lets `mark` see its ticket. Returns by how many, and
+    /// the ticket of an item that has left.
+    pub fn move_front(
+        &mut self,
+        left: u64,
+        mark: impl FnOnce(&mut Open, u64),
+    ) -> (u64, Option<Open>) {
+        let (moved, whole) = match self.items.front_mut() {
+            Some(Item::Bytes { bytes, at }) => {
+                let moved = (bytes.len() - *at).min(usize::try_from(left).unwrap_or(usize::MAX));
+                *at += moved;
+                (moved as u64, *at == bytes.len())
+            }
+            Some(Item::Range { at, end, ticket }) => {
+                let moved = (*end - *at).min(left);
+                *at += moved;
+                mark(ticket, moved);
+                (moved, *at == *end)
+            }
+            None => unreachable!("the kernel took no more than it was given"),
+        };
+        let left = whole.then(|| self.items.pop_front()).flatten();
+        (moved, left.and_then(Item::ticket))
+    }
+
+    /// Collects the ranges at the queue's head, neighbours as one piece, and their files.
+    pub fn gather(&mut self) -> Result<Batch, Error> {
+        self.pieces.clear();
+        self.files.clear();
+        let (mut bytes, mut pinned_bytes, mut items) = (0, 0, 0);
+        let mut last: Option<(*const MappedFile, u64)> = None;
+        for item in &self.items {
+            let Item::Range { at, end, ticket } = item else {
+                break;
+            };
+            let full = self.pieces.len() == PIECES_MAX || bytes >= BATCH_BYTES;
+            if full || items > 0 && ticket.file.is_dax() != self.files[0].is_dax() {
+                break;
+            }
+            let length =
+                usize::try_from(*end - *at).map_or(SEND_BYTES_MAX, |it| it.min(SEND_BYTES_MAX));
+            let length = if items == 0 {
+                length
+            } else {
+                length.min(BATCH_BYTES)
+            };
+            let offset = ticket.file.file_offset(*at);
+            let piece = ticket.file.piece(*at, length);
+            let piece = piece.map_err(|source| Error::File { offset, source })?;
+            let file = Arc::as_ptr(&ticket.file);
+            match self.pieces.last_mut() {
+                Some(before) if last == Some((file, *at)) => before.length_bytes += length,
+                _ => self.pieces.push(piece),
+            }
+            if last.is_none_or(|(before, _)| before != file) {
+                self.files.push(Arc::clone(&ticket.file));
+            }
+            pinned_bytes += pages(&piece) * PAGE_BYTES;
+            bytes += length;
+            items += 1;
+            last = Some((file, *at + length as u64));
+            if *at + (length as u64) < *end {
+                break;
+            }
+        }
+        let more = items < self.items.len();
+        Ok(Batch {
+            bytes,
+            pinned_bytes,
+            more,
+        })
+    }
+
+    /// Fills page tables for what is sent zero-copy.
+    pub fn populate(&self, mut bytes: usize) {
+        for item in &self.items {
+            let Item::Range { at, end, ticket } = item else {
+                return;
+            };
+            let length = usize::try_from(*end - *at).map_or(bytes, |it| it.min(bytes));
+            ticket.file.populate(*at, length);
+            bytes -= length;
+            if bytes == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Memory that so many of the gathered bytes pin.
+    pub fn pinned_of(&self, mut bytes: usize) -> u64 {
+        let mut sum = 0;
+        for piece in &self.pieces {
+            let length_bytes = piece.length_bytes.min(bytes);
+            sum += pages(&Piece {
+                length_bytes,
+                ..*piece
+            });
+            bytes -= length_bytes;
+            if bytes == 0 {
+                break;
+            }
+        }
+        sum * PAGE_BYTES
+    }
+}
+
+impl Item {
+    fn ticket(self) -> Option<Open> {
+        match self {
+            Self::Bytes { .. } => None,
+            Self::Range { ticket, .. } => Some(ticket),
+        }
+    }
+}
+
+/// Pages that a piece touches.
+fn pages(piece: &Piece) -> u64 {
+    let begin = piece.address as u64;
+    (begin + piece.length_bytes as u64).div_ceil(PAGE_BYTES) - begin / PAGE_BYTES
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb serve`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use dax_send::Options;
+use erb_report::Serve;
+use erb_serve::{Config, Error, Server};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::{PageCache, ServeArgs};
+use crate::exit;
+
+/// Without `--every`; so long that it never comes.
+const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// Runs the command until SIGINT or SIGTERM.
+pub fn run(args: &ServeArgs) -> ExitCode {
+    match serve(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(match error {
+                Error::Root { .. } => exit::USAGE,
+                Error::Address { .. } => exit::ADDRESS,
+                Error::System { .. } => exit::FAILED,
+            })
+        }
+    }
+}
+
+fn serve(args: &ServeArgs) -> Result<(), Error> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let server = Server::start(&Config {
+        root: args.root.clone(),
+        address: args.listen,
+        threads: args.threads.map_or(processors, usize::from),
+        connections_max: args.connections as usize,
+        index: args.index.clone(),
+        send: Options {
+            pinned_bytes_max: u64::from(args.pinned) << 20,
+            deadline: args.deadline,
+            page_cache: match args.page_cache {
+                PageCache::Sendfile => dax_send::PageCache::Sendfile,
+                PageCache::ZeroCopy => dax_send::PageCache::ZeroCopy,
+            },
+            ..Options::default()
+        },
+    })?;
+    let failed = |what| move |source| Error::System { what, source };
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM]).map_err(failed("signals cannot be waited for"))?;
+    let (told, stop) = mpsc::channel();
+    std::thread::spawn(move || {
+        for signal in &mut signals {
+            // Who is told twice has ended already.
+            let _ = told.send(signal);
+        }
+    });
+    begin(args, &server.report());
+    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(args.every.unwrap_or(NEVER)) {
+        tell(args, &server.report());
+    }
+    tell(args, &server.stop()?);
+    Ok(())
+}
+
+fn begin(args: &ServeArgs, report: &Serve) {
+    if args.json {
+        return tell(args, report);
+    }
+    let (address, threads) = (&report.address, report.threads);
+    say(&format!(
+        "serving {} at http://{address}/ with {threads} threads; Ctrl-C ends",
+        args.root.display()
+    ));
+    if let Some(lack) = &report.lacks {
+        say(&format!("warning: {lack}"));
+    }
+}
+
+fn tell(args: &ServeArgs, report: &Serve) {
+    if args.json {
+        match serde_json::to_string(report) {
+            Ok(line) => say(&line),
+            Err(error) => eprintln!("error: the report cannot be written: {error}"),
+        }
+    } else {
+        say(&text(report));
+    }
+}
+
+/// Whoever reads it may have gone; serving goes on.
+fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn text(report: &Serve) -> String {
+    let sent = &report.sent_bytes;
+    let list = |pairs: Vec<String>| {
+        if pairs.is_empty() {
+            "none".to_owned()
+        } else {
+            pairs.join(", ")
+        }
+    };
+    let answers = report
+        .answers
+        .iter()
+        .map(|(status, count)| format!("{status}: {count}"));
+    let copied = sent
+        .copied
+        .iter()
+        .map(|(reason, bytes)| format!("{bytes} ({reason})"));
+    let causes = report
+        .kernel_copies
+        .iter()
+        .map(|(cause, count)| format!("{count} ({cause})"));
+    let rows = [
+        (
+            "connections",
+            format!("{}, refused {}", report.connections, report.refused),
+        ),
+        ("answers", list(answers.collect())),
+        (
+            "resets",
+            format!(
+                "file changed {}, client too slow {}",
+                report.reset_changed, report.reset_slow
+            ),
+        ),
+        (
+            "bytes sent without a copy",
+            format!("zero-copy {}, sendfile {}", sent.zero_copy, sent.sendfile),
+        ),
+        ("bytes copied by the kernel", sent.kernel_copied.to_string()),
+        ("connections it copied for", list(causes.collect())),
+        ("bytes copied by ERB", list(copied.collect())),
+        (
+            "pinned bytes",
+            format!(
+                "{}, at most {}",
+                report.pinned_bytes, report.pinned_bytes_peak
+            ),
+        ),
+    ];
+    let lines = rows
+        .iter()
+        .map(|(name, value)| format!("{name:<28}{value}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_tells_how_each_byte_was_sent() {
+        let mut report = Serve {
+            connections: 3,
+            ..Serve::default()
+        };
+        report.sent_bytes.zero_copy = 77;
+        report.sent_bytes.copied.insert("small".to_owned(), 12);
+        report.kernel_copies.insert("local_peer".to_owned(), 2);
+        let text = text(&report);
+        for words in [
+            "zero-copy 77, sendfile 0",
+            "12 (small)",
+            "2 (local_peer)",
+            "refused 0",
+            "answers                     none",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One thread: a listener, its clients, its open files.
+//!
+//! Invariants:
+//! 1. A client is looked at only by its own thread, and by the generation in its token: an event that was
+//!    under way when its client ended is nobody's.
+//! 2. At most `clients_max` clients; who comes then is closed at once and counted.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use dax_send::Sender;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use slab::Slab;
+
+use crate::answer::Date;
+use crate::client::{Client, Next};
+use crate::counts::Counters;
+use crate::files::{Files, LEASE_SIGNAL};
+
+const LISTENER: u64 = u64::MAX;
+const LEASES: u64 = u64::MAX - 1;
+const STOP: u64 = u64::MAX - 2;
+/// Events of one look.
+const EVENTS: usize = 256;
+/// Connections that are accepted before the others have their turn.
+const ACCEPT_MAX: usize = 64;
+/// Clients that wait for what no event tells are looked at so often.
+const SOON: Duration = Duration::from_millis(5);
+/// All clients are looked at so often, for what is due.
+const TICK: Duration = Duration::from_millis(500);
+/// What is under way when the server is told to stop has so long.
+const STOP_TIME: Duration = Duration::from_secs(5);
+/// A process without a free descriptor accepts nothing for so long.
+const FULL_PAUSE: Duration = Duration::from_millis(10);
+
+/// What all clients of a thread use.
+pub struct Shop {
+    pub files: Files,
+    pub date: Date,
+    pub counters: Arc<Counters>,
+    pub index: String,
+}
+
+/// What a thread is made of.
+pub struct Plan {
+    pub root: Arc<File>,
+    pub listener: TcpListener,
+    pub sender: Arc<Sender>,
+    pub counters: Arc<Counters>,
+    pub index: String,
+    pub clients_max: usize,
+    pub stop: Arc<AtomicBool>,
+    /// Readable when `stop` was set.
+    pub woken: Arc<EventFd>,
+}
+
+struct Worker {
+    epoll: Epoll,
+    listener: Option<TcpListener>,
+    leases: SignalFd,
+    clients: Slab<(u32, Client)>,
+    generation: u32,
+    shop: Shop,
+    sender: Arc<Sender>,
+    clients_max: usize,
+    stop: Arc<AtomicBool>,
+    again: VecDeque<u64>,
+    soon: Vec<u64>,
+}
+
+/// Serves until it is told to stop.
+///
+/// # Errors
+/// If the thread cannot begin, or its events cannot be read.
+pub fn run(plan: Plan) -> io::Result<()> {
+    let woken = Arc::clone(&plan.woken);
+    let mut worker = Worker::new(plan)?;
+    worker
+        .epoll
+        .add(&*woken, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
+    worker.serve()
+}
+
+impl Worker {
+    fn new(plan: Plan) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let mut signals = SigSet::empty();
+        signals.add(Signal::try_from(LEASE_SIGNAL)?);
+        let leases =
+            SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        // One thread is woken for one connection.
+        let accepts = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
+        epoll.add(&plan.listener, EpollEvent::new(accepts, LISTENER))?;
+        epoll.add(&leases, EpollEvent::new(EpollFlags::EPOLLIN, LEASES))?;
+        Ok(Self {
+            epoll,
+            listener: Some(plan.listener),
+            leases,
+            clients: Slab::new(),
+            generation: 0,
+            shop: Shop {
+                files: Files::new(plan.root),
+                date: Date::default(),
+                counters: plan.counters,
+                index: plan.index,
+            },
+            sender: plan.sender,
+            clients_max: plan.clients_max,
+            stop: plan.stop,
+            again: VecDeque::new(),
+            soon: Vec::new(),
+        })
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let mut ticked = Instant::now();
+        let mut stop_at = None;
+        loop {
+            let count = match self.epoll.wait(&mut events, self.patience()) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => 0,
+                Err(error) => return Err(error.into()),
+            };
+            let now = Instant::now();
+            for event in &events[..count] {
+                match event.data() {
+                    LISTENER => self.accept(now)?,
+                    LEASES => self.leases_wanted(now),
+                    STOP => {}
+                    token => self.event(token, event.events(), now),
+                }
+            }
+            self.turns(now);
+            if now.duration_since(ticked) >= TICK {
+                ticked = now;
+                self.tick(now);
+            }
+            if self.stop.load(Relaxed) {
+                let at = *stop_at.get_or_insert(now + STOP_TIME);
+                if self.stopping(now, at) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn patience(&self) -> EpollTimeout {
+        let wait = if !self.again.is_empty() {
+            Duration::ZERO
+        } else if !self.soon.is_empty() {
+            SOON
+        } else if self.clients.is_empty()
+            && self.shop.files.is_empty()
+            && self.sender.counts().leftovers == 0
+        {
+            return EpollTimeout::NONE;
+        } else {
+            TICK
+        };
+        EpollTimeout::try_from(wait).unwrap_or(EpollTimeout::ZERO)
+    }
+
+    fn accept(&mut self, now: Instant) -> io::Result<()> {
+        for _ in 0..ACCEPT_MAX {
+            let Some(listener) = &self.listener else {
+                return Ok(());
+            };
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    if self.clients.len() >= self.clients_max {
+                        self.shop.counters.refused.fetch_add(1, Relaxed);
+                        continue;
+                    }
+                    self.shop.counters.connections.fetch_add(1, Relaxed);
+                    // Heads and bodies are joined by MSG_MORE; nothing is to wait for an acknowledgement.
+                    let _ = stream.set_nodelay(true);
+                    let Ok(connection) = self.sender.connection(stream) else {
+                        continue;
+                    };
+                    self.insert(connection, now)?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+                    ) =>
+                {
+                    std::thread::sleep(FULL_PAUSE);
+                    return Ok(());
+                }
+                // The client has gone before it was accepted.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, connection: dax_send::Connection, now: Instant) -> io::Result<()> {
+        self.generation = self.generation.wrapping_add(1) & 0x7fff_ffff;
+        let entry = self.clients.vacant_entry();
+        let token = u64::from(self.generation) << 32 | entry.key() as u64;
+        let events = EpollFlags::EPOLLIN
+            | EpollFlags::EPOLLOUT
+            | EpollFlags::EPOLLRDHUP
+            | EpollFlags::EPOLLET;
+        self.epoll
+            .add(connection.stream(), EpollEvent::new(events, token))?;
+        entry.insert((self.generation, Client::new(connection, now)));
+        self.turn(token, now);
+        Ok(())
+    }
+
+    fn client(&mut self, token: u64) -> Option<(usize, &mut Client, &mut Shop)> {
+        let index = usize::try_from(token & 0xffff_ffff).ok()?;
+        let (generation, client) = self.clients.get_mut(index)?;
+        (u64::from(*generation) == token >> 32).then_some((index, client, &mut self.shop))
+    }
+
+    fn event(&mut self, token: u64, events: EpollFlags, now: Instant) {
+        let Some((_, client, _)) = self.client(token) else {
+            return;
+        };
+        if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP) {
+            client.readable();
+        }
+        self.turn(token, now);
+    }
+
+    fn turn(&mut self, token: u64, now: Instant) {
+        if let Some((index, client, shop)) = self.client(token) {
+            let next = client.turn(shop, now);
+            self.then(token, index, next);
+        }
+    }
+
+    fn then(&mut self, token: u64, index: usize, next: Next) {
+        match next {
+            Next::Wait => {}
+            Next::Soon => self.soon.push(token),
+            Next::Again => self.again.push_back(token),
+            Next::Drop => {
+                // Closing takes it out of epoll, but for descriptors that others have: there are none.
+                drop(self.clients.remove(index));
+            }
+        }
+    }
+
+    fn turns(&mut self, now: Instant) {
+        for token in std::mem::take(&mut self.soon) {
+            self.turn(token, now);
+        }
+        for token in std::mem::take(&mut self.again) {
+            self.turn(token, now);
+        }
+        // An event and a turn may both have asked for another.
+        self.soon.sort_unstable();
+        self.soon.dedup();
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.shop.files.tidy(now);
+        self.shop.files.give_back(now);
+        self.sender.reap();
+        let indices: Vec<usize> = self.clients.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            if let Some((generation, client)) = self.clients.get_mut(index) {
+                let token = u64::from(*generation) << 32 | index as u64;
+                let next = client.tick(&mut self.shop, now);
+                self.then(token, index, next);
+            }
+        }
+    }
+
+    fn leases_wanted(&mut self, now: Instant) {
+        // Signals of one kind join, so all leases are looked at.
+        while let Ok(Some(_)) = self.leases.read_signal() {}
+        self.shop.files.give_back(now);
+    }
+
+    /// Nothing new; whether nothing is left.
+    fn stopping(&mut self, now: Instant, at: Instant) -> bool {
+        self.listener = None;
+        let indices: Vec<usize> = self.clients.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            if let Some((generation, client)) = self.clients.get_mut(index) {
+                client.end();
+                let token = u64::from(*generation) << 32 | index as u64;
+                self.turn(token, now);
+            }
+        }
+        if now >= at {
+            self.clients.clear();
+            self.sender.reap();
+        }
+        self.clients.is_empty()
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A folder that is served, and a client that compares.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dax_send::Options;
+use erb_report::Serve;
+use erb_serve::{Config, Server};
+use tempfile::TempDir;
+
+pub const FILE_BYTES: usize = 1_000_000;
+
+pub fn content(seed: u8) -> Vec<u8> {
+    (0..FILE_BYTES)
+        .map(|at| (at * 31 + at / 997) as u8 ^ seed)
+        .collect()
+}
+
+/// A folder with files, served from the begin to the end of a test.
+pub struct Folder {
+    pub dir: TempDir,
+    server: Server,
+}
+
+impl Folder {
+    pub fn serve() -> Self {
+        Self::serve_with(Options::default())
+    }
+
+    pub fn serve_with(send: Options) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("sub")).expect("a folder");
+        fs::write(root.join("a.bin"), content(1)).expect("a file");
+        fs::write(root.join("empty"), "").expect("a file");
+        fs::write(root.join("index.html"), "<p>index").expect("a file");
+        fs::write(root.join("sub/x.txt"), "in a folder").expect("a file");
+        let config = Config {
+            root,
+            address: "127.0.0.1:0".parse().expect("an address"),
+            threads: 2,
+            connections_max: 1000,
+            index: "index.html".to_owned(),
+            send,
+        };
+        let server = Server::start(&config).expect("it serves");
+        Self { dir, server }
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    pub fn stop(self) -> Serve {
+        self.server.stop().expect("no thread has failed")
+    }
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().skip(1);
+        lines.find_map(|line| {
+            let (found, value) = line.split_once(": ")?;
+            found.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+}
+
+pub struct Client {
+    pub stream: TcpStream,
+    waiting: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(folder: &Folder) -> Self {
+        let stream = TcpStream::connect(folder.address()).expect("connected");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("an option");
+        Self {
+            stream,
+            waiting: Vec::new(),
+        }
+    }
+
+    pub fn get(&mut self, path: &str, fields: &str) -> Answer {
+        self.ask("GET", path, fields)
+    }
+
+    pub fn ask(&mut self, method: &str, path: &str, fields: &str) -> Answer {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
+        self.stream.write_all(request.as_bytes()).expect("written");
+        self.answer(method == "GET").expect("an answer")
+    }
+
+    /// The next answer; none: the connection ended or was reset before its last byte.
+    pub fn answer(&mut self, with_body: bool) -> Option<Answer> {
+        let mut chunk = vec![0; 65_536];
+        let end = loop {
+            if let Some(at) = self.waiting.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.waiting.extend_from_slice(&chunk[..count]),
+            }
+        };
+        let head = String::from_utf8(self.waiting.drain(..end).collect()).expect("ASCII");
+        let status = head.get(9..12)?.parse().ok()?;
+        let mut answer = Answer {
+            status,
+            head,
+            body: Vec::new(),
+        };
+        let length = answer
+            .field("content-length")
+            .map_or(0, |it| it.parse().expect("a number"));
+        if with_body && status != 304 {
+            while self.waiting.len() < length {
+                match self.stream.read(&mut chunk) {
+                    Ok(0) | Err(_) => return None,
+                    Ok(count) => self.waiting.extend_from_slice(&chunk[..count]),
+                }
+            }
+            answer.body = self.waiting.drain(..length).collect();
+        }
+        Some(answer)
+    }
+}
