@@ -91,7 +91,9 @@ __noinline u64 held_look(u32 n, u32 socket, u32 copied_seq)
 		return 0;
 	lock_take(&conn->lock);
 	held = held_for(conn, w->now);
-	requests = conn->requests - !!conn->h.late; /* that one is not whole */
+	/* The last one is not whole: its body counts as scanned (S2), and TCP may refuse the rest, although
+	 * its marks were taken. */
+	requests = conn->requests - (conn->h.late || seq_after(conn->next, conn->up_max));
 	if (held > HELD_NS >> 20 && (socket & HELD_SOCKET) && held_provable(conn, copied_seq))
 		flags = SWEEP_F_EXECUTED | SWEEP_F_COUNTED;
 	if (conn->h.late || conn->in_at != STREAM_BETWEEN || seq_after(conn->next, conn->up_max))

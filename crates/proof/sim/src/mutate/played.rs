@@ -96,6 +96,8 @@ mutations! {
         [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
          ("control.bpf.c", "slot->cache_epoch = s->cache_epoch;", "slot->cache_epoch = control_get() ? control_get()->cache_epoch : 0;"),
          ("control.bpf.c", "fw->l.cache_epoch = s->cache_epoch;", "fw->l.cache_epoch = c->cache_epoch;")];
+    "rest-proved", "a command of which TCP has not had all is released by no list", "edge-44-rest-refused",
+        [("redis/proofs.h", "requests = conn->requests - (conn->h.late || seq_after(conn->next, conn->up_max));", "requests = conn->requests - !!conn->h.late;")];
     "doubt-forgotten", "a key whose entries go unread is read from Redis again only when it is missed again and again", "seldom-half-writes",
         [("cache/interest.h", "*word |= INTEREST_DOUBT;", "credit = CREDIT_MAX;")];
     "fill-under-mark", "while a mark stands nothing is inserted", "sharp-fill-below-write",

@@ -337,6 +337,7 @@ cases! {
     "edge-15-many-holes", "E-15", "more holes than are followed hang nothing", Some(cases::ahead::many_holes), "ahead-head-without-range";
     "edge-15-hole-in-a-body", "E-15", "a command is whole with its last byte, in whichever order it came", Some(cases::ahead::hole_in_a_body), "ahead-half-command";
     "edge-15-old-timestamp", "E-15", "what TCP may refuse is not kept", Some(cases::ahead::old_timestamp), "ahead-paws-as-usual";
+    "edge-44-rest-refused", "E-44", "what TCP refuses of a command's last body was not executed, whatever a list shows", Some(cases::ahead::rest_refused), "rest-proved";
     "edge-15-ends", "E-15", "buffers of connections that end are given back", Some(cases::ahead::ends), "";
     "edge-16-steered", "E-16", "where TC works on another CPU nothing is dropped", Some(cases::forged::steered), "tc-overtaken";
     "edge-16-lost-behind-xdp", "E-16", "what was lost behind XDP is not waited for", Some(cases::forged::lost_behind_xdp), "";

@@ -352,6 +352,36 @@ pub(crate) fn old_timestamp() {
     assert!(is_fast(&mut s, &mut talk), "{}", s.counters());
 }
 
+/// TCP refuses the rest of a command's last body, whose beginning Redis has: no list proves that it ran.
+pub(crate) fn rest_refused() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"k", b"old");
+    let reader = s.fast();
+    let mut raw = s.raw();
+    raw.ts = Some((1_000, 0));
+    let mut talk = Talk::begin(&mut s, raw);
+    talk.ask(&mut s, &[b"PING"]);
+    talk.ack(&mut s);
+    let (value, half) = ([b'v'; 1000], 500);
+    let set = request(&[b"SET", b"k", &value]);
+    let now = talk.raw.ts;
+    beyond(&mut s, &talk, 0, &set[..half]);
+    talk.raw.ts = now.map(|(own, theirs)| (own - 2, theirs)); // TCP_PAWS_WINDOW is 1
+    beyond(&mut s, &talk, half as u32, &set[half..]);
+    for _ in 0..60 {
+        assert_eq!(s.call(reader, &[b"GET", b"k"]), b"$3\r\nold\r\n");
+        s.run(50 * MS);
+    }
+    let held = s.stat(abi::STAT_MARK_TAKEN) - s.stat(abi::STAT_MARK_RELEASED);
+    assert_eq!(held, 1, "{}", s.counters());
+    talk.raw.ts = now;
+    talk.seq += half as u32;
+    assert_eq!(talk.say(&mut s, &set[half..]), b"+OK\r\n");
+    let new = [b"$1000\r\n", &value[..], b"\r\n"].concat();
+    assert_eq!(s.call(reader, &[b"GET", b"k"]), new);
+    s.finish();
+}
+
 /// The client ends with what lies beyond the hole, or goes without filling it.
 pub(crate) fn ends() {
     let mut s = Scenario::new(Setup::default());
