@@ -142,6 +142,10 @@ impl Watch {
             self.pace.ran(now.saturating_sub(cost_ns), now);
         }
         let changed = before.is_some_and(|before| calls.may_hide_a_module(&before));
+        if changed {
+            // It may make another command of a SET. The lease that these calls bring comes behind this.
+            path.set_write_through(0);
+        }
         if let Some(feed) = feed.filter(|_| changed)
             && !feed.is_asking_commands()
         {

@@ -135,3 +135,20 @@ fn absent_keys_are_cached_only_where_nobody_hears_of_misses() {
     tell_events(&mut bench, "");
     assert!(misses(&mut bench, "b", "STRLEN", ""), "it may be now");
 }
+
+#[test]
+fn behind_a_module_that_no_packet_shows_no_set_is_believed_until_the_state_is_read() {
+    let mut bench = Bench::serving();
+    bench.pass(60, false);
+    let ping = |bench: &mut Bench, loads: u32| {
+        let info = format!("cmdstat_module|load:calls={loads},usec=1\r\n");
+        bench.say(&format!("${}\r\n{info}\r\n+PONG\r\n", info.len()));
+        bench.pass(60, false);
+    };
+    bench.core.path.set(|control| control.write_through = 1);
+    ping(&mut bench, 0);
+    let before = bench.core.path.control().write_through();
+    ping(&mut bench, 1);
+    let behind = bench.core.path.control().write_through();
+    assert_eq!((before, behind), (1, 0));
+}
