@@ -298,6 +298,7 @@ mod tests {
     fn put<'a>(version: u64, key: &'a [u8], value: &'a [u8]) -> Change<'a> {
         Change {
             kind: Kind::Put,
+            is_part: false,
             version: Version::new(version),
             source: Version::new(version),
             writer: 5,

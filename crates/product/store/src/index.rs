@@ -93,6 +93,10 @@ impl Index {
         self.keys
     }
 
+    pub(crate) fn hash_of(&self, key: Key<'_>) -> u64 {
+        self.hasher.hash(&Name::of(key))
+    }
+
     fn directory_at(&self, hash: u64) -> usize {
         // A shift by all 64 bits is none.
         hash.checked_shr(64 - u32::from(self.depth)).unwrap_or(0) as usize

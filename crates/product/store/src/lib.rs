@@ -7,12 +7,18 @@
 //! - [`RetentionClock`] says how old versions are, whatever the wall clock says.
 //! - [`Versions`] is what one shard knows: keys with all their versions, conditional writes, restores, roll back
 //!   of scopes, reads at a cut, snapshots, retention, trims, sweeps, what a checkpoint saves and replay needs.
-//! - [`Log`](log::Log) writes [batches](batch) of [records](record) into segments, and [`Scan`](scan::Scan) finds
-//!   them again after a crash.
+//! - [`Log`](log::Log) writes [batches](batch) of [records](record) into segments, closes them with
+//!   [directories](directory), and [`Scan`](scan::Scan) finds all again after a crash.
+//! - [`ControlLog`](control_log::ControlLog) holds durably what concerns all shards: its [entries](entry) lie in one of
+//!   two areas, which the [superblock](superblock) names.
+//! - [`Control`](control::Control) coordinates by it: roll backs and batches over shards, snapshots, retention, time,
+//!   segments, checkpoints.
+//! - [`Shard`](shard::Shard) has one shard's versions and log, and writes its [checkpoints](checkpoint).
+//! - [`Shared`](watermark::Shared) has clock and watermark: what all shards know durably.
+//! - [`Opening`](opening::Opening) recovers all of that, and records where every log ended before anything is answered.
 //!
-//! What does not yet: directories of closed segments, control log and superblocks (whoever drives it must hold
-//! rows, segments, ends and the ceiling durably), checkpoints on disk, GC of space, several shards, expiry, a
-//! cache of values.
+//! What does not yet: GC of space (log segments are never freed), expiry, a cache of values, a scrub, the delay of
+//! shortened retention, locks, hosts.
 //!
 //! Invariants, each held by the file that is named:
 //! 1. No version is given twice, over crashes too, and none goes back: `version.rs`.
@@ -23,34 +29,51 @@
 //! 5. What retention holds is never trimmed, and no count goes over what was: `sweep.rs`, `view.rs`.
 //! 6. Memory for keys and versions is bounded by budgets, and listing by hash stays good while keys come and go:
 //!    `index.rs`.
-//! 7. What was acknowledged is there after every crash, and what is there is a beginning of what was done:
-//!    `log.rs`, `scan.rs`.
+//! 7. What was acknowledged is there after every crash, and what is there is a beginning of what each shard did:
+//!    `log.rs`, `scan.rs`, `opening.rs`.
+//! 8. What shards rest on is durable in the control log first: `control.rs`, `control_log.rs`.
+//! 9. Nobody sees what a crash takes back: `watermark.rs`, `shard.rs`.
 
 pub mod batch;
 mod bytes;
+pub mod checkpoint;
+pub mod control;
+pub mod control_log;
+pub mod directory;
+pub mod entry;
 mod history;
 mod index;
 pub mod key;
+pub mod layout;
 pub mod log;
+pub mod message;
 pub mod mistake;
+pub mod opening;
+mod operation;
 pub mod place;
 pub mod record;
+mod replay;
 mod retention;
 mod retention_clock;
 mod rows;
 pub mod scan;
+pub mod shard;
+mod shard_turn;
 mod slab;
+pub mod state;
+pub mod superblock;
 mod sweep;
 mod table;
 pub mod version;
 mod versions;
 mod view;
+pub mod watermark;
 
 pub use history::{Held, OLDER_MAX};
 pub use index::{KEY_BYTES_BUDGET, VERSION_BYTES_BUDGET};
 pub use key::{Key, KeyHasher};
 pub use place::{Origin, Place};
-pub use retention::{Retention, SNAPSHOTS_MAX};
+pub use retention::{Retention, SNAPSHOTS_MAX, Settings};
 pub use retention_clock::{RetentionClock, SAMPLES_MAX, Sample};
 pub use rows::{ROWS_MAX, RollBack, Target};
 pub use sweep::{Saved, Swept, TRIMMED_MAX, Trim};

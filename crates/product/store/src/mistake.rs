@@ -56,18 +56,76 @@ pub enum Mistake {
     EndsIgnored,
     /// Recovery does not flush what a killed process left in the drive's cache.
     NotFlushed,
-    /// A record that is replayed twice makes its change twice.
-    ReplayedAgain,
+    /// A superblock counts before any copy is durable.
+    SuperblockCountsAtOnce,
+    /// The superblock names an area whose snapshot is not durable.
+    AreaNamedEarly,
+    /// Versions are given up to a ceiling that is not durable.
+    CeilingNotDurable,
+    /// A segment is written to before the control log has it.
+    SegmentGivenEarly,
+    /// Shards get a roll back that is not durable.
+    RowNotDurable,
+    /// The watermark passes a roll back that not all shards have.
+    RowPassedEarly,
+    /// Shards get floors that are not durable.
+    FloorsNotDurable,
+    /// A shard accepts writes in the scope of a freeze.
+    FreezeIgnored,
+    /// Readers see what only their own shard would not lose.
+    WatermarkPerShard,
+    /// Recovery records no end: what lies behind may count again.
+    EndsUnrecorded,
+    /// A checkpoint counts before all of it is durable.
+    CheckpointUnwritten,
+    /// A checkpoint counts before the log is as far.
+    CheckpointBeforeLog,
+    /// Replay does not leave out what slices have.
+    SlicesIgnored,
+    /// A slice is taken while a batch is open.
+    SliceInBatch,
+    /// Rows go when one checkpoint has them.
+    RowsForgottenAtOnce,
+    /// A part counts without its commit.
+    PartsWithoutCommit,
+    /// A commit without *done* does not count.
+    CommitsForgotten,
+    /// A batch is committed before its parts are durable.
+    CommitBeforeParts,
+    /// A batch is forgotten before *done* is durable.
+    DoneBeforeDurable,
 }
 
+/// Those of the whole store: control log, checkpoints, several shards.
+pub const STORE_MISTAKES: [Mistake; 19] = [
+    Mistake::SuperblockCountsAtOnce,
+    Mistake::AreaNamedEarly,
+    Mistake::CeilingNotDurable,
+    Mistake::SegmentGivenEarly,
+    Mistake::RowNotDurable,
+    Mistake::RowPassedEarly,
+    Mistake::FloorsNotDurable,
+    Mistake::FreezeIgnored,
+    Mistake::WatermarkPerShard,
+    Mistake::EndsUnrecorded,
+    Mistake::CheckpointUnwritten,
+    Mistake::CheckpointBeforeLog,
+    Mistake::SlicesIgnored,
+    Mistake::SliceInBatch,
+    Mistake::RowsForgottenAtOnce,
+    Mistake::PartsWithoutCommit,
+    Mistake::CommitsForgotten,
+    Mistake::CommitBeforeParts,
+    Mistake::DoneBeforeDurable,
+];
+
 /// Those of the log and its recovery.
-pub const LOG_MISTAKES: [Mistake; 6] = [
+pub const LOG_MISTAKES: [Mistake; 5] = [
     Mistake::AcknowledgedBeforeOthers,
     Mistake::FailureForgotten,
     Mistake::ChainUnchecked,
     Mistake::EndsIgnored,
     Mistake::NotFlushed,
-    Mistake::ReplayedAgain,
 ];
 
 /// Those of versions and roll back.

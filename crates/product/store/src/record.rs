@@ -2,8 +2,8 @@
 //! Records, of which batches are made. All numbers are little endian.
 //!
 //! ```text
-//!  0 u8  type: 1 put, 2 delete, 3 restore, 4 trim
-//!  1 u8  flags: none yet, 0
+//!  0 u8  type: 1 put, 2 delete, 3 restore, 4 trim, 5 done, 6 control
+//!  1 u8  flags: 1 part of a batch over shards
 //!  2 u16 bytes of the key
 //!  4 u32 bytes of the value
 //!  8 u64 version
@@ -92,11 +92,25 @@ pub enum Kind {
     Restore = 3,
     /// Versions that are not kept any more.
     Trim = 4,
+    /// The batch over shards with this version is committed, and its parts are in the index.
+    Done = 5,
+    /// An [entry](crate::entry) of the control log.
+    Control = 6,
 }
+
+/// Flag of a part: it counts if the batch with its version is committed.
+const PART: u8 = 1;
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        let kinds = [Self::Put, Self::Delete, Self::Restore, Self::Trim];
+        let kinds = [
+            Self::Put,
+            Self::Delete,
+            Self::Restore,
+            Self::Trim,
+            Self::Done,
+            Self::Control,
+        ];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
@@ -106,11 +120,13 @@ impl Kind {
 pub struct RecordHead {
     /// What it is.
     pub kind: Kind,
+    /// It is a part of a batch over shards.
+    pub is_part: bool,
     /// Bytes of the key.
     pub key_bytes: u16,
     /// Bytes of the value.
     pub value_bytes: u32,
-    /// Of a trim: when it was decided.
+    /// Of a trim: when it was decided. Of a part and of done: the batch's.
     pub version: Version,
     /// Of a restore the version that it takes, of a trim the key's epoch; else the version itself.
     pub source: Version,
@@ -131,7 +147,7 @@ pub struct Record<'a> {
     pub head: RecordHead,
     /// Its key.
     pub key: Key<'a>,
-    /// A put's value, or a trim's versions.
+    /// A put's value, a trim's versions, or an entry.
     pub value: &'a [u8],
 }
 
@@ -140,6 +156,8 @@ pub struct Record<'a> {
 pub struct Change<'a> {
     /// What it is.
     pub kind: Kind,
+    /// See [`RecordHead::is_part`].
+    pub is_part: bool,
     /// Its number.
     pub version: Version,
     /// See [`RecordHead::source`].
@@ -150,7 +168,7 @@ pub struct Change<'a> {
     pub expiry_ms: u64,
     /// Its key.
     pub key: Key<'a>,
-    /// A put's value, or a trim's versions.
+    /// A put's value, a trim's versions, or an entry.
     pub value: &'a [u8],
 }
 
@@ -167,15 +185,7 @@ pub fn record_bytes(key_bytes: usize, value_bytes: usize) -> usize {
 pub fn encode_record(change: &Change<'_>, seat: Seat, out: &mut Vec<u8>) {
     let (key, value) = (change.key, change.value);
     assert!(key.bytes.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX);
-    let mut head = [0; RECORD_HEAD_BYTES];
-    head[0] = change.kind as u8;
-    put_at(&mut head, 2, &(key.bytes.len() as u16).to_le_bytes());
-    put_at(&mut head, 4, &(value.len() as u32).to_le_bytes());
-    put_at(&mut head, 8, &change.version.number().to_le_bytes());
-    put_at(&mut head, 16, &change.source.number().to_le_bytes());
-    put_at(&mut head, 24, &u32::from(key.namespace).to_le_bytes());
-    put_at(&mut head, 28, &change.writer.to_le_bytes());
-    put_at(&mut head, 32, &change.expiry_ms.to_le_bytes());
+    let mut head = encode_fields(change);
     put_at(&mut head, 40, &crc32c::crc32c(value).to_le_bytes());
     let crc = head_crc(&head, key.bytes, seat);
     put_at(&mut head, 44, &crc.to_le_bytes());
@@ -184,6 +194,22 @@ pub fn encode_record(change: &Change<'_>, seat: Seat, out: &mut Vec<u8>) {
     out.extend_from_slice(key.bytes);
     out.extend_from_slice(value);
     out.resize(end, 0);
+}
+
+/// A head without its checksums: bytes 0 to 40.
+pub(crate) fn encode_fields(change: &Change<'_>) -> [u8; RECORD_HEAD_BYTES] {
+    let (key, value) = (change.key, change.value);
+    let mut head = [0; RECORD_HEAD_BYTES];
+    head[0] = change.kind as u8;
+    head[1] = if change.is_part { PART } else { 0 };
+    put_at(&mut head, 2, &(key.bytes.len() as u16).to_le_bytes());
+    put_at(&mut head, 4, &(value.len() as u32).to_le_bytes());
+    put_at(&mut head, 8, &change.version.number().to_le_bytes());
+    put_at(&mut head, 16, &change.source.number().to_le_bytes());
+    put_at(&mut head, 24, &u32::from(key.namespace).to_le_bytes());
+    put_at(&mut head, 28, &change.writer.to_le_bytes());
+    put_at(&mut head, 32, &change.expiry_ms.to_le_bytes());
+    head
 }
 
 fn head_crc(head: &[u8], key: &[u8], seat: Seat) -> u32 {
@@ -203,9 +229,20 @@ pub fn decode_head(bytes: &[u8], seat: Seat) -> Result<(RecordHead, Key<'_>), Da
     if head_crc(head, key, seat) != u32_at(head, 44) {
         return Err(Damage::Head);
     }
+    let decoded = decode_fields(head)?;
+    let key = Key {
+        namespace: decoded.namespace,
+        bytes: key,
+    };
+    Ok((decoded, key))
+}
+
+/// A head whose checksum was right: what its fields say.
+pub(crate) fn decode_fields(head: &[u8]) -> Result<RecordHead, Damage> {
     let decoded = RecordHead {
         kind: Kind::from_byte(head[0]).ok_or(Damage::Field)?,
-        key_bytes,
+        is_part: head[1] == PART,
+        key_bytes: u16_at(head, 2),
         value_bytes: u32_at(head, 4),
         version: Version::new(u64_at(head, 8)),
         source: Version::new(u64_at(head, 16)),
@@ -214,14 +251,11 @@ pub fn decode_head(bytes: &[u8], seat: Seat) -> Result<(RecordHead, Key<'_>), Da
         expiry_ms: u64_at(head, 32),
         value_crc: u32_at(head, 40),
     };
-    if head[1] != 0 || key.len() > KEY_BYTES_MAX || !decoded.is_sane() {
+    let is_key = usize::from(decoded.key_bytes) <= KEY_BYTES_MAX;
+    if head[1] > PART || !is_key || !decoded.is_sane() {
         return Err(Damage::Field);
     }
-    let key = Key {
-        namespace: decoded.namespace,
-        bytes: key,
-    };
-    Ok((decoded, key))
+    Ok(decoded)
 }
 
 impl RecordHead {
@@ -233,12 +267,16 @@ impl RecordHead {
 
     fn is_sane(&self) -> bool {
         let value_bytes = self.value_bytes as usize;
+        let may_be_part = matches!(self.kind, Kind::Put | Kind::Delete | Kind::Restore);
         value_bytes <= VALUE_BYTES_MAX
+            && (may_be_part || !self.is_part)
             && match self.kind {
                 Kind::Put => self.source == self.version,
                 Kind::Delete => self.source == self.version && value_bytes == 0,
                 Kind::Restore => self.source < self.version && value_bytes == 0,
                 Kind::Trim => value_bytes % TRIMMED_BYTES == 0,
+                Kind::Done => value_bytes == 0 && self.key_bytes == 0,
+                Kind::Control => self.key_bytes == 0,
             }
     }
 }
@@ -284,6 +322,7 @@ mod tests {
     #[derive(Clone, Debug)]
     struct Owned {
         kind: Kind,
+        is_part: bool,
         version: u64,
         writer: u32,
         expiry_ms: u64,
@@ -295,23 +334,26 @@ mod tests {
     impl Owned {
         fn change(&self) -> Change<'_> {
             let source = match self.kind {
-                Kind::Put | Kind::Delete => self.version,
                 Kind::Restore | Kind::Trim => self.version - 1,
+                _ => self.version,
             };
             let value = match self.kind {
-                Kind::Put => &self.value[..],
+                Kind::Put | Kind::Control => &self.value[..],
                 Kind::Trim => &self.value[..self.value.len() / 8 * 8],
-                Kind::Delete | Kind::Restore => &[],
+                Kind::Delete | Kind::Restore | Kind::Done => &[],
             };
+            let has_key = !matches!(self.kind, Kind::Done | Kind::Control);
+            let may_be_part = has_key && self.kind != Kind::Trim;
             Change {
                 kind: self.kind,
+                is_part: may_be_part && self.is_part,
                 version: Version::new(self.version),
                 source: Version::new(source),
                 writer: self.writer,
                 expiry_ms: self.expiry_ms,
                 key: Key {
                     namespace: self.namespace,
-                    bytes: &self.key,
+                    bytes: if has_key { &self.key } else { &[] },
                 },
                 value,
             }
@@ -320,12 +362,15 @@ mod tests {
 
     prop_compose! {
         fn owned()(
-            kind in prop::sample::select(vec![Kind::Put, Kind::Delete, Kind::Restore, Kind::Trim]),
+            kind in prop::sample::select(vec![
+                Kind::Put, Kind::Delete, Kind::Restore, Kind::Trim, Kind::Done, Kind::Control,
+            ]),
+            is_part: bool,
             version in 1u64.., writer: u32, expiry_ms: u64, namespace: u16,
             key in prop::collection::vec(any::<u8>(), 0..60),
             value in prop::collection::vec(any::<u8>(), 0..200),
         ) -> Owned {
-            Owned { kind, version, writer, expiry_ms, namespace, key, value }
+            Owned { kind, is_part, version, writer, expiry_ms, namespace, key, value }
         }
     }
 
@@ -344,6 +389,7 @@ mod tests {
             prop_assert_eq!(record.head.bytes(), bytes.len());
             let again = Change {
                 kind: record.head.kind,
+                is_part: record.head.is_part,
                 version: record.head.version,
                 source: record.head.source,
                 writer: record.head.writer,
@@ -392,7 +438,7 @@ mod tests {
         #[test]
         fn hostile_heads_are_judged_field_by_field(
             mut bytes in prop::collection::vec(any::<u8>(), RECORD_HEAD_BYTES..300),
-            kind in 0u8..6, flags in 0u8..2, key_bytes in 0u16..80, value_bytes in 0u32..80,
+            kind in 0u8..8, flags in 0u8..3, key_bytes in 0u16..80, value_bytes in 0u32..80,
             namespace in 0u32..70_000, is_source: bool,
         ) {
             bytes[0] = kind;
@@ -410,7 +456,7 @@ mod tests {
             match decode_record(&bytes, SEAT) {
                 Ok(record) => {
                     prop_assert!(RECORD_HEAD_BYTES + record.key.bytes.len() + record.value.len() <= bytes.len());
-                    prop_assert!(flags == 0 && (1..=4).contains(&kind) && namespace < 65_536);
+                    prop_assert!(flags < 2 && (1..=6).contains(&kind) && namespace < 65_536);
                 }
                 Err(damage) => prop_assert_ne!(damage, Damage::Magic),
             }
@@ -428,6 +474,7 @@ mod tests {
     fn the_longest_record_fits() {
         let owned = Owned {
             kind: Kind::Put,
+            is_part: false,
             version: 1,
             writer: 0,
             expiry_ms: 0,
@@ -444,6 +491,7 @@ mod tests {
     fn a_record_has_the_bytes_that_it_had() {
         let owned = Owned {
             kind: Kind::Put,
+            is_part: false,
             version: 0x0102_0304_0506_0708,
             writer: 0x1112_1314,
             expiry_ms: 0x2122_2324_2526_2728,

@@ -13,9 +13,36 @@ use crate::version::Version;
 /// Most snapshots.
 pub const SNAPSHOTS_MAX: usize = 4096;
 
+/// What an operator chooses of it, and how far counts back are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Microseconds for which a version is kept that has ended.
+    pub min_age_us: u64,
+    /// Microseconds for which a deleted key is kept; at least min-age.
+    pub keep_deleted_us: u64,
+    /// Newest versions of a key that are kept; at least 1.
+    pub min_count: u32,
+    /// The smallest min-count since gaps were last looked for.
+    pub counted: u32,
+}
+
+const DAY_US: u64 = 24 * 3600 * 1_000_000;
+
+impl Settings {
+    /// Of a new store, until somebody chooses: who notices within a week can go back.
+    pub const NEW: Self = Self {
+        min_age_us: 7 * DAY_US,
+        keep_deleted_us: 30 * DAY_US,
+        min_count: 1,
+        counted: 1,
+    };
+}
+
 /// What holds versions. Counts of it are the same on all shards; its changes are durable before they come here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
+    min_age_us: u64,
+    keep_deleted_us: u64,
     floor: Version,
     deleted_floor: Version,
     min_count: u32,
@@ -30,12 +57,33 @@ impl Retention {
     pub fn new(min_count: u32) -> Self {
         let min_count = min_count.max(1);
         Self {
+            min_age_us: 0,
+            keep_deleted_us: 0,
             floor: Version::ZERO,
             deleted_floor: Version::ZERO,
             min_count,
             counted: min_count,
             snapshots: BTreeMap::new(),
         }
+    }
+
+    /// What was chosen.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            min_age_us: self.min_age_us,
+            keep_deleted_us: self.keep_deleted_us,
+            min_count: self.min_count,
+            counted: self.counted,
+        }
+    }
+
+    /// Takes what was chosen. Counts back are good as far as they were, at most.
+    pub fn set(&mut self, settings: Settings) {
+        self.min_age_us = settings.min_age_us;
+        self.keep_deleted_us = settings.keep_deleted_us.max(settings.min_age_us);
+        self.min_count = settings.min_count.max(1);
+        self.counted = settings.counted.clamp(1, self.min_count);
     }
 
     /// The oldest moment for which every key's state is still known.
@@ -99,6 +147,28 @@ impl Retention {
             self.snapshots.remove(&moment);
         }
         true
+    }
+
+    /// So many snapshots hold this moment. False: there would be too many.
+    pub fn set_snapshots(&mut self, moment: Version, count: u32) -> bool {
+        let others = self.snapshots.iter().filter(|(at, _)| **at != moment);
+        let others: u64 = others.map(|(_, count)| u64::from(*count)).sum();
+        if others + u64::from(count) > SNAPSHOTS_MAX as u64 {
+            return false;
+        }
+        if count == 0 {
+            self.snapshots.remove(&moment);
+        } else {
+            self.snapshots.insert(moment, count);
+        }
+        true
+    }
+
+    /// How many snapshots hold each moment.
+    pub fn counts(&self) -> impl Iterator<Item = (Version, u32)> + '_ {
+        self.snapshots
+            .iter()
+            .map(|(moment, count)| (*moment, *count))
     }
 
     /// Moments that are held, oldest first.

@@ -20,6 +20,9 @@ use crate::versions::Versions;
 /// Most versions that one trim takes: its record is short, and it does not take long.
 pub const TRIMMED_MAX: usize = 4096;
 
+/// So many versions fill a slice of a checkpoint: 64 KiB.
+pub const SAVED_MAX: usize = 4096;
+
 /// What was taken from a key, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trim {
@@ -138,6 +141,7 @@ impl<R: Rules> Versions<R> {
     /// Rows up to this one go: a sweep is done with them, and a checkpoint has saved it.
     pub fn forget_rows(&mut self, up_to: Version) {
         self.rows.forget(up_to);
+        self.unreserve(up_to);
     }
 
     /// Trims what nothing holds of a key. None: nothing is taken.
@@ -242,11 +246,19 @@ impl<R: Rules> Versions<R> {
         }
     }
 
-    /// Keys of a slice, resolved, as a checkpoint saves them; and where the next slice begins.
+    /// Keys of a slice, resolved, as a checkpoint saves them; and where the next slice begins. Versions of a slice are
+    /// at most [`SAVED_MAX`] and those of one hash.
     pub fn save(&mut self, from_hash: u64) -> (Vec<Saved>, Option<u64>) {
-        let (slice, next) = self.index.slice(from_hash);
+        let (slice, mut next) = self.index.slice(from_hash);
         let mut saved = Vec::with_capacity(slice.len());
-        for (_, spot) in slice {
+        let (mut versions, mut last_hash) = (0, None);
+        for (hash, spot) in slice {
+            if versions >= SAVED_MAX && last_hash != Some(hash) {
+                next = Some(hash);
+                break;
+            }
+            last_hash = Some(hash);
+            versions += 1 + self.index.older(spot).len();
             let mut bytes = Vec::new();
             self.index.key_bytes(spot, &mut bytes);
             if !self.rules.makes(Mistake::RowsForgottenEarly) {

@@ -130,6 +130,18 @@ impl<R: Rules> Versions<R> {
         &self.retention
     }
 
+    /// The hash by which keys are listed, and dealt out to shards.
+    #[must_use]
+    pub fn hash_of(&self, key: Key<'_>) -> u64 {
+        self.index.hash_of(key)
+    }
+
+    /// The last roll back that it was given.
+    #[must_use]
+    pub fn newest_row(&self) -> Version {
+        self.rows.newest()
+    }
+
     /// To change it: durably first.
     pub fn retention_mut(&mut self) -> &mut Retention {
         &mut self.retention
@@ -177,19 +189,12 @@ impl<R: Rules> Versions<R> {
         Ok(())
     }
 
-    /// A record of the log, replayed. Those before it were, from a checkpoint on. A change that the key has is not
-    /// made again: twice is once.
+    /// A record of the log, replayed. Those before it were, from a checkpoint on, and it was not.
     ///
     /// # Errors
     /// As [`Versions::replay_restore`]; [`Refused::DigestTaken`].
     pub fn replay(&mut self, address: u64, record: &Record<'_>) -> Result<(), Refused> {
         let (head, key) = (&record.head, record.key);
-        if head.kind != Kind::Trim && !self.rules.makes(Mistake::ReplayedAgain) {
-            let spot = self.touch(key, head.version)?;
-            if spot.is_some_and(|spot| self.index.get(spot).head().version >= head.version) {
-                return Ok(());
-            }
-        }
         match head.kind {
             Kind::Put | Kind::Delete => {
                 let is_delete = head.kind == Kind::Delete;
@@ -198,6 +203,7 @@ impl<R: Rules> Versions<R> {
                 self.apply(key, Held { version, place })
             }
             Kind::Restore => self.replay_restore(key, head.version, head.source),
+            Kind::Done | Kind::Control => Ok(()),
             Kind::Trim => {
                 self.replay_trim(&Trim {
                     namespace: key.namespace,

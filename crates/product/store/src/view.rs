@@ -33,6 +33,12 @@ pub enum Refused {
     /// Too many roll backs wait for a checkpoint.
     #[error("too many roll backs wait for a checkpoint: repeat it later")]
     Busy,
+    /// A batch names a key twice, or a shard that there is not.
+    #[error("a batch names a key twice: name it once")]
+    Twice,
+    /// Recovery is under way.
+    #[error("the store is starting: repeat it later")]
+    Starting,
     /// Another key above 16 bytes has the same digest.
     #[error("another long key has the same SHA-256 digest: choose another key")]
     DigestTaken,

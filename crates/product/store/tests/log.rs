@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The log's order, its bounds, and what recovery says of ends and of damage.
 
-use erb_store::log::{IN_FLIGHT_MAX, Log, LogWrite, NotAdded, Segment, Start};
+use erb_store::log::{IN_FLIGHT_MAX, Log, LogEnd, LogWrite, NotAdded, Segment, Start, WriteOf};
 use erb_store::mistake::Sound;
 use erb_store::record::{Change, Kind, Seat, VALUE_BYTES_MAX};
-use erb_store::scan::{End, Scan, Scanned};
+use erb_store::scan::{Logged, Scan, Scanned};
 use erb_store::{Key, Version};
 
 const SEGMENT_BYTES: u64 = 4 << 20;
@@ -18,6 +18,8 @@ const START: Start = Start {
 
 fn segment(number: u64) -> Segment {
     Segment {
+        number: number as u32,
+        order: number,
         seat: Seat {
             address: number * SEGMENT_BYTES,
             uses: 2,
@@ -29,6 +31,7 @@ fn segment(number: u64) -> Segment {
 fn change(version: u64, value: &[u8]) -> Change<'_> {
     Change {
         kind: Kind::Put,
+        is_part: false,
         version: Version::new(version),
         source: Version::new(version),
         writer: 0,
@@ -47,6 +50,9 @@ fn log(start: Start) -> Log<Sound> {
     log
 }
 
+/// No end was recorded.
+const OPEN: [Option<LogEnd>; 2] = [None, None];
+
 /// A store of two segments, as bytes.
 struct Store(Vec<u8>);
 
@@ -59,14 +65,16 @@ impl Store {
         self.0[write.address as usize..][..write.bytes.len()].copy_from_slice(&write.bytes);
     }
 
-    fn scan(&self, ends: &[End]) -> (Scanned, Vec<u64>) {
-        let segments = vec![segment(1), segment(2)];
-        let mut scan = Scan::new(START, segments, ends.to_vec(), Sound);
+    /// With the ends of both segments, as far as they were recorded.
+    fn scan(&self, ends: [Option<LogEnd>; 2]) -> (Scanned, Vec<u64>) {
+        let segments = [1, 2].map(segment).into_iter().zip(ends);
+        let logged = segments.map(|(segment, end)| Logged { segment, end });
+        let mut scan = Scan::new(START, logged.collect(), Sound);
         let mut versions = Vec::new();
         while let Some(read) = scan.read() {
             let bytes = &self.0[read.address as usize..][..read.bytes as usize];
             scan.take(bytes, |_, record| {
-                versions.push(record.head.version.number())
+                versions.push(record.head.version.number());
             });
         }
         (scan.finish(), versions)
@@ -87,10 +95,15 @@ fn batches(
             log.give_segment(segment(2));
         }
         let (_, lsn) = log.add(&change(version, value)).unwrap();
-        let write = log.write(7).unwrap();
-        assert_eq!((write.lsn, lsn), (version, version));
+        let mut write = log.write(7).unwrap();
+        if let WriteOf::Directory(_) = write.of {
+            store.write(&write);
+            log.written(write.of, true);
+            write = log.write(7).unwrap();
+        }
+        assert_eq!((write.of, lsn), (WriteOf::Batch(version), version));
         store.write(&write);
-        log.written(write.lsn, true);
+        log.written(write.of, true);
         writes.push(write);
     }
     (log, writes)
@@ -103,17 +116,17 @@ fn only_what_is_done_from_the_oldest_on_is_durable() {
     for version in 0..IN_FLIGHT_MAX as u64 {
         log.add(&change(version, b"a")).unwrap();
         log.add(&change(version, b"b")).unwrap();
-        writes.push(log.write(0).unwrap().lsn);
+        writes.push(log.write(0).unwrap().of);
     }
     log.add(&change(9, b"c")).unwrap();
     assert_eq!(log.write(0), None, "as many as may be are under way");
-    for lsn in [writes[2], writes[1]] {
-        log.written(lsn, true);
+    for of in [writes[2], writes[1]] {
+        log.written(of, true);
         assert_eq!(log.durable_lsn(), START.lsn);
     }
     log.written(writes[0], true);
     assert_eq!(log.durable_lsn(), START.lsn + 3);
-    assert_eq!(log.write(0).unwrap().lsn, START.lsn + 4);
+    assert_eq!(log.write(0).unwrap().of, WriteOf::Batch(START.lsn + 4));
     assert_eq!(log.write(0), None, "nothing is left to be written");
 }
 
@@ -123,7 +136,7 @@ fn a_failed_write_ends_the_log() {
     let mut writes = Vec::new();
     for version in 0..3 {
         log.add(&change(version, b"a")).unwrap();
-        writes.push(log.write(0).unwrap().lsn);
+        writes.push(log.write(0).unwrap().of);
     }
     log.written(writes[0], true);
     log.written(writes[1], false);
@@ -146,7 +159,7 @@ fn a_batch_is_bounded_and_a_segment_is_not_overrun() {
         assert_eq!(log.add(&change(9, &value)), Err(NotAdded::Busy));
         let write = log.write(0).unwrap();
         let end = write.address + write.bytes.len() as u64;
-        assert!(end <= 2 * SEGMENT_BYTES && write.lsn == lsn);
+        assert!(end <= 2 * SEGMENT_BYTES && write.of == WriteOf::Batch(lsn));
     }
     assert_eq!(log.add(&change(4, &value)), Err(NotAdded::NeedsSegment));
     log.give_segment(segment(2));
@@ -160,12 +173,9 @@ fn a_scan_finds_all_batches_over_segments_and_reads() {
     // 300 KiB each: batches lie across the ends of reads and of segments.
     let value = vec![3; 300 << 10];
     let (log, _) = batches(&mut store, START, 20, &value);
-    let (scanned, versions) = store.scan(&[]);
+    let (scanned, versions) = store.scan(OPEN);
     assert!(versions.into_iter().eq(10..30));
-    assert_eq!(
-        (scanned.lsn, scanned.is_damaged),
-        (log.durable_lsn(), false)
-    );
+    assert_eq!((scanned.lsn, scanned.damaged_at), (log.durable_lsn(), None));
 }
 
 #[test]
@@ -175,13 +185,13 @@ fn damage_of_what_was_durable_is_said_and_a_lost_end_is_none() {
     for (at, write) in writes.iter().enumerate() {
         let byte = write.address as usize + 70;
         store.0[byte] ^= 1;
-        let (scanned, versions) = store.scan(&[]);
+        let (scanned, versions) = store.scan(OPEN);
         assert_eq!(versions.len(), at);
-        assert_eq!(scanned.lsn, write.lsn);
+        assert_eq!(WriteOf::Batch(scanned.lsn), write.of);
         // Of the last four any may be the one that was never done.
         assert_eq!(
-            scanned.is_damaged,
-            at + IN_FLIGHT_MAX < writes.len(),
+            scanned.damaged_at,
+            (at + IN_FLIGHT_MAX < writes.len()).then_some(write.address),
             "batch {at}"
         );
         store.0[byte] ^= 1;
@@ -193,12 +203,17 @@ fn nothing_old_counts_behind_a_recorded_end() {
     let mut store = Store::new();
     let (_, writes) = batches(&mut store, START, 6, b"old");
     // Batch 13 was not there, 14 and 15 were; the end was recorded, and it can be read again.
-    let end = End {
-        incarnation: 1,
-        lsn: writes[3].lsn,
-    };
-    let (scanned, versions) = store.scan(&[end]);
-    assert_eq!((versions.len(), scanned.is_damaged), (3, false));
+    let byte = writes[3].address as usize + 70;
+    store.0[byte] ^= 1;
+    let (scanned, _) = store.scan(OPEN);
+    let (number, end) = scanned.ends[0];
+    assert_eq!(
+        (number, end.lsn, scanned.damaged_at),
+        (1, START.lsn + 3, None)
+    );
+    store.0[byte] ^= 1;
+    let ended = [Some(end), None];
+    assert_eq!(store.scan(ended).1, [10, 11, 12]);
     let start = Start {
         incarnation: 2,
         lsn: scanned.lsn,
@@ -209,9 +224,91 @@ fn nothing_old_counts_behind_a_recorded_end() {
     log.give_segment(segment(2));
     log.add(&change(77, b"new")).unwrap();
     store.write(&log.write(0).unwrap());
-    let (scanned, versions) = store.scan(&[end]);
+    let (scanned, versions) = store.scan(ended);
     assert_eq!(versions, [10, 11, 12, 77]);
-    assert_eq!((scanned.lsn, scanned.is_damaged), (14, false));
+    assert_eq!((scanned.lsn, scanned.damaged_at), (14, None));
+    // What lies before a recorded end was durable: any of it that is missing is damage.
+    store.0[writes[2].address as usize + 70] ^= 1;
+    let (scanned, _) = store.scan(ended);
+    assert_eq!(scanned.damaged_at, Some(writes[2].address));
+}
+
+/// A segment that was left, with its end, and the store. So many records make a batch.
+fn closed(value: &[u8], records: u64) -> (Store, LogEnd, Vec<u64>) {
+    let mut store = Store::new();
+    let mut log = log(START);
+    let mut versions = Vec::new();
+    let mut version = 10;
+    loop {
+        if log.wants_segment() {
+            log.give_segment(segment(2));
+        }
+        for _ in 0..records {
+            log.add(&change(version, value)).unwrap();
+            versions.push(version);
+            version += 1;
+        }
+        while let Some(write) = log.write(0) {
+            store.write(&write);
+            log.written(write.of, true);
+        }
+        if let Some((number, end)) = log.closed() {
+            assert_eq!(number, 1);
+            return (store, end, versions);
+        }
+    }
+}
+
+#[test]
+fn a_closed_segment_is_read_by_its_directory_or_without_it() {
+    let (mut store, end, wanted) = closed(&[5; 100_000], 1);
+    let at = end.directory.expect("large values leave room for it");
+    assert!(end.bytes + u64::from(at.bytes) <= SEGMENT_BYTES);
+    let ended = [Some(end), None];
+    let (by_directory, versions) = store.scan(ended);
+    assert_eq!(versions, wanted);
+    // Values are not looked at: only whoever reads them finds out.
+    let value = SEGMENT_BYTES as usize + 5000;
+    store.0[value] ^= 1;
+    assert_eq!(store.scan(ended), (by_directory.clone(), wanted.clone()));
+    store.0[value] ^= 1;
+    // A damaged directory costs a longer look.
+    store.0[(SEGMENT_BYTES + end.bytes) as usize + 30] ^= 1;
+    assert_eq!(store.scan(ended), (by_directory, wanted));
+}
+
+#[test]
+fn a_directory_that_would_be_too_large_is_none() {
+    let (store, end, wanted) = closed(b"short", 60);
+    assert_eq!(end.directory, None);
+    let (scanned, versions) = store.scan([Some(end), None]);
+    assert_eq!((versions, scanned.damaged_at), (wanted, None));
+}
+
+#[test]
+fn what_cannot_be_read_of_a_directory_is_no_loss_and_of_batches_it_is() {
+    let (store, end, wanted) = closed(&[5; 100_000], 1);
+    let segments = vec![Logged {
+        segment: segment(1),
+        end: Some(end),
+    }];
+    let mut scan = Scan::new(START, segments, Sound);
+    scan.unreadable();
+    let mut count = 0;
+    while let Some(read) = scan.read() {
+        let bytes = &store.0[read.address as usize..][..read.bytes as usize];
+        scan.take(bytes, |_, _| count += 1);
+    }
+    // The last version is in the next segment.
+    assert_eq!(count, wanted.len() - 1);
+    let segments = vec![Logged {
+        segment: segment(1),
+        end: None,
+    }];
+    let mut scan = Scan::new(START, segments, Sound);
+    scan.unreadable();
+    assert_eq!(scan.read(), None);
+    assert_eq!(scan.finish().damaged_at, Some(SEGMENT_BYTES));
 }
 
 #[test]
@@ -226,7 +323,7 @@ fn another_stores_log_is_none() {
         3,
         b"value",
     );
-    assert_eq!(store.scan(&[]).1, [0; 0]);
+    assert_eq!(store.scan(OPEN).1, [0; 0]);
     batches(&mut store, Start { shard: 2, ..START }, 3, b"value");
-    assert_eq!(store.scan(&[]).1, [0; 0]);
+    assert_eq!(store.scan(OPEN).1, [0; 0]);
 }

@@ -1,116 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The engine and its log on a simulated disk, with crashes.
+//! Histories of a whole store: several shards and their control log on a simulated disk, with crashes.
 //!
 //! Invariants that it checks:
-//! 1. What was acknowledged is there after every crash; what is there is a beginning of what was done.
-//! 2. After recovery each key has what the oracle has of that beginning, and a crash right behind changes nothing.
-//! 3. A read at the watermark sees nothing that a crash takes back.
-//! 4. No end of a log is taken for damage.
-//!
-//! The control log is not there yet: rows, segments, ends and retention are durable at once.
+//! 1. What the watermark has passed is there after every crash: it may have been acknowledged, or read.
+//! 2. Of the rest each shard keeps a beginning of what was written. A batch over shards is there whole or not at all.
+//! 3. Each key has what the oracle has of what is there, less what nothing holds; gaps stand where that was.
+//! 4. Reads at the watermark see what the oracle has at it.
+//! 5. No version is ever given twice.
+//! 6. A value that is read is the one that was written.
+//! 7. Snapshots that were acknowledged are held, and what they hold is there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use erb_sim_disk::{CrashMode, Disk, WriteId};
-use erb_store::log::{Log, Segment, Start};
+use erb_sim_disk::{CrashMode, Faults};
+use erb_store::control::{Outcome, Request};
+use erb_store::message::{Part, PartWhat, What};
 use erb_store::mistake::{Broken, Mistake};
-use erb_store::record::{Change, Kind, Seat, encode_trimmed, record_bytes};
-use erb_store::scan::{End, Scan, Scanned};
-use erb_store::{
-    Condition, Held, KeyHasher, Origin, Place, Retention, RollBack, Selector, Target, Version,
-    Versions,
-};
+use erb_store::record::{Kind, Seat, decode_record};
+use erb_store::shard::{NotWritten, Writer, Written};
+use erb_store::{Condition, Held, Origin, Refused, RollBack, Selector, Settings, Target, Version};
 use fastrand::Rng;
 
 use crate::judge::{Judgement, key_of, same};
-use crate::oracle::{self, NEVER, Oracle};
+use crate::node::Node;
+use crate::oracle::{self, NEVER, Oracle, Past};
 
-const DISK_BYTES: usize = 16 << 20;
-/// So short that logs have many.
-const SEGMENT_BYTES: u64 = 32 << 10;
-const KEYS: u32 = 6;
+pub(crate) const KEYS: u32 = 6;
 const VALUE_BYTES_MAX: usize = 9000;
-const STORE_ID: u64 = 0x5a5a_0102_0304_0506;
+/// Requests that are under way at once.
+const ASKED_MAX: usize = 3;
 
-const START: Start = Start {
-    shard: 3,
-    store_id: STORE_ID,
-    incarnation: 1,
-    lsn: 1,
-    crc_before: 0,
-};
-
-/// What was done, in its order.
-enum Done {
+/// What was done to one or several keys.
+#[derive(Clone, Debug)]
+pub(crate) enum Done {
     Write {
         name: Vec<u8>,
-        version: u64,
         deleted: bool,
     },
     Restore {
         name: Vec<u8>,
-        version: u64,
         from: u64,
     },
-    Trim {
-        name: Vec<u8>,
-        versions: Vec<u64>,
-    },
+    /// Keys, and whether each was deleted.
+    Batch(Vec<(Vec<u8>, bool)>),
     RollBack(oracle::RollBack),
 }
 
-/// When a history ends.
+/// What was asked of all shards.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    RollBack(RollBack),
+    Batch(Vec<(Vec<u8>, bool)>),
+    Snapshot,
+    Other,
+}
+
+/// When a history ends, and what happens to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Steps of it.
     pub steps: u32,
     /// A loss of power at this step, before all others that chance brings; none: chance alone.
     pub crash_at: Option<u32>,
-    /// Writes of a million that fail.
-    pub fails_per_million: u32,
+    /// What the disk does.
+    pub faults: Faults,
 }
 
-struct World {
-    random: Rng,
-    mistake: Option<Mistake>,
-    disk: Disk,
-    engine: Versions<Broken>,
-    log: Log<Broken>,
-    under_way: BTreeMap<WriteId, (u64, u64, usize)>,
-    newest: u64,
-    /// What was done, with its batch.
-    done: Vec<(u64, Done)>,
+pub(crate) struct World {
+    pub(crate) random: Rng,
+    pub(crate) node: Node,
+    pub(crate) oracle: Oracle,
+    /// What the oracle does not know yet, by version: it may be lost. Of a write its shard.
+    pub(crate) pending: BTreeMap<u64, (Option<u16>, Done)>,
+    /// Everything up to here the oracle knows.
+    pub(crate) known_to: u64,
+    pub(crate) asked: BTreeMap<u64, Asked>,
+    pub(crate) next_ticket: u64,
     /// By address: the write that lies there.
-    sources: HashMap<u64, u64>,
-    /// Durable, as the control log will have it.
-    rows: Vec<RollBack>,
-    segments: Vec<Segment>,
-    ends: Vec<End>,
-    incarnation: u32,
+    pub(crate) sources: HashMap<u64, u64>,
+    pub(crate) values: HashMap<u64, Vec<u8>>,
+    pub(crate) snapshots: Vec<Version>,
+    /// The highest version that anybody was given.
+    pub(crate) highest: u64,
 }
 
 /// Plays one history.
 ///
 /// # Errors
-/// What a crash has shown.
+/// What it has shown.
 pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<(), String> {
-    let mut disk = Disk::new(DISK_BYTES, seed ^ 0x55);
-    disk.set_fails_per_million(plan.fails_per_million);
+    let said = |difference| format!("seed {seed}, {plan:?}: {difference}");
+    let mut random = Rng::with_seed(seed);
+    let shards = random.u16(1..=3);
+    let node = Node::format(random.fork(), shards, plan.faults, Broken(mistake)).map_err(said)?;
     let mut world = World {
-        random: Rng::with_seed(seed),
-        mistake,
-        disk,
-        engine: engine(Retention::new(2), mistake),
-        log: Log::new(START, Broken(mistake)),
-        under_way: BTreeMap::new(),
-        newest: 0,
-        done: Vec::new(),
+        random,
+        node,
+        oracle: Oracle::default(),
+        pending: BTreeMap::new(),
+        known_to: 0,
+        asked: BTreeMap::new(),
+        next_ticket: 1,
         sources: HashMap::new(),
-        rows: Vec::new(),
-        segments: Vec::new(),
-        ends: Vec::new(),
-        incarnation: 1,
+        values: HashMap::new(),
+        snapshots: Vec::new(),
+        highest: 0,
     };
+    let first = Request::Settings(settings(&mut world.random));
+    world.node.store.control.request(0, first);
+    world.asked.insert(0, Asked::Other);
     let mut play = || {
         for step in 0..plan.steps {
             if plan.crash_at == Some(step) {
@@ -120,423 +118,458 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<(), Str
         }
         world.crash(CrashMode::Power)
     };
-    play().map_err(|difference| format!("seed {seed}, {plan:?}: {difference}"))
-}
-
-fn engine(retention: Retention, mistake: Option<Mistake>) -> Versions<Broken> {
-    Versions::new(
-        KeyHasher::new([7, 8]),
-        retention,
-        usize::MAX,
-        Broken(mistake),
-    )
+    play().map_err(said)
 }
 
 impl World {
     fn step(&mut self) -> Judgement {
-        if self.log.wants_segment() {
-            self.add_segment();
-        }
-        if self.log.has_failed() {
+        if self.node.has_failed() {
             return self.crash(CrashMode::Process);
         }
-        match self.random.u32(..100) {
-            0..36 => self.write(),
-            36..42 => self.restore(),
-            42..46 => self.trim(),
-            46..48 => self.roll_back(),
-            48..60 => self.begin_io(),
-            60..84 => self.end_io(),
-            84..97 => self.read(),
-            97..98 => self.crash(CrashMode::Process),
-            98..99 => self.crash(CrashMode::Power),
-            _ => {
-                let floor = Version::new(self.watermark().saturating_sub(30));
-                self.engine.retention_mut().raise(floor, floor);
-                Ok(())
-            }
+        match self.random.u32(..1000) {
+            0..200 => self.write()?,
+            200..230 => self.restore()?,
+            230..260 => self.ask(),
+            260..450 => self.node.deliver(),
+            450..600 => self.node.begin_write(),
+            600..800 => self.node.end_write(),
+            800..860 => self.node.tick(),
+            860..890 => self.sweep(),
+            890..980 => self.read()?,
+            980..982 => self.crash(CrashMode::Process)?,
+            982..984 => self.crash(CrashMode::Power)?,
+            _ => self.read_value()?,
         }
-    }
-
-    fn add_segment(&mut self) {
-        let address = (self.segments.len() as u64 + 1) * SEGMENT_BYTES;
-        // No history is long enough to need more than there is.
-        assert!(
-            address + SEGMENT_BYTES <= DISK_BYTES as u64,
-            "the disk is too small"
-        );
-        let segment = Segment {
-            seat: Seat { address, uses: 1 },
-            bytes: SEGMENT_BYTES,
-        };
-        self.segments.push(segment);
-        self.log.give_segment(segment);
+        self.advance()
     }
 
     fn name(&mut self) -> Vec<u8> {
-        let number = self.random.u32(..KEYS);
-        let long = if number == 0 {
-            ", which is longer than its entry"
-        } else {
-            ""
-        };
-        format!("\0\u{1}k{number}{long}").into_bytes()
+        name_of(self.random.u32(..KEYS))
     }
 
-    /// Adds a record to the log. None: not now.
-    fn add(&mut self, change: &Change<'_>) -> Option<(u64, u64)> {
-        self.log.add(change).ok()
+    fn value(&mut self) -> Vec<u8> {
+        let length = match self.random.u8(..4) {
+            0 => self.random.usize(..VALUE_BYTES_MAX),
+            _ => self.random.usize(..100),
+        };
+        vec![self.random.u8(..); length]
+    }
+
+    /// A version has been given.
+    fn given(&mut self, version: Version) -> Judgement {
+        let number = version.number();
+        if number <= self.highest {
+            return Err(format!("version {number} is not above {}", self.highest));
+        }
+        self.highest = number;
+        Ok(())
+    }
+
+    fn change(&mut self, name: &[u8], what: What<'_>) -> Result<Option<Version>, String> {
+        let (key, now_us) = (key_of(name), self.node.now_us());
+        let writer = Writer::default();
+        let written = self
+            .node
+            .shard(key)
+            .write(key, what, Condition::Any, writer, now_us);
+        match written {
+            Ok(Written::Version(version)) => {
+                self.given(version)?;
+                Ok(Some(version))
+            }
+            Ok(Written::Absent(_)) => Ok(None),
+            Err(NotWritten::Busy | NotWritten::Frozen | NotWritten::Failed) => Ok(None),
+            Err(NotWritten::Refused(Refused::NoSuch | Refused::Trimmed, _)) => Ok(None),
+            Err(NotWritten::Refused(refused, _)) => Err(format!("a write is refused: {refused:?}")),
+        }
     }
 
     fn write(&mut self) -> Judgement {
         let name = self.name();
-        let is_delete = self.random.u8(..5) == 0;
-        let length = match self.random.u8(..4) {
-            _ if is_delete => 0,
-            0 => self.random.usize(..VALUE_BYTES_MAX),
-            _ => self.random.usize(..100),
+        let deleted = self.random.u8(..5) == 0;
+        let value = self.value();
+        let what = if deleted {
+            What::Delete
+        } else {
+            What::Put(&value)
         };
-        let value = vec![self.random.u8(..); length];
-        let key = key_of(&name);
-        let prepared = self.engine.prepare(key, Condition::Any);
-        prepared.map_err(|refused| format!("{refused:?}"))?;
-        self.newest += 1;
-        let version = Version::new(self.newest);
-        let change = Change {
-            kind: if is_delete { Kind::Delete } else { Kind::Put },
-            version,
-            source: version,
-            writer: 1,
-            expiry_ms: 0,
-            key,
-            value: &value,
-        };
-        let Some((address, lsn)) = self.add(&change) else {
+        let Some(version) = self.change(&name, what)? else {
             return Ok(());
         };
-        let bytes = record_bytes(key.bytes.len(), value.len());
-        let place = Place::written(address, bytes as u64, is_delete);
-        let applied = self.engine.apply(key, Held { version, place });
-        applied.map_err(|refused| format!("{refused:?}"))?;
-        self.sources.insert(address, version.number());
-        let (version, deleted) = (version.number(), is_delete);
-        self.done.push((
-            lsn,
-            Done::Write {
-                name,
-                version,
-                deleted,
-            },
-        ));
+        self.learn(&name)?;
+        if !deleted {
+            self.values.insert(version.number(), value);
+        }
+        let shard = self.node.shard_of(key_of(&name));
+        let done = Done::Write { name, deleted };
+        self.pending.insert(version.number(), (Some(shard), done));
         Ok(())
     }
 
     fn restore(&mut self) -> Judgement {
         let name = self.name();
-        let key = key_of(&name);
-        let back = Selector::Back(self.random.u32(..3));
-        let Ok((place, from)) = self.engine.restorable(key, back) else {
+        let from = Selector::Back(self.random.u32(..3));
+        let found = self
+            .node
+            .shard(key_of(&name))
+            .read(key_of(&name), from, Version::MAX);
+        let Some(version) = self.change(&name, What::Restore(from))? else {
             return Ok(());
         };
-        self.newest += 1;
-        let version = Version::new(self.newest);
-        let change = Change {
-            kind: Kind::Restore,
-            version,
-            source: from,
-            writer: 1,
-            expiry_ms: 0,
-            key,
-            value: &[],
-        };
-        if let Some((_, lsn)) = self.add(&change) {
-            let applied = self.engine.apply(key, Held { version, place });
-            applied.map_err(|refused| format!("{refused:?}"))?;
-            let (version, from) = (version.number(), from.number());
-            self.done.push((
-                lsn,
-                Done::Restore {
-                    name,
-                    version,
-                    from,
-                },
-            ));
-        }
+        let found = found.ok().flatten().ok_or("a restore of nothing")?;
+        let shard = self.node.shard_of(key_of(&name));
+        let from = found.version.number();
+        let done = Done::Restore { name, from };
+        self.pending.insert(version.number(), (Some(shard), done));
         Ok(())
     }
 
-    fn trim(&mut self) -> Judgement {
-        let name = self.name();
-        let below = Version::new(self.watermark());
-        let Some(trim) = self.engine.trim(key_of(&name), below) else {
-            return Ok(());
-        };
-        let value = encode_trimmed(&trim.versions);
-        let change = Change {
-            kind: Kind::Trim,
-            version: Version::new(self.newest),
-            source: trim.epoch,
-            writer: 0,
-            expiry_ms: 0,
-            key: key_of(&name),
-            value: &value,
-        };
-        let mut added = self.add(&change);
-        if added.is_none() {
-            self.all_durable()?;
-            if self.log.wants_segment() {
-                self.add_segment();
+    /// Everything that the engine has of a key, oldest first.
+    pub(crate) fn listed(&mut self, name: &[u8], cut: Version) -> Result<Vec<Held>, String> {
+        let key = key_of(name);
+        let versions = self.node.shard(key).versions_mut();
+        let listed = versions.list(key, Version::MAX, cut, usize::MAX);
+        let mut listed = listed.map_err(|refused| format!("{refused:?}"))?.versions;
+        listed.reverse();
+        Ok(listed)
+    }
+
+    /// Notes where the key's writes lie.
+    pub(crate) fn learn(&mut self, name: &[u8]) -> Judgement {
+        for held in self.listed(name, Version::MAX)? {
+            if let (Origin::Written, Some(address)) = (held.place.origin(), held.place.address()) {
+                self.sources.insert(address, held.version.number());
             }
-            added = self.add(&change);
         }
-        let Some((_, lsn)) = added else {
-            // The log has failed: memory goes with it.
-            return self.crash(CrashMode::Process);
-        };
-        let versions = trim
-            .versions
-            .iter()
-            .map(|version| version.number())
-            .collect();
-        self.done.push((lsn, Done::Trim { name, versions }));
         Ok(())
     }
 
-    /// Freezes: everything that was accepted becomes durable, then the row is.
-    fn roll_back(&mut self) -> Judgement {
-        self.all_durable()?;
-        if self.log.has_failed() {
-            return Ok(());
+    /// Asks for something that concerns all shards.
+    fn ask(&mut self) {
+        if self.asked.len() >= ASKED_MAX {
+            return;
         }
-        self.newest += 1;
-        let moment = self.newest - 1 - self.random.u64(..self.newest.min(20));
+        let (request, asked) = match self.random.u8(..12) {
+            0..4 => self.ask_roll_back(),
+            4..7 => {
+                let has_one = self.asked.values().any(|it| matches!(it, Asked::Batch(_)));
+                if has_one {
+                    return;
+                }
+                self.ask_batch()
+            }
+            7 => (Request::Snapshot, Asked::Snapshot),
+            8 => {
+                if self.snapshots.is_empty() {
+                    return;
+                }
+                // From now on nobody may rely on it.
+                let at = self.random.usize(..self.snapshots.len());
+                let held = self.snapshots.swap_remove(at);
+                (Request::Release(held), Asked::Other)
+            }
+            9 => (Request::Settings(settings(&mut self.random)), Asked::Other),
+            _ => (Request::Checkpoint, Asked::Other),
+        };
+        let ticket = self.next_ticket;
+        if self.node.store.control.request(ticket, request) {
+            self.next_ticket += 1;
+            self.asked.insert(ticket, asked);
+        }
+    }
+
+    fn ask_roll_back(&mut self) -> (Request, Asked) {
         let prefix: &[u8] = [&b""[..], b"k", b"k1"][self.random.usize(..3)];
+        let known: Vec<u64> = self
+            .oracle
+            .keys()
+            .flat_map(|(_, past)| past.iter().map(|one| one.version))
+            .collect();
+        let moment = self.random.choice(known).unwrap_or(self.known_to);
+        let target = match self.random.u8(..4) {
+            0 => Target::Back(self.random.u32(..2)),
+            _ => Target::Moment(Version::new(moment)),
+        };
         let row = RollBack {
-            id: Version::new(self.newest),
+            id: Version::ZERO,
             namespace: 1,
             prefix: prefix.to_vec(),
-            target: Target::Moment(Version::new(moment)),
+            target,
             unless_written_since: None,
         };
-        if self.engine.prepare_roll_back(&row).is_ok() {
-            let oracle = oracle::RollBack {
-                id: row.id.number(),
-                prefix: [b"\0\x01", prefix].concat(),
-                target: oracle::Target::Moment(moment),
-                unless_written_since: None,
+        (Request::RollBack(row.clone()), Asked::RollBack(row))
+    }
+
+    fn ask_batch(&mut self) -> (Request, Asked) {
+        let mut names = BTreeSet::new();
+        for _ in 0..self.random.usize(1..4) {
+            names.insert(self.name());
+        }
+        let mut by_shard: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
+        let mut all = Vec::new();
+        for name in names {
+            let deleted = self.random.u8(..4) == 0;
+            let what = if deleted {
+                PartWhat::Delete
+            } else {
+                PartWhat::Put(self.value())
             };
-            self.done.push((0, Done::RollBack(oracle)));
-            self.rows.push(row.clone());
-            self.engine.roll_back(row);
+            let part = Part {
+                namespace: 1,
+                key: name[2..].to_vec(),
+                what,
+                condition: Condition::Any,
+                writer: 0,
+                expiry_ms: 0,
+            };
+            let shard = self.node.shard_of(key_of(&name));
+            by_shard.entry(shard).or_default().push(part);
+            all.push((name, deleted));
         }
-        Ok(())
+        let parts = by_shard.into_iter().collect();
+        (Request::Batch(parts), Asked::Batch(all))
     }
 
-    fn begin_io(&mut self) -> Judgement {
-        if let Some(write) = self.log.write(self.newest) {
-            let (address, bytes) = (write.address, write.bytes.len());
-            let id = self.disk.write(address as usize, write.bytes);
-            self.under_way.insert(id, (write.lsn, address, bytes));
-        }
-        Ok(())
+    fn sweep(&mut self) {
+        let at = self.random.usize(..self.node.store.shards.len());
+        let watermark = self.node.watermark();
+        self.node.store.shards[at].sweep(watermark);
     }
 
-    fn end_io(&mut self) -> Judgement {
-        if let Some((id, ended)) = self.disk.complete_one() {
-            let (lsn, ..) = self.under_way.remove(&id).ok_or("an unknown write")?;
-            self.log.written(lsn, ended.is_ok());
+    /// The oracle learns what the watermark has passed.
+    pub(crate) fn advance(&mut self) -> Judgement {
+        while let Some((ticket, outcome)) = self.node.store.control.take_answer() {
+            let asked = self.asked.remove(&ticket).ok_or("an answer to nothing")?;
+            self.answered(&asked, outcome)?;
         }
-        Ok(())
-    }
-
-    fn all_durable(&mut self) -> Judgement {
-        loop {
-            self.begin_io()?;
-            if self.under_way.is_empty() {
-                return Ok(());
+        let watermark = self.node.watermark().number();
+        while let Some(entry) = self.pending.first_entry() {
+            if *entry.key() > watermark {
+                break;
             }
-            self.end_io()?;
+            let (version, (_, done)) = entry.remove_entry();
+            self.apply(version, &done)?;
+        }
+        self.known_to = self.known_to.max(watermark);
+        Ok(())
+    }
+
+    fn answered(&mut self, asked: &Asked, outcome: Outcome) -> Judgement {
+        match (asked, outcome) {
+            (Asked::RollBack(row), Ok(id)) => {
+                self.add_late(id, Done::RollBack(oracle_row(row, id)))
+            }
+            (Asked::RollBack(row), Err(Refused::Trimmed)) => {
+                let retention = &self.node.store.control.state().retention;
+                let is_known = match row.target {
+                    Target::Moment(moment) => retention.knows(moment),
+                    Target::Back(back) => back == 0,
+                };
+                same(
+                    "a roll back that is refused is not known",
+                    &is_known,
+                    &false,
+                )
+            }
+            (Asked::Batch(parts), Ok(version)) => {
+                for (name, _) in parts {
+                    self.learn(name)?;
+                }
+                self.add_late(version, Done::Batch(parts.clone()))
+            }
+            (Asked::Snapshot, Ok(moment)) => {
+                self.snapshots.push(moment);
+                Ok(())
+            }
+            (_, Err(Refused::Busy)) => Ok(()),
+            (Asked::Other, Ok(_)) => Ok(()),
+            (asked, outcome) => Err(format!("{asked:?} has come to {outcome:?}")),
         }
     }
 
-    /// The last version up to which everything is durable.
-    fn watermark(&self) -> u64 {
-        let durable = self.log.durable_lsn();
-        let kept = self.done.iter().take_while(|(lsn, _)| *lsn < durable);
-        kept.filter_map(|(_, done)| match done {
-            Done::Write { version, .. } | Done::Restore { version, .. } => Some(*version),
-            Done::RollBack(row) => Some(row.id),
-            Done::Trim { .. } => None,
-        })
-        .max()
-        .unwrap_or(0)
+    /// What is known only when it is done: nothing behind it may have been seen before.
+    pub(crate) fn add_late(&mut self, version: Version, done: Done) -> Judgement {
+        let number = version.number();
+        if number <= self.known_to {
+            return Err(format!(
+                "{done:?} came at {number}, {} had been read",
+                self.known_to
+            ));
+        }
+        self.highest = self.highest.max(number);
+        match self.pending.insert(number, (None, done)) {
+            None => Ok(()),
+            Some(_) => Err(format!("version {number} was given twice")),
+        }
     }
 
-    /// What is true of everything up to a batch.
-    fn oracle(&self, end_lsn: u64) -> Result<Oracle, String> {
-        let mut oracle = Oracle::default();
-        for (_, done) in self.done.iter().filter(|(lsn, _)| *lsn < end_lsn) {
-            match done {
-                Done::Write {
-                    name,
-                    version,
-                    deleted,
-                } => oracle.write(name, *version, *deleted),
-                Done::Restore {
-                    name,
-                    version,
-                    from,
-                } => {
-                    same("a restore", &oracle.restore(name, *version, *from), &true)?;
-                }
-                Done::RollBack(row) => oracle.roll_back(row),
-                Done::Trim { name, versions } => {
-                    let is_head = versions.last() == oracle.past(name).last().map(|it| &it.version);
-                    if is_head {
-                        oracle.forget(name);
-                    } else {
-                        for version in versions {
-                            same("a trim", &oracle.trim(name, *version), &true)?;
-                        }
+    fn apply(&mut self, version: u64, done: &Done) -> Judgement {
+        match done {
+            Done::Write { name, deleted } => self.oracle.write(name, version, *deleted),
+            Done::Restore { name, from } => {
+                let known = self.oracle.restore(name, version, *from);
+                return same("a restore takes what was there", &known, &true);
+            }
+            Done::Batch(parts) => {
+                for (name, deleted) in parts {
+                    let head = self.oracle.past(name).last();
+                    if !deleted || head.is_some_and(|head| !head.deleted) {
+                        self.oracle.write(name, version, *deleted);
                     }
                 }
             }
-        }
-        Ok(oracle)
-    }
-
-    fn read(&mut self) -> Judgement {
-        let (name, cut) = (self.name(), self.watermark());
-        let found = self
-            .engine
-            .read(key_of(&name), Selector::Head, Version::new(cut));
-        let found = found.map_err(|refused| format!("{refused:?}"))?;
-        let oracle = self.oracle(self.log.durable_lsn())?;
-        // A deleted key whose entry has gone is as deleted as before, though its trim is not durable yet.
-        let wanted = oracle.at(&name, cut).filter(|past| !past.deleted);
-        let wanted = wanted.map(|past| past.version);
-        let found = found.filter(|held| !held.place.is_deleted());
-        let found = found.map(|held| held.version.number());
-        same(&format!("{name:?} at the watermark {cut}"), &found, &wanted)
-    }
-
-    fn makes(&self, mistake: Mistake) -> bool {
-        self.mistake == Some(mistake)
-    }
-
-    fn crash(&mut self, mode: CrashMode) -> Judgement {
-        let acknowledged = self.log.durable_lsn();
-        // A batch that nobody was told of may be unreadable in one recovery and readable in the next.
-        let mut hidden: Vec<(u64, usize)> = Vec::new();
-        if self.random.u8(..4) == 0 {
-            let unknown = self
-                .under_way
-                .values()
-                .filter(|(lsn, ..)| *lsn >= acknowledged);
-            hidden = unknown
-                .map(|(_, address, bytes)| (*address, *bytes))
-                .collect();
-        }
-        self.under_way.clear();
-        self.disk.crash(mode);
-        let mut scanned = self.recover(&hidden)?;
-        // Recovery too may be cut off, before its end is recorded.
-        while self.random.u8(..4) == 0 {
-            self.disk.crash(CrashMode::Power);
-            scanned = self.recover(&hidden)?;
-        }
-        if !self.makes(Mistake::NotFlushed) {
-            self.disk.flush();
-        }
-        if scanned.lsn < acknowledged {
-            return Err(format!(
-                "{acknowledged} was acknowledged, found {scanned:?}"
-            ));
-        }
-        self.done.retain(|(lsn, _)| *lsn < scanned.lsn);
-        self.ends.push(End {
-            incarnation: self.incarnation,
-            lsn: scanned.lsn,
-        });
-        self.incarnation += 1;
-        let start = Start {
-            incarnation: self.incarnation,
-            lsn: scanned.lsn,
-            crc_before: scanned.crc_before,
-            ..START
-        };
-        self.log = Log::new(start, Broken(self.mistake));
-        self.as_the_oracle(scanned.lsn)
-    }
-
-    fn recover(&mut self, hidden: &[(u64, usize)]) -> Result<Scanned, String> {
-        let retention = self.engine.retention().clone();
-        self.engine = engine(retention, self.mistake);
-        for row in &self.rows {
-            self.engine.roll_back(row.clone());
-        }
-        let mut scanned = self.replay(hidden)?;
-        if self.random.u8(..4) == 0 {
-            // Twice is once.
-            scanned = self.replay(hidden)?;
-        }
-        self.engine.recovered();
-        same("damage", &scanned.is_damaged, &false)?;
-        Ok(scanned)
-    }
-
-    fn replay(&mut self, hidden: &[(u64, usize)]) -> Result<Scanned, String> {
-        let (segments, ends) = (self.segments.clone(), self.ends.clone());
-        let mut scan = Scan::new(START, segments, ends, Broken(self.mistake));
-        let mut result = Ok(());
-        while let Some(read) = scan.read() {
-            let mut bytes = self.disk.read(read.address as usize, read.bytes as usize);
-            for (address, length) in hidden {
-                let at = address.checked_sub(read.address);
-                if let Some(at) = at.filter(|at| *at < read.bytes) {
-                    bytes[at as usize..][..*length].fill(0);
-                }
-            }
-            scan.take(&bytes, |address, record| {
-                if result.is_ok() {
-                    result = self.engine.replay(address, record);
-                }
-            });
-        }
-        result.map_err(|refused| format!("replay: {refused:?}"))?;
-        Ok(scan.finish())
-    }
-
-    fn as_the_oracle(&mut self, end_lsn: u64) -> Judgement {
-        let oracle = self.oracle(end_lsn)?;
-        let count = oracle.keys().count();
-        same("keys", &self.engine.keys_len(), &count)?;
-        for (name, past) in oracle.keys() {
-            let listed = self
-                .engine
-                .list(key_of(name), Version::MAX, Version::MAX, usize::MAX);
-            let listed = listed.map_err(|refused| format!("{refused:?}"))?.versions;
-            let of = |held: &Held| {
-                let address = held.place.address();
-                let source = address.map_or(Some(NEVER), |it| self.sources.get(&it).copied());
-                let is_row = held.place.origin() == Origin::RolledBack;
-                (
-                    held.version.number(),
-                    source,
-                    held.place.is_deleted(),
-                    is_row,
-                )
-            };
-            let found: Vec<_> = listed.iter().rev().map(of).collect();
-            let kept = past.iter().filter(|one| !one.trimmed);
-            let wanted: Vec<_> = kept
-                .map(|one| {
-                    let is_row = one.origin == oracle::Origin::RolledBack;
-                    (one.version, Some(one.source), one.deleted, is_row)
-                })
-                .collect();
-            same(&format!("{name:?} after a crash"), &found, &wanted)?;
+            Done::RollBack(row) => self.oracle.roll_back(row),
         }
         Ok(())
+    }
+
+    /// A key as it was at the watermark, or at an earlier moment.
+    fn read(&mut self) -> Judgement {
+        let (name, cut) = (self.name(), Version::new(self.known_to));
+        let head = self
+            .node
+            .shard(key_of(&name))
+            .read(key_of(&name), Selector::Head, cut);
+        let head = head.map_err(|refused| format!("{refused:?}"))?;
+        let wanted = self.oracle.past(&name).last().map(|past| past.version);
+        let found = head.map(|held| held.version.number());
+        same(&format!("{name:?} at the watermark"), &found, &wanted)?;
+        let moment = match self.random.choice(&self.snapshots) {
+            Some(held) if self.random.bool() => *held,
+            _ => Version::new(self.known_to - self.known_to.min(self.random.u64(..1 << 34))),
+        };
+        let at = Selector::AsOf(moment);
+        match self.node.shard(key_of(&name)).read(key_of(&name), at, cut) {
+            Ok(held) => {
+                let found = held.map(|held| held.version.number());
+                let wanted = self.oracle.at(&name, moment.number());
+                let wanted = wanted.map(|past| past.version);
+                same(&format!("{name:?} at {moment}"), &found, &wanted)?;
+            }
+            Err(Refused::Trimmed) if !self.snapshots.contains(&moment) => {}
+            Err(refused) => return Err(format!("{name:?} at {moment}: {refused:?}")),
+        }
+        self.compare(&name, cut)
+    }
+
+    /// A durable value, from the disk.
+    fn read_value(&mut self) -> Judgement {
+        let (name, cut) = (self.name(), Version::new(self.known_to));
+        let listed = self.listed(&name, cut)?;
+        match self.random.choice(listed) {
+            Some(held) => self.check_value(&name, &held),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_value(&mut self, name: &[u8], held: &Held) -> Judgement {
+        let Some(address) = held.place.address() else {
+            return Ok(());
+        };
+        let first = address / 512 * 512;
+        let bytes = (held.place.sectors() * 512) as usize;
+        let bytes = self.node.disk.read(first as usize, bytes);
+        let bytes = bytes.map_err(|_| "a read has failed")?;
+        let store = &self.node.store;
+        let segment = store.layout.segment_of(address).ok_or("no segment")?;
+        let uses = store.control.state().segments[segment as usize].uses;
+        let record = decode_record(&bytes[(address - first) as usize..], Seat { address, uses });
+        let record = record.map_err(|damage| format!("{name:?} {held:?}: {damage}"))?;
+        same("the key of a record", &record.key, &key_of(name))?;
+        let source = self.sources.get(&address).copied();
+        same("its version", &Some(record.head.version.number()), &source)?;
+        let wanted = source.and_then(|source| self.values.get(&source));
+        match wanted {
+            Some(value) if record.head.kind == Kind::Put => {
+                same("a value", &record.value, &&value[..])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the engine has of a key up to a cut is what the oracle has, less what nothing holds.
+    pub(crate) fn compare(&mut self, name: &[u8], cut: Version) -> Judgement {
+        let listed = self.listed(name, cut)?;
+        let past = self.oracle.past(name);
+        let retention = &self.node.store.control.state().retention;
+        let floor = retention.floor().number();
+        let mut found = listed.iter().peekable();
+        let mut has_gap = false;
+        for (position, one) in past.iter().enumerate() {
+            let held = found.next_if(|held| held.version.number() == one.version);
+            let Some(held) = held else {
+                let ended = past.get(position + 1).map_or(u64::MAX, |next| next.version);
+                let life = one.version..ended;
+                let mut snapshots = self.snapshots.iter().map(|moment| moment.number());
+                let is_held = snapshots.any(|moment| life.contains(&moment));
+                if ended > floor || position + 1 == past.len() || is_held {
+                    return Err(format!(
+                        "{name:?} lacks {one:?}, which is held: {listed:?}, of {past:?}; floor {floor}"
+                    ));
+                }
+                has_gap = true;
+                continue;
+            };
+            same(&format!("a version of {name:?}"), &self.of(held), one)?;
+            same(
+                &format!("gap before {one:?}"),
+                &held.place.has_gap(),
+                &has_gap,
+            )?;
+            has_gap = false;
+        }
+        match found.next() {
+            Some(held) => Err(format!("{name:?} has {held:?}, unknown: {past:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn of(&self, held: &Held) -> Past {
+        let address = held.place.address();
+        let source = address.map_or(NEVER, |it| {
+            self.sources.get(&it).copied().unwrap_or(u64::MAX)
+        });
+        Past {
+            version: held.version.number(),
+            source,
+            origin: match held.place.origin() {
+                Origin::Written => oracle::Origin::Written,
+                Origin::Restored => oracle::Origin::Restored,
+                Origin::RolledBack => oracle::Origin::RolledBack,
+            },
+            deleted: held.place.is_deleted(),
+            trimmed: false,
+        }
+    }
+}
+
+/// Entries of deleted keys stay: that they go is judged on the engine alone, and so is min-count.
+fn settings(random: &mut Rng) -> Settings {
+    Settings {
+        min_age_us: random.u64(..3) * 1_000_000,
+        keep_deleted_us: 600_000_000,
+        min_count: random.u32(1..4),
+        counted: 1,
+    }
+}
+
+pub(crate) fn name_of(number: u32) -> Vec<u8> {
+    let long = if number == 0 {
+        ", which is longer than its entry"
+    } else {
+        ""
+    };
+    format!("\0\u{1}k{number}{long}").into_bytes()
+}
+
+pub(crate) fn oracle_row(row: &RollBack, id: Version) -> oracle::RollBack {
+    oracle::RollBack {
+        id: id.number(),
+        prefix: [b"\0\x01", &row.prefix[..]].concat(),
+        target: match row.target {
+            Target::Moment(moment) => oracle::Target::Moment(moment.number()),
+            Target::Back(back) => oracle::Target::Back(back),
+        },
+        unless_written_since: row.unless_written_since.map(Version::number),
     }
 }

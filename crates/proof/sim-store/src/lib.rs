@@ -12,15 +12,17 @@
 //! [`judge`] plays histories on the engine itself and on the oracle, with trims, checkpoints and crashes. The
 //! engine has mistakes of its own, `erb_store::mistake`; `tests/versions.rs` sees that each is found.
 //!
-//! [`crash`] plays histories on the engine with its log on a simulated disk, and stops process or machine at any
-//! step. `tests/crash.rs` does so at every one.
+//! [`crash`] plays histories on a whole store on a simulated disk, several shards and their control log, and stops
+//! process or machine at any step, in recovery too. `tests/crash.rs` does so at every one.
 
 pub mod compare;
 pub mod crash;
 pub mod judge;
 pub mod model;
+mod node;
 pub mod oracle;
 mod play;
+mod survivors;
 
 /// Set to 1: tests take their long form.
 const LONG: &str = "ERB_LONG";

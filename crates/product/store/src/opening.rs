@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recovery: superblock, control log, then of each shard checkpoint and log, then a flush.
+//!
+//! The driver does what [`Opening::io`] says, one after the other, and brings [what came](Opening::done) of it.
+//! What [`Opening::finish`] gives answers nobody before its control log has begun: by then every log's end and a new
+//! incarnation are durable.
+//!
+//! Invariants:
+//! 1. What a killed node left in the drive's cache can be read, and then lost. So the device is flushed behind all
+//!    reads, before anything that rests on them is written.
+//! 2. Every log's end is recorded before anything is answered. What lies behind it never counts again. Segments that
+//!    had nothing are free.
+//! 3. A checkpoint that is damaged is dropped for the older one, or for the whole log while no row was forgotten.
+//!    Nothing else that is damaged is passed over: then the store does not open.
+//! 4. No version above the ceiling was given, and none at or below it is given again.
+
+use std::sync::Arc;
+
+use crate::checkpoint::{CheckpointReader, DamagedAt, Of, Slices};
+use crate::control::Control;
+use crate::control_log::{ControlLog, area_start};
+use crate::entry::{Checkpoint, Entry, SegmentState, UsedFor};
+use crate::key::KeyHasher;
+use crate::layout::{ALIGN_BYTES, Layout, SUPERBLOCKS};
+use crate::log::Start;
+use crate::mistake::{Mistake, Rules, Sound};
+use crate::record::Kind;
+use crate::replay::Replay;
+use crate::retention_clock::RetentionClock;
+use crate::scan::{Logged, Scan, Scanned};
+use crate::shard::Shard;
+use crate::state::{CHECKPOINTS_KEPT, State};
+use crate::superblock::{NoSuperblock, Superblock};
+use crate::version::{Clock, Version};
+use crate::versions::Versions;
+use crate::view::Refused;
+use crate::watermark::Shared;
+
+/// What the driver shall do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenIo {
+    /// Read so many bytes from there; from the drive, not from a cache of the system.
+    Read {
+        /// Byte of the store.
+        address: u64,
+        /// A multiple of 4,096.
+        bytes: usize,
+    },
+    /// Make everything durable that can be read.
+    Flush,
+}
+
+/// Why a store does not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// No superblock.
+    #[error(transparent)]
+    NoSuperblock(#[from] NoSuperblock),
+    /// The control log is damaged.
+    #[error(
+        "the control log is damaged at byte {0}: it was durable once; check the device, restore a copy of the store"
+    )]
+    Control(u64),
+    /// A shard's log is damaged.
+    #[error(
+        "shard {shard}: the log is damaged at byte {address}: it was durable once; check the device, repair the store"
+    )]
+    Log {
+        /// Whose.
+        shard: u16,
+        /// Byte of the store.
+        address: u64,
+    },
+    /// All checkpoints of a shard are damaged.
+    #[error(
+        "shard {shard}: both checkpoints are damaged, the newer one at byte {address}: check the device"
+    )]
+    Checkpoints {
+        /// Whose.
+        shard: u16,
+        /// Byte of the store.
+        address: u64,
+    },
+    /// A record says what cannot be.
+    #[error("shard {shard}: the record at byte {address} cannot be replayed: {refused}")]
+    Replay {
+        /// Whose.
+        shard: u16,
+        /// Byte of the store.
+        address: u64,
+        /// Why.
+        refused: Refused,
+    },
+    /// A version that was never given.
+    #[error(
+        "shard {0} has a version above the ceiling: parts of another store, or an older copy, lie in this one"
+    )]
+    AboveCeiling(u16),
+    /// The device cannot be flushed.
+    #[error(
+        "the device could not be flushed: what can be read now may be lost; restart the machine, then open it again"
+    )]
+    Flush,
+    /// It is not over.
+    #[error("recovery was not brought to its end")]
+    Unfinished,
+}
+
+/// What recovery has found of a shard.
+#[derive(Debug)]
+struct Recovered<R> {
+    versions: Versions<R>,
+    start: Start,
+    owed: Vec<Version>,
+    /// What the control log has to learn.
+    entries: Vec<Entry>,
+}
+
+/// A shard's recovery.
+#[derive(Debug)]
+struct ShardOpening<R> {
+    shard: u16,
+    /// Checkpoints to try, the newest last; none: the whole log.
+    candidates: Vec<Option<Checkpoint>>,
+    versions: Versions<R>,
+    reader: Option<CheckpointReader>,
+    /// The first damage that a checkpoint had.
+    damaged: Option<DamagedAt>,
+    /// Checkpoints that are damaged.
+    dropped: Vec<u64>,
+    scan: Option<(Scan<R>, Replay<R>)>,
+}
+
+#[derive(Debug)]
+enum Step<R> {
+    Superblocks(Vec<Option<Vec<u8>>>),
+    Control(Scan<R>),
+    Shard(Box<ShardOpening<R>>),
+    Flush,
+    Done,
+}
+
+/// What is known once a superblock is.
+#[derive(Debug)]
+struct Found {
+    block: Superblock,
+    order: [usize; SUPERBLOCKS],
+    state: State,
+    is_impossible: bool,
+}
+
+/// A recovery under way.
+#[derive(Debug)]
+pub struct Opening<R = Sound> {
+    step: Step<R>,
+    found: Option<Found>,
+    recovered: Vec<Recovered<R>>,
+    memory_limit_bytes: usize,
+    /// The last read has failed once.
+    is_repeated: bool,
+    rules: R,
+}
+
+/// A store that is open as soon as its control log has begun.
+#[derive(Debug)]
+pub struct Opened<R = Sound> {
+    /// What concerns all shards.
+    pub control: Control<R>,
+    /// By number.
+    pub shards: Vec<Shard<R>>,
+    /// Clock and watermark.
+    pub shared: Arc<Shared>,
+    /// Finds a key's shard: by [`Layout::shard_of`].
+    pub hasher: KeyHasher,
+    /// What lies where.
+    pub layout: Layout,
+}
+
+impl<R: Rules + Copy> Opening<R> {
+    /// Begins a recovery. Memory is for each shard.
+    #[must_use]
+    pub fn new(memory_limit_bytes: usize, rules: R) -> Self {
+        Self {
+            step: Step::Superblocks(Vec::new()),
+            found: None,
+            recovered: Vec::new(),
+            memory_limit_bytes,
+            is_repeated: false,
+            rules,
+        }
+    }
+
+    /// What is to be done next; none: recovery is over.
+    ///
+    /// # Errors
+    /// The store cannot be opened.
+    pub fn io(&mut self) -> Result<Option<OpenIo>, OpenError> {
+        loop {
+            let read = match &mut self.step {
+                Step::Superblocks(copies) if copies.len() < SUPERBLOCKS => Some(OpenIo::Read {
+                    address: Layout::superblock_at(copies.len()),
+                    bytes: ALIGN_BYTES as usize,
+                }),
+                Step::Superblocks(_) => None,
+                Step::Control(scan) => scan.read().map(|read| OpenIo::Read {
+                    address: read.address,
+                    bytes: read.bytes as usize,
+                }),
+                Step::Shard(shard) => shard.read(),
+                Step::Flush => Some(OpenIo::Flush),
+                Step::Done => return Ok(None),
+            };
+            if read.is_some() {
+                return Ok(read);
+            }
+            self.go_on()?;
+        }
+    }
+
+    /// What came of it: the bytes of a read, nothing of a flush; none: it failed.
+    ///
+    /// # Errors
+    /// The store cannot be opened.
+    pub fn done(&mut self, result: Option<&[u8]>) -> Result<(), OpenError> {
+        if result.is_none() && !self.is_repeated && !matches!(self.step, Step::Flush) {
+            self.is_repeated = true;
+            return Ok(());
+        }
+        self.is_repeated = false;
+        match &mut self.step {
+            Step::Superblocks(copies) => copies.push(result.map(<[u8]>::to_vec)),
+            Step::Control(scan) => match (result, &mut self.found) {
+                (Some(bytes), Some(found)) => scan.take(bytes, |_, record| {
+                    let is_entry = record.head.kind == Kind::Control;
+                    let entry = Entry::decode(record.value).filter(|_| is_entry);
+                    let applied = entry.map(|entry| found.state.apply(&entry));
+                    found.is_impossible |= applied != Some(Ok(()));
+                }),
+                _ => scan.unreadable(),
+            },
+            Step::Shard(shard) => shard.done(result),
+            Step::Flush if result.is_none() => return Err(OpenError::Flush),
+            Step::Flush => self.step = Step::Done,
+            Step::Done => {}
+        }
+        Ok(())
+    }
+
+    /// A step is over.
+    fn go_on(&mut self) -> Result<(), OpenError> {
+        match std::mem::replace(&mut self.step, Step::Done) {
+            Step::Superblocks(copies) => {
+                let copies: [Option<Vec<u8>>; SUPERBLOCKS] =
+                    copies.try_into().map_err(|_| OpenError::Unfinished)?;
+                let (block, order) = Superblock::choose(&copies)?;
+                let area = block.layout.area(block.area);
+                let logged = Logged {
+                    segment: area,
+                    end: None,
+                };
+                self.found = Some(Found {
+                    block,
+                    order,
+                    state: State::new(&block.layout),
+                    is_impossible: false,
+                });
+                self.step = match area_start(&block) {
+                    Some(start) => Step::Control(Scan::new(start, vec![logged], self.rules)),
+                    None => self.next_shard(),
+                };
+            }
+            Step::Control(scan) => {
+                self.check_control(&scan.finish())?;
+                self.step = self.next_shard();
+            }
+            Step::Shard(mut shard) => {
+                let found = self.found.as_ref().ok_or(OpenError::Unfinished)?;
+                if let Some(recovered) = shard.finish(found, self.rules)? {
+                    self.recovered.push(recovered);
+                    self.step = self.next_shard();
+                } else {
+                    // The scan begins behind the checkpoint that was read, or an older one is tried.
+                    self.step =
+                        Step::Shard(shard.go_on(found, self.memory_limit_bytes, self.rules)?);
+                }
+            }
+            Step::Flush | Step::Done => {}
+        }
+        Ok(())
+    }
+
+    fn check_control(&self, scanned: &Scanned) -> Result<(), OpenError> {
+        let found = self.found.as_ref().ok_or(OpenError::Unfinished)?;
+        let area = found.block.layout.area(found.block.area).seat.address;
+        if let Some(address) = scanned.damaged_at {
+            return Err(OpenError::Control(address));
+        }
+        if scanned.lsn <= found.block.snapshot_batches || found.is_impossible {
+            return Err(OpenError::Control(area));
+        }
+        Ok(())
+    }
+
+    fn next_shard(&self) -> Step<R> {
+        let Some(found) = &self.found else {
+            return Step::Done;
+        };
+        let shard = self.recovered.len() as u16;
+        if shard >= found.block.layout.shards {
+            let is_flushed = !self.rules.makes(Mistake::NotFlushed);
+            return if is_flushed { Step::Flush } else { Step::Done };
+        }
+        let all = &found.state.checkpoints[usize::from(shard)];
+        let mut candidates: Vec<Option<Checkpoint>> = Vec::new();
+        if all.len() < CHECKPOINTS_KEPT && found.state.forgotten == Version::ZERO {
+            candidates.push(None);
+        }
+        candidates.extend(all.iter().copied().map(Some));
+        let mut opening = ShardOpening {
+            shard,
+            candidates,
+            versions: keys(found, self.memory_limit_bytes, self.rules),
+            reader: None,
+            damaged: None,
+            dropped: Vec::new(),
+            scan: None,
+        };
+        opening.begin(found, self.rules);
+        Step::Shard(Box::new(opening))
+    }
+
+    /// The store. It answers nobody before its control log has begun.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn finish(self, monotonic_us: u64) -> Result<Opened<R>, OpenError> {
+        let found = self.found.filter(|_| matches!(self.step, Step::Done));
+        let found = found.ok_or(OpenError::Unfinished)?;
+        let (block, state) = (found.block, found.state);
+        let clock = RetentionClock::start(
+            state.run_us,
+            monotonic_us,
+            state.settings().keep_deleted_us,
+            state.samples.iter().copied(),
+        );
+        let shared = Clock::behind(state.ceiling);
+        let shared = Arc::new(Shared::new(shared, block.layout.shards));
+        let mut log = ControlLog::new(block, found.order, state, self.rules);
+        let is_recorded = !self.rules.makes(Mistake::EndsUnrecorded);
+        let mut shards = Vec::new();
+        let mut entries = Vec::new();
+        for mut recovered in self.recovered {
+            entries.append(&mut recovered.entries);
+            let start = Start {
+                incarnation: log.superblock().incarnation,
+                ..recovered.start
+            };
+            let (versions, owed) = (recovered.versions, &recovered.owed);
+            let shared = Arc::clone(&shared);
+            shards.push(Shard::new(shared, versions, start, owed, self.rules));
+        }
+        for entry in entries.into_iter().filter(|_| is_recorded) {
+            let added = log.add(entry);
+            added.expect("a segment of the state can be ended or freed");
+        }
+        for entry in unfinished_checkpoints(log.state()) {
+            let added = log.add(entry);
+            added.expect("a segment of the state can be freed");
+        }
+        Ok(Opened {
+            control: Control::new(Arc::clone(&shared), log, clock, self.rules),
+            shards,
+            shared,
+            hasher: KeyHasher::new(block.hash_secret),
+            layout: block.layout,
+        })
+    }
+}
+
+/// No keys yet, but all that is known before them.
+fn keys<R: Rules + Copy>(found: &Found, memory_limit_bytes: usize, rules: R) -> Versions<R> {
+    let hasher = KeyHasher::new(found.block.hash_secret);
+    let retention = found.state.retention.clone();
+    let mut versions = Versions::new(hasher, retention, memory_limit_bytes, rules);
+    for row in &found.state.rows {
+        versions.roll_back(row.clone());
+    }
+    versions
+}
+
+/// Frees the segments of checkpoints that were not finished.
+fn unfinished_checkpoints(state: &State) -> Vec<Entry> {
+    let segments = (0..).zip(&state.segments);
+    let surplus = segments.filter(|(_, segment)| match segment.used_for {
+        UsedFor::Checkpoint { shard, number, .. } => {
+            let kept = &state.checkpoints[usize::from(shard)];
+            !kept.iter().any(|checkpoint| checkpoint.number == number)
+        }
+        _ => false,
+    });
+    surplus.map(|(number, it)| freed(number, it.uses)).collect()
+}
+
+fn freed(number: u32, uses: u32) -> Entry {
+    let used_for = UsedFor::Nothing;
+    Entry::Segment(number, SegmentState { uses, used_for })
+}
+
+impl<R: Rules + Copy> ShardOpening<R> {
+    /// Begins with the newest candidate.
+    fn begin(&mut self, found: &Found, rules: R) {
+        match self.candidates.last().copied().flatten() {
+            Some(checkpoint) => {
+                let of = Of {
+                    shard: self.shard,
+                    store_id: found.block.store_id,
+                    number: checkpoint.number,
+                };
+                let layout = &found.block.layout;
+                let segments = found
+                    .state
+                    .checkpoint_segments(layout, self.shard, of.number);
+                self.reader = Some(CheckpointReader::new(of, checkpoint, segments));
+            }
+            None => self.begin_scan(found, Slices::default(), rules),
+        }
+    }
+
+    fn begin_scan(&mut self, found: &Found, slices: Slices, rules: R) {
+        let from = self.candidates.last().and_then(Option::as_ref);
+        let (order, start) = State::log_start(&found.block, self.shard, from);
+        let layout = &found.block.layout;
+        let segments = found.state.log_segments(layout, self.shard, order);
+        let scan = Scan::new(start, segments, rules);
+        self.scan = Some((scan, Replay::new(slices, rules)));
+    }
+
+    fn read(&mut self) -> Option<OpenIo> {
+        if let Some((scan, _)) = &self.scan {
+            return scan.read().map(|read| OpenIo::Read {
+                address: read.address,
+                bytes: read.bytes as usize,
+            });
+        }
+        let read = self.reader.as_mut()?.read();
+        let read = read.map_err(|damaged| self.is_damaged(damaged)).ok()?;
+        read.map(|(address, bytes)| OpenIo::Read { address, bytes })
+    }
+
+    fn is_damaged(&mut self, damaged: DamagedAt) {
+        self.reader = None;
+        self.damaged = self.damaged.or(Some(damaged));
+    }
+
+    fn done(&mut self, result: Option<&[u8]>) {
+        let versions = &mut self.versions;
+        if let Some((scan, replay)) = &mut self.scan {
+            match result {
+                Some(bytes) => {
+                    scan.take(bytes, |at, record| replay.take(versions, at, record));
+                }
+                None => scan.unreadable(),
+            }
+            return;
+        }
+        if let Some(reader) = &mut self.reader {
+            let at = reader.read().ok().flatten().map_or(0, |(at, _)| at);
+            let taken = result.map(|bytes| reader.take(bytes, |saved| versions.load(saved)));
+            match taken {
+                Some(Ok(())) => {}
+                Some(Err(damaged)) => self.is_damaged(damaged),
+                None => self.is_damaged(DamagedAt(at)),
+            }
+        }
+    }
+
+    /// The checkpoint was read: its log follows. It is damaged: the one before it does.
+    fn go_on(
+        mut self: Box<Self>,
+        found: &Found,
+        memory: usize,
+        rules: R,
+    ) -> Result<Box<Self>, OpenError> {
+        let slices = self.reader.take().map(CheckpointReader::finish);
+        match slices {
+            Some(Ok(slices)) => self.begin_scan(found, slices, rules),
+            other => {
+                if let Some(Err(damaged)) = other {
+                    self.is_damaged(damaged);
+                }
+                let dropped = self.candidates.pop().flatten();
+                self.dropped
+                    .extend(dropped.map(|checkpoint| checkpoint.number));
+                if self.candidates.is_empty() {
+                    let address = self.damaged.map_or(0, |it| it.0);
+                    let shard = self.shard;
+                    return Err(OpenError::Checkpoints { shard, address });
+                }
+                self.versions = keys(found, memory, rules);
+                self.begin(found, rules);
+            }
+        }
+        Ok(self)
+    }
+
+    /// None: the log was not read yet.
+    fn finish(&mut self, found: &Found, rules: R) -> Result<Option<Recovered<R>>, OpenError> {
+        let Some((scan, replay)) = self.scan.take() else {
+            return Ok(None);
+        };
+        let (shard, scanned) = (self.shard, scan.finish());
+        if let Some(address) = scanned.damaged_at {
+            return Err(OpenError::Log { shard, address });
+        }
+        let commits = found.state.commits.iter();
+        let owed = commits.filter(|(_, owing)| **owing & (1 << shard) != 0);
+        let owed: Vec<Version> = owed.map(|(version, _)| *version).collect();
+        let newest = replay.finish(&mut self.versions, &owed);
+        let newest = newest.map_err(|(address, refused)| OpenError::Replay {
+            shard,
+            address,
+            refused,
+        })?;
+        if newest > found.state.ceiling {
+            return Err(OpenError::AboveCeiling(shard));
+        }
+        let start = Start {
+            shard,
+            store_id: found.block.store_id,
+            incarnation: 0,
+            lsn: scanned.lsn,
+            crc_before: scanned.crc_before,
+        };
+        let from = self.candidates.last().and_then(Option::as_ref);
+        let (from_order, _) = State::log_start(&found.block, shard, from);
+        let mut entries = ends(found, shard, from_order, &scanned);
+        let damaged = self.dropped.iter();
+        entries.extend(damaged.map(|number| Entry::CheckpointDropped(shard, *number)));
+        let empty = keys(found, 0, rules);
+        Ok(Some(Recovered {
+            versions: std::mem::replace(&mut self.versions, empty),
+            start,
+            owed,
+            entries,
+        }))
+    }
+}
+
+/// Ends the log where it ends. Segments that were looked at and have nothing of it are free. Those before them were
+/// left by the log, and stay as they are.
+fn ends(found: &Found, shard: u16, from_order: u64, scanned: &Scanned) -> Vec<Entry> {
+    let (state, layout) = (&found.state, &found.block.layout);
+    let logged = state.log_segments(layout, shard, from_order).into_iter();
+    let open = logged.filter(|logged| logged.end.is_none());
+    open.map(|logged| {
+        let (number, uses) = (logged.segment.number, logged.segment.seat.uses);
+        let mut ends = scanned.ends.iter();
+        match ends.find(|(ended, _)| *ended == number) {
+            Some((_, end)) => {
+                let order = logged.segment.order;
+                let end = Some(*end);
+                let used_for = UsedFor::Log { shard, order, end };
+                Entry::Segment(number, SegmentState { uses, used_for })
+            }
+            None => freed(number, uses),
+        }
+    })
+    .collect()
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Replay of a shard's log behind a checkpoint, or from its begin.
+//!
+//! Invariants:
+//! 1. Records come in the order of the log, and run the code of live writes.
+//! 2. What a checkpoint's slice has is left out: else a put from before a roll back would land behind it.
+//! 3. A part of a batch over shards counts when *done* of its batch follows, or the control log has its commit. Until
+//!    then nothing else touched its key, so it may be applied there. Without either it is nothing.
+
+use std::collections::BTreeMap;
+
+use crate::checkpoint::Slices;
+use crate::key::Key;
+use crate::mistake::{Mistake, Rules, Sound};
+use crate::record::{Kind, Record, RecordHead};
+use crate::scan::FoundAt;
+use crate::version::Version;
+use crate::versions::Versions;
+use crate::view::Refused;
+
+/// A part that waits to be known as committed.
+#[derive(Debug)]
+struct Waiting {
+    address: u64,
+    head: RecordHead,
+    key: Vec<u8>,
+}
+
+/// A replay under way.
+#[derive(Debug)]
+pub struct Replay<R = Sound> {
+    slices: Slices,
+    parts: BTreeMap<Version, Vec<Waiting>>,
+    newest: Version,
+    /// What came first that cannot be.
+    error: Option<(u64, Refused)>,
+    rules: R,
+}
+
+impl<R: Rules> Replay<R> {
+    /// Behind a checkpoint with these slices; without one: none.
+    #[must_use]
+    pub fn new(slices: Slices, rules: R) -> Self {
+        Self {
+            slices,
+            parts: BTreeMap::new(),
+            newest: Version::ZERO,
+            error: None,
+            rules,
+        }
+    }
+
+    /// Takes the next record.
+    pub fn take(&mut self, versions: &mut Versions<R>, found: FoundAt, record: &Record<'_>) {
+        let head = &record.head;
+        self.newest = self.newest.max(head.version);
+        if head.kind == Kind::Done {
+            let parts = self.parts.remove(&head.version).unwrap_or_default();
+            self.apply(versions, parts, Some(found.lsn));
+        } else if head.is_part && !self.rules.makes(Mistake::PartsWithoutCommit) {
+            let waiting = Waiting {
+                address: found.address,
+                head: *head,
+                key: record.key.bytes.to_vec(),
+            };
+            self.parts.entry(head.version).or_default().push(waiting);
+        } else if !self.is_saved(versions, record.key, found.lsn) {
+            self.replay(versions, found.address, record);
+        }
+    }
+
+    fn is_saved(&self, versions: &Versions<R>, key: Key<'_>, lsn: u64) -> bool {
+        let is_saved = self.slices.has(versions.hash_of(key), lsn);
+        is_saved && !self.rules.makes(Mistake::SlicesIgnored)
+    }
+
+    fn replay(&mut self, versions: &mut Versions<R>, address: u64, record: &Record<'_>) {
+        if let (Err(refused), None) = (versions.replay(address, record), self.error) {
+            self.error = Some((address, refused));
+        }
+    }
+
+    fn apply(&mut self, versions: &mut Versions<R>, parts: Vec<Waiting>, lsn: Option<u64>) {
+        for part in parts {
+            let key = Key {
+                namespace: part.head.namespace,
+                bytes: &part.key,
+            };
+            if lsn.is_some_and(|lsn| self.is_saved(versions, key, lsn)) {
+                continue;
+            }
+            let record = Record {
+                head: part.head,
+                key,
+                value: &[],
+            };
+            self.replay(versions, part.address, &record);
+        }
+    }
+
+    /// All records have come. `commits` has the batches that this shard is not known to be done with.
+    ///
+    /// # Errors
+    /// The address of a record that cannot be, and why.
+    pub fn finish(
+        mut self,
+        versions: &mut Versions<R>,
+        commits: &[Version],
+    ) -> Result<Version, (u64, Refused)> {
+        for version in commits {
+            let parts = self.parts.remove(version).unwrap_or_default();
+            if !self.rules.makes(Mistake::CommitsForgotten) {
+                self.apply(versions, parts, None);
+            }
+        }
+        versions.recovered();
+        self.error.map_or(Ok(self.newest), Err)
+    }
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A shard: its keys, its log, its checkpoints, and its side of what concerns all shards.
+//!
+//! The driver passes [messages](Shard::message) to and fro, takes [writes](Shard::take_write), and says how each
+//! [ended](Shard::written). One thread owns a shard; it shares the clock and the watermark.
+//!
+//! Invariants:
+//! 1. A change goes into the log, then into the index, at once. It may be answered once the watermark has passed its
+//!    version.
+//! 2. Readers see what is at or below the watermark, or at or below a cut that was it. So they never wait, and see
+//!    nothing that a crash takes back.
+//! 3. From a freeze to its release nothing in its scope is accepted. Reads go on.
+//! 4. What the shard itself has to log (parts, *done*, trims) comes before any other change.
+//! 5. A slice of a checkpoint is taken only while no batch is open. A checkpoint begins only while no part waits for
+//!    its commit.
+//! 6. A delete of what is not there makes no version: there is nothing that it could bring back, and a writer that
+//!    deletes without end would take memory and space of all others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::checkpoint::CheckpointWriter;
+use crate::history::Held;
+use crate::key::Key;
+use crate::log::{Log, NotAdded, Start, WriteOf};
+use crate::message::{Scope, ToControl, What};
+use crate::mistake::{Mistake, Rules, Sound};
+use crate::place::{Origin, Place};
+use crate::record::{Change, Kind, record_bytes};
+use crate::sweep::Trim;
+use crate::version::Version;
+use crate::versions::{Condition, Versions};
+use crate::view::{Refused, Selector};
+use crate::watermark::Shared;
+
+/// Bytes of a record in memory of replay.
+const RECORD_COST_BYTES: usize = 64;
+
+/// What a write has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// A version was made. It may be answered once the watermark has passed it.
+    Version(Version),
+    /// A delete found nothing. It may be answered once the watermark has passed what it saw.
+    Absent(Version),
+}
+
+/// Why a write was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotWritten {
+    /// It is refused, which may be said once the watermark has passed this version.
+    #[error("{0}")]
+    Refused(Refused, Version),
+    /// A roll back or a batch holds the key: repeat it when that is over.
+    #[error("the key is held for a moment: repeat it")]
+    Frozen,
+    /// Writes are under way, a segment or the ceiling is to come: repeat it.
+    #[error("writes are under way: repeat it")]
+    Busy,
+    /// A write to the store has failed.
+    #[error("a write to the store has failed: open it again")]
+    Failed,
+}
+
+/// What a write of a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardWriteOf {
+    /// A batch or a directory.
+    Log(WriteOf),
+    /// A chunk of a checkpoint.
+    Chunk(u32),
+}
+
+/// A write that the driver shall do: direct, and durable when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardWrite {
+    /// What it is.
+    pub of: ShardWriteOf,
+    /// Byte of the store.
+    pub address: u64,
+    /// Multiples of 4,096.
+    pub bytes: Vec<u8>,
+}
+
+/// Who writes, and until when it is good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writer {
+    /// See [`RecordHead::writer`](crate::record::RecordHead::writer).
+    pub writer: u32,
+    /// Milliseconds since 1970; 0: none.
+    pub expiry_ms: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    pub(crate) scope: Scope,
+    /// By part of a batch: what it will be.
+    pub(crate) prepared: Vec<Prepared>,
+    /// Parts that are in the log, not in the index.
+    pub(crate) logged: Vec<(usize, Held)>,
+    /// Parts are to be logged.
+    pub(crate) logs_parts: bool,
+    /// Batches below it must be durable before the parts are; none: not all are in the log.
+    pub(crate) parts_lsn: Option<u64>,
+    pub(crate) are_parts_reported: bool,
+}
+
+impl Frozen {
+    fn holds(&self, key: Key<'_>) -> bool {
+        match &self.scope {
+            Scope::RollBack(row) => {
+                row.namespace == key.namespace && key.bytes.starts_with(&row.prefix)
+            }
+            Scope::Batch(parts) => parts
+                .iter()
+                .any(|part| part.namespace == key.namespace && part.key == key.bytes),
+        }
+    }
+}
+
+/// What the shard itself has to log.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    /// A part of the frozen batch, with the batch's version.
+    Part(usize, Version),
+    Done(Version),
+    Trim(Trim),
+}
+
+/// A shard.
+#[derive(Debug)]
+pub struct Shard<R = Sound> {
+    pub(crate) number: u16,
+    pub(crate) store_id: u64,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) versions: Versions<R>,
+    pub(crate) log: Log<R>,
+    pub(crate) has_asked_segment: bool,
+    /// Batches that are not durable and have versions: the lowest of each.
+    pub(crate) outstanding: VecDeque<(u64, Version)>,
+    pub(crate) queue: VecDeque<Queued>,
+    pub(crate) frozen: Option<Frozen>,
+    /// Batches with a *done* that is not durable.
+    pub(crate) dones: VecDeque<(u64, Version)>,
+    pub(crate) checkpoint: Option<CheckpointWriter<R>>,
+    pub(crate) begins_checkpoint: Option<u64>,
+    /// Bytes of records since the last checkpoint began.
+    pub(crate) since_checkpoint: usize,
+    pub(crate) has_asked_checkpoint: bool,
+    pub(crate) outbox: VecDeque<ToControl>,
+    pub(crate) rules: R,
+}
+
+impl<R: Rules + Copy> Shard<R> {
+    /// With what recovery has found: keys, where the log goes on, and batches that it is to say *done* of.
+    #[must_use]
+    pub fn new(
+        shared: Arc<Shared>,
+        versions: Versions<R>,
+        start: Start,
+        owed: &[Version],
+        rules: R,
+    ) -> Self {
+        Self {
+            number: start.shard,
+            store_id: start.store_id,
+            shared,
+            versions,
+            log: Log::new(start, rules),
+            has_asked_segment: false,
+            outstanding: VecDeque::new(),
+            queue: owed.iter().copied().map(Queued::Done).collect(),
+            frozen: None,
+            dones: VecDeque::new(),
+            checkpoint: None,
+            begins_checkpoint: None,
+            since_checkpoint: 0,
+            has_asked_checkpoint: false,
+            outbox: VecDeque::new(),
+            rules,
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Its keys: to look at.
+    #[must_use]
+    pub fn versions(&self) -> &Versions<R> {
+        &self.versions
+    }
+
+    /// Bytes that checkpoints take in memory.
+    #[must_use]
+    pub fn checkpoint_bytes(&self) -> usize {
+        self.checkpoint.as_ref().map_or(0, CheckpointWriter::bytes)
+    }
+
+    /// A write has failed: nothing more is acknowledged.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.log.has_failed()
+    }
+
+    /// Reads a key at a cut, which is the watermark or was it.
+    ///
+    /// # Errors
+    /// As [`Versions::read`]; [`Refused::Starting`].
+    pub fn read(
+        &mut self,
+        key: Key<'_>,
+        selector: Selector,
+        cut: Version,
+    ) -> Result<Option<Held>, Refused> {
+        if !self.shared.is_open() {
+            return Err(Refused::Starting);
+        }
+        self.versions.read(key, selector, cut)
+    }
+
+    /// All keys, as they are: for listings, and for tests.
+    pub fn versions_mut(&mut self) -> &mut Versions<R> {
+        &mut self.versions
+    }
+
+    /// Changes a key, if the condition is met.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub fn write(
+        &mut self,
+        key: Key<'_>,
+        what: What<'_>,
+        condition: Condition,
+        writer: Writer,
+        now_us: u64,
+    ) -> Result<Written, NotWritten> {
+        if self.log.has_failed() {
+            return Err(NotWritten::Failed);
+        }
+        if !self.shared.is_open() || !self.queue.is_empty() {
+            return Err(NotWritten::Busy);
+        }
+        let is_held = self.frozen.as_ref().is_some_and(|it| it.holds(key));
+        if is_held && !self.rules.makes(Mistake::FreezeIgnored) {
+            return Err(NotWritten::Frozen);
+        }
+        let prepared = self.prepare(key, what, condition);
+        let prepared = prepared.map_err(|(refused, seen)| NotWritten::Refused(refused, seen))?;
+        let (kind, place, source) = match prepared {
+            Prepared::Change(kind, place, source) => (kind, place, source),
+            Prepared::Nothing(seen) => return Ok(Written::Absent(seen)),
+        };
+        self.shared.hold(usize::from(self.number));
+        let version = self.shared.clock().next(now_us);
+        let written = version.map_err(|_| NotWritten::Busy).and_then(|version| {
+            let value = value_of(what);
+            let change = Change {
+                kind,
+                is_part: false,
+                version,
+                source: source.unwrap_or(version),
+                writer: writer.writer,
+                expiry_ms: writer.expiry_ms,
+                key,
+                value,
+            };
+            let held = self.log_change(&change, place)?;
+            let applied = self.versions.apply(key, held);
+            assert!(applied.is_ok(), "what was prepared can be applied");
+            Ok(Written::Version(version))
+        });
+        self.publish();
+        written
+    }
+
+    /// What a change will be, and what it was decided by.
+    pub(crate) fn prepare(
+        &mut self,
+        key: Key<'_>,
+        what: What<'_>,
+        condition: Condition,
+    ) -> Result<Prepared, (Refused, Version)> {
+        let head = self.versions.read(key, Selector::Head, Version::MAX);
+        let seen = head.ok().flatten().map_or(Version::ZERO, |it| it.version);
+        let refused = |refused| (refused, seen);
+        let head = self.versions.prepare(key, condition).map_err(refused)?;
+        let is_absent = head.is_none_or(|head| head.place.is_deleted());
+        match what {
+            What::Put(_) => Ok(Prepared::Change(Kind::Put, None, None)),
+            What::Delete if is_absent => Ok(Prepared::Nothing(seen)),
+            What::Delete => Ok(Prepared::Change(Kind::Delete, None, None)),
+            What::Restore(from) => {
+                let (place, from) = self.versions.restorable(key, from).map_err(refused)?;
+                Ok(Prepared::Change(Kind::Restore, Some(place), Some(from)))
+            }
+        }
+    }
+
+    /// Adds a change to the log: the version that it makes.
+    pub(crate) fn log_change(
+        &mut self,
+        change: &Change<'_>,
+        place: Option<Place>,
+    ) -> Result<Held, NotWritten> {
+        let (address, lsn) = self.add(change)?;
+        let bytes = record_bytes(change.key.bytes.len(), change.value.len()) as u64;
+        let is_delete = change.kind == Kind::Delete;
+        let place = place.map_or_else(
+            || Place::written(address, bytes, is_delete),
+            |place| place.again(Origin::Restored),
+        );
+        let version = change.version;
+        if self.outstanding.back().is_none_or(|(last, _)| *last < lsn) {
+            self.outstanding.push_back((lsn, version));
+        }
+        Ok(Held { version, place })
+    }
+
+    pub(crate) fn add(&mut self, change: &Change<'_>) -> Result<(u64, u64), NotWritten> {
+        let added = self.log.add(change).map_err(|error| match error {
+            NotAdded::Busy | NotAdded::NeedsSegment => NotWritten::Busy,
+            NotAdded::Failed => NotWritten::Failed,
+        })?;
+        self.since_checkpoint += RECORD_COST_BYTES;
+        Ok(added)
+    }
+
+    /// Publishes up to where everything of the shard is durable.
+    pub(crate) fn publish(&mut self) {
+        let lowest = self.outstanding.front().map(|(_, version)| *version);
+        let is_alone = self.rules.makes(Mistake::WatermarkPerShard);
+        let up_to = lowest.map(Version::before).filter(|_| !is_alone);
+        self.shared.publish(usize::from(self.number), up_to);
+    }
+
+    /// Sweeps a part of the keys: trims what nothing holds. `below` is the lowest of the watermark and all cuts in
+    /// flight. False: not now.
+    pub fn sweep(&mut self, below: Version) -> bool {
+        let is_free = self.queue.is_empty() && self.frozen.is_none();
+        if !is_free || self.log.has_failed() || !self.shared.is_open() {
+            return false;
+        }
+        let swept = self.versions.sweep(below.min(self.shared.watermark()));
+        self.queue.extend(swept.trims.into_iter().map(Queued::Trim));
+        self.log_queue();
+        true
+    }
+}
+
+pub(crate) fn value_of(what: What<'_>) -> &[u8] {
+    match what {
+        What::Put(value) => value,
+        What::Delete | What::Restore(_) => &[],
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Prepared {
+    /// Kind, and of a restore the place and the version that it takes.
+    Change(Kind, Option<Place>, Option<Version>),
+    /// Nothing is to be done; what was seen.
+    Nothing(Version),
+}

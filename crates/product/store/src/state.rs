@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the control log says: all that concerns the whole store, but keys and values.
+//!
+//! Invariants:
+//! 1. The state follows from the entries alone, and [`State::entries`] make the same state again.
+//! 2. It is bounded: rows, snapshots, samples, checkpoints and commits by constants, the rest by segments.
+//! 3. The ceiling, floors and the number of uses of a segment never go back.
+//! 4. A segment's place in a log or checkpoint is its own: no two have the same.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::entry::{Checkpoint, Entry, SegmentState, UsedFor};
+use crate::layout::Layout;
+use crate::log::{Segment, Start};
+use crate::record::Seat;
+use crate::retention::{Retention, Settings};
+use crate::retention_clock::{SAMPLES_MAX, Sample};
+use crate::rows::{ROWS_MAX, RollBack};
+use crate::scan::Logged;
+use crate::superblock::Superblock;
+use crate::version::Version;
+
+/// Checkpoints of a shard that are kept.
+pub const CHECKPOINTS_KEPT: usize = 2;
+/// Most batches over shards that some shard is not done with.
+pub const COMMITS_MAX: usize = 4096;
+
+/// An entry that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the control log has an entry that cannot be: it was written by another program, or is damaged"
+)]
+pub struct Impossible;
+
+/// What the control log says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// No version above it is given.
+    pub ceiling: Version,
+    /// The wall clock when that was written.
+    pub wall_us: u64,
+    /// Microseconds that the retention clock had run by then.
+    pub run_us: u64,
+    /// Moments of the retention clock, oldest first.
+    pub samples: VecDeque<Sample>,
+    /// What is kept.
+    pub retention: Retention,
+    /// Roll backs that not all checkpoints have, oldest first.
+    pub rows: Vec<RollBack>,
+    /// Rows up to this one have gone: who has no checkpoint cannot know them.
+    pub forgotten: Version,
+    /// By number.
+    pub segments: Vec<SegmentState>,
+    /// By shard: the newest last.
+    pub checkpoints: Vec<Vec<Checkpoint>>,
+    /// Batches over shards: bits of those that are not done with them.
+    pub commits: BTreeMap<Version, u64>,
+}
+
+impl State {
+    /// Of a store that was just formatted.
+    #[must_use]
+    pub fn new(layout: &Layout) -> Self {
+        let mut retention = Retention::new(1);
+        retention.set(Settings::NEW);
+        Self {
+            ceiling: Version::ZERO,
+            wall_us: 0,
+            run_us: 0,
+            samples: VecDeque::new(),
+            retention,
+            rows: Vec::new(),
+            forgotten: Version::ZERO,
+            segments: vec![SegmentState::default(); layout.segments() as usize],
+            checkpoints: vec![Vec::new(); usize::from(layout.shards)],
+            commits: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an entry in.
+    ///
+    /// # Errors
+    /// It cannot be; nothing has changed.
+    pub fn apply(&mut self, entry: &Entry) -> Result<(), Impossible> {
+        match entry {
+            Entry::Time {
+                ceiling,
+                wall_us,
+                run_us,
+            } => {
+                self.ceiling = self.ceiling.max(*ceiling);
+                self.wall_us = *wall_us;
+                self.run_us = self.run_us.max(*run_us);
+            }
+            Entry::Sample(sample) => self.add_sample(*sample),
+            Entry::Segment(number, state) => self.set_segment(*number, *state)?,
+            Entry::RollBack(row) => {
+                let newest = self.rows.last().map_or(Version::ZERO, |row| row.id);
+                if row.id <= newest || self.rows.len() >= ROWS_MAX {
+                    return Err(Impossible);
+                }
+                self.rows.push(row.clone());
+            }
+            Entry::RowsForgotten(up_to) => {
+                self.forgotten = self.forgotten.max(*up_to);
+                self.rows.retain(|row| row.id > *up_to);
+            }
+            Entry::Floors(floor, deleted) => self.retention.raise(*floor, *deleted),
+            Entry::Settings(settings) => self.retention.set(*settings),
+            Entry::Snapshot(moment, count) => {
+                if !self.retention.set_snapshots(*moment, *count) {
+                    return Err(Impossible);
+                }
+            }
+            Entry::Checkpoint(shard, checkpoint) => self.add_checkpoint(*shard, *checkpoint)?,
+            Entry::CheckpointDropped(shard, number) => {
+                let all = self.checkpoints.get_mut(usize::from(*shard));
+                all.ok_or(Impossible)?.retain(|it| it.number != *number);
+            }
+            Entry::Commit(version, 0) => {
+                self.commits.remove(version);
+            }
+            Entry::Commit(version, owing) => {
+                let is_new = !self.commits.contains_key(version);
+                if is_new && self.commits.len() >= COMMITS_MAX {
+                    return Err(Impossible);
+                }
+                self.commits.insert(*version, *owing);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_sample(&mut self, sample: Sample) {
+        if self.samples.len() >= SAMPLES_MAX {
+            // The clock that begins with them thins them out by age; here only their number counts.
+            let mut is_kept = false;
+            self.samples.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+        }
+        self.samples.push_back(sample);
+    }
+
+    fn set_segment(&mut self, number: u32, state: SegmentState) -> Result<(), Impossible> {
+        let shards = self.checkpoints.len();
+        let is_shard = match state.used_for {
+            UsedFor::Nothing => true,
+            UsedFor::Log { shard, .. } | UsedFor::Checkpoint { shard, .. } => {
+                usize::from(shard) < shards
+            }
+        };
+        let segment = self.segments.get_mut(number as usize).ok_or(Impossible)?;
+        if !is_shard || state.uses < segment.uses {
+            return Err(Impossible);
+        }
+        *segment = state;
+        Ok(())
+    }
+
+    fn add_checkpoint(&mut self, shard: u16, checkpoint: Checkpoint) -> Result<(), Impossible> {
+        let all = self.checkpoints.get_mut(usize::from(shard));
+        let all = all.ok_or(Impossible)?;
+        if all
+            .last()
+            .is_some_and(|last| last.number > checkpoint.number)
+        {
+            return Err(Impossible);
+        }
+        all.retain(|it| it.number != checkpoint.number);
+        all.push(checkpoint);
+        let surplus = all.len().saturating_sub(CHECKPOINTS_KEPT);
+        all.drain(..surplus);
+        Ok(())
+    }
+
+    /// Entries that make this state.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut entries = vec![
+            Entry::Time {
+                ceiling: self.ceiling,
+                wall_us: self.wall_us,
+                run_us: self.run_us,
+            },
+            Entry::Settings(self.retention.settings()),
+            Entry::Floors(self.retention.floor(), self.retention.deleted_floor()),
+            Entry::RowsForgotten(self.forgotten),
+        ];
+        entries.extend(self.samples.iter().copied().map(Entry::Sample));
+        let snapshots = self.retention.counts();
+        entries.extend(snapshots.map(|(moment, count)| Entry::Snapshot(moment, count)));
+        entries.extend(self.rows.iter().cloned().map(Entry::RollBack));
+        let segments = (0..).zip(&self.segments);
+        let used = segments.filter(|(_, state)| **state != SegmentState::default());
+        entries.extend(used.map(|(number, state)| Entry::Segment(number, *state)));
+        for (shard, all) in (0..).zip(&self.checkpoints) {
+            entries.extend(all.iter().map(|it| Entry::Checkpoint(shard, *it)));
+        }
+        let commits = self.commits.iter();
+        entries.extend(commits.map(|(version, owing)| Entry::Commit(*version, *owing)));
+        entries
+    }
+
+    /// The segments of a shard's log from an order on, oldest first.
+    #[must_use]
+    pub fn log_segments(&self, layout: &Layout, shard: u16, from_order: u64) -> Vec<Logged> {
+        let mut found: Vec<Logged> = (0..)
+            .zip(&self.segments)
+            .filter_map(|(number, state)| match state.used_for {
+                UsedFor::Log {
+                    shard: whose,
+                    order,
+                    end,
+                } if whose == shard && order >= from_order => Some(Logged {
+                    segment: segment(layout, number, state.uses, order),
+                    end,
+                }),
+                _ => None,
+            })
+            .collect();
+        found.sort_by_key(|logged| logged.segment.order);
+        found
+    }
+
+    /// The segments of a shard's checkpoint, in their order.
+    #[must_use]
+    pub fn checkpoint_segments(&self, layout: &Layout, shard: u16, number: u64) -> Vec<Segment> {
+        let mut found: Vec<Segment> = (0..)
+            .zip(&self.segments)
+            .filter_map(|(at, state)| match state.used_for {
+                UsedFor::Checkpoint {
+                    shard: whose,
+                    number: which,
+                    order,
+                } if whose == shard && which == number => {
+                    Some(segment(layout, at, state.uses, u64::from(order)))
+                }
+                _ => None,
+            })
+            .collect();
+        found.sort_by_key(|segment| segment.order);
+        found
+    }
+
+    /// From where a shard's log is to be replayed behind one of its checkpoints; none: from its first segment.
+    #[must_use]
+    pub fn log_start(block: &Superblock, shard: u16, from: Option<&Checkpoint>) -> (u64, Start) {
+        let start = Start {
+            shard,
+            store_id: block.store_id,
+            incarnation: from.map_or(0, |it| it.incarnation),
+            lsn: from.map_or(1, |it| it.lsn),
+            crc_before: from.map_or(0, |it| it.crc_before),
+        };
+        (from.map_or(0, |it| it.order), start)
+    }
+}
+
+/// A segment in its present use.
+pub(crate) fn segment(layout: &Layout, number: u32, uses: u32, order: u64) -> Segment {
+    Segment {
+        number,
+        order,
+        seat: Seat {
+            address: layout.segment_at(number),
+            uses,
+        },
+        bytes: layout.segment_bytes,
+    }
+}
+
+impl State {
+    /// What is kept, as a shard begins with it.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.retention.settings()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::entry::tests::{checkpoints, rows, used};
+
+    fn layout() -> Layout {
+        Layout::new(4 << 30, 3).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_is_made_again_by_its_entries(
+            segments in prop::collection::vec((0u32..60, 0u32..5, used()), 0..40),
+            mut rows in prop::collection::vec(rows(), 0..20),
+            checkpoints in prop::collection::vec((0u16..4, checkpoints()), 0..9),
+            numbers in prop::collection::vec((0u64..20, 0u32..3), 0..20),
+        ) {
+            let mut state = State::new(&layout());
+            rows.sort_by_key(|row| row.id);
+            let mut entries: Vec<Entry> = rows.into_iter().map(Entry::RollBack).collect();
+            entries.extend(segments.into_iter().map(|(number, uses, used_for)| {
+                Entry::Segment(number, SegmentState { uses, used_for })
+            }));
+            entries.extend(checkpoints.into_iter().map(|(shard, it)| Entry::Checkpoint(shard, it)));
+            for (number, count) in numbers {
+                let version = Version::new(number);
+                entries.push(Entry::Snapshot(version, count));
+                entries.push(Entry::Floors(version, Version::new(number / 2)));
+                entries.push(Entry::Commit(version, u64::from(count)));
+                entries.push(Entry::CheckpointDropped(1, number));
+                entries.push(Entry::RowsForgotten(version));
+                entries.push(Entry::Sample(Sample { run_us: number, version }));
+                entries.push(Entry::Time { ceiling: version, wall_us: number, run_us: number });
+                entries.push(Entry::Settings(Settings {
+                    min_age_us: number, keep_deleted_us: number + 1, min_count: 1 + count, counted: 1,
+                }));
+            }
+            for entry in &entries {
+                let before = state.clone();
+                if state.apply(entry).is_err() {
+                    prop_assert_eq!(&state, &before);
+                }
+            }
+            let mut again = State::new(&layout());
+            for entry in state.entries() {
+                let decoded = Entry::decode(&entry.encode()).unwrap();
+                prop_assert_eq!(again.apply(&decoded), Ok(()));
+            }
+            prop_assert_eq!(again, state);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut state = State::new(&layout());
+        let log = |shard| UsedFor::Log {
+            shard,
+            order: 1,
+            end: None,
+        };
+        let set = |number, uses, used_for| Entry::Segment(number, SegmentState { uses, used_for });
+        assert_eq!(state.apply(&set(0, 2, log(0))), Ok(()));
+        assert_eq!(state.apply(&set(0, 1, log(0))), Err(Impossible));
+        assert_eq!(state.apply(&set(0, 3, log(3))), Err(Impossible));
+        assert_eq!(state.apply(&set(1 << 20, 1, log(0))), Err(Impossible));
+    }
+
+    #[test]
+    fn samples_and_checkpoints_are_bounded() {
+        let mut state = State::new(&layout());
+        for number in 0..5000 {
+            let sample = Sample {
+                run_us: number,
+                version: Version::new(number),
+            };
+            state.apply(&Entry::Sample(sample)).unwrap();
+        }
+        assert!(state.samples.len() <= SAMPLES_MAX);
+        let checkpoint = |number| Checkpoint {
+            number,
+            order: 0,
+            lsn: 1,
+            crc_before: 0,
+            incarnation: 1,
+            keys: 0,
+            chunks: 1,
+            rows_up_to: Version::ZERO,
+        };
+        for number in 1..5 {
+            let entry = Entry::Checkpoint(1, checkpoint(number));
+            assert_eq!(state.apply(&entry), Ok(()));
+        }
+        assert_eq!(state.checkpoints[1], [checkpoint(3), checkpoint(4)]);
+    }
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A store on a simulated disk, as an event loop would drive it: messages, writes and recovery in any order.
+//!
+//! Invariants:
+//! 1. From one to another messages keep their order. Everything else comes in any order.
+//! 2. Recovery may be cut off anywhere. Nothing is asked of the store before it is open.
+
+use std::collections::BTreeMap;
+
+use erb_sim_disk::{CrashMode, Disk, Faults, WriteId};
+use erb_store::control_log::ControlWriteOf;
+use erb_store::entry::UsedFor;
+use erb_store::key::Name;
+use erb_store::layout::{Layout, SUPERBLOCKS};
+use erb_store::mistake::Broken;
+use erb_store::opening::{OpenIo, Opened, Opening};
+use erb_store::shard::{Shard, ShardWriteOf};
+use erb_store::superblock::Superblock;
+use erb_store::{Key, Version, Wall};
+use fastrand::Rng;
+
+/// So short that logs have many.
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// So short that it is left often.
+const AREA_BYTES: u64 = 96 << 10;
+const SEGMENTS: u64 = 160;
+const STORE_ID: u64 = 0x5a5a_0102_0304_0506;
+/// The wall clock when histories begin.
+const WALL_US: u64 = 1_800_000_000_000_000;
+/// Most that a wall clock goes back while the node is down.
+const BACK_US: u64 = 20_000_000;
+/// One of so many reads or writes of a recovery is its last.
+const CUT_OFF: u32 = 60;
+
+/// Whose write.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Control(ControlWriteOf),
+    Shard(u16, ShardWriteOf),
+}
+
+/// What was under way when the node stopped, and may be unreadable for one recovery.
+type Hidden = Vec<(u64, usize)>;
+
+/// A store that runs.
+pub(crate) struct Node {
+    pub(crate) random: Rng,
+    pub(crate) disk: Disk,
+    pub(crate) store: Opened<Broken>,
+    under_way: BTreeMap<WriteId, (Owner, u64, usize)>,
+    wall: Wall,
+    wall_us: u64,
+    monotonic_us: u64,
+    faults: Faults,
+    rules: Broken,
+}
+
+fn layout(shards: u16) -> Layout {
+    let areas = (256 << 10) + 2 * AREA_BYTES;
+    Layout {
+        store_bytes: areas + SEGMENTS * SEGMENT_BYTES,
+        segment_bytes: SEGMENT_BYTES,
+        area_bytes: AREA_BYTES,
+        shards,
+    }
+}
+
+impl Node {
+    /// Formats a store and opens it.
+    pub(crate) fn format(
+        mut random: Rng,
+        shards: u16,
+        faults: Faults,
+        rules: Broken,
+    ) -> Result<Self, String> {
+        let layout = layout(shards);
+        layout.check().map_err(|error| error.to_string())?;
+        let mut disk = Disk::new(layout.store_bytes as usize, random.u64(..));
+        let block = Superblock::format(layout, STORE_ID, [7, 8]);
+        for copy in 0..SUPERBLOCKS {
+            disk.write(Layout::superblock_at(copy) as usize, block.encode(copy));
+            let ended = disk.complete_one();
+            assert!(ended.is_some_and(|(_, ended)| ended.is_ok()));
+        }
+        let (mut monotonic_us, mut wall_us) = (0, WALL_US);
+        let store = open(
+            &mut random,
+            &mut disk,
+            &[],
+            (&mut monotonic_us, &mut wall_us),
+            faults,
+            rules,
+        )?;
+        let wall = wall(&store, wall_us, monotonic_us)?;
+        Ok(Self {
+            random,
+            disk,
+            store,
+            under_way: BTreeMap::new(),
+            wall,
+            wall_us,
+            monotonic_us,
+            faults,
+            rules,
+        })
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.wall.now_us()
+    }
+
+    /// The shard of a key.
+    pub(crate) fn shard_of(&self, key: Key<'_>) -> u16 {
+        let hash = self.store.hasher.hash(&Name::of(key));
+        self.store.layout.shard_of(hash)
+    }
+
+    pub(crate) fn shard(&mut self, key: Key<'_>) -> &mut Shard<Broken> {
+        let number = self.shard_of(key);
+        &mut self.store.shards[usize::from(number)]
+    }
+
+    pub(crate) fn watermark(&self) -> Version {
+        self.store.shared.watermark()
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self) {
+        let passed_us = self.random.u64(..400_000);
+        self.monotonic_us += passed_us;
+        self.wall_us += passed_us;
+        self.wall.tick(self.wall_us, self.monotonic_us);
+        let (wall, monotonic_us) = (self.wall, self.monotonic_us);
+        self.store.control.tick(&wall, monotonic_us, Version::MAX);
+    }
+
+    /// One message arrives.
+    pub(crate) fn deliver(&mut self) {
+        if self.random.bool() {
+            if let Some((shard, message)) = self.store.control.take_message() {
+                self.store.shards[usize::from(shard)].message(message);
+            }
+            return;
+        }
+        let at = self.random.usize(..self.store.shards.len());
+        if let Some(message) = self.store.shards[at].take_message() {
+            self.store.control.message(at as u16, message);
+        }
+    }
+
+    /// One write begins.
+    pub(crate) fn begin_write(&mut self) {
+        let at = self.random.usize(..=self.store.shards.len());
+        let begun = match self.store.shards.get_mut(at) {
+            Some(shard) => {
+                let retention_us = self.store.control.run_us();
+                let write = shard.take_write(retention_us);
+                write.map(|it| (Owner::Shard(at as u16, it.of), it.address, it.bytes))
+            }
+            None => {
+                let write = self.store.control.take_write();
+                write.map(|it| (Owner::Control(it.of), it.address, it.bytes))
+            }
+        };
+        if let Some((owner, address, bytes)) = begun {
+            let length = bytes.len();
+            let id = self.disk.write(address as usize, bytes);
+            self.under_way.insert(id, (owner, address, length));
+        }
+    }
+
+    /// One write ends.
+    pub(crate) fn end_write(&mut self) {
+        let Some((id, ended)) = self.disk.complete_one() else {
+            return;
+        };
+        match self.under_way.remove(&id) {
+            Some((Owner::Shard(at, of), ..)) => {
+                self.store.shards[usize::from(at)].written(of, ended.is_ok());
+            }
+            Some((Owner::Control(of), ..)) => self.store.control.written(of, ended.is_ok()),
+            None => unreachable!("every write has an owner"),
+        }
+    }
+
+    /// A write has failed: the node has to open its store again.
+    pub(crate) fn has_failed(&self) -> bool {
+        let mut shards = self.store.shards.iter();
+        self.store.control.failed().is_some() || shards.any(Shard::has_failed)
+    }
+
+    /// Process or machine stop, and the store is opened again. What is damaged by then is what can be lost.
+    pub(crate) fn crash(&mut self, mode: CrashMode) -> Result<(), String> {
+        let mut hidden = Hidden::new();
+        if self.random.u8(..4) == 0 {
+            let unknown = self.under_way.values();
+            hidden = unknown
+                .map(|(_, address, bytes)| (*address, *bytes))
+                .collect();
+        }
+        self.under_way.clear();
+        self.disk.crash(mode);
+        self.rot();
+        self.wall_us -= self.random.u64(..BACK_US);
+        self.store = open(
+            &mut self.random,
+            &mut self.disk,
+            &hidden,
+            (&mut self.monotonic_us, &mut self.wall_us),
+            self.faults,
+            self.rules,
+        )?;
+        self.wall = wall(&self.store, self.wall_us, self.monotonic_us)?;
+        Ok(())
+    }
+
+    /// Damages what the store must do without: a superblock, the newer of two checkpoints, a directory.
+    fn rot(&mut self) {
+        let (state, layout) = (self.store.control.state(), self.store.layout);
+        // Whether the sector may be unreadable. In a segment it would stay so until it is written, and an open log with
+        // such a sector does not open: its end may lie there.
+        let mut places: Vec<(u64, bool)> = Vec::new();
+        if self.random.u8(..6) == 0 {
+            places.push((
+                Layout::superblock_at(self.random.usize(..SUPERBLOCKS)),
+                true,
+            ));
+        }
+        for (shard, all) in (0..).zip(&state.checkpoints) {
+            if let ([_, newest], 0) = (&all[..], self.random.u8(..4)) {
+                let segments = state.checkpoint_segments(&layout, shard, newest.number);
+                places.extend(
+                    segments
+                        .first()
+                        .map(|segment| (segment.seat.address, false)),
+                );
+            }
+        }
+        for (number, segment) in (0..).zip(&state.segments) {
+            if let UsedFor::Log { end: Some(end), .. } = segment.used_for {
+                if end.directory.is_some() && self.random.u8(..8) == 0 {
+                    places.push((layout.segment_at(number) + end.bytes, false));
+                }
+            }
+        }
+        for (place, may_be_unreadable) in places {
+            let at = place as usize + self.random.usize(..20);
+            match self.random.u8(..3) {
+                0 if may_be_unreadable => self.disk.set_unreadable(at),
+                _ => self.disk.rot(at, 1 << self.random.u8(..8)),
+            }
+        }
+    }
+}
+
+fn wall(store: &Opened<Broken>, wall_us: u64, monotonic_us: u64) -> Result<Wall, String> {
+    let state = store.control.state();
+    let last_tick_us = (state.wall_us > 0).then_some(state.wall_us);
+    let wall = Wall::start(wall_us, monotonic_us, state.ceiling, last_tick_us, false);
+    wall.map_err(|doubt| doubt.to_string())
+}
+
+/// Opens a store, with crashes in between.
+fn open(
+    random: &mut Rng,
+    disk: &mut Disk,
+    hidden: &[(u64, usize)],
+    (monotonic_us, wall_us): (&mut u64, &mut u64),
+    faults: Faults,
+    rules: Broken,
+) -> Result<Opened<Broken>, String> {
+    let mut faults = faults;
+    loop {
+        disk.set_faults(faults);
+        match open_once(random, disk, hidden, *monotonic_us, rules) {
+            Ok(Some(store)) => {
+                disk.set_faults(Faults {
+                    reads_fail: 0,
+                    ..faults
+                });
+                return Ok(store);
+            }
+            Ok(None) => disk.crash(CrashMode::Power),
+            Err(error) if faults.reads_fail == 0 && faults.flushes_fail == 0 => {
+                return Err(format!("the store does not open: {error}"));
+            }
+            Err(_) => {
+                // It may be right to give up then: once more, on a device that works.
+                disk.crash(CrashMode::Power);
+                (faults.reads_fail, faults.flushes_fail) = (0, 0);
+            }
+        }
+        *wall_us += 1000;
+        *monotonic_us += 1000;
+    }
+}
+
+/// None: it was cut off.
+fn open_once(
+    random: &mut Rng,
+    disk: &mut Disk,
+    hidden: &[(u64, usize)],
+    monotonic_us: u64,
+    rules: Broken,
+) -> Result<Option<Opened<Broken>>, String> {
+    let mut opening = Opening::new(usize::MAX, rules);
+    let said = |error: erb_store::opening::OpenError| error.to_string();
+    while let Some(io) = opening.io().map_err(said)? {
+        if random.u32(..CUT_OFF) == 0 {
+            return Ok(None);
+        }
+        match io {
+            OpenIo::Flush => {
+                let flushed = disk.flush();
+                let nothing: &[u8] = &[];
+                opening.done(flushed.ok().map(|()| nothing)).map_err(said)?;
+            }
+            OpenIo::Read { address, bytes } => {
+                let mut read = disk.read(address as usize, bytes).ok();
+                if let Some(read) = &mut read {
+                    hide(read, address, hidden);
+                }
+                opening.done(read.as_deref()).map_err(said)?;
+            }
+        }
+    }
+    let mut store = opening.finish(monotonic_us).map_err(said)?;
+    let mut under_way = BTreeMap::new();
+    while !store.shared.is_open() {
+        if random.u32(..CUT_OFF) == 0 || store.control.failed().is_some() {
+            return Ok(None);
+        }
+        if let Some(write) = store.control.take_write() {
+            let id = disk.write(write.address as usize, write.bytes);
+            under_way.insert(id, write.of);
+        }
+        if random.bool() {
+            if let Some((id, ended)) = disk.complete_one() {
+                let of = under_way.remove(&id).ok_or("an unknown write")?;
+                store.control.written(of, ended.is_ok());
+            }
+        }
+    }
+    // What is still under way ends before anything else begins.
+    while disk.in_flight() > 0 {
+        if let Some((id, ended)) = disk.complete_one() {
+            let of = under_way.remove(&id).ok_or("an unknown write")?;
+            store.control.written(of, ended.is_ok());
+        }
+    }
+    Ok(Some(store))
+}
+
+/// A write that nobody was told of may be unreadable in one recovery and readable in the next.
+fn hide(read: &mut [u8], address: u64, hidden: &[(u64, usize)]) {
+    for (place, length) in hidden {
+        let Some(at) = place.checked_sub(address) else {
+            continue;
+        };
+        if let Some(bytes) = read.get_mut(at as usize..) {
+            let end = (*length).min(bytes.len());
+            bytes[..end].fill(0);
+        }
+    }
+}
