@@ -29,11 +29,13 @@ pub enum Reason {
     SlowPeer,
     /// The first sends of the connection have not told yet whether the kernel copies.
     Trial,
+    /// The guard does not hold the file or the socket: it has failed, or it has no descriptors left.
+    Unguarded,
 }
 
 impl Reason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Small,
         Self::KernelCopies,
         Self::Refused,
@@ -41,6 +43,7 @@ impl Reason {
         Self::OverBound,
         Self::SlowPeer,
         Self::Trial,
+        Self::Unguarded,
     ];
 
     /// Its name in JSON and metrics.
@@ -54,6 +57,7 @@ impl Reason {
             Self::OverBound => "over_bound",
             Self::SlowPeer => "slow_peer",
             Self::Trial => "trial",
+            Self::Unguarded => "unguarded",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,8 +16,9 @@ use crate::engine::{Engine, Progress};
 use crate::error::Error;
 use crate::mapped::MappedFile;
 use crate::queue::QUEUE_MAX;
+use crate::ring::RingId;
 use crate::sender::Sender;
-use crate::socket::Socket;
+use crate::socket::AnySocket;
 
 /// How often acknowledgements are looked for where no event tells of them.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -37,15 +39,15 @@ pub struct Ticket(u64);
 #[derive(Debug)]
 pub struct Connection {
     sender: Arc<Sender>,
-    engine: Option<Engine<Socket>>,
+    engine: Option<Engine<AnySocket>>,
 }
 
 impl Connection {
-    pub(crate) fn new(sender: Arc<Sender>, stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
+    pub(crate) fn new(sender: Arc<Sender>, socket: AnySocket) -> io::Result<Self> {
+        socket.stream().set_nonblocking(true)?;
         Ok(Self {
             sender,
-            engine: Some(Engine::new(Socket::new(stream), 0)),
+            engine: Some(Engine::new(socket, 0)),
         })
     }
 
@@ -53,6 +55,15 @@ impl Connection {
     /// is queued here.
     pub fn stream(&self) -> &TcpStream {
         self.engine().wire().stream()
+    }
+
+    /// What [`Ring::told`](crate::Ring::told) calls this connection, if it sends by a ring.
+    #[must_use]
+    pub fn ring_id(&self) -> Option<RingId> {
+        match self.engine().wire() {
+            AnySocket::Plain(_) => None,
+            AnySocket::Ring(socket) => Some(socket.ring().1),
+        }
     }
 
     /// Whether there is room for `items` more of bytes and ranges.
@@ -79,6 +90,7 @@ impl Connection {
     }
 
     /// Hands to the kernel what the socket takes now. Small ranges that were queued together leave together.
+    /// What the peer has acknowledged of ranges sent by `sendfile` is looked up by [`Self::completions`] alone.
     ///
     /// # Errors
     /// The connection is aborted then; drop it.
@@ -132,6 +144,20 @@ impl Connection {
         self.engine().queued() == 0
     }
 
+    /// Bytes that the kernel has taken since the connection was made: while it grows, the peer takes some.
+    #[must_use]
+    pub fn taken_bytes(&self) -> u64 {
+        self.engine().taken_bytes()
+    }
+
+    /// Bytes of these that the peer has acknowledged by now.
+    ///
+    /// # Errors
+    /// If the socket does not tell.
+    pub fn acknowledged_bytes(&self) -> io::Result<u64> {
+        self.engine().acknowledged_bytes()
+    }
+
     /// Memory pinned for this connection, in whole pages.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
@@ -159,9 +185,10 @@ impl Connection {
     /// Sends all that is queued, and waits until all tickets are done.
     ///
     /// # Errors
-    /// As [`Self::advance`]; the deadline holds for each send.
+    /// As [`Self::advance`]. The deadline holds for each zero-copy send, and for a time in which the peer takes and
+    /// acknowledges nothing.
     pub fn finish(&mut self) -> Result<(), Error> {
-        let begin = Instant::now();
+        let (mut seen, mut seen_at) = (None, Instant::now());
         loop {
             let progress = self.advance(Instant::now())?;
             self.completions(Instant::now())?;
@@ -173,9 +200,14 @@ impl Connection {
             if progress == Progress::Again {
                 continue;
             }
-            // What was sent by sendfile has no deadline of its own.
+            // What was copied or sent by sendfile has no deadline of its own.
+            let state = Some((self.taken_bytes(), self.acknowledged_bytes().ok()));
+            if state != seen {
+                (seen, seen_at) = (state, Instant::now());
+            }
             let after = self.sender.options().deadline;
-            if progress == Progress::Idle && self.due().is_none() && begin.elapsed() > after {
+            if seen_at.elapsed() > after {
+                self.sender.counters().overdue.fetch_add(1, Relaxed);
                 self.abort();
                 return Err(Error::Overdue { after });
             }
@@ -185,22 +217,25 @@ impl Connection {
 
     fn wait(&self, flags: PollFlags) -> Result<(), Error> {
         let timeout = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::ZERO);
-        let mut files = [PollFd::new(self.stream().as_fd(), flags)];
+        let mut files = vec![PollFd::new(self.stream().as_fd(), flags)];
+        if let AnySocket::Ring(socket) = self.engine().wire() {
+            files.push(PollFd::new(socket.ring().0.as_fd(), PollFlags::POLLIN));
+        }
         match poll(&mut files, timeout) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(Error::Socket(error.into())),
         }
     }
 
-    fn engine(&self) -> &Engine<Socket> {
+    fn engine(&self) -> &Engine<AnySocket> {
         self.engine.as_ref().expect("taken by drop alone")
     }
 
-    fn engine_mut(&mut self) -> &mut Engine<Socket> {
+    fn engine_mut(&mut self) -> &mut Engine<AnySocket> {
         self.engine.as_mut().expect("taken by drop alone")
     }
 
-    fn parts(&mut self) -> (&mut Engine<Socket>, &Sender) {
+    fn parts(&mut self) -> (&mut Engine<AnySocket>, &Sender) {
         let engine = self.engine.as_mut().expect("taken by drop alone");
         (engine, &self.sender)
     }

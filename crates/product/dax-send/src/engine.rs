@@ -26,7 +26,6 @@ use crate::mapped::MappedFile;
 use crate::queue::{Batch, Item, Open, Queue, SEND_BYTES_MAX};
 use crate::sender::{PageCache, Sender};
 use crate::socket::Wire;
-use crate::sys::Piece;
 
 /// What one connection sends before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -63,7 +62,7 @@ enum Step {
 
 /// The state of a connection, without its thread-safe share.
 #[derive(Debug)]
-pub struct Engine<W> {
+pub struct Engine<W: Wire> {
     flight: Flight<W>,
     queue: Queue,
     /// Handed over in full, and not done.
@@ -139,7 +138,7 @@ impl<W: Wire> Engine<W> {
         };
         if range.is_empty() {
             self.waiting.push_back(ticket);
-            self.settle();
+            self.settle(true);
         } else {
             let (at, end) = (range.start, range.end);
             self.queue.push(Item::Range { at, end, ticket });
@@ -157,6 +156,15 @@ impl<W: Wire> Engine<W> {
 
     pub fn open_tickets(&self) -> u64 {
         self.next_ticket - self.done_below
+    }
+
+    pub const fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
+    pub fn acknowledged_bytes(&self) -> io::Result<u64> {
+        let waiting = self.flight.wire.unacknowledged_bytes()?;
+        Ok(self.taken_bytes.saturating_sub(waiting))
     }
 
     pub const fn pinned_bytes(&self) -> u64 {
@@ -231,7 +239,7 @@ impl<W: Wire> Engine<W> {
             choice.completed(copied);
             *pinned -= pinned_bytes;
         });
-        self.settle();
+        self.settle(true);
         result
     }
 
@@ -262,16 +270,20 @@ impl<W: Wire> Engine<W> {
     }
 
     fn step(&mut self, sender: &Sender, now: Instant) -> Result<Step, Error> {
-        let more = self.queue.len() > 1;
+        if let Some(batch) = self.queue.gather_small(sender.copy_bytes_max())? {
+            return self.by_copy(sender, &batch, Reason::Small);
+        }
         match self.queue.front() {
-            Some(Item::Bytes { bytes, at }) => {
-                let piece = Piece::of(&bytes[*at..]);
-                let sent = taken(self.flight.wire.send(&[piece], false, more))?;
-                Ok(self.moved(sender, sent, Way::Copied, Reason::Small))
-            }
             Some(Item::Range { at, end, ticket }) => {
                 let cached = !ticket.file.is_dax();
-                if cached && sender.options().page_cache == PageCache::Sendfile {
+                let by_sendfile = cached && sender.options().page_cache == PageCache::Sendfile;
+                // A receiver on this machine has acknowledged before it has read, and would then hold the file's own
+                // pages: who writes to them would change what it reads.
+                if by_sendfile && self.flight.wire.is_local() {
+                    let batch = self.queue.gather()?;
+                    return self.by_copy(sender, &batch, Reason::KernelCopies);
+                }
+                if by_sendfile {
                     let (at, length) = (*at, (*end - *at).min(SEND_BYTES_MAX as u64));
                     return self.by_sendfile(
                         sender,
@@ -285,7 +297,7 @@ impl<W: Wire> Engine<W> {
                 }
                 self.by_zero_copy(sender, &batch, now)
             }
-            None => Ok(Step::Full),
+            _ => Ok(Step::Full),
         }
     }
 
@@ -368,10 +380,7 @@ impl<W: Wire> Engine<W> {
     fn readable(&self, sent: io::Result<usize>) -> Result<io::Result<usize>, Error> {
         match sent {
             Err(source) if source.raw_os_error() == Some(libc::EFAULT) => {
-                let offset = match self.queue.front() {
-                    Some(Item::Range { at, ticket, .. }) => ticket.file.file_offset(*at),
-                    _ => 0,
-                };
+                let offset = self.queue.first_offset();
                 Err(Error::File { offset, source })
             }
             other => Ok(other),
@@ -380,8 +389,7 @@ impl<W: Wire> Engine<W> {
 
     /// Why the batch is copied, asked again behind fresh completions where these may change it.
     fn copies_because(&mut self, sender: &Sender, batch: &Batch, now: Instant) -> Option<Reason> {
-        let options = sender.options();
-        if batch.bytes <= options.copy_bytes_max {
+        if batch.bytes <= sender.copy_bytes_max() {
             return Some(Reason::Small);
         }
         if !sender.may_pin() {
@@ -402,7 +410,20 @@ impl<W: Wire> Engine<W> {
                 return Some(Reason::Refused);
             }
         }
+        if reason.is_none() && !self.guarded(sender) {
+            self.choice.stop(Reason::Unguarded);
+            return Some(Reason::Unguarded);
+        }
         reason
+    }
+
+    /// Whether the gathered batch may be sent zero-copy though this process may be killed.
+    fn guarded(&mut self, sender: &Sender) -> bool {
+        let Some(guard) = sender.guard() else {
+            return true;
+        };
+        let files = &self.queue.files;
+        self.flight.wire.guarded_by(guard) && files.iter().all(|file| file.guarded_by(guard))
     }
 
     fn no_room(&self, sender: &Sender, batch: &Batch, now: Instant) -> Option<Reason> {
@@ -454,12 +475,13 @@ impl<W: Wire> Engine<W> {
             left -= moved;
             self.waiting.extend(gone);
         }
-        self.settle();
+        // What was sent a moment ago is not acknowledged: the peer's state is not asked for here.
+        self.settle(false);
         Step::Sent(sent)
     }
 
-    /// Sees which tickets are done.
-    fn settle(&mut self) {
+    /// Sees which tickets are done; `asks`: the kernel may be asked what the peer has acknowledged.
+    fn settle(&mut self, asks: bool) {
         let mut acknowledged = None;
         while let Some(open) = self.waiting.front() {
             if open
@@ -469,11 +491,11 @@ impl<W: Wire> Engine<W> {
                 return;
             }
             if let Some(place) = open.place.filter(|_| !self.aborted) {
-                let (wire, taken) = (&self.flight.wire, self.taken_bytes);
-                let upto = *acknowledged.get_or_insert_with(|| {
-                    wire.unacknowledged_bytes()
-                        .map_or(0, |bytes| taken.saturating_sub(bytes))
-                });
+                if !asks {
+                    return;
+                }
+                let upto = *acknowledged
+                    .get_or_insert_with(|| self.acknowledged_bytes().unwrap_or_default());
                 if upto < place {
                     return;
                 }

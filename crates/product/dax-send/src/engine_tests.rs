@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use proptest::prelude::*;
 
 use super::*;
+use crate::guard::Guard;
 use crate::ledger::Completion;
 use crate::sender::Options;
 use crate::sys::Piece;
@@ -39,6 +40,7 @@ struct Fake {
     completions: VecDeque<Completion>,
     copies: bool,
     aborted: bool,
+    local: bool,
     calls: usize,
     unacknowledged_bytes: u64,
 }
@@ -86,6 +88,12 @@ impl Fake {
 }
 
 impl Wire for Fake {
+    fn guarded_by(&mut self, _guard: &Arc<Guard>) -> bool {
+        true
+    }
+
+    fn stays_guarded(&mut self) {}
+
     fn enable(&mut self) -> IoResult<()> {
         Ok(())
     }
@@ -132,6 +140,10 @@ impl Wire for Fake {
         self.send(&[piece], false, false)
     }
 
+    fn is_local(&self) -> bool {
+        self.local
+    }
+
     fn is_writable(&self) -> bool {
         true
     }
@@ -167,7 +179,7 @@ fn file() -> Arc<MappedFile> {
 fn options() -> Options {
     Options {
         page_cache: PageCache::ZeroCopy,
-        copy_bytes_max: 0,
+        copy_bytes_max: Some(0),
         ..Options::default()
     }
 }
@@ -220,9 +232,12 @@ proptest! {
     fn the_peer_sees_what_was_queued_whatever_the_kernel_does(
         items in prop::collection::vec(item(), 1..60),
         script in prop::collection::vec(does(), 0..200),
-        near_wrap: bool, copies: bool,
+        near_wrap: bool, copies: bool, by_sendfile: bool,
+        copy_bytes_max in prop_oneof![Just(Some(0)), Just(Some(4096)), Just(Some(usize::MAX))],
     ) {
-        let (sender, file) = (Sender::new(options()), file());
+        let page_cache = if by_sendfile { PageCache::Sendfile } else { PageCache::ZeroCopy };
+        let options = Options { copy_bytes_max, page_cache, ..options() };
+        let (sender, file) = (Sender::new(options.clone()), file());
         let mut engine = engine(if near_wrap { u64::from(u32::MAX) - 5 } else { 0 });
         engine.wire_mut().script = script.into();
         engine.wire_mut().copies = copies;
@@ -247,16 +262,18 @@ proptest! {
         prop_assert_eq!(engine.pinned_bytes(), 0);
         let counts = sender.counts();
         prop_assert_eq!(counts.pinned_bytes, 0);
-        prop_assert!(counts.pinned_bytes_peak <= options().connection_pinned_bytes_max);
-        let all = counts.zero_copy_bytes + counts.kernel_copied_bytes + counts.copied_bytes.iter().sum::<u64>();
+        prop_assert!(counts.pinned_bytes_peak <= options.connection_pinned_bytes_max);
+        let all = counts.zero_copy_bytes
+            + counts.kernel_copied_bytes
+            + counts.sendfile_bytes
+            + counts.copied_bytes.iter().sum::<u64>();
         prop_assert_eq!(all, wanted.len() as u64);
         prop_assert!(engine.into_flight().is_none());
     }
 }
 
-#[test]
-fn a_send_may_stop_at_every_byte() {
-    let (sender, file) = (Sender::new(options()), file());
+fn may_stop_at_every_byte(options: Options) {
+    let (sender, file) = (Sender::new(options), file());
     for stop in 1..1030 {
         let mut engine = engine(0);
         engine.wire_mut().script = [Does::Takes(stop)].into();
@@ -269,6 +286,46 @@ fn a_send_may_stop_at_every_byte() {
         let wanted = [b"head", &content[4090..5100], &content[..14]].concat();
         assert_eq!(engine.wire().seen(), wanted, "{stop}");
     }
+}
+
+#[test]
+fn a_send_may_stop_at_every_byte() {
+    may_stop_at_every_byte(options());
+    may_stop_at_every_byte(Options {
+        copy_bytes_max: Some(4096),
+        ..options()
+    });
+}
+
+#[test]
+fn heads_and_short_bodies_are_one_call_and_a_long_run_of_ranges_is_sent_zero_copy() {
+    let copying = Options {
+        copy_bytes_max: Some(4096),
+        ..options()
+    };
+    let (sender, file) = (Sender::new(copying), file());
+    // Who is asked for once is not mapped for it.
+    assert!(!file.is_worth_mapping());
+    (0..3).for_each(|_| file.hold());
+    (0..3).for_each(|_| file.release());
+    let mut engine = engine(0);
+    for record in 0..8 {
+        engine.queue_bytes(b"head".to_vec());
+        engine.queue_range(&file, record * 1000..(record + 1) * 1000);
+    }
+    engine.advance(&sender, Instant::now()).expect("sent");
+    assert_eq!((engine.wire().calls, engine.open_tickets()), (1, 0));
+    engine.queue_bytes(b"head".to_vec());
+    for record in 0..5 {
+        engine.queue_range(&file, record * 1000..(record + 1) * 1000);
+    }
+    engine.advance(&sender, Instant::now()).expect("sent");
+    assert_eq!((engine.wire().calls, engine.wire().open.len()), (3, 1));
+    engine.wire_mut().complete(0, 1);
+    engine.completions(&sender).expect("done");
+    let counts = sender.counts();
+    assert_eq!(counts.zero_copy_bytes, 5000);
+    assert_eq!(counts.copied_bytes[Reason::Small as usize], 8 * 1004 + 4);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct Hold {
 
 /// A socket with its open sends.
 #[derive(Debug)]
-pub struct Flight<W> {
+pub struct Flight<W: Wire> {
     pub wire: W,
     pub ledger: Ledger<Hold>,
 }
@@ -54,8 +54,12 @@ impl<W: Wire> Flight<W> {
     }
 }
 
-impl<W> Drop for Flight<W> {
+impl<W: Wire> Drop for Flight<W> {
     fn drop(&mut self) {
+        if self.ledger.is_empty() {
+            return;
+        }
+        self.wire.stays_guarded();
         // The kernel may still read: the mappings stay for the rest of the process (L1, L4).
         mem::forget(mem::replace(&mut self.ledger, Ledger::new(0)));
     }

@@ -29,11 +29,22 @@
 //! - Before Linux 6.15 a DAX page may be freed by `truncate` while TCP reads from it, if nobody maps it any more: the
 //!   peer then receives *another file's* bytes. From 6.15 on the truncate waits instead (dax: Fix page refcounts
 //!   for fs dax). So the mapping stays until the last ticket is done ([`MappedFile`]), on all kernels.
-//! - A process that is killed with tickets open cannot keep that: before 6.15 another process must keep the file
-//!   mapped, or nothing may free its blocks until its sockets are gone.
+//! - A process that is killed with tickets open cannot keep that. A [`Guard`] does: a second process that holds the
+//!   same files and sockets, and lets go in the right order. Without one nothing may free the blocks of a file until
+//!   the sockets of the killed process are gone (before 6.15), or whoever does waits for the peer (since).
 //! - The kernel copies after all to a local peer, beside a packet socket (tcpdump), and to devices without
 //!   scatter-gather or checksum offload. The completion says so, and the connection then copies by itself, which
 //!   is cheaper ([`Reason::KernelCopies`]); it asks again after 64 MB.
+//!
+//! - What `sendfile` sends to a receiver on the same machine stays the file's own pages in the *receiver's* queue,
+//!   beyond its acknowledgement, until it reads. So this crate does not use it there. It knows such a peer by its
+//!   address; one in another network namespace of the machine looks like any other ([`PageCache::ZeroCopy`] is
+//!   right for it: the kernel copies on the way).
+//!
+//! # With io_uring
+//! A process that has many connections may give them a [`Ring`] ([`Sender::connection_on`]). What is sent and what
+//! is promised stay the same. Completions then come to the ring: one look tells of all connections, and they come
+//! even when the socket is closed. One send at a time costs as much as `MSG_ZEROCOPY`, or somewhat more.
 //!
 //! # Rules for the owner of a file
 //! 1. Never edit, cut or free bytes with a ticket open ([`MappedFile::open_tickets`], [`Connection::is_done`]):
@@ -48,16 +59,20 @@
 //! it is too little. `net.core.optmem_max` bounds sends in flight per socket; beyond it, and beyond the bounds in
 //! [`Options`], bytes are copied and counted ([`Counts`]). Nothing waits, nothing fails.
 
+mod calibrate;
 mod cause;
 mod choice;
 mod connection;
 mod engine;
 mod error;
 mod flight;
+mod guard;
+mod guardian;
 mod lease;
 mod ledger;
 mod mapped;
 mod queue;
+mod ring;
 mod sender;
 mod socket;
 mod sys;
@@ -67,7 +82,10 @@ pub use choice::{ASK_AGAIN_BYTES, Reason, TRIAL_SENDS};
 pub use connection::{Connection, Ticket};
 pub use engine::Progress;
 pub use error::Error;
+pub use guard::Guard;
+pub use guardian::run_guard;
 pub use lease::ReadLease;
 pub use ledger::{Completion, Ledger, Stray};
 pub use mapped::MappedFile;
+pub use ring::{Ring, RingId};
 pub use sender::{Counts, Options, PageCache, Sender};

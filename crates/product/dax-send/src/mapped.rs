@@ -10,15 +10,20 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
+use crate::guard::{Guard, Held};
 use crate::sys::{self, Piece};
 
 /// Page tables are filled by so many bytes at a time: what one entry of the next level spans on x86-64.
 const POPULATE_BYTES: u64 = 2 << 20;
+
+/// A file in the page cache is mapped for its small ranges when it has been asked for more often than this: who
+/// comes once is sent by `sendfile`, which costs less than a mapping.
+const SENDS_BEFORE_MAPPING: u64 = 2;
 
 /// A file of which ranges can be sent. Share it by `Arc`; it is unmapped with its last ticket.
 #[derive(Debug)]
@@ -31,6 +36,9 @@ pub struct MappedFile {
     /// A bit for each `POPULATE_BYTES`: its page table entries were made.
     populated: Box<[AtomicU64]>,
     open_tickets: AtomicUsize,
+    held: OnceLock<Held>,
+    /// All that there ever were.
+    tickets: AtomicU64,
 }
 
 impl MappedFile {
@@ -66,6 +74,8 @@ impl MappedFile {
             mapping: OnceLock::new(),
             populated: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
             open_tickets: AtomicUsize::new(0),
+            held: OnceLock::new(),
+            tickets: AtomicU64::new(0),
         })
     }
 
@@ -92,12 +102,28 @@ impl MappedFile {
     /// One more ticket.
     pub(crate) fn hold(&self) {
         self.open_tickets.fetch_add(1, Ordering::Relaxed);
+        self.tickets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether its mapping is there, or pays.
+    pub(crate) fn is_worth_mapping(&self) -> bool {
+        self.is_dax || self.tickets.load(Ordering::Relaxed) > SENDS_BEFORE_MAPPING
     }
 
     /// A ticket is done.
     pub(crate) fn release(&self) {
         let before = self.open_tickets.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0, "a ticket is done once");
+    }
+
+    /// Whether the guard holds the file, from now on at the latest. A file has one guard.
+    pub(crate) fn guarded_by(&self, guard: &Arc<Guard>) -> bool {
+        if let Some(held) = self.held.get() {
+            return held.is_by(guard);
+        }
+        // Who comes second lets go of what the guard holds twice.
+        let held = guard.hold_file(&self.file);
+        held.is_some_and(|held| self.held.get_or_init(|| held).is_by(guard))
     }
 
     /// Where in the file a place of the part is.

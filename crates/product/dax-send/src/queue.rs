@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! 1. Items leave in the order in which they came; an item leaves with its last byte.
-//! 2. `pieces` and `files` describe the head of the queue from [`Queue::gather`] until it moves.
+//! 2. `pieces` describe the head of the queue from [`Queue::gather`] or [`Queue::gather_small`] until it moves;
+//!    `files` from the former.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -77,6 +78,15 @@ impl Queue {
 
     pub fn front(&self) -> Option<&Item> {
         self.items.front()
+    }
+
+    /// Where in its file the first range begins.
+    pub fn first_offset(&self) -> u64 {
+        let offset = |item: &Item| match item {
+            Item::Bytes { .. } => None,
+            Item::Range { at, ticket, .. } => Some(ticket.file.file_offset(*at)),
+        };
+        self.items.iter().find_map(offset).unwrap_or(0)
     }
 
     /// Gives up what waits; returns its tickets.
@@ -157,6 +167,62 @@ impl Queue {
             pinned_bytes,
             more,
         })
+    }
+
+    /// Collects what is copied into one call, from the queue's head on: bytes, and ranges between them that are
+    /// together no longer than `range_bytes_max`. None: the head is a range that is sent otherwise.
+    pub fn gather_small(&mut self, range_bytes_max: usize) -> Result<Option<Batch>, Error> {
+        self.pieces.clear();
+        self.files.clear();
+        let (mut bytes, mut items) = (0, 0);
+        while items < self.items.len() && self.pieces.len() < PIECES_MAX && bytes < BATCH_BYTES {
+            if let Item::Bytes { bytes: own, at } = &self.items[items] {
+                self.pieces.push(Piece::of(&own[*at..]));
+                bytes += own.len() - at;
+                items += 1;
+                continue;
+            }
+            let run = self.run_of_ranges(items, range_bytes_max.min(BATCH_BYTES));
+            if run == 0 || self.pieces.len() + run > PIECES_MAX {
+                break;
+            }
+            for item in self.items.range(items..items + run) {
+                let Item::Range { at, end, ticket } = item else {
+                    break;
+                };
+                let length = (*end - *at) as usize;
+                let offset = ticket.file.file_offset(*at);
+                let piece = ticket.file.piece(*at, length);
+                self.pieces
+                    .push(piece.map_err(|source| Error::File { offset, source })?);
+                bytes += length;
+            }
+            items += run;
+        }
+        let more = items < self.items.len();
+        Ok((items > 0).then_some(Batch {
+            bytes,
+            pinned_bytes: 0,
+            more,
+        }))
+    }
+
+    /// How many ranges follow each other from this item on, if all of them together are short and their files
+    /// are mapped or worth it; else 0.
+    fn run_of_ranges(&self, from: usize, bytes_max: usize) -> usize {
+        let (mut bytes, mut count) = (0_u64, 0);
+        for item in self.items.range(from..) {
+            let Item::Range { at, end, ticket } = item else {
+                break;
+            };
+            bytes += *end - *at;
+            count += 1;
+            let is_long = bytes > bytes_max as u64 || count > PIECES_MAX;
+            if is_long || !ticket.file.is_worth_mapping() {
+                return 0;
+            }
+        }
+        count
     }
 
     /// Fills page tables for what is sent zero-copy.

@@ -12,11 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::calibrate;
 use crate::choice::Reason;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::flight::Flight;
-use crate::socket::Socket;
+use crate::guard::Guard;
+use crate::ring::{Ring, RingSocket};
+use crate::socket::{AnySocket, Socket};
 use crate::sys;
 
 /// Below this a connection cannot keep a batch in flight.
@@ -25,7 +28,8 @@ const PINNED_BYTES_MIN: u64 = 64 << 10;
 /// How files that are not on DAX are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageCache {
-    /// By `sendfile`: no copy and nothing pinned.
+    /// By `sendfile`: no copy and nothing pinned. To a peer on this machine (`lo`, or an address of its own)
+    /// bytes are copied from the mapping instead.
     Sendfile,
     /// As if they were on DAX. From 16 KB on it takes less processor time than `sendfile`, and the sender
     /// learns when bytes are free; it pins memory.
@@ -42,8 +46,9 @@ pub struct Options {
     /// A send that the peer has not acknowledged after this time aborts its connection (L3). It must be shorter
     /// than `/proc/sys/fs/lease-break-time` where leases are used.
     pub deadline: Duration,
-    /// Batches up to so many bytes are copied: a zero-copy send costs more.
-    pub copy_bytes_max: usize,
+    /// Batches up to so many bytes are copied: a zero-copy send costs more. None: measured once for the process,
+    /// in some milliseconds; between 2 and 8 KiB.
+    pub copy_bytes_max: Option<usize>,
     /// How files that are not on DAX are sent.
     pub page_cache: PageCache,
 }
@@ -54,7 +59,7 @@ impl Default for Options {
             pinned_bytes_max: 64 << 20,
             connection_pinned_bytes_max: 4 << 20,
             deadline: Duration::from_secs(20),
-            copy_bytes_max: 4096,
+            copy_bytes_max: None,
             page_cache: PageCache::Sendfile,
         }
     }
@@ -99,24 +104,41 @@ pub struct Sender {
     options: Options,
     /// The bound in force.
     pinned_bytes_max: u64,
+    copy_bytes_max: usize,
     memlock_bytes: Option<u64>,
     counters: Counters,
-    leftovers: Mutex<Vec<Flight<Socket>>>,
+    leftovers: Mutex<Vec<Flight<AnySocket>>>,
+    guard: Option<Arc<Guard>>,
 }
 
 impl Sender {
-    /// Reads the limits of the process as they are now.
+    /// Without a guard. Reads the limits of the process as they are now.
     #[must_use]
     pub fn new(options: Options) -> Arc<Self> {
+        Self::make(options, None)
+    }
+
+    /// With a guard, which holds what is sent zero-copy should this process be killed. What it does not hold is
+    /// copied.
+    #[must_use]
+    pub fn guarded(options: Options, guard: Arc<Guard>) -> Arc<Self> {
+        Self::make(options, Some(guard))
+    }
+
+    fn make(options: Options, guard: Option<Arc<Guard>>) -> Arc<Self> {
         let memlock_bytes = sys::memlock_bytes();
         // The kernel counts up to two pages more for each send, so half of the limit is what can be had.
         let limit = memlock_bytes.map_or(u64::MAX, |limit| limit / 2);
         Arc::new(Self {
             pinned_bytes_max: options.pinned_bytes_max.min(limit),
+            copy_bytes_max: options
+                .copy_bytes_max
+                .unwrap_or_else(calibrate::copy_bytes_max),
             memlock_bytes,
             options,
             counters: Counters::default(),
             leftovers: Mutex::default(),
+            guard,
         })
     }
 
@@ -126,7 +148,22 @@ impl Sender {
     /// # Errors
     /// If the socket cannot be made non-blocking.
     pub fn connection(self: &Arc<Self>, socket: TcpStream) -> std::io::Result<Connection> {
+        let socket = AnySocket::Plain(Socket::new(socket));
         Connection::new(Arc::clone(self), socket)
+    }
+
+    /// The same; zero-copy sends go by the ring, and their completions come to it. With a guard they go by the
+    /// socket all the same: a guard cannot see when what a ring has sent is done.
+    ///
+    /// # Errors
+    /// If the socket cannot be made non-blocking.
+    pub fn connection_on(
+        self: &Arc<Self>,
+        ring: &Arc<Ring>,
+        socket: TcpStream,
+    ) -> std::io::Result<Connection> {
+        let socket = RingSocket::new(Socket::new(socket), Arc::clone(ring));
+        Connection::new(Arc::clone(self), AnySocket::Ring(socket))
     }
 
     /// Its options.
@@ -137,6 +174,11 @@ impl Sender {
     /// Why nothing can be sent zero-copy by this process, with what to do; none: it can.
     #[must_use]
     pub fn lacks(&self) -> Option<String> {
+        if self.guard.as_ref().is_some_and(|guard| guard.has_failed()) {
+            let what = "the guard process has ended or does not answer: bytes are copied until this process is \
+                        started anew";
+            return Some(what.to_owned());
+        }
         let limit = self
             .memlock_bytes
             .filter(|limit| limit / 2 < PINNED_BYTES_MIN)?;
@@ -179,9 +221,21 @@ impl Sender {
         &self.counters
     }
 
+    /// Ranges that follow each other and are together no longer than so many bytes are copied.
+    #[must_use]
+    pub const fn copy_bytes_max(&self) -> usize {
+        self.copy_bytes_max
+    }
+
     /// Whether the process may pin enough to try.
     pub(crate) const fn may_pin(&self) -> bool {
         self.pinned_bytes_max >= PINNED_BYTES_MIN
+    }
+
+    /// Its guard.
+    #[must_use]
+    pub const fn guard(&self) -> Option<&Arc<Guard>> {
+        self.guard.as_ref()
     }
 
     /// Takes from the bound, if there is room.
@@ -200,12 +254,12 @@ impl Sender {
         taken.is_ok()
     }
 
-    pub(crate) fn keep(&self, flight: Flight<Socket>) {
+    pub(crate) fn keep(&self, flight: Flight<AnySocket>) {
         self.leftovers().push(flight);
         self.reap();
     }
 
-    fn leftovers(&self) -> MutexGuard<'_, Vec<Flight<Socket>>> {
+    fn leftovers(&self) -> MutexGuard<'_, Vec<Flight<AnySocket>>> {
         // Whoever panicked with the lock held has changed one flight at most, and each is whole by itself.
         self.leftovers
             .lock()

@@ -51,6 +51,29 @@ pub fn send(
     zero_copy: bool,
     more: bool,
 ) -> Result<usize> {
+    let mut flags = 0;
+    if zero_copy {
+        flags |= libc::MSG_ZEROCOPY;
+    }
+    if more {
+        flags |= libc::MSG_MORE;
+    }
+    send_with(socket, pieces, flags)
+}
+
+/// The same with any flags of sendmsg(2).
+pub fn send_with(socket: BorrowedFd<'_>, pieces: &[Piece], flags: c_int) -> Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    with_message(pieces, |message| {
+        // SAFETY: the message and its vectors live through the call. The kernel only reads what they point at and
+        // answers EFAULT where nothing is mapped; the caller keeps zero-copy memory mapped until its completion.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), message, flags) };
+        usize::try_from(sent).map_err(|_| Error::last_os_error())
+    })
+}
+
+/// Gives `call` a message of these pieces, as sendmsg(2) wants it; it lives through the call.
+pub fn with_message<T>(pieces: &[Piece], call: impl FnOnce(&libc::msghdr) -> T) -> T {
     let mut vectors = [libc::iovec {
         iov_base: ptr::null_mut(),
         iov_len: 0,
@@ -64,17 +87,7 @@ pub fn send(
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = vectors.as_mut_ptr();
     message.msg_iovlen = count;
-    let mut flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    if zero_copy {
-        flags |= libc::MSG_ZEROCOPY;
-    }
-    if more {
-        flags |= libc::MSG_MORE;
-    }
-    // SAFETY: the message and its vectors live through the call. The kernel only reads what they point at and
-    // answers EFAULT where nothing is mapped; the caller keeps zero-copy memory mapped until its completion.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
-    usize::try_from(sent).map_err(|_| Error::last_os_error())
+    call(&message)
 }
 
 /// Sends from the page cache what fits; 0 at the end of the file.
@@ -149,6 +162,31 @@ pub fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: c_in
     let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, place, length) };
     if done == 0 {
         Ok(())
+    } else {
+        Err(Error::last_os_error())
+    }
+}
+
+/// Kernel memory charged to the socket beside its data (`SK_MEMINFO_OPTMEM`): each zero-copy send until its
+/// completion was read, and filters.
+pub fn option_memory_bytes(socket: BorrowedFd<'_>) -> Result<u32> {
+    /// linux/sock_diag.h: how many numbers there are, and which one is meant.
+    const NUMBERS: usize = 9;
+    const OPTION_MEMORY: usize = 6;
+    let mut numbers = [0_u32; NUMBERS];
+    let mut length = mem::size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: there is room for as many bytes as are told, and the kernel says how many it wrote.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if done == 0 {
+        Ok(numbers[OPTION_MEMORY])
     } else {
         Err(Error::last_os_error())
     }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dax_send::{Connection, Error, MappedFile, Options, PageCache, Progress, Reason, Sender};
+use dax_send::{Connection, Error, MappedFile, Options, PageCache, Progress, Reason, Ring, Sender};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use socket2::{Domain, Socket, Type};
@@ -50,6 +50,24 @@ fn zero_copy() -> Options {
 
 /// A connection and its peer; `receive_bytes` bounds what the peer's kernel takes.
 fn pair(sender: &Arc<Sender>, receive_bytes: Option<usize>) -> (Connection, TcpStream) {
+    pair_on(sender, receive_bytes, None)
+}
+
+/// A ring, where the kernel has one to give.
+fn ring() -> Option<Arc<Ring>> {
+    let ring = Ring::new();
+    if let Err(error) = &ring {
+        println!("no ring here: {error}");
+    }
+    ring.ok()
+}
+
+/// The same, by a ring if there is one.
+fn pair_on(
+    sender: &Arc<Sender>,
+    receive_bytes: Option<usize>,
+    ring: Option<&Arc<Ring>>,
+) -> (Connection, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("lo");
     let peer = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     if let Some(bytes) = receive_bytes {
@@ -61,10 +79,11 @@ fn pair(sender: &Arc<Sender>, receive_bytes: Option<usize>) -> (Connection, TcpS
     socket2::SockRef::from(&stream)
         .set_send_buffer_size(1 << 20)
         .expect("an option");
-    (
-        sender.connection(stream).expect("a connection"),
-        peer.into(),
-    )
+    let connection = match ring {
+        Some(ring) => sender.connection_on(ring, stream),
+        None => sender.connection(stream),
+    };
+    (connection.expect("a connection"), peer.into())
 }
 
 fn all_of(mut peer: TcpStream) -> Vec<u8> {
@@ -75,9 +94,13 @@ fn all_of(mut peer: TcpStream) -> Vec<u8> {
 
 /// Sends random ranges with bytes between them, and compares.
 fn random_ranges(sender: &Arc<Sender>, seed: u64, rounds: usize) {
+    random_ranges_on(sender, seed, rounds, None);
+}
+
+fn random_ranges_on(sender: &Arc<Sender>, seed: u64, rounds: usize, ring: Option<&Arc<Ring>>) {
     let bytes = content(seed);
     let (file, _) = file(&bytes);
-    let (mut connection, peer) = pair(sender, None);
+    let (mut connection, peer) = pair_on(sender, None, ring);
     let reader = std::thread::spawn(|| all_of(peer));
     let mut random = StdRng::seed_from_u64(seed);
     let mut wanted = Vec::new();
@@ -125,23 +148,71 @@ fn every_byte_arrives_and_over_lo_the_choice_follows_the_kernels_copies() {
 }
 
 #[test]
-fn files_of_the_page_cache_go_by_sendfile() {
+fn every_byte_arrives_by_a_ring_too_and_its_completions_outlive_connections() {
+    let Some(ring) = ring() else { return };
+    let sender = Sender::new(zero_copy());
+    for seed in 0..4 {
+        random_ranges_on(&sender, seed, 40, Some(&ring));
+    }
+    let counts = sender.counts();
+    assert_eq!(counts.zero_copy_bytes, 0, "{counts:?}");
+    assert!(counts.kernel_copied_bytes > 0, "{counts:?}");
+    let ours = counts.copied_bytes[Reason::KernelCopies as usize];
+    assert!(ours > 4 * counts.kernel_copied_bytes, "{counts:?}");
+    let (file, _) = file(&content(2));
+    for number in 0..50 {
+        let (mut connection, peer) = pair_on(&sender, Some(SMALL_BYTES), Some(&ring));
+        connection.queue(&file, 0..200_000);
+        connection.advance(Instant::now()).expect("sent");
+        assert!(connection.pinned_bytes() > 0);
+        // Either end goes first.
+        if number % 2 == 0 {
+            drop((peer, connection));
+        } else {
+            drop((connection, peer));
+        }
+    }
+    let end = Instant::now() + Duration::from_secs(10);
+    while sender.counts().leftovers > 0 {
+        assert!(Instant::now() < end, "{:?}", sender.counts());
+        sender.reap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((ring.in_flight(), file.open_tickets()), (0, 0));
+    assert_eq!(sender.counts().pinned_bytes, 0);
+}
+
+/// The receiver's kernel acknowledges before anybody has read; by `sendfile` it would then hold the file's pages.
+#[test]
+fn to_a_peer_on_this_machine_nothing_goes_by_sendfile() {
     let sender = Sender::new(Options::default());
     random_ranges(&sender, 9, 30);
     let counts = sender.counts();
-    assert!(counts.sendfile_bytes > 1 << 20, "{counts:?}");
-    assert_eq!(
-        counts.kernel_copied_bytes + counts.zero_copy_bytes + counts.pinned_bytes_peak,
-        0
+    assert_eq!(counts.sendfile_bytes, 0, "{counts:?}");
+    assert!(counts.copied_bytes[Reason::KernelCopies as usize] > 1 << 20);
+    let old = vec![b'a'; 256 << 10];
+    let (file, writer) = file(&old);
+    let (mut connection, mut peer) = pair(&sender, Some(1 << 20));
+    let ticket = connection.queue(&file, 0..file.length_bytes());
+    connection.finish().expect("acknowledged");
+    assert!(connection.is_done(ticket));
+    writer
+        .write_all_at(&vec![b'b'; old.len()], 0)
+        .expect("written");
+    let mut seen = vec![0; old.len()];
+    peer.read_exact(&mut seen).expect("all of it");
+    assert!(
+        seen == old,
+        "bytes that were written after the ticket was done"
     );
 }
 
 /// Whether a change of the file after the send is seen by the peer: then the send has not copied.
-fn alias(options: Options) -> bool {
+fn alias(options: Options, ring: Option<&Arc<Ring>>) -> bool {
     let sender = Sender::new(options);
     let old = vec![b'a'; 256 << 10];
     let (file, writer) = file(&old);
-    let (mut connection, mut peer) = pair(&sender, Some(SMALL_BYTES));
+    let (mut connection, mut peer) = pair_on(&sender, Some(SMALL_BYTES), ring);
     connection.queue(&file, 0..file.length_bytes());
     assert_eq!(
         connection.advance(Instant::now()).expect("sent"),
@@ -172,20 +243,33 @@ fn the_pages_themselves_are_sent_and_a_copy_where_we_say_so() {
         deadline: Duration::from_secs(10),
         ..zero_copy()
     };
-    assert!(alias(patient.clone()), "zero-copy");
+    assert!(alias(patient.clone(), None), "zero-copy");
+    if let Some(ring) = ring() {
+        assert!(alias(patient.clone(), Some(&ring)), "zero-copy by a ring");
+    }
     let copying = Options {
-        copy_bytes_max: usize::MAX,
+        copy_bytes_max: Some(usize::MAX),
         ..patient
     };
-    assert!(!alias(copying), "copied at the send");
-    assert!(alias(Options::default()), "sendfile from the page cache");
+    assert!(!alias(copying, None), "copied at the send");
+    assert!(
+        !alias(Options::default(), None),
+        "copied for a peer on this machine"
+    );
 }
 
 #[test]
 fn a_silent_peer_pins_nothing_after_the_deadline() {
+    silent_peer(None);
+    if let Some(ring) = ring() {
+        silent_peer(Some(&ring));
+    }
+}
+
+fn silent_peer(ring: Option<&Arc<Ring>>) {
     let sender = Sender::new(zero_copy());
     let (file, writer) = file(&content(1));
-    let (mut connection, mut peer) = pair(&sender, Some(SMALL_BYTES));
+    let (mut connection, mut peer) = pair_on(&sender, Some(SMALL_BYTES), ring);
     connection.queue(&file, 0..FILE_BYTES as u64);
     let begin = Instant::now();
     let error = connection.finish().expect_err("the peer does not read");
@@ -207,6 +291,60 @@ fn a_silent_peer_pins_nothing_after_the_deadline() {
         peer.read_to_end(&mut rest).is_err(),
         "the peer sees a reset, not an end"
     );
+}
+
+#[test]
+fn what_was_copied_has_a_deadline_too() {
+    // On this machine nothing goes by sendfile: all of it is copied, and no send has a deadline of its own.
+    let sender = Sender::new(Options {
+        page_cache: PageCache::Sendfile,
+        ..zero_copy()
+    });
+    let (file, _writer) = file(&content(1));
+    let (mut connection, mut peer) = pair(&sender, Some(SMALL_BYTES));
+    connection.queue(&file, 0..FILE_BYTES as u64);
+    let (told, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let begin = Instant::now();
+        let result = connection.finish();
+        // Nobody listens any more if it took too long.
+        let _ = told.send((result, begin.elapsed()));
+    });
+    let heard = heard.recv_timeout(Duration::from_secs(5));
+    let (result, waited) = heard.expect("finish does not wait for ever");
+    assert!(matches!(result, Err(Error::Overdue { .. })), "{result:?}");
+    assert!(
+        waited >= Duration::from_millis(400) && waited < Duration::from_secs(3),
+        "{waited:?}"
+    );
+    assert_eq!((file.open_tickets(), sender.counts().overdue), (0, 1));
+    assert_eq!(sender.counts().pinned_bytes_peak, 0);
+    assert!(peer.read_to_end(&mut Vec::new()).is_err(), "it is reset");
+}
+
+#[test]
+fn a_slow_reader_that_takes_something_in_time_is_waited_for() {
+    let sender = Sender::new(Options {
+        page_cache: PageCache::Sendfile,
+        ..zero_copy()
+    });
+    let (file, _writer) = file(&content(1));
+    let (mut connection, mut peer) = pair(&sender, Some(64 << 10));
+    connection.queue(&file, 0..FILE_BYTES as u64);
+    let reader = std::thread::spawn(move || {
+        let (mut bytes, mut seen) = (vec![0; 128 << 10], 0);
+        while let Ok(count @ 1..) = peer.read(&mut bytes) {
+            seen += count;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        seen
+    });
+    let begin = Instant::now();
+    connection.finish().expect("all of it");
+    // Else it has shown nothing.
+    assert!(begin.elapsed() > Duration::from_millis(400), "it was quick");
+    drop(connection);
+    assert_eq!(reader.join().expect("no panic"), FILE_BYTES);
 }
 
 #[test]
@@ -280,6 +418,9 @@ fn child() {
     }
     let sender = Sender::new(zero_copy());
     random_ranges(&sender, 5, 30);
+    if let Some(ring) = ring() {
+        random_ranges_on(&sender, 6, 30, Some(&ring));
+    }
     let counts = sender.counts();
     let refused = counts.copied_bytes[Reason::Refused as usize];
     let lacks = sender.lacks();

@@ -91,6 +91,9 @@ pub enum Command {
     /// What a daemon starts beside itself, to be ended if it stands still.
     #[command(hide = true, name = erb_daemon::guard::COMMAND)]
     Guard,
+    /// What `erb serve` starts beside itself, to hold what it sends should it be killed.
+    #[command(hide = true, name = crate::serve::GUARD_COMMAND)]
+    ServeGuard,
     /// What a trace starts beside itself, to put ERB's own programs back should it be killed.
     #[command(hide = true, name = erb_daemon::trace::guard::COMMAND)]
     TraceGuard {
@@ -322,6 +325,9 @@ pub struct ServeArgs {
     /// How files that are not on persistent memory are sent.
     #[arg(long, value_enum, default_value_t = PageCache::Sendfile)]
     pub page_cache: PageCache,
+    /// A second process that holds what is sent zero-copy, should this one be killed.
+    #[arg(long, value_enum, default_value_t = GuardUse::Auto, value_name = "WHEN")]
+    pub guard: GuardUse,
     /// Tell so often how bytes were sent, not only at the end.
     #[arg(long, value_parser = parse_interval, value_name = "TIME")]
     pub every: Option<Duration>,
@@ -337,6 +343,17 @@ pub enum PageCache {
     Sendfile,
     /// As if they were on persistent memory: less processor time for large files, and memory is pinned.
     ZeroCopy,
+}
+
+/// When there is a guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuardUse {
+    /// Before Linux 6.15, where another file's bytes could be sent without it.
+    Auto,
+    /// In any case: whoever deletes a file does not wait for clients of a server that was killed.
+    Always,
+    /// A server that is killed must not have its files cut or deleted until its sockets are gone.
+    Never,
 }
 
 /// Arguments of `erb status`.

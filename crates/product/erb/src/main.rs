@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Aside(args) => fill::aside(&args),
         Command::Consumed(which) => fill::consumed(&which),
         Command::Guard => return guard(),
+        Command::ServeGuard => return serve::guard(),
         Command::TraceGuard { run_dir } => {
             erb_daemon::trace::guard::watch(&run_dir).map(|()| ExitCode::SUCCESS)
         }

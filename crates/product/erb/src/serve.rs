@@ -2,21 +2,55 @@
 //! `erb serve`.
 
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use dax_send::Options;
+use dax_send::{Guard, Options};
 use erb_report::Serve;
 use erb_serve::{Config, Error, Server};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{PageCache, ServeArgs};
+use crate::args::{GuardUse, PageCache, ServeArgs};
 use crate::exit;
 
 /// Without `--every`; so long that it never comes.
 const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// The hidden command that is the guard.
+pub const GUARD_COMMAND: &str = "serve-guard";
+
+/// Is the guard of a server, until that has ended.
+pub fn guard() -> ExitCode {
+    match dax_send::run_guard() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!(
+                "error: no server is guarded: {error}; `erb serve` starts this command itself"
+            );
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+fn start_guard(when: GuardUse) -> Result<Option<Arc<Guard>>, Error> {
+    let wanted = match when {
+        GuardUse::Auto => Guard::is_needed(),
+        GuardUse::Always => true,
+        GuardUse::Never => false,
+    };
+    if !wanted {
+        return Ok(None);
+    }
+    let guard = Guard::start(process::Command::new("/proc/self/exe").arg(GUARD_COMMAND));
+    let guard = guard.map_err(|source| Error::System {
+        what: "the guard cannot be started; --guard never does without it",
+        source,
+    })?;
+    Ok(Some(guard))
+}
 
 /// Runs the command until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs) -> ExitCode {
@@ -35,6 +69,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 fn serve(args: &ServeArgs) -> Result<(), Error> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let guard = start_guard(args.guard)?;
     let server = Server::start(&Config {
         root: args.root.clone(),
         address: args.listen,
@@ -50,6 +85,7 @@ fn serve(args: &ServeArgs) -> Result<(), Error> {
             },
             ..Options::default()
         },
+        guard,
     })?;
     let failed = |what| move |source| Error::System { what, source };
     let mut signals =
@@ -78,6 +114,11 @@ fn begin(args: &ServeArgs, report: &Serve) {
         "serving {} at http://{address}/ with {threads} threads; Ctrl-C ends",
         args.root.display()
     ));
+    if let Some(guard) = report.guard {
+        say(&format!(
+            "process {guard} guards what is sent zero-copy and ends with this one: do not kill it"
+        ));
+    }
     if let Some(lack) = &report.lacks {
         say(&format!("warning: {lack}"));
     }

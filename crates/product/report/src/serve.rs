@@ -43,6 +43,8 @@ pub struct Serve {
     pub pinned_bytes: u64,
     /// The most that was ever pinned.
     pub pinned_bytes_peak: u64,
+    /// The guard's process.
+    pub guard: Option<u32>,
     /// What this process lacks to send without a copy, and what to do.
     pub lacks: Option<String>,
 }

@@ -30,11 +30,10 @@ impl Head {
         self
     }
 
-    /// Adds what a client needs to ask for this version again.
-    pub fn version(self, version: &Version) -> Self {
-        self.field("ETag", version.etag())
-            .field("Last-Modified", httpdate::fmt_http_date(version.modified()))
-            .field("Accept-Ranges", "bytes")
+    /// Adds fields as [`version_fields`] has written them.
+    pub fn fields(mut self, written: &str) -> Self {
+        self.0.push_str(written);
+        self
     }
 
     /// The head's bytes.
@@ -42,6 +41,15 @@ impl Head {
         self.0.push_str("\r\n");
         self.0.into_bytes()
     }
+}
+
+/// What a client needs to ask for this version again.
+pub fn version_fields(version: &Version) -> String {
+    format!(
+        "ETag: {}\r\nLast-Modified: {}\r\nAccept-Ranges: bytes\r\n",
+        version.etag(),
+        httpdate::fmt_http_date(version.modified())
+    )
 }
 
 /// An answer that consists of its status.

@@ -11,10 +11,14 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
+use std::mem;
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+
+use nix::sys::epoll::EpollFlags;
 
 use dax_send::{Cause, Connection, Error, Progress, Reason, Ticket};
 
@@ -30,13 +34,10 @@ const AHEAD_MAX: usize = 16;
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Without a request.
 const IDLE_TIME: Duration = Duration::from_secs(60);
-/// Without the client taking or acknowledging anything; and for a writer that waits for a lease. Shorter than
-/// the kernel's patience with leases, 45 s.
-const STALL_TIME: Duration = Duration::from_secs(20);
 /// Between our end of a connection and the client's.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 /// A file without a lease that does not stand still is tried so often.
-const STILL_TRIES: u8 = 5;
+const STILL_TRIES: u8 = 8;
 /// Pause between two tries.
 const STILL_PAUSE: Duration = Duration::from_millis(20);
 /// Of a body without a lease, what is held back for the comparison; shorter ones are read at once.
@@ -112,9 +113,21 @@ pub struct Client {
     told_cause: bool,
     /// The client sends nothing more.
     ended: bool,
+    /// It will say so, or has failed: what is read is read to its end.
+    hung_up: bool,
+    /// Completions wait, or it is time to see what was acknowledged.
+    looks: bool,
+    /// As [`Connection::taken_bytes`] and [`Connection::acknowledged_bytes`] told last.
+    taken_bytes: u64,
+    acknowledged_bytes: u64,
 }
 
 impl Client {
+    /// The socket, to be watched.
+    pub fn stream(&self) -> &TcpStream {
+        self.connection.stream()
+    }
+
     pub fn new(connection: Connection, now: Instant) -> Self {
         Self {
             connection,
@@ -127,12 +140,32 @@ impl Client {
             moved: now,
             told_cause: false,
             ended: false,
+            hung_up: false,
+            looks: false,
+            taken_bytes: 0,
+            acknowledged_bytes: 0,
         }
     }
 
-    /// The socket is readable.
-    pub const fn readable(&mut self) {
-        self.may_read = !self.ended;
+    /// What an event has told.
+    pub fn told(&mut self, events: EpollFlags) {
+        let over = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP;
+        self.hung_up |= events.intersects(over);
+        self.looks |= events.intersects(over | EpollFlags::EPOLLERR);
+        if events.intersects(over | EpollFlags::EPOLLIN) {
+            self.may_read = !self.ended;
+        }
+    }
+
+    /// Completions are read if some wait. What the peer has acknowledged raises no event: it is looked up when
+    /// something depends on it.
+    fn look(&mut self, now: Instant) -> Result<(), Over> {
+        let depends =
+            self.pending.is_some() || self.phase != Phase::Open || self.bodies.len() >= AHEAD_MAX;
+        if mem::take(&mut self.looks) || depends {
+            self.connection.completions(now)?;
+        }
+        Ok(())
     }
 
     /// Does all that can be done now.
@@ -158,7 +191,7 @@ impl Client {
     }
 
     fn work(&mut self, shop: &mut Shop, now: Instant) -> Result<Next, Over> {
-        self.connection.completions(now)?;
+        self.look(now)?;
         loop {
             self.read(now)?;
             self.requests(shop, now)?;
@@ -166,13 +199,8 @@ impl Client {
             {
                 self.phase = Phase::Ending;
             }
-            let open = self.connection.open_tickets();
-            let was_idle = self.connection.is_idle();
             let progress = self.connection.advance(now)?;
-            self.retire(now, open);
-            if !was_idle && progress != Progress::Blocked {
-                self.moved = now;
-            }
+            self.retire(now);
             self.tell_cause(shop);
             match progress {
                 Progress::Again => return Ok(Next::Again),
@@ -217,7 +245,9 @@ impl Client {
 
     /// Whether a request waits that is whole, or cannot be read.
     fn has_head(&self) -> bool {
-        self.phase == Phase::Open && !matches!(parse(&self.input), Ok(None))
+        self.phase == Phase::Open
+            && !self.input.is_empty()
+            && !matches!(parse(&self.input), Ok(None))
     }
 
     /// Reads what there is and what there is room for.
@@ -243,6 +273,8 @@ impl Client {
                 Ok(count) if self.phase == Phase::Open => {
                     self.input.extend_from_slice(&chunk[..count]);
                     self.head_since.get_or_insert(now);
+                    // Less than asked for: there is no more, and what comes raises an event (epoll(7)).
+                    self.may_read = count == room || self.hung_up;
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.may_read = false,
@@ -287,6 +319,9 @@ impl Client {
             {
                 return Ok(());
             }
+            if self.input.is_empty() {
+                return Ok(());
+            }
             match parse(&self.input) {
                 Ok(None) => return Ok(()),
                 Ok(Some((request, length))) => {
@@ -323,10 +358,10 @@ impl Client {
             path.extend_from_slice(shop.index.as_bytes());
         }
         match shop.files.open(&path, now) {
-            Ok(Found::File(opened)) if opened.is_leased() || opened.is_still() => {
-                self.file(shop, &request, &opened);
+            Ok(Found::File(opened, kind)) if opened.is_leased() || opened.is_still() => {
+                self.file(shop, &request, &opened, kind);
             }
-            Ok(Found::File(_)) if tries < STILL_TRIES => {
+            Ok(Found::File(..)) if tries < STILL_TRIES => {
                 let (request, until) = (Box::new(request), now + STILL_PAUSE);
                 self.pending = Some(Pending::Still {
                     request,
@@ -334,7 +369,7 @@ impl Client {
                     tries: tries + 1,
                 });
             }
-            Ok(Found::File(_)) | Err(Missing::Unavailable) => {
+            Ok(Found::File(..)) | Err(Missing::Unavailable) => {
                 self.plain(shop, &request, 503, Some(("Retry-After", "1")));
             }
             Ok(Found::Directory) => {
@@ -373,7 +408,7 @@ impl Client {
         }
     }
 
-    fn file(&mut self, shop: &mut Shop, request: &Request, opened: &Rc<Opened>) {
+    fn file(&mut self, shop: &mut Shop, request: &Request, opened: &Rc<Opened>, kind: &str) {
         let version = &opened.version;
         let all = version.length_bytes;
         let (status, begin, end) = match outcome(request, version) {
@@ -387,7 +422,8 @@ impl Client {
             }
         };
         shop.counters.answered(status);
-        let mut head = Head::new(status, shop.date.now(), request.keep_alive).version(version);
+        let mut head =
+            Head::new(status, shop.date.now(), request.keep_alive).fields(&opened.fields);
         if status == 206 {
             head = head.field(
                 "Content-Range",
@@ -395,14 +431,8 @@ impl Client {
             );
         }
         if status != 304 {
-            let kind = mime_guess::from_path(String::from_utf8_lossy(&request.path).as_ref());
-            let kind = if request.path.is_empty() || request.path.ends_with(b"/") {
-                mime_guess::from_path(&shop.index)
-            } else {
-                kind
-            };
             head = head.field("Content-Length", end - begin);
-            head = head.field("Content-Type", kind.first_or_octet_stream());
+            head = head.field("Content-Type", kind);
         }
         self.connection.queue_bytes(head.end());
         if request.method == Method::Get && end > begin {
@@ -444,15 +474,18 @@ impl Client {
     }
 
     /// Lets go of files whose bodies the peer has.
-    fn retire(&mut self, now: Instant, open_before: u64) {
+    fn retire(&mut self, now: Instant) {
+        let taken_bytes = self.connection.taken_bytes();
+        if taken_bytes != self.taken_bytes {
+            self.taken_bytes = taken_bytes;
+            self.moved = now;
+        }
         while self
             .bodies
             .front()
             .is_some_and(|(ticket, _)| self.connection.is_done(*ticket))
         {
             self.bodies.pop_front();
-        }
-        if self.connection.open_tickets() < open_before {
             self.moved = now;
         }
     }
@@ -476,9 +509,18 @@ impl Client {
         let busy = !self.connection.is_idle()
             || self.connection.open_tickets() > 0
             || self.pending.is_some();
+        if busy {
+            self.looks = true;
+            // A slow client's buffers hold more than it takes within the deadline.
+            let bytes = self.connection.acknowledged_bytes().unwrap_or_default();
+            if bytes != self.acknowledged_bytes {
+                self.acknowledged_bytes = bytes;
+                self.moved = now;
+            }
+        }
         let late = |since: Instant, after: Duration| now.duration_since(since) >= after;
-        if wanted.is_some_and(|since| late(since, STALL_TIME))
-            || busy && late(self.moved, STALL_TIME)
+        if wanted.is_some_and(|since| late(since, shop.deadline))
+            || busy && late(self.moved, shop.deadline)
         {
             shop.counters.reset_slow.fetch_add(1, Relaxed);
             self.connection.abort();

@@ -57,6 +57,9 @@ pub enum Outcome {
 /// Decides, in the order of RFC 9110, 13.2.2.
 #[must_use]
 pub fn outcome(request: &Request, version: &Version) -> Outcome {
+    if request.is_plain() {
+        return Outcome::Whole;
+    }
     let etag = version.etag();
     let before = |date: &Option<String>| {
         date.as_deref()
@@ -77,8 +80,10 @@ pub fn outcome(request: &Request, version: &Version) -> Outcome {
         return Outcome::NotModified;
     }
     match &request.range {
+        // Of an empty file nobody has a part, and clients that always ask for one want it whole.
         Some(range)
             if request.method == Method::Get
+                && version.length_bytes > 0
                 && same(request.if_range.as_deref(), &etag, version) =>
         {
             part(range, version.length_bytes)
@@ -110,6 +115,11 @@ fn same(if_range: Option<&str>, etag: &str, version: &Version) -> bool {
 
 /// A single range. Several are answered by the whole file, as RFC 9110, 14.2 allows; so is what is no range.
 fn part(range: &str, length_bytes: u64) -> Outcome {
+    // The crate refuses the last no bytes, which are a range that nobody has (RFC 9110, 14.1.2).
+    let suffix = range.strip_prefix("bytes=-").unwrap_or_default();
+    if !suffix.is_empty() && suffix.bytes().all(|digit| digit == b'0') {
+        return Outcome::Unsatisfiable;
+    }
     let Ok(parsed) = http_range_header::parse_range_header(range) else {
         return Outcome::Whole;
     };
@@ -163,6 +173,7 @@ mod tests {
             ("bytes=990-", Outcome::Part(990, 1000)),
             ("bytes=-10", Outcome::Part(990, 1000)),
             ("bytes=-5000", Outcome::Part(0, 1000)),
+            ("bytes=-0", Outcome::Unsatisfiable),
             ("bytes=0-99999", Outcome::Part(0, 1000)),
             ("bytes=999-999", Outcome::Part(999, 1000)),
             ("bytes=1000-", Outcome::Unsatisfiable),
@@ -178,7 +189,13 @@ mod tests {
         ] {
             assert_eq!(asked(&format!("Range: {range}\r\n")), wanted, "{range}");
         }
-        assert_eq!(part("bytes=0-", 0), Outcome::Unsatisfiable);
+        let empty = Version {
+            length_bytes: 0,
+            ..VERSION
+        };
+        let head = b"GET / HTTP/1.1\r\nHost: x\r\nRange: bytes=0-0\r\n\r\n";
+        let (request, _) = crate::request::parse(head).expect("good").expect("whole");
+        assert_eq!(outcome(&request, &empty), Outcome::Whole);
     }
 
     #[test]

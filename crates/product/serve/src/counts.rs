@@ -56,6 +56,7 @@ impl Counters {
                 .clone(),
             pinned_bytes: counts.pinned_bytes,
             pinned_bytes_peak: counts.pinned_bytes_peak,
+            guard: sender.guard().map(|guard| guard.process()),
             lacks: sender.lacks(),
         }
     }

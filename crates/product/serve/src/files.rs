@@ -7,7 +7,9 @@
 //! 2. The bytes of a file with a lease are those of its version: whoever wants to write waits. The version was
 //!    read when the lease was held.
 //! 3. A file without a lease is compared by whoever sends it, behind the last byte.
-//! 4. At most [`FILES_MAX`] files are kept for later, for [`KEEP`] after their last use.
+//! 4. At most [`FILES_MAX`] files are kept for later, for [`KEEP`] after their last use, and as many names.
+//! 5. A name stands for a kept file only if it leads to that very version now (`fstatat`), and did so beneath the
+//!    folder when the file was opened by it.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,9 +24,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dax_send::{MappedFile, ReadLease};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::libc;
+use nix::sys::stat::{FileStat, fstatat};
 
+use crate::answer::version_fields;
 use crate::conditions::Version;
 
 /// Tells of a lease that somebody waits for. Blocked in all threads, read from a signalfd.
@@ -36,6 +40,8 @@ const KEEP: Duration = Duration::from_secs(10);
 /// Times of files tick by 4 ms on some kernels, and a write's time is taken before its bytes. A file must have
 /// been still for so long before its times say what its bytes are.
 const STILL: Duration = Duration::from_millis(20);
+/// The same while somebody has it open for writing: who edits in several writes pauses between them.
+const STILL_OPEN: Duration = Duration::from_millis(100);
 /// The kernel asks for a path anew that changed while it was resolved.
 const TRIES: usize = 4;
 
@@ -44,7 +50,11 @@ const TRIES: usize = 4;
 pub struct Opened {
     pub mapped: Arc<MappedFile>,
     pub version: Version,
+    /// Fields of an answer's head that tell of the version.
+    pub fields: String,
     lease: Option<ReadLease<Arc<MappedFile>>>,
+    /// There is no lease because somebody has the file open for writing.
+    is_open_elsewhere: bool,
     /// Somebody waits for the lease since then.
     pub wanted_since: Cell<Option<Instant>>,
 }
@@ -70,14 +80,20 @@ impl Opened {
         #[expect(clippy::cast_possible_wrap, reason = "nanoseconds since 1970")]
         let age_ns = now.as_nanos() as i128 - newest;
         // A time in the future says nothing, and will not for long.
-        age_ns >= STILL.as_nanos() as i128 || age_ns < -1_000_000_000
+        let enough = if self.is_open_elsewhere {
+            STILL_OPEN
+        } else {
+            STILL
+        };
+        age_ns >= enough.as_nanos() as i128 || age_ns < -1_000_000_000
     }
 }
 
 /// What a path leads to.
 #[derive(Debug)]
 pub enum Found {
-    File(Rc<Opened>),
+    /// The file, and its content type.
+    File(Rc<Opened>, &'static str),
     Directory,
 }
 
@@ -94,6 +110,7 @@ pub enum Missing {
 pub struct Files {
     root: Arc<File>,
     kept: HashMap<Version, (Rc<Opened>, Instant)>,
+    named: HashMap<Box<[u8]>, (Version, &'static str)>,
     leased: Vec<Weak<Opened>>,
 }
 
@@ -102,12 +119,16 @@ impl Files {
         Self {
             root,
             kept: HashMap::new(),
+            named: HashMap::new(),
             leased: Vec::new(),
         }
     }
 
     /// Opens a path below the folder; empty: the folder itself.
     pub fn open(&mut self, path: &[u8], now: Instant) -> Result<Found, Missing> {
+        if let Some(found) = self.known(path, now) {
+            return Ok(found);
+        }
         let file = self.resolve(path).map_err(missing)?;
         let facts = file.metadata().map_err(|_| Missing::Failed)?;
         if facts.is_dir() {
@@ -116,11 +137,18 @@ impl Files {
         if !facts.is_file() || path.ends_with(b"/") {
             return Err(Missing::NotFound);
         }
+        let kind = content_type(path);
         if let Some((opened, used)) = self.kept.get_mut(&version(&facts)) {
             *used = now;
-            return Ok(Found::File(Rc::clone(opened)));
+            let opened = Rc::clone(opened);
+            self.name(path, opened.version, kind);
+            return Ok(Found::File(opened, kind));
         }
         let opened = Rc::new(leased(file).map_err(|_| Missing::Unavailable)?);
+        if opened.is_open_elsewhere {
+            // Opened anew for each request: there may be a lease then.
+            return Ok(Found::File(opened, kind));
+        }
         if opened.is_leased() {
             if self.leased.len() >= 2 * FILES_MAX {
                 self.leased.retain(|one| one.strong_count() > 0);
@@ -133,7 +161,30 @@ impl Files {
             oldest.and_then(|version| self.kept.remove(&version));
         }
         self.kept.insert(opened.version, (Rc::clone(&opened), now));
-        Ok(Found::File(opened))
+        self.name(path, opened.version, kind);
+        Ok(Found::File(opened, kind))
+    }
+
+    /// A kept file, if the name leads to it as before. One call of the kernel instead of three; a file that was
+    /// changed, replaced or forbidden since shows in its version (a change of its mode changes its ctime).
+    fn known(&mut self, path: &[u8], now: Instant) -> Option<Found> {
+        let (named, kind) = *self.named.get(path)?;
+        let (opened, used) = self.kept.get_mut(&named)?;
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let facts = fstatat(&*self.root, path, AtFlags::empty()).ok()?;
+        if version_of(&facts) != named {
+            return None;
+        }
+        *used = now;
+        Some(Found::File(Rc::clone(opened), kind))
+    }
+
+    fn name(&mut self, path: &[u8], version: Version, kind: &'static str) {
+        // Who asks for more names than files are kept gains nothing by them.
+        if self.named.len() >= FILES_MAX {
+            self.named.clear();
+        }
+        self.named.insert(path.into(), (version, kind));
     }
 
     fn resolve(&self, path: &[u8]) -> Result<File, Errno> {
@@ -161,6 +212,9 @@ impl Files {
     pub fn tidy(&mut self, now: Instant) {
         self.kept
             .retain(|_, (_, used)| now.duration_since(*used) < KEEP);
+        let kept = &self.kept;
+        self.named
+            .retain(|_, (version, _)| kept.contains_key(version));
     }
 
     /// Whether files are kept that will have to be given up.
@@ -191,7 +245,8 @@ impl Files {
 fn leased(file: File) -> io::Result<Opened> {
     // As long as it is now; if that changes before the lease is held, the version tells.
     let mut mapped = Arc::new(MappedFile::new(file)?);
-    let lease = ReadLease::take(Arc::clone(&mapped), LEASE_SIGNAL).ok();
+    let lease = ReadLease::take(Arc::clone(&mapped), LEASE_SIGNAL);
+    let refused = lease.as_ref().err().map(io::Error::kind);
     let facts = mapped.file().metadata()?;
     if facts.len() != mapped.length_bytes() {
         // Lengths differ: somebody has written between. Without a lease, the body's comparison tells.
@@ -201,7 +256,9 @@ fn leased(file: File) -> io::Result<Opened> {
     let is_whole = version.length_bytes == mapped.length_bytes();
     let opened = Opened {
         version,
-        lease,
+        fields: version_fields(&version),
+        lease: lease.ok(),
+        is_open_elsewhere: refused == Some(io::ErrorKind::WouldBlock),
         mapped,
         wanted_since: Cell::new(None),
     };
@@ -212,8 +269,27 @@ fn leased(file: File) -> io::Result<Opened> {
     }
 }
 
+const fn time_ns(seconds: i64, ns: i64) -> i128 {
+    seconds as i128 * 1_000_000_000 + ns as i128
+}
+
+/// The same as [`version`] of what `fstatat` says.
+fn version_of(facts: &FileStat) -> Version {
+    Version {
+        file: (facts.st_dev, facts.st_ino),
+        length_bytes: facts.st_size.unsigned_abs(),
+        modified_ns: time_ns(facts.st_mtime, facts.st_mtime_nsec),
+        changed_ns: time_ns(facts.st_ctime, facts.st_ctime_nsec),
+    }
+}
+
+/// By the name's end, as web servers do.
+fn content_type(path: &[u8]) -> &'static str {
+    let kind = mime_guess::from_path(String::from_utf8_lossy(path).as_ref());
+    kind.first_raw().unwrap_or("application/octet-stream")
+}
+
 fn version(facts: &Metadata) -> Version {
-    let time_ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
     Version {
         file: (facts.dev(), facts.ino()),
         length_bytes: facts.len(),

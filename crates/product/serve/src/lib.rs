@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use dax_send::{Options, Sender};
+use dax_send::{Guard, Options, Sender};
 use erb_report::Serve;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -56,6 +56,8 @@ pub struct Config {
     pub index: String,
     /// Bounds of what is pinned, deadline, and how the page cache is sent.
     pub send: Options,
+    /// Holds what is sent zero-copy, should this process be killed.
+    pub guard: Option<Arc<Guard>>,
 }
 
 /// Why nothing can be served.
@@ -127,7 +129,10 @@ impl Server {
             threads: Vec::new(),
             thread_count: config.threads.max(1),
             counters: Arc::default(),
-            sender: Sender::new(config.send.clone()),
+            sender: match &config.guard {
+                Some(guard) => Sender::guarded(config.send.clone(), Arc::clone(guard)),
+                None => Sender::new(config.send.clone()),
+            },
             stop: Arc::default(),
             woken: Arc::new(woken),
         };

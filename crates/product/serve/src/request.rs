@@ -43,6 +43,18 @@ pub struct Request {
     pub if_unmodified_since: Option<String>,
 }
 
+impl Request {
+    /// Whether it asks for a file as it is: no range, no condition.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        self.range.is_none()
+            && self.if_match.is_none()
+            && self.if_none_match.is_none()
+            && self.if_modified_since.is_none()
+            && self.if_unmodified_since.is_none()
+    }
+}
+
 /// Why a head gets an error; the connection ends behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bad {

@@ -48,6 +48,9 @@ pub struct Shop {
     pub date: Date,
     pub counters: Arc<Counters>,
     pub index: String,
+    /// Time without a client taking or acknowledging anything; and for a writer that waits for a lease. Shorter
+    /// than the kernel's patience with leases, 45 s.
+    pub deadline: Duration,
 }
 
 /// What a thread is made of.
@@ -112,6 +115,7 @@ impl Worker {
                 date: Date::default(),
                 counters: plan.counters,
                 index: plan.index,
+                deadline: plan.sender.options().deadline,
             },
             sender: plan.sender,
             clients_max: plan.clients_max,
@@ -209,7 +213,7 @@ impl Worker {
     fn insert(&mut self, connection: dax_send::Connection, now: Instant) -> io::Result<()> {
         self.generation = self.generation.wrapping_add(1) & 0x7fff_ffff;
         let entry = self.clients.vacant_entry();
-        let token = u64::from(self.generation) << 32 | entry.key() as u64;
+        let token = token(self.generation, entry.key());
         let events = EpollFlags::EPOLLIN
             | EpollFlags::EPOLLOUT
             | EpollFlags::EPOLLRDHUP
@@ -231,9 +235,7 @@ impl Worker {
         let Some((_, client, _)) = self.client(token) else {
             return;
         };
-        if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP) {
-            client.readable();
-        }
+        client.told(events);
         self.turn(token, now);
     }
 
@@ -250,8 +252,9 @@ impl Worker {
             Next::Soon => self.soon.push(token),
             Next::Again => self.again.push_back(token),
             Next::Drop => {
-                // Closing takes it out of epoll, but for descriptors that others have: there are none.
-                drop(self.clients.remove(index));
+                let (_, client) = self.clients.remove(index);
+                // Closing alone would not take it out: the guard may have the socket open for a moment longer.
+                let _ = self.epoll.delete(client.stream());
             }
         }
     }
@@ -275,7 +278,7 @@ impl Worker {
         let indices: Vec<usize> = self.clients.iter().map(|(index, _)| index).collect();
         for index in indices {
             if let Some((generation, client)) = self.clients.get_mut(index) {
-                let token = u64::from(*generation) << 32 | index as u64;
+                let token = token(*generation, index);
                 let next = client.tick(&mut self.shop, now);
                 self.then(token, index, next);
             }
@@ -286,6 +289,17 @@ impl Worker {
         // Signals of one kind join, so all leases are looked at.
         while let Ok(Some(_)) = self.leases.read_signal() {}
         self.shop.files.give_back(now);
+        // Whose body the peer has holds no lease any more.
+        let tokens = self.clients.iter();
+        let tokens: Vec<u64> = tokens
+            .map(|(index, (generation, _))| token(*generation, index))
+            .collect();
+        for token in tokens {
+            if let Some((_, client, _)) = self.client(token) {
+                client.told(EpollFlags::EPOLLERR);
+            }
+            self.turn(token, now);
+        }
     }
 
     /// Nothing new; whether nothing is left.
@@ -295,7 +309,7 @@ impl Worker {
         for index in indices {
             if let Some((generation, client)) = self.clients.get_mut(index) {
                 client.end();
-                let token = u64::from(*generation) << 32 | index as u64;
+                let token = token(*generation, index);
                 self.turn(token, now);
             }
         }
@@ -305,4 +319,9 @@ impl Worker {
         }
         self.clients.is_empty()
     }
+}
+
+/// What epoll says of a client.
+fn token(generation: u32, index: usize) -> u64 {
+    u64::from(generation) << 32 | index as u64
 }

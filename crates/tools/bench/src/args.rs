@@ -8,6 +8,7 @@ use crate::work::FIELDS_MAX;
 
 pub use crate::drain::DrainArgs;
 pub use crate::send::SendArgs;
+pub use crate::serve::ServeArgs;
 pub use crate::workload::WorkloadArgs;
 
 /// Smallest value: the key that replies are checked by must fit in.
@@ -35,6 +36,11 @@ pub enum BenchCommand {
     ///
     /// On stand-ins for persistent memory and card, which the result names. Needs root, not Redis.
     Send(SendArgs),
+    /// What a request for a static file costs the server: `erb serve` beside nginx with `sendfile on`.
+    ///
+    /// In namespaces of its own, a processor for each side. Needs root, and an nginx: none is installed,
+    /// `--nginx debian` unpacks one beside this program.
+    Serve(ServeArgs),
     /// What traffic like your own gains: reads and writes of skewed keys, or a trace, by ordinary
     /// clients, in a closed loop or at a fixed rate.
     ///

@@ -15,6 +15,7 @@
 //!   `ordinary_report`.
 //! - `drain`: made-up writes brought to a Redis, beside SETs by ordinary clients.
 //! - `send`: what sending a file's bytes costs, by way; `send/sink`: a far end that copies nothing.
+//! - `serve`: `erb serve` beside nginx, its folder has the parts.
 //! - `workload`: the same clients with a user's own traffic, its folder has the parts.
 //! - Of both: `stage`: a server that ordinary clients reach; `load`: such a client; `crew`: several
 //!   of them; `pace`: when they ask; `tally`: what they saw.
@@ -47,6 +48,7 @@ mod packet;
 mod redis_server;
 mod report;
 mod send;
+mod serve;
 mod stage;
 mod stats;
 mod tally;
@@ -88,6 +90,14 @@ pub fn run(args: &BenchArgs, erb: &Erb) -> Result<()> {
         BenchCommand::Send(send) => {
             let report = send::measure(send)?;
             if send.json {
+                pretty(&report)?
+            } else {
+                report.to_table()
+            }
+        }
+        BenchCommand::Serve(serve) => {
+            let report = serve::measure(serve, erb)?;
+            if serve.json {
                 pretty(&report)?
             } else {
                 report.to_table()

@@ -16,6 +16,7 @@ pub mod fault;
 mod forward;
 mod lab;
 pub mod netns;
+pub mod nginx;
 pub mod offload;
 pub mod packet;
 pub mod process;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Other servers than the installed redis-server: those of Debian 13, unpacked beside the build and
-//! never installed.
+//! Other servers than the installed ones: those of Debian 13, unpacked beside the build and never installed.
 //!
 //! The programs need Debian 13's C library, so that is unpacked as well, and a shell script starts each by its
 //! loader. What was unpacked once is used again, without network.
@@ -50,6 +49,16 @@ pub enum ServerProgram {
     /// Debian 13's Valkey 8.
     Valkey8,
 }
+
+/// What of nginx a comparison needs, with its libraries.
+const NGINX: [&str; 6] = [
+    "nginx",
+    "libc6",
+    "libcrypt1",
+    "libpcre2-8-0",
+    "libssl3t64",
+    "zlib1g",
+];
 
 /// What Debian 13 has of a server.
 struct Package {
@@ -115,18 +124,12 @@ impl ServerProgram {
         let Some(package) = self.package() else {
             return Ok(Vec::new());
         };
-        let dir = apt::kept_dir("servers")?.join(package.folder);
-        fs::create_dir_all(dir.join("bin"))
-            .with_context(|| format!("cannot make {}", dir.display()))?;
-        let lock = File::create(dir.join("lock")).context("cannot make a lock")?;
-        let _lock = Flock::lock(lock, FlockArg::LockExclusive)
-            .map_err(|(_, error)| error)
-            .context("cannot lock the folder of servers")?;
-        if !dir.join("root").exists() {
-            unpack(&dir, package).with_context(|| format!("{} {CANNOT_BE_HAD}", package.folder))?;
-        }
-        let starter = |(name, file): &(&str, &str)| starter(&dir, name, file);
-        package.programs.iter().map(starter).collect()
+        let mut packages = vec![package.tools, LIBZSTD];
+        packages.extend(LIBRARIES);
+        let files = package
+            .programs
+            .map(|(name, file)| (name, format!("usr/bin/{file}")));
+        unpacked(package.folder, &packages, &files, "--version")
     }
 
     /// Its source, unpacked as `dir`, fetched by an apt in `apt_dir`; none if it is the installed one.
@@ -171,13 +174,51 @@ impl ServerProgram {
 /// What an error says if a server could not be fetched.
 pub const CANNOT_BE_HAD: &str = "cannot be had from Debian's repositories";
 
-fn unpack(dir: &Path, package: &Package) -> Result<()> {
+/// Debian 13's nginx; fetched unless it is there.
+///
+/// # Errors
+/// As [`ServerProgram::program`].
+pub fn nginx() -> Result<PathBuf> {
+    let mut packages = vec![LIBZSTD];
+    packages.extend(NGINX);
+    let files = [("nginx", "usr/sbin/nginx".to_owned())];
+    let programs = unpacked("nginx", &packages, &files, "-v")?;
+    programs.into_iter().next().context("nginx has a program")
+}
+
+/// What starts these files of the packages, by their names; `version` is a word that makes the first tell its
+/// version.
+fn unpacked(
+    folder: &str,
+    packages: &[&str],
+    files: &[(&str, String)],
+    version: &str,
+) -> Result<Vec<PathBuf>> {
+    let dir = apt::kept_dir("servers")?.join(folder);
+    fs::create_dir_all(dir.join("bin"))
+        .with_context(|| format!("cannot make {}", dir.display()))?;
+    let lock = File::create(dir.join("lock")).context("cannot make a lock")?;
+    let _lock = Flock::lock(lock, FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .context("cannot lock the folder of servers")?;
+    if !dir.join("root").exists() {
+        unpack(&dir, packages, &files[0], version)
+            .with_context(|| format!("{folder} {CANNOT_BE_HAD}"))?;
+    }
+    let starter = |(name, file): &(&str, String)| starter(&dir, name, file);
+    files.iter().map(starter).collect()
+}
+
+fn unpack(
+    dir: &Path,
+    packages: &[&str],
+    (name, file): &(&str, String),
+    version: &str,
+) -> Result<()> {
     let apt_dir = dir.join("apt");
     let apt = Apt::of_debian(&apt_dir, SUITE, Kind::Binary)?;
     apt.get(&["update"])?;
-    let mut words = vec!["download", package.tools, LIBZSTD];
-    words.extend(LIBRARIES);
-    apt.get(&words)?;
+    apt.get(&[&["download"], packages].concat())?;
     // In two steps: what is half unpacked, or does not run, has no final name.
     let half = dir.join("root-half");
     for entry in fs::read_dir(apt.got())? {
@@ -185,10 +226,9 @@ fn unpack(dir: &Path, package: &Package) -> Result<()> {
         apt::output(Command::new("dpkg-deb").arg("-x").arg(file).arg(&half))?;
     }
     fs::remove_dir_all(&apt_dir)?;
-    let (name, file) = package.programs[0];
     let starter = dir.join("bin").join(format!("{name}-half"));
-    write_starter(&starter, &half.join("usr/bin").join(file), &half)?;
-    apt::output(Command::new(&starter).arg("--version"))?;
+    write_starter(&starter, &half.join(file), &half)?;
+    apt::output(Command::new(&starter).arg(version))?;
     fs::remove_file(starter)?;
     fs::rename(half, dir.join("root")).context("cannot name what was unpacked")
 }
@@ -198,7 +238,7 @@ fn starter(dir: &Path, name: &str, file: &str) -> Result<PathBuf> {
     let starter = dir.join("bin").join(name);
     if !starter.exists() {
         let root = dir.join("root");
-        write_starter(&starter, &root.join("usr/bin").join(file), &root)?;
+        write_starter(&starter, &root.join(file), &root)?;
     }
     Ok(starter)
 }
@@ -232,7 +272,7 @@ mod tests {
     fn a_program_is_started_by_its_own_loader_and_name() {
         let dir = std::env::temp_dir().join(format!("erb-servers-{}", std::process::id()));
         fs::create_dir_all(dir.join("bin")).unwrap();
-        let starter = starter(&dir, "redis-cli", "tool").unwrap();
+        let starter = starter(&dir, "redis-cli", "usr/bin/tool").unwrap();
         let text = fs::read_to_string(&starter).unwrap();
         let root = dir.join("root");
         let loader = format!("exec {}/{LIBRARY_DIR}/ld-linux-x86-64.so.2", root.display());

@@ -10,6 +10,7 @@ use std::time::Duration;
 use dax_send::Options;
 use erb_report::Serve;
 use erb_serve::{Config, Server};
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 pub const FILE_BYTES: usize = 1_000_000;
@@ -46,6 +47,7 @@ impl Folder {
             connections_max: 1000,
             index: "index.html".to_owned(),
             send,
+            guard: None,
         };
         let server = Server::start(&config).expect("it serves");
         Self { dir, server }
@@ -89,7 +91,20 @@ pub struct Client {
 
 impl Client {
     pub fn connect(folder: &Folder) -> Self {
-        let stream = TcpStream::connect(folder.address()).expect("connected");
+        Self::of(TcpStream::connect(folder.address()).expect("connected"))
+    }
+
+    /// With so little room that a body does not fit into the kernels' buffers.
+    pub fn connect_taking(folder: &Folder, receive_bytes: usize) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket
+            .set_recv_buffer_size(receive_bytes)
+            .expect("an option");
+        socket.connect(&folder.address().into()).expect("connected");
+        Self::of(socket.into())
+    }
+
+    fn of(stream: TcpStream) -> Self {
         stream
             .set_read_timeout(Some(Duration::from_secs(30)))
             .expect("an option");

@@ -56,7 +56,16 @@ fn files_are_answered_whole_in_part_and_not_again() {
         ),
         (6, 1, 1)
     );
-    assert!(report.sent_bytes.sendfile >= 1_000_000, "{report:?}");
+    // Over lo a receiver would hold the file's own pages.
+    let copied = report.sent_bytes.copied.get("kernel_copies");
+    assert!(
+        copied.is_some_and(|bytes| *bytes >= 1_000_000),
+        "{report:?}"
+    );
+    assert_eq!(
+        (report.sent_bytes.sendfile, report.sent_bytes.zero_copy),
+        (0, 0)
+    );
     assert_eq!((report.pinned_bytes, report.reset_changed), (0, 0));
 }
 
@@ -98,6 +107,42 @@ fn nothing_outside_of_the_folder_is_told() {
         );
     }
     assert_eq!(client.get("/leads-in", "").body.len(), FILE_BYTES);
+}
+
+/// Whoever asks after a change gets what is there then, however often the name was asked for before.
+#[test]
+fn a_name_leads_where_it_leads_now() {
+    let folder = Folder::serve();
+    let root = folder.root();
+    let path = root.join("name");
+    let mut client = Client::connect(&folder);
+    for version in 0_u32..200 {
+        let words = format!("version {version}");
+        let other = root.join(format!("other-{version}"));
+        fs::write(&other, &words).expect("a file");
+        if version % 3 == 0 {
+            let _ = fs::remove_file(&path);
+            symlink(other.file_name().expect("a name"), &path).expect("a link");
+        } else {
+            fs::rename(&other, &path).expect("renamed over");
+        }
+        for _ in 0..4 {
+            let seen = client.get("/name", "");
+            assert_eq!(String::from_utf8_lossy(&seen.body), words);
+        }
+        let etag = client
+            .get("/name", "")
+            .field("etag")
+            .expect("a tag")
+            .to_owned();
+        let same = client.get("/name", &format!("If-None-Match: {etag}\r\n"));
+        assert_eq!(same.status, 304);
+    }
+    fs::remove_file(&path).expect("removed");
+    assert_eq!(client.get("/name", "").status, 404);
+    symlink("/etc/hostname", &path).expect("a link");
+    assert_eq!(client.get("/name", "").status, 404);
+    folder.stop();
 }
 
 #[test]
@@ -285,4 +330,35 @@ fn a_writer_waits_for_a_body_and_not_for_ever() {
     assert!(seen.body.len() == 50 << 20 && seen.body.iter().all(|byte| *byte == b'a'));
     let (opened, waited) = writer.join().expect("no panic");
     assert!(opened && waited < Duration::from_secs(5), "{waited:?}");
+}
+
+/// Takes little at a time, and never stops for as long as the deadline.
+#[test]
+fn a_slow_client_gets_all_of_it_and_a_silent_one_a_reset() {
+    let deadline = Duration::from_secs(1);
+    let folder = Folder::serve_with(dax_send::Options {
+        deadline,
+        ..dax_send::Options::default()
+    });
+    let bytes = vec![7; 8 << 20];
+    fs::write(folder.root().join("long"), &bytes).expect("a file");
+    let mut slow = Client::connect_taking(&folder, 16_384);
+    let mut silent = Client::connect_taking(&folder, 16_384);
+    for client in [&mut slow, &mut silent] {
+        let request = b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n";
+        client.stream.write_all(request).expect("written");
+    }
+    let begin = Instant::now();
+    let mut seen = Vec::new();
+    let mut chunk = vec![0; 65_536];
+    while seen.len() < bytes.len() {
+        std::thread::sleep(Duration::from_millis(20));
+        let count = std::io::Read::read(&mut slow.stream, &mut chunk).expect("no reset");
+        assert!(count > 0, "{} bytes came", seen.len());
+        seen.extend_from_slice(&chunk[..count]);
+    }
+    let took = begin.elapsed();
+    assert!(took > 2 * deadline, "{took:?}: too quick to tell");
+    assert!(silent.answer(true).is_none(), "reset");
+    assert_eq!(folder.stop().reset_slow, 1);
 }

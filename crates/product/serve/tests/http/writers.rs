@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writers that append, rename over, edit in place and truncate beside readers.
+//! Writers that append, rename over, edit in place and truncate beside readers. `ERB_LONG=1`: a million bodies by
+//! each way.
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use dax_send::{Options, PageCache};
@@ -12,12 +15,19 @@ use rand::{Rng, SeedableRng};
 
 use crate::client::{Answer, Client, Folder};
 
-const KINDS: [&str; 4] = ["append", "rename", "edit", "cut"];
-/// Of a version of a file.
-const BLOCKS: usize = 4000;
+/// The last one edits as well, and has the file open for longer before: bodies beside it have no lease.
+const KINDS: [&str; 5] = ["append", "rename", "edit", "cut", "held"];
+/// Of a version of a file: one that is copied with its head, one that is sent for itself.
+const BLOCKS: [usize; 2] = [30, 4000];
 const BLOCK_BYTES: usize = 64;
-/// An appended file is replaced when it is longer.
-const APPENDED_BYTES_MAX: u64 = 2_000_000;
+const READERS: u64 = 2;
+/// Bodies of each way of sending, in the long form.
+const BODIES_LONG: u64 = 1_000_000;
+/// A file that stands still for so long while somebody edits it looks as if it were whole: it must for 100 ms.
+const SLOW_EDIT: Duration = Duration::from_millis(90);
+const TIME_SHORT: Duration = Duration::from_secs(6);
+/// An appended file is replaced when it is so many times longer.
+const APPENDED_TIMES_MAX: u64 = 8;
 
 /// Reads a body to its end or to the reset.
 fn body(folder: &Folder, path: &str) -> Option<Answer> {
@@ -39,11 +49,15 @@ fn is_of_one_version(bytes: &[u8]) -> bool {
     bytes.chunks(8).all(|word| word == first)
 }
 
-/// Makes the next version of a file.
-fn change(root: &Path, kind: &str, version: u64) {
-    let path = root.join(kind);
+fn name(kind: &str, blocks: usize) -> String {
+    format!("{kind}-{blocks}")
+}
+
+/// Makes the next version of a file; returns when the first byte of it was changed.
+fn change(root: &Path, kind: &str, blocks: usize, version: u64) -> Instant {
+    let path = root.join(name(kind, blocks));
     let replace = |bytes: Vec<u8>| {
-        let new = root.join(format!("{kind}.new"));
+        let new = path.with_extension("new");
         fs::write(&new, bytes).expect("written");
         fs::rename(&new, &path).expect("renamed");
     };
@@ -54,51 +68,124 @@ fn change(root: &Path, kind: &str, version: u64) {
                 .append(true)
                 .open(&path)
                 .expect("open");
-            file.write_all(&versioned(0, 10)).expect("written");
-            if file.metadata().expect("facts").len() > APPENDED_BYTES_MAX {
-                replace(versioned(0, BLOCKS));
+            std::thread::sleep(Duration::from_millis(if version % 5 == 0 {
+                300
+            } else {
+                1
+            }));
+            file.write_all(&versioned(0, blocks.div_ceil(400)))
+                .expect("written");
+            let length = file.metadata().expect("facts").len();
+            if length > APPENDED_TIMES_MAX * (blocks * BLOCK_BYTES) as u64 {
+                replace(versioned(0, blocks));
             }
         }
-        "rename" => replace(versioned(version, BLOCKS)),
-        "edit" => {
+        "rename" => replace(versioned(version, blocks)),
+        _ => {
+            // It waits here for the bodies under way.
             let mut file = fs::OpenOptions::new()
                 .write(true)
                 .open(&path)
                 .expect("open");
-            for part in versioned(version, BLOCKS).chunks(BLOCK_BYTES * 500) {
+            if kind == "held" {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let begin = Instant::now();
+            if kind == "cut" {
+                file.set_len(0).expect("cut");
+            }
+            for part in versioned(version, blocks).chunks(blocks * BLOCK_BYTES / 8) {
                 file.write_all(part).expect("written");
                 std::thread::yield_now();
             }
+            return begin;
         }
-        _ => fs::write(&path, versioned(version, BLOCKS)).expect("written"),
+    }
+    Instant::now()
+}
+
+/// What readers have seen.
+#[derive(Default)]
+struct Seen {
+    whole: AtomicU64,
+    reset: AtomicU64,
+    refused: AtomicU64,
+    /// Mixed, beside an edit that the machine had suspended for longer than a file must stand still.
+    beside_slow_edits: AtomicU64,
+    slow_edits: Mutex<Vec<(&'static str, usize, Instant, Instant)>>,
+}
+
+impl Seen {
+    fn bodies(&self) -> u64 {
+        self.whole.load(Relaxed) + self.reset.load(Relaxed)
+    }
+
+    fn text(&self) -> String {
+        let [whole, reset, refused, beside] = [
+            &self.whole,
+            &self.reset,
+            &self.refused,
+            &self.beside_slow_edits,
+        ]
+        .map(|count| count.load(Relaxed));
+        format!("{whole} whole, {reset} reset, {refused} refused, {beside} beside slow edits")
+    }
+
+    fn edited(&self, kind: &'static str, blocks: usize, begin: Instant) {
+        if begin.elapsed() >= SLOW_EDIT {
+            let mut edits = self.slow_edits.lock().expect("no panic");
+            edits.push((kind, blocks, begin, Instant::now()));
+        }
+    }
+
+    /// Whether a slow edit of the file was under way beside a body that has just ended.
+    fn was_edited_slowly(&self, kind: &str, blocks: usize, body: Instant) -> bool {
+        let ended = Instant::now();
+        // It may be under way still.
+        std::thread::sleep(Duration::from_secs(2));
+        let edits = self.slow_edits.lock().expect("no panic");
+        let beside = |edit: &&(&str, usize, Instant, Instant)| edit.2 <= ended && edit.3 >= body;
+        let own = |edit: &&(&str, usize, Instant, Instant)| (edit.0, edit.1) == (kind, blocks);
+        edits.iter().filter(own).any(|edit| beside(&edit))
     }
 }
 
-/// Whole bodies and resets until the end; a mixed body fails.
-fn read_until(folder: &Folder, end: Instant) -> (u64, u64) {
-    let (mut whole, mut reset) = (0, 0);
-    let mut random = StdRng::seed_from_u64(7);
-    while Instant::now() < end {
+/// Reads bodies until it is enough; a mixed one fails.
+fn read_until(folder: &Folder, seed: u64, seen: &Seen, is_enough: impl Fn() -> bool) {
+    let mut random = StdRng::seed_from_u64(seed);
+    while !is_enough() {
         let kind = KINDS[random.random_range(0..KINDS.len())];
-        let Some(answer) = body(folder, &format!("/{kind}")) else {
-            reset += 1;
+        let blocks = BLOCKS[random.random_range(0..BLOCKS.len())];
+        let begin = Instant::now();
+        let Some(answer) = body(folder, &format!("/{}", name(kind, blocks))) else {
+            seen.reset.fetch_add(1, Relaxed);
             continue;
         };
         if answer.status == 503 {
+            seen.refused.fetch_add(1, Relaxed);
             continue;
         }
         assert_eq!(answer.status, 200, "{kind}");
-        whole += 1;
+        seen.whole.fetch_add(1, Relaxed);
         let length = answer.body.len();
-        assert!(
-            is_of_one_version(&answer.body),
-            "{kind}: a mixed body of {length} bytes"
-        );
+        if !is_of_one_version(&answer.body) {
+            let is_slow = seen.was_edited_slowly(kind, blocks, begin);
+            assert!(is_slow, "{kind}: a mixed body of {length} bytes");
+            seen.beside_slow_edits.fetch_add(1, Relaxed);
+        }
         // To cut and to append is more than a step, and what is between is a version as well.
-        let fixed = kind == "rename" || kind == "edit";
-        assert!(!fixed || length == BLOCKS * BLOCK_BYTES, "{kind}: {length}");
+        let fixed = kind == "rename" || kind == "edit" || kind == "held";
+        assert!(!fixed || length == blocks * BLOCK_BYTES, "{kind}: {length}");
     }
-    (whole, reset)
+}
+
+/// Ends the writers also when a reader has found something.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 fn beside_writers(page_cache: PageCache) {
@@ -108,33 +195,55 @@ fn beside_writers(page_cache: PageCache) {
     };
     let folder = Folder::serve_with(options);
     let root = folder.root();
-    for kind in KINDS {
-        fs::write(root.join(kind), versioned(0, BLOCKS)).expect("a file");
+    let files = KINDS.map(|kind| BLOCKS.map(|blocks| (kind, blocks)));
+    let files: Vec<(&str, usize)> = files.into_iter().flatten().collect();
+    for (kind, blocks) in &files {
+        fs::write(root.join(name(kind, *blocks)), versioned(0, *blocks)).expect("a file");
     }
-    let seconds = if std::env::var_os("ERB_LONG").is_some() {
-        600
-    } else {
-        6
+    let begin = Instant::now();
+    let (seen, over) = (Seen::default(), AtomicBool::new(false));
+    let is_long = std::env::var_os("ERB_LONG").is_some();
+    let is_enough = || {
+        over.load(Relaxed)
+            || is_long && seen.bodies() >= BODIES_LONG
+            || !is_long && begin.elapsed() >= TIME_SHORT
     };
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let (whole, reset) = std::thread::scope(|scope| {
-        for kind in KINDS {
-            let root = &root;
+    std::thread::scope(|scope| {
+        for (kind, blocks) in files {
+            let (root, over, seen) = (&root, &over, &seen);
             scope.spawn(move || {
-                for version in 1.. {
-                    if Instant::now() >= end {
-                        break;
-                    }
-                    change(root, kind, version);
+                let mut version = 0;
+                while !over.load(Relaxed) {
+                    version += 1;
+                    let begin = change(root, kind, blocks, version);
+                    seen.edited(kind, blocks, begin);
                     let pause_ms = if version % 2 == 0 { 60 } else { 3 };
                     std::thread::sleep(Duration::from_millis(pause_ms));
                 }
             });
         }
-        read_until(&folder, end)
+        let readers: Vec<_> = (0..READERS)
+            .map(|seed| {
+                let (folder, seen, over) = (&folder, &seen, &over);
+                scope.spawn(move || {
+                    let _over = Over(over);
+                    read_until(folder, seed, seen, is_enough);
+                })
+            })
+            .collect();
+        for reader in readers {
+            reader.join().expect("no body is mixed");
+        }
     });
-    println!("{whole} whole, {reset} reset");
-    assert!(whole > 100, "{whole} whole, {reset} reset");
+    println!("{} in {:?}", seen.text(), begin.elapsed());
+    let whole = seen.whole.load(Relaxed);
+    let unjudged = seen.beside_slow_edits.load(Relaxed);
+    assert!(unjudged <= 3 + whole / 10_000, "{}", seen.text());
+    assert!(
+        whole > 100 && whole > seen.reset.load(Relaxed),
+        "{}",
+        seen.text()
+    );
     let report = folder.stop();
     println!("{report:?}");
     assert_eq!(report.pinned_bytes, 0);

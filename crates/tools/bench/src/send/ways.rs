@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use dax_send::{MappedFile, Options, PageCache, Progress, Sender};
+use clap::ValueEnum;
+use dax_send::{MappedFile, Options, PageCache, Progress, Ring, Sender};
 use memmap2::Mmap;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
@@ -22,7 +23,7 @@ use tempfile::TempDir;
 pub const BATCH: usize = 16;
 
 /// A way to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// pread into a buffer, then send.
@@ -37,16 +38,19 @@ pub enum Way {
     ZeroCopy,
     /// dax-send, 16 records queued at once.
     ZeroCopyBatched,
+    /// dax-send by io_uring, a record a call.
+    ZeroCopyRing,
 }
 
 impl Way {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::ReadSend,
         Self::SendfileDaxPath,
         Self::MmapSend,
         Self::SendfileWarm,
         Self::ZeroCopy,
         Self::ZeroCopyBatched,
+        Self::ZeroCopyRing,
     ];
 
     pub const fn title(self) -> &'static str {
@@ -57,6 +61,7 @@ impl Way {
             Self::SendfileWarm => "sendfile, warm page cache",
             Self::ZeroCopy => "dax-send",
             Self::ZeroCopyBatched => "dax-send, 16 at once",
+            Self::ZeroCopyRing => "dax-send, io_uring",
         }
     }
 }
@@ -67,6 +72,7 @@ pub struct Source {
     direct: Option<File>,
     map: Mmap,
     mapped: Arc<MappedFile>,
+    ring: Option<Arc<Ring>>,
     length_bytes: usize,
     _dir: TempDir,
 }
@@ -104,6 +110,7 @@ impl Source {
         );
         Ok(Self {
             direct: direct(&path),
+            ring: Ring::new().ok(),
             mapped: Arc::new(MappedFile::new(File::open(&path)?)?),
             file,
             map,
@@ -112,9 +119,13 @@ impl Source {
         })
     }
 
-    /// Whether this machine can send in this way; tmpfs has O_DIRECT since Linux 6.6.
+    /// Whether this machine can send in this way; tmpfs has O_DIRECT since Linux 6.6, and io_uring may be forbidden.
     pub const fn has(&self, way: Way) -> bool {
-        !matches!(way, Way::SendfileDaxPath) || self.direct.is_some()
+        match way {
+            Way::SendfileDaxPath => self.direct.is_some(),
+            Way::ZeroCopyRing => self.ring.is_some(),
+            _ => true,
+        }
     }
 
     /// Sends so many bytes in records, over the file again and again.
@@ -130,8 +141,11 @@ impl Source {
             (0..count).map(|number| number * record_bytes % (self.length_bytes - record_bytes + 1));
         let places = places.map(|at| at / record_bytes * record_bytes);
         match way {
-            Way::ZeroCopy => self.by_dax_send(stream, places, record_bytes, 1),
-            Way::ZeroCopyBatched => self.by_dax_send(stream, places, record_bytes, BATCH),
+            Way::ZeroCopy => self.by_dax_send(stream, None, places, record_bytes, 1),
+            Way::ZeroCopyBatched => self.by_dax_send(stream, None, places, record_bytes, BATCH),
+            Way::ZeroCopyRing => {
+                self.by_dax_send(stream, self.ring.as_ref(), places, record_bytes, 1)
+            }
             _ => self.plainly(way, stream, places, record_bytes),
         }
     }
@@ -171,16 +185,20 @@ impl Source {
     fn by_dax_send(
         &self,
         stream: TcpStream,
+        ring: Option<&Arc<Ring>>,
         places: impl Iterator<Item = usize>,
         length: usize,
         batch: usize,
     ) -> Result<Spent> {
         let sender = Sender::new(Options {
             page_cache: PageCache::ZeroCopy,
-            copy_bytes_max: 0,
+            copy_bytes_max: Some(0),
             ..Options::default()
         });
-        let mut connection = sender.connection(stream)?;
+        let mut connection = match ring {
+            Some(ring) => sender.connection_on(ring, stream)?,
+            None => sender.connection(stream)?,
+        };
         let places: Vec<u64> = places.map(|at| at as u64).collect();
         let begin = cpu_ns()?;
         let mut now = Instant::now();
