@@ -425,10 +425,11 @@ struct admit_row {
 	struct conn_key key;
 	__u64 cookie;
 	__u32 modes_moved;
-	__u32 next;  /* client space: end of the bytes that went up */
-	__u8 authed; /* CONN_K_AUTHED */
-	__u8 act;    /* enum admit_act that a list can lead to */
-	__u8 pad[6];
+	__u32 next;    /* client space: end of the bytes that went up */
+	__u32 written; /* end of what Redis has written to it */
+	__u8 authed;   /* CONN_K_AUTHED */
+	__u8 act;      /* enum admit_act that a list can lead to */
+	__u8 pad[2];
 };
 struct sweep_io {
 	__u64 now_ns;
@@ -472,5 +473,5 @@ struct admit_io {
 	__u8 resp;
 	__u8 act;   /* enum admit_act */
 	__u32 done; /* out: 1 admitted */
-	__u32 pad;
+	__u32 owed; /* of ADMIT_TRIAL: replies that it waits for, 0 or 1 */
 };

@@ -54,13 +54,16 @@ INLINE bool interest_missed(const struct control *c, u64 hash)
 	return misses >= fill_at && !(misses & (misses - 1));
 }
 
-/* Whether the key is worth keeping although it is written: a string that has credit. */
+/* Whether what a SET of the key says is worth keeping: it is a known string, and not in doubt, or missed since
+ * its last report. To keep it costs a copy, where reading it again costs Redis more than an answer: one read
+ * between writes pays. So credit is not asked for: of a key that is written every millisecond all
+ * reads of Redis come too late, and spend it. */
 INLINE bool interest_wants(u64 hash)
 {
 	u32 *word = interest_get(hash);
 
-	return word && interest_is_of(*word, hash) && (*word & INTEREST_CREDIT) &&
-	       (*word & INTEREST_STRING);
+	return word && interest_is_of(*word, hash) && (*word & INTEREST_STRING) &&
+	       (!(*word & INTEREST_DOUBT) || (*word & INTEREST_MISSES));
 }
 
 /* A write has dropped the key's entry; read: it was answered from. */

@@ -98,7 +98,7 @@ INLINE void mark_take(u32 index, u64 hash)
 	mark_begun(hash, dropped, used);
 }
 
-/* Whether what a SET of the key says is worth a way: the key is cached, or has credit. Without the lock: it
+/* Whether what a SET of the key says is worth a way: the key is cached, or wanted. Without the lock: it
  * only saves work. */
 INLINE bool written_wanted(u32 index, u64 hash)
 {

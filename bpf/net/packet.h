@@ -45,6 +45,9 @@ enum parse_result { PARSE_TCP = 0, PARSE_ICMP, PARSE_OTHER };
 #define ODD_F_OPTIONS  0x10
 #define ODD_F_URGENT   0x20
 #define ODD_F_CHAIN    0x40 /* IPv6 extension headers: see hidden.h */
+#define ODD_F_MORE     0x80 /* a first fragment: the rest of the packet is in others */
+/* Bytes of these are not what the server's program reads: no stream can be followed over them. */
+#define ODD_F_UNREAD   (ODD_F_FRAGMENT | ODD_F_URGENT)
 
 struct pkt {
 	struct conn_key key;
@@ -136,7 +139,7 @@ INLINE u32 parse_ipv4(struct pkt *p, const u8 *head, u32 frame, bool merged, boo
 	if (header_len != 20)
 		p->odd |= ODD_F_IP;
 	if (load_be16(ip + 6) & 0x3fff) { /* MF or offset */
-		p->odd |= ODD_F_FRAGMENT;
+		p->odd |= ODD_F_FRAGMENT | ODD_F_MORE;
 		if (load_be16(ip + 6) & 0x1fff)
 			return 0; /* no ports in here */
 	}
@@ -184,6 +187,8 @@ INLINE u32 parse_ipv6(struct pkt *p, const u8 *head, u32 frame, bool merged, boo
 			p->odd |= ODD_F_FRAGMENT;
 			if (load_be16(head + off + 2) & 0xfff8)
 				return 0;
+			if (head[off + 3] & 1)
+				p->odd |= ODD_F_MORE;
 		}
 		next = head[off];
 		if (ext_len > len)
@@ -246,6 +251,8 @@ INLINE bool parse_tcp(struct pkt *p, const u8 *head, u32 l4_len, bool reply)
 	header_len = (tcp[12] >> 4) * 4;
 	if (header_len < 20 || header_len > l4_len)
 		return false;
+	if (header_len == l4_len && (p->odd & ODD_F_MORE))
+		return false; /* all its bytes are where nobody looks: hidden.h */
 	p->key.client_port_be = *(const u16 *)(tcp + (reply ? 2 : 0));
 	p->key.server_port_be = *(const u16 *)(tcp + (reply ? 0 : 2));
 	p->seq = load_be32(tcp + 4);

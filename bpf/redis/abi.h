@@ -11,8 +11,8 @@ enum erb_cmd_class {
 			    the cache is empty */
 	CMD_GET,       /* fast; no effect when it goes up */
 	CMD_PING,      /* fast; no effect when it goes up */
-	CMD_HARMLESS,  /* cannot change a string or a hash */
-	CMD_MARK,      /* writes the keys that its row names, and no other string or hash */
+	CMD_HARMLESS,  /* can neither change a string or a hash nor make a key */
+	CMD_MARK,      /* writes the keys that its row names, and makes or changes no other */
 	CMD_SETTLE,   /* keys unknown, but Redis reports what it writes: global fence until answered
 			    and settled */
 	CMD_STATEFUL, /* connection to BYPASS, no effect on keys */
@@ -62,7 +62,8 @@ enum fast_kind {
 #define CONN_K_LET_IN	 0x1000 /* it may have been let in: see modes.h, M5 */
 #define CONN_K_THROUGH                                                                             \
 	0x2000 /* the last it said is a SET whose value its reply may show: through.h */
-#define CONN_K_HIDDEN 0x400 /* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
+#define CONN_K_OWES   0x4000 /* its trial began behind a command that waits: A8 */
+#define CONN_K_HIDDEN 0x400  /* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
 
 /* Name of a command and, below a container, of its sub-command ("*": any); lower case, zero padded.
  */

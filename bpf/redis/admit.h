@@ -33,6 +33,9 @@
  *      REPLCONF ACK take no share and shut no gate. Wherever in a command Redis may be, such
  *      bytes make no command that touches a key. Anything else it says ends that, and is held
  *      by proof like all that is not read.
+ *  A8. A trial may also begin while the client waits in a command that blocks, if that is all that Redis has read
+ *      and it makes no key but as the daemon knows (crates/product/redis/src/movers.rs): its reply is the
+ *      first of the trial. Nothing was written to the client since the sweep, so it has not come.
  *  A6. The entry's socket is the list's line: the socket lived all the time (its cookie), Redis
  *      has accepted it (it answered, or a later list shows that it did), and only one line has its
  *      addresses.
@@ -55,7 +58,7 @@ INLINE bool conn_heard(const struct conn *conn, const struct tcp_sock *tp,
 		       const struct sock_view *v)
 {
 	return v->rcv_nxt == conn->up_max - conn->in_delta && tp->copied_seq == v->rcv_nxt &&
-	       !tp->out_of_order_queue.rb_node;
+	       !tp->out_of_order_queue.rb_node && !tp->urg_data; /* J2 */
 }
 
 /* Whether nothing is under way: Redis has read all, what TCP had to send has left or was acknowledged,
@@ -112,7 +115,7 @@ INLINE u32 admit_act_of(const struct conn *conn, const struct tcp_sock *tp,
 }
 
 /* The sweep's row for it. Lock held. */
-INLINE void admit_report(struct sweep_io *io, const struct conn *conn, u32 act)
+INLINE void admit_report(struct sweep_io *io, const struct conn *conn, u32 written, u32 act)
 {
 	u32 n = io->admits;
 	struct admit_row *row;
@@ -125,6 +128,7 @@ INLINE void admit_report(struct sweep_io *io, const struct conn *conn, u32 act)
 	row->cookie = conn->cookie;
 	row->modes_moved = conn->h.modes_moved;
 	row->next = conn->up_max;
+	row->written = written;
 	row->authed = !!(conn->h.kept & CONN_K_AUTHED);
 	row->act = act;
 	io->admits = n + 1;
@@ -136,7 +140,8 @@ INLINE bool trial_give_up(struct conn *conn, const struct sock_ref *r)
 {
 	struct sock_view v;
 
-	if (!(conn->h.kept & CONN_K_TRIAL) || conn->replies == conn->requests)
+	if (!(conn->h.kept & CONN_K_TRIAL) || conn->replies == conn->requests ||
+	    ((conn->h.kept & CONN_K_OWES) && !conn->replies)) /* A8 */
 		return false;
 	if (!r->tp || r->cookie != conn->cookie || !sock_view_load(r, &v) ||
 	    !conn_quiet(conn, r->tp, &v))
@@ -174,6 +179,7 @@ INLINE void admit_recount(struct conn *conn, const struct sock_view *v)
 		conn->next = conn->up_max;
 	}
 	conn->flags &= ~(CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST);
+	conn->h.kept &= ~CONN_K_OWES;
 	conn->h.kept |= CONN_K_RECOUNTED;
 }
 
@@ -204,7 +210,13 @@ INLINE u32 admit_apply(struct conn *conn, struct admit_io *io, const struct sock
 			return STAT_ADMIT_MOVED;
 		if (conn->up_max != io->row.next || conn_holds(conn))
 			return STAT_ADMIT_MOVED;
+		if (io->owed && v.write_seq != io->row.written)
+			return STAT_ADMIT_MOVED;
 		admit_recount(conn, &v);
+		if (io->owed) {
+			conn->requests = 1;
+			conn->h.kept |= CONN_K_OWES;
+		}
 	}
 	if (io->act == ADMIT_TRIAL) {
 		conn->h.kept |= CONN_K_TRIAL;

@@ -183,8 +183,8 @@ INLINE u32 handler_sweep(struct conn *conn, struct sweep_io *io, const struct so
 	look->counts = look->found && trial_give_up(conn, r);
 	if (look->found)
 		candidate = admit_candidate(conn, r, read_once(c->rights), &waits);
-	if (candidate)
-		admit_report(io, conn, candidate);
+	if (candidate && r->tp)
+		admit_report(io, conn, r->tp->write_seq, candidate);
 	io->waiting += waits;
 	return flags;
 }

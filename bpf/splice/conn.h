@@ -150,7 +150,8 @@ INLINE u32 conn_start_of(const struct control *c, const struct work *w, struct s
 	s->next = r->tp->rcv_nxt;
 	s->edge = r->tp->snd_una;
 	s->write_seq = r->tp->write_seq;
-	s->known = ours && r->cookie && r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;
+	s->known = ours && r->cookie && !r->tp->urg_data && /* J2 */
+		   r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;
 	return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* hidden.h - bytes that would reach Redis where nobody looks: behind headers that are not read, or
- * in a SYN. Such packets are dropped. Nobody sends them in earnest: RFC 1858 and RFC 7112 forbid
- * first fragments without all headers, extension headers in front of TCP are at home in no network
+ * in a SYN, or in fragments of which the first has none of them. Such packets are dropped. Nobody sends them
+ * in earnest: RFC 1858 and RFC 7112 forbid first fragments without all headers, no link is so narrow that
+ * the first one ends with them, extension headers in front of TCP are at home in no network
  * that has a Redis in it, and a client whose SYN with data is lost sends one without. */
 #pragma once
 #include "base/seam.h"
@@ -10,7 +11,7 @@
 #include "net/work.h"
 
 /* IPv4 that parse_packet() took for nothing of ours: whether it is a first fragment for Redis's port
- * that does not hold the TCP header whole. */
+ * that does not hold the TCP header whole, and a byte behind it. */
 INLINE bool ipv4_hidden(const struct work *w, const struct control *c, u32 frame)
 {
 	u32 off = w->p.l4_off, l3 = tier_l3_kept(w), len;
@@ -20,7 +21,7 @@ INLINE bool ipv4_hidden(const struct work *w, const struct control *c, u32 frame
 		return false;
 	len = load_be16(w->head + l3 + 2) + l3 - off;
 	return *(u16 *)(w->head + off + 2) == c->port_be &&
-	       (len < 20 || (w->head[off + 12] >> 4) * 4U > len);
+	       (len < 20 || (w->head[off + 12] >> 4) * 4U >= len);
 }
 
 /* The same of IPv6 with extension headers: whether TCP for Redis's port is behind them, which are

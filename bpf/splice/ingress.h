@@ -21,18 +21,45 @@
 #include "splice/handler.h"
 #include "splice/hidden.h"
 #include "splice/resend.h"
+#include "splice/urgent.h"
 #include "splice/up.h"
 
-/* A first fragment: the rest of its bytes passes unseen, so the stream is lost and what it may
- * have said is only known to be executed 64 KiB further on, or when the connection is gone. */
-INLINE void conn_fragment(struct work *w, struct conn *conn)
+/* Urgent data, or a first fragment: the rest of that one's bytes passes unseen, so what it may have said
+ * is only known to be executed 64 KiB further on, or when the connection is gone. The stream is lost. */
+INLINE void conn_unread(struct work *w, struct conn *conn)
 {
+	bool fragment = w->p.odd & ODD_F_FRAGMENT;
+
 	lock_take(&conn->lock);
 	conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
 	handler_lost(conn);
 	lock_release(&conn->lock);
-	w->proof_ahead = 65535;
-	count(STAT_ODD_FRAGMENT);
+	w->proof_ahead = fragment ? 65535 : 0;
+	count(fragment ? STAT_ODD_FRAGMENT : STAT_ODD_URGENT);
+}
+
+/* TCP has bytes that no program has seen go up. They may have been any command, so the stream is lost, as where
+ * they were: no way around us makes a lie. Global: verified by itself. */
+__noinline int conn_bypassed(void)
+{
+	struct work *w = work_get();
+	struct conn *conn = w ? conn_get(&w->p.key) : 0;
+	bool unseen;
+
+	if (!conn)
+		return 0;
+	lock_take(&conn->lock);
+	/* A FIN has a number, too. */
+	unseen = !(conn->flags & (CONN_F_SCAN_LOST | CONN_F_CLOSING)) &&
+		 seq_after(w->view.rcv_nxt, conn->up_max - conn->in_delta);
+	if (unseen) {
+		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
+		handler_lost(conn);
+	}
+	lock_release(&conn->lock);
+	if (unseen)
+		count(STAT_BYTES_UNSEEN);
+	return unseen;
 }
 
 /* New bytes in a segment that TCP does not accept (RFC 9293 3.10.7.4, RFC 7323 5.3) must not be
@@ -101,7 +128,7 @@ INLINE bool tc_alone(const struct conn *conn, const struct work *w)
 	u32 apart = w->p.seq ^ conn->next, open = conn->up_max ^ conn->next;
 	u32 at_end = ~(apart | -apart) & (open | -open);
 	u32 bytes = -w->p.payload_len;
-	u32 counted = !(conn->flags & CONN_F_SCAN_LOST), whole = !(w->p.odd & ODD_F_FRAGMENT);
+	u32 counted = !(conn->flags & CONN_F_SCAN_LOST), whole = !(w->p.odd & ODD_F_UNREAD);
 
 	return ((beyond | at_end >> 31) & bytes >> 31 & counted & whole) |
 	       (conn->flags & CONN_F_AHEAD);
@@ -138,7 +165,9 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 	bool again, ahead = false;
 	enum verdict v;
 
-	if (!(w->p.odd & ODD_F_FRAGMENT) && !(conn->flags & CONN_F_SCAN_LOST)) {
+	if (urgent_is_old(conn, w))
+		urgent_clear(ctx, w);
+	if (!(w->p.odd & ODD_F_UNREAD) && !(conn->flags & CONN_F_SCAN_LOST)) {
 		if (!seq_after(w->end, conn->in_edge) && conn->in_delta) {
 			v = ingress_duplicate(ctx, w, conn, r);
 			if (v != V_REFUSED)
@@ -159,6 +188,8 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 		v = ingress_unacceptable(ctx, w, conn, r);
 		if (v != V_REFUSED)
 			return v;
+		if (seq_after(w->view.rcv_nxt, read_once(conn->up_max) - read_once(conn->in_delta)))
+			conn_bypassed(); /* a guess without the lock */
 	}
 	if (ahead) {
 		v = ingress_ahead(ctx, w, conn, r, &again);
@@ -169,8 +200,8 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 		handler_up_again(w, c, conn, r->cookie);
 		return ingress_up_again(ctx, w, conn, r);
 	}
-	if (w->p.odd & ODD_F_FRAGMENT) {
-		conn_fragment(w, conn);
+	if (w->p.odd & ODD_F_UNREAD) {
+		conn_unread(w, conn);
 	} else if (r->tp && !w->ring && !(conn->flags & CONN_F_SCAN_LOST)) {
 		v = ingress_fast(ctx, w, c, conn, r);
 		if (v != V_REFUSED)
@@ -292,6 +323,8 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 		return V_DROP;
 	}
 	if (!conn && (!w->p.payload_len || (w->p.flags & (TCP_SYN | TCP_RST)))) {
+		if (urgent_is_bare(w) && checksum_ok(ctx))
+			urgent_clear(ctx, w);
 		count(STAT_UP_UNTRACKED);
 		return V_PLAIN;
 	}
@@ -301,17 +334,21 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	}
 	if (conn && (w->p.flags & TCP_SYN))
 		return ingress_syn(ctx, w, conn);
-	if (conn && !w->p.payload_len && !(w->p.flags & (TCP_FIN | TCP_RST)) && !conn->in_delta &&
-	    !conn->out_delta && !(conn->flags & CONN_F_AHEAD)) {
+	if (conn && !w->p.payload_len && !(w->p.flags & (TCP_FIN | TCP_RST | TCP_URG)) &&
+	    !conn->in_delta && !conn->out_delta && !(conn->flags & CONN_F_AHEAD)) {
 		count(STAT_PURE_ACK_UP);
 		return V_PLAIN;
 	}
 	if (conn)
 		conn_touch(w, conn);
 	if (!checksum_short_ok(ctx, w) && !checksum_ok(ctx)) {
-		count(STAT_ODD_CHECKSUM); /* the kernel drops it */
-		return V_PLAIN;
+		/* The kernel drops it, but where whoever made it on this machine says that it needs no check
+		 * (CHECKSUM_PARTIAL, by a tap or a packet socket). */
+		count(STAT_DROP_CHECKSUM);
+		return V_DROP;
 	}
+	if (urgent_is_bare(w))
+		urgent_clear(ctx, w);
 	if (!conn) {
 		v = conn_begin(ctx);
 		if (v != V_REFUSED)

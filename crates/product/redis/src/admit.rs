@@ -103,7 +103,10 @@ enum Verdict {
         db: u16,
         resp: u8,
     },
-    Trial,
+    /// Behind so many replies that it waits for.
+    Trial {
+        owed: u32,
+    },
     /// It only listens.
     Listen,
     /// Not now.
@@ -130,7 +133,19 @@ fn listens(line: &ClientLine) -> bool {
     (replica || subscriber) && line.qbuf == 0 && line.argument_bytes == 0
 }
 
+/// Whether it does nothing but wait in a command that does no harm to answers, whenever it goes on: a move only while
+/// absences are not answered ([`Movers`](crate::movers::Movers)).
+fn only_waits(line: &ClientLine) -> bool {
+    let flags = line.flags.trim_matches('e') == "b";
+    let is_known = line.blocks_harmlessly() || line.blocks_in_a_move();
+    let is_free = line.multi.is_none() && line.subscriptions == 0 && !line.has_capabilities;
+    flags && is_known && is_free && line.qbuf == 0 && line.output == 0
+}
+
 fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
+    if u32::from(row.act) == abi::ADMIT_TRIAL && only_waits(line) {
+        return Verdict::Trial { owed: 1 };
+    }
     if flags_pass(&line.flags) {
         return Verdict::Later;
     }
@@ -153,7 +168,7 @@ fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
     if u32::from(row.act) == abi::ADMIT_TRIAL {
         let at_a_boundary = line.argument_bytes == 0;
         return if at_a_boundary {
-            Verdict::Trial
+            Verdict::Trial { owed: 0 }
         } else {
             Verdict::Later
         };
@@ -286,7 +301,7 @@ impl Admissions {
         path: &impl DataPath,
         list: &[ClientLine],
         rows: &[abi::admit_row],
-        rights: u32,
+        (rights, parses_ahead): (u32, bool),
     ) -> Result<()> {
         if rows.is_empty() || self.acl.is_none() || rights != path.rights() {
             return Ok(());
@@ -311,11 +326,13 @@ impl Admissions {
             let (client, server) = addresses(&row.key);
             let line = lines.get(&TcpPair { client, server }).copied().flatten();
             let verdict = line.map_or(Verdict::Later, |line| judge(row, line, &self.users));
-            let (act, db, resp) = match verdict {
-                Verdict::Fast { db, resp } => (abi::ADMIT_FAST, db, resp),
-                Verdict::Trial => (abi::ADMIT_TRIAL, 0, 0),
-                Verdict::Listen => (abi::ADMIT_LISTEN, 0, 0),
-                Verdict::Never => (abi::ADMIT_JUDGED, 0, 0),
+            let (act, db, resp, owed) = match verdict {
+                Verdict::Fast { db, resp } => (abi::ADMIT_FAST, db, resp, 0),
+                // Threads may have parsed what comes behind the command that waits.
+                Verdict::Trial { owed: 1.. } if parses_ahead => continue,
+                Verdict::Trial { owed } => (abi::ADMIT_TRIAL, 0, 0, owed),
+                Verdict::Listen => (abi::ADMIT_LISTEN, 0, 0, 0),
+                Verdict::Never => (abi::ADMIT_JUDGED, 0, 0, 0),
                 Verdict::Later => continue,
             };
             let request = abi::admit_io {
@@ -324,6 +341,7 @@ impl Admissions {
                 db,
                 resp,
                 act: act as u8,
+                owed,
                 ..Default::default()
             };
             admitted += u32::from(path.admit_conn(&request)? && act == abi::ADMIT_FAST);

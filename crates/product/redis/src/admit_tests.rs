@@ -176,7 +176,22 @@ fn a_stream_is_taken_up_only_between_commands() {
         ..Default::default()
     };
     let verdict = |line: &str| judge(&row, &parse(line)[0], &open());
-    assert_eq!(verdict(LINE), Verdict::Trial);
+    assert_eq!(verdict(LINE), Verdict::Trial { owed: 0 });
+    let waits = |flags, command: &str| {
+        let line = LINE.replace("flags=N", &format!("flags={flags}"));
+        let line = line.replace("argv-mem=0", "argv-mem=40");
+        verdict(&line.replace("cmd=get", &format!("cmd={command}")))
+    };
+    for command in ["blpop", "brpoplpush", "blmove", "xreadgroup", "wait"] {
+        assert_eq!(waits("b", command), Verdict::Trial { owed: 1 }, "{command}");
+        assert_eq!(waits("be", command), Verdict::Trial { owed: 1 });
+        for flags in ["bx", "bu", "bP", "bS", "u"] {
+            assert_eq!(waits(flags, command), Verdict::Later, "{flags}");
+        }
+    }
+    for command in ["set", "some.module", "eval"] {
+        assert_eq!(waits("b", command), Verdict::Later, "{command}");
+    }
     assert_eq!(
         verdict(&LINE.replace("argv-mem=0", "argv-mem=4")),
         Verdict::Later

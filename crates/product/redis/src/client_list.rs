@@ -58,12 +58,18 @@ impl ClientLine {
         self.flags.contains('b')
     }
 
-    /// It waits in a command that can change no string and no hash, whenever it goes on.
-    fn blocks_harmlessly(&self) -> bool {
+    /// It waits in a command that can change no string and no hash and make no key, whenever it goes on.
+    pub(crate) fn blocks_harmlessly(&self) -> bool {
         let mut known = erb_abi::COMMANDS.iter();
         self.is_blocked()
             && known
                 .any(|one| one.name == self.command && one.meaning().class == erb_abi::CMD_HARMLESS)
+    }
+
+    /// It waits in a command that can do nothing but move an item to a list, whenever it goes on: it may make one
+    /// of a key that is absent.
+    pub(crate) fn blocks_in_a_move(&self) -> bool {
+        self.is_blocked() && matches!(&*self.command, "blmove" | "brpoplpush")
     }
 
     /// Nothing that was read waits.
@@ -182,14 +188,24 @@ pub fn addresses(key: &conn_key) -> (SocketAddr, SocketAddr) {
 pub(crate) enum Ran {
     /// They were executed, or queued behind MULTI.
     All,
-    /// The same of all but the last, which blocks; whether it may change a string or a hash. Where
-    /// Redis parses ahead of what it runs, nothing.
-    AllButLast { harmless: bool },
+    /// The same of all but the last, which blocks. Where Redis parses ahead of what it runs, nothing.
+    AllButLast(Blocks),
     /// The same of all when Redis's loop has turned once more, if what waits then is of a later
     /// command, and if its threads have no loops of their own.
     Perhaps,
     /// Nothing.
     Unknown,
+}
+
+/// In what a client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocks {
+    /// In what can change no string and no hash and make no key.
+    Harmlessly,
+    /// In what can make a list, but nothing else; Redis's number of the client.
+    InMove(u64),
+    /// In anything.
+    Somehow,
 }
 
 /// The lines of a list by their clients' addresses: hundreds of connections are looked for in tens of
@@ -225,9 +241,13 @@ impl<'a> Lines<'a> {
         }
         match (line.is_blocked(), line.has_run_all()) {
             (false, true) => Ran::All,
-            (true, _) if line.qbuf == 0 => Ran::AllButLast {
-                harmless: line.blocks_harmlessly(),
-            },
+            (true, _) if line.qbuf == 0 => Ran::AllButLast(if line.blocks_harmlessly() {
+                Blocks::Harmlessly
+            } else if line.blocks_in_a_move() {
+                Blocks::InMove(line.id)
+            } else {
+                Blocks::Somehow
+            }),
             (true, _) => Ran::Unknown,
             // Unblocked, and not gone on yet.
             (false, false) if line.flags.contains('u') => Ran::Unknown,
@@ -323,16 +343,32 @@ nonsense\n";
     #[test]
     fn what_has_run_of_who_does_not_read() {
         let key = key("10.0.0.2:1", "10.0.0.1:6379");
-        let but_last = |harmless| Ran::AllButLast { harmless };
         for (rest, ran) in [
             ("flags=N qbuf=0 argv-mem=0", Ran::All),
             ("flags=x qbuf=0 argv-mem=0", Ran::All),
             ("flags=N qbuf=0 argv-mem=9", Ran::Perhaps),
             ("flags=N qbuf=9 argv-mem=0", Ran::Perhaps),
             ("flags=u qbuf=9 argv-mem=0", Ran::Unknown),
-            ("flags=b qbuf=0 argv-mem=9 cmd=set", but_last(false)),
-            ("flags=b qbuf=0 argv-mem=9 cmd=some.module", but_last(false)),
-            ("flags=b qbuf=0 argv-mem=9 cmd=blpop", but_last(true)),
+            (
+                "flags=b qbuf=0 argv-mem=9 cmd=set",
+                Ran::AllButLast(Blocks::Somehow),
+            ),
+            (
+                "flags=b qbuf=0 argv-mem=9 cmd=some.module",
+                Ran::AllButLast(Blocks::Somehow),
+            ),
+            (
+                "flags=b qbuf=0 argv-mem=9 cmd=blpop",
+                Ran::AllButLast(Blocks::Harmlessly),
+            ),
+            (
+                "flags=b qbuf=0 argv-mem=9 cmd=blmove",
+                Ran::AllButLast(Blocks::InMove(9)),
+            ),
+            (
+                "flags=b qbuf=0 argv-mem=9 cmd=brpoplpush",
+                Ran::AllButLast(Blocks::InMove(9)),
+            ),
             ("flags=b qbuf=9 argv-mem=9", Ran::Unknown),
             ("qbuf=0 argv-mem=0", Ran::Unknown),
         ] {

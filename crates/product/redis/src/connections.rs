@@ -207,9 +207,15 @@ impl<M: Machine> Connections<M> {
         // Before the next packet of who was proved: it may not leave a whole tick.
         at.watch.look_at_gate(at.path, at.link.ready(), now);
         // Behind the proofs: who holds something is not admitted.
+        let known = (question.rights, at.watch.parses_ahead());
         self.admissions
-            .admit(at.path, list, &question.admit, question.rights)?;
+            .admit(at.path, list, &question.admit, known)?;
         self.listeners.judge(at.path, at.machine, list)
+    }
+
+    /// Whether nobody waits in a command that may make any key.
+    pub(crate) const fn let_absences_be_answered(&self) -> bool {
+        self.proofs.let_absences_be_answered()
     }
 
     /// ACL LIST was read.

@@ -42,6 +42,7 @@ mod later;
 mod lease;
 mod link;
 mod listeners;
+mod movers;
 mod never;
 mod output_limit;
 mod outside;

@@ -13,23 +13,28 @@
 //! whose requests cannot be read.
 //!
 //! Of many of these nothing can be shown for long (clients that block): so a list is sent at once only
-//! while the fence is closed, and for who held the same at the last list once a second.
+//! while the fence is closed. Else for who held the same at the last list once a second, and less often
+//! where the list is long: a worker that waits in BLMOVE holds its marks as long as nothing comes.
+//! One whose stream cannot be read would hold the fence as long: instead absences are not answered ([`Movers`]).
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
 
 use erb_abi as abi;
 
-use crate::client_list::{ClientLine, Lines, Ran};
+use crate::client_list::{Blocks, ClientLine, Lines, Ran};
 use crate::clock::SECOND_NS;
 use crate::expect::Question;
 use crate::feed::Feed;
+use crate::movers::Movers;
 use crate::outside::{DataPath, Result};
 use crate::watch::Watch;
 
 /// CLIENT LIST costs Redis some microseconds per client (30 ms for ten thousand): after each, it is
 /// left alone this many times as long as the answer took.
 const CLIENTS_PAUSE: u64 = 10;
+/// And so many times as long for those about whom the last one showed nothing: 1 % of Redis's time.
+const STUBBORN_PAUSE: u64 = 100;
 
 /// Whether a row asks for proof, not just for removal.
 pub(crate) const fn wants_proof(row: &abi::sweep_row) -> bool {
@@ -65,6 +70,11 @@ impl Stubborn {
     }
 }
 
+/// When a list that was asked for and has come is sent again for the stubborn.
+fn stubborn_next(asked_ns: u64, came_ns: u64) -> u64 {
+    asked_ns + SECOND_NS.max((came_ns - asked_ns) * STUBBORN_PAUSE)
+}
+
 /// What is asked for, and what lists have shown.
 #[derive(Debug, Default)]
 pub(crate) struct Proofs {
@@ -73,6 +83,7 @@ pub(crate) struct Proofs {
     /// Rows whose commands had run when the last list was made, unless threads had only parsed them.
     perhaps_run: Vec<abi::sweep_row>,
     stubborn: Stubborn,
+    movers: Movers,
     asked_ns: u64,
     next_ns: u64,
 }
@@ -101,6 +112,9 @@ impl Proofs {
         now: u64,
     ) -> bool {
         let is_fence_closed = path.fence() != 0;
+        if !self.movers.are_gone() && now >= self.stubborn.next_ns {
+            return true;
+        }
         rows.iter()
             .any(|row| self.stubborn.wants_list(row, now, is_fence_closed))
     }
@@ -135,8 +149,9 @@ impl Proofs {
         let earlier = std::mem::take(&mut self.perhaps_run);
         self.stubborn = Stubborn {
             requests: HashMap::new(),
-            next_ns: self.asked_ns + SECOND_NS,
+            next_ns: stubborn_next(self.asked_ns, now),
         };
+        self.movers.take(list);
         for row in rows {
             let remove = row.flags & abi::SWEEP_F_GONE != 0;
             if !is_counted(row) && lines.prove_executed(&row.key) {
@@ -163,11 +178,17 @@ impl Proofs {
                 path.release(row, false)?;
                 return Ok(());
             }
-            Ran::AllButLast { harmless: true } if !is_counted(row) && !watch.parses_ahead() => {
+            Ran::AllButLast(Blocks::Harmlessly) if !is_counted(row) && !watch.parses_ahead() => {
                 path.release(row, false)?;
                 return Ok(());
             }
-            Ran::AllButLast { .. } if is_counted(row) && !watch.parses_ahead() => {
+            Ran::AllButLast(Blocks::InMove(id)) if !is_counted(row) && !watch.parses_ahead() => {
+                self.movers.add(id);
+                path.set_absent(0);
+                path.release(row, false)?;
+                return Ok(());
+            }
+            Ran::AllButLast(_) if is_counted(row) && !watch.parses_ahead() => {
                 // The last one's effect may be in the share that stands for what had no room.
                 let but_last = abi::sweep_row {
                     requests: row.requests.wrapping_sub(1),
@@ -184,10 +205,15 @@ impl Proofs {
                 };
                 path.release(old, false)?;
             }
-            Ran::AllButLast { .. } | Ran::Perhaps | Ran::Unknown => {}
+            Ran::AllButLast(_) | Ran::Perhaps | Ran::Unknown => {}
         }
         self.stubborn.requests.insert(row.cookie, row.requests);
         Ok(())
+    }
+
+    /// Whether absences may be answered: [`Movers`].
+    pub(crate) const fn let_absences_be_answered(&self) -> bool {
+        self.movers.are_gone()
     }
 
     /// The feed is gone: of two lists over different feeds nothing follows.
@@ -211,6 +237,12 @@ mod tests {
         assert!(!wants_proof(&row(abi::SWEEP_F_HOLDS)));
         assert!(wants_proof(&row(abi::SWEEP_F_GONE | abi::SWEEP_F_HOLDS)));
         assert!(wants_proof(&row(abi::SWEEP_F_EXECUTED)));
+    }
+
+    #[test]
+    fn a_long_list_is_seldom_sent_for_who_blocks() {
+        assert_eq!(stubborn_next(7, 7 + 150_000), 7 + SECOND_NS);
+        assert_eq!(stubborn_next(7, 7 + 30_000_000), 7 + 3 * SECOND_NS);
     }
 
     #[test]

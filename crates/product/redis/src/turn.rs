@@ -319,7 +319,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 }
                 let is_running = self.detach.is_running();
                 let absent = self.path.absent();
-                self.watch.take_state(&self.path, *state, gate, is_running);
+                let may_be_absent = self.connections.let_absences_be_answered();
+                self.watch
+                    .take_state(&self.path, *state, gate, (is_running, may_be_absent));
                 if self.path.absent() > absent {
                     self.filling.forgive_all();
                 }

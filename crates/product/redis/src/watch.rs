@@ -208,13 +208,13 @@ impl Watch {
     }
 
     /// A state was read, and its calls were taken when they came: says whether ERB serves, and whether
-    /// also of absent keys, then acknowledges the gate.
+    /// also of absent keys, if it may, then acknowledges the gate.
     pub(crate) fn take_state(
         &mut self,
         path: &impl DataPath,
         state: RedisState,
         gate: u64,
-        is_running: bool,
+        (is_running, may_be_absent): (bool, bool),
     ) {
         let reasons = self.reasons_of(&state);
         path.set_heartbeat_up_ns(heartbeat_ns(state.timeout_s));
@@ -226,7 +226,7 @@ impl Watch {
                 tracing::warn!("not serving: {}", reasons.join("; "));
             }
         }
-        path.set_absent(state.hides_misses().into());
+        path.set_absent((may_be_absent && state.hides_misses()).into());
         path.set_write_through(state.runs_what_is_sent().into());
         path.set_serving(u32::from(serving));
         path.set_gate_ack(gate);
@@ -272,7 +272,7 @@ mod tests {
         assert!(!is_gate_to_read(&path), "they may not have run");
         path.set(|control| control.fence = 0);
         assert!(is_gate_to_read(&path));
-        watch.take_state(&path, RedisState::default(), 2, true);
+        watch.take_state(&path, RedisState::default(), 2, (true, true));
         assert_eq!(path.gate_ack(), 2);
         assert!(is_gate_to_read(&path), "one came behind the question");
     }
@@ -288,7 +288,7 @@ mod tests {
         path.set_serving(1);
         watch.take_commands(&path, Err("no PING".to_owned()));
         assert_eq!(path.serving(), 0);
-        watch.take_state(&path, RedisState::default(), 0, false);
+        watch.take_state(&path, RedisState::default(), 0, (false, true));
         assert_eq!(path.serving(), 0);
     }
 }

@@ -52,13 +52,28 @@ static CLASSES: LazyLock<Classes> = LazyLock::new(|| {
         .collect()
 });
 
+fn lower(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_ascii_lowercase()).unwrap_or_default()
+}
+
+/// The row of a command, or of a container's sub-command.
+fn row_of(arguments: &[Vec<u8>]) -> Option<&'static abi::Meaning> {
+    let name = lower(&arguments[0]);
+    let row = CLASSES.get(name.as_str())?;
+    if row.class != abi::CMD_CONTAINER {
+        return Some(row);
+    }
+    let sub = arguments.get(1).map(|bytes| lower(bytes));
+    [sub.unwrap_or_default().as_str(), "*"]
+        .iter()
+        .find_map(|sub| CLASSES.get(format!("{name}|{sub}").as_str()))
+}
+
 /// The class of a command written as an array.
 fn class_of(arguments: &[Vec<u8>]) -> u32 {
-    let lower = |bytes: &[u8]| String::from_utf8(bytes.to_ascii_lowercase()).unwrap_or_default();
-    let name = lower(&arguments[0]);
     let Some(&abi::Meaning {
         class, argc: count, ..
-    }) = CLASSES.get(name.as_str())
+    }) = row_of(arguments)
     else {
         return abi::CMD_FENCE;
     };
@@ -73,10 +88,6 @@ fn class_of(arguments: &[Vec<u8>]) -> u32 {
         .map(|bytes| lower(bytes))
         .unwrap_or_default();
     match class {
-        abi::CMD_CONTAINER => [format!("{name}|{sub}"), format!("{name}|*")]
-            .iter()
-            .find_map(|name| CLASSES.get(name.as_str()))
-            .map_or(abi::CMD_FENCE, |row| row.class),
         abi::CMD_HELLO if arguments.len() <= 2 => abi::CMD_HARMLESS,
         abi::CMD_HELLO => abi::CMD_STATEFUL,
         abi::CMD_SELECT if sub == "0" => abi::CMD_HARMLESS,
@@ -87,8 +98,7 @@ fn class_of(arguments: &[Vec<u8>]) -> u32 {
 
 /// What a `CMD_MARK` does: its keys are those of its row, the longest are never cached.
 fn marks_of(arguments: &[Vec<u8>]) -> Effect {
-    let name = String::from_utf8(arguments[0].to_ascii_lowercase()).unwrap_or_default();
-    let keys = CLASSES[name.as_str()].keys;
+    let keys = row_of(arguments).expect("a command that marks").keys;
     let end = match usize::try_from(keys.last) {
         Ok(last) => arguments.len().min(last + 1),
         Err(_) => arguments.len() + 1 - keys.last.unsigned_abs() as usize,

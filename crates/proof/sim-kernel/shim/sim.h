@@ -54,6 +54,7 @@ struct sim_sock {
 	__u32 fastopen;	   /* TCP_LISTEN: length of its queue for Fast Open */
 	__u32 rcv_isn;
 	__u32 snt_isn;
+	__u16 urg_data; /* an urgent byte is awaited, or unread */
 	__u8 state;
 	__u8 tstamp_ok;
 	__u8 snd_wscale;

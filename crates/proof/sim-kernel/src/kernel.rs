@@ -48,6 +48,8 @@ pub struct Sock {
     pub rcv_isn: u32,
     /// `tcp_request_sock`: our first number.
     pub snt_isn: u32,
+    /// Other than 0: an urgent byte is awaited, or unread.
+    pub urg_data: u16,
     /// `TCP_*` of `bpf/base/kernel_types.h`; decides what kind of socket it is.
     pub state: u8,
     /// 1: timestamps are in use.

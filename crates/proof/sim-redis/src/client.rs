@@ -11,10 +11,12 @@ pub(crate) type Argv = Vec<Bytes>;
 /// Why a client waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocked {
-    /// BLPOP.
+    /// BLPOP, BRPOPLPUSH.
     List {
         db: u32,
         keys: Vec<Bytes>,
+        /// Where BRPOPLPUSH moves what comes.
+        to: Option<Bytes>,
         until_ms: Option<u64>,
     },
     /// CLIENT PAUSE: the command runs again when the pause ends.

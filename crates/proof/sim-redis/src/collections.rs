@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Lists, hashes and sets: as much as is needed for WRONGTYPE, writes that change no string, and
-//! clients that block.
-//!
-//! Invariant: who waits for a list is served in the order of waiting, after the command that made
-//! the list, before any other command.
+//! Lists, hashes and sets: as much as is needed for WRONGTYPE, and writes that change no string.
 
-use crate::cast::Unsigned;
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::client::{Argv, Blocked};
+use crate::client::Argv;
 use crate::db::Value;
 use crate::dispatch::{bytes, lower};
 use crate::resp::parse_i64;
@@ -19,7 +14,7 @@ use crate::types::{Bytes, Cause, ClientId};
 /// Looks up a value of one type; None: the error is answered.
 macro_rules! typed {
     ($name:ident, $variant:ident, $type:ty) => {
-        fn $name(
+        pub(crate) fn $name(
             redis: &mut Redis,
             id: ClientId,
             key: &Bytes,
@@ -48,7 +43,7 @@ typed!(set, Set, BTreeSet<Bytes>);
 
 impl Redis {
     /// Stores a collection, or deletes it when it is empty, and tells everybody.
-    fn put(&mut self, id: Option<ClientId>, db: u32, key: &Bytes, value: Value) {
+    pub(crate) fn put(&mut self, id: Option<ClientId>, db: u32, key: &Bytes, value: Value) {
         let is_empty = match &value {
             Value::Str(_) => false,
             Value::List(items) => items.is_empty(),
@@ -61,65 +56,6 @@ impl Redis {
             self.store(db, key, value, true);
         }
         self.changed(id, db, key, Cause::Command);
-    }
-
-    /// A list may have come into being: who waits for it is served after this command.
-    pub(crate) fn list_grew(&mut self, db: u32, key: &Bytes) {
-        let is_list = self
-            .db(db)
-            .get(key)
-            .is_some_and(|entry| matches!(entry.value, Value::List(_)));
-        if is_list {
-            self.ready_lists.push((db, key.clone()));
-        }
-    }
-
-    /// `handleClientsBlockedOnKeys`.
-    pub(crate) fn serve_blocked(&mut self) {
-        while !self.ready_lists.is_empty() {
-            for (db, key) in std::mem::take(&mut self.ready_lists) {
-                while let Some(waiter) = self.waiter(db, &key) {
-                    let Some(Value::List(mut items)) =
-                        self.look(db, &key).map(|entry| entry.value.clone())
-                    else {
-                        break;
-                    };
-                    let Some(item) = items.pop_front() else { break };
-                    self.put(Some(waiter), db, &key, Value::List(items));
-                    self.log_other(db, vec![bytes("LPOP"), key.clone()]);
-                    self.unblock(waiter, |client| {
-                        client.add_array(2);
-                        client.add_bulk(&key);
-                        client.add_bulk(&item);
-                    });
-                }
-            }
-            self.end_of_unit();
-        }
-    }
-
-    fn waiter(&self, db: u32, key: &Bytes) -> Option<ClientId> {
-        self.waiting.iter().copied().find(|id| {
-            self.clients.get(id).is_some_and(|client| {
-                matches!(&client.blocked, Some(Blocked::List { db: its, keys, .. })
-                    if *its == db && keys.contains(key))
-            })
-        })
-    }
-
-    /// Ends BLPOP with a reply.
-    pub(crate) fn unblock(&mut self, id: ClientId, reply: impl FnOnce(&mut crate::client::Client)) {
-        self.waiting.retain(|waiting| *waiting != id);
-        let Some(client) = self.clients.get_mut(&id) else {
-            return;
-        };
-        client.blocked = None;
-        let start = client.out.len();
-        reply(client);
-        client.command_ends();
-        let text = client.out[start..].to_vec();
-        self.served.push((id, text));
-        self.unblocked.push_back(id);
     }
 }
 
@@ -239,49 +175,6 @@ pub(crate) fn llen(redis: &mut Redis, id: ClientId, argv: &Argv) {
             .client(id)
             .add_count(found.map_or(0, |items| items.len()));
     }
-}
-
-pub(crate) fn blpop(redis: &mut Redis, id: ClientId, argv: &Argv) {
-    let last = argv.len() - 1;
-    let seconds = std::str::from_utf8(&argv[last])
-        .ok()
-        .and_then(|text| text.parse::<f64>().ok());
-    let Some(seconds) = seconds.filter(|seconds| seconds.is_finite()) else {
-        return redis
-            .client(id)
-            .add_error("ERR timeout is not a float or out of range");
-    };
-    if seconds < 0.0 {
-        return redis.client(id).add_error("ERR timeout is negative");
-    }
-    let db = redis.client(id).db;
-    let keys = &argv[1..last];
-    for key in keys {
-        let Some(found) = list(redis, id, key, false) else {
-            return;
-        };
-        if let Some(mut items) = found {
-            let item = items.pop_front().unwrap_or_else(|| bytes(""));
-            let client = redis.client(id);
-            client.add_array(2);
-            client.add_bulk(key);
-            client.add_bulk(&item);
-            redis.put(Some(id), db, key, Value::List(items));
-            redis.dirty += 1;
-            return redis.log_other(db, vec![bytes("LPOP"), key.clone()]);
-        }
-    }
-    if redis.client(id).in_exec {
-        return redis.client(id).add_null_array();
-    }
-    let now = redis.now_ms().unsigned();
-    let until_ms = (seconds > 0.0).then(|| now + (seconds * 1000.0).ceil() as u64);
-    redis.client(id).blocked = Some(Blocked::List {
-        db,
-        keys: keys.to_vec(),
-        until_ms,
-    });
-    redis.waiting.push(id);
 }
 
 pub(crate) fn hset(redis: &mut Redis, id: ClientId, argv: &Argv) {

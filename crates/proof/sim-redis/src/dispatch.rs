@@ -294,7 +294,9 @@ impl Redis {
         }
         self.stats.commands += 1;
         let logged = self.log_override.take();
-        if self.dirty > dirty && !matches!(command.name, "exec" | "eval" | "blpop") {
+        // Which of their changes is logged they say themselves.
+        let by_itself = ["exec", "eval", "blpop", "rpoplpush", "brpoplpush"];
+        if self.dirty > dirty && !by_itself.contains(&command.name) {
             self.log_other(db, logged.unwrap_or_else(|| argv.clone()));
         }
         if !command.has('x') && !command.has('a') {

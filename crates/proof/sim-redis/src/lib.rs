@@ -18,6 +18,7 @@
 mod acl;
 mod admin;
 mod aof;
+mod blocking;
 mod cast;
 mod client;
 mod client_commands;

@@ -8,8 +8,8 @@ use crate::client::Argv;
 use crate::server::Redis;
 use crate::types::ClientId;
 use crate::{
-    acl, admin, client_commands, collections, connection, describe, expire, field_expiry, info,
-    keys, multi, pubsub, script, strings,
+    acl, admin, blocking, client_commands, collections, connection, describe, expire, field_expiry,
+    info, keys, multi, pubsub, script, strings,
 };
 
 /// Executes a command.
@@ -128,7 +128,9 @@ static TABLE: &[Command] = &[
     command("rpop", -2, "wF", (1, 1, 1), collections::rpop),
     command("lrange", 4, "r", (1, 1, 1), collections::lrange),
     command("llen", 2, "rF", (1, 1, 1), collections::llen),
-    command("blpop", -3, "ws", (1, -2, 1), collections::blpop),
+    command("blpop", -3, "ws", (1, -2, 1), blocking::blpop),
+    command("rpoplpush", 3, "wm", (1, 2, 1), blocking::rpoplpush),
+    command("brpoplpush", 4, "wms", (1, 2, 1), blocking::brpoplpush),
     command("hset", -4, "wmF", (1, 1, 1), collections::hset),
     command("hget", 3, "rF", (1, 1, 1), collections::hget),
     command("hgetall", 2, "r", (1, 1, 1), collections::hgetall),

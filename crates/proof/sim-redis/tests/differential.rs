@@ -17,7 +17,7 @@ const NAMES: &str = "\
     get set set setnx setex psetex mset msetnx mget getset getdel getex append setrange \
     getrange strlen incr incrby decr decrby incrbyfloat setbit getbit del unlink exists touch \
     type expire pexpire expireat pexpireat persist ttl expiretime pexpiretime rename renamenx \
-    copy flushdb dbsize swapdb select move lpush rpush lpop rpop lrange llen hset hget hgetall \
+    copy flushdb dbsize swapdb select move lpush rpush lpop rpop rpoplpush lrange llen hset hget hgetall \
     hdel hincrby hlen hrandfield scard sismember srem ping echo multi exec discard watch unwatch hello \
     auth reset client config acl nosuch debug substr flushall exec multi publish subscribe \
     unsubscribe eval";
@@ -212,7 +212,10 @@ impl Words {
             _ => self.0.usize(0..4),
         };
         words.extend((0..count).map(|_| self.word()));
-        if matches!(name, "lpush" | "rpush" | "lpop" | "rpop") && words.len() > 1 && self.0.bool() {
+        if matches!(name, "lpush" | "rpush" | "lpop" | "rpop" | "rpoplpush")
+            && words.len() > 1
+            && self.0.bool()
+        {
             words[1] = b"list".to_vec();
         }
         words

@@ -109,6 +109,7 @@ pub struct View {
     pub mss_cache: u32,
     pub bytes_received: u64,
     pub data_segs_in: u32,
+    pub urg_data: bool,
     pub out_of_order: bool,
     pub bytes_acked: u64,
     pub ts_recent: u32,

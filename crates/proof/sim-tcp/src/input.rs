@@ -30,6 +30,7 @@ impl Sock {
         if self.data_after_close(core, seg) {
             return;
         }
+        self.urgent_check(seg);
         if !matches!(
             self.state,
             State::CloseWait | State::Closing | State::LastAck

@@ -18,10 +18,10 @@
 //! | `host`, `demux` | tables of sockets; which of them a segment is for |
 //! | `request`, `timewait` | the two kinds of socket that are no full socket, and SYN cookies |
 //! | `sock`, `owner` | one connection: state and numbered invariants; what its owner does |
-//! | `input`, `ack`, `rx` | acceptance tests and states; acknowledgements; data, windows, SACK blocks |
+//! | `input`, `ack`, `rx`, `urgent` | acceptance tests and states; acknowledgements; data, windows, SACK blocks; urgent data received |
 //! | `tx`, `rtx`, `timers` | what leaves, what is sent again, when |
 //!
-//! It is not: a congestion-control laboratory (NewReno), TCP Fast Open, MPTCP, or urgent data.
+//! It is not: a congestion-control laboratory (NewReno), TCP Fast Open, MPTCP, or a sender of urgent data.
 
 mod ack;
 mod api;
@@ -40,6 +40,7 @@ mod sock;
 mod timers;
 mod timewait;
 mod tx;
+mod urgent;
 
 // What it takes and gives.
 pub use erb_wire::{

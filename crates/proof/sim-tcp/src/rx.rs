@@ -401,9 +401,7 @@ impl Sock {
 
     /// Reads at most `max` bytes; tcp_cleanup_rbuf() tells the peer of the room.
     pub(crate) fn recv(&mut self, core: &mut Core, max: usize, into: &mut Vec<u8>) -> usize {
-        let n = self.readable.len().min(max);
-        into.extend(self.readable.drain(..n));
-        self.copied_seq = self.copied_seq.wrapping_add(n as u32);
+        let n = self.copy(max, into);
         if n == 0 || self.state == State::Close || self.fate.is_some() {
             return n;
         }

@@ -50,6 +50,10 @@ impl Looks {
         let sock = |client, here| server.sock((here, client));
         count_states(inner, server, &path);
         self.maps.check(now, &path, sock)?;
+        if path.stat(abi::STAT_BYTES_UNSEEN) > 0 && !server.had_unseen_input.get() {
+            let text = "a stream was lost although every packet was seen".to_owned();
+            return Err(Violation::new("unseen", now, text));
+        }
         let checks = inner.checks.borrow();
         let owned = |key: &abi::conn_key| {
             let (client, here) = addresses(key);

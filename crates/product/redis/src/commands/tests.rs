@@ -139,6 +139,11 @@ fn writes_mark_what_their_specifications_name() {
         ),
         write("partly", &[&at("RW incomplete", 1, 0, 1)]),
         write("lpush", &[&at("RW insert", 1, 0, 1)]),
+        write("lpushx", &[&at("RW insert", 1, 0, 1)]),
+        write(
+            "lmove",
+            &[&at("RW access delete", 1, 0, 1), &at("RW insert", 2, 0, 1)],
+        ),
         (
             "pfcount",
             info(
@@ -164,7 +169,9 @@ fn writes_mark_what_their_specifications_name() {
         assert_eq!(class(&table, name), abi::CMD_FENCE, "{name}");
     }
     assert_eq!(class(&table, "sort"), abi::CMD_SETTLE, "Redis reports it");
-    assert_eq!(class(&table, "lpush"), abi::CMD_HARMLESS, "by knowledge");
+    assert_eq!(keys(&table, "lpush"), row(1, 1, 1, 0));
+    assert_eq!(keys(&table, "lmove"), row(1, 2, 1, 0));
+    assert_eq!(class(&table, "lpushx"), abi::CMD_HARMLESS, "makes no key");
     assert_eq!(class(&table, "set"), abi::CMD_FENCE, "this Redis has none");
 }
 
@@ -253,10 +260,13 @@ fn a_command_that_takes_other_arguments_is_another_one() {
 #[test]
 fn containers_keep_what_is_known_of_their_sub_commands() {
     let config = info("config", -2, "@slow", &[]);
-    let table = made(&[("config", config.clone())]);
+    let xgroup = info("xgroup", -2, "@slow", &[]);
+    let table = made(&[("config", config.clone()), ("xgroup", xgroup)]);
     assert_eq!(class(&table, "config"), abi::CMD_CONTAINER);
     assert_eq!(class(&table, "config|get"), abi::CMD_HARMLESS);
     assert_eq!(class(&table, "config|*"), abi::CMD_CONFIG);
+    assert_eq!(keys(&table, "xgroup|create"), row(2, 2, 1, 0));
+    assert_eq!(class(&table, "xgroup|*"), abi::CMD_HARMLESS);
 }
 
 #[test]

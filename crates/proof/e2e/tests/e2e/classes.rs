@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whatever way a key is written: after the answer nobody reads the older value.
 
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use erb_check::net::Conn;
 use erb_e2e::calls::{bulk, call, expect, get, pipeline, set};
 use erb_e2e::lab::{TestLab, arguments, scaled};
 use erb_lab::End;
+use nix::sys::socket::{self, MsgFlags};
 
 /// Rounds per way of writing, each with a key of its own.
 const ROUNDS: u32 = 3;
@@ -275,6 +277,34 @@ fn silent_writes_are_seen_after_the_next_answer_of_their_connection() {
         );
     }
     lab.heat(&mut reader, "silent:0");
+    lab.assert_settled();
+}
+
+/// Redis does not read a byte that comes as urgent, and so runs another command than the bytes say: ERB reads
+/// none of that connection, and nobody reads what was before.
+#[test]
+fn a_write_with_an_urgent_byte_is_a_write_of_what_redis_reads() {
+    let lab = TestLab::boosted_with("urgent", &["--direct"]);
+    let mut reader = lab.client();
+    for round in 0..20 {
+        let key = format!("k{round:02}");
+        set(&mut reader, &key, "old");
+        lab.heat(&mut reader, &key);
+        let mut writer = lab.client();
+        expect(&mut writer, "PING", "+PONG\r\n");
+        let (head, rest) = (
+            format!("*3\r\n$3\r\nSET\r\n$3\r\n{key}\r\n$"),
+            b"3\r\nnew\r\n",
+        );
+        writer.send(head.as_bytes()).expect("send");
+        let socket = writer.stream().as_raw_fd();
+        assert_eq!(socket::send(socket, b"1", MsgFlags::MSG_OOB), Ok(1));
+        writer.send(rest).expect("send");
+        assert_eq!(writer.reply().expect("OK"), b"+OK\r\n");
+        assert_eq!(get(&mut reader, &key).as_deref(), Some("new"), "{round}");
+        expect(&mut writer, &format!("GET {key}"), &bulk("new"));
+    }
+    assert!(lab.counters().get("ODD_URGENT") > 0, "none was urgent");
     lab.assert_settled();
 }
 

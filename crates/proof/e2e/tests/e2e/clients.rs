@@ -15,6 +15,9 @@ use serde_json::Value;
 const REPEATS: &str = "40000";
 /// Clients times protocols.
 const CONNECTIONS: usize = 10;
+/// A daemon that found answers not worth their look-ups, as on a machine that did other things while the cache
+/// was cold, answers a sample of the keys only. Then the clients come again.
+const ROUNDS: u32 = 3;
 
 #[test]
 fn connections_of_real_clients_end_up_fast() {
@@ -27,6 +30,24 @@ fn connections_of_real_clients_end_up_fast() {
         "--prepare-only",
     ]));
     let lab = TestLab::boosted_with("clients", &["--direct"]);
+    for round in 1..=ROUNDS {
+        let aside = lab.counters().get("REFUSE_ASIDE");
+        let Some(without) = without_answers(&lab) else {
+            break;
+        };
+        let counters = lab.counters();
+        let is_aside = counters.get("REFUSE_ASIDE") > aside;
+        assert!(
+            is_aside && round < ROUNDS,
+            "{without} {}",
+            counters.text("FAST REFUSE FILL MISS")
+        );
+    }
+    lab.assert_settled();
+}
+
+/// Has all clients speak; a connection that was never answered fast.
+fn without_answers(lab: &TestLab) -> Option<String> {
     let target = lab.address().to_string();
     let mut command = lab.lab().exec(End::Client, erb_bin()).expect("exec");
     command.args([
@@ -61,11 +82,9 @@ fn connections_of_real_clients_end_up_fast() {
         let line = conns.iter().find(|conn| conn.client == *local);
         let line = line.unwrap_or_else(|| panic!("{name} at {local} is not tracked: {conns:?}"));
         assert_eq!(line.state, "fast", "{name}: {line:?}");
-        assert!(
-            line.out_delta > 0,
-            "{name} was never answered fast: {line:?} {}",
-            lab.counters().text("FAST REFUSE FILL MISS")
-        );
+        if line.out_delta == 0 {
+            return Some(format!("{name} was never answered fast: {line:?}"));
+        }
     }
-    lab.assert_settled();
+    None
 }

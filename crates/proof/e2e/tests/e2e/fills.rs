@@ -6,8 +6,11 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
+use erb_check::resp;
 use erb_e2e::calls::{call, expect, get};
 use erb_e2e::lab::{STATE_WAIT, TestLab, scaled, wait};
+use erb_e2e::process::signal;
+use nix::sys::signal::Signal;
 
 /// Large strings, each of so many bytes, beside small keys: the review's numbers.
 const LARGE: usize = 32;
@@ -240,6 +243,83 @@ fn absent_keys_are_answered_until_they_are_made_or_told_of() {
         lab.heat(&mut client, "nobody");
     }
     assert_eq!(told_of(&mut listener, "nobody"), 0);
+    lab.assert_settled();
+}
+
+/// Commands that make a key which is neither a string nor a hash: `{key}`, and `src`, which has a member.
+const MAKERS: [&str; 13] = [
+    "LPUSH {key} v",
+    "RPUSH {key} v",
+    "LMOVE src {key} LEFT LEFT",
+    "RPOPLPUSH src {key}",
+    "BLMOVE src {key} LEFT LEFT 0",
+    "BRPOPLPUSH src {key} 0",
+    "SADD {key} v",
+    "SMOVE set {key} v",
+    "ZADD {key} 1 v",
+    "ZINCRBY {key} 1 v",
+    "XADD {key} * f v",
+    "XGROUP CREATE {key} g $ MKSTREAM",
+    "GEOADD {key} 1 1 v",
+];
+
+/// A key is cached as absent, and becomes another type while the daemon stands still: no report of it is
+/// handled, and the command's own packet ends the absence.
+#[test]
+fn what_becomes_a_list_or_a_set_is_not_absent_any_more() {
+    let lab = TestLab::boosted_with("makers", &["--direct"]);
+    let (mut client, mut other) = (lab.client(), lab.client());
+    let (mut writer, mut unseen) = (lab.client(), lab.unseen());
+    let mut open = 0;
+    for (number, maker) in MAKERS.into_iter().enumerate() {
+        let key = format!("absent:{number}");
+        call(&mut unseen, "DEL src set");
+        expect(&mut unseen, "RPUSH src v", ":1\r\n");
+        expect(&mut unseen, "SADD set v", ":1\r\n");
+        expect(&mut unseen, "SET hot v", "+OK\r\n");
+        lab.heat(&mut client, &key);
+        lab.heat(&mut other, "hot");
+        let (before, daemon) = (lab.counters(), lab.daemon_pid());
+        signal(daemon, Signal::SIGSTOP);
+        let reply = call(&mut writer, &maker.replace("{key}", &key));
+        let found = call(&mut client, &format!("EXISTS {key}"));
+        expect(&mut other, "GET hot", "$1\r\nv\r\n");
+        signal(daemon, Signal::SIGCONT);
+        open += lab.counters().since(&before, "FAST_GET");
+        assert!(!reply.starts_with('-'), "{maker}: {reply}");
+        assert_eq!(found, ":1\r\n", "{maker}");
+        lab.wait_admitting();
+    }
+    assert!(
+        open > 0,
+        "the fast path was always closed: nothing is shown"
+    );
+    lab.assert_settled();
+}
+
+/// The same, made by a push for which another client's move had waited for long.
+#[test]
+fn what_a_blocked_move_makes_is_not_absent_any_more() {
+    let lab = TestLab::boosted_with("moves", &["--direct"]);
+    let (mut client, mut worker, mut pusher) = (lab.client(), lab.client(), lab.client());
+    expect(&mut worker, "PING", "+PONG\r\n");
+    lab.heat(&mut client, "to");
+    let blocks = ["BLMOVE", "src", "to", "LEFT", "LEFT", "0"];
+    worker.send(&resp::command(&blocks)).expect("send");
+    let before = lab.counters();
+    for _ in 0..100 {
+        assert_eq!(get(&mut client, "to"), None);
+        sleep(Duration::from_millis(10));
+    }
+    assert!(lab.counters().since(&before, "FAST_GET") < 3, "cached");
+    let daemon = lab.daemon_pid();
+    signal(daemon, Signal::SIGSTOP);
+    expect(&mut pusher, "RPUSH src v", ":1\r\n");
+    let found = call(&mut client, "EXISTS to");
+    signal(daemon, Signal::SIGCONT);
+    assert_eq!(found, ":1\r\n");
+    assert_eq!(worker.reply().expect("the item"), b"$1\r\nv\r\n");
+    lab.wait_admitting();
     lab.assert_settled();
 }
 

@@ -37,10 +37,6 @@ fn what_a_set_says_is_answered_at_once_and_hides_nothing_for_long() {
     let rounds = scaled(200, 2_000);
     let before = lab.counters();
     for round in 0..rounds {
-        // What a SET says is kept of keys that are cached. Once it was not, fills lose against such writes.
-        if round % 20 == 0 {
-            lab.heat(&mut writer, "k");
-        }
         let value = format!("seen{round}");
         set(&mut writer, "k", &value);
         for _ in 0..2 {
@@ -52,15 +48,12 @@ fn what_a_set_says_is_answered_at_once_and_hides_nothing_for_long() {
     let moved = after.moved(&before);
     assert_eq!(after.since(&before, "CACHE_EVICTED"), 0, "{moved}");
     // But where the gate was shut or the lease came late, on a machine that does other things.
-    for (counter, least) in [("CACHE_WRITTEN", rounds / 10), ("FAST_GET", rounds / 2)] {
+    for (counter, least) in [("CACHE_WRITTEN", rounds * 3 / 4), ("FAST_GET", rounds * 2)] {
         assert!(after.since(&before, counter) >= least, "{moved}");
     }
 
     let mut longest = Duration::ZERO;
     for round in 0..scaled(40, 400) {
-        if round % 10 == 0 {
-            lab.heat(&mut writer, "k");
-        }
         let (old, new) = (format!("seen{round}"), format!("unseen{round}"));
         set(&mut writer, "k", &old);
         assert_eq!(get(&mut reader, "k").as_deref(), Some(&old[..]));

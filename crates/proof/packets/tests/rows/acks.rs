@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pure ACKs and selective ones: what is dropped, what goes up, what brings an answer again.
 
-use erb_packets::frame::{ECE, Segment};
+use erb_packets::frame::{ECE, Segment, URG};
 use erb_packets::row::{Before, Expect, Packet, Row, check};
 use erb_packets::scene::{Scene, V4, V4_NO_TS, V4_VLAN, V6};
 
@@ -39,6 +39,36 @@ fn pure_acks_dropped() {
             },
             Expect::Drop,
             dropped,
+        ));
+    }
+    check(rows);
+}
+
+/// An urgent pointer is of the bytes that it is sent with: an acknowledgement goes on without.
+#[test]
+fn pure_acks_of_urgent_data() {
+    let urgent: Packet = |s| {
+        let mut ack = s.segment(b"");
+        ack.flags |= URG;
+        ack
+    };
+    let mut rows = Vec::new();
+    for shape in [V4, V4_NO_TS, V4_VLAN, V6] {
+        rows.push(Row::xdp(
+            "urgent pointer in an ACK",
+            shape,
+            fast,
+            urgent,
+            Expect::Changed(|_, packet| packet.flags &= !URG),
+            &[("URGENT_CLEARED", 1), ("PURE_ACK_UP", 1)],
+        ));
+        rows.push(Row::xdp(
+            "urgent pointer in an ACK that says nothing else that is new",
+            shape,
+            spliced_and_quiet,
+            urgent,
+            Expect::Drop,
+            &[("URGENT_CLEARED", 1), ("PURE_ACK_DROPPED", 1)],
         ));
     }
     check(rows);

@@ -56,7 +56,7 @@ fn admit(scene: &Scene, row: abi::admit_row, act: abi::admit_act) -> bool {
         resp: 2,
         act: act as u8,
         done: 0,
-        pad: 0,
+        owed: 0,
     };
     scene.bench.dp.admit_conn(&request).expect("erb_admit")
 }
@@ -167,7 +167,7 @@ fn a_list_brings_it_back_unless_it_has_moved_on() {
             resp: 2,
             act: abi::ADMIT_FAST as u8,
             done: 0,
-            pad: 0,
+            owed: 0,
         };
         assert!(!scene.bench.dp.admit_conn(&request).expect("erb_admit"));
         request.rights = rights + 1;
@@ -226,6 +226,45 @@ fn an_older_connection_is_taken_up_when_an_answer_has_proved_the_boundary() {
         assert_eq!(counted.get("TRIAL_FAILED"), None, "{counted:?}");
         let kept = u32::from(scene.entry().expect("tracked").h.kept);
         assert_eq!(kept & abi::CONN_K_TRIAL, 0, "proved");
+    });
+}
+
+/// Admits a row on trial behind a reply that is owed.
+fn admit_owed(scene: &Scene, row: abi::admit_row) -> bool {
+    let request = abi::admit_io {
+        row,
+        rights: scene.bench.dp.control().rights(),
+        act: abi::ADMIT_TRIAL as u8,
+        owed: 1,
+        ..Default::default()
+    };
+    scene.bench.dp.admit_conn(&request).expect("erb_admit")
+}
+
+#[test]
+fn who_waits_is_taken_up_with_the_reply_that_it_waits_for() {
+    fixture::with(|bench| {
+        let mut scene = connect(bench);
+        older(&mut scene);
+        let mut row = candidate(&scene);
+        row.written = row.written.wrapping_sub(1);
+        assert!(!admit_owed(&scene, row), "something was written since");
+        let row = candidate(&scene);
+        assert!(admit_owed(&scene, row));
+        let report = scene.bench.dp.walk().expect("erb_sweep");
+        assert!(report.admit.is_empty(), "it is on trial");
+        let entry = |scene: &Scene| {
+            let entry = scene.entry().expect("tracked");
+            (
+                u32::from(entry.h.kept) & abi::CONN_K_TRIAL,
+                entry.requests,
+                entry.replies,
+            )
+        };
+        assert_eq!(entry(&scene), (abi::CONN_K_TRIAL, 1, 0), "and not given up");
+        scene.reply(b"*-1\r\n");
+        scene.acknowledge();
+        assert_eq!(entry(&scene), (0, 1, 1), "proved");
     });
 }
 

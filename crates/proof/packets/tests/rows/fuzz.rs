@@ -92,9 +92,17 @@ fn frames() {
     });
 }
 
-/// Whether the frame is dropped, whoever it is of, as one that hides what it says (`bpf/splice/hidden.h`).
+/// Whether the frame is dropped, whoever it is of, as one that hides what it says (`bpf/splice/hidden.h`) or cannot
+/// be believed (`bpf/net/checksum.h`).
 fn hides(scene: &Scene, frame: &[u8]) -> bool {
-    let hidden = || scene.bench.stats()[abi::STAT_DROP_HIDDEN as usize];
+    let stats = || scene.bench.stats();
+    let hidden = || {
+        let reasons = [abi::STAT_DROP_HIDDEN, abi::STAT_DROP_CHECKSUM];
+        reasons
+            .map(|reason| stats()[reason as usize])
+            .iter()
+            .sum::<u64>()
+    };
     let before = hidden();
     scene.xdp(frame).verdict == XDP_DROP && hidden() == before + 1
 }

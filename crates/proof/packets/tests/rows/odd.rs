@@ -61,11 +61,13 @@ fn ip_header() {
             &[],
         ));
     }
-    rows.push(up(
+    rows.push(Row::xdp(
         "wrong IPv4 header sum",
         V4,
+        fast,
         |s| get_with(s, |p| p.ip = IpOdd::BadSum),
-        &[("ODD_CHECKSUM", 1)],
+        Expect::Drop,
+        &[("DROP_CHECKSUM", 1)],
     ));
     rows.push(Row::xdp(
         "frame shorter than its IP header says",
@@ -90,8 +92,15 @@ fn ip_header() {
 fn tcp_header() {
     const ECN: Moved = &[("ODD_ECN", 1), ("UP_TRANSLATED", 1)];
     const OPTION: Moved = &[("ODD_OPTIONS", 1), ("UP_TRANSLATED", 1)];
-    const SUM: Moved = &[("ODD_CHECKSUM", 1)]; // the kernel drops it: not scanned
     const FLAGS: Moved = &[("ODD_FLAGS", 1), ("UP_TRANSLATED", 1)];
+    const URGENT: Moved = &[
+        ("ODD_URGENT", 1),
+        ("CONN_BYPASS", 1),
+        ("FENCE_TAKEN", 1),
+        ("FENCE_PROOF", 1),
+        ("GATE_SHUT", 1),
+        ("UP_TRANSLATED", 1),
+    ];
     let mut rows = Vec::new();
     for shape in [V4, V6] {
         let odd = |name, packet: Packet, moved| up(name, shape, packet, moved);
@@ -99,11 +108,7 @@ fn tcp_header() {
             odd("ECE", |s| get_with(s, |p| p.flags |= ECE), ECN),
             odd("CWR", |s| get_with(s, |p| p.flags |= CWR), ECN),
             odd("AccECN's flag", |s| get_with(s, |p| p.flags |= AE), ECN),
-            odd(
-                "urgent data",
-                |s| get_with(s, |p| p.flags |= URG),
-                &[("ODD_URGENT", 1), ("UP_TRANSLATED", 1)],
-            ),
+            odd("urgent data", |s| get_with(s, |p| p.flags |= URG), URGENT),
             odd(
                 "no ACK flag: the kernel drops it, so nothing of it counts",
                 |s| get_with(s, |p| p.flags = PSH),
@@ -130,12 +135,15 @@ fn tcp_header() {
                 |s| get_with(s, |p| *p = p.clone().sack(&[(p.ack + 20, p.ack + 30)])),
                 OPTION,
             ),
-            odd(
-                "wrong checksum",
-                |s| get_with(s, |p| p.checksum = Checksum::Wrong),
-                SUM,
-            ),
         ]);
+        rows.push(Row::xdp(
+            "wrong checksum",
+            shape,
+            fast,
+            |s| get_with(s, |p| p.checksum = Checksum::Wrong),
+            Expect::Drop,
+            &[("DROP_CHECKSUM", 1)],
+        ));
     }
     rows.push(up(
         "no timestamps although the connection has them",
@@ -320,6 +328,8 @@ fn hidden_bytes() {
                 other[l4 + 2] ^= 0x40;
                 hidden(&scene, &other, XDP_PASS, "another port");
             }
+            let bare = cut_off(first.clone(), l3, l4 + 32);
+            hidden(&scene, &bare, XDP_DROP, "nothing behind the TCP header");
             if l4 == 62 {
                 let chain = cut_off(first, l3, l4 - 4);
                 hidden(&scene, &chain, XDP_PASS, "no header behind the fragment's");

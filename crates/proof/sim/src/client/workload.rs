@@ -506,7 +506,7 @@ impl Maker<'_> {
                 operation.alone = true;
                 vec![command("blpop", &[b"BLPOP", b"list", b"0.1"])]
             }
-            25 => vec![command("rpush", &[b"RPUSH", b"list", &self.value()])],
+            25 => vec![self.made_a_list()],
             26 => {
                 operation.subscribes = true;
                 vec![command("monitor", &[b"MONITOR"])]
@@ -523,6 +523,17 @@ impl Maker<'_> {
             }
         };
         operation
+    }
+
+    /// A key that is perhaps absent, or a string, becomes a list if it may.
+    fn made_a_list(&mut self) -> Command {
+        let (key, value) = (self.key(), self.value());
+        match self.random.u8(0..4) {
+            0 => command("rpush", &[b"RPUSH", b"list", &value]),
+            1 => command("rpoplpush", &[b"RPOPLPUSH", b"list", &key]),
+            2 => command("sadd", &[b"SADD", &key, &value]),
+            _ => command("lpush", &[b"LPUSH", &key, &value]),
+        }
     }
 
     fn garbage(&mut self) -> Operation {

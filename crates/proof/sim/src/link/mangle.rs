@@ -141,9 +141,11 @@ pub fn congestion_mark(frame: &mut [u8], at: &Layout) {
     layout::seal(frame, at);
 }
 
-/// Claims urgent data; on segments without payload, whose receivers take nothing for urgent.
-pub fn urgent(frame: &mut [u8], at: &Layout) {
+/// Claims urgent data, on a segment without payload: the byte that the receiver leaves out of the stream is then
+/// among those to come.
+pub fn urgent(random: &mut Rng, frame: &mut [u8], at: &Layout) {
     frame[at.l4 + 13] |= URG;
+    frame[at.l4 + 19] = random.u8(0..40);
     layout::seal(frame, at);
 }
 

@@ -303,8 +303,11 @@ impl Link {
             frame.bare = false;
         } else if !at.v6 && self.happens(Fault::IpOptions, rates.ip_options, coverage) {
             frame = Frame::new(mangle::ip_options(&frame.bytes, at));
-        } else if at.payload_len() == 0 && self.happens(Fault::Urgent, rates.urgent, coverage) {
-            mangle::urgent(&mut frame.bytes, at);
+        } else if self.forge
+            && at.payload_len() == 0
+            && self.happens(Fault::Urgent, rates.urgent, coverage)
+        {
+            mangle::urgent(&mut self.random, &mut frame.bytes, at);
             frame.bare = false;
         } else if self.happens(Fault::TcpOption, rates.tcp_option, coverage) {
             if let Some(bytes) = mangle::tcp_option(&frame.bytes, at) {

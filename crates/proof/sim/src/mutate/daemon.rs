@@ -5,13 +5,16 @@
 use std::cell::{Cell, RefCell};
 
 use erb_abi::{
-    Again, Buffers, CMD_FENCE, CommandKey, Control, ControlBlock, ControlPlane, FILL_OK, FillEntry,
-    LEASE_MS, Meaning, Program, SWEEP_F_GONE, SweepReport, Table, Touched, Wanted, erb_stat,
-    sweep_row,
+    Again, Buffers, CMD_FENCE, CMD_HARMLESS, COMMANDS, CommandKey, Control, ControlBlock,
+    ControlPlane, FILL_OK, FillEntry, LEASE_MS, Meaning, Program, SWEEP_F_GONE, SweepReport, Table,
+    Touched, Wanted, erb_stat, sweep_row,
 };
 use erb_redis::{DataPath, Error, Result};
 
 use crate::time::{MS, Ns, SECOND};
+
+/// Commands that make a key which is neither a string nor a hash.
+const MAKERS: [&str; 5] = ["lpush", "rpush", "sadd", "rpoplpush", "brpoplpush"];
 
 /// A mistake of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub enum DaemonMistake {
     FastNamesUnchecked,
     /// Redis's command table is not loaded.
     TableNotLoaded,
+    /// What makes lists and sets is taken for harmless, as it changes no string.
+    MakersHarmless,
     /// Names that nobody knows are taken for commands that only write keys.
     UnknownIsNoState,
     /// What a daemon finds in the cache of another it takes for its own.
@@ -130,6 +135,18 @@ impl<D: DataPath> Mistaken<D> {
         self.mistake == Some(mistake)
     }
 
+    fn take_makers_for_harmless(&self) {
+        let makers = COMMANDS.iter().filter(|row| MAKERS.contains(&row.name));
+        for maker in makers.filter(|_| self.has(DaemonMistake::MakersHarmless)) {
+            let meaning = Meaning {
+                class: CMD_HARMLESS,
+                ..maker.meaning()
+            };
+            let loaded = self.inner.set_command(&maker.key(), Some(&meaning));
+            loaded.expect("the simulator's table has room");
+        }
+    }
+
     fn lease_from_now(&self) -> u64 {
         (self.now)() + u64::from(LEASE_MS) * MS
     }
@@ -196,6 +213,7 @@ impl<D: DataPath> ControlBlock for Mistaken<D> {
 
     fn set_serving(&self, value: u32) {
         if value == 1 {
+            self.take_makers_for_harmless();
             self.served.set(true);
             self.takes_over.set(false);
         }

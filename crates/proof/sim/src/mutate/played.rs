@@ -19,6 +19,8 @@ mutations! {
         [("redis/replies.h", "bool ok = ow->h.said_ok && ow", "bool ok = ow")];
     "through-found-early", "what a SET says is found by nobody before it is shown", "through-refused",
         [("redis/through.h", "slot->key_len = key_len | SLOT_AWAITED;", "slot->key_len = key_len;")];
+    "through-for-credit", "what a SET says is kept of a known string, whatever its credit", "through-without-credit",
+        [("cache/interest.h", "(!(*word & INTEREST_DOUBT) ||", "((*word & INTEREST_CREDIT) ||")];
     "through-fence", "what a SET said is over when a share of the fence was taken", "through-script",
         [("cache/marks.h", "end->global_version == read_once(c->global_version);", "c;")];
     "through-for-ever", "what a SET said is answered for a short time", "through-unseen",
@@ -96,6 +98,16 @@ mutations! {
         [("control.bpf.c", "if (read_once(c->global_version) != s->global_version || closed(c))", "if (closed(c))"),
          ("control.bpf.c", "slot->cache_epoch = s->cache_epoch;", "slot->cache_epoch = control_get() ? control_get()->cache_epoch : 0;"),
          ("control.bpf.c", "fw->l.cache_epoch = s->cache_epoch;", "fw->l.cache_epoch = c->cache_epoch;")];
+    "urgent-read", "urgent data loses the stream", "edge-46-in-a-write",
+        [("net/packet.h", "#define ODD_F_UNREAD   (ODD_F_FRAGMENT | ODD_F_URGENT)", "#define ODD_F_UNREAD ODD_F_FRAGMENT")];
+    "urgent-told", "a bare acknowledgement tells TCP of no urgent byte", "edge-46-told-ahead",
+        [("splice/urgent.h", "\treturn (w->p.odd & ODD_F_URGENT) && !w->p.payload_len &&", "\treturn 0 && (w->p.odd & ODD_F_URGENT) && !w->p.payload_len &&")];
+    "urgent-told-again", "bytes that come again tell TCP of no urgent byte", "edge-46-told-ahead",
+        [("splice/urgent.h", "return (w->p.odd & ODD_F_URGENT) && !(conn->flags & CONN_F_SCAN_LOST) &&", "return 0 && (w->p.odd & ODD_F_URGENT) && !(conn->flags & CONN_F_SCAN_LOST) &&")];
+    "urgent-awaited", "no stream is taken up of which TCP awaits an urgent byte", "edge-46-told-before",
+        [("redis/admit.h", " && !tp->urg_data; /* J2 */", ";")];
+    "urgent-awaited-anew", "a connection is not new if TCP awaits an urgent byte", "edge-46-told-before",
+        [("splice/conn.h", "!r->tp->urg_data && /* J2 */", "1 &&")];
     "rest-proved", "a command of which TCP has not had all is released by no list", "edge-44-rest-refused",
         [("redis/proofs.h", "requests = conn->requests - (conn->h.late || seq_after(conn->next, conn->up_max));", "requests = conn->requests - !!conn->h.late;")];
     "doubt-forgotten", "a key whose entries go unread is read from Redis again only when it is missed again and again", "seldom-half-writes",
@@ -254,7 +266,7 @@ mutations! {
     "trial-unproved", "a stream is taken up for good when an answer has proved its boundary", "coh-37-older-inside",
         [("redis/replies.h", "return (conn->h.kept & CONN_K_TRIAL) && ow->h.found.errors;", "return false;")];
     "trial-for-ever", "a trial whose numbers cannot agree any more has failed", "coh-37-older-half",
-        [("redis/admit.h", "if (!(conn->h.kept & CONN_K_TRIAL) || conn->replies == conn->requests)", "if (true)")];
+        [("redis/admit.h", "if (!(conn->h.kept & CONN_K_TRIAL) || conn->replies == conn->requests ||", "if (true ||")];
     "typeless-fills", "who does not read a value has none filled", "edge-01-typeless",
         [("redis/strings.h", "\t\t    !more_typeless(&w->h.more));", "\t\t    true);")];
     "foreign-answered", "what goes to another server on the port is left alone", "port-another-server",
@@ -291,8 +303,16 @@ mutations! {
     "tc-overtaken", "XDP leaves to TC all that comes behind what TC still is to have", "edge-16-steered",
         [("splice/ingress.h", "u32 beyond = (conn->next - w->p.seq) >> 31;", "u32 beyond = 0;"),
          ("splice/ingress.h", "if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) {", "if (is_beyond(conn, &w->p)) {")];
+    "owed-forgotten", "what a client waits for is the first reply of its trial", "admit-older-waits",
+        [("redis/admit.h", "conn->requests = 1;", "conn->requests = 0;")];
+    "owed-given-up", "a trial whose first reply is awaited has not failed", "admit-older-waits",
+        [("redis/admit.h", "((conn->h.kept & CONN_K_OWES) && !conn->replies)", "0")];
+    "bytes-unseen", "a stream of which TCP has bytes that nobody saw is not read", "edge-47-said-unseen",
+        [("splice/ingress.h", "seq_after(w->view.rcv_nxt, conn->up_max - conn->in_delta);", "0;")];
+    "bare-fragments", "a first fragment with nothing behind the TCP header does not go up", "edge-05-tiny-fragments",
+        [("net/packet.h", "if (header_len == l4_len && (p->odd & ODD_F_MORE))", "if (0)")];
     "tiny-fragments", "a first fragment without the whole TCP header does not go up", "edge-05-tiny-fragments",
-        [("splice/hidden.h", "(len < 20 || (w->head[off + 12] >> 4) * 4U > len);", "len == 1;")];
+        [("splice/hidden.h", "(len < 20 || (w->head[off + 12] >> 4) * 4U >= len);", "len == 1;")];
     "syn-data", "a SYN with data that Fast Open would take does not go up", "edge-05-data-in-syn",
         [("splice/ingress.h", "&& syn_data_taken(ctx, w)) {", "&& !c) {")];
     "nobodys-reset", "a reset of no socket is translated as the packet that it answers was", "edge-31-netfilter-resets",
@@ -356,6 +376,12 @@ pub(super) const DAEMON: &[Mutation] = &[
         "what a name means is Redis's to say",
         Way::Scenario("coh-03-renamed-write"),
         DaemonMistake::TableNotLoaded,
+    ),
+    daemon(
+        "makers-harmless",
+        "what may make a key is marked, whatever the key becomes",
+        Way::Scenario("edge-45-made-into-another-type"),
+        DaemonMistake::MakersHarmless,
     ),
     daemon(
         "unknown-is-no-state",

@@ -468,7 +468,8 @@ const ALL: Profile = Profile {
         old_duplicate: 3_000,
         ecn: 1_000,
         ip_options: 1_000,
-        urgent: 300,
+        // Connections that are older than ERB: before it comes nobody takes an urgent pointer away.
+        urgent: 0,
         tcp_option: 1_000,
         forged: 2_000,
         blackout_every: 10 * SECOND,

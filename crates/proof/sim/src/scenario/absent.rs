@@ -3,7 +3,7 @@
 
 use erb_abi as abi;
 
-use super::reads::{ask, quiet, roomy};
+use super::reads::{ask, ask_at_once, quiet, roomy};
 use super::{Scenario, Setup, over_seeds};
 use crate::ConnId;
 use crate::time::{MS, SECOND};
@@ -127,6 +127,68 @@ pub(super) fn created() {
             s.finish();
         }
     }
+}
+
+/// A key becomes what is no string and no hash, and the daemon has not handled Redis's report yet.
+pub(super) fn made_into_another_type() {
+    let makers: [&[&str]; 5] = [
+        &["RPUSH no v"],
+        &["LPUSH no v"],
+        &["SADD no v"],
+        &["RPUSH src v", "RPOPLPUSH src no"],
+        &["RPUSH src v", "BRPOPLPUSH src no 0"],
+    ];
+    for commands in makers {
+        let (mut s, client) = with_absence();
+        let (writer, other) = (s.fast(), quiet(&mut s));
+        s.stop_daemon(true);
+        assert!(
+            ask_at_once(&mut s, client, "EXISTS no", b":0\r\n"),
+            "not cached"
+        );
+        for command in commands {
+            let argv: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+            s.call(writer, &argv);
+        }
+        assert!(
+            !ask_at_once(&mut s, client, "EXISTS no", b":1\r\n"),
+            "{commands:?}"
+        );
+        assert!(
+            !ask_at_once(&mut s, client, "GET no", WRONG),
+            "{commands:?}"
+        );
+        let open = ask_at_once(&mut s, other, "GET k", b"$5\r\nvalue\r\n");
+        assert!(open, "closed, so nothing was shown");
+        s.stop_daemon(false);
+        s.finish();
+    }
+}
+
+/// A move that blocks makes its destination long after its packet: the absence is not cached meanwhile.
+pub(super) fn made_by_a_move_that_blocked() {
+    let (mut s, client) = with_absence();
+    let (worker, pusher) = (s.fast(), s.fast());
+    let other = quiet(&mut s);
+    s.ask(worker, &[b"BRPOPLPUSH", b"src", b"no", b"0"]);
+    s.run(MS);
+    for _ in 0..50 {
+        assert!(
+            !ask_at_once(&mut s, client, "GET no", NIL),
+            "it may be made now"
+        );
+        s.run(40 * MS);
+    }
+    assert!(ask_at_once(&mut s, other, "GET k", b"$5\r\nvalue\r\n"));
+    s.stop_daemon(true);
+    s.call(pusher, &[b"RPUSH", b"src", b"v"]);
+    assert!(!ask_at_once(&mut s, client, "EXISTS no", b":1\r\n"));
+    assert_eq!(s.answers(worker), b"$1\r\nv\r\n");
+    assert!(!ask_at_once(&mut s, client, "GET no", WRONG));
+    s.stop_daemon(false);
+    s.call(pusher, &[b"DEL", b"no"]);
+    cached(&mut s, client, b"no");
+    s.finish();
 }
 
 /// A fill that finds no key is overtaken by what creates it.

@@ -145,6 +145,7 @@ pub(super) fn both_find_no_entry() {
             assert_eq!(s.answers(client), replies.as_bytes());
             assert_eq!(s.call(client, &[b"PING"]), b"+PONG\r\n");
         }
+        assert_eq!(s.stat(abi::STAT_BYTES_UNSEEN), 0, "an entry was made anew");
         s.finish();
     });
 }

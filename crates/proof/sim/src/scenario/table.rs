@@ -174,6 +174,7 @@ cases! {
     "coh-37-older-busy", "C-37", "a connection older than ERB that is at work all the time is taken up", Some(cases::admit::older_and_busy), "quiet-when-acknowledged";
     "coh-37-older-never", "E-10", "a busy connection that is never admitted leaves others the fast path", Some(cases::admit::older_busy_and_never_admitted), "gate-left-to-tick";
     "coh-37-older-inside", "C-37", "CLIENT LIST hides the begin of a command", Some(cases::admit::older_inside_a_command), "trial-unproved";
+    "admit-older-waits", "A8", "a worker older than ERB that always waits is taken in, and closes nothing", Some(cases::admit::older_and_waiting), "owed-forgotten";
     "coh-37-older-half", "C-37", "the rest of a command that CLIENT LIST hid is no trial for ever", Some(cases::admit::older_with_half_a_command), "trial-for-ever";
     "coh-37-behind-a-trial", "C-37", "the proof of what was sent on trial releases nothing that was sent later", Some(cases::admit::marks_behind_a_trial), "trial-proof-of-all";
     "coh-37-older-silent", "C-37", "CLIENT LIST hides REPLY OFF and SKIP", Some(cases::admit::older_and_silent), "";
@@ -310,6 +311,8 @@ cases! {
     "hash-other-version", "V2", "nil and maps are in the version of the connection, or Redis's", Some(hashes::other_version), "nil-of-resp2";
     "absent-answers", "F3", "what is cached as absent is answered as Redis does, by every command", Some(absent::answers), "absent-counted";
     "absent-created", "C-3", "whatever creates a key ends what is cached of its absence", Some(absent::created), "invalidation-ignored";
+    "edge-45-made-into-another-type", "E-45", "what makes a list or a set ends the absence with its packet", Some(absent::made_into_another_type), "makers-harmless";
+    "edge-45-blocked-move", "E-45", "an absence is not cached while a move that blocks may end it", Some(absent::made_by_a_move_that_blocked), "makers-harmless";
     "absent-fill-meets-write", "C2", "a fill that finds no key, and that a write overtakes, is not inserted", Some(absent::fill_meets_a_write), "absent-for-any-version";
     "absent-told", "F3", "reads of absent keys are Redis's where it tells somebody of them", Some(absent::told), "absent-untold";
     "absent-other-version", "F3", "nil and maps are in the version of the connection", Some(absent::other_version), "absent-nil-of-resp2";
@@ -338,6 +341,10 @@ cases! {
     "edge-15-hole-in-a-body", "E-15", "a command is whole with its last byte, in whichever order it came", Some(cases::ahead::hole_in_a_body), "ahead-half-command";
     "edge-15-old-timestamp", "E-15", "what TCP may refuse is not kept", Some(cases::ahead::old_timestamp), "ahead-paws-as-usual";
     "edge-44-rest-refused", "E-44", "what TCP refuses of a command's last body was not executed, whatever a list shows", Some(cases::ahead::rest_refused), "rest-proved";
+    "edge-46-in-a-write", "E-46", "where Redis does not read a byte, ERB reads none", Some(cases::urgent::in_a_write), "urgent-read";
+    "edge-46-told-ahead", "E-46", "no packet without new bytes tells of an urgent one", Some(cases::urgent::told_ahead), "urgent-told";
+    "edge-46-told-before", "E-46", "no stream is taken up of which TCP awaits an urgent byte", Some(cases::urgent::told_before_erb), "urgent-awaited";
+    "edge-47-said-unseen", "E-47", "what no program has seen loses the stream", Some(cases::forged::said_unseen), "bytes-unseen";
     "edge-15-ends", "E-15", "buffers of connections that end are given back", Some(cases::ahead::ends), "";
     "edge-16-steered", "E-16", "where TC works on another CPU nothing is dropped", Some(cases::forged::steered), "tc-overtaken";
     "edge-16-lost-behind-xdp", "E-16", "what was lost behind XDP is not waited for", Some(cases::forged::lost_behind_xdp), "";
@@ -358,6 +365,7 @@ cases! {
     "seldom-gave-up", "REXMIT_GAVE_UP", "an answer that nobody acknowledges is not repeated for ever", Some(seldom::answer_that_nobody_takes), "";
     "through-at-once", "W2", "what a SET says is answered from its reply on", Some(through::answered_at_once), "";
     "through-many", "W3", "what is written all the time is read from Redis once, at the end", Some(through::read_once_behind_many), "";
+    "through-without-credit", "W2", "what a SET says is kept of a known string, whatever its credit", Some(through::kept_without_credit), "through-for-credit";
     "through-seldom", "W5", "what is written and not read is read from Redis while it has credit", Some(through::written_and_not_read), "";
     "through-unseen", "W3", "what a SET said hides no change for longer than it is answered, however late its reply leaves", Some(through::unseen_behind_it), "through-for-ever";
     "through-script", "W4", "a command whose keys are unknown ends what a SET said", Some(through::script_behind_it), "through-fence";

@@ -119,6 +119,25 @@ pub(super) fn read_once_behind_many() {
     s.finish();
 }
 
+/// Values that are not believed come so fast that all reads of Redis are too late, and spend the key's
+/// credit. The next that may be believed is kept.
+pub(super) fn kept_without_credit() {
+    let (mut s, reader, writer) = read_and_written(Setup::default());
+    assert!(reads(&mut s, reader, b"old"));
+    let stale = s.stat(abi::STAT_FILL_STALE);
+    for number in 0..60_u8 {
+        s.call(writer, &[b"SET", b"k", &[b'a' + number % 26; 240]]);
+    }
+    assert!(s.stat(abi::STAT_FILL_STALE) > stale, "{}", s.counters());
+    let filled = s.stat(abi::STAT_FILL_INSERTED);
+    s.stop_daemon(true);
+    set(&mut s, writer, b"new");
+    assert!(reads(&mut s, reader, b"new"), "{}", s.counters());
+    assert_eq!(s.stat(abi::STAT_FILL_INSERTED), filled);
+    s.stop_daemon(false);
+    s.finish();
+}
+
 /// A key that is written again and again, and not read between, is soon not read from Redis any more, until
 /// somebody reads it.
 pub(super) fn written_and_not_read() {

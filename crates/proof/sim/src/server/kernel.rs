@@ -48,6 +48,7 @@ pub(super) fn sock_of(view: &View, cookie: u64) -> Sock {
         data_segs_in: view.data_segs_in,
         rcv_nxt: view.rcv_nxt,
         copied_seq: view.copied_seq,
+        urg_data: u16::from(view.urg_data),
         rcv_wup: view.rcv_wup,
         rcv_wnd: view.rcv_wnd,
         snd_una: view.snd_una,

@@ -145,6 +145,8 @@ pub struct Server {
     timer_at: Cell<Ns>,
     timer_running: Cell<bool>,
     fragments: RefCell<BTreeMap<fragments::Key, fragments::Pieces>>,
+    /// TCP was given bytes by a way that no program is on.
+    pub had_unseen_input: Cell<bool>,
     flow_moves: RefCell<BTreeMap<(u16, u16), u64>>,
     /// What data paths that are gone had counted.
     counted: RefCell<Vec<u64>>,
@@ -226,6 +228,7 @@ impl Server {
             timer_at: Cell::new(Ns::MAX),
             timer_running: Cell::new(false),
             fragments: RefCell::default(),
+            had_unseen_input: Cell::default(),
             flow_moves: RefCell::default(),
             library: library.clone(),
             card: Self::draw_card(inner),

@@ -315,6 +315,12 @@ impl Server {
         piece.whole(&bytes, &pieces)
     }
 
+    /// A frame reaches TCP by a way that no program is on.
+    pub fn input_unseen(self: &Rc<Self>, bytes: Vec<u8>) {
+        self.had_unseen_input.set(true);
+        self.input(bytes);
+    }
+
     /// A packet reaches the IP layer: to TCP, or to the backlog of a socket that a process owns.
     fn input(self: &Rc<Self>, bytes: Vec<u8>) {
         let segment = match Segment::parse(&bytes) {

@@ -295,6 +295,31 @@ fn older() -> (Scenario, ConnId) {
     (s, old)
 }
 
+/// A worker that is older than ERB and always waits for an item is taken in while it waits (A8). Its next command is
+/// read, and closes nothing.
+pub(crate) fn older_and_waiting() {
+    let waits: [&[&[u8]]; 2] = [&[b"BLPOP", b"q", b"0"], &[b"BRPOPLPUSH", b"q", b"to", b"0"]];
+    for words in waits {
+        let (mut s, old) = older();
+        let other = s.fast();
+        s.ask(old, words);
+        s.run(2 * SECOND);
+        assert_eq!(s.stat(abi::STAT_TRIAL), 1, "{}", s.counters());
+        let closed = s.stat(abi::STAT_FENCE_PROOF);
+        for _ in 0..3 {
+            assert_eq!(s.call(other, &[b"LPUSH", b"q", b"item"]), b":1\r\n");
+            assert!(s.answers(old).ends_with(b"item\r\n"));
+            s.ask(old, words);
+            s.run(SECOND);
+        }
+        assert_eq!(s.stat(abi::STAT_TRIAL_FAILED), 0, "{}", s.counters());
+        assert_eq!(s.stat(abi::STAT_FENCE_PROOF), closed, "{}", s.counters());
+        s.call(other, &[b"LPUSH", b"q", b"item"]);
+        s.answers(old);
+        s.finish();
+    }
+}
+
 /// A connection older than ERB that is at work all the time is taken up.
 pub(crate) fn older_and_busy() {
     let (mut s, old) = older();

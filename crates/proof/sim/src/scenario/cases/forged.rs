@@ -331,8 +331,8 @@ pub(crate) fn lost_behind_xdp() {
     assert!(s.stat(abi::STAT_FAST_PACKET) > at_xdp, "XDP waits for ever");
 }
 
-/// E-5: a write whose first fragment holds 8 bytes of the TCP header, or the header without
-/// its options, does not reach Redis.
+/// E-5, E-47: a write whose first fragment holds 8 bytes of the TCP header, the header without its options, or
+/// nothing but the header, does not reach Redis.
 pub(crate) fn tiny_fragments() {
     for ipv6 in [false, true] {
         let mut s = Scenario::new(Setup {
@@ -342,7 +342,7 @@ pub(crate) fn tiny_fragments() {
         s.cached(b"k", b"old");
         let mut talk = stamped(&mut s);
         assert!(is_fast(&mut s, &mut talk));
-        for (number, cut) in [8, 16, 24].into_iter().enumerate() {
+        for (number, cut) in [8, 16, 24, 32].into_iter().enumerate() {
             let set = request(&[b"SET", b"k", b"new"]);
             let segment = talk
                 .raw
@@ -355,6 +355,47 @@ pub(crate) fn tiny_fragments() {
             assert_eq!(s.read(b"k"), b"$3\r\nold\r\n", "an unmarked write");
         }
         assert!(is_fast(&mut s, &mut talk));
+    }
+}
+
+/// E-47: commands reach Redis by a way that no program is on, and the client then says others with the same
+/// numbers. TCP takes these for the first ones again: nothing that ERB reads there is so.
+pub(crate) fn said_unseen() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"k", b"truth");
+    let reader = s.fast();
+    let mut talk = spliced(&mut s);
+    let entry = s.entry_of(talk.raw.pair()).expect("an entry");
+    let mut unseen = talk.raw.segment(
+        talk.seq,
+        talk.ack,
+        flags::ACK | flags::PSH,
+        &request(&[b"SELECT", b"1"]),
+    );
+    unseen.seq = unseen.seq.wrapping_sub(entry.in_delta);
+    unseen.ack = unseen.ack.wrapping_sub(entry.out_delta);
+    s.stop_redis(true);
+    s.world.server.input_unseen(framed(&unseen));
+    let length = unseen.payload.len();
+    let seen = request(&[
+        b"STRLEN",
+        &vec![b'x'; length - request(&[b"STRLEN", b""]).len()],
+    ]);
+    assert_eq!(seen.len(), length, "the same numbers");
+    let segment = talk
+        .raw
+        .segment(talk.seq, talk.ack, flags::ACK | flags::PSH, &seen);
+    talk.raw.post(&mut s, &segment);
+    s.run(MS);
+    s.stop_redis(false);
+    s.settle();
+    talk.seq += len(&seen);
+    assert_eq!(talk.hear(&mut s), b"+OK\r\n", "SELECT was read");
+    assert_eq!(s.stat(abi::STAT_BYTES_UNSEEN), 1, "{}", s.counters());
+    for _ in 0..5 {
+        assert_eq!(talk.ask(&mut s, &[b"SET", b"k", b"lie"]), b"+OK\r\n");
+        assert_eq!(s.call(reader, &[b"GET", b"k"]), b"$5\r\ntruth\r\n");
+        talk.ack(&mut s);
     }
 }
 

@@ -23,4 +23,5 @@ pub(crate) mod rights;
 pub(crate) mod room;
 pub(crate) mod settle;
 pub(crate) mod upkeep;
+pub(crate) mod urgent;
 pub(crate) mod wire;
