@@ -315,6 +315,16 @@ impl TestLab {
         command.output().expect("run erb")
     }
 
+    /// Keeps ERB at looking every read up: for a test of what is answered, on a machine so slow that a
+    /// cold cache may seem not to pay. When it steps aside is shown elsewhere.
+    ///
+    /// # Panics
+    /// If `erb aside` fails.
+    pub fn never_aside(&self) {
+        let output = self.erb(&["aside", "0"]);
+        assert!(output.status.success(), "{output:?}");
+    }
+
     /// Boosts the lab's Redis again, with more words.
     ///
     /// # Panics

@@ -110,6 +110,7 @@ fn boosted_in_use(name: &str, older: bool, newer: bool) -> f64 {
     ]);
     assert!(output.status.success(), "{output:?}");
     lab.wait_admitting();
+    lab.never_aside();
     let second = newer.then(|| replica(&lab, NEWER_PORT, usize::from(older)));
     lab.wait_admitting();
     let share = fast_share(&lab);
