@@ -14,8 +14,9 @@
 //! The sets that are still looked into are a small cache of their own, with all that the whole one has:
 //! fills, evictions, expiry, writes. What they find is what the whole would find, within chance (set
 //! sampling: Qureshi, Patt, MICRO 2006). So no model of the cache is needed. What it cannot show, as a
-//! few hot keys that lie elsewhere, or MGETs over many sets, a try of the whole shows: each
-//! [`TRY_EVERY_NS`], and the sample moves on behind it.
+//! few hot keys that lie elsewhere, or MGETs over many sets, a try of the whole shows: [`TRY_FIRST_NS`]
+//! after level 0 was left, then less and less often until it is each [`TRY_EVERY_NS`], and the sample moves
+//! on behind it. So a cold cache of a few keys, on a machine that did other things, is not left for long.
 
 use std::collections::VecDeque;
 
@@ -56,7 +57,9 @@ const VAIN: u32 = 16;
 const WARM_FILLS: u64 = 8;
 /// From level 1 to 2: until then a load that was gone for a moment finds its keys.
 const FILLS_GO_ON_NS: u64 = 10 * SECOND_NS;
-/// Between two tries of level 0, and how long one lasts.
+/// From leaving level 0 to a try of it, twice as long each time that it was entered in vain; the same from
+/// try to try, until it is so long; and how long one lasts.
+const TRY_FIRST_NS: u64 = 2 * SECOND_NS;
 const TRY_EVERY_NS: u64 = 30 * SECOND_NS;
 const TRY_NS: u64 = 100 * MS;
 /// The sample is not believed for so long after it was wrong, twice as long after each further time.
@@ -232,6 +235,8 @@ pub(crate) struct Aside {
     look_at: u8,
     tried: Option<Try>,
     next_try_ns: u64,
+    /// From the next try to the one behind it.
+    try_pause_ns: u64,
 }
 
 impl Aside {
@@ -258,6 +263,7 @@ impl Aside {
             look_at: 0,
             tried: None,
             next_try_ns: 0,
+            try_pause_ns: TRY_FIRST_NS,
         };
         aside.tell(path, false);
         aside
@@ -339,7 +345,14 @@ impl Aside {
         };
         self.enter(1, Why::Lost, now);
         self.left_ns = now;
-        self.next_try_ns = now + TRY_EVERY_NS;
+        self.try_pause_ns = TRY_FIRST_NS << self.doubts;
+        self.try_later(now);
+    }
+
+    fn try_later(&mut self, now: u64) {
+        let pause_ns = self.try_pause_ns.min(TRY_EVERY_NS);
+        self.next_try_ns = now + pause_ns;
+        self.try_pause_ns = 2 * pause_ns;
     }
 
     fn is_warming(&self) -> bool {
@@ -382,7 +395,7 @@ impl Aside {
             self.enter(2, Why::SampleLost, now);
         }
         if now >= self.next_try_ns {
-            self.next_try_ns = now + TRY_EVERY_NS;
+            self.try_later(now);
             self.state.tries += 1;
             self.tried = Some(Try {
                 began_ns: now,

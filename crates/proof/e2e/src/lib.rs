@@ -7,6 +7,7 @@
 //! - [`process`]: processes and limits.
 //! - [`status`]: what `erb status --json` says.
 //! - [`turn`]: which tests run side by side.
+//! - [`waits`]: what a test waits for at its lab.
 //! - [`wire`]: a lab in which exchanges of raw segments are played.
 //!
 //! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with their full numbers.
@@ -17,4 +18,5 @@ pub mod lab;
 pub mod process;
 pub mod status;
 pub mod turn;
+pub mod waits;
 pub mod wire;
