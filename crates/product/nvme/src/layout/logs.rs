@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Our log pages.
+//!
+//! ```text
+//! status  watermark u64 0, floor u64 8, size u64 16, used u64 24, keys u64 32, flags u32 40 (1 full, 2 read
+//!         only); 64 bytes
+//! marks   generation u64 0, count u32 8; 64 bytes; rows: id u64 0, keys u64 8, target u64 16, namespace u32 24,
+//!         kind u8 28 (1 roll back, 2 dry run, 3 snapshot); 32 bytes
+//! ```
+
+use crate::backend::{Health, Mark, MarkKind};
+use crate::bytes::{put_u32, put_u64, take, u32_at, u64_at};
+
+const LOG_HEAD_BYTES: usize = 64;
+const MARK_BYTES: usize = 32;
+
+/// The log of status.
+#[must_use]
+pub fn health_bytes(health: &Health) -> Vec<u8> {
+    let mut bytes = vec![0; LOG_HEAD_BYTES];
+    put_u64(&mut bytes, 0, health.watermark);
+    put_u64(&mut bytes, 8, health.floor);
+    put_u64(&mut bytes, 16, health.size_bytes);
+    put_u64(&mut bytes, 24, health.used_bytes);
+    put_u64(&mut bytes, 32, health.keys);
+    let flags = u32::from(health.is_full) | (u32::from(health.is_read_only) << 1);
+    put_u32(&mut bytes, 40, flags);
+    bytes
+}
+
+/// The log of status.
+#[must_use]
+pub fn health_of(bytes: &[u8]) -> Option<Health> {
+    (bytes.len() >= LOG_HEAD_BYTES).then(|| Health {
+        watermark: u64_at(bytes, 0),
+        floor: u64_at(bytes, 8),
+        size_bytes: u64_at(bytes, 16),
+        used_bytes: u64_at(bytes, 24),
+        keys: u64_at(bytes, 32),
+        is_full: u32_at(bytes, 40) & 1 != 0,
+        is_read_only: u32_at(bytes, 40) & 2 != 0,
+    })
+}
+
+/// The log of marks.
+#[must_use]
+pub fn marks_bytes(generation: u64, marks: &[Mark]) -> Vec<u8> {
+    let mut bytes = vec![0; LOG_HEAD_BYTES + marks.len() * MARK_BYTES];
+    put_u64(&mut bytes, 0, generation);
+    put_u32(
+        &mut bytes,
+        8,
+        u32::try_from(marks.len()).unwrap_or(u32::MAX),
+    );
+    let rows = bytes[LOG_HEAD_BYTES..].chunks_exact_mut(MARK_BYTES);
+    for (row, mark) in rows.zip(marks) {
+        put_u64(row, 0, mark.id);
+        put_u64(row, 8, mark.keys);
+        put_u64(row, 16, mark.target);
+        put_u32(row, 24, mark.namespace);
+        row[28] = mark.kind as u8;
+    }
+    bytes
+}
+
+/// The log of marks: its generation and its rows. Pieces with different generations do not belong together.
+#[must_use]
+pub fn marks_of(mut bytes: &[u8]) -> Option<(u64, Vec<Mark>)> {
+    let rest = &mut bytes;
+    let head = take(rest, LOG_HEAD_BYTES)?;
+    let mut marks = Vec::new();
+    for _ in 0..u32_at(head, 8) {
+        let row = take(rest, MARK_BYTES)?;
+        let kind = match row[28] {
+            1 => MarkKind::RollBack,
+            2 => MarkKind::DryRun,
+            3 => MarkKind::Snapshot,
+            _ => return None,
+        };
+        marks.push(Mark {
+            kind,
+            id: u64_at(row, 0),
+            namespace: u32_at(row, 24),
+            keys: u64_at(row, 8),
+            target: u64_at(row, 16),
+        });
+    }
+    Some((u64_at(head, 0), marks))
+}
