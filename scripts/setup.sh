@@ -109,11 +109,13 @@ setup_sanitizers_found() {
 }
 
 # Packages without which some client libraries are reported as unavailable by the tests, or the
-# litmus tests are judged by our own machine alone.
+# litmus tests and NVMe/TCP are judged by our own programs alone.
 setup_missing_optional() {
 	[ "$1" = test ] || return 0
 	# Not all of Debian's releases have it: without this, each run would ask the network.
 	have herd7 || ! setup_can_install herdtools7 || echo herdtools7
+	# Another's eyes on what our NVMe/TCP says.
+	have tshark || ! setup_can_install tshark || echo tshark
 	python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
 	have go || echo golang-go
 	have javac || echo default-jdk-headless

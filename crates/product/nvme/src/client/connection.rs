@@ -275,7 +275,11 @@ impl Connection {
 
     /// The connection is closed.
     pub fn close(&mut self) {
-        self.end(Ended::Closed);
+        let ended = match self.stage {
+            Stage::Closing(Some(failure)) => Ended::Authentication(failure),
+            _ => Ended::Closed,
+        };
+        self.end(ended);
     }
 
     fn end(&mut self, ended: Ended) {
@@ -423,6 +427,10 @@ impl Connection {
 
     /// A step of the way up is done.
     fn step(&mut self, reply: Reply, now_us: u64) {
+        if let Stage::Closing(Some(failure)) = self.stage {
+            self.end(Ended::Authentication(failure));
+            return;
+        }
         if !reply.status.is_ok() {
             self.end(Ended::Refused(reply.status));
             return;
@@ -440,8 +448,7 @@ impl Connection {
                 let next = prover.received(&reply.data, &mut *self.random);
                 self.prove(next, now_us);
             }
-            Stage::Closing(None) => self.configure(now_us),
-            Stage::Closing(Some(failure)) => self.end(Ended::Authentication(failure)),
+            Stage::Closing(_) => self.configure(now_us),
             Stage::Configuring(step) => self.configured(step, reply.result, now_us),
             Stage::Starting | Stage::Up | Stage::Over => {}
         }
