@@ -33,7 +33,7 @@ impl Secret {
     pub fn parse(text: &str) -> Result<Self, NoSecret> {
         let rest = text.trim().strip_prefix("DHHC-1:").ok_or(NoSecret)?;
         let (hash, rest) = rest.split_once(':').ok_or(NoSecret)?;
-        let hash = u8::from_str_radix(hash, 10).map_err(|_| NoSecret)?;
+        let hash = hash.parse::<u8>().map_err(|_| NoSecret)?;
         let hash = match hash {
             0 => None,
             number => Some(Hash::of(number).ok_or(NoSecret)?),

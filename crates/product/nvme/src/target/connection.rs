@@ -230,7 +230,7 @@ impl Connection {
                 match kind {
                     Kind::IcReq => self.initialize(cx),
                     Kind::Command => self.command_header(cx),
-                    Kind::H2cData => self.data_header(cx),
+                    Kind::H2cData => self.data_header(),
                     _ => {
                         self.term_status = u16_at(self.reader.header(), 8);
                         Ok(())
@@ -286,7 +286,7 @@ impl Connection {
         Ok(())
     }
 
-    fn data_header(&mut self, cx: &mut Context<'_>) -> Result<(), Fatal> {
+    fn data_header(&mut self) -> Result<(), Fatal> {
         let header = self.reader.header();
         let (transfer, flags) = (Transfer::of(header), header[1]);
         let data_bytes = self.reader.data_bytes();
@@ -306,7 +306,6 @@ impl Connection {
         if (flags & flag::LAST != 0) != (end == slot.wanted) {
             return Err(Fatal::Header(1));
         }
-        slot.until_us = cx.now_us + cx.subsystem.config.limits.stall_us;
         self.sink = Sink::Command(transfer.command, 0);
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::dice::Dice;
 use crate::raw::Raw;
 use crate::world::{ALICE, World, config, settings};
 
-const ORDINARY_BYTES: u64 = 12_000_000;
+const ORDINARY_BYTES: u64 = 120_000_000;
 const LONG_BYTES: u64 = 1_000_000_000;
 /// Controllers that one target sees before the next begins.
 const LIVES: usize = 100;
