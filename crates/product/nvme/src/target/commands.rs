@@ -128,6 +128,7 @@ impl Connection {
         self.slots.insert(id, slot);
         if !has_room {
             self.waiting.push_back(id);
+            cx.subsystem.hunger(self.id);
             return None;
         }
         self.has_room(cx, id);
@@ -184,6 +185,7 @@ impl Connection {
         while let Some(id) = self.waiting.front().copied() {
             let wanted = self.slots.get(&id).map_or(0, |slot| slot.wanted);
             if !self.reserve(cx, wanted) {
+                cx.subsystem.hunger(self.id);
                 return;
             }
             self.waiting.pop_front();

@@ -353,6 +353,7 @@ impl Connection {
         }
         self.stage = Stage::Over(ended);
         self.over_since_us = cx.now_us;
+        cx.subsystem.over.insert(self.id);
         self.waiting.clear();
         for slot in std::mem::take(&mut self.slots).into_values() {
             match slot.phase {
@@ -386,6 +387,7 @@ impl Connection {
         self.end(cx, Ended::Peer(0));
         let credit = self.outbox.clear();
         self.release(cx, credit);
+        cx.subsystem.leave(self.id);
     }
 
     pub(super) fn release(&mut self, cx: &mut Context<'_>, bytes: usize) {

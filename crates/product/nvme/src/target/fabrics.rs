@@ -282,6 +282,8 @@ impl Connection {
             && offset == property::CC
             && controller.is_some_and(|controller| controller.configure(value));
         if is_set {
+            // A reset takes the I/O queues.
+            cx.subsystem.touch_all();
             Status::OK.into()
         } else {
             Status::INVALID_FIELD.into()

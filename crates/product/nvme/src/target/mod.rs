@@ -72,7 +72,12 @@ pub struct Target<B> {
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
     jobs: VecDeque<(ConnectionId, Job)>,
+    /// When all connections are looked at next.
+    tick_us: u64,
 }
+
+/// All connections are looked at so often at least, for the sake of time.
+const TICK_US: u64 = 100_000;
 
 impl<B: Backend> Target<B> {
     /// Serves what `config` says out of `backend`.
@@ -83,6 +88,7 @@ impl<B: Backend> Target<B> {
             connections: BTreeMap::new(),
             next_connection: 0,
             jobs: VecDeque::new(),
+            tick_us: 0,
         }
     }
 
@@ -130,8 +136,15 @@ impl<B: Backend> Target<B> {
 
     /// Bytes came. Returns how many are taken; the rest is to be given again when [`Self::wants_bytes`] says so.
     pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now_us: u64) -> usize {
+        self.touch(id);
         let taken = self.with(id, now_us, |it, cx| it.receive(cx, bytes));
         taken.unwrap_or(bytes.len())
+    }
+
+    fn touch(&mut self, id: ConnectionId) {
+        if self.connections.contains_key(&id) {
+            self.subsystem.touch(id);
+        }
     }
 
     /// Whether a connection takes bytes at present.
@@ -173,11 +186,12 @@ impl<B: Backend> Target<B> {
         self.subsystem.computations -= 1;
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.computed(computed);
+            self.subsystem.touch(id);
         }
     }
 
     /// Takes completions of the backend, looks at time, and lets connections go on. To be called after anything
-    /// came, and 10 times a second.
+    /// came, and 10 times a second. It costs as much as there are connections to which something came.
     pub fn turn(&mut self, now_us: u64) {
         while let Some((ticket, result)) = self.backend.completed() {
             if let Some(destination) = self.subsystem.done(ticket) {
@@ -187,8 +201,16 @@ impl<B: Backend> Target<B> {
                 });
             }
         }
-        self.subsystem.tick(now_us);
-        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        let is_due = now_us >= self.tick_us;
+        if is_due {
+            self.tick_us = now_us + TICK_US;
+            self.subsystem.tick(now_us);
+        }
+        let touched = self.subsystem.take_touched();
+        let ids = match touched.filter(|_| !is_due) {
+            Some(touched) => touched,
+            None => self.connections.keys().copied().collect(),
+        };
         for id in ids {
             self.with(id, now_us, |it, cx| it.turn(cx));
         }
@@ -196,9 +218,8 @@ impl<B: Backend> Target<B> {
 
     /// Connections that have ended and said their last words, with the reason: they are to be closed.
     pub fn over(&mut self, now_us: u64) -> Vec<(ConnectionId, Ended)> {
-        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         let mut over = Vec::new();
-        for id in ids {
+        for id in self.subsystem.over.clone() {
             let ended = self.with(id, now_us, |it, cx| it.ended().filter(|_| it.is_over(cx)));
             over.extend(ended.flatten().map(|ended| (id, ended)));
         }

@@ -7,7 +7,9 @@
 //! 2. Nothing is submitted for a controller that has ended.
 //! 3. A controller's id is free again only when it has ended and nothing of it runs; then another controller's queue
 //!    cannot be taken for its.
-//! 4. A fence is over when every controller that it ended has nothing in the backend.
+//! 4. Who may go on is looked at in the next turn: everybody when a controller ends, an event comes or a fence moves;
+//!    else those to whom something came, and those who wait for room when room comes back.
+//! 5. A fence is over when every controller that it ended has nothing in the backend.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -48,6 +50,14 @@ pub struct Subsystem {
     next_fence: u64,
     pub(super) generation: u64,
     pub(super) computations: usize,
+    /// Connections that the next turn looks at.
+    touched: BTreeSet<ConnectionId>,
+    /// Connections that wait for room.
+    hungry: BTreeSet<ConnectionId>,
+    /// The next turn looks at all.
+    is_everybody: bool,
+    /// Connections that have ended and are not closed.
+    pub(super) over: BTreeSet<ConnectionId>,
 }
 
 impl std::fmt::Debug for Subsystem {
@@ -74,7 +84,40 @@ impl Subsystem {
             next_fence: 0,
             generation: 1,
             computations: 0,
+            touched: BTreeSet::new(),
+            hungry: BTreeSet::new(),
+            is_everybody: false,
+            over: BTreeSet::new(),
         }
+    }
+
+    /// Something came to a connection.
+    pub(super) fn touch(&mut self, id: ConnectionId) {
+        self.touched.insert(id);
+    }
+
+    /// A connection waits for room.
+    pub(super) fn hunger(&mut self, id: ConnectionId) {
+        self.hungry.insert(id);
+    }
+
+    /// Nothing is to be done for a connection any more.
+    pub(super) fn leave(&mut self, id: ConnectionId) {
+        self.touched.remove(&id);
+        self.hungry.remove(&id);
+        self.over.remove(&id);
+    }
+
+    /// Something came that may concern every connection.
+    pub(super) fn touch_all(&mut self) {
+        self.is_everybody = true;
+    }
+
+    /// Whom the next turn looks at; nothing: all.
+    pub(super) fn take_touched(&mut self) -> Option<BTreeSet<ConnectionId>> {
+        let touched = std::mem::take(&mut self.touched);
+        let is_everybody = std::mem::take(&mut self.is_everybody);
+        (!is_everybody).then_some(touched)
     }
 
     /// A new controller, if there is room: its id and serial number.
@@ -121,6 +164,7 @@ impl Subsystem {
     pub(super) fn end_controller(&mut self, id: u16, serial: u64) {
         if let Some(controller) = self.controller(id, serial) {
             controller.is_ended = true;
+            self.is_everybody = true;
             self.forget(id);
         }
     }
@@ -130,7 +174,7 @@ impl Subsystem {
         if self.controllers.get(&id).is_some_and(is_over) {
             let gone = self.controllers.remove(&id).map_or(0, |it| it.serial);
             for waits in self.fences.values_mut() {
-                waits.remove(&gone);
+                self.is_everybody |= waits.remove(&gone);
             }
         }
     }
@@ -151,8 +195,11 @@ impl Subsystem {
 
     /// Ends all other controllers of a host, and says by which number [`Self::is_fenced`] is asked.
     pub(super) fn fence(&mut self, id: u16, host: &str, host_id: [u8; 16]) -> u64 {
-        let is_other =
-            |it: &&Controller| it.id != id && it.host.nqn == host && it.host_id == host_id;
+        // Discovery controllers have nothing to fence.
+        let is_other = |it: &&Controller| {
+            let is_same_host = it.host.nqn == host && it.host_id == host_id;
+            it.id != id && is_same_host && !it.is_discovery
+        };
         let others = self.controllers.values().filter(is_other);
         let others: Vec<(u16, u64)> = others.map(|it| (it.id, it.serial)).collect();
         self.next_fence += 1;
@@ -182,6 +229,9 @@ impl Subsystem {
 
     pub(super) fn release(&mut self, host: &Host, bytes: usize) {
         self.pool.release(&host.nqn, bytes);
+        if bytes > 0 {
+            self.touched.append(&mut self.hungry);
+        }
     }
 
     /// Gives a request to the backend, unless its controller has ended.
@@ -238,6 +288,7 @@ impl Subsystem {
         if event == Event::Discovery {
             self.generation += 1;
         }
+        self.is_everybody = true;
         self.controllers
             .values_mut()
             .for_each(|it| it.happened(event));

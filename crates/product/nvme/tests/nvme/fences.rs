@@ -6,6 +6,7 @@ use erb_nvme::client::calls;
 use erb_nvme::layout;
 use erb_nvme::target::Ended;
 
+use crate::dice::Dice;
 use crate::raw::Raw;
 use crate::world::{ALICE, BOB, World};
 
@@ -134,5 +135,78 @@ fn a_connection_that_is_gone_gives_its_room_back_when_the_store_is_done() {
     assert_eq!(
         (counts.reserved_bytes, counts.requests, counts.controllers),
         (0, 0, 0)
+    );
+}
+
+/// The client forgets a connection whose bytes have come only in part. What has not come yet may come later.
+fn abandon(world: &mut World, link: usize, dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let id = world.links[link].id;
+    let client = &mut world.links[link].client;
+    while !client.output().is_empty() {
+        bytes.extend_from_slice(client.output());
+        let count = client.output().len();
+        client.sent(count);
+    }
+    client.close();
+    world.links[link].is_deaf = true;
+    let late = bytes.split_off(dice.below(bytes.len() + 1));
+    world.target.receive(id, &bytes, world.now_us);
+    late
+}
+
+/// Traps 12 and 70, at every point at which a connection may die.
+#[test]
+fn writes_over_connections_that_die_happen_exactly_once() {
+    const WRITES: u8 = 12;
+    let key = Key::Plain(b"k".to_vec());
+    let mut repeated = 0;
+    for seed in 0..60 {
+        let mut world = World::usual();
+        let mut dice = Dice::new(seed);
+        let (_, mut io) = world.controller(ALICE);
+        for value in 1..=WRITES {
+            let size = 1 + dice.below(2) * 20_000;
+            let put = calls::put_value(1, b"k", vec![value; size], None);
+            world.start(io, put.clone());
+            if dice.chance(2) {
+                world.run();
+                continue;
+            }
+            world.target.backend().is_held = dice.chance(2);
+            let late = abandon(&mut world, io, &mut dice);
+            let old = world.links[io].id;
+            (_, io) = world.controller(ALICE);
+            let is_early = dice.chance(2);
+            if is_early {
+                world.target.receive(old, &late, world.now_us);
+            }
+            let fence = world.start(io, calls::fence());
+            if dice.chance(2) {
+                world.run();
+            }
+            world.target.backend().is_held = false;
+            world.run();
+            assert!(world.links[io].replies[&fence].status.is_ok());
+            let rows = world.call(io, calls::versions(1, &key, 0, 1 << 20)).data;
+            let rows = layout::versions_of(&rows).map_or(0, |it| it.0.len());
+            if rows < usize::from(value) {
+                repeated += 1;
+                assert!(world.call(io, put).status.is_ok());
+            }
+            if !is_early {
+                world.target.receive(old, &late, world.now_us);
+                world.run();
+            }
+        }
+        assert_eq!(
+            world.target.backend().puts[&b"k"[..]],
+            u32::from(WRITES),
+            "seed {seed}"
+        );
+    }
+    assert!(
+        (50..320).contains(&repeated),
+        "{repeated} writes were repeated, not all, not none"
     );
 }

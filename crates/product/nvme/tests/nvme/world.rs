@@ -176,8 +176,8 @@ impl World {
         while quiet < 3 {
             let mut moved = false;
             for link in 0..self.links.len() {
-                moved |= self.to_target(link);
-                moved |= self.to_client(link);
+                moved |= self.bring_to_target(link);
+                moved |= self.bring_to_client(link);
                 moved |= self.events(link);
             }
             while let Some((id, job)) = self.target.next_job() {
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    fn to_target(&mut self, link: usize) -> bool {
+    fn bring_to_target(&mut self, link: usize) -> bool {
         let output = self.links[link].client.output().to_vec();
         if output.is_empty() || !self.target.wants_bytes(self.links[link].id, self.now_us) {
             return false;
@@ -229,7 +229,7 @@ impl World {
         taken > 0
     }
 
-    fn to_client(&mut self, link: usize) -> bool {
+    fn bring_to_client(&mut self, link: usize) -> bool {
         let id = self.links[link].id;
         let output = self.target.output(id).to_vec();
         if output.is_empty() || self.links[link].is_deaf {
