@@ -31,11 +31,13 @@ pub enum Reason {
     Trial,
     /// The guard does not hold the file or the socket: it has failed, or it has no descriptors left.
     Unguarded,
+    /// The file can be read, and neither mapped nor sent from.
+    Unmapped,
 }
 
 impl Reason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Small,
         Self::KernelCopies,
         Self::Refused,
@@ -44,6 +46,7 @@ impl Reason {
         Self::SlowPeer,
         Self::Trial,
         Self::Unguarded,
+        Self::Unmapped,
     ];
 
     /// Its name in JSON and metrics.
@@ -58,6 +61,7 @@ impl Reason {
             Self::SlowPeer => "slow_peer",
             Self::Trial => "trial",
             Self::Unguarded => "unguarded",
+            Self::Unmapped => "unmapped",
         }
     }
 }

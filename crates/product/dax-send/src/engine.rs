@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::mem;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -23,14 +24,17 @@ use crate::error::Error;
 use crate::flight::{Flight, Hold};
 use crate::ledger::Ledger;
 use crate::mapped::MappedFile;
-use crate::queue::{Batch, Item, Open, Queue, SEND_BYTES_MAX};
+use crate::queue::{Batch, Item, Open, Queue, SENDFILE_BYTES_MAX};
 use crate::sender::{PageCache, Sender};
 use crate::socket::Wire;
+use crate::sys::Piece;
 
 /// What one connection sends before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
 /// Completions are read once for so many sends.
 const REAP_SENDS: usize = 16;
+/// What is read at a time of a file that can only be read.
+const READ_BYTES_MAX: usize = 64 << 10;
 /// Sends in flight for one connection.
 const OPEN_SENDS_MAX: usize = 1024;
 /// A send that is not acknowledged after this part of the deadline lets no further one be pinned.
@@ -52,11 +56,13 @@ pub enum Progress {
 enum Way {
     ZeroCopy(u64),
     Sendfile,
-    Copied,
+    Copied(Reason),
 }
 
 enum Step {
     Sent(usize),
+    /// Fewer bytes than were asked for: mostly the socket is full.
+    Short(usize),
     Full,
 }
 
@@ -208,7 +214,11 @@ impl<W: Wire> Engine<W> {
             }
             match self.step(sender, now)? {
                 Step::Sent(bytes) => turn += bytes,
-                Step::Full => {
+                // To ask costs less than another call that takes nothing; and asking makes the kernel tell of room.
+                Step::Short(bytes) if self.queue.is_empty() || self.flight.wire.is_writable() => {
+                    turn += bytes;
+                }
+                Step::Short(_) | Step::Full => {
                     self.full = true;
                     return Ok(Progress::Blocked);
                 }
@@ -270,35 +280,50 @@ impl<W: Wire> Engine<W> {
     }
 
     fn step(&mut self, sender: &Sender, now: Instant) -> Result<Step, Error> {
-        if let Some(batch) = self.queue.gather_small(sender.copy_bytes_max())? {
+        if let Some(batch) = self.queue.gather_small(sender.copy_bytes_max()) {
             return self.by_copy(sender, &batch, Reason::Small);
         }
-        match self.queue.front() {
-            Some(Item::Range { at, end, ticket }) => {
-                let cached = !ticket.file.is_dax();
-                let by_sendfile = cached && sender.options().page_cache == PageCache::Sendfile;
-                // A receiver on this machine has acknowledged before it has read, and would then hold the file's own
-                // pages: who writes to them would change what it reads.
-                if by_sendfile && self.flight.wire.is_local() {
-                    let batch = self.queue.gather()?;
-                    return self.by_copy(sender, &batch, Reason::KernelCopies);
-                }
-                if by_sendfile {
-                    let (at, length) = (*at, (*end - *at).min(SEND_BYTES_MAX as u64));
-                    return self.by_sendfile(
-                        sender,
-                        at,
-                        usize::try_from(length).unwrap_or(SEND_BYTES_MAX),
-                    );
-                }
-                let batch = self.queue.gather()?;
-                if let Some(reason) = self.copies_because(sender, &batch, now) {
-                    return self.by_copy(sender, &batch, reason);
-                }
-                self.by_zero_copy(sender, &batch, now)
-            }
-            _ => Ok(Step::Full),
+        let Some(Item::Range { at, end, ticket }) = self.queue.front() else {
+            return Ok(Step::Full);
+        };
+        let cached = !ticket.file.is_dax();
+        let by_sendfile = cached && sender.options().page_cache == PageCache::Sendfile;
+        // A receiver on this machine has acknowledged before it has read, and would then hold the file's own
+        // pages: who writes to them would change what it reads.
+        let is_local = self.flight.wire.is_local();
+        if by_sendfile && !is_local {
+            let (at, length) = (*at, (*end - *at).min(SENDFILE_BYTES_MAX as u64));
+            return self.by_sendfile(sender, at, length as usize);
         }
+        let Some(batch) = self.queue.gather() else {
+            return self.by_read(sender);
+        };
+        if by_sendfile {
+            return self.by_copy(sender, &batch, Reason::KernelCopies);
+        }
+        if let Some(reason) = self.copies_because(sender, &batch, now) {
+            return self.by_copy(sender, &batch, reason);
+        }
+        self.by_zero_copy(sender, &batch, now)
+    }
+
+    /// Of a file that cannot be mapped, or not be sent from.
+    fn by_read(&mut self, sender: &Sender) -> Result<Step, Error> {
+        let Some(Item::Range { at, end, ticket }) = self.queue.front() else {
+            return Ok(Step::Full);
+        };
+        let (offset, length) = (ticket.file.file_offset(*at), *end - *at);
+        let mut bytes = vec![0; length.min(READ_BYTES_MAX as u64) as usize];
+        let file_error = |source| Error::File { offset, source };
+        let count = match ticket.file.file().read_at(&mut bytes, offset) {
+            Ok(0) => return Err(file_error(ErrorKind::UnexpectedEof.into())),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Step::Short(0)),
+            other => other.map_err(file_error)?,
+        };
+        let more = (count as u64) < length || self.queue.len() > 1;
+        let piece = Piece::of(&bytes[..count]);
+        let sent = taken(self.flight.wire.send(&[piece], false, more))?;
+        Ok(self.moved(sender, sent, count, Way::Copied(Reason::Unmapped)))
     }
 
     fn by_sendfile(&mut self, sender: &Sender, at: u64, length: usize) -> Result<Step, Error> {
@@ -311,9 +336,11 @@ impl<W: Wire> Engine<W> {
             Ok(0) => Err(file_error(ErrorKind::UnexpectedEof.into())),
             // EIO is the medium's, and no socket says it.
             Err(error) if error.raw_os_error() == Some(libc::EIO) => Err(file_error(error)),
+            // What can only be read (sendfile(2)).
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.by_read(sender),
             other => {
                 let sent = taken(other)?;
-                Ok(self.moved(sender, sent, Way::Sendfile, Reason::Small))
+                Ok(self.moved(sender, sent, length, Way::Sendfile))
             }
         }
     }
@@ -321,7 +348,7 @@ impl<W: Wire> Engine<W> {
     fn by_copy(&mut self, sender: &Sender, batch: &Batch, reason: Reason) -> Result<Step, Error> {
         let sent = self.flight.wire.send(&self.queue.pieces, false, batch.more);
         let sent = taken(self.readable(sent)?)?;
-        Ok(self.moved(sender, sent, Way::Copied, reason))
+        Ok(self.moved(sender, sent, batch.bytes, Way::Copied(reason)))
     }
 
     fn by_zero_copy(
@@ -352,7 +379,7 @@ impl<W: Wire> Engine<W> {
             at: now,
             _files: mem::take(&mut self.queue.files),
         });
-        Ok(self.moved(sender, Some(bytes), Way::ZeroCopy(send), Reason::Small))
+        Ok(self.moved(sender, Some(bytes), batch.bytes, Way::ZeroCopy(send)))
     }
 
     /// A zero-copy send that did not happen.
@@ -446,7 +473,7 @@ impl<W: Wire> Engine<W> {
     }
 
     /// The kernel has taken bytes from the queue's head; none: it was full.
-    fn moved(&mut self, sender: &Sender, sent: Option<usize>, way: Way, reason: Reason) -> Step {
+    fn moved(&mut self, sender: &Sender, sent: Option<usize>, asked: usize, way: Way) -> Step {
         let Some(sent) = sent else {
             return Step::Full;
         };
@@ -458,7 +485,7 @@ impl<W: Wire> Engine<W> {
                     .sendfile_bytes
                     .fetch_add(sent as u64, Relaxed);
             }
-            Way::Copied => {
+            Way::Copied(reason) => {
                 sender.counters().copied(reason, sent as u64);
                 self.choice.copied(sent as u64);
             }
@@ -469,7 +496,7 @@ impl<W: Wire> Engine<W> {
             let (moved, gone) = self.queue.move_front(left, |ticket, moved| match way {
                 Way::ZeroCopy(send) => ticket.send = Some(send),
                 Way::Sendfile => ticket.place = Some(begin + moved),
-                Way::Copied => {}
+                Way::Copied(_) => {}
             });
             self.taken_bytes += moved;
             left -= moved;
@@ -477,7 +504,11 @@ impl<W: Wire> Engine<W> {
         }
         // What was sent a moment ago is not acknowledged: the peer's state is not asked for here.
         self.settle(false);
-        Step::Sent(sent)
+        if sent < asked {
+            Step::Short(sent)
+        } else {
+            Step::Sent(sent)
+        }
     }
 
     /// Sees which tickets are done; `asks`: the kernel may be asked what the peer has acknowledged.
@@ -520,3 +551,7 @@ fn taken(sent: io::Result<usize>) -> Result<Option<usize>, Error> {
 #[cfg(test)]
 #[path = "engine_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "engine_fault_tests.rs"]
+mod fault_tests;

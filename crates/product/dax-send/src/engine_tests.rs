@@ -16,7 +16,7 @@ use crate::sys::Piece;
 
 /// What the kernel does at a call, in turn.
 #[derive(Clone, Copy, Debug)]
-enum Does {
+pub(super) enum Does {
     Takes(usize),
     NoBuffers,
     Full,
@@ -30,18 +30,22 @@ type Unread = (u64, Vec<Piece>);
 
 /// A kernel that reads zero-copy memory only when it completes the send, as a device would.
 #[derive(Debug, Default)]
-struct Fake {
-    script: VecDeque<Does>,
+pub(super) struct Fake {
+    pub script: VecDeque<Does>,
     /// Bytes as the peer will see them: copied, or still read from memory.
     stream: Vec<Result<Vec<u8>, Unread>>,
     /// Zero-copy sends that are open.
-    open: Vec<u64>,
+    pub open: Vec<u64>,
     next: u64,
     completions: VecDeque<Completion>,
     copies: bool,
     aborted: bool,
     local: bool,
-    calls: usize,
+    pub calls: usize,
+    /// The socket is not writable.
+    pub stuffed: bool,
+    /// Whether more was to follow, call by call.
+    pub more: Vec<bool>,
     unacknowledged_bytes: u64,
 }
 
@@ -54,7 +58,7 @@ impl Fake {
         unsafe { std::slice::from_raw_parts(piece.address, piece.length_bytes) }.to_vec()
     }
 
-    fn complete(&mut self, from: usize, count: usize) {
+    pub fn complete(&mut self, from: usize, count: usize) {
         let end = (from + count).min(self.open.len());
         let mut numbers: Vec<u64> = self.open.drain(from.min(end)..end).collect();
         // Reads the memory at the last moment.
@@ -79,7 +83,7 @@ impl Fake {
         }
     }
 
-    fn seen(&self) -> Vec<u8> {
+    pub fn seen(&self) -> Vec<u8> {
         let bytes = self.stream.iter();
         bytes
             .flat_map(|part| part.as_ref().expect("complete").clone())
@@ -98,8 +102,9 @@ impl Wire for Fake {
         Ok(())
     }
 
-    fn send(&mut self, pieces: &[Piece], zero_copy: bool, _more: bool) -> IoResult<usize> {
+    fn send(&mut self, pieces: &[Piece], zero_copy: bool, more: bool) -> IoResult<usize> {
         self.calls += 1;
+        self.more.push(more);
         let all: usize = pieces.iter().map(|piece| piece.length_bytes).sum();
         assert!(all > 0, "an empty call would be counted by nobody");
         let does = self.script.pop_front().unwrap_or(Does::Takes(usize::MAX));
@@ -136,7 +141,7 @@ impl Wire for Fake {
     }
 
     fn sendfile(&mut self, file: &MappedFile, at: u64, length_bytes: usize) -> IoResult<usize> {
-        let piece = file.piece(at, length_bytes)?;
+        let piece = file.piece(at, length_bytes).expect("mapped");
         self.send(&[piece], false, false)
     }
 
@@ -145,7 +150,7 @@ impl Wire for Fake {
     }
 
     fn is_writable(&self) -> bool {
-        true
+        !self.stuffed
     }
 
     fn completion(&mut self) -> IoResult<Option<Completion>> {
@@ -164,19 +169,19 @@ impl Wire for Fake {
 
 const FILE_BYTES: usize = 3 << 20;
 
-fn content() -> Vec<u8> {
+pub(super) fn content() -> Vec<u8> {
     (0..FILE_BYTES)
         .map(|at| (at * 7 + at / 251) as u8)
         .collect()
 }
 
-fn file() -> Arc<MappedFile> {
+pub(super) fn file() -> Arc<MappedFile> {
     let mut file = tempfile::tempfile().expect("a file");
     file.write_all(&content()).expect("room");
     Arc::new(MappedFile::new(file).expect("mapped"))
 }
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options {
         page_cache: PageCache::ZeroCopy,
         copy_bytes_max: Some(0),
@@ -184,7 +189,7 @@ fn options() -> Options {
     }
 }
 
-fn engine(first: u64) -> Engine<Fake> {
+pub(super) fn engine(first: u64) -> Engine<Fake> {
     let fake = Fake {
         next: first,
         ..Fake::default()
@@ -193,7 +198,7 @@ fn engine(first: u64) -> Engine<Fake> {
 }
 
 /// Advances to the end; the kernel completes all that is open when it has to be waited for.
-fn drive(engine: &mut Engine<Fake>, sender: &Sender) {
+pub(super) fn drive(engine: &mut Engine<Fake>, sender: &Sender) {
     for _ in 0..100_000 {
         let progress = engine.advance(sender, Instant::now()).expect("no error");
         if progress == Progress::Idle {
@@ -273,7 +278,8 @@ proptest! {
 }
 
 fn may_stop_at_every_byte(options: Options) {
-    let (sender, file) = (Sender::new(options), file());
+    let (sender, file, content) = (Sender::new(options), file(), content());
+    let wanted = [b"head", &content[4090..5100], &content[..14]].concat();
     for stop in 1..1030 {
         let mut engine = engine(0);
         engine.wire_mut().script = [Does::Takes(stop)].into();
@@ -282,8 +288,6 @@ fn may_stop_at_every_byte(options: Options) {
         engine.queue_range(&file, 4600..5100);
         engine.queue_range(&file, 0..14);
         drive(&mut engine, &sender);
-        let content = content();
-        let wanted = [b"head", &content[4090..5100], &content[..14]].concat();
         assert_eq!(engine.wire().seen(), wanted, "{stop}");
     }
 }

@@ -4,12 +4,11 @@
 //! Invariant: a file that an open send reads from stays mapped, also when this is dropped with sends open.
 
 use std::mem;
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Error;
 use crate::ledger::Ledger;
-use crate::mapped::MappedFile;
+use crate::queue::Files;
 use crate::sender::Counters;
 use crate::socket::Wire;
 
@@ -20,7 +19,7 @@ pub struct Hold {
     pub pinned_bytes: u64,
     pub at: Instant,
     /// All files whose memory the send reads.
-    pub _files: Vec<Arc<MappedFile>>,
+    pub _files: Files,
 }
 
 /// A socket with its open sends.

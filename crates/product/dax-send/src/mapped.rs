@@ -20,6 +20,9 @@ use crate::sys::{self, Piece};
 
 /// Page tables are filled by so many bytes at a time: what one entry of the next level spans on x86-64.
 const POPULATE_BYTES: u64 = 2 << 20;
+/// What lies further back in a file is not populated: a note of each block of a sparse file of exabytes would take all
+/// memory. The send pays for the page faults there.
+const POPULATED_BYTES_MAX: u64 = 1 << 40;
 
 /// A file in the page cache is mapped for its small ranges when it has been asked for more often than this: who
 /// comes once is sent by `sendfile`, which costs less than a mapping.
@@ -32,8 +35,9 @@ pub struct MappedFile {
     begin: u64,
     length_bytes: u64,
     is_dax: bool,
-    mapping: OnceLock<MmapRaw>,
-    /// A bit for each `POPULATE_BYTES`: its page table entries were made.
+    /// None: it cannot be mapped (`/proc`, some file systems in user space, longer than the address space).
+    mapping: OnceLock<Option<MmapRaw>>,
+    /// A bit for each `POPULATE_BYTES` up to `POPULATED_BYTES_MAX`: its page table entries were made.
     populated: Box<[AtomicU64]>,
     open_tickets: AtomicUsize,
     held: OnceLock<Held>,
@@ -65,7 +69,8 @@ impl MappedFile {
         let length_bytes = length.filter(|length| usize::try_from(*length).is_ok());
         let length_bytes = length_bytes.ok_or(ErrorKind::InvalidInput)?;
         let is_dax = sys::is_dax(&file)?;
-        let blocks = length_bytes.div_ceil(POPULATE_BYTES).div_ceil(64);
+        let noted_bytes = length_bytes.min(POPULATED_BYTES_MAX);
+        let blocks = noted_bytes.div_ceil(POPULATE_BYTES).div_ceil(64);
         Ok(Self {
             file,
             begin: bytes.start,
@@ -131,8 +136,8 @@ impl MappedFile {
         self.begin + at
     }
 
-    /// The memory of a range within the part, mapped on first use.
-    pub(crate) fn piece(&self, at: u64, length_bytes: usize) -> Result<Piece> {
+    /// The memory of a range within the part, mapped on first use; none: it cannot be mapped.
+    pub(crate) fn piece(&self, at: u64, length_bytes: usize) -> Option<Piece> {
         let end = at.checked_add(length_bytes as u64);
         assert!(
             end.is_some_and(|end| end <= self.length_bytes),
@@ -140,23 +145,28 @@ impl MappedFile {
         );
         let mapping = self.mapping()?;
         let address = mapping.as_ptr().wrapping_add(at as usize);
-        Ok(Piece {
+        Some(Piece {
             address,
             length_bytes,
         })
     }
 
-    fn mapping(&self) -> Result<&MmapRaw> {
+    /// Whether there is a mapping; made on first use.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapping().is_some()
+    }
+
+    fn mapping(&self) -> Option<&MmapRaw> {
         if let Some(mapping) = self.mapping.get() {
-            return Ok(mapping);
+            return mapping.as_ref();
         }
         let length = self.length_bytes as usize;
         let mapping = MmapOptions::new()
             .offset(self.begin)
             .len(length)
-            .map_raw_read_only(&self.file)?;
+            .map_raw_read_only(&self.file);
         // Who comes second drops a mapping that nobody has used.
-        Ok(self.mapping.get_or_init(|| mapping))
+        self.mapping.get_or_init(|| mapping.ok()).as_ref()
     }
 
     /// Fills the page tables around a range, so that no send pays for page faults. Best effort: kernels
@@ -164,7 +174,9 @@ impl MappedFile {
     pub(crate) fn populate(&self, at: u64, length_bytes: usize) {
         let last = (at + length_bytes.max(1) as u64 - 1) / POPULATE_BYTES;
         for block in at / POPULATE_BYTES..=last {
-            let word = &self.populated[(block / 64) as usize];
+            let Some(word) = self.populated.get((block / 64) as usize) else {
+                return;
+            };
             let bit = 1 << (block % 64);
             if word.load(Ordering::Relaxed) & bit != 0 {
                 continue;
@@ -172,7 +184,7 @@ impl MappedFile {
             word.fetch_or(bit, Ordering::Relaxed);
             let begin = block * POPULATE_BYTES;
             let end = (begin + POPULATE_BYTES).min(self.length_bytes);
-            if let Ok(mapping) = self.mapping() {
+            if let Some(mapping) = self.mapping() {
                 let (begin, length) = (begin as usize, (end - begin) as usize);
                 let _ = mapping.advise_range(Advice::PopulateRead, begin, length);
             }

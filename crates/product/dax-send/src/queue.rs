@@ -9,7 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::error::Error;
+use smallvec::SmallVec;
+
 use crate::mapped::MappedFile;
 use crate::sys::{PIECES_MAX, Piece};
 
@@ -17,11 +18,16 @@ use crate::sys::{PIECES_MAX, Piece};
 const BATCH_BYTES: usize = 64 << 10;
 /// The most of one range that a call gets. The kernel completes a call as a whole, so more would stay pinned
 /// for longer.
-pub const SEND_BYTES_MAX: usize = 256 << 10;
+const SEND_BYTES_MAX: usize = 256 << 10;
+/// The same of `sendfile`, which pins nothing. Behind each call TCP sends what it has, in a packet that is not full.
+pub const SENDFILE_BYTES_MAX: usize = 1 << 20;
 /// Ranges that may wait in the queue of one connection.
 pub const QUEUE_MAX: usize = 4096;
 /// What the kernel pins and counts.
 const PAGE_BYTES: u64 = 4096;
+
+/// Mostly one file, for which nothing is allocated.
+pub type Files = SmallVec<[Arc<MappedFile>; 1]>;
 
 /// What waits to be sent.
 #[derive(Debug)]
@@ -46,7 +52,7 @@ pub struct Open {
 pub struct Batch {
     pub bytes: usize,
     pub pinned_bytes: u64,
-    /// Something follows in the queue.
+    /// Something follows in the queue, of the same range or behind it.
     pub more: bool,
 }
 
@@ -57,7 +63,7 @@ pub struct Queue {
     /// Memory of the batch.
     pub pieces: Vec<Piece>,
     /// The files of the batch, each run of a file once.
-    pub files: Vec<Arc<MappedFile>>,
+    pub files: Files,
 }
 
 // SAFETY: the addresses in `pieces` are used within the call that has gathered them.
@@ -122,10 +128,11 @@ impl Queue {
     }
 
     /// Collects the ranges at the queue's head, neighbours as one piece, and their files.
-    pub fn gather(&mut self) -> Result<Batch, Error> {
+    /// None: the first one's file cannot be mapped.
+    pub fn gather(&mut self) -> Option<Batch> {
         self.pieces.clear();
         self.files.clear();
-        let (mut bytes, mut pinned_bytes, mut items) = (0, 0, 0);
+        let (mut bytes, mut pinned_bytes, mut items, mut is_cut) = (0, 0, 0, false);
         let mut last: Option<(*const MappedFile, u64)> = None;
         for item in &self.items {
             let Item::Range { at, end, ticket } = item else {
@@ -142,9 +149,9 @@ impl Queue {
             } else {
                 length.min(BATCH_BYTES)
             };
-            let offset = ticket.file.file_offset(*at);
-            let piece = ticket.file.piece(*at, length);
-            let piece = piece.map_err(|source| Error::File { offset, source })?;
+            let Some(piece) = ticket.file.piece(*at, length) else {
+                break;
+            };
             let file = Arc::as_ptr(&ticket.file);
             match self.pieces.last_mut() {
                 Some(before) if last == Some((file, *at)) => before.length_bytes += length,
@@ -158,11 +165,12 @@ impl Queue {
             items += 1;
             last = Some((file, *at + length as u64));
             if *at + (length as u64) < *end {
+                is_cut = true;
                 break;
             }
         }
-        let more = items < self.items.len();
-        Ok(Batch {
+        let more = is_cut || items < self.items.len();
+        (items > 0).then_some(Batch {
             bytes,
             pinned_bytes,
             more,
@@ -171,7 +179,7 @@ impl Queue {
 
     /// Collects what is copied into one call, from the queue's head on: bytes, and ranges between them that are
     /// together no longer than `range_bytes_max`. None: the head is a range that is sent otherwise.
-    pub fn gather_small(&mut self, range_bytes_max: usize) -> Result<Option<Batch>, Error> {
+    pub fn gather_small(&mut self, range_bytes_max: usize) -> Option<Batch> {
         self.pieces.clear();
         self.files.clear();
         let (mut bytes, mut items) = (0, 0);
@@ -191,24 +199,21 @@ impl Queue {
                     break;
                 };
                 let length = (*end - *at) as usize;
-                let offset = ticket.file.file_offset(*at);
-                let piece = ticket.file.piece(*at, length);
-                self.pieces
-                    .push(piece.map_err(|source| Error::File { offset, source })?);
+                self.pieces.extend(ticket.file.piece(*at, length));
                 bytes += length;
             }
             items += run;
         }
         let more = items < self.items.len();
-        Ok((items > 0).then_some(Batch {
+        (items > 0).then_some(Batch {
             bytes,
             pinned_bytes: 0,
             more,
-        }))
+        })
     }
 
     /// How many ranges follow each other from this item on, if all of them together are short and their files
-    /// are mapped or worth it; else 0.
+    /// are worth mapping and mapped; else 0.
     fn run_of_ranges(&self, from: usize, bytes_max: usize) -> usize {
         let (mut bytes, mut count) = (0_u64, 0);
         for item in self.items.range(from..) {
@@ -218,7 +223,7 @@ impl Queue {
             bytes += *end - *at;
             count += 1;
             let is_long = bytes > bytes_max as u64 || count > PIECES_MAX;
-            if is_long || !ticket.file.is_worth_mapping() {
+            if is_long || !ticket.file.is_worth_mapping() || !ticket.file.is_mapped() {
                 return 0;
             }
         }

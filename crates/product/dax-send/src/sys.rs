@@ -6,7 +6,6 @@ use std::fs::{self, File};
 use std::io::{Error, ErrorKind, IoSliceMut, Result};
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit};
@@ -26,13 +25,21 @@ const ATTRIBUTE_DAX: u64 = 0x0020_0000;
 const CAP_IPC_LOCK: u32 = 14;
 
 /// Memory to be sent. An address and not a slice: somebody else may write to a mapped file meanwhile.
+/// It is an `iovec` of the kernel's, so that a call gets its pieces as they are.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Piece {
     /// First byte.
     pub address: *const u8,
     /// Bytes.
     pub length_bytes: usize,
 }
+
+const _: () = assert!(
+    mem::size_of::<Piece>() == mem::size_of::<libc::iovec>()
+        && mem::offset_of!(Piece, address) == mem::offset_of!(libc::iovec, iov_base)
+        && mem::offset_of!(Piece, length_bytes) == mem::offset_of!(libc::iovec, iov_len)
+);
 
 impl Piece {
     /// Of memory that nobody changes.
@@ -74,19 +81,11 @@ pub fn send_with(socket: BorrowedFd<'_>, pieces: &[Piece], flags: c_int) -> Resu
 
 /// Gives `call` a message of these pieces, as sendmsg(2) wants it; it lives through the call.
 pub fn with_message<T>(pieces: &[Piece], call: impl FnOnce(&libc::msghdr) -> T) -> T {
-    let mut vectors = [libc::iovec {
-        iov_base: ptr::null_mut(),
-        iov_len: 0,
-    }; PIECES_MAX];
-    let count = pieces.len().min(PIECES_MAX);
-    for (vector, piece) in vectors.iter_mut().zip(pieces) {
-        vector.iov_base = piece.address.cast_mut().cast();
-        vector.iov_len = piece.length_bytes;
-    }
     // SAFETY: a msghdr of zeros is a valid one: no address, no vectors, no control data.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = vectors.as_mut_ptr();
-    message.msg_iovlen = count;
+    // The kernel reads vectors and does not write to them; the assertion above says that they are such.
+    message.msg_iov = pieces.as_ptr().cast_mut().cast();
+    message.msg_iovlen = pieces.len().min(PIECES_MAX);
     call(&message)
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Writers that append, rename over, edit in place and truncate beside readers. `ERB_LONG=1`: a million bodies by
-//! each way.
+//! each way, or as many as there are in `ERB_SECONDS`.
 
 use std::fs;
 use std::io::Write;
@@ -203,10 +203,13 @@ fn beside_writers(page_cache: PageCache) {
     let begin = Instant::now();
     let (seen, over) = (Seen::default(), AtomicBool::new(false));
     let is_long = std::env::var_os("ERB_LONG").is_some();
+    let time = std::env::var("ERB_SECONDS").ok();
+    let time = time.and_then(|seconds| seconds.parse().ok().map(Duration::from_secs));
+    let time = time.or((!is_long).then_some(TIME_SHORT));
     let is_enough = || {
         over.load(Relaxed)
-            || is_long && seen.bodies() >= BODIES_LONG
-            || !is_long && begin.elapsed() >= TIME_SHORT
+            || seen.bodies() >= BODIES_LONG
+            || time.is_some_and(|time| begin.elapsed() >= time)
     };
     std::thread::scope(|scope| {
         for (kind, blocks) in files {

@@ -6,6 +6,7 @@
 //! payload untouched. What they leave out: page table entries and page references of DAX, reading from the
 //! medium, and the card's own driver. `--over lo` measures the other case: a peer to which the kernel copies anyway.
 
+mod bare;
 mod local;
 mod sink;
 mod ways;
@@ -94,6 +95,8 @@ pub struct SendRow {
     pub gain_over_warm: Option<f64>,
     /// How many times less than send from a mapping, by the medians.
     pub gain_over_mmap: Option<f64>,
+    /// How many times less than zero-copy by hand, by the medians: what the machine allows.
+    pub gain_over_bare: Option<f64>,
     /// Bytes that the kernel has confirmed as not copied.
     pub zero_copy_bytes: u64,
     /// Bytes that it has copied after all.
@@ -207,6 +210,7 @@ fn rows(runs: &BTreeMap<(u32, Way), Vec<Spent>>, total: usize) -> Vec<SendRow> {
             gain_over_dax_path: gain(Way::SendfileDaxPath),
             gain_over_warm: gain(Way::SendfileWarm),
             gain_over_mmap: gain(Way::MmapSend),
+            gain_over_bare: gain(Way::Bare),
             zero_copy_bytes: spent.iter().map(|one| one.zero_copy_bytes).sum(),
             kernel_copied_bytes: spent.iter().map(|one| one.kernel_copied_bytes).sum(),
         })
@@ -228,6 +232,7 @@ impl SendReport {
             "over DAX path",
             "over warm",
             "over mmap",
+            "over bare loop",
             "copied by the kernel",
         ]);
         let times = |gain: Option<f64>| gain.map_or("-".to_owned(), |gain| format!("{gain:.2}x"));
@@ -247,6 +252,7 @@ impl SendReport {
                 times(row.gain_over_dax_path),
                 times(row.gain_over_warm),
                 times(row.gain_over_mmap),
+                times(row.gain_over_bare),
                 copied,
             ]);
         }
@@ -288,6 +294,7 @@ mod tests {
         let source = Source::make(17 << 20).expect("a file");
         let sink = Sink::build(1).expect("namespaces and BPF (root)");
         for (way, record) in [
+            (Way::Bare, 65_536),
             (Way::ZeroCopyRing, 65_536),
             (Way::ZeroCopy, 65_536),
             (Way::ZeroCopyBatched, 4096),

@@ -19,6 +19,8 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use tempfile::TempDir;
 
+use crate::send::bare;
+
 /// Records that wait for one call where a way gathers.
 pub const BATCH: usize = 16;
 
@@ -34,6 +36,8 @@ pub enum Way {
     MmapSend,
     /// sendfile from a warm page cache.
     SendfileWarm,
+    /// `MSG_ZEROCOPY` by hand, a record a call: what this machine allows.
+    Bare,
     /// dax-send, a record a call.
     ZeroCopy,
     /// dax-send, 16 records queued at once.
@@ -43,11 +47,12 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ReadSend,
         Self::SendfileDaxPath,
         Self::MmapSend,
         Self::SendfileWarm,
+        Self::Bare,
         Self::ZeroCopy,
         Self::ZeroCopyBatched,
         Self::ZeroCopyRing,
@@ -59,6 +64,7 @@ impl Way {
             Self::SendfileDaxPath => "sendfile, DAX path (stand-in)",
             Self::MmapSend => "mmap + send",
             Self::SendfileWarm => "sendfile, warm page cache",
+            Self::Bare => "bare MSG_ZEROCOPY loop",
             Self::ZeroCopy => "dax-send",
             Self::ZeroCopyBatched => "dax-send, 16 at once",
             Self::ZeroCopyRing => "dax-send, io_uring",
@@ -145,6 +151,16 @@ impl Source {
             Way::ZeroCopyBatched => self.by_dax_send(stream, None, places, record_bytes, BATCH),
             Way::ZeroCopyRing => {
                 self.by_dax_send(stream, self.ring.as_ref(), places, record_bytes, 1)
+            }
+            Way::Bare => {
+                let begin = cpu_ns()?;
+                let (zero_copy_bytes, kernel_copied_bytes) =
+                    bare::send(&stream, &self.map, places, record_bytes)?;
+                Ok(Spent {
+                    cpu_ns: cpu_ns()? - begin,
+                    zero_copy_bytes,
+                    kernel_copied_bytes,
+                })
             }
             _ => self.plainly(way, stream, places, record_bytes),
         }
