@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dax_send::{Guard, Options};
 use erb_report::Serve;
@@ -16,8 +16,8 @@ use signal_hook::iterator::Signals;
 use crate::args::{GuardUse, PageCache, ServeArgs};
 use crate::exit;
 
-/// Without `--every`; so long that it never comes.
-const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// How often it is seen whether serving has failed.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The hidden command that is the guard.
 pub const GUARD_COMMAND: &str = "serve-guard";
@@ -98,8 +98,13 @@ fn serve(args: &ServeArgs) -> Result<(), Error> {
         }
     });
     begin(args, &server.report());
-    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(args.every.unwrap_or(NEVER)) {
-        tell(args, &server.report());
+    let mut told_at = Instant::now();
+    let look = args.every.unwrap_or(LOOK).min(LOOK);
+    while stop.recv_timeout(look) == Err(RecvTimeoutError::Timeout) && !server.is_ending() {
+        if args.every.is_some_and(|every| told_at.elapsed() >= every) {
+            told_at = Instant::now();
+            tell(args, &server.report());
+        }
     }
     tell(args, &server.stop()?);
     Ok(())

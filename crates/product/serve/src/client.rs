@@ -8,6 +8,7 @@
 //! 2. Everything is bounded: the head, the requests that are answered ahead, the time for a head, for a
 //!    client that takes nothing, and for closing.
 //! 3. A file is held until the peer has acknowledged the body.
+//! 4. A turn ends: whoever sends without an end, requests or anything else, holds up nobody.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -26,7 +27,7 @@ use crate::answer::{Head, plain};
 use crate::conditions::{Outcome, outcome};
 use crate::files::{Found, Missing, Opened};
 use crate::request::{Bad, HEAD_BYTES_MAX, Method, Request, parse};
-use crate::worker::Shop;
+use crate::worker::{Place, Shop};
 
 /// Answers whose bodies may be on their way at once.
 const AHEAD_MAX: usize = 16;
@@ -44,6 +45,8 @@ const STILL_PAUSE: Duration = Duration::from_millis(20);
 const TAIL_BYTES: u64 = 16 << 10;
 /// Read from the socket at a time.
 const READ_BYTES: usize = 4096;
+/// Times that a turn reads and answers; each reads no more than a head may have.
+const TURN_ROUNDS: usize = 4;
 
 /// What the loop does next with a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +104,7 @@ impl From<Error> for Over {
 
 pub struct Client {
     connection: Connection,
+    _place: Place,
     input: Vec<u8>,
     may_read: bool,
     bodies: VecDeque<(Ticket, Rc<Opened>)>,
@@ -128,9 +132,10 @@ impl Client {
         self.connection.stream()
     }
 
-    pub fn new(connection: Connection, now: Instant) -> Self {
+    pub fn new(connection: Connection, place: Place, now: Instant) -> Self {
         Self {
             connection,
+            _place: place,
             input: Vec::new(),
             may_read: true,
             bodies: VecDeque::new(),
@@ -192,7 +197,7 @@ impl Client {
 
     fn work(&mut self, shop: &mut Shop, now: Instant) -> Result<Next, Over> {
         self.look(now)?;
-        loop {
+        for _ in 0..TURN_ROUNDS {
             self.read(now)?;
             self.requests(shop, now)?;
             if self.ended && self.phase == Phase::Open && self.pending.is_none() && !self.has_head()
@@ -215,8 +220,16 @@ impl Client {
             {
                 continue;
             }
-            return Ok(self.rest(now));
+            let next = self.rest(now);
+            // What comes behind our end is dropped, but not all of it at once.
+            let drops = self.may_read && self.phase != Phase::Open;
+            return Ok(if next == Next::Wait && drops {
+                Next::Again
+            } else {
+                next
+            });
         }
+        Ok(Next::Again)
     }
 
     /// Everything that was queued is with the kernel.
@@ -253,7 +266,10 @@ impl Client {
     /// Reads what there is and what there is room for.
     fn read(&mut self, now: Instant) -> Result<(), Over> {
         let mut chunk = [0; READ_BYTES];
-        while self.may_read {
+        for _ in 0..HEAD_BYTES_MAX / READ_BYTES {
+            if !self.may_read {
+                return Ok(());
+            }
             let room = match self.phase {
                 Phase::Open => HEAD_BYTES_MAX
                     .saturating_sub(self.input.len())
@@ -519,7 +535,7 @@ impl Client {
             }
         }
         let late = |since: Instant, after: Duration| now.duration_since(since) >= after;
-        if wanted.is_some_and(|since| late(since, shop.deadline))
+        if wanted.is_some_and(|since| late(since, shop.lease_time))
             || busy && late(self.moved, shop.deadline)
         {
             shop.counters.reset_slow.fetch_add(1, Relaxed);
@@ -537,6 +553,16 @@ impl Client {
             return Next::Drop;
         }
         self.turn(shop, now)
+    }
+
+    /// The thread has stood still for longer than a lease lasts: bodies that relied on one end by a reset.
+    pub fn stood_still(&mut self, shop: &Shop) -> bool {
+        let leased = self.bodies.iter().any(|(_, opened)| opened.is_leased());
+        if leased {
+            shop.counters.reset_changed.fetch_add(1, Relaxed);
+            self.connection.abort();
+        }
+        leased
     }
 
     /// No further request; what is under way may end.

@@ -21,12 +21,13 @@ pub struct Version {
 }
 
 impl Version {
-    /// Its entity tag. Strong: bytes that differ differ in one of these, or the body is not sent as whole.
+    /// Its entity tag. Strong: bytes that differ differ in one of these, or the body is not sent as whole. The time
+    /// of the last change of anything is in it, because anybody may set that of the bytes back.
     #[must_use]
     pub fn etag(&self) -> String {
         format!(
-            "\"{:x}-{:x}-{:x}\"",
-            self.file.1, self.length_bytes, self.modified_ns
+            "\"{:x}-{:x}-{:x}-{:x}\"",
+            self.file.1, self.length_bytes, self.modified_ns, self.changed_ns
         )
     }
 

@@ -7,7 +7,8 @@
 //! 2. The bytes of a file with a lease are those of its version: whoever wants to write waits. The version was
 //!    read when the lease was held.
 //! 3. A file without a lease is compared by whoever sends it, behind the last byte.
-//! 4. At most [`FILES_MAX`] files are kept for later, for [`KEEP`] after their last use, and as many names.
+//! 4. At most so many files are kept for later as there is room for, for [`KEEP`] after their last use, and as many
+//!    names.
 //! 5. A name stands for a kept file only if it leads to that very version now (`fstatat`), and did so beneath the
 //!    folder when the file was opened by it.
 
@@ -33,8 +34,6 @@ use crate::conditions::Version;
 
 /// Tells of a lease that somebody waits for. Blocked in all threads, read from a signalfd.
 pub const LEASE_SIGNAL: libc::c_int = libc::SIGIO;
-/// Files that a thread keeps open for the next request.
-const FILES_MAX: usize = 256;
 /// How long a file stays open that nobody asks for: its blocks are not freed before.
 const KEEP: Duration = Duration::from_secs(10);
 /// Times of files tick by 4 ms on some kernels, and a write's time is taken before its bytes. A file must have
@@ -112,11 +111,14 @@ pub struct Files {
     kept: HashMap<Version, (Rc<Opened>, Instant)>,
     named: HashMap<Box<[u8]>, (Version, &'static str)>,
     leased: Vec<Weak<Opened>>,
+    files_max: usize,
 }
 
 impl Files {
-    pub fn new(root: Arc<File>) -> Self {
+    /// So many files are kept open for the next request.
+    pub fn new(root: Arc<File>, files_max: usize) -> Self {
         Self {
+            files_max,
             root,
             kept: HashMap::new(),
             named: HashMap::new(),
@@ -150,12 +152,12 @@ impl Files {
             return Ok(Found::File(opened, kind));
         }
         if opened.is_leased() {
-            if self.leased.len() >= 2 * FILES_MAX {
+            if self.leased.len() >= 2 * self.files_max {
                 self.leased.retain(|one| one.strong_count() > 0);
             }
             self.leased.push(Rc::downgrade(&opened));
         }
-        if self.kept.len() >= FILES_MAX {
+        if self.kept.len() >= self.files_max {
             let oldest = self.kept.iter().min_by_key(|(_, (_, used))| *used);
             let oldest = oldest.map(|(version, _)| *version);
             oldest.and_then(|version| self.kept.remove(&version));
@@ -181,7 +183,7 @@ impl Files {
 
     fn name(&mut self, path: &[u8], version: Version, kind: &'static str) {
         // Who asks for more names than files are kept gains nothing by them.
-        if self.named.len() >= FILES_MAX {
+        if self.named.len() >= self.files_max {
             self.named.clear();
         }
         self.named.insert(path.into(), (version, kind));

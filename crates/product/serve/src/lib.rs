@@ -34,12 +34,14 @@ use nix::unistd::Pid;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::counts::Counters;
-use crate::worker::Plan;
+use crate::worker::{Plan, Room};
 
 /// Connections that may wait to be accepted; the kernel takes less if `net.core.somaxconn` is.
 const BACKLOG: i32 = 4096;
-/// Descriptors that a thread keeps for other things than clients.
-const OTHER_FILES: u64 = 600;
+/// Files that a thread keeps open for the next request, where there are descriptors enough.
+const FILES_MAX: u64 = 256;
+/// Descriptors of a thread for other things: its events, its listener, its share of the process's own.
+const OTHER_FILES: u64 = 16;
 
 /// What to serve, and where.
 #[derive(Clone, Debug)]
@@ -120,7 +122,7 @@ impl Server {
         signals
             .thread_block()
             .map_err(|error| system("SIGIO cannot be blocked")(error.into()))?;
-        let clients_max = clients_max(config);
+        let (room, taken) = (room(config), Arc::default());
         let woken =
             EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let woken = woken.map_err(|error| system("no eventfd")(error.into()))?;
@@ -146,7 +148,8 @@ impl Server {
                 sender: Arc::clone(&server.sender),
                 counters: Arc::clone(&server.counters),
                 index: config.index.clone(),
-                clients_max,
+                room,
+                taken: Arc::clone(&taken),
                 stop: Arc::clone(&server.stop),
                 woken: Arc::clone(&server.woken),
             };
@@ -156,6 +159,7 @@ impl Server {
                 if pinned {
                     pin(number);
                 }
+                let _ends = EndsAll(Arc::clone(&plan.stop), Arc::clone(&plan.woken));
                 worker::run(plan)
             });
             server.threads.push(thread.map_err(system("no thread"))?);
@@ -174,6 +178,12 @@ impl Server {
     pub fn report(&self) -> Serve {
         self.counters
             .report(&self.address.to_string(), self.thread_count, &self.sender)
+    }
+
+    /// Whether it ends by itself, because a thread has failed: [`Self::stop`] tells why.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Lets what is under way end, for some seconds; then ends. Returns what was counted.
@@ -197,9 +207,7 @@ impl Server {
     }
 
     fn wake(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // It can only fail when it was written to 2^64 times.
-        let _ = self.woken.write(1);
+        tell_all(&self.stop, &self.woken);
     }
 }
 
@@ -207,6 +215,21 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.wake();
     }
+}
+
+/// A thread that ends, by a failure or a panic too, ends all: its share of the connections would never be accepted.
+struct EndsAll(Arc<AtomicBool>, Arc<EventFd>);
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        tell_all(&self.0, &self.1);
+    }
+}
+
+fn tell_all(stop: &AtomicBool, woken: &EventFd) {
+    stop.store(true, Ordering::Relaxed);
+    // It can only fail when it was written to 2^64 times.
+    let _ = woken.write(1);
 }
 
 fn open_root(path: &Path) -> Result<Arc<File>, Error> {
@@ -235,21 +258,30 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Connections of each thread, as many as there are descriptors for.
-fn clients_max(config: &Config) -> usize {
-    let threads = config.threads.max(1);
-    let wanted = (config.connections_max / threads).max(1);
+/// What there may be, as far as there are descriptors for it.
+fn room(config: &Config) -> Room {
+    let (threads, wanted) = (config.threads.max(1) as u64, config.connections_max.max(1));
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
-        return wanted;
+        return room_of(u64::MAX, threads, wanted);
     };
-    let need = threads as u64 * (wanted as u64 + OTHER_FILES);
+    let need = wanted as u64 + threads * (2 * FILES_MAX + OTHER_FILES);
     let soft = if soft < need && setrlimit(Resource::RLIMIT_NOFILE, need.min(hard), hard).is_ok() {
         need.min(hard)
     } else {
         soft
     };
-    let each = (soft / threads as u64).saturating_sub(OTHER_FILES).max(1);
-    wanted.min(usize::try_from(each).unwrap_or(usize::MAX))
+    room_of(soft, threads, wanted)
+}
+
+/// Of so many descriptors. A file that is kept no more may still be sent from, so each counts twice.
+fn room_of(descriptors: u64, threads: u64, wanted: usize) -> Room {
+    let files = FILES_MAX.min(descriptors / threads / 8).max(1);
+    let others = threads * (2 * files + OTHER_FILES);
+    let clients = descriptors.saturating_sub(others).max(1);
+    Room {
+        clients: wanted.min(usize::try_from(clients).unwrap_or(usize::MAX)),
+        files: files as usize,
+    }
 }
 
 /// Gives the thread a processor, if it may have that one.
@@ -257,5 +289,35 @@ fn pin(number: usize) {
     let mut processors = CpuSet::new();
     if processors.set(number).is_ok() {
         let _ = sched_setaffinity(Pid::from_raw(0), &processors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_are_shared_by_clients_and_files() {
+        let room = |descriptors| room_of(descriptors, 2, 8192);
+        let is = |clients, files| Room { clients, files };
+        assert_eq!(room(1 << 20), is(8192, 256));
+        assert_eq!(room(1024), is(736, 64));
+        assert_eq!(room(128), is(64, 8));
+        assert_eq!(room(3), is(1, 1));
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_the_others() {
+        let (stop, woken) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(EventFd::new().expect("one")),
+        );
+        let ends = EndsAll(Arc::clone(&stop), Arc::clone(&woken));
+        let thread = thread::spawn(move || {
+            let _ends = ends;
+            panic!("as a thread that fails");
+        });
+        assert!(thread.join().is_err() && stop.load(Ordering::Relaxed));
+        assert_eq!(woken.read(), Ok(1));
     }
 }

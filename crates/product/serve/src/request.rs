@@ -176,6 +176,7 @@ impl<'a> Fields<'a> {
 
 /// The path of a target: `/path?query`, or `http://host/path?query` as proxies are asked.
 fn target(target: &str) -> Result<&str, Bad> {
+    let target = target.split(['?', '#']).next().unwrap_or_default();
     let rest = match target.split_once("://") {
         Some((scheme, rest))
             if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") =>
@@ -184,9 +185,8 @@ fn target(target: &str) -> Result<&str, Bad> {
         }
         _ => target,
     };
-    let path = rest.split(['?', '#']).next().unwrap_or_default();
-    if path.starts_with('/') {
-        Ok(path)
+    if rest.starts_with('/') {
+        Ok(rest)
     } else {
         Err(Bad::Request)
     }
@@ -231,6 +231,8 @@ mod tests {
             ("/a%20b%2fc?x=/../y", "a b/c"),
             ("http://x/y?z", "y"),
             ("http://x", ""),
+            ("http://x?/a", ""),
+            ("/a?http://x/b", "a"),
             ("/.well-known/x", ".well-known/x"),
             ("/a..b/...c", "no"),
         ] {

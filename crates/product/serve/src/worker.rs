@@ -4,14 +4,15 @@
 //! Invariants:
 //! 1. A client is looked at only by its own thread, and by the generation in its token: an event that was
 //!    under way when its client ended is nobody's.
-//! 2. At most `clients_max` clients; who comes then is closed at once and counted.
+//! 2. At most so many clients of all threads as there is room for; who comes then is closed at once and counted.
+//!    How many a thread has of them is left to the kernel, which wakes whoever waits.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use dax_send::Sender;
@@ -39,6 +40,8 @@ const SOON: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(500);
 /// What is under way when the server is told to stop has so long.
 const STOP_TIME: Duration = Duration::from_secs(5);
+/// Before the kernel takes a lease away there must be time for some ticks.
+const LEASE_ROOM: Duration = Duration::from_secs(5);
 /// A process without a free descriptor accepts nothing for so long.
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
@@ -48,9 +51,37 @@ pub struct Shop {
     pub date: Date,
     pub counters: Arc<Counters>,
     pub index: String,
-    /// Time without a client taking or acknowledging anything; and for a writer that waits for a lease. Shorter
-    /// than the kernel's patience with leases, 45 s.
+    /// Time without a client taking or acknowledging anything.
     pub deadline: Duration,
+    /// For a writer that waits for a lease: shorter than the kernel's patience, behind which it takes the lease away.
+    pub lease_time: Duration,
+}
+
+/// How much of each there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// For all threads.
+    pub clients: usize,
+    /// Files that each thread keeps open for the next request.
+    pub files: usize,
+}
+
+/// One client's place among those of all threads, given back when dropped.
+pub struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// None: all are taken.
+    fn take(taken: &Arc<AtomicUsize>, places: usize) -> Option<Self> {
+        let room = |count: usize| (count < places).then_some(count + 1);
+        let place = taken.fetch_update(Relaxed, Relaxed, room);
+        place.is_ok().then(|| Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// What a thread is made of.
@@ -60,7 +91,9 @@ pub struct Plan {
     pub sender: Arc<Sender>,
     pub counters: Arc<Counters>,
     pub index: String,
-    pub clients_max: usize,
+    pub room: Room,
+    /// Clients of all threads.
+    pub taken: Arc<AtomicUsize>,
     pub stop: Arc<AtomicBool>,
     /// Readable when `stop` was set.
     pub woken: Arc<EventFd>,
@@ -74,6 +107,7 @@ struct Worker {
     generation: u32,
     shop: Shop,
     sender: Arc<Sender>,
+    taken: Arc<AtomicUsize>,
     clients_max: usize,
     stop: Arc<AtomicBool>,
     again: VecDeque<u64>,
@@ -87,9 +121,10 @@ struct Worker {
 pub fn run(plan: Plan) -> io::Result<()> {
     let woken = Arc::clone(&plan.woken);
     let mut worker = Worker::new(plan)?;
-    worker
-        .epoll
-        .add(&*woken, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
+    worker.epoll.add(
+        &*woken,
+        EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, STOP),
+    )?;
     worker.serve()
 }
 
@@ -111,14 +146,16 @@ impl Worker {
             clients: Slab::new(),
             generation: 0,
             shop: Shop {
-                files: Files::new(plan.root),
+                files: Files::new(plan.root, plan.room.files),
                 date: Date::default(),
                 counters: plan.counters,
                 index: plan.index,
                 deadline: plan.sender.options().deadline,
+                lease_time: lease_time().min(plan.sender.options().deadline),
             },
             sender: plan.sender,
-            clients_max: plan.clients_max,
+            taken: plan.taken,
+            clients_max: plan.room.clients,
             stop: plan.stop,
             again: VecDeque::new(),
             soon: Vec::new(),
@@ -128,6 +165,9 @@ impl Worker {
     fn serve(&mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); EVENTS];
         let mut ticked = Instant::now();
+        let mut looked = ticked;
+        // As long as it waits between two looks, it does not stand still.
+        let stands_still = lease_time().max(2 * TICK);
         let mut stop_at = None;
         loop {
             let count = match self.epoll.wait(&mut events, self.patience()) {
@@ -136,9 +176,12 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             };
             let now = Instant::now();
+            if now.duration_since(looked) >= stands_still {
+                self.stood_still(now);
+            }
             for event in &events[..count] {
                 match event.data() {
-                    LISTENER => self.accept(now)?,
+                    LISTENER => self.accept(now),
                     LEASES => self.leases_wanted(now),
                     STOP => {}
                     token => self.event(token, event.events(), now),
@@ -155,7 +198,23 @@ impl Worker {
                     return Ok(());
                 }
             }
+            looked = Instant::now();
         }
+    }
+
+    /// The machine or the process was suspended, or a disk has taken that long. With clients there is a look at each
+    /// tick; without them nothing is under way.
+    fn stood_still(&mut self, now: Instant) {
+        let shop = &self.shop;
+        let epoll = &self.epoll;
+        self.clients.retain(|_, (_, client)| {
+            let over = client.stood_still(shop);
+            if over {
+                let _ = epoll.delete(client.stream());
+            }
+            !over
+        });
+        self.shop.files.give_back(now);
     }
 
     fn patience(&self) -> EpollTimeout {
@@ -174,26 +233,26 @@ impl Worker {
         EpollTimeout::try_from(wait).unwrap_or(EpollTimeout::ZERO)
     }
 
-    fn accept(&mut self, now: Instant) -> io::Result<()> {
+    fn accept(&mut self, now: Instant) {
         for _ in 0..ACCEPT_MAX {
             let Some(listener) = &self.listener else {
-                return Ok(());
+                return;
             };
             match listener.accept() {
                 Ok((stream, _)) => {
-                    if self.clients.len() >= self.clients_max {
+                    let Some(place) = Place::take(&self.taken, self.clients_max) else {
                         self.shop.counters.refused.fetch_add(1, Relaxed);
                         continue;
-                    }
+                    };
                     self.shop.counters.connections.fetch_add(1, Relaxed);
                     // Heads and bodies are joined by MSG_MORE; nothing is to wait for an acknowledgement.
                     let _ = stream.set_nodelay(true);
                     let Ok(connection) = self.sender.connection(stream) else {
                         continue;
                     };
-                    self.insert(connection, now)?;
+                    self.insert(connection, place, now);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(
                         error.raw_os_error(),
@@ -201,16 +260,15 @@ impl Worker {
                     ) =>
                 {
                     std::thread::sleep(FULL_PAUSE);
-                    return Ok(());
+                    return;
                 }
                 // The client has gone before it was accepted.
                 Err(_) => {}
             }
         }
-        Ok(())
     }
 
-    fn insert(&mut self, connection: dax_send::Connection, now: Instant) -> io::Result<()> {
+    fn insert(&mut self, connection: dax_send::Connection, place: Place, now: Instant) {
         self.generation = self.generation.wrapping_add(1) & 0x7fff_ffff;
         let entry = self.clients.vacant_entry();
         let token = token(self.generation, entry.key());
@@ -218,11 +276,14 @@ impl Worker {
             | EpollFlags::EPOLLOUT
             | EpollFlags::EPOLLRDHUP
             | EpollFlags::EPOLLET;
-        self.epoll
-            .add(connection.stream(), EpollEvent::new(events, token))?;
-        entry.insert((self.generation, Client::new(connection, now)));
+        let event = EpollEvent::new(events, token);
+        // The kernel bounds what a user watches, and may lack memory: that is this client's end and no other's.
+        if self.epoll.add(connection.stream(), event).is_err() {
+            self.shop.counters.refused.fetch_add(1, Relaxed);
+            return;
+        }
+        entry.insert((self.generation, Client::new(connection, place, now)));
         self.turn(token, now);
-        Ok(())
     }
 
     fn client(&mut self, token: u64) -> Option<(usize, &mut Client, &mut Shop)> {
@@ -321,7 +382,38 @@ impl Worker {
     }
 }
 
+/// For how long a broken lease is kept: with room before the kernel takes it away (`fs.lease-break-time`).
+fn lease_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap_or_default();
+    let seconds = text.trim().parse().unwrap_or(45);
+    lease_time_of(Duration::from_secs(seconds))
+}
+
+/// 0: the kernel waits for ever.
+fn lease_time_of(patience: Duration) -> Duration {
+    if patience.is_zero() {
+        return Duration::MAX;
+    }
+    patience.saturating_sub(LEASE_ROOM).max(patience / 2)
+}
+
 /// What epoll says of a client.
 fn token(generation: u32, index: usize) -> u64 {
     u64::from(generation) << 32 | index as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_given_back_before_the_kernel_takes_it() {
+        for seconds in [1, 2, 5, 10, 45, 3600] {
+            let patience = Duration::from_secs(seconds);
+            let time = lease_time_of(patience);
+            assert!(!time.is_zero() && time < patience, "{seconds}: {time:?}");
+        }
+        assert_eq!(lease_time_of(Duration::from_secs(45)).as_secs(), 40);
+        assert_eq!(lease_time_of(Duration::ZERO), Duration::MAX);
+    }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dax_send::Options;
@@ -35,15 +35,37 @@ impl Folder {
     pub fn serve_with(send: Options) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let root = dir.path().join("root");
+        Self::fill(&root);
+        Self::start(dir, &root, 2, send)
+    }
+
+    pub fn serve_threads(threads: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = dir.path().join("root");
+        Self::fill(&root);
+        Self::start(dir, &root, threads, Options::default())
+    }
+
+    /// A folder that is there.
+    pub fn serve_root(root: &Path, send: Options) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        Self::start(dir, root, 2, send)
+    }
+
+    /// The usual files.
+    pub fn fill(root: &Path) {
         fs::create_dir_all(root.join("sub")).expect("a folder");
         fs::write(root.join("a.bin"), content(1)).expect("a file");
         fs::write(root.join("empty"), "").expect("a file");
         fs::write(root.join("index.html"), "<p>index").expect("a file");
         fs::write(root.join("sub/x.txt"), "in a folder").expect("a file");
+    }
+
+    fn start(dir: TempDir, root: &Path, threads: usize, send: Options) -> Self {
         let config = Config {
-            root,
+            root: root.to_owned(),
             address: "127.0.0.1:0".parse().expect("an address"),
-            threads: 2,
+            threads,
             connections_max: 1000,
             index: "index.html".to_owned(),
             send,
@@ -91,16 +113,24 @@ pub struct Client {
 
 impl Client {
     pub fn connect(folder: &Folder) -> Self {
-        Self::of(TcpStream::connect(folder.address()).expect("connected"))
+        Self::at(folder.address())
+    }
+
+    pub fn at(address: SocketAddr) -> Self {
+        Self::of(TcpStream::connect(address).expect("connected"))
     }
 
     /// With so little room that a body does not fit into the kernels' buffers.
     pub fn connect_taking(folder: &Folder, receive_bytes: usize) -> Self {
+        Self::at_taking(folder.address(), receive_bytes)
+    }
+
+    pub fn at_taking(address: SocketAddr, receive_bytes: usize) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket
             .set_recv_buffer_size(receive_bytes)
             .expect("an option");
-        socket.connect(&folder.address().into()).expect("connected");
+        socket.connect(&address.into()).expect("connected");
         Self::of(socket.into())
     }
 

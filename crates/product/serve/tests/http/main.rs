@@ -2,6 +2,8 @@
 //! The server over `lo`: answers as clients expect them, hostile requests, and writers beside readers.
 
 mod client;
+mod hostile;
+mod strange;
 mod writers;
 
 use std::fs;
@@ -13,6 +15,14 @@ use std::time::{Duration, Instant};
 use client::{Client, FILE_BYTES, Folder, content};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+/// A child of one of the tests; does nothing when run by itself.
+#[test]
+fn child() {
+    if let Ok(what) = std::env::var(strange::CHILD) {
+        strange::serve_as_child(&what);
+    }
+}
 
 #[test]
 fn files_are_answered_whole_in_part_and_not_again() {
