@@ -584,3 +584,7 @@ const fn status(bad: Bad) -> u16 {
         Bad::Version => 505,
     }
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

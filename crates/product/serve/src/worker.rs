@@ -71,7 +71,7 @@ pub struct Place(Arc<AtomicUsize>);
 
 impl Place {
     /// None: all are taken.
-    fn take(taken: &Arc<AtomicUsize>, places: usize) -> Option<Self> {
+    pub fn take(taken: &Arc<AtomicUsize>, places: usize) -> Option<Self> {
         let room = |count: usize| (count < places).then_some(count + 1);
         let place = taken.fetch_update(Relaxed, Relaxed, room);
         place.is_ok().then(|| Self(Arc::clone(taken)))
