@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb doctor --file`: would this file be sent without a copy, and what is in the way. Changes nothing.
 
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use dax_send::{MappedFile, Options, ReadLease, Sender, has_packet_sockets};
 use erb_daemon::{Error, Result};
 use erb_datapath::{Device, driver, sends_in_place};
 use erb_report::{Doctor, Finding, Level};
+use nix::fcntl::OFlag;
 
 use crate::{doctor, exit, show};
 
@@ -77,7 +78,10 @@ fn file(path: &Path, told: &mut Vec<Finding>) -> Result<()> {
     let unusable = |error: std::io::Error| {
         Error::Usage(format!("{} cannot be looked at: {error}", path.display()))
     };
-    let file = File::open(path).map_err(unusable)?;
+    // Who opens a FIFO to read it waits for a writer.
+    let mut reading = OpenOptions::new();
+    let file = reading.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let file = file.open(path).map_err(unusable)?;
     let lease = file
         .try_clone()
         .and_then(|file| ReadLease::take(file, libc_sigurg()));
@@ -269,6 +273,18 @@ mod tests {
         assert_eq!(of("/pmem/x"), "xfs");
         assert_eq!(of("/pmem/tmp/x"), "tmpfs");
         assert_eq!(of("/pmemory/x"), "ext4");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).expect("a fifo");
+        for path in [fifo.as_path(), dir.path(), Path::new("/dev/null")] {
+            let mut told = Vec::new();
+            let refused = file(path, &mut told).expect_err("no regular file");
+            assert!(refused.to_string().contains("regular files"), "{refused}");
+        }
     }
 
     #[test]

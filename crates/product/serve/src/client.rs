@@ -370,7 +370,8 @@ impl Client {
 
     fn answer(&mut self, shop: &mut Shop, request: Request, tries: u8, now: Instant) {
         let mut path = request.path.clone();
-        if path.is_empty() || path.ends_with(b"/") {
+        let is_folder = path.is_empty() || path.ends_with(b"/");
+        if is_folder {
             path.extend_from_slice(shop.index.as_bytes());
         }
         match shop.files.open(&path, now) {
@@ -388,6 +389,8 @@ impl Client {
             Ok(Found::File(..)) | Err(Missing::Unavailable) => {
                 self.plain(shop, &request, 503, Some(("Retry-After", "1")));
             }
+            // A folder of the index's name is none.
+            Ok(Found::Directory) if is_folder => self.plain(shop, &request, 404, None),
             Ok(Found::Directory) => {
                 let place = format!("{}/", request.written);
                 self.plain(shop, &request, 301, Some(("Location", &place)));

@@ -20,17 +20,26 @@ use crate::client::{Client, FILE_BYTES, Folder, content};
 /// What a child of this file's tests does; the first word says which, the second is its folder.
 pub const CHILD: &str = "ERB_SERVE_TEST_CHILD";
 
+/// On tmpfs it is too long to be mapped, on a disk only long.
 #[test]
 fn sparse_files_beyond_all_memory_are_served_where_they_are_asked_for() {
-    let folder = Folder::serve();
-    let path = folder.root().join("sparse");
+    for above in [Path::new("/dev/shm").to_owned(), std::env::temp_dir()] {
+        sparse(&above);
+    }
+}
+
+fn sparse(above: &Path) {
+    let dir = tempfile::tempdir_in(above).expect("a folder");
+    let folder = Folder::serve_root(dir.path(), dax_send::Options::default());
+    let path = dir.path().join("sparse");
     let file = File::create(&path).expect("a file");
-    // As much as this file system has, some terabytes at least: more than is mapped at ease.
+    // As long as this file system lets it be.
     let mut length = 1_u64 << 62;
     while file.set_len(length).is_err() {
         length /= 2;
     }
-    assert!(length > 1 << 40, "{length}");
+    println!("{} TiB in {}", length >> 40, above.display());
+    assert!(length > 8 << 30, "{length}");
     file.write_all_at(b"beyond four gigabytes", 5 << 30)
         .expect("room");
     drop(file);
@@ -50,6 +59,16 @@ fn sparse_files_beyond_all_memory_are_served_where_they_are_asked_for() {
         assert_eq!((last.status, &*last.body), (206, &[0; 3][..]));
     }
     fs::remove_file(path).expect("removed");
+}
+
+#[test]
+fn a_folder_of_the_indexs_name_is_no_index() {
+    let folder = Folder::serve();
+    fs::create_dir(folder.root().join("sub/index.html")).expect("a folder");
+    let mut client = Client::connect(&folder);
+    assert_eq!(client.get("/sub/", "").status, 404);
+    let told = client.get("/sub/index.html", "");
+    assert_eq!((told.status, told.field("location")), (301, Some("/sub/index.html/")));
 }
 
 #[test]
@@ -79,10 +98,17 @@ fn names_of_any_bytes_are_found_as_they_were_encoded() {
 /// What the kernel makes up as it is read: no length that is true, no mapping, for some no sendfile.
 #[test]
 fn files_of_proc_and_sys_are_answered_or_reset_and_end_nothing() {
-    for (root, path, length) in [
-        ("/proc/sys/kernel", "/ostype", 0),
-        ("/proc/self", "/status", 0),
-        ("/sys/kernel/mm/transparent_hugepage", "/enabled", 4096),
+    let notes = fs::read("/sys/kernel/notes").unwrap_or_default();
+    for (root, path, length, is_whole) in [
+        ("/proc/sys/kernel", "/ostype", 0, true),
+        ("/proc/self", "/status", 0, true),
+        (
+            "/sys/kernel/mm/transparent_hugepage",
+            "/enabled",
+            4096,
+            false,
+        ),
+        ("/sys/kernel", "/notes", notes.len(), true),
     ] {
         if !Path::new(&format!("{root}{path}")).exists() {
             println!("skipped: no {root}{path}");
@@ -99,9 +125,12 @@ fn files_of_proc_and_sys_are_answered_or_reset_and_end_nothing() {
                 .stream
                 .write_all(request.as_bytes())
                 .expect("written");
-            // It says 4,096 bytes and has fewer, so nothing that looks whole may come.
+            // What says 4,096 bytes and has fewer must not look whole.
             let answer = client.answer(true);
-            assert_eq!(answer.is_some(), length == 0, "{path}: {answer:?}");
+            assert_eq!(answer.is_some(), is_whole, "{path}: {answer:?}");
+            if path == "/notes" {
+                assert!(answer.is_some_and(|it| it.body == notes));
+            }
         }
         assert_eq!(Client::connect(&folder).get("/missing", "").status, 404);
         folder.stop();

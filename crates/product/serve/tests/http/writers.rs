@@ -25,7 +25,7 @@ const READERS: u64 = 2;
 const BODIES_LONG: u64 = 1_000_000;
 /// A file that stands still for so long while somebody edits it looks as if it were whole: it must for 100 ms.
 const SLOW_EDIT: Duration = Duration::from_millis(90);
-const TIME_SHORT: Duration = Duration::from_secs(6);
+const TIME_SHORT: Duration = Duration::from_secs(4);
 /// An appended file is replaced when it is so many times longer.
 const APPENDED_TIMES_MAX: u64 = 8;
 
