@@ -175,11 +175,16 @@ impl Client {
 
     /// Does all that can be done now.
     pub fn turn(&mut self, shop: &mut Shop, now: Instant) -> Next {
+        let was_leased = self.is_leased();
         match self.work(shop, now) {
+            // Stopped meanwhile, for longer than a lease lasts.
+            Ok(_) if (was_leased || self.is_leased()) && now.elapsed() >= shop.stands_still => {
+                self.reset(shop);
+                Next::Drop
+            }
             Ok(next) => next,
             Err(Over::Changed) => {
-                shop.counters.reset_changed.fetch_add(1, Relaxed);
-                self.connection.abort();
+                self.reset(shop);
                 Next::Drop
             }
             Err(Over::Gone(error)) => {
@@ -558,14 +563,15 @@ impl Client {
         self.turn(shop, now)
     }
 
-    /// The thread has stood still for longer than a lease lasts: bodies that relied on one end by a reset.
-    pub fn stood_still(&mut self, shop: &Shop) -> bool {
-        let leased = self.bodies.iter().any(|(_, opened)| opened.is_leased());
-        if leased {
-            shop.counters.reset_changed.fetch_add(1, Relaxed);
-            self.connection.abort();
-        }
-        leased
+    /// Whether bodies are under way that rely on a lease.
+    pub fn is_leased(&self) -> bool {
+        self.bodies.iter().any(|(_, opened)| opened.is_leased())
+    }
+
+    /// The file may have changed below a body.
+    pub fn reset(&mut self, shop: &Shop) {
+        shop.counters.reset_changed.fetch_add(1, Relaxed);
+        self.connection.abort();
     }
 
     /// No further request; what is under way may end.

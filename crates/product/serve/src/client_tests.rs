@@ -48,6 +48,7 @@ fn received(bytes: &[u8]) -> (Client, Shop, TcpStream) {
         index: "index.html".to_owned(),
         deadline,
         lease_time: deadline,
+        stands_still: deadline,
     };
     (Client::new(connection, place, Instant::now()), shop, peer)
 }

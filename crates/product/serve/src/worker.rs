@@ -55,6 +55,8 @@ pub struct Shop {
     pub deadline: Duration,
     /// For a writer that waits for a lease: shorter than the kernel's patience, behind which it takes the lease away.
     pub lease_time: Duration,
+    /// A thread that took so long from one look to the next may have lost its leases.
+    pub stands_still: Duration,
 }
 
 /// How much of each there is.
@@ -152,6 +154,8 @@ impl Worker {
                 index: plan.index,
                 deadline: plan.sender.options().deadline,
                 lease_time: lease_time().min(plan.sender.options().deadline),
+                // As long as it waits between two looks, it does not stand still.
+                stands_still: lease_time().max(2 * TICK),
             },
             sender: plan.sender,
             taken: plan.taken,
@@ -166,8 +170,6 @@ impl Worker {
         let mut events = [EpollEvent::empty(); EVENTS];
         let mut ticked = Instant::now();
         let mut looked = ticked;
-        // As long as it waits between two looks, it does not stand still.
-        let stands_still = lease_time().max(2 * TICK);
         let mut stop_at = None;
         loop {
             let count = match self.epoll.wait(&mut events, self.patience()) {
@@ -176,9 +178,10 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             };
             let now = Instant::now();
-            if now.duration_since(looked) >= stands_still {
+            if now.duration_since(looked) >= self.shop.stands_still {
                 self.stood_still(now);
             }
+            looked = now;
             for event in &events[..count] {
                 match event.data() {
                     LISTENER => self.accept(now),
@@ -198,7 +201,6 @@ impl Worker {
                     return Ok(());
                 }
             }
-            looked = Instant::now();
         }
     }
 
@@ -208,8 +210,9 @@ impl Worker {
         let shop = &self.shop;
         let epoll = &self.epoll;
         self.clients.retain(|_, (_, client)| {
-            let over = client.stood_still(shop);
+            let over = client.is_leased();
             if over {
+                client.reset(shop);
                 let _ = epoll.delete(client.stream());
             }
             !over

@@ -68,7 +68,10 @@ fn a_folder_of_the_indexs_name_is_no_index() {
     let mut client = Client::connect(&folder);
     assert_eq!(client.get("/sub/", "").status, 404);
     let told = client.get("/sub/index.html", "");
-    assert_eq!((told.status, told.field("location")), (301, Some("/sub/index.html/")));
+    assert_eq!(
+        (told.status, told.field("location")),
+        (301, Some("/sub/index.html/"))
+    );
 }
 
 #[test]
@@ -393,5 +396,6 @@ fn a_server_that_was_stopped_for_longer_than_leases_last_ends_no_mixed_body() {
     writer.write_all_at(&vec![b'b'; 8 << 20], 0).expect("room");
     nix::sys::signal::kill(other.id(), nix::sys::signal::Signal::SIGCONT).expect("ours");
     assert!(slow.answer(true).is_none(), "a mixed body");
-    assert_eq!(other.stop().reset_changed, 1);
+    let report = other.stop();
+    assert_eq!(report.reset_changed, 1, "{report:?}");
 }
