@@ -3,7 +3,9 @@
 //! completions late, joined and out of order, counters that wrap, peers that say nothing.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{Error as IoError, Result as IoResult, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
@@ -169,16 +171,22 @@ impl Wire for Fake {
 
 const FILE_BYTES: usize = 3 << 20;
 
-pub(super) fn content() -> Vec<u8> {
-    (0..FILE_BYTES)
-        .map(|at| (at * 7 + at / 251) as u8)
-        .collect()
+pub(super) fn content() -> &'static [u8] {
+    static CONTENT: OnceLock<Vec<u8>> = OnceLock::new();
+    let byte = |at: usize| (at * 7 + at / 251) as u8;
+    CONTENT.get_or_init(|| (0..FILE_BYTES).map(byte).collect())
 }
 
 pub(super) fn file() -> Arc<MappedFile> {
-    let mut file = tempfile::tempfile().expect("a file");
-    file.write_all(&content()).expect("room");
-    Arc::new(MappedFile::new(file).expect("mapped"))
+    static FILE: OnceLock<File> = OnceLock::new();
+    let written = || {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(content()).expect("room");
+        file
+    };
+    // Nobody writes to it; each has a mapping and tickets of its own.
+    let file = FILE.get_or_init(written).try_clone();
+    Arc::new(MappedFile::new(file.expect("a descriptor")).expect("mapped"))
 }
 
 pub(super) fn options() -> Options {
