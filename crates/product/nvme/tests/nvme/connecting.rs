@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connect, and DH-HMAC-CHAP.
 
-use erb_nvme::auth::{Failure, Group, Hash, Message, Policy, Secrets};
+use erb_nvme::auth::{Failure, Group, Hash, Message, Names, Next, Policy, Prover, Secrets};
 use erb_nvme::backend::Condition;
 use erb_nvme::client::{Ended, calls};
 use erb_nvme::pdu::Digests;
+use erb_nvme::random::Random;
 use erb_nvme::status::Status;
 use erb_nvme::target::{self, ANY_CONTROLLER, Proof, connect_field, property};
 
 use crate::raw::{Raw, connect};
-use crate::world::{ALICE, BOB, World, config, secret, secrets, settings};
+use crate::world::{ALICE, BOB, NQN, World, config, secret, secrets, settings};
 
 const IN_DATA: u64 = 1 << 16;
 
@@ -322,29 +323,54 @@ fn an_old_response_proves_nothing() {
     );
 }
 
-/// Trap 79.
+/// Draws the same bytes again and again.
+struct Again(Vec<u8>);
+
+impl Random for Again {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        let again = self.0.iter().cycle();
+        bytes
+            .iter_mut()
+            .zip(again)
+            .for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// Trap 79. The response is right, so only the challenge tells.
 #[test]
 fn a_challenge_that_is_reflected_is_refused() {
     let mut world = null_world(Group::Null);
-    let (mut raw, message, transaction) = challenged(&mut world);
-    let Message::Challenge {
-        challenge,
-        sequence,
-        ..
-    } = message
-    else {
-        panic!("{message:?}");
+    let names = Names {
+        host: ALICE.to_owned(),
+        subsystem: NQN.to_owned(),
     };
-    let reflected = Message::Reply {
-        response: vec![0; 32],
-        challenge: Some((sequence, challenge)),
-        value: Vec::new(),
+    let policy = Policy {
+        hashes: vec![Hash::Sha256],
+        groups: vec![Group::Null],
     };
-    raw.call(&mut world, calls::auth_send(reflected.bytes(transaction)));
-    let (answer, _) = fetch(&mut world, &mut raw).expect("an answer");
-    assert_eq!(answer, Message::Failure1(Failure::Failed));
-    // What the node would say to its own challenge is no proof of the host.
-    assert!(raw.ended.is_some());
+    for is_reflected in [false, true] {
+        let mut raw = Raw::agreed(&mut world, Digests::default());
+        raw.call(&mut world, connect(ALICE, 0, ANY_CONTROLLER));
+        let mut random = Again(vec![3; 32]);
+        let (mut prover, negotiate) =
+            Prover::new(names.clone(), secrets(), policy.clone(), &mut random);
+        raw.call(&mut world, calls::auth_send(negotiate));
+        let (message, transaction) = fetch(&mut world, &mut raw).expect("a challenge");
+        if let (true, Message::Challenge { challenge, .. }) = (is_reflected, &message) {
+            random = Again(challenge.clone());
+        }
+        let Next::Send(reply) = prover.received(&message.bytes(transaction), &mut random) else {
+            panic!("a reply");
+        };
+        raw.call(&mut world, calls::auth_send(reply));
+        let (answer, _) = fetch(&mut world, &mut raw).expect("an answer");
+        assert_eq!(
+            matches!(answer, Message::Success1 { .. }),
+            !is_reflected,
+            "{answer:?}"
+        );
+        assert_eq!(raw.ended.is_some(), is_reflected);
+    }
 }
 
 /// Trap 79.
