@@ -30,6 +30,11 @@ const ADDRESS_MASK: u64 = (1 << SECTORS_SHIFT) - 1;
 /// Addresses lie below it: one pebibyte.
 pub const ADDRESS_END_BYTES: u64 = RECORD_ALIGN_BYTES << SECTORS_SHIFT;
 
+/// Sectors that so many bytes from an address on touch.
+pub(crate) fn sectors(address: u64, bytes: u64) -> u64 {
+    (address + bytes).div_ceil(SECTOR_BYTES) - address / SECTOR_BYTES
+}
+
 /// Who made a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -56,8 +61,7 @@ impl Place {
     #[must_use]
     pub fn written(address: u64, bytes: u64, is_delete: bool) -> Self {
         assert!(address > 0 && address < ADDRESS_END_BYTES && address % RECORD_ALIGN_BYTES == 0);
-        let first = address / SECTOR_BYTES;
-        let sectors = (address + bytes).div_ceil(SECTOR_BYTES) - first;
+        let sectors = sectors(address, bytes);
         assert!(sectors <= SECTORS_MASK, "a record has at most 4 MiB");
         let deleted = if is_delete { DELETED } else { 0 };
         Self(deleted | (sectors << SECTORS_SHIFT) | (address / RECORD_ALIGN_BYTES))
@@ -72,6 +76,19 @@ impl Place {
             Origin::RolledBack => 2,
         };
         Self((self.0 & !(3 << ORIGIN_SHIFT) & !GAP) | (number << ORIGIN_SHIFT))
+    }
+
+    /// The place itself, as its put or delete has it.
+    #[must_use]
+    pub fn as_written(self) -> Self {
+        self.again(Origin::Written)
+    }
+
+    /// The same version, whose content has been copied there.
+    #[must_use]
+    pub(crate) fn moved_to(self, to: Self) -> Self {
+        const WHERE: u64 = (SECTORS_MASK << SECTORS_SHIFT) | ADDRESS_MASK;
+        Self((self.0 & !WHERE) | (to.0 & WHERE))
     }
 
     /// The same, with a gap before it or without.
@@ -105,7 +122,7 @@ impl Place {
     /// Whether both have the same source.
     #[must_use]
     pub fn has_source_of(self, other: Self) -> bool {
-        self.again(Origin::Written) == other.again(Origin::Written)
+        self.as_written() == other.as_written()
     }
 
     /// Byte of the store at which the record begins; none: the key was never written.

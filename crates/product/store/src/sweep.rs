@@ -14,6 +14,8 @@ use crate::history::Held;
 use crate::index::Spot;
 use crate::key::Key;
 use crate::mistake::{Mistake, Rules};
+use crate::place::Place;
+use crate::usage::different;
 use crate::version::Version;
 use crate::versions::Versions;
 
@@ -225,6 +227,9 @@ impl<R: Rules> Versions<R> {
             has_gap = false;
         }
         let length = view.len();
+        let gone = different(view.all().map(|held| held.place));
+        let rest: Vec<Place> = kept.iter().map(|held| held.place).collect();
+        self.cease(gone.into_iter(), rest.into_iter());
         if let Some(head) = kept.pop() {
             self.counts.older -= length - 1 - kept.len();
             self.index.replace(spot, &kept, head);
@@ -284,6 +289,14 @@ impl<R: Rules> Versions<R> {
         let Some((head, older)) = saved.versions.split_last() else {
             return;
         };
+        if older.is_empty() {
+            self.usage.add(head.place);
+        } else {
+            let places = saved.versions.iter().map(|held| held.place);
+            different(places)
+                .into_iter()
+                .for_each(|it| self.usage.add(it));
+        }
         let spot = self.add_key(key, *head, saved.epoch);
         self.index.replace(spot, older, *head);
         self.counts.older += older.len();

@@ -29,6 +29,7 @@ use crate::record::{Kind, Record, decode_trimmed};
 use crate::retention::Retention;
 use crate::rows::{RollBack, Rows, Target};
 use crate::sweep::{Sweep, Trim};
+use crate::usage::{Usage, different};
 use crate::version::Version;
 use crate::view::{Refused, Selector, View};
 
@@ -100,6 +101,7 @@ pub struct Versions<R = Sound> {
     pub(crate) retention: Retention,
     pub(crate) sweep: Sweep,
     pub(crate) counts: Counts,
+    pub(crate) usage: Usage,
     memory_limit_bytes: usize,
     pub(crate) rules: R,
 }
@@ -119,6 +121,7 @@ impl<R: Rules> Versions<R> {
             retention,
             sweep: Sweep::default(),
             counts: Counts::default(),
+            usage: Usage::default(),
             memory_limit_bytes,
             rules,
         }
@@ -203,6 +206,12 @@ impl<R: Rules> Versions<R> {
                 self.apply(key, Held { version, place })
             }
             Kind::Restore => self.replay_restore(key, head.version, head.source),
+            Kind::MovedPut | Kind::MovedDelete => {
+                let is_delete = head.kind == Kind::MovedDelete;
+                let to = Place::written(address, head.bytes() as u64, is_delete);
+                self.move_place(key, head.source.number(), to);
+                Ok(())
+            }
             Kind::Done | Kind::Control => Ok(()),
             Kind::Trim => {
                 self.replay_trim(&Trim {
@@ -304,7 +313,11 @@ impl<R: Rules> Versions<R> {
         } else {
             held.version
         };
-        if let Some(spot) = self.touch(key, until)? {
+        let found = self.touch(key, until)?;
+        if held.place.origin() == Origin::Written {
+            self.usage.add(held.place);
+        }
+        if let Some(spot) = found {
             self.push(spot, held);
             return Ok(());
         }
@@ -324,6 +337,8 @@ impl<R: Rules> Versions<R> {
     }
 
     pub(crate) fn remove_key(&mut self, spot: Spot, key: Key<'_>) {
+        let places = different(self.view(spot).all().map(|held| held.place));
+        self.cease(places.into_iter(), std::iter::empty());
         self.counts.older -= self.index.older(spot).len();
         self.counts.long_key_bytes -= long_bytes(key.bytes.len());
         if let Some(count) = self.counts.by_namespace.get_mut(&key.namespace) {

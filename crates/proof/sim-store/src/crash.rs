@@ -9,6 +9,8 @@
 //! 5. No version is ever given twice.
 //! 6. A value that is read is the one that was written.
 //! 7. Snapshots that were acknowledged are held, and what they hold is there.
+//! 8. Segments balance, and each shard's count of what is needed in them is what its keys need.
+//! 9. However full a store is, writers are answered, and a roll back is done.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,7 +18,6 @@ use erb_sim_disk::{CrashMode, Faults};
 use erb_store::control::{Outcome, Request};
 use erb_store::message::{Part, PartWhat, What};
 use erb_store::mistake::{Broken, Mistake};
-use erb_store::record::{Kind, Seat, decode_record};
 use erb_store::shard::{NotWritten, Writer, Written};
 use erb_store::{Condition, Held, Origin, Refused, RollBack, Selector, Settings, Target, Version};
 use fastrand::Rng;
@@ -24,6 +25,7 @@ use fastrand::Rng;
 use crate::judge::{Judgement, key_of, same};
 use crate::node::Node;
 use crate::oracle::{self, NEVER, Oracle, Past};
+use crate::values::Read;
 
 pub(crate) const KEYS: u32 = 6;
 const VALUE_BYTES_MAX: usize = 9000;
@@ -64,6 +66,19 @@ pub struct Plan {
     pub crash_at: Option<u32>,
     /// What the disk does.
     pub faults: Faults,
+    /// Nothing stops it before its end.
+    pub is_calm: bool,
+}
+
+/// What a history has met.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Met {
+    /// Bytes that collecting has copied.
+    pub copied: u64,
+    /// Segments that were used more than once.
+    pub reused: u64,
+    /// Writes that were refused for want of space.
+    pub refused: u64,
 }
 
 pub(crate) struct World {
@@ -76,19 +91,22 @@ pub(crate) struct World {
     pub(crate) known_to: u64,
     pub(crate) asked: BTreeMap<u64, Asked>,
     pub(crate) next_ticket: u64,
-    /// By address: the write that lies there.
-    pub(crate) sources: HashMap<u64, u64>,
+    /// By address and use of its segment: the write that lies there.
+    pub(crate) sources: HashMap<(u64, u32), u64>,
+    /// Reads of values that are under way.
+    pub(crate) reads: Vec<Read>,
     pub(crate) values: HashMap<u64, Vec<u8>>,
     pub(crate) snapshots: Vec<Version>,
     /// The highest version that anybody was given.
     pub(crate) highest: u64,
+    pub(crate) met: Met,
 }
 
 /// Plays one history.
 ///
 /// # Errors
 /// What it has shown.
-pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<(), String> {
+pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<Met, String> {
     let said = |difference| format!("seed {seed}, {plan:?}: {difference}");
     let mut random = Rng::with_seed(seed);
     let shards = random.u16(1..=3);
@@ -102,9 +120,11 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<(), Str
         asked: BTreeMap::new(),
         next_ticket: 1,
         sources: HashMap::new(),
+        reads: Vec::new(),
         values: HashMap::new(),
         snapshots: Vec::new(),
         highest: 0,
+        met: Met::default(),
     };
     let first = Request::Settings(settings(&mut world.random));
     world.node.store.control.request(0, first);
@@ -114,15 +134,19 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<(), Str
             if plan.crash_at == Some(step) {
                 world.crash(CrashMode::Power)?;
             }
-            world.step()?;
+            world.step(plan)?;
         }
+        world.is_not_stuck()?;
         world.crash(CrashMode::Power)
     };
-    play().map_err(said)
+    play().map_err(said)?;
+    let segments = world.node.store.control.state().segments.iter();
+    world.met.reused = segments.filter(|segment| segment.uses > 1).count() as u64;
+    Ok(world.met)
 }
 
 impl World {
-    fn step(&mut self) -> Judgement {
+    fn step(&mut self, plan: &Plan) -> Judgement {
         if self.node.has_failed() {
             return self.crash(CrashMode::Process);
         }
@@ -135,10 +159,13 @@ impl World {
             600..800 => self.node.end_write(),
             800..860 => self.node.tick(),
             860..890 => self.sweep(),
-            890..980 => self.read()?,
-            980..982 => self.crash(CrashMode::Process)?,
-            982..984 => self.crash(CrashMode::Power)?,
-            _ => self.read_value()?,
+            890..940 => self.node.collect(),
+            940..980 => self.read()?,
+            980..982 if !plan.is_calm => self.crash(CrashMode::Process)?,
+            982..984 if !plan.is_calm => self.crash(CrashMode::Power)?,
+            984..990 => self.begin_read()?,
+            990..994 => self.end_read()?,
+            _ => self.accounts_balance()?,
         }
         self.advance()
     }
@@ -167,7 +194,10 @@ impl World {
 
     fn change(&mut self, name: &[u8], what: What<'_>) -> Result<Option<Version>, String> {
         let (key, now_us) = (key_of(name), self.node.now_us());
-        let writer = Writer::default();
+        let writer = Writer {
+            may_use_reserve: self.random.u8(..4) == 0,
+            ..Writer::default()
+        };
         let written = self
             .node
             .shard(key)
@@ -179,6 +209,10 @@ impl World {
             }
             Ok(Written::Absent(_)) => Ok(None),
             Err(NotWritten::Busy | NotWritten::Frozen | NotWritten::Failed) => Ok(None),
+            Err(NotWritten::Refused(Refused::NoSpace, _)) => {
+                self.met.refused += 1;
+                Ok(None)
+            }
             Err(NotWritten::Refused(Refused::NoSuch | Refused::Trimmed, _)) => Ok(None),
             Err(NotWritten::Refused(refused, _)) => Err(format!("a write is refused: {refused:?}")),
         }
@@ -196,12 +230,25 @@ impl World {
         let Some(version) = self.change(&name, what)? else {
             return Ok(());
         };
-        self.learn(&name)?;
-        if !deleted {
-            self.values.insert(version.number(), value);
+        if deleted {
+            self.learn(&name)?;
+            let shard = self.node.shard_of(key_of(&name));
+            let done = Done::Write { name, deleted };
+            self.pending.insert(version.number(), (Some(shard), done));
+            return Ok(());
         }
-        let shard = self.node.shard_of(key_of(&name));
-        let done = Done::Write { name, deleted };
+        self.written(&name, version, value)
+    }
+
+    /// A value was put.
+    pub(crate) fn written(&mut self, name: &[u8], version: Version, value: Vec<u8>) -> Judgement {
+        self.learn(name)?;
+        self.values.insert(version.number(), value);
+        let shard = self.node.shard_of(key_of(name));
+        let done = Done::Write {
+            name: name.to_vec(),
+            deleted: false,
+        };
         self.pending.insert(version.number(), (Some(shard), done));
         Ok(())
     }
@@ -232,16 +279,6 @@ impl World {
         let mut listed = listed.map_err(|refused| format!("{refused:?}"))?.versions;
         listed.reverse();
         Ok(listed)
-    }
-
-    /// Notes where the key's writes lie.
-    pub(crate) fn learn(&mut self, name: &[u8]) -> Judgement {
-        for held in self.listed(name, Version::MAX)? {
-            if let (Origin::Written, Some(address)) = (held.place.origin(), held.place.address()) {
-                self.sources.insert(address, held.version.number());
-            }
-        }
-        Ok(())
     }
 
     /// Asks for something that concerns all shards.
@@ -321,6 +358,7 @@ impl World {
                 condition: Condition::Any,
                 writer: 0,
                 expiry_ms: 0,
+                may_use_reserve: false,
             };
             let shard = self.node.shard_of(key_of(&name));
             by_shard.entry(shard).or_default().push(part);
@@ -381,7 +419,7 @@ impl World {
                 self.snapshots.push(moment);
                 Ok(())
             }
-            (_, Err(Refused::Busy)) => Ok(()),
+            (_, Err(Refused::Busy)) | (Asked::Batch(_), Err(Refused::NoSpace)) => Ok(()),
             (Asked::Other, Ok(_)) => Ok(()),
             (asked, outcome) => Err(format!("{asked:?} has come to {outcome:?}")),
         }
@@ -452,43 +490,9 @@ impl World {
         self.compare(&name, cut)
     }
 
-    /// A durable value, from the disk.
-    fn read_value(&mut self) -> Judgement {
-        let (name, cut) = (self.name(), Version::new(self.known_to));
-        let listed = self.listed(&name, cut)?;
-        match self.random.choice(listed) {
-            Some(held) => self.check_value(&name, &held),
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) fn check_value(&mut self, name: &[u8], held: &Held) -> Judgement {
-        let Some(address) = held.place.address() else {
-            return Ok(());
-        };
-        let first = address / 512 * 512;
-        let bytes = (held.place.sectors() * 512) as usize;
-        let bytes = self.node.disk.read(first as usize, bytes);
-        let bytes = bytes.map_err(|_| "a read has failed")?;
-        let store = &self.node.store;
-        let segment = store.layout.segment_of(address).ok_or("no segment")?;
-        let uses = store.control.state().segments[segment as usize].uses;
-        let record = decode_record(&bytes[(address - first) as usize..], Seat { address, uses });
-        let record = record.map_err(|damage| format!("{name:?} {held:?}: {damage}"))?;
-        same("the key of a record", &record.key, &key_of(name))?;
-        let source = self.sources.get(&address).copied();
-        same("its version", &Some(record.head.version.number()), &source)?;
-        let wanted = source.and_then(|source| self.values.get(&source));
-        match wanted {
-            Some(value) if record.head.kind == Kind::Put => {
-                same("a value", &record.value, &&value[..])
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// What the engine has of a key up to a cut is what the oracle has, less what nothing holds.
     pub(crate) fn compare(&mut self, name: &[u8], cut: Version) -> Judgement {
+        self.learn(name)?;
         let listed = self.listed(name, cut)?;
         let past = self.oracle.past(name);
         let retention = &self.node.store.control.state().retention;
@@ -527,7 +531,8 @@ impl World {
     fn of(&self, held: &Held) -> Past {
         let address = held.place.address();
         let source = address.map_or(NEVER, |it| {
-            self.sources.get(&it).copied().unwrap_or(u64::MAX)
+            let there = self.node.seat(it);
+            self.sources.get(&there).copied().unwrap_or(u64::MAX)
         });
         Past {
             version: held.version.number(),

@@ -22,7 +22,9 @@ pub mod model;
 mod node;
 pub mod oracle;
 mod play;
+pub mod steady;
 mod survivors;
+mod values;
 
 /// Set to 1: tests take their long form.
 const LONG: &str = "ERB_LONG";
