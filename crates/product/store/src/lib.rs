@@ -6,7 +6,7 @@
 //! - [`Clock`] and [`Wall`] give versions, each of which is a moment too.
 //! - [`RetentionClock`] says how old versions are, whatever the wall clock says.
 //! - [`Versions`] is what one shard knows: keys with all their versions, conditional writes, restores, roll back
-//!   of scopes, reads at a cut, snapshots, retention, trims, sweeps, what a checkpoint saves and replay needs.
+//!   of scopes, expiry, reads at a cut, snapshots, retention, trims, sweeps, what a checkpoint saves and replay needs.
 //! - [`Log`](log::Log) writes [batches](batch) of [records](record) into segments, closes them with
 //!   [directories](directory), and [`Scan`](scan::Scan) finds all again after a crash.
 //! - [`ControlLog`](control_log::ControlLog) holds durably what concerns all shards: its [entries](entry) lie in one of
@@ -18,7 +18,7 @@
 //! - [`Shared`](watermark::Shared) has clock and watermark: what all shards know durably.
 //! - [`Opening`](opening::Opening) recovers all of that, and records where every log ended before anything is answered.
 //!
-//! What does not yet: expiry, a cache of values, a scrub, the delay of shortened retention, locks, hosts. Copies of
+//! What does not yet: a cache of values, a scrub, the delay of shortened retention, locks, hosts. Copies of
 //! what is needed lie among what users write, not in a segment of their own.
 //!
 //! Invariants, each held by the file that is named:
@@ -45,6 +45,7 @@ pub mod control;
 pub mod control_log;
 pub mod directory;
 pub mod entry;
+mod expiry;
 mod history;
 mod index;
 pub mod key;
@@ -78,6 +79,7 @@ mod view;
 pub mod watermark;
 
 pub use collect::ShardRead;
+pub use expiry::EXPIRY_BYTES_BUDGET;
 pub use history::{Held, OLDER_MAX};
 pub use index::{KEY_BYTES_BUDGET, VERSION_BYTES_BUDGET};
 pub use key::{Key, KeyHasher};

@@ -15,6 +15,8 @@ pub enum What<'a> {
     Put(&'a [u8]),
     /// It gets a delete marker, if it has a value.
     Delete,
+    /// It gets a delete marker, if its value is over.
+    Expire,
     /// It gets the content of one of its versions.
     Restore(Selector),
 }

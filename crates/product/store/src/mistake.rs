@@ -108,7 +108,20 @@ pub enum Mistake {
     ReadsIgnored,
     /// Nobody is told how much is free.
     SpaceUnknown,
+    /// A move does not take along when its value expires.
+    ExpiryStays,
+    /// A checkpoint does not save when values expire.
+    ExpiryNotSaved,
+    /// A value that is over counts as there.
+    ExpiredIsThere,
 }
+
+/// Those of expiry.
+pub const EXPIRY_MISTAKES: [Mistake; 3] = [
+    Mistake::ExpiryStays,
+    Mistake::ExpiryNotSaved,
+    Mistake::ExpiredIsThere,
+];
 
 /// Those of space.
 pub const SPACE_MISTAKES: [Mistake; 7] = [

@@ -5,7 +5,8 @@
 //! bits 63:62  origin: 0 written, 1 restored, 2 rolled back
 //! bit  61     deleted: there is no value
 //! bit  60     gap: the version before it was trimmed
-//! bits 59:47  sectors of 512 bytes that the record touches
+//! bit  59     expires: the put said when
+//! bits 58:47  sectors of 512 bytes that the record touches
 //! bits 46:0   address of the record in the store, in units of 8 bytes
 //! ```
 //!
@@ -25,7 +26,8 @@ const ORIGIN_SHIFT: u32 = 62;
 const DELETED: u64 = 1 << 61;
 const GAP: u64 = 1 << 60;
 const SECTORS_SHIFT: u32 = 47;
-const SECTORS_MASK: u64 = (1 << 13) - 1;
+const EXPIRES: u64 = 1 << 59;
+const SECTORS_MASK: u64 = (1 << 12) - 1;
 const ADDRESS_MASK: u64 = (1 << SECTORS_SHIFT) - 1;
 /// Addresses lie below it: one pebibyte.
 pub const ADDRESS_END_BYTES: u64 = RECORD_ALIGN_BYTES << SECTORS_SHIFT;
@@ -57,12 +59,12 @@ impl Place {
     /// Of a put or delete: its record lies at this address and has so many bytes.
     ///
     /// # Panics
-    /// The address is 0, no multiple of 8, or above [`ADDRESS_END_BYTES`]; the record has 4 MiB or more.
+    /// The address is 0, no multiple of 8, or above [`ADDRESS_END_BYTES`]; the record has 2 MiB or more.
     #[must_use]
     pub fn written(address: u64, bytes: u64, is_delete: bool) -> Self {
         assert!(address > 0 && address < ADDRESS_END_BYTES && address % RECORD_ALIGN_BYTES == 0);
         let sectors = sectors(address, bytes);
-        assert!(sectors <= SECTORS_MASK, "a record has at most 4 MiB");
+        assert!(sectors <= SECTORS_MASK, "a record has less than 2 MiB");
         let deleted = if is_delete { DELETED } else { 0 };
         Self(deleted | (sectors << SECTORS_SHIFT) | (address / RECORD_ALIGN_BYTES))
     }
@@ -76,6 +78,22 @@ impl Place {
             Origin::RolledBack => 2,
         };
         Self((self.0 & !(3 << ORIGIN_SHIFT) & !GAP) | (number << ORIGIN_SHIFT))
+    }
+
+    /// Of a put that said when its value expires, or that it does not.
+    #[must_use]
+    pub fn with_expiry(self, expires: bool) -> Self {
+        Self(if expires {
+            self.0 | EXPIRES
+        } else {
+            self.0 & !EXPIRES
+        })
+    }
+
+    /// The content's put said when it expires.
+    #[must_use]
+    pub fn expires(self) -> bool {
+        self.0 & EXPIRES != 0
     }
 
     /// The place itself, as its put or delete has it.

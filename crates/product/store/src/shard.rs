@@ -40,6 +40,8 @@ use crate::watermark::Shared;
 /// Bytes of a record in memory of replay.
 const RECORD_COST_BYTES: usize = 64;
 
+const MILLISECOND_US: u64 = 1000;
+
 /// What a write has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
@@ -281,6 +283,7 @@ impl<R: Rules + Copy> Shard<R> {
         if is_held && !self.rules.makes(Mistake::FreezeIgnored) {
             return Err(NotWritten::Frozen);
         }
+        self.note_time(now_us);
         let prepared = self.prepare(key, what, condition);
         let prepared = prepared.map_err(|(refused, seen)| NotWritten::Refused(refused, seen))?;
         let (kind, place, source) = match prepared {
@@ -297,13 +300,13 @@ impl<R: Rules + Copy> Shard<R> {
                 version,
                 source: source.unwrap_or(version),
                 writer: writer.writer,
-                expiry_ms: writer.expiry_ms,
+                expiry_ms: expiry_of(kind, writer.expiry_ms),
                 key,
                 value,
             };
             let held = self.log_change(&change, place)?;
             self.collector.since_piece += key.bytes.len() + value.len();
-            let applied = self.versions.apply(key, held);
+            let applied = self.versions.apply_expiring(key, held, change.expiry_ms);
             assert!(applied.is_ok(), "what was prepared can be applied");
             Ok(Written::Version(version))
         });
@@ -322,11 +325,13 @@ impl<R: Rules + Copy> Shard<R> {
         let seen = head.ok().flatten().map_or(Version::ZERO, |it| it.version);
         let refused = |refused| (refused, seen);
         let head = self.versions.prepare(key, condition).map_err(refused)?;
-        let is_absent = head.is_none_or(|head| head.place.is_deleted());
+        let is_absent = self.versions.is_absent(head);
+        let is_over = head.is_some_and(|it| !it.place.is_deleted()) && is_absent;
         match what {
+            What::Expire if !is_over => Ok(Prepared::Nothing(seen)),
             What::Put(_) => Ok(Prepared::Change(Kind::Put, None, None)),
             What::Delete if is_absent => Ok(Prepared::Nothing(seen)),
-            What::Delete => Ok(Prepared::Change(Kind::Delete, None, None)),
+            What::Delete | What::Expire => Ok(Prepared::Change(Kind::Delete, None, None)),
             What::Restore(from) => {
                 let (place, from) = self.versions.restorable(key, from).map_err(refused)?;
                 Ok(Prepared::Change(Kind::Restore, Some(place), Some(from)))
@@ -378,17 +383,42 @@ impl<R: Rules + Copy> Shard<R> {
         if !is_free || self.log.has_failed() || !self.shared.is_open() {
             return false;
         }
+        self.note_time(0);
         let swept = self.versions.sweep(below.min(self.shared.watermark()));
         self.queue.extend(swept.trims.into_iter().map(Queued::Trim));
         self.log_queue();
+        for (namespace, bytes) in swept.expired {
+            let key = Key {
+                namespace,
+                bytes: &bytes,
+            };
+            // What is refused now is met again by the next sweep.
+            let writer = Writer::default();
+            let now_us = self.shared.clock().last().micros();
+            let written = self.write(key, What::Expire, Condition::Any, writer, now_us);
+            if written.is_err() {
+                break;
+            }
+        }
         true
     }
+
+    /// Values are over by the version clock, which does not go back.
+    pub(crate) fn note_time(&mut self, now_us: u64) {
+        let now_us = now_us.max(self.shared.clock().last().micros());
+        self.versions.set_now(now_us / MILLISECOND_US);
+    }
+}
+
+/// Only what is put expires.
+pub(crate) fn expiry_of(kind: Kind, expiry_ms: u64) -> u64 {
+    if kind == Kind::Put { expiry_ms } else { 0 }
 }
 
 pub(crate) fn value_of(what: What<'_>) -> &[u8] {
     match what {
         What::Put(value) => value,
-        What::Delete | What::Restore(_) => &[],
+        What::Delete | What::Expire | What::Restore(_) => &[],
     }
 }
 

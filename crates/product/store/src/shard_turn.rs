@@ -6,11 +6,11 @@ use crate::checkpoint::{CheckpointWriter, Of};
 use crate::entry::Entry;
 use crate::history::Held;
 use crate::key::Key;
-use crate::message::{Scope, ToControl, ToShard};
+use crate::message::{PartWhat, Scope, ToControl, ToShard};
 use crate::mistake::{Mistake, Rules};
 use crate::record::{Change, Kind, encode_trimmed};
 use crate::shard::{
-    Frozen, NotWritten, Prepared, Queued, Shard, ShardWrite, ShardWriteOf, value_of,
+    Frozen, NotWritten, Prepared, Queued, Shard, ShardWrite, ShardWriteOf, expiry_of, value_of,
 };
 use crate::version::Version;
 use crate::view::Refused;
@@ -57,6 +57,7 @@ impl<R: Rules + Copy> Shard<R> {
     }
 
     fn freeze(&mut self, scope: Scope) {
+        self.note_time(0);
         let (mut verdict, mut prepared) = (Ok(()), Vec::new());
         match &scope {
             Scope::RollBack(row) => {
@@ -169,7 +170,7 @@ impl<R: Rules + Copy> Shard<R> {
             version,
             source: source.unwrap_or(version),
             writer: part.writer,
-            expiry_ms: part.expiry_ms,
+            expiry_ms: expiry_of(kind, part.expiry_ms),
             key,
             value: value_of(part.what.borrowed()),
         };
@@ -197,7 +198,9 @@ impl<R: Rules + Copy> Shard<R> {
                         namespace: parts[at].namespace,
                         bytes: &parts[at].key,
                     };
-                    let applied = self.versions.apply(key, held);
+                    let is_put = matches!(parts[at].what, PartWhat::Put(_));
+                    let expiry_ms = if is_put { parts[at].expiry_ms } else { 0 };
+                    let applied = self.versions.apply_expiring(key, held, expiry_ms);
                     assert!(applied.is_ok(), "what was prepared can be applied");
                 }
             }

@@ -49,6 +49,8 @@ pub struct Saved {
     pub epoch: Version,
     /// Oldest first, at least one.
     pub versions: Vec<Held>,
+    /// Of those that expire: when, milliseconds since 1970.
+    pub expiries: Vec<u64>,
 }
 
 /// How far a sweep over all keys is.
@@ -71,6 +73,8 @@ struct Progress {
 pub struct Swept {
     /// For the log, in this order.
     pub trims: Vec<Trim>,
+    /// Keys whose head is over.
+    pub expired: Vec<(u16, Vec<u8>)>,
     /// The sweep has met all keys: rows up to this one may go, once that is saved.
     pub done: Option<Version>,
 }
@@ -105,6 +109,10 @@ impl<R: Rules> Versions<R> {
             if let Ok(spot) = self.index.find(key) {
                 self.index.settle(spot);
                 self.note_gap(spot);
+                let head = self.view(spot).last();
+                if head.is_some_and(|head| !head.place.is_deleted() && self.is_expired(&head)) {
+                    swept.expired.push((namespace, bytes));
+                }
             }
         }
         let progress = self.sweep.under_way.as_mut();
@@ -270,11 +278,13 @@ impl<R: Rules> Versions<R> {
                 self.resolve(spot, &bytes, Version::MAX);
             }
             let entry = self.index.get(spot);
+            let versions: Vec<Held> = self.view(spot).all().collect();
             saved.push(Saved {
                 namespace: entry.name().namespace,
                 bytes,
                 epoch: entry.epoch,
-                versions: self.view(spot).all().collect(),
+                expiries: self.expiries_of(&versions),
+                versions,
             });
         }
         (saved, next)
@@ -289,14 +299,7 @@ impl<R: Rules> Versions<R> {
         let Some((head, older)) = saved.versions.split_last() else {
             return;
         };
-        if older.is_empty() {
-            self.usage.add(head.place);
-        } else {
-            let places = saved.versions.iter().map(|held| held.place);
-            different(places)
-                .into_iter()
-                .for_each(|it| self.usage.add(it));
-        }
+        self.count_saved(saved);
         let spot = self.add_key(key, *head, saved.epoch);
         self.index.replace(spot, older, *head);
         self.counts.older += older.len();

@@ -4,10 +4,12 @@
 //! Invariants:
 //! 1. A record counts from when a version in the index has its place until none has. Versions that share a place
 //!    count it once.
-//! 2. `unneeded` has every segment whose last record has ceased to count, until somebody takes it from there.
+//! 2. Whatever counts has its expiry here, if it has one, and nothing else has.
+//! 3. `unneeded` has every segment whose last record has ceased to count, until somebody takes it from there.
 
 use std::collections::BTreeSet;
 
+use crate::expiry::Expiries;
 use crate::layout::Layout;
 use crate::place::Place;
 
@@ -26,6 +28,7 @@ pub(crate) struct Usage {
     layout: Option<Layout>,
     segments: Vec<Needed>,
     unneeded: BTreeSet<u32>,
+    expiries: Expiries,
     /// Records that have ceased to count.
     ceased: u64,
 }
@@ -41,8 +44,11 @@ impl Usage {
         self.layout?.segment_of(place.address()?)
     }
 
-    /// A version has this place, the first to do so.
-    pub(crate) fn add(&mut self, place: Place) {
+    /// A version has this place, the first to do so. `expiry_ms`: 0 if it does not expire.
+    pub(crate) fn add(&mut self, place: Place, expiry_ms: u64) {
+        if let Some(address) = place.address().filter(|_| place.expires()) {
+            self.expiries.insert(address, expiry_ms);
+        }
         let number = self.segment(place);
         if let Some(needed) = number.and_then(|it| self.segments.get_mut(it as usize)) {
             needed.records += 1;
@@ -52,6 +58,9 @@ impl Usage {
 
     /// No version has this place any more.
     pub(crate) fn remove(&mut self, place: Place) {
+        if let Some(address) = place.address().filter(|_| place.expires()) {
+            self.expiries.remove(address);
+        }
         let number = self.segment(place);
         let Some(needed) = number.and_then(|it| self.segments.get_mut(it as usize)) else {
             return;
@@ -70,6 +79,17 @@ impl Usage {
             .get(number as usize)
             .copied()
             .unwrap_or_default()
+    }
+
+    /// When what is there expires: milliseconds since 1970; 0: it does not.
+    pub(crate) fn expiry_ms(&self, place: Place) -> u64 {
+        let address = place.address().filter(|_| place.expires());
+        let found = address.and_then(|address| self.expiries.get(address));
+        found.unwrap_or(0)
+    }
+
+    pub(crate) fn expiries(&self) -> &Expiries {
+        &self.expiries
     }
 
     /// How many records have ceased to count.
@@ -104,7 +124,7 @@ mod tests {
         usage.begin(layout);
         let place = |segment, at| Place::written(layout.segment_at(segment) + at, 600, false);
         for one in [place(2, 64), place(2, 4096), place(3, 64)] {
-            usage.add(one);
+            usage.add(one, 0);
         }
         let needed = Needed {
             records: 2,

@@ -10,18 +10,20 @@
 //! 6. A value that is read is the one that was written.
 //! 7. Snapshots that were acknowledged are held, and what they hold is there.
 //! 8. Segments balance, and each shard's count of what is needed in them is what its keys need.
-//! 9. However full a store is, writers are answered, and a roll back is done.
+//! 9. Versions expire when the put said whose content they have. What is over counts as absent.
+//! 10. However full a store is, writers are answered, and a roll back is done.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use erb_sim_disk::{CrashMode, Faults};
 use erb_store::control::{Outcome, Request};
-use erb_store::message::{Part, PartWhat, What};
+use erb_store::message::What;
 use erb_store::mistake::{Broken, Mistake};
 use erb_store::shard::{NotWritten, Writer, Written};
-use erb_store::{Condition, Held, Origin, Refused, RollBack, Selector, Settings, Target, Version};
+use erb_store::{Condition, Held, Origin, Refused, RollBack, Selector, Target, Version};
 use fastrand::Rng;
 
+use crate::ask::settings;
 use crate::judge::{Judgement, key_of, same};
 use crate::node::Node;
 use crate::oracle::{self, NEVER, Oracle, Past};
@@ -29,8 +31,6 @@ use crate::values::Read;
 
 pub(crate) const KEYS: u32 = 6;
 const VALUE_BYTES_MAX: usize = 9000;
-/// Requests that are under way at once.
-const ASKED_MAX: usize = 3;
 
 /// What was done to one or several keys.
 #[derive(Clone, Debug)]
@@ -96,6 +96,8 @@ pub(crate) struct World {
     /// Reads of values that are under way.
     pub(crate) reads: Vec<Read>,
     pub(crate) values: HashMap<u64, Vec<u8>>,
+    /// By the write that said so: when its value expires.
+    pub(crate) expiries: HashMap<u64, u64>,
     pub(crate) snapshots: Vec<Version>,
     /// The highest version that anybody was given.
     pub(crate) highest: u64,
@@ -122,6 +124,7 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<Met, St
         sources: HashMap::new(),
         reads: Vec::new(),
         values: HashMap::new(),
+        expiries: HashMap::new(),
         snapshots: Vec::new(),
         highest: 0,
         met: Met::default(),
@@ -158,7 +161,7 @@ impl World {
             450..600 => self.node.begin_write(),
             600..800 => self.node.end_write(),
             800..860 => self.node.tick(),
-            860..890 => self.sweep(),
+            860..890 => self.sweep()?,
             890..940 => self.node.collect(),
             940..980 => self.read()?,
             980..982 if !plan.is_calm => self.crash(CrashMode::Process)?,
@@ -170,11 +173,11 @@ impl World {
         self.advance()
     }
 
-    fn name(&mut self) -> Vec<u8> {
+    pub(crate) fn name(&mut self) -> Vec<u8> {
         name_of(self.random.u32(..KEYS))
     }
 
-    fn value(&mut self) -> Vec<u8> {
+    pub(crate) fn value(&mut self) -> Vec<u8> {
         let length = match self.random.u8(..4) {
             0 => self.random.usize(..VALUE_BYTES_MAX),
             _ => self.random.usize(..100),
@@ -183,7 +186,7 @@ impl World {
     }
 
     /// A version has been given.
-    fn given(&mut self, version: Version) -> Judgement {
+    pub(crate) fn given(&mut self, version: Version) -> Judgement {
         let number = version.number();
         if number <= self.highest {
             return Err(format!("version {number} is not above {}", self.highest));
@@ -192,17 +195,38 @@ impl World {
         Ok(())
     }
 
-    fn change(&mut self, name: &[u8], what: What<'_>) -> Result<Option<Version>, String> {
+    fn change(
+        &mut self,
+        name: &[u8],
+        what: What<'_>,
+        expiry_ms: u64,
+    ) -> Result<Option<Version>, String> {
         let (key, now_us) = (key_of(name), self.node.now_us());
         let writer = Writer {
             may_use_reserve: self.random.u8(..4) == 0,
+            expiry_ms,
             ..Writer::default()
         };
+        let condition = match self.random.u8(..8) {
+            0 => Condition::Absent,
+            1 => Condition::Present,
+            _ => Condition::Any,
+        };
+        let is_met = self.is_met(name, condition)?;
         let written = self
             .node
             .shard(key)
-            .write(key, what, Condition::Any, writer, now_us);
+            .write(key, what, condition, writer, now_us);
+        if let (Ok(_), false) = (&written, is_met) {
+            return Err(format!(
+                "{condition:?} of {name:?} is not met, and it is written"
+            ));
+        }
         match written {
+            Err(NotWritten::Refused(Refused::Mismatch, _)) => {
+                same("a condition that is not met", &is_met, &false)?;
+                Ok(None)
+            }
             Ok(Written::Version(version)) => {
                 self.given(version)?;
                 Ok(Some(version))
@@ -227,7 +251,11 @@ impl World {
         } else {
             What::Put(&value)
         };
-        let Some(version) = self.change(&name, what)? else {
+        let expiry_ms = match self.random.u8(..3) {
+            0 if !deleted => self.node.now_us() / 1000 + self.random.u64(..20_000),
+            _ => 0,
+        };
+        let Some(version) = self.change(&name, what, expiry_ms)? else {
             return Ok(());
         };
         if deleted {
@@ -236,6 +264,9 @@ impl World {
             let done = Done::Write { name, deleted };
             self.pending.insert(version.number(), (Some(shard), done));
             return Ok(());
+        }
+        if expiry_ms > 0 {
+            self.expiries.insert(version.number(), expiry_ms);
         }
         self.written(&name, version, value)
     }
@@ -260,7 +291,7 @@ impl World {
             .node
             .shard(key_of(&name))
             .read(key_of(&name), from, Version::MAX);
-        let Some(version) = self.change(&name, What::Restore(from))? else {
+        let Some(version) = self.change(&name, What::Restore(from), 0)? else {
             return Ok(());
         };
         let found = found.ok().flatten().ok_or("a restore of nothing")?;
@@ -279,99 +310,6 @@ impl World {
         let mut listed = listed.map_err(|refused| format!("{refused:?}"))?.versions;
         listed.reverse();
         Ok(listed)
-    }
-
-    /// Asks for something that concerns all shards.
-    fn ask(&mut self) {
-        if self.asked.len() >= ASKED_MAX {
-            return;
-        }
-        let (request, asked) = match self.random.u8(..12) {
-            0..4 => self.ask_roll_back(),
-            4..7 => {
-                let has_one = self.asked.values().any(|it| matches!(it, Asked::Batch(_)));
-                if has_one {
-                    return;
-                }
-                self.ask_batch()
-            }
-            7 => (Request::Snapshot, Asked::Snapshot),
-            8 => {
-                if self.snapshots.is_empty() {
-                    return;
-                }
-                // From now on nobody may rely on it.
-                let at = self.random.usize(..self.snapshots.len());
-                let held = self.snapshots.swap_remove(at);
-                (Request::Release(held), Asked::Other)
-            }
-            9 => (Request::Settings(settings(&mut self.random)), Asked::Other),
-            _ => (Request::Checkpoint, Asked::Other),
-        };
-        let ticket = self.next_ticket;
-        if self.node.store.control.request(ticket, request) {
-            self.next_ticket += 1;
-            self.asked.insert(ticket, asked);
-        }
-    }
-
-    fn ask_roll_back(&mut self) -> (Request, Asked) {
-        let prefix: &[u8] = [&b""[..], b"k", b"k1"][self.random.usize(..3)];
-        let known: Vec<u64> = self
-            .oracle
-            .keys()
-            .flat_map(|(_, past)| past.iter().map(|one| one.version))
-            .collect();
-        let moment = self.random.choice(known).unwrap_or(self.known_to);
-        let target = match self.random.u8(..4) {
-            0 => Target::Back(self.random.u32(..2)),
-            _ => Target::Moment(Version::new(moment)),
-        };
-        let row = RollBack {
-            id: Version::ZERO,
-            namespace: 1,
-            prefix: prefix.to_vec(),
-            target,
-            unless_written_since: None,
-        };
-        (Request::RollBack(row.clone()), Asked::RollBack(row))
-    }
-
-    fn ask_batch(&mut self) -> (Request, Asked) {
-        let mut names = BTreeSet::new();
-        for _ in 0..self.random.usize(1..4) {
-            names.insert(self.name());
-        }
-        let mut by_shard: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
-        let mut all = Vec::new();
-        for name in names {
-            let deleted = self.random.u8(..4) == 0;
-            let what = if deleted {
-                PartWhat::Delete
-            } else {
-                PartWhat::Put(self.value())
-            };
-            let part = Part {
-                namespace: 1,
-                key: name[2..].to_vec(),
-                what,
-                condition: Condition::Any,
-                writer: 0,
-                expiry_ms: 0,
-                may_use_reserve: false,
-            };
-            let shard = self.node.shard_of(key_of(&name));
-            by_shard.entry(shard).or_default().push(part);
-            all.push((name, deleted));
-        }
-        let parts = by_shard.into_iter().collect();
-        (Request::Batch(parts), Asked::Batch(all))
-    }
-
-    fn sweep(&mut self) {
-        let at = self.random.usize(..self.node.store.shards.len());
-        let watermark = self.node.watermark();
-        self.node.store.shards[at].sweep(watermark);
     }
 
     /// The oracle learns what the watermark has passed.
@@ -410,10 +348,8 @@ impl World {
                 )
             }
             (Asked::Batch(parts), Ok(version)) => {
-                for (name, _) in parts {
-                    self.learn(name)?;
-                }
-                self.add_late(version, Done::Batch(parts.clone()))
+                let done = self.done_of(parts, version.number())?;
+                self.add_late(version, Done::Batch(done))
             }
             (Asked::Snapshot, Ok(moment)) => {
                 self.snapshots.push(moment);
@@ -515,6 +451,10 @@ impl World {
                 continue;
             };
             same(&format!("a version of {name:?}"), &self.of(held), one)?;
+            let expiry_ms = self.expiries.get(&one.source).copied().unwrap_or(0);
+            let store = self.node.shard_there(key_of(name));
+            let found_ms = store.versions().expiry_ms(held);
+            same(&format!("when {one:?} expires"), &found_ms, &expiry_ms)?;
             same(
                 &format!("gap before {one:?}"),
                 &held.place.has_gap(),
@@ -545,16 +485,6 @@ impl World {
             deleted: held.place.is_deleted(),
             trimmed: false,
         }
-    }
-}
-
-/// Entries of deleted keys stay: that they go is judged on the engine alone, and so is min-count.
-fn settings(random: &mut Rng) -> Settings {
-    Settings {
-        min_age_us: random.u64(..3) * 1_000_000,
-        keep_deleted_us: 600_000_000,
-        min_count: random.u32(1..4),
-        counted: 1,
     }
 }
 

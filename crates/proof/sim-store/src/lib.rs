@@ -15,6 +15,7 @@
 //! [`crash`] plays histories on a whole store on a simulated disk, several shards and their control log, and stops
 //! process or machine at any step, in recovery too. `tests/crash.rs` does so at every one.
 
+mod ask;
 pub mod compare;
 pub mod crash;
 pub mod judge;

@@ -144,6 +144,11 @@ impl Node {
         &mut self.store.shards[usize::from(number)]
     }
 
+    /// To look at.
+    pub(crate) fn shard_there(&self, key: Key<'_>) -> &Shard<Broken> {
+        &self.store.shards[usize::from(self.shard_of(key))]
+    }
+
     pub(crate) fn watermark(&self) -> Version {
         self.store.shared.watermark()
     }

@@ -98,10 +98,20 @@ impl Steady {
             may_use_reserve,
             ..Writer::default()
         };
+        self.write(name, what, Condition::Any, writer)
+    }
+
+    fn write(
+        &mut self,
+        name: &str,
+        what: What<'_>,
+        condition: Condition,
+        writer: Writer,
+    ) -> Result<Option<Version>, Refused> {
         for _ in 0..PATIENCE {
             let now_us = self.node.now_us();
             let shard = self.node.shard(key(name));
-            let written = shard.write(key(name), what, Condition::Any, writer, now_us);
+            let written = shard.write(key(name), what, condition, writer, now_us);
             match written {
                 Ok(Written::Version(version)) => {
                     self.settle();
@@ -127,6 +137,48 @@ impl Steady {
     pub fn put(&mut self, name: &str, value: &[u8]) -> Result<Version, Refused> {
         let put = self.write_as(name, What::Put(value), false)?;
         Ok(put.expect("a put makes a version"))
+    }
+
+    /// Puts a value on a condition.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn put_if(
+        &mut self,
+        name: &str,
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Option<Version>, Refused> {
+        self.write(name, What::Put(value), condition, Writer::default())
+    }
+
+    /// Puts a value that is over at this time.
+    ///
+    /// # Panics
+    /// It is refused.
+    pub fn put_expiring(&mut self, name: &str, value: &[u8], expiry_ms: u64) -> Version {
+        let writer = Writer {
+            expiry_ms,
+            ..Writer::default()
+        };
+        let put = self.write(name, What::Put(value), Condition::Any, writer);
+        put.expect("there is room").expect("a put makes a version")
+    }
+
+    /// When a key's head is over.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn expiry_ms(&mut self, name: &str) -> u64 {
+        let held = self.look_up(name, Selector::Head);
+        let held = held.expect("the key is there").expect("it has a head");
+        self.node.shard_there(key(name)).versions().expiry_ms(&held)
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.node.now_us() / 1000
     }
 
     /// A write that nobody waits for: it is not durable.

@@ -119,6 +119,7 @@ impl World {
                 ));
             }
         }
-        self.add_late(Version::new(version), Done::Batch(parts))
+        let done = self.done_of(&parts, version)?;
+        self.add_late(Version::new(version), Done::Batch(done))
     }
 }

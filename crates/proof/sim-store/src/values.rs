@@ -10,7 +10,7 @@ use erb_store::shard::{NotWritten, Writer};
 use erb_store::{Came, Condition, Held, Key, Needed, Origin, Place, Reading, Refused};
 use erb_store::{RollBack, Target, Version};
 
-use crate::crash::{Asked, KEYS, World, name_of};
+use crate::crash::{Asked, Done, KEYS, World, name_of};
 use crate::judge::{Judgement, key_of, same};
 
 /// Reads that are under way at once.
@@ -42,6 +42,88 @@ impl World {
                 let record = record.map_err(|damage| format!("{name:?} {held:?}: {damage}"))?;
                 self.sources.insert(there, record.head.version.number());
             }
+        }
+        Ok(())
+    }
+
+    /// Whether a condition is met by what is there now.
+    pub(crate) fn is_met(&mut self, name: &[u8], condition: Condition) -> Result<bool, String> {
+        self.learn(name)?;
+        let head = self.listed(name, Version::MAX)?.last().copied();
+        let clock_us = self.node.store.shared.clock().last().micros();
+        let now_ms = self.node.now_us().max(clock_us) / 1000;
+        let is_over = |held: &Held| {
+            let there = held.place.address().map(|it| self.node.seat(it));
+            let source = there.and_then(|it| self.sources.get(&it));
+            let expiry_ms = source.and_then(|source| self.expiries.get(source));
+            expiry_ms.is_some_and(|at_ms| *at_ms <= now_ms)
+        };
+        let is_absent = head.is_none_or(|head| head.place.is_deleted() || is_over(&head));
+        Ok(match condition {
+            Condition::Absent => is_absent,
+            Condition::Present => !is_absent,
+            _ => true,
+        })
+    }
+
+    /// What a batch has done: a delete of what was over does nothing.
+    pub(crate) fn done_of(
+        &mut self,
+        parts: &[(Vec<u8>, bool)],
+        version: u64,
+    ) -> Result<Vec<(Vec<u8>, bool)>, String> {
+        let mut done = Vec::new();
+        for (name, deleted) in parts {
+            self.learn(name)?;
+            let listed = self.listed(name, Version::MAX)?;
+            let before = listed
+                .iter()
+                .rev()
+                .find(|held| held.version.number() < version);
+            let place = before.and_then(|held| held.place.address());
+            let source = place.and_then(|it| self.sources.get(&self.node.seat(it)));
+            let may_be_over = source.is_some_and(|source| self.expiries.contains_key(source));
+            let is_there = listed.iter().any(|held| held.version.number() == version);
+            if is_there || !deleted || !may_be_over {
+                done.push((name.clone(), *deleted));
+            }
+        }
+        Ok(done)
+    }
+
+    /// A part of a shard's keys is swept. What is over gets delete markers.
+    pub(crate) fn sweep(&mut self) -> Judgement {
+        let at = self.random.usize(..self.node.store.shards.len());
+        let names = (0..KEYS).map(name_of);
+        let names = names.filter(|name| usize::from(self.node.shard_of(key_of(name))) == at);
+        let (mut present, mut swept) = (Vec::new(), Vec::new());
+        for name in names.collect::<Vec<_>>() {
+            let is_over = !self.is_met(&name, Condition::Present)?;
+            let head = self.listed(&name, Version::MAX)?.last().copied();
+            present.extend(head.map(|head| (name, head, is_over)));
+        }
+        let watermark = self.node.watermark();
+        self.node.store.shards[at].sweep(watermark);
+        for (name, before, is_over) in present {
+            let head = self.listed(&name, Version::MAX)?.last().copied();
+            let Some(head) = head.filter(|head| head.version != before.version) else {
+                continue;
+            };
+            if !is_over || before.place.is_deleted() || !head.place.is_deleted() {
+                return Err(format!("{name:?} was swept from {before:?} to {head:?}"));
+            }
+            swept.push((head.version, name));
+        }
+        swept.sort();
+        for (version, name) in swept {
+            self.given(version)?;
+            self.learn(&name)?;
+            let done = Done::Write {
+                name,
+                deleted: true,
+            };
+            self.pending
+                .insert(version.number(), (Some(at as u16), done));
         }
         Ok(())
     }
