@@ -12,7 +12,7 @@
 //! 28 u32 bytes of its content               4 u32 versions
 //! 32 u32 CRC of the content                 8 u64 epoch
 //! 36 zeros                                 16 key, then of each version u64 number, u64 place
-//! 60 u32 CRC of bytes 0 to 60, seeded
+//! 60 u32 CRC of bytes 0 to 60, seeded          and of one that expires u64 when, ms
 //! 64 content, zeros up to a multiple of 4,096
 //! ```
 //!
@@ -140,9 +140,15 @@ impl<R: Rules> CheckpointWriter<R> {
             out.extend_from_slice(&(key.versions.len() as u32).to_le_bytes());
             out.extend_from_slice(&key.epoch.number().to_le_bytes());
             out.extend_from_slice(&key.bytes);
+            let mut expiries = key.expiries.iter();
             for held in &key.versions {
                 out.extend_from_slice(&held.version.number().to_le_bytes());
                 out.extend_from_slice(&held.place.to_bits().to_le_bytes());
+                if held.place.expires() {
+                    let is_lost = self.rules.makes(Mistake::ExpiryNotSaved);
+                    let expiry_ms = expiries.next().copied().filter(|_| !is_lost);
+                    out.extend_from_slice(&expiry_ms.unwrap_or(0).to_le_bytes());
+                }
             }
         }
         self.keys += slice.len() as u64;
@@ -400,16 +406,27 @@ fn read_key(from: &mut Reader<'_>) -> Option<Option<Saved>> {
     if key_bytes > KEY_BYTES_MAX || count == 0 {
         return None;
     }
-    let bytes = ahead.take(key_bytes);
-    let (Some(bytes), Some(numbers)) = (bytes, ahead.take(count * VERSION_BYTES)) else {
+    let Some(bytes) = ahead.take(key_bytes) else {
         return Some(None);
     };
-    let mut versions = Vec::with_capacity(count);
-    for held in numbers.chunks_exact(VERSION_BYTES) {
+    // As many as are there, whatever the head says.
+    let mut versions = Vec::with_capacity(count.min(ahead.0.len() / VERSION_BYTES));
+    let mut expiries = Vec::new();
+    for _ in 0..count {
+        let Some(held) = ahead.take(VERSION_BYTES) else {
+            return Some(None);
+        };
+        let place = Place::from_bits(u64_at(held, 8))?;
         versions.push(Held {
             version: Version::new(u64_at(held, 0)),
-            place: Place::from_bits(u64_at(held, 8))?,
+            place,
         });
+        if place.expires() {
+            let Some(expiry_ms) = ahead.u64() else {
+                return Some(None);
+            };
+            expiries.push(expiry_ms);
+        }
     }
     *from = ahead;
     Some(Some(Saved {
@@ -417,5 +434,6 @@ fn read_key(from: &mut Reader<'_>) -> Option<Option<Saved>> {
         bytes: bytes.to_vec(),
         epoch: Version::new(epoch),
         versions,
+        expiries,
     }))
 }

@@ -19,8 +19,10 @@
 //!    back, and a snapshot needs no halt: its moment is at or above every floor that any shard has.
 //! 5. A segment that is taken has a higher number of uses than ever before.
 //! 6. Rows are forgotten when both checkpoints of every shard have them.
+//!
+//! What it does of space: `space.rs`.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::control_log::{ControlFailed, ControlLog, ControlWrite, ControlWriteOf};
@@ -32,6 +34,7 @@ use crate::mistake::{Mistake, Rules, Sound};
 use crate::retention::Settings;
 use crate::retention_clock::RetentionClock;
 use crate::rows::{ROWS_MAX, RollBack, Target};
+use crate::space::Unneeded;
 use crate::state::{CHECKPOINTS_KEPT, segment};
 use crate::version::{Version, Wall};
 use crate::view::Refused;
@@ -116,7 +119,11 @@ pub struct Control<R = Sound> {
     pub(crate) outbox: VecDeque<(u16, ToShard)>,
     /// Answers, with the version that the watermark has to pass first.
     pub(crate) answers: VecDeque<(Version, u64, Outcome)>,
-    free: BTreeSet<u32>,
+    pub(crate) free: BTreeSet<u32>,
+    /// Segments of logs that nobody needs but checkpoints.
+    pub(crate) unneeded: BTreeMap<u32, Unneeded>,
+    /// By shard: segments of its larger checkpoint.
+    pub(crate) checkpoint_sizes: Vec<u32>,
     /// Shards that wait for a segment: of their log, or of the checkpoint with this number.
     starving: VecDeque<(u16, Option<(u64, u32)>)>,
     next_orders: Vec<u64>,
@@ -155,9 +162,10 @@ impl<R: Rules + Copy> Control<R> {
         let has_few = |all: &Vec<Checkpoint>| all.len() < CHECKPOINTS_KEPT;
         let lacks: Vec<u16> = (0..)
             .zip(&state.checkpoints)
-            .filter(|(_, all)| has_few(all) && state.forgotten > Version::ZERO)
+            .filter(|(shard, all)| has_few(all) && !state.is_log_whole(*shard))
             .map(|(shard, _)| shard)
             .collect();
+        let checkpoint_sizes = state.checkpoint_sizes();
         let mut control = Self {
             shared,
             retention_clock,
@@ -169,6 +177,8 @@ impl<R: Rules + Copy> Control<R> {
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
             free,
+            unneeded: BTreeMap::new(),
+            checkpoint_sizes,
             starving: VecDeque::new(),
             next_orders,
             checkpointing: vec![None; shards],
@@ -180,6 +190,7 @@ impl<R: Rules + Copy> Control<R> {
         lacks
             .into_iter()
             .for_each(|shard| control.begin_checkpoint(shard));
+        control.note_space();
         control
     }
 
@@ -285,8 +296,11 @@ impl<R: Rules + Copy> Control<R> {
             ToControl::Done(version) => self.shard_is_done(shard, version),
             ToControl::WantsCheckpoint => self.begin_checkpoint(shard),
             ToControl::Checkpointed(checkpoint) => self.checkpointed(shard, checkpoint),
+            ToControl::Unneeded(number, behind) => self.unneeded(shard, number, behind),
+            ToControl::Left(number) => self.left(number),
         }
         self.give_segments();
+        self.note_space();
         self.turn();
     }
 
@@ -369,7 +383,9 @@ impl<R: Rules + Copy> Control<R> {
     }
 
     fn checkpointed(&mut self, shard: u16, checkpoint: Checkpoint) {
-        self.checkpointing[usize::from(shard)] = None;
+        if let Some((_, segments)) = self.checkpointing[usize::from(shard)].take() {
+            self.checkpoint_sizes[usize::from(shard)] = segments;
+        }
         self.note(Entry::Checkpoint(shard, checkpoint));
         let kept: Vec<u64> = self.state().checkpoints[usize::from(shard)]
             .iter()
@@ -384,13 +400,7 @@ impl<R: Rules + Copy> Control<R> {
             self.free_segment(number, state);
         }
         self.forget_rows();
-    }
-
-    fn free_segment(&mut self, number: u32, state: SegmentState) {
-        let used_for = UsedFor::Nothing;
-        self.note(Entry::Segment(number, SegmentState { used_for, ..state }));
-        // Taken again behind this entry in the same log: so not before it.
-        self.free.insert(number);
+        self.leave_segments();
     }
 
     fn forget_rows(&mut self) {
@@ -460,6 +470,7 @@ impl<R: Rules + Copy> Control<R> {
                 self.begin_checkpoint(shard);
             }
         }
+        self.checkpoint_for_space();
         self.begin_operation();
     }
 

@@ -264,6 +264,7 @@ fn encode_used(out: Writer, used_for: UsedFor) -> Writer {
             let Some(end) = end else { return out.u8(0) };
             let out = out.u8(1 + u8::from(end.directory.is_some()));
             let out = out.u64(end.bytes).u64(end.lsn).u32(end.crc);
+            let out = out.u32(end.sectors);
             match end.directory {
                 Some(directory) => out.u32(directory.bytes).u32(directory.crc),
                 None => out,
@@ -288,6 +289,7 @@ fn decode_used(from: &mut Reader<'_>) -> Option<UsedFor> {
                     bytes: from.u64()?,
                     lsn: from.u64()?,
                     crc: from.u32()?,
+                    sectors: from.u32()?,
                     directory: None,
                 });
             }
@@ -353,9 +355,11 @@ pub(crate) mod tests {
     }
 
     prop_compose! {
-        fn ends()(bytes: u64, lsn: u64, crc: u32, directory: Option<(u32, u32)>) -> LogEnd {
+        fn ends()(
+            bytes: u64, lsn: u64, crc: u32, sectors: u32, directory: Option<(u32, u32)>,
+        ) -> LogEnd {
             let directory = directory.map(|(bytes, crc)| DirectoryAt { bytes, crc });
-            LogEnd { bytes, lsn, crc, directory }
+            LogEnd { bytes, lsn, crc, sectors, directory }
         }
     }
 

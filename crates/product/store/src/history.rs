@@ -73,6 +73,13 @@ impl Arrays {
         &slab.get(array.index)[..array.length as usize]
     }
 
+    pub(crate) fn get_mut(&mut self, array: Array) -> &mut [Held] {
+        if array.class == 0 {
+            return &mut [];
+        }
+        &mut self.slab(array.class).get_mut(array.index)[..array.length as usize]
+    }
+
     /// Adds one at the end.
     pub(crate) fn push(&mut self, array: Array, held: Held) -> Array {
         let length = array.length as usize;

@@ -13,6 +13,7 @@
 
 use crate::history::{Arrays, Held};
 use crate::key::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Key, KeyHasher, Name};
+use crate::place::Place;
 use crate::slab::Slab;
 use crate::table::{Entry, Table};
 use crate::version::Version;
@@ -238,6 +239,32 @@ impl Index {
         let entry = self.get_mut(spot);
         entry.set_older(older);
         entry.set_head(head);
+    }
+
+    /// Versions of a key whose content lies at an address have it elsewhere now: where it was. None: there are none.
+    /// `is_partial`: only the newest of them.
+    pub(crate) fn move_places(
+        &mut self,
+        spot: Spot,
+        from: u64,
+        to: Place,
+        is_partial: bool,
+    ) -> Option<Place> {
+        let (mut old, array, mut head) = (None, self.get(spot).older(), self.get(spot).head());
+        let mut move_one = |held: &mut Held| {
+            if held.place.address() == Some(from) && !(is_partial && old.is_some()) {
+                old = Some(held.place.as_written());
+                held.place = held.place.moved_to(to);
+            }
+        };
+        move_one(&mut head);
+        self.older
+            .get_mut(array)
+            .iter_mut()
+            .rev()
+            .for_each(move_one);
+        self.get_mut(spot).set_head(head);
+        old
     }
 
     /// Gives a key these older versions instead, and its head with or without a gap before it.

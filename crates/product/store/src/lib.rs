@@ -6,19 +6,20 @@
 //! - [`Clock`] and [`Wall`] give versions, each of which is a moment too.
 //! - [`RetentionClock`] says how old versions are, whatever the wall clock says.
 //! - [`Versions`] is what one shard knows: keys with all their versions, conditional writes, restores, roll back
-//!   of scopes, reads at a cut, snapshots, retention, trims, sweeps, what a checkpoint saves and replay needs.
+//!   of scopes, expiry, reads at a cut, snapshots, retention, trims, sweeps, what a checkpoint saves and replay needs.
 //! - [`Log`](log::Log) writes [batches](batch) of [records](record) into segments, closes them with
 //!   [directories](directory), and [`Scan`](scan::Scan) finds all again after a crash.
 //! - [`ControlLog`](control_log::ControlLog) holds durably what concerns all shards: its [entries](entry) lie in one of
 //!   two areas, which the [superblock](superblock) names.
 //! - [`Control`](control::Control) coordinates by it: roll backs and batches over shards, snapshots, retention, time,
 //!   segments, checkpoints.
-//! - [`Shard`](shard::Shard) has one shard's versions and log, and writes its [checkpoints](checkpoint).
+//! - [`Shard`](shard::Shard) has one shard's versions and log, and writes its [checkpoints](checkpoint). It collects
+//!   segments, so that their [space](space) is used again, and checks what is [read](Reading) of values.
 //! - [`Shared`](watermark::Shared) has clock and watermark: what all shards know durably.
 //! - [`Opening`](opening::Opening) recovers all of that, and records where every log ended before anything is answered.
 //!
-//! What does not yet: GC of space (log segments are never freed), expiry, a cache of values, a scrub, the delay of
-//! shortened retention, locks, hosts.
+//! What does not yet: a cache of values, a scrub, the delay of shortened retention, locks, hosts. Copies of
+//! what is needed lie among what users write, not in a segment of their own.
 //!
 //! Invariants, each held by the file that is named:
 //! 1. No version is given twice, over crashes too, and none goes back: `version.rs`.
@@ -33,14 +34,18 @@
 //!    `log.rs`, `scan.rs`, `opening.rs`.
 //! 8. What shards rest on is durable in the control log first: `control.rs`, `control_log.rs`.
 //! 9. Nobody sees what a crash takes back: `watermark.rs`, `shard.rs`.
+//! 10. Space is used again only when nobody needs what is there, checkpoints and readers included: `collect.rs`,
+//!     `space.rs`.
 
 pub mod batch;
 mod bytes;
 pub mod checkpoint;
+mod collect;
 pub mod control;
 pub mod control_log;
 pub mod directory;
 pub mod entry;
+mod expiry;
 mod history;
 mod index;
 pub mod key;
@@ -48,9 +53,11 @@ pub mod layout;
 pub mod log;
 pub mod message;
 pub mod mistake;
+mod moves;
 pub mod opening;
 mod operation;
 pub mod place;
+mod reading;
 pub mod record;
 mod replay;
 mod retention;
@@ -60,23 +67,29 @@ pub mod scan;
 pub mod shard;
 mod shard_turn;
 mod slab;
+pub mod space;
 pub mod state;
 pub mod superblock;
 mod sweep;
 mod table;
+mod usage;
 pub mod version;
 mod versions;
 mod view;
 pub mod watermark;
 
+pub use collect::ShardRead;
+pub use expiry::EXPIRY_BYTES_BUDGET;
 pub use history::{Held, OLDER_MAX};
 pub use index::{KEY_BYTES_BUDGET, VERSION_BYTES_BUDGET};
 pub use key::{Key, KeyHasher};
 pub use place::{Origin, Place};
+pub use reading::{Came, Reading};
 pub use retention::{Retention, SNAPSHOTS_MAX, Settings};
 pub use retention_clock::{RetentionClock, SAMPLES_MAX, Sample};
 pub use rows::{ROWS_MAX, RollBack, Target};
 pub use sweep::{Saved, Swept, TRIMMED_MAX, Trim};
+pub use usage::Needed;
 pub use version::{Clock, Version, Wall};
 pub use versions::{Condition, Listed, Page, Versions};
 pub use view::{Refused, Selector};

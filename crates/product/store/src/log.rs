@@ -21,6 +21,7 @@ use crate::batch::{
 };
 use crate::directory::{DIRECTORY_SHARE, DirectoryWriter};
 use crate::mistake::{Mistake, Rules, Sound};
+use crate::place::sectors;
 use crate::record::{Change, Seat, record_bytes};
 
 /// Most writes of batches under way.
@@ -63,6 +64,8 @@ pub struct LogEnd {
     pub lsn: u64,
     /// Checksum of the head before it.
     pub crc: u32,
+    /// Sectors that records touch which versions can need; one that two of them touch counts twice.
+    pub sectors: u32,
     /// The segment's directory, behind the batches.
     pub directory: Option<DirectoryAt>,
 }
@@ -118,6 +121,8 @@ struct Current {
     used: u64,
     /// Number of its first batch, and checksum before it.
     begin: (u64, u32),
+    /// See [`LogEnd::sectors`].
+    sectors: u32,
     /// None: it would be too large.
     directory: Option<DirectoryWriter>,
 }
@@ -239,6 +244,9 @@ impl<R: Rules> Log<R> {
         let address = open.push(change);
         if let Some(current) = &mut self.current {
             let offset = address - current.segment.seat.address;
+            if change.kind.has_place() {
+                current.sectors += sectors(address, bytes as u64) as u32;
+            }
             if let Some(directory) = &mut current.directory {
                 directory.push(change, self.start.lsn, offset);
             }
@@ -267,6 +275,7 @@ impl<R: Rules> Log<R> {
                 segment: next,
                 used: 0,
                 begin,
+                sectors: 0,
                 directory: directory.then(|| DirectoryWriter::new(begin.0, begin.1)),
             });
             self.give_up_directory(change);
@@ -295,6 +304,7 @@ impl<R: Rules> Log<R> {
             bytes: current.used,
             lsn: self.start.lsn,
             crc: self.start.crc_before,
+            sectors: current.sectors,
             directory: at,
         };
         let room = padded.as_ref().map_or(0, |bytes| bytes.len() as u64);

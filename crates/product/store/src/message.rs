@@ -15,6 +15,8 @@ pub enum What<'a> {
     Put(&'a [u8]),
     /// It gets a delete marker, if it has a value.
     Delete,
+    /// It gets a delete marker, if its value is over.
+    Expire,
     /// It gets the content of one of its versions.
     Restore(Selector),
 }
@@ -34,6 +36,8 @@ pub struct Part {
     pub writer: u32,
     /// Of a put: milliseconds since 1970; 0: none.
     pub expiry_ms: u64,
+    /// The reserve is for whoever writes this.
+    pub may_use_reserve: bool,
 }
 
 /// [`What`], owned.
@@ -89,6 +93,8 @@ pub enum ToShard {
     BeginCheckpoint(u64),
     /// Rows up to this one are in all checkpoints.
     ForgetRows(Version),
+    /// No checkpoint needs this segment of the log: leave it once no read of it is under way.
+    Leave(u32),
 }
 
 /// To the control log, from a shard.
@@ -113,4 +119,8 @@ pub enum ToControl {
     WantsCheckpoint,
     /// A checkpoint is durable.
     Checkpointed(Checkpoint),
+    /// Of this segment of the log nothing is needed, but by this checkpoint or those before it.
+    Unneeded(u32, u64),
+    /// It has left this segment of the log.
+    Left(u32),
 }

@@ -94,7 +94,45 @@ pub enum Mistake {
     CommitBeforeParts,
     /// A batch is forgotten before *done* is durable.
     DoneBeforeDurable,
+    /// A move changes one of the versions that share a place.
+    SharedPlaceStays,
+    /// A record is not needed any more when one of the versions that share it goes.
+    SharedPlaceCeases,
+    /// The index names a copy that is not durable.
+    MoveNotDurable,
+    /// A segment is free when nothing in it is needed, whatever checkpoints need.
+    SegmentFreedAtOnce,
+    /// It is free when the newer checkpoint does not need it.
+    SegmentFreedAfterOne,
+    /// It is free although a read of it is under way.
+    ReadsIgnored,
+    /// Nobody is told how much is free.
+    SpaceUnknown,
+    /// A move does not take along when its value expires.
+    ExpiryStays,
+    /// A checkpoint does not save when values expire.
+    ExpiryNotSaved,
+    /// A value that is over counts as there.
+    ExpiredIsThere,
 }
+
+/// Those of expiry.
+pub const EXPIRY_MISTAKES: [Mistake; 3] = [
+    Mistake::ExpiryStays,
+    Mistake::ExpiryNotSaved,
+    Mistake::ExpiredIsThere,
+];
+
+/// Those of space.
+pub const SPACE_MISTAKES: [Mistake; 7] = [
+    Mistake::SharedPlaceStays,
+    Mistake::SharedPlaceCeases,
+    Mistake::MoveNotDurable,
+    Mistake::SegmentFreedAtOnce,
+    Mistake::SegmentFreedAfterOne,
+    Mistake::ReadsIgnored,
+    Mistake::SpaceUnknown,
+];
 
 /// Those of the whole store: control log, checkpoints, several shards.
 pub const STORE_MISTAKES: [Mistake; 19] = [

@@ -28,7 +28,7 @@ use crate::record::Kind;
 use crate::replay::Replay;
 use crate::retention_clock::RetentionClock;
 use crate::scan::{Logged, Scan, Scanned};
-use crate::shard::Shard;
+use crate::shard::{self, Shard};
 use crate::state::{CHECKPOINTS_KEPT, State};
 use crate::superblock::{NoSuperblock, Superblock};
 use crate::version::{Clock, Version};
@@ -106,15 +106,8 @@ pub enum OpenError {
     Unfinished,
 }
 
-/// What recovery has found of a shard.
-#[derive(Debug)]
-struct Recovered<R> {
-    versions: Versions<R>,
-    start: Start,
-    owed: Vec<Version>,
-    /// What the control log has to learn.
-    entries: Vec<Entry>,
-}
+/// What recovery has found of a shard, and what the control log has to learn of it.
+type Recovered<R> = (shard::Found<R>, Vec<Entry>);
 
 /// A shard's recovery.
 #[derive(Debug)]
@@ -312,7 +305,7 @@ impl<R: Rules + Copy> Opening<R> {
         }
         let all = &found.state.checkpoints[usize::from(shard)];
         let mut candidates: Vec<Option<Checkpoint>> = Vec::new();
-        if all.len() < CHECKPOINTS_KEPT && found.state.forgotten == Version::ZERO {
+        if all.len() < CHECKPOINTS_KEPT && found.state.is_log_whole(shard) {
             candidates.push(None);
         }
         candidates.extend(all.iter().copied().map(Some));
@@ -349,15 +342,11 @@ impl<R: Rules + Copy> Opening<R> {
         let is_recorded = !self.rules.makes(Mistake::EndsUnrecorded);
         let mut shards = Vec::new();
         let mut entries = Vec::new();
-        for mut recovered in self.recovered {
-            entries.append(&mut recovered.entries);
-            let start = Start {
-                incarnation: log.superblock().incarnation,
-                ..recovered.start
-            };
-            let (versions, owed) = (recovered.versions, &recovered.owed);
-            let shared = Arc::clone(&shared);
-            shards.push(Shard::new(shared, versions, start, owed, self.rules));
+        let mut recovered = Vec::new();
+        for (mut found, mut learnt) in self.recovered {
+            entries.append(&mut learnt);
+            found.start.incarnation = log.superblock().incarnation;
+            recovered.push(found);
         }
         for entry in entries.into_iter().filter(|_| is_recorded) {
             let added = log.add(entry);
@@ -366,6 +355,11 @@ impl<R: Rules + Copy> Opening<R> {
         for entry in unfinished_checkpoints(log.state()) {
             let added = log.add(entry);
             added.expect("a segment of the state can be freed");
+        }
+        for (number, mut found) in (0..).zip(recovered) {
+            found.logged = log.state().log_segments(&block.layout, number, 0);
+            let shared = Arc::clone(&shared);
+            shards.push(Shard::new(shared, block.layout, found, self.rules));
         }
         Ok(Opened {
             control: Control::new(Arc::clone(&shared), log, clock, self.rules),
@@ -382,6 +376,7 @@ fn keys<R: Rules + Copy>(found: &Found, memory_limit_bytes: usize, rules: R) -> 
     let hasher = KeyHasher::new(found.block.hash_secret);
     let retention = found.state.retention.clone();
     let mut versions = Versions::new(hasher, retention, memory_limit_bytes, rules);
+    versions.count_segments(found.block.layout);
     for row in &found.state.rows {
         versions.roll_back(row.clone());
     }
@@ -537,12 +532,15 @@ impl<R: Rules + Copy> ShardOpening<R> {
         let damaged = self.dropped.iter();
         entries.extend(damaged.map(|number| Entry::CheckpointDropped(shard, *number)));
         let empty = keys(found, 0, rules);
-        Ok(Some(Recovered {
+        let last = found.state.checkpoints[usize::from(shard)].last();
+        let recovered = shard::Found {
             versions: std::mem::replace(&mut self.versions, empty),
             start,
             owed,
-            entries,
-        }))
+            logged: Vec::new(),
+            last_checkpoint: last.map_or(0, |last| last.number),
+        };
+        Ok(Some((recovered, entries)))
     }
 }
 

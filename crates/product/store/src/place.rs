@@ -5,7 +5,8 @@
 //! bits 63:62  origin: 0 written, 1 restored, 2 rolled back
 //! bit  61     deleted: there is no value
 //! bit  60     gap: the version before it was trimmed
-//! bits 59:47  sectors of 512 bytes that the record touches
+//! bit  59     expires: the put said when
+//! bits 58:47  sectors of 512 bytes that the record touches
 //! bits 46:0   address of the record in the store, in units of 8 bytes
 //! ```
 //!
@@ -25,10 +26,16 @@ const ORIGIN_SHIFT: u32 = 62;
 const DELETED: u64 = 1 << 61;
 const GAP: u64 = 1 << 60;
 const SECTORS_SHIFT: u32 = 47;
-const SECTORS_MASK: u64 = (1 << 13) - 1;
+const EXPIRES: u64 = 1 << 59;
+const SECTORS_MASK: u64 = (1 << 12) - 1;
 const ADDRESS_MASK: u64 = (1 << SECTORS_SHIFT) - 1;
 /// Addresses lie below it: one pebibyte.
 pub const ADDRESS_END_BYTES: u64 = RECORD_ALIGN_BYTES << SECTORS_SHIFT;
+
+/// Sectors that so many bytes from an address on touch.
+pub(crate) fn sectors(address: u64, bytes: u64) -> u64 {
+    (address + bytes).div_ceil(SECTOR_BYTES) - address / SECTOR_BYTES
+}
 
 /// Who made a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +59,12 @@ impl Place {
     /// Of a put or delete: its record lies at this address and has so many bytes.
     ///
     /// # Panics
-    /// The address is 0, no multiple of 8, or above [`ADDRESS_END_BYTES`]; the record has 4 MiB or more.
+    /// The address is 0, no multiple of 8, or above [`ADDRESS_END_BYTES`]; the record has 2 MiB or more.
     #[must_use]
     pub fn written(address: u64, bytes: u64, is_delete: bool) -> Self {
         assert!(address > 0 && address < ADDRESS_END_BYTES && address % RECORD_ALIGN_BYTES == 0);
-        let first = address / SECTOR_BYTES;
-        let sectors = (address + bytes).div_ceil(SECTOR_BYTES) - first;
-        assert!(sectors <= SECTORS_MASK, "a record has at most 4 MiB");
+        let sectors = sectors(address, bytes);
+        assert!(sectors <= SECTORS_MASK, "a record has less than 2 MiB");
         let deleted = if is_delete { DELETED } else { 0 };
         Self(deleted | (sectors << SECTORS_SHIFT) | (address / RECORD_ALIGN_BYTES))
     }
@@ -72,6 +78,35 @@ impl Place {
             Origin::RolledBack => 2,
         };
         Self((self.0 & !(3 << ORIGIN_SHIFT) & !GAP) | (number << ORIGIN_SHIFT))
+    }
+
+    /// Of a put that said when its value expires, or that it does not.
+    #[must_use]
+    pub fn with_expiry(self, expires: bool) -> Self {
+        Self(if expires {
+            self.0 | EXPIRES
+        } else {
+            self.0 & !EXPIRES
+        })
+    }
+
+    /// The content's put said when it expires.
+    #[must_use]
+    pub fn expires(self) -> bool {
+        self.0 & EXPIRES != 0
+    }
+
+    /// The place itself, as its put or delete has it.
+    #[must_use]
+    pub fn as_written(self) -> Self {
+        self.again(Origin::Written)
+    }
+
+    /// The same version, whose content has been copied there.
+    #[must_use]
+    pub(crate) fn moved_to(self, to: Self) -> Self {
+        const WHERE: u64 = (SECTORS_MASK << SECTORS_SHIFT) | ADDRESS_MASK;
+        Self((self.0 & !WHERE) | (to.0 & WHERE))
     }
 
     /// The same, with a gap before it or without.
@@ -105,7 +140,7 @@ impl Place {
     /// Whether both have the same source.
     #[must_use]
     pub fn has_source_of(self, other: Self) -> bool {
-        self.again(Origin::Written) == other.again(Origin::Written)
+        self.as_written() == other.as_written()
     }
 
     /// Byte of the store at which the record begins; none: the key was never written.

@@ -2,12 +2,13 @@
 //! Records, of which batches are made. All numbers are little endian.
 //!
 //! ```text
-//!  0 u8  type: 1 put, 2 delete, 3 restore, 4 trim, 5 done, 6 control
+//!  0 u8  type: 1 put, 2 delete, 3 restore, 4 trim, 5 done, 6 control, 7 moved put, 8 moved delete
 //!  1 u8  flags: 1 part of a batch over shards
 //!  2 u16 bytes of the key
 //!  4 u32 bytes of the value
 //!  8 u64 version
-//! 16 u64 source: of a restore the version that it takes, of a trim its key's epoch, else the version
+//! 16 u64 source: of a restore the version that it takes, of a trim its key's epoch, of what was moved the address
+//!        from which, else the version
 //! 24 u32 namespace
 //! 28 u32 writer
 //! 32 u64 expiry, ms since 1970; 0: none
@@ -96,12 +97,31 @@ pub enum Kind {
     Done = 5,
     /// An [entry](crate::entry) of the control log.
     Control = 6,
+    /// A put that was copied here: what had its content there has it here.
+    MovedPut = 7,
+    /// The same of a delete.
+    MovedDelete = 8,
 }
 
 /// Flag of a part: it counts if the batch with its version is committed.
 const PART: u8 = 1;
 
 impl Kind {
+    /// A version can have its content there.
+    #[must_use]
+    pub fn has_place(self) -> bool {
+        matches!(
+            self,
+            Self::Put | Self::Delete | Self::MovedPut | Self::MovedDelete
+        )
+    }
+
+    /// There is a value.
+    #[must_use]
+    pub fn has_value(self) -> bool {
+        matches!(self, Self::Put | Self::MovedPut)
+    }
+
     fn from_byte(byte: u8) -> Option<Self> {
         let kinds = [
             Self::Put,
@@ -110,6 +130,8 @@ impl Kind {
             Self::Trim,
             Self::Done,
             Self::Control,
+            Self::MovedPut,
+            Self::MovedDelete,
         ];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -128,7 +150,8 @@ pub struct RecordHead {
     pub value_bytes: u32,
     /// Of a trim: when it was decided. Of a part and of done: the batch's.
     pub version: Version,
-    /// Of a restore the version that it takes, of a trim the key's epoch; else the version itself.
+    /// Of a restore the version that it takes, of a trim the key's epoch, of what was moved the address from which;
+    /// else the version itself.
     pub source: Version,
     /// The key's.
     pub namespace: u16,
@@ -277,6 +300,8 @@ impl RecordHead {
                 Kind::Trim => value_bytes % TRIMMED_BYTES == 0,
                 Kind::Done => value_bytes == 0 && self.key_bytes == 0,
                 Kind::Control => self.key_bytes == 0,
+                Kind::MovedPut => true,
+                Kind::MovedDelete => value_bytes == 0,
             }
     }
 }
@@ -334,16 +359,16 @@ mod tests {
     impl Owned {
         fn change(&self) -> Change<'_> {
             let source = match self.kind {
-                Kind::Restore | Kind::Trim => self.version - 1,
+                Kind::Restore | Kind::Trim | Kind::MovedPut | Kind::MovedDelete => self.version - 1,
                 _ => self.version,
             };
             let value = match self.kind {
-                Kind::Put | Kind::Control => &self.value[..],
+                Kind::Put | Kind::MovedPut | Kind::Control => &self.value[..],
                 Kind::Trim => &self.value[..self.value.len() / 8 * 8],
-                Kind::Delete | Kind::Restore | Kind::Done => &[],
+                Kind::Delete | Kind::MovedDelete | Kind::Restore | Kind::Done => &[],
             };
             let has_key = !matches!(self.kind, Kind::Done | Kind::Control);
-            let may_be_part = has_key && self.kind != Kind::Trim;
+            let may_be_part = matches!(self.kind, Kind::Put | Kind::Delete | Kind::Restore);
             Change {
                 kind: self.kind,
                 is_part: may_be_part && self.is_part,
@@ -364,6 +389,7 @@ mod tests {
         fn owned()(
             kind in prop::sample::select(vec![
                 Kind::Put, Kind::Delete, Kind::Restore, Kind::Trim, Kind::Done, Kind::Control,
+                Kind::MovedPut, Kind::MovedDelete,
             ]),
             is_part: bool,
             version in 1u64.., writer: u32, expiry_ms: u64, namespace: u16,
@@ -438,7 +464,7 @@ mod tests {
         #[test]
         fn hostile_heads_are_judged_field_by_field(
             mut bytes in prop::collection::vec(any::<u8>(), RECORD_HEAD_BYTES..300),
-            kind in 0u8..8, flags in 0u8..3, key_bytes in 0u16..80, value_bytes in 0u32..80,
+            kind in 0u8..10, flags in 0u8..3, key_bytes in 0u16..80, value_bytes in 0u32..80,
             namespace in 0u32..70_000, is_source: bool,
         ) {
             bytes[0] = kind;
@@ -456,7 +482,7 @@ mod tests {
             match decode_record(&bytes, SEAT) {
                 Ok(record) => {
                     prop_assert!(RECORD_HEAD_BYTES + record.key.bytes.len() + record.value.len() <= bytes.len());
-                    prop_assert!(flags < 2 && (1..=6).contains(&kind) && namespace < 65_536);
+                    prop_assert!(flags < 2 && (1..=8).contains(&kind) && namespace < 65_536);
                 }
                 Err(damage) => prop_assert_ne!(damage, Damage::Magic),
             }

@@ -10,10 +10,13 @@
 use std::collections::BTreeMap;
 
 use crate::checkpoint::Slices;
+use crate::history::Held;
 use crate::key::Key;
 use crate::mistake::{Mistake, Rules, Sound};
-use crate::record::{Kind, Record, RecordHead};
+use crate::place::{Origin, Place};
+use crate::record::{Kind, Record, RecordHead, decode_trimmed};
 use crate::scan::FoundAt;
+use crate::sweep::Trim;
 use crate::version::Version;
 use crate::versions::Versions;
 use crate::view::Refused;
@@ -115,5 +118,57 @@ impl<R: Rules> Replay<R> {
         }
         versions.recovered();
         self.error.map_or(Ok(self.newest), Err)
+    }
+}
+
+impl<R: Rules> Versions<R> {
+    /// A replayed restore: the version whose content it takes.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuch`] or [`Refused::Trimmed`]: the log lacks what was before.
+    pub fn replay_restore(
+        &mut self,
+        key: Key<'_>,
+        version: Version,
+        from: Version,
+    ) -> Result<(), Refused> {
+        let spot = self.touch(key, version)?.ok_or(Refused::NoSuch)?;
+        let place = self.view(spot).exactly(from)?.place;
+        let place = place.again(Origin::Restored);
+        self.push(spot, Held { version, place });
+        Ok(())
+    }
+
+    /// A record of the log, replayed. Those before it were, from a checkpoint on, and it was not.
+    ///
+    /// # Errors
+    /// As [`Versions::replay_restore`]; [`Refused::DigestTaken`].
+    pub fn replay(&mut self, address: u64, record: &Record<'_>) -> Result<(), Refused> {
+        let (head, key) = (&record.head, record.key);
+        match head.kind {
+            Kind::Put | Kind::Delete => {
+                let is_delete = head.kind == Kind::Delete;
+                let place = Place::written(address, head.bytes() as u64, is_delete);
+                let version = head.version;
+                self.apply_expiring(key, Held { version, place }, head.expiry_ms)
+            }
+            Kind::Restore => self.replay_restore(key, head.version, head.source),
+            Kind::MovedPut | Kind::MovedDelete => {
+                let is_delete = head.kind == Kind::MovedDelete;
+                let to = Place::written(address, head.bytes() as u64, is_delete);
+                self.move_place(key, head.source.number(), to);
+                Ok(())
+            }
+            Kind::Done | Kind::Control => Ok(()),
+            Kind::Trim => {
+                self.replay_trim(&Trim {
+                    namespace: key.namespace,
+                    bytes: key.bytes.to_vec(),
+                    epoch: head.source,
+                    versions: decode_trimmed(record.value).collect(),
+                });
+                Ok(())
+            }
+        }
     }
 }

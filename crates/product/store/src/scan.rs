@@ -22,6 +22,7 @@ use crate::batch::{BATCH_ALIGN_BYTES, BATCH_BYTES_MAX, Batch};
 use crate::directory::Directory;
 use crate::log::{DirectoryAt, IN_FLIGHT_MAX, LogEnd, Segment, Start};
 use crate::mistake::{Mistake, Rules, Sound};
+use crate::place::sectors;
 use crate::record::{Damage, Record};
 
 /// Bytes of a read: the longest batch, wherever it begins, and then some.
@@ -248,7 +249,11 @@ impl<R: Rules> Scan<R> {
             return BATCH_ALIGN_BYTES;
         }
         let lsn = batch.head.lsn;
+        let mut touched = 0;
         for (address, record) in batch.records().flatten() {
+            if record.head.kind.has_place() {
+                touched += sectors(address, record.head.bytes() as u64) as u32;
+            }
             each(FoundAt { address, lsn }, &record);
         }
         self.is_following = true;
@@ -259,11 +264,14 @@ impl<R: Rules> Scan<R> {
         self.expected_at = logged.segment.seat.address + bytes;
         if logged.end.is_none() {
             let number = logged.segment.number;
+            let before = self.ends.iter().find(|(other, _)| *other == number);
+            let before = before.map_or(0, |(_, end)| end.sectors);
             self.ends.retain(|(other, _)| *other != number);
             let end = LogEnd {
                 bytes,
                 lsn: lsn + 1,
                 crc: batch.crc,
+                sectors: before + touched,
                 directory: None,
             };
             self.ends.push((number, end));

@@ -13,20 +13,24 @@
 //! 4. What the shard itself has to log (parts, *done*, trims) comes before any other change.
 //! 5. A slice of a checkpoint is taken only while no batch is open. A checkpoint begins only while no part waits for
 //!    its commit.
-//! 6. A delete of what is not there makes no version: there is nothing that it could bring back, and a writer that
+//! 6. What collects segments stands in `collect.rs`, what reads values in `reading.rs`.
+//! 7. A delete of what is not there makes no version: there is nothing that it could bring back, and a writer that
 //!    deletes without end would take memory and space of all others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::checkpoint::CheckpointWriter;
+use crate::collect::{Collector, Moving};
 use crate::history::Held;
 use crate::key::Key;
+use crate::layout::Layout;
 use crate::log::{Log, NotAdded, Start, WriteOf};
 use crate::message::{Scope, ToControl, What};
 use crate::mistake::{Mistake, Rules, Sound};
 use crate::place::{Origin, Place};
 use crate::record::{Change, Kind, record_bytes};
+use crate::scan::Logged;
 use crate::sweep::Trim;
 use crate::version::Version;
 use crate::versions::{Condition, Versions};
@@ -35,6 +39,8 @@ use crate::watermark::Shared;
 
 /// Bytes of a record in memory of replay.
 const RECORD_COST_BYTES: usize = 64;
+
+const MILLISECOND_US: u64 = 1000;
 
 /// What a write has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +95,8 @@ pub struct Writer {
     pub writer: u32,
     /// Milliseconds since 1970; 0: none.
     pub expiry_ms: u64,
+    /// The reserve is for this writer.
+    pub may_use_reserve: bool,
 }
 
 #[derive(Debug)]
@@ -125,6 +133,7 @@ pub(crate) enum Queued {
     Part(usize, Version),
     Done(Version),
     Trim(Trim),
+    Move(Box<Moving>),
 }
 
 /// A shard.
@@ -132,6 +141,7 @@ pub(crate) enum Queued {
 pub struct Shard<R = Sound> {
     pub(crate) number: u16,
     pub(crate) store_id: u64,
+    pub(crate) layout: Layout,
     pub(crate) shared: Arc<Shared>,
     pub(crate) versions: Versions<R>,
     pub(crate) log: Log<R>,
@@ -147,29 +157,48 @@ pub struct Shard<R = Sound> {
     /// Bytes of records since the last checkpoint began.
     pub(crate) since_checkpoint: usize,
     pub(crate) has_asked_checkpoint: bool,
+    pub(crate) collector: Collector,
     pub(crate) outbox: VecDeque<ToControl>,
     pub(crate) rules: R,
 }
 
+/// What recovery has found of a shard.
+#[derive(Debug)]
+pub struct Found<R> {
+    /// Its keys.
+    pub versions: Versions<R>,
+    /// Where its log goes on.
+    pub start: Start,
+    /// Batches that it is to say *done* of.
+    pub owed: Vec<Version>,
+    /// Segments of its log.
+    pub logged: Vec<Logged>,
+    /// The number of its last checkpoint; 0: it has none.
+    pub last_checkpoint: u64,
+}
+
 impl<R: Rules + Copy> Shard<R> {
-    /// With what recovery has found: keys, where the log goes on, and batches that it is to say *done* of.
+    /// With what recovery has found.
     #[must_use]
-    pub fn new(
-        shared: Arc<Shared>,
-        versions: Versions<R>,
-        start: Start,
-        owed: &[Version],
-        rules: R,
-    ) -> Self {
+    pub fn new(shared: Arc<Shared>, layout: Layout, found: Found<R>, rules: R) -> Self {
+        let start = found.start;
+        let mut versions = found.versions;
+        let numbers = found.logged.iter().map(|it| it.segment.number);
+        let unneeded: Vec<u32> = numbers
+            .filter(|number| versions.needed(*number).records == 0)
+            .collect();
+        versions.usage.unneeded().extend(unneeded);
         Self {
             number: start.shard,
             store_id: start.store_id,
+            layout,
             shared,
             versions,
             log: Log::new(start, rules),
             has_asked_segment: false,
             outstanding: VecDeque::new(),
-            queue: owed.iter().copied().map(Queued::Done).collect(),
+            queue: found.owed.into_iter().map(Queued::Done).collect(),
+            collector: Collector::new(found.logged, found.last_checkpoint),
             frozen: None,
             dones: VecDeque::new(),
             checkpoint: None,
@@ -244,10 +273,17 @@ impl<R: Rules + Copy> Shard<R> {
         if !self.shared.is_open() || !self.queue.is_empty() {
             return Err(NotWritten::Busy);
         }
+        if !self.has_space_for(writer.may_use_reserve) {
+            return Err(NotWritten::Refused(Refused::NoSpace, Version::ZERO));
+        }
+        if self.is_slowed() {
+            return Err(NotWritten::Busy);
+        }
         let is_held = self.frozen.as_ref().is_some_and(|it| it.holds(key));
         if is_held && !self.rules.makes(Mistake::FreezeIgnored) {
             return Err(NotWritten::Frozen);
         }
+        self.note_time(now_us);
         let prepared = self.prepare(key, what, condition);
         let prepared = prepared.map_err(|(refused, seen)| NotWritten::Refused(refused, seen))?;
         let (kind, place, source) = match prepared {
@@ -264,12 +300,13 @@ impl<R: Rules + Copy> Shard<R> {
                 version,
                 source: source.unwrap_or(version),
                 writer: writer.writer,
-                expiry_ms: writer.expiry_ms,
+                expiry_ms: expiry_of(kind, writer.expiry_ms),
                 key,
                 value,
             };
             let held = self.log_change(&change, place)?;
-            let applied = self.versions.apply(key, held);
+            self.collector.since_piece += key.bytes.len() + value.len();
+            let applied = self.versions.apply_expiring(key, held, change.expiry_ms);
             assert!(applied.is_ok(), "what was prepared can be applied");
             Ok(Written::Version(version))
         });
@@ -288,11 +325,13 @@ impl<R: Rules + Copy> Shard<R> {
         let seen = head.ok().flatten().map_or(Version::ZERO, |it| it.version);
         let refused = |refused| (refused, seen);
         let head = self.versions.prepare(key, condition).map_err(refused)?;
-        let is_absent = head.is_none_or(|head| head.place.is_deleted());
+        let is_absent = self.versions.is_absent(head);
+        let is_over = head.is_some_and(|it| !it.place.is_deleted()) && is_absent;
         match what {
+            What::Expire if !is_over => Ok(Prepared::Nothing(seen)),
             What::Put(_) => Ok(Prepared::Change(Kind::Put, None, None)),
             What::Delete if is_absent => Ok(Prepared::Nothing(seen)),
-            What::Delete => Ok(Prepared::Change(Kind::Delete, None, None)),
+            What::Delete | What::Expire => Ok(Prepared::Change(Kind::Delete, None, None)),
             What::Restore(from) => {
                 let (place, from) = self.versions.restorable(key, from).map_err(refused)?;
                 Ok(Prepared::Change(Kind::Restore, Some(place), Some(from)))
@@ -344,17 +383,42 @@ impl<R: Rules + Copy> Shard<R> {
         if !is_free || self.log.has_failed() || !self.shared.is_open() {
             return false;
         }
+        self.note_time(0);
         let swept = self.versions.sweep(below.min(self.shared.watermark()));
         self.queue.extend(swept.trims.into_iter().map(Queued::Trim));
         self.log_queue();
+        for (namespace, bytes) in swept.expired {
+            let key = Key {
+                namespace,
+                bytes: &bytes,
+            };
+            // What is refused now is met again by the next sweep.
+            let writer = Writer::default();
+            let now_us = self.shared.clock().last().micros();
+            let written = self.write(key, What::Expire, Condition::Any, writer, now_us);
+            if written.is_err() {
+                break;
+            }
+        }
         true
     }
+
+    /// Values are over by the version clock, which does not go back.
+    pub(crate) fn note_time(&mut self, now_us: u64) {
+        let now_us = now_us.max(self.shared.clock().last().micros());
+        self.versions.set_now(now_us / MILLISECOND_US);
+    }
+}
+
+/// Only what is put expires.
+pub(crate) fn expiry_of(kind: Kind, expiry_ms: u64) -> u64 {
+    if kind == Kind::Put { expiry_ms } else { 0 }
 }
 
 pub(crate) fn value_of(what: What<'_>) -> &[u8] {
     match what {
         What::Put(value) => value,
-        What::Delete | What::Restore(_) => &[],
+        What::Delete | What::Expire | What::Restore(_) => &[],
     }
 }
 

@@ -6,13 +6,14 @@ use crate::checkpoint::{CheckpointWriter, Of};
 use crate::entry::Entry;
 use crate::history::Held;
 use crate::key::Key;
-use crate::message::{Scope, ToControl, ToShard};
+use crate::message::{PartWhat, Scope, ToControl, ToShard};
 use crate::mistake::{Mistake, Rules};
 use crate::record::{Change, Kind, encode_trimmed};
 use crate::shard::{
-    Frozen, NotWritten, Prepared, Queued, Shard, ShardWrite, ShardWriteOf, value_of,
+    Frozen, NotWritten, Prepared, Queued, Shard, ShardWrite, ShardWriteOf, expiry_of, value_of,
 };
 use crate::version::Version;
+use crate::view::Refused;
 
 /// A checkpoint is due when replay of what is behind the last one costs this part of reading the index.
 const CHECKPOINT_SHARE: usize = 2;
@@ -25,6 +26,7 @@ impl<R: Rules + Copy> Shard<R> {
         match message {
             ToShard::LogSegment(segment) => {
                 self.has_asked_segment = false;
+                self.collector.add(segment);
                 self.log.give_segment(segment);
             }
             ToShard::CheckpointSegment(segment) => {
@@ -43,6 +45,7 @@ impl<R: Rules + Copy> Shard<R> {
             ToShard::Retain(entry) => self.retain(&entry),
             ToShard::BeginCheckpoint(number) => self.begins_checkpoint = Some(number),
             ToShard::ForgetRows(up_to) => self.versions.forget_rows(up_to),
+            ToShard::Leave(number) => self.leave(number),
         }
         self.turn();
     }
@@ -54,6 +57,7 @@ impl<R: Rules + Copy> Shard<R> {
     }
 
     fn freeze(&mut self, scope: Scope) {
+        self.note_time(0);
         let (mut verdict, mut prepared) = (Ok(()), Vec::new());
         match &scope {
             Scope::RollBack(row) => {
@@ -61,6 +65,10 @@ impl<R: Rules + Copy> Shard<R> {
                 verdict = checked.map_err(|refused| (refused, Version::ZERO));
             }
             Scope::Batch(parts) => {
+                let mut wanted = parts.iter().map(|part| part.may_use_reserve);
+                if !wanted.all(|may| self.has_space_for(may)) {
+                    verdict = Err((Refused::NoSpace, Version::ZERO));
+                }
                 for part in parts {
                     let key = Key {
                         namespace: part.namespace,
@@ -115,6 +123,7 @@ impl<R: Rules + Copy> Shard<R> {
                     let change = own(Kind::Trim, Version::ZERO, trim.epoch, key, &value);
                     self.add(&change).map(|_| ())
                 }
+                Queued::Move(moving) => self.log_move(moving),
             };
             if logged.is_err() {
                 self.queue.push_front(queued);
@@ -161,7 +170,7 @@ impl<R: Rules + Copy> Shard<R> {
             version,
             source: source.unwrap_or(version),
             writer: part.writer,
-            expiry_ms: part.expiry_ms,
+            expiry_ms: expiry_of(kind, part.expiry_ms),
             key,
             value: value_of(part.what.borrowed()),
         };
@@ -189,7 +198,9 @@ impl<R: Rules + Copy> Shard<R> {
                         namespace: parts[at].namespace,
                         bytes: &parts[at].key,
                     };
-                    let applied = self.versions.apply(key, held);
+                    let is_put = matches!(parts[at].what, PartWhat::Put(_));
+                    let expiry_ms = if is_put { parts[at].expiry_ms } else { 0 };
+                    let applied = self.versions.apply_expiring(key, held, expiry_ms);
                     assert!(applied.is_ok(), "what was prepared can be applied");
                 }
             }
@@ -236,12 +247,14 @@ impl<R: Rules + Copy> Shard<R> {
             self.outbox.push_back(ToControl::Done(version));
         }
         while let Some((number, end)) = self.log.closed() {
+            self.collector.close(number, Some(end));
             self.outbox.push_back(ToControl::Closed(number, end));
         }
         if self.log.wants_segment() && !self.has_asked_segment {
             self.has_asked_segment = true;
             self.outbox.push_back(ToControl::WantsLogSegment);
         }
+        self.turn_collect();
         self.turn_checkpoint(durable_lsn);
     }
 
@@ -275,6 +288,7 @@ impl<R: Rules + Copy> Shard<R> {
             return;
         }
         self.begins_checkpoint = None;
+        self.collector.last_checkpoint = number;
         self.has_asked_checkpoint = false;
         self.since_checkpoint = 0;
         let of = Of {

@@ -224,6 +224,25 @@ impl State {
         found
     }
 
+    /// The keys follow from the shard's log alone: no row and no segment of it has gone.
+    #[must_use]
+    pub fn is_log_whole(&self, shard: u16) -> bool {
+        let orders = self
+            .segments
+            .iter()
+            .filter_map(|state| match state.used_for {
+                UsedFor::Log {
+                    shard: whose,
+                    order,
+                    ..
+                } if whose == shard => Some(order),
+                _ => None,
+            });
+        let has_none = self.checkpoints[usize::from(shard)].is_empty();
+        let has_first = orders.min().map_or(has_none, |order| order == 0);
+        has_first && self.forgotten == Version::ZERO
+    }
+
     /// The segments of a shard's checkpoint, in their order.
     #[must_use]
     pub fn checkpoint_segments(&self, layout: &Layout, shard: u16, number: u64) -> Vec<Segment> {

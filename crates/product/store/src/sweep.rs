@@ -14,6 +14,8 @@ use crate::history::Held;
 use crate::index::Spot;
 use crate::key::Key;
 use crate::mistake::{Mistake, Rules};
+use crate::place::Place;
+use crate::usage::different;
 use crate::version::Version;
 use crate::versions::Versions;
 
@@ -47,6 +49,8 @@ pub struct Saved {
     pub epoch: Version,
     /// Oldest first, at least one.
     pub versions: Vec<Held>,
+    /// Of those that expire: when, milliseconds since 1970.
+    pub expiries: Vec<u64>,
 }
 
 /// How far a sweep over all keys is.
@@ -69,6 +73,8 @@ struct Progress {
 pub struct Swept {
     /// For the log, in this order.
     pub trims: Vec<Trim>,
+    /// Keys whose head is over.
+    pub expired: Vec<(u16, Vec<u8>)>,
     /// The sweep has met all keys: rows up to this one may go, once that is saved.
     pub done: Option<Version>,
 }
@@ -103,6 +109,10 @@ impl<R: Rules> Versions<R> {
             if let Ok(spot) = self.index.find(key) {
                 self.index.settle(spot);
                 self.note_gap(spot);
+                let head = self.view(spot).last();
+                if head.is_some_and(|head| !head.place.is_deleted() && self.is_expired(&head)) {
+                    swept.expired.push((namespace, bytes));
+                }
             }
         }
         let progress = self.sweep.under_way.as_mut();
@@ -225,6 +235,9 @@ impl<R: Rules> Versions<R> {
             has_gap = false;
         }
         let length = view.len();
+        let gone = different(view.all().map(|held| held.place));
+        let rest: Vec<Place> = kept.iter().map(|held| held.place).collect();
+        self.cease(gone.into_iter(), rest.into_iter());
         if let Some(head) = kept.pop() {
             self.counts.older -= length - 1 - kept.len();
             self.index.replace(spot, &kept, head);
@@ -265,11 +278,13 @@ impl<R: Rules> Versions<R> {
                 self.resolve(spot, &bytes, Version::MAX);
             }
             let entry = self.index.get(spot);
+            let versions: Vec<Held> = self.view(spot).all().collect();
             saved.push(Saved {
                 namespace: entry.name().namespace,
                 bytes,
                 epoch: entry.epoch,
-                versions: self.view(spot).all().collect(),
+                expiries: self.expiries_of(&versions),
+                versions,
             });
         }
         (saved, next)
@@ -284,6 +299,7 @@ impl<R: Rules> Versions<R> {
         let Some((head, older)) = saved.versions.split_last() else {
             return;
         };
+        self.count_saved(saved);
         let spot = self.add_key(key, *head, saved.epoch);
         self.index.replace(spot, older, *head);
         self.counts.older += older.len();

@@ -20,15 +20,16 @@
 
 use std::collections::HashMap;
 
+use crate::expiry::EXPIRY_BYTES_BUDGET;
 use crate::history::{Held, OLDER_MAX};
 use crate::index::{Index, KEY_BYTES_BUDGET, Missing, Spot, VERSION_BYTES_BUDGET};
 use crate::key::{INLINE_BYTES_MAX, Key, KeyHasher, Name};
 use crate::mistake::{Mistake, Rules, Sound};
 use crate::place::{Origin, Place};
-use crate::record::{Kind, Record, decode_trimmed};
 use crate::retention::Retention;
 use crate::rows::{RollBack, Rows, Target};
-use crate::sweep::{Sweep, Trim};
+use crate::sweep::Sweep;
+use crate::usage::{Usage, different};
 use crate::version::Version;
 use crate::view::{Refused, Selector, View};
 
@@ -53,13 +54,16 @@ pub enum Condition {
 }
 
 impl Condition {
-    fn is_met(self, head: Option<Held>) -> bool {
-        let is_absent = head.is_none_or(|head| head.place.is_deleted());
+    fn is_met(self, head: Option<Held>, is_absent: bool) -> bool {
         match self {
             Self::Any => true,
             Self::Head(Version::ZERO) | Self::Absent => is_absent,
             Self::Present => !is_absent,
-            Self::Head(version) => head.is_some_and(|head| head.version == version),
+            Self::Head(version) => {
+                // A delete marker has a version that can be named; what is over has none any more.
+                let is_over = is_absent && head.is_some_and(|head| !head.place.is_deleted());
+                !is_over && head.is_some_and(|head| head.version == version)
+            }
         }
     }
 }
@@ -100,6 +104,9 @@ pub struct Versions<R = Sound> {
     pub(crate) retention: Retention,
     pub(crate) sweep: Sweep,
     pub(crate) counts: Counts,
+    pub(crate) usage: Usage,
+    /// The version clock.
+    pub(crate) now_ms: u64,
     memory_limit_bytes: usize,
     pub(crate) rules: R,
 }
@@ -119,6 +126,8 @@ impl<R: Rules> Versions<R> {
             retention,
             sweep: Sweep::default(),
             counts: Counts::default(),
+            usage: Usage::default(),
+            now_ms: 0,
             memory_limit_bytes,
             rules,
         }
@@ -156,7 +165,7 @@ impl<R: Rules> Versions<R> {
     /// Memory that the index has allocated.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.index.bytes()
+        self.index.bytes() + self.usage.expiries().bytes()
     }
 
     /// What that is at most, by the budgets.
@@ -165,55 +174,12 @@ impl<R: Rules> Versions<R> {
         self.index.len() * KEY_BYTES_BUDGET
             + self.counts.older * VERSION_BYTES_BUDGET
             + self.counts.long_key_bytes
+            + self.usage.expiries().len() * EXPIRY_BYTES_BUDGET
     }
 
     fn reserved_bytes(&self) -> usize {
         let versions: usize = self.counts.reserved.iter().map(|(_, keys)| keys).sum();
         versions * VERSION_BYTES_BUDGET
-    }
-
-    /// A replayed restore: the version whose content it takes.
-    ///
-    /// # Errors
-    /// [`Refused::NoSuch`] or [`Refused::Trimmed`]: the log lacks what was before.
-    pub fn replay_restore(
-        &mut self,
-        key: Key<'_>,
-        version: Version,
-        from: Version,
-    ) -> Result<(), Refused> {
-        let spot = self.touch(key, version)?.ok_or(Refused::NoSuch)?;
-        let place = self.view(spot).exactly(from)?.place;
-        let place = place.again(Origin::Restored);
-        self.push(spot, Held { version, place });
-        Ok(())
-    }
-
-    /// A record of the log, replayed. Those before it were, from a checkpoint on, and it was not.
-    ///
-    /// # Errors
-    /// As [`Versions::replay_restore`]; [`Refused::DigestTaken`].
-    pub fn replay(&mut self, address: u64, record: &Record<'_>) -> Result<(), Refused> {
-        let (head, key) = (&record.head, record.key);
-        match head.kind {
-            Kind::Put | Kind::Delete => {
-                let is_delete = head.kind == Kind::Delete;
-                let place = Place::written(address, head.bytes() as u64, is_delete);
-                let version = head.version;
-                self.apply(key, Held { version, place })
-            }
-            Kind::Restore => self.replay_restore(key, head.version, head.source),
-            Kind::Done | Kind::Control => Ok(()),
-            Kind::Trim => {
-                self.replay_trim(&Trim {
-                    namespace: key.namespace,
-                    bytes: key.bytes.to_vec(),
-                    epoch: head.source,
-                    versions: decode_trimmed(record.value).collect(),
-                });
-                Ok(())
-            }
-        }
     }
 
     /// Resolves a key: what rows up to `until` do to it, once.
@@ -255,7 +221,7 @@ impl<R: Rules> Versions<R> {
     }
 
     /// The key's entry, resolved; none if it has no version.
-    fn touch(&mut self, key: Key<'_>, until: Version) -> Result<Option<Spot>, Refused> {
+    pub(crate) fn touch(&mut self, key: Key<'_>, until: Version) -> Result<Option<Spot>, Refused> {
         match self.index.find(key) {
             Ok(spot) => {
                 self.resolve(spot, key.bytes, until);
@@ -278,7 +244,7 @@ impl<R: Rules> Versions<R> {
             self.touch(key, Version::MAX)?
         };
         let head = spot.map(|spot| self.index.get(spot).head());
-        if !condition.is_met(head) {
+        if !condition.is_met(head, self.is_absent(head)) {
             return Err(Refused::Mismatch);
         }
         let older = spot.map_or(0, |spot| self.index.older(spot).len());
@@ -299,12 +265,30 @@ impl<R: Rules> Versions<R> {
     /// # Errors
     /// [`Refused::DigestTaken`]; nothing else, so that replay cannot fail otherwise.
     pub fn apply(&mut self, key: Key<'_>, held: Held) -> Result<(), Refused> {
+        self.apply_expiring(key, held, 0)
+    }
+
+    /// The same of a put that says when it expires: milliseconds since 1970; 0: it does not.
+    ///
+    /// # Errors
+    /// As [`Versions::apply`].
+    pub fn apply_expiring(
+        &mut self,
+        key: Key<'_>,
+        mut held: Held,
+        expiry_ms: u64,
+    ) -> Result<(), Refused> {
         let until = if self.rules.makes(Mistake::WriteUnresolved) {
             Version::ZERO
         } else {
             held.version
         };
-        if let Some(spot) = self.touch(key, until)? {
+        let found = self.touch(key, until)?;
+        if held.place.origin() == Origin::Written {
+            held.place = held.place.with_expiry(expiry_ms > 0);
+            self.usage.add(held.place, expiry_ms);
+        }
+        if let Some(spot) = found {
             self.push(spot, held);
             return Ok(());
         }
@@ -324,6 +308,8 @@ impl<R: Rules> Versions<R> {
     }
 
     pub(crate) fn remove_key(&mut self, spot: Spot, key: Key<'_>) {
+        let places = different(self.view(spot).all().map(|held| held.place));
+        self.cease(places.into_iter(), std::iter::empty());
         self.counts.older -= self.index.older(spot).len();
         self.counts.long_key_bytes -= long_bytes(key.bytes.len());
         if let Some(count) = self.counts.by_namespace.get_mut(&key.namespace) {

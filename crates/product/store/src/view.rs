@@ -30,6 +30,11 @@ pub enum Refused {
         "there is no room for another version: wait until old ones are trimmed, or give more memory"
     )]
     Full,
+    /// The store is full.
+    #[error(
+        "the store is full of what retention holds: wait until that ends, hold less, or make the store larger"
+    )]
+    NoSpace,
     /// Too many roll backs wait for a checkpoint.
     #[error("too many roll backs wait for a checkpoint: repeat it later")]
     Busy,

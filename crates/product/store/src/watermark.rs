@@ -9,8 +9,9 @@
 //! 3. It never goes back: a shard that wakes up slowly may publish a bound below what was seen, but what was durable
 //!    stays so.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use crate::space::Space;
 use crate::version::{Clock, Version};
 
 /// What all shards and the control log share.
@@ -23,6 +24,8 @@ pub struct Shared {
     seen: AtomicU64,
     /// Recovery has come to its end, and that is durable.
     is_open: AtomicBool,
+    /// How much of the store is free.
+    space: AtomicU8,
 }
 
 impl Shared {
@@ -35,7 +38,18 @@ impl Shared {
             bounds: bounds.collect(),
             seen: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
+            space: AtomicU8::new(Space::Plenty as u8),
         }
+    }
+
+    /// How much of the store is free. It may be some messages old.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        Space::from_byte(self.space.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_space(&self, space: Space) {
+        self.space.store(space as u8, Ordering::Relaxed);
     }
 
     /// The one clock.

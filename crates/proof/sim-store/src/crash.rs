@@ -9,26 +9,28 @@
 //! 5. No version is ever given twice.
 //! 6. A value that is read is the one that was written.
 //! 7. Snapshots that were acknowledged are held, and what they hold is there.
+//! 8. Segments balance, and each shard's count of what is needed in them is what its keys need.
+//! 9. Versions expire when the put said whose content they have. What is over counts as absent.
+//! 10. However full a store is, writers are answered, and a roll back is done.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use erb_sim_disk::{CrashMode, Faults};
 use erb_store::control::{Outcome, Request};
-use erb_store::message::{Part, PartWhat, What};
+use erb_store::message::What;
 use erb_store::mistake::{Broken, Mistake};
-use erb_store::record::{Kind, Seat, decode_record};
 use erb_store::shard::{NotWritten, Writer, Written};
-use erb_store::{Condition, Held, Origin, Refused, RollBack, Selector, Settings, Target, Version};
+use erb_store::{Condition, Held, Origin, Refused, RollBack, Selector, Target, Version};
 use fastrand::Rng;
 
+use crate::ask::settings;
 use crate::judge::{Judgement, key_of, same};
 use crate::node::Node;
 use crate::oracle::{self, NEVER, Oracle, Past};
+use crate::values::Read;
 
 pub(crate) const KEYS: u32 = 6;
 const VALUE_BYTES_MAX: usize = 9000;
-/// Requests that are under way at once.
-const ASKED_MAX: usize = 3;
 
 /// What was done to one or several keys.
 #[derive(Clone, Debug)]
@@ -64,6 +66,19 @@ pub struct Plan {
     pub crash_at: Option<u32>,
     /// What the disk does.
     pub faults: Faults,
+    /// Nothing stops it before its end.
+    pub is_calm: bool,
+}
+
+/// What a history has met.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Met {
+    /// Bytes that collecting has copied.
+    pub copied: u64,
+    /// Segments that were used more than once.
+    pub reused: u64,
+    /// Writes that were refused for want of space.
+    pub refused: u64,
 }
 
 pub(crate) struct World {
@@ -76,19 +91,24 @@ pub(crate) struct World {
     pub(crate) known_to: u64,
     pub(crate) asked: BTreeMap<u64, Asked>,
     pub(crate) next_ticket: u64,
-    /// By address: the write that lies there.
-    pub(crate) sources: HashMap<u64, u64>,
+    /// By address and use of its segment: the write that lies there.
+    pub(crate) sources: HashMap<(u64, u32), u64>,
+    /// Reads of values that are under way.
+    pub(crate) reads: Vec<Read>,
     pub(crate) values: HashMap<u64, Vec<u8>>,
+    /// By the write that said so: when its value expires.
+    pub(crate) expiries: HashMap<u64, u64>,
     pub(crate) snapshots: Vec<Version>,
     /// The highest version that anybody was given.
     pub(crate) highest: u64,
+    pub(crate) met: Met,
 }
 
 /// Plays one history.
 ///
 /// # Errors
 /// What it has shown.
-pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<(), String> {
+pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<Met, String> {
     let said = |difference| format!("seed {seed}, {plan:?}: {difference}");
     let mut random = Rng::with_seed(seed);
     let shards = random.u16(1..=3);
@@ -102,9 +122,12 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<(), Str
         asked: BTreeMap::new(),
         next_ticket: 1,
         sources: HashMap::new(),
+        reads: Vec::new(),
         values: HashMap::new(),
+        expiries: HashMap::new(),
         snapshots: Vec::new(),
         highest: 0,
+        met: Met::default(),
     };
     let first = Request::Settings(settings(&mut world.random));
     world.node.store.control.request(0, first);
@@ -114,15 +137,19 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<(), Str
             if plan.crash_at == Some(step) {
                 world.crash(CrashMode::Power)?;
             }
-            world.step()?;
+            world.step(plan)?;
         }
+        world.is_not_stuck()?;
         world.crash(CrashMode::Power)
     };
-    play().map_err(said)
+    play().map_err(said)?;
+    let segments = world.node.store.control.state().segments.iter();
+    world.met.reused = segments.filter(|segment| segment.uses > 1).count() as u64;
+    Ok(world.met)
 }
 
 impl World {
-    fn step(&mut self) -> Judgement {
+    fn step(&mut self, plan: &Plan) -> Judgement {
         if self.node.has_failed() {
             return self.crash(CrashMode::Process);
         }
@@ -134,20 +161,23 @@ impl World {
             450..600 => self.node.begin_write(),
             600..800 => self.node.end_write(),
             800..860 => self.node.tick(),
-            860..890 => self.sweep(),
-            890..980 => self.read()?,
-            980..982 => self.crash(CrashMode::Process)?,
-            982..984 => self.crash(CrashMode::Power)?,
-            _ => self.read_value()?,
+            860..890 => self.sweep()?,
+            890..940 => self.node.collect(),
+            940..980 => self.read()?,
+            980..982 if !plan.is_calm => self.crash(CrashMode::Process)?,
+            982..984 if !plan.is_calm => self.crash(CrashMode::Power)?,
+            984..990 => self.begin_read()?,
+            990..994 => self.end_read()?,
+            _ => self.accounts_balance()?,
         }
         self.advance()
     }
 
-    fn name(&mut self) -> Vec<u8> {
+    pub(crate) fn name(&mut self) -> Vec<u8> {
         name_of(self.random.u32(..KEYS))
     }
 
-    fn value(&mut self) -> Vec<u8> {
+    pub(crate) fn value(&mut self) -> Vec<u8> {
         let length = match self.random.u8(..4) {
             0 => self.random.usize(..VALUE_BYTES_MAX),
             _ => self.random.usize(..100),
@@ -156,7 +186,7 @@ impl World {
     }
 
     /// A version has been given.
-    fn given(&mut self, version: Version) -> Judgement {
+    pub(crate) fn given(&mut self, version: Version) -> Judgement {
         let number = version.number();
         if number <= self.highest {
             return Err(format!("version {number} is not above {}", self.highest));
@@ -165,20 +195,48 @@ impl World {
         Ok(())
     }
 
-    fn change(&mut self, name: &[u8], what: What<'_>) -> Result<Option<Version>, String> {
+    fn change(
+        &mut self,
+        name: &[u8],
+        what: What<'_>,
+        expiry_ms: u64,
+    ) -> Result<Option<Version>, String> {
         let (key, now_us) = (key_of(name), self.node.now_us());
-        let writer = Writer::default();
+        let writer = Writer {
+            may_use_reserve: self.random.u8(..4) == 0,
+            expiry_ms,
+            ..Writer::default()
+        };
+        let condition = match self.random.u8(..8) {
+            0 => Condition::Absent,
+            1 => Condition::Present,
+            _ => Condition::Any,
+        };
+        let is_met = self.is_met(name, condition)?;
         let written = self
             .node
             .shard(key)
-            .write(key, what, Condition::Any, writer, now_us);
+            .write(key, what, condition, writer, now_us);
+        if let (Ok(_), false) = (&written, is_met) {
+            return Err(format!(
+                "{condition:?} of {name:?} is not met, and it is written"
+            ));
+        }
         match written {
+            Err(NotWritten::Refused(Refused::Mismatch, _)) => {
+                same("a condition that is not met", &is_met, &false)?;
+                Ok(None)
+            }
             Ok(Written::Version(version)) => {
                 self.given(version)?;
                 Ok(Some(version))
             }
             Ok(Written::Absent(_)) => Ok(None),
             Err(NotWritten::Busy | NotWritten::Frozen | NotWritten::Failed) => Ok(None),
+            Err(NotWritten::Refused(Refused::NoSpace, _)) => {
+                self.met.refused += 1;
+                Ok(None)
+            }
             Err(NotWritten::Refused(Refused::NoSuch | Refused::Trimmed, _)) => Ok(None),
             Err(NotWritten::Refused(refused, _)) => Err(format!("a write is refused: {refused:?}")),
         }
@@ -193,15 +251,35 @@ impl World {
         } else {
             What::Put(&value)
         };
-        let Some(version) = self.change(&name, what)? else {
+        let expiry_ms = match self.random.u8(..3) {
+            0 if !deleted => self.node.now_us() / 1000 + self.random.u64(..20_000),
+            _ => 0,
+        };
+        let Some(version) = self.change(&name, what, expiry_ms)? else {
             return Ok(());
         };
-        self.learn(&name)?;
-        if !deleted {
-            self.values.insert(version.number(), value);
+        if deleted {
+            self.learn(&name)?;
+            let shard = self.node.shard_of(key_of(&name));
+            let done = Done::Write { name, deleted };
+            self.pending.insert(version.number(), (Some(shard), done));
+            return Ok(());
         }
-        let shard = self.node.shard_of(key_of(&name));
-        let done = Done::Write { name, deleted };
+        if expiry_ms > 0 {
+            self.expiries.insert(version.number(), expiry_ms);
+        }
+        self.written(&name, version, value)
+    }
+
+    /// A value was put.
+    pub(crate) fn written(&mut self, name: &[u8], version: Version, value: Vec<u8>) -> Judgement {
+        self.learn(name)?;
+        self.values.insert(version.number(), value);
+        let shard = self.node.shard_of(key_of(name));
+        let done = Done::Write {
+            name: name.to_vec(),
+            deleted: false,
+        };
         self.pending.insert(version.number(), (Some(shard), done));
         Ok(())
     }
@@ -213,7 +291,7 @@ impl World {
             .node
             .shard(key_of(&name))
             .read(key_of(&name), from, Version::MAX);
-        let Some(version) = self.change(&name, What::Restore(from))? else {
+        let Some(version) = self.change(&name, What::Restore(from), 0)? else {
             return Ok(());
         };
         let found = found.ok().flatten().ok_or("a restore of nothing")?;
@@ -232,108 +310,6 @@ impl World {
         let mut listed = listed.map_err(|refused| format!("{refused:?}"))?.versions;
         listed.reverse();
         Ok(listed)
-    }
-
-    /// Notes where the key's writes lie.
-    pub(crate) fn learn(&mut self, name: &[u8]) -> Judgement {
-        for held in self.listed(name, Version::MAX)? {
-            if let (Origin::Written, Some(address)) = (held.place.origin(), held.place.address()) {
-                self.sources.insert(address, held.version.number());
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks for something that concerns all shards.
-    fn ask(&mut self) {
-        if self.asked.len() >= ASKED_MAX {
-            return;
-        }
-        let (request, asked) = match self.random.u8(..12) {
-            0..4 => self.ask_roll_back(),
-            4..7 => {
-                let has_one = self.asked.values().any(|it| matches!(it, Asked::Batch(_)));
-                if has_one {
-                    return;
-                }
-                self.ask_batch()
-            }
-            7 => (Request::Snapshot, Asked::Snapshot),
-            8 => {
-                if self.snapshots.is_empty() {
-                    return;
-                }
-                // From now on nobody may rely on it.
-                let at = self.random.usize(..self.snapshots.len());
-                let held = self.snapshots.swap_remove(at);
-                (Request::Release(held), Asked::Other)
-            }
-            9 => (Request::Settings(settings(&mut self.random)), Asked::Other),
-            _ => (Request::Checkpoint, Asked::Other),
-        };
-        let ticket = self.next_ticket;
-        if self.node.store.control.request(ticket, request) {
-            self.next_ticket += 1;
-            self.asked.insert(ticket, asked);
-        }
-    }
-
-    fn ask_roll_back(&mut self) -> (Request, Asked) {
-        let prefix: &[u8] = [&b""[..], b"k", b"k1"][self.random.usize(..3)];
-        let known: Vec<u64> = self
-            .oracle
-            .keys()
-            .flat_map(|(_, past)| past.iter().map(|one| one.version))
-            .collect();
-        let moment = self.random.choice(known).unwrap_or(self.known_to);
-        let target = match self.random.u8(..4) {
-            0 => Target::Back(self.random.u32(..2)),
-            _ => Target::Moment(Version::new(moment)),
-        };
-        let row = RollBack {
-            id: Version::ZERO,
-            namespace: 1,
-            prefix: prefix.to_vec(),
-            target,
-            unless_written_since: None,
-        };
-        (Request::RollBack(row.clone()), Asked::RollBack(row))
-    }
-
-    fn ask_batch(&mut self) -> (Request, Asked) {
-        let mut names = BTreeSet::new();
-        for _ in 0..self.random.usize(1..4) {
-            names.insert(self.name());
-        }
-        let mut by_shard: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
-        let mut all = Vec::new();
-        for name in names {
-            let deleted = self.random.u8(..4) == 0;
-            let what = if deleted {
-                PartWhat::Delete
-            } else {
-                PartWhat::Put(self.value())
-            };
-            let part = Part {
-                namespace: 1,
-                key: name[2..].to_vec(),
-                what,
-                condition: Condition::Any,
-                writer: 0,
-                expiry_ms: 0,
-            };
-            let shard = self.node.shard_of(key_of(&name));
-            by_shard.entry(shard).or_default().push(part);
-            all.push((name, deleted));
-        }
-        let parts = by_shard.into_iter().collect();
-        (Request::Batch(parts), Asked::Batch(all))
-    }
-
-    fn sweep(&mut self) {
-        let at = self.random.usize(..self.node.store.shards.len());
-        let watermark = self.node.watermark();
-        self.node.store.shards[at].sweep(watermark);
     }
 
     /// The oracle learns what the watermark has passed.
@@ -372,16 +348,14 @@ impl World {
                 )
             }
             (Asked::Batch(parts), Ok(version)) => {
-                for (name, _) in parts {
-                    self.learn(name)?;
-                }
-                self.add_late(version, Done::Batch(parts.clone()))
+                let done = self.done_of(parts, version.number())?;
+                self.add_late(version, Done::Batch(done))
             }
             (Asked::Snapshot, Ok(moment)) => {
                 self.snapshots.push(moment);
                 Ok(())
             }
-            (_, Err(Refused::Busy)) => Ok(()),
+            (_, Err(Refused::Busy)) | (Asked::Batch(_), Err(Refused::NoSpace)) => Ok(()),
             (Asked::Other, Ok(_)) => Ok(()),
             (asked, outcome) => Err(format!("{asked:?} has come to {outcome:?}")),
         }
@@ -452,43 +426,9 @@ impl World {
         self.compare(&name, cut)
     }
 
-    /// A durable value, from the disk.
-    fn read_value(&mut self) -> Judgement {
-        let (name, cut) = (self.name(), Version::new(self.known_to));
-        let listed = self.listed(&name, cut)?;
-        match self.random.choice(listed) {
-            Some(held) => self.check_value(&name, &held),
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) fn check_value(&mut self, name: &[u8], held: &Held) -> Judgement {
-        let Some(address) = held.place.address() else {
-            return Ok(());
-        };
-        let first = address / 512 * 512;
-        let bytes = (held.place.sectors() * 512) as usize;
-        let bytes = self.node.disk.read(first as usize, bytes);
-        let bytes = bytes.map_err(|_| "a read has failed")?;
-        let store = &self.node.store;
-        let segment = store.layout.segment_of(address).ok_or("no segment")?;
-        let uses = store.control.state().segments[segment as usize].uses;
-        let record = decode_record(&bytes[(address - first) as usize..], Seat { address, uses });
-        let record = record.map_err(|damage| format!("{name:?} {held:?}: {damage}"))?;
-        same("the key of a record", &record.key, &key_of(name))?;
-        let source = self.sources.get(&address).copied();
-        same("its version", &Some(record.head.version.number()), &source)?;
-        let wanted = source.and_then(|source| self.values.get(&source));
-        match wanted {
-            Some(value) if record.head.kind == Kind::Put => {
-                same("a value", &record.value, &&value[..])
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// What the engine has of a key up to a cut is what the oracle has, less what nothing holds.
     pub(crate) fn compare(&mut self, name: &[u8], cut: Version) -> Judgement {
+        self.learn(name)?;
         let listed = self.listed(name, cut)?;
         let past = self.oracle.past(name);
         let retention = &self.node.store.control.state().retention;
@@ -511,6 +451,10 @@ impl World {
                 continue;
             };
             same(&format!("a version of {name:?}"), &self.of(held), one)?;
+            let expiry_ms = self.expiries.get(&one.source).copied().unwrap_or(0);
+            let store = self.node.shard_there(key_of(name));
+            let found_ms = store.versions().expiry_ms(held);
+            same(&format!("when {one:?} expires"), &found_ms, &expiry_ms)?;
             same(
                 &format!("gap before {one:?}"),
                 &held.place.has_gap(),
@@ -527,7 +471,8 @@ impl World {
     fn of(&self, held: &Held) -> Past {
         let address = held.place.address();
         let source = address.map_or(NEVER, |it| {
-            self.sources.get(&it).copied().unwrap_or(u64::MAX)
+            let there = self.node.seat(it);
+            self.sources.get(&there).copied().unwrap_or(u64::MAX)
         });
         Past {
             version: held.version.number(),
@@ -540,16 +485,6 @@ impl World {
             deleted: held.place.is_deleted(),
             trimmed: false,
         }
-    }
-}
-
-/// Entries of deleted keys stay: that they go is judged on the engine alone, and so is min-count.
-fn settings(random: &mut Rng) -> Settings {
-    Settings {
-        min_age_us: random.u64(..3) * 1_000_000,
-        keep_deleted_us: 600_000_000,
-        min_count: random.u32(1..4),
-        counted: 1,
     }
 }
 

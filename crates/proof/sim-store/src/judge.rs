@@ -9,10 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use erb_store::layout::Layout;
 use erb_store::mistake::{Broken, Mistake};
 use erb_store::{
-    Condition, Held, Key, KeyHasher, Place, Refused, Retention, RollBack, Saved, Selector, Target,
-    Trim, Version, Versions,
+    Condition, Held, Key, KeyHasher, Needed, Place, Refused, Retention, RollBack, Saved, Selector,
+    Target, Trim, Version, Versions,
 };
 use fastrand::Rng;
 
@@ -25,6 +26,13 @@ pub(crate) type Judgement = Result<(), String>;
 /// Bytes that a record takes in the store that is not there.
 const RECORD_BYTES: u64 = 4096;
 const MEMORY_BYTES: usize = 1 << 30;
+/// Where they would lie.
+const LAYOUT: Layout = Layout {
+    store_bytes: 1 << 30,
+    segment_bytes: 1 << 20,
+    area_bytes: 1 << 20,
+    shards: 1,
+};
 
 /// What kind of history.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +50,7 @@ enum Logged {
     Change(Vec<u8>, Held),
     Restore(Vec<u8>, Version, Version),
     Trim(Trim),
+    Move(Vec<u8>, u64, Place),
 }
 
 /// Engine, oracle, and what a crash leaves.
@@ -79,7 +88,7 @@ pub fn judge(seed: u64, profile: &Profile, mistake: Option<Mistake>) -> Result<(
         newest: 0,
         lowest_cut: 0,
         mistake,
-        next_address: RECORD_BYTES,
+        next_address: LAYOUT.segment_at(0),
         sources: BTreeMap::new(),
         let_go: BTreeSet::new(),
         rows: Vec::new(),
@@ -100,7 +109,9 @@ pub fn judge(seed: u64, profile: &Profile, mistake: Option<Mistake>) -> Result<(
 
 fn engine(retention: Retention, mistake: Option<Mistake>) -> Versions<Broken> {
     let hasher = KeyHasher::new([5, 6]);
-    Versions::new(hasher, retention, MEMORY_BYTES, Broken(mistake))
+    let mut engine = Versions::new(hasher, retention, MEMORY_BYTES, Broken(mistake));
+    engine.count_segments(LAYOUT);
+    engine
 }
 
 /// The oracle's name of a key: its namespace before it.
@@ -180,6 +191,55 @@ impl Judge {
         let known = self.oracle.restore(name, version.number(), from.number());
         same("a restore takes what was there", &known, &true)?;
         self.one_key(name)
+    }
+
+    /// The content of one of a key's versions is copied elsewhere.
+    pub(crate) fn move_one(&mut self, name: &[u8]) -> Judgement {
+        let listed = self
+            .engine
+            .list(key_of(name), Version::MAX, Version::MAX, usize::MAX);
+        let listed = listed.map_err(|refused| format!("{refused:?}"))?.versions;
+        let places = listed
+            .iter()
+            .filter_map(|held| Some((held.place.address()?, held.place)));
+        let Some((from, place)) = self.random.choice(places.collect::<Vec<_>>()) else {
+            return Ok(());
+        };
+        self.next_address += RECORD_BYTES;
+        let to = Place::written(self.next_address, RECORD_BYTES, place.is_deleted());
+        let source = self.sources.get(&from).copied().unwrap_or(u64::MAX);
+        self.sources.insert(self.next_address, source);
+        let is_moved = self.engine.move_place(key_of(name), from, to);
+        same("a move of what is needed", &is_moved, &true)?;
+        self.log.push(Logged::Move(name.to_vec(), from, to));
+        self.one_key(name)
+    }
+
+    /// What segments hold that is needed is what keys have.
+    fn usage(&mut self, names: &[Vec<u8>]) -> Judgement {
+        let mut wanted: BTreeMap<u32, Needed> = BTreeMap::new();
+        for name in names {
+            let listed = self
+                .engine
+                .list(key_of(name), Version::MAX, Version::MAX, usize::MAX);
+            let listed = listed.map_err(|refused| format!("{refused:?}"))?.versions;
+            let places = listed.iter().map(|held| held.place);
+            let places: BTreeMap<Option<u64>, Place> =
+                places.map(|place| (place.address(), place)).collect();
+            for (address, place) in places {
+                if let Some(segment) = address.and_then(|it| LAYOUT.segment_of(it)) {
+                    let needed = wanted.entry(segment).or_default();
+                    needed.records += 1;
+                    needed.sectors += place.sectors() as u32;
+                }
+            }
+        }
+        for segment in 0..LAYOUT.segments() {
+            let wanted = wanted.get(&segment).copied().unwrap_or_default();
+            let what = format!("what is needed of segment {segment}");
+            same(&what, &self.engine.needed(segment), &wanted)?;
+        }
+        Ok(())
     }
 
     /// A roll back that was not refused.
@@ -305,6 +365,10 @@ impl Judge {
                     self.engine.replay_trim(trim);
                     Ok(())
                 }
+                Logged::Move(name, from, to) => {
+                    self.engine.move_place(key_of(name), *from, *to);
+                    Ok(())
+                }
             };
             replayed.map_err(|refused| format!("replay is refused: {refused:?}"))?;
         }
@@ -336,6 +400,7 @@ impl Judge {
             self.one_key(name)?;
         }
         same("keys", &self.engine.keys_len(), &names.len())?;
+        self.usage(&names)?;
         let bytes = names.iter().map(|name| {
             let kept = self
                 .oracle

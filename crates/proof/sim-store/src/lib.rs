@@ -15,6 +15,7 @@
 //! [`crash`] plays histories on a whole store on a simulated disk, several shards and their control log, and stops
 //! process or machine at any step, in recovery too. `tests/crash.rs` does so at every one.
 
+mod ask;
 pub mod compare;
 pub mod crash;
 pub mod judge;
@@ -22,7 +23,9 @@ pub mod model;
 mod node;
 pub mod oracle;
 mod play;
+pub mod steady;
 mod survivors;
+mod values;
 
 /// Set to 1: tests take their long form.
 const LONG: &str = "ERB_LONG";

@@ -16,14 +16,17 @@ use erb_store::mistake::Broken;
 use erb_store::opening::{OpenIo, Opened, Opening};
 use erb_store::shard::{Shard, ShardWriteOf};
 use erb_store::superblock::Superblock;
-use erb_store::{Key, Version, Wall};
+use erb_store::{Key, ShardRead, Version, Wall};
 use fastrand::Rng;
 
 /// So short that logs have many.
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// So short that it is left often.
 const AREA_BYTES: u64 = 96 << 10;
-const SEGMENTS: u64 = 160;
+/// So many that none is used twice.
+const SEGMENTS_MANY: u64 = 160;
+/// Of each shard, so few that they are collected and used again.
+const SEGMENTS_FEW: std::ops::Range<u64> = 11..22;
 const STORE_ID: u64 = 0x5a5a_0102_0304_0506;
 /// The wall clock when histories begin.
 const WALL_US: u64 = 1_800_000_000_000_000;
@@ -48,6 +51,10 @@ pub(crate) struct Node {
     pub(crate) disk: Disk,
     pub(crate) store: Opened<Broken>,
     under_way: BTreeMap<WriteId, (Owner, u64, usize)>,
+    /// Messages and writes that were handled.
+    done: u64,
+    /// Reads for collecting, by shard.
+    collecting: BTreeMap<u16, ShardRead>,
     wall: Wall,
     wall_us: u64,
     monotonic_us: u64,
@@ -55,10 +62,10 @@ pub(crate) struct Node {
     rules: Broken,
 }
 
-fn layout(shards: u16) -> Layout {
+fn layout(shards: u16, segments: u64) -> Layout {
     let areas = (256 << 10) + 2 * AREA_BYTES;
     Layout {
-        store_bytes: areas + SEGMENTS * SEGMENT_BYTES,
+        store_bytes: areas + segments * SEGMENT_BYTES,
         segment_bytes: SEGMENT_BYTES,
         area_bytes: AREA_BYTES,
         shards,
@@ -73,7 +80,22 @@ impl Node {
         faults: Faults,
         rules: Broken,
     ) -> Result<Self, String> {
-        let layout = layout(shards);
+        let segments = match random.u8(..3) {
+            0 => SEGMENTS_MANY,
+            _ => random.u64(SEGMENTS_FEW) * u64::from(shards),
+        };
+        Self::format_with(random, shards, segments, faults, rules)
+    }
+
+    /// The same with so many segments.
+    pub(crate) fn format_with(
+        mut random: Rng,
+        shards: u16,
+        segments: u64,
+        faults: Faults,
+        rules: Broken,
+    ) -> Result<Self, String> {
+        let layout = layout(shards, segments);
         layout.check().map_err(|error| error.to_string())?;
         let mut disk = Disk::new(layout.store_bytes as usize, random.u64(..));
         let block = Superblock::format(layout, STORE_ID, [7, 8]);
@@ -97,6 +119,8 @@ impl Node {
             disk,
             store,
             under_way: BTreeMap::new(),
+            done: 0,
+            collecting: BTreeMap::new(),
             wall,
             wall_us,
             monotonic_us,
@@ -120,6 +144,11 @@ impl Node {
         &mut self.store.shards[usize::from(number)]
     }
 
+    /// To look at.
+    pub(crate) fn shard_there(&self, key: Key<'_>) -> &Shard<Broken> {
+        &self.store.shards[usize::from(self.shard_of(key))]
+    }
+
     pub(crate) fn watermark(&self) -> Version {
         self.store.shared.watermark()
     }
@@ -127,6 +156,11 @@ impl Node {
     /// Time passes.
     pub(crate) fn tick(&mut self) {
         let passed_us = self.random.u64(..400_000);
+        self.pass(passed_us);
+    }
+
+    /// So many microseconds pass.
+    pub(crate) fn pass(&mut self, passed_us: u64) {
         self.monotonic_us += passed_us;
         self.wall_us += passed_us;
         self.wall.tick(self.wall_us, self.monotonic_us);
@@ -138,12 +172,14 @@ impl Node {
     pub(crate) fn deliver(&mut self) {
         if self.random.bool() {
             if let Some((shard, message)) = self.store.control.take_message() {
+                self.done += 1;
                 self.store.shards[usize::from(shard)].message(message);
             }
             return;
         }
         let at = self.random.usize(..self.store.shards.len());
         if let Some(message) = self.store.shards[at].take_message() {
+            self.done += 1;
             self.store.control.message(at as u16, message);
         }
     }
@@ -163,6 +199,7 @@ impl Node {
             }
         };
         if let Some((owner, address, bytes)) = begun {
+            self.done += 1;
             let length = bytes.len();
             let id = self.disk.write(address as usize, bytes);
             self.under_way.insert(id, (owner, address, length));
@@ -183,10 +220,64 @@ impl Node {
         }
     }
 
+    /// A read for collecting begins or ends.
+    pub(crate) fn collect(&mut self) {
+        let at = self.random.u16(..self.store.layout.shards);
+        let watermark = self.watermark();
+        let shard = &mut self.store.shards[usize::from(at)];
+        match self.collecting.remove(&at) {
+            Some(read) => {
+                let bytes = self.disk.read(read.address as usize, read.bytes);
+                shard.read_done(bytes.ok().as_deref(), watermark);
+            }
+            None => {
+                let read = shard.take_read();
+                self.collecting.extend(read.map(|read| (at, read)));
+            }
+        }
+    }
+
+    /// Everything that goes on by itself goes on.
+    pub(crate) fn settle_step(&mut self) {
+        match self.random.u8(..16) {
+            0..5 => self.deliver(),
+            5..9 => self.begin_write(),
+            9..13 => self.end_write(),
+            13..15 => self.collect(),
+            _ => self.tick(),
+        }
+    }
+
+    /// The segment of an address.
+    pub(crate) fn segment_of(&self, address: u64) -> u32 {
+        let segment = self.store.layout.segment_of(address);
+        segment.expect("places lie in segments")
+    }
+
+    /// An address in the present use of its segment.
+    pub(crate) fn seat(&self, address: u64) -> (u64, u32) {
+        let state = self.store.control.state();
+        let segment = self.segment_of(address) as usize;
+        (address, state.segments[segment].uses)
+    }
+
     /// A write has failed: the node has to open its store again.
     pub(crate) fn has_failed(&self) -> bool {
         let mut shards = self.store.shards.iter();
         self.store.control.failed().is_some() || shards.any(Shard::has_failed)
+    }
+
+    /// What changes when anything is done.
+    pub(crate) fn progress(&self) -> (u64, usize, usize) {
+        (self.done, self.under_way.len(), self.collecting.len())
+    }
+
+    /// The same without damage, and without a clock that goes back.
+    pub(crate) fn crash_sound(&mut self, mode: CrashMode) -> Result<(), String> {
+        self.under_way.clear();
+        self.collecting.clear();
+        self.disk.crash(mode);
+        self.open_again(&[])
     }
 
     /// Process or machine stop, and the store is opened again. What is damaged by then is what can be lost.
@@ -199,13 +290,18 @@ impl Node {
                 .collect();
         }
         self.under_way.clear();
+        self.collecting.clear();
         self.disk.crash(mode);
         self.rot();
         self.wall_us -= self.random.u64(..BACK_US);
+        self.open_again(&hidden)
+    }
+
+    fn open_again(&mut self, hidden: &[(u64, usize)]) -> Result<(), String> {
         self.store = open(
             &mut self.random,
             &mut self.disk,
-            &hidden,
+            hidden,
             (&mut self.monotonic_us, &mut self.wall_us),
             self.faults,
             self.rules,

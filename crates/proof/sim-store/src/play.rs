@@ -29,6 +29,10 @@ pub(crate) fn step(judge: &mut Judge) -> Judgement {
         }
         74..77 => judge.crash(),
         77..81 => keys(judge),
+        81..85 => {
+            let name = name(judge);
+            judge.move_one(&name)
+        }
         _ => read(judge),
     }
 }

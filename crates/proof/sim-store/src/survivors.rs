@@ -12,6 +12,9 @@ use crate::judge::Judgement;
 impl World {
     pub(crate) fn crash(&mut self, mode: CrashMode) -> Judgement {
         self.advance()?;
+        let shards = self.node.store.shards.iter();
+        self.met.copied += shards.map(|shard| shard.collected().0).sum::<u64>();
+        self.reads.clear();
         self.node.crash(mode)?;
         self.survivors()?;
         self.asked.clear();
@@ -36,6 +39,7 @@ impl World {
         if let Some(lost) = self.snapshots.iter().find(|it| !held.contains(it)) {
             return Err(format!("the snapshot of {lost} is lost"));
         }
+        self.accounts_balance()?;
         for number in 0..KEYS {
             let name = name_of(number);
             self.compare(&name, Version::MAX)?;
@@ -115,6 +119,7 @@ impl World {
                 ));
             }
         }
-        self.add_late(Version::new(version), Done::Batch(parts))
+        let done = self.done_of(&parts, version)?;
+        self.add_late(Version::new(version), Done::Batch(done))
     }
 }

@@ -5,8 +5,8 @@ use std::panic;
 
 use erb_sim_disk::Faults;
 use erb_sim_store::amount;
-use erb_sim_store::crash::{Plan, crash};
-use erb_store::mistake::{LOG_MISTAKES, STORE_MISTAKES};
+use erb_sim_store::crash::{Met, Plan, crash};
+use erb_store::mistake::{EXPIRY_MISTAKES, LOG_MISTAKES, SPACE_MISTAKES, STORE_MISTAKES};
 
 const STEPS: u32 = 3000;
 /// Steps of a history that is stopped at every one.
@@ -28,18 +28,44 @@ const LONG: Plan = Plan {
     steps: STEPS,
     crash_at: None,
     faults: FAULTS,
+    is_calm: false,
 };
 
-fn no_error(result: Result<(), String>) {
-    if let Err(difference) = result {
-        panic!("{difference}");
-    }
+/// So long that segments are used again while reads of them are under way.
+const CALM: Plan = Plan {
+    steps: 3 * STEPS,
+    crash_at: None,
+    faults: Faults {
+        writes_fail: 0,
+        ..FAULTS
+    },
+    is_calm: true,
+};
+
+fn no_error(result: Result<Met, String>) -> Met {
+    result.unwrap_or_else(|difference| panic!("{difference}"))
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_by_crashes_and_failed_writes() {
+    let mut met = Met::default();
     for seed in 0..amount(400, 20_000) {
-        no_error(crash(seed, &LONG, None));
+        let one = no_error(crash(seed, &LONG, None));
+        met.copied += one.copied;
+        met.reused += one.reused;
+        met.refused += one.refused;
+    }
+    println!("{met:?}");
+    assert!(
+        met.copied > 0 && met.reused > 0 && met.refused > 0,
+        "{met:?}"
+    );
+}
+
+#[test]
+fn nothing_is_lost_while_space_is_used_again_and_again() {
+    for seed in 0..amount(60, 5000) {
+        no_error(crash(seed, &CALM, None));
     }
 }
 
@@ -54,6 +80,7 @@ fn nothing_acknowledged_is_lost_wherever_power_goes() {
                     writes_fail: 0,
                     ..FAULTS
                 },
+                is_calm: false,
             };
             no_error(crash(seed, &plan, None));
         }
@@ -63,9 +90,11 @@ fn nothing_acknowledged_is_lost_wherever_power_goes() {
 #[test]
 fn every_mistake_of_the_store_is_found() {
     let mut missed = Vec::new();
-    for mistake in LOG_MISTAKES.into_iter().chain(STORE_MISTAKES) {
+    let all = LOG_MISTAKES.into_iter().chain(STORE_MISTAKES);
+    for mistake in all.chain(SPACE_MISTAKES).chain(EXPIRY_MISTAKES) {
         let found_with = |seed| {
-            let judged = panic::catch_unwind(|| crash(seed, &LONG, Some(mistake)));
+            let plan = if seed % 2 == 0 { &LONG } else { &CALM };
+            let judged = panic::catch_unwind(|| crash(seed, plan, Some(mistake)));
             // Invariants that the engine asserts are checks too.
             judged
                 .unwrap_or_else(|_| Err(format!("seed {seed}: an assertion")))

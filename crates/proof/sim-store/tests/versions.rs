@@ -5,7 +5,7 @@ use std::panic;
 
 use erb_sim_store::amount;
 use erb_sim_store::judge::{Profile, judge};
-use erb_store::mistake::MISTAKES;
+use erb_store::mistake::{MISTAKES, Mistake};
 
 /// Few keys, so that much happens to each.
 const NARROW: Profile = Profile {
@@ -42,7 +42,8 @@ fn the_engine_does_so_with_many_keys() {
 
 #[test]
 fn every_mistake_of_the_engine_is_found() {
-    for mistake in MISTAKES {
+    let of_places = [Mistake::SharedPlaceStays, Mistake::SharedPlaceCeases];
+    for mistake in MISTAKES.into_iter().chain(of_places) {
         let found_with = |seed| {
             let judged = panic::catch_unwind(|| judge(seed, &NARROW, Some(mistake)));
             // Invariants that the engine asserts are checks too.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Space of the store: how much is free, who may still write, and when a segment is free again.
+//!
+//! Invariants:
+//! 1. A segment of a log is free again only once both checkpoints that are kept of its shard began after nothing in
+//!    it was needed any more, and no read of it is under way.
+//! 2. What is free is never so little that checkpoints could not be written, nor the shards log what frees more:
+//!    writers stop first, then restorers, then collecting.
+//! 3. The segments balance: each is free, or of one log or checkpoint.
+
+use crate::control::Control;
+use crate::entry::{SegmentState, UsedFor};
+use crate::message::ToShard;
+use crate::mistake::{Mistake, Rules};
+use crate::state::{CHECKPOINTS_KEPT, State};
+
+/// How much is free, in steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Space {
+    /// Enough: only what is nearly unneeded is collected.
+    #[default]
+    Plenty = 0,
+    /// Segments are collected.
+    Low = 1,
+    /// Collecting goes first, and writers are slowed.
+    Short = 2,
+    /// Writers are refused. The rest is for restorers.
+    Full = 3,
+    /// They are refused too. The rest is for collecting.
+    Reserve = 4,
+    /// Nothing is collected: the rest is for checkpoints, and what frees segments that nothing in is needed.
+    Last = 5,
+}
+
+impl Space {
+    pub(crate) fn from_byte(byte: u8) -> Self {
+        let all = [
+            Self::Plenty,
+            Self::Low,
+            Self::Short,
+            Self::Full,
+            Self::Reserve,
+        ];
+        let found = all.into_iter().find(|space| *space as u8 == byte);
+        found.unwrap_or(Self::Last)
+    }
+}
+
+/// Of a hundred segments so many are free when space is low, short, full.
+const LOW_PERCENT: u32 = 15;
+const SHORT_PERCENT: u32 = 10;
+const FULL_PERCENT: u32 = 3;
+/// What waits for checkpoints makes them due while there is plenty: this part of all segments.
+const WAITING_SHARE: usize = 16;
+
+/// A segment of a log that nobody needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unneeded {
+    shard: u16,
+    /// The last checkpoint that had begun by then.
+    behind: u64,
+}
+
+/// The segments of a store, counted by what they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// For nothing.
+    pub free: u32,
+    /// Of logs.
+    pub logs: u32,
+    /// Of checkpoints.
+    pub checkpoints: u32,
+}
+
+impl State {
+    /// What the segments are for.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        let mut account = Account::default();
+        for segment in &self.segments {
+            match segment.used_for {
+                UsedFor::Nothing => account.free += 1,
+                UsedFor::Log { .. } => account.logs += 1,
+                UsedFor::Checkpoint { .. } => account.checkpoints += 1,
+            }
+        }
+        account
+    }
+
+    /// Segments of each shard's larger checkpoint.
+    pub(crate) fn checkpoint_sizes(&self) -> Vec<u32> {
+        let mut sizes = vec![0; self.checkpoints.len()];
+        let mut of_number = std::collections::BTreeMap::new();
+        for segment in &self.segments {
+            if let UsedFor::Checkpoint { shard, number, .. } = segment.used_for {
+                let size: &mut u32 = of_number.entry((shard, number)).or_default();
+                *size += 1;
+                sizes[usize::from(shard)] = (*size).max(sizes[usize::from(shard)]);
+            }
+        }
+        sizes
+    }
+}
+
+impl<R: Rules + Copy> Control<R> {
+    /// Free segments below which each step begins.
+    fn steps(&self) -> [(u32, Space); 5] {
+        let shards = self.checkpoint_sizes.len() as u32;
+        // A checkpoint may have become a quarter larger, and each shard has a segment ahead.
+        let sizes = self.checkpoint_sizes.iter();
+        let last = sizes.map(|size| size + size / 4 + 1).sum::<u32>() + shards;
+        let all = self.state().segments.len() as u32;
+        let full = (last + 2 * shards).max(all * FULL_PERCENT / 100);
+        [
+            (last, Space::Last),
+            (last + shards, Space::Reserve),
+            (full, Space::Full),
+            ((full + shards).max(all * SHORT_PERCENT / 100), Space::Short),
+            ((full + 2 * shards).max(all * LOW_PERCENT / 100), Space::Low),
+        ]
+    }
+
+    /// Free segments have become more or fewer: everybody learns how much there is.
+    pub(crate) fn note_space(&mut self) {
+        let free = self.free.len() as u32;
+        let steps = self.steps();
+        let found = steps.iter().find(|(at_most, _)| free <= *at_most);
+        let space = found.map_or(Space::Plenty, |(_, space)| *space);
+        if !self.rules.makes(Mistake::SpaceUnknown) {
+            self.shared.set_space(space);
+        }
+    }
+
+    /// A shard needs nothing in a segment any more.
+    pub(crate) fn unneeded(&mut self, shard: u16, number: u32, behind: u64) {
+        self.unneeded.insert(number, Unneeded { shard, behind });
+        self.leave_segments();
+    }
+
+    /// Segments that no checkpoint needs either: the shard shall leave them.
+    pub(crate) fn leave_segments(&mut self) {
+        let is_early = self.rules.makes(Mistake::SegmentFreedAtOnce);
+        let is_hasty = self.rules.makes(Mistake::SegmentFreedAfterOne);
+        let ready = self.unneeded.iter().filter(|(_, it)| {
+            let all = &self.state().checkpoints[usize::from(it.shard)];
+            let oldest = if is_hasty { all.last() } else { all.first() };
+            let is_behind = oldest.is_some_and(|oldest| oldest.number > it.behind);
+            is_early || is_behind && (all.len() == CHECKPOINTS_KEPT || is_hasty)
+        });
+        let ready: Vec<(u32, u16)> = ready.map(|(number, it)| (*number, it.shard)).collect();
+        for (number, shard) in ready {
+            self.unneeded.remove(&number);
+            self.outbox.push_back((shard, ToShard::Leave(number)));
+        }
+    }
+
+    /// A shard has left a segment.
+    pub(crate) fn left(&mut self, number: u32) {
+        let state = self.state().segments[number as usize];
+        self.free_segment(number, state);
+    }
+
+    pub(crate) fn free_segment(&mut self, number: u32, state: SegmentState) {
+        let used_for = UsedFor::Nothing;
+        self.note(crate::entry::Entry::Segment(
+            number,
+            SegmentState { used_for, ..state },
+        ));
+        // Taken again behind this entry in the same log: so not before it.
+        self.free.insert(number);
+    }
+
+    /// Checkpoints that free segments: where space is low, and where much waits.
+    pub(crate) fn checkpoint_for_space(&mut self) {
+        let is_low = self.shared.space() >= Space::Low;
+        let due = self.state().segments.len() / WAITING_SHARE;
+        let mut waiting = vec![0; self.checkpoint_sizes.len()];
+        for it in self.unneeded.values() {
+            waiting[usize::from(it.shard)] += 1;
+        }
+        for (shard, count) in (0..).zip(waiting) {
+            if count > 0 && (is_low || count > due) {
+                self.begin_checkpoint(shard);
+            }
+        }
+    }
+}
