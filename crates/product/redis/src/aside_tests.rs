@@ -74,7 +74,7 @@ impl Player {
         self.now += TICK_NS;
         self.aside.tick(&self.path, self.now).unwrap();
         if self.now.is_multiple_of(SECOND_NS) {
-            self.aside.second(&self.path, self.now).unwrap();
+            self.aside.second(&self.path, 0, self.now).unwrap();
         }
     }
 
