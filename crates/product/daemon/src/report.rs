@@ -3,7 +3,7 @@
 
 use erb_abi as abi;
 use erb_datapath::{Attached, Datapath, SweepReport};
-use erb_redis::{AsideState, UnseenConnections};
+use erb_redis::{AsideState, Reports, UnseenConnections};
 use erb_report::{
     AsideReport, AttachMode, CacheReport, ConnectionsReport, Counter, Device, DeviceReport,
     HeldLine, HeldReport, MemoryReport, VlanOffload,
@@ -70,7 +70,7 @@ pub fn hit_ratio(stats: &[u64]) -> Option<f64> {
 
 /// What is left out.
 #[must_use]
-pub fn aside(state: &AsideState, now_ns: u64) -> AsideReport {
+pub fn aside(state: &AsideState, reports: Reports, now_ns: u64) -> AsideReport {
     let [to_0, to_1, to_2] = state.entered;
     AsideReport {
         level: state.level,
@@ -81,6 +81,7 @@ pub fn aside(state: &AsideState, now_ns: u64) -> AsideReport {
         to_1,
         to_2,
         tries: state.tries,
+        reports_of_read: reports == Reports::OfRead,
     }
 }
 

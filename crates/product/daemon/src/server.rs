@@ -46,6 +46,9 @@ pub enum Request {
     Aside {
         /// 0 to 2.
         level: Option<u8>,
+        /// Whether Redis tells of changes of what was read alone; none: as the daemon decides.
+        #[serde(default)]
+        of_read: Option<bool>,
     },
     /// The tracked connections.
     Conns,
@@ -208,9 +211,13 @@ mod tests {
             parse(r#"{"op":"fills","on":false}"#).unwrap(),
             Request::Fills { on: false }
         );
-        for (line, level) in [("null", None), ("2", Some(2))] {
+        for (line, level, of_read) in [
+            ("null", None, None),
+            ("2", Some(2), None),
+            (r#"0,"of_read":true"#, Some(0), Some(true)),
+        ] {
             let line = format!(r#"{{"op":"aside","level":{line}}}"#);
-            assert_eq!(parse(&line).unwrap(), Request::Aside { level });
+            assert_eq!(parse(&line).unwrap(), Request::Aside { level, of_read });
         }
         assert_eq!(parse(r#"{"op":"hand_over"}"#).unwrap(), Request::HandOver);
         assert!(parse(r#"{"op":"shutdown"}"#).is_err());

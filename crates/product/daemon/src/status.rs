@@ -2,7 +2,7 @@
 //! Answers to the commands that come over the control socket.
 
 use erb_abi::{ControlBlock as _, ControlPlane as _, ValueKind};
-use erb_redis::{Stage, Whose, addresses};
+use erb_redis::{Reports, Stage, Whose, addresses};
 use erb_report::{
     AsideReport, ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status,
 };
@@ -47,8 +47,12 @@ impl Daemon {
                 control.set_fills(u32::from(on));
                 self.server.answer(number, &json!({ "fills": on }));
             }
-            Request::Aside { level } => {
+            Request::Aside { level, of_read } => {
                 self.core.pin_aside(level);
+                self.core.pin_reports(of_read.map(|of_read| match of_read {
+                    true => Reports::OfRead,
+                    false => Reports::All,
+                }));
                 self.server.answer(number, &json!({ "level": level }));
             }
             Request::Fill { keys, hashes } => self.begin_named_fill(number, keys, hashes)?,
@@ -161,7 +165,7 @@ impl Daemon {
         }
         status.pid = std::process::id();
         status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
-        status.aside = report::aside(core.aside(), monotonic_ns());
+        status.aside = report::aside(core.aside(), core.reports(), monotonic_ns());
         status.cache.fills_waiting = core.fills_waiting();
         status.cache.fills_in_flight = core.fills_in_flight();
         (status.cache.filled, _) = core.fill_counts();

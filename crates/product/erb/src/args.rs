@@ -141,6 +141,18 @@ pub struct AsideArgs {
     /// The level.
     #[arg(value_enum)]
     pub level: AsideLevel,
+    /// Of which changes Redis tells [default: as the daemon decides].
+    #[arg(long, value_enum)]
+    pub reports: Option<AsideReports>,
+}
+
+/// Of which changes Redis tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AsideReports {
+    /// Of all.
+    All,
+    /// Of keys that the daemon has read.
+    OfRead,
 }
 
 /// A level of leaving out.

@@ -10,7 +10,7 @@ use erb_datapath::Consumption;
 use erb_report::{Consumed, Filled};
 use serde::Deserialize;
 
-use crate::args::{AsideArgs, AsideLevel, FillArgs, FillsArgs, Switch, Which};
+use crate::args::{AsideArgs, AsideLevel, AsideReports, FillArgs, FillsArgs, Switch, Which};
 use crate::{detach, show};
 
 /// Keys per request: a line of some hundred kilobytes.
@@ -83,7 +83,8 @@ pub fn aside(args: &AsideArgs) -> Result<ExitCode> {
         AsideLevel::Looks => Some(1),
         AsideLevel::Fills => Some(2),
     };
-    let _: serde_json::Value = request(&run_dir, &Request::Aside { level })?;
+    let of_read = args.reports.map(|to| to == AsideReports::OfRead);
+    let _: serde_json::Value = request(&run_dir, &Request::Aside { level, of_read })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -239,8 +239,14 @@ fn aside(out: &mut String, aside: &AsideReport) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "; stepped aside {} times, came back {} times",
-        aside.to_1, aside.to_0
+        "; stepped aside {} times, came back {} times; Redis reports {}",
+        aside.to_1,
+        aside.to_0,
+        if aside.reports_of_read {
+            "changes of keys that were read"
+        } else {
+            "all changes"
+        }
     )
 }
 

@@ -32,6 +32,8 @@ const HIT_SAVES_NS: u64 = 4_200;
 const LOOK_COSTS_NS: u64 = 250;
 /// What a fill takes of Redis and daemon together.
 const FILL_COSTS_NS: u64 = 4_000;
+/// What it takes Redis to report a write, and the daemon to hear of it (`reports.rs`).
+const REPORT_COSTS_NS: u64 = 1_500;
 
 /// It steps aside if answers save less than so many halves of what look-ups and fills cost, and comes back
 /// if they save more than so many.
@@ -116,6 +118,7 @@ struct Counts {
     found: u64,
     missed: u64,
     aside: u64,
+    writes: u64,
 }
 
 impl Counts {
@@ -134,6 +137,7 @@ impl Counts {
             found: path.stat(abi::STAT_SAMPLE_FOUND)?,
             missed: path.stat(abi::STAT_SAMPLE_MISSED)?,
             aside: path.stat(abi::STAT_REFUSE_ASIDE)?,
+            writes: path.stat(abi::STAT_MARK_TAKEN)?,
         })
     }
 
@@ -145,17 +149,19 @@ impl Counts {
             found: self.found.saturating_sub(before.found),
             missed: self.missed.saturating_sub(before.missed),
             aside: self.aside.saturating_sub(before.aside),
+            writes: self.writes.saturating_sub(before.writes),
         }
     }
 
     /// What the whole cache brought and cost.
     const fn account(&self) -> Account {
-        Account::of(self.hits, self.misses, self.fills)
+        Account::of(self.hits, self.misses, self.fills, self.writes)
     }
 
-    /// What the sample did.
-    const fn sample(&self) -> Account {
-        Account::of(self.found, self.missed, self.fills)
+    /// What the sample did, beside its part of the writes.
+    fn sample(&self) -> Account {
+        let writes = self.writes / u64::from(SAMPLE);
+        Account::of(self.found, self.missed, self.fills, writes)
     }
 }
 
@@ -172,10 +178,11 @@ struct Account {
 }
 
 impl Account {
-    const fn of(hits: u64, misses: u64, fills: u64) -> Self {
+    const fn of(hits: u64, misses: u64, fills: u64, writes: u64) -> Self {
+        let reads_cost = misses * LOOK_COSTS_NS + fills * FILL_COSTS_NS;
         Self {
             saved: hits * HIT_SAVES_NS,
-            cost: misses * LOOK_COSTS_NS + fills * FILL_COSTS_NS,
+            cost: reads_cost + writes * REPORT_COSTS_NS,
         }
     }
 
@@ -273,6 +280,11 @@ impl Aside {
         &self.state
     }
 
+    /// Whether look-ups are left out now.
+    pub(crate) const fn leaves_out(&self) -> bool {
+        self.state.level > 0 && self.tried.is_none()
+    }
+
     /// Keeps this level; none: decides again.
     pub(crate) fn pin(&mut self, path: &impl DataPath, level: Option<u8>, now: u64) {
         self.is_pinned = level.is_some();
@@ -300,13 +312,15 @@ impl Aside {
         Ok(())
     }
 
-    /// Once a second.
-    pub(crate) fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
+    /// Once a second, in which so many writes were reported.
+    pub(crate) fn second(&mut self, path: &impl DataPath, reported: u64, now: u64) -> Result<()> {
         if self.tried.is_some() {
             return Ok(());
         }
         let counts = Counts::read(path)?;
-        let second = counts.since(&self.before);
+        let mut second = counts.since(&self.before);
+        // Of those that no packet has shown too.
+        second.writes = second.writes.max(reported);
         self.before = counts;
         let mut vain = false;
         if self.state.level > 0 {
@@ -326,7 +340,7 @@ impl Aside {
     }
 
     fn second_of_all(&mut self, second: &Counts, now: u64) {
-        if second.hits + second.misses == 0 {
+        if second.hits + second.misses + second.writes == 0 {
             return; // it says nothing
         }
         self.ratios.push_back(ratio(second.hits, second.misses));
@@ -365,6 +379,7 @@ impl Aside {
         self.sample.found += second.found;
         self.sample.missed += second.missed;
         self.sample.fills += second.fills;
+        self.sample.writes += second.writes;
         let looks = self.sample.found + self.sample.missed;
         if looks < TELLING_LOOKS {
             return None;
@@ -376,7 +391,7 @@ impl Aside {
 
     fn second_of_sample(&mut self, second: &Counts, shown: Option<Account>, now: u64) {
         let asked = second.aside + second.found + second.missed;
-        let most_ns = asked * (LOOK_COSTS_NS + FILL_COSTS_NS);
+        let most_ns = asked * (LOOK_COSTS_NS + FILL_COSTS_NS) + second.writes * REPORT_COSTS_NS;
         self.few = if most_ns < TELLING_NS / 2 {
             self.few + 1
         } else {

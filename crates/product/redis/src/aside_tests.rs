@@ -74,7 +74,7 @@ impl Player {
         self.now += TICK_NS;
         self.aside.tick(&self.path, self.now).unwrap();
         if self.now.is_multiple_of(SECOND_NS) {
-            self.aside.second(&self.path, self.now).unwrap();
+            self.aside.second(&self.path, 0, self.now).unwrap();
         }
     }
 
@@ -283,4 +283,43 @@ fn a_level_by_hand_stays_and_another_daemon_begins_anew() {
     player.aside.pin(&player.path, Some(1), player.now);
     Aside::begin(&player.path);
     assert_eq!(player.path.look_mask(), 0);
+}
+
+#[test]
+fn writes_of_what_nobody_reads_are_reason_enough() {
+    let mut player = Player::new();
+    let none = Load { reads: 0, ..BAD };
+    let write = |player: &mut Player, seconds: u64, writes: u64| {
+        for _ in 0..seconds {
+            player.count(abi::STAT_MARK_TAKEN, writes);
+            player.play(1, none);
+        }
+        player.aside.state().level
+    };
+    assert_eq!(write(&mut player, 100, 500), 0, "few");
+    assert_eq!(write(&mut player, 4, 10_000), 0);
+    assert_eq!(write(&mut player, 2, 10_000), 1);
+    assert_eq!(write(&mut player, 100, 10_000), 2, "they go on");
+    assert_eq!(player.entered(), [0, 1, 1]);
+    assert_eq!(write(&mut player, 62, 0), 0, "they have ended");
+}
+
+#[test]
+fn answers_must_make_up_for_the_reports_of_writes_too() {
+    let mut player = Player::new();
+    let read = Load {
+        reads: 10_000,
+        found: 100,
+        sampled: 100,
+        fills: 0,
+    };
+    let beside = |player: &mut Player, seconds: u64, writes: u64| {
+        for _ in 0..seconds {
+            player.count(abi::STAT_MARK_TAKEN, writes);
+            player.play(1, read);
+        }
+        player.aside.state().level
+    };
+    assert_eq!(beside(&mut player, 20, 10_000), 0, "as many writes");
+    assert_ne!(beside(&mut player, 20, 30_000), 0, "three times as many");
 }

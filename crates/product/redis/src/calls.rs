@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How often commands were called that change what no invalidation reports.
+//! How often commands were called that change what no invalidation reports, and what else a lease asks INFO.
 
 use crate::resp::{Frame, text};
 
@@ -17,6 +17,8 @@ pub struct Calls {
     pub acl_list_us: u64,
     /// `total_commands_processed`: falls when CONFIG RESETSTAT came in between, whatever the calls say.
     pub processed: u64,
+    /// Keys of which Redis remembers who has read them (`reports.rs`).
+    pub tracked: u64,
 }
 
 impl Calls {
@@ -32,6 +34,7 @@ impl Calls {
     pub(crate) fn take(&mut self, name: &str, value: &str) {
         match name {
             "total_commands_processed" => self.processed = value.parse().unwrap_or(0),
+            "tracking_total_keys" => self.tracked = value.parse().unwrap_or(0),
             "cmdstat_swapdb" | "cmdstat_pfdebug" => self.unreported += calls(value),
             "cmdstat_config|resetstat" => self.resetstat = calls(value),
             "cmdstat_acl|list" => self.acl_list_us = part(value, "usec="),

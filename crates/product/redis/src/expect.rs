@@ -10,6 +10,7 @@ use crate::commands::CommandsReport;
 use crate::fill::Filled;
 use crate::reading::{Answered, Asked};
 use crate::redis_state::RedisState;
+use crate::reports::Reports;
 use crate::size::Size;
 
 /// Why CLIENT LIST is asked for.
@@ -96,6 +97,8 @@ pub(crate) enum Expect {
     },
     /// EXEC of TOUCH.
     Touched,
+    /// EXEC behind which Redis tells of these changes.
+    Reports(Reports),
     Config,
     Acl,
     Info {

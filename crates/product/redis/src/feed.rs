@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. Input is handled strictly in the order in which Redis sent it; an invalidation has reached
 //!    the cache before any later reply is looked at.
-//! 2. The cache is emptied after tracking is on and before the first lease of a connection.
+//! 2. The cache is emptied after tracking is on and before the first lease of a connection. Of which changes
+//!    Redis tells may change later: `reports.rs`.
 //! 3. Only a literal `+PONG` renews the lease, from the moment its PING was written, and only if
 //!    the calls read just before it were taken into account (SWAPDB sends no invalidation).
 //! 4. A fill's tokens are noted before its reads are written. What it may read at most is known before
@@ -30,6 +31,7 @@ use crate::output_limit;
 use crate::outside::DataPath;
 use crate::reading::{BATCH_REPLY_MAX, insert, sizes};
 use crate::redis_state::RedisState;
+use crate::reports::{self, Reports};
 use crate::resp::{
     Frame, REPLY_BYTES_MAX, RespStream, Tree, broken, error, field, integer, is_simple, text,
 };
@@ -62,6 +64,8 @@ pub(crate) struct Feed<S> {
     fields_expire: bool,
     /// How often hash tables are looked into.
     steps: Steps,
+    /// Of which changes Redis tells: `reports.rs`.
+    reports: Reports,
     /// What was wrong with the last answer to [`Expect::Calls`]: invariant 3.
     calls_error: Option<String>,
     ready: bool,
@@ -90,6 +94,7 @@ impl<S: Read + Write> Feed<S> {
             quiet: false,
             fields_expire: true,
             steps: Steps::default(),
+            reports: Reports::All,
             calls_error: None,
             ready: false,
             trusts_names: false,
@@ -165,9 +170,7 @@ impl<S: Read + Write> Feed<S> {
 
     /// Whether sizes or values are under way.
     pub(crate) fn is_filling(&self) -> bool {
-        let is_fill =
-            |expect: &Expect| matches!(expect, Expect::Sizes { .. } | Expect::Exec { .. });
-        self.expected.iter().any(is_fill)
+        self.expects(|expect| matches!(expect, Expect::Sizes { .. } | Expect::Exec { .. }))
     }
 
     /// What may be begun of fills beside those under way; none: nothing.
@@ -208,22 +211,26 @@ impl<S: Read + Write> Feed<S> {
             .count()
     }
 
+    /// Of which changes Redis tells, as far as its answers have come.
+    pub(crate) const fn reports(&self) -> Reports {
+        self.reports
+    }
+
+    /// Whether such an answer is still to come.
+    pub(crate) fn expects(&self, is_such: impl Fn(&Expect) -> bool) -> bool {
+        self.expected.iter().any(is_such)
+    }
+
     pub(crate) fn is_asking_clients(&self) -> bool {
-        self.expected
-            .iter()
-            .any(|expect| matches!(expect, Expect::Clients(_)))
+        self.expects(|expect| matches!(expect, Expect::Clients(_)))
     }
 
     pub(crate) fn is_asking_state(&self) -> bool {
-        self.expected
-            .iter()
-            .any(|expect| matches!(expect, Expect::Info { .. } | Expect::Monitors { .. }))
+        self.expects(|expect| matches!(expect, Expect::Info { .. } | Expect::Monitors { .. }))
     }
 
     pub(crate) fn is_touching(&self) -> bool {
-        self.expected
-            .iter()
-            .any(|expect| matches!(expect, Expect::Touched))
+        self.expects(|expect| matches!(expect, Expect::Touched))
     }
 
     pub(crate) fn wants_write(&self) -> bool {
@@ -342,6 +349,10 @@ impl<S: Read + Write> Feed<S> {
                 let ends = insert(cache, asked, (&answers, tables), steps, &frame)?;
                 events.push(Event::Filled(ends));
             }
+            Expect::Reports(to) => {
+                reports::begin(cache, to, &frame)?;
+                self.reports = to;
+            }
             Expect::Config => self.take_config(&frame),
             Expect::Acl => self.state.take_acl(&frame),
             Expect::Info { gate } => self.take_info(&frame, gate, events),
@@ -434,9 +445,7 @@ impl<S: Read + Write> Feed<S> {
     }
 
     pub(crate) fn is_asking_commands(&self) -> bool {
-        self.expected
-            .iter()
-            .any(|expect| matches!(expect, Expect::Names | Expect::Commands { .. }))
+        self.expects(|expect| matches!(expect, Expect::Names | Expect::Commands { .. }))
     }
 
     /// COMMAND LIST was answered.

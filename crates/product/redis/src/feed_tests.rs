@@ -502,3 +502,60 @@ fn a_state_says_whether_a_list_of_the_clients_fits() {
 
 #[path = "reading_tests.rs"]
 mod reading;
+
+#[test]
+fn what_redis_tells_of_moves_in_one_transaction_and_what_was_cached_before_goes() {
+    let mut fixture = Fixture::ready();
+    let lines = |words: &str| {
+        let words = words
+            .split(' ')
+            .map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        let words: Vec<String> = words.collect();
+        format!("*{}\r\n{}", words.len(), words.concat())
+    };
+    let told = |begin: &str| {
+        let said = ["MULTI", "CLIENT TRACKING OFF", begin, "EXEC"];
+        said.map(lines).concat()
+    };
+    fixture.redis.heard();
+    fixture.feed.ask_reports(Reports::All);
+    fixture.feed.flush().unwrap();
+    assert_eq!(fixture.redis.heard(), "", "as it is");
+    for _ in 0..2 {
+        fixture.feed.ask_reports(Reports::OfRead);
+        fixture.feed.flush().unwrap();
+    }
+    assert_eq!(fixture.redis.heard(), told("CLIENT TRACKING ON"), "once");
+    fixture.feed.ping(3, 0);
+    fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n");
+    assert_eq!(fixture.feed.reports(), Reports::All);
+    fixture.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n*2\r\n+OK\r\n+OK\r\n");
+    assert_eq!(fixture.log(), ["invalidate a", "clear"]);
+    assert!(lease(&fixture.events).is_empty(), "behind that");
+    fixture.say(b"$0\r\n\r\n+PONG\r\n");
+    assert_eq!(fixture.feed.reports(), Reports::OfRead);
+    fixture.cache.take_log();
+    fixture.redis.heard();
+    fixture.feed.ask_reports(Reports::All);
+    fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n");
+    let back = told("CLIENT TRACKING ON BCAST NOLOOP");
+    assert_eq!(fixture.redis.heard(), back);
+    assert_eq!(fixture.feed.reports(), Reports::All);
+    assert!(fixture.log().is_empty(), "all of it is told of");
+}
+
+#[test]
+fn a_redis_that_does_not_say_what_it_tells_of_ends_the_feed() {
+    for reply in [
+        "*2\r\n+OK\r\n-ERR x\r\n",
+        "*1\r\n+OK\r\n",
+        "-EXECABORT x\r\n",
+        "_\r\n",
+    ] {
+        let mut fixture = Fixture::ready();
+        fixture.feed.ask_reports(Reports::OfRead);
+        fixture.say(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n");
+        let end = fixture.try_say(reply.as_bytes()).unwrap_err();
+        assert!(end.to_string().contains("TRACKING"), "{end}");
+    }
+}

@@ -14,6 +14,7 @@ use crate::later::Later;
 use crate::outside::{DataPath, Result};
 use crate::pace::Pace;
 use crate::reading::Asked;
+use crate::reports::{Choice, Reports};
 use crate::size::{Reading, Size};
 
 /// Between drains while misses flow: a fill then takes about as long as two round trips.
@@ -33,6 +34,10 @@ const RESTS_AGAIN: u64 = 1;
 /// A Redis that was slow to answer once is not taken for slow for longer.
 const REST_MAX_NS: u64 = 10 * MS;
 
+/// While ERB steps aside bursts begin so far apart, and the ring is drained at ticks alone: a fill of one key
+/// wakes Redis and the daemon twice, and twenty keys wake them no oftener.
+const ASIDE_REST_NS: u64 = 20 * MS;
+
 /// What is wanted in the cache, and the ring that says so.
 pub(crate) struct Filling {
     fills: Fills,
@@ -40,12 +45,15 @@ pub(crate) struct Filling {
     later: Later,
     admission: Admission,
     aside: Aside,
+    reports: Choice,
     pace: Pace,
     pace_again: Pace,
     /// Rounds of forgetting.
     round: u32,
     /// When the burst under way began, and whether it is also of missed keys.
     burst: Option<(u64, bool)>,
+    /// When the last one began.
+    begun_ns: u64,
     last_miss_ns: u64,
     last_drain_ns: u64,
 }
@@ -58,10 +66,12 @@ impl Filling {
             later: Later::default(),
             admission: Admission::begin(path),
             aside: Aside::begin(path),
+            reports: Choice::default(),
             pace: Pace::new(RESTS, REST_MAX_NS),
             pace_again: Pace::new(RESTS_AGAIN, REST_MAX_NS),
             round: 0,
             burst: None,
+            begun_ns: 0,
             last_miss_ns: 0,
             last_drain_ns: 0,
         }
@@ -82,9 +92,22 @@ impl Filling {
         &mut self.aside
     }
 
+    /// Of which changes Redis is to tell.
+    pub(crate) fn reports(&self) -> Reports {
+        self.reports.wanted()
+    }
+
+    /// The same, to be told of it and set by hand.
+    pub(crate) const fn reports_mut(&mut self) -> &mut Choice {
+        &mut self.reports
+    }
+
     /// When the ring is drained again, and a burst begun, although it is not time for a tick; none:
     /// misses do not flow, and nothing waits for the end of a rest.
     pub(crate) fn next_drain_ns(&self, now: u64) -> Option<u64> {
+        if self.aside.leaves_out() {
+            return None;
+        }
         let flow = (now < self.last_miss_ns + FLOW_NS).then_some(self.last_drain_ns + DRAIN_NS);
         let waits = self.burst.is_none() && self.fills.waiting() > 0;
         let rests = [self.pace_again.next_ns(), self.pace.next_ns()];
@@ -147,7 +170,8 @@ impl Filling {
     /// filled forgiven.
     pub(crate) fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
         self.fills.forgive(now);
-        self.aside.second(path, now)?;
+        let heard = self.reports.second(self.aside.state().level);
+        self.aside.second(path, heard, now)?;
         // Reported or not: a key whose reports came to nothing is reported again.
         if self.admission.learn(path)? {
             path.fade_interests(self.round);
@@ -170,14 +194,16 @@ impl Filling {
                 self.pace.ran(began, now);
             }
         }
+        let rests = self.aside.leaves_out() && now < self.begun_ns + ASIDE_REST_NS;
         let fresh = Fresh {
-            missed: self.burst.is_none() && self.pace.may(now),
-            again: self.burst.is_none() && self.pace_again.may(now),
+            missed: self.burst.is_none() && !rests && self.pace.may(now),
+            again: self.burst.is_none() && !rests && self.pace_again.may(now),
         };
         while let Some(room) = feed.fill_room()
             && let Some(batch) = self.fills.next(room, fresh)
         {
-            let (_, missed) = self.burst.get_or_insert((now, false));
+            let (began, missed) = self.burst.get_or_insert((now, false));
+            self.begun_ns = *began;
             *missed |= matches!(
                 batch,
                 Batch::Sizes {
@@ -272,6 +298,7 @@ impl Filling {
 
     /// Keys were written; those that are read between their writes are wanted again.
     pub(crate) fn take_writes(&mut self, keys: &[impl AsRef<[u8]>], again: Again, now: u64) {
+        self.reports.hear(keys.len());
         for key in keys {
             self.fills.written(key.as_ref());
         }

@@ -17,7 +17,7 @@
 //! Dropping it without [`Core::stop`] is what a killed daemon looks like.
 //!
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
-//! `lease` (when there is one), `watch` (whether ERB may answer), `sweep` and `proof` (who holds
+//! `reports` (of which changes Redis tells it), `lease` (when there is one), `watch` (whether ERB may answer), `sweep` and `proof` (who holds
 //! something), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
 //! keys), `stop` (detach), [`drain`] (writes that were answered in Redis's place; nobody answers any yet). Each part owns what it knows, and no file uses one that uses it.
 
@@ -51,6 +51,7 @@ mod proof;
 mod questions;
 mod reading;
 mod redis_state;
+mod reports;
 pub mod resp;
 pub mod rights;
 mod settle;
@@ -70,6 +71,7 @@ pub use commands::CommandsReport;
 pub use listeners::{Whose, is_listed, reached_at, taker};
 pub use outside::{Cause, DataPath, Error, Listener, Machine, Result, TcpPair, Traffic};
 pub use redis_state::RedisState;
+pub use reports::Reports;
 pub use stop::{Stage, reset_translated};
 pub use turn::{Core, Settings};
 pub use unseen::{UnseenClient, UnseenConnections};

@@ -7,10 +7,14 @@ use crate::clock::MS;
 use crate::expect::Event;
 use crate::feed::Feed;
 use crate::outside::{DataPath, Machine};
+use crate::reports::Reports;
 
 /// Between handling invalidations while they flow: marks and lease cover what is in between, and
 /// one wake-up then handles many.
 const PUSH_PAUSE_NS: u64 = MS;
+
+/// The same where Redis tells of what was read alone, which is little: nobody waits for it.
+const OF_READ_PAUSE_NS: u64 = 5 * MS;
 
 /// The same while answers to fills are awaited, whose burst rests as long as it took.
 const ANSWER_PAUSE_NS: u64 = MS / 4;
@@ -128,11 +132,12 @@ impl<M: Machine> Link<M> {
     }
 
     /// Until when reading waits for more; shorter while an answer is awaited.
-    pub(crate) const fn paused_until_ns(&self, is_awaited: bool) -> u64 {
-        let pause = if is_awaited {
-            ANSWER_PAUSE_NS
-        } else {
-            PUSH_PAUSE_NS
+    pub(crate) fn paused_until_ns(&self, is_awaited: bool) -> u64 {
+        let reports = self.feed.as_ref().map(Feed::reports);
+        let pause = match reports {
+            Some(Reports::OfRead) => OF_READ_PAUSE_NS,
+            _ if is_awaited => ANSWER_PAUSE_NS,
+            _ => PUSH_PAUSE_NS,
         };
         self.pushed_ns + pause
     }

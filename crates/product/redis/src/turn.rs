@@ -172,6 +172,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let answered = self.lease.answered();
         self.timer.run(&self.path, &self.machine, now, answered)?;
         self.filling.tick(&self.path, now)?;
+        self.choose_reports();
         self.drain_misses(now)?;
         self.touch_used(now)?;
         self.look_at_gate();
@@ -292,6 +293,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         match event {
             Event::Ready => self.feed_ready(),
             Event::Calls(calls) => {
+                self.filling.reports_mut().take_table(calls.tracked);
                 let read_ns = self.machine.monotonic_ns();
                 let feed = self.link.ready();
                 self.watch.take_calls(&self.path, feed, calls, read_ns)?;

@@ -5,6 +5,7 @@ use super::Core;
 use crate::aside::AsideState;
 use crate::feed::Feed;
 use crate::outside::{DataPath, Machine};
+use crate::reports::Reports;
 
 impl<P: DataPath, M: Machine> Core<P, M> {
     /// Fill transactions under way.
@@ -35,6 +36,23 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     #[must_use]
     pub const fn aside(&self) -> &AsideState {
         self.filling.aside().state()
+    }
+
+    /// Of which changes Redis tells the feed.
+    #[must_use]
+    pub fn reports(&self) -> Reports {
+        self.link.feed().map_or(Reports::All, Feed::reports)
+    }
+
+    /// Keeps it so; none: decides it again.
+    pub const fn pin_reports(&mut self, to: Option<Reports>) {
+        self.filling.reports_mut().pin(to);
+    }
+
+    pub(super) fn choose_reports(&mut self) {
+        if let Some(feed) = self.link.ready() {
+            feed.ask_reports(self.filling.reports());
+        }
     }
 
     /// Keeps a level of leaving out, 0 to 2; none: decides it again.

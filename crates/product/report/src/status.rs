@@ -229,6 +229,9 @@ pub struct AsideReport {
     pub to_2: u64,
     /// Short tries of level 0.
     pub tries: u64,
+    /// Whether Redis tells the daemon only of changes of keys that it has read, not of all.
+    #[serde(default)]
+    pub reports_of_read: bool,
 }
 
 /// Kernel memory, all of it allocated when boosting.

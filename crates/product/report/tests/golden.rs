@@ -81,6 +81,7 @@ fn aside() -> AsideReport {
         to_1: 4,
         to_2: 5,
         tries: 6,
+        reports_of_read: true,
     }
 }
 

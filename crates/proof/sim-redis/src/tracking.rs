@@ -5,7 +5,9 @@
 //! 1. Keys for broadcasting clients are collected per prefix during a turn and leave at its end, in
 //!    the order of their bytes, each once; with a key goes who changed it last: NOLOOP keeps it from
 //!    that client.
-//! 2. A flush (null) leaves at once, to the client that runs the command after its reply.
+//! 2. A flush (null) leaves at once, to the client that runs the command after its reply. So does a key that
+//!    a client has read, to that client, and nobody remembers it from then on. There NOLOOP keeps back
+//!    whatever changes while that client's command runs, such as what it finds expired.
 
 use crate::cast::Signed;
 use std::collections::BTreeSet;
@@ -81,10 +83,11 @@ impl Redis {
                 continue;
             };
             let tracking = &client.tracking;
-            if !tracking.on || tracking.bcast || (tracking.noloop && by == Some(id)) {
+            let is_own = self.executing == Some(id);
+            if !tracking.on || tracking.bcast || (tracking.noloop && is_own) {
                 continue;
             }
-            if self.executing == Some(id) {
+            if is_own {
                 self.pending_own.push(Some(key.clone()));
             } else {
                 self.send_invalidation(id, Some(&[key]));

@@ -33,9 +33,14 @@ struct Server {
 
 impl Server {
     fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    fn start_with(words: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let child = Command::new("redis-server")
             .args(["--port", "0", "--save", "", "--unixsocket", "s"])
+            .args(words)
             .current_dir(directory.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -328,54 +333,105 @@ fn protocol_errors_answer_and_close_as_redis_does() {
     }
 }
 
+/// Ways to be told of changes, each by one transaction.
+const TOLD: [&str; 4] = [
+    "MULTI;CLIENT TRACKING OFF;CLIENT TRACKING ON BCAST NOLOOP;EXEC",
+    "MULTI;CLIENT TRACKING OFF;CLIENT TRACKING ON;EXEC",
+    "MULTI;CLIENT TRACKING OFF;CLIENT TRACKING ON NOLOOP;EXEC",
+    "CLIENT TRACKING OFF",
+];
+
+fn lines(commands: &str) -> Vec<u8> {
+    let mut lines = commands.replace(';', "\r\n").into_bytes();
+    lines.extend(b"\r\n");
+    lines
+}
+
+impl Words {
+    /// Some commands of these names on few keys.
+    fn some(&mut self, names: &[&str]) -> Vec<u8> {
+        (0..self.0.usize(1..6))
+            .flat_map(|_| {
+                let mut line = vec![self.pick(names).as_bytes().to_vec()];
+                line.extend((0..self.0.usize(0..4)).map(|_| self.word()));
+                encode(&line)
+            })
+            .collect()
+    }
+
+    /// What a fill asks, of one key.
+    fn fill(&mut self) -> Vec<u8> {
+        let key = self.pick(&["a", "b", "hash", "list", "none", "brief"]);
+        lines(&self.pick(&[
+            "MULTI;SELECT 0;STRLEN {};EXEC",
+            "MULTI;SELECT 0;GETRANGE {} 0 9;PEXPIRETIME {};EXEC",
+            "MULTI;TYPE {};HLEN {};HMGET {} f;HRANDFIELD {} 99 WITHVALUES;PEXPIRETIME {};EXEC",
+            "MULTI;OBJECT ENCODING none;EXEC",
+            "TOUCH {} other",
+            "PEXPIRETIME {}",
+        ]).replace("{}", key))
+    }
+}
+
+/// A feed and a writer, of a real server and of the model.
+struct Told {
+    redis: Redis,
+    feed: (UnixStream, ClientId),
+    writer: (UnixStream, ClientId),
+}
+
+impl Told {
+    /// Both say the same to this, and tell the feed the same of it.
+    fn ask(&mut self, by_feed: bool, request: &[u8]) {
+        let (stream, client) = match by_feed {
+            true => &mut self.feed,
+            false => &mut self.writer,
+        };
+        let real = ask(stream, request);
+        let modelled = ask_model(&mut self.redis, *client, request);
+        assert_eq!(show(&modelled), show(&real), "{}", show(request));
+        let real = ask(&mut self.feed.0, b"");
+        let modelled = ask_model(&mut self.redis, self.feed.1, b"");
+        assert_eq!(show(&modelled), show(&real), "told of {}", show(request));
+    }
+}
+
 #[test]
 fn invalidations_come_as_redis_sends_them() {
-    let Some(server) = Server::start() else {
+    const WRITES: [&str; 11] = [
+        "set", "del", "incr", "append", "flushdb", "mset", "persist", "getdel", "rename", "hset",
+        "lpush",
+    ];
+    let Some(server) = Server::start_with(&["--enable-debug-command", "local"]) else {
         return;
     };
     let mut redis = model();
-    let mut feed = server.connect();
-    let feed_model = redis.accept(Peer::Unix("s".to_owned()), now_ns());
-    let mut writer = server.connect();
-    let writer_model = redis.accept(Peer::Unix("s".to_owned()), now_ns());
-    let begin = b"HELLO 3\r\nCLIENT TRACKING ON BCAST NOLOOP\r\n";
-    assert_eq!(
-        show(&ask_model(&mut redis, feed_model, begin)),
-        show(&ask(&mut feed, begin))
-    );
+    let mut pair = || {
+        let client = redis.accept(Peer::Unix("s".to_owned()), now_ns());
+        (server.connect(), client)
+    };
+    let (feed, writer) = (pair(), pair());
+    let mut told = Told {
+        redis,
+        feed,
+        writer,
+    };
+    // Expired keys are found so when they are looked for, by both.
+    ask(&mut told.writer.0, &lines("DEBUG SET-ACTIVE-EXPIRE 0"));
+    told.ask(true, &lines("HELLO 3"));
+    told.ask(true, &lines(TOLD[0]));
     let mut words = Words(fastrand::Rng::with_seed(3));
-    for round in 0..500 {
-        let request: Vec<u8> = (0..words.0.usize(1..6))
-            .flat_map(|_| {
-                let name = words.pick(&[
-                    "set", "del", "incr", "append", "flushdb", "mset", "expire", "getdel", "rename",
-                ]);
-                let mut line = vec![name.as_bytes().to_vec()];
-                line.extend((0..words.0.usize(0..4)).map(|_| words.word()));
-                encode(&line)
-            })
-            .collect();
-        let own = words.0.u8(0..4) == 0;
-        let (stream, client) = if own {
-            (&mut feed, feed_model)
-        } else {
-            (&mut writer, writer_model)
-        };
-        let real = ask(stream, &request);
-        let modelled = ask_model(&mut redis, client, &request);
-        assert_eq!(
-            show(&modelled),
-            show(&real),
-            "round {round}: {}",
-            show(&request)
-        );
-        let real = ask(&mut feed, b"");
-        let modelled = ask_model(&mut redis, feed_model, b"");
-        assert_eq!(
-            show(&modelled),
-            show(&real),
-            "pushes of round {round}: {}",
-            show(&request)
-        );
+    for _ in 0..2_000 {
+        match words.0.u8(0..20) {
+            0 => told.ask(true, &lines(words.pick(&TOLD))),
+            1..8 => told.ask(true, &words.fill()),
+            8..11 => told.ask(true, &words.some(&WRITES)),
+            11 => {
+                told.ask(false, &lines("SET brief x PX 20;PEXPIRE a 20"));
+                std::thread::sleep(Duration::from_millis(40));
+            }
+            12 => told.ask(false, &lines("SET none x;DEL none")),
+            _ => told.ask(false, &words.some(&WRITES)),
+        }
     }
 }

@@ -79,6 +79,7 @@ faults! {
     Unseen "a client that ERB does not see changes keys",
     Detach "the operator detaches and attaches again",
     Aside "the daemon steps aside: other sets are looked into and filled",
+    Reports "Redis tells the daemon of changes of what it has read, or of all again",
     Disk "the disk under Redis's log fails, is full or slow for a while",
     Settings "a client changes Redis's configuration or access rules",
     Master "Redis becomes a replica; its master loads it anew, goes, comes back; it is one no more",

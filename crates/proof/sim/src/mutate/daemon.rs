@@ -3,6 +3,7 @@
 //! as it is; what arrives is what a daemon with the mistake would have done.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use erb_abi::{
     Again, Buffers, CMD_FENCE, CMD_HARMLESS, COMMANDS, CommandKey, Control, ControlBlock,
@@ -71,16 +72,39 @@ pub enum DaemonMistake {
     WrittenForgotten,
     /// Absences are answered whoever hears of them.
     AbsentRegardless,
+    /// The cache is kept when Redis begins to tell of what was read alone.
+    KeptAtSwitch,
+    /// Redis is asked to tell of nothing instead.
+    ReportsOfNothing,
 }
 
-/// What a daemon with [`DaemonMistake::SizesUnasked`] writes instead: whether the key is there, which is
-/// 1 and so a small size, then its value to the end.
+/// How a daemon asks to be told of what it has read.
+const OF_READ: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n";
+const OF_NOTHING: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$3\r\nOFF\r\n";
+
+/// What a daemon with this mistake writes in place of these bytes; notes in `switches` that it asks to be told of
+/// what it has read.
 #[must_use]
-pub fn sizes_unasked(bytes: &[u8]) -> Vec<u8> {
-    let edits: [(&[u8], &[u8]); 2] = [
-        (b"$6\r\nSTRLEN\r\n", b"$6\r\nEXISTS\r\n"),
-        (b"$1\r\n0\r\n$1\r\n1\r\n", b"$1\r\n0\r\n$2\r\n-1\r\n"),
-    ];
+pub fn said_by(mistake: DaemonMistake, bytes: &[u8], switches: &Cell<bool>) -> Vec<u8> {
+    let asks = |at: &[u8]| at == OF_READ;
+    if bytes.windows(OF_READ.len()).any(asks) {
+        switches.set(true);
+    }
+    match mistake {
+        // Whether the key is there, which is 1 and so a small size, then its value to the end.
+        DaemonMistake::SizesUnasked => edited(
+            bytes,
+            &[
+                (b"$6\r\nSTRLEN\r\n", b"$6\r\nEXISTS\r\n"),
+                (b"$1\r\n0\r\n$1\r\n1\r\n", b"$1\r\n0\r\n$2\r\n-1\r\n"),
+            ],
+        ),
+        DaemonMistake::ReportsOfNothing => edited(bytes, &[(OF_READ, OF_NOTHING)]),
+        _ => bytes.to_vec(),
+    }
+}
+
+fn edited(bytes: &[u8], edits: &[(&[u8], &[u8])]) -> Vec<u8> {
     let (mut made, mut rest) = (Vec::new(), bytes);
     while let Some(first) = rest.first() {
         match edits.iter().find(|(find, _)| rest.starts_with(find)) {
@@ -108,20 +132,24 @@ pub struct Mistaken<D> {
     released_at: Cell<Ns>,
     /// The maps are another daemon's, and this one has not served yet.
     takes_over: Cell<bool>,
+    /// It has asked to be told of what it has read, and the cache is not emptied yet.
+    switches: Rc<Cell<bool>>,
 }
 
 impl<D: DataPath> Mistaken<D> {
-    /// Puts `mistake`, if any, before the data path. `now` is the monotonic clock; `adopts`: the
-    /// maps are another daemon's.
+    /// Puts `mistake`, if any, before the data path, with what [`said_by`] notes. `now` is the monotonic
+    /// clock; `adopts`: the maps are another daemon's.
     pub fn new(
         inner: D,
-        mistake: Option<DaemonMistake>,
+        mistake: Option<(DaemonMistake, Rc<Cell<bool>>)>,
         now: impl Fn() -> Ns + 'static,
         adopts: bool,
     ) -> Self {
+        let (mistake, switches) = mistake.unzip();
         Self {
             inner,
             mistake,
+            switches: switches.unwrap_or_default(),
             now: Box::new(now),
             late: RefCell::default(),
             served: Cell::default(),
@@ -356,6 +384,10 @@ impl<D: DataPath> ControlPlane for Mistaken<D> {
             return Ok(());
         }
         if self.has(DaemonMistake::CacheTakenOver) && self.takes_over.get() {
+            return Ok(());
+        }
+        let at_switch = self.switches.take();
+        if at_switch && self.has(DaemonMistake::KeptAtSwitch) {
             return Ok(());
         }
         self.inner.clear()

@@ -25,7 +25,7 @@ pub mod profiles;
 pub mod source;
 mod table;
 
-pub use daemon::{DaemonMistake, Mistaken, sizes_unasked};
+pub use daemon::{DaemonMistake, Mistaken, said_by};
 use source::Edit;
 
 /// What is got wrong.
@@ -125,6 +125,18 @@ const DAEMON: &[Mutation] = &[
         "a step of the wall clock empties the cache",
         Way::Profile("unseen"),
         DaemonMistake::ClockUnwatched,
+    ),
+    daemon(
+        "reports-cache-kept",
+        "the cache is emptied when Redis tells of what was read alone",
+        Way::Profile("reports"),
+        DaemonMistake::KeptAtSwitch,
+    ),
+    daemon(
+        "reports-of-nothing",
+        "Redis tells of what was read",
+        Way::Profile("reports"),
+        DaemonMistake::ReportsOfNothing,
     ),
     daemon(
         "use-untold",

@@ -5,6 +5,7 @@ use crate::profile::absent::ABSENT;
 use crate::profile::aside::ASIDE;
 use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
+use crate::profile::reports::REPORTS;
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
@@ -54,6 +55,7 @@ const NO_EVENTS: Events = Events {
     replace: 0,
     disk: 0,
     aside: 0,
+    reports: 0,
 };
 
 /// No faults; every part works as on a good day.
@@ -521,6 +523,7 @@ const ALL: Profile = Profile {
         replace: 15 * SECOND,
         disk: 6 * SECOND,
         aside: 2 * SECOND,
+        reports: 2 * SECOND,
     },
     ..CALM
 };
@@ -595,5 +598,5 @@ const CROWDED: Profile = Profile {
 pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
     BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
-    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE, ABSENT, THROUGH,
+    ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE, ABSENT, THROUGH, REPORTS,
 ];

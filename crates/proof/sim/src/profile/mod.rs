@@ -7,6 +7,7 @@ mod aside;
 mod edges;
 mod list;
 mod outside;
+mod reports;
 mod through;
 mod users;
 
@@ -174,6 +175,7 @@ pub struct Events {
     pub replace: Ns,
     pub disk: Ns,
     pub aside: Ns,
+    pub reports: Ns,
 }
 
 /// A named set of all of it.

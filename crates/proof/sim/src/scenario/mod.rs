@@ -27,6 +27,7 @@ mod hashes;
 mod links;
 mod raw;
 mod reads;
+mod reports;
 mod seldom;
 mod sharp;
 mod table;

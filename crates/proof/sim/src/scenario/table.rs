@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use erb_sim_kernel::Library;
 use erb_sim_kernel::compile::Flavour;
 
-use super::{absent, cases, hand, hashes, reads, seldom, sharp, through};
+use super::{absent, cases, hand, hashes, reads, reports, seldom, sharp, through};
 use crate::mutate::{self, Change, DaemonMistake, source};
 use crate::plan::Outcome;
 use crate::violation::Violation;
@@ -375,6 +375,9 @@ cases! {
     "through-said-otherwise", "B1", "bytes that come again for what TCP has lost may be others", Some(through::said_otherwise), "through-told-otherwise";
     "through-within-another", "B1", "an argument that looks like a SET is none", Some(through::within_another), "through-within";
     "through-other-database", "W2", "what a SET says is of its connection's database", Some(through::other_database), "through-no-database";
+    "reports-both-ways", "E-41", "what is cached is true, whether Redis tells of all changes or of what was read", Some(reports::moves_both_ways), "reports-cache-kept";
+    "reports-absent", "E-41", "what is absent was read too", Some(reports::absent_keys_are_read_too), "reports-of-nothing";
+    "reports-another-feed", "E-41", "another feed begins with reports of all", Some(reports::another_feed), "";
     "through-not-wanted", "W2", "nothing is believed while the daemon does not want it", Some(through::not_wanted), "through-unwanted";
     "edge-01-large-values", "E-1", "a value beyond every bound is asked for its size, once in minutes", Some(cases::large::large_values), "sizes-unasked";
     "edge-01-typeless", "E-1", "EXISTS and TTL have nothing filled", Some(cases::large::typeless), "typeless-fills";

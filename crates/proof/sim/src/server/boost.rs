@@ -10,7 +10,9 @@ use std::rc::{Rc, Weak};
 
 use erb_abi::ControlBlock as _;
 use erb_redis::rights::{Credentials, DEFAULT_USER};
-use erb_redis::{Core, Listener, Machine, Pieces, Result, Settings, Stage, TcpPair, Traffic};
+use erb_redis::{
+    Core, Listener, Machine, Pieces, Reports, Result, Settings, Stage, TcpPair, Traffic,
+};
 use erb_sim_kernel::{Context, Hook, Library, point};
 use erb_sim_redis::ClientId;
 use erb_sim_tcp::State;
@@ -18,7 +20,7 @@ use erb_sim_tcp::State;
 use crate::client::machine::{PORT, server_ip};
 use crate::fault::Fault;
 use crate::inner::Event;
-use crate::mutate::{DaemonMistake, Mistaken, sizes_unasked};
+use crate::mutate::{Mistaken, said_by};
 use crate::scenario::key_of;
 use crate::server::control::Control;
 use crate::server::{IFINDEX, Pipe, Server, Way};
@@ -49,6 +51,8 @@ pub struct Boost {
     pub password: RefCell<Option<String>>,
     /// The process dies at so many calls from now.
     die_in: Rc<Cell<Option<u32>>>,
+    /// It has asked to be told of what it has read, and the cache is not emptied yet.
+    switches: Rc<Cell<bool>>,
 }
 
 /// What a killed daemon's task is unwound with.
@@ -128,7 +132,10 @@ impl Server {
         die_in.set(None);
         let control = Control::new(path, die_in.clone());
         let inner = self.inner.clone();
-        let control = Mistaken::new(control, self.mistake, move || inner.now(), adopts);
+        let mistake = self
+            .mistake
+            .map(|mistake| (mistake, self.boost.switches.clone()));
+        let control = Mistaken::new(control, mistake, move || inner.now(), adopts);
         let around = Around {
             server: Rc::downgrade(self),
             die_in,
@@ -379,6 +386,22 @@ impl Server {
         }
     }
 
+    /// Redis is to tell the daemon of other changes than now.
+    pub fn turn_reports(&self) {
+        let to = self.boost.with(|core| {
+            let to = match core.reports() {
+                Reports::All => Reports::OfRead,
+                Reports::OfRead => Reports::All,
+            };
+            core.pin_reports(Some(to));
+            to
+        });
+        if let Some(to) = to {
+            let name = format!("is told {to:?}");
+            self.inner.coverage.borrow_mut().count("daemon", &name);
+        }
+    }
+
     /// The operator detaches ERB.
     pub fn ask_detach(&self) {
         self.boost.stop_asked.set(true);
@@ -425,8 +448,9 @@ impl Machine for Around {
         let pipe = server
             .dial_inside()
             .ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused))?;
-        if server.mistake == Some(DaemonMistake::SizesUnasked) {
-            pipe.rewrite(sizes_unasked);
+        if let Some(mistake) = server.mistake {
+            let switches = server.boost.switches.clone();
+            pipe.rewrite(move |bytes| said_by(mistake, bytes, &switches));
         }
         server.boost.stream.borrow_mut().replace(pipe.clone());
         Ok(pipe)

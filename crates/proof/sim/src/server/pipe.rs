@@ -4,13 +4,22 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
 
 /// What the kernel keeps per direction; beyond it writes would block.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-type Rewrite = fn(&[u8]) -> Vec<u8>;
+/// What becomes of the user's bytes on their way.
+#[derive(Clone)]
+struct Rewrite(Rc<dyn Fn(&[u8]) -> Vec<u8>>);
+
+impl fmt::Debug for Rewrite {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Rewrite")
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -18,7 +27,6 @@ struct State {
     from_redis: VecDeque<u8>,
     closed_by_redis: bool,
     closed_by_user: bool,
-    /// What becomes of the user's bytes on their way.
     rewrite: Option<Rewrite>,
 }
 
@@ -47,8 +55,8 @@ impl Pipe {
     }
 
     /// From now on the user's bytes are written like this: those of a user with another mind.
-    pub fn rewrite(&self, how: fn(&[u8]) -> Vec<u8>) {
-        self.0.borrow_mut().rewrite = Some(how);
+    pub fn rewrite(&self, how: impl Fn(&[u8]) -> Vec<u8> + 'static) {
+        self.0.borrow_mut().rewrite = Some(Rewrite(Rc::new(how)));
     }
 
     /// Redis's end is gone.
@@ -113,7 +121,7 @@ impl Write for Pipe {
         if state.closed_by_redis {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if let Some(rewrite) = state.rewrite {
+        if let Some(Rewrite(rewrite)) = state.rewrite.clone() {
             state.to_redis.extend(rewrite(bytes));
             return Ok(bytes.len());
         }

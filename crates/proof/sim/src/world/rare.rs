@@ -90,6 +90,7 @@ impl World {
                 self.server.trouble_disk(on);
             }
             Fault::Aside => self.server.step_aside(),
+            Fault::Reports => self.server.turn_reports(),
             _ => {}
         }
     }
@@ -187,6 +188,7 @@ pub(super) fn all(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
         (Fault::Replace, events.replace),
         (Fault::Disk, events.disk),
         (Fault::Aside, events.aside),
+        (Fault::Reports, events.reports),
     ]
     .into_iter()
 }
