@@ -319,11 +319,7 @@ impl<S: Read + Write> Feed<S> {
         let expect = expect.ok_or_else(|| broken("a reply to nothing that was asked"))?;
         match expect {
             Expect::Setup(step) => self.handle_setup(&step, &frame, cache, events)?,
-            Expect::Calls => {
-                let calls = Calls::of(&frame);
-                self.calls_error = calls.is_none().then(|| refusal(&frame, "INFO"));
-                events.extend(calls.map(Event::Calls));
-            }
+            Expect::Calls => self.take_calls(&frame, events),
             Expect::Pong { sent_ns, answered } => {
                 let pong = is_simple(&frame, b"PONG");
                 let wrong = self.calls_error.take();
@@ -374,6 +370,12 @@ impl<S: Read + Write> Feed<S> {
             Expect::Commands { .. } => return Err(broken(&refusal(&frame, "COMMAND INFO"))),
         }
         Ok(())
+    }
+
+    fn take_calls(&mut self, reply: &Frame, events: &mut Vec<Event>) {
+        let calls = Calls::of(reply);
+        self.calls_error = calls.is_none().then(|| refusal(reply, "INFO"));
+        events.extend(calls.map(Event::Calls));
     }
 
     /// The first answer about Redis's state.

@@ -10,6 +10,7 @@ use crate::feed::Feed;
 use crate::fill::Sizing;
 use crate::reading::{Answered, Asked, TABLES_ASKED, Words, reads_of, sizes_of};
 use crate::redis_state::RedisState;
+use crate::reports::Reports;
 
 /// Keys per TOUCH: bounds one step of Redis to about 0.1 ms.
 const TOUCH_KEYS: usize = 256;
@@ -104,5 +105,21 @@ impl<S: Read + Write> Feed<S> {
             }
         }
         self.ask(&[b"EXEC"], Expect::Touched);
+    }
+
+    /// Asks for these reports, unless they are what comes or is asked for.
+    pub(crate) fn ask_reports(&mut self, to: Reports) {
+        let is_asked = |expect: &Expect| matches!(expect, Expect::Reports(_));
+        if self.reports() == to || self.expects(is_asked) {
+            return;
+        }
+        let begin: &[&[u8]] = match to {
+            Reports::All => &[b"CLIENT", b"TRACKING", b"ON", b"BCAST", b"NOLOOP"],
+            Reports::OfRead => &[b"CLIENT", b"TRACKING", b"ON"],
+        };
+        self.ask(&[b"MULTI"], Expect::FillStep);
+        self.ask(&[b"CLIENT", b"TRACKING", b"OFF"], Expect::FillStep);
+        self.ask(begin, Expect::FillStep);
+        self.ask(&[b"EXEC"], Expect::Reports(to));
     }
 }

@@ -25,10 +25,8 @@
 //! 6. Redis's list is bounded: keys that stay as they are stay in it. Beyond [`TABLE_MAX`], whoever has read
 //!    them, it is told of all again.
 
-use std::io::{self, Read, Write};
+use std::io;
 
-use crate::expect::Expect;
-use crate::feed::Feed;
 use crate::outside::DataPath;
 use crate::resp::{Frame, broken, error, is_simple};
 
@@ -92,24 +90,6 @@ impl Choice {
             as_before => as_before,
         };
         heard
-    }
-}
-
-impl<S: Read + Write> Feed<S> {
-    /// Asks for these reports, unless they are what comes or is asked for.
-    pub(crate) fn ask_reports(&mut self, to: Reports) {
-        let is_asked = |expect: &Expect| matches!(expect, Expect::Reports(_));
-        if self.reports() == to || self.expects(is_asked) {
-            return;
-        }
-        let begin: &[&[u8]] = match to {
-            Reports::All => &[b"CLIENT", b"TRACKING", b"ON", b"BCAST", b"NOLOOP"],
-            Reports::OfRead => &[b"CLIENT", b"TRACKING", b"ON"],
-        };
-        self.ask(&[b"MULTI"], Expect::FillStep);
-        self.ask(&[b"CLIENT", b"TRACKING", b"OFF"], Expect::FillStep);
-        self.ask(begin, Expect::FillStep);
-        self.ask(&[b"EXEC"], Expect::Reports(to));
     }
 }
 

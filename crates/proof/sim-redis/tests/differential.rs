@@ -88,12 +88,12 @@ fn encode(words: &[Vec<u8>]) -> Vec<u8> {
     text
 }
 
-/// Replies of the real server up to the end mark, or until it closes.
+/// Replies of the real server up to the end mark and what it says in the same turn, or until it closes.
 fn ask(stream: &mut UnixStream, request: &[u8]) -> Vec<u8> {
     stream.write_all(&[request, END].concat()).unwrap();
     let mut reply = Vec::new();
     let mut buffer = [0; 65_536];
-    while !reply.ends_with(END_REPLY) {
+    while !reply.windows(END_REPLY.len()).any(|at| at == END_REPLY) {
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The profiles themselves: each names what it changes of a calm day.
 
-use crate::profile::absent::ABSENT;
-use crate::profile::aside::ASIDE;
 use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
-use crate::profile::reports::REPORTS;
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
+use crate::profile::{absent::ABSENT, aside::ASIDE, reports::REPORTS};
 use crate::time::{MS, SECOND, US};
 
 pub(super) const QUIET_LINK: LinkRates = LinkRates {
