@@ -49,7 +49,7 @@ fn no_error(result: Result<Met, String>) -> Met {
 #[test]
 fn nothing_acknowledged_is_lost_by_crashes_and_failed_writes() {
     let mut met = Met::default();
-    for seed in 0..amount(400, 20_000) {
+    for seed in 0..amount(300, 20_000) {
         let one = no_error(crash(seed, &LONG, None));
         met.copied += one.copied;
         met.reused += one.reused;
@@ -71,7 +71,7 @@ fn nothing_is_lost_while_space_is_used_again_and_again() {
 
 #[test]
 fn nothing_acknowledged_is_lost_wherever_power_goes() {
-    for seed in 0..amount(12, 500) {
+    for seed in 0..amount(6, 500) {
         for step in 0..SHORT_STEPS {
             let plan = Plan {
                 steps: SHORT_STEPS,
