@@ -239,8 +239,17 @@ fn item() -> impl Strategy<Value = Option<Range<u64>>> {
     ]
 }
 
+/// Of the test below; with `ERB_LONG` many more.
+fn cases() -> u32 {
+    if std::env::var_os("ERB_LONG").is_some() {
+        2000
+    } else {
+        60
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
     #[test]
     fn the_peer_sees_what_was_queued_whatever_the_kernel_does(
         items in prop::collection::vec(item(), 1..60),

@@ -419,7 +419,7 @@ fn a_slow_client_gets_all_of_it_and_a_silent_one_a_reset() {
     let mut seen = Vec::new();
     let mut chunk = vec![0; 65_536];
     while seen.len() < bytes.len() {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(10));
         let count = std::io::Read::read(&mut slow.stream, &mut chunk).expect("no reset");
         assert!(count > 0, "{} bytes came", seen.len());
         seen.extend_from_slice(&chunk[..count]);

@@ -33,7 +33,7 @@ pub fn send(
     let (mut sent, mut done) = (0_usize, Done::default());
     for at in places {
         record(stream, &memory[at..at + length], &mut sent, &mut done)?;
-        if sent.is_multiple_of(REAP_SENDS) {
+        if sent % REAP_SENDS == 0 {
             done.read(stream)?;
         }
     }
