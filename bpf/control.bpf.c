@@ -5,6 +5,7 @@
 #define HANDLER_ABI "redis/abi.h"
 #include "base/seam.h"
 #include "cache/cache.h"
+#include "cache/drained.h"
 #include "cache/interest.h"
 #include "cache/marks.h"
 #include "redis/maps.h" /* made here, as all that is shared */
@@ -121,6 +122,9 @@ INLINE u32 fill_begin(struct control *c, struct lookup *l, struct fill_slot *s)
 	marks = set->marks;
 	s->version = set->version;
 	lock_release(&set->lock);
+	/* What is absorbed from here on moves the version: K3. */
+	if (set_undrained(&c->order, set))
+		return FILL_BUSY;
 	return marks ? FILL_BUSY : unread ? FILL_UNREAD : FILL_OK;
 }
 

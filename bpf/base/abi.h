@@ -64,6 +64,18 @@ struct hash_secret {
 	__u64 words[HASH_WORDS];
 };
 
+/* What orders the writes that were answered in Redis's place, over all CPUs: redis/log.h. The first line is
+ * the daemon's, the second the data path's, which every absorbed write moves. */
+struct log_order {
+	__u64 drained;	/* records up to this LSN are in Redis, and its reply was handled */
+	__u64 fresh_ns; /* CLOCK_MONOTONIC; what was answered until then is in Redis */
+	__u32 absorb;	/* 1: writes may be answered; no program does so yet */
+	__u32 pad1;
+	__u64 pad2[5];
+	__u64 lsn; /* the last one given */
+	__u64 pad3[7];
+};
+
 /* One per ERB: what the daemon tells the data path and what the data path tells the daemon.
  * The first part is written by the daemon only, the second by the data path only (atomics). */
 struct control {
@@ -113,6 +125,7 @@ struct control {
 	__u64 places_taken;
 	__u64 places_given;
 	__u64 pad4[6];
+	struct log_order order; /* both its lines are lines of their own */
 };
 
 /* What a slot's value is; of the first two, what a miss asks for. */
@@ -162,7 +175,7 @@ struct cache_set {
 	__u16 touched;	  /* the same bits, taken each second where Redis evicts by use */
 	__u8 hands[CLASSES];
 	__u32 changes; /* odd while the set is being changed: readers take no lock */
-	__u8 pad1[4];
+	__u32 lsn; /* lower half of the last absorbed write's: cache/drained.h */
 	__u8 slots[SMALL_BYTES]; /* class 0 */
 };
 
@@ -290,7 +303,10 @@ struct conn {
 			      for a change without report */
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
-	__u8 pad[56];
+	__u8 absorbing;		      /* a write of it was consumed, and has no LSN yet */
+	__u8 pad1[7];
+	__u64 waits_for; /* nothing of it goes up before this LSN is drained */
+	__u8 pad2[40];
 };
 
 /* Bytes beyond a hole: see ahead.h. Client space; byte s is at s % AHEAD_BYTES. */

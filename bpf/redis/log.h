@@ -2,7 +2,7 @@
 /* redis/log.h - the log rings: a write that was answered in Redis's place waits here until the daemon has
  * brought it to Redis. Mirrored into Rust like abi.h. The daemon's side reads these rings (drain); no
  * program writes them yet, so this is no part of the layout by which programs replace each other. Who
- * first makes a map of it adds it there.
+ * first makes a map of it adds it there. What orders them, struct log_order, is part of struct control.
  *
  * One ring for each CPU. A position counts bytes since the boost and never goes back; the byte is at
  * position % LOG_BYTES. A record that begins before the end runs over it, into LOG_OVERRUN_BYTES: none is
@@ -44,13 +44,4 @@ struct log_ring {
 	__u64 busy; /* its CPU: 1 + the set's index between check and publish, and a count above */
 	__u64 pad3[7];
 	__u8 bytes[LOG_BYTES + LOG_OVERRUN_BYTES];
-};
-
-/* What orders them all. The first line is the daemon's, the second the CPUs'. */
-struct log_order {
-	__u64 drained;	/* records up to this LSN are in Redis, and its reply was handled */
-	__u64 fresh_ns; /* CLOCK_MONOTONIC; what was answered until then is in Redis */
-	__u64 pad1[6];
-	__u64 lsn; /* the last one given */
-	__u64 pad2[7];
 };

@@ -200,20 +200,43 @@ INLINE void handler_up_load(struct work *w, const struct conn *conn)
 	w->h.db = known ? conn->h.db : DB_UNKNOWN;
 }
 
+/* Whether what goes up may be any command: it cannot be read, or nobody is sure that it is read right. */
+INLINE u32 up_unread(const struct work *w, enum up_how how, u32 trial)
+{
+	u32 lost = (how == UP_LOST) & !w->h.by_rote;
+
+	return lost | w->scan_lost | trial;
+}
+
+/* U2: takes what is due with the packet, as the entry now stands. shuts: the gate, too. */
+INLINE void up_take(const struct conn *conn, struct work *w, u32 trial, u32 shuts)
+{
+	effects_take(hold_flags(conn, w), trial, hold_used(conn), shuts);
+}
+
+/* Packets of nothing but reads take what a command that began before them is due; and, should the entry
+ * be one that is not answered, what that one asks for. */
+INLINE void whole_take(const struct conn *conn, struct work *w, u32 trial)
+{
+	if (!(w->h.late | trial | (read_once(conn->flags) & CONN_F_UNCOUNTABLE)))
+		return;
+	half_note(conn, w);
+	found_begin();
+	up_take(conn, w, trial, trial);
+}
+
 INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how how)
 {
+	u32 trial = read_once(conn->h.kept) & CONN_K_TRIAL;
+
 	found_nothing(&w->h.found);
 	w->h.found.modes.stateful = w->h.found.modes.gate = 0;
 	w->h.late = how == UP_LOST ? 0 : late_due(conn, w);
-	w->h.by_rote = 0;
+	w->h.by_rote = w->h.share = w->h.gate = 0;
 	w->scan_lost = 0;
 	w->in_at = STREAM_BETWEEN;
-	if (how == UP_WHOLE) { /* nothing but reads */
-		if (w->h.late) {
-			half_note(conn, w);
-			found_begin();
-			effects_take();
-		}
+	if (how == UP_WHOLE) {
+		whole_take(conn, w, trial);
 		w->h.found.done = w->requests = w->commands;
 		return;
 	}
@@ -223,26 +246,36 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 	modes_begin(&w->h.found.modes, w->h.kept, w->h.db);
 	if (how == UP_LOST) {
 		w->h.by_rote = (conn->h.kept & CONN_K_LISTENS) && listener_by_rote();
-		return;
+	} else {
+		half_note(conn, w);
+		scan_packet(ctx);
+		through_look();
+		w->requests = w->h.found.done;
+		w->scan_lost = w->h.scan.state == RQ_LOST;
+		w->in_at = w->h.scan.state == RQ_IDLE ? STREAM_BETWEEN : STREAM_WITHIN;
 	}
-	half_note(conn, w);
-	scan_packet(ctx);
-	through_look();
-	effects_take();
-	w->requests = w->h.found.done;
-	w->scan_lost = w->h.scan.state == RQ_LOST;
-	w->in_at = w->h.scan.state == RQ_IDLE ? STREAM_BETWEEN : STREAM_WITHIN;
+	if (!w->h.by_rote)
+		up_take(conn, w, trial, up_unread(w, how, trial) | w->h.found.modes.gate);
+}
+
+/* Whether the entry is as it was when the packet's effects were taken: U2. Lock held. */
+INLINE bool up_foreseen(const struct conn *conn, struct work *w, enum up_how how)
+{
+	u32 shuts = any_bit(up_unread(w, how, conn->h.kept & CONN_K_TRIAL));
+
+	if ((shuts & !w->h.gate) | !hold_foreseen(conn, w))
+		return false;
+	return how == UP_LOST || w->h.late == late_due(conn, w);
 }
 
 INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how)
 {
-	w->h.trial = conn->h.kept & CONN_K_TRIAL;
 	w->h.by_rote = w->h.by_rote && (conn->h.kept & CONN_K_LISTENS);
 	if (w->h.by_rote) {
 		w->h.hold = HOLD_RING;
 		return UP_UNREAD;
 	}
-	if (how != UP_LOST && w->h.late != late_due(conn, w))
+	if (!up_foreseen(conn, w, how))
 		return UP_RACE;
 	conn->h.kept &= ~CONN_K_LISTENS;
 	if (how == UP_SCAN)
@@ -258,7 +291,7 @@ INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum u
 	if ((w->h.found.modes.stateful || (conn->flags & CONN_F_UNCOUNTABLE)) &&
 	    conn->state != CONN_OLD)
 		conn->state = CONN_BYPASS;
-	w->h.hold = hold_effects(conn, w);
+	hold_effects(conn, w);
 	held_note(conn, w);
 	through_commit(conn, w);
 	if (how == UP_SCAN)
@@ -291,17 +324,12 @@ INLINE void handler_up_usual_done(struct work *w)
 
 INLINE void handler_up_undo(struct work *w)
 {
-	effects_release();
+	effects_release(1, w->h.share);
 }
 
-INLINE void handler_up_done(struct work *w, struct control *c, struct conn *conn, enum up_how how)
+INLINE void handler_up_done(struct work *w, struct conn *conn)
 {
-	bool unread = (how == UP_LOST && !w->h.by_rote) || w->h.trial || w->scan_lost;
-
-	hold_done(w, c, conn, w->h.hold);
-	if (w->h.found.gate || w->h.found.modes.gate ||
-	    unread) /* what cannot be read may be any command */
-		gate_shut(c);
+	hold_done(w, conn);
 	if (w->h.found.modes.stateful)
 		count(STAT_STATEFUL);
 }
@@ -311,36 +339,39 @@ INLINE bool handler_late(const struct conn *conn)
 	return conn->h.late;
 }
 
-/* A command is whole with these bytes: S3. */
-INLINE void late_take(struct work *w, struct control *c, struct conn *conn, u64 cookie)
+/* A command is whole with these bytes: S3. Returns whether they may go up. Global: verified by itself. */
+__noinline int late_take(u64 cookie)
 {
-	enum hold hold = HOLD_RING;
-	bool taken = false;
+	struct work *w = work_get();
+	struct conn *conn = w ? conn_get(&w->p.key) : 0;
+	bool foreseen = true, taken = false;
 
+	if (!conn)
+		return 0;
+	w->scan_lost = 0;
 	half_note(conn, w);
 	found_begin();
-	effects_take();
+	up_take(conn, w, read_once(conn->h.kept) & CONN_K_TRIAL, 0);
 	lock_take(&conn->lock);
 	if (conn->cookie == cookie && w->h.late == late_due(conn, w)) {
-		taken = true;
-		hold = hold_effects(conn, w);
-		held_note(conn, w);
-		conn->h.late = 0;
+		foreseen = taken = hold_foreseen(conn, w);
+		if (taken) {
+			hold_effects(conn, w);
+			held_note(conn, w);
+			conn->h.late = 0;
+		}
 	}
 	lock_release(&conn->lock);
-	if (!taken) {
-		effects_release();
-		return;
-	}
-	hold_done(w, c, conn, hold);
-	if (w->h.found.gate)
-		gate_shut(c);
+	if (taken)
+		hold_done(w, conn);
+	else
+		effects_release(1, w->h.share);
+	return foreseen;
 }
 
-INLINE void handler_up_again(struct work *w, struct control *c, struct conn *conn, u64 cookie)
+INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie)
 {
 	through_doubt(conn);
 	w->h.late = late_due(conn, w);
-	if (w->h.late)
-		late_take(w, c, conn, cookie);
+	return !w->h.late || late_take(cookie);
 }

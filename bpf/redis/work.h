@@ -47,7 +47,8 @@ struct handler_work {
 	u32 half;  /* conn.half, and where in the ring they begin */
 	u32 half_at;
 	u32 by_rote; /* what a listener says: A7 */
-	u32 trial;   /* CONN_K_TRIAL when it went up */
+	u32 share;   /* a share of the fence was taken for what the entry asks for: U2 */
+	u32 gate;    /* the gate was shut for the packet */
 	u32 hold;    /* enum hold */
 	struct written written;
 	struct lookup look;

@@ -104,16 +104,16 @@ INLINE void handler_up_load(struct work *w, const struct conn *conn);
 INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how how);
 /* The scan goes into the entry, whose next and requests are still the old ones. Lock held. */
 INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how);
-/* Behind the lock: what the commit decided is carried out. */
-INLINE void handler_up_done(struct work *w, struct control *c, struct conn *conn, enum up_how how);
+/* Behind the lock: what was taken and is not held is given back. */
+INLINE void handler_up_done(struct work *w, struct conn *conn);
 /* Behind USUAL_MISS, for the one request that ends at w->end and does nothing: handler_up_commit() and what goes
  * before it, and handler_up_done(). Returns false, and has changed nothing, where these are to be asked. */
 INLINE bool handler_up_usual(struct conn *conn, struct work *w);
 INLINE void handler_up_usual_done(struct work *w);
 /* The packet does not go up after all. */
 INLINE void handler_up_undo(struct work *w);
-/* Bytes that were counted before go up again. */
-INLINE void handler_up_again(struct work *w, struct control *c, struct conn *conn, u64 cookie);
+/* Bytes that were counted before go up again. Returns whether they may: the entry has not moved. */
+INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie);
 
 /* A packet from the server: scratch is prepared. */
 INLINE void handler_down_begin(struct out_work *ow, const struct control *c);

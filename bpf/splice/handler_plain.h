@@ -68,7 +68,7 @@ INLINE void handler_lost(struct conn *conn)
 {
 }
 
-INLINE void handler_up_done(struct work *w, struct control *c, struct conn *conn, enum up_how how)
+INLINE void handler_up_done(struct work *w, struct conn *conn)
 {
 }
 
@@ -76,8 +76,9 @@ INLINE void handler_up_undo(struct work *w)
 {
 }
 
-INLINE void handler_up_again(struct work *w, struct control *c, struct conn *conn, u64 cookie)
+INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie)
 {
+	return true;
 }
 
 #if !TIER_XDP

@@ -197,8 +197,10 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 			return v;
 	}
 	if (again) {
-		handler_up_again(w, c, conn, r->cookie);
-		return ingress_up_again(ctx, w, conn, r);
+		if (handler_up_again(w, conn, r->cookie))
+			return ingress_up_again(ctx, w, conn, r);
+		count(STAT_DROP_RACE);
+		return V_DROP;
 	}
 	if (w->p.odd & ODD_F_UNREAD) {
 		conn_unread(w, conn);
@@ -207,7 +209,7 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 		if (v != V_REFUSED)
 			return v;
 	}
-	return ingress_up(ctx, w, c, conn, r);
+	return ingress_up(ctx, w, conn, r);
 }
 
 /* A socket was found. */

@@ -122,8 +122,7 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how *
 }
 
 /* Payload goes up: scanned, its effects taken, translated. */
-INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
-			       struct sock_ref *r)
+INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, struct sock_ref *r)
 {
 	bool was_bypass, is_bypass;
 	enum up_taken taken;
@@ -143,7 +142,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct control *c, st
 		count(STAT_DROP_RACE);
 		return V_DROP;
 	}
-	handler_up_done(w, c, conn, how);
+	handler_up_done(w, conn);
 	if (is_bypass && !was_bypass)
 		count(STAT_CONN_BYPASS);
 	if (w->scan_lost)

@@ -6,7 +6,7 @@ use std::ptr::addr_of_mut;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::values::Values;
-use crate::{DEVICES_MAX, control, hash_secret};
+use crate::{DEVICES_MAX, control, hash_secret, log_order};
 
 /// The shared control block. Every access is one atomic load or store.
 pub struct Control(Values);
@@ -141,6 +141,42 @@ impl Control {
             unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).devices[place])) }
                 .store(index, Ordering::SeqCst);
         }
+    }
+
+    /// A word of `order`.
+    fn order_word(&self, of: impl Fn(*mut log_order) -> *mut u64) -> &AtomicU64 {
+        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
+        unsafe { AtomicU64::from_ptr(of(addr_of_mut!((*self.at()).order))) }
+    }
+
+    /// The last LSN given.
+    #[must_use]
+    pub fn lsn(&self) -> u64 {
+        // SAFETY: the pointer is to the whole order.
+        let lsn = self.order_word(|order| unsafe { &raw mut (*order).lsn });
+        lsn.load(Ordering::SeqCst)
+    }
+
+    /// Gives LSNs up to this one: for who stands in for the programs, none of which does so yet.
+    pub fn give_lsns(&self, lsn: u64) {
+        // SAFETY: as above.
+        let word = self.order_word(|order| unsafe { &raw mut (*order).lsn });
+        word.fetch_max(lsn, Ordering::SeqCst);
+    }
+
+    /// The last LSN of which all before it and it are in Redis.
+    #[must_use]
+    pub fn drained(&self) -> u64 {
+        // SAFETY: as above.
+        let drained = self.order_word(|order| unsafe { &raw mut (*order).drained });
+        drained.load(Ordering::SeqCst)
+    }
+
+    /// Moves it on; it never goes back, whoever else drains.
+    pub fn set_drained(&self, lsn: u64) {
+        // SAFETY: as above.
+        let drained = self.order_word(|order| unsafe { &raw mut (*order).drained });
+        drained.fetch_max(lsn, Ordering::SeqCst);
     }
 
     /// What the key hash is keyed with.

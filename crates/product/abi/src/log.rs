@@ -102,9 +102,9 @@ impl Logs {
         self.tail_word(ring).load(Ordering::Acquire)
     }
 
-    /// Frees the room before this position.
+    /// Frees the room before this position; what is free stays so, whoever else drains this ring.
     pub fn set_tail(&self, ring: usize, at: u64) {
-        self.tail_word(ring).store(at, Ordering::Release);
+        self.tail_word(ring).fetch_max(at, Ordering::Release);
     }
 
     /// The last LSN given.

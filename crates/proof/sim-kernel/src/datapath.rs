@@ -147,6 +147,20 @@ impl Inner {
         unsafe { &mut *self.maps[number].get() }
     }
 
+    /// The entry whose lock this is, if it is an entry's.
+    pub(crate) fn entry_of(&self, lock: *mut u32) -> Option<*const erb_abi::conn> {
+        let Map::Hash(conns) = self.map(self.known.conns) else {
+            return None;
+        };
+        let values = conns.values();
+        let at = (lock as usize)
+            .wrapping_sub(std::mem::offset_of!(erb_abi::conn, lock))
+            .wrapping_sub(values.start());
+        let index = at / values.stride();
+        let is_one = at.is_multiple_of(values.stride()) && index < values.count();
+        is_one.then(|| values.get(index).cast_const().cast())
+    }
+
     /// Writes the socket as it now is into what the program sees.
     pub(crate) fn refresh(&self, held: &mut Held) {
         match self.kernel.view(held.sock) {

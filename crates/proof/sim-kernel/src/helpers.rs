@@ -220,6 +220,11 @@ unsafe extern "C-unwind" fn lock(at: *mut u32) {
 /// # Safety
 /// As for `lock`.
 unsafe extern "C-unwind" fn unlock(at: *mut u32) {
+    let inner = exec().inner();
+    if let Some(entry) = inner.entry_of(at) {
+        // SAFETY: a value of this map is an entry, and stays where it is; no program runs meanwhile.
+        inner.kernel.leaves(unsafe { &*entry });
+    }
     exec::unlock(at);
 }
 

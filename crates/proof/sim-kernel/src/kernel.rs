@@ -139,6 +139,10 @@ pub trait Kernel {
     fn view(&self, sock: u64) -> Option<Sock>;
     /// A clone that a program sent has passed the egress program and leaves by the device.
     fn transmit(&self, ifindex: u32, packet: Packet);
+    /// A program leaves the lock of an entry; nobody else has run since it changed it.
+    fn leaves(&self, entry: &erb_abi::conn) {
+        let _ = entry;
+    }
     /// `bpf_get_prandom_u32`, and whatever else has to be random in a kernel.
     fn random(&self) -> u32;
 }

@@ -7,6 +7,7 @@ mod admission;
 mod answers;
 mod costs;
 mod egress;
+mod foreseen;
 mod front;
 mod fuzz;
 mod hashes;

@@ -8,3 +8,4 @@ mod hashing;
 mod mutants;
 mod races;
 mod torture;
+mod window;

@@ -84,8 +84,19 @@ mutations! {
     "made-twice", "two CPUs do not make an entry twice", "sharp-made-once",
         [("splice/conn.h", "if (conn->cookie != cookie && !conn->ahead_busy) { /* another", "if (1) { /* another")];
     "old-not-fenced", "payload of a connection older than ERB, like all that cannot be counted, fences until proof", "sharp-older-writes",
-        [("redis/effects.h", "if (proof) {\n\t\tflag", "if (0) {\n\t\tflag"),
-         ("redis/effects.h", "} else if (!w->h.found.overflow && used + n <= MARKS_IN_FLIGHT) {", "} else if (!w->h.found.overflow && !used && !n) {\n\t\treturn HOLD_RING;\n\t} else if (!w->h.found.overflow && used + n <= MARKS_IN_FLIGHT) {")];
+        [("redis/effects.h", "(flags & (CONN_F_SCAN_LOST | CONN_F_OVERFLOW)));", "(flags & 0));")];
+    "share-behind-commit", "what a packet closes is closed before it is committed", "fence-before-commit",
+        [("redis/effects.h", "\tif (w->h.share)\n\t\tfence_take(c);\n", ""),
+         ("redis/effects.h", "\tif (taken && (conn->flags", "\tif (taken)\n\t\tfence_take(control_get());\n\tif (taken && (conn->flags")];
+    "share-kept-in-vain", "a share that was foreseen in vain is given back", "fence-in-vain",
+        [("redis/effects.h", "bool vain = w->h.share && !taken;", "bool vain = !w->h.share && taken;")];
+    "share-unforeseen", "a share that was not foreseen is a race", "fence-unforeseen",
+        [("redis/effects.h", "return !(hold & HOLD_SHARE_NEW & ~(w->h.share << 1));", "return true;")];
+    "gate-behind-commit", "what shuts the gate is committed behind it", "gate-before-commit",
+        [("redis/effects.h", "\tif (w->h.gate)\n\t\tgate_shut(c);\n", ""),
+         ("redis/effects.h", "\tplace_call(w, PLACES_HELD);\n\tif (taken", "\tplace_call(w, PLACES_HELD);\n\tif (w->h.gate)\n\t\tgate_shut(control_get());\n\tif (taken")];
+    "gate-unforeseen", "a gate that was not foreseen is a race", "gate-unforeseen",
+        [("redis/requests.h", "if ((shuts & !w->h.gate) | ", "if ((shuts & 0) | ")];
     "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "sock-same-addresses",
         [("splice/ingress.h", "if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {", "if (0) {"),
          ("splice/answer.h", "if (sock_view_again(r, &w->view) && conn->cookie == r->cookie)", "if (sock_view_again(r, &w->view))"),
@@ -250,7 +261,7 @@ mutations! {
     "count-leaks", "entries that are deleted count no more", "edge-14-silent",
         [("splice/table.h", "client_left(c, &key, family);", "(void)family;")];
     "unread-opens", "what cannot be read may be a MONITOR", "coh-40-monitor-unread",
-        [("redis/requests.h", "unread = (how == UP_LOST && !w->h.by_rote) || w->h.trial || w->scan_lost;", "unread = (how == UP_LOST && !w->h.by_rote) || w->h.trial;")];
+        [("redis/requests.h", "return lost | w->scan_lost | trial;", "return lost | trial;")];
     "refusals-shut", "only a refusal that contradicts the known rules shuts the gate", "coh-37-refused-again",
         [("redis/replies.h", "conn->state == CONN_FAST && conn->h.rights == ow->h.rights && ow->h.found.noperm", "ow->h.found.noperm")];
     "epoch-uncompared", "an admission counts only if nothing was sent that changes the connection", "tcp-23-moved-on",

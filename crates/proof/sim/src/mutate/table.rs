@@ -109,13 +109,13 @@ mutations! {
     "body-off-by-one", "a skipped body counts with its CRLF", "calm",
         [("redis/scan_request.h", "s->skip += 2; /* S2 */", "s->skip += 1; /* S2 */")];
     "effect-late", "an effect is reported before Redis can execute the command", "calm",
-        [("redis/requests.h", "\tthrough_look();\n\teffects_take();", "\tthrough_look();\n\tif (w->h.found.effects > 1000)\n\t\teffects_take();")];
+        [("redis/requests.h", "if (!w->h.by_rote)\n\t\tup_take(", "if (!w->h.by_rote && w->h.found.effects > 1000)\n\t\tup_take(")];
     "reply-counted-early", "a reply is counted with its last byte", "calm",
         [("redis/scan_reply.h", "if (s->left && --s->left)\n\t\treturn;", "if (s->left && --s->left > 64)\n\t\treturn;")];
     "reply-nested", "an aggregate's elements belong to it", "odd",
         [("redis/scan_reply.h", "s->left += s->type == '%' || s->type == '|' ? 2 * s->number : s->number;", "s->left += s->type == '%' || s->type == '|' ? s->number : s->number;")];
     "mark-released-twice", "a mark is held by exactly one holder", "races",
-        [("redis/effects.h", "if (hold != HOLD_RING)\n\t\teffects_release();", "effects_release();")];
+        [("redis/effects.h", "marks = w->h.hold != HOLD_RING;", "marks = true;")];
     "wrong-value-length", "the reply announces the value's own length", "calm",
         [("redis/get.h", "u32 len = bytes - 3 - digits;", "u32 len = bytes - 4 - digits;")];
     "release-keeps", "release gives back what an entry holds", "holes",

@@ -227,6 +227,14 @@ cases! {
     "fence-new-daemon", "C10", "shares that wait when the daemon dies are settled by the next", Some(cases::settle::daemon_dies), "";
     "listen-older-subscriber", "A7", "an older connection that only listens and pings closes nothing", Some(cases::settle::older_that_listens), "listener-unheard";
     "listen-no-more", "A7", "an older listener that says anything else is fenced like any other", Some(cases::settle::listener_that_writes), "listener-trusted";
+    "fence-before-commit", "U2", "what is older than ERB, or on trial, is committed behind its fence", Some(cases::foreseen::older_than_erb), "share-behind-commit";
+    "fence-before-unreadable", "U2", "what cannot be read is committed behind its fence", Some(cases::foreseen::unreadable), "share-behind-commit";
+    "fence-before-overflow", "U2", "more marks than there is room for are committed behind the fence", Some(cases::foreseen::more_than_the_ring_holds), "share-behind-commit";
+    "fence-before-last-bytes", "U2", "the last bytes of a command, too, when the ring is full", Some(cases::foreseen::last_bytes_and_a_full_ring), "share-behind-commit";
+    "gate-before-commit", "U2", "the gate is shut before the command that shuts it is committed", Some(cases::foreseen::gate_before_the_commit), "gate-behind-commit";
+    "fence-in-vain", "U2", "a share that was foreseen in vain is given back", Some(cases::foreseen::share_in_vain), "share-kept-in-vain";
+    "fence-unforeseen", "U2", "a share that was not foreseen is a race, and the packet is dropped", Some(cases::foreseen::share_unforeseen), "share-unforeseen";
+    "gate-unforeseen", "U2", "a gate that was not foreseen is a race, and the packet is dropped", Some(cases::foreseen::gate_unforeseen), "gate-unforeseen";
     "coh-03-many-keys", "C-3, C-9", "a write of several keys marks each of them and closes nothing else", Some(cases::keys::many_keys), "key-step";
     "coh-03-last-key", "C-3, C-9", "a range of keys goes to the last one", Some(cases::keys::many_keys), "last-key-forgotten";
     "coh-03-other-database", "C-3, C-15", "MOVE and COPY to another database mark the key there", Some(cases::keys::other_database), "";

@@ -171,6 +171,10 @@ impl Kernel for KernelView {
         self.server().leave(&packet, 0);
     }
 
+    fn leaves(&self, entry: &erb_abi::conn) {
+        self.server().entry_left(entry);
+    }
+
     fn random(&self) -> u32 {
         self.server().inner.random.borrow_mut().u32(..)
     }

@@ -9,6 +9,7 @@
 //! 3. No borrow of a cell is kept across a call of a program or [`give_way`].
 
 mod boost;
+mod commits;
 mod control;
 pub mod devices;
 mod fragments;
@@ -150,6 +151,8 @@ pub struct Server {
     flow_moves: RefCell<BTreeMap<(u16, u16), u64>>,
     /// What data paths that are gone had counted.
     counted: RefCell<Vec<u64>>,
+    /// What entries said when programs left their lock, while somebody wants to know.
+    commits: RefCell<Option<Vec<commits::Commit>>>,
     library: Library,
     card: Card,
     boots: Cell<u64>,
@@ -242,6 +245,7 @@ impl Server {
             steered_packets: RefCell::new((0..rates.cpus).map(|_| VecDeque::new()).collect()),
             fastopen: Cell::new(0),
             counted: RefCell::default(),
+            commits: RefCell::default(),
             route: Cell::new(IFINDEX),
             arrival: Cell::new(IFINDEX),
             handed_on_by: Cell::default(),

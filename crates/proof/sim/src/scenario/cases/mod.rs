@@ -9,6 +9,7 @@ pub(crate) mod devices;
 pub(crate) mod edge;
 pub(crate) mod fence;
 pub(crate) mod fills;
+pub(crate) mod foreseen;
 pub(crate) mod forged;
 pub(crate) mod keys;
 pub(crate) mod large;

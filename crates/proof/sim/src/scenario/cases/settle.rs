@@ -353,10 +353,10 @@ pub(crate) fn daemon_dies() {
 }
 
 /// A subscriber from before the boost that has become a listener, and a client that is answered.
-fn listener() -> (Scenario, ConnId, ConnId) {
+pub(crate) fn listener(setup: Setup) -> (Scenario, ConnId, ConnId) {
     let mut s = Scenario::new(Setup {
         attached: false,
-        ..Setup::default()
+        ..setup
     });
     let old = s.open_on(1, None);
     s.call(old, &[b"SUBSCRIBE", b"news"]);
@@ -371,7 +371,7 @@ fn listener() -> (Scenario, ConnId, ConnId) {
 }
 
 pub(crate) fn older_that_listens() {
-    let (mut s, old, client) = listener();
+    let (mut s, old, client) = listener(Setup::default());
     let (epoch, gate) = (s.control().cache_epoch, s.control().gate_seen);
     let fences = s.stat(abi::STAT_FENCE_TAKEN);
     for _ in 0..20 {
@@ -388,7 +388,7 @@ pub(crate) fn older_that_listens() {
 }
 
 pub(crate) fn listener_that_writes() {
-    let (mut s, old, client) = listener();
+    let (mut s, old, client) = listener(Setup::default());
     s.call(old, &[b"UNSUBSCRIBE", b"news"]);
     s.run(2 * SECOND);
     becomes_fast(&mut s, client);
