@@ -210,18 +210,7 @@ fn operation(sqe: &Sqe, data: Vec<u8>, controller: &Controller) -> Result<Operat
         },
         kv::EXIST => Operation::Exist(Key::Plain(key(sqe, &fields)?)),
         versioned::PUT => put(sqe, &fields, data)?,
-        versioned::GET => {
-            let head = if fields.has(flag::HEAD) {
-                HEAD_BYTES
-            } else {
-                0
-            };
-            Operation::Get {
-                key: any_key(sqe, &fields)?,
-                at: selector(&fields)?,
-                bytes: fields.size.saturating_sub(head),
-            }
-        }
+        versioned::GET => get(sqe, &fields)?,
         versioned::VERSIONS => {
             let rows = fields.size.saturating_sub(HEAD_BYTES) / VERSION_ROW_BYTES;
             Operation::Versions {
@@ -243,18 +232,36 @@ fn operation(sqe: &Sqe, data: Vec<u8>, controller: &Controller) -> Result<Operat
             RELEASE => Operation::Release(fields.argument),
             _ => return Err(Status::INVALID_FIELD),
         },
-        versioned::KEYS => Operation::Keys {
-            prefix: if fields.has(flag::LONG) {
-                Vec::new()
-            } else {
-                start(sqe, &fields)?
-            },
-            cursor: fields.argument,
-            moment: None,
-            changed_since: 0,
-            bytes: fields.size.saturating_sub(HEAD_BYTES),
-        },
+        versioned::KEYS => keys(sqe, &fields)?,
         _ => from_data(sqe, &data)?,
+    })
+}
+
+/// GET of a version; what is told of it stands before the value.
+fn get(sqe: &Sqe, fields: &Fields) -> Result<Operation, Status> {
+    let head = if fields.has(flag::HEAD) {
+        HEAD_BYTES
+    } else {
+        0
+    };
+    Ok(Operation::Get {
+        key: any_key(sqe, fields)?,
+        at: selector(fields)?,
+        bytes: fields.size.saturating_sub(head),
+    })
+}
+
+fn keys(sqe: &Sqe, fields: &Fields) -> Result<Operation, Status> {
+    Ok(Operation::Keys {
+        prefix: if fields.has(flag::LONG) {
+            Vec::new()
+        } else {
+            start(sqe, fields)?
+        },
+        cursor: fields.argument,
+        moment: None,
+        changed_since: 0,
+        bytes: fields.size.saturating_sub(HEAD_BYTES),
     })
 }
 

@@ -102,79 +102,82 @@ fn store(bytes: usize) -> erb_nvme::client::Call {
     calls::store(1, b"k", vec![7; bytes], Condition::Any)
 }
 
+/// What is sent, where data for two transfers was asked for.
+type Wrong = fn(&Raw, Transfer, Transfer) -> Vec<Vec<u8>>;
+
+const NOT_ASKED_FOR: [(&str, Wrong, Fatal); 8] = [
+    (
+        "another command's tag",
+        |raw, one, two| {
+            let mixed = Transfer {
+                tag: two.tag,
+                ..one
+            };
+            vec![raw.data(mixed, &[7; 100], true)]
+        },
+        Fatal::Header(10),
+    ),
+    (
+        "overlapping",
+        |raw, one, _| {
+            let again = Transfer { offset: 40, ..one };
+            vec![
+                raw.data(one, &[7; 50], false),
+                raw.data(again, &[7; 60], true),
+            ]
+        },
+        Fatal::OutOfRange,
+    ),
+    (
+        "past the end",
+        |raw, one, _| vec![raw.data(one, &[7; 101], true)],
+        Fatal::OutOfRange,
+    ),
+    (
+        "a hole",
+        |raw, one, _| vec![raw.data(Transfer { offset: 1, ..one }, &[7; 99], true)],
+        Fatal::OutOfRange,
+    ),
+    (
+        "a short last one",
+        |raw, one, _| vec![raw.data(one, &[7; 50], true)],
+        Fatal::Header(1),
+    ),
+    (
+        "no last one",
+        |raw, one, _| vec![raw.data(one, &[7; 100], false)],
+        Fatal::Header(1),
+    ),
+    (
+        "two last ones",
+        |raw, one, _| {
+            vec![
+                raw.data(one, &[7; 100], true),
+                raw.data(one, &[7; 100], true),
+            ]
+        },
+        Fatal::Header(8),
+    ),
+    (
+        "a command that there is not",
+        |raw, one, _| {
+            vec![raw.data(
+                Transfer {
+                    command: 999,
+                    ..one
+                },
+                &[7; 100],
+                true,
+            )]
+        },
+        Fatal::Header(8),
+    ),
+];
+
 /// Trap 3.
 #[test]
 fn data_that_was_not_asked_for_ends_the_connection() {
-    type Wrong = fn(&Raw, Transfer, Transfer) -> Vec<Vec<u8>>;
-    let all: [(&str, Wrong, Fatal); 8] = [
-        (
-            "another command's tag",
-            |raw, one, two| {
-                let mixed = Transfer {
-                    tag: two.tag,
-                    ..one
-                };
-                vec![raw.data(mixed, &[7; 100], true)]
-            },
-            Fatal::Header(10),
-        ),
-        (
-            "overlapping",
-            |raw, one, _| {
-                let again = Transfer { offset: 40, ..one };
-                vec![
-                    raw.data(one, &[7; 50], false),
-                    raw.data(again, &[7; 60], true),
-                ]
-            },
-            Fatal::OutOfRange,
-        ),
-        (
-            "past the end",
-            |raw, one, _| vec![raw.data(one, &[7; 101], true)],
-            Fatal::OutOfRange,
-        ),
-        (
-            "a hole",
-            |raw, one, _| vec![raw.data(Transfer { offset: 1, ..one }, &[7; 99], true)],
-            Fatal::OutOfRange,
-        ),
-        (
-            "a short last one",
-            |raw, one, _| vec![raw.data(one, &[7; 50], true)],
-            Fatal::Header(1),
-        ),
-        (
-            "no last one",
-            |raw, one, _| vec![raw.data(one, &[7; 100], false)],
-            Fatal::Header(1),
-        ),
-        (
-            "two last ones",
-            |raw, one, _| {
-                vec![
-                    raw.data(one, &[7; 100], true),
-                    raw.data(one, &[7; 100], true),
-                ]
-            },
-            Fatal::Header(8),
-        ),
-        (
-            "a command that there is not",
-            |raw, one, _| {
-                vec![raw.data(
-                    Transfer {
-                        command: 999,
-                        ..one
-                    },
-                    &[7; 100],
-                    true,
-                )]
-            },
-            Fatal::Header(8),
-        ),
-    ];
-    for (what, wrong, fatal) in all {
+    for (what, wrong, fatal) in NOT_ASKED_FOR {
         let mut world = World::usual();
         let (_, mut io) = Raw::controller(&mut world, ALICE);
         let (_, one) = io.asked(&mut world, &store(100));

@@ -123,6 +123,11 @@ fn a_first_answer_that_is_wrong_ends_the_connection() {
     }
 }
 
+/// The target asks for so many bytes.
+fn r2t(length: u32, from: Transfer) -> Vec<u8> {
+    pdu::transfer(Kind::R2t, 0, PLAIN, Transfer { length, ..from }, 4)
+}
+
 #[test]
 fn data_and_answers_that_nobody_asked_for_end_the_connection() {
     type Wrong = fn() -> Vec<u8>;
@@ -136,51 +141,9 @@ fn data_and_answers_that_nobody_asked_for_end_the_connection() {
             Fatal::Header(1),
         ),
         (|| response(9, Status::OK, 0, PLAIN), Fatal::Header(20)),
-        (
-            || {
-                pdu::transfer(
-                    Kind::R2t,
-                    0,
-                    PLAIN,
-                    Transfer {
-                        length: 201,
-                        ..at(2, 0)
-                    },
-                    4,
-                )
-            },
-            Fatal::OutOfRange,
-        ),
-        (
-            || {
-                pdu::transfer(
-                    Kind::R2t,
-                    0,
-                    PLAIN,
-                    Transfer {
-                        length: 10,
-                        ..at(2, 10)
-                    },
-                    4,
-                )
-            },
-            Fatal::OutOfRange,
-        ),
-        (
-            || {
-                pdu::transfer(
-                    Kind::R2t,
-                    0,
-                    PLAIN,
-                    Transfer {
-                        length: 10,
-                        ..at(1, 0)
-                    },
-                    4,
-                )
-            },
-            Fatal::OutOfRange,
-        ),
+        (|| r2t(201, at(2, 0)), Fatal::OutOfRange),
+        (|| r2t(10, at(2, 10)), Fatal::OutOfRange),
+        (|| r2t(10, at(1, 0)), Fatal::OutOfRange),
     ];
     for (wrong, fatal) in all {
         let mut client = up(PLAIN);
