@@ -70,6 +70,8 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->ack_up_ns = conn->request_up_ns = w->now;
 	conn->in_at = conn->out_at = STREAM_BETWEEN;
 	handler_begin(conn, w, s->known);
+	/* The next socket may lie where the former one lay: sock_known() would take what was fixed of that. */
+	write_once(conn->tcp_sock, 0);
 	conn->cookie = cookie;
 }
 
