@@ -174,8 +174,8 @@ struct cache_set {
 	__u16 visited;	  /* SIEVE bits, one per way */
 	__u16 touched;	  /* the same bits, taken each second where Redis evicts by use */
 	__u8 hands[CLASSES];
-	__u32 changes; /* odd while the set is being changed: readers take no lock */
-	__u32 lsn; /* lower half of the last absorbed write's: cache/drained.h */
+	__u32 changes;		 /* odd while the set is being changed: readers take no lock */
+	__u32 lsn;		 /* lower half of the last absorbed write's: cache/drained.h */
 	__u8 slots[SMALL_BYTES]; /* class 0 */
 };
 
