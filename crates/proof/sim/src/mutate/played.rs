@@ -97,6 +97,8 @@ mutations! {
          ("redis/effects.h", "\tplace_call(w, PLACES_HELD);\n\tif (taken", "\tplace_call(w, PLACES_HELD);\n\tif (w->h.gate)\n\t\tgate_shut(control_get());\n\tif (taken")];
     "gate-unforeseen", "a gate that was not foreseen is a race", "gate-unforeseen",
         [("redis/requests.h", "if ((shuts & !w->h.gate) | ", "if ((shuts & 0) | ")];
+    "former-kept", "an entry that gets another socket forgets where the former one lay", "sock-same-memory",
+        [("splice/conn.h", "\twrite_once(conn->tcp_sock, 0);\n", "")];
     "cookie-unchecked", "an entry is used only for the socket whose cookie it carries", "sock-same-addresses",
         [("splice/ingress.h", "if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {", "if (0) {"),
          ("splice/answer.h", "if (sock_view_again(r, &w->view) && conn->cookie == r->cookie)", "if (sock_view_again(r, &w->view))"),

@@ -196,6 +196,7 @@ cases! {
     "tcp-fin-after-fast-bytes", "T-6, T-10", "fast bytes that were lost are repeated after the server's FIN", Some(cases::lives::fast_bytes_outlive_the_servers_fin), "silent-after-fin";
     "sock-memory-is-anothers", "sock_known", "the socket is gone and its memory another's between two packets", Some(cases::lives::memory_of_a_socket_is_anothers), "";
     "sock-same-addresses", "sock_known", "the address pair is another socket's while the entry stands", Some(cases::lives::same_address_another_socket), "cookie-unchecked";
+    "sock-same-memory", "sock_known", "another socket of the address pair lies where the former one lay, and scales its window otherwise", Some(cases::lives::another_socket_where_the_former_one_lay), "former-kept";
     "sock-closed-before-commit", "sock_known", "Redis closes between the look and the commit", Some(cases::lives::socket_closed_between_look_and_commit), "";
     "coh-05-fill-and-write", "C-5", "a fill that a write overtakes is not inserted", Some(cases::fills::fill_races_a_write), "fill-version";
     "coh-14-fill-and-unseen-write", "C-14", "fill and feed are one stream: a push never comes before the fill that it follows", Some(cases::fills::fill_races_an_unseen_write), "";

@@ -351,6 +351,36 @@ pub(crate) fn same_address_another_socket() {
     assert_eq!(next.ask(&mut s, &[b"INCR", b"n"]), b":2\r\n");
 }
 
+/// The former client scaled its window, the next one at its addresses does not.
+pub(crate) fn another_socket_where_the_former_one_lay() {
+    let mut s = Scenario::new(Setup::default());
+    let mut raw = s.raw();
+    raw.wscale = Some(7);
+    let mut talk = Talk::begin(&mut s, raw);
+    talk.ask(&mut s, &[b"PING"]);
+    let before = s.entry_of(talk.raw.pair()).expect("an entry");
+    vanish(&mut s, &talk);
+    let mut raw = talk.raw.clone();
+    raw.isn = raw.isn.wrapping_add(1_000_000);
+    raw.wscale = None;
+    let mut next = Talk::begin(&mut s, raw);
+    let window_of = |s: &mut Scenario, talk: &mut Talk, argv: &[&[u8]]| {
+        let bytes = request(argv);
+        let answers = talk.raw.data(s, talk.seq, talk.ack, &bytes);
+        talk.seq += len(&bytes);
+        talk.take(&answers);
+        answers.last().expect("an answer").window
+    };
+    let fast = s.fast_packets();
+    let answered = window_of(&mut s, &mut next, &[b"PING"]);
+    assert_eq!(s.fast_packets(), fast + 1, "Redis's");
+    let after = s.entry_of(next.raw.pair()).expect("an entry");
+    assert_eq!(before.tcp_sock, after.tcp_sock, "it lies elsewhere");
+    next.ack(&mut s);
+    let by_redis = window_of(&mut s, &mut next, &[b"INCR", b"n"]);
+    assert_eq!(answered, by_redis, "in another socket's scale");
+}
+
 pub(crate) fn socket_closed_between_look_and_commit() {
     let setup = Setup {
         cpus: 3,
