@@ -263,6 +263,7 @@ fn fast_gets(lab: &TestLab, conn: &mut Conn, count: u64) -> u64 {
 fn beyond_the_connection_limit_nobody_else_is_slower_and_it_recovers() {
     raise_file_limit();
     let lab = boosted_as("crowd", &["--connections", &TABLE.to_string()]);
+    lab.never_aside(); // the crowd only writes
     lab.add_client_address(SECOND);
     let mut other = client_from_second(&lab);
     set(&mut other, "hot", "v");
