@@ -157,7 +157,7 @@ impl Inner {
             .wrapping_sub(std::mem::offset_of!(erb_abi::conn, lock))
             .wrapping_sub(values.start());
         let index = at / values.stride();
-        let is_one = at.is_multiple_of(values.stride()) && index < values.count();
+        let is_one = at % values.stride() == 0 && index < values.count();
         is_one.then(|| values.get(index).cast_const().cast())
     }
 
