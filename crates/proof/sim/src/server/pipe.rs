@@ -11,9 +11,12 @@ use std::rc::Rc;
 /// What the kernel keeps per direction; beyond it writes would block.
 const BUFFER_BYTES: usize = 64 * 1024;
 
+/// Bytes to bytes.
+type Change = dyn Fn(&[u8]) -> Vec<u8>;
+
 /// What becomes of the user's bytes on their way.
 #[derive(Clone)]
-struct Rewrite(Rc<dyn Fn(&[u8]) -> Vec<u8>>);
+struct Rewrite(Rc<Change>);
 
 impl fmt::Debug for Rewrite {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
