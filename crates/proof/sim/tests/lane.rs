@@ -27,7 +27,7 @@ const OFF: Edit = Edit {
 };
 
 fn build(name: &str, edits: &[Edit]) -> Library {
-    source::build(name, edits, Flavour::Plain).unwrap_or_else(|error| panic!("{name}: {error:#}"))
+    source::build(name, edits, Flavour::Hasty).unwrap_or_else(|error| panic!("{name}: {error:#}"))
 }
 
 /// The profile without switches between helpers.
