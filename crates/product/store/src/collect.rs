@@ -54,8 +54,13 @@ pub(crate) struct LogSegment {
 }
 
 impl LogSegment {
-    fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.end.map_or(self.segment.bytes, |end| end.bytes)
+    }
+
+    /// All of it was written, and it stays for a while.
+    pub(crate) fn is_scrubbed(&self) -> bool {
+        self.is_closed && !self.is_leaving
     }
 }
 
@@ -296,31 +301,15 @@ impl<R: Rules + Copy> Shard<R> {
             return bytes.len();
         };
         let begin = segment.segment.seat.plus(collecting.at as usize);
-        let mut at = 0;
-        while at < bytes.len() {
-            let seat = begin.plus(at);
-            let head = BatchHead::decode(&bytes[at..], seat).ok();
-            let is_ours = |it: &BatchHead| it.store_id == self.store_id && it.shard == self.number;
-            let Some(head) = head.map(|(head, _)| head).filter(is_ours) else {
-                at += BATCH_ALIGN_BYTES;
-                continue;
-            };
-            let end = at + head.bytes as usize;
-            if end > bytes.len() && at > 0 {
-                break;
-            }
-            let content = &bytes[at + BATCH_HEAD_BYTES..end.min(bytes.len())];
-            walk(
-                content,
-                seat.plus(BATCH_HEAD_BYTES),
-                head.records,
-                |at, key, found| {
+        let (store_id, number) = (self.store_id, self.number);
+        batches(bytes, begin, store_id, number, |piece| {
+            if let Piece::Batch(seat, content, records) = piece {
+                // What lies behind a damaged head is not found, so its segment stays.
+                let _ = walk(content, seat, records, |at, key, found| {
                     self.collect_record(at, key, found, below);
-                },
-            );
-            at = end;
-        }
-        at.min(bytes.len())
+                });
+            }
+        })
     }
 
     fn collect_record(
@@ -489,24 +478,68 @@ impl<R: Rules + Copy> Shard<R> {
     }
 }
 
-/// The records of a batch, whose content may be damaged here and there. Those behind a damaged head are not found.
-fn walk(
+/// What lies in a part of a segment.
+pub(crate) enum Piece<'a> {
+    /// A batch: where its records begin, they, and how many there are.
+    Batch(Seat, &'a [u8], u16),
+    /// Where no batch of this shard begins although one should.
+    Gap(u64),
+}
+
+/// What lies in these bytes, which begin where a batch should: how many of them were looked at. A batch that goes on
+/// behind them is left for the next time.
+pub(crate) fn batches(
+    bytes: &[u8],
+    begin: Seat,
+    store_id: u64,
+    shard: u16,
+    mut each: impl FnMut(Piece<'_>),
+) -> usize {
+    let mut at = 0;
+    while at < bytes.len() {
+        let seat = begin.plus(at);
+        let head = BatchHead::decode(&bytes[at..], seat).ok();
+        let is_ours = |it: &BatchHead| it.store_id == store_id && it.shard == shard;
+        let Some(head) = head.map(|(head, _)| head).filter(is_ours) else {
+            each(Piece::Gap(seat.address));
+            at += BATCH_ALIGN_BYTES;
+            continue;
+        };
+        let end = at + head.bytes as usize;
+        if end > bytes.len() && at > 0 {
+            break;
+        }
+        let content = &bytes[at + BATCH_HEAD_BYTES..end.min(bytes.len())];
+        each(Piece::Batch(
+            seat.plus(BATCH_HEAD_BYTES),
+            content,
+            head.records,
+        ));
+        at = end;
+    }
+    at.min(bytes.len())
+}
+
+/// The records of a batch, whose content may be damaged here and there.
+///
+/// # Errors
+/// Where a head is damaged: what lies behind it is not found.
+pub(crate) fn walk(
     mut content: &[u8],
     mut seat: Seat,
     records: u16,
     mut each: impl FnMut(u64, Key<'_>, Result<Record<'_>, Damage>),
-) {
+) -> Result<(), u64> {
     for _ in 0..records {
         let Ok((head, key)) = decode_head(content, seat) else {
-            return;
+            return Err(seat.address);
         };
         if head.kind.has_place() {
             each(seat.address, key, decode_record(content, seat));
         }
-        let Some(rest) = content.get(head.bytes()..) else {
-            return;
-        };
-        content = rest;
+        let rest = content.get(head.bytes()..);
+        content = rest.unwrap_or_default();
         seat = seat.plus(head.bytes());
     }
+    Ok(())
 }

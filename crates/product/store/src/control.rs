@@ -19,6 +19,7 @@
 //!    back, and a snapshot needs no halt: its moment is at or above every floor that any shard has.
 //! 5. A segment that is taken has a higher number of uses than ever before.
 //! 6. Rows are forgotten when both checkpoints of every shard have them.
+//! 7. Whoever waits is overtaken by one of its own operations at most: floors may rise each time that it looks.
 //!
 //! What it does of space: `space.rs`.
 
@@ -58,8 +59,13 @@ pub enum Request {
     Snapshot,
     /// Let go of a moment that a snapshot holds.
     Release(Version),
-    /// Keep this from now on.
+    /// Keep this: at once what is more than now, the rest later.
     Settings(Settings),
+    /// For so many microseconds of the retention clock keep no less than now.
+    Lock {
+        /// From now on.
+        for_us: u64,
+    },
     /// Begin a checkpoint of each shard.
     Checkpoint,
 }
@@ -115,6 +121,8 @@ pub struct Control<R = Sound> {
     /// Floors to be raised when it is their turn.
     pub(crate) floors: Option<(Version, Version)>,
     pub(crate) operation: Option<Operation>,
+    /// The last one was the control log's own: who waits comes first.
+    pub(crate) was_own: bool,
     pub(crate) promises: VecDeque<(u64, Promise)>,
     pub(crate) outbox: VecDeque<(u16, ToShard)>,
     /// Answers, with the version that the watermark has to pass first.
@@ -173,6 +181,7 @@ impl<R: Rules + Copy> Control<R> {
             waiting: VecDeque::new(),
             floors: None,
             operation: None,
+            was_own: false,
             promises: VecDeque::new(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),

@@ -13,6 +13,7 @@ use crate::log::{DirectoryAt, LogEnd};
 use crate::retention::Settings;
 use crate::retention_clock::Sample;
 use crate::rows::{RollBack, Target};
+use crate::shortening::Shortening;
 use crate::version::Version;
 
 /// Something that the control log holds.
@@ -37,8 +38,12 @@ pub enum Entry {
     RowsForgotten(Version),
     /// Nothing that ended above it was trimmed; of deleted keys.
     Floors(Version, Version),
-    /// What is kept.
+    /// What is kept. No shortening waits any more.
     Settings(Settings),
+    /// What is kept will become less.
+    Shortening(Shortening),
+    /// Nothing becomes less until the retention clock has run so many microseconds.
+    Locked(u64),
     /// So many snapshots hold this moment; 0: none does any more.
     Snapshot(Version, u32),
     /// A checkpoint of a shard's index is whole.
@@ -117,6 +122,8 @@ const SNAPSHOT: u8 = 8;
 const CHECKPOINT: u8 = 9;
 const COMMIT: u8 = 10;
 const CHECKPOINT_DROPPED: u8 = 11;
+const SHORTENING: u8 = 12;
+const LOCKED: u8 = 13;
 
 /// Numbers behind each other.
 #[derive(Default)]
@@ -166,12 +173,11 @@ impl Entry {
             Self::RollBack(row) => encode_row(out.u8(ROLL_BACK), row),
             Self::RowsForgotten(up_to) => out.u8(ROWS_FORGOTTEN).version(*up_to),
             Self::Floors(floor, deleted) => out.u8(FLOORS).version(*floor).version(*deleted),
-            Self::Settings(settings) => out
-                .u8(SETTINGS)
-                .u64(settings.min_age_us)
-                .u64(settings.keep_deleted_us)
-                .u32(settings.min_count)
-                .u32(settings.counted),
+            Self::Settings(settings) => encode_settings(out.u8(SETTINGS), settings),
+            Self::Shortening(shortening) => {
+                encode_settings(out.u8(SHORTENING).u64(shortening.at_us), &shortening.to)
+            }
+            Self::Locked(until_us) => out.u8(LOCKED).u64(*until_us),
             Self::Snapshot(moment, count) => out.u8(SNAPSHOT).version(*moment).u32(*count),
             Self::Checkpoint(shard, it) => out
                 .u8(CHECKPOINT)
@@ -224,12 +230,12 @@ fn decode(from: &mut Reader<'_>) -> Option<Entry> {
         ROLL_BACK => Entry::RollBack(decode_row(from)?),
         ROWS_FORGOTTEN => Entry::RowsForgotten(version(from)?),
         FLOORS => Entry::Floors(version(from)?, version(from)?),
-        SETTINGS => Entry::Settings(Settings {
-            min_age_us: from.u64()?,
-            keep_deleted_us: from.u64()?,
-            min_count: from.u32()?,
-            counted: from.u32()?,
+        SETTINGS => Entry::Settings(decode_settings(from)?),
+        SHORTENING => Entry::Shortening(Shortening {
+            at_us: from.u64()?,
+            to: decode_settings(from)?,
         }),
+        LOCKED => Entry::Locked(from.u64()?),
         SNAPSHOT => Entry::Snapshot(version(from)?, from.u32()?),
         CHECKPOINT => {
             let shard = from.u16()?;
@@ -248,6 +254,22 @@ fn decode(from: &mut Reader<'_>) -> Option<Entry> {
         COMMIT => Entry::Commit(version(from)?, from.u64()?),
         CHECKPOINT_DROPPED => Entry::CheckpointDropped(from.u16()?, from.u64()?),
         _ => return None,
+    })
+}
+
+fn encode_settings(out: Writer, settings: &Settings) -> Writer {
+    out.u64(settings.min_age_us)
+        .u64(settings.keep_deleted_us)
+        .u32(settings.min_count)
+        .u32(settings.counted)
+}
+
+fn decode_settings(from: &mut Reader<'_>) -> Option<Settings> {
+    Some(Settings {
+        min_age_us: from.u64()?,
+        keep_deleted_us: from.u64()?,
+        min_count: from.u32()?,
+        counted: from.u32()?,
     })
 }
 
@@ -397,6 +419,17 @@ pub(crate) mod tests {
         }
     }
 
+    fn settings() -> impl Strategy<Value = Settings> {
+        (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
+            |(min_age_us, keep_deleted_us, min_count, counted)| Settings {
+                min_age_us,
+                keep_deleted_us,
+                min_count,
+                counted,
+            },
+        )
+    }
+
     fn entries() -> impl Strategy<Value = Entry> {
         prop_oneof![
             (versions(), any::<u64>(), any::<u64>()).prop_map(|(ceiling, wall_us, run_us)| {
@@ -414,16 +447,10 @@ pub(crate) mod tests {
             rows().prop_map(Entry::RollBack),
             versions().prop_map(Entry::RowsForgotten),
             (versions(), versions()).prop_map(|(floor, deleted)| Entry::Floors(floor, deleted)),
-            (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
-                |(min_age_us, keep_deleted_us, min_count, counted)| {
-                    Entry::Settings(Settings {
-                        min_age_us,
-                        keep_deleted_us,
-                        min_count,
-                        counted,
-                    })
-                }
-            ),
+            settings().prop_map(Entry::Settings),
+            (settings(), any::<u64>())
+                .prop_map(|(to, at_us)| Entry::Shortening(Shortening { to, at_us })),
+            any::<u64>().prop_map(Entry::Locked),
             (versions(), any::<u32>()).prop_map(|(moment, count)| Entry::Snapshot(moment, count)),
             (any::<u16>(), checkpoints()).prop_map(|(shard, it)| Entry::Checkpoint(shard, it)),
             (versions(), any::<u64>()).prop_map(|(version, owing)| Entry::Commit(version, owing)),
@@ -450,7 +477,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_none_or_that_entry(mut bytes in prop::collection::vec(any::<u8>(), 0..80), tag in 0u8..13) {
+        fn arbitrary_bytes_are_none_or_that_entry(mut bytes in prop::collection::vec(any::<u8>(), 0..80), tag in 0u8..15) {
             if let Some(first) = bytes.first_mut() {
                 *first = tag;
             }

@@ -14,11 +14,12 @@
 //! - [`Control`](control::Control) coordinates by it: roll backs and batches over shards, snapshots, retention, time,
 //!   segments, checkpoints.
 //! - [`Shard`](shard::Shard) has one shard's versions and log, and writes its [checkpoints](checkpoint). It collects
-//!   segments, so that their [space](space) is used again, and checks what is [read](Reading) of values.
+//!   segments, so that their [space](space) is used again, checks what is [read](Reading) of values, and scrubs for
+//!   [rot](Rot).
 //! - [`Shared`](watermark::Shared) has clock and watermark: what all shards know durably.
 //! - [`Opening`](opening::Opening) recovers all of that, and records where every log ended before anything is answered.
 //!
-//! What does not yet: a cache of values, a scrub, the delay of shortened retention, locks, hosts. Copies of
+//! What does not yet: a cache of values, the delay of a snapshot's release, hosts. Copies of
 //! what is needed lie among what users write, not in a segment of their own.
 //!
 //! Invariants, each held by the file that is named:
@@ -64,8 +65,10 @@ mod retention;
 mod retention_clock;
 mod rows;
 pub mod scan;
+mod scrub;
 pub mod shard;
 mod shard_turn;
+pub mod shortening;
 mod slab;
 pub mod space;
 pub mod state;
@@ -88,6 +91,7 @@ pub use reading::{Came, Reading};
 pub use retention::{Retention, SNAPSHOTS_MAX, Settings};
 pub use retention_clock::{RetentionClock, SAMPLES_MAX, Sample};
 pub use rows::{ROWS_MAX, RollBack, Target};
+pub use scrub::{PERIOD_US as SCRUB_PERIOD_US, ROTTEN_MAX, Rot, Scrubbed};
 pub use sweep::{Saved, Swept, TRIMMED_MAX, Trim};
 pub use usage::Needed;
 pub use version::{Clock, Version, Wall};

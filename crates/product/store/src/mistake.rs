@@ -114,7 +114,14 @@ pub enum Mistake {
     ExpiryNotSaved,
     /// A value that is over counts as there.
     ExpiredIsThere,
+    /// Less is kept at once.
+    ShortenedAtOnce,
+    /// Less is kept although the store is locked.
+    LockIgnored,
 }
+
+/// Those of shortened retention.
+pub const SHORTENING_MISTAKES: [Mistake; 2] = [Mistake::ShortenedAtOnce, Mistake::LockIgnored];
 
 /// Those of expiry.
 pub const EXPIRY_MISTAKES: [Mistake; 3] = [

@@ -254,7 +254,7 @@ impl<R: Rules + Copy> Opening<R> {
                 self.found = Some(Found {
                     block,
                     order,
-                    state: State::new(&block.layout),
+                    state: State::new(&block.layout, block.settings),
                     is_impossible: false,
                 });
                 self.step = match area_start(&block) {

@@ -18,9 +18,9 @@ impl<R: Rules + Copy> Control<R> {
     pub(crate) fn begin_operation(&mut self) {
         // Nothing is promised to anybody before recovery's end is durable.
         while self.operation.is_none() && self.shared.is_open() {
-            if let Some((floor, deleted)) = self.floors.take() {
-                let entry = Entry::Floors(floor, deleted);
-                self.begin_writing(None, None, entry, floor);
+            let is_turn_of_own = !self.was_own || self.waiting.is_empty();
+            self.was_own = is_turn_of_own && self.begin_own();
+            if self.was_own {
                 continue;
             }
             let Some((ticket, request)) = self.waiting.pop_front() else {
@@ -28,6 +28,16 @@ impl<R: Rules + Copy> Control<R> {
             };
             self.begin(ticket, request);
         }
+    }
+
+    /// Begins what time has brought, if there is something.
+    fn begin_own(&mut self) -> bool {
+        let Some((floor, deleted)) = self.floors.take() else {
+            return self.shorten();
+        };
+        let entry = Entry::Floors(floor, deleted);
+        self.begin_writing((None, None), entry, None, floor);
+        true
     }
 
     fn begin(&mut self, ticket: Option<u64>, request: Request) {
@@ -55,7 +65,10 @@ impl<R: Rules + Copy> Control<R> {
                 }
                 let count = snapshots(self, watermark) + 1;
                 let entry = Entry::Snapshot(watermark, count);
-                self.begin_writing(ticket, Some(request), entry, watermark);
+                self.begin_writing((ticket, Some(request)), entry, None, watermark);
+            }
+            Request::Release(_) if self.is_locked() => {
+                self.answer(ticket, Version::ZERO, Err(Refused::Locked));
             }
             Request::Release(moment) => {
                 let (moment, count) = (*moment, snapshots(self, *moment));
@@ -64,16 +77,10 @@ impl<R: Rules + Copy> Control<R> {
                     return;
                 }
                 let entry = Entry::Snapshot(moment, count - 1);
-                self.begin_writing(ticket, Some(request), entry, moment);
+                self.begin_writing((ticket, Some(request)), entry, None, moment);
             }
-            Request::Settings(settings) => {
-                let mut settings = *settings;
-                settings.counted = self.state().settings().counted;
-                self.retention_clock
-                    .set_longest_age(settings.keep_deleted_us.max(settings.min_age_us));
-                let entry = Entry::Settings(settings);
-                self.begin_writing(ticket, Some(request), entry, watermark);
-            }
+            Request::Settings(settings) => self.choose(ticket, *settings),
+            Request::Lock { for_us } => self.lock(ticket, *for_us),
             Request::Checkpoint => {
                 for shard in self.all_shards() {
                     self.begin_checkpoint(shard);
@@ -83,18 +90,21 @@ impl<R: Rules + Copy> Control<R> {
         }
     }
 
-    /// Something that shards only have to be told of.
-    fn begin_writing(
+    /// Something that shards only have to be told of, and what else has to be durable before that is answered.
+    pub(crate) fn begin_writing(
         &mut self,
-        ticket: Option<u64>,
-        request: Option<Request>,
+        (ticket, request): (Option<u64>, Option<Request>),
         entry: Entry,
+        also: Option<Entry>,
         version: Version,
     ) {
         let is_hasty =
             matches!(entry, Entry::Floors(..)) && self.rules.makes(Mistake::FloorsNotDurable);
         let message = ToShard::Retain(entry.clone());
-        let needed = self.note(entry);
+        let mut needed = self.note(entry);
+        if let Some(also) = also {
+            needed = self.note(also);
+        }
         let shards = self.all_shards();
         self.operation = Some(Operation {
             ticket,
@@ -252,7 +262,12 @@ impl<R: Rules + Copy> Control<R> {
         self.answer(operation.ticket, seen, outcome);
     }
 
-    fn answer(&mut self, ticket: Option<u64>, seen: Version, outcome: Result<Version, Refused>) {
+    pub(crate) fn answer(
+        &mut self,
+        ticket: Option<u64>,
+        seen: Version,
+        outcome: Result<Version, Refused>,
+    ) {
         self.answers
             .extend(ticket.map(|ticket| (seen, ticket, outcome)));
     }

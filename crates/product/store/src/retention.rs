@@ -36,6 +36,29 @@ impl Settings {
         min_count: 1,
         counted: 1,
     };
+
+    /// The same, as it can be.
+    #[must_use]
+    pub(crate) fn within(self, counted: u32) -> Self {
+        let min_count = self.min_count.max(1);
+        Self {
+            keep_deleted_us: self.keep_deleted_us.max(self.min_age_us),
+            min_count,
+            counted: counted.clamp(1, min_count),
+            ..self
+        }
+    }
+
+    /// What keeps all that either keeps; counts back are good as far as the other's.
+    #[must_use]
+    pub(crate) fn longest(self, other: Self) -> Self {
+        Self {
+            min_age_us: self.min_age_us.max(other.min_age_us),
+            keep_deleted_us: self.keep_deleted_us.max(other.keep_deleted_us),
+            min_count: self.min_count.max(other.min_count),
+            counted: other.counted,
+        }
+    }
 }
 
 /// What holds versions. Counts of it are the same on all shards; its changes are durable before they come here.
@@ -80,10 +103,11 @@ impl Retention {
 
     /// Takes what was chosen. Counts back are good as far as they were, at most.
     pub fn set(&mut self, settings: Settings) {
+        let settings = settings.within(settings.counted);
         self.min_age_us = settings.min_age_us;
-        self.keep_deleted_us = settings.keep_deleted_us.max(settings.min_age_us);
-        self.min_count = settings.min_count.max(1);
-        self.counted = settings.counted.clamp(1, self.min_count);
+        self.keep_deleted_us = settings.keep_deleted_us;
+        self.min_count = settings.min_count;
+        self.counted = settings.counted;
     }
 
     /// The oldest moment for which every key's state is still known.

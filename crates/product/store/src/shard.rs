@@ -31,6 +31,7 @@ use crate::mistake::{Mistake, Rules, Sound};
 use crate::place::{Origin, Place};
 use crate::record::{Change, Kind, record_bytes};
 use crate::scan::Logged;
+use crate::scrub::Scrub;
 use crate::sweep::Trim;
 use crate::version::Version;
 use crate::versions::{Condition, Versions};
@@ -158,6 +159,7 @@ pub struct Shard<R = Sound> {
     pub(crate) since_checkpoint: usize,
     pub(crate) has_asked_checkpoint: bool,
     pub(crate) collector: Collector,
+    pub(crate) scrub: Scrub,
     pub(crate) outbox: VecDeque<ToControl>,
     pub(crate) rules: R,
 }
@@ -199,6 +201,7 @@ impl<R: Rules + Copy> Shard<R> {
             outstanding: VecDeque::new(),
             queue: found.owed.into_iter().map(Queued::Done).collect(),
             collector: Collector::new(found.logged, found.last_checkpoint),
+            scrub: Scrub::default(),
             frozen: None,
             dones: VecDeque::new(),
             checkpoint: None,

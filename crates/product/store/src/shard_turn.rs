@@ -217,6 +217,8 @@ impl<R: Rules + Copy> Shard<R> {
             Entry::Settings(settings) => {
                 retention.set(*settings);
             }
+            // The coordinator's own.
+            Entry::Locked(_) => {}
             Entry::Snapshot(moment, count) => {
                 let is_set = retention.set_snapshots(*moment, *count);
                 assert!(is_set, "the control log has bounded them");

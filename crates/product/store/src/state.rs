@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. The state follows from the entries alone, and [`State::entries`] make the same state again.
 //! 2. It is bounded: rows, snapshots, samples, checkpoints and commits by constants, the rest by segments.
-//! 3. The ceiling, floors and the number of uses of a segment never go back.
+//! 3. The ceiling, floors, the lock's end and the number of uses of a segment never go back.
 //! 4. A segment's place in a log or checkpoint is its own: no two have the same.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,6 +17,7 @@ use crate::retention::{Retention, Settings};
 use crate::retention_clock::{SAMPLES_MAX, Sample};
 use crate::rows::{ROWS_MAX, RollBack};
 use crate::scan::Logged;
+use crate::shortening::Shortening;
 use crate::superblock::Superblock;
 use crate::version::Version;
 
@@ -45,6 +46,10 @@ pub struct State {
     pub samples: VecDeque<Sample>,
     /// What is kept.
     pub retention: Retention,
+    /// What will be, if that is less.
+    pub shortening: Option<Shortening>,
+    /// Nothing becomes less until the retention clock has run so many microseconds.
+    pub locked_until_us: u64,
     /// Roll backs that not all checkpoints have, oldest first.
     pub rows: Vec<RollBack>,
     /// Rows up to this one have gone: who has no checkpoint cannot know them.
@@ -58,17 +63,19 @@ pub struct State {
 }
 
 impl State {
-    /// Of a store that was just formatted.
+    /// Of a store that was just formatted, and keeps this.
     #[must_use]
-    pub fn new(layout: &Layout) -> Self {
+    pub fn new(layout: &Layout, settings: Settings) -> Self {
         let mut retention = Retention::new(1);
-        retention.set(Settings::NEW);
+        retention.set(settings);
         Self {
             ceiling: Version::ZERO,
             wall_us: 0,
             run_us: 0,
             samples: VecDeque::new(),
             retention,
+            shortening: None,
+            locked_until_us: 0,
             rows: Vec::new(),
             forgotten: Version::ZERO,
             segments: vec![SegmentState::default(); layout.segments() as usize],
@@ -106,7 +113,14 @@ impl State {
                 self.rows.retain(|row| row.id > *up_to);
             }
             Entry::Floors(floor, deleted) => self.retention.raise(*floor, *deleted),
-            Entry::Settings(settings) => self.retention.set(*settings),
+            Entry::Settings(settings) => {
+                self.retention.set(*settings);
+                self.shortening = None;
+            }
+            Entry::Shortening(shortening) => self.shortening = Some(*shortening),
+            Entry::Locked(until_us) => {
+                self.locked_until_us = self.locked_until_us.max(*until_us);
+            }
             Entry::Snapshot(moment, count) => {
                 if !self.retention.set_snapshots(*moment, *count) {
                     return Err(Impossible);
@@ -187,7 +201,9 @@ impl State {
             Entry::Settings(self.retention.settings()),
             Entry::Floors(self.retention.floor(), self.retention.deleted_floor()),
             Entry::RowsForgotten(self.forgotten),
+            Entry::Locked(self.locked_until_us),
         ];
+        entries.extend(self.shortening.map(Entry::Shortening));
         entries.extend(self.samples.iter().copied().map(Entry::Sample));
         let snapshots = self.retention.counts();
         entries.extend(snapshots.map(|(moment, count)| Entry::Snapshot(moment, count)));
@@ -317,7 +333,7 @@ mod tests {
             checkpoints in prop::collection::vec((0u16..4, checkpoints()), 0..9),
             numbers in prop::collection::vec((0u64..20, 0u32..3), 0..20),
         ) {
-            let mut state = State::new(&layout());
+            let mut state = State::new(&layout(), Settings::NEW);
             rows.sort_by_key(|row| row.id);
             let mut entries: Vec<Entry> = rows.into_iter().map(Entry::RollBack).collect();
             entries.extend(segments.into_iter().map(|(number, uses, used_for)| {
@@ -333,9 +349,12 @@ mod tests {
                 entries.push(Entry::RowsForgotten(version));
                 entries.push(Entry::Sample(Sample { run_us: number, version }));
                 entries.push(Entry::Time { ceiling: version, wall_us: number, run_us: number });
-                entries.push(Entry::Settings(Settings {
+                let settings = Settings {
                     min_age_us: number, keep_deleted_us: number + 1, min_count: 1 + count, counted: 1,
-                }));
+                };
+                entries.push(Entry::Settings(settings));
+                entries.push(Entry::Shortening(Shortening { to: settings, at_us: number }));
+                entries.push(Entry::Locked(number));
             }
             for entry in &entries {
                 let before = state.clone();
@@ -343,7 +362,7 @@ mod tests {
                     prop_assert_eq!(&state, &before);
                 }
             }
-            let mut again = State::new(&layout());
+            let mut again = State::new(&layout(), Settings::NEW);
             for entry in state.entries() {
                 let decoded = Entry::decode(&entry.encode()).unwrap();
                 prop_assert_eq!(again.apply(&decoded), Ok(()));
@@ -354,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let mut state = State::new(&layout());
+        let mut state = State::new(&layout(), Settings::NEW);
         let log = |shard| UsedFor::Log {
             shard,
             order: 1,
@@ -369,7 +388,7 @@ mod tests {
 
     #[test]
     fn samples_and_checkpoints_are_bounded() {
-        let mut state = State::new(&layout());
+        let mut state = State::new(&layout(), Settings::NEW);
         for number in 0..5000 {
             let sample = Sample {
                 run_us: number,

@@ -16,7 +16,10 @@
 //!  60 u32 incarnation that began it
 //!  64 u64 batches of the snapshot that it begins with
 //!  72 u64 2x secret of the hash
-//!  88 zeros
+//!  88 u64 min-age of a new store, microseconds
+//!  96 u64 keep-deleted
+//! 104 u32 min-count
+//! 108 zeros
 //! 508 u32 CRC of bytes 0 to 508, seeded with its address
 //! 512 zeros up to 4,096
 //! ```
@@ -33,6 +36,7 @@ use crate::bytes::{put_at, u16_at, u32_at, u64_at};
 use crate::layout::{ALIGN_BYTES, Layout, NoLayout, SUPERBLOCKS};
 use crate::mistake::{Mistake, Rules};
 use crate::record::Seat;
+use crate::retention::Settings;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"ERBS");
 /// The format that this program writes, and the only one that it reads.
@@ -61,6 +65,8 @@ pub struct Superblock {
     pub snapshot_batches: u64,
     /// Secret of the keys' hash.
     pub hash_secret: [u64; 2],
+    /// What is kept until the control log says otherwise.
+    pub settings: Settings,
 }
 
 impl std::fmt::Debug for Superblock {
@@ -105,7 +111,15 @@ impl Superblock {
             area_incarnation: 0,
             snapshot_batches: 0,
             hash_secret,
+            settings: Settings::NEW,
         }
+    }
+
+    /// The same, which keeps this from its first write on.
+    #[must_use]
+    pub fn keeping(self, settings: Settings) -> Self {
+        let settings = settings.within(1);
+        Self { settings, ..self }
     }
 
     /// A copy's bytes.
@@ -126,6 +140,9 @@ impl Superblock {
         put_at(&mut out, 64, &self.snapshot_batches.to_le_bytes());
         put_at(&mut out, 72, &self.hash_secret[0].to_le_bytes());
         put_at(&mut out, 80, &self.hash_secret[1].to_le_bytes());
+        put_at(&mut out, 88, &self.settings.min_age_us.to_le_bytes());
+        put_at(&mut out, 96, &self.settings.keep_deleted_us.to_le_bytes());
+        put_at(&mut out, 104, &self.settings.min_count.to_le_bytes());
         let crc = sector_crc(&out, copy);
         put_at(&mut out, SECTOR - 4, &crc.to_le_bytes());
         out
@@ -160,6 +177,12 @@ impl Superblock {
             area_incarnation: u32_at(bytes, 60),
             snapshot_batches: u64_at(bytes, 64),
             hash_secret: [u64_at(bytes, 72), u64_at(bytes, 80)],
+            settings: Settings {
+                min_age_us: u64_at(bytes, 88),
+                keep_deleted_us: u64_at(bytes, 96),
+                min_count: u32_at(bytes, 104),
+                counted: 1,
+            },
         }))
     }
 

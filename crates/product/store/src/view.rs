@@ -44,6 +44,9 @@ pub enum Refused {
     /// Recovery is under way.
     #[error("the store is starting: repeat it later")]
     Starting,
+    /// Retention is locked.
+    #[error("retention is locked: what is kept can grow but not shrink until the lock ends")]
+    Locked,
     /// Another key above 16 bytes has the same digest.
     #[error("another long key has the same SHA-256 digest: choose another key")]
     DigestTaken,

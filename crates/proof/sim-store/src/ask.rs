@@ -40,6 +40,10 @@ impl World {
                 (Request::Release(held), Asked::Other)
             }
             9 => (Request::Settings(settings(&mut self.random)), Asked::Other),
+            10 if self.random.u8(..8) == 0 => {
+                let for_us = self.random.u64(..3_000_000);
+                (Request::Lock { for_us }, Asked::Other)
+            }
             _ => (Request::Checkpoint, Asked::Other),
         };
         let ticket = self.next_ticket;

@@ -16,14 +16,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use erb_sim_disk::{CrashMode, Faults};
-use erb_store::control::{Outcome, Request};
+use erb_store::control::Outcome;
 use erb_store::message::What;
 use erb_store::mistake::{Broken, Mistake};
 use erb_store::shard::{NotWritten, Writer, Written};
 use erb_store::{Condition, Held, Origin, Refused, RollBack, Selector, Target, Version};
 use fastrand::Rng;
 
-use crate::ask::settings;
 use crate::judge::{Judgement, key_of, same};
 use crate::node::Node;
 use crate::oracle::{self, NEVER, Oracle, Past};
@@ -75,6 +74,8 @@ pub struct Plan {
 pub struct Met {
     /// Bytes that collecting has copied.
     pub copied: u64,
+    /// Segments that were scrubbed.
+    pub scrubbed: u64,
     /// Segments that were used more than once.
     pub reused: u64,
     /// Writes that were refused for want of space.
@@ -129,9 +130,6 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<Met, St
         highest: 0,
         met: Met::default(),
     };
-    let first = Request::Settings(settings(&mut world.random));
-    world.node.store.control.request(0, first);
-    world.asked.insert(0, Asked::Other);
     let mut play = || {
         for step in 0..plan.steps {
             if plan.crash_at == Some(step) {
@@ -162,7 +160,8 @@ impl World {
             600..800 => self.node.end_write(),
             800..860 => self.node.tick(),
             860..890 => self.sweep()?,
-            890..940 => self.node.collect(),
+            890..930 => self.node.collect(),
+            930..940 => self.node.scrub_fast()?,
             940..980 => self.read()?,
             980..982 if !plan.is_calm => self.crash(CrashMode::Process)?,
             982..984 if !plan.is_calm => self.crash(CrashMode::Power)?,
@@ -356,7 +355,7 @@ impl World {
                 Ok(())
             }
             (_, Err(Refused::Busy)) | (Asked::Batch(_), Err(Refused::NoSpace)) => Ok(()),
-            (Asked::Other, Ok(_)) => Ok(()),
+            (Asked::Other, Ok(_) | Err(Refused::Locked)) => Ok(()),
             (asked, outcome) => Err(format!("{asked:?} has come to {outcome:?}")),
         }
     }

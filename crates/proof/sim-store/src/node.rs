@@ -16,8 +16,10 @@ use erb_store::mistake::Broken;
 use erb_store::opening::{OpenIo, Opened, Opening};
 use erb_store::shard::{Shard, ShardWriteOf};
 use erb_store::superblock::Superblock;
-use erb_store::{Key, ShardRead, Version, Wall};
+use erb_store::{Key, SCRUB_PERIOD_US, Settings, ShardRead, Version, Wall};
 use fastrand::Rng;
+
+use crate::ask::settings;
 
 /// So short that logs have many.
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -55,6 +57,8 @@ pub(crate) struct Node {
     done: u64,
     /// Reads for collecting, by shard.
     collecting: BTreeMap<u16, ShardRead>,
+    /// Reads for the scrub.
+    scrubbing: BTreeMap<u16, ShardRead>,
     wall: Wall,
     wall_us: u64,
     monotonic_us: u64,
@@ -84,21 +88,23 @@ impl Node {
             0 => SEGMENTS_MANY,
             _ => random.u64(SEGMENTS_FEW) * u64::from(shards),
         };
-        Self::format_with(random, shards, segments, faults, rules)
+        let settings = settings(&mut random);
+        Self::format_with(random, shards, segments, settings, faults, rules)
     }
 
-    /// The same with so many segments.
+    /// The same with so many segments, and what it keeps.
     pub(crate) fn format_with(
         mut random: Rng,
         shards: u16,
         segments: u64,
+        settings: Settings,
         faults: Faults,
         rules: Broken,
     ) -> Result<Self, String> {
         let layout = layout(shards, segments);
         layout.check().map_err(|error| error.to_string())?;
         let mut disk = Disk::new(layout.store_bytes as usize, random.u64(..));
-        let block = Superblock::format(layout, STORE_ID, [7, 8]);
+        let block = Superblock::format(layout, STORE_ID, [7, 8]).keeping(settings);
         for copy in 0..SUPERBLOCKS {
             disk.write(Layout::superblock_at(copy) as usize, block.encode(copy));
             let ended = disk.complete_one();
@@ -121,6 +127,7 @@ impl Node {
             under_way: BTreeMap::new(),
             done: 0,
             collecting: BTreeMap::new(),
+            scrubbing: BTreeMap::new(),
             wall,
             wall_us,
             monotonic_us,
@@ -237,6 +244,30 @@ impl Node {
         }
     }
 
+    /// A read for the scrub begins or ends, by a clock on which this shard has run so long.
+    pub(crate) fn scrub(&mut self, at: u16, run_us: u64) -> Option<ShardRead> {
+        let shard = &mut self.store.shards[usize::from(at)];
+        if let Some(read) = self.scrubbing.remove(&at) {
+            let bytes = self.disk.read(read.address as usize, read.bytes);
+            shard.scrub_done(bytes.ok().as_deref());
+        }
+        let read = shard.take_scrub(run_us);
+        self.scrubbing.extend(read.map(|read| (at, read)));
+        read
+    }
+
+    /// The same on a clock that is so fast that a history has several periods. Nothing that was written has rotted.
+    pub(crate) fn scrub_fast(&mut self) -> Result<(), String> {
+        let at = self.random.u16(..self.store.layout.shards);
+        let run_us = self.store.control.run_us() * (SCRUB_PERIOD_US / 10_000_000);
+        let _ = self.scrub(at, run_us);
+        let shard = &self.store.shards[usize::from(at)];
+        match shard.rotten().next() {
+            Some(rot) => Err(format!("scrub has found {rot:?}")),
+            None => Ok(()),
+        }
+    }
+
     /// Everything that goes on by itself goes on.
     pub(crate) fn settle_step(&mut self) {
         match self.random.u8(..16) {
@@ -276,6 +307,7 @@ impl Node {
     pub(crate) fn crash_sound(&mut self, mode: CrashMode) -> Result<(), String> {
         self.under_way.clear();
         self.collecting.clear();
+        self.scrubbing.clear();
         self.disk.crash(mode);
         self.open_again(&[])
     }
@@ -291,6 +323,7 @@ impl Node {
         }
         self.under_way.clear();
         self.collecting.clear();
+        self.scrubbing.clear();
         self.disk.crash(mode);
         self.rot();
         self.wall_us -= self.random.u64(..BACK_US);

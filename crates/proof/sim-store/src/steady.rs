@@ -4,11 +4,12 @@
 use erb_sim_disk::{CrashMode, Faults};
 use erb_store::control::{Outcome, Request};
 use erb_store::message::What;
-use erb_store::mistake::Broken;
-use erb_store::shard::{NotWritten, Writer, Written};
+use erb_store::mistake::{Broken, Mistake};
+use erb_store::shard::{NotWritten, Shard, Writer, Written};
 use erb_store::space::{Account, Space};
 use erb_store::{
-    Came, Condition, Held, Key, Reading, Refused, RollBack, Selector, Settings, Target, Version,
+    Came, Condition, Held, Key, Reading, Refused, RollBack, Rot, SCRUB_PERIOD_US, Scrubbed,
+    Selector, Settings, Target, Version,
 };
 use fastrand::Rng;
 
@@ -23,6 +24,8 @@ const QUIET: u32 = 200;
 pub struct Steady {
     node: Node,
     next_ticket: u64,
+    /// The scrub's clock.
+    scrub_us: u64,
 }
 
 /// The key with this name.
@@ -41,15 +44,29 @@ impl Steady {
     /// It cannot be.
     #[must_use]
     pub fn new(shards: u16, segments: u64, settings: Settings) -> Self {
-        let random = Rng::with_seed(7);
-        let node = Node::format_with(random, shards, segments, Faults::default(), Broken(None));
+        Self::with_mistake(shards, segments, settings, None)
+    }
+
+    /// The same with a mistake.
+    ///
+    /// # Panics
+    /// It cannot be.
+    #[must_use]
+    pub fn with_mistake(
+        shards: u16,
+        segments: u64,
+        settings: Settings,
+        mistake: Option<Mistake>,
+    ) -> Self {
+        let (random, faults) = (Rng::with_seed(7), Faults::default());
+        let rules = Broken(mistake);
+        let node = Node::format_with(random, shards, segments, settings, faults, rules);
         let mut steady = Self {
             node: node.expect("a store can be formatted"),
             next_ticket: 1,
+            scrub_us: 1,
         };
         steady.pass(1_000_000);
-        let set = steady.request(Request::Settings(settings));
-        assert!(set.is_ok());
         steady
     }
 
@@ -212,6 +229,12 @@ impl Steady {
         panic!("a request is not answered");
     }
 
+    /// What is kept.
+    #[must_use]
+    pub fn kept(&self) -> Settings {
+        self.node.store.control.state().settings()
+    }
+
     /// Rolls all keys with a prefix back to a moment.
     ///
     /// # Errors
@@ -295,6 +318,44 @@ impl Steady {
     pub fn is_damaged(&mut self, name: &str) -> bool {
         let reading = self.begin(name);
         self.end(name, reading).is_none()
+    }
+
+    /// Scrubs everything once, and says what is rotten: addresses with keys.
+    ///
+    /// # Panics
+    /// It does not come to its end.
+    pub fn scrub(&mut self) -> Vec<Rot> {
+        let before: Vec<u64> = self.scrubbed().map(|it| it.segments).collect();
+        for at in 0..self.node.store.layout.shards {
+            for run_us in [0, SCRUB_PERIOD_US] {
+                for _ in 0..PATIENCE {
+                    let _ = self.node.scrub(at, self.scrub_us + run_us);
+                }
+            }
+        }
+        self.scrub_us += SCRUB_PERIOD_US;
+        let mut after = self.scrubbed().zip(before);
+        assert!(
+            after.all(|(now, before)| now.segments > before),
+            "all shards have some"
+        );
+        let shards = self.node.store.shards.iter();
+        shards.flat_map(|shard| shard.rotten().cloned()).collect()
+    }
+
+    fn scrubbed(&self) -> impl Iterator<Item = Scrubbed> + '_ {
+        self.node.store.shards.iter().map(Shard::scrubbed)
+    }
+
+    /// A piece of the scrub is handed in and the next one begun, so many periods on: where that lies.
+    pub fn scrub_step(&mut self, periods: u64) -> Option<u64> {
+        let run_us = self.scrub_us + periods * SCRUB_PERIOD_US;
+        self.node.scrub(0, run_us).map(|read| read.address)
+    }
+
+    /// What lies there cannot be read.
+    pub fn set_unreadable(&mut self, address: u64) {
+        self.node.disk.set_unreadable(address as usize);
     }
 
     /// A bit of the disk turns over.

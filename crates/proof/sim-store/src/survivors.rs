@@ -13,7 +13,8 @@ impl World {
     pub(crate) fn crash(&mut self, mode: CrashMode) -> Judgement {
         self.advance()?;
         let shards = self.node.store.shards.iter();
-        self.met.copied += shards.map(|shard| shard.collected().0).sum::<u64>();
+        self.met.copied += shards.clone().map(|shard| shard.collected().0).sum::<u64>();
+        self.met.scrubbed += shards.map(|shard| shard.scrubbed().segments).sum::<u64>();
         self.reads.clear();
         self.node.crash(mode)?;
         self.survivors()?;

@@ -52,12 +52,13 @@ fn nothing_acknowledged_is_lost_by_crashes_and_failed_writes() {
     for seed in 0..amount(300, 20_000) {
         let one = no_error(crash(seed, &LONG, None));
         met.copied += one.copied;
+        met.scrubbed += one.scrubbed;
         met.reused += one.reused;
         met.refused += one.refused;
     }
     println!("{met:?}");
     assert!(
-        met.copied > 0 && met.reused > 0 && met.refused > 0,
+        met.copied > 0 && met.scrubbed > 0 && met.reused > 0 && met.refused > 0,
         "{met:?}"
     );
 }

@@ -187,6 +187,12 @@ fn a_full_store_has_room_again_when_retention_lets_go() {
     store
         .request(Request::Settings(settings(SECOND_US, 1)))
         .unwrap();
+    // Not before a former min-age is over.
+    age(&mut store, 4);
+    assert!(store.space() >= Space::Full);
+    for _ in 0..3600 / 10 {
+        store.pass(10 * SECOND_US);
+    }
     age(&mut store, 4);
     store.checkpoints();
     age(&mut store, 2);

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Scrub: a shard reads all that its log holds once in 30 days, so that rot in what nobody reads is known while
+//! there is still another copy of it somewhere.
+//!
+//! Invariants:
+//! 1. A segment is due when the retention clock, taken modulo the period, passes its number's share of it. So a
+//!    restart neither begins anew nor leaves one out.
+//! 2. What is not right is read once more before it is told.
+//! 3. A segment is not left while a piece of it is being read.
+//! 4. What is told of a segment is what its last scrub has found; it goes with the segment. It is bounded.
+//! 5. Nothing is changed: a version that is rotten stays what it is, and is refused when it is read.
+
+use std::collections::BTreeMap;
+
+use crate::batch::BATCH_BYTES_MAX;
+use crate::collect::{Piece, ShardRead, batches, walk};
+use crate::key::Key;
+use crate::mistake::Rules;
+use crate::shard::Shard;
+
+/// Each segment is read once within it, microseconds of the retention clock.
+pub const PERIOD_US: u64 = 30 * 24 * 3600 * 1_000_000;
+/// Most places that are told.
+pub const ROTTEN_MAX: usize = 1024;
+
+/// A place that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rot {
+    /// Byte of the store.
+    pub address: u64,
+    /// Namespace and key, of a record that some version needs; none: so much is damaged that it is not known what it
+    /// was.
+    pub key: Option<(u16, Vec<u8>)>,
+}
+
+/// What was scrubbed since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Whole segments.
+    pub segments: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Places that were found not to be right, also those that are not told for their number.
+    pub rotten: u64,
+}
+
+/// A segment that is being read.
+#[derive(Debug)]
+struct Under {
+    number: u32,
+    /// Bytes of it that have been looked at.
+    at: u64,
+    /// So many are being read.
+    reading: Option<u64>,
+    is_repeated: bool,
+    found: Vec<Rot>,
+}
+
+/// What a shard scrubs.
+#[derive(Debug, Default)]
+pub(crate) struct Scrub {
+    /// Up to there nothing is due any more.
+    looked_us: Option<u64>,
+    under: Option<Under>,
+    scrubbed: Scrubbed,
+    /// By segment, of this use of it.
+    rotten: BTreeMap<(u32, u32), Vec<Rot>>,
+}
+
+/// When a segment is due next, after a moment.
+fn due_after(number: u32, segments: u32, after_us: u64) -> u64 {
+    let share = u128::from(PERIOD_US) * u128::from(number) / u128::from(segments.max(1));
+    let share = share as u64;
+    let period = after_us / PERIOD_US * PERIOD_US;
+    let due = period.saturating_add(share);
+    if due > after_us {
+        due
+    } else {
+        due.saturating_add(PERIOD_US)
+    }
+}
+
+impl<R: Rules + Copy> Shard<R> {
+    /// The next read of the scrub, if one is due; `run_us` as [`Control::run_us`](crate::control::Control::run_us)
+    /// says. What came of it belongs to [`Shard::scrub_done`].
+    pub fn take_scrub(&mut self, run_us: u64) -> Option<ShardRead> {
+        if self.log.has_failed() || !self.shared.is_open() {
+            return None;
+        }
+        if self.scrub.under.is_none() {
+            let number = self.due(run_us)?;
+            self.scrub.under = Some(Under {
+                number,
+                at: 0,
+                reading: None,
+                is_repeated: false,
+                found: Vec::new(),
+            });
+        }
+        let under = self.scrub.under.as_mut()?;
+        let segment = self.collector.segments.get_mut(&under.number);
+        let Some(segment) = segment else {
+            // It was left between two pieces.
+            self.scrub.under = None;
+            return None;
+        };
+        if under.reading.is_some() {
+            return None;
+        }
+        let bytes = (segment.limit() - under.at).min(BATCH_BYTES_MAX as u64);
+        under.reading = Some(bytes);
+        segment.readers += 1;
+        Some(ShardRead {
+            address: segment.segment.seat.address + under.at,
+            bytes: bytes as usize,
+        })
+    }
+
+    /// The segment that is due first.
+    fn due(&mut self, run_us: u64) -> Option<u32> {
+        let looked_us = *self.scrub.looked_us.get_or_insert(run_us);
+        let all = self.layout.segments();
+        let dues = self.collector.segments.iter().filter_map(|(number, it)| {
+            let is_worth = it.is_scrubbed() && self.versions.needed(*number).records > 0;
+            is_worth.then(|| (due_after(*number, all, looked_us), *number))
+        });
+        let first = dues.min().filter(|(due_us, _)| *due_us <= run_us);
+        self.scrub.looked_us = Some(first.map_or(run_us.max(looked_us), |(due_us, _)| due_us));
+        first.map(|(_, number)| number)
+    }
+
+    /// What came of that read; none: it failed.
+    pub fn scrub_done(&mut self, bytes: Option<&[u8]>) {
+        let Some(mut under) = self.scrub.under.take() else {
+            return;
+        };
+        let Some(length) = under.reading.take() else {
+            self.scrub.under = Some(under);
+            return;
+        };
+        if let Some(segment) = self.collector.segments.get_mut(&under.number) {
+            segment.readers -= 1;
+        }
+        let (looked_at, found) = match bytes {
+            Some(bytes) => self.scrub_piece(&under, bytes),
+            None => (length, vec![self.unknown(&under, 0)]),
+        };
+        if !found.is_empty() && !under.is_repeated {
+            under.is_repeated = true;
+        } else {
+            under.is_repeated = false;
+            under.at += looked_at;
+            under.found.extend(found);
+        }
+        self.scrub.under = Some(under);
+        self.finish_scrub();
+        self.leave_unread();
+    }
+
+    /// A place of which nothing can be said but where it is.
+    fn unknown(&self, under: &Under, behind: u64) -> Rot {
+        let segment = self.collector.segments.get(&under.number);
+        let begin = segment.map_or(0, |it| it.segment.seat.address);
+        Rot {
+            address: begin + under.at + behind,
+            key: None,
+        }
+    }
+
+    /// How many bytes were looked at, and what of them is not right.
+    fn scrub_piece(&self, under: &Under, bytes: &[u8]) -> (u64, Vec<Rot>) {
+        let mut found = Vec::new();
+        let Some(segment) = self.collector.segments.get(&under.number) else {
+            return (bytes.len() as u64, found);
+        };
+        let begin = segment.segment.seat.plus(under.at as usize);
+        let mut follows_gap = false;
+        let looked_at = batches(bytes, begin, self.store_id, self.number, |piece| {
+            let is_gap = matches!(piece, Piece::Gap(_));
+            match piece {
+                // One batch is one place, however long it was.
+                Piece::Gap(address) if !follows_gap => found.push(Rot { address, key: None }),
+                Piece::Gap(_) => {}
+                Piece::Batch(seat, content, records) => {
+                    let end = walk(content, seat, records, |address, key, record| {
+                        if record.is_err() && self.versions.needs(key, address) {
+                            let key = Some((key.namespace, key.bytes.to_vec()));
+                            found.push(Rot { address, key });
+                        }
+                    });
+                    found.extend(end.err().map(|address| Rot { address, key: None }));
+                }
+            }
+            follows_gap = is_gap;
+        });
+        (looked_at as u64, found)
+    }
+
+    fn finish_scrub(&mut self) {
+        let segments = &self.collector.segments;
+        let Some(under) = &self.scrub.under else {
+            return;
+        };
+        let segment = segments.get(&under.number);
+        if segment.is_some_and(|it| under.at < it.limit()) {
+            return;
+        }
+        let Some(under) = self.scrub.under.take() else {
+            return;
+        };
+        let uses = |number: &u32| segments.get(number).map(|it| it.segment.seat.uses);
+        self.scrub
+            .rotten
+            .retain(|(number, of), _| *number != under.number && uses(number) == Some(*of));
+        self.scrub.scrubbed.segments += 1;
+        self.scrub.scrubbed.bytes += under.at;
+        self.scrub.scrubbed.rotten += under.found.len() as u64;
+        let told: usize = self.scrub.rotten.values().map(Vec::len).sum();
+        let mut found = under.found;
+        found.truncate(ROTTEN_MAX - told.min(ROTTEN_MAX));
+        if let Some(of) = uses(&under.number).filter(|_| !found.is_empty()) {
+            self.scrub.rotten.insert((under.number, of), found);
+        }
+    }
+
+    /// What was scrubbed since the start.
+    #[must_use]
+    pub fn scrubbed(&self) -> Scrubbed {
+        self.scrub.scrubbed
+    }
+
+    /// Places that are not what was written, as far as somebody needs them.
+    pub fn rotten(&self) -> impl Iterator<Item = &Rot> {
+        let is_there = |number: u32, of: u32| {
+            let segment = self.collector.segments.get(&number);
+            let is_same = segment.is_some_and(|it| it.segment.seat.uses == of);
+            is_same && self.versions.needed(number).records > 0
+        };
+        let is_needed = |rot: &&Rot| {
+            rot.key.as_ref().is_none_or(|(namespace, bytes)| {
+                let namespace = *namespace;
+                self.versions.needs(Key { namespace, bytes }, rot.address)
+            })
+        };
+        let rotten = self.scrub.rotten.iter();
+        rotten
+            .filter(move |((number, of), _)| is_there(*number, *of))
+            .flat_map(|(_, all)| all)
+            .filter(is_needed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_segment_is_due_once_in_a_period_at_a_moment_of_its_own() {
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..1000 {
+            let first = due_after(number, 1000, 0);
+            assert!(seen.insert(first % PERIOD_US));
+            assert_eq!(due_after(number, 1000, first), first + PERIOD_US);
+            assert_eq!(due_after(number, 1000, first - 1), first);
+            let late = 7 * PERIOD_US + 5;
+            let due = due_after(number, 1000, late);
+            assert!(due > late && due - late <= PERIOD_US);
+        }
+        assert_eq!(due_after(3, 4, u64::MAX), u64::MAX);
+    }
+}
