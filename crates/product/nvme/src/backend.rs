@@ -220,6 +220,8 @@ impl Head {
     pub const ROLLED_BACK: u32 = 4;
     /// What was before it was trimmed.
     pub const GAP: u32 = 8;
+    /// What is known of it beside its version could not be read: it is damaged.
+    pub const DAMAGED: u32 = 16;
 }
 
 /// A key in a listing.
@@ -255,10 +257,15 @@ pub struct Mark {
     pub id: u64,
     /// Its namespace; 0: all.
     pub namespace: u32,
-    /// Keys that it changed, or would change.
+    /// Keys that it would change; of a roll back [`NOT_COUNTED`](Self::NOT_COUNTED) if nobody has counted them.
     pub keys: u64,
     /// Where it led, or when it ends; 0: never.
     pub target: u64,
+}
+
+impl Mark {
+    /// Keys that nobody has counted: a roll back takes the same time for any number.
+    pub const NOT_COUNTED: u64 = u64::MAX;
 }
 
 /// How the store is.

@@ -29,6 +29,9 @@ const AREA_BYTES: u64 = 16 << 20;
 const AREA_BYTES_PER_SEGMENT: u64 = 256;
 /// Most shards.
 pub const SHARDS_MAX: u16 = 64;
+/// Bits of a hash that choose the shard, and the lowest of them.
+const SHARD_BITS: u32 = 15;
+const SHARD_LOWEST: u32 = 17;
 /// The shard that a batch of the control log names.
 pub const CONTROL_SHARD: u16 = u16::MAX;
 
@@ -158,10 +161,20 @@ impl Layout {
     /// The shard of a key with this hash. It takes bits that neither directory, tags nor groups of an index use.
     #[must_use]
     pub fn shard_of(&self, hash: u64) -> u16 {
-        const BITS: u32 = 15;
-        const LOWEST: u32 = 17;
-        let bits = (hash >> LOWEST) & ((1 << BITS) - 1);
-        ((bits * u64::from(self.shards)) >> BITS) as u16
+        let bits = (hash >> SHARD_LOWEST) & ((1 << SHARD_BITS) - 1);
+        ((bits * u64::from(self.shards)) >> SHARD_BITS) as u16
+    }
+
+    /// Where a listing of a shard goes on, by rising hash: no key of it lies between this hash and what is given,
+    /// and what is given names the shard too.
+    #[must_use]
+    pub fn cursor(&self, shard: u16, hash: u64) -> u64 {
+        if self.shard_of(hash) == shard {
+            return hash;
+        }
+        // What is no key's hash is a boundary, in whose lower half nothing is set.
+        let first = (u64::from(shard) << SHARD_BITS).div_ceil(u64::from(self.shards));
+        hash | first << SHARD_LOWEST
     }
 
     /// The longest batch fits a segment.
@@ -217,6 +230,23 @@ mod tests {
             ..layout
         };
         assert_eq!(odd.check(), Err(NoLayout::Sizes));
+    }
+
+    #[test]
+    fn a_cursor_names_its_shard_and_passes_no_key_of_it() {
+        for shards in [1, 2, 3, 7, 64] {
+            let layout = Layout::new(1 << 36, shards).unwrap();
+            for shard in 0..shards {
+                for boundary in [0, 1 << 63, 0xabcd_ef01 << 32] {
+                    let cursor = layout.cursor(shard, boundary);
+                    assert_eq!(layout.shard_of(cursor), shard);
+                    // The next lower hash of the same upper half is another shard's, or none.
+                    let before = cursor - u64::from(cursor > boundary);
+                    assert!(cursor == boundary || layout.shard_of(before) != shard);
+                    assert_eq!(layout.cursor(shard, cursor), cursor);
+                }
+            }
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::key::KeyHasher;
 use crate::layout::{ALIGN_BYTES, Layout, SUPERBLOCKS};
 use crate::log::Start;
 use crate::mistake::{Mistake, Rules, Sound};
+use crate::opened::Opened;
 use crate::record::Kind;
 use crate::replay::Replay;
 use crate::retention_clock::RetentionClock;
@@ -152,21 +153,6 @@ pub struct Opening<R = Sound> {
     /// The last read has failed once.
     is_repeated: bool,
     rules: R,
-}
-
-/// A store that is open as soon as its control log has begun.
-#[derive(Debug)]
-pub struct Opened<R = Sound> {
-    /// What concerns all shards.
-    pub control: Control<R>,
-    /// By number.
-    pub shards: Vec<Shard<R>>,
-    /// Clock and watermark.
-    pub shared: Arc<Shared>,
-    /// Finds a key's shard: by [`Layout::shard_of`].
-    pub hasher: KeyHasher,
-    /// What lies where.
-    pub layout: Layout,
 }
 
 impl<R: Rules + Copy> Opening<R> {

@@ -7,13 +7,14 @@
 //! 2. Bytes are believed if the record's checksums are right for its place, its key is the key, and, of a version
 //!    that was written as such, its version is the version.
 //! 3. What is not right is read once more. Then that version alone is damaged, and that is counted.
+//! 4. Of a head alone the value's bytes are not checked: who wants them reads the record.
 
 use crate::history::Held;
 use crate::key::Key;
 use crate::layout::ALIGN_BYTES;
 use crate::mistake::Rules;
 use crate::place::{Origin, SECTOR_BYTES};
-use crate::record::{Record, Seat, decode_record};
+use crate::record::{RECORD_HEAD_BYTES, Record, RecordHead, Seat, decode_head, decode_record};
 use crate::shard::Shard;
 use crate::version::Version;
 
@@ -41,6 +42,36 @@ pub enum Came<'a> {
     Again(Reading),
     /// This version is damaged.
     Damaged,
+}
+
+/// What came of a read of a head.
+#[derive(Debug)]
+pub enum CameHead {
+    /// The record's head.
+    Head(RecordHead),
+    /// It has to be read once more.
+    Again(Reading),
+    /// This version is damaged.
+    Damaged,
+}
+
+impl Reading {
+    fn is_of(&self, head: &RecordHead, found: Key<'_>, key: Key<'_>) -> bool {
+        let is_version = self.version.is_none_or(|it| it == head.version);
+        head.kind.has_place() && found == key && is_version
+    }
+
+    /// Where the record begins in what is read.
+    fn at(&self) -> usize {
+        (self.seat.address - self.address) as usize
+    }
+
+    fn again(self) -> Self {
+        Self {
+            is_repeated: true,
+            ..self
+        }
+    }
 }
 
 impl<R: Rules + Copy> Shard<R> {
@@ -77,29 +108,60 @@ impl<R: Rules + Copy> Shard<R> {
         key: Key<'_>,
         bytes: Option<&'a [u8]>,
     ) -> Came<'a> {
-        let at = (reading.seat.address - reading.address) as usize;
+        let at = reading.at();
         let found = bytes.and_then(|bytes| decode_record(bytes.get(at..)?, reading.seat).ok());
-        let is_it = |record: &Record<'_>| {
-            let is_version = reading.version.is_none_or(|it| it == record.head.version);
-            record.head.kind.has_place() && record.key == key && is_version
-        };
-        let came = match found.filter(is_it) {
+        let came = match found.filter(|it| reading.is_of(&it.head, it.key, key)) {
             Some(record) => Came::Record(record),
-            None if !reading.is_repeated => {
-                return Came::Again(Reading {
-                    is_repeated: true,
-                    ..reading
-                });
-            }
+            None if !reading.is_repeated => return Came::Again(reading.again()),
             None => {
                 self.collector.damaged += 1;
                 Came::Damaged
             }
         };
-        if let Some(segment) = self.collector.segments.get_mut(&reading.segment) {
+        self.has_read(reading.segment);
+        came
+    }
+
+    /// Begins to read what is known of a version beside its value, whose key has so many bytes. None: as
+    /// [`Shard::begin_read`].
+    ///
+    /// # Panics
+    /// As [`Shard::begin_read`].
+    pub fn begin_read_head(&mut self, held: &Held, key_bytes: usize) -> Option<Reading> {
+        let reading = self.begin_read(held)?;
+        let end = reading.at() + RECORD_HEAD_BYTES + key_bytes;
+        let bytes = end.next_multiple_of(ALIGN_BYTES as usize);
+        Some(Reading {
+            bytes: bytes.min(reading.bytes),
+            ..reading
+        })
+    }
+
+    /// A read of a head has ended with these bytes; none: it failed.
+    pub fn end_read_head(
+        &mut self,
+        reading: Reading,
+        key: Key<'_>,
+        bytes: Option<&[u8]>,
+    ) -> CameHead {
+        let at = reading.at();
+        let found = bytes.and_then(|bytes| decode_head(bytes.get(at..)?, reading.seat).ok());
+        let came = match found.filter(|(head, of)| reading.is_of(head, *of, key)) {
+            Some((head, _)) => CameHead::Head(head),
+            None if !reading.is_repeated => return CameHead::Again(reading.again()),
+            None => {
+                self.collector.damaged += 1;
+                CameHead::Damaged
+            }
+        };
+        self.has_read(reading.segment);
+        came
+    }
+
+    fn has_read(&mut self, segment: u32) {
+        if let Some(segment) = self.collector.segments.get_mut(&segment) {
             segment.readers -= 1;
         }
         self.leave_unread();
-        came
     }
 }

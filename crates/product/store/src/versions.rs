@@ -483,6 +483,28 @@ impl<R: Rules> Versions<R> {
         Ok(())
     }
 
+    /// How many keys a roll back would change, from a hash on, and where to go on; none: that were all.
+    pub fn would_change(
+        &mut self,
+        row: &RollBack,
+        from_hash: u64,
+        cut: Version,
+    ) -> (u64, Option<u64>) {
+        let (slice, next) = self.index.slice(from_hash);
+        let (mut bytes, mut count) = (Vec::new(), 0);
+        for (_, spot) in slice {
+            self.index.key_bytes(spot, &mut bytes);
+            let namespace = self.index.get(spot).name().namespace;
+            if namespace != row.namespace || !bytes.starts_with(&row.prefix) {
+                continue;
+            }
+            self.resolve(spot, &bytes, Version::MAX);
+            let changes = changed(&self.view_at(spot, cut), row, &self.rules).is_some();
+            count += u64::from(changes);
+        }
+        (count, next)
+    }
+
     fn keys_of(&self, namespace: u16) -> usize {
         self.counts
             .by_namespace

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use erb_sim_disk::{CrashMode, Disk, Faults, WriteId};
 use erb_store::control_log::ControlWriteOf;
 use erb_store::entry::UsedFor;
-use erb_store::key::Name;
 use erb_store::layout::{Layout, SUPERBLOCKS};
 use erb_store::mistake::Broken;
-use erb_store::opening::{OpenIo, Opened, Opening};
+use erb_store::opened::Opened;
+use erb_store::opening::{OpenIo, Opening};
 use erb_store::shard::{Shard, ShardWriteOf};
 use erb_store::superblock::Superblock;
 use erb_store::{Key, SCRUB_PERIOD_US, Settings, ShardRead, Version, Wall};
@@ -142,8 +142,7 @@ impl Node {
 
     /// The shard of a key.
     pub(crate) fn shard_of(&self, key: Key<'_>) -> u16 {
-        let hash = self.store.hasher.hash(&Name::of(key));
-        self.store.layout.shard_of(hash)
+        self.store.shard_of(key)
     }
 
     pub(crate) fn shard(&mut self, key: Key<'_>) -> &mut Shard<Broken> {
@@ -294,8 +293,7 @@ impl Node {
 
     /// A write has failed: the node has to open its store again.
     pub(crate) fn has_failed(&self) -> bool {
-        let mut shards = self.store.shards.iter();
-        self.store.control.failed().is_some() || shards.any(Shard::has_failed)
+        self.store.has_failed()
     }
 
     /// What changes when anything is done.
@@ -383,9 +381,7 @@ impl Node {
 }
 
 fn wall(store: &Opened<Broken>, wall_us: u64, monotonic_us: u64) -> Result<Wall, String> {
-    let state = store.control.state();
-    let last_tick_us = (state.wall_us > 0).then_some(state.wall_us);
-    let wall = Wall::start(wall_us, monotonic_us, state.ceiling, last_tick_us, false);
+    let wall = store.wall(wall_us, monotonic_us, false);
     wall.map_err(|doubt| doubt.to_string())
 }
 

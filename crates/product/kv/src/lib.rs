@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A client of the storage node, over NVMe/TCP in user space: no privilege and no kernel driver are needed.
+//!
+//! ```no_run
+//! let mut store = erb_kv::Client::connect(&"nvme://127.0.0.1:4420".parse()?)?;
+//! let version = store.put(b"key", b"value", None)?;
+//! assert_eq!(store.get(b"key", erb_kv::Selector::Head)?.value, b"value");
+//! # Ok::<(), erb_kv::Error>(())
+//! ```
+//!
+//! A client makes one call at a time. Who wants several under way connects several times, which is cheap.
+//!
+//! Invariants:
+//! 1. A call that is lost is not repeated: who made it hears [`Error::Lost`].
+//! 2. Each client has a host id of its own, so no fence of another ends it.
+
+mod connection;
+mod error;
+mod url;
+
+use erb_nvme::auth::Policy;
+use erb_nvme::backend::Key;
+use erb_nvme::client::{Settings, calls};
+use erb_nvme::layout::{self, HEAD_BYTES, ListingRequest};
+use erb_nvme::limits::{KEY_BYTES_MAX, SHORT_KEY_BYTES_MAX, TRANSFER_BYTES_MAX};
+use erb_nvme::pdu::Digests;
+use erb_nvme::random::Random;
+use erb_nvme::target::{ANY_CONTROLLER, log};
+use sha2::{Digest, Sha256};
+
+pub use erb_nvme::backend::{
+    Change, Condition, Head, Health, Listed, Mark, MarkKind, Retention, RollBack, Selector, Target,
+    Write,
+};
+pub use erb_nvme::status::Status;
+pub use error::{Error, Result};
+pub use url::Url;
+
+use connection::{Queue, SystemRandom};
+
+/// Bytes of data of one call.
+const ROOM: usize = TRANSFER_BYTES_MAX;
+const TIMEOUT_US: u64 = 60_000_000;
+/// Bytes of a page of keys, and of a list of versions.
+const PAGE_BYTES: usize = 128 << 10;
+/// A log of marks is read in pieces of this many bytes.
+const LOG_PIECE: usize = 64 << 10;
+const LOG_HEAD: usize = 64;
+const MARK_BYTES: usize = 32;
+
+/// A value and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// What is known of it.
+    pub head: Head,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// A client of one namespace.
+pub struct Client {
+    // The controller lives as long as its admin queue.
+    admin: Queue,
+    queue: Queue,
+    namespace: u32,
+}
+
+fn random(bytes: &mut [u8]) {
+    SystemRandom.fill(bytes);
+}
+
+/// As commands name it.
+fn named(key: &[u8]) -> Result<Key> {
+    match key.len() {
+        0 => Err(Error::Size),
+        1..=SHORT_KEY_BYTES_MAX => Ok(Key::Plain(key.to_vec())),
+        length if length <= KEY_BYTES_MAX => {
+            let mut digest = [0; SHORT_KEY_BYTES_MAX];
+            digest.copy_from_slice(&Sha256::digest(key)[..SHORT_KEY_BYTES_MAX]);
+            Ok(Key::Digest(digest))
+        }
+        _ => Err(Error::Size),
+    }
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The node cannot be reached, or does not want this host.
+    pub fn connect(url: &Url) -> Result<Self> {
+        let mut host_id = [0; 16];
+        random(&mut host_id);
+        let hex: String = host_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut settings = Settings {
+            host: format!("nqn.2026-11.org.erb:host:{hex}"),
+            host_id,
+            subsystem: url.nqn.clone(),
+            controller: ANY_CONTROLLER,
+            queue: 0,
+            depth: 32,
+            // A client that says nothing for hours is still one. TCP tells when its machine is gone.
+            keep_alive_ms: 0,
+            digests: Digests::default(),
+            alignment: 0,
+            io_queues: 1,
+            secrets: None,
+            policy: Policy::default(),
+            in_capsule_bytes: 8192,
+            timeout_us: TIMEOUT_US,
+        };
+        let admin = Queue::open(url, settings.clone())?;
+        settings.queue = 1;
+        settings.controller = admin.controller();
+        let queue = Queue::open(url, settings)?;
+        Ok(Self {
+            admin,
+            queue,
+            namespace: url.namespace,
+        })
+    }
+
+    /// Gives a key a value: its version. `expected`: the version that it has to have, 0: no value.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn put(&mut self, key: &[u8], value: &[u8], expected: Option<u64>) -> Result<u64> {
+        named(key)?;
+        let is_long = key.len() > SHORT_KEY_BYTES_MAX;
+        if value.len() + if is_long { key.len() + 2 } else { 0 } > ROOM {
+            return Err(Error::Size);
+        }
+        let call = calls::put_value(self.namespace, key, value.to_vec(), expected);
+        Ok(self.queue.call(call)?.result)
+    }
+
+    /// A key's value.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn get(&mut self, key: &[u8], at: Selector) -> Result<Value> {
+        let name = named(key)?;
+        let call = calls::get(self.namespace, &name, at, true, ROOM);
+        let reply = self.queue.call(call)?;
+        let head = layout::head_of(&reply.data).ok_or(Error::Answer)?;
+        let mut value = reply.data;
+        value.drain(..HEAD_BYTES.min(value.len()));
+        if value.len() < head.bytes as usize {
+            // What its head has taken the place of: the largest values alone.
+            let at = Selector::Version(head.version);
+            let call = calls::get(self.namespace, &name, at, false, ROOM);
+            value = self.queue.call(call)?.data;
+        }
+        if value.len() != head.bytes as usize {
+            return Err(Error::Answer);
+        }
+        Ok(Value { head, value })
+    }
+
+    /// Deletes a key: the version of its delete marker; 0: it had no value.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn delete(&mut self, key: &[u8], expected: Option<u64>) -> Result<u64> {
+        let call = calls::delete_key(self.namespace, &named(key)?, expected);
+        Ok(self.queue.call(call)?.result)
+    }
+
+    /// Makes a version's content the key's value again: the new version.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn restore(&mut self, key: &[u8], from: Selector) -> Result<u64> {
+        let call = calls::restore(self.namespace, &named(key)?, from);
+        Ok(self.queue.call(call)?.result)
+    }
+
+    /// Changes keys, all or none: the one version.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    ///
+    /// # Panics
+    /// A key is a digest.
+    pub fn batch(&mut self, writes: &[Write]) -> Result<u64> {
+        let call = calls::batch(self.namespace, writes);
+        Ok(self.queue.call(call)?.result)
+    }
+
+    /// A key's versions below one, newest first, and whether there are more. 0: from the newest.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn versions(&mut self, key: &[u8], below: u64) -> Result<(Vec<Head>, bool)> {
+        let call = calls::versions(self.namespace, &named(key)?, below, PAGE_BYTES);
+        let reply = self.queue.call(call)?;
+        let (rows, has_more, _) = layout::versions_of(&reply.data).ok_or(Error::Answer)?;
+        Ok((rows, has_more))
+    }
+
+    /// Opens a listing of what keys with a prefix were at a moment; 0: now.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn listing(&mut self, prefix: &[u8], moment: u64, changed_since: u64) -> Result<Listing> {
+        let listing = ListingRequest {
+            moment,
+            changed_since,
+            prefix: prefix.to_vec(),
+        };
+        if prefix.len() > KEY_BYTES_MAX {
+            return Err(Error::Size);
+        }
+        let call = calls::open_listing(self.namespace, &listing);
+        let handle = self.queue.call(call)?.result;
+        Ok(Listing {
+            handle,
+            cursor: Some(0),
+        })
+    }
+
+    /// The next page of a listing; none: that was all.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn page(&mut self, listing: &mut Listing) -> Result<Option<Vec<Listed>>> {
+        let Some(cursor) = listing.cursor else {
+            return Ok(None);
+        };
+        let call = calls::listed_keys(self.namespace, listing.handle, cursor, PAGE_BYTES);
+        let reply = self.queue.call(call)?;
+        let (rows, next, _) = layout::page_of(&reply.data).ok_or(Error::Answer)?;
+        listing.cursor = Some(next).filter(|next| *next != 0);
+        Ok(Some(rows))
+    }
+
+    /// Rolls keys back: the id, which undoes it, or names what a dry run has counted.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn roll_back(&mut self, roll_back: &RollBack) -> Result<u64> {
+        if roll_back.prefix.len() > KEY_BYTES_MAX {
+            return Err(Error::Size);
+        }
+        let call = calls::roll_back(self.namespace, roll_back);
+        Ok(self.queue.call(call)?.result)
+    }
+
+    /// How many keys a roll back would change.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn count(&mut self, roll_back: &RollBack) -> Result<u64> {
+        let dry = RollBack {
+            is_dry_run: true,
+            ..roll_back.clone()
+        };
+        let id = self.roll_back(&dry)?;
+        let marks = self.marks()?.into_iter();
+        let mut counted = marks.filter(|mark| mark.kind == MarkKind::DryRun && mark.id == id);
+        Ok(counted.next().ok_or(Error::Answer)?.keys)
+    }
+
+    /// Holds the present moment until it is released: its version.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn snapshot(&mut self) -> Result<u64> {
+        Ok(self.queue.call(calls::snapshot(self.namespace, 0))?.result)
+    }
+
+    /// Lets a moment go that a snapshot holds.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn release(&mut self, version: u64) -> Result<()> {
+        let call = calls::release(self.namespace, version);
+        self.queue.call(call).map(|_| ())
+    }
+
+    /// How the store is.
+    ///
+    /// # Errors
+    /// The node says why; it is not there.
+    pub fn health(&mut self) -> Result<Health> {
+        let call = calls::log(log::STATUS, self.namespace, 1, 0, LOG_HEAD);
+        let reply = self.admin.call(call)?;
+        layout::health_of(&reply.data).ok_or(Error::Answer)
+    }
+
+    /// Roll backs that a checkpoint does not have yet, the last dry runs, and snapshots.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn marks(&mut self) -> Result<Vec<Mark>> {
+        'changed: loop {
+            let mut all: Vec<u8> = Vec::new();
+            loop {
+                let (offset, namespace) = (all.len() as u64, self.namespace);
+                let call = calls::log(log::MARKS, namespace, 1, offset, LOG_PIECE);
+                all.extend_from_slice(&self.admin.call(call)?.data);
+                let head = all.get(..LOG_HEAD).ok_or(Error::Answer)?;
+                let count = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+                if all.len() >= LOG_HEAD + count * MARK_BYTES {
+                    break;
+                }
+            }
+            let (generation, marks) = layout::marks_of(&all).ok_or(Error::Answer)?;
+            if all.len() > LOG_PIECE {
+                // Pieces belong together if nothing has moved meanwhile.
+                let call = calls::log(log::MARKS, self.namespace, 1, 0, LOG_HEAD);
+                let again = self.admin.call(call)?.data;
+                if again.get(..8) != Some(&generation.to_le_bytes()[..]) {
+                    continue 'changed;
+                }
+            }
+            return Ok(marks);
+        }
+    }
+
+    /// How long versions are kept.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn retention(&mut self) -> Result<Retention> {
+        let reply = self.admin.call(calls::retention(self.namespace))?;
+        layout::retention_of(&reply.data).ok_or(Error::Answer)
+    }
+
+    /// Changes how long versions are kept.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn set_retention(&mut self, retention: &Retention) -> Result<()> {
+        let call = calls::set_retention(self.namespace, retention);
+        self.admin.call(call).map(|_| ())
+    }
+}
+
+/// A listing of a moment, which a client goes through.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing {
+    handle: u64,
+    cursor: Option<u64>,
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine as the protocol's target asks for it: requests come with a ticket, and are answered once.
+//!
+//! Invariants:
+//! 1. A change is answered once the watermark has passed its version; a refusal once it has passed what refused it.
+//! 2. A read sees what is at or below the watermark of the turn in which it is begun. So it never waits for writes.
+//! 3. Whoever reads over several turns holds its cut: nothing that it may still read is trimmed.
+//! 4. What runs over several turns is bounded: [`LONG_MAX`] at a time, others wait in their order. What waits is bounded
+//!    by the target, which counts commands and their data.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use erb_nvme::backend::{
+    Answer, Backend, Health, Log, Mark, MarkKind, Operation, Refused, Request, Retention, Ticket,
+};
+use erb_store::control;
+use erb_store::space::Space;
+use erb_store::{Target, Version};
+
+use crate::disk::IoId;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::listing::Scan;
+use crate::reads::{Rows, ValueRead};
+use crate::words;
+use crate::writes::Pending;
+
+/// Listings, dry runs and lists of versions at a time.
+const LONG_MAX: usize = 16;
+/// Dry runs whose counts are kept.
+const DRY_RUNS_MAX: usize = 64;
+
+/// What came of a request.
+pub(crate) type Outcome = std::result::Result<Answer, Refused>;
+
+/// What was asked of all shards.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// It is answered with its version.
+    Version,
+    /// It is only done.
+    Done,
+}
+
+/// The store behind the target.
+pub(crate) struct Store {
+    pub(crate) engine: Engine,
+    /// By shard: writes that come later, in their order.
+    pub(crate) waiting: Vec<VecDeque<Pending>>,
+    /// Answers that wait for the watermark.
+    answers: BTreeMap<(Version, Ticket), Outcome>,
+    completed: VecDeque<(Ticket, Outcome)>,
+    asked: BTreeMap<u64, Asked>,
+    pub(crate) reads: BTreeMap<IoId, ValueRead>,
+    pub(crate) rows: BTreeMap<Ticket, Rows>,
+    pub(crate) scans: VecDeque<Scan>,
+    /// What begins when others of its kind have ended.
+    long: VecDeque<(Ticket, Request)>,
+    dry_runs: VecDeque<Mark>,
+    /// Moves with what the log of marks says.
+    marks_moved: u64,
+}
+
+/// The namespace as the engine counts it.
+pub(crate) fn namespace(request: &Request) -> u16 {
+    u16::try_from(request.namespace).expect("a target serves the namespaces that it was given")
+}
+
+impl Store {
+    pub(crate) fn new(engine: Engine) -> Self {
+        let shards = engine.store.shards.len();
+        Self {
+            engine,
+            waiting: (0..shards).map(|_| VecDeque::new()).collect(),
+            answers: BTreeMap::new(),
+            completed: VecDeque::new(),
+            asked: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            scans: VecDeque::new(),
+            long: VecDeque::new(),
+            dry_runs: VecDeque::new(),
+            marks_moved: 0,
+        }
+    }
+
+    /// Everything that can go on goes on.
+    ///
+    /// # Errors
+    /// The store has to be opened again.
+    pub(crate) fn turn(&mut self) -> Result<()> {
+        let cuts = self.scans.iter().map(|scan| scan.cut);
+        let lowest_cut = cuts.min().unwrap_or(Version::MAX);
+        self.write_waiting();
+        self.engine.turn(lowest_cut)?;
+        while let Some((id, bytes)) = self.engine.value() {
+            self.has_read(id, bytes.as_ref());
+        }
+        while let Some((ticket, outcome)) = self.engine.store.control.take_answer() {
+            self.take_answer(ticket, outcome);
+        }
+        self.begin_long();
+        self.scan();
+        let watermark = self.watermark();
+        while let Some(entry) = self.answers.first_entry() {
+            let ((version, ticket), _) = (*entry.key(), ());
+            if version > watermark {
+                break;
+            }
+            self.completed.push_back((ticket, entry.remove()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn watermark(&self) -> Version {
+        self.engine.store.shared.watermark()
+    }
+
+    /// Whether there is something to do at once, although nothing came.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.scans.is_empty() || !self.completed.is_empty()
+    }
+
+    /// Whether writes wait for a moment: for a segment, or for the end of a freeze.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.iter().any(|waiting| !waiting.is_empty())
+    }
+
+    /// Nothing was asked that is not answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_answered = self.answers.is_empty() && self.completed.is_empty();
+        let is_long = self.long.is_empty() && self.scans.is_empty() && self.rows.is_empty();
+        is_answered
+            && is_long
+            && self.asked.is_empty()
+            && !self.has_waiting()
+            && self.reads.is_empty()
+    }
+
+    /// Answers when the watermark has passed a version.
+    pub(crate) fn answer_at(&mut self, version: Version, ticket: Ticket, outcome: Outcome) {
+        self.answers.insert((version, ticket), outcome);
+    }
+
+    /// Answers at once.
+    pub(crate) fn answer(&mut self, ticket: Ticket, outcome: Outcome) {
+        self.completed.push_back((ticket, outcome));
+    }
+
+    /// A moment as the engine knows it: one that is over, although nothing was written in it, is the watermark.
+    pub(crate) fn moment(&self, number: u64) -> Version {
+        let (moment, watermark) = (Version::new(number), self.watermark());
+        let over = Version::end_of_micros(self.engine.now_us().saturating_sub(1));
+        let is_still = self.engine.store.shared.clock().last() <= watermark;
+        if moment > watermark && moment <= over && is_still {
+            return watermark;
+        }
+        moment
+    }
+
+    /// Asks all shards.
+    pub(crate) fn ask(&mut self, ticket: Ticket, request: control::Request) {
+        let asked = match request {
+            control::Request::Release(_) | control::Request::Settings(_) => Asked::Done,
+            _ => Asked::Version,
+        };
+        if self.engine.store.control.request(ticket.0, request) {
+            self.asked.insert(ticket.0, asked);
+        } else {
+            self.answer(ticket, Err(Refused::Busy));
+        }
+    }
+
+    fn take_answer(&mut self, ticket: u64, outcome: control::Outcome) {
+        let Some(asked) = self.asked.remove(&ticket) else {
+            return;
+        };
+        self.marks_moved += 1;
+        let outcome = match (outcome, asked) {
+            (Ok(version), Asked::Version) => Ok(Answer::Version(version.number())),
+            (Ok(_), Asked::Done) => Ok(Answer::Done),
+            (Err(why), _) => Err(words::refused(why)),
+        };
+        self.answer(Ticket(ticket), outcome);
+    }
+
+    fn begin_long(&mut self) {
+        while self.scans.len() + self.rows.len() < LONG_MAX {
+            let Some((ticket, request)) = self.long.pop_front() else {
+                return;
+            };
+            self.begin_scan(ticket, request);
+        }
+    }
+
+    /// A dry run has counted. It gets an id of its own.
+    pub(crate) fn has_counted(
+        &mut self,
+        ticket: Ticket,
+        namespace: u32,
+        target: Target,
+        keys: u64,
+    ) {
+        let last = self.dry_runs.back().map_or(0, |mark| mark.id);
+        let id = self.watermark().number().max(last + 1);
+        if self.dry_runs.len() >= DRY_RUNS_MAX {
+            self.dry_runs.pop_front();
+        }
+        self.dry_runs.push_back(Mark {
+            kind: MarkKind::DryRun,
+            id,
+            namespace,
+            keys,
+            target: target_number(target),
+        });
+        self.marks_moved += 1;
+        self.answer(ticket, Ok(Answer::Version(id)));
+    }
+
+    fn marks(&self) -> Answer {
+        let state = self.engine.store.control.state();
+        let rows = state.rows.iter().map(|row| Mark {
+            kind: MarkKind::RollBack,
+            id: row.id.number(),
+            namespace: u32::from(row.namespace),
+            keys: Mark::NOT_COUNTED,
+            target: target_number(row.target),
+        });
+        let snapshots = state.retention.snapshots().map(|moment| Mark {
+            kind: MarkKind::Snapshot,
+            id: moment.number(),
+            namespace: 0,
+            keys: 0,
+            target: 0,
+        });
+        let dry_runs = self.dry_runs.iter().copied();
+        Answer::Marks(
+            self.marks_moved,
+            rows.chain(dry_runs).chain(snapshots).collect(),
+        )
+    }
+
+    fn set_retention(&mut self, ticket: Ticket, wanted: Retention) {
+        let settings = words::settings(wanted);
+        let now = self.engine.store.control.state().settings();
+        let is_shorter = settings.min_age_us < now.min_age_us
+            || settings.keep_deleted_us < now.keep_deleted_us
+            || settings.min_count < now.min_count;
+        if is_shorter {
+            // It would have to wait for the old min-age, and nothing waits for that yet.
+            return self.answer(ticket, Err(Refused::Locked));
+        }
+        self.ask(ticket, control::Request::Settings(settings));
+    }
+
+    fn open_moment(&mut self, ticket: Ticket, number: u64) {
+        let watermark = self.watermark();
+        let moment = if number == 0 {
+            watermark
+        } else {
+            self.moment(number)
+        };
+        let is_known = self.engine.store.control.state().retention.knows(moment);
+        let outcome = match moment {
+            moment if moment > watermark => Err(Refused::Future),
+            _ if !is_known => Err(Refused::Trimmed),
+            moment => Ok(Answer::Version(moment.number())),
+        };
+        self.answer(ticket, outcome);
+    }
+}
+
+fn target_number(target: Target) -> u64 {
+    match target {
+        Target::Moment(moment) => moment.number(),
+        Target::Back(back) => u64::from(back),
+    }
+}
+
+impl Backend for Store {
+    fn submit(&mut self, ticket: Ticket, request: Request) {
+        match request.operation {
+            Operation::Write { .. } => self.begin_write(ticket, request),
+            Operation::Batch(_) => self.begin_batch(ticket, request),
+            Operation::Get { .. } | Operation::Exist(_) => self.begin_get(ticket, &request),
+            Operation::List { .. } | Operation::Versions { .. } | Operation::Keys { .. } => {
+                self.long.push_back((ticket, request));
+            }
+            Operation::RollBack(ref row) if row.is_dry_run => {
+                self.long.push_back((ticket, request))
+            }
+            Operation::RollBack(ref row) => {
+                let row = self.row(namespace(&request), row);
+                self.ask(ticket, control::Request::RollBack(row));
+            }
+            Operation::Moment(number) => self.open_moment(ticket, number),
+            Operation::Snapshot(0) => self.ask(ticket, control::Request::Snapshot),
+            // Nothing would release it behind a restart.
+            Operation::Snapshot(_) => self.answer(ticket, Err(Refused::Invalid)),
+            Operation::Release(version) => {
+                self.ask(ticket, control::Request::Release(Version::new(version)));
+            }
+            Operation::Log(Log::Status) => {
+                let health = self.health();
+                self.answer(ticket, Ok(Answer::Health(health)));
+            }
+            Operation::Log(Log::Marks) => {
+                let marks = self.marks();
+                self.answer(ticket, Ok(marks));
+            }
+            Operation::Retention => {
+                let retention = words::retention(&self.engine.store.control.state().retention);
+                self.answer(ticket, Ok(Answer::Retention(retention)));
+            }
+            Operation::SetRetention(wanted) => self.set_retention(ticket, wanted),
+        }
+    }
+
+    fn completed(&mut self) -> Option<(Ticket, Outcome)> {
+        self.completed.pop_front()
+    }
+
+    fn health(&self) -> Health {
+        let store = &self.engine.store;
+        let state = store.control.state();
+        let account = state.account();
+        let segments = |count: u32| u64::from(count) * store.layout.segment_bytes;
+        let keys = store
+            .shards
+            .iter()
+            .map(|shard| shard.versions().keys_len() as u64);
+        Health {
+            watermark: store.shared.watermark().number(),
+            floor: state.retention.floor().number(),
+            size_bytes: segments(store.layout.segments()),
+            used_bytes: segments(account.logs + account.checkpoints),
+            keys: keys.sum(),
+            is_full: store.shared.space() >= Space::Full,
+            is_read_only: store.has_failed(),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Drives the engine over a file: recovery, messages, writes, collecting, time. It does what the table "What a driver
+//! does" of docs/internals/store.md says; the simulator's driver does the same in any order.
+//!
+//! One thread drives all shards and the control log. A thread for each shard needs another one of these, and a way for
+//! messages between them: shards know nothing of each other.
+//!
+//! Invariants:
+//! 1. A write's end is told once, to who gave it.
+//! 2. After a write has failed nothing more is written: whoever drives this ends.
+//! 3. A read of a value is begun in the turn in which its version was looked up.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use erb_store::control_log::ControlWriteOf;
+use erb_store::mistake::Sound;
+use erb_store::opened::Opened;
+use erb_store::opening::{OpenError, OpenIo, Opening};
+use erb_store::shard::ShardWriteOf;
+use erb_store::{Reading, Version, Wall};
+
+use crate::buffer::Aligned;
+use crate::disk::{Disk, IoEnded, IoId};
+use crate::error::{Error, Result, system};
+use crate::file::StoreFile;
+
+/// The control log hears of time so often.
+const TICK_US: u64 = 100_000;
+/// Pieces of the sweep at each tick, for each shard: of 512 keys or so, 200 us.
+const SWEEPS: usize = 4;
+
+/// Whose read or write.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Control(ControlWriteOf),
+    Shard(u16, ShardWriteOf),
+    Collecting(u16),
+    Value,
+}
+
+/// A store that runs.
+pub(crate) struct Engine {
+    pub(crate) store: Opened<Sound>,
+    // It waits for what is under way. Only then the file goes, and with it the lock.
+    disk: Disk,
+    #[expect(
+        dead_code,
+        reason = "it is held: its descriptor is the disk's, and its lock the store's"
+    )]
+    file: StoreFile,
+    owners: BTreeMap<IoId, Owner>,
+    /// Shards that read for collecting.
+    is_collecting: Vec<bool>,
+    /// Reads of values that have ended.
+    values: VecDeque<(IoId, Option<Aligned>)>,
+    wall: Wall,
+    begun: Instant,
+    tick_us: u64,
+}
+
+fn wall_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}
+
+pub(crate) fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Recovers a store. Nothing is written yet.
+pub(crate) fn recover(
+    file: &StoreFile,
+    memory_bytes: u64,
+    monotonic_us: u64,
+) -> Result<Opened<Sound>> {
+    let failed = |source| Error::Open {
+        path: file.path().to_owned(),
+        source,
+    };
+    let block = file.superblock();
+    let block = block.map_err(|error| failed(OpenError::NoSuperblock(error)))?;
+    let (has, wants) = (file.bytes()?, block.layout.store_bytes);
+    if has < wants {
+        let path = file.path().to_owned();
+        return Err(Error::Short { path, has, wants });
+    }
+    let memory = memory_bytes / u64::from(block.layout.shards);
+    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+    let mut opening = Opening::new(memory, Sound);
+    while let Some(io) = opening.io().map_err(failed)? {
+        match io {
+            OpenIo::Flush => {
+                let flushed = file.flush().ok();
+                opening.done(flushed.map(|()| &[][..])).map_err(failed)?;
+            }
+            OpenIo::Read { address, bytes } => {
+                let read = file.read(address, bytes);
+                let read = read.as_ref().map(Aligned::slice);
+                opening.done(read).map_err(failed)?;
+            }
+        }
+    }
+    opening.finish(monotonic_us).map_err(failed)
+}
+
+impl Engine {
+    /// Opens a store. When this returns it answers.
+    pub(crate) fn open(path: &Path, memory_bytes: u64, is_clock_sure: bool) -> Result<Self> {
+        let file = StoreFile::open(path)?;
+        let begun = Instant::now();
+        let store = recover(&file, memory_bytes, 0)?;
+        let monotonic_us = micros(begun);
+        let wall = store.wall(wall_us(), monotonic_us, is_clock_sure);
+        let wall = wall.map_err(Error::Clock)?;
+        let disk = Disk::new(file.file());
+        let disk = disk.map_err(system("io_uring is not to be had"))?;
+        let mut engine = Self {
+            is_collecting: vec![false; store.shards.len()],
+            store,
+            disk,
+            file,
+            owners: BTreeMap::new(),
+            values: VecDeque::new(),
+            wall,
+            begun,
+            tick_us: 0,
+        };
+        // Before the end of recovery is durable nothing else begins; then a ceiling has to be.
+        while !engine.store.shared.is_open() || engine.lacks_ceiling() {
+            engine.turn(Version::MAX)?;
+            engine
+                .disk
+                .wait()
+                .map_err(system("io_uring does not work"))?;
+        }
+        Ok(engine)
+    }
+
+    fn lacks_ceiling(&self) -> bool {
+        let clock = self.store.shared.clock();
+        clock.ceiling_due(self.wall.now_us()).is_some()
+    }
+
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Microseconds since 1970, as the store follows them.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.wall.now_us()
+    }
+
+    /// Begins to read what a lookup of this turn has given.
+    pub(crate) fn read(&mut self, reading: &Reading) -> IoId {
+        let id = self.disk.read(reading.address, reading.bytes);
+        self.owners.insert(id, Owner::Value);
+        id
+    }
+
+    /// The next read of a value that has ended.
+    pub(crate) fn value(&mut self) -> Option<(IoId, Option<Aligned>)> {
+        self.values.pop_front()
+    }
+
+    /// Everything that can go on goes on. `lowest_cut` is the lowest that anybody still reads at.
+    pub(crate) fn turn(&mut self, lowest_cut: Version) -> Result<()> {
+        self.disk.heard();
+        while let Some((id, ended)) = self.disk.ended() {
+            self.ended(id, ended);
+        }
+        self.time(lowest_cut);
+        while self.messages() | self.writes() {}
+        self.collect();
+        if self.store.has_failed() {
+            return Err(Error::Failed);
+        }
+        let submitted = self.disk.submit();
+        submitted.map_err(system("io_uring does not work"))
+    }
+
+    fn ended(&mut self, id: IoId, ended: IoEnded) {
+        let owner = self.owners.remove(&id);
+        let shards = &mut self.store.shards;
+        match (owner, ended) {
+            (Some(Owner::Shard(at, of)), IoEnded::Write(is_well)) => {
+                shards[usize::from(at)].written(of, is_well);
+            }
+            (Some(Owner::Control(of)), IoEnded::Write(is_well)) => {
+                self.store.control.written(of, is_well);
+            }
+            (Some(Owner::Collecting(at)), IoEnded::Read(bytes)) => {
+                let watermark = self.store.shared.watermark();
+                let bytes = bytes.as_ref().map(Aligned::slice);
+                shards[usize::from(at)].read_done(bytes, watermark);
+                self.is_collecting[usize::from(at)] = false;
+            }
+            (Some(Owner::Value), IoEnded::Read(bytes)) => self.values.push_back((id, bytes)),
+            (owner, ended) => unreachable!("{owner:?} has asked for nothing like {ended:?}"),
+        }
+    }
+
+    fn time(&mut self, lowest_cut: Version) {
+        let monotonic_us = micros(self.begun);
+        self.wall.tick(wall_us(), monotonic_us);
+        if monotonic_us < self.tick_us || !self.store.shared.is_open() {
+            return;
+        }
+        self.tick_us = monotonic_us + TICK_US;
+        self.store
+            .control
+            .tick(&self.wall, monotonic_us, lowest_cut);
+        for shard in &mut self.store.shards {
+            for _ in 0..SWEEPS {
+                if !shard.sweep(lowest_cut) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Messages go to and fro, in their order. True: there were some.
+    fn messages(&mut self) -> bool {
+        let mut were_some = false;
+        let store = &mut self.store;
+        while let Some((shard, message)) = store.control.take_message() {
+            were_some = true;
+            store.shards[usize::from(shard)].message(message);
+        }
+        for (number, shard) in (0..).zip(&mut store.shards) {
+            while let Some(message) = shard.take_message() {
+                were_some = true;
+                store.control.message(number, message);
+            }
+        }
+        were_some
+    }
+
+    /// Writes begin. True: there were some.
+    fn writes(&mut self) -> bool {
+        let mut were_some = false;
+        let store = &mut self.store;
+        let retention_us = store.control.run_us();
+        for (number, shard) in (0..).zip(&mut store.shards) {
+            while self.disk.takes_write() {
+                let Some(write) = shard.take_write(retention_us) else {
+                    break;
+                };
+                were_some = true;
+                let id = self.disk.write(write.address, &write.bytes);
+                self.owners.insert(id, Owner::Shard(number, write.of));
+            }
+        }
+        while self.disk.takes_write() {
+            let Some(write) = store.control.take_write() else {
+                break;
+            };
+            were_some = true;
+            let id = self.disk.write(write.address, &write.bytes);
+            self.owners.insert(id, Owner::Control(write.of));
+        }
+        were_some
+    }
+
+    fn collect(&mut self) {
+        for (number, shard) in (0..).zip(&mut self.store.shards) {
+            let is_collecting = &mut self.is_collecting[usize::from(number)];
+            if *is_collecting {
+                continue;
+            }
+            if let Some(read) = shard.take_read() {
+                *is_collecting = true;
+                let id = self.disk.read(read.address, read.bytes);
+                self.owners.insert(id, Owner::Collecting(number));
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can go wrong, in sentences that say what to do.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use erb_store::layout::NoLayout;
+use erb_store::opening::OpenError;
+use erb_store::version::Doubt;
+
+/// Why the node does not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be opened, read or written.
+    #[error("{path}: {what}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file system has no direct I/O.
+    #[error(
+        "{0}: its file system has no direct I/O, so a write could not be known to be durable: use ext4, xfs or a \
+         block device"
+    )]
+    NotDirect(PathBuf),
+    /// The file lies in memory.
+    #[error(
+        "{0}: it lies in memory (tmpfs), where nothing survives: use a file on a disk, or a block device"
+    )]
+    InMemory(PathBuf),
+    /// Neither a file nor a block device.
+    #[error("{0}: neither a file nor a block device")]
+    NotAFile(PathBuf),
+    /// Another process has it.
+    #[error("{path}: {holder} has it: a store has one node; `erb node stop` ends that one")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// Who.
+        holder: String,
+    },
+    /// Nobody has it.
+    #[error("{0}: no node has it open")]
+    NotRunning(PathBuf),
+    /// There is something already.
+    #[error(
+        "{0}: it is there already: --force makes a new store of it, and everything in it is lost"
+    )]
+    Exists(PathBuf),
+    /// A size is wrong.
+    #[error("{0}")]
+    Size(String),
+    /// A store cannot be laid out so.
+    #[error(transparent)]
+    Layout(#[from] NoLayout),
+    /// The store does not open.
+    #[error("{path}: {source}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// The file is smaller than its store.
+    #[error(
+        "{path}: it has {has} bytes and its store {wants}: it was cut off; restore a copy of it"
+    )]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it has.
+        has: u64,
+        /// Bytes of the store.
+        wants: u64,
+    },
+    /// The clock is in doubt.
+    #[error("{0}; --clock-ok says that it is right")]
+    Clock(Doubt),
+    /// The address cannot be listened on.
+    #[error("{address}: it cannot be listened on: {source}")]
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Others than this machine could connect.
+    #[error(
+        "{0}: it can be reached from other machines, and hosts cannot be given secrets yet: listen on 127.0.0.1 or \
+         [::1], and let ssh or WireGuard bring others there"
+    )]
+    NotLoopback(SocketAddr),
+    /// A write has failed.
+    #[error(
+        "a write to the store has failed, so nothing more was acknowledged: look at the device, then start again"
+    )]
+    Failed,
+    /// The system refuses something.
+    #[error("{what}: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What the node does, or why not.
+pub type Result<T> = std::result::Result<T, Error>;
+
+pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System { what, source }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The file or block device of a store: opened for direct I/O, by one process.
+//!
+//! Invariants:
+//! 1. Whoever reads or writes a store holds its lock. It ends with the process, however that ends.
+//! 2. All I/O is direct: what is read comes from the drive, not from a cache of the system.
+//! 3. A file of a store has its blocks, zeroed once. So a write changes no metadata of the file system.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use erb_store::layout::{ALIGN_BYTES, Layout, SUPERBLOCKS};
+use erb_store::place::SEGMENT_BYTES;
+use erb_store::superblock::{NoSuperblock, Superblock};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use procfs::LockType;
+
+use crate::buffer::Aligned;
+use crate::error::{Error, Result, system};
+
+/// Written at once by a format.
+const ZEROS_BYTES: usize = 1 << 20;
+/// Segments of a small store are smaller, so that it has so many at least: steps of space are percentages.
+const SEGMENTS_WANTED: u64 = 64;
+/// But not below this: the longest batch has to fit twice.
+const SEGMENT_BYTES_MIN: u64 = 4 << 20;
+
+/// A store's file, open and locked.
+#[derive(Debug)]
+pub(crate) struct StoreFile {
+    file: Flock<File>,
+    path: PathBuf,
+}
+
+fn failed<'a>(path: &'a Path, what: &'static str) -> impl FnOnce(io::Error) -> Error + 'a {
+    move |source| Error::File {
+        path: path.to_owned(),
+        what,
+        source,
+    }
+}
+
+impl StoreFile {
+    /// Opens and locks what is there.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, false)
+    }
+
+    fn open_with(path: &Path, is_new: bool) -> Result<Self> {
+        let mut flags = libc::O_DIRECT;
+        if !is_new {
+            let found = std::fs::metadata(path).map_err(failed(path, "cannot be opened"))?;
+            let kind = found.file_type();
+            if kind.is_block_device() {
+                flags |= libc::O_EXCL;
+            } else if !kind.is_file() {
+                return Err(Error::NotAFile(path.to_owned()));
+            }
+        }
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(is_new)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(path);
+        let file = match opened {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                return Err(Error::NotDirect(path.to_owned()));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(in_use(path, "the system, or another process,".to_owned()));
+            }
+            opened => opened.map_err(failed(path, "cannot be opened"))?,
+        };
+        let system = fstatfs(&file).map_err(io::Error::from);
+        let system = system.map_err(failed(path, "its file system cannot be told"))?;
+        if system.filesystem_type() == TMPFS_MAGIC {
+            if is_new {
+                // What was just made for this is of no use.
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(Error::InMemory(path.to_owned()));
+        }
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(Self {
+                file,
+                path: path.to_owned(),
+            }),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+                let holder = holder(path)?
+                    .map_or("another process".to_owned(), |pid| format!("process {pid}"));
+                Err(in_use(path, holder))
+            }
+            Err((_, error)) => Err(failed(path, "cannot be locked")(error.into())),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Bytes that it has.
+    pub(crate) fn bytes(&self) -> Result<u64> {
+        let mut file: &File = &self.file;
+        // Also of a block device, whose metadata does not say.
+        let end = io::Seek::seek(&mut file, io::SeekFrom::End(0));
+        end.map_err(failed(&self.path, "its size cannot be told"))
+    }
+
+    /// Reads from the drive; none: it could not.
+    pub(crate) fn read(&self, address: u64, bytes: usize) -> Option<Aligned> {
+        let mut buffer = Aligned::zeroed(bytes);
+        let read = self.file.read_exact_at(buffer.slice_mut(), address);
+        read.ok().map(|()| buffer)
+    }
+
+    /// What its superblocks say.
+    ///
+    /// # Errors
+    /// There is no store.
+    pub(crate) fn superblock(&self) -> std::result::Result<Superblock, NoSuperblock> {
+        let copies: [Option<Vec<u8>>; SUPERBLOCKS] = std::array::from_fn(|copy| {
+            let read = self.read(Layout::superblock_at(copy), ALIGN_BYTES as usize);
+            read.map(|buffer| buffer.slice().to_vec())
+        });
+        Superblock::choose(&copies).map(|(block, _)| block)
+    }
+
+    /// Makes all that can be read durable.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+fn in_use(path: &Path, holder: String) -> Error {
+    Error::InUse {
+        path: path.to_owned(),
+        holder,
+    }
+}
+
+/// The process that holds a store.
+pub(crate) fn holder(path: &Path) -> Result<Option<i32>> {
+    let metadata = std::fs::metadata(path).map_err(failed(path, "cannot be opened"))?;
+    let device = metadata.dev();
+    let locks = procfs::locks().map_err(|error| {
+        system("/proc/locks cannot be read")(io::Error::other(error.to_string()))
+    })?;
+    let found = locks.into_iter().find(|lock| {
+        let is_device = nix::sys::stat::major(device) == u64::from(lock.devmaj)
+            && nix::sys::stat::minor(device) == u64::from(lock.devmin);
+        matches!(lock.lock_type, LockType::FLock) && is_device && lock.inode == metadata.ino()
+    });
+    Ok(found.and_then(|lock| lock.pid))
+}
+
+/// What a new store is.
+#[derive(Clone, Debug)]
+pub struct Format {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// Bytes; none: all of what is there.
+    pub bytes: Option<u64>,
+    /// Shards, 1 to 64.
+    pub shards: u16,
+    /// What is there is overwritten.
+    pub may_overwrite: bool,
+}
+
+/// What lies where in a store of so many bytes.
+///
+/// # Errors
+/// It is too small or too large, or has no shards or too many.
+pub fn layout(bytes: u64, shards: u16) -> Result<Layout> {
+    let layout = Layout::new(bytes, shards.max(1));
+    let small = (bytes / SEGMENTS_WANTED).max(1);
+    let segment_bytes = (1 << small.ilog2()).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES);
+    let layout = match layout {
+        Ok(layout) => Layout {
+            segment_bytes,
+            shards,
+            ..layout
+        },
+        // Segments of the usual size do not fit; areas are those of the smallest store that has them.
+        Err(_) => Layout {
+            store_bytes: bytes / ALIGN_BYTES * ALIGN_BYTES,
+            segment_bytes,
+            area_bytes: Layout::new(1 << 30, 1)?.area_bytes,
+            shards,
+        },
+    };
+    layout.check()?;
+    Ok(layout)
+}
+
+/// Makes a store. `told` hears how many bytes of how many are done.
+///
+/// # Errors
+/// Something stands in the way; what was there may be lost only if that was allowed.
+pub fn format(wanted: &Format, told: &mut dyn FnMut(u64, u64)) -> Result<Layout> {
+    let path = &wanted.path;
+    let is_there = path.exists();
+    let is_device =
+        is_there && std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
+    if is_there
+        && !wanted.may_overwrite
+        && (!is_device || StoreFile::open(path)?.superblock().is_ok())
+    {
+        return Err(Error::Exists(path.clone()));
+    }
+    if let Some(bytes) = wanted.bytes {
+        // Whoever asks for what cannot be gets no file.
+        layout(bytes, wanted.shards)?;
+    } else if !is_there {
+        return Err(Error::Size(
+            "--size is needed for a file that is not there".to_owned(),
+        ));
+    }
+    let store = StoreFile::open_with(path, !is_there)?;
+    let made = make(&store, wanted, is_device, told);
+    if made.is_err() && !is_there {
+        // What is half a store is of no use to anybody.
+        let _ = std::fs::remove_file(path);
+    }
+    made
+}
+
+fn make(
+    store: &StoreFile,
+    wanted: &Format,
+    is_device: bool,
+    told: &mut dyn FnMut(u64, u64),
+) -> Result<Layout> {
+    let path = store.path();
+    let there = store.bytes()?;
+    let bytes = wanted.bytes.unwrap_or(there);
+    if is_device && bytes > there {
+        return Err(Error::Size(format!(
+            "{}: it has {there} bytes, fewer than --size says",
+            path.display()
+        )));
+    }
+    let layout = layout(bytes, wanted.shards)?;
+    let zeroed = if is_device {
+        layout.segment_at(0)
+    } else {
+        store
+            .file
+            .set_len(layout.store_bytes)
+            .map_err(failed(path, "cannot be made so large"))?;
+        layout.store_bytes
+    };
+    let zeros = Aligned::zeroed(ZEROS_BYTES);
+    let mut at = 0;
+    while at < zeroed {
+        let length = (zeroed - at).min(ZEROS_BYTES as u64);
+        let written = store
+            .file
+            .write_all_at(&zeros.slice()[..length as usize], at);
+        written.map_err(failed(path, "cannot be written"))?;
+        at += length;
+        told(at, zeroed);
+    }
+    // What the superblocks name is durable before they are.
+    store
+        .file
+        .sync_all()
+        .map_err(failed(path, "cannot be made durable"))?;
+    let [id, first, second] = random()?;
+    let block = Superblock::format(layout, id, [first, second]);
+    for copy in 0..SUPERBLOCKS {
+        let bytes = Aligned::of(&block.encode(copy));
+        let written = store
+            .file
+            .write_all_at(bytes.slice(), Layout::superblock_at(copy));
+        written.map_err(failed(path, "cannot be written"))?;
+    }
+    store
+        .file
+        .sync_all()
+        .map_err(failed(path, "cannot be made durable"))?;
+    if let Some(folder) = path.parent().filter(|_| !is_device) {
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        };
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(failed(path, "its folder cannot be made durable"))?;
+    }
+    Ok(layout)
+}
+
+fn random() -> Result<[u64; 3]> {
+    let mut numbers = [0; 3];
+    for number in &mut numbers {
+        *number = getrandom::u64().map_err(|error| {
+            system("the system has no random numbers")(io::Error::other(error.to_string()))
+        })?;
+    }
+    Ok(numbers)
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The storage node: [`erb_store`]'s engine over a file or block device, served by [`erb_nvme`]'s target.
+//!
+//! - [`format`] makes a store, [`check`] recovers one without writing, [`Node`] serves one, [`stop`] ends a node.
+//!
+//! What does not stand yet: hosts with secrets, so only this machine may connect; a thread for each shard; growing;
+//! a delay for retention that is shortened, so it only grows; snapshots that end by themselves.
+//!
+//! Invariants, each held by the file that is named:
+//! 1. A store has one node: `file.rs`.
+//! 2. What is acknowledged is durable, and what was read no crash takes back: `backend.rs`, over the engine's.
+//! 3. Memory that the kernel uses is there until it has done with it: `disk.rs`.
+//! 4. Peers have bounds, and none of them can end the node: `server.rs`, over the target's.
+
+mod backend;
+mod buffer;
+mod disk;
+mod engine;
+mod error;
+mod file;
+mod listing;
+mod reads;
+mod server;
+mod words;
+mod writes;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use erb_nvme::auth::Policy;
+use erb_nvme::limits::Limits;
+use erb_nvme::target::{Config, Namespace, Port, Proof};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+pub use erb_nvme::target::Role;
+pub use error::{Error, Result};
+pub use file::{Format, format, layout};
+
+use backend::Store;
+use engine::Engine;
+use file::StoreFile;
+use server::Server;
+
+/// The subsystem's name, if nobody chooses another.
+pub const NQN: &str = "nqn.2026-11.org.erb:node";
+/// The port of NVMe/TCP.
+pub const PORT: u16 = 4420;
+/// The one namespace.
+pub const NAMESPACE: u32 = 1;
+
+/// How a node serves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The store: a file or block device.
+    pub path: PathBuf,
+    /// Where it listens. Port 0: a free one.
+    pub address: SocketAddr,
+    /// The subsystem's name.
+    pub nqn: String,
+    /// Memory of the index.
+    pub memory_bytes: u64,
+    /// What whoever connects may do.
+    pub role: Role,
+    /// The wall clock is right, whatever the store has seen.
+    pub is_clock_sure: bool,
+}
+
+/// What is in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Keys, deleted ones that are still kept too.
+    pub keys: u64,
+    /// Shards.
+    pub shards: u16,
+    /// Bytes of the store.
+    pub store_bytes: u64,
+    /// Bytes of segments, and of those that are used.
+    pub size_bytes: u64,
+    /// See there.
+    pub used_bytes: u64,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Memory that the index takes.
+    pub memory_bytes: u64,
+    /// Roll backs that wait for a checkpoint.
+    pub roll_backs: u64,
+    /// Moments that snapshots hold.
+    pub snapshots: u64,
+    /// How long recovery took.
+    pub recovery: Duration,
+}
+
+fn contents(store: &erb_store::opened::Opened, recovery: Duration) -> Contents {
+    let (state, layout) = (store.control.state(), &store.layout);
+    let account = state.account();
+    let segments = |count: u32| u64::from(count) * layout.segment_bytes;
+    let shards = || store.shards.iter().map(|shard| shard.versions());
+    Contents {
+        keys: shards().map(|versions| versions.keys_len() as u64).sum(),
+        shards: layout.shards,
+        store_bytes: layout.store_bytes,
+        size_bytes: segments(layout.segments()),
+        used_bytes: segments(account.logs + account.checkpoints),
+        segment_bytes: layout.segment_bytes,
+        memory_bytes: shards()
+            .map(|versions| versions.memory_bytes() as u64)
+            .sum(),
+        roll_backs: state.rows.len() as u64,
+        snapshots: state.retention.snapshots().count() as u64,
+        recovery,
+    }
+}
+
+/// Recovers a store without writing anything: whether it opens, and what is in it.
+///
+/// # Errors
+/// It does not open; a node has it.
+pub fn check(path: &Path) -> Result<Contents> {
+    let begun = Instant::now();
+    let file = StoreFile::open(path)?;
+    let store = engine::recover(&file, u64::MAX, 0)?;
+    Ok(contents(&store, begun.elapsed()))
+}
+
+/// The process of the node that has a store.
+///
+/// # Errors
+/// The file is not there.
+pub fn holder(path: &Path) -> Result<Option<i32>> {
+    file::holder(path)
+}
+
+/// Tells the node that has a store to end, and waits for it. False: it has not ended in time.
+///
+/// # Errors
+/// There is none, or it cannot be told.
+pub fn stop(path: &Path, patience: Duration) -> Result<bool> {
+    let Some(process) = file::holder(path)? else {
+        return Err(Error::NotRunning(path.to_owned()));
+    };
+    let told = nix::sys::signal::kill(Pid::from_raw(process), Signal::SIGTERM);
+    told.map_err(|error| error::system("the node cannot be told to end")(error.into()))?;
+    let begun = Instant::now();
+    while file::holder(path)? == Some(process) {
+        if begun.elapsed() > patience {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(true)
+}
+
+/// A node whose store is open and whose port listens.
+pub struct Node {
+    engine: Engine,
+    listener: TcpListener,
+    address: SocketAddr,
+    config: Config,
+    contents: Contents,
+}
+
+impl Node {
+    /// Opens the store and begins to listen. Whoever connects is answered once it [runs](Self::run).
+    ///
+    /// # Errors
+    /// The store does not open, or the address is not to be had.
+    pub fn open(options: &Options) -> Result<Self> {
+        let begun = Instant::now();
+        let listener = server::listen(options.address)?;
+        let address = listener
+            .local_addr()
+            .map_err(error::system("the socket has no address"))?;
+        let engine = Engine::open(&options.path, options.memory_bytes, options.is_clock_sure)?;
+        let contents = contents(&engine.store, begun.elapsed());
+        let config = config(options, address, contents.size_bytes);
+        Ok(Self {
+            engine,
+            listener,
+            address,
+            config,
+            contents,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What is in its store.
+    #[must_use]
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Serves until `stop` can be read from.
+    ///
+    /// # Errors
+    /// A write has failed, or the system refuses something.
+    pub fn run(self, stop: BorrowedFd<'_>) -> Result<()> {
+        let store = Store::new(self.engine);
+        Server::new(self.listener, self.config, store, stop)?.run(stop)
+    }
+}
+
+fn config(options: &Options, address: SocketAddr, size_bytes: u64) -> Config {
+    Config {
+        nqn: options.nqn.clone(),
+        serial: "ERB".to_owned(),
+        model: "ERB storage node".to_owned(),
+        firmware: env!("CARGO_PKG_VERSION").to_owned(),
+        namespaces: vec![Namespace {
+            id: NAMESPACE,
+            nguid: *b"ERB-NAMESPACE--1",
+            uuid: *b"ERB-NAMESPACE--1",
+            size_bytes,
+        }],
+        hosts: Vec::new(),
+        guests: [(NAMESPACE, options.role)].into(),
+        proof: Proof::NotOnLoopback,
+        policy: Policy::default(),
+        ports: vec![Port {
+            address: address.ip().to_string(),
+            port: address.port(),
+        }],
+        limits: Limits::default(),
+    }
+}

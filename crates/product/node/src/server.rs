@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The node's loop: connections, the target, the store. One thread, which sleeps until a socket, the ring or the stop
+//! has something, or a tick is due.
+//!
+//! Invariants:
+//! 1. A connection is read only while the target takes its bytes, so a peer that reads nothing is not read either.
+//! 2. What a turn reads of a connection is bounded, so all have their turn.
+//! 3. Told to stop, it accepts and reads nothing more, answers what it was asked, and then ends.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use erb_nvme::random::Random;
+use erb_nvme::target::{Config, ConnectionId, Target};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use crate::backend::Store;
+use crate::engine::micros;
+use crate::error::{Error, Result, system};
+
+/// Bytes of a connection that a turn reads.
+const READ_BYTES: usize = 256 << 10;
+/// Connections that a turn accepts.
+const ACCEPTED: usize = 32;
+/// Nobody sleeps longer: the target and the engine look at time.
+const TICK_MS: u16 = 50;
+/// Writes that wait for a segment or a freeze are tried again so soon.
+const AGAIN_MS: u16 = 1;
+/// For so long answers may take once the node was told to stop.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+const LISTENER: u64 = 0;
+const RING: u64 = 1;
+const STOP: u64 = 2;
+/// Connections' ids begin at 1.
+const FIRST_CONNECTION: u64 = 2;
+
+/// Random numbers of the system.
+pub(crate) struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("a system that has given random numbers before");
+    }
+}
+
+struct Peer {
+    stream: TcpStream,
+    /// What came and was not taken.
+    kept: Vec<u8>,
+    interest: EpollFlags,
+    is_readable: bool,
+    is_gone: bool,
+}
+
+pub(crate) struct Server {
+    epoll: Epoll,
+    listener: Option<TcpListener>,
+    target: Target<Store>,
+    peers: BTreeMap<ConnectionId, Peer>,
+    begun: Instant,
+    buffer: Vec<u8>,
+    /// Told to stop, at this time.
+    stopped: Option<Instant>,
+}
+
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
+    if !address.ip().is_loopback() {
+        return Err(Error::NotLoopback(address));
+    }
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener.map_err(|source| Error::Address { address, source })
+}
+
+impl Server {
+    pub(crate) fn new(
+        listener: TcpListener,
+        config: Config,
+        store: Store,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).and_then(|epoll| {
+            let wakes = |number| EpollEvent::new(EpollFlags::EPOLLIN, number);
+            epoll.add(&listener, wakes(LISTENER))?;
+            epoll.add(store.engine.disk().event(), wakes(RING))?;
+            epoll.add(stop, wakes(STOP))?;
+            Ok(epoll)
+        });
+        let epoll = epoll.map_err(|error| system("epoll does not work")(error.into()))?;
+        Ok(Self {
+            epoll,
+            listener: Some(listener),
+            target: Target::new(config, store, Box::new(SystemRandom)),
+            peers: BTreeMap::new(),
+            begun: Instant::now(),
+            buffer: vec![0; READ_BYTES],
+            stopped: None,
+        })
+    }
+
+    fn now_us(&self) -> u64 {
+        micros(self.begun)
+    }
+
+    /// Serves until it is told to stop.
+    pub(crate) fn run(mut self, stop: BorrowedFd<'_>) -> Result<()> {
+        loop {
+            self.sleep(stop)?;
+            self.read();
+            self.target.backend().turn()?;
+            let now_us = self.now_us();
+            while let Some((id, job)) = self.target.next_job() {
+                // No host has secrets, so nobody asks for any. They would be run elsewhere.
+                self.target.computed(id, job.run());
+            }
+            self.target.turn(now_us);
+            // What the target has asked for goes on its way at once.
+            self.target.backend().turn()?;
+            self.write();
+            self.end_peers();
+            if self.is_over() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        let Some(stopped) = self.stopped else {
+            return false;
+        };
+        let is_said = self
+            .peers
+            .keys()
+            .all(|id| self.target.output(*id).is_empty());
+        let is_done = self.target.backend().is_idle();
+        is_said && is_done || stopped.elapsed() > LAST_WORDS
+    }
+
+    fn sleep(&mut self, stop: BorrowedFd<'_>) -> Result<()> {
+        let store = self.target.backend();
+        let timeout_ms = match (store.is_busy(), store.has_waiting()) {
+            (true, _) => 0,
+            (false, true) => AGAIN_MS,
+            (false, false) => TICK_MS,
+        };
+        let mut events = [EpollEvent::empty(); 256];
+        let woken = match self.epoll.wait(&mut events, EpollTimeout::from(timeout_ms)) {
+            Ok(woken) => woken,
+            Err(nix::errno::Errno::EINTR) => 0,
+            Err(error) => return Err(system("epoll does not work")(error.into())),
+        };
+        for event in &events[..woken] {
+            match event.data() {
+                LISTENER => self.accept(),
+                RING => {}
+                STOP => self.stop(stop),
+                number => {
+                    let id = ConnectionId(number - FIRST_CONNECTION);
+                    if let Some(peer) = self.peers.get_mut(&id) {
+                        let broken = EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+                        let flags = event.events();
+                        peer.is_readable |= flags.intersects(EpollFlags::EPOLLIN | broken);
+                        // Who has hung up both ways takes nothing either.
+                        peer.is_gone |= flags.intersects(broken);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, stop: BorrowedFd<'_>) {
+        self.stopped.get_or_insert_with(Instant::now);
+        self.listener = None;
+        // It stays readable: nobody has to hear of it again.
+        let _ = self.epoll.delete(stop);
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTED {
+            let Some(listener) = &self.listener else {
+                return;
+            };
+            let Ok((stream, from)) = listener.accept() else {
+                return;
+            };
+            let now_us = self.now_us();
+            if stream
+                .set_nonblocking(true)
+                .and_then(|()| stream.set_nodelay(true))
+                .is_err()
+            {
+                continue;
+            }
+            // Who finds no room is closed.
+            let Some(id) = self.target.open(from.ip().is_loopback(), now_us) else {
+                continue;
+            };
+            let interest = EpollFlags::EPOLLIN;
+            let event = EpollEvent::new(interest, id.0 + FIRST_CONNECTION);
+            if self.epoll.add(&stream, event).is_err() {
+                self.target.close(id, now_us);
+                continue;
+            }
+            let peer = Peer {
+                stream,
+                kept: Vec::new(),
+                interest,
+                is_readable: false,
+                is_gone: false,
+            };
+            self.peers.insert(id, peer);
+        }
+    }
+
+    /// Bytes of peers go to the target.
+    fn read(&mut self) {
+        let now_us = self.now_us();
+        for (id, peer) in &mut self.peers {
+            if self.stopped.is_some() {
+                break;
+            }
+            let is_ready = peer.is_readable || !peer.kept.is_empty();
+            if !is_ready || !self.target.wants_bytes(*id, now_us) {
+                continue;
+            }
+            if !peer.kept.is_empty() {
+                let taken = self.target.receive(*id, &peer.kept, now_us);
+                peer.kept.drain(..taken);
+                continue;
+            }
+            peer.is_readable = false;
+            match peer.stream.read(&mut self.buffer) {
+                Ok(0) => peer.is_gone = true,
+                Ok(count) => {
+                    let came = &self.buffer[..count];
+                    let taken = self.target.receive(*id, came, now_us);
+                    peer.kept.extend_from_slice(&came[taken..]);
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(_) => peer.is_gone = true,
+            }
+        }
+    }
+
+    /// Answers go to peers.
+    fn write(&mut self) {
+        let now_us = self.now_us();
+        for (id, peer) in &mut self.peers {
+            while !peer.is_gone && !self.target.output(*id).is_empty() {
+                match peer.stream.write(self.target.output(*id)) {
+                    Ok(count) => self.target.sent(*id, count, now_us),
+                    Err(error) if is_passing(&error) => break,
+                    Err(_) => peer.is_gone = true,
+                }
+            }
+            let mut wanted = EpollFlags::empty();
+            let is_silent = self.target.output(*id).is_empty();
+            wanted.set(EpollFlags::EPOLLOUT, !is_silent);
+            let takes = peer.kept.is_empty() && self.stopped.is_none();
+            let takes = takes && self.target.wants_bytes(*id, now_us);
+            wanted.set(EpollFlags::EPOLLIN, takes);
+            if wanted != peer.interest {
+                let mut event = EpollEvent::new(wanted, id.0 + FIRST_CONNECTION);
+                peer.is_gone |= self.epoll.modify(&peer.stream, &mut event).is_err();
+                peer.interest = wanted;
+            }
+        }
+    }
+
+    fn end_peers(&mut self) {
+        let now_us = self.now_us();
+        let over = self.target.over(now_us).into_iter().map(|(id, _)| id);
+        let gone = self.peers.iter().filter(|(_, peer)| peer.is_gone);
+        let ended: Vec<ConnectionId> = over.chain(gone.map(|(id, _)| *id)).collect();
+        for id in ended {
+            self.target.close(id, now_us);
+            // Its end takes it out of epoll.
+            self.peers.remove(&id);
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
