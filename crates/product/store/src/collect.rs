@@ -254,9 +254,14 @@ impl<R: Rules + Copy> Shard<R> {
         if is_open || needed.records == 0 {
             return None;
         }
+        let all = segment.segment.bytes / SECTOR_BYTES;
         let sectors = match segment.end {
+            // Recovery has ended it here: what lies behind is of no use before it is collected.
+            Some(end) if end.directory.is_none() => {
+                u64::from(end.sectors) + all.saturating_sub(end.bytes / SECTOR_BYTES)
+            }
             Some(end) => u64::from(end.sectors),
-            None => segment.segment.bytes / SECTOR_BYTES,
+            None => all,
         };
         let share = u64::from(needed.sectors) * 1000 / sectors.max(1);
         Some(1000 - share.min(1000))
