@@ -10,6 +10,9 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use erb_daemon::CredentialSource;
 
+use crate::kv_args::KvCommand;
+use crate::node_args::NodeCommand;
+
 /// ERB answers Redis reads at the network card, over ordinary TCP, for an unmodified Redis.
 #[derive(Debug, Parser)]
 #[command(name = "erb", version, after_help = after_help())]
@@ -46,6 +49,18 @@ pub enum Command {
     /// the connection is reset. No TLS, no listings, no names that begin with a dot: a web server
     /// stands in front where these are wanted. Tells at its end how each byte was sent.
     Serve(ServeArgs),
+    /// A storage node: keys with all their versions, in a file or block device, over NVMe/TCP.
+    Node {
+        /// What to do.
+        #[command(subcommand)]
+        command: NodeCommand,
+    },
+    /// Keys and values of a storage node, and what they were at any moment.
+    Kv {
+        /// What to do.
+        #[command(subcommand)]
+        command: KvCommand,
+    },
     /// Show what is attached where, who is answered and why others are not.
     Status(StatusArgs),
     /// Show live what becomes of packets: which program met each, its verdict, and every reason.
@@ -447,7 +462,7 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 /// A bare number is seconds.
-fn parse_wait(text: &str) -> Result<Duration, String> {
+pub fn parse_wait(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }

@@ -58,6 +58,14 @@ mod tests {
             ANSWERS_NOTHING,
             NO_TOOLS,
             ADDRESS,
+            STORE_IN_USE,
+            NO_STORE,
+            NO_NODE,
+            NODE_UNREACHABLE,
+            NO_KEY,
+            CONDITION,
+            NODE_REFUSES,
+            NOT_KNOWN,
         ]) {
             assert!(HELP.contains(&format!("\n  {code} ")), "{code}");
         }

@@ -8,6 +8,10 @@ mod doctor;
 mod doctor_file;
 mod exit;
 mod fill;
+mod kv;
+mod kv_args;
+mod node;
+mod node_args;
 mod serve;
 mod show;
 mod status;
@@ -25,6 +29,8 @@ fn main() -> ExitCode {
         Command::Boost(args) => boost::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Serve(args) => return serve::run(&args),
+        Command::Node { command } => return node::run(&command),
+        Command::Kv { command } => return kv::run(&command),
         Command::Status(args) => status::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Detach(args) => detach::run(&args),

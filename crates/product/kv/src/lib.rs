@@ -19,7 +19,6 @@ mod error;
 mod url;
 
 use erb_nvme::auth::Policy;
-use erb_nvme::backend::Key;
 use erb_nvme::client::{Settings, calls};
 use erb_nvme::layout::{self, HEAD_BYTES, ListingRequest};
 use erb_nvme::limits::{KEY_BYTES_MAX, SHORT_KEY_BYTES_MAX, TRANSFER_BYTES_MAX};
@@ -29,8 +28,8 @@ use erb_nvme::target::{ANY_CONTROLLER, log};
 use sha2::{Digest, Sha256};
 
 pub use erb_nvme::backend::{
-    Change, Condition, Head, Health, Listed, Mark, MarkKind, Retention, RollBack, Selector, Target,
-    Write,
+    Change, Condition, Head, Health, Key, Listed, Mark, MarkKind, Retention, RollBack, Selector,
+    Target, Write,
 };
 pub use erb_nvme::status::Status;
 pub use error::{Error, Result};
@@ -67,6 +66,12 @@ pub struct Client {
 
 fn random(bytes: &mut [u8]) {
     SystemRandom.fill(bytes);
+}
+
+/// A key in full, as a [`Write`] names it.
+#[must_use]
+pub fn plain(key: &[u8]) -> Key {
+    Key::Plain(key.to_vec())
 }
 
 /// As commands name it.

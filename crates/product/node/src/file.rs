@@ -10,10 +10,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use erb_store::layout::{ALIGN_BYTES, Layout, SUPERBLOCKS};
 use erb_store::place::SEGMENT_BYTES;
 use erb_store::superblock::{NoSuperblock, Superblock};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use procfs::LockType;
@@ -21,6 +23,9 @@ use procfs::LockType;
 use crate::buffer::Aligned;
 use crate::error::{Error, Result, system};
 
+/// The writes of a node that was killed end within this time, or the device hangs.
+const LAST_WRITES: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(5);
 /// Written at once by a format.
 const ZEROS_BYTES: usize = 1 << 20;
 /// Segments of a small store are smaller, so that it has so many at least: steps of space are percentages.
@@ -69,6 +74,10 @@ impl StoreFile {
             .open(path);
         let file = match opened {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                if is_new {
+                    // It may have been made all the same, and is of no use.
+                    let _ = std::fs::remove_file(path);
+                }
                 return Err(Error::NotDirect(path.to_owned()));
             }
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
@@ -85,18 +94,10 @@ impl StoreFile {
             }
             return Err(Error::InMemory(path.to_owned()));
         }
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(file) => Ok(Self {
-                file,
-                path: path.to_owned(),
-            }),
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-                let holder = holder(path)?
-                    .map_or("another process".to_owned(), |pid| format!("process {pid}"));
-                Err(in_use(path, holder))
-            }
-            Err((_, error)) => Err(failed(path, "cannot be locked")(error.into())),
-        }
+        Ok(Self {
+            file: locked(file, path)?,
+            path: path.to_owned(),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -147,7 +148,27 @@ fn in_use(path: &Path, holder: String) -> Error {
     }
 }
 
-/// The process that holds a store.
+/// Takes the lock. A node that was killed holds it until the kernel has ended its writes: nobody may read before.
+fn locked(mut file: File, path: &Path) -> Result<Flock<File>> {
+    let begun = Instant::now();
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => return Ok(file),
+            Err((back, Errno::EWOULDBLOCK)) => file = back,
+            Err((_, error)) => return Err(failed(path, "cannot be locked")(error.into())),
+        }
+        if let Some(process) = holder(path)? {
+            return Err(in_use(path, format!("process {process}")));
+        }
+        if begun.elapsed() > LAST_WRITES {
+            let dead = "a process that was killed, and whose writes do not end,";
+            return Err(in_use(path, dead.to_owned()));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The process that holds a store, and lives.
 pub(crate) fn holder(path: &Path) -> Result<Option<i32>> {
     let metadata = std::fs::metadata(path).map_err(failed(path, "cannot be opened"))?;
     let device = metadata.dev();
@@ -159,7 +180,11 @@ pub(crate) fn holder(path: &Path) -> Result<Option<i32>> {
             && nix::sys::stat::minor(device) == u64::from(lock.devmin);
         matches!(lock.lock_type, LockType::FLock) && is_device && lock.inode == metadata.ino()
     });
-    Ok(found.and_then(|lock| lock.pid))
+    let lives = |process: &i32| {
+        let state = procfs::process::Process::new(*process).and_then(|it| it.stat());
+        state.is_ok_and(|it| !matches!(it.state, 'Z' | 'X' | 'x'))
+    };
+    Ok(found.and_then(|lock| lock.pid).filter(lives))
 }
 
 /// What a new store is.

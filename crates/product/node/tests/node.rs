@@ -303,7 +303,7 @@ fn a_listing_has_each_key_once_over_pages_and_shards() {
                 let key = format!("{}-{batch}-{number}", ["p", "q"][number % 2]).into_bytes();
                 expected.insert((key.clone(), 5));
                 Write {
-                    key: erb_nvme_key(key),
+                    key: erb_kv::plain(&key),
                     change: Change::Put(b"value".to_vec()),
                     condition: Condition::Any,
                 }
@@ -335,10 +335,6 @@ fn a_listing_has_each_key_once_over_pages_and_shards() {
     node.stop();
 }
 
-fn erb_nvme_key(key: Vec<u8>) -> erb_nvme::backend::Key {
-    erb_nvme::backend::Key::Plain(key)
-}
-
 #[test]
 fn a_batch_with_a_condition_that_is_not_met_changes_nothing() {
     let folder = folder();
@@ -346,7 +342,7 @@ fn a_batch_with_a_condition_that_is_not_met_changes_nothing() {
     let mut client = node.client();
     let there = client.put(b"there", b"1", None).expect("put");
     let write = |key: &[u8], condition| Write {
-        key: erb_nvme_key(key.to_vec()),
+        key: erb_kv::plain(key),
         change: Change::Put(b"2".to_vec()),
         condition,
     };

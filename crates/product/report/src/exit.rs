@@ -24,7 +24,15 @@ Exit codes:
   16  doctor: a boost would be made, but answer nothing; with --file: bytes would be copied
   17  trace: somebody else traces already
   18  lab, bench, check, demo: the program erb-lab is not beside erb
-  19  serve: the address cannot be listened on";
+  19  serve, node: the address cannot be listened on
+  20  node: another process has the store open
+  21  node: no store is there, or it does not open
+  22  node: no node has the store open
+  23  kv, node status: the node cannot be reached, or does not take the connection
+  24  kv: there is no such key or version
+  25  kv: the key has another version than the condition names
+  26  kv: the node refuses: role, space, retention, a moment in the future
+  27  kv: the connection ended before the answer came; it is not known whether that was done";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
@@ -64,5 +72,21 @@ pub const ANSWERS_NOTHING: u8 = 16;
 pub const ALREADY_TRACED: u8 = 17;
 /// The program with lab, bench, check and demo is not there.
 pub const NO_TOOLS: u8 = 18;
-/// Serve: the address cannot be listened on.
+/// Serve, node: the address cannot be listened on.
 pub const ADDRESS: u8 = 19;
+/// Node: another process has the store open.
+pub const STORE_IN_USE: u8 = 20;
+/// Node: no store is there, or it does not open.
+pub const NO_STORE: u8 = 21;
+/// Node: no node has the store open.
+pub const NO_NODE: u8 = 22;
+/// Kv: the node cannot be reached, or does not take the connection.
+pub const NODE_UNREACHABLE: u8 = 23;
+/// Kv: there is no such key or version.
+pub const NO_KEY: u8 = 24;
+/// Kv: the key has another version than the condition names.
+pub const CONDITION: u8 = 25;
+/// Kv: the node refuses.
+pub const NODE_REFUSES: u8 = 26;
+/// Kv: it is not known whether that was done.
+pub const NOT_KNOWN: u8 = 27;

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb kv`.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+use erb_kv::{
+    Client, Error, Head, Listed, MarkKind, Retention, RollBack, Selector, Status, Target,
+};
+use serde_json::{Value, json};
+
+use crate::exit;
+use crate::kv_args::{
+    COUNTER_BITS, Caution, DelArgs, GetArgs, KvCommand, LsArgs, OnlyUrl, PutArgs, RestoreArgs,
+    RetentionArgs, RollbackArgs, SnapshotCommand, UndoArgs, VersionsArgs, Which,
+};
+
+/// Why a command has not done what it was told.
+pub enum Failed {
+    /// The node, or the way to it.
+    Kv(Error),
+    /// A file, or standard input.
+    Io(String),
+    /// What was typed.
+    Usage(String),
+    /// Whoever was asked has not said yes.
+    NotWanted,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Kv(error)
+    }
+}
+
+type Done = Result<(), Failed>;
+
+/// The code of an error of the client.
+pub fn code(error: &Error) -> u8 {
+    match error {
+        Error::Url(_) | Error::Size => exit::USAGE,
+        Error::Unreachable { .. } | Error::Refused(_) => exit::NODE_UNREACHABLE,
+        Error::Lost => exit::NOT_KNOWN,
+        Error::NotTaken(_) | Error::Answer => exit::FAILED,
+        Error::Status { status, .. } => match *status {
+            Status::ABSENT | Status::NO_SUCH_VERSION => exit::NO_KEY,
+            Status::MISMATCH | Status::PRESENT => exit::CONDITION,
+            Status::VALUE_SIZE | Status::KEY_SIZE => exit::USAGE,
+            Status::INTERNAL => exit::FAILED,
+            _ => exit::NODE_REFUSES,
+        },
+    }
+}
+
+/// Ends a command.
+pub fn done(done: Done) -> ExitCode {
+    let (error, code) = match done {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failed::Kv(error)) => (error.to_string(), code(&error)),
+        Err(Failed::Io(error)) => (error, exit::FAILED),
+        Err(Failed::Usage(error)) => (error, exit::USAGE),
+        Err(Failed::NotWanted) => ("nothing was changed".to_owned(), exit::FAILED),
+    };
+    eprintln!("error: {error}");
+    ExitCode::from(code)
+}
+
+/// Runs the command.
+pub fn run(command: &KvCommand) -> ExitCode {
+    done(match command {
+        KvCommand::Put(args) => put(args),
+        KvCommand::Get(args) => get(args),
+        KvCommand::Del(args) => del(args),
+        KvCommand::Ls(args) => ls(args),
+        KvCommand::Versions(args) => versions(args),
+        KvCommand::Restore(args) => restore(args),
+        KvCommand::Rollback(args) => rollback(args),
+        KvCommand::Undo(args) => undo(args),
+        KvCommand::Snapshot { command } => snapshot(command),
+        KvCommand::Retention(args) => retention(args),
+    })
+}
+
+/// Connects to what was typed.
+pub fn connect(url: &str) -> Result<Client, Failed> {
+    Ok(Client::connect(&url.parse()?)?)
+}
+
+/// Prints a line. Whoever reads it may have gone.
+pub fn print(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Prints an object as a line of JSON.
+pub fn say(value: &Value) {
+    print(&value.to_string());
+}
+
+/// When a version was given, to the microsecond.
+pub fn time_of(version: u64) -> String {
+    if version == 0 {
+        return "its beginning".to_owned();
+    }
+    let time = UNIX_EPOCH + Duration::from_micros(version >> COUNTER_BITS);
+    format!("{} ({version})", humantime::format_rfc3339_micros(time))
+}
+
+fn shown(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}
+
+/// Bytes in JSON: as text if they are that, else as hexadecimal digits under another name.
+fn with_bytes(object: &mut Value, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object[name] = json!(text),
+        Err(_) => {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            object[format!("{name}_hex")] = json!(hex);
+        }
+    }
+}
+
+fn told(node: &OnlyUrl, key: &OsStr, version: u64) {
+    if node.json {
+        let mut line = json!({ "version": version.to_string() });
+        with_bytes(&mut line, "key", key.as_bytes());
+        say(&line);
+    } else {
+        print(&version.to_string());
+    }
+}
+
+fn put(args: &PutArgs) -> Done {
+    let value = match (&args.value, &args.file) {
+        (Some(value), _) => value.as_bytes().to_vec(),
+        (None, Some(path)) => std::fs::read(path)
+            .map_err(|error| Failed::Io(format!("{}: {error}", path.display())))?,
+        (None, None) => {
+            let mut value = Vec::new();
+            let read = io::stdin().lock().read_to_end(&mut value);
+            read.map_err(|error| Failed::Io(format!("standard input: {error}")))?;
+            value
+        }
+    };
+    let mut client = connect(&args.node.url)?;
+    let version = client.put(args.key.as_bytes(), &value, args.if_version)?;
+    told(&args.node, &args.key, version);
+    Ok(())
+}
+
+fn selector(which: &Which) -> Selector {
+    match which {
+        Which {
+            version: Some(version),
+            ..
+        } => Selector::Version(*version),
+        Which {
+            back: Some(back), ..
+        } => Selector::Back(*back),
+        Which {
+            as_of: Some(moment),
+            ..
+        } => Selector::AsOf(*moment),
+        _ => Selector::Head,
+    }
+}
+
+fn get(args: &GetArgs) -> Done {
+    let mut client = connect(&args.node.url)?;
+    let found = client.get(args.key.as_bytes(), selector(&args.which))?;
+    if args.node.json {
+        let mut line = row(&found.head);
+        with_bytes(&mut line, "key", args.key.as_bytes());
+        with_bytes(&mut line, "value", &found.value);
+        say(&line);
+        return Ok(());
+    }
+    let mut out = io::stdout().lock();
+    let written = out.write_all(&found.value).and_then(|()| out.flush());
+    written.map_err(|error| Failed::Io(format!("standard output: {error}")))
+}
+
+fn del(args: &DelArgs) -> Done {
+    let mut client = connect(&args.node.url)?;
+    let version = client.delete(args.key.as_bytes(), args.if_version)?;
+    if version == 0 {
+        return Err(Failed::Kv(Error::Status {
+            status: Status::ABSENT,
+            result: 0,
+        }));
+    }
+    told(&args.node, &args.key, version);
+    Ok(())
+}
+
+fn ls(args: &LsArgs) -> Done {
+    let mut client = connect(&args.node.url)?;
+    let (moment, since) = (args.as_of.unwrap_or(0), args.changed_since.unwrap_or(0));
+    let mut listing = client.listing(args.prefix.as_bytes(), moment, since)?;
+    while let Some(page) = client.page(&mut listing)? {
+        page.iter().for_each(|listed| tell_key(&args.node, listed));
+    }
+    Ok(())
+}
+
+fn tell_key(node: &OnlyUrl, listed: &Listed) {
+    if node.json {
+        let mut line = json!({ "version": listed.version.to_string(), "bytes": listed.bytes });
+        with_bytes(&mut line, "key", &listed.key);
+        say(&line);
+    } else {
+        let (version, bytes, key) = (listed.version, listed.bytes, shown(&listed.key));
+        print(&format!("{version:>20} {bytes:>8} {key}"));
+    }
+}
+
+fn words(head: &Head) -> Vec<&'static str> {
+    let all = [
+        (Head::DELETED, "deleted"),
+        (Head::RESTORED, "restored"),
+        (Head::ROLLED_BACK, "rolled back"),
+        (Head::GAP, "older ones are gone"),
+        (Head::DAMAGED, "damaged"),
+    ];
+    let said = all.into_iter().filter(|(flag, _)| head.flags & flag != 0);
+    said.map(|(_, word)| word).collect()
+}
+
+fn row(head: &Head) -> Value {
+    json!({
+        "version": head.version.to_string(),
+        "source": head.source.to_string(),
+        "bytes": head.bytes,
+        "is": words(head),
+    })
+}
+
+fn versions(args: &VersionsArgs) -> Done {
+    let mut client = connect(&args.node.url)?;
+    let mut below = 0;
+    loop {
+        let (rows, has_more) = client.versions(args.key.as_bytes(), below)?;
+        for head in &rows {
+            if args.node.json {
+                say(&row(head));
+                continue;
+            }
+            let is = words(head).join(", ");
+            let line = format!("{} {:>8} {is}", time_of(head.version), head.bytes);
+            print(line.trim_end());
+        }
+        match rows.last() {
+            Some(last) if has_more => below = last.version,
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn restore(args: &RestoreArgs) -> Done {
+    let from = selector(&args.which);
+    if from == Selector::Head {
+        let which =
+            "which version? --version, --back or --as-of says so; `erb kv versions` lists them";
+        return Err(Failed::Usage(which.to_owned()));
+    }
+    let mut client = connect(&args.node.url)?;
+    let version = client.restore(args.key.as_bytes(), from)?;
+    told(&args.node, &args.key, version);
+    Ok(())
+}
+
+fn rollback(args: &RollbackArgs) -> Done {
+    let target = match (args.to, args.back) {
+        (Some(moment), _) => Target::Moment(moment),
+        (None, back) => Target::Back(back.unwrap_or(0)),
+    };
+    let wanted = RollBack {
+        prefix: args.prefix.as_bytes().to_vec(),
+        target,
+        unless_written_since: args.unless_written_since,
+        is_dry_run: false,
+    };
+    let id = roll(&args.node, &wanted, args.caution)?;
+    if let Some(id) = id.filter(|_| !args.node.json) {
+        let prefix = shown(&wanted.prefix);
+        let prefix = if prefix.is_empty() {
+            prefix
+        } else {
+            format!(" {prefix}")
+        };
+        print(&format!(
+            "rolled back, as version {id}; `erb kv undo {} {id}{prefix}` undoes it",
+            args.node.url
+        ));
+    }
+    Ok(())
+}
+
+fn undo(args: &UndoArgs) -> Done {
+    let wanted = RollBack {
+        prefix: args.prefix.as_bytes().to_vec(),
+        target: Target::Moment(args.id - 1),
+        unless_written_since: (!args.all).then_some(args.id),
+        is_dry_run: false,
+    };
+    let id = roll(&args.node, &wanted, args.caution)?;
+    if let Some(id) = id.filter(|_| !args.node.json) {
+        print(&format!("undone, as version {id}, which can be undone too"));
+    }
+    Ok(())
+}
+
+/// Counts, asks, and rolls back: the id, if that was done.
+fn roll(node: &OnlyUrl, wanted: &RollBack, caution: Caution) -> Result<Option<u64>, Failed> {
+    let mut client = connect(&node.url)?;
+    if caution.dry_run {
+        let keys = client.count(wanted)?;
+        if node.json {
+            say(&json!({ "keys": keys, "dry_run": true }));
+        } else {
+            print(&format!("keys that would change: {keys}"));
+        }
+        return Ok(None);
+    }
+    if !caution.yes {
+        let keys = client.count(wanted)?;
+        confirm(keys)?;
+    }
+    let id = client.roll_back(wanted)?;
+    if node.json {
+        say(&json!({ "id": id.to_string() }));
+    }
+    Ok(Some(id))
+}
+
+fn confirm(keys: u64) -> Done {
+    if !io::stdin().is_terminal() {
+        return Err(Failed::Usage(format!(
+            "keys that would change: {keys}; nobody is there to be asked: --yes does it, --dry-run only counts"
+        )));
+    }
+    eprint!("keys that change: {keys}. Go on? [y/N] ");
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    read.map_err(|error| Failed::Io(format!("standard input: {error}")))?;
+    let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
+    if is_yes {
+        Ok(())
+    } else {
+        Err(Failed::NotWanted)
+    }
+}
+
+fn snapshot(command: &SnapshotCommand) -> Done {
+    match command {
+        SnapshotCommand::Take(node) => {
+            let version = connect(&node.url)?.snapshot()?;
+            tell_version(node, version);
+        }
+        SnapshotCommand::Release { node, version } => connect(&node.url)?.release(*version)?,
+        SnapshotCommand::List(node) => {
+            let marks = connect(&node.url)?.marks()?.into_iter();
+            let held = marks.filter(|mark| mark.kind == MarkKind::Snapshot);
+            held.for_each(|mark| tell_version(node, mark.id));
+        }
+    }
+    Ok(())
+}
+
+fn tell_version(node: &OnlyUrl, version: u64) {
+    if node.json {
+        say(&json!({ "version": version.to_string() }));
+    } else {
+        print(&version.to_string());
+    }
+}
+
+/// How long versions are kept, in lines.
+pub fn retention_lines(retention: &Retention) -> [String; 3] {
+    let time = |us| humantime::format_duration(Duration::from_micros(us)).to_string();
+    [
+        ("versions are kept for", time(retention.min_age_us)),
+        ("deleted keys for", time(retention.keep_deleted_us)),
+        (
+            "newest versions of each key",
+            retention.min_count.to_string(),
+        ),
+    ]
+    .map(|(name, value)| format!("{name:<28}{value}"))
+}
+
+fn retention(args: &RetentionArgs) -> Done {
+    let mut client = connect(&args.node.url)?;
+    let now = client.retention()?;
+    let us = |time: Option<Duration>, before| {
+        time.map_or(before, |it| {
+            u64::try_from(it.as_micros()).unwrap_or(u64::MAX)
+        })
+    };
+    let wanted = Retention {
+        min_age_us: us(args.min_age, now.min_age_us),
+        keep_deleted_us: us(args.keep_deleted, now.keep_deleted_us),
+        min_count: args.min_count.unwrap_or(now.min_count),
+    };
+    if wanted != now {
+        client.set_retention(&wanted)?;
+    }
+    let now = client.retention()?;
+    if args.node.json {
+        say(&json!({
+            "min_age_us": now.min_age_us,
+            "keep_deleted_us": now.keep_deleted_us,
+            "min_count": now.min_count,
+        }));
+    } else {
+        retention_lines(&now).iter().for_each(|line| print(line));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_so_that_a_terminal_survives_them() {
+        assert_eq!(shown("käse".as_bytes()), "käse");
+        assert_eq!(shown(b"a\x1b[2J"), "a\\x1b[2J");
+        assert_eq!(shown(b"\xff"), "\\xff");
+        let mut line = json!({});
+        with_bytes(&mut line, "key", b"text");
+        with_bytes(&mut line, "value", b"\xff\x00");
+        assert_eq!(line, json!({ "key": "text", "value_hex": "ff00" }));
+    }
+
+    #[test]
+    fn a_version_says_when_it_was_given() {
+        let version = 1_800_000_000_000_123 << COUNTER_BITS;
+        assert_eq!(
+            time_of(version),
+            format!("2027-01-15T08:00:00.000123Z ({version})")
+        );
+    }
+}

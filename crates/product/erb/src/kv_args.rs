@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line of `erb kv`, as typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+
+/// Commands of `erb kv`.
+#[derive(Debug, Subcommand)]
+pub enum KvCommand {
+    /// Give a key a value; prints its version.
+    Put(PutArgs),
+    /// Write a key's value to standard output, byte for byte.
+    Get(GetArgs),
+    /// Delete a key; its history stays.
+    Del(DelArgs),
+    /// List keys, their versions and sizes, in the store's order.
+    Ls(LsArgs),
+    /// List a key's versions, newest first.
+    Versions(VersionsArgs),
+    /// Make one of a key's versions its value again; prints the new version.
+    Restore(RestoreArgs),
+    /// Take all keys with a prefix back to a moment, at once; prints an id that undoes it.
+    ///
+    /// Nothing is lost: what was there becomes history, and `undo` brings it back.
+    Rollback(RollbackArgs),
+    /// Undo a roll back. Keys that were written since are spared, unless --all.
+    Undo(UndoArgs),
+    /// Hold moments, so that they are kept whatever retention says.
+    Snapshot {
+        /// What to do.
+        #[command(subcommand)]
+        command: SnapshotCommand,
+    },
+    /// Show how long versions are kept, or keep them longer.
+    Retention(RetentionArgs),
+}
+
+/// Commands of `erb kv snapshot`.
+#[derive(Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Hold the present moment until it is released; prints its version.
+    Take(OnlyUrl),
+    /// Let a moment go.
+    Release {
+        /// The node, and how to print.
+        #[command(flatten)]
+        node: OnlyUrl,
+        /// The snapshot's version.
+        #[arg(value_name = "VERSION")]
+        version: u64,
+    },
+    /// List the moments that are held.
+    List(OnlyUrl),
+}
+
+/// The node, and how to print.
+#[derive(Clone, Debug, Args)]
+pub struct OnlyUrl {
+    /// The store: nvme://HOST:PORT/NQN#NAMESPACE, of which HOST alone is needed.
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// Print JSON. Versions are strings there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which version of a key.
+#[derive(Clone, Debug, Args)]
+#[group(multiple = false)]
+pub struct Which {
+    /// The one with this number.
+    #[arg(long, value_name = "N")]
+    pub version: Option<u64>,
+    /// The one so many before the newest.
+    #[arg(long, value_name = "N")]
+    pub back: Option<u32>,
+    /// What it was then: a version, a time like 2026-11-25T12:00:00Z, or how long ago, like 10m.
+    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
+    pub as_of: Option<u64>,
+}
+
+/// Arguments of `erb kv put`.
+#[derive(Clone, Debug, Args)]
+pub struct PutArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// The key, 1 to 1,024 bytes.
+    #[arg(value_name = "KEY")]
+    pub key: OsString,
+    /// The value [default: what standard input has].
+    #[arg(value_name = "VALUE", conflicts_with = "file")]
+    pub value: Option<OsString>,
+    /// The value is this file's content.
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Only if the key has this version; 0: if it has no value.
+    #[arg(long, value_name = "N")]
+    pub if_version: Option<u64>,
+}
+
+/// Arguments of `erb kv get`.
+#[derive(Clone, Debug, Args)]
+pub struct GetArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// The key.
+    #[arg(value_name = "KEY")]
+    pub key: OsString,
+    /// Which version [default: the newest].
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// Arguments of `erb kv del`.
+#[derive(Clone, Debug, Args)]
+pub struct DelArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// The key.
+    #[arg(value_name = "KEY")]
+    pub key: OsString,
+    /// Only if the key has this version.
+    #[arg(long, value_name = "N")]
+    pub if_version: Option<u64>,
+}
+
+/// Arguments of `erb kv ls`.
+#[derive(Clone, Debug, Args)]
+pub struct LsArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// What keys begin with [default: all].
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub prefix: OsString,
+    /// What there was then: a version, a time, or how long ago.
+    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
+    pub as_of: Option<u64>,
+    /// Only what has changed since then.
+    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
+    pub changed_since: Option<u64>,
+}
+
+/// Arguments of `erb kv versions`.
+#[derive(Clone, Debug, Args)]
+pub struct VersionsArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// The key.
+    #[arg(value_name = "KEY")]
+    pub key: OsString,
+}
+
+/// Arguments of `erb kv restore`.
+#[derive(Clone, Debug, Args)]
+pub struct RestoreArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// The key.
+    #[arg(value_name = "KEY")]
+    pub key: OsString,
+    /// Which version.
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// Whether anything is done, and whether somebody is asked first.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Caution {
+    /// Only count the keys that would change.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Arguments of `erb kv rollback`.
+#[derive(Clone, Debug, Args)]
+pub struct RollbackArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// What keys begin with [default: all].
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub prefix: OsString,
+    /// To what there was then: a version, a time like 2026-11-25T12:00:00Z, or how long ago, like 10m.
+    #[arg(long, value_name = "WHEN", value_parser = parse_moment, required_unless_present = "back")]
+    pub to: Option<u64>,
+    /// Each key to what it was so many versions before; fewer than retention's min-count.
+    #[arg(long, value_name = "N", conflicts_with = "to")]
+    pub back: Option<u32>,
+    /// Spare keys that were written since then.
+    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
+    pub unless_written_since: Option<u64>,
+    /// Whether and how.
+    #[command(flatten)]
+    pub caution: Caution,
+}
+
+/// Arguments of `erb kv undo`.
+#[derive(Clone, Debug, Args)]
+pub struct UndoArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// What the roll back has printed.
+    #[arg(value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    pub id: u64,
+    /// The roll back's prefix [default: all].
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub prefix: OsString,
+    /// Also keys that were written since.
+    #[arg(long)]
+    pub all: bool,
+    /// Whether and how.
+    #[command(flatten)]
+    pub caution: Caution,
+}
+
+/// Arguments of `erb kv retention`.
+#[derive(Clone, Debug, Args)]
+pub struct RetentionArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// Keep a version for so long after it was overwritten, like 30days.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub min_age: Option<Duration>,
+    /// Keep a deleted key for so long.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub keep_deleted: Option<Duration>,
+    /// Keep so many of each key's newest versions.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub min_count: Option<u32>,
+}
+
+/// Bits of a version below its microseconds.
+pub const COUNTER_BITS: u32 = 12;
+
+fn end_of(time: SystemTime) -> Result<u64, String> {
+    let since = time.duration_since(UNIX_EPOCH);
+    let since = since.map_err(|_| "times begin in 1970".to_owned())?;
+    let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+    let version = micros.checked_mul(1 << COUNTER_BITS);
+    let version = version.ok_or_else(|| "times end in 2112".to_owned())?;
+    Ok(version | ((1 << COUNTER_BITS) - 1))
+}
+
+/// A version, a time, or how long ago: the last version of that microsecond.
+fn parse_moment(text: &str) -> Result<u64, String> {
+    if let Ok(version) = text.parse() {
+        return Ok(version);
+    }
+    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+        return end_of(time);
+    }
+    let ago = humantime::parse_duration(text).map_err(|error| {
+        format!(
+            "{error}; write a version, a time like 2026-11-25T12:00:00Z, or how long ago, like 10m"
+        )
+    })?;
+    let time = SystemTime::now().checked_sub(ago);
+    end_of(time.ok_or_else(|| "that is before 1970".to_owned())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_as_typed() {
+        assert_eq!(parse_moment("7"), Ok(7));
+        let first = parse_moment("1970-01-01T00:00:01Z");
+        assert_eq!(first, Ok((1_000_000 << 12) | 4095));
+        assert_eq!(parse_moment("1970-01-01 00:00:01"), first);
+        let before = parse_moment("1h").expect("an hour ago");
+        let now = end_of(SystemTime::now()).expect("now");
+        let ago_us = (now >> COUNTER_BITS) - (before >> COUNTER_BITS);
+        assert!(ago_us.abs_diff(3_600_000_000) < 60_000_000, "{ago_us}");
+        for text in ["", "soon", "-1", "1x"] {
+            let error = parse_moment(text).expect_err(text);
+            assert!(error.contains("write a version"), "{text}: {error}");
+        }
+    }
+}

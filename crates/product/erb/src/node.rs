@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb node`.
+
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use erb_node::{Contents, Error, Format, Node, Options, Role};
+use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::exit;
+use crate::kv;
+use crate::node_args::{
+    CheckArgs, FormatArgs, NodeCommand, NodeStatusArgs, RoleArg, StartArgs, StopArgs,
+};
+
+/// Runs the command.
+pub fn run(command: &NodeCommand) -> ExitCode {
+    let done = match command {
+        NodeCommand::Format(args) => format(args),
+        NodeCommand::Start(args) => start(args),
+        NodeCommand::Check(args) => check(args),
+        NodeCommand::Stop(args) => return stop(args),
+        NodeCommand::Status(args) => return status(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(code(&error))
+        }
+    }
+}
+
+/// The code of an error of the node.
+pub const fn code(error: &Error) -> u8 {
+    match error {
+        Error::NotAFile(_) | Error::NotLoopback(_) | Error::Exists(_) => exit::USAGE,
+        Error::Size(_) | Error::Layout(_) => exit::SIZE,
+        Error::Address { .. } => exit::ADDRESS,
+        Error::InUse { .. } => exit::STORE_IN_USE,
+        Error::File { .. }
+        | Error::NotDirect(_)
+        | Error::InMemory(_)
+        | Error::Open { .. }
+        | Error::Short { .. }
+        | Error::Clock(_) => exit::NO_STORE,
+        Error::NotRunning(_) => exit::NO_NODE,
+        Error::Failed | Error::System { .. } => exit::FAILED,
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, Error> {
+    erb_datapath::parse_bytes(text).map_err(|error| Error::Size(error.to_string()))
+}
+
+fn format(args: &FormatArgs) -> Result<(), Error> {
+    let wanted = Format {
+        path: args.path.clone(),
+        bytes: args.size.as_deref().map(bytes).transpose()?,
+        shards: args.shards,
+        may_overwrite: args.force,
+    };
+    let bar = if std::io::stderr().is_terminal() && !args.json {
+        ProgressBar::new(0)
+    } else {
+        ProgressBar::hidden()
+    };
+    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let layout = erb_node::format(&wanted, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let layout = layout?;
+    if args.json {
+        kv::say(&json!({
+            "path": args.path.display().to_string(),
+            "store_bytes": layout.store_bytes,
+            "segment_bytes": layout.segment_bytes,
+            "segments": layout.segments(),
+            "shards": layout.shards,
+        }));
+    } else {
+        println!(
+            "{}: a store of {} with {} segments of {}, {}; start it by `erb node start`",
+            args.path.display(),
+            BinaryBytes(layout.store_bytes),
+            layout.segments(),
+            BinaryBytes(layout.segment_bytes),
+            counted(u64::from(layout.shards), "shard")
+        );
+    }
+    Ok(())
+}
+
+fn start(args: &StartArgs) -> Result<(), Error> {
+    let failed = |what| move |source| Error::System { what, source };
+    let (told, stop) = UnixStream::pair().map_err(failed("no socket is to be had"))?;
+    for signal in [SIGINT, SIGTERM] {
+        let told = told.try_clone().map_err(failed("no socket is to be had"))?;
+        let registered = signal_hook::low_level::pipe::register(signal, told);
+        registered.map_err(failed("signals cannot be waited for"))?;
+    }
+    let node = Node::open(&Options {
+        path: args.path.clone(),
+        address: args.listen,
+        nqn: args.nqn.clone(),
+        memory_bytes: bytes(&args.memory)?,
+        role: match args.role {
+            RoleArg::Reader => Role::Reader,
+            RoleArg::Writer => Role::Writer,
+            RoleArg::Restorer => Role::Restorer,
+            RoleArg::Admin => Role::Admin,
+        },
+        is_clock_sure: args.clock_ok,
+    })?;
+    let url = format!("nvme://{}", node.address());
+    if args.json {
+        let mut line = described(node.contents());
+        line["url"] = json!(url);
+        line["nqn"] = json!(args.nqn);
+        kv::say(&line);
+    } else {
+        kv::print(&format!(
+            "ready: {} at {url}: {}; Ctrl-C ends",
+            args.path.display(),
+            sentence(node.contents())
+        ));
+    }
+    // Who was not started by systemd has nobody to tell.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    let ended = node.run(stop.as_fd());
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
+    if ended.is_ok() && !args.json {
+        kv::print("ended: everything that was acknowledged is durable");
+    }
+    ended
+}
+
+fn described(contents: &Contents) -> Value {
+    json!({
+        "keys": contents.keys,
+        "shards": contents.shards,
+        "store_bytes": contents.store_bytes,
+        "size_bytes": contents.size_bytes,
+        "used_bytes": contents.used_bytes,
+        "segment_bytes": contents.segment_bytes,
+        "memory_bytes": contents.memory_bytes,
+        "roll_backs": contents.roll_backs,
+        "snapshots": contents.snapshots,
+        "recovery_us": u64::try_from(contents.recovery.as_micros()).unwrap_or(u64::MAX),
+    })
+}
+
+fn counted(count: u64, word: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {word}{plural}")
+}
+
+fn sentence(contents: &Contents) -> String {
+    format!(
+        "{}, {} of {} used, {}, recovered in {:.2} s",
+        counted(contents.keys, "key"),
+        BinaryBytes(contents.used_bytes),
+        BinaryBytes(contents.size_bytes),
+        counted(u64::from(contents.shards), "shard"),
+        contents.recovery.as_secs_f64()
+    )
+}
+
+fn check(args: &CheckArgs) -> Result<(), Error> {
+    let contents = erb_node::check(&args.path)?;
+    if args.json {
+        kv::say(&described(&contents));
+    } else {
+        println!(
+            "{}: it opens: {}, {} and {}, {} of memory",
+            args.path.display(),
+            sentence(&contents),
+            counted(contents.roll_backs, "roll back"),
+            counted(contents.snapshots, "snapshot"),
+            BinaryBytes(contents.memory_bytes)
+        );
+    }
+    Ok(())
+}
+
+fn stop(args: &StopArgs) -> ExitCode {
+    match erb_node::stop(&args.path, args.wait) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!(
+                "error: {}: its node was told to end and has not ended yet; --wait waits longer",
+                args.path.display()
+            );
+            ExitCode::from(exit::FAILED)
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(code(&error))
+        }
+    }
+}
+
+fn status(args: &NodeStatusArgs) -> ExitCode {
+    kv::done((|| {
+        let mut client = kv::connect(&args.url)?;
+        let (health, retention) = (client.health()?, client.retention()?);
+        let time = |version| kv::time_of(version);
+        if args.json {
+            kv::say(&json!({
+                "keys": health.keys,
+                "size_bytes": health.size_bytes,
+                "used_bytes": health.used_bytes,
+                "is_full": health.is_full,
+                "watermark": health.watermark.to_string(),
+                "floor": health.floor.to_string(),
+                "min_age_us": retention.min_age_us,
+                "keep_deleted_us": retention.keep_deleted_us,
+                "min_count": retention.min_count,
+            }));
+            return Ok(());
+        }
+        let full = if health.is_full {
+            ": full, writers are refused"
+        } else {
+            ""
+        };
+        let rows = [
+            ("keys", health.keys.to_string()),
+            (
+                "used",
+                format!(
+                    "{} of {}{full}",
+                    BinaryBytes(health.used_bytes),
+                    BinaryBytes(health.size_bytes)
+                ),
+            ),
+            ("history is whole from", time(health.floor)),
+            ("everything is durable up to", time(health.watermark)),
+        ];
+        for (name, value) in rows {
+            kv::print(&format!("{name:<28}{value}"));
+        }
+        for line in kv::retention_lines(&retention) {
+            kv::print(&line);
+        }
+        Ok(())
+    })())
+}

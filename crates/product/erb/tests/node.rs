@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb node` and `erb kv` as they are typed, and a node that is killed under load.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use erb_kv::{Change, Client, Condition, Selector, Status, Write as KvWrite};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// Kills of a node under load.
+const KILLS: u64 = 20;
+/// Restarts, more than the store has segments.
+const RESTARTS: usize = 40;
+
+fn erb(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_erb"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    erb(words).output().expect("erb runs")
+}
+
+/// What a command prints that ends well.
+fn said(words: &[&str]) -> String {
+    let output = run(words);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {error}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The exit code of a command, and what it says of it.
+fn refused(words: &[&str]) -> (i32, String) {
+    let output = run(words);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("a code"), error)
+}
+
+/// A folder on a disk: the one of the build.
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
+}
+
+fn formatted(folder: &TempDir, size: &str, shards: &str) -> PathBuf {
+    let path = folder.path().join("store");
+    let file = path.to_str().expect("text");
+    said(&["node", "format", file, "--size", size, "--shards", shards]);
+    path
+}
+
+/// A node that runs, and is killed when it goes.
+struct Node {
+    process: Child,
+    url: String,
+}
+
+impl Node {
+    fn start(path: &Path) -> Self {
+        let file = path.to_str().expect("text");
+        let mut process = erb(&["node", "start", file, "--listen", "127.0.0.1:0", "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a node");
+        let out = process.stdout.take().expect("it is piped");
+        let mut line = String::new();
+        let read = BufReader::new(out).read_line(&mut line);
+        read.expect("a line, or the end");
+        let ready: serde_json::Value = serde_json::from_str(&line).expect("it is ready");
+        let url = ready["url"].as_str().expect("an address").to_owned();
+        Self { process, url }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.url.parse().expect("an address")).expect("it answers")
+    }
+
+    fn kill(mut self) {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("it has ended");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn commands_do_what_they_say_and_end_with_their_codes() {
+    let folder = folder();
+    let path = formatted(&folder, "160M", "2");
+    let file = path.to_str().expect("text");
+    assert_eq!(refused(&["node", "format", file, "--size", "160M"]).0, 2);
+    let mut node = Node::start(&path);
+    let url = node.url.clone();
+    let kv = |words: &[&str]| -> Vec<String> {
+        let mut all = vec!["kv".to_owned(), words[0].to_owned(), url.clone()];
+        all.extend(words[1..].iter().map(|&word| word.to_owned()));
+        all
+    };
+    let says = |words: &[&str]| {
+        let all = kv(words);
+        said(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let code = |words: &[&str]| {
+        let all = kv(words);
+        refused(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    says(&["put", "conf/a", "good"]);
+    let moment = says(&["put", "conf/b", "good"]);
+    let moment = moment.trim();
+    says(&["put", "other", "stays"]);
+    says(&["put", "conf/a", "bad"]);
+    says(&["del", "conf/b"]);
+    assert_eq!(says(&["get", "conf/a"]), "bad");
+    assert_eq!(says(&["get", "conf/a", "--back", "1"]), "good");
+    assert_eq!(code(&["get", "conf/b"]).0, 24);
+    assert_eq!(code(&["put", "conf/a", "x", "--if-version", "1"]).0, 25);
+    let dry = says(&["rollback", "conf/", "--to", moment, "--dry-run"]);
+    assert_eq!(dry, "keys that would change: 2\n");
+    let (unasked, why) = code(&["rollback", "conf/", "--to", moment]);
+    assert_eq!(unasked, 2, "{why}");
+    assert!(why.contains("--yes"), "{why}");
+    let rolled = says(&["rollback", "conf/", "--to", moment, "--yes", "--json"]);
+    let rolled: serde_json::Value = serde_json::from_str(&rolled).expect("JSON");
+    let id = rolled["id"].as_str().expect("an id, as text");
+    assert_eq!(says(&["get", "conf/b"]), "good");
+    assert_eq!(says(&["ls", "conf/"]).lines().count(), 2);
+    says(&["undo", id, "conf/", "--yes"]);
+    assert_eq!(
+        (code(&["get", "conf/b"]).0, says(&["get", "conf/a"])),
+        (24, "bad".to_owned())
+    );
+    assert_eq!(says(&["get", "other"]), "stays");
+    assert_eq!(says(&["versions", "conf/a"]).lines().count(), 4);
+    assert_eq!(
+        code(&["get", "conf/a", "--as-of", "9999999999999999999"]).0,
+        26
+    );
+    let status = said(&["node", "status", &url, "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["keys"], 3);
+    let (taken, who) = refused(&["node", "start", file, "--listen", "127.0.0.1:0"]);
+    assert_eq!(taken, 20, "{who}");
+    assert!(
+        who.contains(&format!("process {}", node.process.id())),
+        "{who}"
+    );
+    assert_eq!(refused(&["node", "check", file]).0, 20);
+    said(&["node", "stop", file]);
+    let ended = node.process.wait().expect("it has ended");
+    assert!(ended.success(), "{ended}");
+    assert_eq!(refused(&["node", "stop", file]).0, 22);
+    assert_eq!(code(&["get", "other"]).0, 23);
+    assert!(said(&["node", "check", file]).contains("3 keys"));
+    std::fs::write(&path, vec![0; 1 << 20]).expect("overwritten");
+    assert_eq!(
+        refused(&["node", "start", file, "--listen", "127.0.0.1:0"]).0,
+        21
+    );
+}
+
+#[test]
+fn a_node_that_is_told_to_end_answers_what_it_was_asked() {
+    let folder = folder();
+    let path = formatted(&folder, "160M", "1");
+    let mut node = Node::start(&path);
+    let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = node.client();
+            for number in 1.. {
+                if client.put(b"k", &u64::to_le_bytes(number), None).is_err() {
+                    break;
+                }
+                acknowledged.store(number, Ordering::SeqCst);
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+        while acknowledged.load(Ordering::SeqCst) < 20 {
+            thread::yield_now();
+        }
+        let process = Pid::from_raw(node.process.id() as i32);
+        kill(process, Signal::SIGTERM).expect("told");
+    });
+    assert!(is_over.load(Ordering::SeqCst));
+    assert!(node.process.wait().expect("it has ended").success());
+    let node = Node::start(&path);
+    let found = node
+        .client()
+        .get(b"k", Selector::Head)
+        .expect("a value")
+        .value;
+    let found = u64::from_le_bytes(found.try_into().expect("eight bytes"));
+    let acknowledged = acknowledged.load(Ordering::SeqCst);
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&found),
+        "{found} of {acknowledged}"
+    );
+}
+
+/// What is known of a key: numbers of values that were tried, acknowledged and seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    tried: u64,
+    acknowledged: u64,
+    seen: u64,
+}
+
+/// So many that batches wait for others: what was acknowledged too early would be lost with them.
+const WRITERS: u64 = 24;
+const KEYS: u64 = 6;
+
+fn key_of(writer: u64, number: u64) -> Vec<u8> {
+    format!("w{writer}-{number}").into_bytes()
+}
+
+/// The value with a number: its bytes tell whether all of it is of one write.
+fn value_of(number: u64) -> Vec<u8> {
+    let words = 1 + (number * 37 % 700) as usize;
+    number.to_le_bytes().repeat(words)
+}
+
+fn number_of(value: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(value[..8].try_into().expect("eight bytes"));
+    assert_eq!(value, value_of(number), "a value is of one write");
+    number
+}
+
+type Book = Mutex<BTreeMap<(u64, u64), Known>>;
+
+/// Writes until the node is gone. Keys 0 and 1 change together, over shards.
+fn write_until_killed(client: &mut Client, writer: u64, number: &mut u64, book: &Book, log: &Log) {
+    loop {
+        *number += 1;
+        let key = *number % KEYS;
+        let keys: &[u64] = if key < 2 { &[0, 1] } else { &[key] };
+        for key in keys {
+            book.lock()
+                .expect("a book")
+                .entry((writer, *key))
+                .or_default()
+                .tried = *number;
+        }
+        let value = value_of(*number);
+        let done = if key < 2 {
+            let writes: Vec<KvWrite> = keys
+                .iter()
+                .map(|key| KvWrite {
+                    key: erb_kv::plain(&key_of(writer, *key)),
+                    change: Change::Put(value.clone()),
+                    condition: Condition::Any,
+                })
+                .collect();
+            client.batch(&writes)
+        } else {
+            client.put(&key_of(writer, key), &value, None)
+        };
+        let Ok(version) = done else {
+            return;
+        };
+        for key in keys {
+            let mut book = book.lock().expect("a book");
+            book.entry((writer, *key)).or_default().acknowledged = *number;
+            log.lock()
+                .expect("a log")
+                .push((writer, *key, version, *number));
+        }
+    }
+}
+
+/// Every write that was acknowledged: writer, key, version, number.
+type Log = Mutex<Vec<(u64, u64, u64, u64)>>;
+
+fn read_until_killed(client: &mut Client, book: &Book) {
+    for round in 0_u64.. {
+        let (writer, key) = (round % WRITERS, round / WRITERS % KEYS);
+        match client.get(&key_of(writer, key), Selector::Head) {
+            Ok(found) => {
+                let number = number_of(&found.value);
+                let mut book = book.lock().expect("a book");
+                let known = book.entry((writer, key)).or_default();
+                known.seen = known.seen.max(number);
+            }
+            Err(error) if error.status() == Some(Status::ABSENT) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn check_what_is_there(client: &mut Client, book: &Book, log: &Log) {
+    for ((writer, key), known) in book.lock().expect("a book").iter_mut() {
+        let found = match client.get(&key_of(*writer, *key), Selector::Head) {
+            Ok(found) => number_of(&found.value),
+            Err(error) if error.status() == Some(Status::ABSENT) => 0,
+            Err(error) => panic!("{error}"),
+        };
+        assert!(
+            found >= known.acknowledged,
+            "acknowledged and lost: {writer} {key} {known:?} {found}"
+        );
+        assert!(
+            found >= known.seen,
+            "read and taken back: {writer} {key} {known:?} {found}"
+        );
+        assert!(
+            found <= known.tried,
+            "never written: {writer} {key} {known:?} {found}"
+        );
+        // What is read now may not be taken back either.
+        known.seen = found;
+    }
+    for writer in 0..WRITERS {
+        let both = [0, 1].map(|key| client.get(&key_of(writer, key), Selector::Head));
+        let both = both.map(|found| found.ok().map(|found| number_of(&found.value)));
+        assert_eq!(both[0], both[1], "half of a batch");
+    }
+    let log = log.lock().expect("a log");
+    for (writer, key, version, number) in log.iter().rev().take(30).chain(log.iter().take(10)) {
+        let found = client.get(&key_of(*writer, *key), Selector::Version(*version));
+        let found = found.expect("history is kept").value;
+        assert_eq!(number_of(&found), *number);
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_under_load_loses_nothing_and_takes_nothing_back() {
+    let folder = folder();
+    let path = formatted(&folder, "1G", "2");
+    let (book, log) = (Book::default(), Log::default());
+    let mut numbers = [0; WRITERS as usize];
+    for round in 0..KILLS {
+        let node = Node::start(&path);
+        check_what_is_there(&mut node.client(), &book, &log);
+        thread::scope(|scope| {
+            for (writer, number) in (0..).zip(&mut numbers) {
+                let (mut client, book, log) = (node.client(), &book, &log);
+                scope.spawn(move || write_until_killed(&mut client, writer, number, book, log));
+            }
+            for _ in 0..2 {
+                let (mut client, book) = (node.client(), &book);
+                scope.spawn(move || read_until_killed(&mut client, book));
+            }
+            // At another moment each time; how much was written by then does not matter.
+            thread::sleep(Duration::from_millis(60 + round * 83 % 240));
+            node.kill();
+        });
+    }
+    let node = Node::start(&path);
+    check_what_is_there(&mut node.client(), &book, &log);
+    let written = log.lock().expect("a log").len();
+    println!("{written} acknowledged writes, {KILLS} kills");
+    assert!(written as u64 > KILLS, "the node was not under load");
+}
+
+#[test]
+fn restarts_without_end_do_not_fill_the_store() {
+    let folder = folder();
+    let path = formatted(&folder, "128M", "1");
+    let value = vec![7; 64 << 10];
+    for round in 0..RESTARTS {
+        let node = Node::start(&path);
+        let mut client = node.client();
+        let put = client.put(format!("k{round}").as_bytes(), &value, None);
+        put.unwrap_or_else(|error| panic!("restart {round}: {error}"));
+        node.kill();
+    }
+    let node = Node::start(&path);
+    let mut client = node.client();
+    for round in 0..RESTARTS {
+        let found = client.get(format!("k{round}").as_bytes(), Selector::Head);
+        assert_eq!(found.expect("a value").value, value);
+    }
+    assert!(!client.health().expect("health").is_full);
+}
