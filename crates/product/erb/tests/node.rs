@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
@@ -11,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use erb_kv::{Change, Client, Condition, Selector, Status, Write as KvWrite};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -66,10 +69,18 @@ struct Node {
 impl Node {
     fn start(path: &Path) -> Self {
         let file = path.to_str().expect("text");
-        let mut process = erb(&["node", "start", file, "--listen", "127.0.0.1:0", "--json"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a node");
+        Self::ready(erb(&[
+            "node",
+            "start",
+            file,
+            "--listen",
+            "127.0.0.1:0",
+            "--json",
+        ]))
+    }
+
+    fn ready(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("a node");
         let out = process.stdout.take().expect("it is piped");
         let mut line = String::new();
         let read = BufReader::new(out).read_line(&mut line);
@@ -77,6 +88,19 @@ impl Node {
         let ready: serde_json::Value = serde_json::from_str(&line).expect("it is ready");
         let url = ready["url"].as_str().expect("an address").to_owned();
         Self { process, url }
+    }
+
+    /// With so few descriptors that clients can use them up.
+    fn start_with_descriptors(path: &Path, most: u64) -> Self {
+        let file = path.to_str().expect("text");
+        let mut command = erb(&["node", "start", file, "--listen", "127.0.0.1:0", "--json"]);
+        let limit = move || {
+            let limited = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+            limited.map_err(std::io::Error::from)
+        };
+        // SAFETY: between fork and exec it calls setrlimit(2) alone, which is a system call and allocates nothing.
+        unsafe { command.pre_exec(limit) };
+        Self::ready(command)
     }
 
     fn client(&self) -> Client {
@@ -363,6 +387,39 @@ fn a_node_that_is_killed_under_load_loses_nothing_and_takes_nothing_back() {
     let written = log.lock().expect("a log").len();
     println!("{written} acknowledged writes, {KILLS} kills");
     assert!(written as u64 > KILLS, "the node was not under load");
+}
+
+/// Ticks of processor time that a process has used.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let (_, fields) = stat.rsplit_once(") ").expect("as proc(5) says");
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let both = [fields[11], fields[12]].map(|it| it.parse::<u64>().expect("a number"));
+    both.iter().sum()
+}
+
+#[test]
+fn clients_that_use_up_its_descriptors_neither_end_it_nor_make_it_spin() {
+    let folder = folder();
+    let path = formatted(&folder, "128M", "1");
+    let node = Node::start_with_descriptors(&path, 30);
+    let address = node.url.trim_start_matches("nvme://");
+    let crowd: Vec<TcpStream> = (0..60)
+        .map(|_| TcpStream::connect(address).expect("the kernel takes them"))
+        .collect();
+    thread::sleep(Duration::from_millis(200));
+    let before = ticks(node.process.id());
+    thread::sleep(Duration::from_secs(1));
+    // Of 100: one that spins uses all that it is given.
+    let used = ticks(node.process.id()) - before;
+    assert!(used < 15, "{used} hundredths of a second");
+    drop(crowd);
+    let mut client = node.client();
+    client.put(b"k", b"v", None).expect("put");
+    assert_eq!(
+        client.get(b"k", Selector::Head).expect("a value").value,
+        b"v"
+    );
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. A connection is read only while the target takes its bytes, so a peer that reads nothing is not read either.
 //! 2. What a turn reads of a connection is bounded, so all have their turn.
-//! 3. Told to stop, it accepts and reads nothing more, answers what it was asked, and then ends.
+//! 3. Without a descriptor for another connection it accepts nothing until the next tick: it does not spin.
+//! 4. Told to stop, it accepts and reads nothing more, answers what it was asked, and then ends.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -65,6 +66,8 @@ pub(crate) struct Server {
     buffer: Vec<u8>,
     /// Told to stop, at this time.
     stopped: Option<Instant>,
+    /// A connection could not be accepted: no descriptor was left.
+    is_short: bool,
 }
 
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
@@ -101,6 +104,7 @@ impl Server {
             begun: Instant::now(),
             buffer: vec![0; READ_BYTES],
             stopped: None,
+            is_short: false,
         })
     }
 
@@ -155,9 +159,13 @@ impl Server {
             Err(nix::errno::Errno::EINTR) => 0,
             Err(error) => return Err(system("epoll does not work")(error.into())),
         };
+        if self.is_short {
+            // Somebody may have left since.
+            self.listen_again(true)?;
+        }
         for event in &events[..woken] {
             match event.data() {
-                LISTENER => self.accept(),
+                LISTENER => self.accept()?,
                 RING => {}
                 STOP => self.stop(stop),
                 number => {
@@ -182,13 +190,34 @@ impl Server {
         let _ = self.epoll.delete(stop);
     }
 
-    fn accept(&mut self) {
+    /// Hears of new connections, or does not.
+    fn listen_again(&mut self, hears: bool) -> Result<()> {
+        self.is_short = !hears;
+        let Some(listener) = &self.listener else {
+            return Ok(());
+        };
+        let flags = if hears {
+            EpollFlags::EPOLLIN
+        } else {
+            EpollFlags::empty()
+        };
+        let modified = self
+            .epoll
+            .modify(listener, &mut EpollEvent::new(flags, LISTENER));
+        modified.map_err(|error| system("epoll does not work")(error.into()))
+    }
+
+    fn accept(&mut self) -> Result<()> {
         for _ in 0..ACCEPTED {
             let Some(listener) = &self.listener else {
-                return;
+                return Ok(());
             };
-            let Ok((stream, from)) = listener.accept() else {
-                return;
+            let (stream, from) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if is_passing(&error) => return Ok(()),
+                // Who has gone again is nobody's concern.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(_) => return self.listen_again(false),
             };
             let now_us = self.now_us();
             if stream
@@ -217,6 +246,7 @@ impl Server {
             };
             self.peers.insert(id, peer);
         }
+        Ok(())
     }
 
     /// Bytes of peers go to the target.

@@ -519,6 +519,49 @@ fn peers_that_send_rubbish_or_nothing_do_not_end_it() {
 }
 
 #[test]
+fn damage_costs_the_version_that_it_hits_and_no_other() {
+    let folder = folder();
+    let path = formatted(&folder, SMALL, 1);
+    let node = Running::start(&path);
+    let mut client = node.client();
+    let hit = b"the value that is hit".repeat(300);
+    let first = client.put(b"k", b"first", None).expect("put");
+    let second = client.put(b"k", &hit, None).expect("put");
+    client.put(b"other", b"whole", None).expect("put");
+    let content = std::fs::read(&path).expect("the store");
+    let at = content.windows(hit.len()).position(|bytes| bytes == hit);
+    let at = at.expect("it lies there as it is") as u64 + 1000;
+    let file = OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .expect("the file");
+    file.write_all_at(b"X", at).expect("overwritten");
+    file.sync_all().expect("on the disk");
+    assert_eq!(
+        status(client.get(b"k", Selector::Head)),
+        Some(Status::DAMAGED)
+    );
+    assert_eq!(
+        client
+            .get(b"k", Selector::Version(first))
+            .expect("the older")
+            .value,
+        b"first"
+    );
+    assert_eq!(value(&mut client, b"other"), Some(b"whole".to_vec()));
+    let (rows, _) = client.versions(b"k", 0).expect("versions");
+    assert_eq!(
+        rows.iter().map(|row| row.version).collect::<Vec<_>>(),
+        [second, first]
+    );
+    client
+        .restore(b"k", Selector::Version(first))
+        .expect("restored");
+    assert_eq!(value(&mut client, b"k"), Some(b"first".to_vec()));
+    node.stop();
+}
+
+#[test]
 fn roles_hold_and_retention_only_grows() {
     let folder = folder();
     let path = formatted(&folder, SMALL, 1);
