@@ -34,7 +34,7 @@ pub enum KvCommand {
         #[command(subcommand)]
         command: SnapshotCommand,
     },
-    /// Show how long versions are kept, or keep them longer.
+    /// Show how long versions are kept, or change that: longer at once, shorter when the min-age of now has passed.
     Retention(RetentionArgs),
 }
 

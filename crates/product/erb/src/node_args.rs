@@ -81,7 +81,7 @@ pub enum RoleArg {
     Writer,
     /// Also roll back prefixes and everything, take snapshots, and go on when writers are refused for space.
     Restorer,
-    /// Also release snapshots and lengthen retention.
+    /// Also release snapshots and change retention.
     Admin,
 }
 

@@ -71,7 +71,7 @@ fn sentence(status: Status, result: u64) -> String {
             "that part of the history is not kept any more: ask for something newer, or for a snapshot"
         }
         Status::NO_SUCH_VERSION => "the key has no such version: list its versions",
-        Status::LOCKED => "retention cannot be shortened",
+        Status::LOCKED => "retention is locked: it can grow, and not shrink until the lock ends",
         Status::FUTURE => "that moment is in the future: ask for an earlier one",
         Status::BUSY => "the node is busy: repeat it later",
         Status::CAPACITY => {

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use erb_nvme::backend::{
-    Answer, Backend, Health, Log, Mark, MarkKind, Operation, Refused, Request, Retention, Ticket,
+    Answer, Backend, Health, Log, Mark, MarkKind, Operation, Refused, Request, Ticket,
 };
 use erb_store::control;
 use erb_store::space::Space;
@@ -240,19 +240,6 @@ impl Store {
         )
     }
 
-    fn set_retention(&mut self, ticket: Ticket, wanted: Retention) {
-        let settings = words::settings(wanted);
-        let now = self.engine.store.control.state().settings();
-        let is_shorter = settings.min_age_us < now.min_age_us
-            || settings.keep_deleted_us < now.keep_deleted_us
-            || settings.min_count < now.min_count;
-        if is_shorter {
-            // It would have to wait for the old min-age, and nothing waits for that yet.
-            return self.answer(ticket, Err(Refused::Locked));
-        }
-        self.ask(ticket, control::Request::Settings(settings));
-    }
-
     fn open_moment(&mut self, ticket: Ticket, number: u64) {
         let watermark = self.watermark();
         let moment = if number == 0 {
@@ -312,7 +299,10 @@ impl Backend for Store {
                 let retention = words::retention(&self.engine.store.control.state().retention);
                 self.answer(ticket, Ok(Answer::Retention(retention)));
             }
-            Operation::SetRetention(wanted) => self.set_retention(ticket, wanted),
+            Operation::SetRetention(wanted) => {
+                // What is longer is in force at once, what is shorter when the min-age of now has passed.
+                self.ask(ticket, control::Request::Settings(words::settings(wanted)));
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! - [`format`] makes a store, [`check`] recovers one without writing, [`Node`] serves one, [`stop`] ends a node.
 //!
 //! What does not stand yet: hosts with secrets, so only this machine may connect; a thread for each shard; growing;
-//! a delay for retention that is shortened, so it only grows; snapshots that end by themselves.
+//! the engine's scrub and its lock of retention, which nobody drives here; snapshots that end by themselves.
 //!
 //! Invariants, each held by the file that is named:
 //! 1. A store has one node: `file.rs`.
