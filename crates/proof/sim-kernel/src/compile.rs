@@ -11,6 +11,9 @@ use erb_clang::{clang, finish, start};
 /// The objects of the data path; each has private maps of its own.
 const OBJECTS: [&str; 3] = ["xdp", "tc", "control"];
 
+/// What names the maps and programs of all of them.
+const LIBRARY: &str = "library";
+
 /// Maps that several objects define and each has for itself: not pinned, so not shared.
 const PRIVATE_MAPS: [&str; 1] = ["work_map"];
 
@@ -70,7 +73,13 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
-/// Compiles the sources in `bpf` with the helpers in `shim` to object files in `out`.
+/// Names of the objects that a library is made of.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    OBJECTS.into_iter().chain([LIBRARY])
+}
+
+/// Compiles these of the sources in `bpf` with the helpers in `shim` to object files in `out`, each beside a list of
+/// the files that it was made of, as make reads them.
 ///
 /// # Errors
 /// [`CompileError`] if there is no clang or it refuses a source.
@@ -79,20 +88,24 @@ pub fn objects(
     shim: &Path,
     out: &Path,
     flavour: Flavour,
+    names: impl IntoIterator<Item = &'static str>,
 ) -> Result<Vec<PathBuf>, CompileError> {
     let mut running = Vec::new();
-    for name in OBJECTS {
+    for name in names {
+        let object = out.join(format!("{name}.o"));
+        if name == LIBRARY {
+            let source = shim.join("library.c");
+            running.push((begin(&source, &object, &[], [bpf, shim], flavour)?, object));
+            continue;
+        }
         let mut flags = vec![format!("-DSIM_OBJECT=\"{name}\"")];
         flags.extend(PRIVATE_MAPS.map(|map| format!("-D{map}={map}_{name}")));
         let source = bpf.join(format!("{name}.bpf.c"));
-        let object = out.join(format!("{name}.o"));
         running.push((
             begin(&source, &object, &flags, [bpf, shim], flavour)?,
             object,
         ));
     }
-    let (source, object) = (shim.join("library.c"), out.join("library.o"));
-    running.push((begin(&source, &object, &[], [bpf, shim], flavour)?, object));
     let ended = |(child, object)| finish(child).map(|()| object).map_err(CompileError);
     running.into_iter().map(ended).collect()
 }
@@ -119,7 +132,7 @@ fn begin(
     flavour: Flavour,
 ) -> Result<Child, String> {
     let mut command = clang()?;
-    command.args(["-c", flavour.debug(), "-fPIC", "-Wall", "-Werror"]);
+    command.args(["-c", "-MD", flavour.debug(), "-fPIC", "-Wall", "-Werror"]);
     // Violations unwind through C; BPF code reads memory as whatever type it needs.
     command.args(["-fexceptions", "-fno-strict-aliasing", "-fwrapv"]);
     command.arg("-fvisibility=hidden");

@@ -199,7 +199,7 @@ impl Library {
             Flavour::Plain
         };
         let library = out.join("datapath.so");
-        let objects = compile::objects(bpf, &shim, out, flavour)?;
+        let objects = compile::objects(bpf, &shim, out, flavour, compile::names())?;
         compile::link(&objects, &library, flavour)?;
         Self::load(&library)
     }
