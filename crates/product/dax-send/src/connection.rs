@@ -68,7 +68,7 @@ impl Connection {
 
     /// Whether there is room for `items` more of bytes and ranges.
     pub fn has_room(&self, items: usize) -> bool {
-        self.engine().queued() + items <= QUEUE_MAX
+        items <= QUEUE_MAX.saturating_sub(self.engine().queued())
     }
 
     /// Queues bytes that belong to no file. They are copied, and leave with what follows them.

@@ -5,7 +5,8 @@
 //! 1. Bytes leave in the order in which they were queued.
 //! 2. A file is held (L1, L2) from the moment its range is queued until its ticket is done. Each open send
 //!    holds it too, so that a connection may be dropped at any line.
-//! 3. Tickets are done in the order of their numbers: `done_below` is all that is remembered of them.
+//! 3. Tickets are done in the order of their numbers: `done_below` is all that is remembered of them. `waiting` is in
+//!    that order; an empty range gets there at once, and waits for those that were queued before it.
 //! 4. Check, then change: what is in the queue moves only by as many bytes as the kernel has taken.
 //! 5. Reserved memory is given back by the completion of the send that it was reserved for, or at once if
 //!    the kernel took less.
@@ -143,7 +144,7 @@ impl<W: Wire> Engine<W> {
             place: None,
         };
         if range.is_empty() {
-            self.waiting.push_back(ticket);
+            self.await_done(ticket);
             self.settle(true);
         } else {
             let (at, end) = (range.start, range.end);
@@ -181,9 +182,9 @@ impl<W: Wire> Engine<W> {
         self.choice.copies(0)
     }
 
-    /// When the oldest open send is overdue.
+    /// When the oldest open send is overdue; none: never, or nothing is open.
     pub fn due(&self, deadline: Duration) -> Option<Instant> {
-        self.flight.ledger.oldest().map(|hold| hold.at + deadline)
+        self.flight.ledger.oldest()?.at.checked_add(deadline)
     }
 
     /// Hands over what the socket takes.
@@ -260,7 +261,8 @@ impl<W: Wire> Engine<W> {
             // An error here means that there is no connection any more.
             let _ = self.flight.wire.abort();
         }
-        self.waiting.extend(self.queue.clear());
+        let given_up: Vec<Open> = self.queue.clear().collect();
+        given_up.into_iter().for_each(|open| self.await_done(open));
         let _ = self.completions(sender);
     }
 
@@ -500,7 +502,9 @@ impl<W: Wire> Engine<W> {
             });
             self.taken_bytes += moved;
             left -= moved;
-            self.waiting.extend(gone);
+            if let Some(open) = gone {
+                self.await_done(open);
+            }
         }
         // What was sent a moment ago is not acknowledged: the peer's state is not asked for here.
         self.settle(false);
@@ -511,10 +515,22 @@ impl<W: Wire> Engine<W> {
         }
     }
 
+    /// A ticket takes its place among those that wait: at the end, but for empty ranges that were queued behind it.
+    fn await_done(&mut self, open: Open) {
+        let behind = self.waiting.iter().rev();
+        let behind = behind
+            .take_while(|other| other.number > open.number)
+            .count();
+        self.waiting.insert(self.waiting.len() - behind, open);
+    }
+
     /// Sees which tickets are done; `asks`: the kernel may be asked what the peer has acknowledged.
     fn settle(&mut self, asks: bool) {
         let mut acknowledged = None;
         while let Some(open) = self.waiting.front() {
+            if open.number != self.done_below {
+                return;
+            }
             if open
                 .send
                 .is_some_and(|send| send >= self.flight.ledger.done_below())

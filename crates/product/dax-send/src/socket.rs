@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a connection asks of the kernel, and the sockets that do it.
 
-use std::io::Result;
+use std::io::{ErrorKind, Result};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Socket {
                 let peer = peer.ip().to_canonical();
                 peer.is_loopback() || peer == own.ip().to_canonical()
             }
-            // Nobody is there.
-            _ => false,
+            // Nobody is there any more; else it is no socket of the internet, and its peer is here.
+            (Err(error), _) | (_, Err(error)) => error.kind() == ErrorKind::InvalidInput,
         };
         Self {
             stream,

@@ -397,7 +397,7 @@ impl Client {
             // A folder of the index's name is none.
             Ok(Found::Directory) if is_folder => self.plain(shop, &request, 404, None),
             Ok(Found::Directory) => {
-                let place = format!("{}/", request.written);
+                let place = format!("{}/{}", request.written, request.query);
                 self.plain(shop, &request, 301, Some(("Location", &place)));
             }
             Err(Missing::Forbidden) => self.plain(shop, &request, 403, None),

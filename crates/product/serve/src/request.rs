@@ -27,6 +27,8 @@ pub struct Request {
     pub path: Vec<u8>,
     /// The path as the client wrote it, for redirections.
     pub written: String,
+    /// What stands behind it, with its `?`; or nothing.
+    pub query: String,
     /// The connection stays open behind the answer.
     pub keep_alive: bool,
     /// `Range`, if there is exactly one.
@@ -87,7 +89,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Bad> {
         Ok(Status::Partial) if bytes.len() >= HEAD_BYTES_MAX => return Err(Bad::Long),
         Ok(Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => return Err(Bad::Long),
-        Err(httparse::Error::Version) => return Err(Bad::Version),
+        // The library calls anything else at the version's place a version.
+        Err(httparse::Error::Version) if names_version(limited) => return Err(Bad::Version),
         Err(_) => return Err(Bad::Request),
     };
     let method = match head.method.unwrap_or_default() {
@@ -102,15 +105,17 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Bad> {
     let is_1_1 = head.version == Some(1);
     let hosts = fields.all("host").count();
     // RFC 9112, 3.2: 400 to a request of HTTP/1.1 without Host, and to any with two.
-    if hosts > 1 || is_1_1 && hosts == 0 {
+    let are_hosts = fields.all("host").all(is_host);
+    if hosts > 1 || is_1_1 && hosts == 0 || !are_hosts {
         return Err(Bad::Request);
     }
     fields.no_body()?;
-    let written = target(head.path.unwrap_or_default())?;
+    let (written, query) = target(head.path.unwrap_or_default())?;
     let request = Request {
         method,
         path: path(written)?,
         written: written.to_owned(),
+        query: query.to_owned(),
         keep_alive: fields.keep_alive(is_1_1),
         range: fields.one("range"),
         if_range: fields.one("if-range"),
@@ -167,16 +172,18 @@ impl<'a> Fields<'a> {
             .map(<[u8]>::trim_ascii)
             .collect::<Vec<_>>()[..]
         {
-            [] | [b"0"] => Ok(()),
+            [] => Ok(()),
+            [one] if one.iter().all(|digit| *digit == b'0') && !one.is_empty() => Ok(()),
             [one] if one.iter().all(u8::is_ascii_digit) && !one.is_empty() => Err(Bad::Body),
             _ => Err(Bad::Request),
         }
     }
 }
 
-/// The path of a target: `/path?query`, or `http://host/path?query` as proxies are asked.
-fn target(target: &str) -> Result<&str, Bad> {
-    let target = target.split(['?', '#']).next().unwrap_or_default();
+/// Path and query of a target: `/path?query`, or `http://host/path?query` as proxies are asked.
+fn target(target: &str) -> Result<(&str, &str), Bad> {
+    let target = target.split('#').next().unwrap_or_default();
+    let (target, query) = target.split_at(target.find('?').unwrap_or(target.len()));
     let rest = match target.split_once("://") {
         Some((scheme, rest))
             if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") =>
@@ -186,10 +193,26 @@ fn target(target: &str) -> Result<&str, Bad> {
         _ => target,
     };
     if rest.starts_with('/') {
-        Ok(rest)
+        Ok((rest, query))
     } else {
         Err(Bad::Request)
     }
+}
+
+/// Whether the first line ends with a version of HTTP, or has not ended.
+fn names_version(head: &[u8]) -> bool {
+    let head = head.trim_ascii_start();
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
+    let is_version = |word: &[u8]| word.starts_with(b"HTTP/");
+    words.nth(2).is_some_and(is_version) && words.next().is_none()
+}
+
+/// Whether it can name a host, with a port or not. None at all is a name (RFC 9110, 7.2).
+fn is_host(value: &[u8]) -> bool {
+    let is_of_one =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);
+    value.trim_ascii().iter().all(is_of_one)
 }
 
 /// Decodes a path. Names that begin with a dot are not served (`.git`, `.htpasswd`) but for `.well-known`
@@ -262,12 +285,15 @@ mod tests {
 
     #[test]
     fn heads_that_are_refused() {
-        let cases: [(&str, Bad); 9] = [
+        let cases: [(&str, Bad); 12] = [
             ("GET / HTTP/1.1\r\n\r\n", Bad::Request),
             ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", Bad::Request),
             ("POST / HTTP/1.1\r\nHost: a\r\n\r\n", Bad::Method),
             ("BREW / HTTP/1.1\r\nHost: a\r\n\r\n", Bad::Unknown),
             ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", Bad::Version),
+            ("GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", Bad::Request),
+            ("GET / HTTP/1.1\r\nHost: a b/c\r\n\r\n", Bad::Request),
+            ("GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", Bad::Request),
             (
                 "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n",
                 Bad::Body,
@@ -288,6 +314,17 @@ mod tests {
         let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(HEAD_BYTES_MAX));
         assert_eq!(parse(long.as_bytes()), Err(Bad::Long));
         assert_eq!(get("/", &"X: y\r\n".repeat(FIELDS_MAX)), Err(Bad::Long));
+    }
+
+    #[test]
+    fn what_is_as_good_as_nothing_is_no_error() {
+        for field in ["Content-Length: 0\r\n", "Content-Length: 00\r\n"] {
+            assert!(get("/", field).is_ok(), "{field}");
+        }
+        for host in ["", "[::1]:80", "a.b:1", "xn--a_b"] {
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert!(parse(head.as_bytes()).is_ok(), "{host}");
+        }
     }
 
     #[test]

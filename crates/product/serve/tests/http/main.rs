@@ -56,6 +56,8 @@ fn files_are_answered_whole_in_part_and_not_again() {
     assert_eq!(client.get("/", "").body, b"<p>index");
     assert_eq!(client.get("/", "").field("content-type"), Some("text/html"));
     assert_eq!(client.get("/sub", "").field("location"), Some("/sub/"));
+    let told = client.get("/sub?x=/y", "");
+    assert_eq!(told.field("location"), Some("/sub/?x=/y"));
     assert_eq!(client.get("/sub/x.txt?query", "").body, b"in a folder");
     let report = folder.stop();
     assert_eq!(
