@@ -10,6 +10,9 @@
 # and unpacked under target/vm, never installed. Installed are QEMU, busybox-static, cpio, kmod,
 # xz-utils, e2fsprogs, xfsprogs, ndctl, iproute2 and util-linux, if they are missing.
 #
+# Kernels come from where this machine's apt gets Debian's packages, or from ERB_DEBIAN=URL and
+# ERB_DEBIAN_SECURITY=URL.
+#
 # The guest is emulated, its persistent memory is 384 MB by memmap= and 384 MB of a virtual nvdimm, its
 # two cards are an e1000 and a virtio-net. It sees this machine's files read-only, and on the network
 # the peer that this script starts on the loopback. Needs root, Debian's keys, 3 GB of memory; takes

@@ -26,17 +26,43 @@ vm_packages() {
 		die "apt-get could not install: ${missing[*]}"
 }
 
-# vm_suites SUITE...: from here on apt reads these suites of Debian, and nothing of this machine's
-# settings. Its lists are kept for a day.
-vm_suites() {
-	local suite url keys=/usr/share/keyrings/debian-archive-keyring.gpg
+# vm_server LABEL: where this machine's apt gets Debian's packages of the archive with that label (Debian,
+# Debian-Security), whatever suite it has of them; nothing if it has none.
+vm_server() {
+	# shellcheck disable=SC2016 # apt's own names
+	apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)' 'Created-By: Packages' |
+		awk -F '|' -v label="$1" '$1 == "Debian" && $2 == label && $3 == "main" && !seen {
+			seen = 1
+			print $4
+		}'
+}
+
+# vm_sources SUITE...: lines of sources.list for these suites, from the servers that this machine's apt
+# knows. What only the archive of security updates has is left out where apt has no such server.
+vm_sources() {
+	local suite url security keys=/usr/share/keyrings/debian-archive-keyring.gpg
 	[ -e "$keys" ] || die "$keys is missing: install debian-archive-keyring"
-	mkdir -p "$vm"/apt/{lists/partial,cache/archives/partial}
+	url=${ERB_DEBIAN:-$(vm_server Debian)}
+	security=${ERB_DEBIAN_SECURITY:-$(vm_server Debian-Security)}
+	[ -n "$url" ] || die "this machine's apt has no server of Debian's packages that it has read: \
+'apt-get update', with one in /etc/apt/sources.list.d, or give its address by ERB_DEBIAN=URL \
+(and ERB_DEBIAN_SECURITY=URL)"
+	[ -n "$security" ] || say "apt has no server of Debian's security updates; going on without: $*"
 	for suite in "$@"; do
-		url=http://deb.debian.org/debian
-		[ "${suite%-security}" = "$suite" ] || url+=-security
-		echo "deb [arch=amd64 signed-by=$keys] $url $suite main"
-	done >"$vm/apt/sources.list"
+		case $suite in
+		*-security) [ -z "$security" ] || echo "deb [arch=amd64 signed-by=$keys] $security $suite main" ;;
+		*) echo "deb [arch=amd64 signed-by=$keys] $url $suite main" ;;
+		esac
+	done
+}
+
+# vm_suites SUITE...: from here on apt reads these suites of Debian, and nothing else of this machine's
+# settings but where Debian's packages are. Its lists are kept for a day.
+vm_suites() {
+	local sources
+	mkdir -p "$vm"/apt/{lists/partial,cache/archives/partial}
+	sources=$(vm_sources "$@") || exit
+	echo "$sources" >"$vm/apt/sources.list"
 	cat >"$vm/apt/apt.conf" <<-END
 		Dir::Etc::sourcelist "$vm/apt/sources.list";
 		Dir::Etc::sourceparts "-";
