@@ -517,6 +517,14 @@ impl<W: Wire> Engine<W> {
 
     /// A ticket takes its place among those that wait: at the end, but for empty ranges that were queued behind it.
     fn await_done(&mut self, open: Open) {
+        if self
+            .waiting
+            .back()
+            .is_none_or(|last| last.number < open.number)
+        {
+            self.waiting.push_back(open);
+            return;
+        }
         let behind = self.waiting.iter().rev();
         let behind = behind
             .take_while(|other| other.number > open.number)

@@ -53,6 +53,8 @@
 //! 3. A ticket has a deadline ([`Options::deadline`]), after which its connection is aborted: a client that
 //!    stops reading would pin memory, and hold up `truncate` and `unlink` of others, for as long as it likes.
 //! 4. What `sendfile` sent has a ticket too. It is done when the peer has acknowledged the bytes.
+//! 5. A forked child has the same connections. Who drops one there resets it for both: exec, or `_exit`.
+//! 6. A socket that is no TCP gets copies. It has no reset: dropped with tickets open it is closed.
 //!
 //! # Limits of the process
 //! `RLIMIT_MEMLOCK` bounds what a user without `CAP_IPC_LOCK` may pin; 8 MiB are usual. [`Sender::lacks`] says if
