@@ -234,6 +234,7 @@ fn item() -> impl Strategy<Value = Option<Range<u64>>> {
     let size = FILE_BYTES as u64;
     prop_oneof![
         1 => Just(None),
+        1 => (0..size).prop_map(|at| Some(at..at)),
         4 => (0..size, 0_u64..9000).prop_map(move |(at, length)| Some(at..(at + length).min(size))),
         1 => (0..size, 0_u64..700_000).prop_map(move |(at, length)| Some(at..(at + length).min(size))),
     ]
@@ -265,6 +266,8 @@ proptest! {
         engine.wire_mut().copies = copies;
         let content = content();
         let mut wanted = Vec::new();
+        let ranges = items.iter().flatten();
+        let empty = ranges.take_while(|range| range.is_empty()).count();
         for item in items {
             match item {
                 None => {
@@ -277,6 +280,7 @@ proptest! {
                 }
             }
         }
+        prop_assert_eq!(engine.done_below(), empty as u64, "nothing is done behind what has not left");
         drive(&mut engine, &sender);
         prop_assert!(engine.wire().seen() == wanted);
         prop_assert_eq!(engine.open_tickets(), 0);
