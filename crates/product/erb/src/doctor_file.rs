@@ -20,6 +20,17 @@ const FREES_WAIT: (u32, u32) = (6, 15);
 const ZERO_COPY: (u32, u32) = (4, 14);
 /// What the default deadline needs, with room.
 const LEASE_SECONDS_MIN: u64 = 30;
+/// File systems whose files the kernel writes as they are read: no page cache holds them.
+const MADE_UP: [&str; 8] = [
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "tracefs",
+    "debugfs",
+    "configfs",
+    "securityfs",
+];
 /// Drivers whose other end is a kernel that copies.
 const LOCAL_DRIVERS: [&str; 5] = ["veth", "tun", "bridge", "dummy", "netkit"];
 
@@ -55,6 +66,7 @@ pub fn run(path: &Path, devices: &[String], json: bool) -> Result<ExitCode> {
     } else {
         let last = match doctor.errors {
             0 => "nothing here makes anybody copy\n".to_owned(),
+            1 => "bytes are copied: one thing is in the way\n".to_owned(),
             errors => format!("bytes are copied: {errors} things are in the way\n"),
         };
         show::say(&(doctor::findings(&doctor.findings) + &last));
@@ -95,6 +107,12 @@ fn file(path: &Path, told: &mut Vec<Finding>) -> Result<()> {
             "file",
             "lies on persistent memory (DAX): its own pages are sent, zero-copy",
         );
+    } else if MADE_UP.contains(&mount.kind.as_str()) {
+        let words = format!(
+            "is of {}: the kernel writes it as it is read, so it is read and then copied",
+            mount.kind
+        );
+        add(told, Level::Error, "file", words);
     } else {
         let why = no_dax(&mount, device);
         let words = format!(
@@ -273,6 +291,15 @@ mod tests {
         assert_eq!(of("/pmem/x"), "xfs");
         assert_eq!(of("/pmem/tmp/x"), "tmpfs");
         assert_eq!(of("/pmemory/x"), "ext4");
+    }
+
+    #[test]
+    fn what_the_kernel_makes_up_is_copied() {
+        let mut told = Vec::new();
+        file(Path::new("/proc/self/status"), &mut told).expect("a file");
+        let found = told.iter().find(|finding| finding.subject == "file");
+        let found = found.expect("a finding");
+        assert_eq!(found.level, Level::Error, "{}", found.text);
     }
 
     #[test]
