@@ -218,6 +218,7 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
                 "size_bytes": health.size_bytes,
                 "used_bytes": health.used_bytes,
                 "is_full": health.is_full,
+                "damaged": health.damaged,
                 "watermark": health.watermark.to_string(),
                 "floor": health.floor.to_string(),
                 "min_age_us": retention.min_age_us,
@@ -244,7 +245,9 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
             ("history is whole from", time(health.floor)),
             ("everything is durable up to", time(health.watermark)),
         ];
-        for (name, value) in rows {
+        let damage = ("damage found since the start", health.damaged.to_string());
+        let is_damaged = health.damaged > 0;
+        for (name, value) in rows.into_iter().chain(is_damaged.then_some(damage)) {
             kv::print(&format!("{name:<28}{value}"));
         }
         for line in kv::retention_lines(&retention) {

@@ -14,6 +14,7 @@ use erb_nvme::backend::{
     Answer, Backend, Health, Log, Mark, MarkKind, Operation, Refused, Request, Ticket,
 };
 use erb_store::control;
+use erb_store::shard::Shard;
 use erb_store::space::Space;
 use erb_store::{Target, Version};
 
@@ -327,6 +328,12 @@ impl Backend for Store {
             keys: keys.sum(),
             is_full: store.shared.space() >= Space::Full,
             is_read_only: store.has_failed(),
+            damaged: store.shards.iter().map(damage).sum(),
         }
     }
+}
+
+/// How often readers, collecting and the scrub have found damage.
+fn damage(shard: &Shard) -> u64 {
+    shard.collected().1 + shard.scrubbed().rotten
 }

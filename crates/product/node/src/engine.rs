@@ -26,7 +26,7 @@ use crate::disk::{Disk, IoEnded, IoId};
 use crate::error::{Error, Result, system};
 use crate::file::StoreFile;
 
-/// The control log hears of time so often.
+/// The control log hears of time so often. While a segment is scrubbed each shard reads a piece of 1 MiB of it by then.
 const TICK_US: u64 = 100_000;
 /// Pieces of the sweep at each tick, for each shard: of 512 keys or so, 200 us.
 const SWEEPS: usize = 4;
@@ -37,6 +37,7 @@ enum Owner {
     Control(ControlWriteOf),
     Shard(u16, ShardWriteOf),
     Collecting(u16),
+    Scrub(u16),
     Value,
 }
 
@@ -198,6 +199,10 @@ impl Engine {
                 shards[usize::from(at)].read_done(bytes, watermark);
                 self.is_collecting[usize::from(at)] = false;
             }
+            (Some(Owner::Scrub(at)), IoEnded::Read(bytes)) => {
+                let bytes = bytes.as_ref().map(Aligned::slice);
+                shards[usize::from(at)].scrub_done(bytes);
+            }
             (Some(Owner::Value), IoEnded::Read(bytes)) => self.values.push_back((id, bytes)),
             (owner, ended) => unreachable!("{owner:?} has asked for nothing like {ended:?}"),
         }
@@ -213,11 +218,16 @@ impl Engine {
         self.store
             .control
             .tick(&self.wall, monotonic_us, lowest_cut);
-        for shard in &mut self.store.shards {
+        let run_us = self.store.control.run_us();
+        for (number, shard) in (0..).zip(&mut self.store.shards) {
             for _ in 0..SWEEPS {
                 if !shard.sweep(lowest_cut) {
                     break;
                 }
+            }
+            if let Some(read) = shard.take_scrub(run_us) {
+                let id = self.disk.read(read.address, read.bytes);
+                self.owners.insert(id, Owner::Scrub(number));
             }
         }
     }

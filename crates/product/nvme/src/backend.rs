@@ -285,6 +285,8 @@ pub struct Health {
     pub is_full: bool,
     /// Writes are refused because the store is damaged.
     pub is_read_only: bool,
+    /// How often reads and the scrub have found damage since the start.
+    pub damaged: u64,
 }
 
 /// What came of a request.

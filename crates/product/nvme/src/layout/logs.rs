@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! status  watermark u64 0, floor u64 8, size u64 16, used u64 24, keys u64 32, flags u32 40 (1 full, 2 read
-//!         only); 64 bytes
+//!         only), damaged u64 48; 64 bytes
 //! marks   generation u64 0, count u32 8; 64 bytes; rows: id u64 0, keys u64 8, target u64 16, namespace u32 24,
 //!         kind u8 28 (1 roll back, 2 dry run, 3 snapshot); 32 bytes
 //! ```
@@ -25,6 +25,7 @@ pub fn health_bytes(health: &Health) -> Vec<u8> {
     put_u64(&mut bytes, 32, health.keys);
     let flags = u32::from(health.is_full) | (u32::from(health.is_read_only) << 1);
     put_u32(&mut bytes, 40, flags);
+    put_u64(&mut bytes, 48, health.damaged);
     bytes
 }
 
@@ -39,6 +40,7 @@ pub fn health_of(bytes: &[u8]) -> Option<Health> {
         keys: u64_at(bytes, 32),
         is_full: u32_at(bytes, 40) & 1 != 0,
         is_read_only: u32_at(bytes, 40) & 2 != 0,
+        damaged: u64_at(bytes, 48),
     })
 }
 

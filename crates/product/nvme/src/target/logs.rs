@@ -9,7 +9,7 @@ use super::config::Role;
 use super::connection::{Connection, Context};
 use super::discovery;
 use crate::backend::{Answer, Log, Operation, Request};
-use crate::bytes::{put_text, put_u32};
+use crate::bytes::{put_text, put_u32, put_u64};
 use crate::command::Sqe;
 use crate::layout;
 use crate::limits::TRANSFER_BYTES_MAX;
@@ -83,7 +83,11 @@ pub(super) fn get(connection: &Connection, cx: &mut Context<'_>, sqe: &Sqe) -> O
         log::ERRORS => vec![0; 64],
         log::HEALTH => {
             let mut page = vec![0; 512];
-            page[0] = u8::from(health.is_full) | (u8::from(health.is_read_only) << 3);
+            let is_damaged = u8::from(health.damaged > 0);
+            let is_read_only = u8::from(health.is_read_only);
+            page[0] = u8::from(health.is_full) | (is_damaged << 2) | (is_read_only << 3);
+            // Media and data integrity errors.
+            put_u64(&mut page, 160, health.damaged);
             let used = health.used_bytes.saturating_mul(100);
             let used = used.checked_div(health.size_bytes).unwrap_or(0).min(100);
             let used = u8::try_from(used).unwrap_or(100);

@@ -401,6 +401,7 @@ impl Backend for Fake {
             keys: self.keys.len() as u64,
             is_full: self.is_full,
             is_read_only: false,
+            damaged: 7,
         }
     }
 }

@@ -146,6 +146,7 @@ fn roll_backs_and_logs_are_read_as_they_were_written() {
         keys: 5,
         is_full: true,
         is_read_only: true,
+        damaged: 6,
     };
     assert_eq!(
         layout::health_of(&layout::health_bytes(&health)),
