@@ -18,10 +18,14 @@
 SEC("tcx/ingress")
 int erb_tc_ingress(struct __sk_buff *ctx)
 {
-	struct control *c = control_get();
-	struct work *w = work_get();
+	struct control *c;
+	struct work *w;
 
-	if (!c || !w || tier_meta(ctx) == META_TRANSLATED)
+	if (tier_meta(ctx) == META_TRANSLATED) /* most packets: before anything is fetched */
+		return TCX_NEXT;
+	c = control_get();
+	w = work_get();
+	if (!c || !w)
 		return TCX_NEXT;
 	if (ctx->mark == SKB_MARK_FEED) {
 		count(STAT_UP_FEED);
