@@ -13,6 +13,7 @@
 #include "redis/resp.h"
 #include "redis/scan_reply.h"
 #include "redis/through.h"
+#include "redis/usual_reply.h"
 #include "splice/handler.h"
 #include "splice/out_work.h"
 
@@ -183,23 +184,17 @@ INLINE void reply_modes(struct conn *conn, const struct out_work *ow)
 		conn->h.kept &= ~CONN_K_TRIAL;
 }
 
-/* The usual reply, a bulk string that fills the packet or nil, is told by its header, which is in
- * ow->head: true if the packet is one whole reply. The scanner would say the same. */
-INLINE bool reply_one_bulk(struct out_work *ow)
+/* Whether the packet is one whole bulk string or nil, by its header, which is in ow->head. */
+INLINE bool reply_one_bulk(const struct out_work *ow)
 {
-	u32 at = ow->p.payload_off, len = ow->p.payload_len, n, digits;
+	u32 at = ow->p.payload_off;
 	u64 word;
 
 	opaque(at);
 	if (at > HEAD_BYTES - RESP_HEADER_BYTES)
 		return false;
-	word = *(u64 *)(ow->head + at);
-	if ((u8)word != '$')
-		return false;
-	if ((word & REPLY_NIL_MASK) == REPLY_NIL)
-		return len == 5;
-	digits = resp_header_digits(word, len, &n);
-	return digits && len == digits + 3 + n + 2;
+	word = *(const u64 *)(ow->head + at);
+	return (u8)word == '$' && reply_bulk_whole(word, ow->p.payload_len);
 }
 
 /* Whether the packet is one whole "+OK". */
@@ -253,7 +248,10 @@ INLINE void handler_down_scan(struct __sk_buff *ctx, struct out_work *ow, struct
 		ow->h.scan.state = RP_TYPE;
 		found->done = found->success = 1;
 	} else {
-		ow->h.scan = conn->h.out;
+		if (conn->out_at == STREAM_BETWEEN)
+			__builtin_memset(&ow->h.scan, 0, sizeof(ow->h.scan));
+		else
+			ow->h.scan = conn->h.out;
 		if (ow->scan_lost)
 			ow->h.scan.state = RP_LOST;
 		else
@@ -268,8 +266,10 @@ INLINE void handler_down_scan(struct __sk_buff *ctx, struct out_work *ow, struct
 
 INLINE void handler_down_take(struct conn *conn, const struct out_work *ow)
 {
-	if (!ow->h.whole)
+	if (ow->out_at != STREAM_BETWEEN)
 		conn->h.out = ow->h.scan;
+	else if (conn->out_at != STREAM_BETWEEN) /* else it is: R3 */
+		__builtin_memset(&conn->h.out, 0, sizeof(conn->h.out));
 }
 
 INLINE bool handler_doubts(const struct conn *conn, const struct out_work *ow)
@@ -293,17 +293,9 @@ INLINE void handler_uncounted(struct conn *conn, struct out_work *ow)
 	}
 }
 
-/* One bulk string that leaves a connection which waits for nothing else says nothing new of it. Lock held. */
-INLINE bool reply_usual(const struct conn *conn, const struct out_work *ow)
-{
-	return ow->h.whole && conn->state == CONN_FAST && (conn->h.kept & CONN_K_LET_IN) &&
-	       !(conn->h.kept & CONN_K_TRIAL) && !(conn->flags & CONN_F_OVERFLOW) &&
-	       conn->h.mark_tail == conn->h.mark_head;
-}
-
 INLINE void handler_replied(struct conn *conn, struct out_work *ow)
 {
-	if (reply_usual(conn, ow))
+	if (ow->h.whole && handler_down_usual(conn))
 		return;
 	reply_modes(conn, ow);
 	ow->h.gate =

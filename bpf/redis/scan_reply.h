@@ -10,6 +10,7 @@
  *  R2. left > 0 iff inside an aggregate or an element; a reply is counted when left returns to
  *      0, that is with its last byte: a reply of which Redis has yet to write a part is not
  *      answered.
+ *  R3. Between two replies conn.h.out is zeros: a line that most replies need not touch.
  */
 #pragma once
 #include "base/seam.h"

@@ -57,6 +57,8 @@ struct handler_work {
 	struct fast_more more;
 };
 
+#define USUAL_REPLY_BYTES 2048 /* of a reply that the express lane takes whole; a power of two */
+
 /* What becomes of a connection's OVERFLOW share with a packet from Redis. */
 enum overflow { OVERFLOW_STAYS = 0, OVERFLOW_DONE, OVERFLOW_TO_PROOF };
 
@@ -75,4 +77,6 @@ struct handler_out {
 	u32 auth_at;  /* the entry's */
 	struct mark marks[MARKS_IN_FLIGHT];
 	struct scan_reply scan;
+	u32 left; /* elements of the aggregate in usual[] still to come */
+	u8 usual[USUAL_REPLY_BYTES + SCAN_WORD] __attribute__((aligned(8)));
 };

@@ -28,11 +28,11 @@
 
 /* Notes whether the kernel's last packet left by the device by which the client's come, and how: T9.
  * Lock held. */
-INLINE void egress_way(struct conn *conn, const struct out_work *ow, bool same)
+INLINE void egress_way(struct conn *conn, const u8 *head, bool same)
 {
 	if (same) {
 		for (u32 i = 0; i < ETH_ADDRESSES; i += 4)
-			*(u32 *)(conn->link + i) = *(const u32 *)(ow->head + i);
+			*(u32 *)(conn->link + i) = *(const u32 *)(head + i);
 		conn->flags |= CONN_F_EGRESS_SEEN;
 	} else {
 		conn->flags &= ~CONN_F_EGRESS_SEEN;
@@ -60,6 +60,16 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 	handler_replied(conn, ow);
 }
 
+/* Sets the timestamps to those with which the packet leaves. Lock held. */
+INLINE void egress_stamp(struct conn *conn, u32 *tsval, u32 *tsecr)
+{
+	if (conn->last_tsval)
+		*tsval = seq_max(*tsval, conn->last_tsval);
+	conn->last_tsval = *tsval;
+	if (conn->in_delta)
+		*tsecr = seq_max(*tsecr, conn->ts_recent);
+}
+
 /* Records what leaves and takes the deltas. Lock held, cookie checked. scanned: egress_scan() has
  * scanned this packet. */
 INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
@@ -83,14 +93,12 @@ INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
 		conn->flags |= CONN_F_RESET;
 	if (!(ow->p.flags & TCP_RST)) {
 		conn->egress_max = seq_max(conn->egress_max, end);
-		egress_way(conn, ow, ow->ifindex == conn->ifindex);
+		egress_way(conn, ow->head, ow->ifindex == conn->ifindex);
 	}
 	if (ow->p.ts_off) {
 		ow->tsval = ow->p.tsval;
-		if (conn->last_tsval)
-			ow->tsval = seq_max(ow->p.tsval, conn->last_tsval);
-		conn->last_tsval = ow->tsval;
-		ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;
+		ow->tsecr = ow->p.tsecr;
+		egress_stamp(conn, &ow->tsval, &ow->tsecr);
 	}
 	if (scanned)
 		egress_count_replies(conn, ow);
@@ -233,7 +241,7 @@ INLINE int egress_below(struct __sk_buff *ctx, const struct out_work *ow, struct
 	if (conn->ifindex == ctx->ifindex && !(ow->p.flags & TCP_RST)) {
 		lock_take(&conn->lock);
 		if (conn->cookie == cookie)
-			egress_way(conn, ow, true);
+			egress_way(conn, ow->head, true);
 		lock_release(&conn->lock);
 	}
 	count(STAT_EGRESS_BELOW);

@@ -11,6 +11,7 @@
 #include "splice/hidden.h"
 #include "splice/icmp.h"
 #include "splice/ingress.h"
+#include "splice/lane_down.h"
 #include "splice/table.h"
 
 #define LOOPBACK_IFINDEX 1 /* include/net/flow.h, in every network namespace */
@@ -52,12 +53,15 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 SEC("tcx/egress")
 int erb_tc_egress(struct __sk_buff *ctx)
 {
+	int action;
+
 	if (ctx->mark == SKB_MARK_CLONE && ctx->ingress_ifindex) {
 		ctx->mark = 0;
 		count(STAT_EGRESS_CLONE);
 		return TCX_NEXT;
 	}
-	return egress_packet(ctx);
+	action = lane_down(ctx);
+	return action != LANE_DOWN_LEFT ? action : egress_packet(ctx);
 }
 
 SEC("tc")

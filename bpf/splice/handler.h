@@ -115,6 +115,12 @@ INLINE void handler_up_undo(struct work *w);
 /* Bytes that were counted before go up again. Returns whether they may: the entry has not moved. */
 INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie);
 
+/* Whether the payload, len bytes from body_at on, is one whole usual reply; if not, the functions below are to
+ * be asked. Changes nothing but scratch. */
+INLINE bool handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len);
+/* Whether such a reply changes nothing of the connection but that it is counted: then all of the functions below do
+ * nothing. Lock held. */
+INLINE bool handler_down_usual(const struct conn *conn);
 /* A packet from the server: scratch is prepared. */
 INLINE void handler_down_begin(struct out_work *ow, const struct control *c);
 /* Scans the payload from ow->scan_from on; ow->scan_lost: it cannot, bytes are missing. Sets ow->replies, ow->out_at and ow->scan_lost. */

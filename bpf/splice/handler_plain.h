@@ -82,6 +82,16 @@ INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie)
 }
 
 #if !TIER_XDP
+INLINE bool handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len)
+{
+	return false;
+}
+
+INLINE bool handler_down_usual(const struct conn *conn)
+{
+	return false;
+}
+
 INLINE void handler_down_begin(struct out_work *ow, const struct control *c)
 {
 }

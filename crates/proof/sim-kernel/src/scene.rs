@@ -184,6 +184,16 @@ impl Scene {
 
     /// The kernel takes a request of so many bytes, Redis reads it and replies.
     pub fn served(&mut self, request: usize, reply: &[u8]) -> (Tc, Packet) {
+        let mut packet = self.reply(request, reply);
+        let verdict = self.path.run_tc_egress(&mut packet);
+        let at = Layout::of(packet.bytes()).expect("a segment");
+        assert!(layout::is_bare(packet.bytes(), &at), "the sum is spoilt");
+        layout::seal(packet.bytes_mut(), &at);
+        (verdict, packet)
+    }
+
+    /// The reply's packet, on its way to egress.
+    pub fn reply(&mut self, request: usize, reply: &[u8]) -> Packet {
         let mut start = [0, 0];
         self.sock(|sock| {
             sock.rcv_nxt = sock.rcv_nxt.wrapping_add(request as u32);
@@ -201,11 +211,8 @@ impl Scene {
         let mut packet = Packet::sent(&bytes, DEVICE, cookie);
         // As Linux sends it; the device completes the sum.
         packet.csum = Csum::Partial;
-        let verdict = self.path.run_tc_egress(&mut packet);
-        assert!(layout::is_bare(packet.bytes(), &at), "the sum is spoilt");
-        layout::seal(packet.bytes_mut(), &at);
         self.ack = self.ack.wrapping_add(reply.len() as u32);
-        (verdict, packet)
+        packet
     }
 
     fn frame(&self, up: bool, [seq, ack]: [u32; 2], payload: &[u8]) -> Vec<u8> {

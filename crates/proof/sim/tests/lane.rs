@@ -2,6 +2,7 @@
 //! The express lane says what the general path would say: Q1. Without it every run is the same run,
 //! as long as CPUs take turns at its own waits alone: the lane has other points at which they switch.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::mem::offset_of;
 
 use erb_abi::{FAST_COMMANDS, cache_set};
@@ -11,7 +12,7 @@ use erb_sim::story::Keep;
 use erb_sim::{Options, Outcome, PROFILES, Plan, Profile, run};
 use erb_sim_kernel::compile::Flavour;
 use erb_sim_kernel::scene::{Scene, get};
-use erb_sim_kernel::{DatapathConfig, Library, Tc, Xdp, tcp_state};
+use erb_sim_kernel::{Csum, DatapathConfig, Library, Packet, Tc, Xdp, tcp_state};
 use erb_wire::layout::{self, Layout};
 use erb_wire::resp::command;
 
@@ -20,11 +21,19 @@ const SEEDS: u64 = 6;
 /// Seeds within which a mistake in the lane shows.
 const SEEDS_OF_MISTAKE: u64 = 10;
 
-const OFF: Edit = Edit {
-    file: "splice/lane.h",
-    find: "#define LANE\t     1",
-    replace: "#define LANE\t     0",
-};
+/// Neither lane.
+const OFF: &[Edit] = &[
+    Edit {
+        file: LANE,
+        find: "#define LANE\t     1",
+        replace: "#define LANE\t     0",
+    },
+    Edit {
+        file: DOWN,
+        find: "#define LANE_DOWN      1",
+        replace: "#define LANE_DOWN      0",
+    },
+];
 
 fn build(name: &str, edits: &[Edit]) -> Library {
     source::build(name, edits, Flavour::Hasty).unwrap_or_else(|error| panic!("{name}: {error:#}"))
@@ -70,7 +79,7 @@ fn difference(one: &Outcome, other: &Outcome) -> Option<String> {
 
 #[test]
 fn runs_without_the_lane_are_the_same_runs() {
-    let (with, without) = (build("lane-on", &[]), build("lane-off", &[OFF]));
+    let (with, without) = (build("lane-on", &[]), build("lane-off", OFF));
     for profile in PROFILES {
         let profile = in_turns(profile);
         for seed in 1..=SEEDS {
@@ -130,16 +139,8 @@ const VALUE: &[u8] = b"value";
 /// `"$5\r\nvalue\r\n"`.
 const REPLY_BYTES: u32 = 11;
 
-/// An element of a map: its name, key and value.
-type Element = (String, Vec<u8>, Vec<u8>);
-
-/// What a packet leaves behind: what becomes of it and is counted, and all maps.
-fn upset(
-    library: &Library,
-    [spliced, bare]: [bool; 2],
-    request: &[u8],
-    change: fn(&mut Scene),
-) -> (String, Vec<Element>) {
+/// A scene with a connection that is fast, and has been answered if it is spliced.
+fn begun(library: &Library, spliced: bool) -> Scene {
     let config = DatapathConfig {
         garbage_one_in: 0,
         sets: 64,
@@ -154,6 +155,20 @@ fn upset(
         assert_eq!(scene.send(&get(KEY)).0, Xdp::Tx);
         scene.ack = scene.ack.wrapping_add(REPLY_BYTES);
     }
+    scene
+}
+
+/// An element of a map: its name, key and value.
+type Element = (String, Vec<u8>, Vec<u8>);
+
+/// What a packet leaves behind: what becomes of it and is counted, and all maps.
+fn upset(
+    library: &Library,
+    [spliced, bare]: [bool; 2],
+    request: &[u8],
+    change: fn(&mut Scene),
+) -> (String, Vec<Element>) {
+    let mut scene = begun(library, spliced);
     // Where keys are missed the lane knows more.
     let missed = get(b"missed");
     assert_eq!(scene.send(&missed).0, Xdp::Pass);
@@ -207,21 +222,141 @@ fn taken_otherwise(one: &Library, other: &Library) -> Option<String> {
     None
 }
 
+/// What has happened to a reply's packet, or to the connection, just before egress has it.
+type Odd = (&'static str, fn(&mut Scene, &mut Packet));
+
+/// Where TCP's header begins.
+const TCP: usize = 34;
+
+#[rustfmt::skip]
+const ODD_REPLIES: &[Odd] = &[
+    ("nothing", |_, _| ()),
+    ("it has left before", |scene, packet| { scene.path.run_tc_egress(&mut packet.duplicate()); }),
+    ("bytes are missing", |_, packet| packet.bytes_mut()[TCP + 7] ^= 64),
+    ("it leaves by another device", |_, packet| { packet.ifindex += 1; packet.route += 1; }),
+    ("its route names another device", |_, packet| packet.route += 1),
+    ("it has no route", |_, packet| packet.route = 0),
+    ("it is handed on", |_, packet| packet.ingress_ifindex = 1),
+    ("it is another socket's", |_, packet| packet.cookie += 1),
+    ("its sum is made", |_, packet| {
+        packet.csum = Csum::None;
+        let at = Layout::of(packet.bytes()).expect("a segment");
+        layout::seal(packet.bytes_mut(), &at);
+    }),
+    ("it ends the stream", |_, packet| packet.bytes_mut()[TCP + 13] |= 1),
+    ("it is pushed", |_, packet| packet.bytes_mut()[TCP + 13] |= 8),
+    ("its clock went back", |_, packet| packet.bytes_mut()[TCP + 26] -= 1),
+    ("it echoes an old stamp", |_, packet| packet.bytes_mut()[TCP + 30] -= 1),
+    ("it leaves by another way", |_, packet| packet.bytes_mut()[5] ^= 1),
+    ("it has other options", |_, packet| packet.bytes_mut()[TCP + 20] = 2),
+    ("it is a piece", |_, packet| packet.bytes_mut()[20] = 0x20),
+    ("its network is another", |_, packet| packet.bytes_mut()[14] = 0x46),
+    ("it says another length", |_, packet| packet.bytes_mut()[17] -= 1),
+    ("it is another service's", |_, packet| packet.bytes_mut()[TCP + 1] ^= 1),
+    ("it is another client's", |_, packet| packet.bytes_mut()[TCP + 3] ^= 1),
+    ("Redis is shut", |scene, _| {
+        // SAFETY: no program runs.
+        unsafe { (*scene.path.control()).open = 2 };
+    }),
+];
+
+/// What comes behind one request; of the last packet each oddness is tried.
+const REPLIES: &[&[&[u8]]] = &[
+    &[b"$5\r\nvalue\r\n"],
+    &[b"$-1\r\n"],
+    &[b"$0\r\n\r\n"],
+    &[b"+OK\r\n"],
+    &[b"-ERR\r\n"],
+    &[b"$-1\r\n", b"$-1\r\n"],
+    &[b"$1\r\nx\r\n$1\r\nx\r\n"],
+    &[b"*1\r\n$1\r\nx\r\n"],
+    &[b"*2\r\n$-1\r\n$12\r\nabcdefghijkl\r\n"],
+    &[b"%1\r\n$1\r\na\r\n$1\r\nb\r\n"],
+    &[b"%2\r\n$1\r\na\r\n$1\r\nb\r\n"],
+    &[b"*1\r\n$1\r\nx\r\n$-1\r\n"],
+    &[b"*1\r\n:12345\r\n"],
+    &[b"*1\r\n:5\r\nvalue\r\n"],
+    &[b"*3\r\n$1\r\nx\r\n", b"$1\r\nx\r\n$1\r\nx\r\n"],
+    &[b"*2\r\n", b"$5\r\nvalue\r\n", b"$5\r\nvalue\r\n"],
+    &[b"$10\r\nval", b"$3\r\nabc\r\n"],
+];
+
+/// What a reply's last packet leaves behind, as [`upset()`] says of a request's; the maps as a hash, for all
+/// are kept.
+fn odd_reply(
+    library: &Library,
+    spliced: bool,
+    replies: &[&[u8]],
+    change: fn(&mut Scene, &mut Packet),
+) -> (String, u64) {
+    let mut scene = begun(library, spliced);
+    let missed = get(b"missed");
+    assert_eq!(scene.send(&missed).0, Xdp::Pass);
+    let (last, before) = replies.split_last().expect("a reply");
+    let mut request = missed.len();
+    for reply in before {
+        scene.served(request, reply);
+        request = 0;
+    }
+    let mut packet = scene.reply(request, last);
+    change(&mut scene, &mut packet);
+    let verdict = scene.path.run_tc_egress(&mut packet);
+    let mut hash = DefaultHasher::new();
+    scene.path.contents().hash(&mut hash);
+    let bytes = packet.bytes();
+    (format!("{verdict:?} {bytes:x?}"), hash.finish())
+}
+
+/// A name of an odd reply, and what it leaves behind.
+type Odds = (String, (String, u64));
+
+/// All odd replies before this build.
+fn odd_replies(library: &Library) -> impl Iterator<Item = Odds> + use<'_> {
+    let cases = [false, true].into_iter().flat_map(|spliced| {
+        let odds = |replies| ODD_REPLIES.iter().map(move |odd| (replies, odd));
+        let all = REPLIES.iter().flat_map(move |replies| odds(*replies));
+        all.map(move |(replies, odd)| (spliced, replies, odd))
+    });
+    cases.map(|(spliced, replies, (name, change))| {
+        let said: Vec<_> = replies
+            .iter()
+            .map(|it| it.escape_ascii().to_string())
+            .collect();
+        let left = odd_reply(library, spliced, replies, *change);
+        (format!("{name}, {spliced}, {said:?}"), left)
+    })
+}
+
+/// The first odd reply that this build takes otherwise.
+fn reply_taken_otherwise(library: &Library, right: &[Odds]) -> Option<String> {
+    let mut both = odd_replies(library).zip(right);
+    let (left, _) = both.find(|(left, right)| left != *right)?;
+    Some(format!("{}: {}", left.0, left.1.0))
+}
+
 #[test]
 fn upset_sockets_are_treated_alike() {
-    let (with, without) = (
-        build("lane-by-hand", &[]),
-        build("lane-off-by-hand", &[OFF]),
-    );
+    let (with, without) = (build("lane-by-hand", &[]), build("lane-off-by-hand", OFF));
     if let Some(text) = taken_otherwise(&with, &without) {
         panic!("{text}");
     }
 }
 
-const LANE: &str = "splice/lane.h";
-const HANDLER: &str = "redis/usual.h";
+#[test]
+fn odd_replies_are_treated_alike() {
+    let without = build("lane-down-off-by-hand", OFF);
+    let right: Vec<_> = odd_replies(&without).collect();
+    if let Some(text) = reply_taken_otherwise(&build("lane-down-by-hand", &[]), &right) {
+        panic!("{text}");
+    }
+}
 
-/// Shown by an upset socket, not by a profile.
+const LANE: &str = "splice/lane.h";
+const DOWN: &str = "splice/lane_down.h";
+const HANDLER: &str = "redis/usual.h";
+const REPLY: &str = "redis/usual_reply.h";
+
+/// Shown by an upset socket or an odd reply, not by a profile.
 const BY_HAND: &str = "";
 
 /// What the lane must not forget: what it leaves to the general path, and what it writes.
@@ -252,9 +387,59 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
     ("hash-with-more-behind", HANDLER, "used && at + 2 == w->p.payload_len && at", "used && at", BY_HAND),
 ];
 
+/// The same of the lane for replies; all are shown by hand.
+#[rustfmt::skip]
+const DOWN_MISTAKES: &[(&str, &str, &str, &str)] = &[
+    ("down-seq-untranslated", DOWN, "bpf_htonl(d->seq + d->out_delta)", "bpf_htonl(d->seq)"),
+    ("down-ack-untranslated", DOWN, "bpf_htonl(d->ack + d->in_delta)", "bpf_htonl(d->ack)"),
+    ("down-stamps-forgotten", DOWN, "bool stamped = d->new_tsval != d->tsval || d->new_tsecr != d->tsecr;", "bool stamped = false;"),
+    ("down-uncounted", DOWN, "\tconn->replies++;\n", ""),
+    ("down-unscanned", DOWN, "\tconn->scan_next = d->seq + d->len;\n", ""),
+    ("down-end-forgotten", DOWN, "\tconn->egress_max = seq_max(conn->egress_max, d->seq + d->len);\n", ""),
+    ("down-way-forgotten", DOWN, "\tegress_way(conn, head, true);\n", ""),
+    ("down-unspoken", DOWN, "\tconn->spoke = 1;\n", ""),
+    ("down-another-socket", DOWN, "return conn->cookie == d->cookie && ", "return "),
+    ("down-another-device", DOWN, "conn->ifindex == d->ifindex &&", ""),
+    ("down-again", DOWN, "conn->scan_next == d->seq &&", ""),
+    ("down-within", DOWN, "conn->out_at == STREAM_BETWEEN &&", ""),
+    ("down-unasked", DOWN, "!seq_after(conn->replies + 1, conn->requests) &&", ""),
+    ("down-new-said", DOWN, "&& handler_down_usual(conn)", ""),
+    ("down-any-reply", DOWN, " ||\n\t    !handler_reply_usual(ctx, tcp_at + DOWN_TCP, d.len)", ""),
+    ("down-sum-made", DOWN, " || !tier_csum_partial(ctx)", ""),
+    ("down-below", DOWN, " || !egress_first(ctx)", ""),
+    ("down-handed-on", DOWN, " || ctx->ingress_ifindex", ""),
+    ("down-stream-ends", DOWN, "(tcp[13] & ~TCP_PSH) != TCP_ACK", "(tcp[13] & ~(TCP_PSH | TCP_FIN)) != TCP_ACK"),
+    ("down-other-length", DOWN, "*(const u16 *)(ip + 2) == bpf_htons(20 + len) &&", ""),
+    ("down-half-an-aggregate", REPLY, "== len && !read_once(ow->h.left);", "== len;"),
+    ("down-more-behind", REPLY, "read_once(ow->pos) == len && !read_once(ow->h.left);", "!read_once(ow->h.left);"),
+    ("down-map-of-values", REPLY, "== '%' ? 2 * n : n;", "== '%' ? n : n;"),
+    ("down-other-element", REPLY, "\tif ((u8)word != '$')\n\t\treturn 0;\n", ""),
+    ("down-any-length", REPLY, "return digits && len == digits + 3 + n + 2;", "return digits;"),
+];
+
+#[test]
+fn mistakes_in_the_lane_for_replies_are_seen() {
+    let without = build("lane-down-off-again", OFF);
+    let right: Vec<_> = odd_replies(&without).collect();
+    let mut unseen = Vec::new();
+    for (name, file, find, replace) in DOWN_MISTAKES {
+        let edit = Edit {
+            file,
+            find,
+            replace,
+        };
+        let seen = reply_taken_otherwise(&build(name, &[edit]), &right);
+        println!("{name}: {}", seen.as_deref().unwrap_or("NOT SEEN"));
+        if seen.is_none() {
+            unseen.push(name);
+        }
+    }
+    assert!(unseen.is_empty(), "not seen: {unseen:?}");
+}
+
 #[test]
 fn mistakes_in_the_lane_make_other_runs() {
-    let without = build("lane-off-again", &[OFF]);
+    let without = build("lane-off-again", OFF);
     let mut unseen = Vec::new();
     for (name, file, find, replace, profile) in MISTAKES {
         let edit = Edit {

@@ -134,7 +134,7 @@ mutations! {
     "use-unnoticed", "Redis is told which keys are used where it evicts by use", "coh-41-policy",
         [("cache/cache.h", "both = (1U << way) * 0x10001U", "both = 1U << way")];
     "old-stamp-echoed", "the kernel's packets echo the client's newest stamp", "tcp-13-timestamps",
-        [("splice/egress.h", "ow->tsecr = conn->in_delta ? seq_max(ow->p.tsecr, conn->ts_recent) : ow->p.tsecr;", "ow->tsecr = ow->p.tsecr;")];
+        [("splice/egress.h", "*tsecr = seq_max(*tsecr, conn->ts_recent);", "*tsecr = *tsecr + 0;")];
     "probe-dropped", "a client's keepalive probe is answered", "tcp-05-keepalive",
         [("splice/ack.h", "p->seq == conn->next && !p->sack_off", "!seq_after(p->seq, conn->next) && !p->sack_off"),
          ("splice/accept.h", "bad |= (end - v->rcv_wup) >> 31;", "bad |= (end + 1 - v->rcv_wup) >> 31;")];
@@ -215,7 +215,7 @@ mutations! {
     "silent-after-fin", "lost fast bytes are repeated after the server's FIN", "tcp-fin-after-fast-bytes",
         [("net/sock.h", "v->speaks = state < 16 && (1U << state & SOCK_STATES_SPEAKING);", "v->speaks = state == TCP_ESTABLISHED;")];
     "any-device", "a connection whose replies leave by another device is not answered", "tcp-25-other-device",
-        [("splice/egress.h", "egress_way(conn, ow, ow->ifindex == conn->ifindex);", "egress_way(conn, ow, true);")];
+        [("splice/egress.h", "egress_way(conn, ow->head, ow->ifindex == conn->ifindex);", "egress_way(conn, ow->head, true);")];
     "untranslated-elsewhere", "what leaves by another device is translated there", "dev-replies-move",
         [("splice/egress.h", "\tif (conn->ifindex != ctx->ifindex)\n\t\tcount(STAT_EGRESS_OTHER_DEVICE);", "\tif (conn->ifindex != ctx->ifindex) {\n\t\tcount(STAT_EGRESS_OTHER_DEVICE);\n\t\treturn TCX_NEXT;\n\t}")];
     "answered-elsewhere", "only by the device by which replies leave is anything answered", "dev-requests-move",

@@ -43,7 +43,7 @@ mutations! {
     "tsval-goes-back", "TSval never goes back (answers)", "calm",
         [("splice/splice.h", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);", "w->out_tsval = sock_tsval(v, w->now);")];
     "tsval-goes-back-down", "TSval never goes back (the kernel's packets)", "races",
-        [("splice/egress.h", "ow->tsval = seq_max(ow->p.tsval, conn->last_tsval);", "ow->tsval = ow->p.tsval;"),
+        [("splice/egress.h", "*tsval = seq_max(*tsval, conn->last_tsval);", "*tsval = *tsval + 0;"),
          ("splice/splice.h", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval);", "w->out_tsval = seq_max(sock_tsval(v, w->now), conn->last_tsval) + 3;")];
     "checksum-unchecked", "the checksum is right in full or the bare pseudo-header sum", "corrupt",
         [("net/checksum.h", "csum_fold(pseudo + sum) == 0xffff;\n\t}\n", "csum_fold(pseudo + sum) != 1;\n\t}\n"),

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* usual_reply.h - what the express lane for replies knows of Redis's: one bulk string or nil, or one
+ * aggregate of them, as GET, MGET and HGETALL are answered, alone in its packet and whole. The scanner
+ * (scan_reply.h) would say the same of them. */
+#pragma once
+#include "base/seam.h"
+#include "net/work.h"
+#include "redis/resp.h"
+#include "redis/scan_reply.h"
+#include "splice/handler.h"
+#include "splice/out_work.h"
+
+/* A bulk string that fills the packet, or nil, is told by its header: true if the len bytes that begin with
+ * word are one whole reply. */
+INLINE bool reply_bulk_whole(u64 word, u32 len)
+{
+	u32 n, digits;
+
+	if ((word & REPLY_NIL_MASK) == REPLY_NIL)
+		return len == 5;
+	digits = resp_header_digits(word, len, &n);
+	return digits && len == digits + 3 + n + 2;
+}
+
+/* The bytes of the bulk string or nil that begins with word; 0: something else does, or its length has more than
+ * three digits. */
+INLINE u32 reply_bulk_short(u64 word)
+{
+	u32 a = (u8)(word >> 8) - '0', b = (u8)(word >> 16) - '0', c = (u8)(word >> 24) - '0';
+
+	if ((u8)word != '$')
+		return 0;
+	if (a > 9)
+		return (word & REPLY_NIL_MASK) == REPLY_NIL ? 5 : 0;
+	if ((u16)(word >> 16) == RESP_CRLF)
+		return a + 6;
+	if (!a || b > 9)
+		return 0;
+	if ((u16)(word >> 24) == RESP_CRLF)
+		return a * 10 + b + 7;
+	return c <= 9 && (u16)(word >> 32) == RESP_CRLF ? a * 100 + b * 10 + c + 8 : 0;
+}
+
+/* Whether the payload at body_at is one aggregate of bulk strings, without a step for each byte or piece:
+ * it is loaded whole. The position is in memory: the verifier must not count it. Global: verified by itself. */
+__noinline int reply_aggregate(struct __sk_buff *ctx, u32 body_at, u32 len)
+{
+	struct out_work *ow = out_work_get();
+	u32 n, digits;
+	u64 word;
+	int i;
+
+	if (!ow || !sized(len, USUAL_REPLY_BYTES) ||
+	    bpf_skb_load_bytes(ctx, body_at, ow->h.usual, len))
+		return 0;
+	word = *(u64 *)ow->h.usual;
+	digits = resp_header_digits(word, len, &n);
+	if (!digits)
+		return 0;
+	ow->h.left = (u8)word == '%' ? 2 * n : n;
+	ow->pos = digits + 3;
+	bpf_for(i, 0, USUAL_REPLY_BYTES / 5)
+	{
+		u32 pos = read_once(ow->pos), bytes;
+
+		if (pos >= len || !read_once(ow->h.left))
+			break;
+		bytes = reply_bulk_short(*(u64 *)(ow->h.usual + (pos & (USUAL_REPLY_BYTES - 1))));
+		if (!bytes)
+			break;
+		ow->h.left--;
+		ow->pos = pos + bytes;
+	}
+	return read_once(ow->pos) == len && !read_once(ow->h.left);
+}
+
+INLINE bool handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len)
+{
+	u64 word = 0;
+
+	if (len == 5 ? bpf_skb_load_bytes(ctx, body_at, &word, 5)
+		     : len < 8 || bpf_skb_load_bytes(ctx, body_at, &word, 8))
+		return false;
+	if ((u8)word == '$')
+		return reply_bulk_whole(word, len);
+	return ((u8)word == '*' || (u8)word == '%') && reply_aggregate(ctx, body_at, len);
+}
+
+/* Such a reply of a connection that waits for nothing else, be it a password's or HELLO's, says nothing new of it. */
+INLINE bool handler_down_usual(const struct conn *conn)
+{
+	return conn->state == CONN_FAST && (conn->h.kept & CONN_K_LET_IN) &&
+	       !(conn->h.kept & CONN_K_TRIAL) && !(conn->flags & CONN_F_OVERFLOW) &&
+	       conn->h.mark_tail == conn->h.mark_head && conn->h.resp &&
+	       conn->h.auth_at != conn->replies + 1;
+}
