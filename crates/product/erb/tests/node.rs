@@ -183,17 +183,21 @@ fn commands_do_what_they_say_and_end_with_their_codes() {
         "{who}"
     );
     assert_eq!(refused(&["node", "check", file]).0, 20);
+    ends(&mut node, &path);
+}
+
+/// A node with three keys is stopped, and its store then spoilt.
+fn ends(node: &mut Node, path: &Path) {
+    let file = path.to_str().expect("text");
     said(&["node", "stop", file]);
     let ended = node.process.wait().expect("it has ended");
     assert!(ended.success(), "{ended}");
     assert_eq!(refused(&["node", "stop", file]).0, 22);
-    assert_eq!(code(&["get", "other"]).0, 23);
+    assert_eq!(refused(&["kv", "get", &node.url, "other"]).0, 23);
     assert!(said(&["node", "check", file]).contains("3 keys"));
-    std::fs::write(&path, vec![0; 1 << 20]).expect("overwritten");
-    assert_eq!(
-        refused(&["node", "start", file, "--listen", "127.0.0.1:0"]).0,
-        21
-    );
+    std::fs::write(path, vec![0; 1 << 20]).expect("overwritten");
+    let start = ["node", "start", file, "--listen", "127.0.0.1:0"];
+    assert_eq!(refused(&start).0, 21);
 }
 
 #[test]
