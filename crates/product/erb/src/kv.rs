@@ -28,6 +28,8 @@ pub enum Failed {
     Usage(String),
     /// Whoever was asked has not said yes.
     NotWanted,
+    /// Nobody reads standard output any more.
+    Unread,
 }
 
 impl From<Error> for Failed {
@@ -58,7 +60,8 @@ pub fn code(error: &Error) -> u8 {
 /// Ends a command.
 pub fn done(done: Done) -> ExitCode {
     let (error, code) = match done {
-        Ok(()) => return ExitCode::SUCCESS,
+        // As of `head`, which has what it wants.
+        Ok(()) | Err(Failed::Unread) => return ExitCode::SUCCESS,
         Err(Failed::Kv(error)) => (error.to_string(), code(&error)),
         Err(Failed::Io(error)) => (error, exit::FAILED),
         Err(Failed::Usage(error)) => (error, exit::USAGE),
@@ -89,15 +92,23 @@ pub fn connect(url: &str) -> Result<Client, Failed> {
     Ok(Client::connect(&url.parse()?)?)
 }
 
-/// Prints a line. Whoever reads it may have gone.
-pub fn print(line: &str) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+/// Prints a line.
+pub fn print(line: &str) -> Done {
+    write(format!("{line}\n").as_bytes())
 }
 
 /// Prints an object as a line of JSON.
-pub fn say(value: &Value) {
-    print(&value.to_string());
+pub fn say(value: &Value) -> Done {
+    print(&value.to_string())
+}
+
+fn write(bytes: &[u8]) -> Done {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failed::Unread,
+        _ => Failed::Io(format!("standard output: {error}")),
+    })
 }
 
 /// When a version was given, to the microsecond.
@@ -127,14 +138,13 @@ fn with_bytes(object: &mut Value, name: &str, bytes: &[u8]) {
     }
 }
 
-fn told(node: &OnlyUrl, key: &OsStr, version: u64) {
-    if node.json {
-        let mut line = json!({ "version": version.to_string() });
-        with_bytes(&mut line, "key", key.as_bytes());
-        say(&line);
-    } else {
-        print(&version.to_string());
+fn told(node: &OnlyUrl, key: &OsStr, version: u64) -> Done {
+    if !node.json {
+        return print(&version.to_string());
     }
+    let mut line = json!({ "version": version.to_string() });
+    with_bytes(&mut line, "key", key.as_bytes());
+    say(&line)
 }
 
 fn put(args: &PutArgs) -> Done {
@@ -151,8 +161,7 @@ fn put(args: &PutArgs) -> Done {
     };
     let mut client = connect(&args.node.url)?;
     let version = client.put(args.key.as_bytes(), &value, args.if_version)?;
-    told(&args.node, &args.key, version);
-    Ok(())
+    told(&args.node, &args.key, version)
 }
 
 fn selector(which: &Which) -> Selector {
@@ -179,12 +188,9 @@ fn get(args: &GetArgs) -> Done {
         let mut line = row(&found.head);
         with_bytes(&mut line, "key", args.key.as_bytes());
         with_bytes(&mut line, "value", &found.value);
-        say(&line);
-        return Ok(());
+        return say(&line);
     }
-    let mut out = io::stdout().lock();
-    let written = out.write_all(&found.value).and_then(|()| out.flush());
-    written.map_err(|error| Failed::Io(format!("standard output: {error}")))
+    write(&found.value)
 }
 
 fn del(args: &DelArgs) -> Done {
@@ -196,8 +202,7 @@ fn del(args: &DelArgs) -> Done {
             result: 0,
         }));
     }
-    told(&args.node, &args.key, version);
-    Ok(())
+    told(&args.node, &args.key, version)
 }
 
 fn ls(args: &LsArgs) -> Done {
@@ -205,20 +210,21 @@ fn ls(args: &LsArgs) -> Done {
     let (moment, since) = (args.as_of.unwrap_or(0), args.changed_since.unwrap_or(0));
     let mut listing = client.listing(args.prefix.as_bytes(), moment, since)?;
     while let Some(page) = client.page(&mut listing)? {
-        page.iter().for_each(|listed| tell_key(&args.node, listed));
+        for listed in &page {
+            tell_key(&args.node, listed)?;
+        }
     }
     Ok(())
 }
 
-fn tell_key(node: &OnlyUrl, listed: &Listed) {
-    if node.json {
-        let mut line = json!({ "version": listed.version.to_string(), "bytes": listed.bytes });
-        with_bytes(&mut line, "key", &listed.key);
-        say(&line);
-    } else {
+fn tell_key(node: &OnlyUrl, listed: &Listed) -> Done {
+    if !node.json {
         let (version, bytes, key) = (listed.version, listed.bytes, shown(&listed.key));
-        print(&format!("{version:>20} {bytes:>8} {key}"));
+        return print(&format!("{version:>20} {bytes:>8} {key}"));
     }
+    let mut line = json!({ "version": listed.version.to_string(), "bytes": listed.bytes });
+    with_bytes(&mut line, "key", &listed.key);
+    say(&line)
 }
 
 fn words(head: &Head) -> Vec<&'static str> {
@@ -249,12 +255,12 @@ fn versions(args: &VersionsArgs) -> Done {
         let (rows, has_more) = client.versions(args.key.as_bytes(), below)?;
         for head in &rows {
             if args.node.json {
-                say(&row(head));
+                say(&row(head))?;
                 continue;
             }
             let is = words(head).join(", ");
             let line = format!("{} {:>8} {is}", time_of(head.version), head.bytes);
-            print(line.trim_end());
+            print(line.trim_end())?;
         }
         match rows.last() {
             Some(last) if has_more => below = last.version,
@@ -272,8 +278,7 @@ fn restore(args: &RestoreArgs) -> Done {
     }
     let mut client = connect(&args.node.url)?;
     let version = client.restore(args.key.as_bytes(), from)?;
-    told(&args.node, &args.key, version);
-    Ok(())
+    told(&args.node, &args.key, version)
 }
 
 fn rollback(args: &RollbackArgs) -> Done {
@@ -298,7 +303,7 @@ fn rollback(args: &RollbackArgs) -> Done {
         print(&format!(
             "rolled back, as version {id}; `erb kv undo {} {id}{prefix}` undoes it",
             args.node.url
-        ));
+        ))?;
     }
     Ok(())
 }
@@ -312,7 +317,7 @@ fn undo(args: &UndoArgs) -> Done {
     };
     let id = roll(&args.node, &wanted, args.caution)?;
     if let Some(id) = id.filter(|_| !args.node.json) {
-        print(&format!("undone, as version {id}, which can be undone too"));
+        print(&format!("undone, as version {id}, which can be undone too"))?;
     }
     Ok(())
 }
@@ -323,9 +328,9 @@ fn roll(node: &OnlyUrl, wanted: &RollBack, caution: Caution) -> Result<Option<u6
     if caution.dry_run {
         let keys = client.count(wanted)?;
         if node.json {
-            say(&json!({ "keys": keys, "dry_run": true }));
+            say(&json!({ "keys": keys, "dry_run": true }))?;
         } else {
-            print(&format!("keys that would change: {keys}"));
+            print(&format!("keys that would change: {keys}"))?;
         }
         return Ok(None);
     }
@@ -335,7 +340,7 @@ fn roll(node: &OnlyUrl, wanted: &RollBack, caution: Caution) -> Result<Option<u6
     }
     let id = client.roll_back(wanted)?;
     if node.json {
-        say(&json!({ "id": id.to_string() }));
+        say(&json!({ "id": id.to_string() }))?;
     }
     Ok(Some(id))
 }
@@ -362,23 +367,24 @@ fn snapshot(command: &SnapshotCommand) -> Done {
     match command {
         SnapshotCommand::Take(node) => {
             let version = connect(&node.url)?.snapshot()?;
-            tell_version(node, version);
+            tell_version(node, version)?;
         }
         SnapshotCommand::Release { node, version } => connect(&node.url)?.release(*version)?,
         SnapshotCommand::List(node) => {
             let marks = connect(&node.url)?.marks()?.into_iter();
-            let held = marks.filter(|mark| mark.kind == MarkKind::Snapshot);
-            held.for_each(|mark| tell_version(node, mark.id));
+            for mark in marks.filter(|mark| mark.kind == MarkKind::Snapshot) {
+                tell_version(node, mark.id)?;
+            }
         }
     }
     Ok(())
 }
 
-fn tell_version(node: &OnlyUrl, version: u64) {
+fn tell_version(node: &OnlyUrl, version: u64) -> Done {
     if node.json {
-        say(&json!({ "version": version.to_string() }));
+        say(&json!({ "version": version.to_string() }))
     } else {
-        print(&version.to_string());
+        print(&version.to_string())
     }
 }
 
@@ -412,15 +418,25 @@ fn retention(args: &RetentionArgs) -> Done {
     if wanted != now {
         client.set_retention(&wanted)?;
     }
+    let before = now;
     let now = client.retention()?;
+    let waits = now != wanted;
     if args.node.json {
-        say(&json!({
+        return say(&json!({
             "min_age_us": now.min_age_us,
             "keep_deleted_us": now.keep_deleted_us,
             "min_count": now.min_count,
+            "less_waits": waits,
         }));
-    } else {
-        retention_lines(&now).iter().for_each(|line| print(line));
+    }
+    for line in retention_lines(&now) {
+        print(&line)?;
+    }
+    if waits {
+        let age = humantime::format_duration(Duration::from_micros(before.min_age_us));
+        print(&format!(
+            "what is less is in force when the node has run for {age}; to choose what is in force now cancels that"
+        ))?;
     }
     Ok(())
 }

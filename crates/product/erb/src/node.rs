@@ -78,7 +78,8 @@ fn format(args: &FormatArgs) -> Result<(), Error> {
     bar.finish_and_clear();
     let layout = layout?;
     if args.json {
-        kv::say(&json!({
+        // The exit code says it too.
+        let _ = kv::say(&json!({
             "path": args.path.display().to_string(),
             "store_bytes": layout.store_bytes,
             "segment_bytes": layout.segment_bytes,
@@ -86,14 +87,14 @@ fn format(args: &FormatArgs) -> Result<(), Error> {
             "shards": layout.shards,
         }));
     } else {
-        println!(
+        let _ = kv::print(&format!(
             "{}: a store of {} with {} segments of {}, {}; start it by `erb node start`",
             args.path.display(),
             BinaryBytes(layout.store_bytes),
             layout.segments(),
             BinaryBytes(layout.segment_bytes),
             counted(u64::from(layout.shards), "shard")
-        );
+        ));
     }
     Ok(())
 }
@@ -120,13 +121,14 @@ fn start(args: &StartArgs) -> Result<(), Error> {
         is_clock_sure: args.clock_ok,
     })?;
     let url = format!("nvme://{}", node.address());
+    // It serves whether or not somebody reads this.
     if args.json {
         let mut line = described(node.contents());
         line["url"] = json!(url);
         line["nqn"] = json!(args.nqn);
-        kv::say(&line);
+        let _ = kv::say(&line);
     } else {
-        kv::print(&format!(
+        let _ = kv::print(&format!(
             "ready: {} at {url}: {}; Ctrl-C ends",
             args.path.display(),
             sentence(node.contents())
@@ -137,7 +139,7 @@ fn start(args: &StartArgs) -> Result<(), Error> {
     let ended = node.run(stop.as_fd());
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     if ended.is_ok() && !args.json {
-        kv::print("ended: everything that was acknowledged is durable");
+        let _ = kv::print("ended: everything that was acknowledged is durable");
     }
     ended
 }
@@ -176,16 +178,16 @@ fn sentence(contents: &Contents) -> String {
 fn check(args: &CheckArgs) -> Result<(), Error> {
     let contents = erb_node::check(&args.path)?;
     if args.json {
-        kv::say(&described(&contents));
+        let _ = kv::say(&described(&contents));
     } else {
-        println!(
+        let _ = kv::print(&format!(
             "{}: it opens: {}, {} and {}, {} of memory",
             args.path.display(),
             sentence(&contents),
             counted(contents.roll_backs, "roll back"),
             counted(contents.snapshots, "snapshot"),
             BinaryBytes(contents.memory_bytes)
-        );
+        ));
     }
     Ok(())
 }
@@ -213,7 +215,7 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
         let (health, retention) = (client.health()?, client.retention()?);
         let time = |version| kv::time_of(version);
         if args.json {
-            kv::say(&json!({
+            return kv::say(&json!({
                 "keys": health.keys,
                 "size_bytes": health.size_bytes,
                 "used_bytes": health.used_bytes,
@@ -225,7 +227,6 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
                 "keep_deleted_us": retention.keep_deleted_us,
                 "min_count": retention.min_count,
             }));
-            return Ok(());
         }
         let full = if health.is_full {
             ": full, writers are refused"
@@ -248,10 +249,10 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
         let damage = ("damage found since the start", health.damaged.to_string());
         let is_damaged = health.damaged > 0;
         for (name, value) in rows.into_iter().chain(is_damaged.then_some(damage)) {
-            kv::print(&format!("{name:<28}{value}"));
+            kv::print(&format!("{name:<28}{value}"))?;
         }
         for line in kv::retention_lines(&retention) {
-            kv::print(&line);
+            kv::print(&line)?;
         }
         Ok(())
     })())

@@ -2,8 +2,11 @@
 //! `erb node` and `erb kv` as they are typed, and a node that is killed under load.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -184,6 +187,37 @@ fn commands_do_what_they_say_and_end_with_their_codes() {
     );
     assert_eq!(refused(&["node", "check", file]).0, 20);
     ends(&mut node, &path);
+}
+
+#[test]
+fn what_cannot_be_printed_is_an_error_and_who_has_read_enough_is_not() {
+    let folder = folder();
+    let path = formatted(&folder, "160M", "1");
+    let node = Node::start(&path);
+    said(&["kv", "put", &node.url, "k", "v"]);
+    let listed = |out: Stdio| {
+        let mut command = erb(&["kv", "ls", &node.url]);
+        command.stdout(out).status().expect("it starts").code()
+    };
+    let full = File::options().write(true).open("/dev/full");
+    assert_eq!(listed(full.expect("it is there").into()), Some(1));
+    let (unread, out) = UnixStream::pair().expect("a pair");
+    drop(unread);
+    assert_eq!(listed(OwnedFd::from(out).into()), Some(0));
+}
+
+#[test]
+fn retention_that_shrinks_says_that_it_waits() {
+    let folder = folder();
+    let path = formatted(&folder, "160M", "1");
+    let node = Node::start(&path);
+    let asked = said(&["kv", "retention", &node.url, "--min-age", "1h"]);
+    assert!(asked.contains("has run for 7days"), "{asked}");
+    let longer = said(&["kv", "retention", &node.url, "--min-age", "8d"]);
+    assert!(
+        longer.contains("8days") && !longer.contains("has run for"),
+        "{longer}"
+    );
 }
 
 /// A node with three keys is stopped, and its store then spoilt.
