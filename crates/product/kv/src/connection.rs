@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use erb_nvme::client::{Call, Connection, Event, Reply, Settings};
+use erb_nvme::client::{Call, Connection, Ended, Event, Reply, Settings};
 use erb_nvme::random::Random;
 
 use crate::error::{Error, Result};
@@ -17,6 +17,8 @@ use crate::url::Url;
 /// Time is looked at so often while an answer is awaited.
 const LOOK: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(5);
+/// A node takes a queue, and proves itself, within this time. A call may take longer.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 256 << 10;
 
 /// Random numbers of the system.
@@ -72,6 +74,9 @@ impl Queue {
                     queue.connection.computed(&computed, queue.now_us());
                 }
                 Some(_) => {}
+                None if queue.begun.elapsed() > HANDSHAKE => {
+                    return Err(Error::Refused(Ended::Slow));
+                }
                 None => queue.go_on(),
             }
         }
