@@ -15,6 +15,8 @@
 #define HEADERS_MIN	   40 /* IPv4 and TCP, without a link layer's */
 #define FRAGMENT_BYTES_MIN 28 /* IPv4 and the least that a first fragment has, without it */
 #define TCP_BYTES_MAX	   60
+#define TCP_BYTES_STAMPED  32	      /* a header with timestamps and no other option */
+#define TCP_STAMPED	   0x0101080a /* how Linux begins them: two NOPs, kind, length */
 #define ETH_P_IP	   0x0800
 #define ETH_P_IPV6	   0x86dd
 #define ETH_P_8021Q	   0x8100
@@ -237,6 +239,13 @@ INLINE bool parse_option(struct pkt *p, const u8 *tcp)
 	return true;
 }
 
+/* Whether this is the header of nearly all packets: ACK, perhaps with PSH, and timestamps alone. */
+INLINE bool tcp_is_usual(const u8 *tcp)
+{
+	return tcp[12] == (TCP_BYTES_STAMPED / 4) << 4 && (tcp[13] & ~TCP_PSH) == TCP_ACK &&
+	       *(const u32 *)(tcp + 20) == bpf_htonl(TCP_STAMPED);
+}
+
 /* TCP header at l4_off; l4_len is what the IP header says. Returns false if it does not fit. */
 INLINE bool parse_tcp(struct pkt *p, const u8 *head, u32 l4_len, bool reply)
 {
@@ -271,7 +280,7 @@ INLINE bool parse_tcp(struct pkt *p, const u8 *head, u32 l4_len, bool reply)
 	if (header_len == 20)
 		return true;
 	/* What every current stack sends: NOP NOP TS. */
-	if (header_len == 32 && *(const u32 *)(tcp + 20) == bpf_htonl(0x0101080a)) {
+	if (header_len == TCP_BYTES_STAMPED && *(const u32 *)(tcp + 20) == bpf_htonl(TCP_STAMPED)) {
 		p->ts_off = 24;
 		p->tsval = load_be32(tcp + 24);
 		p->tsecr = load_be32(tcp + 28);

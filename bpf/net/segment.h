@@ -51,7 +51,7 @@ INLINE void segment_tcp(const struct work *w, u8 *tcp, bool with_ts, u32 len)
 				 (w->out_window & 0xffff));
 	*(u32 *)(tcp + 16) = 0;
 	if (with_ts) {
-		*(u32 *)(tcp + 20) = bpf_htonl(0x0101080a);
+		*(u32 *)(tcp + 20) = bpf_htonl(TCP_STAMPED);
 		store_be32(tcp + 24, w->out_tsval);
 		store_be32(tcp + 28, w->out_tsecr);
 	}

@@ -26,7 +26,6 @@
 #define LANE_LEFT    0	/* no verdict: XDP_ABORTED is never said */
 #define LANE_IP4     34 /* where TCP begins */
 #define LANE_IP6     54
-#define LANE_TCP     32	 /* its header with timestamps */
 #define LANE_REQUEST 96	 /* most bytes of a request */
 #define LANE_REPLY   192 /* and of its reply */
 #define LANE_ASKED   16	 /* and least: what tells whether it is usual */
@@ -68,8 +67,7 @@ INLINE bool lane_ipv4(struct pkt *p, const u8 *ip, u32 len)
 /* Reads TCP's header as parse_tcp() does. */
 INLINE bool lane_tcp(struct pkt *p, const u8 *tcp)
 {
-	if (tcp[12] != (LANE_TCP / 4) << 4 || (tcp[13] & ~TCP_PSH) != TCP_ACK ||
-	    *(const u32 *)(tcp + 20) != bpf_htonl(0x0101080a))
+	if (!tcp_is_usual(tcp))
 		return false;
 	p->key.client_port_be = *(const u16 *)tcp;
 	p->key.server_port_be = *(const u16 *)(tcp + 2);
@@ -80,7 +78,7 @@ INLINE bool lane_tcp(struct pkt *p, const u8 *tcp)
 	p->tsval = load_be32(tcp + 24);
 	p->tsecr = load_be32(tcp + 28);
 	p->flags = tcp[13];
-	p->tcp_bytes = LANE_TCP;
+	p->tcp_bytes = TCP_BYTES_STAMPED;
 	p->ts_off = 24;
 	p->l3_off = ETH_BYTES;
 	p->odd = 0;
@@ -103,7 +101,7 @@ INLINE bool lane_sum_ok(const struct lane_sum *sum)
 INLINE bool lane_read(ctx_t *ctx, struct work *w, const struct control *c, bool six,
 		      struct lane_sum *sum)
 {
-	const u32 tcp_at = six ? LANE_IP6 : LANE_IP4, body_at = tcp_at + LANE_TCP;
+	const u32 tcp_at = six ? LANE_IP6 : LANE_IP4, body_at = tcp_at + TCP_BYTES_STAMPED;
 	u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *body = at + body_at;
 	u32 frame = end - at, last = frame - 8, len = frame - body_at, whole = len & ~7U;
 	u64 word;
@@ -122,8 +120,8 @@ INLINE bool lane_read(ctx_t *ctx, struct work *w, const struct control *c, bool 
 	for (u32 i = 0; i < 16; i += 8)
 		*(u64 *)(w->head + i) = *(u64 *)(at + i);
 	sum->field = *(u16 *)(at + tcp_at + 16);
-	sum->pseudo = csum_pseudo(&w->p, LANE_TCP + len);
-	sum->all = sum->pseudo + csum_words(at + tcp_at, LANE_TCP / 4);
+	sum->pseudo = csum_pseudo(&w->p, TCP_BYTES_STAMPED + len);
+	sum->all = sum->pseudo + csum_words(at + tcp_at, TCP_BYTES_STAMPED / 4);
 #pragma unroll
 	for (u32 i = 0; i < LANE_REQUEST; i += 8) {
 		if (body + i + 8 > end)
@@ -138,7 +136,7 @@ INLINE bool lane_read(ctx_t *ctx, struct work *w, const struct control *c, bool 
 	at = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	opaque(last);
-	if (last > LANE_IP6 + LANE_TCP + LANE_REQUEST || at + last + 8 > end)
+	if (last > LANE_IP6 + TCP_BYTES_STAMPED + LANE_REQUEST || at + last + 8 > end)
 		return false;
 	if (len & 7) { /* the bytes behind the last whole word */
 		word = *(u64 *)(at + last) >> (8 - (len & 7)) * 8;
@@ -151,10 +149,10 @@ INLINE bool lane_read(ctx_t *ctx, struct work *w, const struct control *c, bool 
 /* Writes headers and w->reply over the frame, which is long enough, and cuts it. */
 INLINE int lane_send(ctx_t *ctx, struct work *w, bool six)
 {
-	const u32 tcp_at = six ? LANE_IP6 : LANE_IP4, body_at = tcp_at + LANE_TCP;
+	const u32 tcp_at = six ? LANE_IP6 : LANE_IP4, body_at = tcp_at + TCP_BYTES_STAMPED;
 	u32 len = w->reply_len, from = len - 8, whole = len & ~7U, rest = len & 7;
 	s32 shrink = body_at + len - tier_len(ctx);
-	u64 sum = csum_pseudo(&w->p, LANE_TCP + len), word;
+	u64 sum = csum_pseudo(&w->p, TCP_BYTES_STAMPED + len), word;
 	u8 *at, *end, *tcp;
 
 	if (shrink < 0 && bpf_xdp_adjust_tail(ctx, shrink))
@@ -165,9 +163,9 @@ INLINE int lane_send(ctx_t *ctx, struct work *w, bool six)
 	opaque(whole);
 	if (at + body_at + LANE_LEAST > end || whole > LANE_REPLY)
 		return XDP_DROP;
-	segment_ip(w, at, ETH_BYTES, LANE_TCP + len);
+	segment_ip(w, at, ETH_BYTES, TCP_BYTES_STAMPED + len);
 	segment_tcp(w, tcp, true, len);
-	sum += csum_words(tcp, LANE_TCP / 4);
+	sum += csum_words(tcp, TCP_BYTES_STAMPED / 4);
 	word = *(u64 *)(w->reply + whole) & ((1ULL << rest * 8) - 1);
 	sum += lane_halves(word);
 #pragma unroll
@@ -261,7 +259,7 @@ INLINE int lane_translate(ctx_t *ctx, const struct work *w, bool six, bool bare)
 	u32 *seq, *ack, new_seq, new_ack;
 	u64 diff;
 
-	if (at + tcp_at + LANE_TCP > end)
+	if (at + tcp_at + TCP_BYTES_STAMPED > end)
 		return XDP_DROP;
 	seq = (u32 *)(tcp + 4);
 	ack = (u32 *)(tcp + 8);

@@ -14,7 +14,6 @@
 
 #define LANE_DOWN      1  /* 0: all packets go the general way */
 #define LANE_DOWN_LEFT 0  /* no verdict: TCX_PASS is never said */
-#define DOWN_TCP       32 /* a header with timestamps */
 #define DOWN_MOVES     8  /* of TCP's header: seq and acknowledgement, at 4 */
 #define DOWN_STAMPED   28 /* of it: these, and all up to the timestamps */
 
@@ -59,8 +58,7 @@ INLINE bool down_ip(struct down *d, const u8 *ip, u32 len, u16 port_be, bool six
 /* Reads TCP's header; len: its own and the payload's. */
 INLINE bool down_tcp(struct down *d, const u8 *tcp, u32 len)
 {
-	if (tcp[12] != (DOWN_TCP / 4) << 4 || (tcp[13] & ~TCP_PSH) != TCP_ACK ||
-	    *(const u32 *)(tcp + 20) != bpf_htonl(0x0101080a) || len <= DOWN_TCP)
+	if (!tcp_is_usual(tcp) || len <= TCP_BYTES_STAMPED)
 		return false;
 	d->key.server_port_be = *(const u16 *)tcp;
 	d->key.client_port_be = *(const u16 *)(tcp + 2);
@@ -69,7 +67,7 @@ INLINE bool down_tcp(struct down *d, const u8 *tcp, u32 len)
 	d->ack = load_be32(tcp + 8);
 	d->tsval = load_be32(tcp + 24);
 	d->tsecr = load_be32(tcp + 28);
-	d->len = len - DOWN_TCP;
+	d->len = len - TCP_BYTES_STAMPED;
 	return true;
 }
 
@@ -134,13 +132,13 @@ INLINE int down_of(struct __sk_buff *ctx, const struct control *c, bool six)
 	struct conn *conn;
 	struct down d;
 
-	if (at + tcp_at + DOWN_TCP > end)
+	if (at + tcp_at + TCP_BYTES_STAMPED > end)
 		return LANE_DOWN_LEFT;
 	if (!down_ip(&d, at + ETH_BYTES, len, c->port_be, six, &other))
 		return other ? TCX_NEXT : LANE_DOWN_LEFT;
 	/* The reply is asked for first: most of what leaves the lane does so here, without a look-up. */
-	if (!down_tcp(&d, at + tcp_at, len) || !tier_csum_partial(ctx) || !egress_first(ctx) ||
-	    !handler_reply_usual(ctx, tcp_at + DOWN_TCP, d.len))
+	if (!down_tcp(&d, at + tcp_at, len) || !tier_csum_partial(ctx) ||
+	    !handler_reply_usual(ctx, tcp_at + TCP_BYTES_STAMPED, d.len) || !egress_first(ctx))
 		return LANE_DOWN_LEFT;
 	conn = conn_get(&d.key);
 	if (!conn)
