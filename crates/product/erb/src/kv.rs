@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb kv`.
 
-use std::ffi::OsStr;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -14,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::exit;
 use crate::kv_args::{
-    COUNTER_BITS, Caution, DelArgs, GetArgs, KvCommand, LsArgs, OnlyUrl, PutArgs, RestoreArgs,
-    RetentionArgs, RollbackArgs, SnapshotCommand, UndoArgs, VersionsArgs, Which,
+    COUNTER_BITS, Caution, DelArgs, GetArgs, KvCommand, LsArgs, OfKey, OnlyUrl, PutArgs,
+    RestoreArgs, RetentionArgs, RollbackArgs, SnapshotCommand, UndoArgs, VersionsArgs, Which,
 };
 
 /// Why a command has not done what it was told.
@@ -138,12 +137,12 @@ fn with_bytes(object: &mut Value, name: &str, bytes: &[u8]) {
     }
 }
 
-fn told(node: &OnlyUrl, key: &OsStr, version: u64) -> Done {
-    if !node.json {
+fn told(of: &OfKey, version: u64) -> Done {
+    if !of.node.json {
         return print(&version.to_string());
     }
     let mut line = json!({ "version": version.to_string() });
-    with_bytes(&mut line, "key", key.as_bytes());
+    with_bytes(&mut line, "key", of.key.as_bytes());
     say(&line)
 }
 
@@ -159,9 +158,9 @@ fn put(args: &PutArgs) -> Done {
             value
         }
     };
-    let mut client = connect(&args.node.url)?;
-    let version = client.put(args.key.as_bytes(), &value, args.if_version)?;
-    told(&args.node, &args.key, version)
+    let mut client = connect(&args.of.node.url)?;
+    let version = client.put(args.of.key.as_bytes(), &value, args.if_version)?;
+    told(&args.of, version)
 }
 
 fn selector(which: &Which) -> Selector {
@@ -182,11 +181,11 @@ fn selector(which: &Which) -> Selector {
 }
 
 fn get(args: &GetArgs) -> Done {
-    let mut client = connect(&args.node.url)?;
-    let found = client.get(args.key.as_bytes(), selector(&args.which))?;
-    if args.node.json {
+    let mut client = connect(&args.of.node.url)?;
+    let found = client.get(args.of.key.as_bytes(), selector(&args.which))?;
+    if args.of.node.json {
         let mut line = row(&found.head);
-        with_bytes(&mut line, "key", args.key.as_bytes());
+        with_bytes(&mut line, "key", args.of.key.as_bytes());
         with_bytes(&mut line, "value", &found.value);
         return say(&line);
     }
@@ -194,15 +193,15 @@ fn get(args: &GetArgs) -> Done {
 }
 
 fn del(args: &DelArgs) -> Done {
-    let mut client = connect(&args.node.url)?;
-    let version = client.delete(args.key.as_bytes(), args.if_version)?;
+    let mut client = connect(&args.of.node.url)?;
+    let version = client.delete(args.of.key.as_bytes(), args.if_version)?;
     if version == 0 {
         return Err(Failed::Kv(Error::Status {
             status: Status::ABSENT,
             result: 0,
         }));
     }
-    told(&args.node, &args.key, version)
+    told(&args.of, version)
 }
 
 fn ls(args: &LsArgs) -> Done {
@@ -249,12 +248,12 @@ fn row(head: &Head) -> Value {
 }
 
 fn versions(args: &VersionsArgs) -> Done {
-    let mut client = connect(&args.node.url)?;
+    let mut client = connect(&args.of.node.url)?;
     let mut below = 0;
     loop {
-        let (rows, has_more) = client.versions(args.key.as_bytes(), below)?;
+        let (rows, has_more) = client.versions(args.of.key.as_bytes(), below)?;
         for head in &rows {
-            if args.node.json {
+            if args.of.node.json {
                 say(&row(head))?;
                 continue;
             }
@@ -276,9 +275,9 @@ fn restore(args: &RestoreArgs) -> Done {
             "which version? --version, --back or --as-of says so; `erb kv versions` lists them";
         return Err(Failed::Usage(which.to_owned()));
     }
-    let mut client = connect(&args.node.url)?;
-    let version = client.restore(args.key.as_bytes(), from)?;
-    told(&args.node, &args.key, version)
+    let mut client = connect(&args.of.node.url)?;
+    let version = client.restore(args.of.key.as_bytes(), from)?;
+    told(&args.of, version)
 }
 
 fn rollback(args: &RollbackArgs) -> Done {

@@ -67,6 +67,17 @@ pub struct OnlyUrl {
     pub json: bool,
 }
 
+/// A key of a node.
+#[derive(Clone, Debug, Args)]
+pub struct OfKey {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// The key, 1 to 1,024 bytes.
+    #[arg(value_name = "KEY")]
+    pub key: OsString,
+}
+
 /// Which version of a key.
 #[derive(Clone, Debug, Args)]
 #[group(multiple = false)]
@@ -85,12 +96,9 @@ pub struct Which {
 /// Arguments of `erb kv put`.
 #[derive(Clone, Debug, Args)]
 pub struct PutArgs {
-    /// The node.
+    /// The key, and the node that has it.
     #[command(flatten)]
-    pub node: OnlyUrl,
-    /// The key, 1 to 1,024 bytes.
-    #[arg(value_name = "KEY")]
-    pub key: OsString,
+    pub of: OfKey,
     /// The value [default: what standard input has].
     #[arg(value_name = "VALUE", conflicts_with = "file")]
     pub value: Option<OsString>,
@@ -105,12 +113,9 @@ pub struct PutArgs {
 /// Arguments of `erb kv get`.
 #[derive(Clone, Debug, Args)]
 pub struct GetArgs {
-    /// The node.
+    /// The key, and the node that has it.
     #[command(flatten)]
-    pub node: OnlyUrl,
-    /// The key.
-    #[arg(value_name = "KEY")]
-    pub key: OsString,
+    pub of: OfKey,
     /// Which version [default: the newest].
     #[command(flatten)]
     pub which: Which,
@@ -119,12 +124,9 @@ pub struct GetArgs {
 /// Arguments of `erb kv del`.
 #[derive(Clone, Debug, Args)]
 pub struct DelArgs {
-    /// The node.
+    /// The key, and the node that has it.
     #[command(flatten)]
-    pub node: OnlyUrl,
-    /// The key.
-    #[arg(value_name = "KEY")]
-    pub key: OsString,
+    pub of: OfKey,
     /// Only if the key has this version.
     #[arg(long, value_name = "N")]
     pub if_version: Option<u64>,
@@ -150,23 +152,17 @@ pub struct LsArgs {
 /// Arguments of `erb kv versions`.
 #[derive(Clone, Debug, Args)]
 pub struct VersionsArgs {
-    /// The node.
+    /// The key, and the node that has it.
     #[command(flatten)]
-    pub node: OnlyUrl,
-    /// The key.
-    #[arg(value_name = "KEY")]
-    pub key: OsString,
+    pub of: OfKey,
 }
 
 /// Arguments of `erb kv restore`.
 #[derive(Clone, Debug, Args)]
 pub struct RestoreArgs {
-    /// The node.
+    /// The key, and the node that has it.
     #[command(flatten)]
-    pub node: OnlyUrl,
-    /// The key.
-    #[arg(value_name = "KEY")]
-    pub key: OsString,
+    pub of: OfKey,
     /// Which version.
     #[command(flatten)]
     pub which: Which,

@@ -20,7 +20,7 @@ mod url;
 
 use erb_nvme::auth::Policy;
 use erb_nvme::client::{Settings, calls};
-use erb_nvme::layout::{self, HEAD_BYTES, ListingRequest};
+use erb_nvme::layout::{self, HEAD_BYTES, LOG_HEAD_BYTES, ListingRequest};
 use erb_nvme::limits::{KEY_BYTES_MAX, SHORT_KEY_BYTES_MAX, TRANSFER_BYTES_MAX};
 use erb_nvme::pdu::Digests;
 use erb_nvme::random::Random;
@@ -44,8 +44,6 @@ const TIMEOUT_US: u64 = 60_000_000;
 const PAGE_BYTES: usize = 128 << 10;
 /// A log of marks is read in pieces of this many bytes.
 const LOG_PIECE: usize = 64 << 10;
-const LOG_HEAD: usize = 64;
-const MARK_BYTES: usize = 32;
 
 /// A value and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,7 +286,7 @@ impl Client {
     /// # Errors
     /// The node says why; it is not there.
     pub fn health(&mut self) -> Result<Health> {
-        let call = calls::log(log::STATUS, self.namespace, 1, 0, LOG_HEAD);
+        let call = calls::log(log::STATUS, self.namespace, 1, 0, LOG_HEAD_BYTES);
         let reply = self.admin.call(call)?;
         layout::health_of(&reply.data).ok_or(Error::Answer)
     }
@@ -304,16 +302,14 @@ impl Client {
                 let (offset, namespace) = (all.len() as u64, self.namespace);
                 let call = calls::log(log::MARKS, namespace, 1, offset, LOG_PIECE);
                 all.extend_from_slice(&self.admin.call(call)?.data);
-                let head = all.get(..LOG_HEAD).ok_or(Error::Answer)?;
-                let count = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
-                if all.len() >= LOG_HEAD + count * MARK_BYTES {
+                if all.len() >= layout::marks_len(&all).ok_or(Error::Answer)? {
                     break;
                 }
             }
             let (generation, marks) = layout::marks_of(&all).ok_or(Error::Answer)?;
             if all.len() > LOG_PIECE {
                 // Pieces belong together if nothing has moved meanwhile.
-                let call = calls::log(log::MARKS, self.namespace, 1, 0, LOG_HEAD);
+                let call = calls::log(log::MARKS, self.namespace, 1, 0, LOG_HEAD_BYTES);
                 let again = self.admin.call(call)?.data;
                 if again.get(..8) != Some(&generation.to_le_bytes()[..]) {
                     continue 'changed;

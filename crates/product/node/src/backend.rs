@@ -104,7 +104,7 @@ impl Store {
         self.scan();
         let watermark = self.watermark();
         while let Some(entry) = self.answers.first_entry() {
-            let ((version, ticket), _) = (*entry.key(), ());
+            let (version, ticket) = *entry.key();
             if version > watermark {
                 break;
             }

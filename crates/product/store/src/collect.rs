@@ -160,6 +160,11 @@ impl Collector {
         self.looked = None;
     }
 
+    /// How often a segment of the log had been taken into use when this use of it began; none: it is no segment of it.
+    pub(crate) fn uses(&self, number: u32) -> Option<u32> {
+        self.segments.get(&number).map(|it| it.segment.seat.uses)
+    }
+
     /// Copies wait to be counted.
     fn waits(&self) -> bool {
         !self.moved.is_empty()

@@ -197,28 +197,24 @@ impl<R: Rules + Copy> Shard<R> {
     }
 
     fn finish_scrub(&mut self) {
-        let segments = &self.collector.segments;
-        let Some(under) = &self.scrub.under else {
+        let collector = &self.collector;
+        let is_over = |under: &mut Under| {
+            let segment = collector.segments.get(&under.number);
+            segment.is_none_or(|it| under.at >= it.limit())
+        };
+        let Some(under) = self.scrub.under.take_if(is_over) else {
             return;
         };
-        let segment = segments.get(&under.number);
-        if segment.is_some_and(|it| under.at < it.limit()) {
-            return;
-        }
-        let Some(under) = self.scrub.under.take() else {
-            return;
-        };
-        let uses = |number: &u32| segments.get(number).map(|it| it.segment.seat.uses);
-        self.scrub
-            .rotten
-            .retain(|(number, of), _| *number != under.number && uses(number) == Some(*of));
+        self.scrub.rotten.retain(|(number, of), _| {
+            *number != under.number && collector.uses(*number) == Some(*of)
+        });
         self.scrub.scrubbed.segments += 1;
         self.scrub.scrubbed.bytes += under.at;
         self.scrub.scrubbed.rotten += under.found.len() as u64;
         let told: usize = self.scrub.rotten.values().map(Vec::len).sum();
         let mut found = under.found;
         found.truncate(ROTTEN_MAX - told.min(ROTTEN_MAX));
-        if let Some(of) = uses(&under.number).filter(|_| !found.is_empty()) {
+        if let Some(of) = collector.uses(under.number).filter(|_| !found.is_empty()) {
             self.scrub.rotten.insert((under.number, of), found);
         }
     }
@@ -232,9 +228,7 @@ impl<R: Rules + Copy> Shard<R> {
     /// Places that are not what was written, as far as somebody needs them.
     pub fn rotten(&self) -> impl Iterator<Item = &Rot> {
         let is_there = |number: u32, of: u32| {
-            let segment = self.collector.segments.get(&number);
-            let is_same = segment.is_some_and(|it| it.segment.seat.uses == of);
-            is_same && self.versions.needed(number).records > 0
+            self.collector.uses(number) == Some(of) && self.versions.needed(number).records > 0
         };
         let is_needed = |rot: &&Rot| {
             rot.key.as_ref().is_none_or(|(namespace, bytes)| {

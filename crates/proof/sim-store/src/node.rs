@@ -259,7 +259,7 @@ impl Node {
     pub(crate) fn scrub_fast(&mut self) -> Result<(), String> {
         let at = self.random.u16(..self.store.layout.shards);
         let run_us = self.store.control.run_us() * (SCRUB_PERIOD_US / 10_000_000);
-        let _ = self.scrub(at, run_us);
+        self.scrub(at, run_us);
         let shard = &self.store.shards[usize::from(at)];
         match shard.rotten().next() {
             Some(rot) => Err(format!("scrub has found {rot:?}")),

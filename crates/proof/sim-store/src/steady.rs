@@ -329,7 +329,7 @@ impl Steady {
         for at in 0..self.node.store.layout.shards {
             for run_us in [0, SCRUB_PERIOD_US] {
                 for _ in 0..PATIENCE {
-                    let _ = self.node.scrub(at, self.scrub_us + run_us);
+                    self.node.scrub(at, self.scrub_us + run_us);
                 }
             }
         }

@@ -11,7 +11,8 @@
 use crate::backend::{Health, Mark, MarkKind};
 use crate::bytes::{put_u32, put_u64, take, u32_at, u64_at};
 
-const LOG_HEAD_BYTES: usize = 64;
+/// Bytes of a log's head; the log of status has no more.
+pub const LOG_HEAD_BYTES: usize = 64;
 const MARK_BYTES: usize = 32;
 
 /// The log of status.
@@ -63,6 +64,14 @@ pub fn marks_bytes(generation: u64, marks: &[Mark]) -> Vec<u8> {
         row[28] = mark.kind as u8;
     }
     bytes
+}
+
+/// Bytes of the log of marks, by its head; none: that is no head.
+#[must_use]
+pub fn marks_len(head: &[u8]) -> Option<usize> {
+    let head = head.get(..LOG_HEAD_BYTES)?;
+    let rows = usize::try_from(u32_at(head, 8)).ok()?;
+    rows.checked_mul(MARK_BYTES)?.checked_add(LOG_HEAD_BYTES)
 }
 
 /// The log of marks: its generation and its rows. Pieces with different generations do not belong together.
