@@ -99,7 +99,7 @@ pub struct TestLab {
 }
 
 impl TestLab {
-    /// A boosted lab that serves.
+    /// A boosted lab that serves and never steps aside.
     ///
     /// # Panics
     /// If it does not come up.
@@ -108,7 +108,7 @@ impl TestLab {
         Self::boosted_with(name, &[])
     }
 
-    /// A boosted lab with more words for `erb lab up`.
+    /// A boosted lab with more words for `erb lab up`; it never steps aside.
     ///
     /// # Panics
     /// If it does not come up and serve.
@@ -117,7 +117,7 @@ impl TestLab {
         Self::boosted_in(Turn::beside(), name, words)
     }
 
-    /// A boosted lab while no other test is at work: for who measures pace.
+    /// The same while no other test is at work: for who measures pace.
     ///
     /// # Panics
     /// If it does not come up and serve.
@@ -126,9 +126,21 @@ impl TestLab {
         Self::boosted_in(Turn::alone(), name, words)
     }
 
+    /// A boosted lab whose ERB decides itself when to step aside.
+    ///
+    /// # Panics
+    /// If it does not come up and serve.
+    #[must_use]
+    pub fn boosted_as_users_do(name: &str, words: &[&str]) -> Self {
+        let lab = Self::up(name, &[&["--mode", "read"], words].concat());
+        lab.wait_admitting();
+        lab
+    }
+
     fn boosted_in(turn: Turn, name: &str, words: &[&str]) -> Self {
         let lab = Self::up_in(turn, name, &[&["--mode", "read"], words].concat());
         lab.wait_admitting();
+        lab.never_aside();
         lab
     }
 
@@ -308,8 +320,8 @@ impl TestLab {
         command.output().expect("run erb")
     }
 
-    /// Keeps ERB at looking every read up: for a test of what is answered, on a machine so slow that a
-    /// cold cache may seem not to pay. When it steps aside is shown elsewhere.
+    /// Keeps ERB at looking every read up: for a test of what is answered, on a machine so slow that
+    /// a cold cache, or a crowd of writers, may seem not to pay.
     ///
     /// # Panics
     /// If `erb aside` fails.

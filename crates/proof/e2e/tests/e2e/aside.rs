@@ -134,7 +134,7 @@ fn wait_reports(lab: &TestLab, of_read: bool) {
 
 #[test]
 fn writes_of_what_nobody_reads_are_not_reported_for_long() {
-    let lab = TestLab::boosted_with("aside-writes", &["--direct"]);
+    let lab = TestLab::boosted_as_users_do("aside-writes", &["--direct"]);
     let (writes, mut conn) = (AtomicUsize::new(1), lab.client());
     scope(|scope| {
         for seed in 0..CLIENTS {
@@ -156,7 +156,7 @@ fn writes_of_what_nobody_reads_are_not_reported_for_long() {
 
 #[test]
 fn what_was_read_is_true_however_redis_is_told_to_report() {
-    let lab = TestLab::boosted_with("aside-reports", &["--direct"]);
+    let lab = TestLab::boosted_as_users_do("aside-reports", &["--direct"]);
     let (mut conn, mut unseen) = (lab.client(), lab.unseen());
     for round in 0..6 {
         let of_read = round % 2 == 0;
@@ -187,7 +187,7 @@ fn what_was_read_is_true_however_redis_is_told_to_report() {
 
 #[test]
 fn a_redis_that_remembers_too_much_is_told_to_report_all() {
-    let lab = TestLab::boosted_with("aside-list", &["--direct"]);
+    let lab = TestLab::boosted_as_users_do("aside-list", &["--direct"]);
     let (mut reader, mut conn) = (lab.unseen(), lab.client());
     let done = lab.erb(&["aside", "2"]);
     assert!(done.status.success(), "{done:?}");

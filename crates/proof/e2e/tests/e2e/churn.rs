@@ -238,6 +238,7 @@ fn boosted_as(name: &str, words: &[&str]) -> TestLab {
     let output = lab.boost(&[&["--dev", "s0"], words].concat());
     assert!(output.status.success(), "{output:?}");
     lab.wait_admitting();
+    lab.never_aside(); // a crowd only writes
     lab
 }
 
@@ -263,7 +264,6 @@ fn fast_gets(lab: &TestLab, conn: &mut Conn, count: u64) -> u64 {
 fn beyond_the_connection_limit_nobody_else_is_slower_and_it_recovers() {
     raise_file_limit();
     let lab = boosted_as("crowd", &["--connections", &TABLE.to_string()]);
-    lab.never_aside(); // the crowd only writes
     lab.add_client_address(SECOND);
     let mut other = client_from_second(&lab);
     set(&mut other, "hot", "v");

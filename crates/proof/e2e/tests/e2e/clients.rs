@@ -27,7 +27,6 @@ fn connections_of_real_clients_end_up_fast() {
         "--prepare-only",
     ]));
     let lab = TestLab::boosted_with("clients", &["--direct"]);
-    lab.never_aside();
     if let Some(without) = without_answers(&lab) {
         panic!("{without} {}", lab.counters().text("FAST REFUSE FILL MISS"));
     }

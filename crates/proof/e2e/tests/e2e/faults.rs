@@ -39,7 +39,7 @@ fn replies_are_byte_exact_under_all_faults() {
 
 #[test]
 fn replies_are_byte_exact_under_all_faults_over_ipv6() {
-    let mut lab = TestLab::boosted("faults6");
+    let mut lab = TestLab::boosted_as_users_do("faults6", &[]);
     let target = lab.address6();
     byte_exact_under_faults(&mut lab, target, scaled(SECONDS.0 / 2, SECONDS.1 / 2));
 }

@@ -23,13 +23,13 @@ fn check(lab: &TestLab, words: &str) -> Report {
 
 #[test]
 fn concurrent_histories_are_linearizable() {
-    let lab = TestLab::boosted_with("history", &["--direct"]);
+    let lab = TestLab::boosted_as_users_do("history", &["--direct"]);
     check(&lab, "");
 }
 
 #[test]
 fn concurrent_histories_are_linearizable_on_a_slow_lossy_link() {
-    let lab = TestLab::boosted("historyloss");
+    let lab = TestLab::boosted_as_users_do("historyloss", &[]);
     lab.link("loss=1% dup=1% reorder=2% delay=500us");
     check(&lab, "--conns 32 --keys 16");
 }

@@ -118,7 +118,6 @@ fn flood(admin: &mut Conn, prefix: &str, count: u32) {
 #[test]
 fn keys_that_erb_answers_are_not_the_first_that_redis_evicts() {
     let lab = TestLab::boosted_with("evict", &["--direct"]);
-    lab.never_aside();
     let (mut admin, mut reader) = (lab.unseen(), lab.client());
     // Ten of a sample decide: what is used is then never the oldest of them.
     let config = "CONFIG SET maxmemory 8mb maxmemory-policy allkeys-lru maxmemory-samples 10";
