@@ -7,14 +7,16 @@
 #define CSUM_CHUNK 512 /* bpf_csum_diff takes at most MAX_BPF_STACK bytes before Linux 6.13 */
 #define CSUM_SHORT 128 /* up to here adding in place costs less than the helper's calls */
 
+/* The halves of a sum added to it crosswise: the carry of the lower ones ends in the upper ones, where it
+ * belongs. So once for each width. */
 INLINE u16 csum_fold(u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (u16)sum;
+	u32 half;
+
+	sum += sum << 32 | sum >> 32;
+	half = sum >> 32;
+	half += half << 16 | half >> 16;
+	return half >> 16;
 }
 
 /* Sum of n 32-bit words, added in place: for headers a helper call costs more than the adds. */

@@ -9,6 +9,15 @@ INLINE u8 lower(u8 ch)
 	return ch >= 'A' && ch <= 'Z' ? ch | 0x20 : ch;
 }
 
+/* The same of eight bytes at once: the upper bit of each says whether it is such a letter. */
+INLINE u64 lower_word(u64 word)
+{
+	u64 low = word & 0x7f7f7f7f7f7f7f7fULL;
+	u64 from_a = low + 0x3f3f3f3f3f3f3f3fULL, above_z = low + 0x2525252525252525ULL;
+
+	return word | (from_a & ~above_z & ~word & 0x8080808080808080ULL) >> 2;
+}
+
 INLINE struct command_row *command_row(const struct command_key *key)
 {
 	return bpf_map_lookup_elem(&erb_commands, key);

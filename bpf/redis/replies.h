@@ -54,7 +54,7 @@ INLINE u32 bulk_bytes(u64 word, u32 left)
 {
 	u32 n, digits;
 
-	if ((word & REPLY_NIL_MASK) == REPLY_NIL)
+	if ((word & RESP_NIL_MASK) == RESP_NIL)
 		return 5;
 	if ((u8)word != '$')
 		return 0;
@@ -184,28 +184,24 @@ INLINE void reply_modes(struct conn *conn, const struct out_work *ow)
 		conn->h.kept &= ~CONN_K_TRIAL;
 }
 
-/* Whether the packet is one whole bulk string or nil, by its header, which is in ow->head. */
-INLINE bool reply_one_bulk(const struct out_work *ow)
+/* Notes whether the packet is one whole reply that its first word tells, and "+OK". AUTH's is left to the scanner. */
+INLINE void reply_whole(const struct conn *conn, struct out_work *ow)
 {
 	u32 at = ow->p.payload_off;
 	u64 word;
 
+	ow->h.whole = ow->h.said_ok = 0;
 	opaque(at);
-	if (at > HEAD_BYTES - RESP_HEADER_BYTES)
-		return false;
+	if (at > HEAD_BYTES - RESP_HEADER_BYTES || ow->scan_from != ow->p.seq ||
+	    conn->out_at != STREAM_BETWEEN || ow->h.found.auth_at == 1)
+		return;
 	word = *(const u64 *)(ow->head + at);
-	return (u8)word == '$' && reply_bulk_whole(word, ow->p.payload_len);
-}
-
-/* Whether the packet is one whole "+OK". */
-INLINE bool reply_is_ok(const struct out_work *ow)
-{
-	u32 at = ow->p.payload_off;
-
-	opaque(at);
-	if (ow->p.payload_len != RESP_OK_BYTES || at > HEAD_BYTES - RESP_HEADER_BYTES)
-		return false;
-	return (*(const u64 *)(ow->head + at) & 0xffffffffffULL) == RESP_OK;
+	if ((u8)word == '$') {
+		ow->h.whole = reply_bulk_whole(word, ow->p.payload_len);
+		return;
+	}
+	ow->h.whole = reply_line_whole(word, ow->p.payload_len);
+	ow->h.said_ok = ow->h.whole && (u8)word == '+';
 }
 
 /* The SET to which Redis has said OK, if what it says is to be shown; 0: none. W2. Lock held, replies
@@ -234,16 +230,13 @@ INLINE void handler_down_scan(struct __sk_buff *ctx, struct out_work *ow, struct
 {
 	struct reply_found *found = &ow->h.found;
 
-	ow->h.whole =
-	    ow->scan_from == ow->p.seq && conn->out_at == STREAM_BETWEEN && reply_one_bulk(ow);
-	ow->h.said_ok = !ow->h.whole && reply_is_ok(ow) && ow->scan_from == ow->p.seq &&
-			conn->out_at == STREAM_BETWEEN;
 	found->done = found->pushes = 0;
 	found->bars = found->success = 0;
 	found->authed = found->errors = found->map = 0;
 	found->noauth = found->noperm = found->ran = 0;
 	ow->h.auth_at = read_once(conn->h.auth_at);
 	found->auth_at = ow->h.auth_at ? ow->h.auth_at - conn->replies : 0;
+	reply_whole(conn, ow);
 	if (ow->h.whole) {
 		ow->h.scan.state = RP_TYPE;
 		found->done = found->success = 1;

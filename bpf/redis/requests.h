@@ -2,11 +2,13 @@
 /* requests.h - packets that go up, as Redis will read them: scanned, and their effects taken. */
 #pragma once
 #include "base/seam.h"
+#include "net/chunk.h"
 #include "net/packet.h"
 #include "net/work.h"
 #include "redis/effects.h"
 #include "redis/get.h"
 #include "redis/modes.h"
+#include "redis/resp.h"
 #include "redis/scan_request.h"
 #include "redis/through.h"
 #include "splice/handler.h"
@@ -27,6 +29,45 @@ __noinline int scan_packet_step(void)
 	w->scan_pos = pos + scan_request_step(&w->h.scan, &w->h.found, c, w->chunk.bytes,
 					      pos - w->chunk.at, w->chunk.end - pos);
 	return 0;
+}
+
+/* Takes the arguments that are not kept, lie whole in the packet and begin in the piece at hand, but for a
+ * command's last one, as so many steps would: their lengths alone are read. Returns whether there was one. The
+ * position is in memory, as in scan_packet(), so a plain loop of so many turns is verified in as many. Global:
+ * verified by itself. */
+__noinline int scan_packet_args(void)
+{
+	struct work *w = work_get();
+	u32 began, left, stop, i;
+
+	if (!w)
+		return 0;
+	began = w->scan_pos;
+	left = w->h.scan.args_left;
+	stop = w->h.scan.args_total - w->h.scan.key_next; /* what is left at the next key */
+	if (!stop || stop > left)			  /* none comes: then at the last one */
+		stop = 1;
+	for (i = 0; i < ARGS_AT_ONCE && left > stop; i++, left--) {
+		u32 pos = read_once(w->scan_pos), at = pos - w->chunk.at, bytes;
+
+		opaque(at);
+		if (pos + SCAN_WORD > w->chunk.end || at >= SCAN_CHUNK)
+			break;
+		bytes = resp_bulk_bytes(*(u64 *)(w->chunk.bytes + at), false);
+		if (!bytes || pos + bytes > w->scan_len)
+			break;
+		w->scan_pos = pos + bytes;
+	}
+	w->h.scan.args_left = left;
+	return w->scan_pos != began;
+}
+
+/* Whether scan_packet_args() is worth a call. */
+INLINE bool scan_many_left(const struct scan_request *s)
+{
+	u32 left = read_once(s->args_left);
+
+	return s->state == RQ_BULK && left > 1 && s->args_total - left > 1;
 }
 
 /* What is due with this packet of a command that was counted before it was whole: S3. Nothing if it
@@ -128,7 +169,8 @@ __noinline int scan_packet(ctx_t *ctx)
 			w->h.scan.state = RQ_LOST;
 			break;
 		}
-		scan_packet_step();
+		if (!scan_many_left(&w->h.scan) || !scan_packet_args())
+			scan_packet_step();
 	}
 	if (read_once(w->scan_pos) < end)
 		w->h.scan.state = RQ_LOST;

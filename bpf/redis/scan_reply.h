@@ -175,9 +175,6 @@ INLINE void scan_reply_skip(struct scan_reply *s, struct reply_found *f, u32 n)
 		reply_element_done(s, f);
 }
 
-#define REPLY_NIL      0x0a0d312d24ULL /* "$-1\r\n" */
-#define REPLY_NIL_MASK 0xffffffffffULL
-
 /* The header of a bulk string or an aggregate that lies whole in the next bytes, as nearly all do:
  * one to four digits. Takes it as scan_reply_byte() would, byte by byte, and returns its length, or
  * 0 and takes nothing. State RP_TYPE; avail: how many bytes of word are the stream's. */
@@ -188,7 +185,7 @@ INLINE u32 scan_reply_header(struct scan_reply *s, struct reply_found *f, u64 wo
 
 	if (type != '$' && type != '*' && type != '%' && type != '~')
 		return 0;
-	if ((word & REPLY_NIL_MASK) == REPLY_NIL && avail >= 5) {
+	if ((word & RESP_NIL_MASK) == RESP_NIL && avail >= 5) {
 		reply_type(s, f, type);
 		reply_element_done(s, f);
 		return 5;

@@ -27,6 +27,7 @@
 
 #define BULK_BYTES_MAX (512U << 20) /* Redis's default proto-max-bulk-len */
 #define ARGS_MAX       (1U << 20)
+#define ARGS_AT_ONCE   32 /* that scan_packet_args() takes; YCSB's HSET has 22 */
 
 /* What scanning one packet found; per-CPU memory. Effects carry the request's number, counted from
  * the packet's first (1 = the first to complete). */
@@ -204,11 +205,17 @@ INLINE void scan_kept(struct scan_request *s, struct scan_found *f, const struct
 		found_key(f, s, c);
 }
 
+/* Whether the bytes of an argument are kept: those of a name, and of keys. */
+INLINE bool arg_kept(const struct scan_request *s, u32 index)
+{
+	return index < 2 || index == s->key_next;
+}
+
 /* An argument's length is known: decide whether to keep its bytes. */
 INLINE void scan_body_begin(struct scan_request *s, struct scan_found *f, const struct control *c)
 {
 	u32 index = s->args_total - s->args_left;
-	bool kept = index < 2 || index == s->key_next;
+	bool kept = arg_kept(s, index);
 
 	s->skip = s->number;
 	if (index == 0) {
@@ -235,6 +242,32 @@ INLINE void scan_body_begin(struct scan_request *s, struct scan_found *f, const 
 		scan_kept(s, f, c, index);
 	else
 		s->args_left--;
+}
+
+/* The next n bytes of an argument that is kept: a word of it, or what is left; word has zeros behind them. As so
+ * many bytes would be taken, at a word's begin. */
+INLINE void scan_body_word(struct scan_request *s, const struct control *c, u64 word, u32 n)
+{
+	bool named = s->args_left == s->args_total;
+	u32 at = named ? s->name_len : s->sub_len;
+
+	opaque(at);
+	if (at <= NAME_BYTES_MAX - 8) {
+		*(u64 *)((named ? s->name : s->sub) + at) = lower_word(word);
+		if (named)
+			s->name_len = at + n;
+		else
+			s->sub_len = at + n;
+	}
+	if (!named && s->has_key) {
+		s->word = n < 8 ? word : 0;
+		s->word_len = n & 7;
+		if (n == 8)
+			s->hash = hash_word(&c->hash, s->hash, word, (s->number - s->skip) / 8);
+	}
+	s->skip -= n;
+	if (!s->skip)
+		s->state = RQ_BODY_CR;
 }
 
 /* A byte of an argument that is kept. */
@@ -388,8 +421,6 @@ INLINE void scan_request_settle(struct scan_request *s, struct scan_found *f)
 	}
 }
 
-#define REQUEST_BODY_STEP 8 /* bytes of an argument per step: bounds the verifier's work */
-
 /* "*<n>\r\n" or "$<n>\r\n" of one to four digits that lies whole in the next bytes, as nearly all
  * do. Takes it as scan_request_byte() would, byte by byte, and returns its length, or 0 and takes
  * nothing. avail: how many bytes of word are the stream's. */
@@ -415,14 +446,14 @@ INLINE u32 scan_request_header(struct scan_request *s, struct scan_found *f,
 INLINE u32 scan_request_body(struct scan_request *s, struct scan_found *f, const struct control *c,
 			     const u8 *chunk, u32 at, u32 avail)
 {
-	u32 n = s->skip < avail ? s->skip : avail;
+	u64 word = *(const u64 *)(chunk + (at & (SCAN_CHUNK - 1)));
+	u32 n = s->skip < 8 ? s->skip : 8;
 
-	if (n > REQUEST_BODY_STEP)
-		n = REQUEST_BODY_STEP;
-	for (u32 i = 0; i < REQUEST_BODY_STEP; i++) {
-		if (i >= n)
-			break;
-		scan_body_byte(s, c, chunk[(at + i) & (SCAN_CHUNK - 1)]);
+	if ((s->number - s->skip) % 8 || n > avail) { /* a packet or a piece has ended in a word */
+		scan_body_byte(s, c, word);
+		n = 1;
+	} else {
+		scan_body_word(s, c, n < 8 ? word & ((1ULL << n * 8) - 1) : word, n);
 	}
 	if (s->state != RQ_BODY_CR || n + 2 > avail ||
 	    *(const u16 *)(chunk + ((at + n) & (SCAN_CHUNK - 1))) != RESP_CRLF)

@@ -18,9 +18,7 @@
 #define RESP_ARRAY3_BULK3 0x0a0d33240a0d332aULL /* "*3\r\n$3\r\n" */
 #define RESP_SET_CRLF	  0x0a0d746573ULL	/* "set\r\n" */
 #define THROUGH_KEY_AT	  13			/* of a SET: where its key's header begins */
-#define RESP_OK		  0x0a0d4b4f2bULL	/* "+OK\r\n" */
-#define RESP_OK_BYTES	  5
-#define THROUGH_BYTES_MAX (CLASS1_BYTES + 48) /* value, key and what RESP says around them */
+#define THROUGH_BYTES_MAX (CLASS1_BYTES + 48)	/* value, key and what RESP says around them */
 
 _Static_assert(THROUGH_BYTES_MAX <= PAYLOAD_BYTES, "it lies in the copy of the packet");
 _Static_assert(sizeof(struct slot) % 4 == 0 && CLASS1_BYTES % 8 == 0, "words of a slot");

@@ -6,7 +6,6 @@
 #include "base/seam.h"
 #include "net/work.h"
 #include "redis/resp.h"
-#include "redis/scan_reply.h"
 #include "splice/handler.h"
 #include "splice/out_work.h"
 
@@ -16,29 +15,22 @@ INLINE bool reply_bulk_whole(u64 word, u32 len)
 {
 	u32 n, digits;
 
-	if ((word & REPLY_NIL_MASK) == REPLY_NIL)
+	if ((word & RESP_NIL_MASK) == RESP_NIL)
 		return len == 5;
 	digits = resp_header_digits(word, len, &n);
 	return digits && len == digits + 3 + n + 2;
 }
 
-/* The bytes of the bulk string or nil that begins with word; 0: something else does, or its length has more than
- * three digits. */
-INLINE u32 reply_bulk_short(u64 word)
+/* The same of "+OK" and of a number of one or two digits, as writes are answered. */
+INLINE bool reply_line_whole(u64 word, u32 len)
 {
-	u32 a = (u8)(word >> 8) - '0', b = (u8)(word >> 16) - '0', c = (u8)(word >> 24) - '0';
-
-	if ((u8)word != '$')
-		return 0;
-	if (a > 9)
-		return (word & REPLY_NIL_MASK) == REPLY_NIL ? 5 : 0;
+	if ((word & RESP_OK_MASK) == RESP_OK)
+		return len == RESP_OK_BYTES;
+	if ((u8)word != ':' || (u8)((word >> 8) - '0') > 9)
+		return false;
 	if ((u16)(word >> 16) == RESP_CRLF)
-		return a + 6;
-	if (!a || b > 9)
-		return 0;
-	if ((u16)(word >> 24) == RESP_CRLF)
-		return a * 10 + b + 7;
-	return c <= 9 && (u16)(word >> 32) == RESP_CRLF ? a * 100 + b * 10 + c + 8 : 0;
+		return len == 4;
+	return (u8)((word >> 16) - '0') <= 9 && (u16)(word >> 24) == RESP_CRLF && len == 5;
 }
 
 /* Whether the payload at body_at is one aggregate of bulk strings, without a step for each byte or piece:
@@ -65,7 +57,8 @@ __noinline int reply_aggregate(struct __sk_buff *ctx, u32 body_at, u32 len)
 
 		if (pos >= len || !read_once(ow->h.left))
 			break;
-		bytes = reply_bulk_short(*(u64 *)(ow->h.usual + (pos & (USUAL_REPLY_BYTES - 1))));
+		bytes =
+		    resp_bulk_bytes(*(u64 *)(ow->h.usual + (pos & (USUAL_REPLY_BYTES - 1))), true);
 		if (!bytes)
 			break;
 		ow->h.left--;

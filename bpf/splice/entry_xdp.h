@@ -13,12 +13,14 @@
 SEC("xdp")
 int erb_xdp(struct xdp_md *ctx)
 {
-	struct control *c = control_get();
-	struct work *w = work_get();
 	int action = lane(ctx);
+	struct control *c;
+	struct work *w;
 
 	if (action != LANE_LEFT)
 		return action;
+	c = control_get();
+	w = work_get();
 	if (!c || !w)
 		return XDP_PASS;
 	switch (ingress_parse(ctx)) {

@@ -82,15 +82,16 @@ INLINE u32 conn_unacked(const struct conn *conn, u32 ack)
 	return seq_before(from, end) ? end - from : 0;
 }
 
+#define RTT_MOST_US 60000000U /* an echo that is older, or of a time to come, says nothing */
+
 /* Smoothed RTT (RFC 6298) from the client's timestamp echo. */
 INLINE void conn_rtt(struct conn *conn, const struct pkt *p, const struct sock_view *v, u64 now)
 {
-	u32 unit_us = v->fixed.usec_ts ? 1 : 1000, rtt, diff;
-	s32 age = sock_tsval(v, now) - p->tsecr;
+	u32 age = sock_tsval(v, now) - p->tsecr, rtt, diff;
 
-	if (!p->ts_off || !p->tsecr || age < 0 || age > 60000000 / (s32)unit_us)
+	if (!p->ts_off || !p->tsecr || age > (v->fixed.usec_ts ? RTT_MOST_US : RTT_MOST_US / 1000))
 		return;
-	rtt = (u32)age * unit_us;
+	rtt = v->fixed.usec_ts ? age : age * 1000;
 	if (!conn->rtt_us) {
 		conn->rtt_us = rtt | 1;
 		conn->rttvar_us = rtt / 2;

@@ -91,8 +91,13 @@ pub(crate) fn acts() -> Vec<(&'static str, Act)> {
     acts
 }
 
-/// SETs of keys that are not cached, and are.
-fn writes() -> [(&'static str, Act); 6] {
+/// SETs of keys that are not cached, and are; a hash of YCSB's.
+fn writes() -> [(&'static str, Act); 8] {
+    let mut hset = vec![b"HSET".to_vec(), b"another hash".to_vec()];
+    for field in numbered("field") {
+        hset.extend([field, vec![b'v'; 100]]);
+    }
+    let hset: Vec<&[u8]> = hset.iter().map(Vec::as_slice).collect();
     let ok = || Act::Reply(b"+OK\r\n".to_vec());
     let hit = || Act::Hit(get(KEY), bulk(&VALUE));
     [
@@ -103,6 +108,8 @@ fn writes() -> [(&'static str, Act); 6] {
         ("set-through-reply", ok()),
         ("", hit()),
         ("hit-through", hit()),
+        ("hset", Act::Up(command(&hset))),
+        ("hset-reply", Act::Reply(b":10\r\n".to_vec())),
     ]
 }
 

@@ -355,6 +355,7 @@ const LANE: &str = "splice/lane.h";
 const DOWN: &str = "splice/lane_down.h";
 const HANDLER: &str = "redis/usual.h";
 const REPLY: &str = "redis/usual_reply.h";
+const RESP: &str = "redis/resp.h";
 
 /// Shown by an upset socket or an odd reply, not by a profile.
 const BY_HAND: &str = "";
@@ -413,7 +414,7 @@ const DOWN_MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("down-half-an-aggregate", REPLY, "== len && !read_once(ow->h.left);", "== len;"),
     ("down-more-behind", REPLY, "read_once(ow->pos) == len && !read_once(ow->h.left);", "!read_once(ow->h.left);"),
     ("down-map-of-values", REPLY, "== '%' ? 2 * n : n;", "== '%' ? n : n;"),
-    ("down-other-element", REPLY, "\tif ((u8)word != '$')\n\t\treturn 0;\n", ""),
+    ("down-other-element", RESP, "\tif ((u8)word != '$')\n\t\treturn 0;\n", ""),
     ("down-any-length", REPLY, "return digits && len == digits + 3 + n + 2;", "return digits;"),
 ];
 

@@ -6,6 +6,8 @@ mod corpus;
 mod far;
 mod hashing;
 mod mutants;
+mod programs;
 mod races;
+mod streams;
 mod torture;
 mod window;
