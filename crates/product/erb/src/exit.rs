@@ -66,6 +66,8 @@ mod tests {
             CONDITION,
             NODE_REFUSES,
             NOT_KNOWN,
+            NOT_LET_IN,
+            SECRETS_FILE,
         ]) {
             assert!(HELP.contains(&format!("\n  {code} ")), "{code}");
         }

@@ -3,18 +3,20 @@
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use erb_kv::{
-    Client, Error, Head, Listed, MarkKind, Retention, RollBack, Selector, Status, Target,
+    Client, Error, Head, Identity, Listed, MarkKind, NoSecret, Retention, RollBack, Secrets,
+    Selector, Status, Target,
 };
 use serde_json::{Value, json};
 
 use crate::exit;
 use crate::kv_args::{
     COUNTER_BITS, Caution, DelArgs, GetArgs, KvCommand, LsArgs, OfKey, OnlyUrl, PutArgs,
-    RestoreArgs, RetentionArgs, RollbackArgs, SnapshotCommand, UndoArgs, VersionsArgs, Which,
+    RestoreArgs, RetentionArgs, RollbackArgs, SnapshotCommand, UndoArgs, VersionsArgs, Which, Who,
 };
 
 /// Why a command has not done what it was told.
@@ -23,6 +25,10 @@ pub enum Failed {
     Kv(Error),
     /// A file, or standard input.
     Io(String),
+    /// A file with secrets that is not to be read.
+    SecretFile(erb_node::Error),
+    /// A file without secrets.
+    Secret(PathBuf, NoSecret),
     /// What was typed.
     Usage(String),
     /// Whoever was asked has not said yes.
@@ -44,6 +50,7 @@ pub fn code(error: &Error) -> u8 {
     match error {
         Error::Url(_) | Error::Size => exit::USAGE,
         Error::Unreachable { .. } | Error::Refused(_) => exit::NODE_UNREACHABLE,
+        Error::NotLetIn(_) => exit::NOT_LET_IN,
         Error::Lost => exit::NOT_KNOWN,
         Error::NotTaken(_) | Error::Answer => exit::FAILED,
         Error::Status { status, .. } => match *status {
@@ -63,6 +70,10 @@ pub fn done(done: Done) -> ExitCode {
         Ok(()) | Err(Failed::Unread) => return ExitCode::SUCCESS,
         Err(Failed::Kv(error)) => (error.to_string(), code(&error)),
         Err(Failed::Io(error)) => (error, exit::FAILED),
+        Err(Failed::SecretFile(error)) => (error.to_string(), exit::SECRETS_FILE),
+        Err(Failed::Secret(path, error)) => {
+            (format!("{}: {error}", path.display()), exit::SECRETS_FILE)
+        }
         Err(Failed::Usage(error)) => (error, exit::USAGE),
         Err(Failed::NotWanted) => ("nothing was changed".to_owned(), exit::FAILED),
     };
@@ -86,9 +97,26 @@ pub fn run(command: &KvCommand) -> ExitCode {
     })
 }
 
-/// Connects to what was typed.
-pub fn connect(url: &str) -> Result<Client, Failed> {
-    Ok(Client::connect(&url.parse()?)?)
+/// Connects to what was typed, as whom was typed.
+pub fn connect(node: &OnlyUrl) -> Result<Client, Failed> {
+    connect_to(&node.url, &node.who)
+}
+
+/// The same of parts.
+pub fn connect_to(url: &str, who: &Who) -> Result<Client, Failed> {
+    let url = url.parse()?;
+    let Some(host) = &who.host_nqn else {
+        return Ok(Client::connect(&url)?);
+    };
+    let secrets = who.secret_file.as_deref().map(|path| {
+        let text = erb_node::read_private(path).map_err(Failed::SecretFile)?;
+        Secrets::parse(&text).map_err(|error| Failed::Secret(path.to_owned(), error))
+    });
+    let identity = Identity {
+        host: host.clone(),
+        secrets: secrets.transpose()?,
+    };
+    Ok(Client::connect_as(&url, &identity)?)
 }
 
 /// Prints a line.
@@ -158,7 +186,7 @@ fn put(args: &PutArgs) -> Done {
             value
         }
     };
-    let mut client = connect(&args.of.node.url)?;
+    let mut client = connect(&args.of.node)?;
     let version = client.put(args.of.key.as_bytes(), &value, args.if_version)?;
     told(&args.of, version)
 }
@@ -181,7 +209,7 @@ fn selector(which: &Which) -> Selector {
 }
 
 fn get(args: &GetArgs) -> Done {
-    let mut client = connect(&args.of.node.url)?;
+    let mut client = connect(&args.of.node)?;
     let found = client.get(args.of.key.as_bytes(), selector(&args.which))?;
     if args.of.node.json {
         let mut line = row(&found.head);
@@ -193,7 +221,7 @@ fn get(args: &GetArgs) -> Done {
 }
 
 fn del(args: &DelArgs) -> Done {
-    let mut client = connect(&args.of.node.url)?;
+    let mut client = connect(&args.of.node)?;
     let version = client.delete(args.of.key.as_bytes(), args.if_version)?;
     if version == 0 {
         return Err(Failed::Kv(Error::Status {
@@ -205,7 +233,7 @@ fn del(args: &DelArgs) -> Done {
 }
 
 fn ls(args: &LsArgs) -> Done {
-    let mut client = connect(&args.node.url)?;
+    let mut client = connect(&args.node)?;
     let (moment, since) = (args.as_of.unwrap_or(0), args.changed_since.unwrap_or(0));
     let mut listing = client.listing(args.prefix.as_bytes(), moment, since)?;
     while let Some(page) = client.page(&mut listing)? {
@@ -248,7 +276,7 @@ fn row(head: &Head) -> Value {
 }
 
 fn versions(args: &VersionsArgs) -> Done {
-    let mut client = connect(&args.of.node.url)?;
+    let mut client = connect(&args.of.node)?;
     let mut below = 0;
     loop {
         let (rows, has_more) = client.versions(args.of.key.as_bytes(), below)?;
@@ -275,7 +303,7 @@ fn restore(args: &RestoreArgs) -> Done {
             "which version? --version, --back or --as-of says so; `erb kv versions` lists them";
         return Err(Failed::Usage(which.to_owned()));
     }
-    let mut client = connect(&args.of.node.url)?;
+    let mut client = connect(&args.of.node)?;
     let version = client.restore(args.of.key.as_bytes(), from)?;
     told(&args.of, version)
 }
@@ -323,7 +351,7 @@ fn undo(args: &UndoArgs) -> Done {
 
 /// Counts, asks, and rolls back: the id, if that was done.
 fn roll(node: &OnlyUrl, wanted: &RollBack, caution: Caution) -> Result<Option<u64>, Failed> {
-    let mut client = connect(&node.url)?;
+    let mut client = connect(node)?;
     if caution.dry_run {
         let keys = client.count(wanted)?;
         if node.json {
@@ -365,12 +393,12 @@ fn confirm(keys: u64) -> Done {
 fn snapshot(command: &SnapshotCommand) -> Done {
     match command {
         SnapshotCommand::Take(node) => {
-            let version = connect(&node.url)?.snapshot()?;
+            let version = connect(node)?.snapshot()?;
             tell_version(node, version)?;
         }
-        SnapshotCommand::Release { node, version } => connect(&node.url)?.release(*version)?,
+        SnapshotCommand::Release { node, version } => connect(node)?.release(*version)?,
         SnapshotCommand::List(node) => {
-            let marks = connect(&node.url)?.marks()?.into_iter();
+            let marks = connect(node)?.marks()?.into_iter();
             for mark in marks.filter(|mark| mark.kind == MarkKind::Snapshot) {
                 tell_version(node, mark.id)?;
             }
@@ -402,7 +430,7 @@ pub fn retention_lines(retention: &Retention) -> [String; 3] {
 }
 
 fn retention(args: &RetentionArgs) -> Done {
-    let mut client = connect(&args.node.url)?;
+    let mut client = connect(&args.node)?;
     let now = client.retention()?;
     let us = |time: Option<Duration>, before| {
         time.map_or(before, |it| {

@@ -62,9 +62,28 @@ pub struct OnlyUrl {
     /// The store: nvme://HOST:PORT/NQN#NAMESPACE, of which HOST alone is needed.
     #[arg(value_name = "URL")]
     pub url: String,
+    /// Who asks.
+    #[command(flatten)]
+    pub who: Who,
     /// Print JSON. Versions are strings there.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Who asks, of a node that asks for proof.
+#[derive(Clone, Debug, Args)]
+pub struct Who {
+    /// This host's name, as the node's file of hosts has it.
+    #[arg(long, value_name = "NQN", env = "ERB_HOST_NQN")]
+    pub host_nqn: Option<String>,
+    /// File with this host's secret; in its second line the node's, if the node has to prove itself too.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ERB_SECRET_FILE",
+        requires = "host_nqn"
+    )]
+    pub secret_file: Option<PathBuf>,
 }
 
 /// A key of a node.

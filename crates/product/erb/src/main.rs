@@ -8,6 +8,8 @@ mod doctor;
 mod doctor_file;
 mod exit;
 mod fill;
+mod host;
+mod host_args;
 mod kv;
 mod kv_args;
 mod node;

@@ -5,23 +5,24 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use erb_node::{Contents, Error, Format, Node, Options, Role};
+use erb_node::{Contents, Error, Format, Node, Note, Options};
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit;
+use crate::host;
 use crate::kv;
-use crate::node_args::{
-    CheckArgs, FormatArgs, NodeCommand, NodeStatusArgs, RoleArg, StartArgs, StopArgs,
-};
+use crate::node_args::{CheckArgs, FormatArgs, NodeCommand, NodeStatusArgs, StartArgs, StopArgs};
 
 /// Runs the command.
 pub fn run(command: &NodeCommand) -> ExitCode {
     let done = match command {
         NodeCommand::Format(args) => format(args),
         NodeCommand::Start(args) => start(args),
+        NodeCommand::Host { command } => host::run(command),
         NodeCommand::Check(args) => check(args),
         NodeCommand::Stop(args) => return stop(args),
         NodeCommand::Status(args) => return status(args),
@@ -38,7 +39,15 @@ pub fn run(command: &NodeCommand) -> ExitCode {
 /// The code of an error of the node.
 pub const fn code(error: &Error) -> u8 {
     match error {
-        Error::NotAFile(_) | Error::NotLoopback(_) | Error::Exists(_) => exit::USAGE,
+        Error::NotAFile(_)
+        | Error::NotLoopback(_)
+        | Error::Exists(_)
+        | Error::UnknownHost(_)
+        | Error::KnownHost(_)
+        | Error::Nqn(_) => exit::USAGE,
+        Error::NotPrivate { .. } | Error::Hosts { .. } | Error::OldHosts { .. } => {
+            exit::SECRETS_FILE
+        }
         Error::Size(_) | Error::Layout(_) => exit::SIZE,
         Error::Address { .. } => exit::ADDRESS,
         Error::InUse { .. } => exit::STORE_IN_USE,
@@ -99,7 +108,8 @@ fn format(args: &FormatArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn start(args: &StartArgs) -> Result<(), Error> {
+/// What can be read from once the node shall end.
+fn stopped(args: &StartArgs) -> Result<UnixStream, Error> {
     let failed = |what| move |source| Error::System { what, source };
     let (told, stop) = UnixStream::pair().map_err(failed("no socket is to be had"))?;
     for signal in [SIGINT, SIGTERM] {
@@ -107,20 +117,49 @@ fn start(args: &StartArgs) -> Result<(), Error> {
         let registered = signal_hook::low_level::pipe::register(signal, told);
         registered.map_err(failed("signals cannot be waited for"))?;
     }
+    if args.hosts.is_some() {
+        // Who asks for the file to be read need not: it is read twice a second.
+        let registered = signal_hook::flag::register(SIGHUP, Arc::default());
+        registered.map_err(failed("signals cannot be waited for"))?;
+    }
+    Ok(stop)
+}
+
+fn tell(note: Note) {
+    match note {
+        Note::Hosts(count) => eprintln!("hosts: {} may connect", counted(count as u64, "host")),
+        Note::HostsKept(error) => {
+            eprintln!("warning: {error}; until then those may connect who could before");
+        }
+        Note::Failed { from, why, count } => {
+            let more = match count {
+                1 => String::new(),
+                count => format!(" ({count} times)"),
+            };
+            eprintln!("warning: {from}: {why}{more}");
+        }
+    }
+}
+
+fn start(args: &StartArgs) -> Result<(), Error> {
+    let stop = stopped(args)?;
     let node = Node::open(&Options {
         path: args.path.clone(),
         address: args.listen,
         nqn: args.nqn.clone(),
         memory_bytes: bytes(&args.memory)?,
-        role: match args.role {
-            RoleArg::Reader => Role::Reader,
-            RoleArg::Writer => Role::Writer,
-            RoleArg::Restorer => Role::Restorer,
-            RoleArg::Admin => Role::Admin,
-        },
+        role: args.role.into(),
+        hosts: args.hosts.clone(),
+        is_open_to_all: args.insecure,
         is_clock_sure: args.clock_ok,
     })?;
     let url = format!("nvme://{}", node.address());
+    if args.insecure {
+        eprintln!(
+            "warning: nobody needs a secret: whoever can reach {} may do what --role says",
+            node.address()
+        );
+    }
     // It serves whether or not somebody reads this.
     if args.json {
         let mut line = described(node.contents());
@@ -136,7 +175,7 @@ fn start(args: &StartArgs) -> Result<(), Error> {
     }
     // Who was not started by systemd has nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
-    let ended = node.run(stop.as_fd());
+    let ended = node.run_and_tell(stop.as_fd(), &mut tell);
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     if ended.is_ok() && !args.json {
         let _ = kv::print("ended: everything that was acknowledged is durable");
@@ -211,7 +250,7 @@ fn stop(args: &StopArgs) -> ExitCode {
 
 fn status(args: &NodeStatusArgs) -> ExitCode {
     kv::done((|| {
-        let mut client = kv::connect(&args.url)?;
+        let mut client = kv::connect_to(&args.url, &args.who)?;
         let (health, retention) = (client.health()?, client.retention()?);
         let time = |version| kv::time_of(version);
         if args.json {

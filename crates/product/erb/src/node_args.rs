@@ -6,6 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use erb_node::Role;
+
+use crate::host_args::HostCommand;
+use crate::kv_args::Who;
 
 /// Commands of `erb node`.
 #[derive(Debug, Subcommand)]
@@ -14,9 +18,19 @@ pub enum NodeCommand {
     Format(FormatArgs),
     /// Serve a store over NVMe/TCP until SIGTERM or Ctrl-C. Says when it is ready, to systemd too.
     ///
-    /// Whoever can connect may do what --role says. There are no secrets yet, so it listens on this machine's
-    /// loopback addresses alone.
+    /// With --hosts the hosts of that file may connect, from everywhere. Each proves that it knows its secret, and may
+    /// do what its role says. Without it whoever is on this machine may do what --role says, and nobody else can
+    /// connect.
     Start(StartArgs),
+    /// Say which hosts may connect, by which secrets, and what each may do.
+    ///
+    /// A running node reads the file twice a second. Connections of hosts that were removed, or have another secret
+    /// or role, end.
+    Host {
+        /// What to do.
+        #[command(subcommand)]
+        command: HostCommand,
+    },
     /// Show how the store of a running node is.
     Status(NodeStatusArgs),
     /// Recover a store without writing: whether it opens, and what is in it. No node may have it open.
@@ -61,9 +75,15 @@ pub struct StartArgs {
     /// used up, writes are refused.
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub memory: String,
-    /// What whoever connects may do.
-    #[arg(long, value_enum, default_value_t = RoleArg::Admin)]
+    /// The hosts that may connect, as `erb node host` has written them. Only its owner may read or write the file.
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
+    /// What whoever connects may do, without --hosts.
+    #[arg(long, value_enum, default_value_t = RoleArg::Admin, conflicts_with = "hosts")]
     pub role: RoleArg,
+    /// Let everybody in who can reach the address, from other machines too, without any proof.
+    #[arg(long, conflicts_with = "hosts")]
+    pub insecure: bool,
     /// This machine's clock is right, although the store has seen a much later or much earlier one.
     #[arg(long)]
     pub clock_ok: bool,
@@ -85,12 +105,26 @@ pub enum RoleArg {
     Admin,
 }
 
+impl From<RoleArg> for Role {
+    fn from(role: RoleArg) -> Self {
+        match role {
+            RoleArg::Reader => Self::Reader,
+            RoleArg::Writer => Self::Writer,
+            RoleArg::Restorer => Self::Restorer,
+            RoleArg::Admin => Self::Admin,
+        }
+    }
+}
+
 /// Arguments of `erb node status`.
 #[derive(Clone, Debug, Args)]
 pub struct NodeStatusArgs {
     /// The node: nvme://HOST:PORT/NQN#NAMESPACE, of which HOST alone is needed.
     #[arg(value_name = "URL", default_value = "nvme://127.0.0.1")]
     pub url: String,
+    /// Who asks.
+    #[command(flatten)]
+    pub who: Who,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

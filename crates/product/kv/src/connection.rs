@@ -68,7 +68,7 @@ impl Queue {
         };
         while !queue.connection.is_up() {
             match queue.connection.event() {
-                Some(Event::Ended(ended)) => return Err(Error::Refused(ended)),
+                Some(Event::Ended(ended)) => return Err(ended.into()),
                 Some(Event::Compute(job)) => {
                     let computed = job.run();
                     queue.connection.computed(&computed, queue.now_us());

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use erb_nvme::auth::Failure;
 use erb_nvme::client::{Ended, NotTaken};
 use erb_nvme::status::Status;
 
@@ -25,6 +26,9 @@ pub enum Error {
     /// The connection did not come up.
     #[error("the node does not take the connection: {0}")]
     Refused(Ended),
+    /// The node does not let this host in.
+    #[error("{0}")]
+    NotLetIn(NotLetIn),
     /// The connection ended while an answer was awaited.
     #[error(
         "the connection ended before the answer came, so it is not known whether that was done: list the key's \
@@ -48,6 +52,42 @@ pub enum Error {
     /// A key is too short or too long.
     #[error("a key has 1 to 1,024 bytes, and key and value together less than 1 MiB")]
     Size,
+}
+
+/// Why a node does not let a host in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotLetIn {
+    /// It is not listed.
+    #[error(
+        "the node does not know this host: it wants the name and the secret of one that `erb node host add` has made"
+    )]
+    Unknown,
+    /// It has no secret.
+    #[error("the node asks for a secret: give the one that `erb node host add` has printed")]
+    NoSecret,
+    /// Its secret is another one.
+    #[error(
+        "the node refuses this host's secret: `erb node host rekey` makes another one; if a controller's secret was \
+         given too, the node may have none"
+    )]
+    Secret,
+    /// The node is not the one that was meant.
+    #[error(
+        "the node does not prove that it knows the controller's secret: it may be another one, so nothing was sent"
+    )]
+    NoProof,
+}
+
+impl From<Ended> for Error {
+    fn from(ended: Ended) -> Self {
+        Self::NotLetIn(match ended {
+            Ended::Refused(Status::CONNECT_HOST) => NotLetIn::Unknown,
+            Ended::NoSecret => NotLetIn::NoSecret,
+            Ended::NoProof => NotLetIn::NoProof,
+            Ended::Authentication(Failure::Failed) => NotLetIn::Secret,
+            other => return Self::Refused(other),
+        })
+    }
 }
 
 impl Error {
@@ -79,7 +119,7 @@ fn sentence(status: Status, result: u64) -> String {
              larger store"
         }
         Status::DAMAGED => "the value is damaged on the disk: restore the key from another version",
-        Status::DENIED => "the node's role for whoever connects does not allow it",
+        Status::DENIED => "the role that the node gives this host does not allow it",
         Status::INVALID_NAMESPACE => "there is no such namespace",
         Status::VALUE_SIZE => "a value has at most 1 MiB",
         Status::KEY_SIZE => "a key has 1 to 1,024 bytes",

@@ -8,6 +8,8 @@
 //! # Ok::<(), erb_kv::Error>(())
 //! ```
 //!
+//! A node that other machines can reach asks for proof: [`Identity`] has what a host is known by.
+//!
 //! A client makes one call at a time. Who wants several under way connects several times, which is cheap.
 //!
 //! Invariants:
@@ -19,6 +21,7 @@ mod error;
 mod url;
 
 use erb_nvme::auth::Policy;
+pub use erb_nvme::auth::{NoSecret, Secret, Secrets};
 use erb_nvme::client::{Settings, calls};
 use erb_nvme::layout::{self, HEAD_BYTES, LOG_HEAD_BYTES, ListingRequest};
 use erb_nvme::limits::{KEY_BYTES_MAX, SHORT_KEY_BYTES_MAX, TRANSFER_BYTES_MAX};
@@ -32,7 +35,7 @@ pub use erb_nvme::backend::{
     Target, Write,
 };
 pub use erb_nvme::status::Status;
-pub use error::{Error, Result};
+pub use error::{Error, NotLetIn, Result};
 pub use url::Url;
 
 use connection::{Queue, SystemRandom};
@@ -86,17 +89,45 @@ fn named(key: &[u8]) -> Result<Key> {
     }
 }
 
+/// What a node knows a host by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its NQN.
+    pub host: String,
+    /// The host's secret, and the node's if the node has to prove itself too.
+    ///
+    /// ```
+    /// # let text = "DHHC-1:00:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQHMnzFi:";
+    /// assert!(erb_kv::Secrets::parse(text).is_ok());
+    /// ```
+    pub secrets: Option<Secrets>,
+}
+
 impl Client {
-    /// Connects.
+    /// Connects to a node that asks for no proof, under a name that nobody else has.
     ///
     /// # Errors
     /// The node cannot be reached, or does not want this host.
     pub fn connect(url: &Url) -> Result<Self> {
+        let mut drawn = [0; 16];
+        random(&mut drawn);
+        let hex: String = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
+        let identity = Identity {
+            host: format!("nqn.2026-11.org.erb:host:{hex}"),
+            secrets: None,
+        };
+        Self::connect_as(url, &identity)
+    }
+
+    /// Connects as a host that the node knows.
+    ///
+    /// # Errors
+    /// The node cannot be reached, or does not let this host in; it has not proved itself, and should have.
+    pub fn connect_as(url: &Url, identity: &Identity) -> Result<Self> {
         let mut host_id = [0; 16];
         random(&mut host_id);
-        let hex: String = host_id.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut settings = Settings {
-            host: format!("nqn.2026-11.org.erb:host:{hex}"),
+            host: identity.host.clone(),
             host_id,
             subsystem: url.nqn.clone(),
             controller: ANY_CONTROLLER,
@@ -107,7 +138,7 @@ impl Client {
             digests: Digests::default(),
             alignment: 0,
             io_queues: 1,
-            secrets: None,
+            secrets: identity.secrets.clone(),
             policy: Policy::default(),
             in_capsule_bytes: 8192,
             timeout_us: TIMEOUT_US,

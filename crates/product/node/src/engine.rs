@@ -25,6 +25,7 @@ use crate::buffer::Aligned;
 use crate::disk::{Disk, IoEnded, IoId};
 use crate::error::{Error, Result, system};
 use crate::file::StoreFile;
+use crate::hosts::HostsFile;
 
 /// The control log hears of time so often. While a segment is scrubbed each shard reads a piece of 1 MiB of it by then.
 const TICK_US: u64 = 100_000;
@@ -139,6 +140,17 @@ impl Engine {
                 .map_err(system("io_uring does not work"))?;
         }
         Ok(engine)
+    }
+
+    /// Remembers which hosts the store is served to.
+    ///
+    /// # Errors
+    /// It was served to those of a newer file.
+    pub(crate) fn serve_hosts(&mut self, path: &Path, hosts: &HostsFile) -> Result<()> {
+        let is_newest = self.store.control.serve_hosts(hosts.generation);
+        is_newest.then_some(()).ok_or_else(|| Error::OldHosts {
+            path: path.to_owned(),
+        })
     }
 
     fn lacks_ceiling(&self) -> bool {

@@ -9,6 +9,8 @@ use erb_store::layout::NoLayout;
 use erb_store::opening::OpenError;
 use erb_store::version::Doubt;
 
+use crate::hosts::NoHosts;
+
 /// Why the node does not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -89,12 +91,46 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// Others than this machine could connect.
+    /// Others than this machine could connect, and need no secret.
     #[error(
-        "{0}: it can be reached from other machines, and hosts cannot be given secrets yet: listen on 127.0.0.1 or \
-         [::1], and let ssh or WireGuard bring others there"
+        "{0}: it can be reached from other machines, and nobody would need a secret: `erb node host add` makes a file \
+         of hosts, which --hosts names; --insecure lets everybody in all the same"
     )]
     NotLoopback(SocketAddr),
+    /// A file with secrets that others may know or change.
+    #[error("{path}: it has secrets, and {why}")]
+    NotPrivate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A file that is no hosts'.
+    #[error("{path}: no file of hosts: {source}")]
+    Hosts {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: NoHosts,
+    },
+    /// The file of hosts is a copy of before a change.
+    #[error(
+        "{path}: the store was served to hosts of a newer file, so this is an old copy, and may have hosts that were \
+         removed since: look through it, then `erb node host confirm` makes it the newest"
+    )]
+    OldHosts {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A host is not in the file.
+    #[error("{0}: there is no such host")]
+    UnknownHost(String),
+    /// A host is in the file already.
+    #[error("{0}: it is there already: `rekey` gives it another secret, `role` another role")]
+    KnownHost(String),
+    /// A host cannot be added.
+    #[error(transparent)]
+    Nqn(NoHosts),
     /// A write has failed.
     #[error(
         "a write to the store has failed, so nothing more was acknowledged: look at the device, then start again"

@@ -40,7 +40,10 @@ pub(crate) struct StoreFile {
     path: PathBuf,
 }
 
-fn failed<'a>(path: &'a Path, what: &'static str) -> impl FnOnce(io::Error) -> Error + 'a {
+pub(crate) fn failed<'a>(
+    path: &'a Path,
+    what: &'static str,
+) -> impl FnOnce(io::Error) -> Error + 'a {
     move |source| Error::File {
         path: path.to_owned(),
         what,

@@ -2,34 +2,44 @@
 //! The storage node: [`erb_store`]'s engine over a file or block device, served by [`erb_nvme`]'s target.
 //!
 //! - [`format`] makes a store, [`check`] recovers one without writing, [`Node`] serves one, [`stop`] ends a node.
+//! - [`HostsFile`] has the hosts that may connect over a network, with their secrets and roles.
 //!
-//! What does not stand yet: hosts with secrets, so only this machine may connect; a thread for each shard; growing;
-//! the engine's scrub and its lock of retention, which nobody drives here; snapshots that end by themselves.
+//! What does not stand yet: a thread for each shard; growing; the engine's lock of retention, which nobody drives here;
+//! snapshots that end by themselves.
 //!
 //! Invariants, each held by the file that is named:
 //! 1. A store has one node: `file.rs`.
 //! 2. What is acknowledged is durable, and what was read no crash takes back: `backend.rs`, over the engine's.
 //! 3. Memory that the kernel uses is there until it has done with it: `disk.rs`.
 //! 4. Peers have bounds, and none of them can end the node: `server.rs`, over the target's.
+//! 5. Whoever comes from another machine has proved that he knows his secret, unless the operator has said that nobody
+//!    has to: [`Node::open`].
+//! 6. A host that was removed is not let in again by an older copy of the file: [`Node::open`], `server.rs`.
 
 mod backend;
 mod buffer;
+mod computing;
 mod disk;
 mod engine;
 mod error;
 mod file;
+mod hosts;
 mod listing;
+mod private;
 mod reads;
 mod server;
+mod wake;
+mod watch;
 mod words;
 mod writes;
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use erb_nvme::auth::Policy;
+use erb_nvme::auth::{Policy, Secrets};
 use erb_nvme::limits::Limits;
 use erb_nvme::target::{Config, Namespace, Port, Proof};
 use nix::sys::signal::Signal;
@@ -38,11 +48,14 @@ use nix::unistd::Pid;
 pub use erb_nvme::target::Role;
 pub use error::{Error, Result};
 pub use file::{Format, format, layout};
+pub use hosts::{HostsFile, NoHosts};
+pub use private::{read_private, write_private};
+pub use server::Note;
 
 use backend::Store;
 use engine::Engine;
 use file::StoreFile;
-use server::Server;
+use server::{Hosts, Server, SystemRandom};
 
 /// The subsystem's name, if nobody chooses another.
 pub const NQN: &str = "nqn.2026-11.org.erb:node";
@@ -62,8 +75,12 @@ pub struct Options {
     pub nqn: String,
     /// Memory of the index.
     pub memory_bytes: u64,
-    /// What whoever connects may do.
+    /// What whoever connects may do, where there is no file of hosts.
     pub role: Role,
+    /// Who may connect, and has to prove himself. Without it only this machine may, and proves nothing.
+    pub hosts: Option<PathBuf>,
+    /// Without a file of hosts everybody may connect, from everywhere.
+    pub is_open_to_all: bool,
     /// The wall clock is right, whatever the store has seen.
     pub is_clock_sure: bool,
 }
@@ -125,6 +142,12 @@ pub fn check(path: &Path) -> Result<Contents> {
     Ok(contents(&store, begun.elapsed()))
 }
 
+/// Secrets from the system's random numbers, for both directions.
+#[must_use]
+pub fn new_secrets() -> Secrets {
+    Secrets::drawn(&mut SystemRandom, true)
+}
+
 /// The process of the node that has a store.
 ///
 /// # Errors
@@ -160,28 +183,43 @@ pub struct Node {
     address: SocketAddr,
     config: Config,
     contents: Contents,
+    hosts: Option<Hosts>,
 }
 
 impl Node {
     /// Opens the store and begins to listen. Whoever connects is answered once it [runs](Self::run).
     ///
     /// # Errors
-    /// The store does not open, or the address is not to be had.
+    /// The store does not open, the address is not to be had, or the file of hosts is not to be used.
     pub fn open(options: &Options) -> Result<Self> {
         let begun = Instant::now();
+        let hosts = options.hosts.as_deref().map(HostsFile::read).transpose()?;
+        let is_known = hosts.is_some() || options.is_open_to_all;
+        if !is_known && !options.address.ip().to_canonical().is_loopback() {
+            return Err(Error::NotLoopback(options.address));
+        }
         let listener = server::listen(options.address)?;
         let address = listener
             .local_addr()
             .map_err(error::system("the socket has no address"))?;
-        let engine = Engine::open(&options.path, options.memory_bytes, options.is_clock_sure)?;
+        let mut engine = Engine::open(&options.path, options.memory_bytes, options.is_clock_sure)?;
+        let hosts = options.hosts.clone().zip(hosts);
+        if let Some((path, hosts)) = &hosts {
+            engine.serve_hosts(path, hosts)?;
+        }
         let contents = contents(&engine.store, begun.elapsed());
-        let config = config(options, address, contents.size_bytes);
+        let mut config = config(options, address, contents.size_bytes);
+        let hosts = hosts.map(|(path, hosts)| {
+            config.hosts.clone_from(&hosts.hosts);
+            Hosts { path, hosts }
+        });
         Ok(Self {
             engine,
             listener,
             address,
             config,
             contents,
+            hosts,
         })
     }
 
@@ -202,8 +240,17 @@ impl Node {
     /// # Errors
     /// A write has failed, or the system refuses something.
     pub fn run(self, stop: BorrowedFd<'_>) -> Result<()> {
+        self.run_and_tell(stop, &mut |_| {})
+    }
+
+    /// The same, and tells what an operator may want to know.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_and_tell(self, stop: BorrowedFd<'_>, tell: &mut dyn FnMut(Note)) -> Result<()> {
         let store = Store::new(self.engine);
-        Server::new(self.listener, self.config, store, stop)?.run(stop)
+        let server = Server::new(self.listener, self.config, store, self.hosts, stop)?;
+        server.run(stop, tell)
     }
 }
 
@@ -220,8 +267,16 @@ fn config(options: &Options, address: SocketAddr, size_bytes: u64) -> Config {
             size_bytes,
         }],
         hosts: Vec::new(),
-        guests: [(NAMESPACE, options.role)].into(),
-        proof: Proof::NotOnLoopback,
+        guests: match options.hosts {
+            Some(_) => BTreeMap::new(),
+            None => [(NAMESPACE, options.role)].into(),
+        },
+        // Also over loopback: a proxy there would bring everybody in.
+        proof: match (&options.hosts, options.is_open_to_all) {
+            (Some(_), _) => Proof::Always,
+            (None, false) => Proof::NotOnLoopback,
+            (None, true) => Proof::Never,
+        },
         policy: Policy::default(),
         ports: vec![Port {
             address: address.ip().to_string(),

@@ -6,21 +6,28 @@
 //! 1. A connection is read only while the target takes its bytes, so a peer that reads nothing is not read either.
 //! 2. What a turn reads of a connection is bounded, so all have their turn.
 //! 3. Without a descriptor for another connection it accepts nothing until the next tick: it does not spin.
-//! 4. Told to stop, it accepts and reads nothing more, answers what it was asked, and then ends.
+//! 4. Who may connect is changed before anything more is read, so nothing that comes later of a host that was removed
+//!    is done.
+//! 5. Told to stop, it accepts and reads nothing more, answers what it was asked, and then ends.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use erb_nvme::random::Random;
-use erb_nvme::target::{Config, ConnectionId, Target};
+use erb_nvme::target::{Config, ConnectionId, Ended, Port, Target};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::backend::Store;
+use crate::computing::Computing;
 use crate::engine::micros;
 use crate::error::{Error, Result, system};
+use crate::hosts::HostsFile;
+use crate::wake::Wake;
+use crate::watch::Watch;
 
 /// Bytes of a connection that a turn reads.
 const READ_BYTES: usize = 256 << 10;
@@ -36,8 +43,36 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const LISTENER: u64 = 0;
 const RING: u64 = 1;
 const STOP: u64 = 2;
+const WAKE: u64 = 3;
 /// Connections' ids begin at 1.
-const FIRST_CONNECTION: u64 = 2;
+const FIRST_CONNECTION: u64 = 3;
+
+/// Failed authentications are told so often at most, with their number.
+const FAILED_TOLD: Duration = Duration::from_secs(1);
+
+/// What an operator may want to know.
+#[derive(Debug)]
+pub enum Note {
+    /// Other hosts may connect from now on: so many.
+    Hosts(usize),
+    /// The file of hosts cannot be used, so those may connect who could before.
+    HostsKept(Error),
+    /// Somebody has not proved himself; so many have not since that was told last.
+    Failed {
+        /// From where the last of them came.
+        from: IpAddr,
+        /// Why.
+        why: String,
+        /// How many.
+        count: u64,
+    },
+}
+
+/// The file of hosts, and what was read of it.
+pub(crate) struct Hosts {
+    pub(crate) path: PathBuf,
+    pub(crate) hosts: HostsFile,
+}
 
 /// Random numbers of the system.
 pub(crate) struct SystemRandom;
@@ -50,6 +85,7 @@ impl Random for SystemRandom {
 
 struct Peer {
     stream: TcpStream,
+    from: IpAddr,
     /// What came and was not taken.
     kept: Vec<u8>,
     interest: EpollFlags,
@@ -68,12 +104,15 @@ pub(crate) struct Server {
     stopped: Option<Instant>,
     /// A connection could not be accepted: no descriptor was left.
     is_short: bool,
+    wake: Wake,
+    computing: Computing,
+    watch: Option<(PathBuf, Watch)>,
+    /// Failed authentications that were not told, and when some were told last.
+    failed: Option<(IpAddr, String, u64)>,
+    told: Option<Instant>,
 }
 
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
-    if !address.ip().is_loopback() {
-        return Err(Error::NotLoopback(address));
-    }
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -86,17 +125,31 @@ impl Server {
         listener: TcpListener,
         config: Config,
         store: Store,
+        hosts: Option<Hosts>,
         stop: BorrowedFd<'_>,
     ) -> Result<Self> {
+        let wake = Wake::new()?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).and_then(|epoll| {
             let wakes = |number| EpollEvent::new(EpollFlags::EPOLLIN, number);
             epoll.add(&listener, wakes(LISTENER))?;
             epoll.add(store.engine.disk().event(), wakes(RING))?;
             epoll.add(stop, wakes(STOP))?;
+            epoll.add(&wake, wakes(WAKE))?;
             Ok(epoll)
         });
         let epoll = epoll.map_err(|error| system("epoll does not work")(error.into()))?;
+        let watch = match hosts {
+            Some(Hosts { path, hosts }) => {
+                Some((path.clone(), Watch::start(path, hosts, wake.clone())?))
+            }
+            None => None,
+        };
         Ok(Self {
+            computing: Computing::start(config.limits.computations, &wake)?,
+            watch,
+            wake,
+            failed: None,
+            told: None,
             epoll,
             listener: Some(listener),
             target: Target::new(config, store, Box::new(SystemRandom)),
@@ -113,24 +166,55 @@ impl Server {
     }
 
     /// Serves until it is told to stop.
-    pub(crate) fn run(mut self, stop: BorrowedFd<'_>) -> Result<()> {
+    pub(crate) fn run(mut self, stop: BorrowedFd<'_>, tell: &mut dyn FnMut(Note)) -> Result<()> {
         loop {
             self.sleep(stop)?;
+            self.take_hosts(tell);
             self.read();
             self.target.backend().turn()?;
-            let now_us = self.now_us();
-            while let Some((id, job)) = self.target.next_job() {
-                // No host has secrets, so nobody asks for any. They would be run elsewhere.
-                self.target.computed(id, job.run());
+            while let Some((id, computed)) = self.computing.done() {
+                self.target.computed(id, computed);
             }
-            self.target.turn(now_us);
+            while let Some((id, job)) = self.target.next_job() {
+                self.computing.begin(id, job);
+            }
+            self.target.turn(self.now_us());
             // What the target has asked for goes on its way at once.
             self.target.backend().turn()?;
             self.write();
             self.end_peers();
+            self.tell_failed(tell);
             if self.is_over() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Who may connect has changed.
+    fn take_hosts(&mut self, tell: &mut dyn FnMut(Note)) {
+        let Some((path, watch)) = &self.watch else {
+            return;
+        };
+        while let Some(told) = watch.told() {
+            let taken = told.and_then(|hosts| {
+                let engine = &mut self.target.backend().engine;
+                engine.serve_hosts(path, &hosts).map(|()| hosts.hosts)
+            });
+            match taken {
+                Ok(hosts) => {
+                    tell(Note::Hosts(hosts.len()));
+                    self.target.set_hosts(hosts);
+                }
+                Err(error) => tell(Note::HostsKept(error)),
+            }
+        }
+    }
+
+    fn tell_failed(&mut self, tell: &mut dyn FnMut(Note)) {
+        let is_early = self.told.is_some_and(|told| told.elapsed() < FAILED_TOLD);
+        if let Some((from, why, count)) = self.failed.take_if(|_| !is_early) {
+            self.told = Some(Instant::now());
+            tell(Note::Failed { from, why, count });
         }
     }
 
@@ -167,6 +251,7 @@ impl Server {
             match event.data() {
                 LISTENER => self.accept()?,
                 RING => {}
+                WAKE => self.wake.woken(),
                 STOP => self.stop(stop),
                 number => {
                     let id = ConnectionId(number - FIRST_CONNECTION);
@@ -219,34 +304,64 @@ impl Server {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(_) => return self.listen_again(false),
             };
-            let now_us = self.now_us();
-            if stream
-                .set_nonblocking(true)
-                .and_then(|()| stream.set_nodelay(true))
-                .is_err()
-            {
-                continue;
+            let set = stream.set_nonblocking(true);
+            if set.and_then(|()| stream.set_nodelay(true)).is_ok() {
+                self.take_in(stream, from.ip().to_canonical());
             }
-            // Who finds no room is closed.
-            let Some(id) = self.target.open(from.ip().is_loopback(), now_us) else {
-                continue;
-            };
-            let interest = EpollFlags::EPOLLIN;
-            let event = EpollEvent::new(interest, id.0 + FIRST_CONNECTION);
-            if self.epoll.add(&stream, event).is_err() {
-                self.target.close(id, now_us);
-                continue;
-            }
-            let peer = Peer {
-                stream,
-                kept: Vec::new(),
-                interest,
-                is_readable: false,
-                is_gone: false,
-            };
-            self.peers.insert(id, peer);
         }
         Ok(())
+    }
+
+    /// Who finds no room is closed.
+    fn take_in(&mut self, stream: TcpStream, from: IpAddr) {
+        let now_us = self.now_us();
+        let found_at = stream.local_addr().ok().map(|address| Port {
+            address: address.ip().to_canonical().to_string(),
+            port: address.port(),
+        });
+        let is_loopback = from.is_loopback();
+        let mut opened = self.target.open_at(found_at.clone(), is_loopback, now_us);
+        if opened.is_none() && self.make_room(from) {
+            opened = self.target.open_at(found_at, is_loopback, now_us);
+        }
+        let Some(id) = opened else {
+            return;
+        };
+        let interest = EpollFlags::EPOLLIN;
+        let event = EpollEvent::new(interest, id.0 + FIRST_CONNECTION);
+        if self.epoll.add(&stream, event).is_err() {
+            self.target.close(id, now_us);
+            return;
+        }
+        let peer = Peer {
+            stream,
+            from,
+            kept: Vec::new(),
+            interest,
+            is_readable: false,
+            is_gone: false,
+        };
+        self.peers.insert(id, peer);
+    }
+
+    /// The places of those who are not known yet are all taken. Who comes from an address with fewer of them takes the
+    /// oldest place of the address with most.
+    fn make_room(&mut self, from: IpAddr) -> bool {
+        let mut strangers: BTreeMap<IpAddr, (usize, ConnectionId)> = BTreeMap::new();
+        for (id, peer) in &self.peers {
+            if self.target.is_stranger(*id) {
+                // Ids rise, so the first is the oldest.
+                strangers.entry(network(peer.from)).or_insert((0, *id)).0 += 1;
+            }
+        }
+        let own = strangers.get(&network(from)).map_or(0, |(count, _)| *count);
+        let most = strangers.values().max_by_key(|(count, _)| *count);
+        let Some((_, oldest)) = most.filter(|(count, _)| *count > own + 1).copied() else {
+            return false;
+        };
+        self.target.close(oldest, self.now_us());
+        self.peers.remove(&oldest);
+        true
     }
 
     /// Bytes of peers go to the target.
@@ -306,7 +421,14 @@ impl Server {
 
     fn end_peers(&mut self) {
         let now_us = self.now_us();
-        let over = self.target.over(now_us).into_iter().map(|(id, _)| id);
+        let over = self.target.over(now_us);
+        for (id, ended) in &over {
+            if let (Ended::Authentication(_), Some(peer)) = (ended, self.peers.get(id)) {
+                let count = self.failed.as_ref().map_or(0, |(_, _, count)| *count);
+                self.failed = Some((peer.from, ended.to_string(), count + 1));
+            }
+        }
+        let over = over.into_iter().map(|(id, _)| id);
         let gone = self.peers.iter().filter(|(_, peer)| peer.is_gone);
         let ended: Vec<ConnectionId> = over.chain(gone.map(|(id, _)| *id)).collect();
         for id in ended {
@@ -314,6 +436,17 @@ impl Server {
             // Its end takes it out of epoll.
             self.peers.remove(&id);
         }
+    }
+}
+
+/// What one owner has of addresses: of IPv6 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+        address => address,
     }
 }
 

@@ -32,7 +32,11 @@ Exit codes:
   24  kv: there is no such key or version
   25  kv: the key has another version than the condition names
   26  kv: the node refuses: role, space, retention, a moment in the future
-  27  kv: the connection ended before the answer came; it is not known whether that was done";
+  27  kv: the connection ended before the answer came; it is not known whether that was done
+  28  kv, node status: the node does not let this host in: it is not listed, a secret is missing or
+      wrong, or the node has not proved itself
+  29  node, kv: a file of hosts or secrets cannot be used: it is none, an old copy, or others than
+      its owner may read or write it";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
@@ -90,3 +94,7 @@ pub const CONDITION: u8 = 25;
 pub const NODE_REFUSES: u8 = 26;
 /// Kv: it is not known whether that was done.
 pub const NOT_KNOWN: u8 = 27;
+/// Kv, node status: the node does not let this host in, or has not proved itself.
+pub const NOT_LET_IN: u8 = 28;
+/// Node, kv: a file of hosts or secrets cannot be used.
+pub const SECRETS_FILE: u8 = 29;

@@ -276,6 +276,15 @@ impl<R: Rules + Copy> Control<R> {
         self.turn();
     }
 
+    /// The store is served to the hosts of this generation. False: it was served to those of a newer one.
+    pub fn serve_hosts(&mut self, generation: u64) -> bool {
+        let newest = self.state().hosts;
+        if generation > newest && self.failed().is_none() {
+            self.note(Entry::Hosts(generation));
+        }
+        generation >= newest
+    }
+
     /// Adds an entry that is known to be possible.
     pub(crate) fn note(&mut self, entry: Entry) -> u64 {
         let added = self.log.add(entry);

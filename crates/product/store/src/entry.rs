@@ -53,6 +53,8 @@ pub enum Entry {
     /// A batch over shards is committed. Bits of shards that have not said durably that they are done with it; 0: it
     /// is forgotten.
     Commit(Version, u64),
+    /// The store was served to the hosts of this generation.
+    Hosts(u64),
 }
 
 /// A segment as the control log knows it.
@@ -124,6 +126,7 @@ const COMMIT: u8 = 10;
 const CHECKPOINT_DROPPED: u8 = 11;
 const SHORTENING: u8 = 12;
 const LOCKED: u8 = 13;
+const HOSTS: u8 = 14;
 
 /// Numbers behind each other.
 #[derive(Default)]
@@ -194,6 +197,7 @@ impl Entry {
                 out.u8(CHECKPOINT_DROPPED).u16(*shard).u64(*number)
             }
             Self::Commit(version, owing) => out.u8(COMMIT).version(*version).u64(*owing),
+            Self::Hosts(generation) => out.u8(HOSTS).u64(*generation),
         };
         out.0
     }
@@ -253,6 +257,7 @@ fn decode(from: &mut Reader<'_>) -> Option<Entry> {
         }
         COMMIT => Entry::Commit(version(from)?, from.u64()?),
         CHECKPOINT_DROPPED => Entry::CheckpointDropped(from.u16()?, from.u64()?),
+        HOSTS => Entry::Hosts(from.u64()?),
         _ => return None,
     })
 }
@@ -456,6 +461,7 @@ pub(crate) mod tests {
             (versions(), any::<u64>()).prop_map(|(version, owing)| Entry::Commit(version, owing)),
             (any::<u16>(), any::<u64>())
                 .prop_map(|(shard, it)| Entry::CheckpointDropped(shard, it)),
+            any::<u64>().prop_map(Entry::Hosts),
         ]
     }
 
@@ -477,7 +483,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_none_or_that_entry(mut bytes in prop::collection::vec(any::<u8>(), 0..80), tag in 0u8..15) {
+        fn arbitrary_bytes_are_none_or_that_entry(mut bytes in prop::collection::vec(any::<u8>(), 0..80), tag in 0u8..16) {
             if let Some(first) = bytes.first_mut() {
                 *first = tag;
             }

@@ -19,8 +19,8 @@
 //! - [`Shared`](watermark::Shared) has clock and watermark: what all shards know durably.
 //! - [`Opening`](opening::Opening) recovers all of that, and records where every log ended before anything is answered.
 //!
-//! What does not yet: a cache of values, the delay of a snapshot's release, hosts. Copies of
-//! what is needed lie among what users write, not in a segment of their own.
+//! What does not yet: a cache of values, the delay of a snapshot's release. Copies of what is needed lie among what
+//! users write, not in a segment of their own. Of hosts it knows the newest generation that it was served to.
 //!
 //! Invariants, each held by the file that is named:
 //! 1. No version is given twice, over crashes too, and none goes back: `version.rs`.

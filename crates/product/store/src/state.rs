@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. The state follows from the entries alone, and [`State::entries`] make the same state again.
 //! 2. It is bounded: rows, snapshots, samples, checkpoints and commits by constants, the rest by segments.
-//! 3. The ceiling, floors, the lock's end and the number of uses of a segment never go back.
+//! 3. The ceiling, floors, the lock's end, the generation of hosts and the number of uses of a segment never go back.
 //! 4. A segment's place in a log or checkpoint is its own: no two have the same.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -60,6 +60,8 @@ pub struct State {
     pub checkpoints: Vec<Vec<Checkpoint>>,
     /// Batches over shards: bits of those that are not done with them.
     pub commits: BTreeMap<Version, u64>,
+    /// The newest generation of hosts that the store was served to: no older one is let in again.
+    pub hosts: u64,
 }
 
 impl State {
@@ -81,6 +83,7 @@ impl State {
             segments: vec![SegmentState::default(); layout.segments() as usize],
             checkpoints: vec![Vec::new(); usize::from(layout.shards)],
             commits: BTreeMap::new(),
+            hosts: 0,
         }
     }
 
@@ -141,6 +144,7 @@ impl State {
                 }
                 self.commits.insert(*version, *owing);
             }
+            Entry::Hosts(generation) => self.hosts = self.hosts.max(*generation),
         }
         Ok(())
     }
@@ -202,6 +206,7 @@ impl State {
             Entry::Floors(self.retention.floor(), self.retention.deleted_floor()),
             Entry::RowsForgotten(self.forgotten),
             Entry::Locked(self.locked_until_us),
+            Entry::Hosts(self.hosts),
         ];
         entries.extend(self.shortening.map(Entry::Shortening));
         entries.extend(self.samples.iter().copied().map(Entry::Sample));
@@ -355,6 +360,7 @@ mod tests {
                 entries.push(Entry::Settings(settings));
                 entries.push(Entry::Shortening(Shortening { to: settings, at_us: number }));
                 entries.push(Entry::Locked(number));
+                entries.push(Entry::Hosts(number));
             }
             for entry in &entries {
                 let before = state.clone();

@@ -41,6 +41,8 @@ impl Measured {
             nqn: erb_node::NQN.to_owned(),
             memory_bytes: 1 << 30,
             role: Role::Admin,
+            hosts: None,
+            is_open_to_all: false,
             is_clock_sure: false,
         });
         let node = node.expect("it opens");

@@ -87,6 +87,12 @@ fn who_is_not_of_this_machine_cannot_connect() {
         ..options(&path)
     });
     assert!(matches!(refused, Err(Error::NotLoopback(_))));
+    let forced = Node::open(&Options {
+        address: "0.0.0.0:0".parse().expect("an address"),
+        is_open_to_all: true,
+        ..options(&path)
+    });
+    assert!(forced.is_ok());
 }
 
 #[test]

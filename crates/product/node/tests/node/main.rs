@@ -3,15 +3,20 @@
 
 mod edges;
 mod history;
+mod hostile;
+mod hosts;
+mod peer;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use erb_kv::{Client, RollBack, Selector, Status, Target};
-use erb_node::{Format, Node, Options, Role};
+use erb_kv::{Client, Identity, RollBack, Secrets, Selector, Status, Target};
+use erb_node::{Format, HostsFile, Node, Note, Options, Role};
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -41,14 +46,40 @@ pub(crate) fn options(path: &Path) -> Options {
         nqn: erb_node::NQN.to_owned(),
         memory_bytes: 256 * MIB,
         role: Role::Admin,
+        hosts: None,
+        is_open_to_all: false,
         is_clock_sure: false,
     }
 }
 
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    notes: Arc<Mutex<Vec<Note>>>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<erb_node::Result<()>>>,
+}
+
+pub(crate) const WRITER: &str = "nqn.2026-11.org.example:writer";
+pub(crate) const ADMIN: &str = "nqn.2026-11.org.example:admin";
+
+/// A file of hosts with a writer and an admin.
+pub(crate) fn hosts(folder: &TempDir) -> (PathBuf, [Identity; 2]) {
+    let path = folder.path().join("hosts");
+    let both = [(WRITER, Role::Writer), (ADMIN, Role::Admin)];
+    let both = both.map(|(nqn, role)| add(&path, nqn, role));
+    (path, both)
+}
+
+pub(crate) fn add(path: &Path, nqn: &str, role: Role) -> Identity {
+    let secrets: Secrets = erb_node::new_secrets();
+    let added = HostsFile::change(path, true, |hosts| {
+        hosts.add(nqn, [(1, role)].into(), secrets.clone())
+    });
+    added.expect("added");
+    Identity {
+        host: nqn.to_owned(),
+        secrets: Some(secrets),
+    }
 }
 
 impl Running {
@@ -60,19 +91,52 @@ impl Running {
         let node = Node::open(options).expect("the store opens");
         let address = node.address();
         let (stop, heard) = UnixStream::pair().expect("a pair");
-        let thread = std::thread::spawn(move || node.run(heard.as_fd()));
+        let notes = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&notes);
+        let mut tell = move |note| told.lock().expect("notes").push(note);
+        let run = move || node.run_and_tell(heard.as_fd(), &mut tell);
+        let thread = std::thread::spawn(run);
         Self {
             address,
+            notes,
             stop: Some(stop),
             thread: Some(thread),
         }
     }
 
+    pub(crate) fn with_hosts(path: &Path, hosts: &Path) -> Self {
+        Self::with(&Options {
+            hosts: Some(hosts.to_owned()),
+            ..options(path)
+        })
+    }
+
+    pub(crate) fn url(&self) -> erb_kv::Url {
+        let url = format!("nvme://{}", self.address);
+        url.parse().expect("an address")
+    }
+
+    /// Waits until it has told something; what it told before is forgotten.
+    pub(crate) fn await_note(&self, wanted: impl Fn(&Note) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let mut notes = self.notes.lock().expect("notes");
+            if let Some(at) = notes.iter().position(&wanted) {
+                notes.drain(..=at);
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{notes:?}");
+            drop(notes);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn client(&self) -> Client {
-        let url = format!("nvme://{}", self.address)
-            .parse()
-            .expect("an address");
-        Client::connect(&url).expect("the node answers")
+        Client::connect(&self.url()).expect("the node answers")
+    }
+
+    pub(crate) fn client_as(&self, identity: &Identity) -> Client {
+        Client::connect_as(&self.url(), identity).expect("the node lets it in")
     }
 
     pub(crate) fn stop(mut self) {

@@ -96,7 +96,9 @@ impl Group {
         }
     }
 
-    fn prime(self) -> Vec<u8> {
+    /// Its prime, the first byte first.
+    #[must_use]
+    pub fn prime(self) -> Vec<u8> {
         let hex = match self {
             Self::Null => "",
             Self::Ffdhe2048 => P2048,
@@ -144,6 +146,8 @@ pub struct Job {
     exponent: Vec<u8>,
     /// What a peer sent; it is usable.
     peer: Option<Vec<u8>>,
+    /// This end's value is known already.
+    is_only_shared: bool,
 }
 
 impl std::fmt::Debug for Job {
@@ -159,7 +163,7 @@ impl std::fmt::Debug for Job {
 /// What came of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Computed {
-    /// This end's value.
+    /// This end's value, unless it is known already.
     pub public: Vec<u8>,
     /// The value that both ends have, if the peer's was known.
     pub shared: Vec<u8>,
@@ -177,6 +181,15 @@ impl Job {
             group,
             exponent,
             peer,
+            is_only_shared: false,
+        }
+    }
+
+    /// Of an exponent whose public value has been computed before.
+    pub(crate) fn shared(group: Group, exponent: Vec<u8>, peer: Vec<u8>) -> Self {
+        Self {
+            is_only_shared: true,
+            ..Self::new(group, exponent, Some(peer))
         }
     }
 
@@ -189,7 +202,11 @@ impl Job {
         }
         let power = |base: &[u8]| self.group.power(base, &self.exponent);
         Computed {
-            public: power(&two),
+            public: if self.is_only_shared {
+                Vec::new()
+            } else {
+                power(&two)
+            },
             shared: self.peer.as_deref().map(power).unwrap_or_default(),
         }
     }

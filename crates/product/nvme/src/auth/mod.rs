@@ -46,6 +46,43 @@ pub struct Secrets {
     pub subsystem: Option<Secret>,
 }
 
+/// Bytes of a key that is drawn, as many as of the smallest hash.
+const KEY_BYTES: usize = 32;
+
+impl Secrets {
+    /// Draws them: the host's, and the subsystem's if `both`.
+    pub fn drawn(random: &mut dyn Random, both: bool) -> Self {
+        let mut draw =
+            || Secret::of_key(drawn(random, KEY_BYTES), None).expect("32 bytes are usual");
+        Self {
+            host: draw(),
+            subsystem: both.then(draw),
+        }
+    }
+
+    /// Reads them as [`Self::text`] writes them.
+    ///
+    /// # Errors
+    /// No line has a secret, more than two have something, one has something else, or both have the same.
+    pub fn parse(text: &str) -> Result<Self, NoSecret> {
+        let lines = text.lines().map(str::trim);
+        let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let host = Secret::parse(lines.next().ok_or(NoSecret)?)?;
+        let subsystem = lines.next().map(Secret::parse).transpose()?;
+        // With one secret for both directions each end could answer the other with its own words.
+        let is_usual = lines.next().is_none() && subsystem.as_ref() != Some(&host);
+        is_usual.then_some(Self { host, subsystem }).ok_or(NoSecret)
+    }
+
+    /// The host's in one line, the subsystem's in the next. A line of a file that begins with # says nothing.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let both = [Some(&self.host), self.subsystem.as_ref()];
+        let lines = both.into_iter().flatten();
+        lines.map(|secret| secret.text() + "\n").collect()
+    }
+}
+
 /// What an end takes, the best first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -80,4 +117,41 @@ fn drawn_sequence(random: &mut dyn Random) -> u32 {
     let mut bytes = [0; 4];
     random.fill(&mut bytes);
     u32::from_le_bytes(bytes).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Count(u8);
+
+    impl Random for Count {
+        fn fill(&mut self, bytes: &mut [u8]) {
+            self.0 += 1;
+            bytes.fill(self.0);
+        }
+    }
+
+    #[test]
+    fn secrets_are_read_as_they_were_written_and_never_one_for_both_directions() {
+        for both in [false, true] {
+            let secrets = Secrets::drawn(&mut Count(0), both);
+            assert_eq!(secrets.subsystem.is_some(), both);
+            let text = secrets.text();
+            assert_eq!(text.lines().count(), 1 + usize::from(both));
+            assert_eq!(Secrets::parse(&text), Ok(secrets));
+            let with_words = format!("# alice's\n\n  {text}");
+            assert!(Secrets::parse(&with_words).is_ok());
+        }
+        let one = Secrets::drawn(&mut Count(0), false).text();
+        for text in [
+            "",
+            "# nothing",
+            &one.repeat(2),
+            &format!("{one}x"),
+            &one.replace("00", "09"),
+        ] {
+            assert_eq!(Secrets::parse(text), Err(NoSecret), "{text}");
+        }
+    }
 }

@@ -19,6 +19,8 @@ pub enum Next {
     Done,
     /// Sends this and gives up.
     Fail(Failure, Vec<u8>),
+    /// The same: the node has answered, and does not know its secret.
+    NoProof(Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -127,7 +129,11 @@ impl Prover {
                         self.stage = Stage::Over;
                         Ok(Next::SendLast(Message::Success2.bytes(self.transaction)))
                     }
-                    (Some(_), _) => Err(Failure::Failed),
+                    (Some(_), _) => {
+                        self.stage = Stage::Over;
+                        let message = Message::Failure2(Failure::Failed);
+                        Ok(Next::NoProof(message.bytes(self.transaction)))
+                    }
                 }
             }
             _ => Err(Failure::Message),

@@ -217,7 +217,7 @@ impl Verifier {
         }
         self.stage = Stage::Proving(proof);
         let exponent = std::mem::take(&mut self.exponent);
-        Ok(Some(Job::new(self.group, exponent, Some(value))))
+        Ok(Some(Job::shared(self.group, exponent, value)))
     }
 
     /// A job is done.

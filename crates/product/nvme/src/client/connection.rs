@@ -64,7 +64,7 @@ enum Stage {
     Connecting,
     Proving,
     /// The last message of authentication is on its way: success, or why not.
-    Closing(Option<crate::auth::Failure>),
+    Closing(Option<Ended>),
     Configuring(Step),
     Up,
     Over,
@@ -276,7 +276,7 @@ impl Connection {
     /// The connection is closed.
     pub fn close(&mut self) {
         let ended = match self.stage {
-            Stage::Closing(Some(failure)) => Ended::Authentication(failure),
+            Stage::Closing(Some(why)) => why,
             _ => Ended::Closed,
         };
         self.end(ended);
@@ -427,8 +427,8 @@ impl Connection {
 
     /// A step of the way up is done.
     fn step(&mut self, reply: Reply, now_us: u64) {
-        if let Stage::Closing(Some(failure)) = self.stage {
-            self.end(Ended::Authentication(failure));
+        if let Stage::Closing(Some(why)) = self.stage {
+            self.end(why);
             return;
         }
         if !reply.status.is_ok() {
@@ -487,10 +487,15 @@ impl Connection {
             Next::Compute(job) => self.events.push_back(Event::Compute(job)),
             Next::Done => self.configure(now_us),
             Next::Fail(failure, message) => {
-                self.stage = Stage::Closing(Some(failure));
-                self.submit(calls::auth_send(message), Owner::Step, now_us);
+                self.give_up(Ended::Authentication(failure), message, now_us);
             }
+            Next::NoProof(message) => self.give_up(Ended::NoProof, message, now_us),
         }
+    }
+
+    fn give_up(&mut self, why: Ended, message: Vec<u8>, now_us: u64) {
+        self.stage = Stage::Closing(Some(why));
+        self.submit(calls::auth_send(message), Owner::Step, now_us);
     }
 
     /// A computation is done.

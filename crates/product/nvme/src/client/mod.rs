@@ -54,8 +54,8 @@ pub enum Ended {
     /// The node asks for proof, and there is no secret.
     #[error("the node asks for authentication: give a secret")]
     NoSecret,
-    /// The node did not ask for proof, but should have given some.
-    #[error("the node gives no proof of itself: it may be another one")]
+    /// The node has not proved that it knows its own secret.
+    #[error("the node gives no proof of itself, or a wrong one: it may be another one")]
     NoProof,
     /// Authentication failed.
     #[error("authentication failed: {0}")]

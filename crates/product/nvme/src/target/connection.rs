@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::config::Host;
+use super::config::{Host, Port};
 use super::subsystem::{ConnectionId, Subsystem};
 use crate::auth::{Computed, Failure, Job, Verifier};
 use crate::backend::{Backend, Ticket};
@@ -121,6 +121,8 @@ pub(super) struct Queue {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
+    /// Where the peer has found this end.
+    pub(super) found_at: Option<Port>,
     pub(super) is_loopback: bool,
     stage: Stage,
     reader: Reader,
@@ -145,10 +147,16 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId, is_loopback: bool, cx: &Context<'_>) -> Self {
+    pub(super) fn new(
+        id: ConnectionId,
+        found_at: Option<Port>,
+        is_loopback: bool,
+        cx: &Context<'_>,
+    ) -> Self {
         let limits = &cx.subsystem.config.limits;
         Self {
             id,
+            found_at,
             is_loopback,
             stage: Stage::Starting,
             reader: Reader::new(End::Target, limits.h2c_data_bytes, limits.in_capsule_bytes),

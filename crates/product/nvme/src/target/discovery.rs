@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::config::{Config, Host};
+use super::config::{Config, Host, Port};
 use super::fabrics::ANY_CONTROLLER;
 use crate::bytes::{put_text, put_u16, put_u64};
 
@@ -26,8 +26,16 @@ pub(super) fn host(nqn: &str) -> Arc<Host> {
     })
 }
 
-/// The log, as a host sees it.
-pub(super) fn page(config: &Config, nqn: &str, generation: u64) -> Vec<u8> {
+/// Addresses that mean all addresses: nobody can connect to them.
+const ANY: [&str; 2] = ["0.0.0.0", "::"];
+
+/// The log, as a host sees it that has found this end there.
+pub(super) fn page(
+    config: &Config,
+    found_at: Option<&Port>,
+    nqn: &str,
+    generation: u64,
+) -> Vec<u8> {
     // Guests may only be meant to come over loopback, but they are told.
     let is_known = config.hosts.iter().any(|host| host.nqn == nqn) || !config.guests.is_empty();
     let ports: &[_] = if is_known { &config.ports } else { &[] };
@@ -37,6 +45,8 @@ pub(super) fn page(config: &Config, nqn: &str, generation: u64) -> Vec<u8> {
     for (number, (port, entry)) in
         (1..).zip(ports.iter().zip(page.chunks_exact_mut(ENTRY_BYTES).skip(1)))
     {
+        let is_any = ANY.contains(&&port.address[..]);
+        let port = found_at.filter(|_| is_any).unwrap_or(port);
         entry[0] = TCP;
         entry[1] = if port.address.contains(':') { 2 } else { 1 };
         entry[2] = NVM_SUBSYSTEM;

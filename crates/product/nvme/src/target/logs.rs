@@ -102,7 +102,10 @@ pub(super) fn get(connection: &Connection, cx: &mut Context<'_>, sqe: &Sqe) -> O
         }
         log::CHANGED => vec![0; 4096],
         log::EFFECTS => effects(set),
-        log::DISCOVERY => discovery::page(&config, &controller.host.nqn, generation),
+        log::DISCOVERY => {
+            let found_at = connection.found_at.as_ref();
+            discovery::page(&config, found_at, &controller.host.nqn, generation)
+        }
         log::STATUS => {
             return general(controller.host.number, Operation::Log(Log::Status));
         }

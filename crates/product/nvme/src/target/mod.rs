@@ -115,6 +115,16 @@ impl<B: Backend> Target<B> {
 
     /// A connection came. Nothing: there is no room for it, and it should be closed.
     pub fn open(&mut self, is_loopback: bool, now_us: u64) -> Option<ConnectionId> {
+        self.open_at(None, is_loopback, now_us)
+    }
+
+    /// The same, and where the peer has found this end.
+    pub fn open_at(
+        &mut self,
+        found_at: Option<Port>,
+        is_loopback: bool,
+        now_us: u64,
+    ) -> Option<ConnectionId> {
         let limits = &self.subsystem.config.limits;
         let strangers = self.connections.values();
         let strangers = strangers.filter(|it| !it.is_established()).count();
@@ -129,9 +139,15 @@ impl<B: Backend> Target<B> {
             jobs: &mut self.jobs,
             now_us,
         };
-        let connection = Connection::new(id, is_loopback, &cx);
+        let connection = Connection::new(id, found_at, is_loopback, &cx);
         self.connections.insert(id, connection);
         Some(id)
+    }
+
+    /// Whether a connection's host is not known yet.
+    pub fn is_stranger(&self, id: ConnectionId) -> bool {
+        let connection = self.connections.get(&id);
+        connection.is_some_and(|it| !it.is_established())
     }
 
     /// Bytes came. Returns how many are taken; the rest is to be given again when [`Self::wants_bytes`] says so.

@@ -301,7 +301,8 @@ impl Subsystem {
         let guests = &self.config.guests;
         let is_gone = |it: &&Controller| {
             let is_guest = it.host.number == 0 && it.host.roles == *guests;
-            !is_guest && !hosts.contains(&it.host)
+            // Who only asks what there is need not be known.
+            !it.is_discovery && !is_guest && !hosts.contains(&it.host)
         };
         let gone = self.controllers.values().filter(is_gone);
         let gone: Vec<(u16, u64)> = gone.map(|it| (it.id, it.serial)).collect();

@@ -200,7 +200,7 @@ fn who_does_not_know_the_secret_gets_nothing() {
     };
     assert_eq!(
         end_of(&mut world, Some(imposter), Policy::default()),
-        failed
+        Some(Ended::NoProof)
     );
     assert_eq!(
         end_of(&mut world, None, Policy::default()),
