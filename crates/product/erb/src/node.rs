@@ -45,9 +45,10 @@ pub const fn code(error: &Error) -> u8 {
         | Error::UnknownHost(_)
         | Error::KnownHost(_)
         | Error::Nqn(_) => exit::USAGE,
-        Error::NotPrivate { .. } | Error::Hosts { .. } | Error::OldHosts { .. } => {
-            exit::SECRETS_FILE
-        }
+        Error::SecretsFile { .. }
+        | Error::NotPrivate { .. }
+        | Error::Hosts { .. }
+        | Error::OldHosts { .. } => exit::SECRETS_FILE,
         Error::Size(_) | Error::Layout(_) => exit::SIZE,
         Error::Address { .. } => exit::ADDRESS,
         Error::InUse { .. } => exit::STORE_IN_USE,

@@ -97,6 +97,16 @@ pub enum Error {
          of hosts, which --hosts names; --insecure lets everybody in all the same"
     )]
     NotLoopback(SocketAddr),
+    /// A file with secrets cannot be opened, read or written.
+    #[error("{path}: {what}: {source}")]
+    SecretsFile {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A file with secrets that others may know or change.
     #[error("{path}: it has secrets, and {why}")]
     NotPrivate {

@@ -40,10 +40,7 @@ pub(crate) struct StoreFile {
     path: PathBuf,
 }
 
-pub(crate) fn failed<'a>(
-    path: &'a Path,
-    what: &'static str,
-) -> impl FnOnce(io::Error) -> Error + 'a {
+fn failed<'a>(path: &'a Path, what: &'static str) -> impl FnOnce(io::Error) -> Error + 'a {
     move |source| Error::File {
         path: path.to_owned(),
         what,

@@ -23,8 +23,7 @@ use nix::unistd::{Gid, Uid, fchown, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::file::failed;
-use crate::private;
+use crate::private::{self, failed};
 
 const FORMAT: u32 = 1;
 /// Bytes of an NQN at most, as the standard says.
@@ -239,13 +238,13 @@ impl HostsFile {
         let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         loop {
             let file = match private::open(path) {
-                Err(Error::File { source, .. })
+                Err(Error::SecretsFile { source, .. })
                     if may_make && source.kind() == std::io::ErrorKind::NotFound =>
                 {
                     let mut hosts = Self::empty();
                     let done = change(&mut hosts)?;
                     match private::write_private(path, &hosts.next().text()) {
-                        Err(Error::File { source, .. })
+                        Err(Error::SecretsFile { source, .. })
                             if source.kind() == std::io::ErrorKind::AlreadyExists =>
                         {
                             // Somebody else has made it meanwhile.

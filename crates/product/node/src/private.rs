@@ -2,7 +2,7 @@
 //! Files with secrets: nobody but their owner reads or writes them.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,22 @@ use nix::unistd::geteuid;
 use tempfile::NamedTempFile;
 
 use crate::error::{Error, Result};
-use crate::file::failed;
 
 /// No file with secrets is larger.
 const BYTES_MAX: u64 = 4 << 20;
 /// Permissions of everybody but the owner.
 const OTHERS: u32 = 0o077;
+
+pub(crate) fn failed<'a>(
+    path: &'a Path,
+    what: &'static str,
+) -> impl FnOnce(io::Error) -> Error + 'a {
+    move |source| Error::SecretsFile {
+        path: path.to_owned(),
+        what,
+        source,
+    }
+}
 
 fn not_private(path: &Path, why: &'static str) -> Error {
     Error::NotPrivate {

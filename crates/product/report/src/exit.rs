@@ -35,8 +35,8 @@ Exit codes:
   27  kv: the connection ended before the answer came; it is not known whether that was done
   28  kv, node status: the node does not let this host in: it is not listed, a secret is missing or
       wrong, or the node has not proved itself
-  29  node, kv: a file of hosts or secrets cannot be used: it is none, an old copy, or others than
-      its owner may read or write it";
+  29  node, kv: a file of hosts or secrets cannot be used: it is not there, is none, is an old copy,
+      or others than its owner may read or write it";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;

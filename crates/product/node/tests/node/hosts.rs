@@ -237,7 +237,7 @@ fn a_file_that_cannot_be_used_changes_nothing_and_is_told() {
     set_permissions(&list, Permissions::from_mode(0o640)).expect("permissions");
     node.await_note(|note| matches!(note, Note::HostsKept(Error::NotPrivate { .. })));
     std::fs::remove_file(&list).expect("removed");
-    node.await_note(|note| matches!(note, Note::HostsKept(Error::File { .. })));
+    node.await_note(|note| matches!(note, Note::HostsKept(Error::SecretsFile { .. })));
     client.put(b"k", b"v", None).expect("put");
     put_back(&list, &good);
     node.await_note(|note| matches!(note, Note::Hosts(2)));

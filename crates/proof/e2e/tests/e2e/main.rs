@@ -27,6 +27,7 @@ mod makers;
 mod master;
 mod mixed;
 mod other_end;
+mod other_machine;
 mod pipelines;
 mod port;
 mod renamed;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb node` and `erb kv` as they are typed, and a node that is killed under load.
 
+mod hosts;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -71,15 +73,13 @@ struct Node {
 
 impl Node {
     fn start(path: &Path) -> Self {
+        Self::start_with(path, &["--listen", "127.0.0.1:0"])
+    }
+
+    fn start_with(path: &Path, words: &[&str]) -> Self {
         let file = path.to_str().expect("text");
-        Self::ready(erb(&[
-            "node",
-            "start",
-            file,
-            "--listen",
-            "127.0.0.1:0",
-            "--json",
-        ]))
+        let start = ["node", "start", file, "--json"];
+        Self::ready(erb(&[&start[..], words].concat()))
     }
 
     fn ready(mut command: Command) -> Self {
