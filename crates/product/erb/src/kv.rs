@@ -272,6 +272,7 @@ fn row(head: &Head) -> Value {
         "source": head.source.to_string(),
         "bytes": head.bytes,
         "is": words(head),
+        "writer": head.writer,
     })
 }
 
@@ -285,8 +286,19 @@ fn versions(args: &VersionsArgs) -> Done {
                 say(&row(head))?;
                 continue;
             }
-            let is = words(head).join(", ");
-            let line = format!("{} {:>8} {is}", time_of(head.version), head.bytes);
+            // A host that was not listed has no number.
+            let writer = (head.writer > 0).then(|| format!("by host {}", head.writer));
+            let is: Vec<_> = words(head)
+                .into_iter()
+                .map(String::from)
+                .chain(writer)
+                .collect();
+            let line = format!(
+                "{} {:>8} {}",
+                time_of(head.version),
+                head.bytes,
+                is.join(", ")
+            );
             print(line.trim_end())?;
         }
         match rows.last() {

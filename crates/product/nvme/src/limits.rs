@@ -23,6 +23,8 @@ pub struct Limits {
     pub strangers: usize,
     /// For so long such a connection may take.
     pub stranger_us: u64,
+    /// Controllers of discovery: nobody who asks for one has to be known.
+    pub discoveries: usize,
     /// I/O queues of a controller.
     pub io_queues: u16,
     /// Commands of a queue under way.
@@ -62,6 +64,7 @@ impl Default for Limits {
             connections: 1024,
             strangers: 64,
             stranger_us: 5_000_000,
+            discoveries: 64,
             io_queues: 16,
             commands: 128,
             in_capsule_bytes: 8192,

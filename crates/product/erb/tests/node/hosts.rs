@@ -69,6 +69,9 @@ fn a_host_gets_in_with_its_secret_and_does_what_its_role_says_until_it_is_remove
     assert_eq!(ends(WEB, &web, &roll_back).0, Some(26));
     assert_eq!(ends(OPS, &ops, &roll_back).0, Some(0));
     assert_eq!(ends(OPS, &ops, &["node", "status", &url]).0, Some(0));
+    let versions = typed(OPS, &ops, &["kv", "versions", &url, "k"]);
+    let versions = String::from_utf8(await_code(versions, 0).stdout).expect("text");
+    assert!(versions.contains("by host 1"), "{versions}");
     // No name, no secret, another one's.
     let (without, why) = refused(&put);
     assert_eq!(without, 28, "{why}");

@@ -127,7 +127,10 @@ impl Subsystem {
         host_id: [u8; 16],
         is_discovery: bool,
     ) -> Option<(u16, u64)> {
-        if self.controllers.len() >= self.config.limits.controllers {
+        let limits = &self.config.limits;
+        let discoveries = self.controllers.values().filter(|it| it.is_discovery);
+        let is_full = is_discovery && discoveries.count() >= limits.discoveries;
+        if is_full || self.controllers.len() >= limits.controllers {
             return None;
         }
         let id = loop {

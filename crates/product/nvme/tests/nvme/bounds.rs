@@ -2,11 +2,11 @@
 //! Peers that are slow, greedy, or gone: what they may hold, and for how long.
 
 use erb_nvme::backend::Condition;
-use erb_nvme::client::calls;
+use erb_nvme::client::calls::{self, Connect};
 use erb_nvme::limits::Limits;
 use erb_nvme::pdu::{self, Digests, Kind};
 use erb_nvme::status::Status;
-use erb_nvme::target::{ANY_CONTROLLER, Ended};
+use erb_nvme::target::{ANY_CONTROLLER, DISCOVERY_NQN, Ended};
 
 use crate::raw::{Raw, connect};
 use crate::world::{ALICE, BOB, World, config, settings};
@@ -94,6 +94,35 @@ fn sixty_four_strangers_at_a_time_and_each_for_five_seconds() {
         world.target.close(id, now_us);
     }
     assert!(world.target.open(true, now_us).is_some());
+}
+
+/// Nobody who asks what there is has to be known, so all places would be theirs.
+#[test]
+fn sixty_four_ask_for_discovery_and_leave_the_others_room() {
+    let mut world = World::usual();
+    let connects = |world: &mut World| {
+        let mut raw = Raw::agreed(world, Digests::default());
+        let call = calls::connect(&Connect {
+            host: "nqn.2026-11.org.erb:nobody",
+            host_id: [7; 16],
+            subsystem: DISCOVERY_NQN,
+            controller: ANY_CONTROLLER,
+            queue: 0,
+            depth: 32,
+            keep_alive_ms: 0,
+        });
+        (raw.call(world, call).status, raw)
+    };
+    let mut askers = Vec::new();
+    for _ in 0..64 {
+        let (status, raw) = connects(&mut world);
+        assert!(status.is_ok());
+        askers.push(raw);
+    }
+    assert_eq!(connects(&mut world).0, Status::CONNECT_BUSY);
+    Raw::controller(&mut world, ALICE);
+    world.target.close(askers[0].id, world.now_us);
+    assert!(connects(&mut world).0.is_ok());
 }
 
 /// Trap 11.
