@@ -7,7 +7,7 @@
 //! 2. While replies of more than their bound wait, nothing is read.
 //! 3. Data goes where an R2T, or a command with data in its capsule, has room for exactly these bytes, once.
 //! 4. What has ended takes no byte any more, sends its last words, and leaves its controller without a queue: then the
-//!    controller ends too.
+//!    controller ends too, unless that was an I/O queue which had not proved itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -376,8 +376,9 @@ impl Connection {
         self.leave(cx);
     }
 
-    /// The controller loses this queue, and ends.
+    /// The controller loses this queue, and ends; but not by an I/O queue of somebody who has not proved who he is.
     fn leave(&mut self, cx: &mut Context<'_>) {
+        let is_host = self.is_established();
         let Some(queue) = &self.queue else {
             return;
         };
@@ -385,8 +386,12 @@ impl Connection {
             (queue.controller, queue.serial, queue.number, queue.resets);
         let controller = cx.subsystem.controller(id, serial);
         // A reset has taken this queue from its controller already.
-        if controller.is_some_and(|it| number == 0 || it.resets == resets) {
-            cx.subsystem.end_controller(id, serial);
+        match controller.filter(|it| number == 0 || it.resets == resets) {
+            Some(controller) if number > 0 && !is_host => {
+                controller.queues.remove(&number);
+            }
+            Some(_) => cx.subsystem.end_controller(id, serial),
+            None => {}
         }
     }
 

@@ -288,6 +288,35 @@ fn nothing_is_done_before_authentication_ends() {
     assert_eq!(refused.status, Status::CONNECT_PARAMETER);
 }
 
+/// Who listens knows names, host id and controller, and no secret.
+#[test]
+fn an_io_queue_that_proves_nothing_ends_nobody_elses_controller() {
+    let mut world = null_world(Group::Null);
+    let mut wanted = settings(ALICE, 0, ANY_CONTROLLER);
+    wanted.secrets = Some(secrets());
+    wanted.policy.groups = vec![Group::Null];
+    let admin = world.open(wanted.clone(), false);
+    world.run();
+    let controller = world.links[admin].client.controller();
+    for _ in 0..3 {
+        let mut liar = Raw::agreed(&mut world, Digests::default());
+        let joined = liar.call(&mut world, connect(ALICE, 1, controller));
+        assert_eq!(joined.result >> 17, 1, "authentication is wanted");
+        liar.call(&mut world, calls::auth_send(vec![0; 16]));
+        fetch(&mut world, &mut liar);
+        assert!(liar.ended.is_some());
+        world.target.close(liar.id, world.now_us);
+    }
+    // Its queue is free for the host itself.
+    wanted.queue = 1;
+    wanted.controller = controller;
+    let io = world.open(wanted, false);
+    world.run();
+    assert!(world.links[io].client.is_up() && world.links[admin].client.is_up());
+    let stored = world.call(io, calls::store(1, b"k", vec![1], Condition::Any));
+    assert!(stored.status.is_ok());
+}
+
 /// Trap 10.
 #[test]
 fn an_old_response_proves_nothing() {
