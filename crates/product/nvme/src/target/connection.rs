@@ -387,11 +387,8 @@ impl Connection {
         let controller = cx.subsystem.controller(id, serial);
         // A reset has taken this queue from its controller already.
         match controller.filter(|it| number == 0 || it.resets == resets) {
-            Some(controller) if number > 0 && !is_host => {
-                controller.queues.remove(&number);
-            }
-            Some(_) => cx.subsystem.end_controller(id, serial),
-            None => {}
+            Some(_) if number == 0 || is_host => cx.subsystem.end_controller(id, serial),
+            _ => {}
         }
     }
 

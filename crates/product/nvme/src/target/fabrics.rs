@@ -149,13 +149,20 @@ impl Connection {
         Status::OK.into()
     }
 
-    /// The admin queue's host is known: it may connect I/O queues.
+    /// The queue's host is known. With an admin queue it may connect I/O queues; an I/O queue has its number now.
     pub(super) fn note_authenticated(&mut self, cx: &mut Context<'_>) {
-        let Some(queue) = self.queue.as_ref().filter(|queue| queue.number == 0) else {
+        let Some(queue) = &self.queue else {
             return;
         };
         if let Some(controller) = cx.subsystem.controller(queue.controller, queue.serial) {
-            controller.is_authenticated = true;
+            match queue.number {
+                0 => controller.is_authenticated = true,
+                number if controller.resets == queue.resets => {
+                    controller.queues.insert(number);
+                }
+                // A reset has taken it meanwhile.
+                _ => {}
+            }
         }
     }
 
@@ -215,7 +222,7 @@ impl Connection {
             if number > limits.io_queues || is_discovery {
                 return Err(in_sqe(42));
             }
-            connect_io(cx, &mut queue)?;
+            connect_io(cx, &mut queue, asks)?;
         }
         let result = u64::from(queue.controller) | if asks { RESULT_AUTHENTICATION } else { 0 };
         let names = Names {
@@ -291,8 +298,9 @@ impl Connection {
     }
 }
 
-/// An I/O queue joins the controller of the same host.
-fn connect_io(cx: &mut Context<'_>, queue: &mut Queue) -> Result<(), (Status, u64)> {
+/// An I/O queue joins the controller of the same host. If it has to prove itself, it takes its number only then: nobody
+/// else can keep it from the host.
+fn connect_io(cx: &mut Context<'_>, queue: &mut Queue, asks: bool) -> Result<(), (Status, u64)> {
     let wrong = (
         Status::CONNECT_PARAMETER,
         IN_DATA | connect_field::CONTROLLER as u64,
@@ -309,8 +317,11 @@ fn connect_io(cx: &mut Context<'_>, queue: &mut Queue) -> Result<(), (Status, u6
     if queue.number > controller.granted {
         return Err((Status::CONNECT_PARAMETER, 42));
     }
-    if !controller.queues.insert(queue.number) {
+    if controller.queues.contains(&queue.number) {
         return Err((Status::SEQUENCE, 0));
+    }
+    if !asks {
+        controller.queues.insert(queue.number);
     }
     queue.serial = controller.serial;
     queue.resets = controller.resets;
