@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use erb_kv::Secrets;
-use erb_node::{Error, HostsFile, NoHosts, Role};
+use erb_node::{Error, HostsFile, Role};
 use serde_json::{Value, json};
 
 use crate::host_args::{AddArgs, HostCommand, OfHost, OnlyFile, RekeyArgs, RoleArgs, SecretArgs};
@@ -43,11 +43,7 @@ fn words(roles: &BTreeMap<u32, Role>) -> String {
 /// New secrets, or those of a file. New ones are written to a file before anybody is asked for them.
 fn secrets(args: &SecretArgs) -> Result<Secrets, Error> {
     if let Some(path) = &args.from {
-        let text = erb_node::read_private(path)?;
-        return Secrets::parse(&text).map_err(|_| Error::Hosts {
-            path: path.clone(),
-            source: NoHosts::Secret("the host".to_owned()),
-        });
+        return erb_node::read_secrets(path);
     }
     let secrets = erb_node::new_secrets();
     if let Some(path) = &args.out {

@@ -3,13 +3,11 @@
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use erb_kv::{
-    Client, Error, Head, Identity, Listed, MarkKind, NoSecret, Retention, RollBack, Secrets,
-    Selector, Status, Target,
+    Client, Error, Head, Identity, Listed, MarkKind, Retention, RollBack, Selector, Status, Target,
 };
 use serde_json::{Value, json};
 
@@ -27,8 +25,6 @@ pub enum Failed {
     Io(String),
     /// A file with secrets that is not to be read.
     SecretFile(erb_node::Error),
-    /// A file without secrets.
-    Secret(PathBuf, NoSecret),
     /// What was typed.
     Usage(String),
     /// Whoever was asked has not said yes.
@@ -71,9 +67,6 @@ pub fn done(done: Done) -> ExitCode {
         Err(Failed::Kv(error)) => (error.to_string(), code(&error)),
         Err(Failed::Io(error)) => (error, exit::FAILED),
         Err(Failed::SecretFile(error)) => (error.to_string(), exit::SECRETS_FILE),
-        Err(Failed::Secret(path, error)) => {
-            (format!("{}: {error}", path.display()), exit::SECRETS_FILE)
-        }
         Err(Failed::Usage(error)) => (error, exit::USAGE),
         Err(Failed::NotWanted) => ("nothing was changed".to_owned(), exit::FAILED),
     };
@@ -108,13 +101,10 @@ pub fn connect_to(url: &str, who: &Who) -> Result<Client, Failed> {
     let Some(host) = &who.host_nqn else {
         return Ok(Client::connect(&url)?);
     };
-    let secrets = who.secret_file.as_deref().map(|path| {
-        let text = erb_node::read_private(path).map_err(Failed::SecretFile)?;
-        Secrets::parse(&text).map_err(|error| Failed::Secret(path.to_owned(), error))
-    });
+    let secrets = who.secret_file.as_deref().map(erb_node::read_secrets);
     let identity = Identity {
         host: host.clone(),
-        secrets: secrets.transpose()?,
+        secrets: secrets.transpose().map_err(Failed::SecretFile)?,
     };
     Ok(Client::connect_as(&url, &identity)?)
 }

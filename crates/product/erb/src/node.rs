@@ -46,6 +46,7 @@ pub const fn code(error: &Error) -> u8 {
         | Error::KnownHost(_)
         | Error::Nqn(_) => exit::USAGE,
         Error::SecretsFile { .. }
+        | Error::NoSecrets(_)
         | Error::NotPrivate { .. }
         | Error::Hosts { .. }
         | Error::OldHosts { .. } => exit::SECRETS_FILE,

@@ -115,6 +115,12 @@ pub enum Error {
         /// What is wrong.
         why: &'static str,
     },
+    /// A file without secrets, or with something else.
+    #[error(
+        "{0}: it has to have one or two lines of the form DHHC-1:HH:BASE64:, as `erb node host add` writes them: the \
+         host's secret, then the node's, which is another one"
+    )]
+    NoSecrets(PathBuf),
     /// A file that is no hosts'.
     #[error("{path}: no file of hosts: {source}")]
     Hosts {

@@ -195,7 +195,7 @@ impl HostsFile {
     /// # Errors
     /// It cannot be read, or is no file of hosts; others than its owner may read or write it.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = private::read_private(path)?;
+        let text = private::text_of(&private::open(path)?, path)?;
         Self::parse(&text).map_err(no_hosts(path))
     }
 

@@ -49,7 +49,7 @@ pub use erb_nvme::target::Role;
 pub use error::{Error, Result};
 pub use file::{Format, format, layout};
 pub use hosts::{HostsFile, NoHosts};
-pub use private::{read_private, write_private};
+pub use private::{read_secrets, write_private};
 pub use server::Note;
 
 use backend::Store;

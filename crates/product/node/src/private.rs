@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use erb_nvme::auth::Secrets;
 use nix::unistd::geteuid;
 use tempfile::NamedTempFile;
 
@@ -75,12 +76,13 @@ pub(crate) fn text_of(file: &File, path: &Path) -> Result<String> {
     }
 }
 
-/// Reads a file with secrets, unless somebody else may know or change them.
+/// Reads a host's file: its secret, and the node's if it is there.
 ///
 /// # Errors
-/// It cannot be read, or others than its owner may.
-pub fn read_private(path: &Path) -> Result<String> {
-    text_of(&open(path)?, path)
+/// It cannot be read, others than its owner may, or it has something else.
+pub fn read_secrets(path: &Path) -> Result<Secrets> {
+    let text = text_of(&open(path)?, path)?;
+    Secrets::parse(&text).map_err(|_| Error::NoSecrets(path.to_owned()))
 }
 
 /// Writes a new file with secrets, durably. What is there is not overwritten.

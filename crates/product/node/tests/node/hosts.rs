@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The file of hosts, and a node that follows it.
 
-use std::fs::{OpenOptions, Permissions, read, read_to_string, set_permissions, write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs::{OpenOptions, Permissions, metadata, read, read_to_string, set_permissions, write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -292,6 +292,21 @@ fn a_file_that_others_may_read_is_refused_and_no_error_shows_a_secret() {
     let both = writer.secrets.expect("both");
     let node_s = both.subsystem.expect("the node's").text();
     assert!(HostsFile::parse(&text.replace(&node_s, &secret)).is_err());
+}
+
+#[test]
+fn a_file_that_root_changes_stays_its_owners() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root gives files to others");
+        return;
+    }
+    let folder = folder();
+    let (list, _) = hosts(&folder);
+    std::os::unix::fs::chown(&list, Some(4321), Some(4322)).expect("given away");
+    remove(&list, WRITER);
+    let found = metadata(&list).expect("the file");
+    assert_eq!((found.uid(), found.gid()), (4321, 4322));
+    assert_eq!(found.permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
