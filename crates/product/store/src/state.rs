@@ -206,8 +206,8 @@ impl State {
             Entry::Floors(self.retention.floor(), self.retention.deleted_floor()),
             Entry::RowsForgotten(self.forgotten),
             Entry::Locked(self.locked_until_us),
-            Entry::Hosts(self.hosts),
         ];
+        entries.extend((self.hosts > 0).then_some(Entry::Hosts(self.hosts)));
         entries.extend(self.shortening.map(Entry::Shortening));
         entries.extend(self.samples.iter().copied().map(Entry::Sample));
         let snapshots = self.retention.counts();
