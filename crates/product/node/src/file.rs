@@ -17,7 +17,7 @@ use erb_store::place::SEGMENT_BYTES;
 use erb_store::superblock::{NoSuperblock, Superblock};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 use procfs::LockType;
 
 use crate::buffer::Aligned;
@@ -56,10 +56,12 @@ impl StoreFile {
 
     fn open_with(path: &Path, is_new: bool) -> Result<Self> {
         let mut flags = libc::O_DIRECT;
+        let mut is_device = false;
         if !is_new {
             let found = std::fs::metadata(path).map_err(failed(path, "cannot be opened"))?;
             let kind = found.file_type();
-            if kind.is_block_device() {
+            is_device = kind.is_block_device();
+            if is_device {
                 flags |= libc::O_EXCL;
             } else if !kind.is_file() {
                 return Err(Error::NotAFile(path.to_owned()));
@@ -87,7 +89,7 @@ impl StoreFile {
         };
         let system = fstatfs(&file).map_err(io::Error::from);
         let system = system.map_err(failed(path, "its file system cannot be told"))?;
-        if system.filesystem_type() == TMPFS_MAGIC {
+        if lies_in_memory(is_device, system.filesystem_type()) {
             if is_new {
                 // What was just made for this is of no use.
                 let _ = std::fs::remove_file(path);
@@ -139,6 +141,11 @@ impl StoreFile {
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
+}
+
+/// Whether what is written lies in memory. The name of a device does (/dev is a tmpfs to statfs), and its blocks do not.
+fn lies_in_memory(is_device: bool, system: FsType) -> bool {
+    !is_device && system == TMPFS_MAGIC
 }
 
 fn in_use(path: &Path, holder: String) -> Error {
@@ -332,4 +339,18 @@ fn random() -> Result<[u64; 3]> {
         })?;
     }
     Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::statfs::{EXT4_SUPER_MAGIC, TMPFS_MAGIC};
+
+    use super::lies_in_memory;
+
+    #[test]
+    fn a_file_lies_where_its_name_does_and_a_device_does_not() {
+        assert!(lies_in_memory(false, TMPFS_MAGIC));
+        assert!(!lies_in_memory(false, EXT4_SUPER_MAGIC));
+        assert!(!lies_in_memory(true, TMPFS_MAGIC), "/dev/vda");
+    }
 }

@@ -189,6 +189,50 @@ fn commands_do_what_they_say_and_end_with_their_codes() {
     ends(&mut node, &path);
 }
 
+/// A block device over a file. It goes with this.
+struct Loop(String);
+
+impl Loop {
+    fn of(file: &Path) -> Option<Self> {
+        let mut command = Command::new("losetup");
+        command.args(["--find", "--show", "--direct-io=on"]);
+        let output = command.arg(file).output().ok()?;
+        let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        output.status.success().then_some(Self(device))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // Nothing is left to do if it does not go.
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_holds_a_store_although_its_name_lies_in_memory() {
+    let folder = folder();
+    let file = folder.path().join("disk");
+    let disk = File::create(&file).expect("a file");
+    disk.set_len(128 << 20).expect("a size");
+    let Some(device) = Loop::of(&file) else {
+        println!("skipped: no loop device is to be had");
+        return;
+    };
+    let path = Path::new(&device.0);
+    said(&["node", "format", &device.0]);
+    let node = Node::start(path);
+    said(&["kv", "put", &node.url, "k", "v"]);
+    let second = ["node", "start", &device.0, "--listen", "127.0.0.1:0"];
+    assert_eq!(refused(&second).0, 20);
+    node.kill();
+    let mut node = Node::start(path);
+    assert_eq!(said(&["kv", "get", &node.url, "k"]), "v");
+    said(&["node", "stop", &device.0]);
+    assert!(node.process.wait().expect("it has ended").success());
+    assert_eq!(refused(&["node", "format", &device.0]).0, 2, "there is one");
+}
+
 #[test]
 fn what_cannot_be_printed_is_an_error_and_who_has_read_enough_is_not() {
     let folder = folder();
