@@ -394,10 +394,29 @@ impl Connection {
 
     /// The connection is gone: everything that it had comes back.
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+        self.step_out(cx);
         self.end(cx, Ended::Peer(0));
         let credit = self.outbox.clear();
         self.release(cx, credit);
         cx.subsystem.leave(self.id);
+    }
+
+    /// An I/O queue of which nothing can happen any more leaves its controller as it is. So does a host that shuts down:
+    /// it lets its I/O queues go first, and then tells the controller over the admin queue.
+    fn step_out(&mut self, cx: &mut Context<'_>) {
+        let is_quiet = self.ended().is_none()
+            && self.is_established()
+            && self.slots.is_empty()
+            && self.reader.is_between()
+            && self.outbox.unsent() == 0;
+        let Some(queue) = self.queue.take_if(|it| is_quiet && it.number > 0) else {
+            return;
+        };
+        let controller = cx.subsystem.controller(queue.controller, queue.serial);
+        // After a reset the number may be another queue's.
+        if let Some(controller) = controller.filter(|it| it.resets == queue.resets) {
+            controller.queues.remove(&queue.number);
+        }
     }
 
     pub(super) fn release(&mut self, cx: &mut Context<'_>, bytes: usize) {

@@ -2,7 +2,8 @@
 //! What the queues of a controller share.
 //!
 //! Invariants:
-//! 1. A controller and its queues end together, but for I/O queues that a reset takes, or that have not proved themselves.
+//! 1. A controller and its queues end together, but for I/O queues that a reset takes, that are closed with nothing under
+//!    way, or that have not proved themselves.
 //! 2. Once it has ended nothing is submitted for it any more; what was submitted before is counted until it is done.
 //! 3. Listings and event requests are bounded.
 

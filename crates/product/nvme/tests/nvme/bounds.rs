@@ -257,9 +257,14 @@ fn a_queue_waits_for_room_in_the_order_of_its_commands() {
 fn queues_of_a_controller_end_together() {
     let mut world = World::usual();
     let (admin, io) = world.controller(ALICE);
+    world.target.backend().is_held = true;
+    world.start(io, calls::store(1, b"k", vec![1], Condition::Any));
+    world.run();
     world.cut(io);
     world.run();
     assert_eq!(world.links[admin].target_ended, Some(Ended::Controller));
+    world.target.backend().is_held = false;
+    world.run();
     let (admin, io) = world.controller(ALICE);
     world.cut(admin);
     world.run();

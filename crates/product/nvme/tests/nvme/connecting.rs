@@ -68,6 +68,49 @@ fn an_io_queue_joins_only_an_enabled_controller_of_its_own_host() {
     );
 }
 
+/// Linux's `nvme disconnect` lets the I/O queues go before it tells the controller to shut down.
+#[test]
+fn an_io_queue_with_nothing_under_way_may_go_and_the_host_then_shuts_down() {
+    let mut world = World::usual();
+    let (mut admin, io) = Raw::controller(&mut world, ALICE);
+    world.target.close(io.id, world.now_us);
+    admin.turn(&mut world);
+    assert_eq!(admin.ended, None);
+    let shut = calls::property_set(property::CC, 0x0046_4061);
+    assert!(admin.call(&mut world, shut).status.is_ok());
+    let status = admin.call(&mut world, calls::property_get(property::CSTS));
+    assert_eq!(
+        (status.status, status.result),
+        (Status::OK, 0b1001),
+        "ready, and the shutdown is over"
+    );
+    world.target.close(admin.id, world.now_us);
+    assert_eq!(world.target.counts().controllers, 0);
+}
+
+#[test]
+fn the_number_of_an_io_queue_that_went_is_free_again() {
+    let mut world = World::usual();
+    let (admin, id) = Raw::queue(&mut world, ALICE, 0, ANY_CONTROLLER);
+    let (first, _) = Raw::queue(&mut world, ALICE, 1, id);
+    world.target.close(first.id, world.now_us);
+    let (mut second, _) = Raw::queue(&mut world, ALICE, 1, id);
+    let store = calls::store(1, b"k", vec![1], Condition::Any);
+    assert!(second.call(&mut world, store).status.is_ok());
+    assert_eq!((second.ended, admin.ended), (None, None));
+}
+
+#[test]
+fn an_io_queue_that_is_lost_within_a_pdu_ends_its_controller() {
+    let mut world = World::usual();
+    let (mut admin, mut io) = Raw::controller(&mut world, ALICE);
+    let (whole, _) = io.capsule(&calls::store(1, b"k", vec![1; 9], Condition::Any), false);
+    io.send(&mut world, &whole[..40]);
+    world.target.close(io.id, world.now_us);
+    admin.turn(&mut world);
+    assert_eq!(admin.ended, Some(target::Ended::Controller));
+}
+
 #[test]
 fn what_connect_says_wrong_is_named() {
     let mut world = World::usual();
