@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The storage node in a machine that is emulated.
+//!
+//! - `linux`, `initiator`: what Linux's own initiator does with it, beside the node's own client
+//!   (scripts/vm/node-test.sh).
+//! - `drive`, `power`, `book`, `inside`: cuts of power, with a drive that loses its cache (scripts/vm/power-test.sh).
+
+mod book;
+mod drive;
+mod initiator;
+mod inside;
+mod linux;
+mod power;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Checks of the storage node in an emulated machine.
+#[derive(Debug, Parser)]
+#[command(name = "erb-node-vm")]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Checks Linux's own initiator beside the node's own client, as root in the guest.
+    Initiator(initiator::Initiator),
+    /// Serves the power test, as root in the guest.
+    Inside(inside::Inside),
+    /// Cuts the power of guests that it boots, under load.
+    Power(power::Power),
+}
+
+fn main() -> ExitCode {
+    let ended = match Command::parse().what {
+        What::Initiator(args) => initiator::run(&args),
+        What::Inside(args) => inside::run(&args),
+        What::Power(args) => power::run(args),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,243 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# What node-test.sh runs in the guest: Linux's own initiator on a storage node, both on the loopback.
+# The store is /dev/vda; what leaves the guest is written to the folder behind erb_out. Ends the guest. The
+# verdict is the line `guest: N failed`.
+nqn=nqn.2026-11.org.erb:node
+url=nvme://127.0.0.1
+failed=0
+
+word() {
+	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
+}
+
+check() {
+	echo "--- $*"
+	"$@" && return
+	echo "guest: FAILED ($?): $*"
+	failed=$((failed + 1))
+}
+
+# A thing without which nothing else can be looked at.
+need() {
+	"$@" && return
+	echo "guest: FAILED ($?): $*"
+	echo "guest: 1 failed"
+	busybox poweroff -f
+}
+
+# within SECONDS COMMAND...: until it ends well. All is emulated, so nothing is soon.
+within() {
+	local second seconds=$1
+	shift
+	for second in $(seq "$((seconds * 5))"); do
+		"$@" && return
+		sleep 0.2
+	done
+	echo "not within $seconds s: $*"
+	return 1
+}
+
+node_start() {
+	"$work/erb" node start /dev/vda --json >/run/node 2>&1 &
+	node=$!
+	within 60 grep -q '"url"' /run/node || ! cat /run/node
+}
+
+# No connection before it is there: the kernel would count refused ones as failed reconnects.
+node_kill() {
+	kill -9 "$node"
+	wait "$node" 2>/dev/null
+	return 0
+}
+
+# capture_start NAME: what goes over the loopback into a file outside of the guest.
+capture_start() {
+	dumpcap -q -i lo -f 'tcp port 4420' -B 64 -w "/run/out/$1.pcap" 2>/run/capture &
+	capture=$!
+	within 60 grep -q '^File:' /run/capture || ! cat /run/capture
+}
+
+capture_stop() {
+	sleep 1
+	kill -INT "$capture"
+	wait "$capture"
+	grep -q 'dropped.* 0/' /run/capture || grep -q '(100\.0%)' /run/capture || ! cat /run/capture
+}
+
+discovers() {
+	nvme discover -t tcp -a 127.0.0.1 -s 4420 >/run/discovered && grep -q "subnqn: *$nqn" /run/discovered ||
+		! cat /run/discovered
+}
+
+state_is() {
+	[ "$(cat /sys/class/nvme/nvme0/state 2>/dev/null)" = "$1" ]
+}
+
+state_is_not() {
+	! state_is "$1"
+}
+
+# connects [OPTION...]
+connects() {
+	nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$nqn" --nr-io-queues=2 --keep-alive-tmo=5 --reconnect-delay=1 \
+		--ctrl-loss-tmo=600 "$@" && within 60 state_is live && within 60 test -c /dev/ng0n1
+}
+
+disconnects() {
+	nvme disconnect -n "$nqn" >/run/disconnected && within 60 test ! -e /dev/nvme0
+}
+
+# A namespace of keys and values is no block device. The kernel keeps a hidden disk of it.
+only_characters() {
+	[ -c /dev/ng0n1 ] && [ ! -e /dev/nvme0n1 ]
+}
+
+identifies() {
+	nvme id-ctrl /dev/nvme0 >/run/identified && grep -q '^mdts *: 8$' /run/identified &&
+		grep -q '^kas *: 10$' /run/identified || ! cat /run/identified
+}
+
+lists_namespaces() {
+	nvme list-ns /dev/nvme0 --csi=1 | tee /run/namespaces
+	grep -q ':0x1$' /run/namespaces
+}
+
+# passthru OPCODE [OPTION...]: key "ab" (cdw2) of two bytes.
+passthru() {
+	local opcode=$1
+	shift
+	nvme io-passthru /dev/ng0n1 --opcode="$opcode" --namespace-id=1 --cdw2=0x6261 --cdw11=2 "$@" 2>/run/result &&
+		cat /run/result
+}
+
+# By nvme-cli alone: Store, Retrieve, Exist, List, Delete; C1, C2 and C9; what `erb kv` wrote, and the other way.
+cli_stores_and_retrieves() {
+	printf 'a value of 21 bytes..' >/run/value
+	passthru 0x01 --write --data-len=21 --cdw10=21 --input-file=/run/value | grep -q 'is Success' || return
+	[ "$("$work/erb" kv get "$url" ab)" = "$(cat /run/value)" ] || return
+	"$work/erb" kv put "$url" ab 'erb kv writes this' >/run/version || return
+	passthru 0x02 --read --data-len=18 --cdw10=18 --raw-binary | grep -qa '^erb kv writes this' || return
+	passthru 0x14 | grep -q 'is Success' || return
+	passthru 0x06 --read --data-len=4096 --cdw10=4096 --raw-binary | grep -qa ab || return
+	passthru 0x10 | grep -q 'is Success' || return
+	! "$work/erb" kv get "$url" ab 2>/dev/null
+}
+
+cli_versions_and_roll_back() {
+	printf 'first' >/run/value
+	passthru 0xc1 --write --data-len=5 --cdw10=5 --input-file=/run/value >/run/said || ! cat /run/said || return
+	printf 'other' >/run/value
+	passthru 0xc1 --write --data-len=5 --cdw10=5 --input-file=/run/value >/run/said || ! cat /run/said || return
+	# One back: selector 2, argument 1.
+	nvme io-passthru /dev/ng0n1 --opcode=0xc2 --namespace-id=1 --cdw2=0x6261 --cdw11=0x20002 --cdw12=1 --read \
+		--data-len=5 --cdw10=5 --raw-binary >/run/read 2>/dev/null
+	[ "$(cat /run/read)" = first ] || return
+	# Mode 1: a moment; the moment of the first version; prefix "ab".
+	local moment
+	moment=$("$work/erb" kv versions "$url" ab --json | sed -n 's/.*"version":"\([0-9]*\)".*/\1/p' | sed -n 2p)
+	{
+		printf '\1\0\2\0\0\0\0\0'
+		le64 "$moment"
+		head -c 48 /dev/zero
+		printf 'ab'
+	} >/run/roll_back
+	nvme io-passthru /dev/ng0n1 --opcode=0xc9 --namespace-id=1 --write --data-len=66 --cdw10=66 \
+		--input-file=/run/roll_back >/run/said 2>&1 || ! cat /run/said || return
+	[ "$("$work/erb" kv get "$url" ab)" = first ]
+}
+
+le64() {
+	local byte
+	for byte in 0 8 16 24 32 40 48 56; do
+		# shellcheck disable=SC2059 # the byte is the format
+		printf "\\x$(printf %02x $(($1 >> byte & 255)))"
+	done
+}
+
+initiator() {
+	"$work/erb-node-vm" initiator /dev/ng0n1 /dev/nvme0 "$url" --prefix "$1"
+}
+
+# Values that were there before are there, and commands go on.
+survives() {
+	passthru 0x01 --write --data-len=5 --cdw10=5 --input-file=/run/value | grep -q 'is Success' &&
+		[ "$("$work/erb" kv get "$url" ab)" = "$(cat /run/value)" ]
+}
+
+reconnects_after_a_kill() {
+	node_kill
+	within 60 state_is_not live || return
+	node_start && within 60 state_is live && survives
+}
+
+# The node stands still for longer than KATO: Linux's keep alive gets no answer.
+reconnects_after_a_standstill() {
+	kill -STOP "$node"
+	within 120 state_is_not live || return
+	kill -CONT "$node"
+	within 120 state_is live && survives
+}
+
+# Nothing gets through for longer than KATO: the node hears no keep alive and ends the controller.
+reconnects_after_silence() {
+	tc qdisc add dev lo root netem loss 100% || return
+	within 120 state_is_not live
+	sleep 15
+	tc qdisc del dev lo root
+	within 120 state_is live && survives
+}
+
+# say_log FROM: what the kernel said since, of nvme or as a warning.
+kernel_is_quiet() {
+	dmesg --notime --level=emerg,alert,crit,err,warn | tail -n +"$((said + 1))" >/run/said_by_kernel
+	grep -iE 'nvme|WARNING|BUG:|Oops|Call Trace|blocked for more' /run/said_by_kernel | grep -vE "$1" | sort | uniq -c
+	! grep -iE 'nvme|WARNING|BUG:|Oops|Call Trace|blocked for more' /run/said_by_kernel | grep -qvE "$1"
+}
+
+work=$(word erb_work)
+echo "guest: Linux $(uname -r), $(nvme --version | head -n 1)"
+for module in virtio_blk nvme_tcp sch_netem af_packet; do
+	modprobe -q "$module" || echo "no module $module"
+done
+mkdir -p /run/out
+need mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 out /run/out
+need "$work/erb" node format /dev/vda --shards 2 --json
+need node_start
+said=$(dmesg --level=emerg,alert,crit,err,warn | wc -l)
+check discovers
+for digests in "" "--hdr-digest --data-digest" "--hdr-digest" "--data-digest"; do
+	# shellcheck disable=SC2086 # words
+	set -- $digests
+	echo "guest: digests: ${digests:-none}"
+	name=capture$(echo "$digests" | tr -d ' -')
+	check capture_start "$name"
+	check connects "$@"
+	check only_characters
+	check identifies
+	check lists_namespaces
+	check cli_stores_and_retrieves
+	check cli_versions_and_roll_back
+	check initiator "${#digests}"
+	check disconnects
+	check capture_stop
+done
+# Nothing at all is expected until here.
+check kernel_is_quiet '^$'
+for digests in "" "--hdr-digest --data-digest"; do
+	# shellcheck disable=SC2086 # words
+	set -- $digests
+	echo "guest: faults, digests: ${digests:-none}"
+	check connects "$@"
+	check reconnects_after_a_kill
+	check reconnects_after_a_standstill
+	check reconnects_after_silence
+	check disconnects
+done
+expected='failed nvme_keep_alive_end_io|keep.?alive|[Rr]econnect|starting error recovery|timeout|socket error|Property|Failed to (connect|read|write)|queue_size|failed to connect socket|Connect command failed|failed to send request|creating|queue [0-9]+ connect|I/O.*(opcode|QID)|receive failed'
+check kernel_is_quiet "$expected"
+dmesg --notime | grep -i nvme >/run/out/kernel.log
+node_kill
+check "$work/erb" node check /dev/vda
+echo "guest: $failed failed"
+busybox poweroff -f
