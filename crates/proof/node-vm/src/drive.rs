@@ -91,12 +91,12 @@ struct Request {
 
 impl Drive {
     /// One with zeros.
-    pub fn new(bytes: usize, seed: u64, lies: bool) -> Self {
+    pub fn new(bytes: usize, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Medium {
             stable: vec![0; bytes],
             cache: BTreeMap::new(),
             random: fastrand::Rng::with_seed(seed),
-            lies,
+            lies: false,
             has_power: true,
             counts: Counts::default(),
         })))
@@ -120,6 +120,11 @@ impl Drive {
             }
         });
         Ok(())
+    }
+
+    /// From now on it says that it has flushed, and has not.
+    pub fn lie(&self) {
+        self.medium().lies = true;
     }
 
     /// Power goes.
@@ -372,7 +377,7 @@ mod tests {
     fn what_is_flushed_or_written_with_fua_outlives_a_cut_and_the_rest_may_go() {
         let mut gone = 0;
         for seed in 0..64 {
-            let drive = Drive::new(8 * SECTOR, seed, false);
+            let drive = Drive::new(8 * SECTOR, seed);
             let mut medium = medium(&drive);
             medium.run(&request(WRITE, 0, 0, 1));
             medium.run(&request(FLUSH, 0, 0, 0));
@@ -396,7 +401,8 @@ mod tests {
     #[test]
     fn a_drive_that_lies_loses_what_it_said_to_be_flushed() {
         let lost = (0..64).filter(|seed| {
-            let drive = Drive::new(8 * SECTOR, *seed, true);
+            let drive = Drive::new(8 * SECTOR, *seed);
+            drive.lie();
             let mut medium = medium(&drive);
             medium.run(&request(WRITE, FUA, 0, 1));
             medium.run(&request(FLUSH, 0, 0, 0));

@@ -7,7 +7,7 @@
 //! 2. While replies of more than their bound wait, nothing is read.
 //! 3. Data goes where an R2T, or a command with data in its capsule, has room for exactly these bytes, once.
 //! 4. What has ended takes no byte any more, sends its last words, and leaves its controller without a queue: then the
-//!    controller ends too, unless that was an I/O queue which had not proved itself.
+//!    controller ends too, unless that was an I/O queue with nothing under way, or one that had not proved itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
