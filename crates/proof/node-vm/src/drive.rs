@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A drive with a write cache that a power cut takes away, as an NBD server for QEMU
-//! (https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md).
+//! A drive with a write cache that a power cut takes away, as an NBD server for QEMU: numbers are those of NBD's
+//! protocol document.
 //!
 //! Invariants:
 //! 1. A write is in the cache when it is answered, and stable when a flush that came to it afterwards is answered; with

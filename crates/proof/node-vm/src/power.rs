@@ -271,7 +271,12 @@ fn round(
     machine.tell(&start)?;
     place.book.check(&mut machine.client()?)?;
     // Under load most is in the cache.
-    let all = [When::UnderLoad, When::UnderLoad, When::AfterRecovery, When::AfterRead];
+    let all = [
+        When::UnderLoad,
+        When::UnderLoad,
+        When::AfterRecovery,
+        When::AfterRead,
+    ];
     let when = all[random.usize(..all.len())];
     let kill = || {
         if ends_machine {
