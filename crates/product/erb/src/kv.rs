@@ -16,6 +16,7 @@ use crate::kv_args::{
     COUNTER_BITS, Caution, DelArgs, GetArgs, KvCommand, LsArgs, OfKey, OnlyUrl, PutArgs,
     RestoreArgs, RetentionArgs, RollbackArgs, SnapshotCommand, UndoArgs, VersionsArgs, Which, Who,
 };
+use crate::kv_transfer;
 
 /// Why a command has not done what it was told.
 pub enum Failed {
@@ -39,7 +40,8 @@ impl From<Error> for Failed {
     }
 }
 
-type Done = Result<(), Failed>;
+/// What came of a command.
+pub type Done = Result<(), Failed>;
 
 /// The code of an error of the client.
 pub fn code(error: &Error) -> u8 {
@@ -48,7 +50,7 @@ pub fn code(error: &Error) -> u8 {
         Error::Unreachable { .. } | Error::Refused(_) => exit::NODE_UNREACHABLE,
         Error::NotLetIn(_) => exit::NOT_LET_IN,
         Error::Lost => exit::NOT_KNOWN,
-        Error::NotTaken(_) | Error::Answer => exit::FAILED,
+        Error::NotTaken(_) | Error::Answer | Error::System(_) => exit::FAILED,
         Error::Status { status, .. } => match *status {
             Status::ABSENT | Status::NO_SUCH_VERSION => exit::NO_KEY,
             Status::MISMATCH | Status::PRESENT => exit::CONDITION,
@@ -86,6 +88,8 @@ pub fn run(command: &KvCommand) -> ExitCode {
         KvCommand::Rollback(args) => rollback(args),
         KvCommand::Undo(args) => undo(args),
         KvCommand::Snapshot { command } => snapshot(command),
+        KvCommand::Export(args) => kv_transfer::export(args),
+        KvCommand::Import(args) => kv_transfer::import(args),
         KvCommand::Retention(args) => retention(args),
     })
 }
@@ -137,7 +141,7 @@ pub fn time_of(version: u64) -> String {
     format!("{} ({version})", humantime::format_rfc3339_micros(time))
 }
 
-fn shown(bytes: &[u8]) -> String {
+pub fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
         _ => bytes.escape_ascii().to_string(),

@@ -34,6 +34,16 @@ pub enum KvCommand {
         #[command(subcommand)]
         command: SnapshotCommand,
     },
+    /// Write the keys of one moment, with their values, to a file or to standard output.
+    ///
+    /// What is written meanwhile is not in it. A value that is damaged on the disk is left out and named; the exit
+    /// code is 1 then.
+    Export(ExportArgs),
+    /// Give keys the values that an export has. It may be repeated: what is there already is not written again.
+    ///
+    /// A file is read through first: a damaged one changes nothing. What comes by standard input is imported as it
+    /// comes.
+    Import(ImportArgs),
     /// Show how long versions are kept, or change that: longer at once, shorter when the min-age of now has passed.
     Retention(RetentionArgs),
 }
@@ -256,6 +266,44 @@ pub struct RetentionArgs {
     /// Keep so many of each key's newest versions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_count: Option<u32>,
+}
+
+/// Arguments of `erb kv export`.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// The node. With --json what was done is told as an object: on standard output, or if the export goes there on
+    /// standard error.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// What keys begin with [default: all].
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub prefix: OsString,
+    /// The file [default: standard output]. It is there once it is whole, and durable.
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
+    /// A file of that name may be replaced.
+    #[arg(long, requires = "to")]
+    pub force: bool,
+    /// What there was then: a version, a time, or how long ago.
+    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
+    pub as_of: Option<u64>,
+}
+
+/// Arguments of `erb kv import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: OnlyUrl,
+    /// The file [default: standard input].
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Only read it through, and tell what is in it. The node is not asked.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Of a damaged file import what can be read.
+    #[arg(long)]
+    pub damaged: bool,
 }
 
 /// Bits of a version below its microseconds.

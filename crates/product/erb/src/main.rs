@@ -12,6 +12,7 @@ mod host;
 mod host_args;
 mod kv;
 mod kv_args;
+mod kv_transfer;
 mod node;
 mod node_args;
 mod serve;

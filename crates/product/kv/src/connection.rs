@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use erb_nvme::client::{Call, Connection, Ended, Event, Reply, Settings};
+use erb_nvme::client::{Call, CallId, Connection, Ended, Event, Reply, Settings};
 use erb_nvme::random::Random;
 
 use crate::error::{Error, Result};
@@ -93,21 +93,59 @@ impl Queue {
 
     /// Makes a call and waits for its answer.
     pub(crate) fn call(&mut self, call: Call) -> Result<Reply> {
-        let id = self.connection.call(call, self.now_us())?;
+        let id = self.begin(call)?;
         loop {
-            match self.connection.event() {
-                Some(Event::Done(done, reply)) if done == id => {
+            match self.ended(id) {
+                Some(reply) => return reply,
+                None => self.go_on(),
+            }
+        }
+    }
+
+    /// Makes a call.
+    pub(crate) fn begin(&mut self, call: Call) -> Result<CallId> {
+        Ok(self.connection.call(call, self.now_us())?)
+    }
+
+    /// What came of a call; none: nothing yet.
+    pub(crate) fn ended(&mut self, id: CallId) -> Option<Result<Reply>> {
+        loop {
+            match self.connection.event()? {
+                Event::Done(done, reply) if done == id => {
                     if reply.status.is_ok() {
-                        return Ok(reply);
+                        return Some(Ok(reply));
                     }
-                    return Err(Error::Status {
+                    return Some(Err(Error::Status {
                         status: reply.status,
                         result: reply.result,
-                    });
+                    }));
                 }
-                Some(Event::Lost(_) | Event::Ended(_)) => return Err(Error::Lost),
-                Some(_) => {}
-                None => self.go_on(),
+                Event::Lost(_) | Event::Ended(_) => return Some(Err(Error::Lost)),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        !self.connection.is_up()
+    }
+
+    pub(crate) fn has_output(&self) -> bool {
+        !self.connection.output().is_empty()
+    }
+
+    /// Sends what can be sent without waiting, over a stream that does not wait.
+    pub(crate) fn send_now(&mut self) {
+        while self.has_output() {
+            match self.stream.write(self.connection.output()) {
+                Ok(count) => self.connection.sent(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => return self.connection.close(),
             }
         }
     }
@@ -121,6 +159,11 @@ impl Queue {
                 Err(_) => return self.connection.close(),
             }
         }
+        self.take();
+    }
+
+    /// Takes what comes. It waits for that, if the stream does.
+    pub(crate) fn take(&mut self) {
         match self.stream.read(&mut self.buffer) {
             Ok(0) => self.connection.close(),
             Ok(count) => {

@@ -46,6 +46,9 @@ pub enum Error {
         /// What it gives back.
         result: u64,
     },
+    /// The system refuses what many connections need.
+    #[error("the system refuses what many connections at once need: {0}")]
+    System(io::Error),
     /// An answer that makes no sense.
     #[error("the node's answer makes no sense: is it another version?")]
     Answer,

@@ -10,15 +10,20 @@
 //!
 //! A node that other machines can reach asks for proof: [`Identity`] has what a host is known by.
 //!
-//! A client makes one call at a time. Who wants several under way connects several times, which is cheap.
+//! A client makes one call at a time. Who wants several under way connects several times, which is cheap: a
+//! [`Crowd`](crowd::Crowd) does it with one thread. What `erb kv export` writes is an [`archive`].
 //!
 //! Invariants:
 //! 1. A call that is lost is not repeated: who made it hears [`Error::Lost`].
 //! 2. Each client has a host id of its own, so no fence of another ends it.
 
+pub mod archive;
 mod connection;
+pub mod crowd;
 mod error;
 mod url;
+
+use std::cmp::Ordering;
 
 use erb_nvme::auth::Policy;
 pub use erb_nvme::auth::{NoSecret, Secret, Secrets};
@@ -103,6 +108,33 @@ pub struct Identity {
     pub secrets: Option<Secrets>,
 }
 
+/// Whether a key can have such a value.
+fn check_put(key: &[u8], value: &[u8]) -> Result<()> {
+    named(key)?;
+    let is_long = key.len() > SHORT_KEY_BYTES_MAX;
+    if value.len() + if is_long { key.len() + 2 } else { 0 } > ROOM {
+        return Err(Error::Size);
+    }
+    Ok(())
+}
+
+/// What a get with a head has brought.
+enum Got {
+    Whole(Value),
+    /// The head has taken the place of the value's end: of the largest values alone.
+    Cut(Head),
+}
+
+fn got(mut data: Vec<u8>) -> Result<Got> {
+    let head = layout::head_of(&data).ok_or(Error::Answer)?;
+    data.drain(..HEAD_BYTES.min(data.len()));
+    match data.len().cmp(&(head.bytes as usize)) {
+        Ordering::Less => Ok(Got::Cut(head)),
+        Ordering::Equal => Ok(Got::Whole(Value { head, value: data })),
+        Ordering::Greater => Err(Error::Answer),
+    }
+}
+
 impl Client {
     /// Connects to a node that asks for no proof, under a name that nobody else has.
     ///
@@ -159,11 +191,7 @@ impl Client {
     /// # Errors
     /// As the node says; it is not there.
     pub fn put(&mut self, key: &[u8], value: &[u8], expected: Option<u64>) -> Result<u64> {
-        named(key)?;
-        let is_long = key.len() > SHORT_KEY_BYTES_MAX;
-        if value.len() + if is_long { key.len() + 2 } else { 0 } > ROOM {
-            return Err(Error::Size);
-        }
+        check_put(key, value)?;
         let call = calls::put_value(self.namespace, key, value.to_vec(), expected);
         Ok(self.queue.call(call)?.result)
     }
@@ -176,15 +204,13 @@ impl Client {
         let name = named(key)?;
         let call = calls::get(self.namespace, &name, at, true, ROOM);
         let reply = self.queue.call(call)?;
-        let head = layout::head_of(&reply.data).ok_or(Error::Answer)?;
-        let mut value = reply.data;
-        value.drain(..HEAD_BYTES.min(value.len()));
-        if value.len() < head.bytes as usize {
-            // What its head has taken the place of: the largest values alone.
-            let at = Selector::Version(head.version);
-            let call = calls::get(self.namespace, &name, at, false, ROOM);
-            value = self.queue.call(call)?.data;
-        }
+        let head = match got(reply.data)? {
+            Got::Whole(value) => return Ok(value),
+            Got::Cut(head) => head,
+        };
+        let at = Selector::Version(head.version);
+        let call = calls::get(self.namespace, &name, at, false, ROOM);
+        let value = self.queue.call(call)?.data;
         if value.len() != head.bytes as usize {
             return Err(Error::Answer);
         }
@@ -250,6 +276,7 @@ impl Client {
         Ok(Listing {
             handle,
             cursor: Some(0),
+            moment,
         })
     }
 
@@ -263,9 +290,20 @@ impl Client {
         };
         let call = calls::listed_keys(self.namespace, listing.handle, cursor, PAGE_BYTES);
         let reply = self.queue.call(call)?;
-        let (rows, next, _) = layout::page_of(&reply.data).ok_or(Error::Answer)?;
+        let (rows, next, cut) = layout::page_of(&reply.data).ok_or(Error::Answer)?;
         listing.cursor = Some(next).filter(|next| *next != 0);
+        listing.moment = cut;
         Ok(Some(rows))
+    }
+
+    /// Opens a listing again that nobody has read for so long that the node has let it go. It goes on where it was.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn reopen(&mut self, listing: &mut Listing, prefix: &[u8]) -> Result<()> {
+        let again = self.listing(prefix, listing.moment, 0)?;
+        listing.handle = again.handle;
+        Ok(())
     }
 
     /// Rolls keys back: the id, which undoes it, or names what a dry run has counted.
@@ -374,4 +412,13 @@ impl Client {
 pub struct Listing {
     handle: u64,
     cursor: Option<u64>,
+    moment: u64,
+}
+
+impl Listing {
+    /// The moment whose keys it has; 0: it is not known before the first page.
+    #[must_use]
+    pub fn moment(&self) -> u64 {
+        self.moment
+    }
 }

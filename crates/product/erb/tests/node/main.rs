@@ -2,6 +2,7 @@
 //! `erb node` and `erb kv` as they are typed, and a node that is killed under load.
 
 mod hosts;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb kv export` and `erb kv import` as they are typed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use erb_kv::archive::{Head, Reader, Writer};
+use erb_kv::{Change, Client, Condition, Selector, Write as KvWrite};
+use tempfile::TempDir;
+
+use super::{Node, erb, folder, formatted, refused, said};
+
+/// Keys that a batch writes together.
+const TOGETHER: u64 = 300;
+
+type Keys = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+fn node(shards: &str) -> (TempDir, Node) {
+    let folder = folder();
+    let path = formatted(&folder, "160M", shards);
+    let node = Node::start(&path);
+    (folder, node)
+}
+
+fn keys_of(path: &Path) -> Keys {
+    let mut reader = Reader::new(File::open(path).expect("it is there")).expect("an export");
+    let mut keys = Keys::new();
+    while let Some(entry) = reader.entry().expect("it is whole") {
+        let value = entry.value.expect("it is whole");
+        assert_eq!(keys.insert(entry.key, value), None, "a key stands once");
+    }
+    keys
+}
+
+/// Keys and values of all sizes, with any bytes.
+fn odd() -> Keys {
+    let sizes = [0, 1, 4096, 8192, 200_000, 1 << 20];
+    let mut keys: Keys = (1_u8..)
+        .zip(sizes)
+        .map(|(number, bytes)| (vec![number, 0, 0xff, b'\n'], vec![number; bytes]))
+        .collect();
+    keys.insert(vec![0xfe; 1024], b"long".to_vec());
+    keys.insert(vec![0; 17], vec![7; 500_000]);
+    keys
+}
+
+fn together(number: u64, round: u64) -> KvWrite {
+    KvWrite {
+        key: erb_kv::plain(format!("together/{number}").as_bytes()),
+        change: Change::Put(round.to_le_bytes().to_vec()),
+        condition: Condition::Any,
+    }
+}
+
+fn write_together(client: &mut Client, round: u64) {
+    let batch: Vec<KvWrite> = (0..TOGETHER)
+        .map(|number| together(number, round))
+        .collect();
+    client.batch(&batch).expect("all of it is written");
+}
+
+fn write_odd(client: &mut Client) -> Keys {
+    let odd = odd();
+    for (key, value) in &odd {
+        client.put(key, value, None).expect("put");
+    }
+    odd
+}
+
+#[test]
+fn an_export_is_one_moment_whoever_writes_meanwhile() {
+    let (folder, node) = node("2");
+    let mut client = node.client();
+    let odd = write_odd(&mut client);
+    write_together(&mut client, 0);
+    let early = client.put(b"later", b"first", None).expect("put") - 1;
+    let path = folder.path().join("export");
+    let export = |words: &[&str]| {
+        let all = ["kv", "export", &node.url, "--force", "--to", text(&path)];
+        said(&[&all, words].concat());
+        keys_of(&path)
+    };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = node.client();
+            for round in 1.. {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                write_together(&mut client, round);
+            }
+        });
+        for _ in 0..3 {
+            let mut found = export(&[]);
+            for (key, value) in &odd {
+                assert!(found.remove(key).as_ref() == Some(value), "{key:?}");
+            }
+            assert_eq!(found.remove(&b"later"[..]), Some(b"first".to_vec()));
+            assert_eq!(found.len() as u64, TOGETHER);
+            let rounds: BTreeSet<_> = found.values().collect();
+            assert_eq!(rounds.len(), 1, "each batch was one moment");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let before = export(&["--as-of", &early.to_string()]);
+    assert_eq!(before.get(&b"later"[..]), None);
+    assert_eq!(before.len() as u64, odd.len() as u64 + TOGETHER);
+    assert_eq!(export(&["later"]).len(), 1);
+}
+
+#[test]
+fn an_import_brings_all_of_an_export_and_only_once() {
+    let (folder, from) = node("1");
+    let odd = write_odd(&mut from.client());
+    let path = folder.path().join("export");
+    said(&["kv", "export", &from.url, "--to", text(&path)]);
+    let (_folder, to) = node("2");
+    let import = |words: &[&str]| -> serde_json::Value {
+        let all = [&["kv", "import", &to.url, text(&path), "--json"], words].concat();
+        serde_json::from_str(&said(&all)).expect("JSON")
+    };
+    let all = odd.len() as u64;
+    assert_eq!(import(&["--dry-run"])["keys"], all);
+    assert_eq!(said(&["kv", "ls", &to.url]), "", "it was only read through");
+    let first = import(&[]);
+    assert_eq!(
+        (&first["written"], &first["unchanged"]),
+        (&all.into(), &0.into())
+    );
+    let mut client = to.client();
+    for (key, value) in &odd {
+        let found = client.get(key, Selector::Head).expect("it is there");
+        assert!(found.value == *value, "{key:?}");
+    }
+    let (changed, same) = (vec![1, 0, 0xff, b'\n'], vec![2, 0, 0xff, b'\n']);
+    client.put(&changed, b"changed", None).expect("put");
+    let again = import(&[]);
+    assert_eq!(
+        (&again["written"], &again["unchanged"]),
+        (&1.into(), &(all - 1).into())
+    );
+    let mut versions = |key: &[u8]| client.versions(key, 0).expect("versions").0.len();
+    assert_eq!((versions(&changed), versions(&same)), (3, 1));
+}
+
+fn archive(keys: &Keys) -> Vec<u8> {
+    let head = Head {
+        namespace: 1,
+        moment: 1 << 12,
+        prefix: Vec::new(),
+    };
+    let mut writer = Writer::new(Vec::new(), &head).expect("a head");
+    for (key, value) in keys {
+        writer.value(key, 1, value).expect("a record");
+    }
+    writer.end().expect("an end")
+}
+
+#[test]
+fn a_damaged_file_changes_nothing_unless_that_is_asked_for() {
+    let (folder, node) = node("1");
+    let keys: Keys = (0..50_u8)
+        .map(|number| (vec![number + 1; 8], vec![number; 1000]))
+        .collect();
+    let whole = archive(&keys);
+    let record = 32 + 8 + 1000;
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = whole.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed
+    };
+    let value_at = 64 + 20 * record + 32 + 8 + 500;
+    let hostile = [
+        (Vec::new(), "no export"),
+        (b"not one at all".to_vec(), "no export"),
+        (whole[..whole.len() - 1].to_vec(), "cut short"),
+        (whole[..64 + 10 * record + 5].to_vec(), "cut short"),
+        (whole[..64].to_vec(), "cut short"),
+        (with(8, &[9]), "format 9"),
+        (with(64 + 10 * record + 4, &[0xff; 4]), "damaged"),
+        (with(64 + 10 * record + 2, &[0xff; 2]), "damaged"),
+        (with(value_at, &[0xaa]), "damaged"),
+        ([&whole[..], b"more"].concat(), "behind its end"),
+    ];
+    let path = folder.path().join("hostile");
+    for (bytes, why) in &hostile {
+        std::fs::write(&path, bytes).expect("written");
+        let (code, said) = refused(&["kv", "import", &node.url, text(&path)]);
+        assert_eq!(code, 1, "{said}");
+        assert!(
+            said.contains(why) && said.contains("nothing was imported"),
+            "{said}"
+        );
+    }
+    assert_eq!(said(&["kv", "ls", &node.url]), "", "nothing was imported");
+
+    // What comes by standard input cannot be read twice: what was written is told.
+    let mut command = erb(&["kv", "import", &node.url]);
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut to = child.stdin.take().expect("it is piped");
+    to.write_all(&whole[..64 + 10 * record + 5])
+        .expect("it reads");
+    drop(to);
+    let output = child.wait_with_output().expect("it ends");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error.contains("10 keys were written before that"),
+        "{error}"
+    );
+    assert_eq!(said(&["kv", "ls", &node.url]).lines().count(), 10);
+
+    // A damaged value costs its key alone.
+    std::fs::write(&path, with(value_at, &[0xaa])).expect("written");
+    let (code, error) = refused(&["kv", "import", &node.url, text(&path), "--damaged"]);
+    assert_eq!(code, 1);
+    assert!(error.contains("damaged, and not imported"), "{error}");
+    assert_eq!(said(&["kv", "ls", &node.url]).lines().count(), 49);
+}
+
+#[test]
+fn an_export_that_is_not_whole_is_an_error_and_leaves_no_file() {
+    let (folder, node) = node("1");
+    let mut client = node.client();
+    for number in 0..20_u8 {
+        client
+            .put(&[number + 1], &vec![number; 300_000], None)
+            .expect("put");
+    }
+    let export = |out: Stdio| {
+        let mut command = erb(&["kv", "export", &node.url]);
+        command.stdout(out).stderr(Stdio::piped());
+        let output = command.output().expect("it starts");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), error)
+    };
+    let (code, error) = export(File::create("/dev/full").expect("it is there").into());
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("standard output"), "{error}");
+    let (reads, writes) = UnixStream::pair().expect("a pair");
+    drop(reads);
+    let (code, error) = export(OwnedFd::from(writes).into());
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("nobody reads any further"), "{error}");
+
+    let path = folder.path().join("export");
+    std::fs::write(&path, "precious").expect("written");
+    assert_eq!(
+        refused(&["kv", "export", &node.url, "--to", text(&path)]).0,
+        2
+    );
+    let missing = folder.path().join("missing/export");
+    assert_eq!(
+        refused(&["kv", "export", &node.url, "--to", text(&missing)]).0,
+        1
+    );
+    let future = ["kv", "export", &node.url, "--as-of", "9999999999999999999"];
+    let other = folder.path().join("other");
+    assert_eq!(
+        refused(&[&future[..], &["--to", text(&other)]].concat()).0,
+        26
+    );
+    assert_eq!(std::fs::read(&path).expect("it is there"), b"precious");
+    let names = std::fs::read_dir(folder.path()).expect("a folder");
+    assert_eq!(names.count(), 2, "the store and what is precious");
+    let url = node.url.clone();
+    node.kill();
+    assert_eq!(refused(&["kv", "export", &url, "--to", text(&other)]).0, 23);
+}
