@@ -6,8 +6,9 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use erb_node::{Contents, Error, Format, Node, Note, Options};
+use erb_node::{Contents, Error, Format, NEW_RETENTION, Node, Note, Options, Retention};
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -82,7 +83,15 @@ fn format(args: &FormatArgs) -> Result<(), Error> {
     };
     let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let layout = erb_node::format(&wanted, &mut |done, all| {
+    let us = |time: Option<Duration>, new| {
+        time.map_or(new, |it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX))
+    };
+    let keeps = Retention {
+        min_age_us: us(args.min_age, NEW_RETENTION.min_age_us),
+        keep_deleted_us: us(args.keep_deleted, NEW_RETENTION.keep_deleted_us),
+        min_count: args.min_count.unwrap_or(NEW_RETENTION.min_count),
+    };
+    let layout = erb_node::format_keeping(&wanted, keeps, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });

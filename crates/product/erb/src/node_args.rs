@@ -51,6 +51,15 @@ pub struct FormatArgs {
     /// Parts that keys are dealt out to, 1 to 64: fixed for ever.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub shards: u16,
+    /// Keep a version for so long after it was overwritten, like 30days [default: a week].
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub min_age: Option<Duration>,
+    /// Keep a deleted key for so long [default: 30 days].
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub keep_deleted: Option<Duration>,
+    /// Keep so many of each key's newest versions [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub min_count: Option<u32>,
     /// Overwrite what is there.
     #[arg(long)]
     pub force: bool,

@@ -68,15 +68,9 @@ impl Disk {
         })
     }
 
-    /// Is readable when something has ended.
+    /// Rings when something has ended: to be heard by edges, since nobody reads it.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
-    }
-
-    /// What has ended is about to be taken.
-    pub(crate) fn heard(&self) {
-        // Nothing to read: nothing has ended since.
-        let _ = self.event.read();
     }
 
     /// Whether a write may be given now.

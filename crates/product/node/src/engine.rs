@@ -8,13 +8,15 @@
 //! Invariants:
 //! 1. A write's end is told once, to who gave it.
 //! 2. After a write has failed nothing more is written: whoever drives this ends.
-//! 3. A read of a value is begun in the turn in which its version was looked up.
+//! 3. What many write at once becomes several batches that overlap, not a large one: disks do that faster.
+//! 4. A read of a value is begun in the turn in which its version was looked up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use erb_store::control_log::ControlWriteOf;
+use erb_store::log::{IN_FLIGHT_MAX, WriteOf};
 use erb_store::mistake::Sound;
 use erb_store::opened::Opened;
 use erb_store::opening::{OpenError, OpenIo, Opening};
@@ -29,6 +31,8 @@ use crate::hosts::HostsFile;
 
 /// The control log hears of time so often. While a segment is scrubbed each shard reads a piece of 1 MiB of it by then.
 const TICK_US: u64 = 100_000;
+/// What waits for the disk is forgotten by such a part in each turn.
+const WAITING_SHARE: usize = 32;
 /// Pieces of the sweep at each tick, for each shard: of 512 keys or so, 200 us.
 const SWEEPS: usize = 4;
 
@@ -36,7 +40,7 @@ const SWEEPS: usize = 4;
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Control(ControlWriteOf),
-    Shard(u16, ShardWriteOf),
+    Shard(u16, ShardWriteOf, usize),
     Collecting(u16),
     Scrub(u16),
     Value,
@@ -53,6 +57,10 @@ pub(crate) struct Engine {
     )]
     file: StoreFile,
     owners: BTreeMap<IoId, Owner>,
+    /// By shard: bytes of batches under way.
+    under_way_bytes: Vec<usize>,
+    /// By shard: bytes that wait for the disk, the most of the last turns.
+    waiting_bytes: Vec<usize>,
     /// Shards that read for collecting.
     is_collecting: Vec<bool>,
     /// Reads of values that have ended.
@@ -121,6 +129,8 @@ impl Engine {
         let disk = Disk::new(file.file());
         let disk = disk.map_err(system("io_uring is not to be had"))?;
         let mut engine = Self {
+            under_way_bytes: vec![0; store.shards.len()],
+            waiting_bytes: vec![0; store.shards.len()],
             is_collecting: vec![false; store.shards.len()],
             store,
             disk,
@@ -134,10 +144,7 @@ impl Engine {
         // Before the end of recovery is durable nothing else begins; then a ceiling has to be.
         while !engine.store.shared.is_open() || engine.lacks_ceiling() {
             engine.turn(Version::MAX)?;
-            engine
-                .disk
-                .wait()
-                .map_err(system("io_uring does not work"))?;
+            engine.wait()?;
         }
         Ok(engine)
     }
@@ -156,6 +163,12 @@ impl Engine {
     fn lacks_ceiling(&self) -> bool {
         let clock = self.store.shared.clock();
         clock.ceiling_due(self.wall.now_us()).is_some()
+    }
+
+    /// Sleeps until a read or write has ended; not if none is under way.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        let waited = self.disk.wait();
+        waited.map_err(system("io_uring does not work"))
     }
 
     pub(crate) fn disk(&self) -> &Disk {
@@ -181,7 +194,6 @@ impl Engine {
 
     /// Everything that can go on goes on. `lowest_cut` is the lowest that anybody still reads at.
     pub(crate) fn turn(&mut self, lowest_cut: Version) -> Result<()> {
-        self.disk.heard();
         while let Some((id, ended)) = self.disk.ended() {
             self.ended(id, ended);
         }
@@ -199,7 +211,8 @@ impl Engine {
         let owner = self.owners.remove(&id);
         let shards = &mut self.store.shards;
         match (owner, ended) {
-            (Some(Owner::Shard(at, of)), IoEnded::Write(is_well)) => {
+            (Some(Owner::Shard(at, of, bytes)), IoEnded::Write(is_well)) => {
+                self.under_way_bytes[usize::from(at)] -= bytes;
                 shards[usize::from(at)].written(of, is_well);
             }
             (Some(Owner::Control(of)), IoEnded::Write(is_well)) => {
@@ -261,21 +274,61 @@ impl Engine {
         were_some
     }
 
+    /// A write of a shard begins. False: it has none.
+    fn write_of(&mut self, number: u16) -> bool {
+        let retention_us = self.store.control.run_us();
+        let shard = &mut self.store.shards[usize::from(number)];
+        let open_bytes = shard.open_bytes();
+        let Some(write) = shard.take_write(retention_us) else {
+            return false;
+        };
+        let bytes = match write.of {
+            ShardWriteOf::Log(WriteOf::Batch(_)) => open_bytes,
+            _ => 0,
+        };
+        self.under_way_bytes[usize::from(number)] += bytes;
+        let id = self.disk.write(write.address, &write.bytes);
+        let owner = Owner::Shard(number, write.of, bytes);
+        self.owners.insert(id, owner);
+        true
+    }
+
+    /// A batch is written before its turn ends if it is a fair share of what waits for the disk.
+    pub(crate) fn write_early(&mut self, number: u16) {
+        let at = usize::from(number);
+        let open_bytes = self.store.shards[at].open_bytes();
+        let share_bytes = self.waiting_bytes[at] / IN_FLIGHT_MAX;
+        if open_bytes > 0 && open_bytes >= share_bytes && self.disk.takes_write() {
+            self.write_of(number);
+        }
+    }
+
+    /// By shard: how many batches are under way.
+    #[cfg(test)]
+    pub(crate) fn batches_under_way(&self) -> Vec<usize> {
+        let shards = 0..self.under_way_bytes.len();
+        let is_batch = |owner: &&Owner, at: usize| matches!(owner, Owner::Shard(of, ShardWriteOf::Log(WriteOf::Batch(_)), _) if usize::from(*of) == at);
+        let count = |at| {
+            self.owners
+                .values()
+                .filter(|owner| is_batch(owner, at))
+                .count()
+        };
+        shards.map(count).collect()
+    }
+
     /// Writes begin. True: there were some.
     fn writes(&mut self) -> bool {
         let mut were_some = false;
-        let store = &mut self.store;
-        let retention_us = store.control.run_us();
-        for (number, shard) in (0..).zip(&mut store.shards) {
-            while self.disk.takes_write() {
-                let Some(write) = shard.take_write(retention_us) else {
-                    break;
-                };
+        for at in 0..self.store.shards.len() {
+            let now = self.under_way_bytes[at] + self.store.shards[at].open_bytes();
+            let before = self.waiting_bytes[at];
+            self.waiting_bytes[at] = now.max(before - before.div_ceil(WAITING_SHARE));
+            while self.disk.takes_write() && self.write_of(at as u16) {
                 were_some = true;
-                let id = self.disk.write(write.address, &write.bytes);
-                self.owners.insert(id, Owner::Shard(number, write.of));
             }
         }
+        let store = &mut self.store;
         while self.disk.takes_write() {
             let Some(write) = store.control.take_write() else {
                 break;

@@ -12,6 +12,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use erb_nvme::backend::Retention;
+use erb_store::Settings;
 use erb_store::layout::{ALIGN_BYTES, Layout, SUPERBLOCKS};
 use erb_store::place::SEGMENT_BYTES;
 use erb_store::superblock::{NoSuperblock, Superblock};
@@ -22,6 +24,7 @@ use procfs::LockType;
 
 use crate::buffer::Aligned;
 use crate::error::{Error, Result, system};
+use crate::words;
 
 /// The writes of a node that was killed end within this time, or the device hangs.
 const LAST_WRITES: Duration = Duration::from_secs(30);
@@ -194,6 +197,13 @@ pub(crate) fn holder(path: &Path) -> Result<Option<i32>> {
     Ok(found.and_then(|lock| lock.pid).filter(lives))
 }
 
+/// How long a new store keeps versions, unless something else is said.
+pub const NEW_RETENTION: Retention = Retention {
+    min_age_us: Settings::NEW.min_age_us,
+    keep_deleted_us: Settings::NEW.keep_deleted_us,
+    min_count: Settings::NEW.min_count,
+};
+
 /// What a new store is.
 #[derive(Clone, Debug)]
 pub struct Format {
@@ -238,6 +248,18 @@ pub fn layout(bytes: u64, shards: u16) -> Result<Layout> {
 /// # Errors
 /// Something stands in the way; what was there may be lost only if that was allowed.
 pub fn format(wanted: &Format, told: &mut dyn FnMut(u64, u64)) -> Result<Layout> {
+    format_keeping(wanted, NEW_RETENTION, told)
+}
+
+/// The same, of a store that keeps versions for so long from its first write on.
+///
+/// # Errors
+/// As [`format`].
+pub fn format_keeping(
+    wanted: &Format,
+    keeps: Retention,
+    told: &mut dyn FnMut(u64, u64),
+) -> Result<Layout> {
     let path = &wanted.path;
     let is_there = path.exists();
     let is_device =
@@ -257,7 +279,7 @@ pub fn format(wanted: &Format, told: &mut dyn FnMut(u64, u64)) -> Result<Layout>
         ));
     }
     let store = StoreFile::open_with(path, !is_there)?;
-    let made = make(&store, wanted, is_device, told);
+    let made = make(&store, wanted, (is_device, keeps), told);
     if made.is_err() && !is_there {
         // What is half a store is of no use to anybody.
         let _ = std::fs::remove_file(path);
@@ -268,7 +290,7 @@ pub fn format(wanted: &Format, told: &mut dyn FnMut(u64, u64)) -> Result<Layout>
 fn make(
     store: &StoreFile,
     wanted: &Format,
-    is_device: bool,
+    (is_device, keeps): (bool, Retention),
     told: &mut dyn FnMut(u64, u64),
 ) -> Result<Layout> {
     let path = store.path();
@@ -307,7 +329,7 @@ fn make(
         .sync_all()
         .map_err(failed(path, "cannot be made durable"))?;
     let [id, first, second] = random()?;
-    let block = Superblock::format(layout, id, [first, second]);
+    let block = Superblock::format(layout, id, [first, second]).keeping(words::settings(keeps));
     for copy in 0..SUPERBLOCKS {
         let bytes = Aligned::of(&block.encode(copy));
         let written = store

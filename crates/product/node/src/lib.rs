@@ -25,6 +25,7 @@ mod error;
 mod file;
 mod hosts;
 mod listing;
+mod local;
 mod private;
 mod reads;
 mod server;
@@ -45,10 +46,12 @@ use erb_nvme::target::{Config, Namespace, Port, Proof};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+pub use erb_nvme::backend::{Answer, Operation, Refused, Retention};
 pub use erb_nvme::target::Role;
 pub use error::{Error, Result};
-pub use file::{Format, format, layout};
+pub use file::{Format, NEW_RETENTION, format, format_keeping, layout};
 pub use hosts::{HostsFile, NoHosts};
+pub use local::{Bare, Local};
 pub use private::{read_secrets, write_private};
 pub use server::Note;
 

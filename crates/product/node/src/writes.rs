@@ -86,6 +86,7 @@ impl Store {
             if let Some(pending) = self.write(shard, pending) {
                 self.waiting[usize::from(shard)].push_back(pending);
             }
+            self.engine.write_early(shard);
         } else {
             self.waiting[usize::from(shard)].push_back(pending);
         }

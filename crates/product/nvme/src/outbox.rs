@@ -48,20 +48,18 @@ impl Outbox {
         }
     }
 
+    /// All that is to be sent, in its order. No part is empty.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let from = std::iter::once(self.gone).chain(std::iter::repeat(0));
+        let parts = self.pieces.iter().zip(from);
+        parts
+            .map(|(piece, from)| &piece.bytes()[from..])
+            .filter(|bytes| !bytes.is_empty())
+    }
+
     /// The next bytes to send; nothing if there are none.
     pub(crate) fn front(&self) -> &[u8] {
-        for piece in &self.pieces {
-            let bytes = piece.bytes();
-            let from = if std::ptr::eq(piece, &self.pieces[0]) {
-                self.gone
-            } else {
-                0
-            };
-            if from < bytes.len() {
-                return &bytes[from..];
-            }
-        }
-        &[]
+        self.parts().next().unwrap_or(&[])
     }
 
     /// So many bytes of the front are sent. Returns what comes back to the pool.
@@ -98,6 +96,38 @@ impl Piece {
             Self::Own(bytes) => bytes,
             Self::Part(data, range) => &data[range.clone()],
             Self::Credit(_) => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_all_that_is_left_whatever_was_sent() {
+        let data = Arc::new((0..10).collect::<Vec<u8>>());
+        for count in 0..=16 {
+            let mut outbox = Outbox::default();
+            outbox.push(vec![100; 3]);
+            outbox.push_part(&data, 2..7);
+            outbox.push_credit(9);
+            outbox.push(vec![101; 4]);
+            outbox.push_credit(5);
+            outbox.push_part(&data, 0..4);
+            let whole = outbox.parts().collect::<Vec<_>>().concat();
+            assert_eq!(whole.len(), outbox.unsent());
+            let credit = outbox.sent(count);
+            assert_eq!(outbox.parts().collect::<Vec<_>>().concat(), whole[count..]);
+            assert_eq!(outbox.front(), outbox.parts().next().unwrap_or_default());
+            let wanted = if count >= 12 {
+                14
+            } else if count >= 8 {
+                9
+            } else {
+                0
+            };
+            assert_eq!(credit, wanted, "{count}");
         }
     }
 }

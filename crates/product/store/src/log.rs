@@ -418,6 +418,12 @@ impl<R: Rules> Log<R> {
         self.start.lsn + u64::from(self.open.is_some())
     }
 
+    /// Bytes of the batch that waits to be written.
+    #[must_use]
+    pub fn open_bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, BatchWriter::len)
+    }
+
     /// Records were added that no write has taken.
     #[must_use]
     pub fn has_open(&self) -> bool {

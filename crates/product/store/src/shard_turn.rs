@@ -317,6 +317,12 @@ impl<R: Rules + Copy> Shard<R> {
         }
     }
 
+    /// Bytes of the batch that waits to be written.
+    #[must_use]
+    pub fn open_bytes(&self) -> usize {
+        self.log.open_bytes()
+    }
+
     /// The next write, if there is one.
     pub fn take_write(&mut self, retention_us: u64) -> Option<ShardWrite> {
         self.turn();

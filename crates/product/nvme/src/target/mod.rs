@@ -175,6 +175,12 @@ impl<B: Backend> Target<B> {
         connection.map_or(&[], |it| it.outbox.front())
     }
 
+    /// All that is to be sent, in parts.
+    pub fn outputs(&self, id: ConnectionId) -> impl Iterator<Item = &[u8]> {
+        let connection = self.connections.get(&id);
+        connection.into_iter().flat_map(|it| it.outbox.parts())
+    }
+
     /// So many bytes of the output are sent.
     pub fn sent(&mut self, id: ConnectionId, count: usize, now_us: u64) {
         self.with(id, now_us, |it, cx| it.sent(cx, count));
