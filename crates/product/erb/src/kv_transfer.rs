@@ -18,7 +18,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use crate::kv::{Done, Failed, connect, print, say, shown, time_of};
-use crate::kv_args::{ExportArgs, ImportArgs};
+use crate::kv_args::{ExportArgs, ImportArgs, OnlyUrl};
 
 /// Values of an export that are fetched together: so many bytes, or one value.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -45,6 +45,12 @@ fn bar(length: Option<u64>, is_silent: bool) -> ProgressBar {
     };
     let style = ProgressStyle::with_template(template);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn crowd(node: &OnlyUrl, connections: usize) -> Result<Crowd, Failed> {
+    let clients: Result<Vec<Client>, Failed> =
+        (0..connections).map(|_| connect(&node.url)).collect();
+    Ok(Crowd::new(clients?)?)
 }
 
 fn io_failed(what: &str, error: &io::Error) -> Failed {
@@ -129,7 +135,7 @@ fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Expor
     let url: Url = args.node.url.parse()?;
     let prefix = args.prefix.as_encoded_bytes();
     let mut client = connect(&args.node.url)?;
-    let mut crowd = Crowd::connect(&url, READERS)?;
+    let mut crowd = crowd(&args.node, READERS)?;
     let mut listing = client.listing(prefix, args.as_of.unwrap_or(0), 0)?;
     let (mut done, mut writer) = (Exported::default(), None);
     let bar = bar(None, args.node.json);
@@ -406,10 +412,9 @@ fn put_all<R: Read>(
         Ok(reader) => reader,
         Err(error) => return Err(Failed::Io(format!("{name}: {error}; nothing was imported"))),
     };
-    let url: Url = args.node.url.parse()?;
     // What comes behind this moment can be taken back.
     let before = connect(&args.node.url)?.health()?.watermark;
-    let mut crowd = Crowd::connect(&url, WRITERS)?;
+    let mut crowd = crowd(&args.node, WRITERS)?;
     let bar = bar(length, args.node.json);
     let mut put = Put {
         reader: &mut reader,

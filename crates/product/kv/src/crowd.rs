@@ -10,7 +10,6 @@ use erb_nvme::limits::TRANSFER_BYTES_MAX;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::error::Error;
-use crate::url::Url;
 use crate::{Client, Got, Head, Selector, Value, got, named};
 
 /// Time is looked at so often while answers are awaited.
@@ -156,15 +155,14 @@ impl Member {
 }
 
 impl Crowd {
-    /// Connects so many times.
+    /// Of these clients, each of which becomes a connection.
     ///
     /// # Errors
-    /// The node cannot be reached, or does not want this host.
-    pub fn connect(url: &Url, connections: usize) -> Result<Self, Error> {
+    /// The system refuses it.
+    pub fn new(clients: impl IntoIterator<Item = Client>) -> Result<Self, Error> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
-        let mut members = Vec::with_capacity(connections);
-        for number in 0..connections as u64 {
-            let client = Client::connect(url)?;
+        let mut members = Vec::new();
+        for (number, client) in (0..).zip(clients) {
             let stream = client.queue.stream();
             stream.set_nonblocking(true).map_err(Error::System)?;
             let event = EpollEvent::new(EpollFlags::EPOLLIN, number);
