@@ -134,7 +134,7 @@ fn page(
 fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Exported, Failed> {
     let url: Url = args.node.url.parse()?;
     let prefix = args.prefix.as_encoded_bytes();
-    let mut client = connect(&args.node.url)?;
+    let mut client = connect(&args.node)?;
     let mut crowd = crowd(&args.node, READERS)?;
     let mut listing = client.listing(prefix, args.as_of.unwrap_or(0), 0)?;
     let (mut done, mut writer) = (Exported::default(), None);
@@ -413,7 +413,7 @@ fn put_all<R: Read>(
         Err(error) => return Err(Failed::Io(format!("{name}: {error}; nothing was imported"))),
     };
     // What comes behind this moment can be taken back.
-    let before = connect(&args.node.url)?.health()?.watermark;
+    let before = connect(&args.node)?.health()?.watermark;
     let mut crowd = crowd(&args.node, WRITERS)?;
     let bar = bar(length, args.node.json);
     let mut put = Put {

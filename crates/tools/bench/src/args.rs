@@ -7,6 +7,7 @@ use crate::mirror::{BENCH_BATCH_MAX, BENCH_CONNS_MAX, BENCH_KEYS_MAX, BENCH_VALU
 use crate::work::FIELDS_MAX;
 
 pub use crate::drain::DrainArgs;
+pub use crate::kv::KvArgs;
 pub use crate::send::SendArgs;
 pub use crate::serve::ServeArgs;
 pub use crate::workload::WorkloadArgs;
@@ -53,6 +54,12 @@ pub enum BenchCommand {
     /// a real redis-server; beside it the same SETs by ordinary clients. Afterwards every key must hold
     /// what was written to it last.
     Drain(DrainArgs),
+    /// The storage node beside the same disk without it and beside RocksDB; with --paper the VNetKV paper's
+    /// experiments too.
+    ///
+    /// Everything is made in a folder of its own within FOLDER, 1 to 4 GB of it, and is gone afterwards. Needs no root.
+    /// Each row says which bar of the design it belongs to, and whether it is reached.
+    Kv(KvArgs),
 }
 
 /// `erb bench capacity`.

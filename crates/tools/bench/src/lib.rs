@@ -15,6 +15,7 @@
 //!   `ordinary_report`.
 //! - `drain`: made-up writes brought to a Redis, beside SETs by ordinary clients.
 //! - `send`: what sending a file's bytes costs, by way; `send/sink`: a far end that copies nothing.
+//! - `kv`: the storage node beside RocksDB and the disk, its folder has the parts.
 //! - `serve`: `erb serve` beside nginx, its folder has the parts.
 //! - `workload`: the same clients with a user's own traffic, its folder has the parts.
 //! - Of both: `stage`: a server that ordinary clients reach; `load`: such a client; `crew`: several
@@ -38,6 +39,7 @@ mod fixed;
 mod generator;
 mod instance;
 mod interrupt;
+pub mod kv;
 mod load;
 mod mirror;
 mod netns;
@@ -114,6 +116,14 @@ pub fn run(args: &BenchArgs, erb: &Erb) -> Result<()> {
         BenchCommand::Drain(drain) => {
             let report = drain::measure(drain, erb)?;
             if drain.json {
+                pretty(&report)?
+            } else {
+                report.to_table()
+            }
+        }
+        BenchCommand::Kv(args) => {
+            let report = kv::measure(args)?;
+            if args.json {
                 pretty(&report)?
             } else {
                 report.to_table()

@@ -60,6 +60,21 @@ const NGINX: [&str; 6] = [
     "zlib1g",
 ];
 
+/// RocksDB's tools, with their libraries.
+const ROCKSDB: [&str; 11] = [
+    "rocksdb-tools",
+    "libbz2-1.0",
+    "libc6",
+    "libgcc-s1",
+    "libgflags2.2",
+    "liblz4-1",
+    "librocksdb9.10",
+    "libsnappy1v5",
+    "libstdc++6",
+    "libzstd1",
+    "zlib1g",
+];
+
 /// What Debian 13 has of a server.
 struct Package {
     /// Name of the folder here.
@@ -184,6 +199,16 @@ pub fn nginx() -> Result<PathBuf> {
     let files = [("nginx", "usr/sbin/nginx".to_owned())];
     let programs = unpacked("nginx", &packages, &files, "-v")?;
     programs.into_iter().next().context("nginx has a program")
+}
+
+/// Debian 13's db_bench, RocksDB's own benchmark; fetched unless it is there.
+///
+/// # Errors
+/// As [`ServerProgram::program`].
+pub fn db_bench() -> Result<PathBuf> {
+    let files = [("db_bench", "usr/bin/db_bench".to_owned())];
+    let programs = unpacked("rocksdb", &ROCKSDB, &files, "--version")?;
+    programs.into_iter().next().context("db_bench is a program")
 }
 
 /// What starts these files of the packages, by their names; `version` is a word that makes the first tell its
