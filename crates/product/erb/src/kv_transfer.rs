@@ -48,8 +48,7 @@ fn bar(length: Option<u64>, is_silent: bool) -> ProgressBar {
 }
 
 fn crowd(node: &OnlyUrl, connections: usize) -> Result<Crowd, Failed> {
-    let clients: Result<Vec<Client>, Failed> =
-        (0..connections).map(|_| connect(&node.url)).collect();
+    let clients: Result<Vec<Client>, Failed> = (0..connections).map(|_| connect(node)).collect();
     Ok(Crowd::new(clients?)?)
 }
 
