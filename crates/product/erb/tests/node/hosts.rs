@@ -95,26 +95,24 @@ fn a_host_gets_in_with_its_secret_and_does_what_its_role_says_until_it_is_remove
     );
 }
 
+fn is_private(path: &Path) -> bool {
+    metadata(path).expect("a file").permissions().mode() & 0o777 == 0o600
+}
+
 #[test]
-fn secrets_are_shown_once_and_files_that_others_may_read_are_refused() {
+fn secrets_are_shown_once_and_are_changed_by_name() {
     let folder = folder();
-    let path = formatted(&folder, "160M", "1");
     let [hosts, out] = ["hosts", "out"].map(|name| folder.path().join(name));
     let list = text(&hosts);
     let add = ["node", "host", "add", list, WEB, "--role", "reader"];
     let shown = said(&add);
     let secrets: Vec<&str> = shown.lines().collect();
     assert_eq!(secrets.len(), 2, "{shown}");
-    assert!(
-        secrets.iter().all(|it| it.starts_with("DHHC-1:00:")),
-        "{shown}"
-    );
+    let usual = |secret: &&str| secret.starts_with("DHHC-1:00:");
+    assert!(secrets.iter().all(usual), "{shown}");
     let kept = read_to_string(&hosts).expect("the file");
     assert!(secrets.iter().all(|secret| kept.contains(secret)));
-    assert_eq!(
-        metadata(&hosts).expect("a file").permissions().mode() & 0o777,
-        0o600
-    );
+    assert!(is_private(&hosts));
     let listed =
         said(&["node", "host", "list", list]) + &said(&["node", "host", "list", list, "--json"]);
     assert!(
@@ -126,32 +124,20 @@ fn secrets_are_shown_once_and_files_that_others_may_read_are_refused() {
     // Twice, to a file that is there, without a role, under no name.
     assert_eq!(refused(&add).0, 2);
     assert_eq!(refused(&["node", "host", "add", list, OPS]).0, 2);
-    assert_eq!(
-        refused(&["node", "host", "add", list, "web1", "--role", "reader"]).0,
-        2
-    );
+    let other = ["node", "host", "add", list, "web1", "--role", "reader"];
+    assert_eq!(refused(&other).0, 2);
     assert_eq!(refused(&["node", "host", "remove", list, OPS]).0, 2);
     let rekey = ["node", "host", "rekey", list, WEB];
     let other = said(&rekey);
-    assert!(
-        !secrets.iter().any(|secret| other.contains(secret)),
-        "{other}"
-    );
-    said(&[&rekey[..], &["--out", text(&out)]].concat());
-    assert_eq!(
-        metadata(&out).expect("a file").permissions().mode() & 0o777,
-        0o600
-    );
-    assert_eq!(
-        refused(&[&rekey[..], &["--out", text(&out)]].concat()).0,
-        29
-    );
+    let same = |secret: &&str| other.contains(*secret);
+    assert!(!secrets.iter().any(same), "{other}");
+    let to = [&rekey[..], &["--out", text(&out)]].concat();
+    said(&to);
+    assert!(is_private(&out));
+    assert_eq!(refused(&to).0, 29);
     // Secrets of another program.
-    std::fs::write(
-        &out,
-        "DHHC-1:01:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQG0HjO3:\n",
-    )
-    .expect("written");
+    let rotten = "DHHC-1:01:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQG0HjO3:\n";
+    std::fs::write(&out, rotten).expect("written");
     let from = [&rekey[..], &["--from", text(&out)]].concat();
     assert_eq!(refused(&from).0, 29, "its CRC is wrong");
     std::fs::write(&out, shown.lines().next().expect("a secret")).expect("written");
@@ -162,19 +148,21 @@ fn secrets_are_shown_once_and_files_that_others_may_read_are_refused() {
     let roles = ["--role", "writer", "--role", "2=reader"];
     said(&[&["node", "host", "role", list, WEB], &roles[..]].concat());
     assert!(said(&["node", "host", "list", list]).contains("writer 2=reader"));
+}
 
+#[test]
+fn files_of_secrets_that_others_may_read_are_refused() {
+    let folder = folder();
+    let path = formatted(&folder, "160M", "1");
+    let [hosts, out] = ["hosts", "out"].map(|name| folder.path().join(name));
+    let list = text(&hosts);
+    let add = ["node", "host", "add", list, WEB, "--role", "reader"];
+    said(&[&add[..], &["--out", text(&out)]].concat());
     let open =
         |path: &Path| set_permissions(path, Permissions::from_mode(0o644)).expect("permissions");
     open(&hosts);
-    let start = [
-        "node",
-        "start",
-        text(&path),
-        "--hosts",
-        list,
-        "--listen",
-        "127.0.0.1:0",
-    ];
+    let start = ["node", "start", text(&path), "--hosts", list];
+    let start = [&start[..], &["--listen", "127.0.0.1:0"]].concat();
     let (refused_open, why) = refused(&start);
     assert_eq!(refused_open, 29, "{why}");
     assert!(why.contains("chmod 600"), "{why}");
@@ -184,10 +172,8 @@ fn secrets_are_shown_once_and_files_that_others_may_read_are_refused() {
     let output = typed(WEB, &out, &put).output().expect("erb runs");
     assert_eq!(code(&output), Some(29));
     // A secret without a name says nothing.
-    assert_eq!(
-        refused(&[&put[..], &["--secret-file", text(&out)]].concat()).0,
-        2
-    );
+    let nameless = [&put[..], &["--secret-file", text(&out)]].concat();
+    assert_eq!(refused(&nameless).0, 2);
 }
 
 #[test]
