@@ -14,7 +14,7 @@ use crate::stats::Spread;
 pub struct Bar {
     /// In words.
     pub wanted: String,
-    /// Whether the median reaches it; nothing: what it is compared with could not be had.
+    /// Whether the median reaches it; nothing: what it is compared with could not be had, or it is not asked here.
     pub is_reached: Option<bool>,
 }
 
@@ -110,6 +110,15 @@ impl Row {
         self.bar = Some(Bar {
             wanted: wanted.into(),
             is_reached: self.ratio.map(|ratio| reaches(ratio.median)),
+        });
+        self
+    }
+
+    /// A bar that this disk does not allow.
+    pub fn bar_not_asked(mut self, wanted: String) -> Self {
+        self.bar = Some(Bar {
+            wanted,
+            is_reached: None,
         });
         self
     }
