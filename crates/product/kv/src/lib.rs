@@ -30,7 +30,6 @@ pub use erb_nvme::auth::{NoSecret, Secret, Secrets};
 use erb_nvme::client::{Settings, calls};
 use erb_nvme::layout::{self, HEAD_BYTES, LOG_HEAD_BYTES, ListingRequest};
 use erb_nvme::limits::{KEY_BYTES_MAX, SHORT_KEY_BYTES_MAX, TRANSFER_BYTES_MAX};
-use erb_nvme::pdu::Digests;
 use erb_nvme::random::Random;
 use erb_nvme::target::{ANY_CONTROLLER, log};
 use sha2::{Digest, Sha256};
@@ -39,6 +38,7 @@ pub use erb_nvme::backend::{
     Change, Condition, Head, Health, Key, Listed, Mark, MarkKind, Retention, RollBack, Selector,
     Target, Write,
 };
+pub use erb_nvme::pdu::Digests;
 pub use erb_nvme::status::Status;
 pub use error::{Error, NotLetIn, Result};
 pub use url::Url;
@@ -60,6 +60,19 @@ pub struct Value {
     pub head: Head,
     /// The value.
     pub value: Vec<u8>,
+}
+
+impl Identity {
+    /// A name that nobody else has, and no secret.
+    fn drawn() -> Self {
+        let mut drawn = [0; 16];
+        random(&mut drawn);
+        let hex: String = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self {
+            host: format!("nqn.2026-11.org.erb:host:{hex}"),
+            secrets: None,
+        }
+    }
 }
 
 /// A client of one namespace.
@@ -141,14 +154,15 @@ impl Client {
     /// # Errors
     /// The node cannot be reached, or does not want this host.
     pub fn connect(url: &Url) -> Result<Self> {
-        let mut drawn = [0; 16];
-        random(&mut drawn);
-        let hex: String = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
-        let identity = Identity {
-            host: format!("nqn.2026-11.org.erb:host:{hex}"),
-            secrets: None,
-        };
-        Self::connect_as(url, &identity)
+        Self::connect_as(url, &Identity::drawn())
+    }
+
+    /// The same, and digests tell of what was damaged on its way and TCP's sums have overlooked.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_with(url: &Url, digests: Digests) -> Result<Self> {
+        Self::open(url, &Identity::drawn(), digests)
     }
 
     /// Connects as a host that the node knows.
@@ -156,6 +170,10 @@ impl Client {
     /// # Errors
     /// The node cannot be reached, or does not let this host in; it has not proved itself, and should have.
     pub fn connect_as(url: &Url, identity: &Identity) -> Result<Self> {
+        Self::open(url, identity, Digests::default())
+    }
+
+    fn open(url: &Url, identity: &Identity, digests: Digests) -> Result<Self> {
         let mut host_id = [0; 16];
         random(&mut host_id);
         let mut settings = Settings {
@@ -167,7 +185,7 @@ impl Client {
             depth: 32,
             // A client that says nothing for hours is still one. TCP tells when its machine is gone.
             keep_alive_ms: 0,
-            digests: Digests::default(),
+            digests,
             alignment: 0,
             io_queues: 1,
             secrets: identity.secrets.clone(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use erb_check::net::Conn;
-use erb_lab::{Boost, Erb, Lab, LabConfig, LabName, LabState, Mode, ServerProgram, netns};
+use erb_lab::{Boost, Erb, Lab, LabConfig, LabName, LabState, Mode, ServerProgram, Serves, netns};
 
 /// Name of the lab.
 const LAB: &str = "hostile";
@@ -48,7 +48,7 @@ impl<'a> Stage<'a> {
                 .iter()
                 .map(|setting| setting.parse())
                 .collect::<Result<_>>()?,
-            server: ServerProgram::Redis7,
+            server: Serves::Redis(ServerProgram::Redis7),
         };
         let lab = Lab::up(&config, erb).context("cannot make the lab")?;
         let stage = Self {

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::control::LinkReport;
@@ -15,9 +15,9 @@ use crate::fault::Counters;
 use crate::forward;
 use crate::lab::{Lab, LabConfig, LabStatus, require_root};
 use crate::redis::RedisArg;
-use crate::servers::ServerProgram;
+use crate::servers::{ServerProgram, Serves};
 use crate::settings::{LinkChange, PPM_MAX, SettingsError};
-use crate::state::{End, LabName, LabState, Mode, NAME_DEFAULT};
+use crate::state::{End, Kind, LabName, LabState, Mode, NAME_DEFAULT};
 use crate::teardown::{self, DownReport};
 
 /// A laboratory on this machine: client, middle box and server in network namespaces.
@@ -42,7 +42,7 @@ impl LabArgs {
 
 #[derive(Subcommand, Debug)]
 enum LabCommand {
-    /// Make the namespaces, start redis-server, boost it if told to.
+    /// Make the namespaces, start redis-server or a storage node, boost Redis if told to.
     Up(UpArgs),
     /// Run a command in one of the namespaces; its exit code is passed through.
     Exec(ExecArgs),
@@ -72,19 +72,47 @@ struct UpArgs {
     /// One more redis.conf setting, like maxmemory=100mb; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     redis_arg: Vec<RedisArg>,
-    /// Which server it is: the installed redis-server, or one of Debian 13, fetched once.
-    #[arg(long, value_enum, default_value_t = ServerProgram::Redis7)]
-    server: ServerProgram,
+    /// Which server it is: the installed redis-server, one of Debian 13, fetched once, or a storage node.
+    #[arg(long, value_enum, default_value_t = ServerArg::Redis7)]
+    server: ServerArg,
     /// Threads by which the server reads and writes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     io_threads: Option<u8>,
+}
+
+/// What a lab can serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ServerArg {
+    /// The installed redis-server, which is Redis 7 on Debian 12.
+    Redis7,
+    /// Debian 13's Redis 8.
+    Redis8,
+    /// Debian 13's Valkey 8.
+    Valkey8,
+    /// A storage node: erb node, on port 4420.
+    Node,
+}
+
+impl From<ServerArg> for Serves {
+    fn from(server: ServerArg) -> Self {
+        match server {
+            ServerArg::Redis7 => Self::Redis(ServerProgram::Redis7),
+            ServerArg::Redis8 => Self::Redis(ServerProgram::Redis8),
+            ServerArg::Valkey8 => Self::Redis(ServerProgram::Valkey8),
+            ServerArg::Node => Self::Node,
+        }
+    }
 }
 
 impl UpArgs {
     fn redis_args(&self) -> Result<Vec<RedisArg>> {
         let mut all = self.redis_arg.clone();
         if let Some(threads) = self.io_threads {
-            all.extend(self.server.thread_settings(threads)?);
+            let program = match self.server.into() {
+                Serves::Redis(program) => program,
+                Serves::Node => bail!("a node has one thread: leave --io-threads out"),
+            };
+            all.extend(program.thread_settings(threads)?);
         }
         Ok(all)
     }
@@ -130,7 +158,7 @@ pub fn run(args: LabArgs, erb: &Erb) -> Result<()> {
                 mode: up.mode,
                 redis_port: up.redis_port,
                 redis_args: up.redis_args()?,
-                server: up.server,
+                server: up.server.into(),
             };
             print(Lab::up(&config, erb)?.state(), json, show_state)
         }
@@ -190,9 +218,10 @@ fn print<T: Serialize>(value: &T, json: bool, show: impl Fn(&T)) -> Result<()> {
 }
 
 fn show_state(state: &LabState) {
-    let mode = match state.mode {
-        Mode::Off => "Redis alone",
-        Mode::Read => "boosted, mode read",
+    let mode = match (state.kind, state.mode) {
+        (Kind::Node, _) => "a storage node",
+        (Kind::Redis, Mode::Off) => "Redis alone",
+        (Kind::Redis, Mode::Read) => "boosted, mode read",
     };
     println!("lab {} ({mode})", state.name.as_str());
     for (role, end) in [("client", &state.client), ("server", &state.server)] {
@@ -211,7 +240,12 @@ fn show_state(state: &LabState) {
     for process in &state.processes {
         println!("  {}  pid {}", process.role, process.pid);
     }
-    println!("  redis   {}:{}", state.server.ipv4, state.redis_port);
+    let (server, scheme) = match state.kind {
+        Kind::Redis => ("redis", ""),
+        Kind::Node => ("node", "nvme://"),
+    };
+    let (address, port) = (state.server.ipv4, state.redis_port);
+    println!("  {server:<7} {scheme}{address}:{port}");
     println!(
         "  files   {}, pins in {}",
         state.run_dir.display(),
@@ -222,7 +256,7 @@ fn show_state(state: &LabState) {
 fn show_status(status: &LabStatus) {
     show_state(&status.lab);
     println!(
-        "  redis   {}",
+        "  server  {}",
         if status.redis_answers {
             "answers"
         } else {

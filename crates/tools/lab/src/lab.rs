@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,11 +18,12 @@ use serde::{Deserialize, Serialize};
 use crate::control::{self, LinkReport, Request};
 use crate::erb::{Erb, beside};
 use crate::netns;
+use crate::node;
 use crate::process::{self, Process};
 use crate::redis::{self, RedisArg};
-use crate::servers::ServerProgram;
+use crate::servers::Serves;
 use crate::settings::LinkChange;
-use crate::state::{End, EndState, LabName, LabState, MiddleState, Mode, Phase, RUN_ROOT};
+use crate::state::{End, EndState, Kind, LabName, LabState, MiddleState, Mode, Phase, RUN_ROOT};
 use crate::teardown::{self, DownReport};
 use crate::topology;
 
@@ -49,12 +51,12 @@ pub struct LabConfig {
     pub direct: bool,
     /// Whether Redis is boosted.
     pub mode: Mode,
-    /// Port of redis-server.
+    /// Port of redis-server. A node has its own.
     pub redis_port: u16,
     /// More settings for redis-server.
     pub redis_args: Vec<RedisArg>,
-    /// Which server it is.
-    pub server: ServerProgram,
+    /// What it serves.
+    pub server: Serves,
 }
 
 /// A lab that is up.
@@ -70,7 +72,7 @@ pub struct LabStatus {
     pub lab: LabState,
     /// Roles of processes that should run and do not.
     pub dead: Vec<String>,
-    /// Whether Redis answers PING in its own namespace.
+    /// Whether the server answers in its own namespace.
     pub redis_answers: bool,
     /// Settings and counters of the middle box, if there is one and it answers.
     pub link: Option<LinkReport>,
@@ -86,7 +88,10 @@ impl Lab {
         if config.mode == Mode::Read {
             erb.found()?;
         }
-        let mut state = plan(config)?;
+        if config.server == Serves::Node {
+            node::refuse_what_is_redis(config)?;
+        }
+        let mut state = plan(config, erb)?;
         refuse_foreign(&state)?;
         claim_run_dir(&state)?;
         match make(&mut state, config, erb) {
@@ -157,12 +162,8 @@ impl Lab {
         LabStatus {
             lab: state.clone(),
             dead: dead.map(|process| process.role.clone()).collect(),
-            redis_answers: redis::ping(
-                &state.server.namespace,
-                state.server.ipv4.into(),
-                state.redis_port,
-            )
-            .is_ok(),
+            redis_answers: answers(state, &state.server.namespace, state.server.ipv4.into())
+                .is_ok(),
             link: self.link_report().ok(),
         }
     }
@@ -170,6 +171,14 @@ impl Lab {
     /// Removes it: processes, namespaces, mounts, files.
     pub fn down(self, erb: &Erb) -> Result<DownReport> {
         teardown::down(&self.state.name, erb)
+    }
+}
+
+/// An error unless the server answers whoever asks it from namespace `from`.
+fn answers(state: &LabState, from: &str, address: IpAddr) -> Result<()> {
+    match state.kind {
+        Kind::Redis => redis::ping(from, address, state.redis_port),
+        Kind::Node => node::ask(from, &state.redis_program, address, state.redis_port),
     }
 }
 
@@ -181,8 +190,12 @@ pub(crate) fn require_root() -> Result<()> {
 }
 
 /// Names and addresses of everything, before anything is made.
-fn plan(config: &LabConfig) -> Result<LabState> {
+fn plan(config: &LabConfig, erb: &Erb) -> Result<LabState> {
     let name = &config.name;
+    let (kind, program, port) = match config.server {
+        Serves::Redis(server) => (Kind::Redis, server.program()?, config.redis_port),
+        Serves::Node => (Kind::Node, erb.found()?.to_owned(), node::PORT),
+    };
     let run_dir = name.run_dir();
     Ok(LabState {
         name: name.clone(),
@@ -208,9 +221,10 @@ fn plan(config: &LabConfig) -> Result<LabState> {
             server_device: topology::MIDDLE_SERVER_DEVICE.to_owned(),
             control_socket: run_dir.join("link.sock"),
         }),
-        redis_port: config.redis_port,
+        kind,
+        redis_port: port,
         processes: Vec::new(),
-        redis_program: config.server.program()?,
+        redis_program: program,
         redis_dir: name.redis_dir(),
         bpf_dir: run_dir.join("bpf"),
         run_dir,
@@ -280,9 +294,12 @@ fn make(state: &mut LabState, config: &LabConfig, erb: &Erb) -> Result<()> {
     if let Some(middle) = state.middle.clone() {
         start_forwarder(state, &middle)?;
     }
-    redis::start(state, &config.redis_args)?;
+    match state.kind {
+        Kind::Redis => redis::start(state, &config.redis_args)?,
+        Kind::Node => node::start(state)?,
+    }
     for address in [state.server.ipv4.into(), state.server.ipv6.into()] {
-        redis::ping(&state.client.namespace, address, state.redis_port)
+        answers(state, &state.client.namespace, address)
             .context("the client does not reach the server through the lab's devices")?;
     }
     if config.mode == Mode::Read {

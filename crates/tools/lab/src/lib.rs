@@ -17,6 +17,7 @@ mod forward;
 mod lab;
 pub mod netns;
 pub mod nginx;
+mod node;
 pub mod offload;
 pub mod packet;
 pub mod process;
@@ -36,10 +37,10 @@ pub use erb::{Boost, Erb};
 pub use lab::{Lab, LabConfig, LabStatus};
 pub use process::Process;
 pub use redis::RedisArg;
-pub use servers::ServerProgram;
+pub use servers::{ServerProgram, Serves};
 pub use settings::{LinkChange, LinkSettings};
 pub use state::{
-    End, EndState, LabName, LabState, MiddleState, Mode, NAME_DEFAULT, Phase, RUN_ROOT,
+    End, EndState, Kind, LabName, LabState, MiddleState, Mode, NAME_DEFAULT, Phase, RUN_ROOT,
 };
 pub use stop::Stop;
 pub use teardown::{DownReport, down};

@@ -50,6 +50,15 @@ pub enum ServerProgram {
     Valkey8,
 }
 
+/// What a lab serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// A Redis, by this program.
+    Redis(ServerProgram),
+    /// A storage node.
+    Node,
+}
+
 /// What of nginx a comparison needs, with its libraries.
 const NGINX: [&str; 6] = [
     "nginx",

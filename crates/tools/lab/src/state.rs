@@ -128,6 +128,17 @@ pub enum Mode {
     Read,
 }
 
+/// What the server's end has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// redis-server, or one like it.
+    #[default]
+    Redis,
+    /// A storage node, `erb node`.
+    Node,
+}
+
 /// How far `up` got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -181,7 +192,10 @@ pub struct LabState {
     pub server: EndState,
     /// The middle box; none with `--direct`.
     pub middle: Option<MiddleState>,
-    /// Port of redis-server.
+    /// What the server is.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Port of the server.
     pub redis_port: u16,
     /// What starts the server.
     pub redis_program: PathBuf,
@@ -189,7 +203,7 @@ pub struct LabState {
     pub processes: Vec<Process>,
     /// State, logs, sockets.
     pub run_dir: PathBuf,
-    /// Redis's working directory.
+    /// Redis's working directory, or where the node's store lies.
     pub redis_dir: PathBuf,
     /// A bpffs of the lab's own, for pins (`ip netns exec` hides /sys/fs/bpf).
     pub bpf_dir: PathBuf,

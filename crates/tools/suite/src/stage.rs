@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use erb_lab::{Boost, End, Erb, Lab, LabConfig, LabName, Mode, Stop};
+use erb_lab::{Boost, End, Erb, Lab, LabConfig, LabName, Mode, Serves, Stop};
 use erb_report::Status;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
             },
             redis_port: 6379,
             redis_args: settings,
-            server: args.server,
+            server: Serves::Redis(args.server),
         };
         let lab = Lab::up(&config, erb).context("cannot make the lab")?;
         let mut stage = Self {

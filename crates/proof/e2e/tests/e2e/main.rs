@@ -26,6 +26,7 @@ mod loopback;
 mod makers;
 mod master;
 mod mixed;
+mod node;
 mod other_end;
 mod other_machine;
 mod pipelines;

@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use erb_lab::{End, Erb, Lab, LabConfig, LabName, LabState, Mode, Process, ServerProgram, netns};
+use erb_lab::{
+    End, Erb, Lab, LabConfig, LabName, LabState, Mode, Process, ServerProgram, Serves, netns,
+};
 
 /// Longest wait for any one thing in these tests.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -34,7 +36,7 @@ pub fn config(name: &str, direct: bool, mode: Mode) -> LabConfig {
         mode,
         redis_port: 6379,
         redis_args: vec!["maxmemory=200mb".parse().unwrap()],
-        server: ServerProgram::Redis7,
+        server: Serves::Redis(ServerProgram::Redis7),
     }
 }
 
