@@ -47,8 +47,9 @@ const CACHE_BYTES: u64 = 4 << 20;
 const HASH_SEED: u64 = 0x0123_4567_89ab_cdef;
 /// Halvings after which a miss count is 0: no row is to report another's miss.
 const MISS_COUNT_BITS: usize = 3;
-/// No single test may take longer; all together take a few seconds.
-const RUN_TIME_MAX: Duration = Duration::from_secs(50);
+/// No single test may take longer, what is in front of it on the bench included. All together take a few seconds, or two
+/// minutes on a machine that does much else.
+const RUN_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// The programs under test.
 pub struct Programs {
