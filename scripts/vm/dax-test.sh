@@ -33,7 +33,6 @@ GUEST_SECONDS_MAX=1800
 # shellcheck source=scripts/vm/vm.sh
 . scripts/vm/vm.sh
 
-SUITES=(bookworm bookworm-security bookworm-backports trixie-security trixie-backports)
 PMEM_BYTES=384M
 
 dax_build() {

@@ -24,8 +24,6 @@ GUEST_SECONDS_MAX=1800
 # shellcheck source=scripts/vm/vm.sh
 . scripts/vm/vm.sh
 
-SUITES=(bookworm bookworm-security bookworm-backports trixie-security trixie-backports)
-
 node_build() {
 	cargo build --release --locked --package erb --package erb-node-vm
 	cp "${CARGO_TARGET_DIR:-target}"/release/{erb,erb-node-vm} "$vm/"

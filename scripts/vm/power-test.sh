@@ -26,8 +26,6 @@ GUEST_SECONDS_MAX=1800
 # shellcheck source=scripts/vm/vm.sh
 . scripts/vm/vm.sh
 
-SUITES=(bookworm bookworm-security bookworm-backports trixie-security trixie-backports)
-
 # power_boot KERNEL NODE-PORT COMMANDS-PORT FLUSH-SOCKET FUA-SOCKET PID-FILE: by erb-node-vm, again and again.
 power_boot() {
 	local nbd=driver=raw,file.driver=nbd,file.server.type=unix,file.server.path

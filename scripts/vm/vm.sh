@@ -9,6 +9,9 @@
 
 # A guest that hangs is ended. Ten times what two cores take.
 GUEST_SECONDS_MAX=${GUEST_SECONDS_MAX:-600}
+# Where the kernels of all series are that are tried, for scripts that take a series.
+# shellcheck disable=SC2034
+SUITES=(bookworm bookworm-security bookworm-backports trixie-security trixie-backports)
 
 vm=$(readlink -f "${CARGO_TARGET_DIR:-target}")/vm
 mkdir -p "$vm"

@@ -2,14 +2,13 @@
 //! Bringing a lab up and using it.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::mount::{MsFlags, mount};
@@ -342,18 +341,13 @@ fn mount_bpf(dir: &Path) -> Result<()> {
 /// Starts the forwarder in the middle namespace and waits until it answers.
 fn start_forwarder(state: &mut LabState, middle: &MiddleState) -> Result<()> {
     let log_path = state.run_dir.join("forward.log");
-    let log =
-        File::create(&log_path).with_context(|| format!("cannot make {}", log_path.display()))?;
     let program = beside("erb-lab")?;
     let mut command = netns::command(&middle.namespace, &program)?;
     command
         .args(FORWARDER_WORDS)
         .args([&middle.client_device, &middle.server_device])
-        .arg(&middle.control_socket)
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
+        .arg(&middle.control_socket);
+    process::log_to(&mut command, &log_path)?;
     let mut child = process::detach(&mut command)
         .spawn()
         .with_context(|| format!("cannot start {}", program.display()))?;
@@ -366,18 +360,8 @@ fn start_forwarder(state: &mut LabState, middle: &MiddleState) -> Result<()> {
 }
 
 fn wait_for_forwarder(child: &mut Child, socket: &Path) -> Result<()> {
-    let end = Instant::now() + FORWARDER_WAIT;
-    loop {
-        let last = match control::ask(socket, Request::Get) {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
-        if let Some(status) = child.try_wait()? {
-            bail!("it ended at once ({status})");
-        }
-        if Instant::now() > end {
-            return Err(last).context("the forwarder did not come up");
-        }
-        thread::sleep(FORWARDER_PAUSE);
-    }
+    let late = "the forwarder did not come up";
+    process::await_answer(child, (FORWARDER_WAIT, FORWARDER_PAUSE), late, || {
+        control::ask(socket, Request::Get).map(drop)
+    })
 }

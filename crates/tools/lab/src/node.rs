@@ -2,14 +2,12 @@
 //! The lab's storage node: its store, its start, its first answer. It asks nobody for proof: nothing but the lab
 //! reaches its namespace.
 
-use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::lab::LabConfig;
 use crate::netns;
@@ -59,17 +57,13 @@ pub(crate) fn start(state: &mut LabState) -> Result<()> {
         said(&output)
     );
     let log_path = state.run_dir.join("node.log");
-    let log =
-        File::create(&log_path).with_context(|| format!("cannot make {}", log_path.display()))?;
     let mut command = netns::command(&state.server.namespace, &state.redis_program)?;
-    command
-        .args(["node", "start"])
-        .arg(&store)
-        .args(["--listen", &format!("[::]:{PORT}"), "--insecure"])
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
+    command.args(["node", "start"]).arg(&store).args([
+        "--listen",
+        &format!("[::]:{PORT}"),
+        "--insecure",
+    ]);
+    process::log_to(&mut command, &log_path)?;
     let mut child = process::detach(&mut command)
         .spawn()
         .context("cannot start erb")?;
@@ -82,27 +76,15 @@ pub(crate) fn start(state: &mut LabState) -> Result<()> {
 }
 
 fn wait_for_answer(state: &LabState, child: &mut Child) -> Result<()> {
-    let end = Instant::now() + START_WAIT;
-    let from = &state.server.namespace;
-    loop {
-        let last = match ask(
-            from,
+    let late = format!("the node did not answer within {START_WAIT:?}");
+    process::await_answer(child, (START_WAIT, START_PAUSE), &late, || {
+        ask(
+            &state.server.namespace,
             &state.redis_program,
             state.server.ipv4.into(),
             state.redis_port,
-        ) {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        if let Some(status) = child.try_wait()? {
-            bail!("it ended at once ({status})");
-        }
-        if Instant::now() > end {
-            return Err(last)
-                .with_context(|| format!("the node did not answer within {START_WAIT:?}"));
-        }
-        thread::sleep(START_PAUSE);
-    }
+        )
+    })
 }
 
 /// Asks the node for its status from namespace `from`; an error unless it answers.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes that the lab started: named so that a recycled pid is never mistaken for them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -102,6 +102,40 @@ pub(crate) fn with_log(error: Error, what: &str, log: &Path) -> Error {
         "{what} did not start: {error:#}; its log ends with:\n{}",
         text.trim()
     )
+}
+
+/// Has `command` write to a new file at `log`, read nothing, and hold no folder.
+pub(crate) fn log_to(command: &mut Command, log: &Path) -> Result<()> {
+    let file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+    command
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file);
+    Ok(())
+}
+
+/// Waits until `answers` is right about a process that was just started, for `limit` at most; `late` says what
+/// happened if it is not.
+pub(crate) fn await_answer(
+    child: &mut Child,
+    (limit, pause): (Duration, Duration),
+    late: &str,
+    mut answers: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let end = Instant::now() + limit;
+    loop {
+        let Err(last) = answers() else {
+            return Ok(());
+        };
+        if let Some(status) = child.try_wait()? {
+            bail!("it ended at once ({status})");
+        }
+        if Instant::now() > end {
+            return Err(last).context(late.to_owned());
+        }
+        thread::sleep(pause);
+    }
 }
 
 /// Waits until none of `processes` is listed any more, so that what they held is free.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The lab's redis-server: arguments, start, first PONG.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Child;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -103,15 +101,9 @@ fn arguments(state: &LabState, extra: &[RedisArg]) -> Vec<String> {
 /// Starts redis-server in the server's namespace, notes it in `state`, waits until it answers.
 pub fn start(state: &mut LabState, extra: &[RedisArg]) -> Result<()> {
     let log_path = state.run_dir.join("redis.log");
-    let log =
-        File::create(&log_path).with_context(|| format!("cannot make {}", log_path.display()))?;
     let mut command = netns::command(&state.server.namespace, &state.redis_program)?;
-    command
-        .args(arguments(state, extra))
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
+    command.args(arguments(state, extra));
+    process::log_to(&mut command, &log_path)?;
     let mut child = match process::detach(&mut command).spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -129,25 +121,14 @@ pub fn start(state: &mut LabState, extra: &[RedisArg]) -> Result<()> {
 
 /// Waits for the first PONG from within the server's own namespace.
 fn wait_for_pong(state: &LabState, child: &mut Child) -> Result<()> {
-    let end = Instant::now() + START_WAIT;
-    loop {
-        let last = match ping(
+    let late = format!("redis-server did not answer within {START_WAIT:?}");
+    process::await_answer(child, (START_WAIT, START_PAUSE), &late, || {
+        ping(
             &state.server.namespace,
             Ipv4Addr::LOCALHOST.into(),
             state.redis_port,
-        ) {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        if let Some(status) = child.try_wait()? {
-            bail!("it ended at once ({status})");
-        }
-        if Instant::now() > end {
-            return Err(last)
-                .with_context(|| format!("redis-server did not answer within {START_WAIT:?}"));
-        }
-        thread::sleep(START_PAUSE);
-    }
+        )
+    })
 }
 
 /// Sends one PING from namespace `from`; an error unless Redis says that it is there (a password
