@@ -2,6 +2,7 @@
 //! From what the user wants to a daemon at work: checks first, then load or adopt.
 
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use erb_abi::hash_secret;
@@ -9,6 +10,7 @@ use erb_datapath::{
     Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, Sizes, TableSize,
     VlanOffload, WantedTiers, load_programs, vlan_offload_off, vlan_offload_restore,
 };
+use erb_watch::Endpoint;
 use nix::fcntl::Flock;
 
 use crate::addr::RedisAddr;
@@ -20,7 +22,7 @@ use crate::preflight::{
 use crate::privilege::raise_reserve;
 use crate::rundir::{Notes, RunDir, is_bpffs, netns_inode};
 use crate::takeover::{own_layout, take_over};
-use crate::{Error, Result};
+use crate::{Error, Result, secret};
 
 /// What the user wants.
 #[derive(Clone, Debug)]
@@ -43,6 +45,31 @@ pub struct BoostConfig {
     pub programs: Programs,
     /// Tiers for each device.
     pub tiers: WantedTiers,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<MetricsConfig>,
+}
+
+/// Where metrics are served over HTTP.
+#[derive(Clone, Debug)]
+pub struct MetricsConfig {
+    /// The address.
+    pub address: SocketAddr,
+    /// File whose first line is the token that readers have to show.
+    pub token_file: Option<PathBuf>,
+}
+
+impl MetricsConfig {
+    /// Takes the address, if it is free.
+    pub(crate) fn bind(&self) -> Result<Endpoint> {
+        let read = |path: &PathBuf| {
+            secret::first_line(path, "--metrics-token-file").map_err(|reason| Error::Token {
+                path: path.clone(),
+                reason,
+            })
+        };
+        let token = self.token_file.as_ref().map(read).transpose()?;
+        Endpoint::bind(self.address, token).map_err(Error::Metrics)
+    }
 }
 
 /// How a daemon came to its data path.

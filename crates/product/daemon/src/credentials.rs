@@ -3,24 +3,14 @@
 //! is never an argument, a note, a line of the log or of the status.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use erb_redis::rights::{Credentials, DEFAULT_USER};
 
-use crate::{Error, Result};
+use crate::{Error, Result, secret};
 
 /// Environment variable with the password, for those who have no file.
 pub const PASSWORD_VARIABLE: &str = "ERB_REDIS_PASSWORD";
-
-/// A password file that is longer is some other file.
-const PASSWORD_BYTES_MAX: u64 = 4096;
-
-/// Permission bits that a password file must not have: nobody else reads it, nobody but its owner
-/// writes it.
-const FORBIDDEN_MODE: u32 = 0o027;
 
 /// As whom the daemon speaks to Redis.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -96,64 +86,10 @@ impl CredentialSource {
 
 /// The first line of the file, which only its owner may read.
 fn read_password(path: &Path) -> Result<Vec<u8>> {
-    let bad = |reason: String| Error::Credentials {
+    secret::first_line(path, "--redis-password-file").map_err(|reason| Error::Credentials {
         path: path.to_path_buf(),
         reason,
-    };
-    // A pipe without writer must not stop the daemon.
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
-        .map_err(|error| {
-            bad(match error.kind() {
-                std::io::ErrorKind::PermissionDenied => format!(
-                    "cannot be read ({error}); at work the daemon has no right to other users' \
-                     files: it must belong to root, and so must its folders or let everybody in"
-                ),
-                _ => format!("cannot be read: {error}; correct --redis-password-file"),
-            })
-        })?;
-    let found = file
-        .metadata()
-        .map_err(|error| bad(format!("cannot be looked at: {error}")))?;
-    if !found.is_file() {
-        return Err(bad("is no file; correct --redis-password-file".to_owned()));
-    }
-    let own = nix::unistd::geteuid().as_raw();
-    if found.uid() != own && found.uid() != 0 {
-        return Err(bad(format!(
-            "belongs to user {}, who could change it; `chown root` it",
-            found.uid()
-        )));
-    }
-    if found.mode() & FORBIDDEN_MODE != 0 {
-        return Err(bad(format!(
-            "may be read or written by others (mode {:o}); `chmod 600` it",
-            found.mode() & 0o777
-        )));
-    }
-    let mut bytes = Vec::new();
-    file.take(PASSWORD_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| bad(format!("cannot be read: {error}")))?;
-    if bytes.len() as u64 > PASSWORD_BYTES_MAX {
-        return Err(bad(format!(
-            "is longer than {PASSWORD_BYTES_MAX} bytes; it must hold the password and nothing else"
-        )));
-    }
-    if let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-        bytes.truncate(end);
-    }
-    if bytes.last() == Some(&b'\r') {
-        bytes.pop();
-    }
-    if bytes.is_empty() {
-        return Err(bad(
-            "has no password in its first line; write it there".to_owned()
-        ));
-    }
-    Ok(bytes)
+    })
 }
 
 #[cfg(test)]

@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use erb_datapath::{DeviceWatch, Nagle, WakeRing};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
+use erb_watch::Endpoint;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 
-use crate::boost::{BoostConfig, Boosted, Taken, boost};
+use crate::boost::{BoostConfig, Boosted, MetricsConfig, Taken, boost};
+use crate::client::request_within;
 use crate::guard::Guard;
 use crate::machine::{Kernel, Linux};
 use crate::rundir::Notes;
-use crate::server::Server;
+use crate::server::{Request, Server};
 use crate::tiers::TierWatch;
 use crate::{Error, Result};
 
@@ -48,9 +50,24 @@ pub struct Daemon {
     /// Another daemon waits for the lock.
     pub(crate) handed_over: bool,
     pub(crate) tiers: TierWatch,
+    /// Where metrics are served.
+    pub(crate) metrics_at: Option<String>,
+    /// Until they are.
+    metrics: Option<Endpoint>,
     signals: SignalFd,
     wakes: WakeRing,
     devices: DeviceWatch,
+}
+
+/// Time that this daemon has to tell its status to who asks for metrics.
+const STATUS_MAX: Duration = Duration::from_secs(2);
+
+/// A daemon that is replaced has the address until it ends; else it has to be free.
+fn metrics_free(metrics: Option<&Endpoint>, taken: Taken) -> Result<()> {
+    match (metrics, taken) {
+        (Some(endpoint), Taken::Fresh) => endpoint.must_be_bound().map_err(Error::Metrics),
+        _ => Ok(()),
+    }
 }
 
 /// What a write costs Redis beyond its own work is least with it, but nothing else depends on it.
@@ -66,8 +83,14 @@ impl Daemon {
     /// # Errors
     /// Any [`Error`]; then nothing was changed.
     pub fn start(config: &BoostConfig) -> Result<Self> {
+        let metrics = config
+            .metrics
+            .as_ref()
+            .map(MetricsConfig::bind)
+            .transpose()?;
         let (boosted, links, loaded) = boost(config)?;
-        let made = Server::bind(&boosted.run_dir)
+        let made = metrics_free(metrics.as_ref(), boosted.taken)
+            .and_then(|()| Server::bind(&boosted.run_dir))
             .and_then(|server| Ok((server, loaded.miss_ring()?, loaded.wake_ring()?)))
             .and_then(|(server, ring, wakes)| Ok((server, ring, wakes, signals()?)))
             .and_then(|(server, ring, wakes, signals)| {
@@ -92,6 +115,10 @@ impl Daemon {
                     fill_client: None,
                     handed_over: false,
                     tiers: TierWatch::new(config.tiers),
+                    metrics_at: metrics
+                        .as_ref()
+                        .map(|endpoint| format!("http://{}/metrics", endpoint.address())),
+                    metrics,
                     signals,
                     wakes,
                     devices,
@@ -134,6 +161,7 @@ impl Daemon {
     /// [`Error`] if the data path cannot be driven any more; it stays attached then, without lease.
     pub fn run(mut self) -> Result<()> {
         let mut guard = Guard::start()?;
+        self.serve_metrics()?;
         loop {
             guard.beat(self.core.machine().monotonic_ns());
             let ready = self.wait()?;
@@ -162,6 +190,21 @@ impl Daemon {
                 return self.leave();
             }
         }
+    }
+
+    /// Behind the drop of privileges: a thread has those of who makes it.
+    fn serve_metrics(&mut self) -> Result<()> {
+        let Some(endpoint) = self.metrics.take() else {
+            return Ok(());
+        };
+        let run_dir = self.boosted.run_dir.clone();
+        let status = move || {
+            request_within(&run_dir, &Request::Status, STATUS_MAX)
+                .map_err(|error| error.to_string())
+        };
+        endpoint
+            .serve(status)
+            .map_err(Error::io("could not serve metrics"))
     }
 
     fn wait(&self) -> Result<Ready> {

@@ -34,6 +34,17 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file with the token for metrics cannot be used.
+    #[error("token file {path}: {reason}")]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Metrics cannot be served there.
+    #[error("--metrics: {0}")]
+    Metrics(erb_watch::Error),
     /// Redis is older than 7.0.
     #[error(
         "Redis at {address} is version {version}; ERB needs 7.0 or newer: install such a Redis"

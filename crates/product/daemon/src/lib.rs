@@ -20,6 +20,7 @@ mod preflight;
 mod privilege;
 mod report;
 mod rundir;
+mod secret;
 mod server;
 mod sockets;
 mod status;
@@ -29,7 +30,7 @@ mod tiers;
 pub mod trace;
 
 pub use addr::RedisAddr;
-pub use boost::{BoostConfig, Taken};
+pub use boost::{BoostConfig, MetricsConfig, Taken};
 pub use client::request;
 pub use credentials::{CredentialSource, PASSWORD_VARIABLE};
 pub use daemon::Daemon;

@@ -54,18 +54,24 @@ pub fn counters(stats: &[u64]) -> Vec<Counter> {
         .collect()
 }
 
-/// Hits among the look-ups.
+/// Reads that were answered from the cache, and those that were not.
 #[must_use]
-pub fn hit_ratio(stats: &[u64]) -> Option<f64> {
+pub fn hits_and_misses(stats: &[u64]) -> (u64, u64) {
     let of = |stat: abi::erb_stat| stats.get(stat as usize).copied().unwrap_or(0);
     let hits: u64 = abi::FAST_COMMANDS
         .iter()
         .filter(|command| command.kind != abi::FAST_KIND_PING)
         .map(|command| of(command.stat))
         .sum();
-    let all = hits + MISSES.iter().map(|stat| of(*stat)).sum::<u64>();
+    (hits, MISSES.iter().map(|stat| of(*stat)).sum())
+}
+
+/// Hits among the look-ups.
+#[must_use]
+pub fn hit_ratio(cache: &CacheReport) -> Option<f64> {
+    let all = cache.hits + cache.misses;
     #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
-    (all > 0).then(|| hits as f64 / all as f64)
+    (all > 0).then(|| cache.hits as f64 / all as f64)
 }
 
 /// What is left out.
@@ -127,7 +133,8 @@ pub fn held(sweep: &SweepReport) -> HeldReport {
 
 /// The part of the cache report that the data path knows.
 #[must_use]
-pub fn cache(datapath: &Datapath) -> CacheReport {
+pub fn cache(datapath: &Datapath, stats: &[u64]) -> CacheReport {
+    let (hits, misses) = hits_and_misses(stats);
     let sets = datapath.control().set_mask() + 1;
     let set_bytes = erb_datapath::SET_BYTES;
     CacheReport {
@@ -149,6 +156,8 @@ pub fn cache(datapath: &Datapath) -> CacheReport {
             abi::CLASS3_WAYS,
         ],
         fills: datapath.control().fills() == 1,
+        hits,
+        misses,
         ..CacheReport::default()
     }
 }
@@ -191,10 +200,18 @@ mod tests {
     #[test]
     fn ratio_of_hits() {
         let mut stats = vec![0; abi::STAT_MAX as usize];
-        assert_eq!(hit_ratio(&stats), None);
+        let ratio = |stats: &[u64]| {
+            let (hits, misses) = hits_and_misses(stats);
+            hit_ratio(&CacheReport {
+                hits,
+                misses,
+                ..CacheReport::default()
+            })
+        };
+        assert_eq!(ratio(&stats), None);
         stats[abi::STAT_FAST_GET as usize] = 9;
         stats[abi::STAT_REFUSE_MISS as usize] = 1;
-        assert_eq!(hit_ratio(&stats), Some(0.9));
+        assert_eq!(ratio(&stats), Some(0.9));
     }
 
     #[test]

@@ -164,6 +164,7 @@ impl Daemon {
             status.not_serving.push(reason.to_owned());
         }
         status.pid = std::process::id();
+        status.metrics_at.clone_from(&self.metrics_at);
         status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
         status.aside = report::aside(core.aside(), core.reports(), monotonic_ns());
         status.cache.fills_waiting = core.fills_waiting();
@@ -221,7 +222,7 @@ fn base_status(
 ) -> Result<Status> {
     let stats = datapath.stats()?;
     let control = datapath.control();
-    let cache = report::cache(datapath);
+    let cache = report::cache(datapath, &stats);
     let memory = report::memory(&cache, control.conns_max());
     let traced = run_dir.is_traced();
     let links = erb_datapath::Links::new(&run_dir.pins());
@@ -262,7 +263,8 @@ fn base_status(
         },
         connections: report::connections(sweep),
         held: report::held(sweep),
-        hit_ratio: report::hit_ratio(&stats),
+        hit_ratio: report::hit_ratio(&cache),
+        metrics_at: None,
         aside: AsideReport::default(),
         cache,
         memory,

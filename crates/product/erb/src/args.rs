@@ -287,6 +287,14 @@ pub struct BoostArgs {
     /// --foreground].
     #[arg(long, value_name = "FILE", value_parser = absolute())]
     pub log: Option<PathBuf>,
+    /// Serve metrics for Prometheus over HTTP at this address, under /metrics; 127.0.0.1:9279, say.
+    /// Beyond loopback that needs --metrics-token-file [default: nowhere].
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
+    /// File whose first line readers of metrics have to show (`Authorization: Bearer`); 16 bytes or
+    /// more, readable by its owner alone.
+    #[arg(long, value_name = "FILE", value_parser = absolute(), requires = "metrics")]
+    pub metrics_token_file: Option<PathBuf>,
     /// Folder with other objects to load than the built-in ones; they must be built from the same
     /// shared structures. For tests of replacements.
     #[arg(long, hide = true, value_name = "DIR")]

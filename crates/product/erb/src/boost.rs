@@ -8,8 +8,8 @@ use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Taken, drop_privileges,
-    enter_base_mount_namespace, request,
+    BoostConfig, Daemon, Error, MetricsConfig, Notes, Request, Result, RunDir, Taken,
+    drop_privileges, enter_base_mount_namespace, request,
 };
 use erb_datapath::{
     AttachMode, Attached, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
@@ -113,6 +113,10 @@ fn config(args: &BoostArgs) -> Result<BoostConfig> {
             None => Programs::builtin(),
         },
         run_dir: args.run_dir.clone(),
+        metrics: args.metrics.map(|address| MetricsConfig {
+            address,
+            token_file: args.metrics_token_file.clone(),
+        }),
         tiers: match args.tier {
             Tier::Auto => WantedTiers::Best,
             Tier::Xdp => WantedTiers::Xdp,

@@ -4,6 +4,7 @@
 use erb_daemon::Error;
 use erb_datapath::Error as DatapathError;
 pub use erb_report::exit::*;
+use erb_watch::Error as Watched;
 
 /// The code of an error of the daemon or of a command that talks to it.
 pub const fn code(error: &Error) -> u8 {
@@ -13,6 +14,12 @@ pub const fn code(error: &Error) -> u8 {
         Error::Kernel(_) => KERNEL,
         Error::Redis { .. } | Error::Credentials { .. } => REDIS,
         Error::RedisOld { .. } => REDIS_OLD,
+        Error::Token { .. } => SECRETS_FILE,
+        Error::Metrics(error) => match error {
+            Watched::TokenNeeded(_) => USAGE,
+            Watched::TokenShort(_) => SECRETS_FILE,
+            Watched::Taken(_) | Watched::Address { .. } => ADDRESS,
+        },
         Error::NoListener(_) => NO_LISTENER,
         Error::AlreadyBoosted(_) | Error::Detaching { .. } => ALREADY_BOOSTED,
         Error::NotBoosted(_) | Error::LeftBehind(_) => NOT_BOOSTED,

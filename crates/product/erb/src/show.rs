@@ -122,6 +122,9 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
         let listens: Vec<String> = redis.listens.iter().map(ToString::to_string).collect();
         writeln!(out, "listens      {}", listens.join(", "))?;
     }
+    if let Some(at) = &status.metrics_at {
+        writeln!(out, "metrics      {at}")?;
+    }
     for note in &status.notes {
         writeln!(out, "note         {note}")?;
     }

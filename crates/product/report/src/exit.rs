@@ -24,7 +24,7 @@ Exit codes:
   16  doctor: a boost would be made, but answer nothing; with --file: bytes would be copied
   17  trace: somebody else traces already
   18  lab, bench, check, demo: the program erb-lab is not beside erb
-  19  serve, node: the address cannot be listened on
+  19  boost, serve, node: an address cannot be listened on
   20  node: another process has the store open
   21  node: no store is there, or it does not open
   22  node: no node has the store open
@@ -35,8 +35,8 @@ Exit codes:
   27  kv: the connection ended before the answer came; it is not known whether that was done
   28  kv, node status: the node does not let this host in: it is not listed, a secret is missing or
       wrong, or the node has not proved itself
-  29  node, kv: a file of hosts or secrets cannot be used: it is not there, is none, is an old copy,
-      or others than its owner may read or write it";
+  29  boost, node, kv: a file of hosts, secrets or a token cannot be used: it is not there, is none, is
+      an old copy, or others than its owner may read or write it";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
@@ -76,7 +76,7 @@ pub const ANSWERS_NOTHING: u8 = 16;
 pub const ALREADY_TRACED: u8 = 17;
 /// The program with lab, bench, check and demo is not there.
 pub const NO_TOOLS: u8 = 18;
-/// Serve, node: the address cannot be listened on.
+/// Boost, serve, node: an address cannot be listened on.
 pub const ADDRESS: u8 = 19;
 /// Node: another process has the store open.
 pub const STORE_IN_USE: u8 = 20;
@@ -96,5 +96,5 @@ pub const NODE_REFUSES: u8 = 26;
 pub const NOT_KNOWN: u8 = 27;
 /// Kv, node status: the node does not let this host in, or has not proved itself.
 pub const NOT_LET_IN: u8 = 28;
-/// Node, kv: a file of hosts or secrets cannot be used.
+/// Boost, node, kv: a file of hosts, secrets or a token cannot be used.
 pub const SECRETS_FILE: u8 = 29;

@@ -207,6 +207,12 @@ pub struct CacheReport {
     pub fills_in_flight: usize,
     /// Keys filled by this daemon.
     pub filled: u64,
+    /// Reads on fast connections that were answered from the cache, since the data path was loaded.
+    #[serde(default)]
+    pub hits: u64,
+    /// Those that reached the look-up, or would have, and were not.
+    #[serde(default)]
+    pub misses: u64,
 }
 
 /// What is left out, as it does not pay.
@@ -288,13 +294,16 @@ pub struct Status {
     /// Whose commands keep keys from everybody for long.
     #[serde(default)]
     pub held: HeldReport,
-    /// Share of the GETs on fast connections that the cache answered; none before the first.
+    /// Share of the reads on fast connections that the cache answered; none before the first.
     pub hit_ratio: Option<f64>,
     /// What is left out, as it does not pay.
     #[serde(default)]
     pub aside: AsideReport,
     /// The cache.
     pub cache: CacheReport,
+    /// Where metrics are served over HTTP.
+    #[serde(default)]
+    pub metrics_at: Option<String>,
     /// Kernel memory.
     pub memory: MemoryReport,
     /// All counters.

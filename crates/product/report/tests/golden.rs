@@ -68,6 +68,8 @@ fn cache() -> CacheReport {
         fills_waiting: 10,
         fills_in_flight: 11,
         filled: 12,
+        hits: 15,
+        misses: 16,
     }
 }
 
@@ -134,6 +136,7 @@ fn status() -> Status {
         hit_ratio: Some(0.75),
         aside: aside(),
         cache: cache(),
+        metrics_at: Some("http://127.0.0.1:9279/metrics".to_owned()),
         memory: MemoryReport {
             connection_bytes: 1,
             connections_max: 2,

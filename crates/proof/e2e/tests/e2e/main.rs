@@ -25,6 +25,7 @@ mod hostile;
 mod loopback;
 mod makers;
 mod master;
+mod metrics;
 mod mixed;
 mod node;
 mod other_end;

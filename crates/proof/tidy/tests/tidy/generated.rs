@@ -35,6 +35,15 @@ fn limits() -> Vec<(String, String, String)> {
         .collect()
 }
 
+#[test]
+fn the_metrics_are_those_that_are_declared() {
+    same(
+        "docs/operating/metrics.md",
+        "metrics",
+        &erb_watch::declared::table(),
+    );
+}
+
 /// An operator looks for a counter's sentence, not for its declaration.
 #[test]
 fn the_counters_are_those_that_are_declared() {

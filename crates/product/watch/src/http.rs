@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What watches ERB over HTTP: a thread of its own, which asks for the status as `erb status` does.
+//!
+//! # Invariants
+//! 1. Whoever drives the data path never waits for a reader: it only answers a request for the
+//!    status, at most once in [`FRESH`].
+//! 2. Reading changes nothing: GET and HEAD alone, and the thread has no capabilities.
+//! 3. Bounded: [`CONNECTIONS_MAX`] connections of [`LIFE_MAX`] each, heads of [`HEAD_BYTES_MAX`].
+//!    A new connection takes the oldest one's place, so who only connects keeps nobody out.
+//! 4. Beyond loopback a token is needed. On loopback without one a request names an address or
+//!    localhost as its host, else a page from elsewhere could read by a name of its own (DNS rebinding).
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use caps::CapSet;
+use erb_report::Status;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
+    ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use subtle::ConstantTimeEq;
+use tokio::sync::Mutex;
+
+use crate::text::{Format, text};
+
+/// Connections at once: some Prometheus servers and some people.
+pub const CONNECTIONS_MAX: usize = 32;
+/// A connection's life: several scrapes at the usual 15 s.
+pub const LIFE_MAX: Duration = Duration::from_secs(60);
+/// Time for a request's head.
+pub const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
+/// Bytes of a request's head; the least that hyper takes.
+pub const HEAD_BYTES_MAX: usize = 8192;
+/// A status this old is given again.
+pub const FRESH: Duration = Duration::from_millis(250);
+/// Shortest token: what is shorter can be tried out.
+pub const TOKEN_BYTES_MIN: usize = 16;
+
+/// Between tries to take an address that the daemon before still has.
+const TAKE_AGAIN: Duration = Duration::from_millis(100);
+/// Tries after which the log says that it is still not to be had.
+const TAKE_TRIES: u32 = 100;
+/// After an accept that failed, out of descriptors for one.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Why it is not served there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address is beyond loopback, and there is no token.
+    #[error(
+        "others can reach {0}: name a token by --metrics-token-file, or an address of loopback"
+    )]
+    TokenNeeded(SocketAddr),
+    /// The token is too short.
+    #[error("the token has {0} bytes, and must have {TOKEN_BYTES_MIN} at least")]
+    TokenShort(usize),
+    /// Somebody listens there.
+    #[error("another process listens on {0}: choose another address")]
+    Taken(SocketAddr),
+    /// The address cannot be listened on.
+    #[error("{address} cannot be listened on: {reason}")]
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel said.
+        reason: io::Error,
+    },
+}
+
+/// Where it is served, and to whom. Listens already, if the address was free.
+#[derive(Debug)]
+pub struct Endpoint {
+    address: SocketAddr,
+    token: Option<Vec<u8>>,
+    listener: Option<TcpListener>,
+}
+
+impl Endpoint {
+    /// Takes the address. If somebody has it, [`Self::must_be_bound`] says so, and
+    /// [`Self::serve`] waits until it is free: a daemon that is replaced lets it go when it ends.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn bind(address: SocketAddr, token: Option<Vec<u8>>) -> Result<Self, Error> {
+        match &token {
+            None if !address.ip().to_canonical().is_loopback() => {
+                return Err(Error::TokenNeeded(address));
+            }
+            Some(token) if token.len() < TOKEN_BYTES_MIN => {
+                return Err(Error::TokenShort(token.len()));
+            }
+            _ => {}
+        }
+        let listener = match TcpListener::bind(address) {
+            Ok(listener) => Some(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
+            Err(reason) => return Err(Error::Address { address, reason }),
+        };
+        Ok(Self {
+            address,
+            token,
+            listener,
+        })
+    }
+
+    /// For whom has nobody to wait for.
+    ///
+    /// # Errors
+    /// [`Error::Taken`].
+    pub const fn must_be_bound(&self) -> Result<(), Error> {
+        match self.listener {
+            Some(_) => Ok(()),
+            None => Err(Error::Taken(self.address)),
+        }
+    }
+
+    /// The address, with the port that the kernel chose if 0 was given.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        let bound = self.listener.as_ref().map(TcpListener::local_addr);
+        bound.and_then(Result::ok).unwrap_or(self.address)
+    }
+
+    /// Serves from a thread of its own, until the process ends. `status` is asked there and may block.
+    ///
+    /// # Errors
+    /// If the kernel gives no thread, or no epoll.
+    pub fn serve(
+        self,
+        status: impl Fn() -> Result<Status, String> + Send + Sync + 'static,
+    ) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // One asks for the status at a time.
+            .max_blocking_threads(1)
+            .build()?;
+        let asked = Arc::new(Asked {
+            token: self.token.clone(),
+            status: Box::new(status),
+            last: Mutex::new(None),
+        });
+        std::thread::Builder::new()
+            .name("erb-watch".to_owned())
+            .spawn(move || {
+                for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
+                    if let Err(error) = caps::clear(None, set) {
+                        tracing::warn!(
+                            "the thread that serves metrics keeps its capabilities: {error}"
+                        );
+                    }
+                }
+                runtime.block_on(accept(self, asked));
+            })?;
+        Ok(())
+    }
+
+    /// Its socket, as soon as it is to be had.
+    async fn listener(&mut self) -> tokio::net::TcpListener {
+        let mut tries = 0;
+        loop {
+            let taken = self
+                .listener
+                .take()
+                .map_or_else(|| TcpListener::bind(self.address), Ok);
+            let taken = taken.and_then(|listener| {
+                listener.set_nonblocking(true)?;
+                tokio::net::TcpListener::from_std(listener)
+            });
+            match taken {
+                Ok(listener) => return listener,
+                Err(error) if tries == TAKE_TRIES => {
+                    tracing::warn!(
+                        "metrics are not served: {} cannot be listened on: {error}",
+                        self.address
+                    );
+                }
+                Err(_) => {}
+            }
+            tries += 1;
+            tokio::time::sleep(TAKE_AGAIN).await;
+        }
+    }
+}
+
+/// A status with the time at which it was asked for.
+type Told = (Instant, Result<Arc<Status>, String>);
+
+/// What requests share.
+struct Asked {
+    token: Option<Vec<u8>>,
+    status: Box<dyn Fn() -> Result<Status, String> + Send + Sync>,
+    last: Mutex<Option<Told>>,
+}
+
+impl Asked {
+    /// The status, not older than [`FRESH`].
+    async fn status(self: &Arc<Self>) -> Result<Arc<Status>, String> {
+        // Whoever comes meanwhile waits here, and takes the same.
+        let mut last = self.last.lock().await;
+        let fresh = last.as_ref().filter(|(when, _)| when.elapsed() < FRESH);
+        if let Some((_, told)) = fresh {
+            return told.clone();
+        }
+        let when = Instant::now();
+        let asked = Arc::clone(self);
+        let told = tokio::task::spawn_blocking(move || (asked.status)()).await;
+        let told = told
+            .unwrap_or_else(|error| Err(error.to_string()))
+            .map(Arc::new);
+        *last = Some((when, told.clone()));
+        told
+    }
+
+    /// Whether this request may be answered; else what is said instead.
+    fn admits(&self, request: &Request<Incoming>) -> Result<(), Answer> {
+        let header = |name| {
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
+        if let Some(token) = &self.token {
+            let given = header(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+            let same = given.is_some_and(|given| given.as_bytes().ct_eq(token).into());
+            return if same {
+                Ok(())
+            } else {
+                Err(Answer::no_token())
+            };
+        }
+        if header(HOST).is_some_and(is_here) {
+            return Ok(());
+        }
+        let why = "without a token only requests to an address or to localhost are answered\n";
+        Err(Answer::new(StatusCode::MISDIRECTED_REQUEST, why))
+    }
+
+    async fn answer(self: &Arc<Self>, request: &Request<Incoming>) -> Answer {
+        if let Err(refused) = self.admits(request) {
+            return refused;
+        }
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut answer = Answer::new(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD alone\n");
+            answer.allow = true;
+            return answer;
+        }
+        match request.uri().path() {
+            "/metrics" => {}
+            "/" => return Answer::new(StatusCode::OK, "ERB. Metrics for Prometheus: /metrics\n"),
+            _ => return Answer::new(StatusCode::NOT_FOUND, "there is /metrics\n"),
+        }
+        match self.status().await {
+            Ok(status) => {
+                let accept = request
+                    .headers()
+                    .get(ACCEPT)
+                    .and_then(|value| value.to_str().ok());
+                let format = Format::accepted(accept.unwrap_or_default());
+                let mut answer = Answer::new(StatusCode::OK, text(&status, format));
+                answer.content_type = format.content_type();
+                answer
+            }
+            Err(why) => Answer::new(StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
+        }
+    }
+}
+
+/// Whether a request's Host is an address or localhost, with a port or without.
+fn is_here(host: &str) -> bool {
+    host.parse::<SocketAddr>().is_ok()
+        || host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<IpAddr>()
+            .is_ok()
+        || host
+            .split(':')
+            .next()
+            .is_some_and(|name| name.eq_ignore_ascii_case("localhost"))
+}
+
+/// An answer before it is one of hyper's.
+struct Answer {
+    status: StatusCode,
+    content_type: &'static str,
+    body: String,
+    allow: bool,
+    authenticate: bool,
+}
+
+impl Answer {
+    fn new(status: StatusCode, body: impl Into<String>) -> Self {
+        Self {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: body.into(),
+            allow: false,
+            authenticate: false,
+        }
+    }
+
+    fn no_token() -> Self {
+        let mut answer = Self::new(StatusCode::UNAUTHORIZED, "this needs the token\n");
+        answer.authenticate = true;
+        answer
+    }
+
+    fn into_response(self) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(Bytes::from(self.body)));
+        *response.status_mut() = self.status;
+        let mut put = |name, value: &'static str| {
+            let value = hyper::header::HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
+        };
+        put(CONTENT_TYPE, self.content_type);
+        put(CACHE_CONTROL, "no-store");
+        put(X_CONTENT_TYPE_OPTIONS, "nosniff");
+        if self.allow {
+            put(ALLOW, "GET, HEAD");
+        }
+        if self.authenticate {
+            put(WWW_AUTHENTICATE, "Bearer");
+        }
+        response
+    }
+}
+
+async fn accept(mut endpoint: Endpoint, asked: Arc<Asked>) {
+    let listener = endpoint.listener().await;
+    let mut open: VecDeque<tokio::task::AbortHandle> = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_AGAIN).await;
+            continue;
+        };
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS_MAX {
+            if let Some(oldest) = open.pop_front() {
+                oldest.abort();
+            }
+        }
+        let asked = Arc::clone(&asked);
+        let connection = tokio::spawn(async move {
+            // Whatever ends a connection ends that alone.
+            let _ = tokio::time::timeout(LIFE_MAX, connection(stream, asked)).await;
+        });
+        open.push_back(connection.abort_handle());
+    }
+}
+
+async fn connection(stream: tokio::net::TcpStream, asked: Arc<Asked>) -> hyper::Result<()> {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let asked = Arc::clone(&asked);
+        async move { Ok::<_, Infallible>(asked.answer(&request).await.into_response()) }
+    });
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_host_is_here() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:9279",
+            "[::1]:9279",
+            "[::1]",
+            "localhost:1",
+            "LOCALHOST",
+        ] {
+            assert!(is_here(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9279",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+        ] {
+            assert!(!is_here(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn beyond_loopback_a_token_of_some_length_is_needed() {
+        let bind = |address: &str, token: Option<&str>| {
+            Endpoint::bind(
+                address.parse().unwrap(),
+                token.map(|token| token.as_bytes().to_vec()),
+            )
+        };
+        assert!(matches!(
+            bind("0.0.0.0:0", None),
+            Err(Error::TokenNeeded(_))
+        ));
+        assert!(matches!(
+            bind("[::ffff:10.0.0.1]:0", None),
+            Err(Error::TokenNeeded(_))
+        ));
+        assert!(matches!(
+            bind("127.0.0.1:0", Some("short")),
+            Err(Error::TokenShort(5))
+        ));
+        assert!(bind("127.0.0.1:0", None).unwrap().must_be_bound().is_ok());
+        assert!(bind("[::ffff:127.0.0.1]:0", None).is_ok());
+    }
+}
