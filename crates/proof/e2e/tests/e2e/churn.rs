@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections come, go, vanish and return; tables follow, nobody is closed by mistake.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -344,13 +345,22 @@ fn connect_from_port(lab: &TestLab, port: u16) -> Conn {
         SocketAddr::from((Ipv4Addr::new(10, 77, 0, 1), port)),
         lab.address(),
     );
+    // On a busy machine the client's former socket still awaits the acknowledgement of its FIN.
     lab.inside(End::Client, || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
-        socket.set_reuse_address(true).expect("SO_REUSEADDR");
-        socket.bind(&from.into()).expect("bind");
-        let connected = socket.connect_timeout(&to.into(), STALL);
-        connected.unwrap_or_else(|error| panic!("connect from port {port}: {error}"));
-        Conn::from_stream(TcpStream::from(socket), STALL).expect("connection")
+        wait(STALL, || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
+            socket.set_reuse_address(true).expect("SO_REUSEADDR");
+            socket.bind(&from.into()).expect("bind");
+            match socket.connect_timeout(&to.into(), STALL) {
+                Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                    return Err(format!("connect from port {port}: {error}"));
+                }
+                connected => {
+                    connected.unwrap_or_else(|error| panic!("connect from port {port}: {error}"))
+                }
+            }
+            Ok(Conn::from_stream(TcpStream::from(socket), STALL).expect("connection"))
+        })
     })
 }
 
