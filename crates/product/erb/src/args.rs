@@ -63,6 +63,11 @@ pub enum Command {
     },
     /// Show what is attached where, who is answered and why others are not.
     Status(StatusArgs),
+    /// Watch rates, hits, connections and reasons live in the terminal.
+    ///
+    /// Keys: q quits, space pauses, s sorts by rate, count or name, / filters, tab shows connections,
+    /// enter explains what is under the cursor, + and - change the pace. NO_COLOR is heeded.
+    Top(TopArgs),
     /// Show live what becomes of packets: which program met each, its verdict, and every reason.
     ///
     /// One line per packet and program: time (UTC), processor, stage, connection, TCP flags, numbers
@@ -403,6 +408,23 @@ pub struct StatusArgs {
     /// List the tracked connections instead.
     #[arg(long)]
     pub conns: bool,
+}
+
+/// Arguments of `erb top`.
+#[derive(Clone, Debug, Args)]
+pub struct TopArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Time between looks, 250ms to 1m.
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub every: Duration,
+    /// Print frames as text instead; the first after two looks.
+    #[arg(long)]
+    pub batch: bool,
+    /// Frames to print [default: until Ctrl-C].
+    #[arg(long, value_name = "N", requires = "batch")]
+    pub count: Option<u64>,
 }
 
 /// Arguments of `erb trace`.

@@ -19,6 +19,9 @@ mod serve;
 mod show;
 mod status;
 mod tools;
+mod top;
+mod top_model;
+mod top_view;
 mod trace;
 
 use std::process::ExitCode;
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Command::Node { command } => return node::run(&command),
         Command::Kv { command } => return kv::run(&command),
         Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Lab(_) | Command::Bench(_) | Command::Check(_) | Command::Demo(_) => {

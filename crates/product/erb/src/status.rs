@@ -4,12 +4,20 @@
 use std::process::ExitCode;
 
 use erb_daemon::{
-    Error, Request, Result, enter_base_mount_namespace, request, status_without_daemon,
+    Error, Request, Result, RunDir, enter_base_mount_namespace, request, status_without_daemon,
 };
 use erb_report::{ConnLine, Status};
 
 use crate::args::StatusArgs;
 use crate::{detach, show};
+
+/// The daemon's report; without a daemon what can be told of what is at work.
+pub fn read(run_dir: &RunDir) -> Result<Status> {
+    match request(run_dir, &Request::Status) {
+        Err(Error::NotBoosted(_)) => status_without_daemon(run_dir),
+        found => found,
+    }
+}
 
 /// Runs the command.
 pub fn run(args: &StatusArgs) -> Result<ExitCode> {
@@ -24,11 +32,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let status = match request::<Status>(&run_dir, &Request::Status) {
-        Ok(status) => status,
-        Err(Error::NotBoosted(_)) => status_without_daemon(&run_dir)?,
-        Err(error) => return Err(error),
-    };
+    let status = read(&run_dir)?;
     if args.json {
         show::json(&status)?
     } else {

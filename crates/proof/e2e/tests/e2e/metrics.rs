@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Metrics over HTTP: they say what the status says, outlive a replacement of the daemon, and are not
+//! Metrics over HTTP and `erb top`: they say what the status says, outlive a replacement of the daemon, and are not
 //! to be had by those who may not.
 
 use std::fs::{self, Permissions};
@@ -61,6 +61,15 @@ fn value(text: &str, name: &str) -> f64 {
     found.parse().unwrap_or_else(|_| panic!("{name} {found}"))
 }
 
+/// `erb top` has the word in its frame, and says without a terminal what is missing.
+fn top_shows(lab: &TestLab, word: &str) {
+    let top = lab.erb(&["top", "--batch", "--count", "1", "--every", "250ms"]);
+    let shown = String::from_utf8_lossy(&top.stdout);
+    assert!(top.status.success() && shown.contains(word), "{top:?}");
+    let no_terminal = lab.erb(&["top"]);
+    assert_eq!(no_terminal.status.code(), Some(USAGE), "{no_terminal:?}");
+}
+
 #[test]
 fn metrics_say_what_the_status_says_and_outlive_a_replacement() {
     let lab = lab("metrics");
@@ -106,6 +115,8 @@ fn metrics_say_what_the_status_says_and_outlive_a_replacement() {
         "erb_outcomes_total{outcome=\"FAST_GET\",kind=\"answered\"}",
     );
     assert!(fast >= 100.0, "{text}");
+
+    top_shows(&lab, "FAST_GET");
 
     let replaced = lab.boost(&[&words[..], &["--programs", OTHER]].concat());
     assert!(replaced.status.success(), "{replaced:?}");
