@@ -84,6 +84,13 @@ pub enum Command {
     /// Connections that the fast path has answered need translation until they close. Without
     /// --force the daemon stays for them and leaves with the last one. Without a daemon: detach again.
     Detach(DetachArgs),
+    /// Print what a shell needs to complete erb's words: source <(erb completions bash).
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages, one for each command.
+    Man(ManArgs),
     /// A laboratory in network namespaces (`erb lab --help`).
     #[command(hide = true, disable_help_flag = true)]
     Lab(ToolArgs),
@@ -425,6 +432,14 @@ pub struct TopArgs {
     /// Frames to print [default: until Ctrl-C].
     #[arg(long, value_name = "N", requires = "batch")]
     pub count: Option<u64>,
+}
+
+/// Arguments of `erb man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// Folder to write them to; /usr/local/share/man/man1, say. It is made if it is not there.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 /// Arguments of `erb trace`.

@@ -8,6 +8,7 @@ mod doctor;
 mod doctor_file;
 mod exit;
 mod fill;
+mod generate;
 mod host;
 mod host_args;
 mod kv;
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Detach(args) => detach::run(&args),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man(args) => generate::man(&args),
         Command::Lab(_) | Command::Bench(_) | Command::Check(_) | Command::Demo(_) => {
             return tools::run();
         }

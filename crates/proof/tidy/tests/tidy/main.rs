@@ -12,6 +12,7 @@ mod parts;
 mod sources;
 mod versions;
 mod wall;
+mod watched;
 
 /// Fails with all complaints, one per line.
 fn assert_none(rule: &str, complaints: &[String]) {
