@@ -10,6 +10,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use erb_daemon::CredentialSource;
 
+use crate::config::ConfigCommand;
 use crate::kv_args::KvCommand;
 use crate::node_args::NodeCommand;
 
@@ -84,6 +85,12 @@ pub enum Command {
     /// Connections that the fast path has answered need translation until they close. Without
     /// --force the daemon stays for them and leaves with the last one. Without a daemon: detach again.
     Detach(DetachArgs),
+    /// Files with options of `erb boost`.
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Print what a shell needs to complete erb's words: source <(erb completions bash).
     Completions {
         /// The shell.
@@ -263,6 +270,10 @@ impl LoginArgs {
 /// Arguments of `erb boost`.
 #[derive(Clone, Debug, Args)]
 pub struct BoostArgs {
+    /// TOML file with options of this command under their long names; what is typed wins. See
+    /// `erb config`.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Device by which clients reach Redis, `lo` for those on this machine; may be given several
     /// times.
     #[arg(long, required = true, value_name = "IF")]

@@ -100,7 +100,8 @@ fn spawn() -> Result<Child> {
         .map_err(Error::io("could not start the daemon"))
 }
 
-fn config(args: &BoostArgs) -> Result<BoostConfig> {
+/// What the arguments ask for, as far as they tell by themselves.
+pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
     Ok(BoostConfig {
         devices: args.dev.clone(),
         redis: args.redis.parse()?,

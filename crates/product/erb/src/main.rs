@@ -3,6 +3,7 @@
 
 mod args;
 mod boost;
+mod config;
 mod detach;
 mod doctor;
 mod doctor_file;
@@ -32,7 +33,14 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let words = match config::expanded(std::env::args_os().collect()) {
+        Ok(words) => words,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(exit::code(&error));
+        }
+    };
+    let done = match Cli::parse_from(words).command {
         Command::Boost(args) => boost::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Serve(args) => return serve::run(&args),
@@ -42,6 +50,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Detach(args) => detach::run(&args),
+        Command::Config { command } => config::run(&command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man(args) => generate::man(&args),
         Command::Lab(_) | Command::Bench(_) | Command::Check(_) | Command::Demo(_) => {
