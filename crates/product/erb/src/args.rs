@@ -13,6 +13,7 @@ use erb_daemon::CredentialSource;
 use crate::config::ConfigCommand;
 use crate::kv_args::KvCommand;
 use crate::node_args::NodeCommand;
+use crate::watch_args::{BugReportArgs, ManArgs, TopArgs};
 
 /// ERB answers Redis reads at the network card, over ordinary TCP, for an unmodified Redis.
 #[derive(Debug, Parser)]
@@ -85,6 +86,10 @@ pub enum Command {
     /// Connections that the fast path has answered need translation until they close. Without
     /// --force the daemon stays for them and leaves with the last one. Without a daemon: detach again.
     Detach(DetachArgs),
+    /// Print what helps to understand a fault, as JSON: versions, machine, status, findings, log.
+    ///
+    /// No keys, values or passwords are in it, and addresses only if asked for. Read it before it is sent.
+    Report(BugReportArgs),
     /// Files with options of `erb boost`.
     Config {
         /// What to do.
@@ -426,31 +431,6 @@ pub struct StatusArgs {
     /// List the tracked connections instead.
     #[arg(long)]
     pub conns: bool,
-}
-
-/// Arguments of `erb top`.
-#[derive(Clone, Debug, Args)]
-pub struct TopArgs {
-    /// Which boost.
-    #[command(flatten)]
-    pub which: Which,
-    /// Time between looks, 250ms to 1m.
-    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub every: Duration,
-    /// Print frames as text instead; the first after two looks.
-    #[arg(long)]
-    pub batch: bool,
-    /// Frames to print [default: until Ctrl-C].
-    #[arg(long, value_name = "N", requires = "batch")]
-    pub count: Option<u64>,
-}
-
-/// Arguments of `erb man`.
-#[derive(Clone, Debug, Args)]
-pub struct ManArgs {
-    /// Folder to write them to; /usr/local/share/man/man1, say. It is made if it is not there.
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
 }
 
 /// Arguments of `erb trace`.

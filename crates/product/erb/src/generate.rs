@@ -9,7 +9,8 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use erb_daemon::{Error, Result};
 
-use crate::args::{Cli, ManArgs};
+use crate::args::Cli;
+use crate::watch_args::ManArgs;
 
 /// Prints the completions for a shell.
 pub fn completions(shell: Shell) -> Result<ExitCode> {

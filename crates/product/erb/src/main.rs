@@ -3,6 +3,7 @@
 
 mod args;
 mod boost;
+mod bug_report;
 mod config;
 mod detach;
 mod doctor;
@@ -25,6 +26,7 @@ mod top;
 mod top_model;
 mod top_view;
 mod trace;
+mod watch_args;
 
 use std::process::ExitCode;
 
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Config { command } => config::run(&command),
+        Command::Report(args) => bug_report::run(&args),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man(args) => generate::man(&args),
         Command::Lab(_) | Command::Bench(_) | Command::Check(_) | Command::Demo(_) => {

@@ -17,10 +17,10 @@ use ratatui::buffer::Buffer;
 use ratatui::{DefaultTerminal, Terminal};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
-use crate::args::TopArgs;
 use crate::show::say;
 use crate::top_model::{EVERY, List, Todo, Top};
 use crate::top_view::{self, Look};
+use crate::watch_args::TopArgs;
 use crate::{detach, status};
 
 /// Between looks at keys, answers of the daemon and signals.

@@ -70,6 +70,27 @@ fn top_shows(lab: &TestLab, word: &str) {
     assert_eq!(no_terminal.status.code(), Some(USAGE), "{no_terminal:?}");
 }
 
+/// `erb report` has status, findings and log, and no addresses of this lab.
+fn report_tells(lab: &TestLab) {
+    let output = lab.erb(&["report"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["boost"]["status"]["serving"], true, "{text}");
+    assert_eq!(
+        report["boost"]["status"]["redis"]["address"], "address-1:6379",
+        "{text}"
+    );
+    for list in ["doctor", "log"] {
+        let lines = report["boost"][list].as_array();
+        assert!(
+            lines.is_some_and(|lines| !lines.is_empty()),
+            "{list}: {text}"
+        );
+    }
+    assert!(!text.contains("10.77.0."), "{text}");
+}
+
 #[test]
 fn metrics_say_what_the_status_says_and_outlive_a_replacement() {
     let lab = lab("metrics");
@@ -117,6 +138,7 @@ fn metrics_say_what_the_status_says_and_outlive_a_replacement() {
     assert!(fast >= 100.0, "{text}");
 
     top_shows(&lab, "FAST_GET");
+    report_tells(&lab);
 
     let replaced = lab.boost(&[&words[..], &["--programs", OTHER]].concat());
     assert!(replaced.status.success(), "{replaced:?}");
