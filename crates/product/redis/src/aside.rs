@@ -5,7 +5,8 @@
 //! - Level 0: every read is looked up.
 //! - Level 1: reads look into one of [`SAMPLE`] cache sets only. What is not looked up is not reported
 //!   either, so its misses fill nothing.
-//! - Level 2: of keys that were written only those of these sets are read again.
+//! - Level 2: of keys that were written only those of these sets are read again, and Redis tells of no other
+//!   changes (`reports.rs`).
 //!
 //! Left out is what the fast path may always leave out: to say "not cached" without a look. All else goes
 //! on at every level, so there is nothing to get wrong between them: requests are proved to be reads,
@@ -32,6 +33,8 @@ const HIT_SAVES_NS: u64 = 4_200;
 const LOOK_COSTS_NS: u64 = 250;
 /// What a fill takes of Redis and daemon together.
 const FILL_COSTS_NS: u64 = 4_000;
+/// What a hash takes more: it is measured before it is read, and each of its fields is taken apart.
+const HASH_FILL_COSTS_MORE_NS: u64 = 16_000;
 /// What it takes Redis to report a write, and the daemon to hear of it (`reports.rs`).
 const REPORT_COSTS_NS: u64 = 1_500;
 
@@ -41,6 +44,12 @@ const ASIDE_BELOW_HALVES: u64 = 3;
 const BACK_ABOVE_HALVES: u64 = 4;
 /// So many seconds in a row must be bad.
 const PATIENCE: usize = 5;
+/// The same of hopeless ones ([`Counts::is_hopeless`]), which no cache that warms up makes good.
+const PATIENCE_HOPELESS: usize = 2;
+/// The same while no second has paid since level 0 was entered: there is nothing to lose.
+const PATIENCE_NEW: usize = 1;
+/// Less than this in a second is no reason for haste: a two-hundredth of a processor.
+const HASTE_NS: u64 = 5 * MS;
 /// Who comes after so many seconds of few requests comes with another load.
 const FEW_SECONDS: u32 = 60;
 /// The share of answers has risen by this within these seconds: the cache warms up, and no second is bad.
@@ -88,6 +97,7 @@ const FILLS: [abi::erb_stat; 3] = [
 enum Why {
     Begin,
     Lost,
+    Hopeless,
     SampleLost,
     SamplePays,
     TryPays,
@@ -100,6 +110,7 @@ impl Why {
         match self {
             Self::Begin => "nothing speaks against it",
             Self::Lost => "answers save less than look-ups and fills cost",
+            Self::Hopeless => "writes cost more than answers to all reads would save",
             Self::SampleLost => "the sample shows no gain either",
             Self::SamplePays => "the sample shows that it pays",
             Self::TryPays => "a short try has paid",
@@ -115,10 +126,21 @@ struct Counts {
     hits: u64,
     misses: u64,
     fills: u64,
+    /// Of these, hashes.
+    hashes: u64,
     found: u64,
     missed: u64,
     aside: u64,
     writes: u64,
+}
+
+/// What the daemon itself has counted in a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Writes that Redis has reported.
+    pub(crate) reported: u64,
+    /// Hashes that were read.
+    pub(crate) hashes: u64,
 }
 
 impl Counts {
@@ -134,6 +156,7 @@ impl Counts {
             hits: sum(&reads)?,
             misses: sum(&MISSES)?,
             fills: sum(&FILLS)?,
+            hashes: 0,
             found: path.stat(abi::STAT_SAMPLE_FOUND)?,
             missed: path.stat(abi::STAT_SAMPLE_MISSED)?,
             aside: path.stat(abi::STAT_REFUSE_ASIDE)?,
@@ -146,6 +169,7 @@ impl Counts {
             hits: self.hits.saturating_sub(before.hits),
             misses: self.misses.saturating_sub(before.misses),
             fills: self.fills.saturating_sub(before.fills),
+            hashes: 0,
             found: self.found.saturating_sub(before.found),
             missed: self.missed.saturating_sub(before.missed),
             aside: self.aside.saturating_sub(before.aside),
@@ -155,13 +179,25 @@ impl Counts {
 
     /// What the whole cache brought and cost.
     const fn account(&self) -> Account {
-        Account::of(self.hits, self.misses, self.fills, self.writes)
+        Account::of(self.hits, self.misses, self.fills_ns(), self.writes)
+    }
+
+    const fn fills_ns(&self) -> u64 {
+        self.fills * FILL_COSTS_NS + self.hashes * HASH_FILL_COSTS_MORE_NS
+    }
+
+    /// Whether it would be bad even if each read were answered: what writes cost, and reading again what was
+    /// written, stays.
+    fn is_hopeless(&self) -> bool {
+        let again_ns = self.fills_ns() * self.fills.min(self.writes) / self.fills.max(1);
+        let best = Account::of(self.hits + self.misses, 0, again_ns, self.writes);
+        best.cost >= HASTE_NS && best.is_bad()
     }
 
     /// What the sample did, beside its part of the writes.
     fn sample(&self) -> Account {
         let writes = self.writes / u64::from(SAMPLE);
-        Account::of(self.found, self.missed, self.fills, writes)
+        Account::of(self.found, self.missed, self.fills_ns(), writes)
     }
 }
 
@@ -178,8 +214,8 @@ struct Account {
 }
 
 impl Account {
-    const fn of(hits: u64, misses: u64, fills: u64, writes: u64) -> Self {
-        let reads_cost = misses * LOOK_COSTS_NS + fills * FILL_COSTS_NS;
+    const fn of(hits: u64, misses: u64, fills_ns: u64, writes: u64) -> Self {
+        let reads_cost = misses * LOOK_COSTS_NS + fills_ns;
         Self {
             saved: hits * HIT_SAVES_NS,
             cost: reads_cost + writes * REPORT_COSTS_NS,
@@ -229,6 +265,8 @@ pub(crate) struct Aside {
     ratios: VecDeque<f64>,
     /// Bad seconds in a row.
     bad: usize,
+    /// Hopeless ones.
+    hopeless: usize,
     /// Seconds in a row at level 1 or 2 in which nothing could be saved.
     few: u32,
     /// A second at level 0 was not bad since it was entered.
@@ -262,8 +300,9 @@ impl Aside {
             before: Counts::default(),
             ratios: VecDeque::new(),
             bad: 0,
+            hopeless: 0,
             few: 0,
-            has_paid: true,
+            has_paid: false,
             doubts: 0,
             sample: Counts::default(),
             left_ns: 0,
@@ -312,15 +351,16 @@ impl Aside {
         Ok(())
     }
 
-    /// Once a second, in which so many writes were reported.
-    pub(crate) fn second(&mut self, path: &impl DataPath, reported: u64, now: u64) -> Result<()> {
+    /// Once a second, in which the daemon has seen this.
+    pub(crate) fn second(&mut self, path: &impl DataPath, seen: Seen, now: u64) -> Result<()> {
         if self.tried.is_some() {
             return Ok(());
         }
         let counts = Counts::read(path)?;
         let mut second = counts.since(&self.before);
         // Of those that no packet has shown too.
-        second.writes = second.writes.max(reported);
+        second.writes = second.writes.max(seen.reported);
+        second.hashes = seen.hashes;
         self.before = counts;
         let mut vain = false;
         if self.state.level > 0 {
@@ -346,21 +386,37 @@ impl Aside {
         self.ratios.push_back(ratio(second.hits, second.misses));
         let is_bad = second.account().is_bad();
         self.has_paid |= !is_bad && second.hits > 0;
-        self.bad = if is_bad { self.bad + 1 } else { 0 };
+        let count = |so_far, is_one| if is_one { so_far + 1 } else { 0 };
+        self.bad = count(self.bad, is_bad);
+        self.hopeless = count(self.hopeless, is_bad && second.is_hopeless());
         if self.ratios.len() > PATIENCE {
             self.ratios.pop_front();
         }
-        if self.bad < PATIENCE || self.is_warming() {
+        let (level, why) = if self.hopeless >= self.patience_hopeless() {
+            (2, Why::Hopeless)
+        } else if self.bad >= PATIENCE && !self.is_warming() {
+            (1, Why::Lost)
+        } else {
             return;
-        }
-        self.doubts = match self.has_paid {
-            true => 0,
-            false => (self.doubts + 1).min(DOUBTS_MAX),
         };
-        self.enter(1, Why::Lost, now);
+        // Nobody has come back in vain who was never away.
+        let in_vain = !self.has_paid && self.state.entered[0] > 0;
+        self.doubts = match in_vain {
+            true => (self.doubts + 1).min(DOUBTS_MAX),
+            false => 0,
+        };
+        self.enter(level, why, now);
         self.left_ns = now;
         self.try_pause_ns = TRY_FIRST_NS << self.doubts;
         self.try_later(now);
+    }
+
+    const fn patience_hopeless(&self) -> usize {
+        if self.has_paid {
+            PATIENCE_HOPELESS
+        } else {
+            PATIENCE_NEW
+        }
     }
 
     fn try_later(&mut self, now: u64) {
@@ -379,6 +435,7 @@ impl Aside {
         self.sample.found += second.found;
         self.sample.missed += second.missed;
         self.sample.fills += second.fills;
+        self.sample.hashes += second.hashes;
         self.sample.writes += second.writes;
         let looks = self.sample.found + self.sample.missed;
         if looks < TELLING_LOOKS {
@@ -439,7 +496,7 @@ impl Aside {
             self.has_paid = false;
             self.ratios.clear();
         }
-        self.bad = 0;
+        (self.bad, self.hopeless) = (0, 0);
         if level != 2 {
             self.few = 0;
         }

@@ -35,6 +35,8 @@ const GOOD: Load = Load {
 struct Player {
     path: Recorder,
     aside: Aside,
+    /// In each second.
+    seen: Seen,
     now: u64,
 }
 
@@ -45,6 +47,7 @@ impl Player {
         Self {
             path,
             aside,
+            seen: Seen::default(),
             now: SECOND_NS,
         }
     }
@@ -74,7 +77,7 @@ impl Player {
         self.now += TICK_NS;
         self.aside.tick(&self.path, self.now).unwrap();
         if self.now.is_multiple_of(SECOND_NS) {
-            self.aside.second(&self.path, 0, self.now).unwrap();
+            self.aside.second(&self.path, self.seen, self.now).unwrap();
         }
     }
 
@@ -297,9 +300,9 @@ fn writes_of_what_nobody_reads_are_reason_enough() {
         player.aside.state().level
     };
     assert_eq!(write(&mut player, 100, 500), 0, "few");
-    assert_eq!(write(&mut player, 4, 10_000), 0);
-    assert_eq!(write(&mut player, 2, 10_000), 1);
-    assert_eq!(write(&mut player, 100, 10_000), 2, "they go on");
+    assert_eq!(write(&mut player, 4, 3_000), 0, "no haste");
+    assert_eq!(write(&mut player, 2, 3_000), 1);
+    assert_eq!(write(&mut player, 100, 3_000), 2, "they go on");
     assert_eq!(player.entered(), [0, 1, 1]);
     assert_eq!(write(&mut player, 62, 0), 0, "they have ended");
 }
@@ -322,4 +325,89 @@ fn answers_must_make_up_for_the_reports_of_writes_too() {
     };
     assert_eq!(beside(&mut player, 20, 10_000), 0, "as many writes");
     assert_ne!(beside(&mut player, 20, 30_000), 0, "three times as many");
+}
+
+/// Half writes: of so many requests, with hits and fills in each 100 reads.
+fn half_writes(player: &mut Player, seconds: u64, requests: u64, [found, fills]: [u64; 2]) -> u8 {
+    let load = Load {
+        reads: requests / 2,
+        found,
+        sampled: found,
+        fills,
+    };
+    for _ in 0..seconds {
+        player.count(abi::STAT_MARK_TAKEN, requests / 2);
+        player.play(1, load);
+    }
+    player.aside.state().level
+}
+
+#[test]
+fn half_writes_are_left_within_a_second_if_nothing_has_paid_yet_and_else_within_two() {
+    // Measured (docs/measured.md): nine of ten missed reads are filled for half of them to be answered.
+    let measured = [50, 45];
+    let mut player = Player::new();
+    assert_eq!(half_writes(&mut player, 1, 40_000, measured), 2);
+    assert_eq!(player.aside.state().why, Why::Hopeless.text());
+    assert_eq!(player.path.fill_mask(), 63);
+    half_writes(&mut player, 600, 40_000, measured);
+    assert_eq!(player.entered(), [0, 0, 1], "for good");
+
+    let mut player = Player::new();
+    player.play(10, GOOD);
+    assert_eq!(half_writes(&mut player, 1, 40_000, measured), 0);
+    assert_eq!(half_writes(&mut player, 1, 40_000, measured), 2);
+    assert_eq!(player.play(2, GOOD), 0, "reads alone come back");
+    assert_eq!(player.entered(), [1, 0, 1]);
+}
+
+#[test]
+fn a_second_of_writes_now_and_then_does_not_end_what_pays() {
+    let mut player = Player::new();
+    player.play(10, GOOD);
+    for _ in 0..100 {
+        half_writes(&mut player, 1, 40_000, [50, 45]);
+        player.play(2, GOOD);
+    }
+    assert_eq!(player.entered(), [0; 3]);
+}
+
+#[test]
+fn a_cache_that_warms_up_beside_few_writes_is_not_hopeless() {
+    let mut player = Player::new();
+    for second in 0..20 {
+        player.count(abi::STAT_MARK_TAKEN, 1_500);
+        let warming = Load {
+            reads: 28_500,
+            found: second * 4,
+            sampled: 0,
+            fills: 30,
+        };
+        assert_eq!(player.play(1, warming), 0, "second {second}");
+    }
+}
+
+#[test]
+fn half_writes_that_come_and_go_are_followed_and_nothing_else_is_tried() {
+    let mut player = Player::new();
+    player.play(10, GOOD);
+    for _ in 0..200 {
+        half_writes(&mut player, 3, 40_000, [50, 45]);
+        player.play(3, GOOD);
+    }
+    assert_eq!(
+        player.entered(),
+        [200, 0, 200],
+        "as often as the load turns"
+    );
+    assert_eq!(player.path.look_mask(), 0, "reads alone are answered");
+}
+
+#[test]
+fn hashes_are_dearer_to_read() {
+    let mut player = Player::new();
+    let strings = [80, 15];
+    assert_eq!(half_writes(&mut player, 20, 40_000, strings), 0);
+    player.seen.hashes = 3_000;
+    assert_eq!(half_writes(&mut player, 6, 40_000, strings), 2);
 }

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use erb_abi::{self as abi, Again, ValueKind, Wanted};
 
 use crate::admission::Admission;
-use crate::aside::Aside;
+use crate::aside::{Aside, Seen};
 use crate::clock::MS;
 use crate::feed::Feed;
 use crate::fill::{Batch, Filled, Fills, Fresh, Sizing};
@@ -48,6 +48,8 @@ pub(crate) struct Filling {
     reports: Choice,
     pace: Pace,
     pace_again: Pace,
+    /// Hashes that were read in this second.
+    hashes: u64,
     /// Rounds of forgetting.
     round: u32,
     /// When the burst under way began, and whether it is also of missed keys.
@@ -69,6 +71,7 @@ impl Filling {
             reports: Choice::default(),
             pace: Pace::new(RESTS, REST_MAX_NS),
             pace_again: Pace::new(RESTS_AGAIN, REST_MAX_NS),
+            hashes: 0,
             round: 0,
             burst: None,
             begun_ns: 0,
@@ -170,8 +173,12 @@ impl Filling {
     /// filled forgiven.
     pub(crate) fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
         self.fills.forgive(now);
-        let heard = self.reports.second(self.aside.state().level);
-        self.aside.second(path, heard, now)?;
+        let seen = Seen {
+            reported: self.reports.heard(),
+            hashes: std::mem::take(&mut self.hashes),
+        };
+        self.aside.second(path, seen, now)?;
+        self.reports.second(self.aside.state().level);
         // Reported or not: a key whose reports came to nothing is reported again.
         if self.admission.learn(path)? {
             path.fade_interests(self.round);
@@ -292,6 +299,7 @@ impl Filling {
     /// Fills have ended.
     pub(crate) fn take_ends(&mut self, ends: Vec<(Wanted, Filled)>, now: u64) {
         for (key, end) in ends {
+            self.hashes += u64::from(key.kind == ValueKind::Hash);
             self.fills.ended(key, end, now);
         }
     }

@@ -80,8 +80,13 @@ impl Choice {
         self.pinned.unwrap_or(self.wanted)
     }
 
-    /// Once a second, of which the level is known; the keys that were reported in it.
-    pub(crate) fn second(&mut self, level: u8) -> u64 {
+    /// Keys that were reported in this second so far.
+    pub(crate) const fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// Once a second, behind which the level is this.
+    pub(crate) fn second(&mut self, level: u8) {
         let heard = std::mem::take(&mut self.heard);
         self.wanted = match self.wanted {
             _ if level < FROM_LEVEL => Reports::All,
@@ -89,7 +94,6 @@ impl Choice {
             Reports::OfRead if self.table > TABLE_MAX => Reports::All,
             as_before => as_before,
         };
-        heard
     }
 }
 
