@@ -32,11 +32,11 @@ const HIT_SAVES_NS: u64 = 4_200;
 /// What a look-up that finds nothing takes: what level 1 saves of it, not all that a miss costs.
 const LOOK_COSTS_NS: u64 = 250;
 /// What a fill takes of Redis and daemon together.
-const FILL_COSTS_NS: u64 = 4_000;
+const FILL_COSTS_NS: u64 = 6_000;
 /// What a hash takes more: it is measured before it is read, and each of its fields is taken apart.
-const HASH_FILL_COSTS_MORE_NS: u64 = 16_000;
+const HASH_FILL_COSTS_MORE_NS: u64 = 10_000;
 /// What it takes Redis to report a write, and the daemon to hear of it (`reports.rs`).
-const REPORT_COSTS_NS: u64 = 1_500;
+const REPORT_COSTS_NS: u64 = 2_000;
 
 /// It steps aside if answers save less than so many halves of what look-ups and fills cost, and comes back
 /// if they save more than so many.
