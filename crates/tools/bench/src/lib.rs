@@ -64,7 +64,7 @@ use serde::Serialize;
 use crate::args::{BenchArgs, BenchCommand};
 
 pub use crate::report::{CapacityReport, Machine, MissWithFills, Run, ServerReport};
-pub use crate::stats::Spread;
+pub use crate::stats::{Quartiles, Spread};
 pub use crate::work::CACHED_BYTES_MAX;
 
 /// Runs `erb bench ...` and prints its result; `--server erb` is boosted by `erb`.

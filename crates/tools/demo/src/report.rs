@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the demonstration found: as text for people, as JSON for programs.
 
-use erb_bench::Machine;
+use erb_bench::{Machine, Quartiles};
 use serde::Serialize;
 
 use crate::plot::{Load, plot};
@@ -9,12 +9,14 @@ use crate::row::{Figure, Row};
 
 /// Before what belongs to a heading.
 pub const INDENT: &str = "  ";
-/// Columns of a row: its label, then figures, then how many times better.
+/// Columns of a row: its label, then figures, then how many times better, then how steadily.
 const LABEL: usize = 46;
 /// See [`LABEL`].
 const FIGURE: usize = 14;
 /// See [`LABEL`].
 const TIMES: usize = 10;
+/// See [`LABEL`].
+const QUARTILES: usize = 14;
 /// Others who take more than this share of the processors are told of.
 const FOREIGN_TOLD: f64 = 0.05;
 /// Times from here on are shown in milliseconds.
@@ -62,7 +64,7 @@ impl Report {
         text += &head("3. WHAT THE SERVER CAN DO");
         text += &format!("{INDENT}{CAPACITY}\n");
         text += &lines(&self.capacity);
-        text += &columns(RESPONDER, "", &grouped(self.limit), "");
+        text += &columns(RESPONDER, "", &grouped(self.limit), ["", ""]);
         text += &head("4. WHAT DOES NOT GAIN");
         text += &groups(&self.no_gain);
         text + &format!(
@@ -115,8 +117,8 @@ const NEXT: &str = "  Your own Redis:
 fn head(title: &str) -> String {
     let label = LABEL + 2 * INDENT.len();
     format!(
-        "\n{title:<label$}{:>FIGURE$}{:>FIGURE$}{:>TIMES$}\n",
-        "Redis alone", "ERB", "better"
+        "\n{title:<label$}{:>FIGURE$}{:>FIGURE$}{:>TIMES$}{:>QUARTILES$}\n",
+        "Redis alone", "ERB", "better", "half of runs"
     )
 }
 
@@ -143,19 +145,22 @@ fn line(row: &Row) -> String {
     let like = row.redis.median.max(row.erb.median);
     let of = |number| figure(row.figure, number, like);
     let (redis, erb) = (of(row.redis.median), of(row.erb.median));
-    columns(&row.label, &redis, &erb, &times(row.times_better))
+    let [better, half] = times(row.times_better);
+    columns(&row.label, &redis, &erb, [&better, &half])
 }
 
-fn columns(label: &str, redis: &str, erb: &str, better: &str) -> String {
-    let text =
-        format!("{INDENT}{INDENT}{label:<LABEL$}{redis:>FIGURE$}{erb:>FIGURE$}{better:>TIMES$}");
+fn columns(label: &str, redis: &str, erb: &str, [better, half]: [&str; 2]) -> String {
+    let label = format!("{INDENT}{INDENT}{label:<LABEL$}");
+    let text = format!("{label}{redis:>FIGURE$}{erb:>FIGURE$}{better:>TIMES$}{half:>QUARTILES$}");
     text.trim_end().to_owned() + "\n"
 }
 
-/// How many times better; of what is worse another digit.
-fn times(better: f64) -> String {
-    let digits = if better < 0.995 { 2 } else { 1 };
-    format!("{better:.digits$} x")
+/// How many times better, and within what the middle half of the runs lies; of what is worse another digit.
+fn times(better: Quartiles) -> [String; 2] {
+    let digits = if better.low < 0.995 { 2 } else { 1 };
+    let number = |number: f64| format!("{number:.digits$}");
+    let half = format!("{} - {}", number(better.low), number(better.high));
+    [number(better.median) + " x", half]
 }
 
 /// A figure with its unit, which is that of the figures `like` it beside it.
@@ -197,22 +202,16 @@ pub fn grouped(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use erb_bench::Spread;
-
     use super::*;
     use crate::row::Facts;
 
     fn row(label: &str, figure: Figure, both: [f64; 2]) -> Row {
-        let spread = |median| Spread {
-            median,
-            min: median,
-            max: median,
-        };
+        let [redis, erb] = both.map(|median| [median; 3]);
         let facts = Facts {
             hits: 1.0,
             ..Facts::default()
         };
-        Row::new(label, figure, both.map(spread), &facts)
+        Row::new(label, figure, [&redis, &erb], &facts).unwrap()
     }
 
     #[test]
@@ -225,20 +224,21 @@ mod tests {
                     Figure::PerSecond,
                     [85_712.3, 176_471.8],
                 ),
-                ["85,712", "176,472", "2.1 x"],
+                ["85,712", "176,472", "2.1 x", "2.1 - 2.1"],
             ),
             (
                 row("GET, median", Figure::GetMedian, [482.0, 99.0]),
-                ["0.48 ms", "0.10 ms", "4.9 x"],
+                ["0.48 ms", "0.10 ms", "4.9 x", "4.9 - 4.9"],
             ),
             (
                 row("SET, 99th percentile", Figure::SetP99, [99.9, 9.99]),
-                ["99.9 us", "9.99 us", "10.0 x"],
+                ["99.9 us", "9.99 us", "10.0 x", "10.0 - 10.0"],
             ),
         ] {
             let line = line(&row);
             assert_eq!(line.lines().count(), 1, "{line}");
-            for (name, cell) in ["Redis alone", "ERB", "better"].into_iter().zip(cells) {
+            let names = ["Redis alone", "ERB", "better", "half of runs"];
+            for (name, cell) in names.into_iter().zip(cells) {
                 let end = |text: &str, part: &str| text.find(part).map(|at| at + part.len());
                 assert_eq!(end(&head[1..], name), end(&line, cell), "{head}{line}");
             }
@@ -256,7 +256,7 @@ mod tests {
             first.contains("1.00 ms") && first.contains("250 ms"),
             "{text}"
         );
-        assert!(first.ends_with("0.00 x"), "{text}");
+        assert!(first.ends_with("0.00 x   0.00 - 0.00"), "{text}");
         assert!(why.starts_with("      worse: what was counted"), "{text}");
         assert_eq!(lines[4], "      worse: as above");
     }

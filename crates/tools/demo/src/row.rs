@@ -2,8 +2,8 @@
 //! Figures of Redis alone and of ERB beside each other.
 
 use anyhow::{Context, Result, bail};
-use erb_bench::workload::{PER_S, SERVER, WorkloadReport, WorkloadServerReport};
-use erb_bench::{CapacityReport, Run, ServerReport, Spread};
+use erb_bench::workload::{PER_S, WorkloadReport, WorkloadRun, WorkloadServerReport};
+use erb_bench::{CapacityReport, Quartiles, Run, ServerReport, Spread};
 use serde::Serialize;
 
 use crate::why::why;
@@ -44,19 +44,23 @@ impl Figure {
         !matches!(self, Self::PerSecond | Self::PerCore)
     }
 
-    fn of(self, server: &WorkloadServerReport) -> Option<Spread> {
-        let latency = |command| {
-            let mut operations = server.operations.iter();
-            operations.find(|operation| operation.command == command)
+    /// Of each run, in order; none: it was not measured.
+    fn of(self, server: &WorkloadServerReport) -> Option<Vec<f64>> {
+        let command = match self {
+            Self::SetP99 => "SET",
+            _ => "GET",
         };
-        match self {
-            Self::PerSecond => server.figures.get(PER_S).copied(),
-            Self::GetMedian => latency("GET").map(|it| it.p50_us),
-            Self::GetP99 => latency("GET").map(|it| it.p99_us),
-            Self::SetP99 => latency("SET").map(|it| it.p99_us),
-            Self::ServerTime => server.figures.get(SERVER).map(|&ns| scaled(ns, 1e-3)),
+        let mut operations = server.operations.iter();
+        let operation = operations.find(|it| it.command == command);
+        let latency = |run: &WorkloadRun| run.latencies.get(operation?.operation).cloned();
+        let of = |run: &WorkloadRun| match self {
+            Self::PerSecond => Some(run.operations_per_s),
+            Self::GetMedian => latency(run).map(|it| it.p50_us),
+            Self::GetP99 | Self::SetP99 => latency(run).map(|it| it.p99_us),
+            Self::ServerTime => Some(run.cost.server_ns_per_request / 1e3),
             Self::PerCore => None,
-        }
+        };
+        server.runs.iter().map(of).collect()
     }
 }
 
@@ -122,26 +126,36 @@ pub struct Row {
     pub redis: Spread,
     /// Of Redis boosted.
     pub erb: Spread,
-    /// How many times better ERB is; less than 1: worse.
-    pub times_better: f64,
+    /// How many times better ERB is than Redis alone in the run before, of all runs; less than 1: worse.
+    pub times_better: Quartiles,
     /// Why it is worse, if it is.
     pub why: Option<String>,
 }
 
 impl Row {
-    /// Compares medians.
-    pub fn new(label: &str, figure: Figure, [redis, erb]: [Spread; 2], facts: &Facts) -> Self {
-        let ratio = erb.median / redis.median;
+    /// Compares runs that took turns.
+    pub fn new(
+        label: &str,
+        figure: Figure,
+        [redis, erb]: [&[f64]; 2],
+        facts: &Facts,
+    ) -> Result<Self> {
+        let times = redis.iter().zip(erb).map(|(redis, erb)| {
+            let ratio = erb / redis;
+            if figure.is_time() { 1.0 / ratio } else { ratio }
+        });
+        let none = "there is no run to show";
+        let spread = |runs: &[f64]| Spread::of(runs.iter().copied()).context(none);
         let mut row = Self {
             label: label.to_owned(),
             figure,
-            redis,
-            erb,
-            times_better: if figure.is_time() { 1.0 / ratio } else { ratio },
+            redis: spread(redis)?,
+            erb: spread(erb)?,
+            times_better: Quartiles::of(times).context(none)?,
             why: None,
         };
         row.why = why(&row, facts);
-        row
+        Ok(row)
     }
 
     /// What the server's processor can do.
@@ -159,13 +173,12 @@ impl Row {
     }
 
     fn of_runs(label: &str, redis: &[Run], erb: &[Run]) -> Result<Self> {
-        let spread = |runs: &[Run]| {
-            let spread = Spread::of(runs.iter().map(|run| run.requests_per_core_s));
-            spread.context("there is no run to show")
+        let of = |runs: &[Run]| -> Vec<f64> {
+            let runs = runs.iter();
+            runs.map(|run| run.requests_per_core_s).collect()
         };
         let facts = Facts::of_runs(erb, redis);
-        let both = [spread(redis)?, spread(erb)?];
-        Ok(Self::new(label, Figure::PerCore, both, &facts))
+        Self::new(label, Figure::PerCore, [&of(redis), &of(erb)], &facts)
     }
 }
 
@@ -176,7 +189,7 @@ pub fn rows(report: &WorkloadReport, figures: &[Figure]) -> Result<Vec<Row>> {
     let row = |&figure: &Figure| {
         let both = figure.of(redis).zip(figure.of(erb));
         let (redis, erb) = both.with_context(|| format!("{} was not measured", figure.label()))?;
-        Ok(Row::new(figure.label(), figure, [redis, erb], &facts))
+        Row::new(figure.label(), figure, [&redis, &erb], &facts)
     };
     figures.iter().map(row).collect()
 }
@@ -210,12 +223,4 @@ pub fn foreign(report: &WorkloadReport) -> f64 {
 
 fn median(runs: &[Run], figure: impl Fn(&Run) -> f64) -> f64 {
     Spread::of(runs.iter().map(figure)).map_or(0.0, |spread| spread.median)
-}
-
-fn scaled(spread: Spread, by: f64) -> Spread {
-    Spread {
-        median: spread.median * by,
-        min: spread.min * by,
-        max: spread.max * by,
-    }
 }

@@ -37,10 +37,10 @@ use self::args::WorkloadServer;
 use self::asker::{Asker, MODIFY, READ};
 use self::ledger::Ledger;
 use self::plan::Plan;
-use self::report::{Latency, Offered, Second, ServerRuns, WorkloadRun};
+use self::report::{Latency, Offered, Second, ServerRuns};
 
 pub use self::args::{Mix, WorkloadArgs};
-pub use self::report::{PER_S, SERVER, WorkloadReport, WorkloadServerReport};
+pub use self::report::{PER_S, WorkloadReport, WorkloadRun, WorkloadServerReport};
 
 /// A series counts once in so long.
 const SECOND: Duration = Duration::from_secs(1);

@@ -241,7 +241,7 @@ type Figure = (&'static str, fn(&WorkloadRun) -> f64);
 pub const PER_S: &str = "operations_per_s";
 const BOTH: &str = "cpu_ns_per_request";
 /// Name of a figure: processor time of the server's side for each request.
-pub const SERVER: &str = "server_ns_per_request";
+const SERVER: &str = "server_ns_per_request";
 pub const CLIENT: &str = "client_ns_per_request";
 const FIGURES: [Figure; 9] = [
     (PER_S, |run| run.operations_per_s),
