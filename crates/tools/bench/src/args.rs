@@ -72,7 +72,8 @@ pub struct CapacityArgs {
     #[arg(long, value_enum, value_delimiter = ',', required = true)]
     pub server: Vec<Server>,
     /// Share of the keys (0 to 1) that ERB holds; fills are off while runs last. Only for erb and
-    /// erb-tc. ERB answers an MGET only if it holds all its keys.
+    /// erb-tc. ERB answers an MGET only if it holds all its keys. Of writes nothing is held, and all is
+    /// as in production.
     #[arg(long, default_value_t = 1.0, value_parser = parse_ratio)]
     pub hit_ratio: f64,
     /// Connections. Each has a request in flight, but of more than 240 no more than these at a time:
@@ -162,17 +163,17 @@ pub struct WorkArgs {
     /// Command that is sent.
     #[arg(long, value_enum, default_value_t = Op::Get)]
     pub op: Op,
-    /// Keys, drawn uniformly [default: 100,000; hgetall: 10,000].
+    /// Keys, drawn uniformly [default: 100,000; hgetall and hset: 10,000].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_KEYS_MAX)))]
     pub keys: Option<u32>,
-    /// Bytes per value, of a hash's field too [default: 100; hgetall: 16].
+    /// Bytes per value, of a hash's field too [default: 100; hgetall and hset: 16].
     #[arg(long, value_parser = clap::value_parser!(u32)
               .range(i64::from(VALUE_BYTES_MIN)..=i64::from(BENCH_VALUE_BYTES_MAX)))]
     pub value_size: Option<u32>,
     /// Keys of one MGET [default: 10].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(BENCH_BATCH_MAX)))]
     pub batch: Option<u32>,
-    /// Fields of a hash, for hgetall [default: 10].
+    /// Fields of a hash, for hgetall and hset [default: 10].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(FIELDS_MAX)))]
     pub fields: Option<u32>,
 }
@@ -186,6 +187,10 @@ pub enum Op {
     Mget,
     /// HGETALL of a hash.
     Hgetall,
+    /// SET of such a key, which is there. Nobody answers it but Redis; ERB marks the key, and Redis reports it.
+    Set,
+    /// HSET of one field of a hash; the same.
+    Hset,
 }
 
 /// Servers that can be measured.
@@ -225,7 +230,19 @@ impl Op {
             Op::Get => "get",
             Op::Mget => "mget",
             Op::Hgetall => "hgetall",
+            Op::Set => "set",
+            Op::Hset => "hset",
         }
+    }
+
+    /// Whether it is of hashes.
+    pub fn of_hash(self) -> bool {
+        matches!(self, Op::Hgetall | Op::Hset)
+    }
+
+    /// Whether it writes.
+    pub fn writes(self) -> bool {
+        matches!(self, Op::Set | Op::Hset)
     }
 }
 

@@ -81,7 +81,7 @@ impl Boosted {
     /// Puts these keys, which hold what `op` asks for, into the cache; returns how many are in it
     /// afterwards. Keys that do not fit into their set are not an error.
     pub fn fill(&self, op: Op, keys: impl Iterator<Item = String>) -> Result<u64> {
-        self.boost.fill(keys, op == Op::Hgetall)?;
+        self.boost.fill(keys, op.of_hash())?;
         Ok(self.boost.status()?.cache.entries_estimate)
     }
 

@@ -27,7 +27,8 @@ const KEYS_TIMES_CACHE: u32 = 16;
 /// Builds, runs, takes everything down.
 pub fn measure(args: &CapacityArgs, erb: &Erb) -> Result<CapacityReport> {
     let work = Work::of(&args.work)?;
-    if args.hit_ratio > 0.0 && args.server.iter().any(|server| server.boosted()) {
+    let hits = args.hit_ratio > 0.0 && !work.op.writes();
+    if hits && args.server.iter().any(|server| server.boosted()) {
         work.check_cacheable()?;
     }
     check_machine(&[
@@ -79,8 +80,9 @@ pub fn check_machine(cores: &[(&str, usize)]) -> Result<()> {
 /// One plan per server asked for; for pure misses a second one of ERB with fills.
 fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
     let mut plans = Vec::new();
+    let writes = work.op.writes();
     for &server in &args.server {
-        let filled = if server.boosted() {
+        let filled = if server.boosted() && !writes {
             (f64::from(work.keys) * args.hit_ratio).round() as u32
         } else {
             0
@@ -91,9 +93,9 @@ fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
             work,
             cache_size,
             filled,
-            fills: false,
+            fills: writes,
         });
-        if server.boosted() && args.hit_ratio == 0.0 {
+        if server.boosted() && args.hit_ratio == 0.0 && !writes {
             let keys = SMALL_CACHE_BYTES * KEYS_TIMES_CACHE / work.stored_bytes();
             let cache_size = SMALL_CACHE.into();
             plans.push(Plan {
@@ -173,6 +175,17 @@ mod tests {
                 (Server::ErbTc, 900, false)
             ]
         );
+    }
+
+    #[test]
+    fn of_writes_nothing_is_held_and_all_is_as_in_production() {
+        for hit_ratio in [0.0, 1.0] {
+            let mut args = args(vec![Server::Redis, Server::Erb], hit_ratio);
+            args.work.op = Op::Set;
+            let plans = plans(&args, Work::of(&args.work).unwrap());
+            let summary: Vec<_> = plans.iter().map(|p| (p.filled, p.fills)).collect();
+            assert_eq!(summary, [(0, true), (0, true)]);
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Generator {
         let ifindex = ifindex(netns, dev)?;
         let (program, kick) = match workload.work.op {
             Op::Get => ("generator", "kick"),
-            Op::Mget | Op::Hgetall => ("generator_shaped", "kick_shaped"),
+            Op::Mget | Op::Hgetall | Op::Set | Op::Hset => ("generator_shaped", "kick_shaped"),
         };
         let link = attach_xdp(&object, program, netns, dev)?;
         let generator = Self {

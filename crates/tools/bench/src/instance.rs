@@ -257,8 +257,11 @@ impl Instance {
     }
 
     fn hits(&self) -> Result<Option<u64>> {
-        self.boosted
+        let boosted = self
+            .boosted
             .as_ref()
+            .filter(|_| !self.plan.work.op.writes());
+        boosted
             .map(|boosted| boosted.hits(self.plan.work.op.name()))
             .transpose()
     }

@@ -101,6 +101,18 @@ fn an_hgetall_is_right_if_each_of_its_fields_is() {
 }
 
 #[test]
+fn a_write_is_right_if_its_reply_is() {
+    let work = |op| WorkArgs {
+        op,
+        ..args(Server::Redis, 1.0).work
+    };
+    assert_eq!(share_wrong(work(Op::Set), &[]), 0.0);
+    assert_eq!(share_wrong(work(Op::Hset), &[]), 0.0);
+    let share = share_wrong(work(Op::Hset), &[redis::Cmd::set(key(1), "no hash")]);
+    assert!((0.1..0.4).contains(&share), "one of four keys: {share}");
+}
+
+#[test]
 fn more_connections_than_may_ask_at_once_take_turns_and_rest_in_peace() {
     const CONNS: u32 = 1001;
     let interrupt = Interrupt::watch().unwrap();

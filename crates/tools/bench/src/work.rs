@@ -40,7 +40,7 @@ pub struct Work {
     pub value_size: u32,
     /// Keys per request: 1 but for MGET.
     pub batch: u32,
-    /// Fields per hash: 0 but for HGETALL.
+    /// Fields per hash: 0 where it is none.
     pub fields: u32,
 }
 
@@ -54,10 +54,10 @@ impl Work {
             "--batch is the number of keys of an MGET; leave it out or use --op mget"
         );
         ensure!(
-            args.fields.is_none() || op == Op::Hgetall,
-            "--fields is the number of fields of a hash; leave it out or use --op hgetall"
+            args.fields.is_none() || op.of_hash(),
+            "--fields is the number of fields of a hash; leave it out or use --op hgetall or hset"
         );
-        let hash = op == Op::Hgetall;
+        let hash = op.of_hash();
         let work = Self {
             op,
             keys: args.keys.unwrap_or(if hash { HASH_KEYS } else { KEYS }),
@@ -83,7 +83,7 @@ impl Work {
 
     fn check(&self) -> Result<()> {
         ensure!(
-            self.op != Op::Hgetall || self.value_size <= HASH_VALUE_BYTES_MAX,
+            !self.op.of_hash() || self.value_size <= HASH_VALUE_BYTES_MAX,
             "values of {} bytes: Redis keeps a hash with values above {HASH_VALUE_BYTES_MAX} bytes \
              as a table, whose order this benchmark cannot compare; use a smaller --value-size",
             self.value_size
@@ -92,7 +92,7 @@ impl Work {
         let most = BENCH_REPLY_BYTES_MAX as usize;
         if request > most || reply > most {
             let smaller = match self.op {
-                Op::Get => "--value-size",
+                Op::Get | Op::Set | Op::Hset => "--value-size",
                 Op::Mget => "--batch or --value-size",
                 Op::Hgetall => "--fields or --value-size",
             };
@@ -149,17 +149,39 @@ impl Work {
             Op::Get => b"GET",
             Op::Mget => b"MGET",
             Op::Hgetall => b"HGETALL",
+            Op::Set => b"SET",
+            Op::Hset => b"HSET",
         };
-        let mut bytes = format!("*{}\r\n", 1 + self.batch).into_bytes();
-        erb_wire::resp::push_bulk(&mut bytes, name);
-        for key in keys.iter().cycle().take(self.batch as usize) {
-            erb_wire::resp::push_bulk(&mut bytes, key);
+        let mut words: Vec<&[u8]> = vec![name];
+        words.extend(
+            keys.iter()
+                .cycle()
+                .take(self.batch as usize)
+                .map(|key| &key[..]),
+        );
+        let (field, written) = (field(0), self.written());
+        match self.op {
+            Op::Set => words.push(&written),
+            Op::Hset => words.extend([field.as_bytes(), &written]),
+            Op::Get | Op::Mget | Op::Hgetall => {}
+        }
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            erb_wire::resp::push_bulk(&mut bytes, word);
         }
         bytes
     }
 
+    /// What is written to every key. Nothing else changes from request to request than the key.
+    fn written(&self) -> Vec<u8> {
+        vec![b'x'; self.value_size as usize]
+    }
+
     fn reply_of(&self, keys: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = match self.op {
+            Op::Set => return b"+OK\r\n".to_vec(),
+            // The field was there.
+            Op::Hset => return b":0\r\n".to_vec(),
             Op::Get => Vec::new(),
             Op::Mget => format!("*{}\r\n", self.batch).into_bytes(),
             Op::Hgetall => format!("*{}\r\n", 2 * self.fields).into_bytes(),
@@ -181,7 +203,7 @@ impl Work {
     /// The command that stores what the key of this number holds.
     pub fn store(&self, index: u32) -> redis::Cmd {
         let value = value(index, self.value_size);
-        if self.op != Op::Hgetall {
+        if !self.op.of_hash() {
             return redis::Cmd::set(key(index), value);
         }
         let pairs: Vec<(String, &str)> = (0..self.fields)
@@ -194,8 +216,8 @@ impl Work {
     pub fn stored_bytes(&self) -> u32 {
         let field_bytes = field(0).len() as u32;
         let value = match self.op {
-            Op::Get | Op::Mget => self.value_size,
-            Op::Hgetall => self.fields * (field_bytes + self.value_size),
+            Op::Get | Op::Mget | Op::Set => self.value_size,
+            Op::Hgetall | Op::Hset => self.fields * (field_bytes + self.value_size),
         };
         BENCH_KEY_BYTES + value
     }
@@ -208,7 +230,7 @@ pub struct Places {
     pub first: u32,
     /// From one key's to the next one's; 0 if there is one key.
     pub step: u32,
-    /// Keys.
+    /// Keys; none are in the reply to a write.
     pub count: u32,
 }
 
@@ -243,12 +265,13 @@ fn with_places(bytes: Vec<u8>) -> (Vec<u8>, Places) {
         .filter(|(_, window)| **window == template)
         .map(|(at, _)| at + KEY_HEAD.len() as u32)
         .collect();
-    let step = match *found {
-        [first, second, ..] => second - first,
-        _ => 0,
+    let (first, step) = match *found {
+        [first, second, ..] => (first, second - first),
+        [first] => (first, 0),
+        [] => (0, 0),
     };
     let places = Places {
-        first: found[0],
+        first,
         step,
         count: found.len() as u32,
     };
@@ -338,8 +361,45 @@ mod tests {
     }
 
     #[test]
+    fn writes_are_of_one_value_and_answered_alike() {
+        let work = |op| {
+            let value_size = Some(17);
+            Work::of(&WorkArgs {
+                value_size,
+                ..args(op)
+            })
+            .unwrap()
+        };
+        let (set, hset) = (work(Op::Set), work(Op::Hset));
+        assert_eq!(
+            set.request(&[7]),
+            b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000007\r\n$17\r\nxxxxxxxxxxxxxxxxx\r\n"
+        );
+        assert_eq!(
+            hset.request(&[7]),
+            b"*4\r\n$4\r\nHSET\r\n$16\r\nkey:000000000007\r\n$4\r\nf:00\r\n\
+              $17\r\nxxxxxxxxxxxxxxxxx\r\n"
+        );
+        assert_eq!(
+            (set.reply(&[7]), hset.reply(&[7])),
+            (b"+OK\r\n".to_vec(), b":0\r\n".to_vec())
+        );
+        assert_eq!(
+            (hset.keys, hset.fields, hset.stored_bytes()),
+            (10_000, 10, 226)
+        );
+        assert_eq!(hset.reply_template().1.count, 0);
+    }
+
+    #[test]
     fn templates_with_digits_filled_in_are_requests_and_replies() {
-        for (op, keys) in [(Op::Mget, 0u32..10), (Op::Hgetall, 0..1), (Op::Get, 0..1)] {
+        for (op, keys) in [
+            (Op::Mget, 0u32..10),
+            (Op::Hgetall, 0..1),
+            (Op::Get, 0..1),
+            (Op::Set, 0..1),
+            (Op::Hset, 0..1),
+        ] {
             let work = Work::of(&args(op)).unwrap();
             let keys: Vec<u32> = keys.map(|index| index * 1_234_567).collect();
             for ((mut bytes, places), whole) in [
