@@ -119,7 +119,7 @@ fn collect(
     for (instance, runs) in instances.iter().zip(runs) {
         let plan = instance.plan();
         let mut report = ServerReport::new(args, plan, runs)?;
-        if plan.fills {
+        if plan.fills && !plan.work.op.writes() {
             let beside = servers
                 .last_mut()
                 .context("a run with fills has no server beside it")?;

@@ -236,6 +236,20 @@ fn erb_is_filled_then_frozen_then_detached() {
 }
 
 #[test]
+fn erb_in_front_of_writes_fills_as_in_production() {
+    let erb = FakeErb::new();
+    let mut args = args(Server::ErbTc, 1.0);
+    args.work.op = Op::Set;
+    let report = capacity::measure(&args, &erb.command()).unwrap();
+    assert_eq!(erb.calls(), ["boost 64M tc", "fills on", "detach"]);
+    let server = &report.servers[0];
+    assert_eq!(
+        (server.op, server.mismatches, server.hit_ratio),
+        ("set", 0, None)
+    );
+}
+
+#[test]
 fn a_second_erb_with_fills_stands_beside_pure_misses() {
     let erb = FakeErb::new();
     let report = capacity::measure(&args(Server::ErbTc, 0.0), &erb.command()).unwrap();
