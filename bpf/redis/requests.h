@@ -12,6 +12,7 @@
 #include "redis/scan_request.h"
 #include "redis/through.h"
 #include "splice/handler.h"
+#include "splice/order.h"
 #include "splice/piece.h"
 #include "splice/place.h"
 
@@ -283,6 +284,7 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 		return;
 	}
 	/* in bits: a branch costs the verifier twice as much */
+	w->asks = (how == UP_LOST) | (w->h.scan.state == RQ_IDLE);
 	w->h.alone = (conn->state == CONN_FAST) & (w->h.db != DB_UNKNOWN) & !w->h.late;
 	w->h.alone &= w->h.scan.state == RQ_IDLE;
 	modes_begin(&w->h.found.modes, w->h.kept, w->h.db);
@@ -298,6 +300,7 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 	}
 	if (!w->h.by_rote)
 		up_take(conn, w, trial, up_unread(w, how, trial) | w->h.found.modes.gate);
+	w->asks |= w->h.found.done | w->h.found.due | w->h.share | w->h.gate;
 }
 
 /* Whether the entry is as it was when the packet's effects were taken: U2. Lock held. */
@@ -394,6 +397,7 @@ __noinline int late_take(u64 cookie)
 	half_note(conn, w);
 	found_begin();
 	up_take(conn, w, read_once(conn->h.kept) & CONN_K_TRIAL, 0);
+	order_ask_late();
 	lock_take(&conn->lock);
 	if (conn->cookie == cookie && w->h.late == late_due(conn, w)) {
 		foreseen = taken = hold_foreseen(conn, w);

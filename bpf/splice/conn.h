@@ -25,6 +25,7 @@
 #include "net/work.h"
 #include "splice/ahead.h"
 #include "splice/handler.h"
+#include "splice/order.h"
 #include "splice/place.h"
 #include "splice/splice.h"
 
@@ -368,8 +369,8 @@ __noinline int conn_begin(ctx_t *ctx)
 	if (request_unproved(w, &r)) {
 		count(STAT_SOCK_REQUEST);
 		v = V_DROP;
-	} else if (conn_track(w, c, &r, tier_ifindex(ctx))) {
-		v = V_REFUSED;
+	} else {
+		v = conn_track(w, c, &r, tier_ifindex(ctx)) ? V_REFUSED : order_unseen(c);
 	}
 	sock_put(&r);
 	return v;

@@ -12,6 +12,7 @@
 #include "splice/icmp.h"
 #include "splice/ingress.h"
 #include "splice/lane_down.h"
+#include "splice/order.h"
 #include "splice/table.h"
 
 #define LOOPBACK_IFINDEX 1 /* include/net/flow.h, in every network namespace */
@@ -44,7 +45,7 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 	if (ctx->ifindex == LOOPBACK_IFINDEX && w->p.key.client_port_be == c->port_be) {
 		/* Both directions pass: this may be Redis's reply as well as a request. */
 		count(STAT_UP_UNTRACKED);
-		return TCX_NEXT;
+		return w->p.payload_len && order_unseen(c) == V_DROP ? TCX_DROP : TCX_NEXT;
 	}
 	w->now = now_ns();
 	return ingress_tcp(ctx, w, c) == V_DROP ? TCX_DROP : TCX_NEXT;

@@ -20,6 +20,7 @@
 #include "splice/conn.h"
 #include "splice/handler.h"
 #include "splice/hidden.h"
+#include "splice/order.h"
 #include "splice/resend.h"
 #include "splice/urgent.h"
 #include "splice/up.h"
@@ -332,7 +333,7 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	}
 	if (!TIER_XDP && !conn && !device_boosted(c, tier_ifindex(ctx))) {
 		count(STAT_UP_ELSEWHERE);
-		return V_PLAIN;
+		return order_unseen(c);
 	}
 	if (conn && (w->p.flags & TCP_SYN))
 		return ingress_syn(ctx, w, conn);

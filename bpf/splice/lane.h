@@ -18,6 +18,7 @@
 #include "splice/answer.h"
 #include "splice/handler.h"
 #include "splice/ingress.h"
+#include "splice/order.h"
 #include "splice/place.h"
 #include "splice/splice.h"
 #include "splice/up.h"
@@ -281,9 +282,10 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 
 	if (!tier_note(ctx, META_TRANSLATED))
 		return LANE_LEFT;
-	w->acked = w->moved = 0;
+	w->acked = w->moved = w->held = 0;
 	lock_take(&conn->lock);
-	taken = lane_taken(conn, r, &w->view, w) && handler_up_usual(conn, w);
+	taken = lane_taken(conn, r, &w->view, w) && !order_open(c) &&
+		handler_up_usual(conn, w); /* Y1 */
 	if (taken) {
 		conn->next = w->end;
 		conn->requests++;

@@ -9,6 +9,7 @@
 #include "splice/accept.h"
 #include "splice/answer.h"
 #include "splice/handler.h"
+#include "splice/order.h"
 #include "splice/splice.h"
 
 INLINE void store_tcp(ctx_t *ctx, struct work *w)
@@ -38,7 +39,8 @@ INLINE void up_account(struct conn *conn, struct work *w, bool viewed, bool coun
 		if (!w->acked)
 			conn_ack(conn, &w->p, &w->view, w->now);
 		conn_ts_recent(conn, &w->p, &w->view, w->now);
-		ack_goes_up(conn, w);
+		if (!w->held) /* Y4 */
+			ack_goes_up(conn, w);
 	}
 	if ((counts || (!viewed && !(w->p.flags & TCP_RST))) && w->p.payload_len &&
 	    seq_after(w->end, conn->up_max))
@@ -68,8 +70,8 @@ INLINE bool up_counts(const struct conn *conn, struct work *w, const struct sock
 }
 
 /* Applies a scan to the entry. Lock held. */
-INLINE enum up_taken up_commit(struct conn *conn, struct work *w, struct sock_ref *r,
-			       enum up_how how)
+INLINE enum up_taken up_commit(const struct control *c, struct conn *conn, struct work *w,
+			       struct sock_ref *r, enum up_how how)
 {
 	bool lost = how == UP_LOST;
 	enum up_taken taken;
@@ -93,6 +95,9 @@ INLINE enum up_taken up_commit(struct conn *conn, struct work *w, struct sock_re
 		conn->requests += w->requests;
 		conn->request_up_ns = w->now;
 	}
+	if (w->asks && taken == UP_TAKEN) /* Y1 */
+		order_ask(c, conn);
+	w->held = order_waits(c, conn);
 	up_account(conn, w, r->tp, r->tp);
 	return taken;
 }
@@ -117,13 +122,15 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how *
 		if (*how == UP_SCAN && seq_after(w->scan_seq, w->scan_from))
 			return false; /* another CPU was faster */
 	}
+	w->asks = 1;
 	handler_up_scan(ctx, w, conn, *how);
 	return true;
 }
 
-/* Payload goes up: scanned, its effects taken, translated. */
+/* Payload goes up: scanned, its effects taken, translated; or it is held. */
 INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, struct sock_ref *r)
 {
+	const struct control *c;
 	bool was_bypass, is_bypass;
 	enum up_taken taken;
 	enum up_how how;
@@ -132,9 +139,12 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 		return V_UNMARKED;
 	if (!up_scan(ctx, w, conn, &how))
 		return V_DROP;
+	c = control_get(); /* here: else it would lie on the stack all the way */
+	if (!c)
+		return V_DROP;
 	lock_take(&conn->lock);
 	was_bypass = conn->state == CONN_BYPASS;
-	taken = up_commit(conn, w, r, how);
+	taken = up_commit(c, conn, w, r, how);
 	is_bypass = conn->state == CONN_BYPASS;
 	lock_release(&conn->lock);
 	if (taken == UP_RACE) {
@@ -147,6 +157,10 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 		count(STAT_CONN_BYPASS);
 	if (w->scan_lost)
 		count(STAT_SCAN_LOST);
+	if (w->held) {
+		count(STAT_HELD);
+		return V_DROP;
+	}
 	count(STAT_UP_TRANSLATED);
 	return pass_up(ctx, w);
 }
@@ -170,11 +184,14 @@ INLINE enum verdict ingress_reject(ctx_t *ctx, struct work *w, struct conn *conn
 INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *conn,
 				     struct sock_ref *r)
 {
+	const struct control *c;
 	bool viewed;
 
 	if (!tier_note(ctx, META_TRANSLATED))
 		return V_UNMARKED;
+	c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;
 	lock_take(&conn->lock);
+	w->held = c && order_waits(c, conn); /* Y2 */
 	viewed = r->tp && sock_view_load(r, &w->view);
 	if (conn->cookie == r->cookie)
 		up_account(conn, w, viewed,
@@ -182,6 +199,10 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 	else
 		w->translate = 0;
 	lock_release(&conn->lock);
+	if (w->held) {
+		count(STAT_HELD_AGAIN);
+		return V_DROP;
+	}
 	count(w->p.payload_len ? STAT_UP_TRANSLATED : STAT_PURE_ACK_UP);
 	return pass_up(ctx, w);
 }

@@ -243,4 +243,18 @@ impl Datapath {
             _ => panic!("the cache's maps are arrays"),
         }
     }
+
+    /// A set's last absorbed write has this LSN. No program runs meanwhile.
+    ///
+    /// # Panics
+    /// If there is no such set.
+    pub fn note_lsn(&self, index: usize, lsn: u64) {
+        match self.0.map(self.0.known.sets) {
+            // SAFETY: values of this map are this type and stay where they are: M1.
+            Map::Array(sets) => unsafe {
+                (*sets.get(index).cast::<erb_abi::cache_set>()).lsn = lsn as u32;
+            },
+            _ => panic!("the sets are an array"),
+        }
+    }
 }

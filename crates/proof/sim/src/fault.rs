@@ -83,6 +83,7 @@ faults! {
     Disk "the disk under Redis's log fails, is full or slow for a while",
     Settings "a client changes Redis's configuration or access rules",
     Master "Redis becomes a replica; its master loads it anew, goes, comes back; it is one no more",
+    Absorb "writes are answered in Redis's place, or what was answered is drained",
     Replace "another build's programs take the place of those at work, and another daemon",
 }
 

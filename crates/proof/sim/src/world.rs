@@ -367,6 +367,7 @@ impl World {
         self.calm = true;
         self.inner.faults.set(Faults::NONE);
         self.server.trouble_disk(false);
+        self.server.drain();
         self.restore_settings();
         for machine in &mut self.machines {
             machine.come_back();

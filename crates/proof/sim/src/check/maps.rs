@@ -94,6 +94,8 @@ impl Maps {
             return Err(broken("invariant", text.to_owned()));
         }
         let handler = self.handler;
+        // SAFETY: the map has one value, which stays where it is; no program runs.
+        let lsn = unsafe { (*path.control()).order.lsn };
         let mut error = None;
         let mut held = Held::default();
         let mut seen = BTreeMap::new();
@@ -115,7 +117,8 @@ impl Maps {
                     Handler::Other => Ok(()),
                 })
                 .and_then(|()| check_kernel(conn, view.as_ref()))
-                .and_then(|()| old.map_or(Ok(()), |old| check_moved(old, conn, handler)));
+                .and_then(|()| old.map_or(Ok(()), |old| check_moved(old, conn, handler)))
+                .and_then(|()| check_waits(conn, lsn));
             if let Err((rule, text)) = found {
                 error.get_or_insert_with(|| broken(rule, format!("entry of {client}: {text}")));
             }
@@ -193,6 +196,14 @@ impl Maps {
             None => Ok(()),
         }
     }
+}
+
+/// Y5: an entry waits for what was given.
+fn check_waits(conn: &abi::conn, lsn: u64) -> Result<(), Broken> {
+    if conn.waits_for > lsn {
+        return Err(("Y5", format!("waits for {} of {lsn}", conn.waits_for)));
+    }
+    Ok(())
 }
 
 /// Rule and text.

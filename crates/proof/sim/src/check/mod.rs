@@ -160,6 +160,12 @@ impl Checks {
         self.streams.get(&conn)
     }
 
+    /// What a client has said so far.
+    pub(crate) fn commands(&self, conn: ConnId) -> impl Iterator<Item = stream::Said<'_>> {
+        let stream = self.streams.get(&conn).into_iter();
+        stream.flat_map(Stream::commands)
+    }
+
     /// This moment as a point of the history.
     #[must_use]
     pub const fn here(&self) -> Point {

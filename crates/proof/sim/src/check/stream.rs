@@ -73,6 +73,18 @@ struct Command {
     end: usize,
     /// The keys that it writes.
     writes: Vec<Bytes>,
+    /// It may be what a listener says by rote (A7).
+    by_rote: bool,
+}
+
+/// A command as it lies in what its client has said.
+pub(crate) struct Said<'a> {
+    /// Where it begins and ends.
+    pub(crate) bytes: std::ops::Range<usize>,
+    /// The keys that it writes.
+    pub(crate) writes: &'a [Bytes],
+    /// See [`Command::by_rote`].
+    pub(crate) by_rote: bool,
 }
 
 /// What a client has said so far.
@@ -108,6 +120,7 @@ impl Stream {
                     self.commands.push(Command {
                         end: self.said + at,
                         writes,
+                        by_rote: is(&argv, "ping") || is(&argv, "replconf"),
                     });
                 }
                 Parsed::Nothing(used) => {
@@ -125,6 +138,22 @@ impl Stream {
     /// Redis has executed one of its commands.
     pub(super) const fn executed(&mut self) {
         self.executed += 1;
+    }
+
+    /// All commands so far.
+    pub(super) fn commands(&self) -> impl Iterator<Item = Said<'_>> {
+        let mut begin = 0;
+        self.commands.iter().map(move |command| {
+            let gap = self.gaps.partition_point(|gap| *gap < command.end);
+            let behind = gap.checked_sub(1).map_or(0, |gap| self.gaps[gap]);
+            let bytes = begin.max(behind)..command.end;
+            begin = command.end;
+            Said {
+                bytes,
+                writes: &command.writes,
+                by_rote: command.by_rote,
+            }
+        })
     }
 
     /// Complete commands in the first `len` bytes, and whether those end with one.
@@ -507,6 +536,9 @@ mod tests {
         let mut stream = Stream::default();
         stream.sent(b"\r\n");
         stream.sent(b"*0\r\nPING\r\n");
+        let commands = stream.commands();
+        let all: Vec<_> = commands.map(|said| (said.bytes, said.by_rote)).collect();
+        assert_eq!(all, [(6..12, true)]);
         assert_eq!(stream.commands_in(0), (0, true));
         assert_eq!(stream.commands_in(1), (0, false));
         assert_eq!(stream.commands_in(2), (0, true));

@@ -9,6 +9,29 @@ mutations! {
     "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-transactions",
         [("splice/splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
          ("splice/answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
+    "held-not", "what comes behind an absorbed write goes up when that is drained", "held-until-drained",
+        [("splice/up.h", "\tw->held = order_waits(c, conn);\n\tup_account", "\tw->held = 0;\n\tup_account")];
+    "repeated-unordered", "nor does it when it is sent again", "held-until-drained",
+        [("splice/up.h", "w->held = c && order_waits(c, conn); /* Y2 */", "w->held = 0 * !!c;")];
+    "lane-unordered", "the express lane passes nothing up past an absorbed write", "held-missed",
+        [("splice/lane.h", " && !order_open(c)", "")];
+    "asked-for-ever", "what waits does not wait for what is absorbed later", "held-asked-once",
+        [("splice/order.h", "return order_open(c) && read_once(c->order.drained) < conn->waits_for;", "return order_open(c);")];
+    "asked-early", "what is to be drained is asked for behind the marks", "held-asked-behind",
+        [("splice/up.h", "\tw->asks = 1;\n", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tlock_take(&conn->lock);\n\torder_ask(early, conn);\n\tlock_release(&conn->lock);\n\tw->asks = 1;\n"),
+         ("splice/up.h", "if (w->asks && taken == UP_TAKEN) /* Y1 */", "if (0)")];
+    "held-acknowledged", "the kernel did not get what is held, nor what that acknowledges", "held-no-bytes",
+        [("splice/up.h", "if (!w->held) /* Y4 */", "if (1)")];
+    "nothing-held", "what has no bytes for Redis waits for nothing", "held-no-bytes",
+        [("splice/up.h", "c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;", "c = control_get();")];
+    "late-unasked", "a mark that is taken with a command's last byte asks, too", "held-by-pieces",
+        [("splice/order.h", "\torder_ask(c, conn);\n", "")];
+    "pieces-asked", "the pieces of a command wait for nothing that was absorbed behind its first byte", "held-by-pieces",
+        [("redis/requests.h", "w->asks = (how == UP_LOST) | (w->h.scan.state == RQ_IDLE);", "w->asks = 1;")];
+    "effect-unasked", "the piece that makes a command whole asks, too", "held-by-pieces",
+        [("redis/requests.h", "w->asks |= w->h.found.done | w->h.found.due | w->h.share | w->h.gate;", "")];
+    "unseen-unordered", "payload that no entry counts goes up when all is drained", "held-unseen",
+        [("splice/order.h", "if (!order_open(c))\n\t\treturn V_PLAIN;", "if (c)\n\t\treturn V_PLAIN;")];
     "share-unsettled", "the fence opens only when Redis's reports of what was written are handled", "fence-reports-handled",
         [("cache/cache.h", "\t\tfence_answer(c);\n}", "\t\tc->port_be ? fence_return(c) : fence_answer(c);\n}")];
     "fence-ignored", "nothing is answered while the fence stands", "coh-03-unknown-keys",

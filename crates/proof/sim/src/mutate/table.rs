@@ -9,6 +9,8 @@ mutations! {
     "order-unchecked", "consumed only if in order: seq == next == up_max, nothing half scanned", "segments",
         [("splice/splice.h", "if (p->seq != conn->next || p->seq != conn->up_max || conn->in_at != STREAM_BETWEEN)", "if (0)"),
          ("splice/answer.h", "if (w->p.seq != conn->next || conn->in_at != STREAM_BETWEEN)", "if (0)")];
+    "order-unasked", "nothing goes up past an absorbed write", "absorbed",
+        [("splice/up.h", "if (w->asks && taken == UP_TAKEN) /* Y1 */", "if (0)")];
     "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)")];
     "lane-unchecked", "the express lane asks the quiescence rule", "hot",

@@ -6,7 +6,7 @@ use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
-use crate::profile::{absent::ABSENT, aside::ASIDE, reports::REPORTS};
+use crate::profile::{absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, reports::REPORTS};
 use crate::time::{MS, SECOND, US};
 
 pub(super) const QUIET_LINK: LinkRates = LinkRates {
@@ -34,26 +34,6 @@ pub(super) const QUIET_LINK: LinkRates = LinkRates {
     bare_sum: 200_000,
     blackout_every: 0,
     blackout_max: 0,
-};
-
-const NO_EVENTS: Events = Events {
-    redis_crash: 0,
-    redis_stall: 0,
-    redis_kill: 0,
-    daemon_crash: 0,
-    daemon_stall: 0,
-    feed_cut: 0,
-    machine_crash: 0,
-    clock_step: 0,
-    ticks: 0,
-    unseen: 0,
-    master: 0,
-    detach: 0,
-    settings: 0,
-    replace: 0,
-    disk: 0,
-    aside: 0,
-    reports: 0,
 };
 
 /// No faults; every part works as on a good day.
@@ -115,7 +95,7 @@ pub const CALM: Profile = Profile {
         no_timestamps: 100_000,
         no_sack: 50_000,
     },
-    events: NO_EVENTS,
+    events: Events::NONE,
 };
 
 const LOSSY: Profile = Profile {
@@ -254,7 +234,7 @@ const CHURN: Profile = Profile {
     },
     events: Events {
         redis_kill: 500 * MS,
-        ..NO_EVENTS
+        ..Events::NONE
     },
     ..CALM
 };
@@ -280,7 +260,7 @@ const CRASH: Profile = Profile {
         feed_cut: 3 * SECOND,
         machine_crash: 20 * SECOND,
         replace: 4 * SECOND,
-        ..NO_EVENTS
+        ..Events::NONE
     },
     ..CALM
 };
@@ -402,7 +382,7 @@ const OLD: Profile = Profile {
     events: Events {
         detach: 4 * SECOND,
         daemon_crash: 5 * SECOND,
-        ..NO_EVENTS
+        ..Events::NONE
     },
     ..CALM
 };
@@ -422,7 +402,7 @@ const UNSEEN: Profile = Profile {
         master: 3 * SECOND,
         clock_step: 3 * SECOND,
         settings: SECOND,
-        ..NO_EVENTS
+        ..Events::NONE
     },
     ..CALM
 };
@@ -444,12 +424,12 @@ const ADMIN: Profile = Profile {
         redis_crash: 4 * SECOND,
         feed_cut: 4 * SECOND,
         machine_crash: 15 * SECOND,
-        ..NO_EVENTS
+        ..Events::NONE
     },
     ..CALM
 };
 
-const ALL: Profile = Profile {
+pub(super) const ALL: Profile = Profile {
     name: "all",
     about: "everything at once, each at a low rate",
     connections: 30,
@@ -522,6 +502,7 @@ const ALL: Profile = Profile {
         disk: 6 * SECOND,
         aside: 2 * SECOND,
         reports: 2 * SECOND,
+        ..Events::NONE
     },
     ..CALM
 };
@@ -597,4 +578,5 @@ pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
     BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
     ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE, ABSENT, THROUGH, REPORTS,
+    ABSORBED,
 ];

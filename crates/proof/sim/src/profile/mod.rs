@@ -3,6 +3,7 @@
 //! in parts per million; times between rare events are means, 0 = never.
 
 mod absent;
+mod absorbed;
 mod aside;
 mod edges;
 mod list;
@@ -176,6 +177,31 @@ pub struct Events {
     pub disk: Ns,
     pub aside: Ns,
     pub reports: Ns,
+    pub absorb: Ns,
+}
+
+impl Events {
+    /// Nothing happens.
+    pub const NONE: Self = Self {
+        redis_crash: 0,
+        redis_stall: 0,
+        redis_kill: 0,
+        daemon_crash: 0,
+        daemon_stall: 0,
+        feed_cut: 0,
+        machine_crash: 0,
+        clock_step: 0,
+        ticks: 0,
+        unseen: 0,
+        master: 0,
+        detach: 0,
+        settings: 0,
+        replace: 0,
+        disk: 0,
+        aside: 0,
+        reports: 0,
+        absorb: 0,
+    };
 }
 
 /// A named set of all of it.

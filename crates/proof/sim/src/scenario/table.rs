@@ -394,6 +394,15 @@ cases! {
     "edge-01-grows", "E-1", "what grows between its size and its reading is read no further", Some(cases::large::grows), "";
     "edge-08-heartbeat", "E-8", "a busy client is never idle for Redis, with or without an idle limit", Some(cases::upkeep::heartbeat_without_idle_limit), "heartbeat-by-limit";
     "edge-17-late-state", "E-17", "the calls of a state that is late are not compared with later ones", Some(cases::upkeep::calls_of_a_late_state), "";
+    "held-until-drained", "C-24", "what comes behind an absorbed write goes up when that is drained, in both tiers", Some(cases::held::until_drained), "held-not";
+    "held-missed", "C-24", "a read that the express lane misses waits as well", Some(cases::held::missed), "lane-unordered";
+    "held-asked-once", "C-23", "what waits does not wait for what is absorbed later", Some(cases::held::asked_once), "asked-for-ever";
+    "held-asked-behind", "C-24", "what is asked for is all that was absorbed before its marks stood", Some(cases::held::asked_behind), "asked-early";
+    "held-in-order", "C-23", "Redis gets what waits in its client's order", Some(cases::held::in_order), "";
+    "held-others", "C-24", "others are answered from the cache meanwhile", Some(cases::held::others_are_answered), "";
+    "held-no-bytes", "C-23", "acknowledgements, FIN and RST pass, and what is held acknowledges nothing", Some(cases::held::no_bytes), "held-acknowledged";
+    "held-by-pieces", "C-24", "where a command goes on nothing is asked, where it takes effect it is", Some(cases::held::by_pieces), "late-unasked";
+    "held-unseen", "C-24", "payload that no entry counts waits for all", Some(cases::held::unseen), "unseen-unordered";
 }
 
 /// Traps that do not concern mode `read`, and why.
@@ -418,11 +427,6 @@ pub const NOT_IN_MODE_READ: &[(&str, &str)] = &[
     ),
     ("C-13", "NOLOOP hides own writes: the daemon writes no key"),
     ("C-19", "a drain that Redis refuses: nothing is drained"),
-    ("C-23", "handing held packets back: nothing is held"),
-    (
-        "C-24",
-        "a write overtakes absorbed ones: nothing is absorbed",
-    ),
     (
         "C-25",
         "a journal ahead of Redis's log: there is no journal",

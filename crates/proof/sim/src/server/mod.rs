@@ -8,6 +8,7 @@
 //!    backlog, which the process works off before it lets go, as in Linux.
 //! 3. No borrow of a cell is kept across a call of a program or [`give_way`].
 
+mod absorbed;
 mod boost;
 mod commits;
 mod control;
@@ -17,6 +18,7 @@ mod inside;
 mod kernel;
 mod loopback;
 mod memory;
+mod merge;
 mod netfilter;
 mod packets;
 mod pipe;
@@ -178,6 +180,7 @@ pub struct Server {
     /// nobody saw.
     begun_elsewhere: RefCell<BTreeMap<SocketAddr, (Ns, Ns)>>,
     spare_disk: RefCell<Option<Disk>>,
+    arrivals: RefCell<absorbed::Arrivals>,
 }
 
 impl Server {
@@ -192,10 +195,8 @@ impl Server {
         // A mean of points between switches that gives the profile's chance per point.
         let mean = 1_000_000_u32.checked_div(rates.switch).unwrap_or(0);
         let cpus = Cpus::new(rates.cpus, mix(plan.seed, &[5]), mean);
-        let redis = Self::start_redis(
-            inner,
-            Disk::new(mix(plan.seed, &[6]), DiskFaults::default()),
-        );
+        let disk = Disk::new(mix(plan.seed, &[6]), DiskFaults::default());
+        let redis = Self::start_redis(inner, disk);
         let server = Rc::new(Self {
             inner: inner.clone(),
             cpus,
@@ -252,6 +253,7 @@ impl Server {
             neighbour: Cell::default(),
             begun_elsewhere: RefCell::default(),
             spare_disk: RefCell::default(),
+            arrivals: RefCell::default(),
         });
         server.host.borrow_mut().listen(PORT, 128);
         server
@@ -351,6 +353,7 @@ impl Server {
         let counted = self.stats();
         self.attached.set(false);
         *self.path.borrow_mut() = None;
+        self.arrivals.take();
         *self.counted.borrow_mut() = counted;
     }
 

@@ -91,6 +91,7 @@ impl World {
             }
             Fault::Aside => self.server.step_aside(),
             Fault::Reports => self.server.turn_reports(),
+            Fault::Absorb => self.server.absorb_or_drain(),
             _ => {}
         }
     }
@@ -189,6 +190,7 @@ pub(super) fn all(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
         (Fault::Disk, events.disk),
         (Fault::Aside, events.aside),
         (Fault::Reports, events.reports),
+        (Fault::Absorb, events.absorb),
     ]
     .into_iter()
 }

@@ -11,6 +11,7 @@ pub(crate) mod fence;
 pub(crate) mod fills;
 pub(crate) mod foreseen;
 pub(crate) mod forged;
+pub(crate) mod held;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod lease;

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* order.h - what goes up comes behind what was answered in the server's place before it came. No program
+ * answers writes yet, so all of that is always there (cache/drained.h), and nothing is held.
+ *
+ * A packet that may not go up yet is held: it is committed as one that went up and got lost. Its requests
+ * count, what they do is taken, and it is dropped. Its client sends it again.
+ *
+ * Invariants:
+ *  Y1. What begins a request, or takes effect, goes up only when all LSNs are drained that were given
+ *      before. The question is asked behind the effects (U2): who is given one later has seen them.
+ *  Y2. It is asked once for each byte, when that is committed: conn.waits_for is the answer, and never goes
+ *      back. Repetitions wait for that alone; with each a new question they would wait for ever.
+ *  Y3. Nothing of a connection goes up before what it waits for. So what comes behind a held packet is held,
+ *      too. What has no bytes for the server passes: acknowledgements, FIN, RST.
+ *  Y4. The kernel did not get a held packet: not its acknowledgement either (ack_goes_up()).
+ *  Y5. conn.waits_for is at most lsn. So while all is drained it need not be looked at: its line is cold.
+ */
+#pragma once
+#include "base/seam.h"
+#include "base/verdict.h"
+#include "net/work.h"
+
+/* Whether anything that was answered may not be in the server yet. */
+INLINE bool order_open(const struct control *c)
+{
+	return read_once(c->order.lsn) != read_once(c->order.drained);
+}
+
+/* What the packet at hand, or takes effect with it, comes behind all that was answered: Y2. Lock held. */
+INLINE void order_ask(const struct control *c, struct conn *conn)
+{
+	if (order_open(c))
+		conn->waits_for = read_once(c->order.lsn);
+}
+
+/* The same for what takes effect with bytes that were committed before: behind those effects, and before
+ * anybody sees them as taken. To ask in vain only costs time. Global: verified by itself, and its caller has no
+ * room on its stack. */
+__noinline int order_ask_late(void)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+	struct conn *conn = w ? conn_get(&w->p.key) : 0;
+
+	if (!c || !conn)
+		return 0;
+	lock_take(&conn->lock);
+	order_ask(c, conn);
+	lock_release(&conn->lock);
+	return 0;
+}
+
+/* Whether the connection waits. Lock held. */
+INLINE bool order_waits(const struct control *c, const struct conn *conn)
+{
+	return order_open(c) && read_once(c->order.drained) < conn->waits_for;
+}
+
+/* Payload that no entry counts (L1) may be any request, and nobody knows what it waits for. */
+INLINE enum verdict order_unseen(const struct control *c)
+{
+	if (!order_open(c))
+		return V_PLAIN;
+	count(STAT_HELD_UNSEEN);
+	return V_DROP;
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What comes behind something that was answered in Redis's place, and is not drained yet (`bpf/splice/order.h`).
+
+use std::cell::Cell;
+
+use erb_abi::{self as abi, ControlBlock};
+use erb_sim_kernel::{Context, point};
+use erb_sim_tcp::{State, flags};
+
+use crate::ConnId;
+use crate::client::resp::request;
+use crate::profile::Tier;
+use crate::scenario::tools::Talk;
+use crate::scenario::{Scenario, Setup, over_seeds};
+use crate::time::{MS, SECOND, US};
+
+/// Longer than a client's first retransmission timeout.
+const REPEATED: u64 = 300 * MS;
+
+impl Scenario {
+    /// A write is answered in Redis's place, of a set that nobody writes.
+    fn absorb(&self) {
+        assert!(self.world.server.absorb(0), "the set is marked");
+    }
+
+    /// All up to this one is drained.
+    fn drain_to(&self, lsn: u64) {
+        let path = self.world.server.attached_path().expect("attached");
+        ControlBlock::control(&path).set_drained(lsn);
+    }
+
+    fn drain(&self) {
+        self.world.server.drain();
+    }
+
+    /// Payload that was held when it came first, and again.
+    fn held(&self) -> (u64, u64) {
+        let again = self.stat(abi::STAT_HELD_AGAIN);
+        (self.stat(abi::STAT_HELD), again)
+    }
+
+    /// The command is held, as often as it is sent, until all is drained; its reply.
+    fn holds(&mut self, client: ConnId, argv: &[&[u8]]) -> Vec<u8> {
+        let (first, again) = self.held();
+        let has = self.socket_of(self.pair(client)).expect("a socket");
+        self.absorb();
+        self.ask(client, argv);
+        self.run(REPEATED);
+        let now = self.held();
+        assert_eq!(now.0, first + 1, "{}", self.counters());
+        assert!(now.1 > again, "it was not sent again");
+        let has_now = self.socket_of(self.pair(client)).expect("a socket");
+        assert_eq!(has.bytes_received, has_now.bytes_received);
+        self.drain();
+        self.answers(client)
+    }
+}
+
+/// Writes, reads that miss, what takes a share of the fence: in both tiers.
+pub(crate) fn until_drained() {
+    for tier in [Tier::Native, Tier::Tc] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..Setup::default()
+        });
+        let client = s.fast();
+        assert_eq!(s.holds(client, &[b"SET", b"k", b"v"]), b"+OK\r\n");
+        assert_eq!(s.holds(client, &[b"INCR", b"n"]), b":1\r\n");
+        assert_eq!(s.holds(client, &[b"DBSIZE"]), b":2\r\n");
+        assert_eq!(s.holds(client, &[b"GET", b"none"]), b"$-1\r\n");
+        // A share of the fence.
+        assert_eq!(s.holds(client, &[b"FLUSHDB"]), b"+OK\r\n");
+        s.finish();
+    }
+}
+
+/// A read that the express lane would pass up.
+pub(crate) fn missed() {
+    let mut s = Scenario::new(Setup::default());
+    let client = s.fast();
+    // The last request was not answered: the lane knows misses from then on.
+    s.call(client, &[b"GET", b"one"]);
+    assert_eq!(s.holds(client, &[b"GET", b"two"]), b"$-1\r\n");
+    s.finish();
+}
+
+/// Writes of the key's set are answered until its mark stands: all of them are in Redis before the command.
+pub(crate) fn asked_behind() {
+    let waited = Cell::new(0);
+    let setup = Setup {
+        cpus: 3,
+        switch: 300_000,
+        ..Setup::default()
+    };
+    over_seeds(1..65, &setup, |mut s| {
+        let client = s.fast();
+        let path = s.world.server.attached_path().expect("attached");
+        let control = s.control();
+        let set = (control.hash.hash(b"k") & control.set_mask) as usize;
+        s.ask(client, &[b"SET", b"k", b"v"]);
+        s.run(29 * US);
+        let server = s.world.server.clone();
+        s.world.server.cpus.spawn(2, Context::Process, move || {
+            while server.absorb(set) && ControlBlock::control(&path).lsn() < 40 {
+                point();
+            }
+        });
+        s.run(MS);
+        waited.set(waited.get() + s.held().0);
+        s.drain();
+        assert_eq!(s.answers(client), b"+OK\r\n");
+        s.finish();
+    });
+    assert!(waited.get() > 0, "nothing was answered in between");
+}
+
+/// More is answered while something waits: its repetition asks for nothing more.
+pub(crate) fn asked_once() {
+    let mut s = Scenario::new(Setup::default());
+    let client = s.fast();
+    s.absorb();
+    s.ask(client, &[b"SET", b"k", b"v"]);
+    s.run(MS);
+    s.absorb();
+    s.drain_to(1);
+    assert_eq!(s.answers(client), b"+OK\r\n");
+    let control = s.control();
+    assert_eq!((control.order.lsn, control.order.drained), (2, 1));
+    s.finish();
+}
+
+/// What comes behind waits as long, and whatever comes first, Redis gets them in order.
+pub(crate) fn in_order() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"c", b"v");
+    let client = s.fast();
+    s.absorb();
+    s.ask(client, &[b"SET", b"k", b"v"]);
+    s.ask(client, &[b"GET", b"c"]);
+    s.run(MS);
+    assert_eq!(s.held(), (2, 0));
+    s.drain();
+    s.ask(client, &[b"APPEND", b"k", b"w"]);
+    s.ask(client, &[b"GET", b"k"]);
+    assert_eq!(s.answers(client), b"+OK\r\n$1\r\nv\r\n:2\r\n$2\r\nvw\r\n");
+    s.finish();
+}
+
+/// Others are answered from the cache meanwhile.
+pub(crate) fn others_are_answered() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"k", b"v");
+    let (held, other) = (s.fast(), s.fast());
+    s.absorb();
+    s.ask(held, &[b"DBSIZE"]);
+    s.run(MS);
+    assert!(s.is_fast_now(other, b"k"));
+    s.drain();
+    assert_eq!(s.answers(held), b":1\r\n");
+    s.finish();
+}
+
+/// What brings no bytes passes: acknowledgements, FIN, RST.
+pub(crate) fn no_bytes() {
+    let mut s = Scenario::new(Setup::default());
+    let mut talk = Talk::fast(&mut s);
+    assert_eq!(talk.ask(&mut s, &[b"SET", b"k", b"v"]), b"+OK\r\n");
+    s.absorb();
+    let bytes = request(&[b"SET", b"k", b"w"]);
+    let before = s.entry_of(talk.raw.pair()).expect("an entry");
+    let (seq, ack) = (talk.seq, talk.ack);
+    assert!(talk.say(&mut s, &bytes).is_empty());
+    assert_eq!(s.held(), (1, 0));
+    // Y4: the reply to the first was acknowledged with it; the kernel has not heard of that.
+    let entry = s.entry_of(talk.raw.pair()).expect("an entry");
+    assert_eq!(entry.ack_up_ns, before.ack_up_ns);
+    let kernel = |s: &Scenario| s.socket_of(talk.raw.pair()).expect("a socket");
+    assert_ne!(kernel(&s).snd_una, kernel(&s).snd_nxt);
+    talk.ack(&mut s);
+    assert_eq!(kernel(&s).snd_una, kernel(&s).snd_nxt);
+    // A FIN behind it is there before it.
+    let fin = talk
+        .raw
+        .segment(talk.seq, ack, flags::ACK | flags::FIN, b"");
+    talk.raw.send(&mut s, &fin);
+    assert_eq!(kernel(&s).state, State::Established as u8);
+    s.drain();
+    talk.raw.data(&mut s, seq, ack, &bytes);
+    s.settle();
+    assert_ne!(kernel(&s).state, State::Established as u8);
+    assert_eq!(s.read(b"k"), b"$1\r\nw\r\n");
+    // A reset ends what waits.
+    let mut other = Talk::fast(&mut s);
+    s.absorb();
+    let rst = other.raw.segment(other.seq, other.ack, flags::RST, b"");
+    other.ask(&mut s, &[b"SET", b"k", b"x"]);
+    other.raw.send(&mut s, &rst);
+    assert!(s.socket_of(other.raw.pair()).is_none());
+    s.drain();
+    assert_eq!(s.read(b"k"), b"$1\r\nw\r\n");
+    s.finish();
+}
+
+/// Where a command goes on nothing is asked; where it takes effect it is.
+pub(crate) fn by_pieces() {
+    let mut s = Scenario::new(Setup::default());
+    let mut talk = Talk::fast(&mut s);
+    let value = vec![b'v'; 3_000];
+    // The body of a value; the mark is taken with its last byte.
+    let set = request(&[b"SET", b"k", &value]);
+    // The last argument begins with the last piece, which makes the command whole.
+    let mset = request(&[b"MSET", b"a", &value, b"b", b"v"]);
+    for (bytes, tail, again) in [(set, 1, true), (mset, 7, false)] {
+        let before = s.held();
+        let (body, last) = bytes.split_at(bytes.len() - tail);
+        let (first, middle) = body.split_at(1_400);
+        talk.say(&mut s, first);
+        s.absorb();
+        talk.say(&mut s, middle);
+        assert_eq!(s.held(), before, "a piece was held: {}", s.counters());
+        let seq = talk.seq;
+        assert!(talk.say(&mut s, last).is_empty());
+        let now = s.held();
+        let held = (now.0 - before.0, now.1 - before.1);
+        assert_eq!(held, if again { (0, 1) } else { (1, 0) });
+        // Something more is answered meanwhile, of another set: for this nothing waits.
+        let drained = s.control().order.lsn;
+        s.absorb();
+        s.drain_to(drained);
+        let heard = talk.raw.data(&mut s, seq, talk.ack, last);
+        assert_eq!(talk.take(&heard), b"+OK\r\n");
+        s.drain();
+    }
+    s.finish();
+}
+
+/// What no entry counts may be anything, and waits for all.
+pub(crate) fn unseen() {
+    let mut s = Scenario::new(Setup::default());
+    let path = s.world.server.attached_path().expect("attached");
+    path.set_client_share(0);
+    let raw = s.raw();
+    let mut talk = Talk::connected(&mut s, raw);
+    s.absorb();
+    let set = request(&[b"SET", b"k", b"v"]);
+    assert!(talk.say(&mut s, &set).is_empty());
+    assert_eq!(s.stat(abi::STAT_HELD_UNSEEN), 1);
+    assert!(s.entry_of(talk.raw.pair()).is_none());
+    s.drain();
+    let heard = talk.raw.data(&mut s, 1, 1, &set);
+    assert_eq!(talk.take(&heard), b"+OK\r\n");
+    path.set_client_share(100);
+    s.run(SECOND);
+    s.finish();
+}
