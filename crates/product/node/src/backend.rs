@@ -282,7 +282,7 @@ impl Backend for Store {
                 self.ask(ticket, control::Request::RollBack(row));
             }
             Operation::Moment(number) => self.open_moment(ticket, number),
-            Operation::Snapshot(0) => self.ask(ticket, control::Request::Snapshot),
+            Operation::Snapshot(0) => self.ask(ticket, control::Request::Snapshot { for_us: None }),
             // Nothing would release it behind a restart.
             Operation::Snapshot(_) => self.answer(ticket, Err(Refused::Invalid)),
             Operation::Release(version) => {

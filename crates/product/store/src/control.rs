@@ -21,7 +21,7 @@
 //! 6. Rows are forgotten when both checkpoints of every shard have them.
 //! 7. Whoever waits is overtaken by one of its own operations at most: floors may rise each time that it looks.
 //!
-//! What it does of space: `space.rs`.
+//! What it does of space: `space.rs`; of snapshots: `snapshots.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -55,9 +55,12 @@ pub enum Request {
     RollBack(RollBack),
     /// Change keys of several shards, all or none: parts by shard.
     Batch(Vec<(u16, Vec<Part>)>),
-    /// Hold the present moment.
-    Snapshot,
-    /// Let go of a moment that a snapshot holds.
+    /// Hold the present moment. It is the answer.
+    Snapshot {
+        /// For so many microseconds of the retention clock; none: until it is released.
+        for_us: Option<u64>,
+    },
+    /// Let go of a moment that a snapshot holds: of several the one that would end first.
     Release(Version),
     /// Keep this: at once what is more than now, the rest later.
     Settings(Settings),

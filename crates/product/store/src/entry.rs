@@ -46,6 +46,17 @@ pub enum Entry {
     Locked(u64),
     /// So many snapshots hold this moment; 0: none does any more.
     Snapshot(Version, u32),
+    /// The same, and how many of them end by themselves at one time; 0: none does then.
+    Ending {
+        /// The moment.
+        moment: Version,
+        /// Snapshots that hold it.
+        count: u32,
+        /// Microseconds that the retention clock has run by then.
+        at_us: u64,
+        /// So many of them.
+        ending: u32,
+    },
     /// A checkpoint of a shard's index is whole.
     Checkpoint(u16, Checkpoint),
     /// The checkpoint with this number is damaged: it does not count any more.
@@ -127,6 +138,7 @@ const CHECKPOINT_DROPPED: u8 = 11;
 const SHORTENING: u8 = 12;
 const LOCKED: u8 = 13;
 const HOSTS: u8 = 14;
+const ENDING: u8 = 15;
 
 /// Numbers behind each other.
 #[derive(Default)]
@@ -198,6 +210,17 @@ impl Entry {
             }
             Self::Commit(version, owing) => out.u8(COMMIT).version(*version).u64(*owing),
             Self::Hosts(generation) => out.u8(HOSTS).u64(*generation),
+            Self::Ending {
+                moment,
+                count,
+                at_us,
+                ending,
+            } => out
+                .u8(ENDING)
+                .version(*moment)
+                .u32(*count)
+                .u64(*at_us)
+                .u32(*ending),
         };
         out.0
     }
@@ -258,6 +281,12 @@ fn decode(from: &mut Reader<'_>) -> Option<Entry> {
         COMMIT => Entry::Commit(version(from)?, from.u64()?),
         CHECKPOINT_DROPPED => Entry::CheckpointDropped(from.u16()?, from.u64()?),
         HOSTS => Entry::Hosts(from.u64()?),
+        ENDING => Entry::Ending {
+            moment: version(from)?,
+            count: from.u32()?,
+            at_us: from.u64()?,
+            ending: from.u32()?,
+        },
         _ => return None,
     })
 }
@@ -457,6 +486,14 @@ pub(crate) mod tests {
                 .prop_map(|(to, at_us)| Entry::Shortening(Shortening { to, at_us })),
             any::<u64>().prop_map(Entry::Locked),
             (versions(), any::<u32>()).prop_map(|(moment, count)| Entry::Snapshot(moment, count)),
+            (versions(), any::<u32>(), any::<u64>(), any::<u32>()).prop_map(
+                |(moment, count, at_us, ending)| Entry::Ending {
+                    moment,
+                    count,
+                    at_us,
+                    ending,
+                }
+            ),
             (any::<u16>(), checkpoints()).prop_map(|(shard, it)| Entry::Checkpoint(shard, it)),
             (versions(), any::<u64>()).prop_map(|(version, owing)| Entry::Commit(version, owing)),
             (any::<u16>(), any::<u64>())

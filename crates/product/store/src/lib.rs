@@ -71,6 +71,7 @@ pub mod shard;
 mod shard_turn;
 pub mod shortening;
 mod slab;
+mod snapshots;
 pub mod space;
 pub mod state;
 pub mod superblock;

@@ -118,7 +118,23 @@ pub enum Mistake {
     ShortenedAtOnce,
     /// Less is kept although the store is locked.
     LockIgnored,
+    /// A snapshot ends before its time.
+    SnapshotEndsAtOnce,
+    /// The end of one lets go of all that hold the moment.
+    SnapshotEndsAll,
+    /// A snapshot ends although the store is locked.
+    SnapshotEndsLocked,
+    /// A release takes the snapshot that would have stayed longest.
+    ReleaseTakesLast,
 }
+
+/// Those of snapshots that end by themselves.
+pub const SNAPSHOT_MISTAKES: [Mistake; 4] = [
+    Mistake::SnapshotEndsAtOnce,
+    Mistake::SnapshotEndsAll,
+    Mistake::SnapshotEndsLocked,
+    Mistake::ReleaseTakesLast,
+];
 
 /// Those of shortened retention.
 pub const SHORTENING_MISTAKES: [Mistake; 2] = [Mistake::ShortenedAtOnce, Mistake::LockIgnored];

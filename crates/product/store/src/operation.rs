@@ -7,7 +7,6 @@ use crate::control::{Control, Operation, Promise, Request, Step};
 use crate::entry::Entry;
 use crate::message::{Part, ToControl, ToShard};
 use crate::mistake::{Mistake, Rules};
-use crate::retention::SNAPSHOTS_MAX;
 use crate::rows::RollBack;
 use crate::state::COMMITS_MAX;
 use crate::version::Version;
@@ -33,7 +32,7 @@ impl<R: Rules + Copy> Control<R> {
     /// Begins what time has brought, if there is something.
     fn begin_own(&mut self) -> bool {
         let Some((floor, deleted)) = self.floors.take() else {
-            return self.shorten();
+            return self.shorten() || self.end_snapshots();
         };
         let entry = Entry::Floors(floor, deleted);
         self.begin_writing((None, None), entry, None, floor);
@@ -41,11 +40,6 @@ impl<R: Rules + Copy> Control<R> {
     }
 
     fn begin(&mut self, ticket: Option<u64>, request: Request) {
-        let watermark = self.shared.watermark();
-        let snapshots = |control: &Self, moment: Version| {
-            let mut counts = control.state().retention.counts();
-            counts.find(|it| it.0 == moment).map_or(0, |it| it.1)
-        };
         match &request {
             Request::RollBack(row) if self.is_future(row) => {
                 self.answer(ticket, Version::ZERO, Err(Refused::Future));
@@ -57,35 +51,15 @@ impl<R: Rules + Copy> Control<R> {
                 self.answer(ticket, Version::ZERO, Err(Refused::Busy));
             }
             Request::RollBack(_) | Request::Batch(_) => self.freeze(ticket, request),
-            Request::Snapshot => {
-                let all = self.state().retention.counts().map(|(_, count)| count);
-                if all.sum::<u32>() as usize >= SNAPSHOTS_MAX {
-                    self.answer(ticket, Version::ZERO, Err(Refused::Busy));
-                    return;
-                }
-                let count = snapshots(self, watermark) + 1;
-                let entry = Entry::Snapshot(watermark, count);
-                self.begin_writing((ticket, Some(request)), entry, None, watermark);
-            }
-            Request::Release(_) if self.is_locked() => {
-                self.answer(ticket, Version::ZERO, Err(Refused::Locked));
-            }
-            Request::Release(moment) => {
-                let (moment, count) = (*moment, snapshots(self, *moment));
-                if count == 0 {
-                    self.answer(ticket, Version::ZERO, Err(Refused::NoSuch));
-                    return;
-                }
-                let entry = Entry::Snapshot(moment, count - 1);
-                self.begin_writing((ticket, Some(request)), entry, None, moment);
-            }
+            Request::Snapshot { for_us } => self.take_snapshot(ticket, *for_us),
+            Request::Release(moment) => self.release_snapshot(ticket, *moment),
             Request::Settings(settings) => self.choose(ticket, *settings),
             Request::Lock { for_us } => self.lock(ticket, *for_us),
             Request::Checkpoint => {
                 for shard in self.all_shards() {
                     self.begin_checkpoint(shard);
                 }
-                self.answer(ticket, Version::ZERO, Ok(watermark));
+                self.answer(ticket, Version::ZERO, Ok(self.shared.watermark()));
             }
         }
     }

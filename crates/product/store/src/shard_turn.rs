@@ -219,7 +219,7 @@ impl<R: Rules + Copy> Shard<R> {
             }
             // The coordinator's own.
             Entry::Locked(_) => {}
-            Entry::Snapshot(moment, count) => {
+            Entry::Snapshot(moment, count) | Entry::Ending { moment, count, .. } => {
                 let is_set = retention.set_snapshots(*moment, *count);
                 assert!(is_set, "the control log has bounded them");
             }

@@ -7,7 +7,7 @@
 //!    moment when it was asked for. So whoever would have noticed in time still does.
 //! 2. One shortening waits at most. Whatever is chosen after it takes its place, so to choose what is in force
 //!    cancels it.
-//! 3. While the store is locked nothing shrinks and no snapshot is released. A shortening that was asked for before
+//! 3. While the store is locked nothing shrinks and no snapshot is released or ends. A shortening that was asked for before
 //!    waits for the lock's end.
 //! 4. A lock never becomes shorter.
 

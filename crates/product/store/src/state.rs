@@ -62,6 +62,8 @@ pub struct State {
     pub commits: BTreeMap<Version, u64>,
     /// The newest generation of hosts that the store was served to: no older one is let in again.
     pub hosts: u64,
+    /// By time of the retention clock and moment: snapshots that end then by themselves.
+    endings: BTreeMap<(u64, Version), u32>,
 }
 
 impl State {
@@ -84,6 +86,7 @@ impl State {
             checkpoints: vec![Vec::new(); usize::from(layout.shards)],
             commits: BTreeMap::new(),
             hosts: 0,
+            endings: BTreeMap::new(),
         }
     }
 
@@ -124,11 +127,13 @@ impl State {
             Entry::Locked(until_us) => {
                 self.locked_until_us = self.locked_until_us.max(*until_us);
             }
-            Entry::Snapshot(moment, count) => {
-                if !self.retention.set_snapshots(*moment, *count) {
-                    return Err(Impossible);
-                }
-            }
+            Entry::Snapshot(moment, count) => self.set_snapshots(*moment, *count, None)?,
+            Entry::Ending {
+                moment,
+                count,
+                at_us,
+                ending,
+            } => self.set_snapshots(*moment, *count, Some((*at_us, *ending)))?,
             Entry::Checkpoint(shard, checkpoint) => self.add_checkpoint(*shard, *checkpoint)?,
             Entry::CheckpointDropped(shard, number) => {
                 let all = self.checkpoints.get_mut(usize::from(*shard));
@@ -147,6 +152,42 @@ impl State {
             Entry::Hosts(generation) => self.hosts = self.hosts.max(*generation),
         }
         Ok(())
+    }
+
+    /// Those that end by themselves are among those that hold a moment.
+    fn set_snapshots(
+        &mut self,
+        moment: Version,
+        count: u32,
+        end: Option<(u64, u32)>,
+    ) -> Result<(), Impossible> {
+        let at_us = end.map(|(at_us, _)| at_us);
+        let others = self
+            .endings()
+            .filter(|it| it.1 == moment && Some(it.0) != at_us);
+        let ending = end.map_or(0, |(_, ending)| u64::from(ending));
+        let all = others.fold(ending, |all, it| all + u64::from(it.2));
+        if all > u64::from(count) || !self.retention.set_snapshots(moment, count) {
+            return Err(Impossible);
+        }
+        match end {
+            Some((at_us, 0)) => self.endings.remove(&(at_us, moment)),
+            Some((at_us, ending)) => self.endings.insert((at_us, moment), ending),
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// Snapshots that end by themselves, soonest first: microseconds that the retention clock has run by then, the
+    /// moment, and how many.
+    pub fn endings(&self) -> impl Iterator<Item = (u64, Version, u32)> + '_ {
+        let endings = self.endings.iter();
+        endings.map(|((at_us, moment), ending)| (*at_us, *moment, *ending))
+    }
+
+    /// How many of a moment's snapshots end at this time.
+    pub(crate) fn ending(&self, moment: Version, at_us: u64) -> u32 {
+        self.endings.get(&(at_us, moment)).copied().unwrap_or(0)
     }
 
     fn add_sample(&mut self, sample: Sample) {
@@ -212,6 +253,13 @@ impl State {
         entries.extend(self.samples.iter().copied().map(Entry::Sample));
         let snapshots = self.retention.counts();
         entries.extend(snapshots.map(|(moment, count)| Entry::Snapshot(moment, count)));
+        let counts: BTreeMap<Version, u32> = self.retention.counts().collect();
+        entries.extend(self.endings().map(|(at_us, moment, ending)| Entry::Ending {
+            moment,
+            count: counts.get(&moment).copied().unwrap_or(0),
+            at_us,
+            ending,
+        }));
         entries.extend(self.rows.iter().cloned().map(Entry::RollBack));
         let segments = (0..).zip(&self.segments);
         let used = segments.filter(|(_, state)| **state != SegmentState::default());
@@ -348,6 +396,9 @@ mod tests {
             for (number, count) in numbers {
                 let version = Version::new(number);
                 entries.push(Entry::Snapshot(version, count));
+                entries.push(Entry::Ending {
+                    moment: version, count: 1 + count, at_us: number / 3, ending: 1 + count / 2,
+                });
                 entries.push(Entry::Floors(version, Version::new(number / 2)));
                 entries.push(Entry::Commit(version, u64::from(count)));
                 entries.push(Entry::CheckpointDropped(1, number));

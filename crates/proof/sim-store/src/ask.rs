@@ -13,6 +13,8 @@ use crate::judge::key_of;
 
 /// Requests that are under way at once.
 const ASKED_MAX: usize = 3;
+/// Those that end by themselves end within it.
+const SNAPSHOT_US_MAX: u64 = 5_000_000;
 
 impl World {
     /// Asks for something that concerns all shards.
@@ -29,15 +31,19 @@ impl World {
                 }
                 self.ask_batch()
             }
-            7 => (Request::Snapshot, Asked::Snapshot),
+            7 => self.ask_snapshot(),
             8 => {
                 if self.snapshots.is_empty() {
                     return;
                 }
                 // From now on nobody may rely on it.
                 let at = self.random.usize(..self.snapshots.len());
-                let held = self.snapshots.swap_remove(at);
-                (Request::Release(held), Asked::Other)
+                let moment = self.snapshots[at].moment;
+                let same =
+                    (0..self.snapshots.len()).filter(|at| self.snapshots[*at].moment == moment);
+                let first = same.min_by_key(|at| self.snapshots[*at].until_us);
+                self.snapshots.swap_remove(first.unwrap_or(at));
+                (Request::Release(moment), Asked::Other)
             }
             9 => (Request::Settings(settings(&mut self.random)), Asked::Other),
             10 if self.random.u8(..8) == 0 => {
@@ -51,6 +57,16 @@ impl World {
             self.next_ticket += 1;
             self.asked.insert(ticket, asked);
         }
+    }
+
+    fn ask_snapshot(&mut self) -> (Request, Asked) {
+        let for_us = self
+            .random
+            .bool()
+            .then(|| self.random.u64(..SNAPSHOT_US_MAX));
+        let run_us = self.node.store.control.run_us();
+        let until_us = for_us.map_or(u64::MAX, |for_us| run_us + for_us);
+        (Request::Snapshot { for_us }, Asked::Snapshot { until_us })
     }
 
     fn ask_roll_back(&mut self) -> (Request, Asked) {

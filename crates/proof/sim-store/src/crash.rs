@@ -8,7 +8,8 @@
 //! 4. Reads at the watermark see what the oracle has at it.
 //! 5. No version is ever given twice.
 //! 6. A value that is read is the one that was written.
-//! 7. Snapshots that were acknowledged are held, and what they hold is there.
+//! 7. Snapshots that were acknowledged are held, each until its end, and what they hold is there. Those whose end has
+//!    come do end.
 //! 8. Segments balance, and each shard's count of what is needed in them is what its keys need.
 //! 9. Versions expire when the put said whose content they have. What is over counts as absent.
 //! 10. However full a store is, writers are answered, and a roll back is done.
@@ -52,8 +53,19 @@ pub(crate) enum Done {
 pub(crate) enum Asked {
     RollBack(RollBack),
     Batch(Vec<(Vec<u8>, bool)>),
-    Snapshot,
+    /// Held until the retention clock has run so long.
+    Snapshot {
+        until_us: u64,
+    },
     Other,
+}
+
+/// A snapshot that was acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) moment: Version,
+    /// It is held until the retention clock has run so long.
+    pub(crate) until_us: u64,
 }
 
 /// When a history ends, and what happens to it.
@@ -99,7 +111,7 @@ pub(crate) struct World {
     pub(crate) values: HashMap<u64, Vec<u8>>,
     /// By the write that said so: when its value expires.
     pub(crate) expiries: HashMap<u64, u64>,
-    pub(crate) snapshots: Vec<Version>,
+    pub(crate) snapshots: Vec<Snapshot>,
     /// The highest version that anybody was given.
     pub(crate) highest: u64,
     pub(crate) met: Met,
@@ -317,6 +329,7 @@ impl World {
             let asked = self.asked.remove(&ticket).ok_or("an answer to nothing")?;
             self.answered(&asked, outcome)?;
         }
+        self.end_snapshots();
         let watermark = self.node.watermark().number();
         while let Some(entry) = self.pending.first_entry() {
             if *entry.key() > watermark {
@@ -327,6 +340,12 @@ impl World {
         }
         self.known_to = self.known_to.max(watermark);
         Ok(())
+    }
+
+    /// Nobody may rely on what has ended by itself.
+    fn end_snapshots(&mut self) {
+        let run_us = self.node.store.control.run_us();
+        self.snapshots.retain(|it| run_us < it.until_us);
     }
 
     fn answered(&mut self, asked: &Asked, outcome: Outcome) -> Judgement {
@@ -350,8 +369,10 @@ impl World {
                 let done = self.done_of(parts, version.number())?;
                 self.add_late(version, Done::Batch(done))
             }
-            (Asked::Snapshot, Ok(moment)) => {
-                self.snapshots.push(moment);
+            (Asked::Snapshot { until_us }, Ok(moment)) => {
+                let until_us = *until_us;
+                self.snapshots.push(Snapshot { moment, until_us });
+                self.end_snapshots();
                 Ok(())
             }
             (_, Err(Refused::Busy)) | (Asked::Batch(_), Err(Refused::NoSpace)) => Ok(()),
@@ -408,7 +429,7 @@ impl World {
         let found = head.map(|held| held.version.number());
         same(&format!("{name:?} at the watermark"), &found, &wanted)?;
         let moment = match self.random.choice(&self.snapshots) {
-            Some(held) if self.random.bool() => *held,
+            Some(held) if self.random.bool() => held.moment,
             _ => Version::new(self.known_to - self.known_to.min(self.random.u64(..1 << 34))),
         };
         let at = Selector::AsOf(moment);
@@ -419,7 +440,7 @@ impl World {
                 let wanted = wanted.map(|past| past.version);
                 same(&format!("{name:?} at {moment}"), &found, &wanted)?;
             }
-            Err(Refused::Trimmed) if !self.snapshots.contains(&moment) => {}
+            Err(Refused::Trimmed) if !self.holds(moment) => {}
             Err(refused) => return Err(format!("{name:?} at {moment}: {refused:?}")),
         }
         self.compare(&name, cut)
@@ -439,7 +460,7 @@ impl World {
             let Some(held) = held else {
                 let ended = past.get(position + 1).map_or(u64::MAX, |next| next.version);
                 let life = one.version..ended;
-                let mut snapshots = self.snapshots.iter().map(|moment| moment.number());
+                let mut snapshots = self.snapshots.iter().map(|it| it.moment.number());
                 let is_held = snapshots.any(|moment| life.contains(&moment));
                 if ended > floor || position + 1 == past.len() || is_held {
                     return Err(format!(
@@ -465,6 +486,10 @@ impl World {
             Some(held) => Err(format!("{name:?} has {held:?}, unknown: {past:?}")),
             None => Ok(()),
         }
+    }
+
+    fn holds(&self, moment: Version) -> bool {
+        self.snapshots.iter().any(|it| it.moment == moment)
     }
 
     fn of(&self, held: &Held) -> Past {

@@ -235,6 +235,15 @@ impl Steady {
         self.node.store.control.state().settings()
     }
 
+    /// How many snapshots hold a moment.
+    #[must_use]
+    pub fn holding(&self, moment: Version) -> usize {
+        let mut counts = self.node.store.control.state().retention.counts();
+        counts
+            .find(|it| it.0 == moment)
+            .map_or(0, |it| it.1 as usize)
+    }
+
     /// Rolls all keys with a prefix back to a moment.
     ///
     /// # Errors

@@ -29,23 +29,32 @@ impl World {
         }
         self.highest = self.highest.max(self.node.watermark().number());
         self.advance()?;
-        let held: Vec<Version> = self
-            .node
-            .store
-            .control
-            .state()
-            .retention
-            .snapshots()
-            .collect();
-        if let Some(lost) = self.snapshots.iter().find(|it| !held.contains(it)) {
-            return Err(format!("the snapshot of {lost} is lost"));
-        }
+        self.are_held()?;
         self.accounts_balance()?;
         for number in 0..KEYS {
             let name = name_of(number);
             self.compare(&name, Version::MAX)?;
             for held in self.listed(&name, Version::MAX)? {
                 self.check_value(&name, &held)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Each moment is held at least as often as was acknowledged.
+    fn are_held(&self) -> Judgement {
+        let state = self.node.store.control.state();
+        let held: BTreeMap<Version, u32> = state.retention.counts().collect();
+        let mut wanted: BTreeMap<Version, u32> = BTreeMap::new();
+        for snapshot in &self.snapshots {
+            *wanted.entry(snapshot.moment).or_default() += 1;
+        }
+        for (moment, wanted) in wanted {
+            let found = held.get(&moment).copied().unwrap_or(0);
+            if found < wanted {
+                return Err(format!(
+                    "of {wanted} snapshots of {moment} there are {found}"
+                ));
             }
         }
         Ok(())

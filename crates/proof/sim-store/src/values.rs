@@ -241,6 +241,13 @@ impl World {
     }
 
     /// Whoever writes is answered in the end, and a roll back is done.
+    fn has_due_snapshot(&self) -> bool {
+        let control = &self.node.store.control;
+        let (state, run_us) = (control.state(), control.run_us());
+        let first = state.endings().next();
+        run_us >= state.locked_until_us && first.is_some_and(|(at_us, ..)| at_us <= run_us)
+    }
+
     pub(crate) fn is_not_stuck(&mut self) -> Judgement {
         self.reads.clear();
         let name = name_of(0);
@@ -256,7 +263,7 @@ impl World {
             unless_written_since: None,
         };
         let (mut is_written, mut has_asked, mut steps) = (false, false, 0);
-        while !is_written || !has_asked || !self.asked.is_empty() {
+        while !is_written || !has_asked || !self.asked.is_empty() || self.has_due_snapshot() {
             steps += 1;
             if self.node.has_failed() {
                 return Ok(());

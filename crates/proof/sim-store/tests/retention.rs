@@ -4,7 +4,7 @@
 use erb_sim_disk::CrashMode;
 use erb_sim_store::steady::Steady;
 use erb_store::control::Request;
-use erb_store::mistake::{Mistake, SHORTENING_MISTAKES};
+use erb_store::mistake::{Mistake, SHORTENING_MISTAKES, SNAPSHOT_MISTAKES};
 use erb_store::{Refused, Selector, Settings, Version};
 
 const SECOND_US: u64 = 1_000_000;
@@ -106,7 +106,7 @@ fn a_second_shortening_takes_the_place_of_the_first() {
 #[test]
 fn a_lock_lets_nothing_go_until_its_end_and_never_ends_sooner() {
     let (mut store, good) = attacked(None);
-    let held = store.request(Request::Snapshot).unwrap();
+    let held = store.request(Request::Snapshot { for_us: None }).unwrap();
     store.request(Request::Settings(NOTHING)).unwrap();
     let for_us = 5 * MINUTE_US;
     store.request(Request::Lock { for_us }).unwrap();
@@ -138,6 +138,100 @@ fn a_new_store_keeps_what_it_was_formatted_with() {
     store.crash(CrashMode::Power);
     let kept = store.kept();
     assert_eq!((kept.min_age_us, kept.min_count), (7 * SECOND_US, 3));
+}
+
+/// A moment that one snapshot holds for a minute and one until it is released, and whose value nothing else holds.
+fn held_twice(mistake: Option<Mistake>) -> (Steady, Version) {
+    let mut store = Steady::with_mistake(2, 40, settings(SECOND_US, 1), mistake);
+    store.put("k", b"good").unwrap();
+    let held = [Some(MINUTE_US), None].map(|for_us| {
+        let taken = store.request(Request::Snapshot { for_us });
+        taken.unwrap()
+    });
+    assert_eq!(held[0], held[1]);
+    store.put("k", b"bad").unwrap();
+    (store, held[0])
+}
+
+#[test]
+fn a_snapshot_ends_by_itself_and_no_sooner_than_it_was_asked_for() {
+    let mut store = Steady::new(2, 40, settings(SECOND_US, 1));
+    store.put("k", b"good").unwrap();
+    let for_us = Some(MINUTE_US);
+    let held = store.request(Request::Snapshot { for_us }).unwrap();
+    store.put("k", b"bad").unwrap();
+    pass(&mut store, MINUTE_US / 2);
+    // Neither a crash, nor a day in which the node was stopped or the machine slept.
+    store.crash(CrashMode::Power);
+    store.pass(24 * 60 * MINUTE_US);
+    assert!(is_kept(&mut store, held));
+    pass(&mut store, MINUTE_US / 2 - 15 * SECOND_US);
+    assert!(is_kept(&mut store, held));
+    pass(&mut store, 20 * SECOND_US);
+    assert!(!is_kept(&mut store, held));
+    assert_eq!(store.request(Request::Release(held)), Err(Refused::NoSuch));
+}
+
+#[test]
+fn the_end_of_a_snapshot_is_its_own_alone() {
+    let (mut store, held) = held_twice(None);
+    pass(&mut store, 2 * MINUTE_US);
+    store.crash(CrashMode::Power);
+    assert!(is_kept(&mut store, held));
+    store.request(Request::Release(held)).unwrap();
+    pass(&mut store, 5 * SECOND_US);
+    assert!(!is_kept(&mut store, held));
+}
+
+#[test]
+fn a_release_takes_the_snapshot_that_would_end_first() {
+    let (mut store, held) = held_twice(None);
+    store.request(Request::Release(held)).unwrap();
+    store.crash(CrashMode::Process);
+    pass(&mut store, 2 * MINUTE_US);
+    assert!(is_kept(&mut store, held));
+    store.request(Request::Release(held)).unwrap();
+    pass(&mut store, 5 * SECOND_US);
+    assert!(!is_kept(&mut store, held));
+}
+
+#[test]
+fn no_snapshot_ends_while_the_store_is_locked() {
+    let (mut store, held) = held_twice(None);
+    store.request(Request::Release(held)).unwrap();
+    store.request(Request::Release(held)).unwrap();
+    let for_us = Some(MINUTE_US);
+    let held = store.request(Request::Snapshot { for_us }).unwrap();
+    store.put("k", b"worse").unwrap();
+    let for_us = 5 * MINUTE_US;
+    store.request(Request::Lock { for_us }).unwrap();
+    pass(&mut store, 4 * MINUTE_US);
+    assert!(is_kept(&mut store, held));
+    pass(&mut store, MINUTE_US + 5 * SECOND_US);
+    assert!(!is_kept(&mut store, held));
+}
+
+#[test]
+fn mistakes_about_snapshots_that_end_are_seen() {
+    for mistake in SNAPSHOT_MISTAKES {
+        let (mut store, held) = held_twice(Some(mistake));
+        match mistake {
+            Mistake::SnapshotEndsAtOnce => store.request(Request::Release(held)).unwrap(),
+            Mistake::SnapshotEndsAll => held,
+            Mistake::SnapshotEndsLocked => {
+                let for_us = 5 * MINUTE_US;
+                store.request(Request::Lock { for_us }).unwrap()
+            }
+            _ => store.request(Request::Release(held)).unwrap(),
+        };
+        let time_us = match mistake {
+            Mistake::SnapshotEndsAtOnce => 5 * SECOND_US,
+            _ => 2 * MINUTE_US,
+        };
+        pass(&mut store, time_us);
+        let is_held = store.holding(held) > usize::from(mistake == Mistake::SnapshotEndsLocked);
+        assert!(!is_held, "{mistake:?}");
+    }
 }
 
 #[test]

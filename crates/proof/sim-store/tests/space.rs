@@ -107,7 +107,7 @@ fn a_pending_roll_back_has_its_source_when_that_is_moved_or_would_be_trimmed() {
 fn a_snapshot_released_before_the_first_touch_takes_nothing_from_a_roll_back() {
     let mut store = Steady::new(1, 24, settings(SECOND_US, 1));
     store.put("k", b"good").unwrap();
-    let held = store.request(Request::Snapshot).unwrap();
+    let held = store.request(Request::Snapshot { for_us: None }).unwrap();
     store.put("k", b"bad").unwrap();
     age(&mut store, 4);
     store.roll_back("k", held).unwrap();
@@ -204,7 +204,7 @@ fn a_full_store_has_room_again_when_retention_lets_go() {
 fn slow_overwriting_leaves_what_min_count_and_snapshots_hold() {
     let mut store = Steady::new(1, 24, settings(SECOND_US, 2));
     store.put("k", b"original").unwrap();
-    let held = store.request(Request::Snapshot).unwrap();
+    let held = store.request(Request::Snapshot { for_us: None }).unwrap();
     for round in 0..9 {
         store.put("k", &[round]).unwrap();
         age(&mut store, 3);
