@@ -6,7 +6,9 @@ use std::panic;
 use erb_sim_disk::Faults;
 use erb_sim_store::amount;
 use erb_sim_store::crash::{Met, Plan, crash};
-use erb_store::mistake::{EXPIRY_MISTAKES, LOG_MISTAKES, SPACE_MISTAKES, STORE_MISTAKES};
+use erb_store::mistake::{
+    EXPIRY_MISTAKES, LOG_MISTAKES, SNAPSHOT_MISTAKES, SPACE_MISTAKES, STORE_MISTAKES,
+};
 
 const STEPS: u32 = 3000;
 /// Steps of a history that is stopped at every one.
@@ -92,7 +94,8 @@ fn nothing_acknowledged_is_lost_wherever_power_goes() {
 fn every_mistake_of_the_store_is_found() {
     let mut missed = Vec::new();
     let all = LOG_MISTAKES.into_iter().chain(STORE_MISTAKES);
-    for mistake in all.chain(SPACE_MISTAKES).chain(EXPIRY_MISTAKES) {
+    let all = all.chain(SPACE_MISTAKES).chain(EXPIRY_MISTAKES);
+    for mistake in all.chain(SNAPSHOT_MISTAKES) {
         let found_with = |seed| {
             let plan = if seed % 2 == 0 { &LONG } else { &CALM };
             let judged = panic::catch_unwind(|| crash(seed, plan, Some(mistake)));
