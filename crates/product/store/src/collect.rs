@@ -401,6 +401,10 @@ impl<R: Rules + Copy> Shard<R> {
                 bytes: &moved.key,
             };
             self.versions.move_place(key, moved.from, moved.to);
+            if let Some(to) = moved.to.address() {
+                let (from, to) = (self.seat(moved.from), self.seat(to));
+                self.cache.moved(from, to);
+            }
             self.collector.moved.pop_front();
         }
         // Parts of a batch are not counted before they are committed.

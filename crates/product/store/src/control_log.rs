@@ -12,8 +12,9 @@
 //! 4. A start of the node writes a new incarnation to the superblock, then begins an area. So nothing that lies
 //!    behind the end of the area before it ever counts, and no two batches of one place, area and incarnation exist.
 //! 5. After a write has failed nothing more becomes durable.
+//! 6. An area is begun anew only when no write to its former use is under way: a slow one would land on the snapshot.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::entry::Entry;
 use crate::key::Key;
@@ -77,6 +78,8 @@ pub struct ControlLog<R = Sound> {
     /// Batches, and how many entries are in the log with them.
     marks: VecDeque<(u64, u64)>,
     durable: u64,
+    /// By area: writes of entries that have not ended.
+    under_way: BTreeMap<u32, usize>,
     failed: Option<ControlFailed>,
     rules: R,
 }
@@ -104,6 +107,7 @@ impl<R: Rules + Copy> ControlLog<R> {
             logged: 0,
             marks: VecDeque::new(),
             durable: 0,
+            under_way: BTreeMap::new(),
             failed: None,
             rules,
         }
@@ -164,12 +168,13 @@ impl<R: Rules + Copy> ControlLog<R> {
                 bytes,
             });
         }
-        if self.log.is_none() && self.block.is_over() {
+        if self.log.is_none() && self.block.is_over() && self.is_next_area_still() {
             self.begin_area();
         }
         self.fill();
         let area = self.next_area();
         let write = self.log.as_mut()?.write(retention_us)?;
+        *self.under_way.entry(area).or_default() += 1;
         Some(ControlWrite {
             of: ControlWriteOf::Entries(area, write.of),
             address: write.address,
@@ -185,6 +190,13 @@ impl<R: Rules + Copy> ControlLog<R> {
         } else {
             block.area + 1
         }
+    }
+
+    /// Nobody writes any more to what the next area was before.
+    fn is_next_area_still(&self) -> bool {
+        let left = self.block.block().area;
+        let mut former = self.under_way.range(..left);
+        former.next().is_none() || self.rules.makes(Mistake::AreaBegunUnderWrite)
     }
 
     /// Begins the other area with a snapshot.
@@ -271,6 +283,9 @@ impl<R: Rules + Copy> ControlLog<R> {
         match of {
             ControlWriteOf::Superblock => self.block.written(),
             ControlWriteOf::Entries(area, of) => {
+                let count = self.under_way.remove(&area).unwrap_or(0);
+                let left = count.saturating_sub(1);
+                self.under_way.extend((left > 0).then_some((area, left)));
                 let is_present = area == self.next_area();
                 if let Some(log) = self.log.as_mut().filter(|_| is_present) {
                     log.written(of, is_well);
@@ -337,4 +352,76 @@ pub fn area_start(block: &Superblock) -> Option<Start> {
         lsn: 1,
         crc_before: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mistake::Broken;
+    use crate::retention::Settings;
+
+    /// A driver that leaves the last writes to the first area under way.
+    struct Slow {
+        log: ControlLog<Broken>,
+        left: Vec<ControlWriteOf>,
+        highest: u32,
+    }
+
+    impl Slow {
+        fn new(mistake: Option<Mistake>) -> Self {
+            let areas = (256 << 10) + 2 * (96 << 10);
+            let layout = Layout {
+                store_bytes: areas + (12 << 16),
+                segment_bytes: 64 << 10,
+                area_bytes: 96 << 10,
+                shards: 1,
+            };
+            let block = Superblock::format(layout, 7, [7, 8]);
+            let state = State::new(&layout, Settings::NEW);
+            let order = std::array::from_fn(|copy| copy);
+            Self {
+                log: ControlLog::new(block, order, state, Broken(mistake)),
+                left: Vec::new(),
+                highest: 0,
+            }
+        }
+
+        /// An entry is added, and what can be written is.
+        fn step(&mut self, run_us: u64) {
+            let added = self.log.add(Entry::Locked(run_us));
+            added.expect("an entry that can be");
+            while let Some(write) = self.log.write(0) {
+                match write.of {
+                    ControlWriteOf::Entries(area, _) => {
+                        self.highest = self.highest.max(area);
+                        if area > 1 || !self.log.has_begun() {
+                            self.log.written(write.of, true);
+                        } else {
+                            self.left.push(write.of);
+                        }
+                    }
+                    ControlWriteOf::Superblock => self.log.written(write.of, true),
+                }
+            }
+            // So many may be under way. The oldest ends.
+            if self.left.len() > 2 && self.highest < 2 {
+                self.log.written(self.left.remove(0), true);
+            }
+        }
+    }
+
+    #[test]
+    fn an_area_is_not_begun_anew_while_a_write_to_its_former_use_is_under_way() {
+        for mistake in [None, Some(Mistake::AreaBegunUnderWrite)] {
+            let mut slow = Slow::new(mistake);
+            (1..300).for_each(|number| slow.step(number));
+            assert!(!slow.left.is_empty(), "writes are under way");
+            assert_eq!(slow.highest > 2, mistake.is_some());
+            for of in std::mem::take(&mut slow.left) {
+                slow.log.written(of, true);
+            }
+            (300..303).for_each(|number| slow.step(number));
+            assert!(slow.highest >= 3 && slow.log.is_idle());
+        }
+    }
 }

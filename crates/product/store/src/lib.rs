@@ -14,12 +14,12 @@
 //! - [`Control`](control::Control) coordinates by it: roll backs and batches over shards, snapshots, retention, time,
 //!   segments, checkpoints.
 //! - [`Shard`](shard::Shard) has one shard's versions and log, and writes its [checkpoints](checkpoint). It collects
-//!   segments, so that their [space](space) is used again, checks what is [read](Reading) of values, and scrubs for
-//!   [rot](Rot).
+//!   segments, so that their [space](space) is used again, checks what is [read](Reading) of values, keeps
+//!   [some](CacheCounts) in memory, and scrubs for [rot](Rot).
 //! - [`Shared`](watermark::Shared) has clock and watermark: what all shards know durably.
 //! - [`Opening`](opening::Opening) recovers all of that, and records where every log ended before anything is answered.
 //!
-//! What does not yet: a cache of values, the delay of a snapshot's release. Copies of what is needed lie among what
+//! What does not yet: the delay of a snapshot's release. Copies of what is needed lie among what
 //! users write, not in a segment of their own. Of hosts it knows the newest generation that it was served to.
 //!
 //! Invariants, each held by the file that is named:
@@ -40,6 +40,7 @@
 
 pub mod batch;
 mod bytes;
+mod cache;
 pub mod checkpoint;
 mod collect;
 pub mod control;
@@ -83,6 +84,7 @@ mod versions;
 mod view;
 pub mod watermark;
 
+pub use cache::{CacheCounts, Cached};
 pub use collect::ShardRead;
 pub use expiry::EXPIRY_BYTES_BUDGET;
 pub use history::{Held, OLDER_MAX};

@@ -60,6 +60,8 @@ pub enum Mistake {
     SuperblockCountsAtOnce,
     /// The superblock names an area whose snapshot is not durable.
     AreaNamedEarly,
+    /// An area is begun anew while a slow write to its former use is under way.
+    AreaBegunUnderWrite,
     /// Versions are given up to a ceiling that is not durable.
     CeilingNotDurable,
     /// A segment is written to before the control log has it.
@@ -126,7 +128,20 @@ pub enum Mistake {
     SnapshotEndsLocked,
     /// A release takes the snapshot that would have stayed longest.
     ReleaseTakesLast,
+    /// A cached value is known by its address, whatever has been written there since.
+    CachedPlaceUsedAgain,
+    /// Nothing leaves the cache of values.
+    CacheUnbounded,
+    /// What a read has brought is cached before it is checked.
+    CachedUnchecked,
 }
+
+/// Those of the cache of values.
+pub const CACHE_MISTAKES: [Mistake; 3] = [
+    Mistake::CachedPlaceUsedAgain,
+    Mistake::CacheUnbounded,
+    Mistake::CachedUnchecked,
+];
 
 /// Those of snapshots that end by themselves.
 pub const SNAPSHOT_MISTAKES: [Mistake; 4] = [

@@ -31,8 +31,12 @@ impl<R: Rules + Copy> Control<R> {
 
     /// Begins what time has brought, if there is something.
     fn begin_own(&mut self) -> bool {
+        // Of these there are few. Floors may be due again each time.
+        if self.shorten() || self.end_snapshots() {
+            return true;
+        }
         let Some((floor, deleted)) = self.floors.take() else {
-            return self.shorten() || self.end_snapshots();
+            return false;
         };
         let entry = Entry::Floors(floor, deleted);
         self.begin_writing((None, None), entry, None, floor);

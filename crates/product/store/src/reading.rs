@@ -7,12 +7,14 @@
 //! 2. Bytes are believed if the record's checksums are right for its place, its key is the key, and, of a version
 //!    that was written as such, its version is the version.
 //! 3. What is not right is read once more. Then that version alone is damaged, and that is counted.
-//! 4. Of a head alone the value's bytes are not checked: who wants them reads the record.
+//! 4. A value that is cached is the one of its place, so it is given without a read; also if the disk has lost it.
+//! 5. Of a head alone the value's bytes are not checked: who wants them reads the record.
 
+use crate::cache::Cached;
 use crate::history::Held;
 use crate::key::Key;
 use crate::layout::ALIGN_BYTES;
-use crate::mistake::Rules;
+use crate::mistake::{Mistake, Rules};
 use crate::place::{Origin, SECTOR_BYTES};
 use crate::record::{RECORD_HEAD_BYTES, Record, RecordHead, Seat, decode_head, decode_record};
 use crate::shard::Shard;
@@ -75,6 +77,34 @@ impl Reading {
 }
 
 impl<R: Rules + Copy> Shard<R> {
+    /// The record at this address, in the present use of its segment.
+    pub(crate) fn seat(&self, address: u64) -> Seat {
+        let number = self.layout.segment_of(address);
+        let uses = number.and_then(|number| self.collector.uses(number));
+        let uses = uses.expect("what is written or named lies in the log");
+        Seat { address, uses }
+    }
+
+    /// What a version has, if that is in memory: it needs no read.
+    ///
+    /// # Panics
+    /// The version does not come from this shard, or not in this turn.
+    pub fn cached(&mut self, held: &Held) -> Option<Cached<'_>> {
+        let seat = self.seat(held.place.address()?);
+        let cached = self.cache.get(seat);
+        cached.inspect(|it| check_version(held, it.version))
+    }
+
+    /// The same of what is known beside the value. It does not count as asked for.
+    ///
+    /// # Panics
+    /// As [`Shard::cached`].
+    #[must_use]
+    pub fn cached_head(&self, held: &Held) -> Option<Cached<'_>> {
+        let cached = self.cache.peek(self.seat(held.place.address()?));
+        cached.inspect(|it| check_version(held, it.version))
+    }
+
     /// Begins to read what a version has. None: there is nothing to be read, the key was never written.
     ///
     /// # Panics
@@ -109,9 +139,18 @@ impl<R: Rules + Copy> Shard<R> {
         bytes: Option<&'a [u8]>,
     ) -> Came<'a> {
         let at = reading.at();
+        if let Some(bytes) = bytes.filter(|_| self.rules.makes(Mistake::CachedUnchecked)) {
+            self.cache_unchecked(&reading, &bytes[at..]);
+        }
         let found = bytes.and_then(|bytes| decode_record(bytes.get(at..)?, reading.seat).ok());
         let came = match found.filter(|it| reading.is_of(&it.head, it.key, key)) {
-            Some(record) => Came::Record(record),
+            Some(record) => {
+                if record.head.kind.has_value() {
+                    let content = Cached::of(&record.head, record.value);
+                    self.cache.insert(reading.seat, content);
+                }
+                Came::Record(record)
+            }
             None if !reading.is_repeated => return Came::Again(reading.again()),
             None => {
                 self.collector.damaged += 1;
@@ -158,10 +197,30 @@ impl<R: Rules + Copy> Shard<R> {
         came
     }
 
+    /// For a [`Mistake`] alone.
+    fn cache_unchecked(&mut self, reading: &Reading, record: &[u8]) {
+        let Ok((head, key)) = decode_head(record, reading.seat) else {
+            return;
+        };
+        let begin = RECORD_HEAD_BYTES + key.bytes.len();
+        let value = record.get(begin..begin + head.value_bytes as usize);
+        if let Some(value) = value.filter(|_| head.kind.has_value()) {
+            self.cache.insert(reading.seat, Cached::of(&head, value));
+        }
+    }
+
     fn has_read(&mut self, segment: u32) {
         if let Some(segment) = self.collector.segments.get_mut(&segment) {
             segment.readers -= 1;
         }
         self.leave_unread();
     }
+}
+
+fn check_version(held: &Held, cached: Version) {
+    let is_written = held.place.origin() == Origin::Written;
+    assert!(
+        !is_written || cached == held.version,
+        "a cached value is the one of its place"
+    );
 }

@@ -20,6 +20,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::cache::{Cache, CacheCounts, Cached};
 use crate::checkpoint::CheckpointWriter;
 use crate::collect::{Collector, Moving};
 use crate::history::Held;
@@ -160,6 +161,7 @@ pub struct Shard<R = Sound> {
     pub(crate) has_asked_checkpoint: bool,
     pub(crate) collector: Collector,
     pub(crate) scrub: Scrub,
+    pub(crate) cache: Cache<R>,
     pub(crate) outbox: VecDeque<ToControl>,
     pub(crate) rules: R,
 }
@@ -202,6 +204,7 @@ impl<R: Rules + Copy> Shard<R> {
             queue: found.owed.into_iter().map(Queued::Done).collect(),
             collector: Collector::new(found.logged, found.last_checkpoint),
             scrub: Scrub::default(),
+            cache: Cache::new(rules),
             frozen: None,
             dones: VecDeque::new(),
             checkpoint: None,
@@ -229,6 +232,17 @@ impl<R: Rules + Copy> Shard<R> {
     #[must_use]
     pub fn checkpoint_bytes(&self) -> usize {
         self.checkpoint.as_ref().map_or(0, CheckpointWriter::bytes)
+    }
+
+    /// Keeps values of so many bytes in memory, costs included; 0: none.
+    pub fn set_value_cache(&mut self, budget_bytes: usize) {
+        self.cache.set_budget(budget_bytes);
+    }
+
+    /// What the cache of values has done.
+    #[must_use]
+    pub fn value_cache(&self) -> CacheCounts {
+        self.cache.counts()
     }
 
     /// A write has failed: nothing more is acknowledged.
@@ -351,6 +365,15 @@ impl<R: Rules + Copy> Shard<R> {
         let (address, lsn) = self.add(change)?;
         let bytes = record_bytes(change.key.bytes.len(), change.value.len()) as u64;
         let is_delete = change.kind == Kind::Delete;
+        if change.kind == Kind::Put {
+            let content = Cached {
+                version: change.version,
+                writer: change.writer,
+                expiry_ms: change.expiry_ms,
+                value: change.value,
+            };
+            self.cache.insert(self.seat(address), content);
+        }
         let place = place.map_or_else(
             || Place::written(address, bytes, is_delete),
             |place| place.again(Origin::Restored),

@@ -42,8 +42,8 @@ impl World {
                 let same =
                     (0..self.snapshots.len()).filter(|at| self.snapshots[*at].moment == moment);
                 let first = same.min_by_key(|at| self.snapshots[*at].until_us);
-                self.snapshots.swap_remove(first.unwrap_or(at));
-                (Request::Release(moment), Asked::Other)
+                let until_us = self.snapshots.swap_remove(first.unwrap_or(at)).until_us;
+                (Request::Release(moment), Asked::Release { until_us })
             }
             9 => (Request::Settings(settings(&mut self.random)), Asked::Other),
             10 if self.random.u8(..8) == 0 => {

@@ -7,7 +7,7 @@
 //! 3. Each key has what the oracle has of what is there, less what nothing holds; gaps stand where that was.
 //! 4. Reads at the watermark see what the oracle has at it.
 //! 5. No version is ever given twice.
-//! 6. A value that is read is the one that was written.
+//! 6. A value that is read is the one that was written, from the disk and from the cache. The cache is bounded.
 //! 7. Snapshots that were acknowledged are held, each until its end, and what they hold is there. Those whose end has
 //!    come do end.
 //! 8. Segments balance, and each shard's count of what is needed in them is what its keys need.
@@ -57,6 +57,10 @@ pub(crate) enum Asked {
     Snapshot {
         until_us: u64,
     },
+    /// Of one that may have ended by itself by then.
+    Release {
+        until_us: u64,
+    },
     Other,
 }
 
@@ -92,6 +96,8 @@ pub struct Met {
     pub reused: u64,
     /// Writes that were refused for want of space.
     pub refused: u64,
+    /// Values that needed no disk.
+    pub cached: u64,
 }
 
 pub(crate) struct World {
@@ -376,7 +382,12 @@ impl World {
                 Ok(())
             }
             (_, Err(Refused::Busy)) | (Asked::Batch(_), Err(Refused::NoSpace)) => Ok(()),
-            (Asked::Other, Ok(_) | Err(Refused::Locked)) => Ok(()),
+            (Asked::Other | Asked::Release { .. }, Ok(_) | Err(Refused::Locked)) => Ok(()),
+            (Asked::Release { until_us }, Err(Refused::NoSuch))
+                if self.node.store.control.run_us() >= *until_us =>
+            {
+                Ok(())
+            }
             (asked, outcome) => Err(format!("{asked:?} has come to {outcome:?}")),
         }
     }

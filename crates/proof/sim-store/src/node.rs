@@ -29,6 +29,8 @@ const AREA_BYTES: u64 = 96 << 10;
 const SEGMENTS_MANY: u64 = 160;
 /// Of each shard, so few that they are collected and used again.
 const SEGMENTS_FEW: std::ops::Range<u64> = 11..22;
+/// None, some that take few values or many small ones, and one that takes all.
+const CACHE_BYTES: [usize; 4] = [0, 4 << 10, 40 << 10, 4 << 20];
 const STORE_ID: u64 = 0x5a5a_0102_0304_0506;
 /// The wall clock when histories begin.
 const WALL_US: u64 = 1_800_000_000_000_000;
@@ -44,7 +46,7 @@ enum Owner {
     Shard(u16, ShardWriteOf),
 }
 
-/// What was under way when the node stopped, and may be unreadable for one recovery.
+/// What was under way when the node stopped, and may not be what it will be until something is written there.
 type Hidden = Vec<(u64, usize)>;
 
 /// A store that runs.
@@ -62,6 +64,8 @@ pub(crate) struct Node {
     wall: Wall,
     wall_us: u64,
     monotonic_us: u64,
+    /// What each shard's cache of values has; 0: it has none.
+    cache_bytes: usize,
     faults: Faults,
     rules: Broken,
 }
@@ -89,7 +93,10 @@ impl Node {
             _ => random.u64(SEGMENTS_FEW) * u64::from(shards),
         };
         let settings = settings(&mut random);
-        Self::format_with(random, shards, segments, settings, faults, rules)
+        let mut node = Self::format_with(random, shards, segments, settings, faults, rules)?;
+        let cache_bytes = node.random.choice(CACHE_BYTES).unwrap_or(0);
+        node.set_value_cache(cache_bytes);
+        Ok(node)
     }
 
     /// The same with so many segments, and what it keeps.
@@ -114,7 +121,7 @@ impl Node {
         let store = open(
             &mut random,
             &mut disk,
-            &[],
+            Hidden::new(),
             (&mut monotonic_us, &mut wall_us),
             faults,
             rules,
@@ -131,9 +138,23 @@ impl Node {
             wall,
             wall_us,
             monotonic_us,
+            cache_bytes: 0,
             faults,
             rules,
         })
+    }
+
+    /// Each shard keeps values of so many bytes in memory.
+    pub(crate) fn set_value_cache(&mut self, cache_bytes: usize) {
+        self.cache_bytes = cache_bytes;
+        let shards = self.store.shards.iter_mut();
+        shards.for_each(|shard| shard.set_value_cache(cache_bytes));
+    }
+
+    /// Whether caches are within what they may have.
+    pub(crate) fn caches_are_bounded(&self) -> bool {
+        let mut shards = self.store.shards.iter();
+        shards.all(|shard| shard.value_cache().bytes <= self.cache_bytes as u64)
     }
 
     pub(crate) fn now_us(&self) -> u64 {
@@ -307,7 +328,7 @@ impl Node {
         self.collecting.clear();
         self.scrubbing.clear();
         self.disk.crash(mode);
-        self.open_again(&[])
+        self.open_again(Hidden::new())
     }
 
     /// Process or machine stop, and the store is opened again. What is damaged by then is what can be lost.
@@ -325,10 +346,10 @@ impl Node {
         self.disk.crash(mode);
         self.rot();
         self.wall_us -= self.random.u64(..BACK_US);
-        self.open_again(&hidden)
+        self.open_again(hidden)
     }
 
-    fn open_again(&mut self, hidden: &[(u64, usize)]) -> Result<(), String> {
+    fn open_again(&mut self, hidden: Hidden) -> Result<(), String> {
         self.store = open(
             &mut self.random,
             &mut self.disk,
@@ -338,6 +359,7 @@ impl Node {
             self.rules,
         )?;
         self.wall = wall(&self.store, self.wall_us, self.monotonic_us)?;
+        self.set_value_cache(self.cache_bytes);
         Ok(())
     }
 
@@ -389,7 +411,7 @@ fn wall(store: &Opened<Broken>, wall_us: u64, monotonic_us: u64) -> Result<Wall,
 fn open(
     random: &mut Rng,
     disk: &mut Disk,
-    hidden: &[(u64, usize)],
+    mut hidden: Hidden,
     (monotonic_us, wall_us): (&mut u64, &mut u64),
     faults: Faults,
     rules: Broken,
@@ -397,7 +419,7 @@ fn open(
     let mut faults = faults;
     loop {
         disk.set_faults(faults);
-        match open_once(random, disk, hidden, *monotonic_us, rules) {
+        match open_once(random, disk, &mut hidden, *monotonic_us, rules) {
             Ok(Some(store)) => {
                 disk.set_faults(Faults {
                     reads_fail: 0,
@@ -424,7 +446,7 @@ fn open(
 fn open_once(
     random: &mut Rng,
     disk: &mut Disk,
-    hidden: &[(u64, usize)],
+    hidden: &mut Hidden,
     monotonic_us: u64,
     rules: Broken,
 ) -> Result<Option<Opened<Broken>>, String> {
@@ -456,6 +478,8 @@ fn open_once(
             return Ok(None);
         }
         if let Some(write) = store.control.take_write() {
+            let (begin, end) = (write.address, write.address + write.bytes.len() as u64);
+            hidden.retain(|(address, bytes)| end <= *address || begin >= address + *bytes as u64);
             let id = disk.write(write.address as usize, write.bytes);
             under_way.insert(id, write.of);
         }

@@ -296,9 +296,26 @@ impl Steady {
         if held.place.is_deleted() {
             return None;
         }
+        if let Some(cached) = self.node.shard(key(name)).cached(&held) {
+            return Some(cached.value.to_vec());
+        }
         let reading = self.node.shard(key(name)).begin_read(&held)?;
         let value = self.end(name, reading);
         Some(value.expect("what is read is right"))
+    }
+
+    /// Keeps values of so many bytes in memory, for each shard.
+    pub fn set_value_cache(&mut self, cache_bytes: usize) {
+        self.node.set_value_cache(cache_bytes);
+    }
+
+    /// What the caches of values have done: values, hits, misses.
+    #[must_use]
+    pub fn value_cache(&self) -> (u64, u64, u64) {
+        let all = self.node.store.shards.iter().map(Shard::value_cache);
+        all.fold((0, 0, 0), |sum, it| {
+            (sum.0 + it.values, sum.1 + it.hits, sum.2 + it.misses)
+        })
     }
 
     /// Begins to read a key's head.
