@@ -159,6 +159,7 @@ fn start(args: &StartArgs) -> Result<(), Error> {
         address: args.listen,
         nqn: args.nqn.clone(),
         memory_bytes: bytes(&args.memory)?,
+        value_cache_bytes: bytes(&args.value_cache)?,
         role: args.role.into(),
         hosts: args.hosts.clone(),
         is_open_to_all: args.insecure,
@@ -259,6 +260,17 @@ fn stop(args: &StopArgs) -> ExitCode {
     }
 }
 
+/// How much is cached, and what that was good for.
+fn cached(health: &erb_kv::Health) -> String {
+    let gets = health.cache_hits + health.cache_misses;
+    format!(
+        "{}; {} of {} needed no disk",
+        BinaryBytes(health.cached_bytes),
+        health.cache_hits,
+        counted(gets, "get")
+    )
+}
+
 fn status(args: &NodeStatusArgs) -> ExitCode {
     kv::done((|| {
         let mut client = kv::connect_to(&args.url, &args.who)?;
@@ -271,6 +283,9 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
                 "used_bytes": health.used_bytes,
                 "is_full": health.is_full,
                 "damaged": health.damaged,
+                "cached_bytes": health.cached_bytes,
+                "cache_hits": health.cache_hits,
+                "cache_misses": health.cache_misses,
                 "watermark": health.watermark.to_string(),
                 "floor": health.floor.to_string(),
                 "min_age_us": retention.min_age_us,
@@ -293,6 +308,7 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
                     BinaryBytes(health.size_bytes)
                 ),
             ),
+            ("values in memory", cached(&health)),
             ("history is whole from", time(health.floor)),
             ("everything is durable up to", time(health.watermark)),
         ];

@@ -84,6 +84,9 @@ pub struct StartArgs {
     /// used up, writes are refused.
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub memory: String,
+    /// Memory of values that were read or written lately, with K, M or G. A get of one needs no disk. 0: none.
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub value_cache: String,
     /// The hosts that may connect, as `erb node host` has written them. Only its owner may read or write the file.
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,

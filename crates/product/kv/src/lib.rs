@@ -28,7 +28,7 @@ use std::cmp::Ordering;
 use erb_nvme::auth::Policy;
 pub use erb_nvme::auth::{NoSecret, Secret, Secrets};
 use erb_nvme::client::{Settings, calls};
-use erb_nvme::layout::{self, HEAD_BYTES, LOG_HEAD_BYTES, ListingRequest};
+use erb_nvme::layout::{self, HEAD_BYTES, LOG_HEAD_BYTES, ListingRequest, STATUS_BYTES};
 use erb_nvme::limits::{KEY_BYTES_MAX, SHORT_KEY_BYTES_MAX, TRANSFER_BYTES_MAX};
 use erb_nvme::random::Random;
 use erb_nvme::target::{ANY_CONTROLLER, log};
@@ -373,7 +373,7 @@ impl Client {
     /// # Errors
     /// The node says why; it is not there.
     pub fn health(&mut self) -> Result<Health> {
-        let call = calls::log(log::STATUS, self.namespace, 1, 0, LOG_HEAD_BYTES);
+        let call = calls::log(log::STATUS, self.namespace, 1, 0, STATUS_BYTES);
         let reply = self.admin.call(call)?;
         layout::health_of(&reply.data).ok_or(Error::Answer)
     }

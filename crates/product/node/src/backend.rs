@@ -320,6 +320,7 @@ impl Backend for Store {
             .shards
             .iter()
             .map(|shard| shard.versions().keys_len() as u64);
+        let caches = || store.shards.iter().map(Shard::value_cache);
         Health {
             watermark: store.shared.watermark().number(),
             floor: state.retention.floor().number(),
@@ -329,6 +330,9 @@ impl Backend for Store {
             is_full: store.shared.space() >= Space::Full,
             is_read_only: store.has_failed(),
             damaged: store.shards.iter().map(damage).sum(),
+            cached_bytes: caches().map(|it| it.bytes).sum(),
+            cache_hits: caches().map(|it| it.hits).sum(),
+            cache_misses: caches().map(|it| it.misses).sum(),
         }
     }
 }

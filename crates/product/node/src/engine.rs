@@ -149,6 +149,14 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Keeps values of so many bytes in memory, a share of each shard.
+    pub(crate) fn set_value_cache(&mut self, bytes: u64) {
+        let share = bytes / self.store.shards.len() as u64;
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        let shards = self.store.shards.iter_mut();
+        shards.for_each(|shard| shard.set_value_cache(share));
+    }
+
     /// Remembers which hosts the store is served to.
     ///
     /// # Errors

@@ -78,6 +78,8 @@ pub struct Options {
     pub nqn: String,
     /// Memory of the index.
     pub memory_bytes: u64,
+    /// Memory of values that were read or written lately; 0: none are kept.
+    pub value_cache_bytes: u64,
     /// What whoever connects may do, where there is no file of hosts.
     pub role: Role,
     /// Who may connect, and has to prove himself. Without it only this machine may, and proves nothing.
@@ -206,6 +208,7 @@ impl Node {
             .local_addr()
             .map_err(error::system("the socket has no address"))?;
         let mut engine = Engine::open(&options.path, options.memory_bytes, options.is_clock_sure)?;
+        engine.set_value_cache(options.value_cache_bytes);
         let hosts = options.hosts.clone().zip(hosts);
         if let Some((path, hosts)) = &hosts {
             engine.serve_hosts(path, hosts)?;

@@ -120,6 +120,12 @@ impl Store {
             self.answer(ticket, Ok(Answer::Done));
             return Ok(());
         };
+        if let Some(cached) = of.cached(&held) {
+            let head = words::cached_head(&held, &cached);
+            let bytes = cached.value[..cached.value.len().min(bytes)].to_vec();
+            self.answer(ticket, Ok(Answer::Value { head, bytes }));
+            return Ok(());
+        }
         let reading = of.begin_read(&held).ok_or(Refused::Absent)?;
         self.read(ValueRead {
             ticket,
@@ -204,6 +210,12 @@ impl Store {
         held: Held,
     ) {
         let of = &mut self.engine.store.shards[usize::from(shard)];
+        let cached = of.cached_head(&held);
+        let cached = cached.map(|cached| words::cached_head(&held, &cached));
+        if let (Some(head), Some(rows)) = (cached, self.rows.get_mut(&ticket)) {
+            rows.heads.push(head);
+            return;
+        }
         let reading = of.begin_read_head(&held, key.len());
         let Some(rows) = self.rows.get_mut(&ticket) else {
             return;

@@ -3,7 +3,9 @@
 
 use erb_nvme::backend::{self, Head};
 use erb_store::record::RecordHead;
-use erb_store::{Condition, Held, Origin, Place, Refused, Retention, Selector, Settings, Version};
+use erb_store::{
+    Cached, Condition, Held, Origin, Place, Refused, Retention, Selector, Settings, Version,
+};
 
 pub(crate) fn selector(at: backend::Selector) -> Selector {
     match at {
@@ -85,5 +87,16 @@ pub(crate) fn settings(of: backend::Retention) -> Settings {
         min_count: of.min_count.max(1),
         // The control log keeps what it was.
         counted: 1,
+    }
+}
+
+/// The same of a version whose value is in memory.
+pub(crate) fn cached_head(held: &Held, cached: &Cached<'_>) -> Head {
+    Head {
+        source: cached.version.number(),
+        bytes: u32::try_from(cached.value.len()).expect("values have 1 MiB at most"),
+        writer: cached.writer,
+        expiry_ms: cached.expiry_ms,
+        ..head(held, None)
     }
 }

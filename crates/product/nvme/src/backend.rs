@@ -287,6 +287,12 @@ pub struct Health {
     pub is_read_only: bool,
     /// How often reads and the scrub have found damage since the start.
     pub damaged: u64,
+    /// Bytes of values that are kept in memory.
+    pub cached_bytes: u64,
+    /// Gets since the start that needed no disk.
+    pub cache_hits: u64,
+    /// Gets since the start that needed one although values are kept.
+    pub cache_misses: u64,
 }
 
 /// What came of a request.

@@ -45,6 +45,7 @@ pub(crate) fn options(path: &Path) -> Options {
         address: "127.0.0.1:0".parse().expect("an address"),
         nqn: erb_node::NQN.to_owned(),
         memory_bytes: 256 * MIB,
+        value_cache_bytes: 0,
         role: Role::Admin,
         hosts: None,
         is_open_to_all: false,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! status  watermark u64 0, floor u64 8, size u64 16, used u64 24, keys u64 32, flags u32 40 (1 full, 2 read
-//!         only), damaged u64 48; 64 bytes
+//!         only), damaged u64 48; of the cache of values: bytes u64 64, hits u64 72, misses u64 80; 96 bytes
 //! marks   generation u64 0, count u32 8; 64 bytes; rows: id u64 0, keys u64 8, target u64 16, namespace u32 24,
 //!         kind u8 28 (1 roll back, 2 dry run, 3 snapshot); 32 bytes
 //! ```
@@ -11,14 +11,16 @@
 use crate::backend::{Health, Mark, MarkKind};
 use crate::bytes::{put_u32, put_u64, take, u32_at, u64_at};
 
-/// Bytes of a log's head; the log of status has no more.
+/// Bytes of a log's head.
 pub const LOG_HEAD_BYTES: usize = 64;
+/// Bytes of the log of status.
+pub const STATUS_BYTES: usize = 96;
 const MARK_BYTES: usize = 32;
 
 /// The log of status.
 #[must_use]
 pub fn health_bytes(health: &Health) -> Vec<u8> {
-    let mut bytes = vec![0; LOG_HEAD_BYTES];
+    let mut bytes = vec![0; STATUS_BYTES];
     put_u64(&mut bytes, 0, health.watermark);
     put_u64(&mut bytes, 8, health.floor);
     put_u64(&mut bytes, 16, health.size_bytes);
@@ -27,13 +29,16 @@ pub fn health_bytes(health: &Health) -> Vec<u8> {
     let flags = u32::from(health.is_full) | (u32::from(health.is_read_only) << 1);
     put_u32(&mut bytes, 40, flags);
     put_u64(&mut bytes, 48, health.damaged);
+    put_u64(&mut bytes, 64, health.cached_bytes);
+    put_u64(&mut bytes, 72, health.cache_hits);
+    put_u64(&mut bytes, 80, health.cache_misses);
     bytes
 }
 
 /// The log of status.
 #[must_use]
 pub fn health_of(bytes: &[u8]) -> Option<Health> {
-    (bytes.len() >= LOG_HEAD_BYTES).then(|| Health {
+    (bytes.len() >= STATUS_BYTES).then(|| Health {
         watermark: u64_at(bytes, 0),
         floor: u64_at(bytes, 8),
         size_bytes: u64_at(bytes, 16),
@@ -42,6 +47,9 @@ pub fn health_of(bytes: &[u8]) -> Option<Health> {
         is_full: u32_at(bytes, 40) & 1 != 0,
         is_read_only: u32_at(bytes, 40) & 2 != 0,
         damaged: u64_at(bytes, 48),
+        cached_bytes: u64_at(bytes, 64),
+        cache_hits: u64_at(bytes, 72),
+        cache_misses: u64_at(bytes, 80),
     })
 }
 

@@ -402,6 +402,7 @@ impl Backend for Fake {
             is_full: self.is_full,
             is_read_only: false,
             damaged: 7,
+            ..Health::default()
         }
     }
 }

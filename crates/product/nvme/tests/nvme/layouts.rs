@@ -147,6 +147,9 @@ fn roll_backs_and_logs_are_read_as_they_were_written() {
         is_full: true,
         is_read_only: true,
         damaged: 6,
+        cached_bytes: 7,
+        cache_hits: 8,
+        cache_misses: 9,
     };
     assert_eq!(
         layout::health_of(&layout::health_bytes(&health)),
