@@ -7,7 +7,7 @@
 //! 2. Its end lets go of itself alone: a moment stays held by all others.
 //! 3. While the store is locked none ends. It waits for the lock's end.
 //! 4. A release takes of those that hold a moment the one that would end first. So whoever has taken one that stays,
-//!    or ends later, does not lose it by a release or an end of another's.
+//!    or ends later, does not lose it by a release of another's that comes before the other's end.
 //! 5. How many hold a moment, and when they end, changes by one entry: no crash parts that.
 
 use crate::control::{Control, Request};

@@ -42,8 +42,13 @@ impl World {
                 let same =
                     (0..self.snapshots.len()).filter(|at| self.snapshots[*at].moment == moment);
                 let first = same.min_by_key(|at| self.snapshots[*at].until_us);
-                let until_us = self.snapshots.swap_remove(first.unwrap_or(at)).until_us;
-                (Request::Release(moment), Asked::Release { until_us })
+                let own_us = self.snapshots.swap_remove(first.unwrap_or(at)).until_us;
+                let others = self.asked.values().filter_map(|asked| match asked {
+                    Asked::Release(of, until_us) if *of == moment => Some(*until_us),
+                    _ => None,
+                });
+                let until_us = others.fold(own_us, u64::min);
+                (Request::Release(moment), Asked::Release(moment, until_us))
             }
             9 => (Request::Settings(settings(&mut self.random)), Asked::Other),
             10 if self.random.u8(..8) == 0 => {

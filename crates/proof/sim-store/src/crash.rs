@@ -57,10 +57,8 @@ pub(crate) enum Asked {
     Snapshot {
         until_us: u64,
     },
-    /// Of one that may have ended by itself by then.
-    Release {
-        until_us: u64,
-    },
+    /// Of a moment. From this time on it may have ended by itself, and then the release takes another one.
+    Release(Version, u64),
     Other,
 }
 
@@ -98,6 +96,10 @@ pub struct Met {
     pub refused: u64,
     /// Values that needed no disk.
     pub cached: u64,
+    /// What clients have asked.
+    pub operations: u64,
+    /// How often process or machine have stopped, recoveries that were cut off apart.
+    pub crashes: u64,
 }
 
 pub(crate) struct World {
@@ -169,7 +171,9 @@ impl World {
         if self.node.has_failed() {
             return self.crash(CrashMode::Process);
         }
-        match self.random.u32(..1000) {
+        let what = self.random.u32(..1000);
+        self.met.operations += u64::from(matches!(what, 0..260 | 940..980 | 984..990));
+        match what {
             0..200 => self.write()?,
             200..230 => self.restore()?,
             230..260 => self.ask(),
@@ -331,6 +335,7 @@ impl World {
 
     /// The oracle learns what the watermark has passed.
     pub(crate) fn advance(&mut self) -> Judgement {
+        self.end_snapshots();
         while let Some((ticket, outcome)) = self.node.store.control.take_answer() {
             let asked = self.asked.remove(&ticket).ok_or("an answer to nothing")?;
             self.answered(&asked, outcome)?;
@@ -348,10 +353,18 @@ impl World {
         Ok(())
     }
 
-    /// Nobody may rely on what has ended by itself.
+    /// Nobody may rely on what has ended by itself, or was released in place of such a one.
     fn end_snapshots(&mut self) {
         let run_us = self.node.store.control.run_us();
-        self.snapshots.retain(|it| run_us < it.until_us);
+        let is_doubtful = |moment: Version| {
+            let mut asked = self.asked.values();
+            asked.any(
+                |it| matches!(it, Asked::Release(of, at_us) if *of == moment && *at_us <= run_us),
+            )
+        };
+        let mut snapshots = std::mem::take(&mut self.snapshots);
+        snapshots.retain(|it| run_us < it.until_us && !is_doubtful(it.moment));
+        self.snapshots = snapshots;
     }
 
     fn answered(&mut self, asked: &Asked, outcome: Outcome) -> Judgement {
@@ -382,8 +395,8 @@ impl World {
                 Ok(())
             }
             (_, Err(Refused::Busy)) | (Asked::Batch(_), Err(Refused::NoSpace)) => Ok(()),
-            (Asked::Other | Asked::Release { .. }, Ok(_) | Err(Refused::Locked)) => Ok(()),
-            (Asked::Release { until_us }, Err(Refused::NoSuch))
+            (Asked::Other | Asked::Release(..), Ok(_) | Err(Refused::Locked)) => Ok(()),
+            (Asked::Release(_, until_us), Err(Refused::NoSuch))
                 if self.node.store.control.run_us() >= *until_us =>
             {
                 Ok(())

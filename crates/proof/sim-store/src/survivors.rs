@@ -16,6 +16,7 @@ impl World {
         self.met.copied += shards.clone().map(|shard| shard.collected().0).sum::<u64>();
         self.met.scrubbed += shards.map(|shard| shard.scrubbed().segments).sum::<u64>();
         self.reads.clear();
+        self.met.crashes += 1;
         self.node.crash(mode)?;
         self.survivors()?;
         self.asked.clear();

@@ -78,7 +78,7 @@ impl KvArgs {
         let rounds = u64::from(self.rounds);
         let fill = Self::store_bytes((rounds + 1) * self.puts(), 0);
         let both = 2 * Self::store_bytes(self.version_values(), u64::from(self.large_keys));
-        let rolled = Self::store_bytes(u64::from(self.roll_back_keys) * 23 / 10, 0);
+        let rolled = Self::store_bytes(u64::from(self.roll_back_keys) * 25 / 10, 0);
         let most = fill.max(both).max(if self.paper { rolled } else { 0 });
         most + 4 * self.puts() * VALUE_BYTES as u64 + 512 * MIB
     }

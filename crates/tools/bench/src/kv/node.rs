@@ -39,6 +39,8 @@ impl Running {
             address: ([127, 0, 0, 1], 0).into(),
             nqn: erb_node::NQN.to_owned(),
             memory_bytes: local::MEMORY_BYTES,
+            // What is measured comes from the disk.
+            value_cache_bytes: 0,
             role: Role::Admin,
             is_clock_sure: false,
             hosts: None,
