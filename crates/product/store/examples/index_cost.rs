@@ -89,6 +89,12 @@ fn main() {
     timed.print("put of a new key");
     println!("{} bytes a key", versions.memory_bytes() as u64 / keys);
     reads(&mut versions, keys, now, "get of the head");
+    once(
+        &mut versions,
+        keys,
+        now,
+        "get of each key before a roll back",
+    );
     let row = RollBack {
         id: Version::new(now + 1),
         namespace: 1,
@@ -99,7 +105,13 @@ fn main() {
     let mut timed = Timed::new();
     timed.each(|| versions.roll_back(row));
     timed.print("roll back of all");
-    reads(&mut versions, keys, now + 1, "first get after it");
+    once(
+        &mut versions,
+        keys,
+        now + 1,
+        "first get of each key after it",
+    );
+    once(&mut versions, keys, now + 1, "second get of each key");
     let mut timed = Timed::new();
     while timed
         .each(|| versions.sweep(Version::new(now + 1)).done)
@@ -118,6 +130,20 @@ fn reads(versions: &mut Versions<Sound>, keys: u64, cut: u64, what: &str) {
             .ok();
     }
     timed.print(what);
+}
+
+/// Each key once, far from the one before it: the median, which others on this machine do not change.
+fn once(versions: &mut Versions<Sound>, keys: u64, cut: u64, what: &str) {
+    let mut times = Vec::new();
+    for number in 0..keys {
+        let bytes = (number * 7919 % keys).to_be_bytes();
+        let began = Instant::now();
+        let read = versions.read(key(&bytes), Selector::Head, Version::new(cut));
+        times.push(began.elapsed());
+        assert!(std::hint::black_box(read).is_ok());
+    }
+    times.sort();
+    println!("{what}: {} ns, p50", times[times.len() / 2].as_nanos());
 }
 
 fn back(versions: &mut Versions<Sound>, from: u64) {
