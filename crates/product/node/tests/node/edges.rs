@@ -214,6 +214,38 @@ fn roles_hold_and_retention_does_not_shrink_at_once() {
 }
 
 #[test]
+fn what_is_in_memory_needs_no_disk_and_a_roll_back_shares_it() {
+    let folder = folder();
+    let path = formatted(&folder, SMALL, 2);
+    let node = Running::with(&Options {
+        value_cache_bytes: MIB,
+        ..options(&path)
+    });
+    let mut client = node.client();
+    let first = client.put(b"k", b"first", None).expect("put");
+    client.put(b"k", b"second", None).expect("put");
+    assert_eq!(value(&mut client, b"k"), Some(b"second".to_vec()));
+    client.roll_back(&to(b"k", first)).expect("roll back");
+    assert_eq!(value(&mut client, b"k"), Some(b"first".to_vec()));
+    let health = client.health().expect("health");
+    assert_eq!((health.cache_hits, health.cache_misses), (2, 0));
+    assert!(health.cached_bytes > 0 && health.cached_bytes <= MIB);
+    node.stop();
+    // Behind a restart the first one comes from the disk.
+    let node = Running::with(&Options {
+        value_cache_bytes: MIB,
+        ..options(&path)
+    });
+    let mut client = node.client();
+    for _ in 0..2 {
+        assert_eq!(value(&mut client, b"k"), Some(b"first".to_vec()));
+    }
+    let health = client.health().expect("health");
+    assert_eq!((health.cache_hits, health.cache_misses), (1, 1));
+    node.stop();
+}
+
+#[test]
 fn many_clients_write_at_once_and_each_reads_its_own() {
     let folder = folder();
     let path = formatted(&folder, 256 * MIB, 2);

@@ -38,7 +38,15 @@ pub fn health_bytes(health: &Health) -> Vec<u8> {
 /// The log of status.
 #[must_use]
 pub fn health_of(bytes: &[u8]) -> Option<Health> {
-    (bytes.len() >= STATUS_BYTES).then(|| Health {
+    // Who asks for the head alone hears nothing of the cache.
+    let of_cache = |at| {
+        if bytes.len() >= STATUS_BYTES {
+            u64_at(bytes, at)
+        } else {
+            0
+        }
+    };
+    (bytes.len() >= LOG_HEAD_BYTES).then(|| Health {
         watermark: u64_at(bytes, 0),
         floor: u64_at(bytes, 8),
         size_bytes: u64_at(bytes, 16),
@@ -47,9 +55,9 @@ pub fn health_of(bytes: &[u8]) -> Option<Health> {
         is_full: u32_at(bytes, 40) & 1 != 0,
         is_read_only: u32_at(bytes, 40) & 2 != 0,
         damaged: u64_at(bytes, 48),
-        cached_bytes: u64_at(bytes, 64),
-        cache_hits: u64_at(bytes, 72),
-        cache_misses: u64_at(bytes, 80),
+        cached_bytes: of_cache(64),
+        cache_hits: of_cache(72),
+        cache_misses: of_cache(80),
     })
 }
 
