@@ -266,7 +266,7 @@ impl World {
         Ok(())
     }
 
-    /// Whoever writes is answered in the end, and a roll back is done.
+    /// One should have ended by itself.
     fn has_due_snapshot(&self) -> bool {
         let control = &self.node.store.control;
         let (state, run_us) = (control.state(), control.run_us());
@@ -274,6 +274,7 @@ impl World {
         run_us >= state.locked_until_us && first.is_some_and(|(at_us, ..)| at_us <= run_us)
     }
 
+    /// Whoever writes is answered in the end, and a roll back is done.
     pub(crate) fn is_not_stuck(&mut self) -> Judgement {
         self.reads.clear();
         let name = name_of(0);
