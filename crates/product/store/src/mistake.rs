@@ -46,6 +46,8 @@ pub enum Mistake {
     EntryGoesEarly,
     /// A row of a prefix is not found for the key that equals it.
     WholeKeyMissed,
+    /// Deletes are listed since a moment, and some of them are forgotten.
+    ForgottenDeletes,
     /// A batch is acknowledged although one before it is under way.
     AcknowledgedBeforeOthers,
     /// A failed write counts as done.
@@ -205,7 +207,7 @@ pub const LOG_MISTAKES: [Mistake; 5] = [
 ];
 
 /// Those of versions and roll back.
-pub const MISTAKES: [Mistake; 20] = [
+pub const MISTAKES: [Mistake; 21] = [
     Mistake::NoOpCounts,
     Mistake::WriteUnresolved,
     Mistake::FloorIgnored,
@@ -226,6 +228,7 @@ pub const MISTAKES: [Mistake; 20] = [
     Mistake::CutPassed,
     Mistake::EntryGoesEarly,
     Mistake::WholeKeyMissed,
+    Mistake::ForgottenDeletes,
 ];
 
 /// Which rules an engine keeps.

@@ -412,20 +412,29 @@ impl<R: Rules> Versions<R> {
         })
     }
 
-    /// Keys of a namespace with a prefix that had a value at a moment, from a hash on. A page may be empty and not
-    /// the last. It has some more than `most` only if they share a hash.
+    /// Keys of a namespace with a prefix that had a value at a moment, from a hash on; also those that were deleted
+    /// after `deleted_since`. A page may be empty and not the last. It has some more than `most` only if they share a
+    /// hash.
     ///
     /// # Errors
-    /// [`Refused::Trimmed`], [`Refused::Future`].
+    /// [`Refused::Trimmed`], also if a key that was deleted since may be forgotten already; [`Refused::Future`].
     pub fn keys(
         &mut self,
         scope: Key<'_>,
         from_hash: u64,
         moment: Version,
+        deleted_since: Option<Version>,
         cut: Version,
         most: usize,
     ) -> Result<Page, Refused> {
         self.check_moment(moment, cut)?;
+        let is_known = deleted_since.is_none_or(|since| since >= self.retention.deleted_floor());
+        if !is_known && !self.rules.makes(Mistake::ForgottenDeletes) {
+            return Err(Refused::Trimmed);
+        }
+        let shows = |held: &Held| {
+            !held.place.is_deleted() || deleted_since.is_some_and(|since| held.version > since)
+        };
         let (slice, next) = self.index.slice(from_hash);
         let mut page = Page {
             next,
@@ -445,7 +454,7 @@ impl<R: Rules> Versions<R> {
             }
             self.resolve(spot, &bytes, Version::MAX);
             let found = self.view_at(spot, moment).last();
-            if let Some(held) = found.filter(|held| !held.place.is_deleted()) {
+            if let Some(held) = found.filter(shows) {
                 page.keys.push((bytes.clone(), held));
             }
         }

@@ -68,6 +68,8 @@ pub(crate) struct Judge {
     sources: BTreeMap<u64, u64>,
     /// Keys that lost the hold of min-count once.
     let_go: BTreeSet<Vec<u8>>,
+    /// Keys that were forgotten: when they were deleted.
+    pub(crate) forgotten: BTreeMap<Vec<u8>, u64>,
     rows: Vec<RollBack>,
     saved: Vec<Saved>,
     log: Vec<Logged>,
@@ -91,6 +93,7 @@ pub fn judge(seed: u64, profile: &Profile, mistake: Option<Mistake>) -> Result<(
         next_address: LAYOUT.segment_at(0),
         sources: BTreeMap::new(),
         let_go: BTreeSet::new(),
+        forgotten: BTreeMap::new(),
         rows: Vec::new(),
         saved: Vec::new(),
         log: Vec::new(),
@@ -325,6 +328,7 @@ impl Judge {
                     past = self.oracle.past(&name)
                 ));
             }
+            self.forgotten.insert(name.clone(), head.version);
         }
         self.log.push(Logged::Trim(trim));
         self.one_key(&name)

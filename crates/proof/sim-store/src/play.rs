@@ -237,20 +237,24 @@ fn sweep(judge: &mut Judge) -> Judgement {
     Ok(())
 }
 
-/// All keys of a scope, page by page, as of a moment.
+/// All keys of a scope, page by page, as of a moment; perhaps also those that were deleted since another.
 fn keys(judge: &mut Judge) -> Judgement {
     let scope = Key {
         namespace: NAMESPACES[judge.random.usize(..NAMESPACES.len())],
         bytes: PREFIXES[judge.random.usize(..PREFIXES.len())],
     };
-    let (moment, most) = (moment(judge), judge.random.usize(1..40));
+    let (since, most) = (moment(judge), judge.random.usize(1..40));
+    let (moment, since) = (moment(judge), judge.random.bool().then_some(since));
     let mut found = Vec::new();
     let mut from = Some(0);
     while let Some(hash) = from {
-        let page = match judge.engine.keys(scope, hash, moment, Version::MAX, most) {
+        let cut = Version::MAX;
+        let page = match judge.engine.keys(scope, hash, moment, since, cut, most) {
             Ok(page) => page,
             Err(refused) => {
-                let known = judge.engine.retention().knows(moment);
+                let retention = judge.engine.retention();
+                let known = retention.knows(moment)
+                    && since.is_none_or(|since| since >= retention.deleted_floor());
                 return same("a listing", &(refused, known), &(Refused::Trimmed, false));
             }
         };
@@ -266,8 +270,18 @@ fn keys(judge: &mut Judge) -> Judgement {
     let names = names.filter(|name| name.starts_with(&prefix));
     let present = names.filter_map(|name| {
         let past = judge.oracle.at(name, moment.number())?;
-        (!past.deleted).then(|| (name.to_vec(), past.version))
+        let is_since = since.is_some_and(|since| past.version > since.number());
+        (!past.deleted || is_since).then(|| (name.to_vec(), past.version))
     });
-    let present: Vec<(Vec<u8>, u64)> = present.collect();
+    let mut present: Vec<(Vec<u8>, u64)> = present.collect();
+    // Of a key that was forgotten the oracle has nothing of before.
+    for (name, deleted) in judge.forgotten.iter().filter(|_| since.is_some()) {
+        let is_in = name.starts_with(&prefix) && *deleted <= moment.number();
+        let is_since = since.is_some_and(|since| *deleted > since.number());
+        if is_in && is_since && judge.oracle.at(name, moment.number()).is_none() {
+            present.push((name.clone(), *deleted));
+        }
+    }
+    present.sort();
     same(&format!("keys of {scope:?} at {moment}"), &found, &present)
 }
