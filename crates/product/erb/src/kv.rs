@@ -229,7 +229,12 @@ fn del(args: &DelArgs) -> Done {
 fn ls(args: &LsArgs) -> Done {
     let mut client = connect(&args.node)?;
     let (moment, since) = (args.as_of.unwrap_or(0), args.changed_since.unwrap_or(0));
-    let mut listing = client.listing(args.prefix.as_bytes(), moment, since)?;
+    let prefix = args.prefix.as_bytes();
+    let mut listing = if args.deleted {
+        client.changes(prefix, moment, since)?
+    } else {
+        client.listing(prefix, moment, since)?
+    };
     while let Some(page) = client.page(&mut listing)? {
         for listed in &page {
             tell_key(&args.node, listed)?;
@@ -239,11 +244,20 @@ fn ls(args: &LsArgs) -> Done {
 }
 
 fn tell_key(node: &OnlyUrl, listed: &Listed) -> Done {
+    let is_deleted = u32::from(listed.flags) & Head::DELETED != 0;
     if !node.json {
-        let (version, bytes, key) = (listed.version, listed.bytes, shown(&listed.key));
+        let (version, key) = (listed.version, shown(&listed.key));
+        let bytes = if is_deleted {
+            "deleted".to_owned()
+        } else {
+            listed.bytes.to_string()
+        };
         return print(&format!("{version:>20} {bytes:>8} {key}"));
     }
     let mut line = json!({ "version": listed.version.to_string(), "bytes": listed.bytes });
+    if is_deleted {
+        line["deleted"] = json!(true);
+    }
     with_bytes(&mut line, "key", &listed.key);
     say(&line)
 }

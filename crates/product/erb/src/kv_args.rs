@@ -34,12 +34,16 @@ pub enum KvCommand {
         #[command(subcommand)]
         command: SnapshotCommand,
     },
-    /// Write the keys of one moment, with their values, to a file or to standard output.
+    /// Write the keys of one moment, with their values, to a file or to standard output; or what has changed since
+    /// another one.
     ///
     /// What is written meanwhile is not in it. A value that is damaged on the disk is left out and named; the exit
     /// code is 1 then.
     Export(ExportArgs),
     /// Give keys the values that an export has. It may be repeated: what is there already is not written again.
+    ///
+    /// An export of changes also deletes keys. It makes of what an export of its first moment has brought what there was
+    /// at its last one.
     ///
     /// A file is read through first: a damaged one changes nothing. What comes by standard input is imported as it
     /// comes.
@@ -176,6 +180,9 @@ pub struct LsArgs {
     /// Only what has changed since then.
     #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
     pub changed_since: Option<u64>,
+    /// Also keys that were deleted since then.
+    #[arg(long, requires = "changed_since")]
+    pub deleted: bool,
 }
 
 /// Arguments of `erb kv versions`.
@@ -287,6 +294,10 @@ pub struct ExportArgs {
     /// What there was then: a version, a time, or how long ago.
     #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
     pub as_of: Option<u64>,
+    /// Only what has changed since then, deleted keys too: what an export of that moment lacks. Its version was told
+    /// when it was made.
+    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
+    pub since: Option<u64>,
 }
 
 /// Arguments of `erb kv import`.

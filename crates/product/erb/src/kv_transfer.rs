@@ -10,9 +10,9 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, Write};
 use std::path::Path;
 
-use erb_kv::archive::{self, Entry, Reader, Writer};
+use erb_kv::archive::{self, Entry, Reader, What, Writer};
 use erb_kv::crowd::{Ask, Crowd, Told, Work};
-use erb_kv::{Client, Error, Listed, Listing, Selector, Status, Url};
+use erb_kv::{Client, Error, Head, Listed, Listing, Selector, Status, Url};
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use tempfile::NamedTempFile;
@@ -59,13 +59,17 @@ fn io_failed(what: &str, error: &io::Error) -> Failed {
     }
 }
 
+fn is_deleted(row: &Listed) -> bool {
+    u32::from(row.flags) & Head::DELETED != 0
+}
+
 /// Values of listed keys.
 struct Fetch<'a> {
     rows: &'a [Listed],
     next: usize,
     /// By connection: which row it fetches.
     fetched_by: Vec<usize>,
-    /// By row; none: it is damaged.
+    /// By row; none: it is damaged, or the key was deleted.
     values: Vec<Option<Vec<u8>>>,
 }
 
@@ -73,7 +77,11 @@ impl Work for Fetch<'_> {
     type Failed = Failed;
 
     fn next(&mut self, connection: usize) -> Option<Ask> {
-        let row = self.rows.get(self.next)?;
+        let mut row = self.rows.get(self.next)?;
+        while is_deleted(row) {
+            self.next += 1;
+            row = self.rows.get(self.next)?;
+        }
         self.fetched_by[connection] = self.next;
         self.next += 1;
         Some(Ask::Get {
@@ -98,6 +106,7 @@ impl Work for Fetch<'_> {
 #[derive(Default)]
 struct Exported {
     keys: u64,
+    deleted: u64,
     value_bytes: u64,
     moment: u64,
     damaged: Vec<Vec<u8>>,
@@ -130,50 +139,78 @@ fn page(
     }
 }
 
+/// Writes rows with their values.
+fn write_rows<W: Write>(
+    rows: &[Listed],
+    crowd: &mut Crowd,
+    (writer, name): (&mut Writer<W>, &str),
+    done: &mut Exported,
+) -> Done {
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(chunk(rest));
+        rest = later;
+        let mut fetch = Fetch {
+            rows: now,
+            next: 0,
+            fetched_by: vec![0; crowd.len()],
+            values: vec![None; now.len()],
+        };
+        crowd.run(&mut fetch)?;
+        for (row, value) in now.iter().zip(fetch.values) {
+            let written = match value {
+                Some(value) => {
+                    done.keys += 1;
+                    done.value_bytes += value.len() as u64;
+                    writer.value(&row.key, row.version, &value)
+                }
+                None if is_deleted(row) => {
+                    done.deleted += 1;
+                    writer.deleted(&row.key, row.version)
+                }
+                None => {
+                    done.damaged.push(row.key.clone());
+                    continue;
+                }
+            };
+            written.map_err(|error| io_failed(name, &error))?;
+        }
+    }
+    Ok(())
+}
+
 fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Exported, Failed> {
     let url: Url = args.node.url.parse()?;
     let prefix = args.prefix.as_encoded_bytes();
     let mut client = connect(&args.node)?;
     let mut crowd = crowd(&args.node, READERS)?;
-    let mut listing = client.listing(prefix, args.as_of.unwrap_or(0), 0)?;
+    let moment = args.as_of.unwrap_or(0);
+    let mut listing = match args.since {
+        Some(since) => client.changes(prefix, moment, since)?,
+        None => client.listing(prefix, moment, 0)?,
+    };
     let (mut done, mut writer) = (Exported::default(), None);
     let bar = bar(None, args.node.json);
     let mut out = Some(BufWriter::new(out));
     while let Some(rows) = page(&mut client, &mut listing, prefix)? {
         if let Some(out) = out.take() {
             done.moment = listing.moment();
+            if args.since.is_some_and(|since| since > done.moment) {
+                let later = "what changed since a moment that is later than the one that is exported: give --since an earlier one";
+                return Err(Failed::Usage(later.to_owned()));
+            }
             let head = archive::Head {
                 namespace: url.namespace,
                 moment: done.moment,
+                since: args.since,
                 prefix: prefix.to_vec(),
             };
             writer = Some(Writer::new(out, &head).map_err(|error| io_failed(name, &error))?);
         }
         let writer = writer.as_mut().expect("the first page has made it");
-        let mut rest = &rows[..];
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(chunk(rest));
-            rest = later;
-            let mut fetch = Fetch {
-                rows: now,
-                next: 0,
-                fetched_by: vec![0; crowd.len()],
-                values: vec![None; now.len()],
-            };
-            crowd.run(&mut fetch)?;
-            for (row, value) in now.iter().zip(fetch.values) {
-                let Some(value) = value else {
-                    done.damaged.push(row.key.clone());
-                    continue;
-                };
-                let written = writer.value(&row.key, row.version, &value);
-                written.map_err(|error| io_failed(name, &error))?;
-                done.keys += 1;
-                done.value_bytes += value.len() as u64;
-            }
-            bar.set_position(done.value_bytes);
-            bar.set_message(format!("{} keys", done.keys));
-        }
+        write_rows(&rows, &mut crowd, (writer, name), &mut done)?;
+        bar.set_position(done.value_bytes);
+        bar.set_message(format!("{} keys", done.keys + done.deleted));
     }
     bar.finish_and_clear();
     let writer = writer.ok_or(Error::Answer)?;
@@ -220,17 +257,23 @@ pub fn export(args: &ExportArgs) -> Done {
     let line = if args.node.json {
         let object = json!({
             "keys": done.keys,
+            "deleted": done.deleted,
             "value_bytes": done.value_bytes,
             "moment": done.moment.to_string(),
+            "since": args.since.map(|since| since.to_string()),
             "damaged": done.damaged.len(),
         });
         object.to_string()
     } else {
+        let (size, moment) = (BinaryBytes(done.value_bytes), time_of(done.moment));
+        let since = args.since.map(|since| {
+            let (deleted, since) = (done.deleted, time_of(since));
+            format!(", {deleted} deleted, since {since}")
+        });
+        let since = since.unwrap_or_default();
         format!(
-            "exported: {} keys, {}, as of {}",
-            done.keys,
-            BinaryBytes(done.value_bytes),
-            time_of(done.moment)
+            "exported: {} keys, {size}{since}, as of {moment}",
+            done.keys
         )
     };
     if args.to.is_some() {
@@ -254,16 +297,42 @@ pub fn export(args: &ExportArgs) -> Done {
 /// What an import has done.
 #[derive(Default)]
 struct Imported {
+    /// Of changes: since when, and the moment.
+    changes: Option<(u64, u64)>,
     keys: u64,
+    deleted: u64,
     value_bytes: u64,
     written: u64,
     unchanged: u64,
     damaged: u64,
 }
 
+impl Imported {
+    fn of(head: &archive::Head) -> Self {
+        Self {
+            changes: head.since.map(|since| (since, head.moment)),
+            ..Self::default()
+        }
+    }
+
+    /// An entry was read. False: it is damaged.
+    fn count(&mut self, what: &What) -> bool {
+        match what {
+            What::Value(value) => {
+                self.keys += 1;
+                self.value_bytes += value.len() as u64;
+            }
+            What::Deleted => self.deleted += 1,
+            What::Damaged => self.damaged += 1,
+        }
+        *what != What::Damaged
+    }
+}
+
 /// What a connection of an import does.
 #[derive(Default)]
 struct Seat {
+    /// The key and the value that it shall have; none: it is deleted.
     entry: Option<(Vec<u8>, Vec<u8>)>,
     /// The key has another value, so it is to be written.
     is_other: bool,
@@ -282,11 +351,11 @@ struct Put<'a, R> {
 }
 
 impl<R: Read> Put<'_, R> {
-    /// The next key whose value can be read.
-    fn entry(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// The next key whose value can be read; no value: it was deleted.
+    fn entry(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         while self.failed.is_none() && self.damage.is_none() {
             let at = self.reader.at();
-            let Entry { key, value, .. } = match self.reader.entry() {
+            let Entry { key, what, .. } = match self.reader.entry() {
                 Ok(entry) => entry?,
                 Err(error) => {
                     self.damage = Some(error);
@@ -294,12 +363,12 @@ impl<R: Read> Put<'_, R> {
                 }
             };
             self.bar.set_position(self.reader.at());
-            if let Some(value) = value {
-                self.done.keys += 1;
-                self.done.value_bytes += value.len() as u64;
-                return Some((key, value));
+            self.done.count(&what);
+            match what {
+                What::Value(value) => return Some((key, Some(value))),
+                What::Deleted => return Some((key, None)),
+                What::Damaged => {}
             }
-            self.done.damaged += 1;
             if !self.takes_damaged {
                 let what = "value of a key";
                 self.damage = Some(archive::Error::Damaged { at, what });
@@ -321,6 +390,10 @@ impl<R: Read> Work for Put<'_, R> {
             return Some(Ask::Put { key, value });
         }
         let (key, value) = self.entry()?;
+        let Some(value) = value else {
+            self.seats[connection].entry = None;
+            return Some(Ask::Delete { key });
+        };
         let at = Selector::Head;
         let ask = Ask::Get {
             key: key.clone(),
@@ -336,6 +409,7 @@ impl<R: Read> Work for Put<'_, R> {
     fn told(&mut self, connection: usize, told: Result<Told, Error>) -> Done {
         let seat = &mut self.seats[connection];
         match told {
+            Ok(Told::Version(0)) => self.done.unchanged += 1,
             Ok(Told::Version(_)) => {
                 self.done.written += 1;
                 self.bar
@@ -374,22 +448,17 @@ fn look_through(
     bar.set_message("read through");
     let failed =
         |error: archive::Error| Failed::Io(format!("{name}: {error}; nothing was imported"));
-    let mut done = Imported::default();
     let mut reader = Reader::new(BufReader::new(&*file)).map_err(failed)?;
+    let mut done = Imported::of(reader.head());
     loop {
         let at = reader.at();
         match reader.entry() {
             Ok(None) => break,
-            Ok(Some(Entry {
-                value: Some(value), ..
-            })) => {
-                done.keys += 1;
-                done.value_bytes += value.len() as u64;
-            }
-            Ok(Some(_)) if takes_damaged => done.damaged += 1,
-            Ok(Some(_)) => {
-                let what = "value of a key";
-                return Err(failed(archive::Error::Damaged { at, what }));
+            Ok(Some(entry)) => {
+                if !done.count(&entry.what) && !takes_damaged {
+                    let what = "value of a key";
+                    return Err(failed(archive::Error::Damaged { at, what }));
+                }
             }
             Err(_) if takes_damaged => break,
             Err(error) => return Err(failed(error)),
@@ -415,12 +484,13 @@ fn put_all<R: Read>(
     let before = connect(&args.node)?.health()?.watermark;
     let mut crowd = crowd(&args.node, WRITERS)?;
     let bar = bar(length, args.node.json);
+    let done = Imported::of(reader.head());
     let mut put = Put {
         reader: &mut reader,
         seats: (0..crowd.len()).map(|_| Seat::default()).collect(),
         bar: &bar,
         takes_damaged: args.damaged,
-        done: Imported::default(),
+        done,
         failed: None,
         damage: None,
     };
@@ -444,6 +514,8 @@ fn tell(args: &ImportArgs, done: &Imported) -> Done {
     if args.node.json {
         return say(&json!({
             "keys": done.keys,
+            "deleted": done.deleted,
+            "since": done.changes.map(|(since, _)| since.to_string()),
             "value_bytes": done.value_bytes,
             "written": done.written,
             "unchanged": done.unchanged,
@@ -452,11 +524,19 @@ fn tell(args: &ImportArgs, done: &Imported) -> Done {
         }));
     }
     let size = BinaryBytes(done.value_bytes);
+    let changes = done.changes.map(|(since, moment)| {
+        let (deleted, since, moment) = (done.deleted, time_of(since), time_of(moment));
+        format!(", {deleted} deleted: what has changed from {since} to {moment}")
+    });
+    let changes = changes.unwrap_or_default();
     if args.dry_run {
-        return print(&format!("in the export: {} keys, {size}", done.keys));
+        return print(&format!(
+            "in the export: {} keys, {size}{changes}",
+            done.keys
+        ));
     }
     print(&format!(
-        "imported: {} keys, {size}: {} written, {} were there already",
+        "imported: {} keys, {size}{changes}; {} written, {} were so already",
         done.keys, done.written, done.unchanged
     ))
 }

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A file with the keys of a moment. It is read from front to back, and its end says that it is whole.
+//! A file with the keys of a moment, or with what has changed between two moments. It is read from front to back, and
+//! its end says that it is whole.
 //!
 //! Numbers are little endian, sums CRC32C. The file begins with a head and the prefix that all keys have:
 //!
 //! | at | head, 64 bytes |
 //! | ---: | --- |
 //! | 0 | `ERB-KV\r\n` |
-//! | 8 | u32: format, 1 |
+//! | 8 | u32: format: 1 all keys, 2 changes |
 //! | 12 | u32: namespace |
 //! | 16 | u64: moment, as a version: microseconds since 1970 times 4,096 |
 //! | 24 | u16: bytes of the prefix |
 //! | 26 | zeros |
+//! | 32 | u64: of changes: since when, as a version; else zero |
+//! | 40 | zeros |
 //! | 60 | u32: sum of the bytes before and of the prefix |
 //!
 //! Then come records, each with its key and value behind it, in no order of keys:
 //!
 //! | at | record, 32 bytes |
 //! | ---: | --- |
-//! | 0 | u8: 1 a key with its value, 2 the end |
+//! | 0 | u8: 1 a key with its value, 2 the end, 3 a key that was deleted; of changes alone |
 //! | 1 | zero |
 //! | 2 | u16: bytes of the key |
 //! | 4 | u32: bytes of the value |
-//! | 8 | u64: version of the value; of the end: bytes of all values |
+//! | 8 | u64: version of the value, or of the delete; of the end: bytes of all values |
 //! | 16 | u64: number of the record, from 0; of the end: how many there are |
 //! | 24 | u32: sum of the value |
 //! | 28 | u32: sum of the bytes before and of the key, begun with the sum of the head |
@@ -31,18 +34,24 @@
 //! 2. What a reader gives has the sums that it was written with. A value that has not is told, and costs that record.
 //! 3. Behind a damaged record head nothing is read: where the next one begins is not known.
 //! 4. Only the end, with the right numbers and nothing behind it, makes a file whole.
+//! 5. A whole file names each key once: what comes of it does not depend on an order. See [`once`](crate::once).
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use erb_nvme::limits::{KEY_BYTES_MAX, TRANSFER_BYTES_MAX};
 
+use crate::once::Once;
+
 const MAGIC: &[u8; 8] = b"ERB-KV\r\n";
-/// The format that is written and read.
+/// The format of all keys of a moment.
 pub const FORMAT: u32 = 1;
+/// The format of changes. Who knows the other alone does not take some keys for all.
+pub const FORMAT_OF_CHANGES: u32 = 2;
 const HEAD_BYTES: usize = 64;
 const RECORD_BYTES: usize = 32;
 const VALUE: u8 = 1;
 const END: u8 = 2;
+const DELETED: u8 = 3;
 
 /// Why a file cannot be read, or not any further.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +64,7 @@ pub enum Error {
     NotAnArchive,
     /// A format that is not known.
     #[error(
-        "the export has format {0}, this program reads {FORMAT}: take the version of erb that wrote it"
+        "the export has format {0}, this program reads {FORMAT} and {FORMAT_OF_CHANGES}: take the version of erb that wrote it"
     )]
     Format(u32),
     /// It ends too early.
@@ -74,6 +83,14 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
+    /// No export does that.
+    #[error(
+        "the export names a key twice, the second time before byte {at}: it was put together by hand"
+    )]
+    Twice {
+        /// Bytes that were read by then.
+        at: u64,
+    },
 }
 
 /// What a file is of.
@@ -83,6 +100,8 @@ pub struct Head {
     pub namespace: u32,
     /// The moment.
     pub moment: u64,
+    /// It has what changed after this version alone. None: all keys.
+    pub since: Option<u64>,
     /// What all keys begin with.
     pub prefix: Vec<u8>,
 }
@@ -92,10 +111,21 @@ pub struct Head {
 pub struct Entry {
     /// The key.
     pub key: Vec<u8>,
-    /// The version that the value had.
+    /// The version that it had.
     pub version: u64,
-    /// The value; none: it is damaged.
-    pub value: Option<Vec<u8>>,
+    /// What it was.
+    pub what: What,
+}
+
+/// What a key was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It had this value.
+    Value(Vec<u8>),
+    /// It had a value, which is damaged.
+    Damaged,
+    /// It was deleted.
+    Deleted,
 }
 
 /// Writes a file.
@@ -127,10 +157,12 @@ impl<W: Write> Writer<W> {
         let prefix = u16::try_from(head.prefix.len()).map_err(|_| too_long())?;
         let mut bytes = [0; HEAD_BYTES];
         put(&mut bytes, 0, *MAGIC);
-        put(&mut bytes, 8, FORMAT.to_le_bytes());
+        let format = head.since.map_or(FORMAT, |_| FORMAT_OF_CHANGES);
+        put(&mut bytes, 8, format.to_le_bytes());
         put(&mut bytes, 12, head.namespace.to_le_bytes());
         put(&mut bytes, 16, head.moment.to_le_bytes());
         put(&mut bytes, 24, prefix.to_le_bytes());
+        put(&mut bytes, 32, head.since.unwrap_or(0).to_le_bytes());
         let seed = crc32c::crc32c_append(crc32c::crc32c(&bytes[..60]), &head.prefix);
         put(&mut bytes, 60, seed.to_le_bytes());
         out.write_all(&bytes)?;
@@ -171,6 +203,16 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// Adds a key that was deleted.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn deleted(&mut self, key: &[u8], version: u64) -> io::Result<()> {
+        self.record(DELETED, version, key, &[])?;
+        self.records += 1;
+        Ok(())
+    }
+
     /// Ends the file, and gives back what it was written to.
     ///
     /// # Errors
@@ -190,6 +232,7 @@ pub struct Reader<R> {
     at: u64,
     records: u64,
     value_bytes: u64,
+    keys: Once,
     is_over: bool,
 }
 
@@ -223,9 +266,12 @@ impl<R: Read> Reader<R> {
             return Err(short(count as u64));
         }
         let format = u32::from_le_bytes(take(&bytes, 8));
-        if format != FORMAT {
-            return Err(Error::Format(format));
-        }
+        let since = u64::from_le_bytes(take(&bytes, 32));
+        let since = match format {
+            FORMAT => None,
+            FORMAT_OF_CHANGES => Some(since),
+            _ => return Err(Error::Format(format)),
+        };
         let damaged = Error::Damaged {
             at: 0,
             what: "head of the file",
@@ -248,12 +294,14 @@ impl<R: Read> Reader<R> {
             head: Head {
                 namespace: u32::from_le_bytes(take(&bytes, 12)),
                 moment: u64::from_le_bytes(take(&bytes, 16)),
+                since,
                 prefix,
             },
             seed,
             at: (HEAD_BYTES + length) as u64,
             records: 0,
             value_bytes: 0,
+            keys: Once::default(),
             is_over: false,
         })
     }
@@ -283,10 +331,19 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
+    /// A key counts: it is another one than those before, as far as that is known yet.
+    fn count(&mut self, key: &[u8]) -> Result<(), Error> {
+        self.records += 1;
+        match self.keys.add(key)? {
+            true => Ok(()),
+            false => Err(Error::Twice { at: self.at }),
+        }
+    }
+
     /// The next key; none: the file is whole.
     ///
     /// # Errors
-    /// It ends too early, or is damaged. Nothing more comes then.
+    /// It ends too early, is damaged, or names a key twice. Nothing more comes then.
     pub fn entry(&mut self) -> Result<Option<Entry>, Error> {
         if self.is_over {
             return Ok(None);
@@ -309,14 +366,20 @@ impl<R: Read> Reader<R> {
         match head[0] {
             VALUE => {
                 let value = self.bytes(value_bytes)?;
-                self.records += 1;
+                self.count(&key)?;
                 self.value_bytes += value.len() as u64;
                 let is_right = crc32c::crc32c(&value) == u32::from_le_bytes(take(&head, 24));
-                Ok(Some(Entry {
-                    key,
-                    version,
-                    value: is_right.then_some(value),
-                }))
+                let what = if is_right {
+                    What::Value(value)
+                } else {
+                    What::Damaged
+                };
+                Ok(Some(Entry { key, version, what }))
+            }
+            DELETED if self.head.since.is_some() && value_bytes == 0 => {
+                self.count(&key)?;
+                let what = What::Deleted;
+                Ok(Some(Entry { key, version, what }))
             }
             END if version == self.value_bytes && key_bytes + value_bytes == 0 => {
                 if fill(&mut self.from, &mut [0])? != 0 {
@@ -324,6 +387,9 @@ impl<R: Read> Reader<R> {
                         at: self.at,
                         what: "bytes behind its end",
                     });
+                }
+                if !self.keys.finish()? {
+                    return Err(Error::Twice { at: self.at });
                 }
                 self.is_over = true;
                 Ok(None)
@@ -341,6 +407,7 @@ mod tests {
         Head {
             namespace: 1,
             moment: 7 << 12,
+            since: None,
             prefix: b"a\xff".to_vec(),
         }
     }
@@ -350,7 +417,7 @@ mod tests {
         let entries = sizes.iter().zip(0_u8..).map(|(&bytes, number)| Entry {
             key: [&b"a\xff"[..], &vec![number; usize::from(number) * 340]].concat(),
             version: u64::from(number) + 1,
-            value: Some(vec![number; bytes]),
+            what: What::Value(vec![number; bytes]),
         });
         entries.collect()
     }
@@ -358,10 +425,28 @@ mod tests {
     fn written() -> Vec<u8> {
         let mut writer = Writer::new(Vec::new(), &head()).expect("a head");
         for entry in entries() {
-            let value = entry.value.expect("it is whole");
+            let What::Value(value) = entry.what else {
+                panic!("{entry:?} has a value");
+            };
             writer
                 .value(&entry.key, entry.version, &value)
                 .expect("a record");
+        }
+        writer.end().expect("an end")
+    }
+
+    fn changes(keys: &[(&[u8], What)]) -> Vec<u8> {
+        let head = Head {
+            since: Some(0),
+            ..head()
+        };
+        let mut writer = Writer::new(Vec::new(), &head).expect("a head");
+        for (key, what) in keys {
+            let written = match what {
+                What::Value(value) => writer.value(key, 1, value),
+                _ => writer.deleted(key, 1),
+            };
+            written.expect("a record");
         }
         writer.end().expect("an end")
     }
@@ -411,7 +496,7 @@ mod tests {
                         let changed: Vec<_> = changed.collect();
                         assert!(at >= first_value, "{at}: a head is not checked");
                         assert_eq!((found.len(), changed.len()), (wanted.len(), 1), "{at}");
-                        assert_eq!(changed[0].0.value, None, "{at}");
+                        assert_eq!(changed[0].0.what, What::Damaged, "{at}");
                     }
                 }
             }
@@ -430,11 +515,45 @@ mod tests {
     }
 
     #[test]
+    fn changes_have_deleted_keys_and_all_keys_of_a_moment_have_none() {
+        let what = [
+            (&b"a\xff1"[..], What::Value(vec![7; 9])),
+            (b"a\xff2", What::Deleted),
+        ];
+        let bytes = changes(&what);
+        assert_eq!(bytes[8], 2);
+        let found = read(&bytes).expect("it is whole");
+        let found: Vec<_> = found
+            .iter()
+            .map(|it| (&it.key[..], it.what.clone()))
+            .collect();
+        assert_eq!(found, what);
+        let mut writer = Writer::new(Vec::new(), &head()).expect("a head");
+        writer.deleted(b"a\xff2", 1).expect("a record");
+        let bytes = writer.end().expect("an end");
+        assert!(matches!(read(&bytes), Err(Error::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_key_that_is_named_twice_is_told() {
+        let value = || What::Value(Vec::new());
+        for twice in [[value(), What::Deleted], [value(), value()]] {
+            let [first, second] = twice;
+            let bytes = changes(&[(b"a", first), (b"b", value()), (b"a", second)]);
+            let error = read(&bytes).expect_err("a is there twice");
+            assert!(matches!(error, Error::Twice { .. }), "{error}");
+        }
+    }
+
+    #[test]
     fn formats_to_come_other_files_and_files_put_together_are_told() {
         let bytes = written();
         let mut newer = bytes.clone();
+        newer[8] = 3;
+        assert!(matches!(read(&newer), Err(Error::Format(3))));
+        // All keys, said to be changes.
         newer[8] = 2;
-        assert!(matches!(read(&newer), Err(Error::Format(2))));
+        assert!(matches!(read(&newer), Err(Error::Damaged { .. })));
         assert!(matches!(read(b"PK\x03\x04 zip"), Err(Error::NotAnArchive)));
         assert!(matches!(read(b""), Err(Error::NotAnArchive)));
         let twice = [&bytes[..], &bytes].concat();

@@ -25,6 +25,11 @@ pub enum Ask {
         /// The value.
         value: Vec<u8>,
     },
+    /// A key gets a delete marker: its version is told; 0: it had no value.
+    Delete {
+        /// The key.
+        key: Vec<u8>,
+    },
     /// A key's value.
     Get {
         /// The key.
@@ -97,6 +102,10 @@ impl Member {
             Ask::Put { key, value } => {
                 crate::check_put(&key, &value)?;
                 let call = calls::put_value(namespace, &key, value, None);
+                (call, Awaited::Version, key)
+            }
+            Ask::Delete { key } => {
+                let call = calls::delete_key(namespace, &named(&key)?, None);
                 (call, Awaited::Version, key)
             }
             Ask::Get { key, at } => {

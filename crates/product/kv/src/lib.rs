@@ -21,6 +21,7 @@ pub mod archive;
 mod connection;
 pub mod crowd;
 mod error;
+mod once;
 mod url;
 
 use std::cmp::Ordering;
@@ -281,9 +282,28 @@ impl Client {
     /// # Errors
     /// As the node says; it is not there.
     pub fn listing(&mut self, prefix: &[u8], moment: u64, changed_since: u64) -> Result<Listing> {
+        self.open_listing(prefix, moment, changed_since, false)
+    }
+
+    /// The same of what has changed since, with keys that were deleted: their flags say so.
+    ///
+    /// # Errors
+    /// As the node says, also if keys that were deleted since may be forgotten; it is not there.
+    pub fn changes(&mut self, prefix: &[u8], moment: u64, since: u64) -> Result<Listing> {
+        self.open_listing(prefix, moment, since, true)
+    }
+
+    fn open_listing(
+        &mut self,
+        prefix: &[u8],
+        moment: u64,
+        since: u64,
+        has_deleted: bool,
+    ) -> Result<Listing> {
         let listing = ListingRequest {
             moment,
-            changed_since,
+            changed_since: since,
+            has_deleted,
             prefix: prefix.to_vec(),
         };
         if prefix.len() > KEY_BYTES_MAX {
@@ -295,6 +315,8 @@ impl Client {
             handle,
             cursor: Some(0),
             moment,
+            since,
+            has_deleted,
         })
     }
 
@@ -319,7 +341,8 @@ impl Client {
     /// # Errors
     /// As the node says; it is not there.
     pub fn reopen(&mut self, listing: &mut Listing, prefix: &[u8]) -> Result<()> {
-        let again = self.listing(prefix, listing.moment, 0)?;
+        let (since, has_deleted) = (listing.since, listing.has_deleted);
+        let again = self.open_listing(prefix, listing.moment, since, has_deleted)?;
         listing.handle = again.handle;
         Ok(())
     }
@@ -431,6 +454,8 @@ pub struct Listing {
     handle: u64,
     cursor: Option<u64>,
     moment: u64,
+    since: u64,
+    has_deleted: bool,
 }
 
 impl Listing {

@@ -37,6 +37,7 @@ enum What {
     Page {
         prefix: Vec<u8>,
         since: Version,
+        has_deleted: bool,
         room: usize,
     },
     /// A dry run.
@@ -85,6 +86,7 @@ impl Store {
                 cursor,
                 moment,
                 changed_since,
+                has_deleted,
                 bytes,
             } => {
                 let cut = moment.map_or(watermark, |moment| self.moment(moment));
@@ -94,6 +96,7 @@ impl Store {
                 let what = What::Page {
                     prefix,
                     since: Version::new(changed_since),
+                    has_deleted,
                     room: bytes,
                 };
                 self.rows.insert(ticket, Rows::new());
@@ -147,15 +150,20 @@ impl Store {
             *keys += count;
             next
         } else {
-            let prefix: &[u8] = match &scan.what {
-                What::Page { prefix, .. } => prefix,
-                _ => &[],
+            let (prefix, deleted): (&[u8], _) = match &scan.what {
+                What::Page {
+                    prefix,
+                    since,
+                    has_deleted,
+                    ..
+                } => (prefix, has_deleted.then_some(*since)),
+                _ => (&[], None),
             };
             let scope = Key {
                 namespace: scan.namespace,
                 bytes: prefix,
             };
-            let page = versions.keys(scope, scan.cursor, scan.cut, scan.cut, PAGE_MAX);
+            let page = versions.keys(scope, scan.cursor, scan.cut, deleted, scan.cut, PAGE_MAX);
             let page = page.map_err(words::refused)?;
             for (key, held) in page.keys {
                 if !self.take(scan, number, &key, held)? {

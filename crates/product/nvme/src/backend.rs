@@ -162,6 +162,8 @@ pub enum Operation {
         moment: Option<u64>,
         /// Only keys that changed after it.
         changed_since: u64,
+        /// Also those that were deleted after it.
+        has_deleted: bool,
         /// Bytes that rows of 16 bytes and the key, padded to 8, may have.
         bytes: usize,
     },

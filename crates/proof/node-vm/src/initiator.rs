@@ -274,6 +274,7 @@ impl Check {
         let listing = ListingRequest {
             moment: 0,
             changed_since: 0,
+            has_deleted: false,
             prefix: prefix.clone(),
         };
         let handle = self.done(&calls::open_listing(NAMESPACE, &listing))?.result;

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use erb_kv::archive::{Head, Reader, Writer};
+use erb_kv::archive::{Head, Reader, What, Writer};
 use erb_kv::{Change, Client, Condition, Selector, Write as KvWrite};
 use tempfile::TempDir;
 
@@ -37,7 +37,9 @@ fn keys_of(path: &Path) -> Keys {
     let mut reader = Reader::new(File::open(path).expect("it is there")).expect("an export");
     let mut keys = Keys::new();
     while let Some(entry) = reader.entry().expect("it is whole") {
-        let value = entry.value.expect("it is whole");
+        let What::Value(value) = entry.what else {
+            panic!("{:?} has a value that can be read", entry.key);
+        };
         assert_eq!(keys.insert(entry.key, value), None, "a key stands once");
     }
     keys
@@ -155,10 +157,104 @@ fn an_import_brings_all_of_an_export_and_only_once() {
     assert_eq!((versions(&changed), versions(&same)), (3, 1));
 }
 
+#[test]
+fn an_export_of_changes_makes_of_a_former_one_what_there_is_now() {
+    let (folder, from) = node("2");
+    let mut client = from.client();
+    write_odd(&mut client);
+    write_together(&mut client, 0);
+    let path = |name: &str| folder.path().join(name);
+    let export = |name: &str, words: &[&str]| {
+        let path = path(name);
+        let all = ["kv", "export", &from.url, "--json", "--to", text(&path)];
+        let line = said(&[&all, words].concat());
+        let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        line
+    };
+    let full = export("full", &[]);
+    let moment = full["moment"].as_str().expect("a version").to_owned();
+    // Deleted, deleted and back, written, the same again, new, rolled back, new and gone.
+    client.delete(&[1, 0, 0xff, b'\n'], None).expect("delete");
+    client.delete(&[2, 0, 0xff, b'\n'], None).expect("delete");
+    client
+        .put(&[2, 0, 0xff, b'\n'], b"back", None)
+        .expect("put");
+    client.put(&[0xfe; 1024], b"another", None).expect("put");
+    client.put(b"new", b"new", None).expect("put");
+    client.put(b"gone", b"gone", None).expect("put");
+    client.delete(b"gone", None).expect("delete");
+    let scope = [
+        client.put(b"back/1", b"1", None).expect("put"),
+        client.put(b"back/2", b"2", None).expect("put"),
+    ];
+    let to = scope[0].to_string();
+    said(&["kv", "rollback", &from.url, "back/", "--to", &to, "--yes"]);
+    let listed = said(&[
+        "kv",
+        "ls",
+        &from.url,
+        "--changed-since",
+        &moment,
+        "--deleted",
+    ]);
+    assert_eq!(listed.matches(" deleted ").count(), 3, "{listed}");
+    let changes = export("changes", &["--since", &moment]);
+    let counts = [&changes["keys"], &changes["deleted"]];
+    assert_eq!(counts, [4, 3], "{changes}");
+
+    let (_folder, other) = node("1");
+    let import = |name: &str| {
+        let line = said(&["kv", "import", &other.url, text(&path(name)), "--json"]);
+        let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        line
+    };
+    import("full");
+    let done = import("changes");
+    // Of the three that are deleted one was in the first export.
+    assert_eq!([&done["written"], &done["unchanged"]], [5, 2], "{done}");
+    assert_eq!(import("changes")["written"], 0, "it may be repeated");
+    for (node, name) in [(&from, "from"), (&other, "other")] {
+        said(&["kv", "export", &node.url, "--to", text(&path(name))]);
+    }
+    assert!(
+        keys_of(&path("from")) == keys_of(&path("other")),
+        "both have the same"
+    );
+
+    let later = path("later");
+    let words = ["--as-of", &moment, "--since", "0s", "--to", text(&later)];
+    let (_, error) = refused(&[&["kv", "export", &from.url][..], &words].concat());
+    assert!(error.contains("later"), "{error}");
+    assert!(!later.exists());
+}
+
+#[test]
+fn a_file_that_names_a_key_twice_changes_nothing() {
+    let (folder, node) = node("1");
+    let head = Head {
+        namespace: 1,
+        moment: 2 << 12,
+        since: Some(1 << 12),
+        prefix: Vec::new(),
+    };
+    let mut writer = Writer::new(Vec::new(), &head).expect("a head");
+    writer.value(b"a", 1, b"one").expect("a record");
+    writer.value(b"b", 1, b"one").expect("a record");
+    writer.deleted(b"a", 1).expect("a record");
+    let path = folder.path().join("twice");
+    std::fs::write(&path, writer.end().expect("an end")).expect("written");
+    let (code, said_so) = refused(&["kv", "import", &node.url, text(&path)]);
+    assert_eq!(code, 1);
+    let is_told = said_so.contains("names a key twice") && said_so.contains("nothing was imported");
+    assert!(is_told, "{said_so}");
+    assert_eq!(said(&["kv", "ls", &node.url]), "");
+}
+
 fn archive(keys: &Keys) -> Vec<u8> {
     let head = Head {
         namespace: 1,
         moment: 1 << 12,
+        since: None,
         prefix: Vec::new(),
     };
     let mut writer = Writer::new(Vec::new(), &head).expect("a head");

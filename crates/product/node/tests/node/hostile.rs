@@ -51,6 +51,7 @@ fn commands() -> Vec<Call> {
     let listing = ListingRequest {
         moment: 0,
         changed_since: 0,
+        has_deleted: false,
         prefix: Vec::new(),
     };
     let settings = Retention {

@@ -172,6 +172,8 @@ pub struct ListingRequest {
     pub moment: u64,
     /// Only keys that changed after it; 0: all.
     pub changed_since: u64,
+    /// Also keys that were deleted after it.
+    pub has_deleted: bool,
     /// What the keys begin with.
     pub prefix: Vec<u8>,
 }
@@ -183,6 +185,7 @@ pub fn listing_bytes(listing: &ListingRequest) -> Vec<u8> {
     put_u64(&mut bytes, 0, listing.moment);
     put_u64(&mut bytes, 8, listing.changed_since);
     put_u16(&mut bytes, 16, key_length(&listing.prefix));
+    put_u16(&mut bytes, 18, u16::from(listing.has_deleted));
     bytes.extend_from_slice(&listing.prefix);
     bytes
 }
@@ -193,9 +196,11 @@ pub fn listing_of(mut bytes: &[u8]) -> Option<ListingRequest> {
     let head = take(&mut bytes, LISTING_BYTES)?;
     let length = usize::from(u16_at(head, 16));
     let prefix = take(&mut bytes, length)?.to_vec();
-    (length <= KEY_BYTES_MAX && bytes.is_empty()).then(|| ListingRequest {
+    let flags = u16_at(head, 18);
+    (length <= KEY_BYTES_MAX && flags < 2 && bytes.is_empty()).then(|| ListingRequest {
         moment: u64_at(head, 0),
         changed_since: u64_at(head, 8),
+        has_deleted: flags == 1,
         prefix,
     })
 }

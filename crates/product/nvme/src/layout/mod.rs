@@ -13,7 +13,8 @@
 //!           value, padded to 8
 //! roll back mode u8 0 (1 a moment, 2 n back), flags u8 1 (1 dry run, 2 unless written since), prefix length u16 2,
 //!           n u32 4, target u64 8, unless u64 16; 64 bytes; prefix
-//! listing   moment u64 0 (0: now), changed since u64 8, prefix length u16 16; 32 bytes; prefix
+//! listing   moment u64 0 (0: now), changed since u64 8, prefix length u16 16, flags u16 18 (1 also what was deleted
+//!           since); 32 bytes; prefix
 //! retention min-age us u64 0, keep-deleted us u64 8, min-count u32 16; 64 bytes
 //! ```
 //!

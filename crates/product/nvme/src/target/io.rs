@@ -261,6 +261,7 @@ fn keys(sqe: &Sqe, fields: &Fields) -> Result<Operation, Status> {
         cursor: fields.argument,
         moment: None,
         changed_since: 0,
+        has_deleted: false,
         bytes: fields.size.saturating_sub(HEAD_BYTES),
     })
 }
@@ -323,12 +324,14 @@ impl Connection {
                 prefix,
                 moment,
                 changed_since,
+                has_deleted,
                 ..
             } = &mut operation
             {
                 prefix.clone_from(&listing.request.prefix);
                 *moment = Some(listing.request.moment);
                 *changed_since = listing.request.changed_since;
+                *has_deleted = listing.request.has_deleted;
             }
         }
         let role = controller.role(sqe.namespace());

@@ -468,6 +468,7 @@ fn a_reader_reads_and_an_admin_may_do_everything() {
     let listing = ListingRequest {
         moment: 0,
         changed_since: 0,
+        has_deleted: false,
         prefix: Vec::new(),
     };
     for call in [

@@ -118,6 +118,7 @@ fn conversation(digests: Digests) -> Vec<Vec<(bool, Vec<u8>)>> {
     let listing = ListingRequest {
         moment: 0,
         changed_since: 0,
+        has_deleted: false,
         prefix: Vec::new(),
     };
     for call in [

@@ -220,14 +220,16 @@ impl Fake {
         prefix: &[u8],
         cursor: u64,
         moment: Option<u64>,
-        changed_since: u64,
+        (changed_since, has_deleted): (u64, bool),
         bytes: usize,
     ) -> Answer {
         let moment = moment.unwrap_or(self.clock);
         let (mut rows, mut left, mut next) = (Vec::new(), bytes, 0);
         for (place, key, versions) in self.behind(namespace, cursor) {
             let found = versions.iter().rev().find(|it| it.head.version <= moment);
-            let found = found.filter(|it| it.value.is_some() && it.head.version > changed_since);
+            let found = found.filter(|it| {
+                (it.value.is_some() || has_deleted) && it.head.version > changed_since
+            });
             let Some(found) = found.filter(|_| key.starts_with(prefix)) else {
                 continue;
             };
@@ -240,7 +242,7 @@ impl Fake {
                 key: key.clone(),
                 version: found.head.version,
                 bytes: found.head.bytes,
-                flags: 0,
+                flags: found.head.flags as u16,
             });
         }
         Answer::Page {
@@ -349,8 +351,12 @@ impl Fake {
                 cursor,
                 moment,
                 changed_since,
+                has_deleted,
                 bytes,
-            } => Ok(self.page(namespace, prefix, *cursor, *moment, *changed_since, *bytes)),
+            } => {
+                let since = (*changed_since, *has_deleted);
+                Ok(self.page(namespace, prefix, *cursor, *moment, since, *bytes))
+            }
             Operation::Moment(0) => Ok(Answer::Version(self.clock)),
             Operation::Moment(moment) if *moment > self.clock => Err(Refused::Future),
             Operation::Moment(moment) => Ok(Answer::Version(*moment)),

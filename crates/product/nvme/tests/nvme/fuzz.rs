@@ -34,6 +34,7 @@ fn io_calls() -> Vec<Call> {
     let listing = ListingRequest {
         moment: 0,
         changed_since: 0,
+        has_deleted: false,
         prefix: b"k".to_vec(),
     };
     let batch = [Write {

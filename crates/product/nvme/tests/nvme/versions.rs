@@ -237,6 +237,7 @@ fn a_listing_shows_a_moment_whatever_is_written_meanwhile() {
     let open = |moment, changed_since| ListingRequest {
         moment,
         changed_since,
+        has_deleted: changed_since != 0,
         prefix: b"k".to_vec(),
     };
     let handle = world.call(io, calls::open_listing(1, &open(0, 0))).result;
@@ -267,6 +268,18 @@ fn a_listing_shows_a_moment_whatever_is_written_meanwhile() {
         .data;
     let rows = layout::page_of(&page).expect("a page").0;
     assert_eq!(rows.len(), 5 * cuts.len(), "only what came since");
+    let gone = calls::delete_key(1, &Key::Plain(b"k7".to_vec()), None);
+    assert!(world.call(io, gone).status.is_ok());
+    let since = world
+        .call(io, calls::open_listing(1, &open(0, cuts[0])))
+        .result;
+    let page = world
+        .call(io, calls::listed_keys(1, since, 0, 1 << 20))
+        .data;
+    let rows = layout::page_of(&page).expect("a page").0.into_iter();
+    let deleted = rows.filter(|row| u32::from(row.flags) & Head::DELETED != 0);
+    let deleted: Vec<Vec<u8>> = deleted.map(|row| row.key).collect();
+    assert_eq!(deleted, [b"k7".to_vec()], "what is gone since is named");
     let future = calls::open_listing(1, &open(u64::MAX, 0));
     assert_eq!(world.call(io, future).status, Status::FUTURE);
     let none = calls::listed_keys(1, 999, 0, 300);
@@ -280,6 +293,7 @@ fn sixteen_listings_are_open_and_each_ends_a_minute_after_its_last_page() {
     let listing = ListingRequest {
         moment: 0,
         changed_since: 0,
+        has_deleted: false,
         prefix: Vec::new(),
     };
     let first = world.call(io, calls::open_listing(1, &listing)).result;
