@@ -27,6 +27,9 @@ pub const ALIGN_BYTES: u64 = 4096;
 const AREA_BYTES: u64 = 16 << 20;
 /// A segment's state and the record around it, twice.
 const AREA_BYTES_PER_SEGMENT: u64 = 256;
+/// What all but segments needs of an area, at its bounds and twice. The rest of [`AREA_BYTES`] is for segments that are
+/// added later: 16,384.
+const AREA_BYTES_NEEDED: u64 = 12 << 20;
 /// Most shards.
 pub const SHARDS_MAX: u16 = 64;
 /// Bits of a hash that choose the shard, and the lowest of them.
@@ -142,6 +145,23 @@ impl Layout {
 
     fn segments_at(&self) -> u64 {
         AREAS_AT + 2 * self.area_bytes
+    }
+
+    /// Where the last segment ends.
+    #[must_use]
+    pub fn segments_end(&self) -> u64 {
+        self.segment_at(self.segments())
+    }
+
+    /// Bytes of the largest store whose control areas are no larger than these.
+    #[must_use]
+    pub fn store_bytes_max(&self) -> u64 {
+        let segments = self.area_bytes.saturating_sub(AREA_BYTES_NEEDED) / AREA_BYTES_PER_SEGMENT;
+        // And what does not make a whole segment.
+        let all = (segments + 1).saturating_mul(self.segment_bytes) - ALIGN_BYTES;
+        self.segments_at()
+            .saturating_add(all)
+            .min(ADDRESS_END_BYTES)
     }
 
     /// Where a segment begins.

@@ -17,6 +17,7 @@
 //!   segments, so that their [space](space) is used again, checks what is [read](Reading) of values, keeps
 //!   [some](CacheCounts) in memory, and scrubs for [rot](Rot).
 //! - [`Shared`](watermark::Shared) has clock and watermark: what all shards know durably.
+//! - [`Growth`](growth::Growth) adds space to a store that nobody has open.
 //! - [`Opening`](opening::Opening) recovers all of that, and records where every log ended before anything is answered.
 //!
 //! What does not yet: the delay of a snapshot's release. Copies of what is needed lie among what
@@ -48,6 +49,7 @@ pub mod control_log;
 pub mod directory;
 pub mod entry;
 mod expiry;
+pub mod growth;
 mod history;
 mod index;
 pub mod key;

@@ -443,6 +443,82 @@ mod tests {
         assert_eq!(state.apply(&set(1 << 20, 1, log(0))), Err(Impossible));
     }
 
+    /// Bytes that entries take in a log: records, padded, and heads of batches.
+    fn logged_bytes(entries: &[Entry]) -> u64 {
+        let bytes = entries
+            .iter()
+            .map(|entry| 48 + entry.encode().len().next_multiple_of(8));
+        let bytes = bytes.sum::<usize>() as u64;
+        // A batch of a megabyte ends at a multiple of 4,096.
+        bytes + bytes.div_ceil(1 << 20) * (64 + 4096)
+    }
+
+    #[test]
+    fn a_control_area_holds_the_largest_state_twice_however_a_store_has_grown() {
+        let at = Version::MAX;
+        let checkpoint = Checkpoint {
+            number: 1,
+            order: 0,
+            lsn: 1,
+            crc_before: 0,
+            incarnation: 1,
+            keys: 0,
+            chunks: 1,
+            rows_up_to: Version::ZERO,
+        };
+        let row = RollBack {
+            id: at,
+            namespace: 1,
+            prefix: vec![0; crate::key::KEY_BYTES_MAX],
+            target: crate::rows::Target::Moment(at),
+            unless_written_since: Some(at),
+        };
+        let sample = Sample {
+            run_us: 1,
+            version: at,
+        };
+        let mut entries = State::new(&layout(), Settings::NEW).entries();
+        entries.extend(vec![Entry::Sample(sample); SAMPLES_MAX]);
+        entries.extend(vec![
+            Entry::Snapshot(at, 1);
+            crate::retention::SNAPSHOTS_MAX
+        ]);
+        entries.extend(vec![Entry::RollBack(row); ROWS_MAX]);
+        entries.extend(vec![Entry::Commit(at, 1); COMMITS_MAX]);
+        let shards = usize::from(crate::layout::SHARDS_MAX);
+        entries.extend(vec![
+            Entry::Checkpoint(1, checkpoint);
+            CHECKPOINTS_KEPT * shards
+        ]);
+        let end = crate::log::LogEnd {
+            bytes: 1,
+            lsn: 1,
+            crc: 1,
+            sectors: 1,
+            directory: Some(crate::log::DirectoryAt { bytes: 1, crc: 1 }),
+        };
+        let used_for = UsedFor::Log {
+            shard: 1,
+            order: 1,
+            end: Some(end),
+        };
+        let formatted = layout();
+        let grown = Layout {
+            store_bytes: formatted.store_bytes_max(),
+            ..formatted
+        };
+        let most = grown.segments();
+        assert!(most > formatted.segments() + 16_000, "{most}");
+        let segment = Entry::Segment(1, SegmentState { uses: 1, used_for });
+        entries.extend(vec![segment; most as usize]);
+        let needed = 2 * logged_bytes(&entries);
+        assert!(
+            needed <= grown.area_bytes,
+            "{needed} of {}",
+            grown.area_bytes
+        );
+    }
+
     #[test]
     fn samples_and_checkpoints_are_bounded() {
         let mut state = State::new(&layout(), Settings::NEW);

@@ -102,6 +102,18 @@ impl Disk {
         }
     }
 
+    /// The disk becomes larger. What is added has any bytes.
+    ///
+    /// # Panics
+    /// It is no whole number of sectors, or fewer.
+    pub fn grow(&mut self, bytes: usize) {
+        assert!(bytes % SECTOR_BYTES == 0, "a disk has whole sectors");
+        let more = bytes.checked_sub(self.durable.len());
+        let more = more.expect("a disk does not become smaller");
+        let random = &mut self.random;
+        self.durable.extend((0..more).map(|_| random.u8(..)));
+    }
+
     /// From now on so much goes wrong.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use erb_sim_disk::{CrashMode, Disk, Faults, WriteId};
 use erb_store::control_log::ControlWriteOf;
 use erb_store::entry::UsedFor;
+use erb_store::growth::{Growth, GrowthIo};
 use erb_store::layout::{Layout, SUPERBLOCKS};
 use erb_store::mistake::Broken;
 use erb_store::opened::Opened;
@@ -347,6 +348,54 @@ impl Node {
         self.rot();
         self.wall_us -= self.random.u64(..BACK_US);
         self.open_again(hidden)
+    }
+
+    /// The machine stops, and the store gets so many segments more, unless it stops again behind so many reads and
+    /// writes of that. Then it is opened again. True: the growth has come to its end.
+    pub(crate) fn grow(&mut self, segments: u64, cut_off: Option<u32>) -> Result<bool, String> {
+        self.under_way.clear();
+        self.collecting.clear();
+        self.scrubbing.clear();
+        self.disk.crash(CrashMode::Power);
+        let has = self.store.layout;
+        let wants = has.segments_end() + segments * has.segment_bytes;
+        self.disk.grow(wants as usize);
+        let copies: [_; SUPERBLOCKS] = std::array::from_fn(|copy| {
+            let address = Layout::superblock_at(copy) as usize;
+            self.disk.read(address, 4096).ok()
+        });
+        let growth = Growth::new(&copies, wants);
+        let mut growth = growth.map_err(|error| error.to_string())?;
+        let mut left = cut_off;
+        let is_over = loop {
+            let Some(io) = growth.io() else {
+                break true;
+            };
+            match io {
+                GrowthIo::Zeros { address, bytes } => {
+                    self.disk.write(address as usize, vec![0; bytes as usize]);
+                }
+                GrowthIo::Superblock { address, bytes } => {
+                    self.disk.write(address as usize, bytes);
+                }
+                GrowthIo::Flush => {
+                    let flushed = self.disk.flush();
+                    flushed.map_err(|_| "a flush failed".to_owned())?;
+                }
+            }
+            // What is cut off has begun: its sectors may be there.
+            if left == Some(0) {
+                break false;
+            }
+            left = left.map(|left| left - 1);
+            if let Some((_, ended)) = self.disk.complete_one() {
+                ended.map_err(|_| "a write failed".to_owned())?;
+            }
+            growth.done();
+        };
+        self.disk.crash(CrashMode::Power);
+        self.open_again(Hidden::new())?;
+        Ok(is_over)
     }
 
     fn open_again(&mut self, hidden: Hidden) -> Result<(), String> {

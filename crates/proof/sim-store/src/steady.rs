@@ -420,6 +420,18 @@ impl Steady {
         self.pass(1_000_000);
     }
 
+    /// The machine stops, the store gets so many segments more, and is opened again. The machine stops once more behind
+    /// so many writes of the growth. True: that was behind its end.
+    ///
+    /// # Panics
+    /// It does not open.
+    pub fn grow(&mut self, segments: u64, cut_off: u32) -> bool {
+        let is_over = self.node.grow(segments, Some(cut_off));
+        let is_over = is_over.expect("the store opens");
+        self.pass(1_000_000);
+        is_over
+    }
+
     /// How much is free.
     #[must_use]
     pub fn space(&self) -> Space {

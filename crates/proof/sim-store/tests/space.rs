@@ -172,6 +172,57 @@ fn a_flood_is_refused_history_is_whole_and_roll_back_works() {
     assert_eq!(store.put("b", b"still full"), Err(Refused::NoSpace));
 }
 
+/// A store that is full, with what it had before the flood.
+fn full() -> (Steady, Version) {
+    let mut store = Steady::new(2, 40, settings(3600 * SECOND_US, 1));
+    let good = store.put("a", b"good").unwrap();
+    for count in 0..2000u32 {
+        let name = format!("flood {}", count % 7);
+        if store.put(&name, &value(count as u8)).is_err() {
+            return (store, good);
+        }
+    }
+    panic!("it is not full");
+}
+
+#[test]
+fn a_full_store_that_has_grown_takes_writes_again_wherever_that_was_cut_off() {
+    let mut whole = 0;
+    for cut_off in 0..14 {
+        let (mut store, good) = full();
+        let had = store.account();
+        let is_over = store.grow(100, cut_off);
+        whole += u32::from(is_over);
+        let has = store.account();
+        let more = has.free + has.logs + has.checkpoints - had.free - had.logs - had.checkpoints;
+        // Cut off within its copies of the superblock either may be.
+        assert!(
+            [0, 100].contains(&more) && (more == 100 || !is_over),
+            "{more}"
+        );
+        assert_eq!(store.value("a", HEAD).unwrap(), b"good");
+        if more == 0 {
+            assert_eq!(store.put("b", &value(1)), Err(Refused::NoSpace));
+            assert!(store.grow(100, u32::MAX), "it may be repeated");
+        }
+        for count in 0..200u32 {
+            store
+                .put(&format!("more {}", count % 7), &value(count as u8))
+                .unwrap();
+        }
+        store.roll_back("flood", good).unwrap();
+        store.checkpoints();
+        store.crash(CrashMode::Power);
+        assert_eq!(store.value("flood 1", HEAD), None);
+        assert_eq!(store.value("a", HEAD).unwrap(), b"good");
+        assert!(store.value("more 1", HEAD).is_some());
+        // It grows again, from what it has become.
+        assert!(store.grow(10, u32::MAX));
+        assert_eq!(store.value("a", HEAD).unwrap(), b"good");
+    }
+    assert_eq!(whole, 2, "each write of it was cut off");
+}
+
 #[test]
 fn a_full_store_has_room_again_when_retention_lets_go() {
     let mut store = Steady::new(2, 40, settings(3600 * SECOND_US, 1));
