@@ -6,17 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-use erb_kv::{
-    Client, Error, Head, Identity, Listed, MarkKind, Retention, RollBack, Selector, Status, Target,
-};
+use erb_kv::{Client, Error, Head, Identity, Listed, RollBack, Selector, Status, Target};
 use serde_json::{Value, json};
 
 use crate::exit;
 use crate::kv_args::{
     COUNTER_BITS, Caution, DelArgs, GetArgs, KvCommand, LsArgs, OfKey, OnlyUrl, PutArgs,
-    RestoreArgs, RetentionArgs, RollbackArgs, SnapshotCommand, UndoArgs, VersionsArgs, Which, Who,
+    RestoreArgs, RollbackArgs, UndoArgs, VersionsArgs, Which, Who,
 };
-use crate::kv_transfer;
+use crate::{kv_keep, kv_transfer};
 
 /// Why a command has not done what it was told.
 pub enum Failed {
@@ -87,10 +85,11 @@ pub fn run(command: &KvCommand) -> ExitCode {
         KvCommand::Restore(args) => restore(args),
         KvCommand::Rollback(args) => rollback(args),
         KvCommand::Undo(args) => undo(args),
-        KvCommand::Snapshot { command } => snapshot(command),
+        KvCommand::Snapshot { command } => kv_keep::snapshot(command),
         KvCommand::Export(args) => kv_transfer::export(args),
         KvCommand::Import(args) => kv_transfer::import(args),
-        KvCommand::Retention(args) => retention(args),
+        KvCommand::Retention(args) => kv_keep::retention(args),
+        KvCommand::Damaged(node) => kv_keep::damaged(node),
     })
 }
 
@@ -149,7 +148,7 @@ pub fn shown(bytes: &[u8]) -> String {
 }
 
 /// Bytes in JSON: as text if they are that, else as hexadecimal digits under another name.
-fn with_bytes(object: &mut Value, name: &str, bytes: &[u8]) {
+pub fn with_bytes(object: &mut Value, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object[name] = json!(text),
         Err(_) => {
@@ -398,7 +397,12 @@ fn confirm(keys: u64) -> Done {
             "keys that would change: {keys}; nobody is there to be asked: --yes does it, --dry-run only counts"
         )));
     }
-    eprint!("keys that change: {keys}. Go on? [y/N] ");
+    ask(&format!("keys that change: {keys}. Go on?"))
+}
+
+/// Asks whoever sits there.
+pub fn ask(question: &str) -> Done {
+    eprint!("{question} [y/N] ");
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     read.map_err(|error| Failed::Io(format!("standard input: {error}")))?;
@@ -408,84 +412,6 @@ fn confirm(keys: u64) -> Done {
     } else {
         Err(Failed::NotWanted)
     }
-}
-
-fn snapshot(command: &SnapshotCommand) -> Done {
-    match command {
-        SnapshotCommand::Take(node) => {
-            let version = connect(node)?.snapshot()?;
-            tell_version(node, version)?;
-        }
-        SnapshotCommand::Release { node, version } => connect(node)?.release(*version)?,
-        SnapshotCommand::List(node) => {
-            let marks = connect(node)?.marks()?.into_iter();
-            for mark in marks.filter(|mark| mark.kind == MarkKind::Snapshot) {
-                tell_version(node, mark.id)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn tell_version(node: &OnlyUrl, version: u64) -> Done {
-    if node.json {
-        say(&json!({ "version": version.to_string() }))
-    } else {
-        print(&version.to_string())
-    }
-}
-
-/// How long versions are kept, in lines.
-pub fn retention_lines(retention: &Retention) -> [String; 3] {
-    let time = |us| humantime::format_duration(Duration::from_micros(us)).to_string();
-    [
-        ("versions are kept for", time(retention.min_age_us)),
-        ("deleted keys for", time(retention.keep_deleted_us)),
-        (
-            "newest versions of each key",
-            retention.min_count.to_string(),
-        ),
-    ]
-    .map(|(name, value)| format!("{name:<28}{value}"))
-}
-
-fn retention(args: &RetentionArgs) -> Done {
-    let mut client = connect(&args.node)?;
-    let now = client.retention()?;
-    let us = |time: Option<Duration>, before| {
-        time.map_or(before, |it| {
-            u64::try_from(it.as_micros()).unwrap_or(u64::MAX)
-        })
-    };
-    let wanted = Retention {
-        min_age_us: us(args.min_age, now.min_age_us),
-        keep_deleted_us: us(args.keep_deleted, now.keep_deleted_us),
-        min_count: args.min_count.unwrap_or(now.min_count),
-    };
-    if wanted != now {
-        client.set_retention(&wanted)?;
-    }
-    let before = now;
-    let now = client.retention()?;
-    let waits = now != wanted;
-    if args.node.json {
-        return say(&json!({
-            "min_age_us": now.min_age_us,
-            "keep_deleted_us": now.keep_deleted_us,
-            "min_count": now.min_count,
-            "less_waits": waits,
-        }));
-    }
-    for line in retention_lines(&now) {
-        print(&line)?;
-    }
-    if waits {
-        let age = humantime::format_duration(Duration::from_micros(before.min_age_us));
-        print(&format!(
-            "what is less is in force when the node has run for {age}; to choose what is in force now cancels that"
-        ))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

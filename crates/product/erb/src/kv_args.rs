@@ -50,13 +50,25 @@ pub enum KvCommand {
     Import(ImportArgs),
     /// Show how long versions are kept, or change that: longer at once, shorter when the min-age of now has passed.
     Retention(RetentionArgs),
+    /// List what the node's scrub has found damaged on the disk since its start: keys, and places of which it is not
+    /// known whose they were.
+    ///
+    /// The exit code is 1 if there is something. `erb kv versions` shows what a key can be restored from.
+    Damaged(OnlyUrl),
 }
 
 /// Commands of `erb kv snapshot`.
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
-    /// Hold the present moment until it is released; prints its version.
-    Take(OnlyUrl),
+    /// Hold the present moment until it is released, or for a time; prints its version.
+    Take {
+        /// The node, and how to print.
+        #[command(flatten)]
+        node: OnlyUrl,
+        /// For so long, while the node runs, like 7d [default: until it is released].
+        #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+        for_time: Option<Duration>,
+    },
     /// Let a moment go.
     Release {
         /// The node, and how to print.
@@ -273,6 +285,13 @@ pub struct RetentionArgs {
     /// Keep so many of each key's newest versions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_count: Option<u32>,
+    /// Lock it for so long, while the node runs: until then nobody can keep less, or release a snapshot. Nobody can take
+    /// that back.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub lock_for: Option<Duration>,
+    /// Lock without asking.
+    #[arg(long, requires = "lock_for")]
+    pub yes: bool,
 }
 
 /// Arguments of `erb kv export`.

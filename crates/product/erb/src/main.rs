@@ -15,6 +15,7 @@ mod host;
 mod host_args;
 mod kv;
 mod kv_args;
+mod kv_keep;
 mod kv_transfer;
 mod node;
 mod node_args;

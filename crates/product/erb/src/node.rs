@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use erb_node::{Contents, Error, Format, NEW_RETENTION, Node, Note, Options, Retention};
+use erb_node::{
+    Contents, Error, Format, Grow, NEW_RETENTION, NoGrowth, Node, Note, Options, Retention,
+};
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -16,20 +18,29 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::exit;
 use crate::host;
 use crate::kv;
-use crate::node_args::{CheckArgs, FormatArgs, NodeCommand, NodeStatusArgs, StartArgs, StopArgs};
+use crate::kv_keep;
+use crate::node_args::{
+    CheckArgs, FormatArgs, GrowArgs, NodeCommand, NodeStatusArgs, StartArgs, StopArgs,
+};
 
 /// Runs the command.
 pub fn run(command: &NodeCommand) -> ExitCode {
     let done = match command {
-        NodeCommand::Format(args) => format(args),
+        NodeCommand::Format(args) => return ended(format(args)),
+        NodeCommand::Grow(args) => return ended(grow(args)),
+        NodeCommand::Check(args) => return ended(check(args)),
         NodeCommand::Start(args) => start(args),
         NodeCommand::Host { command } => host::run(command),
-        NodeCommand::Check(args) => check(args),
         NodeCommand::Stop(args) => return stop(args),
         NodeCommand::Status(args) => return status(args),
     };
+    ended(done.map(|()| Ok(())))
+}
+
+/// Ends a command: what it has told is part of it.
+fn ended(done: Result<kv::Done, Error>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(told) => kv::done(told),
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(code(&error))
@@ -51,7 +62,11 @@ pub const fn code(error: &Error) -> u8 {
         | Error::NotPrivate { .. }
         | Error::Hosts { .. }
         | Error::OldHosts { .. } => exit::SECRETS_FILE,
-        Error::Size(_) | Error::Layout(_) => exit::SIZE,
+        Error::Grow {
+            source: NoGrowth::Superblock(_),
+            ..
+        } => exit::NO_STORE,
+        Error::Size(_) | Error::Layout(_) | Error::Grow { .. } => exit::SIZE,
         Error::Address { .. } => exit::ADDRESS,
         Error::InUse { .. } => exit::STORE_IN_USE,
         Error::File { .. }
@@ -69,20 +84,14 @@ fn bytes(text: &str) -> Result<u64, Error> {
     erb_datapath::parse_bytes(text).map_err(|error| Error::Size(error.to_string()))
 }
 
-fn format(args: &FormatArgs) -> Result<(), Error> {
+fn format(args: &FormatArgs) -> Result<kv::Done, Error> {
     let wanted = Format {
         path: args.path.clone(),
         bytes: args.size.as_deref().map(bytes).transpose()?,
         shards: args.shards,
         may_overwrite: args.force,
     };
-    let bar = if std::io::stderr().is_terminal() && !args.json {
-        ProgressBar::new(0)
-    } else {
-        ProgressBar::hidden()
-    };
-    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = bar(args.json);
     let us = |time: Option<Duration>, new| {
         time.map_or(new, |it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX))
     };
@@ -97,26 +106,66 @@ fn format(args: &FormatArgs) -> Result<(), Error> {
     });
     bar.finish_and_clear();
     let layout = layout?;
-    if args.json {
-        // The exit code says it too.
-        let _ = kv::say(&json!({
+    Ok(if args.json {
+        kv::say(&json!({
             "path": args.path.display().to_string(),
             "store_bytes": layout.store_bytes,
             "segment_bytes": layout.segment_bytes,
             "segments": layout.segments(),
             "shards": layout.shards,
-        }));
+        }))
     } else {
-        let _ = kv::print(&format!(
+        kv::print(&format!(
             "{}: a store of {} with {} segments of {}, {}; start it by `erb node start`",
             args.path.display(),
             BinaryBytes(layout.store_bytes),
             layout.segments(),
             BinaryBytes(layout.segment_bytes),
             counted(u64::from(layout.shards), "shard")
-        ));
-    }
-    Ok(())
+        ))
+    })
+}
+
+/// A bar of bytes, where somebody looks at it.
+fn bar(is_silent: bool) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() && !is_silent {
+        ProgressBar::new(0)
+    } else {
+        ProgressBar::hidden()
+    };
+    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn grow(args: &GrowArgs) -> Result<kv::Done, Error> {
+    let wanted = Grow {
+        path: args.path.clone(),
+        bytes: args.size.as_deref().map(bytes).transpose()?,
+    };
+    let bar = bar(args.json);
+    let grown = erb_node::grow(&wanted, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let (before, now) = grown.map(|grown| (grown.before, grown.now))?;
+    Ok(if args.json {
+        kv::say(&json!({
+            "path": args.path.display().to_string(),
+            "store_bytes": now.store_bytes,
+            "store_bytes_before": before.store_bytes,
+            "segments": now.segments(),
+            "segments_before": before.segments(),
+        }))
+    } else {
+        kv::print(&format!(
+            "{}: a store of {}, {} before, with {} segments more; start it by `erb node start`",
+            args.path.display(),
+            BinaryBytes(now.store_bytes),
+            BinaryBytes(before.store_bytes),
+            now.segments() - before.segments()
+        ))
+    })
 }
 
 /// What can be read from once the node shall end.
@@ -226,21 +275,20 @@ fn sentence(contents: &Contents) -> String {
     )
 }
 
-fn check(args: &CheckArgs) -> Result<(), Error> {
+fn check(args: &CheckArgs) -> Result<kv::Done, Error> {
     let contents = erb_node::check(&args.path)?;
-    if args.json {
-        let _ = kv::say(&described(&contents));
+    Ok(if args.json {
+        kv::say(&described(&contents))
     } else {
-        let _ = kv::print(&format!(
+        kv::print(&format!(
             "{}: it opens: {}, {} and {}, {} of memory",
             args.path.display(),
             sentence(&contents),
             counted(contents.roll_backs, "roll back"),
             counted(contents.snapshots, "snapshot"),
             BinaryBytes(contents.memory_bytes)
-        ));
-    }
-    Ok(())
+        ))
+    })
 }
 
 fn stop(args: &StopArgs) -> ExitCode {
@@ -274,10 +322,11 @@ fn cached(health: &erb_kv::Health) -> String {
 fn status(args: &NodeStatusArgs) -> ExitCode {
     kv::done((|| {
         let mut client = kv::connect_to(&args.url, &args.who)?;
-        let (health, retention) = (client.health()?, client.retention()?);
+        let (health, kept) = (client.health()?, client.kept()?);
         let time = |version| kv::time_of(version);
         if args.json {
-            return kv::say(&json!({
+            let mut line = kv_keep::object(&kept);
+            let health = json!({
                 "keys": health.keys,
                 "size_bytes": health.size_bytes,
                 "used_bytes": health.used_bytes,
@@ -288,10 +337,11 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
                 "cache_misses": health.cache_misses,
                 "watermark": health.watermark.to_string(),
                 "floor": health.floor.to_string(),
-                "min_age_us": retention.min_age_us,
-                "keep_deleted_us": retention.keep_deleted_us,
-                "min_count": retention.min_count,
-            }));
+            });
+            for (name, value) in health.as_object().into_iter().flatten() {
+                line[name] = value.clone();
+            }
+            return kv::say(&line);
         }
         let full = if health.is_full {
             ": full, writers are refused"
@@ -312,12 +362,13 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
             ("history is whole from", time(health.floor)),
             ("everything is durable up to", time(health.watermark)),
         ];
-        let damage = ("damage found since the start", health.damaged.to_string());
+        let damage = format!("{}; `erb kv damaged` names it", health.damaged);
+        let damage = ("damage found since the start", damage);
         let is_damaged = health.damaged > 0;
         for (name, value) in rows.into_iter().chain(is_damaged.then_some(damage)) {
             kv::print(&format!("{name:<28}{value}"))?;
         }
-        for line in kv::retention_lines(&retention) {
+        for line in kv_keep::lines(&kept) {
             kv::print(&line)?;
         }
         Ok(())

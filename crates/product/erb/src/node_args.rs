@@ -35,8 +35,26 @@ pub enum NodeCommand {
     Status(NodeStatusArgs),
     /// Recover a store without writing: whether it opens, and what is in it. No node may have it open.
     Check(CheckArgs),
+    /// Make a store larger, in a file or a block device that has become larger. No node may have it open.
+    ///
+    /// It may be cut off anywhere and repeated: the store is as it was, or as it should become.
+    Grow(GrowArgs),
     /// End the node that has a store open, and wait for its end.
     Stop(StopArgs),
+}
+
+/// Arguments of `erb node grow`.
+#[derive(Clone, Debug, Args)]
+pub struct GrowArgs {
+    /// The store's file or block device.
+    #[arg(value_name = "FILE")]
+    pub path: PathBuf,
+    /// Size that it shall have, with K, M, G or T [default: that of what is there].
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `erb node format`.

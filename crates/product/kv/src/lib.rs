@@ -36,8 +36,8 @@ use erb_nvme::target::{ANY_CONTROLLER, log};
 use sha2::{Digest, Sha256};
 
 pub use erb_nvme::backend::{
-    Change, Condition, Head, Health, Key, Listed, Mark, MarkKind, Retention, RollBack, Selector,
-    Target, Write,
+    Change, Condition, Damage, Head, Health, Kept, Key, Listed, Mark, MarkKind, Retention,
+    RollBack, Selector, Target, Write,
 };
 pub use erb_nvme::pdu::Digests;
 pub use erb_nvme::status::Status;
@@ -379,7 +379,16 @@ impl Client {
     /// # Errors
     /// As the node says; it is not there.
     pub fn snapshot(&mut self) -> Result<u64> {
-        Ok(self.queue.call(calls::snapshot(self.namespace, 0))?.result)
+        self.snapshot_for(0)
+    }
+
+    /// Holds the present moment for so many seconds that the node runs: its version.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn snapshot_for(&mut self, seconds: u64) -> Result<u64> {
+        let call = calls::snapshot(self.namespace, seconds);
+        Ok(self.queue.call(call)?.result)
     }
 
     /// Lets a moment go that a snapshot holds.
@@ -401,32 +410,46 @@ impl Client {
         layout::health_of(&reply.data).ok_or(Error::Answer)
     }
 
+    /// A log that is read in pieces, of which the first says how many bytes there are.
+    fn log(&mut self, number: u8, length: fn(&[u8]) -> Option<usize>) -> Result<Vec<u8>> {
+        'changed: loop {
+            let mut all: Vec<u8> = Vec::new();
+            loop {
+                let (offset, namespace) = (all.len() as u64, self.namespace);
+                let call = calls::log(number, namespace, 1, offset, LOG_PIECE);
+                all.extend_from_slice(&self.admin.call(call)?.data);
+                if all.len() >= length(&all).ok_or(Error::Answer)? {
+                    break;
+                }
+            }
+            if all.len() > LOG_PIECE {
+                // Pieces belong together if nothing has moved meanwhile.
+                let call = calls::log(number, self.namespace, 1, 0, LOG_HEAD_BYTES);
+                let again = self.admin.call(call)?.data;
+                if again.get(..8) != all.get(..8) {
+                    continue 'changed;
+                }
+            }
+            return Ok(all);
+        }
+    }
+
     /// Roll backs that a checkpoint does not have yet, the last dry runs, and snapshots.
     ///
     /// # Errors
     /// As the node says; it is not there.
     pub fn marks(&mut self) -> Result<Vec<Mark>> {
-        'changed: loop {
-            let mut all: Vec<u8> = Vec::new();
-            loop {
-                let (offset, namespace) = (all.len() as u64, self.namespace);
-                let call = calls::log(log::MARKS, namespace, 1, offset, LOG_PIECE);
-                all.extend_from_slice(&self.admin.call(call)?.data);
-                if all.len() >= layout::marks_len(&all).ok_or(Error::Answer)? {
-                    break;
-                }
-            }
-            let (generation, marks) = layout::marks_of(&all).ok_or(Error::Answer)?;
-            if all.len() > LOG_PIECE {
-                // Pieces belong together if nothing has moved meanwhile.
-                let call = calls::log(log::MARKS, self.namespace, 1, 0, LOG_HEAD_BYTES);
-                let again = self.admin.call(call)?.data;
-                if again.get(..8) != Some(&generation.to_le_bytes()[..]) {
-                    continue 'changed;
-                }
-            }
-            return Ok(marks);
-        }
+        let all = self.log(log::MARKS, layout::marks_len)?;
+        Ok(layout::marks_of(&all).ok_or(Error::Answer)?.1)
+    }
+
+    /// What the node's scrub has found damaged since its start: of this namespace, and what is not known whose it was.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn damage(&mut self) -> Result<Vec<Damage>> {
+        let all = self.log(log::DAMAGE, layout::damage_len)?;
+        Ok(layout::damage_of(&all).ok_or(Error::Answer)?.1)
     }
 
     /// How long versions are kept.
@@ -434,8 +457,25 @@ impl Client {
     /// # Errors
     /// As the node says; it is not there.
     pub fn retention(&mut self) -> Result<Retention> {
+        Ok(self.kept()?.retention)
+    }
+
+    /// The same, with its lock and what is to become less.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn kept(&mut self) -> Result<Kept> {
         let reply = self.admin.call(calls::retention(self.namespace))?;
-        layout::retention_of(&reply.data).ok_or(Error::Answer)
+        layout::kept_of(&reply.data).ok_or(Error::Answer)
+    }
+
+    /// Locks it: for so many microseconds that the node runs it becomes no less. Nobody can take that back.
+    ///
+    /// # Errors
+    /// As the node says; it is not there.
+    pub fn lock_retention(&mut self, for_us: u64) -> Result<()> {
+        let call = calls::lock_retention(self.namespace, for_us);
+        self.admin.call(call).map(|_| ())
     }
 
     /// Changes how long versions are kept.

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use erb_nvme::backend::{
-    Answer, Backend, Health, Log, Mark, MarkKind, Operation, Refused, Request, Ticket,
+    Answer, Backend, Damage, Health, Log, Mark, MarkKind, Operation, Refused, Request, Ticket,
 };
 use erb_store::control;
 use erb_store::shard::Shard;
@@ -28,6 +28,8 @@ use crate::writes::Pending;
 
 /// Listings, dry runs and lists of versions at a time.
 const LONG_MAX: usize = 16;
+/// A lock, and a snapshot that ends by itself, are for so long at most: ten years. Nobody could take back more.
+const AHEAD_MAX_US: u64 = 10 * 366 * 24 * 3600 * 1_000_000;
 /// Dry runs whose counts are kept.
 const DRY_RUNS_MAX: usize = 64;
 
@@ -162,7 +164,9 @@ impl Store {
     /// Asks all shards.
     pub(crate) fn ask(&mut self, ticket: Ticket, request: control::Request) {
         let asked = match request {
-            control::Request::Release(_) | control::Request::Settings(_) => Asked::Done,
+            control::Request::Release(_)
+            | control::Request::Settings(_)
+            | control::Request::Lock { .. } => Asked::Done,
             _ => Asked::Version,
         };
         if self.engine.store.control.request(ticket.0, request) {
@@ -219,7 +223,8 @@ impl Store {
     }
 
     fn marks(&self) -> Answer {
-        let state = self.engine.store.control.state();
+        let control = &self.engine.store.control;
+        let (state, run_us) = (control.state(), control.run_us());
         let rows = state.rows.iter().map(|row| Mark {
             kind: MarkKind::RollBack,
             id: row.id.number(),
@@ -227,18 +232,45 @@ impl Store {
             keys: Mark::NOT_COUNTED,
             target: target_number(row.target),
         });
-        let snapshots = state.retention.snapshots().map(|moment| Mark {
+        let mut ends: BTreeMap<Version, (u32, u64)> = BTreeMap::new();
+        for (at_us, moment, count) in state.endings() {
+            let (ending, last_us) = ends.entry(moment).or_default();
+            (*ending, *last_us) = (*ending + count, at_us.max(*last_us));
+        }
+        let snapshots = state.retention.counts().map(|(moment, count)| Mark {
             kind: MarkKind::Snapshot,
             id: moment.number(),
             namespace: 0,
             keys: 0,
-            target: 0,
+            // One of them that does not end by itself holds the moment.
+            target: match ends.get(&moment) {
+                Some((ending, last_us)) if *ending == count => {
+                    last_us.saturating_sub(run_us).max(1)
+                }
+                _ => 0,
+            },
         });
         let dry_runs = self.dry_runs.iter().copied();
         Answer::Marks(
             self.marks_moved,
             rows.chain(dry_runs).chain(snapshots).collect(),
         )
+    }
+
+    /// What the scrub has found, and is still needed.
+    fn damage(&self, namespace: u32) -> Answer {
+        let shards = || self.engine.store.shards.iter();
+        let rows = shards().flat_map(Shard::rotten).map(|rot| {
+            let (namespace, key) = rot.key.clone().unwrap_or_default();
+            Damage {
+                address: rot.address,
+                namespace: u32::from(namespace),
+                key,
+            }
+        });
+        let rows = rows.filter(|row| row.namespace == namespace || row.key.is_empty());
+        let generation = shards().map(|shard| shard.scrubbed().rotten).sum();
+        Answer::Damage(generation, rows.collect())
     }
 
     fn open_moment(&mut self, ticket: Ticket, number: u64) {
@@ -283,8 +315,13 @@ impl Backend for Store {
             }
             Operation::Moment(number) => self.open_moment(ticket, number),
             Operation::Snapshot(0) => self.ask(ticket, control::Request::Snapshot { for_us: None }),
-            // Nothing would release it behind a restart.
-            Operation::Snapshot(_) => self.answer(ticket, Err(Refused::Invalid)),
+            Operation::Snapshot(seconds) => match seconds.checked_mul(1_000_000) {
+                Some(for_us) if for_us <= AHEAD_MAX_US => {
+                    let for_us = Some(for_us);
+                    self.ask(ticket, control::Request::Snapshot { for_us });
+                }
+                _ => self.answer(ticket, Err(Refused::Invalid)),
+            },
             Operation::Release(version) => {
                 self.ask(ticket, control::Request::Release(Version::new(version)));
             }
@@ -296,10 +333,18 @@ impl Backend for Store {
                 let marks = self.marks();
                 self.answer(ticket, Ok(marks));
             }
-            Operation::Retention => {
-                let retention = words::retention(&self.engine.store.control.state().retention);
-                self.answer(ticket, Ok(Answer::Retention(retention)));
+            Operation::Log(Log::Damage) => {
+                let damage = self.damage(request.namespace);
+                self.answer(ticket, Ok(damage));
             }
+            Operation::Retention => {
+                let kept = words::kept(&self.engine.store.control);
+                self.answer(ticket, Ok(Answer::Retention(kept)));
+            }
+            Operation::Lock(for_us) if for_us > AHEAD_MAX_US => {
+                self.answer(ticket, Err(Refused::Invalid));
+            }
+            Operation::Lock(for_us) => self.ask(ticket, control::Request::Lock { for_us }),
             Operation::SetRetention(wanted) => {
                 // What is longer is in force at once, what is shorter when the min-age of now has passed.
                 self.ask(ticket, control::Request::Settings(words::settings(wanted)));

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use erb_store::growth::NoGrowth;
 use erb_store::layout::NoLayout;
 use erb_store::opening::OpenError;
 use erb_store::version::Doubt;
@@ -79,6 +80,14 @@ pub enum Error {
         has: u64,
         /// Bytes of the store.
         wants: u64,
+    },
+    /// It cannot grow so.
+    #[error("{path}: {source}")]
+    Grow {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: NoGrowth,
     },
     /// The clock is in doubt.
     #[error("{0}; --clock-ok says that it is right")]

@@ -43,7 +43,10 @@ pub(crate) struct StoreFile {
     path: PathBuf,
 }
 
-fn failed<'a>(path: &'a Path, what: &'static str) -> impl FnOnce(io::Error) -> Error + 'a {
+pub(crate) fn failed<'a>(
+    path: &'a Path,
+    what: &'static str,
+) -> impl FnOnce(io::Error) -> Error + 'a {
     move |source| Error::File {
         path: path.to_owned(),
         what,
@@ -133,11 +136,24 @@ impl StoreFile {
     /// # Errors
     /// There is no store.
     pub(crate) fn superblock(&self) -> std::result::Result<Superblock, NoSuperblock> {
-        let copies: [Option<Vec<u8>>; SUPERBLOCKS] = std::array::from_fn(|copy| {
+        Superblock::choose(&self.superblocks()).map(|(block, _)| block)
+    }
+
+    /// All copies; none of one that cannot be read.
+    pub(crate) fn superblocks(&self) -> [Option<Vec<u8>>; SUPERBLOCKS] {
+        std::array::from_fn(|copy| {
             let read = self.read(Layout::superblock_at(copy), ALIGN_BYTES as usize);
             read.map(|buffer| buffer.slice().to_vec())
-        });
-        Superblock::choose(&copies).map(|(block, _)| block)
+        })
+    }
+
+    /// Whether it is a block device.
+    pub(crate) fn is_device(&self) -> Result<bool> {
+        let found = self
+            .file
+            .metadata()
+            .map_err(failed(&self.path, "cannot be looked at"))?;
+        Ok(found.file_type().is_block_device())
     }
 
     /// Makes all that can be read durable.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The storage node: [`erb_store`]'s engine over a file or block device, served by [`erb_nvme`]'s target.
 //!
-//! - [`format`] makes a store, [`check`] recovers one without writing, [`Node`] serves one, [`stop`] ends a node.
+//! - [`format`] makes a store, [`grow`] makes it larger, [`check`] recovers one without writing, [`Node`] serves one,
+//!   [`stop`] ends a node.
 //! - [`HostsFile`] has the hosts that may connect over a network, with their secrets and roles.
 //!
-//! What does not stand yet: a thread for each shard; growing; the engine's lock of retention, which nobody drives here;
-//! snapshots that end by themselves.
+//! What does not stand yet: a thread for each shard.
 //!
 //! Invariants, each held by the file that is named:
 //! 1. A store has one node: `file.rs`.
@@ -23,6 +23,7 @@ mod disk;
 mod engine;
 mod error;
 mod file;
+mod grow;
 mod hosts;
 mod listing;
 mod local;
@@ -48,8 +49,10 @@ use nix::unistd::Pid;
 
 pub use erb_nvme::backend::{Answer, Operation, Refused, Retention};
 pub use erb_nvme::target::Role;
+pub use erb_store::growth::NoGrowth;
 pub use error::{Error, Result};
 pub use file::{Format, NEW_RETENTION, format, format_keeping, layout};
+pub use grow::{Grow, Grown, grow};
 pub use hosts::{HostsFile, NoHosts};
 pub use local::{Bare, Local};
 pub use private::{read_secrets, write_private};

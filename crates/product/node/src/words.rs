@@ -2,10 +2,9 @@
 //! What the protocol and the engine call the same things.
 
 use erb_nvme::backend::{self, Head};
+use erb_store::control::Control;
 use erb_store::record::RecordHead;
-use erb_store::{
-    Cached, Condition, Held, Origin, Place, Refused, Retention, Selector, Settings, Version,
-};
+use erb_store::{Cached, Condition, Held, Origin, Place, Refused, Selector, Settings, Version};
 
 pub(crate) fn selector(at: backend::Selector) -> Selector {
     match at {
@@ -71,8 +70,21 @@ pub(crate) fn damaged(held: &Held) -> Head {
     }
 }
 
-pub(crate) fn retention(of: &Retention) -> backend::Retention {
-    let settings = of.settings();
+/// How long versions are kept, and what is to be known beside that.
+pub(crate) fn kept(control: &Control) -> backend::Kept {
+    let (state, run_us) = (control.state(), control.run_us());
+    let less = state.shortening.map(|less| {
+        let at_us = less.at_us.max(state.locked_until_us);
+        (retention(less.to), at_us.saturating_sub(run_us))
+    });
+    backend::Kept {
+        retention: retention(state.settings()),
+        locked_us: state.locked_until_us.saturating_sub(run_us),
+        less,
+    }
+}
+
+fn retention(settings: Settings) -> backend::Retention {
     backend::Retention {
         min_age_us: settings.min_age_us,
         keep_deleted_us: settings.keep_deleted_us,

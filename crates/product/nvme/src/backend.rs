@@ -104,6 +104,28 @@ pub struct Retention {
     pub min_count: u32,
 }
 
+/// How long versions are kept now, and what is to be known beside that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Now.
+    pub retention: Retention,
+    /// For so many microseconds that the node runs it becomes no less; 0: it is not locked.
+    pub locked_us: u64,
+    /// What it will be, and when the node has run for so many microseconds; 0: as soon as the lock ends.
+    pub less: Option<(Retention, u64)>,
+}
+
+/// Damage that the scrub has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where it lies: a byte of the store.
+    pub address: u64,
+    /// The namespace of the key; 0: it is not known whose it was.
+    pub namespace: u32,
+    /// The key; empty: it is not known.
+    pub key: Vec<u8>,
+}
+
 /// A log page that the store fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
@@ -111,6 +133,8 @@ pub enum Log {
     Status,
     /// Roll backs, dry runs and snapshots.
     Marks,
+    /// What the scrub has found damaged: of this namespace, and what it does not know whose it was.
+    Damage,
 }
 
 /// What is asked of the store.
@@ -181,6 +205,8 @@ pub enum Operation {
     Retention,
     /// Changes that.
     SetRetention(Retention),
+    /// For so many microseconds that the node runs it becomes no less.
+    Lock(u64),
 }
 
 /// A request.
@@ -261,7 +287,7 @@ pub struct Mark {
     pub namespace: u32,
     /// Keys that it would change; of a roll back [`NOT_COUNTED`](Self::NOT_COUNTED) if nobody has counted them.
     pub keys: u64,
-    /// Where it led, or when it ends; 0: never.
+    /// Where it led; of a snapshot for how many more microseconds that the node runs it holds; 0: until it is released.
     pub target: u64,
 }
 
@@ -335,8 +361,10 @@ pub enum Answer {
     Health(Health),
     /// Of the log of marks: a number that moves with each change, and the rows.
     Marks(u64, Vec<Mark>),
+    /// Of the log of damage: a number that moves with each place that is found, and the rows.
+    Damage(u64, Vec<Damage>),
     /// Of retention.
-    Retention(Retention),
+    Retention(Kept),
 }
 
 /// Why a request was not done.

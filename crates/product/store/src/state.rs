@@ -483,6 +483,13 @@ mod tests {
             Entry::Snapshot(at, 1);
             crate::retention::SNAPSHOTS_MAX
         ]);
+        let ending = Entry::Ending {
+            moment: at,
+            count: 1,
+            at_us: 1,
+            ending: 1,
+        };
+        entries.extend(vec![ending; crate::retention::SNAPSHOTS_MAX]);
         entries.extend(vec![Entry::RollBack(row); ROWS_MAX]);
         entries.extend(vec![Entry::Commit(at, 1); COMMITS_MAX]);
         let shards = usize::from(crate::layout::SHARDS_MAX);

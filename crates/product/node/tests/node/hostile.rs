@@ -65,10 +65,12 @@ fn commands() -> Vec<Call> {
         calls::identify(1, 0, 0),
         calls::log(0x02, 0, 0, 0, 512),
         calls::log(0xc1, 1, 0, 0, 512),
+        calls::log(0xc2, 1, 0, 0, 512),
         calls::set_feature(0x07, 0, 0),
         calls::get_feature(0x07, 0),
         calls::retention(1),
         calls::set_retention(1, &settings),
+        calls::lock_retention(1, 1),
         calls::event(),
         calls::keep_alive(),
         calls::store(1, b"k", vec![1], Condition::Any),
@@ -412,8 +414,12 @@ fn a_writer_changes_nothing_that_he_may_not_whatever_he_sends() {
         keep_deleted_us: 0,
         min_count: 1,
     };
-    let (answer, _) = admin_queue.call(calls::set_retention(1, &shorter));
-    assert_eq!(answer.status, Status::DENIED);
+    for call in [
+        calls::set_retention(1, &shorter),
+        calls::lock_retention(1, 1),
+    ] {
+        assert_eq!(admin_queue.call(call).0.status, Status::DENIED);
+    }
 
     refuses_all_but(&mut admin_queue, &ADMIN_FOR_ALL);
     refuses_all_but(&mut io, &IO_OF_WRITERS);

@@ -208,6 +208,15 @@ pub fn set_retention(namespace: u32, retention: &Retention) -> Call {
     }
 }
 
+/// Locks how long versions are kept, for so many microseconds that the node runs.
+#[must_use]
+pub fn lock_retention(namespace: u32, for_us: u64) -> Call {
+    Call {
+        data: layout::lock_bytes(for_us),
+        ..set_feature(feature::RETENTION, namespace, 1)
+    }
+}
+
 /// Waits for an event.
 #[must_use]
 pub fn event() -> Call {

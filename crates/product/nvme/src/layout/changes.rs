@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::{flag, selector_numbers, selector_of};
-use crate::backend::{Change, Condition, Key, Retention, RollBack, Target, Write};
+use crate::backend::{Change, Condition, Kept, Key, Retention, RollBack, Target, Write};
 use crate::bytes::{pad_to, put_u16, put_u32, put_u64, take, u16_at, u32_at, u64_at};
 use crate::limits::{KEY_BYTES_MAX, ROWS_MAX};
 
@@ -14,6 +14,8 @@ const ROLL_BACK_BYTES: usize = 64;
 const LISTING_BYTES: usize = 32;
 /// Bytes of the retention feature.
 pub const RETENTION_BYTES: usize = 64;
+const LOCK_AT: usize = 24;
+const LESS_AT: usize = 32;
 
 fn is_key(length: usize) -> bool {
     (1..=KEY_BYTES_MAX).contains(&length)
@@ -205,22 +207,73 @@ pub fn listing_of(mut bytes: &[u8]) -> Option<ListingRequest> {
     })
 }
 
-/// The retention feature.
-#[must_use]
-pub fn retention_bytes(retention: &Retention) -> Vec<u8> {
-    let mut bytes = vec![0; RETENTION_BYTES];
-    put_u64(&mut bytes, 0, retention.min_age_us);
-    put_u64(&mut bytes, 8, retention.keep_deleted_us);
-    put_u32(&mut bytes, 16, retention.min_count);
-    bytes
+fn write_retention(bytes: &mut [u8], retention: &Retention) {
+    put_u64(bytes, 0, retention.min_age_us);
+    put_u64(bytes, 8, retention.keep_deleted_us);
+    put_u32(bytes, 16, retention.min_count);
 }
 
-/// The retention feature.
-#[must_use]
-pub fn retention_of(bytes: &[u8]) -> Option<Retention> {
-    (bytes.len() == RETENTION_BYTES).then(|| Retention {
+fn read_retention(bytes: &[u8]) -> Retention {
+    Retention {
         min_age_us: u64_at(bytes, 0),
         keep_deleted_us: u64_at(bytes, 8),
         min_count: u32_at(bytes, 16),
+    }
+}
+
+/// The retention feature, as it is set.
+#[must_use]
+pub fn retention_bytes(retention: &Retention) -> Vec<u8> {
+    let mut bytes = vec![0; RETENTION_BYTES];
+    write_retention(&mut bytes, retention);
+    bytes
+}
+
+/// The retention feature, as it is set.
+#[must_use]
+pub fn retention_of(bytes: &[u8]) -> Option<Retention> {
+    (bytes.len() == RETENTION_BYTES).then(|| read_retention(bytes))
+}
+
+/// The retention feature, as a lock of it is set.
+#[must_use]
+pub fn lock_bytes(for_us: u64) -> Vec<u8> {
+    let mut bytes = vec![0; RETENTION_BYTES];
+    put_u64(&mut bytes, LOCK_AT, for_us);
+    bytes
+}
+
+/// The retention feature, as a lock of it is set: for how many microseconds.
+#[must_use]
+pub fn lock_of(bytes: &[u8]) -> Option<u64> {
+    (bytes.len() == RETENTION_BYTES).then(|| u64_at(bytes, LOCK_AT))
+}
+
+/// The retention feature, as it is read.
+#[must_use]
+pub fn kept_bytes(kept: &Kept) -> Vec<u8> {
+    let mut bytes = retention_bytes(&kept.retention);
+    put_u64(&mut bytes, LOCK_AT, kept.locked_us);
+    if let Some((less, in_us)) = &kept.less {
+        put_u32(&mut bytes, 20, 1);
+        put_u64(&mut bytes, LESS_AT, *in_us);
+        write_retention(&mut bytes[LESS_AT + 8..], less);
+    }
+    bytes
+}
+
+/// The retention feature, as it is read.
+#[must_use]
+pub fn kept_of(bytes: &[u8]) -> Option<Kept> {
+    (bytes.len() == RETENTION_BYTES).then(|| {
+        let less = (
+            read_retention(&bytes[LESS_AT + 8..]),
+            u64_at(bytes, LESS_AT),
+        );
+        Kept {
+            retention: read_retention(bytes),
+            locked_us: u64_at(bytes, LOCK_AT),
+            less: (u32_at(bytes, 20) == 1).then_some(less),
+        }
     })
 }

@@ -6,16 +6,19 @@
 //!         only), damaged u64 48; of the cache of values: bytes u64 64, hits u64 72, misses u64 80; 96 bytes
 //! marks   generation u64 0, count u32 8; 64 bytes; rows: id u64 0, keys u64 8, target u64 16, namespace u32 24,
 //!         kind u8 28 (1 roll back, 2 dry run, 3 snapshot); 32 bytes
+//! damage  generation u64 0, count u32 8, bytes of all u64 16; 64 bytes; rows: address u64 0, namespace u32 8 (0: it is
+//!         not known whose), key length u16 12; 16 bytes, key, padded to 8
 //! ```
 
-use crate::backend::{Health, Mark, MarkKind};
-use crate::bytes::{put_u32, put_u64, take, u32_at, u64_at};
+use crate::backend::{Damage, Health, Mark, MarkKind};
+use crate::bytes::{pad_to, put_u16, put_u32, put_u64, take, u16_at, u32_at, u64_at};
 
 /// Bytes of a log's head.
 pub const LOG_HEAD_BYTES: usize = 64;
 /// Bytes of the log of status.
 pub const STATUS_BYTES: usize = 96;
 const MARK_BYTES: usize = 32;
+const DAMAGE_BYTES: usize = 16;
 
 /// The log of status.
 #[must_use]
@@ -113,4 +116,59 @@ pub fn marks_of(mut bytes: &[u8]) -> Option<(u64, Vec<Mark>)> {
         });
     }
     Some((u64_at(head, 0), marks))
+}
+
+/// The log of damage.
+#[must_use]
+pub fn damage_bytes(generation: u64, damage: &[Damage]) -> Vec<u8> {
+    let mut bytes = vec![0; LOG_HEAD_BYTES];
+    for row in damage {
+        let mut head = [0; DAMAGE_BYTES];
+        put_u64(&mut head, 0, row.address);
+        put_u32(&mut head, 8, row.namespace);
+        put_u16(
+            &mut head,
+            12,
+            u16::try_from(row.key.len()).unwrap_or(u16::MAX),
+        );
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(&row.key);
+        pad_to(&mut bytes, 8);
+    }
+    let length = bytes.len() as u64;
+    put_u64(&mut bytes, 0, generation);
+    put_u32(
+        &mut bytes,
+        8,
+        u32::try_from(damage.len()).unwrap_or(u32::MAX),
+    );
+    put_u64(&mut bytes, 16, length);
+    bytes
+}
+
+/// Bytes of the log of damage, by its head; none: that is no head.
+#[must_use]
+pub fn damage_len(head: &[u8]) -> Option<usize> {
+    let head = head.get(..LOG_HEAD_BYTES)?;
+    usize::try_from(u64_at(head, 16)).ok()
+}
+
+/// The log of damage: its generation and its rows. Pieces with different generations do not belong together.
+#[must_use]
+pub fn damage_of(mut bytes: &[u8]) -> Option<(u64, Vec<Damage>)> {
+    let rest = &mut bytes;
+    let head = take(rest, LOG_HEAD_BYTES)?;
+    let mut damage = Vec::new();
+    for _ in 0..u32_at(head, 8) {
+        let row = take(rest, DAMAGE_BYTES)?;
+        let length = usize::from(u16_at(row, 12));
+        let key = take(rest, length)?.to_vec();
+        take(rest, length.next_multiple_of(8) - length)?;
+        damage.push(Damage {
+            address: u64_at(row, 0),
+            namespace: u32_at(row, 8),
+            key,
+        });
+    }
+    Some((u64_at(head, 0), damage))
 }

@@ -15,7 +15,9 @@
 //!           n u32 4, target u64 8, unless u64 16; 64 bytes; prefix
 //! listing   moment u64 0 (0: now), changed since u64 8, prefix length u16 16, flags u16 18 (1 also what was deleted
 //!           since); 32 bytes; prefix
-//! retention min-age us u64 0, keep-deleted us u64 8, min-count u32 16; 64 bytes
+//! retention min-age us u64 0, keep-deleted us u64 8, min-count u32 16, flags u32 20 (1 less waits), locked us u64 24,
+//!           less: in us u64 32, min-age us u64 40, keep-deleted us u64 48, min-count u32 56; 64 bytes. Set: the first
+//!           three; with CDW11 1 the lock alone
 //! ```
 //!
 //! Every reader takes any bytes and says no to those that make no sense.

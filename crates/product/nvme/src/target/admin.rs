@@ -33,6 +33,8 @@ pub mod feature {
 const EVENTS_KNOWN: u32 = 1 | 1 << 8 | 1 << 31;
 /// Abort: nothing was aborted.
 const NOT_ABORTED: u64 = 1;
+/// Of the retention feature: it is locked, and otherwise stays.
+const LOCK: u32 = 1;
 const SAVE: u32 = 1 << 31;
 const SELECT: u32 = 7 << 8;
 
@@ -143,15 +145,15 @@ impl Connection {
                 }
             },
             feature::RETENTION => {
-                let Some(retention) = layout::retention_of(data) else {
+                let operation = match value {
+                    0 => layout::retention_of(data).map(Operation::SetRetention),
+                    LOCK => layout::lock_of(data).map(Operation::Lock),
+                    _ => return Status::INVALID_FIELD.into(),
+                };
+                let Some(operation) = operation else {
                     return Status::DATA_LENGTH.into();
                 };
-                for_namespace(
-                    controller,
-                    sqe,
-                    Role::Admin,
-                    Operation::SetRetention(retention),
-                )
+                for_namespace(controller, sqe, Role::Admin, operation)
             }
             _ => Status::INVALID_FIELD.into(),
         }

@@ -408,7 +408,7 @@ pub(super) fn reply(sqe: &Sqe, answer: Answer) -> Reply {
             cut: at,
         } => Reply::data(0, cut(layout::page_bytes(&rows, cursor, at))),
         // Logs and features are the admin queue's.
-        Answer::Health(_) | Answer::Marks(..) | Answer::Retention(_) => {
+        Answer::Health(_) | Answer::Marks(..) | Answer::Damage(..) | Answer::Retention(_) => {
             super::logs::reply(sqe, &answer)
         }
     }

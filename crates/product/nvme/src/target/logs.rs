@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Log pages. Each piece is cut from a page that is built for it, so a page that grows between two pieces shows by
-//! its generation (logs of discovery and of marks). Behind a page's end come zeros; a piece that begins there is
+//! its generation (logs of discovery, marks and damage). Behind a page's end come zeros; a piece that begins there is
 //! refused.
 
 use super::admin::for_namespace;
@@ -36,9 +36,11 @@ pub mod log {
     pub const STATUS: u8 = 0xc0;
     /// Ours: roll backs, dry runs and snapshots.
     pub const MARKS: u8 = 0xc1;
+    /// Ours: what the scrub has found damaged.
+    pub const DAMAGE: u8 = 0xc2;
 }
 
-const ALL: [u8; 8] = [
+const ALL: [u8; 9] = [
     log::SUPPORTED,
     log::ERRORS,
     log::HEALTH,
@@ -47,6 +49,7 @@ const ALL: [u8; 8] = [
     log::EFFECTS,
     log::STATUS,
     log::MARKS,
+    log::DAMAGE,
 ];
 /// In a page of effects: the command is there; it changes content.
 const SUPPORTED: u32 = 1;
@@ -109,10 +112,15 @@ pub(super) fn get(connection: &Connection, cx: &mut Context<'_>, sqe: &Sqe) -> O
         log::STATUS => {
             return general(controller.host.number, Operation::Log(Log::Status));
         }
-        log::MARKS if sqe.namespace() == 0 => return Status::INVALID_NAMESPACE.into(),
-        log::MARKS => {
-            let operation = Operation::Log(Log::Marks);
-            return for_namespace(controller, sqe, Role::Reader, operation);
+        log::MARKS | log::DAMAGE if sqe.namespace() == 0 => {
+            return Status::INVALID_NAMESPACE.into();
+        }
+        log::MARKS | log::DAMAGE => {
+            let log = match number {
+                log::MARKS => Log::Marks,
+                _ => Log::Damage,
+            };
+            return for_namespace(controller, sqe, Role::Reader, Operation::Log(log));
         }
         _ => return Status::INVALID_LOG.into(),
     };
@@ -156,8 +164,11 @@ pub(super) fn reply(sqe: &Sqe, answer: &Answer) -> Reply {
         Answer::Marks(generation, marks) if is_log => {
             cut(sqe, &layout::marks_bytes(*generation, marks))
         }
-        Answer::Retention(retention) if sqe.opcode() == admin::GET_FEATURES => {
-            Reply::data(0, layout::retention_bytes(retention))
+        Answer::Damage(generation, damage) if is_log => {
+            cut(sqe, &layout::damage_bytes(*generation, damage))
+        }
+        Answer::Retention(kept) if sqe.opcode() == admin::GET_FEATURES => {
+            Reply::data(0, layout::kept_bytes(kept))
         }
         _ => Reply::of(Status::INTERNAL),
     }

@@ -2,7 +2,9 @@
 //! The admin queue: what the controller is, features, events, logs, discovery, and who may do what.
 
 use erb_nvme::backend::Target as RollTo;
-use erb_nvme::backend::{Change, Condition, Key, Retention, RollBack, Selector, Write};
+use erb_nvme::backend::{
+    Change, Condition, Damage, Kept, Key, Retention, RollBack, Selector, Write,
+};
 use erb_nvme::client::calls;
 use erb_nvme::layout::{self, ListingRequest};
 use erb_nvme::status::Status;
@@ -417,8 +419,12 @@ fn a_writer_gets_none_of_what_others_may_do() {
     ] {
         assert_eq!(world.call(io, call).status, Status::DENIED);
     }
-    let shorter = calls::set_retention(1, &retention);
-    assert_eq!(world.call(admin, shorter).status, Status::DENIED);
+    for call in [
+        calls::set_retention(1, &retention),
+        calls::lock_retention(1, 1),
+    ] {
+        assert_eq!(world.call(admin, call).status, Status::DENIED);
+    }
     // Commands that nobody has: formats, firmware, queues by command, namespaces.
     for opcode in [
         0x00, 0x01, 0x04, 0x05, 0x0d, 0x10, 0x11, 0x15, 0x80, 0x81, 0x84, 0xc0,
@@ -436,6 +442,70 @@ fn a_writer_gets_none_of_what_others_may_do() {
         done,
         "nothing of it came to the store"
     );
+}
+
+#[test]
+fn retention_is_locked_by_an_admin_and_everybody_sees_for_how_long() {
+    let mut world = World::usual();
+    let (admin, _) = world.controller(ALICE);
+    let (reader, _) = world.controller(READER);
+    let kept = |world: &mut World, link| {
+        let found = world.call(link, calls::retention(1)).data;
+        layout::kept_of(&found).expect("retention")
+    };
+    let before = kept(&mut world, reader);
+    assert_eq!((before.locked_us, before.less), (0, None));
+    let lock = |us| calls::lock_retention(1, us);
+    assert_eq!(world.call(reader, lock(77)).status, Status::DENIED);
+    assert!(world.call(admin, lock(77)).status.is_ok());
+    let locked = kept(&mut world, reader);
+    assert_eq!(
+        locked,
+        Kept {
+            locked_us: 77,
+            ..before
+        },
+        "nothing else has changed"
+    );
+    let shorter = calls::set_retention(1, &before.retention);
+    assert_eq!(world.call(admin, shorter).status, Status::LOCKED);
+    let mut odd = lock(78);
+    odd.sqe = odd.sqe.with_word(11, 2);
+    assert_eq!(world.call(admin, odd).status, Status::INVALID_FIELD);
+}
+
+#[test]
+fn damage_is_told_with_its_keys_to_who_may_read_the_namespace() {
+    let mut world = World::usual();
+    let (admin, _) = world.controller(ALICE);
+    let read = |world: &mut World, namespace| {
+        world.call(admin, calls::log(log::DAMAGE, namespace, 1, 0, 4096))
+    };
+    let none = read(&mut world, 1).data;
+    assert_eq!(layout::damage_of(&none), Some((1, Vec::new())));
+    let rows = vec![
+        Damage {
+            address: 1 << 40,
+            namespace: 1,
+            key: vec![0xff; 1024],
+        },
+        Damage {
+            address: 4096,
+            namespace: 0,
+            key: Vec::new(),
+        },
+        Damage {
+            address: 77,
+            namespace: 1,
+            key: b"k".to_vec(),
+        },
+    ];
+    world.target.backend().damage = rows.clone();
+    let found = read(&mut world, 1).data;
+    assert_eq!(layout::damage_len(&found), Some(64 + 3 * 16 + 1024 + 8));
+    assert_eq!(layout::damage_of(&found), Some((1, rows)));
+    assert_eq!(read(&mut world, 0).status, Status::INVALID_NAMESPACE);
+    assert_eq!(read(&mut world, 9).status, Status::INVALID_NAMESPACE);
 }
 
 #[test]

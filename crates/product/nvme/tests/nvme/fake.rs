@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use erb_nvme::backend::{
-    Answer, Backend, Change, Condition, Head, Health, Key, Listed, Log, Mark, MarkKind, Operation,
-    Refused, Request, Retention, RollBack, Selector, Target, Ticket, Write,
+    Answer, Backend, Change, Condition, Damage, Head, Health, Kept, Key, Listed, Log, Mark,
+    MarkKind, Operation, Refused, Request, Retention, RollBack, Selector, Target, Ticket, Write,
 };
 use erb_nvme::layout;
 use sha2::{Digest, Sha256};
@@ -35,7 +35,9 @@ pub struct Fake {
     pub puts: BTreeMap<Vec<u8>, u32>,
     snapshots: BTreeSet<u64>,
     marks: Vec<Mark>,
-    retention: Retention,
+    kept: Kept,
+    /// What the log of damage has.
+    pub damage: Vec<Damage>,
     pub is_full: bool,
     pub trimmed_below: u64,
 }
@@ -52,11 +54,16 @@ impl Default for Fake {
             puts: BTreeMap::new(),
             snapshots: BTreeSet::new(),
             marks: Vec::new(),
-            retention: Retention {
-                min_age_us: 7,
-                keep_deleted_us: 30,
-                min_count: 1,
+            kept: Kept {
+                retention: Retention {
+                    min_age_us: 7,
+                    keep_deleted_us: 30,
+                    min_count: 1,
+                },
+                locked_us: 0,
+                less: None,
             },
+            damage: Vec::new(),
             is_full: false,
             trimmed_below: 0,
         }
@@ -372,9 +379,15 @@ impl Fake {
             Operation::Log(Log::Marks) => {
                 Ok(Answer::Marks(self.marks.len() as u64, self.marks.clone()))
             }
-            Operation::Retention => Ok(Answer::Retention(self.retention)),
+            Operation::Log(Log::Damage) => Ok(Answer::Damage(1, self.damage.clone())),
+            Operation::Retention => Ok(Answer::Retention(self.kept)),
+            Operation::Lock(for_us) => {
+                self.kept.locked_us = self.kept.locked_us.max(*for_us);
+                Ok(Answer::Done)
+            }
+            Operation::SetRetention(_) if self.kept.locked_us > 0 => Err(Refused::Locked),
             Operation::SetRetention(retention) => {
-                self.retention = *retention;
+                self.kept.retention = *retention;
                 Ok(Answer::Done)
             }
         }

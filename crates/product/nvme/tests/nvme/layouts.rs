@@ -109,7 +109,8 @@ proptest! {
         let _ = layout::batch_of(&bytes).map(|rows| prop_assert_rows(rows.len()));
         let _ = (layout::versions_of(&bytes), layout::page_of(&bytes), layout::list_of(&bytes));
         let _ = (layout::roll_back_of(&bytes), layout::listing_of(&bytes));
-        let _ = (layout::retention_of(&bytes), layout::health_of(&bytes));
+        let _ = (layout::retention_of(&bytes), layout::kept_of(&bytes), layout::health_of(&bytes));
+        let _ = (layout::damage_of(&bytes), layout::damage_len(&bytes), layout::lock_of(&bytes));
         let _ = (layout::marks_of(&bytes), layout::long_of(&bytes), layout::head_of(&bytes));
     }
 }
