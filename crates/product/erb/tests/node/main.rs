@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb node` and `erb kv` as they are typed, and a node that is killed under load.
 
+mod attackers;
 mod hosts;
+mod keep;
 mod transfer;
 
 use std::collections::BTreeMap;
@@ -24,7 +26,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-/// Kills of a node under load.
+/// Kills of a node under load, unless `ERB_KILLS` says otherwise.
 const KILLS: u64 = 20;
 /// Restarts, more than the store has segments.
 const RESTARTS: usize = 40;
@@ -375,8 +377,10 @@ fn write_until_killed(client: &mut Client, writer: u64, number: &mut u64, book: 
         } else {
             client.put(&key_of(writer, key), &value, None)
         };
-        let Ok(version) = done else {
-            return;
+        let version = match done {
+            Ok(version) => version,
+            Err(error) if error.status() == Some(Status::CAPACITY) => panic!("{error}"),
+            Err(_) => return,
         };
         for key in keys {
             let mut book = book.lock().expect("a book");
@@ -445,10 +449,13 @@ fn check_what_is_there(client: &mut Client, book: &Book, log: &Log) {
 #[test]
 fn a_node_that_is_killed_under_load_loses_nothing_and_takes_nothing_back() {
     let folder = folder();
-    let path = formatted(&folder, "1G", "2");
+    let kills = std::env::var("ERB_KILLS").ok();
+    let kills = kills.map_or(KILLS, |text| text.parse().expect("a number"));
+    let size = if kills > KILLS { "6G" } else { "1G" };
+    let path = formatted(&folder, size, "2");
     let (book, log) = (Book::default(), Log::default());
     let mut numbers = [0; WRITERS as usize];
-    for round in 0..KILLS {
+    for round in 0..kills {
         let node = Node::start(&path);
         check_what_is_there(&mut node.client(), &book, &log);
         thread::scope(|scope| {
@@ -468,8 +475,8 @@ fn a_node_that_is_killed_under_load_loses_nothing_and_takes_nothing_back() {
     let node = Node::start(&path);
     check_what_is_there(&mut node.client(), &book, &log);
     let written = log.lock().expect("a log").len();
-    println!("{written} acknowledged writes, {KILLS} kills");
-    assert!(written as u64 > KILLS, "the node was not under load");
+    println!("{written} acknowledged writes, {kills} kills");
+    assert!(written as u64 > kills, "the node was not under load");
 }
 
 /// Ticks of processor time that a process has used.

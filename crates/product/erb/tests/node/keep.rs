@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is kept, and where: growing, the lock of retention, snapshots that end, as they are typed.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use erb_kv::{Selector, Status};
+
+use super::{Node, erb, folder, formatted, refused, run, said};
+
+/// Bytes of a superblock's copy.
+const COPY: usize = 4096;
+
+#[test]
+fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
+    let folder = folder();
+    let path = formatted(&folder, "96M", "1");
+    let file = path.to_str().expect("text");
+    let node = Node::start(&path);
+    let mut client = node.client();
+    client.put(b"k", b"good", None).expect("put");
+    let fill = |client: &mut erb_kv::Client, most: u32| {
+        let puts = (0..most).map(|number| {
+            let key = format!("flood {}", number % 5);
+            client.put(key.as_bytes(), &vec![1; 512 << 10], None)
+        });
+        puts.map(|put| put.err().and_then(|error| error.status()))
+            .find(Option::is_some)
+            .flatten()
+    };
+    assert_eq!(fill(&mut client, 1000), Some(Status::CAPACITY));
+    let (code, error) = refused(&["node", "grow", file, "--size", "192M"]);
+    assert_eq!(code, 20, "a node has it: {error}");
+    drop(client);
+    node.kill();
+    for (size, why) in [
+        ("64M", "no segment more"),
+        ("96M", "no segment more"),
+        ("2T", "at most"),
+    ] {
+        let (code, error) = refused(&["node", "grow", file, "--size", size]);
+        assert_eq!(code, 10, "{error}");
+        assert!(error.contains(why), "{error}");
+    }
+    let length = || std::fs::metadata(&path).expect("it is there").len();
+    assert_eq!(length(), 96 << 20, "nothing was done");
+    let line = said(&["node", "grow", file, "--size", "192M", "--json"]);
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(line["store_bytes"], 192 << 20);
+    assert_eq!(length(), 192 << 20);
+    // A file that is larger than its store, without a size.
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.set_len(200 << 20))
+        .expect("it becomes larger");
+    said(&["node", "grow", file]);
+    let node = Node::start(&path);
+    let mut client = node.client();
+    assert_eq!(fill(&mut client, 100), None, "50 MiB and more");
+    let found = client.get(b"k", Selector::Head).expect("it is there");
+    assert_eq!(found.value, b"good");
+    assert!(client.get(b"flood 1", Selector::Back(1)).is_ok());
+    drop(client);
+    node.kill();
+    said(&["node", "check", file]);
+    // What is said is part of a command.
+    for words in [
+        &["node", "check", file][..],
+        &["node", "grow", file, "--size", "204M"],
+    ] {
+        let full = File::create("/dev/full").expect("it is there");
+        let output = erb(words).stdout(full).stderr(Stdio::piped()).output();
+        let output = output.expect("it runs");
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+    }
+}
+
+/// Trap 45.
+#[test]
+fn what_is_locked_becomes_no_less_whoever_asks_and_whatever_superblock_is_put_back() {
+    let folder = folder();
+    let path = formatted(&folder, "96M", "1");
+    let node = Node::start(&path);
+    let snapshot = said(&["kv", "snapshot", "take", &node.url]);
+    let snapshot = snapshot.trim().to_owned();
+    let file = OpenOptions::new().read(true).write(true).open(&path);
+    let file = file.expect("it is there");
+    let mut before = [0; COPY];
+    file.read_exact_at(&mut before, 0).expect("a superblock");
+    let lock = |url: &str, time: &str, words: &[&str]| {
+        run(&[&["kv", "retention", url, "--lock-for", time], words].concat())
+    };
+    let unasked = lock(&node.url, "30days", &[]).status.code();
+    assert_eq!(unasked, Some(2), "nobody is there to be asked");
+    assert!(lock(&node.url, "30days", &["--yes"]).status.success());
+    let is_locked = |url: &str| {
+        for words in [
+            &["kv", "retention", url, "--min-age", "1h"][..],
+            &["kv", "retention", url, "--keep-deleted", "8days"],
+            &["kv", "snapshot", "release", url, &snapshot],
+        ] {
+            let (code, error) = refused(words);
+            assert_eq!(code, 26, "{words:?}");
+            assert!(error.contains("locked"), "{error}");
+        }
+        let kept = said(&["kv", "retention", url, "--json"]);
+        let kept: serde_json::Value = serde_json::from_str(&kept).expect("JSON");
+        let days = kept["locked_us"].as_u64().expect("a number") / 86_400_000_000;
+        assert!((29..=30).contains(&days), "{kept}");
+    };
+    is_locked(&node.url);
+    // A shorter one shortens nothing, one for ever is refused, and more may be kept at any time.
+    assert!(lock(&node.url, "1s", &["--yes"]).status.success());
+    is_locked(&node.url);
+    assert!(!lock(&node.url, "11years", &["--yes"]).status.success());
+    said(&["kv", "retention", &node.url, "--min-age", "8days"]);
+    node.kill();
+    file.write_all_at(&before, 0).expect("it is put back");
+    file.sync_all().expect("durable");
+    let node = Node::start(&path);
+    is_locked(&node.url);
+    let status = said(&["node", "status", &node.url]);
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("locked for another "));
+    assert!(
+        line.is_some_and(|line| line.contains(" 29days ")),
+        "{status}"
+    );
+}
+
+#[test]
+fn a_snapshot_that_was_taken_for_a_time_ends_by_itself() {
+    let folder = folder();
+    let path = formatted(&folder, "96M", "1");
+    let node = Node::start(&path);
+    let list = || said(&["kv", "snapshot", "list", &node.url, "--json"]);
+    let mut client = node.client();
+    client.put(b"k", b"first", None).expect("put");
+    let kept = said(&["kv", "snapshot", "take", &node.url]);
+    client.put(b"k", b"second", None).expect("put");
+    let short = said(&["kv", "snapshot", "take", &node.url, "--for", "2s"]);
+    let lines = list();
+    assert!(
+        lines.contains(kept.trim()) && lines.contains(short.trim()),
+        "{lines}"
+    );
+    assert_eq!(lines.matches("ends_in_us").count(), 1, "{lines}");
+    let begun = Instant::now();
+    while list().contains(short.trim()) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", list());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(list().contains(kept.trim()), "the other one is held");
+    let (code, _) = refused(&["kv", "snapshot", "take", &node.url, "--for", "1ms"]);
+    assert_eq!(code, 2);
+    assert_eq!(
+        said(&["kv", "damaged", &node.url]),
+        "",
+        "the scrub has found nothing"
+    );
+}
