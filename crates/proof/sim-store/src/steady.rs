@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store on which one thing is done after the other, each to its end: for tests of one thing.
 
+use std::collections::BTreeMap;
+
 use erb_sim_disk::{CrashMode, Faults};
 use erb_store::control::{Outcome, Request};
-use erb_store::message::What;
+use erb_store::message::{Part, PartWhat, What};
 use erb_store::mistake::{Broken, Mistake};
 use erb_store::shard::{NotWritten, Shard, Writer, Written};
 use erb_store::space::{Account, Space};
@@ -226,7 +228,8 @@ impl Steady {
                 return outcome;
             }
         }
-        panic!("a request is not answered");
+        let failed = self.node.store.control.failed();
+        panic!("a request is not answered: {failed:?}");
     }
 
     /// What is kept.
@@ -430,6 +433,33 @@ impl Steady {
         let is_over = is_over.expect("the store opens");
         self.pass(1_000_000);
         is_over
+    }
+
+    /// Gives keys a value, all or none.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn batch(&mut self, names: &[&str], value: &[u8]) -> Outcome {
+        let mut by_shard: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
+        for name in names {
+            let shard = self.node.shard_of(key(name));
+            by_shard.entry(shard).or_default().push(Part {
+                namespace: key(name).namespace,
+                key: name.as_bytes().to_vec(),
+                what: PartWhat::Put(value.to_vec()),
+                condition: Condition::Any,
+                writer: 0,
+                expiry_ms: 0,
+                may_use_reserve: false,
+            });
+        }
+        self.request(Request::Batch(by_shard.into_iter().collect()))
+    }
+
+    /// Batches over shards that the control log still has.
+    #[must_use]
+    pub fn commits(&self) -> usize {
+        self.node.store.control.state().commits.len()
     }
 
     /// How much is free.

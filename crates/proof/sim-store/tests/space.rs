@@ -172,6 +172,30 @@ fn a_flood_is_refused_history_is_whole_and_roll_back_works() {
     assert_eq!(store.put("b", b"still full"), Err(Refused::NoSpace));
 }
 
+/// Trap 66.
+#[test]
+fn batches_over_shards_without_end_leave_the_control_log_bounded() {
+    let mut store = Steady::new(2, 160, settings(0, 1));
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    // An area of the control log is full behind some twenty of them.
+    for round in 0..300_u32 {
+        let mut tries = 0;
+        while let Err(refused) = store.batch(&names, &round.to_le_bytes()) {
+            // A shard waits for its next segment.
+            assert_eq!(refused, Refused::Busy, "{round}");
+            tries += 1;
+            assert!(tries < 10, "{round}");
+            store.pass(1000);
+        }
+        // A shard is done with a batch when the next one writes it down.
+        assert!(store.commits() <= 4, "{} behind {round}", store.commits());
+    }
+    store.crash(CrashMode::Power);
+    for name in names {
+        assert_eq!(store.value(name, HEAD).unwrap(), 299_u32.to_le_bytes());
+    }
+}
+
 /// A store that is full, with what it had before the flood.
 fn full() -> (Steady, Version) {
     let mut store = Steady::new(2, 40, settings(3600 * SECOND_US, 1));
