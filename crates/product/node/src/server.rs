@@ -59,7 +59,7 @@ pub enum Note {
     Hosts(usize),
     /// The file of hosts cannot be used, so those may connect who could before.
     HostsKept(Error),
-    /// Somebody has not proved himself; so many have not since that was told last.
+    /// Somebody has not proved himself, or is not listed; so many have failed since that was told last.
     Failed {
         /// From where the last of them came.
         from: IpAddr,
@@ -427,13 +427,22 @@ impl Server {
         }
     }
 
+    fn has_failed(&mut self, id: ConnectionId, why: String) {
+        if let Some(peer) = self.peers.get(&id) {
+            let count = self.failed.as_ref().map_or(0, |(_, _, count)| *count);
+            self.failed = Some((peer.from, why, count + 1));
+        }
+    }
+
     fn end_peers(&mut self) {
         let now_us = self.now_us();
         let over = self.target.over(now_us);
+        while let Some((id, nqn)) = self.target.unlisted() {
+            self.has_failed(id, format!("no host is listed as {}", nqn.escape_debug()));
+        }
         for (id, ended) in &over {
-            if let (Ended::Authentication(_), Some(peer)) = (ended, self.peers.get(id)) {
-                let count = self.failed.as_ref().map_or(0, |(_, _, count)| *count);
-                self.failed = Some((peer.from, ended.to_string(), count + 1));
+            if let Ended::Authentication(_) = ended {
+                self.has_failed(*id, ended.to_string());
             }
         }
         let over = over.into_iter().map(|(id, _)| id);

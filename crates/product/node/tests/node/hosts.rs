@@ -78,6 +78,9 @@ fn hosts_with_their_secrets_are_let_in_and_do_what_their_roles_say() {
         nameless,
         erb_kv::Error::NotLetIn(NotLetIn::Unknown)
     ));
+    // That is told, with the name, and others wait with it.
+    let is_unlisted = |why: &str| why.starts_with("no host is listed as nqn.2026-11.org.erb:host:");
+    node.await_note(|note| matches!(note, Note::Failed { why, .. } if is_unlisted(why)));
     assert_eq!(why_not(&node, &wrong(None)), Some(NotLetIn::NoSecret));
     let other = wrong(admin.secrets.clone());
     assert_eq!(why_not(&node, &other), Some(NotLetIn::Secret));

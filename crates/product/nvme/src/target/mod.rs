@@ -248,6 +248,11 @@ impl<B: Backend> Target<B> {
         over
     }
 
+    /// The next of the last connections whose host is not listed, with the name that it gave.
+    pub fn unlisted(&mut self) -> Option<(ConnectionId, String)> {
+        self.subsystem.take_unlisted()
+    }
+
     /// Something happened that hosts may wait for.
     pub fn happened(&mut self, event: Event) {
         self.subsystem.happened(event);

@@ -11,7 +11,7 @@
 //!    else those to whom something came, and those who wait for room when room comes back.
 //! 5. A fence is over when every controller that it ended has nothing in the backend.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::config::{Config, Host};
@@ -58,6 +58,8 @@ pub struct Subsystem {
     is_everybody: bool,
     /// Connections that have ended and are not closed.
     pub(super) over: BTreeSet<ConnectionId>,
+    /// Connections of hosts that are not listed, and the names that they gave: the last ones.
+    unlisted: VecDeque<(ConnectionId, String)>,
 }
 
 impl std::fmt::Debug for Subsystem {
@@ -69,7 +71,22 @@ impl std::fmt::Debug for Subsystem {
     }
 }
 
+/// Hosts that are not listed, and that nobody has asked for yet: so many are kept.
+const UNLISTED_MAX: usize = 16;
+
 impl Subsystem {
+    /// A host that is not listed wanted to connect.
+    pub(super) fn note_unlisted(&mut self, id: ConnectionId, nqn: &str) {
+        if self.unlisted.len() >= UNLISTED_MAX {
+            self.unlisted.pop_front();
+        }
+        self.unlisted.push_back((id, nqn.to_owned()));
+    }
+
+    pub(super) fn take_unlisted(&mut self) -> Option<(ConnectionId, String)> {
+        self.unlisted.pop_front()
+    }
+
     pub(super) fn new(config: Config, random: Box<dyn Random + Send>) -> Self {
         Self {
             config,
@@ -88,6 +105,7 @@ impl Subsystem {
             hungry: BTreeSet::new(),
             is_everybody: false,
             over: BTreeSet::new(),
+            unlisted: VecDeque::new(),
         }
     }
 
