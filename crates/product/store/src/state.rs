@@ -473,10 +473,8 @@ mod tests {
             target: crate::rows::Target::Moment(at),
             unless_written_since: Some(at),
         };
-        let sample = Sample {
-            run_us: 1,
-            version: at,
-        };
+        let (run_us, version) = (1, at);
+        let sample = Sample { run_us, version };
         let mut entries = State::new(&layout(), Settings::NEW).entries();
         entries.extend(vec![Entry::Sample(sample); SAMPLES_MAX]);
         entries.extend(vec![

@@ -194,13 +194,8 @@ impl Connection {
         let (host, asks) = if is_discovery {
             (super::discovery::host(nqn), false)
         } else {
-            match cx.subsystem.config.host(nqn, self.is_loopback) {
-                Some(found) => found,
-                None => {
-                    cx.subsystem.note_unlisted(self.id, nqn);
-                    return Err((Status::CONNECT_HOST, 0));
-                }
-            }
+            let found = cx.subsystem.listed(self.id, nqn, self.is_loopback);
+            found.ok_or((Status::CONNECT_HOST, 0))?
         };
         let mut host_id = [0; 16];
         host_id.copy_from_slice(&data[connect_field::HOST_ID..connect_field::HOST_ID + 16]);

@@ -75,12 +75,21 @@ impl std::fmt::Debug for Subsystem {
 const UNLISTED_MAX: usize = 16;
 
 impl Subsystem {
-    /// A host that is not listed wanted to connect.
-    pub(super) fn note_unlisted(&mut self, id: ConnectionId, nqn: &str) {
-        if self.unlisted.len() >= UNLISTED_MAX {
-            self.unlisted.pop_front();
+    /// The host that wants to connect, and whether proof is asked of it. One that is not listed is remembered.
+    pub(super) fn listed(
+        &mut self,
+        id: ConnectionId,
+        nqn: &str,
+        is_loopback: bool,
+    ) -> Option<(Arc<Host>, bool)> {
+        let found = self.config.host(nqn, is_loopback);
+        if found.is_none() {
+            if self.unlisted.len() >= UNLISTED_MAX {
+                self.unlisted.pop_front();
+            }
+            self.unlisted.push_back((id, nqn.to_owned()));
         }
-        self.unlisted.push_back((id, nqn.to_owned()));
+        found
     }
 
     pub(super) fn take_unlisted(&mut self) -> Option<(ConnectionId, String)> {
