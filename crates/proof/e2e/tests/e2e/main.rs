@@ -28,6 +28,7 @@ mod master;
 mod metrics;
 mod mixed;
 mod node;
+mod order;
 mod other_end;
 mod other_machine;
 mod pipelines;

@@ -16,6 +16,7 @@ mod link;
 mod live;
 mod more;
 mod odd;
+mod order;
 mod refusals;
 mod scanners;
 mod splice;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What comes behind something that was answered in Redis's place waits until that is drained. Nobody
+//! answers writes yet: the test gives LSNs and drains them.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use erb_check::history::{self, HistoryArgs};
+use erb_check::shadow::{self, ShadowArgs};
+use erb_daemon::RunDir;
+use erb_datapath::Datapath;
+use erb_e2e::calls::{get, set};
+use erb_e2e::lab::{TestLab, arguments, scaled};
+use erb_lab::End;
+
+/// How long what is answered is not drained, while something waits for it.
+const BEHIND: Duration = Duration::from_millis(60);
+/// Longest of that under load, and between two such times.
+const BEHIND_US: u64 = 3_000;
+const APART_US: u64 = 40_000;
+
+fn path_of(run_dir: &Path) -> Datapath {
+    let pins = RunDir::new(run_dir).pins();
+    Datapath::open(&pins, 0).expect("the boost's maps")
+}
+
+/// Runs `work` while LSNs are given and drained.
+fn absorbing<T>(run_dir: &Path, work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    scope(|threads| {
+        threads.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(7);
+            let mut nap = |most| sleep(Duration::from_micros(random.u64(..most)));
+            let path = path_of(run_dir);
+            let control = path.control();
+            while !done.load(Ordering::Relaxed) {
+                control.give_lsns(control.lsn() + 3);
+                nap(BEHIND_US);
+                control.set_drained(control.lsn() - 1);
+                nap(BEHIND_US);
+                control.set_drained(control.lsn());
+                nap(APART_US);
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+#[test]
+fn what_waits_for_a_drain_arrives_whole_and_in_order() {
+    let mut lab = TestLab::boosted_with("order", &[]);
+    let run_dir = lab.run_dir().to_path_buf();
+    let path = path_of(&run_dir);
+    let control = path.control();
+    let (mut client, mut other) = (lab.client(), lab.client());
+    set(&mut client, "k", "before");
+    lab.heat(&mut other, "k");
+    let before = lab.counters();
+    control.give_lsns(control.lsn() + 1);
+    scope(|threads| {
+        let began = Instant::now();
+        let writer = threads.spawn(move || {
+            set(&mut client, "k", "behind");
+            began.elapsed()
+        });
+        sleep(BEHIND);
+        control.set_drained(control.lsn());
+        let took = writer.join().expect("the writer");
+        assert!(took >= BEHIND, "it passed behind {took:?}");
+    });
+    assert!(lab.counters().since(&before, "HELD") > 0);
+    assert_eq!(get(&mut other, "k").as_deref(), Some("behind"));
+
+    // All that clients see under load and loss is what Redis alone shows, but later.
+    lab.link("loss=0.5% dup=0.5% reorder=1% delay=200us");
+    let (target, plain) = (lab.address(), lab.plain_redis());
+    let seconds = scaled(5, 60);
+    let words = format!("--target {target} --shadow {plain} --seconds {seconds} --conns 16");
+    let report = absorbing(&run_dir, || {
+        lab.inside(End::Client, || {
+            shadow::execute(&arguments::<ShadowArgs>(&words)).expect("shadow")
+        })
+    });
+    assert!(report.passed, "{report:#?}");
+    let ops = scaled(4_000, 100_000);
+    let words = format!("--target {target} --ops {ops} --conns 16 --keys 8");
+    let report = absorbing(&run_dir, || {
+        lab.inside(End::Client, || {
+            history::execute(&arguments::<HistoryArgs>(&words)).expect("history")
+        })
+    });
+    assert!(report.passed, "{report:#?}");
+    let counters = lab.assert_settled();
+    for counter in ["HELD", "HELD_AGAIN"] {
+        assert!(counters.since(&before, counter) > 10, "{counter}");
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What comes behind something that was answered in Redis's place and is not drained (bpf/splice/order.h).
+
+use erb_packets::fixture::{self, Bench};
+use erb_packets::frame::Segment;
+use erb_packets::row::moved;
+use erb_packets::scene::{META_TRANSLATED, Scene, TCX_DROP, V4, V4_VLAN, V6, XDP_DROP, XDP_PASS};
+
+use crate::{GET_KEY, SET_OTHER, fast, spliced};
+
+const GET_NONE: &[u8] = b"*2\r\n$3\r\nGET\r\n$4\r\nnone\r\n";
+
+/// Something is answered, and not drained.
+fn absorb(bench: &Bench) {
+    let control = bench.dp.control();
+    control.give_lsns(control.lsn() + 1);
+}
+
+fn drain(bench: &Bench) {
+    let control = bench.dp.control();
+    control.set_drained(control.lsn());
+}
+
+/// What XDP says to a segment, and what it counts.
+fn xdp(scene: &Scene, segment: &Segment) -> (u32, Vec<(&'static str, u64)>) {
+    let before = scene.bench.stats();
+    let outcome = scene.xdp(&segment.bytes());
+    let mut counted = moved(&before, &scene.bench.stats());
+    counted.retain(|name, _| !name.starts_with("EGRESS_"));
+    (outcome.verdict, counted.into_iter().collect())
+}
+
+#[test]
+fn a_write_and_a_miss_wait_until_all_is_drained() {
+    for shape in [V4, V4_VLAN, V6] {
+        fixture::with(move |bench| {
+            for (begin, request) in [
+                (fast as fn(&mut Scene), SET_OTHER),
+                (spliced, SET_OTHER),
+                (fast, GET_NONE),
+            ] {
+                let mut scene = Scene::connect(bench, shape);
+                begin(&mut scene);
+                absorb(scene.bench);
+                let segment = scene.segment(request);
+                let (verdict, counted) = xdp(&scene, &segment);
+                assert_eq!(verdict, XDP_DROP, "{counted:?}");
+                assert!(counted.contains(&("HELD", 1)), "{counted:?}");
+                // It counts as if it had gone up.
+                let entry = scene.entry().expect("tracked");
+                assert_eq!(entry.requests, entry.replies + 1);
+                assert_eq!(entry.waits_for, scene.bench.dp.control().lsn());
+                assert_eq!(xdp(&scene, &segment), (XDP_DROP, vec![("HELD_AGAIN", 1)]));
+                let before = scene.bench.stats();
+                let outcome = scene.ingress(&segment.bytes(), 0);
+                let counted = moved(&before, &scene.bench.stats());
+                assert_eq!(outcome.verdict, TCX_DROP);
+                assert_eq!(counted.get("HELD_AGAIN"), Some(&1), "{counted:?}");
+                // What is answered later holds nothing that waits.
+                drain(scene.bench);
+                absorb(scene.bench);
+                let outcome = scene.up(&segment);
+                assert_eq!(
+                    (outcome.verdict, outcome.meta),
+                    (XDP_PASS, Some(META_TRANSLATED))
+                );
+                scene.read_request(request);
+                drain(scene.bench);
+                scene.reply(b"+OK\r\n");
+                scene.acknowledge();
+                let entry = scene.entry().expect("tracked");
+                assert_eq!(entry.requests, entry.replies);
+            }
+        });
+    }
+}
+
+#[test]
+fn what_has_no_bytes_passes_and_hits_are_answered_meanwhile() {
+    fixture::with(|bench| {
+        let mut scene = Scene::connect(bench, V4);
+        spliced(&mut scene);
+        scene.bench.fill(b"key", b"value", 0);
+        absorb(scene.bench);
+        let hit = scene.segment(GET_KEY);
+        let (_, counted) = xdp(&scene, &hit);
+        assert!(counted.contains(&("FAST_GET", 1)), "{counted:?}");
+        drain(scene.bench);
+    });
+    fixture::with(|bench| {
+        let mut scene = Scene::connect(bench, V4);
+        scene.make_answered();
+        absorb(scene.bench);
+        let set = scene.segment(SET_OTHER);
+        let ack_up_ns = scene.entry().expect("tracked").ack_up_ns;
+        assert_eq!(xdp(&scene, &set).0, XDP_DROP);
+        assert_eq!(
+            scene.entry().expect("tracked").ack_up_ns,
+            ack_up_ns,
+            "the kernel has no acknowledgement of it"
+        );
+        let ack = scene.segment(b"");
+        assert_eq!(xdp(&scene, &ack).0, XDP_PASS);
+        drain(scene.bench);
+    });
+}
+
+#[test]
+fn payload_that_nobody_counts_waits_for_all() {
+    fixture::with(|bench| {
+        let share = bench.dp.control().client_conns_max();
+        bench.dp.control().set_client_conns_max(0);
+        let mut scene = Scene::connect(bench, V4);
+        absorb(scene.bench);
+        let set = scene.segment(SET_OTHER);
+        let (verdict, counted) = xdp(&scene, &set);
+        assert_eq!(verdict, XDP_DROP, "{counted:?}");
+        assert!(counted.contains(&("HELD_UNSEEN", 1)), "{counted:?}");
+        drain(scene.bench);
+        let (verdict, counted) = xdp(&scene, &set);
+        assert_eq!(verdict, XDP_PASS, "{counted:?}");
+        assert!(scene.entry().is_none());
+        scene.bench.dp.control().set_client_conns_max(share);
+    });
+}
