@@ -10,50 +10,21 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use erb_sim_disk::Faults;
-use erb_sim_store::crash::{Plan, crash};
+use erb_sim_store::crash::crash;
+use erb_sim_store::plan::{Plan, STEPS};
 
 const OPERATIONS: u64 = 100_000_000;
-const STEPS: u32 = 3000;
 /// It says how far it has come after so many histories.
 const TOLD: u64 = 1000;
-
-const FAULTS: Faults = Faults {
-    writes_fail: 3000,
-    writes_astray: 0,
-    writes_lost: 0,
-    reads_fail: 20_000,
-    flushes_fail: 20_000,
-    writes_slow: 150_000,
-};
 
 /// Three kinds in turn: crashes by chance; a loss of power at one step of a short history; a long one without crashes,
 /// in which segments are used again and again.
 fn plan(seed: u64) -> Plan {
-    let calm = Faults {
-        writes_fail: 0,
-        ..FAULTS
-    };
     let step = u32::try_from(seed % u64::from(STEPS)).expect("fewer steps than that");
     match seed % 3 {
-        0 => Plan {
-            steps: STEPS,
-            crash_at: None,
-            faults: FAULTS,
-            is_calm: false,
-        },
-        1 => Plan {
-            steps: STEPS,
-            crash_at: Some(step),
-            faults: calm,
-            is_calm: false,
-        },
-        _ => Plan {
-            steps: 3 * STEPS,
-            crash_at: None,
-            faults: calm,
-            is_calm: true,
-        },
+        0 => Plan::LONG,
+        1 => Plan::LONG.stopped_at(step),
+        _ => Plan::CALM,
     }
 }
 

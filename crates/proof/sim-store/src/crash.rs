@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use erb_sim_disk::{CrashMode, Faults};
+use erb_sim_disk::CrashMode;
 use erb_store::control::Outcome;
 use erb_store::message::What;
 use erb_store::mistake::{Broken, Mistake};
@@ -27,6 +27,7 @@ use fastrand::Rng;
 use crate::judge::{Judgement, key_of, same};
 use crate::node::Node;
 use crate::oracle::{self, NEVER, Oracle, Past};
+use crate::plan::Plan;
 use crate::values::Read;
 
 pub(crate) const KEYS: u32 = 6;
@@ -68,19 +69,6 @@ pub(crate) struct Snapshot {
     pub(crate) moment: Version,
     /// It is held until the retention clock has run so long.
     pub(crate) until_us: u64,
-}
-
-/// When a history ends, and what happens to it.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// Steps of it.
-    pub steps: u32,
-    /// A loss of power at this step, before all others that chance brings; none: chance alone.
-    pub crash_at: Option<u32>,
-    /// What the disk does.
-    pub faults: Faults,
-    /// Nothing stops it before its end.
-    pub is_calm: bool,
 }
 
 /// What a history has met.

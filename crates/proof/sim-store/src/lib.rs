@@ -22,6 +22,7 @@ pub mod judge;
 pub mod model;
 mod node;
 pub mod oracle;
+pub mod plan;
 mod play;
 pub mod steady;
 mod survivors;

@@ -3,46 +3,17 @@
 
 use std::panic;
 
-use erb_sim_disk::Faults;
 use erb_sim_store::amount;
-use erb_sim_store::crash::{Met, Plan, crash};
+use erb_sim_store::crash::{Met, crash};
+use erb_sim_store::plan::Plan;
 use erb_store::mistake::{
     CACHE_MISTAKES, EXPIRY_MISTAKES, LOG_MISTAKES, Mistake, SPACE_MISTAKES, STORE_MISTAKES,
 };
 
-const STEPS: u32 = 3000;
 /// Steps of a history that is stopped at every one.
 const SHORT_STEPS: u32 = 400;
 /// Histories within which a mistake must be found.
 const HISTORIES_PER_MISTAKE: u64 = 2000;
-
-/// What a store has to live with.
-const FAULTS: Faults = Faults {
-    writes_fail: 3000,
-    writes_astray: 0,
-    writes_lost: 0,
-    reads_fail: 20_000,
-    flushes_fail: 20_000,
-    writes_slow: 150_000,
-};
-
-const LONG: Plan = Plan {
-    steps: STEPS,
-    crash_at: None,
-    faults: FAULTS,
-    is_calm: false,
-};
-
-/// So long that segments are used again while reads of them are under way.
-const CALM: Plan = Plan {
-    steps: 3 * STEPS,
-    crash_at: None,
-    faults: Faults {
-        writes_fail: 0,
-        ..FAULTS
-    },
-    is_calm: true,
-};
 
 fn no_error(result: Result<Met, String>) -> Met {
     result.unwrap_or_else(|difference| panic!("{difference}"))
@@ -52,7 +23,7 @@ fn no_error(result: Result<Met, String>) -> Met {
 fn nothing_acknowledged_is_lost_by_crashes_and_failed_writes() {
     let mut met = Met::default();
     for seed in 0..amount(300, 20_000) {
-        let one = no_error(crash(seed, &LONG, None));
+        let one = no_error(crash(seed, &Plan::LONG, None));
         met.copied += one.copied;
         met.scrubbed += one.scrubbed;
         met.reused += one.reused;
@@ -69,7 +40,7 @@ fn nothing_acknowledged_is_lost_by_crashes_and_failed_writes() {
 #[test]
 fn nothing_is_lost_while_space_is_used_again_and_again() {
     for seed in 0..amount(60, 5000) {
-        no_error(crash(seed, &CALM, None));
+        no_error(crash(seed, &Plan::CALM, None));
     }
 }
 
@@ -79,12 +50,7 @@ fn nothing_acknowledged_is_lost_wherever_power_goes() {
         for step in 0..SHORT_STEPS {
             let plan = Plan {
                 steps: SHORT_STEPS,
-                crash_at: Some(step),
-                faults: Faults {
-                    writes_fail: 0,
-                    ..FAULTS
-                },
-                is_calm: false,
+                ..Plan::LONG.stopped_at(step)
             };
             no_error(crash(seed, &plan, None));
         }
@@ -103,7 +69,11 @@ fn every_mistake_of_the_store_is_found() {
     let of_snapshots = [Mistake::SnapshotEndsAtOnce, Mistake::SnapshotEndsAll];
     for mistake in all.chain(of_snapshots).chain(of_cache) {
         let found_with = |seed| {
-            let plan = if seed % 2 == 0 { &LONG } else { &CALM };
+            let plan = if seed % 2 == 0 {
+                &Plan::LONG
+            } else {
+                &Plan::CALM
+            };
             let judged = panic::catch_unwind(|| crash(seed, plan, Some(mistake)));
             // Invariants that the engine asserts are checks too.
             judged

@@ -64,6 +64,11 @@ fn by_design(row: &Row, facts: &Facts) -> Option<String> {
             "ERB looks for the key, then counts and translates both ways: {}",
             added(row)
         )),
+        Figure::PerSecond | Figure::ServerTime if facts.hits < COUNTS && writes => Some(
+            "ERB has stepped aside: writes cost more than answers would save; it still reads and counts all on \
+             their way"
+                .to_owned(),
+        ),
         _ if facts.hits < COUNTS => {
             Some("these GETs are all Redis's; ERB reads and counts them on their way".to_owned())
         }
@@ -171,6 +176,15 @@ mod tests {
                 SLOWER,
                 HALF_WRITES,
                 "reports each write",
+            ),
+            (
+                Figure::ServerTime,
+                SLOWER,
+                Facts {
+                    hits: 0.0,
+                    ..HALF_WRITES
+                },
+                "has stepped aside",
             ),
         ] {
             let reason = reason(figure, both, facts).expect(said);
