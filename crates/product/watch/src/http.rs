@@ -4,7 +4,7 @@
 //! # Invariants
 //! 1. Whoever drives the data path never waits for a reader: it only answers a request for the
 //!    status, at most once in [`FRESH`].
-//! 2. Reading changes nothing: GET and HEAD alone, and the thread has no capabilities.
+//! 2. Reading changes nothing: GET and HEAD alone. The thread has no capabilities, and a low priority.
 //! 3. Bounded: [`CONNECTIONS_MAX`] connections of [`LIFE_MAX`] each, heads of [`HEAD_BYTES_MAX`].
 //!    A new connection takes the oldest one's place, so who only connects keeps nobody out.
 //! 4. Beyond loopback a token is needed. On loopback without one a request names an address or
@@ -45,6 +45,9 @@ pub const HEAD_BYTES_MAX: usize = 8192;
 pub const FRESH: Duration = Duration::from_millis(250);
 /// Shortest token: what is shorter can be tried out.
 pub const TOKEN_BYTES_MIN: usize = 16;
+
+/// Priority of the thread, as nice(1) counts.
+const NICE: libc::c_int = 10;
 
 /// Between tries to take an address that the daemon before still has.
 const TAKE_AGAIN: Duration = Duration::from_millis(100);
@@ -147,7 +150,7 @@ impl Endpoint {
         let asked = Arc::new(Asked {
             token: self.token.clone(),
             status: Box::new(status),
-            last: Mutex::new(None),
+            last: Arc::new(Mutex::new(None)),
         });
         std::thread::Builder::new()
             .name("erb-watch".to_owned())
@@ -159,6 +162,7 @@ impl Endpoint {
                         );
                     }
                 }
+                give_way();
                 runtime.block_on(accept(self, asked));
             })?;
         Ok(())
@@ -199,26 +203,30 @@ type Told = (Instant, Result<Arc<Status>, String>);
 struct Asked {
     token: Option<Vec<u8>>,
     status: Box<dyn Fn() -> Result<Status, String> + Send + Sync>,
-    last: Mutex<Option<Told>>,
+    last: Arc<Mutex<Option<Told>>>,
 }
 
 impl Asked {
     /// The status, not older than [`FRESH`].
     async fn status(self: &Arc<Self>) -> Result<Arc<Status>, String> {
         // Whoever comes meanwhile waits here, and takes the same.
-        let mut last = self.last.lock().await;
+        let mut last = Arc::clone(&self.last).lock_owned().await;
         let fresh = last.as_ref().filter(|(when, _)| when.elapsed() < FRESH);
         if let Some((_, told)) = fresh {
             return told.clone();
         }
         let when = Instant::now();
         let asked = Arc::clone(self);
-        let told = tokio::task::spawn_blocking(move || (asked.status)()).await;
-        let told = told
-            .unwrap_or_else(|error| Err(error.to_string()))
-            .map(Arc::new);
-        *last = Some((when, told.clone()));
-        told
+        // A task of its own: whoever asked may lose his place meanwhile, and the next one must not ask again.
+        let asking = tokio::spawn(async move {
+            let told = tokio::task::spawn_blocking(move || (asked.status)()).await;
+            let told = told
+                .unwrap_or_else(|error| Err(error.to_string()))
+                .map(Arc::new);
+            *last = Some((when, told.clone()));
+            told
+        });
+        asking.await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Whether this request may be answered; else what is said instead.
@@ -332,6 +340,16 @@ impl Answer {
             put(WWW_AUTHENTICATE, "Bearer");
         }
         response
+    }
+}
+
+/// Whoever asks again and again takes processor time from nobody who works.
+fn give_way() {
+    // SAFETY: no memory is involved; 0 is the calling thread (setpriority(2), "C library/kernel differences").
+    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    if done != 0 {
+        let error = io::Error::last_os_error();
+        tracing::warn!("the thread that serves metrics keeps its priority: {error}");
     }
 }
 

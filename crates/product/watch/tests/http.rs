@@ -110,6 +110,32 @@ fn the_status_is_asked_for_once_in_a_while_however_many_read() {
     );
 }
 
+/// Each of these asks, and is gone before it is told.
+#[test]
+fn who_asks_and_goes_does_not_make_the_daemon_be_asked_more_often() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let endpoint = Endpoint::bind(LOOPBACK.parse().unwrap(), None).unwrap();
+    let address = endpoint.address();
+    endpoint
+        .serve(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(Status::default())
+        })
+        .unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let begin = Instant::now();
+    for _ in 0..20 * CONNECTIONS_MAX {
+        let _ = connect(address).write_all(request.as_bytes());
+    }
+    assert_eq!(code(&get(address, "/metrics", "")), "200");
+    std::thread::sleep(FRESH);
+    let most = begin.elapsed().as_millis() / FRESH.as_millis() + 1;
+    let asked = u128::from(asked.load(Ordering::Relaxed));
+    assert!(asked <= most, "asked {asked} times, {most} at most");
+}
+
 #[test]
 fn nothing_but_reading_is_possible() {
     let served = served(None);
