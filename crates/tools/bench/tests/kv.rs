@@ -42,7 +42,7 @@ fn a_tiny_run_of_the_papers_experiments_has_all_rows_and_their_bars() {
         "100 keys of 8 KiB rolled back, durable, p99",
         "10 keys of 8 KiB rolled back, durable, p50",
         "4 keys over 1,000 versions rolled back, durable, p50",
-        "first get behind a roll back, NVMe/TCP, p50, over the second",
+        "first get behind a roll back, NVMe/TCP, p50, over one of a key that was not rolled back",
         "100 restores, 128 waiting, in process",
     ] {
         let mut rows = report.rows.iter().filter(|row| row.what == what);
