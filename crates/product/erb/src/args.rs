@@ -320,7 +320,7 @@ pub struct BoostArgs {
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
     /// File whose first line readers of metrics have to show (`Authorization: Bearer`); 16 bytes or
-    /// more, readable by its owner alone.
+    /// more, readable by its owner and group alone.
     #[arg(long, value_name = "FILE", value_parser = absolute(), requires = "metrics")]
     pub metrics_token_file: Option<PathBuf>,
     /// Folder with other objects to load than the built-in ones; they must be built from the same

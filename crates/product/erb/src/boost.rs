@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{BoostArgs, Tier};
 use crate::exit;
-use crate::show::say;
+use crate::show::mention;
 
 /// Attaching, the first state of Redis and the pause before connections are admitted take about
 /// 0.3 s; a Redis that must not be answered for is not waited for longer than this.
@@ -52,8 +52,8 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
     }
     match serde_json::from_str(&line) {
         Ok(Announcement::Started { report, run_dir }) => {
-            say(&report);
-            say(&format!("{}\n", wait_until_serving(&RunDir::new(&run_dir))));
+            mention(&report);
+            mention(&format!("{}\n", wait_until_serving(&RunDir::new(&run_dir))));
             Ok(ExitCode::SUCCESS)
         }
         Ok(Announcement::Failed { error, code }) => {
@@ -178,7 +178,7 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
         log_to(log)?;
     }
     drop_privileges()?;
-    say(&report);
+    mention(&report);
     Ok(())
 }
 

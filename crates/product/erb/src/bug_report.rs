@@ -157,22 +157,27 @@ impl Names {
         hidden + rest
     }
 
-    /// A word that may be an address, with a port or a full stop behind it.
+    /// A word that may be an address, with a port, or with what is not its own around it: the bracket before a
+    /// zone, a colon or a full stop.
     fn word(&mut self, word: &str) -> String {
-        let bare = word.trim_end_matches(['.', ':']);
-        let end = &word[bare.len()..];
-        if let Ok(address) = bare.parse::<SocketAddr>() {
-            return format!("{}:{}{end}", self.name(address.ip()), address.port());
+        if let Ok(address) = word.parse::<SocketAddr>() {
+            return format!("{}:{}", self.name(address.ip()), address.port());
         }
-        let inner = bare
-            .strip_prefix('[')
-            .and_then(|it| it.strip_suffix(']'))
-            .unwrap_or(bare);
-        // "::" and single numbers are no addresses of anybody.
-        match inner.parse::<IpAddr>() {
-            Ok(address) => self.name(address) + end,
-            Err(_) => word.to_owned(),
+        let around = |c: char| matches!(c, '[' | ']' | '.' | ':');
+        let ends = |of: &str| [of.trim_end_matches(around).len(), of.len()];
+        let begins = |of: &str| [0, of.len() - of.trim_start_matches(around).len()];
+        for begin in begins(word) {
+            for end in ends(word) {
+                let inner = word.get(begin..end).unwrap_or_default();
+                let named = match (inner.parse::<SocketAddr>(), inner.parse::<IpAddr>()) {
+                    (Ok(address), _) => format!("{}:{}", self.name(address.ip()), address.port()),
+                    (_, Ok(address)) => self.name(address),
+                    _ => continue,
+                };
+                return format!("{}{named}{}", &word[..begin], &word[end..]);
+            }
         }
+        word.to_owned()
     }
 
     fn name(&mut self, address: IpAddr) -> String {
@@ -209,6 +214,12 @@ mod tests {
                 "Redis 7.0.15, 12:30:01, build ee9d004626f719f6",
             ),
             ("{\"addr\":\"192.168.1.7\"}", "{\"addr\":\"address-4\"}"),
+            ("[fe80::77%s0]:6379", "[address-5%s0]:6379"),
+            (
+                "fe80::77%eth0.100 user:10.0.0.2@h",
+                "address-5%eth0.100 user:address-1@h",
+            ),
+            ("[fd00::1]", "[address-2]"),
             ("", ""),
         ] {
             assert_eq!(names.hidden(text), hidden);

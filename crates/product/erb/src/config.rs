@@ -8,18 +8,19 @@
 //! 1. What is typed wins over the file, an option as a whole: one `--dev` replaces all of the file's.
 //! 2. What the file says is an option of `erb boost` that is shown, with a value of its kind, or an error with
 //!    file and line.
-//! 3. A file that others may write is refused: it decides what root does.
+//! 3. A file that others may write, or that is another user's, is refused: it decides what root does.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Subcommand};
 use erb_daemon::{Error, Result};
+use nix::fcntl::OFlag;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -124,10 +125,22 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
 
 fn read(file: &Path) -> Result<String> {
     let bad = |why: String| Error::Usage(format!("{}: {why}", file.display()));
-    let opened = File::open(file).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    // A pipe without writer must not stop anybody.
+    let opened = File::options()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(file)
+        .map_err(|error| bad(format!("cannot be read: {error}")))?;
     let found = opened.metadata().map_err(|error| bad(error.to_string()))?;
     if !found.is_file() {
         return Err(bad("is no file".to_owned()));
+    }
+    let own = nix::unistd::geteuid().as_raw();
+    if found.uid() != own && found.uid() != 0 {
+        let owner = found.uid();
+        return Err(bad(format!(
+            "belongs to user {owner}, who could change it; `chown root` it"
+        )));
     }
     if found.mode() & FORBIDDEN_MODE != 0 {
         let mode = found.mode() & 0o777;
@@ -183,7 +196,9 @@ fn option_words(
     };
     let one = |value: &DeValue<'_>| match value {
         DeValue::String(text) => Ok(format!("--{name}={text}")),
-        DeValue::Integer(number) => Ok(format!("--{name}={}", number.as_str())),
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())
+            .map(|number| format!("--{name}={number}"))
+            .map_err(|_| format!("{name} takes no number below 0 or above {}", u64::MAX)),
         _ => Err(format!("{name} takes text or a whole number")),
     };
     match (option.get_action(), value.get_ref()) {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::args::{DetachArgs, Which};
 use crate::exit;
-use crate::show::say;
+use crate::show::mention;
 
 /// Between looks whether the daemon has left.
 const LOOK: Duration = Duration::from_millis(20);
@@ -58,7 +58,7 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
     let needed = match answer {
         Ok(answer) => {
             if answer.translated > 0 && !args.force {
-                say(&format!(
+                mention(&format!(
                     "no more answers; {} connections still need translation, waiting up to {:?}\n",
                     answer.translated, args.wait
                 ));
@@ -80,7 +80,7 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
         Err(error) => return Err(error),
     };
     if needed == 0 {
-        say("detached\n");
+        mention("detached\n");
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!(

@@ -362,8 +362,11 @@ fn status(args: &NodeStatusArgs) -> ExitCode {
             ("history is whole from", time(health.floor)),
             ("everything is durable up to", time(health.watermark)),
         ];
-        let damage = format!("{}; `erb kv damaged` names it", health.damaged);
-        let damage = ("damage found since the start", damage);
+        let damage = format!(
+            "{}; `erb kv damaged` names what the scrub has found",
+            health.damaged
+        );
+        let damage = ("damage since the start", damage);
         let is_damaged = health.damaged > 0;
         for (name, value) in rows.into_iter().chain(is_damaged.then_some(damage)) {
             kv::print(&format!("{name:<28}{value}"))?;

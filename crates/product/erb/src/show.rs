@@ -10,6 +10,8 @@ use erb_report::{
     AsideReport, AttachMode, ConnLine, ProgramsReport, RedisReport, Status, VlanOffload,
 };
 
+use crate::exit;
+
 /// Kinds of counters in the order in which they are shown, with a heading.
 const KINDS: [(&str, &str); 5] = [
     ("answered", "answered by the fast path"),
@@ -19,13 +21,28 @@ const KINDS: [(&str, &str); 5] = [
     ("event", "events"),
 ];
 
-/// Writes to standard output. A reader that has gone (`erb status | head`) is no error: it has
-/// what it wanted.
+/// Writes to standard output; what cannot be written ends the command. A reader that has gone
+/// (`erb status | head`) is no error: it has what it wanted.
 pub fn say(text: &str) {
+    match written(text) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("error: could not write to standard output: {error}");
+            std::process::exit(i32::from(exit::FAILED));
+        }
+        _ => {}
+    }
+}
+
+/// The same of what is done already, and must not end for want of being told.
+pub fn mention(text: &str) {
+    let _ = written(text);
+}
+
+fn written(text: &str) -> std::io::Result<()> {
     let mut output = std::io::stdout();
-    let _ = output
+    output
         .write_all(text.as_bytes())
-        .and_then(|()| output.flush());
+        .and_then(|()| output.flush())
 }
 
 /// Prints a value as JSON.

@@ -2,7 +2,8 @@
 //! `erb top`: the terminal, time and the daemon around what [`top_model`](crate::top_model) decides
 //! and [`top_view`](crate::top_view) draws.
 
-use std::io::{IsTerminal, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stdin, stdout};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +13,13 @@ use std::time::{Duration, Instant};
 use crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, poll, read};
 use erb_daemon::{Error, Request, Result, RunDir, enter_base_mount_namespace, request};
 use erb_report::{ConnLine, Status};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::{DefaultTerminal, Terminal};
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use crate::show::say;
 use crate::top_model::{EVERY, List, Todo, Top};
 use crate::top_view::{self, Look};
 use crate::watch_args::TopArgs;
@@ -48,18 +50,17 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     status::read(&run_dir)?;
     let top = Top::new(every);
     if args.batch {
-        batch(&run_dir, top, args.count);
-        return Ok(ExitCode::SUCCESS);
+        return batch(&run_dir, top, args.count);
     }
-    if !stdout().is_terminal() {
-        let why = "standard output is no terminal; --batch prints frames as text";
+    if !stdout().is_terminal() || !stdin().is_terminal() {
+        let why = "standard input and output are no terminal; --batch prints frames as text";
         return Err(Error::Usage(why.to_owned()));
     }
     let look = Look {
         colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGHUP] {
+    for signal in [SIGTERM, SIGHUP, SIGINT, SIGQUIT] {
         signal_hook::flag::register(signal, Arc::clone(&ended))
             .map_err(Error::io("could not take over signals"))?;
     }
@@ -112,8 +113,11 @@ fn watch(
         terminal.draw(|frame| top_view::draw(frame, &top, style))?;
         let mut todo = None;
         while todo.is_none() && !ended.load(Ordering::Relaxed) {
-            if poll(BEAT)? {
-                todo = heard(&read()?, &mut top);
+            match input()? {
+                // Nothing is left to restore, and whoever drops the terminal would say so on what has gone too.
+                Input::Gone => std::process::exit(0),
+                Input::Keys if poll(Duration::ZERO)? => todo = heard(&read()?, &mut top),
+                Input::Keys | Input::Nothing => {}
             }
             if let Ok(found) = seen.try_recv() {
                 asked = false;
@@ -131,6 +135,34 @@ fn watch(
         }
     }
     Ok(())
+}
+
+/// What there is to read.
+enum Input {
+    Nothing,
+    Keys,
+    Gone,
+}
+
+/// Waits for keys, a beat at most. The library that reads them would read from a terminal that has gone for ever.
+fn input() -> std::io::Result<Input> {
+    let stdin = stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match nix::poll::poll(
+        &mut fds,
+        PollTimeout::try_from(BEAT).unwrap_or(PollTimeout::ZERO),
+    ) {
+        Ok(0) | Err(Errno::EINTR) => return Ok(Input::Nothing),
+        Ok(_) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let found = fds[0].revents().unwrap_or(PollFlags::POLLERR);
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    Ok(if found.intersects(gone) {
+        Input::Gone
+    } else {
+        Input::Keys
+    })
 }
 
 /// What an event asks for.
@@ -151,15 +183,21 @@ fn heard(event: &Event, top: &mut Top) -> Option<Todo> {
 }
 
 /// Frames as text, from the second look on: rates need two.
-fn batch(run_dir: &RunDir, mut top: Top, count: Option<u64>) {
+fn batch(run_dir: &RunDir, mut top: Top, count: Option<u64>) -> Result<ExitCode> {
+    let mut output = stdout();
     let mut printed = 0;
     top.looked(Instant::now(), look(run_dir, top.list));
     while count.is_none_or(|count| printed < count) {
         std::thread::sleep(top.every);
         top.looked(Instant::now(), look(run_dir, top.list));
-        say(&(text(&top) + "\n"));
+        match writeln!(output, "{}", text(&top)).and_then(|()| output.flush()) {
+            // Who reads has gone, with what he wanted.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+            done => done.map_err(Error::io("could not write to standard output"))?,
+        }
         printed += 1;
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A frame as text.

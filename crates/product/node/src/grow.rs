@@ -48,6 +48,15 @@ pub fn grow(wanted: &Grow, told: &mut dyn FnMut(u64, u64)) -> Result<Grown> {
     let before = store
         .superblock()
         .map_err(|error| no_growth(error.into()))?;
+    let wants = before.layout.store_bytes;
+    if there < wants {
+        // What was cut off would become zeros that look like a log's end.
+        return Err(Error::Short {
+            path: wanted.path.clone(),
+            has: there,
+            wants,
+        });
+    }
     let bytes = wanted.bytes.unwrap_or(there);
     if is_device && bytes > there {
         return Err(Error::Size(format!(

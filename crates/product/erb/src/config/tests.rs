@@ -63,6 +63,28 @@ fn a_file_says_what_could_be_typed() {
 }
 
 #[test]
+fn numbers_of_any_base_are_what_they_are_in_toml() {
+    for (text, value) in [
+        ("4096", 4096),
+        ("0x100", 256),
+        ("0o1000", 512),
+        ("0b10000000000", 1024),
+        ("4_096", 4096),
+    ] {
+        let args = boosted(
+            &format!("dev = \"e\"\nredis = \"h:1\"\nconnections = {text}\n"),
+            &[],
+        );
+        assert_eq!(args.connections, Some(value), "{text}");
+    }
+    let said = why_not("dev = \"e\"\nredis = \"h:1\"\nconnections = -1\n");
+    assert!(
+        said.contains("FILE:3: connections takes no number below 0"),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_is_typed_wins_as_a_whole() {
     let args = boosted(GOOD, &["--dev", "eth1", "--cache-size=1G"]);
     assert_eq!(
@@ -145,6 +167,14 @@ fn files_that_others_may_write_or_that_are_none_are_refused() {
         let why = parsed(Some(file.path()));
         assert_eq!(why.is_ok(), good, "{mode:o}");
     }
+    std::os::unix::fs::chown(file.path(), Some(65_534), None).expect("tests run as root");
+    let why = parsed(Some(file.path())).unwrap_err().to_string();
+    assert!(why.contains("belongs to user 65534"), "{why}");
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let why = parsed(Some(&pipe)).unwrap_err().to_string();
+    assert!(why.ends_with("is no file"), "{why}");
     let none = parsed(Some(Path::new("/nothing"))).unwrap_err().to_string();
     assert!(none.starts_with("/nothing: cannot be read"), "{none}");
     assert!(parsed(Some(&std::env::temp_dir())).is_err());

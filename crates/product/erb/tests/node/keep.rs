@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,19 @@ use super::{Node, erb, folder, formatted, refused, run, said};
 
 /// Bytes of a superblock's copy.
 const COPY: usize = 4096;
+
+/// A file that was cut off is not made whole by zeros.
+fn cut_off_is_not_grown(path: &Path, cut: &Path) {
+    std::fs::copy(path, cut).expect("a copy");
+    let resize = OpenOptions::new().write(true).open(cut);
+    resize
+        .and_then(|file| file.set_len(80 << 20))
+        .expect("it becomes smaller");
+    let file = cut.to_str().expect("text");
+    let (code, error) = refused(&["node", "grow", file, "--size", "192M"]);
+    assert_eq!(code, 21, "{error}");
+    assert!(error.contains("it was cut off"), "{error}");
+}
 
 #[test]
 fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
@@ -44,6 +58,7 @@ fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
         assert_eq!(code, 10, "{error}");
         assert!(error.contains(why), "{error}");
     }
+    cut_off_is_not_grown(&path, &folder.path().join("cut"));
     let length = || std::fs::metadata(&path).expect("it is there").len();
     assert_eq!(length(), 96 << 20, "nothing was done");
     let line = said(&["node", "grow", file, "--size", "192M", "--json"]);

@@ -104,22 +104,3 @@ fn what_has_no_bytes_passes_and_hits_are_answered_meanwhile() {
         drain(scene.bench);
     });
 }
-
-#[test]
-fn payload_that_nobody_counts_waits_for_all() {
-    fixture::with(|bench| {
-        let share = bench.dp.control().client_conns_max();
-        bench.dp.control().set_client_conns_max(0);
-        let mut scene = Scene::connect(bench, V4);
-        absorb(scene.bench);
-        let set = scene.segment(SET_OTHER);
-        let (verdict, counted) = xdp(&scene, &set);
-        assert_eq!(verdict, XDP_DROP, "{counted:?}");
-        assert!(counted.contains(&("HELD_UNSEEN", 1)), "{counted:?}");
-        drain(scene.bench);
-        let (verdict, counted) = xdp(&scene, &set);
-        assert_eq!(verdict, XDP_PASS, "{counted:?}");
-        assert!(scene.entry().is_none());
-        scene.bench.dp.control().set_client_conns_max(share);
-    });
-}

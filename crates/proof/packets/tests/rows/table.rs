@@ -73,6 +73,28 @@ fn full() {
     });
 }
 
+/// Payload that no entry counts may be any request: it waits until all is drained (order.h).
+#[test]
+fn payload_that_nobody_counts_waits_for_all() {
+    fixture::with(|bench| {
+        bench.dp.control().set_client_conns_max(0);
+        let mut scene = Scene::connect(bench, V4);
+        let control = scene.bench.dp.control();
+        control.give_lsns(control.lsn() + 1);
+        let first = scene.segment(PING);
+        let before = scene.bench.stats();
+        let verdict = scene.xdp(&first.bytes()).verdict;
+        let counted = moved(&before, &scene.bench.stats());
+        let control = scene.bench.dp.control();
+        control.set_drained(control.lsn());
+        assert_eq!(verdict, XDP_DROP, "{counted:?}");
+        assert_eq!(counted.get("HELD_UNSEEN"), Some(&1), "{counted:?}");
+        passes_unseen(&mut scene, "CONN_UNSEEN", |bench| {
+            bench.dp.control().set_client_conns_max(1);
+        });
+    });
+}
+
 /// A client's address has as many entries as it may have: of IPv6, its network of 64 bits.
 #[test]
 fn share_of_an_address() {
