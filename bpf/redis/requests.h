@@ -384,6 +384,23 @@ INLINE bool handler_late(const struct conn *conn)
 	return conn->h.late;
 }
 
+/* order_ask() for what takes effect with bytes that were committed before: behind those effects, and before
+ * anybody sees them as taken. To ask in vain only costs time. Global: verified by itself, and its caller has no
+ * room on its stack. */
+__noinline int late_ask(void)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+	struct conn *conn = w ? conn_get(&w->p.key) : 0;
+
+	if (!c || !conn)
+		return 0;
+	lock_take(&conn->lock);
+	order_ask(c, conn);
+	lock_release(&conn->lock);
+	return 0;
+}
+
 /* A command is whole with these bytes: S3. Returns whether they may go up. Global: verified by itself. */
 __noinline int late_take(u64 cookie)
 {
@@ -397,7 +414,7 @@ __noinline int late_take(u64 cookie)
 	half_note(conn, w);
 	found_begin();
 	up_take(conn, w, read_once(conn->h.kept) & CONN_K_TRIAL, 0);
-	order_ask_late();
+	late_ask();
 	lock_take(&conn->lock);
 	if (conn->cookie == cookie && w->h.late == late_due(conn, w)) {
 		foreseen = taken = hold_foreseen(conn, w);

@@ -18,7 +18,6 @@
 #pragma once
 #include "base/seam.h"
 #include "base/verdict.h"
-#include "net/work.h"
 
 /* Whether anything that was answered may not be in the server yet. */
 INLINE bool order_open(const struct control *c)
@@ -31,23 +30,6 @@ INLINE void order_ask(const struct control *c, struct conn *conn)
 {
 	if (order_open(c))
 		conn->waits_for = read_once(c->order.lsn);
-}
-
-/* The same for what takes effect with bytes that were committed before: behind those effects, and before
- * anybody sees them as taken. To ask in vain only costs time. Global: verified by itself, and its caller has no
- * room on its stack. */
-__noinline int order_ask_late(void)
-{
-	struct control *c = control_get();
-	struct work *w = work_get();
-	struct conn *conn = w ? conn_get(&w->p.key) : 0;
-
-	if (!c || !conn)
-		return 0;
-	lock_take(&conn->lock);
-	order_ask(c, conn);
-	lock_release(&conn->lock);
-	return 0;
 }
 
 /* Whether the connection waits. Lock held. */

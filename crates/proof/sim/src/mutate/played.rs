@@ -25,7 +25,7 @@ mutations! {
     "nothing-held", "what has no bytes for Redis waits for nothing", "held-no-bytes",
         [("splice/up.h", "c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;", "c = control_get();")];
     "late-unasked", "a mark that is taken with a command's last byte asks, too", "held-by-pieces",
-        [("splice/order.h", "\torder_ask(c, conn);\n", "")];
+        [("redis/requests.h", "\torder_ask(c, conn);\n", "")];
     "pieces-asked", "the pieces of a command wait for nothing that was absorbed behind its first byte", "held-by-pieces",
         [("redis/requests.h", "w->asks = (how == UP_LOST) | (w->h.scan.state == RQ_IDLE);", "w->asks = 1;")];
     "effect-unasked", "the piece that makes a command whole asks, too", "held-by-pieces",
