@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use erb_nvme::backend::Retention;
 use erb_store::Settings;
-use erb_store::layout::{ALIGN_BYTES, Layout, SUPERBLOCKS};
+use erb_store::layout::{ALIGN_BYTES, Layout, NoLayout, SUPERBLOCKS};
 use erb_store::place::SEGMENT_BYTES;
 use erb_store::superblock::{NoSuperblock, Superblock};
 use nix::errno::Errno;
@@ -33,6 +33,11 @@ const LOOK: Duration = Duration::from_millis(5);
 const ZEROS_BYTES: usize = 1 << 20;
 /// Segments of a small store are smaller, so that it has so many at least: steps of space are percentages.
 const SEGMENTS_WANTED: u64 = 64;
+/// The same where shards are many.
+const SEGMENTS_WANTED_PER_SHARD: u64 = 16;
+/// Fewer, and a shard's log, its two checkpoints and what is kept free leave nothing to write to, or a restart does: of
+/// one shard 11 held through restarts, 9 did not.
+const SEGMENTS_MIN_PER_SHARD: u32 = 11;
 /// But not below this: the longest batch has to fit twice.
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 
@@ -239,7 +244,8 @@ pub struct Format {
 /// It is too small or too large, or has no shards or too many.
 pub fn layout(bytes: u64, shards: u16) -> Result<Layout> {
     let layout = Layout::new(bytes, shards.max(1));
-    let small = (bytes / SEGMENTS_WANTED).max(1);
+    let wanted = SEGMENTS_WANTED.max(SEGMENTS_WANTED_PER_SHARD * u64::from(shards));
+    let small = (bytes / wanted).max(1);
     let segment_bytes = (1 << small.ilog2()).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES);
     let layout = match layout {
         Ok(layout) => Layout {
@@ -256,6 +262,9 @@ pub fn layout(bytes: u64, shards: u16) -> Result<Layout> {
         },
     };
     layout.check()?;
+    if layout.segments() < SEGMENTS_MIN_PER_SHARD * u32::from(shards) {
+        return Err(NoLayout::TooSmall(bytes).into());
+    }
     Ok(layout)
 }
 

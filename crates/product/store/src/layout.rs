@@ -55,9 +55,7 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoLayout {
     /// Too small.
-    #[error(
-        "a store of {0} bytes has no room for three segments of each shard: give it more, or fewer shards"
-    )]
+    #[error("a store of {0} bytes is too small for so many shards: give it more, or fewer shards")]
     TooSmall(u64),
     /// Places cannot name its end.
     #[error("a store of {0} bytes is larger than one pebibyte: make several")]
