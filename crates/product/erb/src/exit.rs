@@ -17,7 +17,7 @@ pub const fn code(error: &Error) -> u8 {
         Error::Token { .. } => SECRETS_FILE,
         Error::Metrics(error) => match error {
             Watched::TokenNeeded(_) => USAGE,
-            Watched::TokenShort(_) => SECRETS_FILE,
+            Watched::TokenShort(_) | Watched::TokenOdd => SECRETS_FILE,
             Watched::Taken(_) | Watched::Address { .. } => ADDRESS,
         },
         Error::NoListener(_) => NO_LISTENER,

@@ -9,7 +9,7 @@ use erb_node::{Error, HostsFile, Role};
 use serde_json::{Value, json};
 
 use crate::host_args::{AddArgs, HostCommand, OfHost, OnlyFile, RekeyArgs, RoleArgs, SecretArgs};
-use crate::kv;
+use crate::{exit, kv};
 
 /// Runs the command.
 pub fn run(command: &HostCommand) -> Result<(), Error> {
@@ -73,8 +73,7 @@ fn show(of: &OfHost, done: &str, args: &SecretArgs, secrets: &Secrets) {
                 None => Value::Null,
             };
         }
-        let _ = kv::say(&line);
-        return;
+        return shown(of, is_shown, kv::say(&line));
     }
     let where_to = match (&args.out, is_shown) {
         (Some(path), _) => format!("; {} has what the host needs", path.display()),
@@ -83,7 +82,18 @@ fn show(of: &OfHost, done: &str, args: &SecretArgs, secrets: &Secrets) {
     };
     eprintln!("{}: {done}{where_to}", of.nqn);
     if is_shown {
-        let _ = kv::print(secrets.text().trim_end());
+        shown(of, true, kv::print(secrets.text().trim_end()));
+    }
+}
+
+/// Secrets are shown once: who has not got them has to know.
+fn shown(of: &OfHost, has_secrets: bool, done: kv::Done) {
+    if has_secrets && done.is_err() {
+        eprintln!(
+            "error: the secrets of {} could not be shown and are lost: `erb node host rekey` makes others",
+            of.nqn
+        );
+        std::process::exit(i32::from(exit::FAILED));
     }
 }
 

@@ -67,6 +67,11 @@ pub enum Error {
     /// The token is too short.
     #[error("the token has {0} bytes, and must have {TOKEN_BYTES_MIN} at least")]
     TokenShort(usize),
+    /// Nobody could show the token.
+    #[error(
+        "the token has a blank, a control character or one beyond ASCII: a reader cannot send that"
+    )]
+    TokenOdd,
     /// Somebody listens there.
     #[error("another process listens on {0}: choose another address")]
     Taken(SocketAddr),
@@ -102,6 +107,7 @@ impl Endpoint {
             Some(token) if token.len() < TOKEN_BYTES_MIN => {
                 return Err(Error::TokenShort(token.len()));
             }
+            Some(token) if !token.iter().all(u8::is_ascii_graphic) => return Err(Error::TokenOdd),
             _ => {}
         }
         let listener = match TcpListener::bind(address) {
@@ -238,8 +244,10 @@ impl Asked {
                 .and_then(|value| value.to_str().ok())
         };
         if let Some(token) = &self.token {
-            let given = header(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-            let same = given.is_some_and(|given| given.as_bytes().ct_eq(token).into());
+            let given = header(AUTHORIZATION).and_then(|value| value.split_once(' '));
+            let same = given.is_some_and(|(scheme, given)| {
+                scheme.eq_ignore_ascii_case("bearer") && given.as_bytes().ct_eq(token).into()
+            });
             return if same {
                 Ok(())
             } else {
@@ -436,6 +444,14 @@ mod tests {
             bind("127.0.0.1:0", Some("short")),
             Err(Error::TokenShort(5))
         ));
+        for odd in [
+            "a token with some blanks",
+            "\u{feff}0123456789abcdef",
+            "0123456789abcdef\0",
+        ] {
+            let found = bind("127.0.0.1:0", Some(odd));
+            assert!(matches!(found, Err(Error::TokenOdd)), "{odd:?}");
+        }
         assert!(bind("127.0.0.1:0", None).unwrap().must_be_bound().is_ok());
         assert!(bind("[::ffff:127.0.0.1]:0", None).is_ok());
     }

@@ -207,7 +207,9 @@ fn with_a_token_only_who_shows_it_reads() {
         "nor what there is"
     );
     assert_eq!(served.asked.load(Ordering::Relaxed), 0);
-    assert_eq!(code(&with(&format!("Bearer {TOKEN}"))), "200");
+    for scheme in ["Bearer", "bearer"] {
+        assert_eq!(code(&with(&format!("{scheme} {TOKEN}"))), "200");
+    }
     // Whoever has the token may call this machine as he likes.
     let named = format!(
         "GET /metrics HTTP/1.1\r\nHost: db1\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"

@@ -45,6 +45,18 @@ fn await_code(mut command: Command, wanted: i32) -> Output {
 }
 
 #[test]
+fn secrets_that_could_not_be_shown_are_an_error() {
+    let folder = folder();
+    let hosts = folder.path().join("hosts");
+    let full = std::fs::File::create("/dev/full").expect("it is there");
+    let mut add = erb(&["node", "host", "add", text(&hosts), WEB, "--role", "writer"]);
+    let output = add.stdout(full).output().expect("erb runs");
+    assert_eq!(code(&output), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("rekey"), "{said}");
+}
+
+#[test]
 fn a_host_gets_in_with_its_secret_and_does_what_its_role_says_until_it_is_removed() {
     let folder = folder();
     let path = formatted(&folder, "160M", "1");
