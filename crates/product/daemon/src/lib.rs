@@ -28,6 +28,7 @@ mod stop;
 mod takeover;
 mod tiers;
 pub mod trace;
+pub mod trusted;
 
 pub use addr::RedisAddr;
 pub use boost::{BoostConfig, MetricsConfig, Taken};

@@ -11,16 +11,14 @@
 //! 3. A file that others may write, or that is another user's, is refused: it decides what root does.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Subcommand};
+use erb_daemon::trusted::{self, Refused};
 use erb_daemon::{Error, Result};
-use nix::fcntl::OFlag;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -125,29 +123,12 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
 
 fn read(file: &Path) -> Result<String> {
     let bad = |why: String| Error::Usage(format!("{}: {why}", file.display()));
-    // A pipe without writer must not stop anybody.
-    let opened = File::options()
-        .read(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
-        .open(file)
-        .map_err(|error| bad(format!("cannot be read: {error}")))?;
-    let found = opened.metadata().map_err(|error| bad(error.to_string()))?;
-    if !found.is_file() {
-        return Err(bad("is no file".to_owned()));
-    }
-    let own = nix::unistd::geteuid().as_raw();
-    if found.uid() != own && found.uid() != 0 {
-        let owner = found.uid();
-        return Err(bad(format!(
-            "belongs to user {owner}, who could change it; `chown root` it"
-        )));
-    }
-    if found.mode() & FORBIDDEN_MODE != 0 {
-        let mode = found.mode() & 0o777;
-        return Err(bad(format!(
+    let opened = trusted::open(file, FORBIDDEN_MODE).map_err(|refused| match refused {
+        Refused::Mode(mode) => bad(format!(
             "may be written by others (mode {mode:o}); `chmod go-w` it"
-        )));
-    }
+        )),
+        refused => bad(refused.to_string()),
+    })?;
     let mut text = String::new();
     let length = opened.take(BYTES_MAX + 1).read_to_string(&mut text);
     match length.map_err(|error| bad(format!("cannot be read: {error}")))? {
