@@ -443,6 +443,19 @@ mod tests {
         assert_eq!(state.apply(&set(1 << 20, 1, log(0))), Err(Impossible));
     }
 
+    fn checkpoint(number: u64) -> Checkpoint {
+        Checkpoint {
+            number,
+            order: 0,
+            lsn: 1,
+            crc_before: 0,
+            incarnation: 1,
+            keys: 0,
+            chunks: 1,
+            rows_up_to: Version::ZERO,
+        }
+    }
+
     /// Bytes that entries take in a log: records, padded, and heads of batches.
     fn logged_bytes(entries: &[Entry]) -> u64 {
         let bytes = entries
@@ -456,16 +469,7 @@ mod tests {
     #[test]
     fn a_control_area_holds_the_largest_state_twice_however_a_store_has_grown() {
         let at = Version::MAX;
-        let checkpoint = Checkpoint {
-            number: 1,
-            order: 0,
-            lsn: 1,
-            crc_before: 0,
-            incarnation: 1,
-            keys: 0,
-            chunks: 1,
-            rows_up_to: Version::ZERO,
-        };
+        let checkpoint = checkpoint(1);
         let row = RollBack {
             id: at,
             namespace: 1,
@@ -535,16 +539,6 @@ mod tests {
             state.apply(&Entry::Sample(sample)).unwrap();
         }
         assert!(state.samples.len() <= SAMPLES_MAX);
-        let checkpoint = |number| Checkpoint {
-            number,
-            order: 0,
-            lsn: 1,
-            crc_before: 0,
-            incarnation: 1,
-            keys: 0,
-            chunks: 1,
-            rows_up_to: Version::ZERO,
-        };
         for number in 1..5 {
             let entry = Entry::Checkpoint(1, checkpoint(number));
             assert_eq!(state.apply(&entry), Ok(()));
