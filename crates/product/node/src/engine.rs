@@ -13,14 +13,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use erb_store::control_log::ControlWriteOf;
 use erb_store::log::{IN_FLIGHT_MAX, WriteOf};
 use erb_store::mistake::Sound;
 use erb_store::opened::Opened;
 use erb_store::opening::{OpenError, OpenIo, Opening};
-use erb_store::shard::ShardWriteOf;
+use erb_store::shard::{Shard, ShardWriteOf};
 use erb_store::{Reading, Version, Wall};
 
 use crate::buffer::Aligned;
@@ -68,6 +68,7 @@ pub(crate) struct Engine {
     wall: Wall,
     begun: Instant,
     tick_us: u64,
+    is_ending: bool,
 }
 
 fn wall_us() -> u64 {
@@ -140,6 +141,7 @@ impl Engine {
             wall,
             begun,
             tick_us: 0,
+            is_ending: false,
         };
         // Before the end of recovery is durable nothing else begins; then a ceiling has to be.
         while !engine.store.shared.is_open() || engine.lacks_ceiling() {
@@ -215,6 +217,25 @@ impl Engine {
         submitted.map_err(system("io_uring does not work"))
     }
 
+    /// Records durably where all logs end: what is missing then at the next start is rotten, not torn. Nothing more is
+    /// taken. It gives up behind so long, which costs nothing but that.
+    pub(crate) fn end(&mut self, patience: Duration) -> Result<()> {
+        self.is_ending = true;
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            let shards = &mut self.store.shards;
+            shards.iter_mut().for_each(Shard::end_log);
+            self.turn(Version::MAX)?;
+            let have_ended = self.store.shards.iter().all(Shard::has_ended);
+            if have_ended && self.store.control.end_log() {
+                return Ok(());
+            }
+            self.turn(Version::MAX)?;
+            self.wait()?;
+        }
+        Ok(())
+    }
+
     fn ended(&mut self, id: IoId, ended: IoEnded) {
         let owner = self.owners.remove(&id);
         let shards = &mut self.store.shards;
@@ -244,7 +265,7 @@ impl Engine {
     fn time(&mut self, lowest_cut: Version) {
         let monotonic_us = micros(self.begun);
         self.wall.tick(wall_us(), monotonic_us);
-        if monotonic_us < self.tick_us || !self.store.shared.is_open() {
+        if monotonic_us < self.tick_us || !self.store.shared.is_open() || self.is_ending {
             return;
         }
         self.tick_us = monotonic_us + TICK_US;

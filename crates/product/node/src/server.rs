@@ -8,7 +8,8 @@
 //! 3. Without a descriptor for another connection it accepts nothing until the next tick: it does not spin.
 //! 4. Who may connect is changed before anything more is read, so nothing that comes later of a host that was removed
 //!    is done.
-//! 5. Told to stop, it accepts and reads nothing more, answers what it was asked, and then ends.
+//! 5. Told to stop, it accepts and reads nothing more, answers what it was asked, records where logs end, and then
+//!    ends.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -41,6 +42,8 @@ const TICK_MS: u16 = 50;
 const AGAIN_MS: u16 = 1;
 /// For so long answers may take once the node was told to stop.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// For so long then logs may take to end. Without it the next start takes their ends for those of a crash.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 
 const LISTENER: u64 = 0;
 const RING: u64 = 1;
@@ -189,7 +192,7 @@ impl Server {
             self.end_peers();
             self.tell_failed(tell);
             if self.is_over() {
-                return Ok(());
+                return self.target.backend().engine.end(LAST_WRITES);
             }
         }
     }

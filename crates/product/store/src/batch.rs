@@ -13,15 +13,17 @@
 //! 36 u32 CRC of bytes 64 to the end
 //! 40 u64 first version
 //! 48 u64 retention clock, us
-//! 56 u32 zero
+//! 56 u32 batches before it that were not known to be durable when it was written
 //! 60 u32 CRC of bytes 0 to 60
 //! 64 records, zeros up to a multiple of 4,096
 //! ```
 //!
 //! Invariants: those of [`record`](crate::record), and
 //! 1. A batch whose CRCs are right has as many records as its head says, each whole.
+//! 2. What a head says to have been durable was: whoever finds that damaged has found rot, not a torn write.
 
 use crate::bytes::{put_at, u16_at, u32_at, u64_at};
+use crate::log::IN_FLIGHT_MAX;
 use crate::record::record_bytes;
 use crate::record::{Change, Damage, Record, Seat, VALUE_BYTES_MAX, decode_record, encode_record};
 use crate::version::Version;
@@ -58,9 +60,17 @@ pub struct BatchHead {
     pub first_version: Version,
     /// Microseconds that the retention clock had run.
     pub retention_us: u64,
+    /// Batches before it that were not known to be durable.
+    pub under_way: u32,
 }
 
 impl BatchHead {
+    /// Batches below it were durable when this one was written.
+    #[must_use]
+    pub fn durable_lsn(&self) -> u64 {
+        self.lsn - u64::from(self.under_way)
+    }
+
     /// Its bytes, for this seat.
     #[must_use]
     pub fn encode(&self, seat: Seat) -> [u8; BATCH_HEAD_BYTES] {
@@ -76,6 +86,7 @@ impl BatchHead {
         put_at(&mut head, 36, &self.content_crc.to_le_bytes());
         put_at(&mut head, 40, &self.first_version.number().to_le_bytes());
         put_at(&mut head, 48, &self.retention_us.to_le_bytes());
+        put_at(&mut head, 56, &self.under_way.to_le_bytes());
         let crc = crc32c::crc32c_append(seat.seed(), &head[..60]);
         put_at(&mut head, 60, &crc.to_le_bytes());
         head
@@ -105,10 +116,13 @@ impl BatchHead {
             content_crc: u32_at(head, 36),
             first_version: Version::new(u64_at(head, 40)),
             retention_us: u64_at(head, 48),
+            under_way: u32_at(head, 56),
         };
         let length = decoded.bytes as usize;
         let is_length = length > 0 && length <= BATCH_BYTES_MAX && length % BATCH_ALIGN_BYTES == 0;
-        if !is_length || u32_at(head, 56) != 0 {
+        let under_way = u64::from(decoded.under_way);
+        let is_possible = under_way < IN_FLIGHT_MAX as u64 && under_way <= decoded.lsn;
+        if !is_length || !is_possible {
             return Err(Damage::Field);
         }
         Ok((decoded, crc))
@@ -139,6 +153,8 @@ pub struct BatchContext {
     pub incarnation: u32,
     /// See [`BatchHead::retention_us`].
     pub retention_us: u64,
+    /// See [`BatchHead::under_way`].
+    pub under_way: u32,
 }
 
 impl BatchWriter {
@@ -213,6 +229,7 @@ impl BatchWriter {
             content_crc: crc32c::crc32c(&self.bytes[BATCH_HEAD_BYTES..]),
             first_version: self.first_version,
             retention_us: context.retention_us,
+            under_way: context.under_way,
         };
         let head = head.encode(self.seat);
         self.bytes[..BATCH_HEAD_BYTES].copy_from_slice(&head);
@@ -293,6 +310,7 @@ mod tests {
         lsn: 9,
         incarnation: 4,
         retention_us: 1_000_001,
+        under_way: 3,
     };
 
     fn put<'a>(version: u64, key: &'a [u8], value: &'a [u8]) -> Change<'a> {
@@ -390,6 +408,7 @@ mod tests {
                 content_crc: crc32c::crc32c(&content),
                 first_version: Version::ZERO,
                 retention_us: 0,
+                under_way: 0,
             };
             let bytes = [&head.encode(SEAT)[..], &content].concat();
             match Batch::decode(&bytes, SEAT) {

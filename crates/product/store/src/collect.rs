@@ -197,7 +197,8 @@ impl<R: Rules + Copy> Shard<R> {
     /// The next read for collecting, if there is one.
     pub fn take_read(&mut self) -> Option<ShardRead> {
         let is_still = self.queue.is_empty() && !self.collector.waits();
-        let is_free = is_still && self.frozen.is_none() && !self.log.wants_segment();
+        let is_free =
+            is_still && self.frozen.is_none() && !self.log.wants_segment() && !self.is_ending;
         if !is_free || self.log.has_failed() || !self.shared.is_open() {
             return None;
         }

@@ -20,6 +20,7 @@
 //! 5. A segment that is taken has a higher number of uses than ever before.
 //! 6. Rows are forgotten when both checkpoints of every shard have them.
 //! 7. Whoever waits is overtaken by one of its own operations at most: floors may rise each time that it looks.
+//! 8. How far each log is durable is noted once a second, if it has moved. So of an idle store's logs it is known.
 //!
 //! What it does of space: `space.rs`; of snapshots: `snapshots.rs`.
 
@@ -262,6 +263,7 @@ impl<R: Rules + Copy> Control<R> {
                 run_us: self.retention_clock.run_us(),
             };
             self.has_raised = Some(ceiling);
+            self.note_durable();
             let needed = self.note(entry);
             if self.rules.makes(Mistake::CeilingNotDurable) {
                 self.shared.clock().raise(ceiling);
@@ -277,6 +279,26 @@ impl<R: Rules + Copy> Control<R> {
             self.floors = Some(floors);
         }
         self.turn();
+    }
+
+    /// How far logs are durable: of one that is idle no later batch says so.
+    fn note_durable(&mut self) {
+        if self.rules.makes(Mistake::IdleUnmarked) {
+            return;
+        }
+        let known = self.state().durable_lsns.iter();
+        let found = (0..).zip(self.shared.durable_lsns().zip(known));
+        let risen = found.filter(|(_, (lsn, known))| lsn > known);
+        let risen: Vec<(u16, u64)> = risen.map(|(shard, (lsn, _))| (shard, lsn)).collect();
+        for (shard, lsn) in risen {
+            self.note(Entry::Durable(shard, lsn));
+        }
+    }
+
+    /// The node stops, and all logs of shards have ended: the superblock will say how far the control log is durable.
+    /// It is to be called again until it is true: then that is durable, and nothing more is written.
+    pub fn end_log(&mut self) -> bool {
+        self.log.end()
     }
 
     /// The store is served to the hosts of this generation. False: it was served to those of a newer one.

@@ -7,7 +7,7 @@
 //! 1. An entry is durable once its batch and all before it in its area are, and a superblock that names the area
 //!    counts. Only then anybody may rest on it.
 //! 2. An area begins with a snapshot of the state. The superblock that names it is written when that is durable,
-//!    and says how many batches it has.
+//!    and says how many batches it has. At a clean stop it says so of all batches: what is missing then is rotten.
 //! 3. An area is begun anew only when all copies of the superblock name the other one.
 //! 4. A start of the node writes a new incarnation to the superblock, then begins an area. So nothing that lies
 //!    behind the end of the area before it ever counts, and no two batches of one place, area and incarnation exist.
@@ -81,6 +81,7 @@ pub struct ControlLog<R = Sound> {
     /// By area: writes of entries that have not ended.
     under_way: BTreeMap<u32, usize>,
     failed: Option<ControlFailed>,
+    is_ending: bool,
     rules: R,
 }
 
@@ -109,6 +110,7 @@ impl<R: Rules + Copy> ControlLog<R> {
             durable: 0,
             under_way: BTreeMap::new(),
             failed: None,
+            is_ending: false,
             rules,
         }
     }
@@ -313,7 +315,7 @@ impl<R: Rules + Copy> ControlLog<R> {
             generation: block.generation + 1,
             area: block.area + 1,
             area_incarnation: block.incarnation,
-            snapshot_batches: end - 1,
+            area_batches: end - 1,
             ..block
         };
         self.block = SuperblockWrite::new(named, std::array::from_fn(|copy| copy));
@@ -333,6 +335,25 @@ impl<R: Rules + Copy> ControlLog<R> {
             self.durable = *count;
             self.marks.pop_front();
         }
+    }
+
+    /// Once all that was added is durable, a superblock says how far this area goes. True: that is durable too.
+    pub fn end(&mut self) -> bool {
+        if self.is_ending || self.rules.makes(Mistake::StopUnrecorded) {
+            return self.is_idle();
+        }
+        let durable_lsn = self.log.as_ref().map(Log::durable_lsn);
+        if let Some(lsn) = durable_lsn.filter(|_| self.is_idle()) {
+            self.is_ending = true;
+            let block = *self.block.block();
+            let ended = Superblock {
+                generation: block.generation + 1,
+                area_batches: lsn - 1,
+                ..block
+            };
+            self.block = SuperblockWrite::new(ended, std::array::from_fn(|copy| copy));
+        }
+        false
     }
 
     /// Nothing is left to be written or waited for.

@@ -66,6 +66,8 @@ pub enum Entry {
     Commit(Version, u64),
     /// The store was served to the hosts of this generation.
     Hosts(u64),
+    /// Batches of a shard's log below this one are durable.
+    Durable(u16, u64),
 }
 
 /// A segment as the control log knows it.
@@ -139,6 +141,7 @@ const SHORTENING: u8 = 12;
 const LOCKED: u8 = 13;
 const HOSTS: u8 = 14;
 const ENDING: u8 = 15;
+const DURABLE: u8 = 16;
 
 /// Numbers behind each other.
 #[derive(Default)]
@@ -210,6 +213,7 @@ impl Entry {
             }
             Self::Commit(version, owing) => out.u8(COMMIT).version(*version).u64(*owing),
             Self::Hosts(generation) => out.u8(HOSTS).u64(*generation),
+            Self::Durable(shard, lsn) => out.u8(DURABLE).u16(*shard).u64(*lsn),
             Self::Ending {
                 moment,
                 count,
@@ -281,6 +285,7 @@ fn decode(from: &mut Reader<'_>) -> Option<Entry> {
         COMMIT => Entry::Commit(version(from)?, from.u64()?),
         CHECKPOINT_DROPPED => Entry::CheckpointDropped(from.u16()?, from.u64()?),
         HOSTS => Entry::Hosts(from.u64()?),
+        DURABLE => Entry::Durable(from.u16()?, from.u64()?),
         ENDING => Entry::Ending {
             moment: version(from)?,
             count: from.u32()?,
@@ -499,6 +504,7 @@ pub(crate) mod tests {
             (any::<u16>(), any::<u64>())
                 .prop_map(|(shard, it)| Entry::CheckpointDropped(shard, it)),
             any::<u64>().prop_map(Entry::Hosts),
+            (any::<u16>(), any::<u64>()).prop_map(|(shard, lsn)| Entry::Durable(shard, lsn)),
         ]
     }
 

@@ -68,6 +68,7 @@ mod replay;
 mod retention;
 mod retention_clock;
 mod rows;
+pub mod salvage;
 pub mod scan;
 mod scrub;
 pub mod shard;

@@ -11,8 +11,10 @@
 //! 4. A record's address is known when it is added, so its batch has its place by then. A batch that does not fit
 //!    what is left of a segment goes to the next one.
 //! 5. A log that is opened again begins a new segment: nothing is written behind an old end.
-//! 6. A segment is [closed](Log::closed) once all its batches and its directory are durable. There is always room
+//! 6. A batch says how many before it were not known to be durable. So what vouches for a batch is any later one.
+//! 7. A segment is [closed](Log::closed) once all its batches and its directory are durable. There is always room
 //!    for the directory behind the batches.
+//! 8. A log that [ends](Log::end) closes its last segment, so that all of its ends are recorded.
 
 use std::collections::VecDeque;
 
@@ -151,6 +153,7 @@ pub struct Log<R = Sound> {
     /// Oldest first.
     closing: VecDeque<Closing>,
     has_failed: bool,
+    is_ending: bool,
     rules: R,
 }
 
@@ -168,6 +171,7 @@ impl<R: Rules> Log<R> {
             durable_lsn: start.lsn,
             closing: VecDeque::new(),
             has_failed: false,
+            is_ending: false,
             rules,
         }
     }
@@ -184,7 +188,7 @@ impl<R: Rules> Log<R> {
     /// Whether it should be given a segment, ahead of need.
     #[must_use]
     pub fn wants_segment(&self) -> bool {
-        self.next_segment.is_none() && !self.has_failed
+        self.next_segment.is_none() && !self.has_failed && !self.is_ending
     }
 
     /// The segment to go on with, once the control log has it.
@@ -339,6 +343,7 @@ impl<R: Rules> Log<R> {
             lsn: self.start.lsn,
             incarnation: self.start.incarnation,
             retention_us,
+            under_way: self.under_way(),
         };
         let address = open.address();
         let (bytes, crc) = open.finish(&context);
@@ -389,6 +394,31 @@ impl<R: Rules> Log<R> {
             self.in_flight.pop_front();
             self.durable_lsn += 1;
         }
+    }
+
+    /// Batches before the next one that are not known to be durable.
+    fn under_way(&self) -> u32 {
+        if self.rules.makes(Mistake::VouchedTooEarly) {
+            return 0;
+        }
+        self.in_flight.len() as u32
+    }
+
+    /// Nothing more is added: once what was added is in batches, the last segment is closed. The segment that waits to be
+    /// gone on with is given back.
+    pub fn end(&mut self) -> Option<Segment> {
+        self.is_ending = true;
+        if self.open.is_none() && !self.has_failed {
+            self.leave_segment();
+        }
+        self.next_segment.take()
+    }
+
+    /// It ends, and all that was added is durable and closed.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let is_still = self.open.is_none() && self.in_flight.is_empty();
+        self.is_ending && is_still && self.current.is_none() && self.closing.is_empty()
     }
 
     /// The next segment that is closed, and where it ends.

@@ -136,7 +136,32 @@ pub enum Mistake {
     CacheUnbounded,
     /// What a read has brought is cached before it is checked.
     CachedUnchecked,
+    /// A batch says that those under way before it are durable.
+    VouchedTooEarly,
+    /// Recovery does not believe what a later batch says to have been durable.
+    VouchersIgnored,
+    /// A clean stop does not record where logs end.
+    StopUnrecorded,
+    /// Nobody notes how far an idle log is durable.
+    IdleUnmarked,
+    /// Recovery does not tell of what it has found to be rotten.
+    RotUntold,
+    /// What lies behind a rotten record in its batch is not looked at.
+    RestAbandoned,
+    /// A part whose *done* has rotted away is nothing.
+    DoneLostForgotten,
 }
+
+/// Those of what a start finds to be rotten.
+pub const ROT_MISTAKES: [Mistake; 7] = [
+    Mistake::VouchedTooEarly,
+    Mistake::VouchersIgnored,
+    Mistake::StopUnrecorded,
+    Mistake::IdleUnmarked,
+    Mistake::RotUntold,
+    Mistake::RestAbandoned,
+    Mistake::DoneLostForgotten,
+];
 
 /// Those of the cache of values.
 pub const CACHE_MISTAKES: [Mistake; 3] = [

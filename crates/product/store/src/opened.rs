@@ -24,6 +24,8 @@ pub struct Opened<R = Sound> {
     pub hasher: KeyHasher,
     /// What lies where.
     pub layout: Layout,
+    /// A repair has gone on without entries of the control log, from this byte of the store on.
+    pub lost_entries_at: Option<u64>,
 }
 
 impl<R: Rules + Copy> Opened<R> {

@@ -11,7 +11,8 @@
 //! 2. Every log's end is recorded before anything is answered. What lies behind it never counts again. Segments that
 //!    had nothing are free.
 //! 3. A checkpoint that is damaged is dropped for the older one, or for the whole log while no row was forgotten.
-//!    Nothing else that is damaged is passed over: then the store does not open.
+//!    What is rotten in a shard's log is told, and all else of it counts. Nothing else that is damaged is passed over:
+//!    then the store does not open.
 //! 4. No version above the ceiling was given, and none at or below it is given again.
 
 use std::sync::Arc;
@@ -28,7 +29,8 @@ use crate::opened::Opened;
 use crate::record::Kind;
 use crate::replay::Replay;
 use crate::retention_clock::RetentionClock;
-use crate::scan::{Logged, Scan, Scanned};
+use crate::salvage;
+use crate::scan::{FoundAt, Logged, Scan, Scanned};
 use crate::shard::{self, Shard};
 use crate::state::{CHECKPOINTS_KEPT, State};
 use crate::superblock::{NoSuperblock, Superblock};
@@ -59,12 +61,14 @@ pub enum OpenError {
     NoSuperblock(#[from] NoSuperblock),
     /// The control log is damaged.
     #[error(
-        "the control log is damaged at byte {0}: it was durable once; check the device, restore a copy of the store"
+        "the control log is damaged at byte {0}, and was durable once: `erb node check --repair` says what opening it \
+         without that would cost"
     )]
     Control(u64),
-    /// A shard's log is damaged.
+    /// A shard's log cannot be read.
     #[error(
-        "shard {shard}: the log is damaged at byte {address}: it was durable once; check the device, repair the store"
+        "shard {shard}: the log cannot be read at byte {address}: check the device; `erb node check --repair` says what \
+         opening it without that would cost"
     )]
     Log {
         /// Whose.
@@ -122,6 +126,7 @@ struct ShardOpening<R> {
     damaged: Option<DamagedAt>,
     /// Checkpoints that are damaged.
     dropped: Vec<u64>,
+    is_repairing: bool,
     scan: Option<(Scan<R>, Replay<R>)>,
 }
 
@@ -141,6 +146,21 @@ struct Found {
     order: [usize; SUPERBLOCKS],
     state: State,
     is_impossible: bool,
+    /// Where entries were durable once and are damaged.
+    rotten_at: Option<u64>,
+}
+
+impl Found {
+    fn take_entry(&mut self, at: FoundAt, found: salvage::Found<'_>) {
+        let salvage::Found::Record(record) = found else {
+            self.rotten_at = self.rotten_at.or(Some(at.address));
+            return;
+        };
+        let is_entry = record.head.kind == Kind::Control;
+        let entry = Entry::decode(record.value).filter(|_| is_entry);
+        let applied = entry.map(|entry| self.state.apply(&entry));
+        self.is_impossible |= applied != Some(Ok(()));
+    }
 }
 
 /// A recovery under way.
@@ -152,6 +172,7 @@ pub struct Opening<R = Sound> {
     memory_limit_bytes: usize,
     /// The last read has failed once.
     is_repeated: bool,
+    is_repairing: bool,
     rules: R,
 }
 
@@ -165,7 +186,18 @@ impl<R: Rules + Copy> Opening<R> {
             recovered: Vec::new(),
             memory_limit_bytes,
             is_repeated: false,
+            is_repairing: false,
             rules,
+        }
+    }
+
+    /// The same, which goes on where something cannot be read, and without entries of the control log that are rotten.
+    /// What is lost by that is [told](Opened::lost_entries_at), and by the shards.
+    #[must_use]
+    pub fn repairing(self) -> Self {
+        Self {
+            is_repairing: true,
+            ..self
         }
     }
 
@@ -208,15 +240,11 @@ impl<R: Rules + Copy> Opening<R> {
         self.is_repeated = false;
         match &mut self.step {
             Step::Superblocks(copies) => copies.push(result.map(<[u8]>::to_vec)),
-            Step::Control(scan) => match (result, &mut self.found) {
-                (Some(bytes), Some(found)) => scan.take(bytes, |_, record| {
-                    let is_entry = record.head.kind == Kind::Control;
-                    let entry = Entry::decode(record.value).filter(|_| is_entry);
-                    let applied = entry.map(|entry| found.state.apply(&entry));
-                    found.is_impossible |= applied != Some(Ok(()));
-                }),
-                _ => scan.unreadable(),
-            },
+            Step::Control(scan) => {
+                if let Some(known) = &mut self.found {
+                    scan.take(result, |at, found| known.take_entry(at, found));
+                }
+            }
             Step::Shard(shard) => shard.done(result),
             Step::Flush if result.is_none() => return Err(OpenError::Flush),
             Step::Flush => self.step = Step::Done,
@@ -242,9 +270,15 @@ impl<R: Rules + Copy> Opening<R> {
                     order,
                     state: State::new(&block.layout, block.settings),
                     is_impossible: false,
+                    rotten_at: None,
                 });
                 self.step = match area_start(&block) {
-                    Some(start) => Step::Control(Scan::new(start, vec![logged], self.rules)),
+                    Some(start) => {
+                        let durable_lsn = block.area_batches + 1;
+                        let scan = Scan::new(start, vec![logged], durable_lsn, self.rules);
+                        let scan = scan.repairing(self.is_repairing);
+                        Step::Control(scan)
+                    }
                     None => self.next_shard(),
                 };
             }
@@ -271,10 +305,11 @@ impl<R: Rules + Copy> Opening<R> {
     fn check_control(&self, scanned: &Scanned) -> Result<(), OpenError> {
         let found = self.found.as_ref().ok_or(OpenError::Unfinished)?;
         let area = found.block.layout.area(found.block.area).seat.address;
-        if let Some(address) = scanned.damaged_at {
+        let rotten_at = found.rotten_at.filter(|_| !self.is_repairing);
+        if let Some(address) = scanned.damaged_at.or(rotten_at) {
             return Err(OpenError::Control(address));
         }
-        if scanned.lsn <= found.block.snapshot_batches || found.is_impossible {
+        if scanned.lsn <= found.block.area_batches || found.is_impossible {
             return Err(OpenError::Control(area));
         }
         Ok(())
@@ -302,6 +337,7 @@ impl<R: Rules + Copy> Opening<R> {
             reader: None,
             damaged: None,
             dropped: Vec::new(),
+            is_repairing: self.is_repairing,
             scan: None,
         };
         opening.begin(found, self.rules);
@@ -353,6 +389,7 @@ impl<R: Rules + Copy> Opening<R> {
             shared,
             hasher: KeyHasher::new(block.hash_secret),
             layout: block.layout,
+            lost_entries_at: found.rotten_at,
         })
     }
 }
@@ -412,7 +449,8 @@ impl<R: Rules + Copy> ShardOpening<R> {
         let (order, start) = State::log_start(&found.block, self.shard, from);
         let layout = &found.block.layout;
         let segments = found.state.log_segments(layout, self.shard, order);
-        let scan = Scan::new(start, segments, rules);
+        let durable_lsn = found.state.durable_lsns[usize::from(self.shard)];
+        let scan = Scan::new(start, segments, durable_lsn, rules).repairing(self.is_repairing);
         self.scan = Some((scan, Replay::new(slices, rules)));
     }
 
@@ -436,12 +474,7 @@ impl<R: Rules + Copy> ShardOpening<R> {
     fn done(&mut self, result: Option<&[u8]>) {
         let versions = &mut self.versions;
         if let Some((scan, replay)) = &mut self.scan {
-            match result {
-                Some(bytes) => {
-                    scan.take(bytes, |at, record| replay.take(versions, at, record));
-                }
-                None => scan.unreadable(),
-            }
+            scan.take(result, |at, found| replay.take(versions, at, found));
             return;
         }
         if let Some(reader) = &mut self.reader {
@@ -497,7 +530,7 @@ impl<R: Rules + Copy> ShardOpening<R> {
         let owed = commits.filter(|(_, owing)| **owing & (1 << shard) != 0);
         let owed: Vec<Version> = owed.map(|(version, _)| *version).collect();
         let newest = replay.finish(&mut self.versions, &owed);
-        let newest = newest.map_err(|(address, refused)| OpenError::Replay {
+        let (newest, rot) = newest.map_err(|(address, refused)| OpenError::Replay {
             shard,
             address,
             refused,
@@ -525,6 +558,7 @@ impl<R: Rules + Copy> ShardOpening<R> {
             owed,
             logged: Vec::new(),
             last_checkpoint: last.map_or(0, |last| last.number),
+            rot,
         };
         Ok(Some((recovered, entries)))
     }

@@ -6,6 +6,10 @@
 //! 2. What a checkpoint's slice has is left out: else a put from before a roll back would land behind it.
 //! 3. A part of a batch over shards counts when *done* of its batch follows, or the control log has its commit. Until
 //!    then nothing else touched its key, so it may be applied there. Without either it is nothing.
+//! 4. What is rotten is told: a version whose value is damaged is there, and refused when it is read; so is a restore of
+//!    what is lost. Of what has no key the place is told.
+//! 5. Behind a part something is lost that the same start of the node has written: that may have been its *done*, and
+//!    so may have been acknowledged. So it counts.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +19,9 @@ use crate::key::Key;
 use crate::mistake::{Mistake, Rules, Sound};
 use crate::place::{Origin, Place};
 use crate::record::{Kind, Record, RecordHead, decode_trimmed};
+use crate::salvage::Found;
 use crate::scan::FoundAt;
+use crate::scrub::{ROTTEN_MAX, Rot};
 use crate::sweep::Trim;
 use crate::version::Version;
 use crate::versions::Versions;
@@ -27,6 +33,7 @@ struct Waiting {
     address: u64,
     head: RecordHead,
     key: Vec<u8>,
+    incarnation: Option<u32>,
 }
 
 /// A replay under way.
@@ -35,6 +42,10 @@ pub struct Replay<R = Sound> {
     slices: Slices,
     parts: BTreeMap<Version, Vec<Waiting>>,
     newest: Version,
+    /// What is damaged.
+    rot: Vec<Rot>,
+    /// Something is lost.
+    has_lost: bool,
     /// What came first that cannot be.
     error: Option<(u64, Refused)>,
     rules: R,
@@ -48,13 +59,63 @@ impl<R: Rules> Replay<R> {
             slices,
             parts: BTreeMap::new(),
             newest: Version::ZERO,
+            rot: Vec::new(),
+            has_lost: false,
             error: None,
             rules,
         }
     }
 
-    /// Takes the next record.
-    pub fn take(&mut self, versions: &mut Versions<R>, found: FoundAt, record: &Record<'_>) {
+    /// Takes what was found next.
+    pub fn take(&mut self, versions: &mut Versions<R>, at: FoundAt, found: Found<'_>) {
+        match found {
+            Found::Record(record) => self.take_record(versions, at, record),
+            Found::Rotten(head, key) => {
+                // What a trim has lost comes back, and is trimmed again.
+                if head.kind == Kind::Trim {
+                    return;
+                }
+                self.tell(at.address, Some(key), 0);
+                let value = &[];
+                let head = *head;
+                self.take_record(versions, at, &Record { head, key, value });
+            }
+            Found::Lost(bytes) => {
+                self.tell(at.address, None, bytes);
+                self.has_lost = true;
+                self.take_lost_done(versions, at);
+            }
+        }
+    }
+
+    fn tell(&mut self, address: u64, key: Option<Key<'_>>, bytes: u64) {
+        if self.rot.len() < ROTTEN_MAX && !self.rules.makes(Mistake::RotUntold) {
+            let key = key.map(|key| (key.namespace, key.bytes.to_vec()));
+            self.rot.push(Rot {
+                address,
+                key,
+                bytes,
+            });
+        }
+    }
+
+    /// A *done* may be among what is lost.
+    fn take_lost_done(&mut self, versions: &mut Versions<R>, at: FoundAt) {
+        if at.incarnation.is_none() || self.rules.makes(Mistake::DoneLostForgotten) {
+            return;
+        }
+        let is_concerned = |part: &Waiting| part.incarnation == at.incarnation;
+        let parts = std::mem::take(&mut self.parts);
+        for (version, parts) in parts {
+            if parts.iter().any(is_concerned) {
+                self.apply(versions, parts, Some(at.lsn));
+            } else {
+                self.parts.insert(version, parts);
+            }
+        }
+    }
+
+    fn take_record(&mut self, versions: &mut Versions<R>, found: FoundAt, record: &Record<'_>) {
         let head = &record.head;
         self.newest = self.newest.max(head.version);
         if head.kind == Kind::Done {
@@ -65,6 +126,7 @@ impl<R: Rules> Replay<R> {
                 address: found.address,
                 head: *head,
                 key: record.key.bytes.to_vec(),
+                incarnation: found.incarnation,
             };
             self.parts.entry(head.version).or_default().push(waiting);
         } else if !self.is_saved(versions, record.key, found.lsn) {
@@ -78,9 +140,20 @@ impl<R: Rules> Replay<R> {
     }
 
     fn replay(&mut self, versions: &mut Versions<R>, address: u64, record: &Record<'_>) {
-        if let (Err(refused), None) = (versions.replay(address, record), self.error) {
-            self.error = Some((address, refused));
+        let Err(mut refused) = versions.replay(address, record) else {
+            return;
+        };
+        if self.has_lost && record.head.kind == Kind::Restore {
+            // What it has taken is lost. No value lies where it lies itself, so it is refused when it is read.
+            self.tell(address, Some(record.key), 0);
+            let place = Place::written(address, record.head.bytes() as u64, false);
+            let version = record.head.version;
+            match versions.apply_expiring(record.key, Held { version, place }, 0) {
+                Ok(()) => return,
+                Err(other) => refused = other,
+            }
         }
+        self.error = self.error.or(Some((address, refused)));
     }
 
     fn apply(&mut self, versions: &mut Versions<R>, parts: Vec<Waiting>, lsn: Option<u64>) {
@@ -101,7 +174,7 @@ impl<R: Rules> Replay<R> {
         }
     }
 
-    /// All records have come. `commits` has the batches that this shard is not known to be done with.
+    /// All has come: the newest version, and what is damaged. `commits` has the batches that this shard is not known to be done with.
     ///
     /// # Errors
     /// The address of a record that cannot be, and why.
@@ -109,7 +182,7 @@ impl<R: Rules> Replay<R> {
         mut self,
         versions: &mut Versions<R>,
         commits: &[Version],
-    ) -> Result<Version, (u64, Refused)> {
+    ) -> Result<(Version, Vec<Rot>), (u64, Refused)> {
         for version in commits {
             let parts = self.parts.remove(version).unwrap_or_default();
             if !self.rules.makes(Mistake::CommitsForgotten) {
@@ -117,7 +190,7 @@ impl<R: Rules> Replay<R> {
             }
         }
         versions.recovered();
-        self.error.map_or(Ok(self.newest), Err)
+        self.error.map_or(Ok((self.newest, self.rot)), Err)
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Rot {
     /// Namespace and key, of a record that some version needs; none: so much is damaged that it is not known what it
     /// was.
     pub key: Option<(u16, Vec<u8>)>,
+    /// So many bytes, of which it is not known what they were; 0: it is one record, or not known.
+    pub bytes: u64,
 }
 
 /// What was scrubbed since the start.
@@ -40,7 +42,7 @@ pub struct Scrubbed {
     pub segments: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Places that were found not to be right, also those that are not told for their number.
+    /// Places that were found not to be right, also by the start, and those that are not told for their number.
     pub rotten: u64,
 }
 
@@ -65,6 +67,33 @@ pub(crate) struct Scrub {
     scrubbed: Scrubbed,
     /// By segment, of this use of it.
     rotten: BTreeMap<(u32, u32), Vec<Rot>>,
+    /// What the start has found. It is told as long as the node runs, if it is needed or nobody knows.
+    met: Vec<Rot>,
+}
+
+/// A place of which nothing else is known.
+fn place(address: u64) -> Rot {
+    Rot {
+        address,
+        key: None,
+        bytes: 0,
+    }
+}
+
+impl Scrub {
+    /// Of a shard whose start has found this.
+    pub(crate) fn new(met: Vec<Rot>) -> Self {
+        let rotten = met.len() as u64;
+        let scrubbed = Scrubbed {
+            rotten,
+            ..Scrubbed::default()
+        };
+        Self {
+            met,
+            scrubbed,
+            ..Self::default()
+        }
+    }
 }
 
 /// When a segment is due next, after a moment.
@@ -84,7 +113,7 @@ impl<R: Rules + Copy> Shard<R> {
     /// The next read of the scrub, if one is due; `run_us` as [`Control::run_us`](crate::control::Control::run_us)
     /// says. What came of it belongs to [`Shard::scrub_done`].
     pub fn take_scrub(&mut self, run_us: u64) -> Option<ShardRead> {
-        if self.log.has_failed() || !self.shared.is_open() {
+        if self.log.has_failed() || !self.shared.is_open() || self.is_ending {
             return None;
         }
         if self.scrub.under.is_none() {
@@ -161,10 +190,7 @@ impl<R: Rules + Copy> Shard<R> {
     fn unknown(&self, under: &Under, behind: u64) -> Rot {
         let segment = self.collector.segments.get(&under.number);
         let begin = segment.map_or(0, |it| it.segment.seat.address);
-        Rot {
-            address: begin + under.at + behind,
-            key: None,
-        }
+        place(begin + under.at + behind)
     }
 
     /// How many bytes were looked at, and what of them is not right.
@@ -179,16 +205,21 @@ impl<R: Rules + Copy> Shard<R> {
             let is_gap = matches!(piece, Piece::Gap(_));
             match piece {
                 // One batch is one place, however long it was.
-                Piece::Gap(address) if !follows_gap => found.push(Rot { address, key: None }),
+                Piece::Gap(address) if !follows_gap => found.push(place(address)),
                 Piece::Gap(_) => {}
                 Piece::Batch(seat, content, records) => {
                     let end = walk(content, seat, records, |address, key, record| {
                         if record.is_err() && self.versions.needs(key, address) {
                             let key = Some((key.namespace, key.bytes.to_vec()));
-                            found.push(Rot { address, key });
+                            let bytes = 0;
+                            found.push(Rot {
+                                address,
+                                key,
+                                bytes,
+                            });
                         }
                     });
-                    found.extend(end.err().map(|address| Rot { address, key: None }));
+                    found.extend(end.err().map(place));
                 }
             }
             follows_gap = is_gap;
@@ -225,7 +256,13 @@ impl<R: Rules + Copy> Shard<R> {
         self.scrub.scrubbed
     }
 
-    /// Places that are not what was written, as far as somebody needs them.
+    /// What the start has found to be damaged.
+    #[must_use]
+    pub fn met_by_start(&self) -> &[Rot] {
+        &self.scrub.met
+    }
+
+    /// Places that are not what was written, as far as somebody needs them or it is not known who does.
     pub fn rotten(&self) -> impl Iterator<Item = &Rot> {
         let is_there = |number: u32, of: u32| {
             self.collector.uses(number) == Some(of) && self.versions.needed(number).records > 0
@@ -236,10 +273,14 @@ impl<R: Rules + Copy> Shard<R> {
                 self.versions.needs(Key { namespace, bytes }, rot.address)
             })
         };
+        let met = &self.scrub.met;
+        let is_new = |rot: &&Rot| !met.iter().any(|it| it.address == rot.address);
         let rotten = self.scrub.rotten.iter();
         rotten
             .filter(move |((number, of), _)| is_there(*number, *of))
             .flat_map(|(_, all)| all)
+            .filter(is_new)
+            .chain(met)
             .filter(is_needed)
     }
 }

@@ -32,7 +32,7 @@ use crate::mistake::{Mistake, Rules, Sound};
 use crate::place::{Origin, Place};
 use crate::record::{Change, Kind, record_bytes};
 use crate::scan::Logged;
-use crate::scrub::Scrub;
+use crate::scrub::{Rot, Scrub};
 use crate::sweep::Trim;
 use crate::version::Version;
 use crate::versions::{Condition, Versions};
@@ -163,6 +163,8 @@ pub struct Shard<R = Sound> {
     pub(crate) scrub: Scrub,
     pub(crate) cache: Cache<R>,
     pub(crate) outbox: VecDeque<ToControl>,
+    /// It takes nothing more, and its log ends.
+    pub(crate) is_ending: bool,
     pub(crate) rules: R,
 }
 
@@ -179,6 +181,8 @@ pub struct Found<R> {
     pub logged: Vec<Logged>,
     /// The number of its last checkpoint; 0: it has none.
     pub last_checkpoint: u64,
+    /// What of it is damaged.
+    pub rot: Vec<Rot>,
 }
 
 impl<R: Rules + Copy> Shard<R> {
@@ -203,7 +207,7 @@ impl<R: Rules + Copy> Shard<R> {
             outstanding: VecDeque::new(),
             queue: found.owed.into_iter().map(Queued::Done).collect(),
             collector: Collector::new(found.logged, found.last_checkpoint),
-            scrub: Scrub::default(),
+            scrub: Scrub::new(found.rot),
             cache: Cache::new(rules),
             frozen: None,
             dones: VecDeque::new(),
@@ -212,6 +216,7 @@ impl<R: Rules + Copy> Shard<R> {
             since_checkpoint: 0,
             has_asked_checkpoint: false,
             outbox: VecDeque::new(),
+            is_ending: false,
             rules,
         }
     }
@@ -287,7 +292,7 @@ impl<R: Rules + Copy> Shard<R> {
         if self.log.has_failed() {
             return Err(NotWritten::Failed);
         }
-        if !self.shared.is_open() || !self.queue.is_empty() {
+        if !self.shared.is_open() || !self.queue.is_empty() || self.is_ending {
             return Err(NotWritten::Busy);
         }
         if !self.has_space_for(writer.may_use_reserve) {
@@ -402,11 +407,31 @@ impl<R: Rules + Copy> Shard<R> {
         self.shared.publish(usize::from(self.number), up_to);
     }
 
+    /// The node stops: nothing more is taken, and all ends of the log will be recorded. It is to be called again
+    /// until it [has ended](Shard::has_ended).
+    pub fn end_log(&mut self) {
+        self.is_ending = true;
+        if !self.queue.is_empty() || self.rules.makes(Mistake::StopUnrecorded) {
+            return;
+        }
+        if let Some(unused) = self.log.end() {
+            self.collector.segments.remove(&unused.number);
+            self.outbox.push_back(ToControl::Left(unused.number));
+        }
+    }
+
+    /// Its log has ended, and the control log is told where.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let is_told = self.outbox.is_empty() && self.queue.is_empty();
+        is_told && (self.log.has_ended() || self.rules.makes(Mistake::StopUnrecorded))
+    }
+
     /// Sweeps a part of the keys: trims what nothing holds. `below` is the lowest of the watermark and all cuts in
     /// flight. False: not now.
     pub fn sweep(&mut self, below: Version) -> bool {
         let is_free = self.queue.is_empty() && self.frozen.is_none();
-        if !is_free || self.log.has_failed() || !self.shared.is_open() {
+        if !is_free || self.log.has_failed() || !self.shared.is_open() || self.is_ending {
             return false;
         }
         self.note_time(0);

@@ -366,6 +366,7 @@ impl<R: Rules + Copy> Shard<R> {
             self.outstanding.pop_front();
         }
         self.publish();
+        self.shared.publish_lsn(self.number, durable_lsn);
         self.turn();
     }
 }

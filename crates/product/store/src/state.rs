@@ -4,7 +4,8 @@
 //! Invariants:
 //! 1. The state follows from the entries alone, and [`State::entries`] make the same state again.
 //! 2. It is bounded: rows, snapshots, samples, checkpoints and commits by constants, the rest by segments.
-//! 3. The ceiling, floors, the lock's end, the generation of hosts and the number of uses of a segment never go back.
+//! 3. The ceiling, floors, the lock's end, the generation of hosts, how far a log is durable and the number of uses of
+//!    a segment never go back.
 //! 4. A segment's place in a log or checkpoint is its own: no two have the same.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -62,6 +63,8 @@ pub struct State {
     pub commits: BTreeMap<Version, u64>,
     /// The newest generation of hosts that the store was served to: no older one is let in again.
     pub hosts: u64,
+    /// By shard: batches of its log below this one were durable when that was noted.
+    pub durable_lsns: Vec<u64>,
     /// By time of the retention clock and moment: snapshots that end then by themselves.
     endings: BTreeMap<(u64, Version), u32>,
 }
@@ -86,6 +89,7 @@ impl State {
             checkpoints: vec![Vec::new(); usize::from(layout.shards)],
             commits: BTreeMap::new(),
             hosts: 0,
+            durable_lsns: vec![0; usize::from(layout.shards)],
             endings: BTreeMap::new(),
         }
     }
@@ -150,6 +154,11 @@ impl State {
                 self.commits.insert(*version, *owing);
             }
             Entry::Hosts(generation) => self.hosts = self.hosts.max(*generation),
+            Entry::Durable(shard, lsn) => {
+                let known = self.durable_lsns.get_mut(usize::from(*shard));
+                let known = known.ok_or(Impossible)?;
+                *known = (*known).max(*lsn);
+            }
         }
         Ok(())
     }
@@ -249,6 +258,8 @@ impl State {
             Entry::Locked(self.locked_until_us),
         ];
         entries.extend((self.hosts > 0).then_some(Entry::Hosts(self.hosts)));
+        let lsns = (0..).zip(&self.durable_lsns).filter(|(_, lsn)| **lsn > 0);
+        entries.extend(lsns.map(|(shard, lsn)| Entry::Durable(shard, *lsn)));
         entries.extend(self.shortening.map(Entry::Shortening));
         entries.extend(self.samples.iter().copied().map(Entry::Sample));
         let snapshots = self.retention.counts();
@@ -412,6 +423,7 @@ mod tests {
                 entries.push(Entry::Shortening(Shortening { to: settings, at_us: number }));
                 entries.push(Entry::Locked(number));
                 entries.push(Entry::Hosts(number));
+                entries.push(Entry::Durable((number % 4) as u16, number));
             }
             for entry in &entries {
                 let before = state.clone();
@@ -495,6 +507,7 @@ mod tests {
         entries.extend(vec![Entry::RollBack(row); ROWS_MAX]);
         entries.extend(vec![Entry::Commit(at, 1); COMMITS_MAX]);
         let shards = usize::from(crate::layout::SHARDS_MAX);
+        entries.extend(vec![Entry::Durable(1, 1); shards]);
         entries.extend(vec![
             Entry::Checkpoint(1, checkpoint);
             CHECKPOINTS_KEPT * shards

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   0 u32 magic "ERBS"
-//!   4 u32 version of the format: 1
+//!   4 u32 version of the format: 2
 //!   8 u64 id of the store
 //!  16 u64 generation: how often superblocks were written
 //!  24 u64 bytes of the store
@@ -14,7 +14,7 @@
 //!  52 u32 incarnation: how often the node has started
 //!  56 u32 area of the control log: how often one was begun
 //!  60 u32 incarnation that began it
-//!  64 u64 batches of the snapshot that it begins with
+//!  64 u64 batches that it has at least: those of the snapshot that it begins with, at a clean stop all
 //!  72 u64 2x secret of the hash
 //!  88 u64 min-age of a new store, microseconds
 //!  96 u64 keep-deleted
@@ -39,8 +39,9 @@ use crate::record::Seat;
 use crate::retention::Settings;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"ERBS");
-/// The format that this program writes, and the only one that it reads.
-pub const FORMAT: u32 = 1;
+/// The format that this program writes, and the only one that it reads. In format 1 batches did not say what before them
+/// was durable.
+pub const FORMAT: u32 = 2;
 /// Bytes that have something in them.
 const SECTOR: usize = 512;
 /// Copies that must be durable.
@@ -61,8 +62,8 @@ pub struct Superblock {
     pub area: u32,
     /// The incarnation that began it.
     pub area_incarnation: u32,
-    /// Batches of the snapshot that it begins with.
-    pub snapshot_batches: u64,
+    /// Batches that it has at least: those of the snapshot that it begins with, at a clean stop all.
+    pub area_batches: u64,
     /// Secret of the keys' hash.
     pub hash_secret: [u64; 2],
     /// What is kept until the control log says otherwise.
@@ -76,7 +77,7 @@ impl std::fmt::Debug for Superblock {
             .field("generation", &self.generation)
             .field("incarnation", &self.incarnation)
             .field("area", &self.area)
-            .field("snapshot_batches", &self.snapshot_batches)
+            .field("area_batches", &self.area_batches)
             .finish_non_exhaustive()
     }
 }
@@ -109,7 +110,7 @@ impl Superblock {
             incarnation: 0,
             area: 0,
             area_incarnation: 0,
-            snapshot_batches: 0,
+            area_batches: 0,
             hash_secret,
             settings: Settings::NEW,
         }
@@ -137,7 +138,7 @@ impl Superblock {
         put_at(&mut out, 52, &self.incarnation.to_le_bytes());
         put_at(&mut out, 56, &self.area.to_le_bytes());
         put_at(&mut out, 60, &self.area_incarnation.to_le_bytes());
-        put_at(&mut out, 64, &self.snapshot_batches.to_le_bytes());
+        put_at(&mut out, 64, &self.area_batches.to_le_bytes());
         put_at(&mut out, 72, &self.hash_secret[0].to_le_bytes());
         put_at(&mut out, 80, &self.hash_secret[1].to_le_bytes());
         put_at(&mut out, 88, &self.settings.min_age_us.to_le_bytes());
@@ -175,7 +176,7 @@ impl Superblock {
             incarnation: u32_at(bytes, 52),
             area: u32_at(bytes, 56),
             area_incarnation: u32_at(bytes, 60),
-            snapshot_batches: u64_at(bytes, 64),
+            area_batches: u64_at(bytes, 64),
             hash_secret: [u64_at(bytes, 72), u64_at(bytes, 80)],
             settings: Settings {
                 min_age_us: u64_at(bytes, 88),
@@ -285,7 +286,7 @@ mod tests {
             incarnation: 7,
             area: 9,
             area_incarnation: 6,
-            snapshot_batches: 3,
+            area_batches: 3,
             ..Superblock::format(layout, 0x55, [1, 2])
         }
     }
@@ -320,11 +321,11 @@ mod tests {
         );
         assert_eq!(Superblock::choose(&other), Err(NoSuperblock::Several));
         let mut later = block(1).encode(0);
-        later[4] = 2;
+        later[4] = 3;
         let crc = sector_crc(&later, 0);
         put_at(&mut later, SECTOR - 4, &crc.to_le_bytes());
         let later = [Some(later), None, None, None];
-        assert_eq!(Superblock::choose(&later), Err(NoSuperblock::Format(2)));
+        assert_eq!(Superblock::choose(&later), Err(NoSuperblock::Format(3)));
         // A copy of another place counts for none.
         let moved = [Some(block(1).encode(1)), None, None, None];
         assert_eq!(Superblock::choose(&moved), Err(NoSuperblock::Absent));

@@ -20,6 +20,8 @@ pub struct Shared {
     clock: Clock,
     /// Of each shard, then of the control log: everything of it up to here is durable.
     bounds: Vec<AtomicU64>,
+    /// Of each shard: batches of its log below it are durable.
+    durable_lsns: Vec<AtomicU64>,
     /// The highest watermark that anybody has seen.
     seen: AtomicU64,
     /// Recovery has come to its end, and that is durable.
@@ -36,6 +38,7 @@ impl Shared {
         Self {
             clock,
             bounds: bounds.collect(),
+            durable_lsns: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             seen: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
             space: AtomicU8::new(Space::Plenty as u8),
@@ -76,6 +79,17 @@ impl Shared {
     pub fn publish(&self, who: usize, up_to: Option<Version>) {
         let bound = up_to.map_or(u64::MAX, Version::number);
         self.bounds[who].store(bound, Ordering::SeqCst);
+    }
+
+    /// Batches of a shard's log below this one are durable.
+    pub(crate) fn publish_lsn(&self, shard: u16, lsn: u64) {
+        self.durable_lsns[usize::from(shard)].store(lsn, Ordering::Relaxed);
+    }
+
+    /// By shard: batches of its log below it are durable.
+    pub(crate) fn durable_lsns(&self) -> impl Iterator<Item = u64> + '_ {
+        let lsns = self.durable_lsns.iter();
+        lsns.map(|lsn| lsn.load(Ordering::Relaxed))
     }
 
     /// The version up to which everything is durable.
