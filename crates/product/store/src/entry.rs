@@ -68,6 +68,8 @@ pub enum Entry {
     Hosts(u64),
     /// Batches of a shard's log below this one are durable.
     Durable(u16, u64),
+    /// The newest batch over shards that was ever committed.
+    LastCommit(Version),
 }
 
 /// A segment as the control log knows it.
@@ -142,6 +144,7 @@ const LOCKED: u8 = 13;
 const HOSTS: u8 = 14;
 const ENDING: u8 = 15;
 const DURABLE: u8 = 16;
+const LAST_COMMIT: u8 = 17;
 
 /// Numbers behind each other.
 #[derive(Default)]
@@ -213,6 +216,7 @@ impl Entry {
             }
             Self::Commit(version, owing) => out.u8(COMMIT).version(*version).u64(*owing),
             Self::Hosts(generation) => out.u8(HOSTS).u64(*generation),
+            Self::LastCommit(version) => out.u8(LAST_COMMIT).version(*version),
             Self::Durable(shard, lsn) => out.u8(DURABLE).u16(*shard).u64(*lsn),
             Self::Ending {
                 moment,
@@ -285,6 +289,7 @@ fn decode(from: &mut Reader<'_>) -> Option<Entry> {
         COMMIT => Entry::Commit(version(from)?, from.u64()?),
         CHECKPOINT_DROPPED => Entry::CheckpointDropped(from.u16()?, from.u64()?),
         HOSTS => Entry::Hosts(from.u64()?),
+        LAST_COMMIT => Entry::LastCommit(version(from)?),
         DURABLE => Entry::Durable(from.u16()?, from.u64()?),
         ENDING => Entry::Ending {
             moment: version(from)?,
@@ -505,6 +510,7 @@ pub(crate) mod tests {
                 .prop_map(|(shard, it)| Entry::CheckpointDropped(shard, it)),
             any::<u64>().prop_map(Entry::Hosts),
             (any::<u16>(), any::<u64>()).prop_map(|(shard, lsn)| Entry::Durable(shard, lsn)),
+            any::<u64>().prop_map(|number| Entry::LastCommit(Version::new(number))),
         ]
     }
 

@@ -404,21 +404,27 @@ impl<R: Rules> Log<R> {
         self.in_flight.len() as u32
     }
 
-    /// Nothing more is added: once what was added is in batches, the last segment is closed. The segment that waits to be
-    /// gone on with is given back.
+    /// Nothing more is added: the last segment is closed. The segment that waits to be gone on with is given back.
+    ///
+    /// # Panics
+    /// Something was added that no write has taken.
     pub fn end(&mut self) -> Option<Segment> {
+        assert!(self.open.is_none(), "what was added is in batches");
         self.is_ending = true;
-        if self.open.is_none() && !self.has_failed {
-            self.leave_segment();
-        }
+        self.leave_segment();
         self.next_segment.take()
+    }
+
+    /// Nothing more is added.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.is_ending
     }
 
     /// It ends, and all that was added is durable and closed.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        let is_still = self.open.is_none() && self.in_flight.is_empty();
-        self.is_ending && is_still && self.current.is_none() && self.closing.is_empty()
+        self.is_ending && self.in_flight.is_empty() && self.closing.is_empty()
     }
 
     /// The next segment that is closed, and where it ends.

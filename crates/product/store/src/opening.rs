@@ -451,7 +451,7 @@ impl<R: Rules + Copy> ShardOpening<R> {
         let segments = found.state.log_segments(layout, self.shard, order);
         let durable_lsn = found.state.durable_lsns[usize::from(self.shard)];
         let scan = Scan::new(start, segments, durable_lsn, rules).repairing(self.is_repairing);
-        self.scan = Some((scan, Replay::new(slices, rules)));
+        self.scan = Some((scan, Replay::new(slices, found.state.last_commit, rules)));
     }
 
     fn read(&mut self) -> Option<OpenIo> {

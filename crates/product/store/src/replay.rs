@@ -8,8 +8,8 @@
 //!    then nothing else touched its key, so it may be applied there. Without either it is nothing.
 //! 4. What is rotten is told: a version whose value is damaged is there, and refused when it is read; so is a restore of
 //!    what is lost. Of what has no key the place is told.
-//! 5. Behind a part something is lost that the same start of the node has written: that may have been its *done*, and
-//!    so may have been acknowledged. So it counts.
+//! 5. Behind a part something is lost that the same start of the node has written: that may have been its *done*. Batches
+//!    are committed one after the other, by rising version. So it counts if one that is not older was committed.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +41,8 @@ struct Waiting {
 pub struct Replay<R = Sound> {
     slices: Slices,
     parts: BTreeMap<Version, Vec<Waiting>>,
+    /// The newest batch that was ever committed.
+    last_commit: Version,
     newest: Version,
     /// What is damaged.
     rot: Vec<Rot>,
@@ -52,12 +54,13 @@ pub struct Replay<R = Sound> {
 }
 
 impl<R: Rules> Replay<R> {
-    /// Behind a checkpoint with these slices; without one: none.
+    /// Behind a checkpoint with these slices; without one: none. And the newest batch over shards that was ever committed.
     #[must_use]
-    pub fn new(slices: Slices, rules: R) -> Self {
+    pub fn new(slices: Slices, last_commit: Version, rules: R) -> Self {
         Self {
             slices,
             parts: BTreeMap::new(),
+            last_commit,
             newest: Version::ZERO,
             rot: Vec::new(),
             has_lost: false,
@@ -101,13 +104,16 @@ impl<R: Rules> Replay<R> {
 
     /// A *done* may be among what is lost.
     fn take_lost_done(&mut self, versions: &mut Versions<R>, at: FoundAt) {
-        if at.incarnation.is_none() || self.rules.makes(Mistake::DoneLostForgotten) {
+        if self.rules.makes(Mistake::DoneLostForgotten) {
             return;
         }
-        let is_concerned = |part: &Waiting| part.incarnation == at.incarnation;
+        let is_concerned = |part: &Waiting| match (part.incarnation, at.incarnation) {
+            (Some(wrote), Some(lost)) => wrote == lost,
+            _ => true,
+        };
         let parts = std::mem::take(&mut self.parts);
         for (version, parts) in parts {
-            if parts.iter().any(is_concerned) {
+            if version <= self.last_commit && parts.iter().any(is_concerned) {
                 self.apply(versions, parts, Some(at.lsn));
             } else {
                 self.parts.insert(version, parts);

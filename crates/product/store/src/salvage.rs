@@ -8,7 +8,7 @@
 //! 3. Nothing is looked for within values, where a client could have put what looks like a record: behind a damaged
 //!    head the next record is where that head says, or is not found.
 
-use crate::batch::{BATCH_ALIGN_BYTES, BATCH_BYTES_MAX, BATCH_HEAD_BYTES, BatchHead};
+use crate::batch::{BATCH_ALIGN_BYTES, BATCH_BYTES_MAX, BATCH_HEAD_BYTES, Batch, BatchHead};
 use crate::bytes::{u16_at, u32_at};
 use crate::key::Key;
 use crate::mistake::{Mistake, Rules};
@@ -60,18 +60,23 @@ impl<R: Rules> Scan<R> {
         incarnation: Option<u32>,
         each: &mut impl FnMut(FoundAt, Found<'_>),
     ) {
-        let gap = self.gap.take();
         let is_missing = self.next.lsn < up_to_lsn;
-        if !is_missing && !gap.is_some_and(|gap| gap.is_sure) {
-            return;
+        let mut gaps = std::mem::take(&mut self.gaps);
+        if is_missing && gaps.is_empty() {
+            gaps.push(Gap {
+                address: self.address(self.expected),
+                bytes: 0,
+                is_sure: true,
+            });
         }
-        let address = gap.map_or_else(|| self.address(self.expected), |gap| gap.address);
-        let found = FoundAt {
-            address,
-            lsn: self.next.lsn,
-            incarnation,
-        };
-        each(found, Found::Lost(gap.map_or(0, |gap| gap.bytes)));
+        for gap in gaps.into_iter().filter(|gap| is_missing || gap.is_sure) {
+            let found = FoundAt {
+                address: gap.address,
+                lsn: self.next.lsn,
+                incarnation,
+            };
+            each(found, Found::Lost(gap.bytes));
+        }
     }
 
     /// Takes what can be read at a place where a batch is rotten, or may be: how many bytes that were.
@@ -89,35 +94,41 @@ impl<R: Rules> Scan<R> {
         if let Some((head, crc)) = head {
             return self.take_damaged(logged, (&head, crc), rest, each);
         }
-        let takes = self.at == self.expected && rest.len() > BATCH_HEAD_BYTES;
-        if let Some(bytes) = takes.then(|| self.take_headless(logged, rest, each)) {
-            if bytes > 0 {
-                return bytes;
-            }
+        let bytes = self.take_headless(logged, rest, each);
+        if bytes > 0 {
+            return bytes;
         }
-        let gap = self.gap.get_or_insert(Gap {
-            address: seat.address,
-            bytes: 0,
-            is_sure: false,
-        });
-        gap.bytes += BATCH_ALIGN_BYTES as u64;
+        self.widen_gap(seat.address);
         BATCH_ALIGN_BYTES
+    }
+
+    /// The next piece is not known what it was.
+    fn widen_gap(&mut self, address: u64) {
+        let bytes = BATCH_ALIGN_BYTES as u64;
+        match self.gaps.last_mut() {
+            Some(gap) if gap.address + gap.bytes == address => gap.bytes += bytes,
+            _ => self.gaps.push(Gap {
+                address,
+                bytes,
+                is_sure: false,
+            }),
+        }
     }
 
     /// Behind a batch without a head the next one of its segment lies at once, or something of it is missing.
     pub(crate) fn find_cut(&mut self) {
         let is_off = self.at.0 == self.expected.0 && self.at != self.expected;
-        if is_off && !self.is_chained {
-            let (address, bytes) = (self.address(self.expected), self.at.1 - self.expected.1);
-            let is_sure = true;
-            self.gap
-                .get_or_insert(Gap {
-                    address,
-                    bytes,
-                    is_sure,
-                })
-                .is_sure = true;
+        if !is_off || self.is_chained {
+            return;
         }
+        if self.gaps.is_empty() {
+            self.gaps.push(Gap {
+                address: self.address(self.expected),
+                bytes: self.at.1 - self.expected.1,
+                is_sure: true,
+            });
+        }
+        self.gaps.iter_mut().for_each(|gap| gap.is_sure = true);
     }
 
     /// Takes a batch whose records are damaged, and whose head is not.
@@ -173,24 +184,32 @@ impl<R: Rules> Scan<R> {
         rest: &[u8],
         each: &mut impl FnMut(FoundAt, Found<'_>),
     ) -> usize {
-        let seat = logged
-            .segment
-            .seat
-            .plus(self.at.1 as usize + BATCH_HEAD_BYTES);
+        let is_expected = self.at == self.expected;
+        if rest.len() <= BATCH_HEAD_BYTES || !is_expected && self.at.1 > 0 {
+            return 0;
+        }
+        let seat = logged.segment.seat.plus(self.at.1 as usize);
+        let place = seat.plus(BATCH_HEAD_BYTES);
         let content = &rest[BATCH_HEAD_BYTES..rest.len().min(BATCH_BYTES_MAX)];
         let takes_rest = !self.rules.makes(Mistake::RestAbandoned);
         let mut records = 0;
-        walk(content, seat, None, takes_rest, |_, it| {
+        let walked = walk(content, place, None, takes_rest, |_, it| {
             records += u32::from(!matches!(it, Found::Lost(_)));
         });
+        let bytes = (BATCH_HEAD_BYTES + walked.bytes).next_multiple_of(BATCH_ALIGN_BYTES);
+        let behind = rest.get(bytes..).unwrap_or_default();
+        let lsn = self.before(behind, seat.plus(bytes));
+        let Some(lsn) = lsn.or(is_expected.then_some(self.next.lsn)) else {
+            return 0;
+        };
         if records == 0 {
             return 0;
         }
-        let lsn = self.next.lsn;
         // Nobody says who has written what a segment begins with.
         let incarnation = (self.at.1 > 0).then_some(self.next.incarnation);
+        self.lost(lsn, incarnation, each);
         let mut touched = 0;
-        let walked = walk(content, seat, None, takes_rest, |address, it| {
+        walk(content, place, None, takes_rest, |address, it| {
             touched += touches(address, &it);
             let found = FoundAt {
                 address,
@@ -199,20 +218,26 @@ impl<R: Rules> Scan<R> {
             };
             each(found, it);
         });
-        let bytes = (BATCH_HEAD_BYTES + walked.bytes).next_multiple_of(BATCH_ALIGN_BYTES);
         (self.next.lsn, self.next.crc_before) = (lsn + 1, 0);
         self.is_chained = false;
         self.expected = (self.at.0, self.at.1 + bytes as u64);
         self.note_end(logged, self.expected.1, touched);
         if walked.is_cut {
-            let from = BATCH_HEAD_BYTES + walked.bytes;
-            self.gap = Some(Gap {
-                address: seat.address + walked.bytes as u64,
-                bytes: (bytes - from) as u64,
+            self.gaps.push(Gap {
+                address: place.address + walked.bytes as u64,
+                bytes: (bytes - BATCH_HEAD_BYTES - walked.bytes) as u64,
                 is_sure: true,
             });
         }
         bytes
+    }
+
+    /// The number before that of the batch that lies there, if that was durable and is missing.
+    fn before(&self, bytes: &[u8], seat: Seat) -> Option<u64> {
+        let behind = Batch::decode(bytes, seat).ok()?.head;
+        let lsn = behind.lsn.checked_sub(1)?;
+        let is_missing = (self.next.lsn..self.durable_lsn).contains(&lsn);
+        (is_missing && self.is_of_this_log(&behind)).then_some(lsn)
     }
 }
 
@@ -251,7 +276,10 @@ fn walk(
     let (mut at, mut records) = (0, 0);
     let is_end = |at: usize, records: usize| match count {
         Some(count) => records >= usize::from(count),
-        None => is_padding(&content[at..], seat.plus(at)),
+        None => {
+            let (rest, there) = (&content[at..], seat.plus(at));
+            is_padding(rest, there) && decode_head(rest, there).is_err()
+        }
     };
     while at < content.len() && !is_end(at, records) {
         let (rest, there) = (&content[at..], seat.plus(at));

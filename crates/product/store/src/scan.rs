@@ -103,7 +103,8 @@ pub struct Scan<R = Sound> {
     pub(crate) durable_lsn: u64,
     /// What is missing is rotten: what can be read is taken.
     is_salvaging: bool,
-    pub(crate) gap: Option<Gap>,
+    /// What lies between the last record and here, by segment.
+    pub(crate) gaps: Vec<Gap>,
     patching: Option<Patching>,
     /// The last place that could not be read.
     unreadable: Option<At>,
@@ -131,7 +132,7 @@ impl<R: Rules> Scan<R> {
             expected: (0, 0),
             durable_lsn: durable_lsn.max(if counts { ended_lsn } else { 0 }),
             is_salvaging: false,
-            gap: None,
+            gaps: Vec::new(),
             patching: None,
             unreadable: None,
             is_repairing: false,
@@ -317,7 +318,7 @@ impl<R: Rules> Scan<R> {
                 let expected = self.address(self.expected);
                 self.damaged_at = self.damaged_at.or(Some(expected));
             }
-            if self.next.lsn < end.lsn || self.gap.is_some() {
+            if self.next.lsn < end.lsn || !self.gaps.is_empty() {
                 self.lost(end.lsn, None, each);
             }
             (self.next.lsn, self.next.crc_before) = (end.lsn, end.crc);
@@ -339,7 +340,7 @@ impl<R: Rules> Scan<R> {
     fn finish_last(&mut self, each: &mut impl FnMut(FoundAt, Found<'_>)) {
         if self.next.lsn < self.durable_lsn {
             self.lose_end(each);
-        } else if self.gap.is_some() {
+        } else if !self.gaps.is_empty() {
             self.lost(self.next.lsn, None, each);
         }
         let last = self.unreadable.filter(|at| *at >= self.expected);
@@ -384,7 +385,7 @@ impl<R: Rules> Scan<R> {
         // It was durable, so it is rotten: what can be read of it is.
         self.is_salvaging = true;
         self.lacks_directory = false;
-        self.gap.take_if(|gap| !gap.is_sure);
+        self.gaps.retain(|gap| gap.is_sure);
         self.at = self.expected;
         if self.logged().is_some_and(|it| self.at.1 == self.limit(&it)) {
             self.at = (self.at.0 + 1, 0);

@@ -411,7 +411,8 @@ impl<R: Rules + Copy> Shard<R> {
     /// until it [has ended](Shard::has_ended).
     pub fn end_log(&mut self) {
         self.is_ending = true;
-        if !self.queue.is_empty() || self.rules.makes(Mistake::StopUnrecorded) {
+        let is_under_way = !self.queue.is_empty() || self.log.has_open();
+        if is_under_way || self.log.is_ending() || self.rules.makes(Mistake::StopUnrecorded) {
             return;
         }
         if let Some(unused) = self.log.end() {
@@ -423,8 +424,9 @@ impl<R: Rules + Copy> Shard<R> {
     /// Its log has ended, and the control log is told where.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        let is_told = self.outbox.is_empty() && self.queue.is_empty();
-        is_told && (self.log.has_ended() || self.rules.makes(Mistake::StopUnrecorded))
+        // What has come into the queue since then is the next start's.
+        let has_ended = self.log.has_ended() || self.rules.makes(Mistake::StopUnrecorded);
+        has_ended && self.outbox.is_empty()
     }
 
     /// Sweeps a part of the keys: trims what nothing holds. `below` is the lowest of the watermark and all cuts in

@@ -24,6 +24,9 @@ impl<R: Rules + Copy> Shard<R> {
     /// A message from the control log.
     pub fn message(&mut self, message: ToShard) {
         match message {
+            ToShard::LogSegment(segment) if self.log.is_ending() => {
+                self.outbox.push_back(ToControl::Left(segment.number));
+            }
             ToShard::LogSegment(segment) => {
                 self.has_asked_segment = false;
                 self.collector.add(segment);

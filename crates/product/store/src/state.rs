@@ -59,6 +59,8 @@ pub struct State {
     pub segments: Vec<SegmentState>,
     /// By shard: the newest last.
     pub checkpoints: Vec<Vec<Checkpoint>>,
+    /// The newest batch over shards that was ever committed.
+    pub last_commit: Version,
     /// Batches over shards: bits of those that are not done with them.
     pub commits: BTreeMap<Version, u64>,
     /// The newest generation of hosts that the store was served to: no older one is let in again.
@@ -87,6 +89,7 @@ impl State {
             forgotten: Version::ZERO,
             segments: vec![SegmentState::default(); layout.segments() as usize],
             checkpoints: vec![Vec::new(); usize::from(layout.shards)],
+            last_commit: Version::ZERO,
             commits: BTreeMap::new(),
             hosts: 0,
             durable_lsns: vec![0; usize::from(layout.shards)],
@@ -143,7 +146,9 @@ impl State {
                 let all = self.checkpoints.get_mut(usize::from(*shard));
                 all.ok_or(Impossible)?.retain(|it| it.number != *number);
             }
+            Entry::LastCommit(version) => self.last_commit = self.last_commit.max(*version),
             Entry::Commit(version, 0) => {
+                self.last_commit = self.last_commit.max(*version);
                 self.commits.remove(version);
             }
             Entry::Commit(version, owing) => {
@@ -151,6 +156,7 @@ impl State {
                 if is_new && self.commits.len() >= COMMITS_MAX {
                     return Err(Impossible);
                 }
+                self.last_commit = self.last_commit.max(*version);
                 self.commits.insert(*version, *owing);
             }
             Entry::Hosts(generation) => self.hosts = self.hosts.max(*generation),
@@ -258,6 +264,8 @@ impl State {
             Entry::Locked(self.locked_until_us),
         ];
         entries.extend((self.hosts > 0).then_some(Entry::Hosts(self.hosts)));
+        let is_known = self.last_commit > Version::ZERO;
+        entries.extend(is_known.then_some(Entry::LastCommit(self.last_commit)));
         let lsns = (0..).zip(&self.durable_lsns).filter(|(_, lsn)| **lsn > 0);
         entries.extend(lsns.map(|(shard, lsn)| Entry::Durable(shard, *lsn)));
         entries.extend(self.shortening.map(Entry::Shortening));

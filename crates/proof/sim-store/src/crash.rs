@@ -119,25 +119,7 @@ pub(crate) struct World {
 /// What it has shown.
 pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<Met, String> {
     let said = |difference| format!("seed {seed}, {plan:?}: {difference}");
-    let mut random = Rng::with_seed(seed);
-    let shards = random.u16(1..=3);
-    let node = Node::format(random.fork(), shards, plan.faults, Broken(mistake)).map_err(said)?;
-    let mut world = World {
-        random,
-        node,
-        oracle: Oracle::default(),
-        pending: BTreeMap::new(),
-        known_to: 0,
-        asked: BTreeMap::new(),
-        next_ticket: 1,
-        sources: HashMap::new(),
-        reads: Vec::new(),
-        values: HashMap::new(),
-        expiries: HashMap::new(),
-        snapshots: Vec::new(),
-        highest: 0,
-        met: Met::default(),
-    };
+    let mut world = World::new(seed, plan, mistake).map_err(said)?;
     let mut play = || {
         for step in 0..plan.steps {
             if plan.crash_at == Some(step) {
@@ -155,7 +137,29 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<Met, St
 }
 
 impl World {
-    fn step(&mut self, plan: &Plan) -> Judgement {
+    pub(crate) fn new(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<Self, String> {
+        let mut random = Rng::with_seed(seed);
+        let shards = random.u16(1..=3);
+        let node = Node::format(random.fork(), shards, plan.faults, Broken(mistake))?;
+        Ok(Self {
+            random,
+            node,
+            oracle: Oracle::default(),
+            pending: BTreeMap::new(),
+            known_to: 0,
+            asked: BTreeMap::new(),
+            next_ticket: 1,
+            sources: HashMap::new(),
+            reads: Vec::new(),
+            values: HashMap::new(),
+            expiries: HashMap::new(),
+            snapshots: Vec::new(),
+            highest: 0,
+            met: Met::default(),
+        })
+    }
+
+    pub(crate) fn step(&mut self, plan: &Plan) -> Judgement {
         if self.node.has_failed() {
             return self.crash(CrashMode::Process);
         }

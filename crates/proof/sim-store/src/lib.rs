@@ -13,7 +13,8 @@
 //! engine has mistakes of its own, `erb_store::mistake`; `tests/versions.rs` sees that each is found.
 //!
 //! [`crash`] plays histories on a whole store on a simulated disk, several shards and their control log, and stops
-//! process or machine at any step, in recovery too. `tests/crash.rs` does so at every one.
+//! process or machine at any step, in recovery too. `tests/crash.rs` does so at every one. [`rot`] ends such histories
+//! with damage of what was written last.
 
 mod ask;
 pub mod compare;
@@ -24,6 +25,7 @@ mod node;
 pub mod oracle;
 pub mod plan;
 mod play;
+pub mod rot;
 pub mod steady;
 mod survivors;
 mod values;

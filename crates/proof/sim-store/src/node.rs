@@ -12,6 +12,7 @@ use erb_store::control_log::ControlWriteOf;
 use erb_store::entry::UsedFor;
 use erb_store::growth::{Growth, GrowthIo};
 use erb_store::layout::{Layout, SUPERBLOCKS};
+use erb_store::log::WriteOf;
 use erb_store::mistake::Broken;
 use erb_store::opened::Opened;
 use erb_store::opening::{OpenIo, Opening};
@@ -21,6 +22,7 @@ use erb_store::{Key, SCRUB_PERIOD_US, Settings, ShardRead, Version, Wall};
 use fastrand::Rng;
 
 use crate::ask::settings;
+use crate::rot::Trace;
 
 /// So short that logs have many.
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -56,6 +58,8 @@ pub(crate) struct Node {
     pub(crate) disk: Disk,
     pub(crate) store: Opened<Broken>,
     under_way: BTreeMap<WriteId, (Owner, u64, usize)>,
+    /// Batches that were written since the start.
+    pub(crate) trace: Trace,
     /// Messages and writes that were handled.
     done: u64,
     /// Reads for collecting, by shard.
@@ -133,6 +137,7 @@ impl Node {
             disk,
             store,
             under_way: BTreeMap::new(),
+            trace: Trace::default(),
             done: 0,
             collecting: BTreeMap::new(),
             scrubbing: BTreeMap::new(),
@@ -229,6 +234,9 @@ impl Node {
         if let Some((owner, address, bytes)) = begun {
             self.done += 1;
             let length = bytes.len();
+            if let Owner::Shard(at, ShardWriteOf::Log(WriteOf::Batch(lsn))) = owner {
+                self.trace.begun(at, lsn, address, &bytes);
+            }
             let id = self.disk.write(address as usize, bytes);
             self.under_way.insert(id, (owner, address, length));
         }
@@ -241,6 +249,9 @@ impl Node {
         };
         match self.under_way.remove(&id) {
             Some((Owner::Shard(at, of), ..)) => {
+                if let (ShardWriteOf::Log(WriteOf::Batch(lsn)), true) = (of, ended.is_ok()) {
+                    self.trace.ended(at, lsn);
+                }
                 self.store.shards[usize::from(at)].written(of, ended.is_ok());
             }
             Some((Owner::Control(of), ..)) => self.store.control.written(of, ended.is_ok()),

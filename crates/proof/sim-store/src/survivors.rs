@@ -18,7 +18,7 @@ impl World {
         self.reads.clear();
         self.met.crashes += 1;
         self.node.crash(mode)?;
-        self.survivors()?;
+        self.survivors(&BTreeSet::new())?;
         self.asked.clear();
         // No version below may be given again, whether it is there or not.
         let ceiling = self.node.store.control.state().ceiling.number();
@@ -61,11 +61,14 @@ impl World {
         Ok(())
     }
 
-    /// Which of what nobody was told of is there.
-    fn survivors(&mut self) -> Judgement {
+    /// Which of what nobody was told of is there. Nothing is known of damaged keys.
+    pub(crate) fn survivors(&mut self, damaged: &BTreeSet<Vec<u8>>) -> Judgement {
         let mut there: BTreeMap<Vec<u8>, BTreeSet<u64>> = BTreeMap::new();
         for number in 0..KEYS {
             let name = name_of(number);
+            if damaged.contains(&name) {
+                continue;
+            }
             self.learn(&name)?;
             let listed = self.listed(&name, Version::MAX)?;
             let versions = listed.iter().map(|held| held.version.number()).collect();
@@ -76,6 +79,9 @@ impl World {
             let (Done::Write { name, .. } | Done::Restore { name, .. }) = &done else {
                 return Err(format!("{done:?} was acknowledged above the watermark"));
             };
+            if damaged.contains(name) {
+                continue;
+            }
             if !there.get(name).is_some_and(|it| it.contains(&version)) {
                 lost.insert(shard);
             } else if lost.contains(&shard) {
@@ -114,6 +120,9 @@ impl World {
             _ => None,
         });
         let Some(parts) = asked else { return Ok(()) };
+        if parts.iter().any(|(name, _)| !there.contains_key(name)) {
+            return Ok(());
+        }
         let unknown = |name: &Vec<u8>| {
             let late = there.get(name).into_iter().flatten();
             let mut late = late.filter(|it| **it > self.known_to);
