@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use erb_node::{
-    Contents, Error, Format, Grow, NEW_RETENTION, NoGrowth, Node, Note, Options, Retention,
+    Contents, Error, Format, Grow, NEW_RETENTION, NoGrowth, Node, Note, Options, Retention, Rot,
 };
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ pub const fn code(error: &Error) -> u8 {
         | Error::Short { .. }
         | Error::Clock(_) => exit::NO_STORE,
         Error::NotRunning(_) => exit::NO_NODE,
-        Error::Failed | Error::System { .. } => exit::FAILED,
+        Error::Failed | Error::Late | Error::System { .. } => exit::FAILED,
     }
 }
 
@@ -221,6 +221,9 @@ fn start(args: &StartArgs) -> Result<(), Error> {
             node.address()
         );
     }
+    for line in damaged(node.contents()) {
+        eprintln!("warning: {line}");
+    }
     // It serves whether or not somebody reads this.
     if args.json {
         let mut line = described(node.contents());
@@ -255,6 +258,14 @@ fn described(contents: &Contents) -> Value {
         "memory_bytes": contents.memory_bytes,
         "roll_backs": contents.roll_backs,
         "snapshots": contents.snapshots,
+        "damaged": contents.damaged.iter().map(|rot| {
+            let mut line = json!({ "address": rot.address, "bytes": rot.bytes });
+            if let Some((_, key)) = &rot.key {
+                kv::with_bytes(&mut line, "key", key);
+            }
+            line
+        }).collect::<Vec<_>>(),
+        "lost_entries_at": contents.lost_entries_at,
         "recovery_us": u64::try_from(contents.recovery.as_micros()).unwrap_or(u64::MAX),
     })
 }
@@ -276,19 +287,60 @@ fn sentence(contents: &Contents) -> String {
 }
 
 fn check(args: &CheckArgs) -> Result<kv::Done, Error> {
-    let contents = erb_node::check(&args.path)?;
-    Ok(if args.json {
-        kv::say(&described(&contents))
+    let (contents, what) = match erb_node::check(&args.path) {
+        Ok(contents) => (contents, "it opens"),
+        Err(Error::Open { .. }) if args.yes => {
+            let contents = erb_node::repair(&args.path, args.clock_ok)?;
+            (contents, "it was repaired, and opens")
+        }
+        Err(Error::Open { .. }) if args.repair => {
+            let contents = erb_node::check_repair(&args.path)?;
+            (contents, "it does not open; --yes makes of it")
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(told_of(args, &contents, what))
+}
+
+/// What a check has come to.
+fn told_of(args: &CheckArgs, contents: &Contents, what: &str) -> kv::Done {
+    if args.json {
+        kv::say(&described(contents))?;
     } else {
         kv::print(&format!(
-            "{}: it opens: {}, {} and {}, {} of memory",
+            "{}: {what}: {}, {} and {}, {} of memory",
             args.path.display(),
-            sentence(&contents),
+            sentence(contents),
             counted(contents.roll_backs, "roll back"),
             counted(contents.snapshots, "snapshot"),
             BinaryBytes(contents.memory_bytes)
-        ))
-    })
+        ))?;
+        for line in damaged(contents) {
+            kv::print(&line)?;
+        }
+    }
+    if contents.damaged.is_empty() && contents.lost_entries_at.is_none() {
+        return Ok(());
+    }
+    Err(kv::Failed::Io(
+        "something that was durable is damaged: put it back from a copy; all else is there"
+            .to_owned(),
+    ))
+}
+
+/// What a start has found to be damaged, a line each.
+fn damaged(contents: &Contents) -> Vec<String> {
+    let line = |rot: &Rot| match (&rot.key, rot.bytes) {
+        (Some((_, key)), _) => format!("damaged: key {}, at byte {}", kv::shown(key), rot.address),
+        (None, 0) => format!("lost: what lay at byte {}", rot.address),
+        (None, bytes) => format!("lost: up to {bytes} bytes at byte {}", rot.address),
+    };
+    let lost = contents.lost_entries_at.map(|at| {
+        format!(
+            "lost: entries of the control log at byte {at}; a roll back, a snapshot or what is kept may be among them"
+        )
+    });
+    contents.damaged.iter().map(line).chain(lost).collect()
 }
 
 fn stop(args: &StopArgs) -> ExitCode {

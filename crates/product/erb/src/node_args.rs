@@ -166,6 +166,16 @@ pub struct CheckArgs {
     /// The store's file or block device.
     #[arg(value_name = "FILE")]
     pub path: PathBuf,
+    /// Say what a store that does not open has without what cannot be read of it, and what is lost by that. Nothing is
+    /// written without --yes.
+    #[arg(long)]
+    pub repair: bool,
+    /// With --repair: make it a store that opens.
+    #[arg(long, requires = "repair")]
+    pub yes: bool,
+    /// With --yes: the machine's clock is right, whatever the store has seen.
+    #[arg(long, requires = "yes")]
+    pub clock_ok: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use erb_store::control::Request;
 use erb_store::control_log::ControlWriteOf;
 use erb_store::log::{IN_FLIGHT_MAX, WriteOf};
 use erb_store::mistake::Sound;
@@ -35,6 +36,15 @@ const TICK_US: u64 = 100_000;
 const WAITING_SHARE: usize = 32;
 /// Pieces of the sweep at each tick, for each shard: of 512 keys or so, 200 us.
 const SWEEPS: usize = 4;
+
+/// What a recovery does where something cannot be read that should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// It ends.
+    Sound,
+    /// It goes on without that, and tells of it.
+    Repair,
+}
 
 /// Whose read or write.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +97,7 @@ pub(crate) fn recover(
     file: &StoreFile,
     memory_bytes: u64,
     monotonic_us: u64,
+    recovery: Recovery,
 ) -> Result<Opened<Sound>> {
     let failed = |source| Error::Open {
         path: file.path().to_owned(),
@@ -102,6 +113,9 @@ pub(crate) fn recover(
     let memory = memory_bytes / u64::from(block.layout.shards);
     let memory = usize::try_from(memory).unwrap_or(usize::MAX);
     let mut opening = Opening::new(memory, Sound);
+    if recovery == Recovery::Repair {
+        opening = opening.repairing();
+    }
     while let Some(io) = opening.io().map_err(failed)? {
         match io {
             OpenIo::Flush => {
@@ -120,10 +134,15 @@ pub(crate) fn recover(
 
 impl Engine {
     /// Opens a store. When this returns it answers.
-    pub(crate) fn open(path: &Path, memory_bytes: u64, is_clock_sure: bool) -> Result<Self> {
+    pub(crate) fn open(
+        path: &Path,
+        memory_bytes: u64,
+        is_clock_sure: bool,
+        recovery: Recovery,
+    ) -> Result<Self> {
         let file = StoreFile::open(path)?;
         let begun = Instant::now();
-        let store = recover(&file, memory_bytes, 0)?;
+        let store = recover(&file, memory_bytes, 0, recovery)?;
         let monotonic_us = micros(begun);
         let wall = store.wall(wall_us(), monotonic_us, is_clock_sure);
         let wall = wall.map_err(Error::Clock)?;
@@ -215,6 +234,30 @@ impl Engine {
         }
         let submitted = self.disk.submit();
         submitted.map_err(system("io_uring does not work"))
+    }
+
+    /// Writes a checkpoint of each shard: nothing older is read by the next start.
+    pub(crate) fn checkpoint(&mut self, patience: Duration) -> Result<()> {
+        let begun = Instant::now();
+        let numbers = |engine: &Self| {
+            let all = engine.store.control.state().checkpoints.iter();
+            let last = all.map(|all| all.last().map_or(0, |last| last.number));
+            last.collect::<Vec<_>>()
+        };
+        let before = numbers(self);
+        self.store.control.request(0, Request::Checkpoint);
+        while numbers(self)
+            .iter()
+            .zip(&before)
+            .any(|(now, then)| now <= then)
+        {
+            if begun.elapsed() > patience {
+                return Err(Error::Late);
+            }
+            self.turn(Version::MAX)?;
+            self.wait()?;
+        }
+        Ok(())
     }
 
     /// Records durably where all logs end: what is missing then at the next start is rotten, not torn. Nothing more is

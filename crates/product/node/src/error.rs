@@ -89,6 +89,11 @@ pub enum Error {
         /// Why.
         source: NoGrowth,
     },
+    /// A repair has not come to its end.
+    #[error(
+        "the repair has not come to its end in time: nothing was lost by that; `erb node grow` gives it space"
+    )]
+    Late,
     /// The clock is in doubt.
     #[error("{0}; --clock-ok says that it is right")]
     Clock(Doubt),

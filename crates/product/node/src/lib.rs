@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The storage node: [`erb_store`]'s engine over a file or block device, served by [`erb_nvme`]'s target.
 //!
-//! - [`format`] makes a store, [`grow`] makes it larger, [`check`] recovers one without writing, [`Node`] serves one,
-//!   [`stop`] ends a node.
+//! - [`format`] makes a store, [`grow`] makes it larger, [`check`] recovers one without writing, [`repair`] makes one
+//!   open that does not, [`Node`] serves one, [`stop`] ends a node.
 //! - [`HostsFile`] has the hosts that may connect over a network, with their secrets and roles.
 //!
 //! What does not stand yet: a thread for each shard.
@@ -49,6 +49,7 @@ use nix::unistd::Pid;
 
 pub use erb_nvme::backend::{Answer, Operation, Refused, Retention};
 pub use erb_nvme::target::Role;
+pub use erb_store::Rot;
 pub use erb_store::growth::NoGrowth;
 pub use error::{Error, Result};
 pub use file::{Format, NEW_RETENTION, format, format_keeping, layout};
@@ -59,7 +60,7 @@ pub use private::{read_secrets, write_private};
 pub use server::Note;
 
 use backend::Store;
-use engine::Engine;
+use engine::{Engine, Recovery};
 use file::StoreFile;
 use server::{Hosts, Server, SystemRandom};
 
@@ -67,6 +68,8 @@ use server::{Hosts, Server, SystemRandom};
 pub const NQN: &str = "nqn.2026-11.org.erb:node";
 /// The port of NVMe/TCP.
 pub const PORT: u16 = 4420;
+/// So long a repair may take to write, once it has read.
+const REPAIR_PATIENCE: Duration = Duration::from_secs(600);
 /// The one namespace.
 pub const NAMESPACE: u32 = 1;
 
@@ -114,6 +117,10 @@ pub struct Contents {
     pub roll_backs: u64,
     /// Moments that snapshots hold.
     pub snapshots: u64,
+    /// What recovery has found to be damaged among what was written last.
+    pub damaged: Vec<Rot>,
+    /// A repair has left out entries of the control log, from this byte of the store on.
+    pub lost_entries_at: Option<u64>,
     /// How long recovery took.
     pub recovery: Duration,
 }
@@ -135,6 +142,12 @@ fn contents(store: &erb_store::opened::Opened, recovery: Duration) -> Contents {
             .sum(),
         roll_backs: state.rows.len() as u64,
         snapshots: state.retention.snapshots().count() as u64,
+        damaged: store
+            .shards
+            .iter()
+            .flat_map(|shard| shard.met_by_start().to_vec())
+            .collect(),
+        lost_entries_at: store.lost_entries_at,
         recovery,
     }
 }
@@ -146,8 +159,32 @@ fn contents(store: &erb_store::opened::Opened, recovery: Duration) -> Contents {
 pub fn check(path: &Path) -> Result<Contents> {
     let begun = Instant::now();
     let file = StoreFile::open(path)?;
-    let store = engine::recover(&file, u64::MAX, 0)?;
+    let store = engine::recover(&file, u64::MAX, 0, Recovery::Sound)?;
     Ok(contents(&store, begun.elapsed()))
+}
+
+/// What a store would have that is opened without what cannot be read of its logs. Nothing is written.
+///
+/// # Errors
+/// It does not open so either; a node has it.
+pub fn check_repair(path: &Path) -> Result<Contents> {
+    let begun = Instant::now();
+    let file = StoreFile::open(path)?;
+    let store = engine::recover(&file, u64::MAX, 0, Recovery::Repair)?;
+    Ok(contents(&store, begun.elapsed()))
+}
+
+/// Opens a store without what cannot be read of its logs, and makes it one that opens.
+///
+/// # Errors
+/// It does not open so either; a node has it; it cannot be written.
+pub fn repair(path: &Path, is_clock_sure: bool) -> Result<Contents> {
+    let begun = Instant::now();
+    let mut engine = Engine::open(path, u64::MAX, is_clock_sure, Recovery::Repair)?;
+    let contents = contents(&engine.store, begun.elapsed());
+    engine.checkpoint(REPAIR_PATIENCE)?;
+    engine.end(REPAIR_PATIENCE)?;
+    Ok(contents)
 }
 
 /// Secrets from the system's random numbers, for both directions.
@@ -210,7 +247,12 @@ impl Node {
         let address = listener
             .local_addr()
             .map_err(error::system("the socket has no address"))?;
-        let mut engine = Engine::open(&options.path, options.memory_bytes, options.is_clock_sure)?;
+        let mut engine = Engine::open(
+            &options.path,
+            options.memory_bytes,
+            options.is_clock_sure,
+            Recovery::Sound,
+        )?;
         engine.set_value_cache(options.value_cache_bytes);
         let hosts = options.hosts.clone().zip(hosts);
         if let Some((path, hosts)) = &hosts {

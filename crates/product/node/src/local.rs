@@ -15,7 +15,7 @@ use crate::NAMESPACE;
 use crate::backend::Store;
 use crate::buffer::Aligned;
 use crate::disk::{Disk, IoEnded};
-use crate::engine::Engine;
+use crate::engine::{Engine, Recovery};
 use crate::error::{Error, Result, system};
 
 /// What waits for something else than the disk is looked at again so soon.
@@ -34,7 +34,7 @@ impl Local {
     /// # Errors
     /// It does not open.
     pub fn open(path: &Path, memory_bytes: u64) -> Result<Self> {
-        let engine = Engine::open(path, memory_bytes, false)?;
+        let engine = Engine::open(path, memory_bytes, false, Recovery::Sound)?;
         let store = Store::new(engine);
         Ok(Self { store })
     }

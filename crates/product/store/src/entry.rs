@@ -233,6 +233,13 @@ impl Entry {
         out.0
     }
 
+    /// A segment is free.
+    #[must_use]
+    pub const fn freed(number: u32, uses: u32) -> Self {
+        let used_for = UsedFor::Nothing;
+        Self::Segment(number, SegmentState { uses, used_for })
+    }
+
     /// Reads one. None: it is none.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {

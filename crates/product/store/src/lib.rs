@@ -78,6 +78,7 @@ mod slab;
 mod snapshots;
 pub mod space;
 pub mod state;
+mod strays;
 pub mod superblock;
 mod sweep;
 mod table;

@@ -33,6 +33,7 @@ use crate::salvage;
 use crate::scan::{FoundAt, Logged, Scan, Scanned};
 use crate::shard::{self, Shard};
 use crate::state::{CHECKPOINTS_KEPT, State};
+use crate::strays::Strays;
 use crate::superblock::{NoSuperblock, Superblock};
 use crate::version::{Clock, Version};
 use crate::versions::Versions;
@@ -111,8 +112,8 @@ pub enum OpenError {
     Unfinished,
 }
 
-/// What recovery has found of a shard, and what the control log has to learn of it.
-type Recovered<R> = (shard::Found<R>, Vec<Entry>);
+/// What recovery has found of a shard, what the control log has to learn of it, and its newest version.
+type Recovered<R> = (shard::Found<R>, Vec<Entry>, Version);
 
 /// A shard's recovery.
 #[derive(Debug)]
@@ -134,6 +135,7 @@ struct ShardOpening<R> {
 enum Step<R> {
     Superblocks(Vec<Option<Vec<u8>>>),
     Control(Scan<R>),
+    Strays(Strays),
     Shard(Box<ShardOpening<R>>),
     Flush,
     Done,
@@ -217,6 +219,9 @@ impl<R: Rules + Copy> Opening<R> {
                     address: read.address,
                     bytes: read.bytes as usize,
                 }),
+                Step::Strays(strays) => strays
+                    .read()
+                    .map(|(address, bytes)| OpenIo::Read { address, bytes }),
                 Step::Shard(shard) => shard.read(),
                 Step::Flush => Some(OpenIo::Flush),
                 Step::Done => return Ok(None),
@@ -245,6 +250,7 @@ impl<R: Rules + Copy> Opening<R> {
                     scan.take(result, |at, found| known.take_entry(at, found));
                 }
             }
+            Step::Strays(strays) => strays.done(result),
             Step::Shard(shard) => shard.done(result),
             Step::Flush if result.is_none() => return Err(OpenError::Flush),
             Step::Flush => self.step = Step::Done,
@@ -284,6 +290,17 @@ impl<R: Rules + Copy> Opening<R> {
             }
             Step::Control(scan) => {
                 self.check_control(&scan.finish())?;
+                let found = self.found.as_ref();
+                let lacks = found.filter(|found| found.rotten_at.is_some());
+                let strays = lacks.map(|found| {
+                    Strays::new(&found.state, &found.block.layout, found.block.store_id)
+                });
+                self.step = strays.map_or_else(|| self.next_shard(), Step::Strays);
+            }
+            Step::Strays(strays) => {
+                if let Some(found) = &mut self.found {
+                    strays.finish(&mut found.state);
+                }
                 self.step = self.next_shard();
             }
             Step::Shard(mut shard) => {
@@ -352,20 +369,23 @@ impl<R: Rules + Copy> Opening<R> {
         let found = self.found.filter(|_| matches!(self.step, Step::Done));
         let found = found.ok_or(OpenError::Unfinished)?;
         let (block, state) = (found.block, found.state);
+        // A ceiling may be lost with an entry.
+        let newest = self.recovered.iter().map(|it| it.2).max();
+        let newest = newest.unwrap_or_default();
         let clock = RetentionClock::start(
             state.run_us,
             monotonic_us,
             state.settings().keep_deleted_us,
             state.samples.iter().copied(),
         );
-        let shared = Clock::behind(state.ceiling);
+        let shared = Clock::behind(state.ceiling.max(newest));
         let shared = Arc::new(Shared::new(shared, block.layout.shards));
         let mut log = ControlLog::new(block, found.order, state, self.rules);
         let is_recorded = !self.rules.makes(Mistake::EndsUnrecorded);
         let mut shards = Vec::new();
         let mut entries = Vec::new();
         let mut recovered = Vec::new();
-        for (mut found, mut learnt) in self.recovered {
+        for (mut found, mut learnt, _) in self.recovered {
             entries.append(&mut learnt);
             found.start.incarnation = log.superblock().incarnation;
             recovered.push(found);
@@ -374,7 +394,7 @@ impl<R: Rules + Copy> Opening<R> {
             let added = log.add(entry);
             added.expect("a segment of the state can be ended or freed");
         }
-        for entry in unfinished_checkpoints(log.state()) {
+        for entry in log.state().unfinished_checkpoints() {
             let added = log.add(entry);
             added.expect("a segment of the state can be freed");
         }
@@ -404,24 +424,6 @@ fn keys<R: Rules + Copy>(found: &Found, memory_limit_bytes: usize, rules: R) -> 
         versions.roll_back(row.clone());
     }
     versions
-}
-
-/// Frees the segments of checkpoints that were not finished.
-fn unfinished_checkpoints(state: &State) -> Vec<Entry> {
-    let segments = (0..).zip(&state.segments);
-    let surplus = segments.filter(|(_, segment)| match segment.used_for {
-        UsedFor::Checkpoint { shard, number, .. } => {
-            let kept = &state.checkpoints[usize::from(shard)];
-            !kept.iter().any(|checkpoint| checkpoint.number == number)
-        }
-        _ => false,
-    });
-    surplus.map(|(number, it)| freed(number, it.uses)).collect()
-}
-
-fn freed(number: u32, uses: u32) -> Entry {
-    let used_for = UsedFor::Nothing;
-    Entry::Segment(number, SegmentState { uses, used_for })
 }
 
 impl<R: Rules + Copy> ShardOpening<R> {
@@ -535,7 +537,7 @@ impl<R: Rules + Copy> ShardOpening<R> {
             address,
             refused,
         })?;
-        if newest > found.state.ceiling {
+        if newest > found.state.ceiling && found.rotten_at.is_none() {
             return Err(OpenError::AboveCeiling(shard));
         }
         let start = Start {
@@ -560,7 +562,7 @@ impl<R: Rules + Copy> ShardOpening<R> {
             last_checkpoint: last.map_or(0, |last| last.number),
             rot,
         };
-        Ok(Some((recovered, entries)))
+        Ok(Some((recovered, entries, newest)))
     }
 }
 
@@ -580,7 +582,7 @@ fn ends(found: &Found, shard: u16, from_order: u64, scanned: &Scanned) -> Vec<En
                 let used_for = UsedFor::Log { shard, order, end };
                 Entry::Segment(number, SegmentState { uses, used_for })
             }
-            None => freed(number, uses),
+            None => Entry::freed(number, uses),
         }
     })
     .collect()

@@ -291,6 +291,21 @@ impl State {
         entries
     }
 
+    /// What frees the segments of checkpoints that were not finished.
+    pub(crate) fn unfinished_checkpoints(&self) -> Vec<Entry> {
+        let segments = (0..).zip(&self.segments);
+        let surplus = segments.filter(|(_, segment)| match segment.used_for {
+            UsedFor::Checkpoint { shard, number, .. } => {
+                let kept = &self.checkpoints[usize::from(shard)];
+                !kept.iter().any(|checkpoint| checkpoint.number == number)
+            }
+            _ => false,
+        });
+        surplus
+            .map(|(number, it)| Entry::freed(number, it.uses))
+            .collect()
+    }
+
     /// The segments of a shard's log from an order on, oldest first.
     #[must_use]
     pub fn log_segments(&self, layout: &Layout, shard: u16, from_order: u64) -> Vec<Logged> {
