@@ -4,6 +4,7 @@
 mod attackers;
 mod hosts;
 mod keep;
+mod rot;
 mod transfer;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What rots in a store while its node is down, as an operator meets it.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use erb_kv::{Selector, Status};
+
+use super::{Node, folder, formatted, refused, run, said};
+
+/// An idle store has noted what is durable within it.
+const NOTED: Duration = Duration::from_secs(3);
+/// Control areas of a small store end before it.
+const AREAS_END: usize = 40 << 20;
+const PIECE: usize = 4096;
+
+fn content(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("the store")
+}
+
+fn find(content: &[u8], what: &[u8]) -> u64 {
+    let mut windows = content.windows(what.len());
+    windows.position(|it| it == what).expect("it lies there") as u64
+}
+
+fn damage(path: &Path, at: u64, bytes: &[u8]) {
+    let file: File = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .expect("the store");
+    file.write_all_at(bytes, at).expect("written");
+}
+
+/// What a check says of a store that opens, and has something damaged.
+fn told(path: &Path) -> String {
+    let output = run(&["node", "check", path.to_str().expect("text")]);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn what_rots_among_what_was_written_last_is_told_and_never_taken_for_torn() {
+    let folder = folder();
+    let path = formatted(&folder, "96M", "1");
+    let node = Node::start(&path);
+    let mut client = node.client();
+    for key in ["first", "second", "third"] {
+        let value = format!("the value of {key}");
+        client
+            .put(key.as_bytes(), value.as_bytes(), None)
+            .expect("put");
+    }
+    client.put(b"second", b"a newer value", None).expect("put");
+    drop(client);
+    // Nobody writes behind it, so nothing but the mark of an idle store says that the last was durable.
+    std::thread::sleep(NOTED);
+    node.kill();
+    let whole = content(&path);
+    let value = find(&whole, b"the value of first");
+    damage(&path, value, b"T");
+    let last = find(&whole, b"a newer value");
+    // The version in the head of its record.
+    damage(&path, last - 6 - 40, b"XX");
+    let said_of_it = told(&path);
+    assert!(said_of_it.contains("damaged: key first"), "{said_of_it}");
+    let place = format!("at byte {}", last - 6 - 48);
+    assert!(
+        said_of_it.contains("lost: up to") && said_of_it.contains(&place),
+        "{said_of_it}"
+    );
+
+    let node = Node::start(&path);
+    let mut client = node.client();
+    let status = |got: erb_kv::Result<_>| got.err().and_then(|error: erb_kv::Error| error.status());
+    assert_eq!(
+        status(client.get(b"first", Selector::Head)),
+        Some(Status::DAMAGED)
+    );
+    let got = client.get(b"third", Selector::Head).expect("it is there");
+    assert_eq!(got.value, b"the value of third");
+    let (code, error) = refused(&["kv", "damaged", &node.url]);
+    assert!(code == 1 && error.contains("damaged: 2"), "{error}");
+    client
+        .put(b"fourth", b"written at the end", None)
+        .expect("put");
+    drop(client);
+    said(&["node", "stop", path.to_str().expect("text")]);
+    drop(node);
+
+    // Behind a clean stop the last record too is known by its key.
+    let last = find(&content(&path), b"written at the end");
+    damage(&path, last - 6 - 40, b"XX");
+    let node = Node::start(&path);
+    let mut client = node.client();
+    assert_eq!(
+        status(client.get(b"fourth", Selector::Head)),
+        Some(Status::DAMAGED)
+    );
+}
+
+/// Batches of the control log behind its snapshot, oldest first.
+fn control_batches(content: &[u8]) -> Vec<u64> {
+    let number = |at: usize, bytes: usize| {
+        let bytes = &content[at..at + bytes];
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |all, byte| all << 8 | u64::from(*byte))
+    };
+    let places = (0..AREAS_END.min(content.len())).step_by(PIECE);
+    let batches =
+        places.filter(|at| content[*at..].starts_with(b"ERB1") && number(at + 4, 2) == 0xffff);
+    let mut found: Vec<(u64, u64, u64)> = batches
+        .map(|at| (number(at + 32, 4), number(at + 24, 8), at as u64))
+        .collect();
+    found.sort_unstable();
+    let newest = found.last().expect("a node has run").0;
+    let of_it = found
+        .iter()
+        .filter(|(incarnation, lsn, _)| *incarnation == newest && *lsn > 1);
+    of_it.map(|(.., at)| *at).collect()
+}
+
+#[test]
+fn a_rotten_control_log_is_repaired_when_that_is_asked_for_and_no_key_is_lost() {
+    let folder = folder();
+    let path = formatted(&folder, "160M", "2");
+    let file = path.to_str().expect("text");
+    let node = Node::start(&path);
+    let mut client = node.client();
+    let value = |number: u64| vec![number as u8; 700 << 10];
+    // So many that logs go on in segments that only rotten entries name.
+    for number in 0..24 {
+        client
+            .put(format!("key {number}").as_bytes(), &value(number), None)
+            .expect("put");
+    }
+    drop(client);
+    std::thread::sleep(NOTED);
+    node.kill();
+    let batches = control_batches(&content(&path));
+    assert!(batches.len() > 3, "{batches:?}");
+    for at in &batches[..batches.len() - 1] {
+        damage(&path, at + 64, &[0x5a; 1000]);
+    }
+    let rotten = content(&path);
+    for words in [&["node", "check", file][..], &["node", "start", file]] {
+        let (code, error) = refused(words);
+        assert!(code == 21 && error.contains("--repair"), "{error}");
+    }
+    let output = run(&["node", "check", file, "--repair"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("--yes makes of it: 24 keys"), "{text}");
+    assert!(text.contains("entries of the control log"), "{text}");
+    assert!(content(&path) == rotten, "nothing was written");
+    let (code, error) = refused(&["node", "check", file, "--repair", "--yes"]);
+    assert_eq!(code, 1, "{error}");
+    said(&["node", "check", file]);
+    let node = Node::start(&path);
+    let mut client = node.client();
+    for number in 0..24 {
+        let got = client.get(format!("key {number}").as_bytes(), Selector::Head);
+        let got = got.expect("it is there").value;
+        assert!(got == value(number), "{number}");
+    }
+}
