@@ -165,6 +165,12 @@ impl Collector {
         self.segments.get(&number).map(|it| it.segment.seat.uses)
     }
 
+    /// A segment waits for checkpoints alone.
+    pub(crate) fn has_reported(&self) -> bool {
+        let mut segments = self.segments.values();
+        segments.any(|it| it.is_reported && !it.is_leaving)
+    }
+
     /// Copies wait to be counted.
     fn waits(&self) -> bool {
         !self.moved.is_empty()

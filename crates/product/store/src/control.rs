@@ -46,8 +46,6 @@ use crate::watermark::Shared;
 pub const WAITING_MAX: usize = 64;
 /// So many live rows make checkpoints due.
 const ROWS_DUE: usize = ROWS_MAX / 2;
-/// Segments that logs and checkpoints leave for each shard: its log goes on while a checkpoint waits.
-const KEPT_FREE_PER_SHARD: usize = 1;
 
 /// What is asked of all shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +136,8 @@ pub struct Control<R = Sound> {
     pub(crate) checkpoint_sizes: Vec<u32>,
     /// Shards that wait for a segment: of their log, or of the checkpoint with this number.
     starving: VecDeque<(u16, Option<(u64, u32)>)>,
+    /// Shards that have to log something, and no segment for it.
+    pub(crate) urgent: BTreeSet<u16>,
     next_orders: Vec<u64>,
     /// By shard: the checkpoint that is being written, and its next segment.
     checkpointing: Vec<Option<(u64, u32)>>,
@@ -193,6 +193,7 @@ impl<R: Rules + Copy> Control<R> {
             unneeded: BTreeMap::new(),
             checkpoint_sizes,
             starving: VecDeque::new(),
+            urgent: BTreeSet::new(),
             next_orders,
             checkpointing: vec![None; shards],
             has_raised: None,
@@ -326,6 +327,9 @@ impl<R: Rules + Copy> Control<R> {
     pub fn message(&mut self, shard: u16, message: ToControl) {
         match message {
             ToControl::WantsLogSegment => self.starving.push_back((shard, None)),
+            ToControl::NeedsLogSegment => {
+                self.urgent.insert(shard);
+            }
             ToControl::WantsCheckpointSegment => {
                 let at = &mut self.checkpointing[usize::from(shard)];
                 let wanted = *at;
@@ -363,8 +367,8 @@ impl<R: Rules + Copy> Control<R> {
         let mut waits = VecDeque::new();
         while let Some((shard, checkpoint)) = self.starving.pop_front() {
             let kept = match checkpoint {
-                Some(_) => KEPT_FREE_PER_SHARD * self.next_orders.len(),
-                None => 0,
+                Some((_, order)) => self.kept_from_checkpoint(shard, order),
+                None => self.kept_from_log(shard),
             };
             let number = self.free.first().copied();
             let Some(number) = number.filter(|_| self.free.len() > kept) else {
@@ -389,6 +393,7 @@ impl<R: Rules + Copy> Control<R> {
                 (used_for, u64::from(order))
             }
             None => {
+                self.urgent.remove(&shard);
                 let next = &mut self.next_orders[usize::from(shard)];
                 let order = *next;
                 *next += 1;

@@ -100,8 +100,10 @@ pub enum ToShard {
 /// To the control log, from a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToControl {
-    /// Its log needs another segment.
+    /// Its log wants another segment, ahead of need.
     WantsLogSegment,
+    /// It needs that now: there is something to be logged that cannot wait for space.
+    NeedsLogSegment,
     /// Its checkpoint does.
     WantsCheckpointSegment,
     /// It has left a segment, which is durable up to this end.

@@ -112,6 +112,8 @@ pub enum Mistake {
     ReadsIgnored,
     /// Nobody is told how much is free.
     SpaceUnknown,
+    /// Logs and trims take what checkpoints need.
+    CheckpointsStarved,
     /// A move does not take along when its value expires.
     ExpiryStays,
     /// A checkpoint does not save when values expire.
@@ -188,7 +190,7 @@ pub const EXPIRY_MISTAKES: [Mistake; 3] = [
     Mistake::ExpiredIsThere,
 ];
 
-/// Those of space.
+/// Those of space, but for [`Mistake::CheckpointsStarved`], which takes a full store that is killed again and again.
 pub const SPACE_MISTAKES: [Mistake; 7] = [
     Mistake::SharedPlaceStays,
     Mistake::SharedPlaceCeases,

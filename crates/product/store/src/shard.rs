@@ -33,6 +33,7 @@ use crate::place::{Origin, Place};
 use crate::record::{Change, Kind, record_bytes};
 use crate::scan::Logged;
 use crate::scrub::{Rot, Scrub};
+use crate::space::Space;
 use crate::sweep::Trim;
 use crate::version::Version;
 use crate::versions::{Condition, Versions};
@@ -148,6 +149,7 @@ pub struct Shard<R = Sound> {
     pub(crate) versions: Versions<R>,
     pub(crate) log: Log<R>,
     pub(crate) has_asked_segment: bool,
+    pub(crate) has_urged: bool,
     /// Batches that are not durable and have versions: the lowest of each.
     pub(crate) outstanding: VecDeque<(u64, Version)>,
     pub(crate) queue: VecDeque<Queued>,
@@ -204,6 +206,7 @@ impl<R: Rules + Copy> Shard<R> {
             versions,
             log: Log::new(start, rules),
             has_asked_segment: false,
+            has_urged: false,
             outstanding: VecDeque::new(),
             queue: found.owed.into_iter().map(Queued::Done).collect(),
             collector: Collector::new(found.logged, found.last_checkpoint),
@@ -429,11 +432,23 @@ impl<R: Rules + Copy> Shard<R> {
         has_ended && self.outbox.is_empty()
     }
 
+    /// Trims never wait for space: what is queued holds checkpoints up, and those alone free any. So the next segment is
+    /// at hand; and of the last space trims take nothing while a checkpoint can free some.
+    fn may_trim(&self) -> bool {
+        let can_free = self.checkpoint.is_some() || self.collector.has_reported();
+        let is_last = self.shared.space() == Space::Last;
+        let is_held = self.log.wants_segment() || is_last && can_free;
+        !is_held || self.rules.makes(Mistake::CheckpointsStarved)
+    }
+
     /// Sweeps a part of the keys: trims what nothing holds. `below` is the lowest of the watermark and all cuts in
     /// flight. False: not now.
     pub fn sweep(&mut self, below: Version) -> bool {
         let is_free = self.queue.is_empty() && self.frozen.is_none();
         if !is_free || self.log.has_failed() || !self.shared.is_open() || self.is_ending {
+            return false;
+        }
+        if !self.may_trim() {
             return false;
         }
         self.note_time(0);

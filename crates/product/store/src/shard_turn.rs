@@ -28,7 +28,7 @@ impl<R: Rules + Copy> Shard<R> {
                 self.outbox.push_back(ToControl::Left(segment.number));
             }
             ToShard::LogSegment(segment) => {
-                self.has_asked_segment = false;
+                (self.has_asked_segment, self.has_urged) = (false, false);
                 self.collector.add(segment);
                 self.log.give_segment(segment);
             }
@@ -258,6 +258,10 @@ impl<R: Rules + Copy> Shard<R> {
         if self.log.wants_segment() && !self.has_asked_segment {
             self.has_asked_segment = true;
             self.outbox.push_back(ToControl::WantsLogSegment);
+        }
+        if self.has_asked_segment && !self.has_urged && !self.queue.is_empty() {
+            self.has_urged = true;
+            self.outbox.push_back(ToControl::NeedsLogSegment);
         }
         self.turn_collect();
         self.turn_checkpoint(durable_lsn);

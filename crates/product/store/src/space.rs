@@ -6,7 +6,9 @@
 //!    it was needed any more, and no read of it is under way.
 //! 2. What is free is never so little that checkpoints could not be written, nor the shards log what frees more:
 //!    writers stop first, then restorers, then collecting.
-//! 3. The segments balance: each is free, or of one log or checkpoint.
+//! 3. A log that can go on leaves as many segments as a checkpoint of each shard needs: only checkpoints free any. A
+//!    checkpoint that can come to its end takes the last one, once each log has one to go on with.
+//! 4. The segments balance: each is free, or of one log or checkpoint.
 
 use crate::control::Control;
 use crate::entry::{SegmentState, UsedFor};
@@ -104,6 +106,41 @@ impl State {
 }
 
 impl<R: Rules + Copy> Control<R> {
+    /// A segment is there into which the shard's log can go on.
+    fn has_log_segment(&self, shard: u16) -> bool {
+        let mut segments = self.state().segments.iter();
+        segments.any(|it| match it.used_for {
+            UsedFor::Log { shard: of, end, .. } => of == shard && end.is_none(),
+            _ => false,
+        })
+    }
+
+    /// So many free segments are not for a checkpoint, of which so many segments are there.
+    pub(crate) fn kept_from_checkpoint(&self, shard: u16, order: u32) -> usize {
+        let shards = self.checkpoint_sizes.len();
+        let needs = self.checkpoint_sizes[usize::from(shard)]
+            .saturating_sub(order)
+            .max(1);
+        let lacking = (0..shards as u16).filter(|shard| !self.has_log_segment(*shard));
+        let lacking = lacking.count();
+        let is_starved = self.rules.makes(Mistake::CheckpointsStarved);
+        if self.free.len() >= lacking + needs as usize && !is_starved {
+            lacking
+        } else {
+            shards
+        }
+    }
+
+    /// So many free segments are not for this shard's log.
+    pub(crate) fn kept_from_log(&self, shard: u16) -> usize {
+        let is_hasty = self.rules.makes(Mistake::CheckpointsStarved);
+        if is_hasty || self.urgent.contains(&shard) || !self.has_log_segment(shard) {
+            return 0;
+        }
+        let sizes = self.checkpoint_sizes.iter();
+        sizes.map(|size| *size.max(&1) as usize).sum()
+    }
+
     /// Free segments below which each step begins.
     fn steps(&self) -> [(u32, Space); 5] {
         let shards = self.checkpoint_sizes.len() as u32;

@@ -16,7 +16,7 @@ use crate::judge::{Judgement, key_of, same};
 /// Reads that are under way at once.
 const READS_MAX: usize = 4;
 /// Steps within which a store must answer that is left alone.
-const PATIENCE: u32 = 20_000;
+const PATIENCE: u32 = 10_000;
 
 /// A read of a value under way.
 pub(crate) struct Read {
