@@ -60,8 +60,20 @@ impl Steady {
         settings: Settings,
         mistake: Option<Mistake>,
     ) -> Self {
-        let (random, faults) = (Rng::with_seed(7), Faults::default());
-        let rules = Broken(mistake);
+        Self::made(7, (shards, segments), settings, Broken(mistake))
+    }
+
+    /// The same, in which what is under way comes to its end in another order.
+    ///
+    /// # Panics
+    /// It cannot be.
+    #[must_use]
+    pub fn seeded(seed: u64, shards: u16, segments: u64, settings: Settings) -> Self {
+        Self::made(seed, (shards, segments), settings, Broken(None))
+    }
+
+    fn made(seed: u64, (shards, segments): (u16, u64), settings: Settings, rules: Broken) -> Self {
+        let (random, faults) = (Rng::with_seed(seed), Faults::default());
         let node = Node::format_with(random, shards, segments, settings, faults, rules);
         let mut steady = Self {
             node: node.expect("a store can be formatted"),
@@ -202,11 +214,43 @@ impl Steady {
 
     /// A write that nobody waits for: it is not durable.
     pub fn put_unwaited(&mut self, name: &str, value: &[u8]) {
+        let written = self.put_if_unwaited(name, value, Condition::Any);
+        assert!(written.is_ok(), "{written:?}");
+    }
+
+    /// The same on a condition.
+    ///
+    /// # Errors
+    /// It is refused, which may not be said yet.
+    pub fn put_if_unwaited(
+        &mut self,
+        name: &str,
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Written, NotWritten> {
         let now_us = self.node.now_us();
         let shard = self.node.shard(key(name));
         let writer = Writer::default();
-        let written = shard.write(key(name), What::Put(value), Condition::Any, writer, now_us);
-        assert!(written.is_ok(), "{written:?}");
+        shard.write(key(name), What::Put(value), condition, writer, now_us)
+    }
+
+    /// A message arrives, a write begins, one ends: any of them, if there is one.
+    pub fn step(&mut self) {
+        self.node.deliver();
+        self.node.begin_write();
+        self.node.end_write();
+    }
+
+    /// The version up to which everything is durable.
+    #[must_use]
+    pub fn watermark(&self) -> Version {
+        self.node.watermark()
+    }
+
+    /// The shard of a key.
+    #[must_use]
+    pub fn shard_of(&self, name: &str) -> u16 {
+        self.node.shard_of(key(name))
     }
 
     /// Asks for something that concerns all shards, and waits for the answer.

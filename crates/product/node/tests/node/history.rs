@@ -280,3 +280,21 @@ fn a_full_store_keeps_its_history_and_rolls_back() {
     assert_eq!(value(&mut node.client(), b"k0"), Some(b"good".to_vec()));
     node.stop();
 }
+
+/// Trap 54.
+#[test]
+fn a_get_that_is_asked_for_behind_an_answer_sees_what_was_answered() {
+    let folder = folder();
+    let path = formatted(&folder, SMALL, 2);
+    let node = Running::start(&path);
+    let (mut writer, mut reader) = (node.client(), node.client());
+    for number in 0..300_u32 {
+        let key = format!("k{}", number % 7).into_bytes();
+        let value = number.to_le_bytes();
+        let version = writer.put(&key, &value, None).expect("put");
+        // Whatever the node knew to be durable before this came, it has to know that by now.
+        let got = reader.get(&key, Selector::Head).expect("it is there");
+        assert_eq!((got.head.version, &got.value[..]), (version, &value[..]));
+    }
+    node.stop();
+}
