@@ -54,6 +54,9 @@ fn log(start: Start) -> Log<Sound> {
 /// No end was recorded.
 const OPEN: [Option<LogEnd>; 2] = [None, None];
 
+/// Where, and of a record with a damaged value its version, of all else how many bytes.
+type Rotten = (u64, Result<u64, u64>);
+
 /// A store of two segments, as bytes.
 struct Store(Vec<u8>);
 
@@ -80,7 +83,7 @@ impl Store {
         ends: [Option<LogEnd>; 2],
         durable_lsn: u64,
         unreadable: Option<(u64, bool)>,
-    ) -> (Scanned, Vec<u64>, Vec<(u64, Result<u64, u64>)>) {
+    ) -> (Scanned, Vec<u64>, Vec<Rotten>) {
         let (unreadable, is_repairing) = unreadable.unzip();
         let is_repairing = is_repairing.unwrap_or(false);
         let segments = [1, 2].map(segment).into_iter().zip(ends);

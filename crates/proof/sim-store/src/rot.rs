@@ -17,6 +17,8 @@ use erb_sim_disk::CrashMode;
 use erb_store::batch::{BATCH_HEAD_BYTES, Batch};
 use erb_store::mistake::Mistake;
 use erb_store::record::{Kind, RECORD_HEAD_BYTES, Seat};
+use erb_store::shard::Shard;
+use erb_store::{Came, Held, Rot, Version};
 
 use crate::crash::{Asked, KEYS, World, name_of};
 use crate::judge::{Judgement, key_of};
@@ -92,7 +94,20 @@ impl Trace {
     }
 }
 
-/// A record of the damaged batch.
+/// A record of a batch.
+struct Written {
+    /// Bytes behind the batch's begin.
+    at: usize,
+    /// Bytes of its head and key.
+    head_bytes: usize,
+    /// And of its value.
+    bytes: usize,
+    name: Vec<u8>,
+    version: u64,
+    kind: Kind,
+}
+
+/// A record that the damage concerns.
 struct Hit {
     address: u64,
     name: Vec<u8>,
@@ -120,8 +135,8 @@ impl Node {
                 return Ok(false);
             }
             let shards = &mut self.store.shards;
-            shards.iter_mut().for_each(erb_store::shard::Shard::end_log);
-            let have_ended = shards.iter().all(erb_store::shard::Shard::has_ended);
+            shards.iter_mut().for_each(Shard::end_log);
+            let have_ended = shards.iter().all(Shard::has_ended);
             if have_ended && self.store.control.end_log() {
                 return Ok(true);
             }
@@ -222,7 +237,7 @@ impl World {
         let names = (0..KEYS).map(name_of);
         names
             .map(|name| {
-                let listed = self.listed(&name, erb_store::Version::MAX)?;
+                let listed = self.listed(&name, Version::MAX)?;
                 let versions = listed.iter().map(|held| held.version.number());
                 Ok((name, versions.collect()))
             })
@@ -233,7 +248,7 @@ impl World {
     fn choose(&mut self, known: &[usize]) -> Option<usize> {
         let says_done = |at: &&usize| {
             let records = self.records(**at);
-            records.iter().any(|(.., kind)| *kind == Kind::Done)
+            records.iter().any(|record| record.kind == Kind::Done)
         };
         let done: Vec<usize> = known.iter().filter(says_done).copied().collect();
         if self.random.u8(..3) == 0 && !done.is_empty() {
@@ -243,9 +258,7 @@ impl World {
         self.random.choice(last).copied()
     }
 
-    /// Records of a batch: where in it, bytes of head and key, all bytes, name, version and kind.
-    #[allow(clippy::type_complexity, reason = "one use")]
-    fn records(&self, at: usize) -> Vec<(usize, usize, usize, Vec<u8>, u64, Kind)> {
+    fn records(&self, at: usize) -> Vec<Written> {
         let traced = &self.node.trace.0[at];
         let (address, uses) = self.node.seat(traced.address);
         let Ok(batch) = Batch::decode(&traced.bytes, Seat { address, uses }) else {
@@ -254,12 +267,15 @@ impl World {
         let records = batch.records().flatten();
         records
             .map(|(address, record)| {
-                let at = (address - traced.address) as usize;
-                let head = RECORD_HEAD_BYTES + record.key.bytes.len();
-                let name = [&record.key.namespace.to_be_bytes()[..], record.key.bytes].concat();
-                let version = record.head.version.number();
-                let bytes = head + record.value.len();
-                (at, head, bytes, name, version, record.head.kind)
+                let head_bytes = RECORD_HEAD_BYTES + record.key.bytes.len();
+                Written {
+                    at: (address - traced.address) as usize,
+                    head_bytes,
+                    bytes: head_bytes + record.value.len(),
+                    name: [&record.key.namespace.to_be_bytes()[..], record.key.bytes].concat(),
+                    version: record.head.version.number(),
+                    kind: record.head.kind,
+                }
             })
             .collect()
     }
@@ -271,7 +287,7 @@ impl World {
             let traced = &self.node.trace.0[at];
             (traced.address, traced.bytes.len())
         };
-        let done = records.iter().find(|(.., kind)| *kind == Kind::Done);
+        let done = records.iter().find(|record| record.kind == Kind::Done);
         let range = match (self.random.u8(..6), done) {
             (0, _) => {
                 let sector = self.random.usize(..length / SECTOR_BYTES) * SECTOR_BYTES;
@@ -281,9 +297,9 @@ impl World {
                 let byte = self.random.usize(..BATCH_HEAD_BYTES);
                 byte..byte + 1
             }
-            (2..4, Some((at, ..))) => at + 9..at + 10,
+            (2..4, Some(done)) => done.at + 9..done.at + 10,
             _ => {
-                let end = records.last().map_or(length, |last| last.0 + last.2);
+                let end = records.last().map_or(length, |last| last.at + last.bytes);
                 let byte = self.random.usize(..end);
                 byte..byte + 1
             }
@@ -297,15 +313,15 @@ impl World {
         let (mut hit, mut rest_is_lost) = (Vec::new(), false);
         let is_headless = hits(0, BATCH_HEAD_BYTES);
         let mut before_is_hit = is_headless;
-        for (from, head, bytes, name, version, _) in records {
-            let is_hit = hits(from, head);
+        for record in records {
+            let is_hit = hits(record.at, record.head_bytes);
             // Where the next one begins is not known any more.
-            rest_is_lost |= is_hit && (hits(from + 2, 6) || before_is_hit);
-            if is_hit || rest_is_lost || hits(from, bytes) {
+            rest_is_lost |= is_hit && (hits(record.at + 2, 6) || before_is_hit);
+            if is_hit || rest_is_lost || hits(record.at, record.bytes) {
                 hit.push(Hit {
-                    address: address + from as u64,
-                    name,
-                    version,
+                    address: address + record.at as u64,
+                    name: record.name,
+                    version: record.version,
                     is_lost: is_hit || rest_is_lost,
                 });
             }
@@ -326,13 +342,13 @@ impl World {
             let name = name_of(number);
             let of_key: Vec<&Hit> = hits.iter().filter(|hit| hit.name == name).collect();
             if !touched.contains(&name) {
-                self.compare(&name, erb_store::Version::MAX)?;
-                for held in self.listed(&name, erb_store::Version::MAX)? {
+                self.compare(&name, Version::MAX)?;
+                for held in self.listed(&name, Version::MAX)? {
                     self.check_value(&name, &held)?;
                 }
                 continue;
             }
-            let listed = self.listed(&name, erb_store::Version::MAX)?;
+            let listed = self.listed(&name, Version::MAX)?;
             let there: BTreeSet<u64> = listed.iter().map(|it| it.version.number()).collect();
             for version in before[&name].iter().filter(|it| **it <= known_to) {
                 if there.contains(version) {
@@ -355,7 +371,7 @@ impl World {
 
     fn is_told(&self, shard: u16, lost: &Hit) -> Judgement {
         let shard = &self.node.store.shards[usize::from(shard)];
-        let covers = |rot: &erb_store::Rot| {
+        let covers = |rot: &Rot| {
             let is_behind = lost.address >= rot.address;
             let is_within = rot.bytes == 0 || lost.address < rot.address + rot.bytes;
             is_behind && is_within
@@ -371,7 +387,7 @@ impl World {
     }
 
     /// What is read of a version is what was written; false: it is refused.
-    fn is_right(&mut self, name: &[u8], held: &erb_store::Held) -> Result<bool, String> {
+    fn is_right(&mut self, name: &[u8], held: &Held) -> Result<bool, String> {
         let shard = self.node.shard(key_of(name));
         let Some(mut reading) = shard.begin_read(held) else {
             return Ok(true);
@@ -381,9 +397,9 @@ impl World {
             let bytes = bytes.map_err(|_| "a read has failed")?;
             let shard = self.node.shard(key_of(name));
             match shard.end_read(reading, key_of(name), Some(&bytes)) {
-                erb_store::Came::Again(again) => reading = again,
-                erb_store::Came::Damaged => return Ok(false),
-                erb_store::Came::Record(record) => {
+                Came::Again(again) => reading = again,
+                Came::Damaged => return Ok(false),
+                Came::Record(record) => {
                     let wanted = self.values.get(&record.head.version.number());
                     let is_other = wanted.is_some_and(|it| it != record.value);
                     return if is_other && record.head.kind.has_value() {

@@ -48,8 +48,11 @@ fn a_refusal_is_not_said_before_what_refused_it_is_durable() {
     assert!(taken_back > 0 && kept > 0, "{taken_back}, {kept}");
 }
 
-/// What a history leaves of each key: its value, how many versions back go, and what it was at a moment.
-fn played(shards: u16) -> Vec<(Option<Vec<u8>>, usize, Option<Vec<u8>>)> {
+/// A key's value, how many versions it has, and its value at a moment.
+type Left = (Option<Vec<u8>>, usize, Option<Vec<u8>>);
+
+/// What a history leaves of each key.
+fn played(shards: u16) -> Vec<Left> {
     let mut store = store(7, shards);
     let names: Vec<String> = (0..16).map(|number| format!("key {number}")).collect();
     for (number, name) in (0..).zip(&names) {
