@@ -60,7 +60,10 @@ impl<R: Rules> Scan<R> {
         incarnation: Option<u32>,
         each: &mut impl FnMut(FoundAt, Found<'_>),
     ) {
-        let is_missing = self.next.lsn < up_to_lsn;
+        let missing = up_to_lsn.saturating_sub(self.next.lsn);
+        let is_missing = missing > 0;
+        // Batches have no more, whatever else lies there.
+        let most = (missing + 1).saturating_mul(BATCH_BYTES_MAX as u64);
         let mut gaps = std::mem::take(&mut self.gaps);
         if is_missing && gaps.is_empty() {
             gaps.push(Gap {
@@ -75,7 +78,7 @@ impl<R: Rules> Scan<R> {
                 lsn: self.next.lsn,
                 incarnation,
             };
-            each(found, Found::Lost(gap.bytes));
+            each(found, Found::Lost(gap.bytes.min(most)));
         }
     }
 

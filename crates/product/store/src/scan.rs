@@ -478,9 +478,11 @@ impl<R: Rules> Scan<R> {
     /// What was found, once nothing is left to be read.
     #[must_use]
     pub fn finish(self) -> Scanned {
+        // No number is given twice, although no segment of the log may be known any more.
+        let is_behind = self.next.lsn < self.durable_lsn;
         Scanned {
-            lsn: self.next.lsn,
-            crc_before: self.next.crc_before,
+            lsn: self.next.lsn.max(self.durable_lsn),
+            crc_before: if is_behind { 0 } else { self.next.crc_before },
             damaged_at: self.damaged_at,
             ends: self.ends,
         }

@@ -18,7 +18,7 @@ use erb_store::batch::{BATCH_HEAD_BYTES, Batch};
 use erb_store::mistake::Mistake;
 use erb_store::record::{Kind, RECORD_HEAD_BYTES, Seat};
 use erb_store::shard::Shard;
-use erb_store::{Came, Held, Rot, Version};
+use erb_store::{Came, Held, Origin, Rot, Version};
 
 use crate::crash::{Asked, KEYS, World, name_of};
 use crate::judge::{Judgement, key_of};
@@ -233,13 +233,16 @@ impl World {
         batches.flatten().map(|(name, _)| name.clone()).collect()
     }
 
+    /// What writes have made of each key. What a roll back makes follows from that.
     fn versions(&mut self) -> Result<BTreeMap<Vec<u8>, Vec<u64>>, String> {
         let names = (0..KEYS).map(name_of);
         names
             .map(|name| {
                 let listed = self.listed(&name, Version::MAX)?;
-                let versions = listed.iter().map(|held| held.version.number());
-                Ok((name, versions.collect()))
+                let is_written = |held: &&Held| held.place.origin() != Origin::RolledBack;
+                let written = listed.iter().filter(is_written);
+                let versions = written.map(|held| held.version.number()).collect();
+                Ok((name, versions))
             })
             .collect()
     }
