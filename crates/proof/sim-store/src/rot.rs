@@ -315,17 +315,24 @@ impl World {
         let hits = |from: usize, bytes: usize| range.start < from + bytes && from < range.end;
         let (mut hit, mut rest_is_lost) = (Vec::new(), false);
         let is_headless = hits(0, BATCH_HEAD_BYTES);
+        // Of what a segment begins with only its head, or what lies behind, says which batch it is.
+        let begin = self
+            .node
+            .store
+            .layout
+            .segment_at(self.node.segment_of(address));
+        let is_nameless = is_headless && address == begin;
         let mut before_is_hit = is_headless;
         for record in records {
             let is_hit = hits(record.at, record.head_bytes);
             // Where the next one begins is not known any more.
             rest_is_lost |= is_hit && (hits(record.at + 2, 6) || before_is_hit);
-            if is_hit || rest_is_lost || hits(record.at, record.bytes) {
+            if is_hit || rest_is_lost || is_nameless || hits(record.at, record.bytes) {
                 hit.push(Hit {
                     address: address + record.at as u64,
                     name: record.name,
                     version: record.version,
-                    is_lost: is_hit || rest_is_lost,
+                    is_lost: is_hit || rest_is_lost || is_nameless,
                 });
             }
             before_is_hit = is_hit || is_headless;
