@@ -11,6 +11,7 @@
 use crate::batch::{BATCH_ALIGN_BYTES, BATCH_BYTES_MAX, BATCH_HEAD_BYTES, Batch, BatchHead};
 use crate::bytes::{u16_at, u32_at};
 use crate::key::Key;
+use crate::log::LogEnd;
 use crate::mistake::{Mistake, Rules};
 use crate::place::sectors;
 use crate::record::{
@@ -82,6 +83,40 @@ impl<R: Rules> Scan<R> {
         }
     }
 
+    /// A segment begins with this batch, and what lies before it is lost: that is within the end of its own segment, so
+    /// that the next start meets it at the same place.
+    pub(crate) fn end_behind_lost(&mut self, head: &BatchHead) {
+        if self.at.1 > 0 || self.next.lsn >= head.lsn {
+            return;
+        }
+        for gap in self.gaps.clone() {
+            let has_it = |it: &&Logged| {
+                let begin = it.segment.seat.address;
+                it.end.is_none() && (begin..begin + it.segment.bytes).contains(&gap.address)
+            };
+            let Some(logged) = self.segments.iter().find(has_it) else {
+                continue;
+            };
+            let number = logged.segment.number;
+            let end = LogEnd {
+                bytes: gap.address + gap.bytes - logged.segment.seat.address,
+                lsn: head.lsn,
+                crc: head.crc_before,
+                sectors: 0,
+                directory: None,
+            };
+            match self.ends.iter_mut().find(|(other, _)| *other == number) {
+                Some((_, it)) => {
+                    *it = LogEnd {
+                        sectors: it.sectors,
+                        ..end
+                    }
+                }
+                None => self.ends.push((number, end)),
+            }
+        }
+    }
+
     /// Takes what can be read at a place where a batch is rotten, or may be: how many bytes that were.
     pub(crate) fn salvage(
         &mut self,
@@ -144,6 +179,7 @@ impl<R: Rules> Scan<R> {
     ) -> usize {
         let (lsn, incarnation) = (head.lsn, Some(head.incarnation));
         self.find_cut();
+        self.end_behind_lost(head);
         self.lost(lsn, incarnation, each);
         let length = (head.bytes as usize).min(rest.len());
         let seat = logged

@@ -403,6 +403,7 @@ impl<R: Rules> Scan<R> {
     ) {
         let (lsn, incarnation) = (batch.head.lsn, batch.head.incarnation);
         self.find_cut();
+        self.end_behind_lost(&batch.head);
         self.lost(lsn, Some(incarnation), each);
         let mut touched = 0;
         for (address, record) in batch.records().flatten() {

@@ -238,9 +238,9 @@ fn a_file_that_names_a_key_twice_changes_nothing() {
         prefix: Vec::new(),
     };
     let mut writer = Writer::new(Vec::new(), &head).expect("a head");
-    writer.value(b"a", 1, b"one").expect("a record");
-    writer.value(b"b", 1, b"one").expect("a record");
-    writer.deleted(b"a", 1).expect("a record");
+    writer.value(b"a", 6000, b"one").expect("a record");
+    writer.value(b"b", 6000, b"one").expect("a record");
+    writer.deleted(b"a", 6000).expect("a record");
     let path = folder.path().join("twice");
     std::fs::write(&path, writer.end().expect("an end")).expect("written");
     let (code, said_so) = refused(&["kv", "import", &node.url, text(&path)]);
