@@ -124,6 +124,9 @@ fn sentence(status: Status, result: u64) -> String {
         Status::DAMAGED => "the value is damaged on the disk: restore the key from another version",
         Status::DENIED => "the role that the node gives this host does not allow it",
         Status::INVALID_NAMESPACE => "there is no such namespace",
+        Status::INVALID_FIELD => {
+            "the node does not take one of the numbers: a time for example is ten years at most"
+        }
         Status::VALUE_SIZE => "a value has at most 1 MiB",
         Status::KEY_SIZE => "a key has 1 to 1,024 bytes",
         Status::INTERNAL => "the node has failed: look at what it said",

@@ -69,7 +69,7 @@ pub const NQN: &str = "nqn.2026-11.org.erb:node";
 /// The port of NVMe/TCP.
 pub const PORT: u16 = 4420;
 /// So long a repair may take to write, once it has read.
-const REPAIR_PATIENCE: Duration = Duration::from_secs(600);
+const REPAIR_PATIENCE: Duration = Duration::from_secs(120);
 /// The one namespace.
 pub const NAMESPACE: u32 = 1;
 

@@ -172,6 +172,8 @@ fn a_snapshot_that_was_taken_for_a_time_ends_by_itself() {
     assert!(list().contains(kept.trim()), "the other one is held");
     let (code, _) = refused(&["kv", "snapshot", "take", &node.url, "--for", "1ms"]);
     assert_eq!(code, 2);
+    let (_, error) = refused(&["kv", "snapshot", "take", &node.url, "--for", "20years"]);
+    assert!(error.contains("ten years at most"), "{error}");
     assert_eq!(
         said(&["kv", "damaged", &node.url]),
         "",
