@@ -116,6 +116,8 @@ setup_missing_optional() {
 	have herd7 || ! setup_can_install herdtools7 || echo herdtools7
 	# Another's eyes on what our NVMe/TCP says.
 	have tshark || ! setup_can_install tshark || echo tshark
+	# The dashboard as people see it.
+	have chromium || ! setup_can_install chromium || echo chromium
 	# Debian's own eyes on the package.
 	have lintian || ! setup_can_install lintian || echo lintian
 	python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv

@@ -56,6 +56,8 @@ pub struct MetricsConfig {
     pub address: SocketAddr,
     /// File whose first line is the token that readers have to show.
     pub token_file: Option<PathBuf>,
+    /// With the dashboard.
+    pub dashboard: bool,
 }
 
 impl MetricsConfig {
@@ -68,7 +70,8 @@ impl MetricsConfig {
             })
         };
         let token = self.token_file.as_ref().map(read).transpose()?;
-        Endpoint::bind(self.address, token).map_err(Error::Metrics)
+        let endpoint = Endpoint::bind(self.address, token).map_err(Error::Metrics)?;
+        Ok(endpoint.with_dashboard(self.dashboard))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use erb_datapath::{DeviceWatch, Nagle, WakeRing};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
-use erb_watch::Endpoint;
+use erb_watch::{Asker, Endpoint};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -198,9 +198,12 @@ impl Daemon {
             return Ok(());
         };
         let run_dir = self.boosted.run_dir.clone();
-        let status = move || {
-            request_within(&run_dir, &Request::Status, STATUS_MAX)
-                .map_err(|error| error.to_string())
+        let status = move |asker| {
+            let request = match asker {
+                Asker::Reader => Request::Status,
+                Asker::History => Request::Sample,
+            };
+            request_within(&run_dir, &request, STATUS_MAX).map_err(|error| error.to_string())
         };
         endpoint
             .serve(status)

@@ -24,6 +24,8 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 pub enum Request {
     /// The status report.
     Status,
+    /// The same, without being kept awake by it: nobody may ever read it.
+    Sample,
     /// Stop answering; the daemon leaves when no connection needs it any more.
     Detach {
         /// Reset those connections and leave now.

@@ -36,6 +36,11 @@ impl Daemon {
                 let status = self.status()?;
                 self.server.answer(number, &status);
             }
+            Request::Sample => {
+                self.core.glance()?;
+                let status = self.status()?;
+                self.server.answer(number, &status);
+            }
             Request::Detach { force } => {
                 self.core.stop(force)?;
                 let translated = self.core.last_sweep().translated;

@@ -323,6 +323,9 @@ pub struct BoostArgs {
     /// more, readable by its owner and group alone.
     #[arg(long, value_name = "FILE", value_parser = absolute(), requires = "metrics")]
     pub metrics_token_file: Option<PathBuf>,
+    /// Serve a dashboard for browsers at the address of --metrics, under /.
+    #[arg(long, requires = "metrics")]
+    pub dashboard: bool,
     /// Folder with other objects to load than the built-in ones; they must be built from the same
     /// shared structures. For tests of replacements.
     #[arg(long, hide = true, value_name = "DIR")]

@@ -117,6 +117,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
         metrics: args.metrics.map(|address| MetricsConfig {
             address,
             token_file: args.metrics_token_file.clone(),
+            dashboard: args.dashboard,
         }),
         tiers: match args.tier {
             Tier::Auto => WantedTiers::Best,

@@ -529,6 +529,14 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             self.next_tick_ns = now;
         }
         self.lease.stay_awake(now);
+        self.glance()
+    }
+
+    /// Looks at the connections alone: whoever rests goes on resting.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn glance(&mut self) -> Result<()> {
         self.connections.count(&self.path)
     }
 

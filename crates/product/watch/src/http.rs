@@ -3,34 +3,34 @@
 //!
 //! # Invariants
 //! 1. Whoever drives the data path never waits for a reader: it only answers a request for the
-//!    status, at most once in [`FRESH`].
+//!    status, at most once in [`FRESH`]; for the history once in [`EVERY`](crate::history::EVERY).
 //! 2. Reading changes nothing: GET and HEAD alone. The thread has no capabilities, and a low priority.
 //! 3. Bounded: [`CONNECTIONS_MAX`] connections of [`LIFE_MAX`] each, heads of [`HEAD_BYTES_MAX`].
 //!    A new connection takes the oldest one's place, so who only connects keeps nobody out.
 //! 4. Beyond loopback a token is needed. On loopback without one a request names an address or
 //!    localhost as its host, else a page from elsewhere could read by a name of its own (DNS rebinding).
+//! 5. The dashboard's files alone are had without the token: a browser has to begin somewhere.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use caps::CapSet;
 use erb_report::Status;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{
-    ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 
+use crate::answer::Answer;
+use crate::dashboard;
+use crate::history::{EVERY, History};
 use crate::text::{Format, text};
 
 /// Connections at once: some Prometheus servers and some people.
@@ -55,6 +55,15 @@ const TAKE_AGAIN: Duration = Duration::from_millis(100);
 const TAKE_TRIES: u32 = 100;
 /// After an accept that failed, out of descriptors for one.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// For whom a status is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Somebody who reads now.
+    Reader,
+    /// The history, which nobody may ever read: nothing shall be kept awake for it.
+    History,
+}
 
 /// Why it is not served there.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +100,7 @@ pub struct Endpoint {
     address: SocketAddr,
     token: Option<Vec<u8>>,
     listener: Option<TcpListener>,
+    dashboard: bool,
 }
 
 impl Endpoint {
@@ -119,7 +129,14 @@ impl Endpoint {
             address,
             token,
             listener,
+            dashboard: false,
         })
+    }
+
+    /// With the dashboard at `/`, or without it.
+    #[must_use]
+    pub fn with_dashboard(self, dashboard: bool) -> Self {
+        Self { dashboard, ..self }
     }
 
     /// For whom has nobody to wait for.
@@ -146,7 +163,7 @@ impl Endpoint {
     /// If the kernel gives no thread, or no epoll.
     pub fn serve(
         self,
-        status: impl Fn() -> Result<Status, String> + Send + Sync + 'static,
+        status: impl Fn(Asker) -> Result<Status, String> + Send + Sync + 'static,
     ) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -157,6 +174,7 @@ impl Endpoint {
             token: self.token.clone(),
             status: Box::new(status),
             last: Arc::new(Mutex::new(None)),
+            dashboard: self.dashboard.then(Dashboard::begin),
         });
         std::thread::Builder::new()
             .name("erb-watch".to_owned())
@@ -205,11 +223,45 @@ impl Endpoint {
 /// A status with the time at which it was asked for.
 type Told = (Instant, Result<Arc<Status>, String>);
 
+/// What the dashboard has besides.
+struct Dashboard {
+    began: Instant,
+    /// Names this process's history, so that a page sees when it has begun anew.
+    run: String,
+    history: StdMutex<History>,
+}
+
+impl Dashboard {
+    fn begin() -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            began: Instant::now(),
+            run: format!(
+                "{}-{}",
+                std::process::id(),
+                now.unwrap_or_default().as_nanos()
+            ),
+            history: StdMutex::default(),
+        }
+    }
+
+    /// Since it began. 0 is before the first sample.
+    fn at_ms(&self) -> u64 {
+        let ms = self.began.elapsed().as_millis();
+        u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    fn history(&self) -> std::sync::MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What requests share.
 struct Asked {
     token: Option<Vec<u8>>,
-    status: Box<dyn Fn() -> Result<Status, String> + Send + Sync>,
+    status: Box<dyn Fn(Asker) -> Result<Status, String> + Send + Sync>,
     last: Arc<Mutex<Option<Told>>>,
+    dashboard: Option<Dashboard>,
 }
 
 impl Asked {
@@ -225,14 +277,33 @@ impl Asked {
         let asked = Arc::clone(self);
         // A task of its own: whoever asked may lose his place meanwhile, and the next one must not ask again.
         let asking = tokio::spawn(async move {
-            let told = tokio::task::spawn_blocking(move || (asked.status)()).await;
-            let told = told
-                .unwrap_or_else(|error| Err(error.to_string()))
-                .map(Arc::new);
+            let told = asked.ask(Asker::Reader).await;
             *last = Some((when, told.clone()));
             told
         });
         asking.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    async fn ask(self: Arc<Self>, asker: Asker) -> Result<Arc<Status>, String> {
+        let told = tokio::task::spawn_blocking(move || (self.status)(asker)).await;
+        told.unwrap_or_else(|error| Err(error.to_string()))
+            .map(Arc::new)
+    }
+
+    /// Keeps the last hour, for ever.
+    async fn remember(self: Arc<Self>) {
+        let Some(dashboard) = &self.dashboard else {
+            return;
+        };
+        let mut times = tokio::time::interval(EVERY);
+        times.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            times.tick().await;
+            // A daemon that does not answer leaves a gap.
+            if let Ok(status) = Arc::clone(&self).ask(Asker::History).await {
+                dashboard::push(&mut dashboard.history(), dashboard.at_ms(), &status);
+            }
+        }
     }
 
     /// Whether this request may be answered; else what is said instead.
@@ -262,29 +333,42 @@ impl Asked {
     }
 
     async fn answer(self: &Arc<Self>, request: &Request<Incoming>) -> Answer {
-        if let Err(refused) = self.admits(request) {
-            return refused;
+        let path = request.uri().path();
+        let file = self.dashboard.as_ref().and(dashboard::file_at(path));
+        if file.is_none() || self.token.is_none() {
+            if let Err(refused) = self.admits(request) {
+                return refused;
+            }
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut answer = Answer::new(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD alone\n");
-            answer.allow = true;
-            return answer;
+            return Answer::only_reading();
         }
-        match request.uri().path() {
-            "/metrics" => {}
-            "/" => return Answer::new(StatusCode::OK, "ERB. Metrics for Prometheus: /metrics\n"),
-            _ => return Answer::new(StatusCode::NOT_FOUND, "there is /metrics\n"),
+        match (path, file, &self.dashboard) {
+            (_, Some(file), _) => Answer::file(file),
+            ("/metrics", ..) => self.metrics(request).await,
+            ("/", ..) => Answer::new(StatusCode::OK, "ERB. Metrics for Prometheus: /metrics\n"),
+            ("/declared.json", _, Some(_)) => Answer::json(dashboard::declared()),
+            ("/now.json", _, Some(of)) => match self.status().await {
+                Ok(status) => Answer::json(dashboard::now(&status, &of.run, of.at_ms())),
+                Err(why) => Answer::new(StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
+            },
+            ("/hour.json", _, Some(of)) => {
+                let query = request.uri().query().unwrap_or_default();
+                let since = query.strip_prefix("since=").and_then(|ms| ms.parse().ok());
+                let json = of.history().json(&of.run, since.unwrap_or(0));
+                Answer::json(json)
+            }
+            _ => Answer::new(StatusCode::NOT_FOUND, "there is /metrics\n"),
         }
+    }
+
+    async fn metrics(self: &Arc<Self>, request: &Request<Incoming>) -> Answer {
         match self.status().await {
             Ok(status) => {
-                let accept = request
-                    .headers()
-                    .get(ACCEPT)
-                    .and_then(|value| value.to_str().ok());
+                let accept = request.headers().get(ACCEPT);
+                let accept = accept.and_then(|value| value.to_str().ok());
                 let format = Format::accepted(accept.unwrap_or_default());
-                let mut answer = Answer::new(StatusCode::OK, text(&status, format));
-                answer.content_type = format.content_type();
-                answer
+                Answer::of_type(format.content_type(), text(&status, format))
             }
             Err(why) => Answer::new(StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
         }
@@ -305,52 +389,6 @@ fn is_here(host: &str) -> bool {
             .is_some_and(|name| name.eq_ignore_ascii_case("localhost"))
 }
 
-/// An answer before it is one of hyper's.
-struct Answer {
-    status: StatusCode,
-    content_type: &'static str,
-    body: String,
-    allow: bool,
-    authenticate: bool,
-}
-
-impl Answer {
-    fn new(status: StatusCode, body: impl Into<String>) -> Self {
-        Self {
-            status,
-            content_type: "text/plain; charset=utf-8",
-            body: body.into(),
-            allow: false,
-            authenticate: false,
-        }
-    }
-
-    fn no_token() -> Self {
-        let mut answer = Self::new(StatusCode::UNAUTHORIZED, "this needs the token\n");
-        answer.authenticate = true;
-        answer
-    }
-
-    fn into_response(self) -> Response<Full<Bytes>> {
-        let mut response = Response::new(Full::new(Bytes::from(self.body)));
-        *response.status_mut() = self.status;
-        let mut put = |name, value: &'static str| {
-            let value = hyper::header::HeaderValue::from_static(value);
-            response.headers_mut().insert(name, value);
-        };
-        put(CONTENT_TYPE, self.content_type);
-        put(CACHE_CONTROL, "no-store");
-        put(X_CONTENT_TYPE_OPTIONS, "nosniff");
-        if self.allow {
-            put(ALLOW, "GET, HEAD");
-        }
-        if self.authenticate {
-            put(WWW_AUTHENTICATE, "Bearer");
-        }
-        response
-    }
-}
-
 /// Whoever asks again and again takes processor time from nobody who works.
 fn give_way() {
     // SAFETY: no memory is involved; 0 is the calling thread (setpriority(2), "C library/kernel differences").
@@ -363,6 +401,7 @@ fn give_way() {
 
 async fn accept(mut endpoint: Endpoint, asked: Arc<Asked>) {
     let listener = endpoint.listener().await;
+    tokio::spawn(Arc::clone(&asked).remember());
     let mut open: VecDeque<tokio::task::AbortHandle> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {

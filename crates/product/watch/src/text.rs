@@ -10,7 +10,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit as WrittenUnit};
 use serde_json::Value;
 
-use crate::declared::{Kind, METRICS, Metric, Place, Unit};
+use crate::declared::{Kind, METRICS, Metric, Unit};
+use crate::values::{Number, infos, values};
 
 /// In which of its two texts Prometheus asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +43,6 @@ impl Format {
     }
 }
 
-type Labels = Vec<(&'static str, String)>;
-
 /// A status, ready to be written.
 #[derive(Debug)]
 struct Written(Value);
@@ -57,45 +56,17 @@ impl Collector for Written {
     }
 }
 
-fn word(row: &Value, at: &str) -> String {
-    row.pointer(at)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
-}
-
-fn words(row: &Value, labels: &[(&'static str, &'static str)]) -> Labels {
-    let label = |(label, at): &(&'static str, &str)| (*label, word(row, at));
-    labels.iter().map(label).collect()
-}
-
-/// One value, whole and exact where it is a whole number; a yes is 1.
-fn value(encoder: &mut MetricEncoder, kind: Kind, value: &Value) -> Result<(), Error> {
-    let whole = value.as_u64().or(value.as_bool().map(u64::from));
-    match (kind, whole) {
-        (Kind::Counter, Some(count)) => {
+fn number(encoder: &mut MetricEncoder, kind: Kind, number: Number) -> Result<(), Error> {
+    match (kind, number) {
+        (Kind::Counter, Number::Whole(count)) => {
             encoder.encode_counter::<NoLabelSet, u64, u64>(&count, None)
         }
-        (_, Some(count)) => encoder.encode_gauge(&count),
-        _ => encoder.encode_gauge(&value.as_f64().unwrap_or(f64::NAN)),
+        (_, Number::Whole(count)) => encoder.encode_gauge(&count),
+        (_, Number::Real(real)) => encoder.encode_gauge(&real),
     }
 }
 
 impl Written {
-    fn rows(&self, at: &str) -> impl Iterator<Item = &Value> {
-        self.0
-            .pointer(at)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-    }
-
-    fn there(&self, at: &str) -> Option<&Value> {
-        self.0
-            .pointer(at)
-            .filter(|value| value.is_number() || value.is_boolean())
-    }
-
     fn metric(&self, encoder: &mut DescriptorEncoder, metric: &Metric) -> Result<(), Error> {
         let unit = match metric.unit {
             Unit::Pure => None,
@@ -108,42 +79,16 @@ impl Written {
         };
         let mut encoder =
             encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
-        match metric.from {
-            Place::At(at) => self
-                .there(at)
-                .map_or(Ok(()), |found| value(&mut encoder, metric.kind, found)),
-            Place::Thousandths(at) => self
-                .there(at)
-                .and_then(Value::as_f64)
-                .map_or(Ok(()), |found| encoder.encode_gauge(&(found / 1_000.0))),
-            Place::Each { label, of } => of.iter().try_for_each(|(name, at)| {
-                let Some(found) = self.there(at) else {
-                    return Ok(());
-                };
-                let labels: Labels = vec![(label, (*name).to_owned())];
-                value(&mut encoder.encode_family(&labels)?, metric.kind, found)
-            }),
-            Place::Word { at, label, of } => of.iter().try_for_each(|state| {
-                let labels: Labels = vec![(label, (*state).to_owned())];
-                let is = u64::from(word(&self.0, at) == *state);
-                encoder.encode_family(&labels)?.encode_gauge(&is)
-            }),
-            Place::Rows {
-                at,
-                labels,
-                value: field,
-            } => self.rows(at).try_for_each(|row| {
-                let Some(found) = row.pointer(field) else {
-                    return Ok(());
-                };
-                let labels = words(row, labels);
-                value(&mut encoder.encode_family(&labels)?, metric.kind, found)
-            }),
-            Place::Words { labels } => encoder.encode_info(&words(&self.0, labels)),
-            Place::WordsOfRows { at, labels } => self
-                .rows(at)
-                .try_for_each(|row| encoder.encode_info(&words(row, labels))),
+        for (labels, value) in values(metric, &self.0) {
+            if labels.is_empty() {
+                number(&mut encoder, metric.kind, value)?;
+            } else {
+                number(&mut encoder.encode_family(&labels)?, metric.kind, value)?;
+            }
         }
+        infos(metric, &self.0)
+            .iter()
+            .try_for_each(|labels| encoder.encode_info(labels))
     }
 }
 

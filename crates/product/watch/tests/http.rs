@@ -28,7 +28,7 @@ fn served(token: Option<&str>) -> Served {
     let asked = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&asked);
     endpoint
-        .serve(move || {
+        .serve(move |_| {
             let fence = u64::from(count.fetch_add(1, Ordering::Relaxed)) + 1;
             Ok(Status {
                 fence,
@@ -118,7 +118,7 @@ fn who_asks_and_goes_does_not_make_the_daemon_be_asked_more_often() {
     let endpoint = Endpoint::bind(LOOPBACK.parse().unwrap(), None).unwrap();
     let address = endpoint.address();
     endpoint
-        .serve(move || {
+        .serve(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(20));
             Ok(Status::default())
@@ -222,7 +222,7 @@ fn a_daemon_that_does_not_answer_is_told_as_such() {
     let endpoint = Endpoint::bind(LOOPBACK.parse().unwrap(), None).unwrap();
     let address = endpoint.address();
     endpoint
-        .serve(|| Err("the daemon does not answer".to_owned()))
+        .serve(|_| Err("the daemon does not answer".to_owned()))
         .unwrap();
     let answer = get(address, "/metrics", "");
     assert_eq!(code(&answer), "503", "{answer}");
@@ -327,7 +327,7 @@ fn an_address_that_is_taken_is_waited_for_or_refused() {
     let address = first.address();
     let second = Endpoint::bind(address, None).unwrap();
     assert!(matches!(second.must_be_bound(), Err(Error::Taken(taken)) if taken == address));
-    second.serve(|| Ok(Status::default())).unwrap();
+    second.serve(|_| Ok(Status::default())).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     drop(first);
     let until = Instant::now() + ANSWER_MAX;

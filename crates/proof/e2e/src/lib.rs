@@ -2,6 +2,7 @@
 //! What the end-to-end scenarios have in common.
 //!
 //! - [`lab`]: a boosted lab of a test's own, its status and counters, its Redis and its daemon.
+//! - [`browser`]: a headless Chromium.
 //! - [`calls`]: commands and replies in short.
 //! - `carrier`: carries connections past all boosted devices.
 //! - [`process`]: processes and limits.
@@ -12,6 +13,7 @@
 //!
 //! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with their full numbers.
 
+pub mod browser;
 pub mod calls;
 mod carrier;
 pub mod lab;

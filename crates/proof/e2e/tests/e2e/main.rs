@@ -10,6 +10,7 @@ mod churn;
 mod classes;
 mod clients;
 mod credentials;
+mod dashboard;
 mod devices;
 mod doctor;
 mod exchanges;

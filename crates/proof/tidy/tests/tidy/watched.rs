@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use erb_watch::declared::{METRICS, Metric};
+use erb_watch::flows::FLOWS;
 use regex::Regex;
 
 use crate::{assert_none, files};
@@ -74,4 +75,27 @@ fn the_dashboard_is_json_with_panels_that_ask() {
             panel["title"]
         );
     }
+}
+
+/// A packet that is left to Redis is somewhere in the dashboard's picture, and nowhere twice.
+#[test]
+fn each_refusal_is_on_one_way_of_the_picture() {
+    let reasons = read("bpf/base/reasons.def");
+    let outcomes = captured(r"(?m)^REASON\((\w+),", &reasons);
+    let refused = captured(r"(?m)^REASON\((\w+), refused,", &reasons);
+    let (mut complaints, mut drawn) = (Vec::new(), BTreeSet::new());
+    for flow in FLOWS {
+        for outcome in flow.outcomes {
+            if !outcomes.contains(outcome) {
+                complaints.push(format!("{}: there is no outcome {outcome}", flow.id));
+            }
+            if !drawn.insert(*outcome) {
+                complaints.push(format!("{outcome} is on two ways"));
+            }
+        }
+    }
+    let missing = refused.iter().filter(|name| !drawn.contains(*name));
+    complaints.extend(missing.map(|name| format!("{name} is on no way")));
+    assert!(refused.len() > 40, "only {} refusals found", refused.len());
+    assert_none("the dashboard's picture is whole", &complaints);
 }
