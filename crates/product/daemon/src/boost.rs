@@ -47,6 +47,8 @@ pub struct BoostConfig {
     pub tiers: WantedTiers,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsConfig>,
+    /// Take the place of a daemon of the same build too.
+    pub take_over: bool,
 }
 
 /// Where metrics are served over HTTP.

@@ -21,7 +21,7 @@ use crate::machine::{Kernel, Linux};
 use crate::rundir::Notes;
 use crate::server::{Request, Server};
 use crate::tiers::TierWatch;
-use crate::{Error, Result};
+use crate::{Error, Result, service};
 
 /// What there is to do, besides what the clock asks for.
 #[derive(Clone, Copy, Default)]
@@ -162,6 +162,7 @@ impl Daemon {
     pub fn run(mut self) -> Result<()> {
         let mut guard = Guard::start()?;
         self.serve_metrics()?;
+        service::is_ready();
         loop {
             guard.beat(self.core.machine().monotonic_ns());
             let ready = self.wait()?;

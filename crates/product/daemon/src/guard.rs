@@ -16,7 +16,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::{Error, Result};
+use crate::{Error, Result, service};
 
 /// Name of the hidden command that runs [`watch`].
 pub const COMMAND: &str = "guard";
@@ -63,12 +63,13 @@ impl Guard {
         })
     }
 
-    /// Called at each turn.
+    /// Called at each turn; systemd's own watchdog is told by the same beat.
     pub(crate) fn beat(&mut self, now_ns: u64) {
         if now_ns < self.next_ns {
             return;
         }
         self.next_ns = now_ns + BEAT_NS;
+        service::turns();
         if let Some(beats) = &mut self.beats {
             // Full or closed: then nobody watches, and the daemon works on.
             let _ = beats.write(&[1]);

@@ -22,6 +22,7 @@ mod report;
 mod rundir;
 mod secret;
 mod server;
+mod service;
 mod sockets;
 mod status;
 mod stop;

@@ -28,6 +28,7 @@ pub enum Detached {
 
 impl Daemon {
     pub(crate) fn leave(self) -> Result<()> {
+        crate::service::stops();
         let Self { boosted, .. } = self;
         take_away(&boosted.run_dir.pins(), &boosted.notes.vlan_before());
         raise_reserve();

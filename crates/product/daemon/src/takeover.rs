@@ -63,7 +63,7 @@ pub(crate) fn take_over(
     if alive {
         check_stays(&run_dir)?;
     }
-    if alive && noted.build == own {
+    if alive && noted.build == own && !config.take_over {
         return Err(Error::AlreadyBoosted(run_dir.path().to_path_buf()));
     }
     let replace = noted.build != own || !links.run_pinned();

@@ -330,6 +330,9 @@ pub struct BoostArgs {
     /// shared structures. For tests of replacements.
     #[arg(long, hide = true, value_name = "DIR")]
     pub programs: Option<PathBuf>,
+    /// Take the place of a daemon that is at work, of the same build too. No connection notices.
+    #[arg(long)]
+    pub take_over: bool,
     /// Stay in the foreground.
     #[arg(long)]
     pub foreground: bool,

@@ -15,7 +15,11 @@ use erb_datapath::{
     AttachMode, Attached, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
 };
 use erb_report::Status;
+use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{BoostArgs, Tier};
 use crate::exit;
@@ -52,6 +56,8 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
     }
     match serde_json::from_str(&line) {
         Ok(Announcement::Started { report, run_dir }) => {
+            // A service goes on with this process; to who is none nobody listens.
+            let _ = sd_notify::notify(false, &[NotifyState::MainPid(daemon.id())]);
             mention(&report);
             mention(&format!("{}\n", wait_until_serving(&RunDir::new(&run_dir))));
             Ok(ExitCode::SUCCESS)
@@ -119,6 +125,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
             token_file: args.metrics_token_file.clone(),
             dashboard: args.dashboard,
         }),
+        take_over: args.take_over,
         tiers: match args.tier {
             Tier::Auto => WantedTiers::Best,
             Tier::Xdp => WantedTiers::Xdp,
@@ -128,11 +135,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
 }
 
 fn run_daemon(args: &BoostArgs) -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    begin_log(args);
     let started = start(args).and_then(|daemon| match settle(args, &daemon) {
         Ok(()) => Ok(daemon),
         Err(error) => {
@@ -163,11 +166,35 @@ fn run_daemon(args: &BoostArgs) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Whether standard error goes to the journal (systemd.exec(5), `JOURNAL_STREAM`) and no file is asked for.
+fn is_journaled(args: &BoostArgs) -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let own = nix::sys::stat::fstat(std::io::stderr());
+    let own = own.map(|found| format!("{}:{}", found.st_dev, found.st_ino));
+    args.log.is_none() && own.is_ok_and(|own| own == stream)
+}
+
+fn begin_log(args: &BoostArgs) {
+    if is_journaled(args) {
+        if let Ok(journal) = tracing_journald::layer() {
+            let all = tracing_subscriber::registry().with(LevelFilter::INFO);
+            all.with(journal.with_syslog_identifier("erb".to_owned()))
+                .init();
+            return;
+        }
+    }
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+}
+
 /// Says how the start went and takes the place where the daemon works from.
 fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
     let report = report(daemon);
     if args.announce {
-        leave_terminal(args.log.as_deref(), daemon.run_dir())?;
+        leave_terminal(args, daemon.run_dir())?;
         drop_privileges()?;
         announce(&Announcement::Started {
             report,
@@ -199,11 +226,14 @@ fn announce(announcement: &Announcement) -> Result<()> {
 }
 
 /// A session of its own and the log instead of the terminal.
-fn leave_terminal(log: Option<&Path>, run_dir: &Path) -> Result<()> {
+fn leave_terminal(args: &BoostArgs, run_dir: &Path) -> Result<()> {
     // Fails only for a process group leader, which a spawned child is not.
     let _ = nix::unistd::setsid();
+    if is_journaled(args) {
+        return Ok(());
+    }
     let default = run_dir.join("log");
-    log_to(log.unwrap_or(&default))
+    log_to(args.log.as_deref().unwrap_or(&default))
 }
 
 fn log_to(path: &Path) -> Result<()> {

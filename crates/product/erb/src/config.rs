@@ -31,7 +31,7 @@ const OPTION: &str = "--config";
 /// The command whose options a file has.
 const BOOST: &str = "boost";
 /// Options that make no sense in a file.
-const NOT_IN_FILES: [&str; 2] = ["config", "foreground"];
+const NOT_IN_FILES: [&str; 3] = ["config", "foreground", "take-over"];
 /// A file that is longer is some other file.
 const BYTES_MAX: u64 = 64 << 10;
 /// Permission bits that the file must not have.

@@ -38,6 +38,7 @@ mod renamed;
 mod replace;
 mod replica;
 mod servers;
+mod service;
 mod state;
 mod suite;
 mod through;
