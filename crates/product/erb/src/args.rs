@@ -340,6 +340,9 @@ pub struct BoostArgs {
     /// start went, then leave the terminal.
     #[arg(long, hide = true, requires = "foreground")]
     pub announce: bool,
+    /// Set by `erb boost` for a process between: start the daemon and end.
+    #[arg(long, hide = true, requires = "announce")]
+    pub orphan: bool,
 }
 
 /// Arguments of `erb doctor`.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb boost`: starts the daemon in the background and says how that went, or is the daemon.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
@@ -29,6 +30,10 @@ use crate::show::mention;
 /// 0.3 s; a Redis that must not be answered for is not waited for longer than this.
 const SERVING_MAX: Duration = Duration::from_secs(2);
 
+/// The option of a process that only starts the daemon.
+const ORPHAN: &str = "--orphan";
+const NOT_STARTED: &str = "could not start the daemon";
+
 /// Between looks whether the daemon serves.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -36,12 +41,23 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Announcement {
-    Started { report: String, run_dir: PathBuf },
-    Failed { error: String, code: u8 },
+    Started {
+        report: String,
+        run_dir: PathBuf,
+        pid: u32,
+    },
+    Failed {
+        error: String,
+        code: u8,
+    },
 }
 
 /// Runs the command.
 pub fn run(args: &BoostArgs) -> Result<ExitCode> {
+    if args.orphan {
+        daemon_command()?.spawn().map_err(Error::io(NOT_STARTED))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.foreground {
         return Ok(run_daemon(args));
     }
@@ -55,9 +71,13 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
             .map_err(Error::io("could not hear how the daemon started"))?;
     }
     match serde_json::from_str(&line) {
-        Ok(Announcement::Started { report, run_dir }) => {
+        Ok(Announcement::Started {
+            report,
+            run_dir,
+            pid,
+        }) => {
             // A service goes on with this process; to who is none nobody listens.
-            let _ = sd_notify::notify(false, &[NotifyState::MainPid(daemon.id())]);
+            let _ = sd_notify::notify(false, &[NotifyState::MainPid(pid)]);
             mention(&report);
             mention(&format!("{}\n", wait_until_serving(&RunDir::new(&run_dir))));
             Ok(ExitCode::SUCCESS)
@@ -93,17 +113,35 @@ fn wait_until_serving(run_dir: &RunDir) -> String {
 }
 
 /// This program again, with the words it was given, as a daemon that announces itself.
-fn spawn() -> Result<Child> {
+fn daemon_command() -> Result<Command> {
     let program =
         std::env::current_exe().map_err(Error::io("could not find this program's file"))?;
-    std::process::Command::new(program)
-        .args(["boost", "--foreground", "--announce"])
-        // Behind the program's name and `boost`, which has nothing before it.
-        .args(std::env::args_os().skip(2))
-        .stdin(Stdio::null())
+    let mut command = Command::new(program);
+    let own = ["--foreground", "--announce"];
+    command.arg("boost").args(own);
+    // Behind the program's name and `boost`, which has nothing before it. A process between has ours already.
+    let is_typed = |word: &OsString| word != ORPHAN && !own.iter().any(|own| word == own);
+    command.args(std::env::args_os().skip(2).filter(is_typed));
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Starts it. As the main process of a service (`systemctl reload`) it has to be a child of systemd: whom
+/// systemd has not for a child, it kills without waiting for his end. So its parent ends at once.
+fn spawn() -> Result<Child> {
+    let mut command = daemon_command()?;
+    let is_service = std::env::var_os("NOTIFY_SOCKET").is_some();
+    if is_service {
+        command.arg(ORPHAN);
+    }
+    let mut child = command
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(Error::io("could not start the daemon"))
+        .map_err(Error::io(NOT_STARTED))?;
+    if is_service {
+        child.wait().map_err(Error::io(NOT_STARTED))?;
+    }
+    Ok(child)
 }
 
 /// What the arguments ask for, as far as they tell by themselves.
@@ -199,6 +237,7 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
         announce(&Announcement::Started {
             report,
             run_dir: daemon.run_dir().to_path_buf(),
+            pid: std::process::id(),
         })?;
         return silence_output();
     }

@@ -11,6 +11,7 @@ use erb_e2e::browser::{Browser, Sight};
 use erb_e2e::calls::{call, get, set};
 use erb_e2e::lab::{STATE_WAIT, TestLab, wait};
 use erb_e2e::process::signal;
+use erb_e2e::turn::Turn;
 use erb_lab::End;
 use erb_report::Status;
 use erb_watch::Endpoint;
@@ -212,6 +213,7 @@ fn hostile() -> Status {
 
 #[test]
 fn what_the_dashboard_shows_runs_nothing_and_needs_its_token() {
+    let _turn = Turn::beside();
     let address = "127.0.0.1:0".parse().expect("an address");
     let endpoint = Endpoint::bind(address, Some(TOKEN.as_bytes().to_vec())).expect("an endpoint");
     let address = endpoint.address();
