@@ -63,7 +63,7 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
     }
     // Cheap mistakes are found without a second process.
     config(args)?;
-    let mut daemon = spawn()?;
+    let mut daemon = spawn(args)?;
     let mut line = String::new();
     if let Some(output) = daemon.stdout.take() {
         BufReader::new(output)
@@ -76,8 +76,10 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
             run_dir,
             pid,
         }) => {
-            // A service goes on with this process; to who is none nobody listens.
-            let _ = sd_notify::notify(false, &[NotifyState::MainPid(pid)]);
+            if is_reload(args) {
+                // Who is not heard is no worse off than before: the daemon works.
+                let _ = sd_notify::notify(false, &[NotifyState::MainPid(pid)]);
+            }
             mention(&report);
             mention(&format!("{}\n", wait_until_serving(&RunDir::new(&run_dir))));
             Ok(ExitCode::SUCCESS)
@@ -126,19 +128,23 @@ fn daemon_command() -> Result<Command> {
     Ok(command)
 }
 
-/// Starts it. As the main process of a service (`systemctl reload`) it has to be a child of systemd: whom
+/// Whether systemd is to go on with the daemon that is started: as `systemctl reload` asks for one.
+fn is_reload(args: &BoostArgs) -> bool {
+    args.take_over && std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// Starts it. As the main process of a service it has to be a child of systemd: whom
 /// systemd has not for a child, it kills without waiting for his end. So its parent ends at once.
-fn spawn() -> Result<Child> {
+fn spawn(args: &BoostArgs) -> Result<Child> {
     let mut command = daemon_command()?;
-    let is_service = std::env::var_os("NOTIFY_SOCKET").is_some();
-    if is_service {
+    if is_reload(args) {
         command.arg(ORPHAN);
     }
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .map_err(Error::io(NOT_STARTED))?;
-    if is_service {
+    if is_reload(args) {
         child.wait().map_err(Error::io(NOT_STARTED))?;
     }
     Ok(child)
