@@ -79,7 +79,7 @@ struct command_row {
 	__u16 first;
 	__u16 step;
 	__u16 keynum; /* argument that says how many keys there are from first on; 0: none does */
-	__u16 pad;
+	__u16 never_held; /* 1: it goes up before what was answered is drained: order.h, Y6 */
 };
 
 /* The value of a cached hash: this, the places of its fields, then each field and behind it its

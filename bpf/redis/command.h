@@ -94,8 +94,14 @@ INLINE u32 command_keynum(struct scan_request *s)
 	return command_range(s, first, first + (n - 1) * s->key_step, s->key_step);
 }
 
+/* Beside a class: the command is never held. */
+#define CLASS_NEVER_HELD 0x100
+
+_Static_assert(CMD_CLASS_MAX <= CLASS_NEVER_HELD, "it is no part of a class");
+
 /* Class of the command whose name and first argument the scanner holds, and where its keys are.
- * name_len or sub_len above NAME_BYTES_MAX: longer than kept. Global: verified by itself. */
+ * name_len or sub_len above NAME_BYTES_MAX: longer than kept. With CLASS_NEVER_HELD. Global: verified by
+ * itself. */
 __noinline int command_class(struct scan_request *s)
 {
 	struct command_key key = {};
@@ -112,15 +118,14 @@ __noinline int command_class(struct scan_request *s)
 	row = command_row(&key);
 	if (!row)
 		return c->unknown_class;
-	if (row->argc && row->argc != s->args_total)
-		return row->cmd_class == CMD_GET || row->cmd_class == CMD_PING ? CMD_HARMLESS
-									       : CMD_SETTLE;
 	if (row->cmd_class == CMD_CONTAINER)
 		row = command_sub(&key, s);
 	if (!row)
 		return CMD_FENCE;
 	class = row->cmd_class;
-	if (class == CMD_MARK)
+	if (row->argc && row->argc != s->args_total)
+		class = class == CMD_GET || class == CMD_PING ? CMD_HARMLESS : CMD_SETTLE;
+	else if (class == CMD_MARK)
 		return command_keys(s, row);
-	return class;
+	return class | row->never_held * CLASS_NEVER_HELD;
 }

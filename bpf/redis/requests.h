@@ -109,7 +109,7 @@ INLINE void found_half(struct work *w, const struct conn *conn)
 /* But for the modes, which begin with a packet, not with its late commands. */
 INLINE void found_nothing(struct scan_found *f)
 {
-	f->effects = f->due = f->done = 0;
+	f->effects = f->due = f->done = f->never_held = 0;
 	f->overflow = f->late = f->uncountable = f->gate = f->hidden = f->written = 0;
 }
 
@@ -273,7 +273,7 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 	u32 trial = read_once(conn->h.kept) & CONN_K_TRIAL;
 
 	found_nothing(&w->h.found);
-	w->h.found.modes.stateful = w->h.found.modes.gate = 0;
+	w->h.found.modes.stateful = 0;
 	w->h.late = how == UP_LOST ? 0 : late_due(conn, w);
 	w->h.by_rote = w->h.share = w->h.gate = 0;
 	w->scan_lost = 0;
@@ -284,9 +284,9 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 		return;
 	}
 	/* in bits: a branch costs the verifier twice as much */
-	w->asks = (how == UP_LOST) | (w->h.scan.state == RQ_IDLE);
+	w->h.begins = w->h.scan.state == RQ_IDLE;
 	w->h.alone = (conn->state == CONN_FAST) & (w->h.db != DB_UNKNOWN) & !w->h.late;
-	w->h.alone &= w->h.scan.state == RQ_IDLE;
+	w->h.alone &= w->h.begins;
 	modes_begin(&w->h.found.modes, w->h.kept, w->h.db);
 	if (how == UP_LOST) {
 		w->h.by_rote = (conn->h.kept & CONN_K_LISTENS) && listener_by_rote();
@@ -300,7 +300,26 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 	}
 	if (!w->h.by_rote)
 		up_take(conn, w, trial, up_unread(w, how, trial) | w->h.found.modes.gate);
-	w->asks |= w->h.found.done | w->h.found.due | w->h.share | w->h.gate;
+}
+
+/* Whether all that the packet brings is of commands that are never held, all of which were named in it: Y6. */
+INLINE bool up_never_held(const struct work *w)
+{
+	u32 touched = w->h.found.done + (w->h.scan.state != RQ_IDLE);
+
+	return w->h.found.never_held && w->h.found.never_held == touched && !w->h.late &&
+	       !w->scan_lost && !(w->h.kept & CONN_K_TRIAL);
+}
+
+INLINE bool handler_up_asks(struct work *w, enum up_how how)
+{
+	u32 takes = w->h.late | w->h.found.due | w->h.share | w->h.gate;
+
+	if (how == UP_WHOLE)
+		return takes || w->h.pings != w->commands;
+	if (how == UP_LOST)
+		return true;
+	return (w->h.begins || w->h.found.done || takes) && !up_never_held(w);
 }
 
 /* Whether the entry is as it was when the packet's effects were taken: U2. Lock held. */
@@ -384,9 +403,9 @@ INLINE bool handler_late(const struct conn *conn)
 	return conn->h.late;
 }
 
-/* order_ask() for what takes effect with bytes that were committed before: behind those effects, and before
- * anybody sees them as taken. To ask in vain only costs time. Global: verified by itself, and its caller has no
- * room on its stack. */
+/* Asks for what takes effect with bytes that were committed before: behind those effects, and before anybody sees
+ * them as taken. To ask in vain only costs time. Global: verified by itself, and its caller has no room on its
+ * stack. */
 __noinline int late_ask(void)
 {
 	struct control *c = control_get();
@@ -396,7 +415,7 @@ __noinline int late_ask(void)
 	if (!c || !conn)
 		return 0;
 	lock_take(&conn->lock);
-	order_ask(c, conn);
+	order_waits(c, conn, 1);
 	lock_release(&conn->lock);
 	return 0;
 }

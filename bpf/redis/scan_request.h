@@ -32,7 +32,8 @@
 /* What scanning one packet found; per-CPU memory. Effects carry the request's number, counted from
  * the packet's first (1 = the first to complete). */
 struct scan_found {
-	u32 done; /* requests completed */
+	u32 done;	/* requests completed */
+	u32 never_held; /* commands named in the packet that are never held: order.h, Y6 */
 	u32 effects;
 	u32 due;	/* the first so many effects are of whole commands: S3 */
 	u8 overflow;	/* more effects than fit */
@@ -105,9 +106,11 @@ INLINE bool class_shares(u32 class)
 	       class == CMD_GATE || class == CMD_CONFIG;
 }
 
-/* The command's name and first argument are known. */
+/* The command's name and first argument are known; class: with CLASS_NEVER_HELD. */
 INLINE void found_command(struct scan_found *f, struct scan_request *s, u32 class)
 {
+	f->never_held += class / CLASS_NEVER_HELD;
+	class %= CLASS_NEVER_HELD;
 	if (class >= CMD_STATEFUL)
 		modes_command(&f->modes, s, class, f->done + 1);
 	if (class == CMD_MONITOR) {
@@ -161,6 +164,8 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 		class = CMD_FENCE;
 	} else if (class == CMD_MARK) {
 		class = CMD_SETTLE;
+	} else if (row && class == row->cmd_class) {
+		class |= row->never_held * CLASS_NEVER_HELD;
 	}
 	found_command(f, s, class);
 	found_done(f, s);

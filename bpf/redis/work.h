@@ -46,6 +46,7 @@ struct handler_work {
 	u32 late;  /* the packet makes a counted command whole: S3 */
 	u32 half;  /* conn.half, and where in the ring they begin */
 	u32 half_at;
+	u32 begins;  /* a command begins with its first byte */
 	u32 by_rote; /* what a listener says: A7 */
 	u32 share;   /* a share of the fence was taken for what the entry asks for: U2 */
 	u32 gate;    /* the gate was shut for the packet */

@@ -100,8 +100,11 @@ INLINE void handler_lost(struct conn *conn);
 INLINE void handler_up_load(struct work *w, const struct conn *conn);
 /* Scans w->scan_len bytes from w->scan_seq on, of which what lies before w->scan_from was scanned; what
  * they do is taken before the packet goes up. Sets w->scan_next, w->requests, w->in_at and
- * w->scan_lost. May clear w->asks: no request begins, ends or takes effect with the packet (order.h, Y1). */
+ * w->scan_lost. */
 INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how how);
+/* Of what was scanned, while something is not drained: whether it comes behind that. No, if no request begins, ends
+ * or takes effect with the packet (order.h, Y1), or only such as are never held (Y6). */
+INLINE bool handler_up_asks(struct work *w, enum up_how how);
 /* The scan goes into the entry, whose next and requests are still the old ones. Lock held. */
 INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how);
 /* Behind the lock: what was taken and is not held is given back. */
@@ -113,7 +116,7 @@ INLINE void handler_up_usual_done(struct work *w);
 /* The packet does not go up after all. */
 INLINE void handler_up_undo(struct work *w);
 /* Bytes that were counted before go up again. Returns whether they may: the entry has not moved. What takes
- * effect with them asks for the order under the entry's lock (order_ask(), Y1). */
+ * effect with them asks for the order under the entry's lock (order_waits(), Y1). */
 INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie);
 
 /* Whether the payload, len bytes from body_at on, is one whole usual reply; if not, the functions below are to

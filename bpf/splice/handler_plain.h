@@ -72,6 +72,11 @@ INLINE void handler_up_done(struct work *w, struct conn *conn)
 {
 }
 
+INLINE bool handler_up_asks(struct work *w, enum up_how how)
+{
+	return true;
+}
+
 INLINE void handler_up_undo(struct work *w)
 {
 }

@@ -7,13 +7,15 @@
  *
  * Invariants:
  *  Y1. What begins a request, or takes effect, goes up only when all LSNs are drained that were given
- *      before. The question is asked behind the effects (U2): who is given one later has seen them.
+ *      before, but for Y6. The question is asked behind the effects (U2): who is given one later has seen them.
  *  Y2. It is asked once for each byte, when that is committed: conn.waits_for is the answer, and never goes
  *      back. Repetitions wait for that alone; with each a new question they would wait for ever.
  *  Y3. Nothing of a connection goes up before what it waits for. So what comes behind a held packet is held,
  *      too. What has no bytes for the server passes: acknowledgements, FIN, RST.
  *  Y4. The kernel did not get a held packet: not its acknowledgement either (ack_goes_up()).
  *  Y5. conn.waits_for is at most lsn. So while all is drained it need not be looked at: its line is cold.
+ *  Y6. A packet of nothing but requests that are never held asks nothing: they tell of the server, or cure it. The
+ *      handler knows them. Y3 binds them like all others.
  */
 #pragma once
 #include "base/seam.h"
@@ -25,17 +27,17 @@ INLINE bool order_open(const struct control *c)
 	return read_once(c->order.lsn) != read_once(c->order.drained);
 }
 
-/* What the packet at hand, or takes effect with it, comes behind all that was answered: Y2. Lock held. */
-INLINE void order_ask(const struct control *c, struct conn *conn)
+/* Whether the connection waits; asks: what is at hand comes behind all that was answered: Y2. Lock held, which
+ * orders this behind the effects on all machines: Y1. */
+INLINE bool order_waits(const struct control *c, struct conn *conn, u32 asks)
 {
-	if (order_open(c))
-		conn->waits_for = read_once(c->order.lsn);
-}
+	u64 lsn = read_once(c->order.lsn), drained = read_once(c->order.drained);
 
-/* Whether the connection waits. Lock held. */
-INLINE bool order_waits(const struct control *c, const struct conn *conn)
-{
-	return order_open(c) && read_once(c->order.drained) < conn->waits_for;
+	if (lsn == drained)
+		return false;
+	if (asks)
+		conn->waits_for = lsn;
+	return drained < conn->waits_for;
 }
 
 /* Payload that no entry counts (L1) may be any request, and nobody knows what it waits for. */

@@ -95,9 +95,7 @@ INLINE enum up_taken up_commit(const struct control *c, struct conn *conn, struc
 		conn->requests += w->requests;
 		conn->request_up_ns = w->now;
 	}
-	if (w->asks && taken == UP_TAKEN) /* Y1 */
-		order_ask(c, conn);
-	w->held = order_waits(c, conn);
+	w->held = order_waits(c, conn, taken == UP_TAKEN ? w->asks : 0); /* Y1 */
 	up_account(conn, w, r->tp, r->tp);
 	return taken;
 }
@@ -122,7 +120,6 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how *
 		if (*how == UP_SCAN && seq_after(w->scan_seq, w->scan_from))
 			return false; /* another CPU was faster */
 	}
-	w->asks = 1;
 	handler_up_scan(ctx, w, conn, *how);
 	return true;
 }
@@ -142,6 +139,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 	c = control_get(); /* here: else it would lie on the stack all the way */
 	if (!c)
 		return V_DROP;
+	w->asks = !order_open(c) || handler_up_asks(w, how);
 	lock_take(&conn->lock);
 	was_bypass = conn->state == CONN_BYPASS;
 	taken = up_commit(c, conn, w, r, how);
@@ -191,7 +189,7 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 		return V_UNMARKED;
 	c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;
 	lock_take(&conn->lock);
-	w->held = c && order_waits(c, conn); /* Y2 */
+	w->held = c && order_waits(c, conn, 0); /* Y2 */
 	viewed = r->tp && sock_view_load(r, &w->view);
 	if (conn->cookie == r->cookie)
 		up_account(conn, w, viewed,

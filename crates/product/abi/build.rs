@@ -2,7 +2,7 @@
 //! Generates the Rust mirror of `bpf/base/abi.h` and `bpf/trace/trace.h` (bindgen, with layout checks) and the
 //! tables of reasons and commands, so that nothing shared with the data path is written down twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -146,6 +146,12 @@ fn generate_commands(from: &Path, to: &Path) -> Result<()> {
         let text = format!("Keys {{ first: {first}, last: {last}, step: {step}, keynum: 0 }}");
         keys.insert(name.clone(), text);
     }
+    let mut never_held = BTreeSet::new();
+    for name in definitions(from, "NEVER_HELD")?.into_iter().flatten() {
+        let is_known = rows.iter().any(|row| row[0] == name);
+        ensure!(is_known, "NEVER_HELD of {name:?}, which is no COMMAND");
+        ensure!(never_held.insert(name), "NEVER_HELD names a command twice");
+    }
     let mut code = format!(
         "/// All commands whose class is known.\npub const COMMANDS: [Command; {}] = [\n",
         rows.len()
@@ -169,8 +175,10 @@ fn generate_commands(from: &Path, to: &Path) -> Result<()> {
         };
         writeln!(
             code,
-            "Command {{ name: {:?}, class: {}, argc: {argc}, keys: {keys} }},",
-            row[0], row[1]
+            "Command {{ name: {:?}, class: {}, argc: {argc}, keys: {keys}, never_held: {} }},",
+            row[0],
+            row[1],
+            never_held.contains(&row[0])
         )?;
     }
     code.push_str("];\n");

@@ -45,6 +45,8 @@ pub struct Meaning {
     pub argc: u32,
     /// What it writes.
     pub keys: Keys,
+    /// It goes up although something that was answered is not in Redis yet.
+    pub never_held: bool,
 }
 
 impl Meaning {
@@ -58,7 +60,7 @@ impl Meaning {
             first: self.keys.first,
             step: self.keys.step,
             keynum: self.keys.keynum,
-            pad: 0,
+            never_held: self.never_held as u16,
         }
     }
 
@@ -90,6 +92,7 @@ impl Meaning {
                 step: row.step,
                 keynum: row.keynum,
             },
+            never_held: row.never_held != 0,
         }
     }
 }
@@ -105,6 +108,8 @@ pub struct Command {
     pub argc: u32,
     /// What it writes.
     pub keys: Keys,
+    /// It goes up although something that was answered is not in Redis yet.
+    pub never_held: bool,
 }
 
 impl Command {
@@ -115,6 +120,7 @@ impl Command {
             class: self.class,
             argc: self.argc,
             keys: self.keys,
+            never_held: self.never_held,
         }
     }
 

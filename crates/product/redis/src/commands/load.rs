@@ -66,6 +66,7 @@ const fn plain(class: erb_cmd_class) -> Meaning {
         class,
         argc: 0,
         keys: Keys::NONE,
+        never_held: false,
     }
 }
 
@@ -74,7 +75,10 @@ fn covers(strong: Meaning, weak: Meaning) -> bool {
     let (_, least) = effects(strong.class);
     // Marks of one row say nothing about the keys of another.
     strong == weak
-        || strong.argc == 0 && least & most == most && (most & MARKS == 0 || least & FENCES != 0)
+        || !(strong.never_held && !weak.never_held)
+            && strong.argc == 0
+            && least & most == most
+            && (most & MARKS == 0 || least & FENCES != 0)
 }
 
 /// Whether the row is of a sub-command, to which only a container leads.
@@ -146,12 +150,18 @@ mod tests {
             class: abi::CMD_MARK,
             argc: 0,
             keys,
+            never_held: false,
         }
     }
 
     #[test]
     fn what_covers_two_meanings_is_as_strong_as_both() {
+        let never_held = Meaning {
+            never_held: true,
+            ..plain(abi::CMD_GATE)
+        };
         let cases = [
+            (never_held, plain(abi::CMD_FENCE), plain(abi::CMD_GATE)),
             (mark(1), plain(abi::CMD_HARMLESS), mark(1)),
             (mark(1), mark(2), plain(abi::CMD_SETTLE)),
             (

@@ -117,11 +117,8 @@ impl Table {
             self.rows.insert(key, meaning);
         }
         if meaning.class == abi::CMD_CONTAINER {
-            let prefix = format!("{}|", info.name);
-            let subs = abi::COMMANDS
-                .iter()
-                .filter(|row| row.name.starts_with(&prefix));
-            self.rows.extend(subs.map(|row| (row.key(), row.meaning())));
+            let subs = subs(&info.name).map(|row| (row.key(), row.meaning()));
+            self.rows.extend(subs);
         }
     }
 }
@@ -130,11 +127,21 @@ fn defined(name: &str) -> Option<&'static abi::Command> {
     abi::COMMANDS.iter().find(|row| row.name == name)
 }
 
+/// What is known of a container's sub-commands.
+fn subs(container: &str) -> impl Iterator<Item = &'static abi::Command> {
+    let is_of = move |row: &&abi::Command| {
+        let parts = row.name.split_once('|');
+        parts.is_some_and(|(name, _)| name == container)
+    };
+    abi::COMMANDS.iter().filter(is_of)
+}
+
 const fn plain(class: erb_cmd_class) -> Meaning {
     Meaning {
         class,
         argc: 0,
         keys: Keys::NONE,
+        never_held: false,
     }
 }
 
@@ -161,6 +168,7 @@ const fn marked(keys: Keys) -> Meaning {
         class: abi::CMD_MARK,
         argc: 0,
         keys,
+        never_held: false,
     }
 }
 
@@ -180,20 +188,23 @@ fn by_flags(info: &Listed) -> Meaning {
 
 /// What a name means that the table lacks, as some commands have names that nobody knows.
 fn unknown_class(renamed: &[String]) -> erb_cmd_class {
-    let keys_only = |name: &String| {
-        defined(name).is_some_and(|row| {
-            matches!(
-                row.class,
-                abi::CMD_FENCE
-                    | abi::CMD_SETTLE
-                    | abi::CMD_GET
-                    | abi::CMD_PING
-                    | abi::CMD_HARMLESS
-                    | abi::CMD_MARK
-            )
-        })
+    let keys_only = |row: &abi::Command| {
+        matches!(
+            row.class,
+            abi::CMD_FENCE
+                | abi::CMD_SETTLE
+                | abi::CMD_GET
+                | abi::CMD_PING
+                | abi::CMD_HARMLESS
+                | abi::CMD_MARK
+        )
     };
-    if renamed.iter().all(keys_only) {
+    let all_keys_only = |name: &String| match defined(name) {
+        Some(row) if row.class == abi::CMD_CONTAINER => subs(name).all(keys_only),
+        Some(row) => keys_only(row),
+        None => false,
+    };
+    if renamed.iter().all(all_keys_only) {
         abi::CMD_FENCE
     } else {
         abi::CMD_MONITOR

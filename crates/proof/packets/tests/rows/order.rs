@@ -76,6 +76,39 @@ fn a_write_and_a_miss_wait_until_all_is_drained() {
 }
 
 #[test]
+fn what_tells_of_the_server_or_cures_it_passes() {
+    const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+    const INFO: &[u8] = b"*1\r\n$4\r\nINFO\r\n";
+    const NO_MASTER: &[u8] = b"*3\r\n$9\r\nREPLICAOF\r\n$2\r\nNO\r\n$3\r\nONE\r\n";
+    const MASTER: &[u8] = b"*3\r\n$9\r\nREPLICAOF\r\n$1\r\nh\r\n$1\r\n1\r\n";
+    const SHUTDOWN: &[u8] = b"*1\r\n$8\r\nSHUTDOWN\r\n";
+    const NOSAVE: &[u8] = b"*2\r\n$8\r\nSHUTDOWN\r\n$6\r\nNOSAVE\r\n";
+    for (request, passes) in [
+        (INFO.to_vec(), true),
+        (NO_MASTER.to_vec(), true),
+        (MASTER.to_vec(), false),
+        (NOSAVE.to_vec(), true),
+        (SHUTDOWN.to_vec(), false),
+        // What is named in it alone counts.
+        ([PING, INFO].concat(), true),
+        ([INFO, SET_OTHER].concat(), false),
+        ([INFO, &INFO[..12]].concat(), false),
+    ] {
+        fixture::with(move |bench| {
+            let mut scene = Scene::connect(bench, V4);
+            fast(&mut scene);
+            absorb(scene.bench);
+            let segment = scene.segment(&request);
+            let (verdict, counted) = xdp(&scene, &segment);
+            let expected = if passes { XDP_PASS } else { XDP_DROP };
+            let text = String::from_utf8_lossy(&request);
+            assert_eq!(verdict, expected, "{text}: {counted:?}");
+            drain(scene.bench);
+        });
+    }
+}
+
+#[test]
 fn what_has_no_bytes_passes_and_hits_are_answered_meanwhile() {
     fixture::with(|bench| {
         let mut scene = Scene::connect(bench, V4);

@@ -73,8 +73,32 @@ struct Command {
     end: usize,
     /// The keys that it writes.
     writes: Vec<Bytes>,
-    /// It may be what a listener says by rote (A7).
-    by_rote: bool,
+    /// It may go up although something that was answered is not drained (Y6); what a listener says by rote (A7), too.
+    never_held: bool,
+}
+
+/// See [`Command::never_held`].
+fn is_never_held(argv: &[Bytes]) -> bool {
+    const ALL: [&str; 17] = [
+        "ping", "echo", "time", "info", "command", "latency", "slowlog", "monitor", "config",
+        "acl", "auth", "hello", "select", "discard", "replconf", "psync", "sync",
+    ];
+    const BY_FIRST: [(&str, &str); 5] = [
+        ("script", "kill"),
+        ("function", "kill"),
+        ("shutdown", "nosave"),
+        ("replicaof", "no"),
+        ("slaveof", "no"),
+    ];
+    let first = |word: &str| {
+        argv.get(1)
+            .is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    ALL.iter().any(|name| is(argv, name))
+        || is(argv, "client") && !first("pause")
+        || BY_FIRST
+            .iter()
+            .any(|(name, word)| is(argv, name) && first(word))
 }
 
 /// A command as it lies in what its client has said.
@@ -83,8 +107,8 @@ pub(crate) struct Said<'a> {
     pub(crate) bytes: std::ops::Range<usize>,
     /// The keys that it writes.
     pub(crate) writes: &'a [Bytes],
-    /// See [`Command::by_rote`].
-    pub(crate) by_rote: bool,
+    /// See [`Command::never_held`].
+    pub(crate) never_held: bool,
 }
 
 /// What a client has said so far.
@@ -120,7 +144,7 @@ impl Stream {
                     self.commands.push(Command {
                         end: self.said + at,
                         writes,
-                        by_rote: is(&argv, "ping") || is(&argv, "replconf"),
+                        never_held: is_never_held(&argv),
                     });
                 }
                 Parsed::Nothing(used) => {
@@ -151,7 +175,7 @@ impl Stream {
             Said {
                 bytes,
                 writes: &command.writes,
-                by_rote: command.by_rote,
+                never_held: command.never_held,
             }
         })
     }
@@ -537,7 +561,7 @@ mod tests {
         stream.sent(b"\r\n");
         stream.sent(b"*0\r\nPING\r\n");
         let commands = stream.commands();
-        let all: Vec<_> = commands.map(|said| (said.bytes, said.by_rote)).collect();
+        let all: Vec<_> = commands.map(|said| (said.bytes, said.never_held)).collect();
         assert_eq!(all, [(6..12, true)]);
         assert_eq!(stream.commands_in(0), (0, true));
         assert_eq!(stream.commands_in(1), (0, false));

@@ -10,26 +10,32 @@ mutations! {
         [("splice/splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
          ("splice/answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
     "held-not", "what comes behind an absorbed write goes up when that is drained", "held-until-drained",
-        [("splice/up.h", "\tw->held = order_waits(c, conn);\n\tup_account", "\tw->held = 0;\n\tup_account")];
+        [("splice/up.h", "\tup_account(conn, w, r->tp, r->tp);\n\treturn taken", "\tw->held = 0;\n\tup_account(conn, w, r->tp, r->tp);\n\treturn taken")];
     "repeated-unordered", "nor does it when it is sent again", "held-until-drained",
-        [("splice/up.h", "w->held = c && order_waits(c, conn); /* Y2 */", "w->held = 0 * !!c;")];
+        [("splice/up.h", "w->held = c && order_waits(c, conn, 0); /* Y2 */", "w->held = 0 * !!c;")];
     "lane-unordered", "the express lane passes nothing up past an absorbed write", "held-missed",
         [("splice/lane.h", " && !order_open(c)", "")];
     "asked-for-ever", "what waits does not wait for what is absorbed later", "held-asked-once",
-        [("splice/order.h", "return order_open(c) && read_once(c->order.drained) < conn->waits_for;", "return order_open(c);")];
+        [("splice/order.h", "return drained < conn->waits_for;", "return true;")];
     "asked-early", "what is to be drained is asked for behind the marks", "held-asked-behind",
-        [("splice/up.h", "\tw->asks = 1;\n", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tlock_take(&conn->lock);\n\torder_ask(early, conn);\n\tlock_release(&conn->lock);\n\tw->asks = 1;\n"),
-         ("splice/up.h", "if (w->asks && taken == UP_TAKEN) /* Y1 */", "if (0)")];
+        [("splice/up.h", "\thandler_up_scan(ctx,", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tlock_take(&conn->lock);\n\torder_waits(early, conn, 1);\n\tlock_release(&conn->lock);\n\thandler_up_scan(ctx,"),
+         ("splice/up.h", "taken == UP_TAKEN ? w->asks : 0", "0")];
     "held-acknowledged", "the kernel did not get what is held, nor what that acknowledges", "held-no-bytes",
         [("splice/up.h", "if (!w->held) /* Y4 */", "if (1)")];
     "nothing-held", "what has no bytes for Redis waits for nothing", "held-no-bytes",
         [("splice/up.h", "c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;", "c = control_get();")];
     "late-unasked", "a mark that is taken with a command's last byte asks, too", "held-by-pieces",
-        [("redis/requests.h", "\torder_ask(c, conn);\n", "")];
+        [("redis/requests.h", "\torder_waits(c, conn, 1);\n", "")];
     "pieces-asked", "the pieces of a command wait for nothing that was absorbed behind its first byte", "held-by-pieces",
-        [("redis/requests.h", "w->asks = (how == UP_LOST) | (w->h.scan.state == RQ_IDLE);", "w->asks = 1;")];
+        [("redis/requests.h", "return (w->h.begins ||", "return (1 ||")];
     "effect-unasked", "the piece that makes a command whole asks, too", "held-by-pieces",
-        [("redis/requests.h", "w->asks |= w->h.found.done | w->h.found.due | w->h.share | w->h.gate;", "")];
+        [("redis/requests.h", "(w->h.begins || w->h.found.done || takes)", "w->h.begins")];
+    "cure-held", "what tells of the server, or cures it, waits for nothing that was absorbed", "held-never",
+        [("redis/command.h", "return class | row->never_held * CLASS_NEVER_HELD;", "return class;")];
+    "ping-held", "nor does PING, which is not scanned", "held-never",
+        [("redis/requests.h", "return takes || w->h.pings != w->commands;", "return true;")];
+    "held-with-cure", "what comes in one packet with such a command is held", "held-never",
+        [("redis/requests.h", "w->h.found.never_held == touched", "touched")];
     "unseen-unordered", "payload that no entry counts goes up when all is drained", "held-unseen",
         [("splice/order.h", "if (!order_open(c))\n\t\treturn V_PLAIN;", "if (c)\n\t\treturn V_PLAIN;")];
     "share-unsettled", "the fence opens only when Redis's reports of what was written are handled", "fence-reports-handled",
@@ -53,7 +59,7 @@ mutations! {
     "through-told-more", "what comes behind a SET before its reply ends what it says", "through-said-otherwise",
         [("redis/through.h", "\t\tconn->h.kept |= CONN_K_THROUGH;\n\telse\n", "\t\tconn->h.kept |= CONN_K_THROUGH;\n\telse if (!conn->ifindex)\n")];
     "through-within", "a SET is believed only where a command begins", "through-within-another",
-        [("redis/requests.h", "\tw->h.alone &= w->h.scan.state == RQ_IDLE;\n", "")];
+        [("redis/requests.h", "\tw->h.alone &= w->h.begins;\n", "")];
     "through-unwanted", "what a SET said is not believed if a module may have changed it", "through-not-wanted",
         [("redis/replies.h", "if (ow->h.ok && !through_believed(c))", "if (ow->h.ok && !c)")];
     "through-no-database", "what a SET says is of its connection's database", "through-other-database",

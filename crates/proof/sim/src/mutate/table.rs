@@ -10,7 +10,7 @@ mutations! {
         [("splice/splice.h", "if (p->seq != conn->next || p->seq != conn->up_max || conn->in_at != STREAM_BETWEEN)", "if (0)"),
          ("splice/answer.h", "if (w->p.seq != conn->next || conn->in_at != STREAM_BETWEEN)", "if (0)")];
     "order-unasked", "nothing goes up past an absorbed write", "absorbed",
-        [("splice/up.h", "if (w->asks && taken == UP_TAKEN) /* Y1 */", "if (0)")];
+        [("splice/up.h", "taken == UP_TAKEN ? w->asks : 0", "0")];
     "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)")];
     "lane-unchecked", "the express lane asks the quiescence rule", "hot",
@@ -103,7 +103,7 @@ mutations! {
     "fence-not-taken", "an unknown command raises the fence", "odd",
         [("redis/scan_request.h", "return class == CMD_FENCE || class == CMD_SETTLE || class == CMD_EXEC ||", "return class == CMD_EXEC ||")];
     "unknown-is-harmless", "a command that is not listed may write anything", "odd",
-        [("redis/command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->argc", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->argc")];
+        [("redis/command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->cmd_class", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->cmd_class")];
     "invalidation-ignored", "an invalidation frees the key's entry", "lease",
         [("control.bpf.c", "dropped = set_drop_but(set, tag_of(fw->l.hash), keep, &used);", "dropped = used = keep == 1000;")];
     "argument-off-by-one", "a command ends with its last argument", "calm",

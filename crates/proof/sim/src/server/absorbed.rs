@@ -6,6 +6,7 @@
 //! | rule | what it says |
 //! | --- | --- |
 //! | Y1 | all that was given before a command's first byte arrived is drained; of each set that it writes, all that was given at all |
+//! | Y6 | but for what tells of the server, or cures it |
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -194,7 +195,7 @@ impl Server {
         };
         for said in checks.commands(conn) {
             let (begin, behind) = (said.bytes.start, said.bytes.end);
-            if (from..end).contains(&begin) && !said.by_rote {
+            if (from..end).contains(&begin) && !said.never_held {
                 let lsn = arrivals.lsn(pair, had.first.wrapping_add(begin as u32));
                 if lsn > block(path).drained() {
                     let drained = block(path).drained();

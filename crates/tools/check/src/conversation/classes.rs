@@ -166,7 +166,7 @@ fn of_any_key() -> Vec<Case> {
                  function(keys, args) return redis.call('SET', keys[1], args[1]) end)",
             ])
             .cmds("FCALL conversation_set 1 {p}k called ; GET {p}k ; FCALL_RO conversation_set 1 {p}k x")
-            .cmds("FCALL nosuch 0 ; GET {p}k"),
+            .cmds("FCALL nosuch 0 ; FUNCTION KILL ; GET {p}k"),
         Case::new("sorted-and-moved")
             .given("RPUSH {p}l 3 1 2 ; GEOADD {p}geo 1 1 m")
             .cmds("SORT {p}l ; SORT {p}l STORE {p}k ; GET {p}k ; SET {p}k s ; GET {p}k")
@@ -174,7 +174,7 @@ fn of_any_key() -> Vec<Case> {
             .cmds("GEORADIUSBYMEMBER {p}geo m 1 km STORE {p}k ; TYPE {p}k ; MIGRATE x ; GET {p}k"),
         Case::new("errors-of-the-mighty").stopping().cmds(
             "SHUTDOWN ABORT ; CLUSTER INFO ; FAILOVER ABORT ; REPLICAOF x ; SLAVEOF x ; \
-                MODULE NOSUCH ; DEBUG ; PFDEBUG ; PFSELFTEST x ; SWAPDB 0 x ; FLUSHDB x ; GET {p}k",
+                REPLICAOF no ; SLAVEOF no ; CLIENT PAUSE x ; MODULE NOSUCH ; DEBUG ; PFDEBUG ; PFSELFTEST x ; SWAPDB 0 x ; FLUSHDB x ; GET {p}k",
         ),
     ]
 }

@@ -129,6 +129,53 @@ pub(crate) fn asked_once() {
     s.finish();
 }
 
+/// What tells of the server, or cures it, waits for nothing, but for what its client said before.
+pub(crate) fn never() {
+    for tier in [Tier::Native, Tier::Tc] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..Setup::default()
+        });
+        let client = s.fast();
+        s.absorb();
+        // A packet of nothing but fast commands is not scanned. This one is not answered, for the one before it.
+        s.ask(client, &[b"INFO"]);
+        s.ask(client, &[b"PING"]);
+        assert!(s.answers(client).ends_with(b"+PONG\r\n"));
+        // What shuts the gate takes a share, too.
+        for command in ["PING x", "INFO", "CONFIG SET maxmemory 0", "SELECT 1"] {
+            let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+            assert!(!s.call(client, &words).is_empty(), "{command} is held");
+        }
+        assert_eq!(s.held(), (0, 0), "{}", s.counters());
+        // Not beside others in its packet, in whatever order,
+        let two = |a: &[&[u8]], b: &[&[u8]]| [request(a), request(b)].concat();
+        let (ping, set): (&[&[u8]], &[&[u8]]) = (&[b"PING", b"x"], &[b"SET", b"k", b"v"]);
+        for (bytes, reply) in [
+            (two(ping, set), &b"$1\r\nx\r\n+OK\r\n"[..]),
+            (two(set, ping), b"+OK\r\n$1\r\nx\r\n"),
+        ] {
+            let mut talk = Talk::fast(&mut s);
+            let seq = talk.seq;
+            s.absorb();
+            assert!(talk.say(&mut s, &bytes).is_empty());
+            s.drain();
+            let heard = talk.raw.data(&mut s, seq, talk.ack, &bytes);
+            assert_eq!(talk.take(&heard), reply);
+        }
+        // nor before its client's own words.
+        s.absorb();
+        let held = s.held().0;
+        s.ask(client, &[b"SET", b"k", b"v"]);
+        s.ask(client, &[b"INFO"]);
+        s.run(MS);
+        assert_eq!(s.held().0, held + 2);
+        s.drain();
+        assert!(s.answers(client).starts_with(b"+OK\r\n$"));
+        s.finish();
+    }
+}
+
 /// What comes behind waits as long, and whatever comes first, Redis gets them in order.
 pub(crate) fn in_order() {
     let mut s = Scenario::new(Setup::default());
