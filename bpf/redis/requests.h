@@ -8,6 +8,7 @@
 #include "redis/effects.h"
 #include "redis/get.h"
 #include "redis/modes.h"
+#include "redis/reads.h"
 #include "redis/resp.h"
 #include "redis/scan_request.h"
 #include "redis/through.h"
@@ -316,7 +317,7 @@ INLINE bool handler_up_asks(struct work *w, enum up_how how)
 	u32 takes = w->h.late | w->h.found.due | w->h.share | w->h.gate;
 
 	if (how == UP_WHOLE)
-		return takes || w->h.pings != w->commands;
+		return takes || !reads_pass(); /* Y6, Y7 */
 	if (how == UP_LOST)
 		return true;
 	return (w->h.begins || w->h.found.done || takes) && !up_never_held(w);

@@ -7,7 +7,7 @@
  *
  * Invariants:
  *  Y1. What begins a request, or takes effect, goes up only when all LSNs are drained that were given
- *      before, but for Y6. The question is asked behind the effects (U2): who is given one later has seen them.
+ *      before, but for Y6 and Y7. The question is asked behind the effects (U2): who is given one later has seen them.
  *  Y2. It is asked once for each byte, when that is committed: conn.waits_for is the answer, and never goes
  *      back. Repetitions wait for that alone; with each a new question they would wait for ever.
  *  Y3. Nothing of a connection goes up before what it waits for. So what comes behind a held packet is held,
@@ -16,6 +16,8 @@
  *  Y5. conn.waits_for is at most lsn. So while all is drained it need not be looked at: its line is cold.
  *  Y6. A packet of nothing but requests that are never held asks nothing: they tell of the server, or cure it. The
  *      handler knows them. Y3 binds them like all others.
+ *  Y7. Nor does a packet of nothing but reads of which nobody can tell that they pass what is not drained:
+ *      redis/reads.h.
  */
 #pragma once
 #include "base/seam.h"

@@ -75,6 +75,21 @@ struct Command {
     writes: Vec<Bytes>,
     /// It may go up although something that was answered is not drained (Y6); what a listener says by rote (A7), too.
     never_held: bool,
+    /// The keys that it reads, if it is one that ERB answers.
+    reads: Option<Vec<Bytes>>,
+}
+
+/// See [`Command::reads`].
+fn read_keys(argv: &[Bytes]) -> Option<Vec<Bytes>> {
+    const ONE_KEY: [&str; 14] = [
+        "get", "strlen", "ttl", "pttl", "getrange", "substr", "hget", "hmget", "hgetall", "hlen",
+        "hexists", "hstrlen", "hkeys", "hvals",
+    ];
+    if is(argv, "mget") || is(argv, "exists") {
+        return Some(argv[1..].to_vec());
+    }
+    let one = ONE_KEY.iter().any(|name| is(argv, name));
+    one.then(|| argv.get(1).cloned().into_iter().collect())
 }
 
 /// See [`Command::never_held`].
@@ -109,6 +124,8 @@ pub(crate) struct Said<'a> {
     pub(crate) writes: &'a [Bytes],
     /// See [`Command::never_held`].
     pub(crate) never_held: bool,
+    /// See [`Command::reads`].
+    pub(crate) reads: Option<&'a [Bytes]>,
 }
 
 /// What a client has said so far.
@@ -145,6 +162,7 @@ impl Stream {
                         end: self.said + at,
                         writes,
                         never_held: is_never_held(&argv),
+                        reads: read_keys(&argv),
                     });
                 }
                 Parsed::Nothing(used) => {
@@ -176,6 +194,7 @@ impl Stream {
                 bytes,
                 writes: &command.writes,
                 never_held: command.never_held,
+                reads: command.reads.as_deref(),
             }
         })
     }

@@ -33,7 +33,15 @@ mutations! {
     "cure-held", "what tells of the server, or cures it, waits for nothing that was absorbed", "held-never",
         [("redis/command.h", "return class | row->never_held * CLASS_NEVER_HELD;", "return class;")];
     "ping-held", "nor does PING, which is not scanned", "held-never",
-        [("redis/requests.h", "return takes || w->h.pings != w->commands;", "return true;")];
+        [("redis/requests.h", "return takes || !reads_pass();", "return !takes || !reads_pass();")];
+    "read-undrained", "a read waits for what was absorbed of its own sets", "held-reads",
+        [("redis/reads.h", " && !set_undrained(&c->order, set);", ";")];
+    "read-marked", "a read waits behind a write of its key that Redis may still have to execute", "held-reads",
+        [("redis/reads.h", "!read_once(set->marks) && ", "")];
+    "read-fenced", "a read waits behind a write of unknown keys", "held-reads",
+        [("redis/reads.h", "return !read_once(c->fence);", "return 1;")];
+    "read-first-key", "a read of many keys waits for the sets of all", "held-reads",
+        [("redis/reads.h", "!i || more_many(&w->h.more)", "!i")];
     "held-with-cure", "what comes in one packet with such a command is held", "held-never",
         [("redis/requests.h", "w->h.found.never_held == touched", "touched")];
     "unseen-unordered", "payload that no entry counts goes up when all is drained", "held-unseen",

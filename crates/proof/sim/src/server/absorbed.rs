@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | Y1 | all that was given before a command's first byte arrived is drained; of each set that it writes, all that was given at all |
 //! | Y6 | but for what tells of the server, or cures it |
+//! | Y7 | and but for reads: of each set that they read, all that was given before they arrived |
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -34,7 +35,11 @@ struct Arrival {
 
 /// When what arrived first, of each connection.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals(BTreeMap<Pair, Vec<Arrival>>);
+pub(super) struct Arrivals {
+    of: BTreeMap<Pair, Vec<Arrival>>,
+    /// The sets of LSN 1 and those behind it.
+    given: Vec<usize>,
+}
 
 /// a - b in sequence order.
 const fn ahead(a: u32, b: u32) -> i32 {
@@ -43,18 +48,30 @@ const fn ahead(a: u32, b: u32) -> i32 {
 
 impl Arrivals {
     fn note(&mut self, pair: Pair, arrival: Arrival) {
-        self.0.entry(pair).or_default().push(arrival);
+        self.of.entry(pair).or_default().push(arrival);
     }
 
     /// The last LSN given before this byte arrived for the first time, if it arrived whole.
     fn lsn(&self, pair: Pair, seq: u32) -> u64 {
         let has = |a: &&Arrival| ahead(seq, a.from) >= 0 && ahead(a.end, seq) > 0;
-        let arrivals = self.0.get(&pair);
+        let arrivals = self.of.get(&pair);
         arrivals.map_or(0, |all| all.iter().find(has).map_or(0, |first| first.lsn))
     }
 
+    /// A write of this set has this LSN. Maps that are made anew begin with 1 again.
+    fn give(&mut self, lsn: u64, set: usize) {
+        self.given.truncate(lsn as usize - 1);
+        self.given.push(set);
+    }
+
+    /// Whether a write of this set has one of the LSNs behind `drained`, up to `lsn`.
+    fn has_given(&self, drained: u64, lsn: u64, set: usize) -> bool {
+        let given = self.given.get(drained as usize..lsn as usize);
+        given.is_some_and(|given| given.contains(&set))
+    }
+
     fn forget_before(&mut self, pair: Pair, seq: u32) {
-        if let Some(all) = self.0.get_mut(&pair) {
+        if let Some(all) = self.of.get_mut(&pair) {
             all.retain(|arrival| ahead(arrival.end, seq) > 0);
         }
     }
@@ -125,6 +142,7 @@ impl Server {
         let lsn = block(&path).lsn() + 1;
         block(&path).give_lsns(lsn);
         path.note_lsn(set, lsn);
+        self.arrivals.borrow_mut().give(lsn, set);
         true
     }
 
@@ -197,8 +215,13 @@ impl Server {
             let (begin, behind) = (said.bytes.start, said.bytes.end);
             if (from..end).contains(&begin) && !said.never_held {
                 let lsn = arrivals.lsn(pair, had.first.wrapping_add(begin as u32));
-                if lsn > block(path).drained() {
-                    let drained = block(path).drained();
+                let drained = block(path).drained();
+                let waits = |key: &erb_sim_redis::Bytes| {
+                    let set = set_of(path, key);
+                    arrivals.has_given(drained, lsn, set)
+                };
+                let waits = said.reads.is_none_or(|keys| keys.iter().any(waits));
+                if lsn > drained && waits {
                     return Err(format!(
                         "TCP has a command of byte {begin} which arrived at LSN {lsn}; {drained} is drained"
                     ));
@@ -219,6 +242,13 @@ fn is_counted(entry: &erb_abi::conn) -> bool {
     u32::from(entry.flags) & lost == 0 && u32::from(entry.state) != erb_abi::CONN_OLD
 }
 
+/// The set of a key.
+fn set_of(path: &Datapath, key: &[u8]) -> usize {
+    // SAFETY: the map has one value, which stays where it is; no program runs.
+    let control = unsafe { &*path.control() };
+    (control.hash.hash(key) & control.set_mask) as usize
+}
+
 /// Whether all that was answered of these keys' sets is drained.
 fn drained_sets(path: &Datapath, keys: &[erb_sim_redis::Bytes]) -> Result<(), String> {
     // SAFETY: the map has one value, which stays where it is; no program runs.
@@ -228,7 +258,7 @@ fn drained_sets(path: &Datapath, keys: &[erb_sim_redis::Bytes]) -> Result<(), St
         return Ok(()); // they close the fence instead
     }
     for key in keys.iter().filter(short) {
-        let set = (control.hash.hash(key) & control.set_mask) as usize;
+        let set = set_of(path, key);
         let (drained, given) = (control.order.drained, control.order.lsn);
         let behind = path.set(set).0.lsn.wrapping_sub(drained as u32 + 1);
         if behind < (given - drained) as u32 {
