@@ -37,6 +37,10 @@ macro_rules! fields {
         pub trait ControlBlock {
             /// The block itself.
             fn control(&self) -> &Control;
+            /// Whether anything that was answered in the server's place may not be there yet.
+            fn outstanding(&self) -> bool {
+                self.control().lsn() != self.control().drained()
+            }
             $(
                 $(#[$doc])*
                 fn $field(&self) -> $value {

@@ -24,6 +24,9 @@
 //!    Redis evicts, or finds expired, while it runs a command of the feed.
 //! 6. Redis's list is bounded: keys that stay as they are stay in it. Beyond [`TABLE_MAX`], whoever has read
 //!    them, it is told of all again.
+//! 7. While something that was answered in Redis's place is not drained, and for a second behind, it is told of all,
+//!    whatever else speaks against it: the drain's writes of keys that were read would come back as reports, without
+//!    NOLOOP. Who answers may only begin when Redis tells of all.
 
 use std::io;
 
@@ -58,6 +61,8 @@ pub(crate) struct Choice {
     heard: u64,
     /// Keys in Redis's list, as last told.
     table: u64,
+    /// Something was outstanding in this second: 7.
+    outstanding: bool,
 }
 
 impl Choice {
@@ -71,12 +76,20 @@ impl Choice {
         self.table = keys;
     }
 
+    /// Whether something that was answered in Redis's place is not drained.
+    pub(crate) const fn see(&mut self, outstanding: bool) {
+        self.outstanding |= outstanding;
+    }
+
     /// Keeps it so; none: decides again.
     pub(crate) const fn pin(&mut self, to: Option<Reports>) {
         self.pinned = to;
     }
 
     pub(crate) fn wanted(&self) -> Reports {
+        if self.outstanding {
+            return Reports::All;
+        }
         self.pinned.unwrap_or(self.wanted)
     }
 
@@ -88,8 +101,9 @@ impl Choice {
     /// Once a second, behind which the level is this.
     pub(crate) fn second(&mut self, level: u8) {
         let heard = std::mem::take(&mut self.heard);
+        let outstanding = std::mem::take(&mut self.outstanding);
         self.wanted = match self.wanted {
-            _ if level < FROM_LEVEL => Reports::All,
+            _ if level < FROM_LEVEL || outstanding => Reports::All,
             Reports::All if heard >= WRITES_MIN && self.table <= TABLE_MAX / 2 => Reports::OfRead,
             Reports::OfRead if self.table > TABLE_MAX => Reports::All,
             as_before => as_before,
@@ -151,5 +165,24 @@ mod tests {
         assert_eq!(second(&mut choice, 0, 0), Reports::OfRead);
         choice.pin(None);
         assert_eq!(choice.wanted(), Reports::All);
+    }
+
+    #[test]
+    fn while_something_is_not_drained_all_is_told() {
+        let mut choice = Choice::default();
+        let second = |choice: &mut Choice| {
+            choice.hear(WRITES_MIN as usize);
+            choice.second(FROM_LEVEL);
+            choice.wanted()
+        };
+        assert_eq!(second(&mut choice), Reports::OfRead);
+        choice.see(true);
+        choice.see(false);
+        assert_eq!(choice.wanted(), Reports::All, "at once");
+        assert_eq!(second(&mut choice), Reports::All, "not back at once");
+        assert_eq!(second(&mut choice), Reports::OfRead);
+        choice.pin(Some(Reports::OfRead));
+        choice.see(true);
+        assert_eq!(choice.wanted(), Reports::All, "whatever was decided");
     }
 }

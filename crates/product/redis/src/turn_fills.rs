@@ -50,6 +50,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     }
 
     pub(super) fn choose_reports(&mut self) {
+        self.filling.reports_mut().see(self.path.outstanding());
         if let Some(feed) = self.link.ready() {
             feed.ask_reports(self.filling.reports());
         }

@@ -76,6 +76,8 @@ pub enum DaemonMistake {
     KeptAtSwitch,
     /// Redis is asked to tell of nothing instead.
     ReportsOfNothing,
+    /// What is not drained is not seen.
+    OutstandingUnseen,
 }
 
 /// How a daemon asks to be told of what it has read.
@@ -193,6 +195,10 @@ impl<D: DataPath> Mistaken<D> {
 impl<D: DataPath> ControlBlock for Mistaken<D> {
     fn control(&self) -> &Control {
         self.inner.control()
+    }
+
+    fn outstanding(&self) -> bool {
+        !self.has(DaemonMistake::OutstandingUnseen) && self.inner.outstanding()
     }
 
     fn set_heartbeat_up_ns(&self, value: u64) {

@@ -416,6 +416,12 @@ pub(super) const DAEMON: &[Mutation] = &[
         DaemonMistake::SettledUnread,
     ),
     daemon(
+        "outstanding-unseen",
+        "Redis tells of all changes while something is not drained",
+        Way::Scenario("reports-while-absorbed"),
+        DaemonMistake::OutstandingUnseen,
+    ),
+    daemon(
         "fast-names-unchecked",
         "a fast command whose name another one bears is Redis's",
         Way::Scenario("coh-03-renamed-fast"),

@@ -10,9 +10,13 @@ use crate::time::{MS, SECOND};
 const HIDDEN: u64 = 110 * MS;
 
 fn told(s: &mut Scenario, to: Reports) {
-    let server = s.world.server.clone();
-    let pinned = server.boost.with(|core| core.pin_reports(Some(to)));
+    let pinned = s.world.server.boost.with(|core| core.pin_reports(Some(to)));
     assert!(pinned.is_some(), "no daemon between its turns");
+    becomes(s, to);
+}
+
+fn becomes(s: &mut Scenario, to: Reports) {
+    let server = s.world.server.clone();
     s.until("Redis tells so", |_| {
         server.boost.with(|core| core.reports()) == Some(to)
     });
@@ -75,6 +79,23 @@ pub(super) fn another_feed() {
     s.run(SECOND);
     changes_unseen(&mut s, client, "new");
     told(&mut s, Reports::OfRead);
+    changes_unseen(&mut s, client, "newer");
+    s.finish();
+}
+
+/// While something that was answered in Redis's place is not drained Redis tells of all, whatever was decided.
+pub(super) fn while_absorbed() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"k", b"v");
+    let client = s.fast();
+    told(&mut s, Reports::OfRead);
+    assert!(s.world.server.absorb(0), "the set is marked");
+    becomes(&mut s, Reports::All);
+    changes_unseen(&mut s, client, "new");
+    s.run(2 * SECOND);
+    becomes(&mut s, Reports::All);
+    s.world.server.drain();
+    becomes(&mut s, Reports::OfRead);
     changes_unseen(&mut s, client, "newer");
     s.finish();
 }

@@ -386,6 +386,7 @@ cases! {
     "through-other-database", "W2", "what a SET says is of its connection's database", Some(through::other_database), "through-no-database";
     "reports-both-ways", "E-41", "what is cached is true, whether Redis tells of all changes or of what was read", Some(reports::moves_both_ways), "reports-cache-kept";
     "reports-absent", "E-41", "what is absent was read too", Some(reports::absent_keys_are_read_too), "reports-of-nothing";
+    "reports-while-absorbed", "E-41", "Redis tells of all while something is not drained", Some(reports::while_absorbed), "outstanding-unseen";
     "reports-another-feed", "E-41", "another feed begins with reports of all", Some(reports::another_feed), "";
     "through-not-wanted", "W2", "nothing is believed while the daemon does not want it", Some(through::not_wanted), "through-unwanted";
     "edge-01-large-values", "E-1", "a value beyond every bound is asked for its size, once in minutes", Some(cases::large::large_values), "sizes-unasked";
