@@ -270,6 +270,40 @@ fn containers_keep_what_is_known_of_their_sub_commands() {
 }
 
 #[test]
+fn what_is_never_held_is_so_in_redis_own_table_too() {
+    let admin = |name, arity| info(name, arity, "admin noscript @admin", &[]);
+    let table = made(&[
+        ("shutdown", admin("shutdown", -1)),
+        ("replicaof", admin("replicaof", 3)),
+        ("info", info("info", -1, "@slow", &[])),
+    ]);
+    let never_held = |name: &str| {
+        let key = abi::command_key_bytes(name).unwrap();
+        table.rows[&key].never_held
+    };
+    for (name, expected) in [
+        ("info", true),
+        ("shutdown", false),
+        ("shutdown|nosave", true),
+        ("shutdown|*", false),
+        ("replicaof|no", true),
+        ("replicaof|*", false),
+    ] {
+        assert_eq!(never_held(name), expected, "{name}");
+    }
+    assert_eq!(class(&table, "replicaof|*"), abi::CMD_GATE);
+}
+
+#[test]
+fn a_renamed_container_of_commands_on_keys_makes_no_name_worse() {
+    for (name, expected) in [("shutdown", abi::CMD_FENCE), ("config", abi::CMD_MONITOR)] {
+        let table = made(&[("other", info(name, -1, "admin @admin", &[]))]);
+        assert_eq!(table.report.renamed, [name]);
+        assert_eq!(table.unknown_class, expected, "{name}");
+    }
+}
+
+#[test]
 fn a_table_is_loaded_whole_and_what_it_lacks_goes() {
     let path = Recorder::default();
     for command in &abi::COMMANDS {
