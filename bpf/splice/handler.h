@@ -103,7 +103,7 @@ INLINE void handler_up_load(struct work *w, const struct conn *conn);
  * w->scan_lost. */
 INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how how);
 /* Of what was scanned, while something is not drained: whether it comes behind that. No, if no request begins, ends
- * or takes effect with the packet (order.h, Y1), or only such as are never held, or cannot be told from held ones (Y6, Y7). */
+ * or takes effect with the packet (order.h, Y1), or only such as need not wait (Y6, Y7). */
 INLINE bool handler_up_asks(struct work *w, enum up_how how);
 /* The scan goes into the entry, whose next and requests are still the old ones. Lock held. */
 INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how);

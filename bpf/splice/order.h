@@ -7,7 +7,8 @@
  *
  * Invariants:
  *  Y1. What begins a request, or takes effect, goes up only when all LSNs are drained that were given
- *      before, but for Y6 and Y7. The question is asked behind the effects (U2): who is given one later has seen them.
+ *      before, but for Y6 and Y7. The question is asked behind the effects (U2): who is given one later has
+ *      seen them.
  *  Y2. It is asked once for each byte, when that is committed: conn.waits_for is the answer, and never goes
  *      back. Repetitions wait for that alone; with each a new question they would wait for ever.
  *  Y3. Nothing of a connection goes up before what it waits for. So what comes behind a held packet is held,

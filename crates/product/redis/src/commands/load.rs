@@ -75,7 +75,7 @@ fn covers(strong: Meaning, weak: Meaning) -> bool {
     let (_, least) = effects(strong.class);
     // Marks of one row say nothing about the keys of another.
     strong == weak
-        || !(strong.never_held && !weak.never_held)
+        || (weak.never_held || !strong.never_held)
             && strong.argc == 0
             && least & most == most
             && (most & MARKS == 0 || least & FENCES != 0)
