@@ -45,6 +45,16 @@ enum fast_kind {
 };
 #undef FAST
 
+/* Writes that the express lane knows: usual.def. */
+enum usual_kind {
+	USUAL_KIND_BEFORE = FAST_KIND_MAX - 1,
+#define USUAL(KIND, name, args) USUAL_KIND_##KIND,
+#include "redis/usual.def"
+	USUAL_KIND_MAX
+};
+#undef USUAL
+_Static_assert(USUAL_KIND_MAX <= 32, "each has a bit of control.fast_off");
+
 /* What a connection's commands said of it, and what became of them: see modes.h. The first six
  * follow from the request stream alone. */
 #define CONN_K_NEVER	 0x01 /* never taken back: replies off, tracking, replication, unreadable */

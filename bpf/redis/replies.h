@@ -214,6 +214,17 @@ INLINE u32 reply_ok(const struct conn *conn, const struct out_work *ow)
 	return ok ? conn->replies : 0;
 }
 
+INLINE void handler_down_end(struct conn *conn, struct out_work *ow)
+{
+	if (conn->h.mark_tail == conn->h.mark_head)
+		return;
+	ow->h.marks[0] = *reply_mark(conn);
+	ow->h.released = 1;
+	conn->h.mark_tail++;
+	ow->h.found.done = 1;
+	ow->h.ok = reply_ok(conn, ow);
+}
+
 INLINE void handler_down_begin(struct out_work *ow, const struct control *c)
 {
 	u32 open;

@@ -359,7 +359,8 @@ INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum u
 	hold_effects(conn, w);
 	held_note(conn, w);
 	through_commit(conn, w);
-	if (how == UP_SCAN)
+	/* Between commands nothing of it counts: what is there stays. */
+	if (how == UP_SCAN && (w->in_at | conn->in_at) != STREAM_BETWEEN)
 		conn->h.in = w->h.scan;
 	if (how == UP_WHOLE && w->refusal == STAT_REFUSE_MISS)
 		vain_note(conn);
@@ -369,22 +370,6 @@ INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum u
 			conn->h.in.late_end = w->scan_next;
 	}
 	return UP_TAKEN;
-}
-
-INLINE bool handler_up_usual(struct conn *conn, struct work *w)
-{
-	if (conn->h.late || (conn->h.kept & (CONN_K_TRIAL | CONN_K_LISTENS)))
-		return false;
-	conn->h.half = 0;
-	held_note(conn, w);
-	if (w->refusal == STAT_REFUSE_MISS)
-		vain_note(conn);
-	return true;
-}
-
-INLINE void handler_up_usual_done(struct work *w)
-{
-	place_call(w, PLACES_HELD);
 }
 
 INLINE void handler_up_undo(struct work *w)

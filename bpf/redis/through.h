@@ -42,15 +42,24 @@ INLINE bool through_believed(const struct control *c)
 	return read_once(c->write_through);
 }
 
+/* Whether the SET's key is worth it, as far as that shows without reading the SET: most are not. */
+INLINE bool through_wanted(const struct work *w, const struct control *c)
+{
+	u32 set = w->h.found.marks[0].set;
+
+	return !mark_is_share(set) && set <= MARK_SET && !set_aside(c, set, c->look_mask) &&
+	       written_wanted(set, w->h.found.hashes[0]);
+}
+
 /* Whether what a SET says may be believed now; notes as of when. What moves later ends it: W4. */
-INLINE bool through_open(struct work *w, const struct control *c, u32 index, u64 *global_version)
+INLINE bool through_open(struct work *w, const struct control *c, u64 *global_version)
 {
 	*global_version = read_once(c->global_version);
 	load_barrier();
 	if (read_once(c->fence) || !through_believed(c)) /* a barrier too */
 		return false;
 	w->h.written.cache_epoch = read_once(c->cache_epoch);
-	return c->serving && !c->stopping && c->fills && !set_aside(c, index, c->look_mask);
+	return c->serving && !c->stopping && c->fills;
 }
 
 /* Copies an argument of the payload into the image, padded with zeros to whole words. Global: verified by
@@ -123,8 +132,7 @@ __noinline int through_look(void)
 	u32 key_len, value_len, bytes;
 	u64 global_version, key, value;
 
-	if (!w || !c || !through_may(w) || mark_is_share(w->h.found.marks[0].set) ||
-	    w->h.found.marks[0].set > MARK_SET)
+	if (!w || !c || !through_may(w) || !through_wanted(w, c))
 		return 0;
 	if (((*(const u64 *)(w->payload + 8) & 0xffffffffffULL) | 0x202020) != RESP_SET_CRLF)
 		return 0;
@@ -134,8 +142,7 @@ __noinline int through_look(void)
 	value_len = value >> 32;
 	bytes = SLOT_HEADER_BYTES + value_len + ((key_len + 7) & ~7U) + WRITTEN_TAIL;
 	if (!value || (u32)value + value_len + 2 != w->p.payload_len || bytes > CLASS1_BYTES ||
-	    !written_wanted(w->h.found.marks[0].set, w->h.found.hashes[0]) ||
-	    !through_open(w, c, w->h.found.marks[0].set, &global_version))
+	    !through_open(w, c, &global_version))
 		return 0;
 	w->h.written.class = bytes > CLASS0_BYTES;
 	if (!through_copy(SLOT_HEADER_BYTES, value, value_len) ||

@@ -1,27 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* usual.h - what the express lane knows of Redis: a packet of one GET of a small value, and reads of
- * keys that are not in the cache. */
+/* usual.h - what the express lane knows of Redis: a packet of one GET of a small value, reads of keys
+ * that are not in the cache, and writes (usual_write.h). */
 #pragma once
 #include "base/seam.h"
 #include "cache/cache.h"
 #include "net/work.h"
+#include "redis/effects.h"
 #include "redis/get.h"
 #include "redis/resp.h"
+#include "redis/usual_write.h"
 #include "splice/handler.h"
+#include "splice/place.h"
 
-/* The kind of a command that begins with these 16 bytes and that the lane may know: GET, and where keys
- * are missed two reads of hashes, of which it knows no more than that they miss. */
-INLINE enum fast_kind usual_kind(const struct work *w, u64 word, u64 next)
+/* The kind of a command that begins with these 16 bytes and that the lane may know: GET, where keys are
+ * missed two reads of hashes, of which it knows no more than that they miss, and writes. */
+INLINE u32 usual_kind(const struct work *w, u64 word, u64 next)
 {
 	if (word == RESP_ARRAY2_BULK3)
 		return FAST_KIND_GET;
-	if (!w->unlikely)
-		return FAST_NONE;
-	if (word == RESP_ARRAY2_BULK7 && (next | 0x20202020202020ULL) == RESP_HGETALL)
+	if (w->unlikely && word == RESP_ARRAY2_BULK7 &&
+	    (next | 0x20202020202020ULL) == RESP_HGETALL)
 		return FAST_KIND_HGETALL;
-	if (word == RESP_ARRAY3_BULK4 && ((next & 0xffffffffffffffULL) | 0x20202020) == RESP_HGET)
+	if (w->unlikely && word == RESP_ARRAY3_BULK4 &&
+	    ((next & 0xffffffffffffffULL) | 0x20202020) == RESP_HGET)
 		return FAST_KIND_HGET;
-	return FAST_NONE;
+	return usual_write_kind(word, next);
+}
+
+/* Whether the request at hand is a write. */
+INLINE bool usual_writes(const struct work *w)
+{
+	return w->h.usual >= FAST_KIND_MAX;
 }
 
 INLINE bool handler_may_know(const struct work *w, const u8 *body)
@@ -29,39 +38,25 @@ INLINE bool handler_may_know(const struct work *w, const u8 *body)
 	return usual_kind(w, *(u64 *)body, *(u64 *)(body + 8)) != FAST_NONE;
 }
 
-/* Whether an argument of some bytes stands between w->pos and the end of the payload, and nothing else. */
-INLINE bool usual_last_arg(const struct work *w)
-{
-	u32 at = w->pos, len = 0, used;
-
-	opaque(at);
-	if (at > PAYLOAD_BYTES || w->payload[at] != '$')
-		return false;
-	used = fast_key_len(w->payload + at + 1, &len);
-	at += 1 + used + len;
-	opaque(at);
-	return used && at + 2 == w->p.payload_len && at <= PAYLOAD_BYTES &&
-	       *(u16 *)(w->payload + at) == RESP_CRLF;
-}
-
 /* Reads a command on a hash that usual_kind() knows. */
 INLINE bool usual_hashed(struct work *w, const struct control *c)
 {
-	w->h.usual = usual_kind(w, *(u64 *)w->payload, *(u64 *)(w->payload + 8));
-	if (w->h.usual < FAST_KIND_HGET ||
-	    !fast_one_key(w, c, 0, w->h.usual == FAST_KIND_HGET ? 15 : 18))
+	if (!fast_one_key(w, c, 0, w->h.usual == FAST_KIND_HGET ? 15 : 18))
 		return false;
 	w->h.unseen = fast_unseen(w, c);
-	return w->h.usual == FAST_KIND_HGET ? usual_last_arg(w) : w->pos == w->p.payload_len;
+	return (w->h.usual != FAST_KIND_HGET || usual_arg(w)) && w->pos == w->p.payload_len;
 }
 
 INLINE bool handler_peek_usual(struct work *w, const struct control *c)
 {
 	handler_peek(w, c, true);
 	w->h.usual = w->h.first;
-	if (w->h.first == FAST_NONE)
-		return usual_hashed(w, c);
-	return w->h.first == FAST_KIND_GET && w->h.first_end == w->p.payload_len;
+	if (w->h.first != FAST_NONE)
+		return w->h.first == FAST_KIND_GET && w->h.first_end == w->p.payload_len;
+	w->h.usual = usual_kind(w, *(u64 *)w->payload, *(u64 *)(w->payload + 8));
+	if (usual_writes(w))
+		return usual_write_read(w, c);
+	return w->h.usual >= FAST_KIND_HGET && usual_hashed(w, c);
 }
 
 /* The small way that holds the key, read to the reply: the predicted one, else the first with its tag.
@@ -126,9 +121,11 @@ INLINE enum usual fast_lacks_usual(struct work *w, const struct control *c)
 	return USUAL_MISS;
 }
 
-/* One GET of a small value, or a read of a key that is not in the cache. */
+/* One GET of a small value, a read of a key that is not in the cache, or a write. */
 INLINE enum usual handler_usual(struct work *w, struct control *c, const struct conn *conn)
 {
+	if (usual_writes(w))
+		return usual_write(w, c, conn);
 	w->reply_len = w->refusal = w->h.closed = w->h.pings = 0;
 	w->commands = w->whole = w->h.gets = 1;
 	if ((c->fast_off & 1U << w->h.usual) || fast_closed(w, c, conn) ||
@@ -145,5 +142,28 @@ INLINE enum usual handler_usual(struct work *w, struct control *c, const struct 
 
 INLINE void handler_usual_done(struct work *w, struct control *c)
 {
-	fast_looked(w, c, w->refusal, w->h.usual == FAST_KIND_GET ? SLOT_STRING : SLOT_HASH, true);
+	if (!usual_writes(w))
+		fast_looked(w, c, w->refusal, w->h.usual == FAST_KIND_GET ? SLOT_STRING : SLOT_HASH,
+			    true);
+}
+
+INLINE void handler_usual_take(struct work *w, const struct control *c)
+{
+	usual_write_take(w, c);
+}
+
+INLINE bool handler_up_usual(struct conn *conn, struct work *w)
+{
+	if (!usual_counts(conn) || (usual_writes(w) && !usual_write_hold(conn, w)))
+		return false;
+	conn->h.half = 0;
+	held_note(conn, w);
+	if (w->refusal == STAT_REFUSE_MISS)
+		vain_note(conn);
+	return true;
+}
+
+INLINE void handler_up_usual_done(struct work *w)
+{
+	place_call(w, PLACES_HELD);
 }

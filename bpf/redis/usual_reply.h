@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* usual_reply.h - what the express lane for replies knows of Redis's: one bulk string or nil, or one
- * aggregate of them, as GET, MGET and HGETALL are answered, alone in its packet and whole. The scanner
- * (scan_reply.h) would say the same of them. */
+/* usual_reply.h - what the express lane for replies knows of Redis's: one bulk string or nil, one aggregate of
+ * them, as GET, MGET and HGETALL are answered, or "+OK" and small numbers, as writes are; alone in its packet
+ * and whole. The scanner (scan_reply.h) would say the same of them. */
 #pragma once
 #include "base/seam.h"
 #include "net/work.h"
+#include "redis/effects.h"
 #include "redis/resp.h"
 #include "splice/handler.h"
 #include "splice/out_work.h"
@@ -67,23 +68,58 @@ __noinline int reply_aggregate(struct __sk_buff *ctx, u32 body_at, u32 len)
 	return read_once(ow->pos) == len && !read_once(ow->h.left);
 }
 
-INLINE bool handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len)
+/* The same of a reply to a write. */
+INLINE enum reply_usual reply_ends(u64 word, u32 len)
+{
+	struct out_work *ow = out_work_get();
+
+	if (!ow || !reply_line_whole(word, len))
+		return REPLY_ODD;
+	ow->h.said_ok = (u8)word == '+';
+	return REPLY_ENDS;
+}
+
+INLINE enum reply_usual handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len)
 {
 	u64 word = 0;
 
+	if (len == 4)
+		return bpf_skb_load_bytes(ctx, body_at, &word, 4) ? REPLY_ODD : reply_ends(word, 4);
 	if (len == 5 ? bpf_skb_load_bytes(ctx, body_at, &word, 5)
 		     : len < 8 || bpf_skb_load_bytes(ctx, body_at, &word, 8))
-		return false;
+		return REPLY_ODD;
 	if ((u8)word == '$')
-		return reply_bulk_whole(word, len);
-	return ((u8)word == '*' || (u8)word == '%') && reply_aggregate(ctx, body_at, len);
+		return reply_bulk_whole(word, len) ? REPLY_PLAIN : REPLY_ODD;
+	if (len == 5)
+		return reply_ends(word, 5);
+	return ((u8)word == '*' || (u8)word == '%') && reply_aggregate(ctx, body_at, len)
+		   ? REPLY_PLAIN
+		   : REPLY_ODD;
 }
 
 /* Such a reply of a connection that waits for nothing else, be it a password's or HELLO's, says nothing new of it. */
-INLINE bool handler_down_usual(const struct conn *conn)
+INLINE bool reply_is_plain(const struct conn *conn)
 {
 	return conn->state == CONN_FAST && (conn->h.kept & CONN_K_LET_IN) &&
-	       !(conn->h.kept & CONN_K_TRIAL) && !(conn->flags & CONN_F_OVERFLOW) &&
-	       conn->h.mark_tail == conn->h.mark_head && conn->h.resp &&
+	       !(conn->h.kept & CONN_K_TRIAL) && !(conn->flags & CONN_F_OVERFLOW) && conn->h.resp &&
 	       conn->h.auth_at != conn->replies + 1;
+}
+
+INLINE bool handler_down_usual(const struct conn *conn)
+{
+	return reply_is_plain(conn) && conn->h.mark_tail == conn->h.mark_head;
+}
+
+/* The one mark that the ring holds. */
+INLINE const struct mark *reply_mark(const struct conn *conn)
+{
+	return &conn->h.marks[conn->h.mark_tail & (MARKS_IN_FLIGHT - 1)];
+}
+
+INLINE bool handler_down_ends(const struct conn *conn)
+{
+	const struct mark *m = reply_mark(conn);
+
+	return reply_is_plain(conn) && hold_used(conn) == 1 && !mark_is_share(m->set) &&
+	       m->request == conn->replies + 1;
 }

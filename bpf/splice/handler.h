@@ -48,6 +48,14 @@ enum usual {
 	USUAL_NOT = 0, /* handler_answer() is to be asked */
 	USUAL_ANSWER,  /* its answer is in w->reply */
 	USUAL_MISS,    /* handler_answer() would refuse, for w->refusal */
+	USUAL_WRITE,   /* the same, and it does something: handler_usual_take() */
+};
+
+/* What handler_reply_usual() says. */
+enum reply_usual {
+	REPLY_ODD = 0, /* it is to be scanned */
+	REPLY_PLAIN,   /* one whole reply */
+	REPLY_ENDS,    /* the same, as to a request that takes something */
 };
 
 struct out_work;
@@ -80,6 +88,9 @@ INLINE bool handler_peek_usual(struct work *w, const struct control *c);
  * by handler_up_usual(). */
 INLINE enum usual handler_usual(struct work *w, struct control *c, const struct conn *conn);
 INLINE void handler_usual_done(struct work *w, struct control *c);
+/* Behind USUAL_WRITE: what the request does is taken, before it goes up by handler_up_usual(). handler_up_undo()
+ * gives it back. */
+INLINE void handler_usual_take(struct work *w, const struct control *c);
 /* Whether that holds still. Lock held. Returns 0 or the reason against it. */
 INLINE u32 handler_answer_still(const struct conn *conn, const struct work *w);
 /* The answer was committed: counted. */
@@ -109,8 +120,8 @@ INLINE bool handler_up_asks(struct work *w, enum up_how how);
 INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how);
 /* Behind the lock: what was taken and is not held is given back. */
 INLINE void handler_up_done(struct work *w, struct conn *conn);
-/* Behind USUAL_MISS, for the one request that ends at w->end and does nothing: handler_up_commit() and what goes
- * before it, and handler_up_done(). Returns false, and has changed nothing, where these are to be asked. */
+/* Behind USUAL_MISS, or handler_usual_take(), for the one request that ends at w->end: handler_up_commit() and
+ * what goes before it, and handler_up_done(). Returns false, and has changed nothing, where these are to be asked. */
 INLINE bool handler_up_usual(struct conn *conn, struct work *w);
 INLINE void handler_up_usual_done(struct work *w);
 /* The packet does not go up after all. */
@@ -121,10 +132,15 @@ INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie);
 
 /* Whether the payload, len bytes from body_at on, is one whole usual reply; if not, the functions below are to
  * be asked. Changes nothing but scratch. */
-INLINE bool handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len);
+INLINE enum reply_usual handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len);
 /* Whether such a reply changes nothing of the connection but that it is counted: then all of the functions below do
  * nothing. Lock held. */
 INLINE bool handler_down_usual(const struct conn *conn);
+/* The same of one that is REPLY_ENDS and no more than ends what its request has taken. Lock held. */
+INLINE bool handler_down_ends(const struct conn *conn);
+/* It does, or there is nothing to end; behind handler_down_begin(), and before handler_down_done(). conn.replies
+ * has moved. Lock held. */
+INLINE void handler_down_end(struct conn *conn, struct out_work *ow);
 /* A packet from the server: scratch is prepared. */
 INLINE void handler_down_begin(struct out_work *ow, const struct control *c);
 /* Scans the payload from ow->scan_from on; ow->scan_lost: it cannot, bytes are missing. Sets ow->replies, ow->out_at and ow->scan_lost. */

@@ -32,6 +32,10 @@ INLINE void handler_usual_done(struct work *w, struct control *c)
 {
 }
 
+INLINE void handler_usual_take(struct work *w, const struct control *c)
+{
+}
+
 INLINE bool handler_up_usual(struct conn *conn, struct work *w)
 {
 	return false;
@@ -87,14 +91,23 @@ INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie)
 }
 
 #if !TIER_XDP
-INLINE bool handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len)
+INLINE enum reply_usual handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len)
 {
-	return false;
+	return REPLY_ODD;
 }
 
 INLINE bool handler_down_usual(const struct conn *conn)
 {
 	return false;
+}
+
+INLINE bool handler_down_ends(const struct conn *conn)
+{
+	return false;
+}
+
+INLINE void handler_down_end(struct conn *conn, struct out_work *ow)
+{
 }
 
 INLINE void handler_down_begin(struct out_work *ow, const struct control *c)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* lane.h - the express lane: the usual packet with one usual request, in a straight line before the general
  * path (ingress.h). Headers without options but timestamps are read where they lie. An answer is written
- * where it leaves; a miss goes up, translated in place. What decides and changes is the general path's
- * own: answer_unfit(), commit_check(), commit(), up_account().
+ * where it leaves; a miss or a write goes up, translated in place. What decides and changes is the general
+ * path's own: answer_unfit(), commit_check(), commit(), up_account().
  *
  * Invariants:
  *  Q1. Whatever is not usual leaves the lane before anything has changed but scratch, and the general path
- *      decides and counts. So the lane has no reasons of its own; without it the same packets leave. */
+ *      decides and counts. So the lane has no reasons of its own; without it the same packets leave. Of a
+ *      write all is asked before its mark is taken. If the entry has moved since, the mark is given back. */
 #pragma once
 #include "base/seam.h"
 #include "net/csum.h"
@@ -27,7 +28,7 @@
 #define LANE_LEFT    0	/* no verdict: XDP_ABORTED is never said */
 #define LANE_IP4     34 /* where TCP begins */
 #define LANE_IP6     54
-#define LANE_REQUEST 96	 /* most bytes of a request */
+#define LANE_REQUEST 192 /* most bytes of a request: of YCSB's HSET of one field */
 #define LANE_REPLY   192 /* and of its reply */
 #define LANE_ASKED   16	 /* and least: what tells whether it is usual */
 #define LANE_LEAST   8	 /* of a reply: a last word is written as a whole */
@@ -274,15 +275,19 @@ INLINE int lane_translate(ctx_t *ctx, const struct work *w, bool six, bool bare)
 	return XDP_PASS;
 }
 
-/* Passes a packet whose request is missed up, translated. */
+/* Passes a packet whose request is missed, or a write, up, translated. */
 INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
-		   const struct sock_ref *r, bool six, bool bare)
+		   const struct sock_ref *r, bool six, bool bare, bool writes)
 {
 	bool taken;
 
+	w->acked = w->moved = w->held = 0;
+	if (writes && (!lane_taken(conn, r, &w->view, w) || order_open(c)))
+		return LANE_LEFT;
 	if (!tier_note(ctx, META_TRANSLATED))
 		return LANE_LEFT;
-	w->acked = w->moved = w->held = 0;
+	if (writes)
+		handler_usual_take(w, c);
 	lock_take(&conn->lock);
 	taken = lane_taken(conn, r, &w->view, w) && !order_open(c) &&
 		handler_up_usual(conn, w); /* Y1 */
@@ -294,6 +299,8 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 	}
 	lock_release(&conn->lock);
 	if (!taken) {
+		if (writes)
+			handler_up_undo(w);
 		tier_unnote(ctx);
 		return LANE_LEFT;
 	}
@@ -310,6 +317,7 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	struct sock_ref r;
 	struct conn *conn;
 	struct lane_sum sum;
+	enum usual usual;
 
 	if (!lane_read(ctx, w, c, six, &sum) || !handler_peek_usual(w, c))
 		return LANE_LEFT;
@@ -327,16 +335,13 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	w->view.fixed = r.fixed;
 	if (answer_unfit(ctx, w, c, conn))
 		return LANE_LEFT;
-	switch (handler_usual(w, c, conn)) {
-	case USUAL_MISS:
-		return lane_up(ctx, w, c, conn, &r, six, csum_fold(sum.all) != 0xffff);
-	case USUAL_ANSWER:
-		return w->reply_len - LANE_LEAST <= LANE_REPLY - LANE_LEAST
-			   ? lane_answer(ctx, w, c, conn, &r, six)
-			   : LANE_LEFT;
-	default:
-		return LANE_LEFT;
-	}
+	usual = handler_usual(w, c, conn);
+	if (usual == USUAL_MISS || usual == USUAL_WRITE)
+		return lane_up(ctx, w, c, conn, &r, six, csum_fold(sum.all) != 0xffff,
+			       usual == USUAL_WRITE);
+	if (usual == USUAL_ANSWER && w->reply_len - LANE_LEAST <= LANE_REPLY - LANE_LEAST)
+		return lane_answer(ctx, w, c, conn, &r, six);
+	return LANE_LEFT;
 }
 
 /* Global: verified by itself. */

@@ -11,6 +11,7 @@
 #include "net/packet.h"
 #include "splice/egress.h"
 #include "splice/handler.h"
+#include "splice/out_work.h"
 
 #define LANE_DOWN      1  /* 0: all packets go the general way */
 #define LANE_DOWN_LEFT 0  /* no verdict: TCX_PASS is never said */
@@ -71,14 +72,15 @@ INLINE bool down_tcp(struct down *d, const u8 *tcp, u32 len)
 	return true;
 }
 
-/* Whether the packet is the next of a connection of which nothing is to be said but that a reply left. Lock
- * held. */
-INLINE bool down_next(const struct conn *conn, const struct down *d)
+/* Whether the packet is the next of a connection of which nothing is to be said but that a reply left, and
+ * what that ends. Lock held. */
+INLINE bool down_next(const struct conn *conn, const struct down *d, bool ends)
 {
 	return conn->cookie == d->cookie && conn->ifindex == d->ifindex &&
 	       !(conn->out_delta && seq_before(d->seq, conn->edge)) && conn->scan_next == d->seq &&
 	       conn->out_at == STREAM_BETWEEN && !(conn->flags & CONN_F_UNCOUNTABLE) &&
-	       !seq_after(conn->replies + 1, conn->requests) && handler_down_usual(conn);
+	       !seq_after(conn->replies + 1, conn->requests) &&
+	       (handler_down_usual(conn) || (ends && handler_down_ends(conn)));
 }
 
 /* egress_record() of such a packet. Lock held. */
@@ -123,33 +125,44 @@ INLINE int down_rewrite(struct __sk_buff *ctx, const struct down *d, const u8 *t
 }
 
 /* A frame of this family. */
-INLINE int down_of(struct __sk_buff *ctx, const struct control *c, bool six)
+INLINE int down_of(struct __sk_buff *ctx, struct control *c, bool six)
 {
 	const u32 tcp_at = ETH_BYTES + (six ? 40 : 20);
 	const u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	u32 len = ctx->len - tcp_at;
-	bool other = false, taken;
+	struct out_work *ow = out_work_get();
+	bool other = false, taken, ends;
+	enum reply_usual usual;
 	struct conn *conn;
 	struct down d;
 
-	if (at + tcp_at + TCP_BYTES_STAMPED > end)
+	if (!ow || at + tcp_at + TCP_BYTES_STAMPED > end)
 		return LANE_DOWN_LEFT;
 	if (!down_ip(&d, at + ETH_BYTES, len, c->port_be, six, &other))
 		return other ? TCX_NEXT : LANE_DOWN_LEFT;
 	/* The reply is asked for first: most of what leaves the lane does so here, without a look-up. */
-	if (!down_tcp(&d, at + tcp_at, len) || !tier_csum_partial(ctx) ||
-	    !handler_reply_usual(ctx, tcp_at + TCP_BYTES_STAMPED, d.len) || !egress_first(ctx))
+	if (!down_tcp(&d, at + tcp_at, len) || !tier_csum_partial(ctx))
+		return LANE_DOWN_LEFT;
+	usual = handler_reply_usual(ctx, tcp_at + TCP_BYTES_STAMPED, d.len);
+	if (usual == REPLY_ODD || !egress_first(ctx))
 		return LANE_DOWN_LEFT;
 	conn = conn_get(&d.key);
 	if (!conn)
 		return TCX_NEXT;
 	d.ifindex = ctx->ifindex;
 	d.cookie = bpf_get_socket_cookie(ctx);
+	ends = usual == REPLY_ENDS;
+	if (ends)
+		handler_down_begin(ow, c);
 	lock_take(&conn->lock);
-	taken = down_next(conn, &d);
+	taken = down_next(conn, &d, ends);
 	if (taken)
 		down_record(conn, &d, at);
+	if (taken && ends)
+		handler_down_end(conn, ow);
 	lock_release(&conn->lock);
+	if (taken && ends)
+		handler_down_done(ow, c);
 	return taken ? down_rewrite(ctx, &d, at + tcp_at, tcp_at) : LANE_DOWN_LEFT;
 }
 

@@ -34,6 +34,7 @@ fn main() -> Result<()> {
     generate_reasons(&bpf.join(REASONS), &out.join("reasons.rs"))?;
     generate_commands(&bpf.join("redis/commands.def"), &out.join("commands.rs"))?;
     generate_fast(&bpf.join("redis/fast.def"), &out.join("fast.rs"))?;
+    generate_usual(&bpf.join("redis/usual.def"), &out.join("usual.rs"))?;
     generate_layout(&bpf, &out.join("layout.rs"))?;
     Ok(())
 }
@@ -179,6 +180,27 @@ fn generate_commands(from: &Path, to: &Path) -> Result<()> {
             row[0],
             row[1],
             never_held.contains(&row[0])
+        )?;
+    }
+    code.push_str("];\n");
+    fs::write(to, code).with_context(|| format!("could not write {}", to.display()))
+}
+
+fn generate_usual(from: &Path, to: &Path) -> Result<()> {
+    let rows = definitions(from, "USUAL")?;
+    let mut code = format!(
+        "/// All writes that the express lane knows.\npub const USUAL_WRITES: [UsualWrite; {}] = [\n",
+        rows.len()
+    );
+    for row in &rows {
+        ensure!(
+            row.len() == 3,
+            "USUAL needs kind, name and a count: {row:?}"
+        );
+        writeln!(
+            code,
+            "UsualWrite {{ name: {:?}, kind: USUAL_KIND_{}, args: {} }},",
+            row[1], row[0], row[2],
         )?;
     }
     code.push_str("];\n");

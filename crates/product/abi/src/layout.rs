@@ -11,6 +11,7 @@ pub const SHARED: &[&str] = &[
     "redis/abi.h",
     "redis/maps.h",
     "redis/fast.def",
+    "redis/usual.def",
     // How the shared tables are addressed.
     "cache/key_hash.h",
 ];

@@ -2,7 +2,7 @@
 //! The Rust mirror of what the data path and user space share.
 //!
 //! Everything here is generated at build time from `bpf/base/abi.h`, `bpf/base/limits.h`, `bpf/redis/log.h`, `bpf/trace/trace.h`,
-//! `bpf/base/reasons.def`, `bpf/redis/commands.def` and `bpf/redis/fast.def`; the mirror's layout is checked by the compiler
+//! `bpf/base/reasons.def`, `bpf/redis/commands.def`, `bpf/redis/fast.def` and `bpf/redis/usual.def`; the mirror's layout is checked by the compiler
 //! against what clang computed, and again by the loader against the maps' value sizes.
 
 #[allow(
@@ -107,6 +107,19 @@ pub struct FastCommand {
 }
 
 include!(concat!(env!("OUT_DIR"), "/fast.rs"));
+
+/// One row of `usual.def`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsualWrite {
+    /// Lower-case name.
+    pub name: &'static str,
+    /// `enum usual_kind`: its bit in `control.fast_off` is `1 << kind`.
+    pub kind: usual_kind,
+    /// Arguments behind the name; the first is the one key that it writes.
+    pub args: u32,
+}
+
+include!(concat!(env!("OUT_DIR"), "/usual.rs"));
 
 /// Memory (MEMORY USAGE) of a listpack that is read for the cache, at most. One whose replies fit a slot takes
 /// less, with its key, the key's entry and the allocator's rounding; and few bytes of it make many of RESP.

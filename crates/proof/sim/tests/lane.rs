@@ -5,7 +5,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::mem::offset_of;
 
-use erb_abi::{FAST_COMMANDS, cache_set};
+use erb_abi::{FAST_COMMANDS, USUAL_WRITES, cache_set};
 use erb_sim::mutate::source::{self, Edit};
 use erb_sim::profile::ServerRates;
 use erb_sim::story::Keep;
@@ -122,16 +122,29 @@ const UPSETS: &[Upset] = &[
     ("time has passed", |scene| scene.kernel.now.set(11 * 1_000_000_000)),
     ("the lease is over", |scene| scene.kernel.now.set(2000 * 1_000_000_000)),
     ("hashes are Redis's", hashes_off),
+    ("writes are another's", writes_off),
+    ("rights have moved", |scene| control(scene, |control| control.rights += 1)),
+    ("something is not drained", |scene| control(scene, |control| control.order.lsn += 1)),
 ];
+
+fn control(scene: &mut Scene, change: impl FnOnce(&mut erb_abi::control)) {
+    // SAFETY: no program runs.
+    change(unsafe { &mut *scene.path.control() });
+}
+
+/// As where `rename-command` gave their names to others.
+fn writes_off(scene: &mut Scene) {
+    let all = USUAL_WRITES.iter().map(|write| 1 << write.kind).sum();
+    control(scene, |control| control.fast_off = all);
+}
 
 /// As where `rename-command` took them away.
 fn hashes_off(scene: &mut Scene) {
     let hashes = FAST_COMMANDS
         .iter()
         .filter(|command| command.name.starts_with('h'));
-    // SAFETY: no program runs.
-    let control = unsafe { &mut *scene.path.control() };
-    control.fast_off = hashes.map(|command| 1 << command.kind).sum();
+    let all = hashes.map(|command| 1 << command.kind).sum();
+    control(scene, |control| control.fast_off = all);
 }
 
 const KEY: &[u8] = b"key:000000000001";
@@ -191,9 +204,10 @@ fn upset(
     (format!("{verdict:?} {bytes:x?} {meta:x?}"), maps)
 }
 
-/// GET of a key that is there, reads of keys that are not, and what only looks like one.
+/// GET of a key that is there, reads of keys that are not, writes, and what only looks like one.
 fn requests() -> Vec<Vec<u8>> {
     let hget = command(&[b"HGET", b"absent", b"field"]);
+    let set = command(&[b"SET", KEY, b"other"]);
     vec![
         get(KEY),
         get(b"absent"),
@@ -202,6 +216,19 @@ fn requests() -> Vec<Vec<u8>> {
         [&hget[..], &get(b"absent")].concat(),
         hget,
         command(&[b"HDEL", b"absent", b"field"]),
+        [&set[..], &get(b"absent")].concat(),
+        [&set[..set.len() - 1], b"?"].concat(),
+        set,
+        command(&[b"set", b"absent", &[b'x'; 100]]),
+        command(&[b"SET", KEY, &[b'x'; 200]]),
+        command(&[b"SET", KEY, b""]),
+        command(&[b"SET", &[b'k'; 65], b"x"]),
+        command(&[b"SET", KEY, b"x", b"KEEPTTL"]),
+        command(&[b"HSET", KEY, b"field", b"value"]),
+        command(&[b"HSET", KEY, b"field"]),
+        command(&[b"HSET", KEY, b"field", b"value", b"more", b"value"]),
+        command(&[b"incr", KEY]),
+        command(&[b"DECR", KEY]),
     ]
 }
 
@@ -254,11 +281,30 @@ const ODD_REPLIES: &[Odd] = &[
     ("it says another length", |_, packet| packet.bytes_mut()[17] -= 1),
     ("it is another service's", |_, packet| packet.bytes_mut()[TCP + 1] ^= 1),
     ("it is another client's", |_, packet| packet.bytes_mut()[TCP + 3] ^= 1),
-    ("Redis is shut", |scene, _| {
-        // SAFETY: no program runs.
-        unsafe { (*scene.path.control()).open = 2 };
-    }),
+    ("Redis is shut", |scene, _| control(scene, |control| control.open = 2)),
+    ("modules may filter", |scene, _| control(scene, |control| control.write_through = 0)),
+    ("another write has closed the gate", |scene, _| control(scene, |control| control.gate_seen += 1)),
 ];
+
+/// What is replied to: a read; a write whose value its `+OK` may show, and another; two in a packet; and one whose
+/// keys are unknown. Each with the replies that are tried: what a write is never told is tried of reads alone.
+fn asked() -> Vec<(Vec<u8>, Vec<&'static [&'static [u8]]>)> {
+    let incr = command(&[b"INCR", b"number"]);
+    let written: Vec<_> = REPLIES
+        .iter()
+        .copied()
+        .filter(|it| b"+:-".contains(&it[0][0]))
+        .collect();
+    let writes = [
+        command(&[b"SET", KEY, b"other"]),
+        incr.clone(),
+        [&incr[..], &incr].concat(),
+        command(&[b"SORT", b"list", b"STORE", b"other"]),
+    ];
+    let mut all = vec![(get(b"missed"), REPLIES.to_vec())];
+    all.extend(writes.map(|write| (write, written.clone())));
+    all
+}
 
 /// What comes behind one request; of the last packet each oddness is tried.
 const REPLIES: &[&[&[u8]]] = &[
@@ -266,6 +312,13 @@ const REPLIES: &[&[&[u8]]] = &[
     &[b"$-1\r\n"],
     &[b"$0\r\n\r\n"],
     &[b"+OK\r\n"],
+    &[b"+OK\r\n", b"+OK\r\n"],
+    &[b"+NO\r\n"],
+    &[b":1\r\n"],
+    &[b":42\r\n"],
+    &[b":-1\r\n"],
+    &[b":123\r\n"],
+    &[b":4\r\n:5\r\n"],
     &[b"-ERR\r\n"],
     &[b"$-1\r\n", b"$-1\r\n"],
     &[b"$1\r\nx\r\n$1\r\nx\r\n"],
@@ -286,14 +339,14 @@ const REPLIES: &[&[&[u8]]] = &[
 fn odd_reply(
     library: &Library,
     spliced: bool,
+    asked: &[u8],
     replies: &[&[u8]],
     change: fn(&mut Scene, &mut Packet),
 ) -> (String, u64) {
     let mut scene = begun(library, spliced);
-    let missed = get(b"missed");
-    assert_eq!(scene.send(&missed).0, Xdp::Pass);
+    assert_eq!(scene.send(asked).0, Xdp::Pass);
     let (last, before) = replies.split_last().expect("a reply");
-    let mut request = missed.len();
+    let mut request = asked.len();
     for reply in before {
         scene.served(request, reply);
         request = 0;
@@ -313,17 +366,25 @@ type Odds = (String, (String, u64));
 /// All odd replies before this build.
 fn odd_replies(library: &Library) -> impl Iterator<Item = Odds> + use<'_> {
     let cases = [false, true].into_iter().flat_map(|spliced| {
-        let odds = |replies| ODD_REPLIES.iter().map(move |odd| (replies, odd));
-        let all = REPLIES.iter().flat_map(move |replies| odds(*replies));
-        all.map(move |(replies, odd)| (spliced, replies, odd))
+        let pairs = |(asked, all): (Vec<u8>, Vec<_>)| {
+            all.into_iter().map(move |replies| (asked.clone(), replies))
+        };
+        let odds = |(asked, replies): (Vec<u8>, _)| {
+            ODD_REPLIES
+                .iter()
+                .map(move |odd| (asked.clone(), replies, odd))
+        };
+        let all = asked().into_iter().flat_map(pairs).flat_map(odds);
+        all.map(move |(asked, replies, odd)| (spliced, asked, replies, odd))
     });
-    cases.map(|(spliced, replies, (name, change))| {
+    cases.map(|(spliced, asked, replies, (name, change))| {
         let said: Vec<_> = replies
             .iter()
             .map(|it| it.escape_ascii().to_string())
             .collect();
-        let left = odd_reply(library, spliced, replies, *change);
-        (format!("{name}, {spliced}, {said:?}"), left)
+        let left = odd_reply(library, spliced, &asked, replies, *change);
+        let asked = asked.escape_ascii();
+        (format!("{name}, {spliced}, {asked}: {said:?}"), left)
     })
 }
 
@@ -355,6 +416,8 @@ const LANE: &str = "splice/lane.h";
 const DOWN: &str = "splice/lane_down.h";
 const HANDLER: &str = "redis/usual.h";
 const REPLY: &str = "redis/usual_reply.h";
+const REPLIED: &str = "redis/replies.h";
+const WRITE: &str = "redis/usual_write.h";
 const RESP: &str = "redis/resp.h";
 
 /// Shown by an upset socket or an odd reply, not by a profile.
@@ -385,7 +448,19 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
     ("hash-missed-though-marked", HANDLER, "there = read_once(set->marks) | tags", "there = tags", "races"),
     ("hash-missed-as-string", HANDLER, "w->h.usual == FAST_KIND_GET ? SLOT_STRING : SLOT_HASH", "SLOT_STRING", "all"),
     ("hash-missed-switched-off", HANDLER, "(c->fast_off & 1U << w->h.usual)", "(c->fast_off & 1U << FAST_KIND_GET)", BY_HAND),
-    ("hash-with-more-behind", HANDLER, "used && at + 2 == w->p.payload_len && at", "used && at", BY_HAND),
+    ("hash-with-more-behind", HANDLER, "usual_arg(w)) && w->pos == w->p.payload_len", "usual_arg(w))", BY_HAND),
+    ("write-unmarked", WRITE, "\t\tmark_take(set, w->h.look.hash);\n", "\t\t;\n", BY_HAND),
+    ("write-unheld", WRITE, "\tconn->h.mark_head++;\n", "", BY_HAND),
+    ("write-numbered-wrong", WRITE, "request = conn->requests + 1;", "request = conn->requests;", BY_HAND),
+    ("write-never-shown", WRITE, "\tthrough_commit(conn, w);\n", "", BY_HAND),
+    ("write-unseen-by-cache", WRITE, "\t\tthrough_look();\n", "", BY_HAND),
+    ("write-switched-off", WRITE, "(c->fast_off & 1U << w->h.usual) || ", "", BY_HAND),
+    ("write-old-rights", WRITE, "read_once(c->rights) != conn->h.rights ||", "", BY_HAND),
+    ("write-with-more-behind", WRITE, "\treturn w->pos == w->p.payload_len;", "\treturn true;", BY_HAND),
+    ("write-torn-end", WRITE, "at > PAYLOAD_BYTES || *(u16 *)(w->payload + at) != RESP_CRLF)", "at > PAYLOAD_BYTES)", BY_HAND),
+    ("write-taken-first", LANE, "(writes && (!lane_taken(conn, r, &w->view, w) || order_open(c)))", "(0)", BY_HAND),
+    ("write-before-order", LANE, "(!lane_taken(conn, r, &w->view, w) || order_open(c))", "!lane_taken(conn, r, &w->view, w)", BY_HAND),
+    ("write-kept-though-lost", LANE, "\t\tif (writes)\n\t\t\thandler_up_undo(w);\n", "", "races"),
 ];
 
 /// The same of the lane for replies; all are shown by hand.
@@ -415,6 +490,15 @@ const DOWN_MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("down-more-behind", REPLY, "read_once(ow->pos) == len && !read_once(ow->h.left);", "!read_once(ow->h.left);"),
     ("down-map-of-values", REPLY, "== '%' ? 2 * n : n;", "== '%' ? n : n;"),
     ("down-other-element", RESP, "\tif ((u8)word != '$')\n\t\treturn 0;\n", ""),
+    ("down-mark-kept", REPLIED, "\tow->h.released = 1;\n", ""),
+    ("down-mark-again", REPLIED, "\tconn->h.mark_tail++;\n\tow->h.found.done = 1;\n", "\tow->h.found.done = 1;\n"),
+    ("down-unshown", REPLIED, "\tow->h.ok = reply_ok(conn, ow);\n}\n\nINLINE void handler_down_begin(", "}\n\nINLINE void handler_down_begin("),
+    ("down-any-line", REPLY, "!reply_line_whole(word, len)", "0"),
+    ("down-number-as-ok", REPLY, "ow->h.said_ok = (u8)word == '+';", "ow->h.said_ok = 1;"),
+    ("down-share-as-mark", REPLY, " && !mark_is_share(m->set)", ""),
+    ("down-later-mark", REPLY, "m->request == conn->replies + 1", "1"),
+    ("down-some-marks", REPLY, "hold_used(conn) == 1", "hold_used(conn)"),
+    ("down-undone", DOWN, "\tif (taken && ends)\n\t\thandler_down_done(ow, c);\n", ""),
     ("down-any-length", REPLY, "return digits && len == digits + 3 + n + 2;", "return digits;"),
 ];
 

@@ -93,6 +93,9 @@ pub(crate) fn table(listed: &[String], asked: &[String], answer: &Tree) -> Resul
             made.report.off.push(format!("{name} ({why})"));
         }
     }
+    let usual = abi::USUAL_WRITES.iter().filter(|it| !made.writes_first(it));
+    let off = usual.fold(0, |bits, write| bits | 1 << write.kind);
+    made.fast_off |= off;
     let missing = needed().into_iter().filter(|name| own(name).is_none());
     made.report.missing = missing.map(str::to_owned).collect();
     made.report.renamed = renamed;
@@ -107,6 +110,12 @@ pub(crate) fn table(listed: &[String], asked: &[String], answer: &Tree) -> Resul
 }
 
 impl Table {
+    /// Whether the command of this name writes its first argument as a key, and no other.
+    fn writes_first(&self, write: &abi::UsualWrite) -> bool {
+        let key = abi::command_key_bytes(write.name);
+        key.and_then(|key| self.rows.get(&key)) == Some(&marked(Keys::FIRST))
+    }
+
     fn add(&mut self, info: &Listed) {
         let Some(key) = abi::command_key_bytes(&info.name) else {
             return; // longer than the data path keeps: unknown to it
