@@ -299,7 +299,7 @@ INLINE void handler_uncounted(struct conn *conn, struct out_work *ow)
 
 INLINE void handler_replied(struct conn *conn, struct out_work *ow)
 {
-	if (ow->h.whole && handler_down_usual(conn))
+	if (ow->h.whole && handler_down_usual(conn, false))
 		return;
 	reply_modes(conn, ow);
 	ow->h.gate =

@@ -41,18 +41,25 @@ INLINE bool handler_may_know(const struct work *w, const u8 *body)
 /* Reads a command on a hash that usual_kind() knows. */
 INLINE bool usual_hashed(struct work *w, const struct control *c)
 {
+	u32 field;
+
 	if (!fast_one_key(w, c, 0, w->h.usual == FAST_KIND_HGET ? 15 : 18))
 		return false;
 	w->h.unseen = fast_unseen(w, c);
-	return (w->h.usual != FAST_KIND_HGET || usual_arg(w)) && w->pos == w->p.payload_len;
+	if (w->h.usual == FAST_KIND_HGET) {
+		field = w->pos;
+		if (!usual_arg(w) || w->pos - field <= USUAL_ARG_NONE)
+			return false;
+	}
+	return w->pos == w->p.payload_len;
 }
 
 INLINE bool handler_peek_usual(struct work *w, const struct control *c)
 {
 	handler_peek(w, c, true);
 	w->h.usual = w->h.first;
-	if (w->h.first != FAST_NONE)
-		return w->h.first == FAST_KIND_GET && w->h.first_end == w->p.payload_len;
+	if (w->h.first == FAST_KIND_GET)
+		return w->h.first_end == w->p.payload_len;
 	w->h.usual = usual_kind(w, *(u64 *)w->payload, *(u64 *)(w->payload + 8));
 	if (usual_writes(w))
 		return usual_write_read(w, c);
@@ -142,9 +149,7 @@ INLINE enum usual handler_usual(struct work *w, struct control *c, const struct 
 
 INLINE void handler_usual_done(struct work *w, struct control *c)
 {
-	if (!usual_writes(w))
-		fast_looked(w, c, w->refusal, w->h.usual == FAST_KIND_GET ? SLOT_STRING : SLOT_HASH,
-			    true);
+	fast_looked(w, c, w->refusal, w->h.usual == FAST_KIND_GET ? SLOT_STRING : SLOT_HASH, true);
 }
 
 INLINE void handler_usual_take(struct work *w, const struct control *c)
@@ -152,13 +157,13 @@ INLINE void handler_usual_take(struct work *w, const struct control *c)
 	usual_write_take(w, c);
 }
 
-INLINE bool handler_up_usual(struct conn *conn, struct work *w)
+INLINE bool handler_up_usual(struct conn *conn, struct work *w, bool writes)
 {
-	if (!usual_counts(conn) || (usual_writes(w) && !usual_write_hold(conn, w)))
+	if (!usual_counts(conn) || (writes && !usual_write_hold(conn, w)))
 		return false;
 	conn->h.half = 0;
 	held_note(conn, w);
-	if (w->refusal == STAT_REFUSE_MISS)
+	if (!writes && w->refusal == STAT_REFUSE_MISS)
 		vain_note(conn);
 	return true;
 }

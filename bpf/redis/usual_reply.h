@@ -83,43 +83,41 @@ INLINE enum reply_usual handler_reply_usual(struct __sk_buff *ctx, u32 body_at, 
 {
 	u64 word = 0;
 
-	if (len == 4)
-		return bpf_skb_load_bytes(ctx, body_at, &word, 4) ? REPLY_ODD : reply_ends(word, 4);
-	if (len == 5 ? bpf_skb_load_bytes(ctx, body_at, &word, 5)
-		     : len < 8 || bpf_skb_load_bytes(ctx, body_at, &word, 8))
+	if (len < 8) {
+		if (len == 5 ? bpf_skb_load_bytes(ctx, body_at, &word, 5)
+			     : len != 4 || bpf_skb_load_bytes(ctx, body_at, &word, 4))
+			return REPLY_ODD;
+		if ((u8)word != '$')
+			return reply_ends(word, len);
+	} else if (bpf_skb_load_bytes(ctx, body_at, &word, 8)) {
 		return REPLY_ODD;
+	}
 	if ((u8)word == '$')
 		return reply_bulk_whole(word, len) ? REPLY_PLAIN : REPLY_ODD;
-	if (len == 5)
-		return reply_ends(word, 5);
 	return ((u8)word == '*' || (u8)word == '%') && reply_aggregate(ctx, body_at, len)
 		   ? REPLY_PLAIN
 		   : REPLY_ODD;
 }
 
-/* Such a reply of a connection that waits for nothing else, be it a password's or HELLO's, says nothing new of it. */
-INLINE bool reply_is_plain(const struct conn *conn)
-{
-	return conn->state == CONN_FAST && (conn->h.kept & CONN_K_LET_IN) &&
-	       !(conn->h.kept & CONN_K_TRIAL) && !(conn->flags & CONN_F_OVERFLOW) && conn->h.resp &&
-	       conn->h.auth_at != conn->replies + 1;
-}
-
-INLINE bool handler_down_usual(const struct conn *conn)
-{
-	return reply_is_plain(conn) && conn->h.mark_tail == conn->h.mark_head;
-}
-
-/* The one mark that the ring holds. */
+/* The first mark that the ring holds. */
 INLINE const struct mark *reply_mark(const struct conn *conn)
 {
 	return &conn->h.marks[conn->h.mark_tail & (MARKS_IN_FLIGHT - 1)];
 }
 
-INLINE bool handler_down_ends(const struct conn *conn)
+/* Whether the ring holds one mark, of a key, and the next reply is its request's. */
+INLINE bool reply_ends_mark(const struct conn *conn)
 {
 	const struct mark *m = reply_mark(conn);
 
-	return reply_is_plain(conn) && hold_used(conn) == 1 && !mark_is_share(m->set) &&
-	       m->request == conn->replies + 1;
+	return hold_used(conn) == 1 && !mark_is_share(m->set) && m->request == conn->replies + 1;
+}
+
+/* Such a reply of a connection that waits for nothing else, be it a password's or HELLO's, says nothing new of it. */
+INLINE bool handler_down_usual(const struct conn *conn, bool ends)
+{
+	return conn->state == CONN_FAST && (conn->h.kept & CONN_K_LET_IN) &&
+	       !(conn->h.kept & CONN_K_TRIAL) && !(conn->flags & CONN_F_OVERFLOW) &&
+	       (conn->h.mark_tail == conn->h.mark_head || (ends && reply_ends_mark(conn))) &&
+	       conn->h.resp && conn->h.auth_at != conn->replies + 1;
 }

@@ -65,6 +65,8 @@ INLINE u32 usual_write_key(u32 kind, u32 *args)
 	return at;
 }
 
+#define USUAL_ARG_NONE 6 /* "$0\r\n\r\n" */
+
 /* Moves w->pos behind the argument that stands there. */
 INLINE bool usual_arg(struct work *w)
 {

@@ -120,9 +120,9 @@ INLINE bool handler_up_asks(struct work *w, enum up_how how);
 INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how);
 /* Behind the lock: what was taken and is not held is given back. */
 INLINE void handler_up_done(struct work *w, struct conn *conn);
-/* Behind USUAL_MISS, or handler_usual_take(), for the one request that ends at w->end: handler_up_commit() and
+/* Behind USUAL_MISS, or (writes) handler_usual_take(), for the one request that ends at w->end: handler_up_commit() and
  * what goes before it, and handler_up_done(). Returns false, and has changed nothing, where these are to be asked. */
-INLINE bool handler_up_usual(struct conn *conn, struct work *w);
+INLINE bool handler_up_usual(struct conn *conn, struct work *w, bool writes);
 INLINE void handler_up_usual_done(struct work *w);
 /* The packet does not go up after all. */
 INLINE void handler_up_undo(struct work *w);
@@ -134,10 +134,8 @@ INLINE bool handler_up_again(struct work *w, struct conn *conn, u64 cookie);
  * be asked. Changes nothing but scratch. */
 INLINE enum reply_usual handler_reply_usual(struct __sk_buff *ctx, u32 body_at, u32 len);
 /* Whether such a reply changes nothing of the connection but that it is counted: then all of the functions below do
- * nothing. Lock held. */
-INLINE bool handler_down_usual(const struct conn *conn);
-/* The same of one that is REPLY_ENDS and no more than ends what its request has taken. Lock held. */
-INLINE bool handler_down_ends(const struct conn *conn);
+ * nothing. ends: of REPLY_ENDS; or no more than what its request has taken, which it ends. Lock held. */
+INLINE bool handler_down_usual(const struct conn *conn, bool ends);
 /* It does, or there is nothing to end; behind handler_down_begin(), and before handler_down_done(). conn.replies
  * has moved. Lock held. */
 INLINE void handler_down_end(struct conn *conn, struct out_work *ow);

@@ -36,7 +36,7 @@ INLINE void handler_usual_take(struct work *w, const struct control *c)
 {
 }
 
-INLINE bool handler_up_usual(struct conn *conn, struct work *w)
+INLINE bool handler_up_usual(struct conn *conn, struct work *w, bool writes)
 {
 	return false;
 }
@@ -96,12 +96,7 @@ INLINE enum reply_usual handler_reply_usual(struct __sk_buff *ctx, u32 body_at, 
 	return REPLY_ODD;
 }
 
-INLINE bool handler_down_usual(const struct conn *conn)
-{
-	return false;
-}
-
-INLINE bool handler_down_ends(const struct conn *conn)
+INLINE bool handler_down_usual(const struct conn *conn, bool ends)
 {
 	return false;
 }

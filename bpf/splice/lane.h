@@ -290,7 +290,7 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 		handler_usual_take(w, c);
 	lock_take(&conn->lock);
 	taken = lane_taken(conn, r, &w->view, w) && !order_open(c) &&
-		handler_up_usual(conn, w); /* Y1 */
+		handler_up_usual(conn, w, writes); /* Y1 */
 	if (taken) {
 		conn->next = w->end;
 		conn->requests++;
@@ -305,7 +305,8 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 		return LANE_LEFT;
 	}
 	handler_up_usual_done(w);
-	handler_usual_done(w, c);
+	if (!writes)
+		handler_usual_done(w, c);
 	count(w->refusal);
 	count(STAT_UP_TRANSLATED);
 	return w->translate ? lane_translate(ctx, w, six, bare) : XDP_PASS;
@@ -317,7 +318,7 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	struct sock_ref r;
 	struct conn *conn;
 	struct lane_sum sum;
-	enum usual usual;
+	bool bare;
 
 	if (!lane_read(ctx, w, c, six, &sum) || !handler_peek_usual(w, c))
 		return LANE_LEFT;
@@ -335,13 +336,19 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	w->view.fixed = r.fixed;
 	if (answer_unfit(ctx, w, c, conn))
 		return LANE_LEFT;
-	usual = handler_usual(w, c, conn);
-	if (usual == USUAL_MISS || usual == USUAL_WRITE)
-		return lane_up(ctx, w, c, conn, &r, six, csum_fold(sum.all) != 0xffff,
-			       usual == USUAL_WRITE);
-	if (usual == USUAL_ANSWER && w->reply_len - LANE_LEAST <= LANE_REPLY - LANE_LEAST)
-		return lane_answer(ctx, w, c, conn, &r, six);
-	return LANE_LEFT;
+	bare = csum_fold(sum.all) != 0xffff;
+	switch (handler_usual(w, c, conn)) {
+	case USUAL_MISS:
+		return lane_up(ctx, w, c, conn, &r, six, bare, false);
+	case USUAL_WRITE:
+		return lane_up(ctx, w, c, conn, &r, six, bare, true);
+	case USUAL_ANSWER:
+		return w->reply_len - LANE_LEAST <= LANE_REPLY - LANE_LEAST
+			   ? lane_answer(ctx, w, c, conn, &r, six)
+			   : LANE_LEFT;
+	default:
+		return LANE_LEFT;
+	}
 }
 
 /* Global: verified by itself. */

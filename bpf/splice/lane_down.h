@@ -79,8 +79,7 @@ INLINE bool down_next(const struct conn *conn, const struct down *d, bool ends)
 	return conn->cookie == d->cookie && conn->ifindex == d->ifindex &&
 	       !(conn->out_delta && seq_before(d->seq, conn->edge)) && conn->scan_next == d->seq &&
 	       conn->out_at == STREAM_BETWEEN && !(conn->flags & CONN_F_UNCOUNTABLE) &&
-	       !seq_after(conn->replies + 1, conn->requests) &&
-	       (handler_down_usual(conn) || (ends && handler_down_ends(conn)));
+	       !seq_after(conn->replies + 1, conn->requests) && handler_down_usual(conn, ends);
 }
 
 /* egress_record() of such a packet. Lock held. */
@@ -124,19 +123,43 @@ INLINE int down_rewrite(struct __sk_buff *ctx, const struct down *d, const u8 *t
 	return failed ? TCX_DROP : TCX_NEXT;
 }
 
+/* The packet is counted, what its reply ends (ends: REPLY_ENDS) is ended, and it leaves. */
+INLINE int down_leave(struct __sk_buff *ctx, struct control *c, struct conn *conn, struct down *d,
+		      const u8 *at, u32 tcp_at, bool ends)
+{
+	struct out_work *ow = ends ? out_work_get() : 0;
+	bool taken;
+
+	if (ends && !ow)
+		return LANE_DOWN_LEFT;
+	if (ends)
+		handler_down_begin(ow, c);
+	lock_take(&conn->lock);
+	taken = down_next(conn, d, ends);
+	if (taken)
+		down_record(conn, d, at);
+	if (taken && ends)
+		handler_down_end(conn, ow);
+	lock_release(&conn->lock);
+	if (!taken)
+		return LANE_DOWN_LEFT;
+	if (ends)
+		handler_down_done(ow, c);
+	return down_rewrite(ctx, d, at + tcp_at, tcp_at);
+}
+
 /* A frame of this family. */
 INLINE int down_of(struct __sk_buff *ctx, struct control *c, bool six)
 {
 	const u32 tcp_at = ETH_BYTES + (six ? 40 : 20);
 	const u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	u32 len = ctx->len - tcp_at;
-	struct out_work *ow = out_work_get();
-	bool other = false, taken, ends;
 	enum reply_usual usual;
 	struct conn *conn;
+	bool other = false;
 	struct down d;
 
-	if (!ow || at + tcp_at + TCP_BYTES_STAMPED > end)
+	if (at + tcp_at + TCP_BYTES_STAMPED > end)
 		return LANE_DOWN_LEFT;
 	if (!down_ip(&d, at + ETH_BYTES, len, c->port_be, six, &other))
 		return other ? TCX_NEXT : LANE_DOWN_LEFT;
@@ -151,19 +174,8 @@ INLINE int down_of(struct __sk_buff *ctx, struct control *c, bool six)
 		return TCX_NEXT;
 	d.ifindex = ctx->ifindex;
 	d.cookie = bpf_get_socket_cookie(ctx);
-	ends = usual == REPLY_ENDS;
-	if (ends)
-		handler_down_begin(ow, c);
-	lock_take(&conn->lock);
-	taken = down_next(conn, &d, ends);
-	if (taken)
-		down_record(conn, &d, at);
-	if (taken && ends)
-		handler_down_end(conn, ow);
-	lock_release(&conn->lock);
-	if (taken && ends)
-		handler_down_done(ow, c);
-	return taken ? down_rewrite(ctx, &d, at + tcp_at, tcp_at) : LANE_DOWN_LEFT;
+	return usual == REPLY_ENDS ? down_leave(ctx, c, conn, &d, at, tcp_at, true)
+				   : down_leave(ctx, c, conn, &d, at, tcp_at, false);
 }
 
 /* Global: verified by itself. */
