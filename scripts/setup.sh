@@ -254,9 +254,24 @@ are missing and apt-get has no rustfmt and rust-clippy: install Rust from https:
 	fi
 }
 
+# A disk that fills up while something is linked ends the linker by a signal that says nothing of it.
+setup_space() {
+	local target=${CARGO_TARGET_DIR:-target} wanted=$ERB_DISK_RUN free
+	if [ "$1" = test ]; then
+		[ ! -d "$target/debug" ] || return 0
+		wanted=$ERB_DISK_TEST
+	elif [ -d "$target/release" ]; then
+		return 0
+	fi
+	free=$(df --output=avail --block-size=G . | tail -n 1 | tr -dc 0-9)
+	[ "$free" -ge "$wanted" ] || die "$PWD has $free GB of room, building everything here needs \
+$wanted: free some, or put the build elsewhere by CARGO_TARGET_DIR"
+}
+
 # setup run|test
 setup() {
 	setup_root
+	setup_space "$1"
 	setup_processor
 	setup_kernel
 	setup_packages "$1"
