@@ -92,7 +92,7 @@ pub(crate) fn acts() -> Vec<(&'static str, Act)> {
 }
 
 /// SETs of keys that are not cached, and are; a hash of YCSB's.
-fn writes() -> [(&'static str, Act); 8] {
+fn writes() -> [(&'static str, Act); 10] {
     let mut hset = vec![b"HSET".to_vec(), b"another hash".to_vec()];
     for field in numbered("field") {
         hset.extend([field, vec![b'v'; 100]]);
@@ -108,6 +108,16 @@ fn writes() -> [(&'static str, Act); 8] {
         ("set-through-reply", ok()),
         ("", hit()),
         ("hit-through", hit()),
+        (
+            "hset-field",
+            Act::Up(command(&[
+                b"HSET",
+                b"another hash",
+                b"field7",
+                &[b'v'; 100],
+            ])),
+        ),
+        ("hset-field-reply", Act::Reply(b":0\r\n".to_vec())),
         ("hset", Act::Up(command(&hset))),
         ("hset-reply", Act::Reply(b":10\r\n".to_vec())),
     ]
