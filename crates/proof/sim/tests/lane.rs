@@ -490,7 +490,7 @@ const DOWN_MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("down-within", DOWN, "conn->out_at == STREAM_BETWEEN &&", ""),
     ("down-unasked", DOWN, "!seq_after(conn->replies + 1, conn->requests) &&", ""),
     ("down-new-said", DOWN, " && handler_down_usual(conn, ends)", ""),
-    ("down-any-reply", DOWN, "!handler_reply_usual(ctx, tcp_at + TCP_BYTES_STAMPED, d.len) || ", ""),
+    ("down-any-reply", DOWN, "if (usual == REPLY_ODD || ", "if ("),
     ("down-sum-made", DOWN, " || !tier_csum_partial(ctx)", ""),
     ("down-below", DOWN, " || !egress_first(ctx)", ""),
     ("down-handed-on", DOWN, " || ctx->ingress_ifindex", ""),

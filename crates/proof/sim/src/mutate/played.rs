@@ -127,6 +127,8 @@ mutations! {
          ("redis/effects.h", "\tif (taken && (conn->flags", "\tif (taken)\n\t\tfence_take(control_get());\n\tif (taken && (conn->flags")];
     "share-kept-in-vain", "a share that was foreseen in vain is given back", "fence-in-vain",
         [("redis/effects.h", "bool vain = w->h.share && !taken;", "bool vain = !w->h.share && taken;")];
+    "mark-not-given-back", "what is taken for a packet that does not go up is given back", "long-write-given-back",
+        [("splice/up.h", "if (taken == UP_RACE) {\n\t\thandler_up_undo(w);", "if (taken == UP_RACE) {")];
     "lane-mark-kept", "a mark of the express lane whose packet does not go up is given back", "write-given-back",
         [("splice/lane.h", "\t\tif (writes)\n\t\t\thandler_up_undo(w);\n", "")];
     "share-unforeseen", "a share that was not foreseen is a race", "fence-unforeseen",

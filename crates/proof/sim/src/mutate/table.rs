@@ -81,8 +81,6 @@ mutations! {
         [("redis/scan_request.h", "f->marks[n].request = f->done + 1;", "f->marks[n].request = f->done;")];
     "mark-leaves-entry", "taking a mark frees the key's entry", "calm",
         [("cache/marks.h", "return set_drop_tag(set, tag_of(hash), used);", "return set_drop_tag(set, hash == 1, used);")];
-    "mark-not-given-back", "what is taken for a packet that does not go up is given back", "races",
-        [("splice/up.h", "if (taken == UP_RACE) {\n\t\thandler_up_undo(w);", "if (taken == UP_RACE) {")];
     "epoch-unchecked", "entries of another epoch are absent", "odd",
         [("cache/cache.h", "if (slot->key_len != len || slot->cache_epoch != l->cache_epoch ||", "if (slot->key_len != len ||")];
     "expiry-unchecked", "an entry is not answered from shortly before its expiry", "expiry",

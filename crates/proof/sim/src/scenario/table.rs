@@ -236,6 +236,7 @@ cases! {
     "fence-in-vain", "U2", "a share that was foreseen in vain is given back", Some(cases::foreseen::share_in_vain), "share-kept-in-vain";
     "fence-unforeseen", "U2", "a share that was not foreseen is a race, and the packet is dropped", Some(cases::foreseen::share_unforeseen), "share-unforeseen";
     "write-given-back", "U1", "a write whose entry moves while the express lane takes its mark holds nothing", Some(cases::foreseen::write_given_back), "lane-mark-kept";
+    "long-write-given-back", "U1", "neither does a write that goes the general way", Some(cases::foreseen::long_write_given_back), "mark-not-given-back";
     "gate-unforeseen", "U2", "a gate that was not foreseen is a race, and the packet is dropped", Some(cases::foreseen::gate_unforeseen), "gate-unforeseen";
     "coh-03-many-keys", "C-3, C-9", "a write of several keys marks each of them and closes nothing else", Some(cases::keys::many_keys), "key-step";
     "coh-03-last-key", "C-3, C-9", "a range of keys goes to the last one", Some(cases::keys::many_keys), "last-key-forgotten";

@@ -213,17 +213,16 @@ pub(crate) fn gate_unforeseen() {
     assert!(races > 0, "the listener was one to the end");
 }
 
-/// Two writes of a connection on two CPUs at once: the express lane takes a mark for each, and one of them comes
-/// too late.
-pub(crate) fn write_given_back() {
+/// Two writes of so many bytes on two CPUs at once: a mark is taken for each, and one of them comes too late.
+fn given_back(bytes: usize) {
     let mut vain = 0;
     for seed in 1..65 {
         let mut s = Scenario::new(Setup { seed, ..racing() });
         let conn = s.fast();
         let before = s.stat(abi::STAT_MARK_TAKEN);
         s.world.server.steer_in_turn(&[0, 1]);
-        s.ask(conn, &[b"SET", b"k", b"v"]);
-        s.ask(conn, &[b"SET", b"k", b"w"]);
+        s.ask(conn, &[b"SET", b"k", &b"v".repeat(bytes)]);
+        s.ask(conn, &[b"SET", b"k", &b"w".repeat(bytes)]);
         assert_eq!(s.answers(conn), b"+OK\r\n+OK\r\n");
         s.run(2 * SECOND);
         let taken = s.stat(abi::STAT_MARK_TAKEN);
@@ -232,4 +231,13 @@ pub(crate) fn write_given_back() {
         s.finish();
     }
     assert!(vain > 0, "no mark was in vain");
+}
+
+pub(crate) fn write_given_back() {
+    given_back(1);
+}
+
+/// It does not fit the express lane.
+pub(crate) fn long_write_given_back() {
+    given_back(200);
 }
