@@ -15,7 +15,6 @@
 #include "splice/handler.h"
 #include "splice/order.h"
 #include "splice/piece.h"
-#include "splice/place.h"
 
 /* Takes what can be taken in one step at w->scan_pos. Global: verified by itself, or the loop of
  * scan_packet does not converge on Linux 6.12. */

@@ -7,7 +7,6 @@
 #include "net/work.h"
 #include "redis/effects.h"
 #include "redis/get.h"
-#include "redis/resp.h"
 #include "redis/usual_write.h"
 #include "splice/handler.h"
 #include "splice/place.h"

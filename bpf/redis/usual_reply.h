@@ -5,6 +5,7 @@
 #pragma once
 #include "base/seam.h"
 #include "net/work.h"
+#include "cache/marks.h"
 #include "redis/effects.h"
 #include "redis/resp.h"
 #include "splice/handler.h"

@@ -5,12 +5,15 @@
 #pragma once
 #include "base/seam.h"
 #include "cache/cache.h"
+#include "cache/marks.h"
 #include "net/work.h"
 #include "redis/effects.h"
 #include "redis/get.h"
 #include "redis/requests.h"
 #include "redis/resp.h"
+#include "redis/scan_request.h"
 #include "redis/through.h"
+#include "splice/handler.h"
 
 /* "*<args + 1>\r\n$<len>\r\n" */
 INLINE u64 usual_head(u32 args, u32 len)
