@@ -123,18 +123,21 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
         writeln!(out, "serving      no: {}", status.not_serving.join("; "))?;
     }
     let redis = &status.redis;
-    writeln!(
+    let feed = if redis.feed_up { "up" } else { "down" };
+    write!(
         out,
-        "Redis        {} port {}, feed {}, version {}, role {}, maxmemory {} ({}), timeout {} s",
-        redis.address,
-        redis.port,
-        if redis.feed_up { "up" } else { "down" },
-        redis.version,
-        redis.role,
-        redis.maxmemory,
-        redis.maxmemory_policy,
-        redis.timeout_s
+        "Redis        {} port {}, feed {feed}",
+        redis.address, redis.port
     )?;
+    if redis.version.is_empty() {
+        writeln!(out)?; // nobody has told the daemon yet
+    } else {
+        writeln!(
+            out,
+            ", version {}, role {}, maxmemory {} ({}), timeout {} s",
+            redis.version, redis.role, redis.maxmemory, redis.maxmemory_policy, redis.timeout_s
+        )?;
+    }
     if !redis.listens.is_empty() {
         let listens: Vec<String> = redis.listens.iter().map(ToString::to_string).collect();
         writeln!(out, "listens      {}", listens.join(", "))?;
@@ -145,7 +148,9 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
     for note in &status.notes {
         writeln!(out, "note         {note}")?;
     }
-    commands(out, redis)?;
+    if !redis.version.is_empty() {
+        commands(out, redis)?;
+    }
     lease(out, status)
 }
 

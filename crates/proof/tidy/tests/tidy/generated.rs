@@ -44,6 +44,33 @@ fn the_metrics_are_those_that_are_declared() {
     );
 }
 
+/// As `erb --help` shows them.
+#[test]
+fn the_exit_codes_are_those_that_are_declared() {
+    let text = source("crates/product/report/src/exit.rs");
+    let help = text.split_once("HELP: &str = \"\\\n").expect("HELP").1;
+    let help = help.split_once("\";").expect("its end").0;
+    let mut rows: Vec<(u8, String)> = Vec::new();
+    for line in help.lines().skip(1) {
+        match line.trim_start().split_once(' ') {
+            Some((number, words)) if line.starts_with("  ") && !line.starts_with("   ") => {
+                let number = number.parse().expect("a number");
+                rows.push((number, words.trim_start().to_owned()));
+            }
+            _ => {
+                let row = rows.last_mut().expect("a row before");
+                row.1 = format!("{} {}", row.1, line.trim_start());
+            }
+        }
+    }
+    assert!(rows.len() > 20, "{rows:?}");
+    let mut table = String::from("| code | meaning |\n| ---: | --- |\n");
+    for (number, words) in rows {
+        writeln!(table, "| {number} | {words} |").expect("a string");
+    }
+    same("docs/operating/troubleshooting.md", "exit codes", &table);
+}
+
 /// An operator looks for a counter's sentence, not for its declaration.
 #[test]
 fn the_counters_are_those_that_are_declared() {
