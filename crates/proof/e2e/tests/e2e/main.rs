@@ -13,6 +13,7 @@ mod credentials;
 mod dashboard;
 mod devices;
 mod doctor;
+mod documents;
 mod exchanges;
 mod expiry;
 mod failures;
