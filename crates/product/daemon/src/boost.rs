@@ -63,16 +63,27 @@ pub struct MetricsConfig {
 }
 
 impl MetricsConfig {
-    /// Takes the address, if it is free.
-    pub(crate) fn bind(&self) -> Result<Endpoint> {
+    fn token(&self) -> Result<Option<Vec<u8>>> {
         let read = |path: &PathBuf| {
             secret::first_line(path, "--metrics-token-file").map_err(|reason| Error::Token {
                 path: path.clone(),
                 reason,
             })
         };
-        let token = self.token_file.as_ref().map(read).transpose()?;
-        let endpoint = Endpoint::bind(self.address, token).map_err(Error::Metrics)?;
+        self.token_file.as_ref().map(read).transpose()
+    }
+
+    /// Whether it would be served: the address is not taken.
+    ///
+    /// # Errors
+    /// The token is missing, or cannot be used.
+    pub fn check(&self) -> Result<()> {
+        Endpoint::fits(self.address, self.token()?.as_deref()).map_err(Error::Metrics)
+    }
+
+    /// Takes the address, if it is free.
+    pub(crate) fn bind(&self) -> Result<Endpoint> {
+        let endpoint = Endpoint::bind(self.address, self.token()?).map_err(Error::Metrics)?;
         Ok(endpoint.with_dashboard(self.dashboard))
     }
 }

@@ -147,7 +147,8 @@ pub fn check_redis(
         address: address.to_string(),
         reason,
     };
-    let mut stream = Connection::new(address, false)
+    // So it reaches a unix socket, too.
+    let mut stream = as_at_work(|| Connection::new(address, false))
         .map(RespStream::new)
         .map_err(|error| failed(unreachable(address, &error)))?;
     let mut ask =
@@ -429,6 +430,24 @@ mod tests {
 
     fn none() -> CredentialSource {
         CredentialSource::default()
+    }
+
+    /// Root reaches everybody's sockets; the daemon at work does not.
+    #[test]
+    fn a_socket_that_only_root_reaches_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let path = std::env::temp_dir().join(format!("erb-socket-test-{}", std::process::id()));
+        let _listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+        let nobodys = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(&path, nobodys).expect("its mode");
+        chown(&path, Some(65_534), Some(65_534)).expect("tests run as root");
+        let address = format!("unix:{}", path.display());
+        let address = address.parse().expect("an address");
+        let refused = check_redis(&address, &none(), Some(6379)).expect_err("no way in");
+        assert!(
+            refused.to_string().contains("Permission denied"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Subcommand};
 use erb_daemon::trusted::{self, Refused};
-use erb_daemon::{Error, Result};
+use erb_daemon::{Error, MetricsConfig, Result};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -220,7 +220,11 @@ fn check(file: &Path) -> Result<ExitCode> {
     let found = parsed(Some(file))?;
     let args =
         BoostArgs::from_arg_matches(&found).map_err(|error| Error::Usage(error.to_string()))?;
-    boost::config(&args)?;
+    let config = boost::config(&args)?;
+    config
+        .metrics
+        .as_ref()
+        .map_or(Ok(()), MetricsConfig::check)?;
     let words = words_of(file, |_| false)?;
     let words: Vec<String> = words
         .iter()

@@ -356,6 +356,9 @@ impl Aside {
         if self.tried.is_some() {
             return Ok(());
         }
+        if self.state.since_ns == 0 {
+            self.state.since_ns = now; // nothing was entered yet
+        }
         let counts = Counts::read(path)?;
         let mut second = counts.since(&self.before);
         // Of those that no packet has shown too.

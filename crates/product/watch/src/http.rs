@@ -104,22 +104,26 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether it may be served there, and to whom.
+    ///
+    /// # Errors
+    /// [`Error::TokenNeeded`], [`Error::TokenShort`], [`Error::TokenOdd`].
+    pub fn fits(address: SocketAddr, token: Option<&[u8]>) -> Result<(), Error> {
+        match token {
+            None if !address.ip().to_canonical().is_loopback() => Err(Error::TokenNeeded(address)),
+            Some(token) if token.len() < TOKEN_BYTES_MIN => Err(Error::TokenShort(token.len())),
+            Some(token) if !token.iter().all(u8::is_ascii_graphic) => Err(Error::TokenOdd),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes the address. If somebody has it, [`Self::must_be_bound`] says so, and
     /// [`Self::serve`] waits until it is free: a daemon that is replaced lets it go when it ends.
     ///
     /// # Errors
     /// [`Error`].
     pub fn bind(address: SocketAddr, token: Option<Vec<u8>>) -> Result<Self, Error> {
-        match &token {
-            None if !address.ip().to_canonical().is_loopback() => {
-                return Err(Error::TokenNeeded(address));
-            }
-            Some(token) if token.len() < TOKEN_BYTES_MIN => {
-                return Err(Error::TokenShort(token.len()));
-            }
-            Some(token) if !token.iter().all(u8::is_ascii_graphic) => return Err(Error::TokenOdd),
-            _ => {}
-        }
+        Self::fits(address, token.as_deref())?;
         let listener = match TcpListener::bind(address) {
             Ok(listener) => Some(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,

@@ -236,3 +236,15 @@ fn every_option_that_is_shown_can_be_in_a_file() {
         assert!(names.contains(&name), "{name} is not among {names:?}");
     }
 }
+
+#[test]
+fn what_a_boost_would_refuse_is_refused() {
+    let at = |address: &str| {
+        let text = format!("dev = [\"d\"]\nredis = \"127.0.0.1:1\"\nmetrics = \"{address}\"\n");
+        let file = written(&text);
+        check(file.path()).map_err(|error| error.to_string())
+    };
+    assert!(at("127.0.0.1:9279").is_ok());
+    let why = at("0.0.0.0:9279").expect_err("others can reach it");
+    assert!(why.contains("--metrics-token-file"), "{why}");
+}
