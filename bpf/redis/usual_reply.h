@@ -5,7 +5,6 @@
 #pragma once
 #include "base/seam.h"
 #include "net/work.h"
-#include "cache/marks.h"
 #include "redis/effects.h"
 #include "redis/resp.h"
 #include "splice/handler.h"
@@ -106,12 +105,12 @@ INLINE const struct mark *reply_mark(const struct conn *conn)
 	return &conn->h.marks[conn->h.mark_tail & (MARKS_IN_FLIGHT - 1)];
 }
 
-/* Whether the ring holds one mark, of a key, and the next reply is its request's. */
+/* Whether the ring holds one mark or share, and the next reply is its request's. */
 INLINE bool reply_ends_mark(const struct conn *conn)
 {
 	const struct mark *m = reply_mark(conn);
 
-	return hold_used(conn) == 1 && !mark_is_share(m->set) && m->request == conn->replies + 1;
+	return hold_used(conn) == 1 && m->request == conn->replies + 1;
 }
 
 /* Such a reply of a connection that waits for nothing else, be it a password's or HELLO's, says nothing new of it. */
