@@ -337,7 +337,7 @@ fn damaged(contents: &Contents) -> Vec<String> {
     };
     let lost = contents.lost_entries_at.map(|at| {
         format!(
-            "lost: entries of the control log at byte {at}; a roll back, a snapshot or what is kept may be among them"
+            "lost: entries of the control log at byte {at}; a roll back, a snapshot, a batch or what is kept may be among them"
         )
     });
     contents.damaged.iter().map(line).chain(lost).collect()

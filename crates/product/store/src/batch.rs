@@ -71,6 +71,12 @@ impl BatchHead {
         self.lsn - u64::from(self.under_way)
     }
 
+    /// Whether these bytes may be one, whatever the place.
+    #[must_use]
+    pub(crate) fn is_like(bytes: &[u8]) -> bool {
+        bytes.len() >= BATCH_HEAD_BYTES && u32_at(bytes, 0) == MAGIC
+    }
+
     /// Its bytes, for this seat.
     #[must_use]
     pub fn encode(&self, seat: Seat) -> [u8; BATCH_HEAD_BYTES] {

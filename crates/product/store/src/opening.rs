@@ -24,20 +24,21 @@ use crate::entry::{Checkpoint, Entry, SegmentState, UsedFor};
 use crate::key::KeyHasher;
 use crate::layout::{ALIGN_BYTES, Layout, SUPERBLOCKS};
 use crate::log::Start;
+use crate::mending::Mending;
 use crate::mistake::{Mistake, Rules, Sound};
+pub use crate::open_error::OpenError;
 use crate::opened::Opened;
-use crate::record::Kind;
+use crate::record::{Kind, Record};
 use crate::replay::Replay;
 use crate::retention_clock::RetentionClock;
 use crate::salvage;
 use crate::scan::{FoundAt, Logged, Scan, Scanned};
 use crate::shard::{self, Shard};
 use crate::state::{CHECKPOINTS_KEPT, State};
-use crate::strays::Strays;
-use crate::superblock::{NoSuperblock, Superblock};
+use crate::strays::{Stops, Strays};
+use crate::superblock::Superblock;
 use crate::version::{Clock, Version};
 use crate::versions::Versions;
-use crate::view::Refused;
 use crate::watermark::Shared;
 
 /// What the driver shall do.
@@ -52,64 +53,6 @@ pub enum OpenIo {
     },
     /// Make everything durable that can be read.
     Flush,
-}
-
-/// Why a store does not open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// No superblock.
-    #[error(transparent)]
-    NoSuperblock(#[from] NoSuperblock),
-    /// The control log is damaged.
-    #[error(
-        "the control log is damaged at byte {0}, and was durable once: `erb node check --repair` says what opening it \
-         without that would cost"
-    )]
-    Control(u64),
-    /// A shard's log cannot be read.
-    #[error(
-        "shard {shard}: the log cannot be read at byte {address}: check the device; `erb node check --repair` says what \
-         opening it without that would cost"
-    )]
-    Log {
-        /// Whose.
-        shard: u16,
-        /// Byte of the store.
-        address: u64,
-    },
-    /// All checkpoints of a shard are damaged.
-    #[error(
-        "shard {shard}: both checkpoints are damaged, the newer one at byte {address}: check the device"
-    )]
-    Checkpoints {
-        /// Whose.
-        shard: u16,
-        /// Byte of the store.
-        address: u64,
-    },
-    /// A record says what cannot be.
-    #[error("shard {shard}: the record at byte {address} cannot be replayed: {refused}")]
-    Replay {
-        /// Whose.
-        shard: u16,
-        /// Byte of the store.
-        address: u64,
-        /// Why.
-        refused: Refused,
-    },
-    /// A version that was never given.
-    #[error(
-        "shard {0} has a version above the ceiling: parts of another store, or an older copy, lie in this one"
-    )]
-    AboveCeiling(u16),
-    /// The device cannot be flushed.
-    #[error(
-        "the device could not be flushed: what can be read now may be lost; restart the machine, then open it again"
-    )]
-    Flush,
-    /// It is not over.
-    #[error("recovery was not brought to its end")]
-    Unfinished,
 }
 
 /// What recovery has found of a shard, what the control log has to learn of it, and its newest version.
@@ -135,6 +78,8 @@ struct ShardOpening<R> {
 enum Step<R> {
     Superblocks(Vec<Option<Vec<u8>>>),
     Control(Scan<R>),
+    /// Entries of the control log are rotten: what the area before says.
+    Earlier(Scan<R>),
     Strays(Strays),
     Shard(Box<ShardOpening<R>>),
     Flush,
@@ -150,6 +95,10 @@ struct Found {
     is_impossible: bool,
     /// Where entries were durable once and are damaged.
     rotten_at: Option<u64>,
+    /// What a repair goes on with then.
+    mending: Mending,
+    /// What it has found of logs.
+    stops: Stops,
 }
 
 impl Found {
@@ -158,11 +107,23 @@ impl Found {
             self.rotten_at = self.rotten_at.or(Some(at.address));
             return;
         };
-        let is_entry = record.head.kind == Kind::Control;
-        let entry = Entry::decode(record.value).filter(|_| is_entry);
-        let applied = entry.map(|entry| self.state.apply(&entry));
+        let entry = entry_of(record);
+        let applied = entry.as_ref().map(|entry| self.state.apply(entry));
         self.is_impossible |= applied != Some(Ok(()));
+        self.mending.present.extend(entry);
     }
+
+    fn take_earlier(&mut self, at: FoundAt, found: salvage::Found<'_>) {
+        if let salvage::Found::Record(record) = found {
+            let entry = entry_of(record).map(|entry| (at.lsn, entry));
+            self.mending.earlier.extend(entry);
+        }
+    }
+}
+
+fn entry_of(record: &Record<'_>) -> Option<Entry> {
+    let is_entry = record.head.kind == Kind::Control;
+    Entry::decode(record.value).filter(|_| is_entry)
 }
 
 /// A recovery under way.
@@ -215,7 +176,7 @@ impl<R: Rules + Copy> Opening<R> {
                     bytes: ALIGN_BYTES as usize,
                 }),
                 Step::Superblocks(_) => None,
-                Step::Control(scan) => scan.read().map(|read| OpenIo::Read {
+                Step::Control(scan) | Step::Earlier(scan) => scan.read().map(|read| OpenIo::Read {
                     address: read.address,
                     bytes: read.bytes as usize,
                 }),
@@ -250,6 +211,11 @@ impl<R: Rules + Copy> Opening<R> {
                     scan.take(result, |at, found| known.take_entry(at, found));
                 }
             }
+            Step::Earlier(scan) => {
+                if let Some(known) = &mut self.found {
+                    scan.take(result, |at, found| known.take_earlier(at, found));
+                }
+            }
             Step::Strays(strays) => strays.done(result),
             Step::Shard(shard) => shard.done(result),
             Step::Flush if result.is_none() => return Err(OpenError::Flush),
@@ -277,6 +243,8 @@ impl<R: Rules + Copy> Opening<R> {
                     state: State::new(&block.layout, block.settings),
                     is_impossible: false,
                     rotten_at: None,
+                    mending: Mending::default(),
+                    stops: Stops::default(),
                 });
                 self.step = match area_start(&block) {
                     Some(start) => {
@@ -285,29 +253,34 @@ impl<R: Rules + Copy> Opening<R> {
                         let scan = scan.repairing(self.is_repairing);
                         Step::Control(scan)
                     }
-                    None => self.next_shard(),
+                    None => self.next_shard()?,
                 };
             }
             Step::Control(scan) => {
                 self.check_control(&scan.finish())?;
-                let found = self.found.as_ref();
-                let lacks = found.filter(|found| found.rotten_at.is_some());
-                let strays = lacks.map(|found| {
-                    Strays::new(&found.state, &found.block.layout, found.block.store_id)
-                });
-                self.step = strays.map_or_else(|| self.next_shard(), Step::Strays);
+                self.step = match self.earlier() {
+                    Some(scan) => Step::Earlier(scan),
+                    None => self.next_shard()?,
+                };
+            }
+            Step::Earlier(scan) => {
+                let found = self.found.as_mut().ok_or(OpenError::Unfinished)?;
+                let (block, mending) = (found.block, std::mem::take(&mut found.mending));
+                let state = State::new(&block.layout, block.settings);
+                found.state = mending.finish(state, scan.durable_lsn);
+                self.step = Step::Strays(Strays::new(&found.state, &block.layout, block.store_id));
             }
             Step::Strays(strays) => {
                 if let Some(found) = &mut self.found {
-                    strays.finish(&mut found.state);
+                    found.stops = strays.finish(&mut found.state, &found.block.layout)?;
                 }
-                self.step = self.next_shard();
+                self.step = self.next_shard()?;
             }
             Step::Shard(mut shard) => {
                 let found = self.found.as_ref().ok_or(OpenError::Unfinished)?;
                 if let Some(recovered) = shard.finish(found, self.rules)? {
                     self.recovered.push(recovered);
-                    self.step = self.next_shard();
+                    self.step = self.next_shard()?;
                 } else {
                     // The scan begins behind the checkpoint that was read, or an older one is tried.
                     self.step =
@@ -326,20 +299,35 @@ impl<R: Rules + Copy> Opening<R> {
         if let Some(address) = scanned.damaged_at.or(rotten_at) {
             return Err(OpenError::Control(address));
         }
-        if scanned.lsn <= found.block.area_batches || found.is_impossible {
+        // What is impossible without what is lost, a repair leaves out.
+        let is_impossible = found.is_impossible && found.rotten_at.is_none();
+        if scanned.lsn <= found.block.area_batches || is_impossible {
             return Err(OpenError::Control(area));
         }
         Ok(())
     }
 
-    fn next_shard(&self) -> Step<R> {
+    /// The area before the present one, if that lacks entries.
+    fn earlier(&self) -> Option<Scan<R>> {
+        let found = self.found.as_ref();
+        let block = &found.filter(|found| found.rotten_at.is_some())?.block;
+        let start = Start {
+            incarnation: 0,
+            ..area_start(block)?
+        };
+        let segment = block.layout.area(block.area - 1);
+        let logged = Logged { segment, end: None };
+        Some(Scan::new(start, vec![logged], 0, self.rules).repairing(true))
+    }
+
+    fn next_shard(&self) -> Result<Step<R>, OpenError> {
         let Some(found) = &self.found else {
-            return Step::Done;
+            return Ok(Step::Done);
         };
         let shard = self.recovered.len() as u16;
         if shard >= found.block.layout.shards {
             let is_flushed = !self.rules.makes(Mistake::NotFlushed);
-            return if is_flushed { Step::Flush } else { Step::Done };
+            return Ok(if is_flushed { Step::Flush } else { Step::Done });
         }
         let all = &found.state.checkpoints[usize::from(shard)];
         let mut candidates: Vec<Option<Checkpoint>> = Vec::new();
@@ -347,6 +335,12 @@ impl<R: Rules + Copy> Opening<R> {
             candidates.push(None);
         }
         candidates.extend(all.iter().copied().map(Some));
+        if candidates.is_empty() {
+            // Its log does not begin where it began, and what went before is named by nothing.
+            let first = found.state.log_segments(&found.block.layout, shard, 0);
+            let address = first.first().map_or(0, |it| it.segment.seat.address);
+            return Err(OpenError::Unordered { shard, address });
+        }
         let mut opening = ShardOpening {
             shard,
             candidates,
@@ -358,7 +352,7 @@ impl<R: Rules + Copy> Opening<R> {
             scan: None,
         };
         opening.begin(found, self.rules);
-        Step::Shard(Box::new(opening))
+        Ok(Step::Shard(Box::new(opening)))
     }
 
     /// The store. It answers nobody before its control log has begun.
@@ -378,12 +372,20 @@ impl<R: Rules + Copy> Opening<R> {
             state.settings().keep_deleted_us,
             state.samples.iter().copied(),
         );
-        let shared = Clock::behind(state.ceiling.max(newest));
+        let ceiling = state.ceiling.max(newest);
+        let shared = Clock::behind(ceiling);
         let shared = Arc::new(Shared::new(shared, block.layout.shards));
+        let is_above = ceiling > state.ceiling;
+        let (wall_us, run_us) = (state.wall_us, state.run_us);
         let mut log = ControlLog::new(block, found.order, state, self.rules);
         let is_recorded = !self.rules.makes(Mistake::EndsUnrecorded);
         let mut shards = Vec::new();
-        let mut entries = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
+        entries.extend(is_above.then_some(Entry::Time {
+            ceiling,
+            wall_us,
+            run_us,
+        }));
         let mut recovered = Vec::new();
         for (mut found, mut learnt, _) in self.recovered {
             entries.append(&mut learnt);
@@ -452,7 +454,10 @@ impl<R: Rules + Copy> ShardOpening<R> {
         let layout = &found.block.layout;
         let segments = found.state.log_segments(layout, self.shard, order);
         let durable_lsn = found.state.durable_lsns[usize::from(self.shard)];
+        let stops = segments.iter().map(|it| found.stops.of(&it.segment));
+        let stops = stops.collect();
         let scan = Scan::new(start, segments, durable_lsn, rules).repairing(self.is_repairing);
+        let scan = scan.stopping(stops);
         self.scan = Some((scan, Replay::new(slices, found.state.last_commit, rules)));
     }
 
@@ -531,7 +536,7 @@ impl<R: Rules + Copy> ShardOpening<R> {
         let commits = found.state.commits.iter();
         let owed = commits.filter(|(_, owing)| **owing & (1 << shard) != 0);
         let owed: Vec<Version> = owed.map(|(version, _)| *version).collect();
-        let newest = replay.finish(&mut self.versions, &owed);
+        let newest = replay.finish(&mut self.versions, &owed, found.rotten_at.is_some());
         let (newest, rot) = newest.map_err(|(address, refused)| OpenError::Replay {
             shard,
             address,

@@ -181,6 +181,7 @@ impl<R: Rules> Replay<R> {
     }
 
     /// All has come: the newest version, and what is damaged. `commits` has the batches that this shard is not known to be done with.
+    /// `lacks_commits`: others may have been lost, so what waits for one is told.
     ///
     /// # Errors
     /// The address of a record that cannot be, and why.
@@ -188,11 +189,18 @@ impl<R: Rules> Replay<R> {
         mut self,
         versions: &mut Versions<R>,
         commits: &[Version],
+        lacks_commits: bool,
     ) -> Result<(Version, Vec<Rot>), (u64, Refused)> {
         for version in commits {
             let parts = self.parts.remove(version).unwrap_or_default();
             if !self.rules.makes(Mistake::CommitsForgotten) {
                 self.apply(versions, parts, None);
+            }
+        }
+        if lacks_commits {
+            for part in std::mem::take(&mut self.parts).into_values().flatten() {
+                let (namespace, bytes) = (part.head.namespace, &part.key);
+                self.tell(part.address, Some(Key { namespace, bytes }), 0);
             }
         }
         versions.recovered();

@@ -16,7 +16,8 @@
 //! 5. Of the rest the first batch that is not valid is the end: a write that a crash has torn.
 //! 6. What cannot be read ends the scan: another time it may be readable. Who [repairs](Scan::repairing) takes it for
 //!    rot where it was durable, and tells of it where the log may have gone on.
-//! 7. A directory counts if the control log has its checksum. Else the segment's batches are read.
+//! 7. Who repairs may know with which number a later segment begins: nothing before it has that number or a higher one.
+//! 8. A directory counts if the control log has its checksum. Else the segment's batches are read.
 //!
 //! The store's id is random and shown to nobody, so no value can hold what looks like a batch of this log.
 
@@ -109,6 +110,8 @@ pub struct Scan<R = Sound> {
     /// The last place that could not be read.
     unreadable: Option<At>,
     is_repairing: bool,
+    /// By segment: batches from this number on are not in it. Those that are missing have none.
+    stops: Vec<u64>,
     damaged_at: Option<u64>,
     pub(crate) ends: Vec<(u32, LogEnd)>,
     pub(crate) rules: R,
@@ -136,6 +139,7 @@ impl<R: Rules> Scan<R> {
             patching: None,
             unreadable: None,
             is_repairing: false,
+            stops: Vec::new(),
             damaged_at: None,
             ends: Vec::new(),
             rules,
@@ -149,6 +153,16 @@ impl<R: Rules> Scan<R> {
             is_repairing,
             ..self
         }
+    }
+
+    /// The same, where each segment has batches below such a number alone.
+    #[must_use]
+    pub(crate) fn stopping(self, stops: Vec<u64>) -> Self {
+        Self { stops, ..self }
+    }
+
+    fn stop(&self) -> u64 {
+        self.stops.get(self.at.0).copied().unwrap_or(u64::MAX)
     }
 
     fn logged(&self) -> Option<Logged> {
@@ -375,7 +389,7 @@ impl<R: Rules> Scan<R> {
             }
         }
         self.is_following = false;
-        if self.next.lsn >= self.durable_lsn {
+        if self.next.lsn >= self.durable_lsn.min(self.stop()) {
             self.is_salvaging = false;
             return Some(BATCH_ALIGN_BYTES);
         }
@@ -458,7 +472,8 @@ impl<R: Rules> Scan<R> {
 
     /// Whether a batch was written by this log.
     pub(crate) fn is_of_this_log(&self, head: &BatchHead) -> bool {
-        head.shard == self.next.shard && head.store_id == self.next.store_id
+        let is_its = head.shard == self.next.shard && head.store_id == self.next.store_id;
+        is_its && head.lsn < self.stop()
     }
 
     fn is_next(&self, head: &BatchHead) -> bool {

@@ -2,92 +2,238 @@
 //! Segments of logs that a damaged control log does not name any more: a repair looks for them.
 //!
 //! Invariants:
-//! 1. A segment that counts for free and begins with a batch of its next use is a log's: the entry that gave it is lost.
-//!    It is put behind that log's others, in the order of batches.
-//! 2. What stays free gets a use more: whatever was written there by a use whose entry is lost counts no more.
+//! 1. A segment that begins with a batch of a later use than is known is a log's: the entry that gave it is lost.
+//! 2. Its place in that log follows from the number of its first batch: behind what begins with lower numbers, before
+//!    what begins with higher ones. Known segments and checkpoints keep their orders.
+//! 3. What has no such place is not passed over: then the store is not repaired.
+//! 4. A start that went on behind a torn end may be among what is lost. So a segment has no batch whose number a later
+//!    one begins with, or a higher one; and of two at one place the one counts that was written by the later start.
+//! 5. What stays free gets a use more: whatever was written there by a use whose entry is lost counts no more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::batch::{BATCH_ALIGN_BYTES, BatchHead};
 use crate::entry::{Entry, SegmentState, UsedFor};
 use crate::layout::Layout;
+use crate::log::Segment;
+use crate::open_error::OpenError;
 use crate::record::Seat;
 use crate::state::State;
+
+/// Most uses of a segment whose entries may all be lost: an area has fewer.
+const USES_LOST_MAX: u32 = 4096;
+
+/// A known place of a log.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    shard: u16,
+    /// A batch that begins it, or lies in it.
+    lsn: u64,
+    order: u64,
+}
+
+/// What a segment of a log begins with.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    lsn: u64,
+    incarnation: u32,
+}
+
+impl First {
+    fn of(head: &BatchHead) -> Self {
+        let (lsn, incarnation) = (head.lsn, head.incarnation);
+        Self { lsn, incarnation }
+    }
+}
+
+/// From which number on segments have no batches.
+#[derive(Debug, Default)]
+pub(crate) struct Stops(BTreeMap<u32, u64>);
+
+impl Stops {
+    /// That of this one.
+    pub(crate) fn of(&self, segment: &Segment) -> u64 {
+        self.0.get(&segment.number).copied().unwrap_or(u64::MAX)
+    }
+}
+
+/// A segment that the control log does not name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Stray {
+    shard: u16,
+    /// Its first batch.
+    lsn: u64,
+    number: u32,
+    uses: u32,
+}
 
 /// A search under way.
 #[derive(Debug)]
 pub(crate) struct Strays {
     store_id: u64,
-    /// Numbers of free segments, and where they begin in their next use.
-    free: VecDeque<(u32, Seat)>,
-    /// First batch, shard and number.
-    found: Vec<(u64, u16, u32)>,
+    /// Segments that are to be looked at: number, begin, and what is known.
+    left: VecDeque<(u32, u64, SegmentState)>,
+    known: Vec<Known>,
+    found: Vec<Stray>,
+    /// By number of a segment that is a log's.
+    firsts: BTreeMap<u32, First>,
 }
 
 impl Strays {
     pub(crate) fn new(state: &State, layout: &Layout, store_id: u64) -> Self {
         let segments = (0..).zip(&state.segments);
-        let free = segments.filter(|(_, it)| it.used_for == UsedFor::Nothing);
-        let seat = |number, uses| Seat {
-            address: layout.segment_at(number),
-            uses,
-        };
-        let free = free.map(|(number, it)| (number, seat(number, it.uses + 1)));
+        let left = segments.map(|(number, it)| (number, layout.segment_at(number), *it));
+        let checkpoints = (0..).zip(&state.checkpoints);
+        let known = checkpoints.flat_map(|(shard, all)| {
+            all.iter().map(move |it| Known {
+                shard,
+                lsn: it.lsn,
+                order: it.order,
+            })
+        });
         Self {
             store_id,
-            free: free.collect(),
+            left: left.collect(),
+            known: known.collect(),
             found: Vec::new(),
+            firsts: BTreeMap::new(),
         }
     }
 
     /// The next read; none: all was looked at.
     pub(crate) fn read(&self) -> Option<(u64, usize)> {
-        let (_, seat) = self.free.front()?;
-        Some((seat.address, BATCH_ALIGN_BYTES))
+        let (_, address, _) = self.left.front()?;
+        Some((*address, BATCH_ALIGN_BYTES))
     }
 
     /// What it has brought; none: it cannot be read.
     pub(crate) fn done(&mut self, bytes: Option<&[u8]>) {
-        let Some((number, seat)) = self.free.pop_front() else {
+        let Some((number, address, known)) = self.left.pop_front() else {
             return;
         };
-        let head = bytes.and_then(|bytes| BatchHead::decode(bytes, seat).ok());
-        let head = head.map(|(head, _)| head);
-        let head = head.filter(|head| head.store_id == self.store_id);
-        self.found
-            .extend(head.map(|head| (head.lsn, head.shard, number)));
+        let bytes = bytes.unwrap_or_default();
+        let begins = |uses| {
+            let head = BatchHead::decode(bytes, Seat { address, uses }).ok();
+            let head = head.map(|(head, _)| head);
+            head.filter(|head| head.store_id == self.store_id)
+        };
+        let is_batch = BatchHead::is_like(bytes);
+        let mut later = (known.uses + 1..=known.uses.saturating_add(USES_LOST_MAX))
+            .filter(|_| is_batch)
+            .filter_map(|uses| begins(uses).map(|head| (uses, head)));
+        if let Some((uses, head)) = later.next() {
+            let (shard, lsn) = (head.shard, head.lsn);
+            self.firsts.insert(number, First::of(&head));
+            self.found.push(Stray {
+                shard,
+                lsn,
+                number,
+                uses,
+            });
+        } else if let UsedFor::Log { shard, order, end } = known.used_for {
+            let first = begins(known.uses).filter(|head| head.shard == shard);
+            self.firsts
+                .extend(first.iter().map(|head| (number, First::of(head))));
+            let within = end.map(|end| end.lsn.saturating_sub(1));
+            let lsn = first.map(|head| head.lsn).or(within);
+            let known = lsn.map(|lsn| Known { shard, lsn, order });
+            self.known.extend(known);
+        }
     }
 
     /// Segments become those of their logs again.
-    pub(crate) fn finish(mut self, state: &mut State) {
+    ///
+    /// # Errors
+    /// One has no place there.
+    pub(crate) fn finish(mut self, state: &mut State, layout: &Layout) -> Result<Stops, OpenError> {
         self.found.sort_unstable();
-        for (_, shard, number) in self.found {
-            let orders = state.segments.iter().filter_map(|it| match it.used_for {
-                UsedFor::Log {
-                    shard: whose,
-                    order,
-                    ..
-                } if whose == shard => Some(order + 1),
-                _ => None,
-            });
-            let order = orders.max().unwrap_or(0);
-            let used_for = UsedFor::Log {
-                shard,
-                order,
-                end: None,
-            };
-            // A shard that is not there has none.
-            let _ = state.apply(&use_again(state, number, used_for));
+        for stray in std::mem::take(&mut self.found) {
+            let (shard, number) = (stray.shard, stray.number);
+            let address = layout.segment_at(number);
+            let unordered = OpenError::Unordered { shard, address };
+            let order = self.order(&stray, state).ok_or(unordered)?;
+            let end = None;
+            let used_for = UsedFor::Log { shard, order, end };
+            let uses = stray.uses;
+            let entry = Entry::Segment(number, SegmentState { uses, used_for });
+            state.apply(&entry).map_err(|_| unordered)?;
+            let lsn = stray.lsn;
+            self.known.push(Known { shard, lsn, order });
         }
-        for number in 0..state.segments.len() as u32 {
-            if state.segments[number as usize].used_for == UsedFor::Nothing {
-                let _ = state.apply(&use_again(state, number, UsedFor::Nothing));
+        self.free_unwritten(state);
+        for (number, it) in (0..).zip(state.segments.clone()) {
+            if it.used_for == UsedFor::Nothing {
+                let _ = state.apply(&Entry::freed(number, it.uses + 1));
+            }
+        }
+        Ok(self.stops(state))
+    }
+
+    /// Segments of logs: shard, order, who has written what each begins with, and its number; in that order.
+    fn logs(&self, state: &State) -> Vec<(u16, u64, u32, u32)> {
+        let segments = (0..).zip(&state.segments);
+        let logs = segments.filter_map(|(number, it)| match it.used_for {
+            UsedFor::Log { shard, order, .. } => {
+                let first = self.firsts.get(&number);
+                let incarnation = first.map_or(0, |first| first.incarnation);
+                Some((shard, order, incarnation, number))
+            }
+            _ => None,
+        });
+        let mut logs: Vec<_> = logs.collect();
+        logs.sort_unstable();
+        logs
+    }
+
+    /// Of two at one place the later start's counts: it has found that the other had nothing.
+    fn free_unwritten(&self, state: &mut State) {
+        let logs = self.logs(state);
+        for (one, next) in logs.iter().zip(logs.iter().skip(1)) {
+            if (one.0, one.1) == (next.0, next.1) {
+                let number = one.3;
+                let uses = state.segments[number as usize].uses;
+                let _ = state.apply(&Entry::freed(number, uses));
             }
         }
     }
-}
 
-fn use_again(state: &State, number: u32, used_for: UsedFor) -> Entry {
-    let uses = state.segments[number as usize].uses + 1;
-    Entry::Segment(number, SegmentState { uses, used_for })
+    fn stops(&self, state: &State) -> Stops {
+        let mut stops = BTreeMap::new();
+        let mut behind = (u16::MAX, u64::MAX);
+        for (shard, _, _, number) in self.logs(state).into_iter().rev() {
+            let stop = if behind.0 == shard {
+                behind.1
+            } else {
+                u64::MAX
+            };
+            stops.insert(number, stop);
+            let first = self.firsts.get(&number).map_or(u64::MAX, |it| it.lsn);
+            behind = (shard, stop.min(first));
+        }
+        Stops(stops)
+    }
+
+    /// The place of a segment in its log; none: there is none between those of others.
+    fn order(&self, stray: &Stray, state: &State) -> Option<u64> {
+        let is_taken = |wanted: u64| {
+            let mut segments = (0..).zip(&state.segments);
+            segments.any(|(number, it)| match it.used_for {
+                UsedFor::Log { shard, order, .. } => {
+                    number != stray.number && shard == stray.shard && order == wanted
+                }
+                _ => false,
+            })
+        };
+        let known = || self.known.iter().filter(|it| it.shard == stray.shard);
+        if let Some(same) = known().find(|it| it.lsn == stray.lsn) {
+            return Some(same.order).filter(|order| !is_taken(*order));
+        }
+        let before = known().filter(|it| it.lsn < stray.lsn).map(|it| it.order);
+        let behind = known().filter(|it| it.lsn > stray.lsn).map(|it| it.order);
+        // Only a log that is whole has its first order.
+        let first = u64::from(stray.lsn > 1);
+        let from = before.max().map_or(first, |order| order + 1);
+        let to = behind.min().unwrap_or(u64::MAX);
+        (from..to).find(|order| !is_taken(*order))
+    }
 }

@@ -25,6 +25,7 @@ mod node;
 pub mod oracle;
 pub mod plan;
 mod play;
+pub mod repair;
 pub mod rot;
 pub mod steady;
 mod survivors;

@@ -50,7 +50,7 @@ enum Owner {
 }
 
 /// What was under way when the node stopped, and may not be what it will be until something is written there.
-type Hidden = Vec<(u64, usize)>;
+pub(crate) type Hidden = Vec<(u64, usize)>;
 
 /// A store that runs.
 pub(crate) struct Node {
@@ -68,11 +68,13 @@ pub(crate) struct Node {
     scrubbing: BTreeMap<u16, ShardRead>,
     wall: Wall,
     wall_us: u64,
-    monotonic_us: u64,
+    pub(crate) monotonic_us: u64,
     /// What each shard's cache of values has; 0: it has none.
     cache_bytes: usize,
+    /// What was under way at a crash may be unreadable in the next recovery and readable later.
+    pub(crate) hides: bool,
     faults: Faults,
-    rules: Broken,
+    pub(crate) rules: Broken,
 }
 
 fn layout(shards: u16, segments: u64) -> Layout {
@@ -145,6 +147,7 @@ impl Node {
             wall_us,
             monotonic_us,
             cache_bytes: 0,
+            hides: true,
             faults,
             rules,
         })
@@ -334,28 +337,30 @@ impl Node {
         (self.done, self.under_way.len(), self.collecting.len())
     }
 
-    /// The same without damage, and without a clock that goes back.
-    pub(crate) fn crash_sound(&mut self, mode: CrashMode) -> Result<(), String> {
+    /// Nothing that was under way ends any more.
+    pub(crate) fn halt(&mut self, mode: CrashMode) {
         self.under_way.clear();
         self.collecting.clear();
         self.scrubbing.clear();
         self.disk.crash(mode);
+    }
+
+    /// The same without damage, and without a clock that goes back.
+    pub(crate) fn crash_sound(&mut self, mode: CrashMode) -> Result<(), String> {
+        self.halt(mode);
         self.open_again(Hidden::new())
     }
 
     /// Process or machine stop, and the store is opened again. What is damaged by then is what can be lost.
     pub(crate) fn crash(&mut self, mode: CrashMode) -> Result<(), String> {
         let mut hidden = Hidden::new();
-        if self.random.u8(..4) == 0 {
+        if self.hides && self.random.u8(..4) == 0 {
             let unknown = self.under_way.values();
             hidden = unknown
                 .map(|(_, address, bytes)| (*address, *bytes))
                 .collect();
         }
-        self.under_way.clear();
-        self.collecting.clear();
-        self.scrubbing.clear();
-        self.disk.crash(mode);
+        self.halt(mode);
         self.rot();
         self.wall_us -= self.random.u64(..BACK_US);
         self.open_again(hidden)
@@ -410,7 +415,7 @@ impl Node {
     }
 
     fn open_again(&mut self, hidden: Hidden) -> Result<(), String> {
-        self.store = open(
+        let store = open(
             &mut self.random,
             &mut self.disk,
             hidden,
@@ -418,7 +423,13 @@ impl Node {
             self.faults,
             self.rules,
         )?;
-        self.wall = wall(&self.store, self.wall_us, self.monotonic_us)?;
+        self.go_on(store)
+    }
+
+    /// It was opened again.
+    pub(crate) fn go_on(&mut self, store: Opened<Broken>) -> Result<(), String> {
+        self.wall = wall(&store, self.wall_us, self.monotonic_us)?;
+        self.store = store;
         self.set_value_cache(self.cache_bytes);
         Ok(())
     }
@@ -479,7 +490,7 @@ fn open(
     let mut faults = faults;
     loop {
         disk.set_faults(faults);
-        match open_once(random, disk, &mut hidden, *monotonic_us, rules) {
+        match open_once(random, disk, &mut hidden, *monotonic_us, rules, false) {
             Ok(Some(store)) => {
                 disk.set_faults(Faults {
                     reads_fail: 0,
@@ -503,17 +514,21 @@ fn open(
 }
 
 /// None: it was cut off.
-fn open_once(
+pub(crate) fn open_once(
     random: &mut Rng,
     disk: &mut Disk,
     hidden: &mut Hidden,
     monotonic_us: u64,
     rules: Broken,
+    is_repairing: bool,
 ) -> Result<Option<Opened<Broken>>, String> {
     let mut opening = Opening::new(usize::MAX, rules);
+    if is_repairing {
+        opening = opening.repairing();
+    }
     let said = |error: erb_store::opening::OpenError| error.to_string();
     while let Some(io) = opening.io().map_err(said)? {
-        if random.u32(..CUT_OFF) == 0 {
+        if !is_repairing && random.u32(..CUT_OFF) == 0 {
             return Ok(None);
         }
         match io {
@@ -534,7 +549,8 @@ fn open_once(
     let mut store = opening.finish(monotonic_us).map_err(said)?;
     let mut under_way = BTreeMap::new();
     while !store.shared.is_open() {
-        if random.u32(..CUT_OFF) == 0 || store.control.failed().is_some() {
+        let is_cut_off = !is_repairing && random.u32(..CUT_OFF) == 0;
+        if is_cut_off || store.control.failed().is_some() {
             return Ok(None);
         }
         if let Some(write) = store.control.take_write() {

@@ -129,7 +129,7 @@ pub struct MetRot {
 
 impl Node {
     /// The node is told to stop. False: a write has failed.
-    fn stop(&mut self) -> Result<bool, String> {
+    pub(crate) fn stop(&mut self) -> Result<bool, String> {
         for _ in 0..PATIENCE {
             if self.has_failed() {
                 return Ok(false);
@@ -234,7 +234,7 @@ impl World {
     }
 
     /// What writes have made of each key. What a roll back makes follows from that.
-    fn versions(&mut self) -> Result<BTreeMap<Vec<u8>, Vec<u64>>, String> {
+    pub(crate) fn versions(&mut self) -> Result<BTreeMap<Vec<u8>, Vec<u64>>, String> {
         let names = (0..KEYS).map(name_of);
         names
             .map(|name| {
@@ -397,7 +397,7 @@ impl World {
     }
 
     /// What is read of a version is what was written; false: it is refused.
-    fn is_right(&mut self, name: &[u8], held: &Held) -> Result<bool, String> {
+    pub(crate) fn is_right(&mut self, name: &[u8], held: &Held) -> Result<bool, String> {
         let shard = self.node.shard(key_of(name));
         let Some(mut reading) = shard.begin_read(held) else {
             return Ok(true);
