@@ -34,7 +34,8 @@
 //! 2. What a reader gives has the sums that it was written with. A value that has not is told, and costs that record.
 //! 3. Behind a damaged record head nothing is read: where the next one begins is not known.
 //! 4. Only the end, with the right numbers and nothing behind it, makes a file whole.
-//! 5. A whole file names each key once: what comes of it does not depend on an order. See [`once`](crate::once).
+//! 5. What a store would refuse for its size is refused here, before any of the file counts.
+//! 6. A whole file names each key once: what comes of it does not depend on an order. See [`once`](crate::once).
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -93,7 +94,7 @@ pub enum Error {
     },
     /// No export does that either.
     #[error(
-        "the export has a key at byte {at} that is not of what its head says, by its {what}: it was put together by hand"
+        "the export has a key at byte {at} that no export has, by its {what}: it was put together by hand"
     )]
     Foreign {
         /// Where it begins.
@@ -350,9 +351,11 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// A key is of what the head says.
-    fn check(&self, key: &[u8], version: u64, at: u64) -> Result<(), Error> {
+    /// A key is one, and of what the head says.
+    fn check(&self, key: &[u8], value_bytes: usize, version: u64, at: u64) -> Result<(), Error> {
+        let is_storable = crate::fits(key, value_bytes);
         let what = match &self.head {
+            _ if !is_storable => "size, which no store takes",
             head if !key.starts_with(&head.prefix) => "prefix",
             head if version > head.moment => "version, which is younger than the moment",
             head if head.since.is_some_and(|since| version <= since) => {
@@ -387,7 +390,7 @@ impl<R: Read> Reader<R> {
         }
         let version = u64::from_le_bytes(take(&head, 8));
         if head[0] != END {
-            self.check(&key, version, begun)?;
+            self.check(&key, value_bytes, version, begun)?;
         }
         match head[0] {
             VALUE => {

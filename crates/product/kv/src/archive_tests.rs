@@ -13,7 +13,7 @@ fn head() -> Head {
 }
 
 fn entries() -> Vec<Entry> {
-    let sizes = [0, 1, 8192, TRANSFER_BYTES_MAX];
+    let sizes = [0, 1, 8192, TRANSFER_BYTES_MAX - KEY_BYTES_MAX];
     let entries = sizes.iter().zip(0_u8..).map(|(&bytes, number)| Entry {
         key: [&b"a\xff"[..], &vec![number; usize::from(number) * 340]].concat(),
         version: u64::from(number) + 1,
@@ -67,6 +67,37 @@ fn what_is_written_is_read() {
     assert_eq!(read(&bytes).expect("it is whole"), entries());
     let none = Writer::new(Vec::new(), &head()).and_then(Writer::end);
     assert_eq!(read(&none.expect("an end")).expect("it is whole"), []);
+}
+
+#[test]
+fn what_no_store_takes_is_none() {
+    let all_of = |key: &[u8], bytes: usize| {
+        let head = Head {
+            prefix: Vec::new(),
+            ..head()
+        };
+        let mut writer = Writer::new(Vec::new(), &head).expect("a head");
+        writer.value(b"good", 1, b"value").expect("a record");
+        writer.value(key, 1, &vec![7; bytes]).expect("a record");
+        read(&writer.end().expect("an end"))
+    };
+    let (longest, short) = ([b'k'; KEY_BYTES_MAX], [b'k'; 16]);
+    let beside = KEY_BYTES_MAX + 2;
+    for (key, bytes, is_one) in [
+        (&short[..], TRANSFER_BYTES_MAX, true),
+        (&longest, TRANSFER_BYTES_MAX - beside, true),
+        (&longest, TRANSFER_BYTES_MAX - beside + 1, false),
+        (&[], 1, false),
+    ] {
+        let read = all_of(key, bytes);
+        let is_refused = matches!(&read, Err(Error::Foreign { at: 105, .. }));
+        assert_eq!(
+            (read.is_ok(), is_refused),
+            (is_one, !is_one),
+            "{}",
+            key.len()
+        );
+    }
 }
 
 #[test]

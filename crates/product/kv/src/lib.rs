@@ -124,12 +124,18 @@ pub struct Identity {
 
 /// Whether a key can have such a value.
 fn check_put(key: &[u8], value: &[u8]) -> Result<()> {
-    named(key)?;
-    let is_long = key.len() > SHORT_KEY_BYTES_MAX;
-    if value.len() + if is_long { key.len() + 2 } else { 0 } > ROOM {
-        return Err(Error::Size);
+    if fits(key, value.len()) {
+        Ok(())
+    } else {
+        Err(Error::Size)
     }
-    Ok(())
+}
+
+/// Whether a store takes a key and a value of so many bytes.
+fn fits(key: &[u8], value_bytes: usize) -> bool {
+    let is_long = key.len() > SHORT_KEY_BYTES_MAX;
+    let beside = if is_long { key.len() + 2 } else { 0 };
+    (1..=KEY_BYTES_MAX).contains(&key.len()) && value_bytes + beside <= ROOM
 }
 
 /// What a get with a head has brought.

@@ -277,6 +277,11 @@ fn a_damaged_file_changes_nothing_unless_that_is_asked_for() {
         changed[at..at + bytes.len()].copy_from_slice(bytes);
         changed
     };
+    let with_key = |key: &[u8], bytes: usize| {
+        let mut keys = keys.clone();
+        keys.insert(key.to_vec(), vec![1; bytes]);
+        archive(&keys)
+    };
     let value_at = 64 + 20 * record + 32 + 8 + 500;
     let hostile = [
         (Vec::new(), "no export"),
@@ -289,6 +294,8 @@ fn a_damaged_file_changes_nothing_unless_that_is_asked_for() {
         (with(64 + 10 * record + 2, &[0xff; 2]), "damaged"),
         (with(value_at, &[0xaa]), "damaged"),
         ([&whole[..], b"more"].concat(), "behind its end"),
+        (with_key(b"", 1), "at byte 64"),
+        (with_key(&[b'k'; 1000], 1 << 20), "at byte 52064"),
     ];
     let path = folder.path().join("hostile");
     for (bytes, why) in &hostile {
@@ -299,6 +306,8 @@ fn a_damaged_file_changes_nothing_unless_that_is_asked_for() {
             said.contains(why) && said.contains("nothing was imported"),
             "{said}"
         );
+        let dry = refused(&["kv", "import", &node.url, text(&path), "--dry-run"]);
+        assert_eq!((dry.0, dry.1), (code, said));
     }
     assert_eq!(said(&["kv", "ls", &node.url]), "", "nothing was imported");
 
