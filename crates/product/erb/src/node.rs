@@ -287,7 +287,13 @@ fn sentence(contents: &Contents) -> String {
 }
 
 fn check(args: &CheckArgs) -> Result<kv::Done, Error> {
-    let (contents, what) = match erb_node::check(&args.path) {
+    let bar = bar(args.json);
+    let checked = erb_node::check_all(&args.path, &mut |read, all| {
+        bar.set_length(all);
+        bar.set_position(read);
+    });
+    bar.finish_and_clear();
+    let (contents, what) = match checked {
         Ok(contents) => (contents, "it opens"),
         Err(Error::Open { .. }) if args.yes => {
             let contents = erb_node::repair(&args.path, args.clock_ok)?;

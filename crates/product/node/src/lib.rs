@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The storage node: [`erb_store`]'s engine over a file or block device, served by [`erb_nvme`]'s target.
 //!
-//! - [`format`] makes a store, [`grow`] makes it larger, [`check`] recovers one without writing, [`repair`] makes one
-//!   open that does not, [`Node`] serves one, [`stop`] ends a node.
+//! - [`format`] makes a store, [`grow`] makes it larger, [`check`] recovers one without writing, [`check_all`] reads all
+//!   of it too, [`repair`] makes one open that does not, [`Node`] serves one, [`stop`] ends a node.
 //! - [`HostsFile`] has the hosts that may connect over a network, with their secrets and roles.
 //!
 //! What does not stand yet: a thread for each shard.
@@ -60,6 +60,7 @@ pub use private::{read_secrets, write_private};
 pub use server::Note;
 
 use backend::Store;
+use buffer::Aligned;
 use engine::{Engine, Recovery};
 use file::StoreFile;
 use server::{Hosts, Server, SystemRandom};
@@ -117,7 +118,7 @@ pub struct Contents {
     pub roll_backs: u64,
     /// Moments that snapshots hold.
     pub snapshots: u64,
-    /// What recovery has found to be damaged among what was written last.
+    /// What recovery has found to be damaged among what was written last; [`check_all`]: and everywhere else.
     pub damaged: Vec<Rot>,
     /// A repair has left out entries of the control log, from this byte of the store on.
     pub lost_entries_at: Option<u64>,
@@ -161,6 +162,31 @@ pub fn check(path: &Path) -> Result<Contents> {
     let file = StoreFile::open(path)?;
     let store = engine::recover(&file, u64::MAX, 0, Recovery::Sound)?;
     Ok(contents(&store, begun.elapsed()))
+}
+
+/// The same, and reads all that its logs hold, as the scrub does. `tell` gets how many bytes were read, and of how many.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_all(path: &Path, tell: &mut dyn FnMut(u64, u64)) -> Result<Contents> {
+    let begun = Instant::now();
+    let file = StoreFile::open(path)?;
+    let mut store = engine::recover(&file, u64::MAX, 0, Recovery::Sound)?;
+    let mut contents = contents(&store, begun.elapsed());
+    let all = store.shards.iter().map(|shard| shard.scrubbed_bytes());
+    let (mut read_bytes, all) = (0, all.sum());
+    for shard in &mut store.shards {
+        while let Some(read) = shard.take_scrub_of_all() {
+            let bytes = file.read(read.address, read.bytes);
+            shard.scrub_done(bytes.as_ref().map(Aligned::slice));
+            read_bytes += read.bytes as u64;
+            tell(read_bytes.min(all), all);
+        }
+        let met = shard.met_by_start();
+        let found = shard.rotten().filter(|rot| !met.contains(rot)).cloned();
+        contents.damaged.extend(found);
+    }
+    Ok(contents)
 }
 
 /// What a store would have that is opened without what cannot be read of its logs. Nothing is written.

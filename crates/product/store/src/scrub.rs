@@ -116,6 +116,24 @@ impl<R: Rules + Copy> Shard<R> {
         if self.log.has_failed() || !self.shared.is_open() || self.is_ending {
             return None;
         }
+        self.next_scrub(run_us)
+    }
+
+    /// The next read of a scrub of everything, of a store that was opened to be looked at: nobody writes to it.
+    pub fn take_scrub_of_all(&mut self) -> Option<ShardRead> {
+        self.scrub.looked_us.get_or_insert(0);
+        self.next_scrub(PERIOD_US)
+    }
+
+    /// Bytes that such a scrub reads.
+    #[must_use]
+    pub fn scrubbed_bytes(&self) -> u64 {
+        let segments = self.collector.segments.values();
+        let scrubbed = segments.filter(|it| it.is_scrubbed());
+        scrubbed.map(|it| it.limit()).sum()
+    }
+
+    fn next_scrub(&mut self, run_us: u64) -> Option<ShardRead> {
         if self.scrub.under.is_none() {
             let number = self.due(run_us)?;
             self.scrub.under = Some(Under {

@@ -100,6 +100,28 @@ fn what_rots_among_what_was_written_last_is_told_and_never_taken_for_torn() {
     );
 }
 
+#[test]
+fn a_check_reads_every_value_also_behind_a_clean_stop() {
+    let folder = folder();
+    let path = formatted(&folder, "96M", "1");
+    let node = Node::start(&path);
+    let mut client = node.client();
+    for key in ["first", "second", "third"] {
+        let value = format!("the value of {key}");
+        client
+            .put(key.as_bytes(), value.as_bytes(), None)
+            .expect("put");
+    }
+    drop(client);
+    said(&["node", "stop", path.to_str().expect("text")]);
+    drop(node);
+    said(&["node", "check", path.to_str().expect("text")]);
+    damage(&path, find(&content(&path), b"the value of second"), b"T");
+    let said_of_it = told(&path);
+    assert!(said_of_it.contains("damaged: key second"), "{said_of_it}");
+    assert_eq!(said_of_it.lines().count(), 2, "{said_of_it}");
+}
+
 /// Batches of the control log behind its snapshot, oldest first.
 fn control_batches(content: &[u8]) -> Vec<u64> {
     let number = |at: usize, bytes: usize| {
