@@ -153,7 +153,7 @@ impl<R: Rules + Copy> Shard<R> {
             }
             None if !reading.is_repeated => return Came::Again(reading.again()),
             None => {
-                self.collector.damaged += 1;
+                self.refuse(reading.seat.address, key);
                 Came::Damaged
             }
         };
@@ -189,7 +189,7 @@ impl<R: Rules + Copy> Shard<R> {
             Some((head, _)) => CameHead::Head(head),
             None if !reading.is_repeated => return CameHead::Again(reading.again()),
             None => {
-                self.collector.damaged += 1;
+                self.refuse(reading.seat.address, key);
                 CameHead::Damaged
             }
         };
@@ -206,6 +206,13 @@ impl<R: Rules + Copy> Shard<R> {
         let value = record.get(begin..begin + head.value_bytes as usize);
         if let Some(value) = value.filter(|_| head.kind.has_value()) {
             self.cache.insert(reading.seat, Cached::of(&head, value));
+        }
+    }
+
+    /// Each place is counted among what is told, and reads of it that follow on their own.
+    fn refuse(&mut self, address: u64, key: Key<'_>) {
+        if !self.is_met_by_read(address, key) {
+            self.collector.damaged += 1;
         }
     }
 

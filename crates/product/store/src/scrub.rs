@@ -42,7 +42,7 @@ pub struct Scrubbed {
     pub segments: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Places that were found not to be right, also by the start, and those that are not told for their number.
+    /// Places that were found not to be right, also by the start and by reads, and those that are not told for their number.
     pub rotten: u64,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Scrub {
     scrubbed: Scrubbed,
     /// By segment, of this use of it.
     rotten: BTreeMap<(u32, u32), Vec<Rot>>,
-    /// What the start has found. It is told as long as the node runs, if it is needed or nobody knows.
+    /// What the start and reads have found. It is told as long as the node runs, if it is needed or nobody knows.
     met: Vec<Rot>,
 }
 
@@ -268,13 +268,30 @@ impl<R: Rules + Copy> Shard<R> {
         }
     }
 
+    /// A read was refused for this record. False: that was known, or there is too much of it.
+    pub(crate) fn is_met_by_read(&mut self, address: u64, key: Key<'_>) -> bool {
+        let is_known = self.rotten().any(|rot| rot.address == address);
+        if is_known || self.scrub.met.len() >= ROTTEN_MAX {
+            return false;
+        }
+        let key = Some((key.namespace, key.bytes.to_vec()));
+        let bytes = 0;
+        self.scrub.met.push(Rot {
+            address,
+            key,
+            bytes,
+        });
+        self.scrub.scrubbed.rotten += 1;
+        true
+    }
+
     /// What was scrubbed since the start.
     #[must_use]
     pub fn scrubbed(&self) -> Scrubbed {
         self.scrub.scrubbed
     }
 
-    /// What the start has found to be damaged.
+    /// What the start has found to be damaged, and reads since then.
     #[must_use]
     pub fn met_by_start(&self) -> &[Rot] {
         &self.scrub.met

@@ -120,6 +120,17 @@ fn a_check_reads_every_value_also_behind_a_clean_stop() {
     let said_of_it = told(&path);
     assert!(said_of_it.contains("damaged: key second"), "{said_of_it}");
     assert_eq!(said_of_it.lines().count(), 2, "{said_of_it}");
+
+    // A start reads its list of records alone. Who is refused the value has found it.
+    let node = Node::start(&path);
+    said(&["kv", "damaged", &node.url]);
+    for _ in 0..2 {
+        assert_eq!(refused(&["kv", "get", &node.url, "second"]).0, 26);
+        let output = run(&["kv", "damaged", &node.url]);
+        let listed = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(output.status.code(), Some(1), "{listed}");
+        assert_eq!(listed.matches("second").count(), 1, "{listed}");
+    }
 }
 
 /// Batches of the control log behind its snapshot, oldest first.
