@@ -372,9 +372,12 @@ fn odd_reply(
 /// A name of an odd reply, and what it leaves behind.
 type Odds = (String, (String, u64));
 
-/// What is asked, the replies, and what is odd about the last one. What most mistakes show in comes first: nothing
+/// What is asked, the replies, and what is odd about the last one.
+type OddCase = (Vec<u8>, &'static [&'static [u8]], &'static Odd);
+
+/// All cases. What most mistakes show in comes first: nothing
 /// odd at all. Oddness is tried of all replies to a read, and of the usual one to each of two writes.
-fn odd_cases() -> Vec<(Vec<u8>, &'static [&'static [u8]], &'static Odd)> {
+fn odd_cases() -> Vec<OddCase> {
     let missed = get(b"missed");
     let writes = writes();
     let asked = |write: &Vec<u8>| {
