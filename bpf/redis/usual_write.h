@@ -12,6 +12,7 @@
 #include "redis/requests.h"
 #include "redis/resp.h"
 #include "redis/scan_request.h"
+#include "redis/strings.h"
 #include "redis/through.h"
 #include "splice/handler.h"
 
@@ -21,22 +22,12 @@ INLINE u64 usual_head(u32 args, u32 len)
 	return 0x0a0d00240a0d002aULL | (u64)('1' + args) << 8 | (u64)('0' + len) << 40;
 }
 
-/* The name in lower case, with CRLF behind it. */
-INLINE u64 usual_name(const char *name, u32 len)
-{
-	u64 word = (u64)RESP_CRLF << len * 8;
-
-	for (u32 i = 0; i < len; i++)
-		word |= (u64)(u8)name[i] << i * 8;
-	return word;
-}
-
-/* Whether a word begins with that name, in any case; all of it are letters. */
+/* Whether a word begins with this lower-case name, in any case, and CRLF; all of it are letters. */
 INLINE bool usual_named(u64 word, const char *name, u32 len)
 {
 	u64 all = (1ULL << (len + 2) * 8) - 1, letters = 0x2020202020202020ULL >> (8 - len) * 8;
 
-	return ((word & all) | letters) == usual_name(name, len);
+	return ((word & all) | letters) == (name_word(name, len) | (u64)RESP_CRLF << len * 8);
 }
 
 /* The write that begins with these 16 bytes, or FAST_NONE. */
