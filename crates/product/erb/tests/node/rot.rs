@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use erb_kv::{Selector, Status};
+use erb_kv::{Client, Selector, Status};
 
 use super::{Node, folder, formatted, refused, run, said};
 
@@ -40,18 +40,22 @@ fn told(path: &Path) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-#[test]
-fn what_rots_among_what_was_written_last_is_told_and_never_taken_for_torn() {
-    let folder = folder();
-    let path = formatted(&folder, "96M", "1");
-    let node = Node::start(&path);
-    let mut client = node.client();
+fn put_three(client: &mut Client) {
     for key in ["first", "second", "third"] {
         let value = format!("the value of {key}");
         client
             .put(key.as_bytes(), value.as_bytes(), None)
             .expect("put");
     }
+}
+
+#[test]
+fn what_rots_among_what_was_written_last_is_told_and_never_taken_for_torn() {
+    let folder = folder();
+    let path = formatted(&folder, "96M", "1");
+    let node = Node::start(&path);
+    let mut client = node.client();
+    put_three(&mut client);
     client.put(b"second", b"a newer value", None).expect("put");
     drop(client);
     // Nobody writes behind it, so nothing but the mark of an idle store says that the last was durable.
@@ -106,12 +110,7 @@ fn a_check_reads_every_value_also_behind_a_clean_stop() {
     let path = formatted(&folder, "96M", "1");
     let node = Node::start(&path);
     let mut client = node.client();
-    for key in ["first", "second", "third"] {
-        let value = format!("the value of {key}");
-        client
-            .put(key.as_bytes(), value.as_bytes(), None)
-            .expect("put");
-    }
+    put_three(&mut client);
     drop(client);
     said(&["node", "stop", path.to_str().expect("text")]);
     drop(node);
