@@ -19,6 +19,13 @@ enum erb_stat {
 };
 #undef REASON
 
+#define LATENCY(NAME, name, text) LATENCY_##NAME,
+enum latency_path {
+#include "base/latency.def"
+	LATENCY_MAX
+};
+#undef LATENCY
+
 enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE_MAX };
 
 /* Flags of a connection; set under its lock, never cleared except FENCE_PROOF, OVERFLOW, AHEAD
@@ -33,6 +40,10 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 #define CONN_F_HANDLER	0x30 /* both: what the handler holds of a former owner of the entry */
 #define CONN_F_AHEAD	0x40 /* it has a buffer of erb_ahead: see ahead.h */
 #define CONN_F_RESET	0x80 /* egress saw RST leave */
+
+/* What the kernel sends, to line A. No bit field: the kernel takes no struct with one beside a lock. */
+#define SPOKE_SINCE 0x01 /* it sent something since an ACK last went up */
+#define SPOKE_TIMED 0x02 /* a reply of it is waited for: conn.timed_ns */
 
 /* What a connection that has shown no password may do. */
 enum door {
@@ -120,7 +131,9 @@ struct control {
 	__u32 cache_epoch;    /* entries of another epoch are absent */
 	__u32 pad2;
 	__u64 no_room_ns; /* when a connection last found no room in erb_conns; 0: never */
-	__u64 pad3[1];
+	/* written by the daemon; here, as one packet of SAMPLE_ONE_OF asks for them */
+	__u32 sampling; /* 1: what such a packet took is counted: splice/latency.h */
+	__u32 heat;	/* 1: and its key is reported: redis/heat.h */
 	/* a line of its own: each connection moves it. Places taken and given back, ever: place.h */
 	__u64 places_taken;
 	__u64 places_given;
@@ -244,7 +257,7 @@ struct conn {
 	__u8 state; /* enum erb_conn_state */
 	__u8 flags;
 	__u8 family; /* 4 or 6 */
-	__u8 spoke;  /* the kernel sent something since an ACK last went up */
+	__u8 spoke;  /* SPOKE_* */
 	__u64
 	    cookie; /* socket the entry belongs to; 0: being made; COOKIE_UNKNOWN: not known yet */
 	__u64 tcp_sock;	 /* where the kernel keeps that socket, 0 = not known; see sock_known() */
@@ -306,7 +319,12 @@ struct conn {
 	__u8 absorbing;		      /* a write of it was consumed, and has no LSN yet */
 	__u8 pad1[7];
 	__u64 waits_for; /* nothing of it goes up before this LSN is drained */
-	__u8 pad2[40];
+	__u8 pad2[16];
+	/* splice/latency.h */
+	__u64 held_ns;	/* when the first packet that is held was dropped; 0: none is */
+	__u64 timed_ns; /* when the request arrived that is waited for; valid with SPOKE_TIMED */
+	__u32 timed_request; /* its number */
+	__u32 pad3;
 };
 
 /* Bytes beyond a hole: see ahead.h. Client space; byte s is at s % AHEAD_BYTES. */
@@ -342,6 +360,14 @@ struct miss {
 	__u8 type; /* enum slot_type: what was asked for */
 	__u8 pad[3];
 	__u8 key[KEY_BYTES_MAX] __attribute__((aligned(8))); /* copied by words */
+};
+
+/* How long requests took, by their way, of the packets that were sampled on one CPU. Bucket 0 is below
+ * 2^LATENCY_LEAST_LOG2 ns. Behind it each doubling has LATENCY_STEPS of one size, up to the last
+ * bucket: 2^LATENCY_MOST_LOG2 ns and more. */
+struct latency {
+	__u64 sum_ns[LATENCY_MAX];
+	__u64 counts[LATENCY_MAX][LATENCY_BUCKETS];
 };
 
 /* Fill and invalidation batches: the daemon writes, a program answers in place.

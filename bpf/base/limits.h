@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 20 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 21 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -28,7 +28,12 @@
 #define REPLY_BYTES_MAX	    1460 /* one Ethernet MTU less the smallest IPv4 and TCP headers */
 #define VALUE_BYTES_MAX	    (REPLY_BYTES_MAX - 9) /* less its framing "$1234\r\n" and "\r\n" */
 #define LEASE_MS	    100 /* bound on stale answers after changes that no packet shows */
-#define EXPIRY_GUARD_MS	    5	/* an entry stops being answered this long before Redis's expiry */
+#define SAMPLE_ONE_OF	    61 /* packets for each that is timed; a prime: no turn of packets hides any */
+#define LATENCY_LEAST_LOG2  6  /* nothing takes less than 64 ns */
+#define LATENCY_MOST_LOG2   36 /* whatever takes more than 68 s is alike */
+#define LATENCY_STEPS_LOG2  2  /* four buckets for each doubling: errors of an eighth */
+#define LATENCY_BUCKETS	    (((LATENCY_MOST_LOG2 - LATENCY_LEAST_LOG2) << LATENCY_STEPS_LOG2) + 2)
+#define EXPIRY_GUARD_MS	    5 /* an entry stops being answered this long before Redis's expiry */
 #define UNSEEN_NS	    1000000000ULL  /* longest time of a packet between device and TCP */
 #define UNSEEN_CALM_NS	    10000000000ULL /* the table must have had room for so long: L3 */
 #define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */

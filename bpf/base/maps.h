@@ -135,6 +135,15 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_stats SEC(".maps");
 
+/* 0 -> how long sampled packets took, per CPU; who sends or drops them writes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct latency);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_latency SEC(".maps");
+
 /* key hash -> what is known of its use (enum interest); the daemon lets it fade. Lost updates are
  * harmless. */
 struct interests {
@@ -155,6 +164,13 @@ struct {
 	__uint(max_entries, 1 << 20);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_misses SEC(".maps");
+
+/* Keys of sampled packets as struct miss records, while control.heat, no wake-up. Full: not counted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_heat SEC(".maps");
 
 /* Empty records that only wake the daemon: a share of the fence waits to be settled. Full: it is
  * awake, or finds out with its next tick. */

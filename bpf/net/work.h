@@ -15,6 +15,10 @@ struct work {
 	struct pkt p;
 	struct sock_view view;
 	u64 now; /* ns, CLOCK_MONOTONIC */
+	/* splice/latency.h */
+	u64 arrived_ns;	 /* of a sampled packet, exact */
+	u64 held_ns;	 /* since when what goes up now was held; 0: it was not */
+	u32 sample_left; /* packets until the next sample; SAMPLE_ONE_OF: the one at hand is it */
 	/* fast answer */
 	u32 pos;
 	u32 loaded; /* bytes of payload copied so far */

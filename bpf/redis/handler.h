@@ -7,6 +7,7 @@
 #include "net/work.h"
 #include "redis/effects.h"
 #include "redis/get.h"
+#include "redis/heat.h"
 #include "redis/modes.h"
 #include "redis/strings.h"
 #include "redis/usual.h"

@@ -47,7 +47,7 @@ INLINE bool ack_droppable(const struct conn *conn, const struct sock_view *v, co
 
 	return conn->state == CONN_FAST && !(conn->flags & CONN_F_CLOSING) && !p->odd &&
 	       p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&
-	       ack_is_known(conn, v, p) && !conn->spoke &&
+	       ack_is_known(conn, v, p) && !(conn->spoke & SPOKE_SINCE) &&
 	       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;
 }
 

@@ -9,6 +9,7 @@
 #include "net/sock.h"
 #include "net/work.h"
 #include "splice/handler.h"
+#include "splice/latency.h"
 #include "splice/place.h"
 #include "splice/splice.h"
 
@@ -103,25 +104,31 @@ INLINE enum verdict pass_up_as_ack(ctx_t *ctx, struct work *w, bool partial)
 INLINE enum verdict answer_send(ctx_t *ctx, struct work *w)
 {
 	bool with_ts = w->p.ts_off != 0;
+	enum verdict v;
 
 	handler_answered(w);
 #if TIER_XDP
 	count(STAT_FAST_PACKET);
-	return tier_send(ctx, w, segment_make(w, with_ts, false)) == XDP_TX ? V_SENT : V_DROP;
+	v = tier_send(ctx, w, segment_make(w, with_ts, false)) == XDP_TX ? V_SENT : V_DROP;
 #else
 	bool partial = tier_csum_partial(ctx);
 
 	count(STAT_FAST_PACKET_TC);
 	tier_clone(ctx, w, segment_build(with_ts, partial), ctx->ifindex);
+	if (sampled(w))
+		latency_hit(w);
 	return pass_up_as_ack(ctx, w, partial);
 #endif
+	if (sampled(w))
+		latency_hit(w);
+	return v;
 }
 
 /* The packet, or what is left of it, goes up with its acknowledgement. Lock held. */
 INLINE void ack_goes_up(struct conn *conn, const struct work *w)
 {
 	conn->ack_up_ns = w->now;
-	conn->spoke = 0;
+	conn->spoke &= ~SPOKE_SINCE;
 }
 
 /* Answers the packet, or V_REFUSED: it goes up, unchanged so far. Behind ingress_unacceptable(),

@@ -65,6 +65,7 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 	conn->flight_max = REPLAY_BYTES;
 	conn->recover = s->edge;
 	conn->dup_acks = conn->tries = conn->spoke = 0;
+	conn->held_ns = 0;
 	conn->mss_limit = 0;
 	conn->egress_max = conn->scan_next = s->write_seq;
 	conn->last_tsval = 0;

@@ -21,6 +21,7 @@
 #include "net/packet.h"
 #include "net/sock.h"
 #include "splice/handler.h"
+#include "splice/latency.h"
 #include "splice/out_work.h"
 
 #define HEAD_PLAIN  66 /* Ethernet 14 + IPv4 20 + TCP with timestamps 32 */
@@ -57,6 +58,7 @@ INLINE void egress_count_replies(struct conn *conn, struct out_work *ow)
 		return;
 	}
 	conn->replies += ow->replies;
+	ow->timed_ns = latency_replied(conn);
 	handler_replied(conn, ow);
 }
 
@@ -80,7 +82,7 @@ INLINE void egress_record(struct conn *conn, struct out_work *ow, bool scanned)
 	ow->out_delta = conn->out_delta;
 	if (ow->nobodys)
 		return;
-	conn->spoke = 1;
+	conn->spoke |= SPOKE_SINCE;
 	if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {
 		ow->drop = 1; /* T4: the client has these bytes, or their place is taken */
 		return;
@@ -262,7 +264,7 @@ INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct contro
 	if (!egress_owner(ctx, ow, conn, cookie))
 		return TCX_NEXT;
 	cookie = conn->cookie;
-	ow->drop = ow->became = 0;
+	ow->drop = ow->became = ow->timed_ns = 0;
 	handler_down_begin(ow, c);
 	scanned = egress_scan(ctx, ow, conn);
 	lock_take(&conn->lock);
@@ -273,6 +275,7 @@ INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct contro
 	if (!ours)
 		return TCX_NEXT;
 	handler_down_done(ow, c);
+	latency_down(ow->timed_ns);
 	if (ow->became)
 		count(ow->became);
 	if (ow->drop) {

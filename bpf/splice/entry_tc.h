@@ -12,6 +12,7 @@
 #include "splice/icmp.h"
 #include "splice/ingress.h"
 #include "splice/lane_down.h"
+#include "splice/latency.h"
 #include "splice/order.h"
 #include "splice/table.h"
 
@@ -29,6 +30,7 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 	w = work_get();
 	if (!c || !w)
 		return TCX_NEXT;
+	sample_begin(w, c);
 	if (ctx->mark == SKB_MARK_FEED) {
 		count(STAT_UP_FEED);
 		return TCX_NEXT;

@@ -95,6 +95,10 @@ INLINE void handler_usual_take(struct work *w, const struct control *c);
 INLINE u32 handler_answer_still(const struct conn *conn, const struct work *w);
 /* The answer was committed: counted. */
 INLINE void handler_answered(struct work *w);
+/* The packet at hand is a sample (splice/latency.h): before anything of it is read, and once it was answered or
+ * has gone up. */
+INLINE void handler_sample_begin(struct work *w);
+INLINE void handler_sample_end(struct work *w);
 
 /* What a new connection will be judged by is read; not under a lock. */
 INLINE void handler_judge(struct work *w, const struct control *c);

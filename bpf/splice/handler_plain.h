@@ -54,6 +54,14 @@ INLINE void handler_answered(struct work *w)
 {
 }
 
+INLINE void handler_sample_begin(struct work *w)
+{
+}
+
+INLINE void handler_sample_end(struct work *w)
+{
+}
+
 INLINE void handler_judge(struct work *w, const struct control *c)
 {
 }

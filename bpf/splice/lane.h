@@ -19,6 +19,7 @@
 #include "splice/answer.h"
 #include "splice/handler.h"
 #include "splice/ingress.h"
+#include "splice/latency.h"
 #include "splice/order.h"
 #include "splice/place.h"
 #include "splice/splice.h"
@@ -309,6 +310,8 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 		handler_usual_done(w, c);
 	count(w->refusal);
 	count(STAT_UP_TRANSLATED);
+	if (sampled(w))
+		latency_up();
 	return w->translate ? lane_translate(ctx, w, six, bare) : XDP_PASS;
 }
 
@@ -356,6 +359,7 @@ __noinline int lane(ctx_t *ctx)
 {
 	struct control *c = control_get();
 	struct work *w = work_get();
+	int action = LANE_LEFT;
 	u8 *at, *end;
 	u16 type;
 
@@ -363,10 +367,17 @@ __noinline int lane(ctx_t *ctx)
 	opaque(ctx);
 	at = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
-	if (!LANE || !c || !w || at + ETH_BYTES > end)
+	if (!c || !w)
+		return LANE_LEFT;
+	sample_begin(w, c);
+	if (!LANE || at + ETH_BYTES > end)
 		return LANE_LEFT;
 	type = *(u16 *)(at + 12);
 	if (type == bpf_htons(ETH_P_IP))
-		return lane_of(ctx, w, c, false);
-	return type == bpf_htons(ETH_P_IPV6) ? lane_of(ctx, w, c, true) : LANE_LEFT;
+		action = lane_of(ctx, w, c, false);
+	else if (type == bpf_htons(ETH_P_IPV6))
+		action = lane_of(ctx, w, c, true);
+	if (action == XDP_TX && sampled(w))
+		latency_hit(w);
+	return action;
 }

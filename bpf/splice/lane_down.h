@@ -11,6 +11,7 @@
 #include "net/packet.h"
 #include "splice/egress.h"
 #include "splice/handler.h"
+#include "splice/latency.h"
 #include "splice/out_work.h"
 
 #define LANE_DOWN      1  /* 0: all packets go the general way */
@@ -33,6 +34,7 @@ struct down {
 	u32 out_delta;
 	u32 new_tsval;
 	u32 new_tsecr;
+	u64 timed_ns; /* as in out_work */
 };
 
 /* Reads IP's header at ip; len: what must follow it. The ports stand behind it: returns false as well where
@@ -85,7 +87,7 @@ INLINE bool down_next(const struct conn *conn, const struct down *d, bool ends)
 /* egress_record() of such a packet. Lock held. */
 INLINE void down_record(struct conn *conn, struct down *d, const u8 *head)
 {
-	conn->spoke = 1;
+	conn->spoke |= SPOKE_SINCE;
 	conn->egress_max = seq_max(conn->egress_max, d->seq + d->len);
 	egress_way(conn, head, true);
 	d->new_tsval = d->tsval;
@@ -93,6 +95,7 @@ INLINE void down_record(struct conn *conn, struct down *d, const u8 *head)
 	egress_stamp(conn, &d->new_tsval, &d->new_tsecr);
 	conn->scan_next = d->seq + d->len;
 	conn->replies++;
+	d->timed_ns = latency_replied(conn);
 	d->in_delta = conn->in_delta;
 	d->out_delta = conn->out_delta;
 }
@@ -145,6 +148,7 @@ INLINE int down_leave(struct __sk_buff *ctx, struct control *c, struct conn *con
 		return LANE_DOWN_LEFT;
 	if (ends)
 		handler_down_done(ow, c);
+	latency_down(d->timed_ns);
 	return down_rewrite(ctx, d, at + tcp_at, tcp_at);
 }
 

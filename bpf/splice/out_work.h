@@ -20,6 +20,7 @@ struct out_work {
 	u32 out_at;    /* enum stream_at behind them */
 	u32 scan_lost; /* they cannot be counted */
 	u32 drop;
+	u64 timed_ns; /* when the request arrived that the packet answers, if it was sampled; else 0 */
 	u32 became; /* enum erb_stat of a state change, 0 = none */
 	u32 pos;    /* offset in the payload */
 	struct chunk chunk;

@@ -9,6 +9,7 @@
 #include "splice/accept.h"
 #include "splice/answer.h"
 #include "splice/handler.h"
+#include "splice/latency.h"
 #include "splice/order.h"
 #include "splice/splice.h"
 
@@ -157,9 +158,12 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 		count(STAT_SCAN_LOST);
 	if (w->held) {
 		count(STAT_HELD);
+		latency_hold();
 		return V_DROP;
 	}
 	count(STAT_UP_TRANSLATED);
+	if (sampled(w))
+		latency_up();
 	return pass_up(ctx, w);
 }
 
@@ -190,6 +194,9 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 	c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;
 	lock_take(&conn->lock);
 	w->held = c && order_waits(c, conn, 0); /* Y2 */
+	w->held_ns = 0;
+	if (c && !w->held && conn->cookie == r->cookie)
+		latency_let_up(conn, w);
 	viewed = r->tp && sock_view_load(r, &w->view);
 	if (conn->cookie == r->cookie)
 		up_account(conn, w, viewed,
@@ -201,6 +208,7 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 		count(STAT_HELD_AGAIN);
 		return V_DROP;
 	}
+	latency_held(w);
 	count(w->p.payload_len ? STAT_UP_TRANSLATED : STAT_PURE_ACK_UP);
 	return pass_up(ctx, w);
 }

@@ -32,6 +32,7 @@ fn main() -> Result<()> {
     println!("cargo:rerun-if-changed=wrapper.h");
     generate_mirror(&bpf, &out.join("mirror.rs"))?;
     generate_reasons(&bpf.join(REASONS), &out.join("reasons.rs"))?;
+    generate_latencies(&bpf.join("base/latency.def"), &out.join("latencies.rs"))?;
     generate_commands(&bpf.join("redis/commands.def"), &out.join("commands.rs"))?;
     generate_fast(&bpf.join("redis/fast.def"), &out.join("fast.rs"))?;
     generate_usual(&bpf.join("redis/usual.def"), &out.join("usual.rs"))?;
@@ -126,6 +127,27 @@ fn generate_reasons(from: &Path, to: &Path) -> Result<()> {
             code,
             "Reason {{ name: {:?}, kind: Kind::{kind}, text: {:?} }},",
             row[0], row[2]
+        )?;
+    }
+    code.push_str("];\n");
+    fs::write(to, code).with_context(|| format!("could not write {}", to.display()))
+}
+
+fn generate_latencies(from: &Path, to: &Path) -> Result<()> {
+    let rows = definitions(from, "LATENCY")?;
+    let mut code = format!(
+        "/// All of them, in the order of `enum latency_path`.\npub const LATENCIES: [LatencyPath; {}] = [\n",
+        rows.len()
+    );
+    for row in &rows {
+        ensure!(
+            row.len() == 3,
+            "LATENCY needs two names and a text: {row:?}"
+        );
+        writeln!(
+            code,
+            "LatencyPath {{ name: {:?}, text: {:?} }},",
+            row[1], row[2]
         )?;
     }
     code.push_str("];\n");

@@ -122,6 +122,10 @@ fields! {
     gate_seen: u64, AtomicU64;
     /// Entries of another epoch are absent.
     cache_epoch: u32, AtomicU32;
+    /// 1: sampled packets are timed.
+    sampling, set_sampling: u32, AtomicU32;
+    /// 1: their keys are reported.
+    heat, set_heat: u32, AtomicU32;
     /// When a connection last found no room in the table, ns; 0: never.
     no_room_ns: u64, AtomicU64;
 }

@@ -6,6 +6,7 @@
 /// them. A number that lies in a map is declared in one of these.
 pub const SHARED: &[&str] = &[
     "base/abi.h",
+    "base/latency.def",
     "base/limits.h",
     "base/maps.h",
     "redis/abi.h",

@@ -2,7 +2,7 @@
 //! The Rust mirror of what the data path and user space share.
 //!
 //! Everything here is generated at build time from `bpf/base/abi.h`, `bpf/base/limits.h`, `bpf/redis/log.h`, `bpf/trace/trace.h`,
-//! `bpf/base/reasons.def`, `bpf/redis/commands.def`, `bpf/redis/fast.def` and `bpf/redis/usual.def`; the mirror's layout is checked by the compiler
+//! `bpf/base/reasons.def`, `bpf/base/latency.def`, `bpf/redis/commands.def`, `bpf/redis/fast.def` and `bpf/redis/usual.def`; the mirror's layout is checked by the compiler
 //! against what clang computed, and again by the loader against the maps' value sizes.
 
 #[allow(
@@ -24,6 +24,7 @@ mod buffers;
 mod calls;
 mod hash;
 mod key_hash;
+mod latencies;
 #[cfg(test)]
 mod layout;
 mod log;
@@ -36,6 +37,7 @@ pub use buffers::Buffers;
 pub use calls::{Again, ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
 use calls::{places_on, release_request};
 pub use hash::hash_value;
+pub use latencies::{LatencyPath, bucket_of, bucket_starts_ns};
 pub use log::{LogWriter, Logs, Written};
 pub use mirror::*;
 pub use plane::ControlPlane;
@@ -84,6 +86,7 @@ pub struct Reason {
 
 include!(concat!(env!("OUT_DIR"), "/layout.rs"));
 include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
+include!(concat!(env!("OUT_DIR"), "/latencies.rs"));
 
 mod commands;
 
@@ -147,8 +150,8 @@ const fn array_of<T>(name: &'static str) -> MapShape {
     }
 }
 
-/// Every map of `bpf/base/maps.h` but the ring buffer, which has no value size.
-pub const MAPS: [MapShape; 20] = [
+/// Every map of `bpf/base/maps.h` but the ring buffers, which have no value size.
+pub const MAPS: [MapShape; 21] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
@@ -175,6 +178,7 @@ pub const MAPS: [MapShape; 20] = [
         value_bytes: size_of::<erb_listener>(),
     },
     array_of::<u64>("erb_stats"),
+    array_of::<latency>("erb_latency"),
     array_of::<[u32; INTERESTS as usize]>("erb_interests"),
     array_of::<fill_io>("erb_fill_io"),
     array_of::<walk_io>("erb_walk_io"),

@@ -14,7 +14,7 @@ use crate::{
     Again, CommandKey, ConnView, FILL_BATCH, FILL_SELDOM, FILL_WANTED, FILL_WRITTEN, FillEntry,
     FillToken, INTEREST_CREDIT, INTEREST_DOUBT, INTEREST_MISSES, INTERESTS, KEY_BYTES_MAX,
     LISTENERS_MAX, Meaning, PLACE_LISTS, SweepReport, Touched, admit_io, conn, conn_key,
-    erb_listener, erb_stat, place_line, place_list, places_on, release_request, sweep_row,
+    erb_listener, erb_stat, latency, place_line, place_list, places_on, release_request, sweep_row,
 };
 
 /// Credit fades in every so many rounds: a key that is written each few seconds keeps some.
@@ -210,13 +210,28 @@ pub trait ControlPlane: ControlBlock {
     /// # Errors
     /// It cannot be read.
     fn stat(&self, stat: erb_stat) -> Result<u64, Self::Error> {
+        Ok(self.stat_by_cpu(stat)?.into_iter().sum())
+    }
+
+    /// One counter, by the CPU that counted.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn stat_by_cpu(&self, stat: erb_stat) -> Result<Vec<u64>, Self::Error> {
         let values = self.look_up(Table::Stats, &stat.to_ne_bytes())?;
         let values = values.unwrap_or_default();
         let words = values.chunks(size_of::<u64>()).map(<[u8]>::first_chunk);
-        Ok(words
-            .flatten()
-            .map(|bytes| u64::from_ne_bytes(*bytes))
-            .sum())
+        let words = words.flatten().map(|bytes| u64::from_ne_bytes(*bytes));
+        Ok(words.collect())
+    }
+
+    /// How long sampled packets took, over all CPUs.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn latency(&self) -> Result<latency, Self::Error> {
+        let values = self.look_up(Table::Latency, &0u32.to_ne_bytes())?;
+        Ok(latency::of_cpus(&values.unwrap_or_default()))
     }
 
     /// Whether payload of a connection has passed for which the table had no room.

@@ -83,16 +83,19 @@ pub enum Table {
     Listeners,
     /// Counters, one per CPU.
     Stats,
+    /// Histograms of latencies, one per CPU.
+    Latency,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Conns,
         Self::Unseen,
         Self::Commands,
         Self::Listeners,
         Self::Stats,
+        Self::Latency,
     ];
 
     /// The map's name.
@@ -104,6 +107,7 @@ impl Table {
             Self::Commands => "erb_commands",
             Self::Listeners => "erb_listeners",
             Self::Stats => "erb_stats",
+            Self::Latency => "erb_latency",
         }
     }
 }

@@ -24,6 +24,7 @@ pub struct Datapath {
     sets: MapHandle,
     large: MapHandle,
     misses: MapHandle,
+    heat: MapHandle,
     wakes: MapHandle,
 }
 
@@ -58,6 +59,7 @@ impl Datapath {
             sets: open_map(root, "erb_sets")?,
             large: open_map(root, "erb_large")?,
             misses: open_map(root, "erb_misses")?,
+            heat: open_map(root, "erb_heat")?,
             wakes: open_map(root, "erb_wakes")?,
         })
     }
@@ -141,7 +143,15 @@ impl Datapath {
     /// # Errors
     /// [`Error::Map`] if it cannot be mapped.
     pub fn miss_ring(&self) -> Result<MissRing> {
-        MissRing::new(&self.misses)
+        MissRing::new(&self.misses, "erb_misses")
+    }
+
+    /// The ring of sampled keys.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if it cannot be mapped.
+    pub fn heat_ring(&self) -> Result<MissRing> {
+        MissRing::new(&self.heat, "erb_heat")
     }
 
     /// The ring that says when the daemon is wanted.

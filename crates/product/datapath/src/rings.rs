@@ -10,7 +10,7 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::{Error, Result};
 
-/// The ring of misses, drained without wake-ups.
+/// The ring of misses, or that of sampled keys; drained without wake-ups.
 pub struct MissRing {
     ring: RingBuffer<'static>,
     keys: Rc<RefCell<Vec<Wanted>>>,
@@ -20,7 +20,7 @@ pub struct MissRing {
 const MISSES_PER_DRAIN: usize = 4096;
 
 impl MissRing {
-    pub(crate) fn new(map: &MapHandle) -> Result<Self> {
+    pub(crate) fn new(map: &MapHandle, name: &'static str) -> Result<Self> {
         let keys = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&keys);
         let mut builder = RingBufferBuilder::new();
@@ -29,10 +29,8 @@ impl MissRing {
                 sink.borrow_mut().extend(Wanted::of_miss(record));
                 0
             })
-            .map_err(|error| Error::map("erb_misses", error))?;
-        let ring = builder
-            .build()
-            .map_err(|error| Error::map("erb_misses", error))?;
+            .map_err(|error| Error::map(name, error))?;
+        let ring = builder.build().map_err(|error| Error::map(name, error))?;
         Ok(Self { ring, keys })
     }
 

@@ -49,6 +49,9 @@ __attribute__((used)) static void name_maps(void)
 	{
 		SIM_DEF(&erb_wakes, 0, 0);
 	}
+	{
+		SIM_DEF(&erb_heat, 0, 0);
+	}
 }
 
 static void mirror_fill(void *at, const struct sim_sock *s)

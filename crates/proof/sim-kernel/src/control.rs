@@ -36,6 +36,7 @@ impl Inner {
             Table::Commands => self.known.commands,
             Table::Listeners => self.known.listeners,
             Table::Stats => self.known.stats,
+            Table::Latency => self.known.latency,
         })
     }
 }

@@ -90,8 +90,18 @@ impl Datapath {
     /// Misses reported since the last call, at most so many.
     #[must_use]
     pub fn take_misses(&self, most: usize) -> Vec<erb_abi::Wanted> {
-        let Map::Ring(ring) = self.0.map(self.0.known.misses) else {
-            panic!("erb_misses is a ring buffer")
+        self.take_keys(self.0.known.misses, most)
+    }
+
+    /// Keys of sampled packets that were reported since the last call.
+    #[must_use]
+    pub fn take_heat(&self) -> Vec<erb_abi::Wanted> {
+        self.take_keys(self.0.known.heat, usize::MAX)
+    }
+
+    fn take_keys(&self, map: usize, most: usize) -> Vec<erb_abi::Wanted> {
+        let Map::Ring(ring) = self.0.map(map) else {
+            panic!("keys are reported in a ring buffer")
         };
         std::iter::from_fn(|| ring.take())
             .take(most)

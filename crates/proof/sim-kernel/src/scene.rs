@@ -33,6 +33,8 @@ const CLIENT_TSVAL: u32 = 1000;
 pub struct HandMade {
     /// The time, ns.
     pub now: Cell<u64>,
+    /// By how much it moves whenever it is read exactly.
+    pub step: Cell<u64>,
     /// Sockets, by the client's address.
     pub socks: RefCell<Vec<(SocketAddr, Sock)>>,
     /// What was sent, and by which device.
@@ -43,6 +45,7 @@ pub struct HandMade {
 
 impl Kernel for HandMade {
     fn now_ns(&self) -> u64 {
+        self.now.set(self.now.get() + self.step.get());
         self.now.get()
     }
     fn now_coarse_ns(&self) -> u64 {

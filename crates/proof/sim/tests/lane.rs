@@ -503,7 +503,7 @@ const DOWN_MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("down-unscanned", DOWN, "\tconn->scan_next = d->seq + d->len;\n", ""),
     ("down-end-forgotten", DOWN, "\tconn->egress_max = seq_max(conn->egress_max, d->seq + d->len);\n", ""),
     ("down-way-forgotten", DOWN, "\tegress_way(conn, head, true);\n", ""),
-    ("down-unspoken", DOWN, "\tconn->spoke = 1;\n", ""),
+    ("down-unspoken", DOWN, "\tconn->spoke |= SPOKE_SINCE;\n", ""),
     ("down-another-socket", DOWN, "return conn->cookie == d->cookie && ", "return "),
     ("down-another-device", DOWN, "conn->ifindex == d->ifindex &&", ""),
     ("down-again", DOWN, "conn->scan_next == d->seq &&", ""),

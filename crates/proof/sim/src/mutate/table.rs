@@ -51,7 +51,7 @@ mutations! {
         [("net/checksum.h", "csum_fold(pseudo + sum) == 0xffff;\n\t}\n", "csum_fold(pseudo + sum) != 1;\n\t}\n"),
          ("net/checksum.h", "return right || w->bare || tier_merged(ctx); /* GRO", "return w->bare || right || !w->bare; /* GRO")];
     "pure-acks-dropped", "pure ACKs are dropped only if they say nothing new", "bigvalues",
-        [("splice/ack.h", "p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&\n\t       ack_is_known(conn, v, p) && !conn->spoke &&\n\t       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;", "v->established && p->seq == conn->next;")];
+        [("splice/ack.h", "p->seq == conn->next && !p->sack_off && v->write_seq == v->snd_una &&\n\t       ack_is_known(conn, v, p) && !(conn->spoke & SPOKE_SINCE) &&\n\t       w->now - conn->ack_up_ns < PURE_ACK_UP_NS;", "v->established && p->seq == conn->next;")];
     "gap-scanned", "payload beyond next is never scanned", "reorder",
         [("splice/ingress.h", "u32 beyond = (conn->next - w->p.seq) >> 31;", "u32 beyond = 0;"),
          ("splice/ingress.h", "if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) {", "if (0) {"),
