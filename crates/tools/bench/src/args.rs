@@ -202,6 +202,10 @@ pub enum Server {
     Erb,
     /// The same with ERB's TC tier alone, as on a device without native XDP.
     ErbTc,
+    /// As erb, and watched: metrics read each second, the dashboard open, `erb top` on. Of `capacity` alone.
+    ErbWatched,
+    /// As erb, and no request is timed. Of `capacity` alone.
+    ErbUntimed,
     /// A bare XDP responder with one fixed reply: the machine's limit.
     Echo,
 }
@@ -213,13 +217,24 @@ impl Server {
             Server::Redis => "redis",
             Server::Erb => "erb",
             Server::ErbTc => "erb-tc",
+            Server::ErbWatched => "erb-watched",
+            Server::ErbUntimed => "erb-untimed",
             Server::Echo => "echo",
         }
     }
 
     /// Whether ERB is in front of Redis.
     pub fn boosted(self) -> bool {
-        matches!(self, Server::Erb | Server::ErbTc)
+        !matches!(self, Server::Redis | Server::Echo)
+    }
+
+    /// What a boost is told, beside the rest.
+    pub fn options(self) -> &'static [&'static str] {
+        match self {
+            Server::ErbWatched => &crate::watched::OPTIONS,
+            Server::ErbUntimed => &["--no-timing"],
+            _ => &[],
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct BoostRequest<'a> {
     pub tc_alone: bool,
     /// Cache size as on the command line, for example `1G`.
     pub cache_size: &'a str,
+    /// Options of `erb boost` beside those.
+    pub options: &'a [&'a str],
     /// An empty folder, removed by the bench after the detach.
     pub folder: &'a Path,
 }
@@ -58,19 +60,26 @@ impl Boosted {
     pub fn begin(erb: &Erb, wanted: &BoostRequest<'_>) -> Result<Self> {
         // The bench removes its folder itself; ERB's goes with the detach.
         let boost = erb.boost_in(wanted.netns, &wanted.folder.join("erb"));
-        boost.begin(&[
+        let redis = wanted.redis.to_string();
+        let words = [
             "--dev",
             wanted.device,
             "--redis",
-            &wanted.redis.to_string(),
+            &redis,
             "--cache-size",
             wanted.cache_size,
             "--tier",
             if wanted.tc_alone { "tc" } else { "xdp" },
-        ])?;
+        ];
+        boost.begin(&[&words, wanted.options].concat())?;
         boost.wait_until_serving()?;
         let pid = boost.status()?.pid;
         Ok(Self { boost, pid })
+    }
+
+    /// By which it is asked.
+    pub fn boost(&self) -> &Boost {
+        &self.boost
     }
 
     /// The daemon's process, whose time counts as the server's.

@@ -24,6 +24,7 @@ use crate::mirror::{BENCH_PORT_BASE, bench_totals};
 use crate::netns::{CLIENT_IP, Pair};
 use crate::redis_server::{PORT, RedisServer};
 use crate::report::Run;
+use crate::watched::Watchers;
 use crate::work::{Work, key};
 
 /// Caches and branch predictors settle well within this.
@@ -57,6 +58,7 @@ pub struct Plan {
 /// A server that can be run; everything is undone when it is dropped.
 pub struct Instance {
     plan: Plan,
+    watchers: Option<Watchers>,
     boosted: Option<Boosted>,
     generator: Generator,
     echo: Option<Echo>,
@@ -104,6 +106,7 @@ impl Instance {
         let generator = Generator::attach(&pair.client, &pair.client_dev, &workload)?;
         let run_dir = tempfile::Builder::new().prefix("erb-bench-").tempdir()?;
         let mut instance = Self {
+            watchers: None,
             boosted: None,
             generator,
             echo: None,
@@ -119,6 +122,7 @@ impl Instance {
         instance.attach_server(erb)?;
         instance.pin_receive_threads(args)?;
         instance.fill()?;
+        instance.watch_it(args)?;
         instance.open_connections(args.conns, interrupt)?;
         Ok(instance)
     }
@@ -143,6 +147,7 @@ impl Instance {
 
     /// One run: start all loops, warm up, measure, stop all loops.
     pub fn run(&mut self, time: Duration, interrupt: &Interrupt) -> Result<Run> {
+        let watched = self.watchers.as_ref().map_or(0, Watchers::answers);
         let hits = self.hits()?;
         let name = self.plan.work.op.name();
         let calls = self.redis.calls(name)?;
@@ -155,6 +160,10 @@ impl Instance {
         self.generator.pause()?;
         let stuck = self.wait_until_parked(interrupt)?;
         self.generator.acknowledge()?;
+        if let Some(watchers) = &self.watchers {
+            let now = watchers.answers();
+            ensure!(now > watched, "nobody has watched");
+        }
         let all = (self.generator.totals()?.replies - replies).max(1) as f64;
         let calls = self.redis.calls(name)? - calls;
         let mut run = difference(&before, &after)?;
@@ -174,11 +183,12 @@ impl Instance {
                 let work = &self.plan.work;
                 self.echo = Some(Echo::attach(&pair.server, &pair.server_dev, PORT, work)?);
             }
-            Server::Erb | Server::ErbTc => {
+            server => {
                 let request = BoostRequest {
                     netns: &pair.server,
                     device: &pair.server_dev,
-                    tc_alone: self.plan.server == Server::ErbTc,
+                    tc_alone: server == Server::ErbTc,
+                    options: server.options(),
                     redis: RedisServer::address(),
                     cache_size: &self.plan.cache_size,
                     folder: self.run_dir.path(),
@@ -221,6 +231,17 @@ impl Instance {
             .context("ERB could not turn fills on or off")
     }
 
+    /// Behind the pinning: `erb top` is to run where all of the server does.
+    fn watch_it(&mut self, args: &CapacityArgs) -> Result<()> {
+        if let Some(boosted) = &self.boosted {
+            if self.plan.server == Server::ErbWatched {
+                let (netns, cores) = (&self.pair.server, [args.server_core, args.generator_core]);
+                self.watchers = Some(Watchers::begin(boosted.boost(), netns, cores)?);
+            }
+        }
+        Ok(())
+    }
+
     /// Real handshakes and a first exchange on each connection; then only the generator speaks, and
     /// the sockets go without the server's hearing of it.
     fn open_connections(&mut self, conns: u32, interrupt: &Interrupt) -> Result<()> {
@@ -253,7 +274,8 @@ impl Instance {
     }
 
     fn daemon_pids(&self) -> Vec<u32> {
-        self.boosted.iter().map(Boosted::pid).collect()
+        let top = self.watchers.iter().map(Watchers::pid);
+        self.boosted.iter().map(Boosted::pid).chain(top).collect()
     }
 
     fn hits(&self) -> Result<Option<u64>> {
@@ -324,6 +346,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        drop(self.watchers.take());
         if let Some(boosted) = self.boosted.take() {
             if let Err(error) = boosted.detach() {
                 eprintln!(

@@ -21,6 +21,7 @@
 //! - Of both: `stage`: a server that ordinary clients reach; `load`: such a client; `crew`: several
 //!   of them; `pace`: when they ask; `tally`: what they saw.
 //! - `boosted`: ERB, by its command line.
+//! - `watched`: who watches ERB meanwhile.
 //! - `report`: JSON and table; `stats`: medians.
 //!
 //! Only `workload` at a fixed rate is a latency benchmark: with so many requests in flight as there are
@@ -54,6 +55,7 @@ mod serve;
 mod stage;
 mod stats;
 mod tally;
+mod watched;
 mod work;
 pub mod workload;
 

@@ -65,6 +65,10 @@ fn check_servers(args: &ClientsArgs) -> Result<()> {
          capacity`"
     );
     ensure!(
+        args.server.iter().all(|server| server.options().is_empty()),
+        "erb-watched and erb-untimed are measured by `erb bench capacity`"
+    );
+    ensure!(
         args.over == Over::Veth || !args.server.contains(&Server::ErbTc),
         "on lo ERB works by its TC tier anyway: use --server erb"
     );

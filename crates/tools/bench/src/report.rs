@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::CapacityArgs;
 use crate::instance::Plan;
-use crate::stats::Spread;
+use crate::stats::{Quartiles, Spread};
 
 /// Clock ticks are this inexact over a short run; above it somebody else was there.
 pub const FOREIGN_SHARE_TOLD: f64 = 0.05;
@@ -86,6 +86,8 @@ pub struct ServerReport {
     pub server_cpu_ns_per_request: f64,
     /// Median of the runs.
     pub requests_per_core_s: f64,
+    /// Quartiles of `server_cpu_ns_per_request`.
+    pub server_cpu_quartiles: Quartiles,
     /// Smallest and largest of the three figures.
     pub spread: BTreeMap<&'static str, Spread>,
     /// Median share that ERB answered; none for other servers.
@@ -200,6 +202,10 @@ impl ServerReport {
             requests_per_s: requests_per_s.median,
             server_cpu_ns_per_request: cpu.median,
             requests_per_core_s: per_core.median,
+            server_cpu_quartiles: Quartiles::of(
+                runs.iter().map(|run| run.server_cpu_ns_per_request),
+            )
+            .context("there is no run to report")?,
             spread: BTreeMap::from([
                 ("requests_per_s", requests_per_s),
                 ("server_cpu_ns_per_request", cpu),

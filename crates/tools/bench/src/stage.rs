@@ -153,6 +153,7 @@ impl Stage {
             tc_alone: scene.server == Server::ErbTc,
             redis: self.address,
             cache_size: scene.cache_size,
+            options: &[],
             folder: self.run_dir.path(),
         };
         let boosted = Boosted::begin(erb, &request).context("ERB could not be started")?;
