@@ -47,6 +47,8 @@ pub struct BoostConfig {
     pub tiers: WantedTiers,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsConfig>,
+    /// Time a sample of requests.
+    pub timing: bool,
     /// Take the place of a daemon of the same build too.
     pub take_over: bool,
 }
@@ -60,6 +62,8 @@ pub struct MetricsConfig {
     pub token_file: Option<PathBuf>,
     /// With the dashboard.
     pub dashboard: bool,
+    /// On it also keys and connections.
+    pub details: bool,
 }
 
 impl MetricsConfig {

@@ -6,8 +6,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use erb_datapath::{DeviceWatch, Nagle, WakeRing};
+use erb_datapath::{DeviceWatch, MissRing, Nagle, WakeRing};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
+use erb_report::{ConnLine, HotKeys};
+use erb_watch::details::Detail;
 use erb_watch::{Asker, Endpoint};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
@@ -17,8 +19,9 @@ use nix::sys::time::TimeSpec;
 use crate::boost::{BoostConfig, Boosted, MetricsConfig, Taken, boost};
 use crate::client::request_within;
 use crate::guard::Guard;
+use crate::heat::Heat;
 use crate::machine::{Kernel, Linux};
-use crate::rundir::Notes;
+use crate::rundir::{Notes, RunDir};
 use crate::server::{Request, Server};
 use crate::tiers::TierWatch;
 use crate::{Error, Result, service};
@@ -52,6 +55,13 @@ pub struct Daemon {
     pub(crate) tiers: TierWatch,
     /// Where metrics are served.
     pub(crate) metrics_at: Option<String>,
+    /// And the dashboard.
+    pub(crate) dashboard_at: Option<String>,
+    /// Keys by heat, and where the data path reports them.
+    pub(crate) heat: Heat,
+    pub(crate) hot: MissRing,
+    /// Of keys and connections the dashboard tells, too.
+    details: bool,
     /// Until they are.
     metrics: Option<Endpoint>,
     signals: SignalFd,
@@ -91,13 +101,19 @@ impl Daemon {
         let (boosted, links, loaded) = boost(config)?;
         let made = metrics_free(metrics.as_ref(), boosted.taken)
             .and_then(|()| Server::bind(&boosted.run_dir))
-            .and_then(|server| Ok((server, loaded.miss_ring()?, loaded.wake_ring()?)))
-            .and_then(|(server, ring, wakes)| Ok((server, ring, wakes, signals()?)))
-            .and_then(|(server, ring, wakes, signals)| {
-                Ok((server, ring, wakes, signals, DeviceWatch::open()?))
+            .and_then(|server| {
+                let rings = (
+                    loaded.miss_ring()?,
+                    loaded.heat_ring()?,
+                    loaded.wake_ring()?,
+                );
+                Ok((server, rings, signals()?, DeviceWatch::open()?))
             });
         match made {
-            Ok((server, ring, wakes, signals, devices)) => {
+            Ok((server, (ring, hot, wakes), signals, devices)) => {
+                // A former daemon may have wanted to hear of keys.
+                loaded.control().set_heat(0);
+                loaded.control().set_sampling(config.timing.into());
                 let machine = Linux {
                     redis: config.redis.clone(),
                     credentials: config.credentials.clone(),
@@ -118,6 +134,13 @@ impl Daemon {
                     metrics_at: metrics
                         .as_ref()
                         .map(|endpoint| format!("http://{}/metrics", endpoint.address())),
+                    dashboard_at: metrics
+                        .as_ref()
+                        .filter(|_| config.metrics.as_ref().is_some_and(|of| of.dashboard))
+                        .map(|endpoint| format!("http://{}/", endpoint.address())),
+                    details: config.metrics.as_ref().is_some_and(|of| of.details),
+                    heat: Heat::default(),
+                    hot,
                     metrics,
                     signals,
                     wakes,
@@ -185,6 +208,7 @@ impl Daemon {
                 self.core.hand_over();
                 return Ok(());
             }
+            self.take_heat();
             self.keep_tiers(self.core.machine().monotonic_ns());
             self.core.turn(ready.feed)?;
             if self.core.is_leaving() {
@@ -199,6 +223,10 @@ impl Daemon {
             return Ok(());
         };
         let run_dir = self.boosted.run_dir.clone();
+        let endpoint = match self.details {
+            true => endpoint.with_details(detailed(run_dir.clone())),
+            false => endpoint,
+        };
         let status = move |asker| {
             let request = match asker {
                 Asker::Reader => Request::Status,
@@ -256,6 +284,26 @@ impl Daemon {
             feed: any(&fds[3..first_client]),
             clients: any(&fds[first_client..]),
         })
+    }
+}
+
+/// Asks this daemon of keys and connections, as a client does.
+fn detailed(run_dir: RunDir) -> impl Fn(Detail) -> std::result::Result<serde_json::Value, String> {
+    move |detail| {
+        let words = |error: Error| error.to_string();
+        let json = match detail {
+            Detail::Keys => {
+                let keys: HotKeys =
+                    request_within(&run_dir, &Request::Keys, STATUS_MAX).map_err(words)?;
+                serde_json::to_value(keys)
+            }
+            Detail::Connections => {
+                let lines: Vec<ConnLine> =
+                    request_within(&run_dir, &Request::Conns, STATUS_MAX).map_err(words)?;
+                serde_json::to_value(lines)
+            }
+        };
+        json.map_err(|error| error.to_string())
     }
 }
 

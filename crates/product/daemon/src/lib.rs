@@ -14,6 +14,7 @@ mod daemon;
 pub mod doctor;
 mod error;
 pub mod guard;
+mod heat;
 mod machine;
 mod owned;
 mod preflight;

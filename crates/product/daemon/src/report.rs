@@ -6,7 +6,7 @@ use erb_datapath::{Attached, Datapath, SweepReport};
 use erb_redis::{AsideState, Reports, UnseenConnections};
 use erb_report::{
     AsideReport, AttachMode, CacheReport, ConnectionsReport, Counter, Device, DeviceReport,
-    HeldLine, HeldReport, MemoryReport, VlanOffload,
+    HeldLine, HeldReport, LatencyBucket, LatencyReport, MemoryReport, ProcessorReport, VlanOffload,
 };
 
 /// Counters of GETs that reached the cache look-up, or would have, and were not answered from it.
@@ -54,6 +54,66 @@ pub fn counters(stats: &[u64]) -> Vec<Counter> {
         .collect()
 }
 
+/// How long requests took, by their way.
+#[must_use]
+pub fn latency(found: &abi::latency) -> Vec<LatencyReport> {
+    let of = |(path, declared): (usize, &abi::LatencyPath)| {
+        let counts = found.counts[path].iter().enumerate();
+        let buckets = counts.filter(|(_, count)| **count > 0);
+        let report = LatencyReport {
+            path: declared.name.to_owned(),
+            text: declared.text.to_owned(),
+            samples: found.counts[path].iter().sum(),
+            sum_ns: found.sum_ns[path],
+            p50_ns: None,
+            p99_ns: None,
+            buckets: buckets
+                .map(|(bucket, count)| LatencyBucket {
+                    from_ns: abi::bucket_starts_ns(bucket),
+                    below_ns: (bucket + 1 < abi::LATENCY_BUCKETS as usize)
+                        .then(|| abi::bucket_starts_ns(bucket + 1)),
+                    count: *count,
+                })
+                .collect(),
+        };
+        report.with_quantiles()
+    };
+    abi::LATENCIES.iter().enumerate().map(of).collect()
+}
+
+/// What each processor did; `of` counts of a counter by processor.
+///
+/// # Errors
+/// What `of` says.
+pub fn processors<E>(
+    of: impl Fn(abi::erb_stat) -> Result<Vec<u64>, E>,
+) -> Result<Vec<ProcessorReport>, E> {
+    let sum = |stats: &[abi::erb_stat]| -> Result<Vec<u64>, E> {
+        let mut all = Vec::new();
+        for stat in stats {
+            let counts = of(*stat)?;
+            all.resize(all.len().max(counts.len()), 0);
+            all.iter_mut()
+                .zip(counts)
+                .for_each(|(all, count)| *all += count);
+        }
+        Ok(all)
+    };
+    let answered = sum(&[abi::STAT_FAST_PACKET, abi::STAT_FAST_PACKET_TC])?;
+    let up = sum(&[abi::STAT_UP_TRANSLATED])?;
+    let down = sum(&[abi::STAT_EGRESS_TRANSLATED, abi::STAT_EGRESS_PLAIN])?;
+    let each = answered.into_iter().zip(up).zip(down).zip(0..);
+    let each = each.map(|(((answered, up), down), cpu)| ProcessorReport {
+        cpu,
+        answered,
+        up,
+        down,
+    });
+    Ok(each
+        .filter(|one| one.answered + one.up + one.down > 0)
+        .collect())
+}
+
 /// Reads that were answered from the cache, and those that were not.
 #[must_use]
 pub fn hits_and_misses(stats: &[u64]) -> (u64, u64) {
@@ -81,7 +141,11 @@ pub fn aside(state: &AsideState, reports: Reports, now_ns: u64) -> AsideReport {
     AsideReport {
         level: state.level,
         why: state.why.to_owned(),
-        since_s: now_ns.saturating_sub(state.since_ns) / 1_000_000_000,
+        // 0: nothing was entered yet.
+        since_s: match state.since_ns {
+            0 => 0,
+            since_ns => now_ns.saturating_sub(since_ns) / 1_000_000_000,
+        },
         sample_hit_ratio: state.sample_hit_ratio,
         to_0,
         to_1,

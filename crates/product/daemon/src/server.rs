@@ -54,6 +54,8 @@ pub enum Request {
     },
     /// The tracked connections.
     Conns,
+    /// Keys by heat; from the first time on they are counted.
+    Keys,
     /// End without detaching: another daemon goes on with what is at work.
     HandOver,
 }

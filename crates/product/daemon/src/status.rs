@@ -75,8 +75,30 @@ impl Daemon {
                 let lines = self.conn_lines();
                 self.server.answer(number, &lines);
             }
+            Request::Keys => {
+                if self.heat.ask(monotonic_ns()) {
+                    // What is left there is of who asked before.
+                    while !self.hot.drain().is_empty() {}
+                    self.core.datapath().loaded.control().set_heat(1);
+                }
+                self.take_heat();
+                self.server.answer(number, &self.heat.report());
+            }
         }
         Ok(())
+    }
+
+    /// Takes what the data path has reported of keys, or ends it if nobody wants to know any more.
+    pub(crate) fn take_heat(&mut self) {
+        if !self.heat.is_wanted() {
+            return;
+        }
+        for wanted in self.hot.drain() {
+            self.heat.met(wanted);
+        }
+        if self.heat.ends(monotonic_ns()) {
+            self.core.datapath().loaded.control().set_heat(0);
+        }
     }
 
     fn begin_named_fill(&mut self, number: u64, keys: Vec<String>, hashes: bool) -> Result<()> {
@@ -170,6 +192,7 @@ impl Daemon {
         }
         status.pid = std::process::id();
         status.metrics_at.clone_from(&self.metrics_at);
+        status.dashboard_at.clone_from(&self.dashboard_at);
         status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
         status.aside = report::aside(core.aside(), core.reports(), monotonic_ns());
         status.cache.fills_waiting = core.fills_waiting();
@@ -270,6 +293,9 @@ fn base_status(
         held: report::held(sweep),
         hit_ratio: report::hit_ratio(&cache),
         metrics_at: None,
+        dashboard_at: None,
+        latency: report::latency(&datapath.latency()?),
+        processors: report::processors(|stat| datapath.stat_by_cpu(stat))?,
         aside: AsideReport::default(),
         cache,
         memory,

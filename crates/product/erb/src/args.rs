@@ -326,6 +326,13 @@ pub struct BoostArgs {
     /// Serve a dashboard for browsers at the address of --metrics, under /.
     #[arg(long, requires = "metrics")]
     pub dashboard: bool,
+    /// On the dashboard also keys by heat, and connections with their addresses. Whoever may read the
+    /// dashboard then sees both.
+    #[arg(long, requires = "dashboard")]
+    pub dashboard_details: bool,
+    /// Do not time requests (one packet in 61 is timed, some 2 ns a request).
+    #[arg(long)]
+    pub no_timing: bool,
     /// Folder with other objects to load than the built-in ones; they must be built from the same
     /// shared structures. For tests of replacements.
     #[arg(long, hide = true, value_name = "DIR")]

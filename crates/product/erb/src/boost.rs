@@ -168,7 +168,9 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
             address,
             token_file: args.metrics_token_file.clone(),
             dashboard: args.dashboard,
+            details: args.dashboard_details,
         }),
+        timing: !args.no_timing,
         take_over: args.take_over,
         tiers: match args.tier {
             Tier::Auto => WantedTiers::Best,

@@ -24,6 +24,7 @@ mod show;
 mod status;
 mod tools;
 mod top;
+mod top_lists;
 mod top_model;
 mod top_view;
 mod trace;

@@ -145,6 +145,9 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
     if let Some(at) = &status.metrics_at {
         writeln!(out, "metrics      {at}")?;
     }
+    if let Some(at) = &status.dashboard_at {
+        writeln!(out, "dashboard    {at}")?;
+    }
     for note in &status.notes {
         writeln!(out, "note         {note}")?;
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, poll, read};
 use erb_daemon::{Error, Request, Result, RunDir, enter_base_mount_namespace, request};
-use erb_report::{ConnLine, Status};
+use erb_report::Status;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use ratatui::backend::TestBackend;
@@ -20,6 +20,7 @@ use ratatui::buffer::Buffer;
 use ratatui::{DefaultTerminal, Terminal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use crate::top_lists::Listed;
 use crate::top_model::{EVERY, List, Todo, Top};
 use crate::top_view::{self, Look};
 use crate::watch_args::TopArgs;
@@ -31,7 +32,7 @@ const BEAT: Duration = Duration::from_millis(50);
 const BATCH_SIZE: (u16, u16) = (132, 48);
 
 /// What a look gives.
-type Seen = std::result::Result<(Status, Vec<ConnLine>), String>;
+type Seen = std::result::Result<(Status, Listed), String>;
 
 /// Runs the command.
 pub fn run(args: &TopArgs) -> Result<ExitCode> {
@@ -48,7 +49,8 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     let run_dir = detach::run_dir(&args.which)?;
     // What is not boosted at all is said before the terminal is taken.
     status::read(&run_dir)?;
-    let top = Top::new(every);
+    let mut top = Top::new(every);
+    top.list = args.list;
     if args.batch {
         return batch(&run_dir, top, args.count);
     }
@@ -72,15 +74,19 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
         .map_err(Error::io("the terminal"))
 }
 
-/// One look; the connections only where they are shown.
+/// One look; connections and keys only where they are shown.
 fn look(run_dir: &RunDir, list: List) -> Seen {
     let words = |error: Error| error.to_string();
     let status = status::read(run_dir).map_err(words)?;
-    let connections = match list {
-        List::Outcomes => Vec::new(),
-        List::Connections => request(run_dir, &Request::Conns).map_err(words)?,
-    };
-    Ok((status, connections))
+    let mut listed = Listed::default();
+    match list {
+        List::Outcomes | List::Processors => {}
+        List::Connections => {
+            listed.connections = request(run_dir, &Request::Conns).map_err(words)?;
+        }
+        List::Keys => listed.keys = request(run_dir, &Request::Keys).map_err(words)?,
+    }
+    Ok((status, listed))
 }
 
 /// A thread that looks when it is asked: keys are heard while a daemon does not answer.

@@ -3,8 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use crossterm::event::KeyCode;
-use erb_report::{ConnLine, Counter, Status};
+use erb_report::{Counter, LatencyReport, Status};
+
+use crate::top_lists::{self, Lately, Listed};
 
 /// Shortest and longest time between looks.
 pub const EVERY: std::ops::RangeInclusive<Duration> =
@@ -16,13 +19,17 @@ const PAGE: usize = 10;
 const FILTER_CHARS_MAX: usize = 40;
 
 /// What the lower part lists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum List {
     /// Outcomes of the data path.
     #[default]
     Outcomes,
     /// Connections.
     Connections,
+    /// Processors.
+    Processors,
+    /// Keys by heat; they are sampled from then on, and until some seconds behind the last look.
+    Keys,
 }
 
 /// What the rows are sorted by.
@@ -68,6 +75,7 @@ pub struct Row {
 struct Look {
     at: Instant,
     status: Status,
+    listed: Listed,
 }
 
 /// All that is shown, and how.
@@ -75,7 +83,7 @@ struct Look {
 pub struct Top {
     before: Option<Look>,
     now: Option<Look>,
-    connections: Vec<ConnLine>,
+    lately: Lately,
     /// Why the last look failed.
     pub failed: Option<String>,
     /// Time between looks.
@@ -103,7 +111,7 @@ impl Top {
         Self {
             before: None,
             now: None,
-            connections: Vec::new(),
+            lately: Lately::default(),
             failed: None,
             every: every.clamp(*EVERY.start(), *EVERY.end()),
             list: List::default(),
@@ -117,13 +125,13 @@ impl Top {
     }
 
     /// A look that succeeded, or why it did not.
-    pub fn looked(&mut self, at: Instant, found: Result<(Status, Vec<ConnLine>), String>) {
+    pub fn looked(&mut self, at: Instant, found: Result<(Status, Listed), String>) {
         match found {
-            Ok((status, connections)) => {
+            Ok((status, listed)) => {
                 self.failed = None;
+                self.lately.push(&status.latency);
                 self.before = self.now.take();
-                self.now = Some(Look { at, status });
-                self.connections = connections;
+                self.now = Some(Look { at, status, listed });
             }
             Err(why) => self.failed = Some(why),
         }
@@ -146,6 +154,12 @@ impl Top {
         (seconds > 0.0).then(|| rise as f64 / seconds)
     }
 
+    /// How long requests took lately, by path.
+    #[must_use]
+    pub fn latency(&self) -> Vec<LatencyReport> {
+        self.lately.paths()
+    }
+
     /// Hits among the reads between the last two looks.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
@@ -159,7 +173,12 @@ impl Top {
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = match self.list {
             List::Outcomes => self.outcomes(),
-            List::Connections => self.connections.iter().map(connection).collect(),
+            List::Connections => {
+                let found = self.now.iter().flat_map(|now| &now.listed.connections);
+                found.map(top_lists::connection).collect()
+            }
+            List::Processors => self.processors(),
+            List::Keys => self.keys(),
         };
         let filter = self.filter.to_lowercase();
         rows.retain(|row| {
@@ -191,6 +210,44 @@ impl Top {
             .collect()
     }
 
+    fn processors(&self) -> Vec<Row> {
+        let found = self.status().map_or(&[][..], |status| &status.processors);
+        let row = |of: &erb_report::ProcessorReport| {
+            let cpu = of.cpu;
+            top_lists::processor(of, |what| {
+                self.per_second(|status| {
+                    let same = status.processors.iter().find(|was| was.cpu == cpu);
+                    same.map_or(0, what)
+                })
+            })
+        };
+        found.iter().map(row).collect()
+    }
+
+    fn keys(&self) -> Vec<Row> {
+        let Some(now) = &self.now else {
+            return Vec::new();
+        };
+        let keys = &now.listed.keys;
+        let before = self
+            .before
+            .as_ref()
+            .filter(|before| (1..=keys.samples).contains(&before.listed.keys.samples));
+        let before = before.map(|before| {
+            let time = now.at.saturating_duration_since(before.at);
+            (&before.listed.keys, time.as_secs_f64())
+        });
+        let row = |key| top_lists::key(key, keys, before);
+        keys.keys.iter().map(row).collect()
+    }
+
+    /// Lists something else, which is asked for only while it is shown.
+    fn turn_to(&mut self, list: List) -> Todo {
+        self.list = list;
+        self.cursor = 0;
+        Todo::Look
+    }
+
     /// What a key changes.
     pub fn key(&mut self, key: KeyCode) -> Todo {
         if self.typing {
@@ -216,13 +273,18 @@ impl Top {
             KeyCode::Char('+') => self.every = (self.every * 2).min(*EVERY.end()),
             KeyCode::Char('-') => self.every = (self.every / 2).max(*EVERY.start()),
             KeyCode::Tab => {
-                self.list = match self.list {
+                return self.turn_to(match self.list {
                     List::Outcomes => List::Connections,
-                    List::Connections => List::Outcomes,
-                };
-                self.cursor = 0;
-                // They are asked for only while they are shown.
-                return Todo::Look;
+                    List::Connections => List::Processors,
+                    List::Processors | List::Keys => List::Outcomes,
+                });
+            }
+            // Not by the tab: whoever asks has keys sampled.
+            KeyCode::Char('h') => {
+                return self.turn_to(match self.list {
+                    List::Keys => List::Outcomes,
+                    _ => List::Keys,
+                });
             }
             KeyCode::Up | KeyCode::Char('k') => self.cursor = self.cursor.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => self.cursor += 1,
@@ -269,24 +331,10 @@ fn outcome(counter: &Counter) -> Row {
     }
 }
 
-fn connection(line: &ConnLine) -> Row {
-    Row {
-        per_second: None,
-        count: u64::from(line.requests),
-        kind: line.state.clone(),
-        name: line.client.clone(),
-        text: format!(
-            "to {}; {} request bytes and {} reply bytes without Redis, {} unanswered",
-            line.server,
-            line.in_delta,
-            line.out_delta,
-            line.requests.wrapping_sub(line.replies)
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use erb_report::{ConnLine, HotKey, HotKeys, ProcessorReport};
+
     use super::*;
 
     fn status(get: u64, miss: u64) -> Status {
@@ -308,10 +356,17 @@ mod tests {
         status
     }
 
+    fn listed(connections: Vec<ConnLine>) -> Listed {
+        Listed {
+            connections,
+            ..Listed::default()
+        }
+    }
+
     fn top() -> Top {
         let mut top = Top::new(Duration::from_secs(1));
         let begin = Instant::now();
-        top.looked(begin, Ok((status(1_000, 5_000), Vec::new())));
+        top.looked(begin, Ok((status(1_000, 5_000), Listed::default())));
         let line = ConnLine {
             client: "10.0.0.2:40000".to_owned(),
             state: "fast".to_owned(),
@@ -320,7 +375,7 @@ mod tests {
             ..ConnLine::default()
         };
         let later = begin + Duration::from_secs(2);
-        top.looked(later, Ok((status(1_600, 5_200), vec![line])));
+        top.looked(later, Ok((status(1_600, 5_200), listed(vec![line]))));
         top
     }
 
@@ -346,7 +401,7 @@ mod tests {
         let mut top = top();
         top.looked(
             Instant::now() + Duration::from_secs(9),
-            Ok((status(5, 0), Vec::new())),
+            Ok((status(5, 0), Listed::default())),
         );
         assert_eq!(top.rows()[0].per_second, Some(0.0));
         assert_eq!(top.hit_ratio(), None);
@@ -398,7 +453,7 @@ mod tests {
             top.key(key);
             assert_eq!(top.cursor, row, "{key:?}");
         }
-        top.looked(Instant::now(), Ok((status(0, 0), Vec::new())));
+        top.looked(Instant::now(), Ok((status(0, 0), Listed::default())));
         assert_eq!(top.cursor, 0);
     }
 
@@ -420,6 +475,53 @@ mod tests {
             (vec!["10.0.0.2:40000".to_owned()], 0)
         );
         assert!(top.rows()[0].text.contains("1 unanswered"));
+    }
+
+    #[test]
+    fn processors_and_keys_are_lists_and_keys_are_not_met_by_the_tab() {
+        let mut top = top();
+        for _ in 0..2 {
+            top.key(KeyCode::Tab);
+        }
+        assert_eq!(top.list, List::Processors);
+        let mut found = status(1_700, 5_300);
+        found.processors = vec![ProcessorReport {
+            cpu: 3,
+            answered: 80,
+            up: 15,
+            down: 5,
+        }];
+        let key = HotKey {
+            key: r"a\x1b".to_owned(),
+            key_bytes: 2,
+            db: 0,
+            count: 9,
+            error: 0,
+        };
+        let keys = HotKeys {
+            one_of: 61,
+            samples: 10,
+            keys: vec![key],
+        };
+        let seen = Listed {
+            keys,
+            ..Listed::default()
+        };
+        top.looked(Instant::now() + Duration::from_secs(9), Ok((found, seen)));
+        assert_eq!(
+            (names(&top), top.rows()[0].count),
+            (vec!["  3".to_owned()], 100)
+        );
+        top.key(KeyCode::Tab);
+        assert_eq!(top.list, List::Outcomes);
+        assert_eq!(
+            (top.key(KeyCode::Char('h')), top.list),
+            (Todo::Look, List::Keys)
+        );
+        assert_eq!(names(&top), [r"a\x1b"]);
+        assert!(top.rows()[0].text.starts_with("90.0 % of 10 samples"));
+        top.key(KeyCode::Char('h'));
+        assert_eq!(top.list, List::Outcomes);
     }
 
     #[test]

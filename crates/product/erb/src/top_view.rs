@@ -9,16 +9,17 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, TableState, Wrap};
 
+use crate::top_lists;
 use crate::top_model::{List, Sort, Top};
 
 /// Lines of the head.
-const HEAD: u16 = 6;
+const HEAD: u16 = 7;
 /// Lines in which the thing under the cursor is explained, with its frame.
 const EXPLAINED: u16 = 5;
 
 /// Keys, in the order in which they are needed.
 const KEYS: &str =
-    "q quit  space pause  s sort  / filter  tab connections  enter explain  +/- pace";
+    "q quit  space pause  s sort  / filter  tab list  h keys  enter explain  +/- pace";
 
 /// Styles, all plain without colour.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +168,7 @@ fn head_lines<'a>(top: &Top, status: &Status, look: Look) -> Vec<Line<'a>> {
 }
 
 /// The lines with numbers.
-fn figures(top: &Top, status: &Status) -> [String; 4] {
+fn figures(top: &Top, status: &Status) -> [String; 5] {
     let answered = |status: &Status| sum(status, &["FAST_PACKET", "FAST_PACKET_TC"]);
     let up = |status: &Status| sum(status, &["UP_TRANSLATED", "UP_UNTRACKED"]);
     let (conns, cache, aside) = (&status.connections, &status.cache, &status.aside);
@@ -199,6 +200,10 @@ fn figures(top: &Top, status: &Status) -> [String; 4] {
             status.lease_left_ms,
             status.fence
         ),
+        format!(
+            "latency      {} (half / 99 of 100)",
+            top_lists::latencies(&top.latency())
+        ),
         if aside.level == 0 {
             "aside        no".to_owned()
         } else {
@@ -222,6 +227,8 @@ fn draw_list(frame: &mut Frame<'_>, top: &Top, look: Look, area: Rect) {
     let (count, name) = match top.list {
         List::Outcomes => ("count", "outcome"),
         List::Connections => ("went up", "client"),
+        List::Processors => ("packets", "number"),
+        List::Keys => ("about", "key"),
     };
     let head = [
         mark(Sort::Rate, "per s"),
@@ -244,10 +251,13 @@ fn draw_list(frame: &mut Frame<'_>, top: &Top, look: Look, area: Rect) {
     } else {
         format!(" with {:?}", top.filter)
     };
-    let title = match top.list {
-        List::Outcomes => format!("outcomes: {}{filtered}", rows.len()),
-        List::Connections => format!("connections: {}{filtered}", rows.len()),
+    let what = match top.list {
+        List::Outcomes => "outcomes",
+        List::Connections => "connections",
+        List::Processors => "processors",
+        List::Keys => "keys by heat, from a sample",
     };
+    let title = format!("{what}: {}{filtered}", rows.len());
     let widths = [
         Constraint::Length(6),
         Constraint::Length(8),
@@ -282,6 +292,10 @@ fn explain(frame: &mut Frame<'_>, top: &Top, area: Rect) {
                 }
                 (List::Connections, _) => {
                     "Older than ERB: not answered before Redis says how it stands."
+                }
+                (List::Processors, _) => "Packets that this processor met.",
+                (List::Keys, _) => {
+                    "Requests for it, from sampled packets; keys above 256 bytes are not told."
                 }
             };
             format!(

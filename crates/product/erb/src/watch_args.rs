@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::args::Which;
+use crate::top_model::List;
 
 /// Arguments of `erb top`.
 #[derive(Clone, Debug, Args)]
@@ -17,6 +18,9 @@ pub struct TopArgs {
     /// Time between looks, 250ms to 1m.
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub every: Duration,
+    /// What is listed first. Keys are sampled only while somebody looks at them.
+    #[arg(long, value_enum, default_value_t = List::Outcomes)]
+    pub list: List,
     /// Print frames as text instead; the first after two looks.
     #[arg(long)]
     pub batch: bool,

@@ -6,6 +6,7 @@
 //! with the files in `tests/`, so that none of it changes unseen.
 //!
 //! - [`Status`]: `erb status --json`. [`ConnLine`]: a line of `erb status --conns --json`.
+//! - [`HotKeys`]: keys by heat, as `erb top` asks for them.
 //! - [`Doctor`]: `erb doctor --json`. [`Packet`]: a line of `erb trace --json`.
 //! - [`Serve`]: a line of `erb serve --json`.
 //! - [`Filled`], [`Consumed`]: answers of hidden commands, which checks and measurements use.
@@ -13,11 +14,15 @@
 
 mod doctor;
 pub mod exit;
+mod heat;
+mod latency;
 mod serve;
 mod status;
 mod trace;
 
 pub use doctor::{Doctor, Finding, Level};
+pub use heat::{HotKey, HotKeys, shown_key};
+pub use latency::{LatencyBucket, LatencyReport, ProcessorReport};
 pub use serve::{SentBytes, Serve};
 pub use status::{
     AsideReport, AttachMode, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device,

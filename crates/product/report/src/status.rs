@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{LatencyReport, ProcessorReport};
+
 /// One counter with its description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
@@ -304,6 +306,15 @@ pub struct Status {
     /// Where metrics are served over HTTP.
     #[serde(default)]
     pub metrics_at: Option<String>,
+    /// Where the dashboard is.
+    #[serde(default)]
+    pub dashboard_at: Option<String>,
+    /// How long requests take, by their way.
+    #[serde(default)]
+    pub latency: Vec<LatencyReport>,
+    /// What each processor did; those that did nothing are left out.
+    #[serde(default)]
+    pub processors: Vec<ProcessorReport>,
     /// Kernel memory.
     pub memory: MemoryReport,
     /// All counters.

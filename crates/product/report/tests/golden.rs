@@ -6,8 +6,9 @@ use std::fmt::Debug;
 
 use erb_report::{
     AsideReport, AttachMode, Because, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter,
-    Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport, Level, ListenReport,
-    MemoryReport, Packet, ProgramsReport, RedisReport, Stage, Status, Verdict, VlanOffload,
+    Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport, LatencyBucket,
+    LatencyReport, Level, ListenReport, MemoryReport, Packet, ProcessorReport, ProgramsReport,
+    RedisReport, Stage, Status, Verdict, VlanOffload,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -87,6 +88,27 @@ fn aside() -> AsideReport {
     }
 }
 
+fn latency() -> LatencyReport {
+    let bucket = |from_ns, below_ns, count| LatencyBucket {
+        from_ns,
+        below_ns,
+        count,
+    };
+    LatencyReport {
+        path: "hit".to_owned(),
+        text: "from when to when".to_owned(),
+        samples: 7,
+        sum_ns: 68_719_478_000,
+        p50_ns: Some(210),
+        p99_ns: Some(68_719_476_736),
+        buckets: vec![
+            bucket(192, Some(224), 4),
+            bucket(256, Some(320), 2),
+            bucket(68_719_476_736, None, 1),
+        ],
+    }
+}
+
 fn status() -> Status {
     Status {
         daemon: "running".to_owned(),
@@ -137,6 +159,14 @@ fn status() -> Status {
         aside: aside(),
         cache: cache(),
         metrics_at: Some("http://127.0.0.1:9279/metrics".to_owned()),
+        dashboard_at: Some("http://127.0.0.1:9279/".to_owned()),
+        latency: vec![latency()],
+        processors: vec![ProcessorReport {
+            cpu: 1,
+            answered: 2,
+            up: 3,
+            down: 4,
+        }],
         memory: MemoryReport {
             connection_bytes: 1,
             connections_max: 2,

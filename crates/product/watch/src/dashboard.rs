@@ -3,7 +3,8 @@
 //!
 //! # Invariants
 //! 1. The files hold nothing of this machine: who has no token gets them, and nothing else.
-//! 2. No key, value or address of a client is in the JSON, as in no label of a metric.
+//! 2. No key, value or address of a client is in this JSON, as in no label of a metric. What may be told of them, to whom
+//!    it is allowed, [`details`](crate::details) tells.
 
 use erb_report::Status;
 use serde_json::{Value, json};
@@ -54,6 +55,7 @@ pub const FILES: &[File] = &[
     ),
     file("/dashboard.js", SCRIPT, include_str!("page/dashboard.js")),
     file("/chart.js", SCRIPT, include_str!("page/chart.js")),
+    file("/details.js", SCRIPT, include_str!("page/details.js")),
     file("/words.js", SCRIPT, include_str!("page/words.js")),
     file("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
@@ -64,9 +66,9 @@ pub fn file_at(path: &str) -> Option<&'static File> {
     FILES.iter().find(|file| file.path == path)
 }
 
-/// What does not change: the metrics and the ways with their sentences.
+/// What does not change: the metrics and the ways with their sentences, and whether details are served.
 #[must_use]
-pub fn declared() -> String {
+pub fn declared(details: bool) -> String {
     let metrics = METRICS.iter().map(|metric| {
         let (name, kind, unit) = (metric.full_name(), metric.kind.word(), metric.unit.word());
         json!({ "name": name, "kind": kind, "unit": unit, "help": metric.help })
@@ -74,7 +76,8 @@ pub fn declared() -> String {
     let flows = FLOWS
         .iter()
         .map(|flow| json!({ "id": flow.id, "text": flow.text, "outcomes": flow.outcomes }));
-    let all = json!({ "metrics": metrics.collect::<Value>(), "flows": flows.collect::<Value>() });
+    let (metrics, flows): (Value, Value) = (metrics.collect(), flows.collect());
+    let all = json!({ "metrics": metrics, "flows": flows, "details": details });
     all.to_string()
 }
 
@@ -117,6 +120,8 @@ pub fn now(status: &Status, run: &str, at_ms: u64) -> String {
         "not_serving": status.not_serving,
         "aside_why": status.aside.why,
         "held": held.collect::<Value>(),
+        "latency": status.latency,
+        "processors": status.processors,
         "notes": status.notes.len(),
     });
     all.to_string()

@@ -20,6 +20,8 @@ pub enum Kind {
     Gauge,
     /// Words, as labels of a value that is always 1.
     Info,
+    /// How many values were how large.
+    Histogram,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
             Self::Info => "info",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -92,6 +95,28 @@ pub enum Place {
         /// The value's place within an element.
         value: &'static str,
     },
+    /// Several values for each element of a list.
+    RowsOfEach {
+        /// The list.
+        at: &'static str,
+        /// A label with its place within an element.
+        row: (&'static str, &'static str),
+        /// The label that tells the values of an element apart.
+        label: &'static str,
+        /// Its values, and where each is within an element.
+        of: &'static [(&'static str, &'static str)],
+    },
+    /// A histogram for each element of a list: times in ns.
+    Histograms {
+        /// The list.
+        at: &'static str,
+        /// A label with its place within an element.
+        row: (&'static str, &'static str),
+        /// Where an element has the sum.
+        sum: &'static str,
+        /// Where an element has its buckets: `below_ns`, none for the last, and `count`.
+        buckets: &'static str,
+    },
     /// The words of one object.
     Words {
         /// Labels, and where each is.
@@ -137,8 +162,8 @@ const fn metric(
     }
 }
 
-use Kind::{Counter, Gauge, Info};
-use Place::{At, Each, Rows, Thousandths, Word, Words, WordsOfRows};
+use Kind::{Counter, Gauge, Histogram, Info};
+use Place::{At, Each, Histograms, Rows, RowsOfEach, Thousandths, Word, Words, WordsOfRows};
 use Unit::{Bytes, Pure, Ratio, Seconds};
 
 /// All metrics, in the order in which they are written.
@@ -226,7 +251,15 @@ pub const METRICS: &[Metric] = &[
         "1 while Redis tells the daemon only of changes of keys that it has read"),
     metric("outcomes", Counter, Pure, Rows { at: "/counters", labels: &[("outcome", "/name"), ("kind", "/kind")], value: "/count" },
         "Outcomes of the data path since it was loaded; each has its sentence in erb status"),
+    metric("request_duration", Histogram, Seconds, Histograms { at: "/latency", row: ("path", "/path"), sum: "/sum_ns", buckets: "/buckets" },
+        "Time that requests took, by their way; of hit and up one packet of 61 is timed, so counts are of samples"),
+    // Last: of many processors these are many series, and the history leaves out what is beyond its bound.
+    metric("processor_packets", Counter, Pure, RowsOfEach { at: "/processors", row: ("cpu", "/cpu"), label: "way", of: &[("answered", "/answered"), ("up", "/up"), ("down", "/down")] },
+        "Packets by the processor that they met, answered, passed up, or the kernel's on their way out"),
 ];
+
+/// Ends of the buckets of histograms that are told, powers of two, ns. What lies between is told by the status alone.
+pub const BOUNDS_LOG2: std::ops::RangeInclusive<u32> = 6..=36;
 
 /// What of the status is no metric, and why.
 pub const LEFT_OUT: &[(&str, &str)] = &[
@@ -249,6 +282,10 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("/memory/connection_bytes", "a constant"),
     ("/memory/cache_entry_bytes_mean", "a constant"),
     ("/memory/cache_total_bytes", "cache_size is the same"),
+    ("/latency/*/samples", "the count of the histogram"),
+    ("/latency/*/p50_ns", "the histogram gives that of any time"),
+    ("/latency/*/p99_ns", "the histogram gives that of any time"),
+    ("/latency/*/buckets/*/from_ns", "the end of another bucket"),
 ];
 
 impl Metric {
@@ -261,7 +298,7 @@ impl Metric {
         };
         let end = match self.kind {
             Counter => "_total",
-            Gauge => "",
+            Gauge | Histogram => "",
             Info => "_info",
         };
         format!("erb_{}{unit}{end}", self.name)
@@ -281,6 +318,19 @@ impl Metric {
                 in_rows(at, &second(labels).chain([value]).collect::<Vec<_>>())
             }
             WordsOfRows { at, labels } => in_rows(at, &second(labels).collect::<Vec<_>>()),
+            RowsOfEach { at, row, of, .. } => in_rows(
+                at,
+                &[row.1].into_iter().chain(second(of)).collect::<Vec<_>>(),
+            ),
+            Histograms {
+                at,
+                row,
+                sum,
+                buckets,
+            } => {
+                let [below, count] = ["below_ns", "count"].map(|of| format!("{buckets}/*/{of}"));
+                in_rows(at, &[row.1, sum, &below, &count])
+            }
         }
     }
 
@@ -292,6 +342,8 @@ impl Metric {
         match self.from {
             At(_) | Thousandths(_) => Vec::new(),
             Each { label, .. } | Word { label, .. } => vec![label],
+            RowsOfEach { row, label, .. } => vec![row.0, label],
+            Histograms { row, .. } => vec![row.0],
             Rows { labels, .. } | Words { labels } | WordsOfRows { labels, .. } => first(labels),
         }
     }

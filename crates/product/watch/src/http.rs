@@ -9,7 +9,8 @@
 //!    A new connection takes the oldest one's place, so who only connects keeps nobody out.
 //! 4. Beyond loopback a token is needed. On loopback without one a request names an address or
 //!    localhost as its host, else a page from elsewhere could read by a name of its own (DNS rebinding).
-//! 5. The dashboard's files alone are had without the token: a browser has to begin somewhere.
+//! 5. Keys and addresses of clients are told only by [`details`], and only if that was asked for.
+//! 6. The dashboard's files alone are had without the token: a browser has to begin somewhere.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,11 +26,13 @@ use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 
 use crate::answer::Answer;
 use crate::dashboard;
+use crate::details::{self, Detail, Details};
 use crate::history::{EVERY, History};
 use crate::text::{Format, text};
 
@@ -101,6 +104,7 @@ pub struct Endpoint {
     token: Option<Vec<u8>>,
     listener: Option<TcpListener>,
     dashboard: bool,
+    details: Option<Details>,
 }
 
 impl Endpoint {
@@ -134,6 +138,7 @@ impl Endpoint {
             token,
             listener,
             dashboard: false,
+            details: None,
         })
     }
 
@@ -141,6 +146,18 @@ impl Endpoint {
     #[must_use]
     pub fn with_dashboard(self, dashboard: bool) -> Self {
         Self { dashboard, ..self }
+    }
+
+    /// With keys and connections on the dashboard. `ask` is asked in the thread that serves, and may block.
+    #[must_use]
+    pub fn with_details(
+        self,
+        ask: impl Fn(Detail) -> Result<Value, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            details: Some(Details::new(ask)),
+            ..self
+        }
     }
 
     /// For whom has nobody to wait for.
@@ -166,7 +183,7 @@ impl Endpoint {
     /// # Errors
     /// If the kernel gives no thread, or no epoll.
     pub fn serve(
-        self,
+        mut self,
         status: impl Fn(Asker) -> Result<Status, String> + Send + Sync + 'static,
     ) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -178,6 +195,7 @@ impl Endpoint {
             token: self.token.clone(),
             status: Box::new(status),
             last: Arc::new(Mutex::new(None)),
+            details: self.details.take().filter(|_| self.dashboard),
             dashboard: self.dashboard.then(Dashboard::begin),
         });
         std::thread::Builder::new()
@@ -266,6 +284,7 @@ struct Asked {
     status: Box<dyn Fn(Asker) -> Result<Status, String> + Send + Sync>,
     last: Arc<Mutex<Option<Told>>>,
     dashboard: Option<Dashboard>,
+    details: Option<Details>,
 }
 
 impl Asked {
@@ -351,7 +370,9 @@ impl Asked {
             (_, Some(file), _) => Answer::file(file),
             ("/metrics", ..) => self.metrics(request).await,
             ("/", ..) => Answer::new(StatusCode::OK, "ERB. Metrics for Prometheus: /metrics\n"),
-            ("/declared.json", _, Some(_)) => Answer::json(dashboard::declared()),
+            ("/declared.json", _, Some(_)) => {
+                Answer::json(dashboard::declared(self.details.is_some()))
+            }
             ("/now.json", _, Some(of)) => match self.status().await {
                 Ok(status) => Answer::json(dashboard::now(&status, &of.run, of.at_ms())),
                 Err(why) => Answer::new(StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
@@ -362,8 +383,26 @@ impl Asked {
                 let json = of.history().json(&of.run, since.unwrap_or(0));
                 Answer::json(json)
             }
-            _ => Answer::new(StatusCode::NOT_FOUND, "there is /metrics\n"),
+            _ => self.detail(request).await,
         }
+    }
+
+    async fn detail(&self, request: &Request<Incoming>) -> Answer {
+        let path = request.uri().path();
+        if let (Some(details), Some(detail)) = (&self.details, Detail::at(path)) {
+            return match details.ask(detail).await {
+                Ok(found) => {
+                    let query = request.uri().query().unwrap_or_default();
+                    Answer::json(details::json(detail, &found, query))
+                }
+                Err(why) => Answer::new(StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
+            };
+        }
+        let there = match self.dashboard {
+            Some(_) => "there are /metrics and, for browsers, /\n",
+            None => "there is /metrics\n",
+        };
+        Answer::new(StatusCode::NOT_FOUND, there)
     }
 
     async fn metrics(self: &Arc<Self>, request: &Request<Incoming>) -> Answer {

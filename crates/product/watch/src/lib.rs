@@ -4,11 +4,13 @@
 //! - [`declared`]: every metric, once.
 //! - [`text()`]: a status as Prometheus reads it.
 //! - [`dashboard`]: it as people read it, with [`history`] and [`flows`].
+//! - [`details`]: keys and connections, for whom it is allowed.
 //! - [`Endpoint`]: that over HTTP.
 
 mod answer;
 pub mod dashboard;
 pub mod declared;
+pub mod details;
 pub mod flows;
 pub mod history;
 mod http;

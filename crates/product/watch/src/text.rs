@@ -11,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit as WrittenUnit};
 use serde_json::Value;
 
 use crate::declared::{Kind, METRICS, Metric, Unit};
-use crate::values::{Number, infos, values};
+use crate::values::{Number, histograms, infos, values};
 
 /// In which of its two texts Prometheus asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,7 @@ impl Written {
             Kind::Counter => MetricType::Counter,
             Kind::Gauge => MetricType::Gauge,
             Kind::Info => MetricType::Info,
+            Kind::Histogram => MetricType::Histogram,
         };
         let mut encoder =
             encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
@@ -85,6 +86,11 @@ impl Written {
             } else {
                 number(&mut encoder.encode_family(&labels)?, metric.kind, value)?;
             }
+        }
+        for (labels, of) in histograms(metric, &self.0) {
+            encoder
+                .encode_family(&labels)?
+                .encode_histogram::<NoLabelSet>(of.sum, of.count, &of.buckets, None)?;
         }
         infos(metric, &self.0)
             .iter()

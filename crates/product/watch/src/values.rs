@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::declared::{Kind, METRICS, Metric, Place};
+use crate::declared::{BOUNDS_LOG2, Kind, METRICS, Metric, Place};
 
 /// Labels with their values.
 pub(crate) type Labels = Vec<(&'static str, String)>;
@@ -38,8 +38,11 @@ impl Number {
 }
 
 fn word(row: &Value, at: &str) -> String {
-    let found = row.pointer(at).and_then(Value::as_str);
-    found.unwrap_or_default().to_owned()
+    match row.pointer(at) {
+        Some(Value::String(word)) => word.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => String::new(),
+    }
 }
 
 fn words(row: &Value, labels: &[(&'static str, &'static str)]) -> Labels {
@@ -79,8 +82,70 @@ pub(crate) fn values(metric: &Metric, status: &Value) -> Vec<(Labels, Number)> {
         Place::Rows { at, labels, value } => rows(status, at)
             .filter_map(|row| Some((words(row, labels), there(row, value)?)))
             .collect(),
-        Place::Words { .. } | Place::WordsOfRows { .. } => Vec::new(),
+        Place::RowsOfEach { at, row, label, of } => rows(status, at)
+            .flat_map(|element| {
+                let name = word(element, row.1);
+                of.iter().filter_map(move |(value, at)| {
+                    let labels = vec![(row.0, name.clone()), (label, (*value).to_owned())];
+                    Some((labels, there(element, at)?))
+                })
+            })
+            .collect(),
+        Place::Words { .. } | Place::WordsOfRows { .. } | Place::Histograms { .. } => Vec::new(),
     }
+}
+
+/// A histogram: ends of its buckets, each with how many lie in it and not in those before.
+pub(crate) struct Counted {
+    /// Of all values.
+    pub(crate) sum: f64,
+    /// How many there are.
+    pub(crate) count: u64,
+    /// [`BOUNDS_LOG2`] in the base unit, and what is beyond.
+    pub(crate) buckets: Vec<(f64, u64)>,
+}
+
+const SECOND_NS: f64 = 1e9;
+
+/// The histograms of a metric that has some.
+pub(crate) fn histograms(metric: &Metric, status: &Value) -> Vec<(Labels, Counted)> {
+    let Place::Histograms {
+        at,
+        row,
+        sum,
+        buckets,
+    } = metric.from
+    else {
+        return Vec::new();
+    };
+    let counted = |element: &Value| {
+        let whole = |of: &Value, at: &str| of.pointer(at).and_then(Value::as_u64);
+        let mut ends: Vec<(Option<u64>, u64)> = BOUNDS_LOG2
+            .map(|log| (Some(1 << log), 0))
+            .chain([(None, 0)])
+            .collect();
+        for bucket in rows(element, buckets) {
+            let below = whole(bucket, "/below_ns");
+            let end = ends
+                .iter_mut()
+                .find(|(end, _)| end.is_none_or(|end| below.is_some_and(|below| below <= end)));
+            if let Some((_, count)) = end {
+                *count += whole(bucket, "/count").unwrap_or(0);
+            }
+        }
+        let in_seconds = |ns: u64| Number::Whole(ns).rounded() / SECOND_NS;
+        Counted {
+            sum: in_seconds(whole(element, sum).unwrap_or(0)),
+            count: ends.iter().map(|(_, count)| count).sum(),
+            buckets: ends
+                .into_iter()
+                .map(|(end, count)| (end.map_or(f64::INFINITY, in_seconds), count))
+                .collect(),
+        }
+    };
+    rows(status, at)
+        .map(|element| (vec![(row.0, word(element, row.1))], counted(element)))
+        .collect()
 }
 
 /// The words of a metric that has words.
@@ -111,13 +176,22 @@ fn written(name: &str, labels: &Labels) -> String {
     format!("{name}{{{}}}", labels.join(","))
 }
 
-/// All values of a status under their names, in the order of the declaration.
+/// All values of a status under their names, in the order of the declaration; of a histogram its sum and count.
 pub(crate) fn named(status: &Value) -> Vec<(String, f64)> {
     let numbers = METRICS.iter().filter(|metric| metric.kind != Kind::Info);
     let each = numbers.flat_map(|metric| {
         let name = metric.full_name();
-        let of = values(metric, status).into_iter();
-        of.map(move |(labels, number)| (written(&name, &labels), number.rounded()))
+        let of = values(metric, status)
+            .into_iter()
+            .map(|(labels, number)| (written(&name, &labels), number.rounded()));
+        let timed = histograms(metric, status)
+            .into_iter()
+            .flat_map(|(labels, of)| {
+                let count = Number::Whole(of.count).rounded();
+                [("sum", of.sum), ("count", count)]
+                    .map(|(end, value)| (written(&format!("{name}_{end}"), &labels), value))
+            });
+        of.chain(timed).collect::<Vec<_>>()
     });
     each.collect()
 }

@@ -7,9 +7,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use erb_report::Status;
+use erb_report::{ConnLine, HotKey, HotKeys, Status, shown_key};
 use erb_watch::dashboard::{FILES, POLICY};
 use erb_watch::declared::{METRICS, Metric};
+use erb_watch::details::Detail;
 use erb_watch::flows::FLOWS;
 use erb_watch::{CONNECTIONS_MAX, Endpoint};
 use serde_json::Value;
@@ -34,6 +35,94 @@ fn served(dashboard: bool, token: Option<&str>) -> SocketAddr {
         .serve(|_| Ok(filled()))
         .unwrap();
     address
+}
+
+const DETAILS: [&str; 3] = [
+    "/keys.json",
+    "/connections.json",
+    "/connections.json?client=10.0.0.9",
+];
+/// What a client may call a key, as the daemon tells it.
+const HOSTILE: [&[u8]; 3] = [
+    b"\x1b[2J\0\r\n",
+    b"<img src=x onerror=\"window.ran=1\">",
+    &[b'k'; 1 << 16],
+];
+
+fn told(detail: Detail) -> Value {
+    match detail {
+        Detail::Keys => {
+            let key = |key: &[u8]| HotKey {
+                key: shown_key(key),
+                key_bytes: u32::try_from(key.len()).unwrap(),
+                count: 3,
+                ..HotKey::default()
+            };
+            let keys = HOSTILE.map(key).to_vec();
+            serde_json::to_value(HotKeys {
+                one_of: 61,
+                samples: 9,
+                keys,
+            })
+            .unwrap()
+        }
+        Detail::Connections => {
+            let line = |client: &str| ConnLine {
+                client: client.to_owned(),
+                ..ConnLine::default()
+            };
+            let lines = ["10.0.0.9:1", "10.0.0.9:2", "[fe80::1]:3"].map(line);
+            serde_json::to_value(lines).unwrap()
+        }
+    }
+}
+
+fn served_with_details(dashboard: bool, token: Option<&str>) -> SocketAddr {
+    let token = token.map(|token| token.as_bytes().to_vec());
+    let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap(), token).unwrap();
+    let address = endpoint.address();
+    endpoint
+        .with_dashboard(dashboard)
+        .with_details(|detail| Ok(told(detail)))
+        .serve(|_| Ok(filled()))
+        .unwrap();
+    address
+}
+
+#[test]
+fn keys_and_connections_are_told_only_where_that_was_asked_for_and_to_whom_it_may() {
+    for address in [served(true, None), served_with_details(false, None)] {
+        for path in DETAILS {
+            assert_eq!(code(&get(address, path, "")), "404", "{path}");
+        }
+    }
+    let address = served_with_details(true, Some(TOKEN));
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    for path in DETAILS {
+        assert_eq!(code(&get(address, path, "")), "401", "{path}");
+        assert_eq!(code(&get(address, path, &bearer)), "200", "{path}");
+    }
+    let address = served_with_details(true, None);
+    for path in DETAILS {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+        assert_eq!(code(&said(address, request.as_bytes())), "421", "{path}");
+    }
+    let json =
+        |path: &str| -> Value { serde_json::from_str(body(&get(address, path, ""))).unwrap() };
+    assert_eq!(json("/declared.json")["details"], true);
+    assert_eq!(json("/connections.json")["total"], 3);
+    assert_eq!(json("/connections.json?client=10.0.0.9")["total"], 2);
+    assert_eq!(
+        json("/connections.json?client=%5Bfe80%3A%3A1%5D%3A3")["rows"][0]["client"],
+        "[fe80::1]:3"
+    );
+    let keys = json("/keys.json");
+    assert_eq!(keys["keys"][0]["key"], r"\x1b[2J\x00\r\n");
+    assert!(
+        keys["keys"][2]["key"].as_str().unwrap().len() < 130,
+        "{keys}"
+    );
 }
 
 /// What comes until the server closes.

@@ -1,9 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `erb top` looks like, on terminals of any size, with words of others in it.
 
-use erb_report::{AttachMode, Counter, Device, DeviceReport, VlanOffload};
+use erb_report::{
+    AttachMode, Counter, Device, DeviceReport, HotKey, HotKeys, LatencyBucket, LatencyReport,
+    VlanOffload, shown_key,
+};
 
 use super::*;
+
+fn latency(path: &str, count: u64) -> LatencyReport {
+    let bucket = LatencyBucket {
+        from_ns: 192,
+        below_ns: Some(224),
+        count,
+    };
+    LatencyReport {
+        path: path.to_owned(),
+        samples: count,
+        buckets: Vec::from_iter((path == "hit").then_some(bucket)),
+        ..LatencyReport::default()
+    }
+}
 
 fn status(count: u64) -> Status {
     let mut status = Status {
@@ -24,6 +41,7 @@ fn status(count: u64) -> Status {
     };
     status.redis.version = "7.0.15".to_owned();
     (status.cache.hits, status.cache.misses) = (3 * count, count);
+    status.latency = ["hit", "held"].map(|path| latency(path, count)).to_vec();
     for (name, kind, text) in [
         (
             "FAST_PACKET",
@@ -50,10 +68,10 @@ fn status(count: u64) -> Status {
 fn top() -> Top {
     let mut top = Top::new(Duration::from_secs(1));
     let begin = Instant::now();
-    top.looked(begin, Ok((status(1_000), Vec::new())));
+    top.looked(begin, Ok((status(1_000), Listed::default())));
     top.looked(
         begin + Duration::from_secs(1),
-        Ok((status(13_500), Vec::new())),
+        Ok((status(13_500), Listed::default())),
     );
     top
 }
@@ -79,6 +97,7 @@ fn the_usual_terminal_has_room_for_what_matters() {
         "serving",
         "12k answered, 12k went up; hits 75.0 % (of all time -)",
         "lease 80 ms",
+        "latency      hit 208 ns / 223 ns, held - (half / 99 of 100)",
         "aside        no",
         "outcomes: 3",
         ">12k",
@@ -135,7 +154,7 @@ fn why_nothing_is_served_is_said() {
     let mut top = top();
     let mut found = status(20_000);
     (found.serving, found.not_serving) = (false, vec!["the feed is down".to_owned()]);
-    top.looked(Instant::now(), Ok((found, Vec::new())));
+    top.looked(Instant::now(), Ok((found, Listed::default())));
     assert!(shown(&top, (80, 24)).contains("NOT SERVING: the feed is down"));
 }
 
@@ -158,12 +177,51 @@ fn words_of_others_do_not_reach_the_terminal_as_control_characters() {
     let mut found = status(20_000);
     found.redis.version = "7\u{1b}[2J\u{7}\n\u{202e}".to_owned();
     found.devices[0].device.name = "e\u{1b}]0;x\u{7}".to_owned();
-    top.looked(Instant::now(), Ok((found, Vec::new())));
+    top.looked(Instant::now(), Ok((found, Listed::default())));
     let text = shown(&top, (80, 24));
     assert!(
         !text.chars().any(|c| c.is_control() && c != '\n'),
         "{text:?}"
     );
+}
+
+#[test]
+fn keys_of_clients_are_plain_text_whatever_is_in_them() {
+    let mut top = top();
+    top.key(KeyCode::Char('h'));
+    let hostile: [&[u8]; 4] = [
+        b"\x1b[2J\x07\r\nq",
+        "\u{202e}<script>alert(1)</script>".as_bytes(),
+        &[b'k'; 1 << 16],
+        b"",
+    ];
+    let keys = hostile.map(|key| HotKey {
+        key: shown_key(key),
+        key_bytes: u32::try_from(key.len()).unwrap(),
+        count: 3,
+        ..HotKey::default()
+    });
+    let keys = HotKeys {
+        one_of: 61,
+        samples: 12,
+        keys: keys.to_vec(),
+    };
+    let listed = Listed {
+        keys,
+        ..Listed::default()
+    };
+    top.looked(Instant::now(), Ok((status(20_000), listed)));
+    for size in [(80, 24), (1, 1), (300, 100)] {
+        let text = shown(&top, size);
+        assert!(
+            !text.chars().any(|c| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
+    }
+    let text = shown(&top, (132, 30));
+    assert!(text.contains("keys by heat, from a sample: 4"), "{text}");
+    assert!(text.contains(r"\x1b[2J\x07\r\nq"), "{text}");
+    assert!(text.contains("25.0 % of 12 samples; 65536 bytes"), "{text}");
 }
 
 #[test]

@@ -23,8 +23,9 @@ const roundUp = (value) => {
 
 export class Chart {
 	// series: [{ label, of }] with of(before, sample) -> value or null; off(sample): shaded where true.
-	constructor({ title, unit, format, series, top, off }) {
-		Object.assign(this, { title, unit, format, series, top, off });
+	// least: the scale's top is at least this; top: it is this.
+	constructor({ title, unit, format, series, top, off, least = 1 }) {
+		Object.assign(this, { title, unit, format, series, top, off, least });
 		this.points = [];
 		this.at = null;
 		this.width = 520;
@@ -76,7 +77,7 @@ export class Chart {
 		this.width = this.drawing.clientWidth || this.width;
 		this.drawing.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
 		const values = this.points.flatMap((point) => point.values).filter(Number.isFinite);
-		this.most = this.top ?? roundUp(Math.max(1, ...values));
+		this.most = this.top ?? roundUp(Math.max(this.least, ...values));
 		const parts = this.shades();
 		for (const share of [0, 0.5, 1]) {
 			const y = this.y(share * this.most);

@@ -2,7 +2,8 @@
 // Asks for what is now each second while somebody looks, for the hour each ten, and shows both.
 
 import { Chart } from "./chart.js";
-import { compact, count, html, inUnit, percent, rate, write } from "./words.js";
+import { Details, Latency, showProcessors } from "./details.js";
+import { compact, count, duration, html, inUnit, percent, rate, write } from "./words.js";
 
 const NOW_MS = 1_000;
 const HOUR_MS = 3_600_000;
@@ -36,6 +37,7 @@ let now = null;
 let hour = null;
 let hourAsked = -Infinity;
 let charts = [];
+let details = null;
 
 class NoToken extends Error {}
 
@@ -91,6 +93,8 @@ const connectionRows = new Rows("connections", (name, words) => {
 	row.append(html("td", { class: "number" }, html("meter", { "aria-hidden": "true", min: "0" }), html("span")));
 	return row;
 });
+const latency = new Latency(new Rows("latency", explained));
+const processorRows = new Rows("processors", (name, _, many) => html("tr", {}, html("th", { scope: "row" }, name), ...numbers(many)));
 const tables = Object.fromEntries(Object.keys(TABLES).map((id) => [id, new Rows(id, metricRow)]));
 
 function showAbout() {
@@ -200,6 +204,13 @@ const rises = (names) => (from, to) => {
 	return rise >= 0 && to.at > from.at ? (1000 * rise) / (to.at - from.at) : NaN;
 };
 
+// What requests of a way took in the mean between two samples.
+const TIMED = "erb_request_duration_seconds";
+const mean = (path) => (from, to) => {
+	const [sum, many] = ["sum", "count"].map((end) => `${TIMED}_${end}{path="${path}"}`).map((name) => to.get(name) - from.get(name));
+	return many > 0 && sum >= 0 ? sum / many : NaN;
+};
+
 function makeCharts() {
 	const [hits, misses] = [rises(["erb_cache_hits_total"]), rises(["erb_cache_misses_total"])];
 	const kinds = new Map(now.outcomes.map((outcome) => [outcome.name, outcome]));
@@ -209,6 +220,7 @@ function makeCharts() {
 		new Chart({ title: "Reads", unit: "a second", format: compact, off, series: [{ label: "answered", of: hits }, { label: "missed", of: misses }] }),
 		new Chart({ title: "Hit ratio", unit: "share of reads", format: percent, top: 1, series: [{ label: "answered from the cache", of: (a, b) => hits(a, b) / (hits(a, b) + misses(a, b)) }] }),
 		new Chart({ title: "Refused", unit: "packets a second", format: compact, series: GATES.map((id, at) => ({ label: GATE_WORDS[at], of: refused(id) })) }),
+		new Chart({ title: "Time of a request", unit: "mean, by way", format: duration, least: 1e-6, series: ["hit", "up", "held"].map((path) => ({ label: path, of: mean(path) })) }),
 		new Chart({ title: "Connections", unit: "by state", format: compact, series: Object.keys(STATES).map((state) => ({ label: state, of: (_, b) => b.get(`erb_connections{state="${state}"}`) })) }),
 	];
 	byId("charts").replaceChildren(...charts.map((chart) => chart.figure));
@@ -232,6 +244,8 @@ function show() {
 	showWay();
 	showRefused();
 	showTables();
+	latency.show(now);
+	showProcessors(processorRows, now, perSecond);
 }
 
 function fail(error) {
@@ -265,6 +279,8 @@ async function look() {
 		show();
 		write(byId("age"), before ? `each ${NOW_MS / 1000} s` : "");
 		if (!charts.length) makeCharts();
+		if (declared.details) details ??= new Details(ask);
+		await details?.look();
 		if (now.run !== hour?.run || performance.now() - hourAsked > (hour?.every_ms ?? 0)) {
 			hourAsked = performance.now();
 			await askHour();

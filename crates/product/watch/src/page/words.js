@@ -41,4 +41,11 @@ export const inUnit = (value, unit) => {
 	return whole.format(value);
 };
 
+// A time of any length, in seconds.
+export const duration = (value) => {
+	if (!is(value)) return NONE;
+	const [size, unit] = value < 1e-6 ? [1e-9, "ns"] : value < 1e-3 ? [1e-6, "µs"] : value < 1 ? [1e-3, "ms"] : [1, "s"];
+	return (value / size < 10 ? tenths : whole).format(value / size) + " " + unit;
+};
+
 export const ago = (minutes) => (minutes < 0.5 ? "now" : whole.format(minutes) + " min ago");

@@ -13,8 +13,9 @@ use erb_e2e::lab::{STATE_WAIT, TestLab, wait};
 use erb_e2e::process::signal;
 use erb_e2e::turn::Turn;
 use erb_lab::End;
-use erb_report::Status;
+use erb_report::{ConnLine, HotKey, HotKeys, Status, shown_key};
 use erb_watch::Endpoint;
+use erb_watch::details::Detail;
 use nix::sys::signal::Signal;
 
 const AT: &str = "127.0.0.1:9279";
@@ -125,7 +126,14 @@ fn the_dashboard_shows_what_happens_and_why_not() {
     let mut lab = TestLab::up("dashboard", &["--direct"]);
     lab.use_run_dir("/run/erb/e2e-dashboard");
     let lab = lab;
-    let output = lab.boost(&["--dev", "s0", "--metrics", AT, "--dashboard"]);
+    let output = lab.boost(&[
+        "--dev",
+        "s0",
+        "--metrics",
+        AT,
+        "--dashboard",
+        "--dashboard-details",
+    ]);
     assert!(output.status.success(), "{output:?}");
     lab.wait_admitting();
     lab.never_aside();
@@ -157,6 +165,8 @@ fn the_dashboard_shows_what_happens_and_why_not() {
             counts_move(&mut browser);
             keys_work(&mut browser);
             a_screen_reader_is_told(&mut browser);
+            times_and_processors_are_shown(&mut browser);
+            keys_and_connections_are_shown(&mut browser);
             keep_pictures(&mut browser);
             the_gates_closing_shows(&lab, &mut browser);
         }));
@@ -190,6 +200,79 @@ fn counts_move(browser: &mut Browser) {
     );
 }
 
+/// Hits and what went up are timed, and some processor has met them.
+fn times_and_processors_are_shown(browser: &mut Browser) {
+    for (row, way) in ["hit", "up"].into_iter().enumerate() {
+        let row = format!("#latency tbody tr:nth-child({})", row + 1);
+        wait(STATE_WAIT, || {
+            let half = browser.text(&format!("{row} td:nth-child(3)"));
+            let is_timed = [" ns", " µs", " ms"]
+                .iter()
+                .any(|unit| half.ends_with(unit));
+            (is_timed && browser.text(&format!("{row} th")) == way)
+                .then_some(())
+                .ok_or(half)
+        });
+    }
+    wait(STATE_WAIT, || {
+        let cells = browser.value("[...document.querySelectorAll('#processors tbody td')].map((it) => Number(it.textContent)).some((it) => it > 0)");
+        (cells == true).then_some(()).ok_or(cells)
+    });
+}
+
+/// The hot key is found, and each connection has a page.
+fn keys_and_connections_are_shown(browser: &mut Browser) {
+    for part in ["keys-open", "connections-open"] {
+        browser.value(&format!("document.getElementById('{part}').open = true"));
+    }
+    wait(STATE_WAIT, || {
+        let said = browser.text("#keys tbody tr th");
+        (said == "key").then_some(()).ok_or(said)
+    });
+    wait(STATE_WAIT, || {
+        browser.value("document.querySelector('#each-connection a')?.click()");
+        let said = browser.text("#conn");
+        (said.contains("It may be answered from the cache") && said.contains("Unanswered"))
+            .then_some(())
+            .ok_or(said)
+    });
+    browser.value("location.hash = '#conn/10.0.0.250%3A1'");
+    wait(STATE_WAIT, || {
+        let said = browser.text("#conn-state");
+        said.contains("not there").then_some(()).ok_or(said)
+    });
+    browser.value("location.hash = ''");
+    wait(STATE_WAIT, || {
+        let hidden = browser.value("document.getElementById('conn').hidden");
+        (hidden == true).then_some(()).ok_or(hidden)
+    });
+}
+
+/// Keys and addresses of hostile clients.
+fn hostile_details(detail: Detail) -> serde_json::Value {
+    let html = "<img src=x onerror=\"window.ran=1\"><script>window.ran=1</script>&lt;";
+    let keys = [html.as_bytes(), b"\x1b[2J\0\r\n", &[b'<'; 1 << 16]];
+    let key = |key: &[u8]| HotKey {
+        key: shown_key(key),
+        count: 3,
+        ..HotKey::default()
+    };
+    let line = ConnLine {
+        client: html.to_owned(),
+        state: html.to_owned(),
+        ..ConnLine::default()
+    };
+    match detail {
+        Detail::Keys => serde_json::to_value(HotKeys {
+            one_of: 61,
+            samples: 9,
+            keys: keys.map(key).to_vec(),
+        }),
+        Detail::Connections => serde_json::to_value([line]),
+    }
+    .expect("JSON")
+}
+
 /// HTML in each word that may come from elsewhere.
 fn hostile() -> Status {
     let html = "<img src=x onerror=\"window.ran=1\"><script>window.ran=1</script>&lt;";
@@ -219,6 +302,7 @@ fn what_the_dashboard_shows_runs_nothing_and_needs_its_token() {
     let address = endpoint.address();
     endpoint
         .with_dashboard(true)
+        .with_details(|detail| Ok(hostile_details(detail)))
         .serve(|_| Ok(hostile()))
         .expect("serve");
     let Some(mut browser) = Browser::start(|program| Command::new(program)) else {
@@ -246,7 +330,20 @@ fn what_the_dashboard_shows_runs_nothing_and_needs_its_token() {
             .then_some(())
             .ok_or(said)
     });
-    for place in ["#reasons", "#held", "#about"] {
+    for part in ["keys-open", "connections-open"] {
+        browser.value(&format!("document.getElementById('{part}').open = true"));
+    }
+    wait(STATE_WAIT, || {
+        let [keys, rows] = ["#keys tbody", "#each-connection tbody"].map(|at| browser.text(at));
+        let both = rows.contains("<script>window.ran=1") && keys.contains(r"\x1b[2J\x00\r\n");
+        both.then_some(()).ok_or(keys)
+    });
+    browser.value("document.querySelector('#each-connection a').click()");
+    wait(STATE_WAIT, || {
+        let said = browser.text("#conn-title");
+        said.contains("<script>").then_some(()).ok_or(said)
+    });
+    for place in ["#reasons", "#held", "#about", "#keys tbody", "#conn-title"] {
         let said = browser.text(place);
         assert!(said.contains("<img src=x onerror"), "{place}: {said}");
     }

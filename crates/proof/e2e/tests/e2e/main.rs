@@ -43,4 +43,5 @@ mod service;
 mod state;
 mod suite;
 mod through;
+mod times;
 mod trace;

@@ -90,6 +90,17 @@ fn the_counters_are_those_that_are_declared() {
     same("docs/operating/status-and-trace.md", "reasons", &table);
 }
 
+#[test]
+fn the_ways_that_are_timed_are_those_that_are_declared() {
+    let row = regex(r#"(?m)^LATENCY\(\w+, "(.*)", "(.*)"\)$"#);
+    let text = source("bpf/base/latency.def");
+    let mut table = String::from("| way | timed |\n| --- | --- |\n");
+    for found in row.captures_iter(&text) {
+        writeln!(table, "| `{}` | {} |", &found[1], &found[2]).expect("a string");
+    }
+    same("docs/operating/metrics.md", "latencies", &table);
+}
+
 /// Each bound that a user can meet stands in the documents with its reason.
 #[test]
 fn the_bounds_are_those_that_are_declared() {

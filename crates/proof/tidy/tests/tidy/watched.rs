@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use erb_watch::declared::{METRICS, Metric};
+use erb_watch::declared::{Kind, METRICS, Metric};
 use erb_watch::flows::FLOWS;
 use regex::Regex;
 
@@ -31,7 +31,16 @@ fn captured<'a>(pattern: &str, text: &'a str) -> BTreeSet<&'a str> {
 
 #[test]
 fn what_is_shipped_for_watching_asks_for_what_there_is() {
-    let names: BTreeSet<String> = METRICS.iter().map(Metric::full_name).collect();
+    let written = |metric: &Metric| {
+        let name = metric.full_name();
+        match metric.kind {
+            Kind::Histogram => ["bucket", "sum", "count"]
+                .map(|end| format!("{name}_{end}"))
+                .to_vec(),
+            _ => vec![name],
+        }
+    };
+    let names: BTreeSet<String> = METRICS.iter().flat_map(written).collect();
     let reasons = read("bpf/base/reasons.def");
     let outcomes = captured(r"(?m)^REASON\((\w+),", &reasons);
     let (mut complaints, mut asked) = (Vec::new(), 0);
