@@ -195,14 +195,16 @@ fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Expor
     while let Some(rows) = page(&mut client, &mut listing, prefix)? {
         if let Some(out) = out.take() {
             done.moment = listing.moment();
-            if args.since.is_some_and(|since| since > done.moment) {
+            let is_later = args.since.is_some_and(|since| since > done.moment);
+            if is_later && args.as_of.is_some() {
                 let later = "what changed since a moment that is later than the one that is exported: give --since an earlier one";
                 return Err(Failed::Usage(later.to_owned()));
             }
             let head = archive::Head {
                 namespace: url.namespace,
                 moment: done.moment,
-                since: args.since,
+                // Of a store in which nothing was written lately the moment is the last write.
+                since: args.since.map(|since| since.min(done.moment)),
                 prefix: prefix.to_vec(),
             };
             writer = Some(Writer::new(out, &head).map_err(|error| io_failed(name, &error))?);

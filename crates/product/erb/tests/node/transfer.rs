@@ -226,6 +226,11 @@ fn an_export_of_changes_makes_of_a_former_one_what_there_is_now() {
     let (_, error) = refused(&[&["kv", "export", &from.url][..], &words].concat());
     assert!(error.contains("later"), "{error}");
     assert!(!later.exists());
+    // Nobody has written for a while: nothing has changed.
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    let idle = export("idle", &["--since", "0s"]);
+    assert_eq!([&idle["keys"], &idle["deleted"]], [0, 0], "{idle}");
+    assert_eq!(import("idle")["written"], 0);
 }
 
 #[test]
