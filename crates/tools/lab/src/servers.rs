@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
@@ -218,6 +218,22 @@ pub fn db_bench() -> Result<PathBuf> {
     let files = [("db_bench", "usr/bin/db_bench".to_owned())];
     let programs = unpacked("rocksdb", &ROCKSDB, &files, "--version")?;
     programs.into_iter().next().context("db_bench is a program")
+}
+
+/// Debian 13's Prometheus and its promtool; fetched unless they are there.
+///
+/// # Errors
+/// As [`ServerProgram::program`].
+pub fn prometheus() -> Result<[PathBuf; 2]> {
+    let files = ["prometheus", "promtool"].map(|name| (name, format!("usr/bin/{name}")));
+    let programs = unpacked(
+        "prometheus",
+        &["prometheus", "promtool", "libc6"],
+        &files,
+        "--version",
+    )?;
+    let programs = <[PathBuf; 2]>::try_from(programs);
+    programs.map_err(|_| anyhow!("two programs"))
 }
 
 /// What starts these files of the packages, by their names; `version` is a word that makes the first tell its
