@@ -85,8 +85,11 @@ impl MetricsConfig {
         Endpoint::fits(self.address, self.token()?.as_deref()).map_err(Error::Metrics)
     }
 
-    /// Takes the address, if it is free.
-    pub(crate) fn bind(&self) -> Result<Endpoint> {
+    /// Takes the address, if it is free: [`Endpoint::must_be_bound`].
+    ///
+    /// # Errors
+    /// The token is missing, or cannot be used; the address cannot be listened on.
+    pub fn bind(&self) -> Result<Endpoint> {
         let endpoint = Endpoint::bind(self.address, self.token()?).map_err(Error::Metrics)?;
         Ok(endpoint.with_dashboard(self.dashboard))
     }

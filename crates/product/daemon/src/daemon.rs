@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use erb_datapath::{DeviceWatch, MissRing, Nagle, WakeRing};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
-use erb_report::{ConnLine, HotKeys};
+use erb_report::{ConnLine, HotKeys, Status};
 use erb_watch::details::Detail;
 use erb_watch::{Asker, Endpoint};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -232,7 +232,8 @@ impl Daemon {
                 Asker::Reader => Request::Status,
                 Asker::History => Request::Sample,
             };
-            request_within(&run_dir, &request, STATUS_MAX).map_err(|error| error.to_string())
+            request_within::<Status>(&run_dir, &request, STATUS_MAX)
+                .map_err(|error| error.to_string())
         };
         endpoint
             .serve(status)

@@ -13,7 +13,7 @@ use erb_daemon::CredentialSource;
 use crate::config::ConfigCommand;
 use crate::kv_args::KvCommand;
 use crate::node_args::NodeCommand;
-use crate::watch_args::{BugReportArgs, ManArgs, TopArgs};
+use crate::watch_args::{BugReportArgs, ManArgs, TopArgs, WatchedArgs};
 
 /// ERB answers Redis reads at the network card, over ordinary TCP, for an unmodified Redis.
 #[derive(Debug, Parser)]
@@ -315,17 +315,9 @@ pub struct BoostArgs {
     /// --foreground].
     #[arg(long, value_name = "FILE", value_parser = absolute())]
     pub log: Option<PathBuf>,
-    /// Serve metrics for Prometheus over HTTP at this address, under /metrics; 127.0.0.1:9279, say.
-    /// Beyond loopback that needs --metrics-token-file [default: nowhere].
-    #[arg(long, value_name = "ADDR")]
-    pub metrics: Option<SocketAddr>,
-    /// File whose first line readers of metrics have to show (`Authorization: Bearer`); 16 bytes or
-    /// more, readable by its owner and group alone.
-    #[arg(long, value_name = "FILE", value_parser = absolute(), requires = "metrics")]
-    pub metrics_token_file: Option<PathBuf>,
-    /// Serve a dashboard for browsers at the address of --metrics, under /.
-    #[arg(long, requires = "metrics")]
-    pub dashboard: bool,
+    /// Where it is watched.
+    #[command(flatten)]
+    pub watched: WatchedArgs,
     /// On the dashboard also keys by heat, and connections with their addresses. Whoever may read the
     /// dashboard then sees both.
     #[arg(long, requires = "dashboard")]
@@ -410,6 +402,9 @@ pub struct ServeArgs {
     /// Tell so often how bytes were sent, not only at the end.
     #[arg(long, value_parser = parse_interval, value_name = "TIME")]
     pub every: Option<Duration>,
+    /// Where it is watched.
+    #[command(flatten)]
+    pub watched: WatchedArgs,
     /// Print JSON, one object a line.
     #[arg(long)]
     pub json: bool,
@@ -491,7 +486,7 @@ pub struct DetachArgs {
 }
 
 /// Paths as seen from where the command was given: the daemon works from another folder.
-fn absolute() -> impl TypedValueParser<Value = PathBuf> {
+pub fn absolute() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }
 

@@ -9,8 +9,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    BoostConfig, Daemon, Error, MetricsConfig, Notes, Request, Result, RunDir, Taken,
-    drop_privileges, enter_base_mount_namespace, request,
+    BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Taken, drop_privileges,
+    enter_base_mount_namespace, request,
 };
 use erb_datapath::{
     AttachMode, Attached, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
@@ -164,12 +164,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
             None => Programs::builtin(),
         },
         run_dir: args.run_dir.clone(),
-        metrics: args.metrics.map(|address| MetricsConfig {
-            address,
-            token_file: args.metrics_token_file.clone(),
-            dashboard: args.dashboard,
-            details: args.dashboard_details,
-        }),
+        metrics: args.watched.config(args.dashboard_details),
         timing: !args.no_timing,
         take_over: args.take_over,
         tiers: match args.tier {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use erb_node::{
     Contents, Error, Format, Grow, NEW_RETENTION, NoGrowth, Node, Note, Options, Retention, Rot,
 };
+use erb_report::NodeStatus;
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,6 +23,10 @@ use crate::kv_keep;
 use crate::node_args::{
     CheckArgs, FormatArgs, GrowArgs, NodeCommand, NodeStatusArgs, StartArgs, StopArgs,
 };
+use crate::watch_args::Watching;
+
+/// Time that a node has to say how it is.
+const STATUS_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 pub fn run(command: &NodeCommand) -> ExitCode {
@@ -29,7 +34,7 @@ pub fn run(command: &NodeCommand) -> ExitCode {
         NodeCommand::Format(args) => return ended(format(args)),
         NodeCommand::Grow(args) => return ended(grow(args)),
         NodeCommand::Check(args) => return ended(check(args)),
-        NodeCommand::Start(args) => start(args),
+        NodeCommand::Start(args) => return start_watched(args),
         NodeCommand::Host { command } => host::run(command),
         NodeCommand::Stop(args) => return stop(args),
         NodeCommand::Status(args) => return status(args),
@@ -201,7 +206,38 @@ fn tell(note: Note) {
     }
 }
 
-fn start(args: &StartArgs) -> Result<(), Error> {
+/// Serves what the node says of itself to those who watch it.
+fn watch(args: &StartArgs, watching: Watching, node: &Node) -> Result<(), Error> {
+    let (asking, nqn) = (node.asking(), args.nqn.clone());
+    let address = node.address().to_string();
+    watching.tell(&args.watched, args.json);
+    let served = watching.serve(move |_| {
+        let status = asking.status(STATUS_MAX);
+        let status = status.ok_or_else(|| "the node does not answer".to_owned())?;
+        Ok(NodeStatus {
+            nqn: nqn.clone(),
+            address: address.clone(),
+            ..status
+        })
+    });
+    served.map_err(|source| Error::System {
+        what: "metrics cannot be served",
+        source,
+    })
+}
+
+/// The address at which a node is watched is taken before the store is opened.
+fn start_watched(args: &StartArgs) -> ExitCode {
+    match args.watched.bind() {
+        Ok(watching) => ended(start(args, watching).map(|()| Ok(()))),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(exit::code(&error))
+        }
+    }
+}
+
+fn start(args: &StartArgs, watching: Option<Watching>) -> Result<(), Error> {
     let stop = stopped(args)?;
     let node = Node::open(&Options {
         path: args.path.clone(),
@@ -236,6 +272,9 @@ fn start(args: &StartArgs) -> Result<(), Error> {
             args.path.display(),
             sentence(node.contents())
         ));
+    }
+    if let Some(watching) = watching {
+        watch(args, watching, &node)?;
     }
     // Who was not started by systemd has nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);

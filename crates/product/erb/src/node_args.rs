@@ -10,6 +10,7 @@ use erb_node::Role;
 
 use crate::host_args::HostCommand;
 use crate::kv_args::Who;
+use crate::watch_args::WatchedArgs;
 
 /// Commands of `erb node`.
 #[derive(Debug, Subcommand)]
@@ -117,6 +118,9 @@ pub struct StartArgs {
     /// This machine's clock is right, although the store has seen a much later or much earlier one.
     #[arg(long)]
     pub clock_ok: bool,
+    /// Where it is watched.
+    #[command(flatten)]
+    pub watched: WatchedArgs,
     /// Print JSON, one object a line.
     #[arg(long)]
     pub json: bool,

@@ -15,6 +15,7 @@ use signal_hook::iterator::Signals;
 
 use crate::args::{GuardUse, PageCache, ServeArgs};
 use crate::exit;
+use crate::watch_args::Watching;
 
 /// How often it is seen whether serving has failed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -54,7 +55,14 @@ fn start_guard(when: GuardUse) -> Result<Option<Arc<Guard>>, Error> {
 
 /// Runs the command until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs) -> ExitCode {
-    match serve(args) {
+    let watching = match args.watched.bind() {
+        Ok(watching) => watching,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(exit::code(&error));
+        }
+    };
+    match serve(args, watching) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -67,7 +75,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     }
 }
 
-fn serve(args: &ServeArgs) -> Result<(), Error> {
+fn serve(args: &ServeArgs, watching: Option<Watching>) -> Result<(), Error> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let guard = start_guard(args.guard)?;
     let server = Server::start(&Config {
@@ -98,6 +106,13 @@ fn serve(args: &ServeArgs) -> Result<(), Error> {
         }
     });
     begin(args, &server.report());
+    if let Some(watching) = watching {
+        watching.tell(&args.watched, args.json);
+        let reporter = server.reporter();
+        let ended = || "the server has ended".to_owned();
+        let served = watching.serve(move |_| reporter.report().ok_or_else(ended));
+        served.map_err(failed("metrics cannot be served"))?;
+    }
     let mut told_at = Instant::now();
     let look = args.every.unwrap_or(LOOK).min(LOOK);
     while stop.recv_timeout(look) == Err(RecvTimeoutError::Timeout) && !server.is_ending() {

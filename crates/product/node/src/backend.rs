@@ -23,6 +23,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::listing::Scan;
 use crate::reads::{Rows, ValueRead};
+use crate::status::Counts;
 use crate::words;
 use crate::writes::Pending;
 
@@ -62,6 +63,7 @@ pub(crate) struct Store {
     dry_runs: VecDeque<Mark>,
     /// Moves with what the log of marks says.
     marks_moved: u64,
+    pub(crate) counts: Counts,
 }
 
 /// The namespace as the engine counts it.
@@ -84,6 +86,7 @@ impl Store {
             long: VecDeque::new(),
             dry_runs: VecDeque::new(),
             marks_moved: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -299,6 +302,7 @@ fn target_number(target: Target) -> u64 {
 
 impl Backend for Store {
     fn submit(&mut self, ticket: Ticket, request: Request) {
+        self.counts.asked(&request.operation);
         match request.operation {
             Operation::Write { .. } => self.begin_write(ticket, request),
             Operation::Batch(_) => self.begin_batch(ticket, request),
@@ -353,7 +357,11 @@ impl Backend for Store {
     }
 
     fn completed(&mut self) -> Option<(Ticket, Outcome)> {
-        self.completed.pop_front()
+        let (ticket, outcome) = self.completed.pop_front()?;
+        if let Err(why) = outcome {
+            self.counts.refused(why);
+        }
+        Some((ticket, outcome))
     }
 
     fn health(&self) -> Health {

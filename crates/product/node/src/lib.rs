@@ -30,6 +30,7 @@ mod local;
 mod private;
 mod reads;
 mod server;
+mod status;
 mod wake;
 mod watch;
 mod words;
@@ -58,12 +59,15 @@ pub use hosts::{HostsFile, NoHosts};
 pub use local::{Bare, Local};
 pub use private::{read_secrets, write_private};
 pub use server::Note;
+pub use status::Asking;
 
 use backend::Store;
 use buffer::Aligned;
 use engine::{Engine, Recovery};
 use file::StoreFile;
 use server::{Hosts, Server, SystemRandom};
+use status::Asked;
+use wake::Wake;
 
 /// The subsystem's name, if nobody chooses another.
 pub const NQN: &str = "nqn.2026-11.org.erb:node";
@@ -255,6 +259,9 @@ pub struct Node {
     config: Config,
     contents: Contents,
     hosts: Option<Hosts>,
+    wake: Wake,
+    asking: Asking,
+    asked: Asked,
 }
 
 impl Node {
@@ -290,6 +297,8 @@ impl Node {
             config.hosts.clone_from(&hosts.hosts);
             Hosts { path, hosts }
         });
+        let wake = Wake::new()?;
+        let (asking, asked) = Asking::new(wake.clone());
         Ok(Self {
             engine,
             listener,
@@ -297,6 +306,9 @@ impl Node {
             config,
             contents,
             hosts,
+            wake,
+            asking,
+            asked,
         })
     }
 
@@ -304,6 +316,12 @@ impl Node {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Asks it how it is, once it runs.
+    #[must_use]
+    pub fn asking(&self) -> Asking {
+        self.asking.clone()
     }
 
     /// What is in its store.
@@ -326,7 +344,8 @@ impl Node {
     /// As [`run`](Self::run).
     pub fn run_and_tell(self, stop: BorrowedFd<'_>, tell: &mut dyn FnMut(Note)) -> Result<()> {
         let store = Store::new(self.engine);
-        let server = Server::new(self.listener, self.config, store, self.hosts, stop)?;
+        let watched = (self.wake, self.asked);
+        let server = Server::new(self.listener, self.config, store, self.hosts, stop, watched)?;
         server.run(stop, tell)
     }
 }

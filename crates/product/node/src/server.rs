@@ -8,7 +8,8 @@
 //! 3. Without a descriptor for another connection it accepts nothing until the next tick: it does not spin.
 //! 4. Who may connect is changed before anything more is read, so nothing that comes later of a host that was removed
 //!    is done.
-//! 5. Told to stop, it accepts and reads nothing more, answers what it was asked, records where logs end, and then
+//! 5. Who watches is answered between two turns, and never waited for.
+//! 6. Told to stop, it accepts and reads nothing more, answers what it was asked, records where logs end, and then
 //!    ends.
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use erb_nvme::random::Random;
 use erb_nvme::target::{Config, ConnectionId, Ended, Port, Target};
+use erb_report::NodeStatus;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::backend::Store;
@@ -27,6 +29,7 @@ use crate::computing::Computing;
 use crate::engine::micros;
 use crate::error::{Error, Result, system};
 use crate::hosts::HostsFile;
+use crate::status::{self, Asked};
 use crate::wake::Wake;
 use crate::watch::Watch;
 
@@ -115,6 +118,9 @@ pub(crate) struct Server {
     /// Failed authentications that were not told, and when some were told last.
     failed: Option<(IpAddr, String, u64)>,
     told: Option<Instant>,
+    /// All of them.
+    failures: u64,
+    asked: Asked,
 }
 
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
@@ -132,8 +138,8 @@ impl Server {
         store: Store,
         hosts: Option<Hosts>,
         stop: BorrowedFd<'_>,
+        (wake, asked): (Wake, Asked),
     ) -> Result<Self> {
-        let wake = Wake::new()?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).and_then(|epoll| {
             let wakes = |number| EpollEvent::new(EpollFlags::EPOLLIN, number);
             epoll.add(&listener, wakes(LISTENER))?;
@@ -157,6 +163,8 @@ impl Server {
             wake,
             failed: None,
             told: None,
+            failures: 0,
+            asked,
             epoll,
             listener: Some(listener),
             target: Target::new(config, store, Box::new(SystemRandom)),
@@ -177,6 +185,7 @@ impl Server {
         loop {
             self.sleep(stop)?;
             self.take_hosts(tell);
+            self.answer_watchers();
             self.read();
             self.target.backend().turn()?;
             while let Some((id, computed)) = self.computing.done() {
@@ -214,6 +223,18 @@ impl Server {
                 }
                 Err(error) => tell(Note::HostsKept(error)),
             }
+        }
+    }
+
+    fn answer_watchers(&mut self) {
+        while let Ok(asker) = self.asked.try_recv() {
+            // Who has not waited is not told.
+            let _ = asker.try_send(NodeStatus {
+                up_ms: self.now_us() / 1_000,
+                connections: self.peers.len() as u64,
+                failed_authentications: self.failures,
+                ..status::of_store(self.target.backend())
+            });
         }
     }
 
@@ -432,6 +453,7 @@ impl Server {
 
     fn has_failed(&mut self, id: ConnectionId, why: String) {
         if let Some(peer) = self.peers.get(&id) {
+            self.failures += 1;
             let count = self.failed.as_ref().map_or(0, |(_, _, count)| *count);
             self.failed = Some((peer.from, why, count + 1));
         }

@@ -8,7 +8,7 @@
 //! - [`Status`]: `erb status --json`. [`ConnLine`]: a line of `erb status --conns --json`.
 //! - [`HotKeys`]: keys by heat, as `erb top` asks for them.
 //! - [`Doctor`]: `erb doctor --json`. [`Packet`]: a line of `erb trace --json`.
-//! - [`Serve`]: a line of `erb serve --json`.
+//! - [`Serve`]: a line of `erb serve --json`. [`NodeStatus`]: what a storage node's metrics are made of.
 //! - [`Filled`], [`Consumed`]: answers of hidden commands, which checks and measurements use.
 //! - [`exit`]: the codes.
 
@@ -16,6 +16,7 @@ mod doctor;
 pub mod exit;
 mod heat;
 mod latency;
+mod node;
 mod serve;
 mod status;
 mod trace;
@@ -23,6 +24,7 @@ mod trace;
 pub use doctor::{Doctor, Finding, Level};
 pub use heat::{HotKey, HotKeys, shown_key};
 pub use latency::{LatencyBucket, LatencyReport, ProcessorReport};
+pub use node::{NodeCache, NodeHistory, NodeSpace, NodeStatus};
 pub use serve::{SentBytes, Serve};
 pub use status::{
     AsideReport, AttachMode, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device,

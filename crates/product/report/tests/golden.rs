@@ -7,8 +7,9 @@ use std::fmt::Debug;
 use erb_report::{
     AsideReport, AttachMode, Because, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter,
     Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport, LatencyBucket,
-    LatencyReport, Level, ListenReport, MemoryReport, Packet, ProcessorReport, ProgramsReport,
-    RedisReport, Stage, Status, Verdict, VlanOffload,
+    LatencyReport, Level, ListenReport, MemoryReport, NodeCache, NodeHistory, NodeSpace,
+    NodeStatus, Packet, ProcessorReport, ProgramsReport, RedisReport, SentBytes, Serve, Stage,
+    Status, Verdict, VlanOffload,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -284,4 +285,74 @@ fn words_are_those_of_the_json() {
     for stage in [Stage::Xdp, Stage::Ingress, Stage::Egress, Stage::Timer] {
         assert_eq!(serde_json::to_value(stage).unwrap(), stage.word());
     }
+}
+
+#[test]
+fn node() {
+    let counts = |of: &[(&str, u64)]| {
+        of.iter()
+            .map(|(name, it)| ((*name).to_owned(), *it))
+            .collect()
+    };
+    let node = NodeStatus {
+        version: "0.1.0".to_owned(),
+        nqn: "nqn".to_owned(),
+        address: "127.0.0.1:4420".to_owned(),
+        up_ms: 1_500,
+        connections: 2,
+        failed_authentications: 3,
+        keys: 4,
+        index_bytes: 5,
+        space: NodeSpace {
+            size_bytes: 6,
+            used_bytes: 5,
+            level: "short".to_owned(),
+            is_full: true,
+        },
+        history: NodeHistory {
+            whole_ms: Some(7_000),
+            min_age_ms: 8_000,
+            keep_deleted_ms: 9_000,
+            min_count: 10,
+            locked_ms: 11_000,
+            roll_backs: 12,
+            snapshots: 13,
+        },
+        cache: NodeCache {
+            bytes: 14,
+            hits: 15,
+            misses: 16,
+        },
+        damaged: 17,
+        is_read_only: true,
+        requests: counts(&[("write", 20), ("get", 21), ("roll_back", 23)]),
+        refused: counts(&[("full", 22)]),
+    };
+    assert_golden(&node, include_str!("node.json"));
+}
+
+#[test]
+fn serve() {
+    let one = |name: &str, count| [(name.to_owned(), count)].into();
+    let serve = Serve {
+        address: "127.0.0.1:8080".to_owned(),
+        threads: 2,
+        connections: 3,
+        refused: 4,
+        answers: [(200, 5), (404, 6)].into(),
+        reset_changed: 7,
+        reset_slow: 8,
+        sent_bytes: SentBytes {
+            zero_copy: 9,
+            sendfile: 10,
+            kernel_copied: 11,
+            copied: one("small", 12),
+        },
+        kernel_copies: one("local_peer", 13),
+        pinned_bytes: 14,
+        pinned_bytes_peak: 15,
+        guard: Some(16),
+        lacks: Some("RLIMIT_MEMLOCK".to_owned()),
+    };
+    assert_golden(&serve, include_str!("serve.json"));
 }

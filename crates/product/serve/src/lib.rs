@@ -20,8 +20,8 @@ use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
 use dax_send::{Guard, Options, Sender};
@@ -95,6 +95,24 @@ pub enum Error {
 
 const fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System { what, source }
+}
+
+/// Tells what a server has counted. It keeps nothing of the server alive.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    address: String,
+    threads: usize,
+    counters: Arc<Counters>,
+    sender: Weak<Sender>,
+}
+
+impl Reporter {
+    /// What was counted so far; nothing once the server has ended.
+    #[must_use]
+    pub fn report(&self) -> Option<Serve> {
+        let sender = self.sender.upgrade()?;
+        Some(self.counters.report(&self.address, self.threads, &sender))
+    }
 }
 
 /// A server at work. Dropped, it ends within seconds; [`Server::stop`] waits for that.
@@ -178,6 +196,17 @@ impl Server {
     pub fn report(&self) -> Serve {
         self.counters
             .report(&self.address.to_string(), self.thread_count, &self.sender)
+    }
+
+    /// Tells the same to other threads, as long as it serves.
+    #[must_use]
+    pub fn reporter(&self) -> Reporter {
+        Reporter {
+            address: self.address.to_string(),
+            threads: self.thread_count,
+            counters: Arc::clone(&self.counters),
+            sender: Arc::downgrade(&self.sender),
+        }
     }
 
     /// Whether it ends by itself, because a thread has failed: [`Self::stop`] tells why.

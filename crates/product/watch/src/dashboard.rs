@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The dashboard: its files, and the JSON that they read.
+//! The dashboard: the files of a boost's, and the JSON that all read.
 //!
 //! # Invariants
 //! 1. The files hold nothing of this machine: who has no token gets them, and nothing else.
@@ -7,12 +7,13 @@
 //!    it is allowed, [`details`](crate::details) tells.
 
 use erb_report::Status;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::declared::{Kind, METRICS};
+use crate::declared::{Kind, METRICS, Metric};
 use crate::flows::{self, FLOWS};
 use crate::history::History;
 use crate::values::{infos, named};
+use crate::watched::Watched;
 
 /// What the page may do: read from here, run what is served here, and nothing else. Text never
 /// becomes markup: whoever tried would get an error of the browser's (Trusted Types).
@@ -31,7 +32,11 @@ pub struct File {
     pub text: &'static str,
 }
 
-const fn file(path: &'static str, content_type: &'static str, text: &'static str) -> File {
+pub(crate) const fn file(
+    path: &'static str,
+    content_type: &'static str,
+    text: &'static str,
+) -> File {
     File {
         path,
         content_type,
@@ -39,9 +44,9 @@ const fn file(path: &'static str, content_type: &'static str, text: &'static str
     }
 }
 
-const SCRIPT: &str = "text/javascript; charset=utf-8";
+pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// All of them.
+/// All of a boost's.
 pub const FILES: &[File] = &[
     file(
         "/",
@@ -54,6 +59,7 @@ pub const FILES: &[File] = &[
         include_str!("page/dashboard.css"),
     ),
     file("/dashboard.js", SCRIPT, include_str!("page/dashboard.js")),
+    file("/look.js", SCRIPT, include_str!("page/look.js")),
     file("/chart.js", SCRIPT, include_str!("page/chart.js")),
     file("/details.js", SCRIPT, include_str!("page/details.js")),
     file("/words.js", SCRIPT, include_str!("page/words.js")),
@@ -62,36 +68,34 @@ pub const FILES: &[File] = &[
 
 /// The file at this path, compared as a whole: nothing is looked for on a disk.
 #[must_use]
-pub fn file_at(path: &str) -> Option<&'static File> {
-    FILES.iter().find(|file| file.path == path)
+pub fn file_at<W: Watched>(path: &str) -> Option<&'static File> {
+    W::FILES.iter().find(|file| file.path == path)
 }
 
-/// What does not change: the metrics and the ways with their sentences, and whether details are served.
+/// What does not change: the metrics with their sentences, what the page shows, and whether details are served.
 #[must_use]
-pub fn declared(details: bool) -> String {
-    let metrics = METRICS.iter().map(|metric| {
+pub fn declared<W: Watched>(details: bool) -> String {
+    let metrics = W::METRICS.iter().map(|metric| {
         let (name, kind, unit) = (metric.full_name(), metric.kind.word(), metric.unit.word());
         json!({ "name": name, "kind": kind, "unit": unit, "help": metric.help })
     });
-    let flows = FLOWS
-        .iter()
-        .map(|flow| json!({ "id": flow.id, "text": flow.text, "outcomes": flow.outcomes }));
-    let (metrics, flows): (Value, Value) = (metrics.collect(), flows.collect());
-    let all = json!({ "metrics": metrics, "flows": flows, "details": details });
-    all.to_string()
+    let mut all = W::declared();
+    all.insert("metrics".to_owned(), metrics.collect());
+    all.insert("details".to_owned(), details.into());
+    Value::from(all).to_string()
 }
 
 /// What is now, `at_ms` after `run` began.
 #[must_use]
-pub fn now(status: &Status, run: &str, at_ms: u64) -> String {
+pub fn now<W: Watched>(status: &W, run: &str, at_ms: u64) -> String {
     // A status is numbers, words, lists and objects with names.
     let found = serde_json::to_value(status).unwrap_or_default();
-    let values: serde_json::Map<String, Value> = named(&found)
+    let values: Map<String, Value> = named(W::METRICS, &found)
         .into_iter()
         .map(|(name, value)| (name, value.into()))
         .collect();
-    let words = METRICS.iter().filter(|metric| metric.kind == Kind::Info);
-    let words: serde_json::Map<String, Value> = words
+    let words = W::METRICS.iter().filter(|it| it.kind == Kind::Info);
+    let words: Map<String, Value> = words
         .map(|metric| {
             let rows = infos(metric, &found).into_iter().map(|labels| {
                 let of = labels.into_iter();
@@ -101,36 +105,57 @@ pub fn now(status: &Status, run: &str, at_ms: u64) -> String {
             (metric.full_name(), rows.collect())
         })
         .collect();
-    let flows: serde_json::Map<String, Value> = flows::counts(&status.counters)
-        .into_iter()
-        .map(|(id, count)| (id.to_owned(), count.into()))
-        .collect();
-    let held = status
-        .held
-        .clients
-        .iter()
-        .map(|line| json!({ "ms": line.held_ms, "all_keys": line.all_keys, "why": line.why }));
-    let all = json!({
-        "run": run,
-        "at_ms": at_ms,
-        "values": values,
-        "words": words,
-        "flows": flows,
-        "outcomes": status.counters,
-        "not_serving": status.not_serving,
-        "aside_why": status.aside.why,
-        "held": held.collect::<Value>(),
-        "latency": status.latency,
-        "processors": status.processors,
-        "notes": status.notes.len(),
-    });
-    all.to_string()
+    let mut all = status.told();
+    let beside = [
+        ("run", Value::from(run)),
+        ("at_ms", at_ms.into()),
+        ("values", values.into()),
+        ("words", words.into()),
+    ];
+    all.extend(beside.map(|(name, value)| (name.to_owned(), value)));
+    Value::from(all).to_string()
+}
+
+impl Watched for Status {
+    const METRICS: &'static [Metric] = METRICS;
+    const FILES: &'static [File] = FILES;
+
+    fn declared() -> Map<String, Value> {
+        let flows = FLOWS
+            .iter()
+            .map(|flow| json!({ "id": flow.id, "text": flow.text, "outcomes": flow.outcomes }));
+        [("flows".to_owned(), flows.collect())]
+            .into_iter()
+            .collect()
+    }
+
+    fn told(&self) -> Map<String, Value> {
+        let flows: Map<String, Value> = flows::counts(&self.counters)
+            .into_iter()
+            .map(|(id, count)| (id.to_owned(), count.into()))
+            .collect();
+        let held =
+            self.held.clients.iter().map(
+                |line| json!({ "ms": line.held_ms, "all_keys": line.all_keys, "why": line.why }),
+            );
+        let told = [
+            ("flows", flows.into()),
+            ("outcomes", json!(self.counters)),
+            ("not_serving", json!(self.not_serving)),
+            ("aside_why", json!(self.aside.why)),
+            ("held", held.collect()),
+            ("latency", json!(self.latency)),
+            ("processors", json!(self.processors)),
+            ("notes", self.notes.len().into()),
+        ];
+        told.into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
 }
 
 /// One sample of the history.
-pub(crate) fn push(history: &mut History, at_ms: u64, status: &Status) {
-    history.push(
-        at_ms,
-        named(&serde_json::to_value(status).unwrap_or_default()),
-    );
+pub(crate) fn push<W: Watched>(history: &mut History, at_ms: u64, status: &W) {
+    let found = serde_json::to_value(status).unwrap_or_default();
+    history.push(at_ms, named(W::METRICS, &found));
 }

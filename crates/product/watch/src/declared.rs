@@ -77,6 +77,13 @@ pub enum Place {
         /// Its values, and where each is.
         of: &'static [(&'static str, &'static str)],
     },
+    /// One value for each member of an object, under a label.
+    Members {
+        /// The object.
+        at: &'static str,
+        /// The label, whose values are the members' names.
+        label: &'static str,
+    },
     /// A word there: 1 for the one that it is, 0 for the others that it may be.
     Word {
         /// Where.
@@ -146,7 +153,7 @@ pub struct Metric {
     pub from: Place,
 }
 
-const fn metric(
+pub(crate) const fn metric(
     name: &'static str,
     kind: Kind,
     unit: Unit,
@@ -163,10 +170,12 @@ const fn metric(
 }
 
 use Kind::{Counter, Gauge, Histogram, Info};
-use Place::{At, Each, Histograms, Rows, RowsOfEach, Thousandths, Word, Words, WordsOfRows};
+use Place::{
+    At, Each, Histograms, Members, Rows, RowsOfEach, Thousandths, Word, Words, WordsOfRows,
+};
 use Unit::{Bytes, Pure, Ratio, Seconds};
 
-/// All metrics, in the order in which they are written.
+/// All metrics of a boost, in the order in which they are written.
 #[rustfmt::skip]
 pub const METRICS: &[Metric] = &[
     metric("programs", Info, Pure, Words { labels: &[("build", "/programs/build"), ("layout", "/programs/layout"), ("mode", "/mode")] },
@@ -311,6 +320,7 @@ impl Metric {
         let second = |of: &'static [(&str, &'static str)]| of.iter().map(|(_, at)| *at);
         match self.from {
             At(at) | Thousandths(at) | Word { at, .. } => vec![at.to_owned()],
+            Members { at, .. } => vec![format!("{at}/*")],
             Each { of: labels, .. } | Words { labels } => {
                 second(labels).map(str::to_owned).collect()
             }
@@ -341,7 +351,7 @@ impl Metric {
             |of: &'static [(&'static str, &str)]| of.iter().map(|(label, _)| *label).collect();
         match self.from {
             At(_) | Thousandths(_) => Vec::new(),
-            Each { label, .. } | Word { label, .. } => vec![label],
+            Each { label, .. } | Members { label, .. } | Word { label, .. } => vec![label],
             RowsOfEach { row, label, .. } => vec![row.0, label],
             Histograms { row, .. } => vec![row.0],
             Rows { labels, .. } | Words { labels } | WordsOfRows { labels, .. } => first(labels),
@@ -349,13 +359,14 @@ impl Metric {
     }
 }
 
-/// The table of all metrics for the documents, in Markdown.
+/// The table of metrics for the documents, in Markdown; `json`: the command whose JSON has their places.
 #[must_use]
-pub fn table() -> String {
-    let mut text = "| metric | type | labels | what it says | in `erb status --json` |\n\
-                    | --- | --- | --- | --- | --- |\n"
-        .to_owned();
-    for metric in METRICS {
+pub fn table(metrics: &[Metric], json: &str) -> String {
+    let mut text = format!(
+        "| metric | type | labels | what it says | in {json} |\n\
+         | --- | --- | --- | --- | --- |\n"
+    );
+    for metric in metrics {
         let ticked = |words: Vec<String>| {
             let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
             words.join(", ")

@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use caps::CapSet;
-use erb_report::Status;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
 use hyper::service::service_fn;
@@ -35,6 +34,7 @@ use crate::dashboard;
 use crate::details::{self, Detail, Details};
 use crate::history::{EVERY, History};
 use crate::text::{Format, text};
+use crate::watched::Watched;
 
 /// Connections at once: some Prometheus servers and some people.
 pub const CONNECTIONS_MAX: usize = 32;
@@ -182,9 +182,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the kernel gives no thread, or no epoll.
-    pub fn serve(
+    pub fn serve<W: Watched>(
         mut self,
-        status: impl Fn(Asker) -> Result<Status, String> + Send + Sync + 'static,
+        status: impl Fn(Asker) -> Result<W, String> + Send + Sync + 'static,
     ) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -243,7 +243,7 @@ impl Endpoint {
 }
 
 /// A status with the time at which it was asked for.
-type Told = (Instant, Result<Arc<Status>, String>);
+type Told<W> = (Instant, Result<Arc<W>, String>);
 
 /// What the dashboard has besides.
 struct Dashboard {
@@ -279,17 +279,17 @@ impl Dashboard {
 }
 
 /// What requests share.
-struct Asked {
+struct Asked<W> {
     token: Option<Vec<u8>>,
-    status: Box<dyn Fn(Asker) -> Result<Status, String> + Send + Sync>,
-    last: Arc<Mutex<Option<Told>>>,
+    status: Box<dyn Fn(Asker) -> Result<W, String> + Send + Sync>,
+    last: Arc<Mutex<Option<Told<W>>>>,
     dashboard: Option<Dashboard>,
     details: Option<Details>,
 }
 
-impl Asked {
+impl<W: Watched> Asked<W> {
     /// The status, not older than [`FRESH`].
-    async fn status(self: &Arc<Self>) -> Result<Arc<Status>, String> {
+    async fn status(self: &Arc<Self>) -> Result<Arc<W>, String> {
         // Whoever comes meanwhile waits here, and takes the same.
         let mut last = Arc::clone(&self.last).lock_owned().await;
         let fresh = last.as_ref().filter(|(when, _)| when.elapsed() < FRESH);
@@ -307,7 +307,7 @@ impl Asked {
         asking.await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
-    async fn ask(self: Arc<Self>, asker: Asker) -> Result<Arc<Status>, String> {
+    async fn ask(self: Arc<Self>, asker: Asker) -> Result<Arc<W>, String> {
         let told = tokio::task::spawn_blocking(move || (self.status)(asker)).await;
         told.unwrap_or_else(|error| Err(error.to_string()))
             .map(Arc::new)
@@ -324,7 +324,7 @@ impl Asked {
             times.tick().await;
             // A daemon that does not answer leaves a gap.
             if let Ok(status) = Arc::clone(&self).ask(Asker::History).await {
-                dashboard::push(&mut dashboard.history(), dashboard.at_ms(), &status);
+                dashboard::push(&mut dashboard.history(), dashboard.at_ms(), &*status);
             }
         }
     }
@@ -357,7 +357,7 @@ impl Asked {
 
     async fn answer(self: &Arc<Self>, request: &Request<Incoming>) -> Answer {
         let path = request.uri().path();
-        let file = self.dashboard.as_ref().and(dashboard::file_at(path));
+        let file = self.dashboard.as_ref().and(dashboard::file_at::<W>(path));
         if file.is_none() || self.token.is_none() {
             if let Err(refused) = self.admits(request) {
                 return refused;
@@ -371,10 +371,10 @@ impl Asked {
             ("/metrics", ..) => self.metrics(request).await,
             ("/", ..) => Answer::new(StatusCode::OK, "ERB. Metrics for Prometheus: /metrics\n"),
             ("/declared.json", _, Some(_)) => {
-                Answer::json(dashboard::declared(self.details.is_some()))
+                Answer::json(dashboard::declared::<W>(self.details.is_some()))
             }
             ("/now.json", _, Some(of)) => match self.status().await {
-                Ok(status) => Answer::json(dashboard::now(&status, &of.run, of.at_ms())),
+                Ok(status) => Answer::json(dashboard::now(&*status, &of.run, of.at_ms())),
                 Err(why) => Answer::new(StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
             },
             ("/hour.json", _, Some(of)) => {
@@ -411,7 +411,7 @@ impl Asked {
                 let accept = request.headers().get(ACCEPT);
                 let accept = accept.and_then(|value| value.to_str().ok());
                 let format = Format::accepted(accept.unwrap_or_default());
-                Answer::of_type(format.content_type(), text(&status, format))
+                Answer::of_type(format.content_type(), text(&*status, format))
             }
             Err(why) => Answer::new(StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
         }
@@ -442,7 +442,7 @@ fn give_way() {
     }
 }
 
-async fn accept(mut endpoint: Endpoint, asked: Arc<Asked>) {
+async fn accept<W: Watched>(mut endpoint: Endpoint, asked: Arc<Asked<W>>) {
     let listener = endpoint.listener().await;
     tokio::spawn(Arc::clone(&asked).remember());
     let mut open: VecDeque<tokio::task::AbortHandle> = VecDeque::new();
@@ -466,7 +466,10 @@ async fn accept(mut endpoint: Endpoint, asked: Arc<Asked>) {
     }
 }
 
-async fn connection(stream: tokio::net::TcpStream, asked: Arc<Asked>) -> hyper::Result<()> {
+async fn connection<W: Watched>(
+    stream: tokio::net::TcpStream,
+    asked: Arc<Asked<W>>,
+) -> hyper::Result<()> {
     let service = service_fn(move |request: Request<Incoming>| {
         let asked = Arc::clone(&asked);
         async move { Ok::<_, Infallible>(asked.answer(&request).await.into_response()) }

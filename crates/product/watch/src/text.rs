@@ -3,15 +3,15 @@
 
 use std::fmt::Error;
 
-use erb_report::Status;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit as WrittenUnit};
 use serde_json::Value;
 
-use crate::declared::{Kind, METRICS, Metric, Unit};
+use crate::declared::{Kind, Metric, Unit};
 use crate::values::{Number, histograms, infos, values};
+use crate::watched::Watched;
 
 /// In which of its two texts Prometheus asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +45,11 @@ impl Format {
 
 /// A status, ready to be written.
 #[derive(Debug)]
-struct Written(Value);
+struct Written(Value, &'static [Metric]);
 
 impl Collector for Written {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), Error> {
-        for metric in METRICS {
+        for metric in self.1 {
             self.metric(&mut encoder, metric)?;
         }
         Ok(())
@@ -100,11 +100,12 @@ impl Written {
 
 /// The text.
 #[must_use]
-pub fn text(status: &Status, format: Format) -> String {
+pub fn text<W: Watched>(status: &W, format: Format) -> String {
     let mut registry = Registry::with_prefix("erb");
     // A status is numbers, words, lists and objects with names.
     registry.register_collector(Box::new(Written(
         serde_json::to_value(status).unwrap_or_default(),
+        W::METRICS,
     )));
     let mut text = String::new();
     let written = match format {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::declared::{BOUNDS_LOG2, Kind, METRICS, Metric, Place};
+use crate::declared::{BOUNDS_LOG2, Kind, Metric, Place};
 
 /// Labels with their values.
 pub(crate) type Labels = Vec<(&'static str, String)>;
@@ -68,6 +68,13 @@ pub(crate) fn values(metric: &Metric, status: &Value) -> Vec<(Labels, Number)> {
         Place::Each { label, of } => {
             let each = of.iter().filter_map(|(name, at)| {
                 Some((vec![(label, (*name).to_owned())], there(status, at)?))
+            });
+            each.collect()
+        }
+        Place::Members { at, label } => {
+            let members = status.pointer(at).and_then(Value::as_object);
+            let each = members.into_iter().flatten().filter_map(|(name, value)| {
+                Some((vec![(label, name.clone())], Number::of(value)?))
             });
             each.collect()
         }
@@ -177,8 +184,8 @@ fn written(name: &str, labels: &Labels) -> String {
 }
 
 /// All values of a status under their names, in the order of the declaration; of a histogram its sum and count.
-pub(crate) fn named(status: &Value) -> Vec<(String, f64)> {
-    let numbers = METRICS.iter().filter(|metric| metric.kind != Kind::Info);
+pub(crate) fn named(metrics: &[Metric], status: &Value) -> Vec<(String, f64)> {
+    let numbers = metrics.iter().filter(|metric| metric.kind != Kind::Info);
     let each = numbers.flat_map(|metric| {
         let name = metric.full_name();
         let of = values(metric, status)

@@ -4,30 +4,52 @@
 
 use std::collections::BTreeSet;
 
-use erb_report::Status;
-use erb_watch::declared::{Kind, LEFT_OUT, METRICS};
-use erb_watch::{Format, text};
+use erb_report::{NodeStatus, Serve, Status};
+use erb_watch::declared::{Kind, LEFT_OUT, METRICS, Metric};
+use erb_watch::{Format, Watched, node, serve, text};
 use serde_json::Value;
 
 /// A status that is fully filled; erb-report holds it to its types.
 const FILLED: &str = include_str!("../../report/tests/status.json");
+const FILLED_NODE: &str = include_str!("../../report/tests/node.json");
+const FILLED_SERVE: &str = include_str!("../../report/tests/serve.json");
+
+/// Whoever is watched: a status that is fully filled, its metrics, what is none of them.
+type Subject = (
+    &'static str,
+    &'static [Metric],
+    &'static [(&'static str, &'static str)],
+);
+
+const SUBJECTS: [Subject; 3] = [
+    (FILLED, METRICS, LEFT_OUT),
+    (FILLED_NODE, node::METRICS, &[]),
+    (FILLED_SERVE, serve::METRICS, serve::LEFT_OUT),
+];
 
 /// Words of ours or of the machine's owner, never of a client.
-const LABELS: [&str; 14] = [
+const LABELS: [&str; 21] = [
+    "address",
     "build",
     "cpu",
     "device",
+    "how",
     "kind",
     "layout",
+    "level",
     "maxmemory_policy",
     "mode",
+    "nqn",
     "outcome",
     "path",
+    "request",
     "role",
     "state",
+    "status",
     "to",
     "version",
     "way",
+    "why",
 ];
 
 fn filled() -> Status {
@@ -51,25 +73,40 @@ fn leaves(value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
     }
 }
 
-fn all_leaves() -> Vec<(String, Value)> {
+fn all_leaves(filled: &str) -> Vec<(String, Value)> {
     let mut found = Vec::new();
-    leaves(&serde_json::from_str(FILLED).unwrap(), "", &mut found);
+    leaves(&serde_json::from_str(filled).unwrap(), "", &mut found);
     found
+}
+
+/// Whether a place, in which `*` is any name, is this one.
+fn is_at(place: &str, at: &str) -> bool {
+    let (place, at): (Vec<_>, Vec<_>) = (place.split('/').collect(), at.split('/').collect());
+    let same = |(wanted, found): (&&str, &&str)| *wanted == "*" || wanted == found;
+    place.len() == at.len() && place.iter().zip(&at).all(same)
 }
 
 #[test]
 fn each_number_of_the_status_is_a_metric_or_left_out_for_a_reason() {
-    let numbers = all_leaves();
+    for (filled, metrics, left_out) in SUBJECTS {
+        each_number_is_told(filled, metrics, left_out);
+    }
+}
+
+fn each_number_is_told(filled: &str, metrics: &[Metric], left_out: &[(&str, &str)]) {
+    let numbers = all_leaves(filled);
     let numbers = numbers
         .iter()
         .filter(|(_, leaf)| leaf.is_number() || leaf.is_boolean());
     let numbers: BTreeSet<&str> = numbers.map(|(at, _)| at.as_str()).collect();
-    let places: Vec<String> = METRICS.iter().flat_map(|metric| metric.places()).collect();
+    let places: Vec<String> = metrics.iter().flat_map(|metric| metric.places()).collect();
     let told: BTreeSet<&str> = places.iter().map(String::as_str).collect();
-    let left_out: BTreeSet<&str> = LEFT_OUT.iter().map(|(at, _)| *at).collect();
+    let reasons = left_out;
+    let left_out: BTreeSet<&str> = left_out.iter().map(|(at, _)| *at).collect();
+    let is_told = |at: &str| told.iter().any(|place| is_at(place, at));
     let missing: Vec<_> = numbers
         .iter()
-        .filter(|at| !told.contains(**at) && !left_out.contains(**at))
+        .filter(|at| !is_told(at) && !left_out.contains(**at))
         .collect();
     assert!(
         missing.is_empty(),
@@ -79,16 +116,18 @@ fn each_number_of_the_status_is_a_metric_or_left_out_for_a_reason() {
     assert!(both.is_empty(), "{both:?}");
     let gone: Vec<_> = left_out.difference(&numbers).collect();
     assert!(gone.is_empty(), "nothing of the status is there: {gone:?}");
-    assert!(LEFT_OUT.iter().all(|(_, why)| !why.is_empty()));
+    assert!(reasons.iter().all(|(_, why)| !why.is_empty()));
 }
 
 #[test]
 fn each_place_is_there() {
-    let leaves = all_leaves();
-    let leaves: BTreeSet<&str> = leaves.iter().map(|(at, _)| at.as_str()).collect();
-    for metric in METRICS {
-        for at in metric.places() {
-            assert!(leaves.contains(at.as_str()), "{}: {at}", metric.full_name());
+    for (filled, metrics, _) in SUBJECTS {
+        let leaves = all_leaves(filled);
+        for metric in metrics {
+            for place in metric.places() {
+                let is_there = leaves.iter().any(|(at, _)| is_at(&place, at));
+                assert!(is_there, "{}: {place}", metric.full_name());
+            }
         }
     }
 }
@@ -96,7 +135,7 @@ fn each_place_is_there() {
 #[test]
 fn names_are_as_prometheus_wants_them() {
     let mut names = BTreeSet::new();
-    for metric in METRICS {
+    for metric in SUBJECTS.iter().flat_map(|(_, metrics, _)| *metrics) {
         let name = metric.full_name();
         let good = |name: &str| {
             name.bytes()
@@ -167,7 +206,9 @@ fn values_are_those_of_the_status() {
 /// A line with a bound as a number at its end: both texts write it otherwise, and elsewhere among the labels.
 fn alike(line: &str) -> String {
     // Not the end of another label's name.
-    let found = ["{le=\"", ",le=\""].into_iter().find_map(|it| line.split_once(it));
+    let found = ["{le=\"", ",le=\""]
+        .into_iter()
+        .find_map(|it| line.split_once(it));
     let Some((before, rest)) = found else {
         return line.to_owned();
     };
@@ -176,6 +217,65 @@ fn alike(line: &str) -> String {
     let bound: f64 = bound.parse().unwrap();
     let joined = format!("{before}{after} {bound}");
     joined.replace("{,", "{").replace("{}", "}")
+}
+
+#[test]
+fn a_node_and_a_file_server_have_their_own() {
+    let status: NodeStatus = serde_json::from_str(FILLED_NODE).unwrap();
+    let node = text(&status, Format::OpenMetrics);
+    let serve: Serve = serde_json::from_str(FILLED_SERVE).unwrap();
+    let serve = text(&serve, Format::OpenMetrics);
+    for (text, line) in [
+        (
+            &node,
+            "erb_node_info{version=\"0.1.0\",nqn=\"nqn\",address=\"127.0.0.1:4420\"} 1",
+        ),
+        (&node, "erb_node_up_seconds 1.5"),
+        (&node, "erb_node_space_level{level=\"short\"} 1"),
+        (&node, "erb_node_space_level{level=\"plenty\"} 0"),
+        (&node, "erb_node_history_seconds 7.0"),
+        (&node, "erb_node_requests_total{request=\"get\"} 21"),
+        (&node, "erb_node_refused_total{why=\"full\"} 22"),
+        (&node, "erb_node_full 1"),
+        (&serve, "erb_serve_answers_total{status=\"200\"} 5"),
+        (&serve, "erb_serve_sent_bytes_total{how=\"zero_copy\"} 9"),
+        (&serve, "erb_serve_copied_bytes_total{why=\"small\"} 12"),
+    ] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line}\nis not in\n{text}"
+        );
+    }
+}
+
+/// Series and metrics that a page names are there, however filled it is.
+#[test]
+fn a_board_shows_what_is_declared() {
+    fn shown<W: Watched>(filled: &W) {
+        let text = text(filled, Format::OpenMetrics);
+        let all = W::declared();
+        let board = all["board"].to_string();
+        let name = names_in(&board);
+        assert!(name.len() > 10, "{board}");
+        for name in name {
+            let begins = name.trim_end_matches('*');
+            let is_there = text.lines().any(|line| line.starts_with(begins));
+            assert!(is_there, "{name}");
+        }
+    }
+    shown::<NodeStatus>(&serde_json::from_str(FILLED_NODE).unwrap());
+    shown::<Serve>(&serde_json::from_str(FILLED_SERVE).unwrap());
+}
+
+/// Words that begin with erb_, as a JSON text has them.
+fn names_in(json: &str) -> Vec<String> {
+    let value: Value = serde_json::from_str(json).unwrap();
+    let mut found = Vec::new();
+    leaves(&value, "", &mut found);
+    let words = found
+        .into_iter()
+        .filter_map(|(_, leaf)| leaf.as_str().map(str::to_owned));
+    words.filter(|word| word.starts_with("erb_")).collect()
 }
 
 #[test]

@@ -222,7 +222,7 @@ fn a_daemon_that_does_not_answer_is_told_as_such() {
     let endpoint = Endpoint::bind(LOOPBACK.parse().unwrap(), None).unwrap();
     let address = endpoint.address();
     endpoint
-        .serve(|_| Err("the daemon does not answer".to_owned()))
+        .serve(|_| Err::<Status, _>("the daemon does not answer".to_owned()))
         .unwrap();
     let answer = get(address, "/metrics", "");
     assert_eq!(code(&answer), "503", "{answer}");

@@ -59,7 +59,7 @@ fn a_file_says_what_could_be_typed() {
         (args.cache_size.as_str(), args.connections),
         ("64M", Some(4096))
     );
-    assert_eq!(args.metrics.unwrap().port(), 9279);
+    assert_eq!(args.watched.metrics.unwrap().port(), 9279);
 }
 
 #[test]

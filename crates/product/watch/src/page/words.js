@@ -32,7 +32,11 @@ export const percent = (value) => (is(value) ? tenths.format(100 * value) + " %"
 export const inUnit = (value, unit) => {
 	if (!is(value)) return NONE;
 	if (unit === "ratio") return percent(value);
-	if (unit === "seconds") return Math.abs(value) < 1 ? whole.format(1000 * value) + " ms" : whole.format(value) + " s";
+	if (unit === "seconds") {
+		if (Math.abs(value) < 1) return whole.format(1000 * value) + " ms";
+		if (value >= 2 * 86_400) return tenths.format(value / 86_400) + " days";
+		return value >= 2 * 3_600 ? tenths.format(value / 3_600) + " h" : whole.format(value) + " s";
+	}
 	if (unit === "bytes") {
 		const steps = ["B", "KiB", "MiB", "GiB", "TiB"];
 		const step = value < 1 ? 0 : Math.min(steps.length - 1, Math.floor(Math.log2(value) / 10));

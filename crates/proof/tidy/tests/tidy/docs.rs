@@ -148,7 +148,8 @@ fn names_in_documents_exist() {
     let code = code_of(&files);
     let name = regex(r"^[A-Za-z][a-z0-9A-Z]*(?:[_-][A-Za-z0-9]+)+$");
     // Put together from a name, a unit and a type.
-    let metrics = METRICS.iter().map(Metric::full_name).collect::<Vec<_>>();
+    let metrics = [METRICS, erb_watch::node::METRICS, erb_watch::serve::METRICS].concat();
+    let metrics = metrics.iter().map(Metric::full_name).collect::<Vec<_>>();
     let (mut complaints, mut seen) = (Vec::new(), 0);
     for file in documents(&files) {
         for event in Parser::new_ext(&file.text, Options::ENABLE_TABLES) {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 
+use erb_watch::{declared, node, serve};
 use regex::Regex;
 
 use crate::files;
@@ -37,10 +38,22 @@ fn limits() -> Vec<(String, String, String)> {
 
 #[test]
 fn the_metrics_are_those_that_are_declared() {
+    let page = "docs/operating/metrics.md";
+    let table = |metrics, json| erb_watch::declared::table(metrics, json);
     same(
-        "docs/operating/metrics.md",
+        page,
         "metrics",
-        &erb_watch::declared::table(),
+        &table(declared::METRICS, "`erb status --json`"),
+    );
+    same(
+        page,
+        "metrics of a node",
+        &table(node::METRICS, "what the node says of itself"),
+    );
+    same(
+        page,
+        "metrics of a file server",
+        &table(serve::METRICS, "`erb serve --json`"),
     );
 }
 

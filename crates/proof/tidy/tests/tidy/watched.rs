@@ -7,6 +7,7 @@ use std::fs;
 
 use erb_watch::declared::{Kind, METRICS, Metric};
 use erb_watch::flows::FLOWS;
+use erb_watch::{node, serve};
 use regex::Regex;
 
 use crate::{assert_none, files};
@@ -40,7 +41,8 @@ fn what_is_shipped_for_watching_asks_for_what_there_is() {
             _ => vec![name],
         }
     };
-    let names: BTreeSet<String> = METRICS.iter().flat_map(written).collect();
+    let all = [METRICS, node::METRICS, serve::METRICS].concat();
+    let names: BTreeSet<String> = all.iter().flat_map(written).collect();
     let reasons = read("bpf/base/reasons.def");
     let outcomes = captured(r"(?m)^REASON\((\w+),", &reasons);
     let (mut complaints, mut asked) = (Vec::new(), 0);
