@@ -237,3 +237,234 @@ impl Strays {
         (from..to).find(|order| !is_taken(*order))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::LogEnd;
+    use crate::retention::Settings;
+    use crate::version::Version;
+
+    const STORE_ID: u64 = 77;
+
+    fn layout() -> Layout {
+        Layout {
+            store_bytes: 4 << 20,
+            segment_bytes: 64 << 10,
+            area_bytes: 64 << 10,
+            shards: 2,
+        }
+    }
+
+    /// What a segment has at its begin: number, uses, shard, batch, incarnation.
+    type There = (u32, u32, u16, u64, u32);
+
+    fn log(shard: u16, order: u64, lsn: Option<u64>) -> UsedFor {
+        let end = lsn.map(|lsn| LogEnd {
+            bytes: 4096,
+            lsn,
+            crc: 1,
+            sectors: 0,
+            directory: None,
+        });
+        UsedFor::Log { shard, order, end }
+    }
+
+    fn state(known: &[(u32, u32, UsedFor)]) -> State {
+        let mut state = State::new(&layout(), Settings::NEW);
+        for (number, uses, used_for) in known.iter().copied() {
+            let entry = Entry::Segment(number, SegmentState { uses, used_for });
+            state.apply(&entry).unwrap();
+        }
+        state
+    }
+
+    fn looked(state: &mut State, store_id: u64, there: &[There]) -> Result<Stops, OpenError> {
+        let layout = layout();
+        let mut strays = Strays::new(state, &layout, STORE_ID);
+        while let Some((address, bytes)) = strays.read() {
+            let number = layout.segment_of(address).unwrap();
+            let found = there.iter().find(|it| it.0 == number);
+            let mut read = vec![0; bytes];
+            if let Some((_, uses, shard, lsn, incarnation)) = found.copied() {
+                let head = BatchHead {
+                    shard,
+                    records: 0,
+                    bytes: 4096,
+                    crc_before: 0,
+                    store_id,
+                    lsn,
+                    incarnation,
+                    content_crc: crc32c::crc32c(&read[64..]),
+                    first_version: Version::MAX,
+                    retention_us: 0,
+                    under_way: 0,
+                };
+                read[..64].copy_from_slice(&head.encode(Seat { address, uses }));
+            }
+            strays.done(Some(&read));
+        }
+        strays.finish(state, &layout)
+    }
+
+    fn found(state: &mut State, there: &[There]) -> Result<Stops, OpenError> {
+        looked(state, STORE_ID, there)
+    }
+
+    fn of(state: &State, number: u32) -> (u32, UsedFor) {
+        let it = state.segments[number as usize];
+        (it.uses, it.used_for)
+    }
+
+    #[test]
+    fn what_no_entry_names_gets_its_place_by_the_number_of_its_first_batch() {
+        let known = [(0, 1, log(0, 4, None)), (1, 1, log(0, 7, None))];
+        let mut state = state(&known);
+        let there = [
+            (0, 1, 0, 100, 1),
+            (1, 1, 0, 200, 1),
+            (2, 3, 0, 150, 1),
+            (3, 1, 0, 300, 1),
+            (4, 1, 1, 1, 1),
+            (5, 2, 1, 40, 1),
+        ];
+        found(&mut state, &there).unwrap();
+        assert_eq!(of(&state, 2), (3, log(0, 5, None)));
+        assert_eq!(of(&state, 3), (1, log(0, 8, None)));
+        // A log of which nothing is known: the first batch is the first order's, and only that.
+        assert_eq!(of(&state, 4), (1, log(1, 0, None)));
+        assert_eq!(of(&state, 5), (2, log(1, 1, None)));
+        assert_eq!(
+            (of(&state, 0), of(&state, 1)),
+            ((1, known[0].2), (1, known[1].2))
+        );
+    }
+
+    #[test]
+    fn a_log_that_is_not_whole_does_not_begin_where_a_whole_one_does() {
+        let mut state = state(&[]);
+        found(&mut state, &[(2, 1, 0, 9, 1)]).unwrap();
+        assert_eq!(of(&state, 2).1, log(0, 1, None));
+    }
+
+    #[test]
+    fn what_has_no_place_between_others_is_not_passed_over() {
+        let refused = |known: &[(u32, u32, UsedFor)], there: &[There]| {
+            let error = found(&mut state(known), there).map(|_| ()).unwrap_err();
+            let OpenError::Unordered { shard, address } = error else {
+                panic!("{error:?}");
+            };
+            (shard, layout().segment_of(address).unwrap())
+        };
+        // Between orders that follow each other.
+        let known = [(0, 1, log(1, 4, None)), (1, 1, log(1, 5, None))];
+        let there = [(0, 1, 1, 100, 1), (1, 1, 1, 200, 1), (6, 1, 1, 150, 1)];
+        assert_eq!(refused(&known, &there), (1, 6));
+        // Before the first.
+        let there = [(0, 1, 1, 100, 1), (6, 1, 1, 50, 1)];
+        let known = [(0, 1, log(1, 1, None))];
+        assert_eq!(refused(&known, &there), (1, 6));
+    }
+
+    #[test]
+    fn a_known_segment_that_cannot_be_read_is_placed_by_its_end() {
+        let known = [(0, 1, log(0, 3, Some(100))), (1, 1, log(0, 6, Some(200)))];
+        let mut state = state(&known);
+        // Its batches are below 200, so what begins with 199 lies before or in it.
+        let error = found(&mut state, &[(2, 1, 0, 199, 1)]);
+        assert!(error.is_err());
+        found(&mut state, &[(2, 1, 0, 150, 1)]).unwrap();
+        assert_eq!(of(&state, 2).1, log(0, 4, None));
+    }
+
+    #[test]
+    fn only_a_later_use_of_this_store_is_found_and_what_stays_free_gets_a_use_more() {
+        let mut all = state(&[(0, 5, UsedFor::Nothing), (1, 5, UsedFor::Nothing)]);
+        // What a former use has left, and what another store has.
+        found(&mut all, &[(0, 5, 0, 1, 1), (1, 4, 0, 1, 1)]).unwrap();
+        assert_eq!(of(&all, 0), (6, UsedFor::Nothing));
+        assert_eq!(of(&all, 1), (6, UsedFor::Nothing));
+        looked(&mut all, STORE_ID + 1, &[(0, 9, 0, 1, 1)]).unwrap();
+        assert_eq!(of(&all, 0), (7, UsedFor::Nothing));
+        // The last use that may be lost, and one more.
+        let most = 7 + USES_LOST_MAX;
+        let mut other = all.clone();
+        found(&mut other, &[(0, most, 0, 1, 1)]).unwrap();
+        assert_eq!(of(&other, 0), (most, log(0, 0, None)));
+        found(&mut all, &[(0, most + 1, 0, 1, 1)]).unwrap();
+        assert_eq!(of(&all, 0), (8, UsedFor::Nothing));
+    }
+
+    #[test]
+    fn of_two_at_one_place_the_later_starts_counts() {
+        let checkpoint = crate::entry::Checkpoint {
+            number: 1,
+            order: 6,
+            lsn: 100,
+            crc_before: 0,
+            incarnation: 1,
+            keys: 0,
+            chunks: 1,
+            rows_up_to: Version::ZERO,
+        };
+        let mut state = state(&[(0, 1, log(0, 6, None))]);
+        let named = Entry::Checkpoint(0, checkpoint);
+        state.apply(&named).unwrap();
+        // The entry that has freed segment 0 is lost, and so is the one that gave 3 its place.
+        let there = [(3, 2, 0, 100, 4)];
+        let stops = found(&mut state, &there);
+        // Its place is taken by one that may have batches: nobody can tell.
+        assert!(stops.is_err());
+        let mut strays = Strays::new(&state, &layout(), STORE_ID);
+        strays.firsts.insert(
+            0,
+            First {
+                lsn: 100,
+                incarnation: 3,
+            },
+        );
+        strays.firsts.insert(
+            3,
+            First {
+                lsn: 100,
+                incarnation: 4,
+            },
+        );
+        let again = Entry::Segment(
+            3,
+            SegmentState {
+                uses: 2,
+                used_for: log(0, 6, None),
+            },
+        );
+        state.apply(&again).unwrap();
+        strays.free_unwritten(&mut state);
+        assert_eq!(of(&state, 0), (1, UsedFor::Nothing));
+        assert_eq!(of(&state, 3), (2, log(0, 6, None)));
+    }
+
+    #[test]
+    fn a_segment_stops_where_a_later_one_of_its_log_begins() {
+        let known = [
+            (0, 1, log(0, 1, None)),
+            (1, 1, log(0, 2, None)),
+            (2, 1, log(0, 3, None)),
+            (3, 1, log(1, 1, None)),
+        ];
+        let mut state = state(&known);
+        // The second begins with what the third has again: a start went on behind a torn end.
+        let there = [
+            (0, 1, 0, 10, 1),
+            (1, 1, 0, 40, 1),
+            (2, 1, 0, 30, 2),
+            (3, 1, 1, 5, 1),
+        ];
+        let stops = found(&mut state, &there).unwrap();
+        let layout = layout();
+        let stop = |number| {
+            let uses = state.segments[number as usize].uses;
+            stops.of(&crate::state::segment(&layout, number, uses, 0))
+        };
+        assert_eq!([0, 1, 2, 3].map(stop), [30, 30, u64::MAX, u64::MAX]);
+    }
+}
