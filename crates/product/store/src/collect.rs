@@ -58,6 +58,11 @@ impl LogSegment {
         self.end.map_or(self.segment.bytes, |end| end.bytes)
     }
 
+    /// Where its batches end is known.
+    pub(crate) fn has_end(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// All of it was written, and it stays for a while.
     pub(crate) fn is_scrubbed(&self) -> bool {
         self.is_closed && !self.is_leaving

@@ -9,6 +9,8 @@
 //! 3. A segment is not left while a piece of it is being read.
 //! 4. What is told of a segment is what its last scrub has found; it goes with the segment. It is bounded.
 //! 5. Nothing is changed: a version that is rotten stays what it is, and is refused when it is read.
+//! 6. A crash may leave a segment without an end: its directory was on its way, and a checkpoint had gone on behind it.
+//!    What lies behind its last batch is nothing, unless versions need more records than were found before it.
 
 use std::collections::BTreeMap;
 
@@ -56,6 +58,18 @@ struct Under {
     reading: Option<u64>,
     is_repeated: bool,
     found: Vec<Rot>,
+    /// Of a segment without an end: where its last batch ends, and how many records versions need before that.
+    tail: Option<Rot>,
+    needed: u32,
+}
+
+/// What a piece of a segment has.
+struct Looked {
+    /// So many bytes were looked at.
+    bytes: u64,
+    found: Vec<Rot>,
+    tail: Option<Rot>,
+    needed: u32,
 }
 
 /// What a shard scrubs.
@@ -142,6 +156,8 @@ impl<R: Rules + Copy> Shard<R> {
                 reading: None,
                 is_repeated: false,
                 found: Vec::new(),
+                tail: None,
+                needed: 0,
             });
         }
         let under = self.scrub.under.as_mut()?;
@@ -188,16 +204,24 @@ impl<R: Rules + Copy> Shard<R> {
         if let Some(segment) = self.collector.segments.get_mut(&under.number) {
             segment.readers -= 1;
         }
-        let (looked_at, found) = match bytes {
+        let looked = match bytes {
             Some(bytes) => self.scrub_piece(&under, bytes),
-            None => (length, vec![self.unknown(&under, 0)]),
+            None => Looked {
+                bytes: length,
+                found: vec![self.unknown(&under, 0)],
+                tail: under.tail.clone(),
+                needed: 0,
+            },
         };
-        if !found.is_empty() && !under.is_repeated {
+        let is_new = !looked.found.is_empty() || looked.tail.is_some() && under.tail.is_none();
+        if is_new && !under.is_repeated {
             under.is_repeated = true;
         } else {
             under.is_repeated = false;
-            under.at += looked_at;
-            under.found.extend(found);
+            under.at += looked.bytes;
+            under.found.extend(looked.found);
+            under.tail = looked.tail;
+            under.needed += looked.needed;
         }
         self.scrub.under = Some(under);
         self.finish_scrub();
@@ -211,38 +235,51 @@ impl<R: Rules + Copy> Shard<R> {
         place(begin + under.at + behind)
     }
 
-    /// How many bytes were looked at, and what of them is not right.
-    fn scrub_piece(&self, under: &Under, bytes: &[u8]) -> (u64, Vec<Rot>) {
-        let mut found = Vec::new();
+    fn scrub_piece(&self, under: &Under, bytes: &[u8]) -> Looked {
+        let mut looked = Looked {
+            bytes: bytes.len() as u64,
+            found: Vec::new(),
+            tail: under.tail.clone(),
+            needed: 0,
+        };
         let Some(segment) = self.collector.segments.get(&under.number) else {
-            return (bytes.len() as u64, found);
+            return looked;
         };
         let begin = segment.segment.seat.plus(under.at as usize);
+        let has_end = segment.has_end();
         let mut follows_gap = false;
         let looked_at = batches(bytes, begin, self.store_id, self.number, |piece| {
             let is_gap = matches!(piece, Piece::Gap(_));
             match piece {
                 // One batch is one place, however long it was.
-                Piece::Gap(address) if !follows_gap => found.push(place(address)),
-                Piece::Gap(_) => {}
+                Piece::Gap(_) if follows_gap => {}
+                Piece::Gap(address) if has_end => looked.found.push(place(address)),
+                Piece::Gap(address) => {
+                    looked.tail.get_or_insert_with(|| place(address));
+                }
                 Piece::Batch(seat, content, records) => {
+                    looked.found.extend(looked.tail.take());
                     let end = walk(content, seat, records, |address, key, record| {
-                        if record.is_err() && self.versions.needs(key, address) {
+                        let is_asked = record.is_err() || !has_end;
+                        let is_needed = is_asked && self.versions.needs(key, address);
+                        looked.needed += u32::from(is_needed);
+                        if record.is_err() && is_needed {
                             let key = Some((key.namespace, key.bytes.to_vec()));
                             let bytes = 0;
-                            found.push(Rot {
+                            looked.found.push(Rot {
                                 address,
                                 key,
                                 bytes,
                             });
                         }
                     });
-                    found.extend(end.err().map(place));
+                    looked.found.extend(end.err().map(place));
                 }
             }
             follows_gap = is_gap;
         });
-        (looked_at as u64, found)
+        looked.bytes = looked_at as u64;
+        looked
     }
 
     fn finish_scrub(&mut self) {
@@ -251,9 +288,13 @@ impl<R: Rules + Copy> Shard<R> {
             let segment = collector.segments.get(&under.number);
             segment.is_none_or(|it| under.at >= it.limit())
         };
-        let Some(under) = self.scrub.under.take_if(is_over) else {
+        let Some(mut under) = self.scrub.under.take_if(is_over) else {
             return;
         };
+        let all = self.versions.needed(under.number).records;
+        under
+            .found
+            .extend(under.tail.filter(|_| under.needed < all));
         self.scrub.rotten.retain(|(number, of), _| {
             *number != under.number && collector.uses(*number) == Some(*of)
         });

@@ -13,18 +13,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use erb_sim_disk::{CrashMode, Faults};
 use erb_store::batch::{BATCH_ALIGN_BYTES, BATCH_HEAD_BYTES, Batch};
+use erb_store::entry::UsedFor;
 use erb_store::layout::{ALIGN_BYTES, Layout};
 use erb_store::record::Seat;
 use erb_store::superblock::Superblock;
-use erb_store::{Origin, Version};
+use erb_store::{Origin, SCRUB_PERIOD_US, Version};
 
-use crate::crash::World;
+use crate::crash::{KEYS, World, name_of};
 use crate::judge::Judgement;
 use crate::node::{Hidden, Node, open_once};
 use crate::plan::Plan;
 
 /// Starts of the node, each behind a clean stop or a crash.
 const STARTS: u32 = 4;
+/// By then all segments were scrubbed.
+const SCRUB_READS: u32 = 2000;
 
 /// What came of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +60,32 @@ pub fn repair(seed: u64, plan: &Plan) -> Result<Repaired, String> {
             (0..plan.steps / STARTS).try_for_each(|_| world.step(plan))?;
         }
         world.repair()
+    };
+    play().map_err(said)
+}
+
+/// Plays the same history. Of a segment that was left without an end the last batch is damaged, if somebody needs it.
+/// False: there is none such.
+///
+/// # Errors
+/// The scrub does not tell of it.
+pub fn rot_without_end(seed: u64, plan: &Plan) -> Result<bool, String> {
+    let said = |difference| format!("seed {seed}, {plan:?}: {difference}");
+    let mut world = World::new(seed, plan, None).map_err(said)?;
+    world.node.hides = false;
+    let mut play = || {
+        for start in 0..world.random.u32(1..=STARTS) {
+            if start > 0 {
+                world.crash(CrashMode::Power)?;
+            }
+            for _ in 0..plan.steps / STARTS {
+                world.step(plan)?;
+                if let Some(at) = world.last_without_end()? {
+                    return world.is_told_by_scrub(at).map(|()| true);
+                }
+            }
+        }
+        Ok(false)
     };
     play().map_err(said)
 }
@@ -115,6 +144,64 @@ impl World {
         } else {
             came
         })
+    }
+
+    /// The last batch of a segment that was left without an end, if versions need something of it.
+    fn last_without_end(&mut self) -> Result<Option<(u16, u64)>, String> {
+        let (state, layout) = (self.node.store.control.state(), self.node.store.layout());
+        // Of this start's own segments the end may still come.
+        let incarnation = self.node.store.control.superblock().incarnation;
+        let mut found = Vec::new();
+        for (number, segment) in (0..).zip(&state.segments) {
+            let UsedFor::Log { shard, order, end } = segment.used_for else {
+                continue;
+            };
+            let newest = state.checkpoints[usize::from(shard)].last();
+            let is_left = newest.is_some_and(|it| it.order > order && it.incarnation < incarnation);
+            if end.is_none() && is_left {
+                let (address, uses) = (layout.segment_at(number), segment.uses);
+                found.push((shard, Seat { address, uses }));
+            }
+        }
+        for (shard, seat) in found {
+            let bytes = self
+                .node
+                .disk
+                .read(seat.address as usize, layout.segment_bytes as usize);
+            let bytes = bytes.map_err(|_| "a read has failed")?;
+            let (mut at, mut last) = (0, None);
+            while let Ok(batch) = Batch::decode(&bytes[at..], seat.plus(at)) {
+                let begin = at;
+                at += batch.head.bytes as usize;
+                last = Some(seat.plus(begin).address..seat.plus(at).address);
+            }
+            let Some(last) = last else { continue };
+            for number in 0..KEYS {
+                let listed = self.listed(&name_of(number), Version::MAX)?;
+                let mut places = listed.iter().filter_map(|held| held.place.address());
+                if places.any(|address| last.contains(&address)) {
+                    return Ok(Some((shard, last.start)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_told_by_scrub(&mut self, (shard, address): (u16, u64)) -> Judgement {
+        self.node.disk.rot(address as usize + 20, 1);
+        // A clock that is ahead of all that this history has scrubbed by.
+        let mut run_us = 1000 * SCRUB_PERIOD_US;
+        for _ in 0..SCRUB_READS {
+            self.node.scrub(shard, run_us);
+            run_us += SCRUB_PERIOD_US / 100;
+        }
+        let mut rotten = self.node.store.shards[usize::from(shard)].rotten();
+        if rotten.any(|rot| rot.address == address) {
+            return Ok(());
+        }
+        Err(format!(
+            "a batch at {address} is rotten, and nothing says so"
+        ))
     }
 
     /// Damages a bit of what the control log has written since its area was begun.

@@ -5,17 +5,36 @@ use std::collections::BTreeMap;
 
 use erb_sim_store::amount;
 use erb_sim_store::plan::Plan;
-use erb_sim_store::repair::{Repaired, repair};
+use erb_sim_store::repair::{Repaired, repair, rot_without_end};
+
+const PLAN: Plan = Plan {
+    steps: 3600,
+    ..Plan::CALM
+};
+
+/// A checkpoint was whole, and power went while the directory of a segment before it was on its way: nobody says where
+/// that segment ends. The scrub took what lies behind its last batch for rot.
+#[test]
+fn a_segment_without_an_end_has_no_rot_behind_its_last_batch() {
+    for seed in [1306, 1887] {
+        repair(seed, &PLAN).unwrap_or_else(|difference| panic!("{difference}"));
+    }
+}
+
+#[test]
+fn rot_in_the_last_batch_of_a_segment_without_an_end_is_told() {
+    for seed in [50, 98, 297, 1306, 1586, 1662, 1887] {
+        let came = rot_without_end(seed, &PLAN);
+        let is_met = came.unwrap_or_else(|difference| panic!("{difference}"));
+        assert!(is_met, "{seed} has none such any more: look for another");
+    }
+}
 
 #[test]
 fn a_repair_of_a_rotten_control_log_loses_nothing_that_can_be_read() {
-    let plan = Plan {
-        steps: 3600,
-        ..Plan::CALM
-    };
     let mut met = BTreeMap::new();
     for seed in 0..amount(250, 20_000) {
-        let came = repair(seed, &plan).unwrap_or_else(|difference| panic!("{difference}"));
+        let came = repair(seed, &PLAN).unwrap_or_else(|difference| panic!("{difference}"));
         *met.entry(came).or_insert(0_u64) += 1;
     }
     println!("{met:?}");
