@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use erb_node::{
-    Contents, Error, Format, Grow, NEW_RETENTION, NoGrowth, Node, Note, Options, Retention, Rot,
+    Contents, Error, Format, GROWTH_SIGNAL, Grow, Grown, NEW_RETENTION, NoGrowth, Node, Note,
+    Options, Retention, Rot,
 };
 use erb_report::NodeStatus;
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
@@ -81,7 +82,7 @@ pub const fn code(error: &Error) -> u8 {
         | Error::Short { .. }
         | Error::Clock(_) => exit::NO_STORE,
         Error::NotRunning(_) => exit::NO_NODE,
-        Error::Failed | Error::Late | Error::System { .. } => exit::FAILED,
+        Error::Failed | Error::Late | Error::NotGrown { .. } | Error::System { .. } => exit::FAILED,
     }
 }
 
@@ -153,7 +154,11 @@ fn grow(args: &GrowArgs) -> Result<kv::Done, Error> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let (before, now) = grown.map(|grown| (grown.before, grown.now))?;
+    let Grown {
+        before,
+        now,
+        is_running,
+    } = grown?;
     Ok(if args.json {
         kv::say(&json!({
             "path": args.path.display().to_string(),
@@ -161,10 +166,16 @@ fn grow(args: &GrowArgs) -> Result<kv::Done, Error> {
             "store_bytes_before": before.store_bytes,
             "segments": now.segments(),
             "segments_before": before.segments(),
+            "is_running": is_running,
         }))
     } else {
+        let next = if is_running {
+            "its node uses them"
+        } else {
+            "start it by `erb node start`"
+        };
         kv::print(&format!(
-            "{}: a store of {}, {} before, with {} segments more; start it by `erb node start`",
+            "{}: a store of {}, {} before, with {} segments more; {next}",
             args.path.display(),
             BinaryBytes(now.store_bytes),
             BinaryBytes(before.store_bytes),
@@ -173,15 +184,24 @@ fn grow(args: &GrowArgs) -> Result<kv::Done, Error> {
     })
 }
 
-/// What can be read from once the node shall end.
-fn stopped(args: &StartArgs) -> Result<UnixStream, Error> {
-    let failed = |what| move |source| Error::System { what, source };
-    let (told, stop) = UnixStream::pair().map_err(failed("no socket is to be had"))?;
-    for signal in [SIGINT, SIGTERM] {
+fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |source| Error::System { what, source }
+}
+
+/// What can be read from once one of these has come.
+fn signalled(signals: &[i32]) -> Result<UnixStream, Error> {
+    let (told, comes) = UnixStream::pair().map_err(failed("no socket is to be had"))?;
+    for signal in signals {
         let told = told.try_clone().map_err(failed("no socket is to be had"))?;
-        let registered = signal_hook::low_level::pipe::register(signal, told);
+        let registered = signal_hook::low_level::pipe::register(*signal, told);
         registered.map_err(failed("signals cannot be waited for"))?;
     }
+    Ok(comes)
+}
+
+/// What can be read from once the node shall end.
+fn stopped(args: &StartArgs) -> Result<UnixStream, Error> {
+    let stop = signalled(&[SIGINT, SIGTERM])?;
     if args.hosts.is_some() {
         // Who asks for the file to be read need not: it is read twice a second.
         let registered = signal_hook::flag::register(SIGHUP, Arc::default());
@@ -196,6 +216,8 @@ fn tell(note: Note) {
         Note::HostsKept(error) => {
             eprintln!("warning: {error}; until then those may connect who could before");
         }
+        Note::Grown(bytes) => eprintln!("the store has grown to {}", BinaryBytes(bytes)),
+        Note::NotGrown(error) => eprintln!("warning: the store does not grow: {error}"),
         Note::Failed { from, why, count } => {
             let more = match count {
                 1 => String::new(),
@@ -250,6 +272,7 @@ fn start(args: &StartArgs, watching: Option<Watching>) -> Result<(), Error> {
         is_open_to_all: args.insecure,
         is_clock_sure: args.clock_ok,
     })?;
+    let node = node.growing(signalled(&[GROWTH_SIGNAL as i32])?);
     let url = format!("nvme://{}", node.address());
     if args.insecure {
         eprintln!(

@@ -368,7 +368,7 @@ impl Backend for Store {
         let store = &self.engine.store;
         let state = store.control.state();
         let account = state.account();
-        let segments = |count: u32| u64::from(count) * store.layout.segment_bytes;
+        let segments = |count: u32| u64::from(count) * store.layout().segment_bytes;
         let keys = store
             .shards
             .iter()
@@ -377,7 +377,7 @@ impl Backend for Store {
         Health {
             watermark: store.shared.watermark().number(),
             floor: state.retention.floor().number(),
-            size_bytes: segments(store.layout.segments()),
+            size_bytes: segments(store.layout().segments()),
             used_bytes: segments(account.logs + account.checkpoints),
             keys: keys.sum(),
             is_full: store.shared.space() >= Space::Full,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use erb_store::control::Request;
 use erb_store::control_log::ControlWriteOf;
+use erb_store::growth;
 use erb_store::log::{IN_FLIGHT_MAX, WriteOf};
 use erb_store::mistake::Sound;
 use erb_store::opened::Opened;
@@ -61,10 +62,6 @@ pub(crate) struct Engine {
     pub(crate) store: Opened<Sound>,
     // It waits for what is under way. Only then the file goes, and with it the lock.
     disk: Disk,
-    #[expect(
-        dead_code,
-        reason = "it is held: its descriptor is the disk's, and its lock the store's"
-    )]
     file: StoreFile,
     owners: BTreeMap<IoId, Owner>,
     /// By shard: bytes of batches under way.
@@ -187,6 +184,26 @@ impl Engine {
         is_newest.then_some(()).ok_or_else(|| Error::OldHosts {
             path: path.to_owned(),
         })
+    }
+
+    /// The store begins to become as large as its file is, which has its blocks. False: it grows already.
+    ///
+    /// # Errors
+    /// It cannot become so.
+    pub(crate) fn grow(&mut self) -> Result<bool> {
+        let bytes = self.file.bytes()?;
+        let layout = growth::larger(&self.store.layout(), bytes);
+        let layout = layout.map_err(|source| Error::Grow {
+            path: self.file.path().to_owned(),
+            source,
+        })?;
+        Ok(self.store.control.grow(layout))
+    }
+
+    /// Bytes of all segments that it may use.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let segments = self.store.control.state().segments.len() as u64;
+        segments * self.store.layout().segment_bytes
     }
 
     fn lacks_ceiling(&self) -> bool {

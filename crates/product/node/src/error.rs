@@ -89,6 +89,14 @@ pub enum Error {
         /// Why.
         source: NoGrowth,
     },
+    /// A running node has not taken the space that was added to its store.
+    #[error("{path}: {why}; the space is there: run it again")]
+    NotGrown {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
     /// A repair has not come to its end.
     #[error(
         "the repair has not come to its end in time: nothing was lost by that; `erb node grow` gives it space"

@@ -18,7 +18,7 @@ use erb_store::layout::{ALIGN_BYTES, Layout, NoLayout, SUPERBLOCKS};
 use erb_store::place::SEGMENT_BYTES;
 use erb_store::superblock::{NoSuperblock, Superblock};
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 use procfs::LockType;
 
@@ -123,17 +123,12 @@ impl StoreFile {
 
     /// Bytes that it has.
     pub(crate) fn bytes(&self) -> Result<u64> {
-        let mut file: &File = &self.file;
-        // Also of a block device, whose metadata does not say.
-        let end = io::Seek::seek(&mut file, io::SeekFrom::End(0));
-        end.map_err(failed(&self.path, "its size cannot be told"))
+        bytes_of(&self.file, &self.path)
     }
 
     /// Reads from the drive; none: it could not.
     pub(crate) fn read(&self, address: u64, bytes: usize) -> Option<Aligned> {
-        let mut buffer = Aligned::zeroed(bytes);
-        let read = self.file.read_exact_at(buffer.slice_mut(), address);
-        read.ok().map(|()| buffer)
+        read_at(&self.file, address, bytes)
     }
 
     /// What its superblocks say.
@@ -146,24 +141,52 @@ impl StoreFile {
 
     /// All copies; none of one that cannot be read.
     pub(crate) fn superblocks(&self) -> [Option<Vec<u8>>; SUPERBLOCKS] {
-        std::array::from_fn(|copy| {
-            let read = self.read(Layout::superblock_at(copy), ALIGN_BYTES as usize);
-            read.map(|buffer| buffer.slice().to_vec())
-        })
-    }
-
-    /// Whether it is a block device.
-    pub(crate) fn is_device(&self) -> Result<bool> {
-        let found = self
-            .file
-            .metadata()
-            .map_err(failed(&self.path, "cannot be looked at"))?;
-        Ok(found.file_type().is_block_device())
+        superblocks_of(&self.file)
     }
 
     /// Makes all that can be read durable.
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+}
+
+fn read_at(file: &File, address: u64, bytes: usize) -> Option<Aligned> {
+    let mut buffer = Aligned::zeroed(bytes);
+    let read = file.read_exact_at(buffer.slice_mut(), address);
+    read.ok().map(|()| buffer)
+}
+
+/// Bytes that a file or block device has.
+pub(crate) fn bytes_of(mut file: &File, path: &Path) -> Result<u64> {
+    // Of a block device metadata does not say.
+    let end = io::Seek::seek(&mut file, io::SeekFrom::End(0));
+    end.map_err(failed(path, "its size cannot be told"))
+}
+
+/// All copies of the superblock; none of one that cannot be read.
+pub(crate) fn superblocks_of(file: &File) -> [Option<Vec<u8>>; SUPERBLOCKS] {
+    std::array::from_fn(|copy| {
+        let read = read_at(file, Layout::superblock_at(copy), ALIGN_BYTES as usize);
+        read.map(|buffer| buffer.slice().to_vec())
+    })
+}
+
+/// Whoever writes behind a store's end holds this, beside the store's lock or without it: what lies there becomes the
+/// store's when somebody else has written it. It ends with the file.
+pub(crate) fn lock_growth(file: &File, path: &Path) -> Result<()> {
+    let all = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&all)) {
+        Ok(_) => Ok(()),
+        Err(Errno::EAGAIN | Errno::EACCES) => {
+            Err(in_use(path, "a process that makes it larger".to_owned()))
+        }
+        Err(error) => Err(failed(path, "cannot be locked")(error.into())),
     }
 }
 
@@ -304,6 +327,7 @@ pub fn format_keeping(
         ));
     }
     let store = StoreFile::open_with(path, !is_there)?;
+    lock_growth(store.file(), path)?;
     let made = make(&store, wanted, (is_device, keeps), told);
     if made.is_err() && !is_there {
         // What is half a store is of no use to anybody.

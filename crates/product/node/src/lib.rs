@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The storage node: [`erb_store`]'s engine over a file or block device, served by [`erb_nvme`]'s target.
 //!
-//! - [`format`] makes a store, [`grow`] makes it larger, [`check`] recovers one without writing, [`check_all`] reads all
-//!   of it too, [`repair`] makes one open that does not, [`Node`] serves one, [`stop`] ends a node.
+//! - [`format`] makes a store, [`grow`] makes it larger, also while a node serves it, [`check`] recovers one without
+//!   writing, [`check_all`] reads all of it too, [`repair`] makes one open that does not, [`Node`] serves one, [`stop`]
+//!   ends a node.
 //! - [`HostsFile`] has the hosts that may connect over a network, with their secrets and roles.
 //!
 //! What does not stand yet: a thread for each shard.
@@ -39,6 +40,7 @@ mod writes;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -54,7 +56,7 @@ pub use erb_store::Rot;
 pub use erb_store::growth::NoGrowth;
 pub use error::{Error, Result};
 pub use file::{Format, NEW_RETENTION, format, format_keeping, layout};
-pub use grow::{Grow, Grown, grow};
+pub use grow::{GROWTH_SIGNAL, Grow, Grown, grow};
 pub use hosts::{HostsFile, NoHosts};
 pub use local::{Bare, Local};
 pub use private::{read_secrets, write_private};
@@ -131,7 +133,7 @@ pub struct Contents {
 }
 
 fn contents(store: &erb_store::opened::Opened, recovery: Duration) -> Contents {
-    let (state, layout) = (store.control.state(), &store.layout);
+    let (state, layout) = (store.control.state(), store.layout());
     let account = state.account();
     let segments = |count: u32| u64::from(count) * layout.segment_bytes;
     let shards = || store.shards.iter().map(|shard| shard.versions());
@@ -262,6 +264,7 @@ pub struct Node {
     wake: Wake,
     asking: Asking,
     asked: Asked,
+    growth: Option<UnixStream>,
 }
 
 impl Node {
@@ -309,7 +312,16 @@ impl Node {
             wake,
             asking,
             asked,
+            growth: None,
         })
+    }
+
+    /// The store grows to what its file has become, whenever something can be read from this. The file has to have its
+    /// blocks by then.
+    #[must_use]
+    pub fn growing(self, asked: UnixStream) -> Self {
+        let growth = Some(asked);
+        Self { growth, ..self }
     }
 
     /// Where it listens.
@@ -344,8 +356,17 @@ impl Node {
     /// As [`run`](Self::run).
     pub fn run_and_tell(self, stop: BorrowedFd<'_>, tell: &mut dyn FnMut(Note)) -> Result<()> {
         let store = Store::new(self.engine);
+        let (config, hosts) = (self.config, self.hosts);
         let watched = (self.wake, self.asked);
-        let server = Server::new(self.listener, self.config, store, self.hosts, stop, watched)?;
+        let server = Server::new(
+            self.listener,
+            config,
+            store,
+            hosts,
+            self.growth,
+            stop,
+            watched,
+        )?;
         server.run(stop, tell)
     }
 }

@@ -142,7 +142,7 @@ impl Store {
     }
 
     fn step(&mut self, scan: &mut Scan) -> Result<Stepped, Refused> {
-        let number = self.engine.store.layout.shard_of(scan.cursor);
+        let number = self.engine.store.layout().shard_of(scan.cursor);
         let shard = &mut self.engine.store.shards[usize::from(number)];
         let versions = shard.versions_mut();
         let next = if let What::Count { row, keys } = &mut scan.what {
@@ -175,7 +175,7 @@ impl Store {
             }
             page.next
         };
-        let layout = &self.engine.store.layout;
+        let layout = self.engine.store.layout();
         match next {
             Some(hash) => scan.cursor = layout.cursor(number, hash),
             None if number + 1 < layout.shards => scan.cursor = layout.cursor(number + 1, 0),

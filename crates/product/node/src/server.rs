@@ -8,14 +8,16 @@
 //! 3. Without a descriptor for another connection it accepts nothing until the next tick: it does not spin.
 //! 4. Who may connect is changed before anything more is read, so nothing that comes later of a host that was removed
 //!    is done.
-//! 5. Who watches is answered between two turns, and never waited for.
-//! 6. Told to stop, it accepts and reads nothing more, answers what it was asked, records where logs end, and then
+//! 5. A store grows when somebody has asked for that, to what its file has become: it is not looked at before.
+//! 6. Who watches is answered between two turns, and never waited for.
+//! 7. Told to stop, it accepts and reads nothing more, answers what it was asked, records where logs end, and then
 //!    ends.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -52,8 +54,9 @@ const LISTENER: u64 = 0;
 const RING: u64 = 1;
 const STOP: u64 = 2;
 const WAKE: u64 = 3;
+const GROWTH: u64 = 4;
 /// Connections' ids begin at 1.
-const FIRST_CONNECTION: u64 = 3;
+const FIRST_CONNECTION: u64 = 4;
 
 /// Failed authentications are told so often at most, with their number.
 const FAILED_TOLD: Duration = Duration::from_secs(1);
@@ -65,6 +68,10 @@ pub enum Note {
     Hosts(usize),
     /// The file of hosts cannot be used, so those may connect who could before.
     HostsKept(Error),
+    /// The store has become larger: it has so many bytes for keys.
+    Grown(u64),
+    /// It was asked to, and cannot.
+    NotGrown(Error),
     /// Somebody has not proved himself, or is not listed; so many have failed since that was told last.
     Failed {
         /// From where the last of them came.
@@ -121,6 +128,10 @@ pub(crate) struct Server {
     /// All of them.
     failures: u64,
     asked: Asked,
+    /// Can be read from when the store shall grow.
+    growth: Option<UnixStream>,
+    shall_grow: bool,
+    size_bytes: u64,
 }
 
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
@@ -137,6 +148,7 @@ impl Server {
         config: Config,
         store: Store,
         hosts: Option<Hosts>,
+        growth: Option<UnixStream>,
         stop: BorrowedFd<'_>,
         (wake, asked): (Wake, Asked),
     ) -> Result<Self> {
@@ -148,6 +160,9 @@ impl Server {
             epoll.add(store.engine.disk().event(), EpollEvent::new(rings, RING))?;
             epoll.add(stop, wakes(STOP))?;
             epoll.add(&wake, wakes(WAKE))?;
+            if let Some(growth) = &growth {
+                epoll.add(growth, wakes(GROWTH))?;
+            }
             Ok(epoll)
         });
         let epoll = epoll.map_err(|error| system("epoll does not work")(error.into()))?;
@@ -165,6 +180,9 @@ impl Server {
             told: None,
             failures: 0,
             asked,
+            growth,
+            shall_grow: false,
+            size_bytes: store.engine.size_bytes(),
             epoll,
             listener: Some(listener),
             target: Target::new(config, store, Box::new(SystemRandom)),
@@ -186,6 +204,7 @@ impl Server {
             self.sleep(stop)?;
             self.take_hosts(tell);
             self.answer_watchers();
+            self.grow(tell);
             self.read();
             self.target.backend().turn()?;
             while let Some((id, computed)) = self.computing.done() {
@@ -238,6 +257,23 @@ impl Server {
         }
     }
 
+    /// The store grows to what its file has become.
+    fn grow(&mut self, tell: &mut dyn FnMut(Note)) {
+        let engine = &mut self.target.backend().engine;
+        if self.shall_grow {
+            // One that is under way comes to its end first.
+            let is_begun = engine.grow();
+            self.shall_grow = matches!(is_begun, Ok(false));
+            is_begun.map_or_else(|error| tell(Note::NotGrown(error)), |_| ());
+        }
+        let size_bytes = engine.size_bytes();
+        if size_bytes > self.size_bytes {
+            self.size_bytes = size_bytes;
+            self.target.set_size(crate::NAMESPACE, size_bytes);
+            tell(Note::Grown(size_bytes));
+        }
+    }
+
     fn tell_failed(&mut self, tell: &mut dyn FnMut(Note)) {
         let is_early = self.told.is_some_and(|told| told.elapsed() < FAILED_TOLD);
         if let Some((from, why, count)) = self.failed.take_if(|_| !is_early) {
@@ -280,6 +316,7 @@ impl Server {
                 LISTENER => self.accept()?,
                 RING => {}
                 WAKE => self.wake.woken(),
+                GROWTH => self.hear_of_growth(),
                 STOP => self.stop(stop),
                 number => {
                     let id = ConnectionId(number - FIRST_CONNECTION);
@@ -294,6 +331,20 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    fn hear_of_growth(&mut self) {
+        let Some(growth) = &mut self.growth else {
+            return;
+        };
+        let mut asked = [0; 16];
+        if !matches!(growth.read(&mut asked), Ok(1..)) {
+            // Nobody can ask any more.
+            let _ = self.epoll.delete(&*growth);
+            self.growth = None;
+            return;
+        }
+        self.shall_grow = true;
     }
 
     fn stop(&mut self, stop: BorrowedFd<'_>) {

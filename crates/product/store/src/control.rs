@@ -20,9 +20,10 @@
 //! 5. A segment that is taken has a higher number of uses than ever before.
 //! 6. Rows are forgotten when both checkpoints of every shard have them.
 //! 7. Whoever waits is overtaken by one of its own operations at most: floors may rise each time that it looks.
-//! 8. How far each log is durable is noted once a second, if it has moved. So of an idle store's logs it is known.
+//! 8. A shard knows of new segments before one is its own.
+//! 9. How far each log is durable is noted once a second, if it has moved. So of an idle store's logs it is known.
 //!
-//! What it does of space: `space.rs`; of snapshots: `snapshots.rs`.
+//! What it does of space, also when the store grows: `space.rs`; of snapshots: `snapshots.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use crate::retention_clock::RetentionClock;
 use crate::rows::{ROWS_MAX, RollBack, Target};
 use crate::space::Unneeded;
 use crate::state::{CHECKPOINTS_KEPT, segment};
+use crate::superblock::Superblock;
 use crate::version::{Version, Wall};
 use crate::view::Refused;
 use crate::watermark::Shared;
@@ -214,7 +216,15 @@ impl<R: Rules + Copy> Control<R> {
         self.log.state()
     }
 
-    fn layout(&self) -> Layout {
+    /// The superblock that was last begun to be written.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        self.log.superblock()
+    }
+
+    /// What lies where. In a store that grows the new segments may not count yet.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
         self.log.superblock().layout
     }
 
@@ -363,7 +373,7 @@ impl<R: Rules + Copy> Control<R> {
         }
     }
 
-    fn give_segments(&mut self) {
+    pub(crate) fn give_segments(&mut self) {
         let mut waits = VecDeque::new();
         while let Some((shard, checkpoint)) = self.starving.pop_front() {
             let kept = match checkpoint {
@@ -492,6 +502,7 @@ impl<R: Rules + Copy> Control<R> {
         if self.log.has_begun() {
             self.shared.open();
         }
+        self.take_growth();
         while let Some((needed, _)) = self.promises.front() {
             if *needed > self.log.durable() {
                 break;

@@ -13,6 +13,8 @@
 //!    behind the end of the area before it ever counts, and no two batches of one place, area and incarnation exist.
 //! 5. After a write has failed nothing more becomes durable.
 //! 6. An area is begun anew only when no write to its former use is under way: a slow one would land on the snapshot.
+//! 7. A store that grows has its new segments once the superblock that names them counts. That is written while no
+//!    area is being begun, and no other superblock is on its way.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -82,7 +84,18 @@ pub struct ControlLog<R = Sound> {
     under_way: BTreeMap<u32, usize>,
     failed: Option<ControlFailed>,
     is_ending: bool,
+    growth: Growing,
     rules: R,
+}
+
+/// What a store is to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growing {
+    No,
+    /// It waits for its superblock.
+    Wanted(Layout),
+    /// The superblock is on its way.
+    Written,
 }
 
 impl<R: Rules + Copy> ControlLog<R> {
@@ -111,6 +124,7 @@ impl<R: Rules + Copy> ControlLog<R> {
             under_way: BTreeMap::new(),
             failed: None,
             is_ending: false,
+            growth: Growing::No,
             rules,
         }
     }
@@ -163,6 +177,7 @@ impl<R: Rules + Copy> ControlLog<R> {
             return None;
         }
         self.name_area();
+        self.name_layout();
         if let Some((copy, bytes)) = self.block.write() {
             return Some(ControlWrite {
                 of: ControlWriteOf::Superblock,
@@ -322,8 +337,51 @@ impl<R: Rules + Copy> ControlLog<R> {
         self.is_named = true;
     }
 
+    /// The store becomes larger, once the superblock says so. What is added is there, durably. False: it becomes larger
+    /// already, or ends.
+    pub fn grow(&mut self, layout: Layout) -> bool {
+        let may = self.growth == Growing::No && !self.is_ending && self.failed.is_none();
+        if may {
+            self.growth = Growing::Wanted(layout);
+        }
+        may
+    }
+
+    /// The superblock names the larger layout.
+    fn name_layout(&mut self) {
+        let Growing::Wanted(layout) = self.growth else {
+            return;
+        };
+        if !self.is_named || !self.block.is_over() || self.is_ending {
+            return;
+        }
+        let block = *self.block.block();
+        let grown = Superblock {
+            generation: block.generation + 1,
+            layout,
+            ..block
+        };
+        self.block = SuperblockWrite::new(grown, std::array::from_fn(|copy| copy));
+        self.growth = Growing::Written;
+    }
+
+    /// The larger layout counts: told once, when the state has its segments.
+    pub fn take_grown(&mut self) -> Option<Layout> {
+        if self.growth != Growing::Written || !self.block_counts() || self.failed.is_some() {
+            return None;
+        }
+        self.growth = Growing::No;
+        let layout = self.block.block().layout;
+        self.state.grow(&layout);
+        Some(layout)
+    }
+
+    fn block_counts(&self) -> bool {
+        self.block.counts(&self.rules) || self.rules.makes(Mistake::GrowthCountsAtOnce)
+    }
+
     fn count_durable(&mut self) {
-        let counts = self.is_named && self.block.counts(&self.rules);
+        let counts = self.is_named && self.block_counts();
         let Some(log) = self.log.as_ref().filter(|_| counts) else {
             return;
         };
@@ -359,7 +417,8 @@ impl<R: Rules + Copy> ControlLog<R> {
     /// Nothing is left to be written or waited for.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.durable == self.added && self.has_begun() && self.block.is_over()
+        let is_still = self.block.is_over() && self.growth == Growing::No;
+        self.durable == self.added && self.has_begun() && is_still
     }
 }
 

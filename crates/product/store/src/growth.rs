@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Space is added to a store that nobody has open. Segments keep their numbers and places; there are more of them.
+//! Space is added to a store. Segments keep their numbers and places; there are more of them.
 //!
-//! The driver makes the file larger, then does what [`io`](Growth::io) says, one after the other, each durable before the
-//! next, and tells [`done`](Growth::done).
+//! If nobody has it open the driver makes the file larger, then does what [`io`](Growth::io) says, one after the other,
+//! each durable before the next, and tells [`done`](Growth::done). If it is open, it makes the space durable first, and
+//! then [gives](crate::control::Control::grow) the control log the [`larger`] layout, which writes the superblock itself.
 //!
 //! Invariants:
 //! 1. What is added is there, durably, before a superblock names it. So wherever a growth is cut off the store is as it
@@ -91,20 +92,7 @@ impl Growth {
         store_bytes: u64,
     ) -> Result<Self, NoGrowth> {
         let (found, order) = Superblock::choose(copies)?;
-        let store_bytes = store_bytes / ALIGN_BYTES * ALIGN_BYTES;
-        let layout = Layout {
-            store_bytes,
-            ..found.layout
-        };
-        let has = found.layout.store_bytes;
-        if store_bytes <= has || layout.segments() <= found.layout.segments() {
-            return Err(NoGrowth::NotLarger {
-                has,
-                wants: store_bytes,
-                segment_bytes: layout.segment_bytes,
-            });
-        }
-        layout.check()?;
+        let layout = longer(&found.layout, store_bytes)?;
         Ok(Self {
             block: Superblock {
                 generation: found.generation + 1,
@@ -127,11 +115,7 @@ impl Growth {
         store_bytes: u64,
     ) -> Result<Self, NoGrowth> {
         let growth = Self::new(copies, store_bytes)?;
-        let most = growth.block.layout.store_bytes_max();
-        if growth.block.layout.store_bytes > most {
-            return Err(NoGrowth::TooMany { most });
-        }
-        Ok(growth)
+        fits(growth.block.layout).map(|_| growth)
     }
 
     /// What lies where when it is done.
@@ -174,6 +158,39 @@ impl Growth {
             None => {}
         }
     }
+}
+
+/// What a store with this layout will be with so many bytes, if the control log can describe it.
+///
+/// # Errors
+/// It cannot become so.
+pub fn larger(layout: &Layout, store_bytes: u64) -> Result<Layout, NoGrowth> {
+    fits(longer(layout, store_bytes)?)
+}
+
+fn longer(before: &Layout, store_bytes: u64) -> Result<Layout, NoGrowth> {
+    let store_bytes = store_bytes / ALIGN_BYTES * ALIGN_BYTES;
+    let layout = Layout {
+        store_bytes,
+        ..*before
+    };
+    if store_bytes <= before.store_bytes || layout.segments() <= before.segments() {
+        return Err(NoGrowth::NotLarger {
+            has: before.store_bytes,
+            wants: store_bytes,
+            segment_bytes: layout.segment_bytes,
+        });
+    }
+    layout.check()?;
+    Ok(layout)
+}
+
+fn fits(layout: Layout) -> Result<Layout, NoGrowth> {
+    let most = layout.store_bytes_max();
+    if layout.store_bytes > most {
+        return Err(NoGrowth::TooMany { most });
+    }
+    Ok(layout)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! What shards and control log tell each other. From one to another messages keep their order.
 
 use crate::entry::{Checkpoint, Entry};
+use crate::layout::Layout;
 use crate::log::{LogEnd, Segment};
 use crate::rows::RollBack;
 use crate::version::Version;
@@ -95,6 +96,8 @@ pub enum ToShard {
     ForgetRows(Version),
     /// No checkpoint needs this segment of the log: leave it once no read of it is under way.
     Leave(u32),
+    /// The store has more segments.
+    Grown(Layout),
 }
 
 /// To the control log, from a shard.

@@ -152,6 +152,10 @@ pub enum Mistake {
     RestAbandoned,
     /// A part whose *done* has rotted away is nothing.
     DoneLostForgotten,
+    /// A segment is used before the superblock that says that it is there counts.
+    GrowthCountsAtOnce,
+    /// Shards do not hear of new segments.
+    GrowthUntold,
 }
 
 /// Those of what a start finds to be rotten.
@@ -200,6 +204,9 @@ pub const SPACE_MISTAKES: [Mistake; 7] = [
     Mistake::ReadsIgnored,
     Mistake::SpaceUnknown,
 ];
+
+/// Those of a store that grows while it runs.
+pub const GROWTH_MISTAKES: [Mistake; 2] = [Mistake::GrowthCountsAtOnce, Mistake::GrowthUntold];
 
 /// Those of the whole store: control log, checkpoints, several shards.
 pub const STORE_MISTAKES: [Mistake; 19] = [

@@ -22,8 +22,6 @@ pub struct Opened<R = Sound> {
     pub shared: Arc<Shared>,
     /// Finds a key's shard: [`Opened::shard_of`].
     pub hasher: KeyHasher,
-    /// What lies where.
-    pub layout: Layout,
     /// A repair has gone on without entries of the control log, from this byte of the store on.
     pub lost_entries_at: Option<u64>,
 }
@@ -38,7 +36,13 @@ impl<R: Rules + Copy> Opened<R> {
     /// The shard of a key's name.
     #[must_use]
     pub fn shard_of_name(&self, name: &Name) -> u16 {
-        self.layout.shard_of(self.hasher.hash(name))
+        self.layout().shard_of(self.hasher.hash(name))
+    }
+
+    /// What lies where. A store that grows has more of it.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.control.layout()
     }
 
     /// The wall clock as the node follows it from now on.

@@ -410,7 +410,6 @@ impl<R: Rules + Copy> Opening<R> {
             shards,
             shared,
             hasher: KeyHasher::new(block.hash_secret),
-            layout: block.layout,
             lost_entries_at: found.rotten_at,
         })
     }

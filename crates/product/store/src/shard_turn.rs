@@ -49,6 +49,10 @@ impl<R: Rules + Copy> Shard<R> {
             ToShard::BeginCheckpoint(number) => self.begins_checkpoint = Some(number),
             ToShard::ForgetRows(up_to) => self.versions.forget_rows(up_to),
             ToShard::Leave(number) => self.leave(number),
+            ToShard::Grown(layout) => {
+                self.layout = layout;
+                self.versions.usage.grow(layout);
+            }
         }
         self.turn();
     }

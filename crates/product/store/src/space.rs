@@ -12,6 +12,7 @@
 
 use crate::control::Control;
 use crate::entry::{SegmentState, UsedFor};
+use crate::layout::Layout;
 use crate::message::ToShard;
 use crate::mistake::{Mistake, Rules};
 use crate::state::{CHECKPOINTS_KEPT, State};
@@ -156,6 +157,28 @@ impl<R: Rules + Copy> Control<R> {
             ((full + shards).max(all * SHORT_PERCENT / 100), Space::Short),
             ((full + 2 * shards).max(all * LOW_PERCENT / 100), Space::Low),
         ]
+    }
+
+    /// The store becomes larger. What is added is there, durably, and [fits](crate::growth::larger). False: it becomes
+    /// larger already, or ends.
+    pub fn grow(&mut self, layout: Layout) -> bool {
+        self.log.grow(layout)
+    }
+
+    /// New segments that count are free, and shards hear of them first.
+    pub(crate) fn take_growth(&mut self) {
+        let before = self.state().segments.len() as u32;
+        let Some(layout) = self.log.take_grown() else {
+            return;
+        };
+        if !self.rules.makes(Mistake::GrowthUntold) {
+            for shard in self.all_shards() {
+                self.outbox.push_back((shard, ToShard::Grown(layout)));
+            }
+        }
+        self.free.extend(before..self.state().segments.len() as u32);
+        self.give_segments();
+        self.note_space();
     }
 
     /// Free segments have become more or fewer: everybody learns how much there is.

@@ -249,6 +249,13 @@ impl State {
         Ok(())
     }
 
+    /// There are more segments, and they are for nothing yet.
+    pub(crate) fn grow(&mut self, layout: &Layout) {
+        let segments = layout.segments() as usize;
+        let segments = segments.max(self.segments.len());
+        self.segments.resize(segments, SegmentState::default());
+    }
+
     /// Entries that make this state.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {

@@ -40,6 +40,13 @@ impl Usage {
         self.layout = Some(layout);
     }
 
+    /// There are more segments.
+    pub(crate) fn grow(&mut self, layout: Layout) {
+        let segments = layout.segments() as usize;
+        self.segments.resize(segments, Needed::default());
+        self.layout = Some(layout);
+    }
+
     fn segment(&self, place: Place) -> Option<u32> {
         self.layout?.segment_of(place.address()?)
     }

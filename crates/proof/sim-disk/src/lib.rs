@@ -102,6 +102,12 @@ impl Disk {
         }
     }
 
+    /// Bytes that it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.durable.len()
+    }
+
     /// The disk becomes larger. What is added has any bytes.
     ///
     /// # Panics

@@ -21,6 +21,7 @@ use erb_store::control::Outcome;
 use erb_store::message::What;
 use erb_store::mistake::{Broken, Mistake};
 use erb_store::shard::{NotWritten, Writer, Written};
+use erb_store::space::Space;
 use erb_store::{Condition, Held, Origin, Refused, RollBack, Selector, Target, Version};
 use fastrand::Rng;
 
@@ -32,6 +33,12 @@ use crate::values::Read;
 
 pub(crate) const KEYS: u32 = 6;
 const VALUE_BYTES_MAX: usize = 9000;
+/// While space is short a store that grows does so at one of so many steps.
+const GROWTH_STEPS: u32 = 60;
+/// Not all of them are kept back then.
+const GROWTH_SEGMENTS: u64 = 40;
+/// Within so many steps it may be stopped.
+const STOPPED_STEPS: u32 = 150;
 
 /// What was done to one or several keys.
 #[derive(Clone, Debug)]
@@ -88,6 +95,10 @@ pub struct Met {
     pub operations: u64,
     /// How often process or machine have stopped, recoveries that were cut off apart.
     pub crashes: u64,
+    /// Segments that a store had more at its end, and how many of those were used.
+    pub grown: u64,
+    /// See there.
+    pub grown_used: u64,
 }
 
 pub(crate) struct World {
@@ -110,6 +121,10 @@ pub(crate) struct World {
     pub(crate) snapshots: Vec<Snapshot>,
     /// The highest version that anybody was given.
     pub(crate) highest: u64,
+    /// Segments that the store was made with.
+    segments: u32,
+    /// A growth is stopped behind so many steps.
+    stops_in: Option<u32>,
     pub(crate) met: Met,
 }
 
@@ -131,7 +146,11 @@ pub fn crash(seed: u64, plan: &Plan, mistake: Option<Mistake>) -> Result<Met, St
         world.crash(CrashMode::Power)
     };
     play().map_err(said)?;
-    let segments = world.node.store.control.state().segments.iter();
+    let state = world.node.store.control.state();
+    world.met.grown = state.segments.len() as u64 - u64::from(world.segments);
+    let new = state.segments.iter().skip(world.segments as usize);
+    world.met.grown_used = new.filter(|segment| segment.uses > 0).count() as u64;
+    let segments = state.segments.iter();
     world.met.reused = segments.filter(|segment| segment.uses > 1).count() as u64;
     Ok(world.met)
 }
@@ -141,6 +160,7 @@ impl World {
         let mut random = Rng::with_seed(seed);
         let shards = random.u16(1..=3);
         let node = Node::format(random.fork(), shards, plan.faults, Broken(mistake))?;
+        let segments = node.store.layout().segments();
         Ok(Self {
             random,
             node,
@@ -155,6 +175,8 @@ impl World {
             expiries: HashMap::new(),
             snapshots: Vec::new(),
             highest: 0,
+            segments,
+            stops_in: None,
             met: Met::default(),
         })
     }
@@ -162,6 +184,9 @@ impl World {
     pub(crate) fn step(&mut self, plan: &Plan) -> Judgement {
         if self.node.has_failed() {
             return self.crash(CrashMode::Process);
+        }
+        if plan.grows {
+            self.grow()?;
         }
         let what = self.random.u32(..1000);
         self.met.operations += u64::from(matches!(what, 0..260 | 940..980 | 984..990));
@@ -184,6 +209,29 @@ impl World {
             _ => self.accounts_balance()?,
         }
         self.advance()
+    }
+
+    /// New segments are used soon where others are short. Some growths are stopped soon.
+    fn grow(&mut self) -> Judgement {
+        if let Some(left) = self.stops_in {
+            self.stops_in = left.checked_sub(1);
+            if left == 0 {
+                let is_power = self.random.bool();
+                let mode = if is_power {
+                    CrashMode::Power
+                } else {
+                    CrashMode::Process
+                };
+                self.crash(mode)?;
+            }
+        }
+        let is_short = self.node.store.shared.space() >= Space::Short;
+        if is_short && self.random.u32(..GROWTH_STEPS) == 0 {
+            let segments = self.random.u64(1..GROWTH_SEGMENTS);
+            let stops = self.node.grow_running(segments) && self.random.bool();
+            self.stops_in = stops.then(|| self.random.u32(..STOPPED_STEPS));
+        }
+        Ok(())
     }
 
     pub(crate) fn name(&mut self) -> Vec<u8> {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use erb_sim_disk::{CrashMode, Disk, Faults, WriteId};
-use erb_store::control_log::ControlWriteOf;
+use erb_store::control_log::{ControlWrite, ControlWriteOf};
 use erb_store::entry::UsedFor;
 use erb_store::growth::{Growth, GrowthIo};
 use erb_store::layout::{Layout, SUPERBLOCKS};
@@ -30,6 +30,8 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 const AREA_BYTES: u64 = 96 << 10;
 /// So many that none is used twice.
 const SEGMENTS_MANY: u64 = 160;
+/// A running store does not grow beyond it: areas of the control log are short.
+const SEGMENTS_MOST: u32 = 240;
 /// Of each shard, so few that they are collected and used again.
 const SEGMENTS_FEW: std::ops::Range<u64> = 11..22;
 /// None, some that take few values or many small ones, and one that takes all.
@@ -60,6 +62,9 @@ pub(crate) struct Node {
     under_way: BTreeMap<WriteId, (Owner, u64, usize)>,
     /// Batches that were written since the start.
     pub(crate) trace: Trace,
+    /// Superblocks do not get to the disk.
+    pub(crate) holds_superblocks: bool,
+    held: Vec<ControlWrite>,
     /// Messages and writes that were handled.
     done: u64,
     /// Reads for collecting, by shard.
@@ -140,6 +145,8 @@ impl Node {
             store,
             under_way: BTreeMap::new(),
             trace: Trace::default(),
+            holds_superblocks: false,
+            held: Vec::new(),
             done: 0,
             collecting: BTreeMap::new(),
             scrubbing: BTreeMap::new(),
@@ -230,7 +237,7 @@ impl Node {
                 write.map(|it| (Owner::Shard(at as u16, it.of), it.address, it.bytes))
             }
             None => {
-                let write = self.store.control.take_write();
+                let write = self.control_write();
                 write.map(|it| (Owner::Control(it.of), it.address, it.bytes))
             }
         };
@@ -243,6 +250,19 @@ impl Node {
             let id = self.disk.write(address as usize, bytes);
             self.under_way.insert(id, (owner, address, length));
         }
+    }
+
+    /// What the control log writes next, as far as it gets to the disk.
+    fn control_write(&mut self) -> Option<ControlWrite> {
+        if !self.holds_superblocks && !self.held.is_empty() {
+            return self.held.pop();
+        }
+        let write = self.store.control.take_write()?;
+        if self.holds_superblocks && write.of == ControlWriteOf::Superblock {
+            self.held.push(write);
+            return None;
+        }
+        Some(write)
     }
 
     /// One write ends.
@@ -264,7 +284,7 @@ impl Node {
 
     /// A read for collecting begins or ends.
     pub(crate) fn collect(&mut self) {
-        let at = self.random.u16(..self.store.layout.shards);
+        let at = self.random.u16(..self.store.layout().shards);
         let watermark = self.watermark();
         let shard = &mut self.store.shards[usize::from(at)];
         match self.collecting.remove(&at) {
@@ -293,7 +313,7 @@ impl Node {
 
     /// The same on a clock that is so fast that a history has several periods. Nothing that was written has rotted.
     pub(crate) fn scrub_fast(&mut self) -> Result<(), String> {
-        let at = self.random.u16(..self.store.layout.shards);
+        let at = self.random.u16(..self.store.layout().shards);
         let run_us = self.store.control.run_us() * (SCRUB_PERIOD_US / 10_000_000);
         self.scrub(at, run_us);
         let shard = &self.store.shards[usize::from(at)];
@@ -316,7 +336,7 @@ impl Node {
 
     /// The segment of an address.
     pub(crate) fn segment_of(&self, address: u64) -> u32 {
-        let segment = self.store.layout.segment_of(address);
+        let segment = self.store.layout().segment_of(address);
         segment.expect("places lie in segments")
     }
 
@@ -340,6 +360,8 @@ impl Node {
     /// Nothing that was under way ends any more.
     pub(crate) fn halt(&mut self, mode: CrashMode) {
         self.under_way.clear();
+        self.held.clear();
+        self.holds_superblocks = false;
         self.collecting.clear();
         self.scrubbing.clear();
         self.disk.crash(mode);
@@ -373,7 +395,7 @@ impl Node {
         self.collecting.clear();
         self.scrubbing.clear();
         self.disk.crash(CrashMode::Power);
-        let has = self.store.layout;
+        let has = self.store.layout();
         let wants = has.segments_end() + segments * has.segment_bytes;
         self.disk.grow(wants as usize);
         let copies: [_; SUPERBLOCKS] = std::array::from_fn(|copy| {
@@ -414,6 +436,20 @@ impl Node {
         Ok(is_over)
     }
 
+    /// The store gets so many segments more while it runs. What lies there is anything, and durable.
+    /// False: it is large enough, or grows already.
+    pub(crate) fn grow_running(&mut self, segments: u64) -> bool {
+        let mut layout = self.store.layout();
+        if layout.segments() >= SEGMENTS_MOST {
+            return false;
+        }
+        layout.store_bytes = layout.segments_end() + segments * SEGMENT_BYTES;
+        // It may be there since a growth that a crash has cut off.
+        let there = self.disk.bytes().max(layout.store_bytes as usize);
+        self.disk.grow(there);
+        self.store.control.grow(layout)
+    }
+
     fn open_again(&mut self, hidden: Hidden) -> Result<(), String> {
         let store = open(
             &mut self.random,
@@ -436,7 +472,7 @@ impl Node {
 
     /// Damages what the store must do without: a superblock, the newer of two checkpoints, a directory.
     fn rot(&mut self) {
-        let (state, layout) = (self.store.control.state(), self.store.layout);
+        let (state, layout) = (self.store.control.state(), self.store.layout());
         // Whether the sector may be unreadable. In a segment it would stay so until it is written, and an open log with
         // such a sector does not open: its end may lie there.
         let mut places: Vec<(u64, bool)> = Vec::new();

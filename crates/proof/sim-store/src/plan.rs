@@ -14,6 +14,8 @@ pub struct Plan {
     pub faults: Faults,
     /// Nothing stops it before its end.
     pub is_calm: bool,
+    /// The store becomes larger when it is short of space, while all else goes on.
+    pub grows: bool,
 }
 
 /// Steps of a history in which anything may happen.
@@ -36,6 +38,7 @@ impl Plan {
         crash_at: None,
         faults: FAULTS,
         is_calm: false,
+        grows: false,
     };
 
     /// So long that segments are used again while reads of them are under way.
@@ -43,6 +46,12 @@ impl Plan {
         steps: 3 * STEPS,
         is_calm: true,
         ..Self::LONG.without_failed_writes()
+    };
+
+    /// The same, of a store that grows while it runs, and stops by chance behind the begin of that.
+    pub const GROWING: Self = Self {
+        grows: true,
+        ..Self::CALM
     };
 
     /// Power is lost at this step, and no write fails before.

@@ -319,7 +319,7 @@ impl World {
         let begin = self
             .node
             .store
-            .layout
+            .layout()
             .segment_at(self.node.segment_of(address));
         let is_nameless = is_headless && address == begin;
         let mut before_is_hit = is_headless;

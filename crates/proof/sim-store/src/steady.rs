@@ -399,7 +399,7 @@ impl Steady {
     /// It does not come to its end.
     pub fn scrub(&mut self) -> Vec<Rot> {
         let before: Vec<u64> = self.scrubbed().map(|it| it.segments).collect();
-        for at in 0..self.node.store.layout.shards {
+        for at in 0..self.node.store.layout().shards {
             for run_us in [0, SCRUB_PERIOD_US] {
                 for _ in 0..PATIENCE {
                     self.node.scrub(at, self.scrub_us + run_us);
@@ -438,7 +438,7 @@ impl Steady {
 
     /// A bit of each shard's newest checkpoint turns over.
     pub fn rot_newest_checkpoint(&mut self) {
-        let (state, layout) = (self.node.store.control.state(), self.node.store.layout);
+        let (state, layout) = (self.node.store.control.state(), self.node.store.layout());
         let mut places = Vec::new();
         for (shard, all) in (0..).zip(&state.checkpoints) {
             let segments = all
@@ -477,6 +477,24 @@ impl Steady {
         let is_over = is_over.expect("the store opens");
         self.pass(1_000_000);
         is_over
+    }
+
+    /// The store begins to get so many segments more while it runs. False: it grows already.
+    pub fn grow_running(&mut self, segments: u64) -> bool {
+        self.node.grow_running(segments)
+    }
+
+    /// From now on superblocks get to the disk, or do not. The next start brings them there again.
+    pub fn hold_superblocks(&mut self, holds: bool) {
+        self.node.holds_superblocks = holds;
+    }
+
+    /// The same as [`crash`](Self::crash), where it may not open.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn try_crash(&mut self, mode: CrashMode) -> Result<(), String> {
+        self.node.crash_sound(mode)
     }
 
     /// Gives keys a value, all or none.

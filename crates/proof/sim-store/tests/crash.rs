@@ -67,6 +67,27 @@ fn a_full_store_that_is_killed_again_and_again_has_space_for_checkpoints() {
 }
 
 #[test]
+fn a_store_that_grows_while_it_runs_loses_nothing_wherever_it_is_stopped() {
+    let (mut grown, mut used) = (0, 0);
+    for seed in 0..amount(200, 20_000) {
+        let met = no_error(crash(seed, &Plan::GROWING, None));
+        grown += met.grown;
+        used += met.grown_used;
+    }
+    println!("{grown} segments more, {used} of them used");
+    assert!(used > 0, "{grown}");
+    for seed in 0..amount(2, 200) {
+        for step in 0..SHORT_STEPS {
+            let plan = Plan {
+                steps: SHORT_STEPS,
+                ..Plan::GROWING.stopped_at(step)
+            };
+            no_error(crash(seed, &plan, None));
+        }
+    }
+}
+
+#[test]
 fn every_mistake_of_the_store_is_found() {
     let mut missed = Vec::new();
     let all = LOG_MISTAKES.into_iter().chain(STORE_MISTAKES);

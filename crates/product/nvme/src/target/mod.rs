@@ -264,6 +264,12 @@ impl<B: Backend> Target<B> {
         self.subsystem.happened(Event::Discovery);
     }
 
+    /// A namespace has another size.
+    pub fn set_size(&mut self, namespace: u32, size_bytes: u64) {
+        self.subsystem.set_size(namespace, size_bytes);
+        self.subsystem.happened(Event::Namespaces);
+    }
+
     /// What it holds.
     pub fn counts(&self) -> Counts {
         let [reserved_bytes, requests, controllers, listings, fences] = self.subsystem.counts();

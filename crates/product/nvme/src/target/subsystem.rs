@@ -341,6 +341,14 @@ impl Subsystem {
         }
     }
 
+    /// A namespace has another size.
+    pub(super) fn set_size(&mut self, namespace: u32, size_bytes: u64) {
+        let mut all = self.config.namespaces.iter_mut();
+        if let Some(found) = all.find(|it| it.id == namespace) {
+            found.size_bytes = size_bytes;
+        }
+    }
+
     /// Bytes that are reserved, tickets under way, controllers, listings, fences.
     pub(super) fn counts(&self) -> [usize; 5] {
         let listings = self.controllers.values().map(Controller::listings).sum();
