@@ -179,12 +179,7 @@ fn grow_running(process: i32, wanted: &Grow, told: &mut dyn FnMut(u64, u64)) -> 
     make_space(&file, path, &mut planned, told)?;
     tell(process, path)?;
     let begun = Instant::now();
-    let is_taken = |copy: &Option<Vec<u8>>| {
-        let one = std::array::from_fn(|at| copy.clone().filter(|_| at == 0));
-        let _: &[Option<Vec<u8>>; SUPERBLOCKS] = &one;
-        Superblock::choose(&one).is_ok_and(|(block, _)| block.layout.segments() >= now.segments())
-    };
-    while !superblocks_of(&file).iter().all(is_taken) {
+    while !all_say(&superblocks_of(&file), now) {
         let not_grown = |why| Error::NotGrown {
             path: path.clone(),
             why,
@@ -201,6 +196,15 @@ fn grow_running(process: i32, wanted: &Grow, told: &mut dyn FnMut(u64, u64)) -> 
         before: planned.before,
         now,
         is_running: true,
+    })
+}
+
+/// Whether each copy of the superblock says that the store is so large.
+fn all_say(copies: &[Option<Vec<u8>>; SUPERBLOCKS], layout: Layout) -> bool {
+    (0..SUPERBLOCKS).all(|copy| {
+        let alone = std::array::from_fn(|at| copies[at].clone().filter(|_| at == copy));
+        let found = Superblock::choose(&alone);
+        found.is_ok_and(|(block, _)| block.layout.segments() >= layout.segments())
     })
 }
 

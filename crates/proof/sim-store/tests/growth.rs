@@ -13,8 +13,10 @@ const HEAD: Selector = Selector::Head;
 const SEGMENTS: u32 = 40;
 const MORE: u32 = 60;
 const HOUR_US: u64 = 3_600_000_000;
-/// Values that take new segments, too.
-const PUTS: u32 = 15;
+/// Values that take a new segment, before the area of the control log is full, which is not left while superblocks are
+/// held; and many new ones.
+const PUTS_FEW: u32 = 15;
+const PUTS_MANY: u32 = 45;
 /// Steps within which a growth comes to its end, writes beside it.
 const STEPS: u32 = 160;
 
@@ -142,8 +144,7 @@ fn is_found(mistake: Option<Mistake>, holds: bool) -> bool {
         store.hold_superblocks(holds);
         assert!(store.grow_running(u64::from(MORE)));
         store.pass(2_000_000);
-        // The area of the control log is not left meanwhile, so not too many.
-        for _ in 0..PUTS {
+        for _ in 0..if holds { PUTS_FEW } else { PUTS_MANY } {
             let _ = store.put("more", &[2; 9000]);
         }
         store.try_crash(CrashMode::Power)

@@ -45,10 +45,14 @@ fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
             .flatten()
     };
     assert_eq!(fill(&mut client, 1000), Some(Status::CAPACITY));
-    let (code, error) = refused(&["node", "grow", file, "--size", "192M"]);
-    assert_eq!(code, 20, "a node has it: {error}");
     drop(client);
     node.kill();
+    // Who has it and is no node that waits for this is left alone.
+    let held = File::open(&path).expect("it is there");
+    let held = nix::fcntl::Flock::lock(held, nix::fcntl::FlockArg::LockExclusive);
+    let (code, error) = refused(&["node", "grow", file, "--size", "192M"]);
+    assert_eq!(code, 20, "it is in use: {error}");
+    drop(held);
     for (size, why) in [
         ("64M", "no segment more"),
         ("96M", "no segment more"),
@@ -91,6 +95,69 @@ fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
         let output = output.expect("it runs");
         assert_eq!(output.status.code(), Some(1), "{words:?}");
     }
+}
+
+#[test]
+fn a_store_grows_while_its_node_serves_it() {
+    let folder = folder();
+    let path = formatted(&folder, "96M", "1");
+    let file = path.to_str().expect("text");
+    let node = Node::start(&path);
+    let mut client = node.client();
+    client.put(b"k", b"good", None).expect("put");
+    let fill = |client: &mut erb_kv::Client| {
+        let puts = (0..1000).map(|number: u32| {
+            let key = format!("flood {}", number % 5);
+            client.put(key.as_bytes(), &vec![1; 512 << 10], None)
+        });
+        let refused = |put: Result<_, erb_kv::Error>| put.err().and_then(|it| it.status());
+        let puts: Vec<_> = puts.map(refused).take_while(Option::is_none).collect();
+        puts.len()
+    };
+    let first = fill(&mut client);
+    assert!(first < 150, "{first}");
+    for (size, why) in [
+        ("64M", "no segment more"),
+        ("96M", "no segment more"),
+        ("2T", "at most"),
+    ] {
+        let (code, error) = refused(&["node", "grow", file, "--size", size]);
+        assert_eq!(code, 10, "{error}");
+        assert!(error.contains(why), "{error}");
+    }
+    let length = || std::fs::metadata(&path).expect("it is there").len();
+    assert_eq!(length(), 96 << 20, "nothing was done");
+    let before = client.health().expect("it answers").size_bytes;
+    let line = said(&["node", "grow", file, "--size", "160M", "--json"]);
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(line["store_bytes"], 160 << 20);
+    assert_eq!(line["is_running"], true);
+    assert_eq!(length(), 160 << 20);
+    // It is asked again, and takes writes at once.
+    let now = client.health().expect("it answers").size_bytes;
+    assert_eq!(now - before, 64 << 20);
+    let second = fill(&mut client);
+    assert!(second > 60, "{second}");
+    // A file that is larger, with less asked for than it has, and all of it.
+    let longer = OpenOptions::new().write(true).open(&path);
+    let longer = longer.and_then(|file| file.set_len(224 << 20));
+    longer.expect("it becomes larger");
+    let (code, error) = refused(&["node", "grow", file, "--size", "192M"]);
+    assert_eq!(code, 10, "{error}");
+    assert!(error.contains("without --size"), "{error}");
+    said(&["node", "grow", file]);
+    assert!(fill(&mut client) > 60);
+    drop(client);
+    node.kill();
+    said(&["node", "check", file]);
+    let node = Node::start(&path);
+    let mut client = node.client();
+    assert_eq!(
+        client.health().expect("it answers").size_bytes,
+        before + (128 << 20)
+    );
+    let found = client.get(b"k", Selector::Head).expect("it is there");
+    assert_eq!(found.value, b"good");
 }
 
 /// Trap 45.
