@@ -17,14 +17,15 @@ const OPERATIONS: u64 = 100_000_000;
 /// It says how far it has come after so many histories.
 const TOLD: u64 = 1000;
 
-/// Three kinds in turn: crashes by chance; a loss of power at one step of a short history; a long one without crashes,
-/// in which segments are used again and again.
+/// Four kinds in turn: crashes by chance; a loss of power at one step of a short history; a long one without crashes,
+/// in which segments are used again and again; one of a store that grows while it runs.
 fn plan(seed: u64) -> Plan {
     let step = u32::try_from(seed % u64::from(STEPS)).expect("fewer steps than that");
-    match seed % 3 {
+    match seed % 4 {
         0 => Plan::LONG,
         1 => Plan::LONG.stopped_at(step),
-        _ => Plan::CALM,
+        2 => Plan::CALM,
+        _ => Plan::GROWING,
     }
 }
 
