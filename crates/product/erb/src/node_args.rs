@@ -36,7 +36,7 @@ pub enum NodeCommand {
     Status(NodeStatusArgs),
     /// Recover a store without writing: whether it opens, and what is in it. No node may have it open.
     Check(CheckArgs),
-    /// Make a store larger, in a file or a block device that has become larger. No node may have it open.
+    /// Make a store larger, in a file or a block device that has become larger. A node may serve it meanwhile.
     ///
     /// It may be cut off anywhere and repeated: the store is as it was, or as it should become.
     Grow(GrowArgs),

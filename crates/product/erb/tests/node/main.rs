@@ -4,6 +4,7 @@
 mod attackers;
 mod hosts;
 mod keep;
+mod kills;
 mod rot;
 mod transfer;
 
@@ -26,6 +27,8 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+
+use kills::Kills;
 
 /// Kills of a node under load, unless `ERB_KILLS` says otherwise.
 const KILLS: u64 = 20;
@@ -446,42 +449,6 @@ fn check_what_is_there(client: &mut Client, book: &Book, log: &Log) {
         let found = client.get(&key_of(*writer, *key), Selector::Version(*version));
         let found = found.expect("history is kept").value;
         assert_eq!(number_of(&found), *number);
-    }
-}
-
-/// Kills behind which a check has found nothing, in this run and those before it.
-#[derive(Default)]
-struct Kills {
-    file: Option<PathBuf>,
-    done: u64,
-    /// Acknowledged writes that were there.
-    writes: u64,
-}
-
-impl Kills {
-    /// With what earlier runs have counted in the file that `ERB_KILLS_FILE` names.
-    fn read() -> Self {
-        let file = std::env::var_os("ERB_KILLS_FILE").map(PathBuf::from);
-        let text = file
-            .as_ref()
-            .and_then(|it| std::fs::read_to_string(it).ok());
-        let text = text.unwrap_or_default();
-        let words = text.split_whitespace();
-        let mut numbers = words.filter_map(|word| word.parse().ok());
-        Self {
-            file,
-            done: numbers.next().unwrap_or(0),
-            writes: numbers.next().unwrap_or(0),
-        }
-    }
-
-    fn count(&mut self, writes: u64) {
-        self.done += 1;
-        self.writes += writes;
-        if let Some(file) = &self.file {
-            let counted = format!("{} kills, {} acknowledged writes\n", self.done, self.writes);
-            std::fs::write(file, counted).expect("it can be written");
-        }
     }
 }
 

@@ -16,6 +16,14 @@ const README_WORDS_MAX: usize = 700;
 const SENTENCE_WORDS_MAX: usize = 40;
 /// Where the traps stand.
 const TRAPS: [&str; 2] = ["docs/internals/traps.md", "docs/internals/edges.md"];
+/// Where those of the storage node do, with their tests.
+const NODE_TRAPS: [&str; 3] = [
+    "docs/internals/store.md",
+    "docs/internals/node.md",
+    "docs/internals/nvme.md",
+];
+/// They are about the Redis protocol of the storage node, which is not built.
+const RESP_TRAPS: [u32; 5] = [48, 49, 50, 51, 72];
 /// This crate's files name what they forbid.
 const OWN: &str = "crates/proof/tidy/";
 
@@ -170,6 +178,49 @@ fn names_in_documents_exist() {
     }
     assert!(seen > 300, "only {seen} names found");
     assert_none("what a document names is in the code", &complaints);
+}
+
+/// Each trap of the storage node names a test that is there, or a rule whose absence one finds.
+#[test]
+fn traps_of_the_storage_node_name_their_tests() {
+    let files = files::all();
+    let row = regex(r"(?m)^\| (\d+(?:(?: to |, )\d+)*) \| (.+) \|$");
+    let number = regex(r"(\d+)(?: to (\d+))?");
+    let test = regex(r"#\[test\]\s+fn ([a-z0-9_]+)");
+    let (name, rule) = (
+        regex(r"`([a-z0-9_]+)`"),
+        regex(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b"),
+    );
+    let sources = || files.iter().filter(|file| file.is(&[".rs"]));
+    let tests: HashSet<&str> = sources()
+        .flat_map(|file| test.captures_iter(&file.text))
+        .filter_map(|found| Some(found.get(1)?.as_str()))
+        .collect();
+    let rules = sources().find(|file| file.name.ends_with("store/src/mistake.rs"));
+    let rules = rules.map_or("", |file| &file.text);
+    let (mut complaints, mut shown) = (Vec::new(), BTreeSet::new());
+    for file in files
+        .iter()
+        .filter(|it| NODE_TRAPS.contains(&it.name.as_str()))
+    {
+        for found in row.captures_iter(&file.text) {
+            let (numbers, cell) = (&found[1], &found[2]);
+            let mut named = name.captures_iter(cell);
+            let has_test = named.any(|it| tests.contains(&it[1]));
+            let mut left_out = rule.find_iter(cell);
+            if !has_test && !left_out.any(|it| rules.contains(&format!("    {},\n", it.as_str()))) {
+                complaints.push(format!("{}: trap {numbers}: {cell}", file.name));
+            }
+            for range in number.captures_iter(numbers) {
+                let of = |at: usize| range.get(at).and_then(|it| it.as_str().parse::<u32>().ok());
+                let from = of(1).unwrap_or(0);
+                shown.extend(from..=of(2).unwrap_or(from));
+            }
+        }
+    }
+    let lacks = (1..=80).filter(|it| !shown.contains(it) && !RESP_TRAPS.contains(it));
+    complaints.extend(lacks.map(|it| format!("trap {it} has no test")));
+    assert_none("each trap of the storage node names a test", &complaints);
 }
 
 /// A trap is cited by its name, and stands in the documents.
