@@ -258,12 +258,16 @@ fn draw_list(frame: &mut Frame<'_>, top: &Top, look: Look, area: Rect) {
         List::Keys => "keys by heat, from a sample",
     };
     let title = format!("{what}: {}{filtered}", rows.len());
+    let (name, text) = match top.list {
+        List::Keys => (Constraint::Min(24), Constraint::Max(46)),
+        _ => (Constraint::Length(24), Constraint::Min(10)),
+    };
     let widths = [
         Constraint::Length(6),
         Constraint::Length(8),
         Constraint::Length(8),
-        Constraint::Length(24),
-        Constraint::Min(10),
+        name,
+        text,
     ];
     let table = Table::new(lines, widths)
         .header(TableRow::new(head).style(Style::new().add_modifier(Modifier::UNDERLINED)))

@@ -216,7 +216,9 @@ fn times_and_processors_are_shown(browser: &mut Browser) {
     }
     wait(STATE_WAIT, || {
         let cells = browser.value("[...document.querySelectorAll('#processors tbody td')].map((it) => Number(it.textContent)).some((it) => it > 0)");
-        (cells == true).then_some(()).ok_or(cells)
+        (cells == true)
+            .then_some(())
+            .ok_or_else(|| cells.to_string())
     });
 }
 
@@ -244,7 +246,9 @@ fn keys_and_connections_are_shown(browser: &mut Browser) {
     browser.value("location.hash = ''");
     wait(STATE_WAIT, || {
         let hidden = browser.value("document.getElementById('conn').hidden");
-        (hidden == true).then_some(()).ok_or(hidden)
+        (hidden == true)
+            .then_some(())
+            .ok_or_else(|| hidden.to_string())
     });
 }
 
