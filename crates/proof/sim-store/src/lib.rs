@@ -19,6 +19,7 @@
 mod ask;
 pub mod compare;
 pub mod crash;
+mod growing;
 pub mod judge;
 pub mod model;
 mod node;
