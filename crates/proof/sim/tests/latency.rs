@@ -263,14 +263,20 @@ fn what_is_held_is_timed(library: &Library) -> Result<(), String> {
     let write = command(&[b"SADD", KEY, b"member"]);
     control(&scene, |control| control.sampling = 0);
     control(&scene, |control| control.order.lsn += 1);
-    for _ in 0..2 {
+    // The first packet, and one behind it.
+    let (first, bytes) = (scene.seq, write.len() as u32);
+    for number in 0..2 {
+        scene.seq = first.wrapping_add(number * bytes);
         let mut packet = scene.request(&write);
         assert_eq!(scene.path.run_xdp(&mut packet), Xdp::Drop, "it is held");
         expect(&scene, "while it is held", &[])?;
         pass(&scene, 400 * MS);
     }
-    control(&scene, |control| control.order.drained = control.order.lsn);
-    for _ in 0..2 {
+    control(&scene, |control| {
+        control.order.drained = control.order.lsn;
+    });
+    for number in 0..2 {
+        scene.seq = first.wrapping_add(number * bytes);
         let mut packet = scene.request(&write);
         assert_eq!(scene.path.run_xdp(&mut packet), Xdp::Pass, "it goes up");
         expect(&scene, "behind it", &[(LATENCY_HELD, 800 * MS)])?;
