@@ -72,7 +72,15 @@ fn times_are_told_by_way_and_hot_keys_as_plain_text() {
         let missing = HOSTILE
             .iter()
             .find(|(_, key)| !shown.contains(&key[..key.len().min(COLUMN)]));
-        missing.map_or(Ok(()), |(_, key)| Err(format!("{key} is not in {shown}")))
+        if let Some((_, key)) = missing {
+            return Err(format!("{key} is not in {shown}"));
+        }
+        // The first ones may all have gone up.
+        let status = lab.status();
+        let timed = ["hit", "up"].map(|name| path(&status, name).samples);
+        let all = timed.iter().all(|samples| *samples > 0);
+        all.then_some(())
+            .ok_or_else(|| format!("{timed:?} are timed"))
     });
     let shown = top("2");
     let obeyed = |c: char| (c.is_control() && c != '\n') || "\u{202e}\u{2066}".contains(c);
