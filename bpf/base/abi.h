@@ -81,10 +81,17 @@ struct log_order {
 	__u64 drained;	/* records up to this LSN are in Redis, and its reply was handled */
 	__u64 fresh_ns; /* CLOCK_MONOTONIC; what was answered until then is in Redis */
 	__u32 absorb;	/* 1: writes may be answered; no program does so yet */
-	__u32 pad1;
+	__u32 watch;	/* words of erb_busy to be looked at; 0: nobody answers writes */
 	__u64 pad2[5];
 	__u64 lsn; /* the last one given */
 	__u64 pad3[7];
+};
+
+/* What a CPU that answers a write does: splice/busy.h. */
+#define BUSY_SET 0xffffffffU /* 1 + the set's index, 0: none; a count above */
+struct busy_line {
+	__u64 word; /* its CPU's; on a line of its own */
+	__u64 pad[7];
 };
 
 /* One per ERB: what the daemon tells the data path and what the data path tells the daemon.
@@ -319,12 +326,32 @@ struct conn {
 	__u8 absorbing;		      /* a write of it was consumed, and has no LSN yet */
 	__u8 pad1[7];
 	__u64 waits_for; /* nothing of it goes up before this LSN is drained */
-	__u8 pad2[16];
+	/* what of it was copied while it waits, client space, and when; 0: nothing. splice/hold.h */
+	__u64 copied_ns;
+	__u32 copied_from;
+	__u32 copied_end;
 	/* splice/latency.h */
 	__u64 held_ns;	/* when the first packet that is held was dropped; 0: none is */
 	__u64 timed_ns; /* when the request arrived that is waited for; valid with SPOKE_TIMED */
 	__u32 timed_request; /* its number */
-	__u32 pad3;
+	__u32 pad2;
+};
+
+/* A packet that waits, for the daemon: splice/hold.h. The frame is as it came; what of it is left out (bytes is 0)
+ * comes again by its client alone. */
+struct held_packet {
+	struct conn_key key;
+	__u64 cookie;	 /* of the entry */
+	__u64 waits_for; /* conn.waits_for */
+	__u32 seq;	 /* client space */
+	__u32 payload_len;
+	__u32 ifindex; /* device by which it came */
+	__u32 tag;     /* VLAN tag that is not among the bytes, as on the wire; 0 = none */
+	__u16 l4_off;
+	__u16 payload_off;
+	__u16 bytes;
+	__u16 pad;
+	__u8 frame[HELD_FRAME_BYTES];
 };
 
 /* Bytes beyond a hole: see ahead.h. Client space; byte s is at s % AHEAD_BYTES. */
@@ -499,6 +526,21 @@ struct release_io {
 	__u32 done;	 /* out: 1 released */
 	__u32 requests;	 /* from the sweep */
 	__u32 counted;	 /* 1: SWEEP_F_COUNTED of the row: what these requests hold, no more */
+};
+
+/* erb_inject: a copy of a packet that waited comes again. */
+struct inject_io {
+	struct conn_key key;
+	__u64 cookie;
+	__u64 waits_for; /* out: conn.waits_for */
+	__u32 ifindex;
+	__u32 pad;
+};
+enum inject {
+	INJECT_DONE = 0,
+	INJECT_WAITS, /* something behind it waits for more, and so does it */
+	INJECT_GONE,  /* the connection is over */
+	INJECT_FULL,  /* the kernel does not take it now */
 };
 
 /* erb_admit: what a list said of one connection. */

@@ -38,6 +38,7 @@ enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_MMAPABLE = 1 << 10 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 #define BPF_F_CURRENT_NETNS (-1L)
+#define BPF_F_INGRESS	    1 /* of bpf_clone_redirect() */
 enum { XDP_ABORTED = 0, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
 enum { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
 

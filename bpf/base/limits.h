@@ -63,9 +63,15 @@
 #define HELD_NS		    100000000ULL /* a reply is late after this: proof is asked for instead */
 #define HELD_SHOWN_NS	    1000000000ULL /* status shows who holds keys for longer than this */
 #define HELD_ROWS	    16		  /* of these shown per run of the sweep */
-#define WALK_PLACES	    128		  /* entries per run of timer or sweep: about 0.1 ms */
-#define PLACE_LINE	    64		  /* places whose bytes share a cache line; power of two */
-#define LISTENERS_MAX	    64		  /* listeners told apart on the port; others are unknown */
+#define HELD_RING_BYTES	    (1 << 20)	  /* copies until the daemon takes them: 3,200 short ones */
+#define HELD_FRAME_BYTES    2048	  /* longer frames, merged ones, would fill the ring */
+#define HELD_FRAME_SHORT    240		  /* most commands: a record of 320 bytes */
+#define HELD_COPY_NS	    100000000ULL /* the same bytes are copied once in this: half of RTO_MIN_NS */
+#define BUSY_CPUS	    256	 /* whose words are looked at: more CPUs do not answer writes */
+#define BUSY_LOOKS	    4096 /* at one of them until the packet is dropped: some us */
+#define WALK_PLACES	    128	 /* entries per run of timer or sweep: about 0.1 ms */
+#define PLACE_LINE	    64	 /* places whose bytes share a cache line; power of two */
+#define LISTENERS_MAX	    64	 /* listeners told apart on the port; others are unknown */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

@@ -180,6 +180,24 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_wakes SEC(".maps");
 
+/* CPU -> what it does, as far as writes are answered. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, BUSY_CPUS);
+	__type(key, __u32);
+	__type(value, struct busy_line);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_busy SEC(".maps");
+
+/* struct held_packet records, with room for HELD_FRAME_SHORT bytes or for all; data path -> daemon, which each
+ * wakes. Full: HELD_UNCOPIED, the client sends it again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, HELD_RING_BYTES);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_held SEC(".maps");
+
 /* Requests of the daemon to the control programs, answered in place. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -221,3 +239,11 @@ struct {
 	__type(value, struct admit_io);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_admit_io SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inject_io);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_inject_io SEC(".maps");

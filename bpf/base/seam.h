@@ -91,6 +91,15 @@ INLINE u32 atomic_add32_before(u32 *to, u32 n)
 	return __sync_fetch_and_add(to, n);
 }
 
+/* What stands before is seen before, what stands behind is read behind: a store too, which no load barrier keeps in
+ * front of a load. */
+INLINE void full_barrier(void)
+{
+	u64 here = 0;
+
+	atomic_add(&here, 1);
+}
+
 /* Loads of what the other CPUs change: the compiler must not cache or tear them. */
 #define read_once(x)	 (*(volatile typeof(x) *)&(x))
 #define write_once(x, v) (*(volatile typeof(x) *)&(x) = (v))

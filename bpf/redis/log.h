@@ -35,13 +35,11 @@ struct log_record {
 	__u16 pad;
 };
 
-/* A CPU's ring. Each of the three is written by another one, at another pace: a line for each. */
+/* A CPU's ring. Each of the two is written by another one, at another pace: a line for each. */
 struct log_ring {
 	__u64 head; /* its CPU: records before this position are whole */
 	__u64 pad1[7];
 	__u64 tail; /* daemon: records before this position are in Redis, their room is free */
 	__u64 pad2[7];
-	__u64 busy; /* its CPU: 1 + the set's index between check and publish, and a count above */
-	__u64 pad3[7];
 	__u8 bytes[LOG_BYTES + LOG_OVERRUN_BYTES];
 };

@@ -12,6 +12,7 @@
 #include "redis/resp.h"
 #include "redis/scan_request.h"
 #include "redis/through.h"
+#include "splice/busy.h"
 #include "splice/handler.h"
 #include "splice/order.h"
 #include "splice/piece.h"
@@ -389,20 +390,20 @@ INLINE bool handler_late(const struct conn *conn)
 }
 
 /* Asks for what takes effect with bytes that were committed before: behind those effects, and before anybody sees
- * them as taken. To ask in vain only costs time. Global: verified by itself, and its caller has no room on its
- * stack. */
+ * them as taken. To ask in vain only costs time. Returns 0 if it cannot be asked now (I3). Global: verified
+ * by itself, and its caller has no room on its stack. */
 __noinline int late_ask(void)
 {
 	struct control *c = control_get();
 	struct work *w = work_get();
 	struct conn *conn = w ? conn_get(&w->p.key) : 0;
 
-	if (!c || !conn)
+	if (!c || !conn || (order_watched(c) && !busy_passed()))
 		return 0;
 	lock_take(&conn->lock);
 	order_waits(c, conn, 1);
 	lock_release(&conn->lock);
-	return 0;
+	return 1;
 }
 
 /* A command is whole with these bytes: S3. Returns whether they may go up. Global: verified by itself. */
@@ -418,9 +419,9 @@ __noinline int late_take(u64 cookie)
 	half_note(conn, w);
 	found_begin();
 	up_take(conn, w, read_once(conn->h.kept) & CONN_K_TRIAL, 0);
-	late_ask();
+	foreseen = late_ask();
 	lock_take(&conn->lock);
-	if (conn->cookie == cookie && w->h.late == late_due(conn, w)) {
+	if (foreseen && conn->cookie == cookie && w->h.late == late_due(conn, w)) {
 		foreseen = taken = hold_foreseen(conn, w);
 		if (taken) {
 			hold_effects(conn, w);

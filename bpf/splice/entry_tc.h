@@ -11,6 +11,7 @@
 #include "splice/hidden.h"
 #include "splice/icmp.h"
 #include "splice/ingress.h"
+#include "splice/inject.h"
 #include "splice/lane_down.h"
 #include "splice/latency.h"
 #include "splice/order.h"
@@ -89,4 +90,15 @@ int erb_release(struct __sk_buff *ctx)
 
 	io = bpf_map_lookup_elem(&erb_release_io, &zero);
 	return c && w && io ? release(io, w, c) : 0;
+}
+
+SEC("tc")
+int erb_inject(struct __sk_buff *ctx)
+{
+	struct control *c = control_get();
+	struct inject_io *io;
+	u32 zero = 0;
+
+	io = bpf_map_lookup_elem(&erb_inject_io, &zero);
+	return c && io ? inject(ctx, io, c) : INJECT_FULL;
 }

@@ -290,8 +290,8 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 	if (writes)
 		handler_usual_take(w, c);
 	lock_take(&conn->lock);
-	taken = lane_taken(conn, r, &w->view, w) && !order_open(c) &&
-		handler_up_usual(conn, w, writes); /* Y1 */
+	taken = lane_taken(conn, r, &w->view, w) && !(writes && order_watched(c)) /* I1 */ &&
+		!order_open(c) && handler_up_usual(conn, w, writes); /* Y1 */
 	if (taken) {
 		conn->next = w->end;
 		conn->requests++;

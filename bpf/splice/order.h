@@ -30,6 +30,19 @@ INLINE bool order_open(const struct control *c)
 	return read_once(c->order.lsn) != read_once(c->order.drained);
 }
 
+/* Whether somebody may be answering a write at this moment: then who takes effects looks at erb_busy before he asks for
+ * the order (busy.h). Whoever lets writes be answered sets it before, with a full barrier in between. */
+INLINE bool order_watched(const struct control *c)
+{
+	return read_once(c->order.watch);
+}
+
+/* Whether anything of the two is so: what most packets ask. */
+INLINE bool order_stirs(const struct control *c)
+{
+	return (read_once(c->order.lsn) ^ read_once(c->order.drained)) | read_once(c->order.watch);
+}
+
 /* Whether the connection waits; asks: what is at hand comes behind all that was answered: Y2. Lock held, which
  * orders this behind the effects on all machines: Y1. */
 INLINE bool order_waits(const struct control *c, struct conn *conn, u32 asks)

@@ -8,7 +8,9 @@
 #include "net/work.h"
 #include "splice/accept.h"
 #include "splice/answer.h"
+#include "splice/busy.h"
 #include "splice/handler.h"
+#include "splice/hold.h"
 #include "splice/latency.h"
 #include "splice/order.h"
 #include "splice/splice.h"
@@ -140,7 +142,14 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 	c = control_get(); /* here: else it would lie on the stack all the way */
 	if (!c)
 		return V_DROP;
-	w->asks = !order_open(c) || handler_up_asks(w, how);
+	w->asks = 1;
+	if (order_stirs(c)) {
+		if (order_watched(c) && !busy_passed()) { /* I1 */
+			handler_up_undo(w);
+			return V_DROP;
+		}
+		w->asks = !order_open(c) || handler_up_asks(w, how);
+	}
 	lock_take(&conn->lock);
 	was_bypass = conn->state == CONN_BYPASS;
 	taken = up_commit(c, conn, w, r, how);
@@ -159,6 +168,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 	if (w->held) {
 		count(STAT_HELD);
 		latency_hold();
+		hold_copy(ctx);
 		return V_DROP;
 	}
 	count(STAT_UP_TRANSLATED);
@@ -206,6 +216,7 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 	lock_release(&conn->lock);
 	if (w->held) {
 		count(STAT_HELD_AGAIN);
+		hold_copy(ctx);
 		return V_DROP;
 	}
 	latency_held(w);

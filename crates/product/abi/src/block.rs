@@ -172,6 +172,14 @@ impl Control {
         word.fetch_max(lsn, Ordering::SeqCst);
     }
 
+    /// So many CPUs may answer writes from now on: who goes up looks at what they do. For who stands in for the
+    /// programs, none of which does so yet.
+    pub fn set_watch(&self, cpus: u32) {
+        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
+        let watch = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.watch)) };
+        watch.store(cpus, Ordering::SeqCst);
+    }
+
     /// The last LSN of which all before it and it are in Redis.
     #[must_use]
     pub fn drained(&self) -> u64 {

@@ -4,7 +4,7 @@
 use crate::values::Values;
 use crate::{
     FILL_BATCH, FILL_BUSY, FillEntry, FillToken, ValueKind, WALK_PLACES, Wanted, admit_io, fill_io,
-    fill_status, release_io, sweep_io, walk_io,
+    fill_status, inject_io, release_io, sweep_io, walk_io,
 };
 
 /// What this process has mapped besides the control block.
@@ -14,6 +14,7 @@ pub struct Buffers {
     sweep: Values,
     release: Values,
     admit: Values,
+    inject: Values,
     pub(crate) place_lines: Values,
     pub(crate) interests: Values,
 }
@@ -30,6 +31,7 @@ impl Buffers {
             sweep: map("erb_sweep_io")?,
             release: map("erb_release_io")?,
             admit: map("erb_admit_io")?,
+            inject: map("erb_inject_io")?,
             place_lines: map("erb_place_lines")?,
             interests: map("erb_interests")?,
         })
@@ -59,6 +61,11 @@ impl Buffers {
     /// Who is to be admitted.
     pub fn admit<R>(&self, work: impl FnOnce(&mut admit_io) -> R) -> R {
         self.admit.with(work)
+    }
+
+    /// What comes again.
+    pub fn inject<R>(&self, work: impl FnOnce(&mut inject_io) -> R) -> R {
+        self.inject.with(work)
     }
 
     pub(crate) fn put_places(&self, places: &[u32]) {

@@ -23,6 +23,7 @@ mod block;
 mod buffers;
 mod calls;
 mod hash;
+mod held;
 mod key_hash;
 mod latencies;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub use buffers::Buffers;
 pub use calls::{Again, ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
 use calls::{places_on, release_request};
 pub use hash::hash_value;
+pub use held::{HeldPacket, Injected};
 pub use latencies::{LatencyPath, bucket_of, bucket_starts_ns};
 pub use log::{LogWriter, Logs, Written};
 pub use mirror::*;
@@ -151,7 +153,7 @@ const fn array_of<T>(name: &'static str) -> MapShape {
 }
 
 /// Every map of `bpf/base/maps.h` but the ring buffers, which have no value size.
-pub const MAPS: [MapShape; 21] = [
+pub const MAPS: [MapShape; 23] = [
     array_of::<control>("erb_control"),
     MapShape {
         name: "erb_conns",
@@ -185,6 +187,8 @@ pub const MAPS: [MapShape; 21] = [
     array_of::<sweep_io>("erb_sweep_io"),
     array_of::<release_io>("erb_release_io"),
     array_of::<admit_io>("erb_admit_io"),
+    array_of::<inject_io>("erb_inject_io"),
+    array_of::<busy_line>("erb_busy"),
 ];
 
 #[cfg(test)]

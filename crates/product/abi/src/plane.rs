@@ -12,9 +12,10 @@ use crate::buffers::Buffers;
 use crate::program::{Program, Table};
 use crate::{
     Again, CommandKey, ConnView, FILL_BATCH, FILL_SELDOM, FILL_WANTED, FILL_WRITTEN, FillEntry,
-    FillToken, INTEREST_CREDIT, INTEREST_DOUBT, INTEREST_MISSES, INTERESTS, KEY_BYTES_MAX,
-    LISTENERS_MAX, Meaning, PLACE_LISTS, SweepReport, Touched, admit_io, conn, conn_key,
-    erb_listener, erb_stat, latency, place_line, place_list, places_on, release_request, sweep_row,
+    FillToken, HeldPacket, INTEREST_CREDIT, INTEREST_DOUBT, INTEREST_MISSES, INTERESTS, Injected,
+    KEY_BYTES_MAX, LISTENERS_MAX, Meaning, PLACE_LISTS, SweepReport, Touched, admit_io, conn,
+    conn_key, erb_listener, erb_stat, latency, place_line, place_list, places_on, release_request,
+    sweep_row,
 };
 
 /// Credit fades in every so many rounds: a key that is written each few seconds keeps some.
@@ -45,6 +46,11 @@ pub trait ControlPlane: ControlBlock {
     /// # Errors
     /// It cannot be run.
     fn run(&self, program: Program) -> Result<u32, Self::Error>;
+    /// Runs one that is run on a device on this frame; returns its value.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    fn run_on_frame(&self, program: Program, frame: &[u8]) -> Result<u32, Self::Error>;
     /// The keys of a table; none if it cannot be read.
     fn keys(&self, table: Table) -> Vec<Vec<u8>>;
     /// The value of a key, if there is one; of a table with one per CPU, all of them.
@@ -112,6 +118,20 @@ pub trait ControlPlane: ControlBlock {
         self.buffers().admit(|io| *io = *request);
         self.run(Program::Admit)?;
         Ok(self.buffers().admit(|io| io.done) == 1)
+    }
+
+    /// Lets a packet that has waited come again, if its connection waits for nothing more.
+    ///
+    /// # Errors
+    /// The program cannot be run.
+    fn inject(&self, held: &HeldPacket) -> Result<Injected, Self::Error> {
+        self.buffers().inject(|io| {
+            io.key = held.key;
+            io.cookie = held.cookie;
+            io.ifindex = held.ifindex;
+        });
+        let said = self.run_on_frame(Program::Inject, &held.frame)?;
+        Ok(Injected::of(said, self.buffers().inject(|io| io.waits_for)))
     }
 
     /// Notes versions of at most `FILL_BATCH` keys before Redis is asked for them; one token each.
@@ -373,6 +393,11 @@ mod tests {
                 _ => {}
             }
             Ok(0)
+        }
+        fn run_on_frame(&self, program: Program, frame: &[u8]) -> Result<u32, ()> {
+            self.ran.borrow_mut().push(program);
+            self.buffers.inject(|io| io.waits_for = io.cookie);
+            Ok(frame.len() as u32)
         }
         fn keys(&self, table: Table) -> Vec<Vec<u8>> {
             let rows = if table == Table::Listeners {

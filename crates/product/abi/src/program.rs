@@ -13,6 +13,8 @@ pub enum Program {
     Release,
     /// One connection of `admit_io`.
     Admit,
+    /// The packet that it is run on comes again, by the device of `inject_io`.
+    Inject,
     /// Versions of the keys in `fill_io`.
     FillBegin,
     /// Inserts the values in `fill_io`.
@@ -29,11 +31,12 @@ pub enum Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Tick,
         Self::Sweep,
         Self::Release,
         Self::Admit,
+        Self::Inject,
         Self::FillBegin,
         Self::FillInsert,
         Self::Invalidate,
@@ -44,7 +47,7 @@ impl Program {
 
     /// So many, the first ones, are run on a packet of a device (`tc.bpf.c`); the others are of
     /// `control.bpf.c`.
-    pub const ON_DEVICE: usize = 4;
+    pub const ON_DEVICE: usize = 5;
 
     /// Whether it is run on a device.
     #[must_use]
@@ -60,6 +63,7 @@ impl Program {
             Self::Sweep => "erb_sweep",
             Self::Release => "erb_release",
             Self::Admit => "erb_admit",
+            Self::Inject => "erb_inject",
             Self::FillBegin => "erb_fill_begin",
             Self::FillInsert => "erb_fill_insert",
             Self::Invalidate => "erb_invalidate",
@@ -121,6 +125,6 @@ mod tests {
         for (number, program) in Program::ALL.into_iter().enumerate() {
             assert_eq!(program as usize, number);
         }
-        assert!(Program::Admit.is_on_device() && !Program::FillBegin.is_on_device());
+        assert!(Program::Inject.is_on_device() && !Program::FillBegin.is_on_device());
     }
 }

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use erb_abi::hash_secret;
 use erb_datapath::{
@@ -45,6 +46,8 @@ pub struct BoostConfig {
     pub programs: Programs,
     /// Tiers for each device.
     pub tiers: WantedTiers,
+    /// How long what a client said may wait for what was answered before it.
+    pub hold_max: Duration,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsConfig>,
     /// Time a sample of requests.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use erb_datapath::{DeviceWatch, MissRing, Nagle, WakeRing};
+use erb_datapath::{Datapath, DeviceWatch, HeldRing, MissRing, Nagle, WakeRing};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
 use erb_report::{ConnLine, HotKeys, Status};
 use erb_watch::details::Detail;
@@ -69,6 +69,25 @@ pub struct Daemon {
     devices: DeviceWatch,
 }
 
+/// What the data path writes for the daemon.
+struct Rings {
+    ring: MissRing,
+    held: HeldRing,
+    hot: MissRing,
+    wakes: WakeRing,
+}
+
+impl Rings {
+    fn of(loaded: &Datapath) -> Result<Self> {
+        Ok(Self {
+            ring: loaded.miss_ring()?,
+            held: loaded.held_ring()?,
+            hot: loaded.heat_ring()?,
+            wakes: loaded.wake_ring()?,
+        })
+    }
+}
+
 /// Time that this daemon has to tell its status to who asks for metrics.
 const STATUS_MAX: Duration = Duration::from_secs(2);
 
@@ -101,16 +120,19 @@ impl Daemon {
         let (boosted, links, loaded) = boost(config)?;
         let made = metrics_free(metrics.as_ref(), boosted.taken)
             .and_then(|()| Server::bind(&boosted.run_dir))
-            .and_then(|server| {
-                let rings = (
-                    loaded.miss_ring()?,
-                    loaded.heat_ring()?,
-                    loaded.wake_ring()?,
-                );
-                Ok((server, rings, signals()?, DeviceWatch::open()?))
+            .and_then(|server| Ok((server, Rings::of(&loaded)?)))
+            .and_then(|(server, rings)| Ok((server, rings, signals()?)))
+            .and_then(|(server, rings, signals)| {
+                Ok((server, rings, signals, DeviceWatch::open()?))
             });
         match made {
-            Ok((server, (ring, hot, wakes), signals, devices)) => {
+            Ok((server, rings, signals, devices)) => {
+                let Rings {
+                    ring,
+                    held,
+                    hot,
+                    wakes,
+                } = rings;
                 // A former daemon may have wanted to hear of keys.
                 loaded.control().set_heat(0);
                 loaded.control().set_sampling(config.timing.into());
@@ -125,7 +147,7 @@ impl Daemon {
                 };
                 let settings = settings(config, &boosted);
                 Ok(Self {
-                    core: Core::new(Kernel { loaded, ring }, machine, settings),
+                    core: Core::new(Kernel { loaded, ring, held }, machine, settings),
                     boosted,
                     server,
                     fill_client: None,
@@ -246,6 +268,7 @@ impl Daemon {
         let mut fds = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.wakes.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.core.datapath().held.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.devices.as_fd(), PollFlags::POLLIN),
         ];
         if let Some(stream) = self.core.stream() {
@@ -281,8 +304,9 @@ impl Daemon {
                     .read_signal()
                     .is_ok_and(|found| found.is_some()),
             wanted: any(&fds[1..2]),
-            devices: any(&fds[2..3]),
-            feed: any(&fds[3..first_client]),
+            // What lies in the ring of packets that wait, each turn takes.
+            devices: any(&fds[3..4]),
+            feed: any(&fds[4..first_client]),
             clients: any(&fds[first_client..]),
         })
     }
@@ -321,6 +345,7 @@ fn settings(config: &BoostConfig, boosted: &Boosted) -> Settings {
         redis: config.redis.to_string(),
         port: boosted.notes.port,
         pieces: Pieces::default(),
+        hold_max_ns: u64::try_from(config.hold_max.as_nanos()).unwrap_or(u64::MAX),
     }
 }
 

@@ -10,8 +10,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use erb_abi::{self as abi, Buffers, Control, ControlBlock, ControlPlane, Program, Table, Wanted};
-use erb_datapath::{Datapath, Device, LOOPBACK, Links, MissRing, Nagle, all_devices};
+use erb_abi::{
+    self as abi, Buffers, Control, ControlBlock, ControlPlane, HeldPacket, Program, Table, Wanted,
+};
+use erb_datapath::{Datapath, Device, HeldRing, LOOPBACK, Links, MissRing, Nagle, all_devices};
 use erb_redis::rights::Credentials;
 use erb_redis::{DataPath, Error as CoreError, Listener, Machine, Result, TcpPair, Traffic};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -200,10 +202,11 @@ impl Machine for Linux {
     }
 }
 
-/// The data path in the kernel, and its ring of misses.
+/// The data path in the kernel, and its rings of misses and of packets that wait.
 pub(crate) struct Kernel {
     pub(crate) loaded: Datapath,
     pub(crate) ring: MissRing,
+    pub(crate) held: HeldRing,
 }
 
 impl ControlBlock for Kernel {
@@ -221,6 +224,9 @@ impl ControlPlane for Kernel {
     fn run(&self, program: Program) -> Result<u32> {
         below(self.loaded.run(program))
     }
+    fn run_on_frame(&self, program: Program, frame: &[u8]) -> Result<u32> {
+        below(self.loaded.run_on_frame(program, frame))
+    }
     fn keys(&self, table: Table) -> Vec<Vec<u8>> {
         self.loaded.keys(table)
     }
@@ -235,6 +241,9 @@ impl ControlPlane for Kernel {
 impl DataPath for Kernel {
     fn drain_misses(&mut self) -> Vec<Wanted> {
         self.ring.drain()
+    }
+    fn drain_held(&mut self) -> Vec<HeldPacket> {
+        self.held.drain()
     }
     fn run_on(&mut self, ifindex: u32) {
         self.loaded.run_on(ifindex);

@@ -3,10 +3,11 @@
 
 use erb_abi as abi;
 use erb_datapath::{Attached, Datapath, SweepReport};
-use erb_redis::{AsideState, Reports, UnseenConnections};
+use erb_redis::{AsideState, HoldingState, Reports, UnseenConnections};
 use erb_report::{
     AsideReport, AttachMode, CacheReport, ConnectionsReport, Counter, Device, DeviceReport,
     HeldLine, HeldReport, LatencyBucket, LatencyReport, MemoryReport, ProcessorReport, VlanOffload,
+    WaitingReport,
 };
 
 /// Counters of GETs that reached the cache look-up, or would have, and were not answered from it.
@@ -169,6 +170,23 @@ pub fn connections(sweep: &SweepReport) -> ConnectionsReport {
         translated: sweep.translated,
         unacked: sweep.unacked,
         unseen: 0,
+    }
+}
+
+/// What waits, at this time.
+#[must_use]
+pub const fn waiting(state: HoldingState, now: u64) -> WaitingReport {
+    let since_ns = match state.since_ns {
+        Some(since_ns) => since_ns,
+        None => now,
+    };
+    WaitingReport {
+        connections: state.connections,
+        packets: state.packets,
+        bytes: state.bytes,
+        longest_ms: now.saturating_sub(since_ns) / 1_000_000,
+        ended: state.ended,
+        left_out: state.left_out,
     }
 }
 

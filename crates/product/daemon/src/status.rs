@@ -4,7 +4,7 @@
 use erb_abi::{ControlBlock as _, ControlPlane as _, ValueKind};
 use erb_redis::{Reports, Stage, Whose, addresses};
 use erb_report::{
-    AsideReport, ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status,
+    AsideReport, ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status, WaitingReport,
 };
 use serde_json::json;
 
@@ -195,6 +195,7 @@ impl Daemon {
         status.dashboard_at.clone_from(&self.dashboard_at);
         status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
         status.aside = report::aside(core.aside(), core.reports(), monotonic_ns());
+        status.waiting = report::waiting(core.holding(), monotonic_ns());
         status.cache.fills_waiting = core.fills_waiting();
         status.cache.fills_in_flight = core.fills_in_flight();
         (status.cache.filled, _) = core.fill_counts();
@@ -291,6 +292,7 @@ fn base_status(
         },
         connections: report::connections(sweep),
         held: report::held(sweep),
+        waiting: WaitingReport::default(),
         hit_ratio: report::hit_ratio(&cache),
         metrics_at: None,
         dashboard_at: None,

@@ -10,7 +10,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 
 use crate::load::{check_shapes, open_map};
 use crate::mapped::mapped;
-use crate::rings::{MissRing, WakeRing};
+use crate::rings::{HeldRing, MissRing, WakeRing};
 use crate::run::Runnable;
 use crate::{Error, Result};
 
@@ -26,6 +26,7 @@ pub struct Datapath {
     misses: MapHandle,
     heat: MapHandle,
     wakes: MapHandle,
+    held: MapHandle,
 }
 
 impl Datapath {
@@ -61,6 +62,7 @@ impl Datapath {
             misses: open_map(root, "erb_misses")?,
             heat: open_map(root, "erb_heat")?,
             wakes: open_map(root, "erb_wakes")?,
+            held: open_map(root, "erb_held")?,
         })
     }
 
@@ -162,6 +164,14 @@ impl Datapath {
         WakeRing::new(&self.wakes)
     }
 
+    /// The ring of copies of packets that wait.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if it cannot be mapped.
+    pub fn held_ring(&self) -> Result<HeldRing> {
+        HeldRing::new(&self.held)
+    }
+
     fn table(&self, table: Table) -> &MapHandle {
         &self.tables[table as usize]
     }
@@ -187,6 +197,10 @@ impl ControlPlane for Datapath {
         } else {
             runnable.call()
         }
+    }
+
+    fn run_on_frame(&self, program: Program, frame: &[u8]) -> Result<u32> {
+        self.programs[program as usize].call_on_frame(self.ifindex, frame)
     }
 
     fn keys(&self, table: Table) -> Vec<Vec<u8>> {

@@ -44,6 +44,6 @@ pub use other_end::{OtherEnd, other_end};
 pub use probe::{Abilities, abilities};
 pub use programs::Programs;
 pub use replace::{promote, stage, unstage};
-pub use rings::{MissRing, WakeRing};
+pub use rings::{HeldRing, MissRing, WakeRing};
 pub use size::{CONN_BYTES, CONNECTIONS, CacheSize, SET_BYTES, Sizes, TableSize, parse_bytes};
 pub use trace::{AtWork, TraceFilter, TraceMisses, Traced, Tracer};

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
-use erb_abi::Wanted;
+use erb_abi::{HeldPacket, Wanted};
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::{Error, Result};
@@ -66,5 +66,45 @@ impl AsFd for WakeRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring owns the descriptor and lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
+    }
+}
+
+/// The ring of copies of packets that wait; readable while there is one.
+pub struct HeldRing {
+    ring: RingBuffer<'static>,
+    packets: Rc<RefCell<Vec<HeldPacket>>>,
+}
+
+/// Packets taken per drain, as misses are.
+const HELD_PER_DRAIN: usize = 256;
+
+impl HeldRing {
+    pub(crate) fn new(map: &MapHandle) -> Result<Self> {
+        let packets = Rc::new(RefCell::new(Vec::new()));
+        let sink = Rc::clone(&packets);
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(map, move |record| {
+                sink.borrow_mut().extend(HeldPacket::of_record(record));
+                0
+            })
+            .map_err(|error| Error::map("erb_held", error))?;
+        let ring = builder
+            .build()
+            .map_err(|error| Error::map("erb_held", error))?;
+        Ok(Self { ring, packets })
+    }
+
+    /// Takes what is in the ring, oldest first, at most a few hundred packets.
+    pub fn drain(&mut self) -> Vec<HeldPacket> {
+        self.ring.consume_raw_n(HELD_PER_DRAIN);
+        self.packets.take()
+    }
+}
+
+impl AsFd for HeldRing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring owns the descriptor and lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 }

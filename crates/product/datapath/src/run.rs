@@ -64,6 +64,11 @@ impl Runnable {
     /// Runs a `sched_cls` program once on an empty packet of the device; returns its value. The
     /// calling thread must be in the device's namespace.
     pub(crate) fn call_on(&self, ifindex: u32) -> Result<u32> {
+        self.call_on_frame(ifindex, &PACKET)
+    }
+
+    /// The same on a frame.
+    pub(crate) fn call_on_frame(&self, ifindex: u32, frame: &[u8]) -> Result<u32> {
         let context = SkbContext {
             before: [0; 9],
             ingress_ifindex: ifindex,
@@ -71,8 +76,8 @@ impl Runnable {
             after: [0; 37],
         };
         let mut options = libbpf_sys::bpf_test_run_opts {
-            data_in: PACKET.as_ptr().cast(),
-            data_size_in: PACKET.len() as u32,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: frame.len() as u32,
             ctx_in: (&raw const context).cast(),
             ctx_size_in: size_of::<SkbContext>() as u32,
             repeat: 1,

@@ -302,6 +302,10 @@ pub struct BoostArgs {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(erb_datapath::CONNECTIONS))]
     pub connections: Option<u32>,
+    /// A client whose command waits for so long until what was answered before it is in Redis is reset;
+    /// 100ms and more. Nothing waits in this mode of work.
+    #[arg(long, default_value = "5s", value_parser = parse_interval, value_name = "TIME")]
+    pub hold_max: Duration,
     /// Mode of work.
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,

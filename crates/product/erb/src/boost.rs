@@ -164,6 +164,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
             None => Programs::builtin(),
         },
         run_dir: args.run_dir.clone(),
+        hold_max: args.hold_max,
         metrics: args.watched.config(args.dashboard_details),
         timing: !args.no_timing,
         take_over: args.take_over,

@@ -8,6 +8,7 @@ use erb_daemon::{Error, Result};
 use erb_datapath::Programs;
 use erb_report::{
     AsideReport, AttachMode, ConnLine, ProgramsReport, RedisReport, Status, VlanOffload,
+    WaitingReport,
 };
 
 use crate::exit;
@@ -220,6 +221,7 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
         conns.unseen
     )?;
     held(out, status)?;
+    waiting(out, &status.waiting)?;
     match status.hit_ratio {
         Some(ratio) => writeln!(out, "hit ratio    {:.2} %", ratio * 100.0)?,
         None => writeln!(out, "hit ratio    no GET seen yet")?,
@@ -275,6 +277,24 @@ fn aside(out: &mut String, aside: &AsideReport) -> std::fmt::Result {
         } else {
             "all changes"
         }
+    )
+}
+
+/// What waits until something is in Redis.
+fn waiting(out: &mut String, waiting: &WaitingReport) -> std::fmt::Result {
+    if *waiting == WaitingReport::default() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "waiting      {} connections since {:.1} s at most, until what was answered before them is in Redis: {} packets \
+         kept ({} KiB), {} for want of room not; {} connections reset",
+        waiting.connections,
+        waiting.longest_ms as f64 / 1000.0,
+        waiting.packets,
+        waiting.bytes.div_ceil(1024),
+        waiting.left_out,
+        waiting.ended
     )
 }
 

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, Buffers, Control, ControlBlock, ControlPlane, Program, SweepReport, Table, Values,
-    Wanted,
+    self as abi, Buffers, Control, ControlBlock, ControlPlane, HeldPacket, Program, SweepReport,
+    Table, Values, Wanted,
 };
 
 use crate::outside::{DataPath, Error, Listener, Machine, Result, TcpPair, Traffic};
@@ -103,6 +103,9 @@ pub(crate) struct Recorder {
     /// When versions are noted, what this Redis has heard by then goes to `heard`.
     pub(crate) heard_at_note: RefCell<Option<Pipe>>,
     pub(crate) heard: RefCell<String>,
+    /// Packets that wait, and what the program says to each: `enum inject`, `waits_for`.
+    pub(crate) held: RefCell<Vec<HeldPacket>>,
+    pub(crate) injected: RefCell<VecDeque<(u32, u64)>>,
     pub(crate) is_unacked: Cell<bool>,
     pub(crate) is_device_gone: Cell<bool>,
     pub(crate) is_broken: Cell<bool>,
@@ -136,6 +139,8 @@ impl Default for Recorder {
             used: RefCell::default(),
             heard_at_note: RefCell::default(),
             heard: RefCell::default(),
+            held: RefCell::default(),
+            injected: RefCell::default(),
             is_unacked: Cell::default(),
             is_device_gone: Cell::default(),
             is_broken: Cell::default(),
@@ -317,8 +322,16 @@ impl ControlPlane for Recorder {
                 });
             }
             Program::Touched => self.run_touched()?,
+            Program::Inject => return Err(Error::Failed("it is run on a frame".into())),
         }
         Ok(0)
+    }
+    fn run_on_frame(&self, _: Program, frame: &[u8]) -> Result<u32> {
+        self.note(format!("inject {}", text(frame, frame.len() as u16)))?;
+        let said = self.injected.borrow_mut().pop_front();
+        let (said, waits_for) = said.unwrap_or_default();
+        self.buffers.inject(|io| io.waits_for = waits_for);
+        Ok(said)
     }
     fn keys(&self, table: Table) -> Vec<Vec<u8>> {
         let rows = self.rows.borrow();
@@ -352,6 +365,9 @@ impl ControlPlane for Recorder {
 impl DataPath for Recorder {
     fn drain_misses(&mut self) -> Vec<Wanted> {
         self.misses.take()
+    }
+    fn drain_held(&mut self) -> Vec<HeldPacket> {
+        self.held.take()
     }
     fn run_on(&mut self, ifindex: u32) {
         self.log.borrow_mut().push(format!("run_on {ifindex}"));

@@ -19,7 +19,7 @@
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
 //! `reports` (of which changes Redis tells it), `lease` (when there is one), `watch` (whether ERB may answer), `sweep` and `proof` (who holds
 //! something), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
-//! keys), `stop` (detach), [`drain`] (writes that were answered in Redis's place; nobody answers any yet). Each part owns what it knows, and no file uses one that uses it.
+//! keys), `holding` (packets that wait), `stop` (detach), [`drain`] (writes that were answered in Redis's place; nobody answers any yet). Each part owns what it knows, and no file uses one that uses it.
 
 mod admission;
 mod admit;
@@ -38,6 +38,7 @@ mod expect;
 mod feed;
 mod fill;
 mod filling;
+mod holding;
 mod later;
 mod lease;
 mod link;
@@ -68,6 +69,7 @@ mod watch;
 pub use aside::AsideState;
 pub use client_list::{ClientLine, addresses, canonical, parse as parse_clients};
 pub use commands::CommandsReport;
+pub use holding::HoldingState;
 pub use listeners::{Whose, is_listed, reached_at, taker};
 pub use outside::{Cause, DataPath, Error, Listener, Machine, Result, TcpPair, Traffic};
 pub use redis_state::RedisState;

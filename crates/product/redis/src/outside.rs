@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use erb_abi::{ControlPlane, Wanted};
+use erb_abi::{ControlPlane, HeldPacket, Wanted};
 
 use crate::rights::Credentials;
 
@@ -65,6 +65,8 @@ pub struct Listener {
 pub trait DataPath: ControlPlane<Error = Error> {
     /// Takes keys out of the ring of misses, oldest first, at most a few thousand.
     fn drain_misses(&mut self) -> Vec<Wanted>;
+    /// Takes copies of packets that wait out of their ring, oldest first, at most a few hundred.
+    fn drain_held(&mut self) -> Vec<HeldPacket>;
     /// Runs timer and sweep on this device from now on.
     fn run_on(&mut self, ifindex: u32);
 }

@@ -5,26 +5,22 @@
 //!
 //! Order is all that is decided here: what each part knows stands in its own file.
 
-use std::net::IpAddr;
-
-use erb_abi::{SweepReport, ValueKind};
+use erb_abi::ValueKind;
 
 use crate::clock::{Clock, SECOND_NS, TICK_NS};
-use crate::commands::CommandsReport;
 use crate::connections::{Connections, Place};
 use crate::expect::Event;
 use crate::feed::Feed;
 use crate::filling::Filling;
+use crate::holding::Holding;
 use crate::lease::{self, Lease};
 use crate::link::Link;
-use crate::listeners::Whose;
 use crate::outside::{DataPath, Error, Machine, Result};
 use crate::redis_state::RedisState;
 use crate::settle::{Settling, settle};
 use crate::stop::{Detach, Stage, reset_translated};
 use crate::timer::Timer;
 use crate::touch::Touches;
-use crate::unseen::UnseenConnections;
 use crate::walk::Pieces;
 use crate::watch::Watch;
 
@@ -45,6 +41,8 @@ pub struct Settings {
     pub port: u16,
     /// How the table of connections is walked.
     pub pieces: Pieces,
+    /// How long a packet may wait for what was answered before it.
+    pub hold_max_ns: u64,
 }
 
 /// What the daemon decides with, between two turns.
@@ -61,6 +59,7 @@ pub struct Core<P, M: Machine> {
     filling: Filling,
     touches: Touches,
     timer: Timer,
+    holding: Holding,
     connections: Connections<M>,
     next_tick_ns: u64,
     next_second_ns: u64,
@@ -89,6 +88,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             settling: Settling::default(),
             touches: Touches::default(),
             timer: Timer::new(settings.pieces),
+            holding: Holding::new(settings.hold_max_ns),
             connections: Connections::new(settings.pieces, settings.port, now),
             settings,
             next_tick_ns: now,
@@ -118,6 +118,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         } else if self.filling.next_drain_ns(now).is_some_and(|at| now >= at) {
             self.drain_misses(now)?;
         }
+        match self.holding.turn(&mut self.path, &self.machine, now) {
+            Err(Error::DeviceGone(_)) => self.change_device()?,
+            done => done?,
+        }
         self.ask_settle(now);
         if let Err(error) = self.link.flush() {
             self.drop_feed(&error.to_string());
@@ -130,6 +134,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     pub fn next_wake_ns(&self, now: u64) -> u64 {
         let mut until = self.next_tick_ns;
         until = until.min(self.filling.next_drain_ns(now).unwrap_or(u64::MAX));
+        until = until.min(self.holding.next_ns().unwrap_or(u64::MAX));
         if self.link.feed().is_some() && !self.may_read(now) {
             until = until.min(self.link.paused_until_ns(self.filling.is_under_way()));
         }
@@ -539,54 +544,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     pub fn glance(&mut self) -> Result<()> {
         self.connections.count(&self.path)
     }
-
-    /// The last sweep.
-    #[must_use]
-    pub const fn last_sweep(&self) -> &SweepReport {
-        self.connections.report()
-    }
-
-    /// Why ERB must not answer, as far as Redis is concerned; empty: it may.
-    #[must_use]
-    pub fn reasons_against_serving(&self) -> Vec<String> {
-        self.watch.reasons()
-    }
-
-    /// Redis's state, as last read over the present feed.
-    #[must_use]
-    pub const fn redis_state(&self) -> Option<&RedisState> {
-        self.watch.state()
-    }
-
-    /// Whether tracking is on.
-    #[must_use]
-    pub fn is_feed_up(&self) -> bool {
-        self.link.is_up()
-    }
-
-    /// Feeds made so far.
-    #[must_use]
-    pub const fn feeds_made(&self) -> u64 {
-        self.link.made()
-    }
-
-    /// What came of Redis's command table, if it could be read.
-    #[must_use]
-    pub const fn commands(&self) -> Option<&CommandsReport> {
-        self.watch.commands()
-    }
-
-    /// Connections for which the table had no room, as last counted.
-    #[must_use]
-    pub const fn unseen(&self) -> UnseenConnections {
-        self.connections.unseen()
-    }
-
-    /// Who listens on the port, and if that is not known why.
-    pub fn listeners(&self) -> impl Iterator<Item = (IpAddr, Whose, Option<&str>)> {
-        self.connections.listeners().all()
-    }
 }
+
+#[path = "turn_seen.rs"]
+mod seen;
 
 #[path = "turn_fills.rs"]
 mod fills;

@@ -57,6 +57,7 @@ impl Bench {
             feed_name: "erb-feed:test".to_owned(),
             redis: "test".to_owned(),
             port: 6379,
+            hold_max_ns: 5_000 * MS,
         };
         let path = Recorder::default();
         path.set(|control| control.fills = 1);

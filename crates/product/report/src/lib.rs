@@ -29,6 +29,6 @@ pub use serve::{SentBytes, Serve};
 pub use status::{
     AsideReport, AttachMode, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device,
     DeviceReport, Filled, HeldLine, HeldReport, ListenReport, MemoryReport, ProgramsReport,
-    RedisReport, Status, VlanOffload,
+    RedisReport, Status, VlanOffload, WaitingReport,
 };
 pub use trace::{Because, Packet, Stage, Verdict};

@@ -184,6 +184,23 @@ pub struct HeldReport {
     pub clients: Vec<HeldLine>,
 }
 
+/// Packets that wait until what was answered before them is in Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingReport {
+    /// Connections of which one waits.
+    pub connections: usize,
+    /// Copies that are kept of them.
+    pub packets: usize,
+    /// Bytes of these.
+    pub bytes: usize,
+    /// For how long the one that has waited longest does, ms.
+    pub longest_ms: u64,
+    /// Connections that this daemon has reset since one had waited too long.
+    pub ended: u64,
+    /// Copies for which this daemon had no room: their clients send them again.
+    pub left_out: u64,
+}
+
 /// The cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheReport {
@@ -296,6 +313,9 @@ pub struct Status {
     /// Whose commands keep keys from everybody for long.
     #[serde(default)]
     pub held: HeldReport,
+    /// What waits until something is in Redis.
+    #[serde(default)]
+    pub waiting: WaitingReport,
     /// Share of the reads on fast connections that the cache answered; none before the first.
     pub hit_ratio: Option<f64>,
     /// What is left out, as it does not pay.

@@ -9,7 +9,7 @@ use erb_report::{
     Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport, LatencyBucket,
     LatencyReport, Level, ListenReport, MemoryReport, NodeCache, NodeHistory, NodeSpace,
     NodeStatus, Packet, ProcessorReport, ProgramsReport, RedisReport, SentBytes, Serve, Stage,
-    Status, Verdict, VlanOffload,
+    Status, Verdict, VlanOffload, WaitingReport,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -72,6 +72,17 @@ fn cache() -> CacheReport {
         filled: 12,
         hits: 15,
         misses: 16,
+    }
+}
+
+fn waiting() -> WaitingReport {
+    WaitingReport {
+        connections: 1,
+        packets: 2,
+        bytes: 3,
+        longest_ms: 4,
+        ended: 5,
+        left_out: 6,
     }
 }
 
@@ -156,6 +167,7 @@ fn status() -> Status {
                 why: "the client does not read its replies".to_owned(),
             }],
         },
+        waiting: waiting(),
         hit_ratio: Some(0.75),
         aside: aside(),
         cache: cache(),

@@ -20,6 +20,7 @@ int erb_tick(struct __sk_buff *ctx);
 int erb_sweep(struct __sk_buff *ctx);
 int erb_release(struct __sk_buff *ctx);
 int erb_admit(struct __sk_buff *ctx);
+int erb_inject(struct __sk_buff *ctx);
 int erb_fill_begin(void *ctx);
 int erb_fill_insert(void *ctx);
 int erb_invalidate(void *ctx);
@@ -128,6 +129,7 @@ __attribute__((visibility("default"))) const struct sim_library sim_library = {
     .erb_sweep = erb_sweep,
     .erb_release = erb_release,
     .erb_admit = erb_admit,
+    .erb_inject = erb_inject,
     .erb_fill_begin = erb_fill_begin,
     .erb_fill_insert = erb_fill_insert,
     .erb_invalidate = erb_invalidate,

@@ -130,6 +130,7 @@ struct sim_library {
 	int (*erb_sweep)(struct __sk_buff *ctx);
 	int (*erb_release)(struct __sk_buff *ctx);
 	int (*erb_admit)(struct __sk_buff *ctx);
+	int (*erb_inject)(struct __sk_buff *ctx);
 	int (*erb_fill_begin)(void *ctx);
 	int (*erb_fill_insert)(void *ctx);
 	int (*erb_invalidate)(void *ctx);

@@ -59,6 +59,11 @@ impl ControlPlane for Datapath {
         Ok(u32::try_from(self.run_prog(program)).unwrap_or(0))
     }
 
+    fn run_on_frame(&self, program: Program, frame: &[u8]) -> Result<u32, i64> {
+        let found = self.run_prog_on_frame(program, self.0.config.devices[0], frame);
+        Ok(u32::try_from(found).unwrap_or(0))
+    }
+
     fn keys(&self, table: Table) -> Vec<Vec<u8>> {
         let Map::Hash(hash) = self.0.table(table) else {
             return Vec::new();

@@ -112,6 +112,8 @@ pub(crate) struct Known {
     pub(crate) listeners: usize,
     pub(crate) misses: usize,
     pub(crate) wakes: usize,
+    pub(crate) held: usize,
+    pub(crate) busy: usize,
     pub(crate) places: usize,
 }
 
@@ -283,6 +285,8 @@ impl Datapath {
             listeners: number("erb_listeners"),
             misses: number("erb_misses"),
             wakes: number("erb_wakes"),
+            held: number("erb_held"),
+            busy: number("erb_busy"),
             places: number("erb_places"),
         };
         let maps = shapes.iter().map(|shape| {
@@ -291,7 +295,7 @@ impl Datapath {
                 "erb_conns" | "erb_places" => config.conns as usize,
                 "erb_place_lines" => (config.conns as usize).div_ceil(erb_abi::PLACE_LINE as usize),
                 "erb_ahead" => AHEAD_BUFFERS,
-                "erb_misses" => config.ring_bytes,
+                "erb_misses" | "erb_held" => config.ring_bytes,
                 _ => shape.max_entries,
             };
             UnsafeCell::new(Map::new(shape, entries, config.cpus, library.symbols()))
@@ -394,14 +398,20 @@ impl Datapath {
 
     /// The same on another device.
     pub fn run_prog_on(&self, program: Program, ifindex: u32) -> i32 {
-        let library = self.programs(Hook::Control);
-        let symbols = library.symbols();
-        let number = program as usize;
         if !program.is_on_device() {
-            return self.run_syscall(symbols.calls[number - Program::ON_DEVICE]);
+            let library = self.programs(Hook::Control);
+            let number = program as usize - Program::ON_DEVICE;
+            return self.run_syscall(library.symbols().calls[number]);
         }
-        let mut packet = Packet::received(&[0; 64], crate::Card::VETH, ifindex);
-        self.run_skb(&mut packet, symbols.on_device[number], program.name())
+        self.run_prog_on_frame(program, ifindex, &[0; 64])
+    }
+
+    /// One that is run on a device, on this frame.
+    pub fn run_prog_on_frame(&self, program: Program, ifindex: u32, frame: &[u8]) -> i32 {
+        let library = self.programs(Hook::Control);
+        let on_device = library.symbols().on_device[program as usize];
+        let mut packet = Packet::received(frame, crate::Card::VETH, ifindex);
+        self.run_skb(&mut packet, on_device, program.name())
     }
 
     fn run_skb(&self, packet: &mut Packet, program: SkbProgram, name: &'static str) -> i32 {

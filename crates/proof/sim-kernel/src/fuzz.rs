@@ -94,6 +94,9 @@ impl Kernel for Server {
     fn transmit(&self, _ifindex: u32, packet: Packet) {
         self.sent.borrow_mut().push(packet);
     }
+    fn receive(&self, _packet: Packet) -> bool {
+        true
+    }
     fn random(&self) -> u32 {
         4
     }

@@ -269,7 +269,11 @@ pub(crate) unsafe extern "C-unwind" fn skb_l4_csum(
     0
 }
 
-/// A clone passes the egress program on this CPU, inside of the running one, and leaves.
+/// `BPF_F_INGRESS`.
+const INGRESS: u64 = 1;
+
+/// A clone passes the egress program on this CPU, inside of the running one, and leaves; or it comes in by the
+/// device.
 ///
 /// # Safety
 /// `ctx` must be the running program's.
@@ -281,13 +285,17 @@ pub(crate) unsafe extern "C-unwind" fn skb_clone_redirect(
     enter("bpf_clone_redirect");
     // SAFETY: the caller's promise.
     let (ctx, packet) = unsafe { (&*ctx, skb_packet(ctx)) };
-    if flags & !1 != 0 || packet.is_empty() || ifindex == 0 {
+    if flags & !INGRESS != 0 || packet.is_empty() || ifindex == 0 {
         return -EINVAL;
     }
     let mut clone = packet.duplicate();
     clone.ifindex = ifindex;
     clone.mark = ctx.mark;
     let kernel = std::rc::Rc::clone(&exec().inner().kernel);
+    if flags & INGRESS != 0 {
+        clone.ingress_ifindex = ifindex;
+        return i64::from(!kernel.receive(clone)); // NET_RX_DROP
+    }
     if run_egress(&mut clone) == Tc::Next {
         kernel.transmit(ifindex, clone);
     }

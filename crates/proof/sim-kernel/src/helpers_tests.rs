@@ -38,6 +38,10 @@ impl Kernel for ByPort {
     fn transmit(&self, ifindex: u32, packet: Packet) {
         assert_eq!((ifindex, packet.ingress_ifindex, packet.mark), (7, 3, 55));
     }
+    fn receive(&self, packet: Packet) -> bool {
+        assert_eq!((packet.ifindex, packet.ingress_ifindex), (7, 7));
+        packet.mark == 55
+    }
     fn random(&self) -> u32 {
         6
     }
@@ -157,6 +161,9 @@ fn a_clone_leaves_with_the_mark_of_its_moment() {
         // SAFETY: as above.
         unsafe {
             assert_eq!((OPS.skb_clone_redirect)(ctx, 7, 0), 0);
+            assert_eq!((OPS.skb_clone_redirect)(ctx, 7, 1), 0, "it comes in");
+            ctx.mark = 0;
+            assert_eq!((OPS.skb_clone_redirect)(ctx, 7, 1), 1, "no room");
             assert_eq!((OPS.skb_clone_redirect)(ctx, 7, 2), -EINVAL);
             assert_eq!((OPS.skb_clone_redirect)(ctx, 0, 0), -EINVAL);
         }

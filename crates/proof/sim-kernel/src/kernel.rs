@@ -139,6 +139,9 @@ pub trait Kernel {
     fn view(&self, sock: u64) -> Option<Sock>;
     /// A clone that a program sent has passed the egress program and leaves by the device.
     fn transmit(&self, ifindex: u32, packet: Packet);
+    /// A clone that a program sent is received by the device: behind its XDP, in front of TC's ingress, and not before
+    /// the program has ended. False: there is no room.
+    fn receive(&self, packet: Packet) -> bool;
     /// A program leaves the lock of an entry; nobody else has run since it changed it.
     fn leaves(&self, entry: &erb_abi::conn) {
         let _ = entry;

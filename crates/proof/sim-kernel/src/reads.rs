@@ -118,6 +118,27 @@ impl Datapath {
         }
     }
 
+    /// Copies of packets that wait, since the last call, at most so many.
+    #[must_use]
+    pub fn take_held(&self, most: usize) -> Vec<erb_abi::HeldPacket> {
+        let Map::Ring(ring) = self.0.map(self.0.known.held) else {
+            panic!("erb_held is a ring buffer")
+        };
+        std::iter::from_fn(|| ring.take())
+            .take(most)
+            .filter_map(|record| erb_abi::HeldPacket::of_record(&record))
+            .collect()
+    }
+
+    /// Copies that are still in their ring.
+    #[must_use]
+    pub fn held_waiting(&self) -> usize {
+        match self.0.map(self.0.known.held) {
+            Map::Ring(ring) => ring.len(),
+            _ => panic!("erb_held is a ring buffer"),
+        }
+    }
+
     /// Records in the ring of misses.
     #[must_use]
     pub fn misses_waiting(&self) -> usize {
@@ -265,6 +286,19 @@ impl Datapath {
                 (*sets.get(index).cast::<erb_abi::cache_set>()).lsn = lsn as u32;
             },
             _ => panic!("the sets are an array"),
+        }
+    }
+
+    /// This CPU answers a write of this set, or is done with that; it does the one or the other once more.
+    pub fn set_busy(&self, cpu: usize, set: Option<usize>) {
+        match self.0.map(self.0.known.busy) {
+            // SAFETY: values of this map are this type and stay where they are: M1; one task runs.
+            Map::Array(lines) => unsafe {
+                let word = &raw mut (*lines.get(cpu).cast::<erb_abi::busy_line>()).word;
+                let count = (word.read() >> 32) + 1;
+                word.write(count << 32 | set.map_or(0, |set| set as u64 + 1));
+            },
+            _ => panic!("erb_busy is an array"),
         }
     }
 }

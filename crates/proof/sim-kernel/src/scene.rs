@@ -39,6 +39,8 @@ pub struct HandMade {
     pub socks: RefCell<Vec<(SocketAddr, Sock)>>,
     /// What was sent, and by which device.
     pub sent: RefCell<Vec<(u32, Packet)>>,
+    /// What came in again.
+    pub received: RefCell<Vec<Packet>>,
     /// How often a socket was looked at.
     pub views: Cell<u64>,
 }
@@ -76,6 +78,10 @@ impl Kernel for HandMade {
     }
     fn transmit(&self, ifindex: u32, packet: Packet) {
         self.sent.borrow_mut().push((ifindex, packet));
+    }
+    fn receive(&self, packet: Packet) -> bool {
+        self.received.borrow_mut().push(packet);
+        true
     }
     fn random(&self) -> u32 {
         4

@@ -20,7 +20,7 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A lab whose `lo` is boosted, beside the devices named; the daemon's own connection is TCP over
 /// `lo` too.
-fn boosted(name: &str, devices: &[&str]) -> TestLab {
+pub(crate) fn boosted(name: &str, devices: &[&str]) -> TestLab {
     let mut lab = TestLab::up(name, &["--direct"]);
     lab.use_run_dir(format!("/run/erb/e2e-{name}"));
     let redis = local(&lab, HERE).to_string();

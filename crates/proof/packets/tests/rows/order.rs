@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What comes behind something that was answered in Redis's place and is not drained (bpf/splice/order.h).
 
+use erb_abi::{ControlPlane as _, HeldPacket, Injected};
+use erb_datapath::HeldRing;
 use erb_packets::fixture::{self, Bench};
-use erb_packets::frame::Segment;
+use erb_packets::frame::{Checksum, Segment};
 use erb_packets::row::moved;
 use erb_packets::scene::{META_TRANSLATED, Scene, TCX_DROP, V4, V4_VLAN, V6, XDP_DROP, XDP_PASS};
 
@@ -160,4 +162,96 @@ fn what_has_no_bytes_passes_and_hits_are_answered_meanwhile() {
         assert_eq!(xdp(&scene, &ack).0, XDP_PASS);
         drain(scene.bench);
     });
+}
+
+/// Takes the copy of the only packet that waits.
+fn the_copy(ring: &mut HeldRing) -> HeldPacket {
+    let mut copies = ring.drain();
+    assert_eq!(copies.len(), 1, "{copies:?}");
+    copies.remove(0)
+}
+
+/// With all programs at work: a copy comes again by its device, the kernel takes it, and its reply leaves.
+#[test]
+fn a_copy_of_what_waits_comes_again_and_the_kernel_takes_it() {
+    for (shape, checksum) in [
+        (V4, Checksum::Full),
+        (V4, Checksum::Pseudo),
+        (V6, Checksum::Full),
+        (V6, Checksum::Pseudo),
+    ] {
+        fixture::with(move |bench| {
+            bench.live(|bench| {
+                let mut ring = bench.dp.held_ring().expect("erb_held");
+                ring.drain();
+                let mut scene = Scene::connect(bench, shape);
+                spliced(&mut scene);
+                absorb(scene.bench);
+                let before = scene.bench.stats();
+                let mut segment = scene.segment(SET_OTHER);
+                segment.checksum = checksum;
+                scene.snd = scene.snd.wrapping_add(SET_OTHER.len() as u32);
+                scene.to_kernel(&segment.bytes());
+                let copy = the_copy(&mut ring);
+                assert_eq!(copy.waits_for, scene.bench.dp.control().lsn());
+                // Without its checksum it is the frame that came.
+                segment.checksum = Checksum::Full;
+                assert_eq!(copy.frame, segment.bytes());
+                // Too early it goes nowhere.
+                let inject = |scene: &Scene| scene.bench.dp.inject(&copy).expect("erb_inject");
+                assert_eq!(inject(&scene), Injected::Waits(copy.waits_for));
+                drain(scene.bench);
+                assert_eq!(inject(&scene), Injected::Done);
+                scene.read_request(SET_OTHER);
+                let reply = scene.reply(b"+OK\r\n");
+                assert_eq!(reply.ack, scene.snd, "{shape:?}");
+                let counted = moved(&before, &scene.bench.stats());
+                for name in ["HELD", "HELD_COPIED", "HELD_INJECTED"] {
+                    assert_eq!(counted.get(name), Some(&1), "{name}: {counted:?}");
+                }
+                assert_eq!(counted.get("HELD_AGAIN"), None, "{counted:?}");
+                let gone = HeldPacket {
+                    cookie: copy.cookie + 1,
+                    ..copy.clone()
+                };
+                let said = scene.bench.dp.inject(&gone).expect("erb_inject");
+                assert_eq!(said, Injected::Gone);
+            });
+        });
+    }
+}
+
+/// Both tiers copy, with tags; who waits is known without a copy, too.
+#[test]
+fn both_tiers_copy_and_what_is_long_has_a_record_alone() {
+    for shape in [V4, V4_VLAN, V6] {
+        fixture::with(move |bench| {
+            let mut ring = bench.dp.held_ring().expect("erb_held");
+            ring.drain();
+            let mut scene = Scene::connect(bench, shape);
+            spliced(&mut scene);
+            absorb(scene.bench);
+            let short = scene.segment(SET_OTHER);
+            if shape.vlan.is_some() {
+                assert_eq!(xdp(&scene, &short).0, XDP_DROP);
+            } else {
+                assert_eq!(scene.ingress(&short.bytes(), 0).verdict, TCX_DROP);
+            }
+            assert_eq!(the_copy(&mut ring).frame, short.bytes());
+            // The same once more is no news.
+            assert_eq!(xdp(&scene, &short).0, XDP_DROP);
+            assert!(ring.drain().is_empty());
+            scene.snd = scene.snd.wrapping_add(SET_OTHER.len() as u32);
+            let value = vec![b'v'; 2_100];
+            let head = b"*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n$2100\r\n";
+            let long = scene.segment(&[head.as_slice(), &value, b"\r\n"].concat());
+            let before = scene.bench.stats();
+            assert_eq!(scene.ingress(&long.bytes(), 0).verdict, TCX_DROP);
+            let counted = moved(&before, &scene.bench.stats());
+            assert_eq!(counted.get("HELD_UNCOPIED"), Some(&1), "{counted:?}");
+            let copy = the_copy(&mut ring);
+            assert!(copy.frame.is_empty() && copy.payload_bytes > 2_100);
+            drain(scene.bench);
+        });
+    }
 }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use erb_abi::{
     Again, Buffers, CMD_FENCE, CMD_HARMLESS, COMMANDS, CommandKey, Control, ControlBlock,
-    ControlPlane, FILL_OK, FillEntry, LEASE_MS, Meaning, Program, SWEEP_F_GONE, SweepReport, Table,
-    Touched, Wanted, erb_stat, sweep_row,
+    ControlPlane, FILL_OK, FillEntry, HeldPacket, LEASE_MS, Meaning, Program, SWEEP_F_GONE,
+    SweepReport, Table, Touched, Wanted, erb_stat, sweep_row,
 };
 use erb_redis::{DataPath, Error, Result};
 
@@ -78,6 +78,8 @@ pub enum DaemonMistake {
     ReportsOfNothing,
     /// What is not drained is not seen.
     OutstandingUnseen,
+    /// Copies of what waits are taken, and thrown away.
+    CopiesForgotten,
 }
 
 /// How a daemon asks to be told of what it has read.
@@ -298,6 +300,10 @@ impl<D: DataPath> ControlPlane for Mistaken<D> {
         self.inner.run(program)
     }
 
+    fn run_on_frame(&self, program: Program, frame: &[u8]) -> Result<u32> {
+        self.inner.run_on_frame(program, frame)
+    }
+
     fn keys(&self, table: Table) -> Vec<Vec<u8>> {
         self.inner.keys(table)
     }
@@ -411,6 +417,14 @@ impl<D: DataPath> ControlPlane for Mistaken<D> {
 impl<D: DataPath> DataPath for Mistaken<D> {
     fn drain_misses(&mut self) -> Vec<Wanted> {
         self.inner.drain_misses()
+    }
+
+    fn drain_held(&mut self) -> Vec<HeldPacket> {
+        let taken = self.inner.drain_held();
+        if self.has(DaemonMistake::CopiesForgotten) {
+            return Vec::new();
+        }
+        taken
     }
 
     fn run_on(&mut self, ifindex: u32) {

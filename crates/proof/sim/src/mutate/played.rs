@@ -46,6 +46,36 @@ mutations! {
         [("redis/requests.h", "w->h.found.never_held == touched", "touched")];
     "unseen-unordered", "payload that no entry counts goes up when all is drained", "held-unseen",
         [("splice/order.h", "if (!order_open(c))\n\t\treturn V_PLAIN;", "if (c)\n\t\treturn V_PLAIN;")];
+    "busy-unlooked", "who takes effects looks at who answers a write at that moment", "held-lets-finish",
+        [("splice/up.h", "order_watched(c) && !busy_passed()", "!c")];
+    "busy-by-lane", "so does the express lane, or leaves the packet", "held-lets-finish",
+        [("splice/lane.h", "!(writes && order_watched(c)) /* I1 */", "(writes || 1)")];
+    "busy-late", "so does what takes effect with a command's last byte", "held-lets-finish",
+        [("redis/requests.h", "(order_watched(c) && !busy_passed())", "0")];
+    "busy-early", "it looks behind its effects, not before them", "held-lets-finish",
+        [("splice/up.h", "if (order_watched(c) && !busy_passed()) { /* I1 */", "if (!c) {"),
+         ("splice/up.h", "	handler_up_scan(ctx,", "	busy_passed();\n	handler_up_scan(ctx,")];
+    "busy-for-ever", "the wait is over when that write is answered", "held-lets-finish",
+        [("splice/busy.h", "if (read_once(*word) != was)", "if (0)")];
+    "copied-never", "what waits is copied when it waits first", "copy-comes-again",
+        [("splice/up.h", "count(STAT_HELD);\n\t\thold_copy(ctx);", "count(STAT_HELD);")];
+    "copied-always", "the same bytes are copied once in a while", "copied-once",
+        [("splice/hold.h", "if (joins && !seq_after(end, conn->copied_end))\n\t\treturn false;", "")];
+    "copied-for-ever", "but in a while once more: who had the copy may be dead", "copied-once",
+        [("splice/hold.h", "bool fresh = w->now - conn->copied_ns < HELD_COPY_NS;", "bool fresh = !!conn->copied_ns;")];
+    "copied-by-end", "what lies before a copied packet is not copied with it", "copy-held-once-more",
+        [("splice/hold.h", "fresh && !seq_before(from, conn->copied_from) &&", "fresh &&")];
+    "copied-no-more", "what has come again and waits once more is copied once more", "copy-held-once-more",
+        [("splice/inject.h", "\thold_forget(conn); /* if", "\t/* if")];
+    "copied-unwritten", "what the ring had no room for is not taken for copied", "copy-none",
+        [("splice/hold.h", "\tif (!written)\n\t\thold_forget(conn);\n", "")];
+    "copies-cut", "a packet that is too long for a copy has none", "copy-too-long",
+        [("splice/hold.h", "return odd || len > HELD_FRAME_BYTES ? 0 : len;", "return odd ? 0 : len > HELD_FRAME_BYTES ? HELD_FRAME_BYTES : len;")];
+    "copy-untagged", "a copy has its VLAN tag", "copy-comes-again",
+        [("splice/hold.h", "held->tag = w->tag;", "held->tag = 0;")];
+    "copy-for-another", "a copy is for the socket that its packet was for", "copy-gone",
+        [("splice/inject.h", "if (!conn || conn->cookie != io->cookie)", "if (!conn)"),
+         ("splice/inject.h", "(r.cookie == io->cookie || io->cookie == COOKIE_UNKNOWN)", "r.cookie")];
     "share-unsettled", "the fence opens only when Redis's reports of what was written are handled", "fence-reports-handled",
         [("cache/cache.h", "\t\tfence_answer(c);\n}", "\t\tc->port_be ? fence_return(c) : fence_answer(c);\n}")];
     "fence-ignored", "nothing is answered while the fence stands", "coh-03-unknown-keys",
@@ -418,6 +448,12 @@ pub(super) const DAEMON: &[Mutation] = &[
         "the count of answered shares is noted before the PING whose answer settles them",
         Way::Scenario("fence-reports-handled"),
         DaemonMistake::SettledUnread,
+    ),
+    daemon(
+        "copies-forgotten",
+        "the daemon lets copies come again",
+        Way::Scenario("copy-comes-again"),
+        DaemonMistake::CopiesForgotten,
     ),
     daemon(
         "outstanding-unseen",

@@ -408,6 +408,15 @@ cases! {
     "held-no-bytes", "C-23", "acknowledgements, FIN and RST pass, and what is held acknowledges nothing", Some(cases::held::no_bytes), "held-acknowledged";
     "held-by-pieces", "C-24", "where a command goes on nothing is asked, where it takes effect it is", Some(cases::held::by_pieces), "late-unasked";
     "held-unseen", "C-24", "payload that no entry counts waits for all", Some(cases::held::unseen), "unseen-unordered";
+    "held-lets-finish", "C-24", "who takes effects lets those finish who answer a write at that moment", Some(cases::held::lets_finish), "busy-unlooked";
+    "copy-comes-again", "C-23", "a copy of what waits comes again when it may go, without its client's timer", Some(cases::injected::comes_again), "copies-forgotten";
+    "copy-in-order", "C-23", "copies come in their order, when all may go that their connection said", Some(cases::injected::in_order), "";
+    "copied-once", "C-23", "who repeats what waits has it copied once", Some(cases::injected::copied_once), "copied-always";
+    "copy-held-once-more", "C-23", "a copy that waits once more is copied once more", Some(cases::injected::held_once_more), "copied-no-more";
+    "copy-none", "C-23", "without a copy the client's repetition goes up", Some(cases::injected::without_copy), "";
+    "copy-too-long", "C-23", "who waits is known without a copy, too", Some(cases::injected::too_long), "copies-cut";
+    "copy-gone", "C-23", "behind its connection no copy comes again", Some(cases::injected::gone), "copy-for-another";
+    "held-too-long", "C-23", "who waits longer than is allowed is reset, and nothing of it executed", Some(cases::injected::ended), "";
 }
 
 /// Traps that do not concern mode `read`, and why.

@@ -108,7 +108,7 @@ impl Server {
     /// programs, wherever those wait.
     pub fn absorb_or_drain(self: &Rc<Self>) {
         let (server, cpu) = (self.clone(), self.draw_cpu());
-        self.cpus.spawn(cpu, Context::Process, move || {
+        self.cpus.spawn(cpu, Context::Softirq, move || {
             let rounds = server.inner.random.borrow_mut().u8(1..=AT_ONCE_MAX);
             let absorbs = server.inner.random.borrow_mut().bool();
             for _ in 0..rounds {
@@ -121,7 +121,7 @@ impl Server {
                 if absorbs {
                     let set = random.usize(..path.set_count());
                     drop(random);
-                    server.absorb(set);
+                    server.absorb_meanwhile(cpu, set, 1);
                 } else if random.bool() {
                     block(&path).set_drained(random.u64(drained..=lsn));
                 } else {
@@ -136,14 +136,41 @@ impl Server {
         let Some(path) = self.path.borrow().clone() else {
             return false;
         };
+        let may = is_free(&path, set);
+        if may {
+            self.give(&path, set);
+        }
+        may
+    }
+
+    fn give(&self, path: &Datapath, set: usize) {
+        let lsn = block(path).lsn() + 1;
+        block(path).give_lsns(lsn);
+        path.note_lsn(set, lsn);
+        self.arrivals.borrow_mut().give(lsn, set);
+    }
+
+    /// The same by this CPU, while others run: it says so, looks once more whether it may, and gives the LSN
+    /// (`bpf/splice/busy.h`), so many points later. Returns whether it was answered.
+    pub fn absorb_meanwhile(&self, cpu: usize, set: usize, pause: u32) -> bool {
+        let Some(path) = self.path.borrow().clone() else {
+            return false;
+        };
+        block(&path).set_watch(self.inner.plan.profile.server.cpus as u32);
+        point();
         if !is_free(&path, set) {
             return false;
         }
-        let lsn = block(&path).lsn() + 1;
-        block(&path).give_lsns(lsn);
-        path.note_lsn(set, lsn);
-        self.arrivals.borrow_mut().give(lsn, set);
-        true
+        point();
+        path.set_busy(cpu, Some(set));
+        point();
+        let may = is_free(&path, set);
+        (0..pause).for_each(|_| point());
+        if may {
+            self.give(&path, set);
+        }
+        path.set_busy(cpu, None);
+        may
     }
 
     /// All that was answered is drained.

@@ -31,6 +31,9 @@ use crate::violation::Violation;
 /// So long after payload has passed unseen a command of that connection may be of that payload.
 const UNSEEN_LAG_NS: Ns = 5 * SECOND;
 
+/// How long a packet may wait for what was answered before it.
+pub const HOLD_MAX: Ns = 5 * SECOND;
+
 /// The daemon's core over this world.
 pub type Daemon = Core<Mistaken<Control>, Around>;
 
@@ -149,6 +152,7 @@ impl Server {
                 places: 4,
                 per_turn: 2,
             },
+            hold_max_ns: HOLD_MAX,
         };
         self.boost.stop_asked.set(false);
         *self.boost.core.borrow_mut() = Some(Box::new(Core::new(control, around, settings)));

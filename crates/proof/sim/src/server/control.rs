@@ -6,7 +6,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use erb_abi::{self as abi, Buffers, ControlBlock, ControlPlane, Program, Table, Wanted};
+use erb_abi::{
+    self as abi, Buffers, ControlBlock, ControlPlane, HeldPacket, Program, Table, Wanted,
+};
 use erb_redis::{DataPath, Error, Result};
 use erb_sim_kernel::Datapath;
 
@@ -14,6 +16,9 @@ use crate::server::{Boost, IFINDEX};
 
 /// Misses taken out of the ring at once at most, as in production.
 const DRAIN_MAX: usize = 4096;
+
+/// Copies of packets that wait, likewise; fewer, so that more than one turn is needed.
+const HELD_MAX: usize = 8;
 
 /// [`DataPath`] of a server.
 pub struct Control {
@@ -62,6 +67,12 @@ impl ControlPlane for Control {
         Ok(u32::try_from(found).unwrap_or(0))
     }
 
+    fn run_on_frame(&self, program: Program, frame: &[u8]) -> Result<u32> {
+        self.step();
+        let found = self.path.run_prog_on_frame(program, self.ifindex, frame);
+        Ok(u32::try_from(found).unwrap_or(0))
+    }
+
     fn keys(&self, table: Table) -> Vec<Vec<u8>> {
         self.step();
         self.path.keys(table)
@@ -81,6 +92,11 @@ impl DataPath for Control {
     fn drain_misses(&mut self) -> Vec<Wanted> {
         self.step();
         self.path.take_misses(DRAIN_MAX)
+    }
+
+    fn drain_held(&mut self) -> Vec<HeldPacket> {
+        self.step();
+        self.path.take_held(HELD_MAX)
     }
 
     fn run_on(&mut self, ifindex: u32) {

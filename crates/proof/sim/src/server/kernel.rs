@@ -175,6 +175,10 @@ impl Kernel for KernelView {
         self.server().entry_left(entry);
     }
 
+    fn receive(&self, packet: Packet) -> bool {
+        self.server().receive(packet)
+    }
+
     fn random(&self) -> u32 {
         self.server().inner.random.borrow_mut().u32(..)
     }

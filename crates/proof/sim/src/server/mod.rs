@@ -38,7 +38,7 @@ use erb_sim_redis::{
 };
 use erb_sim_tcp::{Config, Host, Keepalive, Look, Outgoing, SockId};
 
-pub use boost::{Around, Boost, Daemon};
+pub use boost::{Around, Boost, Daemon, HOLD_MAX};
 pub use control::Control;
 pub use devices::IFINDEX;
 pub use kernel::KernelView;

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use erb_sim_kernel::{Context, Csum, Packet, Tc, Xdp, pin};
+use erb_sim_kernel::{Context, Csum, Datapath, Packet, Tc, Xdp, pin};
 use erb_sim_tcp::{Checksum, IcmpError, Macs, Outgoing, Segment};
 
 use crate::client::machine::SERVER_MAC;
@@ -91,6 +91,7 @@ impl Server {
             return Some(packet);
         };
         let verdict = path.run_xdp(&mut packet);
+        self.wake_for_held(&path);
         self.inner.coverage.borrow_mut().verdict(
             "xdp",
             match verdict {
@@ -211,6 +212,27 @@ impl Server {
         });
     }
 
+    /// A program lets a packet come again by its device: behind XDP, when the program has ended.
+    pub(super) fn receive(self: &Rc<Self>, packet: Packet) -> bool {
+        let rate = self.inner.plan.profile.server.backlog;
+        if self.inner.happens(Fault::Backlog, rate) {
+            return false;
+        }
+        self.inner.coverage.borrow_mut().count("daemon", "injects");
+        let (server, cpu) = (self.clone(), self.draw_cpu());
+        self.cpus.spawn(cpu, Context::Softirq, move || {
+            server.stack(cpu, packet);
+        });
+        true
+    }
+
+    /// What waits goes to the daemon.
+    fn wake_for_held(&self, path: &Datapath) {
+        if path.held_waiting() > 0 {
+            self.wake_daemon();
+        }
+    }
+
     /// TC ingress, then TCP.
     fn stack(self: &Rc<Self>, cpu: usize, mut packet: Packet) {
         if let Some(stopped) = self.stack_stopped.borrow_mut().as_mut() {
@@ -227,6 +249,7 @@ impl Server {
         if let Some(path) = self.attached_path() {
             let link = Link::strip(&mut packet);
             let verdict = path.run_tc_ingress(&mut packet);
+            self.wake_for_held(&path);
             link.restore(&mut packet);
             let number = if verdict == Tc::Drop { 2 } else { -1 };
             self.inner.coverage.borrow_mut().verdict("ingress", number);

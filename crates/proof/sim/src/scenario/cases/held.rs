@@ -19,12 +19,12 @@ const REPEATED: u64 = 300 * MS;
 
 impl Scenario {
     /// A write is answered in Redis's place, of a set that nobody writes.
-    fn absorb(&self) {
+    pub(super) fn absorb(&self) {
         assert!(self.world.server.absorb(0), "the set is marked");
     }
 
     /// A write of this key is answered in Redis's place.
-    fn absorb_key(&self, key: &[u8]) {
+    pub(super) fn absorb_key(&self, key: &[u8]) {
         let control = self.control();
         let set = (control.hash.hash(key) & control.set_mask) as usize;
         assert_ne!(set, 0, "that is the set that nobody writes");
@@ -32,17 +32,17 @@ impl Scenario {
     }
 
     /// All up to this one is drained.
-    fn drain_to(&self, lsn: u64) {
+    pub(super) fn drain_to(&self, lsn: u64) {
         let path = self.world.server.attached_path().expect("attached");
         ControlBlock::control(&path).set_drained(lsn);
     }
 
-    fn drain(&self) {
+    pub(super) fn drain(&self) {
         self.world.server.drain();
     }
 
     /// Payload that was held when it came first, and again.
-    fn held(&self) -> (u64, u64) {
+    pub(super) fn held(&self) -> (u64, u64) {
         let again = self.stat(abi::STAT_HELD_AGAIN);
         (self.stat(abi::STAT_HELD), again)
     }
@@ -55,6 +55,8 @@ impl Scenario {
 
     /// The same behind what is absorbed already.
     fn holds_now(&mut self, client: ConnId, argv: &[&[u8]]) -> Vec<u8> {
+        // Copies that nobody takes help nobody: its client's timer does it.
+        self.stop_daemon(true);
         let (first, again) = self.held();
         let has = self.socket_of(self.pair(client)).expect("a socket");
         self.ask(client, argv);
@@ -65,7 +67,10 @@ impl Scenario {
         let has_now = self.socket_of(self.pair(client)).expect("a socket");
         assert_eq!(has.bytes_received, has_now.bytes_received);
         self.drain();
-        self.answers(client)
+        let replies = self.answers(client);
+        // The copies that come now are old.
+        self.stop_daemon(false);
+        replies
     }
 }
 
@@ -368,4 +373,61 @@ pub(crate) fn unseen() {
     path.set_client_share(100);
     s.run(SECOND);
     s.finish();
+}
+
+impl Scenario {
+    /// A CPU answers a write of this set at the moment when what is on its way arrives, and is at it for so many points
+    /// at most.
+    fn absorb_beside(&mut self, set: usize, points: u32) {
+        self.run(29 * US);
+        let server = self.world.server.clone();
+        self.world.server.cpus.spawn(1, Context::Softirq, move || {
+            let pause = server.inner.random.borrow_mut().u32(0..points);
+            server.absorb_meanwhile(1, set, pause);
+        });
+        self.run(MS);
+    }
+}
+
+/// Who takes a mark lets those finish who answer a write of its set at that moment: by the express lane, the general
+/// way, and with the last byte of a body.
+pub(crate) fn lets_finish() {
+    let waited = Cell::new(0);
+    let setup = Setup {
+        cpus: 2,
+        switch: 300_000,
+        ..Setup::default()
+    };
+    over_seeds(1..49, &setup, |mut s| {
+        s.world.server.steer_to(Some(0));
+        let client = s.fast();
+        let control = s.control();
+        let set = (control.hash.hash(b"k") & control.set_mask) as usize;
+        let long = [b'v'; 3_000];
+        for _ in 0..6 {
+            // The express lane knows the first, if what is before it was answered and acknowledged.
+            s.call(client, &[b"SET", b"k", b"u"]);
+            s.run(SECOND / 10);
+            let short: [&[u8]; 3] = [b"SET", b"k", b"v"];
+            let general: [&[u8]; 3] = [b"APPEND", b"k", b"w"];
+            let bytes = request(&[b"SET", b"k", &long]);
+            let (body, last) = bytes.split_at(bytes.len() - 1);
+            for argv in [Some(short), Some(general), None] {
+                if let Some(argv) = argv {
+                    s.ask(client, &argv);
+                } else {
+                    s.write(client, body, 0);
+                    s.run(MS);
+                    s.write(client, last, 1);
+                }
+                s.absorb_beside(set, 60);
+                s.drain();
+                assert!(!s.answers(client).is_empty());
+            }
+        }
+        waited.set(waited.get() + s.held().0);
+        assert_eq!(s.stat(abi::STAT_DROP_BUSY), 0, "{}", s.counters());
+        s.finish();
+    });
+    assert!(waited.get() > 0, "nothing was answered in between");
 }

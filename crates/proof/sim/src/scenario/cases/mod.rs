@@ -12,6 +12,7 @@ pub(crate) mod fills;
 pub(crate) mod foreseen;
 pub(crate) mod forged;
 pub(crate) mod held;
+pub(crate) mod injected;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod lease;

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Packets that wait for a drain (`bpf/splice/hold.h`): their copies come again when what they wait for is drained, and
+//! who waits too long is ended. Nobody answers writes yet, so nothing waits.
+//!
+//! # Invariants
+//! 1. Copies of a connection come again in the order in which they came, and none before all is drained that any of
+//!    them waits for: it would be held once more.
+//! 2. Nothing hangs on a copy. What is not kept, or not taken, its client sends again. So all of it is bounded.
+//! 3. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
+//!    which nobody can take for an answer: what waits was never executed.
+//!
+//! [`Settings::hold_max_ns`]: crate::Settings::hold_max_ns
+
+use std::collections::{BTreeMap, VecDeque};
+
+use erb_abi::{COOKIE_UNKNOWN, HeldPacket, Injected};
+
+use crate::client_list::addresses;
+use crate::clock::MS;
+use crate::outside::{DataPath, Machine, Result, TcpPair};
+
+/// While something waits, `drained` is looked at each so often: a drain aims at batches of this.
+const LOOK_NS: u64 = MS / 2;
+
+/// Copies that come again in one turn at most: they pass the CPU's backlog, which has room for 1,000
+/// (`net.core.netdev_max_backlog`).
+const PER_TURN: usize = 256;
+
+/// Cookie of an entry whose socket nobody has named yet.
+const UNNAMED: u64 = COOKIE_UNKNOWN as u64;
+
+/// What is kept at most: of one connection, of all.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// A client with a usual window sends no more small packets than this without being heard.
+    of_one: usize,
+    packets: usize,
+    bytes: usize,
+    connections: usize,
+}
+
+const BOUNDS: Bounds = Bounds {
+    of_one: 64,
+    packets: 16_384,
+    bytes: 16 << 20,
+    connections: 65_536,
+};
+
+/// How many wait, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoldingState {
+    /// Connections of which a packet waits.
+    pub connections: usize,
+    /// Copies that are kept.
+    pub packets: usize,
+    /// Bytes of these.
+    pub bytes: usize,
+    /// Since when the one that has waited longest does, `CLOCK_MONOTONIC`, ns.
+    pub since_ns: Option<u64>,
+    /// Connections that were ended since they had waited too long.
+    pub ended: u64,
+    /// Copies for which there was no room.
+    pub left_out: u64,
+}
+
+/// Addresses, port and cookie of a connection.
+type Name = ([u8; 16], [u8; 16], u16, u64);
+
+fn name(held: &HeldPacket) -> Name {
+    let key = &held.key;
+    let addresses = (key.client_addr, key.server_addr);
+    (addresses.0, addresses.1, key.client_port_be, held.cookie)
+}
+
+/// A connection that waits.
+struct Waiting {
+    key: erb_abi::conn_key,
+    waits_for: u64,
+    since_ns: u64,
+    packets: VecDeque<HeldPacket>,
+}
+
+/// All that waits.
+pub(crate) struct Holding {
+    waiting: BTreeMap<Name, Waiting>,
+    packets: usize,
+    bytes: usize,
+    bounds: Bounds,
+    hold_max_ns: u64,
+    next_ns: u64,
+    ended: u64,
+    left_out: u64,
+}
+
+impl Holding {
+    pub(crate) const fn new(hold_max_ns: u64) -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            packets: 0,
+            bytes: 0,
+            bounds: BOUNDS,
+            hold_max_ns,
+            next_ns: 0,
+            ended: 0,
+            left_out: 0,
+        }
+    }
+
+    /// When it is to be looked at again, even if nothing comes; none: nothing waits.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        (!self.waiting.is_empty()).then_some(self.next_ns)
+    }
+
+    /// How many wait.
+    pub(crate) fn state(&self) -> HoldingState {
+        HoldingState {
+            connections: self.waiting.len(),
+            packets: self.packets,
+            bytes: self.bytes,
+            since_ns: self.waiting.values().map(|one| one.since_ns).min(),
+            ended: self.ended,
+            left_out: self.left_out,
+        }
+    }
+
+    /// Takes new copies, lets those come again that may, ends who has waited too long.
+    pub(crate) fn turn(
+        &mut self,
+        path: &mut impl DataPath,
+        machine: &impl Machine,
+        now: u64,
+    ) -> Result<()> {
+        let new = path.drain_held();
+        if new.is_empty() && (self.waiting.is_empty() || now < self.next_ns) {
+            return Ok(());
+        }
+        for held in new {
+            self.take(held, now);
+        }
+        // `drained` is read once: what it says of one holds for all.
+        let drained = path.control().drained();
+        let all = self.bring_up(path, drained)?;
+        self.next_ns = if all { now + LOOK_NS } else { now };
+        self.end_late(machine, drained, now);
+        Ok(())
+    }
+
+    fn take(&mut self, held: HeldPacket, now: u64) {
+        let name = name(&held);
+        if !self.waiting.contains_key(&name) && self.waiting.len() >= self.bounds.connections {
+            self.left_out += 1;
+            return;
+        }
+        let one = self.waiting.entry(name).or_insert_with(|| Waiting {
+            key: held.key,
+            waits_for: 0,
+            since_ns: now,
+            packets: VecDeque::new(),
+        });
+        one.waits_for = one.waits_for.max(held.waits_for);
+        if held.frame.is_empty() || one.packets.iter().any(|other| held.lies_in(other)) {
+            return;
+        }
+        let has_room = one.packets.len() < self.bounds.of_one
+            && self.packets < self.bounds.packets
+            && self.bytes + held.frame.len() <= self.bounds.bytes;
+        if !has_room {
+            self.left_out += 1;
+            return;
+        }
+        self.packets += 1;
+        self.bytes += held.frame.len();
+        one.packets.push_back(held);
+    }
+
+    /// Returns whether all that may come again does.
+    fn bring_up(&mut self, path: &impl DataPath, drained: u64) -> Result<bool> {
+        let may = |(_, one): &(&Name, &Waiting)| one.waits_for <= drained;
+        let names: Vec<Name> = self
+            .waiting
+            .iter()
+            .filter(may)
+            .map(|(name, _)| *name)
+            .collect();
+        let mut left = PER_TURN;
+        for name in names {
+            let Some(one) = self.waiting.get_mut(&name) else {
+                continue;
+            };
+            while let Some(held) = one.packets.front().filter(|_| one.waits_for <= drained) {
+                if left == 0 {
+                    return Ok(false);
+                }
+                left -= 1;
+                match path.inject(held)? {
+                    Injected::Done => {
+                        self.packets -= 1;
+                        self.bytes -= held.frame.len();
+                        one.packets.pop_front();
+                    }
+                    Injected::Waits(lsn) => one.waits_for = lsn,
+                    Injected::Gone => break,
+                    Injected::Full => return Ok(false),
+                }
+            }
+            if one.waits_for <= drained {
+                self.forget(&name);
+            }
+        }
+        Ok(true)
+    }
+
+    fn forget(&mut self, name: &Name) {
+        if let Some(one) = self.waiting.remove(name) {
+            self.packets -= one.packets.len();
+            self.bytes -= one
+                .packets
+                .iter()
+                .map(|held| held.frame.len())
+                .sum::<usize>();
+        }
+    }
+
+    fn end_late(&mut self, machine: &impl Machine, drained: u64, now: u64) {
+        let is_late = |(_, one): &(&Name, &Waiting)| {
+            one.waits_for > drained && now.saturating_sub(one.since_ns) > self.hold_max_ns
+        };
+        let late: Vec<Name> = self
+            .waiting
+            .iter()
+            .filter(is_late)
+            .map(|(name, _)| *name)
+            .collect();
+        let mut ended = 0;
+        for name in late {
+            let Some(one) = self.waiting.get(&name) else {
+                continue;
+            };
+            let (client, server) = addresses(&one.key);
+            // Without a cookie the kernel would end a listener, if the connection has gone.
+            let is_known = name.3 != UNNAMED;
+            match is_known.then(|| machine.destroy(&TcpPair { client, server }, name.3)) {
+                None | Some(Ok(false)) => {}
+                Some(Ok(true)) => ended += 1,
+                Some(Err(error)) => {
+                    tracing::warn!("the connection of {client} cannot be ended: {error}")
+                }
+            }
+            self.forget(&name);
+        }
+        self.ended += ended;
+        if ended > 0 {
+            tracing::warn!(
+                "{ended} connections were reset: what they said has waited for {} ms until what was answered before it is in Redis",
+                self.hold_max_ns / MS
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "holding_tests.rs"]
+mod tests;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What comes again, when and in which order; what is kept at most.
+
+use erb_abi::{ControlBlock as _, INJECT_DONE, INJECT_FULL, INJECT_GONE, INJECT_WAITS, conn_key};
+
+use super::*;
+use crate::doubles::{Recorder, Stand};
+
+const HOLD_MAX_NS: u64 = 1000 * MS;
+
+/// A packet of this client, of two bytes, which waits for this LSN.
+fn held(client: u16, seq: u32, waits_for: u64) -> HeldPacket {
+    HeldPacket {
+        key: conn_key {
+            client_port_be: client,
+            ..conn_key::default()
+        },
+        cookie: client.into(),
+        waits_for,
+        seq,
+        payload_bytes: 2,
+        ifindex: 3,
+        frame: format!("{client}:{seq}").into_bytes(),
+    }
+}
+
+struct Bench {
+    holding: Holding,
+    path: Recorder,
+    machine: Stand,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            holding: Holding::new(HOLD_MAX_NS),
+            path: Recorder::default(),
+            machine: Stand::default(),
+        }
+    }
+
+    /// These come, and a turn at this time; what came again.
+    fn turn(&mut self, now: u64, new: impl IntoIterator<Item = HeldPacket>) -> Vec<String> {
+        self.path.held.borrow_mut().extend(new);
+        let done = self.holding.turn(&mut self.path, &self.machine, now);
+        done.expect("a turn");
+        self.path.take_log()
+    }
+
+    fn give(&self, lsn: u64, drained: u64) {
+        self.path.control().give_lsns(lsn);
+        self.path.control().set_drained(drained);
+    }
+}
+
+#[test]
+fn copies_come_again_in_order_when_all_that_they_wait_for_is_drained() {
+    let mut bench = Bench::new();
+    bench.give(9, 0);
+    assert_eq!(bench.holding.next_ns(), None);
+    let new = [held(1, 10, 3), held(2, 50, 2), held(1, 12, 4)];
+    assert!(bench.turn(0, new).is_empty());
+    assert_eq!(bench.holding.next_ns(), Some(LOOK_NS));
+    // What its client repeats meanwhile is there.
+    assert!(bench.turn(1, [held(1, 10, 3), held(1, 12, 4)]).is_empty());
+    let state = bench.holding.state();
+    assert_eq!((state.connections, state.packets, state.bytes), (2, 3, 12));
+    bench.give(9, 3);
+    assert_eq!(bench.turn(MS, []), ["inject 2:50"], "the other waits for 4");
+    bench.give(9, 4);
+    assert!(bench.turn(MS + 1, []).is_empty(), "not looked at so soon");
+    assert_eq!(bench.turn(2 * MS, []), ["inject 1:10", "inject 1:12"]);
+    assert_eq!(bench.holding.state(), HoldingState::default());
+    assert_eq!(bench.holding.next_ns(), None);
+}
+
+#[test]
+fn what_the_program_says_decides() {
+    let mut bench = Bench::new();
+    bench.give(9, 5);
+    let said = [(INJECT_WAITS, 7), (INJECT_GONE, 0), (INJECT_FULL, 0)];
+    bench.path.injected.borrow_mut().extend(said);
+    let new = [
+        held(1, 10, 3),
+        held(1, 12, 3),
+        held(2, 50, 2),
+        held(2, 52, 2),
+        held(3, 1, 1),
+    ];
+    let came = bench.turn(0, new);
+    assert_eq!(came, ["inject 1:10", "inject 2:50", "inject 3:1"]);
+    assert_eq!(
+        bench.holding.next_ns(),
+        Some(0),
+        "the kernel may take it at once"
+    );
+    let state = bench.holding.state();
+    assert_eq!(
+        (state.connections, state.packets),
+        (2, 3),
+        "the second is gone"
+    );
+    assert_eq!(bench.turn(0, []), ["inject 3:1"]);
+    bench.give(9, 7);
+    bench.path.injected.borrow_mut().push_back((INJECT_DONE, 0));
+    assert_eq!(bench.turn(MS, []), ["inject 1:10", "inject 1:12"]);
+    assert_eq!(bench.holding.state(), HoldingState::default());
+}
+
+#[test]
+fn who_waits_too_long_is_ended_with_or_without_a_copy() {
+    let mut bench = Bench::new();
+    bench.give(9, 0);
+    let without = HeldPacket {
+        frame: Vec::new(),
+        ..held(2, 50, 2)
+    };
+    // Whose socket nobody has named is left alone.
+    let unnamed = HeldPacket {
+        cookie: UNNAMED,
+        ..held(4, 1, 3)
+    };
+    bench.turn(0, [held(1, 10, 3), without, unnamed]);
+    bench.turn(HOLD_MAX_NS / 2, [held(3, 1, 3)]);
+    assert_eq!(bench.holding.state().since_ns, Some(0));
+    bench.turn(HOLD_MAX_NS, []);
+    assert!(bench.machine.destroyed.borrow().is_empty());
+    assert!(bench.turn(HOLD_MAX_NS + LOOK_NS, []).is_empty());
+    assert_eq!(*bench.machine.destroyed.borrow(), [1, 2]);
+    let state = bench.holding.state();
+    assert_eq!((state.connections, state.packets, state.ended), (1, 1, 2));
+    // Who need not wait any more is not ended, however late it is.
+    bench.give(9, 3);
+    assert_eq!(bench.turn(9 * HOLD_MAX_NS, []), ["inject 3:1"]);
+    assert_eq!(bench.holding.state().ended, 2);
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    let mut bench = Bench::new();
+    bench.holding.bounds = Bounds {
+        of_one: 2,
+        packets: 4,
+        bytes: 16,
+        connections: 3,
+    };
+    bench.give(9, 0);
+    let kept = |bench: &Bench| {
+        let state = bench.holding.state();
+        (state.connections, state.packets, state.left_out)
+    };
+    bench.turn(0, (0..3).map(|n| held(1, 10 + 2 * n, 1)));
+    assert_eq!(kept(&bench), (1, 2, 1), "of one connection");
+    bench.turn(0, [held(2, 1, 1), held(3, 1, 1)]);
+    assert_eq!(kept(&bench), (3, 4, 1));
+    bench.turn(0, [held(4, 1, 1)]);
+    assert_eq!(kept(&bench), (3, 4, 2), "too many connections");
+    bench.turn(0, [held(2, 3, 1)]);
+    assert_eq!(kept(&bench), (3, 4, 3), "too many packets");
+    bench.give(9, 1);
+    assert_eq!(bench.turn(MS, []).len(), 4);
+    let long = HeldPacket {
+        frame: vec![b'x'; 17],
+        ..held(1, 1, 2)
+    };
+    bench.turn(MS, [long]);
+    assert_eq!(kept(&bench), (1, 0, 4), "too many bytes");
+}
+
+#[test]
+fn a_turn_takes_no_more_than_the_backlog_has_room_for() {
+    let mut bench = Bench::new();
+    bench.give(1, 1);
+    let new = (0..PER_TURN as u16 + 2).map(|client| held(client, 1, 1));
+    assert_eq!(bench.turn(0, new).len(), PER_TURN);
+    assert_eq!(bench.holding.next_ns(), Some(0));
+    assert_eq!(bench.turn(0, []).len(), 2);
+    assert_eq!(bench.holding.next_ns(), None);
+}
