@@ -389,6 +389,8 @@ struct miss {
 	__u8 key[KEY_BYTES_MAX] __attribute__((aligned(8))); /* copied by words */
 };
 
+#define LATENCY_BUCKETS (((LATENCY_MOST_LOG2 - LATENCY_LEAST_LOG2) << LATENCY_STEPS_LOG2) + 2)
+
 /* How long requests took, by their way, of the packets that were sampled on one CPU. Bucket 0 is below
  * 2^LATENCY_LEAST_LOG2 ns. Behind it each doubling has LATENCY_STEPS of one size, up to the last
  * bucket: 2^LATENCY_MOST_LOG2 ns and more. */

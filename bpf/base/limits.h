@@ -32,8 +32,7 @@
 #define LATENCY_LEAST_LOG2  6  /* nothing takes less than 64 ns */
 #define LATENCY_MOST_LOG2   36 /* whatever takes more than 68 s is alike */
 #define LATENCY_STEPS_LOG2  2  /* four buckets for each doubling: errors of an eighth */
-#define LATENCY_BUCKETS	    (((LATENCY_MOST_LOG2 - LATENCY_LEAST_LOG2) << LATENCY_STEPS_LOG2) + 2)
-#define EXPIRY_GUARD_MS	    5 /* an entry stops being answered this long before Redis's expiry */
+#define EXPIRY_GUARD_MS	    5  /* an entry stops being answered this long before Redis's expiry */
 #define UNSEEN_NS	    1000000000ULL  /* longest time of a packet between device and TCP */
 #define UNSEEN_CALM_NS	    10000000000ULL /* the table must have had room for so long: L3 */
 #define PURE_ACK_UP_NS	    1000000000ULL /* at least one ACK a second reaches the kernel's timers */

@@ -5,6 +5,7 @@
 #pragma once
 #include "base/seam.h"
 #include "net/work.h"
+#include "splice/handler.h"
 
 /* Global: verified by itself. */
 __noinline int heat_note(void)

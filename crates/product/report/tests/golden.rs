@@ -121,6 +121,15 @@ fn latency() -> LatencyReport {
     }
 }
 
+fn processor() -> ProcessorReport {
+    ProcessorReport {
+        cpu: 1,
+        answered: 2,
+        up: 3,
+        down: 4,
+    }
+}
+
 fn status() -> Status {
     Status {
         daemon: "running".to_owned(),
@@ -174,12 +183,7 @@ fn status() -> Status {
         metrics_at: Some("http://127.0.0.1:9279/metrics".to_owned()),
         dashboard_at: Some("http://127.0.0.1:9279/".to_owned()),
         latency: vec![latency()],
-        processors: vec![ProcessorReport {
-            cpu: 1,
-            answered: 2,
-            up: 3,
-            down: 4,
-        }],
+        processors: vec![processor()],
         memory: MemoryReport {
             connection_bytes: 1,
             connections_max: 2,

@@ -41,6 +41,32 @@ fn path<'a>(status: &'a Status, name: &str) -> &'a LatencyReport {
     found.unwrap_or_else(|| panic!("{name} is not in {:?}", status.latency))
 }
 
+/// Quantiles rise, samples are those of the buckets, and no more than were answered.
+fn times_are_of_what_was_answered(status: &Status) {
+    for name in ["hit", "up"] {
+        let found = path(status, name);
+        let (half, most) = (found.p50_ns, found.p99_ns);
+        assert!(found.samples > 0 && found.sum_ns > 0, "{found:?}");
+        assert!(half.is_some() && half <= most, "{found:?}");
+        assert_eq!(
+            found.buckets.iter().map(|it| it.count).sum::<u64>(),
+            found.samples
+        );
+    }
+    assert_eq!(path(status, "held").samples, 0, "nothing is held");
+    let answered: u64 = status.processors.iter().map(|it| it.answered).sum();
+    let counted = ["FAST_PACKET", "FAST_PACKET_TC"].map(|name| status.counter(name).unwrap_or(0));
+    assert!(
+        answered > 0 && answered <= counted.iter().sum(),
+        "{answered} {counted:?}"
+    );
+    // One packet in 61, and no turn of the client's is a multiple of that.
+    assert!(
+        path(status, "hit").samples <= answered / 30 + 4,
+        "{answered}"
+    );
+}
+
 #[test]
 fn times_are_told_by_way_and_hot_keys_as_plain_text() {
     let lab = lab("times", &[]);
@@ -90,29 +116,7 @@ fn times_are_told_by_way_and_hot_keys_as_plain_text() {
         "what is longer is not told: {shown}"
     );
 
-    let status = lab.status();
-    for name in ["hit", "up"] {
-        let found = path(&status, name);
-        let (half, most) = (found.p50_ns, found.p99_ns);
-        assert!(found.samples > 0 && found.sum_ns > 0, "{found:?}");
-        assert!(half.is_some() && half <= most, "{found:?}");
-        assert_eq!(
-            found.buckets.iter().map(|it| it.count).sum::<u64>(),
-            found.samples
-        );
-    }
-    assert_eq!(path(&status, "held").samples, 0, "nothing is held");
-    let answered: u64 = status.processors.iter().map(|it| it.answered).sum();
-    let counted = ["FAST_PACKET", "FAST_PACKET_TC"].map(|name| status.counter(name).unwrap_or(0));
-    assert!(
-        answered > 0 && answered <= counted.iter().sum(),
-        "{answered} {counted:?}"
-    );
-    // One packet in 61, and no turn of the client's is a multiple of that.
-    assert!(
-        path(&status, "hit").samples <= answered / 30 + 4,
-        "{answered}"
-    );
+    times_are_of_what_was_answered(&lab.status());
 }
 
 #[test]
