@@ -6,11 +6,11 @@
  * request at a time. What is held is rare: it is always timed, by the coarse clock.
  *
  * Invariants:
- *  Z1. Nothing that the splice decides depends on what is here: with control.sampling or without, the same
+ *  Z7. Nothing that the splice decides depends on what is here: with control.sampling or without, the same
  *      packets leave.
- *  Z2. The entry times one request: the first sampled one that goes up while none is. It ends with the
+ *  Z8. The entry times one request: the first sampled one that goes up while none is. It ends with the
  *      reply of its number, and with the entry.
- *  Z3. What is held is timed from the first packet that was dropped for it until one goes up again. */
+ *  Z9. What is held is timed from the first packet that was dropped for it until one goes up again. */
 #pragma once
 #include "base/seam.h"
 #include "net/packet.h"

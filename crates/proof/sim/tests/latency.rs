@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Histograms of latencies say what was timed, keys by heat what was asked for, and neither changes what leaves: Z1 to Z3.
+//! Histograms of latencies say what was timed, keys by heat what was asked for, and neither changes what leaves: Z7 to Z9.
 
 use erb_abi::{
     ControlPlane as _, FILL_OK, LATENCY_HELD, LATENCY_HIT, LATENCY_MAX, LATENCY_UP, SAMPLE_ONE_OF,
