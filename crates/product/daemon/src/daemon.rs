@@ -91,10 +91,12 @@ impl Rings {
 /// Time that this daemon has to tell its status to who asks for metrics.
 const STATUS_MAX: Duration = Duration::from_secs(2);
 
-/// A daemon that is replaced has the address until it ends; else it has to be free.
+/// A daemon that lives and is replaced has the address until it ends; else it has to be free.
 fn metrics_free(metrics: Option<&Endpoint>, taken: Taken) -> Result<()> {
     match (metrics, taken) {
-        (Some(endpoint), Taken::Fresh) => endpoint.must_be_bound().map_err(Error::Metrics),
+        (Some(endpoint), Taken::Fresh | Taken::Adopted) => {
+            endpoint.must_be_bound().map_err(Error::Metrics)
+        }
         _ => Ok(()),
     }
 }

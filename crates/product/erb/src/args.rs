@@ -326,7 +326,7 @@ pub struct BoostArgs {
     /// dashboard then sees both.
     #[arg(long, requires = "dashboard")]
     pub dashboard_details: bool,
-    /// Do not time requests (one packet in 61 is timed, some 2 ns a request).
+    /// Sample no packets: no times of requests, and no keys by heat. One packet in 61 is sampled, some 2 ns a request.
     #[arg(long)]
     pub no_timing: bool,
     /// Folder with other objects to load than the built-in ones; they must be built from the same

@@ -339,7 +339,8 @@ pub struct ImportArgs {
 /// Bits of a version below its microseconds.
 pub const COUNTER_BITS: u32 = 12;
 
-fn end_of(time: SystemTime) -> Result<u64, String> {
+/// The last version of a moment.
+pub fn end_of(time: SystemTime) -> Result<u64, String> {
     let since = time.duration_since(UNIX_EPOCH);
     let since = since.map_err(|_| "times begin in 1970".to_owned())?;
     let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);

@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, Write};
 use std::path::Path;
+use std::time::SystemTime;
 
 use erb_kv::archive::{self, Entry, Reader, What, Writer};
 use erb_kv::crowd::{Ask, Crowd, Told, Work};
@@ -18,7 +19,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use crate::kv::{Done, Failed, connect, print, say, shown, time_of};
-use crate::kv_args::{ExportArgs, ImportArgs, OnlyUrl};
+use crate::kv_args::{ExportArgs, ImportArgs, OnlyUrl, end_of};
 
 /// Values of an export that are fetched together: so many bytes, or one value.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -196,7 +197,9 @@ fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Expor
         if let Some(out) = out.take() {
             done.moment = listing.moment();
             let is_later = args.since.is_some_and(|since| since > done.moment);
-            if is_later && args.as_of.is_some() {
+            let now = end_of(SystemTime::now()).map_err(Failed::Usage)?;
+            let is_to_come = args.since.is_some_and(|since| since > now);
+            if is_later && (args.as_of.is_some() || is_to_come) {
                 let later = "what changed since a moment that is later than the one that is exported: give --since an earlier one";
                 return Err(Failed::Usage(later.to_owned()));
             }

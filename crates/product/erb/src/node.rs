@@ -74,7 +74,7 @@ pub const fn code(error: &Error) -> u8 {
         } => exit::NO_STORE,
         Error::Size(_) | Error::Layout(_) | Error::Grow { .. } => exit::SIZE,
         Error::Address { .. } => exit::ADDRESS,
-        Error::InUse { .. } => exit::STORE_IN_USE,
+        Error::InUse { .. } | Error::Growing(_) => exit::STORE_IN_USE,
         Error::File { .. }
         | Error::NotDirect(_)
         | Error::InMemory(_)
@@ -232,6 +232,7 @@ fn tell(note: Note) {
 fn watch(args: &StartArgs, watching: Watching, node: &Node) -> Result<(), Error> {
     let (asking, nqn) = (node.asking(), args.nqn.clone());
     let address = node.address().to_string();
+    let index_max_bytes = bytes(&args.memory)?;
     watching.tell(&args.watched, args.json);
     let served = watching.serve(move |_| {
         let status = asking.status(STATUS_MAX);
@@ -239,6 +240,7 @@ fn watch(args: &StartArgs, watching: Watching, node: &Node) -> Result<(), Error>
         Ok(NodeStatus {
             nqn: nqn.clone(),
             address: address.clone(),
+            index_max_bytes,
             ..status
         })
     });
@@ -283,6 +285,9 @@ fn start(args: &StartArgs, watching: Option<Watching>) -> Result<(), Error> {
     for line in damaged(node.contents()) {
         eprintln!("warning: {line}");
     }
+    if let Some(watching) = watching {
+        watch(args, watching, &node)?;
+    }
     // It serves whether or not somebody reads this.
     if args.json {
         let mut line = described(node.contents());
@@ -295,9 +300,6 @@ fn start(args: &StartArgs, watching: Option<Watching>) -> Result<(), Error> {
             args.path.display(),
             sentence(node.contents())
         ));
-    }
-    if let Some(watching) = watching {
-        watch(args, watching, &node)?;
     }
     // Who was not started by systemd has nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);

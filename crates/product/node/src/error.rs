@@ -47,6 +47,9 @@ pub enum Error {
         /// Who.
         holder: String,
     },
+    /// Another process makes it larger, or a new one of it.
+    #[error("{0}: another process makes it larger: wait until that has ended")]
+    Growing(PathBuf),
     /// Nobody has it.
     #[error("{0}: no node has it open")]
     NotRunning(PathBuf),

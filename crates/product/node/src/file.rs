@@ -183,9 +183,7 @@ pub(crate) fn lock_growth(file: &File, path: &Path) -> Result<()> {
     };
     match fcntl(file, FcntlArg::F_OFD_SETLK(&all)) {
         Ok(_) => Ok(()),
-        Err(Errno::EAGAIN | Errno::EACCES) => {
-            Err(in_use(path, "a process that makes it larger".to_owned()))
-        }
+        Err(Errno::EAGAIN | Errno::EACCES) => Err(Error::Growing(path.to_owned())),
         Err(error) => Err(failed(path, "cannot be locked")(error.into())),
     }
 }

@@ -24,6 +24,8 @@ pub struct NodeStatus {
     pub keys: u64,
     /// Memory of the index, in bytes.
     pub index_bytes: u64,
+    /// What it may take: `--memory`.
+    pub index_max_bytes: u64,
     /// Space of the store.
     pub space: NodeSpace,
     /// What is kept of the past.

@@ -319,6 +319,7 @@ fn node() {
         failed_authentications: 3,
         keys: 4,
         index_bytes: 5,
+        index_max_bytes: 50,
         space: NodeSpace {
             size_bytes: 6,
             used_bytes: 5,

@@ -62,6 +62,7 @@ pub const FILES: &[File] = &[
     file("/look.js", SCRIPT, include_str!("page/look.js")),
     file("/chart.js", SCRIPT, include_str!("page/chart.js")),
     file("/details.js", SCRIPT, include_str!("page/details.js")),
+    file("/reason.js", SCRIPT, include_str!("page/reason.js")),
     file("/words.js", SCRIPT, include_str!("page/words.js")),
     file("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];

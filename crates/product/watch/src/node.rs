@@ -27,6 +27,8 @@ pub const METRICS: &[Metric] = &[
         "Keys, with deleted ones that are still kept"),
     metric("node_index_size", Gauge, Bytes, At("/index_bytes"),
         "Memory of the index"),
+    metric("node_index_max", Gauge, Bytes, At("/index_max_bytes"),
+        "Memory that the index may take; beyond it writers are refused as they are without space"),
     metric("node_space_size", Gauge, Bytes, At("/space/size_bytes"),
         "Bytes of the store that may hold data"),
     metric("node_space_used", Gauge, Bytes, At("/space/used_bytes"),
@@ -34,7 +36,7 @@ pub const METRICS: &[Metric] = &[
     metric("node_space_level", Gauge, Pure, Word { at: "/space/level", label: "level", of: &["plenty", "low", "short", "full", "reserve", "last"] },
         "1 for how short of space the store is; from full on writers are refused"),
     metric("node_full", Gauge, Pure, At("/space/is_full"),
-        "1 while writers are refused for want of space"),
+        "1 while writers are refused for want of space on the disk"),
     metric("node_history", Gauge, Seconds, Thousandths("/history/whole_ms"),
         "Every key can be taken back to any moment of so long; not there: nothing was ever trimmed"),
     metric("node_retention_min_age", Gauge, Seconds, Thousandths("/history/min_age_ms"),
@@ -108,7 +110,7 @@ const BOARD: Board = Board {
         ] },
         Table { title: "Space and memory", metrics: &[
             "erb_node_space_size_bytes", "erb_node_space_used_bytes", "erb_node_space_level", "erb_node_full",
-            "erb_node_index_size_bytes", "erb_node_cache_size_bytes",
+            "erb_node_index_size_bytes", "erb_node_index_max_bytes", "erb_node_cache_size_bytes",
         ] },
         Table { title: "Requests", metrics: &["erb_node_requests_total"] },
         Table { title: "Refused, damaged", metrics: &[

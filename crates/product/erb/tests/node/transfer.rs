@@ -239,6 +239,10 @@ fn of_a_store_at_rest_nothing_has_changed() {
     let done = said(&["kv", "import", &node.url, text(&path), "--json"]);
     let done: serde_json::Value = serde_json::from_str(&done).expect("JSON");
     assert_eq!([&done["keys"], &done["written"]], [0, 0], "{done}");
+    let never = folder.path().join("never");
+    let words = ["--since", "2100-01-01T00:00:00Z", "--to", text(&never)];
+    let (_, error) = refused(&[&["kv", "export", &node.url][..], &words].concat());
+    assert!(error.contains("later") && !never.exists(), "{error}");
 }
 
 #[test]

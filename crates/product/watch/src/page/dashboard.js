@@ -4,6 +4,7 @@
 import { Chart } from "./chart.js";
 import { Details, Latency, showProcessors } from "./details.js";
 import { Look, Rows, byId, list, numbers, rises, showTiles as showThese } from "./look.js";
+import { Reason, reasonLink } from "./reason.js";
 import { compact, count, duration, html, inUnit, percent, rate, write } from "./words.js";
 
 const outcomeName = ({ name, kind }) => `erb_outcomes_total{outcome="${name}",kind="${kind}"}`;
@@ -30,6 +31,7 @@ const perSecond = (of) => look.perSecond(of);
 let declared = null;
 let now = null;
 let details = null;
+const reason = new Reason(look, outcomeName);
 
 const rowsIn = (id, make) => new Rows(byId(id).tBodies[0], make);
 const described = (name, words, many) =>
@@ -40,7 +42,8 @@ const metricRow = (name, words, many) =>
 	html("tr", {}, html("td", {}, html("code", {}, name), html("small", {}, words)), ...numbers(many));
 
 const flowRows = rowsIn("flows", (_, words, many) => html("tr", {}, html("th", { scope: "row" }, words), ...numbers(many)));
-const refusedRows = rowsIn("refused", explained);
+const refusedRows = rowsIn("refused", (name, words, many) =>
+	html("tr", {}, html("th", { scope: "row" }, html("a", { href: reasonLink(name) }, html("code", {}, name))), html("td", {}, words), ...numbers(many)));
 const connectionRows = rowsIn("connections", (name, words) => {
 	const row = described(name, words, 0);
 	row.append(html("td", { class: "number" }, html("meter", { "aria-hidden": "true", min: "0" }), html("span")));
@@ -153,6 +156,7 @@ async function show() {
 	showTiles();
 	showWay();
 	showRefused();
+	reason.show();
 	showTables();
 	latency.show(now);
 	showProcessors(processorRows, now, perSecond);

@@ -2,13 +2,13 @@
 // How long requests take, what each processor does, and, for whom it is allowed, keys by heat and connections.
 // A page of one connection is named by what stands behind the number sign: #conn/ADDRESS.
 
+import { behind, byId } from "./look.js";
 import { compact, count, duration, html, percent, rate, write } from "./words.js";
 
 // Over so many looks: one alone has few samples.
 const LOOKS = 30;
 const CONN = "#conn/";
 const ROWS = 50;
-const byId = (id) => document.getElementById(id);
 
 // What came between two looks, by a bucket's begin; all of it, if counting began anew.
 function between(before, now) {
@@ -78,7 +78,7 @@ export class Details {
 	}
 
 	async look() {
-		const client = location.hash.startsWith(CONN) ? decodeURIComponent(location.hash.slice(CONN.length)) : null;
+		const client = behind(CONN);
 		byId("conn").hidden = client === null;
 		if (client !== null) this.showOne(client, await this.ask(`connections.json?client=${encodeURIComponent(client)}`));
 		if (byId("keys-open").open) this.showKeys(await this.ask("keys.json"));

@@ -10,6 +10,17 @@ const FAILURES = 2;
 
 export const byId = (id) => document.getElementById(id);
 
+// What stands behind the number sign and this word; null: something else does.
+export function behind(word) {
+	if (!location.hash.startsWith(word)) return null;
+	const said = location.hash.slice(word.length);
+	try {
+		return decodeURIComponent(said);
+	} catch {
+		return said;
+	}
+}
+
 class NoToken extends Error {}
 
 // Rows of a table by their names, so that only what differs is written.

@@ -163,6 +163,7 @@ fn the_dashboard_shows_what_happens_and_why_not() {
         });
         let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             counts_move(&mut browser);
+            a_reason_has_a_page(&mut browser);
             keys_work(&mut browser);
             a_screen_reader_is_told(&mut browser);
             times_and_processors_are_shown(&mut browser);
@@ -174,6 +175,28 @@ fn the_dashboard_shows_what_happens_and_why_not() {
         shown.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
     assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// A reason has a page of its own; what names none says so.
+fn a_reason_has_a_page(browser: &mut Browser) {
+    for (name, words) in [
+        ("REFUSE_NEW", ["first command is Redis's", "Since the load"]),
+        ("%", ["There is no such reason", "All reasons"]),
+    ] {
+        browser.value(&format!("location.hash = '#reason/{name}'"));
+        wait(STATE_WAIT, || {
+            let said = browser.text("#reason");
+            let is_said = words.iter().all(|words| said.contains(words));
+            is_said.then_some(()).ok_or(said)
+        });
+    }
+    browser.value("location.hash = '#refused-title'");
+    wait(STATE_WAIT, || {
+        let hidden = browser.value("document.getElementById('reason').hidden");
+        (hidden == true)
+            .then_some(())
+            .ok_or_else(|| hidden.to_string())
+    });
 }
 
 /// Under load the rates are not 0, and what is counted since the load rises.
