@@ -193,10 +193,7 @@ fn a_file_servers_page_shows_how_bytes_have_left() {
     shows(
         &mut browser,
         "#tables",
-        &[
-            "erb_serve_answers_total{status=\"404\"}",
-            "how=\"sendfile\"",
-        ],
+        &["{status=\"404\"}", "Bytes that ERB has copied"],
     );
     shows(&mut browser, "#charts", &["Answers", "zero-copy"]);
     keep_picture(&mut browser, "serve-light");
