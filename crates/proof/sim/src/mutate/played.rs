@@ -14,7 +14,7 @@ mutations! {
     "repeated-unordered", "nor does it when it is sent again", "held-until-drained",
         [("splice/up.h", "w->held = c && order_waits(c, conn, 0); /* Y2 */", "w->held = 0 * !!c;")];
     "lane-unordered", "the express lane passes nothing up past an absorbed write", "held-missed",
-        [("splice/lane.h", " && !order_open(c)", "")];
+        [("splice/lane.h", "!order_open(c) && handler_up_usual", "handler_up_usual")];
     "asked-for-ever", "what waits does not wait for what is absorbed later", "held-asked-once",
         [("splice/order.h", "return drained < conn->waits_for;", "return true;")];
     "asked-early", "what is to be drained is asked for behind the marks", "held-asked-behind",
@@ -58,7 +58,7 @@ mutations! {
     "busy-for-ever", "the wait is over when that write is answered", "held-lets-finish",
         [("splice/busy.h", "if (read_once(*word) != was)", "if (0)")];
     "copied-never", "what waits is copied when it waits first", "copy-comes-again",
-        [("splice/up.h", "count(STAT_HELD);\n\t\thold_copy(ctx);", "count(STAT_HELD);")];
+        [("splice/up.h", "latency_hold();\n\t\thold_copy(ctx);", "latency_hold();")];
     "copied-always", "the same bytes are copied once in a while", "copied-once",
         [("splice/hold.h", "if (joins && !seq_after(end, conn->copied_end))\n\t\treturn false;", "")];
     "copied-for-ever", "but in a while once more: who had the copy may be dead", "copied-once",

@@ -408,6 +408,7 @@ cases! {
     "held-no-bytes", "C-23", "acknowledgements, FIN and RST pass, and what is held acknowledges nothing", Some(cases::held::no_bytes), "held-acknowledged";
     "held-by-pieces", "C-24", "where a command goes on nothing is asked, where it takes effect it is", Some(cases::held::by_pieces), "late-unasked";
     "held-unseen", "C-24", "payload that no entry counts waits for all", Some(cases::held::unseen), "unseen-unordered";
+    "held-stands-still", "C-24", "who takes effects waits for nobody who does not get on", Some(cases::held::waits_for_nobody_who_stands_still), "";
     "held-lets-finish", "C-24", "who takes effects lets those finish who answer a write at that moment", Some(cases::held::lets_finish), "busy-unlooked";
     "copy-comes-again", "C-23", "a copy of what waits comes again when it may go, without its client's timer", Some(cases::injected::comes_again), "copies-forgotten";
     "copy-in-order", "C-23", "copies come in their order, when all may go that their connection said", Some(cases::injected::in_order), "";

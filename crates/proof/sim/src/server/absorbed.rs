@@ -173,6 +173,14 @@ impl Server {
         may
     }
 
+    /// That CPU says so, or that it is over, and does nothing else: one of a virtual machine that is not run.
+    pub fn stand_at(&self, cpu: usize, set: Option<usize>) {
+        if let Some(path) = self.path.borrow().as_ref() {
+            block(path).set_watch(self.inner.plan.profile.server.cpus as u32);
+            path.set_busy(cpu, set);
+        }
+    }
+
     /// All that was answered is drained.
     pub fn drain(&self) {
         if let Some(path) = self.path.borrow().as_ref() {

@@ -431,3 +431,23 @@ pub(crate) fn lets_finish() {
     });
     assert!(waited.get() > 0, "nothing was answered in between");
 }
+
+/// A CPU that is at it and does not get on: the write is dropped before it takes anything for good, and comes again.
+pub(crate) fn waits_for_nobody_who_stands_still() {
+    let setup = Setup {
+        cpus: 2,
+        ..Setup::default()
+    };
+    let mut s = Scenario::new(setup);
+    s.world.server.steer_to(Some(0));
+    let client = s.fast();
+    let control = s.control();
+    let set = (control.hash.hash(b"k") & control.set_mask) as usize;
+    s.world.server.stand_at(1, Some(set));
+    s.ask(client, &[b"SET", b"k", b"v"]);
+    s.run(SECOND / 10);
+    assert_eq!(s.stat(abi::STAT_DROP_BUSY), 1, "{}", s.counters());
+    s.world.server.stand_at(1, None);
+    assert_eq!(s.answers(client), b"+OK\r\n");
+    s.finish();
+}
