@@ -283,7 +283,7 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 	bool taken;
 
 	w->acked = w->moved = w->held = 0;
-	if (writes && (!lane_taken(conn, r, &w->view, w) || order_open(c)))
+	if (writes && (!lane_taken(conn, r, &w->view, w) || order_stirs(c)))
 		return LANE_LEFT;
 	if (!tier_note(ctx, META_TRANSLATED))
 		return LANE_LEFT;

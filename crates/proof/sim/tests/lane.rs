@@ -489,8 +489,8 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
     ("write-old-rights", WRITE, "read_once(c->rights) != conn->h.rights ||", "", BY_HAND),
     ("write-with-more-behind", WRITE, "\treturn w->pos == w->p.payload_len;", "\treturn true;", BY_HAND),
     ("argument-torn", WRITE, "at > PAYLOAD_BYTES || *(u16 *)(w->payload + at) != RESP_CRLF)", "at > PAYLOAD_BYTES)", BY_HAND),
-    ("write-taken-first", LANE, "(writes && (!lane_taken(conn, r, &w->view, w) || order_open(c)))", "(0)", BY_HAND),
-    ("write-before-order", LANE, "(!lane_taken(conn, r, &w->view, w) || order_open(c))", "!lane_taken(conn, r, &w->view, w)", BY_HAND),
+    ("write-taken-first", LANE, "(writes && (!lane_taken(conn, r, &w->view, w) || order_stirs(c)))", "(0)", BY_HAND),
+    ("write-before-order", LANE, "(!lane_taken(conn, r, &w->view, w) || order_stirs(c))", "!lane_taken(conn, r, &w->view, w)", BY_HAND),
 ];
 
 /// The same of the lane for replies; all are shown by hand.

@@ -49,7 +49,8 @@ mutations! {
     "busy-unlooked", "who takes effects looks at who answers a write at that moment", "held-lets-finish",
         [("splice/up.h", "order_watched(c) && !busy_passed()", "!c")];
     "busy-by-lane", "so does the express lane, or leaves the packet", "held-lets-finish",
-        [("splice/lane.h", "!(writes && order_watched(c)) /* I1 */", "(writes || 1)")];
+        [("splice/lane.h", "|| order_stirs(c)))", "|| order_open(c)))"),
+         ("splice/lane.h", "!(writes && order_watched(c)) /* I1 */", "(writes || 1)")];
     "busy-late", "so does what takes effect with a command's last byte", "held-lets-finish",
         [("redis/requests.h", "(order_watched(c) && !busy_passed())", "0")];
     "busy-early", "it looks behind its effects, not before them", "held-lets-finish",
