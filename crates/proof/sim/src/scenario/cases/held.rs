@@ -112,7 +112,7 @@ pub(crate) fn asked_behind() {
         switch: 300_000,
         ..Setup::default()
     };
-    over_seeds(1..65, &setup, |mut s| {
+    over_seeds(1..257, &setup, |mut s| {
         let client = s.fast();
         let path = s.world.server.attached_path().expect("attached");
         let control = s.control();
