@@ -356,6 +356,17 @@ INLINE u32 fast_ping(struct work *w)
 	return 0;
 }
 
+/* The record of the look-up's key, for the daemon. */
+INLINE void key_tell(struct miss *miss, const struct work *w, enum slot_type type)
+{
+	miss->key_len = w->h.look.key_len;
+	miss->db = w->h.look.db;
+	miss->type = type;
+	__builtin_memcpy(miss->key, w->h.look.key, KEY_BYTES_MAX);
+	__builtin_memset(miss->pad, 0, sizeof(miss->pad));
+	bpf_ringbuf_submit(miss, BPF_RB_NO_WAKEUP);
+}
+
 /* A key that is missed is reported to the daemon, if it is worth a fill. */
 INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type type)
 {
@@ -368,12 +379,7 @@ INLINE void fast_miss(struct work *w, const struct control *c, enum slot_type ty
 		count(STAT_MISS_RING_FULL);
 		return;
 	}
-	miss->key_len = w->h.look.key_len;
-	miss->db = w->h.look.db;
-	miss->type = type;
-	__builtin_memcpy(miss->key, w->h.look.key, KEY_BYTES_MAX);
-	__builtin_memset(miss->pad, 0, sizeof(miss->pad));
-	bpf_ringbuf_submit(miss, BPF_RB_NO_WAKEUP);
+	key_tell(miss, w, type);
 	count(STAT_MISS_REPORTED);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 #include "base/seam.h"
 #include "net/work.h"
+#include "redis/get.h"
 #include "splice/handler.h"
 
 /* Global: verified by itself. */
@@ -17,14 +18,8 @@ __noinline int heat_note(void)
 	if (!c || !w || !c->heat || !w->h.look.key_len)
 		return 0;
 	heat = bpf_ringbuf_reserve(&erb_heat, sizeof(*heat), 0);
-	if (!heat)
-		return 0;
-	heat->key_len = w->h.look.key_len;
-	heat->db = w->h.look.db;
-	heat->type = SLOT_STRING;
-	__builtin_memcpy(heat->key, w->h.look.key, KEY_BYTES_MAX);
-	__builtin_memset(heat->pad, 0, sizeof(heat->pad));
-	bpf_ringbuf_submit(heat, BPF_RB_NO_WAKEUP);
+	if (heat)
+		key_tell(heat, w, SLOT_STRING);
 	return 0;
 }
 

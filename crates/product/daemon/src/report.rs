@@ -64,7 +64,7 @@ pub fn latency(found: &abi::latency) -> Vec<LatencyReport> {
         let report = LatencyReport {
             path: declared.name.to_owned(),
             text: declared.text.to_owned(),
-            samples: found.counts[path].iter().sum(),
+            samples: found.samples(path as abi::latency_path),
             sum_ns: found.sum_ns[path],
             p50_ns: None,
             p99_ns: None,

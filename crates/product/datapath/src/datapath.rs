@@ -145,7 +145,7 @@ impl Datapath {
     /// # Errors
     /// [`Error::Map`] if it cannot be mapped.
     pub fn miss_ring(&self) -> Result<MissRing> {
-        MissRing::new(&self.misses, "erb_misses")
+        MissRing::of_keys(&self.misses, "erb_misses")
     }
 
     /// The ring of sampled keys.
@@ -153,7 +153,7 @@ impl Datapath {
     /// # Errors
     /// [`Error::Map`] if it cannot be mapped.
     pub fn heat_ring(&self) -> Result<MissRing> {
-        MissRing::new(&self.heat, "erb_heat")
+        MissRing::of_keys(&self.heat, "erb_heat")
     }
 
     /// The ring that says when the daemon is wanted.
@@ -169,7 +169,7 @@ impl Datapath {
     /// # Errors
     /// [`Error::Map`] if it cannot be mapped.
     pub fn held_ring(&self) -> Result<HeldRing> {
-        HeldRing::new(&self.held)
+        HeldRing::of_packets(&self.held)
     }
 
     fn table(&self, table: Table) -> &MapHandle {

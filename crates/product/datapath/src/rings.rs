@@ -10,34 +10,72 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::{Error, Result};
 
-/// The ring of misses, or that of sampled keys; drained without wake-ups.
-pub struct MissRing {
+/// A ring of records, which are read as they are taken.
+pub struct RecordRing<T> {
     ring: RingBuffer<'static>,
-    keys: Rc<RefCell<Vec<Wanted>>>,
+    records: Rc<RefCell<Vec<T>>>,
+    most: usize,
 }
+
+/// The ring of misses, or that of sampled keys; drained without wake-ups.
+pub type MissRing = RecordRing<Wanted>;
+
+/// The ring of copies of packets that wait; readable while there is one.
+pub type HeldRing = RecordRing<HeldPacket>;
 
 /// Keys taken per drain: bounds the time between two looks at the feed.
 const MISSES_PER_DRAIN: usize = 4096;
+/// Packets taken per drain, for the same reason.
+const HELD_PER_DRAIN: usize = 256;
 
 impl MissRing {
-    pub(crate) fn new(map: &MapHandle, name: &'static str) -> Result<Self> {
-        let keys = Rc::new(RefCell::new(Vec::new()));
-        let sink = Rc::clone(&keys);
+    pub(crate) fn of_keys(map: &MapHandle, name: &'static str) -> Result<Self> {
+        Self::new(map, name, MISSES_PER_DRAIN, Wanted::of_miss)
+    }
+}
+
+impl HeldRing {
+    pub(crate) fn of_packets(map: &MapHandle) -> Result<Self> {
+        Self::new(map, "erb_held", HELD_PER_DRAIN, HeldPacket::of_record)
+    }
+}
+
+impl<T: 'static> RecordRing<T> {
+    /// `read`: what a record says, if it is whole.
+    fn new(
+        map: &MapHandle,
+        name: &'static str,
+        most: usize,
+        read: fn(&[u8]) -> Option<T>,
+    ) -> Result<Self> {
+        let records = Rc::new(RefCell::new(Vec::new()));
+        let sink = Rc::clone(&records);
         let mut builder = RingBufferBuilder::new();
         builder
             .add(map, move |record| {
-                sink.borrow_mut().extend(Wanted::of_miss(record));
+                sink.borrow_mut().extend(read(record));
                 0
             })
             .map_err(|error| Error::map(name, error))?;
         let ring = builder.build().map_err(|error| Error::map(name, error))?;
-        Ok(Self { ring, keys })
+        Ok(Self {
+            ring,
+            records,
+            most,
+        })
     }
 
-    /// Takes what is in the ring, oldest first, at most a few thousand keys.
-    pub fn drain(&mut self) -> Vec<Wanted> {
-        self.ring.consume_raw_n(MISSES_PER_DRAIN);
-        self.keys.take()
+    /// Takes what is in the ring, oldest first, at most some thousand keys or some hundred packets.
+    pub fn drain(&mut self) -> Vec<T> {
+        self.ring.consume_raw_n(self.most);
+        self.records.take()
+    }
+}
+
+impl<T> AsFd for RecordRing<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring owns the descriptor and lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 }
 
@@ -66,45 +104,5 @@ impl AsFd for WakeRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring owns the descriptor and lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
-    }
-}
-
-/// The ring of copies of packets that wait; readable while there is one.
-pub struct HeldRing {
-    ring: RingBuffer<'static>,
-    packets: Rc<RefCell<Vec<HeldPacket>>>,
-}
-
-/// Packets taken per drain, as misses are.
-const HELD_PER_DRAIN: usize = 256;
-
-impl HeldRing {
-    pub(crate) fn new(map: &MapHandle) -> Result<Self> {
-        let packets = Rc::new(RefCell::new(Vec::new()));
-        let sink = Rc::clone(&packets);
-        let mut builder = RingBufferBuilder::new();
-        builder
-            .add(map, move |record| {
-                sink.borrow_mut().extend(HeldPacket::of_record(record));
-                0
-            })
-            .map_err(|error| Error::map("erb_held", error))?;
-        let ring = builder
-            .build()
-            .map_err(|error| Error::map("erb_held", error))?;
-        Ok(Self { ring, packets })
-    }
-
-    /// Takes what is in the ring, oldest first, at most a few hundred packets.
-    pub fn drain(&mut self) -> Vec<HeldPacket> {
-        self.ring.consume_raw_n(HELD_PER_DRAIN);
-        self.packets.take()
-    }
-}
-
-impl AsFd for HeldRing {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring owns the descriptor and lives as long as the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 }

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::dashboard::{File, SCRIPT, file};
+use crate::dashboard::{File, SCRIPT, file, page};
 
 /// What is shown of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,7 +80,7 @@ pub struct Board {
 /// The files of such a page.
 #[rustfmt::skip]
 pub const FILES: &[File] = &[
-    file("/", "text/html; charset=utf-8", include_str!("page/board.html")),
+    file("/", "text/html; charset=utf-8", page!("board.js", "page/board.html")),
     file("/dashboard.css", "text/css; charset=utf-8", include_str!("page/dashboard.css")),
     file("/board.js", SCRIPT, include_str!("page/board.js")),
     file("/look.js", SCRIPT, include_str!("page/look.js")),

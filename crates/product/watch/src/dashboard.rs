@@ -44,6 +44,22 @@ pub(crate) const fn file(
     }
 }
 
+/// A page: what each has, with a script and a middle of its own.
+macro_rules! page {
+    ($script:literal, $middle:literal) => {
+        concat!(
+            include_str!("page/head.html"),
+            "<script type=\"module\" src=\"",
+            $script,
+            "\"></script>\n",
+            include_str!("page/top.html"),
+            include_str!($middle),
+            include_str!("page/foot.html"),
+        )
+    };
+}
+pub(crate) use page;
+
 pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All of a boost's.
@@ -51,7 +67,7 @@ pub const FILES: &[File] = &[
     file(
         "/",
         "text/html; charset=utf-8",
-        include_str!("page/index.html"),
+        page!("dashboard.js", "page/index.html"),
     ),
     file(
         "/dashboard.css",

@@ -126,8 +126,4 @@ impl Watched for NodeStatus {
     fn declared() -> Map<String, Value> {
         board::declared(&BOARD)
     }
-
-    fn told(&self) -> Map<String, Value> {
-        Map::new()
-    }
 }

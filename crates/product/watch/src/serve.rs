@@ -81,8 +81,4 @@ impl Watched for Serve {
     fn declared() -> Map<String, Value> {
         board::declared(&BOARD)
     }
-
-    fn told(&self) -> Map<String, Value> {
-        Map::new()
-    }
 }

@@ -100,12 +100,16 @@ impl Datapath {
     }
 
     fn take_keys(&self, map: usize, most: usize) -> Vec<erb_abi::Wanted> {
+        self.take_records(map, most, erb_abi::Wanted::of_miss)
+    }
+
+    fn take_records<T>(&self, map: usize, most: usize, read: fn(&[u8]) -> Option<T>) -> Vec<T> {
         let Map::Ring(ring) = self.0.map(map) else {
-            panic!("keys are reported in a ring buffer")
+            panic!("records are told in a ring buffer")
         };
         std::iter::from_fn(|| ring.take())
             .take(most)
-            .filter_map(|record| erb_abi::Wanted::of_miss(&record))
+            .filter_map(|record| read(&record))
             .collect()
     }
 
@@ -121,13 +125,7 @@ impl Datapath {
     /// Copies of packets that wait, since the last call, at most so many.
     #[must_use]
     pub fn take_held(&self, most: usize) -> Vec<erb_abi::HeldPacket> {
-        let Map::Ring(ring) = self.0.map(self.0.known.held) else {
-            panic!("erb_held is a ring buffer")
-        };
-        std::iter::from_fn(|| ring.take())
-            .take(most)
-            .filter_map(|record| erb_abi::HeldPacket::of_record(&record))
-            .collect()
+        self.take_records(self.0.known.held, most, erb_abi::HeldPacket::of_record)
     }
 
     /// Copies that are still in their ring.

@@ -51,14 +51,8 @@ pub enum Repaired {
 pub fn repair(seed: u64, plan: &Plan) -> Result<Repaired, String> {
     let said = |difference| format!("seed {seed}, {plan:?}: {difference}");
     let mut world = World::new(seed, plan, None).map_err(said)?;
-    world.node.hides = false;
     let mut play = || {
-        for start in 0..world.random.u32(1..=STARTS) {
-            if start > 0 {
-                world.crash(CrashMode::Power)?;
-            }
-            (0..plan.steps / STARTS).try_for_each(|_| world.step(plan))?;
-        }
+        world.play_until(plan, |_| Ok(None::<()>))?;
         world.repair()
     };
     play().map_err(said)
@@ -72,20 +66,9 @@ pub fn repair(seed: u64, plan: &Plan) -> Result<Repaired, String> {
 pub fn rot_without_end(seed: u64, plan: &Plan) -> Result<bool, String> {
     let said = |difference| format!("seed {seed}, {plan:?}: {difference}");
     let mut world = World::new(seed, plan, None).map_err(said)?;
-    world.node.hides = false;
-    let mut play = || {
-        for start in 0..world.random.u32(1..=STARTS) {
-            if start > 0 {
-                world.crash(CrashMode::Power)?;
-            }
-            for _ in 0..plan.steps / STARTS {
-                world.step(plan)?;
-                if let Some(at) = world.last_without_end()? {
-                    return world.is_told_by_scrub(at).map(|()| true);
-                }
-            }
-        }
-        Ok(false)
+    let mut play = || match world.play_until(plan, World::last_without_end)? {
+        Some(at) => world.is_told_by_scrub(at).map(|()| true),
+        None => Ok(false),
     };
     play().map_err(said)
 }
@@ -114,6 +97,28 @@ impl Node {
 }
 
 impl World {
+    /// Plays some starts of the plan, until this finds something behind a step.
+    fn play_until<T>(
+        &mut self,
+        plan: &Plan,
+        mut found: impl FnMut(&mut Self) -> Result<Option<T>, String>,
+    ) -> Result<Option<T>, String> {
+        self.node.hides = false;
+        for start in 0..self.random.u32(1..=STARTS) {
+            if start > 0 {
+                self.crash(CrashMode::Power)?;
+            }
+            for _ in 0..plan.steps / STARTS {
+                self.step(plan)?;
+                let found = found(self)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(None)
+    }
+
     fn repair(&mut self) -> Result<Repaired, String> {
         if self.node.has_failed() || !self.node.stop()? {
             return Ok(Repaired::Nothing);

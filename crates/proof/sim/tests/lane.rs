@@ -6,15 +6,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::mem::offset_of;
 
 use erb_abi::{ControlPlane as _, FAST_COMMANDS, USUAL_WRITES, cache_set, command_key_bytes};
-use erb_sim::mutate::source::{self, Edit};
-use erb_sim::profile::ServerRates;
-use erb_sim::story::Keep;
-use erb_sim::{Options, Outcome, PROFILES, Plan, Profile, run};
-use erb_sim_kernel::compile::Flavour;
+use erb_sim::mutate::source::Edit;
 use erb_sim_kernel::scene::{Scene, get};
 use erb_sim_kernel::{Csum, DatapathConfig, Library, Packet, Tc, Xdp, tcp_state};
 use erb_wire::layout::{self, Layout};
 use erb_wire::resp::command;
+
+mod runs;
+
+use runs::{are_the_same, build, difference, in_turns, outcome};
 
 /// Of each profile.
 const SEEDS: u64 = 6;
@@ -35,63 +35,10 @@ const OFF: &[Edit] = &[
     },
 ];
 
-fn build(name: &str, edits: &[Edit]) -> Library {
-    source::build(name, edits, Flavour::Hasty).unwrap_or_else(|error| panic!("{name}: {error:#}"))
-}
-
-/// The profile without switches between helpers.
-fn in_turns(profile: &'static Profile) -> &'static Profile {
-    Box::leak(Box::new(Profile {
-        server: ServerRates {
-            switch: 0,
-            ..profile.server
-        },
-        ..*profile
-    }))
-}
-
-fn outcome(profile: &'static Profile, seed: u64, library: &Library) -> Outcome {
-    let options = Options {
-        library: Some(library.clone()),
-        keep: Keep::All,
-        ..Options::default()
-    };
-    run(&Plan::new(profile, seed), &options)
-}
-
-/// Where both runs differ first.
-fn difference(one: &Outcome, other: &Outcome) -> Option<String> {
-    let mut lines = one.story.lines().zip(other.story.lines());
-    if let Some((left, right)) = lines.find(|(left, right)| left != right) {
-        return Some(format!("with: {left}\nwithout: {right}"));
-    }
-    let counts = erb_abi::REASONS
-        .iter()
-        .zip(one.stats.iter().zip(&other.stats));
-    let differ = counts.filter(|(_, (left, right))| left != right);
-    let said: Vec<_> = differ
-        .map(|(reason, (left, right))| format!("{}: with {left}, without {right}", reason.name))
-        .collect();
-    if !said.is_empty() {
-        return Some(said.join("; "));
-    }
-    (one.coverage != other.coverage || one.story.len() != other.story.len())
-        .then(|| "the runs reach other things".to_owned())
-}
-
 #[test]
 fn runs_without_the_lane_are_the_same_runs() {
     let (with, without) = (build("lane-on", &[]), build("lane-off", OFF));
-    for profile in PROFILES {
-        let profile = in_turns(profile);
-        for seed in 1..=SEEDS {
-            let one = outcome(profile, seed, &with);
-            let other = outcome(profile, seed, &without);
-            if let Some(text) = difference(&one, &other) {
-                panic!("{} seed {seed}: {text}", profile.name);
-            }
-        }
-    }
+    are_the_same(&with, &without, SEEDS);
 }
 
 /// Moves a number of TCP's.

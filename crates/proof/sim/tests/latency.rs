@@ -5,14 +5,14 @@ use erb_abi::{
     ControlPlane as _, FILL_OK, LATENCY_HELD, LATENCY_HIT, LATENCY_MAX, LATENCY_UP, SAMPLE_ONE_OF,
     bucket_of, latency, latency_path,
 };
-use erb_sim::mutate::source::{self, Edit};
-use erb_sim::profile::ServerRates;
-use erb_sim::story::Keep;
-use erb_sim::{Options, Outcome, PROFILES, Plan, Profile, run};
-use erb_sim_kernel::compile::Flavour;
+use erb_sim::mutate::source::Edit;
 use erb_sim_kernel::scene::{Scene, get};
 use erb_sim_kernel::{DatapathConfig, Library, Tc, Xdp};
 use erb_wire::resp::command;
+
+mod runs;
+
+use runs::{are_the_same, build};
 
 /// Of each profile.
 const SEEDS: u64 = 3;
@@ -42,53 +42,10 @@ const ALWAYS: &[Edit] = &[
     },
 ];
 
-fn build(name: &str, edits: &[Edit]) -> Library {
-    source::build(name, edits, Flavour::Hasty).unwrap_or_else(|error| panic!("{name}: {error:#}"))
-}
-
-/// The profile without switches between helpers: the clock is one, and asked more often.
-fn in_turns(profile: &'static Profile) -> &'static Profile {
-    Box::leak(Box::new(Profile {
-        server: ServerRates {
-            switch: 0,
-            ..profile.server
-        },
-        ..*profile
-    }))
-}
-
-fn outcome(profile: &'static Profile, seed: u64, library: &Library) -> Outcome {
-    let options = Options {
-        library: Some(library.clone()),
-        keep: Keep::All,
-        ..Options::default()
-    };
-    run(&Plan::new(profile, seed), &options)
-}
-
 #[test]
 fn runs_in_which_all_is_timed_are_the_same_runs() {
     let (off, always) = (build("latency-off", &[]), build("latency-always", ALWAYS));
-    for profile in PROFILES {
-        let profile = in_turns(profile);
-        for seed in 1..=SEEDS {
-            let (one, other) = (
-                outcome(profile, seed, &off),
-                outcome(profile, seed, &always),
-            );
-            let mut lines = one.story.lines().zip(other.story.lines());
-            if let Some((left, right)) = lines.find(|(left, right)| left != right) {
-                panic!("{} seed {seed}: off: {left}\nalways: {right}", profile.name);
-            }
-            assert_eq!(
-                one.story.len(),
-                other.story.len(),
-                "{} seed {seed}",
-                profile.name
-            );
-            assert_eq!(one.stats, other.stats, "{} seed {seed}", profile.name);
-        }
-    }
+    are_the_same(&off, &always, SEEDS);
 }
 
 /// A connection that is fast; what comes from now on is timed. The last packets were its first ones.
@@ -285,6 +242,12 @@ fn what_is_held_is_timed(library: &Library) -> Result<(), String> {
     Ok(())
 }
 
+/// Keys that were told since they were last asked for.
+fn keys_told(scene: &Scene) -> Vec<Vec<u8>> {
+    let told = scene.path.take_heat().into_iter();
+    told.map(|it| it.key).collect()
+}
+
 /// Keys of samples, while the daemon wants to hear of them.
 fn keys_are_told(library: &Library) -> Result<(), String> {
     let mut scene = begun(library);
@@ -294,24 +257,14 @@ fn keys_are_told(library: &Library) -> Result<(), String> {
     }
     control(&scene, |control| control.heat = 1);
     hits(&mut scene, 5 * SAMPLE_ONE_OF);
-    let told: Vec<_> = scene
-        .path
-        .take_heat()
-        .into_iter()
-        .map(|it| it.key)
-        .collect();
+    let told = keys_told(&scene);
     if told != vec![KEY.to_vec(); 5] {
         return Err(format!("{} keys are told", told.len()));
     }
     to_the_next_sample(&mut scene);
     let _ = scene.path.take_heat();
     assert_eq!(scene.send(&get(b"missed\0\x1b")).0, Xdp::Pass);
-    let told: Vec<_> = scene
-        .path
-        .take_heat()
-        .into_iter()
-        .map(|it| it.key)
-        .collect();
+    let told = keys_told(&scene);
     (told == [b"missed\0\x1b".to_vec()])
         .then_some(())
         .ok_or_else(|| format!("of a miss {told:?} is told"))

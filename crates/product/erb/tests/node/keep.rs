@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use erb_kv::{Selector, Status};
+use erb_kv::{Client, Selector, Status};
 
 use super::{Node, erb, folder, formatted, refused, run, said};
 
@@ -27,6 +27,18 @@ fn cut_off_is_not_grown(path: &Path, cut: &Path) {
     assert!(error.contains("it was cut off"), "{error}");
 }
 
+/// Puts half mebibytes until one is refused, at most so many: how many were not, and how the last one was.
+fn flood(client: &mut Client, most: u32) -> (u32, Option<Status>) {
+    for number in 0..most {
+        let key = format!("flood {}", number % 5);
+        let put = client.put(key.as_bytes(), &vec![1; 512 << 10], None);
+        if let Some(status) = put.err().and_then(|error| error.status()) {
+            return (number, Some(status));
+        }
+    }
+    (most, None)
+}
+
 #[test]
 fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
     let folder = folder();
@@ -35,16 +47,7 @@ fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
     let node = Node::start(&path);
     let mut client = node.client();
     client.put(b"k", b"good", None).expect("put");
-    let fill = |client: &mut erb_kv::Client, most: u32| {
-        let puts = (0..most).map(|number| {
-            let key = format!("flood {}", number % 5);
-            client.put(key.as_bytes(), &vec![1; 512 << 10], None)
-        });
-        puts.map(|put| put.err().and_then(|error| error.status()))
-            .find(Option::is_some)
-            .flatten()
-    };
-    assert_eq!(fill(&mut client, 1000), Some(Status::CAPACITY));
+    assert_eq!(flood(&mut client, 1000).1, Some(Status::CAPACITY));
     drop(client);
     node.kill();
     // Who has it and is no node that waits for this is left alone.
@@ -78,7 +81,7 @@ fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
     said(&["node", "grow", file]);
     let node = Node::start(&path);
     let mut client = node.client();
-    assert_eq!(fill(&mut client, 100), None, "50 MiB and more");
+    assert_eq!(flood(&mut client, 100).1, None, "50 MiB and more");
     let found = client.get(b"k", Selector::Head).expect("it is there");
     assert_eq!(found.value, b"good");
     assert!(client.get(b"flood 1", Selector::Back(1)).is_ok());
@@ -105,16 +108,7 @@ fn a_store_grows_while_its_node_serves_it() {
     let node = Node::start(&path);
     let mut client = node.client();
     client.put(b"k", b"good", None).expect("put");
-    let fill = |client: &mut erb_kv::Client| {
-        let puts = (0..1000).map(|number: u32| {
-            let key = format!("flood {}", number % 5);
-            client.put(key.as_bytes(), &vec![1; 512 << 10], None)
-        });
-        let refused = |put: Result<_, erb_kv::Error>| put.err().and_then(|it| it.status());
-        let puts: Vec<_> = puts.map(refused).take_while(Option::is_none).collect();
-        puts.len()
-    };
-    let first = fill(&mut client);
+    let (first, _) = flood(&mut client, 1000);
     assert!(first < 150, "{first}");
     for (size, why) in [
         ("64M", "no segment more"),
@@ -136,7 +130,7 @@ fn a_store_grows_while_its_node_serves_it() {
     // It is asked again, and takes writes at once.
     let now = client.health().expect("it answers").size_bytes;
     assert_eq!(now - before, 64 << 20);
-    let second = fill(&mut client);
+    let (second, _) = flood(&mut client, 1000);
     assert!(second > 60, "{second}");
     // A file that is larger, with less asked for than it has, and all of it.
     let longer = OpenOptions::new().write(true).open(&path);
@@ -146,7 +140,7 @@ fn a_store_grows_while_its_node_serves_it() {
     assert_eq!(code, 10, "{error}");
     assert!(error.contains("without --size"), "{error}");
     said(&["node", "grow", file]);
-    assert!(fill(&mut client) > 60);
+    assert!(flood(&mut client, 1000).0 > 60);
     drop(client);
     node.kill();
     said(&["node", "check", file]);

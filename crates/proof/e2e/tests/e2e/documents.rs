@@ -113,7 +113,7 @@ const WATCHED: Session = Session {
         // One boost after another: each is said as if there were none.
         (
             "sudo erb boost ",
-            "sudo erb detach || true; sudo erb boost ",
+            "sudo erb detach || [ $? = 12 ]; sudo erb boost ",
         ),
         // It serves until it is ended.
         (

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The same run with one data path and with another: whether both do the same.
+
+use erb_sim::mutate::source::{self, Edit};
+use erb_sim::profile::ServerRates;
+use erb_sim::story::Keep;
+use erb_sim::{Options, Outcome, PROFILES, Plan, Profile, run};
+use erb_sim_kernel::Library;
+use erb_sim_kernel::compile::Flavour;
+
+/// The data path with these edits.
+pub fn build(name: &str, edits: &[Edit]) -> Library {
+    source::build(name, edits, Flavour::Hasty).unwrap_or_else(|error| panic!("{name}: {error:#}"))
+}
+
+/// The profile without switches between helpers, of which the two may have other numbers.
+pub fn in_turns(profile: &'static Profile) -> &'static Profile {
+    Box::leak(Box::new(Profile {
+        server: ServerRates {
+            switch: 0,
+            ..profile.server
+        },
+        ..*profile
+    }))
+}
+
+/// A run, with all of its story.
+pub fn outcome(profile: &'static Profile, seed: u64, library: &Library) -> Outcome {
+    let options = Options {
+        library: Some(library.clone()),
+        keep: Keep::All,
+        ..Options::default()
+    };
+    run(&Plan::new(profile, seed), &options)
+}
+
+/// Where both runs differ first.
+pub fn difference(one: &Outcome, other: &Outcome) -> Option<String> {
+    let mut lines = one.story.lines().zip(other.story.lines());
+    if let Some((left, right)) = lines.find(|(left, right)| left != right) {
+        return Some(format!("one: {left}\nother: {right}"));
+    }
+    let counts = erb_abi::REASONS
+        .iter()
+        .zip(one.stats.iter().zip(&other.stats));
+    let differ = counts.filter(|(_, (left, right))| left != right);
+    let said: Vec<_> = differ
+        .map(|(reason, (left, right))| format!("{}: one {left}, other {right}", reason.name))
+        .collect();
+    if !said.is_empty() {
+        return Some(said.join("; "));
+    }
+    (one.coverage != other.coverage || one.story.len() != other.story.len())
+        .then(|| "the runs reach other things".to_owned())
+}
+
+/// So many runs of each profile are the same with both.
+///
+/// # Panics
+/// If they are not.
+pub fn are_the_same(one: &Library, other: &Library, seeds: u64) {
+    for profile in PROFILES {
+        let profile = in_turns(profile);
+        for seed in 1..=seeds {
+            let (one, other) = (outcome(profile, seed, one), outcome(profile, seed, other));
+            if let Some(text) = difference(&one, &other) {
+                panic!("{} seed {seed}: {text}", profile.name);
+            }
+        }
+    }
+}
