@@ -256,7 +256,11 @@ fn base_status(
     let traced = run_dir.is_traced();
     let links = erb_datapath::Links::new(&run_dir.pins());
     let present = links.boosted_devices();
-    let left_ns = i128::from(control.lease_until_ns()) - i128::from(monotonic_ns());
+    // A lease that was taken away has no time at which it ended.
+    let left_ns = match control.lease_until_ns() {
+        0 => 0,
+        until => i128::from(until) - i128::from(monotonic_ns()),
+    };
     Ok(Status {
         daemon: "dead".to_owned(),
         pid: 0,

@@ -62,6 +62,7 @@ pub const fn code(error: &Error) -> u8 {
         | Error::Exists(_)
         | Error::UnknownHost(_)
         | Error::KnownHost(_)
+        | Error::SubsystemNqn(_)
         | Error::Nqn(_) => exit::USAGE,
         Error::SecretsFile { .. }
         | Error::NoSecrets(_)
@@ -82,7 +83,11 @@ pub const fn code(error: &Error) -> u8 {
         | Error::Short { .. }
         | Error::Clock(_) => exit::NO_STORE,
         Error::NotRunning(_) => exit::NO_NODE,
-        Error::Failed | Error::Late | Error::NotGrown { .. } | Error::System { .. } => exit::FAILED,
+        Error::Descriptors(_)
+        | Error::Failed
+        | Error::Late
+        | Error::NotGrown { .. }
+        | Error::System { .. } => exit::FAILED,
     }
 }
 

@@ -96,7 +96,7 @@ pub struct StartArgs {
     /// Address and port to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4420")]
     pub listen: SocketAddr,
-    /// Name of the NVMe subsystem.
+    /// Name of the NVMe subsystem: nqn.YYYY-MM.DOMAIN:NAME, the domain written backwards.
     #[arg(long, value_name = "NQN", default_value = erb_node::NQN)]
     pub nqn: String,
     /// Memory of the index, with K, M or G: 72 bytes for each key, 24 for each further version. When it is

@@ -11,6 +11,7 @@ use erb_store::opening::OpenError;
 use erb_store::version::Doubt;
 
 use crate::hosts::NoHosts;
+use crate::{DESCRIPTORS_MIN, NQN};
 
 /// Why the node does not do something.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +123,18 @@ pub enum Error {
          of hosts, which --hosts names; --insecure lets everybody in all the same"
     )]
     NotLoopback(SocketAddr),
+    /// A subsystem cannot have this name.
+    #[error(
+        "{0:?}: a subsystem's name has the form nqn.YYYY-MM.DOMAIN:NAME, the domain written backwards, in up to 223 \
+         letters, digits and marks, like {NQN}"
+    )]
+    SubsystemNqn(String),
+    /// Hardly any files may be open at a time.
+    #[error(
+        "{0} files may be open at a time, a node needs {DESCRIPTORS_MIN} and one for each connection beyond that: raise \
+         it (ulimit -n, LimitNOFILE= of a service)"
+    )]
+    Descriptors(u64),
     /// A file with secrets cannot be opened, read or written.
     #[error("{path}: {what}: {source}")]
     SecretsFile {

@@ -124,6 +124,26 @@ fn is_nqn(nqn: &str) -> bool {
     nqn.starts_with("nqn.") && nqn.len() <= NQN_BYTES_MAX && is_usual
 }
 
+/// Whether a subsystem can have this name: that of a host, with its parts. One without a colon, as discovery's, is the
+/// standard's own.
+pub(crate) fn is_subsystem_nqn(nqn: &str) -> bool {
+    let parts = nqn.strip_prefix("nqn.").and_then(|it| it.split_once('.'));
+    let Some(((year, month), (domain, name))) =
+        parts.and_then(|(date, rest)| Some((date.split_once('-')?, rest.split_once(':')?)))
+    else {
+        return false;
+    };
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_date = year.len() == 4 && month.len() == 2 && is_digits(year) && is_digits(month);
+    let is_month = matches!(month.parse(), Ok(1..=12));
+    let is_label = |label: &str| {
+        let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !label.is_empty() && label.bytes().all(is_usual)
+    };
+    let is_domain = domain.split('.').all(is_label);
+    is_nqn(nqn) && is_date && is_month && is_domain && !name.is_empty()
+}
+
 fn secrets(host: &WrittenHost) -> Option<Secrets> {
     let subsystem = host.controller_secret.as_deref();
     let secrets = Secrets {

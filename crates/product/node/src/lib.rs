@@ -63,6 +63,8 @@ pub use private::{read_secrets, write_private};
 pub use server::Note;
 pub use status::Asking;
 
+use nix::sys::resource::{Resource, getrlimit};
+
 use backend::Store;
 use buffer::Aligned;
 use engine::{Engine, Recovery};
@@ -75,6 +77,8 @@ use wake::Wake;
 pub const NQN: &str = "nqn.2026-11.org.erb:node";
 /// The port of NVMe/TCP.
 pub const PORT: u16 = 4420;
+/// A node has up to 20 files open itself, and those who watch it have 32.
+const DESCRIPTORS_MIN: u64 = 64;
 /// So long a repair may take to write, once it has read.
 const REPAIR_PATIENCE: Duration = Duration::from_secs(120);
 /// The one namespace.
@@ -274,6 +278,14 @@ impl Node {
     /// The store does not open, the address is not to be had, or the file of hosts is not to be used.
     pub fn open(options: &Options) -> Result<Self> {
         let begun = Instant::now();
+        if !hosts::is_subsystem_nqn(&options.nqn) {
+            return Err(Error::SubsystemNqn(options.nqn.clone()));
+        }
+        // With fewer it would begin to serve, and then take nobody in.
+        let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+        if most < DESCRIPTORS_MIN {
+            return Err(Error::Descriptors(most));
+        }
         let hosts = options.hosts.as_deref().map(HostsFile::read).transpose()?;
         let is_known = hosts.is_some() || options.is_open_to_all;
         if !is_known && !options.address.ip().to_canonical().is_loopback() {

@@ -247,13 +247,17 @@ impl Server {
 
     fn answer_watchers(&mut self) {
         while let Ok(asker) = self.asked.try_recv() {
-            // Who has not waited is not told.
-            let _ = asker.try_send(NodeStatus {
+            let mut status = NodeStatus {
                 up_ms: self.now_us() / 1_000,
                 connections: self.peers.len() as u64,
                 failed_authentications: self.failures,
                 ..status::of_store(self.target.backend())
-            });
+            };
+            // The store does not hear of these.
+            let denied = self.target.denied();
+            status.refused.insert("role".to_owned(), denied);
+            // Who has not waited is not told.
+            let _ = asker.try_send(status);
         }
     }
 

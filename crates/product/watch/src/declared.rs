@@ -189,7 +189,7 @@ pub const METRICS: &[Metric] = &[
     metric("admitting", Gauge, Pure, At("/admitting"),
         "1 while new connections are tracked from their first byte"),
     metric("lease_left", Gauge, Seconds, Thousandths("/lease_left_ms"),
-        "Time for which answers may still be given unless Redis renews it; negative: it is over"),
+        "Time for which answers may still be given unless Redis renews it; negative: it is over since then; 0: there is none"),
     metric("fence_commands", Gauge, Pure, At("/fence"),
         "Commands on their way whose keys are unknown: nothing is answered meanwhile"),
     metric("programs_whole", Gauge, Pure, At("/programs/whole"),

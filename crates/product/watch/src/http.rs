@@ -23,7 +23,7 @@ use caps::CapSet;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
 use hyper::service::service_fn;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
 use subtle::ConstantTimeEq;
@@ -356,6 +356,11 @@ impl<W: Watched> Asked<W> {
     }
 
     async fn answer(self: &Arc<Self>, request: &Request<Incoming>) -> Answer {
+        // RFC 9112, 3.2: 400 to a request of HTTP/1.1 without Host, and to any with two.
+        let hosts = request.headers().get_all(HOST).iter().count();
+        if hosts > 1 || hosts == 0 && request.version() == Version::HTTP_11 {
+            return Answer::new(StatusCode::BAD_REQUEST, "one Host is needed\n");
+        }
         let path = request.uri().path();
         let file = self.dashboard.as_ref().and(dashboard::file_at::<W>(path));
         if file.is_none() || self.token.is_none() {

@@ -64,7 +64,7 @@ pub const METRICS: &[Metric] = &[
     metric("node_requests", Counter, Pure, Members { at: "/requests", label: "request" },
         "Requests by what they ask for"),
     metric("node_refused", Counter, Pure, Members { at: "/refused", label: "why" },
-        "Requests that were refused, by why"),
+        "Requests that were refused, by why; role: the role of who has asked does not allow it"),
 ];
 
 #[rustfmt::skip]

@@ -167,6 +167,27 @@ fn nothing_but_reading_is_possible() {
 }
 
 #[test]
+fn a_request_names_one_host() {
+    for token in [None, Some(TOKEN)] {
+        let served = served(token);
+        let token = token.map_or_else(String::new, |it| format!("Authorization: Bearer {it}\r\n"));
+        let of = |lines: &str| {
+            let request =
+                format!("GET /metrics HTTP/1.1\r\n{lines}{token}Connection: close\r\n\r\n");
+            said(served.address, &request)
+        };
+        for lines in [
+            "",
+            "Host: localhost\r\nHost: localhost\r\n",
+            "Host: localhost\r\nhost: evil.example\r\n",
+        ] {
+            assert_eq!(code(&of(lines)), "400", "{lines}");
+        }
+        assert_eq!(code(&of("Host: localhost\r\n")), "200");
+    }
+}
+
+#[test]
 fn a_page_from_elsewhere_does_not_read_by_a_name_of_its_own() {
     let served = served(None);
     for host in ["evil.example", "evil.example:9279", ""] {

@@ -6,6 +6,7 @@ mod hosts;
 mod keep;
 mod kills;
 mod rot;
+mod starts;
 mod transfer;
 
 use std::collections::BTreeMap;
@@ -74,6 +75,16 @@ fn formatted(folder: &TempDir, size: &str, shards: &str) -> PathBuf {
     path
 }
 
+/// A command that may have so many files open.
+fn limited(command: &mut Command, most: u64) -> &mut Command {
+    let limit = move || {
+        let limited = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+        limited.map_err(std::io::Error::from)
+    };
+    // SAFETY: between fork and exec it calls setrlimit(2) alone, which is a system call and allocates nothing.
+    unsafe { command.pre_exec(limit) }
+}
+
 /// A node that runs, and is killed when it goes.
 struct Node {
     process: Child,
@@ -106,12 +117,7 @@ impl Node {
     fn start_with_descriptors(path: &Path, most: u64) -> Self {
         let file = path.to_str().expect("text");
         let mut command = erb(&["node", "start", file, "--listen", "127.0.0.1:0", "--json"]);
-        let limit = move || {
-            let limited = setrlimit(Resource::RLIMIT_NOFILE, most, most);
-            limited.map_err(std::io::Error::from)
-        };
-        // SAFETY: between fork and exec it calls setrlimit(2) alone, which is a system call and allocates nothing.
-        unsafe { command.pre_exec(limit) };
+        limited(&mut command, most);
         Self::ready(command)
     }
 
@@ -515,9 +521,9 @@ fn ticks(process: u32) -> u64 {
 fn clients_that_use_up_its_descriptors_neither_end_it_nor_make_it_spin() {
     let folder = folder();
     let path = formatted(&folder, "128M", "1");
-    let node = Node::start_with_descriptors(&path, 30);
+    let node = Node::start_with_descriptors(&path, 64);
     let address = node.url.trim_start_matches("nvme://");
-    let crowd: Vec<TcpStream> = (0..60)
+    let crowd: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(address).expect("the kernel takes them"))
         .collect();
     thread::sleep(Duration::from_millis(200));

@@ -194,6 +194,8 @@ fn roles_hold_and_retention_does_not_shrink_at_once() {
         Some(Status::DENIED)
     );
     assert_eq!(status(client.snapshot()), Some(Status::DENIED));
+    let told = node.status();
+    assert_eq!(told.refused["role"], 2, "{:?}", told.refused);
     node.stop();
     let node = Running::start(&path);
     let mut client = node.client();

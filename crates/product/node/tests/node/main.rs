@@ -16,7 +16,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use erb_kv::{Client, Identity, RollBack, Secrets, Selector, Status, Target};
-use erb_node::{Format, HostsFile, Node, Note, Options, Role};
+use erb_node::{Asking, Format, HostsFile, Node, Note, Options, Role};
+use erb_report::NodeStatus;
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -55,6 +56,7 @@ pub(crate) fn options(path: &Path) -> Options {
 
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    asking: Asking,
     notes: Arc<Mutex<Vec<Note>>>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<erb_node::Result<()>>>,
@@ -90,7 +92,7 @@ impl Running {
 
     pub(crate) fn with(options: &Options) -> Self {
         let node = Node::open(options).expect("the store opens");
-        let address = node.address();
+        let (address, asking) = (node.address(), node.asking());
         let (stop, heard) = UnixStream::pair().expect("a pair");
         let notes = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&notes);
@@ -99,6 +101,7 @@ impl Running {
         let thread = std::thread::spawn(run);
         Self {
             address,
+            asking,
             notes,
             stop: Some(stop),
             thread: Some(thread),
@@ -115,6 +118,13 @@ impl Running {
     pub(crate) fn url(&self) -> erb_kv::Url {
         let url = format!("nvme://{}", self.address);
         url.parse().expect("an address")
+    }
+
+    /// What it says to those who watch it.
+    pub(crate) fn status(&self) -> NodeStatus {
+        self.asking
+            .status(Duration::from_secs(30))
+            .expect("it answers")
     }
 
     /// Waits until it has told something; what it told before is forgotten.

@@ -89,13 +89,13 @@ impl Connection {
         }
         let id = sqe.id();
         if self.slots.contains_key(&id) {
-            self.respond(id, Status::ID_CONFLICT, 0);
+            self.respond(cx, id, Status::ID_CONFLICT, 0);
             return Ok(None);
         }
         let planned = self.admit(cx, &sqe).and_then(|()| plan(&sqe, in_capsule));
         match planned {
             Err(status) => {
-                self.respond(id, status, 0);
+                self.respond(cx, id, status, 0);
                 Ok(None)
             }
             Ok(wanted) => Ok(self.place(cx, sqe, wanted)),
@@ -108,7 +108,7 @@ impl Connection {
         // Who waits for room goes first, but for data that is here already.
         let has_room = (is_in_capsule || self.waiting.is_empty()) && self.reserve(cx, wanted);
         if is_in_capsule && !has_room {
-            self.respond(id, Status::BUSY, 0);
+            self.respond(cx, id, Status::BUSY, 0);
             return None;
         }
         let slot = Slot {
@@ -289,7 +289,7 @@ impl Connection {
         } else {
             self.release(cx, slot.reserved);
         }
-        self.respond(id, reply.status, reply.result);
+        self.respond(cx, id, reply.status, reply.result);
     }
 
     fn send_data(&mut self, id: u16, data: Vec<u8>, most: usize) {
@@ -317,7 +317,8 @@ impl Connection {
         }
     }
 
-    fn respond(&mut self, id: u16, status: Status, result: u64) {
+    fn respond(&mut self, cx: &mut Context<'_>, id: u16, status: Status, result: u64) {
+        cx.subsystem.denied += u64::from(status == Status::DENIED);
         let queue = self.queue.as_ref();
         let cqe = Cqe {
             result,

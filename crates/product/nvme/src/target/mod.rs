@@ -253,6 +253,11 @@ impl<B: Backend> Target<B> {
         self.subsystem.take_unlisted()
     }
 
+    /// How many commands were refused because their hosts' roles do not allow them.
+    pub fn denied(&self) -> u64 {
+        self.subsystem.denied
+    }
+
     /// Something happened that hosts may wait for.
     pub fn happened(&mut self, event: Event) {
         self.subsystem.happened(event);

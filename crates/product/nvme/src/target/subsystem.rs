@@ -60,6 +60,8 @@ pub struct Subsystem {
     pub(super) over: BTreeSet<ConnectionId>,
     /// Connections of hosts that are not listed, and the names that they gave: the last ones.
     unlisted: VecDeque<(ConnectionId, String)>,
+    /// Commands that their hosts' roles did not allow.
+    pub(super) denied: u64,
 }
 
 impl std::fmt::Debug for Subsystem {
@@ -115,6 +117,7 @@ impl Subsystem {
             is_everybody: false,
             over: BTreeSet::new(),
             unlisted: VecDeque::new(),
+            denied: 0,
         }
     }
 

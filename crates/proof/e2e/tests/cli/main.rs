@@ -471,6 +471,7 @@ fn serving_follows_redis() {
     serving(&place, true, "");
     place.stop_redis();
     serving(&place, false, "Redis");
+    assert_eq!(place.status()["lease_left_ms"], 0);
     place.start_redis();
     serving(&place, true, "");
     assert_eq!(place.status()["redis"]["feeds_made"], 2);
