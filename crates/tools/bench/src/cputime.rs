@@ -92,7 +92,10 @@ pub fn napi_thread(dev: &str) -> Result<u32> {
     let prefix = format!("napi/{dev}-");
     let threads = process::named(&prefix)?;
     threads.first().copied().with_context(|| {
-        format!("no kernel thread {prefix}*: {dev} has no threaded NAPI; kernel too old?")
+        format!(
+            "no kernel thread {prefix}*: {dev} has no threaded NAPI: the kernel is too old, or this is a \
+             container that does not see this machine's processes"
+        )
     })
 }
 
