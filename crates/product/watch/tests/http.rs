@@ -194,7 +194,8 @@ fn a_page_from_elsewhere_does_not_read_by_a_name_of_its_own() {
         let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         assert_eq!(code(&said(served.address, &request)), "421", "{host}");
     }
-    let without = "GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n";
+    // HTTP/1.1 wants a Host: see above.
+    let without = "GET /metrics HTTP/1.0\r\n\r\n";
     assert_eq!(code(&said(served.address, without)), "421");
     let localhost = "GET /metrics HTTP/1.1\r\nHost: localhost:9\r\nConnection: close\r\n\r\n";
     assert_eq!(code(&said(served.address, localhost)), "200");
