@@ -85,13 +85,18 @@ setup_missing() {
 		have "clang-format-$ERB_CLANG_TRIED" || echo "clang-format-$ERB_CLANG_TRIED"
 		setup_sanitizers_found || echo "libclang-rt-$ERB_CLANG_TRIED-dev"
 		# What the tests believe of attached programs is the kernel's word, not ERB's.
-		have bpftool || echo bpftool
+		setup_bpftool_works || echo bpftool
 		# Redis's own test suite: its interpreter, and what unpacks its source package.
 		have tclsh || echo tcl
 		# A client that `erb serve` did not bring along.
 		have curl || echo curl
 		have dpkg-source || echo dpkg-dev
 	fi
+}
+
+# Ubuntu's is a shell script that looks for the one of the kernel that runs.
+setup_bpftool_works() {
+	bpftool version >/dev/null 2>&1
 }
 
 # Whether bindgen finds a libclang (libclang-cpp is another library).
@@ -169,7 +174,13 @@ setup_stand_in() {
 	case $1 in
 	"clang-$ERB_CLANG_TRIED") echo clang ;;
 	"libclang1-$ERB_CLANG_TRIED") echo libclang-dev ;;
-	bpftool) echo linux-tools-generic ;; # Ubuntu
+	bpftool) # Ubuntu
+		if setup_can_install "linux-tools-$(uname -r)"; then
+			echo "linux-tools-$(uname -r)"
+		else
+			echo linux-tools-generic
+		fi
+		;;
 	"clang-format-$ERB_CLANG_TRIED") say "$1 cannot be had here: the C format will not be checked" ;;
 	"libclang-rt-$ERB_CLANG_TRIED-dev") say "$1 cannot be had here: nothing runs with sanitizers" ;;
 	*) echo "$1" ;;
@@ -204,6 +215,8 @@ there is no apt-get here: install them in your system's way and start again"
 	[ $had_redis = yes ] || setup_disable_redis
 	[ -n "$(setup_clang_found)" ] || die "no clang >= $ERB_CLANG_MIN, and apt has none: install \
 clang-$ERB_CLANG_TRIED (https://apt.llvm.org) and start again"
+	[ "$1" != test ] || setup_bpftool_works || say "bpftool does not work with Linux $(uname -r): the \
+tests that ask it fail. On Ubuntu it is in linux-tools-$(uname -r)"
 }
 
 # A redis-server that only the lab needs shall not come up with the machine.
