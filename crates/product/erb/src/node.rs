@@ -75,7 +75,7 @@ pub const fn code(error: &Error) -> u8 {
         } => exit::NO_STORE,
         Error::Size(_) | Error::Layout(_) | Error::Grow { .. } => exit::SIZE,
         Error::Address { .. } => exit::ADDRESS,
-        Error::InUse { .. } | Error::Growing(_) => exit::STORE_IN_USE,
+        Error::InUse { .. } | Error::Growing(_) | Error::NotANode { .. } => exit::STORE_IN_USE,
         Error::File { .. }
         | Error::NotDirect(_)
         | Error::InMemory(_)

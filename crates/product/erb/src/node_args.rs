@@ -40,7 +40,7 @@ pub enum NodeCommand {
     ///
     /// It may be cut off anywhere and repeated: the store is as it was, or as it should become.
     Grow(GrowArgs),
-    /// End the node that has a store open, and wait for its end.
+    /// End the node that has a store open, and wait for its end. A check or a growth of a store at rest goes on.
     Stop(StopArgs),
 }
 

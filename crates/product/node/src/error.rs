@@ -51,6 +51,16 @@ pub enum Error {
     /// Another process makes it larger, or a new one of it.
     #[error("{0}: another process makes it larger: wait until that has ended")]
     Growing(PathBuf),
+    /// Who has it serves nobody.
+    #[error(
+        "{path}: process {process} has it and is no node: it makes the store, checks it or makes it larger, and ends by itself"
+    )]
+    NotANode {
+        /// The file.
+        path: PathBuf,
+        /// Who.
+        process: i32,
+    },
     /// Nobody has it.
     #[error("{0}: no node has it open")]
     NotRunning(PathBuf),

@@ -19,6 +19,7 @@ use erb_store::place::SEGMENT_BYTES;
 use erb_store::superblock::{NoSuperblock, Superblock};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
+use nix::sys::signal::Signal;
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 use procfs::LockType;
 
@@ -237,6 +238,12 @@ pub(crate) fn holder(path: &Path) -> Result<Option<i32>> {
         state.is_ok_and(|it| !matches!(it.state, 'Z' | 'X' | 'x'))
     };
     Ok(found.and_then(|lock| lock.pid).filter(lives))
+}
+
+/// Whether a process waits for a signal. Another one that gets it ends.
+pub(crate) fn catches(process: i32, signal: Signal) -> bool {
+    let status = procfs::process::Process::new(process).and_then(|it| it.status());
+    status.is_ok_and(|it| it.sigcgt & (1 << (signal as i32 - 1)) != 0)
 }
 
 /// How long a new store keeps versions, unless something else is said.

@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 
 use crate::buffer::Aligned;
 use crate::error::{Error, Result, system};
-use crate::file::{StoreFile, bytes_of, failed, holder, lock_growth, superblocks_of};
+use crate::file::{StoreFile, bytes_of, catches, failed, holder, lock_growth, superblocks_of};
 
 /// What tells a node to take the space that was added to its store.
 pub const GROWTH_SIGNAL: Signal = Signal::SIGUSR1;
@@ -66,8 +66,7 @@ pub fn grow(wanted: &Grow, told: &mut dyn FnMut(u64, u64)) -> Result<Grown> {
 
 /// Whether a process is a node that waits for this.
 fn waits(process: &i32) -> bool {
-    let status = procfs::process::Process::new(*process).and_then(|it| it.status());
-    status.is_ok_and(|it| it.sigcgt & (1 << (GROWTH_SIGNAL as i32 - 1)) != 0)
+    catches(*process, GROWTH_SIGNAL)
 }
 
 /// What a store shall become, as far as that can be told before anything is done.

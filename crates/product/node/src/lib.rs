@@ -239,12 +239,22 @@ pub fn holder(path: &Path) -> Result<Option<i32>> {
 
 /// Tells the node that has a store to end, and waits for it. False: it has not ended in time.
 ///
+/// A process that does not wait to be told is no node, and is left alone: it makes a store, checks one, or makes one
+/// larger.
+///
 /// # Errors
-/// There is none, or it cannot be told.
+/// There is no node, or it cannot be told.
 pub fn stop(path: &Path, patience: Duration) -> Result<bool> {
     let Some(process) = file::holder(path)? else {
         return Err(Error::NotRunning(path.to_owned()));
     };
+    if !file::catches(process, Signal::SIGTERM) {
+        let path = path.to_owned();
+        return Err(match file::holder(&path)? {
+            Some(process) => Error::NotANode { path, process },
+            None => Error::NotRunning(path),
+        });
+    }
     let told = nix::sys::signal::kill(Pid::from_raw(process), Signal::SIGTERM);
     told.map_err(|error| error::system("the node cannot be told to end")(error.into()))?;
     let begun = Instant::now();

@@ -21,41 +21,58 @@ use crate::words;
 /// Who waits for an answer at one time.
 const ASKING_MAX: usize = 8;
 
-/// Requests as they are counted.
-const REQUESTS: [&str; 16] = [
-    "write",
-    "batch",
-    "get",
-    "exist",
-    "list",
-    "versions",
-    "keys",
-    "moment",
-    "roll_back",
-    "dry_run",
-    "snapshot",
-    "release",
-    "log",
-    "retention",
-    "set_retention",
-    "lock",
-];
+/// What is counted, by name: each name beside what it counts.
+macro_rules! counted {
+    ($names:ident, $place:ident: $of:ty, $($name:ident: $what:pat $(if $is:expr)?,)+) => {
+        const $names: &[&str] = &[$(stringify!($name)),+];
 
-/// Refusals as they are counted.
-const REFUSALS: [&str; 12] = [
-    "absent",
-    "present",
-    "mismatch",
-    "trimmed",
-    "no_such_version",
-    "locked",
-    "future",
-    "busy",
-    "full",
-    "damaged",
-    "invalid",
-    "failed",
-];
+        /// The place of its name.
+        fn $place(of: $of) -> usize {
+            #[allow(non_camel_case_types, reason = "they are names as they are told")]
+            enum Place {
+                $($name),+
+            }
+            let place = match of {
+                $($what $(if $is)? => Place::$name,)+
+            };
+            place as usize
+        }
+    };
+}
+
+counted! { REQUESTS, request: &Operation,
+    write: Operation::Write { .. },
+    batch: Operation::Batch(_),
+    get: Operation::Get { .. },
+    exist: Operation::Exist(_),
+    list: Operation::List { .. },
+    versions: Operation::Versions { .. },
+    keys: Operation::Keys { .. },
+    moment: Operation::Moment(_),
+    dry_run: Operation::RollBack(row) if row.is_dry_run,
+    roll_back: Operation::RollBack(_),
+    snapshot: Operation::Snapshot(_),
+    release: Operation::Release(_),
+    log: Operation::Log(_),
+    retention: Operation::Retention,
+    set_retention: Operation::SetRetention(_),
+    lock: Operation::Lock(_),
+}
+
+counted! { REFUSALS, refusal: Refused,
+    absent: Refused::Absent,
+    present: Refused::Present,
+    mismatch: Refused::Mismatch(_),
+    trimmed: Refused::Trimmed,
+    no_such_version: Refused::NoSuchVersion,
+    locked: Refused::Locked,
+    future: Refused::Future,
+    busy: Refused::Busy,
+    full: Refused::Full,
+    damaged: Refused::Damaged,
+    invalid: Refused::Invalid,
+    failed: Refused::Failed,
+}
 
 /// What was asked for and refused since the start.
 #[derive(Debug, Default)]
@@ -66,43 +83,11 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn asked(&mut self, operation: &Operation) {
-        let place = match operation {
-            Operation::Write { .. } => 0,
-            Operation::Batch(_) => 1,
-            Operation::Get { .. } => 2,
-            Operation::Exist(_) => 3,
-            Operation::List { .. } => 4,
-            Operation::Versions { .. } => 5,
-            Operation::Keys { .. } => 6,
-            Operation::Moment(_) => 7,
-            Operation::RollBack(row) if row.is_dry_run => 9,
-            Operation::RollBack(_) => 8,
-            Operation::Snapshot(_) => 10,
-            Operation::Release(_) => 11,
-            Operation::Log(_) => 12,
-            Operation::Retention => 13,
-            Operation::SetRetention(_) => 14,
-            Operation::Lock(_) => 15,
-        };
-        self.requests[place] += 1;
+        self.requests[request(operation)] += 1;
     }
 
     pub(crate) fn refused(&mut self, why: Refused) {
-        let place = match why {
-            Refused::Absent => 0,
-            Refused::Present => 1,
-            Refused::Mismatch(_) => 2,
-            Refused::Trimmed => 3,
-            Refused::NoSuchVersion => 4,
-            Refused::Locked => 5,
-            Refused::Future => 6,
-            Refused::Busy => 7,
-            Refused::Full => 8,
-            Refused::Damaged => 9,
-            Refused::Invalid => 10,
-            Refused::Failed => 11,
-        };
-        self.refused[place] += 1;
+        self.refused[refusal(why)] += 1;
     }
 }
 
@@ -162,8 +147,8 @@ pub(crate) fn of_store(store: &Store) -> NodeStatus {
         },
         damaged: health.damaged,
         is_read_only: health.is_read_only,
-        requests: named(&REQUESTS, &store.counts.requests),
-        refused: named(&REFUSALS, &store.counts.refused),
+        requests: named(REQUESTS, &store.counts.requests),
+        refused: named(REFUSALS, &store.counts.refused),
         ..NodeStatus::default()
     }
 }

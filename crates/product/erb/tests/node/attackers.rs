@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Attackers with the credentials that an application has, against a node as it is typed. What they could do is over when
 //! an administrator has typed one command. `ERB_ATTACK_SECONDS` says how long each of them goes on: 2, if nothing does.
+//! `ERB_ATTACK_KEYS` says how many keys more roll backs go over.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use erb_kv::{Client, Identity, RollBack, Selector, Status, Target};
+use erb_kv::{Change, Client, Condition, Identity, RollBack, Selector, Status, Target, Write};
 use tempfile::TempDir;
 
 use super::{Node, erb, folder, said};
@@ -16,13 +17,20 @@ const ADMIN: &str = "nqn.2026-11.org.example:operator";
 const KEYS: u32 = 200;
 /// Memory that an hour may cost beside what the first part of it has.
 const SLACK_KIB: u64 = 24 << 10;
+/// The node's memory is looked at so often.
+const LOOKS: u32 = 10;
+/// Keys that are written at once.
+const AT_ONCE: u32 = 2000;
 /// To be let in.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+fn number(name: &str, usual: u32) -> u32 {
+    let text = std::env::var(name).ok();
+    text.map_or(usual, |text| text.parse().expect("a number"))
+}
+
 fn seconds() -> Duration {
-    let seconds = std::env::var("ERB_ATTACK_SECONDS").ok();
-    let seconds = seconds.map_or(2, |text| text.parse().expect("seconds"));
-    Duration::from_secs(seconds)
+    Duration::from_secs(number("ERB_ATTACK_SECONDS", 2).into())
 }
 
 /// A node, what an application knows, and what its operator does.
@@ -39,6 +47,10 @@ fn file(folder: &Path, name: &str) -> String {
 
 impl Scene {
     fn new(size: &str, retention: &[&str]) -> Self {
+        Self::with_memory(size, "64M", retention)
+    }
+
+    fn with_memory(size: &str, memory: &str, retention: &[&str]) -> Self {
         let folder = folder();
         let of = |name| file(folder.path(), name);
         let (store, hosts) = (of("store"), of("hosts"));
@@ -53,7 +65,7 @@ impl Scene {
             "--listen",
             "127.0.0.1:0",
             "--memory",
-            "64M",
+            memory,
             "--hosts",
             &hosts,
         ];
@@ -220,16 +232,41 @@ fn slow_overwriting_and_deletes_of_everything_cost_nothing() {
     println!("{written} overwritten, and {KEYS} deleted");
 }
 
+/// Keys of no worth, all with this value.
+fn write_others(client: &mut Client, count: u32, value: &[u8]) {
+    for first in (0..count).step_by(AT_ONCE as usize) {
+        let numbers = first..count.min(first + AT_ONCE);
+        let put = |number: u32| Write {
+            key: erb_kv::plain(format!("other/{number}").as_bytes()),
+            change: Change::Put(value.to_vec()),
+            condition: Condition::Any,
+        };
+        let writes: Vec<Write> = numbers.map(put).collect();
+        while let Err(error) = client.batch(&writes) {
+            assert_eq!(error.status(), Some(Status::BUSY), "{error}");
+        }
+    }
+}
+
 /// Trap 67.
 #[test]
 fn roll_backs_and_undos_without_end_leave_memory_bounded() {
-    let scene = Scene::new("256M", &["--min-age", "1s", "--keep-deleted", "1s"]);
+    let others = number("ERB_ATTACK_KEYS", 0);
+    let retention = ["--min-age", "1s", "--keep-deleted", "1s"];
+    let (size, memory) = if others > 0 {
+        ("2G", "1G")
+    } else {
+        ("256M", "64M")
+    };
+    let scene = Scene::with_memory(size, memory, &retention);
     let mut client = scene.client("admin");
+    write_others(&mut client, others, b"good");
     let snapshot = client.snapshot().expect("he may");
     for number in 0..KEYS {
         client.put(&key(number), b"other", None).expect("put");
     }
-    let (begun, mut rolled, mut early_kib) = (Instant::now(), 0_u32, 0);
+    write_others(&mut client, others, b"other");
+    let (begun, mut rolled, mut refused, mut looks) = (Instant::now(), 0_u32, 0_u32, Vec::new());
     let mut target = snapshot;
     while begun.elapsed() < seconds() {
         match client.roll_back(&everything(target)) {
@@ -241,13 +278,23 @@ fn roll_backs_and_undos_without_end_leave_memory_bounded() {
             Err(error) if error.status() == Some(Status::BUSY) => {}
             // It was trimmed: so short is its retention.
             Err(error) if error.status() == Some(Status::TRIMMED) => target = snapshot,
+            // Its memory is bounded.
+            Err(error) if error.status() == Some(Status::CAPACITY) => {
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
             Err(error) => panic!("behind {rolled}: {error}"),
         }
-        if begun.elapsed() < seconds() / 3 {
-            early_kib = scene.memory_kib();
+        if begun.elapsed() > seconds() * looks.len() as u32 / LOOKS {
+            looks.push(scene.memory_kib());
         }
     }
-    let late_kib = scene.memory_kib();
+    looks.push(scene.memory_kib());
+    println!(
+        "{rolled} roll backs and undos of {others} keys and {KEYS}, {refused} refused; memory in KiB: {looks:?}"
+    );
+    let early_kib = looks[looks.len() / 3];
+    let late_kib = looks[looks.len() - 1];
     assert!(
         late_kib < early_kib + SLACK_KIB,
         "{early_kib} KiB, then {late_kib}"
@@ -260,5 +307,8 @@ fn roll_backs_and_undos_without_end_leave_memory_bounded() {
         let found = client.get(&key(number), Selector::Head);
         assert!(found.expect("it is there").value == value(number));
     }
-    println!("{rolled} roll backs and undos, {early_kib} KiB, then {late_kib}");
+    for number in (0..others).step_by(1009) {
+        let found = client.get(format!("other/{number}").as_bytes(), Selector::Head);
+        assert!(found.expect("it is there").value == b"good");
+    }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use erb_kv::{Client, Selector, Status};
 
-use super::{Node, erb, folder, formatted, refused, run, said};
+use super::{Loop, Node, erb, folder, formatted, refused, run, said};
 
 /// Bytes of a superblock's copy.
 const COPY: usize = 4096;
@@ -55,6 +55,10 @@ fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
     let held = nix::fcntl::Flock::lock(held, nix::fcntl::FlockArg::LockExclusive);
     let (code, error) = refused(&["node", "grow", file, "--size", "192M"]);
     assert_eq!(code, 20, "it is in use: {error}");
+    // A signal would end this test.
+    let (code, error) = refused(&["node", "stop", file]);
+    assert_eq!(code, 20, "{error}");
+    assert!(error.contains("is no node"), "{error}");
     drop(held);
     for (size, why) in [
         ("64M", "no segment more"),
@@ -152,6 +156,64 @@ fn a_store_grows_while_its_node_serves_it() {
     );
     let found = client.get(b"k", Selector::Head).expect("it is there");
     assert_eq!(found.value, b"good");
+}
+
+#[test]
+fn a_block_device_grows_while_a_node_serves_what_is_on_it() {
+    let folder = folder();
+    let file = folder.path().join("disk");
+    let disk = File::create(&file).expect("a file");
+    disk.set_len(96 << 20).expect("a size");
+    let Some(device) = Loop::of(&file) else {
+        return;
+    };
+    let path = Path::new(&device.0);
+    said(&["node", "format", &device.0]);
+    let node = Node::start(path);
+    let mut client = node.client();
+    client.put(b"k", b"good", None).expect("put");
+    let fill = |client: &mut erb_kv::Client| {
+        let put = |number: u32| {
+            let key = format!("flood {}", number % 5);
+            client.put(key.as_bytes(), &vec![1; 512 << 10], None)
+        };
+        let refused = (0..1000).map(put).find_map(Result::err);
+        refused.and_then(|error| error.status())
+    };
+    assert_eq!(fill(&mut client), Some(Status::CAPACITY));
+    // The device has not become larger, or not by so much.
+    for (words, why) in [
+        (&[][..], "no segment more"),
+        (&["--size", "160M"], "larger first"),
+    ] {
+        let (code, error) = refused(&[&["node", "grow", &device.0], words].concat());
+        assert_eq!(code, 10, "{error}");
+        assert!(error.contains(why), "{error}");
+    }
+    disk.set_len(160 << 20).expect("it becomes larger");
+    device.follow();
+    let before = client.health().expect("it answers").size_bytes;
+    let line = said(&["node", "grow", &device.0, "--json"]);
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(line["store_bytes"], 160 << 20);
+    assert_eq!(line["is_running"], true);
+    let now = client.health().expect("it answers").size_bytes;
+    assert_eq!(now - before, 64 << 20);
+    client.put(b"k", b"better", None).expect("there is room");
+    assert_eq!(fill(&mut client), Some(Status::CAPACITY));
+    drop(client);
+    node.kill();
+    said(&["node", "check", &device.0]);
+    let node = Node::start(path);
+    let mut client = node.client();
+    for (at, value) in [
+        (Selector::Head, b"better".as_slice()),
+        (Selector::Back(1), b"good"),
+    ] {
+        assert_eq!(client.get(b"k", at).expect("it is there").value, value);
+    }
+    let again = client.health().expect("it answers").size_bytes;
+    assert_eq!(again, now);
 }
 
 /// Trap 45.

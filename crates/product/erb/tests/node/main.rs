@@ -208,12 +208,27 @@ fn commands_do_what_they_say_and_end_with_their_codes() {
 struct Loop(String);
 
 impl Loop {
+    /// None, which is told: only root gets one, and not in every container.
     fn of(file: &Path) -> Option<Self> {
         let mut command = Command::new("losetup");
         command.args(["--find", "--show", "--direct-io=on"]);
-        let output = command.arg(file).output().ok()?;
-        let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        output.status.success().then_some(Self(device))
+        let why = match command.arg(file).output() {
+            Ok(output) if output.status.success() => {
+                let device = String::from_utf8(output.stdout).expect("a path");
+                return Some(Self(device.trim().to_owned()));
+            }
+            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(error) => error.to_string(),
+        };
+        println!("skipped: no loop device is to be had: {why}");
+        None
+    }
+
+    /// It has the size of its file again.
+    fn follow(&self) {
+        let mut resize = Command::new("losetup");
+        let resized = resize.args(["--set-capacity", &self.0]).status();
+        assert!(resized.expect("losetup runs").success());
     }
 }
 
@@ -231,7 +246,6 @@ fn a_block_device_holds_a_store_although_its_name_lies_in_memory() {
     let disk = File::create(&file).expect("a file");
     disk.set_len(128 << 20).expect("a size");
     let Some(device) = Loop::of(&file) else {
-        println!("skipped: no loop device is to be had");
         return;
     };
     let path = Path::new(&device.0);
