@@ -38,8 +38,9 @@ within() {
 	return 1
 }
 
+# node_start [OPTION...]
 node_start() {
-	"$work/erb" node start /dev/vda --json >/run/node 2>&1 &
+	"$work/erb" node start /dev/vda --json "$@" >/run/node 2>&1 &
 	node=$!
 	within 60 grep -q '"url"' /run/node || ! cat /run/node
 }
@@ -66,7 +67,7 @@ capture_stop() {
 }
 
 discovers() {
-	nvme discover -t tcp -a 127.0.0.1 -s 4420 >/run/discovered && grep -q "subnqn: *$nqn" /run/discovered ||
+	nvme discover -t tcp -a 127.0.0.1 -s 4420 "$@" >/run/discovered && grep -q "subnqn: *$nqn" /run/discovered ||
 		! cat /run/discovered
 }
 
@@ -188,6 +189,71 @@ reconnects_after_silence() {
 	within 120 state_is live && survives
 }
 
+# tries_with FILE NODE-FILE [OPTION...]: connects as the host that is listed, by the host's secret of a file, and asks
+# the node to prove that it has the one of another file; -: without.
+tries_with() {
+	local secret='' proof=''
+	[ "$1" = - ] || secret=$(sed -n 1p "$1")
+	[ "$2" = - ] || proof=$(sed -n 2p "$2")
+	shift 2
+	connects --hostnqn "$host" --hostid 11111111-2222-3333-4444-555555555555 \
+		${secret:+--dhchap-secret "$secret"} ${proof:+--dhchap-ctrl-secret "$proof"} "$@"
+}
+
+# said_since COUNT: what the kernel said behind so many lines.
+said_since() {
+	dmesg --notime | tail -n +"$(($1 + 1))" | grep nvme >/run/said_by_kernel
+}
+
+# connects_with FILE NODE-FILE [OPTION...]: it is let in, and has believed the node if it asked for a proof. A node
+# gives a stranger 5 s. What is emulated may be slower, so it tries again.
+connects_with() {
+	local try before proofs=1
+	[ "$2" != - ] || proofs=0
+	for try in 1 2 3 4 5 6; do
+		before=$(dmesg | wc -l)
+		tries_with "$@" && break
+		nvme disconnect -n "$nqn" >/run/disconnected
+		sleep 1
+	done
+	said_since "$before"
+	echo "at try $try: $(grep 'authenticated with' /run/said_by_kernel)"
+	grep -q 'authenticated with hash' /run/said_by_kernel &&
+		[ "$(grep -c 'controller authenticated$' /run/said_by_kernel)" = "$proofs" ]
+}
+
+# is_refused WHY COMMAND...: it ends badly and without a device, and what the kernel says first is that, unless it
+# is that the node has let it in.
+is_refused() {
+	local try before why=$1
+	shift
+	for try in 1 2 3 4 5 6; do
+		before=$(dmesg | wc -l)
+		! "$@" 2>/run/refused && [ ! -e /dev/ng0n1 ] || return
+		said_since "$before"
+		grep -v 'authenticated with' /run/said_by_kernel | head -n 1 | grep -q ": $why\$" && return
+		cat /run/refused /run/said_by_kernel
+	done
+	return 1
+}
+
+# Bound to the name of who has it.
+nvme_cli_makes_secrets() {
+	local owner
+	for owner in "$host" "$nqn"; do
+		nvme gen-dhchap-key /dev/null --hmac=3 --key-length=64 --nqn="$owner" || return
+	done >/run/made
+	chmod 600 /run/made
+	grep -c '^DHHC-1:03:' /run/made | grep -qx 2 || ! cat /run/made || return
+	"$work/erb" node host rekey /run/hosts "$host" --from /run/made
+}
+
+# The kernel is connected when its host gets other secrets: it has to go, and does not come back.
+ends_with_its_secret() {
+	"$work/erb" node host rekey /run/hosts "$host" --from /run/others || return
+	within 120 test ! -e /dev/ng0n1
+}
+
 # say_log FROM: what the kernel said since, of nvme or as a warning.
 kernel_is_quiet() {
 	dmesg --notime --level=emerg,alert,crit,err,warn | tail -n +"$((said + 1))" >/run/said_by_kernel
@@ -196,6 +262,7 @@ kernel_is_quiet() {
 }
 
 work=$(word erb_work)
+host=nqn.2026-11.org.example:linux
 echo "guest: Linux $(uname -r), $(nvme --version | head -n 1)"
 for module in virtio_blk nvme_tcp sch_netem af_packet; do
 	modprobe -q "$module" || echo "no module $module"
@@ -236,8 +303,40 @@ for digests in "" "--hdr-digest --data-digest"; do
 done
 expected='failed nvme_keep_alive_end_io|keep.?alive|[Rr]econnect|starting error recovery|timeout|socket error|Property|Failed to (connect|read|write)|queue_size|failed to connect socket|Connect command failed|failed to send request|creating|queue [0-9]+ connect|I/O.*(opcode|QID)|receive failed'
 check kernel_is_quiet "$expected"
-dmesg --notime | grep -i nvme >/run/out/kernel.log
 node_kill
+echo "guest: secrets"
+need "$work/erb" node host add /run/hosts "$host" --role admin --out /run/secrets
+need "$work/erb" node host add /run/unused "$host" --role admin --out /run/others
+need node_start --hosts /run/hosts
+export ERB_HOST_NQN=$host ERB_SECRET_FILE=/run/secrets
+check discovers --hostnqn "$host"
+check capture_start capturesecrets
+check connects_with /run/secrets /run/secrets
+check cli_stores_and_retrieves
+check cli_versions_and_roll_back
+check disconnects
+check capture_stop
+check connects_with /run/secrets - --hdr-digest --data-digest
+check survives
+check disconnects
+check is_refused 'no key' tries_with - -
+check is_refused 'authentication failed, error -129' tries_with /run/others /run/secrets
+# The node lets it in, and is not believed.
+check is_refused 'controller authentication failed' tries_with /run/secrets /run/others
+check connects_with /run/secrets /run/secrets
+check ends_with_its_secret
+check is_refused 'authentication failed, error -129' tries_with /run/secrets /run/secrets
+export ERB_SECRET_FILE=/run/others
+check connects_with /run/others /run/others
+check survives
+check disconnects
+check nvme_cli_makes_secrets
+export ERB_SECRET_FILE=/run/made
+check connects_with /run/made /run/made
+check survives
+check disconnects
+node_kill
+dmesg --notime | grep -i nvme >/run/out/kernel.log
 check "$work/erb" node check /dev/vda
 echo "guest: $failed failed"
 busybox poweroff -f
