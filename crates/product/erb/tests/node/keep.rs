@@ -39,6 +39,19 @@ fn flood(client: &mut Client, most: u32) -> (u32, Option<Status>) {
     (most, None)
 }
 
+/// Whoever has a store and waits for no signal would be ended by one: here this test.
+fn who_is_no_node_is_left_alone(path: &Path) {
+    let file = path.to_str().expect("text");
+    let held = File::open(path).expect("it is there");
+    let held = nix::fcntl::Flock::lock(held, nix::fcntl::FlockArg::LockExclusive);
+    let (code, error) = refused(&["node", "grow", file, "--size", "192M"]);
+    assert_eq!(code, 20, "it is in use: {error}");
+    let (code, error) = refused(&["node", "stop", file]);
+    assert_eq!(code, 20, "{error}");
+    assert!(error.contains("is no node"), "{error}");
+    drop(held);
+}
+
 #[test]
 fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
     let folder = folder();
@@ -50,16 +63,7 @@ fn a_full_store_that_has_grown_takes_writes_again_and_has_lost_nothing() {
     assert_eq!(flood(&mut client, 1000).1, Some(Status::CAPACITY));
     drop(client);
     node.kill();
-    // Who has it and is no node that waits for this is left alone.
-    let held = File::open(&path).expect("it is there");
-    let held = nix::fcntl::Flock::lock(held, nix::fcntl::FlockArg::LockExclusive);
-    let (code, error) = refused(&["node", "grow", file, "--size", "192M"]);
-    assert_eq!(code, 20, "it is in use: {error}");
-    // A signal would end this test.
-    let (code, error) = refused(&["node", "stop", file]);
-    assert_eq!(code, 20, "{error}");
-    assert!(error.contains("is no node"), "{error}");
-    drop(held);
+    who_is_no_node_is_left_alone(&path);
     for (size, why) in [
         ("64M", "no segment more"),
         ("96M", "no segment more"),
