@@ -260,8 +260,8 @@ enum vain {
  */
 struct conn {
 	/* line A */
-	ERB_LOCK lock;
-	__u8 state; /* enum erb_conn_state */
+	struct erb_spin_lock lock; /* conn_lock() of base/seam.h */
+	__u8 state;		   /* enum erb_conn_state */
 	__u8 flags;
 	__u8 family; /* 4 or 6 */
 	__u8 spoke;  /* SPOKE_* */

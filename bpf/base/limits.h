@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 21 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 22 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -70,7 +70,8 @@
 #define BUSY_LOOKS	    4096 /* at one of them until the packet is dropped: some us */
 #define WALK_PLACES	    128	 /* entries per run of timer or sweep: about 0.1 ms */
 #define PLACE_LINE	    64	 /* places whose bytes share a cache line; power of two */
-#define LISTENERS_MAX	    64	 /* listeners told apart on the port; others are unknown */
+#define LOCK_LOOKS	    0x7fffffff /* at a connection's lock: ten seconds and more */
+#define LISTENERS_MAX	    64	       /* listeners told apart on the port; others are unknown */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

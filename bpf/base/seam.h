@@ -46,6 +46,73 @@ INLINE void lock_release(struct bpf_spin_lock *lock)
 	bpf_spin_unlock(lock);
 }
 
+/* A connection's lock is a word. One instruction takes it, a store releases it: the kernel's lock is four calls,
+ * with interrupts off. Whoever takes it has softirqs off: XDP, TC, and programs of TC type under BPF_PROG_RUN
+ * (bpf_test_run() of Linux 6.12). So nobody waits for whom he has interrupted, but under PREEMPT_RT, where ERB
+ * does not begin. Programs of syscall type run with softirqs on: a set's lock, which they take, is the kernel's.
+ * The verifier does not know this lock. For the simulator it is the kernel's, so it proves there what the
+ * verifier proves of others: each is released, none is taken under another, no helper is called under it. */
+#ifdef bpf_spin_lock /* the simulator's */
+INLINE void word_take(u32 *word)
+{
+	bpf_spin_lock((struct bpf_spin_lock *)word);
+}
+
+INLINE void word_release(u32 *word)
+{
+	bpf_spin_unlock((struct bpf_spin_lock *)word);
+}
+#else
+/* Takes the word, when it is free. Behind LOCK_LOOKS, where the kernel's lock would never end, it goes on
+ * without. Global: verified by itself, so that those who wait and those who need not are one state. */
+__noinline int word_wait(u32 *word)
+{
+	int i;
+
+	if (!word || !__sync_val_compare_and_swap(word, 0, 1))
+		return 0;
+	bpf_for(i, 0, LOCK_LOOKS)
+	{
+		if (!*(volatile u32 *)word && !__sync_val_compare_and_swap(word, 0, 1))
+			break;
+	}
+	return 0;
+}
+
+INLINE void word_take(u32 *word)
+{
+	barrier();
+	word_wait(word);
+	barrier();
+}
+
+/* What stands before is seen before: x86 keeps stores in order itself, elsewhere it takes a full barrier. */
+INLINE void word_release(u32 *word)
+{
+	barrier();
+#ifdef __TARGET_ARCH_x86
+	*(volatile u32 *)word = 0;
+#else
+	{
+		u32 before = __sync_lock_test_and_set(word, 0);
+
+		asm volatile("" ::"r"(before));
+	}
+#endif
+	barrier();
+}
+#endif
+
+INLINE void conn_lock(struct conn *conn)
+{
+	word_take(&conn->lock.val);
+}
+
+INLINE void conn_unlock(struct conn *conn)
+{
+	word_release(&conn->lock.val);
+}
+
 /* Uses a result that nobody wants. Of an atomic without user clang makes one that does not fetch,
  * and on arm64 that orders nothing (STADD: "neither acquire nor release", emit_lse_atomic() of
  * arch/arm64/net/bpf_jit_comp.c); one that fetches is LDADDAL there, or ends with a DMB. */

@@ -166,12 +166,12 @@ INLINE void sock_note(struct conn *conn, const struct sock_ref *r)
 	if (!r->tp)
 		return;
 	sock_fixed_load(r->tp, &fixed);
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	if (conn->cookie == r->cookie) {
 		conn->fixed = fixed;
 		write_once(conn->tcp_sock, (u64)r->tp);
 	}
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 }
 
 /* Whether its listener takes connections to any address (IP_TRANSPARENT): a proxy's, to which

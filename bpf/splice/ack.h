@@ -59,7 +59,7 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 
 	if (!r->tp || (w->p.flags & (TCP_FIN | TCP_RST)))
 		return ingress_up_again(ctx, w, conn, r);
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie &&
 	    segment_counts(conn, &w->p, &w->view, w->now)) {
 		w->acked = 1;
@@ -91,7 +91,7 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 			conn_ts_recent(conn, &w->p, &w->view, w->now);
 		}
 	}
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	if (fate == ACK_REPLAY) {
 		count(STAT_REPLAY_ACK);
 		return send_segment(ctx, w);

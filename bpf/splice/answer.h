@@ -146,7 +146,7 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 	}
 	more = w->p.payload_off + w->reply_len - tier_len(ctx);
 	grown = tier_grow(ctx, more);
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	reason = STAT_REFUSE_RACE;
 	if (sock_view_again(r, &w->view) && conn->cookie == r->cookie)
 		reason = commit_check(conn, &w->view, w);
@@ -160,7 +160,7 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 		translation_take(conn, w);
 		w->snd_wscale = w->view.fixed.snd_wscale;
 	}
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	if (!reason) {
 		place_call(w, PLACES_TIMER);
 		return answer_send(ctx, w);

@@ -107,11 +107,11 @@ __noinline int ingress_icmp(ctx_t *ctx)
 	seq = new_seq = load_be32(w->head + tcp + 4);
 	mtu = icmp_mtu(w, w->head + off);
 	if (r.tp) {
-		lock_take(&conn->lock);
+		conn_lock(conn);
 		ours = conn->cookie == r.cookie;
 		if (ours)
 			new_seq = icmp_translate(conn, w, &r, seq, mtu);
-		lock_release(&conn->lock);
+		conn_unlock(conn);
 	}
 	sock_put(&r);
 	if (!ours || !tier_note(ctx, META_TRANSLATED))

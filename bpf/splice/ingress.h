@@ -31,10 +31,10 @@ INLINE void conn_unread(struct work *w, struct conn *conn)
 {
 	bool fragment = w->p.odd & ODD_F_FRAGMENT;
 
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
 	handler_lost(conn);
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	w->proof_ahead = fragment ? 65535 : 0;
 	count(fragment ? STAT_ODD_FRAGMENT : STAT_ODD_URGENT);
 }
@@ -49,7 +49,7 @@ __noinline int conn_bypassed(void)
 
 	if (!conn)
 		return 0;
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	/* A FIN has a number, too. */
 	unseen = !(conn->flags & (CONN_F_SCAN_LOST | CONN_F_CLOSING)) &&
 		 seq_after(w->view.rcv_nxt, conn->up_max - conn->in_delta);
@@ -57,7 +57,7 @@ __noinline int conn_bypassed(void)
 		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
 		handler_lost(conn);
 	}
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	if (unseen)
 		count(STAT_BYTES_UNSEEN);
 	return unseen;
@@ -224,10 +224,10 @@ INLINE enum verdict ingress_sock(ctx_t *ctx, struct work *w, struct control *c, 
 		return V_DROP;
 	}
 	if (conn->cookie == COOKIE_UNKNOWN && r->cookie) {
-		lock_take(&conn->lock);
+		conn_lock(conn);
 		if (conn->cookie == COOKIE_UNKNOWN)
 			conn->cookie = r->cookie; /* OLD, deltas zero: any owner will do */
-		lock_release(&conn->lock);
+		conn_unlock(conn);
 	}
 	if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {
 		if (!w->p.payload_len || (w->p.flags & TCP_SYN)) {

@@ -211,11 +211,11 @@ INLINE int lane_answer(ctx_t *ctx, struct work *w, struct control *c, struct con
 
 	if (grown == GROWN_FAILED)
 		return LANE_LEFT;
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	reason = lane_consumes(conn, r, &w->view, w);
 	if (!reason)
 		commit(conn, &w->view, w);
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	if (reason) {
 		tier_ungrow(ctx, more, grown);
 		if (reason != STAT_TO_TC)
@@ -289,7 +289,7 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 		return LANE_LEFT;
 	if (writes)
 		handler_usual_take(w, c);
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	taken = lane_taken(conn, r, &w->view, w) && !(writes && order_watched(c)) /* I1 */ &&
 		!order_open(c) && handler_up_usual(conn, w, writes); /* Y1 */
 	if (taken) {
@@ -298,7 +298,7 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 		conn->request_up_ns = w->now;
 		up_account(conn, w, true, true);
 	}
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	if (!taken) {
 		if (writes)
 			handler_up_undo(w);

@@ -69,10 +69,10 @@ INLINE void place_take(struct control *c, const struct conn_key *key)
 	if (!row)
 		return;
 	__builtin_memcpy(&row->key, key, sizeof(row->key));
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	conn->place = place;
 	conn->called = 1 << PLACES_TIMER | 1 << PLACES_HELD;
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	load_barrier();
 	for (u32 list = 0; list < PLACE_LISTS; list++)
 		place_set(place, list, 1);

@@ -111,11 +111,11 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how *
 		w->scan_from = w->p.seq;
 		w->scan_next = w->p.seq + w->p.payload_len;
 	} else {
-		lock_take(&conn->lock);
+		conn_lock(conn);
 		*how = conn->flags & CONN_F_SCAN_LOST ? UP_LOST : UP_SCAN;
 		w->scan_from = conn->next;
 		handler_up_load(w, conn);
-		lock_release(&conn->lock);
+		conn_unlock(conn);
 		if (!w->ring) {
 			w->scan_seq = w->p.seq;
 			w->scan_len = w->p.payload_len;
@@ -150,11 +150,11 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 		}
 		w->asks = !order_open(c) || handler_up_asks(w, how);
 	}
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	was_bypass = conn->state == CONN_BYPASS;
 	taken = up_commit(c, conn, w, r, how);
 	is_bypass = conn->state == CONN_BYPASS;
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	if (taken == UP_RACE) {
 		handler_up_undo(w);
 		count(STAT_DROP_RACE);
@@ -184,10 +184,10 @@ INLINE enum verdict ingress_reject(ctx_t *ctx, struct work *w, struct conn *conn
 {
 	if (!tier_note(ctx, META_TRANSLATED))
 		return V_UNMARKED;
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	if (conn->cookie == r->cookie)
 		translation_take(conn, w);
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	count(STAT_REFUSE_ACK);
 	return pass_up(ctx, w);
 }
@@ -202,7 +202,7 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 	if (!tier_note(ctx, META_TRANSLATED))
 		return V_UNMARKED;
 	c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	w->held = c && order_waits(c, conn, 0); /* Y2 */
 	w->held_ns = 0;
 	if (c && !w->held && conn->cookie == r->cookie)
@@ -213,7 +213,7 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 			   viewed && segment_counts(conn, &w->p, &w->view, w->now));
 	else
 		w->translate = 0;
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 	if (w->held) {
 		count(STAT_HELD_AGAIN);
 		hold_copy(ctx);
