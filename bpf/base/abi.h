@@ -44,6 +44,7 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 /* What the kernel sends, to line A. No bit field: the kernel takes no struct with one beside a lock. */
 #define SPOKE_SINCE 0x01 /* it sent something since an ACK last went up */
 #define SPOKE_TIMED 0x02 /* a reply of it is waited for: conn.timed_ns */
+#define ABSORBING   0x04 /* beside these: a write was consumed and has no LSN yet: splice/absorb.h */
 
 /* What a connection that has shown no password may do. */
 enum door {
@@ -80,7 +81,7 @@ struct hash_secret {
 struct log_order {
 	__u64 drained;	/* records up to this LSN are in Redis, and its reply was handled */
 	__u64 fresh_ns; /* CLOCK_MONOTONIC; what was answered until then is in Redis */
-	__u32 absorb;	/* 1: writes may be answered; no program does so yet */
+	__u32 absorb;	/* 1: writes may be answered: splice/absorb.h */
 	__u32 watch;	/* words of erb_busy to be looked at; 0: nobody answers writes */
 	__u64 pad2[5];
 	__u64 lsn; /* the last one given */
@@ -323,8 +324,7 @@ struct conn {
 			      for a change without report */
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
-	__u8 absorbing;		      /* a write of it was consumed, and has no LSN yet */
-	__u8 pad1[7];
+	__u8 pad1[8];
 	__u64 waits_for; /* nothing of it goes up before this LSN is drained */
 	/* what of it was copied while it waits, client space, and when; 0: nothing. splice/hold.h */
 	__u64 copied_ns;

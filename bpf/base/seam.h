@@ -146,6 +146,13 @@ INLINE u64 atomic_swap(u64 *to, u64 was, u64 n)
 	return __sync_val_compare_and_swap(to, was, n);
 }
 
+INLINE void atomic_set(u64 *to, u64 n)
+{
+	u64 before = __sync_lock_test_and_set(to, n);
+
+	used(before);
+}
+
 INLINE void atomic_set32(u32 *to, u32 n)
 {
 	u32 before = __sync_lock_test_and_set(to, n);

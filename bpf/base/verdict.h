@@ -11,4 +11,5 @@ enum verdict {
 	V_TO_TC,    /* the TC tier must see it */
 	V_UNMARKED, /* no room for the mark: the TC tier runs the whole path */
 	V_REFUSED,  /* no answer; try the next way */
+	V_ABSORB,   /* another program may answer it: splice/absorb.h */
 };

@@ -5,6 +5,7 @@
 #include "redis/requests.h"
 #include "base/seam.h"
 #include "net/work.h"
+#include "redis/absorb.h"
 #include "redis/effects.h"
 #include "redis/get.h"
 #include "redis/heat.h"

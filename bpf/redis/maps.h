@@ -3,6 +3,7 @@
  */
 #pragma once
 #include "base/seam.h"
+#include "redis/log.h"
 
 /* command name -> class; loaded from commands.def by the loader, then from Redis's own table by the
  * daemon while nothing is served. Full: loader's error; the daemon does not serve. */
@@ -13,3 +14,14 @@ struct {
 	__type(value, struct command_row);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_commands SEC(".maps");
+
+/* CPU -> its log ring: who answers writes there appends, the daemon drains; mapped by it. The loader makes as many as
+ * there are CPUs, and none while no write is to be answered. Full: ABSORB_FULL. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct log_ring);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} erb_log SEC(".maps");

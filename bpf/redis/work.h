@@ -23,6 +23,18 @@ struct fast_more {
 	u32 counts[FAST_KIND_MAX];    /* whole commands of the packet, by kind */
 };
 
+/* A SET that is to be absorbed: redis/absorb.h. Offsets are of the payload. */
+struct absorbed {
+	u32 set;
+	u32 way; /* where its entry is put, with WRITTEN_EVICTS if another's goes; WAYS: nowhere */
+	u32 key_at;
+	u32 key_len;
+	u32 value_at;
+	u32 value_len;
+	u32 bytes; /* of the slot's image in its record */
+	u64 expiry_ms; /* wall clock; 0: none */
+};
+
 /* Why a share of the fence is held. */
 enum hold { HOLD_RING = 0, HOLD_SHARE_OLD, HOLD_SHARE_NEW };
 
@@ -52,6 +64,7 @@ struct handler_work {
 	u32 gate;    /* the gate was shut for the packet */
 	u32 hold;    /* enum hold */
 	struct written written;
+	struct absorbed absorbed;
 	struct lookup look;
 	struct scan_request scan;
 	struct scan_found found;

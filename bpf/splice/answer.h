@@ -131,23 +131,14 @@ INLINE void ack_goes_up(struct conn *conn, const struct work *w)
 	conn->spoke &= ~SPOKE_SINCE;
 }
 
-/* Answers the packet, or V_REFUSED: it goes up, unchanged so far. Behind ingress_unacceptable(),
- * which has loaded the view. */
-INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
-				 struct sock_ref *r)
+/* Consumes the packet, whose answer is prepared and has room; spoke: bits for conn.spoke. Returns 0, or the reason
+ * against it: nothing has changed. */
+INLINE u32 answer_commit(struct work *w, struct conn *conn, const struct sock_ref *r,
+			 enum grown grown, u8 spoke)
 {
-	u32 reason = answer_prepare(ctx, w, c, conn);
-	enum grown grown;
-	s32 more;
+	u32 reason = STAT_REFUSE_RACE;
 
-	if (reason) {
-		count(reason);
-		return V_REFUSED;
-	}
-	more = w->p.payload_off + w->reply_len - tier_len(ctx);
-	grown = tier_grow(ctx, more);
 	conn_lock(conn);
-	reason = STAT_REFUSE_RACE;
 	if (sock_view_again(r, &w->view) && conn->cookie == r->cookie)
 		reason = commit_check(conn, &w->view, w);
 	if (!reason && grown == GROWN_FAILED)
@@ -157,19 +148,46 @@ INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, 
 		commit(conn, &w->view, w);
 		if (!TIER_XDP)
 			ack_goes_up(conn, w);
+		conn->spoke |= spoke;
 		translation_take(conn, w);
 		w->snd_wscale = w->view.fixed.snd_wscale;
 	}
 	conn_unlock(conn);
+	return reason;
+}
+
+/* Behind answer_commit() that said no: the packet is as it came. */
+INLINE enum verdict answer_refused(ctx_t *ctx, u32 reason, s32 more, enum grown grown)
+{
+	if (grown == GROWN_FAILED)
+		count(STAT_NO_ROOM);
+	tier_ungrow(ctx, more, grown);
+	return reason == STAT_TO_TC ? V_TO_TC : V_REFUSED;
+}
+
+/* Answers the packet, or V_REFUSED: it goes up, unchanged so far. Behind ingress_unacceptable(),
+ * which has loaded the view. */
+INLINE enum verdict ingress_fast(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
+				 struct sock_ref *r)
+{
+	u32 reason = answer_prepare(ctx, w, c, conn);
+	enum grown grown;
+	enum verdict v;
+	s32 more;
+
+	if (reason) {
+		count(reason);
+		return V_REFUSED;
+	}
+	more = w->p.payload_off + w->reply_len - tier_len(ctx);
+	grown = tier_grow(ctx, more);
+	reason = answer_commit(w, conn, r, grown, 0);
 	if (!reason) {
 		place_call(w, PLACES_TIMER);
 		return answer_send(ctx, w);
 	}
-	if (grown == GROWN_FAILED)
-		count(STAT_NO_ROOM);
-	tier_ungrow(ctx, more, grown);
-	if (reason == STAT_TO_TC)
-		return V_TO_TC;
-	count(reason);
-	return V_REFUSED;
+	v = answer_refused(ctx, reason, more, grown);
+	if (v == V_REFUSED)
+		count(reason);
+	return v;
 }

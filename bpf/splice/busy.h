@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* busy.h - whoever takes effects for a packet that goes up lets those finish who answer a write at that moment. No
- * program answers writes yet.
+/* busy.h - whoever takes effects for a packet that goes up lets those finish who answer a write at that moment
+ * (splice/absorb.h).
  *
  * Who answers a write says so in his CPU's word of erb_busy, then looks once more whether a mark, the fence or the
  * gate stands in his way, and clears the word when his LSN is given and his record is there.
@@ -23,6 +23,23 @@ INLINE u64 *busy_get(u32 cpu)
 	struct busy_line *line = bpf_map_lookup_elem(&erb_busy, &cpu);
 
 	return line ? &line->word : 0;
+}
+
+/* This CPU is about to answer a write of the set: full barriers, so what is looked at behind that is looked at behind
+ * it. Returns its word, 0: it cannot say so. */
+INLINE u64 *busy_begin(u32 set)
+{
+	u64 *word = busy_get(bpf_get_smp_processor_id());
+
+	if (word)
+		atomic_set(word, ((read_once(*word) | BUSY_SET) + 1) | (set + 1));
+	return word;
+}
+
+/* It has, or does not. */
+INLINE void busy_end(u64 *word)
+{
+	atomic_set(word, read_once(*word) & ~(u64)BUSY_SET);
 }
 
 /* Whether this CPU has finished, or was not at it. Global: verified by itself. */

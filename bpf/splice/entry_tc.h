@@ -51,7 +51,32 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 		return w->p.payload_len && order_unseen(c) == V_DROP ? TCX_DROP : TCX_NEXT;
 	}
 	w->now = now_ns();
-	return ingress_tcp(ctx, w, c) == V_DROP ? TCX_DROP : TCX_NEXT;
+	switch (ingress_tcp(ctx, w, c)) {
+	case V_DROP:
+		return TCX_DROP;
+	case V_ABSORB:
+		stage_go(ctx, STAGE_ABSORB);
+		count(STAT_DROP_RACE);
+		return TCX_DROP;
+	default:
+		return TCX_NEXT;
+	}
+}
+
+/* A packet that erb_tc_ingress has looked at, and that may be a write to be answered: splice/absorb.h. */
+SEC("tcx/ingress")
+int erb_tc_absorb(struct __sk_buff *ctx)
+{
+	switch (absorb(ctx)) {
+	case V_DROP:
+		return TCX_DROP;
+	case V_REFUSED:
+		stage_go(ctx, STAGE_WHOLE);
+		count(STAT_DROP_RACE);
+		return TCX_DROP;
+	default:
+		return TCX_NEXT;
+	}
 }
 
 SEC("tcx/egress")

@@ -40,10 +40,32 @@ int erb_xdp(struct xdp_md *ctx)
 		return XDP_TX;
 	case V_TO_TC:
 		return tier_to_tc(ctx);
+	case V_ABSORB:
+		stage_go(ctx, STAGE_ABSORB);
+		count(STAT_DROP_RACE);
+		return XDP_DROP;
 	case V_PLAIN:
 		tier_note(ctx, META_TRANSLATED);
 		return XDP_PASS;
 	default:
 		return XDP_PASS;
+	}
+}
+
+/* A packet that erb_xdp has looked at, and that may be a write to be answered: splice/absorb.h. */
+SEC("xdp")
+int erb_xdp_absorb(struct xdp_md *ctx)
+{
+	switch (absorb(ctx)) {
+	case V_SENT:
+		return XDP_TX;
+	case V_TO_TC:
+		return tier_to_tc(ctx);
+	case V_REFUSED:
+		stage_go(ctx, STAGE_WHOLE);
+		count(STAT_DROP_RACE);
+		return XDP_DROP;
+	default:
+		return XDP_DROP;
 	}
 }

@@ -100,6 +100,17 @@ INLINE void handler_answered(struct work *w);
 INLINE void handler_sample_begin(struct work *w);
 INLINE void handler_sample_end(struct work *w);
 
+/* Whether the payload may be a write that could be answered: splice/absorb.h. Looks at its first bytes alone. */
+INLINE bool handler_may_absorb(const struct work *w);
+/* Prepares the write: its record behind the log's head, its answer as handler_answer() does. Returns 0 or the reason
+ * against it. */
+INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *conn);
+/* The cache set that it concerns; whether nothing stands in its way at this moment. */
+INLINE u32 handler_absorb_set(const struct work *w);
+INLINE bool handler_absorb_may(const struct work *w, const struct control *c);
+/* The write was committed: it has its LSN, and its record is the drain's. Under no lock. */
+static int handler_absorb_publish(void);
+
 /* What a new connection will be judged by is read; not under a lock. */
 INLINE void handler_judge(struct work *w, const struct control *c);
 /* The entry begins; known: its stream is seen from the first byte. Lock held. */

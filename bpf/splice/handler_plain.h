@@ -62,6 +62,31 @@ INLINE void handler_sample_end(struct work *w)
 {
 }
 
+INLINE bool handler_may_absorb(const struct work *w)
+{
+	return false;
+}
+
+INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *conn)
+{
+	return STAT_REFUSE_COMMAND;
+}
+
+INLINE u32 handler_absorb_set(const struct work *w)
+{
+	return 0;
+}
+
+INLINE bool handler_absorb_may(const struct work *w, const struct control *c)
+{
+	return false;
+}
+
+INLINE int handler_absorb_publish(void)
+{
+	return 0;
+}
+
 INLINE void handler_judge(struct work *w, const struct control *c)
 {
 }

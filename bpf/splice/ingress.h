@@ -13,6 +13,7 @@
 #include "net/packet.h"
 #include "net/sock.h"
 #include "net/work.h"
+#include "splice/absorb.h"
 #include "splice/accept.h"
 #include "splice/ack.h"
 #include "splice/ahead.h"
@@ -206,9 +207,15 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 	if (w->p.odd & ODD_F_UNREAD) {
 		conn_unread(w, conn);
 	} else if (r->tp && !w->ring && !(conn->flags & CONN_F_SCAN_LOST)) {
-		v = ingress_fast(ctx, w, c, conn, r);
-		if (v != V_REFUSED)
-			return v;
+		if (absorb_open(c) && handler_may_absorb(w)) {
+			if (!w->unabsorbed)
+				return V_ABSORB;
+			count(w->unabsorbed);
+		} else {
+			v = ingress_fast(ctx, w, c, conn, r);
+			if (v != V_REFUSED)
+				return v;
+		}
 	}
 	return ingress_up(ctx, w, conn, r);
 }
@@ -386,6 +393,8 @@ INLINE enum parse_result ingress_parse(ctx_t *ctx)
 	len = frame;
 	if (!c || !w)
 		return PARSE_OTHER;
+	w->unabsorbed = w->unabsorbed_next;
+	w->unabsorbed_next = 0;
 	w->p.odd = 0; /* hidden_bytes() looks at it */
 	if (len < FRAGMENT_BYTES_MIN)
 		return PARSE_OTHER;

@@ -172,8 +172,15 @@ impl Control {
         word.fetch_max(lsn, Ordering::SeqCst);
     }
 
-    /// So many CPUs may answer writes from now on: who goes up looks at what they do. For who stands in for the
-    /// programs, none of which does so yet.
+    /// Whether writes may be answered in the server's place. Only while [`Self::set_watch`] was said, and the programs
+    /// that do so are there.
+    pub fn set_absorb(&self, may: bool) {
+        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
+        let absorb = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.absorb)) };
+        absorb.store(may.into(), Ordering::SeqCst);
+    }
+
+    /// So many CPUs may answer writes from now on: who goes up looks at what they do.
     pub fn set_watch(&self, cpus: u32) {
         // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
         let watch = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.watch)) };

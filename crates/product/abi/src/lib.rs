@@ -152,7 +152,8 @@ const fn array_of<T>(name: &'static str) -> MapShape {
     }
 }
 
-/// Every map of `bpf/base/maps.h` but the ring buffers, which have no value size.
+/// Every map of `bpf/base/maps.h` but the ring buffers, which have no value size; and of `bpf/redis/maps.h` but the
+/// log, which is there only where writes are answered: [`LOG`].
 pub const MAPS: [MapShape; 23] = [
     array_of::<control>("erb_control"),
     MapShape {
@@ -190,6 +191,9 @@ pub const MAPS: [MapShape; 23] = [
     array_of::<inject_io>("erb_inject_io"),
     array_of::<busy_line>("erb_busy"),
 ];
+
+/// The log of writes that are answered in the server's place: [`Logs`].
+pub const LOG: MapShape = array_of::<log_ring>("erb_log");
 
 #[cfg(test)]
 mod tests {

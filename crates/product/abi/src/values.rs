@@ -36,6 +36,21 @@ impl Values {
         unsafe { Self::new(at, words * size_of::<u64>(), count, memory) }
     }
 
+    /// What lies so many bytes into the only value.
+    ///
+    /// # Panics
+    /// If there are more, or it is shorter.
+    #[must_use]
+    pub fn behind(self, bytes: usize) -> Self {
+        assert!(self.count == 1 && bytes <= self.stride);
+        Self {
+            // SAFETY: that is within the value, or its end.
+            at: unsafe { self.at.add(bytes) },
+            stride: self.stride - bytes,
+            ..self
+        }
+    }
+
     /// How many there are.
     #[must_use]
     pub const fn count(&self) -> usize {

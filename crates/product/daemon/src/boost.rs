@@ -188,6 +188,7 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         sizes: Sizes {
             cache,
             table: wanted.unwrap_or_else(|| TableSize::for_redis(redis.maxclients, ram)),
+            log_rings: 0,
         },
         port,
         run_dir,

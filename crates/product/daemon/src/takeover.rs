@@ -175,6 +175,7 @@ fn noted_sizes(notes: &Notes) -> Result<Sizes> {
     Ok(Sizes {
         cache: CacheSize::from_bytes(bytes, u64::MAX)?,
         table: TableSize::of(notes.connections, u64::MAX)?,
+        log_rings: 0,
     })
 }
 

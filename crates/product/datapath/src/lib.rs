@@ -39,6 +39,7 @@ pub use ethtool::{
 pub use front::Front;
 pub use layers::DeviceWatch;
 pub use load::{LoadOptions, load, load_programs, remove_pins};
+pub use mapped::open_logs;
 pub use nagle::Nagle;
 pub use other_end::{OtherEnd, other_end};
 pub use probe::{Abilities, abilities};

@@ -2,11 +2,14 @@
 //! Loading: three objects that share their maps through pins in one bpffs folder.
 
 use std::cell::RefCell;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use erb_abi::{COMMANDS, Control, ERB_ABI_VERSION, hash_secret};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel, set_print};
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print,
+};
 
 use crate::mapped::mapped;
 use crate::{Error, Programs, Result, Sizes};
@@ -54,8 +57,14 @@ pub(crate) fn refused(name: &str, error: &libbpf_rs::Error) -> Error {
     }
 }
 
-/// Path of a program's pin.
+/// The stages of an object, for its programs' tail calls, are pinned under this and its name.
+const STAGES: &str = "stages_";
+
+/// Path of a program's pin, or of an object's stages.
 pub(crate) fn program_pin(root: &Path, name: &str) -> PathBuf {
+    if name.starts_with(STAGES) {
+        return root.join(name);
+    }
     root.join(format!("prog_{name}"))
 }
 
@@ -126,10 +135,56 @@ fn load_object(
             map.set_max_entries(entries).map_err(refused)?;
         }
     }
-    let object = object.load().map_err(refused)?;
+    let absorbs = sizes.log_rings > 0;
+    if !absorbs {
+        leave_out_absorption(&mut object).map_err(refused)?;
+    }
+    let mut object = object.load().map_err(refused)?;
     for mut program in object.progs_mut() {
-        let path = pin(root, &program.name().to_string_lossy());
-        program.pin(path).map_err(refused)?;
+        let name = program.name().to_string_lossy().into_owned();
+        if absorbs || !is_of_absorption(&name) {
+            program.pin(pin(root, &name)).map_err(refused)?;
+        }
+    }
+    if absorbs {
+        fill_stages(&mut object, &pin(root, &format!("{STAGES}{name}"))).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Whether a program answers writes in the server's place (`bpf/splice/absorb.h`).
+pub(crate) fn is_of_absorption(program: &str) -> bool {
+    program.ends_with("_absorb")
+}
+
+/// Neither loads these programs nor makes their log, which is megabytes for each CPU.
+pub(crate) fn leave_out_absorption(object: &mut OpenObject) -> libbpf_rs::Result<()> {
+    for mut program in object.progs_mut() {
+        if is_of_absorption(&program.name().to_string_lossy()) {
+            program.set_autoload(false);
+        }
+    }
+    let mut maps = object.maps_mut();
+    maps.find(|map| map.name() == "erb_log")
+        .map_or(Ok(()), |mut log| log.set_autocreate(false))
+}
+
+/// Lets the programs of a tier call each other: `enum stage` of `bpf/splice/stages.h`. The kernel empties an array of
+/// programs that no process and no pin has (`map_release_uref`).
+fn fill_stages(object: &mut Object, pin: &Path) -> libbpf_rs::Result<()> {
+    let Some(mut stages) = object.maps_mut().find(|map| map.name() == "erb_stages") else {
+        return Ok(());
+    };
+    stages.pin(pin)?;
+    let stages = MapHandle::from_pinned_path(pin)?;
+    for program in object.progs() {
+        let stage: u32 = match program.name().to_string_lossy().as_ref() {
+            "erb_xdp" | "erb_tc_ingress" => 0,
+            name if is_of_absorption(name) => 1,
+            _ => continue,
+        };
+        let fd = program.as_fd().as_raw_fd();
+        stages.update(&stage.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
     }
     Ok(())
 }

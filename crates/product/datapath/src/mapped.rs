@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Array maps, mapped into this process.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use erb_abi::Values;
+use erb_abi::{LOG, Logs, Values, control};
 use libbpf_rs::MapCore as _;
 use memmap2::MmapOptions;
 
@@ -24,4 +25,19 @@ pub(crate) fn mapped(root: &Path, name: &'static str) -> Result<Values> {
     // SAFETY: the mapping has all values and lives as long as `area`; check_shapes has compared
     // their size with the mirror's.
     Ok(unsafe { Values::new(area.as_mut_ptr(), stride, count, area) })
+}
+
+/// The log of what is answered in the server's place, of the programs that are pinned in `root`.
+///
+/// # Errors
+/// [`Error::Map`] if they answer no writes, or of another shape.
+pub fn open_logs(root: &Path) -> Result<Logs> {
+    let rings = mapped(root, LOG.name)?;
+    let found = open_map(root, LOG.name)?.value_size() as usize;
+    if found != LOG.value_bytes {
+        let why = format!("has values of {found} bytes, expected {}", LOG.value_bytes);
+        return Err(Error::map(LOG.name, why));
+    }
+    let order = mapped(root, "erb_control")?.behind(offset_of!(control, order));
+    Ok(Logs::new(rings, order))
 }

@@ -143,6 +143,9 @@ pub struct Sizes {
     pub cache: CacheSize,
     /// Of the table of connections.
     pub table: TableSize,
+    /// Log rings for writes that are answered in the server's place, one for each possible CPU; 0: none is
+    /// answered, and neither the rings are made nor the programs loaded that fill them.
+    pub log_rings: u32,
 }
 
 impl Sizes {
@@ -152,6 +155,7 @@ impl Sizes {
             "erb_sets" | "erb_digests" | "erb_large" => Some(self.cache.sets()),
             "erb_conns" | "erb_places" => Some(self.table.connections()),
             "erb_place_lines" => Some(self.table.connections().div_ceil(PLACE_LINE)),
+            "erb_log" => Some(self.log_rings).filter(|rings| *rings > 0),
             _ => None,
         }
     }

@@ -25,7 +25,7 @@ use libbpf_rs::{
 };
 
 use crate::attach::{Hook, Links, info, program_id};
-use crate::load::{keep_message, libbpf_messages, program_pin};
+use crate::load::{is_of_absorption, leave_out_absorption, keep_message, libbpf_messages, program_pin};
 use crate::mapped::mapped;
 use crate::{CacheSize, Error, Result, SET_BYTES, Sizes, TableSize};
 
@@ -148,6 +148,7 @@ impl Tracer {
                 .and_then(|builder| builder.open_memory(bytes))
                 .map_err(refused)?;
             prepare(&mut object, &options, sizes, objects.first())?;
+            leave_out_absorption(&mut object).map_err(refused)?;
             objects.push(object.load().map_err(refused)?);
         }
         let events = Rc::new(RefCell::new(Vec::new()));
@@ -247,6 +248,7 @@ impl Tracer {
     pub fn verified(&self) -> Result<Vec<(String, u32)>> {
         let programs = self.objects.iter().flat_map(Object::progs);
         programs
+            .filter(|program| !is_of_absorption(&program.name().to_string_lossy()))
             .map(|program| {
                 let found = info::<libbpf_sys::bpf_prog_info>(&program.as_fd()).map_err(system)?;
                 let name = program.name().to_string_lossy().into_owned();
@@ -309,6 +311,7 @@ fn sizes_of(control: &Control) -> Result<Sizes> {
     Ok(Sizes {
         cache: CacheSize::from_bytes(cache, u64::MAX)?,
         table: TableSize::of(control.conns_max(), u64::MAX)?,
+        log_rings: 0,
     })
 }
 

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use erb_abi::{self as abi, ControlPlane as _};
+use erb_abi::{self as abi, ControlPlane as _, Logs};
 pub use erb_datapath::Programs as Objects;
 use erb_datapath::{
     CacheSize, Datapath, FillEntry, Links, LoadOptions, Sizes, TableSize, TraceFilter, Tracer,
@@ -31,7 +31,7 @@ use erb_lab::topology::{
 };
 use erb_lab::veth::{self, VethEnd};
 use erb_lab::{netns, xdp_pass};
-use libbpf_rs::{MapHandle, Program};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Program};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
@@ -69,6 +69,8 @@ pub struct Bench {
     pub conns: MapHandle,
     /// `erb_sets`.
     pub sets: MapHandle,
+    busy: MapHandle,
+    root: PathBuf,
     /// The programs under test.
     pub programs: Programs,
     /// The server's device.
@@ -184,6 +186,7 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
         dp: Datapath::open(&root, ifindex)?,
         conns: MapHandle::from_pinned_path(root.join("erb_conns"))?,
         sets: MapHandle::from_pinned_path(root.join("erb_sets"))?,
+        busy: MapHandle::from_pinned_path(root.join("erb_busy"))?,
         programs: Programs {
             xdp: program("erb_xdp")?,
             ingress: program("erb_tc_ingress")?,
@@ -199,6 +202,7 @@ fn set_up_in(server: &str, client: &str) -> Result<Bench> {
         ],
         next_port: 20_000,
         filled: Vec::new(),
+        root,
     };
     for listener in &bench.listeners {
         let known = bench
@@ -237,6 +241,7 @@ fn load(name: &str, objects: &Objects, port: u16, ifindex: u32) -> Result<PathBu
         sizes: Sizes {
             cache: CacheSize::from_bytes(CACHE_BYTES, u64::MAX)?,
             table: TableSize::of(CONNECTIONS, u64::MAX)?,
+            log_rings: u32::try_from(libbpf_rs::num_possible_cpus()?)?,
         },
         port,
         devices: vec![ifindex],
@@ -337,6 +342,27 @@ fn private_bpffs() -> Result<()> {
 }
 
 impl Bench {
+    /// The log of what is answered in the server's place.
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[must_use]
+    pub fn logs(&self) -> Logs {
+        erb_datapath::open_logs(&self.root).expect("erb_log")
+    }
+
+    /// What a CPU says of the write that it is at: its word of `erb_busy`.
+    ///
+    /// # Panics
+    /// If the map cannot be read.
+    #[must_use]
+    pub fn busy(&self, cpu: usize) -> u64 {
+        let key = u32::try_from(cpu).expect("a CPU").to_ne_bytes();
+        let line = self.busy.lookup(&key, MapFlags::ANY).expect("erb_busy");
+        let word = line.as_deref().and_then(<[u8]>::first_chunk);
+        u64::from_ne_bytes(*word.expect("a line of it"))
+    }
+
     /// What the daemon does once it has handled all that Redis reports.
     ///
     /// # Panics

@@ -31,6 +31,7 @@ fn loaded(connections: u32) -> (Datapath, PathBuf) {
         sizes: Sizes {
             cache: CacheSize::from_bytes(4 << 20, u64::MAX).unwrap(),
             table: TableSize::of(connections, u64::MAX).unwrap(),
+            log_rings: 0,
         },
         port: PORT,
         devices: vec![LOOPBACK],

@@ -58,6 +58,17 @@
 #define bpf_spin_lock(at)	sim_ops.lock(at)
 #define bpf_spin_unlock(at)	sim_ops.unlock(at)
 
+#define bpf_get_smp_processor_id sim_ops.cpu
+
+/* Another program of the object goes on, and its verdict is the caller's. */
+#define bpf_tail_call(at, map, stage)                                                              \
+	do {                                                                                       \
+		(void)(map);                                                                       \
+		return _Generic((at),                                                              \
+		    struct xdp_md *: sim_xdp_stage,                                                \
+		    struct __sk_buff *: sim_tc_stage)((stage), (at));                              \
+	} while (0)
+
 #define bpf_csum_diff	      sim_ops.csum_diff
 #define bpf_xdp_load_bytes    sim_ops.xdp_load
 #define bpf_xdp_store_bytes   sim_ops.xdp_store

@@ -4,6 +4,7 @@
 #define HANDLER_ABI "redis/abi.h"
 #include "base/seam.h"
 #include "redis/maps.h"
+#include "splice/stages.h"
 
 #if __has_feature(address_sanitizer)
 #include <sanitizer/asan_interface.h>
@@ -14,7 +15,9 @@ struct sim_ops sim_ops;
 extern const struct sim_map_def __start_sim_maps[], __stop_sim_maps[];
 
 int erb_xdp(struct xdp_md *ctx);
+int erb_xdp_absorb(struct xdp_md *ctx);
 int erb_tc_ingress(struct __sk_buff *ctx);
+int erb_tc_absorb(struct __sk_buff *ctx);
 int erb_tc_egress(struct __sk_buff *ctx);
 int erb_tick(struct __sk_buff *ctx);
 int erb_sweep(struct __sk_buff *ctx);
@@ -31,6 +34,16 @@ int erb_touched(void *ctx);
 _Static_assert(__builtin_offsetof(struct sim_mirror, full.usec) ==
 		   __builtin_offsetof(struct sim_mirror, full.tp) + sizeof(struct tcp_sock),
 	       "SIM_AT finds it there");
+
+int sim_xdp_stage(__u32 stage, struct xdp_md *ctx)
+{
+	return stage == STAGE_ABSORB ? erb_xdp_absorb(ctx) : erb_xdp(ctx);
+}
+
+int sim_tc_stage(__u32 stage, struct __sk_buff *ctx)
+{
+	return stage == STAGE_ABSORB ? erb_tc_absorb(ctx) : erb_tc_ingress(ctx);
+}
 
 /* Maps that programs of a handler need not name. The loader makes them all the same. */
 __attribute__((used)) static void name_maps(void)

@@ -87,6 +87,7 @@ struct sim_ops {
 	__u64 (*ktime_ns)(void);
 	__u64 (*ktime_coarse_ns)(void);
 	__u32 (*random)(void);
+	__u32 (*cpu)(void);
 	void (*lock)(void *lock);
 	void (*unlock)(void *lock);
 	void (*point)(void);
@@ -113,6 +114,10 @@ struct sim_ops {
 	void *(*sk_cast)(const void *at);
 };
 extern struct sim_ops sim_ops;
+
+/* The program of a stage (splice/stages.h). */
+int sim_xdp_stage(__u32 stage, struct xdp_md *ctx);
+int sim_tc_stage(__u32 stage, struct __sk_buff *ctx);
 
 struct sim_library {
 	struct sim_ops *ops;

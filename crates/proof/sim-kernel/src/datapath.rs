@@ -296,6 +296,7 @@ impl Datapath {
                 "erb_place_lines" => (config.conns as usize).div_ceil(erb_abi::PLACE_LINE as usize),
                 "erb_ahead" => AHEAD_BUFFERS,
                 "erb_misses" | "erb_held" => config.ring_bytes,
+                "erb_log" => config.cpus,
                 _ => shape.max_entries,
             };
             UnsafeCell::new(Map::new(shape, entries, config.cpus, library.symbols()))

@@ -51,6 +51,7 @@ ops! {
     ktime_ns: ktime_ns, () -> u64;
     ktime_coarse_ns: ktime_coarse_ns, () -> u64;
     random: random, () -> u32;
+    cpu: cpu, () -> u32;
     lock: lock, (*mut u32);
     unlock: unlock, (*mut u32);
     point: point, ();
@@ -204,6 +205,11 @@ extern "C-unwind" fn ktime_ns() -> u64 {
 extern "C-unwind" fn ktime_coarse_ns() -> u64 {
     enter("bpf_ktime_get_coarse_ns");
     exec().inner().kernel.now_coarse_ns()
+}
+
+extern "C-unwind" fn cpu() -> u32 {
+    enter("bpf_get_smp_processor_id");
+    exec().cpu as u32
 }
 
 extern "C-unwind" fn random() -> u32 {

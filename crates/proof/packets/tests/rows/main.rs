@@ -2,6 +2,7 @@
 //! All tables of rows, in one process: the programs are loaded once.
 
 mod absent;
+mod absorb;
 mod acks;
 mod admission;
 mod answers;

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* absorb.h - a write answered in the server's place: prepared, announced, looked at once more, committed, published,
+ * answered. A program of its own behind a tail call (stages.h). What a write says and where it is kept until the
+ * server has it, the handler knows.
+ *
+ * Invariants:
+ *  V1. Before the commit the write is prepared whole: its record lies in the log behind the head, where nobody reads,
+ *      and its answer in the reply. Behind the commit nothing can refuse, and nothing is undone.
+ *  V2. Marks, the fence and the gate are looked at once more behind the CPU's word of erb_busy (I1): if any stands by
+ *      then, the write is not answered. So whoever takes one of them finds this write's LSN given, or keeps it from
+ *      being answered.
+ *  V3. The write's LSN is given before it is answered, and its record is in the log before the word of erb_busy is
+ *      taken back: whoever waits for the word finds it there.
+ *  V4. No two locks are held. The connection's commit comes first, the LSN is given under the set's lock.
+ *  V5. Between the two the connection is ABSORBING: nothing of it is answered, goes up or is sent again. Who read
+ *      the answer early, or asked behind it, could see what was before the write.
+ *  V6. control.order.absorb is set only while erb_busy is watched, and the stages of both tiers are there: else
+ *      its packets would be dropped.
+ */
+#pragma once
+#include "base/seam.h"
+#include "base/verdict.h"
+#include "net/sock.h"
+#include "net/work.h"
+#include "splice/answer.h"
+#include "splice/busy.h"
+#include "splice/handler.h"
+#include "splice/place.h"
+#include "splice/stages.h"
+
+/* Whether writes may be answered at all. */
+INLINE bool absorb_open(const struct control *c)
+{
+	return read_once(c->order.absorb);
+}
+
+/* The write is published: the connection may go on. */
+INLINE void absorb_end(struct conn *conn, u64 cookie)
+{
+	lock_take(&conn->lock);
+	if (conn->cookie == cookie)
+		conn->spoke &= ~ABSORBING;
+	lock_release(&conn->lock);
+}
+
+/* Commits and publishes what is prepared. Returns 0, or the reason against it: nothing has changed. */
+INLINE u32 absorb_commit(struct work *w, struct control *c, struct conn *conn,
+			 const struct sock_ref *r, enum grown grown)
+{
+	u64 *busy = busy_begin(handler_absorb_set(w));
+	u32 reason = STAT_ABSORB_SHUT;
+
+	if (!busy)
+		return reason;
+	if (absorb_open(c) && handler_absorb_may(w, c)) /* V2 */
+		reason = answer_commit(w, conn, r, grown, ABSORBING);
+	if (!reason) {
+		handler_absorb_publish();
+		absorb_end(conn, r->cookie);
+	}
+	busy_end(busy);
+	return reason;
+}
+
+/* The packet goes up, as it came. */
+INLINE enum verdict absorb_not(struct work *w, u32 reason)
+{
+	w->unabsorbed_next = reason;
+	return V_REFUSED;
+}
+
+/* Answers the packet, or V_REFUSED: it is as it came, and the next program is told why. */
+INLINE enum verdict absorb_packet(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
+				  const struct sock_ref *r)
+{
+	u32 reason = answer_unfit(ctx, w, c, conn);
+	enum grown grown;
+	enum verdict v;
+	s32 more;
+
+	if (!reason)
+		reason = handler_absorb(w, c, conn);
+	if (reason)
+		return absorb_not(w, reason);
+	more = w->p.payload_off + w->reply_len - tier_len(ctx);
+	grown = tier_grow(ctx, more);
+	reason = absorb_commit(w, c, conn, r, grown);
+	if (reason) {
+		v = answer_refused(ctx, reason, more, grown);
+		return v == V_REFUSED ? absorb_not(w, reason) : v;
+	}
+	place_call(w, PLACES_TIMER);
+	return answer_send(ctx, w);
+}
+
+/* The packet at hand, which the first stage would have asked ingress_fast() of. */
+INLINE enum verdict absorb(ctx_t *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+	struct conn *conn = w ? conn_get(&w->p.key) : 0;
+	struct sock_ref r;
+
+	if (!c || !conn)
+		return V_DROP;
+	return sock_known(conn, &r) ? absorb_packet(ctx, w, c, conn, &r)
+				    : absorb_not(w, STAT_REFUSE_RACE);
+}
