@@ -2,8 +2,9 @@
 //! The control plane over the maps of a world.
 
 use std::cell::UnsafeCell;
+use std::mem::offset_of;
 
-use erb_abi::{Buffers, Control, ControlBlock, ControlPlane, Program, Table, Values};
+use erb_abi::{Buffers, Control, ControlBlock, ControlPlane, Logs, Program, Table, Values};
 
 use crate::datapath::{Datapath, Inner};
 use crate::errno::{E2BIG, ENOENT};
@@ -38,6 +39,25 @@ impl Inner {
             Table::Stats => self.known.stats,
             Table::Latency => self.known.latency,
         })
+    }
+}
+
+impl Datapath {
+    /// The log of writes that are answered in the server's place.
+    ///
+    /// # Panics
+    /// If the data path has none.
+    #[must_use]
+    pub fn logs(&self) -> Logs {
+        let values = |number: usize| {
+            let Map::Array(values) = self.0.map(number) else {
+                panic!("an array")
+            };
+            // SAFETY: values stay where they are (M1) as long as the maps, which are kept with what is made of this.
+            unsafe { Values::new(values.get(0), values.stride(), values.count(), self.clone()) }
+        };
+        let order = values(self.0.known.control).behind(offset_of!(erb_abi::control, order));
+        Logs::new(values(self.0.known.log), order)
     }
 }
 

@@ -114,6 +114,7 @@ pub(crate) struct Known {
     pub(crate) wakes: usize,
     pub(crate) held: usize,
     pub(crate) busy: usize,
+    pub(crate) log: usize,
     pub(crate) places: usize,
 }
 
@@ -287,6 +288,7 @@ impl Datapath {
             wakes: number("erb_wakes"),
             held: number("erb_held"),
             busy: number("erb_busy"),
+            log: number("erb_log"),
             places: number("erb_places"),
         };
         let maps = shapes.iter().map(|shape| {

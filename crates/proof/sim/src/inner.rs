@@ -63,6 +63,8 @@ pub enum Event {
     Rare(Fault),
     /// Faults end.
     Calm,
+    /// The drain has its turn.
+    Drain,
     /// The checks look at the maps.
     Look,
 }

@@ -93,6 +93,18 @@ pub fn leaks(inner: &Rc<Inner>, server: &Rc<Server>) -> Result<(), Violation> {
     quiet::leaks(now, &path, |client, here| server.has_socket((here, client)))
 }
 
+/// Whether Redis holds what clients were told, where that is more than what Redis itself has said.
+///
+/// # Errors
+/// The broken rule.
+pub fn content(inner: &Rc<Inner>, server: &Rc<Server>) -> Result<(), Violation> {
+    let redis = server.redis.borrow();
+    match redis.as_ref().filter(|_| inner.plan.profile.server.absorbs) {
+        Some(redis) => inner.checks.borrow().agree(inner.now(), &redis.contents()),
+        None => Ok(()),
+    }
+}
+
 /// Connections that do not end although nothing goes wrong any more.
 #[must_use]
 pub fn stuck(inner: &Rc<Inner>, machines: &[Machine]) -> Violation {

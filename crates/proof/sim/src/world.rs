@@ -133,6 +133,9 @@ impl World {
         self.inner.at(START_NS + attach, Event::Attach);
         self.inner.at(START_NS + plan.duration, Event::Calm);
         self.inner.at(START_NS + LOOK_EVERY, Event::Look);
+        if plan.profile.server.absorbs {
+            self.inner.at(START_NS + attach + MS, Event::Drain);
+        }
         self.server.arm_redis();
         // Most keys exist from the start.
         for number in 0..rates.keys {
@@ -226,6 +229,7 @@ impl World {
                 }
             }
             self.server.run_tasks();
+            self.server.note_writes();
         }));
         if let Err(panic) = done {
             self.inner.fail(Violation::new(
@@ -316,6 +320,7 @@ impl World {
             Event::NeighbourReads(sock) => self.server.neighbour_reads(sock),
             Event::Rare(fault) => self.rare(fault),
             Event::Calm => self.end_faults(),
+            Event::Drain => self.server.drain_writes(),
             Event::Look => self.look(),
         }
     }
@@ -367,7 +372,9 @@ impl World {
         self.calm = true;
         self.inner.faults.set(Faults::NONE);
         self.server.trouble_disk(false);
-        self.server.drain();
+        if !self.inner.plan.profile.server.absorbs {
+            self.server.drain();
+        }
         self.restore_settings();
         for machine in &mut self.machines {
             machine.come_back();
@@ -424,6 +431,7 @@ impl World {
         // until the kernel asks for them.
         self.run_for(90 * SECOND)?;
         let last = crate::look::leaks(&self.inner, &self.server)
+            .and_then(|()| crate::look::content(&self.inner, &self.server))
             .and_then(|()| self.inner.checks.borrow_mut().end(self.inner.now()));
         if let Err(violation) = &last {
             self.inner.fail(violation.clone());

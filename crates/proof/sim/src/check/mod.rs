@@ -32,9 +32,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use erb_sim_redis::{Cause, Change, Executed};
+use erb_sim_redis::{Bytes, Cause, Change, Executed, Stored};
 
 use crate::ConnId;
+use crate::server::Written;
 use crate::time::{MS, Ns, WALL_START_MS};
 use crate::violation::Violation;
 
@@ -97,6 +98,8 @@ pub struct Checked {
     pub fast: u64,
     /// Of these, values that an unseen change had replaced within the allowance.
     pub fast_stale: u64,
+    /// Writes that were answered in Redis's place.
+    pub absorbed: u64,
     /// Requests whose outcome is unknown: their connection ended first.
     pub unknown: u64,
     /// Keys that were checked by replies alone.
@@ -122,6 +125,10 @@ pub struct Checks {
     monitors: BTreeMap<ConnId, u64>,
     /// Since when Redis tells of reads of absent keys, and whether ERB saw what made it do so.
     misses_told: Option<(Point, bool)>,
+    /// Keys with writes that were answered in Redis's place and are not drained: the last one's LSN.
+    undrained: BTreeMap<(u32, Bytes), u64>,
+    /// Writes of which Redis was told too early.
+    too_early: Option<String>,
     checked: Checked,
 }
 
@@ -140,6 +147,8 @@ impl Checks {
             blackbox: Blackbox::default(),
             monitors: BTreeMap::new(),
             misses_told: None,
+            undrained: BTreeMap::new(),
+            too_early: None,
             checked: Checked::default(),
         }
     }
@@ -296,7 +305,37 @@ impl Checks {
         }
     }
 
+    /// A write was answered in Redis's place: it has this LSN.
+    pub(crate) fn absorbed(&mut self, now: Ns, lsn: u64, written: Written) {
+        let here = self.next(now);
+        self.checked.absorbed += 1;
+        self.undrained.insert((written.db, written.key.clone()), lsn);
+        if written.expire_at_ms.is_some() {
+            self.blackbox.exclude(written.db, &written.key);
+        }
+        let change = Change {
+            db: written.db,
+            key: written.key,
+            value: Stored::String(written.value),
+            expire_at_ms: written.expire_at_ms,
+            cause: Cause::Command,
+        };
+        self.versions.absorb(here, &change);
+    }
+
+    /// All up to this LSN is in Redis.
+    pub fn drained(&mut self, lsn: u64) {
+        self.undrained.retain(|_, last| *last > lsn);
+    }
+
     fn change(&mut self, here: Point, change: &Change, seen: bool) {
+        if self.undrained.contains_key(&(change.db, change.key.clone())) {
+            // What expires or goes for room is what the key held before.
+            if !matches!(change.cause, Cause::Expired | Cause::Evicted) && self.too_early.is_none() {
+                self.too_early = Some(format!("key {} has a write that is not drained, and Redis ran another", wire::show(&change.key)));
+            }
+            return;
+        }
         // What expires is gone by the clock, whoever notices it.
         let seen = seen && !matches!(change.cause, Cause::Expired | Cause::Evicted);
         self.versions.change(here, change, seen);
@@ -387,6 +426,16 @@ impl Checks {
             self.checked.unknown += 1;
             self.blackbox.unknown(conn, &argv, mode, invoked);
         }
+    }
+
+    /// Whether what Redis holds at the end is what clients were told.
+    ///
+    /// # Errors
+    /// The first key of which it is not.
+    pub fn agree(&self, now: Ns, content: &[Change]) -> Result<(), Violation> {
+        let told = self.too_early.clone().map_or(Ok(()), Err);
+        told.and_then(|()| self.versions.agree(content, now))
+            .map_err(|text| Violation::new("agree", now, text))
     }
 
     /// Redis is back from its log with these keys and no others.

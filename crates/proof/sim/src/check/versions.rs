@@ -89,6 +89,8 @@ struct Version {
     expire_at_ms: Option<u64>,
     /// Made by a command that came through the data path.
     seen: bool,
+    /// By one that was answered in Redis's place.
+    absorbed: bool,
 }
 
 /// The values of all keys.
@@ -113,6 +115,15 @@ impl Versions {
 
     /// Redis changed a key.
     pub fn change(&mut self, here: Point, change: &Change, seen: bool) {
+        self.add(here, change, seen, false);
+    }
+
+    /// A write of a key was answered in Redis's place.
+    pub fn absorb(&mut self, here: Point, change: &Change) {
+        self.add(here, change, true, true);
+    }
+
+    fn add(&mut self, here: Point, change: &Change, seen: bool, absorbed: bool) {
         let versions = self
             .keys
             .entry((change.db, Arc::clone(&change.key)))
@@ -122,7 +133,61 @@ impl Versions {
             value: change.value.clone(),
             expire_at_ms: change.expire_at_ms,
             seen,
+            absorbed,
         });
+    }
+
+    /// When, behind `from`, a write of this value was answered in Redis's place.
+    #[must_use]
+    pub fn absorbed(&self, db: u32, key: &[u8], value: &[u8], from: Point) -> Option<Read> {
+        let versions = self.keys.get(&(db, Arc::from(key)))?;
+        let is_it = |version: &&Version| {
+            let said = matches!(&version.value, Stored::String(said) if said[..] == *value);
+            version.absorbed && version.from > from && said
+        };
+        let found = versions.iter().find(is_it)?;
+        Some(Read {
+            point: found.from,
+            stale: false,
+        })
+    }
+
+    /// Says of which key what Redis holds is not what it should hold at the end.
+    ///
+    /// # Errors
+    /// What the two say.
+    pub fn agree(&self, content: &[Change], now: Ns) -> Result<(), String> {
+        let holds = |db: u32, key: &Bytes| {
+            let found = content
+                .iter()
+                .find(|held| held.db == db && held.key == *key);
+            found.map_or((Stored::Gone, None), |held| {
+                (held.value.clone(), held.expire_at_ms)
+            })
+        };
+        for ((db, key), versions) in &self.keys {
+            let Some(last) = versions.last() else {
+                continue;
+            };
+            let is_over = last
+                .expire_at_ms
+                .is_some_and(|at| self.wall_ms(now) >= at as i64);
+            let expected = if is_over {
+                (Stored::Gone, None)
+            } else {
+                (last.value.clone(), last.expire_at_ms)
+            };
+            let found = holds(*db, key);
+            let expires = is_over || found.1.is_some_and(|at| self.wall_ms(now) >= at as i64);
+            if found != expected && !expires {
+                return Err(format!(
+                    "{} of database {db}: Redis holds {found:?}, told was {}",
+                    show(key),
+                    self.describe(key)
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Redis is back with this content and nothing else; returns the keys that there were.

@@ -5,6 +5,7 @@ use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
+use crate::profile::writes::WRITES;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::profile::{absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, reports::REPORTS};
 use crate::time::{MS, SECOND, US};
@@ -66,6 +67,7 @@ pub const CALM: Profile = Profile {
         conns: 128,
         renamed: &[],
         field_expiry: false,
+        absorbs: false,
     },
     client: ClientRates {
         machines: 3,
@@ -578,5 +580,5 @@ pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
     BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
     ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE, ABSENT, THROUGH, REPORTS,
-    ABSORBED,
+    ABSORBED, WRITES,
 ];

@@ -11,6 +11,7 @@ mod outside;
 mod reports;
 mod through;
 mod users;
+mod writes;
 
 use crate::time::Ns;
 
@@ -102,6 +103,8 @@ pub struct ServerRates {
     pub renamed: &'static [(&'static str, &'static str)],
     /// Redis is one whose fields may expire by themselves.
     pub field_expiry: bool,
+    /// SETs are answered in Redis's place.
+    pub absorbs: bool,
 }
 
 /// What clients do, parts per million of operations unless said otherwise.

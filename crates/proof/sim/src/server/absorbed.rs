@@ -59,7 +59,7 @@ impl Arrivals {
     }
 
     /// A write of this set has this LSN. Maps that are made anew begin with 1 again.
-    fn give(&mut self, lsn: u64, set: usize) {
+    pub(super) fn give(&mut self, lsn: u64, set: usize) {
         self.given.truncate(lsn as usize - 1);
         self.given.push(set);
     }

@@ -24,6 +24,9 @@ mod packets;
 mod pipe;
 mod process;
 mod stranger;
+mod writes;
+
+pub(crate) use writes::Written;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -181,6 +184,8 @@ pub struct Server {
     begun_elsewhere: RefCell<BTreeMap<SocketAddr, (Ns, Ns)>>,
     spare_disk: RefCell<Option<Disk>>,
     arrivals: RefCell<absorbed::Arrivals>,
+    /// SETs that are answered, and their drain, once there is one.
+    writes: RefCell<Option<writes::Writes>>,
 }
 
 impl Server {
@@ -254,6 +259,7 @@ impl Server {
             begun_elsewhere: RefCell::default(),
             spare_disk: RefCell::default(),
             arrivals: RefCell::default(),
+            writes: RefCell::default(),
         });
         server.host.borrow_mut().listen(PORT, 128);
         server

@@ -234,12 +234,22 @@ impl Server {
                 argv.join(" ").chars().take(80).collect::<String>()
             )
         });
+        self.note_writes();
+        if self.is_of_drain(executed.client) {
+            return;
+        }
         self.check_fill(executed);
         let unseen = self.is_unseen(executed.client);
         let mut checks = self.inner.checks.borrow_mut();
         checks.executed(now, conn, unseen, executed);
         drop(checks);
         self.tell_rights(conn.filter(|_| !unseen), executed);
+    }
+
+    fn is_of_drain(&self, client: ClientId) -> bool {
+        let peers = self.peers.borrow();
+        let peer = peers.get(&client);
+        peer.is_some_and(|peer| matches!(&peer.way, Way::Inside(pipe) if self.is_drain(pipe)))
     }
 
     /// No fill costs Redis more than some kilobytes of output, whatever its keys hold.
