@@ -192,7 +192,8 @@ impl Server {
     pub(super) fn note_arrival(&self, bytes: &[u8]) {
         let path = self.path.borrow();
         let lsn = path.as_ref().map_or(0, |path| block(path).lsn());
-        let is_of_use = lsn > 0 || self.inner.plan.profile.events.absorb > 0;
+        let profile = &self.inner.plan.profile;
+        let is_of_use = lsn > 0 || profile.events.absorb > 0 || profile.server.absorbs;
         let Some(at) = Layout::of(bytes).filter(|_| is_of_use) else {
             return;
         };

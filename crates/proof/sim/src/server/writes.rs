@@ -16,6 +16,7 @@ use erb_sim_redis::Bytes;
 use super::Server;
 use super::pipe::Pipe;
 use crate::inner::Event;
+use crate::story::Place;
 use crate::time::{MS, Ns, US};
 use crate::violation::Violation;
 
@@ -151,6 +152,7 @@ impl Server {
         }
         drop(slot);
         self.note_writes();
+        point();
         if let Err(text) = self.drain_speaks() {
             let now = self.inner.now();
             self.inner.fail(Violation::new("drain", now, text));
@@ -199,7 +201,6 @@ impl Server {
         if let Some(refused) = writes.drain.take_refused_writes().first() {
             return Err(format!("Redis refuses what was answered: {}", refused.why));
         }
-        point();
         writes
             .drain
             .begin(now, &mut output)
@@ -220,6 +221,10 @@ impl Server {
         let news = writes.news();
         drop(slot);
         for (lsn, written) in news {
+            self.inner.tell_with(Place::World, None, || {
+                let key = String::from_utf8_lossy(&written.key).into_owned();
+                format!("LSN {lsn} is of {key:?}, set {}", written.set)
+            });
             self.arrivals.borrow_mut().give(lsn, written.set);
             self.inner.checks.borrow_mut().absorbed(now, lsn, written);
         }
