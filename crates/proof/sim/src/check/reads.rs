@@ -62,7 +62,7 @@ pub(super) fn point(
 ) -> Option<Read> {
     let (keys, frame) = (argv.get(1..).filter(|keys| !keys.is_empty())?, says.frame);
     if is(argv, "set") && keys.len() >= 2 {
-        let absorbed = || versions.absorbed(db, &keys[0], &keys[1], from);
+        let absorbed = || versions.absorbed(db, keys, from);
         return (frame == b"+OK\r\n").then(absorbed)?;
     }
     let nil: &[u8] = if says.resp3 { b"_\r\n" } else { b"$-1\r\n" };

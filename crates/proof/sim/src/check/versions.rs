@@ -137,19 +137,41 @@ impl Versions {
         });
     }
 
-    /// When, behind `from`, a write of this value was answered in Redis's place.
+    /// When, behind `from`, a SET of this value, with these options, was answered in Redis's place.
     #[must_use]
-    pub fn absorbed(&self, db: u32, key: &[u8], value: &[u8], from: Point) -> Option<Read> {
-        let versions = self.keys.get(&(db, Arc::from(key)))?;
+    pub fn absorbed(&self, db: u32, set: &[Bytes], from: Point) -> Option<Read> {
+        let (key, value, options) = (set.first()?, set.get(1)?, set.get(2..)?);
+        let versions = self.keys.get(&(db, Arc::clone(key)))?;
         let is_it = |version: &&Version| {
-            let said = matches!(&version.value, Stored::String(said) if said[..] == *value);
-            version.absorbed && version.from > from && said
+            let said = matches!(&version.value, Stored::String(said) if said == value);
+            let behind = version.absorbed && version.from > from;
+            said && behind && self.is_expiry(version.expire_at_ms, options, (from.at, version.from.at))
         };
         let found = versions.iter().find(is_it)?;
         Some(Read {
             point: found.from,
             stale: false,
         })
+    }
+
+    /// Whether a SET with these options, sent and executed within this time, makes its key expire then.
+    fn is_expiry(&self, expiry_ms: Option<u64>, options: &[Bytes], (sent, done): (Ns, Ns)) -> bool {
+        let [option, number] = options else {
+            return options.is_empty() && expiry_ms.is_none();
+        };
+        let number = std::str::from_utf8(number).ok().and_then(|text| text.parse::<i64>().ok());
+        let (Some(number), Some(expiry_ms)) = (number, expiry_ms) else {
+            return false;
+        };
+        let expiry_ms = expiry_ms as i64;
+        let within = self.wall_ms(sent)..=self.wall_ms(done);
+        match option.to_ascii_lowercase().as_slice() {
+            b"ex" => within.contains(&(expiry_ms - number * 1_000)),
+            b"px" => within.contains(&(expiry_ms - number)),
+            b"exat" => expiry_ms == number * 1_000,
+            b"pxat" => expiry_ms == number,
+            _ => false,
+        }
     }
 
     /// Says of which key what Redis holds is not what it should hold at the end.

@@ -8,7 +8,7 @@ use crate::ConnId;
 use crate::client::resp::request;
 use crate::client::settings;
 use crate::profile::ClientRates;
-use crate::time::MS;
+use crate::time::{MS, START_NS, WALL_START_MS};
 
 /// Mixes numbers into a seed.
 #[must_use]
@@ -338,7 +338,27 @@ impl Maker<'_> {
         }
     }
 
+    /// A SET that says when its key expires, or says it wrongly.
+    fn timed_set(&mut self) -> Command {
+        let (key, value) = (self.key(), self.value());
+        let ms = self.random.u64(1..3_000);
+        let now_ms = WALL_START_MS as u64 + START_NS / MS;
+        let (option, number) = match self.random.u8(..8) {
+            0 => ("EX", (1 + ms / 1_000).to_string()),
+            1 => ("ex", "0".to_owned()),
+            2 => ("EXAT", ((now_ms + ms) / 1_000 + 1).to_string()),
+            3 => ("pxat", (now_ms + ms).to_string()),
+            4 => ("PX", format!("0{ms}")),
+            _ => ("PX", ms.to_string()),
+        };
+        let words: [&[u8]; 5] = [b"SET", &key, &value, option.as_bytes(), number.as_bytes()];
+        command("set", &words)
+    }
+
     fn write(&mut self) -> Command {
+        if self.rates.timed > 0 && self.chance(self.rates.timed) {
+            return self.timed_set();
+        }
         if self.chance(self.rates.expiry) {
             return self.expiring();
         }

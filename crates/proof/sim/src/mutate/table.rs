@@ -11,6 +11,41 @@ mutations! {
          ("splice/answer.h", "if (w->p.seq != conn->next || conn->in_at != STREAM_BETWEEN)", "if (0)")];
     "order-unasked", "nothing goes up past an absorbed write", "absorbed",
         [("splice/up.h", "taken == UP_TAKEN ? w->asks : 0", "0")];
+    "absorb-unlooked", "who answers a write looks at marks, fence and gate once more when he has said so", "writes",
+        [("splice/absorb.h", "if (absorb_open(c) && handler_absorb_may(w, c)) /* V2 */", "if (absorb_open(c))")];
+    "absorb-unsaid", "who answers a write says so before", "writes",
+        [("splice/busy.h", "| (set + 1));", ");\n\t(void)set;")];
+    "absorb-marked", "no write is answered beside one of its set that goes up", "writes",
+        [("redis/absorb.h", "!read_once(set->marks) && ", "")];
+    "absorb-fenced", "nor beside one of unknown keys", "writes",
+        [("redis/absorb.h", "!read_once(c->fence) &&\n\t       read_once(c->gate_seen) == read_once(c->gate_ack);", "c;")];
+    "absorb-old-entry", "an absorbed write takes its key's entry away", "writes",
+        [("redis/absorb.h", "dropped = set_drop_tag(set, tag_of(hash), &used);\n\tput &=", "dropped = 0;\n\tused = 0;\n\tput &=")];
+    "absorb-unnoted", "its set knows its LSN", "writes",
+        [("redis/absorb.h", "\tset->lsn = lsn;\n", "")];
+    "absorb-lsn-unmoved", "its LSN is the last one of all", "writes",
+        [("redis/absorb.h", "lsn = atomic_add_before(&c->order.lsn, 1) + 1;", "lsn = read_once(c->order.lsn) + 1;")];
+    "absorb-version", "a fill that began before it is void", "writes",
+        [("redis/absorb.h", "\tset->version++;\n", "")];
+    "absorb-unfinished", "nothing of its connection goes on before it has its LSN", "writes",
+        [("splice/absorb.h", "grown, ABSORBING)", "grown, 0)")];
+    "absorb-head-early", "its record is whole before the drain sees it", "writes",
+        [("redis/absorb.h", "((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = absorb_order();\n\tatomic_set(&log->head, log->head + whole);", "atomic_set(&log->head, log->head + whole);\n\t((struct log_record *)(log->bytes + ((log->head - whole) & (LOG_BYTES - 1))))->lsn = absorb_order();")];
+    "absorb-seconds", "EX and EXAT are seconds", "writes-mixed",
+        [("redis/absorb.h", "word == ABSORB_EX || word == ABSORB_EXAT\t  ? 1000", "word == ABSORB_EX || word == ABSORB_EXAT\t  ? 1")];
+    "absorb-for-ever", "what expires does so in Redis, too", "writes-mixed",
+        [("redis/absorb.h", "record->expiry_ms = a->expiry_ms;", "record->expiry_ms = 0;")];
+    "absorb-entry-for-ever", "and in the cache", "writes-mixed",
+        [("redis/absorb.h", "slot->flags = a->expiry_ms ? SLOT_F_EXPIRES : 0;", "slot->flags = 0;")];
+    "absorb-database", "the record names the connection's database", "writes-mixed",
+        [("redis/absorb.h", "\tslot->db = w->h.look.db;\n\treturn", "\tslot->db = 0;\n\treturn")];
+    "absorb-rights", "whose rights have moved is asked by Redis", "writes-mixed",
+        [("redis/absorb.h", "w->h.rights != conn->h.rights || ", ""),
+         ("redis/handler.h", " || conn->h.rights != w->h.rights ?", " ?")];
+    "absorb-two", "two commands are no write that is answered", "writes",
+        [("redis/absorb.h", "if (w->pos != w->p.payload_len)", "if (w->pos > w->p.payload_len)")];
+    "absorb-value", "the record has the whole value", "writes",
+        [("redis/absorb.h", "if (left < 8)\n\t\t\tword &=", "if (left < 16)\n\t\t\tword &=")];
     "unanswered-ignored", "consumed only if every request that went up is answered", "calm",
         [("splice/splice.h", "if (conn->requests != conn->replies)", "if (0)")];
     "lane-unchecked", "the express lane asks the quiescence rule", "hot",

@@ -5,7 +5,7 @@ use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
-use crate::profile::writes::WRITES;
+use crate::profile::writes::{WRITES, WRITES_MIXED};
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::profile::{absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, reports::REPORTS};
 use crate::time::{MS, SECOND, US};
@@ -81,6 +81,7 @@ pub const CALM: Profile = Profile {
         odd_commands: 10_000,
         mixed: 0,
         expiry: 10_000,
+        timed: 0,
         pipelines: 100_000,
         pipeline_max: 6,
         think: 3 * MS,
@@ -580,5 +581,5 @@ pub const PROFILES: &[Profile] = &[
     CALM, LOSSY, REORDER, HOLES, CORRUPT, FORGED, STEERED, SEGMENTS, RACES, CHURN, CRASH,
     BIG_VALUES, WINDOWS, TC_ONLY, LOOPBACK, UPLINKS, NARROW, VLAN, IPV6, OLD, UNSEEN, HOT, ADMIN,
     ALL, CROWDED, USERS, STRANGERS, NEIGHBOURS, TICKS, BEYOND, ASIDE, ABSENT, THROUGH, REPORTS,
-    ABSORBED, WRITES,
+    ABSORBED, WRITES, WRITES_MIXED,
 ];

@@ -133,6 +133,8 @@ pub struct ClientRates {
     pub mixed: u32,
     /// Share of operations that expire keys.
     pub expiry: u32,
+    /// Share of writes that are SETs with a time.
+    pub timed: u32,
     /// Share of operations that are pipelines.
     pub pipelines: u32,
     pub pipeline_max: u32,

@@ -1,43 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The profile in which SETs are answered in Redis's place, and drained into it.
+//! The profiles in which SETs are answered in Redis's place, and drained into it.
 
 use crate::profile::{CALM, ClientRates, Events, LinkRates, Profile, ServerRates};
 use crate::time::{MS, SECOND, US};
 
 pub(super) const WRITES: Profile = Profile {
     name: "writes",
-    about: "SETs are answered in Redis's place and drained, beside all other commands, with loss",
+    about: "SETs of hot keys are answered in Redis's place and drained, beside all that writes them, with loss",
     connections: 24,
-    operations: 200,
-    duration: 3 * SECOND,
+    operations: 300,
+    duration: 2 * SECOND,
     link: LinkRates {
-        loss: 10_000,
+        loss: 5_000,
         duplicate: 10_000,
         reorder: 10_000,
         jitter: 300_000,
         jitter_max: 200 * US,
-        split: 5_000,
+        split: 30_000,
         join: 5_000,
         ..CALM.link
     },
     server: ServerRates {
         cpus: 3,
-        switch: 150_000,
-        backlog: 2_000,
-        sets: 4,
+        switch: 200_000,
+        backlog: 1_000,
+        cpu_change: 50_000,
+        sets: 2,
         absorbs: true,
         ..CALM.server
     },
     client: ClientRates {
-        parallel: 5,
+        parallel: 6,
+        keys: 4,
+        reads: 400_000,
+        plain_reads: 800_000,
+        odd_commands: 2_000,
+        expiry: 0,
+        timed: 50_000,
+        pipelines: 100_000,
+        think: 300 * US,
+        ..CALM.client
+    },
+    ..CALM
+};
+
+pub(super) const WRITES_MIXED: Profile = Profile {
+    name: "writes-mixed",
+    about: "the same of clients with databases, rights and times, while Redis and the daemon stall",
+    duration: 3 * SECOND,
+    server: ServerRates {
+        sets: 4,
+        switch: 100_000,
+        ..WRITES.server
+    },
+    client: ClientRates {
         keys: 6,
-        reads: 500_000,
-        plain_reads: 600_000,
         odd_commands: 10_000,
         expiry: 30_000,
-        pipelines: 50_000,
+        timed: 200_000,
+        mixed: 6_000,
         think: MS,
-        ..CALM.client
+        ..WRITES.client
     },
     events: Events {
         redis_stall: 2 * SECOND,
@@ -45,5 +68,5 @@ pub(super) const WRITES: Profile = Profile {
         daemon_crash: 4 * SECOND,
         ..CALM.events
     },
-    ..CALM
+    ..WRITES
 };

@@ -23,7 +23,7 @@ use crate::violation::Violation;
 /// Redis's databases.
 const DATABASES: u32 = 16;
 /// Between two looks of the drain, while something waits, at most.
-const LOOK_MAX: Ns = 3 * MS;
+const LOOK_MAX: Ns = 500 * US;
 /// And while nothing does.
 const REST: Ns = 20 * MS;
 
