@@ -9,6 +9,10 @@ mutations! {
     "bypass-answered", "a connection in BYPASS is never answered", "tcp-23-transactions",
         [("splice/splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
          ("splice/answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
+    "absorb-fenced", "nor beside one of unknown keys", "absorb-beside-a-script",
+        [("redis/absorb.h", "!read_once(c->fence) &&\n\t       read_once(c->gate_seen) == read_once(c->gate_ack);", "c;")];
+    "absorb-unfinished", "nothing of its connection goes on before it has its LSN", "absorb-own-past",
+        [("splice/absorb.h", "grown, ABSORBING)", "grown, 0)")];
     "held-not", "what comes behind an absorbed write goes up when that is drained", "held-until-drained",
         [("splice/up.h", "\tup_account(conn, w, r->tp, r->tp);\n\treturn taken", "\tw->held = 0;\n\tup_account(conn, w, r->tp, r->tp);\n\treturn taken")];
     "repeated-unordered", "nor does it when it is sent again", "held-until-drained",

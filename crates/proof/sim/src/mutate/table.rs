@@ -17,8 +17,6 @@ mutations! {
         [("splice/busy.h", "| (set + 1));", ");\n\t(void)set;")];
     "absorb-marked", "no write is answered beside one of its set that goes up", "writes",
         [("redis/absorb.h", "!read_once(set->marks) && ", "")];
-    "absorb-fenced", "nor beside one of unknown keys", "writes",
-        [("redis/absorb.h", "!read_once(c->fence) &&\n\t       read_once(c->gate_seen) == read_once(c->gate_ack);", "c;")];
     "absorb-old-entry", "an absorbed write takes its key's entry away", "writes",
         [("redis/absorb.h", "dropped = set_drop_tag(set, tag_of(hash), &used);\n\tput &=", "dropped = 0;\n\tused = 0;\n\tput &=")];
     "absorb-unnoted", "its set knows its LSN", "writes",
@@ -27,8 +25,6 @@ mutations! {
         [("redis/absorb.h", "lsn = atomic_add_before(&c->order.lsn, 1) + 1;", "lsn = read_once(c->order.lsn) + 1;")];
     "absorb-version", "a fill that began before it is void", "writes",
         [("redis/absorb.h", "\tset->version++;\n", "")];
-    "absorb-unfinished", "nothing of its connection goes on before it has its LSN", "writes",
-        [("splice/absorb.h", "grown, ABSORBING)", "grown, 0)")];
     "absorb-head-early", "its record is whole before the drain sees it", "writes",
         [("redis/absorb.h", "((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = absorb_order();\n\tatomic_set(&log->head, log->head + whole);", "atomic_set(&log->head, log->head + whole);\n\t((struct log_record *)(log->bytes + ((log->head - whole) & (LOG_BYTES - 1))))->lsn = absorb_order();")];
     "absorb-seconds", "EX and EXAT are seconds", "writes-mixed",

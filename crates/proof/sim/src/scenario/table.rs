@@ -410,6 +410,12 @@ cases! {
     "held-unseen", "C-24", "payload that no entry counts waits for all", Some(cases::held::unseen), "unseen-unordered";
     "held-stands-still", "C-24", "who takes effects waits for nobody who does not get on", Some(cases::held::waits_for_nobody_who_stands_still), "";
     "held-lets-finish", "C-24", "who takes effects lets those finish who answer a write at that moment", Some(cases::held::lets_finish), "busy-unlooked";
+    "absorb-while-redis-rests", "C-10", "a SET is answered while Redis rests, read back, and drained later, in all tiers", Some(cases::absorb::while_redis_rests), "";
+    "absorb-own-past", "C-10", "a connection does not read what was before its own SET", Some(cases::absorb::own_past), "absorb-unfinished";
+    "absorb-told-early", "C-10", "a SET's answer is not sent again before the SET has its LSN", Some(cases::absorb::told_early), "";
+    "absorb-beside-a-script", "C-10", "what a script and a SET write at once ends as both were told", Some(cases::absorb::beside_a_script), "absorb-fenced";
+    "absorb-log-is-full", "C-10", "without room in the log SETs go up, and wait like others", Some(cases::absorb::log_is_full), "";
+    "absorb-without-a-daemon", "C-10", "behind the lease nothing is absorbed, and what was is drained", Some(cases::absorb::without_a_daemon), "";
     "copy-comes-again", "C-23", "a copy of what waits comes again when it may go, without its client's timer", Some(cases::injected::comes_again), "copies-forgotten";
     "copy-in-order", "C-23", "copies come in their order, when all may go that their connection said", Some(cases::injected::in_order), "";
     "copied-once", "C-23", "who repeats what waits has it copied once", Some(cases::injected::copied_once), "copied-always";
@@ -435,7 +441,6 @@ pub const NOT_IN_MODE_READ: &[(&str, &str)] = &[
         "invalidations of dirty entries: there are none; clean ones are coh-15",
     ),
     ("C-6", "batches and cuts of the log: there is no log"),
-    ("C-10", "order inside an absorption: nothing is absorbed"),
     (
         "C-12",
         "drained hashes: nothing is drained, and a hash that changes is no longer cached",

@@ -137,10 +137,10 @@ impl Server {
         });
     }
 
-    /// Whether something waits still.
-    fn drain_turn(&self) -> bool {
+    /// SETs are answered from now on, if they were not.
+    pub fn open_writes(&self) {
         let Some(path) = self.attached_path() else {
-            return false;
+            return;
         };
         let mut slot = self.writes.borrow_mut();
         let same = |writes: &&mut Writes| writes.path.control() == path.control();
@@ -150,7 +150,11 @@ impl Server {
             control.set_watch(self.inner.plan.profile.server.cpus as u32);
             control.set_absorb(true);
         }
-        drop(slot);
+    }
+
+    /// Whether something waits still.
+    fn drain_turn(&self) -> bool {
+        self.open_writes();
         self.note_writes();
         point();
         if let Err(text) = self.drain_speaks() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The scenarios themselves, by theme; their list is [`super::ALL`].
 
+pub(crate) mod absorb;
 pub(crate) mod acks;
 pub(crate) mod admit;
 pub(crate) mod ahead;

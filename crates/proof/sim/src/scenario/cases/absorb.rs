@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! SETs that are answered in Redis's place (`bpf/splice/absorb.h`, `bpf/redis/absorb.h`).
+
+use std::cell::Cell;
+
+use erb_abi::{self as abi, ControlBlock, LogWriter, Written};
+
+use crate::ConnId;
+use crate::link::Fate;
+use crate::profile::Tier;
+use crate::scenario::{Scenario, Setup, over_seeds};
+use crate::time::{MS, SECOND};
+
+impl Scenario {
+    /// A connection whose reads are answered; from now on SETs are, too, and nothing is drained.
+    fn absorbs(&mut self) -> ConnId {
+        self.cached(b"k", b"old");
+        let client = self.fast();
+        self.reads(client);
+        self.world.server.open_writes();
+        client
+    }
+
+    /// Who reads keeps the lease up.
+    fn reads(&mut self, client: ConnId) {
+        let fast = self.stat(abi::STAT_FAST_GET);
+        for _ in 0..50 {
+            self.call(client, &[b"GET", b"k"]);
+            if self.stat(abi::STAT_FAST_GET) > fast {
+                return;
+            }
+            self.run(10 * MS);
+        }
+        panic!("no read was answered: {}", self.counters());
+    }
+
+    /// What is answered is drained from now on.
+    fn drains(&mut self) {
+        self.world.server.drain_writes();
+        self.run(20 * MS);
+    }
+
+    fn absorbed(&self) -> u64 {
+        self.stat(abi::STAT_ABSORBED)
+    }
+}
+
+/// The SET is answered while Redis rests, its value is read back, and Redis has it when it is drained. In all tiers.
+pub(crate) fn while_redis_rests() {
+    for tier in [Tier::Native, Tier::Tc, Tier::Loopback] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..Setup::default()
+        });
+        let client = s.absorbs();
+        s.stop_redis(true);
+        assert_eq!(s.call(client, &[b"SET", b"k", b"new"]), b"+OK\r\n");
+        assert_eq!(s.call(client, &[b"GET", b"k"]), b"$3\r\nnew\r\n");
+        assert_eq!(
+            s.call(client, &[b"SET", b"k", b"newer", b"EX", b"100"]),
+            b"+OK\r\n"
+        );
+        assert_eq!(s.call(client, &[b"GET", b"k"]), b"$5\r\nnewer\r\n");
+        assert_eq!(s.absorbed(), 2);
+        s.stop_redis(false);
+        s.drains();
+        // Redis's own words: this read is none that is answered.
+        assert_eq!(s.call(client, &[b"GETDEL", b"k"]), b"$5\r\nnewer\r\n");
+        assert_eq!(s.call(client, &[b"GET", b"k"]), b"$-1\r\n");
+        s.finish();
+    }
+}
+
+/// A SET and a GET of one connection arrive on two CPUs at once: the GET never sees what was before the SET.
+pub(crate) fn own_past() {
+    let both = Cell::new(0);
+    let setup = Setup {
+        switch: 300_000,
+        ..Setup::default()
+    };
+    over_seeds(1..129, &setup, |mut s| {
+        let client = s.absorbs();
+        s.world.server.steer_in_turn(&[0, 1]);
+        s.ask(client, &[b"SET", b"k", b"new"]);
+        s.ask(client, &[b"GET", b"k"]);
+        s.run(MS);
+        s.drains();
+        assert_eq!(s.answers(client), b"+OK\r\n$3\r\nnew\r\n");
+        both.set(both.get() + s.absorbed());
+        s.finish();
+    });
+    assert!(both.get() > 0, "nothing was answered");
+}
+
+/// A copy of the SET on another CPU is not answered before the SET has its LSN: who hears of it reads what it wrote.
+pub(crate) fn told_early() {
+    let setup = Setup {
+        switch: 300_000,
+        ..Setup::default()
+    };
+    let answered = Cell::new(0);
+    over_seeds(1..129, &setup, |mut s| {
+        let client = s.absorbs();
+        s.up(0, Some(Box::new(|_, _| Fate::Copies(1, 0))));
+        s.world.server.steer_in_turn(&[0, 1]);
+        s.ask(client, &[b"SET", b"k", b"new"]);
+        s.run(MS);
+        answered.set(answered.get() + s.stat(abi::STAT_REPLAY_REQUEST));
+        s.drains();
+        assert_eq!(s.answers(client), b"+OK\r\n");
+        s.finish();
+    });
+    assert!(answered.get() > 0, "no copy was answered");
+}
+
+/// A script that writes the key and a SET of it, at once: Redis's order is that of the history.
+pub(crate) fn beside_a_script() {
+    let absorbed = Cell::new(0);
+    let setup = Setup {
+        switch: 300_000,
+        ..Setup::default()
+    };
+    over_seeds(1..257, &setup, |mut s| {
+        let two = s.fast();
+        let one = s.absorbs();
+        s.world.server.steer_in_turn(&[0, 1]);
+        let script: &[u8] = b"return redis.call('set',KEYS[1],ARGV[1])";
+        s.ask(one, &[b"SET", b"k", b"set"]);
+        s.ask(two, &[b"EVAL", script, b"1", b"k", b"script"]);
+        s.run(MS);
+        absorbed.set(absorbed.get() + s.absorbed());
+        s.drains();
+        assert_eq!(s.answers(one), b"+OK\r\n");
+        assert_eq!(s.answers(two), b"+OK\r\n");
+        s.finish();
+    });
+    assert!(absorbed.get() > 0, "nothing was answered");
+}
+
+/// Without room in the log SETs go up, and wait like others.
+pub(crate) fn log_is_full() {
+    let mut s = Scenario::new(Setup::default());
+    let client = s.absorbs();
+    let path = s.world.server.attached_path().expect("attached");
+    let logs = path.logs();
+    let value = [b'v'; 1_400];
+    for ring in 0..logs.count() {
+        let mut writer = LogWriter::new(&logs, ring);
+        while writer.room() >= 2 * u64::from(abi::LOG_RECORD_BYTES_MAX) {
+            let lsn = writer.next_lsn();
+            let (key, value) = (b"filler".as_slice(), value.as_slice());
+            writer.put(&Written {
+                lsn,
+                key,
+                value,
+                ..Written::default()
+            });
+        }
+    }
+    s.ask(client, &[b"SET", b"k", &value]);
+    s.ask(client, &[b"SET", b"k", &value]);
+    s.run(MS);
+    assert!(s.stat(abi::STAT_ABSORB_FULL) > 0, "{}", s.counters());
+    s.drains();
+    s.run(SECOND);
+    assert_eq!(s.answers(client), b"+OK\r\n+OK\r\n");
+    assert_eq!(
+        ControlBlock::control(&path).lsn(),
+        ControlBlock::control(&path).drained()
+    );
+    assert_eq!(s.call(client, &[b"STRLEN", b"filler"]), b":1400\r\n");
+    s.finish();
+}
+
+/// The daemon dies: with the lease over nothing is absorbed; what was is drained, and the next daemon goes on.
+pub(crate) fn without_a_daemon() {
+    let mut s = Scenario::new(Setup::default());
+    let client = s.absorbs();
+    assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
+    assert_eq!(s.absorbed(), 1);
+    s.kill_daemon();
+    s.run(150 * MS);
+    let before = s.absorbed();
+    s.ask(client, &[b"SET", b"k", b"two"]);
+    s.run(MS);
+    assert_eq!(s.absorbed(), before, "the lease is over");
+    s.drains();
+    s.world.server.start_daemon();
+    s.run(SECOND);
+    assert_eq!(s.answers(client), b"+OK\r\n");
+    assert_eq!(s.call(client, &[b"GETDEL", b"k"]), b"$3\r\ntwo\r\n");
+    s.finish();
+}
