@@ -27,9 +27,9 @@ struct work {
 	u32 whole;    /* the payload is nothing but them */
 	u32 unlikely; /* the last request, perhaps of the packet before, was not answered */
 	u32 refusal;  /* first reason against answering, 0 = none */
-	/* splice/absorb.h: why the packet was not absorbed, 0: nobody was asked; for the next program, and for this one */
-	u32 unabsorbed_next;
+	/* splice/absorb.h: why a packet was not absorbed, and which; 0: none */
 	u32 unabsorbed;
+	u32 unabsorbed_seq;
 	/* up path */
 	u32 scan_from; /* client space */
 	u32 scan_next;

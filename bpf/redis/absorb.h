@@ -249,8 +249,7 @@ __noinline int absorb_entry(void)
 	if (bytes > CLASS1_BYTES || !c->fills || set_aside(c, a->set, c->look_mask))
 		return 0;
 	w->h.written.class = bytes > CLASS0_BYTES;
-	a->way = written_choose(a->set, w->h.look.hash, w->h.look.cache_epoch,
-				w->h.written.class);
+	a->way = written_choose(a->set, w->h.look.hash, w->h.look.cache_epoch, w->h.written.class);
 	if ((a->way & WRITTEN_EVICTS) && !written_wanted(a->set, w->h.look.hash)) {
 		a->way = WAYS;
 		return 0;
@@ -344,7 +343,8 @@ __noinline int handler_absorb_publish(void)
 
 	if (!log || !w)
 		return 0;
-	whole = (sizeof(struct log_record) + w->h.absorbed.bytes + LOG_ALIGN - 1) & ~(LOG_ALIGN - 1);
+	whole =
+	    (sizeof(struct log_record) + w->h.absorbed.bytes + LOG_ALIGN - 1) & ~(LOG_ALIGN - 1);
 	((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = absorb_order();
 	atomic_set(&log->head, log->head + whole);
 	count(STAT_ABSORBED);

@@ -31,7 +31,7 @@ struct absorbed {
 	u32 key_len;
 	u32 value_at;
 	u32 value_len;
-	u32 bytes; /* of the slot's image in its record */
+	u32 bytes;     /* of the slot's image in its record */
 	u64 expiry_ms; /* wall clock; 0: none */
 };
 

@@ -65,8 +65,15 @@ INLINE u32 absorb_commit(struct work *w, struct control *c, struct conn *conn,
 /* The packet goes up, as it came. */
 INLINE enum verdict absorb_not(struct work *w, u32 reason)
 {
-	w->unabsorbed_next = reason;
+	w->unabsorbed = reason;
+	w->unabsorbed_seq = w->p.seq;
 	return V_REFUSED;
+}
+
+/* Whether it is the packet at hand that absorb_not() was said of. */
+INLINE bool unabsorbed(const struct work *w)
+{
+	return w->unabsorbed && w->unabsorbed_seq == w->p.seq;
 }
 
 /* Answers the packet, or V_REFUSED: it is as it came, and the next program is told why. */

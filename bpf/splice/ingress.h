@@ -208,9 +208,10 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 		conn_unread(w, conn);
 	} else if (r->tp && !w->ring && !(conn->flags & CONN_F_SCAN_LOST)) {
 		if (absorb_open(c) && handler_may_absorb(w)) {
-			if (!w->unabsorbed)
+			if (!unabsorbed(w))
 				return V_ABSORB;
 			count(w->unabsorbed);
+			w->unabsorbed = 0;
 		} else {
 			v = ingress_fast(ctx, w, c, conn, r);
 			if (v != V_REFUSED)
@@ -393,8 +394,6 @@ INLINE enum parse_result ingress_parse(ctx_t *ctx)
 	len = frame;
 	if (!c || !w)
 		return PARSE_OTHER;
-	w->unabsorbed = w->unabsorbed_next;
-	w->unabsorbed_next = 0;
 	w->p.odd = 0; /* hidden_bytes() looks at it */
 	if (len < FRAGMENT_BYTES_MIN)
 		return PARSE_OTHER;

@@ -25,7 +25,9 @@ use libbpf_rs::{
 };
 
 use crate::attach::{Hook, Links, info, program_id};
-use crate::load::{is_of_absorption, leave_out_absorption, keep_message, libbpf_messages, program_pin};
+use crate::load::{
+    is_of_absorption, keep_message, leave_out_absorption, libbpf_messages, program_pin,
+};
 use crate::mapped::mapped;
 use crate::{CacheSize, Error, Result, SET_BYTES, Sizes, TableSize};
 

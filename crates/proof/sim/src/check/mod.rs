@@ -309,7 +309,8 @@ impl Checks {
     pub(crate) fn absorbed(&mut self, now: Ns, lsn: u64, written: Written) {
         let here = self.next(now);
         self.checked.absorbed += 1;
-        self.undrained.insert((written.db, written.key.clone()), lsn);
+        self.undrained
+            .insert((written.db, written.key.clone()), lsn);
         if written.expire_at_ms.is_some() {
             self.blackbox.exclude(written.db, &written.key);
         }
@@ -329,10 +330,17 @@ impl Checks {
     }
 
     fn change(&mut self, here: Point, change: &Change, seen: bool) {
-        if self.undrained.contains_key(&(change.db, change.key.clone())) {
+        if self
+            .undrained
+            .contains_key(&(change.db, change.key.clone()))
+        {
             // What expires or goes for room is what the key held before.
-            if !matches!(change.cause, Cause::Expired | Cause::Evicted) && self.too_early.is_none() {
-                self.too_early = Some(format!("key {} has a write that is not drained, and Redis ran another", wire::show(&change.key)));
+            if !matches!(change.cause, Cause::Expired | Cause::Evicted) && self.too_early.is_none()
+            {
+                self.too_early = Some(format!(
+                    "key {} has a write that is not drained, and Redis ran another",
+                    wire::show(&change.key)
+                ));
             }
             return;
         }

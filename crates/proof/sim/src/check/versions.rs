@@ -145,7 +145,8 @@ impl Versions {
         let is_it = |version: &&Version| {
             let said = matches!(&version.value, Stored::String(said) if said == value);
             let behind = version.absorbed && version.from > from;
-            said && behind && self.is_expiry(version.expire_at_ms, options, (from.at, version.from.at))
+            said && behind
+                && self.is_expiry(version.expire_at_ms, options, (from.at, version.from.at))
         };
         let found = versions.iter().find(is_it)?;
         Some(Read {
@@ -159,7 +160,9 @@ impl Versions {
         let [option, number] = options else {
             return options.is_empty() && expiry_ms.is_none();
         };
-        let number = std::str::from_utf8(number).ok().and_then(|text| text.parse::<i64>().ok());
+        let number = std::str::from_utf8(number)
+            .ok()
+            .and_then(|text| text.parse::<i64>().ok());
         let (Some(number), Some(expiry_ms)) = (number, expiry_ms) else {
             return false;
         };

@@ -32,6 +32,8 @@ pub(super) const WRITES: Profile = Profile {
     client: ClientRates {
         parallel: 6,
         keys: 4,
+        value_bytes_max: 1_000,
+        big_values: 100_000,
         reads: 400_000,
         plain_reads: 800_000,
         odd_commands: 2_000,

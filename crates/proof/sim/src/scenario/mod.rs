@@ -281,6 +281,7 @@ impl Scenario {
         assert_eq!(broken, 0, "the data path has counted broken invariants");
         let world = &self.world;
         let done = crate::look::leaks(&world.inner, &world.server)
+            .and_then(|()| crate::look::content(&world.inner, &world.server))
             .and_then(|()| world.inner.checks.borrow_mut().end(world.inner.now()));
         if let Err(violation) = done {
             let story = self.world.inner.story.borrow().text();

@@ -234,6 +234,12 @@ impl Server {
         }
     }
 
+    /// Whether SETs were answered in Redis's place.
+    pub fn has_absorbed(&self) -> bool {
+        let slot = self.writes.borrow();
+        slot.as_ref().is_some_and(|writes| writes.told > 0)
+    }
+
     /// Whether a stream into Redis is the drain's.
     pub(super) fn is_drain(&self, pipe: &Pipe) -> bool {
         let slot = self.writes.borrow();

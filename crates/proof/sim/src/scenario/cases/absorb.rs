@@ -117,7 +117,7 @@ pub(crate) fn told_early() {
 pub(crate) fn beside_a_script() {
     let absorbed = Cell::new(0);
     let setup = Setup {
-        switch: 300_000,
+        switch: 5_000,
         ..Setup::default()
     };
     over_seeds(1..257, &setup, |mut s| {
