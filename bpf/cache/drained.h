@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* drained.h - whether what was answered in Redis's place is in Redis: of all keys, and of one set. No
- * program answers writes yet, so all of it always is.
+/* drained.h - whether what was answered in Redis's place is in Redis: of all keys, and of one set. While no write
+ * is answered (redis/absorb.h), all of it always is.
  *
  * An absorbed write gets its LSN, and notes the lower half in its key's set, under the set's lock. So a set
  * knows its last one only; what it noted long ago means nothing.

@@ -3,13 +3,13 @@
  * PXAT. It replaces whatever the key had, so nothing of that need be known. All other SETs go up.
  *
  * Invariants:
- *  X1. What the record says is what Redis would have made of the SET: key, value, database, and the expiry counted from
+ *  K4. What the record says is what Redis would have made of the SET: key, value, database, and the expiry counted from
  *      the exact clock. Whatever Redis might refuse is not absorbed.
- *  X2. A CPU's records lie one behind the other in its ring, and their LSNs grow: only it writes there, and packets do
+ *  K5. A CPU's records lie one behind the other in its ring, and their LSNs grow: only it writes there, and packets do
  *      not interrupt each other on one CPU.
- *  X3. Under one lock the set gets the LSN, loses the key's entries, and perhaps gains the new one. So a reader finds
+ *  K6. Under one lock the set gets the LSN, loses the key's entries, and perhaps gains the new one. So a reader finds
  *      the entry, or a set that is undrained (K1).
- *  X4. The entry is one like any other: it may be gone at any time, and never says what is absorbed.
+ *  K7. The entry is one like any other: it may be gone at any time, and never says what is absorbed.
  */
 #pragma once
 #include "base/seam.h"
@@ -304,7 +304,7 @@ INLINE bool handler_absorb_may(const struct work *w, const struct control *c)
 	       read_once(c->gate_seen) == read_once(c->gate_ack);
 }
 
-/* X3: the write has its LSN, and the key's entries say nothing else. Returns the LSN. Global: verified by itself. */
+/* K6: the write has its LSN, and the key's entries say nothing else. Returns the LSN. Global: verified by itself. */
 __noinline u64 absorb_order(void)
 {
 	struct work *w = work_get();
@@ -323,7 +323,7 @@ __noinline u64 absorb_order(void)
 	set->lsn = lsn;
 	set->version++;
 	dropped = set_drop_tag(set, tag_of(hash), &used);
-	put &= !set->marks; /* C1, if V2 were broken */
+	put &= !set->marks; /* C1, if I6 were broken */
 	if (put)
 		written_put(set, large, digest, &w->h.written, hash, way & (WAYS - 1));
 	set_change_end(set);

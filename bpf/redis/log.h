@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* redis/log.h - the log rings: a write that was answered in Redis's place waits here until the daemon has
- * brought it to Redis. Mirrored into Rust like abi.h. The daemon's side reads these rings (drain); no
- * program writes them yet, so this is no part of the layout by which programs replace each other. Who
- * first makes a map of it adds it there. What orders them, struct log_order, is part of struct control.
+/* redis/log.h - the log rings: a write that was answered in Redis's place (redis/absorb.h) waits here until the daemon
+ * has brought it to Redis. Mirrored into Rust like abi.h. The daemon's side reads these rings (drain). What orders them,
+ * struct log_order, is part of struct control.
  *
  * One ring for each CPU. A position counts bytes since the boost and never goes back; the byte is at
  * position % LOG_BYTES. A record that begins before the end runs over it, into LOG_OVERRUN_BYTES: none is

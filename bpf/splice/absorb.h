@@ -4,17 +4,17 @@
  * server has it, the handler knows.
  *
  * Invariants:
- *  V1. Before the commit the write is prepared whole: its record lies in the log behind the head, where nobody reads,
+ *  I5. Before the commit the write is prepared whole: its record lies in the log behind the head, where nobody reads,
  *      and its answer in the reply. Behind the commit nothing can refuse, and nothing is undone.
- *  V2. Marks, the fence and the gate are looked at once more behind the CPU's word of erb_busy (I1): if any stands by
+ *  I6. Marks, the fence and the gate are looked at once more behind the CPU's word of erb_busy (I1): if any stands by
  *      then, the write is not answered. So whoever takes one of them finds this write's LSN given, or keeps it from
  *      being answered.
- *  V3. The write's LSN is given before it is answered, and its record is in the log before the word of erb_busy is
+ *  I7. The write's LSN is given before it is answered, and its record is in the log before the word of erb_busy is
  *      taken back: whoever waits for the word finds it there.
- *  V4. No two locks are held. The connection's commit comes first, the LSN is given under the set's lock.
- *  V5. Between the two the connection is ABSORBING: nothing of it is answered, goes up or is sent again. Who read
+ *  I8. No two locks are held. The connection's commit comes first, the LSN is given under the set's lock.
+ *  I9. Between the two the connection is ABSORBING: nothing of it is answered, goes up or is sent again. Who read
  *      the answer early, or asked behind it, could see what was before the write.
- *  V6. control.order.absorb is set only while erb_busy is watched, and the stages of both tiers are there: else
+ *  I10. control.order.absorb is set only while erb_busy is watched, and the stages of both tiers are there: else
  *      its packets would be dropped.
  */
 #pragma once
@@ -52,7 +52,7 @@ INLINE u32 absorb_commit(struct work *w, struct control *c, struct conn *conn,
 
 	if (!busy)
 		return reason;
-	if (absorb_open(c) && handler_absorb_may(w, c)) /* V2 */
+	if (absorb_open(c) && handler_absorb_may(w, c)) /* I6 */
 		reason = answer_commit(w, conn, r, grown, ABSORBING);
 	if (!reason) {
 		handler_absorb_publish();

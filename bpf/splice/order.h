@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* order.h - what goes up comes behind what was answered in the server's place before it came. No program
- * answers writes yet, so all of that is always there (cache/drained.h), and nothing is held.
+/* order.h - what goes up comes behind what was answered in the server's place before it came (splice/absorb.h). While
+ * no write is answered, all of that is always there (cache/drained.h), and nothing is held.
  *
  * A packet that may not go up yet is held: it is committed as one that went up and got lost. Its requests
  * count, what they do is taken, and it is dropped. Its client sends it again.

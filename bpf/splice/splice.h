@@ -65,7 +65,7 @@ _Static_assert(CONN_AT(__builtin_offsetof(struct conn, replay)) == 0,
  * the client cannot take before it has them. Lock held, view loaded. */
 INLINE bool conn_may_resend(const struct conn *conn, const struct sock_view *v)
 {
-	return v->speaks && !(conn->flags & CONN_F_RESET) && !(conn->spoke & ABSORBING); /* V5 */
+	return v->speaks && !(conn->flags & CONN_F_RESET) && !(conn->spoke & ABSORBING); /* I9 */
 }
 
 /* Largest payload that reaches the client, as far as is known. */
@@ -235,7 +235,7 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 		return STAT_REFUSE_CLOSING;
 	if (!(conn->flags & CONN_F_EGRESS_SEEN) || link_strays(conn, w))
 		return STAT_REFUSE_NO_EGRESS;
-	if ((conn->flags & CONN_F_AHEAD) /* O3 */ || (conn->spoke & ABSORBING) /* V5 */)
+	if ((conn->flags & CONN_F_AHEAD) /* O3 */ || (conn->spoke & ABSORBING) /* I9 */)
 		return STAT_REFUSE_ORDER;
 	if (p->seq != conn->next || p->seq != conn->up_max || conn->in_at != STREAM_BETWEEN)
 		return STAT_REFUSE_ORDER;

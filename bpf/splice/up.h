@@ -81,7 +81,7 @@ INLINE enum up_taken up_commit(const struct control *c, struct conn *conn, struc
 
 	if (lost != !!(conn->flags & CONN_F_SCAN_LOST)) /* a fragment, or an admission */
 		return UP_RACE;
-	if (conn->spoke & ABSORBING) /* V5 */
+	if (conn->spoke & ABSORBING) /* I9 */
 		return UP_RACE;
 	if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))
 		return UP_RACE;

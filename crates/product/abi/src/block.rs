@@ -165,7 +165,7 @@ impl Control {
         lsn.load(Ordering::SeqCst)
     }
 
-    /// Gives LSNs up to this one: for who stands in for the programs, none of which does so yet.
+    /// Gives LSNs up to this one: for who stands in for the programs.
     pub fn give_lsns(&self, lsn: u64) {
         // SAFETY: as above.
         let word = self.order_word(|order| unsafe { &raw mut (*order).lsn });

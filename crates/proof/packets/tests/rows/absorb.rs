@@ -347,7 +347,9 @@ fn what_redis_is_to_judge_goes_up_as_it_came() {
 
 #[test]
 fn what_stands_in_the_way_keeps_it_from_being_answered() {
-    let cases: [(&str, fn(&mut Scene), &str); 6] = [
+    /// What stands in the way, how it comes to, and what is counted.
+    type Obstacle = (&'static str, fn(&mut Scene), &'static str);
+    let cases: [Obstacle; 6] = [
         (
             "another write of the key's set",
             |s| {

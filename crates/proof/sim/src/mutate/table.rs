@@ -12,7 +12,7 @@ mutations! {
     "order-unasked", "nothing goes up past an absorbed write", "absorbed",
         [("splice/up.h", "taken == UP_TAKEN ? w->asks : 0", "0")];
     "absorb-unlooked", "who answers a write looks at marks, fence and gate once more when he has said so", "writes",
-        [("splice/absorb.h", "if (absorb_open(c) && handler_absorb_may(w, c)) /* V2 */", "if (absorb_open(c))")];
+        [("splice/absorb.h", "if (absorb_open(c) && handler_absorb_may(w, c)) /* I6 */", "if (absorb_open(c))")];
     "absorb-unsaid", "who answers a write says so before", "writes",
         [("splice/busy.h", "| (set + 1));", ");\n\t(void)set;")];
     "absorb-marked", "no write is answered beside one of its set that goes up", "writes",
