@@ -18,8 +18,10 @@ INLINE bool replay_wanted(struct conn *conn, const struct work *w)
 {
 	u64 pause = conn->rtt_us ? conn->rtt_us * 1000ULL : RTO_MIN_NS;
 
-	if ((conn->spoke & ABSORBING) /* I9 */ || !conn_unacked(conn, w->p.ack) ||
-	    w->p.ack != conn->ack_max || w->now - conn->replay_ns < pause)
+	if (conn->spoke & ABSORBING) /* I9 */
+		return false;
+	if (!conn_unacked(conn, w->p.ack) || w->p.ack != conn->ack_max ||
+	    w->now - conn->replay_ns < pause)
 		return false;
 	if (w->p.sack_off)
 		return seq_after(w->p.sack_first, w->p.ack);

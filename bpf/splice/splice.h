@@ -235,7 +235,9 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 		return STAT_REFUSE_CLOSING;
 	if (!(conn->flags & CONN_F_EGRESS_SEEN) || link_strays(conn, w))
 		return STAT_REFUSE_NO_EGRESS;
-	if ((conn->flags & CONN_F_AHEAD) /* O3 */ || (conn->spoke & ABSORBING) /* I9 */)
+	if (conn->flags & CONN_F_AHEAD) /* O3 */
+		return STAT_REFUSE_ORDER;
+	if (conn->spoke & ABSORBING) /* I9 */
 		return STAT_REFUSE_ORDER;
 	if (p->seq != conn->next || p->seq != conn->up_max || conn->in_at != STREAM_BETWEEN)
 		return STAT_REFUSE_ORDER;

@@ -52,6 +52,9 @@ __attribute__((used)) static void name_maps(void)
 		SIM_TYPED(&erb_commands);
 	}
 	{
+		SIM_TYPED(&erb_log);
+	}
+	{
 		SIM_TYPED(&erb_interests);
 	}
 	{

@@ -27,6 +27,12 @@
 
 struct sim_ops sim_ops;
 
+/* No packet passes here. */
+int sim_tc_stage(__u32 stage, struct __sk_buff *ctx)
+{
+	return TCX_NEXT;
+}
+
 static struct control control;
 static struct work work;
 static u8 stream[STREAM_BYTES + SCAN_CHUNK];
