@@ -26,7 +26,6 @@
 #include "splice/busy.h"
 #include "splice/handler.h"
 #include "splice/place.h"
-#include "splice/stages.h"
 
 /* Whether writes may be answered at all. */
 INLINE bool absorb_open(const struct control *c)
@@ -37,10 +36,10 @@ INLINE bool absorb_open(const struct control *c)
 /* The write is published: the connection may go on. */
 INLINE void absorb_end(struct conn *conn, u64 cookie)
 {
-	lock_take(&conn->lock);
+	conn_lock(conn);
 	if (conn->cookie == cookie)
 		conn->spoke &= ~ABSORBING;
-	lock_release(&conn->lock);
+	conn_unlock(conn);
 }
 
 /* Commits and publishes what is prepared. Returns 0, or the reason against it: nothing has changed. */

@@ -7,6 +7,7 @@
 #include "base/verdict.h"
 #include "net/packet.h"
 #include "net/work.h"
+#include "splice/absorb.h"
 #include "splice/egress.h"
 #include "splice/hidden.h"
 #include "splice/icmp.h"
@@ -15,6 +16,7 @@
 #include "splice/lane_down.h"
 #include "splice/latency.h"
 #include "splice/order.h"
+#include "splice/stages.h"
 #include "splice/table.h"
 
 #define LOOPBACK_IFINDEX 1 /* include/net/flow.h, in every network namespace */

@@ -5,10 +5,12 @@
 #include "base/verdict.h"
 #include "net/packet.h"
 #include "net/work.h"
+#include "splice/absorb.h"
 #include "splice/hidden.h"
 #include "splice/icmp.h"
 #include "splice/ingress.h"
 #include "splice/lane.h"
+#include "splice/stages.h"
 
 SEC("xdp")
 int erb_xdp(struct xdp_md *ctx)

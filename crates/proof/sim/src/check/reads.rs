@@ -61,10 +61,6 @@ pub(super) fn point(
     (from, now): (Point, Ns),
 ) -> Option<Read> {
     let (keys, frame) = (argv.get(1..).filter(|keys| !keys.is_empty())?, says.frame);
-    if is(argv, "set") && keys.len() >= 2 {
-        let absorbed = || versions.absorbed(db, keys, from);
-        return (frame == b"+OK\r\n").then(absorbed)?;
-    }
     let nil: &[u8] = if says.resp3 { b"_\r\n" } else { b"$-1\r\n" };
     let one = |fits: Fits<'_>| {
         let fits = |held: Option<Held<'_>>| (says.absent || held.is_some()) && fits(held);

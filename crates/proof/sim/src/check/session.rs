@@ -395,7 +395,13 @@ impl Session {
                 resp3: mode.resp3,
                 absent,
             };
-            let read = reads::point(&request.argv, says, at, within)?;
+            let read = match &request.argv[..] {
+                [name, set @ ..] if name.eq_ignore_ascii_case(b"set") => {
+                    let absorbed = || versions.absorbed(mode.db, set, from);
+                    (frame == b"+OK\r\n").then(absorbed)??
+                }
+                argv => reads::point(argv, says, at, within)?,
+            };
             // Optimistic locking needs what was there after WATCH, or its EXEC is a lie.
             if mode.watching && read.stale {
                 return None;

@@ -3,6 +3,7 @@
 
 use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
+use crate::profile::room::CROWDED;
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
 use crate::profile::writes::{WRITES, WRITES_MIXED};
@@ -547,31 +548,6 @@ const HOT: Profile = Profile {
         pipeline_max: 20,
         think: 2 * MS,
         ..CALM.client
-    },
-    ..CALM
-};
-
-const CROWDED: Profile = Profile {
-    name: "crowded",
-    about: "more connections than the table holds, more keys than the cache",
-    connections: 160,
-    operations: 30,
-    duration: 4 * SECOND,
-    server: ServerRates {
-        sets: 1,
-        conns: 64,
-        ..CALM.server
-    },
-    client: ClientRates {
-        parallel: 22,
-        keys: 60,
-        reads: 970_000,
-        half_close: 100_000,
-        ..CALM.client
-    },
-    link: LinkRates {
-        loss: 2_000,
-        ..QUIET_LINK
     },
     ..CALM
 };

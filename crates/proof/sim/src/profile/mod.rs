@@ -9,6 +9,7 @@ mod edges;
 mod list;
 mod outside;
 mod reports;
+mod room;
 mod through;
 mod users;
 mod writes;

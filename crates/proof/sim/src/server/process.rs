@@ -246,12 +246,6 @@ impl Server {
         self.tell_rights(conn.filter(|_| !unseen), executed);
     }
 
-    fn is_of_drain(&self, client: ClientId) -> bool {
-        let peers = self.peers.borrow();
-        let peer = peers.get(&client);
-        peer.is_some_and(|peer| matches!(&peer.way, Way::Inside(pipe) if self.is_drain(pipe)))
-    }
-
     /// No fill costs Redis more than some kilobytes of output, whatever its keys hold.
     fn check_fill(&self, executed: &Executed) {
         let length = executed.reply.len();

@@ -11,10 +11,10 @@ use bytes::BytesMut;
 use erb_abi::{ControlBlock, LOG_ALIGN, LOG_RECORD_BYTES_MAX, Logs, SLOT_HEADER_BYTES, log_record};
 use erb_redis::drain::{BATCH_NS, Drain, DrainSettings, Next};
 use erb_sim_kernel::{Context, Datapath, point};
-use erb_sim_redis::Bytes;
+use erb_sim_redis::{Bytes, ClientId};
 
-use super::Server;
 use super::pipe::Pipe;
+use super::{Server, Way};
 use crate::inner::Event;
 use crate::story::Place;
 use crate::time::{MS, Ns, US};
@@ -240,11 +240,13 @@ impl Server {
         slot.as_ref().is_some_and(|writes| writes.told > 0)
     }
 
-    /// Whether a stream into Redis is the drain's.
-    pub(super) fn is_drain(&self, pipe: &Pipe) -> bool {
-        let slot = self.writes.borrow();
-        slot.as_ref()
-            .and_then(|writes| writes.pipe.as_ref())
-            .is_some_and(|own| own.is(pipe))
+    /// Whether a client of Redis's is the drain.
+    pub(super) fn is_of_drain(&self, client: ClientId) -> bool {
+        let (peers, slot) = (self.peers.borrow(), self.writes.borrow());
+        let own = slot.as_ref().and_then(|writes| writes.pipe.as_ref());
+        match peers.get(&client).map(|peer| &peer.way) {
+            Some(Way::Inside(pipe)) => own.is_some_and(|own| own.is(pipe)),
+            _ => false,
+        }
     }
 }
