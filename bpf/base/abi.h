@@ -261,8 +261,8 @@ enum vain {
  */
 struct conn {
 	/* line A */
-	struct erb_spin_lock lock; /* conn_lock() of base/seam.h */
-	__u8 state;		   /* enum erb_conn_state */
+	ERB_LOCK lock;
+	__u8 state; /* enum erb_conn_state */
 	__u8 flags;
 	__u8 family; /* 4 or 6 */
 	__u8 spoke;  /* SPOKE_* */

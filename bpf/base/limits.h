@@ -70,8 +70,7 @@
 #define BUSY_LOOKS	    4096 /* at one of them until the packet is dropped: some us */
 #define WALK_PLACES	    128	 /* entries per run of timer or sweep: about 0.1 ms */
 #define PLACE_LINE	    64	 /* places whose bytes share a cache line; power of two */
-#define LOCK_LOOKS	    0x7fffffff /* at a connection's lock: ten seconds and more */
-#define LISTENERS_MAX	    64	       /* listeners told apart on the port; others are unknown */
+#define LISTENERS_MAX	    64	 /* listeners told apart on the port; others are unknown */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

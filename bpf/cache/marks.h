@@ -116,16 +116,17 @@ __noinline int written_choose(u32 index, u64 hash, u32 cache_epoch, u32 class)
 {
 	struct cache_set *set = set_get(index);
 	struct cache_large *large = large_get(index);
-	u32 found = WRITTEN_EVICTS | (class ? CLASS0_WAYS : way_predicted(hash));
+	u32 first = class ? CLASS0_WAYS : 0, ways = class ? CLASS1_WAYS : CLASS0_WAYS;
+	u32 start = class ? 0 : way_predicted(hash), found = WRITTEN_EVICTS | (first + start);
 	int i;
 
 	if (!set || !large)
 		return found;
 	bpf_for(i, 0, CLASS0_WAYS)
 	{
-		u32 way = class ? CLASS0_WAYS + i : (way_predicted(hash) + i) & (CLASS0_WAYS - 1);
+		u32 way = class ? first + i : (start + i) & (CLASS0_WAYS - 1);
 
-		if (class && i >= CLASS1_WAYS)
+		if (i >= ways)
 			break;
 		way &= WAYS - 1;
 		if (set->tags[way] == tag_of(hash))

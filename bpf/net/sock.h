@@ -166,12 +166,12 @@ INLINE void sock_note(struct conn *conn, const struct sock_ref *r)
 	if (!r->tp)
 		return;
 	sock_fixed_load(r->tp, &fixed);
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (conn->cookie == r->cookie) {
 		conn->fixed = fixed;
 		write_once(conn->tcp_sock, (u64)r->tp);
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 }
 
 /* Whether its listener takes connections to any address (IP_TRANSPARENT): a proxy's, to which

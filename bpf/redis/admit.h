@@ -244,9 +244,9 @@ INLINE int admit(struct __sk_buff *ctx, struct admit_io *io, struct control *c)
 	conn = conn_get(&key);
 	if (!conn || !sock_get(ctx, &key, conn->family, &r))
 		return 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	reason = admit_apply(conn, io, &r, c);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	sock_put(&r);
 	io->done = reason != STAT_ADMIT_MOVED;
 	if (reason)

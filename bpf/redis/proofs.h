@@ -89,7 +89,7 @@ __noinline u64 held_look(u32 n, u32 socket, u32 copied_seq)
 	conn = walk_conn(walk_place(n));
 	if (!conn || !w || !io)
 		return 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	held = held_for(conn, w->now);
 	/* The last one is not whole: its body counts as scanned (S2), and TCP may refuse the rest, although
 	 * its marks were taken. */
@@ -102,7 +102,7 @@ __noinline u64 held_look(u32 n, u32 socket, u32 copied_seq)
 		why = HELD_UNREAD;
 	else if (socket & HELD_SOCKET)
 		why = socket & HELD_SENDS ? HELD_UNSENT : HELD_UNANSWERED;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (held > HELD_SHOWN_NS >> 20)
 		held_report(io, conn, why, held);
 	return (u64)requests << 32 | flags;

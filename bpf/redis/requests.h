@@ -400,9 +400,9 @@ __noinline int late_ask(void)
 
 	if (!c || !conn || (order_watched(c) && !busy_passed()))
 		return 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	order_waits(c, conn, 1);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	return 1;
 }
 
@@ -420,7 +420,7 @@ __noinline int late_take(u64 cookie)
 	found_begin();
 	up_take(conn, w, read_once(conn->h.kept) & CONN_K_TRIAL, 0);
 	foreseen = late_ask();
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (foreseen && conn->cookie == cookie && w->h.late == late_due(conn, w)) {
 		foreseen = taken = hold_foreseen(conn, w);
 		if (taken) {
@@ -429,7 +429,7 @@ __noinline int late_take(u64 cookie)
 			conn->h.late = 0;
 		}
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (taken)
 		hold_done(w, conn);
 	else

@@ -181,7 +181,7 @@ INLINE void through_commit(struct conn *conn, const struct work *w)
 /* Bytes go up again: B1. */
 INLINE void through_doubt(struct conn *conn)
 {
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	conn->h.kept &= ~CONN_K_THROUGH;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 }

@@ -36,10 +36,10 @@ INLINE bool absorb_open(const struct control *c)
 /* The write is published: the connection may go on. */
 INLINE void absorb_end(struct conn *conn, u64 cookie)
 {
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (conn->cookie == cookie)
 		conn->spoke &= ~ABSORBING;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 }
 
 /* Commits and publishes what is prepared. Returns 0, or the reason against it: nothing has changed. */

@@ -61,7 +61,7 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 
 	if (!r->tp || (w->p.flags & (TCP_FIN | TCP_RST)))
 		return ingress_up_again(ctx, w, conn, r);
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie &&
 	    segment_counts(conn, &w->p, &w->view, w->now)) {
 		w->acked = 1;
@@ -93,7 +93,7 @@ INLINE enum verdict ingress_ack(ctx_t *ctx, struct work *w, struct conn *conn, s
 			conn_ts_recent(conn, &w->p, &w->view, w->now);
 		}
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (fate == ACK_REPLAY) {
 		count(STAT_REPLAY_ACK);
 		return send_segment(ctx, w);

@@ -97,11 +97,11 @@ INLINE void ahead_settle(struct conn *conn, struct work *w, struct sock_ref *r)
 
 	if (!r->tp)
 		return;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (!conn->ahead_busy && conn->cookie == r->cookie && sock_view_load(r, &w->view) &&
 	    (!w->view.established || !seq_after(conn->ahead_end, w->view.rcv_nxt + conn->in_delta)))
 		number = ahead_leave(conn);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (number)
 		ahead_free(number, r->cookie);
 }
@@ -190,11 +190,11 @@ INLINE void ahead_done(struct conn *conn, struct work *w)
 	struct ahead *a = ahead_get(w->ring);
 	bool empty = a && !a->count;
 
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	conn->ahead_busy = 0;
 	if (empty)
 		ahead_leave(conn);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (empty)
 		ahead_free(w->ring, w->cookie);
 }
@@ -409,9 +409,9 @@ __noinline int ahead_look(struct __sk_buff *ctx)
 		if (!number)
 			count(STAT_AHEAD_FULL);
 	}
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	fate = ahead_take(conn, w, number);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (number && (fate != AHEAD_KEPT || w->ring != number))
 		ahead_free(number, w->cookie);
 	if (fate == AHEAD_LOST)
@@ -424,11 +424,11 @@ __noinline int ahead_look(struct __sk_buff *ctx)
 	if (a && ahead_fits(w, a)) {
 		ahead_store(ctx, w);
 		ahead_ranges(1);
-		conn_lock(conn);
+		lock_take(&conn->lock);
 		if (w->ring_other)
 			ahead_lost(conn, w);
 		fate = w->ring_other ? AHEAD_LOST : ahead_order(conn, w);
-		conn_unlock(conn);
+		lock_release(&conn->lock);
 	} else {
 		fate = AHEAD_DROP;
 	}

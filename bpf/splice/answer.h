@@ -138,7 +138,7 @@ INLINE u32 answer_commit(struct work *w, struct conn *conn, const struct sock_re
 {
 	u32 reason = STAT_REFUSE_RACE;
 
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (sock_view_again(r, &w->view) && conn->cookie == r->cookie)
 		reason = commit_check(conn, &w->view, w);
 	if (!reason && grown == GROWN_FAILED)
@@ -152,7 +152,7 @@ INLINE u32 answer_commit(struct work *w, struct conn *conn, const struct sock_re
 		translation_take(conn, w);
 		w->snd_wscale = w->view.fixed.snd_wscale;
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	return reason;
 }
 

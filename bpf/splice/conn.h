@@ -306,21 +306,21 @@ INLINE bool conn_track(struct work *w, struct control *c, struct sock_ref *r, u3
 	if (!conn)
 		return false;
 	handler_judge(w, c);
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (conn->cookie != cookie && !conn->ahead_busy) { /* another CPU may have been faster */
 		former = conn->cookie;
 		ahead = ahead_leave(conn);
 		conn->cookie = 0;
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (ahead)
 		ahead_free(ahead, former);
 	if (s.known && unseen_lately(c, w))
 		s.known = false;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (!conn->cookie)
 		conn_init(conn, w, &s, cookie, ifindex);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (!r->cookie)
 		count(STAT_SOCK_COOKIE_ZERO);
 	count(s.known ? STAT_CONN_CREATED : STAT_CONN_OLD);

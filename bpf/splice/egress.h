@@ -241,10 +241,10 @@ INLINE int egress_below(struct __sk_buff *ctx, const struct out_work *ow, struct
 			u64 cookie)
 {
 	if (conn->ifindex == ctx->ifindex && !(ow->p.flags & TCP_RST)) {
-		conn_lock(conn);
+		lock_take(&conn->lock);
 		if (conn->cookie == cookie)
 			egress_way(conn, ow->head, true);
-		conn_unlock(conn);
+		lock_release(&conn->lock);
 	}
 	count(STAT_EGRESS_BELOW);
 	return TCX_NEXT;
@@ -267,11 +267,11 @@ INLINE int egress_conn(struct __sk_buff *ctx, struct out_work *ow, struct contro
 	ow->drop = ow->became = ow->timed_ns = 0;
 	handler_down_begin(ow, c);
 	scanned = egress_scan(ctx, ow, conn);
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	ours = conn->cookie == cookie;
 	if (ours)
 		egress_record(conn, ow, scanned);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (!ours)
 		return TCX_NEXT;
 	handler_down_done(ow, c);

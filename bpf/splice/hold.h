@@ -38,9 +38,9 @@ INLINE bool hold_begin(struct conn *conn, const struct work *w)
 /* There is no copy after all, or none any more: of what waits again there may be one. */
 INLINE void hold_forget(struct conn *conn)
 {
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	conn->copied_ns = 0;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 }
 
 /* How much of the frame can be copied: all or nothing. Not what has no Ethernet header, for the kernel gives a program
@@ -98,9 +98,9 @@ __noinline int hold_copy(ctx_t *ctx)
 
 	if (!conn)
 		return 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	begun = hold_begin(conn, w);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (!begun)
 		return 0;
 	len = hold_bytes(ctx, w);

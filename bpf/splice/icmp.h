@@ -107,11 +107,11 @@ __noinline int ingress_icmp(ctx_t *ctx)
 	seq = new_seq = load_be32(w->head + tcp + 4);
 	mtu = icmp_mtu(w, w->head + off);
 	if (r.tp) {
-		conn_lock(conn);
+		lock_take(&conn->lock);
 		ours = conn->cookie == r.cookie;
 		if (ours)
 			new_seq = icmp_translate(conn, w, &r, seq, mtu);
-		conn_unlock(conn);
+		lock_release(&conn->lock);
 	}
 	sock_put(&r);
 	if (!ours || !tier_note(ctx, META_TRANSLATED))

@@ -32,10 +32,10 @@ INLINE void conn_unread(struct work *w, struct conn *conn)
 {
 	bool fragment = w->p.odd & ODD_F_FRAGMENT;
 
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
 	handler_lost(conn);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	w->proof_ahead = fragment ? 65535 : 0;
 	count(fragment ? STAT_ODD_FRAGMENT : STAT_ODD_URGENT);
 }
@@ -50,7 +50,7 @@ __noinline int conn_bypassed(void)
 
 	if (!conn)
 		return 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	/* A FIN has a number, too. */
 	unseen = !(conn->flags & (CONN_F_SCAN_LOST | CONN_F_CLOSING)) &&
 		 seq_after(w->view.rcv_nxt, conn->up_max - conn->in_delta);
@@ -58,7 +58,7 @@ __noinline int conn_bypassed(void)
 		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
 		handler_lost(conn);
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (unseen)
 		count(STAT_BYTES_UNSEEN);
 	return unseen;
@@ -232,10 +232,10 @@ INLINE enum verdict ingress_sock(ctx_t *ctx, struct work *w, struct control *c, 
 		return V_DROP;
 	}
 	if (conn->cookie == COOKIE_UNKNOWN && r->cookie) {
-		conn_lock(conn);
+		lock_take(&conn->lock);
 		if (conn->cookie == COOKIE_UNKNOWN)
 			conn->cookie = r->cookie; /* OLD, deltas zero: any owner will do */
-		conn_unlock(conn);
+		lock_release(&conn->lock);
 	}
 	if (conn->cookie != r->cookie && conn->cookie != COOKIE_UNKNOWN) {
 		if (!w->p.payload_len || (w->p.flags & TCP_SYN)) {

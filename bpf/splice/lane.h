@@ -211,11 +211,11 @@ INLINE int lane_answer(ctx_t *ctx, struct work *w, struct control *c, struct con
 
 	if (grown == GROWN_FAILED)
 		return LANE_LEFT;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	reason = lane_consumes(conn, r, &w->view, w);
 	if (!reason)
 		commit(conn, &w->view, w);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (reason) {
 		tier_ungrow(ctx, more, grown);
 		if (reason != STAT_TO_TC)
@@ -289,7 +289,7 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 		return LANE_LEFT;
 	if (writes)
 		handler_usual_take(w, c);
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	taken = lane_taken(conn, r, &w->view, w) && !(writes && order_watched(c)) /* I1 */ &&
 		!order_open(c) && handler_up_usual(conn, w, writes); /* Y1 */
 	if (taken) {
@@ -298,7 +298,7 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 		conn->request_up_ns = w->now;
 		up_account(conn, w, true, true);
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (!taken) {
 		if (writes)
 			handler_up_undo(w);

@@ -137,13 +137,13 @@ INLINE int down_leave(struct __sk_buff *ctx, struct control *c, struct conn *con
 		return LANE_DOWN_LEFT;
 	if (ends)
 		handler_down_begin(ow, c);
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	taken = down_next(conn, d, ends);
 	if (taken)
 		down_record(conn, d, at);
 	if (taken && ends)
 		handler_down_end(conn, ow);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (!taken)
 		return LANE_DOWN_LEFT;
 	if (ends)

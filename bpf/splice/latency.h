@@ -92,14 +92,14 @@ __noinline int latency_up(void)
 
 	if (!conn)
 		return 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (conn->next == w->end && conn->in_at == STREAM_BETWEEN && !(conn->spoke & SPOKE_TIMED) &&
 	    !(conn->flags & CONN_F_UNCOUNTABLE)) {
 		conn->spoke |= SPOKE_TIMED;
 		conn->timed_ns = w->arrived_ns;
 		conn->timed_request = conn->requests;
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	handler_sample_end(w);
 	return 0;
 }
@@ -129,10 +129,10 @@ __noinline int latency_hold(void)
 
 	if (!conn)
 		return 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (!conn->held_ns)
 		conn->held_ns = w->now;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	return 0;
 }
 

@@ -69,10 +69,10 @@ INLINE void place_take(struct control *c, const struct conn_key *key)
 	if (!row)
 		return;
 	__builtin_memcpy(&row->key, key, sizeof(row->key));
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	conn->place = place;
 	conn->called = 1 << PLACES_TIMER | 1 << PLACES_HELD;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	load_barrier();
 	for (u32 list = 0; list < PLACE_LISTS; list++)
 		place_set(place, list, 1);

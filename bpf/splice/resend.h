@@ -46,7 +46,7 @@ INLINE enum verdict ingress_gap(ctx_t *ctx, struct work *w, struct conn *conn, s
 	count(STAT_DROP_OUT_OF_ORDER);
 	if (!r->tp)
 		return V_DROP;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie && w->view.established &&
 	    !(conn->flags & CONN_F_CLOSING)) {
 		send = true;
@@ -56,7 +56,7 @@ INLINE enum verdict ingress_gap(ctx_t *ctx, struct work *w, struct conn *conn, s
 		w->out_ack = w->view.rcv_nxt + conn->in_delta;
 		w->reply_len = 0;
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (!send)
 		return V_DROP;
 	count(STAT_DUP_ACK_SENT);
@@ -81,7 +81,7 @@ INLINE enum verdict ingress_duplicate(ctx_t *ctx, struct work *w, struct conn *c
 
 	if (!r->tp || w->p.odd)
 		return V_REFUSED;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (sock_view_load(r, &w->view) && conn->cookie == r->cookie &&
 	    conn_may_resend(conn, &w->view) && conn_paws_ok(conn, &w->p, &w->view, w->now) &&
 	    !seq_after(w->p.ack, conn_sent_end(conn, &w->view)) &&
@@ -100,7 +100,7 @@ INLINE enum verdict ingress_duplicate(ctx_t *ctx, struct work *w, struct conn *c
 		if (unacked && from == conn->ack_max)
 			sent_note(conn, w->now);
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (!send)
 		return V_REFUSED;
 	count(STAT_REPLAY_REQUEST);

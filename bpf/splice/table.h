@@ -111,9 +111,9 @@ __noinline int rexmit_one(struct __sk_buff *ctx, u32 place)
 		return 0;
 	}
 	w->refusal = 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	send = rexmit_prepare(conn, w, &r);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	sock_put(&r);
 	if (w->refusal)
 		count(w->refusal);
@@ -138,7 +138,7 @@ __noinline int tick_one(struct __sk_buff *ctx, u32 n)
 	if (!conn || !w)
 		return 0;
 	place_set(place, PLACES_TIMER, 0);
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	unacked = conn_unacked(conn, conn->ack_max);
 	if (!unacked) {
 		conn->called &= ~(1 << PLACES_TIMER);
@@ -146,7 +146,7 @@ __noinline int tick_one(struct __sk_buff *ctx, u32 n)
 	}
 	sent_ns = conn->sent_ns;
 	due = sent_ns && (w->now - sent_ns >= conn_rto_ns(conn) || conn->resend_due);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (unacked)
 		place_set(place, PLACES_TIMER, 1);
 	if (due)
@@ -264,7 +264,7 @@ __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 			look.executed = !seq_before(look.copied_seq, look.proof_pos);
 		}
 	}
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	sweep_absent(conn, look.found, r.state, io->now_ns);
 	if (conn->absent == ABSENT_LONG)
 		flags |= SWEEP_F_GONE;
@@ -273,7 +273,7 @@ __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 	if (conn->in_delta || conn->out_delta)
 		flags |= SWEEP_F_TRANSLATED;
 	state = conn->state;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	sock_put(&r);
 	if (flags & SWEEP_F_HOLDS)
 		place_set(place, PLACES_HELD, 1);
@@ -332,7 +332,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 	if (!conn)
 		return 0;
 	handler_release_begin(w);
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (release_holds(conn, io)) {
 		shares = handler_release(conn, w, io);
 		io->done = 1;
@@ -343,7 +343,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 			conn->cookie = 0; /* whoever still holds the entry finds another owner */
 		}
 	}
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (ahead)
 		ahead_free(ahead, io->cookie);
 	handler_released(w, c, shares);

@@ -113,11 +113,11 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how *
 		w->scan_from = w->p.seq;
 		w->scan_next = w->p.seq + w->p.payload_len;
 	} else {
-		conn_lock(conn);
+		lock_take(&conn->lock);
 		*how = conn->flags & CONN_F_SCAN_LOST ? UP_LOST : UP_SCAN;
 		w->scan_from = conn->next;
 		handler_up_load(w, conn);
-		conn_unlock(conn);
+		lock_release(&conn->lock);
 		if (!w->ring) {
 			w->scan_seq = w->p.seq;
 			w->scan_len = w->p.payload_len;
@@ -152,11 +152,11 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 		}
 		w->asks = !order_open(c) || handler_up_asks(w, how);
 	}
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	was_bypass = conn->state == CONN_BYPASS;
 	taken = up_commit(c, conn, w, r, how);
 	is_bypass = conn->state == CONN_BYPASS;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (taken == UP_RACE) {
 		handler_up_undo(w);
 		count(STAT_DROP_RACE);
@@ -186,10 +186,10 @@ INLINE enum verdict ingress_reject(ctx_t *ctx, struct work *w, struct conn *conn
 {
 	if (!tier_note(ctx, META_TRANSLATED))
 		return V_UNMARKED;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	if (conn->cookie == r->cookie)
 		translation_take(conn, w);
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	count(STAT_REFUSE_ACK);
 	return pass_up(ctx, w);
 }
@@ -204,7 +204,7 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 	if (!tier_note(ctx, META_TRANSLATED))
 		return V_UNMARKED;
 	c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;
-	conn_lock(conn);
+	lock_take(&conn->lock);
 	w->held = c && order_waits(c, conn, 0); /* Y2 */
 	w->held_ns = 0;
 	if (c && !w->held && conn->cookie == r->cookie)
@@ -215,7 +215,7 @@ INLINE enum verdict ingress_up_again(ctx_t *ctx, struct work *w, struct conn *co
 			   viewed && segment_counts(conn, &w->p, &w->view, w->now));
 	else
 		w->translate = 0;
-	conn_unlock(conn);
+	lock_release(&conn->lock);
 	if (w->held) {
 		count(STAT_HELD_AGAIN);
 		hold_copy(ctx);

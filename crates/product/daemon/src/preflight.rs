@@ -66,22 +66,10 @@ pub fn check_kernel() -> Result<()> {
     let names =
         nix::sys::utsname::uname().map_err(Error::io("could not ask for the kernel's release"))?;
     check_release(&names.release().to_string_lossy())?;
-    check_realtime(&std::fs::read_to_string("/sys/kernel/realtime").unwrap_or_default())?;
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::Kernel(
             "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing): boot one that is built with \
              CONFIG_DEBUG_INFO_BTF, as those of distributions are"
-                .to_owned(),
-        ));
-    }
-    Ok(())
-}
-
-/// A connection's lock (`bpf/base/seam.h`) needs that nobody interrupts who holds it and then waits for it.
-fn check_realtime(says: &str) -> Result<()> {
-    if says.trim() == "1" {
-        return Err(Error::Kernel(
-            "the kernel is a real-time one (PREEMPT_RT), on which ERB does not run: boot another"
                 .to_owned(),
         ));
     }
@@ -478,14 +466,6 @@ mod tests {
                 matches!(check_release(release), Err(Error::Kernel(_))),
                 "{release}"
             );
-        }
-    }
-
-    #[test]
-    fn real_time_kernels() {
-        assert!(matches!(check_realtime("1\n"), Err(Error::Kernel(_))));
-        for other in ["", "0\n"] {
-            assert!(check_realtime(other).is_ok(), "{other}");
         }
     }
 

@@ -43,8 +43,8 @@ fn a_leaked_socket_is_caught() {
 fn a_helper_under_a_lock_is_caught() {
     let library = mutant(
         "splice/answer.h",
-        "\tconn_lock(conn);\n\tif (sock_view_again",
-        "\tconn_lock(conn);\n\tcount(STAT_INVARIANT);\n\tif (sock_view_again",
+        "\tlock_take(&conn->lock);\n\tif (sock_view_again",
+        "\tlock_take(&conn->lock);\n\tcount(STAT_INVARIANT);\n\tif (sock_view_again",
     );
     assert!(violation(&library).contains("bpf_map_lookup_elem is called while a lock"));
 }
@@ -53,8 +53,8 @@ fn a_helper_under_a_lock_is_caught() {
 fn a_lock_kept_at_the_end_is_caught() {
     let library = mutant(
         "splice/answer.h",
-        "\tconn_unlock(conn);\n\treturn reason;",
-        "\tif (!reason)\n\t\treturn reason;\n\tconn_unlock(conn);\n\treturn reason;",
+        "\tlock_release(&conn->lock);\n\treturn reason;",
+        "\tif (!reason)\n\t\treturn reason;\n\tlock_release(&conn->lock);\n\treturn reason;",
     );
     assert!(violation(&library).contains("while"));
 }

@@ -22,7 +22,7 @@ mutations! {
     "asked-for-ever", "what waits does not wait for what is absorbed later", "held-asked-once",
         [("splice/order.h", "return drained < conn->waits_for;", "return true;")];
     "asked-early", "what is to be drained is asked for behind the marks", "held-asked-behind",
-        [("splice/up.h", "\thandler_up_scan(ctx,", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tconn_lock(conn);\n\torder_waits(early, conn, 1);\n\tconn_unlock(conn);\n\thandler_up_scan(ctx,"),
+        [("splice/up.h", "\thandler_up_scan(ctx,", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tlock_take(&conn->lock);\n\torder_waits(early, conn, 1);\n\tlock_release(&conn->lock);\n\thandler_up_scan(ctx,"),
          ("splice/up.h", "taken == UP_TAKEN ? w->asks : 0", "0")];
     "held-acknowledged", "the kernel did not get what is held, nor what that acknowledges", "held-no-bytes",
         [("splice/up.h", "if (!w->held) /* Y4 */", "if (1)")];
