@@ -9,6 +9,7 @@
 #include "splice/hidden.h"
 #include "splice/icmp.h"
 #include "splice/ingress.h"
+#include "splice/stages.h"
 #include "splice/table.h"
 #include "redis/admit.h"
 #include "redis/handler.h"

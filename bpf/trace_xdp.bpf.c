@@ -9,6 +9,7 @@
 #include "splice/hidden.h"
 #include "splice/icmp.h"
 #include "splice/ingress.h"
+#include "splice/stages.h"
 #include "redis/handler.h"
 
 char traced_by[] SEC("license") = "GPL";

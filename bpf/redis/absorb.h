@@ -276,8 +276,10 @@ INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *
 
 	if (reason)
 		return reason;
-	if (w->h.rights != conn->h.rights || (c->fast_off & 1U << USUAL_KIND_SET))
+	if (w->h.rights != conn->h.rights)
 		return STAT_REFUSE_RIGHTS;
+	if (c->fast_off & 1U << USUAL_KIND_SET)
+		return STAT_REFUSE_COMMAND;
 	if (!absorb_read())
 		return STAT_ABSORB_FORM;
 	if (!handler_absorb_may(w, c))

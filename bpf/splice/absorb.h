@@ -46,7 +46,7 @@ INLINE void absorb_end(struct conn *conn, u64 cookie)
 INLINE u32 absorb_commit(struct work *w, struct control *c, struct conn *conn,
 			 const struct sock_ref *r, enum grown grown)
 {
-	u64 *busy = busy_begin(handler_absorb_set(w));
+	u64 *busy = busy_begin(c, handler_absorb_set(w));
 	u32 reason = STAT_ABSORB_SHUT;
 
 	if (!busy)
@@ -109,6 +109,8 @@ INLINE enum verdict absorb(ctx_t *ctx)
 
 	if (!c || !conn)
 		return V_DROP;
-	return sock_known(conn, &r) ? absorb_packet(ctx, w, c, conn, &r)
-				    : absorb_not(w, STAT_REFUSE_RACE);
+	if (!sock_known(conn, &r))
+		return absorb_not(w, STAT_REFUSE_RACE);
+	w->view.fixed = r.fixed;
+	return absorb_packet(ctx, w, c, conn, &r);
 }

@@ -26,10 +26,11 @@ INLINE u64 *busy_get(u32 cpu)
 }
 
 /* This CPU is about to answer a write of the set: full barriers, so what is looked at behind that is looked at behind
- * it. Returns its word, 0: it cannot say so. */
-INLINE u64 *busy_begin(u32 set)
+ * it. Returns its word, 0: nobody would look at it. */
+INLINE u64 *busy_begin(const struct control *c, u32 set)
 {
-	u64 *word = busy_get(bpf_get_smp_processor_id());
+	u32 cpu = bpf_get_smp_processor_id();
+	u64 *word = cpu < read_once(c->order.watch) ? busy_get(cpu) : 0;
 
 	if (word)
 		atomic_set(word, ((read_once(*word) | BUSY_SET) + 1) | (set + 1));

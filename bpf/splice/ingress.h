@@ -207,7 +207,7 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 	if (w->p.odd & ODD_F_UNREAD) {
 		conn_unread(w, conn);
 	} else if (r->tp && !w->ring && !(conn->flags & CONN_F_SCAN_LOST)) {
-		if (absorb_open(c) && handler_may_absorb(w)) {
+		if (handler_may_absorb(w) && absorb_open(c)) {
 			if (!unabsorbed(w))
 				return V_ABSORB;
 			count(w->unabsorbed);

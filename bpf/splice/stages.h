@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* stages.h - programs of one tier that go on with each other's packet, by a tail call: the verifier's limit counts a
  * program and all that it calls, and one alone has no room for all. What the one has read the next finds in the
- * scratch (net/work.h), which is private to their object. Absent: nothing is called (a trace's object fills none). */
+ * scratch (net/work.h), which is private to their object. An object whose stages nobody has filled calls none, and drops
+ * what it would hand on: those of a trace are such, so writes are not answered while somebody traces (absorb.h, I10). */
 #pragma once
 #include "base/seam.h"
 

@@ -500,7 +500,7 @@ impl<'bench> Scene<'bench> {
         let bytes = self
             .bench
             .conns
-            .lookup(&key, MapFlags::ANY)
+            .lookup(&key, MapFlags::LOCK)
             .expect("erb_conns")?;
         assert_eq!(bytes.len(), size_of::<abi::conn>());
         // SAFETY: the length was checked; conn is plain data for which any bytes are valid, and
@@ -510,7 +510,7 @@ impl<'bench> Scene<'bench> {
         }))
     }
 
-    /// Changes the connection's entry, which nobody else does meanwhile: another element takes its place.
+    /// Changes the connection's entry.
     ///
     /// # Panics
     /// If there is none.
@@ -530,7 +530,7 @@ impl<'bench> Scene<'bench> {
         let key = key_bytes(&conn_key(self.shape.family, self.port));
         self.bench
             .conns
-            .update(&key, bytes, MapFlags::EXIST)
+            .update(&key, bytes, MapFlags::LOCK | MapFlags::EXIST)
             .expect("erb_conns");
         true
     }

@@ -89,9 +89,13 @@
 #define bpf_skc_to_tcp_timewait_sock sim_ops.sk_to_timewait
 #define bpf_skc_to_tcp_request_sock  sim_ops.sk_to_request
 
-/* The kernel's numeric iterator: i keeps its last value behind the loop. */
+/* The kernel's numeric iterator: i keeps its last value behind the loop. Of more turns than BPF_MAX_LOOPS it makes
+ * none (kernel/bpf/bpf_iter.c). */
+#define SIM_LOOPS_MAX (8 << 20)
 #define bpf_for(i, start, end)                                                                     \
-	for (int sim_n = (start), sim_end = (end); sim_n < sim_end && ((i) = sim_n, 1); sim_n++)
+	for (int sim_n = (start),                                                                  \
+		 sim_end = (long)(end) - (start) > SIM_LOOPS_MAX ? sim_n : (int)(end);             \
+	     sim_n < sim_end && ((i) = sim_n, 1); sim_n++)
 
 /* Atomics are points at which another CPU may run. Names of functions are not expanded again. */
 #define barrier()			 sim_ops.point()

@@ -391,7 +391,7 @@ fn what_stands_in_the_way_keeps_it_from_being_answered() {
                     .control()
                     .set_fast_off(1 << erb_abi::USUAL_KIND_SET);
             },
-            "REFUSE_RIGHTS",
+            "REFUSE_COMMAND",
         ),
     ];
     for (what, obstacle, reason) in cases {

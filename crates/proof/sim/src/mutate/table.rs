@@ -36,7 +36,7 @@ mutations! {
     "absorb-database", "the record names the connection's database", "writes-mixed",
         [("redis/absorb.h", "\tslot->db = w->h.look.db;\n\treturn", "\tslot->db = 0;\n\treturn")];
     "absorb-rights", "whose rights have moved is asked by Redis", "writes-mixed",
-        [("redis/absorb.h", "w->h.rights != conn->h.rights || ", ""),
+        [("redis/absorb.h", "if (w->h.rights != conn->h.rights)\n\t\treturn STAT_REFUSE_RIGHTS;\n\tif (c->fast_off", "if (c->fast_off"),
          ("redis/handler.h", " || conn->h.rights != w->h.rights ?", " ?")];
     "absorb-two", "two commands are no write that is answered", "writes",
         [("redis/absorb.h", "if (w->pos != w->p.payload_len)", "if (w->pos > w->p.payload_len)")];
