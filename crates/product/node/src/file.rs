@@ -30,6 +30,8 @@ use crate::words;
 /// The writes of a node that was killed end within this time, or the device hangs.
 const LAST_WRITES: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(5);
+/// A device's claim ends a moment behind its holder's lock.
+const LAST_CLAIM: Duration = Duration::from_millis(200);
 /// Written at once by a format.
 const ZEROS_BYTES: usize = 1 << 20;
 /// Segments of a small store are smaller, so that it has so many at least: steps of space are percentages.
@@ -79,14 +81,7 @@ impl StoreFile {
                 return Err(Error::NotAFile(path.to_owned()));
             }
         }
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(is_new)
-            .mode(0o600)
-            .custom_flags(flags)
-            .open(path);
-        let file = match opened {
+        let file = match opened(path, flags, is_new) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 if is_new {
                     // It may have been made all the same, and is of no use.
@@ -201,6 +196,30 @@ fn in_use(path: &Path, holder: String) -> Error {
     }
 }
 
+/// Opens it. A device is claimed by who has it open (`O_EXCL`), and by a node that was killed until the kernel has ended
+/// its writes.
+fn opened(path: &Path, flags: libc::c_int, is_new: bool) -> io::Result<File> {
+    let begun = Instant::now();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(is_new);
+    options.mode(0o600).custom_flags(flags);
+    loop {
+        let opened = options.open(path);
+        let busy = |error: &io::Error| error.raw_os_error() == Some(libc::EBUSY);
+        if !opened.as_ref().is_err_and(busy) {
+            return opened;
+        }
+        let waits = match lock_of(path) {
+            Ok(Some((_, lives))) => !lives && begun.elapsed() < LAST_WRITES,
+            _ => begun.elapsed() < LAST_CLAIM,
+        };
+        if !waits {
+            return opened;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 /// Takes the lock. A node that was killed holds it until the kernel has ended its writes: nobody may read before.
 fn locked(mut file: File, path: &Path) -> Result<Flock<File>> {
     let begun = Instant::now();
@@ -223,6 +242,12 @@ fn locked(mut file: File, path: &Path) -> Result<Flock<File>> {
 
 /// The process that holds a store, and lives.
 pub(crate) fn holder(path: &Path) -> Result<Option<i32>> {
+    let held = lock_of(path)?;
+    Ok(held.filter(|(_, lives)| *lives).map(|(process, _)| process))
+}
+
+/// The process that has a store's lock, and whether it lives.
+fn lock_of(path: &Path) -> Result<Option<(i32, bool)>> {
     let metadata = std::fs::metadata(path).map_err(failed(path, "cannot be opened"))?;
     let device = metadata.dev();
     let locks = procfs::locks().map_err(|error| {
@@ -237,7 +262,8 @@ pub(crate) fn holder(path: &Path) -> Result<Option<i32>> {
         let state = procfs::process::Process::new(*process).and_then(|it| it.stat());
         state.is_ok_and(|it| !matches!(it.state, 'Z' | 'X' | 'x'))
     };
-    Ok(found.and_then(|lock| lock.pid).filter(lives))
+    let process = found.and_then(|lock| lock.pid);
+    Ok(process.map(|process| (process, lives(&process))))
 }
 
 /// Whether a process waits for a signal. Another one that gets it ends.
