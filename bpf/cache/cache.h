@@ -417,6 +417,18 @@ INLINE void slot_write(struct slot *slot, const u64 *image, u32 bytes)
 	}
 }
 
+/* The header of a string's slot. */
+INLINE void slot_head(struct slot *slot, u32 cache_epoch, u32 value_len, u32 key_len, u8 flags,
+		      u32 db)
+{
+	slot->cache_epoch = cache_epoch;
+	slot->value_len = value_len;
+	slot->key_len = key_len;
+	slot->flags = flags;
+	slot->type = SLOT_STRING;
+	slot->db = db;
+}
+
 /* Opens one share of the global fence. Who reads the version before it (fill_begin) misses neither:
  * each step is a full barrier. */
 INLINE void fence_take(struct control *c)

@@ -25,8 +25,7 @@
 #include "splice/handler.h"
 
 #define RESP_ARRAY5_BULK3 (RESP_ARRAY3_BULK3 + 0x200) /* "*5\r\n$3\r\n" */
-#define RESP_SET_MASK	  0xffffffffffULL
-#define ABSORB_EX	  0x7865 /* "ex" */
+#define ABSORB_EX	  0x7865		      /* "ex" */
 #define ABSORB_PX	  0x7870
 #define ABSORB_EXAT	  0x74617865
 #define ABSORB_PXAT	  0x74617870
@@ -46,10 +45,9 @@ INLINE struct log_ring *log_get(void)
 
 INLINE bool handler_may_absorb(const struct work *w)
 {
-	u64 first = *(const u64 *)w->payload, next = *(const u64 *)(w->payload + 8);
+	u64 first = *(const u64 *)w->payload;
 
-	return (first == RESP_ARRAY3_BULK3 || first == RESP_ARRAY5_BULK3) &&
-	       ((next & RESP_SET_MASK) | 0x202020) == RESP_SET_CRLF;
+	return (first == RESP_ARRAY3_BULK3 || first == RESP_ARRAY5_BULK3) && through_named(w);
 }
 
 /* Where the bulk string at this offset of the payload has its bytes, and in the upper half how many; 0: there is none
@@ -221,12 +219,7 @@ __noinline int absorb_record(void)
 	record->kind = LOG_SET;
 	record->pad = 0;
 	slot = (struct slot *)(record + 1);
-	slot->cache_epoch = 0;
-	slot->value_len = a->value_len;
-	slot->key_len = a->key_len;
-	slot->flags = 0;
-	slot->type = SLOT_STRING;
-	slot->db = w->h.look.db;
+	slot_head(slot, 0, a->value_len, a->key_len, 0, w->h.look.db);
 	return absorb_copy(ABSORB_DATA, a->value_at, a->value_len) &&
 	       absorb_copy(ABSORB_DATA + a->value_len, a->key_at, a->key_len);
 }
@@ -256,14 +249,9 @@ __noinline int absorb_entry(void)
 	}
 	slot = (struct slot *)w->h.written.image;
 	tail = (w->h.written.class ? CLASS1_BYTES : CLASS0_BYTES) - sizeof(u64);
-	slot->cache_epoch = w->h.look.cache_epoch;
-	slot->value_len = a->value_len;
-	slot->key_len = a->key_len;
-	slot->flags = a->expiry_ms ? SLOT_F_EXPIRES : 0;
-	slot->type = SLOT_STRING;
-	slot->db = w->h.look.db;
-	if (!through_copy(SLOT_HEADER_BYTES, a->value_at, a->value_len) ||
-	    !through_copy(SLOT_HEADER_BYTES + a->value_len, a->key_at, a->key_len))
+	slot_head(slot, w->h.look.cache_epoch, a->value_len, a->key_len,
+		  a->expiry_ms ? SLOT_F_EXPIRES : 0, w->h.look.db);
+	if (!through_fill(a->value_at, a->value_len, a->key_at, a->key_len))
 		a->way = WAYS;
 	if (a->expiry_ms)
 		*(u64 *)((u8 *)slot + tail) = a->expiry_ms;

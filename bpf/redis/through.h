@@ -17,8 +17,9 @@
 
 #define RESP_ARRAY3_BULK3 0x0a0d33240a0d332aULL /* "*3\r\n$3\r\n" */
 #define RESP_SET_CRLF	  0x0a0d746573ULL	/* "set\r\n" */
-#define THROUGH_KEY_AT	  13			/* of a SET: where its key's header begins */
-#define THROUGH_BYTES_MAX (CLASS1_BYTES + 48)	/* value, key and what RESP says around them */
+#define RESP_SET_MASK	  0xffffffffffULL
+#define THROUGH_KEY_AT	  13		      /* of a SET: where its key's header begins */
+#define THROUGH_BYTES_MAX (CLASS1_BYTES + 48) /* value, key and what RESP says around them */
 
 _Static_assert(THROUGH_BYTES_MAX <= PAYLOAD_BYTES, "it lies in the copy of the packet");
 _Static_assert(sizeof(struct slot) % 4 == 0 && CLASS1_BYTES % 8 == 0, "words of a slot");
@@ -30,6 +31,12 @@ INLINE bool through_may(const struct work *w)
 	       w->h.found.effects == 1 && !w->h.found.late && !w->ring &&
 	       w->scan_from == w->p.seq && w->loaded == w->p.payload_len &&
 	       w->loaded <= THROUGH_BYTES_MAX && *(const u64 *)w->payload == RESP_ARRAY3_BULK3;
+}
+
+/* Whether the command behind such a header is SET, in any case. */
+INLINE bool through_named(const struct work *w)
+{
+	return ((*(const u64 *)(w->payload + 8) & RESP_SET_MASK) | 0x202020) == RESP_SET_CRLF;
 }
 
 /* Whether Redis runs what it is sent. MODULE LOAD, behind which it may not, shuts the gate before it goes
@@ -88,6 +95,13 @@ __noinline int through_copy(u32 to, u32 from, u32 len)
 	return 1;
 }
 
+/* Copies a SET's value, and behind it its key, into the image. */
+INLINE bool through_fill(u32 value_at, u32 value_len, u32 key_at, u32 key_len)
+{
+	return through_copy(SLOT_HEADER_BYTES, value_at, value_len) &&
+	       through_copy(SLOT_HEADER_BYTES + value_len, key_at, key_len);
+}
+
 /* Where the bytes of the argument at this offset of the payload begin, and in the upper half how many; 0: there
  * is none that is whole and in its usual spelling. Global: verified by itself. */
 __noinline u64 through_arg(u32 at)
@@ -114,12 +128,8 @@ INLINE void through_frame(struct work *w, u32 value_len, u32 key_len, u64 global
 	u32 tail = w->h.written.class ? CLASS1_BYTES : CLASS0_BYTES;
 	struct written_end *end = (struct written_end *)((u8 *)slot + tail - WRITTEN_TAIL);
 
-	slot->cache_epoch = w->h.written.cache_epoch;
-	slot->value_len = value_len;
-	slot->key_len = key_len | SLOT_AWAITED;
-	slot->flags = SLOT_F_WRITTEN;
-	slot->type = SLOT_STRING;
-	slot->db = w->h.db;
+	slot_head(slot, w->h.written.cache_epoch, value_len, key_len | SLOT_AWAITED, SLOT_F_WRITTEN,
+		  w->h.db);
 	end->global_version = global_version;
 	end->until_ns = w->now + WRITTEN_NS;
 }
@@ -134,7 +144,7 @@ __noinline int through_look(void)
 
 	if (!w || !c || !through_may(w) || !through_wanted(w, c))
 		return 0;
-	if (((*(const u64 *)(w->payload + 8) & 0xffffffffffULL) | 0x202020) != RESP_SET_CRLF)
+	if (!through_named(w))
 		return 0;
 	key = through_arg(THROUGH_KEY_AT);
 	key_len = key >> 32;
@@ -145,8 +155,7 @@ __noinline int through_look(void)
 	    !through_open(w, c, &global_version))
 		return 0;
 	w->h.written.class = bytes > CLASS0_BYTES;
-	if (!through_copy(SLOT_HEADER_BYTES, value, value_len) ||
-	    !through_copy(SLOT_HEADER_BYTES + value_len, key, key_len))
+	if (!through_fill(value, value_len, key, key_len))
 		return 0;
 	through_frame(w, value_len, key_len, global_version);
 	w->h.found.written = 1;

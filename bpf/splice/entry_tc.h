@@ -58,7 +58,6 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 		return TCX_DROP;
 	case V_ABSORB:
 		stage_go(ctx, STAGE_ABSORB);
-		count(STAT_DROP_RACE);
 		return TCX_DROP;
 	default:
 		return TCX_NEXT;
@@ -74,7 +73,6 @@ int erb_tc_absorb(struct __sk_buff *ctx)
 		return TCX_DROP;
 	case V_REFUSED:
 		stage_go(ctx, STAGE_WHOLE);
-		count(STAT_DROP_RACE);
 		return TCX_DROP;
 	default:
 		return TCX_NEXT;

@@ -44,7 +44,6 @@ int erb_xdp(struct xdp_md *ctx)
 		return tier_to_tc(ctx);
 	case V_ABSORB:
 		stage_go(ctx, STAGE_ABSORB);
-		count(STAT_DROP_RACE);
 		return XDP_DROP;
 	case V_PLAIN:
 		tier_note(ctx, META_TRANSLATED);
@@ -65,7 +64,6 @@ int erb_xdp_absorb(struct xdp_md *ctx)
 		return tier_to_tc(ctx);
 	case V_REFUSED:
 		stage_go(ctx, STAGE_WHOLE);
-		count(STAT_DROP_RACE);
 		return XDP_DROP;
 	default:
 		return XDP_DROP;

@@ -20,5 +20,9 @@ struct {
 	__type(value, __u32);
 } erb_stages SEC(".maps");
 
-/* Goes on with that program. Comes back only if there is none. */
-#define stage_go(ctx, stage) bpf_tail_call(ctx, &erb_stages, stage)
+/* Goes on with that program. Comes back only if there is none: then the packet is dropped. */
+#define stage_go(ctx, stage)                                                                       \
+	do {                                                                                       \
+		bpf_tail_call(ctx, &erb_stages, stage);                                            \
+		count(STAT_DROP_RACE);                                                             \
+	} while (0)

@@ -16,16 +16,10 @@ mod layout;
 fn main() -> Result<()> {
     let bpf = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../../bpf");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    for file in [
-        REASONS,
-        "redis/commands.def",
-        "nagle.h",
-        "redis/log.h",
-        "trace/trace.h",
-    ]
-    .iter()
-    .chain(SHARED)
-    .chain(MARKS)
+    for file in [REASONS, "redis/commands.def", "nagle.h", "trace/trace.h"]
+        .iter()
+        .chain(SHARED)
+        .chain(MARKS)
     {
         println!("cargo:rerun-if-changed={}", bpf.join(file).display());
     }

@@ -127,4 +127,24 @@ mod tests {
             assert!(text.contains(&format!("enum {name} {{")), "enum {name}");
         }
     }
+
+    /// What no program includes yet must not change the fingerprint, and must from then on.
+    #[test]
+    fn the_log_is_part_of_it_as_soon_as_a_program_has_it() {
+        let bpf = format!("{}/../../../bpf", env!("CARGO_MANIFEST_DIR"));
+        let folders = ["", "base", "net", "cache", "splice", "redis", "trace"];
+        let files = folders.iter().flat_map(|folder| {
+            let files = fs::read_dir(format!("{bpf}/{folder}")).expect("a folder");
+            files.map(|file| file.expect("a file").path())
+        });
+        let sources = files.filter(|path| path.is_file());
+        let texts: Vec<String> = sources
+            .map(|path| fs::read_to_string(path).expect("a source"))
+            .collect();
+        assert!(texts.len() > 50, "only {} sources", texts.len());
+        let is_used = texts
+            .iter()
+            .any(|text| text.contains("#include \"redis/log.h\""));
+        assert_eq!(is_used, SHARED.contains(&"redis/log.h"));
+    }
 }

@@ -148,6 +148,59 @@ impl Logs {
     }
 }
 
+/// A record, out of its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its number.
+    pub lsn: u64,
+    /// Database.
+    pub db: u16,
+    /// Key.
+    pub key: Vec<u8>,
+    /// Value.
+    pub value: Vec<u8>,
+    /// When it expires: wall clock, ms; 0: never.
+    pub expiry_ms: u64,
+}
+
+impl Logs {
+    /// The record that begins at a position, and where the next one does: for who looks on while programs write (tests,
+    /// the simulator). The drain reads for itself, and believes nothing.
+    ///
+    /// # Panics
+    /// If that is no record.
+    #[must_use]
+    pub fn record(&self, ring: usize, at: u64) -> (Recorded, u64) {
+        let (head, mut bytes) = (size_of::<log_record>(), [0; LOG_RECORD_BYTES_MAX as usize]);
+        self.copy(ring, at, 0, &mut bytes);
+        let word = |at: usize| {
+            let bytes = bytes[at..].first_chunk();
+            u64::from_ne_bytes(*bytes.expect("within a record"))
+        };
+        let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        let (value_len, key_len) = (usize::from(half(head + 4)), usize::from(half(head + 6)));
+        let data = head + SLOT_HEADER_BYTES as usize;
+        let (value, key) = bytes[data..].split_at(value_len);
+        let (key, rest) = key.split_at(key_len);
+        let padding = &rest[..key_len.next_multiple_of(8) - key_len];
+        assert!(padding.iter().all(|byte| *byte == 0), "a key is padded");
+        let end = data + value_len + key_len + padding.len();
+        let said = word(16) & u64::from(u32::MAX);
+        assert_eq!(said, end as u64, "bytes of head and image");
+        let recorded = Recorded {
+            lsn: word(0),
+            db: half(head + 10),
+            key: key.to_vec(),
+            value: value.to_vec(),
+            expiry_ms: word(8),
+        };
+        (
+            recorded,
+            at + end.next_multiple_of(LOG_ALIGN as usize) as u64,
+        )
+    }
+}
+
 /// A write, as a record has it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Written<'a> {

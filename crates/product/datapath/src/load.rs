@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use erb_abi::{COMMANDS, Control, ERB_ABI_VERSION, hash_secret};
+use erb_abi::{COMMANDS, Control, ERB_ABI_VERSION, MapShape, hash_secret};
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print,
 };
@@ -221,25 +221,29 @@ pub(crate) fn fill_commands(root: &Path) -> Result<()> {
 
 /// Compares key and value sizes of every pinned map with the mirror.
 pub(crate) fn check_shapes(root: &Path) -> Result<()> {
-    for shape in &erb_abi::MAPS {
-        let path = root.join(shape.name);
-        let map = MapHandle::from_pinned_path(&path).map_err(|error| Error::Pin {
-            what: path.display().to_string(),
-            reason: error.to_string(),
-        })?;
-        let found = (map.key_size() as usize, map.value_size() as usize);
-        if found != (shape.key_bytes, shape.value_bytes) {
-            return Err(Error::OtherVersion {
-                path: root.to_path_buf(),
-                what: format!(
-                    "map {} has keys and values of {found:?} bytes, expected {:?}",
-                    shape.name,
-                    (shape.key_bytes, shape.value_bytes)
-                ),
-            });
-        }
+    let mut shapes = erb_abi::MAPS.iter();
+    shapes.try_for_each(|shape| check_shape(root, shape))
+}
+
+/// The same of one map.
+pub(crate) fn check_shape(root: &Path, shape: &MapShape) -> Result<()> {
+    let path = root.join(shape.name);
+    let map = MapHandle::from_pinned_path(&path).map_err(|error| Error::Pin {
+        what: path.display().to_string(),
+        reason: error.to_string(),
+    })?;
+    let found = (map.key_size() as usize, map.value_size() as usize);
+    if found == (shape.key_bytes, shape.value_bytes) {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::OtherVersion {
+        path: root.to_path_buf(),
+        what: format!(
+            "map {} has keys and values of {found:?} bytes, expected {:?}",
+            shape.name,
+            (shape.key_bytes, shape.value_bytes)
+        ),
+    })
 }
 
 /// Removes every pin in the folder: programs, maps, links. What is only held by its pin goes.

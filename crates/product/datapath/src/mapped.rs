@@ -9,7 +9,7 @@ use erb_abi::{LOG, Logs, Values, control};
 use libbpf_rs::MapCore as _;
 use memmap2::MmapOptions;
 
-use crate::load::open_map;
+use crate::load::{check_shape, open_map};
 use crate::{Error, Result};
 
 /// Maps the values of an array map that is pinned in `root` and was made with `BPF_F_MMAPABLE`.
@@ -30,14 +30,10 @@ pub(crate) fn mapped(root: &Path, name: &'static str) -> Result<Values> {
 /// The log of what is answered in the server's place, of the programs that are pinned in `root`.
 ///
 /// # Errors
-/// [`Error::Map`] if they answer no writes, or of another shape.
+/// [`Error::Pin`] if they answer no writes, [`Error::OtherVersion`] if their log has another shape.
 pub fn open_logs(root: &Path) -> Result<Logs> {
+    check_shape(root, &LOG)?;
     let rings = mapped(root, LOG.name)?;
-    let found = open_map(root, LOG.name)?.value_size() as usize;
-    if found != LOG.value_bytes {
-        let why = format!("has values of {found} bytes, expected {}", LOG.value_bytes);
-        return Err(Error::map(LOG.name, why));
-    }
     let order = mapped(root, "erb_control")?.behind(offset_of!(control, order));
     Ok(Logs::new(rings, order))
 }

@@ -176,15 +176,7 @@ fn a_block_device_grows_while_a_node_serves_what_is_on_it() {
     let node = Node::start(path);
     let mut client = node.client();
     client.put(b"k", b"good", None).expect("put");
-    let fill = |client: &mut erb_kv::Client| {
-        let put = |number: u32| {
-            let key = format!("flood {}", number % 5);
-            client.put(key.as_bytes(), &vec![1; 512 << 10], None)
-        };
-        let refused = (0..1000).map(put).find_map(Result::err);
-        refused.and_then(|error| error.status())
-    };
-    assert_eq!(fill(&mut client), Some(Status::CAPACITY));
+    assert_eq!(flood(&mut client, 1000).1, Some(Status::CAPACITY));
     // The device has not become larger, or not by so much.
     for (words, why) in [
         (&[][..], "no segment more"),
@@ -204,7 +196,7 @@ fn a_block_device_grows_while_a_node_serves_what_is_on_it() {
     let now = client.health().expect("it answers").size_bytes;
     assert_eq!(now - before, 64 << 20);
     client.put(b"k", b"better", None).expect("there is room");
-    assert_eq!(fill(&mut client), Some(Status::CAPACITY));
+    assert_eq!(flood(&mut client, 1000).1, Some(Status::CAPACITY));
     drop(client);
     node.kill();
     said(&["node", "check", &device.0]);

@@ -4,14 +4,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use erb_abi::{
-    CLASS3_BYTES, ControlPlane as _, LOG_BYTES, LogWriter, Logs, SLOT_HEADER_BYTES, Written,
-    log_record,
-};
+use erb_abi::{ControlPlane as _, LOG_BYTES, LogWriter, Logs, Recorded, Written};
 use erb_packets::fixture::{self, Bench};
 use erb_packets::row::moved;
 use erb_packets::scene::{
-    META_TO_TC, Scene, TCX_NEXT, V4, V4_BARE, V4_NO_TS, V4_VLAN, V6, V6_VLAN, XDP_PASS, XDP_TX,
+    META_TO_TC, Scene, TCX_NEXT, V4, V4_BARE, V4_NO_TS, V4_VLAN, V6, V6_VLAN, XDP_DROP, XDP_PASS,
+    XDP_TX,
 };
 use erb_wire::resp::command;
 
@@ -22,16 +20,6 @@ const SET_NOPE: &[u8] = b"*3\r\n$3\r\nSET\r\n$4\r\nnope\r\n$1\r\n1\r\n";
 
 /// How far the clocks of a test and of the program may be apart.
 const CLOCKS_APART_MS: u64 = 60_000;
-
-/// A record of the log.
-#[derive(Debug, PartialEq, Eq)]
-struct Record {
-    lsn: u64,
-    db: u16,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    expiry_ms: u64,
-}
 
 /// The log, from where it stood when it was opened.
 struct Log {
@@ -51,43 +39,17 @@ impl Log {
     }
 
     /// What was appended since, in the order of LSNs.
-    fn take(&mut self) -> Vec<Record> {
+    fn take(&mut self) -> Vec<Recorded> {
         let mut records = Vec::new();
         for ring in 0..self.logs.count() {
             while self.from[ring] < self.logs.head(ring) {
-                let (record, bytes) = self.read(ring, self.from[ring]);
+                let (record, next) = self.logs.record(ring, self.from[ring]);
                 records.push(record);
-                self.from[ring] += bytes.next_multiple_of(u64::from(erb_abi::LOG_ALIGN));
+                self.from[ring] = next;
             }
         }
         records.sort_by_key(|record| record.lsn);
         records
-    }
-
-    fn read(&self, ring: usize, at: u64) -> (Record, u64) {
-        let head = size_of::<log_record>();
-        let mut bytes = vec![0; head + CLASS3_BYTES as usize];
-        self.logs.copy(ring, at, 0, &mut bytes);
-        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("a word"));
-        let half = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"));
-        let (value_len, key_len) = (usize::from(half(head + 4)), usize::from(half(head + 6)));
-        let data = head + SLOT_HEADER_BYTES as usize;
-        let end = data + value_len + key_len.next_multiple_of(8);
-        assert_eq!(word(16) as u32 as usize, end, "bytes of head and image");
-        let key = &bytes[data + value_len..];
-        assert!(
-            key[key_len..key_len.next_multiple_of(8)]
-                .iter()
-                .all(|byte| *byte == 0)
-        );
-        let record = Record {
-            lsn: word(0),
-            expiry_ms: word(8),
-            db: half(head + 10),
-            key: key[..key_len].to_vec(),
-            value: bytes[data..data + value_len].to_vec(),
-        };
-        (record, end as u64)
     }
 
     fn drain(&self) {
@@ -128,6 +90,12 @@ fn ask(scene: &mut Scene, request: &[u8]) -> Option<Vec<u8>> {
     (outcome.verdict == XDP_TX).then(|| scene.take_answer(&outcome))
 }
 
+/// Takes what a SET has put into the cache out of it: the next row fills it.
+fn forget_key(scene: &Scene) {
+    let forgotten = scene.bench.dp.invalidate(&[b"key"]);
+    forgotten.expect("erb_invalidate");
+}
+
 /// Whether no CPU says that it is at a write, and the entry is not at one either.
 fn is_over(scene: &Scene) -> bool {
     let entry = scene.entry().expect("tracked");
@@ -147,7 +115,7 @@ fn a_plain_set_is_answered_and_its_record_says_what_it_said() {
                 let counted = counts(&scene, &before);
                 assert!(counted.contains(&("ABSORBED", 1)), "{counted:?}");
                 assert!(counted.contains(&("FAST_PACKET", 1)), "{counted:?}");
-                let record = Record {
+                let record = Recorded {
                     lsn: lsn + 1,
                     db: 0,
                     key: b"key".to_vec(),
@@ -159,11 +127,7 @@ fn a_plain_set_is_answered_and_its_record_says_what_it_said() {
                 // Read back at once, though Redis knows nothing of it.
                 assert_eq!(ask(&mut scene, GET_KEY), Some(bulk(b"1")));
                 scene.bench.empty_cache();
-                scene
-                    .bench
-                    .dp
-                    .invalidate(&[b"key"])
-                    .expect("erb_invalidate");
+                forget_key(&scene);
             });
         }
     }
@@ -178,7 +142,7 @@ fn what_goes_up_behind_it_waits_for_it() {
         let before = scene.bench.stats();
         let segment = scene.segment(b"*2\r\n$4\r\nINCR\r\n$3\r\nkey\r\n");
         let outcome = scene.xdp(&segment.bytes());
-        assert_eq!(outcome.verdict, erb_packets::scene::XDP_DROP);
+        assert_eq!(outcome.verdict, XDP_DROP);
         assert!(counts(&scene, &before).contains(&("HELD", 1)));
         let lsn = scene.bench.dp.control().lsn();
         assert_eq!(scene.entry().expect("tracked").waits_for, lsn);
@@ -189,13 +153,10 @@ fn what_goes_up_behind_it_waits_for_it() {
 
 #[test]
 fn times_are_absolute_in_the_record_and_the_entry_ends_with_them() {
-    let now_ms = || {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .expect("now")
-            .as_millis() as u64
-    };
-    let now = now_ms();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("now")
+        .as_millis() as u64;
     let at_s = (now / 1000 + 500).to_string();
     let at_ms = (now + 500_000).to_string();
     let cases = [
@@ -234,17 +195,9 @@ fn times_are_absolute_in_the_record_and_the_entry_ends_with_them() {
             let control = scene.bench.dp.control();
             control.set_wall_minus_mono_ns(wall_minus_monotonic_ns() + 600_000_000_000);
             let late = scene.segment(GET_KEY);
-            assert_eq!(
-                scene.xdp(&late.bytes()).verdict,
-                erb_packets::scene::XDP_DROP,
-                "{option}"
-            );
+            assert_eq!(scene.xdp(&late.bytes()).verdict, XDP_DROP, "{option}");
             log.drain();
-            scene
-                .bench
-                .dp
-                .invalidate(&[b"key"])
-                .expect("erb_invalidate");
+            forget_key(&scene);
         });
     }
 }
@@ -327,11 +280,9 @@ fn what_redis_is_to_judge_goes_up_as_it_came() {
             let segment = scene.segment(&set);
             let outcome = scene.xdp(&segment.bytes());
             assert_eq!(outcome.verdict, XDP_PASS, "{text}");
-            let mut frame = segment.clone();
-            frame.seq = segment.seq;
             assert_eq!(
                 outcome.frame,
-                frame.bytes(),
+                segment.bytes(),
                 "{text}: nothing was spliced, so nothing is translated"
             );
             let counted = counts(&scene, &before);
@@ -506,11 +457,7 @@ fn the_tc_tier_absorbs_what_the_kernel_must_hear_of() {
                 assert_eq!(log.take().len(), 1);
                 assert!(is_over(&scene));
                 assert_eq!(scene.info().tcpi_unacked, 0, "the kernel knows");
-                scene
-                    .bench
-                    .dp
-                    .invalidate(&[b"key"])
-                    .expect("erb_invalidate");
+                forget_key(&scene);
             });
         });
     }
@@ -525,10 +472,6 @@ fn tc_alone_absorbs_as_well() {
         let segment = scene.segment(SET_KEY);
         assert_eq!(scene.ingress(&segment.bytes(), 0).verdict, TCX_NEXT);
         assert_eq!(log.take().len(), 1);
-        scene
-            .bench
-            .dp
-            .invalidate(&[b"key"])
-            .expect("erb_invalidate");
+        forget_key(&scene);
     });
 }

@@ -90,7 +90,7 @@ mutations! {
     "through-refused", "what a SET said is shown only if Redis has said OK", "through-refused",
         [("redis/replies.h", "bool ok = ow->h.said_ok && ow", "bool ok = ow")];
     "through-found-early", "what a SET says is found by nobody before it is shown", "through-refused",
-        [("redis/through.h", "slot->key_len = key_len | SLOT_AWAITED;", "slot->key_len = key_len;")];
+        [("redis/through.h", "value_len, key_len | SLOT_AWAITED,", "value_len, key_len,")];
     "through-for-credit", "what a SET says is kept of a known string, whatever its credit", "through-without-credit",
         [("cache/interest.h", "(!(*word & INTEREST_DOUBT) ||", "((*word & INTEREST_CREDIT) ||")];
     "through-fence", "what a SET said is over when a share of the fence was taken", "through-script",
@@ -106,7 +106,7 @@ mutations! {
     "through-unwanted", "what a SET said is not believed if a module may have changed it", "through-not-wanted",
         [("redis/replies.h", "if (ow->h.ok && !through_believed(c))", "if (ow->h.ok && !c)")];
     "through-no-database", "what a SET says is of its connection's database", "through-other-database",
-        [("redis/through.h", "slot->db = w->h.db;", "slot->db = 0;")];
+        [("redis/through.h", "SLOT_F_WRITTEN,\n\t\t  w->h.db);", "SLOT_F_WRITTEN, 0);")];
     "unreported-queued", "EXEC of what Redis may not report empties the cache", "sharp-fill-across-fence",
         [("redis/scan_request.h", "f->modes.kept |= CONN_K_HIDDEN;", "f->modes.kept |= 0;")];
     "listener-unheard", "what a listener says by rote closes nothing", "listen-older-subscriber",

@@ -32,9 +32,9 @@ mutations! {
     "absorb-for-ever", "what expires does so in Redis, too", "writes-mixed",
         [("redis/absorb.h", "record->expiry_ms = a->expiry_ms;", "record->expiry_ms = 0;")];
     "absorb-entry-for-ever", "and in the cache", "writes-mixed",
-        [("redis/absorb.h", "slot->flags = a->expiry_ms ? SLOT_F_EXPIRES : 0;", "slot->flags = 0;")];
+        [("redis/absorb.h", "a->expiry_ms ? SLOT_F_EXPIRES : 0, w->h.look.db);", "0, w->h.look.db);")];
     "absorb-database", "the record names the connection's database", "writes-mixed",
-        [("redis/absorb.h", "\tslot->db = w->h.look.db;\n\treturn", "\tslot->db = 0;\n\treturn")];
+        [("redis/absorb.h", "slot_head(slot, 0, a->value_len, a->key_len, 0, w->h.look.db);", "slot_head(slot, 0, a->value_len, a->key_len, 0, 0);")];
     "absorb-rights", "whose rights have moved is asked by Redis", "writes-mixed",
         [("redis/absorb.h", "if (w->h.rights != conn->h.rights)\n\t\treturn STAT_REFUSE_RIGHTS;\n\tif (c->fast_off", "if (c->fast_off"),
          ("redis/handler.h", " || conn->h.rights != w->h.rights ?", " ?")];

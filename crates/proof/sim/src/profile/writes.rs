@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The profiles in which SETs are answered in Redis's place, and drained into it.
 
+use crate::profile::through::THROUGH;
 use crate::profile::{CALM, ClientRates, Events, LinkRates, Profile, ServerRates};
 use crate::time::{MS, SECOND, US};
 
@@ -11,14 +12,9 @@ pub(super) const WRITES: Profile = Profile {
     operations: 300,
     duration: 2 * SECOND,
     link: LinkRates {
-        loss: 5_000,
-        duplicate: 10_000,
-        reorder: 10_000,
-        jitter: 300_000,
-        jitter_max: 200 * US,
         split: 30_000,
         join: 5_000,
-        ..CALM.link
+        ..THROUGH.link
     },
     server: ServerRates {
         cpus: 3,

@@ -279,7 +279,7 @@ fn is_counted(entry: &erb_abi::conn) -> bool {
 }
 
 /// The set of a key.
-fn set_of(path: &Datapath, key: &[u8]) -> usize {
+pub(super) fn set_of(path: &Datapath, key: &[u8]) -> usize {
     // SAFETY: the map has one value, which stays where it is; no program runs.
     let control = unsafe { &*path.control() };
     (control.hash.hash(key) & control.set_mask) as usize

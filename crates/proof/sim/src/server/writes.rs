@@ -8,11 +8,12 @@ use std::io::{Read as _, Write as _};
 use std::rc::Rc;
 
 use bytes::BytesMut;
-use erb_abi::{ControlBlock, LOG_ALIGN, LOG_RECORD_BYTES_MAX, Logs, SLOT_HEADER_BYTES, log_record};
+use erb_abi::{ControlBlock, Logs};
 use erb_redis::drain::{BATCH_NS, Drain, DrainSettings, Next};
 use erb_sim_kernel::{Context, Datapath, point};
 use erb_sim_redis::{Bytes, ClientId};
 
+use super::absorbed::set_of;
 use super::pipe::Pipe;
 use super::{Server, Way};
 use crate::inner::Event;
@@ -83,9 +84,16 @@ impl Writes {
     fn news(&mut self) -> Vec<(u64, Written)> {
         for ring in 0..self.logs.count() {
             while self.read_to[ring] < self.logs.head(ring) {
-                let (lsn, written, bytes) = self.record(ring, self.read_to[ring]);
-                self.early.insert(lsn, written);
-                self.read_to[ring] += bytes.next_multiple_of(u64::from(LOG_ALIGN));
+                let (record, next) = self.logs.record(ring, self.read_to[ring]);
+                let written = Written {
+                    set: set_of(&self.path, &record.key),
+                    db: record.db.into(),
+                    key: record.key.into(),
+                    value: record.value.into(),
+                    expire_at_ms: Some(record.expiry_ms).filter(|expiry| *expiry > 0),
+                };
+                self.early.insert(record.lsn, written);
+                self.read_to[ring] = next;
             }
         }
         let mut news = Vec::new();
@@ -94,29 +102,6 @@ impl Writes {
             news.push((self.told, written));
         }
         news
-    }
-
-    fn record(&self, ring: usize, at: u64) -> (u64, Written, u64) {
-        let (head, mut bytes) = (size_of::<log_record>(), [0; LOG_RECORD_BYTES_MAX as usize]);
-        self.logs.copy(ring, at, 0, &mut bytes);
-        let word = |at: usize| {
-            let bytes = bytes[at..].first_chunk();
-            u64::from_ne_bytes(*bytes.expect("within a record"))
-        };
-        let half = |at: usize| usize::from(u16::from_ne_bytes([bytes[at], bytes[at + 1]]));
-        let (value_len, key_len) = (half(head + 4), half(head + 6));
-        let data = head + SLOT_HEADER_BYTES as usize;
-        let key: Bytes = bytes[data + value_len..data + value_len + key_len].into();
-        let control = ControlBlock::control(&self.path);
-        let set = control.hash_secret().hash(&key) & control.set_mask();
-        let written = Written {
-            db: half(head + 10) as u32,
-            key,
-            value: bytes[data..data + value_len].into(),
-            expire_at_ms: Some(word(8)).filter(|expiry| *expiry > 0),
-            set: set as usize,
-        };
-        (word(0), written, word(16) & u64::from(u32::MAX))
     }
 }
 
