@@ -21,10 +21,12 @@ use crate::{
 /// Credit fades in every so many rounds: a key that is written each few seconds keeps some.
 const CREDIT_ROUNDS: u32 = 16;
 
-/// What is known of a key's use, a round later: misses are half of what they were, but of a key in doubt,
-/// which is to be missed a few times since its last write, however long that takes; and in its turn credit.
+/// What is known of a key's use, a round later: misses are half of what they were; and in its turn credit.
+/// Of a key in doubt, which is to be missed a few times since its last write, however long that takes, they
+/// fade only when there are too many to count: its report came to nothing, or they would count anew.
 const fn faded(word: u32, credit_too: bool) -> u32 {
-    let misses = if word & INTEREST_DOUBT == 0 {
+    let told_in_vain = word & INTEREST_MISSES == INTEREST_MISSES;
+    let misses = if word & INTEREST_DOUBT == 0 || told_in_vain {
         INTEREST_MISSES
     } else {
         0
@@ -526,7 +528,7 @@ mod tests {
     #[test]
     fn fading_keeps_parts_and_neighbours_apart() {
         let stand = Stand::new();
-        let words = stand.buffers.interests.at::<[u32; 4]>(0);
+        let words = stand.buffers.interests.at::<[u32; 5]>(0);
         let word = |whose: u32, doubt: u32, credit: u32, kind: u32, misses: u32| {
             whose << INTEREST_WHOSE_AT | doubt << 8 | credit << 5 | kind << 3 | misses
         };
@@ -534,13 +536,15 @@ mod tests {
             word(0x7f_ffff, 0, 7, 3, 7),
             word(1, 0, 1, 0, 1),
             word(0, 0, 4, 2, 2),
-            word(5, 1, 2, 1, 3),
+            word(5, 1, 2, 1, 6),
+            word(5, 1, 2, 1, 7),
         ];
         let after = [
             word(0x7f_ffff, 0, 3, 3, 3),
             word(1, 0, 1, 0, 0),
             word(0, 0, 4, 2, 1),
-            word(5, 1, 2, 1, 3),
+            word(5, 1, 2, 1, 6),
+            word(5, 1, 2, 1, 3), // one miss less than is reported
         ];
         // SAFETY: the words are the test's own.
         unsafe { words.write(before) };
