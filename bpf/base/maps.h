@@ -172,8 +172,8 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } erb_heat SEC(".maps");
 
-/* Empty records that only wake the daemon: a share of the fence waits to be settled. Full: it is
- * awake, or finds out with its next tick. */
+/* Empty records that only wake the daemon: a share of the fence waits to be settled, or the first write after a
+ * rest to be drained. Full: it is awake, or finds out with its next tick. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);

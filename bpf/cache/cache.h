@@ -455,19 +455,23 @@ INLINE void fence_release(struct control *c)
 	fence_return(c);
 }
 
-/* The share's command was executed, and Redis reports what it wrote. The fence stays closed until
- * these reports are handled: the daemon is woken for the first of the shares that wait. */
-INLINE void fence_answer(struct control *c)
+/* Lets the daemon look at once at what it would find out with its next tick. */
+INLINE void daemon_wake(void)
 {
-	u64 *wake;
+	u64 *wake = bpf_ringbuf_reserve(&erb_wakes, sizeof(*wake), 0);
 
-	if (atomic_add_before(&c->fence_answered, 1) != read_once(c->fence_settled))
-		return;
-	wake = bpf_ringbuf_reserve(&erb_wakes, sizeof(*wake), 0);
 	if (!wake)
 		return;
 	*wake = 0;
 	bpf_ringbuf_submit(wake, BPF_RB_FORCE_WAKEUP);
+}
+
+/* The share's command was executed, and Redis reports what it wrote. The fence stays closed until
+ * these reports are handled: the daemon is woken for the first of the shares that wait. */
+INLINE void fence_answer(struct control *c)
+{
+	if (atomic_add_before(&c->fence_answered, 1) == read_once(c->fence_settled))
+		daemon_wake();
 }
 
 /* Gives back the shares that were answered up to a count. One caller at a time. */

@@ -327,16 +327,22 @@ __noinline u64 absorb_order(void)
 /* Gives the write its LSN, and the record to the drain. Global: verified by itself. */
 __noinline int handler_absorb_publish(void)
 {
+	struct control *c = control_get();
 	struct log_ring *log = log_get();
 	struct work *w = work_get();
 	u32 whole;
+	u64 lsn;
 
-	if (!log || !w)
+	if (!c || !log || !w)
 		return 0;
 	whole =
 	    (sizeof(struct log_record) + w->h.absorbed.bytes + LOG_ALIGN - 1) & ~(LOG_ALIGN - 1);
-	((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = absorb_order();
+	lsn = absorb_order();
+	((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = lsn;
 	atomic_set(&log->head, log->head + whole);
+	/* The first after a rest: while others wait the daemon looks by itself. */
+	if (lsn == read_once(c->order.drained) + 1)
+		daemon_wake();
 	count(STAT_ABSORBED);
 	return 0;
 }

@@ -180,6 +180,14 @@ impl Control {
         absorb.store(may.into(), Ordering::SeqCst);
     }
 
+    /// Whether writes may be answered.
+    #[must_use]
+    pub fn absorb(&self) -> bool {
+        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
+        let absorb = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.absorb)) };
+        absorb.load(Ordering::SeqCst) != 0
+    }
+
     /// So many CPUs may answer writes from now on: who goes up looks at what they do.
     pub fn set_watch(&self, cpus: u32) {
         // SAFETY: an aligned word of the live block, only ever accessed as an atomic.

@@ -9,8 +9,9 @@ use std::time::Duration;
 use erb_abi::hash_secret;
 use erb_datapath::{
     Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, Sizes, TableSize,
-    VlanOffload, WantedTiers, load_programs, vlan_offload_off, vlan_offload_restore,
+    VlanOffload, WantedTiers, load_programs, possible_cpus, vlan_offload_off, vlan_offload_restore,
 };
+use erb_redis::Allowed;
 use erb_watch::Endpoint;
 use nix::fcntl::Flock;
 
@@ -48,6 +49,8 @@ pub struct BoostConfig {
     pub tiers: WantedTiers,
     /// How long what a client said may wait for what was answered before it.
     pub hold_max: Duration,
+    /// Writes are answered in Redis's place where nothing speaks against it but this; none: never.
+    pub write_back: Option<Allowed>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsConfig>,
     /// Time a sample of requests.
@@ -188,7 +191,10 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         sizes: Sizes {
             cache,
             table: wanted.unwrap_or_else(|| TableSize::for_redis(redis.maxclients, ram)),
-            log_rings: 0,
+            log_rings: match config.write_back {
+                Some(_) => possible_cpus()?,
+                None => 0,
+            },
         },
         port,
         run_dir,
@@ -272,6 +278,7 @@ fn fresh(
         port: checked.port,
         cache_sets: checked.sizes.cache.sets(),
         connections: checked.sizes.table.connections(),
+        log_rings: checked.sizes.log_rings,
         netns: netns_inode()?,
         mounted: undo.mounted,
         build: config.programs.build().to_owned(),

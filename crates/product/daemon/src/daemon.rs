@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use erb_datapath::{Datapath, DeviceWatch, HeldRing, MissRing, Nagle, WakeRing};
+use erb_abi::Logs;
+use erb_datapath::{Datapath, DeviceWatch, HeldRing, MissRing, Nagle, WakeRing, open_logs};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
 use erb_report::{ConnLine, HotKeys, Status};
 use erb_watch::details::Detail;
@@ -75,11 +76,16 @@ struct Rings {
     held: HeldRing,
     hot: MissRing,
     wakes: WakeRing,
+    logs: Option<Logs>,
 }
 
 impl Rings {
-    fn of(loaded: &Datapath) -> Result<Self> {
+    fn of(boosted: &Boosted, loaded: &Datapath) -> Result<Self> {
+        let answers_writes = boosted.notes.log_rings > 0;
         Ok(Self {
+            logs: answers_writes
+                .then(|| open_logs(&boosted.run_dir.pins()))
+                .transpose()?,
             ring: loaded.miss_ring()?,
             held: loaded.held_ring()?,
             hot: loaded.heat_ring()?,
@@ -122,7 +128,7 @@ impl Daemon {
         let (boosted, links, loaded) = boost(config)?;
         let made = metrics_free(metrics.as_ref(), boosted.taken)
             .and_then(|()| Server::bind(&boosted.run_dir))
-            .and_then(|server| Ok((server, Rings::of(&loaded)?)))
+            .and_then(|server| Ok((server, Rings::of(&boosted, &loaded)?)))
             .and_then(|(server, rings)| Ok((server, rings, signals()?)))
             .and_then(|(server, rings, signals)| {
                 Ok((server, rings, signals, DeviceWatch::open()?))
@@ -134,6 +140,7 @@ impl Daemon {
                     held,
                     hot,
                     wakes,
+                    logs,
                 } = rings;
                 // A former daemon may have wanted to hear of keys.
                 loaded.control().set_heat(0);
@@ -148,8 +155,14 @@ impl Daemon {
                     nagle: gatherer(),
                 };
                 let settings = settings(config, &boosted);
+                let kernel = Kernel {
+                    loaded,
+                    ring,
+                    held,
+                    logs,
+                };
                 Ok(Self {
-                    core: Core::new(Kernel { loaded, ring, held }, machine, settings),
+                    core: Core::new(kernel, machine, settings),
                     boosted,
                     server,
                     fill_client: None,
@@ -348,6 +361,7 @@ fn settings(config: &BoostConfig, boosted: &Boosted) -> Settings {
         port: boosted.notes.port,
         pieces: Pieces::default(),
         hold_max_ns: u64::try_from(config.hold_max.as_nanos()).unwrap_or(u64::MAX),
+        allowed: config.write_back.unwrap_or_default(),
     }
 }
 

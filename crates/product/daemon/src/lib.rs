@@ -37,6 +37,7 @@ pub use boost::{BoostConfig, MetricsConfig, Taken};
 pub use client::request;
 pub use credentials::{CredentialSource, PASSWORD_VARIABLE};
 pub use daemon::Daemon;
+pub use erb_redis::Allowed;
 pub use error::{Error, Result};
 pub use privilege::drop_privileges;
 pub use rundir::{Notes, RUN_ROOT, RunDir, enter_base_mount_namespace};

@@ -11,12 +11,18 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use erb_abi::{
-    self as abi, Buffers, Control, ControlBlock, ControlPlane, HeldPacket, Program, Table, Wanted,
+    self as abi, Buffers, Control, ControlBlock, ControlPlane, HeldPacket, Logs, Program, Table,
+    Wanted,
 };
-use erb_datapath::{Datapath, Device, HeldRing, LOOPBACK, Links, MissRing, Nagle, all_devices};
+use erb_datapath::{
+    Datapath, Device, HeldRing, LOOPBACK, Links, MissRing, Nagle, all_devices, is_up,
+};
 use erb_redis::rights::Credentials;
-use erb_redis::{DataPath, Error as CoreError, Listener, Machine, Result, TcpPair, Traffic};
+use erb_redis::{
+    DataPath, Error as CoreError, Listener, Machine, MachineView, Result, TcpPair, Traffic,
+};
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::utsname::uname;
 use socket2::SockRef;
 
 use crate::addr::RedisAddr;
@@ -200,6 +206,23 @@ impl Machine for Linux {
         let found = self.devices.iter().find(|device| present.contains(device));
         Ok(found.map(|device| device.ifindex))
     }
+    fn view(&self) -> Result<MachineView> {
+        let mut others = below(all_devices())?;
+        // What is gone by now is not up either.
+        others.retain(|device| !self.devices.contains(device) && is_up(device).unwrap_or(false));
+        Ok(MachineView {
+            unseen_devices: others.into_iter().map(|device| device.name).collect(),
+            kernel: is_preempt_rt().then(|| {
+                "packets may interrupt each other on one processor (PREEMPT_RT): take another kernel"
+                    .to_owned()
+            }),
+        })
+    }
+}
+
+/// Whether softirqs may be interrupted by others on their CPU, so that what is kept per CPU is not one packet's.
+fn is_preempt_rt() -> bool {
+    uname().is_ok_and(|name| name.version().to_string_lossy().contains("PREEMPT_RT"))
 }
 
 /// The data path in the kernel, and its rings of misses and of packets that wait.
@@ -207,6 +230,8 @@ pub(crate) struct Kernel {
     pub(crate) loaded: Datapath,
     pub(crate) ring: MissRing,
     pub(crate) held: HeldRing,
+    /// Until the core has it.
+    pub(crate) logs: Option<Logs>,
 }
 
 impl ControlBlock for Kernel {
@@ -244,6 +269,9 @@ impl DataPath for Kernel {
     }
     fn drain_held(&mut self) -> Vec<HeldPacket> {
         self.held.drain()
+    }
+    fn take_logs(&mut self) -> Option<Logs> {
+        self.logs.take()
     }
     fn run_on(&mut self, ifindex: u32) {
         self.loaded.run_on(ifindex);

@@ -3,11 +3,12 @@
 
 use erb_abi as abi;
 use erb_datapath::{Attached, Datapath, SweepReport};
-use erb_redis::{AsideState, HoldingState, Reports, UnseenConnections};
+use erb_redis::drain::RefusedWrite;
+use erb_redis::{AsideState, Condition, HoldingState, Reports, UnseenConnections, WritesState};
 use erb_report::{
-    AsideReport, AttachMode, CacheReport, ConnectionsReport, Counter, Device, DeviceReport,
-    HeldLine, HeldReport, LatencyBucket, LatencyReport, MemoryReport, ProcessorReport, VlanOffload,
-    WaitingReport,
+    AsideReport, AttachMode, CacheReport, ConditionReport, ConnectionsReport, Counter, Device,
+    DeviceReport, HeldLine, HeldReport, LatencyBucket, LatencyReport, MemoryReport,
+    ProcessorReport, VlanOffload, WaitingReport, WritesReport,
 };
 
 /// Counters of GETs that reached the cache look-up, or would have, and were not answered from it.
@@ -187,6 +188,42 @@ pub const fn waiting(state: HoldingState, now: u64) -> WaitingReport {
         longest_ms: now.saturating_sub(since_ns) / 1_000_000,
         ended: state.ended,
         left_out: state.left_out,
+    }
+}
+
+/// What is answered in Redis's place, and what became of it.
+#[must_use]
+pub fn writes(state: Option<WritesState>) -> WritesReport {
+    let Some(state) = state else {
+        return WritesReport::default();
+    };
+    let condition = |of: &Condition| {
+        let against = state.against.iter().filter(|one| one.condition == *of);
+        let why: Vec<&str> = against.map(|one| &one.text[..]).collect();
+        ConditionReport {
+            condition: of.name().to_owned(),
+            met: why.is_empty(),
+            means: of.means().to_owned(),
+            why: why.join("; "),
+        }
+    };
+    let refused = |write: &RefusedWrite| {
+        let key = String::from_utf8_lossy(&write.key);
+        format!("key {key:?} of database {}: {}", write.db, write.why)
+    };
+    WritesReport {
+        open: state.is_open,
+        opened: state.opened,
+        conditions: Condition::ALL.iter().map(condition).collect(),
+        waiting: state.backlog.records,
+        waiting_ms: state.backlog.age_ns / 1_000_000,
+        ring_bytes: state.backlog.ring_bytes,
+        drained: state.drained.records,
+        drained_keys: state.drained.keys,
+        batches: state.drained.batches,
+        refused_batches: state.drained.refused,
+        refused_writes: state.drained.refused_writes,
+        refused: state.refused.iter().map(refused).collect(),
     }
 }
 

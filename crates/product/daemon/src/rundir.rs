@@ -50,6 +50,9 @@ pub struct Notes {
     /// Places in the table of connections.
     #[serde(default)]
     pub connections: u32,
+    /// Log rings of writes that are answered in Redis's place; 0: none is.
+    #[serde(default)]
+    pub log_rings: u32,
     /// Inode of the network namespace.
     pub netns: u64,
     /// Whether ERB mounted the bpffs.

@@ -4,7 +4,8 @@
 use erb_abi::{ControlBlock as _, ControlPlane as _, ValueKind};
 use erb_redis::{Reports, Stage, Whose, addresses};
 use erb_report::{
-    AsideReport, ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status, WaitingReport,
+    AsideReport, ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status,
+    WaitingReport, WritesReport,
 };
 use serde_json::json;
 
@@ -196,6 +197,7 @@ impl Daemon {
         status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
         status.aside = report::aside(core.aside(), core.reports(), monotonic_ns());
         status.waiting = report::waiting(core.holding(), monotonic_ns());
+        status.writes = report::writes(core.writes());
         status.cache.fills_waiting = core.fills_waiting();
         status.cache.fills_in_flight = core.fills_in_flight();
         (status.cache.filled, _) = core.fill_counts();
@@ -242,6 +244,14 @@ fn listens(listener: (std::net::IpAddr, Whose, Option<&str>)) -> ListenReport {
     }
 }
 
+/// As `--mode` names it.
+pub(crate) const fn mode(notes: &Notes) -> &'static str {
+    match notes.log_rings {
+        0 => "read",
+        _ => "write-back",
+    }
+}
+
 /// The part of the report that needs no daemon.
 fn base_status(
     run_dir: &RunDir,
@@ -275,7 +285,7 @@ fn base_status(
             })
             .collect(),
         egress_devices: links.egress_devices(),
-        mode: "read".to_owned(),
+        mode: mode(notes).to_owned(),
         programs: ProgramsReport {
             build: notes.build.clone(),
             layout: notes.layout.clone(),
@@ -297,6 +307,7 @@ fn base_status(
         connections: report::connections(sweep),
         held: report::held(sweep),
         waiting: WaitingReport::default(),
+        writes: WritesReport::default(),
         hit_ratio: report::hit_ratio(&cache),
         metrics_at: None,
         dashboard_at: None,

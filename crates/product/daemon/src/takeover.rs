@@ -24,6 +24,7 @@ use crate::boost::{BoostConfig, Boosted, Checked, Taken};
 use crate::client::request_within;
 use crate::rundir::{Notes, RunDir, netns_inode};
 use crate::server::Request;
+use crate::status::mode;
 use crate::{Error, Result};
 
 /// Time that a running daemon has to answer and to end.
@@ -56,6 +57,7 @@ pub(crate) fn take_over(
     }
     let noted = run_dir.notes()?;
     check_same(&run_dir, &noted, &devices, port)?;
+    check_mode(&run_dir, &noted, sizes)?;
     let pins = run_dir.pins();
     let links = Links::new(&pins);
     let own = config.programs.build();
@@ -86,6 +88,10 @@ pub(crate) fn take_over(
         }
     };
     if replace {
+        // A dead daemon may have left it so, and the programs that answer writes are reached by what is replaced.
+        Datapath::open(&pins, devices[0].ifindex)?
+            .control()
+            .set_absorb(false);
         promote(&pins)?;
         own.clone_into(&mut notes.build);
     }
@@ -169,13 +175,25 @@ fn check_same(run_dir: &RunDir, notes: &Notes, devices: &[Device], port: u16) ->
     Ok(())
 }
 
+/// Whether writes are answered is decided when the programs are loaded: their marks are taken from then on.
+fn check_mode(run_dir: &RunDir, notes: &Notes, sizes: Sizes) -> Result<()> {
+    if notes.log_rings == sizes.log_rings {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "what is at work in {} was boosted with --mode {}: boost with the same, or `erb detach` first",
+        run_dir.path().display(),
+        mode(notes)
+    )))
+}
+
 /// The sizes that the maps at work have.
 fn noted_sizes(notes: &Notes) -> Result<Sizes> {
     let bytes = u64::from(notes.cache_sets) * erb_datapath::SET_BYTES;
     Ok(Sizes {
         cache: CacheSize::from_bytes(bytes, u64::MAX)?,
         table: TableSize::of(notes.connections, u64::MAX)?,
-        log_rings: 0,
+        log_rings: notes.log_rings,
     })
 }
 

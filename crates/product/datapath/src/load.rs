@@ -152,6 +152,18 @@ fn load_object(
     Ok(())
 }
 
+/// How many CPUs the kernel may ever have: as many rings a log has.
+///
+/// # Errors
+/// [`Error::System`] if it does not tell.
+pub fn possible_cpus() -> Result<u32> {
+    let told = libbpf_rs::num_possible_cpus().map_err(|error| Error::System {
+        what: "could not ask for the kernel's processors".to_owned(),
+        reason: std::io::Error::other(error),
+    })?;
+    Ok(u32::try_from(told).unwrap_or(u32::MAX))
+}
+
 /// Whether a program answers writes in the server's place (`bpf/splice/absorb.h`).
 pub(crate) fn is_of_absorption(program: &str) -> bool {
     program.ends_with("_absorb")

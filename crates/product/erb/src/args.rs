@@ -235,6 +235,9 @@ pub enum Switch {
 pub enum Mode {
     /// Reads are answered from the cache, every write goes to Redis.
     Read,
+    /// SETs are answered too, and are in Redis some milliseconds later. NOT FOR DATA THAT MATTERS YET: what
+    /// was answered and is not in Redis is lost with the machine's power.
+    WriteBack,
 }
 
 /// Where packets are answered.
@@ -303,12 +306,19 @@ pub struct BoostArgs {
           value_parser = clap::value_parser!(u32).range(erb_datapath::CONNECTIONS))]
     pub connections: Option<u32>,
     /// A client whose command waits for so long until what was answered before it is in Redis is reset;
-    /// 100ms and more. Nothing waits in this mode of work.
+    /// 100ms and more. In mode read nothing waits.
     #[arg(long, default_value = "5s", value_parser = parse_interval, value_name = "TIME")]
     pub hold_max: Duration,
     /// Mode of work.
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,
+    /// With --mode write-back: answer SETs although there are clients that pass no boosted device. What they write
+    /// may be overwritten by SETs that were answered before, for as long as these wait for Redis.
+    #[arg(long)]
+    pub allow_unseen: bool,
+    /// With --mode write-back: the same of modules that may write by themselves.
+    #[arg(long)]
+    pub allow_modules: bool,
     /// Where packets are answered. A boost that is taken over keeps what it has.
     #[arg(long, value_enum, default_value_t = Tier::Auto)]
     pub tier: Tier,

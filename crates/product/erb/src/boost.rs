@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Taken, drop_privileges,
+    Allowed, BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Taken, drop_privileges,
     enter_base_mount_namespace, request,
 };
 use erb_datapath::{
@@ -22,7 +22,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::args::{BoostArgs, Tier};
+use crate::args::{BoostArgs, Mode, Tier};
 use crate::exit;
 use crate::show::mention;
 
@@ -165,6 +165,10 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
         },
         run_dir: args.run_dir.clone(),
         hold_max: args.hold_max,
+        write_back: (args.mode == Mode::WriteBack).then_some(Allowed {
+            unseen: args.allow_unseen,
+            modules: args.allow_modules,
+        }),
         metrics: args.watched.config(args.dashboard_details),
         timing: !args.no_timing,
         take_over: args.take_over,

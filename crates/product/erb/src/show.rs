@@ -8,7 +8,7 @@ use erb_daemon::{Error, Result};
 use erb_datapath::Programs;
 use erb_report::{
     AsideReport, AttachMode, ConnLine, ProgramsReport, RedisReport, Status, VlanOffload,
-    WaitingReport,
+    WaitingReport, WritesReport,
 };
 
 use crate::exit;
@@ -221,6 +221,7 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
         conns.unseen
     )?;
     held(out, status)?;
+    writes(out, &status.writes)?;
     waiting(out, &status.waiting)?;
     match status.hit_ratio {
         Some(ratio) => writeln!(out, "hit ratio    {:.2} %", ratio * 100.0)?,
@@ -278,6 +279,32 @@ fn aside(out: &mut String, aside: &AsideReport) -> std::fmt::Result {
             "all changes"
         }
     )
+}
+
+/// What is answered in Redis's place, or why nothing is.
+fn writes(out: &mut String, writes: &WritesReport) -> std::fmt::Result {
+    if writes.conditions.is_empty() {
+        return Ok(());
+    }
+    let way = match writes.open {
+        true => "SETs are answered in Redis's place",
+        false => "SETs go to Redis",
+    };
+    writeln!(
+        out,
+        "writes       {way}; {} answered and not in Redis since {} ms at most; {} drained as {} keys in {} batches",
+        writes.waiting, writes.waiting_ms, writes.drained, writes.drained_keys, writes.batches
+    )?;
+    for against in writes.conditions.iter().filter(|one| !one.met) {
+        writeln!(out, "             {}: {}", against.condition, against.why)?;
+    }
+    for refused in &writes.refused {
+        writeln!(
+            out,
+            "LOST         a SET was answered that Redis will never take: {refused}"
+        )?;
+    }
+    Ok(())
 }
 
 /// What waits until something is in Redis.

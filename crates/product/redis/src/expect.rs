@@ -48,6 +48,10 @@ pub(crate) enum Event {
     Filled(Vec<(Wanted, Filled)>),
     /// These keys were invalidated, and those of them are worth reading again; none: the whole cache.
     Invalidated { keys: Vec<Bytes>, again: Again },
+    /// The answer to a batch of the drain is whole, and was taken.
+    Drained,
+    /// Whether a batch would be executed now, or why not.
+    WriteTrial(Result<(), String>),
     /// Redis's command table is loaded, and whether ERB can work with it; again: not for the first
     /// time on this feed.
     Commands {
@@ -99,6 +103,12 @@ pub(crate) enum Expect {
     Touched,
     /// EXEC behind which Redis tells of these changes.
     Reports(Reports),
+    /// The drain's batch, whose answer it reads itself.
+    Batch,
+    /// A step of a batch that is discarded; the last one: DISCARD.
+    WriteTrial {
+        last: bool,
+    },
     Config,
     Acl,
     Info {

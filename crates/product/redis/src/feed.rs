@@ -21,10 +21,12 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
+use erb_abi::Logs;
 
 use crate::calls::Calls;
 use crate::client_list::{self, ClientLine};
 use crate::commands::{self, CommandsReport};
+use crate::drain::Drain;
 use crate::expect::{Event, Expect, Setup};
 use crate::fill::Room;
 use crate::output_limit;
@@ -68,6 +70,8 @@ pub(crate) struct Feed<S> {
     reports: Reports,
     /// What was wrong with the last answer to [`Expect::Calls`]: invariant 3.
     calls_error: Option<String>,
+    /// What was wrong with a step of [`Expect::WriteTrial`].
+    trial_error: Option<String>,
     ready: bool,
     /// The daemon's commands are what they are called: without that none is sent but for set-up, as
     /// it might be another one.
@@ -96,6 +100,7 @@ impl<S: Read + Write> Feed<S> {
             steps: Steps::default(),
             reports: Reports::All,
             calls_error: None,
+            trial_error: None,
             ready: false,
             trusts_names: false,
         };
@@ -269,11 +274,13 @@ impl<S: Read + Write> Feed<S> {
     pub(crate) fn handle_input(
         &mut self,
         cache: &impl DataPath,
+        mut drain: Option<&mut Drain<Logs>>,
+        now: u64,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         for _ in 0..READS_MAX {
             let more = self.stream.fill().map_err(|end| self.why_ended(end))?;
-            while self.handle_next(cache, events)? {}
+            while self.handle_next(cache, drain.as_deref_mut(), now, events)? {}
             if !more {
                 break;
             }
@@ -283,7 +290,18 @@ impl<S: Read + Write> Feed<S> {
     }
 
     /// Handles the next reply or push; false if none is there.
-    fn handle_next(&mut self, cache: &impl DataPath, events: &mut Vec<Event>) -> io::Result<bool> {
+    fn handle_next(
+        &mut self,
+        cache: &impl DataPath,
+        drain: Option<&mut Drain<Logs>>,
+        now: u64,
+        events: &mut Vec<Event>,
+    ) -> io::Result<bool> {
+        if let (Some(Expect::Batch), Some(drain)) = (self.expected.front(), drain)
+            && let Some(goes_on) = self.take_batch(drain, cache, now, events)?
+        {
+            return Ok(goes_on);
+        }
         let is_info = matches!(self.expected.front(), Some(Expect::Commands { .. }));
         if is_info && self.stream.has_array() {
             let Some(answer) = self.stream.next_tree()? else {
@@ -349,6 +367,8 @@ impl<S: Read + Write> Feed<S> {
                 reports::begin(cache, to, &frame)?;
                 self.reports = to;
             }
+            Expect::WriteTrial { last } => self.take_trial(&frame, last, events),
+            Expect::Batch => return Err(broken("a batch is answered to the drain")),
             Expect::Config => self.take_config(&frame),
             Expect::Acl => self.state.take_acl(&frame),
             Expect::Info { gate } => self.take_info(&frame, gate, events),
@@ -560,6 +580,9 @@ impl<S: Read + Write> Feed<S> {
 fn refusal(reply: &Frame, command: &str) -> String {
     error(reply).unwrap_or_else(|| format!("an unexpected reply to {command}"))
 }
+
+#[path = "feed_writes.rs"]
+mod writes;
 
 #[cfg(test)]
 #[path = "feed_tests.rs"]

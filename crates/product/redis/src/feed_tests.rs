@@ -50,7 +50,8 @@ impl Fixture {
 
     fn try_say(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.redis.say(bytes);
-        self.feed.handle_input(&self.cache, &mut self.events)
+        self.feed
+            .handle_input(&self.cache, None, 0, &mut self.events)
     }
 
     fn log(&self) -> Vec<String> {

@@ -111,6 +111,11 @@ impl Holding {
         (!self.waiting.is_empty()).then_some(self.next_ns)
     }
 
+    /// Something was drained: what waits is looked at in this turn.
+    pub(crate) const fn look(&mut self) {
+        self.next_ns = 0;
+    }
+
     /// How many wait.
     pub(crate) fn state(&self) -> HoldingState {
         HoldingState {

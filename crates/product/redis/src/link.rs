@@ -3,7 +3,10 @@
 
 use std::io;
 
+use erb_abi::Logs;
+
 use crate::clock::MS;
+use crate::drain::Drain;
 use crate::expect::Event;
 use crate::feed::Feed;
 use crate::outside::{DataPath, Machine};
@@ -155,13 +158,14 @@ impl<M: Machine> Link<M> {
         &mut self,
         path: &impl DataPath,
         machine: &M,
+        drain: Option<&mut Drain<Logs>>,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         let Some(feed) = &mut self.feed else {
             return Ok(());
         };
         let before = feed.received();
-        let done = feed.handle_input(path, events);
+        let done = feed.handle_input(path, drain, machine.monotonic_ns(), events);
         if feed.received() != before {
             // Behind it: what the daemon needs to read it is not Redis's silence.
             self.heard_ns = machine.monotonic_ns();
@@ -213,7 +217,8 @@ mod tests {
         redis.say("$1000\r\n");
         machine.now_ns.set(4_000 * MS);
         let events = &mut Vec::new();
-        link.read(&Recorder::default(), &machine, events).unwrap();
+        link.read(&Recorder::default(), &machine, None, events)
+            .unwrap();
         assert!(!link.is_silent(9_000 * MS) && link.is_silent(9_001 * MS));
         assert!(link.give_up(0) && !link.is_silent(u64::MAX));
     }

@@ -9,8 +9,9 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use erb_abi::{ControlPlane, HeldPacket, Wanted};
+use erb_abi::{ControlPlane, HeldPacket, Logs, Wanted};
 
+use crate::gate::MachineView;
 use crate::rights::Credentials;
 
 /// Shorthand of this crate.
@@ -67,6 +68,10 @@ pub trait DataPath: ControlPlane<Error = Error> {
     fn drain_misses(&mut self) -> Vec<Wanted>;
     /// Takes copies of packets that wait out of their ring, oldest first, at most a few hundred.
     fn drain_held(&mut self) -> Vec<HeldPacket>;
+    /// The log of writes that are answered in Redis's place, for the one who drains it; none: none are.
+    fn take_logs(&mut self) -> Option<Logs> {
+        None
+    }
     /// Runs timer and sweep on this device from now on.
     fn run_on(&mut self, ifindex: u32);
 }
@@ -140,4 +145,11 @@ pub trait Machine {
     /// # Errors
     /// [`Error`] if the devices cannot be listed.
     fn present_device(&self) -> Result<Option<u32>>;
+    /// What the machine has against answering writes.
+    ///
+    /// # Errors
+    /// [`Error`] if the devices cannot be listed.
+    fn view(&self) -> Result<MachineView> {
+        Ok(MachineView::default())
+    }
 }

@@ -5,6 +5,7 @@ use crate::calls::{Calls, calls, fields, word};
 use crate::client_list;
 use crate::output_limit;
 use crate::resp::{Frame, error, pairs, text};
+use crate::write_state::WriteState;
 
 /// Oldest Redis: PEXPIRETIME and INFO with several sections came with it.
 const VERSION_MIN: (u32, u32) = (7, 0);
@@ -63,6 +64,10 @@ pub struct RedisState {
     /// Whether Redis tells subscribers of keys that were looked for and not there (`m` of
     /// `notify-keyspace-events`, together with K or E); none: not known.
     pub tells_misses: Option<bool>,
+    /// Classes of events that Redis publishes (`notify-keyspace-events`).
+    pub events: String,
+    /// What writes depend on.
+    pub writes: WriteState,
     /// Names of the modules that are loaded.
     pub modules: Vec<String>,
     /// `port` and `tls-port`, those that are not 0.
@@ -92,7 +97,7 @@ impl RedisState {
                 "connected_clients" => self.clients = value.parse().unwrap_or(0),
                 "cmdstat_monitor" => self.monitor_calls = calls(value),
                 "module" => self.modules.extend(word(value, "name=").map(str::to_owned)),
-                _ => {}
+                _ => self.writes.take_field(name, value),
             }
         }
     }
@@ -109,7 +114,10 @@ impl RedisState {
                 "maxmemory-policy" => self.maxmemory_policy = value,
                 "requirepass" => self.password = !value.is_empty(),
                 "timeout" => self.timeout_s = value.parse().unwrap_or(0),
-                "notify-keyspace-events" => self.tells_misses = Some(value.contains('m')),
+                "notify-keyspace-events" => {
+                    self.tells_misses = Some(value.contains('m'));
+                    self.events = value;
+                }
                 "client-output-buffer-limit" => {
                     self.output_limit = output_limit::hard_limit(&value);
                 }
@@ -118,7 +126,7 @@ impl RedisState {
                     let port: u16 = value.parse().unwrap_or(0);
                     self.ports.extend(Some(port).filter(|port| *port != 0));
                 }
-                _ => {}
+                _ => self.writes.take_setting(&name, value),
             }
         }
     }
@@ -198,6 +206,11 @@ impl RedisState {
             b"tls-port",
             b"client-output-buffer-limit",
             b"notify-keyspace-events",
+            b"databases",
+            b"appendfsync",
+            b"min-replicas-to-write",
+            b"stop-writes-on-bgsave-error",
+            b"unixsocket",
         ],
         &[b"ACL", b"LIST"],
         // Behind ACL LIST: it tells what that has cost.

@@ -84,6 +84,12 @@ impl<S> RespStream<S> {
         &self.input
     }
 
+    /// Whether [`Self::input`] begins with a frame of which nothing was looked at.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.ends.is_between()
+    }
+
     /// Takes so many bytes of the input: whole replies, or whole elements of one.
     pub fn take_input(&mut self, bytes: usize) {
         self.input.advance(bytes);

@@ -85,6 +85,9 @@ rights! {
     "exec" [b"EXEC"];
 }
 
+/// Commands that the daemon sends besides where it answers writes in Redis's place (`drain`).
+pub const WRITE_RIGHTS: &[&str] = &["mset", "set", "eval", "discard"];
+
 /// The command that gives a user what the daemon needs.
 #[must_use]
 pub fn grant(user: &str) -> String {

@@ -32,12 +32,15 @@ pub enum Stage {
 #[derive(Debug)]
 pub(crate) struct Detach {
     stage: Stage,
+    /// Whoever needed translation was reset.
+    insists: bool,
 }
 
 impl Default for Detach {
     fn default() -> Self {
         Self {
             stage: Stage::Running,
+            insists: false,
         }
     }
 }
@@ -82,9 +85,25 @@ impl Detach {
         }
     }
 
-    /// Whoever needed translation was reset.
-    pub(crate) const fn leave(&mut self) {
-        self.stage = Stage::Leaving;
+    /// Whoever needed translation was reset: nobody is waited for.
+    pub(crate) const fn insist(&mut self) {
+        self.insists = true;
+    }
+
+    /// Whether what was being answered when it was asked for is done.
+    pub(crate) const fn is_settled(&self, now: u64) -> bool {
+        match self.stage {
+            Stage::Stopping { since_ns } => now > since_ns + SETTLE_NS,
+            Stage::Running => false,
+            Stage::Leaving => true,
+        }
+    }
+
+    /// Leaves, if that was insisted on.
+    pub(crate) const fn leave_if_insisted(&mut self) {
+        if self.insists {
+            self.stage = Stage::Leaving;
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::connections::{Connections, Place};
 use crate::expect::Event;
 use crate::feed::Feed;
 use crate::filling::Filling;
+use crate::gate::Allowed;
 use crate::holding::Holding;
 use crate::lease::{self, Lease};
 use crate::link::Link;
@@ -23,6 +24,7 @@ use crate::timer::Timer;
 use crate::touch::Touches;
 use crate::walk::Pieces;
 use crate::watch::Watch;
+use crate::writes::Writes;
 
 /// While nothing can be answered and nothing waits: what a rest costs is mostly its wake-ups.
 const REST_TICK_NS: u64 = 2 * TICK_NS;
@@ -43,6 +45,8 @@ pub struct Settings {
     pub pieces: Pieces,
     /// How long a packet may wait for what was answered before it.
     pub hold_max_ns: u64,
+    /// What may be so where writes are answered in Redis's place, if the data path does that.
+    pub allowed: Allowed,
 }
 
 /// What the daemon decides with, between two turns.
@@ -60,6 +64,7 @@ pub struct Core<P, M: Machine> {
     touches: Touches,
     timer: Timer,
     holding: Holding,
+    writes: Writes,
     connections: Connections<M>,
     next_tick_ns: u64,
     next_second_ns: u64,
@@ -69,7 +74,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Takes over a data path of which nothing is known. Nothing is answered before the first
     /// turns. A feed of the same name, left by a dead daemon, is ended.
     #[must_use]
-    pub fn new(path: P, machine: M, settings: Settings) -> Self {
+    pub fn new(mut path: P, machine: M, settings: Settings) -> Self {
         let now = machine.monotonic_ns();
         lease::end(&path);
         path.set_stopping(0);
@@ -78,6 +83,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         path.set_rights(path.rights().wrapping_add(1));
         Self {
             filling: Filling::new(&path),
+            writes: Writes::new(&mut path, settings.allowed),
             path,
             machine,
             detach: Detach::default(),
@@ -122,6 +128,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             Err(Error::DeviceGone(_)) => self.change_device()?,
             done => done?,
         }
+        self.drain_writes(now);
         self.ask_settle(now);
         if let Err(error) = self.link.flush() {
             self.drop_feed(&error.to_string());
@@ -135,8 +142,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let mut until = self.next_tick_ns;
         until = until.min(self.filling.next_drain_ns(now).unwrap_or(u64::MAX));
         until = until.min(self.holding.next_ns().unwrap_or(u64::MAX));
+        until = until.min(self.next_batch_ns().unwrap_or(u64::MAX));
         if self.link.feed().is_some() && !self.may_read(now) {
-            until = until.min(self.link.paused_until_ns(self.filling.is_under_way()));
+            until = until.min(self.link.paused_until_ns(self.is_awaited()));
         }
         if self.wants_settle() {
             until = until.min(self.settling.next_ns().max(now));
@@ -153,7 +161,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Whether a turn would read what Redis sent; if not, [`Self::next_wake_ns`] says when.
     #[must_use]
     pub fn may_read(&self, now: u64) -> bool {
-        let paused_until = self.link.paused_until_ns(self.filling.is_under_way());
+        let paused_until = self.link.paused_until_ns(self.is_awaited());
         now >= paused_until || self.settling.is_under_way(&self.path)
     }
 
@@ -167,10 +175,12 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.clock
             .keep(&self.path, self.machine.wall_minus_monotonic_ns())?;
         self.lease.look_who_asks(&self.path, now)?;
-        if self.detach.is_running() {
+        if self.detach.is_running() || self.owes() {
             // Once a second even at rest: a Redis that does not answer is found out.
             let at_rest = now < self.next_second_ns && self.is_at_rest(now);
             self.keep_feed(now, at_rest);
+        }
+        if self.detach.is_running() {
             let (connections, at) = self.connections();
             connections.look_for_new(at, now)?;
         }
@@ -181,6 +191,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.drain_misses(now)?;
         self.touch_used(now)?;
         self.look_at_gate();
+        self.decide_gate(now);
+        self.leave_if_insisted(now);
         if now >= self.next_second_ns {
             self.next_second_ns = now + SECOND_NS;
             self.second(now)?;
@@ -199,6 +211,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         self.filling.second(&self.path, now)?;
         self.ask_state();
+        self.look_at_writes(now)?;
         let (connections, at) = self.connections();
         connections.look_around(at, now)?;
         if self.connections.may_sweep(now) {
@@ -224,7 +237,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// Whether the lease may end. Fills want it too: nothing is inserted without.
     fn is_at_rest(&self, now: u64) -> bool {
-        self.lease.may_rest(now) && !self.filling.fills().is_busy()
+        self.lease.may_rest(now) && !self.filling.fills().is_busy() && !self.owes()
     }
 
     /// Whether nothing needs the next tick soon: no lease now or under way, under which the clock
@@ -271,6 +284,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         self.watch.no_feed(reason);
         self.filling.forget_all();
+        self.writes.forget_feed(&self.path);
         self.connections.forget(&self.path);
         self.settling.forget();
     }
@@ -281,7 +295,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             return;
         }
         let mut events = Vec::new();
-        let done = self.link.read(&self.path, &self.machine, &mut events);
+        let drain = self.writes.drain();
+        let done = self
+            .link
+            .read(&self.path, &self.machine, drain, &mut events);
         for event in events {
             if let Err(error) = self.handle(event, now) {
                 self.drop_feed(&error.to_string());
@@ -320,7 +337,14 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 }
             }
             Event::NoLease(reason) => self.watch.lease_refused(Some(reason)),
+            Event::Drained => {
+                self.writes.batch_came(&self.path)?;
+                self.holding.look();
+            }
+            Event::WriteTrial(came) => self.writes.gate().trial_came(came),
             Event::State { state, gate } => {
+                self.writes
+                    .take_databases(&self.path, state.writes.databases);
                 if state.acl_is_read() {
                     self.connections.take_rights(&self.path, &state.acl);
                 }
@@ -363,6 +387,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         if let Some(feed) = self.link.ready() {
             feed.ask_state(gate);
         }
+        self.try_batch();
         self.ping();
     }
 
@@ -457,7 +482,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// The last act before another daemon takes over: nothing is answered in between. What is
     /// attached stays.
-    pub fn hand_over(&self) {
+    pub fn hand_over(&mut self) {
+        self.writes.gate().shut(&self.path);
         lease::end(&self.path);
     }
 
@@ -466,16 +492,25 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// # Errors
     /// As [`Self::turn`].
     pub fn stop(&mut self, force: bool) -> Result<()> {
+        self.writes.gate().shut(&self.path);
         self.detach.begin(&self.path, self.machine.monotonic_ns());
         if force {
             reset_translated(&self.path.conn_views(), |pair, cookie| {
                 self.machine.destroy(pair, cookie)
             })?;
-            self.detach.leave();
+            self.detach.insist();
+            self.leave_if_insisted(self.machine.monotonic_ns());
             return Ok(());
         }
         self.connections.begin_anew();
         self.sweep()
+    }
+
+    /// Leaves without waiting for anybody, but for what was answered in Redis's place.
+    fn leave_if_insisted(&mut self, now: u64) {
+        if !self.writes.is_wanted() || (self.detach.is_settled(now) && !self.owes()) {
+            self.detach.leave_if_insisted();
+        }
     }
 
     /// Leaves when fills are done and a whole sweep, which began at that time, found nothing to
@@ -485,7 +520,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             return;
         };
         let now = self.machine.monotonic_ns();
-        if self.detach.may_hang_up(now, self.fills_in_flight()) && self.link.give_up(now) {
+        let may = self.detach.may_hang_up(now, self.fills_in_flight()) && !self.owes();
+        if may && self.link.give_up(now) {
             self.watch.no_feed("detaching");
         }
         if self.link.feed().is_none() {
@@ -551,6 +587,9 @@ mod seen;
 
 #[path = "turn_fills.rs"]
 mod fills;
+
+#[path = "turn_writes.rs"]
+mod writes;
 
 #[cfg(test)]
 #[path = "turn_tests.rs"]

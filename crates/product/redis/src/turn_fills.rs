@@ -50,7 +50,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     }
 
     pub(super) fn choose_reports(&mut self) {
-        self.filling.reports_mut().see(self.path.outstanding());
+        let all = self.path.outstanding() || self.writes.wants_all_reports();
+        self.filling.reports_mut().see(all);
         if let Some(feed) = self.link.ready() {
             feed.ask_reports(self.filling.reports());
         }

@@ -5,6 +5,7 @@ use erb_abi::{self as abi, ControlBlock as _};
 
 use crate::clock::MS;
 use crate::doubles::{Pipe, Recorder, Stand, few_commands};
+use crate::gate::Allowed;
 use crate::timer::Timer;
 use crate::turn::{Core, Settings};
 use crate::walk::Pieces;
@@ -58,6 +59,7 @@ impl Bench {
             redis: "test".to_owned(),
             port: 6379,
             hold_max_ns: 5_000 * MS,
+            allowed: Allowed::default(),
         };
         let path = Recorder::default();
         path.set(|control| control.fills = 1);

@@ -20,6 +20,7 @@ mod node;
 mod serve;
 mod status;
 mod trace;
+mod writes;
 
 pub use doctor::{Doctor, Finding, Level};
 pub use heat::{HotKey, HotKeys, shown_key};
@@ -32,3 +33,4 @@ pub use status::{
     RedisReport, Status, VlanOffload, WaitingReport,
 };
 pub use trace::{Because, Packet, Stage, Verdict};
+pub use writes::{ConditionReport, WritesReport};

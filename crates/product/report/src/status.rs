@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LatencyReport, ProcessorReport};
+use crate::{LatencyReport, ProcessorReport, WritesReport};
 
 /// One counter with its description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -316,6 +316,9 @@ pub struct Status {
     /// What waits until something is in Redis.
     #[serde(default)]
     pub waiting: WaitingReport,
+    /// Writes that are answered in Redis's place.
+    #[serde(default)]
+    pub writes: WritesReport,
     /// Share of the reads on fast connections that the cache answered; none before the first.
     pub hit_ratio: Option<f64>,
     /// What is left out, as it does not pay.

@@ -5,11 +5,11 @@
 use std::fmt::Debug;
 
 use erb_report::{
-    AsideReport, AttachMode, Because, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter,
-    Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport, LatencyBucket,
-    LatencyReport, Level, ListenReport, MemoryReport, NodeCache, NodeHistory, NodeSpace,
-    NodeStatus, Packet, ProcessorReport, ProgramsReport, RedisReport, SentBytes, Serve, Stage,
-    Status, Verdict, VlanOffload, WaitingReport,
+    AsideReport, AttachMode, Because, CacheReport, ConditionReport, ConnLine, ConnectionsReport,
+    Consumed, Counter, Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport,
+    LatencyBucket, LatencyReport, Level, ListenReport, MemoryReport, NodeCache, NodeHistory,
+    NodeSpace, NodeStatus, Packet, ProcessorReport, ProgramsReport, RedisReport, SentBytes, Serve,
+    Stage, Status, Verdict, VlanOffload, WaitingReport, WritesReport,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -83,6 +83,28 @@ fn waiting() -> WaitingReport {
         longest_ms: 4,
         ended: 5,
         left_out: 6,
+    }
+}
+
+fn writes() -> WritesReport {
+    WritesReport {
+        open: true,
+        opened: 1,
+        conditions: vec![ConditionReport {
+            condition: "role".to_owned(),
+            met: false,
+            means: "Redis is a master".to_owned(),
+            why: "Redis is a replica".to_owned(),
+        }],
+        waiting: 2,
+        waiting_ms: 3,
+        ring_bytes: 4,
+        drained: 5,
+        drained_keys: 6,
+        batches: 7,
+        refused_batches: 8,
+        refused_writes: 9,
+        refused: vec!["key \"k\" of database 0: ERR no".to_owned()],
     }
 }
 
@@ -177,6 +199,7 @@ fn status() -> Status {
             }],
         },
         waiting: waiting(),
+        writes: writes(),
         hit_ratio: Some(0.75),
         aside: aside(),
         cache: cache(),

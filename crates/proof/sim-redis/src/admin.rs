@@ -33,6 +33,7 @@ fn settings(redis: &Redis) -> Vec<(&'static str, String)> {
         ("appendonly", on.to_owned()),
         ("databases", config.databases.to_string()),
         ("maxclients", config.maxclients.to_string()),
+        ("min-replicas-to-write", "0".to_owned()),
         ("maxmemory", config.maxmemory.to_string()),
         ("maxmemory-policy", config.maxmemory_policy.clone()),
         ("notify-keyspace-events", config.notify.clone()),
@@ -42,7 +43,9 @@ fn settings(redis: &Redis) -> Vec<(&'static str, String)> {
             (if config.serve_stale { "yes" } else { "no" }).to_owned(),
         ),
         ("requirepass", config.requirepass.clone()),
+        ("stop-writes-on-bgsave-error", "yes".to_owned()),
         ("timeout", config.timeout_s.to_string()),
+        ("unixsocket", String::new()),
     ]
 }
 

@@ -70,7 +70,7 @@ impl Redis {
                 let _ = write!(
                     text,
                     "# Persistence\r\nloading:{}\r\nasync_loading:0\r\naof_enabled:{}\r\n\
-                     aof_last_write_status:{}\r\nrdb_bgsave_in_progress:0\r\n\
+                     rdb_last_bgsave_status:ok\r\naof_last_write_status:{}\r\nrdb_bgsave_in_progress:0\r\n\
                      aof_rewrite_in_progress:0\r\nmodule_fork_in_progress:0\r\n",
                     u8::from(self.loading),
                     u8::from(self.config.appendfsync != AppendFsync::Off),
@@ -107,7 +107,8 @@ impl Redis {
         let role = if self.replica { "slave" } else { "master" };
         let _ = write!(
             text,
-            "# Replication\r\nrole:{role}\r\nconnected_slaves:0\r\n"
+            "# Replication\r\nrole:{role}\r\nconnected_slaves:0\r\n\
+             master_failover_state:no-failover\r\n"
         );
         if self.replica {
             let link = if self.link_up { "up" } else { "down" };

@@ -64,7 +64,6 @@ pub enum Event {
     /// Faults end.
     Calm,
     /// The drain has its turn.
-    Drain,
     /// The checks look at the maps.
     Look,
 }

@@ -133,9 +133,6 @@ impl World {
         self.inner.at(START_NS + attach, Event::Attach);
         self.inner.at(START_NS + plan.duration, Event::Calm);
         self.inner.at(START_NS + LOOK_EVERY, Event::Look);
-        if plan.profile.server.absorbs {
-            self.inner.at(START_NS + attach + MS, Event::Drain);
-        }
         self.server.arm_redis();
         // Most keys exist from the start.
         for number in 0..rates.keys {
@@ -320,7 +317,6 @@ impl World {
             Event::NeighbourReads(sock) => self.server.neighbour_reads(sock),
             Event::Rare(fault) => self.rare(fault),
             Event::Calm => self.end_faults(),
-            Event::Drain => self.server.drain_writes(),
             Event::Look => self.look(),
         }
     }

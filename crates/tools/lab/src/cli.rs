@@ -222,6 +222,7 @@ fn show_state(state: &LabState) {
         (Kind::Node, _) => "a storage node",
         (Kind::Redis, Mode::Off) => "Redis alone",
         (Kind::Redis, Mode::Read) => "boosted, mode read",
+        (Kind::Redis, Mode::WriteBack) => "boosted, mode write-back",
     };
     println!("lab {} ({mode})", state.name.as_str());
     for (role, end) in [("client", &state.client), ("server", &state.server)] {

@@ -84,7 +84,7 @@ impl Lab {
         if config.redis_port == 0 {
             bail!("redis port 0: give a port from 1 to 65535");
         }
-        if config.mode == Mode::Read {
+        if config.mode.is_boosted() {
             erb.found()?;
         }
         if config.server == Serves::Node {
@@ -301,7 +301,7 @@ fn make(state: &mut LabState, config: &LabConfig, erb: &Erb) -> Result<()> {
         answers(state, &state.client.namespace, address)
             .context("the client does not reach the server through the lab's devices")?;
     }
-    if config.mode == Mode::Read {
+    if config.mode.is_boosted() {
         let pid = boost(state, erb).context("cannot boost the lab's Redis")?;
         state.processes.push(Process::describe("erb", pid)?);
     }
@@ -313,7 +313,7 @@ fn make(state: &mut LabState, config: &LabConfig, erb: &Erb) -> Result<()> {
 fn boost(lab: &LabState, erb: &Erb) -> Result<u32> {
     let boost = erb.boost_of(lab);
     let redis = format!("{}:{}", lab.server.ipv4, lab.redis_port);
-    boost.begin(&[
+    let mut words = vec![
         "--dev",
         &lab.server.device,
         "--redis",
@@ -322,7 +322,12 @@ fn boost(lab: &LabState, erb: &Erb) -> Result<u32> {
         CACHE_SIZE,
         "--connections",
         CONNECTIONS,
-    ])?;
+    ];
+    if lab.mode == Mode::WriteBack {
+        // All clients are to be seen.
+        words.extend(["--dev", "lo", "--mode", "write-back"]);
+    }
+    boost.begin(&words)?;
     Ok(boost.status()?.pid)
 }
 

@@ -126,6 +126,16 @@ pub enum Mode {
     Off,
     /// ERB answers reads, every write goes up.
     Read,
+    /// ERB answers SETs too, on the server's device and its loopback.
+    WriteBack,
+}
+
+impl Mode {
+    /// Whether there is an ERB.
+    #[must_use]
+    pub fn is_boosted(self) -> bool {
+        self != Self::Off
+    }
 }
 
 /// What the server's end has.

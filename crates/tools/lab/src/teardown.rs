@@ -20,7 +20,7 @@ use crate::erb::Erb;
 use crate::lab::require_root;
 use crate::netns;
 use crate::process::{self, Process};
-use crate::state::{End, LabName, LabState, Mode, RUN_ROOT};
+use crate::state::{End, LabName, LabState, RUN_ROOT};
 use crate::topology;
 
 /// How long the kernel may take to forget processes that have ended.
@@ -78,7 +78,7 @@ pub fn down(name: &LabName, erb: &Erb) -> Result<DownReport> {
     let was_there = !namespaces.is_empty() || name.run_dir().exists() || name.redis_dir().exists();
     let mut ended = Vec::new();
     if let Some(state) = &state {
-        if state.mode == Mode::Read {
+        if state.mode.is_boosted() {
             let detached = erb.boost_of(state).detach();
             troubles.note(detached.context("cannot detach ERB"));
         }

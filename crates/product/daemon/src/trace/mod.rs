@@ -196,6 +196,13 @@ fn check_boosted(run_dir: &RunDir) -> Result<()> {
     if Links::new(&run_dir.pins()).boosted_devices().is_empty() {
         return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
     }
+    if notes.log_rings > 0 {
+        return Err(Error::Usage(
+            "a trace cannot stand in for programs that answer writes (--mode write-back): \
+             `erb detach` and boost with --mode read to trace"
+                .to_owned(),
+        ));
+    }
     let own = Programs::builtin();
     if notes.build == own.build() && notes.layout == own_layout() {
         return Ok(());

@@ -103,7 +103,7 @@ pub struct RefusedWrite {
 }
 
 /// What waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Records that are not drained.
     pub records: u64,

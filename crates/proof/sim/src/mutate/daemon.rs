@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use erb_abi::{
     Again, Buffers, CMD_FENCE, CMD_HARMLESS, COMMANDS, CommandKey, Control, ControlBlock,
-    ControlPlane, FILL_OK, FillEntry, HeldPacket, LEASE_MS, Meaning, Program, SWEEP_F_GONE,
+    ControlPlane, FILL_OK, FillEntry, HeldPacket, LEASE_MS, Logs, Meaning, Program, SWEEP_F_GONE,
     SweepReport, Table, Touched, Wanted, erb_stat, sweep_row,
 };
 use erb_redis::{DataPath, Error, Result};
@@ -425,6 +425,10 @@ impl<D: DataPath> DataPath for Mistaken<D> {
             return Vec::new();
         }
         taken
+    }
+
+    fn take_logs(&mut self) -> Option<Logs> {
+        self.inner.take_logs()
     }
 
     fn run_on(&mut self, ifindex: u32) {

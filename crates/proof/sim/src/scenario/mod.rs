@@ -99,6 +99,8 @@ pub struct Setup {
     pub keepalive: bool,
     /// Another CPU than XDP's takes each packet to TC, later.
     pub steered: bool,
+    /// SETs are answered in Redis's place.
+    pub absorbs: bool,
     /// What is kept of the story.
     pub keep: Keep,
     /// The data path; the built-in one if `None`.
@@ -130,6 +132,7 @@ impl Default for Setup {
             merge: false,
             steered: false,
             keepalive: true,
+            absorbs: false,
             keep: Keep::Last,
             library: None,
         }
@@ -174,6 +177,7 @@ impl Scenario {
         profile.server.offload = if setup.offload { 1_000_000 } else { 0 };
         profile.server.merge = if setup.merge { 1_000_000 } else { 0 };
         profile.server.keepalive = setup.keepalive;
+        profile.server.absorbs = setup.absorbs;
         profile.server.steered = if setup.steered { 1_000_000 } else { 0 };
         profile.client.machines = 3;
         profile.client.parallel = u32::MAX;

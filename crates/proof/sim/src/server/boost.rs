@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use erb_abi::ControlBlock as _;
 use erb_redis::rights::{Credentials, DEFAULT_USER};
 use erb_redis::{
-    Core, Listener, Machine, Pieces, Reports, Result, Settings, Stage, TcpPair, Traffic,
+    Allowed, Core, Listener, Machine, Pieces, Reports, Result, Settings, Stage, TcpPair, Traffic,
 };
 use erb_sim_kernel::{Context, Hook, Library, point};
 use erb_sim_redis::ClientId;
@@ -42,6 +42,8 @@ pub type Daemon = Core<Mistaken<Control>, Around>;
 pub struct Boost {
     core: RefCell<Option<Box<Daemon>>>,
     stream: RefCell<Option<Pipe>>,
+    /// All that were made.
+    feeds: RefCell<Vec<Pipe>>,
     running: Cell<bool>,
     wake_at: Cell<Ns>,
     away_until: Cell<Ns>,
@@ -66,6 +68,12 @@ impl Boost {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.core.borrow().is_some() || self.running.get()
+    }
+
+    /// Whether this is the daemon's connection to Redis, or was that of a dead one.
+    #[must_use]
+    pub fn was_feed(&self, pipe: &Pipe) -> bool {
+        self.feeds.borrow().iter().any(|feed| feed.is(pipe))
     }
 
     /// Whether this is the daemon's connection to Redis.
@@ -133,7 +141,8 @@ impl Server {
         };
         let die_in = self.boost.die_in.clone();
         die_in.set(None);
-        let control = Control::new(path, die_in.clone());
+        let absorbs = self.inner.plan.profile.server.absorbs;
+        let control = Control::new(path, die_in.clone()).with_log(absorbs);
         let inner = self.inner.clone();
         let mistake = self
             .mistake
@@ -153,6 +162,11 @@ impl Server {
                 per_turn: 2,
             },
             hold_max_ns: HOLD_MAX,
+            // Who is not seen writes before ERB is there.
+            allowed: Allowed {
+                unseen: true,
+                modules: false,
+            },
         };
         self.boost.stop_asked.set(false);
         *self.boost.core.borrow_mut() = Some(Box::new(Core::new(control, around, settings)));
@@ -321,7 +335,7 @@ impl Server {
         if !self.boost.core.borrow().as_deref().is_some_and(running) {
             return;
         }
-        let Some(core) = self.boost.core.borrow_mut().take() else {
+        let Some(mut core) = self.boost.core.borrow_mut().take() else {
             return;
         };
         self.boost.die_in.set(None);
@@ -456,6 +470,7 @@ impl Machine for Around {
             let switches = server.boost.switches.clone();
             pipe.rewrite(move |bytes| said_by(mistake, bytes, &switches));
         }
+        server.boost.feeds.borrow_mut().push(pipe.clone());
         server.boost.stream.borrow_mut().replace(pipe.clone());
         Ok(pipe)
     }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use erb_abi::{
-    self as abi, Buffers, ControlBlock, ControlPlane, HeldPacket, Program, Table, Wanted,
+    self as abi, Buffers, ControlBlock, ControlPlane, HeldPacket, Logs, Program, Table, Wanted,
 };
 use erb_redis::{DataPath, Error, Result};
 use erb_sim_kernel::Datapath;
@@ -24,6 +24,7 @@ const HELD_MAX: usize = 8;
 pub struct Control {
     path: Datapath,
     ifindex: u32,
+    absorbs: bool,
     die_in: Rc<Cell<Option<u32>>>,
 }
 
@@ -34,8 +35,16 @@ impl Control {
         Self {
             path,
             ifindex: IFINDEX,
+            absorbs: false,
             die_in,
         }
+    }
+
+    /// With the log of writes that are answered, or without.
+    #[must_use]
+    pub const fn with_log(mut self, has_log: bool) -> Self {
+        self.absorbs = has_log;
+        self
     }
 
     fn step(&self) {
@@ -97,6 +106,10 @@ impl DataPath for Control {
     fn drain_held(&mut self) -> Vec<HeldPacket> {
         self.step();
         self.path.take_held(HELD_MAX)
+    }
+
+    fn take_logs(&mut self) -> Option<Logs> {
+        self.absorbs.then(|| self.path.logs())
     }
 
     fn run_on(&mut self, ifindex: u32) {

@@ -235,7 +235,7 @@ impl Server {
             )
         });
         self.note_writes();
-        if self.is_of_drain(executed.client) {
+        if self.is_of_drain(executed) {
             return;
         }
         self.check_fill(executed);

@@ -5,20 +5,48 @@ use std::cell::Cell;
 
 use erb_abi::{self as abi, ControlBlock, LogWriter, Written};
 
+use erb_redis::Against;
+
 use crate::ConnId;
 use crate::link::Fate;
 use crate::profile::Tier;
 use crate::scenario::{Scenario, Setup, over_seeds};
 use crate::time::{MS, SECOND};
 
+/// SETs are answered as soon as the daemon lets them be.
+fn absorbing() -> Setup {
+    Setup {
+        absorbs: true,
+        ..Setup::default()
+    }
+}
+
 impl Scenario {
-    /// A connection whose reads are answered; from now on SETs are, too, and nothing is drained.
+    /// A connection whose reads are answered, and SETs too.
     fn absorbs(&mut self) -> ConnId {
         self.cached(b"k", b"old");
         let client = self.fast();
+        self.opens();
         self.reads(client);
-        self.world.server.open_writes();
         client
+    }
+
+    /// The daemon opens the gate.
+    fn opens(&mut self) {
+        for _ in 0..50 {
+            let path = self.world.server.attached_path();
+            if path.is_some_and(|path| ControlBlock::control(&path).absorb()) {
+                return;
+            }
+            self.run(50 * MS);
+        }
+        panic!("SETs are not answered: {:?}", self.against());
+    }
+
+    /// What speaks against answering SETs.
+    fn against(&mut self) -> Vec<Against> {
+        let state = self.world.server.boost.with(|core| core.writes());
+        state.flatten().map_or_else(Vec::new, |state| state.against)
     }
 
     /// Who reads keeps the lease up.
@@ -34,9 +62,8 @@ impl Scenario {
         panic!("no read was answered: {}", self.counters());
     }
 
-    /// What is answered is drained from now on.
+    /// What was answered is drained.
     fn drains(&mut self) {
-        self.world.server.drain_writes();
         self.run(20 * MS);
     }
 
@@ -50,7 +77,7 @@ pub(crate) fn while_redis_rests() {
     for tier in [Tier::Native, Tier::Tc, Tier::Loopback] {
         let mut s = Scenario::new(Setup {
             tier,
-            ..Setup::default()
+            ..absorbing()
         });
         let client = s.absorbs();
         s.stop_redis(true);
@@ -76,7 +103,7 @@ pub(crate) fn own_past() {
     let both = Cell::new(0);
     let setup = Setup {
         switch: 300_000,
-        ..Setup::default()
+        ..absorbing()
     };
     over_seeds(1..129, &setup, |mut s| {
         let client = s.absorbs();
@@ -96,7 +123,7 @@ pub(crate) fn own_past() {
 pub(crate) fn told_early() {
     let setup = Setup {
         switch: 300_000,
-        ..Setup::default()
+        ..absorbing()
     };
     let answered = Cell::new(0);
     over_seeds(1..129, &setup, |mut s| {
@@ -118,7 +145,7 @@ pub(crate) fn beside_a_script() {
     let absorbed = Cell::new(0);
     let setup = Setup {
         switch: 5_000,
-        ..Setup::default()
+        ..absorbing()
     };
     over_seeds(1..257, &setup, |mut s| {
         let two = s.fast();
@@ -139,7 +166,7 @@ pub(crate) fn beside_a_script() {
 
 /// Without room in the log SETs go up, and wait like others.
 pub(crate) fn log_is_full() {
-    let mut s = Scenario::new(Setup::default());
+    let mut s = Scenario::new(absorbing());
     let client = s.absorbs();
     let path = s.world.server.attached_path().expect("attached");
     let logs = path.logs();
@@ -174,7 +201,7 @@ pub(crate) fn log_is_full() {
 
 /// The daemon dies: with the lease over nothing is absorbed; what was is drained, and the next daemon goes on.
 pub(crate) fn without_a_daemon() {
-    let mut s = Scenario::new(Setup::default());
+    let mut s = Scenario::new(absorbing());
     let client = s.absorbs();
     assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
     assert_eq!(s.absorbed(), 1);

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The gate: whether writes may be answered in Redis's place, and everything that speaks against it, by name.
+//!
+//! Invariants:
+//! 1. It opens in a turn in which nothing spoke against it. What it depends on is looked at each tick, Redis's
+//!    state each second. What comes over the wire shuts it at once: `bpf/splice/absorb.h`, I6.
+//! 2. Before it opens for the first time the words of those who answer are watched (I10), for good; and Redis
+//!    tells of all changes (`reports.rs`, 7).
+//! 3. A batch that is discarded is tried each second ([`TRIAL`]): Redis looks at rights, memory, disk, role and
+//!    replicas when a command is queued, and keeps one back while clients are paused (`processCommand`, Redis
+//!    src/server.c). So where the trial has not come back, or was refused, no batch would be executed.
+//! 4. It stays shut for a while after a second in which it was not worth it, longer each time.
+
+use erb_abi as abi;
+
+use crate::clock::{MS, SECOND_NS};
+use crate::outside::{DataPath, Result};
+use crate::redis_state::RedisState;
+use crate::reports::Reports;
+use crate::rights::{TRIAL_KEY, WRITE_RIGHTS};
+use crate::write_state::WriteState;
+
+/// What is queued and discarded: each command that a batch may have.
+pub(crate) const TRIAL: [&[&[u8]]; 5] = [
+    &[b"MULTI"],
+    &[b"MSET", TRIAL_KEY, b""],
+    &[b"SET", TRIAL_KEY, b"", b"PX", b"1"],
+    &[b"EVAL", b"#!lua flags=allow-oom\nreturn 1", b"1", TRIAL_KEY],
+    &[b"DISCARD"],
+];
+
+/// How old what waits may be: as long as a lease. Redis is stalled, or has too much to do.
+const AGE_MAX_NS: u64 = abi::LEASE_MS as u64 * MS;
+
+/// Not worth it: more than one packet of so many that were answered had to wait for a drain.
+const HELD_ONE_OF: u64 = 8;
+/// The same of those of which no copy could be made, so that the client's timer passes.
+const UNCOPIED_ONE_OF: u64 = 1_000;
+/// Fewer held packets in a second say nothing.
+const TELLING: u64 = 64;
+/// For so long it stays shut then: at first, at most.
+const REST_NS: (u64, u64) = (SECOND_NS, 60 * SECOND_NS);
+
+macro_rules! conditions {
+    ($($name:ident $word:literal $means:literal;)*) => {
+        /// What the gate depends on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Condition {
+            $(#[doc = $means] $name,)*
+        }
+
+        impl Condition {
+            /// All, in the order in which they are told.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Its name: for metrics and programs.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $word),* }
+            }
+
+            /// What holds where it does not speak against answering writes.
+            #[must_use]
+            pub const fn means(self) -> &'static str {
+                match self { $(Self::$name => $means),* }
+            }
+        }
+    };
+}
+
+conditions! {
+    Serving "serving" "reads may be answered";
+    Kernel "kernel" "packets do not interrupt each other on one processor";
+    Clients "clients" "all that Redis listens to passes a boosted device";
+    Table "table" "the table of connections has room for all clients";
+    Role "role" "Redis is a master, and no failover is under way";
+    Replicas "replicas" "Redis asks for no number of replicas before it writes";
+    Log "log" "Redis does not sync its log before each answer, and can write it";
+    Snapshot "snapshot" "Redis does not refuse writes because a snapshot failed";
+    Memory "memory" "Redis has no limit of memory, or evicts any key at it";
+    Events "events" "Redis publishes no events of keys";
+    Modules "modules" "no module is loaded that may write by itself";
+    Commands "commands" "what the drain sends has Redis's own names";
+    Reports "reports" "Redis tells the feed of all changes";
+    Trial "trial" "a batch that is discarded is answered at once, and not refused";
+    Drain "drain" "what was answered is drained, and not refused";
+    Age "age" "what was answered is drained in time";
+    Worth "worth" "few packets wait for what is drained";
+}
+
+/// What speaks against answering writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Against {
+    /// The condition.
+    pub condition: Condition,
+    /// A sentence: what is so, and what to do.
+    pub text: String,
+}
+
+/// What the operator takes upon himself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Clients that pass no boosted device: what they write may be overwritten by what was answered before it.
+    pub unseen: bool,
+    /// Modules: the same of what they write by themselves.
+    pub modules: bool,
+}
+
+/// What the core knows in this tick.
+pub(crate) struct Seen<'a> {
+    pub(crate) is_serving: bool,
+    pub(crate) state: Option<&'a RedisState>,
+    /// Names that a command of Redis has lost (`rename-command`).
+    pub(crate) renamed: &'a [String],
+    pub(crate) reports: Reports,
+    /// Connections of which nothing is known.
+    pub(crate) unseen: u32,
+    /// Redis's port.
+    pub(crate) port: u16,
+    /// Why nothing is drained.
+    pub(crate) refusal: Option<String>,
+    /// For how long what waits has waited.
+    pub(crate) age_ns: u64,
+}
+
+/// What the machine has against it, as last looked at.
+#[derive(Debug, Default)]
+pub struct MachineView {
+    /// Devices of this namespace that are not boosted, and by which clients may come.
+    pub unseen_devices: Vec<String>,
+    /// Why a processor's words are not its own (a kernel with PREEMPT_RT).
+    pub kernel: Option<String>,
+}
+
+/// What was counted so far.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    absorbed: u64,
+    held: u64,
+    uncopied: u64,
+}
+
+impl Counts {
+    fn read(path: &impl DataPath) -> Result<Self> {
+        Ok(Self {
+            absorbed: path.stat(abi::STAT_ABSORBED)?,
+            held: path.stat(abi::STAT_HELD)?,
+            uncopied: path.stat(abi::STAT_HELD_UNCOPIED)?,
+        })
+    }
+}
+
+/// Whether it pays: invariant 4.
+#[derive(Default)]
+struct Worth {
+    before: Counts,
+    rest_ns: u64,
+    until_ns: u64,
+}
+
+impl Worth {
+    fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
+        let counts = Counts::read(path)?;
+        let before = std::mem::replace(&mut self.before, counts);
+        let absorbed = counts.absorbed.saturating_sub(before.absorbed);
+        let held = counts.held.saturating_sub(before.held);
+        let uncopied = counts.uncopied.saturating_sub(before.uncopied);
+        if absorbed == 0 && held < TELLING {
+            return Ok(());
+        }
+        let is_bad = |number: u64, one_of: u64| number >= TELLING && number * one_of > absorbed;
+        if is_bad(held, HELD_ONE_OF) || is_bad(uncopied, UNCOPIED_ONE_OF) {
+            self.rest_ns = (self.rest_ns * 2).clamp(REST_NS.0, REST_NS.1);
+            self.until_ns = now + self.rest_ns;
+        } else {
+            // Half as long the next time: a load that turned good is believed by and by.
+            self.rest_ns /= 2;
+        }
+        Ok(())
+    }
+}
+
+/// See the module.
+pub(crate) struct Gate {
+    allowed: Allowed,
+    is_open: bool,
+    opened: u64,
+    against: Vec<Against>,
+    worth: Worth,
+    machine: Option<MachineView>,
+    /// What came of the last trial over the present feed.
+    trial: Option<std::result::Result<(), String>>,
+    /// When that which is under way was begun.
+    trial_ns: Option<u64>,
+}
+
+impl Gate {
+    pub(crate) fn new(allowed: Allowed) -> Self {
+        Self {
+            allowed,
+            is_open: false,
+            opened: 0,
+            against: Vec::new(),
+            worth: Worth::default(),
+            machine: None,
+            trial: None,
+            trial_ns: None,
+        }
+    }
+
+    pub(crate) const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// How often it was opened.
+    pub(crate) const fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// What speaks against it, as last looked at.
+    pub(crate) fn against(&self) -> &[Against] {
+        &self.against
+    }
+
+    /// Nothing is answered from now on; what is being answered at this moment is.
+    pub(crate) fn shut(&mut self, path: &impl DataPath) {
+        path.control().set_absorb(false);
+        self.is_open = false;
+    }
+
+    /// The feed is gone: nothing is known of what the next one may do.
+    pub(crate) fn forget(&mut self, path: &impl DataPath) {
+        self.shut(path);
+        self.trial = None;
+        self.trial_ns = None;
+    }
+
+    /// Whether another trial may be sent.
+    pub(crate) const fn wants_trial(&self) -> bool {
+        self.trial_ns.is_none()
+    }
+
+    pub(crate) const fn trial_sent(&mut self, now: u64) {
+        self.trial_ns = Some(now);
+    }
+
+    pub(crate) fn trial_came(&mut self, came: std::result::Result<(), String>) {
+        self.trial = Some(came);
+        self.trial_ns = None;
+    }
+
+    /// Once a second: whether it has paid, and what the machine looks like.
+    pub(crate) fn second(
+        &mut self,
+        path: &impl DataPath,
+        machine: MachineView,
+        now: u64,
+    ) -> Result<()> {
+        self.machine = Some(machine);
+        self.worth.second(path, now)
+    }
+
+    /// Opens or shuts it.
+    pub(crate) fn decide(&mut self, path: &impl DataPath, seen: &Seen<'_>, now: u64) {
+        self.against = self.found_against(seen, now);
+        let opens = self.against.is_empty();
+        if opens == self.is_open {
+            return;
+        }
+        if opens {
+            tracing::info!("SETs are answered in Redis's place");
+            self.opened += 1;
+            self.is_open = true;
+            path.control().set_absorb(true);
+        } else {
+            let why: Vec<&str> = self.against.iter().map(|one| &one.text[..]).collect();
+            tracing::info!("SETs go to Redis: {}", why.join("; "));
+            self.shut(path);
+        }
+    }
+
+    fn found_against(&self, seen: &Seen<'_>, now: u64) -> Vec<Against> {
+        let mut found = Found(Vec::new());
+        if !seen.is_serving {
+            found.note(Condition::Serving, "reads are not answered either");
+        }
+        self.machine_against(&mut found);
+        if seen.unseen > 0 {
+            let text = format!(
+                "{} connections have no place in the table: boost with more --connections",
+                seen.unseen
+            );
+            found.note(Condition::Table, text);
+        }
+        match seen.state {
+            Some(state) => {
+                self.state_against(state, seen.port, &mut found);
+                writes_against(&state.writes, state, &mut found);
+            }
+            None => found.note(Condition::Role, "Redis's state is not read yet"),
+        }
+        let lost = WRITE_RIGHTS
+            .iter()
+            .filter(|name| seen.renamed.iter().any(|lost| lost == *name));
+        for name in lost {
+            let name = name.to_ascii_uppercase();
+            found.note(
+                Condition::Commands,
+                format!("{name} has another name: see rename-command in redis.conf"),
+            );
+        }
+        if seen.reports != Reports::All {
+            found.note(
+                Condition::Reports,
+                "Redis tells of what was read alone: that is being changed",
+            );
+        }
+        self.drain_against(seen, now, &mut found);
+        if now < self.worth.until_ns {
+            let left = (self.worth.until_ns - now).div_ceil(SECOND_NS);
+            let text = format!(
+                "too many other commands had to wait for what was answered: tried again in {left} s"
+            );
+            found.note(Condition::Worth, text);
+        }
+        found.0
+    }
+
+    fn machine_against(&self, found: &mut Found) {
+        let Some(machine) = &self.machine else {
+            return found.note(Condition::Clients, "the devices are not looked at yet");
+        };
+        if let Some(text) = &machine.kernel {
+            found.note(Condition::Kernel, text);
+        }
+        if !self.allowed.unseen && !machine.unseen_devices.is_empty() {
+            let text = format!(
+                "clients may come by {}: boost these devices too, or take it upon you with --allow-unseen",
+                machine.unseen_devices.join(", ")
+            );
+            found.note(Condition::Clients, text);
+        }
+    }
+
+    fn state_against(&self, state: &RedisState, port: u16, found: &mut Found) {
+        if state.role != "master" {
+            found.note(
+                Condition::Role,
+                "Redis is a replica: its master is to be boosted",
+            );
+        }
+        if state.writes.stays_master != Some(true) {
+            found.note(Condition::Role, "a failover is under way");
+        }
+        if !state.events.is_empty() {
+            let text = "Redis publishes events of keys, and would later: set notify-keyspace-events to \"\"";
+            found.note(Condition::Events, text);
+        }
+        if !self.allowed.unseen {
+            for other in state.ports.iter().filter(|other| **other != port) {
+                let text = format!(
+                    "Redis listens on port {other} too, whose clients are not seen: close it, or --allow-unseen"
+                );
+                found.note(Condition::Clients, text);
+            }
+            if state.writes.unix_socket.as_deref() != Some("") {
+                let text = "Redis listens on a unix socket, whose clients are not seen: \
+                            start it without `unixsocket`, or --allow-unseen";
+                found.note(Condition::Clients, text);
+            }
+        }
+        if !self.allowed.modules && !state.modules.is_empty() {
+            let text = format!(
+                "modules may write by themselves ({}): take it upon you with --allow-modules",
+                state.modules.join(", ")
+            );
+            found.note(Condition::Modules, text);
+        }
+    }
+
+    fn drain_against(&self, seen: &Seen<'_>, now: u64, found: &mut Found) {
+        let waits = self.trial_ns.is_some_and(|sent| now > sent + AGE_MAX_NS);
+        match &self.trial {
+            Some(Err(text)) => found.note(
+                Condition::Trial,
+                format!("Redis would refuse what is drained: {text}"),
+            ),
+            None => found.note(Condition::Trial, "no batch was tried yet"),
+            Some(Ok(())) if waits => found.note(
+                Condition::Trial,
+                "Redis does not answer, as it has too much to do or its clients are paused",
+            ),
+            Some(Ok(())) => {}
+        }
+        if let Some(text) = &seen.refusal {
+            found.note(
+                Condition::Drain,
+                format!("Redis refuses what was answered in its place: {text}"),
+            );
+        }
+        if seen.age_ns > AGE_MAX_NS {
+            let text = format!("what was answered has waited for {} ms", seen.age_ns / MS);
+            found.note(Condition::Age, text);
+        }
+    }
+}
+
+struct Found(Vec<Against>);
+
+impl Found {
+    fn note(&mut self, condition: Condition, text: impl Into<String>) {
+        let text = text.into();
+        self.0.push(Against { condition, text });
+    }
+}
+
+/// What Redis's writes depend on; whatever it does not tell speaks against them.
+fn writes_against(writes: &WriteState, state: &RedisState, found: &mut Found) {
+    if writes.min_replicas != Some(0) {
+        let text = "Redis writes only while it has replicas: set min-replicas-to-write to 0";
+        found.note(Condition::Replicas, text);
+    }
+    match writes.appendfsync.as_deref() {
+        Some("everysec" | "no") => {}
+        _ => found.note(
+            Condition::Log,
+            "Redis syncs its log before each answer (appendfsync), which nobody can do in its place",
+        ),
+    }
+    if writes.log_is_written != Some(true) {
+        found.note(
+            Condition::Log,
+            "Redis could not write its log: see its own log",
+        );
+    }
+    if writes.is_saved != Some(true) && writes.stops_unsaved != Some(false) {
+        let text =
+            "Redis could not save, and refuses writes until it can (stop-writes-on-bgsave-error)";
+        found.note(Condition::Snapshot, text);
+    }
+    if state.maxmemory > 0 && !state.maxmemory_policy.starts_with("allkeys-") {
+        let text = format!(
+            "Redis refuses writes at maxmemory with policy {}: set an allkeys policy, or no maxmemory",
+            state.maxmemory_policy
+        );
+        found.note(Condition::Memory, text);
+    }
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is answered in Redis's place, and its way there: the gate, and the drain on the feed.
+//!
+//! Invariants:
+//! 1. Where the data path has no log there is neither, and nothing is answered.
+//! 2. A batch is begun only on a feed that is ready: whoever drained before is dead in Redis by then, as the answer
+//!    to its CLIENT KILL came before (`feed.rs`).
+//! 3. The feed is kept, and nobody leaves, while something is not drained ([`Writes::owes`]).
+
+use std::collections::VecDeque;
+
+use erb_abi::Logs;
+
+use crate::drain::{BATCH_NS, Backlog, Drain, DrainSettings, Drained, LogError, RefusedWrite};
+use crate::gate::{Against, Allowed, Condition, Gate, MachineView, Seen};
+use crate::outside::{DataPath, Result};
+
+/// Writes that Redis will never take, of which people are told: the last ones.
+const REFUSED_SHOWN: usize = 32;
+
+/// What is known of writes that are answered in Redis's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WritesState {
+    /// Whether they are.
+    pub is_open: bool,
+    /// How often that began.
+    pub opened: u64,
+    /// What speaks against it.
+    pub against: Vec<Against>,
+    /// What waits to be drained.
+    pub backlog: Backlog,
+    /// What was drained.
+    pub drained: Drained,
+    /// The last ones of those that Redis will never take.
+    pub refused: Vec<RefusedWrite>,
+    /// The log holds what cannot be: nothing is drained any more.
+    pub broken: Option<LogError>,
+}
+
+/// The rings, and what empties them.
+struct Draining {
+    drain: Drain<Logs>,
+    broken: Option<LogError>,
+    refused: VecDeque<RefusedWrite>,
+}
+
+/// See the module.
+pub(crate) struct Writes {
+    gate: Gate,
+    has_log: bool,
+    /// Until Redis has told how many databases it has.
+    logs: Option<Logs>,
+    draining: Option<Draining>,
+}
+
+impl Writes {
+    /// Whatever a former daemon allowed, nothing is answered before [`Self::decide`].
+    pub(crate) fn new(path: &mut impl DataPath, allowed: Allowed) -> Self {
+        let logs = path.take_logs();
+        path.control().set_absorb(false);
+        if let Some(logs) = &logs {
+            let rings = u32::try_from(logs.count()).unwrap_or(u32::MAX);
+            path.control().set_watch(rings);
+        }
+        Self {
+            gate: Gate::new(allowed),
+            has_log: logs.is_some(),
+            logs,
+            draining: None,
+        }
+    }
+
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.has_log
+    }
+
+    pub(crate) const fn gate(&mut self) -> &mut Gate {
+        &mut self.gate
+    }
+
+    /// Whether something is answered and not drained.
+    pub(crate) fn owes(&self, path: &impl DataPath) -> bool {
+        self.has_log && path.outstanding()
+    }
+
+    /// Whether Redis is to tell of all changes, as nothing else speaks against answering writes.
+    pub(crate) fn wants_all_reports(&self) -> bool {
+        let speaks = |one: &Against| one.condition != Condition::Reports;
+        self.has_log && !self.gate.against().iter().any(speaks)
+    }
+
+    /// Redis has so many databases: draining can begin.
+    pub(crate) fn take_databases(&mut self, path: &impl DataPath, databases: Option<u32>) {
+        let Some(databases) = databases else { return };
+        let Some(logs) = self.logs.take() else { return };
+        let settings = DrainSettings {
+            databases,
+            batch_ns: BATCH_NS,
+            secret: path.control().hash_secret(),
+        };
+        self.draining = Some(Draining {
+            drain: Drain::new(logs, &settings),
+            broken: None,
+            refused: VecDeque::new(),
+        });
+    }
+
+    /// The drain; before Redis is known, none.
+    pub(crate) fn drain(&mut self) -> Option<&mut Drain<Logs>> {
+        self.draining.as_mut().map(|of| &mut of.drain)
+    }
+
+    /// When a batch is due; none: nothing waits, or an answer is awaited.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.draining.as_ref().and_then(|of| of.drain.next_ns())
+    }
+
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.draining
+            .as_ref()
+            .is_some_and(|of| of.drain.is_under_way())
+    }
+
+    /// A ring holds what cannot be.
+    pub(crate) fn broke(&mut self, path: &impl DataPath, error: LogError) {
+        self.gate.shut(path);
+        let Some(of) = &mut self.draining else { return };
+        if of.broken.replace(error).is_none() {
+            tracing::error!("what was answered in Redis's place cannot be drained: {error}");
+        }
+    }
+
+    /// A batch was executed. What Redis will never take is in the cache no more.
+    pub(crate) fn batch_came(&mut self, path: &impl DataPath) -> Result<()> {
+        let Some(of) = &mut self.draining else {
+            return Ok(());
+        };
+        let refused = of.drain.take_refused_writes();
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<&[u8]> = refused.iter().map(|write| &write.key[..]).collect();
+        path.invalidate(&keys)?;
+        for write in refused {
+            tracing::error!(
+                "a SET that was answered was refused by Redis: key {:?} of database {}: {}",
+                String::from_utf8_lossy(&write.key),
+                write.db,
+                write.why
+            );
+            if of.refused.len() == REFUSED_SHOWN {
+                of.refused.pop_front();
+            }
+            of.refused.push_back(write);
+        }
+        Ok(())
+    }
+
+    /// The feed is gone.
+    pub(crate) fn forget_feed(&mut self, path: &impl DataPath) {
+        self.gate.forget(path);
+        if let Some(drain) = self.drain() {
+            drain.lost();
+        }
+    }
+
+    /// Once a second.
+    pub(crate) fn second(
+        &mut self,
+        path: &impl DataPath,
+        machine: MachineView,
+        now: u64,
+    ) -> Result<()> {
+        self.gate.second(path, machine, now)
+    }
+
+    /// Opens or shuts the gate; what the drain knows is put in here.
+    pub(crate) fn decide(&mut self, path: &impl DataPath, mut seen: Seen<'_>, now: u64) {
+        match &self.draining {
+            Some(of) => {
+                seen.age_ns = of.drain.backlog(now).age_ns;
+                seen.refusal = match &of.broken {
+                    Some(error) => Some(error.to_string()),
+                    None => of.drain.refusal().map(|refusal| refusal.text.clone()),
+                };
+            }
+            None => seen.refusal = Some("Redis does not tell how many databases it has".to_owned()),
+        }
+        self.gate.decide(path, &seen, now);
+    }
+
+    /// For people; none: nothing is ever answered.
+    pub(crate) fn state(&self, now: u64) -> Option<WritesState> {
+        let of = self.draining.as_ref();
+        self.has_log.then(|| WritesState {
+            is_open: self.gate.is_open(),
+            opened: self.gate.opened(),
+            against: self.gate.against().to_vec(),
+            backlog: of.map_or_else(Backlog::default, |of| of.drain.backlog(now)),
+            drained: of.map_or_else(Drained::default, |of| of.drain.done()),
+            refused: of.map_or_else(Vec::new, |of| of.refused.iter().cloned().collect()),
+            broken: of.and_then(|of| of.broken),
+        })
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writes that are answered in Redis's place, as they are told.
+
+use serde::{Deserialize, Serialize};
+
+/// What answering writes depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionReport {
+    /// Its name.
+    pub condition: String,
+    /// Whether nothing of it speaks against answering writes.
+    pub met: bool,
+    /// What has to hold.
+    pub means: String,
+    /// Why it does not, and what to do; empty: it does.
+    pub why: String,
+}
+
+/// Writes that are answered in Redis's place, and what becomes of them. Of mode read all is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WritesReport {
+    /// Whether SETs are answered.
+    pub open: bool,
+    /// How often this daemon began to let them be.
+    pub opened: u64,
+    /// All conditions.
+    pub conditions: Vec<ConditionReport>,
+    /// SETs that are answered and not in Redis.
+    pub waiting: u64,
+    /// For how long at most one of them is, ms.
+    pub waiting_ms: u64,
+    /// Bytes that are taken in the log ring that has the least room.
+    pub ring_bytes: u64,
+    /// SETs that this daemon has brought to Redis.
+    pub drained: u64,
+    /// Keys that it has written for that: of each key in a batch the last value.
+    pub drained_keys: u64,
+    /// Batches that these were.
+    pub batches: u64,
+    /// Batches that Redis refused, and that were tried again.
+    pub refused_batches: u64,
+    /// SETs that were answered and that Redis will never take.
+    pub refused_writes: u64,
+    /// What is known of the last ones of these.
+    pub refused: Vec<String>,
+}
