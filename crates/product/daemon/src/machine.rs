@@ -69,6 +69,17 @@ impl Connection {
 }
 
 impl Connection {
+    /// One that no program at work looks at, if this process may say so: a boost whose daemon has died may keep back
+    /// what others say until there is another one.
+    pub(crate) fn unasked(address: &RedisAddr) -> io::Result<Self> {
+        match Self::new(address, true) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Self::new(address, false)
+            }
+            made => made,
+        }
+    }
+
     /// Its addresses, unless it is no TCP.
     pub(crate) fn pair(&self) -> Option<TcpPair> {
         let Self::Tcp { stream, .. } = self else {

@@ -148,7 +148,7 @@ pub fn check_redis(
         reason,
     };
     // So it reaches a unix socket, too.
-    let mut stream = as_at_work(|| Connection::new(address, false))
+    let mut stream = as_at_work(|| Connection::unasked(address))
         .map(RespStream::new)
         .map_err(|error| failed(unreachable(address, &error)))?;
     let mut ask =
@@ -280,7 +280,7 @@ pub fn read_redis(address: &RedisAddr, source: &CredentialSource) -> Result<Redi
         address: address.to_string(),
         reason: silent(&error),
     };
-    let mut stream = Connection::new(address, false)
+    let mut stream = Connection::unasked(address)
         .map(RespStream::new)
         .map_err(failed)?;
     let config: Vec<&[u8]> = [&b"CONFIG"[..], b"GET"]
@@ -344,13 +344,13 @@ pub fn whose_listeners(
     let probe = |listener: &Listener| {
         let tries = reached_at(&found, listener, &local).into_iter();
         let mut made = tries.filter_map(|ip| {
-            let made = Connection::new(&RedisAddr::Tcp((ip, port).into()), false).ok()?;
+            let made = Connection::unasked(&RedisAddr::Tcp((ip, port).into())).ok()?;
             Some((made.pair()?, made))
         });
         made.next()
     };
     let probes: Vec<_> = found.iter().map(probe).collect();
-    let mut stream = Connection::new(address, false)
+    let mut stream = Connection::unasked(address)
         .map(RespStream::new)
         .map_err(failed)?;
     let hello = Credentials::hello(credentials.as_ref());

@@ -503,6 +503,8 @@ fn a_state_says_whether_a_list_of_the_clients_fits() {
 
 #[path = "reading_tests.rs"]
 mod reading;
+#[path = "feed_writes_tests.rs"]
+mod writes;
 
 #[test]
 fn what_redis_tells_of_moves_in_one_transaction_and_what_was_cached_before_goes() {

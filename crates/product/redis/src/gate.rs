@@ -5,7 +5,8 @@
 //! 1. It opens in a turn in which nothing spoke against it. What it depends on is looked at each tick, Redis's
 //!    state each second. What comes over the wire shuts it at once: `bpf/splice/absorb.h`, I6.
 //! 2. Before it opens for the first time the words of those who answer are watched (I10), for good; and Redis
-//!    tells of all changes (`reports.rs`, 7).
+//!    tells of all changes (`reports.rs`, 7), and was not asked for anything else: what is answered behind the
+//!    answer to that would stay in the cache for ever.
 //! 3. A batch that is discarded is tried each second ([`TRIAL`]): Redis looks at rights, memory, disk, role and
 //!    replicas when a command is queued, and keeps one back while clients are paused (`processCommand`, Redis
 //!    src/server.c). So where the trial has not come back, or was refused, no batch would be executed.
@@ -16,8 +17,7 @@ use erb_abi as abi;
 use crate::clock::{MS, SECOND_NS};
 use crate::outside::{DataPath, Result};
 use crate::redis_state::RedisState;
-use crate::reports::Reports;
-use crate::rights::{TRIAL_KEY, WRITE_RIGHTS};
+use crate::rights::{TRIAL_KEY, WRITE_RIGHTS, lacks_right};
 use crate::write_state::WriteState;
 
 /// What is queued and discarded: each command that a batch may have.
@@ -112,7 +112,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) state: Option<&'a RedisState>,
     /// Names that a command of Redis has lost (`rename-command`).
     pub(crate) renamed: &'a [String],
-    pub(crate) reports: Reports,
+    /// Redis tells the feed of all changes, and was not asked for anything else.
+    pub(crate) tells_all: bool,
     /// Connections of which nothing is known.
     pub(crate) unseen: u32,
     /// Redis's port.
@@ -309,7 +310,7 @@ impl Gate {
                 format!("{name} has another name: see rename-command in redis.conf"),
             );
         }
-        if seen.reports != Reports::All {
+        if !seen.tells_all {
             found.note(
                 Condition::Reports,
                 "Redis tells of what was read alone: that is being changed",
@@ -381,6 +382,13 @@ impl Gate {
     fn drain_against(&self, seen: &Seen<'_>, now: u64, found: &mut Found) {
         let waits = self.trial_ns.is_some_and(|sent| now > sent + AGE_MAX_NS);
         match &self.trial {
+            Some(Err(text)) if lacks_right(text) => found.note(
+                Condition::Trial,
+                format!(
+                    "the daemon's user needs more rights, +{}: {text}",
+                    WRITE_RIGHTS.join(" +")
+                ),
+            ),
             Some(Err(text)) => found.note(
                 Condition::Trial,
                 format!("Redis would refuse what is drained: {text}"),

@@ -1,1 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Each condition shuts the gate, and lets it open again.
 
+use erb_abi::ControlBlock as _;
+
+use super::*;
+use crate::doubles::Recorder;
+
+const NOW: u64 = 1_000 * SECOND_NS;
+
+/// A Redis against which nothing speaks.
+fn willing() -> RedisState {
+    RedisState {
+        role: "master".to_owned(),
+        ports: vec![6379],
+        writes: WriteState {
+            databases: Some(16),
+            appendfsync: Some("everysec".to_owned()),
+            min_replicas: Some(0),
+            stops_unsaved: Some(true),
+            unix_socket: Some(String::new()),
+            log_is_written: Some(true),
+            is_saved: Some(true),
+            stays_master: Some(true),
+        },
+        ..RedisState::default()
+    }
+}
+
+fn seen(state: &RedisState) -> Seen<'_> {
+    Seen {
+        is_serving: true,
+        state: Some(state),
+        renamed: &[],
+        tells_all: true,
+        unseen: 0,
+        port: 6379,
+        refusal: None,
+        age_ns: 0,
+    }
+}
+
+fn gate(allowed: Allowed) -> Gate {
+    let mut gate = Gate::new(allowed);
+    let view = MachineView::default();
+    gate.second(&Recorder::default(), view, NOW).unwrap();
+    gate.trial_sent(NOW);
+    gate.trial_came(Ok(()));
+    gate
+}
+
+/// What speaks against it in this state.
+fn names(gate: &Gate, seen: &Seen<'_>) -> Vec<&'static str> {
+    let found = gate.found_against(seen, NOW);
+    found.iter().map(|one| one.condition.name()).collect()
+}
+
+#[test]
+fn it_opens_where_nothing_speaks_against_it_and_shuts_at_the_first_word() {
+    let (path, state) = (Recorder::default(), willing());
+    let mut gate = gate(Allowed::default());
+    gate.decide(&path, &seen(&state), NOW);
+    assert!(gate.is_open() && path.control().absorb());
+    let silent = Seen {
+        is_serving: false,
+        ..seen(&state)
+    };
+    gate.decide(&path, &silent, NOW);
+    assert!(!gate.is_open() && !path.control().absorb());
+    assert_eq!(gate.against()[0].condition, Condition::Serving);
+    gate.decide(&path, &seen(&state), NOW);
+    assert_eq!((gate.is_open(), gate.opened()), (true, 2));
+    gate.forget(&path);
+    assert!(!path.control().absorb());
+    gate.decide(&path, &seen(&state), NOW);
+    assert!(!gate.is_open(), "nothing was tried over the next feed");
+}
+
+#[test]
+fn what_redis_tells_or_does_not_tell_speaks_against_it() {
+    let with = |change: fn(&mut RedisState)| {
+        let mut state = willing();
+        change(&mut state);
+        names(&gate(Allowed::default()), &seen(&state))
+    };
+    let found = [
+        with(|state| state.role = "slave".to_owned()),
+        with(|state| state.writes.stays_master = Some(false)),
+        with(|state| state.writes.min_replicas = Some(1)),
+        with(|state| state.writes.min_replicas = None),
+        with(|state| state.writes.appendfsync = Some("always".to_owned())),
+        with(|state| state.writes.appendfsync = None),
+        with(|state| state.writes.log_is_written = Some(false)),
+        with(|state| state.writes.is_saved = Some(false)),
+        with(|state| state.maxmemory = 1),
+        with(|state| state.events = "Kg".to_owned()),
+        with(|state| state.modules = vec!["m".to_owned()]),
+        with(|state| state.ports.push(6380)),
+        with(|state| state.writes.unix_socket = Some("/s".to_owned())),
+        with(|state| state.writes.unix_socket = None),
+    ];
+    let want = [
+        "role", "role", "replicas", "replicas", "log", "log", "log", "snapshot", "memory",
+        "events", "modules", "clients", "clients", "clients",
+    ];
+    assert_eq!(found, want.map(|name| vec![name]));
+    let none = [
+        with(|state| state.writes.appendfsync = Some("no".to_owned())),
+        with(|state| {
+            state.writes.is_saved = Some(false);
+            state.writes.stops_unsaved = Some(false);
+        }),
+        with(|state| {
+            state.maxmemory = 1;
+            state.maxmemory_policy = "allkeys-lru".to_owned();
+        }),
+    ];
+    assert_eq!(none, [const { Vec::<&str>::new() }; 3]);
+}
+
+#[test]
+fn the_operator_takes_upon_himself_who_is_not_seen_and_modules() {
+    let mut state = willing();
+    state.ports.push(6380);
+    state.writes.unix_socket = Some("/s".to_owned());
+    state.modules = vec!["m".to_owned()];
+    let view = || MachineView {
+        unseen_devices: vec!["eth1".to_owned()],
+        kernel: None,
+    };
+    let look = |allowed| {
+        let mut gate = gate(allowed);
+        gate.second(&Recorder::default(), view(), NOW).unwrap();
+        names(&gate, &seen(&state))
+    };
+    let (unseen, modules) = (true, true);
+    let found = look(Allowed::default());
+    assert_eq!(found, ["clients", "clients", "clients", "modules"]);
+    let both = Allowed { unseen, modules };
+    assert_eq!(look(both), [""; 0]);
+}
+
+#[test]
+fn machine_feed_and_drain_speak_against_it() {
+    let state = willing();
+    let look = |change: fn(&mut Seen<'_>)| {
+        let mut seen = seen(&state);
+        change(&mut seen);
+        names(&gate(Allowed::default()), &seen)
+    };
+    let found = [
+        look(|seen| seen.state = None),
+        look(|seen| seen.tells_all = false),
+        look(|seen| seen.unseen = 1),
+        look(|seen| seen.refusal = Some("OOM".to_owned())),
+        look(|seen| seen.age_ns = AGE_MAX_NS + 1),
+    ];
+    let want = ["role", "reports", "table", "drain", "age"];
+    assert_eq!(found, want.map(|name| vec![name]));
+    let lost = ["mset".to_owned(), "get".to_owned()];
+    let renamed = Seen {
+        renamed: &lost,
+        ..seen(&state)
+    };
+    assert_eq!(names(&gate(Allowed::default()), &renamed), ["commands"]);
+    let fresh = Gate::new(Allowed::default());
+    assert_eq!(names(&fresh, &seen(&state)), ["clients", "trial"]);
+    let mut rt = gate(Allowed::default());
+    rt.machine = Some(MachineView {
+        kernel: Some("PREEMPT_RT".to_owned()),
+        ..MachineView::default()
+    });
+    assert_eq!(names(&rt, &seen(&state)), ["kernel"]);
+}
+
+#[test]
+fn a_trial_that_is_refused_or_does_not_come_back_shuts_it() {
+    let state = willing();
+    let mut gate = gate(Allowed::default());
+    assert!(gate.wants_trial());
+    gate.trial_sent(NOW - AGE_MAX_NS);
+    assert!(!gate.wants_trial(), "one at a time");
+    assert_eq!(names(&gate, &seen(&state)), [""; 0], "it may come yet");
+    gate.trial_sent(NOW - AGE_MAX_NS - 1);
+    assert_eq!(names(&gate, &seen(&state)), ["trial"]);
+    gate.trial_came(Err("NOPERM".to_owned()));
+    let found = gate.found_against(&seen(&state), NOW);
+    assert!(found[0].text.contains("NOPERM"), "{found:?}");
+    gate.trial_sent(NOW);
+    gate.trial_came(Ok(()));
+    assert_eq!(names(&gate, &seen(&state)), [""; 0]);
+}
+
+#[test]
+fn what_does_not_pay_rests_longer_each_time_and_is_believed_again_by_and_by() {
+    let (path, state) = (Recorder::default(), willing());
+    let mut gate = gate(Allowed::default());
+    let mut now = NOW;
+    let mut second = |gate: &mut Gate, absorbed: u64, held: u64, uncopied: u64| {
+        now += SECOND_NS;
+        let mut stats = path.stats.borrow_mut();
+        for (stat, more) in [
+            (abi::STAT_ABSORBED, absorbed),
+            (abi::STAT_HELD, held),
+            (abi::STAT_HELD_UNCOPIED, uncopied),
+        ] {
+            *stats.entry(stat).or_default() += more;
+        }
+        drop(stats);
+        gate.second(&path, MachineView::default(), now).unwrap();
+        gate.decide(&path, &seen(&state), now);
+        gate.worth.until_ns.saturating_sub(now) / SECOND_NS
+    };
+    assert_eq!(second(&mut gate, 1_000, 125, 1), 0, "one of eight");
+    assert!(gate.is_open());
+    assert_eq!(second(&mut gate, 0, 63, 63), 0, "too few to tell");
+    assert_eq!(second(&mut gate, 1_000, 126, 0), 1);
+    assert!(!gate.is_open());
+    assert_eq!(second(&mut gate, 0, 0, 0), 0);
+    assert!(gate.is_open(), "tried again");
+    let rests: Vec<u64> = (0..8).map(|_| second(&mut gate, 100, 100, 0)).collect();
+    assert_eq!(rests, [2, 4, 8, 16, 32, 60, 60, 60]);
+    assert_eq!(second(&mut gate, 63_000, 64, 64), 60, "without copies");
+    for _ in 0..70 {
+        second(&mut gate, 1_000, 0, 0);
+    }
+    assert_eq!(second(&mut gate, 100, 100, 0), 1, "long forgotten");
+}
+
+#[test]
+fn names_are_words_for_metrics_and_differ() {
+    let names: Vec<&str> = Condition::ALL.iter().map(|one| one.name()).collect();
+    let distinct: std::collections::BTreeSet<&&str> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len());
+    let is_word = |name: &&str| name.bytes().all(|byte| byte.is_ascii_lowercase());
+    assert!(names.iter().all(is_word));
+    assert!(Condition::ALL.iter().all(|one| one.means().len() > 10));
+}

@@ -107,10 +107,18 @@ impl<S: Read + Write> Feed<S> {
         self.ask(&[b"EXEC"], Expect::Touched);
     }
 
+    /// Whether Redis tells of all changes, and no answer is to come behind which it does not.
+    pub(crate) fn tells_all(&self) -> bool {
+        self.reports() == Reports::All && !self.is_asking_reports()
+    }
+
+    fn is_asking_reports(&self) -> bool {
+        self.expects(|expect| matches!(expect, Expect::Reports(_)))
+    }
+
     /// Asks for these reports, unless they are what comes or is asked for.
     pub(crate) fn ask_reports(&mut self, to: Reports) {
-        let is_asked = |expect: &Expect| matches!(expect, Expect::Reports(_));
-        if self.reports() == to || self.expects(is_asked) {
+        if self.reports() == to || self.is_asking_reports() {
             return;
         }
         let begin: &[&[u8]] = match to {

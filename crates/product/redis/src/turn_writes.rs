@@ -2,6 +2,7 @@
 //! What is answered in Redis's place, for whoever drives the core.
 
 use super::Core;
+use crate::feed::Feed;
 use crate::gate::Seen;
 use crate::outside::{DataPath, Machine, Result};
 use crate::writes::WritesState;
@@ -46,7 +47,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 .watch
                 .commands()
                 .map_or(&[][..], |found| &found.renamed),
-            reports: self.reports(),
+            tells_all: self.link.feed().is_some_and(Feed::tells_all),
             unseen: self.connections.unseen().count,
             port: self.settings.port,
             refusal: None,

@@ -47,3 +47,4 @@ mod suite;
 mod through;
 mod times;
 mod trace;
+mod write_back;

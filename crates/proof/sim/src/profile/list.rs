@@ -6,7 +6,7 @@ use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
 use crate::profile::room::CROWDED;
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
-use crate::profile::writes::{WRITES, WRITES_MIXED};
+use crate::profile::writes::{WRITES, WRITES_DAEMONS, WRITES_MIXED};
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::profile::{absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, reports::REPORTS};
 use crate::time::{MS, SECOND, US};
@@ -591,4 +591,5 @@ pub const PROFILES: &[Profile] = &[
     ABSORBED,
     WRITES,
     WRITES_MIXED,
+    WRITES_DAEMONS,
 ];

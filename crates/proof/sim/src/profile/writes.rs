@@ -68,3 +68,22 @@ pub(super) const WRITES_MIXED: Profile = Profile {
     },
     ..WRITES
 };
+
+pub(super) const WRITES_DAEMONS: Profile = Profile {
+    name: "writes-daemons",
+    about: "the same while the feed breaks, daemons die and follow each other, programs are replaced, and ERB is detached",
+    duration: 4 * SECOND,
+    events: Events {
+        redis_stall: 4 * SECOND,
+        daemon_stall: 4 * SECOND,
+        daemon_crash: 2 * SECOND,
+        feed_cut: SECOND,
+        detach: 4 * SECOND,
+        replace: 3 * SECOND,
+        settings: 3 * SECOND,
+        aside: SECOND,
+        reports: SECOND,
+        ..CALM.events
+    },
+    ..WRITES_MIXED
+};

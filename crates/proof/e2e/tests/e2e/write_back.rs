@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! SETs answered in Redis's place by a daemon that drains them: what clients are told is what Redis has, whatever
+//! becomes of daemon, feed and gate meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use erb_check::history::{self, HistoryArgs};
+use erb_check::net::Conn;
+use erb_check::shadow::{self, ShadowArgs};
+use erb_e2e::calls::{call, expect, get, set};
+use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, scaled, wait};
+use erb_lab::End;
+use nix::sys::signal::{Signal, kill};
+
+/// Who writes at once.
+const WRITERS: usize = 8;
+/// Keys of each.
+const KEYS: usize = 200;
+/// How long they write beside what happens.
+const BESIDE: Duration = Duration::from_millis(700);
+/// The words with which the lab's Redis is boosted again.
+const AGAIN: [&str; 6] = ["--dev", "s0", "--dev", "lo", "--mode", "write-back"];
+
+fn boosted(name: &str, words: &[&str]) -> TestLab {
+    let lab = TestLab::up(name, &[&["--mode", "write-back"], words].concat());
+    lab.wait_admitting();
+    lab.never_aside();
+    wait_open(&lab);
+    lab
+}
+
+/// What speaks against answering SETs.
+fn against(lab: &TestLab) -> Result<Vec<String>, String> {
+    let writes = lab.try_status()?.writes;
+    let unmet = writes.conditions.into_iter().filter(|one| !one.met);
+    Ok(unmet.map(|one| one.condition).collect())
+}
+
+fn wait_open(lab: &TestLab) {
+    wait(STATE_WAIT, || {
+        let writes = lab.try_status()?.writes;
+        writes.open.then_some(()).ok_or(format!("{writes:?}"))
+    });
+}
+
+/// Waits until this condition alone shuts the gate.
+fn wait_shut(lab: &TestLab, condition: &str) {
+    wait(STATE_WAIT, || {
+        let found = against(lab)?;
+        let good = found.iter().any(|one| one == condition) && !lab.try_status()?.writes.open;
+        good.then_some(())
+            .ok_or(format!("{found:?}, not {condition}"))
+    });
+}
+
+/// Ends the writers, also when an assertion fails: their scope waits for them.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a writer was told, by key.
+type Told = BTreeMap<String, String>;
+
+/// Writes keys of its own until told to stop: SETs, reads of them, and commands that go up behind them.
+fn write(mut conn: Conn, number: usize, stop: &AtomicBool) -> Told {
+    let (mut told, mut random) = (Told::new(), fastrand::Rng::with_seed(number as u64));
+    let mut round = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        round += 1;
+        let key = format!("w{number}:{}", random.usize(..KEYS));
+        match random.u8(..20) {
+            0 => {
+                set(&mut conn, &key, &round.to_string());
+                let next = (round + 1).to_string();
+                expect(&mut conn, &format!("INCR {key}"), &format!(":{next}\r\n"));
+                told.insert(key, next);
+            }
+            1 => {
+                let was = u8::from(told.remove(&key).is_some());
+                expect(&mut conn, &format!("DEL {key}"), &format!(":{was}\r\n"));
+            }
+            2..5 => assert_eq!(get(&mut conn, &key).as_ref(), told.get(&key), "{key}"),
+            5 => {
+                let value = format!("{round}-for-long");
+                expect(&mut conn, &format!("SET {key} {value} EX 1000"), "+OK\r\n");
+                told.insert(key, value);
+            }
+            _ => {
+                let value = format!("{round}-{}", "x".repeat(random.usize(..120)));
+                set(&mut conn, &key, &value);
+                told.insert(key, value);
+            }
+        }
+    }
+    told
+}
+
+/// Lets them write while something happens; then Redis has what each was told, key by key, and no more.
+fn written_beside(lab: &TestLab, happens: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    let told: Vec<Told> = scope(|threads| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|number| {
+                let (conn, stop) = (lab.client(), &stop);
+                threads.spawn(move || write(conn, number, stop))
+            })
+            .collect();
+        let end = Stop(&stop);
+        sleep(BESIDE);
+        happens();
+        sleep(BESIDE);
+        drop(end);
+        let ends = writers.into_iter().map(|writer| writer.join());
+        ends.map(|end| end.expect("a writer")).collect()
+    });
+    compare(lab, &told.into_iter().flatten().collect());
+}
+
+fn compare(lab: &TestLab, told: &Told) {
+    let mut conn = lab.unseen();
+    assert!(told.len() > WRITERS * KEYS / 4, "{} keys", told.len());
+    for (key, value) in told {
+        // Within a script: no cache answers that.
+        let words = ["EVAL", "return redis.call('GET',KEYS[1])", "1", key];
+        let reply = conn.call(&words).expect("EVAL");
+        let want = format!("${}\r\n{value}\r\n", value.len());
+        assert_eq!(String::from_utf8_lossy(&reply), want, "{key}");
+    }
+    expect(&mut conn, "DBSIZE", &format!(":{}\r\n", told.len()));
+}
+
+#[test]
+fn redis_has_what_clients_were_told() {
+    let lab = boosted("wb", &["--direct"]);
+    let before = lab.counters();
+    written_beside(&lab, || {});
+    let counters = lab.assert_settled();
+    assert!(counters.since(&before, "ABSORBED") > 1_000);
+    let writes = lab.status().writes;
+    assert_eq!(
+        writes.drained,
+        counters.since(&before, "ABSORBED"),
+        "{writes:?}"
+    );
+    assert_eq!(
+        (writes.waiting, writes.refused_writes),
+        (0, 0),
+        "{writes:?}"
+    );
+}
+
+#[test]
+fn histories_are_linearizable_and_replies_those_of_redis_on_a_lossy_link() {
+    let mut lab = boosted("wbloss", &[]);
+    lab.link("loss=1% dup=1% reorder=2% delay=300us");
+    let (target, plain) = (lab.address(), lab.plain_redis());
+    let ops = scaled(20_000, 500_000);
+    let words = format!("--target {target} --ops {ops} --conns 24 --keys 8");
+    let report = lab.inside(End::Client, || {
+        history::execute(&arguments::<HistoryArgs>(&words)).expect("history")
+    });
+    assert!(report.passed, "{report:#?}");
+    let seconds = scaled(5, 60);
+    let words = format!("--target {target} --shadow {plain} --seconds {seconds} --conns 16");
+    let report = lab.inside(End::Client, || {
+        shadow::execute(&arguments::<ShadowArgs>(&words)).expect("shadow")
+    });
+    assert!(report.passed, "{report:#?}");
+    let counters = lab.assert_settled();
+    assert!(counters.get("ABSORBED") > 100 && counters.get("HELD_INJECTED") > 10);
+}
+
+#[test]
+fn daemons_that_die_are_replaced_or_detach_leave_nothing_behind() {
+    let lab = boosted("wbkill", &["--direct"]);
+    written_beside(&lab, || {
+        for round in 0..4 {
+            kill(lab.daemon_pid(), Signal::SIGKILL).expect("the daemon");
+            sleep(Duration::from_millis(50 + 70 * round));
+            let output = lab.boost(&AGAIN);
+            assert!(output.status.success(), "{output:?}");
+            sleep(BESIDE);
+        }
+        let output = lab.boost(&[&AGAIN[..], &["--take-over"]].concat());
+        assert!(output.status.success(), "{output:?}");
+        sleep(BESIDE);
+    });
+    wait_open(&lab);
+    call(&mut lab.unseen(), "FLUSHALL");
+    let other = lab.boost(&["--dev", "s0", "--dev", "lo"]);
+    assert!(!other.status.success(), "a mode is for the life of a boost");
+    // It leaves when the writers have gone, whose connections are translated.
+    written_beside(&lab, || {
+        let begun = lab.erb(&["detach", "--wait", "1s"]);
+        assert!(!begun.status.success(), "{begun:?}");
+    });
+    wait(STATE_WAIT, || match lab.try_status() {
+        Ok(status) => Err(status.daemon),
+        Err(_) => Ok(()),
+    });
+}
+
+#[test]
+fn a_redis_that_stands_still_loses_nothing_and_a_forced_detach_waits_for_it() {
+    let lab = boosted("wbstop", &["--direct"]);
+    let redis = lab.redis_pid();
+    written_beside(&lab, || {
+        kill(redis, Signal::SIGSTOP).expect("redis");
+        sleep(Duration::from_millis(1_500));
+        assert!(!lab.status().writes.open, "{:?}", lab.status().writes);
+        kill(redis, Signal::SIGCONT).expect("redis");
+    });
+    wait_open(&lab);
+    let mut conn = lab.client();
+    set(&mut conn, "last", "word");
+    lab.heat(&mut conn, "last");
+    kill(redis, Signal::SIGSTOP).expect("redis");
+    set(&mut conn, "last", "answered");
+    assert_eq!(lab.status().writes.waiting, 1);
+    scope(|threads| {
+        let detach = threads.spawn(|| lab.erb(&["detach", "--force"]));
+        sleep(Duration::from_millis(500));
+        assert!(!detach.is_finished(), "what was answered is not in Redis");
+        kill(redis, Signal::SIGCONT).expect("redis");
+        let done = detach.join().expect("detach");
+        assert!(done.status.success(), "{done:?}");
+    });
+    assert_eq!(get(&mut lab.client(), "last").as_deref(), Some("answered"));
+}
+
+#[test]
+fn each_condition_shuts_the_gate_and_lets_it_open_again() {
+    let lab = boosted("wbgate", &["--direct", "--redis-arg", "appendonly=yes"]);
+    let mut conn = lab.client();
+    let settings = [
+        (
+            "replicas",
+            "min-replicas-to-write 1",
+            "min-replicas-to-write 0",
+        ),
+        ("log", "appendfsync always", "appendfsync everysec"),
+        (
+            "events",
+            "notify-keyspace-events Kg",
+            "notify-keyspace-events \"\"",
+        ),
+        ("memory", "maxmemory 1gb", "maxmemory 0"),
+    ];
+    for (condition, bad, good) in settings {
+        for (words, is_bad) in [(bad, true), (good, false)] {
+            let words = words.replace("\"\"", " ");
+            let (name, value) = words.split_once(' ').expect("a setting");
+            let reply = conn.call(&["CONFIG", "SET", name, value.trim()]);
+            assert_eq!(reply.expect("CONFIG"), b"+OK\r\n");
+            match is_bad {
+                true => wait_shut(&lab, condition),
+                false => wait_open(&lab),
+            }
+        }
+    }
+    expect(&mut conn, "REPLICAOF 10.77.0.9 6379", "+OK\r\n");
+    wait_shut(&lab, "role");
+    expect(&mut conn, "REPLICAOF NO ONE", "+OK\r\n");
+    wait_open(&lab);
+    expect(&mut conn, "ACL SETUSER default -mset", "+OK\r\n");
+    wait_shut(&lab, "trial");
+    expect(&mut conn, "ACL SETUSER default +mset", "+OK\r\n");
+    wait_open(&lab);
+    expect(&mut conn, "CLIENT PAUSE 3000 WRITE", "+OK\r\n");
+    wait_shut(&lab, "trial");
+    wait_open(&lab);
+    let device = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        lab.exec(End::Server, &[&["ip", "link"], &words[..]].concat());
+    };
+    device("add more0 type veth peer name more1");
+    device("set more0 up");
+    wait_shut(&lab, "clients");
+    device("del more0");
+    wait_open(&lab);
+    let mut monitor = lab.client();
+    expect(&mut monitor, "MONITOR", "+OK\r\n");
+    wait_shut(&lab, "serving");
+    drop(monitor);
+    wait_open(&lab);
+    assert!(lab.status().writes.opened >= 10);
+    lab.assert_settled();
+}
+
+#[test]
+fn a_load_that_does_not_suit_is_left_to_redis() {
+    let lab = boosted("wbworth", &["--direct"]);
+    let stop = AtomicBool::new(false);
+    scope(|threads| {
+        for number in 0..WRITERS {
+            let (mut conn, stop) = (lab.client(), &stop);
+            threads.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    set(&mut conn, &format!("a{number}"), "v");
+                    call(&mut conn, &format!("INCR b{number}"));
+                }
+            });
+        }
+        let _end = Stop(&stop);
+        wait_shut(&lab, "worth");
+    });
+    let why = lab.status().writes;
+    let worth = why.conditions.iter().find(|one| one.condition == "worth");
+    assert!(
+        worth.is_some_and(|one| one.why.contains("tried again in")),
+        "{why:?}"
+    );
+    wait_open(&lab);
+    lab.assert_settled();
+}
