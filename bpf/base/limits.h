@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#define ERB_ABI_VERSION 22 /* raised on any change of abi.h; a daemon adopts only its own */
+#define ERB_ABI_VERSION 23 /* raised on any change of abi.h; a daemon adopts only its own */
 
 #define KEY_BYTES_MAX	    256 /* longer keys are rare and would need a second load and compare */
 #define NAME_BYTES_MAX	    24	/* longest command or sub-command name of Redis 7 is 20 bytes */
@@ -66,6 +66,7 @@
 #define HELD_FRAME_BYTES    2048	  /* longer frames, merged ones, would fill the ring */
 #define HELD_FRAME_SHORT    240		  /* most commands: a record of 320 bytes */
 #define HELD_COPY_NS	    100000000ULL /* the same bytes are copied once in this: half of RTO_MIN_NS */
+#define ABSORB_AGE_NS	    20000000ULL	 /* what is answered waits for Redis no longer than this, or more goes up */
 #define BUSY_CPUS	    256	 /* whose words are looked at: more CPUs do not answer writes */
 #define BUSY_LOOKS	    4096 /* at one of them until the packet is dropped: some us */
 #define WALK_PLACES	    128	 /* entries per run of timer or sweep: about 0.1 ms */

@@ -258,6 +258,14 @@ __noinline int absorb_entry(void)
 	return 0;
 }
 
+/* Whether what waits has done so for too long: more of it would only wait, too. */
+INLINE bool absorb_late(const struct work *w, const struct control *c)
+{
+	u64 drained = read_once(c->order.drained), fresh_ns = read_once(c->order.fresh_ns);
+
+	return drained != read_once(c->order.lsn) && (s64)(w->now - fresh_ns) > (s64)ABSORB_AGE_NS;
+}
+
 INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *conn)
 {
 	u32 reason = fast_closed(w, c, conn);
@@ -272,6 +280,8 @@ INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *
 		return STAT_ABSORB_FORM;
 	if (!handler_absorb_may(w, c))
 		return STAT_ABSORB_SHUT;
+	if (absorb_late(w, c))
+		return STAT_ABSORB_LATE;
 	if (!absorb_record())
 		return STAT_ABSORB_FULL;
 	absorb_entry();
@@ -340,9 +350,12 @@ __noinline int handler_absorb_publish(void)
 	lsn = absorb_order();
 	((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = lsn;
 	atomic_set(&log->head, log->head + whole);
-	/* The first after a rest: while others wait the daemon looks by itself. */
-	if (lsn == read_once(c->order.drained) + 1)
+	/* The first after a rest, before which all was in Redis. While others wait the daemon looks by itself. */
+	if (lsn == read_once(c->order.drained) + 1) {
+		if ((s64)(w->now - read_once(c->order.fresh_ns)) > 0)
+			write_once(c->order.fresh_ns, w->now);
 		daemon_wake();
+	}
 	count(STAT_ABSORBED);
 	return 0;
 }

@@ -13,6 +13,8 @@ mutations! {
         [("redis/absorb.h", "!read_once(c->fence) &&\n\t       read_once(c->gate_seen) == read_once(c->gate_ack);", "c;")];
     "absorb-unfinished", "nothing of its connection goes on before it has its LSN", "absorb-own-past",
         [("splice/absorb.h", "grown, ABSORBING)", "grown, 0)")];
+    "absorb-however-late", "what waits for Redis does not grow for longer than some milliseconds", "absorb-late",
+        [("redis/absorb.h", "if (absorb_late(w, c))\n\t\treturn STAT_ABSORB_LATE;\n\t", "")];
     "held-not", "what comes behind an absorbed write goes up when that is drained", "held-until-drained",
         [("splice/up.h", "\tup_account(conn, w, r->tp, r->tp);\n\treturn taken", "\tw->held = 0;\n\tup_account(conn, w, r->tp, r->tp);\n\treturn taken")];
     "repeated-unordered", "nor does it when it is sent again", "held-until-drained",
@@ -459,6 +461,12 @@ pub(super) const DAEMON: &[Mutation] = &[
         "the daemon lets copies come again",
         Way::Scenario("copy-comes-again"),
         DaemonMistake::CopiesForgotten,
+    ),
+    daemon(
+        "leaves-owing",
+        "nobody leaves while something that was answered is not in Redis",
+        Way::Scenario("absorb-owed-at-detach"),
+        DaemonMistake::OutstandingUnseen,
     ),
     daemon(
         "outstanding-unseen",

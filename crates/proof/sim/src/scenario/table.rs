@@ -414,6 +414,8 @@ cases! {
     "absorb-own-past", "C-10", "a connection does not read what was before its own SET", Some(cases::absorb::own_past), "absorb-unfinished";
     "absorb-told-early", "C-10", "a SET's answer is not sent again before the SET has its LSN", Some(cases::absorb::told_early), "";
     "absorb-beside-a-script", "C-10", "what a script and a SET write at once ends as both were told", Some(cases::absorb::beside_a_script), "absorb-fenced";
+    "absorb-late", "C-10", "no SET is answered while what was answered before has waited for too long", Some(cases::absorb::late), "absorb-however-late";
+    "absorb-owed-at-detach", "C-10", "nobody leaves while something that was answered is not in Redis", Some(cases::absorb::owed_at_detach), "leaves-owing";
     "absorb-log-is-full", "C-10", "without room in the log SETs go up, and wait like others", Some(cases::absorb::log_is_full), "";
     "absorb-without-a-daemon", "C-10", "behind the lease nothing is absorbed, and what was is drained", Some(cases::absorb::without_a_daemon), "";
     "copy-comes-again", "C-23", "a copy of what waits comes again when it may go, without its client's timer", Some(cases::injected::comes_again), "copies-forgotten";

@@ -11,7 +11,7 @@ use crate::ConnId;
 use crate::link::Fate;
 use crate::profile::Tier;
 use crate::scenario::{Scenario, Setup, over_seeds};
-use crate::time::{MS, SECOND};
+use crate::time::{MS, Ns, SECOND};
 
 /// SETs are answered as soon as the daemon lets them be.
 fn absorbing() -> Setup {
@@ -196,6 +196,48 @@ pub(crate) fn log_is_full() {
         ControlBlock::control(&path).drained()
     );
     assert_eq!(s.call(client, &[b"STRLEN", b"filler"]), b":1400\r\n");
+    s.finish();
+}
+
+/// What waits for a Redis that stands still is no more than what was answered within some milliseconds.
+pub(crate) fn late() {
+    let mut s = Scenario::new(absorbing());
+    let client = s.absorbs();
+    s.stop_redis(true);
+    assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
+    s.run(Ns::from(abi::ABSORB_AGE_NS) / 2);
+    assert_eq!(s.call(client, &[b"SET", b"k", b"two"]), b"+OK\r\n");
+    s.run(Ns::from(abi::ABSORB_AGE_NS));
+    s.ask(client, &[b"SET", b"k", b"three"]);
+    s.run(MS);
+    assert_eq!((s.absorbed(), s.stat(abi::STAT_ABSORB_LATE)), (2, 1));
+    s.stop_redis(false);
+    assert_eq!(s.answers(client), b"+OK\r\n");
+    s.reads(client);
+    assert_eq!(s.call(client, &[b"SET", b"k", b"four"]), b"+OK\r\n");
+    assert_eq!(s.absorbed(), 3, "it is drained in time again");
+    s.drains();
+    assert_eq!(s.call(client, &[b"GETDEL", b"k"]), b"$4\r\nfour\r\n");
+    s.finish();
+}
+
+/// Whoever is to leave stays until what was answered is in Redis.
+pub(crate) fn owed_at_detach() {
+    let mut s = Scenario::new(absorbing());
+    let client = s.absorbs();
+    s.stop_redis(true);
+    assert_eq!(s.call(client, &[b"SET", b"k", b"answered"]), b"+OK\r\n");
+    s.close(client);
+    s.world.server.ask_detach();
+    s.run(500 * MS);
+    assert!(s.world.server.boost.is_alive(), "it has left");
+    s.stop_redis(false);
+    let mut looks = 100;
+    while s.world.server.boost.is_alive() {
+        looks -= 1;
+        assert!(looks > 0, "nothing is owed");
+        s.run(20 * MS);
+    }
     s.finish();
 }
 
