@@ -187,7 +187,8 @@ pub enum Op {
     Mget,
     /// HGETALL of a hash.
     Hgetall,
-    /// SET of such a key, which is there. Nobody answers it but Redis; ERB marks the key, and Redis reports it.
+    /// SET of such a key, which is there. But with erb-write-back nobody answers it but Redis; ERB marks the key, and
+    /// Redis reports it.
     Set,
     /// HSET of one field of a hash; the same.
     Hset,
@@ -206,6 +207,9 @@ pub enum Server {
     ErbWatched,
     /// As erb, and no request is timed. Of `capacity` alone.
     ErbUntimed,
+    /// As erb, and SETs are answered too (--mode write-back): measured until the last one is in Redis. Of `capacity
+    /// --op set` alone.
+    ErbWriteBack,
     /// A bare XDP responder with one fixed reply: the machine's limit.
     Echo,
 }
@@ -219,6 +223,7 @@ impl Server {
             Server::ErbTc => "erb-tc",
             Server::ErbWatched => "erb-watched",
             Server::ErbUntimed => "erb-untimed",
+            Server::ErbWriteBack => "erb-write-back",
             Server::Echo => "echo",
         }
     }
@@ -233,6 +238,8 @@ impl Server {
         match self {
             Server::ErbWatched => &crate::watched::OPTIONS,
             Server::ErbUntimed => &["--no-timing"],
+            // Who loads Redis, and the daemon, come by the loopback.
+            Server::ErbWriteBack => &["--mode", "write-back", "--allow-unseen"],
             _ => &[],
         }
     }

@@ -3,12 +3,20 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use erb_lab::{Boost, Erb};
+use erb_report::WritesReport;
 use serde_json::Value;
 
 use crate::args::Op;
+
+/// Longest wait for the gate, or for the drain.
+const WRITES_WAIT: Duration = Duration::from_secs(10);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What to boost.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +130,28 @@ impl Boosted {
     /// What `erb status` says, for people.
     pub fn status(&self) -> Result<String> {
         self.boost.run(&["status"])
+    }
+
+    /// Waits until SETs are answered in Redis's place.
+    pub fn wait_until_open(&self) -> Result<()> {
+        self.wait_for("SETs are not answered", |writes| writes.open)
+    }
+
+    /// Waits until all that was answered is in Redis.
+    pub fn wait_until_drained(&self) -> Result<()> {
+        self.wait_for("not all is in Redis", |writes| writes.waiting == 0)
+    }
+
+    fn wait_for(&self, what: &str, good: impl Fn(&WritesReport) -> bool) -> Result<()> {
+        let end = Instant::now() + WRITES_WAIT;
+        loop {
+            let writes = self.boost.status()?.writes;
+            if good(&writes) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "{what}: {writes:?}");
+            sleep(LOOK);
+        }
     }
 
     /// Connections that ERB has no room to see.

@@ -156,9 +156,15 @@ impl Instance {
         interrupt.sleep(WARM_UP)?;
         let before = self.snapshot()?;
         let stalled = self.watch(time, interrupt)?;
-        let after = self.snapshot()?;
+        let mut after = self.snapshot()?;
         self.generator.pause()?;
         let stuck = self.wait_until_parked(interrupt)?;
+        if self.plan.server == Server::ErbWriteBack {
+            self.boosted
+                .iter()
+                .try_for_each(Boosted::wait_until_drained)?;
+            after = self.snapshot()?;
+        }
         self.generator.acknowledge()?;
         if let Some(watchers) = &self.watchers {
             let now = watchers.answers();
@@ -259,6 +265,9 @@ impl Instance {
             unlearned == 0,
             "{unlearned} connections without TCP timestamps; are they off?"
         );
+        if self.plan.server == Server::ErbWriteBack {
+            self.boosted.iter().try_for_each(Boosted::wait_until_open)?;
+        }
         let unseen = self.boosted.as_ref().map_or(Ok(0), Boosted::unseen)?;
         ensure!(
             unseen == 0,
