@@ -19,7 +19,7 @@ use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
 use crate::preflight::{
     check_devices, check_kernel, check_listener, check_no_xdp, check_privileges, check_redis,
-    check_whose, whose_listeners,
+    check_whose, check_write_rights, whose_listeners,
 };
 use crate::privilege::raise_reserve;
 use crate::rundir::{Notes, RunDir, is_bpffs, netns_inode};
@@ -183,6 +183,9 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         check_no_xdp(&devices)?;
     }
     let (redis, port) = check_redis(&config.redis, &config.credentials, config.port)?;
+    if config.write_back.is_some() {
+        check_write_rights(&config.redis, &config.credentials)?;
+    }
     check_listener(port)?;
     let listeners = whose_listeners(&config.redis, &config.credentials, port)?;
     check_whose(&config.redis, &listeners, port)?;

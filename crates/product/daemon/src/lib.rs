@@ -43,4 +43,4 @@ pub use privilege::drop_privileges;
 pub use rundir::{Notes, RUN_ROOT, RunDir, enter_base_mount_namespace};
 pub use server::Request;
 pub use status::status_without_daemon;
-pub use stop::{Detached, detach_without_daemon};
+pub use stop::{Detached, Losses, detach_without_daemon};

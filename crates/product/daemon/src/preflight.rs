@@ -9,8 +9,10 @@ use caps::{CapSet, Capability};
 use erb_abi::DEVICES_MAX;
 use erb_datapath::{Device, check_layers, foreign_xdp};
 use erb_redis::resp::{Frame, RespStream, error, pairs, text};
-use erb_redis::rights::{Credentials, RIGHTS, advice, is_unknown, lacks_right, missing};
-use erb_redis::{Listener, RedisState, Whose, is_listed, parse_clients, reached_at};
+use erb_redis::rights::{
+    Credentials, DEFAULT_USER, RIGHTS, WRITE_RIGHTS, advice, is_unknown, lacks_right, missing,
+};
+use erb_redis::{Listener, RedisState, TRIAL, Whose, is_listed, parse_clients, reached_at};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::addr::RedisAddr;
@@ -194,6 +196,38 @@ pub fn check_redis(
         .filter(|port| *port != 0);
     let port = port.ok_or_else(|| failed("listens on no TCP port; give --port".to_owned()))?;
     Ok((state, port))
+}
+
+/// Checks that the daemon's user may do what a drain does: without DISCARD the feed would hang in its own trial.
+///
+/// # Errors
+/// [`Error::Redis`] that says which rights are missing.
+pub fn check_write_rights(address: &RedisAddr, source: &CredentialSource) -> Result<()> {
+    let failed = |reason: String| Error::Redis {
+        address: address.to_string(),
+        reason,
+    };
+    let credentials = as_at_work(|| source.read())?;
+    let mut stream = as_at_work(|| Connection::unasked(address))
+        .map(RespStream::new)
+        .map_err(|error| failed(unreachable(address, &error)))?;
+    let hello = Credentials::hello(credentials.as_ref());
+    let all: Vec<&[&[u8]]> = std::iter::once(&hello[..])
+        .chain(TRIAL.iter().copied())
+        .collect();
+    let replies = ask(&mut stream, &all).map_err(|error| failed(silent(&error)))?;
+    let lacking = replies
+        .iter()
+        .filter_map(error)
+        .find(|text| lacks_right(text));
+    match lacking {
+        Some(text) => Err(failed(format!(
+            "{text}: --mode write-back needs more rights, ACL SETUSER {} +{}",
+            source.user().unwrap_or(DEFAULT_USER),
+            WRITE_RIGHTS.join(" +")
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Why Redis's version is not known, where INFO was answered with this error or with a text without it.

@@ -30,6 +30,9 @@ pub enum Request {
     Detach {
         /// Reset those connections and leave now.
         force: bool,
+        /// What was answered in Redis's place and is not in Redis may be lost.
+        #[serde(default)]
+        discard: bool,
     },
     /// Fill these keys; answered when each is filled or refused.
     Fill {
@@ -197,7 +200,10 @@ mod tests {
         assert_eq!(parse(r#"{"op":"status"}"#).unwrap(), Request::Status);
         assert_eq!(
             parse(r#"{"op":"detach","force":true}"#).unwrap(),
-            Request::Detach { force: true }
+            Request::Detach {
+                force: true,
+                discard: false
+            }
         );
         let keys = vec!["a".to_owned()];
         assert_eq!(

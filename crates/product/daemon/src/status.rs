@@ -42,11 +42,15 @@ impl Daemon {
                 let status = self.status()?;
                 self.server.answer(number, &status);
             }
-            Request::Detach { force } => {
+            Request::Detach { force, discard } => {
+                if discard {
+                    self.core.give_up_writes();
+                }
                 self.core.stop(force)?;
                 let translated = self.core.last_sweep().translated;
-                self.server
-                    .answer(number, &json!({ "translated": translated }));
+                let undrained = self.core.datapath().loaded.undrained();
+                let answer = json!({ "translated": translated, "undrained": undrained });
+                self.server.answer(number, &answer);
             }
             Request::Fills { on } => {
                 let control = self.core.datapath().loaded.control();

@@ -24,6 +24,17 @@ pub enum Detached {
     Gone,
     /// So many connections still need translation; the programs stay at work.
     Needed(u32),
+    /// So many SETs were answered and are not in Redis; the programs stay at work.
+    Undrained(u64),
+}
+
+/// What may be lost by a detach.
+#[derive(Clone, Copy, Debug)]
+pub struct Losses {
+    /// Connections that need translation are reset.
+    pub force: bool,
+    /// What was answered in Redis's place and is not in Redis goes.
+    pub discard: bool,
 }
 
 impl Daemon {
@@ -38,12 +49,12 @@ impl Daemon {
     }
 }
 
-/// Detaches what a dead daemon left at work; a folder that is not ERB's stays as it is. Without `force` it waits up to `wait` for the last
-/// connection that needs translation.
+/// Detaches what a dead daemon left at work; a folder that is not ERB's stays as it is. Without `force` it waits up to
+/// `wait` for the last connection that needs translation.
 ///
 /// # Errors
 /// [`Error::NotBoosted`] if there is nothing, [`Error::AlreadyBoosted`] if a daemon is at work.
-pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> Result<Detached> {
+pub fn detach_without_daemon(run_dir: &RunDir, losses: Losses, wait: Duration) -> Result<Detached> {
     if !run_dir.path().exists() {
         return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
     }
@@ -58,6 +69,12 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
         run_dir.remove(run_dir.pins_are_own())?;
         return Ok(Detached::Gone);
     };
+    if notes.log_rings > 0 && !losses.discard {
+        let undrained = Datapath::open(&run_dir.pins(), 0)?.undrained();
+        if undrained > 0 {
+            return Ok(Detached::Undrained(undrained));
+        }
+    }
     let here = notes.netns == crate::rundir::netns_inode()?;
     let devices = Links::new(&run_dir.pins()).boosted_devices();
     let Some(first) = devices.first() else {
@@ -78,7 +95,7 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
                 .to_owned(),
         ));
     }
-    let needed = quiesce(run_dir, *first, force, wait)?;
+    let needed = quiesce(run_dir, *first, losses.force, wait)?;
     if needed > 0 {
         return Ok(Detached::Needed(needed));
     }
@@ -92,6 +109,7 @@ pub fn detach_without_daemon(run_dir: &RunDir, force: bool, wait: Duration) -> R
 fn quiesce(run_dir: &RunDir, ifindex: u32, force: bool, wait: Duration) -> Result<u32> {
     let datapath = Datapath::open(&run_dir.pins(), ifindex)?;
     let control = datapath.control();
+    control.set_absorb(false);
     control.set_stopping(1);
     control.set_serving(0);
     control.set_lease_until_ns(0);

@@ -72,6 +72,12 @@ impl Datapath {
         &self.control
     }
 
+    /// Writes that were answered in the server's place and are not in it.
+    #[must_use]
+    pub fn undrained(&self) -> u64 {
+        self.control.lsn().saturating_sub(self.control.drained())
+    }
+
     /// Runs timer and sweep on this device from now on.
     pub const fn run_on(&mut self, ifindex: u32) {
         self.ifindex = ifindex;

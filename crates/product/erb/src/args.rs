@@ -494,6 +494,9 @@ pub struct DetachArgs {
     /// Reset connections that still need translation and leave now.
     #[arg(long)]
     pub force: bool,
+    /// Leave although SETs were answered (--mode write-back) that are not in Redis: they are lost.
+    #[arg(long)]
+    pub discard_undrained: bool,
     /// How long to wait for the last connection, in seconds or as 500ms, 10s, 2m.
     #[arg(long, default_value = "10s", value_parser = parse_wait, value_name = "TIME")]
     pub wait: Duration,

@@ -6,8 +6,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    Detached, Error, Request, Result, RunDir, detach_without_daemon, enter_base_mount_namespace,
-    request,
+    Detached, Error, Losses, Request, Result, RunDir, detach_without_daemon,
+    enter_base_mount_namespace, request,
 };
 use erb_report::Status;
 use serde::Deserialize;
@@ -25,6 +25,15 @@ const FORCE_WAIT: Duration = Duration::from_secs(10);
 #[derive(Deserialize)]
 struct Answer {
     translated: u32,
+    #[serde(default)]
+    undrained: u64,
+}
+
+/// What keeps a daemon.
+#[derive(Clone, Copy)]
+struct Keeps {
+    translated: u32,
+    undrained: u64,
 }
 
 /// The run directory that is meant.
@@ -54,8 +63,9 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
     enter_base_mount_namespace()?;
     let run_dir = run_dir(&args.which)?;
     let until = Instant::now() + if args.force { FORCE_WAIT } else { args.wait };
-    let answer = request::<Answer>(&run_dir, &Request::Detach { force: args.force });
-    let needed = match answer {
+    let (force, discard) = (args.force, args.discard_undrained);
+    let answer = request::<Answer>(&run_dir, &Request::Detach { force, discard });
+    let keeps = match answer {
         Ok(answer) => {
             if answer.translated > 0 && !args.force {
                 mention(&format!(
@@ -63,11 +73,23 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
                     answer.translated, args.wait
                 ));
             }
-            wait_for_daemon(&run_dir, until, answer.translated)
+            let keeps = Keeps {
+                translated: answer.translated,
+                undrained: answer.undrained,
+            };
+            wait_for_daemon(&run_dir, until, keeps)
         }
         Err(Error::NotBoosted(_)) => {
-            match detach_without_daemon(&run_dir, args.force, args.wait)? {
-                Detached::Gone => 0,
+            match detach_without_daemon(&run_dir, Losses { force, discard }, args.wait)? {
+                Detached::Gone => None,
+                Detached::Undrained(count) => {
+                    eprintln!(
+                        "error: the daemon is dead and {count} SETs that were answered are not in Redis; \
+                         programs stay at work: `erb boost` with the same arguments brings them there, \
+                         --discard-undrained loses them"
+                    );
+                    return Ok(ExitCode::from(exit::STILL_NEEDED));
+                }
                 Detached::Needed(count) => {
                     eprintln!(
                         "error: the daemon is dead and {count} connections still need translation; \
@@ -79,28 +101,40 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
         }
         Err(error) => return Err(error),
     };
-    if needed == 0 {
+    let Some(keeps) = keeps else {
         mention("detached\n");
         return Ok(ExitCode::SUCCESS);
+    };
+    if keeps.undrained > 0 {
+        eprintln!(
+            "{} SETs that were answered are not in Redis yet; the daemon leaves when they are \
+             (`erb status` says what keeps them, --discard-undrained loses them)",
+            keeps.undrained
+        );
+    } else {
+        // A daemon that is about to leave counts as one that is still there.
+        eprintln!(
+            "{} connections still need translation; the daemon leaves with the last one \
+             (--force resets them)",
+            keeps.translated.max(1)
+        );
     }
-    eprintln!(
-        "{needed} connections still need translation; the daemon leaves with the last one \
-         (--force resets them)"
-    );
     Ok(ExitCode::from(exit::STILL_NEEDED))
 }
 
-/// Waits until the daemon has left; returns how many connections keep it.
-fn wait_for_daemon(run_dir: &RunDir, until: Instant, mut needed: u32) -> u32 {
+/// Waits until the daemon has left; none: it has, else what keeps it.
+fn wait_for_daemon(run_dir: &RunDir, until: Instant, mut keeps: Keeps) -> Option<Keeps> {
     while run_dir.is_locked() {
         if Instant::now() >= until {
             if let Ok(status) = request::<Status>(run_dir, &Request::Status) {
-                needed = status.connections.translated;
+                keeps = Keeps {
+                    translated: status.connections.translated,
+                    undrained: status.writes.waiting,
+                };
             }
-            // A daemon that is about to leave counts as one that is still there.
-            return needed.max(1);
+            return Some(keeps);
         }
         sleep(LOOK);
     }
-    0
+    None
 }

@@ -204,8 +204,6 @@ impl<M: Machine> Connections<M> {
         let now = at.machine.monotonic_ns();
         self.proofs
             .take(list, &question.proof, at.path, at.watch, now)?;
-        // Before the next packet of who was proved: it may not leave a whole tick.
-        at.watch.look_at_gate(at.path, at.link.ready(), now);
         // Behind the proofs: who holds something is not admitted.
         let known = (question.rights, at.watch.parses_ahead());
         self.admissions

@@ -105,8 +105,9 @@ pub(crate) enum Expect {
     Reports(Reports),
     /// The drain's batch, whose answer it reads itself.
     Batch,
-    /// A step of a batch that is discarded; the last one: DISCARD.
+    /// A step of a batch that is discarded; `frame`: MULTI or DISCARD; `last`: that.
     WriteTrial {
+        frame: bool,
         last: bool,
     },
     Config,

@@ -330,7 +330,8 @@ impl<S: Read + Write> Feed<S> {
         }
         self.flush_invalid(cache, events)?;
         // Whatever was asked: nothing works as it should without the right to it. But a trial asks just that.
-        let tries = matches!(self.expected.front(), Some(Expect::WriteTrial { .. }));
+        let asked = self.expected.front();
+        let tries = matches!(asked, Some(Expect::WriteTrial { frame: false, .. }));
         if let Some(reason) = error(&frame).filter(|text| !tries && rights::lacks_right(text)) {
             return Err(self.refused(&self.expected.front(), &reason));
         }
@@ -368,7 +369,7 @@ impl<S: Read + Write> Feed<S> {
                 reports::begin(cache, to, &frame)?;
                 self.reports = to;
             }
-            Expect::WriteTrial { last } => self.take_trial(&frame, last, events),
+            Expect::WriteTrial { last, .. } => self.take_trial(&frame, last, events),
             Expect::Batch => return Err(broken("a batch is answered to the drain")),
             Expect::Config => self.take_config(&frame),
             Expect::Acl => self.state.take_acl(&frame),

@@ -14,13 +14,18 @@ use crate::outside::DataPath;
 use crate::resp::{Frame, error};
 
 impl<S: Read + Write> Feed<S> {
+    /// Whether tracking is on, and commands are what they are called.
+    pub(crate) const fn trusts_names(&self) -> bool {
+        self.ready && self.trusts_names
+    }
+
     /// Begins the drain's next batch, if it is due.
     pub(crate) fn begin_batch(
         &mut self,
         drain: &mut Drain<Logs>,
         now: u64,
     ) -> Result<(), LogError> {
-        if self.trusts_names && drain.begin(now, self.stream.output())? {
+        if drain.begin(now, self.stream.output())? {
             self.expected.push_back(Expect::Batch);
         }
         Ok(())
@@ -30,7 +35,8 @@ impl<S: Read + Write> Feed<S> {
     pub(crate) fn try_batch(&mut self) {
         for (step, words) in TRIAL.iter().enumerate() {
             let last = step + 1 == TRIAL.len();
-            self.ask(words, Expect::WriteTrial { last });
+            let frame = step == 0 || last;
+            self.ask(words, Expect::WriteTrial { frame, last });
         }
     }
 
@@ -55,11 +61,9 @@ impl<S: Read + Write> Feed<S> {
         if !self.stream.is_between() {
             return Ok(None); // of a push that is not whole
         }
+        self.flush_invalid(cache, events)?;
         let (taken, next) = drain.take(self.stream.input(), now)?;
-        if taken > 0 {
-            self.flush_invalid(cache, events)?;
-            self.stream.take_input(taken);
-        }
+        self.stream.take_input(taken);
         match next {
             Next::Push => Ok(None),
             Next::More => Ok(Some(false)),

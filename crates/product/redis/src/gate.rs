@@ -7,9 +7,11 @@
 //! 2. Before it opens for the first time the words of those who answer are watched (I10), for good; and Redis
 //!    tells of all changes (`reports.rs`, 7), and was not asked for anything else: what is answered behind the
 //!    answer to that would stay in the cache for ever.
-//! 3. A batch that is discarded is tried each second ([`TRIAL`]): Redis looks at rights, memory, disk, role and
-//!    replicas when a command is queued, and keeps one back while clients are paused (`processCommand`, Redis
-//!    src/server.c). So where the trial has not come back, or was refused, no batch would be executed.
+//! 3. A batch that is discarded is tried before Redis is asked for its state ([`TRIAL`]): Redis looks at rights,
+//!    memory, disk, role and replicas when a command is queued, and keeps one back while clients are paused
+//!    (`processCommand`, Redis src/server.c). So where the trial has not come back, or was refused, no batch would
+//!    be executed. And what came over the wire is acknowledged behind a trial that was made behind it, when the
+//!    state that it made has been judged.
 //! 4. It stays shut for a while after a second in which it was not worth it, longer each time.
 
 use erb_abi as abi;
@@ -21,7 +23,7 @@ use crate::rights::{TRIAL_KEY, WRITE_RIGHTS, lacks_right};
 use crate::write_state::WriteState;
 
 /// What is queued and discarded: each command that a batch may have.
-pub(crate) const TRIAL: [&[&[u8]]; 5] = [
+pub const TRIAL: [&[&[u8]]; 5] = [
     &[b"MULTI"],
     &[b"MSET", TRIAL_KEY, b""],
     &[b"SET", TRIAL_KEY, b"", b"PX", b"1"],
@@ -71,7 +73,7 @@ macro_rules! conditions {
 conditions! {
     Serving "serving" "reads may be answered";
     Kernel "kernel" "packets do not interrupt each other on one processor";
-    Clients "clients" "all that Redis listens to passes a boosted device";
+    Clients "clients" "all devices are boosted, and Redis listens to nothing else";
     Table "table" "the table of connections has room for all clients";
     Role "role" "Redis is a master, and no failover is under way";
     Replicas "replicas" "Redis asks for no number of replicas before it writes";
@@ -110,8 +112,8 @@ pub struct Allowed {
 pub(crate) struct Seen<'a> {
     pub(crate) is_serving: bool,
     pub(crate) state: Option<&'a RedisState>,
-    /// Names that a command of Redis has lost (`rename-command`).
-    pub(crate) renamed: &'a [String],
+    /// What the drain sends is what it is called (`rename-command`).
+    pub(crate) may_write: bool,
     /// Redis tells the feed of all changes, and was not asked for anything else.
     pub(crate) tells_all: bool,
     /// Connections of which nothing is known.
@@ -231,16 +233,19 @@ impl Gate {
 
     /// The feed is gone: nothing is known of what the next one may do.
     pub(crate) fn forget(&mut self, path: &impl DataPath) {
+        if self.is_open {
+            tracing::info!("SETs go to Redis: there is no feed");
+        }
         self.shut(path);
+        self.against = vec![Against {
+            condition: Condition::Serving,
+            text: "there is no feed from Redis".to_owned(),
+        }];
         self.trial = None;
         self.trial_ns = None;
     }
 
-    /// Whether another trial may be sent.
-    pub(crate) const fn wants_trial(&self) -> bool {
-        self.trial_ns.is_none()
-    }
-
+    /// One at a time: it goes with the question about Redis's state.
     pub(crate) const fn trial_sent(&mut self, now: u64) {
         self.trial_ns = Some(now);
     }
@@ -300,15 +305,12 @@ impl Gate {
             }
             None => found.note(Condition::Role, "Redis's state is not read yet"),
         }
-        let lost = WRITE_RIGHTS
-            .iter()
-            .filter(|name| seen.renamed.iter().any(|lost| lost == *name));
-        for name in lost {
-            let name = name.to_ascii_uppercase();
-            found.note(
-                Condition::Commands,
-                format!("{name} has another name: see rename-command in redis.conf"),
+        if !seen.may_write {
+            let text = format!(
+                "one of {} has another name: see rename-command in redis.conf",
+                WRITE_RIGHTS.join(", ").to_ascii_uppercase()
             );
+            found.note(Condition::Commands, text);
         }
         if !seen.tells_all {
             found.note(
@@ -403,7 +405,7 @@ impl Gate {
         if let Some(text) = &seen.refusal {
             found.note(
                 Condition::Drain,
-                format!("Redis refuses what was answered in its place: {text}"),
+                format!("what was answered in Redis's place is not in it: {text}"),
             );
         }
         if seen.age_ns > AGE_MAX_NS {
@@ -432,7 +434,7 @@ fn writes_against(writes: &WriteState, state: &RedisState, found: &mut Found) {
         Some("everysec" | "no") => {}
         _ => found.note(
             Condition::Log,
-            "Redis syncs its log before each answer (appendfsync), which nobody can do in its place",
+            "Redis syncs its log before each answer (appendfsync always), which nobody can do in its place; or it does not say",
         ),
     }
     if writes.log_is_written != Some(true) {

@@ -72,7 +72,7 @@ mod writes;
 pub use aside::AsideState;
 pub use client_list::{ClientLine, addresses, canonical, parse as parse_clients};
 pub use commands::CommandsReport;
-pub use gate::{Against, Allowed, Condition, MachineView};
+pub use gate::{Against, Allowed, Condition, MachineView, TRIAL};
 pub use holding::HoldingState;
 pub use listeners::{Whose, is_listed, reached_at, taker};
 pub use outside::{Cause, DataPath, Error, Listener, Machine, Result, TcpPair, Traffic};

@@ -343,8 +343,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             }
             Event::WriteTrial(came) => self.writes.gate().trial_came(came),
             Event::State { state, gate } => {
-                self.writes
-                    .take_databases(&self.path, state.writes.databases);
+                self.judge_state(&state, now);
                 if state.acl_is_read() {
                     self.connections.take_rights(&self.path, &state.acl);
                 }
@@ -360,6 +359,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             Event::Clients { list, question } => {
                 let (connections, at) = self.connections();
                 connections.take_list(at, &list, &question)?;
+                // Before the next packet of who was proved: it may not leave a whole tick.
+                self.look_at_gate();
             }
             Event::Sized(sizes) => {
                 self.filling.take_sizes(&self.path, sizes, now);
@@ -383,22 +384,23 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         tracing::info!("feed from Redis at {} is up", self.settings.redis);
         self.watch.feed_made();
         self.connections.doubt();
-        let gate = self.path.gate_seen();
-        if let Some(feed) = self.link.ready() {
-            feed.ask_state(gate);
-        }
-        self.try_batch();
+        self.ask_first_state();
         self.ping();
     }
 
     fn ask_state(&mut self) {
         let now = self.machine.monotonic_ns();
-        self.watch.ask_state(&self.path, self.link.ready(), now);
+        let tries = self.may_try();
+        let asks = (tries, now);
+        if self.watch.ask_state(&self.path, self.link.ready(), asks) && tries {
+            self.writes.gate().trial_sent(now);
+        }
     }
 
     fn look_at_gate(&mut self) {
-        let now = self.machine.monotonic_ns();
-        self.watch.look_at_gate(&self.path, self.link.ready(), now);
+        if Watch::wants_state(&self.path) {
+            self.ask_state();
+        }
     }
 
     fn wants_settle(&self) -> bool {
@@ -506,13 +508,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.sweep()
     }
 
-    /// Leaves without waiting for anybody, but for what was answered in Redis's place.
-    fn leave_if_insisted(&mut self, now: u64) {
-        if !self.writes.is_wanted() || (self.detach.is_settled(now) && !self.owes()) {
-            self.detach.leave_if_insisted();
-        }
-    }
-
     /// Leaves when fills are done and a whole sweep, which began at that time, found nothing to
     /// translate.
     fn leave_if_unneeded(&mut self, over: Option<u64>) {
@@ -520,8 +515,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             return;
         };
         let now = self.machine.monotonic_ns();
-        let may = self.detach.may_hang_up(now, self.fills_in_flight()) && !self.owes();
-        if may && self.link.give_up(now) {
+        if !self.has_paid(now) {
+            return;
+        }
+        if self.detach.may_hang_up(now, self.fills_in_flight()) && self.link.give_up(now) {
             self.watch.no_feed("detaching");
         }
         if self.link.feed().is_none() {

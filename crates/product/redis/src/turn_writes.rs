@@ -5,6 +5,8 @@ use super::Core;
 use crate::feed::Feed;
 use crate::gate::Seen;
 use crate::outside::{DataPath, Machine, Result};
+use crate::redis_state::RedisState;
+use crate::rights::WRITE_RIGHTS;
 use crate::writes::WritesState;
 
 impl<P: DataPath, M: Machine> Core<P, M> {
@@ -14,17 +16,44 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.writes.state(self.machine.monotonic_ns())
     }
 
+    /// Whoever asks takes it upon himself that what was answered and is not in Redis is lost.
+    pub const fn give_up_writes(&mut self) {
+        self.writes.give_up();
+    }
+
+    /// Whether MSET and the others are what they are called.
+    fn may_write(&self) -> bool {
+        let lost = |name: &&str| {
+            let found = self.watch.commands();
+            found.is_none_or(|found| found.renamed.iter().any(|lost| lost == *name))
+        };
+        self.link.feed().is_some_and(Feed::trusts_names) && !WRITE_RIGHTS.iter().any(lost)
+    }
+
+    /// Whether a trial goes before the question about Redis's state.
+    pub(super) fn may_try(&self) -> bool {
+        self.writes.is_wanted() && self.may_write()
+    }
+
+    /// Whether batches may be sent: it is known what Redis this is, which is its state.
+    fn may_drain(&self) -> bool {
+        let is_master = |state: &RedisState| state.role == "master";
+        self.watch.state().is_some_and(is_master) && !self.writes.is_stranded() && self.may_write()
+    }
+
     /// When the next batch is due, if it could be sent.
     pub(super) fn next_batch_ns(&self) -> Option<u64> {
-        self.writes.next_ns().filter(|_| self.link.is_up())
+        self.writes.next_ns().filter(|_| self.may_drain())
     }
 
     /// Begins the next batch, if it is due.
     pub(super) fn drain_writes(&mut self, now: u64) {
-        let Some(drain) = self.writes.drain() else {
+        let may = self.may_drain();
+        let hurry = self.holding.next_ns().is_some() || !self.detach.is_running();
+        let Some(drain) = self.writes.drain().filter(|_| may) else {
             return;
         };
-        if self.holding.next_ns().is_some() || !self.detach.is_running() {
+        if hurry {
             drain.hurry();
         }
         let Some(feed) = self.link.ready() else {
@@ -35,18 +64,41 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
     }
 
+    /// Asks for Redis's state over a new feed.
+    pub(super) fn ask_first_state(&mut self) {
+        let (tries, now) = (self.may_try(), self.machine.monotonic_ns());
+        let gate = self.path.gate_seen();
+        let Some(feed) = self.link.ready() else {
+            return;
+        };
+        if tries {
+            feed.try_batch();
+            self.writes.gate().trial_sent(now);
+        }
+        feed.ask_state(gate);
+    }
+
+    /// Redis's state was read. What it has against answering writes shuts the gate before what has made it so is
+    /// acknowledged.
+    pub(super) fn judge_state(&mut self, state: &RedisState, now: u64) {
+        self.writes.take_state(&self.path, state);
+        self.decide_by(Some(state), now);
+    }
+
     /// Each tick: opens the gate, or shuts it.
     pub(super) fn decide_gate(&mut self, now: u64) {
+        let state = self.watch.state().filter(|_| self.writes.is_wanted());
+        self.decide_by(state.cloned().as_ref(), now);
+    }
+
+    fn decide_by(&mut self, state: Option<&RedisState>, now: u64) {
         if !self.writes.is_wanted() || !self.detach.is_running() {
             return;
         }
         let seen = Seen {
             is_serving: self.path.serving() == 1,
-            state: self.watch.state(),
-            renamed: self
-                .watch
-                .commands()
-                .map_or(&[][..], |found| &found.renamed),
+            state,
+            may_write: self.may_write(),
             tells_all: self.link.feed().is_some_and(Feed::tells_all),
             unseen: self.connections.unseen().count,
             port: self.settings.port,
@@ -56,30 +108,29 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.writes.decide(&self.path, seen, now);
     }
 
-    /// Once a second: a batch is tried, and the machine looked at.
+    /// Once a second.
     pub(super) fn look_at_writes(&mut self, now: u64) -> Result<()> {
-        if !self.writes.is_wanted() {
-            return Ok(());
+        if self.writes.is_wanted() {
+            self.writes.second(&self.path, self.machine.view()?, now)?;
         }
-        self.writes.second(&self.path, self.machine.view()?, now)?;
-        self.try_batch();
         Ok(())
     }
 
-    /// Asks whether a batch would be executed, unless an answer to that is awaited.
-    pub(super) fn try_batch(&mut self) {
-        if !self.writes.is_wanted() || !self.writes.gate().wants_trial() {
-            return;
-        }
-        if let Some(feed) = self.link.ready() {
-            feed.try_batch();
-            self.writes.gate().trial_sent(self.machine.monotonic_ns());
-        }
-    }
-
-    /// Whether the daemon must stay although it was asked to go: invariant 3 of `writes.rs`.
+    /// Whether something that was answered is not in Redis: invariant 3 of `writes.rs`.
     pub(super) fn owes(&self) -> bool {
         self.writes.owes(&self.path)
+    }
+
+    /// Whether all that was answered until nothing was answered any more is in Redis.
+    pub(super) fn has_paid(&self, now: u64) -> bool {
+        !self.writes.is_wanted() || (self.detach.is_settled(now) && !self.owes())
+    }
+
+    /// Leaves without waiting for anybody, but for what was answered in Redis's place.
+    pub(super) fn leave_if_insisted(&mut self, now: u64) {
+        if self.has_paid(now) {
+            self.detach.leave_if_insisted();
+        }
     }
 
     /// Whether Redis's answer is waited for.

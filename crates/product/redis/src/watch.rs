@@ -179,32 +179,29 @@ impl Watch {
         self.commands = Some(end);
     }
 
-    /// Asks for Redis's state, if that is not done already and Redis has rested from the last time:
-    /// else the next second does.
+    /// Asks for Redis's state, if that is not done already and Redis has rested from the last time: else the next
+    /// second does. `tries`: behind a trial of a batch. Whether it was asked.
     pub(crate) fn ask_state<S: Read + Write>(
         &self,
         path: &impl DataPath,
         feed: Option<&mut Feed<S>>,
-        now: u64,
-    ) {
+        (tries, now): (bool, u64),
+    ) -> bool {
         let gate = gate_executed(path);
-        if let Some(feed) = feed.filter(|_| self.pace.may(now))
-            && !feed.is_asking_state()
-        {
-            feed.ask_state(gate);
+        let may = |feed: &&mut Feed<S>| self.pace.may(now) && !feed.is_asking_state();
+        let Some(feed) = feed.filter(may) else {
+            return false;
+        };
+        if tries {
+            feed.try_batch();
         }
+        feed.ask_state(gate);
+        true
     }
 
-    /// Reads the state again while commands that may have changed it are not acknowledged.
-    pub(crate) fn look_at_gate<S: Read + Write>(
-        &self,
-        path: &impl DataPath,
-        feed: Option<&mut Feed<S>>,
-        now: u64,
-    ) {
-        if is_gate_to_read(path) {
-            self.ask_state(path, feed, now);
-        }
+    /// Whether the state is to be read again, as commands that may have changed it are not acknowledged.
+    pub(crate) fn wants_state(path: &impl DataPath) -> bool {
+        is_gate_to_read(path)
     }
 
     /// A state was read, and its calls were taken when they came: says whether ERB serves, and whether

@@ -20,6 +20,10 @@ pub struct WriteState {
     pub is_saved: Option<bool>,
     /// `master_failover_state` says that none is under way.
     pub stays_master: Option<bool>,
+    /// `run_id`: another one after each start.
+    pub run_id: Option<String>,
+    /// `aof_enabled`: what was written is there after a start, but for power.
+    pub has_log: Option<bool>,
 }
 
 impl WriteState {
@@ -40,6 +44,8 @@ impl WriteState {
         match name {
             "aof_last_write_status" => self.log_is_written = Some(value == "ok"),
             "rdb_last_bgsave_status" => self.is_saved = Some(value == "ok"),
+            "run_id" => self.run_id = Some(value.to_owned()),
+            "aof_enabled" => self.has_log = Some(value == "1"),
             "master_failover_state" => self.stays_master = Some(value == "no-failover"),
             _ => {}
         }

@@ -5,7 +5,10 @@
 //! 1. Where the data path has no log there is neither, and nothing is answered.
 //! 2. A batch is begun only on a feed that is ready: whoever drained before is dead in Redis by then, as the answer
 //!    to its CLIENT KILL came before (`feed.rs`).
-//! 3. The feed is kept, and nobody leaves, while something is not drained ([`Writes::owes`]).
+//! 3. The feed is kept, and nobody leaves, while something is not drained ([`Writes::owes`]), unless who asks gives
+//!    it up.
+//! 4. What Redis lost, or got from elsewhere, is not written over: while something was not drained it became a
+//!    replica, or was started anew without a log. Then nothing is drained any more, until somebody decides.
 
 use std::collections::VecDeque;
 
@@ -14,6 +17,7 @@ use erb_abi::Logs;
 use crate::drain::{BATCH_NS, Backlog, Drain, DrainSettings, Drained, LogError, RefusedWrite};
 use crate::gate::{Against, Allowed, Condition, Gate, MachineView, Seen};
 use crate::outside::{DataPath, Result};
+use crate::redis_state::RedisState;
 
 /// Writes that Redis will never take, of which people are told: the last ones.
 const REFUSED_SHOWN: usize = 32;
@@ -51,6 +55,12 @@ pub(crate) struct Writes {
     /// Until Redis has told how many databases it has.
     logs: Option<Logs>,
     draining: Option<Draining>,
+    /// Which start of Redis it was that was drained into.
+    run_id: Option<String>,
+    /// Why nothing is drained: 4.
+    stranded: Option<&'static str>,
+    /// What is not drained is to be lost.
+    is_given_up: bool,
 }
 
 impl Writes {
@@ -67,6 +77,9 @@ impl Writes {
             has_log: logs.is_some(),
             logs,
             draining: None,
+            run_id: None,
+            stranded: None,
+            is_given_up: false,
         }
     }
 
@@ -80,7 +93,16 @@ impl Writes {
 
     /// Whether something is answered and not drained.
     pub(crate) fn owes(&self, path: &impl DataPath) -> bool {
-        self.has_log && path.outstanding()
+        self.has_log && !self.is_given_up && path.outstanding()
+    }
+
+    /// What is not drained is lost, as somebody has decided.
+    pub(crate) const fn give_up(&mut self) {
+        self.is_given_up = true;
+    }
+
+    pub(crate) const fn is_stranded(&self) -> bool {
+        self.stranded.is_some()
     }
 
     /// Whether Redis is to tell of all changes, as nothing else speaks against answering writes.
@@ -89,8 +111,31 @@ impl Writes {
         self.has_log && !self.gate.against().iter().any(speaks)
     }
 
-    /// Redis has so many databases: draining can begin.
-    pub(crate) fn take_databases(&mut self, path: &impl DataPath, databases: Option<u32>) {
+    /// Redis's state was read: draining can begin, or has to end.
+    pub(crate) fn take_state(&mut self, path: &impl DataPath, state: &RedisState) {
+        let writes = &state.writes;
+        let is_anew = self.run_id.is_some() && self.run_id != writes.run_id;
+        if !self.has_log || !path.outstanding() {
+            self.stranded = None;
+        } else if state.role != "master" {
+            self.strand("Redis became a replica before it was there");
+        } else if is_anew && writes.has_log == Some(false) {
+            self.strand("Redis was started anew, without its log, before it was there");
+        }
+        self.run_id.clone_from(&writes.run_id);
+        self.take_databases(path, writes.databases);
+    }
+
+    fn strand(&mut self, why: &'static str) {
+        if self.stranded.replace(why).is_none() {
+            tracing::error!(
+                "what was answered in Redis's place is kept from it: {why}; \
+                 `erb detach --discard-undrained` loses it"
+            );
+        }
+    }
+
+    fn take_databases(&mut self, path: &impl DataPath, databases: Option<u32>) {
         let Some(databases) = databases else { return };
         let Some(logs) = self.logs.take() else { return };
         let settings = DrainSettings {
@@ -179,9 +224,10 @@ impl Writes {
         match &self.draining {
             Some(of) => {
                 seen.age_ns = of.drain.backlog(now).age_ns;
-                seen.refusal = match &of.broken {
-                    Some(error) => Some(error.to_string()),
-                    None => of.drain.refusal().map(|refusal| refusal.text.clone()),
+                seen.refusal = match (&of.broken, self.stranded) {
+                    (Some(error), _) => Some(error.to_string()),
+                    (None, Some(why)) => Some(why.to_owned()),
+                    (None, None) => of.drain.refusal().map(|refusal| refusal.text.clone()),
                 };
             }
             None => seen.refusal = Some("Redis does not tell how many databases it has".to_owned()),

@@ -66,7 +66,8 @@ pub const ALREADY_BOOSTED: u8 = 11;
 pub const NOT_BOOSTED: u8 = 12;
 /// The kernel refused a program.
 pub const REFUSED: u8 = 13;
-/// Detach: connections still need translation. Only a daemon leaves with the last one.
+/// Detach: connections still need translation, or SETs that were answered are not in Redis. Only a daemon leaves with
+/// the last one.
 pub const STILL_NEEDED: u8 = 14;
 /// What is at work is of another version or build.
 pub const OTHER_VERSION: u8 = 15;

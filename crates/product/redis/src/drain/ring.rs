@@ -66,7 +66,7 @@ pub enum LogError {
     /// Head and tail are further apart than a ring is long, or no record can end or begin there.
     #[error(
         "the log ring of CPU {ring} has its head at {head} and is read up to {next}, which cannot be; \
-         nothing more is drained: detach, and keep what is undrained"
+         nothing more is drained: `erb detach --discard-undrained` loses what is left"
     )]
     Head {
         /// Number of the ring.
@@ -78,8 +78,8 @@ pub enum LogError {
     },
     /// What lies at a position is no record.
     #[error(
-        "the log ring of CPU {ring} holds no record at {at}: {what}; nothing more is drained: detach, \
-         and keep what is undrained"
+        "the log ring of CPU {ring} holds no record at {at}: {what}; nothing more is drained: \
+         `erb detach --discard-undrained` loses what is left"
     )]
     Record {
         /// Number of the ring.

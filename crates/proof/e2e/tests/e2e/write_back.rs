@@ -294,6 +294,112 @@ fn each_condition_shuts_the_gate_and_lets_it_open_again() {
     lab.assert_settled();
 }
 
+/// Writes one key until told otherwise; what was answered last, and what was said then.
+fn write_until_refused(mut conn: Conn, key: &str) -> (u64, String) {
+    let mut number = 0;
+    loop {
+        let reply = call(&mut conn, &format!("SET {key} {}", number + 1));
+        if reply != "+OK\r\n" {
+            return (number, reply);
+        }
+        number += 1;
+    }
+}
+
+#[test]
+fn whoever_was_answered_before_redis_became_a_replica_is_in_its_data() {
+    let lab = boosted("wbrole", &["--direct"]);
+    let mut unseen = lab.unseen();
+    for round in 0..5 {
+        let ends: Vec<(String, (u64, String))> = scope(|threads| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|number| {
+                    let (key, conn) = (format!("r{round}:{number}"), lab.client());
+                    threads.spawn(move || {
+                        let end = write_until_refused(conn, &key);
+                        (key, end)
+                    })
+                })
+                .collect();
+            sleep(BESIDE);
+            expect(&mut lab.client(), "REPLICAOF 10.77.0.9 6379", "+OK\r\n");
+            writers
+                .into_iter()
+                .map(|w| w.join().expect("a writer"))
+                .collect()
+        });
+        for (key, (number, refusal)) in ends {
+            assert!(refusal.starts_with("-READONLY"), "{refusal}");
+            let words = ["EVAL_RO", "return redis.call('GET',KEYS[1])", "1", &key];
+            let reply = unseen.call(&words).expect("EVAL_RO");
+            let want = format!("${}\r\n{number}\r\n", number.to_string().len());
+            assert_eq!(String::from_utf8_lossy(&reply), want, "{key}");
+        }
+        expect(&mut lab.client(), "REPLICAOF NO ONE", "+OK\r\n");
+        wait_open(&lab);
+    }
+    lab.assert_settled();
+}
+
+#[test]
+fn while_clients_are_paused_no_set_is_answered() {
+    let lab = boosted("wbpause", &["--direct"]);
+    let stop = AtomicBool::new(false);
+    scope(|threads| {
+        let told = threads.spawn(|| write(lab.client(), 0, &stop));
+        sleep(BESIDE);
+        expect(&mut lab.client(), "CLIENT PAUSE 2000 WRITE", "+OK\r\n");
+        let before = lab.counters();
+        sleep(Duration::from_millis(1_200));
+        let answered = lab.counters().since(&before, "ABSORBED");
+        drop(Stop(&stop));
+        assert_eq!(answered, 0);
+        told.join().expect("the writer");
+    });
+    wait_open(&lab);
+    lab.assert_settled();
+}
+
+#[test]
+fn what_a_dead_daemon_owes_is_not_taken_away() {
+    let lab = boosted("wbowed", &["--direct"]);
+    let (mut conn, redis) = (lab.client(), lab.redis_pid());
+    set(&mut conn, "k", "v");
+    lab.heat(&mut conn, "k");
+    kill(redis, Signal::SIGSTOP).expect("redis");
+    set(&mut conn, "k", "owed");
+    kill(lab.daemon_pid(), Signal::SIGKILL).expect("the daemon");
+    wait(STATE_WAIT, || match lab.try_status()?.daemon.as_str() {
+        "dead" => Ok(()),
+        other => Err(other.to_owned()),
+    });
+    let refused = lab.erb(&["detach", "--force"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("1 SETs"),
+        "{said}"
+    );
+    kill(redis, Signal::SIGCONT).expect("redis");
+    let output = lab.boost(&AGAIN);
+    assert!(output.status.success(), "{output:?}");
+    wait_open(&lab);
+    let reply = lab
+        .unseen()
+        .call(&["EVAL", "return redis.call('GET',KEYS[1])", "1", "k"]);
+    assert_eq!(reply.expect("EVAL"), b"$4\r\nowed\r\n");
+
+    // Who says so loses it.
+    let mut conn = lab.client();
+    set(&mut conn, "k", "v");
+    lab.heat(&mut conn, "k");
+    kill(redis, Signal::SIGSTOP).expect("redis");
+    set(&mut conn, "k", "lost");
+    let done = lab.erb(&["detach", "--force", "--discard-undrained"]);
+    kill(redis, Signal::SIGCONT).expect("redis");
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(get(&mut lab.client(), "k").as_deref(), Some("v"));
+}
+
 #[test]
 fn a_load_that_does_not_suit_is_left_to_redis() {
     let lab = boosted("wbworth", &["--direct"]);
