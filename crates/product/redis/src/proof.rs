@@ -23,7 +23,7 @@ use std::io::{Read, Write};
 use erb_abi as abi;
 
 use crate::client_list::{Blocks, ClientLine, Lines, Ran};
-use crate::clock::SECOND_NS;
+use crate::clock::{MS, SECOND_NS};
 use crate::expect::Question;
 use crate::feed::Feed;
 use crate::movers::Movers;
@@ -33,6 +33,8 @@ use crate::watch::Watch;
 /// CLIENT LIST costs Redis some microseconds per client (30 ms for ten thousand): after each, it is
 /// left alone this many times as long as the answer took.
 const CLIENTS_PAUSE: u64 = 10;
+/// What one of them takes at most, on a slow machine.
+const CLIENT_MOST_NS: u64 = MS / 10;
 /// And so many times as long for those about whom the last one showed nothing: 1 % of Redis's time.
 const STUBBORN_PAUSE: u64 = 100;
 
@@ -144,12 +146,15 @@ impl Proofs {
         watch: &Watch,
         now: u64,
     ) -> Result<()> {
-        self.next_ns = now + (now - self.asked_ns) * CLIENTS_PAUSE;
+        // Longer than that Redis had other things to do, or its clients were paused.
+        let most = (list.len() as u64 + 1) * CLIENT_MOST_NS;
+        let took = (now - self.asked_ns).min(most);
+        self.next_ns = now + took * CLIENTS_PAUSE;
         let lines = Lines::of(list);
         let earlier = std::mem::take(&mut self.perhaps_run);
         self.stubborn = Stubborn {
             requests: HashMap::new(),
-            next_ns: stubborn_next(self.asked_ns, now),
+            next_ns: stubborn_next(self.asked_ns, self.asked_ns + took),
         };
         self.movers.take(list);
         for row in rows {
