@@ -125,7 +125,8 @@ impl Logs {
         self.fresh_word().load(Ordering::Acquire)
     }
 
-    /// Moves both on; neither goes back.
+    /// Moves both on; `drained` never goes back, and the time only by what the data path's own notes of it (the first
+    /// write after a rest) are earlier.
     pub fn set_drained(&self, lsn: u64, fresh_ns: u64) {
         self.fresh_word().fetch_max(fresh_ns, Ordering::Release);
         self.drained_word().fetch_max(lsn, Ordering::Release);

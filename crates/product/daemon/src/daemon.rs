@@ -135,13 +135,6 @@ impl Daemon {
             });
         match made {
             Ok((server, rings, signals, devices)) => {
-                let Rings {
-                    ring,
-                    held,
-                    hot,
-                    wakes,
-                    logs,
-                } = rings;
                 // A former daemon may have wanted to hear of keys.
                 loaded.control().set_heat(0);
                 loaded.control().set_sampling(config.timing.into());
@@ -157,9 +150,9 @@ impl Daemon {
                 let settings = settings(config, &boosted);
                 let kernel = Kernel {
                     loaded,
-                    ring,
-                    held,
-                    logs,
+                    ring: rings.ring,
+                    held: rings.held,
+                    logs: rings.logs,
                 };
                 Ok(Self {
                     core: Core::new(kernel, machine, settings),
@@ -177,10 +170,10 @@ impl Daemon {
                         .map(|endpoint| format!("http://{}/", endpoint.address())),
                     details: config.metrics.as_ref().is_some_and(|of| of.details),
                     heat: Heat::default(),
-                    hot,
+                    hot: rings.hot,
                     metrics,
                     signals,
-                    wakes,
+                    wakes: rings.wakes,
                     devices,
                 })
             }

@@ -9,6 +9,7 @@
 //!    leaves something that the next `erb boost` takes over.
 
 use std::fs::File;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -88,10 +89,7 @@ pub(crate) fn take_over(
         }
     };
     if replace {
-        // A dead daemon may have left it so, and the programs that answer writes are reached by what is replaced.
-        Datapath::open(&pins, devices[0].ifindex)?
-            .control()
-            .set_absorb(false);
+        end_absorption(&pins)?;
         promote(&pins)?;
         own.clone_into(&mut notes.build);
     }
@@ -172,6 +170,12 @@ fn check_same(run_dir: &RunDir, notes: &Notes, devices: &[Device], port: u16) ->
         }
         .into());
     }
+    Ok(())
+}
+
+/// A dead daemon may have left it at work, and the programs that answer writes are reached by what is replaced.
+fn end_absorption(pins: &Path) -> Result<()> {
+    Datapath::open(pins, 0)?.control().set_absorb(false);
     Ok(())
 }
 

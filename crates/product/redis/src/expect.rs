@@ -48,7 +48,7 @@ pub(crate) enum Event {
     Filled(Vec<(Wanted, Filled)>),
     /// These keys were invalidated, and those of them are worth reading again; none: the whole cache.
     Invalidated { keys: Vec<Bytes>, again: Again },
-    /// The answer to a batch of the drain is whole, and was taken.
+    /// The answer to a batch of the drain is whole, and was taken: it was executed, or refused.
     Drained,
     /// Whether a batch would be executed now, or why not.
     WriteTrial(Result<(), String>),

@@ -329,12 +329,7 @@ impl<S: Read + Write> Feed<S> {
             return self.handle_push(data, cache, events);
         }
         self.flush_invalid(cache, events)?;
-        // Whatever was asked: nothing works as it should without the right to it. But a trial asks just that.
-        let asked = self.expected.front();
-        let tries = matches!(asked, Some(Expect::WriteTrial { frame: false, .. }));
-        if let Some(reason) = error(&frame).filter(|text| !tries && rights::lacks_right(text)) {
-            return Err(self.refused(&self.expected.front(), &reason));
-        }
+        self.check_right(&frame)?;
         let expect = self.expected.pop_front();
         let expect = expect.ok_or_else(|| broken("a reply to nothing that was asked"))?;
         match expect {
@@ -392,6 +387,16 @@ impl<S: Read + Write> Feed<S> {
             Expect::Commands { .. } => return Err(broken(&refusal(&frame, "COMMAND INFO"))),
         }
         Ok(())
+    }
+
+    /// Whatever was asked: nothing works as it should without the right to it. But a trial asks just that.
+    fn check_right(&self, frame: &Frame) -> io::Result<()> {
+        let asked = self.expected.front();
+        let tries = matches!(asked, Some(Expect::WriteTrial { frame: false, .. }));
+        match error(frame).filter(|text| !tries && rights::lacks_right(text)) {
+            Some(reason) => Err(self.refused(&asked, &reason)),
+            None => Ok(()),
+        }
     }
 
     fn take_calls(&mut self, reply: &Frame, events: &mut Vec<Event>) {

@@ -17,7 +17,7 @@
 use erb_abi as abi;
 
 use crate::clock::{MS, SECOND_NS};
-use crate::outside::{DataPath, Result};
+use crate::outside::{DataPath, MachineView, Result};
 use crate::redis_state::RedisState;
 use crate::rights::{TRIAL_KEY, WRITE_RIGHTS, lacks_right};
 use crate::write_state::WriteState;
@@ -124,15 +124,6 @@ pub(crate) struct Seen<'a> {
     pub(crate) refusal: Option<String>,
     /// For how long what waits has waited.
     pub(crate) age_ns: u64,
-}
-
-/// What the machine has against it, as last looked at.
-#[derive(Debug, Default)]
-pub struct MachineView {
-    /// Devices of this namespace that are not boosted, and by which clients may come.
-    pub unseen_devices: Vec<String>,
-    /// Why a processor's words are not its own (a kernel with PREEMPT_RT).
-    pub kernel: Option<String>,
 }
 
 /// What was counted so far.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packets that wait for a drain (`bpf/splice/hold.h`): their copies come again when what they wait for is drained, and
-//! who waits too long is ended. Nobody answers writes yet, so nothing waits.
+//! who waits too long is ended. Where no writes are answered nothing waits.
 //!
 //! # Invariants
 //! 1. Copies of a connection come again in the order in which they came, and none before all is drained that any of

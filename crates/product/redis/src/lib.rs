@@ -19,7 +19,7 @@
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
 //! `reports` (of which changes Redis tells it), `lease` (when there is one), `watch` (whether ERB may answer), `sweep` and `proof` (who holds
 //! something), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
-//! keys), `holding` (packets that wait), `stop` (detach), [`drain`] (writes that were answered in Redis's place; nobody answers any yet). Each part owns what it knows, and no file uses one that uses it.
+//! keys), `holding` (packets that wait), `stop` (detach), `writes`, `gate` and [`drain`] (writes that are answered in Redis's place). Each part owns what it knows, and no file uses one that uses it.
 
 mod admission;
 mod admit;
@@ -72,10 +72,12 @@ mod writes;
 pub use aside::AsideState;
 pub use client_list::{ClientLine, addresses, canonical, parse as parse_clients};
 pub use commands::CommandsReport;
-pub use gate::{Against, Allowed, Condition, MachineView, TRIAL};
+pub use gate::{Against, Allowed, Condition, TRIAL};
 pub use holding::HoldingState;
 pub use listeners::{Whose, is_listed, reached_at, taker};
-pub use outside::{Cause, DataPath, Error, Listener, Machine, Result, TcpPair, Traffic};
+pub use outside::{
+    Cause, DataPath, Error, Listener, Machine, MachineView, Result, TcpPair, Traffic,
+};
 pub use redis_state::RedisState;
 pub use reports::Reports;
 pub use stop::{Stage, reset_translated};

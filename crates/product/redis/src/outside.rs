@@ -11,7 +11,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use erb_abi::{ControlPlane, HeldPacket, Logs, Wanted};
 
-use crate::gate::MachineView;
 use crate::rights::Credentials;
 
 /// Shorthand of this crate.
@@ -49,6 +48,15 @@ pub enum Traffic {
     Silent,
     /// Payload.
     Heard,
+}
+
+/// What the machine has against answering writes.
+#[derive(Debug, Default)]
+pub struct MachineView {
+    /// Devices of this namespace that are not boosted, and by which clients may come.
+    pub unseen_devices: Vec<String>,
+    /// Why a processor's words are not its own (a kernel with PREEMPT_RT).
+    pub kernel: Option<String>,
 }
 
 /// A listening socket.

@@ -20,7 +20,7 @@
 //!    settlings of before come from PINGs of before, and whatever is asked for later is answered behind it.
 //! 4. To [`Reports::All`]: nothing is emptied. Redis reports at once in the old mode, so all that it had to
 //!    report is in front of EXEC's answer; from then on it reports everything.
-//! 5. `NOLOOP` in [`Reports::All`] only. There it keeps back what the feed changes, which is nothing. Else also what
+//! 5. `NOLOOP` in [`Reports::All`] only. There it keeps back what the feed changes: what it drains. Else also what
 //!    Redis evicts, or finds expired, while it runs a command of the feed.
 //! 6. Redis's list is bounded: keys that stay as they are stay in it. Beyond [`TABLE_MAX`], whoever has read
 //!    them, it is told of all again.

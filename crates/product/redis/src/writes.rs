@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use erb_abi::Logs;
 
 use crate::drain::{BATCH_NS, Backlog, Drain, DrainSettings, Drained, LogError, RefusedWrite};
-use crate::gate::{Against, Allowed, Condition, Gate, MachineView, Seen};
-use crate::outside::{DataPath, Result};
+use crate::gate::{Against, Allowed, Condition, Gate, Seen};
+use crate::outside::{DataPath, MachineView, Result};
 use crate::redis_state::RedisState;
 
 /// Writes that Redis will never take, of which people are told: the last ones.
@@ -175,7 +175,7 @@ impl Writes {
         }
     }
 
-    /// A batch was executed. What Redis will never take is in the cache no more.
+    /// A batch was answered. What Redis will never take is in the cache no more.
     pub(crate) fn batch_came(&mut self, path: &impl DataPath) -> Result<()> {
         let Some(of) = &mut self.draining else {
             return Ok(());

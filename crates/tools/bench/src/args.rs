@@ -50,7 +50,7 @@ pub enum BenchCommand {
     Workload(Box<WorkloadArgs>),
     /// What it would cost to bring writes to Redis that were answered in its place: the drain alone.
     ///
-    /// Nobody answers writes today. Records are made up, put into log rings in memory, and drained into
+    /// Nobody answers writes for this. Records are made up, put into log rings in memory, and drained into
     /// a real redis-server; beside it the same SETs by ordinary clients. Afterwards every key must hold
     /// what was written to it last.
     Drain(DrainArgs),

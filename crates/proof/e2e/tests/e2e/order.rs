@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What comes behind something that was answered in Redis's place waits until that is drained. Nobody
-//! answers writes yet: the test gives LSNs and drains them.
+//! What comes behind something that was answered in Redis's place waits until that is drained. In this mode
+//! nobody answers writes: the test gives LSNs and drains them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
