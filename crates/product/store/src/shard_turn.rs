@@ -13,7 +13,6 @@ use crate::shard::{
     Frozen, NotWritten, Prepared, Queued, Shard, ShardWrite, ShardWriteOf, expiry_of, value_of,
 };
 use crate::version::Version;
-use crate::view::Refused;
 
 /// A checkpoint is due when replay of what is behind the last one costs this part of reading the index.
 const CHECKPOINT_SHARE: usize = 2;
@@ -72,9 +71,10 @@ impl<R: Rules + Copy> Shard<R> {
                 verdict = checked.map_err(|refused| (refused, Version::ZERO));
             }
             Scope::Batch(parts) => {
-                let mut wanted = parts.iter().map(|part| part.may_use_reserve);
-                if !wanted.all(|may| self.has_space_for(may)) {
-                    verdict = Err((Refused::NoSpace, Version::ZERO));
+                let wanted = parts.iter().map(|part| part.may_use_reserve);
+                let refused = self.refused_for_space(wanted.min().unwrap_or(true));
+                if let Some(refused) = refused {
+                    verdict = Err((refused, Version::ZERO));
                 }
                 for part in parts {
                     let key = Key {
@@ -269,6 +269,7 @@ impl<R: Rules + Copy> Shard<R> {
         }
         self.turn_collect();
         self.turn_checkpoint(durable_lsn);
+        self.turn_pacing();
     }
 
     fn turn_checkpoint(&mut self, durable_lsn: u64) {

@@ -9,12 +9,15 @@
 //! 3. A log that can go on leaves as many segments as a checkpoint of each shard needs: only checkpoints free any. A
 //!    checkpoint that can come to its end takes the last one, once each log has one to go on with.
 //! 4. The segments balance: each is free, or of one log or checkpoint.
+//!
+//! Who writes how fast while space is short: `pacing.rs`.
 
 use crate::control::Control;
 use crate::entry::{SegmentState, UsedFor};
 use crate::layout::Layout;
 use crate::message::ToShard;
 use crate::mistake::{Mistake, Rules};
+use crate::pacing::SHARE_MAX;
 use crate::state::{CHECKPOINTS_KEPT, State};
 
 /// How much is free, in steps.
@@ -28,9 +31,9 @@ pub enum Space {
     Low = 1,
     /// Collecting goes first, and writers are slowed.
     Short = 2,
-    /// Writers are refused. The rest is for restorers.
+    /// Writers wait while collecting makes room, and are refused when it cannot. The rest is for restorers.
     Full = 3,
-    /// They are refused too. The rest is for collecting.
+    /// They wait and are refused too. The rest is for collecting.
     Reserve = 4,
     /// Nothing is collected: the rest is for checkpoints, and what frees segments that nothing in is needed.
     Last = 5,
@@ -142,12 +145,23 @@ impl<R: Rules + Copy> Control<R> {
         sizes.map(|size| *size.max(&1) as usize).sum()
     }
 
+    /// Segments that checkpoints will have and keep: none of them is replaced before as many are there as are kept.
+    fn checkpoints_to_come(&self) -> u32 {
+        let all = self.state().checkpoints.iter().zip(&self.checkpoint_sizes);
+        let lacking = all.map(|(all, size)| {
+            let lacking = CHECKPOINTS_KEPT.saturating_sub(all.len()) as u32;
+            lacking * (*size).max(1)
+        });
+        lacking.sum()
+    }
+
     /// Free segments below which each step begins.
     fn steps(&self) -> [(u32, Space); 5] {
         let shards = self.checkpoint_sizes.len() as u32;
         // A checkpoint may have become a quarter larger, and each shard has a segment ahead.
-        let sizes = self.checkpoint_sizes.iter();
+        let sizes = self.checkpoint_sizes.iter().map(|size| (*size).max(1));
         let last = sizes.map(|size| size + size / 4 + 1).sum::<u32>() + shards;
+        let last = last + self.checkpoints_to_come();
         let all = self.state().segments.len() as u32;
         let full = (last + 2 * shards).max(all * FULL_PERCENT / 100);
         [
@@ -187,8 +201,12 @@ impl<R: Rules + Copy> Control<R> {
         let steps = self.steps();
         let found = steps.iter().find(|(at_most, _)| free <= *at_most);
         let space = found.map_or(Space::Plenty, |(_, space)| *space);
+        let [.., (full, _), (short, _), _] = steps;
+        let share = u64::from(SHARE_MAX) * u64::from(free.saturating_sub(full))
+            / u64::from((short - full).max(1));
+        let share = share.min(u64::from(SHARE_MAX)) as u32;
         if !self.rules.makes(Mistake::SpaceUnknown) {
-            self.shared.set_space(space);
+            self.shared.set_space(space, share);
         }
     }
 
