@@ -4,9 +4,24 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{VALUE_BYTES, WRITERS};
+
+/// What is measured.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// Durable puts.
+    Durable,
+    /// Gets from flash.
+    Flash,
+    /// What versions cost.
+    Versions,
+    /// What collecting costs.
+    Collected,
+    /// Roll backs, of `--paper`.
+    Rolled,
+}
 
 /// `erb bench kv`.
 #[derive(Args, Debug, Clone)]
@@ -17,6 +32,9 @@ pub struct KvArgs {
     /// All experiments of the VNetKV paper too: versions against none in a large key space, versions back, roll backs.
     #[arg(long)]
     pub paper: bool,
+    /// Only this experiment.
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub only: Option<Experiment>,
     /// Rounds, in each of which everything that is compared runs once.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
@@ -47,6 +65,14 @@ pub struct KvArgs {
 const MIB: u64 = 1 << 20;
 
 impl KvArgs {
+    /// Whether an experiment is asked for.
+    pub(super) fn runs(&self, experiment: Experiment) -> bool {
+        self.only.map_or_else(
+            || self.paper || experiment != Experiment::Rolled,
+            |only| only == experiment,
+        )
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         ensure!(
             self.folder.is_dir(),
@@ -79,7 +105,13 @@ impl KvArgs {
         let fill = Self::store_bytes((rounds + 1) * self.puts(), 0);
         let both = 2 * Self::store_bytes(self.version_values(), u64::from(self.large_keys));
         let rolled = Self::store_bytes(u64::from(self.roll_back_keys) * 25 / 10, 0);
-        let most = fill.max(both).max(if self.paper { rolled } else { 0 });
+        let collected = super::collected::needed_bytes(self);
+        let most = fill.max(both).max(collected);
+        let most = most.max(if self.runs(Experiment::Rolled) {
+            rolled
+        } else {
+            0
+        });
         most + 4 * self.puts() * VALUE_BYTES as u64 + 512 * MIB
     }
 }
