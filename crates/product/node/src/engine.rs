@@ -41,6 +41,8 @@ const SWEEPS: usize = 4;
 /// While space is low what nobody needs has to be known soon: so many pieces, so often.
 const SWEEPS_LOW: usize = 2;
 const SWEEPS_LOW_US: u64 = 10_000;
+/// And floors have to move soon.
+const TICK_LOW_US: u64 = 25_000;
 
 /// What a recovery does where something cannot be read that should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,7 +340,8 @@ impl Engine {
         if monotonic_us < self.tick_us {
             return;
         }
-        self.tick_us = monotonic_us + TICK_US;
+        let is_low = self.store.shared.space() >= Space::Low;
+        self.tick_us = monotonic_us + if is_low { TICK_LOW_US } else { TICK_US };
         self.store
             .control
             .tick(&self.wall, monotonic_us, lowest_cut);
@@ -359,13 +362,13 @@ impl Engine {
             Space::Plenty => (SWEEPS, TICK_US),
             _ => (SWEEPS_LOW, SWEEPS_LOW_US),
         };
-        self.sweep_us = monotonic_us + pause_us;
+        let mut were_all = true;
         for shard in &mut self.store.shards {
-            for _ in 0..pieces {
-                if !shard.sweep(lowest_cut) {
-                    break;
-                }
-            }
+            were_all &= (0..pieces).all(|_| shard.sweep(lowest_cut));
+        }
+        // What has to be logged first is soon.
+        if were_all || pause_us == TICK_US {
+            self.sweep_us = monotonic_us + pause_us;
         }
     }
 

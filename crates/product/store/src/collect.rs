@@ -12,8 +12,8 @@
 //! 4. A segment is reported as unneeded when the log has left it, nothing in it is needed, and neither copies nor
 //!    parts of a batch wait to be counted. It is left when no read of it is under way.
 //! 5. A record that is damaged is not copied: its segment stays until the record is not needed.
-//! 6. What is read at once is one batch or little more, and the next piece waits until the copies are durable. A
-//!    piece is begun only with the next segment at hand, so its copies never wait for space.
+//! 6. What is read at once is one batch or little more, and the next piece waits until copies of no more than one
+//!    batch are under way. A piece is begun only with the next segment at hand, so its copies never wait for space.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -34,7 +34,7 @@ const LOOK_SHARE: u64 = 16;
 /// What a segment must have that is not needed to be collected, in thousandths: while there is plenty, when space is
 /// low, and when it is short.
 const SPARE_PLENTY: u64 = 875;
-const SPARE_LOW: u64 = 250;
+const SPARE_LOW: u64 = 333;
 const SPARE_SHORT: u64 = 60;
 
 /// A segment of the shard's log.
@@ -88,6 +88,7 @@ struct Moved {
     key: Vec<u8>,
     from: u64,
     to: Place,
+    bytes: usize,
 }
 
 /// A segment that is being collected.
@@ -106,6 +107,8 @@ pub(crate) struct Collector {
     pub(crate) segments: BTreeMap<u32, LogSegment>,
     collecting: Option<Collecting>,
     moved: VecDeque<Moved>,
+    /// Bytes of those.
+    moving_bytes: usize,
     leaving: BTreeSet<u32>,
     /// What had ceased to be needed when nothing was worth collecting.
     looked: Option<(u64, Space)>,
@@ -208,7 +211,7 @@ impl<R: Rules + Copy> Shard<R> {
 
     /// The next read for collecting, if there is one.
     pub fn take_read(&mut self) -> Option<ShardRead> {
-        let is_still = self.queue.is_empty() && !self.collector.waits();
+        let is_still = self.queue.is_empty() && self.collector.moving_bytes <= BATCH_BYTES_MAX;
         let is_free =
             is_still && self.frozen.is_none() && !self.log.wants_segment() && !self.is_ending;
         if !is_free || self.log.has_failed() || !self.shared.is_open() {
@@ -228,7 +231,9 @@ impl<R: Rules + Copy> Shard<R> {
             return None;
         }
         let segment = self.collector.segments.get(&collecting.number)?;
-        let left = segment.limit() - collecting.at;
+        // All of it was looked at, and copies are under way.
+        let left = segment.limit().checked_sub(collecting.at);
+        let left = left.filter(|left| *left > 0)?;
         collecting.is_reading = true;
         Some(ShardRead {
             address: segment.segment.seat.address + collecting.at,
@@ -399,14 +404,16 @@ impl<R: Rules + Copy> Shard<R> {
             value: &moving.value,
         };
         let (address, lsn) = self.add(&change)?;
-        let bytes = record_bytes(key.bytes.len(), moving.value.len()) as u64;
-        self.collector.copied += bytes;
+        let bytes = record_bytes(key.bytes.len(), moving.value.len());
+        self.collector.copied += bytes as u64;
+        self.collector.moving_bytes += bytes;
         self.collector.moved.push_back(Moved {
             lsn,
             namespace: moving.namespace,
             key: moving.key.clone(),
             from: moving.from,
-            to: Place::written(address, bytes, moving.kind == Kind::MovedDelete),
+            to: Place::written(address, bytes as u64, moving.kind == Kind::MovedDelete),
+            bytes,
         });
         Ok(())
     }
@@ -429,6 +436,7 @@ impl<R: Rules + Copy> Shard<R> {
                 let (from, to) = (self.seat(moved.from), self.seat(to));
                 self.cache.moved(from, to);
             }
+            self.collector.moving_bytes -= moved.bytes;
             self.collector.moved.pop_front();
         }
         // Parts of a batch are not counted before they are committed.

@@ -12,12 +12,15 @@ use crate::record::{Change, Kind, encode_trimmed};
 use crate::shard::{
     Frozen, NotWritten, Prepared, Queued, Shard, ShardWrite, ShardWriteOf, expiry_of, value_of,
 };
+use crate::space::Space;
 use crate::version::Version;
 
 /// A checkpoint is due when replay of what is behind the last one costs this part of reading the index.
 const CHECKPOINT_SHARE: usize = 2;
 /// But not before it costs so many bytes.
 const CHECKPOINT_BYTES_MIN: usize = 8 << 20;
+/// Slices at a time while space is low: each of 512 keys or so.
+const SLICES_LOW: usize = 3;
 
 impl<R: Rules + Copy> Shard<R> {
     /// A message from the control log.
@@ -323,7 +326,15 @@ impl<R: Rules + Copy> Shard<R> {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
         };
-        if let Some(hash) = checkpoint.wants_slice() {
+        // What waits for it waits shorter then.
+        let slices = match self.shared.space() {
+            Space::Plenty => 1,
+            _ => SLICES_LOW,
+        };
+        for _ in 0..slices {
+            let Some(hash) = checkpoint.wants_slice() else {
+                return;
+            };
             let (slice, next) = self.versions.save(hash);
             checkpoint.take(&slice, next, self.log.next_lsn());
         }

@@ -57,8 +57,10 @@ impl Space {
 const LOW_PERCENT: u32 = 15;
 const SHORT_PERCENT: u32 = 10;
 const FULL_PERCENT: u32 = 3;
-/// What waits for checkpoints makes them due while there is plenty: this part of all segments.
+/// What waits for checkpoints makes them due, this part of all segments: while there is plenty or little, and while
+/// space is short. A checkpoint writes the whole index, so one for each segment would cost more than that wins.
 const WAITING_SHARE: usize = 16;
+const WAITING_SHARE_SHORT: usize = 32;
 
 /// A segment of a log that nobody needs.
 #[derive(Clone, Copy, Debug)]
@@ -168,8 +170,11 @@ impl<R: Rules + Copy> Control<R> {
             (last, Space::Last),
             (last + shards, Space::Reserve),
             (full, Space::Full),
-            ((full + shards).max(all * SHORT_PERCENT / 100), Space::Short),
-            ((full + 2 * shards).max(all * LOW_PERCENT / 100), Space::Low),
+            (
+                (full + 3 * shards).max(all * SHORT_PERCENT / 100),
+                Space::Short,
+            ),
+            ((full + 4 * shards).max(all * LOW_PERCENT / 100), Space::Low),
         ]
     }
 
@@ -249,16 +254,20 @@ impl<R: Rules + Copy> Control<R> {
         self.free.insert(number);
     }
 
-    /// Checkpoints that free segments: where space is low, and where much waits.
+    /// Checkpoints that free segments, where enough waits for one that has not begun.
     pub(crate) fn checkpoint_for_space(&mut self) {
-        let is_low = self.shared.space() >= Space::Low;
-        let due = self.state().segments.len() / WAITING_SHARE;
+        let all = self.state().segments.len();
+        let due = match self.shared.space() {
+            Space::Plenty | Space::Low => all / WAITING_SHARE,
+            Space::Short => all / WAITING_SHARE_SHORT,
+            Space::Full | Space::Reserve | Space::Last => 0,
+        };
         let mut waiting = vec![0; self.checkpoint_sizes.len()];
         for it in self.unneeded.values() {
             waiting[usize::from(it.shard)] += 1;
         }
         for (shard, count) in (0..).zip(waiting) {
-            if count > 0 && (is_low || count > due) {
+            if count > due {
                 self.begin_checkpoint(shard);
             }
         }

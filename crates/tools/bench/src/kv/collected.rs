@@ -15,11 +15,14 @@ use super::report::{Rounds, Row, ms, percentile};
 use super::versions::NOTHING;
 use super::{Bench, VALUE_BYTES, WRITERS};
 
-const STORE_BYTES: u64 = 288 << 20;
-/// Of all segments so many, and so many of a hundred more, values cannot have: two checkpoints and one that is being
-/// written; the reserve, and what waits to be free again.
-const TAKEN: u64 = 3;
-const TAKEN_PERCENT: u64 = 3 + 6;
+/// So many that it has some 120 segments: in stores with fewer the reserve is more than its 3 %.
+const STORE_BYTES: u64 = 508 << 20;
+/// Segments that values cannot have: two checkpoints and one that is being written.
+const CHECKPOINTS: u64 = 3;
+/// The reserve: where writers end.
+const RESERVE: u64 = 5;
+/// What waits for checkpoints, this part of all segments.
+const WAITING_SHARE: u64 = 16;
 /// Of what values can have.
 const FULL_PERCENT: u64 = 80;
 /// What a value takes in the log, with its head.
@@ -37,7 +40,7 @@ fn is_version(answer: &Answer) -> bool {
 fn keys() -> Result<u64> {
     let layout = erb_node::layout(STORE_BYTES, 1)?;
     let segments = u64::from(layout.segments());
-    let taken = TAKEN + (segments * TAKEN_PERCENT).div_ceil(100);
+    let taken = CHECKPOINTS + RESERVE + segments / WAITING_SHARE;
     let bytes = (segments - taken) * layout.segment_bytes;
     Ok(bytes * FULL_PERCENT / 100 / RECORD_BYTES)
 }
