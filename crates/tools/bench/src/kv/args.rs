@@ -50,6 +50,9 @@ pub struct KvArgs {
     /// Keys that are rolled back at once, with values of 8 KiB, and beside them a tenth as many.
     #[arg(long, default_value_t = 50_000, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
     pub roll_back_keys: u32,
+    /// MiB of the store that is overwritten while it is 80 % full.
+    #[arg(long, default_value_t = 508, value_name = "MIB", value_parser = clap::value_parser!(u32).range(100..=4096))]
+    pub full_mib: u32,
     /// How often they are rolled back.
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub times: u32,
@@ -80,6 +83,11 @@ impl KvArgs {
             self.folder.display()
         );
         Ok(())
+    }
+
+    /// Bytes of the store that is overwritten while it is full.
+    pub(super) fn full_bytes(&self) -> u64 {
+        u64::from(self.full_mib) * MIB
     }
 
     /// Puts of 8 KiB in a round.

@@ -2,7 +2,8 @@
 //! What collecting costs: keys of a store that is 80 % full are written again and again at random.
 //!
 //! Full is counted without what no value can have: the reserve, two checkpoints, and what waits to be free again. Nothing
-//! but the newest version of a key is kept, so all that is overwritten may be collected.
+//! but the newest version of a key is kept, so all that is overwritten may be collected. By default the store has some
+//! 120 segments: with fewer the reserve is more than its 3 %.
 
 use anyhow::{Context, Result};
 use erb_node::Answer;
@@ -15,8 +16,6 @@ use super::report::{Rounds, Row, ms, percentile};
 use super::versions::NOTHING;
 use super::{Bench, VALUE_BYTES, WRITERS};
 
-/// So many that it has some 120 segments: in stores with fewer the reserve is more than its 3 %.
-const STORE_BYTES: u64 = 508 << 20;
 /// Segments that values cannot have: two checkpoints and one that is being written.
 const CHECKPOINTS: u64 = 3;
 /// The reserve: where writers end.
@@ -36,12 +35,12 @@ fn is_version(answer: &Answer) -> bool {
     matches!(answer, Answer::Version(_))
 }
 
-/// Keys of a store that is so full.
-fn keys() -> Result<u64> {
-    let layout = erb_node::layout(STORE_BYTES, 1)?;
+/// Keys of a store of so many bytes that is so full.
+fn keys(store_bytes: u64) -> Result<u64> {
+    let layout = erb_node::layout(store_bytes, 1)?;
     let segments = u64::from(layout.segments());
     let taken = CHECKPOINTS + RESERVE + segments / WAITING_SHARE;
-    let bytes = (segments - taken) * layout.segment_bytes;
+    let bytes = segments.saturating_sub(taken) * layout.segment_bytes;
     Ok(bytes * FULL_PERCENT / 100 / RECORD_BYTES)
 }
 
@@ -53,7 +52,8 @@ fn room_bytes(args: &KvArgs, keys: u64) -> u64 {
 
 /// Bytes of disk.
 pub fn needed_bytes(args: &KvArgs) -> u64 {
-    STORE_BYTES + room_bytes(args, STORE_BYTES / RECORD_BYTES)
+    let bytes = args.full_bytes();
+    bytes + room_bytes(args, bytes / RECORD_BYTES)
 }
 
 /// Bytes that this process has had written to disks.
@@ -115,8 +115,9 @@ pub fn measure(bench: &mut Bench<'_>) -> Result<()> {
     let rounds = u64::from(bench.args.rounds);
     let puts = bench.args.puts();
     bench.begins("overwriting a store that is 80 % full")?;
-    let keys = keys()?;
-    let mut full = Store::make(bench, "full", STORE_BYTES, keys)?;
+    let bytes = bench.args.full_bytes();
+    let keys = keys(bytes)?;
+    let mut full = Store::make(bench, "full", bytes, keys)?;
     // All of it has room, so nothing is collected.
     let room = room_bytes(bench.args, keys);
     let mut wide = Store::make(bench, "wide", room, keys)?;
