@@ -48,6 +48,8 @@ struct Bench<'a> {
     rows: Vec<Row>,
 }
 
+type Measure = fn(&mut Bench<'_>) -> Result<()>;
+
 impl Bench<'_> {
     fn begins(&self, what: &str) -> Result<()> {
         if !self.args.json {
@@ -85,7 +87,7 @@ pub fn measure(args: &KvArgs) -> Result<KvReport> {
         folder,
         rows: Vec::new(),
     };
-    let all: [(Experiment, fn(&mut Bench<'_>) -> Result<()>); 5] = [
+    let all: [(Experiment, Measure); 5] = [
         (Experiment::Durable, durable::measure),
         (Experiment::Flash, flash::measure),
         (Experiment::Versions, versions::measure),
