@@ -49,8 +49,9 @@ enum Asked {
 /// The store behind the target.
 pub(crate) struct Store {
     pub(crate) engine: Engine,
-    /// By shard: writes that come later, in their order.
-    pub(crate) waiting: Vec<VecDeque<Pending>>,
+    /// By shard: writes that come later, in their order; those of who may use the reserve apart, as others wait for
+    /// space longer.
+    pub(crate) waiting: Vec<[VecDeque<Pending>; 2]>,
     /// Answers that wait for the watermark.
     answers: BTreeMap<(Version, Ticket), Outcome>,
     completed: VecDeque<(Ticket, Outcome)>,
@@ -76,7 +77,7 @@ impl Store {
         let shards = engine.store.shards.len();
         Self {
             engine,
-            waiting: (0..shards).map(|_| VecDeque::new()).collect(),
+            waiting: (0..shards).map(|_| Default::default()).collect(),
             answers: BTreeMap::new(),
             completed: VecDeque::new(),
             asked: BTreeMap::new(),
@@ -127,9 +128,12 @@ impl Store {
         !self.scans.is_empty() || !self.completed.is_empty()
     }
 
-    /// Whether writes wait for a moment: for a segment, or for the end of a freeze.
+    /// Whether writes wait for a moment: for a segment, for space, or for the end of a freeze.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting.iter().any(|waiting| !waiting.is_empty())
+        self.waiting
+            .iter()
+            .flatten()
+            .any(|waiting| !waiting.is_empty())
     }
 
     /// Nothing was asked that is not answered.

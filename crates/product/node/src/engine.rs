@@ -23,6 +23,7 @@ use erb_store::mistake::Sound;
 use erb_store::opened::Opened;
 use erb_store::opening::{OpenError, OpenIo, Opening};
 use erb_store::shard::{Shard, ShardWriteOf};
+use erb_store::space::Space;
 use erb_store::{Reading, Version, Wall};
 
 use crate::buffer::Aligned;
@@ -37,6 +38,11 @@ const TICK_US: u64 = 100_000;
 const WAITING_SHARE: usize = 32;
 /// Pieces of the sweep at each tick, for each shard: of 512 keys or so, 200 us.
 const SWEEPS: usize = 4;
+/// While space is low what nobody needs has to be known soon: so many pieces, so often.
+const SWEEPS_LOW: usize = 2;
+const SWEEPS_LOW_US: u64 = 10_000;
+/// And floors have to move soon.
+const TICK_LOW_US: u64 = 25_000;
 
 /// What a recovery does where something cannot be read that should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +81,7 @@ pub(crate) struct Engine {
     wall: Wall,
     begun: Instant,
     tick_us: u64,
+    sweep_us: u64,
     is_ending: bool,
 }
 
@@ -157,6 +164,7 @@ impl Engine {
             wall,
             begun,
             tick_us: 0,
+            sweep_us: 0,
             is_ending: false,
         };
         // Before the end of recovery is durable nothing else begins; then a ceiling has to be.
@@ -325,24 +333,42 @@ impl Engine {
     fn time(&mut self, lowest_cut: Version) {
         let monotonic_us = micros(self.begun);
         self.wall.tick(wall_us(), monotonic_us);
-        if monotonic_us < self.tick_us || !self.store.shared.is_open() || self.is_ending {
+        if !self.store.shared.is_open() || self.is_ending {
             return;
         }
-        self.tick_us = monotonic_us + TICK_US;
+        self.sweep(monotonic_us, lowest_cut);
+        if monotonic_us < self.tick_us {
+            return;
+        }
+        let is_low = self.store.shared.space() >= Space::Low;
+        self.tick_us = monotonic_us + if is_low { TICK_LOW_US } else { TICK_US };
         self.store
             .control
             .tick(&self.wall, monotonic_us, lowest_cut);
         let run_us = self.store.control.run_us();
         for (number, shard) in (0..).zip(&mut self.store.shards) {
-            for _ in 0..SWEEPS {
-                if !shard.sweep(lowest_cut) {
-                    break;
-                }
-            }
             if let Some(read) = shard.take_scrub(run_us) {
                 let id = self.disk.read(read.address, read.bytes);
                 self.owners.insert(id, Owner::Scrub(number));
             }
+        }
+    }
+
+    fn sweep(&mut self, monotonic_us: u64, lowest_cut: Version) {
+        if monotonic_us < self.sweep_us {
+            return;
+        }
+        let (pieces, pause_us) = match self.store.shared.space() {
+            Space::Plenty => (SWEEPS, TICK_US),
+            _ => (SWEEPS_LOW, SWEEPS_LOW_US),
+        };
+        let mut were_all = true;
+        for shard in &mut self.store.shards {
+            were_all &= (0..pieces).all(|_| shard.sweep(lowest_cut));
+        }
+        // What has to be logged first is soon.
+        if were_all || pause_us == TICK_US {
+            self.sweep_us = monotonic_us + pause_us;
         }
     }
 

@@ -16,7 +16,7 @@ use erb_store::{self as store, Key, Selector, Version, control};
 use crate::backend::{Outcome, Store, namespace};
 use crate::words;
 
-/// A write that waits for a segment or for the end of a freeze is refused then: it may be repeated.
+/// A write that waits for a segment, for space or for the end of a freeze is refused then: it may be repeated.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A write that is to be done, or done again.
@@ -82,28 +82,36 @@ impl Store {
             until: Instant::now() + PATIENCE,
         };
         // Who came before goes before.
-        if self.waiting[usize::from(shard)].is_empty() {
+        let queue = usize::from(pending.writer.may_use_reserve);
+        let at = usize::from(shard);
+        if self.waiting[at][queue].is_empty() {
             if let Some(pending) = self.write(shard, pending) {
-                self.waiting[usize::from(shard)].push_back(pending);
+                self.waiting[at][queue].push_back(pending);
             }
             self.engine.write_early(shard);
         } else {
-            self.waiting[usize::from(shard)].push_back(pending);
+            self.waiting[at][queue].push_back(pending);
         }
     }
 
     /// Writes that have waited are tried again.
     pub(crate) fn write_waiting(&mut self) {
         for shard in 0..self.waiting.len() {
-            while let Some(pending) = self.waiting[shard].pop_front() {
-                if pending.until < Instant::now() {
-                    self.answer(pending.ticket, Err(Refused::Busy));
-                    continue;
-                }
-                if let Some(pending) = self.write(shard as u16, pending) {
-                    self.waiting[shard].push_front(pending);
-                    break;
-                }
+            for queue in [1, 0] {
+                self.write_queue(shard, queue);
+            }
+        }
+    }
+
+    fn write_queue(&mut self, shard: usize, queue: usize) {
+        while let Some(pending) = self.waiting[shard][queue].pop_front() {
+            if pending.until < Instant::now() {
+                self.answer(pending.ticket, Err(Refused::Busy));
+                continue;
+            }
+            if let Some(pending) = self.write(shard as u16, pending) {
+                self.waiting[shard][queue].push_front(pending);
+                break;
             }
         }
     }

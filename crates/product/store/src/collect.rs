@@ -12,8 +12,8 @@
 //! 4. A segment is reported as unneeded when the log has left it, nothing in it is needed, and neither copies nor
 //!    parts of a batch wait to be counted. It is left when no read of it is under way.
 //! 5. A record that is damaged is not copied: its segment stays until the record is not needed.
-//! 6. What is read at once is one batch or little more, and the next piece waits until the copies are durable. A
-//!    piece is begun only with the next segment at hand, so its copies never wait for space.
+//! 6. What is read at once is one batch or little more, and the next piece waits until copies of no more than one
+//!    batch are under way. A piece is begun only with the next segment at hand, so its copies never wait for space.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -34,10 +34,8 @@ const LOOK_SHARE: u64 = 16;
 /// What a segment must have that is not needed to be collected, in thousandths: while there is plenty, when space is
 /// low, and when it is short.
 const SPARE_PLENTY: u64 = 875;
-const SPARE_LOW: u64 = 250;
+const SPARE_LOW: u64 = 333;
 const SPARE_SHORT: u64 = 60;
-/// While space is short, writers may write so many bytes for each piece that is collected.
-const SLOWED_BYTES: usize = 512 << 10;
 
 /// A segment of the shard's log.
 #[derive(Debug)]
@@ -90,6 +88,7 @@ struct Moved {
     key: Vec<u8>,
     from: u64,
     to: Place,
+    bytes: usize,
 }
 
 /// A segment that is being collected.
@@ -108,13 +107,15 @@ pub(crate) struct Collector {
     pub(crate) segments: BTreeMap<u32, LogSegment>,
     collecting: Option<Collecting>,
     moved: VecDeque<Moved>,
+    /// Bytes of those.
+    moving_bytes: usize,
     leaving: BTreeSet<u32>,
     /// What had ceased to be needed when nothing was worth collecting.
     looked: Option<(u64, Space)>,
     /// The last checkpoint that has begun.
     pub(crate) last_checkpoint: u64,
-    /// Bytes that users have written since the last piece.
-    pub(crate) since_piece: usize,
+    /// Segments that were reported, and are not left.
+    reported: usize,
     /// Bytes that were copied.
     pub(crate) copied: u64,
     /// Records that were damaged.
@@ -183,20 +184,23 @@ impl Collector {
 }
 
 impl<R: Rules + Copy> Shard<R> {
-    /// Whether this writer is let in, as far as space goes.
-    pub(crate) fn has_space_for(&self, may_use_reserve: bool) -> bool {
-        match self.shared.space() {
-            Space::Plenty | Space::Low | Space::Short => true,
-            Space::Full => may_use_reserve,
-            Space::Reserve | Space::Last => false,
-        }
+    /// A segment is being collected.
+    pub(crate) fn is_collecting(&self) -> bool {
+        self.collector.collecting.is_some()
     }
 
-    /// Whether writers wait until a piece has been collected.
-    pub(crate) fn is_slowed(&self) -> bool {
-        let is_short = self.shared.space() >= Space::Short;
-        let collector = &self.collector;
-        is_short && collector.collecting.is_some() && collector.since_piece > SLOWED_BYTES
+    /// Segments wait for checkpoints, for reads to end, or for the control log to hear of it: then they are free.
+    pub(crate) fn leaves_segments(&self) -> bool {
+        let mut outbox = self.outbox.iter();
+        self.collector.reported > 0 || outbox.any(|it| matches!(it, ToControl::Left(_)))
+    }
+
+    /// Nothing was worth collecting when it was last looked for, and little has changed since.
+    pub(crate) fn is_futile(&self) -> bool {
+        let due = self.collector.segments.len() as u64 / LOOK_SHARE;
+        let (space, ceased) = (self.shared.space(), self.versions.usage.ceased());
+        let looked = self.collector.looked;
+        looked.is_some_and(|(at, then)| then == space && ceased - at <= due)
     }
 
     /// Bytes that collecting has copied, and records that it or readers have found damaged.
@@ -207,7 +211,7 @@ impl<R: Rules + Copy> Shard<R> {
 
     /// The next read for collecting, if there is one.
     pub fn take_read(&mut self) -> Option<ShardRead> {
-        let is_still = self.queue.is_empty() && !self.collector.waits();
+        let is_still = self.queue.is_empty() && self.collector.moving_bytes <= BATCH_BYTES_MAX;
         let is_free =
             is_still && self.frozen.is_none() && !self.log.wants_segment() && !self.is_ending;
         if !is_free || self.log.has_failed() || !self.shared.is_open() {
@@ -227,7 +231,9 @@ impl<R: Rules + Copy> Shard<R> {
             return None;
         }
         let segment = self.collector.segments.get(&collecting.number)?;
-        let left = segment.limit() - collecting.at;
+        // All of it was looked at, and copies are under way.
+        let left = segment.limit().checked_sub(collecting.at);
+        let left = left.filter(|left| *left > 0)?;
         collecting.is_reading = true;
         Some(ShardRead {
             address: segment.segment.seat.address + collecting.at,
@@ -238,28 +244,30 @@ impl<R: Rules + Copy> Shard<R> {
     /// The segment that is best collected now.
     fn choose(&mut self) -> Option<u32> {
         let space = self.shared.space();
-        let ceased = self.versions.usage.ceased();
-        let due = self.collector.segments.len() as u64 / LOOK_SHARE;
-        let is_futile = |(at, then): (u64, Space)| then == space && ceased - at <= due;
         let least = match space {
             Space::Plenty => SPARE_PLENTY,
             Space::Low => SPARE_LOW,
             Space::Short | Space::Full | Space::Reserve => SPARE_SHORT,
             Space::Last => return None,
         };
-        if self.collector.looked.is_some_and(is_futile) {
+        if self.is_futile() {
             return None;
         }
         let newest = self.collector.segments.values().map(|it| it.segment.order);
         let newest = newest.max().unwrap_or(0);
         let worth = self.collector.segments.values().filter_map(|segment| {
             let spare = self.spare(segment)?;
-            let age = newest - segment.segment.order + 1;
-            // What is won, by what it costs, and for how long it will last.
+            // What is won, by what it costs, and for how long it will last. When space is full only what is won counts.
+            let age = if space < Space::Full {
+                newest - segment.segment.order + 1
+            } else {
+                1
+            };
             let worth = u128::from(spare) * u128::from(age) * 1000 / u128::from(2000 - spare);
             (spare >= least).then_some((worth, segment.segment.number))
         });
         let best = worth.max().map(|(_, number)| number);
+        let ceased = self.versions.usage.ceased();
         self.collector.looked = best.is_none().then_some((ceased, space));
         best
     }
@@ -294,9 +302,9 @@ impl<R: Rules + Copy> Shard<R> {
         match bytes {
             Some(bytes) => {
                 collecting.is_repeated = false;
-                let looked_at = self.collect_piece(&collecting, bytes, below);
+                let (looked_at, needed) = self.collect_piece(&collecting, bytes, below);
                 collecting.at += looked_at as u64;
-                self.collector.since_piece = 0;
+                self.pacing.collected(looked_at.saturating_sub(needed));
                 self.collector.collecting = Some(collecting);
             }
             None if collecting.is_repeated => self.leave_damaged(collecting.number),
@@ -316,42 +324,50 @@ impl<R: Rules + Copy> Shard<R> {
         self.collector.damaged += 1;
     }
 
-    /// Queues copies of what is needed: how many bytes it has looked at.
-    fn collect_piece(&mut self, collecting: &Collecting, bytes: &[u8], below: Version) -> usize {
+    /// Queues copies of what is needed: how many bytes it has looked at, and how many of them are needed.
+    fn collect_piece(
+        &mut self,
+        collecting: &Collecting,
+        bytes: &[u8],
+        below: Version,
+    ) -> (usize, usize) {
         let below = below.min(self.shared.watermark());
         let Some(segment) = self.collector.segments.get(&collecting.number) else {
-            return bytes.len();
+            return (bytes.len(), 0);
         };
         let begin = segment.segment.seat.plus(collecting.at as usize);
         let (store_id, number) = (self.store_id, self.number);
-        batches(bytes, begin, store_id, number, |piece| {
+        let mut needed = 0;
+        let looked_at = batches(bytes, begin, store_id, number, |piece| {
             if let Piece::Batch(seat, content, records) = piece {
                 // What lies behind a damaged head is not found, so its segment stays.
                 let _ = walk(content, seat, records, |at, key, found| {
-                    self.collect_record(at, key, found, below);
+                    needed += self.collect_record(at, key, found, below);
                 });
             }
-        })
+        });
+        (looked_at, needed)
     }
 
+    /// Bytes of its copy; 0: there is none.
     fn collect_record(
         &mut self,
         address: u64,
         key: Key<'_>,
         found: Result<Record<'_>, Damage>,
         below: Version,
-    ) {
+    ) -> usize {
         if !self.versions.needs(key, address) {
-            return;
+            return 0;
         }
         let trim = self.versions.trim(key, below);
         self.queue.extend(trim.map(Queued::Trim));
         if !self.versions.needs(key, address) {
-            return;
+            return 0;
         }
         let Ok(record) = found else {
             self.collector.damaged += 1;
-            return;
+            return 0;
         };
         let is_put = record.head.kind.has_value();
         self.queue.push_back(Queued::Move(Box::new(Moving {
@@ -368,6 +384,7 @@ impl<R: Rules + Copy> Shard<R> {
             expiry_ms: record.head.expiry_ms,
             value: record.value.to_vec(),
         })));
+        record_bytes(key.bytes.len(), record.value.len())
     }
 
     /// Logs a copy.
@@ -387,14 +404,16 @@ impl<R: Rules + Copy> Shard<R> {
             value: &moving.value,
         };
         let (address, lsn) = self.add(&change)?;
-        let bytes = record_bytes(key.bytes.len(), moving.value.len()) as u64;
-        self.collector.copied += bytes;
+        let bytes = record_bytes(key.bytes.len(), moving.value.len());
+        self.collector.copied += bytes as u64;
+        self.collector.moving_bytes += bytes;
         self.collector.moved.push_back(Moved {
             lsn,
             namespace: moving.namespace,
             key: moving.key.clone(),
             from: moving.from,
-            to: Place::written(address, bytes, moving.kind == Kind::MovedDelete),
+            to: Place::written(address, bytes as u64, moving.kind == Kind::MovedDelete),
+            bytes,
         });
         Ok(())
     }
@@ -417,6 +436,7 @@ impl<R: Rules + Copy> Shard<R> {
                 let (from, to) = (self.seat(moved.from), self.seat(to));
                 self.cache.moved(from, to);
             }
+            self.collector.moving_bytes -= moved.bytes;
             self.collector.moved.pop_front();
         }
         // Parts of a batch are not counted before they are committed.
@@ -461,6 +481,7 @@ impl<R: Rules + Copy> Shard<R> {
             };
             if segment.is_closed && !segment.is_reported {
                 segment.is_reported = true;
+                self.collector.reported += 1;
                 self.versions.usage.unneeded().remove(&number);
                 self.outbox.push_back(ToControl::Unneeded(number, behind));
             }
@@ -499,6 +520,7 @@ impl<R: Rules + Copy> Shard<R> {
         for number in unread {
             self.collector.leaving.remove(&number);
             self.collector.segments.remove(&number);
+            self.collector.reported -= 1;
             self.outbox.push_back(ToControl::Left(number));
         }
     }

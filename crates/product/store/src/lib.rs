@@ -63,6 +63,7 @@ mod open_error;
 pub mod opened;
 pub mod opening;
 mod operation;
+mod pacing;
 pub mod place;
 mod reading;
 pub mod record;

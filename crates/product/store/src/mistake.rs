@@ -114,6 +114,8 @@ pub enum Mistake {
     SpaceUnknown,
     /// Logs and trims take what checkpoints need.
     CheckpointsStarved,
+    /// Writers are refused for want of space while collecting makes room.
+    RefusedTooEarly,
     /// A move does not take along when its value expires.
     ExpiryStays,
     /// A checkpoint does not save when values expire.
@@ -194,7 +196,8 @@ pub const EXPIRY_MISTAKES: [Mistake; 3] = [
     Mistake::ExpiredIsThere,
 ];
 
-/// Those of space, but for [`Mistake::CheckpointsStarved`], which takes a full store that is killed again and again.
+/// Those of space, but for [`Mistake::CheckpointsStarved`], which takes a full store that is killed again and again, and
+/// [`Mistake::RefusedTooEarly`], which loses nothing.
 pub const SPACE_MISTAKES: [Mistake; 7] = [
     Mistake::SharedPlaceStays,
     Mistake::SharedPlaceCeases,

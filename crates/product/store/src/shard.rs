@@ -13,7 +13,8 @@
 //! 4. What the shard itself has to log (parts, *done*, trims) comes before any other change.
 //! 5. A slice of a checkpoint is taken only while no batch is open. A checkpoint begins only while no part waits for
 //!    its commit.
-//! 6. What collects segments stands in `collect.rs`, what reads values in `reading.rs`.
+//! 6. What collects segments stands in `collect.rs`, who writes while space is short in `pacing.rs`, what reads values
+//!    in `reading.rs`.
 //! 7. A delete of what is not there makes no version: there is nothing that it could bring back, and a writer that
 //!    deletes without end would take memory and space of all others.
 
@@ -29,6 +30,7 @@ use crate::layout::Layout;
 use crate::log::{Log, NotAdded, Start, WriteOf};
 use crate::message::{Scope, ToControl, What};
 use crate::mistake::{Mistake, Rules, Sound};
+use crate::pacing::Pacing;
 use crate::place::{Origin, Place};
 use crate::record::{Change, Kind, record_bytes};
 use crate::scan::Logged;
@@ -63,7 +65,7 @@ pub enum NotWritten {
     /// A roll back or a batch holds the key: repeat it when that is over.
     #[error("the key is held for a moment: repeat it")]
     Frozen,
-    /// Writes are under way, a segment or the ceiling is to come: repeat it.
+    /// Writes are under way, a segment or the ceiling is to come, or collecting makes room: repeat it.
     #[error("writes are under way: repeat it")]
     Busy,
     /// A write to the store has failed.
@@ -162,6 +164,7 @@ pub struct Shard<R = Sound> {
     pub(crate) since_checkpoint: usize,
     pub(crate) has_asked_checkpoint: bool,
     pub(crate) collector: Collector,
+    pub(crate) pacing: Pacing,
     pub(crate) scrub: Scrub,
     pub(crate) cache: Cache<R>,
     pub(crate) outbox: VecDeque<ToControl>,
@@ -210,6 +213,7 @@ impl<R: Rules + Copy> Shard<R> {
             outstanding: VecDeque::new(),
             queue: found.owed.into_iter().map(Queued::Done).collect(),
             collector: Collector::new(found.logged, found.last_checkpoint),
+            pacing: Pacing::default(),
             scrub: Scrub::new(found.rot),
             cache: Cache::new(rules),
             frozen: None,
@@ -298,12 +302,7 @@ impl<R: Rules + Copy> Shard<R> {
         if !self.shared.is_open() || !self.queue.is_empty() || self.is_ending {
             return Err(NotWritten::Busy);
         }
-        if !self.has_space_for(writer.may_use_reserve) {
-            return Err(NotWritten::Refused(Refused::NoSpace, Version::ZERO));
-        }
-        if self.is_slowed() {
-            return Err(NotWritten::Busy);
-        }
+        self.check_space(writer.may_use_reserve)?;
         let is_held = self.frozen.as_ref().is_some_and(|it| it.holds(key));
         if is_held && !self.rules.makes(Mistake::FreezeIgnored) {
             return Err(NotWritten::Frozen);
@@ -330,7 +329,7 @@ impl<R: Rules + Copy> Shard<R> {
                 value,
             };
             let held = self.log_change(&change, place)?;
-            self.collector.since_piece += key.bytes.len() + value.len();
+            self.pacing.wrote(key.bytes.len() + value.len());
             let applied = self.versions.apply_expiring(key, held, change.expiry_ms);
             assert!(applied.is_ok(), "what was prepared can be applied");
             Ok(Written::Version(version))
@@ -452,7 +451,10 @@ impl<R: Rules + Copy> Shard<R> {
             return false;
         }
         self.note_time(0);
-        let swept = self.versions.sweep(below.min(self.shared.watermark()));
+        let below = below.min(self.shared.watermark());
+        let floor = self.versions.retention().floor().min(below);
+        let swept = self.versions.sweep(below);
+        self.pacing.swept(floor, swept.done.is_some());
         self.queue.extend(swept.trims.into_iter().map(Queued::Trim));
         self.log_queue();
         for (namespace, bytes) in swept.expired {

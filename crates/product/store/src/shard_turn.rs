@@ -12,13 +12,15 @@ use crate::record::{Change, Kind, encode_trimmed};
 use crate::shard::{
     Frozen, NotWritten, Prepared, Queued, Shard, ShardWrite, ShardWriteOf, expiry_of, value_of,
 };
+use crate::space::Space;
 use crate::version::Version;
-use crate::view::Refused;
 
 /// A checkpoint is due when replay of what is behind the last one costs this part of reading the index.
 const CHECKPOINT_SHARE: usize = 2;
 /// But not before it costs so many bytes.
 const CHECKPOINT_BYTES_MIN: usize = 8 << 20;
+/// Slices at a time while space is low: each of 512 keys or so.
+const SLICES_LOW: usize = 3;
 
 impl<R: Rules + Copy> Shard<R> {
     /// A message from the control log.
@@ -72,9 +74,10 @@ impl<R: Rules + Copy> Shard<R> {
                 verdict = checked.map_err(|refused| (refused, Version::ZERO));
             }
             Scope::Batch(parts) => {
-                let mut wanted = parts.iter().map(|part| part.may_use_reserve);
-                if !wanted.all(|may| self.has_space_for(may)) {
-                    verdict = Err((Refused::NoSpace, Version::ZERO));
+                let wanted = parts.iter().map(|part| part.may_use_reserve);
+                let refused = self.refused_for_space(wanted.min().unwrap_or(true));
+                if let Some(refused) = refused {
+                    verdict = Err((refused, Version::ZERO));
                 }
                 for part in parts {
                     let key = Key {
@@ -269,6 +272,7 @@ impl<R: Rules + Copy> Shard<R> {
         }
         self.turn_collect();
         self.turn_checkpoint(durable_lsn);
+        self.turn_pacing();
     }
 
     fn turn_checkpoint(&mut self, durable_lsn: u64) {
@@ -322,7 +326,15 @@ impl<R: Rules + Copy> Shard<R> {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
         };
-        if let Some(hash) = checkpoint.wants_slice() {
+        // What waits for it waits shorter then.
+        let slices = match self.shared.space() {
+            Space::Plenty => 1,
+            _ => SLICES_LOW,
+        };
+        for _ in 0..slices {
+            let Some(hash) = checkpoint.wants_slice() else {
+                return;
+            };
             let (slice, next) = self.versions.save(hash);
             checkpoint.take(&slice, next, self.log.next_lsn());
         }

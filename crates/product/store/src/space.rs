@@ -9,12 +9,15 @@
 //! 3. A log that can go on leaves as many segments as a checkpoint of each shard needs: only checkpoints free any. A
 //!    checkpoint that can come to its end takes the last one, once each log has one to go on with.
 //! 4. The segments balance: each is free, or of one log or checkpoint.
+//!
+//! Who writes how fast while space is short: `pacing.rs`.
 
 use crate::control::Control;
 use crate::entry::{SegmentState, UsedFor};
 use crate::layout::Layout;
 use crate::message::ToShard;
 use crate::mistake::{Mistake, Rules};
+use crate::pacing::SHARE_MAX;
 use crate::state::{CHECKPOINTS_KEPT, State};
 
 /// How much is free, in steps.
@@ -28,9 +31,9 @@ pub enum Space {
     Low = 1,
     /// Collecting goes first, and writers are slowed.
     Short = 2,
-    /// Writers are refused. The rest is for restorers.
+    /// Writers wait while collecting makes room, and are refused when it cannot. The rest is for restorers.
     Full = 3,
-    /// They are refused too. The rest is for collecting.
+    /// They wait and are refused too. The rest is for collecting.
     Reserve = 4,
     /// Nothing is collected: the rest is for checkpoints, and what frees segments that nothing in is needed.
     Last = 5,
@@ -54,8 +57,10 @@ impl Space {
 const LOW_PERCENT: u32 = 15;
 const SHORT_PERCENT: u32 = 10;
 const FULL_PERCENT: u32 = 3;
-/// What waits for checkpoints makes them due while there is plenty: this part of all segments.
+/// What waits for checkpoints makes them due, this part of all segments: while there is plenty or little, and while
+/// space is short. A checkpoint writes the whole index, so one for each segment would cost more than that wins.
 const WAITING_SHARE: usize = 16;
+const WAITING_SHARE_SHORT: usize = 32;
 
 /// A segment of a log that nobody needs.
 #[derive(Clone, Copy, Debug)]
@@ -142,20 +147,34 @@ impl<R: Rules + Copy> Control<R> {
         sizes.map(|size| *size.max(&1) as usize).sum()
     }
 
+    /// Segments that checkpoints will have and keep: none of them is replaced before as many are there as are kept.
+    fn checkpoints_to_come(&self) -> u32 {
+        let all = self.state().checkpoints.iter().zip(&self.checkpoint_sizes);
+        let lacking = all.map(|(all, size)| {
+            let lacking = CHECKPOINTS_KEPT.saturating_sub(all.len()) as u32;
+            lacking * (*size).max(1)
+        });
+        lacking.sum()
+    }
+
     /// Free segments below which each step begins.
     fn steps(&self) -> [(u32, Space); 5] {
         let shards = self.checkpoint_sizes.len() as u32;
         // A checkpoint may have become a quarter larger, and each shard has a segment ahead.
-        let sizes = self.checkpoint_sizes.iter();
+        let sizes = self.checkpoint_sizes.iter().map(|size| (*size).max(1));
         let last = sizes.map(|size| size + size / 4 + 1).sum::<u32>() + shards;
+        let last = last + self.checkpoints_to_come();
         let all = self.state().segments.len() as u32;
         let full = (last + 2 * shards).max(all * FULL_PERCENT / 100);
         [
             (last, Space::Last),
             (last + shards, Space::Reserve),
             (full, Space::Full),
-            ((full + shards).max(all * SHORT_PERCENT / 100), Space::Short),
-            ((full + 2 * shards).max(all * LOW_PERCENT / 100), Space::Low),
+            (
+                (full + 3 * shards).max(all * SHORT_PERCENT / 100),
+                Space::Short,
+            ),
+            ((full + 4 * shards).max(all * LOW_PERCENT / 100), Space::Low),
         ]
     }
 
@@ -187,8 +206,12 @@ impl<R: Rules + Copy> Control<R> {
         let steps = self.steps();
         let found = steps.iter().find(|(at_most, _)| free <= *at_most);
         let space = found.map_or(Space::Plenty, |(_, space)| *space);
+        let [.., (full, _), (short, _), _] = steps;
+        let share = u64::from(SHARE_MAX) * u64::from(free.saturating_sub(full))
+            / u64::from((short - full).max(1));
+        let share = share.min(u64::from(SHARE_MAX)) as u32;
         if !self.rules.makes(Mistake::SpaceUnknown) {
-            self.shared.set_space(space);
+            self.shared.set_space(space, share);
         }
     }
 
@@ -231,16 +254,20 @@ impl<R: Rules + Copy> Control<R> {
         self.free.insert(number);
     }
 
-    /// Checkpoints that free segments: where space is low, and where much waits.
+    /// Checkpoints that free segments, where enough waits for one that has not begun.
     pub(crate) fn checkpoint_for_space(&mut self) {
-        let is_low = self.shared.space() >= Space::Low;
-        let due = self.state().segments.len() / WAITING_SHARE;
+        let all = self.state().segments.len();
+        let due = match self.shared.space() {
+            Space::Plenty | Space::Low => all / WAITING_SHARE,
+            Space::Short => all / WAITING_SHARE_SHORT,
+            Space::Full | Space::Reserve | Space::Last => 0,
+        };
         let mut waiting = vec![0; self.checkpoint_sizes.len()];
         for it in self.unneeded.values() {
             waiting[usize::from(it.shard)] += 1;
         }
         for (shard, count) in (0..).zip(waiting) {
-            if count > 0 && (is_low || count > due) {
+            if count > due {
                 self.begin_checkpoint(shard);
             }
         }

@@ -9,8 +9,9 @@
 //! 3. It never goes back: a shard that wakes up slowly may publish a bound below what was seen, but what was durable
 //!    stays so.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::pacing::SHARE_MAX;
 use crate::space::Space;
 use crate::version::{Clock, Version};
 
@@ -28,6 +29,10 @@ pub struct Shared {
     is_open: AtomicBool,
     /// How much of the store is free.
     space: AtomicU8,
+    /// Thousandths of what collecting wins that users may write while space is short.
+    writers_share: AtomicU32,
+    /// By shard, a bit of each: it makes room.
+    making_room: AtomicU64,
 }
 
 impl Shared {
@@ -42,6 +47,8 @@ impl Shared {
             seen: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
             space: AtomicU8::new(Space::Plenty as u8),
+            writers_share: AtomicU32::new(SHARE_MAX),
+            making_room: AtomicU64::new(0),
         }
     }
 
@@ -51,8 +58,29 @@ impl Shared {
         Space::from_byte(self.space.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_space(&self, space: Space) {
+    pub(crate) fn set_space(&self, space: Space, writers_share: u32) {
         self.space.store(space as u8, Ordering::Relaxed);
+        self.writers_share.store(writers_share, Ordering::Relaxed);
+    }
+
+    /// Thousandths of what collecting wins that users may write while space is short.
+    pub(crate) fn writers_share(&self) -> u32 {
+        self.writers_share.load(Ordering::Relaxed)
+    }
+
+    /// A shard makes room, or does not.
+    pub(crate) fn set_makes_room(&self, shard: u16, makes_room: bool) {
+        let bit = 1 << shard;
+        if makes_room {
+            self.making_room.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.making_room.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether another shard makes room. It may be some messages old.
+    pub(crate) fn others_make_room(&self, shard: u16) -> bool {
+        self.making_room.load(Ordering::Relaxed) & !(1 << shard) != 0
     }
 
     /// The one clock.

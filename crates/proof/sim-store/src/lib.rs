@@ -26,6 +26,7 @@ mod node;
 pub mod oracle;
 pub mod plan;
 mod play;
+mod pressed;
 pub mod repair;
 pub mod rot;
 pub mod steady;

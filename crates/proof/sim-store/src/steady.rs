@@ -18,13 +18,13 @@ use fastrand::Rng;
 use crate::node::Node;
 
 /// Steps after which everything must have come to its end.
-const PATIENCE: u32 = 20_000;
+pub(crate) const PATIENCE: u32 = 20_000;
 /// Steps without anything to do after which nothing is to be done.
 const QUIET: u32 = 200;
 
 /// The store.
 pub struct Steady {
-    node: Node,
+    pub(crate) node: Node,
     next_ticket: u64,
     /// The scrub's clock.
     scrub_us: u64,
@@ -63,13 +63,19 @@ impl Steady {
         Self::made(7, (shards, segments), settings, Broken(mistake))
     }
 
-    /// The same, in which what is under way comes to its end in another order.
+    /// The same, in which what is under way comes to its end in another order. Perhaps with a mistake.
     ///
     /// # Panics
     /// It cannot be.
     #[must_use]
-    pub fn seeded(seed: u64, shards: u16, segments: u64, settings: Settings) -> Self {
-        Self::made(seed, (shards, segments), settings, Broken(None))
+    pub fn seeded(
+        seed: u64,
+        shards: u16,
+        segments: u64,
+        settings: Settings,
+        mistake: Option<Mistake>,
+    ) -> Self {
+        Self::made(seed, (shards, segments), settings, Broken(mistake))
     }
 
     fn made(seed: u64, (shards, segments): (u16, u64), settings: Settings, rules: Broken) -> Self {
@@ -152,7 +158,7 @@ impl Steady {
                 Ok(Written::Absent(_)) => return Ok(None),
                 Err(NotWritten::Refused(refused, _)) => return Err(refused),
                 Err(NotWritten::Failed) => panic!("a write has failed"),
-                Err(NotWritten::Busy | NotWritten::Frozen) => self.node.settle_step(),
+                Err(NotWritten::Busy | NotWritten::Frozen) => self.wait_step(),
             }
         }
         panic!("a write is not answered");

@@ -329,6 +329,7 @@ impl World {
                 }
             }
             self.node.settle_step();
+            self.sweep()?;
             self.advance()?;
         }
         Ok(())

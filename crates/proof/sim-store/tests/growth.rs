@@ -15,20 +15,20 @@ const MORE: u32 = 60;
 const HOUR_US: u64 = 3_600_000_000;
 /// Values that take a new segment, before the area of the control log is full, which is not left while superblocks are
 /// held; and many new ones.
-const PUTS_FEW: u32 = 15;
+const PUTS_FEW: u32 = 27;
 const PUTS_MANY: u32 = 45;
 /// Steps within which a growth comes to its end, writes beside it.
 const STEPS: u32 = 160;
 
 /// A store that is full, with what it had before the flood.
-fn full(mistake: Option<Mistake>) -> (Steady, Version) {
+fn full(shards: u16, mistake: Option<Mistake>) -> (Steady, Version) {
     let settings = Settings {
         min_age_us: HOUR_US,
         keep_deleted_us: HOUR_US,
         min_count: 1,
         counted: 1,
     };
-    let mut store = Steady::with_mistake(2, u64::from(SEGMENTS), settings, mistake);
+    let mut store = Steady::with_mistake(shards, u64::from(SEGMENTS), settings, mistake);
     let good = store.put("a", b"good").unwrap();
     for count in 0..2000u32 {
         if store
@@ -75,7 +75,7 @@ fn a_full_store_that_grows_while_it_runs_takes_writes_again_wherever_it_is_stopp
     let (mut grown, mut not_grown) = (0, 0);
     for steps in (0..STEPS).step_by(2) {
         for mode in [CrashMode::Power, CrashMode::Process] {
-            let (mut store, good) = full(None);
+            let (mut store, good) = full(2, None);
             assert!(store.grow_running(u64::from(MORE)));
             assert!(!store.grow_running(1), "one at a time");
             for step in 0..steps {
@@ -108,7 +108,7 @@ fn a_full_store_that_grows_while_it_runs_takes_writes_again_wherever_it_is_stopp
 
 #[test]
 fn it_goes_on_at_once_without_a_start_and_grows_again() {
-    let (mut store, good) = full(None);
+    let (mut store, good) = full(2, None);
     assert!(store.grow_running(u64::from(MORE)));
     store.settle();
     assert_eq!(segments(&store), SEGMENTS + MORE);
@@ -122,7 +122,7 @@ fn it_goes_on_at_once_without_a_start_and_grows_again() {
 
 #[test]
 fn a_growth_whose_superblock_is_on_its_way_has_brought_nothing() {
-    let (mut store, good) = full(None);
+    let (mut store, good) = full(2, None);
     store.hold_superblocks(true);
     assert!(store.grow_running(u64::from(MORE)));
     store.settle();
@@ -137,7 +137,7 @@ fn a_growth_whose_superblock_is_on_its_way_has_brought_nothing() {
 /// Whether a mistake is seen. Superblocks may not get to the disk meanwhile.
 fn is_found(mistake: Option<Mistake>, holds: bool) -> bool {
     let played = panic::catch_unwind(|| {
-        let (mut store, _) = full(mistake);
+        let (mut store, _) = full(1, mistake);
         // Without the reserve the next segment is soon a new one.
         while store.write_as("more", What::Put(&[2; 9000]), true).is_ok() {}
         store.checkpoints();

@@ -16,14 +16,14 @@ const PLAN: Plan = Plan {
 /// that segment ends. The scrub took what lies behind its last batch for rot.
 #[test]
 fn a_segment_without_an_end_has_no_rot_behind_its_last_batch() {
-    for seed in [1306, 1887] {
+    for seed in [1306, 2490] {
         repair(seed, &PLAN).unwrap_or_else(|difference| panic!("{difference}"));
     }
 }
 
 #[test]
 fn rot_in_the_last_batch_of_a_segment_without_an_end_is_told() {
-    for seed in [50, 98, 297, 1306, 1586, 1662, 1887] {
+    for seed in [50, 297, 823, 1306, 1586, 1662, 2490] {
         let came = rot_without_end(seed, &PLAN);
         let is_met = came.unwrap_or_else(|difference| panic!("{difference}"));
         assert!(is_met, "{seed} has none such any more: look for another");

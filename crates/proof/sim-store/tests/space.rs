@@ -5,11 +5,14 @@ use erb_sim_disk::CrashMode;
 use erb_sim_store::steady::Steady;
 use erb_store::control::Request;
 use erb_store::message::What;
+use erb_store::mistake::Mistake;
 use erb_store::space::Space;
 use erb_store::{Refused, Selector, Settings, Version};
 
 const SECOND_US: u64 = 1_000_000;
 const HEAD: Selector = Selector::Head;
+/// With its heads nearly 12 KiB.
+const VALUE_BYTES: usize = 12_100;
 
 fn settings(min_age_us: u64, min_count: u32) -> Settings {
     Settings {
@@ -275,6 +278,34 @@ fn a_full_store_has_room_again_when_retention_lets_go() {
     store.put("k1", b"there is room").unwrap();
 }
 
+/// Whether somebody is refused who writes over values that fill most of a store which keeps no others.
+fn is_refused(seed: u64, shards: u16, mistake: Option<Mistake>) -> bool {
+    let segments = 64 * u64::from(shards);
+    let mut store = Steady::seeded(seed, shards, segments, settings(0, 1), mistake);
+    // Five to a segment: seven tenths of it.
+    let keys = 220 * u32::from(shards);
+    for key in 0..keys {
+        store
+            .put(&format!("k{key}"), &[1; VALUE_BYTES])
+            .expect("there is room");
+    }
+    let written = store.overwrite(keys, 10 * keys, &[2; VALUE_BYTES]);
+    if written.is_ok() {
+        assert!(store.copied() > 0, "what is needed was moved");
+    }
+    written.is_err()
+}
+
+#[test]
+fn nobody_is_refused_while_collecting_can_make_room() {
+    for seed in 0..6 {
+        let shards = 1 + seed as u16 % 2;
+        assert!(!is_refused(seed, shards, None), "{seed}");
+    }
+    let mut seeds = 0..6;
+    assert!(seeds.any(|seed| is_refused(seed, 1, Some(Mistake::RefusedTooEarly))));
+}
+
 #[test]
 fn slow_overwriting_leaves_what_min_count_and_snapshots_hold() {
     let mut store = Steady::new(1, 24, settings(SECOND_US, 2));
@@ -373,4 +404,33 @@ fn damage_of_one_record_costs_that_record_and_its_segment_until_it_is_written_ov
     churn(&mut store, 60);
     assert_eq!(store.value("rotten", HEAD).unwrap(), b"new");
     assert!(store.uses(address.unwrap()) > 1);
+}
+
+/// Whether a full store that is killed again and again, each time behind a trim and before a checkpoint is whole, has no
+/// room any more when that ends.
+fn is_stuck(seed: u64, mistake: Option<Mistake>) -> bool {
+    const STEPS: u32 = 40;
+    let played = std::panic::catch_unwind(|| {
+        let mut store = Steady::seeded(seed, 1, 11, settings(0, 1000), mistake);
+        let mut versions = Vec::new();
+        while let Ok(version) = store.put(&format!("k{}", versions.len() % 5), &[1; 3000]) {
+            versions.push(version);
+        }
+        store.request(Request::Settings(settings(0, 1))).unwrap();
+        for below in &versions[5..] {
+            store.trim_and_kill(*below, STEPS);
+        }
+        age(&mut store, 5);
+        store.put("k0", b"there is room")
+    });
+    !matches!(played, Ok(Ok(_)))
+}
+
+#[test]
+fn a_full_store_that_is_killed_again_and_again_has_room_again() {
+    for seed in 0..40 {
+        assert!(!is_stuck(seed, None), "{seed}");
+    }
+    let starved = Some(Mistake::CheckpointsStarved);
+    assert!((0..40).any(|seed| is_stuck(seed, starved)));
 }

@@ -14,7 +14,7 @@ const SEGMENTS_PER_SHARD: u64 = 24;
 
 fn store(seed: u64, shards: u16) -> Steady {
     let segments = SEGMENTS_PER_SHARD * u64::from(shards);
-    Steady::seeded(seed, shards, segments, Settings::NEW)
+    Steady::seeded(seed, shards, segments, Settings::NEW, None)
 }
 
 /// Trap 21.

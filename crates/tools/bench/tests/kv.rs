@@ -27,7 +27,7 @@ fn measured(words: &str) -> KvReport {
 
 #[test]
 fn a_tiny_run_of_the_papers_experiments_has_all_rows_and_their_bars() {
-    let sizes = "--rounds 2 --pairs 2 --small-keys 50 --large-keys 200";
+    let sizes = "--rounds 2 --pairs 2 --small-keys 50 --large-keys 200 --full-mib 100";
     let report = measured(&format!("--paper {sizes} --roll-back-keys 100 --times 3"));
     for what in [
         "fillseq, 8 KiB x 40, NVMe/TCP",
@@ -38,6 +38,9 @@ fn a_tiny_run_of_the_papers_experiments_has_all_rows_and_their_bars() {
         "rewriting 50 keys (small), 8 KiB x 40, versions kept",
         "rewriting 200 keys (large), 8 KiB x 40, versions kept",
         "get of 8 KiB, 1000 back, NVMe/TCP, p50",
+        "80 % full, overwritten at random, 8 KiB x 40, in process: bytes written, by those of values",
+        "80 % full, overwritten at random, 8 KiB x 40, in process: put, p99",
+        "80 % full, overwritten at random, 8 KiB x 40, in process: longest put, over the bare disk's longest write",
         "100 keys of 8 KiB rolled back, durable, p50",
         "100 keys of 8 KiB rolled back, durable, p99",
         "10 keys of 8 KiB rolled back, durable, p50",

@@ -4,9 +4,24 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{VALUE_BYTES, WRITERS};
+
+/// What is measured.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// Durable puts.
+    Durable,
+    /// Gets from flash.
+    Flash,
+    /// What versions cost.
+    Versions,
+    /// What collecting costs.
+    Collected,
+    /// Roll backs, of `--paper`.
+    Rolled,
+}
 
 /// `erb bench kv`.
 #[derive(Args, Debug, Clone)]
@@ -17,6 +32,9 @@ pub struct KvArgs {
     /// All experiments of the VNetKV paper too: versions against none in a large key space, versions back, roll backs.
     #[arg(long)]
     pub paper: bool,
+    /// Only this experiment.
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub only: Option<Experiment>,
     /// Rounds, in each of which everything that is compared runs once.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
@@ -32,6 +50,9 @@ pub struct KvArgs {
     /// Keys that are rolled back at once, with values of 8 KiB, and beside them a tenth as many.
     #[arg(long, default_value_t = 50_000, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
     pub roll_back_keys: u32,
+    /// MiB of the store that is overwritten while it is 80 % full.
+    #[arg(long, default_value_t = 508, value_name = "MIB", value_parser = clap::value_parser!(u32).range(100..=4096))]
+    pub full_mib: u32,
     /// How often they are rolled back.
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub times: u32,
@@ -47,6 +68,14 @@ pub struct KvArgs {
 const MIB: u64 = 1 << 20;
 
 impl KvArgs {
+    /// Whether an experiment is asked for.
+    pub(super) fn runs(&self, experiment: Experiment) -> bool {
+        self.only.map_or_else(
+            || self.paper || experiment != Experiment::Rolled,
+            |only| only == experiment,
+        )
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         ensure!(
             self.folder.is_dir(),
@@ -54,6 +83,11 @@ impl KvArgs {
             self.folder.display()
         );
         Ok(())
+    }
+
+    /// Bytes of the store that is overwritten while it is full.
+    pub(super) fn full_bytes(&self) -> u64 {
+        u64::from(self.full_mib) * MIB
     }
 
     /// Puts of 8 KiB in a round.
@@ -79,7 +113,13 @@ impl KvArgs {
         let fill = Self::store_bytes((rounds + 1) * self.puts(), 0);
         let both = 2 * Self::store_bytes(self.version_values(), u64::from(self.large_keys));
         let rolled = Self::store_bytes(u64::from(self.roll_back_keys) * 25 / 10, 0);
-        let most = fill.max(both).max(if self.paper { rolled } else { 0 });
+        let collected = super::collected::needed_bytes(self);
+        let most = fill.max(both).max(collected);
+        let most = most.max(if self.runs(Experiment::Rolled) {
+            rolled
+        } else {
+            0
+        });
         most + 4 * self.puts() * VALUE_BYTES as u64 + 512 * MIB
     }
 }

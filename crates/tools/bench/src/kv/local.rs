@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store with no network before it.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use erb_kv::{Change, Condition, Key, Selector, Write};
 use erb_node::{Answer, Format, Local, NEW_RETENTION, Operation, Retention};
+
+use super::report::ms;
 
 /// Memory of the index: more than any experiment takes.
 pub const MEMORY_BYTES: u64 = 2 << 30;
@@ -70,7 +73,11 @@ pub fn restore(number: u64) -> Operation {
 
 impl InProcess {
     pub fn make(folder: &Path, name: &str, bytes: u64) -> Result<Self> {
-        let path = format(folder, name, bytes, NEW_RETENTION)?;
+        Self::keeping(folder, name, bytes, NEW_RETENTION)
+    }
+
+    pub fn keeping(folder: &Path, name: &str, bytes: u64, keeps: Retention) -> Result<Self> {
+        let path = format(folder, name, bytes, keeps)?;
         let local = Local::open(&path, MEMORY_BYTES)?;
         Ok(Self { local, path })
     }
@@ -80,10 +87,43 @@ impl InProcess {
         &mut self,
         depth: u64,
         count: u64,
-        mut operation: impl FnMut(u64) -> Operation,
+        operation: impl FnMut(u64) -> Operation,
         check: impl Fn(&Answer) -> bool,
     ) -> Result<f64> {
         let begun = Instant::now();
+        self.each(depth, count, operation, |_, answer| check(answer))?;
+        Ok(count as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    /// The same: how many milliseconds each of them took, in the order in which they were answered.
+    pub fn timed(
+        &mut self,
+        depth: u64,
+        count: u64,
+        mut operation: impl FnMut(u64) -> Operation,
+        check: impl Fn(&Answer) -> bool,
+    ) -> Result<Vec<f64>> {
+        let begun = vec![Cell::new(Instant::now()); usize::try_from(count)?];
+        let mut times = Vec::with_capacity(begun.len());
+        let ask = |number| {
+            let operation = operation(number);
+            begun[number as usize].set(Instant::now());
+            operation
+        };
+        self.each(depth, count, ask, |number, answer| {
+            times.push(ms(begun[number as usize].get().elapsed()));
+            check(answer)
+        })?;
+        Ok(times)
+    }
+
+    fn each(
+        &mut self,
+        depth: u64,
+        count: u64,
+        mut operation: impl FnMut(u64) -> Operation,
+        mut check: impl FnMut(u64, &Answer) -> bool,
+    ) -> Result<()> {
         let mut asked = depth.min(count);
         for number in 0..asked {
             self.local.ask(number, operation(number));
@@ -91,7 +131,7 @@ impl InProcess {
         let mut answered = 0;
         while let Some((number, outcome)) = self.local.answer()? {
             let answer = outcome.map_err(|refused| anyhow!("refused: {refused:?}"))?;
-            if !check(&answer) {
+            if !check(number, &answer) {
                 bail!("a wrong answer to {number}: {answer:?}");
             }
             answered += 1;
@@ -103,7 +143,7 @@ impl InProcess {
                 break;
             }
         }
-        Ok(count as f64 / begun.elapsed().as_secs_f64())
+        Ok(())
     }
 
     /// One operation.

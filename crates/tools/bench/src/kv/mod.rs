@@ -4,12 +4,13 @@
 //!
 //! - `args`: what is measured at which size; `disk`: the disk alone; `rocks`: db_bench; `node`: a node that runs, and
 //!   what its clients do; `local`: a store with no network before it.
-//! - `durable`, `flash`, `versions`, `rolled`: the experiments; `report`: rows, table.
+//! - `durable`, `flash`, `versions`, `collected`, `rolled`: the experiments; `report`: rows, table.
 //!
 //! All that is compared runs in the same round, one after the other, and a ratio is that of a round. So what else the
 //! machine does meets both.
 
 mod args;
+mod collected;
 mod disk;
 mod durable;
 mod flash;
@@ -25,7 +26,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-pub use args::KvArgs;
+pub use args::{Experiment, KvArgs};
 pub use report::{KvReport, Row};
 
 use crate::interrupt::Interrupt;
@@ -46,6 +47,8 @@ struct Bench<'a> {
     interrupt: Interrupt,
     rows: Vec<Row>,
 }
+
+type Measure = fn(&mut Bench<'_>) -> Result<()>;
 
 impl Bench<'_> {
     fn begins(&self, what: &str) -> Result<()> {
@@ -84,11 +87,17 @@ pub fn measure(args: &KvArgs) -> Result<KvReport> {
         folder,
         rows: Vec::new(),
     };
-    durable::measure(&mut bench)?;
-    flash::measure(&mut bench)?;
-    versions::measure(&mut bench)?;
-    if args.paper {
-        rolled::measure(&mut bench)?;
+    let all: [(Experiment, Measure); 5] = [
+        (Experiment::Durable, durable::measure),
+        (Experiment::Flash, flash::measure),
+        (Experiment::Versions, versions::measure),
+        (Experiment::Collected, collected::measure),
+        (Experiment::Rolled, rolled::measure),
+    ];
+    for (experiment, measure) in all {
+        if args.runs(experiment) {
+            measure(&mut bench)?;
+        }
     }
     Ok(KvReport {
         processors: std::thread::available_parallelism().map_or(0, Into::into),

@@ -12,7 +12,7 @@ use super::report::{Rounds, Row};
 use super::{Bench, VALUE_BYTES, WRITERS};
 
 /// Nothing but the newest.
-const NOTHING: Retention = Retention {
+pub const NOTHING: Retention = Retention {
     min_age_us: 0,
     keep_deleted_us: 0,
     min_count: 1,
