@@ -11,6 +11,7 @@
 //!    not needed.
 
 use crate::mistake::{Mistake, Rules};
+use crate::retention_clock::SAMPLES_WITHIN;
 use crate::shard::{NotWritten, Shard};
 use crate::space::Space;
 use crate::version::Version;
@@ -112,7 +113,10 @@ impl<R: Rules + Copy> Shard<R> {
     /// Whether sweeps may find something that nothing holds any more: now, or as soon as the floor has moved.
     fn may_trim_more(&self) -> bool {
         let retention = self.versions.retention();
-        let is_soon = retention.settings().min_age_us <= SOON_US;
+        let settings = retention.settings();
+        // Floors move in steps of that.
+        let step_us = settings.min_age_us.max(settings.keep_deleted_us) / SAMPLES_WITHIN;
+        let is_soon = settings.min_age_us.saturating_add(step_us) <= SOON_US;
         let is_behind = retention.floor() < self.shared.clock().last();
         retention.floor() > self.pacing.swept || is_soon && is_behind
     }

@@ -15,7 +15,7 @@ use crate::version::Version;
 /// Most that a tick adds: a node that ticks runs, one that does not is paused.
 const TICK_US_MAX: u64 = 10_000_000;
 /// Samples within the longest age.
-const SAMPLES_WITHIN: u64 = 512;
+pub(crate) const SAMPLES_WITHIN: u64 = 512;
 /// Most moments that are remembered.
 pub const SAMPLES_MAX: usize = 2 * SAMPLES_WITHIN as usize;
 

@@ -278,7 +278,10 @@ impl World {
 
     /// Whoever writes is answered in the end, and a roll back is done.
     pub(crate) fn is_not_stuck(&mut self) -> Judgement {
-        self.reads.clear();
+        // What reads of it hold is not free before they end.
+        while !self.reads.is_empty() {
+            self.end_read()?;
+        }
         self.node.quicken();
         let name = name_of(0);
         let writer = Writer {
@@ -330,6 +333,7 @@ impl World {
             }
             self.node.settle_step();
             self.sweep()?;
+            self.node.scrub_fast()?;
             self.advance()?;
         }
         Ok(())
