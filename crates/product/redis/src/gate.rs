@@ -257,9 +257,9 @@ impl Gate {
         self.worth.second(path, now)
     }
 
-    /// Opens or shuts it.
-    pub(crate) fn decide(&mut self, path: &impl DataPath, seen: &Seen<'_>, now: u64) {
-        self.against = self.found_against(seen, now);
+    /// Opens it, or shuts it because of this.
+    pub(crate) fn decide(&mut self, path: &impl DataPath, against: Vec<Against>) {
+        self.against = against;
         let opens = self.against.is_empty();
         if opens == self.is_open {
             return;
@@ -276,7 +276,8 @@ impl Gate {
         }
     }
 
-    fn found_against(&self, seen: &Seen<'_>, now: u64) -> Vec<Against> {
+    /// What speaks against it now.
+    pub(crate) fn found_against(&self, seen: &Seen<'_>, now: u64) -> Vec<Against> {
         let mut found = Found(Vec::new());
         if !seen.is_serving {
             found.note(Condition::Serving, "reads are not answered either");

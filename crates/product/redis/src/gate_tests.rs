@@ -51,6 +51,11 @@ fn gate(allowed: Allowed) -> Gate {
     gate
 }
 
+fn decide(gate: &mut Gate, path: &Recorder, seen: &Seen<'_>, now: u64) {
+    let against = gate.found_against(seen, now);
+    gate.decide(path, against);
+}
+
 /// What speaks against it in this state.
 fn names(gate: &Gate, seen: &Seen<'_>) -> Vec<&'static str> {
     let found = gate.found_against(seen, NOW);
@@ -61,20 +66,20 @@ fn names(gate: &Gate, seen: &Seen<'_>) -> Vec<&'static str> {
 fn it_opens_where_nothing_speaks_against_it_and_shuts_at_the_first_word() {
     let (path, state) = (Recorder::default(), willing());
     let mut gate = gate(Allowed::default());
-    gate.decide(&path, &seen(&state), NOW);
+    decide(&mut gate, &path, &seen(&state), NOW);
     assert!(gate.is_open() && path.control().absorb());
     let silent = Seen {
         is_serving: false,
         ..seen(&state)
     };
-    gate.decide(&path, &silent, NOW);
+    decide(&mut gate, &path, &silent, NOW);
     assert!(!gate.is_open() && !path.control().absorb());
     assert_eq!(gate.against()[0].condition, Condition::Serving);
-    gate.decide(&path, &seen(&state), NOW);
+    decide(&mut gate, &path, &seen(&state), NOW);
     assert_eq!((gate.is_open(), gate.opened()), (true, 2));
     gate.forget(&path);
     assert!(!path.control().absorb());
-    gate.decide(&path, &seen(&state), NOW);
+    decide(&mut gate, &path, &seen(&state), NOW);
     assert!(!gate.is_open(), "nothing was tried over the next feed");
 }
 
@@ -207,7 +212,7 @@ fn what_does_not_pay_rests_longer_each_time_and_is_believed_again_by_and_by() {
         }
         drop(stats);
         gate.second(&path, MachineView::default(), now).unwrap();
-        gate.decide(&path, &seen(&state), now);
+        decide(gate, &path, &seen(&state), now);
         gate.worth.until_ns.saturating_sub(now) / SECOND_NS
     };
     assert_eq!(second(&mut gate, 1_000, 125, 1), 0, "one of eight");

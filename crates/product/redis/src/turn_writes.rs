@@ -3,7 +3,7 @@
 
 use super::Core;
 use crate::feed::Feed;
-use crate::gate::Seen;
+use crate::gate::{Against, Seen};
 use crate::outside::{DataPath, Machine, Result};
 use crate::redis_state::RedisState;
 use crate::rights::WRITE_RIGHTS;
@@ -82,19 +82,23 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// acknowledged.
     pub(super) fn judge_state(&mut self, state: &RedisState, now: u64) {
         self.writes.take_state(&self.path, state);
-        self.decide_by(Some(state), now);
+        self.decide(Some(state), now);
     }
 
     /// Each tick: opens the gate, or shuts it.
     pub(super) fn decide_gate(&mut self, now: u64) {
-        let state = self.watch.state().filter(|_| self.writes.is_wanted());
-        self.decide_by(state.cloned().as_ref(), now);
+        self.decide(None, now);
     }
 
-    fn decide_by(&mut self, state: Option<&RedisState>, now: u64) {
-        if !self.writes.is_wanted() || !self.detach.is_running() {
-            return;
+    /// `state`: instead of the one that was read before.
+    fn decide(&mut self, state: Option<&RedisState>, now: u64) {
+        if self.writes.is_wanted() && self.detach.is_running() {
+            let against = self.found_against(state.or(self.watch.state()), now);
+            self.writes.gate().decide(&self.path, against);
         }
+    }
+
+    fn found_against(&self, state: Option<&RedisState>, now: u64) -> Vec<Against> {
         let seen = Seen {
             is_serving: self.path.serving() == 1,
             state,
@@ -105,7 +109,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             refusal: None,
             age_ns: 0,
         };
-        self.writes.decide(&self.path, seen, now);
+        self.writes.found_against(seen, now)
     }
 
     /// Once a second.

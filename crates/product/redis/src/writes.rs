@@ -219,8 +219,8 @@ impl Writes {
         self.gate.second(path, machine, now)
     }
 
-    /// Opens or shuts the gate; what the drain knows is put in here.
-    pub(crate) fn decide(&mut self, path: &impl DataPath, mut seen: Seen<'_>, now: u64) {
+    /// What speaks against answering writes; what the drain knows of that is put in here.
+    pub(crate) fn found_against(&self, mut seen: Seen<'_>, now: u64) -> Vec<Against> {
         match &self.draining {
             Some(of) => {
                 seen.age_ns = of.drain.backlog(now).age_ns;
@@ -232,7 +232,7 @@ impl Writes {
             }
             None => seen.refusal = Some("Redis does not tell how many databases it has".to_owned()),
         }
-        self.gate.decide(path, &seen, now);
+        self.gate.found_against(&seen, now)
     }
 
     /// For people; none: nothing is ever answered.
