@@ -312,6 +312,15 @@ INLINE bool up_never_held(const struct work *w)
 	       !w->scan_lost && !(w->h.kept & CONN_K_TRIAL);
 }
 
+/* Whether the packet may make Redis refuse what was promised: a setting, rights, a role. It waits like others while
+ * writes may be answered. Else it may be the cure of a Redis that refuses them. */
+INLINE bool up_may_refuse(const struct work *w)
+{
+	const struct control *c = control_get();
+
+	return w->h.gate && (!c || read_once(c->order.absorb));
+}
+
 INLINE bool handler_up_asks(struct work *w, enum up_how how)
 {
 	u32 takes = w->h.late | w->h.found.due | w->h.share | w->h.gate;
@@ -320,7 +329,7 @@ INLINE bool handler_up_asks(struct work *w, enum up_how how)
 		return takes || !reads_pass(); /* Y6, Y7 */
 	if (how == UP_LOST)
 		return true;
-	return (w->h.begins || w->h.found.done || takes) && !up_never_held(w);
+	return (w->h.begins || w->h.found.done || takes) && (!up_never_held(w) || up_may_refuse(w));
 }
 
 /* Whether the entry is as it was when the packet's effects were taken: U2. Lock held. */

@@ -364,7 +364,7 @@ impl Gate {
                 found.note(Condition::Clients, text);
             }
         }
-        if !self.allowed.modules && !state.modules.is_empty() {
+        if !self.allowed.modules && !state.runs_what_is_sent() {
             let text = format!(
                 "modules may write by themselves ({}): take it upon you with --allow-modules",
                 state.modules.join(", ")

@@ -12,6 +12,7 @@ const NOW: u64 = 1_000 * SECOND_NS;
 fn willing() -> RedisState {
     RedisState {
         role: "master".to_owned(),
+        info_is_read: true,
         ports: vec![6379],
         writes: WriteState {
             databases: Some(16),
@@ -23,6 +24,7 @@ fn willing() -> RedisState {
             is_saved: Some(true),
             stays_master: Some(true),
             run_id: Some("1".to_owned()),
+            uptime_s: Some(9),
             has_log: Some(true),
         },
         ..RedisState::default()
@@ -102,13 +104,14 @@ fn what_redis_tells_or_does_not_tell_speaks_against_it() {
         with(|state| state.maxmemory = 1),
         with(|state| state.events = "Kg".to_owned()),
         with(|state| state.modules = vec!["m".to_owned()]),
+        with(|state| state.info_is_read = false),
         with(|state| state.ports.push(6380)),
         with(|state| state.writes.unix_socket = Some("/s".to_owned())),
         with(|state| state.writes.unix_socket = None),
     ];
     let want = [
         "role", "role", "replicas", "replicas", "log", "log", "log", "snapshot", "memory",
-        "events", "modules", "clients", "clients", "clients",
+        "events", "modules", "modules", "clients", "clients", "clients",
     ];
     assert_eq!(found, want.map(|name| vec![name]));
     let none = [

@@ -37,8 +37,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// Whether batches may be sent: it is known what Redis this is, which is its state.
     fn may_drain(&self) -> bool {
-        let is_master = |state: &RedisState| state.role == "master";
-        self.watch.state().is_some_and(is_master) && !self.writes.is_stranded() && self.may_write()
+        let is_ready = |state: &RedisState| state.role == "master" && !state.loading;
+        self.watch.state().is_some_and(is_ready) && !self.writes.is_stranded() && self.may_write()
     }
 
     /// When the next batch is due, if it could be sent.
@@ -81,7 +81,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Redis's state was read. What it has against answering writes shuts the gate before what has made it so is
     /// acknowledged.
     pub(super) fn judge_state(&mut self, state: &RedisState, now: u64) {
-        self.writes.take_state(&self.path, state);
+        self.writes.take_state(&self.path, state, now);
         self.decide(Some(state), now);
     }
 

@@ -22,6 +22,8 @@ pub struct WriteState {
     pub stays_master: Option<bool>,
     /// `run_id`: another one after each start.
     pub run_id: Option<String>,
+    /// `uptime_in_seconds`.
+    pub uptime_s: Option<u64>,
     /// `aof_enabled`: what was written is there after a start, but for power.
     pub has_log: Option<bool>,
 }
@@ -44,6 +46,7 @@ impl WriteState {
         match name {
             "aof_last_write_status" => self.log_is_written = Some(value == "ok"),
             "rdb_last_bgsave_status" => self.is_saved = Some(value == "ok"),
+            "uptime_in_seconds" => self.uptime_s = value.parse().ok(),
             "run_id" => self.run_id = Some(value.to_owned()),
             "aof_enabled" => self.has_log = Some(value == "1"),
             "master_failover_state" => self.stays_master = Some(value == "no-failover"),

@@ -14,10 +14,12 @@ use std::collections::VecDeque;
 
 use erb_abi::Logs;
 
+use crate::clock::SECOND_NS;
 use crate::drain::{BATCH_NS, Backlog, Drain, DrainSettings, Drained, LogError, RefusedWrite};
 use crate::gate::{Against, Allowed, Condition, Gate, Seen};
 use crate::outside::{DataPath, MachineView, Result};
 use crate::redis_state::RedisState;
+use crate::write_state::WriteState;
 
 /// Writes that Redis will never take, of which people are told: the last ones.
 const REFUSED_SHOWN: usize = 32;
@@ -112,9 +114,15 @@ impl Writes {
     }
 
     /// Redis's state was read: draining can begin, or has to end.
-    pub(crate) fn take_state(&mut self, path: &impl DataPath, state: &RedisState) {
+    pub(crate) fn take_state(&mut self, path: &impl DataPath, state: &RedisState, now: u64) {
         let writes = &state.writes;
-        let is_anew = self.run_id.is_some() && self.run_id != writes.run_id;
+        if state.loading || writes.run_id.is_none() {
+            return; // a Redis that loads its log has none for that time
+        }
+        let is_anew = match &self.run_id {
+            Some(_) => self.run_id != writes.run_id,
+            None => self.is_younger(writes, now),
+        };
         if !self.has_log || !path.outstanding() {
             self.stranded = None;
         } else if state.role != "master" {
@@ -124,6 +132,14 @@ impl Writes {
         }
         self.run_id.clone_from(&writes.run_id);
         self.take_databases(path, writes.databases);
+    }
+
+    /// Whether this start of Redis may be later than what is not drained: for a daemon that has seen no other one.
+    fn is_younger(&self, writes: &WriteState, now: u64) -> bool {
+        let of = self.draining.as_ref().map(|of| of.drain.log());
+        let waits_since_ns = of.or(self.logs.as_ref()).map_or(0, Logs::fresh_ns);
+        let up_ns = writes.uptime_s.unwrap_or(0).saturating_mul(SECOND_NS);
+        up_ns < now.saturating_sub(waits_since_ns)
     }
 
     fn strand(&mut self, why: &'static str) {

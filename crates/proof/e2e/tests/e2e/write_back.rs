@@ -307,10 +307,24 @@ fn write_until_refused(mut conn: Conn, key: &str) -> (u64, String) {
 }
 
 #[test]
-fn whoever_was_answered_before_redis_became_a_replica_is_in_its_data() {
+fn what_was_answered_before_redis_refuses_writes_is_in_its_data() {
     let lab = boosted("wbrole", &["--direct"]);
     let mut unseen = lab.unseen();
-    for round in 0..5 {
+    let refusals = [
+        ("REPLICAOF 10.77.0.9 6379", "REPLICAOF NO ONE", "-READONLY"),
+        (
+            "CONFIG SET min-replicas-to-write 1",
+            "CONFIG SET min-replicas-to-write 0",
+            "-NOREPLICAS",
+        ),
+        (
+            "ACL SETUSER default -set -mset",
+            "ACL SETUSER default +set +mset",
+            "-NOPERM",
+        ),
+    ];
+    for round in 0..6 {
+        let (bad, good, code) = refusals[round % 3];
         let ends: Vec<(String, (u64, String))> = scope(|threads| {
             let writers: Vec<_> = (0..WRITERS)
                 .map(|number| {
@@ -322,20 +336,20 @@ fn whoever_was_answered_before_redis_became_a_replica_is_in_its_data() {
                 })
                 .collect();
             sleep(BESIDE);
-            expect(&mut lab.client(), "REPLICAOF 10.77.0.9 6379", "+OK\r\n");
+            expect(&mut lab.client(), bad, "+OK\r\n");
             writers
                 .into_iter()
                 .map(|w| w.join().expect("a writer"))
                 .collect()
         });
         for (key, (number, refusal)) in ends {
-            assert!(refusal.starts_with("-READONLY"), "{refusal}");
+            assert!(refusal.starts_with(code), "{refusal}");
             let words = ["EVAL_RO", "return redis.call('GET',KEYS[1])", "1", &key];
             let reply = unseen.call(&words).expect("EVAL_RO");
             let want = format!("${}\r\n{number}\r\n", number.to_string().len());
             assert_eq!(String::from_utf8_lossy(&reply), want, "{key}");
         }
-        expect(&mut lab.client(), "REPLICAOF NO ONE", "+OK\r\n");
+        expect(&mut lab.client(), good, "+OK\r\n");
         wait_open(&lab);
     }
     lab.assert_settled();
