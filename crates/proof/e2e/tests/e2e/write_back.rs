@@ -10,8 +10,9 @@ use std::time::Duration;
 use erb_check::history::{self, HistoryArgs};
 use erb_check::net::Conn;
 use erb_check::shadow::{self, ShadowArgs};
-use erb_e2e::calls::{call, expect, get, set};
+use erb_e2e::calls::{call, expect, get, pipeline, set};
 use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, scaled, wait};
+use erb_e2e::process::Owned;
 use erb_lab::End;
 use nix::sys::signal::{Signal, kill};
 
@@ -351,6 +352,60 @@ fn what_was_answered_before_redis_refuses_writes_is_in_its_data() {
         }
         expect(&mut lab.client(), good, "+OK\r\n");
         wait_open(&lab);
+    }
+    lab.assert_settled();
+}
+
+/// Writes one key until the connection breaks; what was answered last.
+fn write_until_broken(mut conn: Conn, key: &str) -> u64 {
+    let mut number = 0u64;
+    loop {
+        let next = (number + 1).to_string();
+        match conn.call(&["SET", key, &next]) {
+            Ok(reply) if reply == b"+OK\r\n" => number += 1,
+            _ => return number,
+        }
+    }
+}
+
+#[test]
+fn a_redis_that_is_killed_and_loads_its_log_has_what_was_answered() {
+    let lab = boosted("wbaof", &["--direct", "--redis-arg", "appendonly=yes"]);
+    let mut conn = lab.client();
+    // Its log takes a while to load, and the feed comes while it does.
+    for part in 0..300 {
+        let many: Vec<String> = (0..100)
+            .map(|number| format!("HSET h{part}:{number} f v g v"))
+            .collect();
+        pipeline(&mut conn, &many.join(";"));
+    }
+    drop(conn);
+    let ends: Vec<(String, u64)> = scope(|threads| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|number| {
+                let (key, conn) = (format!("a{number}"), lab.client());
+                threads.spawn(move || (key.clone(), write_until_broken(conn, &key)))
+            })
+            .collect();
+        sleep(BESIDE);
+        kill(lab.redis_pid(), Signal::SIGSTOP).expect("redis");
+        sleep(Duration::from_millis(15));
+        kill(lab.redis_pid(), Signal::SIGKILL).expect("redis");
+        let ends = writers.into_iter().map(|writer| writer.join());
+        ends.map(|end| end.expect("a writer")).collect()
+    });
+    let mut command = lab.redis(End::Server, lab.address().port());
+    command.arg("--dir").arg(&lab.lab().state().redis_dir);
+    let _redis = Owned::start(command.args(["--appendonly", "yes"]));
+    wait_open(&lab);
+    let mut unseen = lab.unseen();
+    for (key, number) in ends {
+        let words = ["EVAL", "return redis.call('GET',KEYS[1])", "1", &key];
+        let reply = unseen.call(&words).expect("EVAL");
+        // The last one was perhaps answered, to nobody.
+        let may = [number, number + 1].map(|n| format!("${}\r\n{n}\r\n", n.to_string().len()));
+        let has = String::from_utf8_lossy(&reply).into_owned();
+        assert!(may.contains(&has), "{key}: {has:?}, not {may:?}");
     }
     lab.assert_settled();
 }
