@@ -66,13 +66,12 @@
 #define HELD_FRAME_BYTES    2048	  /* longer frames, merged ones, would fill the ring */
 #define HELD_FRAME_SHORT    240		  /* most commands: a record of 320 bytes */
 #define HELD_COPY_NS	    100000000ULL /* the same bytes are copied once in this: half of RTO_MIN_NS */
-#define ABSORB_AGE_NS                                                                              \
-	20000000ULL /* what is answered waits for Redis no longer than this, or more goes up */
-#define BUSY_CPUS     256  /* whose words are looked at: more CPUs do not answer writes */
-#define BUSY_LOOKS    4096 /* at one of them until the packet is dropped: some us */
-#define WALK_PLACES   128  /* entries per run of timer or sweep: about 0.1 ms */
-#define PLACE_LINE    64   /* places whose bytes share a cache line; power of two */
-#define LISTENERS_MAX 64   /* listeners told apart on the port; others are unknown */
+#define ABSORB_AGE_NS	    20000000ULL /* what is answered waits no longer, or SETs go up */
+#define BUSY_CPUS	    256	 /* whose words are looked at: more CPUs do not answer writes */
+#define BUSY_LOOKS	    4096 /* at one of them until the packet is dropped: some us */
+#define WALK_PLACES	    128	 /* entries per run of timer or sweep: about 0.1 ms */
+#define PLACE_LINE	    64	 /* places whose bytes share a cache line; power of two */
+#define LISTENERS_MAX	    64	 /* listeners told apart on the port; others are unknown */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */
