@@ -28,9 +28,10 @@ const SUBJECTS: [Subject; 3] = [
 ];
 
 /// Words of ours or of the machine's owner, never of a client.
-const LABELS: [&str; 21] = [
+const LABELS: [&str; 22] = [
     "address",
     "build",
+    "condition",
     "cpu",
     "device",
     "how",
