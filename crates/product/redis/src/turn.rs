@@ -23,7 +23,7 @@ use crate::stop::{Detach, Stage, reset_translated};
 use crate::timer::Timer;
 use crate::touch::Touches;
 use crate::walk::Pieces;
-use crate::watch::Watch;
+use crate::watch::{Watch, is_gate_to_read};
 use crate::writes::Writes;
 
 /// While nothing can be answered and nothing waits: what a rest costs is mostly its wake-ups.
@@ -384,21 +384,21 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         tracing::info!("feed from Redis at {} is up", self.settings.redis);
         self.watch.feed_made();
         self.connections.doubt();
-        self.ask_first_state();
+        let now = self.machine.monotonic_ns();
+        self.ask_state_of(self.path.gate_seen(), now);
         self.ping();
     }
 
     fn ask_state(&mut self) {
         let now = self.machine.monotonic_ns();
-        let tries = self.may_try();
-        let asks = (tries, now);
-        if self.watch.ask_state(&self.path, self.link.ready(), asks) && tries {
-            self.writes.gate().trial_sent(now);
+        let feed = self.link.feed();
+        if let Some(gate) = self.watch.may_ask_state(&self.path, feed, now) {
+            self.ask_state_of(gate, now);
         }
     }
 
     fn look_at_gate(&mut self) {
-        if Watch::wants_state(&self.path) {
+        if is_gate_to_read(&self.path) {
             self.ask_state();
         }
     }

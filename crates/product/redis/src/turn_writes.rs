@@ -64,10 +64,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
     }
 
-    /// Asks for Redis's state over a new feed.
-    pub(super) fn ask_first_state(&mut self) {
-        let (tries, now) = (self.may_try(), self.machine.monotonic_ns());
-        let gate = self.path.gate_seen();
+    /// Asks for Redis's state, which acknowledges this gate, behind a trial of a batch.
+    pub(super) fn ask_state_of(&mut self, gate: u64, now: u64) {
+        let tries = self.may_try();
         let Some(feed) = self.link.ready() else {
             return;
         };
@@ -115,7 +114,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Once a second.
     pub(super) fn look_at_writes(&mut self, now: u64) -> Result<()> {
         if self.writes.is_wanted() {
-            self.writes.second(&self.path, self.machine.view()?, now)?;
+            let view = self.machine.view()?;
+            self.writes.gate().second(&self.path, view, now)?;
         }
         Ok(())
     }

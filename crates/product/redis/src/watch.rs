@@ -179,29 +179,17 @@ impl Watch {
         self.commands = Some(end);
     }
 
-    /// Asks for Redis's state, if that is not done already and Redis has rested from the last time: else the next
-    /// second does. `tries`: behind a trial of a batch. Whether it was asked.
-    pub(crate) fn ask_state<S: Read + Write>(
+    /// The gate that Redis's state would acknowledge, if it may be asked for: it is not asked for already, and Redis
+    /// has rested from the last time. Else the next second does.
+    pub(crate) fn may_ask_state<S: Read + Write>(
         &self,
         path: &impl DataPath,
-        feed: Option<&mut Feed<S>>,
-        (tries, now): (bool, u64),
-    ) -> bool {
+        feed: Option<&Feed<S>>,
+        now: u64,
+    ) -> Option<u64> {
         let gate = gate_executed(path);
-        let may = |feed: &&mut Feed<S>| self.pace.may(now) && !feed.is_asking_state();
-        let Some(feed) = feed.filter(may) else {
-            return false;
-        };
-        if tries {
-            feed.try_batch();
-        }
-        feed.ask_state(gate);
-        true
-    }
-
-    /// Whether the state is to be read again, as commands that may have changed it are not acknowledged.
-    pub(crate) fn wants_state(path: &impl DataPath) -> bool {
-        is_gate_to_read(path)
+        let may = |feed: &&Feed<S>| self.pace.may(now) && !feed.is_asking_state();
+        feed.filter(may).map(|_| gate)
     }
 
     /// A state was read, and its calls were taken when they came: says whether ERB serves, and whether
@@ -243,7 +231,7 @@ fn gate_executed(path: &impl DataPath) -> u64 {
 }
 
 /// Whether commands that may have changed Redis's state have run and are not acknowledged.
-fn is_gate_to_read(path: &impl DataPath) -> bool {
+pub(crate) fn is_gate_to_read(path: &impl DataPath) -> bool {
     gate_executed(path) != path.gate_ack()
 }
 

@@ -17,7 +17,7 @@ use erb_abi::Logs;
 use crate::clock::SECOND_NS;
 use crate::drain::{BATCH_NS, Backlog, Drain, DrainSettings, Drained, LogError, RefusedWrite};
 use crate::gate::{Against, Allowed, Condition, Gate, Seen};
-use crate::outside::{DataPath, MachineView, Result};
+use crate::outside::{DataPath, Result};
 use crate::redis_state::RedisState;
 use crate::write_state::WriteState;
 
@@ -39,8 +39,6 @@ pub struct WritesState {
     pub drained: Drained,
     /// The last ones of those that Redis will never take.
     pub refused: Vec<RefusedWrite>,
-    /// The log holds what cannot be: nothing is drained any more.
-    pub broken: Option<LogError>,
 }
 
 /// The rings, and what empties them.
@@ -66,7 +64,7 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Whatever a former daemon allowed, nothing is answered before [`Self::decide`].
+    /// Whatever a former daemon allowed, nothing is answered before [`Gate::decide`].
     pub(crate) fn new(path: &mut impl DataPath, allowed: Allowed) -> Self {
         let logs = path.take_logs();
         path.control().set_absorb(false);
@@ -136,8 +134,8 @@ impl Writes {
 
     /// Whether this start of Redis may be later than what is not drained: for a daemon that has seen no other one.
     fn is_younger(&self, writes: &WriteState, now: u64) -> bool {
-        let of = self.draining.as_ref().map(|of| of.drain.log());
-        let waits_since_ns = of.or(self.logs.as_ref()).map_or(0, Logs::fresh_ns);
+        // The drain has the log only behind the first state.
+        let waits_since_ns = self.logs.as_ref().map_or(0, Logs::fresh_ns);
         let up_ns = writes.uptime_s.unwrap_or(0).saturating_mul(SECOND_NS);
         up_ns < now.saturating_sub(waits_since_ns)
     }
@@ -225,16 +223,6 @@ impl Writes {
         }
     }
 
-    /// Once a second.
-    pub(crate) fn second(
-        &mut self,
-        path: &impl DataPath,
-        machine: MachineView,
-        now: u64,
-    ) -> Result<()> {
-        self.gate.second(path, machine, now)
-    }
-
     /// What speaks against answering writes; what the drain knows of that is put in here.
     pub(crate) fn found_against(&self, mut seen: Seen<'_>, now: u64) -> Vec<Against> {
         match &self.draining {
@@ -261,7 +249,6 @@ impl Writes {
             backlog: of.map_or_else(Backlog::default, |of| of.drain.backlog(now)),
             drained: of.map_or_else(Drained::default, |of| of.drain.done()),
             refused: of.map_or_else(Vec::new, |of| of.refused.iter().cloned().collect()),
-            broken: of.and_then(|of| of.broken),
         })
     }
 }
