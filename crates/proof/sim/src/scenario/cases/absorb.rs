@@ -8,6 +8,7 @@ use erb_abi::{self as abi, ControlBlock, LogWriter, Written};
 use erb_redis::Against;
 
 use crate::ConnId;
+use crate::client::session::Deed;
 use crate::link::Fate;
 use crate::profile::Tier;
 use crate::scenario::{Scenario, Setup, over_seeds};
@@ -227,9 +228,9 @@ pub(crate) fn owed_at_detach() {
     let client = s.absorbs();
     s.stop_redis(true);
     assert_eq!(s.call(client, &[b"SET", b"k", b"answered"]), b"+OK\r\n");
-    s.close(client);
+    s.deed(client, Deed::Abort);
     s.world.server.ask_detach();
-    s.run(500 * MS);
+    s.run(SECOND); // the client, who is waited for as well, has been gone for long enough
     assert!(s.world.server.boost.is_alive(), "it has left");
     s.stop_redis(false);
     let mut looks = 100;
