@@ -245,8 +245,8 @@ impl Datapath {
         assert!(set.is_ok(), "one interpreter is enough");
     }
 
-    /// All elements of the maps that are shared, for comparisons; what is scratch is left out, and so
-    /// are addresses in this process's memory.
+    /// All elements of the maps that are shared, for comparisons; what is scratch is left out, so are elements of
+    /// arrays that are all zero, as most are, and addresses in this process's memory.
     #[must_use]
     pub fn contents(&self) -> Vec<Element> {
         let inner: &Inner = &self.0;
@@ -255,17 +255,20 @@ impl Datapath {
         for (number, shape) in shapes.filter(|(_, shape)| shape.pinned()) {
             let name = || shape.name.clone();
             // SAFETY: values stay where they are (M1); no program runs.
-            let bytes = |at: *mut u8, len| unsafe { std::slice::from_raw_parts(at, len) }.to_vec();
+            let bytes = |at: *mut u8, len| unsafe { std::slice::from_raw_parts(at, len) };
             match inner.map(number) {
                 Map::Array(values) | Map::PerCpu { values, .. } => {
-                    all.extend((0..values.count()).map(|index| {
-                        let value = bytes(values.get(index), values.bytes());
-                        (name(), index.to_le_bytes().to_vec(), value)
+                    let zeros = vec![0; values.bytes()];
+                    let values = (0..values.count())
+                        .map(|index| (index, bytes(values.get(index), zeros.len())))
+                        .filter(|(_, value)| *value != zeros);
+                    all.extend(values.map(|(index, value)| {
+                        (name(), index.to_le_bytes().to_vec(), value.to_vec())
                     }));
                 }
                 Map::Hash(hash) => {
                     for (key, at) in (0..hash.places()).filter_map(|place| hash.at(place)) {
-                        let mut value = bytes(at, hash.value_bytes());
+                        let mut value = bytes(at, hash.value_bytes()).to_vec();
                         if number == inner.known.conns {
                             let at = std::mem::offset_of!(erb_abi::conn, tcp_sock);
                             value[at..at + 8].fill(0);
