@@ -6,7 +6,8 @@
 //!    has not put it into the ring yet, and what is behind it waits.
 //! 2. Values come from records. Of a key in a database the last record of the cut counts, and no other.
 //! 3. Within a ring LSNs grow, over all rings none stands twice.
-//! 4. What was read of the rings and is not drained is read again: a cut that is given up leaves nothing.
+//! 4. What was read of the rings and is not drained is read again: a cut that is given up leaves nothing. Of each ring
+//!    one record is read that the cut may not need.
 //! 5. No record allocates: all that grows is kept from cut to cut, and bounded by [`RECORDS_MAX`] and
 //!    the arena.
 
@@ -16,7 +17,7 @@ use hashbrown::hash_table::Entry;
 
 use super::ring::{Arena, Log, LogError, Record};
 
-/// Records of one cut: what is outstanding stays far below 2^32, and Redis is not kept for long.
+/// Records of one cut: what is outstanding stays far below 2^32, and one key that is written for ever ends no cut.
 pub(crate) const RECORDS_MAX: usize = 16 * 1024;
 
 /// Bytes of keys and values of one cut: Redis reads as many before it can begin.
@@ -40,6 +41,10 @@ struct Cursor {
     /// The same behind the cut's.
     cut_next: u64,
     cut_last: u64,
+    /// Up to where there are records, as this cut has seen it.
+    head: u64,
+    /// The record behind the cut's.
+    ahead: Option<Record>,
 }
 
 /// A key and its last write.
@@ -55,10 +60,6 @@ pub(crate) struct Cut {
     databases: u32,
     secret: abi::hash_secret,
     arena: Arena,
-    /// In the order in which rings are read.
-    records: Vec<Record>,
-    /// By LSN from the first behind `drained`: 1 + index in `records`; 0: not there.
-    window: Vec<u32>,
     by_key: HashTable<u32>,
     keys: Vec<Key>,
     /// Last LSN, and how many records there are.
@@ -68,14 +69,6 @@ pub(crate) struct Cut {
     missing: Option<u64>,
 }
 
-/// How much a cut may have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
-    pub(crate) records: usize,
-    /// Of Redis, as [`KEY_COST`] counts it.
-    pub(crate) cost: usize,
-}
-
 impl Cut {
     /// Begins at the rings' tails.
     pub(crate) fn new(log: &impl Log, databases: u32, secret: abi::hash_secret) -> Self {
@@ -83,7 +76,6 @@ impl Cut {
             let next = log.tail(ring);
             Cursor {
                 next,
-                cut_next: next,
                 ..Cursor::default()
             }
         };
@@ -92,8 +84,6 @@ impl Cut {
             databases,
             secret,
             arena: Arena::default(),
-            records: Vec::new(),
-            window: Vec::new(),
             by_key: HashTable::new(),
             keys: Vec::new(),
             end: log.drained(),
@@ -103,104 +93,93 @@ impl Cut {
         }
     }
 
-    /// Cuts anew what is behind `drained`; false: there is nothing, or the next LSN is missing.
+    /// Cuts anew what is behind `drained`, of so much cost for Redis; false: there is nothing, or the next LSN is
+    /// missing.
     pub(crate) fn make(
         &mut self,
         log: &impl Log,
         drained: u64,
-        most: Most,
+        cost_max: usize,
     ) -> Result<bool, LogError> {
         self.give_up();
-        let mut records = most.records.clamp(1, RECORDS_MAX);
-        // Until there is room for all rings: what is missing may be in the last one.
-        while !self.read_rings(log, drained, records)? {
-            records /= 2;
+        self.arena.clear();
+        self.end = drained;
+        let mut bytes = 0;
+        let mut ring = 0;
+        while self.cost < cost_max && bytes < BYTES_MAX && self.count < RECORDS_MAX {
+            let Some((from, record)) = self.next_of_all(log, ring, drained)? else {
+                break;
+            };
+            self.take(record, &mut bytes);
+            let cursor = &mut self.cursors[from];
+            (cursor.cut_next, cursor.cut_last) = (record.end, record.lsn);
+            cursor.ahead = None;
+            self.count += 1;
+            self.end = record.lsn;
+            ring = from; // who has written goes on as a rule
         }
-        self.coalesce(drained, most.cost);
         Ok(self.count > 0)
     }
 
-    /// Reads so many LSNs out of all rings; false: they take too much room.
-    fn read_rings(
+    /// The record behind the cut's last one, and its ring; it is looked for from this ring on.
+    fn next_of_all(
         &mut self,
         log: &impl Log,
+        first: usize,
         drained: u64,
-        records: usize,
-    ) -> Result<bool, LogError> {
-        self.arena.clear();
-        self.records.clear();
-        self.window.clear();
-        self.window.resize(records, 0);
-        for ring in 0..self.cursors.len() {
-            if !self.read_ring(log, ring, drained)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Notes what a ring has of the window; false: there was no room for all of it.
-    fn read_ring(&mut self, log: &impl Log, ring: usize, drained: u64) -> Result<bool, LogError> {
-        let head = log.head(ring);
-        let Cursor { mut next, last, .. } = self.cursors[ring];
-        let line = u64::from(abi::LOG_ALIGN);
-        if head.wrapping_sub(next) > u64::from(abi::LOG_BYTES) || (head | next) % line != 0 {
-            return Err(LogError::Head { ring, head, next });
-        }
-        let mut last = last;
-        while next != head {
-            if !self.arena.has_room() {
-                return Ok(false);
-            }
-            let at = next;
-            let wrong = |what| LogError::Record { ring, at, what };
-            let record = self.arena.read(log, (ring, at, head), self.databases)?;
-            if record.lsn <= last {
-                return Err(wrong("its LSN is not above the one before it"));
-            }
-            last = record.lsn;
-            next = record.end;
-            // Drained by a daemon that ended before it could free the room.
-            if record.lsn <= drained {
-                self.arena.forget(&record);
-                let cursor = &mut self.cursors[ring];
-                (cursor.next, cursor.last) = (next, last);
-                (cursor.cut_next, cursor.cut_last) = (next, last);
+    ) -> Result<Option<(usize, Record)>, LogError> {
+        let mut is_gap = false;
+        let rings = self.cursors.len();
+        for ring in (first..rings).chain(0..first) {
+            let Some(record) = self.next_of(log, ring, drained)? else {
                 continue;
-            }
-            let place = usize::try_from(record.lsn - drained - 1).unwrap_or(usize::MAX);
-            let Some(place) = self.window.get_mut(place) else {
-                self.arena.forget(&record);
-                break;
             };
-            if *place != 0 {
-                return Err(wrong("its LSN stands twice"));
+            if record.lsn == self.end + 1 {
+                return Ok(Some((ring, record)));
             }
-            self.records.push(record);
-            *place = self.records.len() as u32;
+            if record.lsn <= self.end {
+                let at = self.cursors[ring].cut_next;
+                let what = "its LSN stands twice";
+                return Err(LogError::Record { ring, at, what });
+            }
+            is_gap = true;
         }
-        Ok(true)
+        self.missing = is_gap.then_some(self.end + 1);
+        Ok(None)
     }
 
-    /// Goes by LSN until one is missing, or the cut is long enough.
-    fn coalesce(&mut self, drained: u64, cost_max: usize) {
-        let mut bytes = 0;
-        for index in 0..self.window.len() {
-            if self.cost >= cost_max || bytes >= BYTES_MAX {
-                break;
-            }
-            let Some(found) = (self.window[index] as usize).checked_sub(1) else {
-                let is_gap = self.records.len() > self.count;
-                self.missing = is_gap.then_some(drained + self.count as u64 + 1);
-                break;
-            };
-            let record = self.records[found];
-            self.take(record, &mut bytes);
-            let cursor = &mut self.cursors[record.ring as usize];
-            (cursor.cut_next, cursor.cut_last) = (record.end, record.lsn);
-            self.count += 1;
-            self.end = record.lsn;
+    /// The record of a ring that is behind the cut's; none: there is none yet, or the arena is full.
+    fn next_of(
+        &mut self,
+        log: &impl Log,
+        ring: usize,
+        drained: u64,
+    ) -> Result<Option<Record>, LogError> {
+        let cursor = &mut self.cursors[ring];
+        if let Some(record) = cursor.ahead {
+            return Ok(Some(record));
         }
+        if cursor.head == cursor.cut_next {
+            cursor.look(log, ring)?;
+        }
+        while cursor.cut_next != cursor.head && self.arena.has_room() {
+            let (at, head) = (cursor.cut_next, cursor.head);
+            let record = self.arena.read(log, (ring, at, head), self.databases)?;
+            if record.lsn <= cursor.cut_last {
+                let what = "its LSN is not above the one before it";
+                return Err(LogError::Record { ring, at, what });
+            }
+            log.prefetch(ring, record.end, head);
+            if record.lsn > drained {
+                cursor.ahead = Some(record);
+                return Ok(Some(record));
+            }
+            // Drained by a daemon that ended before it could free the room.
+            self.arena.forget(&record);
+            (cursor.next, cursor.last) = (record.end, record.lsn);
+            (cursor.cut_next, cursor.cut_last) = (record.end, record.lsn);
+        }
+        Ok(None)
     }
 
     fn take(&mut self, record: Record, bytes: &mut usize) {
@@ -244,6 +223,7 @@ impl Cut {
     pub(crate) fn give_up(&mut self) {
         for cursor in &mut self.cursors {
             (cursor.cut_next, cursor.cut_last) = (cursor.next, cursor.last);
+            (cursor.head, cursor.ahead) = (cursor.next, None);
         }
         self.forget();
     }
@@ -289,6 +269,22 @@ impl Cut {
 
     pub(crate) fn record(&self, index: u32) -> &Record {
         &self.keys[index as usize].record
+    }
+}
+
+impl Cursor {
+    /// Sees how far there are records now.
+    fn look(&mut self, log: &impl Log, ring: usize) -> Result<(), LogError> {
+        let (head, next) = (log.head(ring), self.cut_next);
+        let line = u64::from(abi::LOG_ALIGN);
+        if head.wrapping_sub(self.next) > u64::from(abi::LOG_BYTES)
+            || head.wrapping_sub(next) > u64::from(abi::LOG_BYTES)
+            || (head | next) % line != 0
+        {
+            return Err(LogError::Head { ring, head, next });
+        }
+        self.head = head;
+        Ok(())
     }
 }
 

@@ -210,7 +210,12 @@ impl<L: Log> Drain<L> {
         self.look(now_ns);
         self.pacing.began(now_ns);
         let drained = self.log.drained();
-        let made = self.cut.make(&self.log, drained, self.pacing.most());
+        let waiting = match self.hurry {
+            true => 0,
+            false => self.log.lsn().saturating_sub(drained),
+        };
+        let cost = self.pacing.most(waiting);
+        let made = self.cut.make(&self.log, drained, cost);
         if !made.inspect_err(|error| self.broken = Some(*error))? {
             self.retry_ns = now_ns + GAP_NS;
             return Ok(false);

@@ -5,12 +5,13 @@
 //! Invariants:
 //! 1. A batch aims at [`Pace::aim_ns`] of Redis by the cheapest of the last batches: what a busy Redis needs
 //!    longer for is not the batch's doing, and smaller batches would only make it busier.
-//! 2. A batch costs at least [`COST_MIN`], so that its fixed part stays small, and grows twofold at most.
+//! 2. A batch costs at least [`COST_MIN`], so that its fixed part stays small, and the aim grows twofold at most.
+//!    While more than a batch waits, and nobody else does, it may have [`BEHIND`] times as much.
 //! 3. While less than a batch waits, batches begin [`LOOK_NS`] apart, or half of that behind a large one.
 
 use std::collections::VecDeque;
 
-use super::cut::{KEY_COST, Most, RECORDS_MAX};
+use super::cut::{KEY_COST, RECORDS_MAX};
 use crate::clock::MS;
 
 /// Between two batches while few write. Each costs Redis and the daemon some 30 us apiece, whatever is in it:
@@ -24,6 +25,10 @@ const MANY: usize = 100;
 
 /// Fewest keys that a batch of enough may have: one MSET.
 const COST_MIN: usize = 100 * KEY_COST;
+
+/// What a batch costs may be so many times as much if more waits than one has: who is behind will be no later for
+/// it, and each batch has a fixed part.
+const BEHIND: usize = 4;
 
 /// Batches of which the cheapest counts.
 const REMEMBERED: usize = 16;
@@ -55,14 +60,11 @@ impl Pacing {
         }
     }
 
-    /// What the next batch may have.
-    pub(crate) fn most(&self) -> Most {
-        // A quarter more records than it should need, as those that were read in vain are read again.
-        let records = self.needed() * 5 / 4 + 1;
-        Most {
-            records: records.min(RECORDS_MAX),
-            cost: self.cost,
-        }
+    /// What the next batch may cost if so many records wait, and nobody else does.
+    pub(crate) fn most(&self, waiting: u64) -> usize {
+        let full = self.needed() as u64;
+        let times = (waiting / full.max(1)).clamp(1, BEHIND as u64);
+        self.cost * times as usize
     }
 
     /// Records that should make a whole batch.
@@ -94,7 +96,7 @@ impl Pacing {
         };
         let took = now_ns.saturating_sub(self.began_ns).max(1);
         let price = took.saturating_mul(1000) / cost as u64;
-        if records >= self.most().records / 2 {
+        if cost >= self.cost / 2 || records >= self.needed() {
             self.records = (records * 16 / cost).max(16 / KEY_COST);
         }
         let cheapest = self.prices.iter().min().copied();
@@ -122,12 +124,12 @@ mod tests {
     /// Batches that are always full, at this price for each key.
     fn full(pacing: &mut Pacing, count: usize, key_ns: u64) -> usize {
         for _ in 0..count {
-            let most = pacing.most();
+            let cost = pacing.most(0);
             pacing.began(0);
-            let keys = most.cost / KEY_COST;
-            pacing.done(keys, most.cost, 20_000 + keys as u64 * key_ns);
+            let keys = cost / KEY_COST;
+            pacing.done(keys, cost, 20_000 + keys as u64 * key_ns);
         }
-        pacing.most().cost / KEY_COST
+        pacing.most(0) / KEY_COST
     }
 
     #[test]
@@ -135,12 +137,19 @@ mod tests {
         let mut pacing = Pacing::new(AIM);
         let keys = full(&mut pacing, 20, 2_000);
         assert!((220..=250).contains(&keys), "{keys}");
-        assert!(
-            pacing.most().records > keys,
-            "room for keys that come twice"
-        );
         let keys = full(&mut pacing, 20, 20_000);
         assert_eq!(keys, 100, "an MSET at least");
+    }
+
+    #[test]
+    fn who_is_behind_takes_more_and_not_all_at_once() {
+        let mut pacing = Pacing::new(AIM);
+        let keys = full(&mut pacing, 20, 2_000);
+        let one = pacing.most(0);
+        for (waiting, times) in [(1, 1), (2 * keys - 1, 1), (2 * keys, 2), (100 * keys, 4)] {
+            let most = pacing.most(waiting as u64);
+            assert_eq!(most, times * one, "{waiting} of {keys}");
+        }
     }
 
     #[test]
@@ -158,7 +167,7 @@ mod tests {
             pacing.began(0);
             pacing.done(1, KEY_COST, 50_000);
         }
-        assert_eq!(pacing.most().cost / KEY_COST, before);
+        assert_eq!(pacing.most(0) / KEY_COST, before);
     }
 
     #[test]
@@ -178,10 +187,11 @@ mod tests {
         let mut pacing = Pacing::new(AIM);
         for _ in 0..30 {
             pacing.began(0);
-            pacing.done(pacing.most().records, KEY_COST * 100, 200_000);
+            pacing.done(10_000, KEY_COST * 100, 200_000);
         }
-        let most = pacing.most();
-        assert!(most.records > 4 * most.cost / KEY_COST);
-        assert!(most.records <= RECORDS_MAX);
+        let key = 10_000 / 100;
+        let full = (pacing.most(0) / KEY_COST * key) as u64;
+        assert_eq!(pacing.due_ns(full), 0);
+        assert!(pacing.due_ns(full / 2) > 0, "half a batch waits for more");
     }
 }

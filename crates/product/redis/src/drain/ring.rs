@@ -20,6 +20,8 @@ pub trait Log {
     fn set_tail(&self, ring: usize, at: u64);
     /// Copies, of the record that begins at a position, the bytes from one of its own on.
     fn copy(&self, ring: usize, at: u64, from: usize, to: &mut [u8]);
+    /// What lies somewhat behind this position, and before the head, is soon to be copied.
+    fn prefetch(&self, _ring: usize, _at: u64, _head: u64) {}
     /// The last LSN given.
     fn lsn(&self) -> u64;
     /// The last LSN of which all before it and it are in Redis.
@@ -45,6 +47,9 @@ impl Log for Logs {
     }
     fn copy(&self, ring: usize, at: u64, from: usize, to: &mut [u8]) {
         self.copy(ring, at, from, to);
+    }
+    fn prefetch(&self, ring: usize, at: u64, head: u64) {
+        self.prefetch(ring, at, head);
     }
     fn lsn(&self) -> u64 {
         self.lsn()
