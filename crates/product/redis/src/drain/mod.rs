@@ -210,11 +210,7 @@ impl<L: Log> Drain<L> {
         self.look(now_ns);
         self.pacing.began(now_ns);
         let drained = self.log.drained();
-        let waiting = match self.hurry {
-            true => 0,
-            false => self.log.lsn().saturating_sub(drained),
-        };
-        let cost = self.pacing.most(waiting);
+        let cost = self.pacing.most(self.log.lsn().saturating_sub(drained));
         let made = self.cut.make(&self.log, drained, cost);
         if !made.inspect_err(|error| self.broken = Some(*error))? {
             self.retry_ns = now_ns + GAP_NS;

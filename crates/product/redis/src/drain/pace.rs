@@ -6,7 +6,7 @@
 //! 1. A batch aims at [`Pace::aim_ns`] of Redis by the cheapest of the last batches: what a busy Redis needs
 //!    longer for is not the batch's doing, and smaller batches would only make it busier.
 //! 2. A batch costs at least [`COST_MIN`], so that its fixed part stays small, and the aim grows twofold at most.
-//!    While more than a batch waits, and nobody else does, it may have [`BEHIND`] times as much.
+//!    While more than a batch waits it may have [`BEHIND`] times as much: who is held waits for all of that.
 //! 3. While less than a batch waits, batches begin [`LOOK_NS`] apart, or half of that behind a large one.
 
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ impl Pacing {
         }
     }
 
-    /// What the next batch may cost if so many records wait, and nobody else does.
+    /// What the next batch may cost if so many records wait.
     pub(crate) fn most(&self, waiting: u64) -> usize {
         let full = self.needed() as u64;
         let times = (waiting / full.max(1)).clamp(1, BEHIND as u64);
