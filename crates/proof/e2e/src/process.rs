@@ -28,6 +28,15 @@ impl Owned {
     pub fn start(command: &mut Command) -> Self {
         Self(command.spawn().expect("start a process"))
     }
+
+    /// Its process id.
+    ///
+    /// # Panics
+    /// Never: pids are positive.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.0.id()).expect("pids are positive"))
+    }
 }
 
 /// Lets this process have as many sockets as the system allows.

@@ -25,6 +25,7 @@ mod fills;
 mod held;
 mod history;
 mod hostile;
+mod kills;
 mod loopback;
 mod makers;
 mod master;
