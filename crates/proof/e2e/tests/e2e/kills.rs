@@ -207,7 +207,8 @@ impl Killed<'_> {
         if daemon {
             self.start_daemon();
         }
-        wait(STATE_WAIT, || {
+        // A daemon that lost its processor to others has much to read.
+        wait(3 * STATE_WAIT, || {
             let writes = self.lab.try_status()?.writes;
             writes.open.then_some(()).ok_or(format!("{writes:?}"))
         });
