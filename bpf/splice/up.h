@@ -122,8 +122,11 @@ INLINE bool up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum up_how *
 			w->scan_seq = w->p.seq;
 			w->scan_len = w->p.payload_len;
 		}
-		if (*how == UP_SCAN && seq_after(w->scan_seq, w->scan_from))
-			return false; /* another CPU was faster */
+		/* Another CPU was faster. A body's rest may count as scanned before it comes (S2): where all of the
+		 * packet does, its scan would take next back. */
+		if (*how == UP_SCAN && (seq_after(w->scan_seq, w->scan_from) ||
+					!seq_after(w->scan_seq + w->scan_len, w->scan_from)))
+			return false;
 	}
 	handler_up_scan(ctx, w, conn, *how);
 	return true;
