@@ -23,9 +23,9 @@ use serde_json::Value;
 
 use crate::boost::{BoostConfig, Boosted, Checked, Taken};
 use crate::client::request_within;
+use crate::journal::new_id;
 use crate::rundir::{Notes, RunDir, netns_inode};
 use crate::server::Request;
-use crate::status::mode;
 use crate::{Error, Result};
 
 /// Time that a running daemon has to answer and to end.
@@ -49,6 +49,7 @@ pub(crate) fn take_over(
         sizes,
         port,
         run_dir,
+        journal_folder,
         ..
     } = checked;
     let _turn = run_dir.turn()?;
@@ -96,6 +97,10 @@ pub(crate) fn take_over(
     let datapath = Datapath::open(&pins, devices[0].ifindex)?;
     warn_of_what_stays(config, &notes, sizes);
     config.redis.to_string().clone_into(&mut notes.redis);
+    notes.journal_folder = journal_folder;
+    if notes.journal.is_empty() {
+        notes.journal = new_id()?;
+    }
     run_dir.write_notes(&notes)?;
     let boosted = Boosted {
         run_dir,
@@ -187,7 +192,7 @@ fn check_mode(run_dir: &RunDir, notes: &Notes, sizes: Sizes) -> Result<()> {
     Err(Error::Usage(format!(
         "what is at work in {} was boosted with --mode {}: boost with the same, or `erb detach` first",
         run_dir.path().display(),
-        mode(notes)
+        notes.mode()
     )))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use erb_daemon::{
     Detached, Error, Losses, Request, Result, RunDir, detach_without_daemon,
-    enter_base_mount_namespace, request,
+    enter_base_mount_namespace, request, save_undrained,
 };
 use erb_report::Status;
 use serde::Deserialize;
@@ -63,7 +63,8 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
     enter_base_mount_namespace()?;
     let run_dir = run_dir(&args.which)?;
     let until = Instant::now() + if args.force { FORCE_WAIT } else { args.wait };
-    let (force, discard) = (args.force, args.discard_undrained);
+    let force = args.force;
+    let discard = args.discard_undrained || is_kept(&run_dir, args)?;
     let answer = request::<Answer>(&run_dir, &Request::Detach { force, discard });
     let keeps = match answer {
         Ok(answer) => {
@@ -120,6 +121,32 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::from(exit::STILL_NEEDED))
+}
+
+/// Whether what is not in Redis is in a file by now, as was asked for, and may go.
+fn is_kept(run_dir: &RunDir, args: &DetachArgs) -> Result<bool> {
+    let Some(path) = &args.undrained_to else {
+        return Ok(false);
+    };
+    // From here on nothing is answered.
+    let (force, discard) = (args.force, false);
+    match request::<Answer>(run_dir, &Request::Detach { force, discard }) {
+        Ok(_) | Err(Error::NotBoosted(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let count = match save_undrained(run_dir, path) {
+        // It has left already: all was in Redis.
+        Err(Error::NotBoosted(_)) if !run_dir.is_locked() => return Ok(false),
+        saved => saved?,
+    };
+    match count {
+        0 => mention("all that was answered is in Redis: there is no file\n"),
+        count => mention(&format!(
+            "{count} SETs that are not in Redis are in {}: `erb journal apply` brings them there\n",
+            path.display()
+        )),
+    }
+    Ok(count > 0)
 }
 
 /// Waits until the daemon has left; none: it has, else what keeps it.

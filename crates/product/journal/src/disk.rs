@@ -83,8 +83,9 @@ impl Disk {
     /// Of the disk.
     pub fn room(&self) -> io::Result<u64> {
         let found = nix::sys::statvfs::fstatvfs(&*self.folder)?;
-        let blocks = u64::from(found.blocks_available());
-        Ok(blocks.saturating_mul(u64::from(found.fragment_size())))
+        Ok(found
+            .blocks_available()
+            .saturating_mul(found.fragment_size()))
     }
 }
 

@@ -31,12 +31,15 @@ struct Content {
     name_synced: bool,
 }
 
+/// Which operations, by their number.
+type Choice = Box<dyn Fn(u64) -> bool>;
+
 #[derive(Default)]
 struct Disk {
     files: BTreeMap<u64, Content>,
     operations: u64,
     /// The operations of these numbers fail so.
-    fails: Option<(Box<dyn Fn(u64) -> bool>, Failure)>,
+    fails: Option<(Choice, Failure)>,
 }
 
 impl Disk {
@@ -57,7 +60,7 @@ impl Disk {
             let Ok(mut reader) = SegmentReader::open(&content.bytes[..content.synced]) else {
                 continue;
             };
-            while let Ok(Some(entry)) = reader.next() {
+            while let Ok(Some(entry)) = reader.next_entry() {
                 lsns.push(entry.lsn);
             }
         }

@@ -128,7 +128,7 @@ impl<R: Read> SegmentReader<R> {
     ///
     /// # Errors
     /// [`Fault`]: here it ends, and something is behind. It stays the end.
-    pub fn next(&mut self) -> Result<Option<Entry>, Fault> {
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, Fault> {
         if self.is_over {
             return Ok(None);
         }

@@ -56,11 +56,11 @@ fn read(bytes: &[u8]) -> (Vec<Entry>, Option<Fault>) {
     };
     let mut told = Vec::new();
     loop {
-        match reader.next() {
+        match reader.next_entry() {
             Ok(Some(entry)) => told.push(entry),
             Ok(None) => return (told, None),
             Err(fault) => {
-                assert!(matches!(reader.next(), Ok(None)), "an end stays one");
+                assert!(matches!(reader.next_entry(), Ok(None)), "an end stays one");
                 return (told, Some(fault));
             }
         }

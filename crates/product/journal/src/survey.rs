@@ -69,7 +69,7 @@ impl Segment {
         let Ok(mut reader) = SegmentReader::open(BufReader::new(file)) else {
             return Ok(());
         };
-        while let Ok(Some(entry)) = reader.next() {
+        while let Ok(Some(entry)) = reader.next_entry() {
             told(entry)?;
         }
         Ok(())
@@ -142,7 +142,7 @@ fn read(path: &Path, number: Option<u64>, segment: &mut Segment) -> Result<(), F
     segment.number = header.number;
     let end = loop {
         segment.bytes = reader.good_bytes();
-        match reader.next() {
+        match reader.next_entry() {
             Ok(Some(entry)) => {
                 segment.records += 1;
                 let first = segment.lsns.map_or(entry.lsn, |(first, _)| first);
