@@ -343,10 +343,12 @@ impl Keeper {
         let now = Instant::now();
         let may_try = now >= self.next_try;
         if self.journal.is_none() && may_try {
-            self.next_try = now + RETRY;
             match self.open(logs) {
                 Ok(journal) => (self.journal, self.trouble) = (Some(journal), None),
-                Err(error) => self.trouble = Some(unusable(&error)),
+                Err(error) => {
+                    self.next_try = now + RETRY;
+                    self.trouble = Some(unusable(&error));
+                }
             }
         }
         let Some(journal) = &mut self.journal else {
@@ -383,8 +385,14 @@ impl Keeper {
     /// Why writes may not be answered.
     fn against(&self) -> Option<String> {
         let folder = self.folder.display();
-        let fault = self.journal.as_ref().and_then(|journal| journal.fault());
-        let why = fault.map(str::to_owned).or_else(|| self.trouble.clone())?;
+        let journal = self.journal.as_ref();
+        let fault = journal.and_then(|journal| journal.fault());
+        let unready = || {
+            let is_ready = journal.is_some_and(Journal::is_sound);
+            (!is_ready).then(|| "no segment is ready".to_owned())
+        };
+        let known = fault.map(str::to_owned).or_else(|| self.trouble.clone());
+        let why = known.or_else(unready)?;
         Some(format!(
             "the journal in {folder} cannot keep what waits for Redis: {why}; it is tried again each second"
         ))
@@ -469,3 +477,7 @@ fn room_against(disk: &Disk, logs: &Logs) -> Option<String> {
         )),
     }
 }
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

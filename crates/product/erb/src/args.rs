@@ -11,7 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use erb_daemon::CredentialSource;
 
 use crate::config::ConfigCommand;
-use crate::journal_args::JournalCommand;
+use crate::detach::DetachArgs;
+use crate::journal_args::{JournalCommand, KeptArgs};
 use crate::kv_args::KvCommand;
 use crate::node_args::NodeCommand;
 use crate::watch_args::{BugReportArgs, ManArgs, TopArgs, WatchedArgs};
@@ -243,17 +244,8 @@ pub enum Mode {
     /// Reads are answered from the cache, every write goes to Redis.
     Read,
     /// SETs are answered too, and are in Redis some milliseconds later. NOT FOR DATA THAT MATTERS YET: what
-    /// was answered and is not in Redis is lost with the machine's power.
+    /// was answered and is not in Redis is lost with the machine's power, or left to a person (--journal).
     WriteBack,
-}
-
-/// What is kept of SETs that wait for Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum JournalMode {
-    /// Nothing: what waits is lost with the machine's power.
-    None,
-    /// What has waited for half a second, and all that waits while Redis is away.
-    Late,
 }
 
 /// Where packets are answered.
@@ -328,13 +320,9 @@ pub struct BoostArgs {
     /// Mode of work.
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,
-    /// With --mode write-back: what is kept on a disk of SETs that were answered and are not in Redis, for the case
-    /// that the machine loses its power [default: late where /var/lib/erb or --journal-dir is a folder, else none].
-    #[arg(long, value_enum)]
-    pub journal: Option<JournalMode>,
-    /// Folder of that journal; one boost has it [default: /var/lib/erb/journal/IF-PORT].
-    #[arg(long, value_name = "DIR", value_parser = absolute())]
-    pub journal_dir: Option<PathBuf>,
+    /// What is kept of what waits for Redis.
+    #[command(flatten)]
+    pub kept: KeptArgs,
     /// With --mode write-back: answer SETs although there are clients that pass no boosted device. What they write
     /// may be overwritten by SETs that were answered before, for as long as these wait for Redis.
     #[arg(long)]
@@ -506,27 +494,6 @@ pub struct TraceArgs {
     /// Print one JSON object per packet and line.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments of `erb detach`.
-#[derive(Clone, Debug, Args)]
-pub struct DetachArgs {
-    /// Which boost.
-    #[command(flatten)]
-    pub which: Which,
-    /// Reset connections that still need translation and leave now.
-    #[arg(long)]
-    pub force: bool,
-    /// Leave although SETs were answered (--mode write-back) that are not in Redis: they are lost.
-    #[arg(long)]
-    pub discard_undrained: bool,
-    /// The same, but they are written to this new file before; `erb journal` shows and applies it. What reaches
-    /// Redis within a second is not.
-    #[arg(long, value_name = "FILE", value_parser = absolute(), conflicts_with = "discard_undrained")]
-    pub undrained_to: Option<PathBuf>,
-    /// How long to wait for the last connection, in seconds or as 500ms, 10s, 2m.
-    #[arg(long, default_value = "10s", value_parser = parse_wait, value_name = "TIME")]
-    pub wait: Duration,
 }
 
 /// Paths as seen from where the command was given: the daemon works from another folder.

@@ -22,8 +22,9 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::args::{BoostArgs, JournalMode, Mode, Tier};
+use crate::args::{BoostArgs, Mode, Tier};
 use crate::exit;
+use crate::journal_args::JournalMode;
 use crate::show::mention;
 
 /// Attaching, the first state of Redis and the pause before connections are admitted take about
@@ -183,9 +184,9 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
 
 /// Where what waits for Redis is kept; none: nowhere.
 fn journal(args: &BoostArgs) -> Result<Option<JournalPlace>> {
-    let given = args.journal_dir.clone().map(JournalPlace::Folder);
+    let given = args.kept.journal_dir.clone().map(JournalPlace::Folder);
     if args.mode == Mode::Read {
-        return match (args.journal, given) {
+        return match (args.kept.journal, given) {
             (Some(JournalMode::Late), _) | (_, Some(_)) => Err(Error::Usage(
                 "a journal is for --mode write-back: in mode read nothing waits for Redis"
                     .to_owned(),
@@ -193,7 +194,7 @@ fn journal(args: &BoostArgs) -> Result<Option<JournalPlace>> {
             _ => Ok(None),
         };
     }
-    match (args.journal, given) {
+    match (args.kept.journal, given) {
         (Some(JournalMode::None), Some(_)) => Err(Error::Usage(
             "--journal none keeps nothing: leave out --journal-dir".to_owned(),
         )),

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb detach`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use erb_daemon::{
     Detached, Error, Losses, Request, Result, RunDir, detach_without_daemon,
     enter_base_mount_namespace, request, save_undrained,
@@ -12,7 +14,7 @@ use erb_daemon::{
 use erb_report::Status;
 use serde::Deserialize;
 
-use crate::args::{DetachArgs, Which};
+use crate::args::{Which, absolute, parse_wait};
 use crate::exit;
 use crate::show::mention;
 
@@ -21,6 +23,27 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// A daemon that was told to leave by force has this long.
 const FORCE_WAIT: Duration = Duration::from_secs(10);
+
+/// Arguments of `erb detach`.
+#[derive(Clone, Debug, Args)]
+pub struct DetachArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Reset connections that still need translation and leave now.
+    #[arg(long)]
+    pub force: bool,
+    /// Leave although SETs were answered (--mode write-back) that are not in Redis: they are lost.
+    #[arg(long)]
+    pub discard_undrained: bool,
+    /// The same, but they are written to this new file before; `erb journal` shows and applies it. What reaches
+    /// Redis within a second is not.
+    #[arg(long, value_name = "FILE", value_parser = absolute(), conflicts_with = "discard_undrained")]
+    pub undrained_to: Option<PathBuf>,
+    /// How long to wait for the last connection, in seconds or as 500ms, 10s, 2m.
+    #[arg(long, default_value = "10s", value_parser = parse_wait, value_name = "TIME")]
+    pub wait: Duration,
+}
 
 #[derive(Deserialize)]
 struct Answer {

@@ -3,9 +3,30 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
-use crate::args::LoginArgs;
+use crate::args::{LoginArgs, absolute};
+
+/// What is kept of SETs that wait for Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum JournalMode {
+    /// Nothing: what waits is lost with the machine's power.
+    None,
+    /// What has waited for half a second, and all that waits while Redis is away.
+    Late,
+}
+
+/// Options of `erb boost` for it.
+#[derive(Clone, Debug, Args)]
+pub struct KeptArgs {
+    /// With --mode write-back: what is kept on a disk of SETs that were answered and are not in Redis, for the case
+    /// that the machine loses its power [default: late where there is /var/lib/erb or a --journal-dir, else none].
+    #[arg(long, value_enum)]
+    pub journal: Option<JournalMode>,
+    /// Folder of that journal; one boost has it [default: /var/lib/erb/journal/IF-PORT].
+    #[arg(long, value_name = "DIR", value_parser = absolute())]
+    pub journal_dir: Option<PathBuf>,
+}
 
 /// What `erb journal` does.
 #[derive(Debug, Subcommand)]
