@@ -110,7 +110,7 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
                     eprintln!(
                         "error: the daemon is dead and {count} SETs that were answered are not in Redis; \
                          programs stay at work: `erb boost` with the same arguments brings them there, \
-                         --discard-undrained loses them"
+                         --undrained-to FILE keeps them in a file, --discard-undrained loses them"
                     );
                     return Ok(ExitCode::from(exit::STILL_NEEDED));
                 }
@@ -132,7 +132,8 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
     if keeps.undrained > 0 {
         eprintln!(
             "{} SETs that were answered are not in Redis yet; the daemon leaves when they are \
-             (`erb status` says what keeps them, --discard-undrained loses them)",
+             (`erb status` says what keeps them, --undrained-to FILE keeps them in a file, --discard-undrained loses \
+             them)",
             keeps.undrained
         );
     } else {

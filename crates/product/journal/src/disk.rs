@@ -41,18 +41,25 @@ impl Disk {
     /// # Errors
     /// Of the disk.
     pub fn make(path: &Path) -> io::Result<()> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.and_then(|()| sync_folder_of(path))
+        DirBuilder::new().recursive(true).mode(0o700).create(path)
     }
 
-    /// Takes the folder.
+    /// Takes the folder, whose own name outlives a loss of power from here on, whoever made it.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`]: another process has it. Else of the disk.
     pub fn open(path: &Path) -> io::Result<Self> {
+        let folder = locked(File::open(path)?)?;
+        for above in path.canonicalize()?.ancestors().skip(1) {
+            match File::open(above).and_then(|folder| folder.sync_all()) {
+                // Who may not even look into it did not make anything there.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                done => done?,
+            }
+        }
         Ok(Self {
             path: path.to_path_buf(),
-            folder: locked(File::open(path)?)?,
+            folder,
         })
     }
 

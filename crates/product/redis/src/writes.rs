@@ -147,7 +147,7 @@ impl Writes {
         if self.stranded.replace(why).is_none() {
             tracing::error!(
                 "what was answered in Redis's place is kept from it: {why}; \
-                 `erb detach --discard-undrained` loses it"
+                 `erb detach --undrained-to FILE` writes it to a file, --discard-undrained loses it"
             );
         }
     }

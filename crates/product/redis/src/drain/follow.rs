@@ -44,23 +44,13 @@ struct Place {
 }
 
 /// See the module.
+#[derive(Default)]
 pub struct Follower {
     rings: Vec<Place>,
     /// The next record of each ring that has one: LSN, ring, position.
     known: BinaryHeap<Reverse<(u64, usize, u64)>>,
     arena: Arena,
     last: u64,
-}
-
-impl Default for Follower {
-    fn default() -> Self {
-        Self {
-            rings: Vec::new(),
-            known: BinaryHeap::new(),
-            arena: Arena::default(),
-            last: 0,
-        }
-    }
 }
 
 impl Follower {
