@@ -254,6 +254,8 @@ struct Keeper {
     left: Vec<Segment>,
     /// Why it cannot work, but for what the journal itself tells.
     trouble: Option<String>,
+    /// A ring holds what cannot be.
+    broken: Option<String>,
     next_try: Instant,
     next_look: Instant,
 }
@@ -268,6 +270,7 @@ impl Keeper {
             follower: Follower::default(),
             left: Vec::new(),
             trouble: None,
+            broken: None,
             next_try: now,
             next_look: now,
         }
@@ -362,7 +365,8 @@ impl Keeper {
         // What fails is kept by the journal as its fault.
         let drained = logs.drained();
         let _ = journal.drained(drained);
-        if !journal.is_sound() && !may_try {
+        let is_ill = !journal.is_sound() || self.broken.is_some();
+        if is_ill && !may_try {
             return;
         }
         let waits = logs.lsn() > drained;
@@ -373,13 +377,13 @@ impl Keeper {
                 true => keep(journal, &mut self.follower, logs),
                 false => Ok(()),
             });
-        if kept.is_err() {
+        let failed = kept.err();
+        if failed.is_some() {
             self.next_try = now + RETRY;
-            if journal.fault().is_none() {
-                // It is not the disk: the rings hold what cannot be.
-                self.trouble = kept.err().map(|error| error.to_string());
-            }
         }
+        // What is not the disk's fault is the rings': they hold what cannot be.
+        let of_rings = failed.filter(|_| journal.fault().is_none());
+        self.broken = of_rings.map(|error| error.to_string());
     }
 
     /// Why writes may not be answered.
@@ -391,7 +395,8 @@ impl Keeper {
             let is_ready = journal.is_some_and(Journal::is_sound);
             (!is_ready).then(|| "no segment is ready".to_owned())
         };
-        let known = fault.map(str::to_owned).or_else(|| self.trouble.clone());
+        let known = fault.map(str::to_owned).or_else(|| self.broken.clone());
+        let known = known.or_else(|| self.trouble.clone());
         let why = known.or_else(unready)?;
         Some(format!(
             "the journal in {folder} cannot keep what waits for Redis: {why}; it is tried again each second"

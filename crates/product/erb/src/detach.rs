@@ -152,6 +152,10 @@ fn is_kept(run_dir: &RunDir, args: &DetachArgs) -> Result<bool> {
     let Some(path) = &args.undrained_to else {
         return Ok(false);
     };
+    if path.exists() {
+        let there = format!("{} is there already", path.display());
+        return Err(Error::Usage(there));
+    }
     // From here on nothing is answered.
     let (force, discard) = (args.force, false);
     match request::<Answer>(run_dir, &Request::Detach { force, discard }) {

@@ -104,9 +104,9 @@ fn told(segment: &Segment) -> Value {
     })
 }
 
-/// Tells all records of some segments.
+/// Tells all records of some segments; what has none need not even be a file.
 fn each(found: &[Segment], mut told: impl FnMut(Entry)) -> Result<()> {
-    for segment in found {
+    for segment in found.iter().filter(|one| one.records > 0) {
         let what = format!("could not read {}", segment.path.display());
         let listen = |entry| -> io::Result<()> {
             told(entry);
@@ -248,6 +248,12 @@ fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
 
 fn discard_all(args: &DiscardArgs) -> Result<ExitCode> {
     let found = idle(read(&args.path)?);
+    if let Some(other) = found.iter().find(|one| !one.is_ours()) {
+        return Err(Error::Usage(format!(
+            "{} is no segment of a journal: it is not deleted",
+            other.path.display()
+        )));
+    }
     let (records, _) = summary(&found);
     if found.is_empty() {
         say("there is nothing to delete\n");
@@ -261,15 +267,16 @@ fn discard_all(args: &DiscardArgs) -> Result<ExitCode> {
     {
         return Ok(ExitCode::from(exit::FAILED));
     }
-    let mut deleted = 0;
+    let (mut deleted, mut failed) = (0, None);
     for segment in &found {
         let what = format!("could not delete {}", segment.path.display());
-        deleted += u64::from(discard(segment).map_err(Error::io(what))?);
+        match discard(segment).map_err(Error::io(what)) {
+            Ok(done) => deleted += u64::from(done),
+            Err(error) => failed = failed.or(Some(error)),
+        }
     }
-    say(&format!(
-        "{deleted} segments deleted, with {records} records\n"
-    ));
-    Ok(ExitCode::SUCCESS)
+    say(&format!("{deleted} of {} segments deleted\n", found.len()));
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// Asks whoever sits there.
@@ -288,7 +295,23 @@ fn is_wanted(what: &str) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+
+    #[test]
+    fn what_is_no_segment_is_not_deleted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let discarded = |path: PathBuf| discard_all(&DiscardArgs { path, yes: true });
+        let mine = folder.path().join("mine");
+        let damaged = folder.path().join("0123456789abcdef.erbj");
+        for path in [&mine, &damaged] {
+            std::fs::write(path, "something else").expect("a file");
+        }
+        assert!(matches!(discarded(mine.clone()), Err(Error::Usage(_))));
+        assert!(discarded(folder.path().to_path_buf()).is_ok());
+        assert!(mine.exists() && !damaged.exists());
+    }
 
     #[test]
     fn a_record_is_a_line_that_a_terminal_survives() {

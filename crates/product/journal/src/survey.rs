@@ -51,6 +51,12 @@ impl Segment {
         self.records == 0 && !matches!(self.state, State::Ends(_))
     }
 
+    /// Whether it is one at all: by its header, or by its name. Anything else that a path may name is not ours to delete.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.header.is_some() || Disk::number(&self.path).is_some()
+    }
+
     /// Whose it is, if its header is right.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
