@@ -113,9 +113,10 @@ impl Log for Racing<'_> {
             // The drain's order: what is drained, then its room.
             self.logs.set_drained(3, 0);
             self.logs.set_tail(ring, 3 * 64);
-            to.fill(0xa5);
-        } else {
-            self.logs.copy(ring, at, from, to);
+        }
+        match self.left.get() == 0 && at < 3 * 64 {
+            true => to.fill(0xa5),
+            false => self.logs.copy(ring, at, from, to),
         }
     }
     fn lsn(&self) -> u64 {
