@@ -272,6 +272,8 @@ pub const METRICS: &[Metric] = &[
         "Writes, syncs and deletions of them that failed"),
     metric("writes_journal_left", Gauge, Pure, At("/writes/journal/left"),
         "SETs in segments of a boost that is no more: they may not be in Redis"),
+    metric("writes_journal_left_segments", Gauge, Pure, At("/writes/journal/left_segments"),
+        "These segments"),
     metric("cache_hits", Counter, Pure, At("/cache/hits"),
         "Reads on fast connections that were answered from the cache"),
     metric("cache_misses", Counter, Pure, At("/cache/misses"),
