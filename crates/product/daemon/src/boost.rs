@@ -17,11 +17,12 @@ use nix::fcntl::Flock;
 
 use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
+use crate::journal::{JournalPlace, LateJournal, new_id};
 use crate::preflight::{
     check_devices, check_kernel, check_listener, check_no_xdp, check_privileges, check_redis,
     check_whose, check_write_rights, whose_listeners,
 };
-use crate::privilege::raise_reserve;
+use crate::privilege::{as_at_work, raise_reserve};
 use crate::rundir::{Notes, RunDir, is_bpffs, netns_inode};
 use crate::takeover::{own_layout, take_over};
 use crate::{Error, Result, secret};
@@ -51,6 +52,8 @@ pub struct BoostConfig {
     pub hold_max: Duration,
     /// Writes are answered in Redis's place where nothing speaks against it but this; none: never.
     pub write_back: Option<Allowed>,
+    /// Where what waits for Redis for long is kept, with the former; none: nowhere.
+    pub journal: Option<JournalPlace>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsConfig>,
     /// Time a sample of requests.
@@ -141,6 +144,7 @@ pub(crate) struct Checked {
     pub(crate) sizes: Sizes,
     pub(crate) port: u16,
     pub(crate) run_dir: RunDir,
+    pub(crate) journal_folder: Option<PathBuf>,
     /// There is something at work already.
     taken: bool,
 }
@@ -159,6 +163,20 @@ pub(crate) fn ram_bytes() -> Result<u64> {
         })
         .map(|kib: u64| kib * 1024)
         .ok_or_else(|| Error::Kernel("/proc/meminfo does not state MemTotal".to_owned()))
+}
+
+/// The journal's folder, if there is to be one. It is made here: what cannot be is found out before anything is changed.
+fn journal_folder(config: &BoostConfig, device: &Device, port: u16) -> Result<Option<PathBuf>> {
+    let Some(place) = config
+        .journal
+        .as_ref()
+        .filter(|_| config.write_back.is_some())
+    else {
+        return Ok(None);
+    };
+    let folder = place.folder(&device.name, port);
+    as_at_work(|| LateJournal::make_folder(&folder))?;
+    Ok(Some(folder))
 }
 
 fn check(config: &BoostConfig) -> Result<Checked> {
@@ -190,6 +208,7 @@ fn check(config: &BoostConfig) -> Result<Checked> {
     let listeners = whose_listeners(&config.redis, &config.credentials, port)?;
     check_whose(&config.redis, &listeners, port)?;
     Ok(Checked {
+        journal_folder: journal_folder(config, first, port)?,
         devices,
         sizes: Sizes {
             cache,
@@ -282,6 +301,8 @@ fn fresh(
         cache_sets: checked.sizes.cache.sets(),
         connections: checked.sizes.table.connections(),
         log_rings: checked.sizes.log_rings,
+        journal: new_id()?,
+        journal_folder: checked.journal_folder,
         netns: netns_inode()?,
         mounted: undo.mounted,
         build: config.programs.build().to_owned(),

@@ -21,6 +21,7 @@ use crate::boost::{BoostConfig, Boosted, MetricsConfig, Taken, boost};
 use crate::client::request_within;
 use crate::guard::Guard;
 use crate::heat::Heat;
+use crate::journal::LateJournal;
 use crate::machine::{Kernel, Linux};
 use crate::rundir::{Notes, RunDir};
 use crate::server::{Request, Server};
@@ -68,6 +69,8 @@ pub struct Daemon {
     signals: SignalFd,
     wakes: WakeRing,
     devices: DeviceWatch,
+    /// None: nothing is kept on a disk, or it does not run yet.
+    pub(crate) journal: Option<LateJournal>,
 }
 
 /// What the data path writes for the daemon.
@@ -175,6 +178,7 @@ impl Daemon {
                     signals,
                     wakes: rings.wakes,
                     devices,
+                    journal: None,
                 })
             }
             Err(error) => {
@@ -215,6 +219,7 @@ impl Daemon {
     pub fn run(mut self) -> Result<()> {
         let mut guard = Guard::start()?;
         self.serve_metrics()?;
+        self.journal = LateJournal::start(self.boosted.run_dir.pins(), &self.boosted.notes)?;
         service::is_ready();
         loop {
             guard.beat(self.core.machine().monotonic_ns());
@@ -236,10 +241,14 @@ impl Daemon {
             if self.handed_over {
                 tracing::info!("another daemon goes on with what is at work");
                 self.core.hand_over();
+                if let Some(journal) = self.journal.take() {
+                    journal.hand_over();
+                }
                 return Ok(());
             }
             self.take_heat();
             self.keep_tiers(self.core.machine().monotonic_ns());
+            self.look_at_journal();
             self.core.turn(ready.feed)?;
             if self.core.is_leaving() {
                 return self.leave();
@@ -268,6 +277,17 @@ impl Daemon {
         endpoint
             .serve(status)
             .map_err(Error::io("could not serve metrics"))
+    }
+
+    /// What it cannot keep shuts the gate; where Redis is away, or a detach waits, it is to keep all.
+    fn look_at_journal(&mut self) {
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        let hurry = !self.core.is_feed_up() || self.core.stage() != Stage::Running;
+        if let Some(against) = journal.look(hurry) {
+            self.core.set_journal(against);
+        }
     }
 
     fn wait(&self) -> Result<Ready> {

@@ -6,6 +6,7 @@
 //! `status` (what the control socket answers), `stop` (the end). `doctor` and `trace` need no daemon.
 
 mod addr;
+mod apply;
 mod boost;
 mod client;
 mod clock;
@@ -15,6 +16,7 @@ pub mod doctor;
 mod error;
 pub mod guard;
 mod heat;
+mod journal;
 mod machine;
 mod owned;
 mod preflight;
@@ -31,16 +33,20 @@ mod takeover;
 mod tiers;
 pub mod trace;
 pub mod trusted;
+mod undrained;
 
 pub use addr::RedisAddr;
+pub use apply::{Applied, LastWrites, apply};
 pub use boost::{BoostConfig, MetricsConfig, Taken};
 pub use client::request;
 pub use credentials::{CredentialSource, PASSWORD_VARIABLE};
 pub use daemon::Daemon;
 pub use erb_redis::Allowed;
 pub use error::{Error, Result};
+pub use journal::{JournalPlace, STATE_ROOT, boot_id, tell_left};
 pub use privilege::drop_privileges;
 pub use rundir::{Notes, RUN_ROOT, RunDir, enter_base_mount_namespace};
 pub use server::Request;
 pub use status::status_without_daemon;
 pub use stop::{Detached, Losses, detach_without_daemon};
+pub use undrained::save_undrained;

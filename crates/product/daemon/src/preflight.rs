@@ -258,7 +258,7 @@ fn why_not(replies: &[Frame], user: Option<&str>) -> Option<String> {
 }
 
 /// What to do about a Redis to which there is no connection.
-fn unreachable(address: &RedisAddr, error: &std::io::Error) -> String {
+pub(crate) fn unreachable(address: &RedisAddr, error: &std::io::Error) -> String {
     let advice = match address {
         RedisAddr::Tcp(_) => {
             "start it, or correct --redis; if it runs in another network namespace, work in that \
@@ -272,7 +272,7 @@ fn unreachable(address: &RedisAddr, error: &std::io::Error) -> String {
 }
 
 /// What to do about a Redis that takes a connection and does not answer.
-fn silent(error: &std::io::Error) -> String {
+pub(crate) fn silent(error: &std::io::Error) -> String {
     let advice = match error.kind() {
         std::io::ErrorKind::TimedOut => {
             "it stands still or is busy: try again when `redis-cli ping` is answered"
@@ -422,7 +422,10 @@ pub fn check_whose(address: &RedisAddr, listeners: &[(Listener, Whose)], port: u
 }
 
 /// Sends commands and waits for their replies.
-fn ask(stream: &mut RespStream<Connection>, commands: &[&[&[u8]]]) -> std::io::Result<Vec<Frame>> {
+pub(crate) fn ask(
+    stream: &mut RespStream<Connection>,
+    commands: &[&[&[u8]]],
+) -> std::io::Result<Vec<Frame>> {
     let until = Instant::now() + REDIS_ANSWER_MAX;
     let mut replies = Vec::new();
     for words in commands {

@@ -7,7 +7,7 @@ use erb_redis::drain::RefusedWrite;
 use erb_redis::{AsideState, Condition, HoldingState, Reports, UnseenConnections, WritesState};
 use erb_report::{
     AsideReport, AttachMode, CacheReport, ConditionReport, ConnectionsReport, Counter, Device,
-    DeviceReport, HeldLine, HeldReport, LatencyBucket, LatencyReport, MemoryReport,
+    DeviceReport, HeldLine, HeldReport, JournalReport, LatencyBucket, LatencyReport, MemoryReport,
     ProcessorReport, VlanOffload, WaitingReport, WritesReport,
 };
 
@@ -224,6 +224,10 @@ pub fn writes(state: Option<WritesState>) -> WritesReport {
         refused_batches: state.drained.refused,
         refused_writes: state.drained.refused_writes,
         refused: state.refused.iter().map(refused).collect(),
+        journal: JournalReport {
+            keeps: "none".to_owned(),
+            ..JournalReport::default()
+        },
     }
 }
 

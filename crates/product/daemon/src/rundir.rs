@@ -53,6 +53,12 @@ pub struct Notes {
     /// Log rings of writes that are answered in Redis's place; 0: none is.
     #[serde(default)]
     pub log_rings: u32,
+    /// Identity of the log rings: 32 hexadecimal digits.
+    #[serde(default)]
+    pub journal: String,
+    /// Where what waits in them for long is kept; none: nowhere.
+    #[serde(default)]
+    pub journal_folder: Option<PathBuf>,
     /// Inode of the network namespace.
     pub netns: u64,
     /// Whether ERB mounted the bpffs.
@@ -66,6 +72,15 @@ pub struct Notes {
 }
 
 impl Notes {
+    /// As `--mode` names it.
+    #[must_use]
+    pub const fn mode(&self) -> &'static str {
+        match self.log_rings {
+            0 => "read",
+            _ => "write-back",
+        }
+    }
+
     /// The boosted devices.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {

@@ -202,6 +202,9 @@ impl Daemon {
         status.aside = report::aside(core.aside(), core.reports(), monotonic_ns());
         status.waiting = report::waiting(core.holding(), monotonic_ns());
         status.writes = report::writes(core.writes());
+        if let Some(journal) = &self.journal {
+            status.writes.journal = journal.report();
+        }
         status.cache.fills_waiting = core.fills_waiting();
         status.cache.fills_in_flight = core.fills_in_flight();
         (status.cache.filled, _) = core.fill_counts();
@@ -248,14 +251,6 @@ fn listens(listener: (std::net::IpAddr, Whose, Option<&str>)) -> ListenReport {
     }
 }
 
-/// As `--mode` names it.
-pub(crate) const fn mode(notes: &Notes) -> &'static str {
-    match notes.log_rings {
-        0 => "read",
-        _ => "write-back",
-    }
-}
-
 /// The part of the report that needs no daemon.
 fn base_status(
     run_dir: &RunDir,
@@ -289,7 +284,7 @@ fn base_status(
             })
             .collect(),
         egress_devices: links.egress_devices(),
-        mode: mode(notes).to_owned(),
+        mode: notes.mode().to_owned(),
         programs: ProgramsReport {
             build: notes.build.clone(),
             layout: notes.layout.clone(),

@@ -9,6 +9,7 @@ use erb_redis::reset_translated;
 
 use crate::boost::take_away;
 use crate::daemon::Daemon;
+use crate::journal;
 use crate::privilege::raise_reserve;
 use crate::rundir::RunDir;
 use crate::sockets::destroy;
@@ -40,7 +41,12 @@ pub struct Losses {
 impl Daemon {
     pub(crate) fn leave(self) -> Result<()> {
         crate::service::stops();
-        let Self { boosted, .. } = self;
+        let Self {
+            boosted, journal, ..
+        } = self;
+        if let Some(journal) = journal {
+            journal.remove();
+        }
         take_away(&boosted.run_dir.pins(), &boosted.notes.vlan_before());
         raise_reserve();
         boosted.run_dir.remove(boosted.notes.mounted)?;
@@ -85,6 +91,7 @@ pub fn detach_without_daemon(run_dir: &RunDir, losses: Losses, wait: Duration) -
             Vec::new()
         };
         take_away(&run_dir.pins(), &vlan);
+        journal::forget(&notes);
         run_dir.remove(notes.mounted)?;
         return Ok(Detached::Gone);
     };
@@ -100,6 +107,7 @@ pub fn detach_without_daemon(run_dir: &RunDir, losses: Losses, wait: Duration) -
         return Ok(Detached::Needed(needed));
     }
     take_away(&run_dir.pins(), &notes.vlan_before());
+    journal::forget(&notes);
     run_dir.remove(notes.mounted)?;
     Ok(Detached::Gone)
 }

@@ -9,7 +9,7 @@
 //!    leaves something that the next `erb boost` takes over.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,9 @@ use serde_json::Value;
 
 use crate::boost::{BoostConfig, Boosted, Checked, Taken};
 use crate::client::request_within;
+use crate::journal::new_id;
 use crate::rundir::{Notes, RunDir, netns_inode};
 use crate::server::Request;
-use crate::status::mode;
 use crate::{Error, Result};
 
 /// Time that a running daemon has to answer and to end.
@@ -49,6 +49,7 @@ pub(crate) fn take_over(
         sizes,
         port,
         run_dir,
+        journal_folder,
         ..
     } = checked;
     let _turn = run_dir.turn()?;
@@ -96,18 +97,27 @@ pub(crate) fn take_over(
     let datapath = Datapath::open(&pins, devices[0].ifindex)?;
     warn_of_what_stays(config, &notes, sizes);
     config.redis.to_string().clone_into(&mut notes.redis);
+    note_journal(&mut notes, journal_folder)?;
     run_dir.write_notes(&notes)?;
     let boosted = Boosted {
         run_dir,
         _lock: lock,
         notes,
-        taken: if replace {
-            Taken::Replaced
-        } else {
-            Taken::Adopted
+        taken: match replace {
+            true => Taken::Replaced,
+            false => Taken::Adopted,
         },
     };
     Ok((boosted, links, datapath))
+}
+
+/// The maps stay, and so does the identity of what is kept of them; an older build has noted none.
+fn note_journal(notes: &mut Notes, folder: Option<PathBuf>) -> Result<()> {
+    notes.journal_folder = folder;
+    if notes.journal.is_empty() {
+        notes.journal = new_id()?;
+    }
+    Ok(())
 }
 
 /// A daemon that detaches is not to be replaced, and what it needs is another word than one at work.
@@ -187,7 +197,7 @@ fn check_mode(run_dir: &RunDir, notes: &Notes, sizes: Sizes) -> Result<()> {
     Err(Error::Usage(format!(
         "what is at work in {} was boosted with --mode {}: boost with the same, or `erb detach` first",
         run_dir.path().display(),
-        mode(notes)
+        notes.mode()
     )))
 }
 

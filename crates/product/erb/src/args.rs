@@ -11,6 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use erb_daemon::CredentialSource;
 
 use crate::config::ConfigCommand;
+use crate::detach::DetachArgs;
+use crate::journal_args::{JournalCommand, KeptArgs};
 use crate::kv_args::KvCommand;
 use crate::node_args::NodeCommand;
 use crate::watch_args::{BugReportArgs, ManArgs, TopArgs, WatchedArgs};
@@ -90,6 +92,12 @@ pub enum Command {
     ///
     /// No keys, values or passwords are in it, and addresses only if asked for. Read it before it is sent.
     Report(BugReportArgs),
+    /// What a boost with --mode write-back has kept on a disk and could not bring to Redis.
+    Journal {
+        /// What to do.
+        #[command(subcommand)]
+        command: JournalCommand,
+    },
     /// Files with options of `erb boost`.
     Config {
         /// What to do.
@@ -236,7 +244,7 @@ pub enum Mode {
     /// Reads are answered from the cache, every write goes to Redis.
     Read,
     /// SETs are answered too, and are in Redis some milliseconds later. NOT FOR DATA THAT MATTERS YET: what
-    /// was answered and is not in Redis is lost with the machine's power.
+    /// was answered and is not in Redis is lost with the machine's power, or left to a person (--journal).
     WriteBack,
 }
 
@@ -312,6 +320,9 @@ pub struct BoostArgs {
     /// Mode of work.
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,
+    /// What is kept of what waits for Redis.
+    #[command(flatten)]
+    pub kept: KeptArgs,
     /// With --mode write-back: answer SETs although there are clients that pass no boosted device. What they write
     /// may be overwritten by SETs that were answered before, for as long as these wait for Redis.
     #[arg(long)]
@@ -483,23 +494,6 @@ pub struct TraceArgs {
     /// Print one JSON object per packet and line.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments of `erb detach`.
-#[derive(Clone, Debug, Args)]
-pub struct DetachArgs {
-    /// Which boost.
-    #[command(flatten)]
-    pub which: Which,
-    /// Reset connections that still need translation and leave now.
-    #[arg(long)]
-    pub force: bool,
-    /// Leave although SETs were answered (--mode write-back) that are not in Redis: they are lost.
-    #[arg(long)]
-    pub discard_undrained: bool,
-    /// How long to wait for the last connection, in seconds or as 500ms, 10s, 2m.
-    #[arg(long, default_value = "10s", value_parser = parse_wait, value_name = "TIME")]
-    pub wait: Duration,
 }
 
 /// Paths as seen from where the command was given: the daemon works from another folder.

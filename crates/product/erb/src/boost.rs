@@ -9,8 +9,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::{
-    Allowed, BoostConfig, Daemon, Error, Notes, Request, Result, RunDir, Taken, drop_privileges,
-    enter_base_mount_namespace, request,
+    Allowed, BoostConfig, Daemon, Error, JournalPlace, Notes, Request, Result, RunDir, STATE_ROOT,
+    Taken, drop_privileges, enter_base_mount_namespace, request,
 };
 use erb_datapath::{
     AttachMode, Attached, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
@@ -24,6 +24,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{BoostArgs, Mode, Tier};
 use crate::exit;
+use crate::journal_args::JournalMode;
 use crate::show::mention;
 
 /// Attaching, the first state of Redis and the pause before connections are admitted take about
@@ -169,6 +170,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
             unseen: args.allow_unseen,
             modules: args.allow_modules,
         }),
+        journal: journal(args)?,
         metrics: args.watched.config(args.dashboard_details),
         timing: !args.no_timing,
         take_over: args.take_over,
@@ -178,6 +180,31 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
             Tier::Tc => WantedTiers::Tc,
         },
     })
+}
+
+/// Where what waits for Redis is kept; none: nowhere.
+fn journal(args: &BoostArgs) -> Result<Option<JournalPlace>> {
+    let given = args.kept.journal_dir.clone().map(JournalPlace::Folder);
+    if args.mode == Mode::Read {
+        return match (args.kept.journal, given) {
+            (Some(JournalMode::Late), _) | (_, Some(_)) => Err(Error::Usage(
+                "a journal is for --mode write-back: in mode read nothing waits for Redis"
+                    .to_owned(),
+            )),
+            _ => Ok(None),
+        };
+    }
+    match (args.kept.journal, given) {
+        (Some(JournalMode::None), Some(_)) => Err(Error::Usage(
+            "--journal none keeps nothing: leave out --journal-dir".to_owned(),
+        )),
+        (Some(JournalMode::None), None) => Ok(None),
+        (_, Some(folder)) => Ok(Some(folder)),
+        (Some(JournalMode::Late), None) => Ok(Some(JournalPlace::Default)),
+        (None, None) => Ok(Path::new(STATE_ROOT)
+            .is_dir()
+            .then_some(JournalPlace::Default)),
+    }
 }
 
 fn run_daemon(args: &BoostArgs) -> ExitCode {
@@ -348,9 +375,21 @@ fn report(daemon: &Daemon) -> String {
         }
     }
     line(format!(
-        "  Redis {} on port {}, mode read",
-        notes.redis, notes.port
+        "  Redis {} on port {}, mode {}",
+        notes.redis,
+        notes.port,
+        notes.mode()
     ));
+    if let Some(folder) = &notes.journal_folder {
+        line(format!(
+            "  journal of what waits for Redis for long: {}",
+            folder.display()
+        ));
+    } else if notes.log_rings > 0 {
+        line(
+            "  no journal: what waits for Redis is lost if the machine loses its power".to_owned(),
+        );
+    }
     line(format!(
         "  cache of {} sets, room for {} connections, run directory {}",
         notes.cache_sets,

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb detach`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use erb_daemon::{
     Detached, Error, Losses, Request, Result, RunDir, detach_without_daemon,
-    enter_base_mount_namespace, request,
+    enter_base_mount_namespace, request, save_undrained,
 };
 use erb_report::Status;
 use serde::Deserialize;
 
-use crate::args::{DetachArgs, Which};
+use crate::args::{Which, absolute, parse_wait};
 use crate::exit;
 use crate::show::mention;
 
@@ -21,6 +23,27 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// A daemon that was told to leave by force has this long.
 const FORCE_WAIT: Duration = Duration::from_secs(10);
+
+/// Arguments of `erb detach`.
+#[derive(Clone, Debug, Args)]
+pub struct DetachArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Reset connections that still need translation and leave now.
+    #[arg(long)]
+    pub force: bool,
+    /// Leave although SETs were answered (--mode write-back) that are not in Redis: they are lost.
+    #[arg(long)]
+    pub discard_undrained: bool,
+    /// The same, but they are written to this new file before; `erb journal` shows and applies it. What reaches
+    /// Redis within a second is not.
+    #[arg(long, value_name = "FILE", value_parser = absolute(), conflicts_with = "discard_undrained")]
+    pub undrained_to: Option<PathBuf>,
+    /// How long to wait for the last connection, in seconds or as 500ms, 10s, 2m.
+    #[arg(long, default_value = "10s", value_parser = parse_wait, value_name = "TIME")]
+    pub wait: Duration,
+}
 
 #[derive(Deserialize)]
 struct Answer {
@@ -63,7 +86,8 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
     enter_base_mount_namespace()?;
     let run_dir = run_dir(&args.which)?;
     let until = Instant::now() + if args.force { FORCE_WAIT } else { args.wait };
-    let (force, discard) = (args.force, args.discard_undrained);
+    let force = args.force;
+    let discard = args.discard_undrained || is_kept(&run_dir, args)?;
     let answer = request::<Answer>(&run_dir, &Request::Detach { force, discard });
     let keeps = match answer {
         Ok(answer) => {
@@ -86,7 +110,7 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
                     eprintln!(
                         "error: the daemon is dead and {count} SETs that were answered are not in Redis; \
                          programs stay at work: `erb boost` with the same arguments brings them there, \
-                         --discard-undrained loses them"
+                         --undrained-to FILE keeps them in a file, --discard-undrained loses them"
                     );
                     return Ok(ExitCode::from(exit::STILL_NEEDED));
                 }
@@ -108,7 +132,8 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
     if keeps.undrained > 0 {
         eprintln!(
             "{} SETs that were answered are not in Redis yet; the daemon leaves when they are \
-             (`erb status` says what keeps them, --discard-undrained loses them)",
+             (`erb status` says what keeps them, --undrained-to FILE keeps them in a file, --discard-undrained loses \
+             them)",
             keeps.undrained
         );
     } else {
@@ -120,6 +145,36 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::from(exit::STILL_NEEDED))
+}
+
+/// Whether what is not in Redis is in a file by now, as was asked for, and may go.
+fn is_kept(run_dir: &RunDir, args: &DetachArgs) -> Result<bool> {
+    let Some(path) = &args.undrained_to else {
+        return Ok(false);
+    };
+    if path.exists() {
+        let there = format!("{} is there already", path.display());
+        return Err(Error::Usage(there));
+    }
+    // From here on nothing is answered.
+    let (force, discard) = (args.force, false);
+    match request::<Answer>(run_dir, &Request::Detach { force, discard }) {
+        Ok(_) | Err(Error::NotBoosted(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let count = match save_undrained(run_dir, path) {
+        // It has left already: all was in Redis.
+        Err(Error::NotBoosted(_)) if !run_dir.is_locked() => return Ok(false),
+        saved => saved?,
+    };
+    match count {
+        0 => mention("all that was answered is in Redis: there is no file\n"),
+        count => mention(&format!(
+            "{count} SETs that are not in Redis are in {}: `erb journal apply` brings them there\n",
+            path.display()
+        )),
+    }
+    Ok(count > 0)
 }
 
 /// Waits until the daemon has left; none: it has, else what keeps it.

@@ -13,6 +13,8 @@ mod fill;
 mod generate;
 mod host;
 mod host_args;
+mod journal;
+mod journal_args;
 mod kv;
 mod kv_args;
 mod kv_keep;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Detach(args) => detach::run(&args),
+        Command::Journal { command } => journal::run(&command),
         Command::Config { command } => config::run(&command),
         Command::Report(args) => bug_report::run(&args),
         Command::Completions { shell } => generate::completions(shell),

@@ -7,8 +7,8 @@ use std::io::Write as _;
 use erb_daemon::{Error, Result};
 use erb_datapath::Programs;
 use erb_report::{
-    AsideReport, AttachMode, ConnLine, ProgramsReport, RedisReport, Status, VlanOffload,
-    WaitingReport, WritesReport,
+    AsideReport, AttachMode, ConnLine, JournalReport, ProgramsReport, RedisReport, Status,
+    VlanOffload, WaitingReport, WritesReport,
 };
 
 use crate::exit;
@@ -298,6 +298,7 @@ fn writes(out: &mut String, writes: &WritesReport) -> std::fmt::Result {
     for against in writes.conditions.iter().filter(|one| !one.met) {
         writeln!(out, "             {}: {}", against.condition, against.why)?;
     }
+    journal(out, &writes.journal)?;
     for refused in &writes.refused {
         writeln!(
             out,
@@ -305,6 +306,35 @@ fn writes(out: &mut String, writes: &WritesReport) -> std::fmt::Result {
         )?;
     }
     Ok(())
+}
+
+/// What is kept of it over a loss of power.
+fn journal(out: &mut String, journal: &JournalReport) -> std::fmt::Result {
+    match &journal.keeps[..] {
+        "" => return Ok(()),
+        "none" => {
+            return writeln!(
+                out,
+                "journal      none: what waits for Redis is lost if the machine loses its power (--journal late)"
+            );
+        }
+        _ => {}
+    }
+    writeln!(
+        out,
+        "journal      {} in {}: {} of what waits are there, in {} segments; {} written, {} failures{}",
+        if journal.sound { "sound" } else { "NOT SOUND" },
+        journal.folder,
+        journal.waiting,
+        journal.segments,
+        journal.written,
+        journal.failures,
+        if journal.sound { "" } else { ", see above" }
+    )?;
+    match journal.left_what.is_empty() {
+        true => Ok(()),
+        false => writeln!(out, "LEFT         {}", journal.left_what),
+    }
 }
 
 /// What waits until something is in Redis.

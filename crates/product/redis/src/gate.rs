@@ -87,6 +87,7 @@ conditions! {
     Trial "trial" "a batch that is discarded is answered at once, and not refused";
     Drain "drain" "what was answered is drained, and not refused";
     Age "age" "what was answered is drained in time";
+    Journal "journal" "what waits for Redis for long has a place on a disk, if it is to be kept there";
     Worth "worth" "few packets wait for what is drained";
 }
 
@@ -122,6 +123,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) port: u16,
     /// Why nothing is drained.
     pub(crate) refusal: Option<String>,
+    /// Why what waits for long could not be kept on a disk, if it is to be.
+    pub(crate) journal: Option<String>,
     /// For how long what waits has waited.
     pub(crate) age_ns: u64,
 }
@@ -403,6 +406,9 @@ impl Gate {
         if seen.age_ns > AGE_MAX_NS {
             let text = format!("what was answered has waited for {} ms", seen.age_ns / MS);
             found.note(Condition::Age, text);
+        }
+        if let Some(text) = &seen.journal {
+            found.note(Condition::Journal, text);
         }
     }
 }

@@ -40,6 +40,7 @@ fn seen(state: &RedisState) -> Seen<'_> {
         unseen: 0,
         port: 6379,
         refusal: None,
+        journal: None,
         age_ns: 0,
     }
 }
@@ -62,6 +63,26 @@ fn decide(gate: &mut Gate, path: &Recorder, seen: &Seen<'_>, now: u64) {
 fn names(gate: &Gate, seen: &Seen<'_>) -> Vec<&'static str> {
     let found = gate.found_against(seen, NOW);
     found.iter().map(|one| one.condition.name()).collect()
+}
+
+#[test]
+fn it_is_shut_where_what_waits_could_not_be_kept() {
+    let (path, state) = (Recorder::default(), willing());
+    let mut gate = gate(Allowed::default());
+    let full = || Some("the disk is full".to_owned());
+    let seen = Seen {
+        journal: full(),
+        ..seen(&state)
+    };
+    assert_eq!(names(&gate, &seen), ["journal"]);
+    decide(&mut gate, &path, &seen, NOW);
+    assert!(!gate.is_open());
+    let mended = Seen {
+        journal: None,
+        ..seen
+    };
+    decide(&mut gate, &path, &mended, NOW);
+    assert!(gate.is_open() && path.control().absorb());
 }
 
 #[test]

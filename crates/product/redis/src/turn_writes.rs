@@ -21,6 +21,11 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.writes.give_up();
     }
 
+    /// Why what waits for long cannot be kept on a disk, by whoever keeps it; none: it can, or need not.
+    pub fn set_journal(&mut self, against: Option<String>) {
+        self.writes.set_journal(&self.path, against);
+    }
+
     /// Whether MSET and the others are what they are called.
     fn may_write(&self) -> bool {
         let lost = |name: &&str| {
@@ -106,6 +111,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             unseen: self.connections.unseen().count,
             port: self.settings.port,
             refusal: None,
+            journal: None,
             age_ns: 0,
         };
         self.writes.found_against(seen, now)

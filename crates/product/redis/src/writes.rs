@@ -61,6 +61,8 @@ pub(crate) struct Writes {
     stranded: Option<&'static str>,
     /// What is not drained is to be lost.
     is_given_up: bool,
+    /// Why what waits for long could not be kept: whoever drives the core says so.
+    journal: Option<String>,
 }
 
 impl Writes {
@@ -80,6 +82,7 @@ impl Writes {
             run_id: None,
             stranded: None,
             is_given_up: false,
+            journal: None,
         }
     }
 
@@ -144,7 +147,7 @@ impl Writes {
         if self.stranded.replace(why).is_none() {
             tracing::error!(
                 "what was answered in Redis's place is kept from it: {why}; \
-                 `erb detach --discard-undrained` loses it"
+                 `erb detach --undrained-to FILE` writes it to a file, --discard-undrained loses it"
             );
         }
     }
@@ -223,8 +226,17 @@ impl Writes {
         }
     }
 
+    /// Why what waits for long cannot be kept on a disk: nothing is answered from here on. None: it can, or need not.
+    pub(crate) fn set_journal(&mut self, path: &impl DataPath, against: Option<String>) {
+        if against.is_some() && self.gate.is_open() {
+            self.gate.shut(path);
+        }
+        self.journal = against;
+    }
+
     /// What speaks against answering writes; what the drain knows of that is put in here.
     pub(crate) fn found_against(&self, mut seen: Seen<'_>, now: u64) -> Vec<Against> {
+        seen.journal.clone_from(&self.journal);
         match &self.draining {
             Some(of) => {
                 seen.age_ns = of.drain.backlog(now).age_ns;

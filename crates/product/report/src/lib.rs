@@ -33,4 +33,4 @@ pub use status::{
     RedisReport, Status, VlanOffload, WaitingReport,
 };
 pub use trace::{Because, Packet, Stage, Verdict};
-pub use writes::{ConditionReport, WritesReport};
+pub use writes::{ConditionReport, JournalReport, WritesReport};

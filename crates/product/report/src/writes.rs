@@ -43,4 +43,34 @@ pub struct WritesReport {
     pub refused_writes: u64,
     /// What is known of the last ones of these.
     pub refused: Vec<String>,
+    /// What is kept of them over a loss of power.
+    #[serde(default)]
+    pub journal: JournalReport,
+}
+
+/// What is kept on a disk of SETs that were answered and are not in Redis. Of mode read all is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalReport {
+    /// `none`, or `late`: what has waited for long.
+    pub keeps: String,
+    /// Where.
+    pub folder: String,
+    /// Whether what waits could be kept.
+    pub sound: bool,
+    /// Why not, and what to do; empty: it could.
+    pub why: String,
+    /// SETs that wait and are on the disk.
+    pub waiting: u64,
+    /// Segments of this boost.
+    pub segments: u64,
+    /// Records that this daemon has written.
+    pub written: u64,
+    /// Writes, syncs and other work on files that failed.
+    pub failures: u64,
+    /// Segments that a boost has left which is no more.
+    pub left_segments: u64,
+    /// SETs that these have, and that may not be in Redis.
+    pub left: u64,
+    /// What is to be done about them; empty: there are none.
+    pub left_what: String,
 }

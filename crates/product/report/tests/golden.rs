@@ -7,9 +7,9 @@ use std::fmt::Debug;
 use erb_report::{
     AsideReport, AttachMode, Because, CacheReport, ConditionReport, ConnLine, ConnectionsReport,
     Consumed, Counter, Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport,
-    LatencyBucket, LatencyReport, Level, ListenReport, MemoryReport, NodeCache, NodeHistory,
-    NodeSpace, NodeStatus, Packet, ProcessorReport, ProgramsReport, RedisReport, SentBytes, Serve,
-    Stage, Status, Verdict, VlanOffload, WaitingReport, WritesReport,
+    JournalReport, LatencyBucket, LatencyReport, Level, ListenReport, MemoryReport, NodeCache,
+    NodeHistory, NodeSpace, NodeStatus, Packet, ProcessorReport, ProgramsReport, RedisReport,
+    SentBytes, Serve, Stage, Status, Verdict, VlanOffload, WaitingReport, WritesReport,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -105,6 +105,19 @@ fn writes() -> WritesReport {
         refused_batches: 8,
         refused_writes: 9,
         refused: vec!["key \"k\" of database 0: ERR no".to_owned()],
+        journal: JournalReport {
+            keeps: "late".to_owned(),
+            folder: "/var/lib/erb/journal/eth0-6379".to_owned(),
+            sound: false,
+            why: "the disk is full".to_owned(),
+            waiting: 1,
+            segments: 2,
+            written: 3,
+            failures: 4,
+            left_segments: 5,
+            left: 6,
+            left_what: "show them".to_owned(),
+        },
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod devices;
 mod firewall;
+mod journal;
 mod kernel;
 mod redis;
 
@@ -83,5 +84,6 @@ pub fn examine(patient: &Patient) -> Findings {
     kernel::examine(&mut findings);
     devices::examine(&mut findings, patient);
     redis::examine(&mut findings, patient);
+    journal::examine(&mut findings);
     findings
 }

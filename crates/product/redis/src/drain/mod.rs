@@ -32,6 +32,7 @@
 
 mod answer;
 mod cut;
+mod follow;
 mod pace;
 mod refusal;
 mod ring;
@@ -49,6 +50,7 @@ use cut::Cut;
 use pace::Pacing;
 use speak::{Batch, Form};
 
+pub use follow::{Followed, Follower};
 pub use refusal::Refusal;
 pub use ring::{Log, LogError};
 
@@ -383,6 +385,8 @@ impl<L: Log> Drain<L> {
 
 #[cfg(test)]
 mod answer_tests;
+#[cfg(test)]
+mod follow_tests;
 #[cfg(test)]
 mod oracle_tests;
 #[cfg(test)]

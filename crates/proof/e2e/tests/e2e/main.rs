@@ -25,6 +25,7 @@ mod fills;
 mod held;
 mod history;
 mod hostile;
+mod journal;
 mod kills;
 mod loopback;
 mod makers;

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The late journal's thread: what has waited for Redis for long goes to a disk, for the case that the machine loses
+//! its power. It reads the pinned rings beside the drain, so the daemon's one thread never waits for a disk, and memory
+//! is bounded by what one write takes.
+//!
+//! Invariants:
+//! 1. What is not drained and has waited for [`LATE_NS`] is written and synced. All of it is, at once, while Redis is
+//!    away or a detach waits.
+//! 2. While the journal could not take what waits, nothing is answered (`Condition::Journal`). Nothing is lost by that:
+//!    the rings have it, as long as the machine runs.
+//! 3. Segments of other maps are told and never touched: what they have may be older than what Redis has.
+//! 4. Those of the same maps are an earlier daemon's. They go when all that was answered before this one began is
+//!    drained.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use erb_abi::{LOG_BYTES, Logs};
+use erb_datapath::open_logs;
+use erb_journal::{Disk, Id, Identity, Journal, Segment, Write, segments, summary};
+use erb_redis::drain::Follower;
+use erb_report::JournalReport;
+
+use crate::clock::monotonic_ns;
+use crate::rundir::{Notes, could_not};
+use crate::{Error, Result};
+
+/// What keeps state over starts of the machine, if there is such a folder.
+pub const STATE_ROOT: &str = "/var/lib/erb";
+
+/// What has waited for so long is written.
+const LATE_NS: u64 = 500_000_000;
+
+/// Between looks.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Between tries of what failed, and looks at the disk's room.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The thread has so long to delete its segments when all is drained.
+const END_MAX: Duration = Duration::from_secs(2);
+
+/// Where the journal is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalPlace {
+    /// A folder below [`STATE_ROOT`], of the first device and the port.
+    Default,
+    /// This folder.
+    Folder(PathBuf),
+}
+
+impl JournalPlace {
+    /// Where it is for this boost.
+    pub(crate) fn folder(&self, device: &str, port: u16) -> PathBuf {
+        match self {
+            Self::Folder(path) => path.clone(),
+            Self::Default => Path::new(STATE_ROOT)
+                .join("journal")
+                .join(format!("{device}-{port}")),
+        }
+    }
+}
+
+/// An identity for new maps.
+pub(crate) fn new_id() -> Result<String> {
+    use io::Read;
+    let mut bytes = [0; 16];
+    let read = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(Error::io("could not read /dev/urandom"))?;
+    Ok(Id(bytes).to_string())
+}
+
+/// This start of the machine.
+///
+/// # Errors
+/// [`Error::Io`]: the kernel does not tell.
+pub fn boot_id() -> Result<Id> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let text = fs::read_to_string(path).map_err(Error::io(format!("could not read {path}")))?;
+    Id::parse(&text).ok_or_else(|| Error::Kernel(format!("{path} does not say an id: {text:?}")))
+}
+
+/// Whose a boost's records are; none: its notes are an older build's.
+fn identity(notes: &Notes) -> Option<Identity> {
+    Some(Identity {
+        journal: Id::parse(&notes.journal)?,
+        boot: boot_id().ok()?,
+    })
+}
+
+/// Deletes what a daemon that is dead has left of a boost that is taken away.
+pub(crate) fn forget(notes: &Notes) {
+    let (Some(folder), Some(own)) = (&notes.journal_folder, identity(notes)) else {
+        return;
+    };
+    let found = segments(folder).unwrap_or_default();
+    for segment in found.iter().filter(|one| one.identity() == Some(own)) {
+        if let Err(error) = erb_journal::discard(segment) {
+            tracing::warn!("could not delete {}: {error}", segment.path.display());
+        }
+    }
+}
+
+/// What was found of others, for people; none: nothing.
+#[must_use]
+pub fn tell_left(folder: &Path, left: &[Segment]) -> Option<String> {
+    let (records, damaged) = summary(left);
+    let damage = match damaged {
+        0 => String::new(),
+        _ => format!(
+            " ({damaged} of {} segments end before their files do)",
+            left.len()
+        ),
+    };
+    let folder = folder.display();
+    (!left.is_empty()).then(|| {
+        format!(
+            "the journal in {folder} has {records} SETs that were answered before the machine lost its power, or before \
+             a boost was lost, and that may not be in Redis{damage}: `erb journal show {folder}` lists them, \
+             `erb journal apply` brings them to Redis, `erb journal discard` deletes them"
+        )
+    })
+}
+
+/// How the thread ends.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    NotYet,
+    /// Another daemon goes on with the same maps.
+    Keep,
+    /// All is drained, or given up.
+    Remove,
+}
+
+/// What both threads know.
+#[derive(Default)]
+struct Words {
+    end: End,
+    against: Option<String>,
+    report: JournalReport,
+}
+
+#[derive(Default)]
+struct Shared {
+    words: Mutex<Words>,
+    /// Moves with each change of what speaks against answering writes.
+    version: AtomicU64,
+    /// All that is not drained is to be written now.
+    hurry: AtomicBool,
+}
+
+impl Shared {
+    fn words(&self) -> std::sync::MutexGuard<'_, Words> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The daemon's side.
+pub(crate) struct LateJournal {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+    seen: Option<u64>,
+}
+
+impl LateJournal {
+    /// Whether its folder can be there: made, if there is none. Before anything is changed.
+    pub(crate) fn make_folder(folder: &Path) -> Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        let what = could_not("make the journal's folder", folder);
+        Disk::make(folder).map_err(Error::io(format!("{what} (--journal-dir names another)")))
+    }
+
+    /// Starts the thread; behind the drop of privileges, for a thread has those of who makes it.
+    pub(crate) fn start(pins: PathBuf, notes: &Notes) -> Result<Option<Self>> {
+        let Some(folder) = notes.journal_folder.clone() else {
+            return Ok(None);
+        };
+        let identity = identity(notes)
+            .ok_or_else(|| Error::Usage("the boost's notes name no journal".to_owned()))?;
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let work = move || Keeper::new(folder, identity).run(&pins, &theirs);
+        let thread = thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(work);
+        Ok(Some(Self {
+            shared,
+            thread: thread.map_err(Error::io("could not start the journal's thread"))?,
+            seen: None,
+        }))
+    }
+
+    /// What speaks against answering writes, where that has changed. `hurry`: all that waits is to be written now.
+    pub(crate) fn look(&mut self, hurry: bool) -> Option<Option<String>> {
+        if self.shared.hurry.swap(hurry, Ordering::Relaxed) != hurry && hurry {
+            self.thread.thread().unpark();
+        }
+        let version = self.shared.version.load(Ordering::Acquire);
+        let is_gone = self.thread.is_finished();
+        let now = if is_gone { u64::MAX } else { version };
+        if self.seen.replace(now) == Some(now) {
+            return None;
+        }
+        Some(match (is_gone, version) {
+            (true, _) => Some("the journal's thread has ended: see the log".to_owned()),
+            (false, 0) => Some("the journal is being opened".to_owned()),
+            (false, _) => self.shared.words().against.clone(),
+        })
+    }
+
+    /// For people.
+    pub(crate) fn report(&self) -> JournalReport {
+        self.shared.words().report.clone()
+    }
+
+    fn end(self, end: End) {
+        self.shared.words().end = end;
+        self.thread.thread().unpark();
+        let until = Instant::now() + END_MAX;
+        while !self.thread.is_finished() {
+            if Instant::now() >= until {
+                tracing::warn!("the journal's disk does not answer: its segments stay");
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The next daemon goes on with the same maps.
+    pub(crate) fn hand_over(self) {
+        self.end(End::Keep);
+    }
+
+    /// All is drained, or given up.
+    pub(crate) fn remove(self) {
+        self.end(End::Remove);
+    }
+}
+
+/// The thread's side.
+struct Keeper {
+    folder: PathBuf,
+    identity: Identity,
+    journal: Option<Journal<Disk>>,
+    follower: Follower,
+    /// Segments of others.
+    left: Vec<Segment>,
+    /// Why it cannot work, but for what the journal itself tells.
+    trouble: Option<String>,
+    /// A ring holds what cannot be.
+    broken: Option<String>,
+    next_try: Instant,
+    next_look: Instant,
+}
+
+impl Keeper {
+    fn new(folder: PathBuf, identity: Identity) -> Self {
+        let now = Instant::now();
+        Self {
+            folder,
+            identity,
+            journal: None,
+            follower: Follower::default(),
+            left: Vec::new(),
+            trouble: None,
+            broken: None,
+            next_try: now,
+            next_look: now,
+        }
+    }
+
+    fn run(mut self, pins: &Path, shared: &Shared) {
+        let logs = match open_logs(pins) {
+            Ok(logs) => logs,
+            Err(error) => {
+                tracing::error!("the journal cannot read what is answered: {error}");
+                return;
+            }
+        };
+        let mut told: Option<Option<String>> = None;
+        loop {
+            self.turn(&logs, shared.hurry.load(Ordering::Relaxed));
+            let against = self.against();
+            if told.as_ref() != Some(&against) {
+                match (&against, &told) {
+                    (Some(why), _) => tracing::error!("{why}"),
+                    (None, Some(Some(_))) => tracing::info!("the journal works again"),
+                    (None, _) => tracing::info!("the journal is in {}", self.folder.display()),
+                }
+            }
+            let mut words = shared.words();
+            words.report = self.report(&logs, against.as_deref());
+            if told.as_ref() != Some(&against) {
+                words.against.clone_from(&against);
+                shared.version.fetch_add(1, Ordering::Release);
+                told = Some(against);
+            }
+            let end = words.end;
+            drop(words);
+            match end {
+                End::NotYet => thread::park_timeout(LOOK),
+                End::Keep => return,
+                End::Remove => return self.remove(),
+            }
+        }
+    }
+
+    /// Opens the folder, and sorts what lies there.
+    fn open(&mut self, logs: &Logs) -> io::Result<Journal<Disk>> {
+        let disk = Disk::open(&self.folder)?;
+        let lsn = logs.lsn();
+        let found = segments(&self.folder)?;
+        let numbers = found.iter().map(|one| one.number.saturating_add(1));
+        let mut own = Vec::new();
+        let next = numbers.max().unwrap_or(1);
+        self.left.clear();
+        for segment in found {
+            if segment.identity() == Some(self.identity) {
+                own.push((disk.take(segment.number)?, segment.number));
+            } else if segment.is_empty() {
+                // Made, and never needed.
+                erb_journal::discard(&segment)?;
+            } else {
+                self.left.push(segment);
+            }
+        }
+        if let Some(text) = tell_left(&self.folder, &self.left) {
+            tracing::warn!("{text}");
+        }
+        let mut journal = Journal::new(disk, self.identity, next);
+        for (file, number) in own {
+            journal.inherit(file, number, lsn);
+        }
+        Ok(journal)
+    }
+
+    /// Everything that is due.
+    fn turn(&mut self, logs: &Logs, hurry: bool) {
+        let now = Instant::now();
+        let may_try = now >= self.next_try;
+        if self.journal.is_none() && may_try {
+            match self.open(logs) {
+                Ok(journal) => (self.journal, self.trouble) = (Some(journal), None),
+                Err(error) => {
+                    self.next_try = now + RETRY;
+                    self.trouble = Some(unusable(&error));
+                }
+            }
+        }
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        if now >= self.next_look {
+            self.next_look = now + RETRY;
+            self.trouble = room_against(journal.sink(), logs);
+            self.left.retain(|segment| segment.path.exists());
+        }
+        // What fails is kept by the journal as its fault.
+        let drained = logs.drained();
+        let _ = journal.drained(drained);
+        let is_ill = !journal.is_sound() || self.broken.is_some();
+        if is_ill && !may_try {
+            return;
+        }
+        let waits = logs.lsn() > drained;
+        let is_late = hurry || monotonic_ns().saturating_sub(logs.fresh_ns()) > LATE_NS;
+        let kept = journal
+            .prepare(drained + 1)
+            .and_then(|()| match waits && is_late {
+                true => keep(journal, &mut self.follower, logs),
+                false => Ok(()),
+            });
+        let failed = kept.err();
+        if failed.is_some() {
+            self.next_try = now + RETRY;
+        }
+        // What is not the disk's fault is the rings': they hold what cannot be.
+        let of_rings = failed.filter(|_| journal.fault().is_none());
+        self.broken = of_rings.map(|error| error.to_string());
+    }
+
+    /// Why writes may not be answered.
+    fn against(&self) -> Option<String> {
+        let folder = self.folder.display();
+        let journal = self.journal.as_ref();
+        let fault = journal.and_then(|journal| journal.fault());
+        let unready = || {
+            let is_ready = journal.is_some_and(Journal::is_sound);
+            (!is_ready).then(|| "no segment is ready".to_owned())
+        };
+        let known = fault.map(str::to_owned).or_else(|| self.broken.clone());
+        let known = known.or_else(|| self.trouble.clone());
+        let why = known.or_else(unready)?;
+        Some(format!(
+            "the journal in {folder} cannot keep what waits for Redis: {why}; it is tried again each second"
+        ))
+    }
+
+    fn report(&self, logs: &Logs, against: Option<&str>) -> JournalReport {
+        let journal = self.journal.as_ref();
+        let count = |of: fn(&Journal<Disk>) -> u64| journal.map_or(0, of);
+        let (left, _) = summary(&self.left);
+        JournalReport {
+            keeps: "late".to_owned(),
+            folder: self.folder.display().to_string(),
+            sound: against.is_none(),
+            why: against.unwrap_or_default().to_owned(),
+            waiting: count(Journal::durable).saturating_sub(logs.drained()),
+            segments: count(|journal| journal.numbers().count() as u64),
+            written: count(Journal::records),
+            failures: count(Journal::failures),
+            left_segments: self.left.len() as u64,
+            left,
+            left_what: tell_left(&self.folder, &self.left).unwrap_or_default(),
+        }
+    }
+
+    fn remove(&mut self) {
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        if let Err(error) = journal.discard() {
+            tracing::warn!(
+                "a segment in {} stays, whose writes are in Redis: {error}",
+                self.folder.display()
+            );
+        }
+    }
+}
+
+/// Writes what is not drained, up to what is answered by now.
+fn keep(journal: &mut Journal<Disk>, follower: &mut Follower, logs: &Logs) -> io::Result<()> {
+    let lsn = logs.lsn();
+    let last = journal.last_put().max(logs.drained());
+    if last < lsn {
+        follower.begin(logs, last);
+        while let Some(one) = follower.next(logs).map_err(io::Error::other)? {
+            let end = one.lsn;
+            journal.put(&Write {
+                lsn: one.lsn,
+                db: one.db,
+                expiry_ms: one.expiry_ms,
+                key: one.key,
+                value: one.value,
+            })?;
+            if end >= lsn {
+                break;
+            }
+        }
+    }
+    journal.flush()
+}
+
+fn unusable(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "another daemon has it: give one of them another --journal-dir".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Whether the disk has room for all that may wait, and as much again for what is written a second time.
+fn room_against(disk: &Disk, logs: &Logs) -> Option<String> {
+    let wanted = 2 * logs.count() as u64 * u64::from(LOG_BYTES);
+    match disk.room() {
+        Ok(room) if room >= wanted => None,
+        Ok(room) => Some(format!(
+            "its disk has room for {} MiB, and {} may be needed: make room",
+            room >> 20,
+            wanted >> 20
+        )),
+        Err(error) => Some(format!(
+            "its disk does not tell how much room it has: {error}"
+        )),
+    }
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

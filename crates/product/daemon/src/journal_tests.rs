@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread's side, over rings of no kernel and a folder of a disk.
+
+use erb_abi::{LogWriter, Written};
+use erb_journal::State;
+
+use super::*;
+
+fn identity(journal: u8) -> Identity {
+    Identity {
+        journal: Id([journal; 16]),
+        boot: Id([9; 16]),
+    }
+}
+
+/// Answers so many SETs.
+fn answer(logs: &Logs, count: u64) {
+    let mut writer = LogWriter::new(logs, 0);
+    for _ in 0..count {
+        let lsn = writer.next_lsn();
+        writer.put(&Written {
+            lsn,
+            key: format!("key {lsn}").as_bytes(),
+            value: b"value",
+            ..Written::default()
+        });
+    }
+}
+
+fn lsns(folder: &Path) -> Vec<u64> {
+    let mut lsns = Vec::new();
+    for segment in segments(folder).expect("the folder") {
+        assert_eq!(segment.state, State::Sound);
+        let told = segment.tell(|entry| -> io::Result<()> {
+            assert_eq!(entry.key, format!("key {}", entry.lsn).into_bytes());
+            lsns.push(entry.lsn);
+            Ok(())
+        });
+        told.expect("the segment");
+    }
+    lsns
+}
+
+fn keeper(folder: &Path) -> Keeper {
+    Keeper::new(folder.to_path_buf(), identity(1))
+}
+
+#[test]
+fn what_is_late_is_kept_and_what_is_drained_goes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (logs, mut keeper) = (Logs::zeros(2), keeper(folder.path()));
+    keeper.turn(&logs, false);
+    assert_eq!(keeper.against(), None);
+    logs.set_drained(0, monotonic_ns());
+    answer(&logs, 5);
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [] as [u64; 0], "it is young");
+    keeper.turn(&logs, true);
+    assert_eq!(lsns(folder.path()), [1, 2, 3, 4, 5], "nobody drains it");
+    logs.set_drained(3, monotonic_ns());
+    answer(&logs, 2);
+    thread::sleep(Duration::from_nanos(LATE_NS));
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [1, 2, 3, 4, 5, 6, 7]);
+    let report = keeper.report(&logs, None);
+    assert_eq!((report.waiting, report.written, report.segments), (4, 7, 1));
+    logs.set_drained(7, monotonic_ns());
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [] as [u64; 0]);
+    assert_eq!(
+        keeper.report(&logs, None).segments,
+        1,
+        "the next one is ready"
+    );
+    keeper.remove();
+    assert_eq!(fs::read_dir(folder.path()).expect("it").count(), 0);
+}
+
+#[test]
+fn former_segments_of_the_same_maps_go_when_all_of_that_time_is_drained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (logs, mut dead) = (Logs::zeros(1), keeper(folder.path()));
+    answer(&logs, 3);
+    dead.turn(&logs, true);
+    drop(dead);
+    answer(&logs, 1);
+    let mut next = keeper(folder.path());
+    next.turn(&logs, false);
+    assert_eq!(next.against(), None);
+    assert_eq!(next.report(&logs, None).left, 0, "they are no others'");
+    // It has all of them as well, for what the dead one had synced is not known.
+    assert_eq!(lsns(folder.path()), [1, 2, 3, 1, 2, 3, 4]);
+    logs.set_drained(3, 0);
+    next.turn(&logs, false);
+    assert_eq!(lsns(folder.path()).len(), 7);
+    logs.set_drained(4, 0);
+    next.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [] as [u64; 0]);
+}
+
+#[test]
+fn segments_of_others_are_told_and_stay_but_for_those_without_a_record() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let logs = Logs::zeros(1);
+    answer(&logs, 2);
+    let mut other = Keeper::new(folder.path().to_path_buf(), identity(2));
+    other.turn(&logs, true);
+    let mut empty = Keeper::new(folder.path().to_path_buf(), identity(3));
+    empty.turn(&Logs::zeros(1), false);
+    assert!(
+        empty
+            .against()
+            .is_some_and(|why| why.contains("another daemon"))
+    );
+    drop(other);
+    empty.next_try = Instant::now();
+    empty.turn(&Logs::zeros(1), false);
+    assert_eq!((empty.against(), empty.left.len()), (None, 1));
+    drop(empty);
+    let mut own = keeper(folder.path());
+    own.turn(&logs, false);
+    let report = own.report(&logs, None);
+    assert_eq!((report.left, report.left_segments), (2, 1));
+    let told = &report.left_what;
+    assert!(
+        told.contains("has 2 SETs") && told.contains("erb journal show"),
+        "{told}"
+    );
+    own.remove();
+    assert_eq!(lsns(folder.path()), [1, 2]);
+}
+
+#[test]
+fn a_folder_that_is_gone_or_a_ring_that_is_wrong_speaks_against_answering() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("gone");
+    let (logs, mut keeper) = (Logs::zeros(1), keeper(&path));
+    keeper.turn(&logs, false);
+    assert!(keeper.against().is_some());
+    LateJournal::make_folder(&path).expect("a folder");
+    keeper.next_try = Instant::now();
+    keeper.turn(&logs, false);
+    assert_eq!(keeper.against(), None);
+    let mut writer = LogWriter::new(&logs, 0);
+    let _ = writer.next_lsn();
+    writer.put_bytes(&[0xff; 64]);
+    keeper.turn(&logs, true);
+    assert!(keeper.against().is_some_and(|why| why.contains("log ring")));
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `erb journal`.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, IsTerminal};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+use erb_daemon::{Error, LastWrites, Result, apply, boot_id};
+use erb_journal::{Entry, Segment, State, discard, segments, summary};
+use serde_json::{Value, json};
+
+use crate::exit;
+use crate::journal_args::{ApplyArgs, DiscardArgs, JournalCommand, PlaceArgs, ShowArgs};
+use crate::kv::{shown, with_bytes};
+use crate::show::{json as print_json, say};
+
+/// Runs the command.
+pub fn run(command: &JournalCommand) -> Result<ExitCode> {
+    match command {
+        JournalCommand::Check(args) => check(args),
+        JournalCommand::Show(args) => show(args),
+        JournalCommand::Apply(args) => apply_to(args),
+        JournalCommand::Discard(args) => discard_all(args),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Segment>> {
+    let what = format!("could not read the journal {}", path.display());
+    segments(path).map_err(Error::io(what))
+}
+
+/// In words, how a segment is.
+fn words(state: &State) -> String {
+    match state {
+        State::Sound => "sound".to_owned(),
+        State::Unmade => "never begun".to_owned(),
+        State::Ends(why) => format!("ENDS: {why}"),
+    }
+}
+
+fn check(args: &PlaceArgs) -> Result<ExitCode> {
+    let found = read(&args.path)?;
+    let (records, damaged) = summary(&found);
+    if args.json {
+        let segments: Vec<Value> = found.iter().map(told).collect();
+        print_json(&json!({ "sound": damaged == 0, "records": records, "segments": segments }))?;
+    } else {
+        let mut text = String::new();
+        for segment in &found {
+            let _ = writeln!(text, "{}", line(segment));
+        }
+        let _ = writeln!(
+            text,
+            "{} segments, {records} records, {}",
+            found.len(),
+            match damaged {
+                0 => "all sound".to_owned(),
+                damaged => format!("{damaged} end before their files do"),
+            }
+        );
+        say(&text);
+    }
+    Ok(match damaged {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(exit::JOURNAL_DAMAGED),
+    })
+}
+
+fn line(segment: &Segment) -> String {
+    let mut text = format!("{}: {}", segment.path.display(), words(&segment.state));
+    let _ = write!(text, "; {} records", segment.records);
+    if let Some((first, last)) = segment.lsns {
+        let _ = write!(text, ", LSN {first} to {last}");
+    }
+    if let Some(identity) = segment.identity() {
+        let _ = write!(
+            text,
+            "; journal {}, boot {}",
+            identity.journal, identity.boot
+        );
+    }
+    if segment.is_at_work {
+        text.push_str("; a boost has it at work");
+    }
+    text
+}
+
+fn told(segment: &Segment) -> Value {
+    let identity = segment.identity();
+    json!({
+        "path": segment.path.display().to_string(),
+        "number": segment.number,
+        "sound": !matches!(segment.state, State::Ends(_)),
+        "state": words(&segment.state),
+        "records": segment.records,
+        "first_lsn": segment.lsns.map(|(first, _)| first),
+        "last_lsn": segment.lsns.map(|(_, last)| last),
+        "bytes": segment.bytes,
+        "journal": identity.map(|of| of.journal.to_string()),
+        "boot": identity.map(|of| of.boot.to_string()),
+        "at_work": segment.is_at_work,
+    })
+}
+
+/// Tells all records of some segments; what has none need not even be a file.
+fn each(found: &[Segment], mut told: impl FnMut(Entry)) -> Result<()> {
+    for segment in found.iter().filter(|one| one.records > 0) {
+        let what = format!("could not read {}", segment.path.display());
+        let listen = |entry| -> io::Result<()> {
+            told(entry);
+            Ok(())
+        };
+        segment.tell(listen).map_err(Error::io(what))?;
+    }
+    Ok(())
+}
+
+fn show(args: &ShowArgs) -> Result<ExitCode> {
+    let found = read(&args.place.path)?;
+    each(&found, |entry| match args.place.json {
+        true => say(&format!("{}\n", record_json(&entry, args.no_values))),
+        false => say(&record_line(&entry, args.no_values)),
+    })?;
+    let (_, damaged) = summary(&found);
+    if damaged > 0 {
+        eprintln!("{damaged} segments end before their files do: see `erb journal check`");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn record_json(entry: &Entry, no_values: bool) -> Value {
+    let mut object = json!({
+        "lsn": entry.lsn,
+        "database": entry.db,
+        "value_bytes": entry.value.len(),
+        "expiry_ms": (entry.expiry_ms != 0).then_some(entry.expiry_ms),
+    });
+    with_bytes(&mut object, "key", &entry.key);
+    if !no_values {
+        with_bytes(&mut object, "value", &entry.value);
+    }
+    object
+}
+
+fn record_line(entry: &Entry, no_values: bool) -> String {
+    let value = match no_values {
+        true => format!("{} bytes", entry.value.len()),
+        false => shown(&entry.value),
+    };
+    let expiry = match entry.expiry_ms {
+        0 => String::new(),
+        at => format!("  expires {}", time_of(at)),
+    };
+    format!(
+        "{}  db {}  {}  {value}{expiry}\n",
+        entry.lsn,
+        entry.db,
+        shown(&entry.key)
+    )
+}
+
+/// A time as people read it; far beyond their calendars as a number.
+fn time_of(ms: u64) -> String {
+    let is_near = ms < 253_402_300_800_000; // the year 10000
+    let time = UNIX_EPOCH.checked_add(Duration::from_millis(ms));
+    match time.filter(|_| is_near) {
+        Some(time) => humantime::format_rfc3339_millis(time).to_string(),
+        None => format!("at {ms} ms"),
+    }
+}
+
+/// What is nobody's; what somebody has at work is told and left.
+fn idle(found: Vec<Segment>) -> Vec<Segment> {
+    let (at_work, idle): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.is_at_work);
+    if !at_work.is_empty() {
+        eprintln!(
+            "{} segments are of a boost at work, which brings them to Redis by itself: left alone",
+            at_work.len()
+        );
+    }
+    idle
+}
+
+fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
+    let (address, source) = (args.redis.parse()?, args.login.source()?);
+    let found = idle(read(&args.path)?);
+    let mut writes = LastWrites::default();
+    let mut records = 0u64;
+    // LSNs of two journals do not compare: the later segment's come last.
+    let mut journals: Vec<Vec<Segment>> = Vec::new();
+    for segment in found {
+        match journals.last_mut() {
+            Some(last) if last[0].identity() == segment.identity() => last.push(segment),
+            _ => journals.push(vec![segment]),
+        }
+    }
+    let boot = boot_id()?;
+    for journal in &journals {
+        if journal[0].identity().is_some_and(|of| of.boot == boot) {
+            eprintln!(
+                "these were kept since the machine was started: if their boost is still there, `erb boost` with the \
+                 same arguments brings them to Redis by itself, in their order"
+            );
+        }
+        let mut of_one = LastWrites::default();
+        each(journal, |entry| {
+            records += 1;
+            of_one.take(entry);
+        })?;
+        writes.overlay(of_one);
+    }
+    let keys = writes.len();
+    if args.dry_run || keys == 0 {
+        say(&format!(
+            "{records} records; keys that would be written: {keys}\n"
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.yes
+        && !is_wanted(&format!(
+            "keys that are overwritten at {}, whatever is there by now: {keys}",
+            args.redis
+        ))?
+    {
+        return Ok(ExitCode::from(exit::FAILED));
+    }
+    let done = apply(&address, &source, &writes)?;
+    say(&format!("{} keys written\n", done.keys));
+    match done.why {
+        None => {
+            eprintln!(
+                "the segments stay: `erb journal discard {}` deletes them",
+                args.path.display()
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(why) => {
+            eprintln!(
+                "error: {} keys were refused by Redis, the first with: {why}",
+                done.refused
+            );
+            Ok(ExitCode::from(exit::REDIS))
+        }
+    }
+}
+
+fn discard_all(args: &DiscardArgs) -> Result<ExitCode> {
+    let found = idle(read(&args.path)?);
+    if let Some(other) = found.iter().find(|one| !one.is_ours()) {
+        return Err(Error::Usage(format!(
+            "{} is no segment of a journal: it is not deleted",
+            other.path.display()
+        )));
+    }
+    let (records, _) = summary(&found);
+    if found.is_empty() {
+        say("there is nothing to delete\n");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.yes
+        && !is_wanted(&format!(
+            "{} segments are deleted, with {records} records that may be nowhere else",
+            found.len()
+        ))?
+    {
+        return Ok(ExitCode::from(exit::FAILED));
+    }
+    let (mut deleted, mut failed) = (0, None);
+    for segment in &found {
+        let what = format!("could not delete {}", segment.path.display());
+        match discard(segment).map_err(Error::io(what)) {
+            Ok(done) => deleted += u64::from(done),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    say(&format!("{deleted} of {} segments deleted\n", found.len()));
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Asks whoever sits there.
+fn is_wanted(what: &str) -> Result<bool> {
+    if !io::stdin().is_terminal() {
+        return Err(Error::Usage(format!(
+            "{what}; nobody is there to be asked: --yes does it"
+        )));
+    }
+    eprint!("{what}. Go on? [y/N] ");
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    read.map_err(Error::io("could not read standard input"))?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_segment_is_not_deleted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let discarded = |path: PathBuf| discard_all(&DiscardArgs { path, yes: true });
+        let mine = folder.path().join("mine");
+        let damaged = folder.path().join("0123456789abcdef.erbj");
+        for path in [&mine, &damaged] {
+            std::fs::write(path, "something else").expect("a file");
+        }
+        assert!(matches!(discarded(mine.clone()), Err(Error::Usage(_))));
+        assert!(discarded(folder.path().to_path_buf()).is_ok());
+        assert!(mine.exists() && !damaged.exists());
+    }
+
+    #[test]
+    fn a_record_is_a_line_that_a_terminal_survives() {
+        let mut entry = Entry {
+            lsn: 7,
+            db: 1,
+            expiry_ms: 0,
+            key: b"k\x1b[2J".to_vec(),
+            value: b"one\ntwo".to_vec(),
+        };
+        assert_eq!(
+            record_line(&entry, false),
+            "7  db 1  k\\x1b[2J  one\\ntwo\n"
+        );
+        entry.expiry_ms = 1_800_000_000_123;
+        assert_eq!(
+            record_line(&entry, true),
+            "7  db 1  k\\x1b[2J  7 bytes  expires 2027-01-15T08:00:00.123Z\n"
+        );
+        assert_eq!(time_of(u64::MAX), format!("at {} ms", u64::MAX));
+        let json = record_json(&entry, false);
+        assert_eq!(json["value"], "one\ntwo");
+        assert_eq!(json["lsn"], 7);
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Segments as files of a folder. Plain writes and fdatasync(2): they come one after the other, from a thread that has
+//! nothing else to do, while Redis does not answer. A ring of requests would gain nothing there.
+//!
+//! Invariants:
+//! 1. One process writes a folder: it holds the folder's lock.
+//! 2. Who has a segment at work holds its lock. What bears none is nobody's, and may be deleted.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::sink::Sink;
+
+/// How segments' names end.
+const SUFFIX: &str = ".erbj";
+/// Digits of a number in a name.
+const DIGITS: usize = 16;
+/// Who looks at a segment has done so by then.
+const LOCK_TRIES: u32 = 20;
+const LOCK_WAIT: Duration = Duration::from_millis(5);
+
+/// A folder of segments that this process writes.
+pub struct Disk {
+    path: PathBuf,
+    folder: Flock<File>,
+}
+
+/// A segment that is at work.
+pub struct DiskFile(Flock<File>);
+
+impl Disk {
+    /// Makes the folder, and those above it, if there is none.
+    ///
+    /// # Errors
+    /// Of the disk.
+    pub fn make(path: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)
+    }
+
+    /// Takes the folder, whose own name outlives a loss of power from here on, whoever made it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`]: another process has it. Else of the disk.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let folder = locked(File::open(path)?)?;
+        for above in path.canonicalize()?.ancestors().skip(1) {
+            match File::open(above).and_then(|folder| folder.sync_all()) {
+                // Who may not even look into it did not make anything there.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                done => done?,
+            }
+        }
+        Ok(Self {
+            path: path.to_path_buf(),
+            folder,
+        })
+    }
+
+    /// The path of a segment.
+    pub(crate) fn segment(folder: &Path, number: u64) -> PathBuf {
+        folder.join(format!("{number:0DIGITS$x}{SUFFIX}"))
+    }
+
+    /// The number that a segment's name says.
+    pub(crate) fn number(path: &Path) -> Option<u64> {
+        let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+        let is_ours = digits.len() == DIGITS && !digits.contains('+');
+        u64::from_str_radix(digits, 16).ok().filter(|_| is_ours)
+    }
+
+    /// Takes a segment that an earlier process made.
+    ///
+    /// # Errors
+    /// Another process has it, or of the disk.
+    pub fn take(&self, number: u64) -> io::Result<DiskFile> {
+        let file = File::open(Self::segment(&self.path, number))?;
+        locked_segment(file).map(DiskFile)
+    }
+
+    /// Bytes that may still be written to its disk.
+    ///
+    /// # Errors
+    /// Of the disk.
+    pub fn room(&self) -> io::Result<u64> {
+        let found = nix::sys::statvfs::fstatvfs(&*self.folder)?;
+        Ok(found
+            .blocks_available()
+            .saturating_mul(found.fragment_size()))
+    }
+}
+
+fn locked(file: File) -> io::Result<Flock<File>> {
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error.into())
+}
+
+/// As [`locked`], of a segment: whoever looks whether somebody has it, has it himself for a moment.
+fn locked_segment(mut file: File) -> io::Result<Flock<File>> {
+    for _ in 0..LOCK_TRIES {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Err((back, Errno::EWOULDBLOCK)) => file = back,
+            done => return done.map_err(|(_, error)| error.into()),
+        }
+        sleep(LOCK_WAIT);
+    }
+    locked(file)
+}
+
+impl Sink for Disk {
+    type File = DiskFile;
+
+    fn create(&mut self, number: u64) -> io::Result<DiskFile> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let file = options.open(Self::segment(&self.path, number))?;
+        locked_segment(file).map(DiskFile)
+    }
+
+    fn append(&mut self, file: &mut DiskFile, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match file.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn sync(&mut self, file: &mut DiskFile) -> io::Result<()> {
+        file.0.sync_data()
+    }
+
+    fn sync_names(&mut self) -> io::Result<()> {
+        self.folder.sync_all()
+    }
+
+    fn remove(&mut self, number: u64) -> io::Result<()> {
+        match fs::remove_file(Self::segment(&self.path, number)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+}
+
+/// The name of a new file outlives a loss of power.
+///
+/// # Errors
+/// Of the disk.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When a record counts, and what ends a segment.
+//!
+//! Invariants:
+//! 1. A segment takes its first record when its header and its name are synced ([`Journal::prepare`]).
+//! 2. [`Journal::durable`] is an LSN up to which all that is not drained is in segments that were synced.
+//! 3. A failed or short write, or a failed sync, ends the segment: after a failed sync nobody knows what is on the disk
+//!    (the kernel forgets that it is not). It is never written again, and nothing counts as durable until another
+//!    segment has *all* that is not drained.
+//! 4. A segment that failed may have what no other one has yet. It stays until a later one has all of that, or it
+//!    is drained.
+//! 5. LSNs of a segment have no gaps. Where one must come (what lies between was drained), a new segment begins.
+//! 6. A segment goes when all that it has is drained; its name is synced away, so that it does not come back.
+//!    Each number is used once.
+
+use std::io;
+
+use crate::format::{HEADER_BYTES, Header, Identity, Write, encode_header, encode_record};
+use crate::sink::Sink;
+
+/// A segment ends at so many bytes, so that some can go before all can.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// So many bytes are gathered for one write.
+const GATHER_BYTES: usize = 1 << 20;
+
+/// A segment that takes records.
+struct Live<F> {
+    file: F,
+    header: Header,
+    /// Last record that was appended; none: it has none.
+    last: Option<u64>,
+    bytes: u64,
+}
+
+/// One that takes none any more. Its file is kept open: who holds it, holds its lock.
+struct Ended<F> {
+    _file: Option<F>,
+    number: u64,
+    /// It goes when this is drained.
+    last: u64,
+    failed: bool,
+}
+
+/// See the module.
+pub struct Journal<S: Sink> {
+    sink: S,
+    identity: Identity,
+    next_number: u64,
+    live: Option<Live<S::File>>,
+    ended: Vec<Ended<S::File>>,
+    gathered: Vec<u8>,
+    /// Last record that was put in; 0: none since the last failure.
+    put: u64,
+    durable: u64,
+    records: u64,
+    failures: u64,
+    fault: Option<String>,
+}
+
+impl<S: Sink> Journal<S> {
+    /// A journal without segments; none that is there may have this number or a later one.
+    pub const fn new(sink: S, identity: Identity, next_number: u64) -> Self {
+        Self {
+            sink,
+            identity,
+            next_number,
+            live: None,
+            ended: Vec::new(),
+            gathered: Vec::new(),
+            put: 0,
+            durable: 0,
+            records: 0,
+            failures: 0,
+            fault: None,
+        }
+    }
+
+    /// A segment of an earlier process, of the same maps: it goes when this LSN is drained.
+    pub fn inherit(&mut self, file: S::File, number: u64, last: u64) {
+        self.next_number = self.next_number.max(number.saturating_add(1));
+        self.ended.push(Ended {
+            _file: Some(file),
+            number,
+            last,
+            failed: false,
+        });
+    }
+
+    /// Sees to it that there is a segment for the next record, whose LSN is this or a later one.
+    ///
+    /// # Errors
+    /// There is none; the text is kept as [`Self::fault`].
+    pub fn prepare(&mut self, first_lsn: u64) -> io::Result<()> {
+        if self.live.is_some() {
+            return Ok(());
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let header = Header {
+            identity: self.identity,
+            number,
+            first_lsn,
+        };
+        match self.make(&header) {
+            Ok(file) => {
+                self.live = Some(Live {
+                    file,
+                    header,
+                    last: None,
+                    bytes: HEADER_BYTES as u64,
+                });
+                self.mend();
+                Ok(())
+            }
+            Err(error) => {
+                // It has no record. That it cannot be deleted either is tried again.
+                if self.sink.remove(number).is_err() {
+                    self.ended.push(Ended {
+                        _file: None,
+                        number,
+                        last: 0,
+                        failed: false,
+                    });
+                }
+                Err(self.failed("a new segment could not be made", error))
+            }
+        }
+    }
+
+    fn make(&mut self, header: &Header) -> io::Result<S::File> {
+        let mut file = self.sink.create(header.number)?;
+        let bytes = encode_header(header);
+        let written = self.sink.append(&mut file, &bytes)?;
+        whole(written, bytes.len())?;
+        self.sink.sync(&mut file)?;
+        self.sink.sync_names()?;
+        Ok(file)
+    }
+
+    /// The last LSN that was put in; 0: none since the last failure. The next one comes behind it.
+    pub const fn last_put(&self) -> u64 {
+        self.put
+    }
+
+    /// Puts a write in. It counts behind [`Self::flush`].
+    ///
+    /// # Errors
+    /// The segment has ended: begin again, with the first that is not drained.
+    pub fn put(&mut self, write: &Write<'_>) -> io::Result<()> {
+        let is_next = |live: &Live<S::File>| {
+            live.last.is_none_or(|last| last + 1 == write.lsn) && live.bytes < SEGMENT_BYTES
+        };
+        if !self.live.as_ref().is_some_and(is_next) {
+            self.flush()?;
+            self.end_live(false);
+            self.prepare(write.lsn)?;
+        }
+        if let Some(live) = &mut self.live {
+            let before = self.gathered.len();
+            encode_record(&live.header, write, &mut self.gathered);
+            live.bytes += (self.gathered.len() - before) as u64;
+            live.last = Some(write.lsn);
+            self.put = write.lsn;
+            self.records += 1;
+        }
+        match self.gathered.len() < GATHER_BYTES {
+            true => Ok(()),
+            false => self.append(),
+        }
+    }
+
+    fn append(&mut self) -> io::Result<()> {
+        let Some(live) = &mut self.live else {
+            return Ok(());
+        };
+        let written = self.sink.append(&mut live.file, &self.gathered);
+        let done = written.and_then(|written| whole(written, self.gathered.len()));
+        self.gathered.clear();
+        done.map_err(|error| self.broke("a segment could not be written", error))
+    }
+
+    /// All that was put in outlives a loss of power.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.put == self.durable {
+            return Ok(());
+        }
+        self.append()?;
+        if let Some(live) = &mut self.live {
+            let synced = self.sink.sync(&mut live.file);
+            synced.map_err(|error| self.broke("a segment could not be synced", error))?;
+        }
+        self.durable = self.put;
+        self.mend();
+        let durable = self.durable;
+        self.remove_where(|one| one.failed && one.last <= durable)
+    }
+
+    /// All up to this LSN is in Redis: what has nothing else goes.
+    ///
+    /// # Errors
+    /// Something could not be deleted, which is tried again.
+    pub fn drained(&mut self, lsn: u64) -> io::Result<()> {
+        let is_done = |live: &Live<S::File>| live.last.is_some_and(|last| last <= lsn);
+        if self.live.as_ref().is_some_and(is_done) {
+            self.gathered.clear();
+            self.end_live(false);
+            self.durable = self.put;
+        }
+        self.remove_where(|one| one.last <= lsn)?;
+        if self.live.is_some() {
+            self.mend();
+        }
+        Ok(())
+    }
+
+    /// Nothing is wanted any more: all segments go.
+    ///
+    /// # Errors
+    /// Something could not be deleted.
+    pub fn discard(&mut self) -> io::Result<()> {
+        self.gathered.clear();
+        self.end_live(false);
+        self.durable = self.put;
+        self.remove_where(|_| true)
+    }
+
+    fn remove_where(&mut self, goes: impl Fn(&Ended<S::File>) -> bool) -> io::Result<()> {
+        let before = self.ended.len();
+        let mut first = None;
+        let sink = &mut self.sink;
+        self.ended.retain(|one| {
+            if !goes(one) {
+                return true;
+            }
+            let removed = sink.remove(one.number);
+            let stays = removed.is_err();
+            first = first.take().or(removed.err());
+            stays
+        });
+        if self.ended.len() < before {
+            if let Err(error) = self.sink.sync_names() {
+                first = Some(error);
+            }
+        }
+        match first {
+            Some(error) => Err(self.failed("a segment could not be deleted", error)),
+            None => Ok(()),
+        }
+    }
+
+    fn end_live(&mut self, failed: bool) {
+        if let Some(live) = self.live.take() {
+            self.ended.push(Ended {
+                number: live.header.number,
+                last: live.last.unwrap_or(0),
+                _file: Some(live.file),
+                failed,
+            });
+        }
+    }
+
+    /// Invariant 3.
+    fn broke(&mut self, what: &str, error: io::Error) -> io::Error {
+        self.gathered.clear();
+        self.end_live(true);
+        (self.put, self.durable) = (0, 0);
+        self.failed(what, error)
+    }
+
+    fn failed(&mut self, what: &str, error: io::Error) -> io::Error {
+        self.failures += 1;
+        self.fault = Some(format!("{what}: {error}"));
+        error
+    }
+
+    /// A segment works, and has all that it must.
+    fn mend(&mut self) {
+        let owes = self.put != self.durable
+            || self
+                .ended
+                .iter()
+                .any(|one| one.failed && one.last > self.durable);
+        if !owes {
+            self.fault = None;
+        }
+    }
+
+    /// All that is not drained up to here is on the disk; 0: nothing is.
+    pub const fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Whether the next record has a place that was tried, and nothing that failed is to be made good.
+    pub const fn is_sound(&self) -> bool {
+        self.live.is_some() && self.fault.is_none()
+    }
+
+    /// What failed last, until it is made good.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// How often something failed.
+    pub const fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Records that were put in.
+    pub const fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Numbers of the segments that are there.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let live = self.live.iter().map(|live| live.header.number);
+        self.ended.iter().map(|one| one.number).chain(live)
+    }
+
+    /// What keeps them.
+    pub const fn sink(&mut self) -> &mut S {
+        &mut self.sink
+    }
+}
+
+fn whole(written: usize, wanted: usize) -> io::Result<()> {
+    match written == wanted {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::WriteZero,
+            format!("{written} of {wanted} bytes were written"),
+        )),
+    }
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What lies in a folder, or in one file: for people, and for a daemon that begins.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use crate::disk::{Disk, sync_folder_of};
+use crate::format::{Header, Identity};
+use crate::read::{Entry, Fault, SegmentReader};
+
+/// What a segment is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Every byte is right.
+    Sound,
+    /// It was being made: it has nothing, and never had.
+    Unmade,
+    /// It ends before its file does, and why.
+    Ends(String),
+}
+
+/// One segment.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its number, as its name says, or its header where the name says none.
+    pub number: u64,
+    /// Its header; none: it has none that is right.
+    pub header: Option<Header>,
+    /// Whether it is whole.
+    pub state: State,
+    /// A process has it at work.
+    pub is_at_work: bool,
+    /// Records that are right.
+    pub records: u64,
+    /// LSNs of the first and the last of them.
+    pub lsns: Option<(u64, u64)>,
+    /// Bytes that are right.
+    pub bytes: u64,
+}
+
+impl Segment {
+    /// Whether anything may be in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records == 0 && !matches!(self.state, State::Ends(_))
+    }
+
+    /// Whether it is one at all: by its header, or by its name. Anything else that a path may name is not ours to delete.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.header.is_some() || Disk::number(&self.path).is_some()
+    }
+
+    /// Whose it is, if its header is right.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        self.header.map(|header| header.identity)
+    }
+
+    /// Tells its records in their order; those that are right.
+    ///
+    /// # Errors
+    /// Its file cannot be opened, or who listens says so.
+    pub fn tell<E: From<io::Error>>(
+        &self,
+        mut told: impl FnMut(Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let file = open(&self.path)?;
+        let Ok(mut reader) = SegmentReader::open(BufReader::new(file)) else {
+            return Ok(());
+        };
+        while let Ok(Some(entry)) = reader.next_entry() {
+            told(entry)?;
+        }
+        Ok(())
+    }
+}
+
+/// A file that is one: neither a link's other end nor a pipe that never answers.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")),
+    }
+}
+
+/// The segments of a folder in the order of their numbers, or the one that a path names.
+///
+/// # Errors
+/// The path cannot be read. A segment that cannot be is told as one that ends at once.
+pub fn segments(path: &Path) -> io::Result<Vec<Segment>> {
+    if !fs::metadata(path)?.is_dir() {
+        return Ok(vec![survey(path, None)]);
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        if let Some(number) = Disk::number(&path) {
+            found.push(survey(&path, Some(number)));
+        }
+    }
+    found.sort_by_key(|segment| segment.number);
+    Ok(found)
+}
+
+fn survey(path: &Path, number: Option<u64>) -> Segment {
+    let mut segment = Segment {
+        path: path.to_path_buf(),
+        number: number.unwrap_or(0),
+        header: None,
+        state: State::Sound,
+        is_at_work: false,
+        records: 0,
+        lsns: None,
+        bytes: 0,
+    };
+    if let Err(fault) = read(path, number, &mut segment) {
+        segment.state = match fault {
+            Fault::Unmade => State::Unmade,
+            fault => State::Ends(fault.to_string()),
+        };
+    }
+    segment
+}
+
+fn read(path: &Path, number: Option<u64>, segment: &mut Segment) -> Result<(), Fault> {
+    let failed = |reason| Fault::Io { at: 0, reason };
+    let file = open(path).map_err(failed)?;
+    // Before it is read: it may begin to be somebody's meanwhile, but it does not cease to be.
+    segment.is_at_work = is_locked(&file).map_err(failed)?;
+    let mut reader = SegmentReader::open(BufReader::new(file))?;
+    let header = *reader.header();
+    if number.is_some_and(|number| number != header.number) {
+        return Err(Fault::Header);
+    }
+    segment.header = Some(header);
+    segment.number = header.number;
+    let end = loop {
+        segment.bytes = reader.good_bytes();
+        match reader.next_entry() {
+            Ok(Some(entry)) => {
+                segment.records += 1;
+                let first = segment.lsns.map_or(entry.lsn, |(first, _)| first);
+                segment.lsns = Some((first, entry.lsn));
+            }
+            Ok(None) => break Ok(()),
+            Err(fault) => break Err(fault),
+        }
+    };
+    segment.bytes = reader.good_bytes();
+    end
+}
+
+fn is_locked(file: &File) -> io::Result<bool> {
+    match Flock::lock(file.try_clone()?, FlockArg::LockSharedNonblock) {
+        Ok(lock) => {
+            // The lock is of what was opened, not of its copy.
+            drop(lock.unlock());
+            Ok(false)
+        }
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(true),
+        Err((_, error)) => Err(error.into()),
+    }
+}
+
+/// Deletes a segment, for good, unless somebody has it at work; whether it did.
+///
+/// # Errors
+/// Of the disk.
+pub fn discard(segment: &Segment) -> io::Result<bool> {
+    let file = match open(&segment.path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        opened => opened?,
+    };
+    let Ok(_held) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
+        return Ok(false);
+    };
+    fs::remove_file(&segment.path)?;
+    sync_folder_of(&segment.path)?;
+    Ok(true)
+}
+
+/// How many records these have, and how many of the segments are damaged.
+#[must_use]
+pub fn summary(segments: &[Segment]) -> (u64, usize) {
+    let records = segments.iter().map(|one| one.records).sum();
+    let is_damaged = |one: &&Segment| matches!(one.state, State::Ends(_));
+    (records, segments.iter().filter(is_damaged).count())
+}
