@@ -110,6 +110,8 @@ pub(crate) struct Collector {
     /// Bytes of those.
     moving_bytes: usize,
     leaving: BTreeSet<u32>,
+    /// Segments that are left, and not known to be durably free.
+    freeing: BTreeSet<u32>,
     /// What had ceased to be needed when nothing was worth collecting.
     looked: Option<(u64, Space)>,
     /// The last checkpoint that has begun.
@@ -171,10 +173,14 @@ impl Collector {
         self.segments.get(&number).map(|it| it.segment.seat.uses)
     }
 
-    /// A segment waits for checkpoints alone.
-    pub(crate) fn has_reported(&self) -> bool {
-        let mut segments = self.segments.values();
-        segments.any(|it| it.is_reported && !it.is_leaving)
+    /// Segments in which nothing is needed are not durably free.
+    pub(crate) fn has_dead(&self) -> bool {
+        self.reported > 0 || !self.freeing.is_empty()
+    }
+
+    /// A segment is durably free.
+    pub(crate) fn freed(&mut self, number: u32) {
+        self.freeing.remove(&number);
     }
 
     /// Copies wait to be counted.
@@ -187,12 +193,6 @@ impl<R: Rules + Copy> Shard<R> {
     /// A segment is being collected.
     pub(crate) fn is_collecting(&self) -> bool {
         self.collector.collecting.is_some()
-    }
-
-    /// Segments wait for checkpoints, for reads to end, or for the control log to hear of it: then they are free.
-    pub(crate) fn leaves_segments(&self) -> bool {
-        let mut outbox = self.outbox.iter();
-        self.collector.reported > 0 || outbox.any(|it| matches!(it, ToControl::Left(_)))
     }
 
     /// Nothing was worth collecting when it was last looked for, and little has changed since.
@@ -521,6 +521,7 @@ impl<R: Rules + Copy> Shard<R> {
             self.collector.leaving.remove(&number);
             self.collector.segments.remove(&number);
             self.collector.reported -= 1;
+            self.collector.freeing.insert(number);
             self.outbox.push_back(ToControl::Left(number));
         }
     }

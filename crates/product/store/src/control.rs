@@ -132,6 +132,8 @@ pub struct Control<R = Sound> {
     /// Answers, with the version that the watermark has to pass first.
     pub(crate) answers: VecDeque<(Version, u64, Outcome)>,
     pub(crate) free: BTreeSet<u32>,
+    /// Those of them that are not durably free: up to where the control log has to be durable.
+    pub(crate) freeing: BTreeMap<u32, u64>,
     /// Segments of logs that nobody needs but checkpoints.
     pub(crate) unneeded: BTreeMap<u32, Unneeded>,
     /// By shard: segments of its larger checkpoint.
@@ -192,6 +194,7 @@ impl<R: Rules + Copy> Control<R> {
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
             free,
+            freeing: BTreeMap::new(),
             unneeded: BTreeMap::new(),
             checkpoint_sizes,
             starving: VecDeque::new(),
@@ -354,7 +357,7 @@ impl<R: Rules + Copy> Control<R> {
             ToControl::WantsCheckpoint => self.begin_checkpoint(shard),
             ToControl::Checkpointed(checkpoint) => self.checkpointed(shard, checkpoint),
             ToControl::Unneeded(number, behind) => self.unneeded(shard, number, behind),
-            ToControl::Left(number) => self.left(number),
+            ToControl::Left(number) => self.left(shard, number),
         }
         self.give_segments();
         self.note_space();
@@ -386,6 +389,7 @@ impl<R: Rules + Copy> Control<R> {
                 continue;
             };
             self.free.remove(&number);
+            self.freeing.remove(&number);
             self.give_segment(number, shard, checkpoint);
         }
         self.starving = waits;
@@ -503,6 +507,7 @@ impl<R: Rules + Copy> Control<R> {
             self.shared.open();
         }
         self.take_growth();
+        self.note_space();
         while let Some((needed, _)) = self.promises.front() {
             if *needed > self.log.durable() {
                 break;

@@ -96,6 +96,8 @@ pub enum ToShard {
     ForgetRows(Version),
     /// No checkpoint needs this segment of the log: leave it once no read of it is under way.
     Leave(u32),
+    /// The segment that it has left is durably free.
+    Freed(u32),
     /// The store has more segments.
     Grown(Layout),
 }

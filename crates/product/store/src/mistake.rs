@@ -114,6 +114,10 @@ pub enum Mistake {
     SpaceUnknown,
     /// Logs and trims take what checkpoints need.
     CheckpointsStarved,
+    /// Trims take of the last space while a segment without anything needed is not durably free.
+    TrimsBeforeFreed,
+    /// What is not durably free counts as free.
+    FreedEarly,
     /// Writers are refused for want of space while collecting makes room.
     RefusedTooEarly,
     /// A move does not take along when its value expires.
@@ -196,8 +200,8 @@ pub const EXPIRY_MISTAKES: [Mistake; 3] = [
     Mistake::ExpiredIsThere,
 ];
 
-/// Those of space, but for [`Mistake::CheckpointsStarved`], which takes a full store that is killed again and again, and
-/// [`Mistake::RefusedTooEarly`], which loses nothing.
+/// Those of space, but for [`Mistake::CheckpointsStarved`], [`Mistake::TrimsBeforeFreed`] and [`Mistake::FreedEarly`],
+/// which take a full store that is killed again and again, and [`Mistake::RefusedTooEarly`], which loses nothing.
 pub const SPACE_MISTAKES: [Mistake; 7] = [
     Mistake::SharedPlaceStays,
     Mistake::SharedPlaceCeases,

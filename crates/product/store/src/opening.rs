@@ -369,7 +369,7 @@ impl<R: Rules + Copy> Opening<R> {
         let clock = RetentionClock::start(
             state.run_us,
             monotonic_us,
-            state.settings().keep_deleted_us,
+            state.settings(),
             state.samples.iter().copied(),
         );
         let ceiling = state.ceiling.max(newest);
@@ -457,7 +457,9 @@ impl<R: Rules + Copy> ShardOpening<R> {
         let stops = stops.collect();
         let scan = Scan::new(start, segments, durable_lsn, rules).repairing(self.is_repairing);
         let scan = scan.stopping(stops);
-        self.scan = Some((scan, Replay::new(slices, found.state.last_commit, rules)));
+        let replay = Replay::new(slices, found.state.last_commit, rules);
+        let replay = replay.owing(found.state.commits.keys().copied());
+        self.scan = Some((scan, replay));
     }
 
     fn read(&mut self) -> Option<OpenIo> {
@@ -525,7 +527,7 @@ impl<R: Rules + Copy> ShardOpening<R> {
 
     /// None: the log was not read yet.
     fn finish(&mut self, found: &Found, rules: R) -> Result<Option<Recovered<R>>, OpenError> {
-        let Some((scan, replay)) = self.scan.take() else {
+        let Some((scan, mut replay)) = self.scan.take() else {
             return Ok(None);
         };
         let (shard, scanned) = (self.shard, scan.finish());
@@ -558,10 +560,12 @@ impl<R: Rules + Copy> ShardOpening<R> {
         entries.extend(damaged.map(|number| Entry::CheckpointDropped(shard, *number)));
         let empty = keys(found, 0, rules);
         let last = found.state.checkpoints[usize::from(shard)].last();
+        let (owed, done) = owed.into_iter().partition(|it| replay.is_owing(*it));
         let recovered = shard::Found {
             versions: std::mem::replace(&mut self.versions, empty),
             start,
             owed,
+            done,
             logged: Vec::new(),
             last_checkpoint: last.map_or(0, |last| last.number),
             rot,

@@ -6,8 +6,8 @@
 //!    won. The share falls with what is free, to nothing where space is full. So collecting is not outrun, however
 //!    little it wins.
 //! 2. A writer is refused for want of space only when no shard makes room. Else it waits.
-//! 3. A shard makes room while a segment waits for checkpoints, one is being collected or may be worth it, or no sweep
-//!    has met all keys since the floor moved. Each of them ends if users write nothing: collecting leaves less that is
+//! 3. A shard makes room while a segment waits to be free, one is being collected or may be worth it, or no sweep has met
+//!    all keys since the floor moved. Each of them ends if users write nothing: collecting leaves less that is
 //!    not needed.
 
 use crate::mistake::{Mistake, Rules};
@@ -103,11 +103,12 @@ impl<R: Rules + Copy> Shard<R> {
 
     /// Whether something is under way that ends with more free segments.
     fn makes_room(&self) -> bool {
-        // Of the last space logs may get no segment, so copies and trims would have no place.
         let is_last = self.shared.space() == Space::Last;
+        // Of the last space logs get no segment to go on with, so copies would have no place.
         let has_place = !is_last || !self.log.wants_segment();
         let may_collect = self.is_collecting() || !is_last && !self.is_futile();
-        self.leaves_segments() || has_place && (may_collect || self.may_trim_more())
+        let may_trim = self.has_place_for_trims() && self.may_trim_more();
+        self.collector.has_dead() || has_place && may_collect || may_trim
     }
 
     /// Whether sweeps may find something that nothing holds any more: now, or as soon as the floor has moved.
@@ -115,7 +116,7 @@ impl<R: Rules + Copy> Shard<R> {
         let retention = self.versions.retention();
         let settings = retention.settings();
         // Floors move in steps of that.
-        let step_us = settings.min_age_us.max(settings.keep_deleted_us) / SAMPLES_WITHIN;
+        let step_us = settings.min_age_us / SAMPLES_WITHIN;
         let is_soon = settings.min_age_us.saturating_add(step_us) <= SOON_US;
         let is_behind = retention.floor() < self.shared.clock().last();
         retention.floor() > self.pacing.swept || is_soon && is_behind

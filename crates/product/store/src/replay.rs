@@ -11,7 +11,7 @@
 //! 5. Behind a part something is lost that the same start of the node has written: that may have been its *done*. Batches
 //!    are committed one after the other, by rising version. So it counts if one that is not older was committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checkpoint::Slices;
 use crate::history::Held;
@@ -44,6 +44,8 @@ pub struct Replay<R = Sound> {
     /// The newest batch that was ever committed.
     last_commit: Version,
     newest: Version,
+    /// Batches that the control log has, and the log is not known to be done with.
+    owing: BTreeSet<Version>,
     /// What is damaged.
     rot: Vec<Rot>,
     /// Something is lost.
@@ -62,11 +64,19 @@ impl<R: Rules> Replay<R> {
             parts: BTreeMap::new(),
             last_commit,
             newest: Version::ZERO,
+            owing: BTreeSet::new(),
             rot: Vec::new(),
             has_lost: false,
             error: None,
             rules,
         }
+    }
+
+    /// The same, which notes of these batches whether the log is done with them.
+    #[must_use]
+    pub fn owing(self, commits: impl Iterator<Item = Version>) -> Self {
+        let owing = commits.collect();
+        Self { owing, ..self }
     }
 
     /// Takes what was found next.
@@ -125,6 +135,7 @@ impl<R: Rules> Replay<R> {
         let head = &record.head;
         self.newest = self.newest.max(head.version);
         if head.kind == Kind::Done {
+            self.owing.remove(&head.version);
             let parts = self.parts.remove(&head.version).unwrap_or_default();
             self.apply(versions, parts, Some(found.lsn));
         } else if head.is_part && !self.rules.makes(Mistake::PartsWithoutCommit) {
@@ -186,7 +197,7 @@ impl<R: Rules> Replay<R> {
     /// # Errors
     /// The address of a record that cannot be, and why.
     pub fn finish(
-        mut self,
+        &mut self,
         versions: &mut Versions<R>,
         commits: &[Version],
         lacks_commits: bool,
@@ -204,7 +215,14 @@ impl<R: Rules> Replay<R> {
             }
         }
         versions.recovered();
-        self.error.map_or(Ok((self.newest, self.rot)), Err)
+        let rot = std::mem::take(&mut self.rot);
+        self.error.map_or(Ok((self.newest, rot)), Err)
+    }
+
+    /// Whether the log is not known to be done with this batch.
+    #[must_use]
+    pub fn is_owing(&self, version: Version) -> bool {
+        self.owing.contains(&version)
     }
 }
 

@@ -182,6 +182,8 @@ pub struct Found<R> {
     pub start: Start,
     /// Batches that it is to say *done* of.
     pub owed: Vec<Version>,
+    /// Batches of which its log says so, and the control log does not know it.
+    pub done: Vec<Version>,
     /// Segments of its log.
     pub logged: Vec<Logged>,
     /// The number of its last checkpoint; 0: it has none.
@@ -222,7 +224,7 @@ impl<R: Rules + Copy> Shard<R> {
             begins_checkpoint: None,
             since_checkpoint: 0,
             has_asked_checkpoint: false,
-            outbox: VecDeque::new(),
+            outbox: found.done.into_iter().map(ToControl::Done).collect(),
             is_ending: false,
             rules,
         }
@@ -432,11 +434,22 @@ impl<R: Rules + Copy> Shard<R> {
     }
 
     /// Trims never wait for space: what is queued holds checkpoints up, and those alone free any. So the next segment is
-    /// at hand; and of the last space trims take nothing while a checkpoint can free some.
+    /// at hand, or of the last space, where logs are given no next one, any.
+    pub(crate) fn has_place_for_trims(&self) -> bool {
+        match self.shared.space() {
+            Space::Last => self.log.segment_begin().is_some(),
+            _ => !self.log.wants_segment(),
+        }
+    }
+
+    /// Of the last space trims take nothing while something can be free without them. It is so once it is durably: a kill
+    /// before that ends the segment that they have begun, and brings nothing for it.
     fn may_trim(&self) -> bool {
-        let can_free = self.checkpoint.is_some() || self.collector.has_reported();
+        let is_hasty = self.rules.makes(Mistake::TrimsBeforeFreed);
+        let has_dead = self.collector.has_dead() && !is_hasty;
+        let can_free = self.checkpoint.is_some() || has_dead;
         let is_last = self.shared.space() == Space::Last;
-        let is_held = self.log.wants_segment() || is_last && can_free;
+        let is_held = !self.has_place_for_trims() || is_last && can_free;
         !is_held || self.rules.makes(Mistake::CheckpointsStarved)
     }
 

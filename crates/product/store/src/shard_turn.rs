@@ -51,6 +51,7 @@ impl<R: Rules + Copy> Shard<R> {
             ToShard::BeginCheckpoint(number) => self.begins_checkpoint = Some(number),
             ToShard::ForgetRows(up_to) => self.versions.forget_rows(up_to),
             ToShard::Leave(number) => self.leave(number),
+            ToShard::Freed(number) => self.collector.freed(number),
             ToShard::Grown(layout) => {
                 self.layout = layout;
                 self.versions.usage.grow(layout);

@@ -77,8 +77,7 @@ impl<R: Rules + Copy> Control<R> {
         settings: Settings,
         also: Option<Entry>,
     ) {
-        self.retention_clock
-            .set_longest_age(settings.keep_deleted_us.max(settings.min_age_us));
+        self.retention_clock.set_ages(settings);
         let watermark = self.shared.watermark();
         let entry = Entry::Settings(settings);
         self.begin_writing((ticket, request), entry, also, watermark);

@@ -6,9 +6,18 @@
 //!    it was needed any more, and no read of it is under way.
 //! 2. What is free is never so little that checkpoints could not be written, nor the shards log what frees more:
 //!    writers stop first, then restorers, then collecting.
-//! 3. A log that can go on leaves as many segments as a checkpoint of each shard needs: only checkpoints free any. A
-//!    checkpoint that can come to its end takes the last one, once each log has one to go on with.
+//! 3. A log that can go on gets nothing of the last space: only checkpoints free any. A checkpoint that can come to its
+//!    end takes the last one, once each log has one to go on with.
 //! 4. The segments balance: each is free, or of one log or checkpoint.
+//! 5. Kills do not use up the last space. What would be free behind one is never less than it, but for one segment of
+//!    each log that has nothing but trims:
+//!    - By 3 a life of the node that is given a second segment for a log leaves the last space whole.
+//!    - The first one of each life is written there with trims alone, and only while none with nothing needed in it
+//!      waits to be durably free. The next life finds those trims to be such a one, which checkpoints free.
+//!    - A batch over shards that the log is known to be done with is not logged as done again.
+//!
+//!    So behind any number of kills each log has a segment to begin with, each checkpoint its own, and the last space is
+//!    whole again.
 //!
 //! Who writes how fast while space is short: `pacing.rs`.
 
@@ -35,7 +44,7 @@ pub enum Space {
     Full = 3,
     /// They wait and are refused too. The rest is for collecting.
     Reserve = 4,
-    /// Nothing is collected: the rest is for checkpoints, and what frees segments that nothing in is needed.
+    /// Nothing is copied: the rest is for checkpoints, and for trims while nothing else can free anything.
     Last = 5,
 }
 
@@ -143,8 +152,16 @@ impl<R: Rules + Copy> Control<R> {
         if is_hasty || self.urgent.contains(&shard) || !self.has_log_segment(shard) {
             return 0;
         }
-        let sizes = self.checkpoint_sizes.iter();
-        sizes.map(|size| *size.max(&1) as usize).sum()
+        self.last_space() as usize
+    }
+
+    /// So many free segments are the last space: for checkpoints, which may have become a quarter larger, and for what
+    /// logs begin.
+    fn last_space(&self) -> u32 {
+        let shards = self.checkpoint_sizes.len() as u32;
+        let sizes = self.checkpoint_sizes.iter().map(|size| (*size).max(1));
+        let checkpoints = sizes.map(|size| size + size / 4).sum::<u32>();
+        checkpoints + 2 * shards + self.checkpoints_to_come()
     }
 
     /// Segments that checkpoints will have and keep: none of them is replaced before as many are there as are kept.
@@ -160,10 +177,7 @@ impl<R: Rules + Copy> Control<R> {
     /// Free segments below which each step begins.
     fn steps(&self) -> [(u32, Space); 5] {
         let shards = self.checkpoint_sizes.len() as u32;
-        // A checkpoint may have become a quarter larger, and each shard has a segment ahead.
-        let sizes = self.checkpoint_sizes.iter().map(|size| (*size).max(1));
-        let last = sizes.map(|size| size + size / 4 + 1).sum::<u32>() + shards;
-        let last = last + self.checkpoints_to_come();
+        let last = self.last_space();
         let all = self.state().segments.len() as u32;
         let full = (last + 2 * shards).max(all * FULL_PERCENT / 100);
         [
@@ -200,9 +214,13 @@ impl<R: Rules + Copy> Control<R> {
         self.note_space();
     }
 
-    /// Free segments have become more or fewer: everybody learns how much there is.
+    /// Free segments have become more or fewer: everybody learns how much there is. What a kill would bring back does
+    /// not count.
     pub(crate) fn note_space(&mut self) {
-        let free = self.free.len() as u32;
+        let (durable, is_hasty) = (self.log.durable(), self.rules.makes(Mistake::FreedEarly));
+        self.freeing
+            .retain(|_, needed| *needed > durable && !is_hasty);
+        let free = (self.free.len() - self.freeing.len()) as u32;
         let steps = self.steps();
         let found = steps.iter().find(|(at_most, _)| free <= *at_most);
         let space = found.map_or(Space::Plenty, |(_, space)| *space);
@@ -238,20 +256,23 @@ impl<R: Rules + Copy> Control<R> {
         }
     }
 
-    /// A shard has left a segment.
-    pub(crate) fn left(&mut self, number: u32) {
+    /// A shard has left a segment. It hears when that is durably free.
+    pub(crate) fn left(&mut self, shard: u16, number: u32) {
         let state = self.state().segments[number as usize];
-        self.free_segment(number, state);
+        let needed = self.free_segment(number, state);
+        self.send_after(needed, shard, ToShard::Freed(number));
     }
 
-    pub(crate) fn free_segment(&mut self, number: u32, state: SegmentState) {
+    pub(crate) fn free_segment(&mut self, number: u32, state: SegmentState) -> u64 {
         let used_for = UsedFor::Nothing;
-        self.note(crate::entry::Entry::Segment(
+        let needed = self.note(crate::entry::Entry::Segment(
             number,
             SegmentState { used_for, ..state },
         ));
         // Taken again behind this entry in the same log: so not before it.
         self.free.insert(number);
+        self.freeing.insert(number, needed);
+        needed
     }
 
     /// Checkpoints that free segments, where enough waits for one that has not begun.
