@@ -104,7 +104,6 @@ pub(crate) struct Record {
     pub(crate) expiry_ms: u64,
     /// Position behind it in its ring.
     pub(crate) end: u64,
-    pub(crate) ring: u32,
     /// Where its value begins in the arena; the key follows.
     value_at: u32,
     value_len: u16,
@@ -203,7 +202,6 @@ impl Arena {
             lsn: u64_at(copy, 0),
             expiry_ms: u64_at(copy, 8),
             end: at + whole as u64,
-            ring: ring as u32,
             value_at: (self.used + HEAD + SLOT_HEAD) as u32,
             value_len,
             key_len,

@@ -124,6 +124,8 @@ mutations! {
          ("net/packet.h", "if (!len && (merged || !next))", "if (0)")];
     "kernel-behind", "consumed only if the kernel has taken all earlier bytes", "tcp-04-earlier-bytes-on-their-way",
         [("splice/splice.h", "if (v->rcv_nxt != p->seq - conn->in_delta)", "if (0)")];
+    "next-taken-back", "bytes that count as scanned are not scanned again, though another CPU has just said so", "edge-15-copy-of-a-body",
+        [("splice/up.h", "||\n\t\t\t\t\t!seq_after(w->scan_seq + w->scan_len, w->scan_from)))", "))")];
     "story-uncompared", "a place beyond a hole has one value", "edge-15-two-stories",
         [("splice/ahead.h", "!ahead_same(w, a, at, n);", "0;")];
     "ahead-end-unproved", "the proof of a lost stream covers what was kept of it", "edge-15-shorter-story",

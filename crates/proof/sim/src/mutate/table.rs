@@ -96,7 +96,8 @@ mutations! {
     "scan-twice", "a scan counts only if next is unchanged", "twins",
         [("splice/up.h", "if (conn->cookie != r->cookie || (!lost && conn->next != w->scan_from))", "if (conn->cookie != r->cookie)")];
     "again-scanned", "bytes that went up before go up again unscanned", "lossy",
-        [("splice/ingress.h", "again = !ahead && !seq_after(w->end, conn->next);", "again = false;")];
+        [("splice/ingress.h", "again = !ahead && !seq_after(w->end, conn->next);", "again = false;"),
+         ("splice/up.h", "||\n\t\t\t\t\t!seq_after(w->scan_seq + w->scan_len, w->scan_from)))", "))")];
     "consumed-goes-up", "a copy of consumed bytes never reaches the kernel as new", "lossy",
         [("splice/ingress.h", "if (!seq_after(w->end, conn->in_edge) && conn->in_delta) {", "if (0) {"),
          ("splice/splice.h", "store_be32(tcp + 4, w->p.seq - w->in_delta);", "store_be32(tcp + 4, seq_before(w->p.seq, w->p.ack - w->p.ack + w->p.seq + 1) ? w->p.seq - w->in_delta / 2 : 0);")];

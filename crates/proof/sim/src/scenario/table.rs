@@ -344,6 +344,7 @@ cases! {
     "edge-12-blind-fin", "E-12", "a FIN ends a connection only if TCP believes it", Some(cases::forged::blind_fin), "fin-anywhere";
     "edge-15-hole-filled", "E-15", "what lies beyond a hole goes up, and is marked before what fills the hole", Some(cases::ahead::hole_filled), "ahead-unscanned";
     "edge-15-any-order", "E-15", "pieces of a pipeline are scanned in order, whatever theirs is", Some(cases::ahead::any_order), "ahead-unscanned";
+    "edge-15-copy-of-a-body", "E-15", "a copy of a body's first piece, on another CPU at the same time, takes nothing back", Some(cases::ahead::copy_of_a_body), "next-taken-back";
     "edge-15-pruned", "E-15", "what TCP forgot comes again, and nothing is lost by it", Some(cases::ahead::pruned), "";
     "edge-15-two-stories", "E-15", "who sends other bytes in place of kept ones loses its stream", Some(cases::ahead::two_stories), "story-uncompared";
     "edge-15-shorter-story", "O5", "the proof of a lost stream covers what was kept of it", Some(cases::ahead::shorter_story), "ahead-end-unproved";

@@ -7,8 +7,9 @@ use erb_sim_kernel::AHEAD_BUFFERS;
 use erb_sim_tcp::{Segment, flags};
 
 use crate::client::resp::request;
+use crate::link::Fate;
 use crate::scenario::tools::{Talk, len};
-use crate::scenario::{Scenario, Setup};
+use crate::scenario::{Scenario, Setup, over_seeds};
 use crate::time::MS;
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
@@ -53,6 +54,26 @@ fn is_fast(s: &mut Scenario, talk: &mut Talk) -> bool {
     let before = s.fast_packets();
     assert_eq!(talk.say(s, PING), b"+PONG\r\n", "{}", s.counters());
     s.fast_packets() == before + 1 && buffers_taken(s) == 0
+}
+
+/// A value of several packets, of each of which a copy comes at once on another CPU. The first piece makes the rest count
+/// as scanned. What is in it is no command, though it looks like one.
+pub(crate) fn copy_of_a_body() {
+    let setup = Setup {
+        switch: 300_000,
+        ..Setup::default()
+    };
+    let value = request(&[b"SET", b"k", b"not this"]).repeat(150);
+    over_seeds(1..65, &setup, |mut s| {
+        let client = s.fast();
+        let requests = |s: &Scenario| s.entry(client).expect("its entry").requests;
+        let before = requests(&s);
+        s.up(0, Some(Box::new(|_, _| Fate::Copies(1, 0))));
+        s.world.server.steer_in_turn(&[0, 1]);
+        assert_eq!(s.call(client, &[b"SET", b"k", &value]), b"+OK\r\n");
+        assert_eq!(requests(&s), before + 1, "its value was scanned");
+        s.finish();
+    });
 }
 
 /// A write beyond a hole: TCP acknowledges it selectively; it is marked before the packet that fills
