@@ -162,7 +162,7 @@ impl Logs {
         let line = u64::from(LOG_ALIGN);
         let from = at.wrapping_add(PREFETCH_BYTES);
         for at in (0..PREFETCH_LINES).map(|n| from.wrapping_add(n * line)) {
-            if head.wrapping_sub(at).cast_signed() < line.cast_signed() {
+            if head.checked_sub(at).is_none_or(|whole| whole < line) {
                 return;
             }
             prefetch_line(self.bytes_at(ring, (at % u64::from(LOG_BYTES)) as usize));
