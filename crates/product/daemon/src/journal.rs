@@ -41,6 +41,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Between tries of what failed, and looks at the disk's room.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// A thread that has not turned for so long waits for its disk: what waits could not be kept.
+const HUNG_NS: u64 = 1_000_000_000;
+
+/// What the gate is told then.
+const HUNG: &str = "the journal's disk does not answer";
+
 /// The thread has so long to delete its segments when all is drained.
 const END_MAX: Duration = Duration::from_secs(2);
 
@@ -152,11 +158,17 @@ struct Shared {
     version: AtomicU64,
     /// All that is not drained is to be written now.
     hurry: AtomicBool,
+    /// When the thread began its last turn, `CLOCK_MONOTONIC`.
+    turned_ns: AtomicU64,
 }
 
 impl Shared {
     fn words(&self) -> std::sync::MutexGuard<'_, Words> {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_hung(&self) -> bool {
+        monotonic_ns().saturating_sub(self.turned_ns.load(Ordering::Relaxed)) > HUNG_NS
     }
 }
 
@@ -185,6 +197,7 @@ impl LateJournal {
         let identity = identity(notes)
             .ok_or_else(|| Error::Usage("the boost's notes name no journal".to_owned()))?;
         let shared = Arc::new(Shared::default());
+        shared.turned_ns.store(monotonic_ns(), Ordering::Relaxed);
         let theirs = Arc::clone(&shared);
         let work = move || Keeper::new(folder, identity).run(&pins, &theirs);
         let thread = thread::Builder::new()
@@ -204,20 +217,33 @@ impl LateJournal {
         }
         let version = self.shared.version.load(Ordering::Acquire);
         let is_gone = self.thread.is_finished();
-        let now = if is_gone { u64::MAX } else { version };
+        let is_hung = self.shared.is_hung();
+        let now = match (is_gone, is_hung) {
+            (true, _) => u64::MAX,
+            (false, true) => u64::MAX - 1,
+            (false, false) => version,
+        };
         if self.seen.replace(now) == Some(now) {
             return None;
         }
-        Some(match (is_gone, version) {
-            (true, _) => Some("the journal's thread has ended: see the log".to_owned()),
-            (false, 0) => Some("the journal is being opened".to_owned()),
-            (false, _) => self.shared.words().against.clone(),
+        if is_hung && !is_gone {
+            tracing::error!("{HUNG}");
+        }
+        Some(match (is_gone, is_hung, version) {
+            (true, ..) => Some("the journal's thread has ended: see the log".to_owned()),
+            (_, true, _) => Some(HUNG.to_owned()),
+            (.., 0) => Some("the journal is being opened".to_owned()),
+            _ => self.shared.words().against.clone(),
         })
     }
 
     /// For people.
     pub(crate) fn report(&self) -> JournalReport {
-        self.shared.words().report.clone()
+        let mut report = self.shared.words().report.clone();
+        if self.shared.is_hung() {
+            (report.sound, report.why) = (false, HUNG.to_owned());
+        }
+        report
     }
 
     fn end(self, end: End) {
@@ -286,6 +312,7 @@ impl Keeper {
         };
         let mut told: Option<Option<String>> = None;
         loop {
+            shared.turned_ns.store(monotonic_ns(), Ordering::Relaxed);
             self.turn(&logs, shared.hurry.load(Ordering::Relaxed));
             let against = self.against();
             if told.as_ref() != Some(&against) {
@@ -314,7 +341,7 @@ impl Keeper {
 
     /// Opens the folder, and sorts what lies there.
     fn open(&mut self, logs: &Logs) -> io::Result<Journal<Disk>> {
-        let disk = Disk::open(&self.folder)?;
+        let mut disk = Disk::open(&self.folder)?;
         let lsn = logs.lsn();
         let found = segments(&self.folder)?;
         let numbers = found.iter().map(|one| one.number.saturating_add(1));
@@ -359,6 +386,12 @@ impl Keeper {
         };
         if now >= self.next_look {
             self.next_look = now + RETRY;
+            if let Some(path) = journal.sink().missing() {
+                // What counted as kept is not: another segment gets all that waits.
+                self.trouble = Some(format!("{} was taken away", path.display()));
+                (self.journal, self.next_try) = (None, now);
+                return;
+            }
             self.trouble = room_against(journal.sink(), logs);
             self.left.retain(|segment| segment.path.exists());
         }

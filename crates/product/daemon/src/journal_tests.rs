@@ -147,3 +147,62 @@ fn a_folder_that_is_gone_or_a_ring_that_is_wrong_speaks_against_answering() {
     keeper.turn(&logs, true);
     assert!(keeper.against().is_some_and(|why| why.contains("log ring")));
 }
+
+#[test]
+fn a_segment_that_somebody_takes_away_is_written_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (logs, mut keeper) = (Logs::zeros(1), keeper(folder.path()));
+    answer(&logs, 3);
+    keeper.turn(&logs, true);
+    let look = |keeper: &mut Keeper| {
+        keeper.next_look = Instant::now();
+        keeper.turn(&logs, true);
+    };
+    for one in segments(folder.path()).expect("the folder") {
+        fs::remove_file(one.path).expect("a segment");
+    }
+    look(&mut keeper);
+    let against = keeper.against().expect("nothing is kept");
+    assert!(against.contains("taken away"), "{against}");
+    keeper.turn(&logs, true);
+    assert_eq!(
+        (keeper.against(), lsns(folder.path())),
+        (None, vec![1, 2, 3])
+    );
+    // The same of the whole folder.
+    let aside = folder.path().with_extension("aside");
+    fs::rename(folder.path(), &aside).expect("a name");
+    fs::create_dir(folder.path()).expect("another folder");
+    look(&mut keeper);
+    assert!(keeper.against().is_some());
+    keeper.turn(&logs, true);
+    assert_eq!(
+        (keeper.against(), lsns(folder.path())),
+        (None, vec![1, 2, 3])
+    );
+    fs::remove_dir_all(aside).expect("the first one");
+}
+
+#[test]
+fn a_file_that_bears_a_segments_name_by_now_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (logs, mut keeper) = (Logs::zeros(1), keeper(folder.path()));
+    answer(&logs, 1);
+    keeper.turn(&logs, true);
+    let own = segments(folder.path()).expect("the folder").remove(0);
+    fs::remove_file(&own.path).expect("a segment");
+    fs::write(&own.path, b"another's").expect("a file");
+    let next = own
+        .path
+        .with_file_name(format!("{:016x}.erbj", own.number + 1));
+    fs::write(&next, b"another's").expect("a file");
+    logs.set_drained(1, monotonic_ns());
+    for _ in 0..3 {
+        keeper.next_try = Instant::now();
+        keeper.turn(&logs, false);
+    }
+    keeper.remove();
+    for path in [own.path, next] {
+        assert_eq!(fs::read(&path).expect("it is there"), b"another's");
+    }
+}

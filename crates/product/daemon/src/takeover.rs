@@ -113,6 +113,17 @@ pub(crate) fn take_over(
 
 /// The maps stay, and so does the identity of what is kept of them; an older build has noted none.
 fn note_journal(notes: &mut Notes, folder: Option<PathBuf>) -> Result<()> {
+    if let Some(old) = notes
+        .journal_folder
+        .as_ref()
+        .filter(|old| folder.as_ref() != Some(old))
+    {
+        tracing::warn!(
+            "the journal was in {0}: what is there of this boost lies in the rings, too, and `erb journal discard {0}` \
+             deletes it",
+            old.display()
+        );
+    }
     notes.journal_folder = folder;
     if notes.journal.is_empty() {
         notes.journal = new_id()?;

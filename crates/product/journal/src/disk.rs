@@ -5,10 +5,12 @@
 //! Invariants:
 //! 1. One process writes a folder: it holds the folder's lock.
 //! 2. Who has a segment at work holds its lock. What bears none is nobody's, and may be deleted.
+//! 3. A journal deletes the files that it has made or taken, and no other one that bears such a name by now.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -30,6 +32,15 @@ const LOCK_WAIT: Duration = Duration::from_millis(5);
 pub struct Disk {
     path: PathBuf,
     folder: Flock<File>,
+    /// Segments that are ours, by number: invariant 3.
+    own: BTreeMap<u64, Identity>,
+}
+
+/// Which file it is, whatever its name: device and inode.
+type Identity = (u64, u64);
+
+fn identity(found: &Metadata) -> Identity {
+    (found.dev(), found.ino())
 }
 
 /// A segment that is at work.
@@ -60,6 +71,7 @@ impl Disk {
         Ok(Self {
             path: path.to_path_buf(),
             folder,
+            own: BTreeMap::new(),
         })
     }
 
@@ -79,9 +91,34 @@ impl Disk {
     ///
     /// # Errors
     /// Another process has it, or of the disk.
-    pub fn take(&self, number: u64) -> io::Result<DiskFile> {
+    pub fn take(&mut self, number: u64) -> io::Result<DiskFile> {
         let file = File::open(Self::segment(&self.path, number))?;
-        locked_segment(file).map(DiskFile)
+        self.keep(number, file)
+    }
+
+    fn keep(&mut self, number: u64, file: File) -> io::Result<DiskFile> {
+        let identity = identity(&file.metadata()?);
+        let file = locked_segment(file)?;
+        self.own.insert(number, identity);
+        Ok(DiskFile(file))
+    }
+
+    /// What of it is not where it was; none: all is. Somebody has moved, deleted or hidden it.
+    #[must_use]
+    pub fn missing(&self) -> Option<PathBuf> {
+        let is_there = |path: &Path, own: Identity| {
+            fs::symlink_metadata(path).is_ok_and(|found| identity(&found) == own)
+        };
+        // The folder may be named by a link.
+        let folder = self.folder.metadata().map(|found| identity(&found)).ok();
+        if fs::metadata(&self.path).map(|found| identity(&found)).ok() != folder {
+            return Some(self.path.clone());
+        }
+        let mut own = self.own.iter();
+        own.find_map(|(number, own)| {
+            let path = Self::segment(&self.path, *number);
+            (!is_there(&path, *own)).then_some(path)
+        })
     }
 
     /// Bytes that may still be written to its disk.
@@ -119,7 +156,7 @@ impl Sink for Disk {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let file = options.open(Self::segment(&self.path, number))?;
-        locked_segment(file).map(DiskFile)
+        self.keep(number, file)
     }
 
     fn append(&mut self, file: &mut DiskFile, bytes: &[u8]) -> io::Result<usize> {
@@ -140,10 +177,17 @@ impl Sink for Disk {
     }
 
     fn remove(&mut self, number: u64) -> io::Result<()> {
-        match fs::remove_file(Self::segment(&self.path, number)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
+        let Some(own) = self.own.get(&number) else {
+            return Ok(());
+        };
+        let path = Self::segment(&self.path, number);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if identity(&found) == *own => fs::remove_file(path)?,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {} // it is gone, or another one is there
         }
+        self.own.remove(&number);
+        Ok(())
     }
 }
 

@@ -96,7 +96,7 @@ impl<S: Sink> Journal<S> {
             return Ok(());
         }
         let number = self.next_number;
-        self.next_number += 1;
+        self.next_number = number.saturating_add(1);
         let header = Header {
             identity: self.identity,
             number,
