@@ -87,7 +87,7 @@ mutations! {
         [("splice/ingress.h", "u32 beyond = (conn->next - w->p.seq) >> 31;", "u32 beyond = 0;"),
          ("splice/ingress.h", "if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) {", "if (0) {"),
          ("splice/ahead.h", "((conn->flags & CONN_F_AHEAD) || is_beyond(conn, &w->p)) &&", "(conn->flags & CONN_F_AHEAD) &&"),
-         ("splice/up.h", "if (*how == UP_SCAN && seq_after(w->scan_seq, w->scan_from))\n\t\t\treturn false; /* another CPU was faster */", "")];
+         ("splice/up.h", "(seq_after(w->scan_seq, w->scan_from) ||", "(")];
     "ahead-unscanned", "before a packet goes up all that is in order with it is scanned", "holes",
         [("splice/ahead.h", "w->scan_len = w->end - conn->next;", "w->end = w->ring_end;\n\tw->scan_len = w->end - conn->next;")];
     "ahead-overtaken", "while bytes are kept XDP takes none", "holes",
