@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use erb_abi::{LOG_BYTES, Logs};
+use erb_abi::{LOG_BYTES, Logs, Written};
 use erb_datapath::open_logs;
 use erb_journal::{Disk, Id, Identity, Journal, Segment, Write, segments, summary};
 use erb_redis::drain::Follower;
@@ -468,6 +468,17 @@ impl Keeper {
     }
 }
 
+/// A write of a ring, as a segment has it.
+pub(crate) const fn as_kept(one: Written<'_>) -> Write<'_> {
+    Write {
+        lsn: one.lsn,
+        db: one.db,
+        expiry_ms: one.expiry_ms,
+        key: one.key,
+        value: one.value,
+    }
+}
+
 /// Writes what is not drained, up to what is answered by now.
 fn keep(journal: &mut Journal<Disk>, follower: &mut Follower, logs: &Logs) -> io::Result<()> {
     let lsn = logs.lsn();
@@ -476,13 +487,7 @@ fn keep(journal: &mut Journal<Disk>, follower: &mut Follower, logs: &Logs) -> io
         follower.begin(logs, last);
         while let Some(one) = follower.next(logs).map_err(io::Error::other)? {
             let end = one.lsn;
-            journal.put(&Write {
-                lsn: one.lsn,
-                db: one.db,
-                expiry_ms: one.expiry_ms,
-                key: one.key,
-                value: one.value,
-            })?;
+            journal.put(&as_kept(one))?;
             if end >= lsn {
                 break;
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread's side, over rings of no kernel and a folder of a disk.
 
-use erb_abi::{LogWriter, Written};
+use erb_abi::LogWriter;
 use erb_journal::State;
 
 use super::*;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use erb_abi::Logs;
 use erb_datapath::{Datapath, open_logs};
-use erb_journal::{Header, Id, Identity, Write, encode_header, encode_record, sync_folder_of};
+use erb_journal::{Header, Id, Identity, encode_header, encode_record, sync_folder_of};
 use erb_redis::drain::Follower;
 
-use crate::journal::{boot_id, new_id};
+use crate::journal::{as_kept, boot_id, new_id};
 use crate::rundir::{RunDir, could_not};
 use crate::{Error, Result};
 
@@ -85,14 +85,7 @@ fn write(logs: &Logs, identity: Identity, file: File) -> io::Result<u64> {
             return Err(io::Error::other("Redis takes it after all: try again"));
         }
         record.clear();
-        let write = Write {
-            lsn: one.lsn,
-            db: one.db,
-            expiry_ms: one.expiry_ms,
-            key: one.key,
-            value: one.value,
-        };
-        encode_record(&header, &write, &mut record);
+        encode_record(&header, &as_kept(one), &mut record);
         out.write_all(&record)?;
         (count, last) = (count + 1, one.lsn);
     }

@@ -33,13 +33,13 @@ pub struct Disk {
     path: PathBuf,
     folder: Flock<File>,
     /// Segments that are ours, by number: invariant 3.
-    own: BTreeMap<u64, Identity>,
+    own: BTreeMap<u64, Inode>,
 }
 
 /// Which file it is, whatever its name: device and inode.
-type Identity = (u64, u64);
+type Inode = (u64, u64);
 
-fn identity(found: &Metadata) -> Identity {
+fn inode(found: &Metadata) -> Inode {
     (found.dev(), found.ino())
 }
 
@@ -97,21 +97,21 @@ impl Disk {
     }
 
     fn keep(&mut self, number: u64, file: File) -> io::Result<DiskFile> {
-        let identity = identity(&file.metadata()?);
+        let inode = inode(&file.metadata()?);
         let file = locked_segment(file)?;
-        self.own.insert(number, identity);
+        self.own.insert(number, inode);
         Ok(DiskFile(file))
     }
 
     /// What of it is not where it was; none: all is. Somebody has moved, deleted or hidden it.
     #[must_use]
     pub fn missing(&self) -> Option<PathBuf> {
-        let is_there = |path: &Path, own: Identity| {
-            fs::symlink_metadata(path).is_ok_and(|found| identity(&found) == own)
+        let is_there = |path: &Path, own: Inode| {
+            fs::symlink_metadata(path).is_ok_and(|found| inode(&found) == own)
         };
         // The folder may be named by a link.
-        let folder = self.folder.metadata().map(|found| identity(&found)).ok();
-        if fs::metadata(&self.path).map(|found| identity(&found)).ok() != folder {
+        let folder = self.folder.metadata().map(|found| inode(&found)).ok();
+        if fs::metadata(&self.path).map(|found| inode(&found)).ok() != folder {
             return Some(self.path.clone());
         }
         let mut own = self.own.iter();
@@ -182,7 +182,7 @@ impl Sink for Disk {
         };
         let path = Self::segment(&self.path, number);
         match fs::symlink_metadata(&path) {
-            Ok(found) if identity(&found) == *own => fs::remove_file(path)?,
+            Ok(found) if inode(&found) == *own => fs::remove_file(path)?,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {} // it is gone, or another one is there
         }

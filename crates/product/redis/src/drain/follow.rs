@@ -12,27 +12,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{Ordering, fence};
 
-use erb_abi as abi;
+use erb_abi::{self as abi, Written};
 
 use super::ring::{Arena, Log, LogError, Record};
 
 /// Databases that a record can name; the drain compares with Redis's.
 const DATABASES: u32 = 1 << 16;
-
-/// A write that is not drained, or was not a moment ago.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Followed<'a> {
-    /// Its number.
-    pub lsn: u64,
-    /// Database.
-    pub db: u16,
-    /// Wall clock, ms; 0: never.
-    pub expiry_ms: u64,
-    /// Key.
-    pub key: &'a [u8],
-    /// Value.
-    pub value: &'a [u8],
-}
 
 /// How far a ring is read.
 #[derive(Clone, Copy, Default)]
@@ -62,11 +47,11 @@ impl Follower {
         self.last = behind;
     }
 
-    /// The next write; none: its CPU has not put it into its ring yet, or there is none.
+    /// The next write that is not drained, or was not a moment ago; none: its CPU has not put it into its ring yet, or there is none.
     ///
     /// # Errors
     /// [`LogError`]: what a ring holds cannot be.
-    pub fn next(&mut self, log: &impl Log) -> Result<Option<Followed<'_>>, LogError> {
+    pub fn next(&mut self, log: &impl Log) -> Result<Option<Written<'_>>, LogError> {
         loop {
             // What is in Redis by now need not be kept.
             self.last = self.last.max(log.drained());
@@ -90,7 +75,7 @@ impl Follower {
             }
             if let Some(record) = self.read(log, ring, at)? {
                 self.last = lsn;
-                return Ok(Some(Followed {
+                return Ok(Some(Written {
                     lsn,
                     db: record.db,
                     expiry_ms: record.expiry_ms,

@@ -50,7 +50,7 @@ use cut::Cut;
 use pace::Pacing;
 use speak::{Batch, Form};
 
-pub use follow::{Followed, Follower};
+pub use follow::Follower;
 pub use refusal::Refusal;
 pub use ring::{Log, LogError};
 
