@@ -45,6 +45,9 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 #define SPOKE_SINCE 0x01 /* it sent something since an ACK last went up */
 #define SPOKE_TIMED 0x02 /* a reply of it is waited for: conn.timed_ns */
 #define ABSORBING   0x04 /* beside these: a write was consumed and has no LSN yet: splice/absorb.h */
+#define ABSORBED    0x08 /* writes of it were answered since it last asked who has them: order.h, Y8 */
+#define WAITS_SYNC  0x10 /* nothing of it goes up before waits_for is synced */
+#define ABSORBS_NOT 0x20 /* it asks who has its writes: the server is to know of all further ones */
 
 /* What a connection that has shown no password may do. */
 enum door {
@@ -80,10 +83,13 @@ struct hash_secret {
  * the daemon's, the second the data path's, which every absorbed write moves. */
 struct log_order {
 	__u64 drained;	/* records up to this LSN are in Redis, and its reply was handled */
+	__u64 synced;	/* and these are where WAIT would count them: on all replicas; at most drained */
 	__u64 fresh_ns; /* CLOCK_MONOTONIC; what was answered until then is in Redis */
 	__u32 absorb;	/* 1: writes may be answered: splice/absorb.h */
 	__u32 watch;	/* words of erb_busy to be looked at; 0: nobody answers writes */
-	__u64 pad2[5];
+	__u32 refused;	/* 1: Redis has refused a drain for long: what may cure it is not held */
+	__u32 pad1;
+	__u64 pad2[3];
 	__u64 lsn; /* the last one given */
 	__u64 pad3[7];
 };
@@ -325,7 +331,7 @@ struct conn {
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
 	__u8 pad1[8];
-	__u64 waits_for; /* nothing of it goes up before this LSN is drained */
+	__u64 waits_for; /* nothing of it goes up before this LSN is drained, or synced: WAITS_SYNC */
 	/* what of it was copied while it waits, client space, and when; 0: nothing. splice/hold.h */
 	__u64 copied_ns;
 	__u32 copied_from;
@@ -350,7 +356,7 @@ struct held_packet {
 	__u16 l4_off;
 	__u16 payload_off;
 	__u16 bytes;
-	__u16 pad;
+	__u16 sync; /* 1: it is to be synced: WAITS_SYNC */
 	__u8 frame[HELD_FRAME_BYTES];
 };
 

@@ -39,7 +39,7 @@ struct work {
 	u32 requests;  /* whole ones that the handler found */
 	u32 in_at;     /* enum stream_at behind them */
 	u32 scan_lost; /* the stream cannot be read any more */
-	u32 asks;      /* it comes behind all that was answered before: splice/order.h, Y1 */
+	u32 asks;      /* enum asks: splice/order.h */
 	u32 held;      /* it is not to go up yet */
 	u32 end;      /* client space: end of what the packet makes complete, kept bytes included */
 	u32 listener; /* enum erb_listener of who takes connections to the packet's destination */

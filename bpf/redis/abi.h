@@ -89,8 +89,13 @@ struct command_row {
 	__u16 first;
 	__u16 step;
 	__u16 keynum; /* argument that says how many keys there are from first on; 0: none does */
-	__u16 never_held; /* 1: it goes up before what was answered is drained: order.h, Y6 */
+	__u16 order; /* ORDER_* */
 };
+
+/* Of a command, when it goes up: splice/order.h. */
+#define ORDER_NEVER_HELD 1 /* before what was answered is drained: Y6 */
+#define ORDER_CURES	 2 /* the same while Redis refuses the drain */
+#define ORDER_SYNCED	 4 /* it tells who has its connection's writes: Y8 */
 
 /* The value of a cached hash: this, the places of its fields, then each field and behind it its
  * value, as bulk strings ("$1\r\na\r\n"). Offsets are from the head's first byte. */

@@ -94,14 +94,24 @@ INLINE u32 command_keynum(struct scan_request *s)
 	return command_range(s, first, first + (n - 1) * s->key_step, s->key_step);
 }
 
-/* Beside a class: the command is never held. */
-#define CLASS_NEVER_HELD 0x100
+/* Beside a class: ORDER_* of the command. */
+#define CLASS_ORDER_AT 8
+#define CLASS_MASK     0xff
 
-_Static_assert(CMD_CLASS_MAX <= CLASS_NEVER_HELD, "it is no part of a class");
+_Static_assert(CMD_CLASS_MAX <= CLASS_MASK, "they are no part of a class");
+
+INLINE u32 command_order(const struct command_row *row, const struct control *c)
+{
+	u32 order = row->order;
+
+	if ((order & ORDER_CURES) && read_once(c->order.refused))
+		order |= ORDER_NEVER_HELD;
+	return order << CLASS_ORDER_AT;
+}
 
 /* Class of the command whose name and first argument the scanner holds, and where its keys are.
- * name_len or sub_len above NAME_BYTES_MAX: longer than kept. With CLASS_NEVER_HELD. Global: verified by
- * itself. */
+ * name_len or sub_len above NAME_BYTES_MAX: longer than kept. With its order (CLASS_ORDER_AT). Global:
+ * verified by itself. */
 __noinline int command_class(struct scan_request *s)
 {
 	struct command_key key = {};
@@ -127,5 +137,5 @@ __noinline int command_class(struct scan_request *s)
 		class = class == CMD_GET || class == CMD_PING ? CMD_HARMLESS : CMD_SETTLE;
 	else if (class == CMD_MARK)
 		return command_keys(s, row);
-	return class | row->never_held * CLASS_NEVER_HELD;
+	return class | command_order(row, c);
 }

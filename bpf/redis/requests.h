@@ -111,7 +111,7 @@ INLINE void found_half(struct work *w, const struct conn *conn)
 INLINE void found_nothing(struct scan_found *f)
 {
 	f->effects = f->due = f->done = f->never_held = 0;
-	f->overflow = f->late = f->uncountable = f->gate = f->hidden = f->written = 0;
+	f->overflow = f->late = f->uncountable = f->gate = f->hidden = f->written = f->synced = 0;
 }
 
 /* Nothing is found but what is left of a command that began before: keys of the one at hand, or all
@@ -332,6 +332,11 @@ INLINE bool handler_up_asks(struct work *w, enum up_how how)
 	return (w->h.begins || w->h.found.done || takes) && (!up_never_held(w) || up_may_refuse(w));
 }
 
+INLINE bool handler_up_syncs(const struct work *w, enum up_how how)
+{
+	return how == UP_LOST || (how == UP_SCAN && w->h.found.synced) || w->scan_lost;
+}
+
 /* Whether the entry is as it was when the packet's effects were taken: U2. Lock held. */
 INLINE bool up_foreseen(const struct conn *conn, struct work *w, enum up_how how)
 {
@@ -410,7 +415,7 @@ __noinline int late_ask(void)
 	if (!c || !conn || (order_watched(c) && !busy_passed()))
 		return 0;
 	lock_take(&conn->lock);
-	order_waits(c, conn, 1);
+	order_waits(c, conn, ASKS_DRAINED);
 	lock_release(&conn->lock);
 	return 1;
 }

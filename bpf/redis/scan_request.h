@@ -41,6 +41,7 @@ struct scan_found {
 	u8 hidden;	/* one of them may change what Redis reports to nobody */
 	u8 uncountable; /* replies can no longer be counted */
 	u8 gate;
+	u8 synced;  /* one of them tells who has its connection's writes: order.h, Y8 */
 	u8 written; /* the packet is one SET, whose image is in struct handler_work */
 	struct modes_found modes;
 	struct mark marks[MARKS_IN_FLIGHT];
@@ -106,11 +107,14 @@ INLINE bool class_shares(u32 class)
 	       class == CMD_GATE || class == CMD_CONFIG;
 }
 
-/* The command's name and first argument are known; class: with CLASS_NEVER_HELD. */
+/* The command's name and first argument are known; class: with its order. */
 INLINE void found_command(struct scan_found *f, struct scan_request *s, u32 class)
 {
-	f->never_held += class / CLASS_NEVER_HELD;
-	class %= CLASS_NEVER_HELD;
+	u32 order = class >> CLASS_ORDER_AT;
+
+	class &= CLASS_MASK;
+	f->never_held += order & ORDER_NEVER_HELD;
+	f->synced |= !!(order & ORDER_SYNCED) | (class == CMD_MONITOR);
 	if (class >= CMD_STATEFUL)
 		modes_command(&f->modes, s, class, f->done + 1);
 	if (class == CMD_MONITOR) {
@@ -165,7 +169,7 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 	} else if (class == CMD_MARK) {
 		class = CMD_SETTLE;
 	} else if (row && class == row->cmd_class) {
-		class |= row->never_held * CLASS_NEVER_HELD;
+		class |= command_order(row, c);
 	}
 	found_command(f, s, class);
 	found_done(f, s);

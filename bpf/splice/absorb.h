@@ -52,7 +52,7 @@ INLINE u32 absorb_commit(struct work *w, struct control *c, struct conn *conn,
 	if (!busy)
 		return reason;
 	if (absorb_open(c) && handler_absorb_may(w, c)) /* I6 */
-		reason = answer_commit(w, conn, r, grown, ABSORBING);
+		reason = answer_commit(w, conn, r, grown, ABSORBING | ABSORBED);
 	if (!reason) {
 		handler_absorb_publish();
 		absorb_end(conn, r->cookie);
@@ -79,7 +79,8 @@ INLINE bool unabsorbed(const struct work *w)
 INLINE enum verdict absorb_packet(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
 				  const struct sock_ref *r)
 {
-	u32 reason = answer_unfit(ctx, w, c, conn);
+	u32 reason = read_once(conn->spoke) & ABSORBS_NOT ? STAT_ABSORB_ASKED
+							  : answer_unfit(ctx, w, c, conn);
 	enum grown grown;
 	enum verdict v;
 	s32 more;

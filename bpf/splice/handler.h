@@ -131,6 +131,8 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 /* Of what was scanned, while something is not drained: whether it comes behind that. No, if no request begins, ends
  * or takes effect with the packet (order.h, Y1), or only such as need not wait (Y6, Y7). */
 INLINE bool handler_up_asks(struct work *w, enum up_how how);
+/* Whether one of what was scanned may tell who has the writes of its connection: order.h, Y8. */
+INLINE bool handler_up_syncs(const struct work *w, enum up_how how);
 /* The scan goes into the entry, whose next and requests are still the old ones. Lock held. */
 INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum up_how how);
 /* Behind the lock: what was taken and is not held is given back. */

@@ -114,6 +114,11 @@ INLINE bool handler_up_asks(struct work *w, enum up_how how)
 	return true;
 }
 
+INLINE bool handler_up_syncs(const struct work *w, enum up_how how)
+{
+	return false;
+}
+
 INLINE void handler_up_undo(struct work *w)
 {
 }

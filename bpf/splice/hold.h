@@ -66,7 +66,7 @@ INLINE void hold_describe(ctx_t *ctx, const struct work *w, const struct conn *c
 	held->l4_off = w->p.l4_off;
 	held->payload_off = w->p.payload_off;
 	held->bytes = len;
-	held->pad = 0;
+	held->sync = !!(read_once(conn->spoke) & WAITS_SYNC);
 }
 
 /* A record with room for so many bytes of the frame, a constant where this is inlined. Returns whether it is

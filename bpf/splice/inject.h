@@ -36,7 +36,7 @@ INLINE enum inject inject(struct __sk_buff *ctx, struct inject_io *io, const str
 	if (!conn || conn->cookie != io->cookie)
 		return INJECT_GONE;
 	io->waits_for = read_once(conn->waits_for);
-	if (read_once(c->order.drained) < io->waits_for)
+	if (order_reached(c, conn) < io->waits_for)
 		return INJECT_WAITS;
 	if (!inject_lives(ctx, conn, io))
 		return INJECT_GONE;

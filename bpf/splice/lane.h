@@ -241,7 +241,7 @@ INLINE bool lane_taken(const struct conn *conn, const struct sock_ref *r, struct
 	u32 ack = p->ack - conn->out_delta;
 
 	if (!sock_view_again(r, v) || conn->cookie != r->cookie || conn->state != CONN_FAST ||
-	    (conn->flags & spoilt) || (conn->spoke & ABSORBING) /* I9 */)
+	    (conn->flags & spoilt) || (conn->spoke & (ABSORBING | WAITS_SYNC)) /* I9, Y3 */)
 		return false;
 	if (p->seq != conn->next || p->seq != conn->up_max || conn->in_at != STREAM_BETWEEN ||
 	    p->seq - conn->in_delta != v->rcv_nxt)

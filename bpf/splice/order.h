@@ -19,6 +19,9 @@
  *      handler knows them. Y3 binds them like all others.
  *  Y7. Nor does a packet of nothing but reads of which nobody can tell that they pass what is not drained:
  *      redis/reads.h.
+ *  Y8. A request that tells who else has its connection's writes, as WAIT does, goes up when all that was answered is
+ *      there (order.synced), if writes of its connection were answered. The server counts from what it has executed
+ *      for the connection itself, and knows of none of these. From then on it gets the connection's writes itself.
  */
 #pragma once
 #include "base/seam.h"
@@ -43,12 +46,43 @@ INLINE bool order_stirs(const struct control *c)
 	return (read_once(c->order.lsn) ^ read_once(c->order.drained)) | read_once(c->order.watch);
 }
 
-/* Whether the connection waits; asks: what is at hand comes behind all that was answered: Y2. Lock held, which
- * orders this behind the effects on all machines: Y1. */
+/* What a packet asks of the order. */
+enum asks {
+	ASKS_NOTHING = 0,
+	ASKS_DRAINED, /* it comes behind all that was answered: Y1 */
+	ASKS_SYNCED,  /* and behind that all of that is where it is to be: Y8 */
+};
+
+/* Up to which LSN all is where the connection waits for it to be. */
+INLINE u64 order_reached(const struct control *c, const struct conn *conn)
+{
+	return read_once(conn->spoke) & WAITS_SYNC ? read_once(c->order.synced)
+						   : read_once(c->order.drained);
+}
+
+/* order_waits() of a connection that waits for more than the drain, or begins to. */
+INLINE bool order_waits_sync(const struct control *c, struct conn *conn, u32 asks)
+{
+	if (asks)
+		conn->waits_for = read_once(c->order.lsn);
+	if (asks == ASKS_SYNCED) {
+		conn->spoke &= ~ABSORBED;
+		conn->spoke |= WAITS_SYNC | ABSORBS_NOT;
+	}
+	if (order_reached(c, conn) < conn->waits_for)
+		return true;
+	conn->spoke &= ~WAITS_SYNC;
+	return false;
+}
+
+/* Whether the connection waits; asks: enum asks, of what is at hand: Y2. Lock held, which orders this behind the
+ * effects on all machines: Y1. */
 INLINE bool order_waits(const struct control *c, struct conn *conn, u32 asks)
 {
 	u64 lsn = read_once(c->order.lsn), drained = read_once(c->order.drained);
 
+	if ((conn->spoke & WAITS_SYNC) || (asks == ASKS_SYNCED && (conn->spoke & ABSORBED)))
+		return order_waits_sync(c, conn, asks);
 	if (lsn == drained)
 		return false;
 	if (asks)

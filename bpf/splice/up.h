@@ -147,7 +147,7 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 	c = control_get(); /* here: else it would lie on the stack all the way */
 	if (!c)
 		return V_DROP;
-	w->asks = 1;
+	w->asks = ASKS_DRAINED;
 	if (order_stirs(c)) {
 		if (order_watched(c) && !busy_passed()) { /* I1 */
 			handler_up_undo(w);
@@ -155,6 +155,8 @@ INLINE enum verdict ingress_up(ctx_t *ctx, struct work *w, struct conn *conn, st
 		}
 		w->asks = !order_open(c) || handler_up_asks(w, how);
 	}
+	if (handler_up_syncs(w, how))
+		w->asks = ASKS_SYNCED;
 	lock_take(&conn->lock);
 	was_bypass = conn->state == CONN_BYPASS;
 	taken = up_commit(c, conn, w, r, how);

@@ -2,7 +2,7 @@
 //! Generates the Rust mirror of `bpf/base/abi.h` and `bpf/trace/trace.h` (bindgen, with layout checks) and the
 //! tables of reasons and commands, so that nothing shared with the data path is written down twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -163,11 +163,17 @@ fn generate_commands(from: &Path, to: &Path) -> Result<()> {
         let text = format!("Keys {{ first: {first}, last: {last}, step: {step}, keynum: 0 }}");
         keys.insert(name.clone(), text);
     }
-    let mut never_held = BTreeSet::new();
-    for name in definitions(from, "NEVER_HELD")?.into_iter().flatten() {
-        let is_known = rows.iter().any(|row| row[0] == name);
-        ensure!(is_known, "NEVER_HELD of {name:?}, which is no COMMAND");
-        ensure!(never_held.insert(name), "NEVER_HELD names a command twice");
+    let mut orders = BTreeMap::new();
+    for kind in ["NEVER_HELD", "CURES", "SYNCED"] {
+        for name in definitions(from, kind)?.into_iter().flatten() {
+            let is_known = rows.iter().any(|row| row[0] == name);
+            ensure!(is_known, "{kind} of {name:?}, which is no COMMAND");
+            let before = orders.insert(name, kind);
+            ensure!(
+                before.is_none(),
+                "{kind} names a command that was named before"
+            );
+        }
     }
     let mut code = format!(
         "/// All commands whose class is known.\npub const COMMANDS: [Command; {}] = [\n",
@@ -192,10 +198,12 @@ fn generate_commands(from: &Path, to: &Path) -> Result<()> {
         };
         writeln!(
             code,
-            "Command {{ name: {:?}, class: {}, argc: {argc}, keys: {keys}, never_held: {} }},",
+            "Command {{ name: {:?}, class: {}, argc: {argc}, keys: {keys}, order: {} }},",
             row[0],
             row[1],
-            never_held.contains(&row[0])
+            orders
+                .get(&row[0])
+                .map_or("0".to_owned(), |kind| format!("ORDER_{kind} as u16"))
         )?;
     }
     code.push_str("];\n");

@@ -210,6 +210,36 @@ impl Control {
         drained.fetch_max(lsn, Ordering::SeqCst);
     }
 
+    /// Up to which LSN all is where WAIT would count it.
+    #[must_use]
+    pub fn synced(&self) -> u64 {
+        // SAFETY: as above.
+        let synced = self.order_word(|order| unsafe { &raw mut (*order).synced });
+        synced.load(Ordering::SeqCst)
+    }
+
+    /// Moves it on: at most to what is drained.
+    pub fn set_synced(&self, lsn: u64) {
+        // SAFETY: as above.
+        let synced = self.order_word(|order| unsafe { &raw mut (*order).synced });
+        synced.fetch_max(lsn, Ordering::SeqCst);
+    }
+
+    /// Whether Redis has refused a drain for long: what may cure that is not held.
+    pub fn set_refused(&self, has: bool) {
+        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
+        let refused = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.refused)) };
+        refused.store(has.into(), Ordering::SeqCst);
+    }
+
+    /// Whether that was said.
+    #[must_use]
+    pub fn refused(&self) -> bool {
+        // SAFETY: as above.
+        let refused = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.refused)) };
+        refused.load(Ordering::SeqCst) != 0
+    }
+
     /// What the key hash is keyed with.
     #[must_use]
     pub fn hash_secret(&self) -> hash_secret {

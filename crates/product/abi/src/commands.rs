@@ -45,8 +45,8 @@ pub struct Meaning {
     pub argc: u32,
     /// What it writes.
     pub keys: Keys,
-    /// It goes up although something that was answered is not in Redis yet.
-    pub never_held: bool,
+    /// What it asks of the order of writes that were answered: `ORDER_*`.
+    pub order: u16,
 }
 
 impl Meaning {
@@ -60,7 +60,7 @@ impl Meaning {
             first: self.keys.first,
             step: self.keys.step,
             keynum: self.keys.keynum,
-            never_held: self.never_held as u16,
+            order: self.order,
         }
     }
 
@@ -92,7 +92,7 @@ impl Meaning {
                 step: row.step,
                 keynum: row.keynum,
             },
-            never_held: row.never_held != 0,
+            order: row.order,
         }
     }
 }
@@ -108,8 +108,8 @@ pub struct Command {
     pub argc: u32,
     /// What it writes.
     pub keys: Keys,
-    /// It goes up although something that was answered is not in Redis yet.
-    pub never_held: bool,
+    /// What it asks of the order of writes that were answered: `ORDER_*`.
+    pub order: u16,
 }
 
 impl Command {
@@ -120,7 +120,7 @@ impl Command {
             class: self.class,
             argc: self.argc,
             keys: self.keys,
-            never_held: self.never_held,
+            order: self.order,
         }
     }
 

@@ -22,6 +22,8 @@ pub struct HeldPacket {
     pub cookie: u64,
     /// The LSN that must be drained before it may go up.
     pub waits_for: u64,
+    /// It must be synced, too (`WAITS_SYNC`).
+    pub syncs: bool,
     /// Where its payload begins, client space.
     pub seq: u32,
     /// Bytes of payload.
@@ -59,6 +61,7 @@ impl HeldPacket {
             key: held.key,
             cookie: held.cookie,
             waits_for: held.waits_for,
+            syncs: held.sync != 0,
             seq: held.seq,
             payload_bytes: held.payload_len,
             ifindex: held.ifindex,

@@ -23,6 +23,7 @@ use crate::guard::Guard;
 use crate::heat::Heat;
 use crate::journal::LateJournal;
 use crate::machine::{Kernel, Linux};
+use crate::replicas::Replicas;
 use crate::rundir::{Notes, RunDir};
 use crate::server::{Request, Server};
 use crate::tiers::TierWatch;
@@ -71,6 +72,8 @@ pub struct Daemon {
     devices: DeviceWatch,
     /// None: nothing is kept on a disk, or it does not run yet.
     pub(crate) journal: Option<LateJournal>,
+    /// None: no writes are answered, or it does not run yet.
+    replicas: Option<Replicas>,
 }
 
 /// What the data path writes for the daemon.
@@ -179,6 +182,7 @@ impl Daemon {
                     wakes: rings.wakes,
                     devices,
                     journal: None,
+                    replicas: None,
                 })
             }
             Err(error) => {
@@ -220,6 +224,7 @@ impl Daemon {
         let mut guard = Guard::start()?;
         self.serve_metrics()?;
         self.journal = LateJournal::start(self.boosted.run_dir.pins(), &self.boosted.notes)?;
+        self.replicas = self.ask_for_replicas()?;
         service::is_ready();
         loop {
             guard.beat(self.core.machine().monotonic_ns());
@@ -249,6 +254,7 @@ impl Daemon {
             self.take_heat();
             self.keep_tiers(self.core.machine().monotonic_ns());
             self.look_at_journal();
+            self.look_at_replicas();
             self.core.turn(ready.feed)?;
             if self.core.is_leaving() {
                 return self.leave();
@@ -287,6 +293,24 @@ impl Daemon {
         let hurry = !self.core.is_feed_up() || self.core.stage() != Stage::Running;
         if let Some(against) = journal.look(hurry) {
             self.core.set_journal(against);
+        }
+    }
+
+    /// Behind the drop of privileges, as the other threads.
+    fn ask_for_replicas(&self) -> Result<Option<Replicas>> {
+        if self.boosted.notes.log_rings == 0 {
+            return Ok(None);
+        }
+        let machine = self.core.machine();
+        let (redis, credentials) = (machine.redis.clone(), machine.credentials.clone());
+        Replicas::start(redis, credentials, machine.on_loopback()).map(Some)
+    }
+
+    /// Who asks for replicas goes on when they have what he wrote.
+    fn look_at_replicas(&mut self) {
+        let asked = self.core.unsynced();
+        if let (Some(replicas), Some(drained)) = (&self.replicas, asked) {
+            self.core.set_synced(replicas.want(drained));
         }
     }
 

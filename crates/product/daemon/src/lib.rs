@@ -21,6 +21,7 @@ mod machine;
 mod owned;
 mod preflight;
 mod privilege;
+mod replicas;
 mod report;
 mod rundir;
 mod secret;

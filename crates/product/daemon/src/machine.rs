@@ -147,7 +147,7 @@ pub(crate) struct Linux {
 
 impl Linux {
     /// Whether clients on this machine pass a boosted device.
-    fn on_loopback(&self) -> bool {
+    pub(crate) fn on_loopback(&self) -> bool {
         self.devices.iter().any(|device| device.name == LOOPBACK)
     }
 }

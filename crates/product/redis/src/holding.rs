@@ -6,7 +6,8 @@
 //! 1. Copies of a connection come again in the order in which they came, and none before all is drained that any of
 //!    them waits for: it would be held once more.
 //! 2. Nothing hangs on a copy. What is not kept, or not taken, its client sends again. So all of it is bounded.
-//! 3. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
+//! 3. What waits for more than the drain (`order.h`, Y8) comes when that is so: somebody else finds out ([`Holding::unsynced`]).
+//! 4. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
 //!    which nobody can take for an answer: what waits was never executed.
 //!
 //! [`Settings::hold_max_ns`]: crate::Settings::hold_max_ns
@@ -76,8 +77,30 @@ fn name(held: &HeldPacket) -> Name {
 struct Waiting {
     key: erb_abi::conn_key,
     waits_for: u64,
+    /// It has to be synced.
+    syncs: bool,
     since_ns: u64,
     packets: VecDeque<HeldPacket>,
+}
+
+/// Up to which LSNs all is drained, and synced. Read once: what they say of one connection holds for all.
+#[derive(Clone, Copy)]
+struct Reached {
+    drained: u64,
+    synced: u64,
+}
+
+impl Reached {
+    fn of(path: &impl DataPath) -> Self {
+        Self {
+            synced: path.control().synced(),
+            drained: path.control().drained(),
+        }
+    }
+
+    const fn lets(self, one: &Waiting) -> bool {
+        one.waits_for <= if one.syncs { self.synced } else { self.drained }
+    }
 }
 
 /// All that waits.
@@ -116,6 +139,13 @@ impl Holding {
         self.next_ns = 0;
     }
 
+    /// Whether something that is drained waits to be synced; as far as it may be is `drained`.
+    pub(crate) fn unsynced(&self, path: &impl DataPath) -> Option<u64> {
+        let Reached { drained, synced } = Reached::of(path);
+        let waits = |one: &Waiting| one.syncs && one.waits_for > synced && one.waits_for <= drained;
+        self.waiting.values().any(waits).then_some(drained)
+    }
+
     /// How many wait.
     pub(crate) fn state(&self) -> HoldingState {
         HoldingState {
@@ -142,11 +172,10 @@ impl Holding {
         for held in new {
             self.take(held, now);
         }
-        // `drained` is read once: what it says of one holds for all.
-        let drained = path.control().drained();
-        let all = self.bring_up(path, drained)?;
+        let reached = Reached::of(path);
+        let all = self.bring_up(path, reached)?;
         self.next_ns = if all { now + LOOK_NS } else { now };
-        self.end_late(machine, drained, now);
+        self.end_late(machine, reached, now);
         Ok(())
     }
 
@@ -159,10 +188,12 @@ impl Holding {
         let one = self.waiting.entry(name).or_insert_with(|| Waiting {
             key: held.key,
             waits_for: 0,
+            syncs: false,
             since_ns: now,
             packets: VecDeque::new(),
         });
         one.waits_for = one.waits_for.max(held.waits_for);
+        one.syncs |= held.syncs;
         if held.frame.is_empty() || one.packets.iter().any(|other| held.lies_in(other)) {
             return;
         }
@@ -179,8 +210,8 @@ impl Holding {
     }
 
     /// Returns whether all that may come again does.
-    fn bring_up(&mut self, path: &impl DataPath, drained: u64) -> Result<bool> {
-        let may = |(_, one): &(&Name, &Waiting)| one.waits_for <= drained;
+    fn bring_up(&mut self, path: &impl DataPath, reached: Reached) -> Result<bool> {
+        let may = |(_, one): &(&Name, &Waiting)| reached.lets(one);
         let names: Vec<Name> = self
             .waiting
             .iter()
@@ -192,7 +223,7 @@ impl Holding {
             let Some(one) = self.waiting.get_mut(&name) else {
                 continue;
             };
-            while let Some(held) = one.packets.front().filter(|_| one.waits_for <= drained) {
+            while let Some(held) = one.packets.front().filter(|_| reached.lets(one)) {
                 if left == 0 {
                     return Ok(false);
                 }
@@ -208,7 +239,7 @@ impl Holding {
                     Injected::Full => return Ok(false),
                 }
             }
-            if one.waits_for <= drained {
+            if reached.lets(one) {
                 self.forget(&name);
             }
         }
@@ -226,9 +257,9 @@ impl Holding {
         }
     }
 
-    fn end_late(&mut self, machine: &impl Machine, drained: u64, now: u64) {
+    fn end_late(&mut self, machine: &impl Machine, reached: Reached, now: u64) {
         let is_late = |(_, one): &(&Name, &Waiting)| {
-            one.waits_for > drained && now.saturating_sub(one.since_ns) > self.hold_max_ns
+            !reached.lets(one) && now.saturating_sub(one.since_ns) > self.hold_max_ns
         };
         let late: Vec<Name> = self
             .waiting

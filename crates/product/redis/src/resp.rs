@@ -329,7 +329,7 @@ pub(crate) fn field<'a>(frame: &'a Frame, name: &[u8]) -> Option<&'a Frame> {
 
 /// A number that is not negative.
 #[must_use]
-pub(crate) fn integer(frame: &Frame) -> Option<u64> {
+pub fn integer(frame: &Frame) -> Option<u64> {
     match frame {
         Frame::Number { data, .. } => u64::try_from(*data).ok(),
         _ => None,

@@ -26,6 +26,19 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.writes.set_journal(&self.path, against);
     }
 
+    /// Somebody asks who has his writes: as soon as all replicas have what was drained up to here,
+    /// [`Self::set_synced`] is to be said. None: nobody asks.
+    #[must_use]
+    pub fn unsynced(&self) -> Option<u64> {
+        self.holding.unsynced(&self.path)
+    }
+
+    /// All replicas of Redis have what was drained up to here.
+    pub fn set_synced(&mut self, lsn: u64) {
+        self.path.control().set_synced(lsn);
+        self.holding.look();
+    }
+
     /// Whether MSET and the others are what they are called.
     fn may_write(&self) -> bool {
         let lost = |name: &&str| {
@@ -91,6 +104,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// Each tick: opens the gate, or shuts it.
     pub(super) fn decide_gate(&mut self, now: u64) {
+        if self.writes.is_wanted() {
+            self.writes.tell_refused(&self.path, now);
+        }
         self.decide(None, now);
     }
 

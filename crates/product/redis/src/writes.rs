@@ -15,7 +15,9 @@ use std::collections::VecDeque;
 use erb_abi::Logs;
 
 use crate::clock::SECOND_NS;
-use crate::drain::{BATCH_NS, Backlog, Drain, DrainSettings, Drained, LogError, RefusedWrite};
+use crate::drain::{
+    BATCH_NS, Backlog, Drain, DrainSettings, Drained, LogError, Refusal, RefusedWrite,
+};
 use crate::gate::{Against, Allowed, Condition, Gate, Seen};
 use crate::outside::{DataPath, Result};
 use crate::redis_state::RedisState;
@@ -23,6 +25,9 @@ use crate::write_state::WriteState;
 
 /// Writes that Redis will never take, of which people are told: the last ones.
 const REFUSED_SHOWN: usize = 32;
+
+/// Redis has refused for long what is to be drained.
+const REFUSED_LONG_NS: u64 = SECOND_NS;
 
 /// What is known of writes that are answered in Redis's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,6 +229,18 @@ impl Writes {
         if let Some(drain) = self.drain() {
             drain.lost();
         }
+    }
+
+    /// Tells the data path whether Redis has refused what is to be drained for long, or nothing is drained any more:
+    /// what may cure it waits for nothing then (`bpf/splice/order.h`, Y6).
+    pub(crate) fn tell_refused(&self, path: &impl DataPath, now: u64) {
+        let has = self.draining.as_ref().is_some_and(|of| {
+            let is_long =
+                |refusal: &Refusal| now.saturating_sub(refusal.since_ns) >= REFUSED_LONG_NS;
+            of.broken.is_some() || of.drain.refusal().is_some_and(is_long)
+        });
+        path.control()
+            .set_refused(path.outstanding() && (has || self.is_stranded()));
     }
 
     /// Why what waits for long cannot be kept on a disk: nothing is answered from here on. None: it can, or need not.

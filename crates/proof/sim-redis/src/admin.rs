@@ -221,6 +221,22 @@ pub(crate) fn time(redis: &mut Redis, id: ClientId, _argv: &Argv) {
     client.add_bulk((now / 1000 % 1_000_000).to_string().as_bytes());
 }
 
+/// It has no replica, and no time is waited for one.
+pub(crate) fn wait(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    let is_number = |word: &crate::types::Bytes| lower(word).parse::<u32>().is_ok();
+    if !argv[1..].iter().all(is_number) {
+        return redis
+            .client(id)
+            .add_error("ERR value is not an integer or out of range");
+    }
+    redis.client(id).add_int(0);
+}
+
+/// Nothing is saved: it never starts from a snapshot.
+pub(crate) fn bgsave(redis: &mut Redis, id: ClientId, _argv: &Argv) {
+    redis.client(id).add_status("Background saving started");
+}
+
 pub(crate) fn lastsave(redis: &mut Redis, id: ClientId, _argv: &Argv) {
     let started = redis.started_ns / 1_000_000_000;
     redis.client(id).add_int(started.signed());

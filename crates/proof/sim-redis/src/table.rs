@@ -237,6 +237,8 @@ static TABLE: &[Command] = &[
     command("command|count", 2, "l", (0, 0, 0), describe::count),
     command("command|info", -2, "l", (0, 0, 0), describe::info),
     command("command|list", -2, "l", (0, 0, 0), describe::list),
+    command("wait", 3, "s", (0, 0, 0), admin::wait),
+    command("bgsave", -1, "as", (0, 0, 0), admin::bgsave),
     command("shutdown", -1, "aslM", (0, 0, 0), admin::shutdown),
     command("replicaof", 3, "as", (0, 0, 0), admin::replicaof),
     command("slaveof", 3, "as", (0, 0, 0), admin::replicaof),

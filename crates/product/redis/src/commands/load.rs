@@ -58,7 +58,10 @@ fn both(a: Meaning, b: Meaning) -> Meaning {
     let class = enough
         .into_iter()
         .find(|class| effects(*class).1 & wanted == wanted);
-    plain(class.unwrap_or(abi::CMD_MONITOR))
+    Meaning {
+        order: (a.order | b.order) & abi::ORDER_SYNCED as u16,
+        ..plain(class.unwrap_or(abi::CMD_MONITOR))
+    }
 }
 
 const fn plain(class: erb_cmd_class) -> Meaning {
@@ -66,8 +69,15 @@ const fn plain(class: erb_cmd_class) -> Meaning {
         class,
         argc: 0,
         keys: Keys::NONE,
-        never_held: false,
+        order: 0,
     }
+}
+
+/// Whether who has the first order waits wherever who has the second one does.
+const fn orders(strong: u16, weak: u16) -> bool {
+    const PASSES: u16 = (abi::ORDER_NEVER_HELD | abi::ORDER_CURES) as u16;
+    const WAITS: u16 = abi::ORDER_SYNCED as u16;
+    strong & PASSES & !weak == 0 && weak & WAITS & !strong == 0
 }
 
 fn covers(strong: Meaning, weak: Meaning) -> bool {
@@ -75,7 +85,7 @@ fn covers(strong: Meaning, weak: Meaning) -> bool {
     let (_, least) = effects(strong.class);
     // Marks of one row say nothing about the keys of another.
     strong == weak
-        || (weak.never_held || !strong.never_held)
+        || orders(strong.order, weak.order)
             && strong.argc == 0
             && least & most == most
             && (most & MARKS == 0 || least & FENCES != 0)
@@ -150,14 +160,14 @@ mod tests {
             class: abi::CMD_MARK,
             argc: 0,
             keys,
-            never_held: false,
+            order: 0,
         }
     }
 
     #[test]
     fn what_covers_two_meanings_is_as_strong_as_both() {
         let never_held = Meaning {
-            never_held: true,
+            order: abi::ORDER_NEVER_HELD as u16,
             ..plain(abi::CMD_GATE)
         };
         let cases = [

@@ -150,7 +150,7 @@ const fn plain(class: erb_cmd_class) -> Meaning {
         class,
         argc: 0,
         keys: Keys::NONE,
-        never_held: false,
+        order: 0,
     }
 }
 
@@ -177,7 +177,7 @@ const fn marked(keys: Keys) -> Meaning {
         class: abi::CMD_MARK,
         argc: 0,
         keys,
-        never_held: false,
+        order: 0,
     }
 }
 
@@ -210,7 +210,8 @@ fn unknown_class(renamed: &[String]) -> erb_cmd_class {
     };
     let all_keys_only = |name: &String| match defined(name) {
         Some(row) if row.class == abi::CMD_CONTAINER => subs(name).all(keys_only),
-        Some(row) => keys_only(row),
+        // Who asks for replicas must be known by name.
+        Some(row) => keys_only(row) && row.order & abi::ORDER_SYNCED as u16 == 0,
         None => false,
     };
     if renamed.iter().all(all_keys_only) {

@@ -18,6 +18,7 @@
 
 mod blackbox;
 pub mod cache;
+mod held;
 pub mod maps;
 mod places;
 pub mod quiet;
@@ -40,6 +41,7 @@ use crate::time::{MS, Ns, WALL_START_MS};
 use crate::violation::Violation;
 
 use blackbox::Blackbox;
+pub(crate) use held::Held;
 use session::{Session, Watched};
 use stream::Stream;
 pub use versions::{Point, Read, Versions};

@@ -18,6 +18,7 @@ use crate::ConnId;
 use crate::time::Ns;
 use crate::violation::Violation;
 
+use super::held::Held;
 use super::maps::addresses;
 use super::wire::{Parsed, is, parse, show_argv};
 
@@ -74,7 +75,7 @@ struct Command {
     /// The keys that it writes.
     writes: Vec<Bytes>,
     /// It may go up although something that was answered is not drained (Y6); what a listener says by rote (A7), too.
-    never_held: bool,
+    held: Held,
     /// The keys that it reads, if it is one that ERB answers.
     reads: Option<Vec<Bytes>>,
 }
@@ -92,38 +93,14 @@ fn read_keys(argv: &[Bytes]) -> Option<Vec<Bytes>> {
     one.then(|| argv.get(1).cloned().into_iter().collect())
 }
 
-/// See [`Command::never_held`].
-fn is_never_held(argv: &[Bytes]) -> bool {
-    const ALL: [&str; 17] = [
-        "ping", "echo", "time", "info", "command", "latency", "slowlog", "monitor", "config",
-        "acl", "auth", "hello", "select", "discard", "replconf", "psync", "sync",
-    ];
-    const BY_FIRST: [(&str, &str); 5] = [
-        ("script", "kill"),
-        ("function", "kill"),
-        ("shutdown", "nosave"),
-        ("replicaof", "no"),
-        ("slaveof", "no"),
-    ];
-    let first = |word: &str| {
-        argv.get(1)
-            .is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
-    };
-    ALL.iter().any(|name| is(argv, name))
-        || is(argv, "client") && !first("pause")
-        || BY_FIRST
-            .iter()
-            .any(|(name, word)| is(argv, name) && first(word))
-}
-
 /// A command as it lies in what its client has said.
 pub(crate) struct Said<'a> {
     /// Where it begins and ends.
     pub(crate) bytes: std::ops::Range<usize>,
     /// The keys that it writes.
     pub(crate) writes: &'a [Bytes],
-    /// See [`Command::never_held`].
-    pub(crate) never_held: bool,
+    /// See [`Command::held`].
+    pub(crate) held: Held,
     /// See [`Command::reads`].
     pub(crate) reads: Option<&'a [Bytes]>,
 }
@@ -161,7 +138,7 @@ impl Stream {
                     self.commands.push(Command {
                         end: self.said + at,
                         writes,
-                        never_held: is_never_held(&argv),
+                        held: Held::of(&argv),
                         reads: read_keys(&argv),
                     });
                 }
@@ -193,7 +170,7 @@ impl Stream {
             Said {
                 bytes,
                 writes: &command.writes,
-                never_held: command.never_held,
+                held: command.held,
                 reads: command.reads.as_deref(),
             }
         })
@@ -580,8 +557,8 @@ mod tests {
         stream.sent(b"\r\n");
         stream.sent(b"*0\r\nPING\r\n");
         let commands = stream.commands();
-        let all: Vec<_> = commands.map(|said| (said.bytes, said.never_held)).collect();
-        assert_eq!(all, [(6..12, true)]);
+        let all: Vec<_> = commands.map(|said| (said.bytes, said.held)).collect();
+        assert_eq!(all, [(6..12, Held::Never)]);
         assert_eq!(stream.commands_in(0), (0, true));
         assert_eq!(stream.commands_in(1), (0, false));
         assert_eq!(stream.commands_in(2), (0, true));

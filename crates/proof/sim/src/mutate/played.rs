@@ -12,7 +12,7 @@ mutations! {
     "absorb-fenced", "nor beside one of unknown keys", "absorb-beside-a-script",
         [("redis/absorb.h", "!read_once(c->fence) &&\n\t       read_once(c->gate_seen) == read_once(c->gate_ack);", "c;")];
     "absorb-unfinished", "nothing of its connection goes on before it has its LSN", "absorb-own-past",
-        [("splice/absorb.h", "grown, ABSORBING)", "grown, 0)")];
+        [("splice/absorb.h", "grown, ABSORBING | ABSORBED)", "grown, ABSORBED)")];
     "absorb-however-late", "what waits for Redis does not grow for longer than some milliseconds", "absorb-late",
         [("redis/absorb.h", "if (absorb_late(w, c))\n\t\treturn STAT_ABSORB_LATE;\n\t", "")];
     "held-not", "what comes behind an absorbed write goes up when that is drained", "held-until-drained",
@@ -24,20 +24,32 @@ mutations! {
     "asked-for-ever", "what waits does not wait for what is absorbed later", "held-asked-once",
         [("splice/order.h", "return drained < conn->waits_for;", "return true;")];
     "asked-early", "what is to be drained is asked for behind the marks", "held-asked-behind",
-        [("splice/up.h", "\thandler_up_scan(ctx,", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tlock_take(&conn->lock);\n\torder_waits(early, conn, 1);\n\tlock_release(&conn->lock);\n\thandler_up_scan(ctx,"),
+        [("splice/up.h", "\thandler_up_scan(ctx,", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tlock_take(&conn->lock);\n\torder_waits(early, conn, ASKS_DRAINED);\n\tlock_release(&conn->lock);\n\thandler_up_scan(ctx,"),
          ("splice/up.h", "taken == UP_TAKEN ? w->asks : 0", "0")];
     "held-acknowledged", "the kernel did not get what is held, nor what that acknowledges", "held-no-bytes",
         [("splice/up.h", "if (!w->held) /* Y4 */", "if (1)")];
     "nothing-held", "what has no bytes for Redis waits for nothing", "held-no-bytes",
         [("splice/up.h", "c = w->p.payload_len && !(w->p.flags & TCP_RST) ? control_get() : 0;", "c = control_get();")];
     "late-unasked", "a mark that is taken with a command's last byte asks, too", "held-by-pieces",
-        [("redis/requests.h", "\torder_waits(c, conn, 1);\n", "")];
+        [("redis/requests.h", "\torder_waits(c, conn, ASKS_DRAINED);\n", "")];
     "pieces-asked", "the pieces of a command wait for nothing that was absorbed behind its first byte", "held-by-pieces",
         [("redis/requests.h", "return (w->h.begins ||", "return (1 ||")];
     "effect-unasked", "the piece that makes a command whole asks, too", "held-by-pieces",
         [("redis/requests.h", "(w->h.begins || w->h.found.done || takes)", "w->h.begins")];
     "cure-held", "what tells of the server, or cures it, waits for nothing that was absorbed", "held-never",
-        [("redis/command.h", "return class | row->never_held * CLASS_NEVER_HELD;", "return class;")];
+        [("redis/command.h", "return class | command_order(row, c);", "return class;")];
+    "late-cure-held", "so does what may cure a Redis that has refused a drain for long", "held-cured",
+        [("redis/command.h", "(order & ORDER_CURES) && read_once(c->order.refused)", "0")];
+    "cure-early", "and before that it waits like others", "held-cured",
+        [("redis/command.h", "(order & ORDER_CURES) && read_once(c->order.refused)", "order & ORDER_CURES")];
+    "wait-unsynced", "who asks for replicas waits until these have what was answered", "absorb-asks-for-replicas",
+        [("splice/up.h", "if (handler_up_syncs(w, how))", "if (0)")];
+    "wait-unanswered", "who was answered nothing does not", "absorb-asks-for-replicas",
+        [("splice/order.h", "asks == ASKS_SYNCED && (conn->spoke & ABSORBED)", "asks == ASKS_SYNCED")];
+    "wait-drained", "that all is drained is not enough", "absorb-asks-for-replicas",
+        [("splice/order.h", "return read_once(conn->spoke) & WAITS_SYNC ? read_once(c->order.synced)", "return 0 ? read_once(c->order.synced)")];
+    "wait-and-absorbed", "Redis gets later writes of such a client itself", "absorb-asks-for-replicas",
+        [("splice/absorb.h", "read_once(conn->spoke) & ABSORBS_NOT ?", "0 ?")];
     "ping-held", "nor does PING, which is not scanned", "held-never",
         [("redis/requests.h", "return takes || !reads_pass();", "return !takes || !reads_pass();")];
     "read-undrained", "a read waits for what was absorbed of its own sets", "held-reads",

@@ -403,6 +403,7 @@ cases! {
     "held-asked-once", "C-23", "what waits does not wait for what is absorbed later", Some(cases::held::asked_once), "asked-for-ever";
     "held-asked-behind", "C-24", "what is asked for is all that was absorbed before its marks stood", Some(cases::held::asked_behind), "asked-early";
     "held-never", "C-22", "what tells of the server, or cures it, waits for nothing, but for what its client said before", Some(cases::held::never), "cure-held";
+    "held-cured", "C-22", "what may cure a Redis that refuses a drain for long waits for it no longer", Some(cases::held::cured), "late-cure-held";
     "held-reads", "C-24", "reads of drained sets pass, unless a write of their keys may still be under way", Some(cases::held::reads), "read-marked";
     "held-in-order", "C-23", "Redis gets what waits in its client's order", Some(cases::held::in_order), "";
     "held-others", "C-24", "others are answered from the cache meanwhile", Some(cases::held::others_are_answered), "";
@@ -417,6 +418,7 @@ cases! {
     "absorb-beside-a-script", "C-10", "what a script and a SET write at once ends as both were told", Some(cases::absorb::beside_a_script), "absorb-fenced";
     "absorb-late", "C-10", "no SET is answered while what was answered before has waited for too long", Some(cases::absorb::late), "absorb-however-late";
     "absorb-owed-at-detach", "C-10", "nobody leaves while something that was answered is not in Redis", Some(cases::absorb::owed_at_detach), "leaves-owing";
+    "absorb-asks-for-replicas", "C-36", "who asks for replicas waits until these have what was answered", Some(cases::absorb::asks_for_replicas), "wait-unsynced";
     "absorb-log-is-full", "C-10", "without room in the log SETs go up, and wait like others", Some(cases::absorb::log_is_full), "";
     "absorb-without-a-daemon", "C-10", "behind the lease nothing is absorbed, and what was is drained", Some(cases::absorb::without_a_daemon), "";
     "copy-comes-again", "C-23", "a copy of what waits comes again when it may go, without its client's timer", Some(cases::injected::comes_again), "copies-forgotten";

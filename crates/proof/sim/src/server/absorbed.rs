@@ -17,6 +17,7 @@ use erb_sim_kernel::{Context, Datapath, point};
 use erb_sim_tcp::View;
 use erb_wire::layout::Layout;
 
+use crate::check::Held;
 use crate::scenario::key_of;
 use crate::server::{Pair, Server};
 use crate::violation::Violation;
@@ -247,9 +248,11 @@ impl Server {
         let Some(conn) = self.conn_of(cookie) else {
             return Ok(());
         };
+        let refused = block(path).refused();
+        let is_held = |held| held == Held::Always || held == Held::UnlessRefused && !refused;
         for said in checks.commands(conn) {
             let (begin, behind) = (said.bytes.start, said.bytes.end);
-            if (from..end).contains(&begin) && !said.never_held {
+            if (from..end).contains(&begin) && is_held(said.held) {
                 let lsn = arrivals.lsn(pair, had.first.wrapping_add(begin as u32));
                 let drained = block(path).drained();
                 let waits = |key: &erb_sim_redis::Bytes| {

@@ -48,6 +48,8 @@ pub struct Boost {
     wake_at: Cell<Ns>,
     away_until: Cell<Ns>,
     stop_asked: Cell<bool>,
+    /// Nobody finds out whether replicas have what was drained.
+    pub knows_no_replicas: Cell<bool>,
     /// Programs may be replaced by the second build of the same sources.
     pub is_replaceable: Cell<bool>,
     /// Whether the second build was the last that was taken.
@@ -223,6 +225,12 @@ impl Server {
             let ready = self.is_daemon_ready(&core);
             if stops {
                 core.stop(false)?;
+            }
+            if let Some(drained) = core
+                .unsynced()
+                .filter(|_| !self.boost.knows_no_replicas.get())
+            {
+                core.set_synced(drained); // there are none
             }
             core.turn(ready)?;
             let now = self.inner.now();

@@ -242,6 +242,47 @@ pub(crate) fn owed_at_detach() {
     s.finish();
 }
 
+/// Who asks who has his writes waits until they are where Redis would count them, and Redis gets his later ones itself.
+pub(crate) fn asks_for_replicas() {
+    for tier in [Tier::Native, Tier::Tc] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..absorbing()
+        });
+        let (client, other) = (s.absorbs(), s.fast());
+        let asks: &[&[u8]] = &[b"WAIT", b"0", b"0"];
+        s.world.server.boost.knows_no_replicas.set(true);
+        assert_eq!(
+            s.call(client, asks),
+            b":0\r\n",
+            "nothing of it was answered"
+        );
+        assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
+        s.drains();
+        let held = s.stat(abi::STAT_HELD);
+        s.ask(client, asks);
+        s.run(400 * MS); // more than its client's first retransmission timeout
+        s.ask(client, &[b"GET", b"nil"]);
+        s.run(MS);
+        assert_eq!(s.stat(abi::STAT_HELD), held + 2, "{}", s.counters());
+        assert_eq!(s.call(other, asks), b":0\r\n", "nothing of it was answered");
+        s.world.server.boost.knows_no_replicas.set(false);
+        assert_eq!(s.answers(client), b":0\r\n$-1\r\n");
+        s.world.server.boost.knows_no_replicas.set(true);
+        let absorbed = s.absorbed();
+        s.reads(client);
+        assert_eq!(s.call(client, &[b"SET", b"k", b"two"]), b"+OK\r\n");
+        let asked = s.stat(abi::STAT_ABSORB_ASKED);
+        assert_eq!((s.absorbed(), asked), (absorbed, 1));
+        assert_eq!(
+            s.call(client, asks),
+            b":0\r\n",
+            "Redis has it from its client"
+        );
+        s.finish();
+    }
+}
+
 /// The daemon dies: with the lease over nothing is absorbed; what was is drained, and the next daemon goes on.
 pub(crate) fn without_a_daemon() {
     let mut s = Scenario::new(absorbing());

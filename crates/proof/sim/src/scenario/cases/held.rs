@@ -196,6 +196,30 @@ pub(crate) fn never() {
     }
 }
 
+/// What may cure a Redis that refuses a drain waits like others, until it has refused for long.
+pub(crate) fn cured() {
+    for tier in [Tier::Native, Tier::Tc] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..Setup::default()
+        });
+        let client = s.fast();
+        let (saves, saved): (&[&[u8]], &[u8]) = (&[b"BGSAVE"], b"+Background saving started\r\n");
+        assert_eq!(s.holds(client, saves), saved);
+        s.absorb();
+        let path = s.world.server.attached_path().expect("attached");
+        ControlBlock::control(&path).set_refused(true);
+        let held = s.held().0;
+        assert_eq!(s.call(client, saves), saved);
+        s.ask(client, &[b"SET", b"k", b"v"]);
+        s.run(MS);
+        assert_eq!(s.held().0, held + 1, "that is no cure");
+        s.drain();
+        assert_eq!(s.answers(client), b"+OK\r\n");
+        s.finish();
+    }
+}
+
 /// Reads of drained sets pass, unless a write of their keys may still be under way.
 pub(crate) fn reads() {
     for tier in [Tier::Native, Tier::Tc] {

@@ -132,7 +132,7 @@ pub(crate) fn counted() {
             step: 1,
             keynum: 2,
         },
-        never_held: false,
+        order: 0,
     };
     let script: &[u8] = b"return redis.call('set',KEYS[1],ARGV[1])";
     for (count, marks, fences) in [
