@@ -49,4 +49,5 @@ mod suite;
 mod through;
 mod times;
 mod trace;
+mod waits;
 mod write_back;

@@ -25,7 +25,7 @@ const BESIDE: Duration = Duration::from_millis(700);
 /// The words with which the lab's Redis is boosted again.
 const AGAIN: [&str; 6] = ["--dev", "s0", "--dev", "lo", "--mode", "write-back"];
 
-fn boosted(name: &str, words: &[&str]) -> TestLab {
+pub(super) fn boosted(name: &str, words: &[&str]) -> TestLab {
     let lab = TestLab::up(name, &[&["--mode", "write-back"], words].concat());
     lab.wait_admitting();
     lab.never_aside();

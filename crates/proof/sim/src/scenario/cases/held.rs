@@ -112,7 +112,7 @@ pub(crate) fn asked_behind() {
         switch: 300_000,
         ..Setup::default()
     };
-    over_seeds(1..257, &setup, |mut s| {
+    over_seeds(1..129, &setup, |mut s| {
         let client = s.fast();
         let path = s.world.server.attached_path().expect("attached");
         let control = s.control();
@@ -127,6 +127,9 @@ pub(crate) fn asked_behind() {
         });
         s.run(MS);
         waited.set(waited.get() + s.held().0);
+        // All but the last one: what was asked for too early is content with less.
+        s.drain_to(s.control().order.lsn.saturating_sub(1));
+        s.run(MS);
         s.drain();
         assert_eq!(s.answers(client), b"+OK\r\n");
         s.finish();

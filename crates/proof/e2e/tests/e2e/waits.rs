@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! WAIT behind SETs that were answered in Redis's place: what it counts has them (`bpf/splice/order.h`, Y8).
+
+use std::net::Ipv4Addr;
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use erb_check::net::Conn;
+use erb_e2e::calls::{call, expect, set};
+use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, wait};
+use erb_e2e::process::signal;
+use erb_lab::End;
+use nix::sys::signal::Signal;
+
+use super::master::replica;
+use super::write_back::boosted;
+
+/// The replica's port, on the client's end.
+const PORT: u16 = 6393;
+/// A replica that stands still is not called one for so long.
+const STILL: Duration = Duration::from_millis(700);
+
+/// A client one of whose SETs is answered in Redis's place.
+fn answered(lab: &TestLab, key: &str) -> Conn {
+    let mut conn = lab.client();
+    wait(STATE_WAIT, || {
+        let before = lab.counters();
+        set(&mut conn, key, "value");
+        let now = lab.counters();
+        let is_answered = now.since(&before, "ABSORBED") > 0;
+        is_answered.then_some(()).ok_or(now.moved(&before))
+    });
+    conn
+}
+
+#[test]
+fn replicas_that_wait_counts_have_what_was_answered() {
+    let lab = boosted("waits", &[]);
+    let replica = replica(&lab, PORT, 0);
+    let address = (Ipv4Addr::LOCALHOST, PORT).into();
+    let there = || Conn::connect(address, STALL).expect("the replica");
+    let mut of_replica = lab.inside(End::Client, there);
+    let mut conn = answered(&lab, "first");
+    expect(&mut conn, "WAIT 1 0", ":1\r\n");
+    expect(&mut of_replica, "GET first", "$5\r\nvalue\r\n");
+
+    // Its later writes are Redis's, and so is what it counts.
+    let before = lab.counters();
+    set(&mut conn, "second", "value");
+    expect(&mut conn, "WAIT 1 0", ":1\r\n");
+    assert_eq!(lab.counters().since(&before, "ABSORB_ASKED"), 1);
+
+    // Redis would count a replica that has nothing of it: it counts from what it knows of this client.
+    let mut other = answered(&lab, "third");
+    signal(replica.pid(), Signal::SIGSTOP);
+    set(&mut other, "fourth", "value");
+    let began = Instant::now();
+    let waits = spawn(move || call(&mut other, "WAIT 1 0"));
+    sleep(STILL);
+    assert!(!waits.is_finished(), "the replica stands still");
+    // Who was answered nothing asks Redis alone: nobody has his write in time.
+    set(&mut conn, "fifth", "value");
+    expect(&mut conn, "WAIT 1 100", ":0\r\n");
+    signal(replica.pid(), Signal::SIGCONT);
+    assert_eq!(waits.join().expect("a client"), ":1\r\n");
+    assert!(began.elapsed() >= STILL);
+    expect(&mut of_replica, "GET fourth", "$5\r\nvalue\r\n");
+
+    // Without a replica Redis itself waits, and counts none.
+    drop(replica);
+    let mut admin = lab.unseen();
+    wait(STATE_WAIT, || {
+        let info = call(&mut admin, "INFO replication");
+        info.contains("connected_slaves:0")
+            .then_some(())
+            .ok_or(info)
+    });
+    let mut last = answered(&lab, "last");
+    expect(&mut last, "WAIT 1 50", ":0\r\n");
+}
