@@ -17,6 +17,7 @@ fn held(client: u16, seq: u32, waits_for: u64) -> HeldPacket {
         },
         cookie: client.into(),
         waits_for,
+        syncs: false,
         seq,
         payload_bytes: 2,
         ifindex: 3,

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! WAIT behind SETs that were answered in Redis's place: what it counts has them (`bpf/splice/order.h`, Y8).
+//! WAIT behind SETs that were answered in Redis's place: what it counts has them (`bpf/splice/order.h`, Y8). What may
+//! cure a Redis that refuses them waits for nothing (Y6).
 
+use std::io::Write as _;
 use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
+use erb_check::resp;
 use erb_e2e::calls::{call, expect, set};
 use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, wait};
 use erb_e2e::process::signal;
@@ -13,12 +17,15 @@ use erb_lab::End;
 use nix::sys::signal::Signal;
 
 use super::master::replica;
-use super::write_back::boosted;
+use super::write_back::{AGAIN, boosted, ready};
 
 /// The replica's port, on the client's end.
 const PORT: u16 = 6393;
 /// A replica that stands still is not called one for so long.
 const STILL: Duration = Duration::from_millis(700);
+
+/// What Redis has refused for so long is called so.
+const REFUSED_LONG: Duration = Duration::from_millis(1_300);
 
 /// A client one of whose SETs is answered in Redis's place.
 fn answered(lab: &TestLab, key: &str) -> Conn {
@@ -77,4 +84,58 @@ fn replicas_that_wait_counts_have_what_was_answered() {
     });
     let mut last = answered(&lab, "last");
     expect(&mut last, "WAIT 1 50", ":0\r\n");
+}
+
+/// Redis refuses what was answered: what may be the cure goes by, all else waits.
+#[test]
+fn a_redis_that_refuses_what_was_answered_can_be_cured() {
+    let mut lab = TestLab::up(
+        "cured",
+        &["--direct", "--redis-arg", "unixsocket=redis.sock"],
+    );
+    lab.use_run_dir("/run/erb/e2e-cured");
+    let output = lab.boost(&[&AGAIN[..], &["--allow-unseen"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    ready(&lab);
+    let mut conn = answered(&lab, "key");
+    let mut others: Vec<Conn> = (0..2).map(|_| lab.client()).collect();
+    let [beside, waiting] = &mut others[..] else {
+        unreachable!("two were made")
+    };
+    expect(beside, "PING", "+PONG\r\n");
+    expect(waiting, "PING", "+PONG\r\n");
+    // What no device shows makes Redis refuse what was promised: --allow-unseen has that price.
+    let socket = lab.lab().state().redis_dir.join("redis.sock");
+    let mut admin = UnixStream::connect(socket).expect("redis");
+    let refuses = resp::command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let redis = lab.redis_pid();
+    lab.heat(&mut conn, "key");
+    signal(redis, Signal::SIGSTOP);
+    admin.write_all(&refuses).expect("send");
+    set(&mut conn, "key", "promised");
+    signal(redis, Signal::SIGCONT);
+    wait(STATE_WAIT, || {
+        let writes = lab.try_status()?.writes;
+        let refused = writes
+            .conditions
+            .iter()
+            .any(|one| one.why.contains("NOREPLICAS"));
+        refused.then_some(()).ok_or(format!("{writes:?}"))
+    });
+    assert_eq!(lab.status().writes.waiting, 1);
+    sleep(REFUSED_LONG);
+    let held = lab.counters();
+    expect(beside, "BGSAVE", "+Background saving started\r\n");
+    waiting
+        .send(&resp::command(&["INCR", "number"]))
+        .expect("send");
+    wait(STATE_WAIT, || {
+        let now = lab.counters();
+        (now.since(&held, "HELD") > 0)
+            .then_some(())
+            .ok_or(now.moved(&held))
+    });
+    expect(beside, "CONFIG SET min-replicas-to-write 0", "+OK\r\n");
+    assert_eq!(waiting.reply().expect("a reply"), b":1\r\n");
+    expect(&mut lab.unseen(), "GET key", "$8\r\npromised\r\n");
 }

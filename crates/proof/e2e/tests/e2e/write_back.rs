@@ -23,14 +23,19 @@ const KEYS: usize = 200;
 /// How long they write beside what happens.
 const BESIDE: Duration = Duration::from_millis(700);
 /// The words with which the lab's Redis is boosted again.
-const AGAIN: [&str; 6] = ["--dev", "s0", "--dev", "lo", "--mode", "write-back"];
+pub(super) const AGAIN: [&str; 6] = ["--dev", "s0", "--dev", "lo", "--mode", "write-back"];
 
 pub(super) fn boosted(name: &str, words: &[&str]) -> TestLab {
     let lab = TestLab::up(name, &[&["--mode", "write-back"], words].concat());
+    ready(&lab);
+    lab
+}
+
+/// SETs are answered.
+pub(super) fn ready(lab: &TestLab) {
     lab.wait_admitting();
     lab.never_aside();
-    wait_open(&lab);
-    lab
+    wait_open(lab);
 }
 
 /// What speaks against answering SETs.
