@@ -12,6 +12,7 @@
 #include "base/seam.h"
 #include "net/sock.h"
 #include "splice/hold.h"
+#include "splice/order.h"
 
 /* Whether the entry's socket is the one that the copy was for. */
 INLINE bool inject_lives(struct __sk_buff *ctx, const struct conn *conn, const struct inject_io *io)
