@@ -82,8 +82,9 @@ struct hash_secret {
 /* What orders the writes that were answered in Redis's place, over all CPUs: redis/log.h. The first line is
  * the daemon's, the second the data path's, which every absorbed write moves. */
 struct log_order {
-	__u64 drained;	/* records up to this LSN are in Redis, and its reply was handled */
-	__u64 synced;	/* and these are where WAIT would count them: on all replicas; at most drained */
+	__u64 drained; /* records up to this LSN are in Redis, and its reply was handled */
+	__u64
+	    synced; /* and these are where WAIT would count them: on all replicas; at most drained */
 	__u64 fresh_ns; /* CLOCK_MONOTONIC; what was answered until then is in Redis */
 	__u32 absorb;	/* 1: writes may be answered: splice/absorb.h */
 	__u32 watch;	/* words of erb_busy to be looked at; 0: nobody answers writes */
@@ -331,7 +332,8 @@ struct conn {
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
 	__u8 pad1[8];
-	__u64 waits_for; /* nothing of it goes up before this LSN is drained, or synced: WAITS_SYNC */
+	__u64
+	    waits_for; /* nothing of it goes up before this LSN is drained, or synced: WAITS_SYNC */
 	/* what of it was copied while it waits, client space, and when; 0: nothing. splice/hold.h */
 	__u64 copied_ns;
 	__u32 copied_from;

@@ -89,7 +89,7 @@ struct command_row {
 	__u16 first;
 	__u16 step;
 	__u16 keynum; /* argument that says how many keys there are from first on; 0: none does */
-	__u16 order; /* ORDER_* */
+	__u16 order;  /* ORDER_* */
 };
 
 /* Of a command, when it goes up: splice/order.h. */
