@@ -64,6 +64,19 @@ pub enum Error {
     /// Another daemon holds the run directory.
     #[error("already boosted: a daemon is at work in {0}; `erb detach` it first")]
     AlreadyBoosted(PathBuf),
+    /// A daemon was killed, and does not end.
+    #[error(
+        "the daemon of {run_dir} was killed and cannot end: process {pid} is in uninterruptible sleep, and holds \
+         {run_dir}/lock until it wakes: {advice}. What is at work goes on without a daemon; then do the same again"
+    )]
+    Stuck {
+        /// Run directory.
+        run_dir: PathBuf,
+        /// Its process.
+        pid: u32,
+        /// What it waits for, and what ends that.
+        advice: String,
+    },
     /// A daemon detaches, and connections still need it.
     #[error(
         "a detach is under way in {run_dir}: {translated} connections still need translation, and the \

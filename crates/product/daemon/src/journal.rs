@@ -11,6 +11,8 @@
 //! 3. Segments of other maps are told and never touched: what they have may be older than what Redis has.
 //! 4. Those of the same maps are an earlier daemon's. They go when all that was answered before this one began is
 //!    drained.
+//! 5. What lies in the folder is looked at beside all this, for [`SURVEY_MAX`] a turn: however much it is, it keeps
+//!    nothing waiting.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,12 +23,14 @@ use std::{fs, io};
 
 use erb_abi::{LOG_BYTES, Logs, Written};
 use erb_datapath::open_logs;
-use erb_journal::{Disk, Id, Identity, Journal, Segment, Write, segments, summary};
+use erb_journal::{Disk, Found, Id, Identity, Journal, Segment, Survey, Write, segments, summary};
 use erb_redis::drain::Follower;
 use erb_report::JournalReport;
 
 use crate::clock::monotonic_ns;
+use crate::holder::JOURNAL_THREAD;
 use crate::rundir::{Notes, could_not};
+use crate::teller::Teller;
 use crate::{Error, Result};
 
 /// What keeps state over starts of the machine, if there is such a folder.
@@ -46,6 +50,9 @@ const HUNG_NS: u64 = 1_000_000_000;
 
 /// What the gate is told then.
 const HUNG: &str = "the journal's disk does not answer";
+
+/// Of a turn, for what lies in the folder.
+const SURVEY_MAX: Duration = Duration::from_millis(50);
 
 /// The thread has so long to delete its segments when all is drained.
 const END_MAX: Duration = Duration::from_secs(2);
@@ -201,7 +208,7 @@ impl LateJournal {
         let theirs = Arc::clone(&shared);
         let work = move || Keeper::new(folder, identity).run(&pins, &theirs);
         let thread = thread::Builder::new()
-            .name("journal".to_owned())
+            .name(JOURNAL_THREAD.to_owned())
             .spawn(work);
         Ok(Some(Self {
             shared,
@@ -276,6 +283,10 @@ struct Keeper {
     identity: Identity,
     journal: Option<Journal<Disk>>,
     follower: Follower,
+    /// What was there when it was opened, and is not looked at yet.
+    survey: Option<Survey>,
+    /// All that a former daemon has kept was answered by then.
+    lsn_before: u64,
     /// Segments of others.
     left: Vec<Segment>,
     /// Why it cannot work, but for what the journal itself tells.
@@ -294,6 +305,8 @@ impl Keeper {
             identity,
             journal: None,
             follower: Follower::default(),
+            survey: None,
+            lsn_before: 0,
             left: Vec::new(),
             trouble: None,
             broken: None,
@@ -310,17 +323,18 @@ impl Keeper {
                 return;
             }
         };
-        let mut told: Option<Option<String>> = None;
+        let (mut told, mut teller) = (None, Teller::default());
         loop {
             shared.turned_ns.store(monotonic_ns(), Ordering::Relaxed);
             self.turn(&logs, shared.hurry.load(Ordering::Relaxed));
             let against = self.against();
-            if told.as_ref() != Some(&against) {
-                match (&against, &told) {
-                    (Some(why), _) => tracing::error!("{why}"),
-                    (None, Some(Some(_))) => tracing::info!("the journal works again"),
-                    (None, _) => tracing::info!("the journal is in {}", self.folder.display()),
-                }
+            match (
+                against.as_deref(),
+                teller.may_say(against.is_some(), Instant::now()),
+            ) {
+                (_, false) => {}
+                (Some(why), true) => tracing::error!("{why}"),
+                (None, true) => tracing::info!("the journal in {} works", self.folder.display()),
             }
             let mut words = shared.words();
             words.report = self.report(&logs, against.as_deref());
@@ -332,44 +346,69 @@ impl Keeper {
             let end = words.end;
             drop(words);
             match end {
-                End::NotYet => thread::park_timeout(LOOK),
+                End::NotYet => thread::park_timeout(match self.survey {
+                    Some(_) => SURVEY_MAX,
+                    None => LOOK,
+                }),
                 End::Keep => return,
                 End::Remove => return self.remove(),
             }
         }
     }
 
-    /// Opens the folder, and sorts what lies there.
+    /// Opens the folder. What lies there is looked at later.
     fn open(&mut self, logs: &Logs) -> io::Result<Journal<Disk>> {
-        let mut disk = Disk::open(&self.folder)?;
-        let lsn = logs.lsn();
-        let found = segments(&self.folder)?;
-        let numbers = found.iter().map(|one| one.number.saturating_add(1));
-        let mut own = Vec::new();
-        let next = numbers.max().unwrap_or(1);
+        let disk = Disk::open(&self.folder)?;
+        self.lsn_before = logs.lsn();
         self.left.clear();
-        for segment in found {
-            if segment.identity() == Some(self.identity) {
-                own.push((disk.take(segment.number)?, segment.number));
-            } else if segment.is_empty() {
+        let survey = Survey::begin(&self.folder, self.identity)?;
+        let next = survey.next_number();
+        self.survey = Some(survey);
+        Ok(Journal::new(disk, self.identity, next))
+    }
+
+    /// Sorts what lies in the folder, for a while.
+    fn sort(&mut self, until: Instant) {
+        let Some((survey, journal)) = self.survey.as_mut().zip(self.journal.as_mut()) else {
+            return;
+        };
+        while !survey.is_over() {
+            match survey.step() {
+                Some(Found::Own(number)) => match journal.sink().take(number) {
+                    Ok(file) => journal.inherit(file, number, self.lsn_before),
+                    Err(_) => {
+                        // Who looks at it has it for a moment.
+                        survey.put_back(number);
+                        return;
+                    }
+                },
                 // Made, and never needed.
-                erb_journal::discard(&segment)?;
-            } else {
-                self.left.push(segment);
+                Some(Found::Other(segment)) if segment.is_empty() => {
+                    if let Err(error) = erb_journal::discard(&segment) {
+                        let path = segment.path.display();
+                        tracing::warn!("{path} cannot be deleted: {error}");
+                    }
+                }
+                Some(Found::Other(segment)) => self.left.push(segment),
+                None => {}
+            }
+            if Instant::now() >= until {
+                return;
             }
         }
+        self.survey = None;
         if let Some(text) = tell_left(&self.folder, &self.left) {
             tracing::warn!("{text}");
         }
-        let mut journal = Journal::new(disk, self.identity, next);
-        for (file, number) in own {
-            journal.inherit(file, number, lsn);
-        }
-        Ok(journal)
     }
 
-    /// Everything that is due.
+    /// Everything that is due, and then what has time.
     fn turn(&mut self, logs: &Logs, hurry: bool) {
+        self.keep_late(logs, hurry);
+        self.sort(Instant::now() + SURVEY_MAX);
+    }
+
+    fn keep_late(&mut self, logs: &Logs, hurry: bool) {
         let now = Instant::now();
         let may_try = now >= self.next_try;
         if self.journal.is_none() && may_try {
@@ -389,7 +428,7 @@ impl Keeper {
             if let Some(path) = journal.sink().missing() {
                 // What counted as kept is not: another segment gets all that waits.
                 self.trouble = Some(format!("{} was taken away", path.display()));
-                (self.journal, self.next_try) = (None, now);
+                (self.journal, self.survey, self.next_try) = (None, None, now);
                 return;
             }
             self.trouble = room_against(journal.sink(), logs);
@@ -456,6 +495,8 @@ impl Keeper {
     }
 
     fn remove(&mut self) {
+        // What a former daemon has kept goes, too.
+        self.sort(Instant::now() + END_MAX / 2);
         let Some(journal) = &mut self.journal else {
             return;
         };

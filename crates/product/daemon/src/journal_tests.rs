@@ -206,3 +206,63 @@ fn a_file_that_bears_a_segments_name_by_now_is_left_alone() {
         assert_eq!(fs::read(&path).expect("it is there"), b"another's");
     }
 }
+
+/// Leaves so many segments of another boot, each of one record.
+fn leave(folder: &Path, count: u64) {
+    for number in 1..=count {
+        let header = erb_journal::Header {
+            identity: identity(7),
+            number,
+            first_lsn: number,
+        };
+        let mut bytes = erb_journal::encode_header(&header).to_vec();
+        let write = Write {
+            lsn: number,
+            db: 0,
+            expiry_ms: 0,
+            key: b"key",
+            value: b"value",
+        };
+        erb_journal::encode_record(&header, &write, &mut bytes);
+        fs::write(folder.join(format!("{number:016x}.erbj")), bytes).expect("a segment");
+    }
+}
+
+#[test]
+fn however_many_segments_lie_there_the_first_turn_makes_one_ready_and_all_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    leave(folder.path(), 14_000);
+    let logs = Logs::zeros(1);
+    let mut dead = keeper(folder.path());
+    answer(&logs, 2);
+    dead.turn(&logs, true);
+    drop(dead);
+    let mut next = keeper(folder.path());
+    let begun = Instant::now();
+    next.keep_late(&logs, true);
+    assert_eq!(next.against(), None, "nothing of it was looked at yet");
+    let ready = begun.elapsed();
+    let mut turns = 0;
+    while next.survey.is_some() {
+        let begun = Instant::now();
+        next.sort(begun + Duration::from_millis(1));
+        turns += 1;
+        // A step is short, whatever else the machine does.
+        assert!(begun.elapsed() < Duration::from_nanos(HUNG_NS));
+    }
+    println!(
+        "ready after {ready:?}, all found after {turns} turns, {:?}",
+        begun.elapsed()
+    );
+    let report = next.report(&logs, None);
+    assert_eq!((report.left, report.left_segments), (14_000, 14_000));
+    assert!(
+        report.left_what.contains("14000 SETs"),
+        "{}",
+        report.left_what
+    );
+    // That of the dead daemon was found among them, and goes.
+    assert_eq!(report.segments, 2);
+    next.remove();
+    assert_eq!(fs::read_dir(folder.path()).expect("it").count(), 14_000);
+}

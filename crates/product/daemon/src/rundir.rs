@@ -23,7 +23,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{FsType, statfs};
 
-use crate::{Error, Result};
+use crate::{Error, Result, holder};
 
 /// Where run directories are made unless `--run-dir` says otherwise.
 pub const RUN_ROOT: &str = "/run/erb";
@@ -215,7 +215,7 @@ impl RunDir {
     /// Makes the directory and takes its lock.
     ///
     /// # Errors
-    /// [`Error::AlreadyBoosted`] if a daemon holds it.
+    /// [`Error::AlreadyBoosted`] if a daemon holds it, [`Error::Stuck`] if one that was killed does.
     pub fn lock(&self) -> Result<Flock<File>> {
         DirBuilder::new()
             .recursive(true)
@@ -226,7 +226,21 @@ impl RunDir {
             open_lock(&self.path.join("lock"))?,
             FlockArg::LockExclusiveNonblock,
         )
-        .map_err(|_| Error::AlreadyBoosted(self.path.clone()))
+        .map_err(|_| self.taken())
+    }
+
+    /// Why the lock is not to be had.
+    pub(crate) fn taken(&self) -> Error {
+        let Some(stuck) = holder::stuck(Path::new("/proc"), &self.path.join("lock")) else {
+            return Error::AlreadyBoosted(self.path.clone());
+        };
+        let journal = self.notes().ok().and_then(|notes| notes.journal_folder);
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        Error::Stuck {
+            run_dir: self.path.clone(),
+            pid: stuck.pid,
+            advice: holder::advice(&stuck, journal.as_deref(), &mounts),
+        }
     }
 
     /// Takes the lock of those who change what is at work; waits for another.

@@ -55,7 +55,7 @@ pub(crate) fn take_over(
     let _turn = run_dir.turn()?;
     if run_dir.is_locked() && !run_dir.has_notes() {
         // Another boost is in its first moments.
-        return Err(Error::AlreadyBoosted(run_dir.path().to_path_buf()));
+        return Err(run_dir.taken());
     }
     let noted = run_dir.notes()?;
     check_same(&run_dir, &noted, &devices, port)?;
@@ -68,7 +68,7 @@ pub(crate) fn take_over(
         check_stays(&run_dir)?;
     }
     if alive && noted.build == own && !config.take_over {
-        return Err(Error::AlreadyBoosted(run_dir.path().to_path_buf()));
+        return Err(run_dir.taken());
     }
     let replace = noted.build != own || !links.run_pinned();
     if replace {
@@ -243,6 +243,7 @@ fn hand_over(run_dir: &RunDir) -> Result<Flock<File>> {
     loop {
         match run_dir.lock() {
             Ok(lock) => return Ok(lock),
+            Err(stuck @ Error::Stuck { .. }) => return Err(stuck),
             Err(_) if Instant::now() >= until => {
                 return Err(no_answer(format!("did not end within {HAND_OVER_MAX:?}")));
             }

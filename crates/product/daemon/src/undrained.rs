@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was answered in Redis's place and cannot be brought there, to a file, before it is given up.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use erb_journal::{Header, Id, Identity, encode_header, encode_record, sync_folde
 use erb_redis::drain::Follower;
 
 use crate::journal::{as_kept, boot_id, new_id};
-use crate::rundir::{RunDir, could_not};
+use crate::rundir::RunDir;
 use crate::{Error, Result};
 
 /// A daemon that drains has so long.
@@ -58,13 +58,35 @@ pub fn save_undrained(run_dir: &RunDir, path: &Path) -> Result<u64> {
         journal: Id::parse(&id).unwrap_or_default(),
         boot: boot_id()?,
     };
-    let what = could_not("write", path);
+    save(&logs, identity, path)
+}
+
+/// Makes the file; where that fails there is none.
+fn save(logs: &Logs, identity: Identity, path: &Path) -> Result<u64> {
+    let failed = |error: io::Error| {
+        let advice = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "make room there, or name a file on another disk"
+            }
+            _ => "name another one, or try again",
+        };
+        let text = format!("{error}; nothing is given up: {advice}");
+        let what = format!("could not write {} (--undrained-to)", path.display());
+        Error::io(what)(io::Error::new(error.kind(), text))
+    };
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
-    let file = file.map_err(Error::io(&what))?;
-    write(&logs, identity, file)
-        .and_then(|count| sync_folder_of(path).map(|()| count))
-        .map_err(Error::io(&what))
+    let written = write(logs, identity, file.map_err(failed)?)
+        .and_then(|count| sync_folder_of(path).map(|()| count));
+    written.map_err(|error| {
+        // What is there of it is not all, and its name would hinder the next try.
+        let removed = fs::remove_file(path);
+        let why = failed(error);
+        if let Err(error) = removed {
+            tracing::warn!("{} is not whole, and stays: {error}", path.display());
+        }
+        why
+    })
 }
 
 fn write(logs: &Logs, identity: Identity, file: File) -> io::Result<u64> {
@@ -99,4 +121,44 @@ fn write(logs: &Logs, identity: Identity, file: File) -> io::Result<u64> {
         .map_err(io::IntoInnerError::into_error)?
         .sync_all()?;
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use erb_abi::{LogWriter, Written};
+    use erb_journal::segments;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_whole_is_taken_away_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("undrained");
+        let logs = Logs::zeros(2);
+        let mut writer = LogWriter::new(&logs, 0);
+        let put = |writer: &mut LogWriter, lsn| {
+            writer.put(&Written {
+                lsn,
+                key: b"key",
+                value: b"value",
+                ..Written::default()
+            });
+        };
+        let first = writer.next_lsn();
+        put(&mut writer, first);
+        let second = writer.next_lsn();
+        let why = save(&logs, Identity::default(), &path).expect_err("one is not there");
+        let why = why.to_string();
+        assert!(
+            why.contains("LSN 2") && why.contains("--undrained-to") && !why.contains("--run-dir"),
+            "{why}"
+        );
+        assert!(!path.exists());
+        put(&mut writer, second);
+        let count = save(&logs, Identity::default(), &path).expect("the file");
+        assert_eq!(count, 2);
+        assert_eq!(segments(&path).expect("the file")[0].records, 2);
+        // What was there is another's.
+        assert!(save(&logs, Identity::default(), &path).is_err() && path.exists());
+    }
 }

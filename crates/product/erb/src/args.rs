@@ -374,7 +374,7 @@ pub struct BoostArgs {
 pub struct DoctorArgs {
     /// Look instead at whether this file would be sent without a copy, by `erb serve` or dax-send, and
     /// what is in the way; with --dev also by that device. Redis is not asked.
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["redis_user", "redis_password_file", "port"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["redis_user", "redis_password_file", "port", "journal_dir"])]
     pub file: Option<PathBuf>,
     /// Device by which clients reach Redis; may be given several times [default: all but lo].
     #[arg(long, value_name = "IF")]
@@ -388,6 +388,10 @@ pub struct DoctorArgs {
     /// Port on which Redis serves its clients, as for `erb boost`.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
+    /// Folder of a journal (`erb boost --journal-dir`) in which to look for SETs that a loss of power has left; those
+    /// of boosts at work and below /var/lib/erb/journal are looked at anyway.
+    #[arg(long, value_name = "DIR", value_parser = absolute())]
+    pub journal_dir: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

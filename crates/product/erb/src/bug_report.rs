@@ -91,6 +91,7 @@ fn boost(run_dir: &RunDir) -> Value {
                     redis,
                     credentials,
                     port,
+                    journal_folder: None,
                 })
                 .told
             });

@@ -22,6 +22,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
         redis: args.redis.parse()?,
         credentials: args.login.source()?,
         port: args.port,
+        journal_folder: args.journal_dir.clone(),
     });
     let code = code(&findings);
     let doctor = Doctor {

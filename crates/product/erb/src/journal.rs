@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-use erb_daemon::{Error, LastWrites, Result, apply, boot_id};
+use erb_daemon::{Applied, Applies, Error, LastWrites, Result, apply, boot_id};
 use erb_journal::{Entry, Segment, State, discard, segments, summary};
 use serde_json::{Value, json};
 
@@ -123,11 +123,19 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
         true => say(&format!("{}\n", record_json(&entry, args.no_values))),
         false => say(&record_line(&entry, args.no_values)),
     })?;
-    let (_, damaged) = summary(&found);
+    Ok(match warn_of_damage(&found) {
+        false => ExitCode::SUCCESS,
+        true => ExitCode::from(exit::JOURNAL_DAMAGED),
+    })
+}
+
+/// What lies behind the damage is neither shown nor applied; whether there is any.
+fn warn_of_damage(found: &[Segment]) -> bool {
+    let (_, damaged) = summary(found);
     if damaged > 0 {
         eprintln!("{damaged} segments end before their files do: see `erb journal check`");
     }
-    Ok(ExitCode::SUCCESS)
+    damaged > 0
 }
 
 fn record_json(entry: &Entry, no_values: bool) -> Value {
@@ -186,6 +194,7 @@ fn idle(found: Vec<Segment>) -> Vec<Segment> {
 fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
     let (address, source) = (args.redis.parse()?, args.login.source()?);
     let found = idle(read(&args.path)?);
+    warn_of_damage(&found);
     let mut writes = LastWrites::default();
     let mut records = 0u64;
     // LSNs of two journals do not compare: the later segment's come last.
@@ -212,10 +221,15 @@ fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
         writes.overlay(of_one);
     }
     let keys = writes.len();
-    if args.dry_run || keys == 0 {
+    if args.dry_run {
         say(&format!(
             "{records} records; keys that would be written: {keys}\n"
         ));
+        let trial = apply(&address, &source, &writes, Applies::OnTrial)?;
+        return tell_applied(trial, "would be taken", "would be refused");
+    }
+    if keys == 0 {
+        say(&format!("{records} records; there is nothing to write\n"));
         return Ok(ExitCode::SUCCESS);
     }
     if !args.yes
@@ -226,23 +240,39 @@ fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
     {
         return Ok(ExitCode::from(exit::FAILED));
     }
-    let done = apply(&address, &source, &writes)?;
-    say(&format!("{} keys written\n", done.keys));
-    match done.why {
-        None => {
-            eprintln!(
-                "the segments stay: `erb journal discard {}` deletes them",
-                args.path.display()
-            );
-            Ok(ExitCode::SUCCESS)
+    let done = apply(&address, &source, &writes, Applies::Truly)?;
+    let is_done = done.refused == 0 && done.broke.is_none();
+    let code = tell_applied(done, "written", "were refused")?;
+    if is_done {
+        eprintln!(
+            "the segments stay: `erb journal discard {}` deletes them",
+            args.path.display()
+        );
+    }
+    Ok(code)
+}
+
+/// Says what came of it, whatever ended it.
+fn tell_applied(done: Applied, taken: &str, refused: &str) -> Result<ExitCode> {
+    say(&format!("{} keys {taken}\n", done.keys));
+    if done.refused > 0 {
+        let mut text = format!("error: {} keys {refused} by Redis:\n", done.refused);
+        for (db, key, why) in &done.named {
+            let _ = writeln!(text, "  db {db}  {}: {why}", shown(key));
         }
+        let more = done.refused - done.named.len();
+        if more > 0 {
+            let _ = writeln!(text, "  and {more} more");
+        }
+        eprint!("{text}");
+    }
+    match done.broke {
         Some(why) => {
-            eprintln!(
-                "error: {} keys were refused by Redis, the first with: {why}",
-                done.refused
-            );
-            Ok(ExitCode::from(exit::REDIS))
+            eprintln!("error: the rest was not sent");
+            Err(why)
         }
+        None if done.refused > 0 => Ok(ExitCode::from(exit::REDIS)),
+        None => Ok(ExitCode::SUCCESS),
     }
 }
 

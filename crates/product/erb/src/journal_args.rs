@@ -79,7 +79,7 @@ pub struct ApplyArgs {
     /// As whom to authenticate.
     #[command(flatten)]
     pub login: LoginArgs,
-    /// Only count the keys that would be written.
+    /// Write nothing: count the keys, and ask Redis which of them it would refuse.
     #[arg(long)]
     pub dry_run: bool,
     /// Do not ask.

@@ -23,4 +23,4 @@ pub use format::{
 pub use journal::{Journal, SEGMENT_BYTES};
 pub use read::{Entry, Fault, SegmentReader};
 pub use sink::Sink;
-pub use survey::{Segment, State, discard, segments, summary};
+pub use survey::{Found, Segment, State, Survey, discard, segments, summary};

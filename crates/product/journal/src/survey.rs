@@ -103,63 +103,177 @@ pub fn segments(path: &Path) -> io::Result<Vec<Segment>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(vec![survey(path, None)]);
     }
-    let mut found = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let path = entry?.path();
-        if let Some(number) = Disk::number(&path) {
-            found.push(survey(&path, Some(number)));
-        }
-    }
+    let mut found: Vec<Segment> = named(path)?
+        .into_iter()
+        .map(|number| survey(&Disk::segment(path, number), Some(number)))
+        .collect();
     found.sort_by_key(|segment| segment.number);
     Ok(found)
 }
 
+/// Numbers of a folder's segments, as their names say, in their order.
+fn named(folder: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        numbers.extend(Disk::number(&entry?.path()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
 fn survey(path: &Path, number: Option<u64>) -> Segment {
-    let mut segment = Segment {
-        path: path.to_path_buf(),
-        number: number.unwrap_or(0),
-        header: None,
-        state: State::Sound,
-        is_at_work: false,
-        records: 0,
-        lsns: None,
-        bytes: 0,
-    };
-    if let Err(fault) = read(path, number, &mut segment) {
-        segment.state = match fault {
+    let mut reading = Reading::begin(path, number);
+    while !reading.go_on(u64::MAX) {}
+    reading.segment
+}
+
+/// A segment that is being read.
+struct Reading {
+    segment: Segment,
+    /// None: it is read.
+    reader: Option<SegmentReader<BufReader<File>>>,
+}
+
+impl Reading {
+    /// Reads the head alone.
+    fn begin(path: &Path, number: Option<u64>) -> Self {
+        let mut reading = Self {
+            segment: Segment {
+                path: path.to_path_buf(),
+                number: number.unwrap_or(0),
+                header: None,
+                state: State::Sound,
+                is_at_work: false,
+                records: 0,
+                lsns: None,
+                bytes: 0,
+            },
+            reader: None,
+        };
+        if let Err(fault) = reading.open(number) {
+            reading.ends(&fault);
+        }
+        reading
+    }
+
+    fn open(&mut self, number: Option<u64>) -> Result<(), Fault> {
+        let failed = |reason| Fault::Io { at: 0, reason };
+        let file = open(&self.segment.path).map_err(failed)?;
+        // Before it is read: it may begin to be somebody's meanwhile, but it does not cease to be.
+        self.segment.is_at_work = is_locked(&file).map_err(failed)?;
+        let reader = SegmentReader::open(BufReader::new(file))?;
+        let header = *reader.header();
+        if number.is_some_and(|number| number != header.number) {
+            return Err(Fault::Header);
+        }
+        self.segment.header = Some(header);
+        self.segment.number = header.number;
+        self.segment.bytes = reader.good_bytes();
+        self.reader = Some(reader);
+        Ok(())
+    }
+
+    fn ends(&mut self, fault: &Fault) {
+        self.reader = None;
+        self.segment.state = match fault {
             Fault::Unmade => State::Unmade,
             fault => State::Ends(fault.to_string()),
         };
     }
-    segment
+
+    /// Reads records of so many bytes, and perhaps one more; whether all is read.
+    fn go_on(&mut self, bytes: u64) -> bool {
+        let until = self.segment.bytes.saturating_add(bytes);
+        while self.segment.bytes < until {
+            let Some(reader) = &mut self.reader else {
+                return true;
+            };
+            match reader.next_entry() {
+                Ok(Some(entry)) => {
+                    let segment = &mut self.segment;
+                    segment.records += 1;
+                    let first = segment.lsns.map_or(entry.lsn, |(first, _)| first);
+                    segment.lsns = Some((first, entry.lsn));
+                    segment.bytes = reader.good_bytes();
+                }
+                Ok(None) => self.reader = None,
+                Err(fault) => self.ends(&fault),
+            }
+        }
+        self.reader.is_none()
+    }
 }
 
-fn read(path: &Path, number: Option<u64>, segment: &mut Segment) -> Result<(), Fault> {
-    let failed = |reason| Fault::Io { at: 0, reason };
-    let file = open(path).map_err(failed)?;
-    // Before it is read: it may begin to be somebody's meanwhile, but it does not cease to be.
-    segment.is_at_work = is_locked(&file).map_err(failed)?;
-    let mut reader = SegmentReader::open(BufReader::new(file))?;
-    let header = *reader.header();
-    if number.is_some_and(|number| number != header.number) {
-        return Err(Fault::Header);
+/// A step of a [`Survey`] reads so much at most, and a record more.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// A folder's segments, bit by bit, for who has more to do. The newest come first: a dead daemon's are among them.
+pub struct Survey {
+    folder: PathBuf,
+    /// What is not begun.
+    numbers: Vec<u64>,
+    reading: Option<Reading>,
+    own: Identity,
+}
+
+/// What a step of a survey has found.
+#[derive(Debug)]
+pub enum Found {
+    /// A segment of one's own; its records are not read.
+    Own(u64),
+    /// Somebody else's, read to its end.
+    Other(Segment),
+}
+
+impl Survey {
+    /// Reads the names alone.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn begin(folder: &Path, own: Identity) -> io::Result<Self> {
+        Ok(Self {
+            folder: folder.to_path_buf(),
+            numbers: named(folder)?,
+            reading: None,
+            own,
+        })
     }
-    segment.header = Some(header);
-    segment.number = header.number;
-    let end = loop {
-        segment.bytes = reader.good_bytes();
-        match reader.next_entry() {
-            Ok(Some(entry)) => {
-                segment.records += 1;
-                let first = segment.lsns.map_or(entry.lsn, |(first, _)| first);
-                segment.lsns = Some((first, entry.lsn));
+
+    /// A number that is beyond all of them.
+    #[must_use]
+    pub fn next_number(&self) -> u64 {
+        let last = self.numbers.last().copied().unwrap_or(0);
+        last.saturating_add(1)
+    }
+
+    /// Whether all is found.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.numbers.is_empty() && self.reading.is_none()
+    }
+
+    /// This one comes again, as the next one.
+    pub fn put_back(&mut self, number: u64) {
+        self.numbers.push(number);
+    }
+
+    /// Reads a head, or some records.
+    pub fn step(&mut self) -> Option<Found> {
+        if let Some(mut reading) = self.reading.take() {
+            if reading.go_on(STEP_BYTES) {
+                return Some(Found::Other(reading.segment));
             }
-            Ok(None) => break Ok(()),
-            Err(fault) => break Err(fault),
+            self.reading = Some(reading);
+            return None;
         }
-    };
-    segment.bytes = reader.good_bytes();
-    end
+        let number = self.numbers.pop()?;
+        let reading = Reading::begin(&Disk::segment(&self.folder, number), Some(number));
+        if reading.segment.identity() == Some(self.own) {
+            return Some(Found::Own(number));
+        }
+        self.reading = Some(reading);
+        None
+    }
 }
 
 fn is_locked(file: &File) -> io::Result<bool> {

@@ -37,7 +37,7 @@ Exit codes:
       wrong, or the node has not proved itself
   29  boost, node, kv: a file of hosts, secrets or a token cannot be used: it is not there, is none, is
       an old copy, or others than its owner may read or write it
-  30  journal check: a segment ends before its file does";
+  30  journal check, show: a segment ends before its file does";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
@@ -100,5 +100,5 @@ pub const NOT_KNOWN: u8 = 27;
 pub const NOT_LET_IN: u8 = 28;
 /// Boost, node, kv: a file of hosts, secrets or a token cannot be used.
 pub const SECRETS_FILE: u8 = 29;
-/// Journal check: a segment ends before its file does.
+/// Journal check, show: a segment ends before its file does.
 pub const JOURNAL_DAMAGED: u8 = 30;

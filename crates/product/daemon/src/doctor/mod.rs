@@ -8,6 +8,8 @@ mod journal;
 mod kernel;
 mod redis;
 
+use std::path::PathBuf;
+
 use erb_report::{Finding, Level};
 
 use crate::addr::RedisAddr;
@@ -25,6 +27,8 @@ pub struct Patient {
     pub credentials: CredentialSource,
     /// Redis's port, if the address does not say it.
     pub port: Option<u16>,
+    /// A journal's folder that is looked at besides those of boosts and the default ones.
+    pub journal_folder: Option<PathBuf>,
 }
 
 /// The findings, in the order in which they are to be read.
@@ -84,6 +88,6 @@ pub fn examine(patient: &Patient) -> Findings {
     kernel::examine(&mut findings);
     devices::examine(&mut findings, patient);
     redis::examine(&mut findings, patient);
-    journal::examine(&mut findings);
+    journal::examine(&mut findings, patient);
     findings
 }

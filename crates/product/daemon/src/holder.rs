@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who holds a lock that ought to be free: a daemon that was killed and does not end, for one of its threads waits in the
+//! kernel for a disk that does not answer. Nobody can end it but that disk.
+//!
+//! Nothing here asks a file system: what hangs for one would hang for who looks, too.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// SIGKILL in a mask of signals.
+const KILLED: u64 = 1 << 8;
+
+/// The thread that writes the journal.
+pub(crate) const JOURNAL_THREAD: &str = "journal";
+
+/// A process that was killed and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Its id.
+    pub pid: u32,
+    /// Its thread that waits in the kernel.
+    pub thread: u32,
+    /// What that is called.
+    pub name: String,
+}
+
+/// Who was killed, waits in the kernel and has this file open; none: nobody, or it cannot be told.
+pub(crate) fn stuck(proc: &Path, lock: &Path) -> Option<Stuck> {
+    let lock = lock.canonicalize().ok()?;
+    numbers(proc).find_map(|pid| {
+        let process = proc.join(pid.to_string());
+        let tasks = process.join("task");
+        let stuck = numbers(&tasks).find(|thread| {
+            let task = tasks.join(thread.to_string());
+            state(&task) == Some('D')
+                && (is_killed(&task) || is_dead(&process))
+                && has(&task, &lock)
+        });
+        let name = |thread: &u32| {
+            let name = fs::read_to_string(tasks.join(thread.to_string()).join("comm"));
+            name.unwrap_or_default().trim_end().to_owned()
+        };
+        stuck.map(|thread| Stuck {
+            pid,
+            thread,
+            name: name(&thread),
+        })
+    })
+}
+
+/// Names of a folder that are numbers.
+fn numbers(folder: &Path) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The letter behind its name, which may have any letters.
+fn state(task: &Path) -> Option<char> {
+    let stat = fs::read_to_string(task.join("stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Its first thread has ended already.
+fn is_dead(process: &Path) -> bool {
+    matches!(state(process), Some('Z' | 'X'))
+}
+
+fn is_killed(task: &Path) -> bool {
+    let status = fs::read_to_string(task.join("status")).unwrap_or_default();
+    let pending = |line: &str| {
+        let mask = line
+            .strip_prefix("SigPnd:")
+            .or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    let mut masks = status.lines().filter_map(pending);
+    masks.any(|mask| mask & KILLED != 0)
+}
+
+fn has(task: &Path, file: &Path) -> bool {
+    let open = fs::read_dir(task.join("fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    open.filter_map(|entry| fs::read_link(entry.path()).ok())
+        .any(|path| path == file)
+}
+
+/// The file system of a path, as `mountinfo` has it: source, kind, and where it is mounted.
+pub(crate) fn file_system(mountinfo: &str, path: &Path) -> Option<(String, String, PathBuf)> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let at = PathBuf::from(plain(place.split(' ').nth(4)?));
+        let mut kind = kind.split(' ');
+        let fs = kind.next()?.to_owned();
+        Some((plain(kind.next()?), fs, at))
+    });
+    let above = mounts.filter(|(_, _, at)| path.starts_with(at));
+    // Of two at one place the later one hides the other.
+    above.max_by_key(|(_, _, at)| at.components().count())
+}
+
+/// Blanks and the like stand there as octal numbers.
+fn plain(word: &str) -> String {
+    let codes = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    let replaced = codes.iter().fold(word.to_owned(), |word, (code, letter)| {
+        word.replace(code, letter)
+    });
+    replaced
+}
+
+/// In words, what a killed daemon waits for, and what ends that.
+pub(crate) fn advice(stuck: &Stuck, journal: Option<&Path>, mountinfo: &str) -> String {
+    let of_journal = journal.filter(|_| stuck.name == JOURNAL_THREAD);
+    let Some(folder) = of_journal else {
+        return format!(
+            "its thread {} ({}) waits in the kernel; /proc/{}/task/{}/stack says for what",
+            stuck.thread, stuck.name, stuck.pid, stuck.thread
+        );
+    };
+    let (place, thaw) = match file_system(mountinfo, folder) {
+        Some((source, kind, at)) => (
+            format!(" on {source} ({kind}, mounted at {})", at.display()),
+            format!(
+                "`fsfreeze --unfreeze {0}` if it is frozen, `umount -f {0}` if its server is away",
+                at.display()
+            ),
+        ),
+        None => (String::new(), "mend that disk".to_owned()),
+    };
+    format!(
+        "its journal's thread waits for the disk of {}{place}, which does not answer: {thaw}",
+        folder.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(proc: &Path, pid: u32, thread: u32, state: char, pending: u64, open: &Path) {
+        let task = proc.join(format!("{pid}/task/{thread}"));
+        fs::create_dir_all(task.join("fd")).expect("a folder");
+        fs::write(task.join("stat"), format!("{thread} (a) D (b) {state} 1 2")).expect("a file");
+        fs::write(
+            task.join("status"),
+            format!("Name:\tx\nSigPnd:\t{pending:016x}\nShdPnd:\t0\n"),
+        )
+        .expect("a file");
+        fs::write(task.join("comm"), "journal\n").expect("a file");
+        std::os::unix::fs::symlink(open, task.join("fd/3")).expect("a link");
+    }
+
+    #[test]
+    fn who_was_killed_and_waits_in_the_kernel_is_found_by_what_he_has_open() {
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path().canonicalize().expect("its path");
+        let (proc, lock) = (root.join("proc"), root.join("lock"));
+        fs::write(&lock, "").expect("a file");
+        let leader = |pid: u32, state: char| {
+            fs::create_dir_all(proc.join(pid.to_string())).expect("a folder");
+            fs::write(
+                proc.join(format!("{pid}/stat")),
+                format!("{pid} (erb) {state} 1"),
+            )
+            .expect("a file");
+        };
+        for pid in [5, 6, 7] {
+            leader(pid, 'S');
+        }
+        // It sleeps; it waits and was not killed; it was killed and has something else open.
+        task(&proc, 5, 5, 'S', KILLED, &lock);
+        task(&proc, 6, 6, 'D', 0, &lock);
+        task(&proc, 7, 7, 'D', KILLED, &root.join("other"));
+        assert_eq!(stuck(&proc, &lock), None);
+        task(&proc, 7, 9, 'D', KILLED, &lock);
+        let found = stuck(&proc, &lock).expect("7");
+        assert_eq!(
+            (found.pid, found.thread, &found.name[..]),
+            (7, 9, "journal")
+        );
+        // The signal is taken: its first thread has ended, and the other cannot.
+        leader(6, 'Z');
+        assert_eq!(stuck(&proc, &lock).expect("6").pid, 6);
+    }
+
+    #[test]
+    fn what_it_waits_for_is_named_with_what_ends_that() {
+        let mounts = "21 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                      30 21 8:2 / /var/lib rw shared:1 - xfs /dev/sdb1 rw\n\
+                      31 30 0:40 / /var/lib/erb\\040x rw - nfs4 host:/kept rw\n";
+        let journal = PathBuf::from("/var/lib/erb x/journal/eth0-6379");
+        let mut stuck = Stuck {
+            pid: 7,
+            thread: 9,
+            name: JOURNAL_THREAD.to_owned(),
+        };
+        let text = advice(&stuck, Some(&journal), mounts);
+        assert!(
+            text.contains("host:/kept (nfs4, mounted at /var/lib/erb x)"),
+            "{text}"
+        );
+        assert!(text.contains("umount -f /var/lib/erb x"), "{text}");
+        let found = file_system(mounts, Path::new("/var/library")).expect("the root's");
+        assert_eq!(found.2, Path::new("/"));
+        stuck.name = "erb".to_owned();
+        assert!(advice(&stuck, Some(&journal), mounts).contains("/proc/7/task/9/stack"));
+    }
+}
