@@ -40,7 +40,7 @@ use calls::{places_on, release_request};
 pub use hash::hash_value;
 pub use held::{HeldPacket, Injected};
 pub use latencies::{LatencyPath, bucket_of, bucket_starts_ns};
-pub use log::{LogWriter, Logs, Recorded, Written};
+pub use log::{Kept, LogWriter, Logs, Recorded, Written};
 pub use mirror::*;
 pub use plane::ControlPlane;
 pub use program::{Program, Table};

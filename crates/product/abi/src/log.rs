@@ -8,6 +8,7 @@
 //! 2. `head` is read before the bytes before it, and the bytes are read before `tail` is written.
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
@@ -19,10 +20,35 @@ const _: () = assert!((LOG_BYTES as u64).is_power_of_two());
 const _: () = assert!(LOG_RECORD_BYTES_MAX <= LOG_OVERRUN_BYTES);
 const _: () = assert!(LOG_RECORD_BYTES_MAX % LOG_ALIGN == 0);
 
+/// How far somebody has read each ring who wants to have all of it. Room behind that is not freed.
+#[derive(Debug)]
+pub struct Kept(Box<[AtomicU64]>);
+
+impl Kept {
+    /// Nothing is read.
+    #[must_use]
+    pub fn of(rings: usize) -> Arc<Self> {
+        Arc::new(Self((0..rings).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    /// All before this position is read, of one ring.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    pub fn set(&self, ring: usize, at: u64) {
+        self.0[ring].fetch_max(at, Ordering::Release);
+    }
+
+    fn at(&self, ring: usize) -> u64 {
+        self.0[ring].load(Ordering::Acquire)
+    }
+}
+
 /// All rings of a boost, and what orders them.
 pub struct Logs {
     rings: Values,
     order: Values,
+    kept: Option<Arc<Kept>>,
 }
 
 impl Logs {
@@ -32,7 +58,11 @@ impl Logs {
     /// If these are values of something smaller, or there are none.
     #[must_use]
     pub fn new(rings: Values, order: Values) -> Self {
-        let logs = Self { rings, order };
+        let logs = Self {
+            rings,
+            order,
+            kept: None,
+        };
         // Looked at once, so that no later call can fail.
         assert!(!logs.order.at::<log_order>(0).is_null());
         assert!(!logs.rings.at::<log_ring>(logs.count() - 1).is_null());
@@ -46,6 +76,11 @@ impl Logs {
             Values::zeros(size_of::<log_ring>(), count),
             Values::zeros(size_of::<log_order>(), 1),
         )
+    }
+
+    /// From now on room is freed here only as far as somebody else has read, too.
+    pub fn wait_for(&mut self, kept: Arc<Kept>) {
+        self.kept = Some(kept);
     }
 
     /// How many rings there are.
@@ -102,8 +137,10 @@ impl Logs {
         self.tail_word(ring).load(Ordering::Acquire)
     }
 
-    /// Frees the room before this position; what is free stays so, whoever else drains this ring.
+    /// Frees the room before this position, as far as nobody else waits for it; what is free stays so, whoever else drains
+    /// this ring.
     pub fn set_tail(&self, ring: usize, at: u64) {
+        let at = self.kept.as_ref().map_or(at, |kept| kept.at(ring).min(at));
         self.tail_word(ring).fetch_max(at, Ordering::Release);
     }
 

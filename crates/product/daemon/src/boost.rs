@@ -54,6 +54,8 @@ pub struct BoostConfig {
     pub write_back: Option<Allowed>,
     /// Where what waits for Redis for long is kept, with the former; none: nowhere.
     pub journal: Option<JournalPlace>,
+    /// All of them are kept, not only what waits for long.
+    pub journal_all: bool,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsConfig>,
     /// Time a sample of requests.

@@ -4,9 +4,10 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use erb_abi::Logs;
+use erb_abi::{ControlBlock as _, Kept, Logs};
 use erb_datapath::{Datapath, DeviceWatch, HeldRing, MissRing, Nagle, WakeRing, open_logs};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
 use erb_report::{ConnLine, HotKeys, Status};
@@ -72,6 +73,8 @@ pub struct Daemon {
     devices: DeviceWatch,
     /// None: nothing is kept on a disk, or it does not run yet.
     pub(crate) journal: Option<LateJournal>,
+    /// Until it runs: how far it has kept all.
+    kept: Option<Arc<Kept>>,
     /// None: no writes are answered, or it does not run yet.
     replicas: Option<Replicas>,
 }
@@ -83,15 +86,25 @@ struct Rings {
     hot: MissRing,
     wakes: WakeRing,
     logs: Option<Logs>,
+    /// How far these are kept, if all of it is to be.
+    kept: Option<Arc<Kept>>,
 }
 
 impl Rings {
-    fn of(boosted: &Boosted, loaded: &Datapath) -> Result<Self> {
+    /// `all`: every write is kept in a journal before its room is freed.
+    fn of(boosted: &Boosted, loaded: &Datapath, all: bool) -> Result<Self> {
         let answers_writes = boosted.notes.log_rings > 0;
+        let mut logs = answers_writes
+            .then(|| open_logs(&boosted.run_dir.pins()))
+            .transpose()?;
+        let kept = logs.as_mut().filter(|_| all).map(|logs| {
+            let kept = Kept::of(logs.count());
+            logs.wait_for(Arc::clone(&kept));
+            kept
+        });
         Ok(Self {
-            logs: answers_writes
-                .then(|| open_logs(&boosted.run_dir.pins()))
-                .transpose()?,
+            logs,
+            kept,
             ring: loaded.miss_ring()?,
             held: loaded.held_ring()?,
             hot: loaded.heat_ring()?,
@@ -132,9 +145,10 @@ impl Daemon {
             .map(MetricsConfig::bind)
             .transpose()?;
         let (boosted, links, loaded) = boost(config)?;
+        let keeps_all = config.journal_all && boosted.notes.journal_folder.is_some();
         let made = metrics_free(metrics.as_ref(), boosted.taken)
             .and_then(|()| Server::bind(&boosted.run_dir))
-            .and_then(|server| Ok((server, Rings::of(&boosted, &loaded)?)))
+            .and_then(|server| Ok((server, Rings::of(&boosted, &loaded, keeps_all)?)))
             .and_then(|(server, rings)| Ok((server, rings, signals()?)))
             .and_then(|(server, rings, signals)| {
                 Ok((server, rings, signals, DeviceWatch::open()?))
@@ -182,6 +196,7 @@ impl Daemon {
                     wakes: rings.wakes,
                     devices,
                     journal: None,
+                    kept: rings.kept,
                     replicas: None,
                 })
             }
@@ -223,7 +238,11 @@ impl Daemon {
     pub fn run(mut self) -> Result<()> {
         let mut guard = Guard::start()?;
         self.serve_metrics()?;
-        self.journal = LateJournal::start(self.boosted.run_dir.pins(), &self.boosted.notes)?;
+        self.journal = LateJournal::start(
+            self.boosted.run_dir.pins(),
+            &self.boosted.notes,
+            self.kept.take(),
+        )?;
         self.replicas = self.ask_for_replicas()?;
         service::is_ready();
         loop {
@@ -291,7 +310,8 @@ impl Daemon {
             return;
         };
         let hurry = !self.core.is_feed_up() || self.core.stage() != Stage::Running;
-        if let Some(against) = journal.look(hurry) {
+        let lsn = self.core.datapath().control().lsn();
+        if let Some(against) = journal.look(hurry, lsn) {
             self.core.set_journal(against);
         }
     }

@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use erb_abi::{LOG_BYTES, Logs, Written};
+use erb_abi::{Kept, LOG_BYTES, Logs, Written};
 use erb_datapath::open_logs;
 use erb_journal::{Disk, Found, Id, Identity, Journal, Segment, Survey, Write, segments, summary};
 use erb_redis::drain::Follower;
@@ -29,6 +29,7 @@ use erb_report::JournalReport;
 
 use crate::clock::monotonic_ns;
 use crate::holder::JOURNAL_THREAD;
+use crate::journal_all::{BUSY_LOOK, Everything};
 use crate::rundir::{Notes, could_not};
 use crate::teller::Teller;
 use crate::{Error, Result};
@@ -184,6 +185,8 @@ pub(crate) struct LateJournal {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
     seen: Option<u64>,
+    /// Every write is to be kept: the last one that the thread was woken for.
+    last_lsn: Option<u64>,
 }
 
 impl LateJournal {
@@ -197,7 +200,12 @@ impl LateJournal {
     }
 
     /// Starts the thread; behind the drop of privileges, for a thread has those of who makes it.
-    pub(crate) fn start(pins: PathBuf, notes: &Notes) -> Result<Option<Self>> {
+    /// `all`: every write is kept, and waited for by who frees the rings.
+    pub(crate) fn start(
+        pins: PathBuf,
+        notes: &Notes,
+        all: Option<Arc<Kept>>,
+    ) -> Result<Option<Self>> {
         let Some(folder) = notes.journal_folder.clone() else {
             return Ok(None);
         };
@@ -206,7 +214,9 @@ impl LateJournal {
         let shared = Arc::new(Shared::default());
         shared.turned_ns.store(monotonic_ns(), Ordering::Relaxed);
         let theirs = Arc::clone(&shared);
-        let work = move || Keeper::new(folder, identity).run(&pins, &theirs);
+        let last_lsn = all.is_some().then_some(0);
+        let all = all.map(Everything::new);
+        let work = move || Keeper::new(folder, identity, all).run(&pins, &theirs);
         let thread = thread::Builder::new()
             .name(JOURNAL_THREAD.to_owned())
             .spawn(work);
@@ -214,11 +224,17 @@ impl LateJournal {
             shared,
             thread: thread.map_err(Error::io("could not start the journal's thread"))?,
             seen: None,
+            last_lsn,
         }))
     }
 
-    /// What speaks against answering writes, where that has changed. `hurry`: all that waits is to be written now.
-    pub(crate) fn look(&mut self, hurry: bool) -> Option<Option<String>> {
+    /// What speaks against answering writes, where that has changed. `hurry`: all that waits is to be written now; `lsn`:
+    /// of the last write that was answered.
+    pub(crate) fn look(&mut self, hurry: bool, lsn: u64) -> Option<Option<String>> {
+        if self.last_lsn.is_some_and(|last| last != lsn) {
+            self.last_lsn = Some(lsn);
+            self.thread.thread().unpark();
+        }
         if self.shared.hurry.swap(hurry, Ordering::Relaxed) != hurry && hurry {
             self.thread.thread().unpark();
         }
@@ -283,6 +299,8 @@ struct Keeper {
     identity: Identity,
     journal: Option<Journal<Disk>>,
     follower: Follower,
+    /// Every write is kept.
+    all: Option<Everything>,
     /// What was there when it was opened, and is not looked at yet.
     survey: Option<Survey>,
     /// All that a former daemon has kept was answered by then.
@@ -298,13 +316,14 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(folder: PathBuf, identity: Identity) -> Self {
+    fn new(folder: PathBuf, identity: Identity, all: Option<Everything>) -> Self {
         let now = Instant::now();
         Self {
             folder,
             identity,
             journal: None,
             follower: Follower::default(),
+            all,
             survey: None,
             lsn_before: 0,
             left: Vec::new(),
@@ -348,6 +367,7 @@ impl Keeper {
             match end {
                 End::NotYet => thread::park_timeout(match self.survey {
                     Some(_) => SURVEY_MAX,
+                    None if self.all.as_ref().is_some_and(|all| all.is_busy) => BUSY_LOOK,
                     None => LOOK,
                 }),
                 End::Keep => return,
@@ -436,18 +456,28 @@ impl Keeper {
         }
         // What fails is kept by the journal as its fault.
         let drained = logs.drained();
-        let _ = journal.drained(drained);
+        let settled = match &mut self.all {
+            Some(all) => all.settled(drained, now),
+            None => drained,
+        };
+        let _ = journal.drained(settled);
         let is_ill = !journal.is_sound() || self.broken.is_some();
         if is_ill && !may_try {
             return;
         }
         let waits = logs.lsn() > drained;
         let is_late = hurry || monotonic_ns().saturating_sub(logs.fresh_ns()) > LATE_NS;
+        let is_late = waits && is_late;
+        let next = match &self.all {
+            Some(all) => all.next_lsn(logs),
+            None => drained + 1,
+        };
         let kept = journal
-            .prepare(drained + 1)
-            .and_then(|()| match waits && is_late {
-                true => keep(journal, &mut self.follower, logs),
-                false => Ok(()),
+            .prepare(next)
+            .and_then(|()| match (&mut self.all, is_late) {
+                (Some(all), _) => all.keep(journal, logs, is_late),
+                (None, true) => keep(journal, &mut self.follower, logs),
+                (None, false) => Ok(()),
             });
         let failed = kept.err();
         if failed.is_some() {
@@ -480,7 +510,7 @@ impl Keeper {
         let count = |of: fn(&Journal<Disk>) -> u64| journal.map_or(0, of);
         let (left, _) = summary(&self.left);
         JournalReport {
-            keeps: "late".to_owned(),
+            keeps: if self.all.is_some() { "all" } else { "late" }.to_owned(),
             folder: self.folder.display().to_string(),
             sound: against.is_none(),
             why: against.unwrap_or_default().to_owned(),

@@ -42,7 +42,63 @@ fn lsns(folder: &Path) -> Vec<u64> {
 }
 
 fn keeper(folder: &Path) -> Keeper {
-    Keeper::new(folder.to_path_buf(), identity(1))
+    Keeper::new(folder.to_path_buf(), identity(1), None)
+}
+
+/// One that keeps everything, and the rings that wait for it.
+fn keeper_of_all(folder: &Path, logs: &mut Logs) -> Keeper {
+    let kept = Kept::of(logs.count());
+    logs.wait_for(Arc::clone(&kept));
+    let all = Some(Everything::new(kept));
+    Keeper::new(folder.to_path_buf(), identity(1), all)
+}
+
+/// Drains all that was answered; what of the first ring is free then.
+fn drain(logs: &Logs) -> u64 {
+    logs.set_drained(logs.lsn(), monotonic_ns());
+    logs.set_tail(0, logs.head(0));
+    logs.tail(0)
+}
+
+#[test]
+fn whoever_keeps_all_keeps_what_is_drained_as_well_and_its_room_is_not_freed_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut logs = Logs::zeros(2);
+    let mut keeper = keeper_of_all(folder.path(), &mut logs);
+    keeper.turn(&logs, false);
+    assert_eq!(keeper.against(), None);
+    answer(&logs, 3);
+    assert_eq!(drain(&logs), 0, "it is written nowhere");
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [1, 2, 3], "it is drained");
+    assert_eq!(drain(&logs), logs.head(0));
+    answer(&logs, 2);
+    drain(&logs);
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [1, 2, 3, 4, 5]);
+    let report = keeper.report(&logs, None);
+    assert_eq!(
+        (&report.keeps[..], report.written, report.segments),
+        ("all", 5, 1)
+    );
+    keeper.remove();
+    assert_eq!(lsns(folder.path()), [] as [u64; 0]);
+}
+
+#[test]
+fn what_is_kept_of_all_goes_some_seconds_behind_its_drain() {
+    let mut logs = Logs::zeros(1);
+    let kept = Kept::of(logs.count());
+    logs.wait_for(Arc::clone(&kept));
+    let (mut all, begin) = (Everything::new(kept), Instant::now());
+    let at = |ms| begin + Duration::from_millis(ms);
+    assert_eq!(all.settled(0, at(0)), 0);
+    assert_eq!(all.settled(5, at(10)), 0);
+    assert_eq!(all.settled(9, at(50)), 0, "as fine as it is told apart");
+    assert_eq!(all.settled(9, at(5_009)), 0);
+    assert_eq!(all.settled(9, at(5_011)), 5);
+    assert_eq!(all.settled(9, at(20_000)), 9);
+    assert_eq!(all.settled(9, at(20_001)), 9);
 }
 
 #[test]
@@ -103,9 +159,9 @@ fn segments_of_others_are_told_and_stay_but_for_those_without_a_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let logs = Logs::zeros(1);
     answer(&logs, 2);
-    let mut other = Keeper::new(folder.path().to_path_buf(), identity(2));
+    let mut other = Keeper::new(folder.path().to_path_buf(), identity(2), None);
     other.turn(&logs, true);
-    let mut empty = Keeper::new(folder.path().to_path_buf(), identity(3));
+    let mut empty = Keeper::new(folder.path().to_path_buf(), identity(3), None);
     empty.turn(&Logs::zeros(1), false);
     assert!(
         empty

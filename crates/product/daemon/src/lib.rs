@@ -18,6 +18,7 @@ pub mod guard;
 mod heat;
 mod holder;
 mod journal;
+mod journal_all;
 mod machine;
 mod owned;
 mod preflight;

@@ -171,6 +171,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
             modules: args.allow_modules,
         }),
         journal: journal(args)?,
+        journal_all: args.kept.journal == Some(JournalMode::All),
         metrics: args.watched.config(args.dashboard_details),
         timing: !args.no_timing,
         take_over: args.take_over,
@@ -187,7 +188,7 @@ fn journal(args: &BoostArgs) -> Result<Option<JournalPlace>> {
     let given = args.kept.journal_dir.clone().map(JournalPlace::Folder);
     if args.mode == Mode::Read {
         return match (args.kept.journal, given) {
-            (Some(JournalMode::Late), _) | (_, Some(_)) => Err(Error::Usage(
+            (Some(JournalMode::Late | JournalMode::All), _) | (_, Some(_)) => Err(Error::Usage(
                 "a journal is for --mode write-back: in mode read nothing waits for Redis"
                     .to_owned(),
             )),
@@ -200,7 +201,7 @@ fn journal(args: &BoostArgs) -> Result<Option<JournalPlace>> {
         )),
         (Some(JournalMode::None), None) => Ok(None),
         (_, Some(folder)) => Ok(Some(folder)),
-        (Some(JournalMode::Late), None) => Ok(Some(JournalPlace::Default)),
+        (Some(JournalMode::Late | JournalMode::All), None) => Ok(Some(JournalPlace::Default)),
         (None, None) => Ok(Path::new(STATE_ROOT)
             .is_dir()
             .then_some(JournalPlace::Default)),

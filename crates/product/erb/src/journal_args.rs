@@ -14,6 +14,8 @@ pub enum JournalMode {
     None,
     /// What has waited for half a second, and all that waits while Redis is away.
     Late,
+    /// Every SET that is answered, synced each second, for some seconds behind its drain.
+    All,
 }
 
 /// Options of `erb boost` for it.

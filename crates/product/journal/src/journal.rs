@@ -180,6 +180,17 @@ impl<S: Sink> Journal<S> {
         done.map_err(|error| self.broke("a segment could not be written", error))
     }
 
+    /// All that was put in is the kernel's: it outlives this process.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn write_out(&mut self) -> io::Result<()> {
+        match self.gathered.is_empty() {
+            true => Ok(()),
+            false => self.append(),
+        }
+    }
+
     /// All that was put in outlives a loss of power.
     ///
     /// # Errors

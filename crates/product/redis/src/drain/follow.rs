@@ -24,8 +24,9 @@ const DATABASES: u32 = 1 << 16;
 struct Place {
     next: u64,
     last_lsn: u64,
-    /// Its next record is known.
+    /// Its next record is known, which begins there.
     is_known: bool,
+    at: u64,
 }
 
 /// See the module.
@@ -36,9 +37,30 @@ pub struct Follower {
     known: BinaryHeap<Reverse<(u64, usize, u64)>>,
     arena: Arena,
     last: u64,
+    /// What is drained is told as well: its room is not freed before it is read ([`erb_abi::Kept`]).
+    tells_all: bool,
 }
 
 impl Follower {
+    /// One that tells what is drained, too.
+    #[must_use]
+    pub fn of_all() -> Self {
+        Self {
+            tells_all: true,
+            ..Self::default()
+        }
+    }
+
+    /// All before this position was told, of one ring.
+    #[must_use]
+    pub fn position(&self, ring: usize) -> u64 {
+        let place = self.rings.get(ring).copied().unwrap_or_default();
+        match place.is_known {
+            true => place.at,
+            false => place.next,
+        }
+    }
+
     /// Begins anew behind this LSN.
     pub fn begin(&mut self, log: &impl Log, behind: u64) {
         self.known.clear();
@@ -53,8 +75,10 @@ impl Follower {
     /// [`LogError`]: what a ring holds cannot be.
     pub fn next(&mut self, log: &impl Log) -> Result<Option<Written<'_>>, LogError> {
         loop {
-            // What is in Redis by now need not be kept.
-            self.last = self.last.max(log.drained());
+            if !self.tells_all {
+                // What is in Redis by now need not be kept.
+                self.last = self.last.max(log.drained());
+            }
             let wanted = self.last + 1;
             if self.known.peek().is_none_or(|first| first.0.0 > wanted) {
                 self.look(log)?;
@@ -63,7 +87,7 @@ impl Follower {
                 return Ok(None);
             };
             if lsn > wanted {
-                match log.drained() > self.last {
+                match !self.tells_all && log.drained() > self.last {
                     true => continue,
                     false => return Ok(None),
                 }
@@ -106,7 +130,7 @@ impl Follower {
                     }
                     (place.next, place.last_lsn) = (record.end, record.lsn);
                     if record.lsn > self.last {
-                        place.is_known = true;
+                        (place.is_known, place.at) = (true, at);
                         self.known.push(Reverse((record.lsn, ring, at)));
                     }
                 }

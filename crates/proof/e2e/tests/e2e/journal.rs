@@ -357,3 +357,47 @@ fn a_full_disk_shuts_the_gate_by_its_name_and_loses_nothing() {
     let gone = lab.erb(&["detach", "--force"]);
     assert!(gone.status.success(), "{gone:?}");
 }
+
+#[test]
+fn whoever_keeps_all_has_every_set_that_was_answered_although_it_is_drained() {
+    let folder = TempDir::new().expect("a folder");
+    let lab = boosted("journalall", folder.path());
+    let gone = lab.erb(&["detach", "--force"]);
+    assert!(gone.status.success(), "{gone:?}");
+    let words = ["--journal", "all", "--journal-dir", text(folder.path())];
+    let output = lab.boost(&[&MODE[..], &words].concat());
+    assert!(output.status.success(), "{output:?}");
+    lab.wait_admitting();
+    wait_open(&lab);
+    let (told, stop) = (Mutex::default(), AtomicBool::new(false));
+    scope(|threads| {
+        let writer = threads.spawn(|| write(&lab, &told, &stop));
+        sleep(Duration::from_millis(1_500));
+        stop.store(true, Ordering::Relaxed);
+        writer.join().expect("the writer");
+    });
+    let answered = lab.counters().get("ABSORBED") as usize;
+    let told = told.into_inner().expect("no panic");
+    assert!(answered > told.len() / 2, "{answered} of {}", told.len());
+    wait(STATE_WAIT, || {
+        let found = kept(&lab);
+        let all = found.written as usize == answered && found.keeps == "all" && found.sound;
+        all.then_some(()).ok_or(format!("{found:?}"))
+    });
+    wait(STATE_WAIT, || match lab.try_status()?.writes.waiting {
+        0 => Ok(()),
+        waiting => Err(format!("{waiting} wait")),
+    });
+    // All of it is drained, and still there.
+    let found = shown(folder.path());
+    assert_eq!(found.len(), answered);
+    let mut rest = told.iter();
+    assert!(
+        found.iter().all(|pair| rest.any(|one| one == pair)),
+        "in their order"
+    );
+    wait(STATE_WAIT, || match shown(folder.path()).len() {
+        0 => Ok(()),
+        rest => Err(format!("{rest} are still kept")),
+    });
+}

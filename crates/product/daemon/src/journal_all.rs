@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `--journal all`: every write that is answered is written to the journal, and synced each second, drained or not. It is
+//! for who wants to have what Redis's own log may lose with the machine's power, and for sinks that are not ours.
+//!
+//! Invariants:
+//! 1. No record is freed in its ring before it was written ([`Kept`]), so LSNs of the journal have no gaps but where a
+//!    segment failed, or a daemon was killed between two writes; what is missing there was drained.
+//! 2. A segment stays for [`SETTLED`] after all of it was drained: until then Redis's log may lose it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use erb_abi::{Kept, Logs};
+use erb_journal::{Disk, Journal};
+use erb_redis::drain::Follower;
+
+use crate::journal::as_kept;
+
+/// Between looks while something is written: a ring is full in 20 ms at the most that one processor answers.
+pub(crate) const BUSY_LOOK: Duration = Duration::from_millis(2);
+
+/// Between syncs, as Redis has them with `appendfsync everysec`.
+const SYNC: Duration = Duration::from_secs(1);
+
+/// Redis syncs its log each second, and puts that off for one more while a sync is under way (src/aof.c,
+/// `flushAppendOnlyFile`); the rest is for a slow disk.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// How fine these are told apart.
+const STEP: Duration = Duration::from_millis(100);
+
+/// What is known of it beside the journal itself.
+pub(crate) struct Everything {
+    kept: Arc<Kept>,
+    follower: Follower,
+    /// All up to this LSN was written; none: it begins at what is drained.
+    behind: Option<u64>,
+    synced: Instant,
+    /// What was drained at these times, and may not be in Redis's log yet.
+    drained: VecDeque<(Instant, u64)>,
+    settled: u64,
+    /// Something was written in the last turn.
+    pub(crate) is_busy: bool,
+}
+
+impl Everything {
+    pub(crate) fn new(kept: Arc<Kept>) -> Self {
+        Self {
+            kept,
+            follower: Follower::of_all(),
+            behind: None,
+            synced: Instant::now(),
+            drained: VecDeque::new(),
+            settled: 0,
+            is_busy: false,
+        }
+    }
+
+    /// What of all that is drained Redis's log has by now: 2.
+    pub(crate) fn settled(&mut self, drained: u64, now: Instant) -> u64 {
+        let is_new = |(at, lsn): &(Instant, u64)| *lsn < drained && now.duration_since(*at) >= STEP;
+        if self.drained.back().is_none_or(is_new) && self.settled < drained {
+            self.drained.push_back((now, drained));
+        }
+        while let Some((at, lsn)) = self.drained.front().copied() {
+            if now.duration_since(at) < SETTLED {
+                break;
+            }
+            self.settled = lsn;
+            self.drained.pop_front();
+        }
+        self.settled
+    }
+
+    /// The next LSN that is to be written.
+    pub(crate) fn next_lsn(&self, logs: &Logs) -> u64 {
+        self.behind.unwrap_or_else(|| logs.drained()) + 1
+    }
+
+    /// Writes all that is answered by now; syncs it, if that is due or wanted.
+    ///
+    /// # Errors
+    /// The segment has ended, or a ring holds what cannot be. The next turn begins with the first that is not drained.
+    pub(crate) fn keep(
+        &mut self,
+        journal: &mut Journal<Disk>,
+        logs: &Logs,
+        at_once: bool,
+    ) -> io::Result<()> {
+        let done = self.write(journal, logs, at_once);
+        if done.is_err() {
+            self.behind = None;
+        }
+        done
+    }
+
+    fn write(&mut self, journal: &mut Journal<Disk>, logs: &Logs, at_once: bool) -> io::Result<()> {
+        let lsn = logs.lsn();
+        let mut last = match self.behind {
+            Some(behind) => behind,
+            None => {
+                let drained = logs.drained();
+                self.follower.begin(logs, drained);
+                drained
+            }
+        };
+        let before = last;
+        while last < lsn {
+            let Some(one) = self.follower.next(logs).map_err(io::Error::other)? else {
+                break; // its CPU is about to put it there
+            };
+            last = one.lsn;
+            journal.put(&as_kept(one))?;
+        }
+        let now = Instant::now();
+        if at_once || now.duration_since(self.synced) >= SYNC {
+            journal.flush()?;
+            self.synced = now;
+        } else {
+            journal.write_out()?;
+        }
+        for ring in 0..logs.count() {
+            self.kept.set(ring, self.follower.position(ring));
+        }
+        (self.behind, self.is_busy) = (Some(last), last > before);
+        Ok(())
+    }
+}
