@@ -403,6 +403,7 @@ cases! {
     "held-asked-once", "C-23", "what waits does not wait for what is absorbed later", Some(cases::held::asked_once), "asked-for-ever";
     "held-asked-behind", "C-24", "what is asked for is all that was absorbed before its marks stood", Some(cases::held::asked_behind), "asked-early";
     "held-never", "C-22", "what tells of the server, or cures it, waits for nothing, but for what its client said before", Some(cases::held::never), "cure-held";
+    "held-gate", "C-22", "what may make Redis refuse what was promised waits while writes may be answered, and no longer", Some(cases::held::gate), "gate-unheld";
     "held-reads", "C-24", "reads of drained sets pass, unless a write of their keys may still be under way", Some(cases::held::reads), "read-marked";
     "held-in-order", "C-23", "Redis gets what waits in its client's order", Some(cases::held::in_order), "";
     "held-others", "C-24", "others are answered from the cache meanwhile", Some(cases::held::others_are_answered), "";
