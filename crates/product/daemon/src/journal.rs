@@ -402,13 +402,12 @@ impl Keeper {
                         return;
                     }
                 },
-                // Made, and never needed.
+                // Made, and never needed: it tells nothing, and may stay as well.
                 Some(Found::Other(segment)) if segment.is_empty() => {
-                    if let Err(error) = erb_journal::discard(&segment) {
-                        let path = segment.path.display();
-                        tracing::warn!("{path} cannot be deleted: {error}");
-                    }
+                    let _ = erb_journal::discard(&segment);
                 }
+                // Somebody was faster.
+                Some(Found::Other(segment)) if !segment.path.exists() => {}
                 Some(Found::Other(segment)) => self.left.push(segment),
                 None => {}
             }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The storage node in a machine that is emulated.
+//! The storage node in a machine that is emulated, and what its power takes of SETs that ERB has answered in Redis's place.
 //!
 //! - `linux`, `initiator`: what Linux's own initiator does with it, beside the node's own client
 //!   (scripts/vm/node-test.sh).
 //! - `drive`, `power`, `book`, `inside`: cuts of power, with a drive that loses its cache (scripts/vm/power-test.sh).
+//! - `writes`, `writes_inside`: the same under a boosted Redis and its journal (scripts/vm/writes-test.sh).
 
 mod book;
 mod drive;
@@ -11,12 +12,14 @@ mod initiator;
 mod inside;
 mod linux;
 mod power;
+mod writes;
+mod writes_inside;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Checks of the storage node in an emulated machine.
+/// Checks in an emulated machine.
 #[derive(Debug, Parser)]
 #[command(name = "erb-node-vm")]
 struct Command {
@@ -32,6 +35,10 @@ enum What {
     Inside(inside::Inside),
     /// Cuts the power of guests that it boots, under load.
     Power(power::Power),
+    /// The same, under a Redis whose SETs are answered in its place.
+    Writes(writes::Writes),
+    /// Serves that test, as root in the guest.
+    WritesInside(writes_inside::WritesInside),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +46,8 @@ fn main() -> ExitCode {
         What::Initiator(args) => initiator::run(&args),
         What::Inside(args) => inside::run(&args),
         What::Power(args) => power::run(args),
+        What::Writes(args) => writes::run(&args),
+        What::WritesInside(args) => writes_inside::run(&args),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -444,16 +444,32 @@ impl Checks {
     /// The first key of which it is not.
     pub fn agree(&self, now: Ns, content: &[Change]) -> Result<(), Violation> {
         let told = self.too_early.clone().map_or(Ok(()), Err);
-        told.and_then(|()| self.versions.agree(content, now))
+        told.and_then(|()| self.versions.agree(content, now, |_| false))
             .map_err(|text| Violation::new("agree", now, text))
     }
 
-    /// Redis is back from its log with these keys and no others.
+    /// Whether Redis, whose process was killed, has all in its log: of keys with a write that is not drained nobody
+    /// can tell.
+    ///
+    /// # Errors
+    /// The first key of which it has something else.
+    pub fn kept(&self, now: Ns, content: &[Change]) -> Result<(), Violation> {
+        let is_owed = |key: &(u32, Bytes)| self.undrained.contains_key(key);
+        let agree = self.versions.agree(content, now, is_owed);
+        agree.map_err(|text| Violation::new("kept", now, text))
+    }
+
+    /// Redis is back from its log with these keys and no others. What was answered in its place and is not drained stays
+    /// the newest of its keys: it was promised.
     pub fn restarted(&mut self, now: Ns, content: &[Change]) {
         let here = self.next(now);
         self.misses_told = None;
+        let owed = self.versions.held_by(self.undrained.keys());
         for key in self.versions.restart(here, content) {
             self.blackbox.exclude(key.0, &key.1);
+        }
+        for change in owed {
+            self.versions.change(here, &change, true);
         }
     }
 

@@ -177,11 +177,16 @@ impl Versions {
         }
     }
 
-    /// Says of which key what Redis holds is not what it should hold at the end.
+    /// Says of which key what Redis holds is not what it should hold; those that are left out may be anything.
     ///
     /// # Errors
     /// What the two say.
-    pub fn agree(&self, content: &[Change], now: Ns) -> Result<(), String> {
+    pub fn agree(
+        &self,
+        content: &[Change],
+        now: Ns,
+        is_left_out: impl Fn(&(u32, Bytes)) -> bool,
+    ) -> Result<(), String> {
         let holds = |db: u32, key: &Bytes| {
             let found = content
                 .iter()
@@ -190,7 +195,8 @@ impl Versions {
                 (held.value.clone(), held.expire_at_ms)
             })
         };
-        for ((db, key), versions) in &self.keys {
+        let wanted = self.keys.iter().filter(|(key, _)| !is_left_out(key));
+        for ((db, key), versions) in wanted {
             let Some(last) = versions.last() else {
                 continue;
             };
@@ -232,6 +238,21 @@ impl Versions {
             self.change(here, change, false);
         }
         keys
+    }
+
+    /// What these keys hold by the last change of each.
+    pub fn held_by<'a>(&self, keys: impl Iterator<Item = &'a (u32, Bytes)>) -> Vec<Change> {
+        let held = |key: &(u32, Bytes)| {
+            let last = self.keys.get(key)?.last()?;
+            Some(Change {
+                db: key.0,
+                key: Arc::clone(&key.1),
+                value: last.value.clone(),
+                expire_at_ms: last.expire_at_ms,
+                cause: Cause::Command,
+            })
+        };
+        keys.filter_map(held).collect()
     }
 
     /// The wall clock was set. What expires when is then uncertain until the daemon has noticed.

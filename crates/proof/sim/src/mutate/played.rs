@@ -62,6 +62,10 @@ mutations! {
         [("redis/reads.h", "!i || more_many(&w->h.more)", "!i")];
     "held-with-cure", "what comes in one packet with such a command is held", "held-never",
         [("redis/requests.h", "w->h.found.never_held == touched", "touched")];
+    "gate-unheld", "what may make Redis refuse what was promised waits while writes may be answered", "held-gate",
+        [("redis/requests.h", "return w->h.gate && (!c || read_once(c->order.absorb));", "return !w && c;")];
+    "gate-held", "and passes while they may not: it may be the cure", "held-gate",
+        [("redis/requests.h", "w->h.gate && (!c || read_once(c->order.absorb))", "w->h.gate || !c")];
     "unseen-unordered", "payload that no entry counts goes up when all is drained", "held-unseen",
         [("splice/order.h", "if (!order_open(c))\n\t\treturn V_PLAIN;", "if (c)\n\t\treturn V_PLAIN;")];
     "busy-unlooked", "who takes effects looks at who answers a write at that moment", "held-lets-finish",

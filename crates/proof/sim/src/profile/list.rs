@@ -6,7 +6,9 @@ use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
 use crate::profile::room::CROWDED;
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
-use crate::profile::writes::{WRITES, WRITES_DAEMONS, WRITES_MIXED};
+use crate::profile::writes::{
+    WRITES, WRITES_CRASHES, WRITES_DAEMONS, WRITES_MIXED, WRITES_REFUSED,
+};
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::profile::{absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, reports::REPORTS};
 use crate::time::{MS, SECOND, US};
@@ -592,4 +594,6 @@ pub const PROFILES: &[Profile] = &[
     WRITES,
     WRITES_MIXED,
     WRITES_DAEMONS,
+    WRITES_CRASHES,
+    WRITES_REFUSED,
 ];

@@ -87,3 +87,29 @@ pub(super) const WRITES_DAEMONS: Profile = Profile {
     },
     ..WRITES_MIXED
 };
+
+pub(super) const WRITES_CRASHES: Profile = Profile {
+    name: "writes-crashes",
+    about: "the same while Redis crashes and comes back with all in its log, and daemons die",
+    duration: 4 * SECOND,
+    events: Events {
+        redis_crash: SECOND,
+        redis_stall: 4 * SECOND,
+        daemon_crash: 2 * SECOND,
+        daemon_stall: 4 * SECOND,
+        feed_cut: 3 * SECOND,
+        ..CALM.events
+    },
+    ..WRITES_MIXED
+};
+
+pub(super) const WRITES_REFUSED: Profile = Profile {
+    name: "writes-refused",
+    about: "the same while a full or failing disk has Redis refuse what is drained, and it may crash with writes that it postpones",
+    events: Events {
+        redis_crash: 2 * SECOND,
+        disk: 500 * MS,
+        ..WRITES_CRASHES.events
+    },
+    ..WRITES_CRASHES
+};

@@ -404,6 +404,7 @@ cases! {
     "held-asked-behind", "C-24", "what is asked for is all that was absorbed before its marks stood", Some(cases::held::asked_behind), "asked-early";
     "held-never", "C-22", "what tells of the server, or cures it, waits for nothing, but for what its client said before", Some(cases::held::never), "cure-held";
     "held-cured", "C-22", "what may cure a Redis that refuses a drain for long waits for it no longer", Some(cases::held::cured), "late-cure-held";
+    "held-gate", "C-22", "what may make Redis refuse what was promised waits while writes may be answered, and no longer", Some(cases::held::gate), "gate-unheld";
     "held-reads", "C-24", "reads of drained sets pass, unless a write of their keys may still be under way", Some(cases::held::reads), "read-marked";
     "held-in-order", "C-23", "Redis gets what waits in its client's order", Some(cases::held::in_order), "";
     "held-others", "C-24", "others are answered from the cache meanwhile", Some(cases::held::others_are_answered), "";

@@ -544,6 +544,7 @@ impl Server {
         };
         self.inner
             .tell_with(Place::Redis, None, || format!("crashes ({mode:?})"));
+        self.note_writes();
         *self.spare_disk.borrow_mut() = Some(redis.crash(mode));
         let peers = std::mem::take(&mut *self.peers.borrow_mut());
         self.by_sock.borrow_mut().clear();
@@ -585,10 +586,7 @@ impl Server {
             return;
         };
         let content = redis.contents();
-        self.inner
-            .checks
-            .borrow_mut()
-            .restarted(self.inner.now(), &content);
+        self.has_read_log(&content);
         self.inner.tell_with(Place::Redis, None, || {
             format!("starts with {} keys", content.len())
         });

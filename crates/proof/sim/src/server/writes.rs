@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use erb_abi::Logs;
 use erb_sim_kernel::Datapath;
-use erb_sim_redis::{Bytes, Cause, Executed};
+use erb_sim_redis::{Bytes, Cause, Change, Executed};
 
 use super::absorbed::set_of;
 use super::{Server, Way};
@@ -107,6 +107,19 @@ impl Server {
         self.inner.checks.borrow_mut().drained(drained);
     }
 
+    /// Redis begins with what its log has. One whose process was killed has all that it had, unless writes waited in its
+    /// memory for a sync that takes long.
+    pub(super) fn has_read_log(&self, content: &[Change]) {
+        self.note_writes();
+        let (now, profile) = (self.inner.now(), &self.inner.plan.profile);
+        let postpones = profile.events.disk > 0 || profile.events.machine_crash > 0;
+        if profile.server.absorbs && !postpones {
+            let kept = self.inner.checks.borrow().kept(now, content);
+            kept.unwrap_or_else(|violation| self.inner.fail(violation));
+        }
+        self.inner.checks.borrow_mut().restarted(now, content);
+    }
+
     /// Whether SETs were answered in Redis's place.
     pub fn has_absorbed(&self) -> bool {
         let slot = self.writes.borrow();
@@ -115,7 +128,7 @@ impl Server {
 
     /// Whether that was the drain, of this daemon or of a dead one: nothing but that writes on a feed.
     pub(super) fn is_of_drain(&self, executed: &Executed) -> bool {
-        let writes = |change: &erb_sim_redis::Change| change.cause == Cause::Command;
+        let writes = |change: &Change| change.cause == Cause::Command;
         if !executed.changes.iter().any(writes) {
             return false;
         }

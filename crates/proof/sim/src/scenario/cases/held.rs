@@ -223,6 +223,34 @@ pub(crate) fn cured() {
     }
 }
 
+/// What takes the gate could make Redis refuse what was promised: it waits while writes may be answered. While they may
+/// not it may be the cure.
+pub(crate) fn gate() {
+    for (tier, may_answer) in [
+        (Tier::Native, true),
+        (Tier::Native, false),
+        (Tier::Tc, true),
+        (Tier::Tc, false),
+    ] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..Setup::default()
+        });
+        let client = s.fast();
+        s.absorb();
+        let path = s.world.server.attached_path().expect("attached");
+        ControlBlock::control(&path).set_absorb(may_answer);
+        // It only looks.
+        assert!(!s.call(client, &[b"INFO"]).is_empty(), "INFO is held");
+        s.ask(client, &[b"CONFIG", b"SET", b"maxmemory", b"0"]);
+        s.run(MS);
+        assert_eq!(s.held().0, u64::from(may_answer), "{}", s.counters());
+        s.drain();
+        assert_eq!(s.answers(client), b"+OK\r\n");
+        s.finish();
+    }
+}
+
 /// Reads of drained sets pass, unless a write of their keys may still be under way.
 pub(crate) fn reads() {
     for tier in [Tier::Native, Tier::Tc] {

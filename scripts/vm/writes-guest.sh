@@ -1,0 +1,97 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# What writes-test.sh runs in the guest until its power is cut. Without words: a network, and a program that has these
+# steps done as the host says. With words: one step.
+work=$(sed -n "s/.*\berb_work=\([^ ]*\).*/\1/p" /proc/cmdline)
+erb=$work/erb
+disk=/run/disk
+journal=$disk/journal
+
+server() {
+	ip netns exec server "$@"
+}
+
+# within SECONDS COMMAND...: until it ends well. All is emulated, so nothing is soon.
+within() {
+	local i seconds=$1
+	shift
+	for ((i = 0; i < seconds * 5; i++)); do
+		"$@" && return
+		sleep 0.2
+	done
+	echo "not within $seconds s: $*"
+	return 1
+}
+
+is_open() {
+	server "$erb" status --json >/run/status && [ "$(number writes open)" = True ]
+}
+
+# All that waits is kept, and nothing more is answered.
+is_kept() {
+	local waiting kept
+	server "$erb" status --json >/run/status || return
+	waiting=$(number writes waiting) kept=$(number writes journal waiting)
+	[ "$(number writes open)" = False ] && [ "$waiting" -gt 0 ] && [ "$waiting" = "$kept" ]
+}
+
+# number WORD...: what the status has there.
+number() {
+	python3 -c 'import functools, json, sys
+print(functools.reduce(lambda at, word: at[word], sys.argv[1:], json.load(open("/run/status"))))' "$@"
+}
+
+redis_answers() {
+	[ "$(server redis-cli ping)" = PONG ]
+}
+
+network() {
+	ip link set eth0 up && ip address add 10.0.2.15/24 dev eth0 && ip route add default via 10.0.2.2
+	ip netns add server && ip link add c0 type veth peer name s0 netns server
+	ip address add 10.9.0.2/24 dev c0 && ip link set c0 up
+	server ip address add 10.9.0.1/24 dev s0 && server ip link set s0 up && server ip link set lo up
+}
+
+case ${1:-} in
+'')
+	for module in virtio_net virtio_blk ext4 veth sch_ingress cls_bpf af_packet inet_diag tcp_diag; do
+		modprobe -q "$module" || echo "no module $module"
+	done
+	mkdir -p $disk
+	network
+	"$work/erb-node-vm" writes-inside "$(readlink -f "$0")"
+	busybox poweroff -f
+	;;
+format) mkfs.ext4 -q -F /dev/vda && mount /dev/vda $disk && umount $disk && sync ;;
+mount) mount -t ext4 /dev/vda $disk ;;
+clear)
+	! redis_answers || server redis-cli shutdown nosave
+	rm -rf $disk/redis $journal && mkdir -p $disk/redis && sync
+	;;
+redis)
+	server redis-server --bind 10.9.0.1 127.0.0.1 --protected-mode no --dir $disk/redis --save '' --appendonly yes \
+		--appendfsync everysec --daemonize yes --logfile /run/redis.log --pidfile /run/redis.pid >/dev/null
+	within 60 redis_answers
+	;;
+boost)
+	server "$erb" boost --dev s0 --dev lo --mode write-back --journal-dir $journal >/run/boost 2>&1 || ! cat /run/boost
+	within 200 is_open || ! cat /run/status
+	;;
+stop) kill -STOP "$(cat /run/redis.pid)" ;;
+kept) within 60 is_kept || ! cat /run/status ;;
+# A torn end is no fault behind a cut: what lies before it counts.
+check)
+	"$erb" journal check $journal >&2
+	[ $? = 0 ] || [ $? = 30 ]
+	;;
+show) "$erb" journal show --json $journal ;;
+apply) server "$erb" journal apply $journal --redis 127.0.0.1:6379 --yes >&2 ;;
+discard) "$erb" journal discard $journal --yes >&2 ;;
+keys) server redis-cli --raw keys 'k*' ;;
+wrong) server redis-cli --raw eval "local wrong = 0
+for _, key in ipairs(redis.call('KEYS', 'k*')) do
+	if redis.call('GET', key) ~= key .. ' ' .. string.rep('v', 100) then wrong = wrong + 1 end
+end
+return wrong" 0 ;;
+*) exit 2 ;;
+esac
