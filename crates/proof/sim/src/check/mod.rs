@@ -464,12 +464,10 @@ impl Checks {
     pub fn restarted(&mut self, now: Ns, content: &[Change]) {
         let here = self.next(now);
         self.misses_told = None;
-        let owed = self.versions.held_by(self.undrained.keys());
-        for key in self.versions.restart(here, content) {
+        let undrained = &self.undrained;
+        let is_owed = |key: &(u32, Bytes)| undrained.contains_key(key);
+        for key in self.versions.restart(here, content, is_owed) {
             self.blackbox.exclude(key.0, &key.1);
-        }
-        for change in owed {
-            self.versions.change(here, &change, true);
         }
     }
 

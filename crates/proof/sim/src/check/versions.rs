@@ -221,9 +221,16 @@ impl Versions {
         Ok(())
     }
 
-    /// Redis is back with this content and nothing else; returns the keys that there were.
-    pub fn restart(&mut self, here: Point, content: &[Change]) -> Vec<(u32, Bytes)> {
-        let keys: Vec<_> = self.keys.keys().cloned().collect();
+    /// Redis is back with this content and nothing else; returns the keys that there were. Those that are left out hold
+    /// what they held.
+    pub fn restart(
+        &mut self,
+        here: Point,
+        content: &[Change],
+        is_left_out: impl Fn(&(u32, Bytes)) -> bool,
+    ) -> Vec<(u32, Bytes)> {
+        let mut keys: Vec<_> = self.keys.keys().cloned().collect();
+        keys.retain(|key| !is_left_out(key));
         for (db, key) in &keys {
             let gone = Change {
                 db: *db,
@@ -235,24 +242,11 @@ impl Versions {
             self.change(here, &gone, false);
         }
         for change in content {
-            self.change(here, change, false);
+            if !is_left_out(&(change.db, Arc::clone(&change.key))) {
+                self.change(here, change, false);
+            }
         }
         keys
-    }
-
-    /// What these keys hold by the last change of each.
-    pub fn held_by<'a>(&self, keys: impl Iterator<Item = &'a (u32, Bytes)>) -> Vec<Change> {
-        let held = |key: &(u32, Bytes)| {
-            let last = self.keys.get(key)?.last()?;
-            Some(Change {
-                db: key.0,
-                key: Arc::clone(&key.1),
-                value: last.value.clone(),
-                expire_at_ms: last.expire_at_ms,
-                cause: Cause::Command,
-            })
-        };
-        keys.filter_map(held).collect()
     }
 
     /// The wall clock was set. What expires when is then uncertain until the daemon has noticed.

@@ -555,6 +555,8 @@ impl Server {
         self.master_pipe.borrow_mut().take();
         self.redis_scheduled.set(false);
         if mode == CrashMode::Power {
+            // What was not drained went with the maps.
+            self.inner.checks.borrow_mut().drained(u64::MAX);
             return;
         }
         let now = self.inner.now();
