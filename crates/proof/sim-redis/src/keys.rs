@@ -224,6 +224,13 @@ pub(crate) fn swapdb(redis: &mut Redis, id: ClientId, argv: &Argv) {
     if one == two {
         return;
     }
+    // What ends here would else be logged before the SWAPDB, of the database that it is in behind it.
+    for db in [one, two] {
+        let names: Vec<Bytes> = redis.db(db).keys().cloned().collect();
+        for key in names {
+            redis.look(db, &key);
+        }
+    }
     redis.touch_watchers_of_db(one, Some(two));
     redis.touch_watchers_of_db(two, Some(one));
     redis.dbs.swap(one as usize, two as usize);

@@ -214,7 +214,7 @@ impl Versions {
                 return Err(format!(
                     "{} of database {db}: Redis holds {found:?}, told was {}",
                     show(key),
-                    self.describe(key)
+                    self.describe_in(*db, key)
                 ));
             }
         }
@@ -375,7 +375,12 @@ impl Versions {
     /// The last versions of a key, for a message.
     #[must_use]
     pub fn describe(&self, key: &[u8]) -> String {
-        let Some(versions) = self.keys.get(&(0, Arc::from(key))) else {
+        self.describe_in(0, key)
+    }
+
+    /// The same in this database.
+    fn describe_in(&self, db: u32, key: &[u8]) -> String {
+        let Some(versions) = self.keys.get(&(db, Arc::from(key))) else {
             return "the key never existed".to_owned();
         };
         let last = versions.len().saturating_sub(4);
