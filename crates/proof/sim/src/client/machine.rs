@@ -110,8 +110,8 @@ fn config(inner: &Inner, random: &mut Rng) -> Config {
             Some(random.u8(0..8))
         };
     }
-    if profile.events.machine_crash > 0 {
-        // Who waits for a server that has forgotten it learns so by probing only.
+    if profile.events.machine_crash > 0 || profile.events.redis_crash > 0 {
+        // Who waits for a server that has forgotten it, or whose reset got lost, learns so by probing only.
         config.keepalive = Some(Keepalive {
             time: 20 * SECOND,
             interval: 5 * SECOND,
