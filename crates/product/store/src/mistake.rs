@@ -72,6 +72,8 @@ pub enum Mistake {
     RowNotDurable,
     /// The watermark passes a roll back that not all shards have.
     RowPassedEarly,
+    /// Counts back are good as far as versions reach that are not durable.
+    CountNotDurable,
     /// Shards get floors that are not durable.
     FloorsNotDurable,
     /// A shard accepts writes in the scope of a freeze.
@@ -215,7 +217,8 @@ pub const SPACE_MISTAKES: [Mistake; 7] = [
 /// Those of a store that grows while it runs.
 pub const GROWTH_MISTAKES: [Mistake; 2] = [Mistake::GrowthCountsAtOnce, Mistake::GrowthUntold];
 
-/// Those of the whole store: control log, checkpoints, several shards.
+/// Those of the whole store: control log, checkpoints, several shards. But for [`Mistake::CountNotDurable`], which takes a
+/// sweep, a roll back and a kill within one batch.
 pub const STORE_MISTAKES: [Mistake; 19] = [
     Mistake::SuperblockCountsAtOnce,
     Mistake::AreaNamedEarly,

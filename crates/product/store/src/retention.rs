@@ -147,7 +147,7 @@ impl Retention {
     }
 
     /// A sweep over all keys met no gap nearer than this, and min-count was no less meanwhile.
-    pub(crate) fn set_counted(&mut self, counted: u32) {
+    pub fn set_counted(&mut self, counted: u32) {
         self.counted = self.counted.max(counted.min(self.min_count));
     }
 

@@ -15,7 +15,9 @@
 //!    its commit.
 //! 6. What collects segments stands in `collect.rs`, who writes while space is short in `pacing.rs`, what reads values
 //!    in `reading.rs`.
-//! 7. A delete of what is not there makes no version: there is nothing that it could bring back, and a writer that
+//! 7. How far counts back are good rests on what is durable: a crash that takes versions back would leave a gap nearer
+//!    to the head, and a roll back that is durable would leave such a key alone.
+//! 8. A delete of what is not there makes no version: there is nothing that it could bring back, and a writer that
 //!    deletes without end would take memory and space of all others.
 
 use std::collections::VecDeque;
@@ -165,6 +167,8 @@ pub struct Shard<R = Sound> {
     pub(crate) has_asked_checkpoint: bool,
     pub(crate) collector: Collector,
     pub(crate) pacing: Pacing,
+    /// Batches below it must be durable, then counts back are good as far as a sweep has found.
+    pub(crate) counting: Option<(u64, u32)>,
     pub(crate) scrub: Scrub,
     pub(crate) cache: Cache<R>,
     pub(crate) outbox: VecDeque<ToControl>,
@@ -216,6 +220,7 @@ impl<R: Rules + Copy> Shard<R> {
             queue: found.owed.into_iter().map(Queued::Done).collect(),
             collector: Collector::new(found.logged, found.last_checkpoint),
             pacing: Pacing::default(),
+            counting: None,
             scrub: Scrub::new(found.rot),
             cache: Cache::new(rules),
             frozen: None,
@@ -468,8 +473,11 @@ impl<R: Rules + Copy> Shard<R> {
         let floor = self.versions.retention().floor().min(below);
         let swept = self.versions.sweep(below);
         self.pacing.swept(floor, swept.done.is_some());
+        let counted = swept.counted.map(|it| (self.log.next_lsn(), it));
+        self.counting = counted.or(self.counting);
         self.queue.extend(swept.trims.into_iter().map(Queued::Trim));
         self.log_queue();
+        self.count_back();
         for (namespace, bytes) in swept.expired {
             let key = Key {
                 namespace,
@@ -484,6 +492,16 @@ impl<R: Rules + Copy> Shard<R> {
             }
         }
         true
+    }
+
+    /// Counts back are good as far as the last sweep has found, once that is durable.
+    pub(crate) fn count_back(&mut self) {
+        let durable_lsn = self.log.durable_lsn();
+        let is_hasty = self.rules.makes(Mistake::CountNotDurable);
+        let is_durable = |(lsn, _): &mut (u64, u32)| *lsn <= durable_lsn || is_hasty;
+        if let Some((_, counted)) = self.counting.take_if(is_durable) {
+            self.versions.retention_mut().set_counted(counted);
+        }
     }
 
     /// Values are over by the version clock, which does not go back.

@@ -227,6 +227,8 @@ impl<R: Rules + Copy> Shard<R> {
             Entry::Floors(floor, deleted) => retention.raise(*floor, *deleted),
             Entry::Settings(settings) => {
                 retention.set(*settings);
+                // That was found of what the former ones hold.
+                self.counting = None;
             }
             // The coordinator's own.
             Entry::Locked(_) => {}
@@ -271,6 +273,7 @@ impl<R: Rules + Copy> Shard<R> {
             self.has_urged = true;
             self.outbox.push_back(ToControl::NeedsLogSegment);
         }
+        self.count_back();
         self.turn_collect();
         self.turn_checkpoint(durable_lsn);
         self.turn_pacing();

@@ -77,6 +77,8 @@ pub struct Swept {
     pub expired: Vec<(u16, Vec<u8>)>,
     /// The sweep has met all keys: rows up to this one may go, once that is saved.
     pub done: Option<Version>,
+    /// Then counts back below this are good for every key, once all that it has met is durable.
+    pub counted: Option<u32>,
 }
 
 impl<R: Rules> Versions<R> {
@@ -118,16 +120,15 @@ impl<R: Rules> Versions<R> {
         let progress = self.sweep.under_way.as_mut();
         match (next, progress) {
             (Some(hash), Some(progress)) => progress.from_hash = hash,
-            _ => swept.done = self.finish_sweep(),
+            _ => (swept.done, swept.counted) = self.finish_sweep().unzip(),
         }
         swept
     }
 
-    fn finish_sweep(&mut self) -> Option<Version> {
+    fn finish_sweep(&mut self) -> Option<(Version, u32)> {
         let progress = self.sweep.under_way.take()?;
-        self.retention.set_counted(progress.unbroken);
         self.unreserve(progress.rows_up_to);
-        Some(progress.rows_up_to)
+        Some((progress.rows_up_to, progress.unbroken))
     }
 
     /// A key with a gap has been seen, or made, while a sweep is under way.

@@ -234,6 +234,10 @@ fn sweep(judge: &mut Judge) -> Judgement {
     for trim in swept.trims {
         judge.trimmed(trim, below)?;
     }
+    // All of it is durable here.
+    if let Some(counted) = swept.counted {
+        judge.engine.retention_mut().set_counted(counted);
+    }
     Ok(())
 }
 

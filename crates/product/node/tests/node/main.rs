@@ -6,6 +6,7 @@ mod history;
 mod hostile;
 mod hosts;
 mod peer;
+mod space;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
