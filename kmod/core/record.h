@@ -97,28 +97,27 @@ CORE_INLINE bool record_sound(const struct log_front *front, u32 bytes)
 	       bytes == sizeof(*front) + front->image.value_len + key_bytes;
 }
 
-/* The record as a segment has it; how many bytes. `log` is sound, and `to` has room for the largest. */
+/* The record as a segment has it; how many bytes. `log` is sound, and `to` has room for the largest. In a segment records
+ * begin at any byte. */
 CORE_INLINE u32 record_encode(u32 seed, const void *log, u8 *to)
 {
 	const u8 *data = (const u8 *)log + sizeof(struct log_front);
-	struct segment_record *record = (struct segment_record *)to;
+	struct segment_record record = {.kind = SEGMENT_SET};
 	struct log_front front;
-	u32 bytes;
+	u8 *key = to + sizeof(record);
 
 	memcpy(&front, log, sizeof(front));
-	bytes = sizeof(*record) + front.image.key_len + front.image.value_len;
-	*record = (struct segment_record){
-	    .bytes = bytes,
-	    .lsn = front.record.lsn,
-	    .kind = SEGMENT_SET,
-	    .db = front.image.db,
-	    .key_len = front.image.key_len,
-	    .expiry_ms = front.record.expiry_ms,
-	};
-	to += sizeof(*record);
-	memcpy(to, data + front.image.value_len, front.image.key_len);
-	memcpy(to + front.image.key_len, data, front.image.value_len);
-	seed = segment_crc(seed, &record->bytes, sizeof(record->bytes));
-	record->crc = segment_crc(seed, &record->lsn, bytes - offsetof(struct segment_record, lsn));
-	return bytes;
+	record.bytes = sizeof(record) + front.image.key_len + front.image.value_len;
+	record.lsn = front.record.lsn;
+	record.db = front.image.db;
+	record.key_len = front.image.key_len;
+	record.expiry_ms = front.record.expiry_ms;
+	memcpy(key, data + front.image.value_len, front.image.key_len);
+	memcpy(key + front.image.key_len, data, front.image.value_len);
+	seed = segment_crc(seed, &record.bytes, sizeof(record.bytes));
+	seed =
+	    segment_crc(seed, &record.lsn, sizeof(record) - offsetof(struct segment_record, lsn));
+	record.crc = segment_crc(seed, key, record.bytes - sizeof(record));
+	memcpy(to, &record, sizeof(record));
+	return record.bytes;
 }
