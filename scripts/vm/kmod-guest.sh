@@ -10,7 +10,9 @@ word() {
 
 check() {
 	echo "--- $*"
-	timeout 120 "$@" && return
+	# In a shell of its own, which knows the functions below.
+	# shellcheck disable=SC2016
+	timeout 120 bash -c '"$@"' bash "$@" && return
 	echo "guest: FAILED ($?): $*"
 	failed=$((failed + 1))
 }
@@ -46,7 +48,7 @@ quiet_log() {
 	! dmesg | grep -E 'WARNING:|BUG|Oops|general protection|blocked for more than|KFENCE|kmemleak|INFO: (task|rcu)'
 }
 
-export -f with cycles quiet_log
+export -f place with cycles quiet_log
 work=$(word erb_work)
 guest=$work/kmod/guest
 export work guest
@@ -63,13 +65,13 @@ ip link set near up
 ip link set far up
 check "$guest" without "$work/kmod/push.bpf.o" /run/big /run/big
 for name in refused log packets killed frozen gap; do
-	check bash -c "with $name /run/big /run/big"
+	check with "$name" /run/big /run/big
 done
-check bash -c "with full /run/small /run/big"
-check bash -c "with unsynced /run/lying /run/big"
+check with full /run/small /run/big
+check with unsynced /run/lying /run/big
 check umount /run/small
 check umount /run/lying
-check bash -c "cycles $(word erb_cycles)"
+check cycles "$(word erb_cycles)"
 check umount /run/big
 check quiet_log
 [ "$failed" = 0 ] || dmesg | tail -n 60

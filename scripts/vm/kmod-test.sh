@@ -44,21 +44,17 @@ kmod_guest() {
 		"$libbpf/libbpf.a" -lelf -lz -lpthread -o "$vm/kmod/guest"
 }
 
-# kmod_build IMAGE: a warning of W=1 is an error, and so is a module whose types are not described.
+# kmod_build IMAGE: from what DKMS gets. A warning of W=1 is an error.
 kmod_build() {
 	local headers
 	headers=$(headers_of "$1")
 	rm -rf "$vm/kmod"
-	mkdir -p "$vm/kmod"
-	cp -r kmod/. "$vm/kmod/"
-	mkdir "$vm/kmod/bpf"
-	cp -r bpf/base bpf/redis "$vm/kmod/bpf/"
+	make -s -C kmod dkms TO="$vm/kmod"
 	make -C "$vm/kmod" KDIR="$headers" >"$vm/kmod/said" 2>&1 || {
 		cat "$vm/kmod/said"
 		die "the module does not build for $1"
 	}
 	! grep -E 'warning|Skipping BTF' "$vm/kmod/said" || die "the build for $1 warns"
-	objdump -h "$vm/kmod/erb_io.ko" | grep -q ' \.BTF ' || die "the module for $1 has no BTF"
 	say "the module is built for $1"
 }
 

@@ -174,6 +174,7 @@ static void check_killed(void)
 		need(write(pipes[1], "x", 1) == 1, "the daemon is ready");
 		pause();
 	}
+	close(pipes[1]);
 	need(read(pipes[0], &status, 1) == 1, "the daemon is ready");
 	programs_run(3000);
 	kill(daemon, SIGKILL);

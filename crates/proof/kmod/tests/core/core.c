@@ -7,6 +7,9 @@
  *
  * The last two write what the disk had synced to FOLDER, a file for each segment; who started them reads these with
  * another reader. They print what was pushed, and end with 1 if a rule was broken. */
+#include <linux/types.h>
+#define HANDLER_ABI "redis/abi.h"
+#include "base/abi.h"
 #include "core/sink.h"
 
 #include <pthread.h>
@@ -20,6 +23,12 @@
 #define BATCH_BYTES 8192
 #define FILE_BYTES  (256 << 10) /* then the disk is full */
 #define FILES	    4096
+
+/* The module knows a slot's header by itself, as it cannot include all of base/abi.h. */
+#define SAME_IN_SLOT(field) offsetof(struct log_image, field) == offsetof(struct slot, field)
+_Static_assert(SAME_IN_SLOT(value_len) && SAME_IN_SLOT(key_len) && SAME_IN_SLOT(db),
+	       "as in struct slot");
+_Static_assert(sizeof(struct log_image) == offsetof(struct slot, data), "as in struct slot");
 
 struct disk_file {
 	u8 *bytes;
