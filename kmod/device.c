@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 /* device.c - the daemon's calls, see erb_io.h. Each takes `lock`, and so waits for nothing but another call (I1). */
-#include <linux/capability.h>
-#include <linux/err.h>
 #include <linux/fcntl.h>
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -131,26 +129,17 @@ static long device_file(const void __user *argument)
 
 static long device_status(void __user *argument)
 {
-	struct io *io = &erb_io;
-	struct erb_io_status status;
-	u64 pushed = 0, refused = 0, wakes = 0, retained = 0;
-	u32 at;
+	struct erb_io_status *page = erb_io.page, status;
+	struct sink_counts counts;
 
-	mutex_lock(&io->lock);
-	for (at = 0; at < io->sink.merge.count; at++) {
-		const struct fifo *fifo = io->sink.merge.fifos[at];
-
-		pushed += READ_ONCE(fifo->pushed);
-		refused += READ_ONCE(fifo->refused);
-		wakes += READ_ONCE(fifo->wakes);
-		retained += READ_ONCE(fifo->head) - READ_ONCE(fifo->tail);
-	}
-	io->page->pushed = pushed;
-	io->page->refused = refused;
-	io->page->wakes = wakes;
-	io->page->retained_bytes = retained;
-	status = *io->page;
-	mutex_unlock(&io->lock);
+	mutex_lock(&erb_io.lock);
+	counts = sink_count(&erb_io.sink);
+	page->pushed = counts.pushed;
+	page->refused = counts.refused;
+	page->wakes = counts.wakes;
+	page->retained_bytes = counts.retained_bytes;
+	status = *page;
+	mutex_unlock(&erb_io.lock);
 	return copy_to_user(argument, &status, sizeof(status)) ? -EFAULT : 0;
 }
 

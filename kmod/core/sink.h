@@ -174,6 +174,30 @@ CORE_INLINE bool sink_retains(const struct sink *s)
 	return false;
 }
 
+struct sink_counts {
+	u64 pushed;
+	u64 refused; /* for want of room */
+	u64 wakes;
+	u64 retained_bytes;
+};
+
+/* What the CPUs have counted. */
+CORE_INLINE struct sink_counts sink_count(const struct sink *s)
+{
+	struct sink_counts counts = {0};
+	u32 at;
+
+	for (at = 0; at < s->merge.count; at++) {
+		const struct fifo *fifo = s->merge.fifos[at];
+
+		counts.pushed += core_load(&fifo->pushed);
+		counts.refused += core_load(&fifo->refused);
+		counts.wakes += core_load(&fifo->wakes);
+		counts.retained_bytes += core_load(&fifo->head) - core_load(&fifo->tail);
+	}
+	return counts;
+}
+
 /* Both threads have left the file: back to what is not synced. */
 CORE_INLINE void sink_rewind(struct sink *s)
 {

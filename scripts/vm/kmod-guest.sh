@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # What kmod-test.sh runs in the guest: the checks of crates/proof/kmod/guest, each with the module inserted anew.
-# erb_work= and erb_cycles= are on the kernel's command line. Ends the guest. The verdict is the line `guest: N failed`.
+# erb_work=, erb_cycles= and erb_only= are on the kernel's command line. Ends the guest. The verdict is the line `guest: N failed`.
 failed=0
 
 word() {
@@ -30,6 +30,7 @@ place() {
 
 # with CHECK FOLDER FOLDER: the module must go behind it.
 with() {
+	[[ $1 == *$only* ]] || return 0
 	insmod "$work/kmod/erb_io.ko" && "$guest" "$1" "$work/kmod/push.bpf.o" "$2" "$3" && rmmod erb_io
 	local result=$?
 	rmmod erb_io 2>/dev/null
@@ -51,7 +52,8 @@ quiet_log() {
 export -f place with cycles quiet_log
 work=$(word erb_work)
 guest=$work/kmod/guest
-export work guest
+only=$(word erb_only)
+export work guest only
 echo "guest: Linux $(uname -r), $(cut -d. -f1 /proc/uptime) s after its begin"
 for module in loop ext4 veth libcrc32c; do
 	modprobe -q "$module"

@@ -13,6 +13,7 @@
 # what it shows is right or wrong, not fast or slow. Needs root, Debian's keys, 1 GB of memory.
 #
 #   ERB_CYCLES=30    times that the module is inserted and removed
+#   ERB_ONLY=NAME    only checks with NAME in their names
 #
 # Exit code 0: all checks passed on all kernels. What they said is in target/vm/kmod-SERIES.log.
 set -euo pipefail
@@ -64,7 +65,7 @@ kmod_run() {
 	vm_initrd "$image"
 	kmod_guest
 	say "starting $image, for at most $GUEST_SECONDS_MAX s"
-	vm_run "$image" scripts/vm/kmod-guest.sh 1G "erb_cycles=${ERB_CYCLES:-30} \
+	vm_run "$image" scripts/vm/kmod-guest.sh 1G "erb_cycles=${ERB_CYCLES:-30} erb_only=${ERB_ONLY:-} \
 kfence.sample_interval=1 slub_debug=FZPU page_poison=1" -M q35 || say "the guest did not end by itself"
 	cp "$vm/log" "$vm/kmod-$series.log"
 	grep -q '^guest: 0 failed' "$vm/log"

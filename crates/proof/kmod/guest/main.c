@@ -138,8 +138,12 @@ static void check_failure(u32 gate)
 	u64 in_first, last, retained;
 	struct erb_io_status status;
 
-	for (int tries = 0; device_status(device).gate == GATE_OPEN && tries < 10000; tries++)
-		programs_run(200);
+	do {
+		programs_run(2000);
+		status = device_status(device);
+		printf("pushed %llu, written %llu, synced %llu\n", status.pushed,
+		       status.written_lsn, status.synced_lsn);
+	} while (status.gate == GATE_OPEN);
 	device_wait_state(device, ERB_IO_IDLE);
 	status = device_status(device);
 	printf("gate %u, error %d, pushed %llu, synced to %llu\n", status.gate, status.error,
@@ -164,7 +168,7 @@ static void check_killed(void)
 {
 	struct push_state *state = programs_load(object, 0);
 	int pipes[2], status, device;
-	pid_t daemon;
+	pid_t daemon, killer;
 	u64 last;
 
 	need(pipe(pipes) == 0, "a pipe");
@@ -176,10 +180,15 @@ static void check_killed(void)
 	}
 	close(pipes[1]);
 	need(read(pipes[0], &status, 1) == 1, "the daemon is ready");
-	programs_run(3000);
-	kill(daemon, SIGKILL);
-	programs_run(1000000);
+	killer = fork();
+	if (!killer) {
+		usleep(500000);
+		kill(daemon, SIGKILL);
+		_exit(0);
+	}
+	programs_run(100000000);
 	waitpid(daemon, &status, 0);
+	waitpid(killer, &status, 0);
 	need(state->shut, "the gate is shut");
 	device = device_open();
 	need(device >= 0, "the next daemon opens the device");

@@ -71,3 +71,10 @@ fn the_module_writes_the_bytes_that_the_journal_writes() {
     assert_eq!(done.stdout.len(), wanted.len(), "seed {seed}");
     assert!(done.stdout == wanted, "seed {seed}: other bytes");
 }
+
+#[test]
+fn the_package_has_the_version_of_all() {
+    let conf = std::fs::read_to_string(crate::root().join("kmod/dkms.conf")).expect("dkms.conf");
+    let version = format!("PACKAGE_VERSION=\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(conf.lines().any(|line| line == version), "{version}");
+}

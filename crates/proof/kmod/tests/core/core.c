@@ -23,6 +23,7 @@
 #define BATCH_BYTES 8192
 #define FILE_BYTES  (256 << 10) /* then the disk is full */
 #define FILES	    4096
+#define STUCK_MAX   300000 /* looks without a record, half a minute of them */
 
 /* The module knows a slot's header by itself, as it cannot include all of base/abi.h. */
 #define SAME_IN_SLOT(field) offsetof(struct log_image, field) == offsetof(struct slot, field)
@@ -363,7 +364,7 @@ static void race_new_file(void)
 
 static int run_race(u64 records, const char *folder)
 {
-	u64 state = random_state + 2000, calm = 0;
+	u64 state = random_state + 2000, calm = 0, written = 0, stuck = 0;
 	pthread_t cpus[CPUS], syncer;
 	u32 at;
 
@@ -377,14 +378,18 @@ static int run_race(u64 records, const char *folder)
 		if (core_load(&gate) != GATE_OPEN)
 			race_new_file();
 		race_write(&state);
-		if (sink_sleep(&sink))
-			usleep(50);
+		sink_sleep(&sink);
+		usleep(50);
+		stuck = sink.written_lsn == written ? stuck + 1 : 0;
+		written = sink.written_lsn;
+		need(stuck < STUCK_MAX, "a number never came");
 	}
 	core_store(&race_over, 1);
 	pthread_join(syncer, NULL);
 	for (at = 0; at < CPUS; at++)
 		pthread_join(cpus[at], NULL);
-	need(!sink_retains(&sink), "all is synced");
+	need(!sink_retains(&sink) && !sink_count(&sink).retained_bytes, "all is synced");
+	need(sink_count(&sink).pushed == last_lsn, "all is counted");
 	files_save(folder);
 	printf("pushed %llu synced %llu files %u\n", last_lsn, sink.synced_lsn, file_count);
 	sink_end();

@@ -4,6 +4,7 @@
 
 mod bytes;
 mod disk;
+mod mistakes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -30,13 +31,18 @@ fn root() -> PathBuf {
 
 /// Builds `core.c` under a name that no other test uses. None: this machine has no such sanitizer.
 fn build(name: &str, sanitizer: Sanitizer) -> Option<PathBuf> {
+    compiled(name, sanitizer, &root().join("kmod"))
+}
+
+/// The same, with the core that is in this folder.
+fn compiled(name: &str, sanitizer: Sanitizer, kmod: &Path) -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let with = |sanitizer: Option<Sanitizer>| {
         let mut clang = erb_clang::clang().expect("a clang");
         clang
             .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
             .arg("-I")
-            .arg(root().join("kmod"))
+            .arg(kmod)
             .arg("-I")
             .arg(root().join("bpf"));
         if let Some(sanitizer) = sanitizer {
