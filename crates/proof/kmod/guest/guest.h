@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* guest.h - what the checks in the guest do with module, programs and segments. */
+#pragma once
+#include <linux/types.h>
+#include <stdbool.h>
+#include "core/gate.h"
+#include "core/record.h"
+#include "erb_io.h"
+#include "push.h"
+
+/* Prints what is wrong and ends this process, unless it is so. */
+void need(bool is_so, const char *what);
+
+/* Segments. */
+struct segment_header header_make(u64 segment, u64 first_lsn);
+int segment_make(const char *path, int flags, u64 segment, u64 first_lsn);
+u64 segment_read(const char *path, u64 from,
+		 u64 *last); /* records; each LSN from `from` on, no gap */
+
+/* The device. */
+int device_open(void);
+int device_give(int device, int fd, u64 segment, u64 first_lsn);
+struct erb_io_status device_status(int device);
+void device_wait_synced(int device, u64 lsn);
+void device_wait_state(int device, u32 state);
+u64 device_read_out(int device, u64 from); /* records, dense from `from` on */
+
+/* Programs. */
+struct push_state *programs_load(const char *object, u64 lsn);
+void programs_attach(const char *device_name);
+void programs_run(
+    u64 records); /* as many as are taken, by two CPUs, XDP and TC in turn; stops at a shut gate */

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* main.c - checks of the module on the kernel that runs: kmod-guest CHECK OBJECT FOLDER...
+ *
+ * Each check is a process of its own, so the device is closed behind it. What kmod-guest.sh does not do before and
+ * after is done here. Exit code 0: it holds. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <net/if.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "guest.h"
+
+static const char *object;
+static char path[2][4096];
+
+static int begin(u64 segment, u64 first_lsn, const char *at)
+{
+	int device = device_open(), fd = segment_make(at, 0, segment, first_lsn);
+
+	need(device >= 0, "the device opens");
+	need(device_give(device, fd, segment, first_lsn) == 0, "the file is taken");
+	close(fd);
+	return device;
+}
+
+static void check_without(void)
+{
+	struct push_state *state = programs_load(object, 0);
+
+	programs_attach("lo");
+	need(system(
+		 "ping -c 1 127.0.0.1 >/dev/null 2>&1 || busybox ping -c 1 127.0.0.1 >/dev/null") ==
+		 0,
+	     "a packet");
+	need(state->without && !state->lsn, "programs go on without the module");
+}
+
+static void refused_file(int device, const char *what, int flags, int wanted)
+{
+	int fd = segment_make(path[0], 0, 1, 1), again = open(path[0], flags), error;
+
+	error = device_give(device, again, 1, 1);
+	printf("%s: %s\n", what, strerror(error));
+	need(again >= 0 && error == wanted, what);
+	close(fd);
+	close(again);
+}
+
+static void check_refused(void)
+{
+	int device = device_open(), pipes[2], fd;
+	struct erb_io_file bad = {.fd = -1};
+
+	need(device >= 0, "the device opens");
+	need(device_open() < 0 && errno == EBUSY, "one has the device");
+	need(device_give(device, -1, 1, 1) == EBADF, "no descriptor");
+	need(pipe(pipes) == 0 && device_give(device, pipes[1], 1, 1) == EINVAL, "a pipe");
+	need(device_give(device, device, 1, 1) == EINVAL, "the device itself");
+	refused_file(device, "read-only", O_RDONLY, EBADF);
+	refused_file(device, "O_DIRECT", O_WRONLY | O_DIRECT, EINVAL);
+	refused_file(device, "O_APPEND", O_WRONLY | O_APPEND, EINVAL);
+	bad.fd = fd = segment_make(path[0], 0, 1, 1);
+	need(ioctl(device, ERB_IO_FILE, &bad) < 0 && errno == EINVAL, "no header");
+	need(device_give(device, fd, 1, 0) == EINVAL, "no first number");
+	need(write(fd, "x", 1) == 1 && device_give(device, fd, 1, 1) == EEXIST,
+	     "a file with content");
+	need(device_status(device).gate == GATE_NO_FILE, "the gate is shut");
+	need(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, device, 0) == MAP_FAILED,
+	     "the page is read-only");
+	need(mmap(NULL, 4096, PROT_READ, MAP_SHARED, device, 0) != MAP_FAILED, "the page is there");
+}
+
+/* 10^5 records, and a second file once all is synced. */
+static void check_log(void)
+{
+	struct push_state *state = programs_load(object, 0);
+	int device = begin(1, 1, path[0]), fd;
+	const struct erb_io_status *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, device, 0);
+	struct erb_io_status status;
+	char byte;
+	u64 last;
+
+	need(page != MAP_FAILED && page->gate == GATE_OPEN, "the gate is seen without a call");
+	need(read(device, &byte, 1) < 0 && errno == EBUSY,
+	     "nothing is read out while a file is at work");
+	programs_run(50000);
+	device_wait_synced(device, state->lsn);
+	fd = segment_make(path[1], 0, 2, state->lsn + 1);
+	need(device_give(device, fd, 2, state->lsn + 1) == 0, "another file takes its place");
+	last = state->lsn;
+	programs_run(50000);
+	device_wait_synced(device, state->lsn);
+	status = device_status(device);
+	printf("%llu records, %llu batches, %llu syncs, %llu wakes, %llu times full\n",
+	       status.pushed, status.batches, status.syncs, status.wakes, status.refused);
+	need(status.wakes * 100 <= status.pushed * 2, "at most two wakes for a hundred records");
+	need(segment_read(path[0], 1, &last) + segment_read(path[1], last + 1, &last) ==
+		 state->pushed,
+	     "all is in the files");
+	need(last == state->lsn && state->pushed >= 100000, "each number is there");
+}
+
+/* Packets of a network, not of a test call. */
+static void check_packets(void)
+{
+	struct push_state *state = programs_load(object, 0);
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+	int device = begin(1, 1, path[0]), from = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+	u64 last;
+
+	programs_attach("far");
+	inet_pton(AF_INET, "10.9.0.255", &to.sin_addr);
+	setsockopt(from, SOL_SOCKET, SO_BROADCAST, &on, sizeof(on));
+	for (int sent = 0; sent < 5000; sent++)
+		sendto(from, "packet", 6, 0, (void *)&to, sizeof(to));
+	usleep(200000);
+	device_wait_synced(device, state->lsn);
+	need(segment_read(path[0], 1, &last) == state->pushed, "all is in the file");
+	printf("%llu records of 5000 packets by XDP and by TC\n", state->pushed);
+	need(state->pushed >= 9000, "most packets were seen by both");
+}
+
+/* The folder's file system fails; the next file is elsewhere, and gets first what is not synced. */
+static void check_failure(u32 gate)
+{
+	struct push_state *state = programs_load(object, 0);
+	int device = begin(1, 1, path[0]), fd;
+	u64 in_first, last, retained;
+	struct erb_io_status status;
+
+	do {
+		programs_run(2000);
+		status = device_status(device);
+		printf("pushed %llu, written %llu, synced %llu\n", status.pushed,
+		       status.written_lsn, status.synced_lsn);
+	} while (status.gate == GATE_OPEN);
+	device_wait_state(device, ERB_IO_IDLE);
+	status = device_status(device);
+	printf("gate %u, error %d, pushed %llu, synced to %llu\n", status.gate, status.error,
+	       state->pushed, status.synced_lsn);
+	need(status.gate == gate, "the gate says why");
+	retained = device_read_out(device, status.synced_lsn + 1);
+	need(status.synced_lsn + retained == state->lsn, "all that is not synced can be read out");
+	in_first = segment_read(path[0], 1, &last);
+	need(in_first >= status.synced_lsn || gate == GATE_SYNC, "what is synced is in the file");
+	fd = segment_make(path[1], 0, 2, status.synced_lsn + 1);
+	need(device_give(device, fd, 2, status.synced_lsn + 2) == EINVAL, "a number would be lost");
+	need(device_give(device, fd, 2, status.synced_lsn + 1) == 0, "the next file is taken");
+	state->shut = 0;
+	programs_run(1000);
+	device_wait_synced(device, state->lsn);
+	need(segment_read(path[1], status.synced_lsn + 1, &last) == state->lsn - status.synced_lsn,
+	     "what was retained is first in the next file");
+}
+
+/* Whoever holds the device is killed while records come. */
+static void check_killed(void)
+{
+	struct push_state *state = programs_load(object, 0);
+	int pipes[2], status, device;
+	pid_t daemon, killer;
+	u64 last;
+
+	need(pipe(pipes) == 0, "a pipe");
+	daemon = fork();
+	if (!daemon) {
+		begin(1, 1, path[0]);
+		need(write(pipes[1], "x", 1) == 1, "the daemon is ready");
+		pause();
+	}
+	close(pipes[1]);
+	need(read(pipes[0], &status, 1) == 1, "the daemon is ready");
+	killer = fork();
+	if (!killer) {
+		usleep(500000);
+		kill(daemon, SIGKILL);
+		_exit(0);
+	}
+	programs_run(100000000);
+	waitpid(daemon, &status, 0);
+	waitpid(killer, &status, 0);
+	need(state->shut, "the gate is shut");
+	device = device_open();
+	need(device >= 0, "the next daemon opens the device");
+	device_wait_state(device, ERB_IO_IDLE);
+	need(device_status(device).gate == GATE_CLOSED, "it says that the daemon has gone");
+	need(device_status(device).retained_bytes == 0, "nothing is retained");
+	need(segment_read(path[0], 1, &last) == state->pushed,
+	     "all that was pushed is in the file");
+	printf("%llu records were pushed until the gate was shut\n", state->pushed);
+}
+
+static u64 now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000ULL + now.tv_nsec / 1000000;
+}
+
+/* A file system that is frozen blocks the module's threads, and nobody else. */
+static void check_frozen(const char *folder)
+{
+	struct push_state *state = programs_load(object, 0);
+	int device = begin(1, 1, path[0]), at = open(folder, O_RDONLY), fd;
+	u64 began, last;
+
+	fd = segment_make(path[1], 0, 2, 1);
+	need(ioctl(at, FIFREEZE, 0) == 0, "the file system freezes");
+	began = now_ms();
+	programs_run(2000);
+	need(device_give(device, fd, 2, 1) == EBUSY,
+	     "a second file while the first has unwritten records");
+	need(device_status(device).retained_bytes, "records wait");
+	close(device);
+	device = device_open();
+	need(device >= 0 && now_ms() - began < 10000, "no call waits");
+	need(device_give(device, fd, 2, 1) == EBUSY, "the last file is not let go");
+	need(system("rmmod erb_io 2>/dev/null") != 0, "the module stays");
+	need(ioctl(at, FITHAW, 0) == 0, "the file system thaws");
+	device_wait_state(device, ERB_IO_IDLE);
+	need(segment_read(path[0], 1, &last) == state->pushed,
+	     "all that was pushed is in the file");
+}
+
+/* A number that is taken and never pushed. */
+static void check_gap(void)
+{
+	struct push_state *state = programs_load(object, 0);
+	int device = begin(1, 1, path[0]);
+	u64 lsn;
+
+	programs_run(10);
+	device_wait_synced(device, state->lsn);
+	lsn = ++state->lsn;
+	programs_run(10);
+	device_wait_state(device, ERB_IO_IDLE);
+	need(device_status(device).gate == GATE_GAP, "the gate says why");
+	need(system("rmmod erb_io 2>/dev/null") != 0,
+	     "the module stays while something is retained");
+	need(ioctl(device, ERB_IO_FORGET, &lsn) == 0, "the gap is passed over");
+	need(device_read_out(device, lsn + 1) == state->lsn - lsn, "what is behind it is there");
+	need(ioctl(device, ERB_IO_FORGET, &state->lsn) == 0, "the rest is nobody's");
+	need(device_status(device).retained_bytes == 0, "nothing is retained");
+}
+
+/* A program keeps the module; pushes some. */
+static void check_cycle(void)
+{
+	struct push_state *state = programs_load(object, 0);
+	int device = begin(1, 1, path[0]);
+	u64 last;
+
+	programs_run(500);
+	need(system("rmmod erb_io 2>/dev/null") != 0, "a program keeps the module");
+	device_wait_synced(device, state->lsn);
+	need(segment_read(path[0], 1, &last) == state->pushed, "all is in the file");
+}
+
+int main(int argc, char **argv)
+{
+	const char *check = argv[1];
+
+	need(argc == 5, "CHECK OBJECT FOLDER FOLDER");
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	object = argv[2];
+	snprintf(path[0], sizeof(path[0]), "%s/%s-1", argv[3], check);
+	snprintf(path[1], sizeof(path[1]), "%s/%s-2", argv[4], check);
+	if (!strcmp(check, "without"))
+		check_without();
+	else if (!strcmp(check, "refused"))
+		check_refused();
+	else if (!strcmp(check, "log"))
+		check_log();
+	else if (!strcmp(check, "packets"))
+		check_packets();
+	else if (!strcmp(check, "full"))
+		check_failure(GATE_WRITE);
+	else if (!strcmp(check, "unsynced"))
+		check_failure(GATE_SYNC);
+	else if (!strcmp(check, "killed"))
+		check_killed();
+	else if (!strcmp(check, "frozen"))
+		check_frozen(argv[3]);
+	else if (!strcmp(check, "gap"))
+		check_gap();
+	else if (!strcmp(check, "cycle"))
+		check_cycle();
+	else
+		need(false, "a check");
+	return 0;
+}

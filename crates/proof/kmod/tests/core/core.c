@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* core.c - the module's core (kmod/core/) in user space, over a disk that is a buffer.
+ *
+ *   core encode                       records of redis/log.h from the input, as a segment, to the output
+ *   core random SEED ROUNDS FOLDER    one thread does what CPUs, threads and daemon do, in any order
+ *   core race SEED RECORDS FOLDER     CPUs and threads as threads of this process
+ *
+ * The last two write what the disk had synced to FOLDER, a file for each segment; who started them reads these with
+ * another reader. They print what was pushed, and end with 1 if a rule was broken. */
+#include <linux/types.h>
+#define HANDLER_ABI "redis/abi.h"
+#include "base/abi.h"
+#include "core/sink.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define CPUS	    5
+#define FIFO_BYTES  (16 << 10)
+#define BATCH_BYTES 8192
+#define FILE_BYTES  (256 << 10) /* then the disk is full */
+#define FILES	    4096
+#define STUCK_MAX   300000 /* looks without a record, half a minute of them */
+
+/* The module knows a slot's header by itself, as it cannot include all of base/abi.h. */
+#define SAME_IN_SLOT(field) offsetof(struct log_image, field) == offsetof(struct slot, field)
+_Static_assert(SAME_IN_SLOT(value_len) && SAME_IN_SLOT(key_len) && SAME_IN_SLOT(db),
+	       "as in struct slot");
+_Static_assert(sizeof(struct log_image) == offsetof(struct slot, data), "as in struct slot");
+
+struct disk_file {
+	u8 *bytes;
+	u64 count;
+	u64 synced;
+};
+
+static struct sink sink;
+static struct fifo fifos[CPUS];
+static u32 gate = GATE_NO_FILE;
+static struct disk_file files[FILES];
+static u32 file_count;
+static u64 last_lsn;
+static u64 random_state;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void need(bool is_so, const char *what)
+{
+	if (is_so)
+		return;
+	printf("broken: %s\n", what);
+	exit(1);
+}
+
+static u32 random_below(u64 *state, u32 bound)
+{
+	*state = *state * 6364136223846793005ULL + 1442695040888963407ULL;
+	return (u32)(*state >> 33) % bound;
+}
+
+static void sink_make(void)
+{
+	u32 at;
+
+	sink.gate = &gate;
+	sink.batch_size = BATCH_BYTES;
+	sink.batch = malloc(BATCH_BYTES);
+	sink.merge.count = CPUS;
+	sink.merge.fifos = calloc(CPUS, sizeof(*sink.merge.fifos));
+	sink.merge.heap = calloc(CPUS, sizeof(*sink.merge.heap));
+	for (at = 0; at < CPUS; at++) {
+		fifos[at].size = FIFO_BYTES;
+		fifos[at].bytes = aligned_alloc(64, FIFO_BYTES + fifo_rounded(RECORD_BYTES_MAX));
+		sink.merge.fifos[at] = &fifos[at];
+	}
+}
+
+static void sink_end(void)
+{
+	u32 at;
+
+	for (at = 0; at < CPUS; at++)
+		free(fifos[at].bytes);
+	for (at = 0; at < file_count; at++)
+		free(files[at].bytes);
+	free(sink.batch);
+	free(sink.merge.fifos);
+	free(sink.merge.heap);
+}
+
+static struct segment_header header_make(u64 segment, u64 first_lsn)
+{
+	struct segment_header header = {.version = SEGMENT_VERSION,
+					.journal = "the journal's 16",
+					.boot = "the boot's 16 by",
+					.segment = segment,
+					.first_lsn = first_lsn};
+
+	memcpy(header.magic, SEGMENT_MAGIC, sizeof(header.magic));
+	header.crc = segment_crc(0, &header, sizeof(header));
+	return header;
+}
+
+/* A record's key is its number, its value so many bytes of that. */
+static u32 record_make(u8 *to, u64 lsn, u32 value_len)
+{
+	struct log_front front = {.record = {.lsn = lsn, .kind = LOG_SET}};
+
+	front.image.value_len = value_len;
+	front.image.key_len = sizeof(lsn);
+	front.image.db = lsn % 16;
+	front.record.expiry_ms = lsn % 3 ? lsn : 0;
+	front.record.bytes = sizeof(front) + value_len + sizeof(lsn);
+	memcpy(to, &front, sizeof(front));
+	memset(to + sizeof(front), (int)lsn, value_len);
+	memcpy(to + sizeof(front) + value_len, &lsn, sizeof(lsn));
+	return front.record.bytes;
+}
+
+/* A new file for what is not synced. As the daemon: it knows what was synced, and which number came last. */
+static struct disk_file *file_begin(void)
+{
+	struct segment_header header = header_make(file_count + 1, sink.synced_lsn + 1);
+	struct disk_file *file = &files[file_count++];
+
+	need(file_count < FILES, "too many files");
+	file->bytes = malloc(FILE_BYTES);
+	memcpy(file->bytes, &header, sizeof(header));
+	file->count = sizeof(header);
+	file->synced = sizeof(header);
+	need(sink_accepts(&sink, &header) == 0, "the next file is accepted");
+	sink_begin(&sink, &header);
+	return file;
+}
+
+static struct disk_file *file_now(void)
+{
+	return &files[file_count - 1];
+}
+
+/* So many bytes of the batch are written. */
+static bool file_write(struct disk_file *file, u32 bytes)
+{
+	u64 room = FILE_BYTES - file->count;
+
+	need(sink.at == file->count, "the place in the file is its length");
+	if (bytes > room)
+		bytes = room;
+	memcpy(file->bytes + file->count, sink.batch, bytes);
+	file->count += bytes;
+	return bytes == sink.batch_bytes;
+}
+
+/* What no sync has promised may be there after a loss of power, or not: here it is not. */
+static void files_save(const char *folder)
+{
+	char name[4096];
+	u32 at;
+
+	for (at = 0; at < file_count; at++) {
+		FILE *to;
+
+		snprintf(name, sizeof(name), "%s/%08u", folder, at);
+		to = fopen(name, "w");
+		need(to && fwrite(files[at].bytes, files[at].synced, 1, to) == 1,
+		     "a file is saved");
+		fclose(to);
+	}
+}
+
+static void push(u32 cpu, u32 value_len, bool is_ahead)
+{
+	u8 record[RECORD_BYTES_MAX];
+	u32 bytes = record_make(record, last_lsn + 1, value_len);
+	int refused = sink_reserve(&sink, &fifos[cpu], bytes);
+
+	need(!refused || !is_ahead, "what is left of a reservation");
+	if (refused)
+		return;
+	last_lsn++;
+	need(sink_push(&sink, &fifos[cpu], record, bytes) == 0, "what was reserved is taken");
+}
+
+/* One round of the write thread; 0: all of it is written. Else so many bytes are. */
+static void write_round(u32 bytes)
+{
+	enum merge_found found = sink_fill(&sink);
+
+	need(found != MERGE_MISSING && found != MERGE_BACKWARD, "numbers are dense");
+	if (!sink.batch_bytes)
+		return;
+	if (file_write(file_now(), bytes ? bytes % sink.batch_bytes : sink.batch_bytes))
+		sink_written(&sink);
+	else
+		need(gate_shut(&gate, GATE_WRITE), "the gate was open");
+}
+
+static void sync_round(bool fails)
+{
+	if (!sink_sync_begin(&sink))
+		return;
+	if (fails) {
+		need(gate_shut(&gate, GATE_SYNC), "the gate was open");
+		return;
+	}
+	file_now()->synced = file_now()->count;
+	sink_sync_done(&sink);
+}
+
+/* Reads out all that is retained: it is what comes behind the last that was synced. */
+static void read_out(void)
+{
+	u64 lsn = sink.synced_lsn;
+	const struct log_record *record;
+
+	sink_rewind(&sink);
+	while ((record = sink_read(&sink))) {
+		need(record->lsn == ++lsn, "what is retained is in order and dense");
+		merge_take(&sink.merge);
+	}
+	need(lsn == last_lsn, "nothing is lost");
+}
+
+static void random_round(u64 *state)
+{
+	u32 kind = random_below(state, 100);
+
+	if (gate != GATE_OPEN) {
+		push(random_below(state, CPUS), 10, false);
+		if (kind < 30)
+			read_out();
+		else if (kind < 60)
+			file_begin();
+		return;
+	}
+	if (kind < 70)
+		push(random_below(state, CPUS), random_below(state, 1400), false);
+	else if (kind < 90)
+		write_round(random_below(state, 50) ? 0 : 1 + random_below(state, BATCH_BYTES));
+	else
+		sync_round(!random_below(state, 50));
+}
+
+static int run_random(u32 rounds, const char *folder)
+{
+	u64 state = random_state;
+
+	sink_make();
+	file_begin();
+	while (rounds--) {
+		random_round(&state);
+		need(sink.synced_lsn <= sink.written_lsn && sink.written_lsn <= last_lsn,
+		     "synced, written, pushed");
+	}
+	read_out();
+	files_save(folder);
+	printf("pushed %llu synced %llu files %u\n", last_lsn, sink.synced_lsn, file_count);
+	sink_end();
+	return 0;
+}
+
+/* Of the threads below. */
+static u64 wanted;
+static u64 woken;
+static int race_over;
+
+static void *race_cpu(void *cpu)
+{
+	struct fifo *fifo = cpu;
+	u64 state = random_state + (u64)(fifo - fifos);
+	u8 record[RECORD_BYTES_MAX];
+
+	while (core_load(&last_lsn) < wanted) {
+		u32 value_len = random_below(&state, 300), bytes;
+		u64 lsn;
+
+		bytes = record_make(record, 1, value_len);
+		if (sink_reserve(&sink, fifo, bytes)) {
+			sched_yield();
+			continue;
+		}
+		lsn = __atomic_add_fetch(&last_lsn, 1, __ATOMIC_RELAXED);
+		record_make(record, lsn, value_len);
+		need(sink_push(&sink, fifo, record, bytes) == 0, "what was reserved is taken");
+		if (sink_wakes(&sink, fifo))
+			__atomic_add_fetch(&woken, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* The file may be let go, and a new one come, while no sync is under way: sync_lock. */
+static pthread_mutex_t sync_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void race_sync(u64 *state)
+{
+	struct disk_file *file;
+	bool due, fails = !random_below(state, 20);
+
+	pthread_mutex_lock(&sync_lock);
+	pthread_mutex_lock(&lock);
+	due = core_load(&gate) == GATE_OPEN && sink_sync_begin(&sink);
+	file = file_now();
+	pthread_mutex_unlock(&lock);
+	if (due) {
+		u64 count = __atomic_load_n(&file->count, __ATOMIC_ACQUIRE);
+
+		sched_yield();
+		pthread_mutex_lock(&lock);
+		if (fails) {
+			gate_shut(&gate, GATE_SYNC);
+		} else {
+			file->synced = count;
+			sink_sync_done(&sink);
+		}
+		pthread_mutex_unlock(&lock);
+	}
+	pthread_mutex_unlock(&sync_lock);
+}
+
+static void *race_syncer(void *unused)
+{
+	u64 state = random_state + 1000;
+
+	(void)unused;
+	while (!core_load(&race_over)) {
+		race_sync(&state);
+		usleep(100);
+	}
+	return NULL;
+}
+
+static void race_write(u64 *state)
+{
+	enum merge_found found = sink_fill(&sink);
+	u64 room = FILE_BYTES - file_now()->count;
+	u32 bytes = random_below(state, 100) ? sink.batch_bytes : sink.batch_bytes / 2;
+
+	need(found != MERGE_BACKWARD, "no number comes twice");
+	if (!sink.batch_bytes)
+		return;
+	bytes = bytes > room ? room : bytes;
+	memcpy(file_now()->bytes + file_now()->count, sink.batch, bytes);
+	__atomic_store_n(&file_now()->count, file_now()->count + bytes, __ATOMIC_RELEASE);
+	if (bytes != sink.batch_bytes) {
+		gate_shut(&gate, GATE_WRITE);
+		return;
+	}
+	pthread_mutex_lock(&lock);
+	sink_written(&sink);
+	pthread_mutex_unlock(&lock);
+}
+
+static void race_new_file(void)
+{
+	pthread_mutex_lock(&sync_lock);
+	pthread_mutex_lock(&lock);
+	sink_rewind(&sink);
+	file_begin();
+	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&sync_lock);
+}
+
+static int run_race(u64 records, const char *folder)
+{
+	u64 state = random_state + 2000, calm = 0, written = 0, stuck = 0;
+	pthread_t cpus[CPUS], syncer;
+	u32 at;
+
+	wanted = records;
+	sink_make();
+	file_begin();
+	for (at = 0; at < CPUS; at++)
+		pthread_create(&cpus[at], NULL, race_cpu, &fifos[at]);
+	pthread_create(&syncer, NULL, race_syncer, NULL);
+	while (core_load(&last_lsn) < wanted || sink_retains(&sink) || calm++ < 3) {
+		if (core_load(&gate) != GATE_OPEN)
+			race_new_file();
+		race_write(&state);
+		sink_sleep(&sink);
+		usleep(50);
+		stuck = sink.written_lsn == written ? stuck + 1 : 0;
+		written = sink.written_lsn;
+		need(stuck < STUCK_MAX, "a number never came");
+	}
+	core_store(&race_over, 1);
+	pthread_join(syncer, NULL);
+	for (at = 0; at < CPUS; at++)
+		pthread_join(cpus[at], NULL);
+	need(!sink_retains(&sink) && !sink_count(&sink).retained_bytes, "all is synced");
+	need(sink_count(&sink).pushed == last_lsn, "all is counted");
+	files_save(folder);
+	printf("pushed %llu synced %llu files %u\n", last_lsn, sink.synced_lsn, file_count);
+	sink_end();
+	return 0;
+}
+
+/* The input: a header, then records of redis/log.h, each rounded up. */
+static int run_encode(void)
+{
+	u8 record[RECORD_BYTES_MAX], to[RECORD_BYTES_MAX];
+	struct segment_header header;
+	struct log_front front;
+	u32 rest;
+
+	need(fread(&header, sizeof(header), 1, stdin) == 1, "a header");
+	need(segment_header_sound(&header), "the header is sound");
+	while (fread(&front, sizeof(front), 1, stdin) == 1) {
+		rest = front.record.bytes - sizeof(front);
+		need(record_sound(&front, front.record.bytes), "the record is sound");
+		memcpy(record, &front, sizeof(front));
+		need(!rest || fread(record + sizeof(front), rest, 1, stdin) == 1, "a whole record");
+		rest = record_encode(segment_seed(&header), record, to);
+		need(fwrite(to, rest, 1, stdout) == 1, "the output");
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "encode"))
+		return run_encode();
+	need(argc == 5, "arguments");
+	random_state = strtoull(argv[2], NULL, 10);
+	if (!strcmp(argv[1], "random"))
+		return run_random(strtoul(argv[3], NULL, 10), argv[4]);
+	need(!strcmp(argv[1], "race"), "a command");
+	return run_race(strtoull(argv[3], NULL, 10), argv[4]);
+}
