@@ -92,11 +92,6 @@ pub(super) const WRITES_CRASHES: Profile = Profile {
     name: "writes-crashes",
     about: "the same while Redis crashes and comes back with all in its log, and daemons die",
     duration: 4 * SECOND,
-    // The RST of a Redis that is gone may get lost, and a client that has nothing to send waits for ever then.
-    link: LinkRates {
-        loss: 0,
-        ..WRITES_MIXED.link
-    },
     events: Events {
         redis_crash: SECOND,
         redis_stall: 4 * SECOND,
