@@ -108,10 +108,9 @@ fn plain(word: &str) -> String {
         ("\\012", "\n"),
         ("\\134", "\\"),
     ];
-    let replaced = codes.iter().fold(word.to_owned(), |word, (code, letter)| {
+    codes.iter().fold(word.to_owned(), |word, (code, letter)| {
         word.replace(code, letter)
-    });
-    replaced
+    })
 }
 
 /// In words, what a killed daemon waits for, and what ends that.
