@@ -42,7 +42,9 @@ fn every_source_names_its_licence() {
             continue;
         };
         let licence = found.1.trim_end_matches("*/").trim();
-        let in_kernel = ["bpf/", "kmod/"].iter().any(|begin| file.name.starts_with(begin));
+        let in_kernel = ["bpf/", "kmod/"]
+            .iter()
+            .any(|begin| file.name.starts_with(begin));
         let wanted: &[&str] = if in_kernel || file.name.contains("/bpf/") {
             &["GPL-2.0", "GPL-2.0 OR Apache-2.0"]
         } else {
