@@ -140,7 +140,6 @@ static void io_let_go(void)
 	struct io *io = &erb_io;
 	struct file *file, *next;
 
-	synchronize_rcu();
 	mutex_lock(&io->sync_mutex);
 	mutex_lock(&io->lock);
 	file = io->file;
@@ -182,9 +181,10 @@ static void io_exchange(void)
 		fput(file);
 }
 
-/* The daemon has gone, and no record can come any more: a number that is missing never comes. */
+/* The daemon has gone, or the file has failed, and no record can come any more: a number that is missing never comes. */
 static void io_finish(void)
 {
+	synchronize_rcu();
 	while (io_sound()) {
 		sink_fill(&erb_io.sink);
 		if (!erb_io.sink.batch_bytes)
@@ -209,13 +209,10 @@ static bool io_turn(unsigned long *since)
 {
 	enum merge_found found;
 
-	if (READ_ONCE(erb_io.closing)) {
-		synchronize_rcu();
+	if (READ_ONCE(erb_io.closing) || !io_sound()) {
+		/* The next file waits anew for what is missing. */
+		*since = 0;
 		io_finish();
-		return true;
-	}
-	if (!io_sound()) {
-		io_let_go();
 		return true;
 	}
 	if (READ_ONCE(erb_io.next_file))

@@ -6,7 +6,8 @@
 #   scripts/vm/kmod-test.sh [--build] [SERIES...]
 #
 # SERIES is like 6.12, which it is if nothing is said: its newest kernel of which Debian has image and headers, and whose
-# headers this machine can use (those of Debian 13 need a Debian 13). --build: no guest is started.
+# headers this machine can use (those of Debian 13 need a Debian 13). --build: no guest is started,
+# and where no headers can be had nothing is built.
 #
 # Kernel and headers are downloaded (110 MB) and unpacked under target/vm, never installed. Installed are QEMU,
 # busybox-static, cpio, kmod, xz-utils, e2fsprogs, iproute2 and pahole, if they are missing. The guest is emulated:
@@ -84,7 +85,11 @@ vm_suites "${SUITES[@]}"
 failed=()
 for series in "$@"; do
 	image=$(headers_newest "$series")
-	[ -n "$image" ] || die "no kernel of $series with headers that this machine can use in ${SUITES[*]}"
+	if [ -z "$image" ]; then
+		[ -z "$run" ] || die "no kernel of $series with headers that this machine can use in ${SUITES[*]}"
+		say "skipped: headers of $series cannot be had on this system"
+		continue
+	fi
 	kmod_build "$image"
 	[ -z "$run" ] || kmod_run "$image" "$series" || failed+=("$series ($image)")
 done

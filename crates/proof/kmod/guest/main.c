@@ -237,8 +237,8 @@ static void check_frozen(const char *folder)
 static void check_gap(void)
 {
 	struct push_state *state = programs_load(object, 0);
-	int device = begin(1, 1, path[0]);
-	u64 lsn;
+	int device = begin(1, 1, path[0]), fd;
+	u64 lsn, last;
 
 	programs_run(10);
 	device_wait_synced(device, state->lsn);
@@ -252,6 +252,13 @@ static void check_gap(void)
 	need(device_read_out(device, lsn + 1) == state->lsn - lsn, "what is behind it is there");
 	need(ioctl(device, ERB_IO_FORGET, &state->lsn) == 0, "the rest is nobody's");
 	need(device_status(device).retained_bytes == 0, "nothing is retained");
+	fd = segment_make(path[1], 0, 2, state->lsn + 1);
+	need(device_give(device, fd, 2, state->lsn + 1) == 0, "the next file is taken");
+	lsn = state->lsn;
+	state->shut = 0;
+	programs_run(5000);
+	device_wait_synced(device, state->lsn);
+	need(segment_read(path[1], lsn + 1, &last) == state->lsn - lsn, "all is in the file");
 }
 
 /* A program keeps the module; pushes some. */

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define CPUS	    5
-#define FIFO_BYTES  (16 << 10)
+#define FIFO_BYTES  (4 << 10)
 #define BATCH_BYTES 8192
 #define FILE_BYTES  (256 << 10) /* then the disk is full */
 #define FILES	    4096
@@ -223,21 +223,58 @@ static void read_out(void)
 	need(lsn == last_lsn, "nothing is lost");
 }
 
+/* A CPU has a number and has not pushed yet, while another one pushes the next, and all is written that can be. A sync
+ * may fail meanwhile. */
+static void push_late(u32 cpu, u32 other, bool fails)
+{
+	u8 record[RECORD_BYTES_MAX];
+	u32 bytes = record_make(record, last_lsn + 1, 10);
+	u64 lsn;
+
+	if (cpu == other || sink_reserve(&sink, &fifos[cpu], bytes))
+		return;
+	lsn = ++last_lsn;
+	push(other, 10, false);
+	while (gate == GATE_OPEN) {
+		sink_fill(&sink);
+		if (!sink.batch_bytes)
+			break;
+		if (file_write(file_now(), sink.batch_bytes))
+			sink_written(&sink);
+		else
+			gate_shut(&gate, GATE_WRITE);
+	}
+	need(gate != GATE_OPEN || sink.merge.next == lsn, "what is missing is waited for");
+	if (fails)
+		gate_shut(&gate, GATE_SYNC);
+	need(sink_push(&sink, &fifos[cpu], record, bytes) == 0, "what was reserved is taken");
+}
+
+static void random_shut(u64 *state)
+{
+	u32 kind = random_below(state, 100);
+	u64 before = last_lsn;
+
+	push(random_below(state, CPUS), 10, false);
+	need(last_lsn == before, "nothing is taken while the gate is shut");
+	if (kind < 30)
+		read_out();
+	else if (kind < 60)
+		file_begin();
+}
+
 static void random_round(u64 *state)
 {
 	u32 kind = random_below(state, 100);
 
-	if (gate != GATE_OPEN) {
-		push(random_below(state, CPUS), 10, false);
-		if (kind < 30)
-			read_out();
-		else if (kind < 60)
-			file_begin();
-		return;
-	}
-	if (kind < 70)
+	if (gate != GATE_OPEN)
+		random_shut(state);
+	else if (kind < 5)
+		push_late(random_below(state, CPUS), random_below(state, CPUS),
+			  !random_below(state, 20));
+	else if (kind < 70)
 		push(random_below(state, CPUS), random_below(state, 1400), false);
-	else if (kind < 90)
+	else if (kind < 97)
 		write_round(random_below(state, 50) ? 0 : 1 + random_below(state, BATCH_BYTES));
 	else
 		sync_round(!random_below(state, 50));

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
+use std::process::Output;
 
 use erb_journal::SegmentReader;
 
@@ -15,6 +16,12 @@ struct Said {
     synced: u64,
 }
 
+/// The number behind a word.
+fn number(text: &str, name: &str) -> Option<u64> {
+    let mut words = text.split_whitespace().skip_while(|word| *word != name);
+    words.nth(1).and_then(|number| number.parse().ok())
+}
+
 fn said(program: &Path, command: &str, seed: u64, count: u32, folder: &Path) -> Said {
     let arguments = [command, &seed.to_string(), &count.to_string()];
     let done = run(program, &arguments, folder);
@@ -24,13 +31,9 @@ fn said(program: &Path, command: &str, seed: u64, count: u32, folder: &Path) -> 
         "seed {seed}: {text}{}",
         String::from_utf8_lossy(&done.stderr)
     );
-    let number = |name: &str| {
-        let mut words = text.split_whitespace().skip_while(|word| *word != name);
-        words.nth(1).and_then(|number| number.parse().ok())
-    };
     Said {
-        pushed: number("pushed").expect("pushed"),
-        synced: number("synced").expect("synced"),
+        pushed: number(&text, "pushed").expect("pushed"),
+        synced: number(&text, "synced").expect("synced"),
     }
 }
 
@@ -69,9 +72,10 @@ fn last_lsn(folder: &Path) -> Result<u64, String> {
     Ok(next - 1)
 }
 
-/// Whether there is nothing wrong, and there is something.
-pub fn is_right(folder: &Path) -> bool {
-    last_lsn(folder).is_ok_and(|last| last > 0)
+/// Whether what a run that went well says is synced is there.
+pub fn is_right(done: &Output, folder: &Path) -> bool {
+    let text = String::from_utf8_lossy(&done.stdout);
+    last_lsn(folder).is_ok_and(|last| number(&text, "synced") == Some(last))
 }
 
 fn judge(folder: &Path, synced: u64) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::{Sanitizer, compiled, root, run};
 
 /// File of `kmod/core`, what is in it once, what stands there instead, which run finds it.
-const MISTAKES: [(&str, &str, &str, &str); 8] = [
+const MISTAKES: [(&str, &str, &str, &str); 7] = [
     // F3: what was not written is freed by a sync.
     (
         "sink.h",
@@ -34,20 +34,20 @@ const MISTAKES: [(&str, &str, &str, &str); 8] = [
         "sink.h",
         "if (bytes > fifo->reserved) {",
         "if (core_load(s->gate) != GATE_OPEN || bytes > fifo->reserved) {",
-        "race",
+        "random",
     ),
     // M3: a number that is missing is passed over.
     (
         "merge.h",
         "m->heap[0].lsn > m->next ? MERGE_MISSING : MERGE_BACKWARD",
         "MERGE_READY",
-        "race",
+        "random",
     ),
     // S2: records are taken while no file is at work.
     (
         "sink.h",
         "if (core_load(s->gate) != GATE_OPEN)\n\t\treturn -ESHUTDOWN;",
-        "",
+        "(void)s;",
         "random",
     ),
     // S4: the next file begins behind what was written, not behind what was synced.
@@ -56,13 +56,6 @@ const MISTAKES: [(&str, &str, &str, &str); 8] = [
         "merge_restart(&s->merge, s->synced_lsn + 1)",
         "merge_restart(&s->merge, s->merge.next)",
         "random",
-    ),
-    // The heap forgets its last place.
-    (
-        "merge.h",
-        "merge_down(m, 0, m->heap[m->known])",
-        "merge_down(m, 0, m->heap[m->known - 1])",
-        "race",
     ),
 ];
 
@@ -98,8 +91,8 @@ fn each_mistake_is_found() {
         let is_found = (1..=5).any(|seed: u32| {
             let folder = tempfile::tempdir().expect("a folder");
             let arguments = [command, &seed.to_string(), "10000"];
-            !run(&program, &arguments, folder.path()).status.success()
-                || !crate::disk::is_right(folder.path())
+            let done = run(&program, &arguments, folder.path());
+            !done.status.success() || !crate::disk::is_right(&done, folder.path())
         });
         if !is_found {
             unseen.push(find);
