@@ -18,8 +18,13 @@ mkdir -p "$vm"
 
 # vm_packages PACKAGE...: what the host needs beside QEMU.
 vm_packages() {
+	vm_installs qemu-system-x86 busybox-static cpio kmod xz-utils "$@"
+}
+
+# vm_installs PACKAGE...: installs those that are missing.
+vm_installs() {
 	local package missing=()
-	for package in qemu-system-x86 busybox-static cpio kmod xz-utils "$@"; do
+	for package in "$@"; do
 		installed "$package" || missing+=("$package")
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
