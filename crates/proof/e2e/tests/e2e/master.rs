@@ -44,7 +44,7 @@ fn load(conn: &mut Conn) {
 }
 
 /// A replica of the lab's Redis; it follows when this returns.
-fn replica(lab: &TestLab, port: u16, already: usize) -> Owned {
+pub(crate) fn replica(lab: &TestLab, port: u16, already: usize) -> Owned {
     let state = lab.lab().state();
     let master = [state.server.ipv4.to_string(), state.redis_port.to_string()];
     let mut command = lab.redis(End::Client, port);
