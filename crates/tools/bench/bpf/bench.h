@@ -17,6 +17,8 @@
 #define BENCH_LANES_MAX		240
 /* The generator has one address, so many ports of it, and a connection for each. */
 #define BENCH_CONNS_MAX		60000
+/* Keys drawn beforehand, which requests draw from: a power of two. */
+#define BENCH_DRAWN		(1 << 18)
 #define BENCH_VALUE_BYTES_MAX	1400
 /* One MTU of 1500 less the headers: neither requests nor replies come in two packets. */
 #define BENCH_REPLY_BYTES_MAX	1448
@@ -31,6 +33,13 @@ enum bench_mode {
 	BENCH_LEARN = 0, /* packets pass to the sockets; sequence numbers are read off */
 	BENCH_RUN = 1,	 /* each reply becomes the next request */
 	BENCH_PAUSE = 2, /* each reply is only acknowledged */
+};
+
+/* Which key the next request is for. */
+enum bench_draw {
+	BENCH_DRAW_UNIFORM = 0,
+	BENCH_DRAW_TABLE = 1,  /* one of the map `drawn`, at random */
+	BENCH_DRAW_UNIQUE = 2, /* one that no request was for yet, until all were */
 };
 
 /* What a kick sends on a connection. */
@@ -64,6 +73,8 @@ struct bench_config {
 	__u16 server_port_be;
 	__u16 check_key; /* 0 if all replies are the same (bare responder) */
 	__u32 kick_next; /* connection that the next packet of the kick is for; the kick counts */
+	__u32 draw;	 /* enum bench_draw */
+	__u32 pad;
 };
 
 /* One connection of the generator. Written by user space before the attach, then by the client's

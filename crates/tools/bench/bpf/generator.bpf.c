@@ -68,6 +68,13 @@ struct {
 	__type(value, struct bench_batch);
 } batches SEC(".maps"); /* index -> keys of its request; as conn->digits */
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BENCH_DRAWN);
+	__type(key, __u32);
+	__type(value, __u32);
+} drawn SEC(".maps"); /* number -> key; user space writes, if the distribution is not uniform */
+
 /* Eight decimal digits as text, first digit in the lowest byte: halves, then pairs, then digits,
  * each step on all lanes of one word. */
 static __always_inline __u64 digits_of(__u32 number)
@@ -80,23 +87,37 @@ static __always_inline __u64 digits_of(__u32 number)
 	return (tens | (pairs - 10 * tens) << 8) + 0x3030303030303030ULL;
 }
 
-static __always_inline void choose_key(struct bench_conn *conn, __u32 keys)
+static __always_inline void choose_key(struct bench_conn *conn, __u32 index,
+				       const struct bench_config *config)
 {
+	__u32 keys = config->keys;
 	__u32 random = conn->random;
 	random ^= random << 13;
 	random ^= random >> 17;
 	random ^= random << 5;
 	conn->random = random;
+	if (config->draw == BENCH_DRAW_UNIQUE && keys) {
+		conn->digits = digits_of((conn->replies * config->conns + index) % keys);
+		return;
+	}
+	if (config->draw == BENCH_DRAW_TABLE) {
+		__u32 number = random % BENCH_DRAWN;
+		__u32 *key = bpf_map_lookup_elem(&drawn, &number);
+
+		conn->digits = digits_of(key ? *key : 0);
+		return;
+	}
 	conn->digits = digits_of((__u64)random * keys >> 32);
 }
 
-static __always_inline void choose_batch(struct bench_conn *conn, __u32 index, __u32 keys,
+static __always_inline void choose_batch(struct bench_conn *conn, __u32 index,
+					 const struct bench_config *config,
 					 const struct bench_shape *shape)
 {
 	struct bench_batch *batch = bpf_map_lookup_elem(&batches, &index);
 
 	for (__u32 i = 0; batch && i < BENCH_BATCH_MAX && i < shape->batch; i++) {
-		choose_key(conn, keys);
+		choose_key(conn, index, config);
 		batch->digits[i] = conn->digits;
 	}
 }
@@ -386,9 +407,9 @@ static __always_inline int on_reply(struct xdp_md *ctx, const struct bench_view 
 	conn->ack += view->payload_bytes;
 	conn->ts_echo = view->tsval_be;
 	if (shape)
-		choose_batch(conn, index, config->keys, shape);
+		choose_batch(conn, index, config, shape);
 	else
-		choose_key(conn, config->keys);
+		choose_key(conn, index, config);
 	if (config->mode == BENCH_RUN)
 		return next_request(ctx, config, conn, index, shape, sums);
 	conn->parked = 1;

@@ -71,6 +71,9 @@ pub struct CapacityArgs {
     /// Servers to measure, interleaved run by run (repeat or separate with commas).
     #[arg(long, value_enum, value_delimiter = ',', required = true)]
     pub server: Vec<Server>,
+    /// Which keys are asked for.
+    #[arg(long, value_enum, default_value_t = Drawn::Uniform)]
+    pub distribution: Drawn,
     /// Share of the keys (0 to 1) that ERB holds; fills are off while runs last. Only for erb and
     /// erb-tc. ERB answers an MGET only if it holds all its keys. Of writes nothing is held, and all is
     /// as in production.
@@ -194,6 +197,17 @@ pub enum Op {
     Hset,
 }
 
+/// Which keys requests of `capacity` are for.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drawn {
+    /// All alike.
+    Uniform,
+    /// Zipfian with exponent 0.99, each rank a key of its own: of 262,144 keys drawn so beforehand all alike.
+    Zipf,
+    /// Each request is for a key that is not there yet, until --keys were asked for [default: 100,000,000]. Of set alone.
+    Unique,
+}
+
 /// Servers that can be measured.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
@@ -207,8 +221,8 @@ pub enum Server {
     ErbWatched,
     /// As erb, and no request is timed. Of `capacity` alone.
     ErbUntimed,
-    /// As erb, and SETs are answered too (--mode write-back): measured until the last one is in Redis. Of `capacity
-    /// --op set` alone.
+    /// As erb, and SETs are answered too (--mode write-back): measured until the last one is in Redis. Of `capacity`
+    /// alone.
     ErbWriteBack,
     /// A bare XDP responder with one fixed reply: the machine's limit.
     Echo,

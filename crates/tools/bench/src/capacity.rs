@@ -9,9 +9,10 @@ use erb_lab::Erb;
 use nix::sched::sched_getaffinity;
 use nix::unistd::Pid;
 
-use crate::args::CapacityArgs;
+use crate::args::{CapacityArgs, Drawn, Op};
 use crate::instance::{Instance, Plan};
 use crate::interrupt::Interrupt;
+use crate::mirror::BENCH_KEYS_MAX;
 use crate::redis_server::make_room;
 use crate::report::{CapacityReport, Machine, MissWithFills, Run, ServerReport};
 use crate::work::Work;
@@ -26,7 +27,14 @@ const KEYS_TIMES_CACHE: u32 = 16;
 
 /// Builds, runs, takes everything down.
 pub fn measure(args: &CapacityArgs, erb: &Erb) -> Result<CapacityReport> {
-    let work = Work::of(&args.work)?;
+    let mut work = Work::of(&args.work)?;
+    if args.distribution == Drawn::Unique {
+        ensure!(
+            work.op == Op::Set,
+            "keys that are not there yet cannot be read; use --distribution unique with --op set"
+        );
+        work.keys = args.work.keys.unwrap_or(BENCH_KEYS_MAX);
+    }
     let hits = args.hit_ratio > 0.0 && !work.op.writes();
     if hits && args.server.iter().any(|server| server.boosted()) {
         work.check_cacheable()?;
@@ -92,6 +100,11 @@ fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
             server,
             work,
             cache_size,
+            // The first request on each connection is for key 0.
+            loaded: match args.distribution {
+                Drawn::Unique => 1,
+                Drawn::Uniform | Drawn::Zipf => work.keys,
+            },
             filled,
             fills: writes,
         });
@@ -102,6 +115,7 @@ fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
                 server,
                 work: Work { keys, ..work },
                 cache_size,
+                loaded: keys,
                 filled: 0,
                 fills: true,
             });
@@ -136,7 +150,7 @@ fn collect(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Op, Server, WorkArgs};
+    use crate::args::{Server, WorkArgs};
 
     fn args(server: Vec<Server>, hit_ratio: f64) -> CapacityArgs {
         CapacityArgs {
@@ -148,6 +162,7 @@ mod tests {
                 fields: None,
             },
             server,
+            distribution: Drawn::Uniform,
             hit_ratio,
             conns: 1,
             runs: 1,

@@ -9,20 +9,26 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use erb_lab::netns::run_in;
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 
-use crate::args::Op;
+use crate::args::{Drawn, Op};
 use crate::mirror::{
-    BENCH_BATCH_MAX, BENCH_HEADER_BYTES, BENCH_KICK_ACK, BENCH_KICK_REQUEST, BENCH_LANES_MAX,
-    BENCH_LEARN, BENCH_PAUSE, BENCH_RUN, Mirrored, bench_batch, bench_config, bench_conn,
-    bench_shape, bench_totals, bytes_of, from_bytes,
+    BENCH_BATCH_MAX, BENCH_DRAW_TABLE, BENCH_DRAW_UNIFORM, BENCH_DRAW_UNIQUE, BENCH_DRAWN,
+    BENCH_HEADER_BYTES, BENCH_KICK_ACK, BENCH_KICK_REQUEST, BENCH_LANES_MAX, BENCH_LEARN,
+    BENCH_PAUSE, BENCH_RUN, Mirrored, bench_batch, bench_config, bench_conn, bench_shape,
+    bench_totals, bytes_of, from_bytes,
 };
 use crate::netns::{CLIENT_IP, CLIENT_MAC, SERVER_IP, SERVER_MAC, ifindex};
 use crate::packet::{Direction, template, words};
 use crate::work::{Work, key};
+use crate::workload::draw::Draw;
 
 /// BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h: verdicts of BPF_PROG_RUN are carried out.
 const LIVE_FRAMES: u32 = 1 << 1;
 
+/// Exponent of the zipfian.
+const THETA: f64 = 0.99;
 /// Copies of the shape: the generator's and the kick's.
 const SHAPE_OWNERS: u32 = 2;
 /// Maps with an element for each connection.
@@ -46,6 +52,8 @@ static OBJECT: &Aligned<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/generator
 pub struct Workload {
     /// What is asked for.
     pub work: Work,
+    /// Which keys.
+    pub drawn: Drawn,
     /// Connections.
     pub conns: u32,
     /// Whether replies carry their key.
@@ -105,6 +113,15 @@ impl Generator {
                 digits: [digits; BENCH_BATCH_MAX as usize],
             };
             write(&generator.object, "batches", index, &batch)?;
+        }
+        if workload.drawn == Drawn::Zipf {
+            let keys = workload.work.keys;
+            let draw = Draw::zipf_keys(THETA, keys)?;
+            let mut random = StdRng::seed_from_u64(keys.into());
+            for number in 0..BENCH_DRAWN {
+                let drawn = draw.key(&mut random, keys, keys);
+                write(&generator.object, "drawn", number, &drawn)?;
+            }
         }
         generator.write_config()?;
         Ok(generator)
@@ -282,6 +299,12 @@ fn settings(workload: &Workload) -> bench_config {
         server_port_be: workload.port.to_be(),
         check_key: u16::from(workload.check_key),
         kick_next: 0,
+        draw: match workload.drawn {
+            Drawn::Uniform => BENCH_DRAW_UNIFORM,
+            Drawn::Zipf => BENCH_DRAW_TABLE,
+            Drawn::Unique => BENCH_DRAW_UNIQUE,
+        },
+        pad: 0,
     }
 }
 

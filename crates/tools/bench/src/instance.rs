@@ -49,6 +49,8 @@ pub struct Plan {
     pub work: Work,
     /// Cache given to ERB.
     pub cache_size: String,
+    /// Keys that Redis has before the runs.
+    pub loaded: u32,
     /// Keys filled before the runs.
     pub filled: u32,
     /// Whether ERB may fill during the runs.
@@ -94,11 +96,12 @@ impl Instance {
             &pair.server,
             args.server_core,
             &plan.work,
-            args.conns,
+            [plan.loaded, args.conns],
             interrupt,
         )?;
         let workload = Workload {
             work: plan.work,
+            drawn: args.distribution,
             conns: args.conns,
             check_key: plan.server != Server::Echo,
             port: PORT,

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use super::*;
-use crate::args::{Op, WorkArgs};
+use crate::args::{Drawn, Op, WorkArgs};
 use crate::capacity;
 use crate::work::value;
 
@@ -21,6 +21,7 @@ fn args(server: Server, hit_ratio: f64) -> CapacityArgs {
             fields: None,
         },
         server: vec![server],
+        distribution: Drawn::Uniform,
         hit_ratio,
         conns: 4,
         runs: 2,
@@ -44,6 +45,7 @@ fn share_wrong(work: WorkArgs, commands: &[redis::Cmd]) -> f64 {
         server: Server::Redis,
         work: Work::of(&args.work).unwrap(),
         cache_size: String::new(),
+        loaded: args.work.keys.unwrap_or(1000),
         filled: 0,
         fills: false,
     };
@@ -124,6 +126,7 @@ fn more_connections_than_may_ask_at_once_take_turns_and_rest_in_peace() {
             server: Server::Redis,
             work,
             cache_size: String::new(),
+            loaded: args.work.keys.unwrap_or(1000),
             filled: 0,
             fills: false,
         };

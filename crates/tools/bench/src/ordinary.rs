@@ -106,7 +106,13 @@ impl Contest {
             cache_size: &args.cache_size,
         };
         let stage = Stage::build(&scene, erb, |netns| {
-            RedisServer::loaded(netns, args.server_core, &work, args.conns, interrupt)
+            RedisServer::loaded(
+                netns,
+                args.server_core,
+                &work,
+                [work.keys, args.conns],
+                interrupt,
+            )
         })?;
         if let Some(boosted) = stage.boosted() {
             // All keys are in the cache, which is then frozen.

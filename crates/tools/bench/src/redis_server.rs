@@ -76,17 +76,17 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts it on this processor, with all keys of the work in it and room for the connections.
+    /// Starts it on this processor, with so many keys of the work in it and room for so many connections.
     pub fn loaded(
         netns: &str,
         core: usize,
         work: &Work,
-        conns: u32,
+        [keys, conns]: [u32; 2],
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let launch = Launch::for_clients("redis-server".into(), conns)?;
         let redis = Self::start(netns, &[core], &launch, interrupt)?;
-        redis.load(work.keys, |index| work.store(index), interrupt)?;
+        redis.load(keys, |index| work.store(index), interrupt)?;
         Ok(redis)
     }
 

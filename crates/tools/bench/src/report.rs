@@ -318,6 +318,9 @@ pub fn to_table(report: &CapacityReport) -> String {
     for (pair, ratio) in &report.ratios {
         text += &format!("{pair} per core: {ratio:.3}\n");
     }
+    for server in &report.servers {
+        text += &written_back(server).unwrap_or_default();
+    }
     let runs = report.servers.iter().flat_map(|server| &server.runs);
     let foreign = Spread::of(runs.map(|run| run.foreign_share)).map_or(0.0, |share| share.max);
     if foreign > FOREIGN_SHARE_TOLD {
@@ -332,6 +335,28 @@ pub fn to_table(report: &CapacityReport) -> String {
         machine.processor, machine.cores, machine.kernel
     );
     text
+}
+
+/// Of SETs that are answered in Redis's place: what of their cost is paid before the reply, and how they were drained.
+fn written_back(server: &ServerReport) -> Option<String> {
+    let status = server.status.as_ref()?;
+    let writes = |name: &str| status["writes"][name].as_f64();
+    let [drained, keys, batches] = ["drained", "drained_keys", "batches"].map(writes);
+    let (drained, keys, batches) = (drained?, keys?, batches?);
+    if drained == 0.0 {
+        return None;
+    }
+    let path = Spread::of(server.runs.iter().map(|run| run.napi_ns_per_request))?.median;
+    let all = server.server_cpu_ns_per_request;
+    Some(format!(
+        "{}: {path:.0} ns, {:.0} % of the {all:.0} ns are the receive thread's, with which a reply is sent; the rest \
+         brings it to Redis\n{}: since the boost {:.0} SETs a batch, {:.2} for a key that was written\n",
+        server.server,
+        100.0 * path / all,
+        server.server,
+        drained / batches.max(1.0),
+        drained / keys.max(1.0),
+    ))
 }
 
 fn row(label: String, runs: &[Run], cpu: Spread, hit_ratio: Option<f64>) -> Vec<Cell> {

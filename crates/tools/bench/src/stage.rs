@@ -153,7 +153,7 @@ impl Stage {
             tc_alone: scene.server == Server::ErbTc,
             redis: self.address,
             cache_size: scene.cache_size,
-            options: &[],
+            options: scene.server.options(),
             folder: self.run_dir.path(),
         };
         let boosted = Boosted::begin(erb, &request).context("ERB could not be started")?;
@@ -169,7 +169,7 @@ impl Stage {
         // that has one.
         self._pass
             .push(attach_pass(&pair.client, &pair.client_dev)?);
-        if scene.server != Server::Erb {
+        if matches!(scene.server, Server::Redis | Server::ErbTc) {
             self._pass
                 .push(attach_pass(&pair.server, &pair.server_dev)?);
         }
@@ -186,6 +186,11 @@ impl Stage {
         work: impl FnOnce(SocketAddr) -> Result<T> + Send,
     ) -> Result<T> {
         run_in(&self.clients, || work(self.address))
+    }
+
+    /// The clients' namespace, and the server's address as they use it.
+    pub fn clients(&self) -> (&str, SocketAddr) {
+        (&self.clients, self.address)
     }
 
     /// ERB, if it is there.

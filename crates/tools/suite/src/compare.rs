@@ -14,7 +14,7 @@ pub enum Server {
     Alone,
     /// Redis without ERB, with one more client, which is told of all changes.
     Watched,
-    /// Redis with ERB, mode read.
+    /// Redis with ERB.
     Boosted,
 }
 

@@ -41,7 +41,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use erb_lab::{Erb, ServerProgram, Stop};
+use erb_lab::{Erb, Mode, ServerProgram, Stop};
 use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
 
@@ -102,6 +102,9 @@ pub struct SuiteArgs {
     /// Which server, with its own suite: the installed redis-server, or one of Debian 13, fetched once.
     #[arg(long, value_enum, default_value_t = ServerProgram::Redis7)]
     pub server: ServerProgram,
+    /// What ERB answers on the boosted Redis.
+    #[arg(long, value_enum, default_value_t = Answers::Read)]
+    pub mode: Answers,
     /// Threads by which the server reads and writes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub io_threads: Option<u8>,
@@ -121,6 +124,25 @@ pub struct SuiteArgs {
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Modes of a boost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answers {
+    /// Reads; every write goes to Redis.
+    Read,
+    /// SETs too, on the server's loopback as well.
+    WriteBack,
+}
+
+impl Answers {
+    const fn of_lab(self) -> Mode {
+        match self {
+            Self::Read => Mode::Read,
+            Self::WriteBack => Mode::WriteBack,
+        }
+    }
 }
 
 /// The suite's two ways with databases on an external server.

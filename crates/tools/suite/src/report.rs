@@ -14,7 +14,7 @@ use crate::repeat::ReadTable;
 use crate::shares::ReadsReport;
 use crate::source::Suite;
 use crate::stage::{UnitRun, Work};
-use crate::{Databases, SuiteArgs};
+use crate::{Answers, Databases, SuiteArgs};
 
 /// Lines of the suite's own message that the text shows.
 const DETAIL_LINES: usize = 6;
@@ -182,6 +182,7 @@ pub struct Report {
     suite: String,
     fast: bool,
     server: ServerProgram,
+    mode: Answers,
     io_threads: Option<u8>,
     logs: PathBuf,
     same: bool,
@@ -205,6 +206,7 @@ impl Report {
             suite: suite.origin.clone(),
             fast: args.fast,
             server: args.server,
+            mode: args.mode,
             io_threads: args.io_threads,
             logs: suite.logs().to_owned(),
             same: true,

@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use erb_lab::{Boost, End, Erb, Lab, LabConfig, LabName, Mode, Serves, Stop};
 use erb_report::Status;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use crate::SuiteArgs;
 use crate::bystander::Bystander;
 use crate::compare::Server;
 use crate::parse::{self, Outcomes};
 use crate::repeat::{ReadTable, Repeater};
 use crate::source::Suite;
 use crate::witness::{Asked, Witness};
+use crate::{Answers, SuiteArgs};
 
 /// Name of the lab.
 const LAB: &str = "suite";
@@ -41,6 +41,10 @@ const REDIS_SETTINGS: [&str; 4] = [
 const SILENCE_SECONDS: &str = "300";
 /// Time after which a file is ended: several times what the longest takes.
 const UNIT_LIMIT: Duration = Duration::from_secs(1800);
+/// Longest wait until SETs are answered.
+const OPEN_WAIT: Duration = Duration::from_secs(20);
+/// Counter of SETs that were answered in Redis's place.
+const SETS: &str = "ABSORBED";
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -92,7 +96,7 @@ impl<'a> Stage<'a> {
             direct: true,
             mode: match server {
                 Server::Alone | Server::Watched => Mode::Off,
-                Server::Boosted => Mode::Read,
+                Server::Boosted => args.mode.of_lab(),
             },
             redis_port: 6379,
             redis_args: settings,
@@ -110,7 +114,11 @@ impl<'a> Stage<'a> {
             stage.bystander = Some(Bystander::join(stage.lab()?.state(), round % 4 != 2)?);
         }
         if server == Server::Boosted {
-            stage.boost()?.wait_until_serving()?;
+            let boost = stage.boost()?;
+            boost.wait_until_serving()?;
+            if args.mode == Answers::WriteBack {
+                wait_until_open(&boost)?;
+            }
         }
         if server == Server::Boosted && args.repeat_reads {
             // Whether answers are right is asked, not whether they pay: a suite writes as much as it reads.
@@ -219,7 +227,8 @@ impl Work {
                 .push(format!("ERB's daemon is {}", status.daemon));
         }
         for counter in status.counters.into_iter().filter(|c| c.count > 0) {
-            let command = counter.name.starts_with("FAST_") && !counter.name.contains("PACKET");
+            let read = counter.name.starts_with("FAST_") && !counter.name.contains("PACKET");
+            let command = read || counter.name == SETS;
             match counter.kind.as_str() {
                 "answered" if command => {
                     work.answered.insert(counter.name, counter.count);
@@ -263,6 +272,19 @@ impl Work {
             }
         }
         self.broken.extend(other.broken.iter().cloned());
+    }
+}
+
+/// Waits until SETs are answered. A test may shut the gate, as any client may.
+fn wait_until_open(boost: &Boost) -> Result<()> {
+    let end = Instant::now() + OPEN_WAIT;
+    loop {
+        let writes = boost.status()?.writes;
+        if writes.open {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "SETs are not answered: {writes:?}");
+        thread::sleep(PAUSE);
     }
 }
 

@@ -38,6 +38,7 @@ mod other_end;
 mod other_machine;
 mod pipelines;
 mod port;
+mod prefixes;
 mod prometheus;
 mod renamed;
 mod replace;

@@ -21,9 +21,16 @@ pub struct WorkloadArgs {
     /// Reads and writes as in a workload of YCSB [default: b].
     #[arg(long, value_enum, conflicts_with_all = ["reads", "trace"])]
     pub mix: Option<Mix>,
-    /// Share of reads (0 to 1); the rest are updates.
+    /// Share of reads (0 to 1); the rest are updates: 0 are SETs alone.
     #[arg(long, value_parser = parse_ratio, conflicts_with = "trace")]
     pub reads: Option<f64>,
+    /// Updates of so many keys in one request, and one operation: a pipeline.
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "trace",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub pipeline: u32,
+    /// What Redis does beside, again and again while a run lasts.
+    #[arg(long, value_enum)]
+    pub beside: Option<Beside>,
     /// Replay this file instead: a line for each operation, `r KEY` or `w KEY BYTES`, and behind it,
     /// in all lines or none, when it is due in microseconds.
     #[arg(long, value_name = "FILE")]
@@ -131,6 +138,34 @@ pub enum Mix {
     D,
     /// Half reads, half reads that are followed by an update of the same key.
     F,
+    /// None of YCSB's: on each connection an update and an INCR in turn.
+    Incr,
+}
+
+/// What Redis can do beside a load.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// Rewrites its append-only file, one time after the other.
+    Rewrite,
+    /// Saves a snapshot, one time after the other.
+    Save,
+    /// Runs a script of 5 ms each second.
+    Script,
+    /// Somebody writes a key each 20 ms and looks, past ERB, when Redis has it; then counts another: the lag
+    /// from reply to Redis, and what waits for it.
+    Lag,
+}
+
+impl Beside {
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rewrite => "rewrite",
+            Self::Save => "save",
+            Self::Script => "script",
+            Self::Lag => "lag",
+        }
+    }
 }
 
 /// Which keys are asked for.
@@ -166,6 +201,8 @@ pub enum WorkloadServer {
     Erb,
     /// The same with ERB's TC tier alone, as on a device without native XDP.
     ErbTc,
+    /// As erb, and SETs are answered too (--mode write-back). Over a veth alone; a run ends when all is in Redis.
+    ErbWriteBack,
     /// Redis alone with io-threads.
     RedisIo,
 }
@@ -185,6 +222,7 @@ impl WorkloadServer {
             Self::Redis | Self::RedisIo => Server::Redis,
             Self::Erb => Server::Erb,
             Self::ErbTc => Server::ErbTc,
+            Self::ErbWriteBack => Server::ErbWriteBack,
         }
     }
 }

@@ -15,13 +15,14 @@ use super::value;
 use crate::load::{Heard, Traffic};
 
 /// Kinds of operations, by their numbers.
-pub const OPERATIONS: [&str; 4] = ["read", "update", "insert", "read-modify-write"];
+pub const OPERATIONS: [&str; 5] = ["read", "update", "insert", "read-modify-write", "count"];
 /// Their numbers.
 pub const READ: usize = 0;
 /// See [`READ`].
 pub const MODIFY: usize = 3;
 const UPDATE: usize = 1;
 const INSERT: usize = 2;
+const COUNT: usize = 4;
 
 /// Bytes of a wrong reply that are shown.
 const SHOWN_BYTES: usize = 120;
@@ -35,6 +36,9 @@ pub struct Asker {
     line: usize,
     clients: usize,
     repeated: u64,
+    client: u32,
+    /// Counters that connections have, and what each was at last.
+    counters: Vec<Option<i64>>,
 }
 
 /// One operation.
@@ -50,6 +54,10 @@ pub struct Asked {
     floor: u32,
     /// The first field of which a read asks.
     first: u32,
+    /// Of a pipeline: the keys behind the first.
+    more: Vec<u32>,
+    /// The connection's counter, from its first use on.
+    counter: Option<usize>,
 }
 
 impl Asker {
@@ -62,6 +70,8 @@ impl Asker {
             line: client as usize,
             clients: clients as usize,
             repeated: 0,
+            client,
+            counters: Vec::new(),
         }
     }
 
@@ -71,8 +81,13 @@ impl Asker {
     }
 
     /// Decides the next operation; none if a trace is at its end.
-    fn choose(&mut self) -> Result<Option<Asked>> {
-        let mut asked = Asked::default();
+    fn choose(&mut self, before: &mut Asked) -> Result<Option<Asked>> {
+        let mut asked = Asked {
+            more: std::mem::take(&mut before.more),
+            counter: before.counter,
+            ..Asked::default()
+        };
+        asked.more.clear();
         match &self.plan.operations {
             Operations::Traced(trace) => {
                 let Some(line) = trace.lines.get(self.line) else {
@@ -98,8 +113,12 @@ impl Asker {
                     [true, ..] => READ,
                     [_, true, _] => INSERT,
                     [.., true] => MODIFY,
+                    _ if shares.counts && before.operation == UPDATE => COUNT,
                     _ => UPDATE,
                 };
+                if asked.operation == COUNT {
+                    return Ok(Some(asked));
+                }
                 asked.writes = matches!(asked.operation, UPDATE | INSERT);
                 asked.key = if asked.operation == INSERT {
                     self.ledger.insert()?
@@ -107,6 +126,12 @@ impl Asker {
                     let now = self.ledger.keys();
                     draw.key(&mut self.random, self.plan.keys, now)
                 };
+                if asked.operation == UPDATE {
+                    let now = self.ledger.keys();
+                    let more = (1..self.plan.pipeline)
+                        .map(|_| draw.key(&mut self.random, self.plan.keys, now));
+                    asked.more.extend(more);
+                }
             }
         }
         Ok(Some(asked))
@@ -135,8 +160,41 @@ impl Asker {
         }
     }
 
-    fn push_write(&mut self, asked: &Asked, request: &mut Vec<u8>) -> Result<()> {
-        let version = self.ledger.write(asked.key)?;
+    /// An INCR of a counter that no other connection has.
+    fn push_count(&mut self, asked: &mut Asked, request: &mut Vec<u8>) {
+        let counter = *asked.counter.get_or_insert_with(|| {
+            self.counters.push(None);
+            self.counters.len() - 1
+        });
+        push_head(request, b'*', 2);
+        push_bulk(request, b"INCR");
+        push_bulk(request, format!("n{}:{counter}", self.client).as_bytes());
+    }
+
+    /// It is one more than before; what it was before the first one is not known.
+    fn check_count(&mut self, asked: &Asked, reply: &[u8]) -> Result<()> {
+        let Reply::Int(now) = Reply::parse(reply) else {
+            bail!("it is no number");
+        };
+        let counter = asked.counter.context("nothing was counted")?;
+        let before = self.counters[counter].replace(now);
+        ensure!(
+            before.is_none_or(|before| before + 1 == now),
+            "it counts {now} behind {before:?}"
+        );
+        Ok(())
+    }
+
+    fn push_writes(&mut self, asked: &mut Asked, request: &mut Vec<u8>) -> Result<()> {
+        self.push_write(asked, asked.key, request)?;
+        for number in 0..asked.more.len() {
+            self.push_write(asked, asked.more[number], request)?;
+        }
+        Ok(())
+    }
+
+    fn push_write(&mut self, asked: &Asked, key: u32, request: &mut Vec<u8>) -> Result<()> {
+        let version = self.ledger.write(key)?;
         let (first, count, bytes) = match self.plan.record {
             Record::String(_) => (0, 1, asked.bytes),
             Record::Hash { fields, bytes, .. } if asked.operation == INSERT => (0, fields, bytes),
@@ -145,13 +203,13 @@ impl Asker {
         let hash = matches!(self.plan.record, Record::Hash { .. });
         push_head(request, b'*', 2 + count as usize * if hash { 2 } else { 1 });
         push_bulk(request, self.plan.write_command().as_bytes());
-        self.push_key(asked.key, request);
+        self.push_key(key, request);
         for number in first..first + count {
             if hash {
                 push_bulk(request, field(number).as_bytes());
             }
             push_head(request, b'$', bytes as usize);
-            let owner = self.plan.record.owner(asked.key, number);
+            let owner = self.plan.record.owner(key, number);
             value::push(request, owner, version, bytes);
             request.extend_from_slice(b"\r\n");
         }
@@ -267,13 +325,15 @@ impl Traffic for Asker {
     const OPERATIONS: usize = OPERATIONS.len();
 
     fn ask(&mut self, asked: &mut Asked, request: &mut Vec<u8>) -> Result<bool> {
-        let Some(chosen) = self.choose()? else {
+        let Some(chosen) = self.choose(asked)? else {
             return Ok(false);
         };
         *asked = chosen;
         request.clear();
-        if asked.writes {
-            self.push_write(asked, request)?;
+        if asked.operation == COUNT {
+            self.push_count(asked, request);
+        } else if asked.writes {
+            self.push_writes(asked, request)?;
         } else {
             self.push_read(asked, request);
         }
@@ -291,19 +351,29 @@ impl Traffic for Asker {
         let Some(length) = resp::frame_len(reply).with_context(told)? else {
             return Ok(Heard::Part);
         };
+        let length = length * (1 + asked.more.len());
+        if reply.len() < length {
+            return Ok(Heard::Part);
+        }
         let right = match reply {
             _ if length < reply.len() => Err(anyhow!("there is more behind it")),
             [b'-', ..] => Err(anyhow!("it is an error")),
+            _ if asked.operation == COUNT => self.check_count(asked, reply),
+            _ if !asked.more.is_empty() => {
+                let stored = reply.chunks(5).all(|one| one == b"+OK\r\n");
+                stored.then_some(()).context("not all were stored")
+            }
             _ if asked.writes => self.check_write(asked, reply),
             _ => self.check_read(asked, reply),
         };
         right.with_context(told)?;
         if asked.writes {
             self.ledger.written(asked.key);
+            asked.more.iter().for_each(|&key| self.ledger.written(key));
         } else if asked.operation == MODIFY {
             asked.writes = true;
             request.clear();
-            self.push_write(asked, request)?;
+            self.push_write(asked, asked.key, request)?;
             return Ok(Heard::Next);
         }
         Ok(Heard::Done(asked.operation))

@@ -55,6 +55,12 @@ impl Draw {
         })
     }
 
+    /// Each rank a key of its own.
+    pub fn zipf_keys(theta: f64, keys: u32) -> Result<Self> {
+        let ranks = Zipf::new(keys.into(), theta).context("no such exponent")?;
+        Ok(Self::ZipfKeys(ranks))
+    }
+
     /// A key. `loaded` were there at the begin, `now` are there: only [`Draw::Latest`] draws of those
     /// that were inserted since.
     pub fn key(&self, random: &mut impl Rng, loaded: u32, now: u32) -> u32 {

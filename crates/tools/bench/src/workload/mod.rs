@@ -4,12 +4,14 @@
 //! # Layout
 //! - `args`: command line; `plan`: the same, checked; `report`: results; `tables`: for people.
 //! - `draw`: which key; `trace`: operations of a file.
+//! - `beside`: what Redis does beside.
 //! - `asker`: one client's requests, and whether replies are right; `value`, `ledger`: by what it
 //!   knows.
 
 mod args;
 mod asker;
-mod draw;
+mod beside;
+pub mod draw;
 mod ledger;
 mod plan;
 mod report;
@@ -35,9 +37,10 @@ use crate::tally::Tally;
 
 use self::args::WorkloadServer;
 use self::asker::{Asker, MODIFY, READ};
+use self::beside::Companion;
 use self::ledger::Ledger;
 use self::plan::Plan;
-use self::report::{Latency, Offered, Second, ServerRuns};
+use self::report::{Answered, Latency, Offered, Second, ServerRuns};
 
 pub use self::args::{Mix, WorkloadArgs};
 pub use self::report::{PER_S, WorkloadReport, WorkloadRun, WorkloadServerReport};
@@ -143,6 +146,10 @@ fn check(args: &WorkloadArgs, threads: usize) -> Result<()> {
         !on_lo || !servers.contains(&WorkloadServer::ErbTc),
         "on lo ERB works by its TC tier anyway: use --server erb"
     );
+    ensure!(
+        !on_lo || !servers.contains(&WorkloadServer::ErbWriteBack),
+        "on lo no SET is answered: use --over veth"
+    );
     make_room(args.conns)?;
     let cores = |option, cores: &[usize]| -> Vec<(&'static str, usize)> {
         cores.iter().map(|&core| (option, core)).collect()
@@ -181,6 +188,8 @@ struct Setting<'a> {
 struct Contest {
     stage: Stage,
     ledger: Arc<Ledger>,
+    /// Whether SETs are answered in Redis's place.
+    writes_back: bool,
 }
 
 /// What is counted while no request is under way.
@@ -190,6 +199,7 @@ struct Look {
     packets: Option<Packets>,
     calls: u64,
     spent: Spent,
+    answered: Option<Answered>,
 }
 
 impl Contest {
@@ -211,7 +221,11 @@ impl Contest {
         // Those who left keep their ports for a minute: more runs than one need them again.
         stage.among_clients(|_| fs::write(TIME_WAIT_REUSE, "1").context(TIME_WAIT_REUSE))?;
         let ledger = Arc::new(Ledger::new(plan.keys));
-        let contest = Self { stage, ledger };
+        let contest = Self {
+            stage,
+            ledger,
+            writes_back: server == WorkloadServer::ErbWriteBack,
+        };
         if !plan.cold {
             let warm_up = Duration::from_secs_f64(args.warm_up);
             let mut crew = contest.connect(setting, 0)?;
@@ -244,11 +258,16 @@ impl Contest {
     /// One run: connect, warm up unless it is to begin cold, and measure.
     fn run(&self, setting: &Setting<'_>, number: u32) -> Result<WorkloadRun> {
         let (plan, args) = (&setting.plan, &setting.args);
+        let boosted = self.stage.boosted();
+        let writes_back = boosted.filter(|_| self.writes_back);
+        writes_back.map_or(Ok(()), Boosted::wait_until_open)?;
         let mut crew = self.connect(setting, number)?;
         if !plan.cold {
             crew.drive(plan.settled(args.conns), &setting.interrupt)?;
             crew.skip_unsent();
         }
+        let companion = args.beside.map(|what| Companion::begin(&self.stage, what));
+        let companion = companion.transpose()?;
         let before = self.look(plan, &crew)?;
         let mut tally = Tally::new(asker::OPERATIONS.len())?;
         let mut series = Vec::new();
@@ -274,6 +293,7 @@ impl Contest {
             }
             tally.add(&part)?;
         }
+        writes_back.map_or(Ok(()), Boosted::wait_until_drained)?;
         let after = self.look(plan, &crew)?;
         ensure!(tally.operations() > 0, "no operation was done");
         let mut run = self.result(took, &tally, &[before, after]);
@@ -281,7 +301,7 @@ impl Contest {
         run.offered = plan
             .timed()
             .then(|| Offered::of(plan, &tally, crew.unsent()));
-        let boosted = self.stage.boosted();
+        run.beside = companion.map(Companion::end).transpose()?;
         run.unseen = boosted.map_or(Ok(0), Boosted::unseen)?;
         self.leave(setting, crew)?;
         Ok(run)
@@ -312,6 +332,11 @@ impl Contest {
             unseen: 0,
             offered: None,
             series: Vec::new(),
+            beside: None,
+            answered: before
+                .answered
+                .zip(after.answered)
+                .map(|(before, after)| after.since(before)),
         }
     }
 
@@ -323,6 +348,9 @@ impl Contest {
             packets: self.stage.packets()?,
             calls: self.stage.redis().calls(&command.to_lowercase())?,
             spent: self.stage.spent()?,
+            answered: (self.stage.boosted().filter(|_| self.writes_back))
+                .map(|boosted| Answered::of(boosted.boost()))
+                .transpose()?,
         })
     }
 }

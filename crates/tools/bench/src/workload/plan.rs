@@ -55,6 +55,8 @@ pub struct Shares {
     pub inserts: f64,
     /// Reads that are followed by an update of the same key.
     pub modifies: f64,
+    /// Updates take turns with INCRs of a key of the connection's own.
+    pub counts: bool,
 }
 
 /// Where operations come from.
@@ -79,6 +81,8 @@ pub struct Plan {
     pub label: String,
     /// What a reader of the figures must know.
     pub notes: Vec<String>,
+    /// Updates of one request.
+    pub pipeline: u32,
     /// Operations per second, if they are offered at a rate.
     pub rate: Option<f64>,
     /// Length of a run at most.
@@ -91,6 +95,11 @@ impl Plan {
     /// What the options say; an error if they do not go together.
     pub fn of(args: &WorkloadArgs) -> Result<Self> {
         let record = record(args)?;
+        let is_hash = args.record == RecordKind::Hash;
+        ensure!(
+            !is_hash || args.pipeline == 1 && args.mix != Some(Mix::Incr),
+            "pipelines, and mix incr, are of strings; leave --record out"
+        );
         let given = args.seconds.map(Duration::from_secs_f64);
         let mut notes = Vec::new();
         notes.extend(not_cached(record));
@@ -118,6 +127,13 @@ impl Plan {
                     _ => Distribution::Zipf,
                 });
                 let draw = Draw::of(distribution, args, keys)?;
+                let mut mix = mix;
+                if args.pipeline > 1 {
+                    mix += &format!(", pipelines of {} updates,", args.pipeline);
+                }
+                if let Some(beside) = args.beside {
+                    mix += &format!(" beside {}", beside.name());
+                }
                 let label = format!(
                     "{mix} of {keys} {}, {}",
                     record.label(),
@@ -129,6 +145,7 @@ impl Plan {
         };
         Ok(Self {
             cold: args.series || args.trace.is_some(),
+            pipeline: args.pipeline,
             rate: args.rate,
             operations,
             keys,
@@ -300,6 +317,7 @@ fn shares(args: &WorkloadArgs) -> (String, Shares) {
         reads,
         inserts,
         modifies,
+        counts: args.mix == Some(Mix::Incr),
     };
     if let Some(reads) = args.reads {
         return (format!("{reads} reads"), of(reads, 0.0, 0.0));
@@ -310,6 +328,7 @@ fn shares(args: &WorkloadArgs) -> (String, Shares) {
         Mix::C => ("c", of(1.0, 0.0, 0.0)),
         Mix::D => ("d", of(0.95, 0.05, 0.0)),
         Mix::F => ("f", of(0.5, 0.0, 0.5)),
+        Mix::Incr => ("incr", of(0.0, 0.0, 0.0)),
     };
     (format!("mix {name}"), shares)
 }

@@ -44,6 +44,7 @@ fn mixes_have_the_shares_and_keys_of_ycsb() {
             reads,
             inserts,
             modifies,
+            counts: false,
         };
         assert_eq!(*shares, wanted);
         assert_eq!(matches!(draw, Draw::Latest(_)), mix == "d", "{draw:?}");

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use erb_lab::Boost;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::args::{WorkloadArgs, WorkloadServer};
 use super::asker::OPERATIONS;
+use super::beside::Done;
 use super::plan::Plan;
 use super::reads;
 use crate::args::Over;
@@ -154,6 +156,81 @@ pub struct WorkloadRun {
     pub offered: Option<Offered>,
     /// Each second of a cold start; empty unless it was asked for.
     pub series: Vec<Second>,
+    /// What was done beside; none unless it was asked for.
+    pub beside: Option<Done>,
+    /// What became of SETs that ERB answers; none of other servers.
+    pub answered: Option<Answered>,
+}
+
+/// SETs that are answered in Redis's place, from one moment to another.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Answered {
+    /// SETs that were answered.
+    pub absorbed: u64,
+    /// Packets that waited for what was answered before them.
+    pub held: u64,
+    /// Those of which no copy was made: they wait for their client.
+    pub uncopied: u64,
+    /// SETs that are in Redis by now, the keys that were written for them, and the batches.
+    pub drained: u64,
+    /// See `drained`.
+    pub drained_keys: u64,
+    /// See `drained`.
+    pub batches: u64,
+}
+
+impl Answered {
+    /// Since the boost.
+    pub fn of(boost: &Boost) -> Result<Self> {
+        let status = boost.status()?;
+        let counter = |name| status.counter(name).context("`erb status` lacks a counter");
+        let writes = &status.writes;
+        Ok(Self {
+            absorbed: counter("ABSORBED")?,
+            held: counter("HELD_COPIED")?,
+            uncopied: counter("HELD_UNCOPIED")?,
+            drained: writes.drained,
+            drained_keys: writes.drained_keys,
+            batches: writes.batches,
+        })
+    }
+
+    /// Since an earlier look.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            absorbed: self.absorbed - before.absorbed,
+            held: self.held - before.held,
+            uncopied: self.uncopied - before.uncopied,
+            drained: self.drained - before.drained,
+            drained_keys: self.drained_keys - before.drained_keys,
+            batches: self.batches - before.batches,
+        }
+    }
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            absorbed: self.absorbed + more.absorbed,
+            held: self.held + more.held,
+            uncopied: self.uncopied + more.uncopied,
+            drained: self.drained + more.drained,
+            drained_keys: self.drained_keys + more.drained_keys,
+            batches: self.batches + more.batches,
+        }
+    }
+
+    /// For people; of so many requests that write.
+    fn told(self) -> String {
+        let per = |part: u64, of: u64| part as f64 / of.max(1) as f64;
+        format!(
+            "{} SETs answered; {} packets waited for them, {} without a copy; {:.0} SETs a batch, {:.2} for a \
+             key that was written",
+            self.absorbed,
+            self.held,
+            self.uncopied,
+            per(self.drained, self.batches),
+            per(self.drained, self.drained_keys),
+        )
+    }
 }
 
 /// The runs of one server.
@@ -289,6 +366,12 @@ impl WorkloadServerReport {
     /// What of its runs must be told.
     fn notes(&self, notes: &mut Vec<String>) {
         let name = self.server;
+        let answered = self.runs.iter().filter_map(|run| run.answered);
+        if let Some(all) = answered.reduce(Answered::add) {
+            notes.push(format!("{name}: {}", all.told()));
+        }
+        let done = self.runs.iter().filter_map(|run| run.beside.as_ref());
+        notes.extend(done.map(|done| format!("{name}: {}", done.told())));
         let most = |of: fn(&Offered) -> f64| {
             let offered = self.runs.iter().filter_map(|run| run.offered.as_ref());
             offered.map(of).fold(0.0, f64::max)
@@ -335,6 +418,7 @@ fn operation_report(
         command: match operation {
             "read" => read.to_owned(),
             "read-modify-write" => format!("{read}, {write}"),
+            "count" => "INCR".to_owned(),
             _ => write.to_owned(),
         },
         p50_us: spread(|it| it.p50_us)?,

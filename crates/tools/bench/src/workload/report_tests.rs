@@ -35,6 +35,8 @@ fn run(per_s: f64, read_ms: u32, server_ns: f64) -> WorkloadRun {
         unseen: 0,
         offered: None,
         series: Vec::new(),
+        beside: None,
+        answered: None,
     }
 }
 
