@@ -74,7 +74,7 @@ redis)
 	within 60 redis_answers
 	;;
 boost)
-	server "$erb" boost --dev s0 --dev lo --mode write-back --journal-dir $journal >/run/boost 2>&1 || ! cat /run/boost
+	server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal-dir $journal >/run/boost 2>&1 || ! cat /run/boost
 	within 200 is_open || ! cat /run/status
 	;;
 stop) kill -STOP "$(cat /run/redis.pid)" ;;

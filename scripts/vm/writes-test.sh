@@ -25,7 +25,7 @@ GUEST_SECONDS_MAX=1800
 
 # writes_boot KERNEL COMMANDS-PORT SOCKET PID-FILE: by erb-node-vm, again and again.
 writes_boot() {
-	vm_run "$1" scripts/vm/writes-guest.sh 1500M "" -M q35 -pidfile "$4" \
+	vm_run "$1" scripts/vm/writes-guest.sh 1500M no_timer_check -M q35 -pidfile "$4" \
 		-netdev "user,id=net,ipv6=off,hostfwd=tcp:127.0.0.1:$2-:5001" -device virtio-net-pci,netdev=net,romfile= \
 		-blockdev "node-name=disk,driver=raw,file.driver=nbd,file.server.type=unix,file.server.path=$3" \
 		-device virtio-blk-pci,drive=disk

@@ -2,9 +2,11 @@
 //! The other end of the control socket.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, poll};
 use serde::de::DeserializeOwned;
 
 use crate::rundir::RunDir;
@@ -14,10 +16,14 @@ use crate::{Error, Result};
 /// Time the daemon has for an answer; a fill of many keys takes longest.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
+/// A daemon that has not answered by then may be one that never will.
+const PATIENCE_MS: u16 = 1_000;
+
 /// Sends one request to the daemon and returns its answer.
 ///
 /// # Errors
-/// [`Error::NotBoosted`] if no daemon listens, [`Error::NoAnswer`] if it does not answer.
+/// [`Error::NotBoosted`] if no daemon listens, [`Error::NoAnswer`] if it does not answer, [`Error::Stuck`] if it was
+/// killed and cannot end.
 pub fn request<T: DeserializeOwned>(run_dir: &RunDir, request: &Request) -> Result<T> {
     request_within(run_dir, request, ANSWER_MAX)
 }
@@ -43,6 +49,16 @@ pub(crate) fn request_within<T: DeserializeOwned>(
         .set_read_timeout(Some(limit))
         .and_then(|()| stream.write_all(&line))
         .map_err(|error| no_answer(format!("does not listen: {error}")))?;
+    // Who was killed and cannot end has his socket still.
+    let answers = poll(
+        &mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)],
+        PATIENCE_MS,
+    );
+    if answers == Ok(0) {
+        if let stuck @ Error::Stuck { .. } = run_dir.taken() {
+            return Err(stuck);
+        }
+    }
     let mut answer = String::new();
     let read = BufReader::new(stream).read_line(&mut answer);
     // A daemon that ended with the request in its hands is as good as none.

@@ -28,7 +28,7 @@ use nix::unistd::Pid;
 
 use crate::drive::Drive;
 
-const BOOT: Duration = Duration::from_secs(240);
+const BOOT: Duration = Duration::from_secs(600);
 const ANSWER: Duration = Duration::from_secs(400);
 const MIB: usize = 1 << 20;
 /// Redis syncs its log each second, and one sync may be under way for another; half a second more until what waits is
