@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checkpoint::Slices;
 use crate::history::Held;
+use crate::index::Spot;
 use crate::key::Key;
 use crate::mistake::{Mistake, Rules, Sound};
 use crate::place::{Origin, Place};
@@ -227,6 +228,12 @@ impl<R: Rules> Replay<R> {
 }
 
 impl<R: Rules> Versions<R> {
+    /// Live writes take a version above all. A log may have any: whoever writes to the disk can make checksums right.
+    pub(crate) fn check_rises(&self, spot: Option<Spot>, version: Version) -> Result<(), Refused> {
+        let rises = spot.is_none_or(|spot| self.index.get(spot).head().version < version);
+        rises.then_some(()).ok_or(Refused::NoSuch)
+    }
+
     /// A replayed restore: the version whose content it takes.
     ///
     /// # Errors
@@ -238,6 +245,7 @@ impl<R: Rules> Versions<R> {
         from: Version,
     ) -> Result<(), Refused> {
         let spot = self.touch(key, version)?.ok_or(Refused::NoSuch)?;
+        self.check_rises(Some(spot), version)?;
         let place = self.view(spot).exactly(from)?.place;
         let place = place.again(Origin::Restored);
         self.push(spot, Held { version, place });

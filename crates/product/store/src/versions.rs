@@ -263,7 +263,7 @@ impl<R: Rules> Versions<R> {
     /// A put, a delete or a restore, whose version is above all that the key has.
     ///
     /// # Errors
-    /// [`Refused::DigestTaken`]; nothing else, so that replay cannot fail otherwise.
+    /// [`Refused::DigestTaken`]; [`Refused::NoSuch`] of a version that is not above. Nothing else, so that replay cannot fail otherwise.
     pub fn apply(&mut self, key: Key<'_>, held: Held) -> Result<(), Refused> {
         self.apply_expiring(key, held, 0)
     }
@@ -284,6 +284,7 @@ impl<R: Rules> Versions<R> {
             held.version
         };
         let found = self.touch(key, until)?;
+        self.check_rises(found, held.version)?;
         if held.place.origin() == Origin::Written {
             held.place = held.place.with_expiry(expiry_ms > 0);
             self.usage.add(held.place, expiry_ms);

@@ -20,6 +20,7 @@ mod ask;
 pub mod compare;
 pub mod crash;
 mod growing;
+pub mod image;
 pub mod judge;
 pub mod model;
 mod node;
