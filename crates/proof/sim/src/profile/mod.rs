@@ -184,6 +184,7 @@ pub struct Events {
     pub aside: Ns,
     pub reports: Ns,
     pub absorb: Ns,
+    pub close: Ns,
 }
 
 impl Events {
@@ -207,6 +208,7 @@ impl Events {
         aside: 0,
         reports: 0,
         absorb: 0,
+        close: 0,
     };
 }
 
