@@ -8,7 +8,9 @@ use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
 use crate::profile::writes::{WRITES, WRITES_DAEMONS, WRITES_MIXED};
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
-use crate::profile::{absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, reports::REPORTS};
+use crate::profile::{
+    absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, closed::CLOSED, reports::REPORTS,
+};
 use crate::time::{MS, SECOND, US};
 
 pub(super) const QUIET_LINK: LinkRates = LinkRates {
@@ -585,6 +587,7 @@ pub const PROFILES: &[Profile] = &[
     TICKS,
     BEYOND,
     ASIDE,
+    CLOSED,
     ABSENT,
     THROUGH,
     REPORTS,

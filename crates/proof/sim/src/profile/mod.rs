@@ -5,6 +5,7 @@
 mod absent;
 mod absorbed;
 mod aside;
+mod closed;
 mod edges;
 mod list;
 mod outside;
