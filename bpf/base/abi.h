@@ -56,6 +56,15 @@ enum door {
 	DOOR_SHUT,	  /* nothing: Redis answers it errors only, but to RESET and QUIT */
 };
 
+/* What goes on no more: control.stopping. Each has all that stand before it. */
+enum stopping {
+	STOPPING_NOT = 0,
+	STOPPING_ANSWERS,    /* answers, fills and new entries: a detach is under way */
+	STOPPING_CLOSING,    /* the same, as the cache is being closed: splice/closed.h */
+	STOPPING_UNREAD,     /* it is: what needs no translation passes unread */
+	STOPPING_ALL_UNREAD, /* and nothing needs any */
+};
+
 /* Whose a listening socket on the port is: value of erb_listeners; none: not known (yet). */
 enum erb_listener {
 	LISTENER_UNKNOWN = 0, /* connections are tracked, but never believed to be new */
@@ -112,7 +121,7 @@ struct control {
 	__u8 look_mask;
 	__u8 look_at;
 	__u32 serving;	/* 1: fast answers allowed; 0: daemon has a reason, see its status */
-	__u32 stopping; /* 1: detach under way: no answers, fills or new connections */
+	__u32 stopping; /* enum stopping; 0: nothing is */
 	__u32
 	    admit; /* 1: new connections may be tracked from their first byte; else they are OLD */
 	__u32 fills;		  /* 1: misses are counted and reported, fills are inserted */
@@ -476,7 +485,7 @@ struct sweep_row {
 	__u32 requests;	 /* SWEEP_F_COUNTED: as many were whole; the same */
 	__u32 pad;
 };
-#define SWEEP_F_GONE  0x01 /* no socket of this cookie for two sweeps */
+#define SWEEP_F_GONE  0x01 /* no socket of this cookie for two sweeps; or closed.h, L6 */
 #define SWEEP_F_HOLDS 0x02 /* it holds marks or a share of the fence */
 #define SWEEP_F_EXECUTED                                                                           \
 	0x04 /* copied_seq is past proof_pos: a CLIENT LIST sent now can prove it */

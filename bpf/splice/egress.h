@@ -20,6 +20,7 @@
 #include "base/seam.h"
 #include "net/packet.h"
 #include "net/sock.h"
+#include "splice/closed.h"
 #include "splice/handler.h"
 #include "splice/latency.h"
 #include "splice/out_work.h"
@@ -334,7 +335,7 @@ INLINE int egress_packet(struct __sk_buff *ctx)
 		return TCX_NEXT;
 	cookie = bpf_get_socket_cookie(ctx);
 	conn = conn_get(&ow->p.key);
-	if (!conn)
+	if (!conn || closed_to(c, conn))
 		return TCX_NEXT;
 	return egress_conn(ctx, ow, c, conn, cookie);
 }

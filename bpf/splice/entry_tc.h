@@ -8,6 +8,7 @@
 #include "net/packet.h"
 #include "net/work.h"
 #include "splice/absorb.h"
+#include "splice/closed.h"
 #include "splice/egress.h"
 #include "splice/hidden.h"
 #include "splice/icmp.h"
@@ -31,7 +32,7 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 		return TCX_NEXT;
 	c = control_get();
 	w = work_get();
-	if (!c || !w)
+	if (!c || !w || closed_to_all(c))
 		return TCX_NEXT;
 	sample_begin(w, c);
 	if (ctx->mark == SKB_MARK_FEED) {

@@ -6,22 +6,43 @@
 #include "net/packet.h"
 #include "net/work.h"
 #include "splice/absorb.h"
+#include "splice/closed.h"
 #include "splice/hidden.h"
 #include "splice/icmp.h"
 #include "splice/ingress.h"
 #include "splice/lane.h"
 #include "splice/stages.h"
 
+/* closed_to(), before anything but the headers is read. Global: verified by itself. */
+__noinline int closed_look(ctx_t *ctx)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+
+	if (!c || !w || ingress_parse(ctx) != PARSE_TCP || !closed_to(c, conn_get(&w->p.key)))
+		return 0;
+	count(STAT_UP_UNREAD);
+	return 1;
+}
+
 SEC("xdp")
 int erb_xdp(struct xdp_md *ctx)
 {
-	int action = lane(ctx);
-	struct control *c;
+	struct control *c = control_get();
 	struct work *w;
+	int action;
 
+	if (c && closed(c)) {
+		if (closed_to_all(c))
+			return XDP_PASS;
+		if (closed_look(ctx)) {
+			tier_note(ctx, META_TRANSLATED);
+			return XDP_PASS;
+		}
+	}
+	action = lane(ctx);
 	if (action != LANE_LEFT)
 		return action;
-	c = control_get();
 	w = work_get();
 	if (!c || !w)
 		return XDP_PASS;

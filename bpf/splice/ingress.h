@@ -18,6 +18,7 @@
 #include "splice/ack.h"
 #include "splice/ahead.h"
 #include "splice/answer.h"
+#include "splice/closed.h"
 #include "splice/conn.h"
 #include "splice/handler.h"
 #include "splice/hidden.h"
@@ -329,6 +330,10 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	if (w->p.payload_len)
 		handler_peek(w, c, payload_load(ctx, w));
 	conn = conn_get(&w->p.key);
+	if (closed_to(c, conn)) {
+		count(STAT_UP_UNREAD);
+		return V_PLAIN;
+	}
 	if ((w->p.flags & TCP_SYN) && w->p.payload_len && syn_data_taken(ctx, w)) {
 		count(STAT_DROP_SYN_DATA);
 		return V_DROP;

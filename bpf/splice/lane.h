@@ -17,6 +17,7 @@
 #include "net/work.h"
 #include "splice/accept.h"
 #include "splice/answer.h"
+#include "splice/closed.h"
 #include "splice/handler.h"
 #include "splice/ingress.h"
 #include "splice/latency.h"
@@ -321,12 +322,13 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	struct sock_ref r;
 	struct conn *conn;
 	struct lane_sum sum;
+	u32 unfit;
 	bool bare;
 
 	if (!lane_read(ctx, w, c, six, &sum) || !handler_peek_usual(w, c))
 		return LANE_LEFT;
 	conn = conn_get(&w->p.key);
-	if (!conn)
+	if (!conn || closed_to(c, conn))
 		return LANE_LEFT;
 	conn_touch(w, conn);
 	if (!lane_sum_ok(&sum))
@@ -337,7 +339,9 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	w->tag = 0;
 	w->end = w->p.seq + w->p.payload_len;
 	w->view.fixed = r.fixed;
-	if (answer_unfit(ctx, w, c, conn))
+	unfit = answer_unfit(ctx, w, c, conn);
+	/* While the cache is closed handler_usual() says no more than that it is a read. */
+	if (unfit && !(unfit == STAT_REFUSE_NOT_SERVING && closed(c)))
 		return LANE_LEFT;
 	bare = csum_fold(sum.all) != 0xffff;
 	switch (handler_usual(w, c, conn)) {

@@ -9,6 +9,7 @@
 #pragma once
 #include "base/seam.h"
 #include "net/packet.h"
+#include "splice/closed.h"
 #include "splice/egress.h"
 #include "splice/handler.h"
 #include "splice/latency.h"
@@ -174,7 +175,7 @@ INLINE int down_of(struct __sk_buff *ctx, struct control *c, bool six)
 	if (usual == REPLY_ODD || !egress_first(ctx))
 		return LANE_DOWN_LEFT;
 	conn = conn_get(&d.key);
-	if (!conn)
+	if (!conn || closed_to(c, conn))
 		return TCX_NEXT;
 	d.ifindex = ctx->ifindex;
 	d.cookie = bpf_get_socket_cookie(ctx);
@@ -192,6 +193,8 @@ __noinline int lane_down(struct __sk_buff *ctx)
 	opaque(ctx); /* as in lane() */
 	at = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
+	if (c && closed_to_all(c))
+		return TCX_NEXT;
 	if (!LANE_DOWN || !c || at + ETH_BYTES > end || ctx->ingress_ifindex ||
 	    tier_l3(ctx) != ETH_BYTES)
 		return LANE_DOWN_LEFT;

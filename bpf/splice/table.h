@@ -10,6 +10,7 @@
 #include "net/work.h"
 #include "splice/ack.h"
 #include "splice/ahead.h"
+#include "splice/closed.h"
 #include "splice/conn.h"
 #include "splice/handler.h"
 #include "splice/place.h"
@@ -278,6 +279,10 @@ __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 	if (flags & SWEEP_F_HOLDS)
 		place_set(place, PLACES_HELD, 1);
 	flags |= handler_swept(io, n, flags, &look);
+	if (closed(c)) { /* L6, L7 */
+		flags &= ~(SWEEP_F_HOLDS | SWEEP_F_EXECUTED);
+		flags |= closed_to(c, conn) * SWEEP_F_GONE;
+	}
 	sweep_count(io, conn, state, flags);
 	if (flags & (SWEEP_F_GONE | SWEEP_F_EXECUTED))
 		sweep_report(io, conn, flags, look.proof_pos, look.requests);
@@ -309,12 +314,13 @@ INLINE int sweep(struct __sk_buff *ctx)
 }
 
 /* Whether the proof is of what the entry holds still. Lock held. */
-INLINE bool release_holds(const struct conn *conn, const struct release_io *io)
+INLINE bool release_holds(const struct control *c, const struct conn *conn,
+			  const struct release_io *io)
 {
 	if (conn->cookie != io->cookie)
 		return false;
 	if (io->remove)
-		return conn->absent == ABSENT_LONG && !conn->ahead_busy;
+		return (conn->absent == ABSENT_LONG || closed_to(c, conn)) && !conn->ahead_busy;
 	return handler_proved(conn, io);
 }
 
@@ -333,7 +339,7 @@ INLINE int release(struct release_io *io, struct work *w, struct control *c)
 		return 0;
 	handler_release_begin(w);
 	lock_take(&conn->lock);
-	if (release_holds(conn, io)) {
+	if (release_holds(c, conn, io)) {
 		shares = handler_release(conn, w, io);
 		io->done = 1;
 		family = conn->family;

@@ -76,7 +76,7 @@ fields! {
     vain_mask, set_vain_mask: u32, AtomicU32;
     /// 1: fast answers allowed.
     serving, set_serving: u32, AtomicU32;
-    /// 1: detach under way.
+    /// What goes on no more (`enum stopping`).
     stopping, set_stopping: u32, AtomicU32;
     /// 1: new connections may be tracked from their first byte.
     admit, set_admit: u32, AtomicU32;

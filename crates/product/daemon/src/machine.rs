@@ -284,6 +284,9 @@ impl DataPath for Kernel {
     fn take_logs(&mut self) -> Option<Logs> {
         self.logs.take()
     }
+    fn wait_for_programs(&self) -> Result<()> {
+        below(erb_datapath::wait_for_programs())
+    }
     fn run_on(&mut self, ifindex: u32) {
         self.loaded.run_on(ifindex);
     }

@@ -139,7 +139,7 @@ pub fn hit_ratio(cache: &CacheReport) -> Option<f64> {
 /// What is left out.
 #[must_use]
 pub fn aside(state: &AsideState, reports: Reports, now_ns: u64) -> AsideReport {
-    let [to_0, to_1, to_2] = state.entered;
+    let [to_0, to_1, to_2, to_3] = state.entered;
     AsideReport {
         level: state.level,
         why: state.why.to_owned(),
@@ -152,6 +152,7 @@ pub fn aside(state: &AsideState, reports: Reports, now_ns: u64) -> AsideReport {
         to_0,
         to_1,
         to_2,
+        to_3,
         tries: state.tries,
         reports_of_read: reports == Reports::OfRead,
     }

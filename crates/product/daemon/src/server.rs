@@ -49,7 +49,7 @@ pub enum Request {
     },
     /// Leave out what does not pay up to this level; none: as the daemon decides.
     Aside {
-        /// 0 to 2.
+        /// 0 to 3.
         level: Option<u8>,
         /// Whether Redis tells of changes of what was read alone; none: as the daemon decides.
         #[serde(default)]
@@ -224,6 +224,7 @@ mod tests {
         for (line, level, of_read) in [
             ("null", None, None),
             ("2", Some(2), None),
+            ("3", Some(3), None),
             (r#"0,"of_read":true"#, Some(0), Some(true)),
         ] {
             let line = format!(r#"{{"op":"aside","level":{line}}}"#);

@@ -118,7 +118,7 @@ fn quiesce(run_dir: &RunDir, ifindex: u32, force: bool, wait: Duration) -> Resul
     let datapath = Datapath::open(&run_dir.pins(), ifindex)?;
     let control = datapath.control();
     control.set_absorb(false);
-    control.set_stopping(1);
+    control.set_stopping(control.stopping().max(abi::STOPPING_ANSWERS));
     control.set_serving(0);
     control.set_lease_until_ns(0);
     if force {

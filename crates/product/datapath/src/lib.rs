@@ -11,6 +11,7 @@ mod device;
 mod error;
 mod ethtool;
 mod front;
+mod grace;
 mod layers;
 mod load;
 mod mapped;
@@ -37,6 +38,7 @@ pub use ethtool::{
     VlanOffload, driver, is_up, sends_in_place, vlan_offload_off, vlan_offload_restore,
 };
 pub use front::Front;
+pub use grace::wait_for_programs;
 pub use layers::DeviceWatch;
 pub use load::{LoadOptions, load, load_programs, possible_cpus, remove_pins};
 pub use mapped::open_logs;

@@ -129,8 +129,7 @@ pub enum Command {
     /// Turn filling by misses on or off; off also means that misses are not recorded.
     #[command(hide = true)]
     Fills(FillsArgs),
-    /// Leave out what does not pay up to a level, 0 to 2; `auto`: as the daemon decides.
-    #[command(hide = true)]
+    /// Keep a level of leaving out what does not pay; `auto`: as the daemon decides.
     Aside(AsideArgs),
     /// Say how much of a connection was answered without Redis: CLIENT SERVER in a line, JSON in a line.
     #[command(hide = true)]
@@ -216,6 +215,9 @@ pub enum AsideLevel {
     /// Fills too.
     #[value(name = "2")]
     Fills,
+    /// The cache is closed: requests are not read, and nothing is answered until another word.
+    #[value(name = "3")]
+    Closed,
 }
 
 /// Arguments of `erb fills`.

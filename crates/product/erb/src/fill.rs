@@ -82,6 +82,7 @@ pub fn aside(args: &AsideArgs) -> Result<ExitCode> {
         AsideLevel::Nothing => Some(0),
         AsideLevel::Looks => Some(1),
         AsideLevel::Fills => Some(2),
+        AsideLevel::Closed => Some(3),
     };
     let of_read = args.reports.map(|to| to == AsideReports::OfRead);
     let _: serde_json::Value = request(&run_dir, &Request::Aside { level, of_read })?;

@@ -255,9 +255,17 @@ fn tables(out: &mut String, status: &Status) -> std::fmt::Result {
 /// What is left out, as it does not pay.
 fn aside(out: &mut String, aside: &AsideReport) -> std::fmt::Result {
     let left_out = match aside.level {
-        0 if aside.to_1 + aside.to_2 == 0 => return Ok(()),
+        0 if aside.to_1 + aside.to_2 + aside.to_3 == 0 => return Ok(()),
         0 => "no",
         1 => "look-ups but of a sample",
+        3 => {
+            let text = "closed: requests are not read, nothing is answered";
+            return writeln!(
+                out,
+                "aside        {text}, since {} s: {}; `erb aside auto` opens it",
+                aside.since_s, aside.why
+            );
+        }
         _ => "look-ups and fills but of a sample",
     };
     write!(

@@ -223,6 +223,11 @@ impl Admissions {
         self.begin_ns.is_some_and(|at| now >= at)
     }
 
+    /// They are not any more, until that is asked again.
+    pub(crate) const fn begin_again(&mut self, now: u64) {
+        self.begin_ns = Some(now);
+    }
+
     /// New connections are taken in from now on.
     pub(crate) fn begin(&mut self, path: &impl DataPath) {
         self.begin_ns = None;

@@ -7,6 +7,7 @@
 //!   either, so its misses fill nothing.
 //! - Level 2: of keys that were written only those of these sets are read again, and Redis tells of no other
 //!   changes (`reports.rs`).
+//! - Level 3: nothing is read. Never entered here: an operator says so, and `closing.rs` does it.
 //!
 //! Left out is what the fast path may always leave out: to say "not cached" without a look. All else goes
 //! on at every level, so there is nothing to get wrong between them: requests are proved to be reads,
@@ -103,6 +104,7 @@ enum Why {
     TryPays,
     Few,
     Pinned,
+    Released,
 }
 
 impl Why {
@@ -116,6 +118,7 @@ impl Why {
             Self::TryPays => "a short try has paid",
             Self::Few => "too few requests to save anything",
             Self::Pinned => "set by hand",
+            Self::Released => "the cache was opened by hand",
         }
     }
 }
@@ -241,7 +244,7 @@ struct Try {
 /// What is known of it, for people and programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AsideState {
-    /// 0, 1 or 2.
+    /// 0, 1 or 2; 3 by hand alone.
     pub level: u8,
     /// Why.
     pub why: &'static str,
@@ -250,7 +253,7 @@ pub struct AsideState {
     /// Share of the sample's look-ups that found their key, when last told; none at level 0.
     pub sample_hit_ratio: Option<f64>,
     /// How often each level was entered.
-    pub entered: [u64; 3],
+    pub entered: [u64; 4],
     /// Short tries of level 0.
     pub tries: u64,
 }
@@ -293,7 +296,7 @@ impl Aside {
                 why: Why::Begin.text(),
                 since_ns: 0,
                 sample_hit_ratio: None,
-                entered: [0; 3],
+                entered: [0; 4],
                 tries: 0,
             },
             is_pinned: false,
@@ -327,8 +330,10 @@ impl Aside {
     /// Keeps this level; none: decides again.
     pub(crate) fn pin(&mut self, path: &impl DataPath, level: Option<u8>, now: u64) {
         self.is_pinned = level.is_some();
-        if let Some(level) = level {
-            self.enter(level.min(2), Why::Pinned, now);
+        match level {
+            Some(level) => self.enter(level.min(3), Why::Pinned, now),
+            None if self.state.level == 3 => self.enter(0, Why::Released, now),
+            None => {}
         }
         self.tell(path, false);
     }

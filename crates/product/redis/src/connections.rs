@@ -97,6 +97,11 @@ impl<M: Machine> Connections<M> {
         Ok(())
     }
 
+    /// New connections are not taken in before [`Self::look_for_new`] is asked again.
+    pub(crate) fn take_nobody_in(&mut self, now: u64) {
+        self.admissions.begin_again(now);
+    }
+
     /// Once a second: who listens, and who is not seen.
     pub(crate) fn look_around<P: DataPath>(&mut self, at: Place<'_, P, M>, now: u64) -> Result<()> {
         let may_probe = at.is_running && at.link.is_up();

@@ -3,7 +3,7 @@
 //! its devices and the way to Redis. The daemon puts the kernel here, the simulator its world,
 //! tests a recorder.
 //!
-//! Nothing here may sleep. What a call changes is changed when it returns.
+//! Nothing here may sleep, but [`DataPath::wait_for_programs`]. What a call changes is changed when it returns.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -79,6 +79,14 @@ pub trait DataPath: ControlPlane<Error = Error> {
     /// The log of writes that are answered in Redis's place, for the one who drains it; none: none are.
     fn take_logs(&mut self) -> Option<Logs> {
         None
+    }
+    /// Returns when all programs have ended that were under way: some milliseconds. What was written before is what
+    /// those see that begin.
+    ///
+    /// # Errors
+    /// [`Error`] if the kernel cannot be asked for it.
+    fn wait_for_programs(&self) -> Result<()> {
+        Ok(())
     }
     /// Runs timer and sweep on this device from now on.
     fn run_on(&mut self, ifindex: u32);

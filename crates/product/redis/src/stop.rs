@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Detach: stop answering, wait until no connection needs translation.
 
-use erb_abi::ConnView;
+use erb_abi::{self as abi, ConnView};
 
 use crate::client_list::addresses;
 use crate::clock::MS;
@@ -57,7 +57,8 @@ impl Detach {
 
     /// It is asked for: nothing is answered any more, nobody taken in.
     pub(crate) fn begin(&mut self, path: &impl DataPath, now: u64) {
-        path.set_stopping(1);
+        // Where requests pass unread they go on to: entries do not know what has passed.
+        path.set_stopping(path.stopping().max(abi::STOPPING_ANSWERS));
         path.set_admit(0);
         lease::end(path);
         if self.is_running() {

@@ -8,6 +8,7 @@
 use erb_abi::ValueKind;
 
 use crate::clock::{Clock, SECOND_NS, TICK_NS};
+use crate::closing::Closing;
 use crate::connections::{Connections, Place};
 use crate::expect::Event;
 use crate::feed::Feed;
@@ -19,7 +20,7 @@ use crate::link::Link;
 use crate::outside::{DataPath, Error, Machine, Result};
 use crate::redis_state::RedisState;
 use crate::settle::{Settling, settle};
-use crate::stop::{Detach, Stage, reset_translated};
+use crate::stop::{Detach, Stage};
 use crate::timer::Timer;
 use crate::touch::Touches;
 use crate::walk::Pieces;
@@ -28,6 +29,9 @@ use crate::writes::Writes;
 
 /// While nothing can be answered and nothing waits: what a rest costs is mostly its wake-ups.
 const REST_TICK_NS: u64 = 2 * TICK_NS;
+
+/// The level of stepping aside at which the cache is closed.
+const CLOSED_LEVEL: u8 = 3;
 
 /// The device that each network namespace has (include/net/flow.h).
 const LOOPBACK_IFINDEX: u32 = 1;
@@ -55,6 +59,7 @@ pub struct Core<P, M: Machine> {
     machine: M,
     settings: Settings,
     detach: Detach,
+    closing: Closing,
     link: Link<M>,
     watch: Watch,
     clock: Clock,
@@ -77,16 +82,21 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     pub fn new(mut path: P, machine: M, settings: Settings) -> Self {
         let now = machine.monotonic_ns();
         lease::end(&path);
-        path.set_stopping(0);
+        let closing = Closing::take_over(&path, now);
         // What a former daemon knew of access rules is not known any more.
         path.set_open(erb_abi::DOOR_UNKNOWN);
         path.set_rights(path.rights().wrapping_add(1));
+        let mut filling = Filling::new(&path);
+        if closing.is_wanted() {
+            filling.aside_mut().pin(&path, Some(CLOSED_LEVEL), now);
+        }
         Self {
-            filling: Filling::new(&path),
+            filling,
             writes: Writes::new(&mut path, settings.allowed),
             path,
             machine,
             detach: Detach::default(),
+            closing,
             link: Link::default(),
             watch: Watch::default(),
             clock: Clock::default(),
@@ -175,12 +185,13 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.clock
             .keep(&self.path, self.machine.wall_minus_monotonic_ns())?;
         self.lease.look_who_asks(&self.path, now)?;
-        if self.detach.is_running() || self.owes() {
+        self.close_or_open(now)?;
+        if self.may_connect() || self.owes() {
             // Once a second even at rest: a Redis that does not answer is found out.
             let at_rest = now < self.next_second_ns && self.is_at_rest(now);
             self.keep_feed(now, at_rest);
         }
-        if self.detach.is_running() {
+        if self.may_answer() {
             let (connections, at) = self.connections();
             connections.look_for_new(at, now)?;
         }
@@ -212,8 +223,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.filling.second(&self.path, now)?;
         self.ask_state();
         self.look_at_writes(now)?;
-        let (connections, at) = self.connections();
-        connections.look_around(at, now)?;
+        if self.closing.is_open() {
+            let (connections, at) = self.connections();
+            connections.look_around(at, now)?;
+        }
         if self.connections.may_sweep(now) {
             self.sweep()?;
         }
@@ -243,6 +256,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Whether nothing needs the next tick soon: no lease now or under way, under which the clock
     /// must be watched closely, nothing to retransmit, to prove, to read again.
     fn is_idle(&self, now: u64) -> bool {
+        if self.closing.may_rest() {
+            return self.detach.is_running() && !self.timer.is_unacked();
+        }
         let settled = |feed: &Feed<M::Stream>| feed.is_ready() && feed.pings_in_flight() == 0;
         self.is_at_rest(now)
             && now >= self.path.lease_until_ns()
@@ -277,16 +293,22 @@ impl<P: DataPath, M: Machine> Core<P, M> {
 
     /// Without feed nothing is answered from the cache, at once.
     fn drop_feed(&mut self, reason: &str) {
-        lease::end(&self.path);
         let known = self.watch.no_feed_for(reason);
-        if self.link.give_up(self.machine.monotonic_ns()) && !known {
+        if self.hang_up(reason) && !known {
             tracing::warn!("the feed from Redis ended: {reason}");
         }
+    }
+
+    /// The same by our own will; false if there was none.
+    fn hang_up(&mut self, reason: &str) -> bool {
+        lease::end(&self.path);
+        let was_there = self.link.give_up(self.machine.monotonic_ns());
         self.watch.no_feed(reason);
         self.filling.forget_all();
         self.writes.forget_feed(&self.path);
         self.connections.forget(&self.path);
         self.settling.forget();
+        was_there
     }
 
     fn turn_feed(&mut self) {
@@ -332,7 +354,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                     self.look_at_gate();
                 }
                 self.watch.lease_refused(None);
-                if self.detach.is_running() {
+                if self.may_answer() {
                     lease::renew(&self.path, sent_ns);
                 }
             }
@@ -347,7 +369,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 if state.acl_is_read() {
                     self.connections.take_rights(&self.path, &state.acl);
                 }
-                let is_running = self.detach.is_running();
+                let is_running = self.may_answer();
                 let absent = self.path.absent();
                 let may_be_absent = self.connections.let_absences_be_answered();
                 self.watch
@@ -450,7 +472,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             machine: &mut self.machine,
             link: &mut self.link,
             watch: &self.watch,
-            is_running: self.detach.is_running(),
+            is_running: self.detach.is_running() && !self.closing.is_in_haste(),
         };
         (&mut self.connections, at)
     }
@@ -469,6 +491,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     fn sweep(&mut self) -> Result<()> {
         let (connections, at) = self.connections();
         let over = connections.sweep(at)?;
+        if let Some(began_ns) = over.filter(|_| self.detach.is_running()) {
+            let found = self.connections.report();
+            self.closing.swept(&self.path, began_ns, found);
+        }
         self.leave_if_unneeded(over);
         Ok(())
     }
@@ -480,51 +506,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     pub fn fill(&mut self, kind: ValueKind, keys: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
         self.filling.ask(kind, keys);
         self.begin_fills(self.machine.monotonic_ns())
-    }
-
-    /// The last act before another daemon takes over: nothing is answered in between. What is
-    /// attached stays.
-    pub fn hand_over(&mut self) {
-        self.writes.gate().shut(&self.path);
-        lease::end(&self.path);
-    }
-
-    /// Stops answering; with `force` resets what still needs translation and leaves at once.
-    ///
-    /// # Errors
-    /// As [`Self::turn`].
-    pub fn stop(&mut self, force: bool) -> Result<()> {
-        self.writes.gate().shut(&self.path);
-        self.detach.begin(&self.path, self.machine.monotonic_ns());
-        if force {
-            reset_translated(&self.path.conn_views(), |pair, cookie| {
-                self.machine.destroy(pair, cookie)
-            })?;
-            self.detach.insist();
-            self.leave_if_insisted(self.machine.monotonic_ns());
-            return Ok(());
-        }
-        self.connections.begin_anew();
-        self.sweep()
-    }
-
-    /// Leaves when fills are done and a whole sweep, which began at that time, found nothing to
-    /// translate.
-    fn leave_if_unneeded(&mut self, over: Option<u64>) {
-        let Some(swept_ns) = over.filter(|_| !self.detach.is_running()) else {
-            return;
-        };
-        let now = self.machine.monotonic_ns();
-        if !self.has_paid(now) {
-            return;
-        }
-        if self.detach.may_hang_up(now, self.fills_in_flight()) && self.link.give_up(now) {
-            self.watch.no_feed("detaching");
-        }
-        if self.link.feed().is_none() {
-            let translated = self.connections.report().translated;
-            self.detach.leave_if_unneeded(swept_ns, translated);
-        }
     }
 
     /// The data path.
@@ -584,6 +565,9 @@ mod seen;
 
 #[path = "turn_fills.rs"]
 mod fills;
+
+#[path = "turn_closing.rs"]
+mod closing;
 
 #[path = "turn_writes.rs"]
 mod writes;

@@ -56,10 +56,4 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             feed.ask_reports(self.filling.reports());
         }
     }
-
-    /// Keeps a level of leaving out, 0 to 2; none: decides it again.
-    pub fn pin_aside(&mut self, level: Option<u8>) {
-        let now = self.machine.monotonic_ns();
-        self.filling.aside_mut().pin(&self.path, level, now);
-    }
 }

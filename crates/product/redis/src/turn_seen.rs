@@ -23,7 +23,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Why ERB must not answer, as far as Redis is concerned; empty: it may.
     #[must_use]
     pub fn reasons_against_serving(&self) -> Vec<String> {
-        self.watch.reasons()
+        match self.closing.reason() {
+            Some(reason) => vec![reason.to_owned()],
+            None => self.watch.reasons(),
+        }
     }
 
     /// Redis's state, as last read over the present feed.

@@ -67,7 +67,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Begins the next batch, if it is due.
     pub(super) fn drain_writes(&mut self, now: u64) {
         let may = self.may_drain();
-        let hurry = self.holding.next_ns().is_some() || !self.detach.is_running();
+        let hurry = self.holding.next_ns().is_some() || !self.may_answer();
         let Some(drain) = self.writes.drain().filter(|_| may) else {
             return;
         };

@@ -238,7 +238,7 @@ pub struct CacheReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AsideReport {
     /// 0: nothing. 1: reads look into a sample of the cache's sets only. 2: and keys outside of it are not
-    /// read again when they were written.
+    /// read again when they were written. 3, by hand alone: the cache is closed, and requests are not read.
     pub level: u8,
     /// Why.
     pub why: String,
@@ -252,6 +252,9 @@ pub struct AsideReport {
     pub to_1: u64,
     /// How often level 2 was.
     pub to_2: u64,
+    /// How often level 3 was.
+    #[serde(default)]
+    pub to_3: u64,
     /// Short tries of level 0.
     pub tries: u64,
     /// Whether Redis tells the daemon only of changes of keys that it has read, not of all.

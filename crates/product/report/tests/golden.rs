@@ -130,6 +130,7 @@ fn aside() -> AsideReport {
         to_0: 3,
         to_1: 4,
         to_2: 5,
+        to_3: 7,
         tries: 6,
         reports_of_read: true,
     }

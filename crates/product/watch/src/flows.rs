@@ -28,7 +28,7 @@ const fn flow(id: &'static str, text: &'static str, outcomes: &'static [&'static
 #[rustfmt::skip]
 pub const FLOWS: &[Flow] = &[
     flow("plain", "Packets of connections without state, or of others: they pass as they came",
-        &["UP_UNTRACKED", "UP_ELSEWHERE", "UP_FOREIGN", "UP_FEED", "CONN_TABLE_FULL", "CONN_SHARE_FULL", "CONN_UNSEEN"]),
+        &["UP_UNTRACKED", "UP_ELSEWHERE", "UP_FOREIGN", "UP_UNREAD", "UP_FEED", "CONN_TABLE_FULL", "CONN_SHARE_FULL", "CONN_UNSEEN"]),
     flow("to_tc", "Packets that XDP leaves to TC, as the kernel must get their acknowledgement",
         &["TO_TC"]),
     flow("splice_refused", "Packets that TCP, or their connection's state, does not let be answered at this moment",

@@ -84,6 +84,7 @@ faults! {
     Settings "a client changes Redis's configuration or access rules",
     Master "Redis becomes a replica; its master loads it anew, goes, comes back; it is one no more",
     Absorb "writes are answered in Redis's place, or what was answered is drained",
+    Close "the operator closes the cache, or opens it again",
     Replace "another build's programs take the place of those at work, and another daemon",
 }
 

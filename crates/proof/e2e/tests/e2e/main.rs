@@ -10,6 +10,7 @@ mod boards;
 mod churn;
 mod classes;
 mod clients;
+mod closed;
 mod credentials;
 mod dashboard;
 mod devices;

@@ -95,7 +95,8 @@ impl Maps {
         }
         let handler = self.handler;
         // SAFETY: the map has one value, which stays where it is; no program runs.
-        let lsn = unsafe { (*path.control()).order.lsn };
+        let control = unsafe { *path.control() };
+        let lsn = control.order.lsn;
         let mut error = None;
         let mut held = Held::default();
         let mut seen = BTreeMap::new();
@@ -109,7 +110,7 @@ impl Maps {
             clients.entry(place).or_insert((*key, 0)).1 += 1;
             let (client, server) = addresses(key);
             let at = (key.client_addr, key.client_port_be);
-            let view = sock(client, server);
+            let view = sock(client, server).filter(|_| !is_unread(&control, conn));
             let old = self.conns.get(&at);
             let found = check_conn(conn)
                 .and_then(|()| match handler {
@@ -384,6 +385,11 @@ fn check_redis(conn: &abi::conn) -> Result<(), Broken> {
         before = request;
     }
     Ok(())
+}
+
+/// Whether the stream goes on without the entry, which is to go: L6.
+pub(super) const fn is_unread(control: &abi::control, conn: &abi::conn) -> bool {
+    control.stopping >= abi::STOPPING_UNREAD && conn.in_delta | conn.out_delta == 0
 }
 
 /// An entry beside its socket: the splice is exact.

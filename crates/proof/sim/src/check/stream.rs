@@ -15,6 +15,7 @@ use erb_sim_kernel::{Datapath, Sock, tcp_state};
 use erb_sim_redis::Bytes;
 
 use crate::ConnId;
+use crate::check::maps::is_unread;
 use crate::time::Ns;
 use crate::violation::Violation;
 
@@ -231,7 +232,8 @@ impl Streams {
             let Some(stream) = checks.stream(id) else {
                 return;
             };
-            if conn.cookie != sock.cookie || sock.state != tcp_state::ESTABLISHED {
+            let is_others = conn.cookie != sock.cookie || is_unread(&control, conn);
+            if is_others || sock.state != tcp_state::ESTABLISHED {
                 return;
             }
             let at = (key.client_addr, key.client_port_be);

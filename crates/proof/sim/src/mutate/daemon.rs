@@ -80,6 +80,8 @@ pub enum DaemonMistake {
     OutstandingUnseen,
     /// Copies of what waits are taken, and thrown away.
     CopiesForgotten,
+    /// Another daemon does not go on with the operator's word.
+    ClosedForgotten,
 }
 
 /// How a daemon asks to be told of what it has read.
@@ -208,6 +210,11 @@ impl<D: DataPath> ControlBlock for Mistaken<D> {
         // A minute is what it is without a limit.
         let none = by_limit && value >= 60 * SECOND;
         self.inner.set_heartbeat_up_ns(if none { 0 } else { value });
+    }
+
+    fn stopping(&self) -> u32 {
+        let forgotten = self.has(DaemonMistake::ClosedForgotten) && self.takes_over.get();
+        if forgotten { 0 } else { self.inner.stopping() }
     }
 
     fn set_rights(&self, value: u32) {
@@ -415,6 +422,9 @@ impl<D: DataPath> ControlPlane for Mistaken<D> {
 }
 
 impl<D: DataPath> DataPath for Mistaken<D> {
+    fn wait_for_programs(&self) -> Result<()> {
+        self.inner.wait_for_programs()
+    }
     fn drain_misses(&mut self) -> Vec<Wanted> {
         self.inner.drain_misses()
     }

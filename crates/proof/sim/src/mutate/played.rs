@@ -99,6 +99,10 @@ mutations! {
     "copy-for-another", "a copy is for the socket that its packet was for", "copy-gone",
         [("splice/inject.h", "if (!conn || conn->cookie != io->cookie)", "if (!conn)"),
          ("splice/inject.h", "(r.cookie == io->cookie || io->cookie == COOKIE_UNKNOWN)", "r.cookie")];
+    "closed-untranslated", "while the cache is closed who was answered is translated", "closed-there-and-back",
+        [("splice/closed.h", "closed(c) && (!conn || !(conn->in_delta | conn->out_delta))", "closed(c)")];
+    "closed-kept", "entries without deltas go while the cache is closed", "closed-nobody-translated",
+        [("splice/table.h", "flags |= closed_to(c, conn) * SWEEP_F_GONE;", "")];
     "share-unsettled", "the fence opens only when Redis's reports of what was written are handled", "fence-reports-handled",
         [("cache/cache.h", "\t\tfence_answer(c);\n}", "\t\tc->port_be ? fence_return(c) : fence_answer(c);\n}")];
     "fence-ignored", "nothing is answered while the fence stands", "coh-03-unknown-keys",
@@ -557,5 +561,17 @@ pub(super) const DAEMON: &[Mutation] = &[
         "a value is read only if it is known to be small",
         Way::Scenario("edge-01-large-values"),
         DaemonMistake::SizesUnasked,
+    ),
+    daemon(
+        "closed-forgotten",
+        "who takes over goes on with the operator's word",
+        Way::Scenario("closed-another-daemon"),
+        DaemonMistake::ClosedForgotten,
+    ),
+    daemon(
+        "closed-owing",
+        "requests pass unread only when all that was answered is in Redis",
+        Way::Scenario("closed-owing"),
+        DaemonMistake::OutstandingUnseen,
     ),
 ];

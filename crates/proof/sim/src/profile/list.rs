@@ -10,7 +10,9 @@ use crate::profile::writes::{
     WRITES, WRITES_CRASHES, WRITES_DAEMONS, WRITES_MIXED, WRITES_REFUSED,
 };
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
-use crate::profile::{absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, reports::REPORTS};
+use crate::profile::{
+    absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, closed::CLOSED, reports::REPORTS,
+};
 use crate::time::{MS, SECOND, US};
 
 pub(super) const QUIET_LINK: LinkRates = LinkRates {
@@ -587,6 +589,7 @@ pub const PROFILES: &[Profile] = &[
     TICKS,
     BEYOND,
     ASIDE,
+    CLOSED,
     ABSENT,
     THROUGH,
     REPORTS,

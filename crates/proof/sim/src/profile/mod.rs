@@ -5,6 +5,7 @@
 mod absent;
 mod absorbed;
 mod aside;
+mod closed;
 mod edges;
 mod list;
 mod outside;
@@ -184,6 +185,7 @@ pub struct Events {
     pub aside: Ns,
     pub reports: Ns,
     pub absorb: Ns,
+    pub close: Ns,
 }
 
 impl Events {
@@ -207,6 +209,7 @@ impl Events {
         aside: 0,
         reports: 0,
         absorb: 0,
+        close: 0,
     };
 }
 

@@ -22,6 +22,7 @@
 
 pub mod absent;
 mod cases;
+mod closed;
 mod hand;
 mod hashes;
 mod links;

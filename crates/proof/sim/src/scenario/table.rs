@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use erb_sim_kernel::Library;
 use erb_sim_kernel::compile::Flavour;
 
-use super::{absent, cases, hand, hashes, reads, reports, seldom, sharp, through};
+use super::{absent, cases, closed, hand, hashes, reads, reports, seldom, sharp, through};
 use crate::mutate::{self, Change, DaemonMistake, source};
 use crate::plan::Outcome;
 use crate::violation::Violation;
@@ -391,6 +391,11 @@ cases! {
     "reports-absent", "E-41", "what is absent was read too", Some(reports::absent_keys_are_read_too), "reports-of-nothing";
     "reports-while-absorbed", "E-41", "Redis tells of all while something is not drained", Some(reports::while_absorbed), "outstanding-unseen";
     "reports-another-feed", "E-41", "another feed begins with reports of all", Some(reports::another_feed), "";
+    "closed-there-and-back", "E-41", "who was answered lives on while the cache is closed, others are not read, and what is read afterwards is true", Some(closed::there_and_back), "closed-untranslated";
+    "closed-nobody-translated", "E-41", "no packet is looked at where nobody needs translation, and no entry is left", Some(closed::nobody_translated), "closed-kept";
+    "closed-another-daemon", "E-41", "who takes over goes on with the word, and a detach ends it", Some(closed::another_daemon), "closed-forgotten";
+    "closed-owing", "E-41", "requests pass unread only when all that was answered is in Redis", Some(cases::absorb::owed_while_closing), "closed-owing";
+    "closed-at-the-switch", "E-41", "what is answered when the cache is closed is done before others pass unread", Some(closed::at_the_switch), "";
     "through-not-wanted", "W2", "nothing is believed while the daemon does not want it", Some(through::not_wanted), "through-unwanted";
     "edge-01-large-values", "E-1", "a value beyond every bound is asked for its size, once in minutes", Some(cases::large::large_values), "sizes-unasked";
     "edge-01-typeless", "E-1", "EXISTS and TTL have nothing filled", Some(cases::large::typeless), "typeless-fills";

@@ -8,10 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 
-use erb_abi::ControlBlock as _;
 use erb_redis::rights::{Credentials, DEFAULT_USER};
 use erb_redis::{
-    Allowed, Core, Listener, Machine, Pieces, Reports, Result, Settings, Stage, TcpPair, Traffic,
+    Allowed, Core, Listener, Machine, Pieces, Result, Settings, Stage, TcpPair, Traffic,
 };
 use erb_sim_kernel::{Context, Hook, Library, point};
 use erb_sim_redis::ClientId;
@@ -29,7 +28,7 @@ use crate::time::{MS, Ns, SECOND, US};
 use crate::violation::Violation;
 
 /// So long after payload has passed unseen a command of that connection may be of that payload.
-const UNSEEN_LAG_NS: Ns = 5 * SECOND;
+pub(super) const UNSEEN_LAG_NS: Ns = 5 * SECOND;
 
 /// How long a packet may wait for what was answered before it.
 pub const HOLD_MAX: Ns = 5 * SECOND;
@@ -50,6 +49,8 @@ pub struct Boost {
     stop_asked: Cell<bool>,
     /// Nobody finds out whether replicas have what was drained.
     pub knows_no_replicas: Cell<bool>,
+    /// When the cache was last closed, at the end of a turn.
+    pub(super) closed_at: Cell<Ns>,
     /// Programs may be replaced by the second build of the same sources.
     pub is_replaceable: Cell<bool>,
     /// Whether the second build was the last that was taken.
@@ -104,8 +105,11 @@ impl Boost {
 }
 
 impl Server {
-    /// Whether the client's last bytes may have passed unseen, for want of room in the table.
+    /// Whether the client's last bytes may have passed unseen, for want of room in the table or as the cache was closed.
     pub(super) fn is_unseen(&self, client: ClientId) -> bool {
+        if self.was_closed() {
+            return true;
+        }
         let peers = self.peers.borrow();
         let Some(Way::Tcp(_, pair)) = peers.get(&client).map(|peer| &peer.way) else {
             return false;
@@ -233,6 +237,9 @@ impl Server {
                 core.set_synced(drained); // there are none
             }
             core.turn(ready)?;
+            if core.closed().is_some() {
+                self.boost.closed_at.set(self.inner.now());
+            }
             let now = self.inner.now();
             Ok(if self.is_daemon_ready(&core) {
                 now + 20 * US
@@ -395,36 +402,6 @@ impl Server {
             stream.cut();
             self.wake_redis();
             self.wake_daemon();
-        }
-    }
-
-    /// Other sets are looked into and filled, as a daemon may say at any moment; until this one says
-    /// what it wants again.
-    pub fn step_aside(&self) {
-        if let Some(path) = self.path.borrow().as_ref() {
-            let mut random = self.inner.random.borrow_mut();
-            let mut mask = || (1u32 << random.u8(0..4)) - 1;
-            let (look, fill, vain) = (mask(), mask(), mask());
-            path.set_look_at(random.u8(..));
-            path.set_look_mask(look as u8);
-            path.set_fill_mask(fill as u16);
-            path.set_vain_mask(vain);
-        }
-    }
-
-    /// Redis is to tell the daemon of other changes than now.
-    pub fn turn_reports(&self) {
-        let to = self.boost.with(|core| {
-            let to = match core.reports() {
-                Reports::All => Reports::OfRead,
-                Reports::OfRead => Reports::All,
-            };
-            core.pin_reports(Some(to));
-            to
-        });
-        if let Some(to) = to {
-            let name = format!("is told {to:?}");
-            self.inner.coverage.borrow_mut().count("daemon", &name);
         }
     }
 

@@ -9,6 +9,7 @@
 //! 3. No borrow of a cell is kept across a call of a program or [`give_way`].
 
 mod absorbed;
+mod aside;
 mod boost;
 mod commits;
 mod control;

@@ -40,6 +40,7 @@ impl World {
             if round % AGAIN == 0 && round <= 2 * AGAIN {
                 self.server.trouble_disk(false);
                 self.restore_settings();
+                self.server.close_or_open(Some(false));
             }
             if round % (AGAIN / 2) == 0 {
                 let set = [b"SET".as_slice(), KEY, b"still"];

@@ -91,6 +91,7 @@ impl World {
             }
             Fault::Aside => self.server.step_aside(),
             Fault::Reports => self.server.turn_reports(),
+            Fault::Close => self.server.close_or_open(None),
             Fault::Absorb => self.server.absorb_or_drain(),
             _ => {}
         }
@@ -191,6 +192,7 @@ pub(super) fn all(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
         (Fault::Aside, events.aside),
         (Fault::Reports, events.reports),
         (Fault::Absorb, events.absorb),
+        (Fault::Close, events.close),
     ]
     .into_iter()
 }

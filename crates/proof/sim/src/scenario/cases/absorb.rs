@@ -283,6 +283,27 @@ pub(crate) fn asks_for_replicas() {
     }
 }
 
+/// The operator closes the cache: requests pass unread only when all that was answered is in Redis.
+pub(crate) fn owed_while_closing() {
+    let mut s = Scenario::new(absorbing());
+    let client = s.absorbs();
+    s.stop_redis(true);
+    assert_eq!(s.call(client, &[b"SET", b"k", b"answered"]), b"+OK\r\n");
+    s.world.server.close_or_open(Some(true));
+    s.run(SECOND);
+    let stopping = s.control().stopping;
+    assert_eq!(stopping, abi::STOPPING_CLOSING, "something is owed");
+    s.stop_redis(false);
+    s.until("requests pass unread", |s| {
+        s.control().stopping >= abi::STOPPING_UNREAD
+    });
+    assert_eq!(s.call(client, &[b"GET", b"k"]), b"$8\r\nanswered\r\n");
+    s.world.server.close_or_open(Some(false));
+    s.run(2 * SECOND);
+    assert_eq!(s.call(client, &[b"GET", b"k"]), b"$8\r\nanswered\r\n");
+    s.finish();
+}
+
 /// The daemon dies: with the lease over nothing is absorbed; what was is drained, and the next daemon goes on.
 pub(crate) fn without_a_daemon() {
     let mut s = Scenario::new(absorbing());

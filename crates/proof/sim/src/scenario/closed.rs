@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The cache is closed and opened by hand, under load: level 3 of stepping aside (`erb_redis`, `closing.rs`).
+
+use erb_abi as abi;
+
+use super::{Scenario, Setup, over_seeds};
+use crate::ConnId;
+use crate::time::{MS, SECOND};
+
+/// From the word to a fast answer: what passed unread is waited for, a feed made, a key filled.
+const BACK_WITHIN: u64 = 10 * SECOND;
+
+pub(super) fn closes(s: &mut Scenario) {
+    s.world.server.close_or_open(Some(true));
+    s.until("requests pass unread", |s| {
+        s.control().stopping >= abi::STOPPING_UNREAD
+    });
+}
+
+pub(super) fn opens(s: &mut Scenario) {
+    s.world.server.close_or_open(Some(false));
+    let server = s.world.server.clone();
+    s.until("the cache is open", |_| {
+        server.boost.with(|core| core.closed().is_none()) == Some(true)
+    });
+}
+
+fn has(s: &mut Scenario, client: ConnId, value: &str) {
+    let reply = format!("${}\r\n{value}\r\n", value.len());
+    assert_eq!(s.call(client, &[b"GET", b"k"]), reply.as_bytes());
+}
+
+fn deltas(s: &Scenario, client: ConnId) -> Option<(u32, u32)> {
+    s.entry(client)
+        .map(|entry| (entry.in_delta, entry.out_delta))
+}
+
+/// There and back: who was answered goes on translated, all others lose their entries; what is written meanwhile, seen
+/// by nobody, is what is read afterwards.
+pub(super) fn there_and_back() {
+    over_seeds(1..9, &Setup::default(), |s| {
+        let mut s = s;
+        s.cached(b"k", b"v");
+        let (answered, other) = (s.fast(), s.fast());
+        for round in 0..3 {
+            s.is_fast_within(answered, b"k", BACK_WITHIN);
+            let before = deltas(&s, answered);
+            closes(&mut s);
+            let fast = s.fast_packets();
+            let new = s.open();
+            for (turn, writer) in [answered, other, new].into_iter().enumerate() {
+                let value = format!("v{round}.{turn}");
+                assert_eq!(
+                    s.call(writer, &[b"SET", b"k", value.as_bytes()]),
+                    b"+OK\r\n"
+                );
+                for reader in [answered, other, new] {
+                    has(&mut s, reader, &value);
+                }
+                s.run(300 * MS);
+            }
+            assert_eq!(s.fast_packets(), fast, "something was answered");
+            assert_eq!(deltas(&s, answered), before, "it goes on translated");
+            assert_eq!((deltas(&s, other), deltas(&s, new)), (None, None));
+            s.unseen(&[b"SET", b"k", b"unseen"]);
+            opens(&mut s);
+            for reader in [answered, other, new] {
+                has(&mut s, reader, "unseen");
+            }
+            s.close(new);
+        }
+        s.is_fast_within(other, b"k", BACK_WITHIN);
+        s.finish();
+    });
+}
+
+/// Where nobody was answered no packet is looked at, and connections that end leave nothing behind.
+pub(super) fn nobody_translated() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"k", b"v");
+    s.run(80 * SECOND);
+    let other = s.fast();
+    closes(&mut s);
+    s.until("no packet is looked at", |s| {
+        s.control().stopping == abi::STOPPING_ALL_UNREAD
+    });
+    for _ in 0..5 {
+        let passing = s.open();
+        has(&mut s, passing, "v");
+        s.close(passing);
+    }
+    has(&mut s, other, "v");
+    opens(&mut s);
+    s.is_fast_within(other, b"k", BACK_WITHIN);
+    s.finish();
+}
+
+/// Who takes over goes on with the word, whatever the former daemon was at; a detach ends it.
+pub(super) fn another_daemon() {
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"k", b"v");
+    let client = s.fast();
+    s.is_fast_within(client, b"k", SECOND);
+    closes(&mut s);
+    s.kill_daemon();
+    has(&mut s, client, "v");
+    s.world.server.start_daemon();
+    s.run(3 * SECOND);
+    assert_eq!(s.control().stopping, abi::STOPPING_UNREAD);
+    let level = s.world.server.boost.with(|core| core.aside().level);
+    assert_eq!(level, Some(3));
+    s.unseen(&[b"SET", b"k", b"new"]);
+    opens(&mut s);
+    has(&mut s, client, "new");
+    s.is_fast_within(client, b"k", BACK_WITHIN);
+    closes(&mut s);
+    s.world.server.ask_detach();
+    s.run(SECOND);
+    has(&mut s, client, "new");
+    assert!(s.world.server.boost.is_alive(), "one needs translation");
+    s.close(client);
+    s.until("it has left", |s| !s.world.server.boost.is_alive());
+    s.finish();
+}
+
+/// Requests are under way on all processors while the cache is closed and opened: each is executed once, or answered.
+pub(super) fn at_the_switch() {
+    let setup = Setup {
+        cpus: 3,
+        switch: 300_000,
+        ..Setup::default()
+    };
+    over_seeds(1..9, &setup, |s| {
+        let mut s = s;
+        s.cached(b"k", b"v");
+        for round in 0..12 {
+            let clients: Vec<ConnId> = (0..3).map(|_| s.fast()).collect();
+            s.is_fast_within(clients[0], b"k", BACK_WITHIN);
+            s.world.server.close_or_open(Some(true));
+            for _ in 0..20 {
+                for client in &clients {
+                    s.ask(*client, &[b"GET", b"k"]);
+                    s.ask(*client, &[b"INCR", b"n"]);
+                    s.ask(*client, &[b"GET", b"k"]);
+                }
+                s.run((round + 1) * 500);
+            }
+            for client in &clients {
+                s.answers(*client);
+            }
+            s.until("requests pass unread", |s| {
+                s.control().stopping >= abi::STOPPING_UNREAD
+            });
+            opens(&mut s);
+            for client in clients {
+                s.close(client);
+            }
+        }
+        s.finish();
+    });
+}
