@@ -46,7 +46,7 @@ enum erb_conn_state { CONN_NEW = 0, CONN_FAST, CONN_BYPASS, CONN_OLD, CONN_STATE
 #define SPOKE_TIMED 0x02 /* a reply of it is waited for: conn.timed_ns */
 #define ABSORBING   0x04 /* beside these: a write was consumed and has no LSN yet: splice/absorb.h */
 #define ABSORBED    0x08 /* writes of it were answered since it last asked who has them: order.h, Y8 */
-#define WAITS_SYNC  0x10 /* nothing of it goes up before waits_for is synced */
+#define WAITS_SYNC  0x10 /* nothing of it goes up before waits_for is synced, by asking waits_sync */
 #define ABSORBS_NOT 0x20 /* it asks who has its writes: the server is to know of all further ones */
 
 /* What a connection that has shown no password may do. */
@@ -93,13 +93,16 @@ struct hash_secret {
 struct log_order {
 	__u64 drained; /* records up to this LSN are in Redis, and its reply was handled */
 	__u64
-	    synced; /* and these are where WAIT would count them: on all replicas; at most drained */
+	    synced; /* and these were where WAIT would count them: on all replicas of that time */
 	__u64 fresh_ns; /* CLOCK_MONOTONIC; what was answered until then is in Redis */
 	__u32 absorb;	/* 1: writes may be answered: splice/absorb.h */
 	__u32 watch;	/* words of erb_busy to be looked at; 0: nobody answers writes */
 	__u32 refused;	/* 1: Redis has refused a drain for long: what may cure it is not held */
+	/* Numbers of askings where all is that was drained when each began: the last that began, and that was answered. */
+	__u32 sync_begun;
+	__u32 sync_done;
 	__u32 pad1;
-	__u64 pad2[3];
+	__u64 pad2[2];
 	__u64 lsn; /* the last one given */
 	__u64 pad3[7];
 };
@@ -351,7 +354,7 @@ struct conn {
 	__u64 held_ns;	/* when the first packet that is held was dropped; 0: none is */
 	__u64 timed_ns; /* when the request arrived that is waited for; valid with SPOKE_TIMED */
 	__u32 timed_request; /* its number */
-	__u32 pad2;
+	__u32 waits_sync; /* and this asking is answered; valid with WAITS_SYNC: splice/order.h */
 };
 
 /* A packet that waits, for the daemon: splice/hold.h. The frame is as it came; what of it is left out (bytes is 0)

@@ -37,7 +37,7 @@ INLINE enum inject inject(struct __sk_buff *ctx, struct inject_io *io, const str
 	if (!conn || conn->cookie != io->cookie)
 		return INJECT_GONE;
 	io->waits_for = read_once(conn->waits_for);
-	if (order_reached(c, conn) < io->waits_for)
+	if (!order_reached(c, conn))
 		return INJECT_WAITS;
 	if (!inject_lives(ctx, conn, io))
 		return INJECT_GONE;

@@ -20,8 +20,10 @@
  *  Y7. Nor does a packet of nothing but reads of which nobody can tell that they pass what is not drained:
  *      redis/reads.h.
  *  Y8. A request that tells who else has its connection's writes, as WAIT does, goes up when all that was answered is
- *      there (order.synced), if writes of its connection were answered. The server counts from what it has executed
+ *      with all of these, if writes of its connection were answered. The server counts from what it has executed
  *      for the connection itself, and knows of none of these. From then on it gets the connection's writes itself.
+ *      That is found out by asking, and by no asking that began before the request came: who has come back since
+ *      then may have less.
  */
 #pragma once
 #include "base/seam.h"
@@ -53,11 +55,16 @@ enum asks {
 	ASKS_SYNCED,  /* and behind that all of that is where it is to be: Y8 */
 };
 
-/* Up to which LSN all is where the connection waits for it to be. */
-INLINE u64 order_reached(const struct control *c, const struct conn *conn)
+/* Whether all is where the connection waits for it to be. Both numbers of the last asking only grow: where one is seen
+ * older than the other, that only costs time. */
+INLINE bool order_reached(const struct control *c, const struct conn *conn)
 {
-	return read_once(conn->spoke) & WAITS_SYNC ? read_once(c->order.synced)
-						   : read_once(c->order.drained);
+	u64 waits_for = read_once(conn->waits_for);
+
+	if (!(read_once(conn->spoke) & WAITS_SYNC))
+		return read_once(c->order.drained) >= waits_for;
+	return (s32)(read_once(c->order.sync_done) - read_once(conn->waits_sync)) >= 0 &&
+	       read_once(c->order.synced) >= waits_for;
 }
 
 /* order_waits() of a connection that waits for more than the drain, or begins to. */
@@ -68,8 +75,9 @@ INLINE bool order_waits_sync(const struct control *c, struct conn *conn, u32 ask
 	if (asks == ASKS_SYNCED) {
 		conn->spoke &= ~ABSORBED;
 		conn->spoke |= WAITS_SYNC | ABSORBS_NOT;
+		conn->waits_sync = read_once(c->order.sync_begun) + 1;
 	}
-	if (order_reached(c, conn) < conn->waits_for)
+	if (!order_reached(c, conn))
 		return true;
 	conn->spoke &= ~WAITS_SYNC;
 	return false;

@@ -210,7 +210,36 @@ impl Control {
         drained.fetch_max(lsn, Ordering::SeqCst);
     }
 
-    /// Up to which LSN all is where WAIT would count it.
+    /// A number of `order`.
+    fn order_number(&self, of: impl Fn(*mut log_order) -> *mut u32) -> &AtomicU32 {
+        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
+        unsafe { AtomicU32::from_ptr(of(addr_of_mut!((*self.at()).order))) }
+    }
+
+    /// Number of the last asking where all is that is drained.
+    #[must_use]
+    pub fn sync_begun(&self) -> u32 {
+        // SAFETY: the pointer is to the whole order.
+        let begun = self.order_number(|order| unsafe { &raw mut (*order).sync_begun });
+        begun.load(Ordering::SeqCst)
+    }
+
+    /// The next one is about to begin; its number.
+    pub fn begin_sync(&self) -> u32 {
+        // SAFETY: the pointer is to the whole order.
+        let begun = self.order_number(|order| unsafe { &raw mut (*order).sync_begun });
+        begun.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
+    }
+
+    /// Number of the last one that was answered.
+    #[must_use]
+    pub fn sync_done(&self) -> u32 {
+        // SAFETY: the pointer is to the whole order.
+        let done = self.order_number(|order| unsafe { &raw mut (*order).sync_done });
+        done.load(Ordering::SeqCst)
+    }
+
+    /// Up to which LSN all was where WAIT would count it, when that one began.
     #[must_use]
     pub fn synced(&self) -> u64 {
         // SAFETY: as above.
@@ -218,11 +247,14 @@ impl Control {
         synced.load(Ordering::SeqCst)
     }
 
-    /// Moves it on: at most to what is drained.
-    pub fn set_synced(&self, lsn: u64) {
+    /// This asking is answered: all up to this LSN, which was drained when it began, is there.
+    pub fn set_synced(&self, number: u32, lsn: u64) {
         // SAFETY: as above.
         let synced = self.order_word(|order| unsafe { &raw mut (*order).synced });
         synced.fetch_max(lsn, Ordering::SeqCst);
+        // SAFETY: the pointer is to the whole order.
+        let done = self.order_number(|order| unsafe { &raw mut (*order).sync_done });
+        done.store(number, Ordering::SeqCst);
     }
 
     /// Whether Redis has refused a drain for long: what may cure that is not held.

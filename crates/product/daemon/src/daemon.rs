@@ -328,9 +328,12 @@ impl Daemon {
 
     /// Who asks for replicas goes on when they have what he wrote.
     fn look_at_replicas(&mut self) {
-        let asked = self.core.unsynced();
-        if let (Some(replicas), Some(drained)) = (&self.replicas, asked) {
-            self.core.set_synced(replicas.want(drained));
+        let asking = self.core.asking();
+        let (Some(replicas), Some(asking)) = (&self.replicas, asking) else {
+            return;
+        };
+        if let Some(answered) = replicas.want(asking) {
+            self.core.set_synced(answered);
         }
     }
 

@@ -468,7 +468,7 @@ impl Keeper {
         let is_late = hurry || monotonic_ns().saturating_sub(logs.fresh_ns()) > LATE_NS;
         let is_late = waits && is_late;
         let next = match &self.all {
-            Some(all) => all.next_lsn(logs),
+            Some(all) => all.next_lsn(),
             None => drained + 1,
         };
         let kept = journal
@@ -571,6 +571,8 @@ fn unusable(error: &io::Error) -> String {
         io::ErrorKind::WouldBlock => {
             "another daemon has it: give one of them another --journal-dir".to_owned()
         }
+        // It may be a disk that is not mounted: nothing is made in its place.
+        io::ErrorKind::NotFound => "it is gone: make it, or mount its disk".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -3,8 +3,9 @@
 //! for who wants to have what Redis's own log may lose with the machine's power, and for sinks that are not ours.
 //!
 //! Invariants:
-//! 1. No record is freed in its ring before it was written ([`Kept`]), so LSNs of the journal have no gaps but where a
-//!    segment failed, or a daemon was killed between two writes; what is missing there was drained.
+//! 1. No record is freed in its ring before it was written ([`Kept`]). Whoever begins, a next daemon or one whose segment
+//!    failed, writes all that the rings have. So LSNs of the journal have no gaps but where a segment failed; what is
+//!    missing there was drained.
 //! 2. A segment stays for [`SETTLED`] after all of it was drained: until then Redis's log may lose it.
 
 use std::collections::VecDeque;
@@ -35,7 +36,7 @@ const STEP: Duration = Duration::from_millis(100);
 pub(crate) struct Everything {
     kept: Arc<Kept>,
     follower: Follower,
-    /// All up to this LSN was written; none: it begins at what is drained.
+    /// All up to this LSN was written; none: it begins with what the rings have.
     behind: Option<u64>,
     synced: Instant,
     /// What was drained at these times, and may not be in Redis's log yet.
@@ -74,15 +75,15 @@ impl Everything {
         self.settled
     }
 
-    /// The next LSN that is to be written.
-    pub(crate) fn next_lsn(&self, logs: &Logs) -> u64 {
-        self.behind.unwrap_or_else(|| logs.drained()) + 1
+    /// An LSN before which nothing more is to be written.
+    pub(crate) fn next_lsn(&self) -> u64 {
+        self.behind.map_or(1, |behind| behind + 1)
     }
 
     /// Writes all that is answered by now; syncs it, if that is due or wanted.
     ///
     /// # Errors
-    /// The segment has ended, or a ring holds what cannot be. The next turn begins with the first that is not drained.
+    /// The segment has ended, or a ring holds what cannot be. The next turn begins with all that the rings have.
     pub(crate) fn keep(
         &mut self,
         journal: &mut Journal<Disk>,
@@ -98,14 +99,10 @@ impl Everything {
 
     fn write(&mut self, journal: &mut Journal<Disk>, logs: &Logs, at_once: bool) -> io::Result<()> {
         let lsn = logs.lsn();
-        let mut last = match self.behind {
-            Some(behind) => behind,
-            None => {
-                let drained = logs.drained();
-                self.follower.begin(logs, drained);
-                drained
-            }
-        };
+        if self.behind.is_none() {
+            self.follower.begin(logs, 0);
+        }
+        let mut last = self.behind.unwrap_or(0);
         let before = last;
         while last < lsn {
             let Some(one) = self.follower.next(logs).map_err(io::Error::other)? else {

@@ -81,6 +81,14 @@ fn whoever_keeps_all_keeps_what_is_drained_as_well_and_its_room_is_not_freed_bef
         (&report.keeps[..], report.written, report.segments),
         ("all", 5, 1)
     );
+    // The next one has what it did not come to.
+    assert_eq!(drain(&logs), logs.head(0));
+    answer(&logs, 2);
+    drain(&logs);
+    drop(keeper);
+    let mut keeper = keeper_of_all(folder.path(), &mut logs);
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [1, 2, 3, 4, 5, 6, 7]);
     keeper.remove();
     assert_eq!(lsns(folder.path()), [] as [u64; 0]);
 }

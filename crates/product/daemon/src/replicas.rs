@@ -7,17 +7,19 @@
 //! long as nobody asks.
 //!
 //! Invariants:
-//! 1. What is called synced was drained before the connection's last command before its WAIT. Redis notes at the end of
-//!    each command of a connection how far it was (`woff`, src/server.c), and that is what the WAIT counts from.
-//! 2. Every replica that Redis would count is asked for: those that INFO calls online, which are the same. One that
-//!    comes up in the moment between may be counted although it has only what was there when its copy began.
+//! 1. An asking begins behind the request that waits for it, and behind the drain of what that waits for. It is answered
+//!    when each replica that Redis would count has acknowledged the offset that Redis had then: those that INFO calls
+//!    online, by the offsets that INFO tells, which are what WAIT compares (src/replication.c,
+//!    `replicationCountAcksByOffset`).
+//! 2. Between that INFO and the request in Redis lies a millisecond. A replica that comes back in it may be counted
+//!    although it has only what there was when it went.
 //! 3. Where Redis knows WAITAOF (7.2) and keeps a log, its own log is synced, too. Of replicas' logs nothing is known.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
+use erb_redis::Asking;
 use erb_redis::resp::{Frame, RespStream, error, integer, text};
 use erb_redis::rights::{Credentials, is_unknown};
 
@@ -35,12 +37,19 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// What both threads know.
 #[derive(Default)]
+struct Words {
+    /// The last asking that somebody waits for.
+    wanted: Option<Asking>,
+    /// The last one that was answered.
+    answered: Option<Asking>,
+    /// Nobody will ask any more.
+    is_over: bool,
+}
+
+#[derive(Default)]
 struct Shared {
-    /// As far as somebody wants all to be synced, LSN; and whether nobody will any more.
-    wanted: Mutex<(u64, bool)>,
+    words: Mutex<Words>,
     asks: Condvar,
-    /// As far as it is.
-    synced: AtomicU64,
 }
 
 /// The daemon's side.
@@ -72,36 +81,34 @@ impl Replicas {
         Ok(Self { shared })
     }
 
-    /// All that is drained up to this LSN is to be synced. As far as it is.
-    pub(crate) fn want(&self, drained: u64) -> u64 {
-        let mut wanted = self.shared.wanted();
-        if drained > wanted.0 {
-            wanted.0 = drained;
+    /// Somebody waits for this asking. The last one that was answered.
+    pub(crate) fn want(&self, asking: Asking) -> Option<Asking> {
+        let mut words = self.shared.words();
+        if words.wanted.replace(asking) != Some(asking) {
             self.shared.asks.notify_one();
         }
-        self.shared.synced.load(Ordering::Acquire)
+        words.answered
     }
 }
 
 impl Drop for Replicas {
     fn drop(&mut self) {
-        self.shared.wanted().1 = true;
+        self.shared.words().is_over = true;
         self.shared.asks.notify_one();
     }
 }
 
 impl Shared {
-    fn wanted(&self) -> std::sync::MutexGuard<'_, (u64, bool)> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn words(&self) -> std::sync::MutexGuard<'_, Words> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is wanted and not there; none: nobody will ask any more.
-    fn next(&self) -> Option<u64> {
-        let synced = self.synced.load(Ordering::Relaxed);
-        let rests = |(wanted, is_over): &mut (u64, bool)| *wanted <= synced && !*is_over;
-        let wanted = self.asks.wait_while(self.wanted(), rests);
-        let (wanted, is_over) = *wanted.unwrap_or_else(PoisonError::into_inner);
-        (!is_over).then_some(wanted)
+    /// What is wanted and not answered; none: nobody will ask any more.
+    fn next(&self) -> Option<Asking> {
+        let rests = |words: &mut Words| words.wanted == words.answered && !words.is_over;
+        let words = self.asks.wait_while(self.words(), rests);
+        let words = words.unwrap_or_else(PoisonError::into_inner);
+        words.wanted.filter(|_| !words.is_over)
     }
 }
 
@@ -116,19 +123,22 @@ struct Asker {
 impl Asker {
     fn run(&mut self, shared: &Shared) {
         let mut told = None;
-        while let Some(lsn) = shared.next() {
+        while let Some(asking) = shared.next() {
+            // A connection that was made for an earlier one may be gone by now.
+            let is_old = self.stream.is_some();
             match self.is_synced() {
                 Ok(true) => {
-                    shared.synced.fetch_max(lsn, Ordering::Release);
+                    shared.words().answered = Some(asking);
                     told = None;
                 }
                 Ok(false) => {}
+                Err(_) if is_old => self.stream = None,
                 Err(why) => {
                     self.stream = None;
                     let why = why.to_string();
                     if told.as_ref() != Some(&why) {
                         tracing::warn!(
-                            "who asks for replicas (WAIT) after a write that was answered in Redis's place is not answered: {why}"
+                            "whether replicas have what was answered cannot be found out, so who asks for them (WAIT) waits: {why}"
                         );
                     }
                     told = Some(why);
@@ -138,30 +148,31 @@ impl Asker {
         }
     }
 
+    fn connect(&self) -> io::Result<RespStream<Connection>> {
+        let mut stream = RespStream::new(Connection::new(&self.address, self.marked)?);
+        let credentials = self.source.read().map_err(io::Error::other)?;
+        let hello = Credentials::hello(credentials.as_ref());
+        refused(&ask(&mut stream, &[&hello])?)?;
+        Ok(stream)
+    }
+
     /// Whether all replicas have what was drained when this was called: invariants 1 to 3.
     fn is_synced(&mut self) -> io::Result<bool> {
-        if self.stream.is_none() {
-            let mut stream = RespStream::new(Connection::new(&self.address, self.marked)?);
-            let credentials = self.source.read().map_err(io::Error::other)?;
-            let hello = Credentials::hello(credentials.as_ref());
-            refused(&ask(&mut stream, &[&hello])?)?;
-            self.stream = Some(stream);
-        }
-        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        // The last command before the WAIT is one that came behind all that was drained.
-        let info = ask(stream, &[&[b"INFO", b"replication", b"persistence"]])?;
-        refused(&info)?;
-        let info = text(&info[0]).map_or(&[][..], |info| &info[..]);
-        let seen = Replication::of(&String::from_utf8_lossy(info));
-        if seen.online > 0 {
-            let online = seen.online.to_string();
-            let answer = ask(stream, &[&[b"WAIT", online.as_bytes(), WAIT_MS]])?;
-            refused(&answer)?;
-            if integer(&answer[0]).is_none_or(|count| count < seen.online) {
+        let stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.connect()?,
+        };
+        let stream = self.stream.insert(stream);
+        let before = Replication::ask(stream)?;
+        if !before.have(before.offset) {
+            // Replicas acknowledge each second, or when somebody waits for them.
+            let all = before.acknowledged.len().to_string();
+            refused(&ask(stream, &[&[b"WAIT", all.as_bytes(), WAIT_MS]])?)?;
+            if !Replication::ask(stream)?.have(before.offset) {
                 return Ok(false);
             }
         }
-        if !seen.has_log {
+        if !before.has_log {
             return Ok(true);
         }
         let answer = ask(stream, &[&[b"WAITAOF", b"1", b"0", WAIT_MS]])?;
@@ -190,27 +201,55 @@ fn own_log(answer: &Frame) -> Option<u64> {
 }
 
 /// What INFO says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Replication {
-    /// Replicas that Redis would count.
-    online: u64,
+    /// How far Redis itself is.
+    offset: u64,
+    /// What replicas have acknowledged: those that Redis would count.
+    acknowledged: Vec<u64>,
     /// It keeps a log of its own.
     has_log: bool,
 }
 
 impl Replication {
-    fn of(info: &str) -> Self {
-        let is_online = |line: &&str| {
-            line.split_once(':').is_some_and(|(name, value)| {
-                let number = name.strip_prefix("slave");
-                number.is_some_and(|number| number.parse::<u32>().is_ok())
-                    && value.split(',').any(|field| field == "state=online")
-            })
-        };
-        Self {
-            online: info.lines().filter(is_online).count() as u64,
-            has_log: info.lines().any(|line| line.trim_end() == "aof_enabled:1"),
+    fn ask(stream: &mut RespStream<Connection>) -> io::Result<Self> {
+        let info = ask(stream, &[&[b"INFO", b"replication", b"persistence"]])?;
+        refused(&info)?;
+        let said = text(&info[0]).map_or(&[][..], |info| &info[..]);
+        Self::of(&String::from_utf8_lossy(said)).ok_or_else(|| {
+            io::Error::other("INFO does not tell how far replicas are: is this a Redis?")
+        })
+    }
+
+    /// Whether all have acknowledged this offset.
+    fn have(&self, offset: u64) -> bool {
+        self.acknowledged.iter().all(|of| *of >= offset)
+    }
+
+    fn of(info: &str) -> Option<Self> {
+        let mut found = Self::default();
+        let mut tells = false;
+        for line in info.lines() {
+            let Some((name, value)) = line.trim_end().split_once(':') else {
+                continue;
+            };
+            let number = name.strip_prefix("slave");
+            match name {
+                "master_repl_offset" => {
+                    found.offset = value.parse().ok()?;
+                    tells = true;
+                }
+                "aof_enabled" => found.has_log = value == "1",
+                _ if number.is_some_and(|number| number.parse::<u32>().is_ok()) => {
+                    let field = |name: &str| value.split(',').find_map(|of| of.strip_prefix(name));
+                    if field("state=") == Some("online") {
+                        found.acknowledged.push(field("offset=")?.parse().ok()?);
+                    }
+                }
+                _ => {}
+            }
         }
+        tells.then_some(found)
     }
 }
 
@@ -223,12 +262,14 @@ mod tests {
         let info = "# Replication\r\nrole:master\r\nconnected_slaves:3\r\n\
             slave0:ip=10.0.0.1,port=1,state=online,offset=5,lag=0\r\n\
             slave1:ip=10.0.0.2,port=1,state=wait_bgsave,offset=0,lag=0\r\n\
-            slave12:ip=10.0.0.3,port=1,state=online,offset=1,lag=0\r\n\
-            slave_expires_tracked_keys:0\r\nmaster_replid:abc\r\n# Persistence\r\naof_enabled:1\r\n";
-        let (online, has_log) = (2, true);
-        assert_eq!(Replication::of(info), Replication { online, has_log });
-        let (online, has_log) = (0, false);
-        assert_eq!(Replication::of(""), Replication { online, has_log });
+            slave12:ip=10.0.0.3,port=1,state=online,offset=7,lag=0\r\n\
+            slave_expires_tracked_keys:0\r\nmaster_repl_offset:7\r\n# Persistence\r\naof_enabled:1\r\n";
+        let found = Replication::of(info).expect("what is told");
+        assert_eq!(found.acknowledged, [5, 7]);
+        assert!(found.has_log && found.have(5) && !found.have(found.offset));
+        let alone = Replication::of("master_repl_offset:9\r\n").expect("what is told");
+        assert!(alone.have(alone.offset) && !alone.has_log);
+        assert_eq!(Replication::of("role:master\r\n"), None);
     }
 
     #[test]
@@ -237,11 +278,16 @@ mod tests {
         let replicas = Replicas {
             shared: Arc::clone(&shared),
         };
-        assert_eq!(replicas.want(5), 0);
-        assert_eq!(shared.next(), Some(5));
-        shared.synced.store(5, Ordering::Relaxed);
-        assert_eq!((replicas.want(4), replicas.want(7)), (5, 5));
-        assert_eq!(shared.next(), Some(7));
+        let asking = |number| Asking {
+            number,
+            lsn: 10 * u64::from(number),
+        };
+        assert_eq!(replicas.want(asking(5)), None);
+        assert_eq!(shared.next(), Some(asking(5)));
+        shared.words().answered = Some(asking(5));
+        assert_eq!(replicas.want(asking(5)), Some(asking(5)));
+        assert_eq!(replicas.want(asking(7)), Some(asking(5)));
+        assert_eq!(shared.next(), Some(asking(7)));
         drop(replicas);
         assert_eq!(shared.next(), None);
     }

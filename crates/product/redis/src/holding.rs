@@ -6,7 +6,8 @@
 //! 1. Copies of a connection come again in the order in which they came, and none before all is drained that any of
 //!    them waits for: it would be held once more.
 //! 2. Nothing hangs on a copy. What is not kept, or not taken, its client sends again. So all of it is bounded.
-//! 3. What waits for more than the drain (`order.h`, Y8) comes when that is so: somebody else finds out ([`Holding::unsynced`]).
+//! 3. What waits for more than the drain (`order.h`, Y8) comes when that is so: somebody else finds out, by an asking that
+//!    begins when it is here and drained ([`Holding::asking`]).
 //! 4. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
 //!    which nobody can take for an answer: what waits was never executed.
 //!
@@ -64,6 +65,15 @@ pub struct HoldingState {
     pub left_out: u64,
 }
 
+/// A question where all is that was drained when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// Its number.
+    pub number: u32,
+    /// What was drained.
+    pub lsn: u64,
+}
+
 /// Addresses, port and cookie of a connection.
 type Name = ([u8; 16], [u8; 16], u16, u64);
 
@@ -77,8 +87,8 @@ fn name(held: &HeldPacket) -> Name {
 struct Waiting {
     key: erb_abi::conn_key,
     waits_for: u64,
-    /// It has to be synced.
-    syncs: bool,
+    /// It has to be synced, by this asking or a later one.
+    syncs: Option<u32>,
     since_ns: u64,
     packets: VecDeque<HeldPacket>,
 }
@@ -88,18 +98,29 @@ struct Waiting {
 struct Reached {
     drained: u64,
     synced: u64,
+    done: u32,
+}
+
+/// Of two numbers of askings, which wrap.
+const fn is_before(one: u32, other: u32) -> bool {
+    (one.wrapping_sub(other) as i32) < 0
 }
 
 impl Reached {
     fn of(path: &impl DataPath) -> Self {
+        let control = path.control();
         Self {
-            synced: path.control().synced(),
-            drained: path.control().drained(),
+            done: control.sync_done(),
+            synced: control.synced(),
+            drained: control.drained(),
         }
     }
 
     const fn lets(self, one: &Waiting) -> bool {
-        one.waits_for <= if one.syncs { self.synced } else { self.drained }
+        match one.syncs {
+            Some(number) => !is_before(self.done, number) && one.waits_for <= self.synced,
+            None => one.waits_for <= self.drained,
+        }
     }
 }
 
@@ -113,6 +134,8 @@ pub(crate) struct Holding {
     next_ns: u64,
     ended: u64,
     left_out: u64,
+    /// The last one that was begun here.
+    asking: Option<Asking>,
 }
 
 impl Holding {
@@ -126,6 +149,7 @@ impl Holding {
             next_ns: 0,
             ended: 0,
             left_out: 0,
+            asking: None,
         }
     }
 
@@ -139,11 +163,26 @@ impl Holding {
         self.next_ns = 0;
     }
 
-    /// Whether something that is drained waits to be synced; as far as it may be is `drained`.
-    pub(crate) fn unsynced(&self, path: &impl DataPath) -> Option<u64> {
-        let Reached { drained, synced } = Reached::of(path);
-        let waits = |one: &Waiting| one.syncs && one.waits_for > synced && one.waits_for <= drained;
-        self.waiting.values().any(waits).then_some(drained)
+    /// The asking that somebody waits for, what of whom is drained; none: nobody does. A new one begins with it, where
+    /// no other one will do.
+    pub(crate) fn asking(&mut self, path: &impl DataPath) -> Option<Asking> {
+        let reached = Reached::of(path);
+        let mut waits = self
+            .waiting
+            .values()
+            .filter(|one| one.waits_for <= reached.drained && !reached.lets(one))
+            .filter_map(|one| Some((one.syncs?, one.waits_for)))
+            .peekable();
+        waits.peek()?;
+        let will_do = self.asking.filter(|asking| {
+            waits.all(|(number, lsn)| !is_before(asking.number, number) && lsn <= asking.lsn)
+        });
+        let asking = will_do.unwrap_or_else(|| Asking {
+            lsn: reached.drained,
+            number: path.control().begin_sync(),
+        });
+        self.asking = Some(asking);
+        Some(asking)
     }
 
     /// How many wait.
@@ -169,8 +208,9 @@ impl Holding {
         if new.is_empty() && (self.waiting.is_empty() || now < self.next_ns) {
             return Ok(());
         }
+        let begun = path.control().sync_begun();
         for held in new {
-            self.take(held, now);
+            self.take(held, begun, now);
         }
         let reached = Reached::of(path);
         let all = self.bring_up(path, reached)?;
@@ -179,7 +219,8 @@ impl Holding {
         Ok(())
     }
 
-    fn take(&mut self, held: HeldPacket, now: u64) {
+    /// `begun`: number of the last asking.
+    fn take(&mut self, held: HeldPacket, begun: u32, now: u64) {
         let name = name(&held);
         if !self.waiting.contains_key(&name) && self.waiting.len() >= self.bounds.connections {
             self.left_out += 1;
@@ -188,12 +229,15 @@ impl Holding {
         let one = self.waiting.entry(name).or_insert_with(|| Waiting {
             key: held.key,
             waits_for: 0,
-            syncs: false,
+            syncs: None,
             since_ns: now,
             packets: VecDeque::new(),
         });
         one.waits_for = one.waits_for.max(held.waits_for);
-        one.syncs |= held.syncs;
+        if held.syncs {
+            // One that began before may not know of it.
+            one.syncs = one.syncs.or(Some(begun.wrapping_add(1)));
+        }
         if held.frame.is_empty() || one.packets.iter().any(|other| held.lies_in(other)) {
             return;
         }
@@ -287,7 +331,8 @@ impl Holding {
         self.ended += ended;
         if ended > 0 {
             tracing::warn!(
-                "{ended} connections were reset: what they said has waited for {} ms until what was answered before it is in Redis",
+                "{ended} connections were reset: what they said has waited for {} ms until what was answered before it is in Redis, \
+                 or, behind WAIT, with all its replicas",
                 self.hold_max_ns / MS
             );
         }

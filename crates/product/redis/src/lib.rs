@@ -74,7 +74,7 @@ pub use aside::AsideState;
 pub use client_list::{ClientLine, addresses, canonical, parse as parse_clients};
 pub use commands::CommandsReport;
 pub use gate::{Against, Allowed, Condition, TRIAL};
-pub use holding::HoldingState;
+pub use holding::{Asking, HoldingState};
 pub use listeners::{Whose, is_listed, reached_at, taker};
 pub use outside::{
     Cause, DataPath, Error, Listener, Machine, MachineView, Result, TcpPair, Traffic,

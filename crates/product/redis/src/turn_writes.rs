@@ -4,6 +4,7 @@
 use super::Core;
 use crate::feed::Feed;
 use crate::gate::{Against, Seen};
+use crate::holding::Asking;
 use crate::outside::{DataPath, Machine, Result};
 use crate::redis_state::RedisState;
 use crate::rights::WRITE_RIGHTS;
@@ -26,16 +27,17 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.writes.set_journal(&self.path, against);
     }
 
-    /// Somebody asks who has his writes: as soon as all replicas have what was drained up to here,
-    /// [`Self::set_synced`] is to be said. None: nobody asks.
-    #[must_use]
-    pub fn unsynced(&self) -> Option<u64> {
-        self.holding.unsynced(&self.path)
+    /// Somebody asks who has his writes: as soon as all replicas have what was drained, [`Self::set_synced`] is to be said.
+    /// None: nobody asks.
+    pub fn asking(&mut self) -> Option<Asking> {
+        self.holding.asking(&self.path)
     }
 
-    /// All replicas of Redis have what was drained up to here.
-    pub fn set_synced(&mut self, lsn: u64) {
-        self.path.control().set_synced(lsn);
+    /// All replicas of Redis have what was drained when this asking began.
+    pub fn set_synced(&mut self, answered: Asking) {
+        self.path
+            .control()
+            .set_synced(answered.number, answered.lsn);
         self.holding.look();
     }
 

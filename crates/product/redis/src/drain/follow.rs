@@ -75,6 +75,8 @@ impl Follower {
     /// [`LogError`]: what a ring holds cannot be.
     pub fn next(&mut self, log: &impl Log) -> Result<Option<Written<'_>>, LogError> {
         loop {
+            // Before the rings are looked at: what is drained by now was in one.
+            let drained = log.drained();
             if !self.tells_all {
                 // What is in Redis by now need not be kept.
                 self.last = self.last.max(log.drained());
@@ -87,6 +89,11 @@ impl Follower {
                 return Ok(None);
             };
             if lsn > wanted {
+                if self.tells_all && drained >= wanted {
+                    // Its room was freed before anybody waited for this reader.
+                    self.last = (lsn - 1).min(drained);
+                    continue;
+                }
                 match !self.tells_all && log.drained() > self.last {
                     true => continue,
                     false => return Ok(None),

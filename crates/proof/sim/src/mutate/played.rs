@@ -47,7 +47,9 @@ mutations! {
     "wait-unanswered", "who was answered nothing does not", "absorb-asks-for-replicas",
         [("splice/order.h", "asks == ASKS_SYNCED && (conn->spoke & ABSORBED)", "asks == ASKS_SYNCED")];
     "wait-drained", "that all is drained is not enough", "absorb-asks-for-replicas",
-        [("splice/order.h", "return read_once(conn->spoke) & WAITS_SYNC ? read_once(c->order.synced)", "return 0 ? read_once(c->order.synced)")];
+        [("splice/order.h", "if (!(read_once(conn->spoke) & WAITS_SYNC))", "if (1)")];
+    "wait-by-hearsay", "nor what was found out before it came", "absorb-asks-for-replicas",
+        [("splice/order.h", "return (s32)(read_once(c->order.sync_done) - read_once(conn->waits_sync)) >= 0 &&\n\t       read", "return read")];
     "wait-and-absorbed", "Redis gets later writes of such a client itself", "absorb-asks-for-replicas",
         [("splice/absorb.h", "read_once(conn->spoke) & ABSORBS_NOT ?", "0 ?")];
     "ping-held", "nor does PING, which is not scanned", "held-never",

@@ -230,11 +230,9 @@ impl Server {
             if stops {
                 core.stop(false)?;
             }
-            if let Some(drained) = core
-                .unsynced()
-                .filter(|_| !self.boost.knows_no_replicas.get())
-            {
-                core.set_synced(drained); // there are none
+            let asking = core.asking();
+            if let Some(asking) = asking.filter(|_| !self.boost.knows_no_replicas.get()) {
+                core.set_synced(asking); // there are none
             }
             core.turn(ready)?;
             if core.closed().is_some() {

@@ -249,7 +249,7 @@ pub(crate) fn asks_for_replicas() {
             tier,
             ..absorbing()
         });
-        let (client, other) = (s.absorbs(), s.fast());
+        let (client, other, third) = (s.absorbs(), s.fast(), s.fast());
         let asks: &[&[u8]] = &[b"WAIT", b"0", b"0"];
         s.world.server.boost.knows_no_replicas.set(true);
         assert_eq!(
@@ -257,7 +257,9 @@ pub(crate) fn asks_for_replicas() {
             b":0\r\n",
             "nothing of it was answered"
         );
+        assert_eq!(s.call(third, &[b"SET", b"third", b"one"]), b"+OK\r\n");
         assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
+        assert_eq!(s.absorbed(), 2);
         s.drains();
         let held = s.stat(abi::STAT_HELD);
         s.ask(client, asks);
@@ -268,6 +270,13 @@ pub(crate) fn asks_for_replicas() {
         assert_eq!(s.call(other, asks), b":0\r\n", "nothing of it was answered");
         s.world.server.boost.knows_no_replicas.set(false);
         assert_eq!(s.answers(client), b":0\r\n$-1\r\n");
+        s.world.server.boost.knows_no_replicas.set(true);
+        // A replica that has come back since then may have less: what was found out is of then.
+        s.ask(third, asks);
+        s.run(400 * MS);
+        assert_eq!(s.stat(abi::STAT_HELD), held + 3, "{}", s.counters());
+        s.world.server.boost.knows_no_replicas.set(false);
+        assert_eq!(s.answers(third), b":0\r\n");
         s.world.server.boost.knows_no_replicas.set(true);
         let absorbed = s.absorbed();
         s.reads(client);
