@@ -92,8 +92,7 @@ struct hash_secret {
  * the daemon's, the second the data path's, which every absorbed write moves. */
 struct log_order {
 	__u64 drained; /* records up to this LSN are in Redis, and its reply was handled */
-	__u64
-	    synced; /* and these were where WAIT would count them: on all replicas of that time */
+	__u64 synced; /* and these were where WAIT would count them: on all replicas of that time */
 	__u64 fresh_ns; /* CLOCK_MONOTONIC; what was answered until then is in Redis */
 	__u32 absorb;	/* 1: writes may be answered: splice/absorb.h */
 	__u32 watch;	/* words of erb_busy to be looked at; 0: nobody answers writes */

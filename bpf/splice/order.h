@@ -48,39 +48,36 @@ INLINE bool order_stirs(const struct control *c)
 	return (read_once(c->order.lsn) ^ read_once(c->order.drained)) | read_once(c->order.watch);
 }
 
-/* What a packet asks of the order. */
+/* What a packet asks of the order; bits. */
 enum asks {
 	ASKS_NOTHING = 0,
-	ASKS_DRAINED, /* it comes behind all that was answered: Y1 */
-	ASKS_SYNCED,  /* and behind that all of that is where it is to be: Y8 */
+	ASKS_DRAINED = 1, /* it comes behind all that was answered: Y1 */
+	ASKS_SYNCED = 2,  /* and behind that all of that is where it is to be: Y8 */
 };
 
-/* Whether all is where the connection waits for it to be. Both numbers of the last asking only grow: where one is seen
- * older than the other, that only costs time. */
-INLINE bool order_reached(const struct control *c, const struct conn *conn)
+/* 1 if the first number is before the other one, of those that only grow. In bits, like all of this: each branch under
+ * the entry's lock doubles what the verifier has to look at behind it. */
+INLINE u32 order_before(u64 at, u64 wanted)
 {
-	u64 waits_for = read_once(conn->waits_for);
-
-	if (!(read_once(conn->spoke) & WAITS_SYNC))
-		return read_once(c->order.drained) >= waits_for;
-	return (s32)(read_once(c->order.sync_done) - read_once(conn->waits_sync)) >= 0 &&
-	       read_once(c->order.synced) >= waits_for;
+	return (at - wanted) >> 63;
 }
 
-/* order_waits() of a connection that waits for more than the drain, or begins to. */
-INLINE bool order_waits_sync(const struct control *c, struct conn *conn, u32 asks)
+/* 1 if not all is where the connection waits for it to be; syncs: 1, it waits for more than the drain. Both numbers of
+ * the last asking only grow: where one is seen older than the other, that only costs time. */
+INLINE u32 order_late(const struct control *c, const struct conn *conn, u32 syncs)
 {
-	if (asks)
-		conn->waits_for = read_once(c->order.lsn);
-	if (asks == ASKS_SYNCED) {
-		conn->spoke &= ~ABSORBED;
-		conn->spoke |= WAITS_SYNC | ABSORBS_NOT;
-		conn->waits_sync = read_once(c->order.sync_begun) + 1;
-	}
-	if (!order_reached(c, conn))
-		return true;
-	conn->spoke &= ~WAITS_SYNC;
-	return false;
+	u64 waits_for = read_once(conn->waits_for);
+	u32 undrained = order_before(read_once(c->order.drained), waits_for);
+	u32 unasked = (read_once(c->order.sync_done) - read_once(conn->waits_sync)) >> 31;
+	u32 unsynced = order_before(read_once(c->order.synced), waits_for) | unasked;
+
+	return undrained | (unsynced & syncs);
+}
+
+/* Whether all is where the connection waits for it to be. */
+INLINE bool order_reached(const struct control *c, const struct conn *conn)
+{
+	return !order_late(c, conn, !!(read_once(conn->spoke) & WAITS_SYNC));
 }
 
 /* Whether the connection waits; asks: enum asks, of what is at hand: Y2. Lock held, which orders this behind the
@@ -88,14 +85,23 @@ INLINE bool order_waits_sync(const struct control *c, struct conn *conn, u32 ask
 INLINE bool order_waits(const struct control *c, struct conn *conn, u32 asks)
 {
 	u64 lsn = read_once(c->order.lsn), drained = read_once(c->order.drained);
+	u32 spoke = conn->spoke, begins, syncs, late;
 
-	if ((conn->spoke & WAITS_SYNC) || (asks == ASKS_SYNCED && (conn->spoke & ABSORBED)))
-		return order_waits_sync(c, conn, asks);
-	if (lsn == drained)
+	begins = !!(asks & ASKS_SYNCED) & !!(spoke & ABSORBED);
+	syncs = !!(spoke & WAITS_SYNC) | begins;
+	opaque(syncs);
+	if (lsn == drained && !syncs)
 		return false;
 	if (asks)
 		conn->waits_for = lsn;
-	return drained < conn->waits_for;
+	opaque(begins);
+	conn->waits_sync += (read_once(c->order.sync_begun) + 1 - conn->waits_sync) * begins;
+	late = order_late(c, conn, syncs);
+	spoke &= ~(ABSORBED * begins);
+	spoke |= (WAITS_SYNC | ABSORBS_NOT) * begins;
+	spoke &= ~(WAITS_SYNC * (late ^ 1));
+	conn->spoke = spoke;
+	return late;
 }
 
 /* Payload that no entry counts (L1) may be any request, and nobody knows what it waits for. */

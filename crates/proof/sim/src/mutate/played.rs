@@ -22,7 +22,7 @@ mutations! {
     "lane-unordered", "the express lane passes nothing up past an absorbed write", "held-missed",
         [("splice/lane.h", "!order_open(c) && handler_up_usual", "handler_up_usual")];
     "asked-for-ever", "what waits does not wait for what is absorbed later", "held-asked-once",
-        [("splice/order.h", "return drained < conn->waits_for;", "return true;")];
+        [("splice/order.h", "\treturn late;\n", "\treturn true;\n")];
     "asked-early", "what is to be drained is asked for behind the marks", "held-asked-behind",
         [("splice/up.h", "\thandler_up_scan(ctx,", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tlock_take(&conn->lock);\n\torder_waits(early, conn, ASKS_DRAINED);\n\tlock_release(&conn->lock);\n\thandler_up_scan(ctx,"),
          ("splice/up.h", "taken == UP_TAKEN ? w->asks : 0", "0")];
@@ -43,13 +43,13 @@ mutations! {
     "cure-early", "and before that it waits like others", "held-cured",
         [("redis/command.h", "(order & ORDER_CURES) && read_once(c->order.refused)", "order & ORDER_CURES")];
     "wait-unsynced", "who asks for replicas waits until these have what was answered", "absorb-asks-for-replicas",
-        [("splice/up.h", "if (handler_up_syncs(w, how))", "if (0)")];
+        [("splice/up.h", "handler_up_syncs(w, how) * ASKS_SYNCED", "0")];
     "wait-unanswered", "who was answered nothing does not", "absorb-asks-for-replicas",
-        [("splice/order.h", "asks == ASKS_SYNCED && (conn->spoke & ABSORBED)", "asks == ASKS_SYNCED")];
+        [("splice/order.h", "!!(asks & ASKS_SYNCED) & !!(spoke & ABSORBED)", "!!(asks & ASKS_SYNCED)")];
     "wait-drained", "that all is drained is not enough", "absorb-asks-for-replicas",
-        [("splice/order.h", "if (!(read_once(conn->spoke) & WAITS_SYNC))", "if (1)")];
+        [("splice/order.h", "unsynced & syncs", "unsynced & 0")];
     "wait-by-hearsay", "nor what was found out before it came", "absorb-asks-for-replicas",
-        [("splice/order.h", "return (s32)(read_once(c->order.sync_done) - read_once(conn->waits_sync)) >= 0 &&\n\t       read", "return read")];
+        [("splice/order.h", "waits_for) | unasked;", "waits_for) | (unasked & 0);")];
     "wait-and-absorbed", "Redis gets later writes of such a client itself", "absorb-asks-for-replicas",
         [("splice/absorb.h", "read_once(conn->spoke) & ABSORBS_NOT ?", "0 ?")];
     "ping-held", "nor does PING, which is not scanned", "held-never",
