@@ -6,12 +6,9 @@ use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
 use crate::profile::room::CROWDED;
 use crate::profile::through::THROUGH;
 use crate::profile::users::USERS;
-use crate::profile::writes::{
-    WRITES, WRITES_CRASHES, WRITES_DAEMONS, WRITES_MIXED, WRITES_REFUSED,
-};
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::profile::{
-    absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, closed::CLOSED, reports::REPORTS,
+    absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, closed::CLOSED, reports::REPORTS, writes,
 };
 use crate::time::{MS, SECOND, US};
 
@@ -594,9 +591,9 @@ pub const PROFILES: &[Profile] = &[
     THROUGH,
     REPORTS,
     ABSORBED,
-    WRITES,
-    WRITES_MIXED,
-    WRITES_DAEMONS,
-    WRITES_CRASHES,
-    WRITES_REFUSED,
+    writes::WRITES,
+    writes::WRITES_MIXED,
+    writes::WRITES_DAEMONS,
+    writes::WRITES_CRASHES,
+    writes::WRITES_REFUSED,
 ];
