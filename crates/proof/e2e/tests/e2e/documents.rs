@@ -221,6 +221,11 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
         "virtual machines, for minutes",
     ),
     (
+        "docs/internals/module.md",
+        "# The I/O module",
+        "a virtual machine, for minutes; ./test builds it",
+    ),
+    (
         "docs/internals/node.md",
         "## Its pace",
         "figures take minutes",
