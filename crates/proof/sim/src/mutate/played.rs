@@ -22,7 +22,7 @@ mutations! {
     "lane-unordered", "the express lane passes nothing up past an absorbed write", "held-missed",
         [("splice/lane.h", "!order_open(c) && handler_up_usual", "handler_up_usual")];
     "asked-for-ever", "what waits does not wait for what is absorbed later", "held-asked-once",
-        [("splice/order.h", "\treturn late;\n", "\treturn true;\n")];
+        [("splice/order.h", "\tif (asks)\n\t\tconn->waits_for = lsn;", "\tconn->waits_for = lsn;")];
     "asked-early", "what is to be drained is asked for behind the marks", "held-asked-behind",
         [("splice/up.h", "\thandler_up_scan(ctx,", "\tstruct control *early = control_get();\n\n\tif (!early)\n\t\treturn false;\n\tlock_take(&conn->lock);\n\torder_waits(early, conn, ASKS_DRAINED);\n\tlock_release(&conn->lock);\n\thandler_up_scan(ctx,"),
          ("splice/up.h", "taken == UP_TAKEN ? w->asks : 0", "0")];

@@ -453,7 +453,7 @@ pub(crate) fn lets_finish() {
         switch: 300_000,
         ..Setup::default()
     };
-    over_seeds(1..49, &setup, |mut s| {
+    over_seeds(1..257, &setup, |mut s| {
         s.world.server.steer_to(Some(0));
         let client = s.fast();
         let control = s.control();
