@@ -343,8 +343,7 @@ struct conn {
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
 	__u8 pad1[8];
-	__u64
-	    waits_for; /* nothing of it goes up before this LSN is drained, or synced: WAITS_SYNC */
+	__u64 waits_for; /* nothing of it goes up before this is drained, or synced: WAITS_SYNC */
 	/* what of it was copied while it waits, client space, and when; 0: nothing. splice/hold.h */
 	__u64 copied_ns;
 	__u32 copied_from;

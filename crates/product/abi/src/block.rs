@@ -157,6 +157,12 @@ impl Control {
         unsafe { AtomicU64::from_ptr(of(addr_of_mut!((*self.at()).order))) }
     }
 
+    /// A number of `order`.
+    fn order_number(&self, of: impl Fn(*mut log_order) -> *mut u32) -> &AtomicU32 {
+        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
+        unsafe { AtomicU32::from_ptr(of(addr_of_mut!((*self.at()).order))) }
+    }
+
     /// The last LSN given.
     #[must_use]
     pub fn lsn(&self) -> u64 {
@@ -175,23 +181,23 @@ impl Control {
     /// Whether writes may be answered in the server's place. Only while [`Self::set_watch`] was said, and the programs
     /// that do so are there.
     pub fn set_absorb(&self, may: bool) {
-        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
-        let absorb = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.absorb)) };
+        // SAFETY: the pointer is to the whole order.
+        let absorb = self.order_number(|order| unsafe { &raw mut (*order).absorb });
         absorb.store(may.into(), Ordering::SeqCst);
     }
 
     /// Whether writes may be answered.
     #[must_use]
     pub fn absorb(&self) -> bool {
-        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
-        let absorb = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.absorb)) };
+        // SAFETY: the pointer is to the whole order.
+        let absorb = self.order_number(|order| unsafe { &raw mut (*order).absorb });
         absorb.load(Ordering::SeqCst) != 0
     }
 
     /// So many CPUs may answer writes from now on: who goes up looks at what they do.
     pub fn set_watch(&self, cpus: u32) {
-        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
-        let watch = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.watch)) };
+        // SAFETY: the pointer is to the whole order.
+        let watch = self.order_number(|order| unsafe { &raw mut (*order).watch });
         watch.store(cpus, Ordering::SeqCst);
     }
 
@@ -208,12 +214,6 @@ impl Control {
         // SAFETY: as above.
         let drained = self.order_word(|order| unsafe { &raw mut (*order).drained });
         drained.fetch_max(lsn, Ordering::SeqCst);
-    }
-
-    /// A number of `order`.
-    fn order_number(&self, of: impl Fn(*mut log_order) -> *mut u32) -> &AtomicU32 {
-        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
-        unsafe { AtomicU32::from_ptr(of(addr_of_mut!((*self.at()).order))) }
     }
 
     /// Number of the last asking where all is that is drained.
@@ -259,16 +259,16 @@ impl Control {
 
     /// Whether Redis has refused a drain for long: what may cure that is not held.
     pub fn set_refused(&self, has: bool) {
-        // SAFETY: an aligned word of the live block, only ever accessed as an atomic.
-        let refused = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.refused)) };
+        // SAFETY: the pointer is to the whole order.
+        let refused = self.order_number(|order| unsafe { &raw mut (*order).refused });
         refused.store(has.into(), Ordering::SeqCst);
     }
 
     /// Whether that was said.
     #[must_use]
     pub fn refused(&self) -> bool {
-        // SAFETY: as above.
-        let refused = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.at()).order.refused)) };
+        // SAFETY: the pointer is to the whole order.
+        let refused = self.order_number(|order| unsafe { &raw mut (*order).refused });
         refused.load(Ordering::SeqCst) != 0
     }
 

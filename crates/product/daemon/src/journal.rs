@@ -555,15 +555,27 @@ fn keep(journal: &mut Journal<Disk>, follower: &mut Follower, logs: &Logs) -> io
     let last = journal.last_put().max(logs.drained());
     if last < lsn {
         follower.begin(logs, last);
-        while let Some(one) = follower.next(logs).map_err(io::Error::other)? {
-            let end = one.lsn;
-            journal.put(&as_kept(one))?;
-            if end >= lsn {
-                break;
-            }
-        }
+        put_up_to(journal, follower, logs, (last, lsn))?;
     }
     journal.flush()
+}
+
+/// Puts in what the follower tells, which is behind the first LSN; what it has come to: the second one, unless a CPU has
+/// not put that into its ring yet.
+pub(crate) fn put_up_to(
+    journal: &mut Journal<Disk>,
+    follower: &mut Follower,
+    logs: &Logs,
+    (mut last, lsn): (u64, u64),
+) -> io::Result<u64> {
+    while last < lsn {
+        let Some(one) = follower.next(logs).map_err(io::Error::other)? else {
+            break;
+        };
+        last = one.lsn;
+        journal.put(&as_kept(one))?;
+    }
+    Ok(last)
 }
 
 fn unusable(error: &io::Error) -> String {

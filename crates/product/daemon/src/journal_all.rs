@@ -17,7 +17,7 @@ use erb_abi::{Kept, Logs};
 use erb_journal::{Disk, Journal};
 use erb_redis::drain::Follower;
 
-use crate::journal::as_kept;
+use crate::journal::put_up_to;
 
 /// Between looks while something is written: a ring is full in 20 ms at the most that one processor answers.
 pub(crate) const BUSY_LOOK: Duration = Duration::from_millis(2);
@@ -102,15 +102,8 @@ impl Everything {
         if self.behind.is_none() {
             self.follower.begin(logs, 0);
         }
-        let mut last = self.behind.unwrap_or(0);
-        let before = last;
-        while last < lsn {
-            let Some(one) = self.follower.next(logs).map_err(io::Error::other)? else {
-                break; // its CPU is about to put it there
-            };
-            last = one.lsn;
-            journal.put(&as_kept(one))?;
-        }
+        let before = self.behind.unwrap_or(0);
+        let last = put_up_to(journal, &mut self.follower, logs, (before, lsn))?;
         let now = Instant::now();
         if at_once || now.duration_since(self.synced) >= SYNC {
             journal.flush()?;

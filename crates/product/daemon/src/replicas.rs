@@ -20,6 +20,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use erb_redis::Asking;
+use erb_redis::calls::{fields, word};
 use erb_redis::resp::{Frame, RespStream, error, integer, text};
 use erb_redis::rights::{Credentials, is_unknown};
 
@@ -229,10 +230,7 @@ impl Replication {
     fn of(info: &str) -> Option<Self> {
         let mut found = Self::default();
         let mut tells = false;
-        for line in info.lines() {
-            let Some((name, value)) = line.trim_end().split_once(':') else {
-                continue;
-            };
+        for (name, value) in fields(info) {
             let number = name.strip_prefix("slave");
             match name {
                 "master_repl_offset" => {
@@ -241,9 +239,10 @@ impl Replication {
                 }
                 "aof_enabled" => found.has_log = value == "1",
                 _ if number.is_some_and(|number| number.parse::<u32>().is_ok()) => {
-                    let field = |name: &str| value.split(',').find_map(|of| of.strip_prefix(name));
-                    if field("state=") == Some("online") {
-                        found.acknowledged.push(field("offset=")?.parse().ok()?);
+                    if word(value, "state=") == Some("online") {
+                        found
+                            .acknowledged
+                            .push(word(value, "offset=")?.parse().ok()?);
                     }
                 }
                 _ => {}

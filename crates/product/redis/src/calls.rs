@@ -62,13 +62,14 @@ impl Calls {
 }
 
 /// Lines `name:value` of INFO.
-pub(crate) fn fields(info: &str) -> impl Iterator<Item = (&str, &str)> {
+pub fn fields(info: &str) -> impl Iterator<Item = (&str, &str)> {
     info.lines()
         .filter_map(|line| line.trim_end().split_once(':'))
 }
 
 /// The text behind this name in a line of INFO.
-pub(crate) fn word<'a>(value: &'a str, name: &str) -> Option<&'a str> {
+#[must_use]
+pub fn word<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     value.split(',').find_map(|field| field.strip_prefix(name))
 }
 

@@ -25,7 +25,7 @@ mod admission;
 mod admit;
 mod aside;
 mod cached_hash;
-mod calls;
+pub mod calls;
 mod client_list;
 mod clock;
 mod closing;

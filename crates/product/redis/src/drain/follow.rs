@@ -79,7 +79,7 @@ impl Follower {
             let drained = log.drained();
             if !self.tells_all {
                 // What is in Redis by now need not be kept.
-                self.last = self.last.max(log.drained());
+                self.last = self.last.max(drained);
             }
             let wanted = self.last + 1;
             if self.known.peek().is_none_or(|first| first.0.0 > wanted) {
@@ -89,15 +89,17 @@ impl Follower {
                 return Ok(None);
             };
             if lsn > wanted {
-                if self.tells_all && drained >= wanted {
-                    // Its room was freed before anybody waited for this reader.
-                    self.last = (lsn - 1).min(drained);
-                    continue;
+                // Either it is drained by now, or its room was freed before anybody waited for this reader.
+                let freed = if self.tells_all {
+                    drained
+                } else {
+                    log.drained()
+                };
+                if freed < wanted {
+                    return Ok(None);
                 }
-                match !self.tells_all && log.drained() > self.last {
-                    true => continue,
-                    false => return Ok(None),
-                }
+                self.last = freed.min(lsn - 1);
+                continue;
             }
             self.known.pop();
             self.rings[ring].is_known = false;
