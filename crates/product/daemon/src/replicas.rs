@@ -238,12 +238,12 @@ impl Replication {
                     tells = true;
                 }
                 "aof_enabled" => found.has_log = value == "1",
-                _ if number.is_some_and(|number| number.parse::<u32>().is_ok()) => {
-                    if word(value, "state=") == Some("online") {
-                        found
-                            .acknowledged
-                            .push(word(value, "offset=")?.parse().ok()?);
-                    }
+                _ if number.is_some_and(|number| number.parse::<u32>().is_ok())
+                    && word(value, "state=") == Some("online") =>
+                {
+                    found
+                        .acknowledged
+                        .push(word(value, "offset=")?.parse().ok()?);
                 }
                 _ => {}
             }

@@ -7,6 +7,7 @@
 //! - `carrier`: carries connections past all boosted devices.
 //! - [`process`]: processes and limits.
 //! - [`status`]: what `erb status --json` says.
+//! - [`stop`]: ends what runs beside a test.
 //! - [`turn`]: which tests run side by side.
 //! - [`waits`]: what a test waits for at its lab.
 //! - [`wire`]: a lab in which exchanges of raw segments are played.
@@ -19,6 +20,7 @@ mod carrier;
 pub mod lab;
 pub mod process;
 pub mod status;
+pub mod stop;
 pub mod turn;
 pub mod waits;
 pub mod wire;

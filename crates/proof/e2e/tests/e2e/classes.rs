@@ -10,6 +10,7 @@ use erb_check::conversation::{self, ConversationArgs};
 use erb_check::net::Conn;
 use erb_e2e::calls::{bulk, call, expect, get, pipeline, set};
 use erb_e2e::lab::{TestLab, arguments, scaled};
+use erb_e2e::stop::Stop;
 use erb_lab::End;
 use nix::sys::socket::{self, MsgFlags};
 
@@ -17,15 +18,6 @@ use nix::sys::socket::{self, MsgFlags};
 const ROUNDS: u32 = 3;
 /// A fill takes about two round trips after the first miss.
 const FILL: Duration = Duration::from_millis(12);
-
-/// Ends the readers of a test, also when the writer panics.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// Reads that make `key` a hit.
 fn warm(conn: &mut Conn, key: &str) {

@@ -8,21 +8,13 @@ use std::time::Duration;
 use erb_check::net::Conn;
 use erb_e2e::calls::{call, expect};
 use erb_e2e::lab::{TestLab, wait};
+use erb_e2e::stop::Stop;
 
 const CLIENTS: u64 = 4;
 const ROUNDS: usize = 3;
 /// So long each of the two lasts under load.
 const UNDER_LOAD: Duration = Duration::from_millis(1500);
 const MOVE_WAIT: Duration = Duration::from_secs(60);
-
-/// Ends the clients, also when an assertion fails: their scope waits for them.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
 
 /// What a client reads is what it wrote last, and not older than what another was told to be written.
 fn play(lab: &TestLab, mut conn: Conn, number: u64, told: &[AtomicU64], stops: &AtomicBool) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use erb_check::net::{Broken, Conn};
 use erb_e2e::lab::{STATE_WAIT, TestLab, scaled, wait};
 use erb_e2e::process::Owned;
+use erb_e2e::stop::Stop;
 use erb_lab::End;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -285,13 +286,4 @@ fn whatever_is_killed_nothing_told_is_lost_and_nothing_done_twice() {
     assert!(answered > rounds * 100, "{answered} commands");
     assert!(absorbed > 100, "{absorbed} SETs");
     lab.assert_settled();
-}
-
-/// Ends the writers, also when an assertion fails: their scope waits for them.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -23,6 +23,7 @@ use erb_check::resp::{self, Reply};
 use erb_e2e::calls::{call, expect};
 use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, scaled, wait};
 use erb_e2e::process::{Owned, run};
+use erb_e2e::stop::Stop;
 use erb_lab::End;
 
 use crate::master::replica;
@@ -420,14 +421,5 @@ fn what_is_no_prefix_is_found() {
     for (what, has, since) in bad {
         let found = std::panic::catch_unwind(|| judge(what, &view(has), &all, since));
         assert!(found.is_err(), "{what} was not found");
-    }
-}
-
-/// Ends the writers, also when an assertion fails: their scope waits for them.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -13,6 +13,7 @@ use erb_check::shadow::{self, ShadowArgs};
 use erb_e2e::calls::{call, expect, get, pipeline, set};
 use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, scaled, wait};
 use erb_e2e::process::Owned;
+use erb_e2e::stop::Stop;
 use erb_lab::End;
 use nix::sys::signal::{Signal, kill};
 
@@ -60,15 +61,6 @@ fn wait_shut(lab: &TestLab, condition: &str) {
         good.then_some(())
             .ok_or(format!("{found:?}, not {condition}"))
     });
-}
-
-/// Ends the writers, also when an assertion fails: their scope waits for them.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// What a writer was told, by key.
