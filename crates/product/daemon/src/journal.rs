@@ -29,7 +29,7 @@ use erb_report::JournalReport;
 
 use crate::clock::monotonic_ns;
 use crate::holder::JOURNAL_THREAD;
-use crate::journal_all::{BUSY_LOOK, Everything};
+use crate::journal_all::{BUSY_LOOK, Everything, put_up_to};
 use crate::rundir::{Notes, could_not};
 use crate::teller::Teller;
 use crate::{Error, Result};
@@ -558,24 +558,6 @@ fn keep(journal: &mut Journal<Disk>, follower: &mut Follower, logs: &Logs) -> io
         put_up_to(journal, follower, logs, (last, lsn))?;
     }
     journal.flush()
-}
-
-/// Puts in what the follower tells, which is behind the first LSN; what it has come to: the second one, unless a CPU has
-/// not put that into its ring yet.
-pub(crate) fn put_up_to(
-    journal: &mut Journal<Disk>,
-    follower: &mut Follower,
-    logs: &Logs,
-    (mut last, lsn): (u64, u64),
-) -> io::Result<u64> {
-    while last < lsn {
-        let Some(one) = follower.next(logs).map_err(io::Error::other)? else {
-            break;
-        };
-        last = one.lsn;
-        journal.put(&as_kept(one))?;
-    }
-    Ok(last)
 }
 
 fn unusable(error: &io::Error) -> String {

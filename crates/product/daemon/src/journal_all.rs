@@ -17,7 +17,7 @@ use erb_abi::{Kept, Logs};
 use erb_journal::{Disk, Journal};
 use erb_redis::drain::Follower;
 
-use crate::journal::put_up_to;
+use crate::journal::as_kept;
 
 /// Between looks while something is written: a ring is full in 20 ms at the most that one processor answers.
 pub(crate) const BUSY_LOOK: Duration = Duration::from_millis(2);
@@ -117,4 +117,22 @@ impl Everything {
         (self.behind, self.is_busy) = (Some(last), last > before);
         Ok(())
     }
+}
+
+/// Puts in what the follower tells, which is behind the first LSN; what it has come to: the second one, unless a CPU has
+/// not put that into its ring yet.
+pub(crate) fn put_up_to(
+    journal: &mut Journal<Disk>,
+    follower: &mut Follower,
+    logs: &Logs,
+    (mut last, lsn): (u64, u64),
+) -> io::Result<u64> {
+    while last < lsn {
+        let Some(one) = follower.next(logs).map_err(io::Error::other)? else {
+            break;
+        };
+        last = one.lsn;
+        journal.put(&as_kept(one))?;
+    }
+    Ok(last)
 }
