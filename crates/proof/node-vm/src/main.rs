@@ -8,6 +8,7 @@
 
 mod book;
 mod drive;
+mod guest;
 mod initiator;
 mod inside;
 mod linux;

@@ -12,21 +12,20 @@
 //!   read too: what it then told may have lain in the drive's cache alone (trap 56).
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 use erb_kv::{Client, Url};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use crate::book::{Book, WRITERS};
 use crate::drive::Drive;
+use crate::guest::{Guest, free_port, until_up};
 
 /// A guest is up within this time, or something is wrong.
 const BOOT: Duration = Duration::from_secs(240);
@@ -72,9 +71,8 @@ struct Place {
 
 /// A guest. It ends with this.
 struct Machine {
-    process: Child,
+    guest: Guest,
     ports: [u16; 2],
-    pid_file: PathBuf,
 }
 
 /// What a cut comes behind.
@@ -100,11 +98,6 @@ struct Said {
     after_a_read: u64,
 }
 
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    Ok(listener.local_addr()?.port())
-}
-
 impl Machine {
     fn boot(args: &Power) -> Result<Self> {
         let ports = [free_port()?, free_port()?];
@@ -113,22 +106,11 @@ impl Machine {
         command.args(ports.map(|port| port.to_string()));
         command.args(["flush", "fua", "pid"].map(|name| args.folder.join(name)));
         let pid_file = args.folder.join("pid");
-        let _ = std::fs::remove_file(&pid_file);
-        let process = command.spawn();
         let machine = Self {
-            process: process.context("the guest does not start")?,
+            guest: Guest::start(&mut command, pid_file)?,
             ports,
-            pid_file,
         };
-        let begun = Instant::now();
-        // QEMU takes connections before anybody in the guest does, and then ends them.
-        while let Err(error) = machine.tell("run /bin/true") {
-            ensure!(
-                begun.elapsed() < BOOT,
-                "the guest does not come up: {error:#}"
-            );
-            thread::sleep(Duration::from_millis(500));
-        }
+        until_up(BOOT, || machine.tell("run /bin/true"))?;
         Ok(machine)
     }
 
@@ -145,21 +127,6 @@ impl Machine {
     fn client(&self) -> Result<Client> {
         let url: Url = format!("nvme://127.0.0.1:{}", self.ports[0]).parse()?;
         Ok(Client::connect(&url)?)
-    }
-
-    /// As a power supply ends it.
-    fn end(&self) -> Result<()> {
-        let pid = std::fs::read_to_string(&self.pid_file)?;
-        kill(Pid::from_raw(pid.trim().parse()?), Signal::SIGKILL)?;
-        Ok(())
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // It may have ended. What has booted it ends with it.
-        let _ = self.end();
-        let _ = self.process.wait();
     }
 }
 
@@ -280,7 +247,7 @@ fn round(
     let when = all[random.usize(..all.len())];
     let kill = || {
         if ends_machine {
-            return machine.end();
+            return machine.guest.end();
         }
         place.drive.cut();
         machine.tell("kill")

@@ -16,17 +16,16 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use crate::drive::Drive;
+use crate::guest::{Guest, free_port, until_up};
 
 const BOOT: Duration = Duration::from_secs(600);
 const ANSWER: Duration = Duration::from_secs(400);
@@ -81,39 +80,25 @@ struct Left {
 
 /// A guest. It ends with this.
 struct Machine {
-    process: Child,
+    guest: Guest,
     port: u16,
-    pid_file: PathBuf,
 }
 
 impl Machine {
     fn boot(args: &Writes) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let port = listener.local_addr()?.port();
-        drop(listener);
+        let port = free_port()?;
         let pid_file = args.folder.join("pid");
-        let _ = std::fs::remove_file(&pid_file);
         let mut command = Command::new(&args.boot);
         command
             .arg("--boot")
             .arg(&args.kernel)
             .arg(port.to_string());
         command.arg(args.folder.join("disk")).arg(&pid_file);
-        let process = command.spawn().context("the guest does not start")?;
         let machine = Self {
-            process,
+            guest: Guest::start(&mut command, pid_file)?,
             port,
-            pid_file,
         };
-        let begun = Instant::now();
-        // QEMU takes connections before anybody in the guest does, and then ends them.
-        while let Err(error) = machine.tell("ping") {
-            ensure!(
-                begun.elapsed() < BOOT,
-                "the guest does not come up: {error:#}"
-            );
-            thread::sleep(Duration::from_millis(500));
-        }
+        until_up(BOOT, || machine.tell("ping"))?;
         Ok(machine)
     }
 
@@ -132,21 +117,6 @@ impl Machine {
 
     fn step(&self, step: &str) -> Result<String> {
         self.tell(&format!("step {step}"))
-    }
-
-    /// As a power supply ends it.
-    fn end(&self) -> Result<()> {
-        let pid = std::fs::read_to_string(&self.pid_file)?;
-        kill(Pid::from_raw(pid.trim().parse()?), Signal::SIGKILL)?;
-        Ok(())
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // It may have ended. What has booted it ends with it.
-        let _ = self.end();
-        let _ = self.process.wait();
     }
 }
 
@@ -210,7 +180,7 @@ fn round(machine: &Machine, when: When, random: &mut fastrand::Rng) -> Result<Ve
             machine.step("kept")?;
         }
     }
-    machine.end()?;
+    machine.guest.end()?;
     let told = told.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(told.clone())
 }
