@@ -30,19 +30,6 @@ void need(bool is_so, const char *what)
 	exit(1);
 }
 
-struct segment_header header_make(u64 segment, u64 first_lsn)
-{
-	struct segment_header header = {.version = SEGMENT_VERSION,
-					.journal = "the journal's 16",
-					.boot = "the boot's 16 by",
-					.segment = segment,
-					.first_lsn = first_lsn};
-
-	memcpy(header.magic, SEGMENT_MAGIC, sizeof(header.magic));
-	header.crc = segment_crc(0, &header, sizeof(header));
-	return header;
-}
-
 int segment_make(const char *path, int flags, u64 segment, u64 first_lsn)
 {
 	struct segment_header header = header_make(segment, first_lsn);

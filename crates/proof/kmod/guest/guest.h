@@ -6,13 +6,13 @@
 #include "core/gate.h"
 #include "core/record.h"
 #include "erb_io.h"
+#include "header.h"
 #include "push.h"
 
 /* Prints what is wrong and ends this process, unless it is so. */
 void need(bool is_so, const char *what);
 
 /* Segments. */
-struct segment_header header_make(u64 segment, u64 first_lsn);
 int segment_make(const char *path, int flags, u64 segment, u64 first_lsn);
 u64 segment_read(const char *path, u64 from,
 		 u64 *last); /* records; each LSN from `from` on, no gap */

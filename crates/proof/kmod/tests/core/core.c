@@ -11,6 +11,7 @@
 #define HANDLER_ABI "redis/abi.h"
 #include "base/abi.h"
 #include "core/sink.h"
+#include "../../guest/header.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -88,19 +89,6 @@ static void sink_end(void)
 	free(sink.batch);
 	free(sink.merge.fifos);
 	free(sink.merge.heap);
-}
-
-static struct segment_header header_make(u64 segment, u64 first_lsn)
-{
-	struct segment_header header = {.version = SEGMENT_VERSION,
-					.journal = "the journal's 16",
-					.boot = "the boot's 16 by",
-					.segment = segment,
-					.first_lsn = first_lsn};
-
-	memcpy(header.magic, SEGMENT_MAGIC, sizeof(header.magic));
-	header.crc = segment_crc(0, &header, sizeof(header));
-	return header;
 }
 
 /* A record's key is its number, its value so many bytes of that. */
