@@ -5,7 +5,9 @@
 //! Nothing here asks a file system: what hangs for one would hang for who looks, too.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::mounts::{Mount, mount_of};
 
 /// SIGKILL in a mask of signals.
 const KILLED: u64 = 1 << 8;
@@ -86,33 +88,6 @@ fn has(task: &Path, file: &Path) -> bool {
         .any(|path| path == file)
 }
 
-/// The file system of a path, as `mountinfo` has it: source, kind, and where it is mounted.
-pub(crate) fn file_system(mountinfo: &str, path: &Path) -> Option<(String, String, PathBuf)> {
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
-        let at = PathBuf::from(plain(place.split(' ').nth(4)?));
-        let mut kind = kind.split(' ');
-        let fs = kind.next()?.to_owned();
-        Some((plain(kind.next()?), fs, at))
-    });
-    let above = mounts.filter(|(_, _, at)| path.starts_with(at));
-    // Of two at one place the later one hides the other.
-    above.max_by_key(|(_, _, at)| at.components().count())
-}
-
-/// Blanks and the like stand there as octal numbers.
-fn plain(word: &str) -> String {
-    let codes = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    codes.iter().fold(word.to_owned(), |word, (code, letter)| {
-        word.replace(code, letter)
-    })
-}
-
 /// In words, what a killed daemon waits for, and what ends that.
 pub(crate) fn advice(stuck: &Stuck, journal: Option<&Path>, mountinfo: &str) -> String {
     let of_journal = journal.filter(|_| stuck.name == JOURNAL_THREAD);
@@ -122,8 +97,10 @@ pub(crate) fn advice(stuck: &Stuck, journal: Option<&Path>, mountinfo: &str) -> 
             stuck.thread, stuck.name, stuck.pid, stuck.thread
         );
     };
-    let (place, thaw) = match file_system(mountinfo, folder) {
-        Some((source, kind, at)) => (
+    let (place, thaw) = match mount_of(mountinfo, folder) {
+        Some(Mount {
+            source, kind, at, ..
+        }) => (
             format!(" on {source} ({kind}, mounted at {})", at.display()),
             format!(
                 "`fsfreeze --unfreeze {0}` if it is frozen, `umount -f {0}` if its server is away",
@@ -140,6 +117,8 @@ pub(crate) fn advice(stuck: &Stuck, journal: Option<&Path>, mountinfo: &str) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn task(proc: &Path, pid: u32, thread: u32, state: char, pending: u64, open: &Path) {
@@ -205,8 +184,8 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("umount -f /var/lib/erb x"), "{text}");
-        let found = file_system(mounts, Path::new("/var/library")).expect("the root's");
-        assert_eq!(found.2, Path::new("/"));
+        let found = mount_of(mounts, Path::new("/var/library")).expect("the root's");
+        assert_eq!(found.at, Path::new("/"));
         stuck.name = "erb".to_owned();
         assert!(advice(&stuck, Some(&journal), mounts).contains("/proc/7/task/9/stack"));
     }

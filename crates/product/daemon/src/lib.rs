@@ -20,6 +20,7 @@ mod holder;
 mod journal;
 mod journal_all;
 mod machine;
+pub mod mounts;
 mod owned;
 mod preflight;
 mod privilege;

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::mounts::mounts;
 use crate::rundir::{MOUNT_SOURCE, RunDir};
 
 impl RunDir {
@@ -49,25 +50,8 @@ impl RunDir {
 
 /// Whether the topmost mount at a path is a bpffs from ERB, by `/proc/self/mountinfo`.
 fn is_own_mount(all: &str, path: &Path) -> bool {
-    let escaped: Vec<u8> = path
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .flat_map(|byte| match byte {
-            b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
-            other => vec![*other],
-        })
-        .collect();
-    let here = |line: &&str| {
-        let at = line.split(' ').nth(4);
-        at.is_some_and(|at| at.as_bytes() == escaped)
-    };
-    let last = all.lines().rfind(here);
-    let what = last.and_then(|line| line.split_once(" - "));
-    what.is_some_and(|(_, what)| {
-        let mut words = what.split(' ');
-        words.next() == Some("bpf") && words.next() == Some(MOUNT_SOURCE)
-    })
+    let topmost = mounts(all).rfind(|mount| mount.at == path);
+    topmost.is_some_and(|mount| mount.kind == "bpf" && mount.source == MOUNT_SOURCE)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use dax_send::{MappedFile, Options, ReadLease, Sender, has_packet_sockets};
+use erb_daemon::mounts::{self, Mount};
 use erb_daemon::{Error, Result};
 use erb_datapath::{Device, driver, sends_in_place};
 use erb_report::{Doctor, Finding, Level};
@@ -150,39 +151,14 @@ const fn libc_sigurg() -> i32 {
     nix::sys::signal::Signal::SIGURG as i32
 }
 
-/// Type and options of the file system of a path.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Mount {
-    kind: String,
-    options: String,
-}
-
 fn mount_of(path: &Path) -> Mount {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mount_in(&table, &path)
-}
-
-/// The last of the longest mount points above the path: later mounts hide earlier ones.
-fn mount_in(table: &str, path: &Path) -> Mount {
-    let mut best = (0, Mount::default());
-    for line in table.lines() {
-        let Some((left, right)) = line.split_once(" - ") else {
-            continue;
-        };
-        let point = left.split(' ').nth(4).unwrap_or_default();
-        let mut right = right.split(' ');
-        let kind = right.next().unwrap_or_default().to_owned();
-        let options = right.nth(1).unwrap_or_default().to_owned();
-        if path.starts_with(point) && point.len() >= best.0 {
-            best = (point.len(), Mount { kind, options });
-        }
-    }
-    best.1
+    mounts::mount_of(&table, &path).unwrap_or_default()
 }
 
 fn no_dax(mount: &Mount, device: u64) -> String {
-    let Mount { kind, options } = mount;
+    let Mount { kind, options, .. } = mount;
     if !["ext4", "xfs", "ext2"].contains(&kind.as_str()) {
         return format!("{kind} has no DAX for files; ext4 and xfs have");
     }
@@ -286,7 +262,10 @@ mod tests {
             2 1 259:0 / /pmem rw - ext4 /dev/pmem0 rw,dax=always\n\
             3 1 0:5 / /pmem/tmp rw shared:3 - tmpfs tmpfs rw\n\
             4 1 259:1 / /pmem rw - xfs /dev/pmem1 rw,dax=inode\n";
-        let of = |path: &str| mount_in(table, Path::new(path)).kind;
+        let of = |path: &str| {
+            let found = mounts::mount_of(table, Path::new(path));
+            found.unwrap_or_default().kind
+        };
         assert_eq!(of("/etc/x"), "ext4");
         assert_eq!(of("/pmem/x"), "xfs");
         assert_eq!(of("/pmem/tmp/x"), "tmpfs");
@@ -319,6 +298,7 @@ mod tests {
         let mount = |kind: &str, options: &str| Mount {
             kind: kind.to_owned(),
             options: options.to_owned(),
+            ..Mount::default()
         };
         assert!(no_dax(&mount("tmpfs", "rw"), 0).contains("tmpfs has no DAX"));
         assert!(no_dax(&mount("ext4", "rw"), 0).contains("no persistent memory"));
