@@ -165,6 +165,8 @@ struct control {
 	__u64 places_given;
 	__u64 pad4[6];
 	struct log_order order; /* both its lines are lines of their own */
+	/* Since when SETs of such sets are not delayed behind a mark, in 2^20 ns; 0: they are. By set % STUCK_WORDS. */
+	__u32 stuck_at[STUCK_WORDS];
 };
 
 /* What a slot's value is; of the first two, what a miss asks for. */
@@ -342,7 +344,9 @@ struct conn {
 			      for a change without report */
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
-	__u8 pad1[8];
+	/* The write that was last delayed, client space, and since when, in 2^10 ns; 0: none. splice/absorb.h */
+	__u32 delayed_seq;
+	__u32 delayed_at;
 	__u64 waits_for; /* nothing of it goes up before this is drained, or synced: WAITS_SYNC */
 	/* what of it was copied while it waits, client space, and when; 0: nothing. splice/hold.h */
 	__u64 copied_ns;
@@ -353,6 +357,13 @@ struct conn {
 	__u64 timed_ns; /* when the request arrived that is waited for; valid with SPOKE_TIMED */
 	__u32 timed_request; /* its number */
 	__u32 waits_sync; /* and this asking is answered; valid with WAITS_SYNC: splice/order.h */
+};
+
+/* What a packet waits for beside the drain of waits_for; bits. */
+enum wait_for {
+	HELD_SYNC = 1,	 /* it is to be synced: WAITS_SYNC */
+	HELD_LATE = 2,	 /* a write that is delayed, until there is room for it: splice/absorb.h */
+	HELD_MARKED = 4, /* or for a moment, until a command has its reply */
 };
 
 /* A packet that waits, for the daemon: splice/hold.h. The frame is as it came; what of it is left out (bytes is 0)
@@ -368,7 +379,7 @@ struct held_packet {
 	__u16 l4_off;
 	__u16 payload_off;
 	__u16 bytes;
-	__u16 sync; /* 1: it is to be synced: WAITS_SYNC */
+	__u16 why; /* enum wait_for */
 	__u8 frame[HELD_FRAME_BYTES];
 };
 

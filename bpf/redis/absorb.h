@@ -266,6 +266,47 @@ INLINE bool absorb_late(const struct work *w, const struct control *c)
 	return drained != read_once(c->order.lsn) && (s64)(w->now - fresh_ns) > (s64)ABSORB_AGE_NS;
 }
 
+/* Where it is remembered that commands on such sets wait themselves. */
+INLINE u32 *stuck_of(struct control *c, u32 set)
+{
+	return &c->stuck_at[set & (STUCK_WORDS - 1)];
+}
+
+INLINE bool is_stuck(const struct work *w, struct control *c)
+{
+	u32 at = read_once(*stuck_of(c, w->h.absorbed.set));
+
+	return at && (u32)(w->now >> 20) - at < (u32)(STUCK_NS >> 20);
+}
+
+INLINE u64 handler_absorb_delay(const struct work *w, struct control *c, u32 reason, u32 *why)
+{
+	if (reason == STAT_ABSORB_LATE || reason == STAT_ABSORB_FULL) {
+		*why = HELD_LATE;
+		return DELAY_NS;
+	}
+	*why = HELD_MARKED;
+	return reason == STAT_ABSORB_MARKED && !is_stuck(w, c) ? DELAY_MARK_NS : 0;
+}
+
+INLINE void handler_absorb_overdue(const struct work *w, struct control *c, u32 reason)
+{
+	u32 now = w->now >> 20;
+
+	if (reason == STAT_ABSORB_MARKED)
+		write_once(*stuck_of(c, w->h.absorbed.set), now + !now);
+}
+
+/* What stands in the write's way at this moment, 0: nothing. */
+INLINE u32 absorb_shut(const struct work *w, const struct control *c)
+{
+	const struct cache_set *set = set_get(w->h.absorbed.set);
+
+	if (!set || read_once(c->fence) || read_once(c->gate_seen) != read_once(c->gate_ack))
+		return STAT_ABSORB_SHUT;
+	return read_once(set->marks) ? STAT_ABSORB_MARKED : 0;
+}
+
 INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *conn)
 {
 	u32 reason = fast_closed(w, c, conn);
@@ -278,8 +319,9 @@ INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *
 		return STAT_REFUSE_COMMAND;
 	if (!absorb_read())
 		return STAT_ABSORB_FORM;
-	if (!handler_absorb_may(w, c))
-		return STAT_ABSORB_SHUT;
+	reason = absorb_shut(w, c);
+	if (reason)
+		return reason;
 	if (absorb_late(w, c))
 		return STAT_ABSORB_LATE;
 	if (!absorb_record())
@@ -298,10 +340,7 @@ INLINE u32 handler_absorb_set(const struct work *w)
 
 INLINE bool handler_absorb_may(const struct work *w, const struct control *c)
 {
-	const struct cache_set *set = set_get(w->h.absorbed.set);
-
-	return set && !read_once(set->marks) && !read_once(c->fence) &&
-	       read_once(c->gate_seen) == read_once(c->gate_ack);
+	return !absorb_shut(w, c);
 }
 
 /* K6: the write has its LSN, and the key's entries say nothing else. Returns the LSN. Global: verified by itself. */

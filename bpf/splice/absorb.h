@@ -16,6 +16,10 @@
  *      the answer early, or asked behind it, could see what was before the write.
  *  I10. control.order.absorb is set only while erb_busy is watched, and the stages of both tiers are there: else
  *      its packets would be dropped.
+ *  I11. A write that cannot be answered now, but soon, is delayed: it is dropped, uncommitted, so that for TCP and for
+ *      all of us it has not come yet, and a copy is brought up when it may be answered (hold.h). It would cost the
+ *      server more than one that is answered, and what it marks would send up the next ones of a hot key, too.
+ *      Without a copy it goes up. It is delayed for a bounded time in all, then it goes up.
  */
 #pragma once
 #include "base/seam.h"
@@ -25,6 +29,7 @@
 #include "splice/answer.h"
 #include "splice/busy.h"
 #include "splice/handler.h"
+#include "splice/hold.h"
 #include "splice/place.h"
 
 /* Whether writes may be answered at all. */
@@ -69,6 +74,46 @@ INLINE enum verdict absorb_not(struct work *w, u32 reason)
 	return V_REFUSED;
 }
 
+/* Whether the packet at hand, which is delayed for so long at most, still is; begins that. */
+INLINE bool delay_lasts(struct conn *conn, const struct work *w, u64 most_ns)
+{
+	u32 now = w->now >> 10;
+	bool lasts;
+
+	lock_take(&conn->lock);
+	if (conn->delayed_seq != w->p.seq || !conn->delayed_at) {
+		conn->delayed_seq = w->p.seq;
+		conn->delayed_at = now + !now;
+	}
+	lasts = now - conn->delayed_at < (u32)(most_ns >> 10);
+	lock_release(&conn->lock);
+	return lasts;
+}
+
+/* Whether the packet at hand, which cannot be answered for this reason, is delayed: then its copy is the daemon's. */
+INLINE bool absorb_delayed(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
+			   u32 reason)
+{
+	u32 why = 0;
+	u64 most_ns = handler_absorb_delay(w, c, reason, &why);
+	bool copied;
+
+	/* Behind a request of its own connection it would wait for that alone. A guess: without the lock. */
+	if (!most_ns || read_once(conn->requests) != read_once(conn->replies) ||
+	    !hold_bytes(ctx, w))
+		return false;
+	if (!delay_lasts(conn, w, most_ns)) {
+		handler_absorb_overdue(w, c, reason);
+		return false;
+	}
+	w->delayed = why;
+	copied = hold_copy(ctx);
+	w->delayed = 0;
+	if (copied)
+		count(STAT_ABSORB_DELAYED);
+	return copied;
+}
+
 /* Whether it is the packet at hand that absorb_not() was said of. */
 INLINE bool unabsorbed(const struct work *w)
 {
@@ -88,7 +133,7 @@ INLINE enum verdict absorb_packet(ctx_t *ctx, struct work *w, struct control *c,
 	if (!reason)
 		reason = handler_absorb(w, c, conn);
 	if (reason)
-		return absorb_not(w, reason);
+		return absorb_delayed(ctx, w, c, conn, reason) ? V_DROP : absorb_not(w, reason);
 	more = w->p.payload_off + w->reply_len - tier_len(ctx);
 	grown = tier_grow(ctx, more);
 	reason = absorb_commit(w, c, conn, r, grown);

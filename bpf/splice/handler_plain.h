@@ -82,6 +82,15 @@ INLINE bool handler_absorb_may(const struct work *w, const struct control *c)
 	return false;
 }
 
+INLINE u64 handler_absorb_delay(const struct work *w, struct control *c, u32 reason, u32 *why)
+{
+	return 0;
+}
+
+INLINE void handler_absorb_overdue(const struct work *w, struct control *c, u32 reason)
+{
+}
+
 INLINE int handler_absorb_publish(void)
 {
 	return 0;

@@ -66,7 +66,8 @@ INLINE void hold_describe(ctx_t *ctx, const struct work *w, const struct conn *c
 	held->l4_off = w->p.l4_off;
 	held->payload_off = w->p.payload_off;
 	held->bytes = len;
-	held->sync = !!(read_once(conn->spoke) & WAITS_SYNC);
+	held->why = read_once(conn->spoke) & WAITS_SYNC ? HELD_SYNC : 0;
+	held->why |= w->delayed;
 }
 
 /* A record with room for so many bytes of the frame, a constant where this is inlined. Returns whether it is
@@ -87,8 +88,8 @@ INLINE bool hold_write(ctx_t *ctx, const struct work *w, const struct conn *conn
 	return true;
 }
 
-/* The packet at hand waits: its copy goes to the daemon. Global: verified by itself, and nobody pays for it while
- * nothing waits. */
+/* The packet at hand waits: its copy goes to the daemon. Returns whether there is one now, or a record of who waits.
+ * Global: verified by itself, and nobody pays for it while nothing waits. */
 __noinline int hold_copy(ctx_t *ctx)
 {
 	struct work *w = work_get();
@@ -102,7 +103,7 @@ __noinline int hold_copy(ctx_t *ctx)
 	begun = hold_begin(conn, w);
 	lock_release(&conn->lock);
 	if (!begun)
-		return 0;
+		return 1;
 	len = hold_bytes(ctx, w);
 	written = len <= HELD_FRAME_SHORT ? hold_write(ctx, w, conn, len, HELD_FRAME_SHORT)
 					  : hold_write(ctx, w, conn, len, HELD_FRAME_BYTES);

@@ -194,6 +194,21 @@ impl Control {
         absorb.load(Ordering::SeqCst) != 0
     }
 
+    /// `CLOCK_MONOTONIC`, ns: what was answered until then is in Redis.
+    #[must_use]
+    pub fn fresh_ns(&self) -> u64 {
+        // SAFETY: the pointer is to the whole order.
+        let fresh = self.order_word(|order| unsafe { &raw mut (*order).fresh_ns });
+        fresh.load(Ordering::SeqCst)
+    }
+
+    /// The same, for who stands in for the drain.
+    pub fn set_fresh_ns(&self, fresh_ns: u64) {
+        // SAFETY: the pointer is to the whole order.
+        let fresh = self.order_word(|order| unsafe { &raw mut (*order).fresh_ns });
+        fresh.store(fresh_ns, Ordering::SeqCst);
+    }
+
     /// So many CPUs may answer writes from now on: who goes up looks at what they do.
     pub fn set_watch(&self, cpus: u32) {
         // SAFETY: the pointer is to the whole order.

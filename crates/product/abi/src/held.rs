@@ -2,7 +2,8 @@
 //! Copies of packets that wait (`bpf/splice/hold.h`), as they are brought up again.
 
 use crate::{
-    HELD_FRAME_BYTES, INJECT_DONE, INJECT_GONE, INJECT_WAITS, conn_key, held_packet, inject,
+    HELD_FRAME_BYTES, HELD_LATE, HELD_MARKED, HELD_SYNC, INJECT_DONE, INJECT_GONE, INJECT_WAITS,
+    conn_key, held_packet, inject,
 };
 
 /// Ethernet addresses: a VLAN tag stands behind them.
@@ -12,6 +13,27 @@ const CHECKSUM_AT: usize = 16;
 const TCP_BYTES_MIN: usize = 20;
 /// IANA protocol number.
 const TCP: u32 = 6;
+
+/// Why a write waits that is not answered yet, and may be soon (`bpf/splice/absorb.h`, I11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// Too much waits for Redis: until less does.
+    Late,
+    /// A command on keys of its set has no reply yet: for a moment.
+    Marked,
+}
+
+impl Delay {
+    const fn of(why: u32) -> Option<Self> {
+        if why & HELD_LATE != 0 {
+            Some(Self::Late)
+        } else if why & HELD_MARKED != 0 {
+            Some(Self::Marked)
+        } else {
+            None
+        }
+    }
+}
 
 /// A packet that waits.
 #[derive(Clone, Debug)]
@@ -24,6 +46,8 @@ pub struct HeldPacket {
     pub waits_for: u64,
     /// It must be synced, too (`WAITS_SYNC`).
     pub syncs: bool,
+    /// It is a write that is delayed; none: a packet that is held.
+    pub delay: Option<Delay>,
     /// Where its payload begins, client space.
     pub seq: u32,
     /// Bytes of payload.
@@ -57,11 +81,13 @@ impl HeldPacket {
                 frame.splice(ADDRESSES_BYTES..ADDRESSES_BYTES, tag);
             }
         }
+        let why = u32::from(held.why);
         Some(Self {
             key: held.key,
             cookie: held.cookie,
             waits_for: held.waits_for,
-            syncs: held.sync != 0,
+            syncs: why & HELD_SYNC != 0,
+            delay: Delay::of(why),
             seq: held.seq,
             payload_bytes: held.payload_len,
             ifindex: held.ifindex,

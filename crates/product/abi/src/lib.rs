@@ -38,7 +38,7 @@ pub use buffers::Buffers;
 pub use calls::{Again, ConnView, FillEntry, FillToken, SweepReport, Touched, ValueKind, Wanted};
 use calls::{places_on, release_request};
 pub use hash::hash_value;
-pub use held::{HeldPacket, Injected};
+pub use held::{Delay, HeldPacket, Injected};
 pub use latencies::{LatencyPath, bucket_of, bucket_starts_ns};
 pub use log::{Kept, LogWriter, Logs, Recorded, Written};
 pub use mirror::*;

@@ -40,6 +40,10 @@ const HELD_ONE_OF: u64 = 8;
 const UNCOPIED_ONE_OF: u64 = 1_000;
 /// Fewer held packets in a second say nothing.
 const TELLING: u64 = 64;
+/// Nor is it worth it where of the writes not one of so many is answered: then Redis's telling of all changes
+/// (`reports.rs`) is paid for nothing. Fewer writes in a second say nothing.
+const ANSWERED_ONE_OF: u64 = 8;
+const WRITES_MIN: u64 = 1_000;
 /// For so long it stays shut then: at first, at most.
 const REST_NS: (u64, u64) = (SECOND_NS, 60 * SECOND_NS);
 
@@ -88,7 +92,7 @@ conditions! {
     Drain "drain" "what was answered is drained, and not refused";
     Age "age" "what was answered is drained in time";
     Journal "journal" "what waits for Redis for long has a place on a disk, if it is to be kept there";
-    Worth "worth" "few packets wait for what is drained";
+    Worth "worth" "few packets wait for what is drained, and SETs are answered";
 }
 
 /// What speaks against answering writes.
@@ -135,6 +139,8 @@ struct Counts {
     absorbed: u64,
     held: u64,
     uncopied: u64,
+    /// Writes that went up, by their marks.
+    up: u64,
 }
 
 impl Counts {
@@ -143,6 +149,7 @@ impl Counts {
             absorbed: path.stat(abi::STAT_ABSORBED)?,
             held: path.stat(abi::STAT_HELD)?,
             uncopied: path.stat(abi::STAT_HELD_UNCOPIED)?,
+            up: path.stat(abi::STAT_MARK_TAKEN)?,
         })
     }
 }
@@ -153,20 +160,31 @@ struct Worth {
     before: Counts,
     rest_ns: u64,
     until_ns: u64,
+    /// Why it rests.
+    why: &'static str,
 }
 
 impl Worth {
-    fn second(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
+    /// is_open: it was for all of this second.
+    fn second(&mut self, path: &impl DataPath, is_open: bool, now: u64) -> Result<()> {
         let counts = Counts::read(path)?;
         let before = std::mem::replace(&mut self.before, counts);
         let absorbed = counts.absorbed.saturating_sub(before.absorbed);
         let held = counts.held.saturating_sub(before.held);
         let uncopied = counts.uncopied.saturating_sub(before.uncopied);
-        if absorbed == 0 && held < TELLING {
+        let up = counts.up.saturating_sub(before.up);
+        let is_vain = is_open && up >= WRITES_MIN && absorbed * ANSWERED_ONE_OF < up;
+        if absorbed == 0 && held < TELLING && !is_vain {
             return Ok(());
         }
         let is_bad = |number: u64, one_of: u64| number >= TELLING && number * one_of > absorbed;
-        if is_bad(held, HELD_ONE_OF) || is_bad(uncopied, UNCOPIED_ONE_OF) {
+        let waits = is_bad(held, HELD_ONE_OF) || is_bad(uncopied, UNCOPIED_ONE_OF);
+        if waits || is_vain {
+            self.why = if waits {
+                "too many other commands had to wait for what was answered"
+            } else {
+                "hardly any of the writes is a SET that can be answered, alone in its packet"
+            };
             self.rest_ns = (self.rest_ns * 2).clamp(REST_NS.0, REST_NS.1);
             self.until_ns = now + self.rest_ns;
         } else {
@@ -181,7 +199,9 @@ impl Worth {
 pub(crate) struct Gate {
     allowed: Allowed,
     is_open: bool,
+    /// How often it was opened; so often at the last second, if it was open then.
     opened: u64,
+    opened_before: Option<u64>,
     against: Vec<Against>,
     worth: Worth,
     machine: Option<MachineView>,
@@ -197,6 +217,7 @@ impl Gate {
             allowed,
             is_open: false,
             opened: 0,
+            opened_before: None,
             against: Vec::new(),
             worth: Worth::default(),
             machine: None,
@@ -257,7 +278,10 @@ impl Gate {
         now: u64,
     ) -> Result<()> {
         self.machine = Some(machine);
-        self.worth.second(path, now)
+        let opened = self.is_open.then_some(self.opened);
+        let before = std::mem::replace(&mut self.opened_before, opened);
+        self.worth
+            .second(path, opened.is_some() && opened == before, now)
     }
 
     /// Opens it, or shuts it because of this.
@@ -316,9 +340,7 @@ impl Gate {
         self.drain_against(seen, now, &mut found);
         if now < self.worth.until_ns {
             let left = (self.worth.until_ns - now).div_ceil(SECOND_NS);
-            let text = format!(
-                "too many other commands had to wait for what was answered: tried again in {left} s"
-            );
+            let text = format!("{}: tried again in {left} s", self.worth.why);
             found.note(Condition::Worth, text);
         }
         found.0

@@ -256,6 +256,36 @@ fn what_does_not_pay_rests_longer_each_time_and_is_believed_again_by_and_by() {
 }
 
 #[test]
+fn where_no_write_can_be_answered_it_rests() {
+    let (path, state) = (Recorder::default(), willing());
+    let mut gate = gate(Allowed::default());
+    let mut now = NOW;
+    let mut second = |gate: &mut Gate, absorbed: u64, up: u64| {
+        now += SECOND_NS;
+        let mut stats = path.stats.borrow_mut();
+        *stats.entry(abi::STAT_ABSORBED).or_default() += absorbed;
+        *stats.entry(abi::STAT_MARK_TAKEN).or_default() += up;
+        drop(stats);
+        gate.second(&path, MachineView::default(), now).unwrap();
+        decide(gate, &path, &seen(&state), now);
+        gate.is_open()
+    };
+    assert!(second(&mut gate, 0, 90_000), "it was not open");
+    assert!(second(&mut gate, 0, 90_000), "nor all the time");
+    assert!(second(&mut gate, 0, 999), "too few to tell");
+    assert!(second(&mut gate, 1_000, 8_000), "one of eight");
+    assert!(!second(&mut gate, 999, 8_000));
+    let against = gate.found_against(&seen(&state), now);
+    assert!(
+        against[0].text.contains("alone in its packet"),
+        "{against:?}"
+    );
+    assert!(second(&mut gate, 0, 90_000), "tried again");
+    assert!(second(&mut gate, 0, 90_000), "for a whole second");
+    assert!(!second(&mut gate, 0, 90_000));
+}
+
+#[test]
 fn names_are_words_for_metrics_and_differ() {
     let names: Vec<&str> = Condition::ALL.iter().map(|one| one.name()).collect();
     let distinct: std::collections::BTreeSet<&&str> = names.iter().collect();

@@ -8,14 +8,16 @@
 //! 2. Nothing hangs on a copy. What is not kept, or not taken, its client sends again. So all of it is bounded.
 //! 3. What waits for more than the drain (`order.h`, Y8) comes when that is so: somebody else finds out, by an asking that
 //!    begins when it is here and drained ([`Holding::asking`]).
-//! 4. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
+//! 4. A write that is delayed (`absorb.h`, I11) comes again as soon as it may be answered, and is asked of anew then.
+//!    It was never taken in, so it may come again at any time: it is not kept for longer than the data path delays it.
+//! 5. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
 //!    which nobody can take for an answer: what waits was never executed.
 //!
 //! [`Settings::hold_max_ns`]: crate::Settings::hold_max_ns
 
 use std::collections::{BTreeMap, VecDeque};
 
-use erb_abi::{COOKIE_UNKNOWN, HeldPacket, Injected};
+use erb_abi::{ABSORB_AGE_NS, COOKIE_UNKNOWN, DELAY_NS, Delay, HeldPacket, Injected};
 
 use crate::client_list::addresses;
 use crate::clock::MS;
@@ -23,6 +25,9 @@ use crate::outside::{DataPath, Machine, Result, TcpPair};
 
 /// While something waits, `drained` is looked at each so often: a drain aims at batches of this.
 const LOOK_NS: u64 = MS / 2;
+
+/// What waits for Redis is young enough for more of it: half of what makes it late, or one write more would be late again.
+const YOUNG_NS: u64 = ABSORB_AGE_NS as u64 / 2;
 
 /// Copies that come again in one turn at most: they pass the CPU's backlog, which has room for 1,000
 /// (`net.core.netdev_max_backlog`).
@@ -89,6 +94,8 @@ struct Waiting {
     waits_for: u64,
     /// It has to be synced, by this asking or a later one.
     syncs: Option<u32>,
+    /// It is a write that is delayed.
+    delay: Option<Delay>,
     since_ns: u64,
     packets: VecDeque<HeldPacket>,
 }
@@ -99,6 +106,9 @@ struct Reached {
     drained: u64,
     synced: u64,
     done: u32,
+    /// Writes may be answered again: what waits for Redis is young. Or none is any more, and they are to go up.
+    has_room: bool,
+    now: u64,
 }
 
 /// Of two numbers of askings, which wrap.
@@ -107,20 +117,35 @@ const fn is_before(one: u32, other: u32) -> bool {
 }
 
 impl Reached {
-    fn of(path: &impl DataPath) -> Self {
+    fn of(path: &impl DataPath, now: u64) -> Self {
         let control = path.control();
+        let drained = control.drained();
+        let is_young = now.saturating_sub(control.fresh_ns()) < YOUNG_NS;
         Self {
             done: control.sync_done(),
             synced: control.synced(),
-            drained: control.drained(),
+            drained,
+            has_room: is_young || control.lsn() == drained || !control.absorb(),
+            now,
         }
     }
 
-    const fn lets(self, one: &Waiting) -> bool {
+    /// All is there that was before it.
+    const fn is_behind(self, one: &Waiting) -> bool {
         match one.syncs {
             Some(number) => !is_before(self.done, number) && one.waits_for <= self.synced,
             None => one.waits_for <= self.drained,
         }
+    }
+
+    const fn lets(self, one: &Waiting) -> bool {
+        let waited_ns = self.now.saturating_sub(one.since_ns);
+        self.is_behind(one)
+            && match one.delay {
+                None => true,
+                Some(Delay::Late) => self.has_room || waited_ns >= DELAY_NS as u64,
+                Some(Delay::Marked) => waited_ns >= LOOK_NS,
+            }
     }
 }
 
@@ -166,11 +191,11 @@ impl Holding {
     /// The asking that somebody waits for, what of whom is drained; none: nobody does. A new one begins with it, where
     /// no other one will do.
     pub(crate) fn asking(&mut self, path: &impl DataPath) -> Option<Asking> {
-        let reached = Reached::of(path);
+        let reached = Reached::of(path, 0);
         let mut waits = self
             .waiting
             .values()
-            .filter(|one| one.waits_for <= reached.drained && !reached.lets(one))
+            .filter(|one| one.waits_for <= reached.drained && !reached.is_behind(one))
             .filter_map(|one| Some((one.syncs?, one.waits_for)))
             .peekable();
         waits.peek()?;
@@ -212,7 +237,7 @@ impl Holding {
         for held in new {
             self.take(held, begun, now);
         }
-        let reached = Reached::of(path);
+        let reached = Reached::of(path, now);
         let all = self.bring_up(path, reached)?;
         self.next_ns = if all { now + LOOK_NS } else { now };
         self.end_late(machine, reached, now);
@@ -230,10 +255,12 @@ impl Holding {
             key: held.key,
             waits_for: 0,
             syncs: None,
+            delay: None,
             since_ns: now,
             packets: VecDeque::new(),
         });
         one.waits_for = one.waits_for.max(held.waits_for);
+        one.delay = held.delay;
         if held.syncs {
             // One that began before may not know of it.
             one.syncs = one.syncs.or(Some(begun.wrapping_add(1)));

@@ -18,6 +18,7 @@ fn held(client: u16, seq: u32, waits_for: u64) -> HeldPacket {
         cookie: client.into(),
         waits_for,
         syncs: false,
+        delay: None,
         seq,
         payload_bytes: 2,
         ifindex: 3,
@@ -177,4 +178,53 @@ fn a_turn_takes_no_more_than_the_backlog_has_room_for() {
     assert_eq!(bench.holding.next_ns(), Some(0));
     assert_eq!(bench.turn(0, []).len(), 2);
     assert_eq!(bench.holding.next_ns(), None);
+}
+
+#[test]
+fn a_write_that_is_delayed_comes_again_when_there_is_room_for_it() {
+    let late = |client, seq| HeldPacket {
+        delay: Some(Delay::Late),
+        ..held(client, seq, 3)
+    };
+    let mut bench = Bench::new();
+    bench.give(9, 3);
+    bench.path.control().set_absorb(true);
+    let old = 4 * YOUNG_NS;
+    assert!(
+        bench.turn(old, [late(1, 10)]).is_empty(),
+        "what waits is old"
+    );
+    assert_eq!(bench.holding.next_ns(), Some(old + LOOK_NS));
+    // What is drained makes it young.
+    bench.path.control().set_fresh_ns(old);
+    let at = old + YOUNG_NS - 1;
+    assert_eq!(bench.turn(at, []), ["inject 1:10"]);
+    assert!(bench.turn(at + 1, [late(1, 12)]).is_empty());
+    // Or all is, or SETs go up from now on.
+    bench.give(9, 9);
+    assert_eq!(bench.turn(at + MS, []), ["inject 1:12"]);
+    bench.give(10, 9);
+    assert!(bench.turn(at + 2 * MS, [late(2, 10)]).is_empty());
+    bench.path.control().set_absorb(false);
+    assert_eq!(bench.turn(at + 3 * MS, []), ["inject 2:10"]);
+    // Nobody keeps it for longer than the data path would.
+    bench.path.control().set_absorb(true);
+    assert!(bench.turn(at + 4 * MS, [late(3, 10)]).is_empty());
+    let end = at + 4 * MS + u64::from(erb_abi::DELAY_NS);
+    assert_eq!(bench.turn(end, []), ["inject 3:10"]);
+}
+
+#[test]
+fn behind_a_command_it_comes_again_in_a_moment() {
+    let mut bench = Bench::new();
+    bench.give(9, 9);
+    bench.path.control().set_absorb(true);
+    let marked = HeldPacket {
+        delay: Some(Delay::Marked),
+        ..held(1, 10, 3)
+    };
+    assert!(bench.turn(MS, [marked]).is_empty());
+    bench.holding.look();
+    assert!(bench.turn(MS + 1, []).is_empty(), "a reply takes longer");
+    assert_eq!(bench.turn(MS + LOOK_NS, []), ["inject 1:10"]);
 }

@@ -38,7 +38,7 @@ pub const FLOWS: &[Flow] = &[
           "REFUSE_OWED", "REFUSE_UNANSWERED", "REFUSE_ACK", "REFUSE_PAWS", "REFUSE_WINDOW_CLIENT", "REFUSE_WINDOW_STALE",
           "REFUSE_WINDOW_SERVER", "REFUSE_MSS", "REFUSE_REPLAY_FULL", "REFUSE_HEARTBEAT", "REFUSE_RACE"]),
     flow("gate_refused", "Packets that are not answered as nobody is: gate or fence is closed, the lease is over, or serving is off",
-        &["REFUSE_NOT_SERVING", "REFUSE_LEASE", "REFUSE_FENCE", "REFUSE_RIGHTS", "ABSORB_SHUT", "ABSORB_FULL", "ABSORB_LATE", "ABSORB_ASKED"]),
+        &["REFUSE_NOT_SERVING", "REFUSE_LEASE", "REFUSE_FENCE", "REFUSE_RIGHTS", "ABSORB_SHUT", "ABSORB_MARKED", "ABSORB_FULL", "ABSORB_LATE", "ABSORB_ASKED"]),
     flow("command_refused", "Packets with commands that are left to Redis: writes, and what is not fast",
         &["REFUSE_COMMAND", "REFUSE_COMMANDS", "REFUSE_INCOMPLETE", "ABSORB_FORM"]),
     flow("cache_refused", "Packets whose keys are not in the cache, or may not be answered from it",

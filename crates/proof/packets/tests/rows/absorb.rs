@@ -2,17 +2,20 @@
 //! SETs that are answered in Redis's place (bpf/splice/absorb.h, bpf/redis/absorb.h): what they answer, what their
 //! records say, and which are left to Redis. Nothing is drained here.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use erb_abi::{ControlPlane as _, LOG_BYTES, LogWriter, Logs, Recorded, Written};
+use erb_abi::{
+    ControlPlane as _, DELAY_MARK_NS, Delay, LOG_BYTES, LogWriter, Logs, Recorded, Written,
+};
 use erb_packets::fixture::{self, Bench};
 use erb_packets::row::moved;
 use erb_packets::scene::{
-    META_TO_TC, Scene, TCX_NEXT, V4, V4_BARE, V4_NO_TS, V4_VLAN, V6, V6_VLAN, XDP_DROP, XDP_PASS,
-    XDP_TX,
+    META_TO_TC, Scene, TCX_DROP, TCX_NEXT, V4, V4_BARE, V4_NO_TS, V4_VLAN, V6, V6_VLAN, XDP_DROP,
+    XDP_PASS, XDP_TX,
 };
 use erb_wire::resp::command;
 
+use crate::order::the_copy;
 use crate::{GET_KEY, SET_KEY, bulk, fast, get, spliced};
 
 /// A write of a key that the rows use for nothing else: what goes up leaves its mark.
@@ -304,11 +307,11 @@ fn what_stands_in_the_way_keeps_it_from_being_answered() {
     type Obstacle = (&'static str, fn(&mut Scene), &'static str);
     let cases: [Obstacle; 6] = [
         (
-            "another write of the key's set",
+            "a write of its own connection",
             |s| {
                 s.request(b"*2\r\n$4\r\nINCR\r\n$4\r\nnope\r\n");
             },
-            "ABSORB_SHUT",
+            "ABSORB_MARKED",
         ),
         (
             "no lease",
@@ -364,8 +367,10 @@ fn what_stands_in_the_way_keeps_it_from_being_answered() {
 }
 
 #[test]
-fn a_ring_is_filled_and_what_finds_no_room_goes_up() {
+fn a_ring_is_filled_and_what_finds_no_room_is_delayed() {
     absorbing(|bench, log| {
+        let mut ring = bench.dp.held_ring().expect("erb_held");
+        ring.drain();
         let mut scene = Scene::connect(bench, V4);
         fast(&mut scene);
         let value = vec![b'v'; 1_300];
@@ -389,9 +394,54 @@ fn a_ring_is_filled_and_what_finds_no_room_goes_up() {
             absorbed += 1;
             assert!(absorbed < 10_000, "a ring has an end");
         };
-        assert!(counts(&scene, &before).contains(&("ABSORB_FULL", 1)));
+        assert!(counts(&scene, &before).contains(&("ABSORB_DELAYED", 1)));
+        let copy = the_copy(&mut ring);
+        assert_eq!(copy.delay, Some(Delay::Late));
         log.drain();
     });
+}
+
+/// A command of its set has no reply yet: the SET waits as a copy, and when that was for long it goes up.
+#[test]
+fn behind_a_command_it_is_delayed_and_then_goes_up() {
+    for by_tc in [false, true] {
+        absorbing(move |bench, log| {
+            let mut ring = bench.dp.held_ring().expect("erb_held");
+            ring.drain();
+            let mut other = Scene::connect(bench, V4);
+            other.request(b"*2\r\n$4\r\nINCR\r\n$4\r\nnope\r\n");
+            drop(other);
+            let mut scene = Scene::connect(bench, V4);
+            fast(&mut scene);
+            let segment = scene.segment(SET_NOPE);
+            let sends = |scene: &Scene| {
+                if by_tc {
+                    scene.ingress(&segment.bytes(), 0).verdict
+                } else {
+                    scene.xdp(&segment.bytes()).verdict
+                }
+            };
+            let (drops, passes) = if by_tc {
+                (TCX_DROP, TCX_NEXT)
+            } else {
+                (XDP_DROP, XDP_PASS)
+            };
+            let before = scene.bench.stats();
+            assert_eq!(sends(&scene), drops);
+            let copy = the_copy(&mut ring);
+            assert_eq!(copy.delay, Some(Delay::Marked));
+            assert_eq!(copy.frame, segment.bytes());
+            let next = scene.entry().expect("tracked").next;
+            assert_eq!(next, segment.seq, "for TCP it has not come");
+            std::thread::sleep(Duration::from_nanos(DELAY_MARK_NS.into()));
+            assert_eq!(sends(&scene), passes, "it has waited for long");
+            let counted = counts(&scene, &before);
+            for name in ["ABSORB_DELAYED", "ABSORB_MARKED", "HELD_COPIED"] {
+                assert!(counted.contains(&(name, 1)), "{name}: {counted:?}");
+            }
+            assert!(log.take().is_empty() && is_over(&scene));
+        });
+    }
 }
 
 #[test]

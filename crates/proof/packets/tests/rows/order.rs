@@ -165,7 +165,7 @@ fn what_has_no_bytes_passes_and_hits_are_answered_meanwhile() {
 }
 
 /// Takes the copy of the only packet that waits.
-fn the_copy(ring: &mut HeldRing) -> HeldPacket {
+pub(crate) fn the_copy(ring: &mut HeldRing) -> HeldPacket {
     let mut copies = ring.drain();
     assert_eq!(copies.len(), 1, "{copies:?}");
     copies.remove(0)

@@ -10,11 +10,19 @@ mutations! {
         [("splice/splice.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW"),
          ("splice/answer.h", "if (conn->state != CONN_FAST)\n\t\treturn conn->state == CONN_NEW", "if (conn->state == CONN_NEW)\n\t\treturn conn->state == CONN_NEW")];
     "absorb-fenced", "nor beside one of unknown keys", "absorb-beside-a-script",
-        [("redis/absorb.h", "!read_once(c->fence) &&\n\t       read_once(c->gate_seen) == read_once(c->gate_ack);", "c;")];
+        [("redis/absorb.h", "!set || read_once(c->fence) || read_once(c->gate_seen) != read_once(c->gate_ack)", "!set")];
     "absorb-unfinished", "nothing of its connection goes on before it has its LSN", "absorb-own-past",
         [("splice/absorb.h", "grown, ABSORBING | ABSORBED)", "grown, ABSORBED)")];
     "absorb-however-late", "what waits for Redis does not grow for longer than some milliseconds", "absorb-late",
         [("redis/absorb.h", "if (absorb_late(w, c))\n\t\treturn STAT_ABSORB_LATE;\n\t", "")];
+    "delayed-for-ever", "a SET that is delayed for long goes up", "absorb-behind-a-mark-that-stays",
+        [("splice/absorb.h", "lasts = now - conn->delayed_at < (u32)(most_ns >> 10);", "lasts = most_ns;")];
+    "marked-not-delayed", "a SET waits for the reply of a command on its key", "absorb-behind-a-command",
+        [("redis/absorb.h", "reason == STAT_ABSORB_MARKED && !is_stuck(w, c) ?", "0 ?")];
+    "stuck-forgotten", "behind a command whose reply does not come SETs go up at once", "absorb-behind-a-mark-that-stays",
+        [("redis/absorb.h", "reason == STAT_ABSORB_MARKED && !is_stuck(w, c) ?", "reason == STAT_ABSORB_MARKED ?")];
+    "delayed-uncopied", "what has no copy is not delayed", "absorb-delayed-without-copy",
+        [("splice/absorb.h", "\treturn copied;\n}\n\n/* Whether it is", "\treturn true;\n}\n\n/* Whether it is")];
     "held-not", "what comes behind an absorbed write goes up when that is drained", "held-until-drained",
         [("splice/up.h", "\tup_account(conn, w, r->tp, r->tp);\n\treturn taken", "\tw->held = 0;\n\tup_account(conn, w, r->tp, r->tp);\n\treturn taken")];
     "repeated-unordered", "nor does it when it is sent again", "held-until-drained",

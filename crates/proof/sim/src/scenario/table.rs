@@ -422,10 +422,14 @@ cases! {
     "absorb-own-past", "C-10", "a connection does not read what was before its own SET", Some(cases::absorb::own_past), "absorb-unfinished";
     "absorb-told-early", "C-10", "a SET's answer is not sent again before the SET has its LSN", Some(cases::absorb::told_early), "";
     "absorb-beside-a-script", "C-10", "what a script and a SET write at once ends as both were told", Some(cases::absorb::beside_a_script), "absorb-fenced";
-    "absorb-late", "C-10", "no SET is answered while what was answered before has waited for too long", Some(cases::absorb::late), "absorb-however-late";
+    "absorb-late", "C-10", "while what was answered before has waited for too long a SET is delayed, and Redis does not get it", Some(cases::delayed::late), "absorb-however-late";
+    "absorb-late-for-long", "C-10", "no SET is delayed for longer than a lease lasts", Some(cases::delayed::not_for_ever), "";
+    "absorb-behind-a-command", "C-10", "a SET waits for the reply of a command on its key, and is absorbed then", Some(cases::delayed::behind_a_command), "marked-not-delayed";
+    "absorb-behind-a-mark-that-stays", "C-10", "no SET waits for long for a command whose reply does not come", Some(cases::delayed::behind_a_mark_that_stays), "stuck-forgotten";
+    "absorb-delayed-without-copy", "C-10", "a SET of which there is no copy goes up at once", Some(cases::delayed::without_copy), "delayed-uncopied";
     "absorb-owed-at-detach", "C-10", "nobody leaves while something that was answered is not in Redis", Some(cases::absorb::owed_at_detach), "leaves-owing";
     "absorb-asks-for-replicas", "C-36", "who asks for replicas waits until these have what was answered", Some(cases::absorb::asks_for_replicas), "wait-unsynced";
-    "absorb-log-is-full", "C-10", "without room in the log SETs go up, and wait like others", Some(cases::absorb::log_is_full), "";
+    "absorb-log-is-full", "C-10", "without room in the log SETs wait until there is some", Some(cases::absorb::log_is_full), "";
     "absorb-without-a-daemon", "C-10", "behind the lease nothing is absorbed, and what was is drained", Some(cases::absorb::without_a_daemon), "";
     "copy-comes-again", "C-23", "a copy of what waits comes again when it may go, without its client's timer", Some(cases::injected::comes_again), "copies-forgotten";
     "copy-in-order", "C-23", "copies come in their order, when all may go that their connection said", Some(cases::injected::in_order), "";

@@ -6,6 +6,7 @@ pub(crate) mod acks;
 pub(crate) mod admit;
 pub(crate) mod ahead;
 pub(crate) mod counting;
+pub(crate) mod delayed;
 pub(crate) mod devices;
 pub(crate) mod edge;
 pub(crate) mod fence;
