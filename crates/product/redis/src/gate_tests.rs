@@ -275,7 +275,7 @@ fn where_no_write_can_be_answered_it_rests() {
     assert!(second(&mut gate, 0, 999), "too few to tell");
     assert!(second(&mut gate, 1_000, 8_000), "one of eight");
     assert!(!second(&mut gate, 999, 8_000));
-    let against = gate.found_against(&seen(&state), now);
+    let against = gate.found_against(&seen(&state), NOW + 5 * SECOND_NS);
     assert!(
         against[0].text.contains("alone in its packet"),
         "{against:?}"

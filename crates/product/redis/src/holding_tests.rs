@@ -226,5 +226,5 @@ fn behind_a_command_it_comes_again_in_a_moment() {
     assert!(bench.turn(MS, [marked]).is_empty());
     bench.holding.look();
     assert!(bench.turn(MS + 1, []).is_empty(), "a reply takes longer");
-    assert_eq!(bench.turn(MS + LOOK_NS, []), ["inject 1:10"]);
+    assert_eq!(bench.turn(2 * MS, []), ["inject 1:10"]);
 }
