@@ -16,7 +16,7 @@ mutations! {
     "absorb-unsaid", "who answers a write says so before", "writes",
         [("splice/busy.h", "| (set + 1));", ");\n\t(void)set;")];
     "absorb-marked", "no write is answered beside one of its set that goes up", "writes",
-        [("redis/absorb.h", "!read_once(set->marks) && ", "")];
+        [("redis/absorb.h", "return read_once(set->marks) ? STAT_ABSORB_MARKED : 0;", "return 0;")];
     "absorb-old-entry", "an absorbed write takes its key's entry away", "writes",
         [("redis/absorb.h", "dropped = set_drop_tag(set, tag_of(hash), &used);\n\tput &=", "dropped = 0;\n\tused = 0;\n\tput &=")];
     "absorb-unnoted", "its set knows its LSN", "writes",
