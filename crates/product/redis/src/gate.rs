@@ -44,6 +44,8 @@ const TELLING: u64 = 64;
 /// (`reports.rs`) is paid for nothing. Fewer writes in a second say nothing.
 const ANSWERED_ONE_OF: u64 = 8;
 const WRITES_MIN: u64 = 1_000;
+/// For so long it stays shut behind bytes that a client has brought past the programs.
+const UNSEEN_REST_NS: u64 = 60 * SECOND_NS;
 /// For so long it stays shut then: at first, at most.
 const REST_NS: (u64, u64) = (SECOND_NS, 60 * SECOND_NS);
 
@@ -141,6 +143,8 @@ struct Counts {
     uncopied: u64,
     /// Writes that went up, by their marks.
     up: u64,
+    /// Connections with bytes that no program has seen.
+    unseen: u64,
 }
 
 impl Counts {
@@ -150,6 +154,7 @@ impl Counts {
             held: path.stat(abi::STAT_HELD)?,
             uncopied: path.stat(abi::STAT_HELD_UNCOPIED)?,
             up: path.stat(abi::STAT_MARK_TAKEN)?,
+            unseen: path.stat(abi::STAT_BYTES_UNSEEN)?,
         })
     }
 }
@@ -157,18 +162,25 @@ impl Counts {
 /// Whether it pays: invariant 4.
 #[derive(Default)]
 struct Worth {
-    before: Counts,
+    before: Option<Counts>,
     rest_ns: u64,
     until_ns: u64,
     /// Why it rests.
     why: &'static str,
+    /// Until when it does since bytes of a client were not seen.
+    unseen_until_ns: u64,
 }
 
 impl Worth {
     /// is_open: it was for all of this second.
     fn second(&mut self, path: &impl DataPath, is_open: bool, now: u64) -> Result<()> {
         let counts = Counts::read(path)?;
-        let before = std::mem::replace(&mut self.before, counts);
+        let Some(before) = self.before.replace(counts) else {
+            return Ok(());
+        };
+        if counts.unseen != before.unseen {
+            self.unseen_until_ns = now + UNSEEN_REST_NS;
+        }
         let absorbed = counts.absorbed.saturating_sub(before.absorbed);
         let held = counts.held.saturating_sub(before.held);
         let uncopied = counts.uncopied.saturating_sub(before.uncopied);
@@ -310,6 +322,14 @@ impl Gate {
             found.note(Condition::Serving, "reads are not answered either");
         }
         self.machine_against(&mut found);
+        if now < self.worth.unseen_until_ns && !self.allowed.unseen {
+            let left = (self.worth.unseen_until_ns - now).div_ceil(SECOND_NS);
+            let text = format!(
+                "a client's bytes came past the programs, by fragments, in a SYN or by IPsec: tried again in {left} s, or \
+                 take it upon you with --allow-unseen"
+            );
+            found.note(Condition::Clients, text);
+        }
         if seen.unseen > 0 {
             let text = format!(
                 "{} connections have no place in the table: boost with more --connections",

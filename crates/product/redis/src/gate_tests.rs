@@ -256,6 +256,34 @@ fn what_does_not_pay_rests_longer_each_time_and_is_believed_again_by_and_by() {
 }
 
 #[test]
+fn bytes_that_came_past_the_programs_shut_it_for_a_minute() {
+    let (path, state) = (Recorder::default(), willing());
+    for (unseen, want) in [(false, vec!["clients"]), (true, vec![])] {
+        let mut gate = gate(Allowed {
+            unseen,
+            ..Allowed::default()
+        });
+        *path
+            .stats
+            .borrow_mut()
+            .entry(abi::STAT_BYTES_UNSEEN)
+            .or_default() = 3;
+        let at = NOW + SECOND_NS;
+        gate.second(&path, MachineView::default(), at).unwrap();
+        let names_at = |now| {
+            let found = gate.found_against(&seen(&state), now);
+            found
+                .iter()
+                .map(|one| one.condition.name())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names_at(at), want);
+        assert_eq!(names_at(at + UNSEEN_REST_NS - 1), want);
+        assert_eq!(names_at(at + UNSEEN_REST_NS), [""; 0]);
+    }
+}
+
+#[test]
 fn where_no_write_can_be_answered_it_rests() {
     let (path, state) = (Recorder::default(), willing());
     let mut gate = gate(Allowed::default());

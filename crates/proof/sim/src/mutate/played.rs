@@ -23,6 +23,8 @@ mutations! {
         [("redis/absorb.h", "reason == STAT_ABSORB_MARKED && !is_stuck(w, c) ?", "reason == STAT_ABSORB_MARKED ?")];
     "delayed-uncopied", "what has no copy is not delayed", "absorb-delayed-without-copy",
         [("splice/absorb.h", "\treturn copied;\n}\n\n/* Whether it is", "\treturn true;\n}\n\n/* Whether it is")];
+    "unseen-unswept", "a sweep finds bytes that came past the programs", "absorb-bytes-unseen",
+        [("splice/table.h", "counts = conn->cookie == r.cookie;", "counts = false;")];
     "held-not", "what comes behind an absorbed write goes up when that is drained", "held-until-drained",
         [("splice/up.h", "\tup_account(conn, w, r->tp, r->tp);\n\treturn taken", "\tw->held = 0;\n\tup_account(conn, w, r->tp, r->tp);\n\treturn taken")];
     "repeated-unordered", "nor does it when it is sent again", "held-until-drained",
