@@ -86,6 +86,11 @@ pub enum Case {
     /// SET of keys by their popularity, one in a packet.
     #[value(name = "set-zipf")]
     SetZipf,
+    /// HSET of one field of hashes of ten, one in a packet.
+    Hset,
+    /// The same, 100 in some packets: the least that Redis would take for each, were they drained.
+    #[value(name = "hset-100")]
+    Hset100,
     /// Records of keys drawn uniformly, drained on a connection like the feed's.
     Drain,
     /// The same of keys by their popularity.
@@ -113,16 +118,18 @@ pub struct Plan {
     pub expires: bool,
     /// Redis reports changes on the drain's connection.
     pub tracked: bool,
+    /// HSET of a field in place of SET.
+    pub hashes: bool,
 }
 
 impl Case {
     /// What it is made of.
     pub const fn plan(self) -> Plan {
         let batch = match self {
-            Self::Set | Self::SetEx | Self::SetZipf => Some(1),
+            Self::Set | Self::SetEx | Self::SetZipf | Self::Hset => Some(1),
             Self::Set4 => Some(4),
             Self::Set16 => Some(16),
-            Self::Set100 => Some(100),
+            Self::Set100 | Self::Hset100 => Some(100),
             _ => None,
         };
         Plan {
@@ -130,6 +137,7 @@ impl Case {
             zipf: matches!(self, Self::SetZipf | Self::DrainZipf | Self::DrainZipfEx),
             expires: matches!(self, Self::SetEx | Self::DrainEx | Self::DrainZipfEx),
             tracked: !matches!(self, Self::DrainUntracked),
+            hashes: matches!(self, Self::Hset | Self::Hset100),
         }
     }
 
@@ -180,17 +188,20 @@ mod tests {
         let line = [
             "drain",
             "--case",
-            "set-16,drain-zipf-ex",
+            "set-16,drain-zipf-ex,hset-100",
             "--case",
             "drain-untracked",
         ];
         let args = Cli::try_parse_from(line).unwrap().drain;
         let names: Vec<String> = args.case.iter().map(|case| case.name()).collect();
-        assert_eq!(names, ["set-16", "drain-zipf-ex", "drain-untracked"]);
+        let want = ["set-16", "drain-zipf-ex", "hset-100", "drain-untracked"];
+        assert_eq!(names, want);
+        let hashes = args.case[2].plan();
+        assert!(hashes.hashes && hashes.batch == Some(100));
         assert_eq!(args.case[0].plan().batch, Some(16));
         let plan = args.case[1].plan();
         assert!(plan.batch.is_none() && plan.zipf && plan.expires && plan.tracked);
-        assert!(!args.case[2].plan().tracked);
+        assert!(!args.case[3].plan().tracked);
     }
 
     #[test]

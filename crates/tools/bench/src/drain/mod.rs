@@ -143,6 +143,10 @@ impl Clients {
             redis::cmd("SET").arg(key).arg(value).clone()
         };
         stage.redis().load(args.keys, store, interrupt)?;
+        if args.case.iter().any(|case| case.plan().hashes) {
+            let store = |index: u32| sets::hash_of(index, args.value_size);
+            stage.redis().load(args.keys, store, interrupt)?;
+        }
         Ok(Self { stage })
     }
 
@@ -158,7 +162,10 @@ impl Clients {
         let mut crew = self.stage.among_clients(|address| {
             Crew::connect(address, &[args.client_core], args.conns, |_| {
                 let keys = Keys::new(args, plan.zipf, seed)?;
-                let sets = Sets::new(keys, batch, args.value_size, plan.expires);
+                let sets = match plan.hashes {
+                    true => Sets::hashes(keys, batch, args.value_size),
+                    false => Sets::new(keys, batch, args.value_size, plan.expires),
+                };
                 let packets = f64::from(args.rate) / f64::from(batch);
                 let pace = match args.rate {
                     0 => Pace::Closed,
