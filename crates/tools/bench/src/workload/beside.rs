@@ -24,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const SCRIPTS: Duration = Duration::from_secs(1);
 /// From one write whose lag is measured to the next.
 const PROBES: Duration = Duration::from_millis(20);
+/// Between two looks whether Redis has it: who looks all the time takes a processor from those who are measured.
+const GLANCES: Duration = Duration::from_micros(100);
 /// Longest lag.
 const LAG_MAX: Duration = Duration::from_secs(10);
 /// Keeps Redis busy for 5 ms.
@@ -177,6 +179,7 @@ fn lag(mut writer: Conn, mut redis: redis::Connection, ends: &AtomicBool) -> Res
                 answered.elapsed() < LAG_MAX,
                 "Redis has {has:?} in place of {text}"
             );
+            thread::sleep(GLANCES);
         }
         lags.record(since(answered)?)?;
         thread::sleep(PROBES);
