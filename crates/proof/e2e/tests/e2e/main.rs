@@ -34,6 +34,7 @@ mod master;
 mod metrics;
 mod mixed;
 mod node;
+mod onlookers;
 mod order;
 mod other_end;
 mod other_machine;
