@@ -9,7 +9,8 @@
 //! 3. What waits for more than the drain (`order.h`, Y8) comes when that is so: somebody else finds out, by an asking that
 //!    begins when it is here and drained ([`Holding::asking`]).
 //! 4. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
-//!    which nobody can take for an answer: what waits was never executed.
+//!    which nobody can take for an answer: what waits was never executed. Who waits for more than the drain is ended
+//!    when he himself would not wait longer, where his copy tells (`patience.rs`).
 //!
 //! [`Settings::hold_max_ns`]: crate::Settings::hold_max_ns
 
@@ -20,6 +21,7 @@ use erb_abi::{COOKIE_UNKNOWN, HeldPacket, Injected};
 use crate::client_list::addresses;
 use crate::clock::MS;
 use crate::outside::{DataPath, Machine, Result, TcpPair};
+use crate::patience;
 
 /// While something waits, `drained` is looked at each so often: a drain aims at batches of this.
 const LOOK_NS: u64 = MS / 2;
@@ -89,6 +91,8 @@ struct Waiting {
     waits_for: u64,
     /// It has to be synced, by this asking or a later one.
     syncs: Option<u32>,
+    /// For how long its client would wait for that.
+    patience_ns: Option<u64>,
     since_ns: u64,
     packets: VecDeque<HeldPacket>,
 }
@@ -230,6 +234,7 @@ impl Holding {
             key: held.key,
             waits_for: 0,
             syncs: None,
+            patience_ns: None,
             since_ns: now,
             packets: VecDeque::new(),
         });
@@ -237,6 +242,7 @@ impl Holding {
         if held.syncs {
             // One that began before may not know of it.
             one.syncs = one.syncs.or(Some(begun.wrapping_add(1)));
+            one.patience_ns = patience::of_packet(held.payload()).or(one.patience_ns);
         }
         if held.frame.is_empty() || one.packets.iter().any(|other| held.lies_in(other)) {
             return;
@@ -302,8 +308,12 @@ impl Holding {
     }
 
     fn end_late(&mut self, machine: &impl Machine, reached: Reached, now: u64) {
+        let limit_ns = |one: &Waiting| match one.patience_ns {
+            Some(patience_ns) if one.waits_for <= reached.drained => patience_ns,
+            _ => self.hold_max_ns,
+        };
         let is_late = |(_, one): &(&Name, &Waiting)| {
-            !reached.lets(one) && now.saturating_sub(one.since_ns) > self.hold_max_ns
+            !reached.lets(one) && now.saturating_sub(one.since_ns) > limit_ns(one)
         };
         let late: Vec<Name> = self
             .waiting
@@ -332,7 +342,7 @@ impl Holding {
         if ended > 0 {
             tracing::warn!(
                 "{ended} connections were reset: what they said has waited for {} ms until what was answered before it is in Redis, \
-                 or, behind WAIT, with all its replicas",
+                 or, behind WAIT, as long as that says until all replicas have it",
                 self.hold_max_ns / MS
             );
         }

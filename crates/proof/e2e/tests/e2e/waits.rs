@@ -116,7 +116,7 @@ fn assert_counted(lab: &TestLab) {
     });
     let mut last = answered(lab, "last");
     expect(&mut last, "WAIT 1 50", ":0\r\n");
-    assert_nothing_is_left(&mut admin, 5);
+    assert_nothing_is_left(&mut admin, 6);
 }
 
 /// Of what the daemon did to find out, Redis has nothing.
