@@ -51,7 +51,7 @@ erb=${ERB_BIN:-$target/release/erb}
 [ -x "$erb" ] || { echo "error: $erb is not built: cargo build --release -p erb -p erb-tools" >&2 && exit 1; }
 build=$(mkdir -p "$target/ycsb/classes" && readlink -f "$target/ycsb")
 [ -e "$build/lib/got" ] || {
-	mvn -q -B -f scripts/ycsb/pom.xml dependency:copy-dependencies -DoutputDirectory="$build/lib" >&2
+	mvn -q -B -Dstyle.color=never -f scripts/ycsb/pom.xml dependency:copy-dependencies -DoutputDirectory="$build/lib" >&2
 	touch "$build/lib/got"
 }
 javac -cp "$build/lib/*" -d "$build/classes" scripts/ycsb/RedisClient.java
@@ -118,7 +118,8 @@ for workload in $workloads; do
 					for (op in count)
 						print what, op, count[op], rate, p[op ":50"], p[op ":99"], p[op ":99.9"], bad + 0, a[1] - b[1], a[2] - b[2]
 				}' "$work/run" >>"$work/rows"
-			printf '%s, round %s, %s: %s\n' "$workload" "$round" "$server" "$(grep Throughput "$work/run")" >&2
+			awk -F ', ' -v what="$workload, round $round, $server" \
+				'$2 ~ /^Throughput/ { printf "%s: %d requests/s\n", what, $3 }' "$work/run" >&2
 		done
 	done
 done
