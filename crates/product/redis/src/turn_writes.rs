@@ -138,7 +138,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let seen = Seen {
             is_serving: self.path.serving() == 1,
             state,
-            no_feed: (!self.link.is_up()).then(|| self.watch.reasons().join("; ")),
+            no_feed: (!self.link.is_up()).then(|| {
+                let reasons = self.watch.reasons().join("; ");
+                format!("there is no feed from Redis: {reasons}")
+            }),
             names: self.names_against(),
             tells_all: self.link.feed().is_some_and(Feed::tells_all),
             unseen: self.connections.unseen().count,
