@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use erb_check::net::Conn;
+use erb_check::net::{Broken, Conn};
 use erb_check::resp;
 use erb_e2e::calls::{call, expect, set};
 use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, wait};
@@ -24,6 +24,10 @@ use super::write_back::{AGAIN, boosted, ready};
 const PORT: u16 = 6393;
 /// A replica that stands still is not called one for so long.
 const STILL: Duration = Duration::from_millis(700);
+
+/// Nobody who asks for replicas is ended sooner, and who asks for nothing of the kind not before this.
+const HASTE: Duration = Duration::from_secs(1);
+const HOLD_MAX: Duration = Duration::from_secs(5);
 
 /// So often a log's sync is waited for.
 const SYNCS: u64 = 4;
@@ -91,6 +95,7 @@ fn assert_counted(lab: &TestLab) {
 
     // Redis would count a replica that has nothing of it: it counts from what it knows of this client.
     let mut other = answered(lab, "third");
+    let mut hasty = answered(lab, "hasty");
     signal(replica.pid(), Signal::SIGSTOP);
     set(&mut other, "fourth", "value");
     let began = Instant::now();
@@ -100,6 +105,16 @@ fn assert_counted(lab: &TestLab) {
     // Who was answered nothing asks Redis alone: nobody has his write in time.
     set(&mut conn, "fifth", "value");
     expect(&mut conn, "WAIT 1 100", ":0\r\n");
+    // Who would not have waited longer is told nothing that may be wrong.
+    set(&mut hasty, "hasty", "value");
+    let asked = Instant::now();
+    let broken = hasty.call(&["WAIT", "1", "100"]);
+    assert!(
+        matches!(broken, Err(Broken::Eof | Broken::Reset(_))),
+        "{broken:?}"
+    );
+    let waited = asked.elapsed();
+    assert!((HASTE..HOLD_MAX).contains(&waited), "{waited:?}");
     signal(replica.pid(), Signal::SIGCONT);
     assert_eq!(waits.join().expect("a client"), ":1\r\n");
     assert!(began.elapsed() >= STILL);
@@ -116,7 +131,7 @@ fn assert_counted(lab: &TestLab) {
     });
     let mut last = answered(lab, "last");
     expect(&mut last, "WAIT 1 50", ":0\r\n");
-    assert_nothing_is_left(&mut admin, 6);
+    assert_nothing_is_left(&mut admin, 7);
 }
 
 /// Of what the daemon did to find out, Redis has nothing.
@@ -129,9 +144,12 @@ fn assert_nothing_is_left(admin: &mut Conn, keys: u32) {
 /// has who asks wait for that; Valkey 8.1 says at once that it is so.
 fn assert_synced(lab: &TestLab, waits: bool) {
     let mut admin = lab.unseen();
+    let conns: Vec<Conn> = (0..SYNCS)
+        .map(|number| answered(lab, &format!("log{number}")))
+        .collect();
     let began = Instant::now();
-    for number in 0..SYNCS {
-        let mut conn = answered(lab, &format!("log{number}"));
+    for (number, mut conn) in conns.into_iter().enumerate() {
+        set(&mut conn, &format!("log{number}"), "another");
         expect(&mut conn, "WAITAOF 1 0 0", "*2\r\n:1\r\n:0\r\n");
         // From then on Redis has this connection's SETs itself.
         let before = lab.counters();
