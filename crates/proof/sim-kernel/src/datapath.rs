@@ -2,12 +2,14 @@
 //! The maps of one world and the programs that run on them.
 
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
+use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::rc::Rc;
 
 use erb_abi::{Buffers, Control, Program};
 
 use crate::control::mapped;
+use crate::cpus::give_way;
 use crate::exec::{self, Exec, Held, exec, violation};
 use crate::homes::Home;
 use crate::interpret::{Call, Interpreter};
@@ -138,6 +140,7 @@ pub(crate) struct Inner {
     pub(crate) outside: Cell<u32>,
     pub(crate) runs: Cell<u64>,
     running: Cell<u32>,
+    sections: Sections,
 }
 
 impl Inner {
@@ -252,6 +255,36 @@ impl Drop for Running<'_> {
     }
 }
 
+/// Network programs under way, by numbers that grow.
+#[derive(Default)]
+struct Sections {
+    next: Cell<u64>,
+    under_way: RefCell<BTreeSet<u64>>,
+}
+
+impl Sections {
+    fn begin(&self) -> Section<'_> {
+        let number = self.next.replace(self.next.get() + 1);
+        self.under_way.borrow_mut().insert(number);
+        Section(self, number)
+    }
+
+    /// Whether one is that began before this number was the next.
+    fn any_before(&self, number: u64) -> bool {
+        let under_way = self.under_way.borrow();
+        under_way.first().is_some_and(|first| *first < number)
+    }
+}
+
+/// One of them, also if its task is dropped.
+struct Section<'a>(&'a Sections, u64);
+
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.borrow_mut().remove(&self.1);
+    }
+}
+
 /// The data path of one machine: its maps live until the machine is switched off, whatever becomes of
 /// the daemon. A handle; clones are the same machine's.
 #[derive(Clone)]
@@ -327,6 +360,7 @@ impl Datapath {
             outside: Cell::new(0),
             runs: Cell::new(0),
             running: Cell::new(0),
+            sections: Sections::default(),
         }));
         path.fill_maps();
         path
@@ -430,6 +464,15 @@ impl Datapath {
         verdict
     }
 
+    /// In a task: returns when the network programs have ended that are under way, as the kernel's update of a map of
+    /// maps does.
+    pub fn wait_for_programs(&self) {
+        let next = self.0.sections.next.get();
+        while self.0.sections.any_before(next) {
+            give_way();
+        }
+    }
+
     fn execute(&self, name: &'static str, call: &Call, compiled: impl FnOnce() -> i32) -> i32 {
         match self.0.interpreter.get() {
             Some(interpreter) => interpreter.run(name, call),
@@ -445,10 +488,9 @@ impl Datapath {
 
     fn run(&self, ifindex: u32, program: impl FnOnce() -> i32) -> i32 {
         self.run_unpinned(ifindex, || {
-            let pinned = exec::pin();
-            let verdict = program();
-            drop(pinned);
-            verdict
+            let _pinned = exec::pin();
+            let _section = self.0.sections.begin();
+            program()
         })
     }
 

@@ -487,7 +487,12 @@ impl Server {
 
     fn draw_cpu(&self) -> usize {
         let cpus = self.inner.plan.profile.server.cpus;
-        self.inner.random.borrow_mut().usize(..cpus)
+        let cpu = self.inner.random.borrow_mut().usize(..cpus);
+        // Who is woken beside one that stands still is taken by another.
+        match self.cpus.still() {
+            Some(still) if still == cpu => (cpu + 1) % cpus,
+            _ => cpu,
+        }
     }
 
     /// How long after it was woken a process runs.
