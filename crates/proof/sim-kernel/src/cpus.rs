@@ -119,9 +119,13 @@ impl Cpus {
     }
 
     /// This CPU will stand still, so many points into the next softirq task that it runs; not at all if that ends
-    /// before.
-    pub fn stop(&self, cpu: usize, points: u32) {
-        self.stops.set(Some((cpu, points)));
+    /// before. False: another does, or will.
+    pub fn stop(&self, cpu: usize, points: u32) -> bool {
+        let may = self.still.get().is_none() && self.stops.get().is_none();
+        if may {
+            self.stops.set(Some((cpu, points)));
+        }
+        may
     }
 
     /// The CPU that stands still.
@@ -130,8 +134,9 @@ impl Cpus {
         self.still.get()
     }
 
-    /// It goes on, in the next [`Cpus::run`].
+    /// It goes on, in the next [`Cpus::run`], or will not stand still.
     pub fn go_on(&self) {
+        self.stops.set(None);
         self.still.set(None);
     }
 
@@ -162,8 +167,7 @@ impl Cpus {
 
     /// Drops all tasks where they are: the machine has crashed.
     pub fn crash(&self) {
-        self.still.set(None);
-        self.stops.set(None);
+        self.go_on();
         for cpu in self.cpus.borrow_mut().iter_mut() {
             for task in cpu.softirq.drain(..).chain(cpu.process.drain(..)) {
                 drop_task(task);

@@ -158,7 +158,7 @@ fn who_waits_for_a_cpu_that_stands_still_waits_until_it_goes_on() {
     let lock = Rc::new(Cell::new(0u32));
     let [first, second, third] = [0; 3].map(|_| Rc::clone(&done));
     let [held, wanted] = [0; 2].map(|_| Rc::clone(&lock));
-    cpus.stop(0, 4);
+    assert!(cpus.stop(0, 4) && !cpus.stop(1, 1));
     cpus.spawn(0, Context::Softirq, move || {
         exec::lock(held.as_ptr());
         for _ in 0..10 {

@@ -2,14 +2,12 @@
 //! The maps of one world and the programs that run on them.
 
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
-use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::rc::Rc;
 
 use erb_abi::{Buffers, Control, Program};
 
 use crate::control::mapped;
-use crate::cpus::give_way;
 use crate::exec::{self, Exec, Held, exec, violation};
 use crate::homes::Home;
 use crate::interpret::{Call, Interpreter};
@@ -17,6 +15,7 @@ use crate::kernel::{Kernel, Sock, tcp_state};
 use crate::library::{Hook, Library, SkbCtx, SkbProgram, SyscallProgram, XdpCtx};
 use crate::map::Map;
 use crate::packet::Packet;
+use crate::under_way::UnderWay;
 
 /// Garbage is taken from anywhere in so many random bytes: several times the largest scratch.
 const GARBAGE_BYTES: usize = 64 * 1024;
@@ -139,8 +138,7 @@ pub(crate) struct Inner {
     pub(crate) homes: RefCell<Vec<Home>>,
     pub(crate) outside: Cell<u32>,
     pub(crate) runs: Cell<u64>,
-    running: Cell<u32>,
-    sections: Sections,
+    under_way: UnderWay,
 }
 
 impl Inner {
@@ -228,7 +226,7 @@ impl Inner {
         for number in &self.scratch {
             let (values, which) = match self.map(*number) {
                 // A program that runs in a process may be suspended with its content in there.
-                Map::Array(_) if self.running.get() > 0 => continue,
+                Map::Array(_) if self.under_way.is_any() => continue,
                 Map::Array(values) => (&*values, 0..values.count()),
                 Map::PerCpu { values, entries } => (&*values, cpu * *entries..(cpu + 1) * *entries),
                 Map::Hash(_) | Map::Ring(_) => continue,
@@ -236,52 +234,6 @@ impl Inner {
             let start = random.usize(..=self.garbage.len() - values.bytes());
             values.scramble(which, &self.garbage[start..]);
         }
-    }
-}
-
-/// One program in progress, also if its task is dropped.
-struct Running<'a>(&'a Cell<u32>);
-
-impl<'a> Running<'a> {
-    fn begin(count: &'a Cell<u32>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
-/// Network programs under way, by numbers that grow.
-#[derive(Default)]
-struct Sections {
-    next: Cell<u64>,
-    under_way: RefCell<BTreeSet<u64>>,
-}
-
-impl Sections {
-    fn begin(&self) -> Section<'_> {
-        let number = self.next.replace(self.next.get() + 1);
-        self.under_way.borrow_mut().insert(number);
-        Section(self, number)
-    }
-
-    /// Whether one is that began before this number was the next.
-    fn any_before(&self, number: u64) -> bool {
-        let under_way = self.under_way.borrow();
-        under_way.first().is_some_and(|first| *first < number)
-    }
-}
-
-/// One of them, also if its task is dropped.
-struct Section<'a>(&'a Sections, u64);
-
-impl Drop for Section<'_> {
-    fn drop(&mut self) {
-        self.0.under_way.borrow_mut().remove(&self.1);
     }
 }
 
@@ -359,8 +311,7 @@ impl Datapath {
             config,
             outside: Cell::new(0),
             runs: Cell::new(0),
-            running: Cell::new(0),
-            sections: Sections::default(),
+            under_way: UnderWay::default(),
         }));
         path.fill_maps();
         path
@@ -467,10 +418,13 @@ impl Datapath {
     /// In a task: returns when the network programs have ended that are under way, as the kernel's update of a map of
     /// maps does.
     pub fn wait_for_programs(&self) {
-        let next = self.0.sections.next.get();
-        while self.0.sections.any_before(next) {
-            give_way();
-        }
+        self.0.under_way.wait();
+    }
+
+    /// Whether any program is under way.
+    #[must_use]
+    pub fn is_amid(&self) -> bool {
+        self.0.under_way.is_any()
     }
 
     fn execute(&self, name: &'static str, call: &Call, compiled: impl FnOnce() -> i32) -> i32 {
@@ -489,7 +443,7 @@ impl Datapath {
     fn run(&self, ifindex: u32, program: impl FnOnce() -> i32) -> i32 {
         self.run_unpinned(ifindex, || {
             let _pinned = exec::pin();
-            let _section = self.0.sections.begin();
+            let _section = self.0.under_way.begin_section();
             program()
         })
     }
@@ -511,7 +465,7 @@ impl Datapath {
         if !nested {
             self.0.scramble();
         }
-        let _running = Running::begin(&self.0.running);
+        let _running = self.0.under_way.begin();
         exec::point();
         let verdict = program();
         let me = exec();

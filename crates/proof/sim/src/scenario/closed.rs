@@ -175,7 +175,7 @@ pub(super) fn beside_a_stop() {
         s.cached(b"k", b"v");
         let client = s.fast();
         s.steer(Some(STILL));
-        s.world.server.cpus.stop(STILL, points);
+        assert!(s.world.server.cpus.stop(STILL, points));
         s.ask(client, &[b"GET", b"k"]);
         s.run(MS);
         s.steer(Some(0));

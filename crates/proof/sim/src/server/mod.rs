@@ -387,6 +387,12 @@ impl Server {
         }
     }
 
+    /// Whether a program is under way: on a CPU that stands still.
+    #[must_use]
+    pub fn is_amid(&self) -> bool {
+        self.path.borrow().as_ref().is_some_and(Datapath::is_amid)
+    }
+
     /// Whether XDP sees packets first.
     #[must_use]
     pub fn is_native(&self) -> bool {
