@@ -455,6 +455,10 @@ impl Server {
 
     /// Sees to it that the kernel's timers run when they are due.
     pub fn arm_timer(&self) {
+        // While they wait for a CPU that stands still they are due all the time.
+        if self.timer_running.get() {
+            return;
+        }
         let next = self.host.borrow().next_timer();
         if let Some(at) = next
             && at < self.timer_at.get()
