@@ -105,13 +105,27 @@ fn a_closed_cache_leaves_all_to_redis() {
         assert_eq!(report["mismatches"], 0, "{report:#}");
         let by_redis = number(&report["runs"][0], "answered_by_redis");
         assert!(by_redis > 0.9, "{report:#}");
-        assert!(report["hit_ratio"].as_f64().unwrap_or(0.0) == 0.0, "{report:#}");
+        assert!(
+            report["hit_ratio"].as_f64().unwrap_or(0.0) == 0.0,
+            "{report:#}"
+        );
         let aside = &report["status"]["aside"];
-        assert_eq!((&aside["level"], &aside["unread"]), (&3.into(), &"all".into()));
+        assert_eq!(
+            (&aside["level"], &aside["unread"]),
+            (&3.into(), &"all".into())
+        );
         assert!(report["miss_with_fills"].is_null(), "{report:#}");
     }
     for over in ["veth", "lo"] {
-        let words = ["workload", "--server", "erb-closed", "--mix", "a", "--over", over];
+        let words = [
+            "workload",
+            "--server",
+            "erb-closed",
+            "--mix",
+            "a",
+            "--over",
+            over,
+        ];
         let report = bench(&[&words[..], &["--warm-up", "0.5"]].concat());
         let server = &report["servers"][0];
         assert_eq!(number(&server["hit_ratio"], "median"), 0.0, "{report:#}");
