@@ -59,6 +59,15 @@ pub struct HeldPacket {
 }
 
 impl HeldPacket {
+    /// Its payload, if there is a copy. What is shorter than a frame may be would have padding behind it: that is no
+    /// request that anybody reads here.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        let bytes = usize::try_from(self.payload_bytes).unwrap_or(usize::MAX);
+        let from = self.frame.len().saturating_sub(bytes);
+        &self.frame[from..]
+    }
+
     /// What a record of `erb_held` says, if it is whole.
     #[must_use]
     pub fn of_record(record: &[u8]) -> Option<Self> {

@@ -311,6 +311,8 @@ struct Keeper {
     trouble: Option<String>,
     /// A ring holds what cannot be.
     broken: Option<String>,
+    /// What journals have written that were given up, and how often they and the folder failed.
+    before: (u64, u64),
     next_try: Instant,
     next_look: Instant,
 }
@@ -329,6 +331,7 @@ impl Keeper {
             left: Vec::new(),
             trouble: None,
             broken: None,
+            before: (0, 0),
             next_try: now,
             next_look: now,
         }
@@ -435,6 +438,8 @@ impl Keeper {
                 Ok(journal) => (self.journal, self.trouble) = (Some(journal), None),
                 Err(error) => {
                     self.next_try = now + RETRY;
+                    // Another daemon that has it still is no failure of the disk's.
+                    self.before.1 += u64::from(error.kind() != io::ErrorKind::WouldBlock);
                     self.trouble = Some(unusable(&error));
                 }
             }
@@ -447,6 +452,8 @@ impl Keeper {
             if let Some(path) = journal.sink().missing() {
                 // What counted as kept is not: another segment gets all that waits.
                 self.trouble = Some(format!("{} was taken away", path.display()));
+                self.before.0 += journal.records();
+                self.before.1 += journal.failures() + 1;
                 (self.journal, self.survey, self.next_try) = (None, None, now);
                 return;
             }
@@ -515,8 +522,8 @@ impl Keeper {
             why: against.unwrap_or_default().to_owned(),
             waiting: count(Journal::durable).saturating_sub(logs.drained()),
             segments: count(|journal| journal.numbers().count() as u64),
-            written: count(Journal::records),
-            failures: count(Journal::failures),
+            written: self.before.0 + count(Journal::records),
+            failures: self.before.1 + count(Journal::failures),
             left_segments: self.left.len() as u64,
             left,
             left_what: tell_left(&self.folder, &self.left).unwrap_or_default(),

@@ -200,11 +200,13 @@ fn a_folder_that_is_gone_or_a_ring_that_is_wrong_speaks_against_answering() {
     let path = folder.path().join("gone");
     let (logs, mut keeper) = (Logs::zeros(1), keeper(&path));
     keeper.turn(&logs, false);
-    assert!(keeper.against().is_some());
+    let against = keeper.against().expect("there is no folder");
+    assert!(against.contains("it is gone"), "{against}");
     LateJournal::make_folder(&path).expect("a folder");
     keeper.next_try = Instant::now();
     keeper.turn(&logs, false);
     assert_eq!(keeper.against(), None);
+    assert_eq!(keeper.report(&logs, None).failures, 1);
     let mut writer = LogWriter::new(&logs, 0);
     let _ = writer.next_lsn();
     writer.put_bytes(&[0xff; 64]);
@@ -233,6 +235,8 @@ fn a_segment_that_somebody_takes_away_is_written_anew() {
         (keeper.against(), lsns(folder.path())),
         (None, vec![1, 2, 3])
     );
+    let report = keeper.report(&logs, None);
+    assert_eq!((report.written, report.failures), (6, 1));
     // The same of the whole folder.
     let aside = folder.path().with_extension("aside");
     fs::rename(folder.path(), &aside).expect("a name");
@@ -245,6 +249,26 @@ fn a_segment_that_somebody_takes_away_is_written_anew() {
         (None, vec![1, 2, 3])
     );
     fs::remove_dir_all(aside).expect("the first one");
+}
+
+#[test]
+fn a_segment_that_cannot_be_made_is_named_and_counted_and_shuts_the_gate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let taken = folder.path().join("0000000000000001.erbj");
+    let (logs, mut keeper) = (Logs::zeros(1), keeper(folder.path()));
+    keeper.journal = Some(keeper.open(&logs).expect("the folder"));
+    fs::create_dir(&taken).expect("another's");
+    keeper.turn(&logs, false);
+    let against = keeper.against().expect("there is none");
+    let named = "segment 0000000000000001 could not be made: File exists";
+    assert!(against.contains(named), "{against}");
+    assert_eq!(keeper.report(&logs, Some(&against)).failures, 1);
+    keeper.turn(&logs, false);
+    assert_eq!(keeper.against(), Some(against), "it is tried each second");
+    keeper.next_try = Instant::now();
+    keeper.turn(&logs, false);
+    assert_eq!(keeper.against(), None);
+    assert_eq!(keeper.report(&logs, None).failures, 1);
 }
 
 #[test]

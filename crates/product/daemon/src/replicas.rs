@@ -13,7 +13,10 @@
 //!    `replicationCountAcksByOffset`).
 //! 2. Between that INFO and the request in Redis lies a millisecond. A replica that comes back in it may be counted
 //!    although it has only what there was when it went.
-//! 3. Where Redis knows WAITAOF (7.2) and keeps a log, its own log is synced, too. Of replicas' logs nothing is known.
+//! 3. Where Redis knows WAITAOF (7.2) and keeps a log, its own log is synced, too; but for `appendfsync no`, with which it
+//!    never tells that it is. Of replicas' logs nothing is known.
+//! 4. From 7.2 on WAIT and WAITAOF count up to what their own connection has written last, and are true at once for one
+//!    that has written nothing ([`NOTHING`]). Before that they count up to its last command.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,8 +24,8 @@ use std::{io, thread};
 
 use erb_redis::Asking;
 use erb_redis::calls::{fields, word};
-use erb_redis::resp::{Frame, RespStream, error, integer, text};
-use erb_redis::rights::{Credentials, is_unknown};
+use erb_redis::resp::{Frame, RespStream, error, integer, pairs, text};
+use erb_redis::rights::{Credentials, TRIAL_KEY, is_unknown};
 
 use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
@@ -32,6 +35,20 @@ use crate::{Error, Result};
 
 /// Redis answers a WAIT after so long at the latest: who is a replica may have changed.
 const WAIT_MS: &[u8] = b"500";
+
+/// A write that leaves nothing, in one transaction: nobody sees its key. Redis notes for this connection how far all is
+/// that was written by then: 4.
+const NOTHING: [&[&[u8]]; 5] = [
+    &[b"MULTI"],
+    &[b"SET", TRIAL_KEY, b""],
+    &[b"SET", TRIAL_KEY, b"", b"PXAT", b"1"],
+    // It has expired long ago: who looks at it deletes it.
+    &[b"TOUCH", TRIAL_KEY],
+    &[b"EXEC"],
+];
+
+/// The first Redis of which 4 holds.
+const COUNTS_WRITES_FROM: (u32, u32) = (7, 2);
 
 /// Between tries of what failed.
 const RETRY: Duration = Duration::from_millis(100);
@@ -157,7 +174,7 @@ impl Asker {
         Ok(stream)
     }
 
-    /// Whether all replicas have what was drained when this was called: invariants 1 to 3.
+    /// Whether all replicas have what was drained when this was called: invariants 1 to 4.
     fn is_synced(&mut self) -> io::Result<bool> {
         let stream = match self.stream.take() {
             Some(stream) => stream,
@@ -165,7 +182,12 @@ impl Asker {
         };
         let stream = self.stream.insert(stream);
         let before = Replication::ask(stream)?;
-        if !before.have(before.offset) {
+        let is_behind = !before.have(before.offset);
+        let syncs = before.has_log && before.counts_writes && does_sync(stream)?;
+        if before.counts_writes && (is_behind || syncs) {
+            executed(&ask(stream, &NOTHING)?)?;
+        }
+        if is_behind {
             // Replicas acknowledge each second, or when somebody waits for them.
             let all = before.acknowledged.len().to_string();
             refused(&ask(stream, &[&[b"WAIT", all.as_bytes(), WAIT_MS]])?)?;
@@ -173,7 +195,7 @@ impl Asker {
                 return Ok(false);
             }
         }
-        if !before.has_log {
+        if !syncs {
             return Ok(true);
         }
         let answer = ask(stream, &[&[b"WAITAOF", b"1", b"0", WAIT_MS]])?;
@@ -182,6 +204,23 @@ impl Asker {
             Some(text) => Err(io::Error::other(text)),
             None => Ok(own_log(&answer[0]) == Some(1)),
         }
+    }
+}
+
+/// Whether Redis ever syncs its log by itself.
+fn does_sync(stream: &mut RespStream<Connection>) -> io::Result<bool> {
+    let config = ask(stream, &[&[b"CONFIG", b"GET", b"appendfsync"]])?;
+    refused(&config)?;
+    let found = pairs(&config[0]);
+    Ok(!found.iter().any(|(_, value)| value == "no"))
+}
+
+/// The transaction was, and wrote: EXEC's reply is the last one.
+fn executed(replies: &[Frame]) -> io::Result<()> {
+    refused(replies)?;
+    match replies.last() {
+        Some(Frame::Array { data, .. }) => refused(data),
+        other => Err(io::Error::other(format!("EXEC was answered by {other:?}"))),
     }
 }
 
@@ -210,11 +249,16 @@ struct Replication {
     acknowledged: Vec<u64>,
     /// It keeps a log of its own.
     has_log: bool,
+    /// Invariant 4 holds of it, or it does not say which Redis it is.
+    counts_writes: bool,
 }
 
 impl Replication {
     fn ask(stream: &mut RespStream<Connection>) -> io::Result<Self> {
-        let info = ask(stream, &[&[b"INFO", b"replication", b"persistence"]])?;
+        let info = ask(
+            stream,
+            &[&[b"INFO", b"server", b"replication", b"persistence"]],
+        )?;
         refused(&info)?;
         let said = text(&info[0]).map_or(&[][..], |info| &info[..]);
         Self::of(&String::from_utf8_lossy(said)).ok_or_else(|| {
@@ -228,7 +272,10 @@ impl Replication {
     }
 
     fn of(info: &str) -> Option<Self> {
-        let mut found = Self::default();
+        let mut found = Self {
+            counts_writes: true,
+            ..Self::default()
+        };
         let mut tells = false;
         for (name, value) in fields(info) {
             let number = name.strip_prefix("slave");
@@ -238,6 +285,10 @@ impl Replication {
                     tells = true;
                 }
                 "aof_enabled" => found.has_log = value == "1",
+                "redis_version" => {
+                    found.counts_writes =
+                        version(value).is_none_or(|version| version >= COUNTS_WRITES_FROM);
+                }
                 _ if number.is_some_and(|number| number.parse::<u32>().is_ok())
                     && word(value, "state=") == Some("online") =>
                 {
@@ -252,9 +303,29 @@ impl Replication {
     }
 }
 
+/// Its first two numbers.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split('.').map_while(|number| number.parse().ok());
+    numbers.next().zip(numbers.next())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_older_redis_counts_up_to_a_connections_last_command() {
+        let counts = |version: &str| {
+            let info = format!("{version}master_repl_offset:9\r\n");
+            Replication::of(&info)
+                .expect("what is told")
+                .counts_writes
+        };
+        let of = |number: &str| counts(&format!("redis_version:{number}\r\n"));
+        assert!(!of("7.0.15") && !of("6.2"));
+        assert!(of("7.2.4") && of("7.10.0") && of("8.0.2") && of("255.255.255"));
+        assert!(of("unstable") && counts(""));
+    }
 
     #[test]
     fn replicas_that_redis_counts_are_those_that_are_online() {

@@ -8,7 +8,7 @@ use erb_redis::{AsideState, Condition, HoldingState, Reports, UnseenConnections,
 use erb_report::{
     AsideReport, AttachMode, CacheReport, ConditionReport, ConnectionsReport, Counter, Device,
     DeviceReport, HeldLine, HeldReport, JournalReport, LatencyBucket, LatencyReport, MemoryReport,
-    ProcessorReport, VlanOffload, WaitingReport, WritesReport,
+    ProcessorReport, Unread, VlanOffload, WaitingReport, WritesReport,
 };
 
 /// Counters of GETs that reached the cache look-up, or would have, and were not answered from it.
@@ -136,7 +136,7 @@ pub fn hit_ratio(cache: &CacheReport) -> Option<f64> {
     (all > 0).then(|| cache.hits as f64 / all as f64)
 }
 
-/// What is left out.
+/// What is left out, but for whose requests pass unread.
 #[must_use]
 pub fn aside(state: &AsideState, reports: Reports, now_ns: u64) -> AsideReport {
     let [to_0, to_1, to_2, to_3] = state.entered;
@@ -155,6 +155,17 @@ pub fn aside(state: &AsideState, reports: Reports, now_ns: u64) -> AsideReport {
         to_3,
         tries: state.tries,
         reports_of_read: reports == Reports::OfRead,
+        unread: Unread::None,
+    }
+}
+
+/// Whose requests pass unread, by the word that the programs read.
+#[must_use]
+pub const fn unread(stopping: u32) -> Unread {
+    match stopping {
+        abi::STOPPING_UNREAD => Unread::Untranslated,
+        abi::STOPPING_ALL_UNREAD => Unread::All,
+        _ => Unread::None,
     }
 }
 

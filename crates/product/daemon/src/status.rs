@@ -199,7 +199,10 @@ impl Daemon {
         status.metrics_at.clone_from(&self.metrics_at);
         status.dashboard_at.clone_from(&self.dashboard_at);
         status.serving = datapath.control().serving() == 1 && status.not_serving.is_empty();
-        status.aside = report::aside(core.aside(), core.reports(), monotonic_ns());
+        status.aside = AsideReport {
+            unread: status.aside.unread,
+            ..report::aside(core.aside(), core.reports(), monotonic_ns())
+        };
         status.waiting = report::waiting(core.holding(), monotonic_ns());
         status.writes = report::writes(core.writes());
         if let Some(journal) = &self.journal {
@@ -312,7 +315,10 @@ fn base_status(
         dashboard_at: None,
         latency: report::latency(&datapath.latency()?),
         processors: report::processors(|stat| datapath.stat_by_cpu(stat))?,
-        aside: AsideReport::default(),
+        aside: AsideReport {
+            unread: report::unread(control.stopping()),
+            ..AsideReport::default()
+        },
         cache,
         memory,
         counters: report::counters(&stats),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use erb_daemon::{Applied, Applies, Error, LastWrites, Result, apply, boot_id};
-use erb_journal::{Entry, Segment, State, discard, segments, summary};
+use erb_journal::{Entry, Hole, Segment, State, discard, holes, segments, summary};
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -43,13 +43,20 @@ fn words(state: &State) -> String {
 fn check(args: &PlaceArgs) -> Result<ExitCode> {
     let found = read(&args.path)?;
     let (records, damaged) = summary(&found);
+    let holes = holes(&found);
     if args.json {
         let segments: Vec<Value> = found.iter().map(told).collect();
-        print_json(&json!({ "sound": damaged == 0, "records": records, "segments": segments }))?;
+        let holes: Vec<Value> = holes.iter().map(told_hole).collect();
+        print_json(&json!({
+            "sound": damaged == 0, "records": records, "segments": segments, "holes": holes
+        }))?;
     } else {
         let mut text = String::new();
         for segment in &found {
             let _ = writeln!(text, "{}", line(segment));
+        }
+        for hole in &holes {
+            let _ = writeln!(text, "{}", hole_line(hole));
         }
         let _ = writeln!(
             text,
@@ -85,6 +92,28 @@ fn line(segment: &Segment) -> String {
         text.push_str("; a boost has it at work");
     }
     text
+}
+
+/// In words, what no segment has.
+fn hole_line(hole: &Hole) -> String {
+    let lsns = match hole.last - hole.first {
+        0 => format!("LSN {} is", hole.first),
+        _ => format!("LSN {} to {} are", hole.first, hole.last),
+    };
+    format!(
+        "HOLE: {lsns} in no segment of journal {}: with --journal late that was in Redis before it was late; behind \
+         a segment that ENDS, or with --journal all, it is missing",
+        hole.identity.journal
+    )
+}
+
+fn told_hole(hole: &Hole) -> Value {
+    json!({
+        "journal": hole.identity.journal.to_string(),
+        "boot": hole.identity.boot.to_string(),
+        "first_lsn": hole.first,
+        "last_lsn": hole.last,
+    })
 }
 
 fn told(segment: &Segment) -> Value {
@@ -341,6 +370,23 @@ mod tests {
         assert!(matches!(discarded(mine.clone()), Err(Error::Usage(_))));
         assert!(discarded(folder.path().to_path_buf()).is_ok());
         assert!(mine.exists() && !damaged.exists());
+    }
+
+    #[test]
+    fn a_hole_is_a_line_and_an_object_for_programs() {
+        let identity = erb_journal::Identity {
+            journal: erb_journal::Id([1; 16]),
+            boot: erb_journal::Id([2; 16]),
+        };
+        let hole = |first, last| Hole {
+            identity,
+            first,
+            last,
+        };
+        let line = hole_line(&hole(5, 9));
+        assert!(line.starts_with("HOLE: LSN 5 to 9 are in no segment of journal 0101"), "{line}");
+        assert!(hole_line(&hole(5, 5)).starts_with("HOLE: LSN 5 is in no"));
+        assert_eq!(told_hole(&hole(5, 9))["last_lsn"], 9);
     }
 
     #[test]

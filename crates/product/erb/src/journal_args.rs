@@ -33,7 +33,8 @@ pub struct KeptArgs {
 /// What `erb journal` does.
 #[derive(Debug, Subcommand)]
 pub enum JournalCommand {
-    /// Say whether every segment is whole, or where it ends and why. Changes nothing.
+    /// Say whether every segment is whole, or where it ends and why, and which LSNs between them are in none. Changes
+    /// nothing.
     Check(PlaceArgs),
     /// List the records: LSN, database, key, value, expiry. Changes nothing.
     Show(ShowArgs),

@@ -123,7 +123,7 @@ impl<S: Sink> Journal<S> {
                         failed: false,
                     });
                 }
-                Err(self.failed("a new segment could not be made", error))
+                Err(self.failed(&format!("segment {number:016x} could not be made"), error))
             }
         }
     }

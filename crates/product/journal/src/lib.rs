@@ -11,6 +11,7 @@
 
 mod disk;
 mod format;
+mod holes;
 mod journal;
 mod read;
 mod sink;
@@ -20,6 +21,7 @@ pub use disk::{Disk, DiskFile, sync_folder_of};
 pub use format::{
     HEADER_BYTES, Header, Id, Identity, RECORD_BYTES_MAX, Write, encode_header, encode_record,
 };
+pub use holes::{Hole, holes};
 pub use journal::{Journal, SEGMENT_BYTES};
 pub use read::{Entry, Fault, SegmentReader};
 pub use sink::Sink;

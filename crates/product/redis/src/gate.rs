@@ -119,8 +119,10 @@ pub struct Allowed {
 pub(crate) struct Seen<'a> {
     pub(crate) is_serving: bool,
     pub(crate) state: Option<&'a RedisState>,
-    /// What the drain sends is what it is called (`rename-command`).
-    pub(crate) may_write: bool,
+    /// Why there is no feed, if there is none: nothing is known of Redis.
+    pub(crate) no_feed: Option<String>,
+    /// Why what the drain sends may not be what it is called.
+    pub(crate) names: Option<String>,
     /// Redis tells the feed of all changes, and was not asked for anything else.
     pub(crate) tells_all: bool,
     /// Connections of which nothing is known.
@@ -318,6 +320,13 @@ impl Gate {
     /// What speaks against it now.
     pub(crate) fn found_against(&self, seen: &Seen<'_>, now: u64) -> Vec<Against> {
         let mut found = Found(Vec::new());
+        if let Some(text) = &seen.no_feed {
+            // What Redis would have to tell for the other conditions is no news beside that.
+            found.note(Condition::Serving, text);
+            self.machine_against(&mut found);
+            waiting_against(seen, &mut found);
+            return found.0;
+        }
         if !seen.is_serving {
             found.note(Condition::Serving, "reads are not answered either");
         }
@@ -344,11 +353,7 @@ impl Gate {
             }
             None => found.note(Condition::Role, "Redis's state is not read yet"),
         }
-        if !seen.may_write {
-            let text = format!(
-                "one of {} has another name: see rename-command in redis.conf",
-                WRITE_RIGHTS.join(", ").to_ascii_uppercase()
-            );
+        if let Some(text) = &seen.names {
             found.note(Condition::Commands, text);
         }
         if !seen.tells_all {
@@ -445,13 +450,18 @@ impl Gate {
                 format!("what was answered in Redis's place is not in it: {text}"),
             );
         }
-        if seen.age_ns > AGE_MAX_NS {
-            let text = format!("what was answered has waited for {} ms", seen.age_ns / MS);
-            found.note(Condition::Age, text);
-        }
-        if let Some(text) = &seen.journal {
-            found.note(Condition::Journal, text);
-        }
+        waiting_against(seen, found);
+    }
+}
+
+/// What waits, whether Redis is there or not.
+fn waiting_against(seen: &Seen<'_>, found: &mut Found) {
+    if seen.age_ns > AGE_MAX_NS {
+        let text = format!("what was answered has waited for {} ms", seen.age_ns / MS);
+        found.note(Condition::Age, text);
+    }
+    if let Some(text) = &seen.journal {
+        found.note(Condition::Journal, text);
     }
 }
 

@@ -35,7 +35,8 @@ fn seen(state: &RedisState) -> Seen<'_> {
     Seen {
         is_serving: true,
         state: Some(state),
-        may_write: true,
+        no_feed: None,
+        names: None,
         tells_all: true,
         unseen: 0,
         port: 6379,
@@ -189,7 +190,7 @@ fn machine_feed_and_drain_speak_against_it() {
     let want = ["role", "reports", "table", "drain", "age"];
     assert_eq!(found, want.map(|name| vec![name]));
     let renamed = Seen {
-        may_write: false,
+        names: Some("MSET has another name".to_owned()),
         ..seen(&state)
     };
     assert_eq!(names(&gate(Allowed::default()), &renamed), ["commands"]);
@@ -201,6 +202,27 @@ fn machine_feed_and_drain_speak_against_it() {
         ..MachineView::default()
     });
     assert_eq!(names(&rt, &seen(&state)), ["kernel"]);
+}
+
+/// A Redis that is away says nothing of its commands, its state or its reports.
+#[test]
+fn without_a_feed_that_is_told_and_what_waits() {
+    let away = || "Redis cannot be reached".to_owned();
+    let nothing = RedisState::default();
+    let seen = Seen {
+        is_serving: false,
+        state: None,
+        no_feed: Some(away()),
+        names: Some("not read".to_owned()),
+        tells_all: false,
+        refusal: Some("not told".to_owned()),
+        journal: Some("full".to_owned()),
+        age_ns: AGE_MAX_NS + 1,
+        ..seen(&nothing)
+    };
+    let gate = gate(Allowed::default());
+    assert_eq!(names(&gate, &seen), ["serving", "age", "journal"]);
+    assert_eq!(gate.found_against(&seen, NOW)[0].text, away());
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //! 4. A write that is delayed (`absorb.h`, I11) comes again as soon as it may be answered, and is asked of anew then.
 //!    It was never taken in, so it may come again at any time: it is not kept for longer than the data path delays it.
 //! 5. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
-//!    which nobody can take for an answer: what waits was never executed.
+//!    which nobody can take for an answer: what waits was never executed. Who waits for more than the drain is ended
+//!    when he himself would not wait longer, where his copy tells (`patience.rs`).
 //!
 //! [`Settings::hold_max_ns`]: crate::Settings::hold_max_ns
 
@@ -22,6 +23,7 @@ use erb_abi::{ABSORB_AGE_NS, COOKIE_UNKNOWN, DELAY_NS, Delay, HeldPacket, Inject
 use crate::client_list::addresses;
 use crate::clock::MS;
 use crate::outside::{DataPath, Machine, Result, TcpPair};
+use crate::patience;
 
 /// While something waits, `drained` is looked at each so often: a drain aims at batches of this.
 const LOOK_NS: u64 = MS / 2;
@@ -96,6 +98,8 @@ struct Waiting {
     syncs: Option<u32>,
     /// It is a write that is delayed.
     delay: Option<Delay>,
+    /// For how long its client would wait for that.
+    patience_ns: Option<u64>,
     since_ns: u64,
     packets: VecDeque<HeldPacket>,
 }
@@ -256,6 +260,7 @@ impl Holding {
             waits_for: 0,
             syncs: None,
             delay: None,
+            patience_ns: None,
             since_ns: now,
             packets: VecDeque::new(),
         });
@@ -264,6 +269,7 @@ impl Holding {
         if held.syncs {
             // One that began before may not know of it.
             one.syncs = one.syncs.or(Some(begun.wrapping_add(1)));
+            one.patience_ns = patience::of_packet(held.payload()).or(one.patience_ns);
         }
         if held.frame.is_empty() || one.packets.iter().any(|other| held.lies_in(other)) {
             return;
@@ -329,8 +335,12 @@ impl Holding {
     }
 
     fn end_late(&mut self, machine: &impl Machine, reached: Reached, now: u64) {
+        let limit_ns = |one: &Waiting| match one.patience_ns {
+            Some(patience_ns) if one.waits_for <= reached.drained => patience_ns,
+            _ => self.hold_max_ns,
+        };
         let is_late = |(_, one): &(&Name, &Waiting)| {
-            !reached.lets(one) && now.saturating_sub(one.since_ns) > self.hold_max_ns
+            !reached.lets(one) && now.saturating_sub(one.since_ns) > limit_ns(one)
         };
         let late: Vec<Name> = self
             .waiting
@@ -359,7 +369,7 @@ impl Holding {
         if ended > 0 {
             tracing::warn!(
                 "{ended} connections were reset: what they said has waited for {} ms until what was answered before it is in Redis, \
-                 or, behind WAIT, with all its replicas",
+                 or, behind WAIT, as long as that says until all replicas have it",
                 self.hold_max_ns / MS
             );
         }

@@ -137,6 +137,45 @@ fn who_waits_too_long_is_ended_with_or_without_a_copy() {
     assert_eq!(bench.holding.state().ended, 2);
 }
 
+/// Who asks who has his writes waits as long as he says, once these are drained; else as everybody does.
+#[test]
+fn who_waits_for_replicas_is_ended_when_he_would_not_wait_longer() {
+    let mut bench = Bench::new();
+    bench.give(9, 0);
+    let wait = |client: u16, text: &str| {
+        let frame = [b"heads", text.as_bytes()].concat();
+        HeldPacket {
+            syncs: true,
+            payload_bytes: u32::try_from(text.len()).expect("short"),
+            frame,
+            ..held(client, 10, 3)
+        }
+    };
+    let new = [
+        wait(1, "WAIT 1 2500\r\n"),
+        wait(2, "WAIT 1 0\r\n"),
+        wait(3, "EVALSHA x 0\r\n"),
+        wait(4, "WAITAOF 1 0 10\r\n"),
+    ];
+    bench.turn(0, new);
+    bench.give(9, 3);
+    let ended = |bench: &mut Bench, ms: u64| {
+        bench.turn(ms * MS, []);
+        bench.machine.destroyed.borrow().clone()
+    };
+    assert_eq!(ended(&mut bench, 1_000), []);
+    assert_eq!(ended(&mut bench, 1_001), [3, 4]);
+    assert_eq!(ended(&mut bench, 2_500), [3, 4]);
+    assert_eq!(ended(&mut bench, 2_501), [3, 4, 1]);
+    assert_eq!(ended(&mut bench, 599_000), [3, 4, 1], "for ever");
+    assert_eq!(ended(&mut bench, 600_001), [3, 4, 1, 2], "nearly");
+    // Where the drain itself stands still all wait alike.
+    let mut bench = Bench::new();
+    bench.give(9, 0);
+    bench.turn(0, [wait(1, "WAIT 1 2500\r\n")]);
+    assert_eq!(ended(&mut bench, 1_001), [1]);
+}
+
 #[test]
 fn what_is_kept_is_bounded() {
     let mut bench = Bench::new();

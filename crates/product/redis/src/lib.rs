@@ -50,6 +50,7 @@ mod never;
 mod output_limit;
 mod outside;
 mod pace;
+mod patience;
 mod proof;
 mod questions;
 mod reading;

@@ -41,13 +41,27 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.holding.look();
     }
 
-    /// Whether MSET and the others are what they are called.
-    fn may_write(&self) -> bool {
-        let lost = |name: &&str| {
-            let found = self.watch.commands();
-            found.is_none_or(|found| found.renamed.iter().any(|lost| lost == *name))
+    /// Why MSET and the others may not be what they are called; none: they are.
+    fn names_against(&self) -> Option<String> {
+        let known = self
+            .watch
+            .commands()
+            .filter(|_| self.link.feed().is_some_and(Feed::trusts_names));
+        let Some(known) = known else {
+            return Some("what Redis calls its commands is not known".to_owned());
         };
-        self.link.feed().is_some_and(Feed::trusts_names) && !WRITE_RIGHTS.iter().any(lost)
+        let is_lost = |name: &&&str| known.renamed.iter().any(|lost| lost == **name);
+        let lost: Vec<&str> = WRITE_RIGHTS.iter().filter(is_lost).copied().collect();
+        (!lost.is_empty()).then(|| {
+            format!(
+                "Redis knows no {} under this name: see rename-command in redis.conf",
+                lost.join(", ").to_ascii_uppercase()
+            )
+        })
+    }
+
+    fn may_write(&self) -> bool {
+        self.names_against().is_none()
     }
 
     /// Whether a trial goes before the question about Redis's state.
@@ -124,7 +138,11 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let seen = Seen {
             is_serving: self.path.serving() == 1,
             state,
-            may_write: self.may_write(),
+            no_feed: (!self.link.is_up()).then(|| {
+                let reasons = self.watch.reasons().join("; ");
+                format!("there is no feed from Redis: {reasons}")
+            }),
+            names: self.names_against(),
             tells_all: self.link.feed().is_some_and(Feed::tells_all),
             unseen: self.connections.unseen().count,
             port: self.settings.port,

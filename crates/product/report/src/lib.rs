@@ -30,7 +30,7 @@ pub use serve::{SentBytes, Serve};
 pub use status::{
     AsideReport, AttachMode, CacheReport, ConnLine, ConnectionsReport, Consumed, Counter, Device,
     DeviceReport, Filled, HeldLine, HeldReport, ListenReport, MemoryReport, ProgramsReport,
-    RedisReport, Status, VlanOffload, WaitingReport,
+    RedisReport, Status, Unread, VlanOffload, WaitingReport,
 };
 pub use trace::{Because, Packet, Stage, Verdict};
 pub use writes::{ConditionReport, JournalReport, WritesReport};

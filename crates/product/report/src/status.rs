@@ -234,6 +234,19 @@ pub struct CacheReport {
     pub misses: u64,
 }
 
+/// Whose requests pass unread, as the cache is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unread {
+    /// Nobody's: it is not closed, or is being closed.
+    #[default]
+    None,
+    /// Those of connections that need no translation.
+    Untranslated,
+    /// All: no connection needs any.
+    All,
+}
+
 /// What is left out, as it does not pay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AsideReport {
@@ -260,6 +273,9 @@ pub struct AsideReport {
     /// Whether Redis tells the daemon only of changes of keys that it has read, not of all.
     #[serde(default)]
     pub reports_of_read: bool,
+    /// How far level 3 is.
+    #[serde(default)]
+    pub unread: Unread,
 }
 
 /// Kernel memory, all of it allocated when boosting.
@@ -353,6 +369,12 @@ impl Status {
     pub fn counter(&self, name: &str) -> Option<u64> {
         let found = self.counters.iter().find(|counter| counter.name == name);
         found.map(|counter| counter.count)
+    }
+
+    /// Whether the cache is closed, and no packet is looked at.
+    #[must_use]
+    pub fn is_closed_to_all(&self) -> bool {
+        self.aside.level == 3 && self.aside.unread == Unread::All
     }
 }
 

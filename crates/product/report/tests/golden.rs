@@ -9,7 +9,7 @@ use erb_report::{
     Consumed, Counter, Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport,
     JournalReport, LatencyBucket, LatencyReport, Level, ListenReport, MemoryReport, NodeCache,
     NodeHistory, NodeSpace, NodeStatus, Packet, ProcessorReport, ProgramsReport, RedisReport,
-    SentBytes, Serve, Stage, Status, Verdict, VlanOffload, WaitingReport, WritesReport,
+    SentBytes, Serve, Stage, Status, Unread, Verdict, VlanOffload, WaitingReport, WritesReport,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -133,6 +133,7 @@ fn aside() -> AsideReport {
         to_3: 7,
         tries: 6,
         reports_of_read: true,
+        unread: Unread::Untranslated,
     }
 }
 

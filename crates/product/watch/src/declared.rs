@@ -269,7 +269,7 @@ pub const METRICS: &[Metric] = &[
     metric("writes_journal_written", Counter, Pure, At("/writes/journal/written"),
         "Records that this daemon has written to them"),
     metric("writes_journal_failures", Counter, Pure, At("/writes/journal/failures"),
-        "Writes, syncs and deletions of them that failed"),
+        "Writes, syncs and deletions of them that failed, and of new ones and their folder that could not be had"),
     metric("writes_journal_left", Gauge, Pure, At("/writes/journal/left"),
         "SETs in segments of a boost that is no more: they may not be in Redis"),
     metric("writes_journal_left_segments", Gauge, Pure, At("/writes/journal/left_segments"),

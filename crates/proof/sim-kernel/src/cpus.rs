@@ -4,6 +4,8 @@
 //! P1. Exactly one task runs at a time; which one is decided by the seed alone.
 //! P2. On one CPU softirq tasks run one after the other and before process tasks go on.
 //! P3. A task that holds a lock or has pinned its CPU is not interrupted by others of its CPU.
+//! P4. A CPU that stands still, as its hypervisor does not run it, runs no task. Whoever waits for one of
+//!     its tasks goes on waiting, beyond the end of [`Cpus::run`] too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,6 +17,8 @@ use crate::exec::{self, Exec, violation};
 
 /// Stacks are mapped once and used again; programs need little, panics more.
 const STACK_BYTES: usize = 512 * 1024;
+/// While a CPU stands still: so often in a row tasks give way to others until all are taken to wait for it.
+const WAITS_MAX: u32 = 64;
 
 /// What kind of work a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,10 @@ pub struct Cpus {
     /// Mean number of points between two switches; 0: tasks run to their ends.
     mean_points: Cell<u32>,
     next_id: Cell<u32>,
+    /// Stands still: P4.
+    still: Cell<Option<usize>>,
+    /// Will, so many points into its next softirq task.
+    stops: Cell<Option<(usize, u32)>>,
     switches: Cell<u64>,
     stacks: RefCell<Vec<DefaultStack>>,
 }
@@ -57,6 +65,8 @@ impl Cpus {
             random: RefCell::new(fastrand::Rng::with_seed(seed)),
             mean_points: Cell::new(mean_points),
             next_id: Cell::new(1),
+            still: Cell::new(None),
+            stops: Cell::new(None),
             switches: Cell::new(0),
             stacks: RefCell::new(Vec::new()),
         }
@@ -108,14 +118,42 @@ impl Cpus {
         }
     }
 
-    /// Runs all tasks to their ends, those that they spawn included.
+    /// This CPU will stand still, so many points into the next softirq task that it runs; not at all if that ends
+    /// before. False: another does, or will.
+    pub fn stop(&self, cpu: usize, points: u32) -> bool {
+        let may = self.still.get().is_none() && self.stops.get().is_none();
+        if may {
+            self.stops.set(Some((cpu, points)));
+        }
+        may
+    }
+
+    /// The CPU that stands still.
+    #[must_use]
+    pub fn still(&self) -> Option<usize> {
+        self.still.get()
+    }
+
+    /// It goes on, in the next [`Cpus::run`], or will not stand still.
+    pub fn go_on(&self) {
+        self.stops.set(None);
+        self.still.set(None);
+    }
+
+    /// Runs all tasks to their ends, those that they spawn included; but for those of a CPU that stands still, and
+    /// who waits for them.
     ///
     /// # Panics
     /// With "violation: ..." if a task breaks a rule, or if all wait for each other; what a task
     /// panics with comes out here. Remaining tasks are dropped then.
     pub fn run(&self) {
+        let mut waits = 0;
         while let Some((cpu, context, index)) = self.choose() {
-            self.resume(cpu, context, index);
+            let gave_way = self.resume(cpu, context, index);
+            waits = if gave_way { waits + 1 } else { 0 };
+            if waits > WAITS_MAX && self.still.get().is_some() {
+                return;
+            }
         }
     }
 
@@ -129,6 +167,7 @@ impl Cpus {
 
     /// Drops all tasks where they are: the machine has crashed.
     pub fn crash(&self) {
+        self.go_on();
         for cpu in self.cpus.borrow_mut().iter_mut() {
             for task in cpu.softirq.drain(..).chain(cpu.process.drain(..)) {
                 drop_task(task);
@@ -140,12 +179,14 @@ impl Cpus {
         let cpus = self.cpus.borrow();
         let mut ready = Vec::with_capacity(8);
         let mut any = false;
-        for (number, cpu) in cpus.iter().enumerate() {
+        let still = self.still.get();
+        let running = cpus.iter().enumerate();
+        for (number, cpu) in running.filter(|(number, _)| still != Some(*number)) {
             any |= !cpu.softirq.is_empty() || !cpu.process.is_empty();
             cpu.ready(|context, index| ready.push((number, context, index)));
         }
         if ready.is_empty() {
-            if any {
+            if any && still.is_none() {
                 violation("deadlock: every task waits for a lock");
             }
             return None;
@@ -171,7 +212,8 @@ impl Cpus {
         exec::set_fuel(points);
     }
 
-    fn resume(&self, cpu: usize, context: Context, index: usize) {
+    /// Returns whether the task gave way to what it waits for.
+    fn resume(&self, cpu: usize, context: Context, index: usize) -> bool {
         let mut task = {
             let mut cpus = self.cpus.borrow_mut();
             let cpu = &mut cpus[cpu];
@@ -180,6 +222,12 @@ impl Cpus {
             queue.remove(index).expect("the chosen task is there")
         };
         self.refuel();
+        let stops = self.stops.get();
+        let stops = stops.filter(|stops| stops.0 == cpu && context == Context::Softirq);
+        if let Some((_, points)) = stops {
+            exec::set_fuel(points);
+            self.stops.set(None);
+        }
         self.switches.set(self.switches.get() + 1);
         let before = exec::set_exec(&raw mut *task.exec);
         let restore = Restore(before);
@@ -187,14 +235,20 @@ impl Cpus {
         drop(restore);
         match result {
             CoroutineResult::Yield(()) => {
+                if stops.is_some() {
+                    self.still.set(Some(cpu));
+                }
+                let gave_way = task.exec.gives_way;
                 let mut cpus = self.cpus.borrow_mut();
                 cpus[cpu].queue(context).insert(index, task);
+                gave_way
             }
             CoroutineResult::Return(()) => {
                 if task.exec.pinned() {
                     violation("a task ends while it holds a lock or has pinned its CPU");
                 }
                 self.stacks.borrow_mut().push(task.coroutine.into_stack());
+                false
             }
         }
     }
@@ -253,7 +307,7 @@ fn drop_task(mut task: Task) {
 /// Lets other tasks run now, whatever the seed says: for world code that waits for what another task
 /// will do. Nothing happens outside of tasks.
 pub fn give_way() {
-    exec::switch();
+    exec::give_way();
 }
 
 struct Restore(*mut Exec);

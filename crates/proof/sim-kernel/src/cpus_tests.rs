@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use crate::cpus::{Context, Cpus};
+use crate::cpus::{Context, Cpus, give_way};
 use crate::exec;
 
 fn order(seed: u64, mean_points: u32) -> Vec<usize> {
@@ -148,5 +148,42 @@ fn a_crash_unwinds_what_is_suspended() {
     assert!(stopped.is_err());
     cpus.crash();
     assert_eq!(dropped.get(), 1);
+    assert!(cpus.idle());
+}
+
+#[test]
+fn who_waits_for_a_cpu_that_stands_still_waits_until_it_goes_on() {
+    let cpus = Cpus::new(3, 1, 0);
+    let done = Rc::new(Cell::new(0));
+    let lock = Rc::new(Cell::new(0u32));
+    let [first, second, third] = [0; 3].map(|_| Rc::clone(&done));
+    let [held, wanted] = [0; 2].map(|_| Rc::clone(&lock));
+    assert!(cpus.stop(0, 4) && !cpus.stop(1, 1));
+    cpus.spawn(0, Context::Softirq, move || {
+        exec::lock(held.as_ptr());
+        for _ in 0..10 {
+            exec::point();
+        }
+        exec::unlock(held.as_ptr());
+        first.set(first.get() + 1);
+    });
+    cpus.run();
+    assert_eq!(cpus.still(), Some(0));
+    cpus.spawn(1, Context::Softirq, move || {
+        exec::lock(wanted.as_ptr());
+        exec::unlock(wanted.as_ptr());
+        second.set(second.get() + 1);
+    });
+    cpus.spawn(2, Context::Process, move || {
+        while third.get() < 2 {
+            give_way();
+        }
+        third.set(3);
+    });
+    cpus.run();
+    assert_eq!(done.get(), 0);
+    cpus.go_on();
+    cpus.run();
+    assert_eq!(done.get(), 3);
     assert!(cpus.idle());
 }

@@ -15,6 +15,7 @@ use crate::kernel::{Kernel, Sock, tcp_state};
 use crate::library::{Hook, Library, SkbCtx, SkbProgram, SyscallProgram, XdpCtx};
 use crate::map::Map;
 use crate::packet::Packet;
+use crate::under_way::UnderWay;
 
 /// Garbage is taken from anywhere in so many random bytes: several times the largest scratch.
 const GARBAGE_BYTES: usize = 64 * 1024;
@@ -137,7 +138,7 @@ pub(crate) struct Inner {
     pub(crate) homes: RefCell<Vec<Home>>,
     pub(crate) outside: Cell<u32>,
     pub(crate) runs: Cell<u64>,
-    running: Cell<u32>,
+    under_way: UnderWay,
 }
 
 impl Inner {
@@ -225,7 +226,7 @@ impl Inner {
         for number in &self.scratch {
             let (values, which) = match self.map(*number) {
                 // A program that runs in a process may be suspended with its content in there.
-                Map::Array(_) if self.running.get() > 0 => continue,
+                Map::Array(_) if self.under_way.is_any() => continue,
                 Map::Array(values) => (&*values, 0..values.count()),
                 Map::PerCpu { values, entries } => (&*values, cpu * *entries..(cpu + 1) * *entries),
                 Map::Hash(_) | Map::Ring(_) => continue,
@@ -233,22 +234,6 @@ impl Inner {
             let start = random.usize(..=self.garbage.len() - values.bytes());
             values.scramble(which, &self.garbage[start..]);
         }
-    }
-}
-
-/// One program in progress, also if its task is dropped.
-struct Running<'a>(&'a Cell<u32>);
-
-impl<'a> Running<'a> {
-    fn begin(count: &'a Cell<u32>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -326,7 +311,7 @@ impl Datapath {
             config,
             outside: Cell::new(0),
             runs: Cell::new(0),
-            running: Cell::new(0),
+            under_way: UnderWay::default(),
         }));
         path.fill_maps();
         path
@@ -430,6 +415,18 @@ impl Datapath {
         verdict
     }
 
+    /// In a task: returns when the network programs have ended that are under way, as the kernel's update of a map of
+    /// maps does.
+    pub fn wait_for_programs(&self) {
+        self.0.under_way.wait();
+    }
+
+    /// Whether any program is under way.
+    #[must_use]
+    pub fn is_amid(&self) -> bool {
+        self.0.under_way.is_any()
+    }
+
     fn execute(&self, name: &'static str, call: &Call, compiled: impl FnOnce() -> i32) -> i32 {
         match self.0.interpreter.get() {
             Some(interpreter) => interpreter.run(name, call),
@@ -445,10 +442,9 @@ impl Datapath {
 
     fn run(&self, ifindex: u32, program: impl FnOnce() -> i32) -> i32 {
         self.run_unpinned(ifindex, || {
-            let pinned = exec::pin();
-            let verdict = program();
-            drop(pinned);
-            verdict
+            let _pinned = exec::pin();
+            let _section = self.0.under_way.begin_section();
+            program()
         })
     }
 
@@ -469,7 +465,7 @@ impl Datapath {
         if !nested {
             self.0.scramble();
         }
-        let _running = Running::begin(&self.0.running);
+        let _running = self.0.under_way.begin();
         exec::point();
         let verdict = program();
         let me = exec();

@@ -29,6 +29,8 @@ pub(crate) struct Exec {
     pub(crate) ifindex: u32,
     pub(crate) lock: *mut u32,
     pub(crate) blocked_on: *mut u32,
+    /// It waits for what another task will do, and is asked again and again.
+    pub(crate) gives_way: bool,
     pub(crate) held: Vec<Held>,
     pub(crate) records: Vec<*mut u8>,
     /// Homes of sockets whose address the program has cast.
@@ -47,6 +49,7 @@ impl Exec {
             ifindex: 0,
             lock: ptr::null_mut(),
             blocked_on: ptr::null_mut(),
+            gives_way: false,
             held: Vec::new(),
             records: Vec::new(),
             casts: Vec::new(),
@@ -145,6 +148,16 @@ pub(crate) fn switch() {
         (*(*at).yielder).suspend(());
         (*at).refresh();
     }
+}
+
+/// The same for who waits for them, without a lock.
+pub(crate) fn give_way() {
+    if EXEC.get().is_null() {
+        return;
+    }
+    exec().gives_way = true;
+    switch();
+    exec().gives_way = false;
 }
 
 /// Beginning of every helper: none may be called under a lock.

@@ -51,6 +51,7 @@ mod map;
 mod packet;
 mod reads;
 pub mod scene;
+mod under_way;
 
 pub use cpus::{Context, Cpus, give_way};
 pub use datapath::{AHEAD_BUFFERS, Datapath, DatapathConfig, Tc, Xdp};

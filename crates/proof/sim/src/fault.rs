@@ -85,6 +85,7 @@ faults! {
     Master "Redis becomes a replica; its master loads it anew, goes, comes back; it is one no more",
     Absorb "writes are answered in Redis's place, or what was answered is drained",
     Close "the operator closes the cache, or opens it again",
+    Still "a processor stands still for a while in the midst of what it receives, as its hypervisor runs others",
     Replace "another build's programs take the place of those at work, and another daemon",
 }
 

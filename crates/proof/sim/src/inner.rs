@@ -63,7 +63,8 @@ pub enum Event {
     Rare(Fault),
     /// Faults end.
     Calm,
-    /// The drain has its turn.
+    /// A processor that stands still goes on.
+    GoesOn,
     /// The checks look at the maps.
     Look,
 }

@@ -75,7 +75,7 @@ pub struct CapacityArgs {
     #[arg(long, value_enum, default_value_t = Drawn::Uniform)]
     pub distribution: Drawn,
     /// Share of the keys (0 to 1) that ERB holds; fills are off while runs last. Only for erb and
-    /// erb-tc. ERB answers an MGET only if it holds all its keys. Of writes nothing is held, and all is
+    /// erb-tc; erb-closed holds none. ERB answers an MGET only if it holds all its keys. Of writes nothing is held, and all is
     /// as in production.
     #[arg(long, default_value_t = 1.0, value_parser = parse_ratio)]
     pub hit_ratio: f64,
@@ -224,6 +224,8 @@ pub enum Server {
     /// As erb, and SETs are answered too (--mode write-back): measured until the last one is in Redis. Of `capacity`
     /// alone.
     ErbWriteBack,
+    /// As erb, and the cache is closed by hand (`erb aside 3`) before anybody is connected: no packet is looked at.
+    ErbClosed,
     /// A bare XDP responder with one fixed reply: the machine's limit.
     Echo,
 }
@@ -238,6 +240,7 @@ impl Server {
             Server::ErbWatched => "erb-watched",
             Server::ErbUntimed => "erb-untimed",
             Server::ErbWriteBack => "erb-write-back",
+            Server::ErbClosed => "erb-closed",
             Server::Echo => "echo",
         }
     }
@@ -245,6 +248,11 @@ impl Server {
     /// Whether ERB is in front of Redis.
     pub fn boosted(self) -> bool {
         !matches!(self, Server::Redis | Server::Echo)
+    }
+
+    /// Whether ordinary clients with a frozen cache have it (`erb bench clients`).
+    pub fn serves_clients(self) -> bool {
+        matches!(self, Server::Redis | Server::Erb | Server::ErbTc)
     }
 
     /// What a boost is told, beside the rest.

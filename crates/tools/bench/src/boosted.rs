@@ -132,6 +132,22 @@ impl Boosted {
         self.boost.run(&["status"])
     }
 
+    /// Closes the cache by hand, and waits until it is. Nobody who was answered may still be connected.
+    pub fn close_cache(&self) -> Result<()> {
+        self.boost.close_cache()
+    }
+
+    /// Fails if the cache is not closed to all any more.
+    pub fn check_closed(&self) -> Result<()> {
+        let status = self.boost.status()?;
+        ensure!(
+            status.is_closed_to_all(),
+            "the cache did not stay closed: {:?}",
+            status.aside
+        );
+        Ok(())
+    }
+
     /// Waits until SETs are answered in Redis's place.
     pub fn wait_until_open(&self) -> Result<()> {
         self.wait_for("SETs are not answered", |writes| writes.open)

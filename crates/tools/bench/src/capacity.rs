@@ -9,7 +9,7 @@ use erb_lab::Erb;
 use nix::sched::sched_getaffinity;
 use nix::unistd::Pid;
 
-use crate::args::{CapacityArgs, Drawn, Op};
+use crate::args::{CapacityArgs, Drawn, Op, Server};
 use crate::instance::{Instance, Plan};
 use crate::interrupt::Interrupt;
 use crate::mirror::BENCH_KEYS_MAX;
@@ -90,7 +90,8 @@ fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
     let mut plans = Vec::new();
     let writes = work.op.writes();
     for &server in &args.server {
-        let filled = if server.boosted() && !writes {
+        let caches = server.boosted() && server != Server::ErbClosed;
+        let filled = if caches && !writes {
             (f64::from(work.keys) * args.hit_ratio).round() as u32
         } else {
             0
@@ -108,7 +109,7 @@ fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
             filled,
             fills: writes,
         });
-        if server.boosted() && args.hit_ratio == 0.0 && !writes {
+        if caches && args.hit_ratio == 0.0 && !writes {
             let keys = SMALL_CACHE_BYTES * KEYS_TIMES_CACHE / work.stored_bytes();
             let cache_size = SMALL_CACHE.into();
             plans.push(Plan {
@@ -150,7 +151,7 @@ fn collect(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Server, WorkArgs};
+    use crate::args::WorkArgs;
 
     fn args(server: Vec<Server>, hit_ratio: f64) -> CapacityArgs {
         CapacityArgs {
@@ -200,6 +201,16 @@ mod tests {
             let plans = plans(&args, Work::of(&args.work).unwrap());
             let summary: Vec<_> = plans.iter().map(|p| (p.filled, p.fills)).collect();
             assert_eq!(summary, [(0, true), (0, true)]);
+        }
+    }
+
+    #[test]
+    fn of_a_closed_cache_nothing_is_filled() {
+        for hit_ratio in [0.0, 1.0] {
+            let args = args(vec![Server::ErbClosed], hit_ratio);
+            let plans = plans(&args, Work::of(&args.work).unwrap());
+            let summary: Vec<_> = plans.iter().map(|p| (p.filled, p.fills)).collect();
+            assert_eq!(summary, [(0, false)]);
         }
     }
 

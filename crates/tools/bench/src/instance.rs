@@ -125,6 +125,7 @@ impl Instance {
         instance.attach_server(erb)?;
         instance.pin_receive_threads(args)?;
         instance.fill()?;
+        instance.close_it()?;
         instance.watch_it(args)?;
         instance.open_connections(args.conns, interrupt)?;
         Ok(instance)
@@ -169,6 +170,7 @@ impl Instance {
             after = self.snapshot()?;
         }
         self.generator.acknowledge()?;
+        self.closed().map_or(Ok(()), Boosted::check_closed)?;
         if let Some(watchers) = &self.watchers {
             let now = watchers.answers();
             ensure!(now > watched, "nobody has watched");
@@ -238,6 +240,21 @@ impl Instance {
         boosted
             .set_fills(self.plan.fills)
             .context("ERB could not turn fills on or off")
+    }
+
+    fn close_it(&mut self) -> Result<()> {
+        match self.closed() {
+            Some(boosted) => boosted
+                .close_cache()
+                .context("ERB could not close its cache"),
+            None => Ok(()),
+        }
+    }
+
+    /// ERB, if its cache is to be closed.
+    fn closed(&self) -> Option<&Boosted> {
+        let boosted = self.boosted.as_ref();
+        boosted.filter(|_| self.plan.server == Server::ErbClosed)
     }
 
     /// Behind the pinning: `erb top` is to run where all of the server does.

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use erb_lab::Erb;
 
 use crate::args::{ClientsArgs, Over, Server};
@@ -64,10 +64,9 @@ fn check_servers(args: &ClientsArgs) -> Result<()> {
         "echo keeps no connections; ordinary clients need them: leave it out, or use `erb bench \
          capacity`"
     );
-    ensure!(
-        args.server.iter().all(|server| server.options().is_empty()),
-        "erb-watched and erb-untimed are measured by `erb bench capacity`"
-    );
+    if let Some(other) = args.server.iter().find(|server| !server.serves_clients()) {
+        bail!("{} is measured by `erb bench capacity`", other.name());
+    }
     ensure!(
         args.over == Over::Veth || !args.server.contains(&Server::ErbTc),
         "on lo ERB works by its TC tier anyway: use --server erb"

@@ -16,6 +16,8 @@ use crate::state::LabState;
 
 /// The daemon serves a fraction of a second after the boost.
 const SERVING_WAIT: Duration = Duration::from_secs(10);
+/// What was being answered is done some milliseconds after the word, and a sweep or two behind it.
+const CLOSED_WAIT: Duration = Duration::from_secs(10);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -202,6 +204,27 @@ impl Boost {
     pub fn set_fills(&self, on: bool) -> Result<()> {
         self.run(&["fills", if on { "on" } else { "off" }])
             .map(drop)
+    }
+
+    /// Closes the cache by an operator's word; returns when no packet is looked at any more.
+    ///
+    /// # Errors
+    /// If the daemon does not answer, or it does not come to that, as a connection that was answered
+    /// needs translation or Redis is away; with what it says of itself.
+    pub fn close_cache(&self) -> Result<()> {
+        self.run(&["aside", "3"])?;
+        let end = Instant::now() + CLOSED_WAIT;
+        loop {
+            if self.status()?.is_closed_to_all() {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "the cache is not closed to all after {CLOSED_WAIT:?}; ERB says:\n{}",
+                self.run(&["status"])?
+            );
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Detaches by force; a boost that never began has nothing to detach.

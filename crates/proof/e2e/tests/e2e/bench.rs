@@ -97,3 +97,39 @@ fn a_cold_start_is_shown_second_by_second() {
     assert!(hits[0] < hits[2] && hits[2] > 0.8, "{report:#}");
     assert!(hits.iter().all(|&hits| hits <= 1.0), "{report:#}");
 }
+
+#[test]
+fn a_closed_cache_leaves_all_to_redis() {
+    for words in [&["--hit-ratio", "0"][..], &["--op", "set"]] {
+        let report = bench(&[&["capacity", "--server", "erb-closed"], words].concat());
+        assert_eq!(report["mismatches"], 0, "{report:#}");
+        let by_redis = number(&report["runs"][0], "answered_by_redis");
+        assert!(by_redis > 0.9, "{report:#}");
+        assert!(
+            report["hit_ratio"].as_f64().unwrap_or(0.0) == 0.0,
+            "{report:#}"
+        );
+        let aside = &report["status"]["aside"];
+        assert_eq!(
+            (&aside["level"], &aside["unread"]),
+            (&3.into(), &"all".into())
+        );
+        assert!(report["miss_with_fills"].is_null(), "{report:#}");
+    }
+    for over in ["veth", "lo"] {
+        let words = [
+            "workload",
+            "--server",
+            "erb-closed",
+            "--mix",
+            "a",
+            "--over",
+            over,
+        ];
+        let report = bench(&[&words[..], &["--warm-up", "0.5"]].concat());
+        let server = &report["servers"][0];
+        assert_eq!(number(&server["hit_ratio"], "median"), 0.0, "{report:#}");
+        let by_redis = number(&server["figures"]["reads_by_redis"], "median");
+        assert!(by_redis > 0.99, "{report:#}");
+    }
+}

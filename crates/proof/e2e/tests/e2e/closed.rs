@@ -9,6 +9,7 @@ use erb_check::net::Conn;
 use erb_e2e::calls::{call, expect};
 use erb_e2e::lab::{TestLab, wait};
 use erb_e2e::stop::Stop;
+use erb_report::Unread;
 
 const CLIENTS: u64 = 4;
 const ROUNDS: usize = 3;
@@ -72,7 +73,7 @@ fn the_cache_is_closed_and_opened_under_load_and_no_client_notices() {
             wait_serving(&lab, false);
             wait(MOVE_WAIT, || {
                 let status = lab.try_status()?;
-                let is_closed = status.not_serving[0].contains("`erb aside auto` opens it");
+                let is_closed = status.aside.unread != Unread::None;
                 (is_closed && !status.redis.feed_up)
                     .then_some(())
                     .ok_or(format!("{:?}", status.not_serving))
@@ -121,6 +122,7 @@ fn where_nobody_needs_translation_no_packet_is_counted() {
         assert_eq!(now.counter(counter), before.counter(counter), "{counter}");
     }
     assert_eq!(now.connections.total, 0);
+    assert_eq!(now.aside.unread, Unread::All);
     says(&lab, "0");
     wait_serving(&lab, true);
     lab.heat(&mut conn, "k");

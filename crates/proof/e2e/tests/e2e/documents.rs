@@ -244,6 +244,11 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     (LAB, "## Traffic like your own", "figures take minutes"),
     (
         LAB,
+        "## YCSB's own client",
+        "it needs Maven, and figures take minutes",
+    ),
+    (
+        LAB,
         "## Checking",
         "erb-check's and the end-to-end tests are these",
     ),

@@ -8,12 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use erb_check::net::Conn;
+use erb_check::net::{Broken, Conn};
 use erb_check::resp;
 use erb_e2e::calls::{call, expect, set};
 use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, wait};
-use erb_e2e::process::signal;
+use erb_e2e::process::{Owned, signal};
 use erb_lab::End;
+use erb_lab::servers::{CANNOT_BE_HAD, ServerProgram};
 use nix::sys::signal::Signal;
 
 use super::master::replica;
@@ -23,6 +24,13 @@ use super::write_back::{AGAIN, boosted, ready};
 const PORT: u16 = 6393;
 /// A replica that stands still is not called one for so long.
 const STILL: Duration = Duration::from_millis(700);
+
+/// Nobody who asks for replicas is ended sooner, and who asks for nothing of the kind not before this.
+const HASTE: Duration = Duration::from_secs(1);
+const HOLD_MAX: Duration = Duration::from_secs(5);
+
+/// So often a log's sync is waited for.
+const SYNCS: u64 = 4;
 
 /// What Redis has refused for so long is called so.
 const REFUSED_LONG: Duration = Duration::from_millis(1_300);
@@ -40,14 +48,42 @@ fn answered(lab: &TestLab, key: &str) -> Conn {
     conn
 }
 
+/// Boosted, with this server; none: it cannot be had here.
+fn boosted_with(server: ServerProgram, name: &str, word: &str) -> Option<TestLab> {
+    if let Err(error) = server.program() {
+        let error = format!("{error:#}");
+        assert!(error.contains(CANNOT_BE_HAD), "{error}");
+        println!("skipped: {error}");
+        return None;
+    }
+    Some(boosted(name, &["--server", word]))
+}
+
 #[test]
 fn replicas_that_wait_counts_have_what_was_answered() {
-    let lab = boosted("waits", &[]);
-    let replica = replica(&lab, PORT, 0);
+    assert_counted(&boosted("waits", &[]));
+}
+
+#[test]
+fn replicas_that_wait_of_redis_8_counts_have_what_was_answered() {
+    if let Some(lab) = boosted_with(ServerProgram::Redis8, "waits8", "redis8") {
+        assert_counted(&lab);
+    }
+}
+
+#[test]
+fn replicas_that_wait_of_valkey_8_counts_have_what_was_answered() {
+    if let Some(lab) = boosted_with(ServerProgram::Valkey8, "waitsv", "valkey8") {
+        assert_counted(&lab);
+    }
+}
+
+fn assert_counted(lab: &TestLab) {
+    let replica = replica(lab, PORT, 0);
     let address = (Ipv4Addr::LOCALHOST, PORT).into();
     let there = || Conn::connect(address, STALL).expect("the replica");
     let mut of_replica = lab.inside(End::Client, there);
-    let mut conn = answered(&lab, "first");
+    let mut conn = answered(lab, "first");
     expect(&mut conn, "WAIT 1 0", ":1\r\n");
     expect(&mut of_replica, "GET first", "$5\r\nvalue\r\n");
 
@@ -58,7 +94,8 @@ fn replicas_that_wait_counts_have_what_was_answered() {
     assert_eq!(lab.counters().since(&before, "ABSORB_ASKED"), 1);
 
     // Redis would count a replica that has nothing of it: it counts from what it knows of this client.
-    let mut other = answered(&lab, "third");
+    let mut other = answered(lab, "third");
+    let mut hasty = answered(lab, "hasty");
     signal(replica.pid(), Signal::SIGSTOP);
     set(&mut other, "fourth", "value");
     let began = Instant::now();
@@ -68,6 +105,16 @@ fn replicas_that_wait_counts_have_what_was_answered() {
     // Who was answered nothing asks Redis alone: nobody has his write in time.
     set(&mut conn, "fifth", "value");
     expect(&mut conn, "WAIT 1 100", ":0\r\n");
+    // Who would not have waited longer is told nothing that may be wrong.
+    set(&mut hasty, "hasty", "value");
+    let asked = Instant::now();
+    let broken = hasty.call(&["WAIT", "1", "100"]);
+    assert!(
+        matches!(broken, Err(Broken::Eof | Broken::Reset(_))),
+        "{broken:?}"
+    );
+    let waited = asked.elapsed();
+    assert!((HASTE..HOLD_MAX).contains(&waited), "{waited:?}");
     signal(replica.pid(), Signal::SIGCONT);
     assert_eq!(waits.join().expect("a client"), ":1\r\n");
     assert!(began.elapsed() >= STILL);
@@ -82,8 +129,76 @@ fn replicas_that_wait_counts_have_what_was_answered() {
             .then_some(())
             .ok_or(info)
     });
-    let mut last = answered(&lab, "last");
+    let mut last = answered(lab, "last");
     expect(&mut last, "WAIT 1 50", ":0\r\n");
+    assert_nothing_is_left(&mut admin, 7);
+}
+
+/// Of what the daemon did to find out, Redis has nothing.
+fn assert_nothing_is_left(admin: &mut Conn, keys: u32) {
+    expect(admin, "DBSIZE", &format!(":{keys}\r\n"));
+    expect(admin, "KEYS *erb*", "*0\r\n");
+}
+
+/// Who asks is answered when Redis's log has what was answered to him, synced, and not before. `waits`: this server itself
+/// has who asks wait for that; Valkey 8.1 says at once that it is so.
+fn assert_synced(lab: &TestLab, waits: bool) {
+    let mut admin = lab.unseen();
+    let conns: Vec<Conn> = (0..SYNCS)
+        .map(|number| answered(lab, &format!("log{number}")))
+        .collect();
+    let began = Instant::now();
+    for (number, mut conn) in conns.into_iter().enumerate() {
+        set(&mut conn, &format!("log{number}"), "another");
+        expect(&mut conn, "WAITAOF 1 0 0", "*2\r\n:1\r\n:0\r\n");
+        // From then on Redis has this connection's SETs itself.
+        let before = lab.counters();
+        set(&mut conn, &format!("own{number}"), "value");
+        assert_eq!(lab.counters().since(&before, "ABSORB_ASKED"), 1);
+    }
+    // It syncs once a second: between so many of these lie so many seconds, but for the first and a part of one.
+    assert!(
+        !waits || began.elapsed() >= Duration::from_secs(SYNCS - 2),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_nothing_is_left(&mut admin, 2 * u32::try_from(SYNCS).expect("few"));
+    // A replica's log, too.
+    let mut replica = lab.redis(End::Client, PORT);
+    let master = lab.address();
+    let words = [master.ip().to_string(), master.port().to_string()];
+    replica.args(["--bind", "127.0.0.1", "--appendonly", "yes"]);
+    let _replica = Owned::start(replica.args(["--replicaof", &words[0], &words[1]]));
+    wait(STATE_WAIT, || {
+        let info = call(&mut admin, "INFO replication");
+        info.contains("state=online").then_some(()).ok_or(info)
+    });
+    let mut conn = answered(lab, "both");
+    expect(&mut conn, "WAITAOF 1 1 0", "*2\r\n:1\r\n:1\r\n");
+    // With `appendfsync no` Redis never tells that it has synced: nobody is kept waiting for that.
+    expect(&mut admin, "CONFIG SET appendfsync no", "+OK\r\n");
+    let mut conn = answered(lab, "never");
+    expect(&mut conn, "WAIT 1 0", ":1\r\n");
+    // Without a log Redis says so itself.
+    expect(&mut admin, "CONFIG SET appendonly no", "+OK\r\n");
+    let mut conn = answered(lab, "none");
+    let reply = call(&mut conn, "WAITAOF 1 0 0");
+    assert!(reply.starts_with("-ERR WAITAOF"), "{reply}");
+    lab.assert_settled();
+}
+
+#[test]
+fn a_log_that_waitaof_of_redis_8_counts_has_what_was_answered() {
+    if let Some(lab) = boosted_with(ServerProgram::Redis8, "waitaof8", "redis8") {
+        assert_synced(&lab, true);
+    }
+}
+
+#[test]
+fn a_log_that_waitaof_of_valkey_8_counts_has_what_was_answered() {
+    if let Some(lab) = boosted_with(ServerProgram::Valkey8, "waitaofv", "valkey8") {
+        assert_synced(&lab, false);
+    }
 }
 
 /// Redis refuses what was answered: what may be the cure goes by, all else waits.

@@ -391,6 +391,17 @@ fn a_redis_that_is_killed_and_loads_its_log_has_what_was_answered() {
         let ends = writers.into_iter().map(|writer| writer.join());
         ends.map(|end| end.expect("a writer")).collect()
     });
+    // That it is away is told, and nothing of what it leaves unknown.
+    wait(STATE_WAIT, || {
+        let writes = lab.try_status()?.writes;
+        let told = writes.conditions.iter().find(|one| one.condition == "serving");
+        let told = told.is_some_and(|one| one.why.contains("there is no feed from Redis: "));
+        let unknown = ["commands", "reports", "trial", "role"];
+        let others = against(&lab)?;
+        (told && !others.iter().any(|one| unknown.contains(&&one[..])))
+            .then_some(())
+            .ok_or(format!("{writes:?}"))
+    });
     let mut command = lab.redis(End::Server, lab.address().port());
     command.arg("--dir").arg(&lab.lab().state().redis_dir);
     let _redis = Owned::start(command.args(["--appendonly", "yes"]));

@@ -586,4 +586,10 @@ pub(super) const DAEMON: &[Mutation] = &[
         Way::Scenario("closed-owing"),
         DaemonMistake::OutstandingUnseen,
     ),
+    daemon(
+        "closed-early",
+        "requests pass unread only when the programs have ended that were under way",
+        Way::Scenario("closed-beside-a-stop"),
+        DaemonMistake::ProgramsUnawaited,
+    ),
 ];

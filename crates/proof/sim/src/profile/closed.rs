@@ -33,6 +33,7 @@ pub(super) const CLOSED: Profile = Profile {
     events: Events {
         unseen: 200 * MS,
         close: 800 * MS,
+        still: 400 * MS,
         daemon_crash: 5 * SECOND,
         replace: 6 * SECOND,
         ..CALM.events

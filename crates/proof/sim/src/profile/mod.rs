@@ -186,6 +186,7 @@ pub struct Events {
     pub reports: Ns,
     pub absorb: Ns,
     pub close: Ns,
+    pub still: Ns,
 }
 
 impl Events {
@@ -210,6 +211,7 @@ impl Events {
         reports: 0,
         absorb: 0,
         close: 0,
+        still: 0,
     };
 }
 

@@ -159,3 +159,42 @@ pub(super) fn at_the_switch() {
         s.finish();
     });
 }
+
+/// A processor stands still at each point of a program that answers, and the cache is closed meanwhile. What that program
+/// consumes then lies before the next request of its connection, which comes by another processor.
+pub(super) fn beside_a_stop() {
+    const STILL: usize = 2;
+    let setup = Setup {
+        cpus: 3,
+        switch: 0,
+        ..Setup::default()
+    };
+    let mut waited = 0;
+    for points in 0.. {
+        let mut s = Scenario::new(setup.clone());
+        s.cached(b"k", b"v");
+        let client = s.fast();
+        s.steer(Some(STILL));
+        assert!(s.world.server.cpus.stop(STILL, points));
+        s.ask(client, &[b"GET", b"k"]);
+        s.run(MS);
+        s.steer(Some(0));
+        if s.world.server.cpus.still().is_none() {
+            assert!(waited > 10, "it hardly ever stood still in a program");
+            return;
+        }
+        s.world.server.close_or_open(Some(true));
+        s.run(100 * MS);
+        waited += u32::from(s.control().stopping == abi::STOPPING_CLOSING);
+        s.ask(client, &[b"INCR", b"n"]);
+        s.run(MS);
+        s.world.server.cpus.go_on();
+        s.poke();
+        assert_eq!(s.answers(client), b"$1\r\nv\r\n:1\r\n", "{points}");
+        s.until("requests pass unread", |s| {
+            s.control().stopping >= abi::STOPPING_UNREAD
+        });
+        assert_eq!(s.call(client, &[b"INCR", b"n"]), b":2\r\n", "{points}");
+        s.finish();
+    }
+}

@@ -98,6 +98,12 @@ impl ControlPlane for Control {
 }
 
 impl DataPath for Control {
+    fn wait_for_programs(&self) -> Result<()> {
+        self.step();
+        self.path.wait_for_programs();
+        Ok(())
+    }
+
     fn drain_misses(&mut self) -> Vec<Wanted> {
         self.step();
         self.path.take_misses(DRAIN_MAX)

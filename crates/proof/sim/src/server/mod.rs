@@ -387,6 +387,12 @@ impl Server {
         }
     }
 
+    /// Whether a program is under way: on a CPU that stands still.
+    #[must_use]
+    pub fn is_amid(&self) -> bool {
+        self.path.borrow().as_ref().is_some_and(Datapath::is_amid)
+    }
+
     /// Whether XDP sees packets first.
     #[must_use]
     pub fn is_native(&self) -> bool {
@@ -449,6 +455,10 @@ impl Server {
 
     /// Sees to it that the kernel's timers run when they are due.
     pub fn arm_timer(&self) {
+        // While they wait for a CPU that stands still they are due all the time.
+        if self.timer_running.get() {
+            return;
+        }
         let next = self.host.borrow().next_timer();
         if let Some(at) = next
             && at < self.timer_at.get()
@@ -487,7 +497,12 @@ impl Server {
 
     fn draw_cpu(&self) -> usize {
         let cpus = self.inner.plan.profile.server.cpus;
-        self.inner.random.borrow_mut().usize(..cpus)
+        let cpu = self.inner.random.borrow_mut().usize(..cpus);
+        // Who is woken beside one that stands still is taken by another.
+        match self.cpus.still() {
+            Some(still) if still == cpu => (cpu + 1) % cpus,
+            _ => cpu,
+        }
     }
 
     /// How long after it was woken a process runs.

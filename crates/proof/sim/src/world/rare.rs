@@ -11,12 +11,16 @@ use crate::fault::Fault;
 use crate::inner::Event;
 use crate::plan::Plan;
 use crate::story::{Note, Place};
-use crate::time::{MS, Ns, SECOND};
+use crate::time::{MS, Ns, SECOND, US};
 
 /// Ticks that a client's clock steps back at most.
 const BACK_MAX: u32 = 300;
 /// So much older than the server's record may a stamp be: steps back add up.
 const BACK_LAG: i32 = 2_000;
+/// A processor stands still within so many points of a softirq: most of a packet's programs.
+const STILL_POINTS: u32 = 100;
+/// For so long.
+const STILL_MAX: Ns = 120 * MS;
 
 impl World {
     pub(super) fn plan_rare(&mut self, fault: Fault, every: Ns) {
@@ -92,8 +96,18 @@ impl World {
             Fault::Aside => self.server.step_aside(),
             Fault::Reports => self.server.turn_reports(),
             Fault::Close => self.server.close_or_open(None),
+            Fault::Still => self.stand_still(),
             Fault::Absorb => self.server.absorb_or_drain(),
             _ => {}
+        }
+    }
+
+    fn stand_still(&mut self) {
+        let cpu = self.random.usize(..self.server.cpus.count());
+        let points = self.random.u32(..STILL_POINTS);
+        if self.server.cpus.stop(cpu, points) {
+            let long = self.random.u64(US..STILL_MAX);
+            self.inner.at(self.inner.now() + long, Event::GoesOn);
         }
     }
 
@@ -193,6 +207,7 @@ pub(super) fn all(plan: &Plan) -> impl Iterator<Item = (Fault, Ns)> + use<> {
         (Fault::Reports, events.reports),
         (Fault::Absorb, events.absorb),
         (Fault::Close, events.close),
+        (Fault::Still, events.still),
     ]
     .into_iter()
 }

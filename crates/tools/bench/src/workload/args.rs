@@ -203,6 +203,8 @@ pub enum WorkloadServer {
     ErbTc,
     /// As erb, and SETs are answered too (--mode write-back). Over a veth alone; a run ends when all is in Redis.
     ErbWriteBack,
+    /// As erb, and the cache is closed by hand (`erb aside 3`) before anybody is connected: no packet is looked at.
+    ErbClosed,
     /// Redis alone with io-threads.
     RedisIo,
 }
@@ -223,6 +225,7 @@ impl WorkloadServer {
             Self::Erb => Server::Erb,
             Self::ErbTc => Server::ErbTc,
             Self::ErbWriteBack => Server::ErbWriteBack,
+            Self::ErbClosed => Server::ErbClosed,
         }
     }
 }

@@ -188,8 +188,7 @@ struct Setting<'a> {
 struct Contest {
     stage: Stage,
     ledger: Arc<Ledger>,
-    /// Whether SETs are answered in Redis's place.
-    writes_back: bool,
+    server: WorkloadServer,
 }
 
 /// What is counted while no request is under way.
@@ -224,8 +223,12 @@ impl Contest {
         let contest = Self {
             stage,
             ledger,
-            writes_back: server == WorkloadServer::ErbWriteBack,
+            server,
         };
+        let closed = contest.boosted_as(WorkloadServer::ErbClosed);
+        closed
+            .map_or(Ok(()), Boosted::close_cache)
+            .context("ERB could not close its cache")?;
         if !plan.cold {
             let warm_up = Duration::from_secs_f64(args.warm_up);
             let mut crew = contest.connect(setting, 0)?;
@@ -233,6 +236,11 @@ impl Contest {
             contest.leave(setting, crew)?;
         }
         Ok(contest)
+    }
+
+    /// ERB, if it is this one.
+    fn boosted_as(&self, server: WorkloadServer) -> Option<&Boosted> {
+        self.stage.boosted().filter(|_| self.server == server)
     }
 
     /// The clients of one run. They leave with it: a server that has its turn shares processors with
@@ -259,7 +267,7 @@ impl Contest {
     fn run(&self, setting: &Setting<'_>, number: u32) -> Result<WorkloadRun> {
         let (plan, args) = (&setting.plan, &setting.args);
         let boosted = self.stage.boosted();
-        let writes_back = boosted.filter(|_| self.writes_back);
+        let writes_back = self.boosted_as(WorkloadServer::ErbWriteBack);
         writes_back.map_or(Ok(()), Boosted::wait_until_open)?;
         let mut crew = self.connect(setting, number)?;
         if !plan.cold {
@@ -294,6 +302,8 @@ impl Contest {
             tally.add(&part)?;
         }
         writes_back.map_or(Ok(()), Boosted::wait_until_drained)?;
+        let closed = self.boosted_as(WorkloadServer::ErbClosed);
+        closed.map_or(Ok(()), Boosted::check_closed)?;
         let after = self.look(plan, &crew)?;
         ensure!(tally.operations() > 0, "no operation was done");
         let mut run = self.result(took, &tally, &[before, after]);
@@ -348,7 +358,7 @@ impl Contest {
             packets: self.stage.packets()?,
             calls: self.stage.redis().calls(&command.to_lowercase())?,
             spent: self.stage.spent()?,
-            answered: (self.stage.boosted().filter(|_| self.writes_back))
+            answered: (self.boosted_as(WorkloadServer::ErbWriteBack))
                 .map(|boosted| Answered::of(boosted.boost()))
                 .transpose()?,
         })
