@@ -132,13 +132,14 @@ INLINE enum usual handler_usual(struct work *w, struct control *c, const struct 
 {
 	if (usual_writes(w))
 		return usual_write(w, c, conn);
-	w->reply_len = w->h.pings = 0;
+	w->reply_len = w->refusal = w->h.closed = w->h.pings = 0;
 	w->commands = w->whole = w->h.gets = 1;
-	w->h.closed = w->refusal;
 	if (c->fast_off & 1U << w->h.usual)
 		return USUAL_NOT;
-	if (w->refusal)
+	if (c->stopping) {
+		w->refusal = w->h.closed = STAT_REFUSE_NOT_SERVING;
 		return USUAL_MISS;
+	}
 	if (fast_closed(w, c, conn) || w->h.rights != conn->h.rights)
 		return USUAL_NOT;
 	if (is_vain(conn) && set_aside(c, set_of(c, w->h.look.hash), c->vain_mask))

@@ -116,8 +116,7 @@ INLINE bool usual_write_fits(const struct conn *conn, const struct work *w)
 INLINE enum usual usual_write(struct work *w, const struct control *c, const struct conn *conn)
 {
 	w->h.db = conn->h.db;
-	if (!w->refusal)
-		w->refusal = STAT_REFUSE_COMMAND;
+	w->refusal = c->stopping ? STAT_REFUSE_NOT_SERVING : STAT_REFUSE_COMMAND;
 	if ((c->fast_off & 1U << w->h.usual) || read_once(c->rights) != conn->h.rights ||
 	    !usual_counts(conn) || !usual_write_fits(conn, w))
 		return USUAL_NOT;

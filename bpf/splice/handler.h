@@ -85,7 +85,7 @@ INLINE u32 handler_answer(struct work *w, struct control *c, const struct conn *
 INLINE bool handler_peek_usual(struct work *w, const struct control *c);
 /* Behind handler_peek_usual(): the same for the one usual request, in less time and without a trace. What
  * handler_answer() would leave behind, handler_usual_done() does: once the packet is answered, or goes up
- * by handler_up_usual(). If w->refusal says already why nothing is answered, it answers nothing. */
+ * by handler_up_usual(). */
 INLINE enum usual handler_usual(struct work *w, struct control *c, const struct conn *conn);
 INLINE void handler_usual_done(struct work *w, struct control *c);
 /* Behind USUAL_WRITE: what the request does is taken, before it goes up by handler_up_usual(). handler_up_undo()

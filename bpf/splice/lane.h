@@ -340,10 +340,9 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	w->end = w->p.seq + w->p.payload_len;
 	w->view.fixed = r.fixed;
 	unfit = answer_unfit(ctx, w, c, conn);
-	/* While the cache is closed handler_usual() says no more than whether it is a write. */
+	/* While the cache is closed handler_usual() says no more than that it is a read. */
 	if (unfit && !(unfit == STAT_REFUSE_NOT_SERVING && closed(c)))
 		return LANE_LEFT;
-	w->refusal = unfit;
 	bare = csum_fold(sum.all) != 0xffff;
 	switch (handler_usual(w, c, conn)) {
 	case USUAL_MISS:

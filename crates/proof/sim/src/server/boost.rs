@@ -86,9 +86,13 @@ impl Boost {
         feed.as_ref().is_some_and(|feed| feed.is(pipe))
     }
 
-    /// Looks at the daemon between its turns.
+    /// Looks at the daemon between its turns, or tells it something. What it does of that is no call at which it dies:
+    /// it dies within a turn.
     pub fn with<T>(&self, look: impl FnOnce(&mut Daemon) -> T) -> Option<T> {
-        self.core.borrow_mut().as_deref_mut().map(look)
+        let dies = self.die_in.take();
+        let seen = self.core.borrow_mut().as_deref_mut().map(look);
+        self.die_in.set(dies);
+        seen
     }
 
     pub(super) fn step(die_in: &Cell<Option<u32>>) {
