@@ -317,9 +317,7 @@ mod tests {
     fn only_an_older_redis_counts_up_to_a_connections_last_command() {
         let counts = |version: &str| {
             let info = format!("{version}master_repl_offset:9\r\n");
-            Replication::of(&info)
-                .expect("what is told")
-                .counts_writes
+            Replication::of(&info).expect("what is told").counts_writes
         };
         let of = |number: &str| counts(&format!("redis_version:{number}\r\n"));
         assert!(!of("7.0.15") && !of("6.2"));

@@ -384,7 +384,10 @@ mod tests {
             last,
         };
         let line = hole_line(&hole(5, 9));
-        assert!(line.starts_with("HOLE: LSN 5 to 9 are in no segment of journal 0101"), "{line}");
+        assert!(
+            line.starts_with("HOLE: LSN 5 to 9 are in no segment of journal 0101"),
+            "{line}"
+        );
         assert!(hole_line(&hole(5, 5)).starts_with("HOLE: LSN 5 is in no"));
         assert_eq!(told_hole(&hole(5, 9))["last_lsn"], 9);
     }

@@ -79,7 +79,13 @@ mod tests {
 
     #[test]
     fn of_several_the_last_counts() {
-        let all = [b"*1\r\n$4\r\nPING\r\n", WAIT, b"WAIT 1 3000\r\n", b"GET k\r\n"].concat();
+        let all = [
+            b"*1\r\n$4\r\nPING\r\n",
+            WAIT,
+            b"WAIT 1 3000\r\n",
+            b"GET k\r\n",
+        ]
+        .concat();
         assert_eq!(of_packet(&all), Some(3_000 * MS));
     }
 

@@ -394,7 +394,10 @@ fn a_redis_that_is_killed_and_loads_its_log_has_what_was_answered() {
     // That it is away is told, and nothing of what it leaves unknown.
     wait(STATE_WAIT, || {
         let writes = lab.try_status()?.writes;
-        let told = writes.conditions.iter().find(|one| one.condition == "serving");
+        let told = writes
+            .conditions
+            .iter()
+            .find(|one| one.condition == "serving");
         let told = told.is_some_and(|one| one.why.contains("there is no feed from Redis: "));
         let unknown = ["commands", "reports", "trial", "role"];
         let others = against(&lab)?;
