@@ -64,15 +64,7 @@ impl World {
             Fault::FeedCut => self.server.cut_feed(),
             Fault::MachineCrash => self.crash_machine(),
             Fault::ClockStep => self.step_clock(),
-            Fault::Unseen => {
-                self.unseen += 1;
-                let command = self.workload.unseen(self.unseen);
-                self.inner
-                    .coverage
-                    .borrow_mut()
-                    .count("unseen", command.name);
-                self.server.ask_unseen_or_master(&command.bytes);
-            }
+            Fault::Unseen => self.say_unseen(),
             Fault::Detach => {
                 self.server.ask_detach();
                 let back = self.random.u64(SECOND..4 * SECOND);
@@ -100,6 +92,16 @@ impl World {
             Fault::Absorb => self.server.absorb_or_drain(),
             _ => {}
         }
+    }
+
+    fn say_unseen(&mut self) {
+        self.unseen += 1;
+        let command = self.workload.unseen(self.unseen);
+        self.inner
+            .coverage
+            .borrow_mut()
+            .count("unseen", command.name);
+        self.server.ask_unseen_or_master(&command.bytes);
     }
 
     fn stand_still(&mut self) {
