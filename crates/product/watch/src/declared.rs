@@ -235,7 +235,7 @@ pub const METRICS: &[Metric] = &[
     metric("waiting_longest", Gauge, Seconds, Thousandths("/waiting/longest_ms"),
         "Time for which the packet that has waited longest does"),
     metric("waiting_ended", Counter, Pure, At("/waiting/ended"),
-        "Connections reset by this daemon since a packet of theirs had waited longer than --hold-max"),
+        "Connections reset by this daemon since a packet of theirs had waited longer than --hold-max, or than its own WAIT would"),
     metric("waiting_left_out", Counter, Pure, At("/waiting/left_out"),
         "Copies for which this daemon had no room: their clients send them again"),
     metric("writes_open", Gauge, Pure, At("/writes/open"),
