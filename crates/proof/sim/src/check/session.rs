@@ -312,8 +312,10 @@ impl Session {
                 continue;
             }
             let silent = self.chunk(state.chunk).is_some_and(|c| c.reply.is_empty());
-            if silent && let Some(stepped) = self.step_redis(state, b"") {
-                keep(&mut all, stepped);
+            if silent {
+                if let Some(stepped) = self.step_redis(state, b"") {
+                    keep(&mut all, stepped);
+                }
             }
         }
         all

@@ -419,9 +419,8 @@ impl Server {
     }
 
     fn forget_client(&self, client: ClientId) {
-        if let Some(peer) = self.peers.borrow_mut().remove(&client)
-            && let Way::Tcp(sock, _) = peer.way
-        {
+        let peer = self.peers.borrow_mut().remove(&client);
+        if let Some(Way::Tcp(sock, _)) = peer.map(|peer| peer.way) {
             self.by_sock.borrow_mut().remove(&sock);
         }
     }

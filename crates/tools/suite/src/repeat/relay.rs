@@ -418,8 +418,9 @@ impl Relay {
             _ => Why::Slow,
         };
         let could = worth::by_reply(asking.command, &asking.reply);
-        if why == Why::Slow
-            && let Some(pause) = pause_of(asking, could)
+        if let Some(pause) = (why == Why::Slow)
+            .then(|| pause_of(asking, could))
+            .flatten()
         {
             // Without ERB there is nobody to wait for.
             let waits = self.shared.witness.is_some();
