@@ -344,9 +344,11 @@ struct conn {
 			      for a change without report */
 	__u8
 	    replay[REPLAY_BYTES + 8]; /* byte s of client space: (s - replay_base) % REPLAY_BYTES */
-	/* The write that was last delayed, client space, and since when, in 2^10 ns; 0: none. splice/absorb.h */
+	/* The write that was last delayed, client space; since when, and since when behind a mark, in 2^20 ns; 0: it is
+	 * not. splice/absorb.h */
 	__u32 delayed_seq;
-	__u32 delayed_at;
+	__u16 delayed_at;
+	__u16 marked_at;
 	__u64 waits_for; /* nothing of it goes up before this is drained, or synced: WAITS_SYNC */
 	/* what of it was copied while it waits, client space, and when; 0: nothing. splice/hold.h */
 	__u64 copied_ns;

@@ -279,14 +279,12 @@ INLINE bool is_stuck(const struct work *w, struct control *c)
 	return at && (u32)(w->now >> 20) - at < (u32)(STUCK_NS >> 20);
 }
 
-INLINE u64 handler_absorb_delay(const struct work *w, struct control *c, u32 reason, u32 *why)
+INLINE u32 handler_absorb_delay(const struct work *w, struct control *c, u32 reason, u32 *marked_ns)
 {
-	if (reason == STAT_ABSORB_LATE || reason == STAT_ABSORB_FULL) {
-		*why = HELD_LATE;
-		return DELAY_NS;
-	}
-	*why = HELD_MARKED;
-	return reason == STAT_ABSORB_MARKED && !is_stuck(w, c) ? DELAY_MARK_NS : 0;
+	if (reason == STAT_ABSORB_LATE || reason == STAT_ABSORB_FULL)
+		return HELD_LATE;
+	*marked_ns = DELAY_MARK_NS;
+	return reason == STAT_ABSORB_MARKED && !is_stuck(w, c) ? HELD_MARKED : 0;
 }
 
 INLINE void handler_absorb_overdue(const struct work *w, struct control *c, u32 reason)

@@ -74,18 +74,25 @@ INLINE enum verdict absorb_not(struct work *w, u32 reason)
 	return V_REFUSED;
 }
 
-/* Whether the packet at hand, which is delayed for so long at most, still is; begins that. */
-INLINE bool delay_lasts(struct conn *conn, const struct work *w, u64 most_ns)
+/* Whether the packet at hand is delayed still; begins that. marked_ns: 0, or for how long it is at most behind a mark. */
+INLINE bool delay_lasts(struct conn *conn, const struct work *w, u32 marked_ns)
 {
-	u32 now = w->now >> 10;
+	u16 now = w->now >> 20;
 	bool lasts;
 
+	now += !now;
 	lock_take(&conn->lock);
 	if (conn->delayed_seq != w->p.seq || !conn->delayed_at) {
 		conn->delayed_seq = w->p.seq;
-		conn->delayed_at = now + !now;
+		conn->delayed_at = now;
+		conn->marked_at = 0;
 	}
-	lasts = now - conn->delayed_at < (u32)(most_ns >> 10);
+	if (!marked_ns)
+		conn->marked_at = 0;
+	else if (!conn->marked_at)
+		conn->marked_at = now;
+	lasts = (u16)(now - conn->delayed_at) < (u16)(DELAY_NS >> 20) &&
+		(u16)(now - conn->marked_at) * !!marked_ns <= marked_ns >> 20;
 	lock_release(&conn->lock);
 	return lasts;
 }
@@ -94,15 +101,13 @@ INLINE bool delay_lasts(struct conn *conn, const struct work *w, u64 most_ns)
 INLINE bool absorb_delayed(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
 			   u32 reason)
 {
-	u32 why = 0;
-	u64 most_ns = handler_absorb_delay(w, c, reason, &why);
+	u32 marked_ns = 0, why = handler_absorb_delay(w, c, reason, &marked_ns);
 	bool copied;
 
 	/* Behind a request of its own connection it would wait for that alone. A guess: without the lock. */
-	if (!most_ns || read_once(conn->requests) != read_once(conn->replies) ||
-	    !hold_bytes(ctx, w))
+	if (!why || read_once(conn->requests) != read_once(conn->replies) || !hold_bytes(ctx, w))
 		return false;
-	if (!delay_lasts(conn, w, most_ns)) {
+	if (!delay_lasts(conn, w, marked_ns)) {
 		handler_absorb_overdue(w, c, reason);
 		return false;
 	}

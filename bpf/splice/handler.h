@@ -108,9 +108,10 @@ INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *
 /* The cache set that it concerns; whether nothing stands in its way at this moment. */
 INLINE u32 handler_absorb_set(const struct work *w);
 INLINE bool handler_absorb_may(const struct work *w, const struct control *c);
-/* How long a write that is not answered for this reason is delayed at most, ns; 0: it is not, and goes up. *why: what
- * it waits for, enum held_for. */
-INLINE u64 handler_absorb_delay(const struct work *w, struct control *c, u32 reason, u32 *why);
+/* What a write waits for that is not answered for this reason, enum wait_for; 0: nothing, it goes up. *marked_ns: how
+ * long it does at most where that is a mark. */
+INLINE u32 handler_absorb_delay(const struct work *w, struct control *c, u32 reason,
+				u32 *marked_ns);
 /* It was delayed for so long, and goes up. */
 INLINE void handler_absorb_overdue(const struct work *w, struct control *c, u32 reason);
 /* The write was committed: it has its LSN, and its record is the drain's. Under no lock. */

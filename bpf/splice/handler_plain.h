@@ -82,7 +82,7 @@ INLINE bool handler_absorb_may(const struct work *w, const struct control *c)
 	return false;
 }
 
-INLINE u64 handler_absorb_delay(const struct work *w, struct control *c, u32 reason, u32 *why)
+INLINE u32 handler_absorb_delay(const struct work *w, struct control *c, u32 reason, u32 *marked_ns)
 {
 	return 0;
 }

@@ -100,6 +100,9 @@ __noinline int hold_copy(ctx_t *ctx)
 	if (!conn)
 		return 0;
 	lock_take(&conn->lock);
+	/* It is no longer delayed: the daemon is to know that it waits for something else. */
+	if (!w->delayed && conn->delayed_at && conn->delayed_seq == w->p.seq)
+		conn->copied_ns = conn->delayed_at = 0;
 	begun = hold_begin(conn, w);
 	lock_release(&conn->lock);
 	if (!begun)

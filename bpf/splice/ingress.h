@@ -137,6 +137,23 @@ INLINE bool tc_alone(const struct conn *conn, const struct work *w)
 	       (conn->flags & CONN_F_AHEAD);
 }
 
+#if !TIER_XDP
+/* Whether payload lies behind a write that is delayed, and waits with it: what would be a hole for TCP has come. */
+INLINE bool delayed_with(ctx_t *ctx, struct work *w, struct conn *conn)
+{
+	u16 at = read_once(conn->delayed_at), for_now = (u16)(w->now >> 20) - at;
+	bool copied;
+
+	if (!at || conn->delayed_seq != conn->next || for_now >= (u16)(DELAY_NS >> 20) ||
+	    !seq_after(w->p.seq, conn->next) || (conn->flags & CONN_F_AHEAD) || !hold_bytes(ctx, w))
+		return false;
+	w->delayed = HELD_LATE;
+	copied = hold_copy(ctx);
+	w->delayed = 0;
+	return copied;
+}
+#endif
+
 /* What becomes of payload that ahead_concerns(). V_REFUSED: it goes up, again unscanned, or scanned.
  */
 INLINE enum verdict ingress_ahead(ctx_t *ctx, struct work *w, struct conn *conn, struct sock_ref *r,
@@ -177,6 +194,10 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 				return v;
 		}
 #if !TIER_XDP
+		if (delayed_with(ctx, w, conn)) {
+			count(STAT_ABSORB_BEHIND);
+			return V_DROP;
+		}
 		ahead = ahead_concerns(conn, w, r);
 #endif
 		if (!TIER_XDP && !ahead && is_beyond(conn, &w->p)) { /* of no connection any more */

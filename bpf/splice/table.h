@@ -223,18 +223,6 @@ INLINE void sweep_absent(struct conn *conn, bool found, u8 state, u64 now)
 	}
 }
 
-/* Whether TCP has bytes that no program has seen go up, as conn_bypassed() finds at the connection's next packet: then
- * its stream is lost. rcv_nxt was read before the lock, and what goes up is noted before TCP has it. Lock held. */
-INLINE bool sweep_bypassed(struct conn *conn, u32 rcv_nxt)
-{
-	if ((conn->flags & (CONN_F_SCAN_LOST | CONN_F_CLOSING)) ||
-	    !seq_after(rcv_nxt, conn->up_max - conn->in_delta))
-		return false;
-	conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
-	handler_lost(conn);
-	return true;
-}
-
 INLINE void sweep_count(struct sweep_io *io, const struct conn *conn, u32 state, u32 flags)
 {
 	io->conns++;
@@ -251,8 +239,7 @@ INLINE void sweep_count(struct sweep_io *io, const struct conn *conn, u32 state,
 /* Looks at the walk's place n. Global: verified by itself. */
 __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 {
-	u32 flags = 0, state, zero = 0, rcv_nxt = 0;
-	bool unseen = false, counts = false;
+	u32 flags = 0, state, zero = 0;
 	struct sweep_look look = {};
 	u32 place = walk_place(n);
 	struct conn *conn = walk_conn(place);
@@ -272,8 +259,6 @@ __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 			     (r.cookie == conn->cookie || conn->cookie == COOKIE_UNKNOWN);
 		look.closed = look.found && sock_closed_by_server(r.state);
 		if (look.found && r.tp) {
-			rcv_nxt = r.tp->rcv_nxt;
-			counts = conn->cookie == r.cookie;
 			look.copied_seq = r.tp->copied_seq;
 			look.unsent = r.tp->snd_una != r.tp->write_seq;
 			look.lives = !look.closed;
@@ -284,8 +269,6 @@ __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 	sweep_absent(conn, look.found, r.state, io->now_ns);
 	if (conn->absent == ABSENT_LONG)
 		flags |= SWEEP_F_GONE;
-	if (counts)
-		unseen = sweep_bypassed(conn, rcv_nxt);
 	flags |= look.closed * SWEEP_F_CLOSED; /* a branch costs the verifier a tenth more */
 	flags |= handler_sweep(conn, io, &r, c, &look);
 	if (conn->in_delta || conn->out_delta)
@@ -293,8 +276,6 @@ __noinline int sweep_one(struct __sk_buff *ctx, u32 n)
 	state = conn->state;
 	lock_release(&conn->lock);
 	sock_put(&r);
-	if (unseen)
-		count(STAT_BYTES_UNSEEN);
 	if (flags & SWEEP_F_HOLDS)
 		place_set(place, PLACES_HELD, 1);
 	flags |= handler_swept(io, n, flags, &look);

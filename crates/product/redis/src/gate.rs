@@ -201,7 +201,7 @@ impl Worth {
             };
             self.rest_ns = (self.rest_ns * 2).clamp(REST_NS.0, REST_NS.1);
             self.until_ns = now + self.rest_ns;
-        } else {
+        } else if is_open {
             // Half as long the next time: a load that turned good is believed by and by.
             self.rest_ns /= 2;
         }

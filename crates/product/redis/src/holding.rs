@@ -9,7 +9,7 @@
 //! 3. What waits for more than the drain (`order.h`, Y8) comes when that is so: somebody else finds out, by an asking that
 //!    begins when it is here and drained ([`Holding::asking`]).
 //! 4. A write that is delayed (`absorb.h`, I11) comes again as soon as it may be answered, and is asked of anew then.
-//!    It was never taken in, so it may come again at any time: it is not kept for longer than the data path delays it.
+//!    It was never taken in, so it may come again at any time: it is kept for half of what the data path delays it.
 //! 5. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
 //!    which nobody can take for an answer: what waits was never executed. Who waits for more than the drain is ended
 //!    when he himself would not wait longer, where his copy tells (`patience.rs`).
@@ -147,7 +147,7 @@ impl Reached {
         self.is_behind(one)
             && match one.delay {
                 None => true,
-                Some(Delay::Late) => self.has_room || waited_ns >= DELAY_NS as u64,
+                Some(Delay::Late) => self.has_room || waited_ns >= DELAY_NS as u64 / 2,
                 Some(Delay::Marked) => waited_ns >= LOOK_NS,
             }
     }
@@ -265,7 +265,8 @@ impl Holding {
             packets: VecDeque::new(),
         });
         one.waits_for = one.waits_for.max(held.waits_for);
-        one.delay = held.delay;
+        // What waits with a write that is delayed does not change for what that waits.
+        one.delay = held.delay.map(|delay| one.delay.unwrap_or(delay));
         if held.syncs {
             // One that began before may not know of it.
             one.syncs = one.syncs.or(Some(begun.wrapping_add(1)));

@@ -26,7 +26,7 @@ const PORT: u16 = 6393;
 const STILL: Duration = Duration::from_millis(700);
 
 /// Nobody who asks for replicas is ended sooner, and who asks for nothing of the kind not before this.
-const HASTE: Duration = Duration::from_secs(1);
+const HASTE: Duration = Duration::from_secs(3);
 const HOLD_MAX: Duration = Duration::from_secs(5);
 
 /// So often a log's sync is waited for.

@@ -16,15 +16,15 @@ mutations! {
     "absorb-however-late", "what waits for Redis does not grow for longer than some milliseconds", "absorb-late",
         [("redis/absorb.h", "if (absorb_late(w, c))\n\t\treturn STAT_ABSORB_LATE;\n\t", "")];
     "delayed-for-ever", "a SET that is delayed for long goes up", "absorb-behind-a-mark-that-stays",
-        [("splice/absorb.h", "lasts = now - conn->delayed_at < (u32)(most_ns >> 10);", "lasts = most_ns;")];
+        [("splice/absorb.h", "lasts = (u16)(now - conn->delayed_at) < (u16)(DELAY_NS >> 20) &&\n\t\t(u16)(now - conn->marked_at) * !!marked_ns <= marked_ns >> 20;", "lasts = true;")];
+    "behind-not-delayed", "what its client says behind a delayed SET waits with it", "absorb-delayed-in-order",
+        [("splice/ingress.h", "if (delayed_with(ctx, w, conn)) {", "if (false && delayed_with(ctx, w, conn)) {")];
     "marked-not-delayed", "a SET waits for the reply of a command on its key", "absorb-behind-a-command",
         [("redis/absorb.h", "reason == STAT_ABSORB_MARKED && !is_stuck(w, c) ?", "0 ?")];
     "stuck-forgotten", "behind a command whose reply does not come SETs go up at once", "absorb-behind-a-mark-that-stays",
         [("redis/absorb.h", "reason == STAT_ABSORB_MARKED && !is_stuck(w, c) ?", "reason == STAT_ABSORB_MARKED ?")];
     "delayed-uncopied", "what has no copy is not delayed", "absorb-delayed-without-copy",
         [("splice/absorb.h", "\treturn copied;\n}\n\n/* Whether it is", "\treturn true;\n}\n\n/* Whether it is")];
-    "unseen-unswept", "a sweep finds bytes that came past the programs", "absorb-bytes-unseen",
-        [("splice/table.h", "counts = conn->cookie == r.cookie;", "counts = false;")];
     "held-not", "what comes behind an absorbed write goes up when that is drained", "held-until-drained",
         [("splice/up.h", "\tup_account(conn, w, r->tp, r->tp);\n\treturn taken", "\tw->held = 0;\n\tup_account(conn, w, r->tp, r->tp);\n\treturn taken")];
     "repeated-unordered", "nor does it when it is sent again", "held-until-drained",

@@ -424,11 +424,11 @@ cases! {
     "absorb-told-early", "C-10", "a SET's answer is not sent again before the SET has its LSN", Some(cases::absorb::told_early), "";
     "absorb-beside-a-script", "C-10", "what a script and a SET write at once ends as both were told", Some(cases::absorb::beside_a_script), "absorb-fenced";
     "absorb-late", "C-10", "while what was answered before has waited for too long a SET is delayed, and Redis does not get it", Some(cases::delayed::late), "absorb-however-late";
+    "absorb-delayed-in-order", "C-10", "what its client says behind a delayed SET waits with it, and nothing is lost for TCP", Some(cases::delayed::in_order), "behind-not-delayed";
     "absorb-late-for-long", "C-10", "no SET is delayed for longer than a lease lasts", Some(cases::delayed::not_for_ever), "";
     "absorb-behind-a-command", "C-10", "a SET waits for the reply of a command on its key, and is absorbed then", Some(cases::delayed::behind_a_command), "marked-not-delayed";
     "absorb-behind-a-mark-that-stays", "C-10", "no SET waits for long for a command whose reply does not come", Some(cases::delayed::behind_a_mark_that_stays), "stuck-forgotten";
     "absorb-delayed-without-copy", "C-10", "a SET of which there is no copy goes up at once", Some(cases::delayed::without_copy), "delayed-uncopied";
-    "absorb-bytes-unseen", "C-34", "bytes that came past the programs are found, whether their client says more or not", Some(cases::absorb::bytes_unseen), "unseen-unswept";
     "absorb-owed-at-detach", "C-10", "nobody leaves while something that was answered is not in Redis", Some(cases::absorb::owed_at_detach), "leaves-owing";
     "absorb-asks-for-replicas", "C-36", "who asks for replicas waits until these have what was answered", Some(cases::absorb::asks_for_replicas), "wait-unsynced";
     "absorb-log-is-full", "C-10", "without room in the log SETs wait until there is some", Some(cases::absorb::log_is_full), "";

@@ -6,15 +6,11 @@ use std::cell::Cell;
 use erb_abi::{self as abi, ControlBlock, LogWriter, Written};
 
 use erb_redis::Against;
-use erb_sim_tcp::flags;
 
 use crate::ConnId;
-use crate::client::resp::request;
 use crate::client::session::Deed;
 use crate::link::Fate;
 use crate::profile::Tier;
-use crate::scenario::cases::forged::framed;
-use crate::scenario::tools::Talk;
 use crate::scenario::{Scenario, Setup, over_seeds};
 use crate::time::{MS, SECOND};
 
@@ -312,24 +308,5 @@ pub(crate) fn without_a_daemon() {
     s.run(SECOND);
     assert_eq!(s.answers(client), b"+OK\r\n");
     assert_eq!(s.call(client, &[b"GETDEL", b"k"]), b"$3\r\ntwo\r\n");
-    s.finish();
-}
-
-/// Bytes of a client came past the programs, who is silent since then: a sweep finds it. (The gate's own test has what
-/// follows from that.)
-pub(crate) fn bytes_unseen() {
-    let mut s = Scenario::new(absorbing());
-    let client = s.absorbs();
-    let talk = Talk::fast(&mut s);
-    let bytes = request(&[b"APPEND", b"k", b"er"]);
-    let push = flags::ACK | flags::PSH;
-    let unseen = talk.raw.segment(talk.seq, talk.ack, push, &bytes);
-    s.world.server.input_unseen(framed(&unseen));
-    for _ in 0..60 {
-        s.run(100 * MS);
-        s.call(client, &[b"GET", b"k"]);
-    }
-    assert_eq!(s.stat(abi::STAT_BYTES_UNSEEN), 1, "{}", s.counters());
-    assert_eq!(s.call(client, &[b"GETDEL", b"k"]), b"$5\r\nolder\r\n");
     s.finish();
 }

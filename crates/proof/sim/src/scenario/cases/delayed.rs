@@ -56,6 +56,42 @@ pub(crate) fn late() {
     }
 }
 
+/// A client that does not wait for replies: what it says behind a delayed SET waits with it, and is answered in order.
+/// For TCP there is no hole.
+pub(crate) fn in_order() {
+    for tier in [Tier::Native, Tier::Tc] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..absorbing()
+        });
+        let client = s.absorbs();
+        s.stop_redis(true);
+        assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
+        s.run(2 * Ns::from(abi::ABSORB_AGE_NS));
+        for value in [b"two".as_slice(), b"three", b"four"] {
+            s.ask(client, &[b"SET", b"k", value]);
+            s.run(MS / 4);
+        }
+        let behind = s.stat(abi::STAT_ABSORB_BEHIND);
+        assert_eq!(
+            (s.absorbed(), s.delays().0, behind),
+            (1, 1, 2),
+            "{}",
+            s.counters()
+        );
+        s.stop_redis(false);
+        let began = s.now();
+        assert_eq!(s.answers(client), b"+OK\r\n+OK\r\n+OK\r\n");
+        let took = s.now() - began;
+        assert!(took < 20 * MS, "its client's timer did it: {took} ns");
+        assert_eq!(s.absorbed(), 4, "{}", s.counters());
+        s.drains();
+        assert_eq!(s.stat(abi::STAT_HELD), 0, "{}", s.counters());
+        assert_eq!(s.call(client, &[b"GETDEL", b"k"]), b"$4\r\nfour\r\n");
+        s.finish();
+    }
+}
+
 /// Who has waited for as long as a lease lasts goes up, and waits there like all others.
 pub(crate) fn not_for_ever() {
     let mut s = Scenario::new(absorbing());

@@ -37,7 +37,7 @@ fn is_fast(s: &mut Scenario, talk: &mut Talk) -> bool {
 }
 
 /// The bytes of a segment as a frame.
-pub(super) fn framed(segment: &Segment) -> Vec<u8> {
+fn framed(segment: &Segment) -> Vec<u8> {
     segment.to_frame(Macs {
         src: machine_mac(RAW_MACHINE),
         dst: SERVER_MAC,
