@@ -337,8 +337,8 @@ fn prepare(
             map.set_initial_value(bytes).map_err(refused)?;
         } else if let Some(entries) = sizes.entries_of(&name) {
             map.set_max_entries(entries).map_err(refused)?;
-        } else if let (Some(shared), Some(first)) =
-            (SHARED.into_iter().find(|shared| *shared == name), first)
+        } else if let Some(shared) = SHARED.into_iter().find(|shared| *shared == name)
+            && let Some(first) = first
         {
             map.reuse_fd(map_of(first, shared)?.as_fd())
                 .map_err(refused)?;

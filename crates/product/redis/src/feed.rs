@@ -297,10 +297,10 @@ impl<S: Read + Write> Feed<S> {
         now: u64,
         events: &mut Vec<Event>,
     ) -> io::Result<bool> {
-        if let (Some(Expect::Batch), Some(drain)) = (self.expected.front(), drain) {
-            if let Some(goes_on) = self.take_batch(drain, cache, now, events)? {
-                return Ok(goes_on);
-            }
+        if let (Some(Expect::Batch), Some(drain)) = (self.expected.front(), drain)
+            && let Some(goes_on) = self.take_batch(drain, cache, now, events)?
+        {
+            return Ok(goes_on);
         }
         let is_info = matches!(self.expected.front(), Some(Expect::Commands { .. }));
         if is_info && self.stream.has_array() {

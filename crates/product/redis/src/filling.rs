@@ -206,9 +206,8 @@ impl Filling {
             missed: self.burst.is_none() && !rests && self.pace.may(now),
             again: self.burst.is_none() && !rests && self.pace_again.may(now),
         };
-        while let Some(batch) = feed
-            .fill_room()
-            .and_then(|room| self.fills.next(room, fresh))
+        while let Some(room) = feed.fill_room()
+            && let Some(batch) = self.fills.next(room, fresh)
         {
             let (began, missed) = self.burst.get_or_insert((now, false));
             self.begun_ns = *began;

@@ -46,10 +46,9 @@ impl Later {
     /// Keys that are due, and whether only if they were read.
     pub(crate) fn take(&mut self, now_ns: u64) -> Vec<(Wanted, bool)> {
         let mut taken = Vec::new();
-        while self.next_ns().is_some_and(|at| at <= now_ns) {
-            let Some(Reverse((_, key))) = self.queue.pop() else {
-                break;
-            };
+        while self.next_ns().is_some_and(|at| at <= now_ns)
+            && let Some(Reverse((_, key))) = self.queue.pop()
+        {
             match self.due.get(&key) {
                 Some((at, _)) if *at > now_ns => self.queue.push(Reverse((*at, key))),
                 _ => {

@@ -43,7 +43,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             self.writes.gate().shut(&self.path);
             self.connections.take_nobody_in(now);
         }
-        if let Some(reason) = self.closing.reason().filter(|_| hangs_up) {
+        if hangs_up && let Some(reason) = self.closing.reason() {
             self.hang_up(reason);
         }
         Ok(())

@@ -135,10 +135,10 @@ impl Bench {
                 self.say("$0\r\n\r\n");
             } else if rest.starts_with("INFO") {
                 self.say(&self.state.clone());
-            } else if rest.starts_with("CLIENT\r\n$4\r\nLIST") {
-                if let Some(text) = self.listed.clone() {
-                    self.say(&format!("${}\r\n{text}\r\n", text.len()));
-                }
+            } else if rest.starts_with("CLIENT\r\n$4\r\nLIST")
+                && let Some(text) = self.listed.clone()
+            {
+                self.say(&format!("${}\r\n{text}\r\n", text.len()));
             }
             rest = &rest[1..];
         }

@@ -312,10 +312,8 @@ impl Session {
                 continue;
             }
             let silent = self.chunk(state.chunk).is_some_and(|c| c.reply.is_empty());
-            if silent {
-                if let Some(stepped) = self.step_redis(state, b"") {
-                    keep(&mut all, stepped);
-                }
+            if silent && let Some(stepped) = self.step_redis(state, b"") {
+                keep(&mut all, stepped);
             }
         }
         all

@@ -153,12 +153,11 @@ fn word(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
 
 /// What stands behind a backslash; returns the bytes it takes.
 fn escape(bytes: &[u8], text: &mut Vec<u8>) -> Option<usize> {
-    if let [b'x', high, low, ..] = bytes {
-        let digits = ((*high as char).to_digit(16), (*low as char).to_digit(16));
-        if let (Some(high), Some(low)) = digits {
-            text.push((high * 16 + low) as u8);
-            return Some(3);
-        }
+    if let [b'x', high, low, ..] = bytes
+        && let (Some(high), Some(low)) = ((*high as char).to_digit(16), (*low as char).to_digit(16))
+    {
+        text.push((high * 16 + low) as u8);
+        return Some(3);
     }
     text.push(match bytes.first()? {
         b'n' => b'\n',

@@ -174,10 +174,10 @@ mod tests {
     fn every_text_is_in_the_sources_exactly_once() {
         let mut complaints = Vec::new();
         for mutation in all() {
-            if let Change::Source(edits) = mutation.change {
-                if let Err(error) = source::edited(edits) {
-                    complaints.push(format!("{}: {error}", mutation.name));
-                }
+            if let Change::Source(edits) = mutation.change
+                && let Err(error) = source::edited(edits)
+            {
+                complaints.push(format!("{}: {error}", mutation.name));
             }
         }
         assert!(complaints.is_empty(), "{}", complaints.join("\n"));

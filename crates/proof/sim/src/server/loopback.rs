@@ -54,11 +54,12 @@ impl Server {
             return;
         }
         packet.mark = mark;
-        if packet.csum == Csum::None && Segment::parse(packet.bytes()).is_ok() {
-            if let Some(at) = Layout::of(packet.bytes()) {
-                layout::seal_bare(packet.bytes_mut(), &at);
-                packet.csum = Csum::Partial;
-            }
+        if packet.csum == Csum::None
+            && Segment::parse(packet.bytes()).is_ok()
+            && let Some(at) = Layout::of(packet.bytes())
+        {
+            layout::seal_bare(packet.bytes_mut(), &at);
+            packet.csum = Csum::Partial;
         }
         let Some(path) = self.attached_path() else {
             return;

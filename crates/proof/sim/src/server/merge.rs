@@ -15,20 +15,21 @@ impl Server {
     /// Receive offload: appends the packet to the last of its flow, if it continues it.
     pub(super) fn merge(&self, merged: &mut Vec<Packet>, packet: Packet) {
         let rate = self.inner.plan.profile.server.merge;
-        let at = (rate > 0).then(|| Layout::of(packet.bytes())).flatten();
-        let at = at.filter(|at| at.payload_len() > 0);
-        if let Some(at) = at {
+        if rate > 0
+            && let Some(at) = Layout::of(packet.bytes())
+            && at.payload_len() > 0
+        {
             let last = merged.iter_mut().rev().find(|other| {
                 other.ifindex == packet.ifindex
                     && Layout::of(other.bytes())
                         .is_some_and(|there| there.flow(other.bytes()) == at.flow(packet.bytes()))
             });
-            if let Some(last) = last {
-                let whole = merge_two(last, &packet, &at);
-                if let Some(whole) = whole.filter(|_| self.inner.happens(Fault::Merge, rate)) {
-                    *last = whole;
-                    return;
-                }
+            if let Some(last) = last
+                && let Some(whole) = merge_two(last, &packet, &at)
+                && self.inner.happens(Fault::Merge, rate)
+            {
+                *last = whole;
+                return;
             }
         }
         merged.push(packet);

@@ -419,8 +419,9 @@ impl Server {
     }
 
     fn forget_client(&self, client: ClientId) {
-        let peer = self.peers.borrow_mut().remove(&client);
-        if let Some(Way::Tcp(sock, _)) = peer.map(|peer| peer.way) {
+        if let Some(peer) = self.peers.borrow_mut().remove(&client)
+            && let Way::Tcp(sock, _) = peer.way
+        {
             self.by_sock.borrow_mut().remove(&sock);
         }
     }

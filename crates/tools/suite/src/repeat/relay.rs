@@ -418,9 +418,8 @@ impl Relay {
             _ => Why::Slow,
         };
         let could = worth::by_reply(asking.command, &asking.reply);
-        if let Some(pause) = (why == Why::Slow)
-            .then(|| pause_of(asking, could))
-            .flatten()
+        if why == Why::Slow
+            && let Some(pause) = pause_of(asking, could)
         {
             // Without ERB there is nobody to wait for.
             let waits = self.shared.witness.is_some();

@@ -41,10 +41,10 @@ impl Replies {
                 let part = self.bulk.min((bytes.len() - at) as u64);
                 at += part as usize;
                 self.bulk -= part;
-                if self.bulk == 0 {
-                    if let Some(item) = self.ended() {
-                        return Ok((at, Some(item)));
-                    }
+                if self.bulk == 0
+                    && let Some(item) = self.ended()
+                {
+                    return Ok((at, Some(item)));
                 }
                 continue;
             }
