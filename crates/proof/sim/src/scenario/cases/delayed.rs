@@ -102,7 +102,7 @@ pub(crate) fn not_for_ever() {
     s.ask(client, &[b"SET", b"k", b"two"]);
     s.run(4 * Ns::from(abi::DELAY_NS));
     let held = s.stat(abi::STAT_HELD);
-    assert_eq!((s.delays().0, held), (1, 1), "{}", s.counters());
+    assert!(s.delays().0 > 0 && held == 1, "{}", s.counters());
     s.stop_redis(false);
     assert_eq!(s.answers(client), b"+OK\r\n");
     assert_eq!(s.absorbed(), 1, "{}", s.counters());
