@@ -2,7 +2,7 @@
 //! The same run with one data path and with another: whether both do the same.
 
 use erb_sim::mutate::source::{self, Edit};
-use erb_sim::profile::ServerRates;
+use erb_sim::profile::{Events, ServerRates};
 use erb_sim::story::Keep;
 use erb_sim::{Options, Outcome, PROFILES, Plan, Profile, run};
 use erb_sim_kernel::Library;
@@ -13,12 +13,17 @@ pub fn build(name: &str, edits: &[Edit]) -> Library {
     source::build(name, edits, Flavour::Hasty).unwrap_or_else(|error| panic!("{name}: {error:#}"))
 }
 
-/// The profile without switches between helpers, of which the two may have other numbers.
+/// The profile without switches between helpers, and without processors that stand still at some point of a program: of
+/// both the two may have other numbers.
 pub fn in_turns(profile: &'static Profile) -> &'static Profile {
     Box::leak(Box::new(Profile {
         server: ServerRates {
             switch: 0,
             ..profile.server
+        },
+        events: Events {
+            still: 0,
+            ..profile.events
         },
         ..*profile
     }))

@@ -165,10 +165,16 @@ pub(crate) fn beside_a_script() {
     assert!(absorbed.get() > 0, "nothing was answered");
 }
 
+/// More copies of long packets than their ring has room for.
+const COPIES: usize = 60;
+
 /// Without room in the log SETs are delayed until there is some.
 pub(crate) fn log_is_full() {
     let mut s = Scenario::new(absorbing());
+    let other = s.fast();
     let client = s.absorbs();
+    let fillers: Vec<ConnId> = (0..COPIES).map(|_| s.open()).collect();
+    s.reads(client);
     let path = s.world.server.attached_path().expect("attached");
     let logs = path.logs();
     let value = [b'v'; 1_400];
@@ -187,11 +193,28 @@ pub(crate) fn log_is_full() {
     }
     s.ask(client, &[b"SET", b"k", &value]);
     s.ask(client, &[b"SET", b"k", &value]);
+    s.run(MS / 2);
+    // Nobody takes copies, and their ring fills: who has none goes up.
+    s.stop_daemon(true);
+    for filler in &fillers {
+        s.ask(*filler, &[b"SET", b"held", &value]);
+    }
+    s.run(2 * MS);
+    assert!(s.stat(abi::STAT_HELD_UNCOPIED) > 0, "{}", s.counters());
+    // It is full, and young.
+    ControlBlock::control(&path).set_fresh_ns(s.now());
+    s.ask(other, &[b"SET", b"p", &value]);
     s.run(MS);
+    s.stop_daemon(false);
     assert!(s.stat(abi::STAT_ABSORB_DELAYED) > 0, "{}", s.counters());
+    assert_eq!(s.stat(abi::STAT_ABSORB_FULL), 1, "{}", s.counters());
     s.drains();
     s.run(SECOND);
     assert_eq!(s.answers(client), b"+OK\r\n+OK\r\n");
+    assert_eq!(s.answers(other), b"+OK\r\n");
+    for filler in fillers {
+        assert_eq!(s.answers(filler), b"+OK\r\n");
+    }
     assert_eq!(
         ControlBlock::control(&path).lsn(),
         ControlBlock::control(&path).drained()
