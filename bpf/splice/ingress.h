@@ -22,6 +22,7 @@
 #include "splice/conn.h"
 #include "splice/handler.h"
 #include "splice/hidden.h"
+#include "splice/hold.h"
 #include "splice/order.h"
 #include "splice/resend.h"
 #include "splice/urgent.h"
