@@ -68,15 +68,14 @@
 #define HELD_COPY_NS	    100000000ULL /* the same bytes are copied once in this: half of RTO_MIN_NS */
 #define ABSORB_AGE_NS	    20000000ULL /* what is answered waits no longer, or SETs are delayed */
 #define DELAY_NS	    100000000ULL /* and no longer than this, then they go up: as a lease lasts */
-#define DELAY_MARK_NS                                                                              \
-	5000000ULL /* behind a command under way; one that takes longer waits itself */
-#define STUCK_NS      1000000000ULL /* behind such a one no SET is delayed for this long */
-#define STUCK_WORDS   64	    /* remember that, for one set of so many each */
-#define BUSY_CPUS     256	    /* whose words are looked at: more CPUs do not answer writes */
-#define BUSY_LOOKS    4096	    /* at one of them until the packet is dropped: some us */
-#define WALK_PLACES   128	    /* entries per run of timer or sweep: about 0.1 ms */
-#define PLACE_LINE    64	    /* places whose bytes share a cache line; power of two */
-#define LISTENERS_MAX 64	    /* listeners told apart on the port; others are unknown */
+#define DELAY_MARK_NS	    5000000ULL	  /* behind a command that has no reply by then */
+#define STUCK_NS	    1000000000ULL /* behind such a one no SET is delayed for this long */
+#define STUCK_WORDS	    64		  /* remember that, for one set of so many each */
+#define BUSY_CPUS	    256	 /* whose words are looked at: more CPUs do not answer writes */
+#define BUSY_LOOKS	    4096 /* at one of them until the packet is dropped: some us */
+#define WALK_PLACES	    128	 /* entries per run of timer or sweep: about 0.1 ms */
+#define PLACE_LINE	    64	 /* places whose bytes share a cache line; power of two */
+#define LISTENERS_MAX	    64	 /* listeners told apart on the port; others are unknown */
 
 /* Cache set: 16 ways in four size classes. 8/5/2/1 gives half of the ways to entries of up to
  * 116 bytes (the common small value) and still keeps replies of one MTU. */

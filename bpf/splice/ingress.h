@@ -139,14 +139,19 @@ INLINE bool tc_alone(const struct conn *conn, const struct work *w)
 }
 
 #if !TIER_XDP
-/* Whether payload lies behind a write that is delayed, and waits with it: what would be a hole for TCP has come. */
+/* Whether payload lies behind a write that is delayed, and waits with it: what would be a hole for TCP has come. Most
+ * lies behind nothing, and is not to fetch the line that says what is delayed. */
 INLINE bool delayed_with(ctx_t *ctx, struct work *w, struct conn *conn)
 {
-	u16 at = read_once(conn->delayed_at), for_now = (u16)(w->now >> 20) - at;
+	u16 at, since;
 	bool copied;
 
-	if (!at || conn->delayed_seq != conn->next || for_now >= (u16)(DELAY_NS >> 20) ||
-	    !seq_after(w->p.seq, conn->next) || (conn->flags & CONN_F_AHEAD) || !hold_bytes(ctx, w))
+	if (!seq_after(w->p.seq, conn->next) || (conn->flags & CONN_F_AHEAD))
+		return false;
+	at = read_once(conn->delayed_at);
+	since = (u16)(w->now >> 20) - at;
+	if (!at || conn->delayed_seq != conn->next || since >= (u16)(DELAY_NS >> 20) ||
+	    !hold_bytes(ctx, w))
 		return false;
 	w->delayed = HELD_LATE;
 	copied = hold_copy(ctx);
