@@ -31,6 +31,9 @@ const LOOK_NS: u64 = MS / 2;
 /// What waits for Redis is young enough for more of it: half of what makes it late, or one write more would be late again.
 const YOUNG_NS: u64 = ABSORB_AGE_NS as u64 / 2;
 
+/// A delayed write is kept for so long at most: half of what the data path delays it.
+const DELAYED_NS: u64 = DELAY_NS as u64 / 2;
+
 /// Copies that come again in one turn at most: they pass the CPU's backlog, which has room for 1,000
 /// (`net.core.netdev_max_backlog`).
 const PER_TURN: usize = 256;
@@ -110,6 +113,12 @@ struct Reached {
     drained: u64,
     synced: u64,
     done: u32,
+}
+
+/// What a turn knows. Read once, too.
+#[derive(Clone, Copy)]
+struct Moment {
+    reached: Reached,
     /// Writes may be answered again: what waits for Redis is young. Or none is any more, and they are to go up.
     has_room: bool,
     now: u64,
@@ -121,16 +130,12 @@ const fn is_before(one: u32, other: u32) -> bool {
 }
 
 impl Reached {
-    fn of(path: &impl DataPath, now: u64) -> Self {
+    fn of(path: &impl DataPath) -> Self {
         let control = path.control();
-        let drained = control.drained();
-        let is_young = now.saturating_sub(control.fresh_ns()) < YOUNG_NS;
         Self {
             done: control.sync_done(),
             synced: control.synced(),
-            drained,
-            has_room: is_young || control.lsn() == drained || !control.absorb(),
-            now,
+            drained: control.drained(),
         }
     }
 
@@ -141,13 +146,29 @@ impl Reached {
             None => one.waits_for <= self.drained,
         }
     }
+}
+
+impl Moment {
+    fn of(path: &impl DataPath, now: u64) -> Self {
+        let (control, reached) = (path.control(), Reached::of(path));
+        let is_young = now.saturating_sub(control.fresh_ns()) < YOUNG_NS;
+        Self {
+            reached,
+            has_room: is_young || control.lsn() == reached.drained || !control.absorb(),
+            now,
+        }
+    }
+
+    const fn waited_ns(self, one: &Waiting) -> u64 {
+        self.now.saturating_sub(one.since_ns)
+    }
 
     const fn lets(self, one: &Waiting) -> bool {
-        let waited_ns = self.now.saturating_sub(one.since_ns);
-        self.is_behind(one)
+        let waited_ns = self.waited_ns(one);
+        self.reached.is_behind(one)
             && match one.delay {
                 None => true,
-                Some(Delay::Late) => self.has_room || waited_ns >= DELAY_NS as u64 / 2,
+                Some(Delay::Late) => self.has_room || waited_ns >= DELAYED_NS,
                 Some(Delay::Marked) => waited_ns >= LOOK_NS,
             }
     }
@@ -195,7 +216,7 @@ impl Holding {
     /// The asking that somebody waits for, what of whom is drained; none: nobody does. A new one begins with it, where
     /// no other one will do.
     pub(crate) fn asking(&mut self, path: &impl DataPath) -> Option<Asking> {
-        let reached = Reached::of(path, 0);
+        let reached = Reached::of(path);
         let mut waits = self
             .waiting
             .values()
@@ -241,10 +262,10 @@ impl Holding {
         for held in new {
             self.take(held, begun, now);
         }
-        let reached = Reached::of(path, now);
-        let all = self.bring_up(path, reached)?;
+        let moment = Moment::of(path, now);
+        let all = self.bring_up(path, moment)?;
         self.next_ns = if all { now + LOOK_NS } else { now };
-        self.end_late(machine, reached, now);
+        self.end_late(machine, moment);
         Ok(())
     }
 
@@ -288,8 +309,8 @@ impl Holding {
     }
 
     /// Returns whether all that may come again does.
-    fn bring_up(&mut self, path: &impl DataPath, reached: Reached) -> Result<bool> {
-        let may = |(_, one): &(&Name, &Waiting)| reached.lets(one);
+    fn bring_up(&mut self, path: &impl DataPath, moment: Moment) -> Result<bool> {
+        let may = |(_, one): &(&Name, &Waiting)| moment.lets(one);
         let names: Vec<Name> = self
             .waiting
             .iter()
@@ -301,7 +322,7 @@ impl Holding {
             let Some(one) = self.waiting.get_mut(&name) else {
                 continue;
             };
-            while let Some(held) = one.packets.front().filter(|_| reached.lets(one)) {
+            while let Some(held) = one.packets.front().filter(|_| moment.lets(one)) {
                 if left == 0 {
                     return Ok(false);
                 }
@@ -317,7 +338,7 @@ impl Holding {
                     Injected::Full => return Ok(false),
                 }
             }
-            if reached.lets(one) {
+            if moment.lets(one) {
                 self.forget(&name);
             }
         }
@@ -335,13 +356,13 @@ impl Holding {
         }
     }
 
-    fn end_late(&mut self, machine: &impl Machine, reached: Reached, now: u64) {
+    fn end_late(&mut self, machine: &impl Machine, moment: Moment) {
         let limit_ns = |one: &Waiting| match one.patience_ns {
-            Some(patience_ns) if one.waits_for <= reached.drained => patience_ns,
+            Some(patience_ns) if one.waits_for <= moment.reached.drained => patience_ns,
             _ => self.hold_max_ns,
         };
         let is_late = |(_, one): &(&Name, &Waiting)| {
-            !reached.lets(one) && now.saturating_sub(one.since_ns) > limit_ns(one)
+            !moment.lets(one) && moment.waited_ns(one) > limit_ns(one)
         };
         let late: Vec<Name> = self
             .waiting
