@@ -22,6 +22,14 @@ pub(super) fn absorbing() -> Setup {
     }
 }
 
+/// The same on devices of this tier.
+pub(super) fn absorbing_at(tier: Tier) -> Scenario {
+    Scenario::new(Setup {
+        tier,
+        ..absorbing()
+    })
+}
+
 impl Scenario {
     /// A connection whose reads are answered, and SETs too.
     pub(super) fn absorbs(&mut self) -> ConnId {
@@ -76,10 +84,7 @@ impl Scenario {
 /// The SET is answered while Redis rests, its value is read back, and Redis has it when it is drained. In all tiers.
 pub(crate) fn while_redis_rests() {
     for tier in [Tier::Native, Tier::Tc, Tier::Loopback] {
-        let mut s = Scenario::new(Setup {
-            tier,
-            ..absorbing()
-        });
+        let mut s = absorbing_at(tier);
         let client = s.absorbs();
         s.stop_redis(true);
         assert_eq!(s.call(client, &[b"SET", b"k", b"new"]), b"+OK\r\n");
@@ -246,10 +251,7 @@ pub(crate) fn owed_at_detach() {
 /// Who asks who has his writes waits until they are where Redis would count them, and Redis gets his later ones itself.
 pub(crate) fn asks_for_replicas() {
     for tier in [Tier::Native, Tier::Tc] {
-        let mut s = Scenario::new(Setup {
-            tier,
-            ..absorbing()
-        });
+        let mut s = absorbing_at(tier);
         let (client, other, third) = (s.absorbs(), s.fast(), s.fast());
         let asks: &[&[u8]] = &[b"WAIT", b"0", b"0"];
         s.world.server.boost.knows_no_replicas.set(true);

@@ -6,8 +6,8 @@ use erb_abi as abi;
 use crate::ConnId;
 use crate::client::session::Deed;
 use crate::profile::Tier;
-use crate::scenario::cases::absorb::absorbing;
-use crate::scenario::{Scenario, Setup};
+use crate::scenario::Scenario;
+use crate::scenario::cases::absorb::{absorbing, absorbing_at};
 use crate::time::{MS, Ns, SECOND};
 
 impl Scenario {
@@ -17,12 +17,22 @@ impl Scenario {
         (self.stat(delayed), self.stat(marked))
     }
 
-    /// The SET is answered in Redis's place, without its client's timer.
-    fn is_absorbed_soon(&mut self, client: ConnId) {
+    /// Redis stands still, and what was answered has waited for too long. Returns whose it is.
+    fn is_late(&mut self) -> ConnId {
+        let client = self.absorbs();
+        self.stop_redis(true);
+        assert_eq!(self.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
+        self.run(2 * Ns::from(abi::ABSORB_AGE_NS));
+        client
+    }
+
+    /// So many SETs are answered in Redis's place, without their client's timer.
+    fn are_absorbed_soon(&mut self, client: ConnId, count: usize) {
         let (absorbed, began) = (self.absorbed(), self.now());
-        assert_eq!(self.answers(client), b"+OK\r\n");
+        assert_eq!(self.answers(client), b"+OK\r\n".repeat(count));
         let took = self.now() - began;
-        assert_eq!(self.absorbed(), absorbed + 1, "{}", self.counters());
+        let all = absorbed + count as u64;
+        assert_eq!(self.absorbed(), all, "{}", self.counters());
         assert!(took < 20 * MS, "its client's timer did it: {took} ns");
     }
 }
@@ -31,10 +41,7 @@ impl Scenario {
 /// answered as soon as that is drained. In all tiers.
 pub(crate) fn late() {
     for tier in [Tier::Native, Tier::Tc, Tier::Loopback] {
-        let mut s = Scenario::new(Setup {
-            tier,
-            ..absorbing()
-        });
+        let mut s = absorbing_at(tier);
         let client = s.absorbs();
         s.stop_redis(true);
         assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
@@ -45,7 +52,7 @@ pub(crate) fn late() {
         s.run(MS);
         assert_eq!((s.absorbed(), s.delays()), (2, (1, 0)), "{}", s.counters());
         s.stop_redis(false);
-        s.is_absorbed_soon(client);
+        s.are_absorbed_soon(client, 1);
         s.reads(client);
         assert_eq!(s.call(client, &[b"SET", b"k", b"four"]), b"+OK\r\n");
         assert_eq!(s.absorbed(), 4, "it is drained in time again");
@@ -60,14 +67,8 @@ pub(crate) fn late() {
 /// For TCP there is no hole.
 pub(crate) fn in_order() {
     for tier in [Tier::Native, Tier::Tc] {
-        let mut s = Scenario::new(Setup {
-            tier,
-            ..absorbing()
-        });
-        let client = s.absorbs();
-        s.stop_redis(true);
-        assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
-        s.run(2 * Ns::from(abi::ABSORB_AGE_NS));
+        let mut s = absorbing_at(tier);
+        let client = s.is_late();
         for value in [b"two".as_slice(), b"three", b"four"] {
             s.ask(client, &[b"SET", b"k", value]);
             s.run(MS / 4);
@@ -80,11 +81,7 @@ pub(crate) fn in_order() {
             s.counters()
         );
         s.stop_redis(false);
-        let began = s.now();
-        assert_eq!(s.answers(client), b"+OK\r\n+OK\r\n+OK\r\n");
-        let took = s.now() - began;
-        assert!(took < 20 * MS, "its client's timer did it: {took} ns");
-        assert_eq!(s.absorbed(), 4, "{}", s.counters());
+        s.are_absorbed_soon(client, 3);
         s.drains();
         assert_eq!(s.stat(abi::STAT_HELD), 0, "{}", s.counters());
         assert_eq!(s.call(client, &[b"GETDEL", b"k"]), b"$4\r\nfour\r\n");
@@ -95,10 +92,7 @@ pub(crate) fn in_order() {
 /// Who has waited for as long as a lease lasts goes up, and waits there like all others.
 pub(crate) fn not_for_ever() {
     let mut s = Scenario::new(absorbing());
-    let client = s.absorbs();
-    s.stop_redis(true);
-    assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
-    s.run(Ns::from(abi::ABSORB_AGE_NS) * 2);
+    let client = s.is_late();
     s.ask(client, &[b"SET", b"k", b"two"]);
     s.run(4 * Ns::from(abi::DELAY_NS));
     let held = s.stat(abi::STAT_HELD);
@@ -113,10 +107,7 @@ pub(crate) fn not_for_ever() {
 /// A command on the key is under way: the SET waits for its reply, and marks nothing itself.
 pub(crate) fn behind_a_command() {
     for tier in [Tier::Native, Tier::Tc] {
-        let mut s = Scenario::new(Setup {
-            tier,
-            ..absorbing()
-        });
+        let mut s = absorbing_at(tier);
         let other = s.fast();
         let client = s.absorbs();
         s.stop_redis(true);
@@ -126,7 +117,7 @@ pub(crate) fn behind_a_command() {
         s.run(MS);
         assert!(s.delays().0 > 0, "{}", s.counters());
         s.stop_redis(false);
-        s.is_absorbed_soon(client);
+        s.are_absorbed_soon(client, 1);
         assert_eq!(s.answers(other), b":5\r\n", "old, and er");
         assert_eq!(s.delays().1, 0, "{}", s.counters());
         s.drains();
@@ -167,12 +158,9 @@ pub(crate) fn behind_a_mark_that_stays() {
 /// What has no copy goes up: its client's timer would be longer than what Redis takes.
 pub(crate) fn without_copy() {
     let mut s = Scenario::new(absorbing());
-    let client = s.absorbs();
+    s.cached(b"k", b"old");
     let other = s.fast();
-    s.reads(client);
-    s.stop_redis(true);
-    assert_eq!(s.call(client, &[b"SET", b"k", b"one"]), b"+OK\r\n");
-    s.run(Ns::from(abi::ABSORB_AGE_NS) * 2);
+    s.is_late();
     // Nobody takes copies, and their ring fills.
     s.stop_daemon(true);
     let value = [b'v'; 1_300];
