@@ -157,15 +157,25 @@ impl Boost {
     /// # Errors
     /// If it does not, with what it says of itself.
     pub fn wait_until_serving(&self) -> Result<()> {
-        let end = Instant::now() + SERVING_WAIT;
+        self.wait_until(SERVING_WAIT, "ERB does not serve", |status| {
+            status.serving && status.admitting
+        })
+    }
+
+    fn wait_until(
+        &self,
+        limit: Duration,
+        fault: &str,
+        good: impl Fn(&Status) -> bool,
+    ) -> Result<()> {
+        let end = Instant::now() + limit;
         loop {
-            let status = self.status()?;
-            if status.serving && status.admitting {
+            if good(&self.status()?) {
                 return Ok(());
             }
             ensure!(
                 Instant::now() < end,
-                "ERB does not serve after {SERVING_WAIT:?}; it says:\n{}",
+                "{fault} after {limit:?}; it says of itself:\n{}",
                 self.run(&["status"])?
             );
             thread::sleep(PAUSE);
@@ -213,18 +223,8 @@ impl Boost {
     /// needs translation or Redis is away; with what it says of itself.
     pub fn close_cache(&self) -> Result<()> {
         self.run(&["aside", "3"])?;
-        let end = Instant::now() + CLOSED_WAIT;
-        loop {
-            if self.status()?.is_closed_to_all() {
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < end,
-                "the cache is not closed to all after {CLOSED_WAIT:?}; ERB says:\n{}",
-                self.run(&["status"])?
-            );
-            thread::sleep(PAUSE);
-        }
+        let fault = "ERB's cache is not closed to all";
+        self.wait_until(CLOSED_WAIT, fault, Status::is_closed_to_all)
     }
 
     /// Detaches by force; a boost that never began has nothing to detach.

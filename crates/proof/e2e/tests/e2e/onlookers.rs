@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use erb_check::net::Conn;
 use erb_check::resp;
 use erb_e2e::calls::{call, expect, get, set};
-use erb_e2e::lab::{TestLab, scaled};
+use erb_e2e::lab::scaled;
 use erb_e2e::stop::Stop;
 
-use crate::write_back::{AGAIN, ready};
+use crate::write_back::boosted_beside_a_socket;
 
 /// From one number to the next, and from look to look. More looks, each of which waits for a drain, would not be worth
 /// answering SETs, and ERB would find that out.
@@ -194,22 +194,15 @@ fn past_devices(socket: &Path, told: &Told) -> (u64, Duration) {
             }
             assert!(since.elapsed() < LATE_MAX, "{seen} behind {before}");
         }
-        sleep(LOOKS / 4);
         late = late.max(since.elapsed());
+        sleep(LOOKS / 4);
     }
     (looks, late)
 }
 
 #[test]
 fn who_looks_on_sees_what_is_promised() {
-    let mut lab = TestLab::up(
-        "onlook",
-        &["--direct", "--redis-arg", "unixsocket=redis.sock"],
-    );
-    lab.use_run_dir("/run/erb/e2e-onlook");
-    let output = lab.boost(&[&AGAIN[..], &["--allow-unseen"]].concat());
-    assert!(output.status.success(), "{output:?}");
-    ready(&lab);
+    let lab = boosted_beside_a_socket("onlook");
     let socket = lab.lab().state().redis_dir.join("redis.sock");
     let told = Told::default();
     let mut clients: Vec<Conn> = (0..6 + OTHERS).map(|_| lab.client()).collect();

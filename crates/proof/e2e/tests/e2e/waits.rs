@@ -18,7 +18,7 @@ use erb_lab::servers::{CANNOT_BE_HAD, ServerProgram};
 use nix::sys::signal::Signal;
 
 use super::master::replica;
-use super::write_back::{AGAIN, boosted, ready};
+use super::write_back::{boosted, boosted_beside_a_socket};
 
 /// The replica's port, on the client's end.
 const PORT: u16 = 6393;
@@ -204,14 +204,7 @@ fn a_log_that_waitaof_of_valkey_8_counts_has_what_was_answered() {
 /// Redis refuses what was answered: what may be the cure goes by, all else waits.
 #[test]
 fn a_redis_that_refuses_what_was_answered_can_be_cured() {
-    let mut lab = TestLab::up(
-        "cured",
-        &["--direct", "--redis-arg", "unixsocket=redis.sock"],
-    );
-    lab.use_run_dir("/run/erb/e2e-cured");
-    let output = lab.boost(&[&AGAIN[..], &["--allow-unseen"]].concat());
-    assert!(output.status.success(), "{output:?}");
-    ready(&lab);
+    let lab = boosted_beside_a_socket("cured");
     let mut conn = answered(&lab, "key");
     let mut others: Vec<Conn> = (0..2).map(|_| lab.client()).collect();
     let [beside, waiting] = &mut others[..] else {

@@ -32,6 +32,16 @@ pub(super) fn boosted(name: &str, words: &[&str]) -> TestLab {
     lab
 }
 
+/// The same of a Redis that listens to a unix socket, too, whose clients are not seen.
+pub(super) fn boosted_beside_a_socket(name: &str) -> TestLab {
+    let mut lab = TestLab::up(name, &["--direct", "--redis-arg", "unixsocket=redis.sock"]);
+    lab.use_run_dir(format!("/run/erb/e2e-{name}"));
+    let output = lab.boost(&[&AGAIN[..], &["--allow-unseen"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    ready(&lab);
+    lab
+}
+
 /// SETs are answered.
 pub(super) fn ready(lab: &TestLab) {
     lab.wait_admitting();
