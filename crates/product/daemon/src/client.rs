@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::de::DeserializeOwned;
@@ -18,6 +18,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// A daemon that has not answered by then may be one that never will.
 const PATIENCE_MS: u16 = 1_000;
+
+/// A process that ends closes its files one by one: its lock may be let go this much later than its socket.
+const ENDING_MAX: Duration = Duration::from_secs(1);
+const ENDING_LOOK: Duration = Duration::from_millis(2);
 
 /// Sends one request to the daemon and returns its answer.
 ///
@@ -45,10 +49,15 @@ pub(crate) fn request_within<T: DeserializeOwned>(
     })?;
     let mut line = serde_json::to_vec(request).map_err(|error| no_answer(error.to_string()))?;
     line.push(b'\n');
-    stream
+    let sent = stream
         .set_read_timeout(Some(limit))
-        .and_then(|()| stream.write_all(&line))
-        .map_err(|error| no_answer(format!("does not listen: {error}")))?;
+        .and_then(|()| stream.write_all(&line));
+    if let Err(error) = sent {
+        if is_closed(error.kind()) && ends(run_dir) {
+            return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
+        }
+        return Err(no_answer(format!("does not listen: {error}")));
+    }
     // Who was killed and cannot end has his socket still.
     let answers = poll(
         &mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)],
@@ -62,10 +71,70 @@ pub(crate) fn request_within<T: DeserializeOwned>(
     let mut answer = String::new();
     let read = BufReader::new(stream).read_line(&mut answer);
     // A daemon that ended with the request in its hands is as good as none.
-    if answer.is_empty() && !run_dir.is_locked() {
+    let closed = read
+        .as_ref()
+        .map_or_else(|error| is_closed(error.kind()), |_| answer.is_empty());
+    if closed && ends(run_dir) {
         return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
     }
     read.map_err(|error| no_answer(format!("does not answer: {error}")))?;
     serde_json::from_str(&answer)
         .map_err(|error| no_answer(format!("answered something else ({error}): {answer}")))
+}
+
+/// The other end has closed: what was in its queue is reset, what it had accepted may be.
+fn is_closed(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
+/// Whoever closed the socket lets the lock go as well.
+fn ends(run_dir: &RunDir) -> bool {
+    let until = Instant::now() + ENDING_MAX;
+    while run_dir.is_locked() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(ENDING_LOOK);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use nix::fcntl::{Flock, FlockArg};
+
+    use super::*;
+
+    /// A daemon that never accepts, ends after 20 ms, and holds its lock for `longer`.
+    fn ask_who_ends(longer: Duration) -> Error {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run_dir = RunDir::new(folder.path());
+        let lock = std::fs::File::create(folder.path().join("lock")).expect("a file");
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).expect("a lock");
+        let listener = UnixListener::bind(run_dir.socket()).expect("a socket");
+        let ends = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            drop(listener);
+            thread::sleep(longer);
+            drop(lock);
+        });
+        let said = request_within::<()>(&run_dir, &Request::Status, ANSWER_MAX).unwrap_err();
+        ends.join().expect("its end");
+        said
+    }
+
+    #[test]
+    fn who_was_killed_with_requests_in_his_queue_is_gone() {
+        let said = ask_who_ends(Duration::from_millis(50));
+        assert!(matches!(said, Error::NotBoosted(_)), "{said}");
+    }
+
+    #[test]
+    fn who_closes_and_stays_does_not_answer() {
+        let said = ask_who_ends(ENDING_MAX + Duration::from_millis(500));
+        assert!(matches!(said, Error::NoAnswer { .. }), "{said}");
+    }
 }
