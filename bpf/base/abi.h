@@ -155,7 +155,8 @@ struct control {
 	__u64 fence_settled;  /* of these: given back */
 	__u64 gate_seen;      /* CMD_GATE commands seen; fast answers need gate_seen == gate_ack */
 	__u32 cache_epoch;    /* entries of another epoch are absent */
-	__u32 pad2;
+	/* Written by the daemon; here, as no program asks for it. 1: no operator has closed the cache: stopping */
+	__u32 closed_by_itself;
 	__u64 no_room_ns; /* when a connection last found no room in erb_conns; 0: never */
 	/* written by the daemon; here, as one packet of SAMPLE_ONE_OF asks for them */
 	__u32 sampling; /* 1: what such a packet took is counted: splice/latency.h */

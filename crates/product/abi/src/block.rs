@@ -78,6 +78,8 @@ fields! {
     serving, set_serving: u32, AtomicU32;
     /// What goes on no more (`enum stopping`).
     stopping, set_stopping: u32, AtomicU32;
+    /// 1: no operator has said that the cache be closed, or opened.
+    closed_by_itself, set_closed_by_itself: u32, AtomicU32;
     /// 1: new connections may be tracked from their first byte.
     admit, set_admit: u32, AtomicU32;
     /// 1: misses are reported and fills inserted.

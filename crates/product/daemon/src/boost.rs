@@ -50,6 +50,8 @@ pub struct BoostConfig {
     pub tiers: WantedTiers,
     /// How long what a client said may wait for what was answered before it.
     pub hold_max: Duration,
+    /// After so long without any gain the cache is closed, for as long at first; none: by an operator's word alone.
+    pub close_after: Option<Duration>,
     /// Writes are answered in Redis's place where nothing speaks against it but this; none: never.
     pub write_back: Option<Allowed>,
     /// Where what waits for Redis for long is kept, with the former; none: nowhere.

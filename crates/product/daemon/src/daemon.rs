@@ -420,9 +420,14 @@ fn settings(config: &BoostConfig, boosted: &Boosted) -> Settings {
         redis: config.redis.to_string(),
         port: boosted.notes.port,
         pieces: Pieces::default(),
-        hold_max_ns: u64::try_from(config.hold_max.as_nanos()).unwrap_or(u64::MAX),
+        hold_max_ns: nanos(config.hold_max),
+        close_after_ns: config.close_after.map(nanos),
         allowed: config.write_back.unwrap_or_default(),
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// SIGTERM and SIGINT as a descriptor.

@@ -15,6 +15,7 @@ use crate::detach::DetachArgs;
 use crate::journal_args::{JournalCommand, KeptArgs};
 use crate::kv_args::KvCommand;
 use crate::node_args::NodeCommand;
+use crate::times::{parse_deadline, parse_interval, parse_patience};
 use crate::watch_args::{BugReportArgs, ManArgs, TopArgs, WatchedArgs};
 
 /// ERB answers Redis reads at the network card, over ordinary TCP, for an unmodified Redis.
@@ -319,6 +320,10 @@ pub struct BoostArgs {
     /// 100ms and more. In mode read nothing waits.
     #[arg(long, default_value = "5s", value_parser = parse_interval, value_name = "TIME")]
     pub hold_max: Duration,
+    /// Close the cache when it has not paid for so long, as `erb aside 3` does, and look again after as long, later
+    /// each hour; 10s to 24h [default: the cache is closed by `erb aside 3` alone].
+    #[arg(long, value_parser = parse_patience, value_name = "TIME")]
+    pub close_after: Option<Duration>,
     /// Mode of work.
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,
@@ -507,32 +512,6 @@ pub fn absolute() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }
 
-/// Deadlines: from 100 ms to 30 s.
-fn parse_deadline(text: &str) -> Result<Duration, String> {
-    let deadline = parse_wait(text)?;
-    let possible = Duration::from_millis(100)..=Duration::from_secs(30);
-    possible
-        .contains(&deadline)
-        .then_some(deadline)
-        .ok_or_else(|| "between 100ms and 30s".to_owned())
-}
-
-/// Intervals: 100 ms and more.
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = parse_wait(text)?;
-    (interval >= Duration::from_millis(100))
-        .then_some(interval)
-        .ok_or_else(|| "100ms or more".to_owned())
-}
-
-/// A bare number is seconds.
-pub fn parse_wait(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse() {
-        return Ok(Duration::from_secs(seconds));
-    }
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 10s or 2m"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -568,26 +547,5 @@ mod tests {
         let here = std::env::current_dir().expect("a folder");
         assert_eq!(args.run_dir, Some(here.join("run")));
         assert_eq!(args.log, Some("/var/log/erb".into()));
-    }
-
-    #[test]
-    fn waits() {
-        for (text, ms) in [
-            ("10s", 10_000),
-            ("10", 10_000),
-            ("0", 0),
-            ("500ms", 500),
-            ("2m", 120_000),
-            ("1m 1.5s", 61_500),
-        ] {
-            assert_eq!(parse_wait(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for text in ["", "s", "-1s", "1x", "ten"] {
-            let error = parse_wait(text).unwrap_err();
-            assert!(
-                error.ends_with("; write 500ms, 10s or 2m"),
-                "{text}: {error}"
-            );
-        }
     }
 }

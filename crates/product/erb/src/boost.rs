@@ -166,6 +166,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
         },
         run_dir: args.run_dir.clone(),
         hold_max: args.hold_max,
+        close_after: args.close_after,
         write_back: (args.mode == Mode::WriteBack).then_some(Allowed {
             unseen: args.allow_unseen,
             modules: args.allow_modules,

@@ -14,9 +14,10 @@ use erb_daemon::{
 use erb_report::Status;
 use serde::Deserialize;
 
-use crate::args::{Which, absolute, parse_wait};
+use crate::args::{Which, absolute};
 use crate::exit;
 use crate::show::mention;
+use crate::times::parse_wait;
 
 /// Between looks whether the daemon has left.
 const LOOK: Duration = Duration::from_millis(20);

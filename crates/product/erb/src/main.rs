@@ -24,6 +24,7 @@ mod node_args;
 mod serve;
 mod show;
 mod status;
+mod times;
 mod tools;
 mod top;
 mod top_lists;

@@ -192,6 +192,6 @@ pub struct StopArgs {
     #[arg(value_name = "FILE")]
     pub path: PathBuf,
     /// How long to wait for its end, in seconds or as 500ms, 10s, 2m.
-    #[arg(long, default_value = "10s", value_parser = crate::args::parse_wait, value_name = "TIME")]
+    #[arg(long, default_value = "10s", value_parser = crate::times::parse_wait, value_name = "TIME")]
     pub wait: Duration,
 }

@@ -7,7 +7,7 @@
 //!   either, so its misses fill nothing.
 //! - Level 2: of keys that were written only those of these sets are read again, and Redis tells of no other
 //!   changes (`reports.rs`).
-//! - Level 3: nothing is read. Never entered here: an operator says so, and `closing.rs` does it.
+//! - Level 3: nothing is read. An operator says so, or what he allowed (`hours.rs`), and `closing.rs` does it.
 //!
 //! Left out is what the fast path may always leave out: to say "not cached" without a look. All else goes
 //! on at every level, so there is nothing to get wrong between them: requests are proved to be reads,
@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 use erb_abi as abi;
 
 use crate::clock::{MS, SECOND_NS};
+use crate::hours::{Shown, Word};
 use crate::outside::{DataPath, Error, Result};
 
 /// Processor time of the server's side that an answer saves. These three are of docs/measured.md, *What
@@ -78,6 +79,9 @@ const TRY_NS: u64 = 100 * MS;
 const DOUBT_NS: u64 = 60 * SECOND_NS;
 const DOUBTS_MAX: u32 = 5;
 
+/// At which the cache is closed.
+pub(crate) const CLOSED_LEVEL: u8 = 3;
+
 /// Reads that were looked up and not answered.
 const MISSES: [abi::erb_stat; 4] = [
     abi::STAT_REFUSE_MISS,
@@ -105,6 +109,8 @@ enum Why {
     Few,
     Pinned,
     Released,
+    Hours,
+    Again,
 }
 
 impl Why {
@@ -119,6 +125,8 @@ impl Why {
             Self::Few => "too few requests to save anything",
             Self::Pinned => "set by hand",
             Self::Released => "the cache was opened by hand",
+            Self::Hours => "nothing has paid for as long as --close-after says",
+            Self::Again => "the cache was closed long enough to look again",
         }
     }
 }
@@ -134,7 +142,10 @@ struct Counts {
     found: u64,
     missed: u64,
     aside: u64,
+    /// Writes that went up, or that Redis has reported.
     writes: u64,
+    /// Writes that were answered in Redis's place.
+    absorbed: u64,
 }
 
 /// What the daemon itself has counted in a second.
@@ -164,6 +175,7 @@ impl Counts {
             missed: path.stat(abi::STAT_SAMPLE_MISSED)?,
             aside: path.stat(abi::STAT_REFUSE_ASIDE)?,
             writes: path.stat(abi::STAT_MARK_TAKEN)?,
+            absorbed: path.stat(abi::STAT_ABSORBED)?,
         })
     }
 
@@ -177,6 +189,7 @@ impl Counts {
             missed: self.missed.saturating_sub(before.missed),
             aside: self.aside.saturating_sub(before.aside),
             writes: self.writes.saturating_sub(before.writes),
+            absorbed: self.absorbed.saturating_sub(before.absorbed),
         }
     }
 
@@ -244,7 +257,7 @@ struct Try {
 /// What is known of it, for people and programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AsideState {
-    /// 0, 1 or 2; 3 by hand alone.
+    /// 0, 1 or 2; 3 by hand, or where `--close-after` allows it.
     pub level: u8,
     /// Why.
     pub why: &'static str,
@@ -274,6 +287,8 @@ pub(crate) struct Aside {
     few: u32,
     /// A second at level 0 was not bad since it was entered.
     has_paid: bool,
+    /// In the last second most writes were answered, which no closed cache could do.
+    writes_pay: bool,
     /// How often in a row level 0 was entered in vain.
     doubts: u32,
     /// The sample's counts that were not enough to tell.
@@ -306,6 +321,7 @@ impl Aside {
             hopeless: 0,
             few: 0,
             has_paid: false,
+            writes_pay: false,
             doubts: 0,
             sample: Counts::default(),
             left_ns: 0,
@@ -331,11 +347,30 @@ impl Aside {
     pub(crate) fn pin(&mut self, path: &impl DataPath, level: Option<u8>, now: u64) {
         self.is_pinned = level.is_some();
         match level {
-            Some(level) => self.enter(level.min(3), Why::Pinned, now),
-            None if self.state.level == 3 => self.enter(0, Why::Released, now),
+            Some(level) => self.enter(level.min(CLOSED_LEVEL), Why::Pinned, now),
+            None if self.state.level == CLOSED_LEVEL => self.enter(0, Why::Released, now),
             None => {}
         }
         self.tell(path, false);
+    }
+
+    /// Closes the cache for hours, or opens it again.
+    pub(crate) fn obey(&mut self, path: &impl DataPath, word: Word, now: u64) {
+        match word {
+            Word::Close => self.enter(CLOSED_LEVEL, Why::Hours, now),
+            Word::Open => self.enter(0, Why::Again, now),
+        }
+        self.is_pinned = false;
+        self.tell(path, false);
+    }
+
+    /// What the last second has shown of the load.
+    pub(crate) fn shown(&self) -> Shown {
+        let is_aside = matches!(self.state.level, 1 | 2);
+        Shown {
+            is_lost: is_aside && !self.is_pinned && self.few == 0,
+            pays: self.writes_pay || (self.state.level == 0 && self.has_paid),
+        }
     }
 
     /// Each tick: a try ends in time.
@@ -366,12 +401,15 @@ impl Aside {
         }
         let counts = Counts::read(path)?;
         let mut second = counts.since(&self.before);
+        self.writes_pay = second.absorbed > second.writes;
         // Of those that no packet has shown too.
         second.writes = second.writes.max(seen.reported);
         second.hashes = seen.hashes;
         self.before = counts;
         let mut vain = false;
-        if self.state.level > 0 {
+        if self.state.level == CLOSED_LEVEL {
+            // Nothing was read.
+        } else if self.state.level > 0 {
             let shown = self.look_at_sample(&second);
             if !self.is_pinned {
                 self.second_of_sample(&second, shown, now);

@@ -413,3 +413,18 @@ fn hashes_are_dearer_to_read() {
     player.seen.hashes = 1_000;
     assert_ne!(half_writes(&mut player, 6, 40_000, few_fills), 0);
 }
+
+#[test]
+fn answered_writes_pay_where_reads_do_not() {
+    let mut player = Player::new();
+    player.seen.reported = 1_000_000;
+    for _ in 0..20 {
+        player.count(abi::STAT_MARK_TAKEN, 1_000);
+        player.play(1, BAD);
+    }
+    assert!(player.aside.shown().is_lost);
+    player.count(abi::STAT_MARK_TAKEN, 1_000);
+    player.count(abi::STAT_ABSORBED, 2_000);
+    player.play(1, BAD);
+    assert!(player.aside.shown().pays);
+}

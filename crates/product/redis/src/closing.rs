@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cache is closed, and opened again, by an operator's word alone: level 3 of stepping aside. A load that no
-//! cache helps then pays for next to nothing: nobody reads its requests, and Redis reports nothing to anybody.
+//! The cache is closed, and opened again, by an operator's word, or by what he allowed (`hours.rs`): level 3 of stepping
+//! aside. A load that no cache helps then pays for next to nothing: nobody reads its requests, and Redis reports
+//! nothing to anybody.
 //!
 //! Invariants:
 //! 1. First nothing is answered and nobody taken in ([`abi::STOPPING_CLOSING`]), and the lease ends. Requests pass
@@ -45,6 +46,7 @@ enum Stage {
 pub(crate) struct Closing {
     stage: Stage,
     is_wanted: bool,
+    by_itself: bool,
 }
 
 impl Closing {
@@ -64,17 +66,24 @@ impl Closing {
         Self {
             stage,
             is_wanted: stage != Stage::Open,
+            by_itself: path.closed_by_itself() == 1,
         }
     }
 
-    /// The operator's word.
-    pub(crate) const fn want(&mut self, is_closed: bool) {
-        self.is_wanted = is_closed;
+    /// The operator's word, or what he allowed.
+    pub(crate) fn want(&mut self, path: &impl DataPath, is_closed: bool, by_itself: bool) {
+        path.set_closed_by_itself(u32::from(by_itself));
+        (self.is_wanted, self.by_itself) = (is_closed, by_itself);
     }
 
-    /// Whether it is his word that it be closed.
+    /// Whether it is to be closed.
     pub(crate) const fn is_wanted(&self) -> bool {
         self.is_wanted
+    }
+
+    /// Whether nobody has said so but what the operator allowed.
+    pub(crate) const fn is_by_itself(&self) -> bool {
+        self.by_itself
     }
 
     /// Whether anything may be answered.
@@ -109,6 +118,10 @@ impl Closing {
     pub(crate) const fn reason(&self) -> Option<&'static str> {
         Some(match (self.stage, self.is_wanted) {
             (Stage::Open, _) => return None,
+            (_, true) if self.by_itself => {
+                "the cache is closed, as nothing has paid for as long as --close-after says; `erb aside auto` opens it"
+            }
+            (_, false) if self.by_itself => "the cache is being opened, to look whether it pays",
             (Stage::Closing { .. }, true) => {
                 "the cache is being closed by hand, as soon as all that was answered is in Redis"
             }
@@ -202,7 +215,7 @@ mod tests {
         path.set_lease_until_ns(9);
         let mut closing = Closing::take_over(&path, 0);
         assert!(!closing.tick(&path, false, 1000 * MS).unwrap() && closing.is_open());
-        closing.want(true);
+        closing.want(&path, true, false);
         assert!(!closing.tick(&path, true, 1000 * MS).unwrap());
         assert_eq!(path.stopping(), abi::STOPPING_CLOSING);
         assert_eq!(
@@ -233,7 +246,7 @@ mod tests {
         path.set_stopping(abi::STOPPING_UNREAD);
         let mut closing = Closing::take_over(&path, 1000 * MS);
         assert!(closing.is_wanted() && closing.is_in_haste());
-        closing.want(false);
+        closing.want(&path, false, false);
         for (began, conns, translated) in [(1000, 0, 0), (1001, 2, 1)] {
             closing.swept(&path, began * MS, &found(conns, translated));
             assert!(!closing.tick(&path, false, 1100 * MS).unwrap());
@@ -259,9 +272,9 @@ mod tests {
         let mut closing = Closing::take_over(&path, 1000 * MS);
         closing.swept(&path, 1001 * MS, &found(0, 0));
         assert_eq!(path.stopping(), abi::STOPPING_ALL_UNREAD);
-        closing.want(false);
+        closing.want(&path, false, false);
         closing.tick(&path, false, 1100 * MS).unwrap();
-        closing.want(true);
+        closing.want(&path, true, false);
         closing.tick(&path, false, 1101 * MS).unwrap();
         assert_eq!(path.stopping(), abi::STOPPING_CLOSING, "it begins anew");
     }

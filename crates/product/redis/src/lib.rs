@@ -19,7 +19,7 @@
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
 //! `reports` (of which changes Redis tells it), `lease` (when there is one), `watch` (whether ERB may answer), `sweep` and `proof` (who holds
 //! something), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
-//! keys), `holding` (packets that wait), `stop` (detach), `closing` (the cache closed by hand), `writes`, `gate` and [`drain`] (writes that are answered in Redis's place). Each part owns what it knows, and no file uses one that uses it.
+//! keys), `holding` (packets that wait), `stop` (detach), `closing` (the cache closed), `hours` (for long, by itself), `writes`, `gate` and [`drain`] (writes that are answered in Redis's place). Each part owns what it knows, and no file uses one that uses it.
 
 mod admission;
 mod admit;
@@ -41,6 +41,7 @@ mod fill;
 mod filling;
 mod gate;
 mod holding;
+mod hours;
 mod later;
 mod lease;
 mod link;

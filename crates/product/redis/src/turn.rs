@@ -7,6 +7,7 @@
 
 use erb_abi::ValueKind;
 
+use crate::aside::CLOSED_LEVEL;
 use crate::clock::{Clock, SECOND_NS, TICK_NS};
 use crate::closing::Closing;
 use crate::connections::{Connections, Place};
@@ -15,6 +16,7 @@ use crate::feed::Feed;
 use crate::filling::Filling;
 use crate::gate::Allowed;
 use crate::holding::Holding;
+use crate::hours::{Hours, Word};
 use crate::lease::{self, Lease};
 use crate::link::Link;
 use crate::outside::{DataPath, Error, Machine, Result};
@@ -29,9 +31,6 @@ use crate::writes::Writes;
 
 /// While nothing can be answered and nothing waits: what a rest costs is mostly its wake-ups.
 const REST_TICK_NS: u64 = 2 * TICK_NS;
-
-/// The level of stepping aside at which the cache is closed.
-const CLOSED_LEVEL: u8 = 3;
 
 /// The device that each network namespace has (include/net/flow.h).
 const LOOPBACK_IFINDEX: u32 = 1;
@@ -49,6 +48,8 @@ pub struct Settings {
     pub pieces: Pieces,
     /// How long a packet may wait for what was answered before it.
     pub hold_max_ns: u64,
+    /// After so long without any gain the cache is closed for as long, at first; none: by an operator's word alone.
+    pub close_after_ns: Option<u64>,
     /// What may be so where writes are answered in Redis's place, if the data path does that.
     pub allowed: Allowed,
 }
@@ -60,6 +61,7 @@ pub struct Core<P, M: Machine> {
     settings: Settings,
     detach: Detach,
     closing: Closing,
+    hours: Hours,
     link: Link<M>,
     watch: Watch,
     clock: Clock,
@@ -87,7 +89,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         path.set_open(erb_abi::DOOR_UNKNOWN);
         path.set_rights(path.rights().wrapping_add(1));
         let mut filling = Filling::new(&path);
-        if closing.is_wanted() {
+        let by_itself = closing.is_wanted() && closing.is_by_itself();
+        if by_itself {
+            filling.aside_mut().obey(&path, Word::Close, now);
+        } else if closing.is_wanted() {
             filling.aside_mut().pin(&path, Some(CLOSED_LEVEL), now);
         }
         Self {
@@ -97,6 +102,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             machine,
             detach: Detach::default(),
             closing,
+            hours: Hours::new(settings.close_after_ns, by_itself, now),
             link: Link::default(),
             watch: Watch::default(),
             clock: Clock::default(),
@@ -221,6 +227,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             tracing::info!("replies by {name} are watched from now on");
         }
         self.filling.second(&self.path, now)?;
+        self.look_at_hours(now);
         self.ask_state();
         self.look_at_writes(now)?;
         if self.closing.is_open() {

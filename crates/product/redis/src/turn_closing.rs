@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cache is closed and opened, and the data path left, for whoever drives the core.
 
-use super::{CLOSED_LEVEL, Core};
+use super::Core;
+use crate::aside::CLOSED_LEVEL;
+use crate::hours::Word;
 use crate::lease;
 use crate::outside::{DataPath, Machine, Result};
 use crate::stop::reset_translated;
@@ -11,9 +13,23 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// while, and so does the way back.
     pub fn pin_aside(&mut self, level: Option<u8>) {
         let now = self.machine.monotonic_ns();
-        self.closing.want(level == Some(CLOSED_LEVEL));
+        self.hours.forget();
+        self.closing
+            .want(&self.path, level == Some(CLOSED_LEVEL), false);
         self.filling.aside_mut().pin(&self.path, level, now);
         self.next_tick_ns = now;
+    }
+
+    /// Once a second: closes the cache for hours, where that is allowed, or opens it again.
+    pub(super) fn look_at_hours(&mut self, now: u64) {
+        if !self.detach.is_running() {
+            return;
+        }
+        let aside = self.filling.aside_mut();
+        if let Some(word) = self.hours.second(aside.shown(), now) {
+            aside.obey(&self.path, word, now);
+            self.closing.want(&self.path, word == Word::Close, true);
+        }
     }
 
     /// Why nothing is answered, if that is because the cache is closed.

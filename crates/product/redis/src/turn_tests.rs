@@ -59,6 +59,7 @@ impl Bench {
             redis: "test".to_owned(),
             port: 6379,
             hold_max_ns: 5_000 * MS,
+            close_after_ns: None,
             allowed: Allowed::default(),
         };
         let path = Recorder::default();

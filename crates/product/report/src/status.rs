@@ -251,7 +251,8 @@ pub enum Unread {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AsideReport {
     /// 0: nothing. 1: reads look into a sample of the cache's sets only. 2: and keys outside of it are not
-    /// read again when they were written. 3, by hand alone: the cache is closed, and requests are not read.
+    /// read again when they were written. 3, by hand or where `--close-after` allows it: the cache is closed, and
+    /// requests are not read.
     pub level: u8,
     /// Why.
     pub why: String,

@@ -295,7 +295,7 @@ pub const METRICS: &[Metric] = &[
     metric("fills", Counter, Pure, At("/cache/filled"),
         "Keys that this daemon has read into the cache"),
     metric("aside_level", Gauge, Pure, At("/aside/level"),
-        "0: all is looked up. 1: only a sample. 2: and what was written is not read again. 3: the cache is closed by hand"),
+        "0: all is looked up. 1: only a sample. 2: and what was written is not read again. 3: the cache is closed"),
     metric("aside_level_age", Gauge, Seconds, At("/aside/since_s"),
         "Time since the level was entered"),
     metric("aside_sample_hit", Gauge, Ratio, At("/aside/sample_hit_ratio"),

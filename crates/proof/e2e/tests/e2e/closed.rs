@@ -128,3 +128,61 @@ fn where_nobody_needs_translation_no_packet_is_counted() {
     lab.heat(&mut conn, "k");
     lab.assert_settled();
 }
+
+/// A load that no cache helps: all is written, and hardly anything read.
+fn write(lab: &TestLab, number: u64, stops: &AtomicBool) {
+    let mut conn = lab.client();
+    for turn in 0_u64.. {
+        if stops.load(Ordering::SeqCst) {
+            return;
+        }
+        if turn % 1000 == 0 {
+            conn = lab.client();
+        }
+        let key = format!("key{number}.{}", turn % 100);
+        expect(&mut conn, &format!("SET {key} {turn}"), "+OK\r\n");
+        if turn % 100 == 0 {
+            assert!(call(&mut conn, &format!("GET {key}")).ends_with(&format!("\r\n{turn}\r\n")));
+        }
+    }
+}
+
+#[test]
+fn a_load_that_no_cache_helps_closes_it_where_that_is_allowed() {
+    let lab = TestLab::up("closed-hours", &["--direct"]);
+    let done = lab.boost(&["--dev", "s0", "--close-after", "10s"]);
+    assert!(done.status.success(), "{done:?}");
+    lab.wait_admitting();
+    // How often it was closed and opened by itself.
+    let wait_moves = |closed: u64, opened: u64| {
+        wait(MOVE_WAIT, || {
+            let aside = lab.try_status()?.aside;
+            let has_moved = aside.to_3 >= closed && aside.to_0 >= opened;
+            has_moved.then_some(()).ok_or(format!("{aside:?}"))
+        });
+    };
+    let stops = AtomicBool::new(false);
+    scope(|scope| {
+        for number in 0..CLIENTS {
+            let (lab, stops) = (&lab, &stops);
+            scope.spawn(move || write(lab, number, stops));
+        }
+        let _stop = Stop(&stops);
+        wait_moves(1, 0);
+        wait_serving(&lab, false);
+        let said = lab.status().not_serving;
+        assert!(
+            said.iter().any(|why| why.contains("--close-after")),
+            "{said:?}"
+        );
+        // It is opened to look, by itself, and closed again.
+        wait_moves(1, 1);
+        wait_moves(2, 1);
+        says(&lab, "auto");
+        wait_serving(&lab, true);
+    });
+    let mut conn = lab.client();
+    expect(&mut conn, "SET k v", "+OK\r\n");
+    lab.heat(&mut conn, "k");
+    lab.assert_settled();
+}

@@ -82,6 +82,8 @@ pub enum DaemonMistake {
     CopiesForgotten,
     /// Another daemon does not go on with the operator's word.
     ClosedForgotten,
+    /// Who takes over believes that nobody closed the cache by hand.
+    ClosedByItself,
     /// Nobody waits until programs have ended that were under way.
     ProgramsUnawaited,
 }
@@ -217,6 +219,15 @@ impl<D: DataPath> ControlBlock for Mistaken<D> {
     fn stopping(&self) -> u32 {
         let forgotten = self.has(DaemonMistake::ClosedForgotten) && self.takes_over.get();
         if forgotten { 0 } else { self.inner.stopping() }
+    }
+
+    fn closed_by_itself(&self) -> u32 {
+        let believed = self.has(DaemonMistake::ClosedByItself) && self.takes_over.get();
+        if believed {
+            1
+        } else {
+            self.inner.closed_by_itself()
+        }
     }
 
     fn set_rights(&self, value: u32) {

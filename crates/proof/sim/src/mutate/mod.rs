@@ -21,6 +21,7 @@ macro_rules! mutations {
 
 mod daemon;
 mod played;
+mod played_daemon;
 pub mod profiles;
 pub mod source;
 mod table;
@@ -152,7 +153,7 @@ pub fn all() -> impl Iterator<Item = &'static Mutation> {
         .iter()
         .chain(DAEMON)
         .chain(played::SOURCES)
-        .chain(played::DAEMON)
+        .chain(played_daemon::DAEMON)
 }
 
 #[cfg(test)]

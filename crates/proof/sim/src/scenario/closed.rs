@@ -19,6 +19,10 @@ pub(super) fn closes(s: &mut Scenario) {
 
 pub(super) fn opens(s: &mut Scenario) {
     s.world.server.close_or_open(Some(false));
+    is_open(s);
+}
+
+fn is_open(s: &mut Scenario) {
     let server = s.world.server.clone();
     s.until("the cache is open", |_| {
         server.boost.with(|core| core.closed().is_none()) == Some(true)
@@ -197,4 +201,76 @@ pub(super) fn beside_a_stop() {
         assert_eq!(s.call(client, &[b"INCR", b"n"]), b":2\r\n", "{points}");
         s.finish();
     }
+}
+
+/// A second of a load that no cache helps: keys are written, and nobody reads them.
+fn writes(s: &mut Scenario, client: ConnId, second: usize) {
+    for _ in 0..10 {
+        for n in 0..100 {
+            let key = format!("w{}", n % 5);
+            s.ask(
+                client,
+                &[b"SET", key.as_bytes(), second.to_string().as_bytes()],
+            );
+        }
+        s.answers(client);
+        s.run(100 * MS);
+    }
+}
+
+fn is_closed(s: &Scenario) -> bool {
+    s.control().stopping >= abi::STOPPING_UNREAD
+}
+
+/// Where the operator allows it, and only there, such a load closes the cache; it is opened to look again, by another
+/// daemon too, and stays open once it pays. What an operator has closed stays closed.
+pub(super) fn for_hours() {
+    const PATIENCE: usize = 10;
+    let mut s = Scenario::new(Setup::default());
+    s.cached(b"k", b"v");
+    let client = s.fast();
+    let mut second = 0;
+    // In which second it is closed, or opened; at most so many.
+    let mut seconds_until = |s: &mut Scenario, closes: bool, most: usize| {
+        let began = second;
+        while is_closed(s) != closes {
+            writes(s, client, second);
+            let value = format!("${}\r\n{second}\r\n", second.to_string().len());
+            assert_eq!(s.call(client, &[b"GET", b"w0"]), value.as_bytes());
+            second += 1;
+            assert!(second - began <= most, "{closes}: not within {most} s");
+        }
+        second - began
+    };
+    for _ in 0..2 * PATIENCE {
+        writes(&mut s, client, 0);
+    }
+    assert!(!is_closed(&s), "nobody has allowed that");
+    s.world.server.boost.close_after_ns.set(Some(10 * SECOND));
+    s.kill_daemon();
+    s.world.server.start_daemon();
+    assert!(seconds_until(&mut s, true, 3 * PATIENCE) >= PATIENCE);
+    assert!(seconds_until(&mut s, false, 2 * PATIENCE) >= PATIENCE - 1);
+    // It looks again for five seconds in which nothing pays, beside the ones in which it finds out.
+    assert!((5..PATIENCE + 5).contains(&seconds_until(&mut s, true, 2 * PATIENCE)));
+    s.kill_daemon();
+    s.world.server.start_daemon();
+    seconds_until(&mut s, false, 2 * PATIENCE);
+    is_open(&mut s);
+    s.cached(b"k", b"new");
+    let reader = s.fast();
+    for _ in 0..3 * PATIENCE {
+        s.is_fast_within(reader, b"k", BACK_WITHIN);
+        s.run(SECOND);
+        assert!(!is_closed(&s), "it pays");
+    }
+    closes(&mut s);
+    s.run(100 * SECOND);
+    assert!(is_closed(&s), "the operator has said so");
+    s.kill_daemon();
+    s.world.server.start_daemon();
+    s.run(100 * SECOND);
+    assert!(is_closed(&s), "and to the former daemon");
+    opens(&mut s);
+    s.finish();
 }

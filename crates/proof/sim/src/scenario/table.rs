@@ -397,6 +397,7 @@ cases! {
     "closed-owing", "E-41", "requests pass unread only when all that was answered is in Redis", Some(cases::absorb::owed_while_closing), "closed-owing";
     "closed-at-the-switch", "E-41", "what is answered when the cache is closed is done before others pass unread", Some(closed::at_the_switch), "";
     "closed-beside-a-stop", "E-41", "a processor stands still while it answers, and nothing passes unread until it goes on", Some(closed::beside_a_stop), "closed-early";
+    "closed-for-hours", "E-41", "a load that no cache helps closes it where that is allowed; it is opened to look again, but not what an operator has closed", Some(closed::for_hours), "closed-by-itself";
     "through-not-wanted", "W2", "nothing is believed while the daemon does not want it", Some(through::not_wanted), "through-unwanted";
     "edge-01-large-values", "E-1", "a value beyond every bound is asked for its size, once in minutes", Some(cases::large::large_values), "sizes-unasked";
     "edge-01-typeless", "E-1", "EXISTS and TTL have nothing filled", Some(cases::large::typeless), "typeless-fills";

@@ -49,6 +49,8 @@ pub struct Boost {
     stop_asked: Cell<bool>,
     /// Nobody finds out whether replicas have what was drained.
     pub knows_no_replicas: Cell<bool>,
+    /// After so long without any gain the next daemon closes the cache by itself.
+    pub close_after_ns: Cell<Option<Ns>>,
     /// When the cache was last closed, at the end of a turn.
     pub(super) closed_at: Cell<Ns>,
     /// Programs may be replaced by the second build of the same sources.
@@ -172,6 +174,7 @@ impl Server {
                 per_turn: 2,
             },
             hold_max_ns: HOLD_MAX,
+            close_after_ns: self.boost.close_after_ns.get(),
             // Who is not seen writes before ERB is there.
             allowed: Allowed {
                 unseen: true,
