@@ -257,7 +257,7 @@ impl Daemon {
             }
             if ready.devices && self.devices.changed() {
                 // Before a route names it; else the next second does it.
-                self.core.machine().cover_egress()?;
+                self.core.look_at_devices()?;
             }
             if ready.clients || self.fill_client.is_some() {
                 self.serve_clients()?;

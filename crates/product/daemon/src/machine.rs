@@ -181,17 +181,17 @@ impl Machine for Linux {
         self.credentials.read().map_err(io::Error::other)
     }
     fn passing_connections(&self) -> Result<HashMap<TcpPair, Traffic>> {
-        let mut found = sockets::connections(self.port).map_err(to_core)?;
+        let mut found = told(sockets::connections(self.port))?;
         let feed = self.feed.as_ref();
         let unseen = self.unseen_clients()?;
         found.retain(|pair, _| Some(pair) != feed && !unseen.contains(&pair.client.ip()));
         Ok(found)
     }
     fn listeners(&self) -> Result<Vec<Listener>> {
-        sockets::listeners(self.port).map_err(to_core)
+        told(sockets::listeners(self.port))
     }
     fn local_addresses(&self) -> Result<Vec<IpAddr>> {
-        let found = sockets::local_addresses().map_err(to_core)?;
+        let found = told(sockets::local_addresses())?;
         Ok(found.into_iter().collect())
     }
     fn probe(&mut self, to: IpAddr) -> io::Result<(Connection, TcpPair)> {
@@ -204,21 +204,21 @@ impl Machine for Linux {
         if self.on_loopback() {
             return Ok(HashSet::new());
         }
-        sockets::local_addresses().map_err(to_core)
+        told(sockets::local_addresses())
     }
     fn destroy(&self, pair: &TcpPair, cookie: u64) -> Result<bool> {
         sockets::destroy(pair, cookie).map_err(to_core)
     }
     fn cover_egress(&self) -> Result<Vec<String>> {
-        below(self.links.cover())
+        told(self.links.cover())
     }
     fn present_device(&self) -> Result<Option<u32>> {
-        let present = below(all_devices())?;
+        let present = told(all_devices())?;
         let found = self.devices.iter().find(|device| present.contains(device));
         Ok(found.map(|device| device.ifindex))
     }
     fn view(&self) -> Result<MachineView> {
-        let mut others = below(all_devices())?;
+        let mut others = told(all_devices())?;
         // What is gone by now is not up either.
         others.retain(|device| !self.devices.contains(device) && is_up(device).unwrap_or(false));
         Ok(MachineView {
@@ -296,6 +296,11 @@ fn below<T>(result: erb_datapath::Result<T>) -> Result<T> {
     result.map_err(|error| to_core(error.into()))
 }
 
+/// What the machine has, or that it does not say so at this moment.
+fn told<T, E: Into<Error>>(result: std::result::Result<T, E>) -> Result<T> {
+    result.map_err(|error| CoreError::Untold(error.into().into()))
+}
+
 fn to_core(error: Error) -> CoreError {
     match error {
         Error::Datapath(erb_datapath::Error::Run { ref reason, .. })
@@ -310,7 +315,8 @@ fn to_core(error: Error) -> CoreError {
 impl From<CoreError> for Error {
     /// What [`to_core`] has packed comes out again, so that its kind keeps its exit code.
     fn from(error: CoreError) -> Self {
-        let (CoreError::DeviceGone(cause) | CoreError::Failed(cause)) = error;
+        let (CoreError::DeviceGone(cause) | CoreError::Untold(cause) | CoreError::Failed(cause)) =
+            error;
         match cause.downcast::<Self>() {
             Ok(own) => *own,
             Err(other) => Self::io("the daemon cannot go on")(io::Error::other(other)),
@@ -340,5 +346,9 @@ mod tests {
         assert_eq!(failed.to_string(), text);
         let back = Error::from(failed);
         assert!(matches!(back, Error::Datapath(_)) && back.to_string() == text);
+        // What the machine does not say is another matter than what the data path refuses.
+        let untold = told::<(), _>(Err(run(libc::EBUSY))).unwrap_err();
+        assert!(matches!(untold, CoreError::Untold(_)));
+        assert!(matches!(Error::from(untold), Error::Datapath(_)));
     }
 }

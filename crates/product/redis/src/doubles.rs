@@ -192,12 +192,17 @@ impl Recorder {
         self.walked.borrow_mut().push((list, places));
     }
 
+    fn finds_device(&self) -> Result<()> {
+        match self.is_device_gone.get() {
+            true => Err(Error::DeviceGone("no such device".into())),
+            false => Ok(()),
+        }
+    }
+
     fn run_tick(&self) -> Result<u32> {
         self.note("tick")?;
         self.note_walk(abi::PLACES_TIMER);
-        if self.is_device_gone.get() {
-            return Err(Error::DeviceGone("no such device".into()));
-        }
+        self.finds_device()?;
         Ok(u32::from(self.is_unacked.get()))
     }
 
@@ -289,6 +294,9 @@ impl ControlPlane for Recorder {
     }
     fn run(&self, program: Program) -> Result<u32> {
         let io = &self.buffers;
+        if program.is_on_device() && program != Program::Tick {
+            self.finds_device()?;
+        }
         match program {
             Program::Tick => return self.run_tick(),
             Program::Sweep => self.run_sweep(),
@@ -328,6 +336,7 @@ impl ControlPlane for Recorder {
     }
     fn run_on_frame(&self, _: Program, frame: &[u8]) -> Result<u32> {
         self.note(format!("inject {}", text(frame, frame.len() as u16)))?;
+        self.finds_device()?;
         let said = self.injected.borrow_mut().pop_front();
         let (said, waits_for) = said.unwrap_or_default();
         self.buffers.inject(|io| io.waits_for = waits_for);
@@ -391,6 +400,19 @@ pub(crate) struct Stand {
     pub(crate) probes: RefCell<Vec<(TcpPair, Pipe)>>,
     pub(crate) device: Cell<Option<u32>>,
     pub(crate) destroyed: RefCell<Vec<u64>>,
+    /// It does not say what it has.
+    pub(crate) is_mute: Cell<bool>,
+    /// How often it covered its devices.
+    pub(crate) covered: Cell<u32>,
+}
+
+impl Stand {
+    fn say<T>(&self, what: T) -> Result<T> {
+        match self.is_mute.get() {
+            true => Err(Error::Untold("it does not say".into())),
+            false => Ok(what),
+        }
+    }
 }
 
 impl Machine for Stand {
@@ -412,13 +434,13 @@ impl Machine for Stand {
         Ok(self.credentials.borrow().clone())
     }
     fn passing_connections(&self) -> Result<HashMap<TcpPair, Traffic>> {
-        Ok(self.open.borrow().clone())
+        self.say(self.open.borrow().clone())
     }
     fn listeners(&self) -> Result<Vec<Listener>> {
-        Ok(self.listeners.borrow().clone())
+        self.say(self.listeners.borrow().clone())
     }
     fn local_addresses(&self) -> Result<Vec<IpAddr>> {
-        Ok(vec![[10, 0, 0, 1].into()])
+        self.say(vec![[10, 0, 0, 1].into()])
     }
     fn probe(&mut self, to: IpAddr) -> io::Result<(Pipe, TcpPair)> {
         let number = self.probes.borrow().len() as u16;
@@ -431,16 +453,17 @@ impl Machine for Stand {
         Ok((pipe, pair))
     }
     fn unseen_clients(&self) -> Result<HashSet<IpAddr>> {
-        Ok(HashSet::from([[127, 0, 0, 1].into()]))
+        self.say(HashSet::from([[127, 0, 0, 1].into()]))
     }
     fn destroy(&self, _: &TcpPair, cookie: u64) -> Result<bool> {
         self.destroyed.borrow_mut().push(cookie);
         Ok(true)
     }
     fn cover_egress(&self) -> Result<Vec<String>> {
-        Ok(Vec::new())
+        self.covered.set(self.covered.get() + 1);
+        self.say(Vec::new())
     }
     fn present_device(&self) -> Result<Option<u32>> {
-        Ok(self.device.get())
+        self.say(self.device.get())
     }
 }

@@ -298,6 +298,11 @@ impl Gate {
             .second(path, opened.is_some() && opened == before, now)
     }
 
+    /// What the machine looks like is not known any more.
+    pub(crate) fn forget_machine(&mut self) {
+        self.machine = None;
+    }
+
     /// Opens it, or shuts it because of this.
     pub(crate) fn decide(&mut self, path: &impl DataPath, against: Vec<Against>) {
         self.against = against;

@@ -25,6 +25,10 @@ pub enum Error {
     /// The device on which timer and sweep are run is gone: the core takes the next one.
     #[error("{0}")]
     DeviceGone(Cause),
+    /// The machine does not say at this moment which devices, sockets or addresses it has: it is asked again with the
+    /// next tick, for some seconds.
+    #[error("{0}")]
+    Untold(Cause),
     /// Anything else. On the feed's way it ends the feed, elsewhere the daemon.
     #[error("{0}")]
     Failed(Cause),
@@ -92,7 +96,8 @@ pub trait DataPath: ControlPlane<Error = Error> {
     fn run_on(&mut self, ifindex: u32);
 }
 
-/// The machine on which Redis runs, in Redis's network namespace.
+/// The machine on which Redis runs, in Redis's network namespace. Devices and addresses may come and go between any two
+/// calls; where a list cannot be had at that moment, the error is [`Error::Untold`].
 pub trait Machine {
     /// A connection to Redis. Reads and writes never block: [`io::ErrorKind::WouldBlock`] instead.
     /// A read of nothing is the end of the stream.

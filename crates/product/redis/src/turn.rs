@@ -19,7 +19,7 @@ use crate::holding::Holding;
 use crate::hours::{Hours, Word};
 use crate::lease::{self, Lease};
 use crate::link::Link;
-use crate::outside::{DataPath, Error, Machine, Result};
+use crate::outside::{DataPath, Machine, Result};
 use crate::redis_state::RedisState;
 use crate::settle::{Settling, settle};
 use crate::stop::{Detach, Stage};
@@ -75,6 +75,8 @@ pub struct Core<P, M: Machine> {
     connections: Connections<M>,
     next_tick_ns: u64,
     next_second_ns: u64,
+    /// Since when the machine does not say what it has.
+    untold_since_ns: Option<u64>,
 }
 
 impl<P: DataPath, M: Machine> Core<P, M> {
@@ -115,6 +117,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             settings,
             next_tick_ns: now,
             next_second_ns: now,
+            untold_since_ns: None,
         }
     }
 
@@ -130,20 +133,19 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         let now = self.machine.monotonic_ns();
         if now >= self.next_tick_ns {
             self.next_tick_ns = (self.next_tick_ns + TICK_NS).max(now + TICK_NS / 2);
-            match self.tick(now) {
-                Err(Error::DeviceGone(_)) => self.change_device()?,
-                done => done?,
+            let done = self.tick(now);
+            if done.is_ok() {
+                self.untold_since_ns = None;
             }
+            self.outlive(done)?;
             if self.is_idle(now) {
                 self.next_tick_ns += REST_TICK_NS - TICK_NS;
             }
         } else if self.filling.next_drain_ns(now).is_some_and(|at| now >= at) {
             self.drain_misses(now)?;
         }
-        match self.holding.turn(&mut self.path, &self.machine, now) {
-            Err(Error::DeviceGone(_)) => self.change_device()?,
-            done => done?,
-        }
+        let done = self.holding.turn(&mut self.path, &self.machine, now);
+        self.outlive(done)?;
         self.drain_writes(now);
         self.ask_settle(now);
         if let Err(error) = self.link.flush() {
@@ -223,9 +225,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     }
 
     fn second(&mut self, now: u64) -> Result<()> {
-        for name in self.machine.cover_egress()? {
-            tracing::info!("replies by {name} are watched from now on");
-        }
+        self.cover()?;
         self.filling.second(&self.path, now)?;
         self.look_at_hours(now);
         self.ask_state();
@@ -236,21 +236,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         }
         if self.connections.may_sweep(now) {
             self.sweep()?;
-        }
-        Ok(())
-    }
-
-    /// The device on which programs are run is gone: takes the next one. After the last one
-    /// connections may go on by devices that are not boosted, and need translation there.
-    fn change_device(&mut self) -> Result<()> {
-        if let Some(ifindex) = self.machine.present_device()? {
-            self.path.run_on(ifindex);
-            return Ok(());
-        }
-        self.path.run_on(LOOPBACK_IFINDEX);
-        if self.detach.is_running() {
-            tracing::warn!("no boosted device is left");
-            self.stop(false)?;
         }
         Ok(())
     }
@@ -563,7 +548,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// # Errors
     /// As [`Self::turn`].
     pub fn glance(&mut self) -> Result<()> {
-        self.connections.count(&self.path)
+        let done = self.connections.count(&self.path);
+        self.outlive(done)
     }
 }
 
@@ -575,6 +561,9 @@ mod fills;
 
 #[path = "turn_closing.rs"]
 mod closing;
+
+#[path = "turn_devices.rs"]
+mod devices;
 
 #[path = "turn_writes.rs"]
 mod writes;

@@ -88,7 +88,8 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             return Ok(());
         }
         self.connections.begin_anew();
-        self.sweep()
+        let done = self.sweep();
+        self.outlive(done)
     }
 
     /// Leaves when fills are done and a whole sweep, which began at that time, found nothing to

@@ -10,6 +10,8 @@ use crate::timer::Timer;
 use crate::turn::{Core, Settings};
 use crate::walk::Pieces;
 
+#[path = "devices_tests.rs"]
+mod devices_tests;
 #[path = "listeners_tests.rs"]
 mod listeners_tests;
 #[path = "stop_tests.rs"]

@@ -279,16 +279,39 @@ fn a_lower_mtu_hangs_no_answered_connection() {
     lab.assert_settled();
 }
 
-/// The only boosted device is taken away and comes back as another: answered connections go on.
+/// Somebody asks, or wants to detach, before the daemon has found out by itself that its device has gone: it does so by
+/// that, and lives.
 #[test]
-fn the_boosted_device_is_made_anew() {
-    let lab = two_uplinks("remade");
-    boost(&lab, &["s0"]);
-    let mut conn = spliced(&lab);
+fn whoever_asks_while_the_device_goes_ends_no_daemon() {
+    let asks: [&[&str]; 3] = [
+        &["status"],
+        &["status", "--json"],
+        &["detach", "--wait", "0"],
+    ];
+    let mut lab = two_uplinks("goes");
+    for (number, ask) in asks.into_iter().enumerate() {
+        lab.use_run_dir(format!("/run/erb/e2e-goes-{number}"));
+        boost(&lab, &["s0"]);
+        let conn = spliced(&lab);
+        let pid = lab.status().pid;
+        ip(&lab, End::Server, "ip link del s0");
+        for _ in 0..3 {
+            let output = lab.erb(ask);
+            eprintln!("{ask:?}: {:?}", output.status);
+        }
+        let said = lab.status();
+        assert_eq!((said.daemon.as_str(), said.pid), ("detaching", pid));
+        drop(conn);
+        lab.erb(&["detach", "--force"]);
+        s0_is_made_anew(&lab);
+    }
+}
+
+/// s0 and c0, with their addresses, once they are gone.
+fn s0_is_made_anew(lab: &TestLab) {
     let client = &lab.lab().state().client.namespace;
-    ip(&lab, End::Server, "ip link del s0");
     ip(
-        &lab,
+        lab,
         End::Server,
         &format!("ip link add s0 type veth peer name c0 netns {client}"),
     );
@@ -296,9 +319,19 @@ fn the_boosted_device_is_made_anew() {
         (End::Server, "s0", "10.77.0.2/24"),
         (End::Client, "c0", "10.77.0.1/24"),
     ] {
-        ip(&lab, end, &format!("ip addr add {address} dev {device}"));
-        ip(&lab, end, &format!("ip link set {device} up"));
+        ip(lab, end, &format!("ip addr add {address} dev {device}"));
+        ip(lab, end, &format!("ip link set {device} up"));
     }
+}
+
+/// The only boosted device is taken away and comes back as another: answered connections go on.
+#[test]
+fn the_boosted_device_is_made_anew() {
+    let lab = two_uplinks("remade");
+    boost(&lab, &["s0"]);
+    let mut conn = spliced(&lab);
+    ip(&lab, End::Server, "ip link del s0");
+    s0_is_made_anew(&lab);
     for letter in ["a", "b", "c"] {
         let text = letter.repeat(LONG);
         expect(&mut conn, &format!("ECHO {text}"), &bulk(&text));
