@@ -4,7 +4,8 @@
 //!
 //! # Invariants
 //! 1. Copies of a connection come again in the order in which they came, and none before all is drained that any of
-//!    them waits for: it would be held once more.
+//!    them waits for: it would be held once more. Of connections that may come, those that came first do: one that is
+//!    delayed once more is behind all others.
 //! 2. Nothing hangs on a copy. What is not kept, or not taken, its client sends again. So all of it is bounded.
 //! 3. What waits for more than the drain (`order.h`, Y8) comes when that is so: somebody else finds out, by an asking that
 //!    begins when it is here and drained ([`Holding::asking`]).
@@ -96,6 +97,8 @@ fn name(held: &HeldPacket) -> Name {
 /// A connection that waits.
 struct Waiting {
     key: erb_abi::conn_key,
+    /// Who has come before has a lower one.
+    number: u64,
     waits_for: u64,
     /// It has to be synced, by this asking or a later one.
     syncs: Option<u32>,
@@ -105,6 +108,12 @@ struct Waiting {
     patience_ns: Option<u64>,
     since_ns: u64,
     packets: VecDeque<HeldPacket>,
+}
+
+/// The next number.
+const fn next_of(count: &mut u64) -> u64 {
+    *count += 1;
+    *count
 }
 
 /// Up to which LSNs all is drained, and synced. Read once: what they say of one connection holds for all.
@@ -184,6 +193,8 @@ pub(crate) struct Holding {
     next_ns: u64,
     ended: u64,
     left_out: u64,
+    /// Connections that have waited so far.
+    came: u64,
     /// The last one that was begun here.
     asking: Option<Asking>,
 }
@@ -199,6 +210,7 @@ impl Holding {
             next_ns: 0,
             ended: 0,
             left_out: 0,
+            came: 0,
             asking: None,
         }
     }
@@ -276,8 +288,10 @@ impl Holding {
             self.left_out += 1;
             return;
         }
+        let came = &mut self.came;
         let one = self.waiting.entry(name).or_insert_with(|| Waiting {
             key: held.key,
+            number: next_of(came),
             waits_for: 0,
             syncs: None,
             delay: None,
@@ -308,17 +322,24 @@ impl Holding {
         one.packets.push_back(held);
     }
 
+    /// Who may come again, of whom as many as a turn takes: those who came first. And whether that is all of them.
+    fn first_come(&self, moment: Moment) -> (Vec<(u64, Name)>, bool) {
+        let may = self.waiting.iter().filter(|(_, one)| moment.lets(one));
+        let mut found: Vec<(u64, Name)> = may.map(|(name, one)| (one.number, *name)).collect();
+        let is_all = found.len() <= PER_TURN;
+        if !is_all {
+            found.select_nth_unstable(PER_TURN);
+            found.truncate(PER_TURN);
+        }
+        found.sort_unstable();
+        (found, is_all)
+    }
+
     /// Returns whether all that may come again does.
     fn bring_up(&mut self, path: &impl DataPath, moment: Moment) -> Result<bool> {
-        let may = |(_, one): &(&Name, &Waiting)| moment.lets(one);
-        let names: Vec<Name> = self
-            .waiting
-            .iter()
-            .filter(may)
-            .map(|(name, _)| *name)
-            .collect();
+        let (found, is_all) = self.first_come(moment);
         let mut left = PER_TURN;
-        for name in names {
+        for (_, name) in found {
             let Some(one) = self.waiting.get_mut(&name) else {
                 continue;
             };
@@ -342,7 +363,7 @@ impl Holding {
                 self.forget(&name);
             }
         }
-        Ok(true)
+        Ok(is_all)
     }
 
     fn forget(&mut self, name: &Name) {

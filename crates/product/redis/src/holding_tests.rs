@@ -221,6 +221,38 @@ fn a_turn_takes_no_more_than_the_backlog_has_room_for() {
     assert_eq!(bench.holding.next_ns(), None);
 }
 
+/// Where more wait than a turn takes, a low address is no privilege, and who is delayed once more goes to the end.
+#[test]
+fn who_came_first_comes_again_first() {
+    let late = |client: u16| HeldPacket {
+        delay: Some(Delay::Late),
+        ..held(client, 1, 3)
+    };
+    let mut bench = Bench::new();
+    bench.give(9, 3);
+    bench.path.control().set_absorb(true);
+    let (old, count) = (4 * YOUNG_NS, 3 * PER_TURN as u16);
+    bench.turn(old, (0..count).rev().map(late));
+    bench.path.control().set_fresh_ns(old);
+    let mut came = Vec::new();
+    for _ in 0..3 {
+        let some = bench.turn(old + MS, []);
+        assert_eq!(some.len(), PER_TURN);
+        // As soon as they come they are delayed again.
+        let clients = some.iter().filter_map(|line| {
+            let client = line.strip_prefix("inject ")?.split_once(':')?.0;
+            client.parse::<u16>().ok()
+        });
+        bench
+            .path
+            .held
+            .borrow_mut()
+            .extend(clients.clone().map(late));
+        came.extend(clients);
+    }
+    assert_eq!(came, (0..count).rev().collect::<Vec<u16>>());
+}
+
 #[test]
 fn a_write_that_is_delayed_comes_again_when_there_is_room_for_it() {
     let late = |client, seq| HeldPacket {
