@@ -6,7 +6,8 @@
 //! 1. Copies of a connection come again in the order in which they came, and none before all is drained that any of
 //!    them waits for: it would be held once more. Of connections that may come, those that came first do: one that is
 //!    delayed once more is behind all others.
-//! 2. Nothing hangs on a copy. What is not kept, or not taken, its client sends again. So all of it is bounded.
+//! 2. Nothing hangs on a copy. What is not kept, or not taken, its client sends again. So all of it is bounded, and who
+//!    may wait for minutes has a part of it alone.
 //! 3. What waits for more than the drain (`order.h`, Y8) comes when that is so: somebody else finds out, by an asking that
 //!    begins when it is here and drained ([`Holding::asking`]).
 //! 4. A write that is delayed (`absorb.h`, I11) comes again as soon as it may be answered, and is asked of anew then.
@@ -59,6 +60,71 @@ const BOUNDS: Bounds = Bounds {
     connections: 65_536,
 };
 
+/// Who waits for more than the drain has one part of so many of each at most: a drain takes milliseconds, and a replica
+/// that stands still a minute, in which all others would find no room.
+const SYNCS_ONE_OF: usize = 4;
+
+impl Bounds {
+    const fn of_who_syncs(&self) -> Self {
+        Self {
+            of_one: self.of_one,
+            packets: self.packets / SYNCS_ONE_OF,
+            bytes: self.bytes / SYNCS_ONE_OF,
+            connections: self.connections / SYNCS_ONE_OF,
+        }
+    }
+}
+
+/// What is kept.
+#[derive(Clone, Copy)]
+struct Load {
+    connections: usize,
+    packets: usize,
+    bytes: usize,
+}
+
+impl Load {
+    const NOTHING: Self = Self {
+        connections: 0,
+        packets: 0,
+        bytes: 0,
+    };
+    const CONNECTION: Self = Self {
+        connections: 1,
+        ..Self::NOTHING
+    };
+
+    fn of(held: &HeldPacket) -> Self {
+        Self {
+            connections: 0,
+            packets: 1,
+            bytes: held.frame.len(),
+        }
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self {
+            connections: self.connections + other.connections,
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    const fn without(self, other: Self) -> Self {
+        Self {
+            connections: self.connections - other.connections,
+            packets: self.packets - other.packets,
+            bytes: self.bytes - other.bytes,
+        }
+    }
+
+    const fn is_within(self, bounds: &Bounds) -> bool {
+        self.connections <= bounds.connections
+            && self.packets <= bounds.packets
+            && self.bytes <= bounds.bytes
+    }
+}
+
 /// How many wait, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoldingState {
@@ -108,6 +174,13 @@ struct Waiting {
     patience_ns: Option<u64>,
     since_ns: u64,
     packets: VecDeque<HeldPacket>,
+}
+
+impl Waiting {
+    fn load(&self) -> Load {
+        let copies = self.packets.iter().map(Load::of);
+        copies.fold(Load::CONNECTION, Load::and)
+    }
 }
 
 /// The next number.
@@ -186,8 +259,9 @@ impl Moment {
 /// All that waits.
 pub(crate) struct Holding {
     waiting: BTreeMap<Name, Waiting>,
-    packets: usize,
-    bytes: usize,
+    load: Load,
+    /// Of those who wait for more than the drain.
+    syncing: Load,
     bounds: Bounds,
     hold_max_ns: u64,
     next_ns: u64,
@@ -203,8 +277,8 @@ impl Holding {
     pub(crate) const fn new(hold_max_ns: u64) -> Self {
         Self {
             waiting: BTreeMap::new(),
-            packets: 0,
-            bytes: 0,
+            load: Load::NOTHING,
+            syncing: Load::NOTHING,
             bounds: BOUNDS,
             hold_max_ns,
             next_ns: 0,
@@ -250,9 +324,9 @@ impl Holding {
     /// How many wait.
     pub(crate) fn state(&self) -> HoldingState {
         HoldingState {
-            connections: self.waiting.len(),
-            packets: self.packets,
-            bytes: self.bytes,
+            connections: self.load.connections,
+            packets: self.load.packets,
+            bytes: self.load.bytes,
             since_ns: self.waiting.values().map(|one| one.since_ns).min(),
             ended: self.ended,
             left_out: self.left_out,
@@ -284,9 +358,13 @@ impl Holding {
     /// `begun`: number of the last asking.
     fn take(&mut self, held: HeldPacket, begun: u32, now: u64) {
         let name = name(&held);
-        if !self.waiting.contains_key(&name) && self.waiting.len() >= self.bounds.connections {
+        let is_new = !self.waiting.contains_key(&name);
+        if is_new && !self.fits(Load::CONNECTION, held.syncs) {
             self.left_out += 1;
             return;
+        }
+        if is_new {
+            self.load = self.load.and(Load::CONNECTION);
         }
         let came = &mut self.came;
         let one = self.waiting.entry(name).or_insert_with(|| Waiting {
@@ -302,6 +380,9 @@ impl Holding {
         one.waits_for = one.waits_for.max(held.waits_for);
         // What waits with a write that is delayed does not change for what that waits.
         one.delay = held.delay.map(|delay| one.delay.unwrap_or(delay));
+        if held.syncs && one.syncs.is_none() {
+            self.syncing = self.syncing.and(one.load());
+        }
         if held.syncs {
             // One that began before may not know of it.
             one.syncs = one.syncs.or(Some(begun.wrapping_add(1)));
@@ -310,16 +391,29 @@ impl Holding {
         if held.frame.is_empty() || one.packets.iter().any(|other| held.lies_in(other)) {
             return;
         }
-        let has_room = one.packets.len() < self.bounds.of_one
-            && self.packets < self.bounds.packets
-            && self.bytes + held.frame.len() <= self.bounds.bytes;
-        if !has_room {
+        let (copies, syncs) = (one.packets.len(), one.syncs.is_some());
+        let more = Load::of(&held);
+        if copies >= self.bounds.of_one || !self.fits(more, syncs) {
             self.left_out += 1;
             return;
         }
-        self.packets += 1;
-        self.bytes += held.frame.len();
-        one.packets.push_back(held);
+        self.load = self.load.and(more);
+        if syncs {
+            self.syncing = self.syncing.and(more);
+        }
+        if let Some(one) = self.waiting.get_mut(&name) {
+            one.packets.push_back(held);
+        }
+    }
+
+    /// Whether there is room for that, too, of somebody who waits for more than the drain or does not.
+    fn fits(&self, more: Load, syncs: bool) -> bool {
+        self.load.and(more).is_within(&self.bounds)
+            && (!syncs
+                || self
+                    .syncing
+                    .and(more)
+                    .is_within(&self.bounds.of_who_syncs()))
     }
 
     /// Who may come again, of whom as many as a turn takes: those who came first. And whether that is all of them.
@@ -350,8 +444,11 @@ impl Holding {
                 left -= 1;
                 match path.inject(held)? {
                     Injected::Done => {
-                        self.packets -= 1;
-                        self.bytes -= held.frame.len();
+                        let less = Load::of(held);
+                        self.load = self.load.without(less);
+                        if one.syncs.is_some() {
+                            self.syncing = self.syncing.without(less);
+                        }
                         one.packets.pop_front();
                     }
                     Injected::Waits(lsn) => one.waits_for = lsn,
@@ -368,12 +465,11 @@ impl Holding {
 
     fn forget(&mut self, name: &Name) {
         if let Some(one) = self.waiting.remove(name) {
-            self.packets -= one.packets.len();
-            self.bytes -= one
-                .packets
-                .iter()
-                .map(|held| held.frame.len())
-                .sum::<usize>();
+            let less = one.load();
+            self.load = self.load.without(less);
+            if one.syncs.is_some() {
+                self.syncing = self.syncing.without(less);
+            }
         }
     }
 

@@ -210,6 +210,48 @@ fn what_is_kept_is_bounded() {
     assert_eq!(kept(&bench), (1, 0, 4), "too many bytes");
 }
 
+/// Others find room, however many ask who has their writes.
+#[test]
+fn who_waits_for_replicas_fills_a_part_of_the_room() {
+    let mut bench = Bench::new();
+    bench.holding.bounds = Bounds {
+        of_one: 8,
+        packets: 8,
+        bytes: 80,
+        connections: 16,
+    };
+    bench.give(9, 3);
+    let asks = |client, seq| HeldPacket {
+        syncs: true,
+        ..held(client, seq, 3)
+    };
+    let kept = |bench: &Bench| {
+        let state = bench.holding.state();
+        (state.connections, state.packets, state.left_out)
+    };
+    // What one has said before counts when he begins to ask.
+    bench.turn(0, [held(1, 10, 9), asks(1, 12)]);
+    assert_eq!(kept(&bench), (1, 2, 0));
+    bench.turn(0, (2..6).map(|client| asks(client, 1)));
+    assert_eq!(kept(&bench), (4, 2, 4), "packets; and one connection");
+    bench.turn(0, (10..16).map(|client| held(client, 1, 9)));
+    assert_eq!(kept(&bench), (10, 8, 4), "others have the rest");
+    let long = HeldPacket {
+        frame: vec![b'x'; 21],
+        ..asks(1, 14)
+    };
+    bench.path.control().set_synced(1, 9);
+    bench.give(9, 9);
+    bench.turn(MS, []);
+    assert_eq!(kept(&bench), (0, 0, 4));
+    bench.path.control().begin_sync();
+    bench.turn(MS, [long]);
+    assert_eq!(kept(&bench), (1, 0, 5), "bytes");
+    // All that is gone is counted as gone.
+    bench.turn(MS, [asks(2, 1), asks(3, 1), asks(4, 1)]);
+    assert_eq!(kept(&bench), (4, 2, 6));
+}
+
 #[test]
 fn a_turn_takes_no_more_than_the_backlog_has_room_for() {
     let mut bench = Bench::new();
