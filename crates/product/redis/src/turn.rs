@@ -144,7 +144,10 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         } else if self.filling.next_drain_ns(now).is_some_and(|at| now >= at) {
             self.drain_misses(now)?;
         }
-        let done = self.holding.turn(&mut self.path, &self.machine, now);
+        let ring_bytes = || self.writes.ring_bytes();
+        let done = self
+            .holding
+            .turn(&mut self.path, &self.machine, ring_bytes, now);
         self.outlive(done)?;
         self.drain_writes(now);
         self.ask_settle(now);
