@@ -40,6 +40,9 @@ const ROOMY_BYTES: u64 = abi::LOG_BYTES as u64 / 4 * 3;
 /// A delayed write is kept for so long at most: half of what the data path delays it.
 const DELAYED_NS: u64 = DELAY_NS as u64 / 2;
 
+/// The kernel may have no room for a copy at a moment. For longer it is the copy's device: that is down, or gone.
+const REFUSED_NS: u64 = 5 * MS;
+
 /// Copies that come again in one turn at most: they pass the CPU's backlog, which has room for 1,000
 /// (`net.core.netdev_max_backlog`).
 const PER_TURN: usize = 256;
@@ -314,6 +317,8 @@ pub(crate) struct Holding {
     left_out: u64,
     /// Connections that have waited so far.
     came: u64,
+    /// The device whose copies the kernel does not take, and since when.
+    refused: Option<(u32, u64)>,
     /// The last one that was begun here.
     asking: Option<Asking>,
 }
@@ -331,6 +336,7 @@ impl Holding {
             ended: 0,
             left_out: 0,
             came: 0,
+            refused: None,
             asking: None,
         }
     }
@@ -487,6 +493,7 @@ impl Holding {
     fn bring_up(&mut self, path: &impl DataPath, moment: Moment) -> Result<bool> {
         let (found, is_all) = self.first_come(moment);
         let mut left = PER_TURN;
+        let before = self.refused.take();
         for (_, name) in found {
             let Some(one) = self.waiting.get_mut(&name) else {
                 continue;
@@ -507,7 +514,15 @@ impl Holding {
                     }
                     Injected::Waits(lsn) => one.waits_for = lsn,
                     Injected::Gone => break,
-                    Injected::Full => return Ok(false),
+                    Injected::Full => {
+                        let same = before.filter(|(ifindex, _)| *ifindex == held.ifindex);
+                        let since_ns = same.map_or(moment.now, |(_, since_ns)| since_ns);
+                        self.refused = Some((held.ifindex, since_ns));
+                        if moment.now.saturating_sub(since_ns) < REFUSED_NS {
+                            return Ok(false);
+                        }
+                        break; // 2; its client's next one comes by another device, or none does
+                    }
                 }
             }
             if moment.lets(one) {

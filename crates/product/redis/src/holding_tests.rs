@@ -115,6 +115,33 @@ fn what_the_program_says_decides() {
     assert_eq!(bench.holding.state(), HoldingState::default());
 }
 
+/// Its device is down, or gone: others do not wait for that, and nobody tries it all the time.
+#[test]
+fn what_the_kernel_does_not_take_for_long_is_left_to_its_client() {
+    let mut bench = Bench::new();
+    bench.give(9, 5);
+    let by_another = HeldPacket {
+        ifindex: 4,
+        ..held(3, 1, 1)
+    };
+    let new = [held(1, 10, 3), held(2, 50, 3), by_another];
+    let full = (INJECT_FULL, 0);
+    bench.path.injected.borrow_mut().push_back(full);
+    assert_eq!(bench.turn(0, new), ["inject 1:10"]);
+    bench.path.injected.borrow_mut().push_back(full);
+    assert_eq!(bench.turn(REFUSED_NS - 1, []), ["inject 1:10"]);
+    assert_eq!(bench.holding.next_ns(), Some(REFUSED_NS - 1));
+    bench.path.injected.borrow_mut().extend([full, full]);
+    let tried = ["inject 1:10", "inject 2:50", "inject 3:1"];
+    assert_eq!(bench.turn(REFUSED_NS, []), tried);
+    assert_eq!(bench.holding.state(), HoldingState::default());
+    // Once it has taken one, another refusal is of a moment.
+    bench.turn(REFUSED_NS, [held(1, 10, 3)]);
+    bench.path.injected.borrow_mut().push_back(full);
+    bench.turn(9 * REFUSED_NS, [held(1, 10, 3)]);
+    assert_eq!(bench.holding.state().packets, 1);
+}
+
 #[test]
 fn who_waits_too_long_is_ended_with_or_without_a_copy() {
     let mut bench = Bench::new();
