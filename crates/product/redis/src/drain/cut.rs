@@ -67,6 +67,8 @@ pub(crate) struct Cut {
     count: usize,
     cost: usize,
     missing: Option<u64>,
+    /// Somebody else waits for room that could be freed.
+    owes_room: bool,
 }
 
 impl Cut {
@@ -90,6 +92,7 @@ impl Cut {
             count: 0,
             cost: 0,
             missing: None,
+            owes_room: false,
         }
     }
 
@@ -210,13 +213,30 @@ impl Cut {
     /// Its records are in Redis: frees their room. Not before `drained` was moved.
     pub(crate) fn done(&mut self, log: &impl Log) {
         debug_assert!(log.drained() >= self.end);
-        for (ring, cursor) in self.cursors.iter_mut().enumerate() {
+        for cursor in &mut self.cursors {
             (cursor.next, cursor.last) = (cursor.cut_next, cursor.cut_last);
+        }
+        self.free(log);
+        self.forget();
+    }
+
+    /// Frees the room of all that is drained, as far as nobody else waits for it.
+    fn free(&mut self, log: &impl Log) {
+        self.owes_room = false;
+        for (ring, cursor) in self.cursors.iter().enumerate() {
             if log.tail(ring) != cursor.next {
                 log.set_tail(ring, cursor.next);
+                self.owes_room |= log.tail(ring) < cursor.next;
             }
         }
-        self.forget();
+    }
+
+    /// The same between two batches, where somebody else has waited for it: behind a full ring there may be no batch any
+    /// more that would do it.
+    pub(crate) fn free_what_is_owed(&mut self, log: &impl Log) {
+        if self.owes_room {
+            self.free(log);
+        }
     }
 
     /// It is not drained; the next one begins where this one began.

@@ -207,6 +207,7 @@ impl<L: Log> Drain<L> {
         }
         if self.next_ns().is_none_or(|due| now_ns < due) {
             self.look(now_ns);
+            self.cut.free_what_is_owed(&self.log);
             return Ok(false);
         }
         self.look(now_ns);

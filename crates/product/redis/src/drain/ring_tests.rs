@@ -83,6 +83,30 @@ fn what_cannot_be_is_found_before_anything_is_said() {
     }
 }
 
+/// A ring that is full, and drained, has no batch any more that would free it.
+#[test]
+fn room_that_somebody_else_has_waited_for_is_freed_without_a_batch() {
+    let mut logs = Logs::zeros(1);
+    let kept = erb_abi::Kept::of(1);
+    logs.wait_for(std::sync::Arc::clone(&kept));
+    let mut writer = LogWriter::new(&logs, 0);
+    let _ = writer.next_lsn();
+    writer.put_bytes(&record(1));
+    let head = logs.head(0);
+    let mut drain = Drain::new(logs, &settings());
+    assert_eq!(drain.begin(1_000_000, &mut BytesMut::new()), Ok(true));
+    let answer = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n";
+    let (_, next) = drain.take(answer, 2_000_000).unwrap();
+    assert_eq!((next, drain.log().drained()), (Next::Done, 1));
+    assert_eq!(drain.log().tail(0), 0, "not kept yet");
+    assert_eq!(drain.begin(3_000_000, &mut BytesMut::new()), Ok(false));
+    assert_eq!(drain.log().tail(0), 0);
+    kept.set(0, head);
+    assert_eq!(drain.begin(4_000_000, &mut BytesMut::new()), Ok(false));
+    assert_eq!(drain.log().tail(0), head);
+    assert_eq!(drain.ring_bytes(), 0);
+}
+
 #[test]
 fn an_lsn_stands_once_and_grows() {
     assert!(says(&[record(1), record(1)]).0.is_err());
