@@ -373,6 +373,26 @@ mod tests {
     }
 
     #[test]
+    fn whoever_shows_a_damaged_journal_does_not_succeed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shown = |path: PathBuf| {
+            let place = PlaceArgs { path, json: true };
+            let args = ShowArgs {
+                place,
+                no_values: true,
+            };
+            format!("{:?}", show(&args).expect("it is read"))
+        };
+        let code = |code: ExitCode| format!("{code:?}");
+        assert_eq!(shown(folder.path().to_path_buf()), code(ExitCode::SUCCESS));
+        let damaged = folder.path().join("0123456789abcdef.erbj");
+        std::fs::write(&damaged, "something else").expect("a file");
+        for path in [folder.path().to_path_buf(), damaged] {
+            assert_eq!(shown(path), code(ExitCode::from(exit::JOURNAL_DAMAGED)));
+        }
+    }
+
+    #[test]
     fn a_hole_is_a_line_and_an_object_for_programs() {
         let identity = erb_journal::Identity {
             journal: erb_journal::Id([1; 16]),
