@@ -64,16 +64,28 @@ static int file_suits(struct file *file)
 	return i_size_read(file_inode(file)) == sizeof(struct segment_header) ? 0 : -EEXIST;
 }
 
-/* Under lock. */
-static int file_take(struct file *file, const struct segment_header *header)
+/* Under lock: a file was begun, which has what comes behind this number. */
+void io_begun(u64 before_lsn)
+{
+	struct erb_io_status *page = erb_io.page;
+
+	WRITE_ONCE(page->file_bytes, erb_io.sink.at);
+	WRITE_ONCE(page->before_lsn, before_lsn);
+	WRITE_ONCE(page->files, page->files + 1);
+}
+
+/* Under lock. `beside`: the file at work may have what is not synced. */
+static int file_take(struct file *file, const struct segment_header *header, bool beside)
 {
 	struct io *io = &erb_io;
 	int refused;
 
 	if (io->file && (io->next_file || io->closing || io->page->gate != GATE_OPEN ||
-			 sink_retains(&io->sink)))
+			 (!beside && sink_retains(&io->sink))))
 		return -EBUSY;
-	refused = sink_accepts(&io->sink, header);
+	refused = segment_header_sound(header) ? 0 : -EINVAL;
+	if (!refused && !(io->file && beside))
+		refused = sink_accepts(&io->sink, header);
 	if (refused)
 		return refused;
 	if (io->file) {
@@ -92,13 +104,14 @@ static int file_take(struct file *file, const struct segment_header *header)
 	WRITE_ONCE(io->page->error, 0);
 	WRITE_ONCE(io->page->written_lsn, io->sink.written_lsn);
 	WRITE_ONCE(io->page->synced_lsn, io->sink.synced_lsn);
-	WRITE_ONCE(io->page->file_bytes, io->sink.at);
+	memcpy(io->page->journal, io->sink.journal, sizeof(io->page->journal));
+	io_begun(io->sink.synced_lsn);
 	/* From here on the merge is the write thread's. */
 	smp_store_release(&io->page->state, ERB_IO_WORK);
 	return 0;
 }
 
-static long device_file(const void __user *argument)
+static long device_file(const void __user *argument, bool beside)
 {
 	struct segment_header header;
 	struct erb_io_file asked;
@@ -117,7 +130,7 @@ static long device_file(const void __user *argument)
 	refused = file_suits(file);
 	if (!refused) {
 		mutex_lock(&erb_io.lock);
-		refused = file_take(file, &header);
+		refused = file_take(file, &header, beside);
 		mutex_unlock(&erb_io.lock);
 	}
 	if (refused)
@@ -170,7 +183,9 @@ static long device_ioctl(struct file *device, unsigned int command, unsigned lon
 
 	switch (command) {
 	case ERB_IO_FILE:
-		return device_file(at);
+		return device_file(at, false);
+	case ERB_IO_NEXT:
+		return device_file(at, true);
 	case ERB_IO_STATUS:
 		return device_status(at);
 	case ERB_IO_SYNC:

@@ -2,6 +2,8 @@
 /* erb_io.h - the module's device, as the daemon sees it. Only one process has it open at a time.
  *
  *   ioctl ERB_IO_FILE    from here on records go to this new segment, whose header is written and synced
+ *   ioctl ERB_IO_NEXT    the same beside a file at work that has records which are not synced: the write thread goes on
+ *                        with this one behind a sync, between two batches; `files` says when
  *   ioctl ERB_IO_STATUS  all counters
  *   ioctl ERB_IO_SYNC    asks for a sync; synced_lsn says when it was done
  *   ioctl ERB_IO_FORGET  what is retained up to this number is nobody's any more; only while no file is at work
@@ -41,9 +43,13 @@ struct erb_io_status {
 	__u64 refused; /* a fifo was full */
 	__u64 wakes;
 	__u64 retained_bytes; /* pushed and not synced */
+	__u64 files;	      /* that were begun */
+	__u64 before_lsn;     /* the last number of former files */
+	__u8 journal[16];     /* whose records these are */
 };
 
 #define ERB_IO_FILE   _IOW(0xEB, 1, struct erb_io_file)
 #define ERB_IO_STATUS _IOR(0xEB, 2, struct erb_io_status)
 #define ERB_IO_SYNC   _IO(0xEB, 3)
 #define ERB_IO_FORGET _IOW(0xEB, 4, __u64)
+#define ERB_IO_NEXT   _IOW(0xEB, 5, struct erb_io_file)

@@ -11,7 +11,7 @@
  *            ERB_IO_FILE                   the daemon closes, or a failure
  *     IDLE ---------------> WORK  gate open  ---------------------------> WORK, gate shut
  *      ^                     ^      |                                        |
- *      |                     +------+ ERB_IO_FILE, all synced                |
+ *      |                     +------+ ERB_IO_FILE, all synced; ERB_IO_NEXT   |
  *      +---------------------------------------------------------------------+
  *                    io_let_go: the write thread, when nobody uses the file
  *
@@ -66,3 +66,4 @@ void io_ask_sync(void);
 int io_device_register(void);
 void io_device_deregister(void);
 void io_settle(void);
+void io_begun(u64 before_lsn);

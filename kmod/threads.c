@@ -173,7 +173,7 @@ static void io_exchange(void)
 		io->file = io->next_file;
 		io->next_file = NULL;
 		sink_continue(&io->sink, &io->next_header);
-		WRITE_ONCE(io->page->file_bytes, io->sink.at);
+		io_begun(io->sink.written_lsn);
 	}
 	mutex_unlock(&io->lock);
 	mutex_unlock(&io->sync_mutex);

@@ -66,7 +66,7 @@ ip address add 10.9.0.1/24 broadcast 10.9.0.255 dev near
 ip link set near up
 ip link set far up
 check "$guest" without "$work/kmod/push.bpf.o" /run/big /run/big
-for name in refused log packets killed frozen gap; do
+for name in refused log beside packets killed frozen gap; do
 	check with "$name" /run/big /run/big
 done
 check with full /run/small /run/big

@@ -73,13 +73,23 @@ int device_open(void)
 	return open("/dev/erb_io", O_RDWR | O_CLOEXEC);
 }
 
-int device_give(int device, int fd, u64 segment, u64 first_lsn)
+static int device_hand(int device, unsigned long call, int fd, u64 segment, u64 first_lsn)
 {
 	struct segment_header header = header_make(segment, first_lsn);
 	struct erb_io_file file = {.fd = fd};
 
 	memcpy(file.header, &header, sizeof(header));
-	return ioctl(device, ERB_IO_FILE, &file) ? errno : 0;
+	return ioctl(device, call, &file) ? errno : 0;
+}
+
+int device_give(int device, int fd, u64 segment, u64 first_lsn)
+{
+	return device_hand(device, ERB_IO_FILE, fd, segment, first_lsn);
+}
+
+int device_give_next(int device, int fd, u64 segment, u64 first_lsn)
+{
+	return device_hand(device, ERB_IO_NEXT, fd, segment, first_lsn);
 }
 
 struct erb_io_status device_status(int device)

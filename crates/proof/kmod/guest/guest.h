@@ -20,6 +20,7 @@ u64 segment_read(const char *path, u64 from,
 /* The device. */
 int device_open(void);
 int device_give(int device, int fd, u64 segment, u64 first_lsn);
+int device_give_next(int device, int fd, u64 segment, u64 first_lsn);
 struct erb_io_status device_status(int device);
 void device_wait_synced(int device, u64 lsn);
 void device_wait_state(int device, u32 state);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <net/if.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +109,65 @@ static void check_log(void)
 		 state->pushed,
 	     "all is in the files");
 	need(last == state->lsn && state->pushed >= 100000, "each number is there");
+}
+
+#define FILES	   6 /* that take each other's place while records come */
+#define NAME_BYTES (sizeof(path[0]) + 16)
+
+static void file_path(char *to, int number)
+{
+	snprintf(to, NAME_BYTES, "%s.%d", path[0], number);
+}
+
+static void *give_files(void *at)
+{
+	int device = *(int *)at, fd, error;
+	char name[NAME_BYTES];
+
+	for (int number = 2; number <= FILES; number++) {
+		u64 first = device_status(device).written_lsn + 1;
+
+		file_path(name, number);
+		fd = segment_make(name, 0, number, first);
+		do {
+			usleep(50000);
+			error = device_give_next(device, fd, number, first);
+		} while (error == EBUSY);
+		need(error == 0, "the next file is taken while records come");
+		close(fd);
+	}
+	return NULL;
+}
+
+/* Files take each other's place while records come. */
+static void check_beside(void)
+{
+	struct push_state *state = programs_load(object, 0);
+	char name[NAME_BYTES];
+	struct erb_io_status status;
+	u64 last = 0, count = 0;
+	pthread_t giver;
+	int device;
+
+	file_path(name, 1);
+	device = begin(1, 1, name);
+	need(!pthread_create(&giver, NULL, give_files, &device), "a thread begins");
+	do {
+		programs_run(20000);
+		status = device_status(device);
+		need(status.gate == GATE_OPEN, "the gate stays open");
+	} while (status.files < FILES);
+	pthread_join(giver, NULL);
+	device_wait_synced(device, state->lsn);
+	for (int number = 1; number <= FILES; number++) {
+		if (number == FILES)
+			need(device_status(device).before_lsn == last,
+			     "it says where the last file begins");
+		file_path(name, number);
+		count += segment_read(name, last + 1, &last);
+	}
+	printf("%llu records in %d files\n", count, FILES);
+	need(count == state->pushed && last == state->lsn, "all is in the files");
 }
 
 /* Packets of a network, not of a test call. */
@@ -289,6 +349,8 @@ int main(int argc, char **argv)
 		check_refused();
 	else if (!strcmp(check, "log"))
 		check_log();
+	else if (!strcmp(check, "beside"))
+		check_beside();
 	else if (!strcmp(check, "packets"))
 		check_packets();
 	else if (!strcmp(check, "full"))
