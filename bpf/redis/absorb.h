@@ -18,6 +18,7 @@
 #include "cache/marks.h"
 #include "net/work.h"
 #include "redis/get.h"
+#include "redis/keep.h"
 #include "redis/log.h"
 #include "redis/maps.h"
 #include "redis/resp.h"
@@ -371,8 +372,8 @@ __noinline u64 absorb_order(void)
 	return lsn;
 }
 
-/* Gives the write its LSN, and the record to the drain. Global: verified by itself. */
-__noinline int handler_absorb_publish(void)
+/* Gives the write its LSN, and the record to the drain; before that to the module, if that keeps it. */
+INLINE int absorb_publish(bool keeps)
 {
 	struct control *c = control_get();
 	struct log_ring *log = log_get();
@@ -386,6 +387,8 @@ __noinline int handler_absorb_publish(void)
 	    (sizeof(struct log_record) + w->h.absorbed.bytes + LOG_ALIGN - 1) & ~(LOG_ALIGN - 1);
 	lsn = absorb_order();
 	((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = lsn;
+	if (keeps)
+		keep_push(w, log);
 	atomic_set(&log->head, log->head + whole);
 	/* The first after a rest, before which all was in Redis. While others wait the daemon looks by itself. */
 	if (lsn == read_once(c->order.drained) + 1) {
@@ -395,4 +398,16 @@ __noinline int handler_absorb_publish(void)
 	}
 	count(STAT_ABSORBED);
 	return 0;
+}
+
+/* Global: verified by itself. */
+__noinline int handler_absorb_publish(void)
+{
+	return absorb_publish(false);
+}
+
+/* Global: verified by itself. */
+__noinline int handler_keep_publish(void)
+{
+	return absorb_publish(true);
 }

@@ -20,6 +20,8 @@
  *      all of us it has not come yet, and a copy is brought up when it may be answered (hold.h). It would cost the
  *      server more than one that is answered, and what it marks would send up the next ones of a hot key, too.
  *      Without a copy it goes up. It is delayed for a bounded time in all, then it goes up.
+ *  I12. Where a module keeps every write (the keep programs), its room is reserved before the LSN is given, and the
+ *      record is pushed before the head moves: what it refuses is not answered, and what is answered it has.
  */
 #pragma once
 #include "base/seam.h"
@@ -49,7 +51,7 @@ INLINE void absorb_end(struct conn *conn, u64 cookie)
 
 /* Commits and publishes what is prepared. Returns 0, or the reason against it: nothing has changed. */
 INLINE u32 absorb_commit(struct work *w, struct control *c, struct conn *conn,
-			 const struct sock_ref *r, enum grown grown)
+			 const struct sock_ref *r, enum grown grown, bool keeps)
 {
 	u64 *busy = busy_begin(c, handler_absorb_set(w));
 	u32 reason = STAT_ABSORB_SHUT;
@@ -59,7 +61,10 @@ INLINE u32 absorb_commit(struct work *w, struct control *c, struct conn *conn,
 	if (absorb_open(c) && handler_absorb_may(w, c)) /* I6 */
 		reason = answer_commit(w, conn, r, grown, ABSORBING | ABSORBED);
 	if (!reason) {
-		handler_absorb_publish();
+		if (keeps)
+			handler_keep_publish();
+		else
+			handler_absorb_publish();
 		absorb_end(conn, r->cookie);
 	}
 	busy_end(busy);
@@ -127,7 +132,7 @@ INLINE bool unabsorbed(const struct work *w)
 
 /* Answers the packet, or V_REFUSED: it is as it came, and the next program is told why. */
 INLINE enum verdict absorb_packet(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
-				  const struct sock_ref *r)
+				  const struct sock_ref *r, bool keeps)
 {
 	u32 reason = read_once(conn->spoke) & ABSORBS_NOT ? STAT_ABSORB_ASKED
 							  : answer_unfit(ctx, w, c, conn);
@@ -137,11 +142,13 @@ INLINE enum verdict absorb_packet(ctx_t *ctx, struct work *w, struct control *c,
 
 	if (!reason)
 		reason = handler_absorb(w, c, conn);
+	if (!reason && keeps)
+		reason = handler_keep_reserve(w);
 	if (reason)
 		return absorb_delayed(ctx, w, c, conn, reason) ? V_DROP : absorb_not(w, reason);
 	more = w->p.payload_off + w->reply_len - tier_len(ctx);
 	grown = tier_grow(ctx, more);
-	reason = absorb_commit(w, c, conn, r, grown);
+	reason = absorb_commit(w, c, conn, r, grown, keeps);
 	if (reason) {
 		v = answer_refused(ctx, reason, more, grown);
 		return v == V_REFUSED ? absorb_not(w, reason) : v;
@@ -150,8 +157,9 @@ INLINE enum verdict absorb_packet(ctx_t *ctx, struct work *w, struct control *c,
 	return answer_send(ctx, w);
 }
 
-/* The packet at hand, which the first stage would have asked ingress_fast() of. */
-INLINE enum verdict absorb(ctx_t *ctx)
+/* The packet at hand, which the first stage would have asked ingress_fast() of. keeps: every write is kept by a module,
+ * too (I12). */
+INLINE enum verdict absorb(ctx_t *ctx, bool keeps)
 {
 	struct control *c = control_get();
 	struct work *w = work_get();
@@ -163,5 +171,5 @@ INLINE enum verdict absorb(ctx_t *ctx)
 	if (!sock_known(conn, &r))
 		return absorb_not(w, STAT_REFUSE_RACE);
 	w->view.fixed = r.fixed;
-	return absorb_packet(ctx, w, c, conn, &r);
+	return absorb_packet(ctx, w, c, conn, &r, keeps);
 }

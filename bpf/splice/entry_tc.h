@@ -66,10 +66,9 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 }
 
 /* A packet that erb_tc_ingress has looked at, and that may be a write to be answered: splice/absorb.h. */
-SEC("tcx/ingress")
-int erb_tc_absorb(struct __sk_buff *ctx)
+INLINE int tc_absorb(struct __sk_buff *ctx, bool keeps)
 {
-	switch (absorb(ctx)) {
+	switch (absorb(ctx, keeps)) {
 	case V_DROP:
 		return TCX_DROP;
 	case V_REFUSED:
@@ -78,6 +77,19 @@ int erb_tc_absorb(struct __sk_buff *ctx)
 	default:
 		return TCX_NEXT;
 	}
+}
+
+SEC("tcx/ingress")
+int erb_tc_absorb(struct __sk_buff *ctx)
+{
+	return tc_absorb(ctx, false);
+}
+
+/* In its place where a module keeps every write. */
+SEC("tcx/ingress")
+int erb_tc_keep(struct __sk_buff *ctx)
+{
+	return tc_absorb(ctx, true);
 }
 
 SEC("tcx/egress")

@@ -75,10 +75,9 @@ int erb_xdp(struct xdp_md *ctx)
 }
 
 /* A packet that erb_xdp has looked at, and that may be a write to be answered: splice/absorb.h. */
-SEC("xdp")
-int erb_xdp_absorb(struct xdp_md *ctx)
+INLINE int xdp_absorb(struct xdp_md *ctx, bool keeps)
 {
-	switch (absorb(ctx)) {
+	switch (absorb(ctx, keeps)) {
 	case V_SENT:
 		return XDP_TX;
 	case V_TO_TC:
@@ -89,4 +88,17 @@ int erb_xdp_absorb(struct xdp_md *ctx)
 	default:
 		return XDP_DROP;
 	}
+}
+
+SEC("xdp")
+int erb_xdp_absorb(struct xdp_md *ctx)
+{
+	return xdp_absorb(ctx, false);
+}
+
+/* In its place where a module keeps every write. */
+SEC("xdp")
+int erb_xdp_keep(struct xdp_md *ctx)
+{
+	return xdp_absorb(ctx, true);
 }

@@ -116,6 +116,10 @@ INLINE u32 handler_absorb_delay(const struct work *w, struct control *c, u32 rea
 INLINE void handler_absorb_overdue(const struct work *w, struct control *c, u32 reason);
 /* The write was committed: it has its LSN, and its record is the drain's. Under no lock. */
 static int handler_absorb_publish(void);
+/* The same two where somebody else in the kernel keeps every write that is answered. Whether he takes the record that
+ * is prepared, which is then certain: 0 or the reason against it. Published it is his before it is the drain's. */
+INLINE u32 handler_keep_reserve(const struct work *w);
+static int handler_keep_publish(void);
 
 /* What a new connection will be judged by is read; not under a lock. */
 INLINE void handler_judge(struct work *w, const struct control *c);

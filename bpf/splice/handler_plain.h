@@ -96,6 +96,16 @@ INLINE int handler_absorb_publish(void)
 	return 0;
 }
 
+INLINE u32 handler_keep_reserve(const struct work *w)
+{
+	return STAT_REFUSE_COMMAND;
+}
+
+INLINE int handler_keep_publish(void)
+{
+	return 0;
+}
+
 INLINE void handler_judge(struct work *w, const struct control *c)
 {
 }

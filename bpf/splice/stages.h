@@ -8,7 +8,7 @@
 
 enum stage {
 	STAGE_WHOLE = 0, /* erb_xdp, erb_tc_ingress: what every packet meets first */
-	STAGE_ABSORB,	 /* erb_xdp_absorb, erb_tc_absorb */
+	STAGE_ABSORB,	 /* erb_xdp_absorb, erb_tc_absorb; or erb_xdp_keep, erb_tc_keep */
 	STAGES,
 };
 

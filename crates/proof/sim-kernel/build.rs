@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let bpf = root.join("../../../bpf");
     let shim = root.join("shim");
-    for folder in [&bpf, &shim] {
+    for folder in [&bpf, &shim, &root.join("../../../kmod/core")] {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
     println!("cargo:rerun-if-env-changed=ERB_SIM_SANITIZE");

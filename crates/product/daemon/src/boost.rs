@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use erb_abi::hash_secret;
 use erb_datapath::{
-    Attached, CacheSize, Datapath, Device, Links, LoadOptions, Programs, Sizes, TableSize,
-    VlanOffload, WantedTiers, load_programs, possible_cpus, vlan_offload_off, vlan_offload_restore,
+    Attached, CacheSize, Datapath, Device, JournalSink, Links, LoadOptions, Programs, Sizes,
+    TableSize, VlanOffload, WantedTiers, load_programs, possible_cpus, vlan_offload_off,
+    vlan_offload_restore,
 };
 use erb_redis::Allowed;
 use erb_watch::Endpoint;
@@ -277,6 +278,7 @@ fn fresh(
     let pins = run_dir.pins();
     let options = LoadOptions {
         sizes: checked.sizes,
+        sink: JournalSink::default(),
         port: checked.port,
         devices: checked
             .devices

@@ -14,8 +14,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use erb_datapath::{
-    AttachMode, Attached, CacheSize, Datapath, Device, Links, Sizes, TableSize, WantedTiers,
-    promote, stage, unstage,
+    AttachMode, Attached, CacheSize, Datapath, Device, JournalSink, Links, Sizes, TableSize,
+    WantedTiers, promote, stage, unstage,
 };
 use erb_report::Status;
 use nix::fcntl::Flock;
@@ -72,7 +72,8 @@ pub(crate) fn take_over(
     }
     let replace = noted.build != own || !links.run_pinned();
     if replace {
-        stage(&pins, noted_sizes(&noted)?, &config.programs)?;
+        let (sizes, sink) = (noted_sizes(&noted)?, JournalSink::default());
+        stage(&pins, sizes, sink, &config.programs)?;
     }
     let lock = if alive {
         hand_over(&run_dir)

@@ -40,7 +40,7 @@ pub use ethtool::{
 pub use front::Front;
 pub use grace::wait_for_programs;
 pub use layers::DeviceWatch;
-pub use load::{LoadOptions, load, load_programs, possible_cpus, remove_pins};
+pub use load::{JournalSink, LoadOptions, load, load_programs, possible_cpus, remove_pins};
 pub use mapped::open_logs;
 pub use nagle::Nagle;
 pub use other_end::{OtherEnd, other_end};

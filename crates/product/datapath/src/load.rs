@@ -22,11 +22,34 @@ thread_local! {
     static MESSAGES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Who writes down what is answered in the server's place, where all of it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JournalSink {
+    /// The daemon reads it out of the log rings.
+    #[default]
+    Daemon,
+    /// The kernel module `erb_io`, to which the programs hand each record. They hold it while they are loaded.
+    Kmod,
+}
+
+impl JournalSink {
+    /// How the programs' names end that answer writes for it.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Daemon => "_absorb",
+            Self::Kmod => "_keep",
+        }
+    }
+}
+
 /// What the data path must know when it is made.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// Sizes of cache and table.
     pub sizes: Sizes,
+    /// Who writes the journal.
+    pub sink: JournalSink,
     /// Redis's port, host order.
     pub port: u16,
     /// Indexes of the devices to be boosted, at most [`erb_abi::DEVICES_MAX`].
@@ -83,7 +106,7 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<()> {
 /// [`Error::Load`] with the verifier's last lines if the kernel refuses; pins made so far are
 /// removed again.
 pub fn load_programs(root: &Path, options: &LoadOptions, programs: &Programs) -> Result<()> {
-    let loaded = load_objects(root, options.sizes, programs, program_pin)
+    let loaded = load_objects(root, (options.sizes, options.sink), programs, program_pin)
         .and_then(|()| fill_maps(root, options));
     if loaded.is_err() {
         remove_pins(root);
@@ -98,18 +121,18 @@ pub fn load_programs(root: &Path, options: &LoadOptions, programs: &Programs) ->
 /// object makes every shared map; the others, each a second of work, go side by side.
 pub(crate) fn load_objects(
     root: &Path,
-    sizes: Sizes,
+    wanted: (Sizes, JournalSink),
     programs: &Programs,
     pin: fn(&Path, &str) -> PathBuf,
 ) -> Result<()> {
     set_print(Some((PrintLevel::Info, keep_message)));
     let mut objects = programs.objects();
     if let Some((name, bytes)) = objects.next() {
-        load_object(root, sizes, name, bytes, pin)?;
+        load_object(root, wanted, name, bytes, pin)?;
     }
     thread::scope(|scope| {
         let loads: Vec<_> = objects
-            .map(|(name, bytes)| scope.spawn(move || load_object(root, sizes, name, bytes, pin)))
+            .map(|(name, bytes)| scope.spawn(move || load_object(root, wanted, name, bytes, pin)))
             .collect();
         loads.into_iter().try_for_each(|load| {
             load.join()
@@ -120,7 +143,7 @@ pub(crate) fn load_objects(
 
 fn load_object(
     root: &Path,
-    sizes: Sizes,
+    (sizes, sink): (Sizes, JournalSink),
     name: &str,
     bytes: &[u8],
     pin: fn(&Path, &str) -> PathBuf,
@@ -135,19 +158,17 @@ fn load_object(
             map.set_max_entries(entries).map_err(refused)?;
         }
     }
-    let absorbs = sizes.log_rings > 0;
-    if !absorbs {
-        leave_out_absorption(&mut object).map_err(refused)?;
-    }
+    let sink = (sizes.log_rings > 0).then_some(sink);
+    leave_out_absorption(&mut object, sink).map_err(refused)?;
     let mut object = object.load().map_err(refused)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        if absorbs || !is_of_absorption(&name) {
+        if is_wanted(&name, sink) {
             program.pin(pin(root, &name)).map_err(refused)?;
         }
     }
-    if absorbs {
-        fill_stages(&mut object, &pin(root, &format!("{STAGES}{name}"))).map_err(refused)?;
+    if let Some(sink) = sink {
+        fill_stages(&mut object, sink, &pin(root, &format!("{STAGES}{name}"))).map_err(refused)?;
     }
     Ok(())
 }
@@ -164,17 +185,38 @@ pub fn possible_cpus() -> Result<u32> {
     Ok(u32::try_from(told).unwrap_or(u32::MAX))
 }
 
+/// Programs that answer writes in the server's place.
+pub(crate) const ABSORPTION: [&str; 4] = [
+    "erb_xdp_absorb",
+    "erb_tc_absorb",
+    "erb_xdp_keep",
+    "erb_tc_keep",
+];
+
 /// Whether a program answers writes in the server's place (`bpf/splice/absorb.h`).
 pub(crate) fn is_of_absorption(program: &str) -> bool {
-    program.ends_with("_absorb")
+    let sinks = [JournalSink::Daemon, JournalSink::Kmod];
+    sinks.iter().any(|sink| program.ends_with(sink.suffix()))
 }
 
-/// Neither loads these programs nor makes their log, which is megabytes for each CPU.
-pub(crate) fn leave_out_absorption(object: &mut OpenObject) -> libbpf_rs::Result<()> {
+/// Whether a program is loaded where writes are answered for this sink; none: they are not.
+fn is_wanted(program: &str, sink: Option<JournalSink>) -> bool {
+    !is_of_absorption(program) || sink.is_some_and(|sink| program.ends_with(sink.suffix()))
+}
+
+/// Loads those of these programs that are wanted; if none is, their log is not made either, which is megabytes for
+/// each CPU. Those of the other sink would hold its module.
+pub(crate) fn leave_out_absorption(
+    object: &mut OpenObject,
+    sink: Option<JournalSink>,
+) -> libbpf_rs::Result<()> {
     for mut program in object.progs_mut() {
-        if is_of_absorption(&program.name().to_string_lossy()) {
+        if !is_wanted(&program.name().to_string_lossy(), sink) {
             program.set_autoload(false);
         }
+    }
+    if sink.is_some() {
+        return Ok(());
     }
     let mut maps = object.maps_mut();
     maps.find(|map| map.name() == "erb_log")
@@ -183,7 +225,7 @@ pub(crate) fn leave_out_absorption(object: &mut OpenObject) -> libbpf_rs::Result
 
 /// Lets the programs of a tier call each other: `enum stage` of `bpf/splice/stages.h`. The kernel empties an array of
 /// programs that no process and no pin has (`map_release_uref`).
-fn fill_stages(object: &mut Object, pin: &Path) -> libbpf_rs::Result<()> {
+fn fill_stages(object: &mut Object, sink: JournalSink, pin: &Path) -> libbpf_rs::Result<()> {
     let Some(mut stages) = object.maps_mut().find(|map| map.name() == "erb_stages") else {
         return Ok(());
     };
@@ -192,7 +234,7 @@ fn fill_stages(object: &mut Object, pin: &Path) -> libbpf_rs::Result<()> {
     for program in object.progs() {
         let stage: u32 = match program.name().to_string_lossy().as_ref() {
             "erb_xdp" | "erb_tc_ingress" => 0,
-            name if is_of_absorption(name) => 1,
+            name if name.ends_with(sink.suffix()) => 1,
             _ => continue,
         };
         let fd = program.as_fd().as_raw_fd();

@@ -16,7 +16,7 @@ use erb_abi::COMMANDS;
 use libbpf_rs::{MapCore, MapFlags, Program};
 
 use crate::attach::{Hook, Links};
-use crate::load::{fill_commands, load_objects, open_map, program_pin};
+use crate::load::{ABSORPTION, JournalSink, fill_commands, load_objects, open_map, program_pin};
 use crate::{Error, Programs, Result, Sizes};
 
 /// Pins of programs that are loaded and not yet at work begin with this.
@@ -31,9 +31,9 @@ fn staged_pin(root: &Path, name: &str) -> PathBuf {
 ///
 /// # Errors
 /// [`Error::Load`] if the kernel refuses them or the maps have another shape.
-pub fn stage(root: &Path, sizes: Sizes, programs: &Programs) -> Result<()> {
+pub fn stage(root: &Path, sizes: Sizes, sink: JournalSink, programs: &Programs) -> Result<()> {
     unstage(root);
-    let staged = load_objects(root, sizes, programs, staged_pin);
+    let staged = load_objects(root, (sizes, sink), programs, staged_pin);
     if staged.is_err() {
         unstage(root);
     }
@@ -73,12 +73,19 @@ pub fn promote(root: &Path) -> Result<()> {
         })?;
         Links::new(root).update(hook, &program)?;
     }
-    for (path, name) in staged(root) {
-        let to = program_pin(root, &name);
-        std::fs::rename(&path, &to).map_err(|reason| Error::System {
+    let staged = staged(root);
+    for (path, name) in &staged {
+        let to = program_pin(root, name);
+        std::fs::rename(path, &to).map_err(|reason| Error::System {
             what: format!("could not rename {}", path.display()),
             reason,
         })?;
+    }
+    // Those that answered writes for another sink: they would hold its module.
+    for name in ABSORPTION {
+        if !staged.iter().any(|(_, staged)| staged == name) {
+            let _ = std::fs::remove_file(program_pin(root, name));
+        }
     }
     forget_commands(root)?;
     fill_commands(root)

@@ -150,7 +150,7 @@ impl Tracer {
                 .and_then(|builder| builder.open_memory(bytes))
                 .map_err(refused)?;
             prepare(&mut object, &options, sizes, objects.first())?;
-            leave_out_absorption(&mut object).map_err(refused)?;
+            leave_out_absorption(&mut object, None).map_err(refused)?;
             objects.push(object.load().map_err(refused)?);
         }
         let events = Rc::new(RefCell::new(Vec::new()));

@@ -117,6 +117,8 @@ impl Object {
                 match (self.code[at].code, place(&symbol)) {
                     (CALL, Some(target)) => self.bind_call(at, target),
                     (CALL, None) if symbol.is_undefined() => self.bind_kernel(at, name),
+                    // A weak one of a module, which there is not.
+                    (LOAD_IMM64, None) if symbol.is_undefined() => {}
                     (LOAD_IMM64, None) => {
                         let number = map(name).with_context(|| format!("no map {name}"))?;
                         self.code[at].imm = i32::try_from(number)?;

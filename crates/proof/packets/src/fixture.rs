@@ -243,6 +243,7 @@ fn load(name: &str, objects: &Objects, port: u16, ifindex: u32) -> Result<PathBu
             table: TableSize::of(CONNECTIONS, u64::MAX)?,
             log_rings: u32::try_from(libbpf_rs::num_possible_cpus()?)?,
         },
+        sink: erb_datapath::JournalSink::default(),
         port,
         devices: vec![ifindex],
         hash: erb_abi::hash_secret::of_seed(HASH_SEED),

@@ -33,6 +33,7 @@ fn loaded(connections: u32) -> (Datapath, PathBuf) {
             table: TableSize::of(connections, u64::MAX).unwrap(),
             log_rings: 0,
         },
+        sink: erb_datapath::JournalSink::default(),
         port: PORT,
         devices: vec![LOOPBACK],
         hash: abi::hash_secret::of_seed(1),

@@ -8,14 +8,17 @@
 /* Weak: what several objects define under one name is one (sim.h). */
 #define SEC(name) __attribute__((weak, used))
 #define __ksym
-#define __always_inline	    inline __attribute__((always_inline))
+#define __weak			  __attribute__((weak))
+/* Where nothing is linked with the module's core (io.c) there is none. */
+#define bpf_ksym_exists(function) (!!(function))
+#define __always_inline		  inline __attribute__((always_inline))
 /* Several objects define global programs of one name; each has its own. */
-#define __noinline	    static __attribute__((noinline))
-#define __uint(name, value) int(*name)[value]
-#define __type(name, value) typeof(value) *name
-#define LIBBPF_PIN_BY_NAME  1
-#define SIM_MAP_NUMBER(map) (*(const __u64 *)(map))
-#define SIM_ENTRIES(map)    (sizeof(*(map)->max_entries) / sizeof(int))
+#define __noinline		  static __attribute__((noinline))
+#define __uint(name, value)	  int(*name)[value]
+#define __type(name, value)	  typeof(value) *name
+#define LIBBPF_PIN_BY_NAME	  1
+#define SIM_MAP_NUMBER(map)	  (*(const __u64 *)(map))
+#define SIM_ENTRIES(map)	  (sizeof(*(map)->max_entries) / sizeof(int))
 #define SIM_DEF(map, key, value)                                                                   \
 	static const struct sim_map_def sim_def                                                    \
 	    __attribute__((section("sim_maps"), used, retain, no_sanitize("address"))) = {         \

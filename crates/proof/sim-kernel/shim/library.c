@@ -3,8 +3,11 @@
 #define SIM_OBJECT  "library"
 #define HANDLER_ABI "redis/abi.h"
 #include "base/seam.h"
+#include "io.h"
 #include "redis/maps.h"
 #include "splice/stages.h"
+
+#include <errno.h>
 
 #if __has_feature(address_sanitizer)
 #include <sanitizer/asan_interface.h>
@@ -16,8 +19,10 @@ extern const struct sim_map_def __start_sim_maps[], __stop_sim_maps[];
 
 int erb_xdp(struct xdp_md *ctx);
 int erb_xdp_absorb(struct xdp_md *ctx);
+int erb_xdp_keep(struct xdp_md *ctx);
 int erb_tc_ingress(struct __sk_buff *ctx);
 int erb_tc_absorb(struct __sk_buff *ctx);
+int erb_tc_keep(struct __sk_buff *ctx);
 int erb_tc_egress(struct __sk_buff *ctx);
 int erb_tick(struct __sk_buff *ctx);
 int erb_sweep(struct __sk_buff *ctx);
@@ -30,6 +35,8 @@ int erb_invalidate(void *ctx);
 int erb_clear(void *ctx);
 int erb_settle(void *ctx);
 int erb_touched(void *ctx);
+int erb_io_reserve(u32 bytes);
+int erb_io_push(const void *record, u32 record__sz);
 
 _Static_assert(__builtin_offsetof(struct sim_mirror, full.usec) ==
 		   __builtin_offsetof(struct sim_mirror, full.tp) + sizeof(struct tcp_sock),
@@ -37,12 +44,33 @@ _Static_assert(__builtin_offsetof(struct sim_mirror, full.usec) ==
 
 int sim_xdp_stage(__u32 stage, struct xdp_md *ctx)
 {
-	return stage == STAGE_ABSORB ? erb_xdp_absorb(ctx) : erb_xdp(ctx);
+	if (stage != STAGE_ABSORB)
+		return erb_xdp(ctx);
+	return sim_ops.keeps() ? erb_xdp_keep(ctx) : erb_xdp_absorb(ctx);
 }
 
 int sim_tc_stage(__u32 stage, struct __sk_buff *ctx)
 {
-	return stage == STAGE_ABSORB ? erb_tc_absorb(ctx) : erb_tc_ingress(ctx);
+	if (stage != STAGE_ABSORB)
+		return erb_tc_ingress(ctx);
+	return sim_ops.keeps() ? erb_tc_keep(ctx) : erb_tc_absorb(ctx);
+}
+
+/* The module's functions. */
+int erb_io_reserve(u32 bytes)
+{
+	u32 cpu = sim_ops.cpu();
+	void *io = sim_ops.io();
+
+	return io ? sim_io_reserve(io, cpu, bytes) : -ENODEV;
+}
+
+int erb_io_push(const void *record, u32 record__sz)
+{
+	u32 cpu = sim_ops.cpu();
+	void *io = sim_ops.io();
+
+	return io ? sim_io_push(io, cpu, record, record__sz) : -ENODEV;
 }
 
 /* Maps that programs of a handler need not name. The loader makes them all the same. */
@@ -152,4 +180,9 @@ __attribute__((visibility("default"))) const struct sim_library sim_library = {
     .erb_clear = erb_clear,
     .erb_settle = erb_settle,
     .erb_touched = erb_touched,
+    .io_bytes = SIM_IO_BYTES,
+    .io_file = sim_io_file,
+    .io_write = sim_io_write,
+    .io_sync = sim_io_sync,
+    .io_shut = sim_io_shut,
 };

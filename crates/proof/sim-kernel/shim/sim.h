@@ -112,6 +112,9 @@ struct sim_ops {
 	void *(*sk_to_timewait)(void *sk);
 	void *(*sk_to_request)(void *sk);
 	void *(*sk_cast)(const void *at);
+	__u32 (*keeps)(
+	    void); /* the keep programs are at work; no point at which another CPU may run */
+	void *(*io)(void); /* memory of the module, null: it is not there */
 };
 extern struct sim_ops sim_ops;
 
@@ -142,4 +145,9 @@ struct sim_library {
 	int (*erb_clear)(void *ctx);
 	int (*erb_settle)(void *ctx);
 	int (*erb_touched)(void *ctx);
+	__u64 io_bytes;
+	int (*io_file)(void *io, unsigned int cpus, const void *header);
+	unsigned int (*io_write)(void *io, void *to, unsigned int room);
+	void (*io_sync)(void *io);
+	void (*io_shut)(void *io);
 };

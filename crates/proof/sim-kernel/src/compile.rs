@@ -11,8 +11,8 @@ use erb_clang::{clang, finish, start};
 /// The objects of the data path; each has private maps of its own.
 const OBJECTS: [&str; 3] = ["xdp", "tc", "control"];
 
-/// What names the maps and programs of all of them.
-const LIBRARY: &str = "library";
+/// What names the maps and programs of all of them, and the core of the kernel module that they call.
+const OTHERS: [&str; 2] = ["library", "io"];
 
 /// Maps that several objects define and each has for itself: not pinned, so not shared.
 const PRIVATE_MAPS: [&str; 1] = ["work_map"];
@@ -75,7 +75,7 @@ impl std::error::Error for CompileError {}
 
 /// Names of the objects that a library is made of.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    OBJECTS.into_iter().chain([LIBRARY])
+    OBJECTS.into_iter().chain(OTHERS)
 }
 
 /// Compiles these of the sources in `bpf` with the helpers in `shim` to object files in `out`, each beside a list of
@@ -93,16 +93,18 @@ pub fn objects(
     let mut running = Vec::new();
     for name in names {
         let object = out.join(format!("{name}.o"));
-        if name == LIBRARY {
-            let source = shim.join("library.c");
-            running.push((begin(&source, &object, &[], [bpf, shim], flavour)?, object));
+        if OTHERS.contains(&name) {
+            let source = shim.join(format!("{name}.c"));
+            let kmod = shim.join("../../../../kmod");
+            let folders = [bpf, shim, &kmod];
+            running.push((begin(&source, &object, &[], &folders, flavour)?, object));
             continue;
         }
         let mut flags = vec![format!("-DSIM_OBJECT=\"{name}\"")];
         flags.extend(PRIVATE_MAPS.map(|map| format!("-D{map}={map}_{name}")));
         let source = bpf.join(format!("{name}.bpf.c"));
         running.push((
-            begin(&source, &object, &flags, [bpf, shim], flavour)?,
+            begin(&source, &object, &flags, &[bpf, shim], flavour)?,
             object,
         ));
     }
@@ -128,7 +130,7 @@ fn begin(
     source: &Path,
     object: &Path,
     flags: &[String],
-    include: [&Path; 2],
+    include: &[&Path],
     flavour: Flavour,
 ) -> Result<Child, String> {
     let mut command = clang()?;

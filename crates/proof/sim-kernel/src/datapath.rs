@@ -11,6 +11,7 @@ use crate::control::mapped;
 use crate::exec::{self, Exec, Held, exec, violation};
 use crate::homes::Home;
 use crate::interpret::{Call, Interpreter};
+use crate::io::Module;
 use crate::kernel::{Kernel, Sock, tcp_state};
 use crate::library::{Hook, Library, SkbCtx, SkbProgram, SyscallProgram, XdpCtx};
 use crate::map::Map;
@@ -139,6 +140,7 @@ pub(crate) struct Inner {
     pub(crate) outside: Cell<u32>,
     pub(crate) runs: Cell<u64>,
     under_way: UnderWay,
+    pub(crate) module: Module,
 }
 
 impl Inner {
@@ -312,6 +314,7 @@ impl Datapath {
             outside: Cell::new(0),
             runs: Cell::new(0),
             under_way: UnderWay::default(),
+            module: Module::default(),
         }));
         path.fill_maps();
         path

@@ -12,6 +12,7 @@ use crate::errno::{EINVAL, EOPNOTSUPP};
 use crate::exec::{self, enter, exec, violation};
 use crate::helpers_packet as packet;
 use crate::helpers_sock as sock;
+use crate::io;
 use crate::map::Map;
 
 /// Longest input of `bpf_csum_diff` before Linux 6.13: `MAX_BPF_STACK`.
@@ -74,6 +75,8 @@ ops! {
     sk_to_timewait: sock::sk_to_timewait, (*mut c_void) -> *mut c_void;
     sk_to_request: sock::sk_to_request, (*mut c_void) -> *mut c_void;
     sk_cast: sock::sk_cast, (*const c_void) -> *mut c_void;
+    keeps: io::keeps, () -> u32;
+    io: io::memory, () -> *mut c_void;
 }
 
 /// # Safety

@@ -44,6 +44,7 @@ mod helpers_sock;
 mod helpers_tests;
 mod homes;
 mod interpret;
+mod io;
 mod kernel;
 mod library;
 mod lowmem;

@@ -112,7 +112,8 @@ pub(crate) type SyscallProgram = unsafe extern "C-unwind" fn(*mut c_void) -> i32
 /// `struct sim_library`.
 ///
 /// # Safety
-/// Of its functions: a mirror is as long as `sizes` says; guarded memory is the caller's own.
+/// Of its functions: a mirror is as long as `sizes` says; guarded memory is the caller's own; a module's memory is of
+/// `io_bytes` and begins with zeros; a header has 64 bytes.
 #[repr(C)]
 pub(crate) struct Symbols {
     ops: *mut Ops,
@@ -128,6 +129,11 @@ pub(crate) struct Symbols {
     /// Control programs, in the order of [`Program`].
     pub(crate) on_device: [SkbProgram; Program::ON_DEVICE],
     pub(crate) calls: [SyscallProgram; Program::ALL.len() - Program::ON_DEVICE],
+    pub(crate) io_bytes: u64,
+    pub(crate) io_file: unsafe extern "C" fn(*mut c_void, u32, *const u8) -> i32,
+    pub(crate) io_write: unsafe extern "C" fn(*mut c_void, *mut u8, u32) -> u32,
+    pub(crate) io_sync: unsafe extern "C" fn(*mut c_void),
+    pub(crate) io_shut: unsafe extern "C" fn(*mut c_void),
 }
 
 // SAFETY: shim/library.c defines it with this layout, whose sizes adopt() compares.

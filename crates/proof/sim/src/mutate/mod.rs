@@ -20,6 +20,7 @@ macro_rules! mutations {
 }
 
 mod daemon;
+mod kept;
 mod played;
 mod played_daemon;
 pub mod profiles;
@@ -153,6 +154,7 @@ pub fn all() -> impl Iterator<Item = &'static Mutation> {
         .iter()
         .chain(DAEMON)
         .chain(played::SOURCES)
+        .chain(kept::SOURCES)
         .chain(played_daemon::DAEMON)
 }
 

@@ -434,6 +434,9 @@ cases! {
     "absorb-asks-for-replicas", "C-36", "who asks for replicas waits until these have what was answered", Some(cases::absorb::asks_for_replicas), "wait-unsynced";
     "absorb-log-is-full", "C-10", "without room in the log SETs wait until there is some", Some(cases::absorb::log_is_full), "";
     "absorb-without-a-daemon", "C-10", "behind the lease nothing is absorbed, and what was is drained", Some(cases::absorb::without_a_daemon), "";
+    "kept-all", "C-10", "of several processors each SET that is answered is in the kernel module's file, in its order", Some(cases::kept::all), "keep-unpushed";
+    "kept-refused", "C-10", "what the kernel module does not take is not answered, and has no LSN", Some(cases::kept::refused), "keep-unreserved";
+    "kept-changed", "C-10", "the module's file begins behind what another sink has kept, which does not ask it", Some(cases::kept::changed), "keep-whatever-sink";
     "copy-comes-again", "C-23", "a copy of what waits comes again when it may go, without its client's timer", Some(cases::injected::comes_again), "copies-forgotten";
     "copy-in-order", "C-23", "copies come in their order, when all may go that their connection said", Some(cases::injected::in_order), "";
     "copied-once", "C-23", "who repeats what waits has it copied once", Some(cases::injected::copied_once), "copied-always";

@@ -15,6 +15,7 @@ pub(crate) mod foreseen;
 pub(crate) mod forged;
 pub(crate) mod held;
 pub(crate) mod injected;
+pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod lease;
