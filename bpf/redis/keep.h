@@ -13,6 +13,7 @@
 #include "base/seam.h"
 #include "net/work.h"
 #include "redis/log.h"
+#include "splice/handler.h"
 
 #define KEEP_FULL (-11) /* EAGAIN: its memory is full of what is not synced */
 

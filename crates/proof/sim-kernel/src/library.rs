@@ -130,6 +130,7 @@ pub(crate) struct Symbols {
     pub(crate) on_device: [SkbProgram; Program::ON_DEVICE],
     pub(crate) calls: [SyscallProgram; Program::ALL.len() - Program::ON_DEVICE],
     pub(crate) io_bytes: u64,
+    // SAFETY: of all four: the first is the module of this data path, and bytes are alive.
     pub(crate) io_file: unsafe extern "C" fn(*mut c_void, u32, *const u8) -> i32,
     pub(crate) io_write: unsafe extern "C" fn(*mut c_void, *mut u8, u32) -> u32,
     pub(crate) io_sync: unsafe extern "C" fn(*mut c_void),
