@@ -12,7 +12,8 @@
 //!    (`processCommand`, Redis src/server.c). So where the trial has not come back, or was refused, no batch would
 //!    be executed. And what came over the wire is acknowledged behind a trial that was made behind it, when the
 //!    state that it made has been judged.
-//! 4. It stays shut for a while after a second in which it was not worth it, longer each time.
+//! 4. It stays shut for a while after a second in which it was not worth it, longer each time. What it is opened for
+//!    then is a try: [`TRY_NS`] of the same load shut it again.
 
 use erb_abi as abi;
 
@@ -48,6 +49,9 @@ const WRITES_MIN: u64 = 1_000;
 const UNSEEN_REST_NS: u64 = 60 * SECOND_NS;
 /// For so long it stays shut then: at first, at most.
 const REST_NS: (u64, u64) = (SECOND_NS, 60 * SECOND_NS);
+/// Behind a rest so much tells whether it is worth it now. A whole second of commands that wait costs their clients
+/// more than SETs gain in it.
+const TRY_NS: u64 = 100 * MS;
 
 macro_rules! conditions {
     ($($name:ident $word:literal $means:literal;)*) => {
@@ -161,9 +165,48 @@ impl Counts {
     }
 }
 
+impl Counts {
+    const fn since(&self, before: &Self) -> Self {
+        Self {
+            absorbed: self.absorbed.saturating_sub(before.absorbed),
+            held: self.held.saturating_sub(before.held),
+            uncopied: self.uncopied.saturating_sub(before.uncopied),
+            up: self.up.saturating_sub(before.up),
+            unseen: self.unseen.saturating_sub(before.unseen),
+        }
+    }
+
+    /// Why it was not worth it to be open for all of this time.
+    fn vain(&self, time_ns: u64) -> Option<&'static str> {
+        let writes_min = WRITES_MIN * time_ns / SECOND_NS;
+        (self.up >= writes_min && self.absorbed * ANSWERED_ONE_OF < self.up).then_some(
+            "hardly any of the writes is a SET that can be answered, alone in its packet",
+        )
+    }
+
+    /// The same, if it was open for any part of it.
+    fn waits(&self) -> Option<&'static str> {
+        let is_bad =
+            |number: u64, one_of: u64| number >= TELLING && number * one_of > self.absorbed;
+        let waits = is_bad(self.held, HELD_ONE_OF) || is_bad(self.uncopied, UNCOPIED_ONE_OF);
+        waits.then_some("too many other commands had to wait for what was answered")
+    }
+}
+
+/// How far it is tried.
+#[derive(Default)]
+enum Try {
+    #[default]
+    Shut,
+    /// Since then, with these counts.
+    Begun(u64, Counts),
+    Done,
+}
+
 /// Whether it pays: invariant 4.
 #[derive(Default)]
 struct Worth {
+    tried: Try,
     before: Option<Counts>,
     rest_ns: u64,
     until_ns: u64,
@@ -180,32 +223,45 @@ impl Worth {
         let Some(before) = self.before.replace(counts) else {
             return Ok(());
         };
-        if counts.unseen != before.unseen {
+        let second = counts.since(&before);
+        if second.unseen > 0 {
             self.unseen_until_ns = now + UNSEEN_REST_NS;
         }
-        let absorbed = counts.absorbed.saturating_sub(before.absorbed);
-        let held = counts.held.saturating_sub(before.held);
-        let uncopied = counts.uncopied.saturating_sub(before.uncopied);
-        let up = counts.up.saturating_sub(before.up);
-        let is_vain = is_open && up >= WRITES_MIN && absorbed * ANSWERED_ONE_OF < up;
-        if absorbed == 0 && held < TELLING && !is_vain {
+        let vain = second.vain(SECOND_NS).filter(|_| is_open);
+        if now < self.until_ns || second.absorbed == 0 && second.held < TELLING && vain.is_none() {
             return Ok(());
         }
-        let is_bad = |number: u64, one_of: u64| number >= TELLING && number * one_of > absorbed;
-        let waits = is_bad(held, HELD_ONE_OF) || is_bad(uncopied, UNCOPIED_ONE_OF);
-        if waits || is_vain {
-            self.why = if waits {
-                "too many other commands had to wait for what was answered"
-            } else {
-                "hardly any of the writes is a SET that can be answered, alone in its packet"
-            };
-            self.rest_ns = (self.rest_ns * 2).clamp(REST_NS.0, REST_NS.1);
-            self.until_ns = now + self.rest_ns;
-        } else if is_open {
+        match second.waits().or(vain) {
+            Some(why) => self.rest(why, now),
             // Half as long the next time: a load that turned good is believed by and by.
-            self.rest_ns /= 2;
+            None if is_open => self.rest_ns /= 2,
+            None => {}
         }
         Ok(())
+    }
+
+    /// Each tick.
+    fn tick(&mut self, path: &impl DataPath, is_open: bool, now: u64) -> Result<()> {
+        match &self.tried {
+            _ if !is_open => self.tried = Try::Shut,
+            Try::Shut if self.rest_ns > 0 => self.tried = Try::Begun(now, Counts::read(path)?),
+            Try::Begun(since_ns, before) if now >= since_ns + TRY_NS => {
+                let tried = Counts::read(path)?.since(before);
+                let why = tried.waits().or(tried.vain(now - since_ns));
+                self.tried = Try::Done;
+                if let Some(why) = why {
+                    self.rest(why, now);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self, why: &'static str, now: u64) {
+        self.why = why;
+        self.rest_ns = (self.rest_ns * 2).clamp(REST_NS.0, REST_NS.1);
+        self.until_ns = now + self.rest_ns;
     }
 }
 
@@ -296,6 +352,11 @@ impl Gate {
         let before = std::mem::replace(&mut self.opened_before, opened);
         self.worth
             .second(path, opened.is_some() && opened == before, now)
+    }
+
+    /// Each tick: whether a try has paid.
+    pub(crate) fn tick(&mut self, path: &impl DataPath, now: u64) -> Result<()> {
+        self.worth.tick(path, self.is_open, now)
     }
 
     /// What the machine looks like is not known any more.

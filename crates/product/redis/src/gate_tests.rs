@@ -247,7 +247,7 @@ fn what_does_not_pay_rests_longer_each_time_and_is_believed_again_by_and_by() {
     let mut gate = gate(Allowed::default());
     let mut now = NOW;
     let mut second = |gate: &mut Gate, absorbed: u64, held: u64, uncopied: u64| {
-        now += SECOND_NS;
+        now = now.max(gate.worth.until_ns) + SECOND_NS;
         let mut stats = path.stats.borrow_mut();
         for (stat, more) in [
             (abi::STAT_ABSORBED, absorbed),
@@ -275,6 +275,46 @@ fn what_does_not_pay_rests_longer_each_time_and_is_believed_again_by_and_by() {
         second(&mut gate, 1_000, 0, 0);
     }
     assert_eq!(second(&mut gate, 100, 100, 0), 1, "long forgotten");
+}
+
+#[test]
+fn behind_a_rest_a_tenth_of_a_second_tells() {
+    let (path, state) = (Recorder::default(), willing());
+    let mut gate = gate(Allowed::default());
+    let mut now = NOW;
+    let mut ticks = |gate: &mut Gate, ticks: u64, of_each: [u64; 3]| {
+        for _ in 0..ticks {
+            now += 10 * MS;
+            let stats = [abi::STAT_ABSORBED, abi::STAT_HELD, abi::STAT_MARK_TAKEN];
+            for (stat, more) in stats.into_iter().zip(of_each) {
+                *path.stats.borrow_mut().entry(stat).or_default() += more * u64::from(gate.is_open);
+            }
+            gate.tick(&path, now).unwrap();
+            if now.is_multiple_of(SECOND_NS) {
+                gate.second(&path, MachineView::default(), now).unwrap();
+            }
+            decide(gate, &path, &seen(&state), now);
+        }
+        gate.is_open()
+    };
+    const WAITS: [u64; 3] = [10, 9, 0];
+    const VAIN: [u64; 3] = [0, 0, 50];
+    const PAYS: [u64; 3] = [50, 1, 5];
+    assert!(
+        ticks(&mut gate, 99, WAITS),
+        "the first second is a whole one"
+    );
+    assert!(!ticks(&mut gate, 150, WAITS));
+    for (load, rest) in [(WAITS, 190), (VAIN, 390), (WAITS, 790)] {
+        while !ticks(&mut gate, 1, load) {}
+        let opened = gate.opened();
+        assert!(ticks(&mut gate, 9, load), "too soon to tell");
+        assert!(!ticks(&mut gate, 2, load), "{load:?}");
+        assert!(!ticks(&mut gate, rest, load), "longer than {rest} ticks");
+        assert_eq!(gate.opened(), opened);
+    }
+    while !ticks(&mut gate, 1, PAYS) {}
+    assert!(ticks(&mut gate, 500, PAYS));
 }
 
 #[test]

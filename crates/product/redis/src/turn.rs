@@ -213,7 +213,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         self.drain_misses(now)?;
         self.touch_used(now)?;
         self.look_at_gate();
-        self.decide_gate(now);
+        self.decide_gate(now)?;
         self.leave_if_insisted(now);
         if now >= self.next_second_ns {
             self.next_second_ns = now + SECOND_NS;

@@ -119,11 +119,13 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     }
 
     /// Each tick: opens the gate, or shuts it.
-    pub(super) fn decide_gate(&mut self, now: u64) {
+    pub(super) fn decide_gate(&mut self, now: u64) -> Result<()> {
         if self.writes.is_wanted() {
             self.writes.tell_refused(&self.path, now);
+            self.writes.gate().tick(&self.path, now)?;
         }
         self.decide(None, now);
+        Ok(())
     }
 
     /// `state`: instead of the one that was read before.
