@@ -26,7 +26,7 @@ use crate::preflight::{
 use crate::privilege::{as_at_work, raise_reserve};
 use crate::rundir::{Notes, RunDir, is_bpffs, netns_inode};
 use crate::takeover::{own_layout, take_over};
-use crate::{Error, Result, secret};
+use crate::{Error, Result, kmod, secret};
 
 /// What the user wants.
 #[derive(Clone, Debug)]
@@ -59,6 +59,8 @@ pub struct BoostConfig {
     pub journal: Option<JournalPlace>,
     /// All of them are kept, not only what waits for long.
     pub journal_all: bool,
+    /// Who writes them.
+    pub journal_sink: JournalSink,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsConfig>,
     /// Time a sample of requests.
@@ -193,6 +195,9 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         .transpose()?;
     check_privileges()?;
     check_kernel()?;
+    if config.journal_sink == JournalSink::Kmod {
+        kmod::check()?;
+    }
     let devices = check_devices(&config.devices)?;
     let first = devices
         .first()
@@ -278,7 +283,7 @@ fn fresh(
     let pins = run_dir.pins();
     let options = LoadOptions {
         sizes: checked.sizes,
-        sink: JournalSink::default(),
+        sink: config.journal_sink,
         port: checked.port,
         devices: checked
             .devices
@@ -309,6 +314,7 @@ fn fresh(
         log_rings: checked.sizes.log_rings,
         journal: new_id()?,
         journal_folder: checked.journal_folder,
+        sink: config.journal_sink,
         netns: netns_inode()?,
         mounted: undo.mounted,
         build: config.programs.build().to_owned(),

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use erb_abi::{ControlBlock as _, Kept, Logs};
-use erb_datapath::{Datapath, DeviceWatch, HeldRing, MissRing, Nagle, WakeRing, open_logs};
+use erb_datapath::{
+    Datapath, DeviceWatch, HeldRing, JournalSink, MissRing, Nagle, WakeRing, open_logs,
+};
 use erb_redis::{Core, Machine, Pieces, Settings, Stage};
 use erb_report::{ConnLine, HotKeys, Status};
 use erb_watch::details::Detail;
@@ -145,7 +147,9 @@ impl Daemon {
             .map(MetricsConfig::bind)
             .transpose()?;
         let (boosted, links, loaded) = boost(config)?;
-        let keeps_all = config.journal_all && boosted.notes.journal_folder.is_some();
+        let keeps_all = config.journal_all
+            && config.journal_sink == JournalSink::Daemon
+            && boosted.notes.journal_folder.is_some();
         let made = metrics_free(metrics.as_ref(), boosted.taken)
             .and_then(|()| Server::bind(&boosted.run_dir))
             .and_then(|server| Ok((server, Rings::of(&boosted, &loaded, keeps_all)?)))

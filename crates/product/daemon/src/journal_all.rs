@@ -17,7 +17,7 @@ use erb_abi::{Kept, Logs};
 use erb_journal::{Disk, Journal};
 use erb_redis::drain::Follower;
 
-use crate::journal::as_kept;
+use crate::keeper::as_kept;
 
 /// Between looks while something is written: a ring is full in 20 ms at the most that one processor answers.
 pub(crate) const BUSY_LOOK: Duration = Duration::from_millis(2);
@@ -57,6 +57,11 @@ impl Everything {
             settled: 0,
             is_busy: false,
         }
+    }
+
+    /// The same where nobody waits for it.
+    pub(crate) fn of_nobody(rings: usize) -> Self {
+        Self::new(Kept::of(rings))
     }
 
     /// What of all that is drained Redis's log has by now: 2.

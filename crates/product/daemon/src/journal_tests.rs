@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread's side, over rings of no kernel and a folder of a disk.
 
-use erb_abi::LogWriter;
-use erb_journal::State;
+use std::fs;
+use std::sync::Arc;
+
+use erb_abi::{Kept, LogWriter};
+use erb_journal::{Id, State, segments};
 
 use super::*;
+use crate::journal::{HUNG_NS, LateJournal};
 
 fn identity(journal: u8) -> Identity {
     Identity {
@@ -353,4 +357,19 @@ fn however_many_segments_lie_there_the_first_turn_makes_one_ready_and_all_are_to
     assert_eq!(report.segments, 2);
     next.remove();
     assert_eq!(fs::read_dir(folder.path()).expect("it").count(), 14_000);
+}
+
+#[test]
+fn without_the_module_that_is_to_write_it_nothing_is_answered_and_it_is_said_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let logs = Logs::zeros(1);
+    let all = Everything::of_nobody(logs.count());
+    let mut keeper = Keeper::new(folder.path().to_path_buf(), identity(1), Some(all)).by_module();
+    answer(&logs, 2);
+    keeper.turn(&logs, false);
+    let why = keeper.against().expect("nothing is kept");
+    assert!(why.contains("erb_io"), "{why}");
+    let report = keeper.report(&logs, Some(&why));
+    assert_eq!((&report.sink[..], report.sound), ("kmod", false));
+    keeper.remove();
 }

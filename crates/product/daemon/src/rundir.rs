@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use erb_datapath::{Attached, Device, VlanOffload};
+use erb_datapath::{Attached, Device, JournalSink, VlanOffload};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -59,6 +59,9 @@ pub struct Notes {
     /// Where what waits in them for long is kept; none: nowhere.
     #[serde(default)]
     pub journal_folder: Option<PathBuf>,
+    /// Who writes it.
+    #[serde(default)]
+    pub sink: JournalSink,
     /// Inode of the network namespace.
     pub netns: u64,
     /// Whether ERB mounted the bpffs.

@@ -14,8 +14,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use erb_datapath::{
-    AttachMode, Attached, CacheSize, Datapath, Device, JournalSink, Links, Sizes, TableSize,
-    WantedTiers, promote, stage, unstage,
+    AttachMode, Attached, CacheSize, Datapath, Device, Links, Sizes, TableSize, WantedTiers,
+    promote, stage, unstage,
 };
 use erb_report::Status;
 use nix::fcntl::Flock;
@@ -65,15 +65,13 @@ pub(crate) fn take_over(
     let own = config.programs.build();
     let alive = run_dir.is_locked();
     if alive {
-        check_stays(&run_dir)?;
+        check_goes(config, &run_dir, &noted)?;
     }
-    if alive && noted.build == own && !config.take_over {
-        return Err(run_dir.taken());
-    }
-    let replace = noted.build != own || !links.run_pinned();
+    let is_other = noted.build != own || noted.sink != config.journal_sink;
+    let replace = is_other || !links.run_pinned();
     if replace {
-        let (sizes, sink) = (noted_sizes(&noted)?, JournalSink::default());
-        stage(&pins, sizes, sink, &config.programs)?;
+        let sizes = noted_sizes(&noted)?;
+        stage(&pins, sizes, config.journal_sink, &config.programs)?;
     }
     let lock = if alive {
         hand_over(&run_dir)
@@ -91,9 +89,7 @@ pub(crate) fn take_over(
         }
     };
     if replace {
-        end_absorption(&pins)?;
-        promote(&pins)?;
-        own.clone_into(&mut notes.build);
+        replace_programs(config, &run_dir, &mut notes)?;
     }
     let datapath = Datapath::open(&pins, devices[0].ifindex)?;
     warn_of_what_stays(config, &notes, sizes);
@@ -143,6 +139,37 @@ fn check_stays(run_dir: &RunDir) -> Result<()> {
         }),
         None => Ok(()),
     }
+}
+
+/// A daemon at work is replaced if it is of another build, or if that is asked for.
+fn check_goes(config: &BoostConfig, run_dir: &RunDir, noted: &Notes) -> Result<()> {
+    check_stays(run_dir)?;
+    if noted.build != config.programs.build() || config.take_over {
+        return Ok(());
+    }
+    if noted.sink == config.journal_sink {
+        return Err(run_dir.taken());
+    }
+    Err(Error::Usage(format!(
+        "a daemon is at work in {}, and its journal has another --journal-sink: with --take-over this one goes on in its \
+         place, and with the other sink",
+        run_dir.path().display()
+    )))
+}
+
+/// The staged programs go to work, and are noted.
+fn replace_programs(config: &BoostConfig, run_dir: &RunDir, notes: &mut Notes) -> Result<()> {
+    let pins = run_dir.pins();
+    end_absorption(&pins)?;
+    if notes.sink != config.journal_sink {
+        // Who is killed here leaves programs of which nobody knows for whom they answer writes.
+        notes.build.clear();
+        run_dir.write_notes(notes)?;
+    }
+    promote(&pins)?;
+    config.programs.build().clone_into(&mut notes.build);
+    notes.sink = config.journal_sink;
+    Ok(())
 }
 
 /// Says what the arguments ask for and only a new boost can give.

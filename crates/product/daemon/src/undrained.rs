@@ -13,7 +13,8 @@ use erb_datapath::{Datapath, open_logs};
 use erb_journal::{Header, Id, Identity, encode_header, encode_record, sync_folder_of};
 use erb_redis::drain::Follower;
 
-use crate::journal::{as_kept, boot_id, new_id};
+use crate::journal::{boot_id, new_id};
+use crate::keeper::as_kept;
 use crate::rundir::RunDir;
 use crate::{Error, Result};
 

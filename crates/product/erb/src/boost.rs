@@ -13,7 +13,7 @@ use erb_daemon::{
     Taken, drop_privileges, enter_base_mount_namespace, request,
 };
 use erb_datapath::{
-    AttachMode, Attached, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
+    AttachMode, Attached, JournalSink, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
 };
 use erb_report::Status;
 use sd_notify::NotifyState;
@@ -24,7 +24,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{BoostArgs, Mode, Tier};
 use crate::exit;
-use crate::journal_args::JournalMode;
+use crate::journal_args::{JournalMode, SinkArg};
 use crate::show::mention;
 
 /// Attaching, the first state of Redis and the pause before connections are admitted take about
@@ -173,6 +173,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
         }),
         journal: journal(args)?,
         journal_all: args.kept.journal == Some(JournalMode::All),
+        journal_sink: sink(args)?,
         metrics: args.watched.config(args.dashboard_details),
         timing: !args.no_timing,
         take_over: args.take_over,
@@ -182,6 +183,21 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
             Tier::Tc => WantedTiers::Tc,
         },
     })
+}
+
+/// Who writes the journal.
+fn sink(args: &BoostArgs) -> Result<JournalSink> {
+    match (args.kept.journal_sink, args.kept.journal) {
+        (SinkArg::Daemon, _) => Ok(JournalSink::Daemon),
+        (SinkArg::Kmod, Some(JournalMode::All)) if args.mode == Mode::WriteBack => {
+            Ok(JournalSink::Kmod)
+        }
+        (SinkArg::Kmod, _) => Err(Error::Usage(
+            "the kernel module writes every SET that is answered: --journal-sink kmod needs --mode write-back and \
+             --journal all"
+                .to_owned(),
+        )),
+    }
 }
 
 /// Where what waits for Redis is kept; none: nowhere.

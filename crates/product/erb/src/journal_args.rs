@@ -18,6 +18,16 @@ pub enum JournalMode {
     All,
 }
 
+/// Who writes the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SinkArg {
+    /// The daemon, beside the drain.
+    Daemon,
+    /// The kernel module erb_io, to which the programs hand each SET: with --journal all. Nobody has measured yet what
+    /// that is worth.
+    Kmod,
+}
+
 /// Options of `erb boost` for it.
 #[derive(Clone, Debug, Args)]
 pub struct KeptArgs {
@@ -28,6 +38,9 @@ pub struct KeptArgs {
     /// Folder of that journal; one boost has it [default: /var/lib/erb/journal/IF-PORT].
     #[arg(long, value_name = "DIR", value_parser = absolute())]
     pub journal_dir: Option<PathBuf>,
+    /// Who writes it.
+    #[arg(long, value_enum, default_value_t = SinkArg::Daemon)]
+    pub journal_sink: SinkArg,
 }
 
 /// What `erb journal` does.

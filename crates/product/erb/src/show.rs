@@ -330,9 +330,13 @@ fn journal(out: &mut String, journal: &JournalReport) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "journal      {} in {}: {} of what waits are there, in {} segments; {} written, {} failures{}",
+        "journal      {} in {}, written by the {}: {} of what waits are there, in {} segments; {} written, {} failures{}",
         if journal.sound { "sound" } else { "NOT SOUND" },
         journal.folder,
+        match &journal.sink[..] {
+            "kmod" => "kernel module",
+            _ => "daemon",
+        },
         journal.waiting,
         journal.segments,
         journal.written,

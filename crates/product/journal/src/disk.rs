@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -45,6 +46,12 @@ fn inode(found: &Metadata) -> Inode {
 
 /// A segment that is at work.
 pub struct DiskFile(Flock<File>);
+
+impl AsFd for DiskFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Disk {
     /// Makes the folder, and those above it, if there is none.
@@ -101,6 +108,11 @@ impl Disk {
         let file = locked_segment(file)?;
         self.own.insert(number, inode);
         Ok(DiskFile(file))
+    }
+
+    /// A segment is nobody's from here on: it is not looked after, and not deleted.
+    pub fn let_go(&mut self, number: u64) {
+        self.own.remove(&number);
     }
 
     /// What of it is not where it was; none: all is. Somebody has moved, deleted or hidden it.

@@ -113,19 +113,21 @@ impl<S: Sink> Journal<S> {
                 self.mend();
                 Ok(())
             }
-            Err(error) => {
-                // It has no record. That it cannot be deleted either is tried again.
-                if self.sink.remove(number).is_err() {
-                    self.ended.push(Ended {
-                        _file: None,
-                        number,
-                        last: 0,
-                        failed: false,
-                    });
-                }
-                Err(self.failed(&format!("segment {number:016x} could not be made"), error))
-            }
+            Err(error) => Err(self.unmade(number, error)),
         }
+    }
+
+    fn unmade(&mut self, number: u64, error: io::Error) -> io::Error {
+        // It has no record. That it cannot be deleted either is tried again.
+        if self.sink.remove(number).is_err() {
+            self.ended.push(Ended {
+                _file: None,
+                number,
+                last: 0,
+                failed: false,
+            });
+        }
+        self.failed(&format!("segment {number:016x} could not be made"), error)
     }
 
     fn make(&mut self, header: &Header) -> io::Result<S::File> {
@@ -136,6 +138,42 @@ impl<S: Sink> Journal<S> {
         self.sink.sync(&mut file)?;
         self.sink.sync_names()?;
         Ok(file)
+    }
+
+    /// A new segment of these records, made as one of one's own is, that somebody else writes. Its number is used. What he
+    /// has written goes behind [`Self::inherit`].
+    ///
+    /// # Errors
+    /// There is none; the text is kept as [`Self::fault`].
+    pub fn hand_out(
+        &mut self,
+        identity: Identity,
+        first_lsn: u64,
+    ) -> io::Result<(S::File, Header)> {
+        let number = self.next_number;
+        self.next_number = number.saturating_add(1);
+        let header = Header {
+            identity,
+            number,
+            first_lsn,
+        };
+        match self.make(&header) {
+            Ok(file) => {
+                self.mend();
+                Ok((file, header))
+            }
+            Err(error) => Err(self.unmade(number, error)),
+        }
+    }
+
+    /// What was put in is synced, and its segment takes no more; nothing was: it goes.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn close(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.end_live(false);
+        Ok(())
     }
 
     /// The last LSN that was put in; 0: none since the last failure. The next one comes behind it.

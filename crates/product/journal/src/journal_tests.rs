@@ -290,3 +290,34 @@ fn what_counts_as_durable_outlives_the_power_whatever_fails() {
         }
     }
 }
+
+#[test]
+fn what_somebody_else_writes_has_a_number_of_its_own_and_goes_when_it_is_drained() {
+    let (disk, mut journal) = journal();
+    journal.prepare(1).expect("a segment");
+    journal.put(&write(1)).expect("room");
+    journal.close().expect("it is synced");
+    assert_eq!(
+        disk.0.borrow().after_power(),
+        [1],
+        "what was put in is there"
+    );
+    assert!(!journal.is_sound(), "it takes no more by itself");
+    let identity = journal.identity;
+    let (file, header) = journal.hand_out(identity, 2).expect("a segment");
+    assert_eq!((header.number, header.first_lsn), (2, 2));
+    assert_eq!(journal.numbers().collect::<Vec<_>>(), [1]);
+    assert!(disk.0.borrow().files[&2].name_synced, "it can be written");
+    journal.inherit(file, header.number, 9);
+    journal.drained(8).expect("the first goes");
+    assert_eq!(journal.numbers().collect::<Vec<_>>(), [2]);
+    journal.drained(9).expect("and the second");
+    assert!(disk.0.borrow().files.is_empty());
+    disk.0.borrow_mut().fails = Some((Box::new(|_| true), Failure::Full));
+    assert!(journal.hand_out(identity, 10).is_err());
+    assert!(
+        journal
+            .fault()
+            .is_some_and(|why| why.contains("0000000000000003"))
+    );
+}

@@ -51,8 +51,11 @@ pub struct WritesReport {
 /// What is kept on a disk of SETs that were answered and are not in Redis. Of mode read all is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalReport {
-    /// `none`, or `late`: what has waited for long.
+    /// `none`; `late`: what has waited for long; `all`: every SET.
     pub keeps: String,
+    /// Who writes it: `daemon`, or `kmod`: the kernel module.
+    #[serde(default)]
+    pub sink: String,
     /// Where.
     pub folder: String,
     /// Whether what waits could be kept.

@@ -107,6 +107,7 @@ fn writes() -> WritesReport {
         refused: vec!["key \"k\" of database 0: ERR no".to_owned()],
         journal: JournalReport {
             keeps: "late".to_owned(),
+            sink: "daemon".to_owned(),
             folder: "/var/lib/erb/journal/eth0-6379".to_owned(),
             sound: false,
             why: "the disk is full".to_owned(),

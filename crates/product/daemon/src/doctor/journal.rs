@@ -9,6 +9,7 @@ use erb_journal::{Id, Segment, segments};
 
 use super::{Findings, Patient};
 use crate::journal::{STATE_ROOT, boot_id, tell_left};
+use crate::kmod;
 use crate::rundir::RunDir;
 
 const SUBJECT: &str = "journal";
@@ -23,6 +24,14 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
     let noted = boosts.iter().filter_map(|boost| boost.notes().ok());
     folders.extend(noted.filter_map(|notes| notes.journal_folder));
     look(findings, &folders, patient.journal_folder.as_ref());
+    // Nobody needs it, so it is no fault that it is not there.
+    match kmod::against() {
+        None => findings.fine(
+            SUBJECT,
+            "--journal-sink kmod can be had: the kernel module is loaded",
+        ),
+        Some(why) => findings.fine(SUBJECT, format!("--journal-sink kmod cannot be had: {why}")),
+    }
 }
 
 fn look(findings: &mut Findings, folders: &BTreeSet<PathBuf>, named: Option<&PathBuf>) {
