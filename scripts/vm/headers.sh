@@ -41,3 +41,22 @@ headers_of() {
 	fi
 	echo "$root/usr/src/linux-headers-$version"
 }
+
+# kmod_build IMAGE: the module, from what DKMS gets, in target/vm/kmod. A warning of W=1 is an error. Where `optional` is
+# said, headers that cannot be had are none.
+kmod_build() {
+	local headers
+	headers=$(headers_of "$1") || {
+		[ -n "${optional:-}" ] || exit 1
+		say "skipped: the headers of $1 cannot be downloaded"
+		return
+	}
+	rm -rf "$vm/kmod"
+	make -s -C kmod dkms TO="$vm/kmod"
+	make -C "$vm/kmod" KDIR="$headers" >"$vm/kmod/said" 2>&1 || {
+		cat "$vm/kmod/said"
+		die "the module does not build for $1"
+	}
+	! grep -E 'warning|Skipping BTF' "$vm/kmod/said" || die "the build for $1 warns"
+	say "the module is built for $1"
+}

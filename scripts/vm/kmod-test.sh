@@ -46,24 +46,6 @@ kmod_guest() {
 		"$libbpf/libbpf.a" -lelf -lz -lpthread -o "$vm/kmod/guest"
 }
 
-# kmod_build IMAGE: from what DKMS gets. A warning of W=1 is an error.
-kmod_build() {
-	local headers
-	headers=$(headers_of "$1") || {
-		[ -z "$run" ] || exit 1
-		say "skipped: the headers of $1 cannot be downloaded"
-		return
-	}
-	rm -rf "$vm/kmod"
-	make -s -C kmod dkms TO="$vm/kmod"
-	make -C "$vm/kmod" KDIR="$headers" >"$vm/kmod/said" 2>&1 || {
-		cat "$vm/kmod/said"
-		die "the module does not build for $1"
-	}
-	! grep -E 'warning|Skipping BTF' "$vm/kmod/said" || die "the build for $1 warns"
-	say "the module is built for $1"
-}
-
 kmod_run() {
 	local image=$1 series=$2
 	vm_kernel "$image"
@@ -77,9 +59,9 @@ kfence.sample_interval=1 slub_debug=FZPU page_poison=1" -M q35 || say "the guest
 }
 
 setup_root
-run=1
+run=1 optional=
 if [ "${1-}" = --build ]; then
-	run=
+	run= optional=1
 	shift
 fi
 setup_rust run

@@ -1,0 +1,251 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# What sink-test.sh runs in the guest: a real Redis is boosted with the kernel module as its journal's sink, real clients
+# write, and of each segment a second name is kept, so that none that the daemon deletes is missed. erb_work=, erb_sets=, erb_cycles=
+# and erb_only= are on the kernel's command line. Ends the guest. The verdict is the line `guest: N failed`.
+failed=0
+
+word() {
+	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
+}
+
+work=$(word erb_work)
+sets=$(word erb_sets)
+only=$(word erb_only)
+boosted=
+erb=$work/erb
+disk=/run/disk
+journal=$disk/journal
+links=$disk/links
+
+check() {
+	[[ $1 == *$only* ]] || [ -z "$boosted" ] || return 0
+	echo "--- $*, at $(cut -d. -f1 /proc/uptime) s"
+	"$@" && return
+	echo "guest: FAILED ($?): $*"
+	failed=$((failed + 1))
+	server "$erb" status
+	tail -n 5 /run/erb/*/log
+}
+
+server() {
+	ip netns exec server "$@"
+}
+
+# within SECONDS COMMAND...: until it ends well. All is emulated, so nothing is soon.
+within() {
+	local i seconds=$1
+	shift
+	for ((i = 0; i < seconds * 5; i++)); do
+		"$@" && return
+		sleep 0.2
+	done
+	echo "not within $seconds s: $*"
+	return 1
+}
+
+# number WORD...: what the status has there; a counter's name is one word of it.
+number() {
+	server "$erb" status --json >/run/status.new && mv /run/status.new /run/status
+	python3 -c 'import functools, json, sys
+status = json.load(open("/run/status"))
+status.update({one["name"]: one["count"] for one in status["counters"]})
+print(functools.reduce(lambda at, word: at[word], sys.argv[1:], status))' "$@"
+}
+
+is_open() {
+	[ "$(number writes open)" = True ]
+}
+
+is_drained() {
+	[ "$(number writes waiting)" = 0 ]
+}
+
+redis_answers() {
+	[ "$(server redis-cli ping)" = PONG ]
+}
+
+network() {
+	ip netns add server && ip link add c0 type veth peer name s0 netns server
+	ip address add 10.9.0.2/24 dev c0 && ip link set c0 up
+	server ip address add 10.9.0.1/24 dev s0 && server ip link set s0 up && server ip link set lo up
+}
+
+place() {
+	mkdir -p $disk /run/redis && truncate -s 96M /run/image &&
+		mkfs.ext4 -q -F -m 0 -E lazy_itable_init=1,nodiscard /run/image && mount -o loop /run/image $disk &&
+		mkdir $links $journal
+}
+
+# A second name of each segment, as soon as it has one.
+link_all() {
+	local segment
+	while sleep 0.1; do
+		for segment in "$journal"/*.erbj; do
+			[ -e "$links/${segment##*/}" ] || ln "$segment" "$links/" 2>/dev/null
+		done
+	done
+}
+
+redis() {
+	server redis-server --bind 10.9.0.1 127.0.0.1 --protected-mode no --dir /run/redis --save '' --appendonly yes \
+		--appendfsync everysec --daemonize yes --logfile /run/redis.log >/dev/null
+	within 60 redis_answers
+}
+
+# boost SINK [WORD...]
+boost() {
+	local sink=$1
+	shift
+	server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal all --journal-sink "$sink" \
+		--journal-dir $journal --hold-max 60s "$@" >/run/boost 2>&1 || ! cat /run/boost || return
+	within 200 is_open && [ "$(number writes journal sink)" = "$sink" ]
+}
+
+boost_is_refused() {
+	! server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal all --journal-sink kmod \
+		>/run/boost 2>&1 && cat /run/boost && grep -q 'erb_io' /run/boost
+}
+
+# write NAME: four clients at once, each one SET after the other; each says of itself what it was told.
+write() {
+	local client
+	for client in 1 2 3 4; do
+		seq "$sets" | sed "s/.*/SET $1-$client-& value-$1-$client-&/" | redis-cli -h 10.9.0.1 >"/run/said-$client" &
+		writers[client]=$!
+	done
+	wait "${writers[@]}"
+	[ "$(cat /run/said-[1-4] | grep -c '^OK$')" = $((4 * sets)) ]
+}
+
+# write_on NAME: one client, until there is no /run/more.
+write_on() {
+	local count=0
+	touch /run/more
+	while [ -e /run/more ]; do
+		count=$((count + 1))
+		echo "SET $1-$count value-$1-$count"
+		echo $count >/run/wrote
+	done | redis-cli -h 10.9.0.1 >/run/said-on
+	[ "$(grep -c '^OK$' /run/said-on)" = "$(cat /run/wrote)" ]
+}
+
+# Each LSN that was given is in a segment, and its key has the value that was written.
+logged() {
+	local answered
+	answered=$(number ABSORBED)
+	"$erb" journal show --json $links >/run/shown
+	python3 -c 'import json, sys
+answered, records = int(sys.argv[1]), {}
+for line in open("/run/shown"):
+	record = json.loads(line)
+	assert record["value"] == "value-" + record["key"], record
+	assert records.setdefault(record["lsn"], record["key"]) == record["key"], record
+missing = sorted(set(range(1, answered + 1)) - set(records))
+print(f"{answered} SETs answered, {len(records)} in segments, missing {missing[:20]}")
+sys.exit(len(records) != answered or bool(missing) or max(records, default=0) != answered)' "$answered"
+}
+
+all_logged() {
+	within 60 is_drained && within 20 logged
+}
+
+# So many SETs at least were answered since it was last asked.
+answered_before=0
+answered_since() {
+	local answered
+	answered=$(number ABSORBED)
+	echo "$((answered - answered_before)) answered"
+	[ $((answered - answered_before)) -ge "$1" ] && answered_before=$answered
+}
+
+# Something was answered since it was last asked.
+answers() {
+	[ "$(number ABSORBED)" -gt "$answered_before" ]
+}
+
+absorbs() {
+	write "$1" && answered_since $((sets / 2)) && all_logged
+}
+
+# kill -9 of daemon and guard while clients write.
+killed() {
+	local writer
+	answered_before=$(number ABSORBED)
+	write killed &
+	writer=$!
+	within 60 answers || return
+	# shellcheck disable=SC2046
+	kill -9 $(busybox pidof erb)
+	boost kmod && wait $writer && answered_since 1 && all_logged
+}
+
+# The disk is full while clients write; what was answered goes first to the next file.
+full() {
+	local writer
+	answered_before=$(number ABSORBED)
+	write full-1 &
+	writer=$!
+	within 60 answers || return
+	dd if=/dev/zero of=$disk/ballast bs=64k 2>/dev/null
+	wait $writer && within 30 is_shut && write full-2 || return
+	rm $disk/ballast
+	within 60 is_open && absorbs full-3 && number writes journal failures
+}
+
+is_shut() {
+	[ "$(number writes journal sound)" = False ] && number writes journal why
+}
+
+# Under traffic the daemon takes the sink over, the module goes and comes, and takes it back.
+change() {
+	local writer
+	answered_before=$(number ABSORBED)
+	write_on "change-$1" &
+	writer=$!
+	within 60 answers || return
+	boost daemon --take-over && within 30 rmmod erb_io 2>/dev/null && insmod "$work/kmod/erb_io.ko" &&
+		boost kmod --take-over || return
+	rm /run/more
+	wait $writer && answered_since 1 && all_logged
+}
+
+holds() {
+	! rmmod erb_io 2>/dev/null
+}
+
+detach() {
+	server "$erb" detach && within 20 rmmod erb_io 2>/dev/null && [ -z "$(ls $journal)" ]
+}
+
+quiet_log() {
+	! dmesg | grep -E 'WARNING:|BUG|Oops|general protection|blocked for more than|KFENCE|kmemleak|INFO: (task|rcu)'
+}
+
+echo "guest: Linux $(uname -r), $(cut -d. -f1 /proc/uptime) s after its begin"
+for module in loop ext4 veth libcrc32c sch_ingress cls_bpf af_packet inet_diag tcp_diag; do
+	modprobe -q "$module"
+done
+check place
+check network
+check redis
+check boost_is_refused
+check insmod "$work/kmod/erb_io.ko"
+link_all &
+check boost kmod
+boosted=1
+check holds
+check absorbs first
+check killed
+check full
+for cycle in $(seq "$(word erb_cycles)"); do
+	check change "$cycle"
+done
+check absorbs last
+"$erb" journal check $links
+boosted=
+check detach
+check quiet_log
+[ "$failed" = 0 ] || dmesg | tail -n 60
+echo "guest: $failed failed, $(cut -d. -f1 /proc/uptime) s"
+busybox poweroff -f
