@@ -245,7 +245,7 @@ impl Signs {
             let name = [b"\0", name.as_bytes(), b"\0"].concat();
             types.windows(name.len()).any(|at| at == name)
         };
-        if !FUNCTIONS.iter().all(|name| has(&name)) {
+        if !FUNCTIONS.iter().all(has) {
             return Some(format!(
                 "the module {NAME} is loaded, and the kernel does not know its functions ({} {}): it was built without \
                  this kernel's BTF, or for another one; `make -C kmod` says which, then `rmmod {NAME}` and load it anew",
