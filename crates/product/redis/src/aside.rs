@@ -109,6 +109,7 @@ enum Why {
     Few,
     Pinned,
     Released,
+    Kept,
     Hours,
     Again,
 }
@@ -125,6 +126,7 @@ impl Why {
             Self::Few => "too few requests to save anything",
             Self::Pinned => "set by hand",
             Self::Released => "the cache was opened by hand",
+            Self::Kept => "it was set by hand, and is decided again from now on",
             Self::Hours => "nothing has paid for as long as --close-after says",
             Self::Again => "the cache was closed long enough to look again",
         }
@@ -349,6 +351,9 @@ impl Aside {
         match level {
             Some(level) => self.enter(level.min(CLOSED_LEVEL), Why::Pinned, now),
             None if self.state.level == CLOSED_LEVEL => self.enter(0, Why::Released, now),
+            None if self.state.why == Why::Pinned.text() => {
+                self.state.why = Why::Kept.text();
+            }
             None => {}
         }
         self.tell(path, false);

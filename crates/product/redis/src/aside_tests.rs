@@ -284,6 +284,7 @@ fn a_level_by_hand_stays_and_another_daemon_begins_anew() {
     assert_eq!(player.aside.state().sample_hit_ratio, Some(0.9));
     assert_eq!(player.aside.state().why, Why::Pinned.text());
     player.aside.pin(&player.path, None, player.now);
+    assert!(player.aside.state().why.contains("decided again"));
     assert_eq!(player.play(2, GOOD), 0);
     player.aside.pin(&player.path, Some(1), player.now);
     Aside::begin(&player.path);
