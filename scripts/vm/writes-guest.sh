@@ -29,10 +29,9 @@ is_open() {
 
 # All that waits is kept, and nothing more is answered.
 is_kept() {
-	local waiting kept
 	server "$erb" status --json >/run/status || return
-	waiting=$(number writes waiting) kept=$(number writes journal waiting)
-	[ "$(number writes open)" = False ] && [ "$waiting" -gt 0 ] && [ "$waiting" = "$kept" ]
+	waiting=$(number writes waiting)
+	[ "$(number writes open)" = False ] && [ "$waiting" -gt 0 ] && [ "$waiting" = "$(number writes journal waiting)" ]
 }
 
 # number WORD...: what the status has there.
@@ -47,6 +46,8 @@ redis_answers() {
 
 network() {
 	ip link set eth0 up && ip address add 10.0.2.15/24 dev eth0 && ip route add default via 10.0.2.2
+	# So that erb-node-vm finds this one by a name.
+	ip netns attach client $$
 	ip netns add server && ip link add c0 type veth peer name s0 netns server
 	ip address add 10.9.0.2/24 dev c0 && ip link set c0 up
 	server ip address add 10.9.0.1/24 dev s0 && server ip link set s0 up && server ip link set lo up
@@ -62,11 +63,19 @@ case ${1:-} in
 	"$work/erb-node-vm" writes-inside "$(readlink -f "$0")"
 	busybox poweroff -f
 	;;
+# The disk's own sectors, before there are files; what the drive answers, without this machine's cache.
+raw)
+	yes "$3" | head -c 4096 >/run/raw
+	[ "$2" = flushed ] && flush=fsync || flush=notrunc
+	dd if=/run/raw of=/dev/vda bs=4096 count=1 oflag=direct conv=$flush status=none
+	;;
+raw-read) dd if=/dev/vda bs=4096 count=1 iflag=direct status=none | head -n 1 ;;
+cache) cat /sys/block/vda/queue/write_cache ;;
 format) mkfs.ext4 -q -F /dev/vda && mount /dev/vda $disk && umount $disk && sync ;;
 mount) mount -t ext4 /dev/vda $disk ;;
 clear)
 	! redis_answers || server redis-cli shutdown nosave
-	rm -rf $disk/redis $journal && mkdir -p $disk/redis && sync
+	rm -rf $disk/* && mkdir -p $disk/redis $journal && sync
 	;;
 redis)
 	server redis-server --bind 10.9.0.1 127.0.0.1 --protected-mode no --dir $disk/redis --save '' --appendonly yes \
@@ -74,11 +83,20 @@ redis)
 	within 60 redis_answers
 	;;
 boost)
-	server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal-dir $journal >/run/boost 2>&1 || ! cat /run/boost
+	server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal "$2" --journal-dir $journal >/run/boost 2>&1 || ! cat /run/boost
 	within 200 is_open || ! cat /run/status
 	;;
+absorbed)
+	server "$erb" status --json >/run/status
+	python3 -c 'import json
+print(sum(one["count"] for one in json.load(open("/run/status"))["counters"] if one["name"] == "ABSORBED"))'
+	;;
 stop) kill -STOP "$(cat /run/redis.pid)" ;;
-kept) within 60 is_kept || ! cat /run/status ;;
+continue) kill -CONT "$(cat /run/redis.pid)" ;;
+kept)
+	within 60 is_kept >&2 || ! cat /run/status
+	echo "$waiting"
+	;;
 # A torn end is no fault behind a cut: what lies before it counts.
 check)
 	"$erb" journal check $journal >&2
@@ -87,11 +105,5 @@ check)
 show) "$erb" journal show --json $journal ;;
 apply) server "$erb" journal apply $journal --redis 127.0.0.1:6379 --yes >&2 ;;
 discard) "$erb" journal discard $journal --yes >&2 ;;
-keys) server redis-cli --raw keys 'k*' ;;
-wrong) server redis-cli --raw eval "local wrong = 0
-for _, key in ipairs(redis.call('KEYS', 'k*')) do
-	if redis.call('GET', key) ~= key .. ' ' .. string.rep('v', 100) then wrong = wrong + 1 end
-end
-return wrong" 0 ;;
 *) exit 2 ;;
 esac

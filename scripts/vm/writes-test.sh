@@ -6,9 +6,9 @@
 #   scripts/vm/writes-test.sh [SERIES]
 #
 # SERIES is like 6.12, which it is if nothing is said; kernels, guest, disk and needs as in power-test.sh. Redis and its
-# only client run in the guest; what the client was told, it tells this machine at once.
+# clients run in the guest; what these are told, they tell this machine at once.
 #
-#   ERB_ROUNDS=4     cuts
+#   ERB_CUTS=A,B     which cuts, in their order: alone, at-work, young, stopped, synced, resumed, all
 #   ERB_SEED=N       of all that is random
 #   ERB_LYING=1      a disk that says it has flushed, and has not: passes if the test finds that out
 #
@@ -52,7 +52,7 @@ sockets=$(mktemp -d)
 seed=${ERB_SEED:-$RANDOM}
 say "cutting the power of $kernel, seed $seed"
 result=0
-"$vm/erb-node-vm" writes "$PWD/scripts/vm/writes-test.sh" "$sockets" --kernel "$kernel" --rounds "${ERB_ROUNDS:-4}" \
+"$vm/erb-node-vm" writes "$PWD/scripts/vm/writes-test.sh" "$sockets" --kernel "$kernel" --cuts "${ERB_CUTS:-at-work,stopped,resumed,synced,all}" \
 	--seed "$seed" ${ERB_LYING:+--lying} 2>&1 | tee "$vm/writes.log" || result=$?
 rm -r "$sockets"
 [ "$result" = 0 ] || die "not all is as it should be: see $vm/writes.log, and $vm/log for the last guest"

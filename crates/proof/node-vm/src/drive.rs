@@ -132,6 +132,11 @@ impl Drive {
         self.medium().cut();
     }
 
+    /// The same, and nothing of the cache gets to the medium.
+    pub fn cut_all(&self) {
+        self.medium().cut_with(0.0);
+    }
+
     /// Power comes.
     pub fn power_on(&self) {
         self.medium().has_power = true;
@@ -277,11 +282,15 @@ impl Medium {
     }
 
     fn cut(&mut self) {
+        // None, all, or a part of what is in the cache gets to the medium.
+        let chance = [0.0, 1.0, 0.5, 0.1, 0.9][self.random.usize(..5)];
+        self.cut_with(chance);
+    }
+
+    fn cut_with(&mut self, chance: f64) {
         self.has_power = false;
         self.counts.cuts += 1;
         self.counts.unsure += self.cache.len() as u64;
-        // None, all, or a part of what is in the cache gets to the medium.
-        let chance = [0.0, 1.0, 0.5, 0.1, 0.9][self.random.usize(..5)];
         for (sector, writes) in std::mem::take(&mut self.cache) {
             let kept = if self.random.f64() < chance {
                 self.random.usize(..writes.len()) + 1

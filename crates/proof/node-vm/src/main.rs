@@ -4,7 +4,7 @@
 //! - `linux`, `initiator`: what Linux's own initiator does with it, beside the node's own client
 //!   (scripts/vm/node-test.sh).
 //! - `drive`, `power`, `book`, `inside`: cuts of power, with a drive that loses its cache (scripts/vm/power-test.sh).
-//! - `writes`, `writes_inside`: the same under a boosted Redis and its journal (scripts/vm/writes-test.sh).
+//! - `writes`, `writes_load`, `writes_judge`, `writes_inside`: the same under a boosted Redis and its journal (scripts/vm/writes-test.sh).
 
 mod book;
 mod drive;
@@ -15,6 +15,8 @@ mod linux;
 mod power;
 mod writes;
 mod writes_inside;
+mod writes_judge;
+mod writes_load;
 
 use std::process::ExitCode;
 
