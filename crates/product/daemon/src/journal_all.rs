@@ -6,9 +6,8 @@
 //! 1. No record is freed in its ring before it was written ([`Kept`]). Whoever begins, a next daemon or one whose segment
 //!    failed, writes all that the rings have. So LSNs of the journal have no gaps but where a segment failed; what is
 //!    missing there was drained.
-//! 2. A segment stays for [`SETTLED`] after all of it was drained: until then Redis's log may lose it.
+//! 2. A segment stays until all of it is settled ([`crate::settled`]), and takes more until then.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,13 +24,6 @@ pub(crate) const BUSY_LOOK: Duration = Duration::from_millis(2);
 /// Between syncs, as Redis has them with `appendfsync everysec`.
 const SYNC: Duration = Duration::from_secs(1);
 
-/// Redis syncs its log each second, and puts that off for one more while a sync is under way (src/aof.c,
-/// `flushAppendOnlyFile`); the rest is for a slow disk.
-const SETTLED: Duration = Duration::from_secs(5);
-
-/// How fine these are told apart.
-const STEP: Duration = Duration::from_millis(100);
-
 /// What is known of it beside the journal itself.
 pub(crate) struct Everything {
     kept: Arc<Kept>,
@@ -39,9 +31,6 @@ pub(crate) struct Everything {
     /// All up to this LSN was written; none: it begins with what the rings have.
     behind: Option<u64>,
     synced: Instant,
-    /// What was drained at these times, and may not be in Redis's log yet.
-    drained: VecDeque<(Instant, u64)>,
-    settled: u64,
     /// Something was written in the last turn.
     pub(crate) is_busy: bool,
 }
@@ -53,8 +42,6 @@ impl Everything {
             follower: Follower::of_all(),
             behind: None,
             synced: Instant::now(),
-            drained: VecDeque::new(),
-            settled: 0,
             is_busy: false,
         }
     }
@@ -62,22 +49,6 @@ impl Everything {
     /// The same where nobody waits for it.
     pub(crate) fn of_nobody(rings: usize) -> Self {
         Self::new(Kept::of(rings))
-    }
-
-    /// What of all that is drained Redis's log has by now: 2.
-    pub(crate) fn settled(&mut self, drained: u64, now: Instant) -> u64 {
-        let is_new = |(at, lsn): &(Instant, u64)| *lsn < drained && now.duration_since(*at) >= STEP;
-        if self.drained.back().is_none_or(is_new) && self.settled < drained {
-            self.drained.push_back((now, drained));
-        }
-        while let Some((at, lsn)) = self.drained.front().copied() {
-            if now.duration_since(at) < SETTLED {
-                break;
-            }
-            self.settled = lsn;
-            self.drained.pop_front();
-        }
-        self.settled
     }
 
     /// An LSN before which nothing more is to be written.

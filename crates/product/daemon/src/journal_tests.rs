@@ -45,8 +45,12 @@ fn lsns(folder: &Path) -> Vec<u64> {
     lsns
 }
 
+/// One for which what is drained is settled at once.
 fn keeper(folder: &Path) -> Keeper {
-    Keeper::new(folder.to_path_buf(), identity(1), None)
+    Keeper {
+        settled: Settled::after(Duration::ZERO),
+        ..Keeper::new(folder.to_path_buf(), identity(1), None)
+    }
 }
 
 /// One that keeps everything, and the rings that wait for it.
@@ -98,22 +102,6 @@ fn whoever_keeps_all_keeps_what_is_drained_as_well_and_its_room_is_not_freed_bef
 }
 
 #[test]
-fn what_is_kept_of_all_goes_some_seconds_behind_its_drain() {
-    let mut logs = Logs::zeros(1);
-    let kept = Kept::of(logs.count());
-    logs.wait_for(Arc::clone(&kept));
-    let (mut all, begin) = (Everything::new(kept), Instant::now());
-    let at = |ms| begin + Duration::from_millis(ms);
-    assert_eq!(all.settled(0, at(0)), 0);
-    assert_eq!(all.settled(5, at(10)), 0);
-    assert_eq!(all.settled(9, at(50)), 0, "as fine as it is told apart");
-    assert_eq!(all.settled(9, at(5_009)), 0);
-    assert_eq!(all.settled(9, at(5_011)), 5);
-    assert_eq!(all.settled(9, at(20_000)), 9);
-    assert_eq!(all.settled(9, at(20_001)), 9);
-}
-
-#[test]
 fn what_is_late_is_kept_and_what_is_drained_goes() {
     let folder = tempfile::tempdir().expect("a folder");
     let (logs, mut keeper) = (Logs::zeros(2), keeper(folder.path()));
@@ -142,6 +130,34 @@ fn what_is_late_is_kept_and_what_is_drained_goes() {
     );
     keeper.remove();
     assert_eq!(fs::read_dir(folder.path()).expect("it").count(), 0);
+}
+
+#[test]
+fn what_is_late_stays_until_redis_has_synced_it_and_what_is_late_next_has_a_segment_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (logs, mut keeper) = (Logs::zeros(1), keeper(folder.path()));
+    let sync = Duration::from_millis(300);
+    keeper.settled = Settled::after(sync);
+    answer(&logs, 3);
+    keeper.turn(&logs, true);
+    logs.set_drained(3, monotonic_ns());
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [1, 2, 3], "Redis's log may lose it");
+    assert_eq!(keeper.against(), None);
+    let report = keeper.report(&logs, None);
+    assert_eq!((report.waiting, report.segments), (0, 2));
+    answer(&logs, 2);
+    keeper.turn(&logs, true);
+    assert_eq!(lsns(folder.path()), [1, 2, 3, 4, 5]);
+    thread::sleep(sync);
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [4, 5]);
+    logs.set_drained(5, monotonic_ns());
+    keeper.turn(&logs, false);
+    thread::sleep(sync);
+    keeper.turn(&logs, false);
+    assert_eq!(lsns(folder.path()), [] as [u64; 0]);
+    assert_eq!(keeper.report(&logs, None).segments, 1);
 }
 
 #[test]

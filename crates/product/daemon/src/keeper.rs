@@ -10,8 +10,10 @@
 //!    the rings have it, as long as the machine runs.
 //! 3. Segments of other maps are told and never touched: what they have may be older than what Redis has.
 //! 4. Those of the same maps are an earlier daemon's. They go when all that was answered before this one began is
-//!    drained.
-//! 5. What lies in the folder is looked at beside all this, for [`SURVEY_MAX`] a turn: however much it is, it keeps
+//!    settled.
+//! 5. A segment stays until what it has is settled ([`Settled`]): what has waited for long is drained at once, and until
+//!    Redis has synced its log nothing else has it.
+//! 6. What lies in the folder is looked at beside all this, for [`SURVEY_MAX`] a turn: however much it is, it keeps
 //!    nothing waiting.
 
 use std::io;
@@ -20,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use erb_abi::{LOG_BYTES, Logs, Written};
+use erb_abi::{Logs, Written};
 use erb_datapath::open_logs;
 use erb_journal::{Disk, Found, Identity, Journal, Segment, Survey, Write, summary};
 use erb_redis::drain::Follower;
@@ -29,7 +31,9 @@ use erb_report::JournalReport;
 use crate::clock::monotonic_ns;
 use crate::journal::{END_MAX, End, Shared, tell_left};
 use crate::journal_all::{BUSY_LOOK, Everything, put_up_to};
+use crate::journal_disk::{room_against, unusable};
 use crate::kmod_keeper::{ByModule, until_module_ended};
+use crate::settled::Settled;
 use crate::teller::Teller;
 
 /// What has waited for so long is written.
@@ -52,6 +56,7 @@ pub(crate) struct Keeper {
     follower: Follower,
     /// Every write is kept.
     all: Option<Everything>,
+    pub(crate) settled: Settled,
     /// The kernel module writes it.
     by_module: Option<ByModule>,
     /// What was there when it was opened, and is not looked at yet.
@@ -79,6 +84,7 @@ impl Keeper {
             journal: None,
             follower: Follower::default(),
             all,
+            settled: Settled::new(),
             by_module: None,
             survey: None,
             lsn_before: 0,
@@ -224,11 +230,10 @@ impl Keeper {
         }
         // What fails is kept by the journal as its fault.
         let drained = logs.drained();
-        let settled = match &mut self.all {
-            Some(all) => all.settled(drained, now),
-            None => drained,
-        };
-        let _ = journal.drained(settled);
+        let settled = self.settled.of(drained, now);
+        // A segment of all takes what is answered meanwhile, too.
+        let ends = if self.all.is_some() { settled } else { drained };
+        let _ = journal.drained(ends, settled);
         let is_sound = match &self.by_module {
             Some(by_module) => by_module.is_at_work() && journal.fault().is_none(),
             None => journal.is_sound(),
@@ -361,33 +366,6 @@ fn keep(journal: &mut Journal<Disk>, follower: &mut Follower, logs: &Logs) -> io
         put_up_to(journal, follower, logs, (last, lsn))?;
     }
     journal.flush()
-}
-
-fn unusable(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => {
-            "another daemon has it: give one of them another --journal-dir".to_owned()
-        }
-        // It may be a disk that is not mounted: nothing is made in its place.
-        io::ErrorKind::NotFound => "it is gone: make it, or mount its disk".to_owned(),
-        _ => error.to_string(),
-    }
-}
-
-/// Whether the disk has room for all that may wait, and as much again for what is written a second time.
-fn room_against(disk: &Disk, logs: &Logs) -> Option<String> {
-    let wanted = 2 * logs.count() as u64 * u64::from(LOG_BYTES);
-    match disk.room() {
-        Ok(room) if room >= wanted => None,
-        Ok(room) => Some(format!(
-            "its disk has room for {} MiB, and {} may be needed: make room",
-            room >> 20,
-            wanted >> 20
-        )),
-        Err(error) => Some(format!(
-            "its disk does not tell how much room it has: {error}"
-        )),
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@
 //! 4. A segment that failed may have what no other one has yet. It stays until a later one has all of that, or it
 //!    is drained.
 //! 5. LSNs of a segment have no gaps. Where one must come (what lies between was drained), a new segment begins.
-//! 6. A segment goes when all that it has is drained; its name is synced away, so that it does not come back.
-//!    Each number is used once.
+//! 6. A segment takes no more when all that it has is drained, and goes when that is settled too: Redis's own log
+//!    outlives a loss of power by then. Its name is synced away, so that it does not come back. Each number is used once.
 
 use std::io;
 
@@ -37,7 +37,7 @@ struct Live<F> {
 struct Ended<F> {
     _file: Option<F>,
     number: u64,
-    /// It goes when this is drained.
+    /// It goes when this is settled.
     last: u64,
     failed: bool,
 }
@@ -76,7 +76,7 @@ impl<S: Sink> Journal<S> {
         }
     }
 
-    /// A segment of an earlier process, of the same maps: it goes when this LSN is drained.
+    /// A segment of an earlier process, of the same maps: it goes when this LSN is settled.
     pub fn inherit(&mut self, file: S::File, number: u64, last: u64) {
         self.next_number = self.next_number.max(number.saturating_add(1));
         self.ended.push(Ended {
@@ -248,18 +248,22 @@ impl<S: Sink> Journal<S> {
         self.remove_where(|one| one.failed && one.last <= durable)
     }
 
-    /// All up to this LSN is in Redis: what has nothing else goes.
+    /// All up to the first LSN is in Redis: a segment that has nothing else takes no more. All up to the second one is in
+    /// its log, too, for good: such a segment goes.
     ///
     /// # Errors
     /// Something could not be deleted, which is tried again.
-    pub fn drained(&mut self, lsn: u64) -> io::Result<()> {
-        let is_done = |live: &Live<S::File>| live.last.is_some_and(|last| last <= lsn);
+    pub fn drained(&mut self, drained: u64, settled: u64) -> io::Result<()> {
+        let is_done = |live: &Live<S::File>| live.last.is_some_and(|last| last <= drained);
         if self.live.as_ref().is_some_and(is_done) {
             self.gathered.clear();
             self.end_live(false);
             self.durable = self.put;
         }
-        self.remove_where(|one| one.last <= lsn)?;
+        // Nobody is owed what it has.
+        let owed = self.ended.iter_mut().filter(|one| one.last <= drained);
+        owed.for_each(|one| one.failed = false);
+        self.remove_where(|one| one.last <= settled)?;
         if self.live.is_some() {
             self.mend();
         }

@@ -147,7 +147,7 @@ fn write(lsn: u64) -> Write<'static> {
 
 /// As its owner does it: what is not drained goes in, from the first one on if the journal has begun anew.
 fn keep(journal: &mut Journal<Shared>, drained: u64, lsn: u64) -> io::Result<()> {
-    journal.drained(drained)?;
+    journal.drained(drained, drained)?;
     journal.prepare(drained + 1)?;
     for lsn in journal.last_put().max(drained) + 1..=lsn {
         journal.put(&write(lsn))?;
@@ -191,7 +191,7 @@ fn segments_go_when_all_of_theirs_is_drained() {
     assert_eq!(numbers(&journal), [1, 2]);
     keep(&mut journal, 19, 20).expect("kept");
     assert_eq!(numbers(&journal), [2]);
-    journal.drained(20).expect("drained");
+    journal.drained(20, 20).expect("drained");
     assert!(disk.0.borrow().files.is_empty() && numbers(&journal).is_empty());
     assert_eq!(disk.0.borrow().after_power(), [] as [u64; 0]);
     journal.prepare(21).expect("the next");
@@ -251,10 +251,34 @@ fn a_failed_segment_whose_writes_are_drained_is_no_fault_any_more() {
     disk.0.borrow_mut().fails = Some((Box::new(move |now| now == at + 2), Failure::Error));
     journal.put(&write(11)).expect("gathered");
     journal.flush().expect_err("a sync that fails");
-    journal.drained(11).expect("drained");
+    journal.drained(11, 9).expect("drained");
     assert!(!journal.is_sound(), "there is no segment yet");
     journal.prepare(12).expect("a new segment");
     assert!(journal.is_sound() && journal.fault().is_none());
+    assert_eq!(numbers(&journal), [1, 2], "it is not settled");
+    journal.drained(11, 11).expect("settled");
+    assert_eq!(numbers(&journal), [2]);
+}
+
+#[test]
+fn what_is_drained_stays_until_it_is_settled_and_what_comes_next_has_a_segment() {
+    let (disk, mut journal) = journal();
+    keep(&mut journal, 0, 10).expect("kept");
+    journal.drained(10, 4).expect("drained");
+    assert_eq!(disk.0.borrow().after_power(), (1..=10).collect::<Vec<_>>());
+    journal.prepare(11).expect("the next");
+    assert!(journal.is_sound());
+    assert_eq!(numbers(&journal), [1, 2]);
+    journal.put(&write(15)).expect("put");
+    journal.flush().expect("flush");
+    journal.drained(14, 9).expect("drained");
+    assert_eq!(numbers(&journal), [1, 2]);
+    journal.drained(14, 10).expect("settled");
+    assert_eq!(numbers(&journal), [2]);
+    assert_eq!(
+        (journal.durable(), disk.0.borrow().after_power()),
+        (15, vec![15])
+    );
 }
 
 /// Rounds of keeping and draining on a disk of which every nth operation fails.
@@ -309,9 +333,9 @@ fn what_somebody_else_writes_has_a_number_of_its_own_and_goes_when_it_is_drained
     assert_eq!(journal.numbers().collect::<Vec<_>>(), [1]);
     assert!(disk.0.borrow().files[&2].name_synced, "it can be written");
     journal.inherit(file, header.number, 9);
-    journal.drained(8).expect("the first goes");
+    journal.drained(8, 8).expect("the first goes");
     assert_eq!(journal.numbers().collect::<Vec<_>>(), [2]);
-    journal.drained(9).expect("and the second");
+    journal.drained(9, 9).expect("and the second");
     assert!(disk.0.borrow().files.is_empty());
     disk.0.borrow_mut().fails = Some((Box::new(|_| true), Failure::Full));
     assert!(journal.hand_out(identity, 10).is_err());
