@@ -23,23 +23,6 @@ within() {
 	return 1
 }
 
-is_open() {
-	server "$erb" status --json >/run/status && [ "$(number writes open)" = True ]
-}
-
-# All that waits is kept, and nothing more is answered.
-is_kept() {
-	server "$erb" status --json >/run/status || return
-	waiting=$(number writes waiting)
-	[ "$(number writes open)" = False ] && [ "$waiting" -gt 0 ] && [ "$waiting" = "$(number writes journal waiting)" ]
-}
-
-# number WORD...: what the status has there.
-number() {
-	python3 -c 'import functools, json, sys
-print(functools.reduce(lambda at, word: at[word], sys.argv[1:], json.load(open("/run/status"))))' "$@"
-}
-
 redis_answers() {
 	[ "$(server redis-cli ping)" = PONG ]
 }
@@ -82,21 +65,10 @@ redis)
 		--appendfsync everysec --daemonize yes --logfile /run/redis.log --pidfile /run/redis.pid >/dev/null
 	within 60 redis_answers
 	;;
-boost)
-	server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal "$2" --journal-dir $journal >/run/boost 2>&1 || ! cat /run/boost
-	within 200 is_open || ! cat /run/status
-	;;
-absorbed)
-	server "$erb" status --json >/run/status
-	python3 -c 'import json
-print(sum(one["count"] for one in json.load(open("/run/status"))["counters"] if one["name"] == "ABSORBED"))'
-	;;
+boost) server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal "$2" --journal-dir $journal >&2 ;;
+status) server "$erb" status --json ;;
 stop) kill -STOP "$(cat /run/redis.pid)" ;;
 continue) kill -CONT "$(cat /run/redis.pid)" ;;
-kept)
-	within 60 is_kept >&2 || ! cat /run/status
-	echo "$waiting"
-	;;
 # A torn end is no fault behind a cut: what lies before it counts.
 check)
 	"$erb" journal check $journal >&2

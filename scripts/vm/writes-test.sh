@@ -9,6 +9,7 @@
 # clients run in the guest; what these are told, they tell this machine at once.
 #
 #   ERB_CUTS=A,B     which cuts, in their order: alone, at-work, young, stopped, synced, resumed, all
+#   ERB_SECONDS=N    no cut is begun that would not end by then (400)
 #   ERB_SEED=N       of all that is random
 #   ERB_LYING=1      a disk that says it has flushed, and has not: passes if the test finds that out
 #
@@ -39,7 +40,7 @@ fi
 
 setup_root
 setup_rust run
-vm_packages e2fsprogs iproute2 redis-server python3
+vm_packages e2fsprogs iproute2 redis-server
 cargo build --release --locked --package erb --package erb-node-vm
 cp "${CARGO_TARGET_DIR:-target}"/release/{erb,erb-node-vm} "$vm/"
 vm_suites "${SUITES[@]}"
@@ -52,8 +53,9 @@ sockets=$(mktemp -d)
 seed=${ERB_SEED:-$RANDOM}
 say "cutting the power of $kernel, seed $seed"
 result=0
-"$vm/erb-node-vm" writes "$PWD/scripts/vm/writes-test.sh" "$sockets" --kernel "$kernel" --cuts "${ERB_CUTS:-at-work,stopped,resumed,synced,all}" \
-	--seed "$seed" ${ERB_LYING:+--lying} 2>&1 | tee "$vm/writes.log" || result=$?
+cuts=${ERB_CUTS:-at-work,resumed,stopped,synced,all}
+"$vm/erb-node-vm" writes "$PWD/scripts/vm/writes-test.sh" "$sockets" --kernel "$kernel" --cuts "$cuts" \
+	--seconds "${ERB_SECONDS:-400}" --seed "$seed" ${ERB_LYING:+--lying} 2>&1 | tee "$vm/writes.log" || result=$?
 rm -r "$sockets"
 [ "$result" = 0 ] || die "not all is as it should be: see $vm/writes.log, and $vm/log for the last guest"
 [ -n "${ERB_LYING:-}" ] || say "what is promised held"

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use serde_json::Value;
 
 use crate::drive::Drive;
 use crate::guest::{Guest, free_port, until_up};
@@ -27,6 +28,8 @@ use crate::writes_load::Told;
 
 const BOOT: Duration = Duration::from_secs(600);
 const ANSWER: Duration = Duration::from_secs(400);
+/// ERB gets to where it is waited for.
+const STATUS: Duration = Duration::from_secs(200);
 const MIB: usize = 1 << 20;
 /// Longer than Redis takes to sync its log.
 const QUIET: Duration = Duration::from_secs(6);
@@ -46,6 +49,9 @@ pub struct Writes {
     /// The cuts, in their order.
     #[arg(long, value_enum, value_delimiter = ',')]
     cuts: Vec<When>,
+    /// No cut is begun that would not end by then, if it takes as long as the longest so far.
+    #[arg(long, default_value_t = 3_600)]
+    seconds: u64,
     /// Of all that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -77,9 +83,7 @@ impl Machine {
             guest: Guest::start(&mut command, pid_file)?,
             port,
         };
-        let begun = Instant::now();
         until_up(BOOT, || machine.tell("ping"))?;
-        eprintln!("TIME up {:?}", begun.elapsed());
         Ok(machine)
     }
 
@@ -97,10 +101,19 @@ impl Machine {
     }
 
     fn step(&self, step: &str) -> Result<String> {
+        self.tell(&format!("step {step}"))
+    }
+
+    /// What ERB says of itself, once that is good.
+    fn status(&self, is_good: impl Fn(&Value) -> bool) -> Result<Value> {
         let begun = Instant::now();
-        let said = self.tell(&format!("step {step}"));
-        eprintln!("TIME {step} {:?}", begun.elapsed());
-        said
+        loop {
+            let status = serde_json::from_str(&self.step("status")?)?;
+            if is_good(&status) {
+                return Ok(status);
+            }
+            ensure!(begun.elapsed() < STATUS, "ERB says of itself: {status}");
+        }
     }
 }
 
@@ -130,14 +143,14 @@ fn load(machine: &Machine) -> Result<Shared> {
         }
     });
     machine.tell(&format!("load {port}"))?;
-    until_told(&shared, CALLS_MIN)?;
+    until_told(&shared, CALLS_MIN, ANSWER)?;
     Ok(shared)
 }
 
-fn until_told(shared: &Shared, calls: usize) -> Result<()> {
+fn until_told(shared: &Shared, calls: usize, most: Duration) -> Result<()> {
     let begun = Instant::now();
     while seen(shared).told.len() < calls {
-        ensure!(begun.elapsed() < ANSWER, "nothing is answered");
+        ensure!(begun.elapsed() < most, "nothing is answered");
         thread::sleep(Duration::from_millis(10));
     }
     Ok(())
@@ -150,55 +163,69 @@ fn seen(shared: &Shared) -> Book {
         .clone()
 }
 
+fn absorbed(status: &Value) -> u64 {
+    let counters = status["counters"].as_array().map_or(&[][..], Vec::as_slice);
+    let found = counters.iter().find(|one| one["name"] == "ABSORBED");
+    found.and_then(|one| one["count"].as_u64()).unwrap_or(0)
+}
+
+/// Redis stands still until what was answered meanwhile is kept; so many calls.
+fn stand_still(machine: &Machine, when: When) -> Result<usize> {
+    if when == When::Synced {
+        machine.tell("pause")?;
+        thread::sleep(QUIET);
+    }
+    machine.step("stop")?;
+    machine.tell("go")?;
+    let stopped = Instant::now();
+    let status = machine.status(|status| {
+        let writes = &status["writes"];
+        let is_kept = writes["waiting"] == writes["journal"]["waiting"];
+        writes["open"] == false && writes["waiting"] != 0 && is_kept
+    })?;
+    thread::sleep(STOPPED_MIN.saturating_sub(stopped.elapsed()));
+    let waiting = status["writes"]["waiting"].as_u64().unwrap_or(0);
+    Ok(usize::try_from(waiting)?)
+}
+
 /// A Redis, boosted, its load, and a cut; what the clients were told by then.
 fn round(machine: &Machine, when: When, random: &mut fastrand::Rng) -> Result<Book> {
     for step in ["clear", "redis"] {
         machine.step(step)?;
     }
-    match when {
-        When::Alone => {}
-        When::All => drop(machine.step("boost all")?),
-        _ => drop(machine.step("boost late")?),
+    if when.is_boosted() {
+        let what = if when == When::All { "all" } else { "late" };
+        machine.step(&format!("boost {what}"))?;
+        machine.status(|status| status["writes"]["open"] == true)?;
     }
     machine.tell("synced")?;
     let shared = load(machine)?;
     let mut sleep = |ms: std::ops::Range<u64>| thread::sleep(Duration::from_millis(random.u64(ms)));
     sleep(500..3_000);
     if when.is_boosted() {
-        let absorbed: usize = machine.step("absorbed")?.trim().parse()?;
-        let told = seen(&shared).told.len();
-        // Of those who set alone, most; some are told meanwhile.
+        let absorbed = absorbed(&machine.status(|_| true)?);
+        let told = seen(&shared).told.len() as u64;
         ensure!(absorbed * 2 > told, "{absorbed} of {told} were absorbed");
     }
     sleep(500..3_000);
-    let mut waiting = 0;
+    let waiting = match when.stands_still() {
+        true => stand_still(machine, when)?,
+        false => 0,
+    };
+    machine.tell("unsynced")?;
     match when {
-        When::Alone | When::AtWork | When::All => {}
         When::Young => {
-            machine.tell("unsynced")?;
             machine.step("stop")?;
             sleep(20..300);
         }
-        When::Stopped | When::Synced | When::Resumed => {
-            if when == When::Synced {
-                machine.tell("pause")?;
-                thread::sleep(QUIET);
-            }
-            machine.step("stop")?;
-            machine.tell("go")?;
-            let stopped = Instant::now();
-            waiting = machine.step("kept")?.trim().parse()?;
-            thread::sleep(STOPPED_MIN.saturating_sub(stopped.elapsed()));
+        When::Resumed => {
+            let told = seen(&shared).told.len();
+            machine.step("continue")?;
+            // Who waited for too long has been reset, and then nobody is told any more.
+            let _ = until_told(&shared, told + 1, Duration::from_secs(2));
+            sleep(20..700);
         }
-    }
-    if when == When::Resumed {
-        machine.tell("unsynced")?;
-        let told = seen(&shared).told.len();
-        machine.step("continue")?;
-        until_told(&shared, told + 1)?;
-        sleep(20..700);
-    } else if when != When::Young {
-        machine.tell("unsynced")?;
+        _ => {}
     }
     machine.guest.end()?;
     let mut book = seen(&shared);
@@ -264,7 +291,13 @@ fn play(args: &Writes, drive: &Drive) -> Result<()> {
     for step in ["format", "mount"] {
         machine.step(step)?;
     }
+    let (mut longest, mut made) = (Duration::ZERO, 0);
     for when in args.cuts.iter().copied() {
+        let of_cut = Instant::now();
+        if begun.elapsed() + longest > Duration::from_secs(args.seconds) {
+            println!("time is over: {made} of {} cuts were made", args.cuts.len());
+            break;
+        }
         if args.lying {
             drive.lie();
         }
@@ -277,6 +310,8 @@ fn play(args: &Writes, drive: &Drive) -> Result<()> {
         let found = judge(when, &book, &left).with_context(|| format!("{when:?}"))?;
         println!("{} s: {when:?}: {found}", begun.elapsed().as_secs());
         apply(&machine, &left)?;
+        longest = longest.max(of_cut.elapsed());
+        made += 1;
     }
     println!("{:?}", drive.counts());
     Ok(())

@@ -37,6 +37,11 @@ impl When {
     pub(crate) const fn is_boosted(self) -> bool {
         !matches!(self, Self::Alone)
     }
+
+    /// Redis does, until what waits is kept.
+    pub(crate) const fn stands_still(self) -> bool {
+        matches!(self, Self::Stopped | Self::Synced | Self::Resumed)
+    }
 }
 
 /// Keys with their values.
