@@ -20,7 +20,7 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 . scripts/setup.sh
 # For vm.sh.
 # shellcheck disable=SC2034
-GUEST_SECONDS_MAX=1800
+GUEST_SECONDS_MAX=900
 # shellcheck source=scripts/vm/vm.sh
 . scripts/vm/vm.sh
 

@@ -321,6 +321,13 @@ fn a_full_disk_shuts_the_gate_by_its_name_and_loses_nothing() {
         assert!(before.waiting > 0 && before.sound, "{before:?}");
     });
     wait_open(&lab);
+    // What was kept stays until Redis has synced it.
+    wait(STATE_WAIT, || {
+        let found = kept(&lab);
+        (found.segments == 1)
+            .then_some(())
+            .ok_or(format!("{found:?}"))
+    });
     let redis = lab.redis_pid();
     let mut conn = lab.client();
     set(&mut conn, "k", "v");
