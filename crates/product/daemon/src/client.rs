@@ -21,7 +21,7 @@ const PATIENCE_MS: u16 = 1_000;
 
 /// A process that ends closes its files one by one: its lock may be let go this much later than its socket.
 const ENDING_MAX: Duration = Duration::from_secs(1);
-const ENDING_LOOK: Duration = Duration::from_millis(2);
+const ENDING_LOOK: Duration = Duration::from_millis(20);
 
 /// Sends one request to the daemon and returns its answer.
 ///

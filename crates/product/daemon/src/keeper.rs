@@ -271,6 +271,8 @@ impl Keeper {
         self.trouble = Some(format!("{} was taken away", missing.display()));
         (self.journal, self.survey, self.next_try) = (None, None, now);
         if let Some(by_module) = &mut self.by_module {
+            let (records, failures) = by_module.counts();
+            self.before = (self.before.0 + records, self.before.1 + failures);
             by_module.reset();
             self.all = Some(Everything::of_nobody(logs.count()));
         }

@@ -296,7 +296,7 @@ fn write_retained(
     };
     let (mut open, mut last): (Option<Given>, u64) = (None, 0);
     let (mut bytes, mut count) = (Vec::new(), 0);
-    device.retained(|write: Write<'_>| {
+    let told = device.retained(|write: Write<'_>| {
         if open.is_none() || write.lsn != last + 1 {
             finish(journal, open.take(), (&mut bytes, last), own)?;
             open = Some(made(journal, identity, write.lsn)?);
@@ -306,7 +306,13 @@ fn write_retained(
         }
         (last, count) = (write.lsn, count + 1);
         Ok(())
-    })?;
+    });
+    if told.is_err()
+        && let Some(open) = open.take()
+    {
+        give_up(journal, open);
+    }
+    told?;
     finish(journal, open, (&mut bytes, last), own)?;
     tracing::warn!(
         "the kernel module still had {count} SETs of {} that its disk did not take: they are in the journal",
@@ -316,6 +322,23 @@ fn write_retained(
         }
     );
     device.forget(last)
+}
+
+fn write_whole(journal: &mut Journal<Disk>, open: &mut Given, bytes: &[u8]) -> io::Result<()> {
+    let wrote = journal.sink().append(&mut open.file, bytes)?;
+    if wrote != bytes.len() {
+        return Err(io::Error::new(
+            io::ErrorKind::WriteZero,
+            "what the kernel module retains finds no room on the disk",
+        ));
+    }
+    journal.sink().sync(&mut open.file)
+}
+
+/// The module still has all of it, so that it goes with the next look.
+fn give_up(journal: &mut Journal<Disk>, open: Given) {
+    let number = open.header.number;
+    journal.inherit(open.file, number, 0);
 }
 
 /// What is gathered is written and synced.
@@ -328,14 +351,10 @@ fn finish(
     let Some(mut open) = open else {
         return Ok(());
     };
-    let wrote = journal.sink().append(&mut open.file, bytes)?;
-    if wrote != bytes.len() {
-        return Err(io::Error::new(
-            io::ErrorKind::WriteZero,
-            "what the kernel module retains finds no room on the disk",
-        ));
+    if let Err(error) = write_whole(journal, &mut open, bytes) {
+        give_up(journal, open);
+        return Err(error);
     }
-    journal.sink().sync(&mut open.file)?;
     bytes.clear();
     let number = open.header.number;
     match open.header.identity == own {

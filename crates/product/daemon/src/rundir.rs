@@ -15,6 +15,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use erb_datapath::{Attached, Device, JournalSink, VlanOffload};
 use nix::errno::Errno;
@@ -24,6 +25,10 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{FsType, statfs};
 
 use crate::{Error, Result, holder};
+
+/// Who looks whether the lock is free holds it for a moment: it is tried again as often, so far apart.
+const LOCK_TRIES: u32 = 3;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Where run directories are made unless `--run-dir` says otherwise.
 pub const RUN_ROOT: &str = "/run/erb";
@@ -225,11 +230,15 @@ impl RunDir {
             .mode(0o700)
             .create(&self.path)
             .map_err(Error::io(could_not("make", &self.path)))?;
-        Flock::lock(
-            open_lock(&self.path.join("lock"))?,
-            FlockArg::LockExclusiveNonblock,
-        )
-        .map_err(|_| self.taken())
+        let mut file = open_lock(&self.path.join("lock"))?;
+        for _ in 0..LOCK_TRIES {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(lock),
+                Err((same, _)) => file = same,
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        }
+        Err(self.taken())
     }
 
     /// Why the lock is not to be had.
@@ -281,8 +290,9 @@ impl RunDir {
     }
 
     fn is_held(&self, name: &str) -> bool {
+        // Shared: who looks does not see others who look.
         File::open(self.path.join(name))
-            .is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
+            .is_ok_and(|file| Flock::lock(file, FlockArg::LockSharedNonblock).is_err())
     }
 
     /// Mounts a bpffs for the pins unless one is there; true if it did.

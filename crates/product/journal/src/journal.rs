@@ -7,8 +7,8 @@
 //! 3. A failed or short write, or a failed sync, ends the segment: after a failed sync nobody knows what is on the disk
 //!    (the kernel forgets that it is not). It is never written again, and nothing counts as durable until another
 //!    segment has *all* that is not drained.
-//! 4. A segment that failed may have what no other one has yet. It stays until a later one has all of that, or it
-//!    is drained.
+//! 4. A segment that failed may have what no other one has yet. That is a fault until a later one has all of it, or it
+//!    is drained; the segment stays as all others do (6).
 //! 5. LSNs of a segment have no gaps. Where one must come (what lies between was drained), a new segment begins.
 //! 6. A segment takes no more when all that it has is drained, and goes when that is settled too: Redis's own log
 //!    outlives a loss of power by then. Its name is synced away, so that it does not come back. Each number is used once.
@@ -56,6 +56,10 @@ pub struct Journal<S: Sink> {
     records: u64,
     failures: u64,
     fault: Option<String>,
+    /// The same of what should be deleted. It says nothing of the segment at work, which may be somebody else's.
+    undeleted: Option<String>,
+    /// Something was deleted, and the folder is not synced.
+    owes_names: bool,
 }
 
 impl<S: Sink> Journal<S> {
@@ -73,6 +77,8 @@ impl<S: Sink> Journal<S> {
             records: 0,
             failures: 0,
             fault: None,
+            undeleted: None,
+            owes_names: false,
         }
     }
 
@@ -244,8 +250,11 @@ impl<S: Sink> Journal<S> {
         }
         self.durable = self.put;
         self.mend();
+        // The segment that was at work has it too; but what was drained before stands there alone: 6.
         let durable = self.durable;
-        self.remove_where(|one| one.failed && one.last <= durable)
+        let owed = self.ended.iter_mut().filter(|one| one.last <= durable);
+        owed.for_each(|one| one.failed = false);
+        Ok(())
     }
 
     /// All up to the first LSN is in Redis: a segment that has nothing else takes no more. All up to the second one is in
@@ -263,11 +272,10 @@ impl<S: Sink> Journal<S> {
         // Nobody is owed what it has.
         let owed = self.ended.iter_mut().filter(|one| one.last <= drained);
         owed.for_each(|one| one.failed = false);
-        self.remove_where(|one| one.last <= settled)?;
         if self.live.is_some() {
             self.mend();
         }
-        Ok(())
+        self.remove_where(|one| one.last <= settled)
     }
 
     /// Nothing is wanted any more: all segments go.
@@ -294,15 +302,20 @@ impl<S: Sink> Journal<S> {
             first = first.take().or(removed.err());
             stays
         });
-        if self.ended.len() < before {
-            if let Err(error) = self.sink.sync_names() {
-                first = Some(error);
+        self.owes_names |= self.ended.len() < before;
+        if self.owes_names {
+            match self.sink.sync_names() {
+                Ok(()) => self.owes_names = false,
+                Err(error) => first = Some(error),
             }
         }
-        match first {
-            Some(error) => Err(self.failed("a segment could not be deleted", error)),
-            None => Ok(()),
-        }
+        let Some(error) = first else {
+            self.undeleted = None;
+            return Ok(());
+        };
+        self.failures += 1;
+        self.undeleted = Some(format!("a segment could not be deleted: {error}"));
+        Err(error)
     }
 
     fn end_live(&mut self, failed: bool) {
@@ -348,13 +361,13 @@ impl<S: Sink> Journal<S> {
     }
 
     /// Whether the next record has a place that was tried, and nothing that failed is to be made good.
-    pub const fn is_sound(&self) -> bool {
-        self.live.is_some() && self.fault.is_none()
+    pub fn is_sound(&self) -> bool {
+        self.live.is_some() && self.fault().is_none()
     }
 
     /// What failed last, until it is made good.
     pub fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
+        self.fault.as_deref().or(self.undeleted.as_deref())
     }
 
     /// How often something failed.

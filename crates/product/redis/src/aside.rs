@@ -291,6 +291,8 @@ pub(crate) struct Aside {
     has_paid: bool,
     /// In the last second most writes were answered, which no closed cache could do.
     writes_pay: bool,
+    /// In it level 0 saved more than it cost, and as much as is worth a decision.
+    reads_pay: bool,
     /// How often in a row level 0 was entered in vain.
     doubts: u32,
     /// The sample's counts that were not enough to tell.
@@ -324,6 +326,7 @@ impl Aside {
             few: 0,
             has_paid: false,
             writes_pay: false,
+            reads_pay: false,
             doubts: 0,
             sample: Counts::default(),
             left_ns: 0,
@@ -374,7 +377,7 @@ impl Aside {
         let is_aside = matches!(self.state.level, 1 | 2);
         Shown {
             is_lost: is_aside && !self.is_pinned && self.few == 0,
-            pays: self.writes_pay || (self.state.level == 0 && self.has_paid),
+            pays: self.writes_pay || self.reads_pay,
         }
     }
 
@@ -407,6 +410,7 @@ impl Aside {
         let counts = Counts::read(path)?;
         let mut second = counts.since(&self.before);
         self.writes_pay = second.absorbed > second.writes;
+        self.reads_pay = false;
         // Of those that no packet has shown too.
         second.writes = second.writes.max(seen.reported);
         second.hashes = seen.hashes;
@@ -437,6 +441,8 @@ impl Aside {
         self.ratios.push_back(ratio(second.hits, second.misses));
         let is_bad = second.account().is_bad();
         self.has_paid |= !is_bad && second.hits > 0;
+        let account = second.account();
+        self.reads_pay = account.saved >= TELLING_NS && account.pays();
         let count = |so_far, is_one| if is_one { so_far + 1 } else { 0 };
         self.bad = count(self.bad, is_bad);
         self.hopeless = count(self.hopeless, is_bad && second.is_hopeless());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Devices that go between two calls, and a machine that does not say which it has.
 
+use erb_abi::ControlBlock as _;
+
 use super::Bench;
 use crate::clock::SECOND_NS;
 use crate::outside::Error;
@@ -54,7 +56,12 @@ fn a_machine_that_does_not_say_what_it_has_is_asked_again() {
     let mut bench = Bench::serving();
     bench.pass(1_000, true);
     bench.core.machine.is_mute.set(true);
+    bench.core.path.control().set_absorb(true);
     bench.core.look_at_devices().unwrap();
+    assert!(
+        !bench.core.path.control().absorb(),
+        "clients may write unseen"
+    );
     bench.pass(4_000, true);
     let before = bench.core.machine.covered.get();
     assert!(before > 50, "each tick: {before}");

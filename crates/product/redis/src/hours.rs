@@ -7,14 +7,14 @@
 //! 2. It is closed only after so much time in which looks were left out, all in seconds that had requests, and in
 //!    none of which level 0 or answered writes paid.
 //! 3. While it is closed nothing is known of the load. So it is opened again, at first after as long as that, in the
-//!    end after [`CLOSED_MAX_NS`], and closed again when a [`LOOK_SHARE`]th of that has shown no gain either.
+//!    end after [`CLOSED_MAX_NS`], and never later, and closed again when a [`LOOK_SHARE`]th of that has shown no gain either.
 //! 4. What closed it stands in the control block: who takes over opens it again, and not what an operator has closed.
 //!
 //! [`Settings::close_after_ns`]: crate::Settings::close_after_ns
 
 use crate::clock::SECOND_NS;
 
-/// No closure by itself lasts longer, unless more patience was asked for.
+/// No closure by itself lasts longer.
 const CLOSED_MAX_NS: u64 = 3600 * SECOND_NS;
 /// Of the patience, what a look behind a closure gets. Of all time it takes a tenth at first and a hundredth in the
 /// end: with a quarter of Redis's speed lost meanwhile that is less than 3 %, and less than 1 %.
@@ -73,9 +73,8 @@ impl Hours {
             if now < since_ns + self.closed_for_ns {
                 return None;
             }
-            let max_ns = CLOSED_MAX_NS.max(self.patience_ns.unwrap_or(0));
             (self.closed, self.lost_ns, self.in_vain) = (None, 0, true);
-            self.closed_for_ns = (2 * self.closed_for_ns).min(max_ns);
+            self.closed_for_ns = (2 * self.closed_for_ns).min(CLOSED_MAX_NS);
             return Some(Word::Open);
         }
         let patience_ns = self.patience_ns?;
@@ -184,7 +183,7 @@ mod tests {
         assert_eq!(player.says(Word::Close, LOST), 10_000);
         assert_eq!(player.says(Word::Open, NOTHING), 3600);
         assert_eq!(player.says(Word::Close, LOST), 500);
-        assert_eq!(player.says(Word::Open, NOTHING), 7200);
+        assert_eq!(player.says(Word::Open, NOTHING), 3600);
     }
 
     #[test]

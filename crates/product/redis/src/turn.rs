@@ -8,7 +8,7 @@
 use erb_abi::ValueKind;
 
 use crate::aside::CLOSED_LEVEL;
-use crate::clock::{Clock, SECOND_NS, TICK_NS};
+use crate::clock::{Clock, MS, SECOND_NS, TICK_NS};
 use crate::closing::Closing;
 use crate::connections::{Connections, Place};
 use crate::expect::Event;
@@ -54,6 +54,9 @@ pub struct Settings {
     pub allowed: Allowed,
 }
 
+/// Between looks whether the journal has kept what is to be freed: it wakes nobody.
+const ROOM_LOOK_NS: u64 = MS;
+
 /// What the daemon decides with, between two turns.
 pub struct Core<P, M: Machine> {
     path: P,
@@ -75,6 +78,8 @@ pub struct Core<P, M: Machine> {
     connections: Connections<M>,
     next_tick_ns: u64,
     next_second_ns: u64,
+    /// What is drained waits in the rings for the journal.
+    owes_room: bool,
     /// Since when the machine does not say what it has.
     untold_since_ns: Option<u64>,
 }
@@ -117,6 +122,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             settings,
             next_tick_ns: now,
             next_second_ns: now,
+            owes_room: false,
             untold_since_ns: None,
         }
     }
@@ -144,6 +150,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         } else if self.filling.next_drain_ns(now).is_some_and(|at| now >= at) {
             self.drain_misses(now)?;
         }
+        self.owes_room = self.writes.free_owed();
         let ring_bytes = || self.writes.ring_bytes();
         let done = self
             .holding
@@ -164,6 +171,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         until = until.min(self.filling.next_drain_ns(now).unwrap_or(u64::MAX));
         until = until.min(self.holding.next_ns().unwrap_or(u64::MAX));
         until = until.min(self.next_batch_ns().unwrap_or(u64::MAX));
+        if self.owes_room {
+            until = until.min(now + ROOM_LOOK_NS);
+        }
         if self.link.feed().is_some() && !self.may_read(now) {
             until = until.min(self.link.paused_until_ns(self.is_awaited()));
         }

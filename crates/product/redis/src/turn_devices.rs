@@ -48,6 +48,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         if now.saturating_sub(since_ns) >= UNTOLD_MAX_NS {
             return Err(Error::Untold(why));
         }
+        // By devices that have come meanwhile clients may write unseen.
+        self.writes.gate().forget_machine();
+        self.writes.gate().shut(&self.path);
         // All that is done once a second, whatever of it was done.
         self.next_second_ns = self.next_second_ns.min(now);
         Ok(())

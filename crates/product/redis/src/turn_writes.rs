@@ -158,10 +158,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// Once a second.
     pub(super) fn look_at_writes(&mut self, now: u64) -> Result<()> {
         if self.writes.is_wanted() {
-            let view = self.machine.view().inspect_err(|_| {
-                // By devices that have come meanwhile clients may write unseen.
-                self.writes.gate().forget_machine();
-            })?;
+            let view = self.machine.view()?;
             self.writes.gate().second(&self.path, view, now)?;
         }
         Ok(())

@@ -177,6 +177,12 @@ impl Writes {
         self.draining.as_mut().map(|of| &mut of.drain)
     }
 
+    /// Frees the room of what is drained, if the journal has kept it by now. True: it has not, and wakes nobody.
+    pub(crate) fn free_owed(&mut self) -> bool {
+        let draining = self.draining.as_mut();
+        draining.is_some_and(|of| of.drain.free_owed())
+    }
+
     /// Bytes that are taken in the ring that has the least room.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.draining.as_ref().map_or(0, |of| of.drain.ring_bytes())

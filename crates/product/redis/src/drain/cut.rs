@@ -231,6 +231,11 @@ impl Cut {
         }
     }
 
+    /// Whether somebody else waited for room when it was last freed.
+    pub(crate) const fn owes_room(&self) -> bool {
+        self.owes_room
+    }
+
     /// The same between two batches, where somebody else has waited for it: behind a full ring there may be no batch any
     /// more that would do it.
     pub(crate) fn free_what_is_owed(&mut self, log: &impl Log) {

@@ -207,7 +207,6 @@ impl<L: Log> Drain<L> {
         }
         if self.next_ns().is_none_or(|due| now_ns < due) {
             self.look(now_ns);
-            self.cut.free_what_is_owed(&self.log);
             return Ok(false);
         }
         self.look(now_ns);
@@ -370,6 +369,12 @@ impl<L: Log> Drain<L> {
             },
             missing: self.cut.missing(),
         }
+    }
+
+    /// Frees the room of what is drained, if the journal has kept it by now. True: it has not.
+    pub fn free_owed(&mut self) -> bool {
+        self.cut.free_what_is_owed(&self.log);
+        self.cut.owes_room()
     }
 
     /// Bytes that are taken in the ring that has the least room.
