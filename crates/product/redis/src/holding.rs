@@ -12,7 +12,6 @@
 //!    begins when it is here and drained ([`Holding::asking`]).
 //! 4. A write that is delayed (`absorb.h`, I11) comes again as soon as it may be answered, and is asked of anew then.
 //!    It was never taken in, so it may come again at any time: it is kept for half of what the data path delays it.
-//!    What it waits for changes in turns of this daemon alone ([`Room`]), so nobody wakes for it between them.
 //! 5. Who waits is known with or without a copy. Who has waited for longer than [`Settings::hold_max_ns`] is ended,
 //!    which nobody can take for an answer: what waits was never executed. Who waits for more than the drain is ended
 //!    when he himself would not wait longer, where his copy tells (`patience.rs`).
@@ -21,7 +20,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use erb_abi::{self as abi, ABSORB_AGE_NS, COOKIE_UNKNOWN, DELAY_NS, Delay, HeldPacket, Injected};
+use erb_abi::{ABSORB_AGE_NS, COOKIE_UNKNOWN, DELAY_NS, Delay, HeldPacket, Injected};
 
 use crate::client_list::addresses;
 use crate::clock::MS;
@@ -33,9 +32,6 @@ const LOOK_NS: u64 = MS / 2;
 
 /// What waits for Redis is young enough for more of it: half of what makes it late, or one write more would be late again.
 const YOUNG_NS: u64 = ABSORB_AGE_NS as u64 / 2;
-
-/// A ring that was full has room again when a quarter of it is free: of all that wait for it, one write has little of that.
-const ROOMY_BYTES: u64 = abi::LOG_BYTES as u64 / 4 * 3;
 
 /// A delayed write is kept for so long at most: half of what the data path delays it.
 const DELAYED_NS: u64 = DELAY_NS as u64 / 2;
@@ -169,7 +165,7 @@ fn name(held: &HeldPacket) -> Name {
 
 /// A connection that waits.
 struct Waiting {
-    key: abi::conn_key,
+    key: erb_abi::conn_key,
     /// Who has come before has a lower one.
     number: u64,
     waits_for: u64,
@@ -188,10 +184,6 @@ impl Waiting {
         let copies = self.packets.iter().map(Load::of);
         copies.fold(Load::CONNECTION, Load::and)
     }
-
-    const fn wants_room(&self) -> bool {
-        matches!(self.delay, Some(Delay::Late))
-    }
 }
 
 /// The next number.
@@ -208,37 +200,11 @@ struct Reached {
     done: u32,
 }
 
-/// What decides whether writes may be answered again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Room {
-    /// Each ring has enough.
-    is_in_rings: bool,
-    drained: u64,
-    /// Since when what waits for Redis does.
-    fresh_ns: u64,
-    /// Writes are answered at all.
-    absorbs: bool,
-}
-
-impl Room {
-    /// `ring_bytes`: taken in the ring that has the least room.
-    fn of(path: &impl DataPath, ring_bytes: u64) -> Self {
-        let control = path.control();
-        Self {
-            is_in_rings: ring_bytes <= ROOMY_BYTES,
-            drained: control.drained(),
-            fresh_ns: control.fresh_ns(),
-            absorbs: control.absorb(),
-        }
-    }
-}
-
 /// What a turn knows. Read once, too.
 #[derive(Clone, Copy)]
 struct Moment {
     reached: Reached,
-    /// Writes may be answered again: what waits for Redis is young, and rings have room. Or none is any more, and they
-    /// are to go up.
+    /// Writes may be answered again: what waits for Redis is young. Or none is any more, and they are to go up.
     has_room: bool,
     now: u64,
 }
@@ -268,13 +234,12 @@ impl Reached {
 }
 
 impl Moment {
-    fn of(path: &impl DataPath, room: Room, now: u64) -> Self {
-        let reached = Reached::of(path);
-        let is_young =
-            now.saturating_sub(room.fresh_ns) < YOUNG_NS || path.control().lsn() == reached.drained;
+    fn of(path: &impl DataPath, now: u64) -> Self {
+        let (control, reached) = (path.control(), Reached::of(path));
+        let is_young = now.saturating_sub(control.fresh_ns()) < YOUNG_NS;
         Self {
             reached,
-            has_room: is_young && room.is_in_rings || !room.absorbs,
+            has_room: is_young || control.lsn() == reached.drained || !control.absorb(),
             now,
         }
     }
@@ -292,14 +257,6 @@ impl Moment {
                 Some(Delay::Marked) => waited_ns >= LOOK_NS,
             }
     }
-
-    /// When it is to be looked at again, even if there is no more room.
-    const fn due_ns(self, one: &Waiting) -> u64 {
-        match one.wants_room() && self.reached.is_behind(one) {
-            true => one.since_ns + DELAYED_NS,
-            false => self.now + LOOK_NS,
-        }
-    }
 }
 
 /// All that waits.
@@ -311,8 +268,6 @@ pub(crate) struct Holding {
     bounds: Bounds,
     hold_max_ns: u64,
     next_ns: u64,
-    /// As it was when it was last looked at; none: no write waits for it.
-    room: Option<Room>,
     ended: u64,
     left_out: u64,
     /// Connections that have waited so far.
@@ -332,7 +287,6 @@ impl Holding {
             bounds: BOUNDS,
             hold_max_ns,
             next_ns: 0,
-            room: None,
             ended: 0,
             left_out: 0,
             came: 0,
@@ -385,33 +339,25 @@ impl Holding {
         }
     }
 
-    /// Takes new copies, lets those come again that may, ends who has waited too long. `ring_bytes`: taken in the ring
-    /// that has the least room.
+    /// Takes new copies, lets those come again that may, ends who has waited too long.
     pub(crate) fn turn(
         &mut self,
         path: &mut impl DataPath,
         machine: &impl Machine,
-        ring_bytes: impl FnOnce() -> u64,
         now: u64,
     ) -> Result<()> {
         let new = path.drain_held();
-        let wants_room = self.room.is_some() || !new.is_empty();
-        let room = wants_room.then(|| Room::of(path, ring_bytes()));
-        let is_same = self.room.is_none() || self.room == room;
-        if new.is_empty() && (self.waiting.is_empty() || now < self.next_ns && is_same) {
+        if new.is_empty() && (self.waiting.is_empty() || now < self.next_ns) {
             return Ok(());
         }
         let begun = path.control().sync_begun();
         for held in new {
             self.take(held, begun, now);
         }
-        let moment = Moment::of(path, room.unwrap_or_default(), now);
+        let moment = Moment::of(path, now);
         let all = self.bring_up(path, moment)?;
+        self.next_ns = if all { now + LOOK_NS } else { now };
         self.end_late(machine, moment);
-        let waiting = || self.waiting.values();
-        let due_ns = waiting().map(|one| moment.due_ns(one)).min();
-        self.next_ns = due_ns.filter(|_| all).unwrap_or(now);
-        self.room = room.filter(|_| waiting().any(Waiting::wants_room));
         Ok(())
     }
 

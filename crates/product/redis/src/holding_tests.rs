@@ -30,8 +30,6 @@ struct Bench {
     holding: Holding,
     path: Recorder,
     machine: Stand,
-    /// Bytes of the fullest ring.
-    ring_bytes: u64,
 }
 
 impl Bench {
@@ -40,17 +38,13 @@ impl Bench {
             holding: Holding::new(HOLD_MAX_NS),
             path: Recorder::default(),
             machine: Stand::default(),
-            ring_bytes: 0,
         }
     }
 
     /// These come, and a turn at this time; what came again.
     fn turn(&mut self, now: u64, new: impl IntoIterator<Item = HeldPacket>) -> Vec<String> {
         self.path.held.borrow_mut().extend(new);
-        let ring_bytes = || self.ring_bytes;
-        let done = self
-            .holding
-            .turn(&mut self.path, &self.machine, ring_bytes, now);
+        let done = self.holding.turn(&mut self.path, &self.machine, now);
         done.expect("a turn");
         self.path.take_log()
     }
@@ -342,7 +336,7 @@ fn a_write_that_is_delayed_comes_again_when_there_is_room_for_it() {
         bench.turn(old, [late(1, 10)]).is_empty(),
         "what waits is old"
     );
-    assert_eq!(bench.holding.next_ns(), Some(old + DELAYED_NS));
+    assert_eq!(bench.holding.next_ns(), Some(old + LOOK_NS));
     // What is drained makes it young.
     bench.path.control().set_fresh_ns(old);
     let at = old + YOUNG_NS - 1;
@@ -360,36 +354,6 @@ fn a_write_that_is_delayed_comes_again_when_there_is_room_for_it() {
     assert!(bench.turn(at + 4 * MS, [late(3, 10)]).is_empty());
     let end = at + 4 * MS + u64::from(erb_abi::DELAY_NS) / 2;
     assert_eq!(bench.turn(end, []), ["inject 3:10"]);
-}
-
-/// A copy that comes again while the ring is full is copied once more, and again: nobody wakes for that.
-#[test]
-fn a_full_ring_is_waited_for_until_it_has_room() {
-    let late = |seq| HeldPacket {
-        delay: Some(Delay::Late),
-        ..held(1, seq, 3)
-    };
-    let mut bench = Bench::new();
-    bench.give(9, 3);
-    bench.path.control().set_absorb(true);
-    bench.path.control().set_fresh_ns(MS);
-    bench.ring_bytes = u64::from(abi::LOG_BYTES) - 64;
-    assert!(bench.turn(MS, [late(10)]).is_empty(), "young, and full");
-    assert_eq!(bench.holding.next_ns(), Some(MS + DELAYED_NS));
-    bench.ring_bytes = ROOMY_BYTES + 1;
-    bench.give(9, 5);
-    assert!(bench.turn(MS + 1, []).is_empty(), "for one write");
-    bench.ring_bytes = ROOMY_BYTES;
-    assert_eq!(bench.turn(MS + 2, []), ["inject 1:10"], "at once");
-    // Nothing waits for the drain; but for who keeps all.
-    bench.ring_bytes = u64::from(abi::LOG_BYTES);
-    bench.give(9, 9);
-    assert!(bench.turn(2 * MS, [late(12)]).is_empty());
-    assert_eq!(bench.turn(2 * MS + DELAYED_NS, []), ["inject 1:12"]);
-    // SETs go up from now on.
-    assert!(bench.turn(90 * MS, [late(14)]).is_empty());
-    bench.path.control().set_absorb(false);
-    assert_eq!(bench.turn(91 * MS, []), ["inject 1:14"]);
 }
 
 #[test]

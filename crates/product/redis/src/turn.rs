@@ -151,10 +151,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             self.drain_misses(now)?;
         }
         self.owes_room = self.writes.free_owed();
-        let ring_bytes = || self.writes.ring_bytes();
-        let done = self
-            .holding
-            .turn(&mut self.path, &self.machine, ring_bytes, now);
+        let done = self.holding.turn(&mut self.path, &self.machine, now);
         self.outlive(done)?;
         self.drain_writes(now);
         self.ask_settle(now);

@@ -183,11 +183,6 @@ impl Writes {
         draining.is_some_and(|of| of.drain.free_owed())
     }
 
-    /// Bytes that are taken in the ring that has the least room.
-    pub(crate) fn ring_bytes(&self) -> u64 {
-        self.draining.as_ref().map_or(0, |of| of.drain.ring_bytes())
-    }
-
     /// When a batch is due; none: nothing waits, or an answer is awaited.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.draining.as_ref().and_then(|of| of.drain.next_ns())

@@ -360,9 +360,10 @@ impl<L: Log> Drain<L> {
     /// What waits.
     pub fn backlog(&self, now_ns: u64) -> Backlog {
         let records = self.log.lsn().saturating_sub(self.log.drained());
+        let taken = |ring| self.log.head(ring).wrapping_sub(self.log.tail(ring));
         Backlog {
             records,
-            ring_bytes: self.ring_bytes(),
+            ring_bytes: (0..self.log.count()).map(taken).max().unwrap_or(0),
             age_ns: match records {
                 0 => 0,
                 _ => now_ns.saturating_sub(self.log.fresh_ns()),
@@ -375,12 +376,6 @@ impl<L: Log> Drain<L> {
     pub fn free_owed(&mut self) -> bool {
         self.cut.free_what_is_owed(&self.log);
         self.cut.owes_room()
-    }
-
-    /// Bytes that are taken in the ring that has the least room.
-    pub fn ring_bytes(&self) -> u64 {
-        let taken = |ring| self.log.head(ring).wrapping_sub(self.log.tail(ring));
-        (0..self.log.count()).map(taken).max().unwrap_or(0)
     }
 
     /// What was done so far.

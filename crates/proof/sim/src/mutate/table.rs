@@ -26,7 +26,7 @@ mutations! {
     "absorb-version", "a fill that began before it is void", "writes",
         [("redis/absorb.h", "\tset->version++;\n", "")];
     "absorb-head-early", "its record is whole before the drain sees it", "writes",
-        [("redis/absorb.h", "lsn = absorb_order();\n\t((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = lsn;\n\tatomic_set(&log->head, log->head + whole);", "atomic_set(&log->head, log->head + whole);\n\tlsn = absorb_order();\n\t((struct log_record *)(log->bytes + ((log->head - whole) & (LOG_BYTES - 1))))->lsn = lsn;")];
+        [("redis/absorb.h", "lsn = absorb_order();\n\t((struct log_record *)(log->bytes + (log->head & (LOG_BYTES - 1))))->lsn = lsn;\n\tif (keeps)\n\t\tkeep_push(w, log);\n\tatomic_set(&log->head, log->head + whole);", "atomic_set(&log->head, log->head + whole);\n\tlsn = absorb_order();\n\t((struct log_record *)(log->bytes + ((log->head - whole) & (LOG_BYTES - 1))))->lsn = lsn;")];
     "absorb-seconds", "EX and EXAT are seconds", "writes-mixed",
         [("redis/absorb.h", "word == ABSORB_EX || word == ABSORB_EXAT\t  ? 1000", "word == ABSORB_EX || word == ABSORB_EXAT\t  ? 1")];
     "absorb-for-ever", "what expires does so in Redis, too", "writes-mixed",
