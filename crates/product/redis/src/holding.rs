@@ -166,8 +166,6 @@ fn name(held: &HeldPacket) -> Name {
 /// A connection that waits.
 struct Waiting {
     key: erb_abi::conn_key,
-    /// Who has come before has a lower one.
-    number: u64,
     waits_for: u64,
     /// It has to be synced, by this asking or a later one.
     syncs: Option<u32>,
@@ -184,12 +182,6 @@ impl Waiting {
         let copies = self.packets.iter().map(Load::of);
         copies.fold(Load::CONNECTION, Load::and)
     }
-}
-
-/// The next number.
-const fn next_of(count: &mut u64) -> u64 {
-    *count += 1;
-    *count
 }
 
 /// Up to which LSNs all is drained, and synced. Read once: what they say of one connection holds for all.
@@ -270,8 +262,6 @@ pub(crate) struct Holding {
     next_ns: u64,
     ended: u64,
     left_out: u64,
-    /// Connections that have waited so far.
-    came: u64,
     /// The device whose copies the kernel does not take, and since when.
     refused: Option<(u32, u64)>,
     /// The last one that was begun here.
@@ -289,7 +279,6 @@ impl Holding {
             next_ns: 0,
             ended: 0,
             left_out: 0,
-            came: 0,
             refused: None,
             asking: None,
         }
@@ -372,10 +361,8 @@ impl Holding {
         if is_new {
             self.load = self.load.and(Load::CONNECTION);
         }
-        let came = &mut self.came;
         let one = self.waiting.entry(name).or_insert_with(|| Waiting {
             key: held.key,
-            number: next_of(came),
             waits_for: 0,
             syncs: None,
             delay: None,
@@ -422,16 +409,17 @@ impl Holding {
                     .is_within(&self.bounds.of_who_syncs()))
     }
 
-    /// Who may come again, of whom as many as a turn takes: those who came first. And whether that is all of them.
+    /// Who may come again, of whom as many as a turn takes: those who came first, of one turn by
+    /// their names, in the order of these: which processor's copy came first hangs on chance. And whether that is all.
     fn first_come(&self, moment: Moment) -> (Vec<(u64, Name)>, bool) {
         let may = self.waiting.iter().filter(|(_, one)| moment.lets(one));
-        let mut found: Vec<(u64, Name)> = may.map(|(name, one)| (one.number, *name)).collect();
+        let mut found: Vec<(u64, Name)> = may.map(|(name, one)| (one.since_ns, *name)).collect();
         let is_all = found.len() <= PER_TURN;
         if !is_all {
             found.select_nth_unstable(PER_TURN);
             found.truncate(PER_TURN);
         }
-        found.sort_unstable();
+        found.sort_unstable_by_key(|(_, name)| *name);
         (found, is_all)
     }
 

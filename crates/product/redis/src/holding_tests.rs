@@ -300,11 +300,13 @@ fn who_came_first_comes_again_first() {
     let mut bench = Bench::new();
     bench.give(9, 3);
     bench.path.control().set_absorb(true);
-    let (old, count) = (4 * YOUNG_NS, 3 * PER_TURN as u16);
-    bench.turn(old, (0..count).rev().map(late));
+    let (old, each) = (4 * YOUNG_NS, PER_TURN as u16);
+    for block in (0..3).rev() {
+        let at = old - u64::from(block);
+        bench.turn(at, (block * each..(block + 1) * each).rev().map(late));
+    }
     bench.path.control().set_fresh_ns(old);
-    let mut came = Vec::new();
-    for _ in 0..3 {
+    for block in (0..3).rev() {
         let some = bench.turn(old + MS, []);
         assert_eq!(some.len(), PER_TURN);
         // As soon as they come they are delayed again.
@@ -317,9 +319,11 @@ fn who_came_first_comes_again_first() {
             .held
             .borrow_mut()
             .extend(clients.clone().map(late));
-        came.extend(clients);
+        let mut came: Vec<u16> = clients.collect();
+        came.sort_unstable();
+        let those: Vec<u16> = (block * each..(block + 1) * each).collect();
+        assert_eq!(came, those);
     }
-    assert_eq!(came, (0..count).rev().collect::<Vec<u16>>());
 }
 
 #[test]
