@@ -28,7 +28,8 @@ const GATHER_BYTES: usize = 1 << 20;
 struct Live<F> {
     file: F,
     header: Header,
-    /// Last record that was appended; none: it has none.
+    /// First and last record that were appended; none: it has none.
+    first: Option<u64>,
     last: Option<u64>,
     bytes: u64,
 }
@@ -37,6 +38,8 @@ struct Live<F> {
 struct Ended<F> {
     _file: Option<F>,
     number: u64,
+    /// Its first record; 0: not known, or there is none.
+    first: u64,
     /// It goes when this is settled.
     last: u64,
     failed: bool,
@@ -88,6 +91,7 @@ impl<S: Sink> Journal<S> {
         self.ended.push(Ended {
             _file: Some(file),
             number,
+            first: 0,
             last,
             failed: false,
         });
@@ -113,6 +117,7 @@ impl<S: Sink> Journal<S> {
                 self.live = Some(Live {
                     file,
                     header,
+                    first: None,
                     last: None,
                     bytes: HEADER_BYTES as u64,
                 });
@@ -129,6 +134,7 @@ impl<S: Sink> Journal<S> {
             self.ended.push(Ended {
                 _file: None,
                 number,
+                first: 0,
                 last: 0,
                 failed: false,
             });
@@ -204,6 +210,7 @@ impl<S: Sink> Journal<S> {
             let before = self.gathered.len();
             encode_record(&live.header, write, &mut self.gathered);
             live.bytes += (self.gathered.len() - before) as u64;
+            live.first.get_or_insert(write.lsn);
             live.last = Some(write.lsn);
             self.put = write.lsn;
             self.records += 1;
@@ -250,11 +257,15 @@ impl<S: Sink> Journal<S> {
         }
         self.durable = self.put;
         self.mend();
-        // The segment that was at work has it too; but what was drained before stands there alone: 6.
+        // This segment has all that was not drained when it began. What one that failed has besides stands there alone: 6.
         let durable = self.durable;
+        let begins = self.live.as_ref().and_then(|live| live.first);
+        let done = self.remove_where(|one| {
+            one.failed && one.last <= durable && begins.is_some_and(|begins| begins <= one.first)
+        });
         let owed = self.ended.iter_mut().filter(|one| one.last <= durable);
         owed.for_each(|one| one.failed = false);
-        Ok(())
+        done
     }
 
     /// All up to the first LSN is in Redis: a segment that has nothing else takes no more. All up to the second one is in
@@ -322,6 +333,7 @@ impl<S: Sink> Journal<S> {
         if let Some(live) = self.live.take() {
             self.ended.push(Ended {
                 number: live.header.number,
+                first: live.first.unwrap_or(0),
                 last: live.last.unwrap_or(0),
                 _file: Some(live.file),
                 failed,
