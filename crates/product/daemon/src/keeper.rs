@@ -234,11 +234,7 @@ impl Keeper {
         // A segment of all takes what is answered meanwhile, too.
         let ends = if self.all.is_some() { settled } else { drained };
         let _ = journal.drained(ends, settled);
-        let is_sound = match &self.by_module {
-            Some(by_module) => by_module.is_at_work() && journal.fault().is_none(),
-            None => journal.is_sound(),
-        };
-        let is_ill = !is_sound || self.broken.is_some();
+        let is_ill = !is_ready(self.by_module.as_ref(), journal) || self.broken.is_some();
         if is_ill && !may_try {
             return;
         }
@@ -284,11 +280,8 @@ impl Keeper {
         let journal = self.journal.as_ref();
         let fault = journal.and_then(|journal| journal.fault());
         let unready = || {
-            let is_ready = match &self.by_module {
-                Some(by_module) => by_module.is_at_work(),
-                None => journal.is_some_and(Journal::is_sound),
-            };
-            (!is_ready).then(|| "no segment is ready".to_owned())
+            let is_one = journal.is_some_and(|journal| is_ready(self.by_module.as_ref(), journal));
+            (!is_one).then(|| "no segment is ready".to_owned())
         };
         let known = fault.map(str::to_owned).or_else(|| self.broken.clone());
         let known = known.or_else(|| self.trouble.clone());
@@ -345,6 +338,14 @@ impl Keeper {
                 self.folder.display()
             );
         }
+    }
+}
+
+/// Whether a segment is at work, whoever writes it, and nothing that failed is to be made good.
+fn is_ready(by_module: Option<&ByModule>, journal: &Journal<Disk>) -> bool {
+    match by_module {
+        Some(by_module) => by_module.is_at_work() && journal.fault().is_none(),
+        None => journal.is_sound(),
     }
 }
 

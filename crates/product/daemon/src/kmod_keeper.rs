@@ -153,14 +153,8 @@ impl ByModule {
             self.begin(device, journal, logs, all)?;
             self.status = device.status()?;
         } else if self.next.is_none() && self.status.file_bytes >= SEGMENT_BYTES {
-            let given = made(journal, self.identity, self.status.written_lsn + 1)?;
-            match device.give(&given, &given.header, true) {
-                Ok(()) => self.next = Some(given),
-                Err(error) => {
-                    journal.inherit(given.file, given.header.number, 0);
-                    return Err(error);
-                }
-            }
+            let first = self.status.written_lsn + 1;
+            self.next = Some(given(device, journal, self.identity, first, true)?);
         }
         self.is_at_work = self.live.is_some() && self.status.gate == GATE_OPEN;
         Ok(())
@@ -188,7 +182,7 @@ impl ByModule {
             journal.inherit(live.file, live.header.number, lsn);
         }
         if let Some(next) = self.next.take() {
-            journal.inherit(next.file, next.header.number, 0);
+            give_up(journal, next);
         }
     }
 
@@ -211,13 +205,8 @@ impl ByModule {
             catch_up(journal, logs, all)?;
             self.is_caught_up = true;
         }
-        let given = made(journal, self.identity, first)?;
-        if let Err(error) = device.give(&given, &given.header, false) {
-            journal.inherit(given.file, given.header.number, 0);
-            return Err(error);
-        }
+        self.live = Some(given(device, journal, self.identity, first, false)?);
         self.files = self.status.files + 1;
-        self.live = Some(given);
         Ok(())
     }
 
@@ -265,7 +254,25 @@ fn opened() -> io::Result<Module> {
     })
 }
 
-/// A segment that the module is to write.
+/// A segment that the module has from here on; `beside`: behind the one at work.
+fn given(
+    device: &Module,
+    journal: &mut Journal<Disk>,
+    identity: Identity,
+    first: u64,
+    beside: bool,
+) -> io::Result<Given> {
+    let given = made(journal, identity, first)?;
+    match device.give(&given, &given.header, beside) {
+        Ok(()) => Ok(given),
+        Err(error) => {
+            give_up(journal, given);
+            Err(error)
+        }
+    }
+}
+
+/// A segment that somebody else is to write, or what he has left.
 fn made(journal: &mut Journal<Disk>, identity: Identity, first: u64) -> io::Result<Given> {
     let (file, header) = journal.hand_out(identity, first)?;
     Ok(Given { file, header })
@@ -335,10 +342,9 @@ fn write_whole(journal: &mut Journal<Disk>, open: &mut Given, bytes: &[u8]) -> i
     journal.sink().sync(&mut open.file)
 }
 
-/// The module still has all of it, so that it goes with the next look.
-fn give_up(journal: &mut Journal<Disk>, open: Given) {
-    let number = open.header.number;
-    journal.inherit(open.file, number, 0);
+/// A segment that has nothing which the module has not, too: it goes with the next look.
+fn give_up(journal: &mut Journal<Disk>, given: Given) {
+    journal.inherit(given.file, given.header.number, 0);
 }
 
 /// What is gathered is written and synced.

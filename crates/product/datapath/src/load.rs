@@ -195,8 +195,7 @@ pub(crate) const ABSORPTION: [&str; 4] = [
 
 /// Whether a program answers writes in the server's place (`bpf/splice/absorb.h`).
 pub(crate) fn is_of_absorption(program: &str) -> bool {
-    let sinks = [JournalSink::Daemon, JournalSink::Kmod];
-    sinks.iter().any(|sink| program.ends_with(sink.suffix()))
+    ABSORPTION.contains(&program)
 }
 
 /// Whether a program is loaded where writes are answered for this sink; none: they are not.

@@ -105,41 +105,15 @@ impl<S: Sink> Journal<S> {
         if self.live.is_some() {
             return Ok(());
         }
-        let number = self.next_number;
-        self.next_number = number.saturating_add(1);
-        let header = Header {
-            identity: self.identity,
-            number,
-            first_lsn,
-        };
-        match self.make(&header) {
-            Ok(file) => {
-                self.live = Some(Live {
-                    file,
-                    header,
-                    first: None,
-                    last: None,
-                    bytes: HEADER_BYTES as u64,
-                });
-                self.mend();
-                Ok(())
-            }
-            Err(error) => Err(self.unmade(number, error)),
-        }
-    }
-
-    fn unmade(&mut self, number: u64, error: io::Error) -> io::Error {
-        // It has no record. That it cannot be deleted either is tried again.
-        if self.sink.remove(number).is_err() {
-            self.ended.push(Ended {
-                _file: None,
-                number,
-                first: 0,
-                last: 0,
-                failed: false,
-            });
-        }
-        self.failed(&format!("segment {number:016x} could not be made"), error)
+        let (file, header) = self.hand_out(self.identity, first_lsn)?;
+        self.live = Some(Live {
+            file,
+            header,
+            first: None,
+            last: None,
+            bytes: HEADER_BYTES as u64,
+        });
+        Ok(())
     }
 
     fn make(&mut self, header: &Header) -> io::Result<S::File> {
@@ -174,7 +148,19 @@ impl<S: Sink> Journal<S> {
                 self.mend();
                 Ok((file, header))
             }
-            Err(error) => Err(self.unmade(number, error)),
+            Err(error) => {
+                // It has no record. That it cannot be deleted either is tried again.
+                if self.sink.remove(number).is_err() {
+                    self.ended.push(Ended {
+                        _file: None,
+                        number,
+                        first: 0,
+                        last: 0,
+                        failed: false,
+                    });
+                }
+                Err(self.failed(&format!("segment {number:016x} could not be made"), error))
+            }
         }
     }
 
@@ -263,9 +249,14 @@ impl<S: Sink> Journal<S> {
         let done = self.remove_where(|one| {
             one.failed && one.last <= durable && begins.is_some_and(|begins| begins <= one.first)
         });
-        let owed = self.ended.iter_mut().filter(|one| one.last <= durable);
-        owed.for_each(|one| one.failed = false);
+        self.not_owed(durable);
         done
+    }
+
+    /// Of a segment that has nothing behind this LSN nothing is owed to anybody, whether it failed or not.
+    fn not_owed(&mut self, lsn: u64) {
+        let those = self.ended.iter_mut().filter(|one| one.last <= lsn);
+        those.for_each(|one| one.failed = false);
     }
 
     /// All up to the first LSN is in Redis: a segment that has nothing else takes no more. All up to the second one is in
@@ -280,9 +271,7 @@ impl<S: Sink> Journal<S> {
             self.end_live(false);
             self.durable = self.put;
         }
-        // Nobody is owed what it has.
-        let owed = self.ended.iter_mut().filter(|one| one.last <= drained);
-        owed.for_each(|one| one.failed = false);
+        self.not_owed(drained);
         if self.live.is_some() {
             self.mend();
         }

@@ -439,9 +439,9 @@ impl Aside {
             return; // it says nothing
         }
         self.ratios.push_back(ratio(second.hits, second.misses));
-        let is_bad = second.account().is_bad();
-        self.has_paid |= !is_bad && second.hits > 0;
         let account = second.account();
+        let is_bad = account.is_bad();
+        self.has_paid |= !is_bad && second.hits > 0;
         self.reads_pay = account.saved >= TELLING_NS && account.pays();
         let count = |so_far, is_one| if is_one { so_far + 1 } else { 0 };
         self.bad = count(self.bad, is_bad);

@@ -163,9 +163,7 @@ impl Counts {
             unseen: path.stat(abi::STAT_BYTES_UNSEEN)?,
         })
     }
-}
 
-impl Counts {
     const fn since(&self, before: &Self) -> Self {
         Self {
             absorbed: self.absorbed.saturating_sub(before.absorbed),

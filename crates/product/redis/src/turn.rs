@@ -78,8 +78,6 @@ pub struct Core<P, M: Machine> {
     connections: Connections<M>,
     next_tick_ns: u64,
     next_second_ns: u64,
-    /// What is drained waits in the rings for the journal.
-    owes_room: bool,
     /// Since when the machine does not say what it has.
     untold_since_ns: Option<u64>,
 }
@@ -122,7 +120,6 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             settings,
             next_tick_ns: now,
             next_second_ns: now,
-            owes_room: false,
             untold_since_ns: None,
         }
     }
@@ -150,7 +147,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         } else if self.filling.next_drain_ns(now).is_some_and(|at| now >= at) {
             self.drain_misses(now)?;
         }
-        self.owes_room = self.writes.free_owed();
+        if let Some(drain) = self.writes.drain() {
+            drain.free_owed();
+        }
         let done = self.holding.turn(&mut self.path, &self.machine, now);
         self.outlive(done)?;
         self.drain_writes(now);
@@ -168,7 +167,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
         until = until.min(self.filling.next_drain_ns(now).unwrap_or(u64::MAX));
         until = until.min(self.holding.next_ns().unwrap_or(u64::MAX));
         until = until.min(self.next_batch_ns().unwrap_or(u64::MAX));
-        if self.owes_room {
+        if self.writes.owes_room() {
             until = until.min(now + ROOM_LOOK_NS);
         }
         if self.link.feed().is_some() && !self.may_read(now) {

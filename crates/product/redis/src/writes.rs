@@ -177,10 +177,11 @@ impl Writes {
         self.draining.as_mut().map(|of| &mut of.drain)
     }
 
-    /// Frees the room of what is drained, if the journal has kept it by now. True: it has not, and wakes nobody.
-    pub(crate) fn free_owed(&mut self) -> bool {
-        let draining = self.draining.as_mut();
-        draining.is_some_and(|of| of.drain.free_owed())
+    /// Whether what is drained waits in the rings for the journal, which wakes nobody.
+    pub(crate) fn owes_room(&self) -> bool {
+        self.draining
+            .as_ref()
+            .is_some_and(|of| of.drain.owes_room())
     }
 
     /// When a batch is due; none: nothing waits, or an answer is awaited.

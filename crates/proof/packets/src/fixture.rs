@@ -334,12 +334,17 @@ fn make_wire(server: &str, client: &str) -> Result<()> {
 const BPFFS: &str = "/sys/fs/bpf";
 
 /// A bpffs that only this thread sees.
-fn private_bpffs() -> Result<()> {
+///
+/// # Errors
+/// It cannot be had without root.
+pub fn private_bpffs() -> Result<&'static Path> {
     unshare(CloneFlags::CLONE_NEWNS).context("unshare(CLONE_NEWNS)")?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)?;
     fs::create_dir_all(BPFFS)?;
-    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none).context("cannot mount a bpffs")
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none)
+        .context("cannot mount a bpffs")?;
+    Ok(Path::new(BPFFS))
 }
 
 impl Bench {

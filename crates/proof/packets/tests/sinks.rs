@@ -8,8 +8,8 @@ use std::path::Path;
 use erb_datapath::{
     CacheSize, JournalSink, LoadOptions, Programs, Sizes, TableSize, load, promote, stage,
 };
+use erb_packets::fixture::private_bpffs;
 use erb_packets::frame::PORT;
-use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 const LOOPBACK: u32 = 1;
@@ -27,12 +27,8 @@ fn absorbing(root: &Path) -> Vec<String> {
 
 #[test]
 fn a_sink_has_programs_of_its_own_which_give_way_to_those_of_the_other() {
-    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).expect("root is needed");
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).unwrap();
-    let path = Path::new("/sys/fs/bpf");
-    mount(Some("bpf"), path, Some("bpf"), MsFlags::empty(), none).unwrap();
-    let root = path.join("erb");
+    unshare(CloneFlags::CLONE_NEWNET).expect("root is needed");
+    let root = private_bpffs().expect("root is needed").join("erb");
     fs::create_dir(&root).unwrap();
     let sizes = Sizes {
         cache: CacheSize::from_bytes(4 << 20, u64::MAX).unwrap(),

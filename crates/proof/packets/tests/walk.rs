@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use erb_abi::{self as abi, ControlPlane as _};
 use erb_datapath::{CacheSize, Datapath, LoadOptions, Sizes, TableSize};
-use erb_packets::fixture::{conn_key, key_bytes};
+use erb_packets::fixture::{conn_key, key_bytes, private_bpffs};
 use erb_packets::frame::{Family, PORT};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 const LOOPBACK: u32 = 1;
@@ -20,12 +19,8 @@ const RUN_MAX: Duration = Duration::from_millis(2);
 
 /// A data path in namespaces that end with this thread.
 fn loaded(connections: u32) -> (Datapath, PathBuf) {
-    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).expect("root is needed");
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).unwrap();
-    let path = Path::new("/sys/fs/bpf");
-    mount(Some("bpf"), path, Some("bpf"), MsFlags::empty(), none).unwrap();
-    let root = path.join("erb");
+    unshare(CloneFlags::CLONE_NEWNET).expect("root is needed");
+    let root = private_bpffs().expect("root is needed").join("erb");
     fs::create_dir(&root).unwrap();
     let options = LoadOptions {
         sizes: Sizes {

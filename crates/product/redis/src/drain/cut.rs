@@ -238,7 +238,7 @@ impl Cut {
 
     /// The same between two batches, where somebody else has waited for it: behind a full ring there may be no batch any
     /// more that would do it.
-    pub(crate) fn free_what_is_owed(&mut self, log: &impl Log) {
+    pub(crate) fn free_owed(&mut self, log: &impl Log) {
         if self.owes_room {
             self.free(log);
         }

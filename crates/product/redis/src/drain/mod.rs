@@ -372,9 +372,13 @@ impl<L: Log> Drain<L> {
         }
     }
 
-    /// Frees the room of what is drained, if the journal has kept it by now. True: it has not.
-    pub fn free_owed(&mut self) -> bool {
-        self.cut.free_what_is_owed(&self.log);
+    /// Frees the room of what is drained, if the journal has kept it by now.
+    pub fn free_owed(&mut self) {
+        self.cut.free_owed(&self.log);
+    }
+
+    /// Whether the journal had not kept it when it was last to be freed. It wakes nobody.
+    pub const fn owes_room(&self) -> bool {
         self.cut.owes_room()
     }
 
