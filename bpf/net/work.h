@@ -30,6 +30,7 @@ struct work {
 	/* splice/absorb.h: why a packet was not absorbed, and which; 0: none */
 	u32 unabsorbed;
 	u32 unabsorbed_seq;
+	u32 laned;   /* enum laned: splice/lane.h */
 	u32 delayed; /* enum wait_for of the copy at hand, 0 but for one that is delayed */
 	/* up path */
 	u32 scan_from; /* client space */

@@ -44,11 +44,11 @@ INLINE struct log_ring *log_get(void)
 	return bpf_map_lookup_elem(&erb_log, &cpu);
 }
 
-INLINE bool handler_may_absorb(const struct work *w)
+INLINE bool handler_may_absorb(const u8 *body)
 {
-	u64 first = *(const u64 *)w->payload;
+	u64 first = *(const u64 *)body;
 
-	return (first == RESP_ARRAY3_BULK3 || first == RESP_ARRAY5_BULK3) && through_named(w);
+	return (first == RESP_ARRAY3_BULK3 || first == RESP_ARRAY5_BULK3) && through_named(body);
 }
 
 /* Where the bulk string at this offset of the payload has its bytes, and in the upper half how many; 0: there is none
@@ -306,6 +306,33 @@ INLINE u32 absorb_shut(const struct work *w, const struct control *c)
 	return read_once(set->marks) ? STAT_ABSORB_MARKED : 0;
 }
 
+/* Fetches what absorb_record() and absorb_order() will write, side by side: looked at one after the other each would be
+ * waited for. */
+INLINE void absorb_fetch(const struct work *w)
+{
+	u32 index = w->h.absorbed.set;
+	const struct cache_set *set = set_get(index);
+	const struct cache_digest *digest = digest_get(index);
+	const struct log_ring *log = log_get();
+	u32 head;
+
+	if (!set || !digest || !log)
+		return;
+	read_once(set->version);
+	read_once(digest->tags[0]);
+	head = read_once(log->head) & (LOG_BYTES - 1);
+	read_once(log->bytes[head]);
+	read_once(log->bytes[head + LOG_ALIGN]);
+	read_once(log->bytes[head + 2 * LOG_ALIGN]);
+}
+
+INLINE void handler_absorb_peek(struct work *w, const struct control *c)
+{
+	w->h.absorbed.read = absorb_read();
+	if (w->h.absorbed.read)
+		absorb_fetch(w);
+}
+
 INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *conn)
 {
 	u32 reason = fast_closed(w, c, conn);
@@ -316,7 +343,7 @@ INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *
 		return STAT_REFUSE_RIGHTS;
 	if (c->fast_off & 1U << USUAL_KIND_SET)
 		return STAT_REFUSE_COMMAND;
-	if (!absorb_read())
+	if (!w->h.absorbed.read)
 		return STAT_ABSORB_FORM;
 	reason = absorb_shut(w, c);
 	if (reason)

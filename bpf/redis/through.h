@@ -34,9 +34,9 @@ INLINE bool through_may(const struct work *w)
 }
 
 /* Whether the command behind such a header is SET, in any case. */
-INLINE bool through_named(const struct work *w)
+INLINE bool through_named(const u8 *body)
 {
-	return ((*(const u64 *)(w->payload + 8) & RESP_SET_MASK) | 0x202020) == RESP_SET_CRLF;
+	return ((*(const u64 *)(body + 8) & RESP_SET_MASK) | 0x202020) == RESP_SET_CRLF;
 }
 
 /* Whether Redis runs what it is sent. MODULE LOAD, behind which it may not, shuts the gate before it goes
@@ -144,7 +144,7 @@ __noinline int through_look(void)
 
 	if (!w || !c || !through_may(w) || !through_wanted(w, c))
 		return 0;
-	if (!through_named(w))
+	if (!through_named(w->payload))
 		return 0;
 	key = through_arg(THROUGH_KEY_AT);
 	key_len = key >> 32;

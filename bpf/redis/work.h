@@ -32,6 +32,7 @@ struct absorbed {
 	u32 value_at;
 	u32 value_len;
 	u32 bytes;     /* of the slot's image in its record */
+	u32 read;      /* all of this but the way is known: it can be absorbed */
 	u64 expiry_ms; /* wall clock; 0: none */
 };
 

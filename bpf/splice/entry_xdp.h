@@ -40,10 +40,14 @@ int erb_xdp(struct xdp_md *ctx)
 			return XDP_PASS;
 		}
 	}
-	action = lane(ctx);
+	w = work_get();
+	action = w && w->laned == LANED_BACK ? LANE_LEFT : lane(ctx);
+	if (action == LANE_ABSORB) {
+		stage_go(ctx, STAGE_ABSORB);
+		return XDP_DROP;
+	}
 	if (action != LANE_LEFT)
 		return action;
-	w = work_get();
 	if (!c || !w)
 		return XDP_PASS;
 	switch (ingress_parse(ctx)) {
@@ -77,12 +81,17 @@ int erb_xdp(struct xdp_md *ctx)
 /* A packet that erb_xdp has looked at, and that may be a write to be answered: splice/absorb.h. */
 INLINE int xdp_absorb(struct xdp_md *ctx, bool keeps)
 {
-	switch (absorb(ctx, keeps)) {
+	struct work *w = work_get();
+
+	if (!w)
+		return XDP_DROP;
+	switch (w->laned ? lane_absorb(ctx, keeps) : absorb(ctx, keeps)) {
 	case V_SENT:
 		return XDP_TX;
 	case V_TO_TC:
 		return tier_to_tc(ctx);
 	case V_REFUSED:
+		w->laned = LANED_BACK;
 		stage_go(ctx, STAGE_WHOLE);
 		return XDP_DROP;
 	default:

@@ -100,9 +100,11 @@ INLINE void handler_answered(struct work *w);
 INLINE void handler_sample_begin(struct work *w);
 INLINE void handler_sample_end(struct work *w);
 
-/* Whether the payload may be a write that could be answered: splice/absorb.h. Looks at its first bytes alone. */
-INLINE bool handler_may_absorb(const struct work *w);
-/* Prepares the write: its record behind the log's head, its answer as handler_answer() does. Returns 0 or the reason
+/* Whether a payload that begins with these 16 bytes may be a write that could be answered: splice/absorb.h. */
+INLINE bool handler_may_absorb(const u8 *body);
+/* Reads it, and begins to fetch what an answer will touch. Changes nothing but scratch. */
+INLINE void handler_absorb_peek(struct work *w, const struct control *c);
+/* Behind that, prepares the write: its record behind the log's head, its answer as handler_answer() does. Returns 0 or the reason
  * against it. */
 INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *conn);
 /* The cache set that it concerns; whether nothing stands in its way at this moment. */

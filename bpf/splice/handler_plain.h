@@ -62,9 +62,13 @@ INLINE void handler_sample_end(struct work *w)
 {
 }
 
-INLINE bool handler_may_absorb(const struct work *w)
+INLINE bool handler_may_absorb(const u8 *body)
 {
 	return false;
+}
+
+INLINE void handler_absorb_peek(struct work *w, const struct control *c)
+{
 }
 
 INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *conn)

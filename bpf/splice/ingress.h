@@ -235,7 +235,7 @@ INLINE enum verdict ingress_payload(ctx_t *ctx, struct work *w, struct control *
 	if (w->p.odd & ODD_F_UNREAD) {
 		conn_unread(w, conn);
 	} else if (r->tp && !w->ring && !(conn->flags & CONN_F_SCAN_LOST)) {
-		if (handler_may_absorb(w) && absorb_open(c)) {
+		if (handler_may_absorb(w->payload) && absorb_open(c)) {
 			if (!unabsorbed(w))
 				return V_ABSORB;
 			count(w->unabsorbed);
@@ -439,6 +439,7 @@ INLINE enum parse_result ingress_parse(ctx_t *ctx)
 	w->end = w->p.seq + w->p.payload_len;
 	w->ring = 0;
 	w->acked = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate = 0;
+	w->laned = 0;
 	if (res == PARSE_TCP &&
 	    (w->p.key.server_port_be != c->port_be || w->p.payload_off + w->p.payload_len > frame))
 		return PARSE_OTHER;

@@ -28,12 +28,19 @@
 
 #define LANE	     1	/* 0: all packets go the general way */
 #define LANE_LEFT    0	/* no verdict: XDP_ABORTED is never said */
+#define LANE_ABSORB  64 /* nor is this: lane_absorb() is to be asked, in a program of its own */
 #define LANE_IP4     34 /* where TCP begins */
 #define LANE_IP6     54
 #define LANE_REQUEST 192 /* most bytes of a request: of YCSB's HSET of one field */
 #define LANE_REPLY   192 /* and of its reply */
 #define LANE_ASKED   16	 /* and least: what tells whether it is usual */
 #define LANE_LEAST   8	 /* of a reply: a last word is written as a whole */
+
+/* Where a packet is that may be a write to be answered; 0: in the general path. */
+enum laned {
+	LANED_ABSORB = 1, /* on its way to lane_absorb() */
+	LANED_BACK, /* the absorbing program has given it back, and the lane has no more to say */
+};
 
 /* The sum of a word's halves, unfolded. */
 INLINE u64 lane_halves(u64 word)
@@ -316,6 +323,43 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 	return w->translate ? lane_translate(ctx, w, six, bare) : XDP_PASS;
 }
 
+/* Whether the packet, which was read, is for lane_absorb(). */
+INLINE bool lane_absorbs(struct work *w, const struct control *c, bool six)
+{
+	if (!absorb_open(c) || !handler_may_absorb(w->payload))
+		return false;
+	w->laned = LANED_ABSORB;
+	w->p.l4_off = six ? LANE_IP6 : LANE_IP4;
+	return true;
+}
+
+/* A packet that may be a write to be answered, of which lane_of() has read the bytes and no more. V_REFUSED: it is as it
+ * came; the general path is to see it, which is told what the write was refused for, if that was asked. */
+INLINE enum verdict lane_absorb(ctx_t *ctx, bool keeps)
+{
+	struct control *c = control_get();
+	struct work *w = work_get();
+	struct conn *conn;
+	struct sock_ref r;
+
+	if (!c || !w)
+		return V_DROP;
+	handler_absorb_peek(w, c);
+	conn = conn_get(&w->p.key);
+	if (!conn || closed_to(c, conn))
+		return V_REFUSED;
+	conn_touch(w, conn);
+	if (!sock_known(conn, &r))
+		return V_REFUSED;
+	w->now = now_ns();
+	w->tag = 0;
+	w->end = w->p.seq + w->p.payload_len;
+	w->view.fixed = r.fixed;
+	if (answer_unfit(ctx, w, c, conn) || !lane_taken(conn, &r, &w->view, w))
+		return V_REFUSED;
+	return absorb_packet(ctx, w, c, conn, &r, keeps);
+}
+
 /* A frame of this family. Returns what becomes of it, or LANE_LEFT. */
 INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 {
@@ -325,7 +369,11 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 	u32 unfit;
 	bool bare;
 
-	if (!lane_read(ctx, w, c, six, &sum) || !handler_peek_usual(w, c))
+	if (!lane_read(ctx, w, c, six, &sum))
+		return LANE_LEFT;
+	if (lane_absorbs(w, c, six))
+		return lane_sum_ok(&sum) ? LANE_ABSORB : LANE_LEFT;
+	if (!handler_peek_usual(w, c))
 		return LANE_LEFT;
 	conn = conn_get(&w->p.key);
 	if (!conn || closed_to(c, conn))

@@ -24,7 +24,7 @@ within() {
 }
 
 redis_answers() {
-	[ "$(server redis-cli ping)" = PONG ]
+	[ "$(server redis-cli ping 2>/dev/null)" = PONG ]
 }
 
 network() {
@@ -63,7 +63,10 @@ clear)
 redis)
 	server redis-server --bind 10.9.0.1 127.0.0.1 --protected-mode no --dir $disk/redis --save '' --appendonly yes \
 		--appendfsync everysec --daemonize yes --logfile /run/redis.log --pidfile /run/redis.pid >/dev/null
-	within 60 redis_answers
+	within 60 redis_answers || {
+		tail -n 20 /run/redis.log >&2
+		exit 1
+	}
 	;;
 boost) server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal "$2" --journal-dir $journal >&2 ;;
 status) server "$erb" status --json ;;

@@ -301,12 +301,13 @@ fn play(args: &Writes, drive: &Drive) -> Result<()> {
         if args.lying {
             drive.lie();
         }
-        let book = round(&machine, when, &mut random)?;
+        let book =
+            round(&machine, when, &mut random).with_context(|| format!("before {when:?}"))?;
         drop(machine);
         drive.cut();
         drive.power_on();
         machine = Machine::boot(args)?;
-        let left = look(&machine)?;
+        let left = look(&machine).with_context(|| format!("behind {when:?}"))?;
         let found = judge(when, &book, &left).with_context(|| format!("{when:?}"))?;
         println!("{} s: {when:?}: {found}", begun.elapsed().as_secs());
         apply(&machine, &left)?;
