@@ -403,18 +403,23 @@ INLINE u32 set_choose(struct cache_set *set, struct cache_large *large, const st
 	return way == WAYS ? class_victim(set, class) : way;
 }
 
-/* Copies an entry's image over its slot, the whole class: constant sizes keep the lock short and
- * the verifier calm. Lock held. */
-INLINE void slot_write(struct slot *slot, const u64 *image, u32 bytes)
+/* Copies an entry's image over its slot by blocks: as many bytes of at most most, a constant. Lock held. */
+INLINE void slot_write_some(struct slot *slot, const u64 *image, u32 bytes, const u32 most)
 {
 	u64 *to = (u64 *)slot;
 
-	for (u32 i = 0; i < CLASS3_BYTES / COPY_BLOCK; i++) {
+	for (u32 i = 0; i < most / COPY_BLOCK; i++) {
 		if (i * COPY_BLOCK >= bytes)
 			break;
 		for (u32 k = 0; k < COPY_BLOCK / 8; k++)
 			to[i * 8 + k] = image[i * 8 + k];
 	}
+}
+
+/* The whole class: constant sizes keep the lock short and the verifier calm. Lock held. */
+INLINE void slot_write(struct slot *slot, const u64 *image, const u32 bytes)
+{
+	slot_write_some(slot, image, bytes, bytes);
 }
 
 /* The header of a string's slot. */

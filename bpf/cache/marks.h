@@ -117,26 +117,35 @@ __noinline int written_choose(u32 index, u64 hash, u32 cache_epoch, u32 class)
 	struct cache_set *set = set_get(index);
 	struct cache_large *large = large_get(index);
 	u32 first = class ? CLASS0_WAYS : 0, ways = class ? CLASS1_WAYS : CLASS0_WAYS;
-	u32 start = class ? 0 : way_predicted(hash), found = WRITTEN_EVICTS | (first + start);
-	int i;
+	u32 start = class ? 0 : way_predicted(hash), found = WRITTEN_EVICTS | (first + start), own;
 
 	if (!set || !large)
 		return found;
-	bpf_for(i, 0, CLASS0_WAYS)
-	{
+	own = tags_match(set, tag_of(hash)) &
+	      (class ? ((1U << CLASS1_WAYS) - 1) << CLASS0_WAYS : (1U << CLASS0_WAYS) - 1);
+	if (own)
+		return lowest_bit(own);
+	for (u32 i = 0; i < CLASS0_WAYS; i++) {
 		u32 way = class ? first + i : (start + i) & (CLASS0_WAYS - 1);
 
 		if (i >= ways)
 			break;
 		way &= WAYS - 1;
-		if (set->tags[way] == tag_of(hash))
-			return way;
 		if (!set->tags[way] || slot_epoch(set, large, way) != cache_epoch)
 			found = way;
 		else if ((found & WRITTEN_EVICTS) && !(set->visited & 1U << way))
 			found = way | WRITTEN_EVICTS;
 	}
 	return found;
+}
+
+/* The way has the key's entry from now on: C8, before the tag. Lock held. */
+INLINE void written_enter(struct cache_set *set, struct cache_digest *digest, u64 hash, u32 way)
+{
+	way &= WAYS - 1;
+	digest->tags[way] = digest_of(hash);
+	set->tags[way] = tag_of(hash);
+	set->visited &= ~(1U << way);
 }
 
 /* Puts the image into the way, awaited. Lock held. */
@@ -156,9 +165,7 @@ INLINE void written_put(struct cache_set *set, struct cache_large *large,
 			return;
 		slot_write((struct slot *)(large->slots + off), wr->image, CLASS1_BYTES);
 	}
-	digest->tags[way & (WAYS - 1)] = digest_of(hash); /* C8, before the tag */
-	set->tags[way & (WAYS - 1)] = tag_of(hash);
-	set->visited &= ~(1U << (way & (WAYS - 1)));
+	written_enter(set, digest, hash, way);
 }
 
 /* The same as mark_take() for a SET whose image is at hand. Returns the mark. */

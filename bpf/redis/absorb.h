@@ -52,15 +52,14 @@ INLINE bool handler_may_absorb(const u8 *body)
 }
 
 /* Where the bulk string at this offset of the payload has its bytes, and in the upper half how many; 0: there is none
- * that is whole and in its usual spelling. Global: verified by itself. */
-__noinline u64 absorb_arg(u32 at)
+ * that is whole and in its usual spelling. */
+INLINE u64 absorb_arg(const struct work *w, u32 at)
 {
-	struct work *w = work_get();
 	u32 len = 0, digits, end;
 	u64 word;
 
 	opaque(at);
-	if (!w || at > PAYLOAD_BYTES)
+	if (at > PAYLOAD_BYTES)
 		return 0;
 	word = *(u64 *)(w->payload + at);
 	digits = (u8)word == '$' ? resp_header_digits(word, w->p.payload_len - at, &len) : 0;
@@ -106,7 +105,7 @@ __noinline u64 absorb_expiry(u32 at)
 {
 	struct work *w = work_get();
 	struct control *c = control_get();
-	u64 arg = absorb_arg(at), number, unit, now_ms;
+	u64 arg = w ? absorb_arg(w, at) : 0, number, unit, now_ms;
 	u32 place = arg, len = arg >> 32, word;
 
 	opaque(place);
@@ -118,7 +117,7 @@ __noinline u64 absorb_expiry(u32 at)
 	unit = word == ABSORB_EX || word == ABSORB_EXAT	  ? 1000
 	       : word == ABSORB_PX || word == ABSORB_PXAT ? 1
 							  : 0;
-	arg = absorb_arg((u32)arg + len + 2);
+	arg = absorb_arg(w, (u32)arg + len + 2);
 	number = arg && unit ? absorb_number((u32)arg, arg >> 32) : 0;
 	if (!number)
 		return 0;
@@ -141,12 +140,12 @@ __noinline int absorb_read(void)
 	if (!w || !c)
 		return 0;
 	a = &w->h.absorbed;
-	key = absorb_arg(THROUGH_KEY_AT);
+	key = absorb_arg(w, THROUGH_KEY_AT);
 	a->key_at = key;
 	a->key_len = key >> 32;
 	if (!a->key_len || a->key_len > KEY_BYTES_MAX)
 		return 0;
-	value = absorb_arg(a->key_at + a->key_len + 2);
+	value = absorb_arg(w, a->key_at + a->key_len + 2);
 	if (!value)
 		return 0;
 	a->value_at = value;
@@ -166,33 +165,41 @@ __noinline int absorb_read(void)
 	return 1;
 }
 
-/* Copies bytes of the payload into the ring, so far behind its head, padded with zeros to whole words. Global:
- * verified by itself. */
+/* Copies bytes of the payload into the ring, so far behind its head, padded with zeros to whole words. A loop of calls
+ * (bpf_for) would take longer for each word than for a block. Global: verified by itself. */
 __noinline int absorb_copy(u32 to, u32 from, u32 len)
 {
 	struct log_ring *log = log_get();
 	struct work *w = work_get();
 	u32 head;
-	u64 word;
-	int i;
 
 	if (!log || !w)
 		return 0;
 	head = log->head & (LOG_BYTES - 1);
-	bpf_for(i, 0, REPLY_BYTES_MAX / 8 + 1)
-	{
-		u32 off = i * 8, at = from + off, put = to + off, left = len - off;
-
-		if (off >= len)
-			break;
-		opaque(at);
-		opaque(put);
-		if (at > PAYLOAD_BYTES || put > LOG_RECORD_BYTES_MAX)
+	for (u32 i = 0; i < REPLY_BYTES_MAX / COPY_BLOCK && len >= COPY_BLOCK; i++) {
+		opaque(from);
+		opaque(to);
+		if (from > PAYLOAD_BYTES || to > LOG_RECORD_BYTES_MAX)
 			return 0;
-		word = *(u64 *)(w->payload + at);
+		for (u32 k = 0; k < COPY_BLOCK; k += 8)
+			*(u64 *)(log->bytes + head + to + k) = *(u64 *)(w->payload + from + k);
+		from += COPY_BLOCK;
+		to += COPY_BLOCK;
+		len -= COPY_BLOCK;
+	}
+	opaque(from);
+	opaque(to);
+	if (from > PAYLOAD_BYTES || to > LOG_RECORD_BYTES_MAX)
+		return 0;
+	for (u32 k = 0; k < COPY_BLOCK; k += 8) {
+		u64 word = *(u64 *)(w->payload + from + k);
+		u32 left = len - k;
+
+		if (k >= len)
+			break;
 		if (left < 8)
 			word &= (1ULL << left * 8) - 1;
-		*(u64 *)(log->bytes + head + put) = word;
+		*(u64 *)(log->bytes + head + to + k) = word;
 	}
 	return 1;
 }
@@ -225,15 +232,15 @@ __noinline int absorb_record(void)
 	       absorb_copy(ABSORB_DATA + a->value_len, a->key_at, a->key_len);
 }
 
-/* The entry's image, if it is small, and worth a way: the key is cached, or wanted, or nothing has to go for it.
+/* The way of its entry, if that is small, and worth a way: the key is cached, or wanted, or nothing has to go for it.
  * Global: verified by itself. */
 __noinline int absorb_entry(void)
 {
 	struct work *w = work_get();
 	struct control *c = control_get();
+	struct cache_large *large;
 	struct absorbed *a;
-	struct slot *slot;
-	u32 bytes, tail;
+	u32 bytes, off;
 
 	if (!w || !c)
 		return 0;
@@ -242,21 +249,50 @@ __noinline int absorb_entry(void)
 	bytes = a->bytes + (a->expiry_ms ? 8 : 0);
 	if (bytes > CLASS1_BYTES || !c->fills || set_aside(c, a->set, c->look_mask))
 		return 0;
-	w->h.written.class = bytes > CLASS0_BYTES;
-	a->way = written_choose(a->set, w->h.look.hash, w->h.look.cache_epoch, w->h.written.class);
+	a->way =
+	    written_choose(a->set, w->h.look.hash, w->h.look.cache_epoch, bytes > CLASS0_BYTES);
 	if ((a->way & WRITTEN_EVICTS) && !written_wanted(a->set, w->h.look.hash)) {
 		a->way = WAYS;
 		return 0;
 	}
-	slot = (struct slot *)w->h.written.image;
-	tail = (w->h.written.class ? CLASS1_BYTES : CLASS0_BYTES) - sizeof(u64);
-	slot_head(slot, w->h.look.cache_epoch, a->value_len, a->key_len,
-		  a->expiry_ms ? SLOT_F_EXPIRES : 0, w->h.look.db);
-	if (!through_fill(a->value_at, a->value_len, a->key_at, a->key_len))
-		a->way = WAYS;
-	if (a->expiry_ms)
-		*(u64 *)((u8 *)slot + tail) = a->expiry_ms;
+	large = large_get(a->set);
+	off = ((a->way & (WAYS - 1)) - CLASS0_WAYS) * CLASS1_BYTES;
+	opaque(off);
+	if (large && off <= (CLASS1_WAYS - 1) * CLASS1_BYTES)
+		for (u32 k = 0; k < CLASS1_BYTES - 8; k += 64) /* its lines are fetched */
+			read_once(large->slots[off + k]);
 	return 0;
+}
+
+/* Puts the record's image into the way as the key's entry: K7. Lock held. */
+INLINE void absorb_put(const struct work *w, const struct log_ring *log, struct cache_set *set,
+		       struct cache_large *large, struct cache_digest *digest, u32 way)
+{
+	u32 head = log->head & (LOG_BYTES - 1), off = (way - CLASS0_WAYS) * CLASS1_BYTES, tail;
+	const u64 *image = (const u64 *)(log->bytes + head + sizeof(struct log_record));
+	u64 expiry_ms = w->h.absorbed.expiry_ms;
+	struct slot *slot;
+
+	if (way < CLASS0_WAYS) {
+		slot = slot_small(set, way);
+		if (!slot)
+			return;
+		slot_write(slot, image, CLASS0_BYTES);
+		tail = CLASS0_BYTES;
+	} else {
+		opaque(off);
+		if (off > (CLASS1_WAYS - 1) * CLASS1_BYTES)
+			return;
+		slot = (struct slot *)(large->slots + off);
+		slot_write_some(slot, image, w->h.absorbed.bytes, CLASS1_BYTES);
+		tail = CLASS1_BYTES;
+	}
+	slot->cache_epoch = w->h.look.cache_epoch;
+	if (expiry_ms) {
+		slot->flags = SLOT_F_EXPIRES;
+		*(u64 *)((u8 *)slot + tail - sizeof(u64)) = expiry_ms;
+	}
+	written_enter(set, digest, w->h.look.hash, way);
 }
 
 /* Whether what waits has done so for too long: more of it would only wait, too. */
@@ -379,9 +415,10 @@ __noinline u64 absorb_order(void)
 	struct cache_set *set = set_get(index);
 	struct cache_large *large = large_get(index);
 	struct cache_digest *digest = digest_get(index);
+	struct log_ring *log = log_get();
 	bool used, put = way != WAYS;
 
-	if (!w || !c || !set || !large || !digest)
+	if (!w || !c || !log || !set || !large || !digest)
 		return 0;
 	set_change_begin(set);
 	lsn = atomic_add_before(&c->order.lsn, 1) + 1;
@@ -390,7 +427,7 @@ __noinline u64 absorb_order(void)
 	dropped = set_drop_tag(set, tag_of(hash), &used);
 	put &= !set->marks; /* C1, if I6 were broken */
 	if (put)
-		written_put(set, large, digest, &w->h.written, hash, way & (WAYS - 1));
+		absorb_put(w, log, set, large, digest, way & (WAYS - 1));
 	set_change_end(set);
 	if (dropped)
 		interest_written(hash, used);

@@ -130,7 +130,8 @@ INLINE bool unabsorbed(const struct work *w)
 	return w->unabsorbed && w->unabsorbed_seq == w->p.seq;
 }
 
-/* Answers the packet, or V_REFUSED: it is as it came, and the next program is told why. */
+/* Whether the packet is answered: V_SENT if so, and its answer is to be sent. V_REFUSED: it is as it came, and the next
+ * program is told why. */
 INLINE enum verdict absorb_packet(ctx_t *ctx, struct work *w, struct control *c, struct conn *conn,
 				  const struct sock_ref *r, bool keeps)
 {
@@ -154,7 +155,7 @@ INLINE enum verdict absorb_packet(ctx_t *ctx, struct work *w, struct control *c,
 		return v == V_REFUSED ? absorb_not(w, reason) : v;
 	}
 	place_call(w, PLACES_TIMER);
-	return answer_send(ctx, w);
+	return V_SENT;
 }
 
 /* The packet at hand, which the first stage would have asked ingress_fast() of. keeps: every write is kept by a module,
@@ -165,6 +166,7 @@ INLINE enum verdict absorb(ctx_t *ctx, bool keeps)
 	struct work *w = work_get();
 	struct conn *conn = w ? conn_get(&w->p.key) : 0;
 	struct sock_ref r;
+	enum verdict v;
 
 	if (!c || !conn)
 		return V_DROP;
@@ -172,5 +174,6 @@ INLINE enum verdict absorb(ctx_t *ctx, bool keeps)
 	if (!sock_known(conn, &r))
 		return absorb_not(w, STAT_REFUSE_RACE);
 	w->view.fixed = r.fixed;
-	return absorb_packet(ctx, w, c, conn, &r, keeps);
+	v = absorb_packet(ctx, w, c, conn, &r, keeps);
+	return v == V_SENT ? answer_send(ctx, w) : v;
 }

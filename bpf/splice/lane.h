@@ -195,6 +195,27 @@ INLINE int lane_send(ctx_t *ctx, struct work *w, bool six)
 	return XDP_TX;
 }
 
+/* The same of a reply that is no longer than a word, over a frame that has more: it is cut behind that. */
+INLINE int lane_send_word(ctx_t *ctx, struct work *w, bool six)
+{
+	const u32 tcp_at = six ? LANE_IP6 : LANE_IP4, body_at = tcp_at + TCP_BYTES_STAMPED;
+	u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *tcp = at + tcp_at;
+	u32 len = w->reply_len;
+	s32 shrink = body_at + len - tier_len(ctx);
+	u64 sum = csum_pseudo(&w->p, TCP_BYTES_STAMPED + len), word = *(u64 *)w->reply;
+
+	if (at + body_at + LANE_LEAST > end)
+		return XDP_DROP;
+	segment_ip(w, at, ETH_BYTES, TCP_BYTES_STAMPED + len);
+	segment_tcp(w, tcp, true, len);
+	word <<= (LANE_LEAST - len) * 8;
+	word >>= (LANE_LEAST - len) * 8;
+	sum += csum_words(tcp, TCP_BYTES_STAMPED / 4) + lane_halves(word);
+	*(u16 *)(tcp + 16) = ~csum_fold(sum);
+	*(u64 *)(at + body_at) = word;
+	return shrink < 0 && bpf_xdp_adjust_tail(ctx, shrink) ? XDP_DROP : XDP_TX;
+}
+
 /* Whether the packet may be consumed: all that ingress_payload() asks of it, under the lock. What
  * ingress_unacceptable() asks beside that follows from commit_check(), but for the window. Returns what
  * commit_check() does. */
@@ -341,6 +362,8 @@ INLINE enum verdict lane_absorb(ctx_t *ctx, bool keeps)
 	struct work *w = work_get();
 	struct conn *conn;
 	struct sock_ref r;
+	enum verdict v;
+	int sent;
 
 	if (!c || !w)
 		return V_DROP;
@@ -357,7 +380,17 @@ INLINE enum verdict lane_absorb(ctx_t *ctx, bool keeps)
 	w->view.fixed = r.fixed;
 	if (answer_unfit(ctx, w, c, conn) || !lane_taken(conn, &r, &w->view, w))
 		return V_REFUSED;
-	return absorb_packet(ctx, w, c, conn, &r, keeps);
+	v = absorb_packet(ctx, w, c, conn, &r, keeps);
+	if (v != V_SENT)
+		return v;
+	if (w->reply_len > LANE_LEAST)
+		return answer_send(ctx, w);
+	handler_answered(w);
+	count(STAT_FAST_PACKET);
+	sent = w->p.family == 6 ? lane_send_word(ctx, w, true) : lane_send_word(ctx, w, false);
+	if (sampled(w))
+		latency_hit(w);
+	return sent == XDP_TX ? V_SENT : V_DROP;
 }
 
 /* A frame of this family. Returns what becomes of it, or LANE_LEFT. */
