@@ -5,7 +5,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::mem::offset_of;
 
-use erb_abi::{ControlPlane as _, FAST_COMMANDS, USUAL_WRITES, cache_set, command_key_bytes};
+use erb_abi::{ControlPlane as _, FAST_COMMANDS, USUAL_WRITES, cache_set, command_key_bytes, conn};
 use erb_sim::mutate::source::Edit;
 use erb_sim_kernel::scene::{Scene, get};
 use erb_sim_kernel::{Csum, DatapathConfig, Library, Packet, Tc, Xdp, tcp_state};
@@ -131,24 +131,71 @@ fn begun(library: &Library, spliced: bool) -> Scene {
 /// An element of a map: its name, key and value.
 type Element = (String, Vec<u8>, Vec<u8>);
 
+/// Of what connection a packet is, and how it comes.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Plain,
+    Spliced,
+    /// The connection is spliced, and the checksum not made.
+    Bare,
+    /// Writes are answered in Redis's place.
+    Absorbed,
+    SplicedAbsorbed,
+    /// The same, and a bit of it is another on its way.
+    Corrupted,
+}
+
+impl How {
+    const ALL: [Self; 6] = [
+        Self::Plain,
+        Self::Spliced,
+        Self::Bare,
+        Self::Absorbed,
+        Self::SplicedAbsorbed,
+        Self::Corrupted,
+    ];
+
+    fn is_spliced(self) -> bool {
+        !matches!(self, Self::Plain | Self::Absorbed)
+    }
+
+    fn absorbs(self) -> bool {
+        matches!(
+            self,
+            Self::Absorbed | Self::SplicedAbsorbed | Self::Corrupted
+        )
+    }
+}
+
 /// What a packet leaves behind: what becomes of it and is counted, and all maps.
 fn upset(
     library: &Library,
-    [spliced, bare]: [bool; 2],
+    how: How,
     request: &[u8],
     change: fn(&mut Scene),
 ) -> (String, Vec<Element>) {
-    let mut scene = begun(library, spliced);
+    let mut scene = begun(library, how.is_spliced());
     // Where keys are missed the lane knows more.
     let missed = get(b"missed");
     assert_eq!(scene.send(&missed).0, Xdp::Pass);
     assert_eq!(scene.served(missed.len(), b"$-1\r\n").0, Tc::Next);
     scene.settle();
+    if how.absorbs() {
+        control(&mut scene, |control| {
+            control.order.watch = 1;
+            control.order.absorb = 1;
+        });
+    }
     change(&mut scene);
     let mut packet = scene.request(request);
-    if bare {
+    if matches!(how, How::Bare) {
         let at = Layout::of(packet.bytes()).expect("a segment");
         layout::seal_bare(packet.bytes_mut(), &at);
+    }
+    if matches!(how, How::Corrupted) {
+        let bytes = packet.bytes_mut();
+        let at = bytes.len() - "r\r\n".len();
+        bytes[at] ^= 1;
     }
     let verdict = scene.path.run_xdp(&mut packet);
     let mut maps = scene.path.contents();
@@ -156,6 +203,12 @@ fn upset(
         // The lane looks the key up first, the general path refuses first: who evicts may see it.
         let bits = offset_of!(cache_set, visited);
         set[bits..bits + 4].fill(0);
+    }
+    for (_, _, entry) in maps.iter_mut().filter(|(map, ..)| *map == "erb_conns") {
+        if how.absorbs() {
+            // Whole blocks are kept: behind the answer are the bytes of an earlier one, which the general path clears.
+            entry[offset_of!(conn, replay)..].fill(0);
+        }
     }
     let (bytes, meta) = (packet.bytes(), packet.meta());
     (format!("{verdict:?} {bytes:x?} {meta:x?}"), maps)
@@ -193,7 +246,7 @@ fn requests() -> Vec<Vec<u8>> {
 
 /// The first upset that both builds take otherwise.
 fn taken_otherwise(one: &Library, other: &Library) -> Option<String> {
-    for how in [[false, false], [true, false], [true, true]] {
+    for how in How::ALL {
         let upsets = |request| UPSETS.iter().map(move |upset| (request, upset));
         for (request, (name, change)) in requests().iter().flat_map(upsets) {
             let [left, right] = [one, other].map(|library| upset(library, how, request, *change));
@@ -437,6 +490,12 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
     ("write-with-more-behind", WRITE, "\treturn w->pos == w->p.payload_len;", "\treturn true;", BY_HAND),
     ("argument-torn", WRITE, "at > PAYLOAD_BYTES || *(u16 *)(w->payload + at) != RESP_CRLF)", "at > PAYLOAD_BYTES)", BY_HAND),
     ("write-taken-first", LANE, "(writes && (!lane_taken(conn, r, &w->view, w) || order_stirs(c)))", "(0)", BY_HAND),
+    ("absorbed-unasked", LANE, "answer_unfit(ctx, w, c, conn) || !lane_taken(conn, &r, &w->view, w)", "0", BY_HAND),
+    ("absorbed-sum-unread", LANE, "return lane_sum_ok(&sum) ? LANE_ABSORB : LANE_LEFT;", "return LANE_ABSORB;", BY_HAND),
+    ("absorbed-sum-wrong", LANE, " + lane_halves(word);\n\t*(u16 *)(tcp + 16) = ~csum_fold(sum);\n\t*(u64 *)(at + body_at) = word;", ";\n\t*(u16 *)(tcp + 16) = ~csum_fold(sum);\n\t*(u64 *)(at + body_at) = word;", BY_HAND),
+    ("absorbed-uncut", LANE, "= word;\n\treturn shrink < 0 &&", "= word;\n\treturn shrink > 0 &&", BY_HAND),
+    ("absorbed-uncounted", LANE, "\tcount(STAT_FAST_PACKET);\n\tsent =", "\tsent =", BY_HAND),
+    ("absorbed-copy-unmarked", LANE, "\tw->p.l4_off = six ? LANE_IP6 : LANE_IP4;\n", "", "writes-mixed"),
     ("write-before-order", LANE, "(!lane_taken(conn, r, &w->view, w) || order_stirs(c))", "!lane_taken(conn, r, &w->view, w)", BY_HAND),
 ];
 
