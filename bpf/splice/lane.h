@@ -7,7 +7,10 @@
  * Invariants:
  *  Q1. Whatever is not usual leaves the lane before anything has changed but scratch, and the general path
  *      decides and counts. So the lane has no reasons of its own; without it the same packets leave. Of a
- *      write all is asked before its mark is taken. If the entry has moved since, the mark is given back. */
+ *      write all is asked before its mark is taken. If the entry has moved since, the mark is given back.
+ *  Q3. lane_absorb() is given a packet of which only the bytes were read. It asks all that the lane asks before it hands
+ *      on to absorb_packet(), or gives it back unchanged to the general path, which the lane does not come before
+ *      again: LANED_BACK. */
 #pragma once
 #include "base/seam.h"
 #include "net/csum.h"

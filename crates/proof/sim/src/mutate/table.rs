@@ -32,7 +32,9 @@ mutations! {
     "absorb-for-ever", "what expires does so in Redis, too", "writes-mixed",
         [("redis/absorb.h", "record->expiry_ms = a->expiry_ms;", "record->expiry_ms = 0;")];
     "absorb-entry-for-ever", "and in the cache", "writes-mixed",
-        [("redis/absorb.h", "a->expiry_ms ? SLOT_F_EXPIRES : 0, w->h.look.db);", "0, w->h.look.db);")];
+        [("redis/absorb.h", "slot->flags = SLOT_F_EXPIRES;", "slot->flags = 0;")];
+    "absorb-entry-in-part", "an entry has all of its value", "writes-mixed",
+        [("redis/absorb.h", "image, w->h.absorbed.bytes, CLASS1_BYTES);", "image, COPY_BLOCK, CLASS1_BYTES);")];
     "absorb-database", "the record names the connection's database", "writes-mixed",
         [("redis/absorb.h", "slot_head(slot, 0, a->value_len, a->key_len, 0, w->h.look.db);", "slot_head(slot, 0, a->value_len, a->key_len, 0, 0);")];
     "absorb-rights", "whose rights have moved is asked by Redis", "writes-mixed",
