@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* device.c - the daemon's calls, see erb_io.h. Each takes `lock`, and so waits for nothing but another call (I1). */
+#include <linux/cleanup.h>
 #include <linux/fcntl.h>
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -24,31 +25,15 @@ void io_settle(void)
 
 static int device_open(struct inode *inode, struct file *device)
 {
-	struct io *io = &erb_io;
-	int refused = 0;
-
-	mutex_lock(&io->lock);
-	if (io->is_open)
-		refused = -EBUSY;
-	else
-		io->is_open = true;
-	mutex_unlock(&io->lock);
-	return refused;
+	return xchg(&erb_io.is_open, 1) ? -EBUSY : 0;
 }
 
 /* Also at the death of the daemon. */
 static int device_release(struct inode *inode, struct file *device)
 {
-	struct io *io = &erb_io;
-
-	mutex_lock(&io->lock);
-	io->is_open = false;
-	if (io->file) {
-		gate_shut(&io->page->gate, GATE_CLOSED);
-		WRITE_ONCE(io->closing, true);
-	}
-	mutex_unlock(&io->lock);
+	gate_shut(&erb_io.sink.page->gate, GATE_CLOSED);
 	io_wake_writer();
+	smp_store_release(&erb_io.is_open, 0);
 	return 0;
 }
 
@@ -64,35 +49,18 @@ static int file_suits(struct file *file)
 	return i_size_read(file_inode(file)) == sizeof(struct segment_header) ? 0 : -EEXIST;
 }
 
-/* Under lock: a file was begun, which has what comes behind this number. */
-void io_begun(u64 before_lsn)
-{
-	struct erb_io_status *page = erb_io.page;
-
-	WRITE_ONCE(page->file_bytes, erb_io.sink.at);
-	WRITE_ONCE(page->before_lsn, before_lsn);
-	WRITE_ONCE(page->files, page->files + 1);
-}
-
-/* Under lock. `beside`: the file at work may have what is not synced. */
+/* Takes it over, if it is taken. */
 static int file_take(struct file *file, const struct segment_header *header, bool beside)
 {
 	struct io *io = &erb_io;
 	int refused;
 
-	if (io->file && (io->next_file || io->closing || io->page->gate != GATE_OPEN ||
-			 (!beside && sink_retains(&io->sink))))
-		return -EBUSY;
-	refused = segment_header_sound(header) ? 0 : -EINVAL;
-	if (!refused && !(io->file && beside))
-		refused = sink_accepts(&io->sink, header);
+	guard(mutex)(&io->lock);
+	refused = sink_accepts(&io->sink, header, beside);
 	if (refused)
 		return refused;
 	if (io->file) {
-		if (memcmp(io->sink.journal, header->journal, sizeof(header->journal)) ||
-		    header->first_lsn > io->sink.written_lsn + 1)
-			return -EINVAL;
-		io->next_header = *header;
+		io->sink.next = *header;
 		WRITE_ONCE(io->next_file, file);
 		return 0;
 	}
@@ -101,13 +69,6 @@ static int file_take(struct file *file, const struct segment_header *header, boo
 	io->pinned = true;
 	io->file = file;
 	sink_begin(&io->sink, header);
-	WRITE_ONCE(io->page->error, 0);
-	WRITE_ONCE(io->page->written_lsn, io->sink.written_lsn);
-	WRITE_ONCE(io->page->synced_lsn, io->sink.synced_lsn);
-	memcpy(io->page->journal, io->sink.journal, sizeof(io->page->journal));
-	io_begun(io->sink.synced_lsn);
-	/* From here on the merge is the write thread's. */
-	smp_store_release(&io->page->state, ERB_IO_WORK);
 	return 0;
 }
 
@@ -121,18 +82,12 @@ static long device_file(const void __user *argument, bool beside)
 	BUILD_BUG_ON(sizeof(asked.header) != sizeof(header));
 	if (copy_from_user(&asked, argument, sizeof(asked)))
 		return -EFAULT;
-	if (asked.pad)
-		return -EINVAL;
 	memcpy(&header, asked.header, sizeof(header));
 	file = fget(asked.fd);
 	if (!file)
 		return -EBADF;
-	refused = file_suits(file);
-	if (!refused) {
-		mutex_lock(&erb_io.lock);
-		refused = file_take(file, &header, beside);
-		mutex_unlock(&erb_io.lock);
-	}
+	refused = asked.pad ? -EINVAL : file_suits(file);
+	refused = refused ?: file_take(file, &header, beside);
 	if (refused)
 		fput(file);
 	else
@@ -142,39 +97,27 @@ static long device_file(const void __user *argument, bool beside)
 
 static long device_status(void __user *argument)
 {
-	struct erb_io_status *page = erb_io.page, status;
-	struct sink_counts counts;
+	struct erb_io_status status;
 
-	mutex_lock(&erb_io.lock);
-	counts = sink_count(&erb_io.sink);
-	page->pushed = counts.pushed;
-	page->refused = counts.refused;
-	page->wakes = counts.wakes;
-	page->retained_bytes = counts.retained_bytes;
-	status = *page;
-	mutex_unlock(&erb_io.lock);
+	scoped_guard(mutex, &erb_io.lock) {
+		sink_count(&erb_io.sink);
+		status = *erb_io.sink.page;
+	}
 	return copy_to_user(argument, &status, sizeof(status)) ? -EFAULT : 0;
 }
 
 static long device_forget(const void __user *argument)
 {
-	struct io *io = &erb_io;
-	long refused = 0;
 	u64 lsn;
 
 	if (copy_from_user(&lsn, argument, sizeof(lsn)))
 		return -EFAULT;
-	mutex_lock(&io->lock);
-	if (io->file) {
-		refused = -EBUSY;
-	} else {
-		sink_forget(&io->sink, lsn);
-		WRITE_ONCE(io->page->written_lsn, io->sink.written_lsn);
-		WRITE_ONCE(io->page->synced_lsn, io->sink.synced_lsn);
-		io_settle();
-	}
-	mutex_unlock(&io->lock);
-	return refused;
+	guard(mutex)(&erb_io.lock);
+	if (erb_io.file)
+		return -EBUSY;
+	sink_forget(&erb_io.sink, lsn);
+	io_settle();
+	return 0;
 }
 
 static long device_ioctl(struct file *device, unsigned int command, unsigned long argument)
@@ -197,42 +140,31 @@ static long device_ioctl(struct file *device, unsigned int command, unsigned lon
 	return -ENOTTY;
 }
 
-/* Under lock: whole records, as many as there is room for. */
-static ssize_t records_out(char __user *to, size_t room)
+/* Whole records, as many as there is room for. */
+static ssize_t device_read(struct file *device, char __user *to, size_t room, loff_t *position)
 {
 	struct sink *sink = &erb_io.sink;
 	const struct log_record *record;
 	size_t done = 0;
 	u32 bytes;
 
+	guard(mutex)(&erb_io.lock);
+	if (erb_io.file)
+		return -EBUSY;
+	/* From the first one on, whoever read before. */
+	if (!*position)
+		sink_rewind(sink);
 	while ((record = sink_read(sink))) {
 		bytes = fifo_rounded(record->bytes);
 		if (bytes > room - done)
-			return done ?: -EMSGSIZE;
+			break;
 		if (copy_to_user(to + done, record, bytes))
 			return -EFAULT;
 		done += bytes;
 		merge_take(&sink->merge);
 	}
-	return done;
-}
-
-static ssize_t device_read(struct file *device, char __user *to, size_t room, loff_t *position)
-{
-	struct io *io = &erb_io;
-	ssize_t done = -EBUSY;
-
-	mutex_lock(&io->lock);
-	if (!io->file) {
-		/* From the first one on, whoever read before. */
-		if (!*position)
-			sink_rewind(&io->sink);
-		done = records_out(to, min_t(size_t, room, MAX_RW_COUNT));
-		if (done > 0)
-			*position += done;
-	}
-	mutex_unlock(&io->lock);
-	return done;
+	*position += done;
+	return record && !done ? -EMSGSIZE : done;
 }
 
 static int device_mmap(struct file *device, struct vm_area_struct *area)
@@ -240,7 +172,7 @@ static int device_mmap(struct file *device, struct vm_area_struct *area)
 	if (area->vm_flags & VM_WRITE)
 		return -EPERM;
 	vm_flags_clear(area, VM_MAYWRITE);
-	return remap_vmalloc_range(area, erb_io.page, area->vm_pgoff);
+	return remap_vmalloc_range(area, erb_io.sink.page, area->vm_pgoff);
 }
 
 static const struct file_operations device_calls = {
@@ -253,19 +185,9 @@ static const struct file_operations device_calls = {
     .llseek = default_llseek,
 };
 
-static struct miscdevice device = {
+struct miscdevice erb_io_device = {
     .minor = MISC_DYNAMIC_MINOR,
     .name = "erb_io",
     .mode = 0600,
     .fops = &device_calls,
 };
-
-int io_device_register(void)
-{
-	return misc_register(&device);
-}
-
-void io_device_deregister(void)
-{
-	misc_deregister(&device);
-}

@@ -18,23 +18,19 @@
 __bpf_kfunc_start_defs();
 
 /* Makes sure that the record of so many bytes which this CPU pushes next will be taken. To be asked before the record
- * has a number. 0; -ESHUTDOWN: the gate is shut; -EAGAIN: full; -EINVAL: no record is so long. */
+ * has a number. 0; -ESHUTDOWN: the gate is shut; -EAGAIN: full; -EINVAL: no record is so long; -ENODEV: the CPU came
+ * later than the module. */
 __bpf_kfunc int erb_io_reserve(u32 bytes)
 {
-	struct fifo *fifo = this_cpu_read(erb_io_fifo);
-
-	return fifo ? sink_reserve(&erb_io.sink, fifo, bytes) : -ENODEV;
+	return sink_reserve(&erb_io.sink, this_cpu_ptr(&erb_io_fifo), bytes);
 }
 
 /* Takes a record of redis/log.h. What was reserved is always taken, if it is sound. 0, or as above. */
 __bpf_kfunc int erb_io_push(const void *record, u32 record__sz)
 {
-	struct fifo *fifo = this_cpu_read(erb_io_fifo);
-	int refused;
+	struct fifo *fifo = this_cpu_ptr(&erb_io_fifo);
+	int refused = sink_push(&erb_io.sink, fifo, record, record__sz);
 
-	if (!fifo)
-		return -ENODEV;
-	refused = sink_push(&erb_io.sink, fifo, record, record__sz);
 	if (!refused && sink_wakes(&erb_io.sink, fifo))
 		wake_up(&erb_io.write_wait);
 	return refused;

@@ -19,3 +19,11 @@ CORE_INLINE bool gate_shut(u32 *gate, enum gate why)
 {
 	return core_swap(gate, GATE_OPEN, why);
 }
+
+/* Whether the file can be written: what shut the gate, if anything, is that the daemon has gone. */
+CORE_INLINE bool gate_sound(const u32 *gate)
+{
+	u32 now = core_load(gate);
+
+	return now == GATE_OPEN || now == GATE_CLOSED;
+}

@@ -58,4 +58,7 @@ static inline u32 core_crc32c(u32 crc, const void *bytes, size_t count)
 }
 #endif
 
+/* For who alone writes there. */
+#define core_add(at, count) core_store(at, *(at) + (count))
+
 #define CORE_INLINE static inline __attribute__((unused))

@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* sink.h - from fifos to a file: what is in a batch, what was written, what is synced, and whether more is taken.
- * Does no I/O: who calls writes what sink_fill gathered, and syncs between sink_sync_begin and sink_sync_done.
+ * Does no I/O: who calls writes what sink_fill gathered, and syncs between sink_sync_begin and sink_sync_done. What the
+ * daemon is to see is in a page of its own (erb_io.h).
+ *
+ * States, and what moves them:
+ *
+ *            sink_begin                    the daemon closes, or a failure
+ *     IDLE ---------------> WORK, gate open ---------------------------> WORK, gate shut
+ *      ^                     ^      |                                        |
+ *      |                     +------+ sink_continue                          |
+ *      +---------------------------------------------------------------------+
+ *                    sink_end: the write thread, when nobody uses the file
  *
  * Invariants:
  *  S1. A program's record is taken iff there is room, and the gate is open or room was reserved while it was.
@@ -10,6 +20,7 @@
  *  S4. Numbers in a file have no gaps. After a failure the next file begins with the first that was not synced.
  *  S5. The flush flag is cleared before a sync asks what was written: what is written later sets it again.
  *  S6. Records of one journal are never written to a file of another.
+ *  S7. After a failed write or sync nothing is asked of that file any more.
  *
  * Whose: fifos' heads are their CPUs'. Merge and batch are the write thread's while a file is at work, else the
  * device's. `lock` below is the caller's, and is never held while a disk is waited for.
@@ -20,9 +31,10 @@
 #include "core/merge.h"
 #include "core/record.h"
 #include "core/seam.h"
+#include "erb_io.h"
 
 struct sink {
-	u32 *gate; /* in memory that the daemon sees */
+	struct erb_io_status *page; /* the gate is in it */
 	u32 asleep;
 	u32 flush; /* something was written since the last sync began */
 	u32 seed;
@@ -31,23 +43,29 @@ struct sink {
 	u32 batch_size; /* at least the largest record */
 	u32 batch_bytes;
 	u32 batch_records;
-	u64 at; /* the file's bytes */
-	u64 written_lsn;
 	u64 syncing_lsn;
-	u64 synced_lsn;
-	u8 journal[16];
+	u64 missing_since;	    /* when a number was first missed; 0: none is */
+	struct segment_header next; /* of the file that comes next; a first LSN of 0: none does */
 };
+
+/* Whether a file is at work. Then the merge is the write thread's. */
+CORE_INLINE bool sink_works(const struct sink *s)
+{
+	return core_acquire(&s->page->state) == ERB_IO_WORK;
+}
 
 /* Whether a record of so many bytes can be pushed next by this CPU: 0, or why not. */
 CORE_INLINE int sink_reserve(struct sink *s, struct fifo *fifo, u32 bytes)
 {
 	fifo->reserved = 0;
-	if (core_load(s->gate) != GATE_OPEN)
+	if (!fifo->size)
+		return -ENODEV;
+	if (core_load(&s->page->gate) != GATE_OPEN)
 		return -ESHUTDOWN;
 	if (!bytes || bytes > RECORD_BYTES_MAX)
 		return -EINVAL;
 	if (!fifo_room(fifo, bytes)) {
-		core_store(&fifo->refused, fifo->refused + 1);
+		core_add(&fifo->refused, 1);
 		return -EAGAIN;
 	}
 	fifo->reserved = bytes;
@@ -75,7 +93,7 @@ CORE_INLINE int sink_push(struct sink *s, struct fifo *fifo, const void *record,
 	to = fifo_at(fifo, fifo->head);
 	memcpy(to, &front, sizeof(front));
 	memcpy(to + sizeof(front), (const u8 *)record + sizeof(front), bytes - sizeof(front));
-	core_store(&fifo->pushed, fifo->pushed + 1);
+	core_add(&fifo->pushed, 1);
 	core_release(&fifo->head, fifo->head + fifo_rounded(bytes));
 	return 0;
 }
@@ -87,16 +105,16 @@ CORE_INLINE bool sink_wakes(struct sink *s, struct fifo *fifo)
 	core_full_barrier();
 	if (!core_load(&s->asleep) || !core_exchange(&s->asleep, 0))
 		return false;
-	core_store(&fifo->wakes, fifo->wakes + 1);
+	core_add(&fifo->wakes, 1);
 	return true;
 }
 
-/* The write thread is about to sleep until it is woken. Returns whether it may: nothing has come. */
+/* The write thread is about to sleep until it is woken. Returns whether it may: nothing has come, or none is its. */
 CORE_INLINE bool sink_sleep(struct sink *s)
 {
 	core_store(&s->asleep, 1);
 	core_full_barrier();
-	if (merge_find(&s->merge) == MERGE_EMPTY)
+	if (!sink_works(s) || merge_find(&s->merge) == MERGE_EMPTY)
 		return true;
 	core_store(&s->asleep, 0);
 	return false;
@@ -121,9 +139,38 @@ CORE_INLINE enum merge_found sink_fill(struct sink *s)
 	return found;
 }
 
+/* What is wrong with what sink_fill found; GATE_OPEN: nothing. A gap is none while the CPU with that number is just about
+ * to push it. `now` counts from 1 on. */
+CORE_INLINE enum gate sink_judge(struct sink *s, enum merge_found found, u64 now, u64 patience)
+{
+	if (found == MERGE_BACKWARD)
+		return GATE_BACKWARD;
+	if (found != MERGE_MISSING)
+		s->missing_since = 0;
+	else if (!s->missing_since)
+		s->missing_since = now;
+	else if (now - s->missing_since > patience)
+		return GATE_GAP;
+	return GATE_OPEN;
+}
+
+/* The file has failed, or its records are not as they should be. Returns whether nobody has said so before. Of a file
+ * whose daemon has gone the failure says more. */
+CORE_INLINE bool sink_fail(struct sink *s, enum gate why, int error)
+{
+	u32 *gate = &s->page->gate;
+
+	if (!gate_shut(gate, why) && !core_swap(gate, GATE_CLOSED, why))
+		return false;
+	core_store(&s->page->error, error);
+	core_add(&s->page->failures, 1);
+	return true;
+}
+
 /* The whole batch was written. Under the lock. Returns whether a fifo is half full of what is not synced. */
 CORE_INLINE bool sink_written(struct sink *s)
 {
+	struct erb_io_status *page = s->page;
 	bool pressed = false;
 	u32 at;
 
@@ -133,8 +180,10 @@ CORE_INLINE bool sink_written(struct sink *s)
 		fifo->written = fifo->read;
 		pressed |= fifo->written - core_load(&fifo->tail) > fifo->size / 2;
 	}
-	s->written_lsn = s->merge.next - 1;
-	s->at += s->batch_bytes;
+	core_store(&page->written_lsn, s->merge.next - 1);
+	core_add(&page->file_bytes, s->batch_bytes);
+	core_add(&page->records, s->batch_records);
+	core_add(&page->batches, 1);
 	s->batch_bytes = 0;
 	core_store(&s->flush, 1);
 	return pressed;
@@ -145,11 +194,11 @@ CORE_INLINE bool sink_sync_begin(struct sink *s)
 {
 	u32 at;
 
-	if (!core_exchange(&s->flush, 0))
+	if (!gate_sound(&s->page->gate) || !core_exchange(&s->flush, 0))
 		return false;
 	for (at = 0; at < s->merge.count; at++)
 		s->merge.fifos[at]->syncing = s->merge.fifos[at]->written;
-	s->syncing_lsn = s->written_lsn;
+	s->syncing_lsn = s->page->written_lsn;
 	return true;
 }
 
@@ -160,7 +209,8 @@ CORE_INLINE void sink_sync_done(struct sink *s)
 
 	for (at = 0; at < s->merge.count; at++)
 		core_release(&s->merge.fifos[at]->tail, s->merge.fifos[at]->syncing);
-	s->synced_lsn = s->syncing_lsn;
+	core_store(&s->page->synced_lsn, s->syncing_lsn);
+	core_add(&s->page->syncs, 1);
 }
 
 /* Whether there is what is not synced. */
@@ -174,71 +224,102 @@ CORE_INLINE bool sink_retains(const struct sink *s)
 	return false;
 }
 
-struct sink_counts {
-	u64 pushed;
-	u64 refused; /* for want of room */
-	u64 wakes;
-	u64 retained_bytes;
-};
-
-/* What the CPUs have counted. */
-CORE_INLINE struct sink_counts sink_count(const struct sink *s)
+/* Under the lock: what the CPUs have counted. */
+CORE_INLINE void sink_count(struct sink *s)
 {
-	struct sink_counts counts = {0};
+	struct erb_io_status *page = s->page;
 	u32 at;
 
+	page->pushed = 0;
+	page->refused = 0;
+	page->wakes = 0;
+	page->retained_bytes = 0;
 	for (at = 0; at < s->merge.count; at++) {
 		const struct fifo *fifo = s->merge.fifos[at];
 
-		counts.pushed += core_load(&fifo->pushed);
-		counts.refused += core_load(&fifo->refused);
-		counts.wakes += core_load(&fifo->wakes);
-		counts.retained_bytes += core_load(&fifo->head) - core_load(&fifo->tail);
+		page->pushed += core_load(&fifo->pushed);
+		page->refused += core_load(&fifo->refused);
+		page->wakes += core_load(&fifo->wakes);
+		page->retained_bytes += core_load(&fifo->head) - core_load(&fifo->tail);
 	}
-	return counts;
 }
 
-/* Both threads have left the file: back to what is not synced. */
+/* Neither thread has a file: back to what is not synced. */
 CORE_INLINE void sink_rewind(struct sink *s)
 {
+	u64 synced_lsn = s->page->synced_lsn;
 	u32 at;
 
 	for (at = 0; at < s->merge.count; at++)
 		fifo_rewind(s->merge.fifos[at]);
 	core_store(&s->flush, 0);
-	s->written_lsn = s->synced_lsn;
-	merge_restart(&s->merge, s->synced_lsn + 1);
+	core_store(&s->page->written_lsn, synced_lsn);
+	merge_restart(&s->merge, synced_lsn + 1);
 }
 
-/* Whether records may go on into this new segment: 0, or why not. */
-CORE_INLINE int sink_accepts(const struct sink *s, const struct segment_header *header)
+/* Under the lock: both threads have left the file. What it does not have for certain is retained. */
+CORE_INLINE void sink_end(struct sink *s)
 {
+	sink_rewind(s);
+	s->next.first_lsn = 0;
+	core_store(&s->page->state, ERB_IO_IDLE);
+}
+
+/* Under the lock: whether a new segment may begin, or follow the one at work: 0, or why not. `beside`: while that one has
+ * what is not synced. */
+CORE_INLINE int sink_accepts(const struct sink *s, const struct segment_header *header, bool beside)
+{
+	const struct erb_io_status *page = s->page;
+	bool retains = sink_retains(s), works = sink_works(s);
+
+	if (works && (core_load(&page->gate) != GATE_OPEN || s->next.first_lsn))
+		return -EBUSY;
+	if (works && retains && !beside)
+		return -EBUSY;
 	if (!segment_header_sound(header))
 		return -EINVAL;
-	if (!sink_retains(s))
+	if (!works && !retains)
 		return 0;
-	if (memcmp(s->journal, header->journal, sizeof(s->journal)))
+	if (memcmp(page->journal, header->journal, sizeof(page->journal)))
 		return -ESTALE;
-	return header->first_lsn > s->synced_lsn + 1 ? -EINVAL : 0;
+	return header->first_lsn > page->written_lsn + 1 ? -EINVAL : 0;
 }
 
-/* No file is at work, and this segment is accepted: what was retained goes first into it. Opens the gate. */
+/* From here on records go to this segment, behind this number. */
+CORE_INLINE void sink_segment(struct sink *s, const struct segment_header *header, u64 before_lsn)
+{
+	s->seed = segment_seed(header);
+	s->missing_since = 0;
+	core_store(&s->page->file_bytes, sizeof(*header));
+	core_store(&s->page->before_lsn, before_lsn);
+	core_add(&s->page->files, 1);
+}
+
+/* Under the lock: no file is at work, and this segment is accepted. What was retained goes first into it. Opens the gate,
+ * and from here on the merge is the write thread's. */
 CORE_INLINE void sink_begin(struct sink *s, const struct segment_header *header)
 {
+	struct erb_io_status *page = s->page;
+
 	if (!sink_retains(s))
-		s->synced_lsn = header->first_lsn - 1;
-	memcpy(s->journal, header->journal, sizeof(s->journal));
-	s->seed = segment_seed(header);
-	s->at = sizeof(*header);
+		core_store(&page->synced_lsn, header->first_lsn - 1);
+	memcpy(page->journal, header->journal, sizeof(page->journal));
 	sink_rewind(s);
-	core_store(s->gate, GATE_OPEN);
+	sink_segment(s, header, page->synced_lsn);
+	core_store(&page->error, 0);
+	core_store(&page->gate, GATE_OPEN);
+	core_release(&page->state, ERB_IO_WORK);
 }
 
-/* A file is at work, and all that was written to it is synced: the next batch goes into another segment. */
-CORE_INLINE void sink_continue(struct sink *s, const struct segment_header *header)
+/* Under the lock: the file that comes next is there, and all that was written to the one at work is synced. Returns whether
+ * records go on there. */
+CORE_INLINE bool sink_continue(struct sink *s)
 {
-	s->seed = segment_seed(header);
-	s->at = sizeof(*header);
+	if (!gate_sound(&s->page->gate) || !s->next.first_lsn)
+		return false;
+	sink_segment(s, &s->next, s->page->written_lsn);
+	s->next.first_lsn = 0;
+	return true;
 }
 
 /* No file is at work: the next of what is retained, in order, whatever is missing; null: there is no more. */
@@ -263,7 +344,7 @@ CORE_INLINE void sink_forget(struct sink *s, u64 lsn)
 			fifo_take(fifo);
 		core_release(&fifo->tail, fifo->read);
 	}
-	if (s->synced_lsn < lsn)
-		s->synced_lsn = lsn;
+	if (s->page->synced_lsn < lsn)
+		core_store(&s->page->synced_lsn, lsn);
 	sink_rewind(s);
 }

@@ -15,8 +15,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let bpf = root.join("../../../bpf");
     let shim = root.join("shim");
-    for folder in [&bpf, &shim, &root.join("../../../kmod/core")] {
-        println!("cargo:rerun-if-changed={}", folder.display());
+    let kmod = root.join("../../../kmod");
+    for path in [&bpf, &shim, &kmod.join("core"), &kmod.join("erb_io.h")] {
+        println!("cargo:rerun-if-changed={}", path.display());
     }
     println!("cargo:rerun-if-env-changed=ERB_SIM_SANITIZE");
     let flavour = match env::var("ERB_SIM_SANITIZE").as_deref() {

@@ -17,7 +17,7 @@ struct sim_io {
 	struct sink sink;
 	struct fifo *list[CPUS_MAX];
 	struct merge_place heap[CPUS_MAX];
-	u32 gate;
+	struct erb_io_status page;
 	u8 batch[BATCH_BYTES];
 	u8 bytes[CPUS_MAX][FIFO_BYTES + RECORD_BYTES_MAX + FIFO_ALIGN];
 };
@@ -49,7 +49,8 @@ static void sim_io_make(struct sim_io *io, unsigned int cpus)
 {
 	unsigned int cpu;
 
-	io->sink.gate = &io->gate;
+	io->sink.page = &io->page;
+	io->page.gate = GATE_NO_FILE;
 	io->sink.batch = io->batch;
 	io->sink.batch_size = BATCH_BYTES;
 	io->sink.merge.fifos = io->list;
@@ -71,7 +72,9 @@ int sim_io_file(void *at, unsigned int cpus, const void *bytes)
 	if (!io->sink.merge.count)
 		sim_io_make(io, cpus);
 	memcpy(&header, bytes, sizeof(header));
-	refused = sink_accepts(&io->sink, &header);
+	if (io->page.gate != GATE_OPEN)
+		sink_end(&io->sink);
+	refused = sink_accepts(&io->sink, &header, false);
 	if (!refused)
 		sink_begin(&io->sink, &header);
 	return refused;
@@ -84,7 +87,7 @@ unsigned int sim_io_write(void *at, void *to, unsigned int room)
 	u32 bytes = io->sink.batch_bytes;
 
 	if (found == MERGE_BACKWARD)
-		gate_shut(&io->gate, GATE_BACKWARD);
+		gate_shut(&io->page.gate, GATE_BACKWARD);
 	if (!bytes || bytes > room)
 		return 0;
 	memcpy(to, io->batch, bytes);
@@ -104,5 +107,5 @@ void sim_io_shut(void *at)
 {
 	struct sim_io *io = at;
 
-	gate_shut(&io->gate, GATE_WRITE);
+	gate_shut(&io->page.gate, GATE_WRITE);
 }

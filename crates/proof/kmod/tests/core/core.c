@@ -40,7 +40,7 @@ struct disk_file {
 
 static struct sink sink;
 static struct fifo fifos[CPUS];
-static u32 gate = GATE_NO_FILE;
+static struct erb_io_status page = {.gate = GATE_NO_FILE};
 static struct disk_file files[FILES];
 static u32 file_count;
 static u64 last_lsn;
@@ -65,7 +65,7 @@ static void sink_make(void)
 {
 	u32 at;
 
-	sink.gate = &gate;
+	sink.page = &page;
 	sink.batch_size = BATCH_BYTES;
 	sink.batch = malloc(BATCH_BYTES);
 	sink.merge.count = CPUS;
@@ -78,7 +78,7 @@ static void sink_make(void)
 	}
 }
 
-static void sink_end(void)
+static void sink_free(void)
 {
 	u32 at;
 
@@ -107,20 +107,42 @@ static u32 record_make(u8 *to, u64 lsn, u32 value_len)
 	return front.record.bytes;
 }
 
-/* A new file for what is not synced. As the daemon: it knows what was synced, and which number came last. */
-static struct disk_file *file_begin(void)
+static void file_make(const struct segment_header *header)
 {
-	struct segment_header header = header_make(file_count + 1, sink.synced_lsn + 1);
 	struct disk_file *file = &files[file_count++];
 
 	need(file_count < FILES, "too many files");
 	file->bytes = malloc(FILE_BYTES);
-	memcpy(file->bytes, &header, sizeof(header));
-	file->count = sizeof(header);
-	file->synced = sizeof(header);
-	need(sink_accepts(&sink, &header) == 0, "the next file is accepted");
+	memcpy(file->bytes, header, sizeof(*header));
+	file->count = sizeof(*header);
+	file->synced = sizeof(*header);
+}
+
+/* Neither what comes too late, nor what is another journal's, nor what is no header. */
+static void refused(u64 first_lsn, bool retains)
+{
+	struct segment_header late = header_make(file_count + 1, first_lsn + 1);
+	struct segment_header other = header_make(file_count + 1, first_lsn);
+	struct segment_header broken = other;
+
+	broken.crc ^= 1;
+	other.journal[0] ^= 1;
+	other.crc = 0;
+	other.crc = segment_crc(0, &other, sizeof(other));
+	need(sink_accepts(&sink, &broken, true) == -EINVAL, "a wrong sum");
+	need(!retains || sink_accepts(&sink, &late, true) == -EINVAL, "a number would be lost");
+	need(!retains || sink_accepts(&sink, &other, true) == -ESTALE, "another journal");
+}
+
+/* A new file for what is not synced. As the daemon: it knows what was synced, and which number came last. */
+static void file_begin(void)
+{
+	struct segment_header header = header_make(file_count + 1, page.synced_lsn + 1);
+
+	refused(page.synced_lsn + 1, sink_retains(&sink));
+	need(sink_accepts(&sink, &header, false) == 0, "the next file is accepted");
+	file_make(&header);
 	sink_begin(&sink, &header);
-	return file;
 }
 
 static struct disk_file *file_now(void)
@@ -133,7 +155,7 @@ static bool file_write(struct disk_file *file, u32 bytes)
 {
 	u64 room = FILE_BYTES - file->count;
 
-	need(sink.at == file->count, "the place in the file is its length");
+	need(page.file_bytes == file->count, "the place in the file is its length");
 	if (bytes > room)
 		bytes = room;
 	memcpy(file->bytes + file->count, sink.batch, bytes);
@@ -179,18 +201,20 @@ static void write_round(u32 bytes)
 	need(found != MERGE_MISSING && found != MERGE_BACKWARD, "numbers are dense");
 	if (!sink.batch_bytes)
 		return;
+	need(sink_judge(&sink, found, 1, 0) == GATE_OPEN, "nothing is wrong");
 	if (file_write(file_now(), bytes ? bytes % sink.batch_bytes : sink.batch_bytes))
 		sink_written(&sink);
 	else
-		need(gate_shut(&gate, GATE_WRITE), "the gate was open");
+		need(sink_fail(&sink, GATE_WRITE, 0), "the gate was open");
 }
 
 static void sync_round(bool fails)
 {
 	if (!sink_sync_begin(&sink))
 		return;
+	need(gate_sound(&page.gate), "nothing is asked of a file that failed");
 	if (fails) {
-		need(gate_shut(&gate, GATE_SYNC), "the gate was open");
+		need(sink_fail(&sink, GATE_SYNC, -EIO), "the gate was open");
 		return;
 	}
 	file_now()->synced = file_now()->count;
@@ -200,7 +224,7 @@ static void sync_round(bool fails)
 /* Reads out all that is retained: it is what comes behind the last that was synced. */
 static void read_out(void)
 {
-	u64 lsn = sink.synced_lsn;
+	u64 lsn = page.synced_lsn;
 	const struct log_record *record;
 
 	sink_rewind(&sink);
@@ -209,6 +233,46 @@ static void read_out(void)
 		merge_take(&sink.merge);
 	}
 	need(lsn == last_lsn, "nothing is lost");
+}
+
+/* The gate is shut: what can still be written is, and the file is let go. */
+static void finish(void)
+{
+	struct segment_header header = header_make(file_count + 1, page.synced_lsn + 1);
+
+	need(sink_accepts(&sink, &header, true) == -EBUSY, "no other file while one ends");
+	while (gate_sound(&page.gate) && sink_fill(&sink) < MERGE_MISSING && sink.batch_bytes) {
+		if (file_write(file_now(), sink.batch_bytes))
+			sink_written(&sink);
+		else
+			need(sink_fail(&sink, GATE_WRITE, 0), "a failure says more");
+	}
+	sync_round(false);
+	sink_end(&sink);
+	need(page.gate != GATE_CLOSED || !sink_retains(&sink), "all that was pushed is written");
+	need(!sink_fail(&sink, GATE_SYNC, -EIO) || page.gate == GATE_SYNC, "one reason");
+}
+
+/* Another file takes the place of the one at work, which has what is not synced. More comes until then. */
+static void exchange(bool fails)
+{
+	struct segment_header header = header_make(file_count + 1, page.written_lsn + 1);
+
+	refused(page.written_lsn + 1, true);
+	need(sink_accepts(&sink, &header, false) == (sink_retains(&sink) ? -EBUSY : 0), "FILE");
+	need(sink_accepts(&sink, &header, true) == 0, "the next file is accepted");
+	sink.next = header;
+	need(sink_accepts(&sink, &header, true) == -EBUSY, "one comes next");
+	push(0, 10, false);
+	write_round(0);
+	sync_round(fails);
+	if (!sink_continue(&sink)) {
+		need(page.gate != GATE_OPEN, "a file that failed is not continued");
+		return;
+	}
+	file_make(&header);
+	need(page.before_lsn == page.synced_lsn, "it says what the former files have");
+	need(!sink_continue(&sink), "it comes once");
 }
 
 /* A CPU has a number and has not pushed yet, while another one pushes the next, and all is written that can be. A sync
@@ -223,18 +287,25 @@ static void push_late(u32 cpu, u32 other, bool fails)
 		return;
 	lsn = ++last_lsn;
 	push(other, 10, false);
-	while (gate == GATE_OPEN) {
+	while (page.gate == GATE_OPEN) {
 		sink_fill(&sink);
 		if (!sink.batch_bytes)
 			break;
 		if (file_write(file_now(), sink.batch_bytes))
 			sink_written(&sink);
 		else
-			gate_shut(&gate, GATE_WRITE);
+			sink_fail(&sink, GATE_WRITE, 0);
 	}
-	need(gate != GATE_OPEN || sink.merge.next == lsn, "what is missing is waited for");
+	need(page.gate != GATE_OPEN || sink.merge.next == lsn, "what is missing is waited for");
+	if (page.gate == GATE_OPEN && last_lsn > lsn) {
+		need(sink_fill(&sink) == MERGE_MISSING, "it is missed");
+		need(sink_judge(&sink, MERGE_MISSING, 100, 10) == GATE_OPEN, "as of now");
+		need(sink_judge(&sink, MERGE_MISSING, 110, 10) == GATE_OPEN, "it may come");
+		need(sink_judge(&sink, MERGE_MISSING, 111, 10) == GATE_GAP, "not for ever");
+	}
+	need(sink_judge(&sink, MERGE_BACKWARD, 1, 10) == GATE_BACKWARD, "a number comes once");
 	if (fails)
-		gate_shut(&gate, GATE_SYNC);
+		sink_fail(&sink, GATE_SYNC, -EIO);
 	need(sink_push(&sink, &fifos[cpu], record, bytes) == 0, "what was reserved is taken");
 }
 
@@ -245,9 +316,13 @@ static void random_shut(u64 *state)
 
 	push(random_below(state, CPUS), 10, false);
 	need(last_lsn == before, "nothing is taken while the gate is shut");
-	if (kind < 30)
+	if (sink_works(&sink))
+		finish();
+	else if (kind < 30)
 		read_out();
-	else if (kind < 60)
+	else if (kind < 40)
+		sink_forget(&sink, page.synced_lsn);
+	else if (kind < 70)
 		file_begin();
 }
 
@@ -255,7 +330,7 @@ static void random_round(u64 *state)
 {
 	u32 kind = random_below(state, 100);
 
-	if (gate != GATE_OPEN)
+	if (page.gate != GATE_OPEN)
 		random_shut(state);
 	else if (kind < 5)
 		push_late(random_below(state, CPUS), random_below(state, CPUS),
@@ -264,6 +339,10 @@ static void random_round(u64 *state)
 		push(random_below(state, CPUS), random_below(state, 1400), false);
 	else if (kind < 97)
 		write_round(random_below(state, 50) ? 0 : 1 + random_below(state, BATCH_BYTES));
+	else if (kind < 98 && !random_below(state, 3))
+		need(gate_shut(&page.gate, GATE_CLOSED), "the daemon goes once");
+	else if (kind < 98)
+		exchange(!random_below(state, 20));
 	else
 		sync_round(!random_below(state, 50));
 }
@@ -276,13 +355,17 @@ static int run_random(u32 rounds, const char *folder)
 	file_begin();
 	while (rounds--) {
 		random_round(&state);
-		need(sink.synced_lsn <= sink.written_lsn && sink.written_lsn <= last_lsn,
+		need(page.synced_lsn <= page.written_lsn && page.written_lsn <= last_lsn,
 		     "synced, written, pushed");
+	}
+	if (sink_works(&sink)) {
+		gate_shut(&page.gate, GATE_CLOSED);
+		finish();
 	}
 	read_out();
 	files_save(folder);
-	printf("pushed %llu synced %llu files %u\n", last_lsn, sink.synced_lsn, file_count);
-	sink_end();
+	printf("pushed %llu synced %llu files %u\n", last_lsn, page.synced_lsn, file_count);
+	sink_free();
 	return 0;
 }
 
@@ -325,7 +408,7 @@ static void race_sync(u64 *state)
 
 	pthread_mutex_lock(&sync_lock);
 	pthread_mutex_lock(&lock);
-	due = core_load(&gate) == GATE_OPEN && sink_sync_begin(&sink);
+	due = sink_sync_begin(&sink);
 	file = file_now();
 	pthread_mutex_unlock(&lock);
 	if (due) {
@@ -334,7 +417,7 @@ static void race_sync(u64 *state)
 		sched_yield();
 		pthread_mutex_lock(&lock);
 		if (fails) {
-			gate_shut(&gate, GATE_SYNC);
+			sink_fail(&sink, GATE_SYNC, -EIO);
 		} else {
 			file->synced = count;
 			sink_sync_done(&sink);
@@ -369,7 +452,7 @@ static void race_write(u64 *state)
 	memcpy(file_now()->bytes + file_now()->count, sink.batch, bytes);
 	__atomic_store_n(&file_now()->count, file_now()->count + bytes, __ATOMIC_RELEASE);
 	if (bytes != sink.batch_bytes) {
-		gate_shut(&gate, GATE_WRITE);
+		sink_fail(&sink, GATE_WRITE, 0);
 		return;
 	}
 	pthread_mutex_lock(&lock);
@@ -381,8 +464,25 @@ static void race_new_file(void)
 {
 	pthread_mutex_lock(&sync_lock);
 	pthread_mutex_lock(&lock);
-	sink_rewind(&sink);
+	sink_end(&sink);
 	file_begin();
+	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&sync_lock);
+}
+
+static void race_exchange(u64 *state)
+{
+	pthread_mutex_lock(&lock);
+	sink.next = header_make(file_count + 1, page.written_lsn + 1);
+	pthread_mutex_unlock(&lock);
+	race_sync(state);
+	pthread_mutex_lock(&sync_lock);
+	pthread_mutex_lock(&lock);
+	if (sink_continue(&sink)) {
+		struct segment_header header = header_make(file_count + 1, page.before_lsn + 1);
+
+		file_make(&header);
+	}
 	pthread_mutex_unlock(&lock);
 	pthread_mutex_unlock(&sync_lock);
 }
@@ -400,24 +500,27 @@ static int run_race(u64 records, const char *folder)
 		pthread_create(&cpus[at], NULL, race_cpu, &fifos[at]);
 	pthread_create(&syncer, NULL, race_syncer, NULL);
 	while (core_load(&last_lsn) < wanted || sink_retains(&sink) || calm++ < 3) {
-		if (core_load(&gate) != GATE_OPEN)
+		if (core_load(&page.gate) != GATE_OPEN)
 			race_new_file();
+		else if (!random_below(&state, 200))
+			race_exchange(&state);
 		race_write(&state);
 		sink_sleep(&sink);
 		usleep(50);
-		stuck = sink.written_lsn == written ? stuck + 1 : 0;
-		written = sink.written_lsn;
+		stuck = page.written_lsn == written ? stuck + 1 : 0;
+		written = page.written_lsn;
 		need(stuck < STUCK_MAX, "a number never came");
 	}
 	core_store(&race_over, 1);
 	pthread_join(syncer, NULL);
 	for (at = 0; at < CPUS; at++)
 		pthread_join(cpus[at], NULL);
-	need(!sink_retains(&sink) && !sink_count(&sink).retained_bytes, "all is synced");
-	need(sink_count(&sink).pushed == last_lsn, "all is counted");
+	sink_count(&sink);
+	need(!sink_retains(&sink) && !page.retained_bytes, "all is synced");
+	need(page.pushed == last_lsn, "all is counted");
 	files_save(folder);
-	printf("pushed %llu synced %llu files %u\n", last_lsn, sink.synced_lsn, file_count);
-	sink_end();
+	printf("pushed %llu synced %llu files %u\n", last_lsn, page.synced_lsn, file_count);
+	sink_free();
 	return 0;
 }
 

@@ -51,13 +51,17 @@ fn last_lsn(folder: &Path) -> Result<u64, String> {
     for name in names {
         let file = BufReader::new(File::open(&name).expect("a segment"));
         let mut reader = SegmentReader::open(file).map_err(|fault| fault.to_string())?;
-        let mut at = reader.header().first_lsn;
-        if at > next {
+        let first_lsn = reader.header().first_lsn;
+        if first_lsn > next {
             return Err(format!("a gap before {name:?}"));
         }
+        // The one before may have more than was known when this one was made.
+        let mut behind = None;
         // A write that was short ends it: what it tore is no record.
         while let Some(entry) = reader.next_entry().unwrap_or_default() {
+            let at = behind.unwrap_or(entry.lsn.min(next));
             let is_whole = entry.lsn == at
+                && at >= first_lsn
                 && entry.key == at.to_le_bytes()
                 && u64::from(entry.db) == at % 16
                 && entry.expiry_ms == if at % 3 == 0 { 0 } else { at }
@@ -65,9 +69,9 @@ fn last_lsn(folder: &Path) -> Result<u64, String> {
             if !is_whole {
                 return Err(format!("{name:?} has another record than {at}"));
             }
-            at += 1;
+            behind = Some(at + 1);
         }
-        next = next.max(at);
+        next = next.max(behind.unwrap_or(0));
     }
     Ok(next - 1)
 }

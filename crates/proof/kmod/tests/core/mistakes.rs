@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::{Sanitizer, compiled, root, run};
 
 /// File of `kmod/core`, what is in it once, what stands there instead, which run finds it.
-const MISTAKES: [(&str, &str, &str, &str); 7] = [
+const MISTAKES: [(&str, &str, &str, &str); 10] = [
     // F3: what was not written is freed by a sync.
     (
         "sink.h",
@@ -33,7 +33,7 @@ const MISTAKES: [(&str, &str, &str, &str); 7] = [
     (
         "sink.h",
         "if (bytes > fifo->reserved) {",
-        "if (core_load(s->gate) != GATE_OPEN || bytes > fifo->reserved) {",
+        "if (core_load(&s->page->gate) != GATE_OPEN || bytes > fifo->reserved) {",
         "random",
     ),
     // M3: a number that is missing is passed over.
@@ -46,15 +46,36 @@ const MISTAKES: [(&str, &str, &str, &str); 7] = [
     // S2: records are taken while no file is at work.
     (
         "sink.h",
-        "if (core_load(s->gate) != GATE_OPEN)\n\t\treturn -ESHUTDOWN;",
+        "if (core_load(&s->page->gate) != GATE_OPEN)\n\t\treturn -ESHUTDOWN;",
         "(void)s;",
         "random",
     ),
     // S4: the next file begins behind what was written, not behind what was synced.
     (
         "sink.h",
-        "merge_restart(&s->merge, s->synced_lsn + 1)",
+        "merge_restart(&s->merge, synced_lsn + 1)",
         "merge_restart(&s->merge, s->merge.next)",
+        "random",
+    ),
+    // S7: a file of which a write failed is synced.
+    (
+        "sink.h",
+        "if (!gate_sound(&s->page->gate) || !core_exchange",
+        "if (!core_exchange",
+        "random",
+    ),
+    // A file takes the place of one that ends.
+    (
+        "sink.h",
+        "core_load(&page->gate) != GATE_OPEN || s->next.first_lsn",
+        "s->next.first_lsn",
+        "random",
+    ),
+    // A number that is late is one that never comes.
+    (
+        "sink.h",
+        "now - s->missing_since > patience",
+        "now > patience",
         "random",
     ),
 ];
@@ -63,6 +84,7 @@ const MISTAKES: [(&str, &str, &str, &str); 7] = [
 fn edited(file: &str, find: &str, replace: &str, name: &str) -> PathBuf {
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(to.join("core")).expect("a folder");
+    fs::copy(root().join("kmod/erb_io.h"), to.join("erb_io.h")).expect("a copy");
     for entry in fs::read_dir(root().join("kmod/core")).expect("the core") {
         let entry = entry.expect("a header");
         let mut text = fs::read_to_string(entry.path()).expect("text");
