@@ -93,13 +93,22 @@ redis() {
 	within 60 redis_answers
 }
 
-# boost SINK [WORD...]
-boost() {
+# begin SINK [WORD...]
+begin() {
 	local sink=$1
 	shift
 	server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal all --journal-sink "$sink" \
 		--journal-dir $journal --hold-max 60s "$@" >/run/boost 2>&1 || ! cat /run/boost || return
-	within 200 is_open && [ "$(number writes journal sink)" = "$sink" ]
+	within 60 is_sink "$sink"
+}
+
+is_sink() {
+	[ "$(number writes journal sink)" = "$1" ]
+}
+
+# boost SINK [WORD...]
+boost() {
+	begin "$@" && within 200 is_open
 }
 
 boost_is_refused() {
@@ -168,29 +177,46 @@ absorbs() {
 	write "$1" && answered_since $((sets / 2)) && all_logged
 }
 
-# kill -9 of daemon and guard while clients write.
-killed() {
-	local writer
+# begin_writing NAME: a client writes until end_writing, and is answered in Redis's place by now. How soon that is the case
+# no number of SETs says: where all is emulated the lease may lapse for a while.
+begin_writing() {
 	answered_before=$(number ABSORBED)
-	write killed &
+	write_on "$1" &
 	writer=$!
-	within 60 answers || return
-	# shellcheck disable=SC2046
-	kill -9 $(busybox pidof erb)
-	boost kmod && wait $writer && answered_since 1 && all_logged
+	within 60 answers || ! end_writing
 }
 
-# The disk is full while clients write; what was answered goes first to the next file.
-full() {
-	local writer
-	answered_before=$(number ABSORBED)
-	write full-1 &
-	writer=$!
-	within 60 answers || return
+end_writing() {
+	rm /run/more
+	wait $writer
+}
+
+# kill -9 of daemon and guard while a client writes.
+killed() {
+	begin_writing killed || return
+	# shellcheck disable=SC2046
+	kill -9 $(busybox pidof erb)
+	boost kmod && end_writing && answered_since 1 && all_logged
+}
+
+fill_disk() {
 	dd if=/dev/zero of=$disk/ballast bs=64k 2>/dev/null
-	wait $writer && within 30 is_shut && write full-2 || return
+	within 60 is_shut
+}
+
+# The disk is full while a client writes; what was answered goes first to the next file.
+full() {
+	begin_writing full-1 && fill_disk && end_writing && write full-2 || return
 	rm $disk/ballast
 	within 60 is_open && absorbs full-3 && number writes journal failures
+}
+
+# The same, and then the daemon becomes the sink: it writes what the module could not, and the module may go.
+left() {
+	begin_writing left && fill_disk && end_writing && begin daemon --take-over && holds || return
+	rm $disk/ballast
+	within 60 is_open && within 30 rmmod erb_io && grep 'still had [0-9]* SETs of this boost' /run/erb/*/log &&
+		all_logged && insmod "$work/kmod/erb_io.ko" && boost kmod --take-over
 }
 
 is_shut() {
@@ -199,15 +225,8 @@ is_shut() {
 
 # Under traffic the daemon takes the sink over, the module goes and comes, and takes it back.
 change() {
-	local writer
-	answered_before=$(number ABSORBED)
-	write_on "change-$1" &
-	writer=$!
-	within 60 answers || return
-	boost daemon --take-over && within 30 rmmod erb_io 2>/dev/null && insmod "$work/kmod/erb_io.ko" &&
-		boost kmod --take-over || return
-	rm /run/more
-	wait $writer && answered_since 1 && all_logged
+	begin_writing "change-$1" && boost daemon --take-over && within 30 rmmod erb_io 2>/dev/null &&
+		insmod "$work/kmod/erb_io.ko" && boost kmod --take-over && end_writing && answered_since 1 && all_logged
 }
 
 holds() {
@@ -238,6 +257,7 @@ check holds
 check absorbs first
 check killed
 check full
+check left
 for cycle in $(seq "$(word erb_cycles)"); do
 	check change "$cycle"
 done

@@ -87,9 +87,8 @@ pub(crate) fn forget(notes: &Notes) {
     let (Some(folder), Some(own)) = (&notes.journal_folder, identity(notes)) else {
         return;
     };
-    if notes.sink == JournalSink::Kmod {
-        until_module_ended(own, Instant::now() + END_MAX);
-    }
+    // Whoever writes it by now: the module may have had it before.
+    until_module_ended(own, Instant::now() + END_MAX);
     let found = segments(folder).unwrap_or_default();
     for segment in found.iter().filter(|one| one.identity() == Some(own)) {
         if let Err(error) = erb_journal::discard(segment) {

@@ -32,7 +32,8 @@ use crate::clock::monotonic_ns;
 use crate::journal::{END_MAX, End, Shared, tell_left};
 use crate::journal_all::{BUSY_LOOK, Everything, put_up_to};
 use crate::journal_disk::{room_against, unusable};
-use crate::kmod_keeper::{ByModule, until_module_ended};
+use crate::kmod::Module;
+use crate::kmod_keeper::{ByModule, take_left, until_module_ended};
 use crate::settled::Settled;
 use crate::teller::Teller;
 
@@ -59,6 +60,8 @@ pub(crate) struct Keeper {
     pub(crate) settled: Settled,
     /// The kernel module writes it.
     by_module: Option<ByModule>,
+    /// The module may have what it wrote before for this boost.
+    has_left: bool,
     /// What was there when it was opened, and is not looked at yet.
     survey: Option<Survey>,
     /// All that a former daemon has kept was answered by then.
@@ -86,6 +89,7 @@ impl Keeper {
             all,
             settled: Settled::new(),
             by_module: None,
+            has_left: true,
             survey: None,
             lsn_before: 0,
             left: Vec::new(),
@@ -226,6 +230,14 @@ impl Keeper {
                 return self.begin_elsewhere(&path, logs, now);
             }
             self.trouble = room_against(journal.sink(), logs);
+            if self.has_left && self.by_module.is_none() {
+                match take_left(Module::open, journal, self.identity) {
+                    Ok(is_all) => self.has_left = !is_all,
+                    Err(error) => {
+                        self.trouble = Some(format!("what the kernel module has: {error}"));
+                    }
+                }
+            }
             self.left.retain(|segment| segment.path.exists());
         }
         // What fails is kept by the journal as its fault.
@@ -330,6 +342,8 @@ impl Keeper {
         };
         if let Some(by_module) = &mut self.by_module {
             by_module.end(journal);
+        }
+        if self.has_left {
             until_module_ended(self.identity, Instant::now() + END_MAX / 2);
         }
         if let Err(error) = journal.discard() {

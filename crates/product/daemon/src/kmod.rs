@@ -110,7 +110,24 @@ mod calls {
     nix::ioctl_write_ptr!(next, 0xEB, 5, Handed);
 }
 
-/// Its device, open. No call waits for a disk.
+/// What is asked of its device, of which tests have one of their own. No call waits for a disk.
+pub(crate) trait Calls {
+    /// From here on records go to this new segment; `beside`: behind what the one at work is still to have.
+    fn give(&self, file: &impl AsFd, header: &Header, beside: bool) -> io::Result<()>;
+
+    fn status(&self) -> io::Result<IoStatus>;
+
+    /// Asks for a sync.
+    fn sync(&self) -> io::Result<()>;
+
+    /// What it retains up to this LSN is nobody's any more.
+    fn forget(&self, lsn: u64) -> io::Result<()>;
+
+    /// Tells what it retains, in order of LSN, while no file is at work.
+    fn retained(&self, told: impl FnMut(Write<'_>) -> io::Result<()>) -> io::Result<()>;
+}
+
+/// Its device, open.
 pub(crate) struct Module(File);
 
 impl Module {
@@ -122,9 +139,10 @@ impl Module {
         let opened = OpenOptions::new().read(true).write(true).open(DEVICE);
         opened.map(Self)
     }
+}
 
-    /// From here on records go to this new segment; `beside`: behind what the one at work is still to have.
-    pub(crate) fn give(&self, file: &impl AsFd, header: &Header, beside: bool) -> io::Result<()> {
+impl Calls for Module {
+    fn give(&self, file: &impl AsFd, header: &Header, beside: bool) -> io::Result<()> {
         let handed = Handed {
             fd: file.as_fd().as_raw_fd(),
             pad: 0,
@@ -141,30 +159,24 @@ impl Module {
         Ok(done.map(drop)?)
     }
 
-    pub(crate) fn status(&self) -> io::Result<IoStatus> {
+    fn status(&self) -> io::Result<IoStatus> {
         let mut status = IoStatus::default();
         // SAFETY: the status lives through the call, and is what the device fills.
         unsafe { calls::status(self.0.as_raw_fd(), &raw mut status) }?;
         Ok(status)
     }
 
-    /// Asks for a sync.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         // SAFETY: the call takes nothing.
         Ok(unsafe { calls::sync(self.0.as_raw_fd()) }.map(drop)?)
     }
 
-    /// What it retains up to this LSN is nobody's any more.
-    pub(crate) fn forget(&self, lsn: u64) -> io::Result<()> {
+    fn forget(&self, lsn: u64) -> io::Result<()> {
         // SAFETY: the number lives through the call.
         Ok(unsafe { calls::forget(self.0.as_raw_fd(), &raw const lsn) }.map(drop)?)
     }
 
-    /// Tells what it retains, in order of LSN, while no file is at work.
-    pub(crate) fn retained(
-        &self,
-        mut told: impl FnMut(Write<'_>) -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn retained(&self, mut told: impl FnMut(Write<'_>) -> io::Result<()>) -> io::Result<()> {
         // From the first one on, whatever was read before.
         (&self.0).rewind()?;
         let mut bytes = vec![0; 1 << 20];

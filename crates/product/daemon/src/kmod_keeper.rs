@@ -12,6 +12,8 @@
 //! 4. A segment that the module has left goes when the last LSN that it may have is drained for long enough: the module
 //!    says which that is (`before_lsn`), and behind a failure it is `lsn`.
 //! 5. The device is kept open: who closes it says that the daemon is gone.
+//! 6. What it retains of a boost whose journal the daemon writes by now, that daemon's thread writes down as well: it may
+//!    be drained, and then no ring has it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +26,7 @@ use erb_journal::{
 };
 
 use crate::journal_all::Everything;
-use crate::kmod::{GATE_BACKWARD, GATE_GAP, GATE_OPEN, IDLE, IoStatus, Module, against};
+use crate::kmod::{Calls, GATE_BACKWARD, GATE_GAP, GATE_OPEN, IDLE, IoStatus, Module, against};
 
 /// Between looks whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -128,7 +130,7 @@ impl ByModule {
 
     fn look(
         &mut self,
-        device: &Module,
+        device: &impl Calls,
         journal: &mut Journal<Disk>,
         logs: &Logs,
         all: &mut Everything,
@@ -188,7 +190,7 @@ impl ByModule {
 
     fn begin(
         &mut self,
-        device: &Module,
+        device: &impl Calls,
         journal: &mut Journal<Disk>,
         logs: &Logs,
         all: &mut Everything,
@@ -218,6 +220,31 @@ impl ByModule {
     }
 }
 
+/// Invariant 6. Whether it is known that the module has nothing of this boost. `open`: its device.
+///
+/// # Errors
+/// What it retains could not be written down: it still has that.
+pub(crate) fn take_left<D: Calls>(
+    open: impl FnOnce() -> io::Result<D>,
+    journal: &mut Journal<Disk>,
+    own: Identity,
+) -> io::Result<bool> {
+    let device = match open() {
+        Ok(device) => device,
+        // Who has it is the daemon before this one, or another boost's, which writes down what it finds.
+        Err(error) => return Ok(error.kind() != io::ErrorKind::ResourceBusy),
+    };
+    let status = device.status()?;
+    if status.id() != own.journal {
+        return Ok(true);
+    }
+    let is_idle = status.state == IDLE;
+    if is_idle && status.retained_bytes > 0 {
+        write_retained(&device, journal, status, own)?;
+    }
+    Ok(is_idle)
+}
+
 /// Waits until the module has let its file go, and has it forget what that one did not take. All of it is drained, or
 /// given up.
 pub(crate) fn until_module_ended(own: Identity, until: Instant) {
@@ -231,10 +258,14 @@ pub(crate) fn until_module_ended(own: Identity, until: Instant) {
     }
 }
 
+/// Whether it has nothing of this boost.
 fn has_ended(own: Identity) -> io::Result<bool> {
     let device = Module::open()?;
     let status = device.status()?;
-    if status.state == IDLE && status.retained_bytes > 0 && status.id() == own.journal {
+    if status.id() != own.journal {
+        return Ok(true);
+    }
+    if status.state == IDLE && status.retained_bytes > 0 {
         let mut last = 0;
         device.retained(|write| {
             last = write.lsn;
@@ -256,7 +287,7 @@ fn opened() -> io::Result<Module> {
 
 /// A segment that the module has from here on; `beside`: behind the one at work.
 fn given(
-    device: &Module,
+    device: &impl Calls,
     journal: &mut Journal<Disk>,
     identity: Identity,
     first: u64,
@@ -292,7 +323,7 @@ fn catch_up(journal: &mut Journal<Disk>, logs: &Logs, all: &mut Everything) -> i
 
 /// Invariant 3: to segments of their own, without gaps, and then they are forgotten.
 fn write_retained(
-    device: &Module,
+    device: &impl Calls,
     journal: &mut Journal<Disk>,
     status: IoStatus,
     own: Identity,
@@ -373,7 +404,7 @@ fn finish(
 
 /// Whether what is retained goes on where the last file ended. Where an LSN never came the module would wait for it
 /// again; that record is in a ring, or drained.
-fn is_dense(device: &Module, synced: u64) -> io::Result<bool> {
+fn is_dense(device: &impl Calls, synced: u64) -> io::Result<bool> {
     let (mut last, mut is_dense) = (synced, true);
     device.retained(|write| {
         is_dense &= write.lsn == last + 1;
@@ -382,3 +413,7 @@ fn is_dense(device: &Module, synced: u64) -> io::Result<bool> {
     })?;
     Ok(is_dense)
 }
+
+#[cfg(test)]
+#[path = "kmod_keeper_tests.rs"]
+mod tests;
