@@ -4,6 +4,7 @@
  *
  * Programs declare these weak: an object loads with and without the module. Which one it is, is decided when a
  * program is loaded, and a program that was loaded with the module keeps it. */
+#include <linux/align.h>
 #include <linux/bpf.h>
 #include <linux/btf.h>
 #include <linux/btf_ids.h>
@@ -18,8 +19,7 @@
 __bpf_kfunc_start_defs();
 
 /* Makes sure that the record of so many bytes which this CPU pushes next will be taken. To be asked before the record
- * has a number. 0; -ESHUTDOWN: the gate is shut; -EAGAIN: full; -EINVAL: no record is so long; -ENODEV: the CPU came
- * later than the module. */
+ * has a number. 0; -ESHUTDOWN: the gate is shut; -EAGAIN: full; -EINVAL: no record is so long; -ENODEV: a late CPU. */
 __bpf_kfunc int erb_io_reserve(u32 bytes)
 {
 	return sink_reserve(&erb_io.sink, this_cpu_ptr(&erb_io_fifo), bytes);
@@ -39,10 +39,11 @@ __bpf_kfunc int erb_io_push(const void *record, u32 record__sz)
 /* Has the processor fetch the first lines of some memory, without waiting for it. */
 __bpf_kfunc void erb_prefetch(const void *memory, u32 memory__sz)
 {
-	u32 at;
+	const u8 *at = PTR_ALIGN_DOWN((const u8 *)memory, L1_CACHE_BYTES);
+	const u8 *end = (const u8 *)memory + min_t(u32, memory__sz, PREFETCH_BYTES_MAX);
 
-	for (at = 0; at < min_t(u32, memory__sz, PREFETCH_BYTES_MAX); at += L1_CACHE_BYTES)
-		prefetch((const u8 *)memory + at);
+	for (; at < end; at += L1_CACHE_BYTES)
+		prefetch(at);
 }
 
 __bpf_kfunc_end_defs();

@@ -24,6 +24,10 @@
 		 (n) <= (max);                                                                     \
 	 }))
 
+/* The kernel module's (kmod/kfuncs.c): has the processor fetch the lines of some memory, and waits for none. Weak: there
+ * is none where the loader left it out (`without_prefetch` in crates/product/datapath/src/load.rs). */
+extern void erb_prefetch(const void *memory, u32 memory__sz) __ksym __weak;
+
 /* CLOCK_MONOTONIC, up to CLOCK_LAG_MS behind: costs 6 ns where the exact one costs 31. */
 INLINE u64 now_ns(void)
 {

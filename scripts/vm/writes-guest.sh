@@ -68,7 +68,11 @@ redis)
 		exit 1
 	}
 	;;
-boost) server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back --journal "$2" --journal-dir $journal >&2 ;;
+boost)
+	keeps=(--journal "$2")
+	[ "$2" != kmod ] || { insmod "$work/kmod/erb_io.ko" && keeps=(--journal all --journal-sink kmod); } || exit
+	server "$erb" boost --dev s0 --dev lo --redis 127.0.0.1:6379 --mode write-back "${keeps[@]}" --journal-dir $journal >&2
+	;;
 status) server "$erb" status --json ;;
 stop) kill -STOP "$(cat /run/redis.pid)" ;;
 continue) kill -CONT "$(cat /run/redis.pid)" ;;

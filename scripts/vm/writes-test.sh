@@ -8,7 +8,8 @@
 # SERIES is like 6.12, which it is if nothing is said; kernels, guest, disk and needs as in power-test.sh. Redis and its
 # clients run in the guest; what these are told, they tell this machine at once.
 #
-#   ERB_CUTS=A,B     which cuts, in their order: alone, at-work, young, stopped, synced, resumed, all
+#   ERB_CUTS=A,B     which cuts, in their order: alone, at-work, young, stopped, synced, resumed, all, kmod. For the last
+#                    one the module is built, so the kernel is the newest that has headers: see kmod-test.sh
 #   ERB_SECONDS=N    no cut is begun that would not end by then (400)
 #   ERB_SEED=N       of all that is random
 #   ERB_LYING=1      a disk that says it has flushed, and has not: passes if the test finds that out
@@ -23,6 +24,8 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 GUEST_SECONDS_MAX=900
 # shellcheck source=scripts/vm/vm.sh
 . scripts/vm/vm.sh
+# shellcheck source=scripts/vm/headers.sh
+. scripts/vm/headers.sh
 
 # writes_boot KERNEL COMMANDS-PORT SOCKET PID-FILE: by erb-node-vm, again and again.
 writes_boot() {
@@ -40,20 +43,24 @@ fi
 
 setup_root
 setup_rust run
-vm_packages e2fsprogs iproute2 redis-server
+cuts=${ERB_CUTS:-at-work,resumed,stopped,synced,all}
+module=
+[[ ,$cuts, != *,kmod,* ]] || module=pahole
+# shellcheck disable=SC2086
+vm_packages e2fsprogs iproute2 redis-server $module
 cargo build --release --locked --package erb --package erb-node-vm
 cp "${CARGO_TARGET_DIR:-target}"/release/{erb,erb-node-vm} "$vm/"
 vm_suites "${SUITES[@]}"
 series=${1:-6.12}
-kernel=$(vm_newest "$series")
+kernel=$([ -n "$module" ] && headers_newest "$series" || vm_newest "$series")
 [ -n "$kernel" ] || die "no linux-image-$series in ${SUITES[*]}"
+[ -z "$module" ] || kmod_build "$kernel"
 vm_kernel "$kernel"
 vm_initrd "$kernel"
 sockets=$(mktemp -d)
 seed=${ERB_SEED:-$RANDOM}
 say "cutting the power of $kernel, seed $seed"
 result=0
-cuts=${ERB_CUTS:-at-work,resumed,stopped,synced,all}
 "$vm/erb-node-vm" writes "$PWD/scripts/vm/writes-test.sh" "$sockets" --kernel "$kernel" --cuts "$cuts" \
 	--seconds "${ERB_SECONDS:-400}" --seed "$seed" ${ERB_LYING:+--lying} 2>&1 | tee "$vm/writes.log" || result=$?
 rm -r "$sockets"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loading: three objects that share their maps through pins in one bpffs folder.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
@@ -149,16 +150,20 @@ fn load_object(
     pin: fn(&Path, &str) -> PathBuf,
 ) -> Result<()> {
     let refused = |error| refused(name, &error);
+    let sink = (sizes.log_rings > 0).then_some(sink);
+    let bytes = match sink {
+        Some(JournalSink::Kmod) => Cow::Borrowed(bytes),
+        _ => Cow::Owned(without_prefetch(bytes)),
+    };
     let mut object = ObjectBuilder::default()
         .pin_root_path(root)
-        .and_then(|builder| builder.open_memory(bytes))
+        .and_then(|builder| builder.open_memory(&bytes))
         .map_err(refused)?;
     for mut map in object.maps_mut() {
         if let Some(entries) = sizes.entries_of(&map.name().to_string_lossy()) {
             map.set_max_entries(entries).map_err(refused)?;
         }
     }
-    let sink = (sizes.log_rings > 0).then_some(sink);
     leave_out_absorption(&mut object, sink).map_err(refused)?;
     let mut object = object.load().map_err(refused)?;
     for mut program in object.progs_mut() {
@@ -171,6 +176,27 @@ fn load_object(
         fill_stages(&mut object, sink, &pin(root, &format!("{STAGES}{name}"))).map_err(refused)?;
     }
     Ok(())
+}
+
+/// What the programs of reads call of the module, as an object has its name.
+const PREFETCH: &[u8] = b"\0erb_prefetch\0";
+
+/// A name that no kernel has.
+const NO_PREFETCH: &[u8] = b"\0erb_no_fetch\0";
+
+/// The object for programs that are not to hold the module, whether it is there or not. What they call of it is weak: under
+/// a name that nobody has it is not there, and the kernel leaves out what stands behind it.
+pub(crate) fn without_prefetch(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let mut at = 0;
+    while let Some(found) = bytes[at..]
+        .windows(PREFETCH.len())
+        .position(|here| here == PREFETCH)
+    {
+        at += found;
+        bytes[at..at + NO_PREFETCH.len()].copy_from_slice(NO_PREFETCH);
+    }
+    bytes
 }
 
 /// How many CPUs the kernel may ever have: as many rings a log has.
@@ -307,5 +333,27 @@ pub fn remove_pins(root: &Path) {
     for entry in entries.flatten() {
         // A pin that somebody else removed meanwhile is what we want.
         let _ = std::fs::remove_file(entry.path());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_to_hold_the_module_names_nothing_of_it() {
+        let names = |bytes: &[u8]| {
+            let is_one = |at: &&[u8]| *at == PREFETCH;
+            bytes.windows(PREFETCH.len()).filter(is_one).count()
+        };
+        let programs = Programs::builtin();
+        let mut known = 0;
+        for (name, bytes) in programs.objects() {
+            let without = without_prefetch(bytes);
+            assert_eq!(without.len(), bytes.len(), "{name}");
+            assert_eq!(names(&without), 0, "{name}");
+            known += usize::from(names(bytes) > 0);
+        }
+        assert_eq!(known, 2, "both tiers call it");
     }
 }

@@ -27,6 +27,7 @@ use libbpf_rs::{
 use crate::attach::{Hook, Links, info, program_id};
 use crate::load::{
     is_of_absorption, keep_message, leave_out_absorption, libbpf_messages, program_pin,
+    without_prefetch,
 };
 use crate::mapped::mapped;
 use crate::{CacheSize, Error, Result, SET_BYTES, Sizes, TableSize};
@@ -147,7 +148,7 @@ impl Tracer {
         for bytes in OBJECTS {
             let mut object = ObjectBuilder::default()
                 .pin_root_path(root)
-                .and_then(|builder| builder.open_memory(bytes))
+                .and_then(|builder| builder.open_memory(&without_prefetch(bytes)))
                 .map_err(refused)?;
             prepare(&mut object, &options, sizes, objects.first())?;
             leave_out_absorption(&mut object, None).map_err(refused)?;

@@ -194,8 +194,7 @@ fn round(machine: &Machine, when: When, random: &mut fastrand::Rng) -> Result<Bo
         machine.step(step)?;
     }
     if when.is_boosted() {
-        let what = if when == When::All { "all" } else { "late" };
-        machine.step(&format!("boost {what}"))?;
+        machine.step(&format!("boost {}", when.keeps()))?;
         machine.status(|status| status["writes"]["open"] == true)?;
     }
     machine.tell("synced")?;

@@ -31,11 +31,22 @@ pub(crate) enum When {
     Resumed,
     /// At work, with `--journal all`.
     All,
+    /// The same, and the kernel module writes it.
+    Kmod,
 }
 
 impl When {
     pub(crate) const fn is_boosted(self) -> bool {
         !matches!(self, Self::Alone)
+    }
+
+    /// What is kept, as the guest's script has a word for it.
+    pub(crate) const fn keeps(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Kmod => "kmod",
+            _ => "late",
+        }
     }
 
     /// Redis does, until what waits is kept.
@@ -164,11 +175,11 @@ pub(crate) fn judge(when: When, book: &Book, left: &Left) -> Result<Found> {
         .copied()
         .collect();
     let end = match when {
-        When::Alone | When::AtWork | When::Young | When::Resumed | When::All => book.now_us,
         When::Stopped | When::Synced => waited(book, &left.journal, &lost)?,
+        _ => book.now_us,
     };
     ensure!(
-        when != When::All || !left.journal.is_empty() && gap(&left.journal).is_none(),
+        when.keeps() == "late" || !left.journal.is_empty() && gap(&left.journal).is_none(),
         "a journal of all has nothing, or a gap behind {:?}",
         gap(&left.journal)
     );

@@ -37,6 +37,7 @@ int erb_settle(void *ctx);
 int erb_touched(void *ctx);
 int erb_io_reserve(u32 bytes);
 int erb_io_push(const void *record, u32 record__sz);
+void erb_prefetch(const void *memory, u32 memory__sz);
 
 _Static_assert(__builtin_offsetof(struct sim_mirror, full.usec) ==
 		   __builtin_offsetof(struct sim_mirror, full.tp) + sizeof(struct tcp_sock),
@@ -71,6 +72,12 @@ int erb_io_push(const void *record, u32 record__sz)
 	void *io = sim_ops.io();
 
 	return io ? sim_io_push(io, cpu, record, record__sz) : -ENODEV;
+}
+
+/* Only the read of its end tells: AddressSanitizer sees that all of it is there. */
+void erb_prefetch(const void *memory, u32 memory__sz)
+{
+	(void)((const volatile u8 *)memory)[memory__sz - 1];
 }
 
 /* Maps that programs of a handler need not name. The loader makes them all the same. */
