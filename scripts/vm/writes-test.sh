@@ -45,14 +45,17 @@ setup_root
 setup_rust run
 cuts=${ERB_CUTS:-at-work,resumed,stopped,synced,all}
 module=
-[[ ,$cuts, != *,kmod,* ]] || module=pahole
-# shellcheck disable=SC2086
-vm_packages e2fsprogs iproute2 redis-server $module
+[[ ,$cuts, != *,kmod,* ]] || module=1
+vm_packages e2fsprogs iproute2 redis-server ${module:+pahole}
 cargo build --release --locked --package erb --package erb-node-vm
 cp "${CARGO_TARGET_DIR:-target}"/release/{erb,erb-node-vm} "$vm/"
 vm_suites "${SUITES[@]}"
 series=${1:-6.12}
-kernel=$([ -n "$module" ] && headers_newest "$series" || vm_newest "$series")
+if [ -n "$module" ]; then
+	kernel=$(headers_newest "$series")
+else
+	kernel=$(vm_newest "$series")
+fi
 [ -n "$kernel" ] || die "no linux-image-$series in ${SUITES[*]}"
 [ -z "$module" ] || kmod_build "$kernel"
 vm_kernel "$kernel"
