@@ -45,7 +45,7 @@ pub use mapped::open_logs;
 pub use nagle::Nagle;
 pub use other_end::{OtherEnd, other_end};
 pub use probe::{Abilities, abilities};
-pub use programs::Programs;
+pub use programs::{Programs, objects};
 pub use replace::{promote, stage, unstage};
 pub use rings::{HeldRing, MissRing, WakeRing};
 pub use size::{CONN_BYTES, CONNECTIONS, CacheSize, SET_BYTES, Sizes, TableSize, parse_bytes};

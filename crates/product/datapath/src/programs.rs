@@ -80,6 +80,38 @@ impl Programs {
     }
 }
 
+/// Every compiled object, those that only traces and small services need among them.
+#[must_use]
+pub fn objects() -> [(&'static str, &'static [u8]); 7] {
+    [
+        (
+            "control",
+            include_bytes!(concat!(env!("OUT_DIR"), "/control.bpf.o")),
+        ),
+        (
+            "xdp",
+            include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")),
+        ),
+        ("tc", include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"))),
+        (
+            "trace_xdp",
+            include_bytes!(concat!(env!("OUT_DIR"), "/trace_xdp.bpf.o")),
+        ),
+        (
+            "trace_tc",
+            include_bytes!(concat!(env!("OUT_DIR"), "/trace_tc.bpf.o")),
+        ),
+        (
+            "front",
+            include_bytes!(concat!(env!("OUT_DIR"), "/front.bpf.o")),
+        ),
+        (
+            "nagle",
+            include_bytes!(concat!(env!("OUT_DIR"), "/nagle.bpf.o")),
+        ),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,7 +37,8 @@ Exit codes:
       wrong, or the node has not proved itself
   29  boost, node, kv: a file of hosts, secrets or a token cannot be used: it is not there, is none, is
       an old copy, or others than its owner may read or write it
-  30  journal check, show: a segment ends before its file does";
+  30  journal check, show: a segment ends before its file does
+  31  lab vm: QEMU, or a kernel, cannot be had";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
@@ -102,3 +103,5 @@ pub const NOT_LET_IN: u8 = 28;
 pub const SECRETS_FILE: u8 = 29;
 /// Journal check, show: a segment ends before its file does.
 pub const JOURNAL_DAMAGED: u8 = 30;
+/// Lab vm: QEMU, or a kernel, cannot be had.
+pub const NO_MACHINE: u8 = 31;

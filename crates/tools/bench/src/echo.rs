@@ -15,6 +15,11 @@ struct Aligned<T>(T);
 static OBJECT: &Aligned<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/echo.bpf.o")).len()]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/echo.bpf.o")));
 
+/// The compiled object.
+pub(crate) fn object() -> &'static [u8] {
+    &OBJECT.0
+}
+
 /// The responder on the server's device.
 #[derive(Debug)]
 pub struct Echo {

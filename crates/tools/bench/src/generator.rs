@@ -47,6 +47,11 @@ static OBJECT: &Aligned<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/generator
         "/generator.bpf.o"
     )));
 
+/// The compiled object.
+pub(crate) fn object() -> &'static [u8] {
+    &OBJECT.0
+}
+
 /// What the loops send and expect.
 #[derive(Debug, Clone, Copy)]
 pub struct Workload {

@@ -69,6 +69,12 @@ pub use crate::report::{CapacityReport, Machine, MissWithFills, Run, ServerRepor
 pub use crate::stats::{Quartiles, Spread};
 pub use crate::work::CACHED_BYTES_MAX;
 
+/// The compiled BPF objects, by name.
+#[must_use]
+pub fn objects() -> [(&'static str, &'static [u8]); 2] {
+    [("echo", echo::object()), ("generator", generator::object())]
+}
+
 /// Runs `erb bench ...` and prints its result; `--server erb` is boosted by `erb`.
 ///
 /// Needs root. Namespaces and processes it makes are gone when it returns, also on error, SIGINT

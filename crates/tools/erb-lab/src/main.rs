@@ -7,7 +7,7 @@ mod pipe;
 use std::process::ExitCode;
 
 use anyhow::{Error, Result};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use erb_lab::Erb;
 use erb_report::exit;
 
@@ -21,8 +21,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Tool {
-    /// A laboratory in network namespaces.
-    Lab(erb_lab::LabArgs),
+    /// A laboratory in network namespaces, or in an emulated machine.
+    Lab(LabTool),
     /// Measure what a request costs.
     Bench(erb_bench::args::BenchArgs),
     /// Check that a Redis address shows what Redis alone could have shown.
@@ -30,6 +30,25 @@ enum Tool {
     Check(Check),
     /// Show Redis alone beside Redis boosted.
     Demo(erb_demo::DemoArgs),
+}
+
+/// `erb lab`.
+#[derive(Debug, Args)]
+struct LabTool {
+    #[command(subcommand)]
+    command: Lab,
+    #[command(flatten)]
+    args: erb_lab::LabArgs,
+}
+
+/// Laboratories of `erb lab`.
+#[derive(Debug, Subcommand)]
+enum Lab {
+    /// In network namespaces.
+    #[command(flatten)]
+    Namespaces(erb_lab::LabCommand),
+    /// Try ERB under other kernels than the one that runs, in emulated machines.
+    Vm(erb_vm::VmArgs),
 }
 
 /// Checks of `erb check`.
@@ -67,12 +86,18 @@ fn run(tool: Tool) -> ExitCode {
 
 fn failed(error: &Error) -> ExitCode {
     eprintln!("error: {error:#}");
-    ExitCode::from(exit::FAILED)
+    let missing = error.downcast_ref::<erb_vm::fault::Missing>();
+    ExitCode::from(missing.map_or(exit::FAILED, |_| exit::NO_MACHINE))
 }
 
-fn lab(args: erb_lab::LabArgs, erb: &Erb) -> Result<()> {
-    let json = args.json();
-    erb_lab::run(args, erb).inspect_err(|error| {
+fn lab(tool: LabTool, erb: &Erb) -> Result<()> {
+    let LabTool { command, args } = tool;
+    let json = args.json;
+    let done = match command {
+        Lab::Namespaces(command) => erb_lab::run(command, &args, erb),
+        Lab::Vm(vm) => erb_vm::run(&vm, json, erb),
+    };
+    done.inspect_err(|error| {
         if json {
             println!("{}", serde_json::json!({ "error": format!("{error:#}") }));
         }

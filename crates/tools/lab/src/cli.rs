@@ -20,28 +20,20 @@ use crate::settings::{LinkChange, PPM_MAX, SettingsError};
 use crate::state::{End, Kind, LabName, LabState, Mode, NAME_DEFAULT};
 use crate::teardown::{self, DownReport};
 
-/// A laboratory on this machine: client, middle box and server in network namespaces.
+/// What all commands of a lab are told.
 #[derive(Args, Debug)]
 pub struct LabArgs {
-    #[command(subcommand)]
-    command: LabCommand,
     /// Name of the lab; several may be up side by side.
     #[arg(long, global = true, default_value = NAME_DEFAULT)]
-    name: LabName,
+    pub name: LabName,
     /// Print one JSON object instead of text.
     #[arg(long, global = true)]
-    json: bool,
+    pub json: bool,
 }
 
-impl LabArgs {
-    /// Whether output, errors included, is to be JSON.
-    pub fn json(&self) -> bool {
-        self.json
-    }
-}
-
+/// What is done with a laboratory on this machine: client, middle box and server in network namespaces.
 #[derive(Subcommand, Debug)]
-enum LabCommand {
+pub enum LabCommand {
     /// Make the namespaces, start redis-server or a storage node, boost Redis if told to.
     Up(UpArgs),
     /// Run a command in one of the namespaces; its exit code is passed through.
@@ -58,8 +50,9 @@ enum LabCommand {
     Forward(ForwardArgs),
 }
 
+/// What `up` makes.
 #[derive(Args, Debug)]
-struct UpArgs {
+pub struct UpArgs {
     /// No middle box: client and server face to face, for measuring.
     #[arg(long)]
     direct: bool,
@@ -118,8 +111,9 @@ impl UpArgs {
     }
 }
 
+/// What `exec` runs.
 #[derive(Args, Debug)]
-struct ExecArgs {
+pub struct ExecArgs {
     /// In which namespace.
     #[arg(value_enum)]
     end: End,
@@ -128,14 +122,16 @@ struct ExecArgs {
     command: Vec<std::ffi::OsString>,
 }
 
+/// What `link` changes.
 #[derive(Args, Debug)]
-struct LinkArgs {
+pub struct LinkArgs {
     /// KEY=VALUE..., `reset`, or nothing to only look.
     words: Vec<String>,
 }
 
+/// What the middle box lies between.
 #[derive(Args, Debug)]
-struct ForwardArgs {
+pub struct ForwardArgs {
     client_device: String,
     server_device: String,
     control_socket: PathBuf,
@@ -144,16 +140,13 @@ struct ForwardArgs {
 /// Does what the arguments say.
 ///
 /// Of `exec` it returns only errors: the command replaces the process.
-pub fn run(args: LabArgs, erb: &Erb) -> Result<()> {
-    let LabArgs {
-        command,
-        name,
-        json,
-    } = args;
+pub fn run(command: LabCommand, args: &LabArgs, erb: &Erb) -> Result<()> {
+    let LabArgs { name, json } = args;
+    let json = *json;
     match command {
         LabCommand::Up(up) => {
             let config = LabConfig {
-                name,
+                name: name.clone(),
                 direct: up.direct,
                 mode: up.mode,
                 redis_port: up.redis_port,
@@ -162,10 +155,10 @@ pub fn run(args: LabArgs, erb: &Erb) -> Result<()> {
             };
             print(Lab::up(&config, erb)?.state(), json, show_state)
         }
-        LabCommand::Exec(exec) => run_exec(&name, &exec),
-        LabCommand::Link(link) => print(&run_link(&name, &link.words)?, json, show_link),
-        LabCommand::Status => print(&open(&name)?.status(), json, show_status),
-        LabCommand::Down => print(&teardown::down(&name, erb)?, json, show_down),
+        LabCommand::Exec(exec) => run_exec(name, &exec),
+        LabCommand::Link(link) => print(&run_link(name, &link.words)?, json, show_link),
+        LabCommand::Status => print(&open(name)?.status(), json, show_status),
+        LabCommand::Down => print(&teardown::down(name, erb)?, json, show_down),
         LabCommand::Forward(args) => forward::run(
             &args.client_device,
             &args.server_device,

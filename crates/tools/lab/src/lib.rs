@@ -4,7 +4,7 @@
 //!
 //! A lab is boosted by the command `erb` ([`Erb`], [`Boost`]), as every tool boosts.
 //!
-//! The command line is [`LabArgs`] and [`run`]; tests and benchmarks use [`Lab`], [`LabConfig`]
+//! The command line is [`LabCommand`], [`LabArgs`] and [`run`]; tests and benchmarks use [`Lab`], [`LabConfig`]
 //! and [`netns`]. What a lab is made of is in [`LabState`], and on disk in
 //! `/run/erb/lab/NAME/state.json`.
 
@@ -31,9 +31,9 @@ pub mod topology;
 pub mod veth;
 pub mod xdp_pass;
 
-pub use cli::{LabArgs, run};
+pub use cli::{LabArgs, LabCommand, run};
 pub use control::LinkReport;
-pub use erb::{Boost, Erb};
+pub use erb::{Boost, Erb, beside};
 pub use lab::{Lab, LabConfig, LabStatus};
 pub use process::Process;
 pub use redis::RedisArg;

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can be tried under another kernel.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use crate::fault::Missing;
+
+/// A check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Check {
+    /// Each BPF program is loaded by itself; then a lab's Redis is boosted, answers, and is traced.
+    Load,
+    /// Reads and writes of a boosted Redis over virtio-net with native XDP.
+    Paths,
+    /// The kernel module alone (scripts/vm/kmod-test.sh).
+    Kmod,
+    /// A boost with the kernel module as its journal's sink (scripts/vm/sink-test.sh).
+    Sink,
+    /// The storage node under Linux's own initiator (scripts/vm/node-test.sh).
+    Node,
+    /// The storage node, its power cut (scripts/vm/power-test.sh).
+    Power,
+    /// Sends from persistent memory (scripts/vm/dax-test.sh).
+    Dax,
+    /// SETs answered in Redis's place, the power cut (scripts/vm/writes-test.sh).
+    Writes,
+}
+
+/// How a check is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// In one guest, which this program starts.
+    Guest(&'static Guest),
+    /// By a shell script of the sources, which starts its guests itself.
+    Script(&'static str),
+}
+
+/// A guest, and what it runs.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// What it runs.
+    pub script: &'static str,
+    /// Its memory.
+    pub memory: &'static str,
+    /// Whether it has two cards with a wire between them.
+    pub wire: bool,
+    /// Programs of the workspace that it needs beside `erb` and `erb-lab`; each is a package of its name.
+    pub programs: &'static [&'static str],
+}
+
+static LOAD: Guest = Guest {
+    script: include_str!("../guest/load.sh"),
+    memory: "2G",
+    wire: false,
+    programs: &["erb-load-vm"],
+};
+
+static PATHS: Guest = Guest {
+    script: include_str!("../guest/paths.sh"),
+    memory: "2G",
+    wire: true,
+    programs: &[],
+};
+
+impl Check {
+    /// Those that are made if none is named.
+    pub const USUAL: [Self; 2] = [Self::Load, Self::Paths];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// How it is made.
+    #[must_use]
+    pub fn way(self) -> Way {
+        match self {
+            Self::Load => Way::Guest(&LOAD),
+            Self::Paths => Way::Guest(&PATHS),
+            Self::Kmod => Way::Script("kmod-test.sh"),
+            Self::Sink => Way::Script("sink-test.sh"),
+            Self::Node => Way::Script("node-test.sh"),
+            Self::Power => Way::Script("power-test.sh"),
+            Self::Dax => Way::Script("dax-test.sh"),
+            Self::Writes => Way::Script("writes-test.sh"),
+        }
+    }
+}
+
+/// The sources' root: above this program, or the current folder.
+fn sources(check: &str, wanted: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot tell the path of this program")?;
+    let here = std::env::current_dir().context("cannot tell the current folder")?;
+    let mut places = here.ancestors().chain(program.ancestors());
+    let root = places.find(|place| place.join(wanted).exists());
+    let missing = || Missing::Sources(check.to_owned(), wanted.to_owned());
+    Ok(root.map(Path::to_owned).ok_or_else(missing)?)
+}
+
+/// Runs a shell script of the sources on a series.
+///
+/// # Errors
+/// If there are no sources, or it cannot be started.
+pub fn run_script(check: &str, script: &str, series: &str) -> Result<ExitStatus> {
+    let script = format!("scripts/vm/{script}");
+    let root = sources(check, &script)?;
+    let status = Command::new(root.join(&script)).arg(series).status();
+    status.with_context(|| format!("cannot run {script}"))
+}
+
+/// Copies a program of the workspace into a folder; builds it first where there are sources, as it is no part of what is
+/// installed.
+///
+/// # Errors
+/// If it is not there and cannot be built.
+pub fn copy_program(check: &str, name: &str, into: &Path) -> Result<()> {
+    let beside = erb_lab::beside(name)?;
+    let built = match sources(check, "crates/proof") {
+        Ok(root) => Some(build(&root, name, &beside)),
+        Err(_) if beside.exists() => None,
+        Err(error) => return Err(error),
+    };
+    built.transpose()?;
+    let to = into.join(name);
+    fs::copy(&beside, &to)
+        .map(drop)
+        .with_context(|| format!("cannot copy {} to {}", beside.display(), to.display()))
+}
+
+/// Beside this program, in the same profile.
+fn build(root: &Path, name: &str, beside: &Path) -> Result<()> {
+    let folder = beside.parent().context("this program is in no folder")?;
+    let target = folder
+        .parent()
+        .context("this program is in no target folder")?;
+    let mut cargo = Command::new("cargo");
+    // Beside what is built with them anyway: alone, its dependencies would be built once more, with fewer features.
+    let packages = ["erb", "erb-tools", name];
+    cargo.args(["build", "--quiet", "--locked"]);
+    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+    cargo.arg("--target-dir").arg(target).current_dir(root);
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().context("cannot run cargo")?;
+    ensure!(
+        status.success(),
+        "{name} cannot be built: see cargo's message"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_has_a_name_and_what_it_runs() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+        for check in Check::value_variants() {
+            assert!(!check.name().is_empty());
+            match check.way() {
+                Way::Guest(guest) => assert!(guest.script.contains("guest: $failed failed")),
+                Way::Script(script) => {
+                    assert!(root.join("scripts/vm").join(script).exists(), "{script}");
+                }
+            }
+        }
+    }
+}

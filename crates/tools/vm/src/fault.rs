@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why nothing could be tried: what the machine lacks, which is no fault of what would be tried.
+
+use thiserror::Error;
+
+/// Something without which there is no emulated machine.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum Missing {
+    /// Programs of this machine.
+    #[error("missing: {0}; `apt-get install {0}` installs what an emulated machine needs")]
+    Packages(String),
+    /// Keys.
+    #[error("Debian's keys are not there: install debian-archive-keyring")]
+    Keys,
+    /// Servers.
+    #[error(
+        "this machine's apt knows no server of Debian's packages: `apt-get update` with one in \
+         /etc/apt/sources.list.d, or give its address by ERB_DEBIAN=URL (and ERB_DEBIAN_SECURITY=URL)"
+    )]
+    Server,
+    /// Kernels.
+    #[error("no kernel of {0} can be had: {1}")]
+    Kernel(String, String),
+    /// The sources.
+    #[error(
+        "the check `{0}` needs ERB's sources, and {1} is not below the current folder, nor above this program"
+    )]
+    Sources(String, String),
+}

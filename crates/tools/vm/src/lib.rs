@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The VM lab: ERB under other kernels than the one that runs, in emulated machines (`erb lab vm`).
+//!
+//! # Layout
+//! - [`version`]: kernels by name, and what is wanted of them. [`kernels`]: which there are, which is taken.
+//! - [`lists`]: Debian's packages as a private apt knows them.
+//! - [`unpack`]: a kernel out of its packages. [`initrd`]: a guest's first file system. [`machine`]: QEMU. [`wire`]: what is between a
+//!   guest's cards.
+//! - [`checks`]: what is tried. `guest/`: what guests run.
+//! - [`judge`]: what a guest's log says.
+//! - [`fault`]: why nothing could be tried.
+//!
+//! All that is kept lies below `vm` in the build's target folder: lists, a folder for each kernel, one for each check's last
+//! run with its log. Nothing is installed.
+
+pub mod checks;
+pub mod fault;
+pub mod initrd;
+pub mod judge;
+pub mod kernels;
+pub mod lists;
+pub mod machine;
+pub mod unpack;
+pub mod version;
+pub mod wire;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use erb_lab::apt::kept_dir;
+use erb_lab::{Erb, Stop};
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::checks::{Check, Guest, Way};
+use crate::fault::Missing;
+use crate::kernels::{Kernel, Kernels, Needed};
+use crate::lists::Lists;
+use crate::machine::{Accelerator, Machine};
+use crate::unpack::Unpacked;
+use crate::version::Wanted;
+use crate::wire::Wire;
+
+/// Kernels that are tried if none is named.
+const USUAL: [Wanted; 2] = [Wanted::Series((6, 12)), Wanted::Newest];
+/// What an emulated machine needs of this one: a program or file, and its package.
+const NEEDED: [(&str, &str); 4] = [
+    ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
+    (initrd::BUSYBOX, "busybox-static"),
+    ("/sbin/depmod", "kmod"),
+    ("/usr/bin/xz", "xz-utils"),
+];
+/// So many times a list's or server's kernel may have vanished before that is no chance any more.
+const TRIES: u32 = 4;
+
+/// ERB under other kernels than the one that runs, in emulated machines.
+///
+/// Kernels are Debian's. They are downloaded once (100 to 170 MB), unpacked below the build's target folder and never installed. A
+/// guest sees this machine's files read-only.
+#[derive(Args, Debug)]
+pub struct VmArgs {
+    /// Kernels (a series like 6.12: its newest; newest: of all; a version) and checks; by default 6.12, newest, and load, paths.
+    #[arg(value_name = "KERNEL|CHECK", value_parser = word)]
+    words: Vec<Word>,
+    /// Show the kernels that can be had: image, headers or not, suite.
+    #[arg(long)]
+    list_kernels: bool,
+    /// What executes a guest's instructions.
+    #[arg(long, value_enum, default_value_t = Accelerator::Auto)]
+    accel: Accelerator,
+    /// Ends a guest that does not end by itself.
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(10..))]
+    seconds: u64,
+    /// Of `paths` only what has this in its name.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    only: String,
+}
+
+/// A kernel or a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Word {
+    Kernel(Wanted),
+    Check(Check),
+}
+
+fn word(text: &str) -> Result<Word, String> {
+    if let Ok(check) = Check::from_str(text, false) {
+        return Ok(Word::Check(check));
+    }
+    let checks = Check::value_variants().iter().map(|check| check.name());
+    let checks = checks.collect::<Vec<_>>().join(", ");
+    let wanted = text
+        .parse()
+        .map_err(|error| format!("{error}; checks are {checks}"));
+    wanted.map(Word::Kernel)
+}
+
+impl VmArgs {
+    fn kernels(&self) -> Vec<Wanted> {
+        let named = self.words.iter().filter_map(|word| match word {
+            Word::Kernel(wanted) => Some(wanted.clone()),
+            Word::Check(_) => None,
+        });
+        let named: Vec<_> = named.collect();
+        if named.is_empty() {
+            USUAL.to_vec()
+        } else {
+            named
+        }
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let named = self.words.iter().filter_map(|word| match word {
+            Word::Check(check) => Some(*check),
+            Word::Kernel(_) => None,
+        });
+        let named: Vec<_> = named.collect();
+        if named.is_empty() {
+            Check::USUAL.to_vec()
+        } else {
+            named
+        }
+    }
+}
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// [`Missing`] if nothing can be tried here; else if something was not as it should be.
+pub fn run(args: &VmArgs, json: bool, erb: &Erb) -> Result<()> {
+    let dir = kept_dir("vm")?;
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    if args.list_kernels {
+        return list(&dir, json);
+    }
+    needed()?;
+    let mut lab = Lab {
+        dir,
+        args,
+        erb,
+        source: None,
+        stop: Arc::new(Stop::watch()?),
+    };
+    let mut failed = Vec::new();
+    for wanted in args.kernels() {
+        for check in args.checks() {
+            if !lab.check(check, &wanted)? {
+                failed.push(format!("{} on {wanted}", check.name()));
+            }
+        }
+    }
+    if !failed.is_empty() {
+        bail!("not all is as it should be: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn needed() -> Result<()> {
+    let missing = NEEDED.iter().filter(|(path, _)| match *path {
+        initrd::BUSYBOX => !initrd::is_alone(path),
+        path => !Path::new(path).exists(),
+    });
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Missing::Packages(missing.join(" ")).into())
+}
+
+fn list(dir: &Path, json: bool) -> Result<()> {
+    let (_, kernels) = source(dir)?;
+    if json {
+        println!("{}", serde_json::to_string(kernels.all())?);
+        return Ok(());
+    }
+    println!("{:<20} {:<8} suite", "image", "headers");
+    for kernel in kernels.all() {
+        let headers = if kernel.headers.is_some() {
+            "yes"
+        } else {
+            "no"
+        };
+        println!(
+            "{:<20} {headers:<8} {}",
+            kernel.version.as_str(),
+            kernel.suites.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// The lists as they are today, one at a time: others may look too.
+fn source(dir: &Path) -> Result<(Lists, Kernels)> {
+    let lists = Lists::open(&dir.join("apt"))?;
+    let _lock = lock(dir)?;
+    lists.refresh()?;
+    let mut kernels = lists.kernels()?;
+    if kernels.all().is_empty() {
+        kernels = Kernels::new(unpack::kept(dir)?);
+    }
+    Ok((lists, kernels))
+}
+
+/// Lists and kernels are one command's at a time.
+fn lock(dir: &Path) -> Result<Flock<File>> {
+    let locked = Flock::lock(File::create(dir.join("lock"))?, FlockArg::LockExclusive);
+    let locked = locked.map_err(|(_, error)| error);
+    locked.with_context(|| format!("cannot lock {}", dir.display()))
+}
+
+/// What is at work for one command.
+struct Lab<'a> {
+    dir: PathBuf,
+    args: &'a VmArgs,
+    erb: &'a Erb,
+    source: Option<(Lists, Kernels)>,
+    stop: Arc<Stop>,
+}
+
+impl Lab<'_> {
+    /// Whether it passed.
+    fn check(&mut self, check: Check, wanted: &Wanted) -> Result<bool> {
+        match check.way() {
+            Way::Script(script) => {
+                let status = checks::run_script(&check.name(), script, &wanted.to_string())?;
+                Ok(status.success())
+            }
+            Way::Guest(guest) => {
+                let (kernel, unpacked) = self.kernel(wanted)?;
+                self.guest(check, guest, &kernel, &unpacked)
+            }
+        }
+    }
+
+    /// The kernel that is taken, unpacked. One that the servers refuse is replaced by the next.
+    fn kernel(&mut self, wanted: &Wanted) -> Result<(Kernel, Unpacked)> {
+        let (lists, mut kernels) = match self.source.take() {
+            Some(source) => source,
+            None => source(&self.dir)?,
+        };
+        let _lock = lock(&self.dir)?;
+        let mut why = "no suite has one".to_owned();
+        for tried in 0..TRIES {
+            let Some(taken) = kernels.take(wanted, Needed::Image) else {
+                break;
+            };
+            let version = &taken.kernel.version;
+            if let Some(gone) = &taken.instead_of {
+                eprintln!(
+                    "vm: {gone} is not on Debian's servers (any more): {version} takes its place"
+                );
+            }
+            match unpack::kernel(&self.dir, &kernels, &taken.kernel, &lists) {
+                Ok(unpacked) => {
+                    remember(&self.dir, wanted, &taken.kernel, &kernels)?;
+                    self.source = Some((lists, kernels));
+                    return Ok((taken.kernel, unpacked));
+                }
+                // The lists may be older than what the servers have.
+                Err(error) if tried == 0 => {
+                    eprintln!("vm: {version} cannot be had: {error:#}");
+                    why = format!("{error:#}");
+                    lists.ask()?;
+                    kernels = lists.kernels()?;
+                }
+                Err(error) => {
+                    eprintln!("vm: {version} cannot be had, the next one is tried: {error:#}");
+                    why = format!("{error:#}");
+                    kernels.forget(version);
+                }
+            }
+        }
+        Err(Missing::Kernel(wanted.to_string(), why).into())
+    }
+
+    fn guest(
+        &self,
+        check: Check,
+        guest: &Guest,
+        kernel: &Kernel,
+        unpacked: &Unpacked,
+    ) -> Result<bool> {
+        let name = check.name();
+        let dir = self
+            .dir
+            .join("runs")
+            .join(format!("{name}-{}", kernel.version));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let script = dir.join("run");
+        fs::write(&script, guest.script)?;
+        for program in [self.erb.found()?, &erb_lab::beside("erb-lab")?] {
+            let to = dir.join(program.file_name().unwrap_or_default());
+            fs::copy(program, to).with_context(|| format!("cannot copy {}", program.display()))?;
+        }
+        for program in guest.programs {
+            checks::copy_program(&name, program, &dir)?;
+        }
+        let wire = guest.wire.then(|| Wire::new(&dir)).transpose()?;
+        let machine = Machine {
+            kernel: unpacked,
+            dir: &dir,
+            no_kvm: self.dir.join("no-kvm"),
+            script: &script,
+            memory: guest.memory,
+            words: vec![format!("erb_only={}", self.args.only)],
+            wire: wire.as_ref(),
+            limit: Duration::from_secs(self.args.seconds),
+            stop: &self.stop,
+        };
+        eprintln!("vm: {name} on {}", kernel.version);
+        let ended = machine.run(self.args.accel, &mut |line| println!("{line}"))?;
+        self.stop.check()?;
+        let verdict = judge::judge(&ended.log);
+        let good = verdict.is_good();
+        let word = if good { "passed" } else { "FAILED" };
+        println!("vm: {name} on {} {word}: {ended}", kernel.version);
+        if !good {
+            for problem in verdict.problems() {
+                println!("vm:   {problem}");
+            }
+            if !ended.by_itself {
+                println!(
+                    "vm:   it did not end by itself within {} s",
+                    self.args.seconds
+                );
+            }
+            println!("vm:   all it said is in {}", dir.join("log").display());
+        }
+        Ok(good)
+    }
+}
+
+/// What was taken for this wish; says so if what was taken before has gone.
+fn remember(dir: &Path, wanted: &Wanted, kernel: &Kernel, kernels: &Kernels) -> Result<()> {
+    let file = dir.join("taken");
+    let old = fs::read_to_string(&file).unwrap_or_default();
+    let name = wanted.to_string();
+    let mut lines = Vec::new();
+    for line in old.lines() {
+        match line.split_once(' ') {
+            Some((of, version)) if of == name => {
+                let mut all = kernels.all().iter();
+                if all.all(|one| one.version.as_str() != version) {
+                    eprintln!(
+                        "vm: {version} has gone from Debian's servers: for {name}, {} takes its place",
+                        kernel.version
+                    );
+                }
+            }
+            _ => lines.push(line.to_owned()),
+        }
+    }
+    lines.push(format!("{name} {}", kernel.version));
+    fs::write(&file, lines.join("\n") + "\n")
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_kernels_or_checks() {
+        assert_eq!(word("load"), Ok(Word::Check(Check::Load)));
+        assert_eq!(word("6.12"), Ok(Word::Kernel(Wanted::Series((6, 12)))));
+        assert_eq!(word("newest"), Ok(Word::Kernel(Wanted::Newest)));
+        let error = word("lode").unwrap_err();
+        assert!(error.contains("lode") && error.contains("paths"), "{error}");
+    }
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An emulated machine: QEMU with a kernel, and this machine's files read-only below what the guest writes.
+//!
+//! KVM runs not everywhere where its device is: some machines run only kernels that know them. So a guest that says nothing
+//! under KVM is begun again without, and that is remembered. Software shows what is right, not what is fast.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use erb_lab::Stop;
+use nix::sys::prctl;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+
+use crate::unpack::Unpacked;
+use crate::wire::Wire;
+
+/// The program.
+pub const QEMU: &str = "qemu-system-x86_64";
+/// Where KVM is.
+const KVM: &str = "/dev/kvm";
+/// A guest under KVM has said its first word by then, or never will.
+const KVM_WAIT: Duration = Duration::from_secs(20);
+/// Pause between two looks at the clock and at signals.
+const LOOK: Duration = Duration::from_millis(100);
+/// What a kernel shows of memory that is used wrongly; warnings go to the console.
+const KERNEL_WORDS: &str = "console=ttyS0 loglevel=5 panic=-1 mitigations=off no_timer_check sysrq_always_enabled \
+                            kfence.sample_interval=1 slub_debug=FZPU page_poison=1";
+/// How a guest's lines begin that are about what is tried.
+const WORD: &str = "guest: ";
+
+/// What executes a guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Accelerator {
+    /// KVM where it runs the guest, else software.
+    Auto,
+    /// The processor.
+    Kvm,
+    /// Software.
+    Tcg,
+}
+
+/// A machine that can be started.
+pub struct Machine<'a> {
+    /// Its kernel.
+    pub kernel: &'a Unpacked,
+    /// Its own files: what it is started with, and its log.
+    pub dir: &'a Path,
+    /// What remembers that KVM does not run guests here.
+    pub no_kvm: PathBuf,
+    /// What it runs as root; it ends the guest.
+    pub script: &'a Path,
+    /// Memory.
+    pub memory: &'a str,
+    /// More words of the kernel's command line, by which the script is told things.
+    pub words: Vec<String>,
+    /// Between two cards of it.
+    pub wire: Option<&'a Wire>,
+    /// Ends a guest that does not end by itself.
+    pub limit: Duration,
+    /// So does a signal to this program.
+    pub stop: &'a Arc<Stop>,
+}
+
+/// How a machine ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// All that was said on its console.
+    pub log: String,
+    /// From its start to the first word of what it runs.
+    pub first_word: Option<Duration>,
+    /// From its start to its end.
+    pub took: Duration,
+    /// Not by the limit.
+    pub by_itself: bool,
+    /// What executed its instructions.
+    pub by: &'static str,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let took = self.took.as_secs();
+        match self.first_word {
+            Some(first) => write!(
+                f,
+                "{took} s by {}, first word after {:.1} s",
+                self.by,
+                first.as_secs_f64()
+            ),
+            None => write!(f, "{took} s by {}, without a word", self.by),
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// Runs it to its end. What it says goes to `say` line by line, and to `log` in its folder.
+    ///
+    /// # Errors
+    /// If QEMU cannot be started.
+    pub fn run(&self, accelerator: Accelerator, say: &mut dyn FnMut(&str)) -> Result<Ended> {
+        fs::write(
+            self.dir.join("initrd"),
+            crate::initrd::of(&self.kernel.modules)?,
+        )?;
+        let tried = match accelerator {
+            Accelerator::Tcg => false,
+            Accelerator::Kvm => true,
+            Accelerator::Auto => is_usable(KVM) && !self.no_kvm.exists(),
+        };
+        if !tried {
+            return self.run_once(&TCG, self.limit, None, say);
+        }
+        let patience = (accelerator == Accelerator::Auto).then_some(KVM_WAIT);
+        let ended = self.run_once(&BY_KVM, self.limit, patience, say)?;
+        if accelerator == Accelerator::Kvm || ended.first_word.is_some() {
+            return Ok(ended);
+        }
+        eprintln!(
+            "vm: KVM does not run this kernel here: software does, from now on ({} remembers it)",
+            self.no_kvm.display()
+        );
+        fs::write(&self.no_kvm, ended.log)?;
+        self.run_once(&TCG, self.limit, None, say)
+    }
+
+    /// `patience`: how long it may say nothing of what it runs.
+    fn run_once(
+        &self,
+        by: &By,
+        limit: Duration,
+        patience: Option<Duration>,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Ended> {
+        let mut log = File::create(self.dir.join("log"))?;
+        let began = Instant::now();
+        let mut child = self.start(by)?;
+        let output = child.stdout.take().context("QEMU has no output")?;
+        let watch = Watch::begin(&child, patience.unwrap_or(limit), self.stop);
+        let mut ended = Ended {
+            log: String::new(),
+            first_word: None,
+            took: Duration::ZERO,
+            by_itself: true,
+            by: by.name,
+        };
+        for line in BufReader::new(output).split(b'\n') {
+            let line = plain(&String::from_utf8_lossy(&line?));
+            writeln!(log, "{line}")?;
+            say(&line);
+            if let Some(wire) = self.wire {
+                wire.hear(&line);
+            }
+            ended.log += &line;
+            ended.log.push('\n');
+            if ended.first_word.is_none() && line.starts_with(WORD) {
+                ended.first_word = Some(began.elapsed());
+                watch.now(limit.saturating_sub(began.elapsed()));
+            }
+        }
+        // Its output is at its end: only now may its number be another's.
+        ended.by_itself = !watch.end();
+        child.wait().context("cannot wait for QEMU")?;
+        ended.took = began.elapsed();
+        Ok(ended)
+    }
+
+    fn start(&self, by: &By) -> Result<Child> {
+        let words = format!(
+            "{KERNEL_WORDS} erb_work={} erb_modules={} erb_run={} {}",
+            self.dir.display(),
+            self.kernel.modules.display(),
+            self.script.display(),
+            self.words.join(" ")
+        );
+        let mut command = match self.wire {
+            Some(wire) => wire.command(QEMU)?,
+            None => Command::new(QEMU),
+        };
+        command
+            .args(by.arguments)
+            .args(["-M", "q35", "-smp", "2", "-m", self.memory])
+            .args([
+                "-nodefaults",
+                "-no-reboot",
+                "-nographic",
+                "-serial",
+                "stdio",
+            ])
+            .arg("-kernel")
+            .arg(&self.kernel.image)
+            .arg("-initrd")
+            .arg(self.dir.join("initrd"))
+            .args(["-append", &words])
+            .args([
+                "-fsdev",
+                "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+            ])
+            .args(["-device", "virtio-9p-pci,fsdev=root,mount_tag=root"])
+            .args(self.wire.map(Wire::devices).unwrap_or_default())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(self.dir.join("qemu"))?);
+        ends_with_us(&mut command);
+        command
+            .spawn()
+            .with_context(|| format!("cannot start {QEMU}"))
+    }
+}
+
+/// The command ends with this program, however that ends.
+pub fn ends_with_us(command: &mut Command) {
+    // SAFETY: one system call between fork and exec; nothing is allocated.
+    unsafe {
+        command.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?));
+    }
+}
+
+/// Without what moves a terminal's cursor: firmware clears the screen.
+fn plain(line: &str) -> String {
+    let mut kept = String::new();
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\x1b' => {
+                // A letter, or a bracket and all up to the next letter.
+                if letters.next() == Some('[') {
+                    letters.by_ref().find(char::is_ascii_alphabetic);
+                }
+            }
+            '\r' => {}
+            letter => kept.push(letter),
+        }
+    }
+    kept
+}
+
+/// How QEMU is told what executes.
+struct By {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const TCG: By = By {
+    name: "software",
+    arguments: &["-accel", "tcg,thread=multi", "-cpu", "max"],
+};
+const BY_KVM: By = By {
+    name: "KVM",
+    arguments: &["-accel", "kvm", "-cpu", "host"],
+};
+
+fn is_usable(device: &str) -> bool {
+    File::options().read(true).write(true).open(device).is_ok()
+}
+
+/// Ends a process at a moment that may be moved.
+struct Watch {
+    orders: mpsc::Sender<Duration>,
+    watcher: thread::JoinHandle<bool>,
+}
+
+impl Watch {
+    fn begin(child: &Child, limit: Duration, stop: &Arc<Stop>) -> Self {
+        let (orders, next) = mpsc::channel();
+        // Linux's numbers of processes have 22 bits.
+        let process = Pid::from_raw(child.id() as i32);
+        let mut end = Instant::now() + limit;
+        let stop = Arc::clone(stop);
+        let watcher = thread::spawn(move || {
+            loop {
+                match next.recv_timeout(LOOK) {
+                    Ok(other) => end = Instant::now() + other,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return false,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        if Instant::now() >= end || stop.check().is_err() {
+                            let _ = signal::kill(process, Signal::SIGKILL);
+                            return true;
+                        }
+                    }
+                }
+            }
+        });
+        Self { orders, watcher }
+    }
+
+    /// From now on so long.
+    fn now(&self, limit: Duration) {
+        let _ = self.orders.send(limit);
+    }
+
+    /// Whether it had to end the process.
+    fn end(self) -> bool {
+        drop(self.orders);
+        self.watcher.join().unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn what_firmware_does_to_a_screen_is_left_out() {
+        assert_eq!(plain("\x1bc\x1b[?7l\x1b[2J\x1b[0mSeaBIOS\r"), "SeaBIOS");
+        assert_eq!(plain("guest: 0 failed"), "guest: 0 failed");
+        assert_eq!(plain("cut off \x1b["), "cut off ");
+    }
+}
