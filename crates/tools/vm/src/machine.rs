@@ -175,7 +175,8 @@ impl Machine<'_> {
 
     fn start(&self, by: &By) -> Result<Child> {
         let words = format!(
-            "{KERNEL_WORDS} erb_work={} erb_modules={} erb_run={} {}",
+            "{KERNEL_WORDS} {} erb_work={} erb_modules={} erb_run={} {}",
+            by.words,
             self.dir.display(),
             self.kernel.modules.display(),
             self.script.display(),
@@ -246,15 +247,20 @@ fn plain(line: &str) -> String {
 /// How QEMU is told what executes.
 struct By {
     name: &'static str,
+    words: &'static str,
     arguments: &'static [&'static str],
 }
 
 const TCG: By = By {
     name: "software",
+    // A processor that software executes may get none for a while: what stands then is not the kernel. Tasks that hang are
+    // told of all the same.
+    words: "watchdog_thresh=60",
     arguments: &["-accel", "tcg,thread=multi", "-cpu", "max"],
 };
 const BY_KVM: By = By {
     name: "KVM",
+    words: "",
     arguments: &["-accel", "kvm", "-cpu", "host"],
 };
 
