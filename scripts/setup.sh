@@ -123,6 +123,10 @@ setup_missing_optional() {
 	have tshark || ! setup_can_install tshark || echo tshark
 	# The dashboard as people see it.
 	have chromium || ! setup_can_install chromium || echo chromium
+	# Other kernels than the one that runs.
+	have qemu-system-x86_64 || ! setup_can_install qemu-system-x86 || echo qemu-system-x86
+	installed busybox-static || ! setup_can_install busybox-static || echo busybox-static
+	have xz || echo xz-utils
 	# Debian's own eyes on the package.
 	have lintian || ! setup_can_install lintian || echo lintian
 	python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv

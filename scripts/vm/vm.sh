@@ -159,7 +159,7 @@ vm_initrd() {
 	rm -rf "$root"
 	mkdir -p "$root"/{bin,dev,proc,modules,lower,upper,root}
 	cp /bin/busybox "$root/bin/"
-	cp scripts/vm/init "$root/init"
+	cp crates/tools/vm/guest/init "$root/init"
 	for module in virtio_pci 9pnet_virtio 9p overlay; do
 		modprobe -d "$vm/$1" -S "$release" --show-depends "$module" |
 			sed -n 's/^insmod \([^ ]*\).*/\1/p'

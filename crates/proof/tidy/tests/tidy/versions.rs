@@ -8,7 +8,7 @@ use crate::files::{self, File};
 
 /// Where a version is said again: its name, the files (by their ending), the words around it. A
 /// bracket is a number of it.
-const SAID_AGAIN: [(&str, &[&str], &str); 8] = [
+const SAID_AGAIN: [(&str, &[&str], &str); 9] = [
     ("ERB_RUST_MIN", &[".md"], r"cargo (\d+)\.(\d+) or\s+newer"),
     ("ERB_KERNEL_MIN", &[".md"], r"Linux (\d+)\.(\d+) or\s+newer"),
     ("ERB_KERNEL_MIN", &[".md"], r"states Linux (\d+)\.(\d+)"),
@@ -19,8 +19,13 @@ const SAID_AGAIN: [(&str, &[&str], &str); 8] = [
     ),
     (
         "ERB_KERNEL_MIN",
-        &["load-test.sh"],
-        r"linux-image-(\d+)\.(\d+)[^.\d]",
+        &["crates/tools/vm/src/lib.rs"],
+        r"Wanted::Series\(\((\d+), (\d+)\)\)",
+    ),
+    (
+        "ERB_KERNEL_MIN",
+        &["test"],
+        r"kernels=\((\d+)\.(\d+) newest\)",
     ),
     (
         "ERB_REDIS_MIN",
