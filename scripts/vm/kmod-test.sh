@@ -15,6 +15,8 @@
 #
 #   ERB_CYCLES=30    times that the module is inserted and removed
 #   ERB_ONLY=NAME    only checks with NAME in their names
+#   ERB_MEMORY=1G, ERB_SLOW=1, ERB_WORDS=    of the guest: its memory, how many times the usual patience, what else its
+#                    kernel is told (debug-kernel.sh)
 #
 # Exit code 0: all checks passed on all kernels. What they said is in target/vm/kmod-SERIES.log.
 set -euo pipefail
@@ -52,8 +54,8 @@ kmod_run() {
 	vm_initrd "$image"
 	kmod_guest
 	say "starting $image, for at most $GUEST_SECONDS_MAX s"
-	vm_run "$image" scripts/vm/kmod-guest.sh 1G "erb_cycles=${ERB_CYCLES:-30} erb_only=${ERB_ONLY:-} \
-kfence.sample_interval=1 slub_debug=FZPU page_poison=1" -M q35 || say "the guest did not end by itself"
+	vm_run "$image" scripts/vm/kmod-guest.sh "${ERB_MEMORY:-1G}" "erb_cycles=${ERB_CYCLES:-30} erb_only=${ERB_ONLY:-} \
+erb_slow=${ERB_SLOW:-1} kfence.sample_interval=1 slub_debug=FZPU page_poison=1 ${ERB_WORDS:-}" -M q35 || say "the guest did not end by itself"
 	cp "$vm/log" "$vm/kmod-$series.log"
 	grep -q '^guest: 0 failed' "$vm/log"
 }

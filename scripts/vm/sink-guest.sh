@@ -3,6 +3,8 @@
 # What sink-test.sh runs in the guest: a real Redis is boosted with the kernel module as its journal's sink, real clients
 # write, and of each segment a second name is kept, so that none that the daemon deletes is missed. erb_work=, erb_sets=, erb_cycles=
 # and erb_only= are on the kernel's command line. Ends the guest. The verdict is the line `guest: N failed`.
+# shellcheck source=scripts/vm/debug-guest.sh
+. "${BASH_SOURCE[0]%/*}/debug-guest.sh"
 failed=0
 
 word() {
@@ -12,6 +14,7 @@ word() {
 work=$(word erb_work)
 sets=$(word erb_sets)
 only=$(word erb_only)
+slow=$(word erb_slow)
 boosted=
 erb=$work/erb
 disk=/run/disk
@@ -36,7 +39,7 @@ server() {
 within() {
 	local i seconds=$1
 	shift
-	for ((i = 0; i < seconds * 5; i++)); do
+	for ((i = 0; i < seconds * 5 * slow; i++)); do
 		"$@" && return
 		sleep 0.2
 	done
@@ -245,6 +248,7 @@ echo "guest: Linux $(uname -r), $(cut -d. -f1 /proc/uptime) s after its begin"
 for module in loop ext4 veth libcrc32c sch_ingress cls_bpf af_packet inet_diag tcp_diag; do
 	modprobe -q "$module"
 done
+debug_begin
 check place
 check network
 check redis
@@ -265,6 +269,7 @@ check absorbs last
 "$erb" journal check $links
 boosted=
 check detach
+check debug_end
 check quiet_log
 [ "$failed" = 0 ] || dmesg | tail -n 60
 echo "guest: $failed failed, $(cut -d. -f1 /proc/uptime) s"

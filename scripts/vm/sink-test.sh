@@ -11,6 +11,7 @@
 #   ERB_CYCLES=3     times that the sink is changed and the module removed
 #   ERB_ONLY=NAME    of the checks of a boost only those with NAME in theirs
 #   ERB_PROFILE=dev  of Cargo's build; release if nothing is said
+#   ERB_MEMORY, ERB_SLOW, ERB_WORDS    as in kmod-test.sh
 #
 # Exit code 0: all checks passed on all kernels. What they said is in target/vm/sink-SERIES.log.
 set -euo pipefail
@@ -27,8 +28,8 @@ sink_run() {
 	vm_kernel "$image"
 	vm_initrd "$image"
 	say "starting $image, for at most $GUEST_SECONDS_MAX s"
-	vm_run "$image" scripts/vm/sink-guest.sh 1500M "erb_sets=${ERB_SETS:-500} erb_cycles=${ERB_CYCLES:-3} erb_only=${ERB_ONLY:-} \
-kfence.sample_interval=1 slub_debug=FZPU page_poison=1" -M q35 || say "the guest did not end by itself"
+	vm_run "$image" scripts/vm/sink-guest.sh "${ERB_MEMORY:-1500M}" "erb_sets=${ERB_SETS:-500} erb_cycles=${ERB_CYCLES:-3} \
+erb_only=${ERB_ONLY:-} erb_slow=${ERB_SLOW:-1} kfence.sample_interval=1 slub_debug=FZPU page_poison=1 ${ERB_WORDS:-}" -M q35 || say "the guest did not end by itself"
 	cp "$vm/log" "$vm/sink-$series.log"
 	grep -q '^guest: 0 failed' "$vm/log"
 }

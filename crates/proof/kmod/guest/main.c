@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -44,6 +45,45 @@ static void check_without(void)
 		 0,
 	     "a packet");
 	need(state->without && !state->lsn, "programs go on without the module");
+}
+
+/* How many allocations from here on the kernel lets this thread have, the last of which fails; 0: all. */
+static void fail_after(int fd, int count)
+{
+	char text[16];
+	int length = snprintf(text, sizeof(text), "%d", count);
+
+	need(pwrite(fd, text, length, 0) == length, "the kernel is told to fail");
+}
+
+static int fail_left(int fd)
+{
+	char text[16] = "";
+
+	need(pread(fd, text, sizeof(text) - 1, 0) > 0, "the kernel says whether it has failed");
+	return atoi(text);
+}
+
+/* Each allocation of its insertion fails once, and nothing is left of it. Its file is given in the programs' place. */
+static void check_insert(void)
+{
+	int fails = open("/proc/thread-self/fail-nth", O_RDWR), module = open(object, O_RDONLY);
+	int count = 0, refused = 0, left, error;
+
+	if (fails < 0) {
+		printf("skipped: this kernel cannot be told to fail\n");
+		return;
+	}
+	do {
+		fail_after(fails, ++count);
+		error = syscall(SYS_finit_module, module, "fifo_bytes=65536", 0) ? errno : 0;
+		left = fail_left(fails);
+		fail_after(fails, 0);
+		refused += error != 0;
+		need(error || syscall(SYS_delete_module, "erb_io", O_NONBLOCK) == 0, "it goes");
+	} while (left == 0);
+	need(!error && refused, "without a failure it is inserted, with one not always");
+	printf("%d allocations failed, and %d times it was not inserted\n", count - 1, refused);
 }
 
 static void refused_file(int device, const char *what, int flags, int wanted)
@@ -345,6 +385,8 @@ int main(int argc, char **argv)
 	snprintf(path[1], sizeof(path[1]), "%s/%s-2", argv[4], check);
 	if (!strcmp(check, "without"))
 		check_without();
+	else if (!strcmp(check, "insert"))
+		check_insert();
 	else if (!strcmp(check, "refused"))
 		check_refused();
 	else if (!strcmp(check, "log"))
