@@ -309,6 +309,8 @@ impl Keeper {
         let module = self.by_module.as_ref();
         let (records, failures) = module.map(ByModule::counts).unwrap_or_default();
         let durable = module.map_or_else(|| count(Journal::durable), ByModule::durable);
+        let own = (count(Journal::batches), count(Journal::syncs), 0);
+        let (batches, syncs, wakes) = module.map_or(own, ByModule::work);
         let segments = count(|journal| journal.numbers().count() as u64);
         let (left, _) = summary(&self.left);
         JournalReport {
@@ -320,6 +322,10 @@ impl Keeper {
             waiting: durable.min(logs.lsn()).saturating_sub(logs.drained()),
             segments: segments + module.map_or(0, ByModule::segments),
             written: self.before.0 + count(Journal::records) + records,
+            durable_lsn: durable,
+            batches,
+            syncs,
+            wakes,
             failures: self.before.1 + count(Journal::failures) + failures,
             left_segments: self.left.len() as u64,
             left,

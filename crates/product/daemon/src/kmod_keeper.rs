@@ -95,6 +95,12 @@ impl ByModule {
         )
     }
 
+    /// Batches, syncs and wake-ups, as the module counts them.
+    pub(crate) const fn work(&self) -> (u64, u64, u64) {
+        let status = &self.status;
+        (status.batches, status.syncs, status.wakes)
+    }
+
     /// All that is not drained up to here is on the disk.
     pub(crate) const fn durable(&self) -> u64 {
         self.status.synced_lsn

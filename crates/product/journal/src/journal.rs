@@ -57,6 +57,8 @@ pub struct Journal<S: Sink> {
     put: u64,
     durable: u64,
     records: u64,
+    batches: u64,
+    syncs: u64,
     failures: u64,
     fault: Option<String>,
     /// The same of what should be deleted. It says nothing of the segment at work, which may be somebody else's.
@@ -78,6 +80,8 @@ impl<S: Sink> Journal<S> {
             put: 0,
             durable: 0,
             records: 0,
+            batches: 0,
+            syncs: 0,
             failures: 0,
             fault: None,
             undeleted: None,
@@ -212,6 +216,7 @@ impl<S: Sink> Journal<S> {
             return Ok(());
         };
         let written = self.sink.append(&mut live.file, &self.gathered);
+        self.batches += u64::from(!self.gathered.is_empty());
         let done = written.and_then(|written| whole(written, self.gathered.len()));
         self.gathered.clear();
         done.map_err(|error| self.broke("a segment could not be written", error))
@@ -239,6 +244,7 @@ impl<S: Sink> Journal<S> {
         self.append()?;
         if let Some(live) = &mut self.live {
             let synced = self.sink.sync(&mut live.file);
+            self.syncs += 1;
             synced.map_err(|error| self.broke("a segment could not be synced", error))?;
         }
         self.durable = self.put;
@@ -379,6 +385,16 @@ impl<S: Sink> Journal<S> {
     /// Records that were put in.
     pub const fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Writes of records, each of one or more.
+    pub const fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// Syncs of records.
+    pub const fn syncs(&self) -> u64 {
+        self.syncs
     }
 
     /// Numbers of the segments that are there.

@@ -364,3 +364,22 @@ fn what_could_not_be_deleted_is_a_fault_until_it_is_whoever_has_the_segment_at_w
     assert_eq!((journal.fault(), numbers(&journal)), (None, Vec::new()));
     assert!(disk.0.borrow().files.is_empty());
 }
+
+#[test]
+fn writes_and_syncs_of_records_are_counted_and_no_others() {
+    let (_, mut journal) = journal();
+    let counts = |journal: &Journal<Shared>| (journal.batches(), journal.syncs());
+    journal.prepare(1).expect("a segment");
+    journal.flush().expect("nothing to sync");
+    assert_eq!(counts(&journal), (0, 0), "a header is none");
+    for lsn in 1..=5 {
+        journal.put(&write(lsn)).expect("a place");
+    }
+    journal.write_out().expect("written");
+    journal.write_out().expect("nothing to write");
+    assert_eq!(counts(&journal), (1, 0));
+    journal.flush().expect("synced");
+    journal.put(&write(6)).expect("a place");
+    journal.flush().expect("synced");
+    assert_eq!(counts(&journal), (2, 2));
+}

@@ -68,6 +68,19 @@ pub struct JournalReport {
     pub segments: u64,
     /// Records that this daemon has written.
     pub written: u64,
+    /// Of all SETs up to this LSN those that are not in Redis are on the disk.
+    #[serde(default)]
+    pub durable_lsn: u64,
+    /// Writes to the disk, each of one record or more. These three count as long as the folder is open, or since the kernel
+    /// module was inserted.
+    #[serde(default)]
+    pub batches: u64,
+    /// Syncs of such writes.
+    #[serde(default)]
+    pub syncs: u64,
+    /// How often a push has woken the kernel module's thread that writes.
+    #[serde(default)]
+    pub wakes: u64,
     /// Writes, syncs and other work on files that failed.
     pub failures: u64,
     /// Segments that a boost has left which is no more.

@@ -7,13 +7,14 @@ use crate::mirror::{BENCH_BATCH_MAX, BENCH_CONNS_MAX, BENCH_KEYS_MAX, BENCH_VALU
 use crate::work::FIELDS_MAX;
 
 pub use crate::drain::DrainArgs;
+pub use crate::journal::JournalArgs;
 pub use crate::kv::KvArgs;
 pub use crate::send::SendArgs;
 pub use crate::serve::ServeArgs;
 pub use crate::workload::WorkloadArgs;
 
 /// Smallest value: the key that replies are checked by must fit in.
-const VALUE_BYTES_MIN: u32 = 16;
+pub const VALUE_BYTES_MIN: u32 = 16;
 
 /// Measure what a request costs.
 #[derive(Args, Debug, Clone)]
@@ -54,6 +55,12 @@ pub enum BenchCommand {
     /// a real redis-server; beside it the same SETs by ordinary clients. Afterwards every key must hold
     /// what was written to it last.
     Drain(DrainArgs),
+    /// What it costs to keep each SET that is answered in Redis's place on a disk: no journal, the daemon's, the kernel
+    /// module's.
+    ///
+    /// As `capacity --op set --server erb-write-back`, until all is in Redis and synced. A kernel module that cannot be had
+    /// is left out with the reason. A machine that is emulated is told counts and no times.
+    Journal(JournalArgs),
     /// The storage node beside the same disk without it and beside RocksDB; with --paper the VNetKV paper's
     /// experiments too.
     ///

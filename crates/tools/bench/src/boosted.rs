@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use erb_lab::{Boost, Erb};
-use erb_report::WritesReport;
+use erb_report::{JournalReport, Status, WritesReport};
 use serde_json::Value;
 
 use crate::args::Op;
 
-/// Longest wait for the gate, or for the drain.
-const WRITES_WAIT: Duration = Duration::from_secs(10);
+/// Longest wait for the gate, the drain or the journal: many times what an emulated machine takes.
+const WRITES_WAIT: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -55,6 +55,17 @@ impl Packets {
         let (xdp, tc) = (self.xdp - before.xdp, self.tc - before.tc);
         tc as f64 / (xdp + tc).max(1) as f64
     }
+}
+
+/// SETs that were answered in Redis's place since the boost: as many LSNs were given.
+fn answered(status: &Status) -> u64 {
+    status.counter("ABSORBED").unwrap_or(0)
+}
+
+/// These, and what is kept of them.
+pub fn kept(boost: &Boost) -> Result<(u64, JournalReport)> {
+    let status = boost.status()?;
+    Ok((answered(&status), status.writes.journal))
 }
 
 /// A boosted device.
@@ -158,14 +169,26 @@ impl Boosted {
         self.wait_for("not all is in Redis", |writes| writes.waiting == 0)
     }
 
+    /// Waits until all that was answered is in the journal, and synced.
+    pub fn wait_until_kept(&self) -> Result<()> {
+        let what = "not all is in the journal and synced";
+        self.wait_for_status(what, |status| {
+            status.writes.journal.durable_lsn >= answered(status)
+        })
+    }
+
     fn wait_for(&self, what: &str, good: impl Fn(&WritesReport) -> bool) -> Result<()> {
+        self.wait_for_status(what, |status| good(&status.writes))
+    }
+
+    fn wait_for_status(&self, what: &str, good: impl Fn(&Status) -> bool) -> Result<()> {
         let end = Instant::now() + WRITES_WAIT;
         loop {
-            let writes = self.boost.status()?.writes;
-            if good(&writes) {
+            let status = self.boost.status()?;
+            if good(&status) {
                 return Ok(());
             }
-            ensure!(Instant::now() < end, "{what}: {writes:?}");
+            ensure!(Instant::now() < end, "{what}: {:?}", status.writes);
             sleep(LOOK);
         }
     }

@@ -27,14 +27,7 @@ const KEYS_TIMES_CACHE: u32 = 16;
 
 /// Builds, runs, takes everything down.
 pub fn measure(args: &CapacityArgs, erb: &Erb) -> Result<CapacityReport> {
-    let mut work = Work::of(&args.work)?;
-    if args.distribution == Drawn::Unique {
-        ensure!(
-            work.op == Op::Set,
-            "keys that are not there yet cannot be read; use --distribution unique with --op set"
-        );
-        work.keys = args.work.keys.unwrap_or(BENCH_KEYS_MAX);
-    }
+    let work = work_of(args)?;
     let hits = args.hit_ratio > 0.0 && !work.op.writes();
     if hits && args.server.iter().any(|server| server.boosted()) {
         work.check_cacheable()?;
@@ -64,6 +57,19 @@ pub fn measure(args: &CapacityArgs, erb: &Erb) -> Result<CapacityReport> {
     collect(args, &instances, runs)
 }
 
+/// What is asked for.
+pub fn work_of(args: &CapacityArgs) -> Result<Work> {
+    let mut work = Work::of(&args.work)?;
+    if args.distribution == Drawn::Unique {
+        ensure!(
+            work.op == Op::Set,
+            "keys that are not there yet cannot be read; use --distribution unique with --op set"
+        );
+        work.keys = args.work.keys.unwrap_or(BENCH_KEYS_MAX);
+    }
+    Ok(work)
+}
+
 /// What would fail half-way is said before anything is made.
 pub fn check_machine(cores: &[(&str, usize)]) -> Result<()> {
     ensure!(
@@ -86,7 +92,7 @@ pub fn check_machine(cores: &[(&str, usize)]) -> Result<()> {
 }
 
 /// One plan per server asked for; for pure misses a second one of ERB with fills.
-fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
+pub fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
     let mut plans = Vec::new();
     let writes = work.op.writes();
     for &server in &args.server {
@@ -108,6 +114,8 @@ fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
             },
             filled,
             fills: writes,
+            options: owned(server.options()),
+            journal: None,
         });
         if caches && args.hit_ratio == 0.0 && !writes {
             let keys = SMALL_CACHE_BYTES * KEYS_TIMES_CACHE / work.stored_bytes();
@@ -119,10 +127,16 @@ fn plans(args: &CapacityArgs, work: Work) -> Vec<Plan> {
                 loaded: keys,
                 filled: 0,
                 fills: true,
+                options: owned(server.options()),
+                journal: None,
             });
         }
     }
     plans
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
 }
 
 fn collect(

@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use erb_lab::process;
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use procfs::ProcError;
 use procfs::process::{Process, Task};
@@ -31,6 +31,50 @@ pub fn of_process(pid: u32) -> Result<u64> {
 /// Sum over several processes, in nanoseconds.
 pub fn of_processes(pids: &[u32]) -> Result<u64> {
     pids.iter().map(|&pid| of_process(pid)).sum()
+}
+
+/// Nanoseconds that the threads of a process with this name have run; 0: it has none.
+pub fn of_thread(pid: u32, name: &str) -> Result<u64> {
+    let mut sum = 0;
+    for thread in threads(pid)? {
+        // One that has ended meanwhile is none.
+        if thread.stat().is_ok_and(|stat| stat.comm == name) {
+            sum += thread.schedstat().map_or(0, |it| it.sum_exec_runtime);
+        }
+    }
+    Ok(sum)
+}
+
+/// Threads of others on a processor; where they may run is as it was when this is dropped.
+#[derive(Debug)]
+pub struct Pinned(Vec<(u32, CpuSet)>);
+
+impl Pinned {
+    /// These processes, or kernel threads.
+    pub fn of(pids: &[u32], core: usize) -> Result<Self> {
+        let mut pinned = Self(Vec::new());
+        for &pid in pids {
+            let before = sched_getaffinity(Pid::from_raw(pid.try_into()?));
+            let before = before.with_context(|| format!("no processors of process {pid}"))?;
+            pinned.0.push((pid, before));
+            pin(pid, core)?;
+        }
+        Ok(pinned)
+    }
+
+    /// Who they are.
+    pub fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(|(pid, _)| *pid).collect()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        for (pid, before) in &self.0 {
+            // It may be gone.
+            let _ = sched_setaffinity(Pid::from_raw(*pid as i32), before);
+        }
+    }
 }
 
 /// Gives the calling thread a processor, and no other thread.
@@ -130,6 +174,46 @@ mod tests {
         }
         let after = of_process(std::process::id()).unwrap();
         assert!(after > before, "30 ms of work moved {before} to {after}");
+    }
+
+    #[test]
+    fn a_thread_is_found_by_its_name() {
+        let (say, heard) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("a-journal".to_owned());
+        let thread = thread.spawn(move || {
+            let start = std::time::Instant::now();
+            while start.elapsed().as_millis() < 30 {
+                std::hint::black_box(0);
+            }
+            let _ = heard.recv();
+        });
+        let thread = thread.unwrap();
+        let pid = std::process::id();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while of_thread(pid, "a-journal").unwrap() < 10_000_000 {
+            assert!(std::time::Instant::now() < end, "it has not run");
+            std::thread::yield_now();
+        }
+        assert_eq!(of_thread(pid, "a-journa").unwrap(), 0);
+        say.send(()).unwrap();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn pinned_threads_get_their_processors_back() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(child.id() as i32);
+        let before = sched_getaffinity(pid).unwrap();
+        let core = (0..CpuSet::count()).find(|&core| before.is_set(core).unwrap());
+        let pinned = Pinned::of(&[child.id()], core.unwrap()).unwrap();
+        assert_eq!(pinned.pids(), [child.id()]);
+        drop(pinned);
+        assert_eq!(sched_getaffinity(pid).unwrap(), before);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -8,18 +8,19 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use erb_lab::Erb;
 use erb_lab::netns::run_in;
+use erb_lab::{Boost, Erb, process};
 use libbpf_rs::Link;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::args::{CapacityArgs, Server};
 use crate::boosted::{BoostRequest, Boosted};
-use crate::cputime;
+use crate::cputime::{self, Pinned};
 use crate::echo::Echo;
 use crate::generator::{Generator, Workload, attach_pass};
 use crate::interrupt::Interrupt;
+use crate::journal::Sink;
 use crate::mirror::{BENCH_PORT_BASE, bench_totals};
 use crate::netns::{CLIENT_IP, Pair};
 use crate::redis_server::{PORT, RedisServer};
@@ -40,6 +41,11 @@ const LAST_ACK: Duration = Duration::from_millis(250);
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections whose first commands are under way together; a queue of veth holds 256 packets.
 const OPENED_AT_ONCE: u32 = 100;
+/// Name of the daemon's thread that sees to the journal.
+const JOURNAL_THREAD: &str = "journal";
+/// Names of the kernel module's threads begin so.
+const MODULE_THREADS: &str = "erb_io_";
+
 /// What distinguishes the instances of one measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -55,6 +61,10 @@ pub struct Plan {
     pub filled: u32,
     /// Whether ERB may fill during the runs.
     pub fills: bool,
+    /// What a boost is told, beside the rest.
+    pub options: Vec<String>,
+    /// Who writes the journal, if that is what is measured.
+    pub journal: Option<Sink>,
 }
 
 /// A server that can be run; everything is undone when it is dropped.
@@ -67,6 +77,8 @@ pub struct Instance {
     _pass: Option<Link>,
     server_napi: u32,
     server_core: usize,
+    /// The kernel module's threads.
+    module: Option<Pinned>,
     filled: Option<u64>,
     // From here on the order of dropping matters: device, then Redis; see Pair.
     pair: Pair,
@@ -80,6 +92,7 @@ struct Snapshot {
     napi_ns: u64,
     redis_ns: u64,
     daemon_ns: u64,
+    journal_ns: Option<u64>,
     core_ns: u64,
 }
 
@@ -116,6 +129,7 @@ impl Instance {
             _pass: None,
             server_napi: 0,
             server_core: args.server_core,
+            module: None,
             filled: None,
             pair,
             redis,
@@ -141,6 +155,11 @@ impl Instance {
         self.filled
     }
 
+    /// By which ERB is asked; `None` for other servers.
+    pub fn boost(&self) -> Option<&Boost> {
+        self.boosted.as_ref().map(Boosted::boost)
+    }
+
     /// What ERB says about itself; `None` for other servers.
     pub fn status(&self) -> Result<Option<serde_json::Value>> {
         self.boosted
@@ -164,9 +183,12 @@ impl Instance {
         self.generator.pause()?;
         let stuck = self.wait_until_parked(interrupt)?;
         if self.plan.server == Server::ErbWriteBack {
-            self.boosted
-                .iter()
-                .try_for_each(Boosted::wait_until_drained)?;
+            if let Some(boosted) = &self.boosted {
+                boosted.wait_until_drained()?;
+                if matches!(self.plan.journal, Some(Sink::Daemon | Sink::Kmod)) {
+                    boosted.wait_until_kept()?;
+                }
+            }
             after = self.snapshot()?;
         }
         self.generator.acknowledge()?;
@@ -175,9 +197,11 @@ impl Instance {
             let now = watchers.answers();
             ensure!(now > watched, "nobody has watched");
         }
-        let all = (self.generator.totals()?.replies - replies).max(1) as f64;
+        let replies = self.generator.totals()?.replies - replies;
+        let all = replies.max(1) as f64;
         let calls = self.redis.calls(name)? - calls;
         let mut run = difference(&before, &after)?;
+        run.replies = replies;
         run.stalled_conns = stalled.union(&stuck).count() as u32;
         run.answered_by_redis = calls as f64 / all;
         if let (Some(before), Some(after)) = (hits, self.hits()?) {
@@ -195,11 +219,12 @@ impl Instance {
                 self.echo = Some(Echo::attach(&pair.server, &pair.server_dev, PORT, work)?);
             }
             server => {
+                let options: Vec<&str> = self.plan.options.iter().map(String::as_str).collect();
                 let request = BoostRequest {
                     netns: &pair.server,
                     device: &pair.server_dev,
                     tc_alone: server == Server::ErbTc,
-                    options: server.options(),
+                    options: &options,
                     redis: RedisServer::address(),
                     cache_size: &self.plan.cache_size,
                     folder: self.run_dir.path(),
@@ -223,6 +248,9 @@ impl Instance {
         self.server_napi = threads.server;
         for pid in self.daemon_pids() {
             cputime::pin(pid, args.server_core)?;
+        }
+        if self.plan.journal == Some(Sink::Kmod) {
+            self.module = Some(Pinned::of(&module_threads()?, args.server_core)?);
         }
         Ok(())
     }
@@ -318,14 +346,28 @@ impl Instance {
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
+        let thread_ns = self.journal_thread_ns()?;
+        let module_ns = self
+            .module
+            .as_ref()
+            .map_or(Ok(0), |module| cputime::of_processes(&module.pids()))?;
+        let daemon_ns = cputime::of_processes(&self.daemon_pids())?;
         Ok(Snapshot {
             totals: self.generator.totals()?,
             napi_ns: cputime::of_process(self.server_napi)?,
             redis_ns: cputime::of_process(self.redis.pid())?,
-            daemon_ns: cputime::of_processes(&self.daemon_pids())?,
+            daemon_ns: daemon_ns.saturating_sub(thread_ns.unwrap_or(0)),
+            journal_ns: thread_ns.map(|thread_ns| thread_ns + module_ns),
             core_ns: cputime::of_core(self.server_core)?,
             at: Instant::now(),
         })
+    }
+
+    /// Of the daemon's thread that sees to the journal; none: it is not measured.
+    fn journal_thread_ns(&self) -> Result<Option<u64>> {
+        let of = |boosted: &Boosted| cputime::of_thread(boosted.pid(), JOURNAL_THREAD);
+        let measured = self.boosted.iter().filter(|_| self.plan.journal.is_some());
+        measured.map(of).next().transpose()
     }
 
     /// Waits and wakes lanes that stand still; returns the connections on which they did.
@@ -387,6 +429,15 @@ impl Drop for Instance {
     }
 }
 
+fn module_threads() -> Result<Vec<u32>> {
+    let pids = process::named(MODULE_THREADS)?;
+    ensure!(
+        !pids.is_empty(),
+        "the kernel module's threads ({MODULE_THREADS}*) are not seen here: is this a container?"
+    );
+    Ok(pids)
+}
+
 fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     let requests = after.totals.replies - before.totals.replies;
@@ -396,7 +447,9 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
     let napi_ns = per_request(before.napi_ns, after.napi_ns);
     let redis_ns = per_request(before.redis_ns, after.redis_ns);
     let daemon_ns = per_request(before.daemon_ns, after.daemon_ns);
-    let cpu_ns = napi_ns + redis_ns + daemon_ns;
+    let both = before.journal_ns.zip(after.journal_ns);
+    let journal_ns = both.map(|(before, after)| per_request(before, after));
+    let cpu_ns = napi_ns + redis_ns + daemon_ns + journal_ns.unwrap_or(0.0);
     ensure!(
         cpu_ns > 0.0,
         "the server used no processor time; is CONFIG_SCHED_INFO missing?"
@@ -406,12 +459,14 @@ fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
     Ok(Run {
         seconds,
         requests,
+        replies: requests,
         requests_per_s: requests as f64 / seconds,
         server_cpu_ns_per_request: cpu_ns,
         requests_per_core_s: 1e9 / cpu_ns,
         napi_ns_per_request: napi_ns,
         redis_ns_per_request: redis_ns,
         daemon_ns_per_request: daemon_ns,
+        journal_ns_per_request: journal_ns,
         hit_ratio: None,
         answered_by_redis: 0.0,
         foreign_share: foreign,

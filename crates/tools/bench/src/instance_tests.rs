@@ -48,6 +48,8 @@ fn share_wrong(work: WorkArgs, commands: &[redis::Cmd]) -> f64 {
         loaded: args.work.keys.unwrap_or(1000),
         filled: 0,
         fills: false,
+        options: Vec::new(),
+        journal: None,
     };
     let mut instance = Instance::build(plan, &args, &Erb::at("none"), &interrupt).unwrap();
     let mut redis = instance.redis.connect().unwrap();
@@ -129,6 +131,8 @@ fn more_connections_than_may_ask_at_once_take_turns_and_rest_in_peace() {
             loaded: args.work.keys.unwrap_or(1000),
             filled: 0,
             fills: false,
+            options: Vec::new(),
+            journal: None,
         };
         let mut instance = Instance::build(plan, &args, &Erb::at("none"), &interrupt).unwrap();
         let time = Duration::from_millis(300);

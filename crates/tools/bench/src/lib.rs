@@ -13,6 +13,7 @@
 //! - `work`: what requests ask for and what must be answered, as checked options and as bytes.
 //! - `ordinary`: ordinary clients over `lo` or a veth, all hits; `fixed`: what they ask;
 //!   `ordinary_report`.
+//! - `journal`: SETs that are answered and kept on a disk, by who writes them there.
 //! - `drain`: made-up writes brought to a Redis, beside SETs by ordinary clients.
 //! - `send`: what sending a file's bytes costs, by way; `send/sink`: a far end that copies nothing.
 //! - `kv`: the storage node beside RocksDB and the disk, its folder has the parts.
@@ -40,6 +41,7 @@ mod fixed;
 mod generator;
 mod instance;
 mod interrupt;
+pub mod journal;
 pub mod kv;
 mod load;
 mod mirror;
@@ -124,6 +126,14 @@ pub fn run(args: &BenchArgs, erb: &Erb) -> Result<()> {
         BenchCommand::Drain(drain) => {
             let report = drain::measure(drain, erb)?;
             if drain.json {
+                pretty(&report)?
+            } else {
+                report.to_table()
+            }
+        }
+        BenchCommand::Journal(journal) => {
+            let report = journal::measure(journal, erb)?;
+            if journal.json {
                 pretty(&report)?
             } else {
                 report.to_table()

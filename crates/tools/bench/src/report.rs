@@ -26,9 +26,11 @@ pub struct Run {
     pub seconds: f64,
     /// Replies in that time.
     pub requests: u64,
+    /// The same with those of the warm-up.
+    pub replies: u64,
     /// Requests per second as observed.
     pub requests_per_s: f64,
-    /// Processor time of the server's side per request: receive thread, Redis, daemon.
+    /// Processor time of the server's side per request: receive thread, Redis, daemon, journal.
     pub server_cpu_ns_per_request: f64,
     /// 1e9 / `server_cpu_ns_per_request`.
     pub requests_per_core_s: f64,
@@ -38,6 +40,9 @@ pub struct Run {
     pub redis_ns_per_request: f64,
     /// Share of ERB's daemon.
     pub daemon_ns_per_request: f64,
+    /// Share of the threads that write the journal, which are not the daemon's then. Of `erb bench journal` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal_ns_per_request: Option<f64>,
     /// Share of the run's time for which the server's core worked for anybody else. It lowers
     /// `requests_per_s` and, by cold caches, raises the time per request.
     pub foreign_share: f64,

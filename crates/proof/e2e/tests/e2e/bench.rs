@@ -2,6 +2,7 @@
 //! `erb bench` with ERB itself: it is filled, answers what it is asked for, and every reply is right.
 //! How fast that is, is not tested.
 
+use std::path::Path;
 use std::process::Command;
 
 use erb_e2e::lab::erb_bin;
@@ -131,5 +132,47 @@ fn a_closed_cache_leaves_all_to_redis() {
         assert_eq!(number(&server["hit_ratio"], "median"), 0.0, "{report:#}");
         let by_redis = number(&server["figures"]["reads_by_redis"], "median");
         assert!(by_redis > 0.99, "{report:#}");
+    }
+}
+
+#[test]
+fn a_journal_has_each_answered_set_and_costs_are_told_apart() {
+    let report = run(&[
+        "journal",
+        "--sink",
+        "none,daemon,kmod",
+        "--distribution",
+        "zipf",
+        "--seconds",
+        "1",
+    ]);
+    let (none, daemon) = (&report["sinks"][0], &report["sinks"][1]);
+    let (without, with) = (&none["runs"][0], &daemon["runs"][0]);
+    assert!(number(without, "answered") > 0.0, "{report:#}");
+    assert_eq!(number(without, "records"), 0.0, "{report:#}");
+    assert!(number(with, "answered") > 0.0, "{report:#}");
+    assert!(
+        number(with, "records") >= number(with, "answered"),
+        "{report:#}"
+    );
+    assert!(
+        number(with, "syncs") >= 1.0 && number(with, "batches") >= number(with, "syncs"),
+        "{report:#}"
+    );
+    assert_eq!(number(with, "failures"), 0.0, "{report:#}");
+    let times = [&without["times"], &with["times"]];
+    if report["emulator"].is_null() {
+        assert_eq!(number(times[0], "journal_ns_per_record"), 0.0, "{report:#}");
+        let [journal, all] = ["journal_ns", "all_ns"].map(|name| number(times[1], name));
+        assert!(0.0 < journal && journal < all, "{report:#}");
+    } else {
+        assert!(times.iter().all(|times| times.is_null()), "{report:#}");
+    }
+    // Most machines have no module, and are told what to do.
+    if !Path::new("/sys/module/erb_io").exists() {
+        let out = &report["left_out"][0];
+        assert_eq!(out["sink"], "kmod", "{report:#}");
+        let why = out["why"].as_str().expect("a reason");
+        assert!(why.starts_with("the module erb_io is not built"), "{why}");
     }
 }
