@@ -44,6 +44,8 @@ _Static_assert(sizeof(struct cache_set) % 64 == 0, "sets start at cache lines");
 _Static_assert(sizeof(struct cache_digest) == 16, "two words");
 _Static_assert(sizeof(struct cache_large) % 64 == 0, "large slots start at cache lines");
 _Static_assert(__builtin_offsetof(struct cache_set, slots) == 64, "header is one cache line");
+_Static_assert(!((CLASS0_BYTES | CLASS1_BYTES | CLASS2_BYTES | CLASS3_BYTES) % COPY_BLOCK),
+	       "a slot is written by whole blocks");
 _Static_assert(sizeof(struct slot) == SLOT_HEADER_BYTES, "slot header has no padding");
 _Static_assert(__builtin_offsetof(struct cache_set, visited) % 4 == 0 &&
 		   __builtin_offsetof(struct cache_set, touched) ==

@@ -29,9 +29,12 @@ SEC("xdp")
 int erb_xdp(struct xdp_md *ctx)
 {
 	struct control *c = control_get();
-	struct work *w;
+	struct work *w = work_get();
+	bool back = w && w->laned == LANED_BACK; /* Q3, before anybody else parses */
 	int action;
 
+	if (w)
+		w->laned = 0;
 	if (c && closed(c)) {
 		if (closed_to_all(c))
 			return XDP_PASS;
@@ -40,8 +43,7 @@ int erb_xdp(struct xdp_md *ctx)
 			return XDP_PASS;
 		}
 	}
-	w = work_get();
-	action = w && w->laned == LANED_BACK ? LANE_LEFT : lane(ctx);
+	action = back ? LANE_LEFT : lane(ctx);
 	if (action == LANE_ABSORB) {
 		stage_go(ctx, STAGE_ABSORB);
 		return XDP_DROP;

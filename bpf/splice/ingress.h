@@ -439,7 +439,6 @@ INLINE enum parse_result ingress_parse(ctx_t *ctx)
 	w->end = w->p.seq + w->p.payload_len;
 	w->ring = 0;
 	w->acked = w->loaded = w->whole = w->proof_ahead = w->snd_wscale = w->translate = 0;
-	w->laned = 0;
 	if (res == PARSE_TCP &&
 	    (w->p.key.server_port_be != c->port_be || w->p.payload_off + w->p.payload_len > frame))
 		return PARSE_OTHER;

@@ -13,11 +13,13 @@
  *      again: LANED_BACK. */
 #pragma once
 #include "base/seam.h"
+#include "base/verdict.h"
 #include "net/csum.h"
 #include "net/packet.h"
 #include "net/segment.h"
 #include "net/sock.h"
 #include "net/work.h"
+#include "splice/absorb.h"
 #include "splice/accept.h"
 #include "splice/answer.h"
 #include "splice/closed.h"

@@ -73,6 +73,7 @@ const UPSETS: &[Upset] = &[
     ("hashes are Redis's", hashes_off),
     ("writes are another's", writes_off),
     ("rights have moved", |scene| control(scene, |control| control.rights += 1)),
+    ("the cache is closed", |scene| control(scene, |control| control.stopping = erb_abi::STOPPING_UNREAD)),
     ("something is not drained", |scene| control(scene, |control| control.order.lsn += 1)),
 ];
 
