@@ -82,10 +82,15 @@ place() {
 
 # A second name of each segment, as soon as it has one.
 link_all() {
-	local segment
+	local segment name at
 	while sleep 0.1; do
 		for segment in "$journal"/*.erbj; do
-			[ -e "$links/${segment##*/}" ] || ln "$segment" "$links/" 2>/dev/null
+			name=${segment##*/} at=$links
+			# A daemon that finds an empty folder gives numbers once more.
+			while [ -e "$at/$name" ] && ! [ "$at/$name" -ef "$segment" ]; do
+				at=$at+
+			done
+			[ -e "$segment" ] && mkdir -p "$at" && [ ! -e "$at/$name" ] && ln "$segment" "$at/" 2>/dev/null
 		done
 	done
 }
@@ -144,9 +149,11 @@ write_on() {
 
 # Each LSN that was given is in a segment, and its key has the value that was written.
 logged() {
-	local answered
+	local answered folder
 	answered=$(number ABSORBED)
-	"$erb" journal show --json $links >/run/shown
+	for folder in "$links" "$links"+*; do
+		[ ! -e "$folder" ] || "$erb" journal show --json "$folder"
+	done >/run/shown
 	python3 -c 'import json, sys
 answered, records = int(sys.argv[1]), {}
 for line in open("/run/shown"):
