@@ -349,6 +349,17 @@ INLINE int lane_up(ctx_t *ctx, struct work *w, struct control *c, struct conn *c
 	return w->translate ? lane_translate(ctx, w, six, bare) : XDP_PASS;
 }
 
+/* Its connection's socket is known: the rest of the scratch, and what answer_unfit() says. */
+INLINE u32 lane_begin(ctx_t *ctx, struct work *w, const struct control *c, const struct conn *conn,
+		      const struct sock_ref *r)
+{
+	w->now = now_ns();
+	w->tag = 0;
+	w->end = w->p.seq + w->p.payload_len;
+	w->view.fixed = r->fixed;
+	return answer_unfit(ctx, w, c, conn);
+}
+
 /* Whether the packet, which was read, is for lane_absorb(). */
 INLINE bool lane_absorbs(struct work *w, const struct control *c, bool six)
 {
@@ -379,11 +390,7 @@ INLINE enum verdict lane_absorb(ctx_t *ctx, bool keeps)
 	conn_touch(w, conn);
 	if (!sock_known(conn, &r))
 		return V_REFUSED;
-	w->now = now_ns();
-	w->tag = 0;
-	w->end = w->p.seq + w->p.payload_len;
-	w->view.fixed = r.fixed;
-	if (answer_unfit(ctx, w, c, conn) || !lane_taken(conn, &r, &w->view, w))
+	if (lane_begin(ctx, w, c, conn, &r) || !lane_taken(conn, &r, &w->view, w))
 		return V_REFUSED;
 	v = absorb_packet(ctx, w, c, conn, &r, keeps);
 	if (v != V_SENT)
@@ -421,11 +428,7 @@ INLINE int lane_of(ctx_t *ctx, struct work *w, struct control *c, bool six)
 		return LANE_LEFT;
 	if (!sock_known(conn, &r))
 		return LANE_LEFT;
-	w->now = now_ns();
-	w->tag = 0;
-	w->end = w->p.seq + w->p.payload_len;
-	w->view.fixed = r.fixed;
-	unfit = answer_unfit(ctx, w, c, conn);
+	unfit = lane_begin(ctx, w, c, conn, &r);
 	/* While the cache is closed handler_usual() says no more than that it is a read. */
 	if (unfit && !(unfit == STAT_REFUSE_NOT_SERVING && closed(c)))
 		return LANE_LEFT;
