@@ -519,6 +519,19 @@ pub(crate) fn info<T: Default>(fd: &impl AsRawFd) -> io::Result<T> {
     }
 }
 
+/// Instructions that the verifier went through when it loaded the program: the `processed N insns` of its log
+/// (`env->insn_processed`), kept by the kernel since Linux 5.16.
+///
+/// # Errors
+/// [`Error::System`] if the kernel does not tell.
+pub fn verified(program: &impl AsRawFd) -> Result<u32> {
+    let found = info::<libbpf_sys::bpf_prog_info>(program).map_err(|reason| Error::System {
+        what: "could not ask what a program is".to_owned(),
+        reason,
+    })?;
+    Ok(found.verified_insns)
+}
+
 /// Whether a link at tcx has not lost its device.
 fn is_on_a_device(link: &OwnedFd) -> bool {
     info::<libbpf_sys::bpf_link_info>(link).is_ok_and(|found| {

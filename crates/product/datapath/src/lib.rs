@@ -25,7 +25,7 @@ mod run;
 mod size;
 mod trace;
 
-pub use attach::{AttachMode, Attached, LOOPBACK, Links, WantedTiers};
+pub use attach::{AttachMode, Attached, LOOPBACK, Links, WantedTiers, verified};
 pub use consumption::{Consumed, Consumption};
 pub use datapath::Datapath;
 pub use device::{Device, ForeignXdp, all_devices, check_layers, foreign_xdp};

@@ -24,7 +24,7 @@ use libbpf_rs::{
     RingBuffer, RingBufferBuilder, set_print,
 };
 
-use crate::attach::{Hook, Links, info, program_id};
+use crate::attach::{Hook, Links, program_id, verified};
 use crate::load::{
     is_of_absorption, keep_message, leave_out_absorption, libbpf_messages, program_pin,
     without_prefetch,
@@ -253,9 +253,8 @@ impl Tracer {
         programs
             .filter(|program| !is_of_absorption(&program.name().to_string_lossy()))
             .map(|program| {
-                let found = info::<libbpf_sys::bpf_prog_info>(&program.as_fd()).map_err(system)?;
                 let name = program.name().to_string_lossy().into_owned();
-                Ok((name, found.verified_insns))
+                Ok((name, verified(&program.as_fd())?))
             })
             .collect()
     }

@@ -4,13 +4,14 @@
 //!
 //! Exit code 0: all were loaded; 1: some were refused; 2: an object is none.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Parser;
+use erb_datapath::verified;
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, set_print};
 
 /// The end of a verifier's log names the instruction, the registers and the line of the source.
@@ -93,19 +94,7 @@ fn load_one(object: &str, bytes: &[u8], name: &str, args: &Args) -> Result<u32> 
     let loaded = opened.load()?;
     let mut programs = loaded.progs();
     let program = programs.find(|program| program.name() == name);
-    verified(program.context("it is gone")?.as_fd())
-}
-
-fn verified(program: BorrowedFd<'_>) -> Result<u32> {
-    // SAFETY: plain integers; all zeroes is a valid value.
-    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
-    let mut size = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: info is live and of the size given.
-    let done = unsafe {
-        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size)
-    };
-    ensure!(done == 0, "bpf_prog_get_info_by_fd: {done}");
-    Ok(info.verified_insns)
+    Ok(verified(&program.context("it is gone")?.as_fd())?)
 }
 
 fn end_of_log() -> String {

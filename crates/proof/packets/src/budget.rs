@@ -2,26 +2,6 @@
 //! The table of verified instructions, `bpf/budget.txt`.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-
-use anyhow::{Result, ensure};
-
-/// Instructions that the verifier went through when it loaded the program: the `processed N insns`
-/// of its log (`env->insn_processed`), kept by the kernel since Linux 5.16.
-///
-/// # Errors
-/// If the kernel does not tell.
-pub fn verified(program: &OwnedFd) -> Result<u32> {
-    // SAFETY: plain integers; all zeroes is a valid value.
-    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
-    let mut size = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: info is live and of the size given.
-    let done = unsafe {
-        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size)
-    };
-    ensure!(done == 0, "bpf_prog_get_info_by_fd: {done}");
-    Ok(info.verified_insns)
-}
 
 /// The table as it is committed: program, recorded number, a tenth more as budget.
 #[must_use]

@@ -35,7 +35,6 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Program};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::budget;
 use crate::frame::{Family, PORT};
 
 /// Places in the table of connections: soon full.
@@ -223,7 +222,7 @@ fn verified_programs(root: &Path) -> Result<BTreeMap<String, u32>> {
         };
         if let Some(name) = name.strip_prefix("prog_") {
             let program = Program::fd_from_pinned_path(entry.path())?;
-            found.insert(name.to_owned(), budget::verified(&program)?);
+            found.insert(name.to_owned(), erb_datapath::verified(&program)?);
         }
     }
     // Those of a trace are pinned nowhere.
