@@ -6,9 +6,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use libbpf_rs::{Map, MapCore as _, MapFlags, Object, ObjectBuilder};
 
 use crate::load::refused;
+use crate::programs::FRONT;
 use crate::{Error, Result};
-
-const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/front.bpf.o"));
 
 /// A loaded front; it ends with this value and with whatever it is attached to.
 #[derive(Debug)]
@@ -20,7 +19,7 @@ impl Front {
     /// # Errors
     /// [`Error::Load`] if the kernel refuses.
     pub fn load() -> Result<Self> {
-        let object = ObjectBuilder::default().open_memory(BYTES);
+        let object = ObjectBuilder::default().open_memory(FRONT);
         let loaded = object.and_then(libbpf_rs::OpenObject::load);
         loaded.map(Self).map_err(|error| refused("front", &error))
     }

@@ -9,9 +9,8 @@ use erb_abi::nagle_pair;
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, set_print};
 
 use crate::load::{keep_message, refused};
+use crate::programs::NAGLE;
 use crate::{Error, Result};
-
-const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/nagle.bpf.o"));
 
 /// Bytes of what the program is told.
 const PAIR_BYTES: usize = size_of::<nagle_pair>();
@@ -36,7 +35,7 @@ impl Nagle {
     pub fn load() -> Result<Self> {
         let refused = |error| refused("nagle", &error);
         set_print(Some((libbpf_rs::PrintLevel::Info, keep_message)));
-        let object = ObjectBuilder::default().open_memory(BYTES);
+        let object = ObjectBuilder::default().open_memory(NAGLE);
         let object = object
             .and_then(libbpf_rs::OpenObject::load)
             .map_err(refused)?;

@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The compiled programs: three objects, and a build id by which two builds are told apart.
+//! The compiled objects, each included once; of the three that are the data path, a build id by which two builds are told apart.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use crate::{Error, Result};
+
+/// A compiled object, by its source's name.
+macro_rules! object {
+    ($name:literal) => {
+        include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o"))
+    };
+}
+
+const CONTROL: &[u8] = object!("control");
+const XDP: &[u8] = object!("xdp");
+const TC: &[u8] = object!("tc");
+pub(crate) const TRACE_XDP: &[u8] = object!("trace_xdp");
+pub(crate) const TRACE_TC: &[u8] = object!("trace_tc");
+pub(crate) const FRONT: &[u8] = object!("front");
+pub(crate) const NAGLE: &[u8] = object!("nagle");
 
 /// Names of the objects. The first is loaded alone, the others side by side.
 const NAMES: [&str; 3] = ["control", "xdp", "tc"];
@@ -22,18 +37,9 @@ impl Programs {
     pub fn builtin() -> Self {
         let [control, xdp, tc] = NAMES;
         Self::new([
-            (
-                control,
-                Cow::Borrowed(include_bytes!(concat!(env!("OUT_DIR"), "/control.bpf.o"))),
-            ),
-            (
-                xdp,
-                Cow::Borrowed(include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"))),
-            ),
-            (
-                tc,
-                Cow::Borrowed(include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"))),
-            ),
+            (control, Cow::Borrowed(CONTROL)),
+            (xdp, Cow::Borrowed(XDP)),
+            (tc, Cow::Borrowed(TC)),
         ])
     }
 
@@ -84,31 +90,13 @@ impl Programs {
 #[must_use]
 pub fn objects() -> [(&'static str, &'static [u8]); 7] {
     [
-        (
-            "control",
-            include_bytes!(concat!(env!("OUT_DIR"), "/control.bpf.o")),
-        ),
-        (
-            "xdp",
-            include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")),
-        ),
-        ("tc", include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"))),
-        (
-            "trace_xdp",
-            include_bytes!(concat!(env!("OUT_DIR"), "/trace_xdp.bpf.o")),
-        ),
-        (
-            "trace_tc",
-            include_bytes!(concat!(env!("OUT_DIR"), "/trace_tc.bpf.o")),
-        ),
-        (
-            "front",
-            include_bytes!(concat!(env!("OUT_DIR"), "/front.bpf.o")),
-        ),
-        (
-            "nagle",
-            include_bytes!(concat!(env!("OUT_DIR"), "/nagle.bpf.o")),
-        ),
+        ("control", CONTROL),
+        ("xdp", XDP),
+        ("tc", TC),
+        ("trace_xdp", TRACE_XDP),
+        ("trace_tc", TRACE_TC),
+        ("front", FRONT),
+        ("nagle", NAGLE),
     ]
 }
 

@@ -30,13 +30,8 @@ use crate::load::{
     without_prefetch,
 };
 use crate::mapped::mapped;
+use crate::programs::{TRACE_TC, TRACE_XDP};
 use crate::{CacheSize, Error, Result, SET_BYTES, Sizes, TableSize};
-
-/// The compiled objects.
-const OBJECTS: [&[u8]; 2] = [
-    include_bytes!(concat!(env!("OUT_DIR"), "/trace_xdp.bpf.o")),
-    include_bytes!(concat!(env!("OUT_DIR"), "/trace_tc.bpf.o")),
-];
 
 /// Where programs are swapped, in the order in which links are made.
 const HOOKS: [Hook; 3] = [Hook::Egress, Hook::Ingress, Hook::Xdp];
@@ -145,7 +140,7 @@ impl Tracer {
         let options = filter.options()?;
         let sizes = sizes_of(&Control::new(mapped(root, "erb_control")?))?;
         let mut objects: Vec<Object> = Vec::new();
-        for bytes in OBJECTS {
+        for bytes in [TRACE_XDP, TRACE_TC] {
             let mut object = ObjectBuilder::default()
                 .pin_root_path(root)
                 .and_then(|builder| builder.open_memory(&without_prefetch(bytes)))
