@@ -362,7 +362,7 @@ INLINE void absorb_fetch(const struct work *w)
 	read_once(log->bytes[head + 2 * LOG_ALIGN]);
 }
 
-INLINE void handler_absorb_peek(struct work *w, const struct control *c)
+INLINE void handler_absorb_peek(struct work *w)
 {
 	w->h.absorbed.read = absorb_read();
 	if (w->h.absorbed.read)

@@ -170,7 +170,7 @@ INLINE enum verdict absorb(ctx_t *ctx, bool keeps)
 
 	if (!c || !conn)
 		return V_DROP;
-	handler_absorb_peek(w, c);
+	handler_absorb_peek(w);
 	if (!sock_known(conn, &r))
 		return absorb_not(w, STAT_REFUSE_RACE);
 	w->view.fixed = r.fixed;

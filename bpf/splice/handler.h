@@ -103,7 +103,7 @@ INLINE void handler_sample_end(struct work *w);
 /* Whether a payload that begins with these 16 bytes may be a write that could be answered: splice/absorb.h. */
 INLINE bool handler_may_absorb(const u8 *body);
 /* Reads it, and begins to fetch what an answer will touch. Changes nothing but scratch. */
-INLINE void handler_absorb_peek(struct work *w, const struct control *c);
+INLINE void handler_absorb_peek(struct work *w);
 /* Behind that, prepares the write: its record behind the log's head, its answer as handler_answer() does. Returns 0 or the reason
  * against it. */
 INLINE u32 handler_absorb(struct work *w, struct control *c, const struct conn *conn);

@@ -67,7 +67,7 @@ INLINE bool handler_may_absorb(const u8 *body)
 	return false;
 }
 
-INLINE void handler_absorb_peek(struct work *w, const struct control *c)
+INLINE void handler_absorb_peek(struct work *w)
 {
 }
 

@@ -383,7 +383,7 @@ INLINE enum verdict lane_absorb(ctx_t *ctx, bool keeps)
 
 	if (!c || !w)
 		return V_DROP;
-	handler_absorb_peek(w, c);
+	handler_absorb_peek(w);
 	conn = conn_get(&w->p.key);
 	if (!conn || closed_to(c, conn))
 		return V_REFUSED;
