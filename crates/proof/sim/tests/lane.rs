@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::mem::offset_of;
 
 use erb_abi::{ControlPlane as _, FAST_COMMANDS, USUAL_WRITES, cache_set, command_key_bytes, conn};
-use erb_sim::mutate::source::Edit;
+use erb_sim::mutate::source::{Edit, edited};
 use erb_sim_kernel::scene::{Scene, get};
 use erb_sim_kernel::{Csum, DatapathConfig, Library, Packet, Tc, Xdp, tcp_state};
 use erb_wire::layout::{self, Layout};
@@ -491,7 +491,7 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
     ("write-with-more-behind", WRITE, "\treturn w->pos == w->p.payload_len;", "\treturn true;", BY_HAND),
     ("argument-torn", WRITE, "at > PAYLOAD_BYTES || *(u16 *)(w->payload + at) != RESP_CRLF)", "at > PAYLOAD_BYTES)", BY_HAND),
     ("write-taken-first", LANE, "(writes && (!lane_taken(conn, r, &w->view, w) || order_stirs(c)))", "(0)", BY_HAND),
-    ("absorbed-unasked", LANE, "answer_unfit(ctx, w, c, conn) || !lane_taken(conn, &r, &w->view, w)", "0", BY_HAND),
+    ("absorbed-unasked", LANE, "lane_begin(ctx, w, c, conn, &r) || !lane_taken(conn, &r, &w->view, w)", "lane_begin(ctx, w, c, conn, &r)", BY_HAND),
     ("absorbed-sum-unread", LANE, "return lane_sum_ok(&sum) ? LANE_ABSORB : LANE_LEFT;", "return LANE_ABSORB;", BY_HAND),
     ("absorbed-sum-wrong", LANE, " + lane_halves(word);\n\t*(u16 *)(tcp + 16) = ~csum_fold(sum);\n\t*(u64 *)(at + body_at) = word;", ";\n\t*(u16 *)(tcp + 16) = ~csum_fold(sum);\n\t*(u64 *)(at + body_at) = word;", BY_HAND),
     ("absorbed-uncut", LANE, "= word;\n\treturn shrink < 0 &&", "= word;\n\treturn shrink > 0 &&", BY_HAND),
@@ -537,6 +537,29 @@ const DOWN_MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("down-undone", DOWN, "\tif (ends)\n\t\thandler_down_done(ow, c);\n", ""),
     ("down-any-length", REPLY, "return digits && len == digits + 3 + n + 2;", "return digits;"),
 ];
+
+/// Told at once, and not by the slow tests below.
+#[test]
+fn each_mistake_in_the_lane_has_its_place() {
+    let both = MISTAKES
+        .iter()
+        .map(|(name, file, find, replace, _)| (name, file, find, replace));
+    let all = both.chain(
+        DOWN_MISTAKES
+            .iter()
+            .map(|(name, file, find, replace)| (name, file, find, replace)),
+    );
+    for (name, file, find, replace) in all {
+        let edit = Edit {
+            file,
+            find,
+            replace,
+        };
+        if let Err(error) = edited(&[edit]) {
+            panic!("{name}: {error:#}");
+        }
+    }
+}
 
 #[test]
 fn mistakes_in_the_lane_for_replies_are_seen() {

@@ -2,7 +2,18 @@
 //! Every deliberate mistake is seen by some check.
 
 use erb_sim::campaign::mutations::{EVENTS_MAX, markdown, try_all};
-use erb_sim::mutate;
+use erb_sim::mutate::source::edited;
+use erb_sim::mutate::{self, Change};
+
+/// Told at once, and not by the slow test below.
+#[test]
+fn every_mutation_has_its_place() {
+    for mutation in mutate::all() {
+        if let Change::Source(edits) = mutation.change {
+            edited(edits).unwrap_or_else(|error| panic!("{}: {error:#}", mutation.name));
+        }
+    }
+}
 
 #[test]
 fn every_mutation_is_caught() {
