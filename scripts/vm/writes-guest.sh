@@ -38,7 +38,7 @@ network() {
 
 case ${1:-} in
 '')
-	for module in virtio_net virtio_blk ext4 veth sch_ingress cls_bpf af_packet inet_diag tcp_diag; do
+	for module in virtio_net virtio_blk ext4 veth sch_ingress cls_bpf af_packet inet_diag tcp_diag libcrc32c; do
 		modprobe -q "$module" || echo "no module $module"
 	done
 	mkdir -p $disk
@@ -78,8 +78,9 @@ stop) kill -STOP "$(cat /run/redis.pid)" ;;
 continue) kill -CONT "$(cat /run/redis.pid)" ;;
 # A torn end is no fault behind a cut: what lies before it counts.
 check)
-	"$erb" journal check $journal >&2
-	[ $? = 0 ] || [ $? = 30 ]
+	ended=0
+	"$erb" journal check $journal >&2 || ended=$?
+	[ $ended = 0 ] || [ $ended = 30 ]
 	;;
 show) "$erb" journal show --json $journal ;;
 apply) server "$erb" journal apply $journal --redis 127.0.0.1:6379 --yes >&2 ;;
