@@ -154,6 +154,10 @@ impl<R: Read> SegmentReader<R> {
             RECORD_HEAD => {}
             _ => return Err(self.wrong("a record is cut off")),
         }
+        // A file system may keep a file's length of what it has not synced, and have zeros for the bytes (ext4's last block).
+        if self.record.iter().all(|byte| *byte == 0) {
+            return Err(self.wrong("zeros, where the power was cut before a sync"));
+        }
         let bytes = u32::from_le_bytes(bytes_at(&self.record, 0)) as usize;
         if !(RECORD_HEAD..=RECORD_BYTES_MAX).contains(&bytes) {
             return Err(self.wrong("a record's length is beyond what one has"));

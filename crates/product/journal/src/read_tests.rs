@@ -93,6 +93,22 @@ fn a_segment_that_is_cut_at_any_byte_has_what_is_whole() {
 }
 
 #[test]
+fn zeros_of_what_was_not_synced_are_told_as_such() {
+    let (mut bytes, ends) = segment(&ten());
+    bytes[ends[4]..].fill(0);
+    let (told, fault) = read(&bytes);
+    assert_eq!(told, ten()[..5]);
+    let said = fault.expect("an end").to_string();
+    assert_eq!(
+        said,
+        format!(
+            "at byte {}: zeros, where the power was cut before a sync",
+            ends[4]
+        )
+    );
+}
+
+#[test]
 fn each_bit_counts() {
     let (bytes, ends) = segment(&ten());
     for bit in 0..bytes.len() * 8 {
