@@ -9,6 +9,8 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::fault::Missing;
+use crate::kernels::Needed;
+use crate::{Given, VmArgs, toolchain};
 
 /// A check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -17,9 +19,9 @@ pub enum Check {
     Load,
     /// Reads and writes of a boosted Redis over virtio-net with native XDP.
     Paths,
-    /// The kernel module alone (scripts/vm/kmod-test.sh).
+    /// The kernel module alone: is each record that was pushed in a file?
     Kmod,
-    /// A boost with the kernel module as its journal's sink (scripts/vm/sink-test.sh).
+    /// A boost with the kernel module as its journal's sink.
     Sink,
     /// The storage node under Linux's own initiator (scripts/vm/node-test.sh).
     Node,
@@ -32,7 +34,7 @@ pub enum Check {
 }
 
 /// How a check is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Way {
     /// In one guest, which this program starts.
     Guest(&'static Guest),
@@ -41,7 +43,7 @@ pub enum Way {
 }
 
 /// A guest, and what it runs.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Guest {
     /// What it runs.
     pub script: &'static str,
@@ -51,21 +53,74 @@ pub struct Guest {
     pub wire: bool,
     /// Programs of the workspace that it needs beside `erb` and `erb-lab`; each is a package of its name.
     pub programs: &'static [&'static str],
+    /// What it needs of this machine beside what each guest needs: a program or file, and its package.
+    pub packages: &'static [(&'static str, &'static str)],
+    /// What there must be of its kernel.
+    pub needed: fn(&VmArgs) -> Needed,
+    /// Makes what else it needs, in its folder, before it starts.
+    pub prepare: fn(&Case<'_>) -> Result<()>,
+}
+
+/// What is known of a guest before it starts.
+pub struct Case<'a> {
+    /// The check's name.
+    pub check: &'a str,
+    /// All that is kept: lists, kernels, runs.
+    pub vm: &'a Path,
+    /// The guest's own folder, which it sees as its `erb_work=`.
+    pub dir: &'a Path,
+    /// What was asked for.
+    pub args: &'a VmArgs,
+    /// Its kernel.
+    pub kernel: &'a Given,
+}
+
+impl Guest {
+    /// Needs nothing but `erb`, `erb-lab` and the image of a kernel.
+    const PLAIN: Self = Self {
+        script: "",
+        memory: "2G",
+        wire: false,
+        programs: &[],
+        packages: &[],
+        needed: |_| Needed::Image,
+        prepare: |_| Ok(()),
+    };
 }
 
 static LOAD: Guest = Guest {
     script: include_str!("../guest/load.sh"),
-    memory: "2G",
-    wire: false,
     programs: &["erb-load-vm"],
+    ..Guest::PLAIN
 };
 
 static PATHS: Guest = Guest {
     script: include_str!("../guest/paths.sh"),
-    memory: "2G",
     wire: true,
-    programs: &[],
+    ..Guest::PLAIN
 };
+
+static KMOD: Guest = Guest {
+    script: include_str!("../guest/kmod.sh"),
+    memory: "1G",
+    programs: &["erb-kmod-vm"],
+    packages: &[MKFS],
+    needed: |_| Needed::Headers,
+    prepare: toolchain::module,
+    ..Guest::PLAIN
+};
+
+static SINK: Guest = Guest {
+    script: include_str!("../guest/sink.sh"),
+    memory: "1500M",
+    packages: &[MKFS, REDIS, ("/usr/bin/python3", "python3")],
+    needed: |_| Needed::Headers,
+    prepare: toolchain::module,
+    ..Guest::PLAIN
+};
+
+const MKFS: (&str, &str) = ("/sbin/mkfs.ext4", "e2fsprogs");
+const REDIS: (&str, &str) = ("/usr/bin/redis-server", "redis-server");
 
 impl Check {
     /// Those that are made if none is named.
@@ -84,8 +139,8 @@ impl Check {
         match self {
             Self::Load => Way::Guest(&LOAD),
             Self::Paths => Way::Guest(&PATHS),
-            Self::Kmod => Way::Script("kmod-test.sh"),
-            Self::Sink => Way::Script("sink-test.sh"),
+            Self::Kmod => Way::Guest(&KMOD),
+            Self::Sink => Way::Guest(&SINK),
             Self::Node => Way::Script("node-test.sh"),
             Self::Power => Way::Script("power-test.sh"),
             Self::Dax => Way::Script("dax-test.sh"),
@@ -95,7 +150,10 @@ impl Check {
 }
 
 /// The sources' root: above this program, or the current folder.
-fn sources(check: &str, wanted: &str) -> Result<PathBuf> {
+///
+/// # Errors
+/// [`Missing`] if what is wanted of them is at neither place.
+pub fn sources(check: &str, wanted: &str) -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot tell the path of this program")?;
     let here = std::env::current_dir().context("cannot tell the current folder")?;
     let mut places = here.ancestors().chain(program.ancestors());

@@ -21,6 +21,9 @@ pub enum Missing {
     /// Kernels.
     #[error("no kernel of {0} can be had: {1}")]
     Kernel(String, String),
+    /// Headers, or what builds with them.
+    #[error("{0}, or what builds with it, cannot be had: {1}")]
+    Headers(String, String),
     /// The sources.
     #[error(
         "the check `{0}` needs ERB's sources, and {1} is not below the current folder, nor above this program"

@@ -101,8 +101,8 @@ pub struct Kernel {
 pub enum Needed {
     /// Nothing.
     Image,
-    /// Headers whose programs run on this release of Debian: those of a newer one do not.
-    HeadersFor(u32),
+    /// Headers, by which a module is built.
+    Headers,
 }
 
 /// A kernel that was taken.
@@ -174,10 +174,7 @@ impl Kernels {
     pub fn take(&self, wanted: &Wanted, needed: Needed) -> Option<Taken> {
         let good = |kernel: &&Kernel| match needed {
             Needed::Image => true,
-            Needed::HeadersFor(host) => {
-                kernel.headers.is_some()
-                    && kernel.version.release().is_some_and(|built| built <= host)
-            }
+            Needed::Headers => kernel.headers.is_some(),
         };
         let good: Vec<&Kernel> = self.all.iter().filter(good).collect();
         let last_of = |series: Series| {

@@ -4,8 +4,8 @@
 //! # Layout
 //! - [`version`]: kernels by name, and what is wanted of them. [`kernels`]: which there are, which is taken.
 //! - [`lists`]: Debian's packages as a private apt knows them.
-//! - [`unpack`]: a kernel out of its packages. [`initrd`]: a guest's first file system. [`machine`]: QEMU. [`wire`]: what is between a
-//!   guest's cards.
+//! - [`unpack`]: a kernel out of its packages. [`toolchain`]: the kernel module, with the compiler of the kernel's release.
+//! - [`initrd`]: a guest's first file system. [`machine`]: QEMU. [`wire`]: what is between a guest's cards.
 //! - [`checks`]: what is tried. `guest/`: what guests run.
 //! - [`judge`]: what a guest's log says.
 //! - [`fault`]: why nothing could be tried.
@@ -20,6 +20,7 @@ pub mod judge;
 pub mod kernels;
 pub mod lists;
 pub mod machine;
+pub mod toolchain;
 pub mod unpack;
 pub mod version;
 pub mod wire;
@@ -35,11 +36,12 @@ use erb_lab::apt::kept_dir;
 use erb_lab::{Erb, Stop};
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::checks::{Check, Guest, Way};
+use crate::checks::{Case, Check, Guest, Way};
 use crate::fault::Missing;
 use crate::kernels::{Kernel, Kernels, Needed};
 use crate::lists::Lists;
 use crate::machine::{Accelerator, Machine};
+use crate::toolchain::Headers;
 use crate::unpack::Unpacked;
 use crate::version::Wanted;
 use crate::wire::Wire;
@@ -48,7 +50,7 @@ use crate::wire::Wire;
 const USUAL: [Wanted; 2] = [Wanted::Series((6, 12)), Wanted::Newest];
 /// What an emulated machine needs of this one: a program or file, and its package.
 const NEEDED: [(&str, &str); 4] = [
-    ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
+    (machine::PATH, "qemu-system-x86"),
     (initrd::BUSYBOX, "busybox-static"),
     ("/sbin/depmod", "kmod"),
     ("/usr/bin/xz", "xz-utils"),
@@ -74,9 +76,15 @@ pub struct VmArgs {
     /// Ends a guest that does not end by itself.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(10..))]
     seconds: u64,
-    /// Of `paths` only what has this in its name.
+    /// Of `paths`, `kmod` and `sink` only what has this in its name.
     #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
+    /// How many times `kmod` inserts and removes the module (30), and `sink` changes the sink (3).
+    #[arg(long)]
+    cycles: Option<u32>,
+    /// Only make what guests need: kernels are unpacked, the module is built, no guest is started.
+    #[arg(long)]
+    build: bool,
 }
 
 /// A kernel or a check.
@@ -112,6 +120,15 @@ impl VmArgs {
         }
     }
 
+    /// What a guest's script is told by its kernel's command line.
+    fn guest_words(&self) -> Vec<String> {
+        let cycles = self.cycles.map(|cycles| cycles.to_string());
+        vec![
+            format!("erb_only={}", self.only),
+            format!("erb_cycles={}", cycles.unwrap_or_default()),
+        ]
+    }
+
     fn checks(&self) -> Vec<Check> {
         let named = self.words.iter().filter_map(|word| match word {
             Word::Check(check) => Some(*check),
@@ -136,7 +153,7 @@ pub fn run(args: &VmArgs, json: bool, erb: &Erb) -> Result<()> {
     if args.list_kernels {
         return list(&dir, json);
     }
-    needed()?;
+    needed(args)?;
     let mut lab = Lab {
         dir,
         args,
@@ -158,12 +175,22 @@ pub fn run(args: &VmArgs, json: bool, erb: &Erb) -> Result<()> {
     Ok(())
 }
 
-fn needed() -> Result<()> {
-    let missing = NEEDED.iter().filter(|(path, _)| match *path {
+/// What is not here of what guests need.
+fn needed(args: &VmArgs) -> Result<()> {
+    let checks = args.checks();
+    let of_checks = checks.iter().filter_map(|check| match check.way() {
+        Way::Guest(guest) => Some(guest.packages),
+        Way::Script(_) => None,
+    });
+    let all = NEEDED.iter().chain(of_checks.flatten());
+    let missing = all.filter(|(path, _)| match *path {
+        // Nothing is started.
+        machine::PATH | initrd::BUSYBOX if args.build => false,
         initrd::BUSYBOX => !initrd::is_alone(path),
         path => !Path::new(path).exists(),
     });
-    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    let mut missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    missing.dedup();
     if missing.is_empty() {
         return Ok(());
     }
@@ -211,6 +238,31 @@ fn lock(dir: &Path) -> Result<Flock<File>> {
     locked.with_context(|| format!("cannot lock {}", dir.display()))
 }
 
+/// A kernel that is there.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Its version.
+    pub version: String,
+    /// Its headers, if the check needs them.
+    pub headers: Option<Headers>,
+    /// Its image and its modules.
+    pub unpacked: Unpacked,
+}
+
+impl Given {
+    fn new(kernel: &Kernel, kernels: &Kernels, needed: Needed, unpacked: Unpacked) -> Self {
+        let headers = match needed {
+            Needed::Image => None,
+            Needed::Headers => Headers::of(kernel, kernels),
+        };
+        Self {
+            version: kernel.version.to_string(),
+            headers,
+            unpacked,
+        }
+    }
+}
+
 /// What is at work for one command.
 struct Lab<'a> {
     dir: PathBuf,
@@ -229,14 +281,14 @@ impl Lab<'_> {
                 Ok(status.success())
             }
             Way::Guest(guest) => {
-                let (kernel, unpacked) = self.kernel(wanted)?;
-                self.guest(check, guest, &kernel, &unpacked)
+                let kernel = self.kernel(wanted, (guest.needed)(self.args))?;
+                self.guest(check, guest, &kernel)
             }
         }
     }
 
     /// The kernel that is taken, unpacked. One that the servers refuse is replaced by the next.
-    fn kernel(&mut self, wanted: &Wanted) -> Result<(Kernel, Unpacked)> {
+    fn kernel(&mut self, wanted: &Wanted, needed: Needed) -> Result<Given> {
         let (lists, mut kernels) = match self.source.take() {
             Some(source) => source,
             None => source(&self.dir)?,
@@ -244,7 +296,7 @@ impl Lab<'_> {
         let _lock = lock(&self.dir)?;
         let mut why = "no suite has one".to_owned();
         for tried in 0..TRIES {
-            let Some(taken) = kernels.take(wanted, Needed::Image) else {
+            let Some(taken) = kernels.take(wanted, needed) else {
                 break;
             };
             let version = &taken.kernel.version;
@@ -256,8 +308,9 @@ impl Lab<'_> {
             match unpack::kernel(&self.dir, &kernels, &taken.kernel, &lists) {
                 Ok(unpacked) => {
                     remember(&self.dir, wanted, &taken.kernel, &kernels)?;
+                    let given = Given::new(&taken.kernel, &kernels, needed, unpacked);
                     self.source = Some((lists, kernels));
-                    return Ok((taken.kernel, unpacked));
+                    return Ok(given);
                 }
                 // The lists may be older than what the servers have.
                 Err(error) if tried == 0 => {
@@ -276,37 +329,49 @@ impl Lab<'_> {
         Err(Missing::Kernel(wanted.to_string(), why).into())
     }
 
-    fn guest(
-        &self,
-        check: Check,
-        guest: &Guest,
-        kernel: &Kernel,
-        unpacked: &Unpacked,
-    ) -> Result<bool> {
+    /// What the guest has in its folder.
+    fn prepare(&self, check: &str, guest: &Guest, kernel: &Given, dir: &Path) -> Result<()> {
+        let _ = fs::remove_dir_all(dir);
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let case = Case {
+            check,
+            vm: &self.dir,
+            dir,
+            args: self.args,
+            kernel,
+        };
+        (guest.prepare)(&case)?;
+        if self.args.build {
+            return Ok(());
+        }
+        fs::write(dir.join("run"), guest.script)?;
+        for program in [self.erb.found()?, &erb_lab::beside("erb-lab")?] {
+            let to = dir.join(program.file_name().unwrap_or_default());
+            fs::copy(program, to).with_context(|| format!("cannot copy {}", program.display()))?;
+        }
+        let mut programs = guest.programs.iter();
+        programs.try_for_each(|program| checks::copy_program(check, program, dir))
+    }
+
+    fn guest(&self, check: Check, guest: &Guest, kernel: &Given) -> Result<bool> {
         let name = check.name();
         let dir = self
             .dir
             .join("runs")
             .join(format!("{name}-{}", kernel.version));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        self.prepare(&name, guest, kernel, &dir)?;
+        if self.args.build {
+            return Ok(true);
+        }
         let script = dir.join("run");
-        fs::write(&script, guest.script)?;
-        for program in [self.erb.found()?, &erb_lab::beside("erb-lab")?] {
-            let to = dir.join(program.file_name().unwrap_or_default());
-            fs::copy(program, to).with_context(|| format!("cannot copy {}", program.display()))?;
-        }
-        for program in guest.programs {
-            checks::copy_program(&name, program, &dir)?;
-        }
         let wire = guest.wire.then(|| Wire::new(&dir)).transpose()?;
         let machine = Machine {
-            kernel: unpacked,
+            kernel: &kernel.unpacked,
             dir: &dir,
             no_kvm: self.dir.join("no-kvm"),
             script: &script,
             memory: guest.memory,
-            words: vec![format!("erb_only={}", self.args.only)],
+            words: self.args.guest_words(),
             wire: wire.as_ref(),
             limit: Duration::from_secs(self.args.seconds),
             stop: &self.stop,

@@ -32,6 +32,37 @@ const LISTS_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const SERVER: &str = "ERB_DEBIAN";
 const SECURITY: &str = "ERB_DEBIAN_SECURITY";
 
+/// A package that apt would install.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deb {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
+
+impl Deb {
+    /// As apt is asked for it.
+    #[must_use]
+    pub fn name_and_version(&self) -> String {
+        format!("{}={}", self.name, self.version)
+    }
+
+    /// Of a line that says where its file is: `'ADDRESS' NAME_VERSION_PROCESSOR.deb BYTES SUM`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix('\'')?.split(' ').skip(1);
+        let (file, bytes) = (words.next()?, words.next()?);
+        let mut parts = file.strip_suffix(".deb")?.split('_');
+        Some(Self {
+            name: parts.next()?.to_owned(),
+            version: parts.next()?.replace("%3a", ":"),
+            bytes: bytes.parse().ok()?,
+        })
+    }
+}
+
 /// An apt of its own.
 #[derive(Clone, Debug)]
 pub struct Lists {
@@ -41,11 +72,19 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// In this folder, which is made; asks nobody yet.
+    /// Of all kernels, in this folder, which is made; asks nobody yet.
     ///
     /// # Errors
     /// [`Missing`] if no server of Debian's packages is known, or Debian's keys are not there.
     pub fn open(dir: &Path) -> Result<Self> {
+        Self::of(dir, &SUITES)
+    }
+
+    /// Of these suites.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn of(dir: &Path, suites: &[&str]) -> Result<Self> {
         for name in ["lists/partial", "cache/archives/partial"] {
             let path = dir.join(name);
             fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -62,7 +101,7 @@ impl Lists {
         let security = server(SECURITY, "Debian-Security");
         Ok(Self {
             dir: dir.to_owned(),
-            sources: sources(&main, security.as_deref()),
+            sources: sources(suites, &main, security.as_deref()),
         })
     }
 
@@ -135,6 +174,40 @@ impl Lists {
         fs::remove_dir_all(&got).with_context(|| format!("cannot remove {}", got.display()))
     }
 
+    /// These packages and all that they need, as for a machine that has none.
+    ///
+    /// # Errors
+    /// If one is not in the lists, or needs what is not.
+    pub fn with_dependencies<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Vec<Deb>> {
+        let none = self.dir.join("none");
+        fs::write(&none, "")?;
+        let mut install = self.apt("apt-get");
+        install.arg(format!("-oDir::State::status={}", none.display()));
+        install.args(["-qq", "--yes", "--print-uris", "--no-install-recommends"]);
+        let lines = output(install.arg("install").args(names))?;
+        Ok(lines.lines().filter_map(Deb::parse).collect())
+    }
+
+    /// Downloads packages into a folder, which has nothing else then; their files.
+    ///
+    /// # Errors
+    /// If the servers do not have one (any more).
+    pub fn download(&self, packages: &[&Deb], into: &Path) -> Result<Vec<PathBuf>> {
+        let _ = fs::remove_dir_all(into);
+        fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
+        let mut get = self.apt("apt-get");
+        get.args(["-qq", "download"]);
+        get.args(packages.iter().map(|package| package.name_and_version()));
+        if !packages.is_empty() {
+            output(get.current_dir(into))?;
+        }
+        let mut files = Vec::new();
+        for entry in fs::read_dir(into)? {
+            files.push(entry?.path());
+        }
+        Ok(files)
+    }
+
     /// apt with the folder's settings.
     fn apt(&self, program: &str) -> Command {
         let mut command = Command::new(program);
@@ -183,7 +256,7 @@ fn server_of(known: &str, label: &str) -> Option<String> {
 }
 
 /// What only the archive of security updates has is left out where there is none.
-fn sources(main: &str, security: Option<&str>) -> String {
+fn sources(suites: &[&str], main: &str, security: Option<&str>) -> String {
     let line = |suite: &&str| {
         let server = if suite.ends_with("-security") {
             security?
@@ -194,7 +267,7 @@ fn sources(main: &str, security: Option<&str>) -> String {
             "deb [arch=amd64 signed-by={KEYS}] {server} {suite} main\n"
         ))
     };
-    SUITES.iter().filter_map(line).collect()
+    suites.iter().filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -213,7 +286,7 @@ Debian|Debian|main|http://main/\n";
         let security = server_of(KNOWN, "Debian-Security");
         assert_eq!(security.as_deref(), Some("http://security/"));
         assert_eq!(server_of("", "Debian"), None);
-        let text = sources("http://main/", security.as_deref());
+        let text = sources(&SUITES, "http://main/", security.as_deref());
         assert_eq!(text.lines().count(), SUITES.len());
         assert!(
             text.contains("] http://security/ trixie-security main\n"),
@@ -223,6 +296,14 @@ Debian|Debian|main|http://main/\n";
             text.contains("] http://main/ trixie-backports main\n"),
             "{text}"
         );
-        assert!(!sources("http://main/", None).contains("security"));
+        assert!(!sources(&SUITES, "http://main/", None).contains("security"));
+    }
+    #[test]
+    fn a_package_is_known_by_where_its_file_is() {
+        let line = "'http://main/pool/z/zlib1g_1.3.1-1%2bdeb13u1_amd64.deb' zlib1g_1%3a1.3.1-1+deb13u1_amd64.deb 88720 SHA256:ab";
+        let deb = Deb::parse(line).unwrap();
+        assert_eq!(deb.name_and_version(), "zlib1g=1:1.3.1-1+deb13u1");
+        assert_eq!(deb.bytes, 88720);
+        assert_eq!(Deb::parse("NOTE: This is only a simulation!"), None);
     }
 }

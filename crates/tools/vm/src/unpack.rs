@@ -14,6 +14,7 @@ use erb_lab::apt::output;
 
 use crate::kernels::{Kernel, Kernels, Package};
 use crate::lists::Lists;
+use crate::toolchain;
 
 /// An unpacked kernel.
 #[derive(Clone, Debug)]
@@ -72,25 +73,26 @@ pub fn found(dir: &Path) -> Result<Unpacked> {
     })
 }
 
-/// The images that are unpacked below `vm` already: all there is where no server answers.
+/// The images and headers that are unpacked below `vm` already: all there is where no server answers.
 ///
 /// # Errors
 /// If the folder cannot be read.
 pub fn kept(vm: &Path) -> Result<Vec<Package>> {
-    let mut found = Vec::new();
+    let mut names = toolchain::kept(vm)?;
     for entry in fs::read_dir(vm).with_context(|| format!("cannot read {}", vm.display()))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with("linux-image-") && entry.path().join("done").exists() {
-            found.push(Package {
-                name,
-                version: String::new(),
-                suite: "unpacked".to_owned(),
-                needs: Vec::new(),
-            });
+            names.push(name);
         }
     }
-    Ok(found)
+    let package = |name| Package {
+        name,
+        version: String::new(),
+        suite: "unpacked".to_owned(),
+        needs: Vec::new(),
+    };
+    Ok(names.into_iter().map(package).collect())
 }
 
 /// Modules in one place, with the list of what each needs.
