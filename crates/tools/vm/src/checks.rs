@@ -42,13 +42,16 @@ pub enum Way {
     Script(&'static str),
 }
 
+/// Of a guest's memory.
+pub type Megabytes = u32;
+
 /// A guest, and what it runs.
 #[derive(Debug)]
 pub struct Guest {
     /// What it runs.
     pub script: &'static str,
-    /// Its memory.
-    pub memory: &'static str,
+    /// Its memory; a kernel that looks for mistakes has twice that, and five times the patience.
+    pub memory: Megabytes,
     /// Whether it has two cards with a wire between them.
     pub wire: bool,
     /// Programs of the workspace that it needs beside `erb` and `erb-lab`; each is a package of its name.
@@ -79,7 +82,7 @@ impl Guest {
     /// Needs nothing but `erb`, `erb-lab` and the image of a kernel.
     const PLAIN: Self = Self {
         script: "",
-        memory: "2G",
+        memory: 2048,
         wire: false,
         programs: &[],
         packages: &[],
@@ -101,8 +104,11 @@ static PATHS: Guest = Guest {
 };
 
 static KMOD: Guest = Guest {
-    script: include_str!("../guest/kmod.sh"),
-    memory: "1G",
+    script: concat!(
+        include_str!("../guest/debug.sh"),
+        include_str!("../guest/kmod.sh")
+    ),
+    memory: 1024,
     programs: &["erb-kmod-vm"],
     packages: &[MKFS],
     needed: |_| Needed::Headers,
@@ -111,8 +117,11 @@ static KMOD: Guest = Guest {
 };
 
 static SINK: Guest = Guest {
-    script: include_str!("../guest/sink.sh"),
-    memory: "1500M",
+    script: concat!(
+        include_str!("../guest/debug.sh"),
+        include_str!("../guest/sink.sh")
+    ),
+    memory: 1500,
     packages: &[MKFS, REDIS, ("/usr/bin/python3", "python3")],
     needed: |_| Needed::Headers,
     prepare: toolchain::module,

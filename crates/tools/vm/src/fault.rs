@@ -21,6 +21,11 @@ pub enum Missing {
     /// Kernels.
     #[error("no kernel of {0} can be had: {1}")]
     Kernel(String, String),
+    /// The kernel that is built here.
+    #[error(
+        "there is no kernel that looks for mistakes: `sudo scripts/vm/debug-kernel.sh --build` builds it"
+    )]
+    Debug,
     /// Headers, or what builds with them.
     #[error("{0}, or what builds with it, cannot be had: {1}")]
     Headers(String, String),

@@ -183,6 +183,8 @@ impl Kernels {
         };
         let found = match wanted {
             Wanted::Newest => good.last(),
+            // None of Debian's.
+            Wanted::Debug => return None,
             Wanted::Series(series) => last_of(*series),
             Wanted::Version(version) => good.iter().find(|kernel| kernel.version == *version),
         };
@@ -194,7 +196,7 @@ impl Kernels {
             return Some(taken(kernel, None));
         }
         let next = match wanted {
-            Wanted::Newest => None,
+            Wanted::Newest | Wanted::Debug => None,
             Wanted::Series(series) => next_series(&good, *series).and_then(last_of),
             Wanted::Version(version) => good.iter().find(|kernel| kernel.version > *version),
         };

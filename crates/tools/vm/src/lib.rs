@@ -55,6 +55,13 @@ const NEEDED: [(&str, &str); 4] = [
     ("/sbin/depmod", "kmod"),
     ("/usr/bin/xz", "xz-utils"),
 ];
+/// How many times slower a kernel is that looks for mistakes, and how many times the memory it needs.
+const DEBUG_SLOW: u32 = 5;
+const DEBUG_MEMORY: u32 = 2;
+/// What it is told: nothing that it says is lost with a ring that is full.
+const DEBUG_WORDS: &str = "erb_debug=1 ignore_loglevel";
+/// Where it is below what is kept: a link.
+const DEBUG: &str = "linux-debug";
 /// So many times a list's or server's kernel may have vanished before that is no chance any more.
 const TRIES: u32 = 4;
 
@@ -64,7 +71,7 @@ const TRIES: u32 = 4;
 /// guest sees this machine's files read-only.
 #[derive(Args, Debug)]
 pub struct VmArgs {
-    /// Kernels (a series like 6.12: its newest; newest: of all; a version) and checks; by default 6.12, newest, and load, paths.
+    /// Kernels (a series like 6.12: its newest; newest: of all; a version; debug: what scripts/vm/debug-kernel.sh built) and checks; by default 6.12, newest, and load, paths.
     #[arg(value_name = "KERNEL|CHECK", value_parser = word)]
     words: Vec<Word>,
     /// Show the kernels that can be had: image, headers or not, suite.
@@ -120,13 +127,18 @@ impl VmArgs {
         }
     }
 
-    /// What a guest's script is told by its kernel's command line.
-    fn guest_words(&self) -> Vec<String> {
+    /// What a guest's kernel and its script are told by the kernel's command line.
+    fn guest_words(&self, is_debug: bool) -> Vec<String> {
         let cycles = self.cycles.map(|cycles| cycles.to_string());
-        vec![
+        let mut words = vec![
             format!("erb_only={}", self.only),
             format!("erb_cycles={}", cycles.unwrap_or_default()),
-        ]
+            format!("erb_slow={}", if is_debug { DEBUG_SLOW } else { 1 }),
+        ];
+        if is_debug {
+            words.push(DEBUG_WORDS.to_owned());
+        }
+        words
     }
 
     fn checks(&self) -> Vec<Check> {
@@ -250,6 +262,20 @@ pub struct Given {
 }
 
 impl Given {
+    /// The kernel that looks for mistakes itself.
+    fn debug(vm: &Path) -> Result<Self> {
+        let dir = fs::canonicalize(vm.join(DEBUG)).map_err(|_| Missing::Debug)?;
+        Ok(Self {
+            version: DEBUG.to_owned(),
+            headers: Some(Headers::Built(dir.join("build"))),
+            unpacked: unpack::found(&dir)?,
+        })
+    }
+
+    fn is_debug(&self) -> bool {
+        self.version == DEBUG
+    }
+
     fn new(kernel: &Kernel, kernels: &Kernels, needed: Needed, unpacked: Unpacked) -> Self {
         let headers = match needed {
             Needed::Image => None,
@@ -289,6 +315,9 @@ impl Lab<'_> {
 
     /// The kernel that is taken, unpacked. One that the servers refuse is replaced by the next.
     fn kernel(&mut self, wanted: &Wanted, needed: Needed) -> Result<Given> {
+        if *wanted == Wanted::Debug {
+            return Given::debug(&self.dir);
+        }
         let (lists, mut kernels) = match self.source.take() {
             Some(source) => source,
             None => source(&self.dir)?,
@@ -370,8 +399,8 @@ impl Lab<'_> {
             dir: &dir,
             no_kvm: self.dir.join("no-kvm"),
             script: &script,
-            memory: guest.memory,
-            words: self.args.guest_words(),
+            memory: guest.memory * if kernel.is_debug() { DEBUG_MEMORY } else { 1 },
+            words: self.args.guest_words(kernel.is_debug()),
             wire: wire.as_ref(),
             limit: Duration::from_secs(self.args.seconds),
             stop: &self.stop,

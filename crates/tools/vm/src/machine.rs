@@ -21,6 +21,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
+use crate::checks::Megabytes;
 use crate::unpack::Unpacked;
 use crate::wire::Wire;
 
@@ -62,7 +63,7 @@ pub struct Machine<'a> {
     /// What it runs as root; it ends the guest.
     pub script: &'a Path,
     /// Memory.
-    pub memory: &'a str,
+    pub memory: Megabytes,
     /// More words of the kernel's command line, by which the script is told things.
     pub words: Vec<String>,
     /// Between two cards of it.
@@ -190,7 +191,8 @@ impl Machine<'_> {
         };
         command
             .args(by.arguments)
-            .args(["-M", "q35", "-smp", "2", "-m", self.memory])
+            .args(["-M", "q35", "-smp", "2"])
+            .args(["-m", &format!("{}M", self.memory)])
             .args([
                 "-nodefaults",
                 "-no-reboot",

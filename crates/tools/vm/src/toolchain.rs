@@ -6,6 +6,7 @@
 //! compiler, headers, and what both need, found by apt through their dependencies. Nothing is installed, and no script of a package
 //! runs.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ const RELEASES: [(u32, [&str; 3]); 2] = [
     (13, ["trixie", "trixie-security", "trixie-backports"]),
 ];
 /// What a build calls beside what headers need: Debian takes most of it for granted.
-const TOOLS: [&str; 12] = [
+const TOOLS: [&str; 13] = [
     "base-files",
     "bash",
     "binutils",
@@ -37,8 +38,11 @@ const TOOLS: [&str; 12] = [
     "grep",
     "make",
     "mawk",
+    "perl",
     "sed",
 ];
+/// What headers of 6.12 need beside, and no build reads.
+const IMAGES: [&str; 2] = ["linux-image-", "linux-modules-"];
 /// Links that scripts of packages would make: what is named, and what it is.
 const LINKS: [(&str, &str); 2] = [("usr/bin/awk", "mawk"), ("usr/bin/sh", "dash")];
 /// Folders that are in `usr` since Debian 12, whatever older packages say.
@@ -46,11 +50,12 @@ const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 /// What nothing of a build reads.
 const LEFT_OUT: [&str; 3] = ["./usr/share/doc", "./usr/share/man", "./usr/share/locale"];
 /// What builds for kernels of this machine's release: a program, and its package.
-const OWN: [(&str, &str); 4] = [
+const OWN: [(&str, &str); 5] = [
     ("/usr/bin/gcc", "gcc"),
     ("/usr/bin/make", "make"),
     ("/usr/bin/objdump", "binutils"),
     ("/usr/bin/pahole", "pahole"),
+    ("/usr/bin/perl", "perl"),
 ];
 /// What a build must not say. Without a description of its types no program can use the module.
 const BAD_WORDS: [&str; 2] = ["warning", "Skipping BTF"];
@@ -198,7 +203,8 @@ fn rooted(vm: &Path, release: u32, headers: &str) -> Result<PathBuf> {
     let dir = vm.join(format!("toolchain-{release}"));
     let root = dir.join("root");
     let done = dir.join(format!("{headers}.done"));
-    if done.exists() {
+    let tools = TOOLS.join(" ");
+    if fs::read_to_string(&done).is_ok_and(|with| with == tools) {
         return Ok(root);
     }
     let gone = |error| Missing::Headers(headers.to_owned(), format!("{error:#}"));
@@ -218,10 +224,12 @@ fn rooted(vm: &Path, release: u32, headers: &str) -> Result<PathBuf> {
         }
     };
     let had = fs::read_to_string(dir.join("had")).unwrap_or_default();
-    let missing = all
-        .iter()
-        .filter(|deb| had.lines().all(|line| line != deb.name_and_version()));
-    let missing: Vec<&Deb> = missing.collect();
+    let mut had: BTreeSet<String> = had.lines().map(str::to_owned).collect();
+    let is_missing = |deb: &&Deb| {
+        let is_kernel = IMAGES.iter().any(|begin| deb.name.starts_with(begin));
+        !is_kernel && !had.contains(&deb.name_and_version())
+    };
+    let missing: Vec<&Deb> = all.iter().filter(is_missing).collect();
     eprintln!(
         "vm: unpacking {headers} and what builds with it: {} packages, {} MB",
         missing.len(),
@@ -239,9 +247,10 @@ fn rooted(vm: &Path, release: u32, headers: &str) -> Result<PathBuf> {
     for folder in ["dev", "mnt", "proc", "tmp"] {
         fs::create_dir_all(root.join(folder))?;
     }
-    let had: Vec<String> = all.iter().map(Deb::name_and_version).collect();
+    had.extend(missing.iter().map(|deb| deb.name_and_version()));
+    let had: Vec<String> = had.into_iter().collect();
     fs::write(dir.join("had"), had.join("\n"))?;
-    fs::write(&done, "")?;
+    fs::write(&done, tools)?;
     Ok(root)
 }
 

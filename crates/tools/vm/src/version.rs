@@ -103,6 +103,8 @@ pub enum Wanted {
     Series(Series),
     /// This one.
     Version(Version),
+    /// The one that scripts/vm/debug-kernel.sh has built, which looks for mistakes itself.
+    Debug,
 }
 
 impl FromStr for Wanted {
@@ -112,6 +114,9 @@ impl FromStr for Wanted {
         if text == "newest" {
             return Ok(Self::Newest);
         }
+        if text == "debug" {
+            return Ok(Self::Debug);
+        }
         if let Some(version) = Version::parse(text) {
             return Ok(Self::Version(version));
         }
@@ -120,7 +125,7 @@ impl FromStr for Wanted {
             Some(Self::Series(numbers))
         });
         series.ok_or_else(|| {
-            format!("`{text}` is no kernel: a series like 6.12, a version like 6.12.117+deb12, or newest")
+            format!("`{text}` is no kernel: a series like 6.12, a version like 6.12.117+deb12, newest, or debug")
         })
     }
 }
@@ -129,6 +134,7 @@ impl fmt::Display for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Newest => f.write_str("newest"),
+            Self::Debug => f.write_str("debug"),
             Self::Series((major, minor)) => write!(f, "{major}.{minor}"),
             Self::Version(version) => version.fmt(f),
         }
@@ -178,7 +184,14 @@ mod tests {
 
     #[test]
     fn what_is_wanted_reads_as_it_is_written() {
-        for text in ["newest", "6.12", "7.3", "6.12.117+deb12", "6.1.0-47"] {
+        for text in [
+            "newest",
+            "debug",
+            "6.12",
+            "7.3",
+            "6.12.117+deb12",
+            "6.1.0-47",
+        ] {
             assert_eq!(text.parse::<Wanted>().unwrap().to_string(), text);
         }
         assert!("load".parse::<Wanted>().is_err());

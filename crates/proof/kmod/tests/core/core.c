@@ -11,7 +11,7 @@
 #define HANDLER_ABI "redis/abi.h"
 #include "base/abi.h"
 #include "core/sink.h"
-#include "../../guest/header.h"
+#include "../../../kmod-vm/guest/header.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* push.bpf.c - pushes one record for each packet, as the data path would: room, then a number, then the record. Its
  * kfuncs are weak, so it loads with and without the module. */
-#include <linux/bpf.h>
-#include <linux/types.h>
-#include <bpf/bpf_helpers.h>
+#include "base/kernel_types.h"
 #include "push.h"
 #include "redis/log.h"
 

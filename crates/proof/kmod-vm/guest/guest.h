@@ -3,11 +3,15 @@
 #pragma once
 #include <linux/types.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include "core/gate.h"
 #include "core/record.h"
 #include "erb_io.h"
 #include "header.h"
 #include "push.h"
+
+/* CHECK, the module's file, two folders. 0: it holds. */
+int guest_check(const char *const *words, const void *programs, size_t bytes);
 
 /* Prints what is wrong and ends this process, unless it is so. */
 void need(bool is_so, const char *what);
@@ -27,7 +31,8 @@ void device_wait_state(int device, u32 state);
 u64 device_read_out(int device, u64 from); /* records, dense from `from` on */
 
 /* Programs. */
-struct push_state *programs_load(const char *object, u64 lsn);
+void programs_are(const void *object, size_t bytes);
+struct push_state *programs_load(u64 lsn);
 void programs_attach(const char *device_name);
 void programs_run(
     u64 records); /* as many as are taken, by two CPUs, XDP and TC in turn; stops at a shut gate */

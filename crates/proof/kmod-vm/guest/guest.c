@@ -18,6 +18,8 @@
 #define WAIT_MS_MAX 60000 /* of what takes milliseconds where nothing is emulated */
 #define RUNS	    100	  /* packets of one call */
 
+static const void *programs;
+static size_t programs_bytes;
 static struct bpf_object *object;
 static struct push_state *state;
 static u64 wanted;
@@ -141,12 +143,18 @@ static int quiet(enum libbpf_print_level level, const char *format, va_list argu
 	return level == LIBBPF_WARN ? vprintf(format, arguments) : 0;
 }
 
-struct push_state *programs_load(const char *path, u64 lsn)
+void programs_are(const void *bytes, size_t count)
+{
+	programs = bytes;
+	programs_bytes = count;
+}
+
+struct push_state *programs_load(u64 lsn)
 {
 	int fd;
 
 	libbpf_set_print(quiet);
-	object = bpf_object__open_file(path, NULL);
+	object = bpf_object__open_mem(programs, programs_bytes, NULL);
 	need(object && bpf_object__load(object) == 0, "the programs load");
 	fd = bpf_object__find_map_fd_by_name(object, "push_states");
 	state = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* main.c - checks of the module on the kernel that runs: kmod-guest CHECK OBJECT FOLDER...
+/* main.c - checks of the module on the kernel that runs.
  *
- * Each check is a process of its own, so the device is closed behind it. What kmod-guest.sh does not do before and
- * after is done here. Exit code 0: it holds. */
+ * Each check is a process of its own, so the device is closed behind it. What the guest's shell script does not do before
+ * and after is done here. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include "guest.h"
 
-static const char *object;
+static const char *module_file;
 static char path[2][4096];
 
 static int begin(u64 segment, u64 first_lsn, const char *at)
@@ -37,7 +37,7 @@ static int begin(u64 segment, u64 first_lsn, const char *at)
 
 static void check_without(void)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 
 	programs_attach("lo");
 	need(system(
@@ -64,10 +64,11 @@ static int fail_left(int fd)
 	return atoi(text);
 }
 
-/* Each allocation of its insertion fails once, and nothing is left of it. Its file is given in the programs' place. */
+/* Each allocation of its insertion fails once, and nothing is left of it. */
 static void check_insert(void)
 {
-	int fails = open("/proc/thread-self/fail-nth", O_RDWR), module = open(object, O_RDONLY);
+	int fails = open("/proc/thread-self/fail-nth", O_RDWR),
+	    module = open(module_file, O_RDONLY);
 	int count = 0, refused = 0, left, error;
 
 	if (fails < 0) {
@@ -124,7 +125,7 @@ static void check_refused(void)
 /* 10^5 records, and a second file once all is synced. */
 static void check_log(void)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 	int device = begin(1, 1, path[0]), fd;
 	const struct erb_io_status *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, device, 0);
 	struct erb_io_status status;
@@ -182,7 +183,7 @@ static void *give_files(void *at)
 /* Files take each other's place while records come. */
 static void check_beside(void)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 	char name[NAME_BYTES];
 	struct erb_io_status status;
 	u64 last = 0, count = 0;
@@ -213,7 +214,7 @@ static void check_beside(void)
 /* Packets of a network, not of a test call. */
 static void check_packets(void)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
 	int device = begin(1, 1, path[0]), from = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
 	u64 last;
@@ -233,7 +234,7 @@ static void check_packets(void)
 /* The folder's file system fails; the next file is elsewhere, and gets first what is not synced. */
 static void check_failure(u32 gate)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 	int device = begin(1, 1, path[0]), fd;
 	u64 in_first, last, retained;
 	struct erb_io_status status;
@@ -266,7 +267,7 @@ static void check_failure(u32 gate)
 /* Whoever holds the device is killed while records come. */
 static void check_killed(void)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 	int pipes[2], status, device;
 	pid_t daemon, killer;
 	u64 last;
@@ -311,7 +312,7 @@ static u64 now_ms(void)
 /* A file system that is frozen blocks the module's threads, and nobody else. */
 static void check_frozen(const char *folder)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 	int device = begin(1, 1, path[0]), at = open(folder, O_RDONLY), fd;
 	u64 began, last;
 
@@ -336,7 +337,7 @@ static void check_frozen(const char *folder)
 /* A number that is taken and never pushed. */
 static void check_gap(void)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 	int device = begin(1, 1, path[0]), fd;
 	u64 lsn, last;
 
@@ -364,7 +365,7 @@ static void check_gap(void)
 /* A program keeps the module; pushes some. */
 static void check_cycle(void)
 {
-	struct push_state *state = programs_load(object, 0);
+	struct push_state *state = programs_load(0);
 	int device = begin(1, 1, path[0]);
 	u64 last;
 
@@ -374,15 +375,15 @@ static void check_cycle(void)
 	need(segment_read(path[0], 1, &last) == state->pushed, "all is in the file");
 }
 
-int main(int argc, char **argv)
+int guest_check(const char *const *words, const void *programs, size_t bytes)
 {
-	const char *check = argv[1];
+	const char *check = words[0];
 
-	need(argc == 5, "CHECK OBJECT FOLDER FOLDER");
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	object = argv[2];
-	snprintf(path[0], sizeof(path[0]), "%s/%s-1", argv[3], check);
-	snprintf(path[1], sizeof(path[1]), "%s/%s-2", argv[4], check);
+	programs_are(programs, bytes);
+	module_file = words[1];
+	snprintf(path[0], sizeof(path[0]), "%s/%s-1", words[2], check);
+	snprintf(path[1], sizeof(path[1]), "%s/%s-2", words[3], check);
 	if (!strcmp(check, "without"))
 		check_without();
 	else if (!strcmp(check, "insert"))
@@ -402,7 +403,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(check, "killed"))
 		check_killed();
 	else if (!strcmp(check, "frozen"))
-		check_frozen(argv[3]);
+		check_frozen(words[2]);
 	else if (!strcmp(check, "gap"))
 		check_gap();
 	else if (!strcmp(check, "cycle"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # shellcheck shell=bash
-# debug-guest.sh - what a guest asks of the kernel that debug-kernel.sh builds. Sourced by the guests' scripts; on other
-# kernels it asks nothing.
+# What a guest asks of the kernel that debug-kernel.sh builds, before its checks and behind them; stands before the scripts that
+# use it. On other kernels it asks nothing. erb_debug=1 on the kernel's command line says that it is that kernel.
 
 debug=/sys/kernel/debug
 leaks=$debug/kmemleak
@@ -11,7 +11,10 @@ leaks=$debug/kmemleak
 debug_begin() {
 	local of
 	mount -t debugfs debugfs $debug 2>/dev/null
-	[ -e $leaks ] || return 0
+	if [ ! -e $leaks ]; then
+		! grep -qw erb_debug=1 /proc/cmdline
+		return
+	fi
 	echo scan >$leaks
 	echo clear >$leaks
 	for of in $debug/failslab $debug/fail_page_alloc; do
