@@ -32,14 +32,14 @@ place() {
 # with CHECK FOLDER FOLDER: the module must go behind it.
 with() {
 	[[ $1 == *$only* ]] || return 0
-	insmod "$module" && "$guest" "$1" "$module" "$2" "$3" && rmmod erb_io
+	insmod "$module_file" && "$guest" "$1" "$module_file" "$2" "$3" && rmmod erb_io
 	local result=$?
 	rmmod erb_io 2>/dev/null
 	return $result
 }
 
 insert() {
-	[[ insert != *$only* ]] || "$guest" insert "$module" /run/big /run/big
+	[[ insert != *$only* ]] || "$guest" insert "$module_file" /run/big /run/big
 }
 
 cycles() {
@@ -53,10 +53,10 @@ cycles() {
 export -f place with insert cycles debug_begin debug_end
 work=$(word erb_work)
 guest=$work/erb-kmod-vm
-module=$work/kmod/erb_io.ko
+module_file=$work/kmod/erb_io.ko
 only=$(word erb_only)
 slow=$(word erb_slow)
-export guest module only debug leaks
+export guest module_file only debug leaks
 echo "guest: Linux $(uname -r), $(cut -d. -f1 /proc/uptime) s after its begin"
 for module in loop ext4 veth libcrc32c; do
 	modprobe -q "$module"
@@ -69,7 +69,7 @@ ip link add near type veth peer name far
 ip address add 10.9.0.1/24 broadcast 10.9.0.255 dev near
 ip link set near up
 ip link set far up
-check "$guest" without "$module" /run/big /run/big
+check "$guest" without "$module_file" /run/big /run/big
 check insert
 for name in refused log beside packets killed frozen gap; do
 	check with "$name" /run/big /run/big
